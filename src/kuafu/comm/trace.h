@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kuafu/comm/communicator.h"
+#include "kuafu/comm/ledger.h"
+
+namespace kuafu {
+
+/// One step of a rank program as the simulated world saw it.
+struct TraceEvent {
+  enum class Kind : uint8_t {
+    kCompute,  ///< local work since the previous event
+    kIssue,    ///< a communication call was made
+    kWait,     ///< the program waited for the call with number `sequence`
+  };
+  Kind kind = Kind::kCompute;
+  Verb verb = Verb::kBarrier;
+  int32_t group = -1;      ///< index into SimulatedWorld::groups()
+  int32_t peer = -1;       ///< other side of send and recv (index in the group), root of rooted verbs
+  int64_t sequence = 0;    ///< kIssue, kWait: number of the call on this rank
+  int64_t bytes = 0;       ///< size of the verb's argument (the whole for gathers and scatters)
+  int64_t flops = 0;       ///< kCompute
+  int64_t bytes_moved = 0;  ///< kCompute: memory traffic of the ops by their formulas
+};
+
+/// All ranks of a world that has no data. Ranks are recorded one at a time, each to its end; a
+/// collective returns at once. Books ledgers by the same convention as the thread ranks.
+class SimulatedWorld {
+ public:
+  explicit SimulatedWorld(int ranks);
+  ~SimulatedWorld();
+  SimulatedWorld(const SimulatedWorld&) = delete;
+  SimulatedWorld& operator=(const SimulatedWorld&) = delete;
+
+  int size() const;
+  /// The world communicator of one rank; its calls append to trace(rank).
+  std::unique_ptr<Communicator> communicator(int rank);
+  /// Adds local work to a rank's trace (merged with an open kCompute event).
+  void compute(int rank, int64_t flops, int64_t bytes_moved);
+  const std::vector<TraceEvent>& trace(int rank) const;
+  /// World ranks of every group met so far.
+  const std::vector<std::vector<int>>& groups() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace kuafu
