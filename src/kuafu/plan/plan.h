@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kuafu/base/dtype.h"
+#include "kuafu/base/errors.h"
+
+namespace kuafu {
+
+/// One named mesh axis and its number of ranks.
+struct Axis {
+  std::string name;
+  int64_t size = 1;
+  bool operator==(const Axis&) const = default;
+};
+
+enum class Recompute : uint8_t { kNone, kSelective, kFull };
+
+struct ModelPlan {
+  std::string kind = "gpt";
+  int64_t layers = 2;
+  int64_t hidden = 64;
+  int64_t heads = 4;
+  int64_t vocab = 256;
+  int64_t sequence = 64;
+  DType dtype = DType::kF32;
+  double dropout = 0.0;  ///< on embeddings and both residual branches
+  bool operator==(const ModelPlan&) const = default;
+};
+
+struct TensorPlan {
+  std::string mode = "none";
+  int64_t size = 1;   ///< ranks of the group: 2.5D has q * q * depth
+  int64_t depth = 1;  ///< of 2.5D
+  bool operator==(const TensorPlan&) const = default;
+};
+
+struct SequencePlan {
+  std::string mode = "none";
+  int64_t size = 1;
+  bool operator==(const SequencePlan&) const = default;
+};
+
+struct ParallelPlan {
+  int64_t data = 0;  ///< 0 until resolved: takes the ranks that remain
+  int64_t pipeline = 1;
+  TensorPlan tensor;
+  SequencePlan sequence;
+  int64_t expert = 1;                     ///< divides data and is a sub-axis of it
+  int64_t bucket = 25 * 1024 * 1024;      ///< bytes of a gradient bucket
+  bool overlap = true;                    ///< reduce buckets during backward
+  bool operator==(const ParallelPlan&) const = default;
+};
+
+struct MemoryPlan {
+  std::string policy = "plain";  ///< everything stays on the device
+  Recompute recompute = Recompute::kNone;
+  std::optional<int64_t> device;  ///< bytes a rank may hold; none = unlimited
+  bool operator==(const MemoryPlan&) const = default;
+};
+
+struct OptimizerPlan {
+  std::string kind = "adamw";  ///< "adamw" | "sgd"
+  double lr = 1e-3;
+  double momentum = 0.9;  ///< sgd
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adamw
+  double weight_decay = 0.01;
+  double clip = 1.0;                   ///< global gradient norm; 0 = off
+  std::string schedule = "constant";   ///< "constant" | "cosine"
+  int64_t warmup = 0;                  ///< steps of linear warm-up
+  double min_lr_ratio = 0.1;           ///< cosine: final lr / lr
+  bool operator==(const OptimizerPlan&) const = default;
+};
+
+struct DataPlan {
+  std::string kind = "text";  ///< "text" | "synthetic"
+  std::string path;           ///< file or folder; empty = the headers of the installed LibTorch
+  double validation = 0.1;    ///< share of the corpus held out, its tail
+  bool operator==(const DataPlan&) const = default;
+};
+
+struct TrainPlan {
+  int64_t batch = 8;         ///< global, samples a step
+  int64_t micro_batch = 0;   ///< per data-parallel rank; 0 = batch / data (one micro-batch)
+  int64_t steps = 20;
+  int64_t validation_batches = 2;
+  uint64_t seed = 1;
+  bool operator==(const TrainPlan&) const = default;
+};
+
+/// Links and compute of the machine that the simulated world prices.
+struct ClusterPlan {
+  int64_t ranks_per_node = 8;
+  double intra_latency_us = 10, intra_bandwidth_gbs = 10;
+  double inter_latency_us = 20, inter_bandwidth_gbs = 5;
+  double compute_gflops = 50;  ///< matmul rate of a rank, GFLOP/s
+  double memory_gbs = 10;      ///< memory bandwidth of a rank, GB/s
+  bool operator==(const ClusterPlan&) const = default;
+};
+
+/// Everything that decides a run, as data.
+struct Plan {
+  ModelPlan model;
+  ParallelPlan parallel;
+  MemoryPlan memory;
+  OptimizerPlan optimizer;
+  DataPlan data;
+  TrainPlan train;
+  ClusterPlan cluster;
+  bool operator==(const Plan&) const = default;
+
+  int64_t num_micro_batches() const {
+    return train.batch / (parallel.data * train.micro_batch);
+  }
+};
+
+/// How a tensor-parallel mode arranges its ranks on axes. Throws Refused with the nearest legal
+/// sizes where the size cannot be arranged.
+struct TensorMode {
+  std::string name;
+  std::string summary;
+  std::function<std::vector<Axis>(int64_t size, int64_t depth)> axes;
+};
+
+/// Modes by name. Plug-ins add their own before a plan is parsed.
+using TensorModes = std::map<std::string, TensorMode>;
+
+/// "none" (), "1d" (tensor), "1d-sp" (tensor), "2d" (dep row col, dep = 1), "2.5d" (dep row col).
+TensorModes builtin_tensor_modes();
+
+/// `key=value` overrides as given on the command line: ("train.steps", "5"). The value is TOML; a
+/// bare word that is no TOML value is taken as a string.
+using Overrides = std::vector<std::pair<std::string, std::string>>;
+
+/// Parses and checks one plan. `origin` is the file name for messages: "plan.toml:7: ...".
+/// Throws ConfigError (unknown key, wrong type, value out of range: file, line, value, what is
+/// allowed, nearest key).
+Plan parse_plan(std::string_view toml, std::string_view origin, const TensorModes& modes,
+                const Overrides& overrides = {});
+Plan load_plan(const std::string& path, const TensorModes& modes, const Overrides& overrides = {});
+
+/// Fills what depends on the rank count (data, micro_batch) and checks every product: throws
+/// Refused with the reason and the nearest legal choice. `ranks` = 0 takes the plan's own product.
+/// Idempotent.
+Plan resolve(Plan plan, int64_t ranks, const TensorModes& modes);
+
+/// Ranks a resolved plan needs: data x pipeline x tensor x sequence.
+int64_t num_ranks(const Plan& resolved);
+
+/// Mesh axes of a resolved plan, outermost first: pipeline, data, sequence, then the tensor axes.
+std::vector<Axis> mesh_axes(const Plan& resolved, const TensorModes& modes);
+
+/// Full TOML with every key, defaults included: parses back to the same plan.
+std::string to_toml(const Plan& plan);
+
+/// 16 hex digits of the resolved TOML's hash: the identity of a case.
+std::string plan_hash(const Plan& resolved);
+
+/// One row per key: "model.layers", type, default, what it means. docs and tests read it.
+struct KeyDoc {
+  std::string key, type, default_value, meaning;
+};
+const std::vector<KeyDoc>& plan_keys();
+
+}  // namespace kuafu
