@@ -12,15 +12,9 @@
 
 #include "kuafu/base/dtype.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/mesh/axis.h"
 
 namespace kuafu {
-
-/// One named mesh axis and its number of ranks.
-struct Axis {
-  std::string name;
-  int64_t size = 1;
-  bool operator==(const Axis&) const = default;
-};
 
 enum class Recompute : uint8_t { kNone, kSelective, kFull };
 

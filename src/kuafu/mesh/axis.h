@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kuafu {
+
+/// One named mesh axis and its number of ranks.
+struct Axis {
+  std::string name;
+  int64_t size = 1;
+  bool operator==(const Axis&) const = default;
+};
+
+/// Names of mesh axes, major first.
+using Axes = std::vector<std::string>;
+
+/// "data.row", or "-" for none.
+std::string to_string(const Axes& axes);
+
+}  // namespace kuafu
