@@ -25,7 +25,11 @@ function(kuafu_target target)
     "${PROJECT_SOURCE_DIR}/src" "${CMAKE_BINARY_DIR}/generated")
   target_link_libraries(${target} PRIVATE kuafu_options)
   foreach(name IN LISTS ARG_DEPENDS)
-    if(NOT TARGET kuafu_${name})
+    string(REPLACE "_" "/" folder "${name}")
+    if(NOT TARGET kuafu_${name} AND IS_DIRECTORY "${PROJECT_SOURCE_DIR}/src/kuafu/${folder}"
+       AND NOT EXISTS "${PROJECT_SOURCE_DIR}/src/kuafu/${folder}/CMakeLists.txt")
+      continue()  # headers only
+    elseif(NOT TARGET kuafu_${name})
       message(FATAL_ERROR "${target}: DEPENDS ${name}, but no library of that name was added before it")
     endif()
     target_link_libraries(${target} ${ARG_VISIBILITY} kuafu_${name})
