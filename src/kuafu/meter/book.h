@@ -92,4 +92,16 @@ class CategoryScope {
 };
 Category current_category();
 
+/// Forward work of this thread counts as recomputation until the scope ends.
+class RecomputeScope {
+ public:
+  RecomputeScope();
+  ~RecomputeScope();
+  RecomputeScope(const RecomputeScope&) = delete;
+  RecomputeScope& operator=(const RecomputeScope&) = delete;
+
+ private:
+  bool previous_ = false;
+};
+
 }  // namespace kuafu
