@@ -95,13 +95,18 @@ Category current_category();
 /// Forward work of this thread counts as recomputation until the scope ends.
 class RecomputeScope {
  public:
-  RecomputeScope();
-  ~RecomputeScope();
+  RecomputeScope() : book_(current_book()), previous_(book_ != nullptr && book_->is_recomputing) {
+    if (book_ != nullptr) book_->is_recomputing = true;
+  }
+  ~RecomputeScope() {
+    if (book_ != nullptr) book_->is_recomputing = previous_;
+  }
   RecomputeScope(const RecomputeScope&) = delete;
   RecomputeScope& operator=(const RecomputeScope&) = delete;
 
  private:
-  bool previous_ = false;
+  RankBook* book_;
+  bool previous_;
 };
 
 }  // namespace kuafu
