@@ -14,7 +14,7 @@ if(KUAFU_HAS_TORCH)
   add_library(kuafu_torch_pch STATIC "${CMAKE_BINARY_DIR}/generated/torch_pch.cpp")
   target_link_libraries(kuafu_torch_pch PRIVATE kuafu_options torch::cpu)
   target_precompile_headers(kuafu_torch_pch PRIVATE
-    "$<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/cmake/torch_pch.h>")
+    <ATen/ATen.h> <torch/csrc/autograd/custom_function.h> <torch/library.h>)
   target_compile_options(kuafu_torch_pch PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
 endif()
 
