@@ -20,6 +20,24 @@ double median_of(std::vector<double> v) {
 
 }  // namespace
 
+Traffic traffic_of(const Ledger& ledger) {
+  Traffic all;
+  for (const auto& [label, entry] : ledger.axes()) {
+    AxisTraffic& t = all[label];
+    t.bytes_sent = entry.bytes_sent;
+    t.bytes_received = entry.bytes_received;
+    t.messages = entry.messages;
+    t.peers = static_cast<int64_t>(entry.peers.size());
+    t.wire_peers = static_cast<int64_t>(entry.wire_peers.size());
+    t.counting = entry.counting == Counting::kWire ? "wire" : "convention";
+    for (int v = 0; v < kNumVerbs; ++v) {
+      const int64_t calls = entry.calls[static_cast<size_t>(v)];
+      if (calls > 0) t.calls[std::string(to_string(static_cast<Verb>(v)))] = calls;
+    }
+  }
+  return all;
+}
+
 StepTime summarise(const std::vector<double>& seconds) {
   StepTime t;
   if (seconds.empty()) return t;
@@ -47,13 +65,14 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
                     const RunOptions& options) {
   RankResult result;
   RankBook book(world.rank(), plan.memory.device.value_or(0));
+  Ledger ledger;
   const auto data = options.make_data(plan);
   {
     const BookScope booked(&book);
     book.is_counting = options.is_metered;
     Engine engine(plan, registries, world, *data,
                   {.device = options.device,
-                   .ledger = options.is_metered ? &result.ledger : nullptr});
+                   .ledger = options.is_metered ? &ledger : nullptr});
     for (int64_t step = 0; step < plan.train.steps; ++step) {
       const double start = seconds_now();
       const StepReport report = engine.step();
@@ -66,7 +85,8 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     result.peak_bytes = book.peak();
     result.at_peak = book.at_peak();
     result.peak_by_category = book.peak_by_category();
-    result.ledger.set_counting(false);
+    result.traffic = traffic_of(ledger);
+    ledger.set_counting(false);
     book.is_counting = false;
     if (plan.train.validation_batches > 0) result.validation_loss = engine.validate();
   }
