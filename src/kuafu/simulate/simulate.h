@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "kuafu/comm/trace.h"
 #include "kuafu/engine/run.h"
 
 namespace kuafu {
@@ -17,5 +18,9 @@ struct Prediction {
 /// with the plan's [cluster]. Steps repeat exactly from the second on (the first makes the optimizer
 /// state), so two are recorded and the ledger is scaled to the plan's steps.
 Prediction simulate(const Plan& plan, const Registries& registries);
+
+/// One rank of the same, recorded into `world`: what it sends, computes and holds.
+RankResult simulate_rank(const Plan& plan, const Registries& registries, SimulatedWorld& world,
+                         int rank);
 
 }  // namespace kuafu
