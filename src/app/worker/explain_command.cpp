@@ -131,7 +131,7 @@ void print_counts(const RankResult& r, const Plan& plan) {
       for (const auto& [verb, count] : t.calls) {
         calls += text(calls.empty() ? "" : ", ", verb, " ", count);
       }
-      table.add({axis, format_bytes(t.bytes_received), format_bytes(t.bytes_sent),
+      table.add({axis, print_bytes(t.bytes_received), print_bytes(t.bytes_sent),
                  text(t.messages), text(t.peers), calls});
     }
     std::cout << table.str();
@@ -142,12 +142,12 @@ void print_counts(const RankResult& r, const Plan& plan) {
     const int64_t bytes = r.at_peak[static_cast<size_t>(c)];
     if (bytes == 0) continue;
     memory.add({std::string(to_string(static_cast<Category>(c))), text(bytes),
-                format_bytes(bytes)});
+                print_bytes(bytes)});
   }
-  memory.add({"total", text(r.peak_bytes), format_bytes(r.peak_bytes)});
+  memory.add({"total", text(r.peak_bytes), print_bytes(r.peak_bytes)});
   std::cout << memory.str();
   if (plan.memory.device.has_value()) {
-    std::cout << "  budget " << format_bytes(*plan.memory.device)
+    std::cout << "  budget " << print_bytes(*plan.memory.device)
               << (r.peak_bytes > *plan.memory.device ? ": NOT ENOUGH\n" : ": enough\n");
   }
   std::cout << "\nWork  rank 0: " << r.flops << " model FLOPs a step";
