@@ -46,10 +46,10 @@ std::string nearest_key(const std::string& path) {
   int64_t fewest = 1 << 20;
   for (const Key& key : plan::keys()) {
     const std::string last = key.name.substr(key.name.rfind('.') + 1);
-    // A key of another section counts as one edit farther.
+    // A key of another section counts as three edits farther.
     const int64_t edits = std::min(2 * edit_distance(path, key.name),
                                    2 * edit_distance(word, last) +
-                                       (path.starts_with(key.section() + ".") ? 0 : 1));
+                                       (path.starts_with(key.section() + ".") ? 0 : 6));
     if (edits < fewest) {
       fewest = edits;
       best = key.name;
@@ -157,18 +157,32 @@ ConfigValue override_value(const std::string& path, const std::string& given) {
   return takes_string && is_scalar && value->kind != Kind::kString ? bare : *value;
 }
 
-}  // namespace
-
-Plan parse_plan(std::string_view toml, std::string_view origin, const TensorModes& modes,
-                const Overrides& overrides) {
+/// Values in the order given: the document, then the command line.
+std::vector<Given> read_all(std::string_view toml, std::string_view origin,
+                            const Overrides& overrides) {
   std::vector<Given> given;
   Reader(given).read_entries("", parse_toml(toml, origin), std::string(origin));
   for (const auto& [path, value] : overrides) {
     Reader(given).read(path, override_value(path, value), text("--set ", path, ": "));
   }
+  return given;
+}
+
+}  // namespace
+
+Plan parse_values(std::string_view toml, std::string_view origin, const Overrides& overrides) {
+  Plan plan;
+  for (const Given& one : read_all(toml, origin, overrides)) {
+    plan::assign(*one.key, one.value, one.where, plan);
+  }
+  return plan;
+}
+
+Plan parse_plan(std::string_view toml, std::string_view origin, const TensorModes& modes,
+                const Overrides& overrides) {
   Plan plan;
   plan::Origins origins;
-  for (const Given& one : given) {
+  for (const Given& one : read_all(toml, origin, overrides)) {
     plan::assign(*one.key, one.value, one.where, plan);
     origins.note(one.key->name, one.where);
   }

@@ -24,11 +24,11 @@ int64_t replica(const Plan& plan) {
   return plan::saturating_product({p.pipeline, p.sequence.size, p.tensor.size});
 }
 
-/// "pipeline 1 x sequence 1 x tensor 4 = 4"
+/// "pipeline 1 x tensor 4 x sequence 1"
 std::string replica_text(const Plan& plan) {
   const ParallelPlan& p = plan.parallel;
-  return text("pipeline ", p.pipeline, " x sequence ", p.sequence.size, " x tensor ",
-              p.tensor.size, " = ", replica(plan));
+  return text("pipeline ", p.pipeline, " x tensor ", p.tensor.size, " x sequence ",
+              p.sequence.size);
 }
 
 /// Fills data and micro_batch. Returns why it cannot, none where it can.
@@ -37,14 +37,14 @@ std::optional<std::string> place(Plan& plan, int64_t ranks) {
   const int64_t share = replica(plan);
   if (p.data == 0) {
     if (ranks % share != 0) {
-      return text(ranks, " ranks cannot be shared out: ", replica_text(plan),
-                  " ranks a data-parallel replica do not divide them");
+      return text(ranks, " ranks were given, but one data-parallel replica takes ", share, ": ",
+                  replica_text(plan));
     }
     p.data = ranks == 0 ? 1 : ranks / share;
   }
   const int64_t product = plan::saturating_product({p.data, share});
   if (ranks != 0 && product != ranks) {
-    return text(ranks, " ranks were given, but the plan needs ", product, ": data ", p.data, " x ",
+    return text(ranks, " ranks were given, but the plan takes ", product, ": data ", p.data, " x ",
                 replica_text(plan));
   }
   if (product > kMaxRanks) return text(product, " ranks are more than the limit of ", kMaxRanks);
@@ -54,6 +54,19 @@ std::optional<std::string> place(Plan& plan, int64_t ranks) {
 }
 
 bool fits(Plan plan, int64_t ranks) { return !place(plan, ranks).has_value(); }
+
+/// Whether a mode arranges the tensor group of a plan with axes that divide the heads. Layouts have
+/// the last word; this keeps out of the advice what they would refuse.
+bool is_placeable(const Plan& plan, const TensorMode& mode) {
+  try {
+    for (const Axis& axis : mode.axes(plan.parallel.tensor.size, plan.parallel.tensor.depth)) {
+      if (plan.model.heads % axis.size != 0) return false;
+    }
+  } catch (const Refused&) {
+    return false;
+  }
+  return true;
+}
 
 /// Tensor groups of the plan's own mode that fit on `ranks`, nearest size first, at most two.
 std::vector<std::string> nearest_groups(const Plan& plan, int64_t ranks, const TensorMode& mode) {
@@ -65,12 +78,7 @@ std::vector<std::string> nearest_groups(const Plan& plan, int64_t ranks, const T
       other.parallel.tensor.size = size;
       other.parallel.tensor.depth = depth;
       other.parallel.data = 0;
-      try {
-        mode.axes(size, depth);
-      } catch (const Refused&) {
-        continue;
-      }
-      if (!place(other, ranks)) {
+      if (is_placeable(other, mode) && !place(other, ranks)) {
         found.emplace_back(std::llabs(size - plan.parallel.tensor.size), other);
       }
     }

@@ -69,13 +69,23 @@ int64_t auto_integer(const Offence& offence) {
   return 0;
 }
 
+/// A size with the nearest unit, for "6 XB"; empty where no number opens the text.
+std::string nearest_size(const std::string& given) {
+  const size_t split = given.find_first_not_of("0123456789. ");
+  const size_t last = given.find_last_of("0123456789", split);
+  if (split == std::string::npos || last == std::string::npos || last > split) return {};
+  const std::string unit = nearest(
+      given.substr(split), {"B", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB"});
+  return in_quotes(given.substr(0, last + 1) + " " + unit);
+}
+
 int64_t bytes(const Offence& offence) {
   if (offence.value.kind != Kind::kString) return integer(offence);
   int64_t size = 0;
   try {
     size = parse_bytes(offence.value.string);
   } catch (const ConfigError&) {
-    offence.fail("is no size", {});
+    offence.fail("is no size", nearest_size(offence.value.string));
   }
   if (!is_inside(offence.key.range, static_cast<double>(size))) {
     offence.fail("is out of range", nearest_integer(offence.key, static_cast<double>(size)));
