@@ -99,6 +99,13 @@ void check_validation(const Plan& plan, const Origins& origins) {
                 "; allowed: data.validation above 0, or validation_batches = 0");
 }
 
+void check_vocabulary(const Plan& plan, const Origins& origins) {
+  KUAFU_REQUIRE(plan.data.kind != "text" || plan.model.vocab >= 256,
+                origins.of({"model.vocab", "data.kind"}), "model.vocab = ", plan.model.vocab,
+                " is too small for data.kind = \"text\", one token a byte; allowed: at least 256; ",
+                "nearest: vocab = 256, or data.kind = \"synthetic\"");
+}
+
 }  // namespace
 
 std::string Origins::of(const std::vector<std::string>& keys) const {
@@ -173,9 +180,13 @@ const TensorMode& find_mode(const Plan& plan, const TensorModes& modes, const Or
                          "; nearest: ", in_quotes(nearest(name, available))));
 }
 
-void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origins) {
+void check_options(const Plan& plan, const Origins& origins) {
   check_ignored(plan, origins);
   check_validation(plan, origins);
+  check_vocabulary(plan, origins);
+}
+
+void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origins) {
   check_model(plan, origins);
   check_tensor(plan, modes, origins);
   check_available(plan, origins);

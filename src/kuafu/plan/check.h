@@ -21,9 +21,12 @@ class Origins {
   std::map<std::string, std::string> where_;
 };
 
-/// Checks everything that a plan says by itself, whatever the number of ranks. Throws ConfigError
-/// for options that have no effect or no meaning, Refused for sizes that cannot be placed and for
-/// schemes that this build lacks.
+/// Checks the options of a document against each other. Throws ConfigError for those that have no
+/// effect or contradict each other.
+void check_options(const Plan& plan, const Origins& origins);
+
+/// Checks where a plan can be placed, whatever the number of ranks. Throws Refused for sizes that
+/// do not divide and for schemes that this build lacks, ConfigError for unknown ones.
 void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origins);
 
 /// Why batch, data and micro_batch do not fit together, with the nearest that do; none where they

@@ -186,6 +186,7 @@ Plan parse_plan(std::string_view toml, std::string_view origin, const TensorMode
     plan::assign(*one.key, one.value, one.where, plan);
     origins.note(one.key->name, one.where);
   }
+  plan::check_options(plan, origins);
   plan::check_plan(plan, modes, origins);
   return plan;
 }

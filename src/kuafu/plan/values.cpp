@@ -75,7 +75,7 @@ std::string nearest_size(const std::string& given) {
   const size_t last = given.find_last_of("0123456789", split);
   if (split == std::string::npos || last == std::string::npos || last > split) return {};
   const std::string unit = nearest(
-      given.substr(split), {"B", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB"});
+      given.substr(split), {"GB", "MB", "kB", "TB", "B", "GiB", "MiB", "KiB", "TiB"});
   return in_quotes(given.substr(0, last + 1) + " " + unit);
 }
 
