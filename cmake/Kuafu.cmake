@@ -26,7 +26,7 @@ function(kuafu_target target)
   target_link_libraries(${target} PRIVATE kuafu_options)
   foreach(name IN LISTS ARG_DEPENDS)
     string(REPLACE "_" "/" folder "${name}")
-    if(NOT TARGET kuafu_${name} AND IS_DIRECTORY "${PROJECT_SOURCE_DIR}/src/kuafu/${folder}"
+    if(NOT TARGET kuafu_${name} AND folder IN_LIST KUAFU_FOLDERS
        AND NOT EXISTS "${PROJECT_SOURCE_DIR}/src/kuafu/${folder}/CMakeLists.txt")
       continue()  # headers only
     elseif(NOT TARGET kuafu_${name})
