@@ -14,7 +14,7 @@ if(KUAFU_HAS_TORCH)
   add_library(kuafu_torch_pch STATIC "${CMAKE_BINARY_DIR}/generated/torch_pch.cpp")
   target_link_libraries(kuafu_torch_pch PRIVATE kuafu_options torch::cpu)
   target_precompile_headers(kuafu_torch_pch PRIVATE
-    "$<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/cmake/torch_pch.h>")
+    <ATen/ATen.h> <torch/csrc/autograd/custom_function.h> <torch/library.h>)
   target_compile_options(kuafu_torch_pch PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
 endif()
 
@@ -25,7 +25,11 @@ function(kuafu_target target)
     "${PROJECT_SOURCE_DIR}/src" "${CMAKE_BINARY_DIR}/generated")
   target_link_libraries(${target} PRIVATE kuafu_options)
   foreach(name IN LISTS ARG_DEPENDS)
-    if(NOT TARGET kuafu_${name})
+    string(REPLACE "_" "/" folder "${name}")
+    if(NOT TARGET kuafu_${name} AND IS_DIRECTORY "${PROJECT_SOURCE_DIR}/src/kuafu/${folder}"
+       AND NOT EXISTS "${PROJECT_SOURCE_DIR}/src/kuafu/${folder}/CMakeLists.txt")
+      continue()  # headers only
+    elseif(NOT TARGET kuafu_${name})
       message(FATAL_ERROR "${target}: DEPENDS ${name}, but no library of that name was added before it")
     endif()
     target_link_libraries(${target} ${ARG_VISIBILITY} kuafu_${name})
