@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kuafu/plan/plan.h"
+#include "kuafu/tensor/param.h"
+
+namespace kuafu {
+
+/// A flat or whole piece of one parameter, with what is needed to compute norms of the whole.
+struct ParamShard {
+  Tensor value, grad;
+  const Param* param = nullptr;
+  /// Axes (beyond the parameter's own) that split this piece further: {"data"} under ZeRO.
+  Axes split_axes;
+};
+
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+
+/// Updates shards in place. State is made at the first step, keyed by position.
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  virtual void step(std::span<ParamShard> shards, double lr) = 0;
+  virtual std::vector<NamedTensor> state() = 0;
+};
+
+std::unique_ptr<Optimizer> make_adamw(const OptimizerPlan& plan);
+std::unique_ptr<Optimizer> make_sgd(const OptimizerPlan& plan);
+/// By plan.kind; throws ConfigError listing the kinds.
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerPlan& plan);
+
+/// Learning rate of step t (from 0) out of `steps`: linear warm-up, then constant or cosine.
+double learning_rate(const OptimizerPlan& plan, int64_t t, int64_t steps);
+
+/// Euclidean norm of the whole gradient over all shards: each piece is summed over exactly the axes
+/// that split it, so that replicas count once. Collective over the mesh, axis by axis.
+/// On meta tensors the communication is made and 1 returned (the simulated world's oracle).
+double global_grad_norm(std::span<const ParamShard> shards, const Mesh& mesh);
+/// Scales all gradients by min(1, clip / norm), in place. clip = 0: leaves them.
+void clip_gradients(std::span<ParamShard> shards, double norm, double clip);
+
+}  // namespace kuafu

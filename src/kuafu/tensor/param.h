@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kuafu/mesh/layout.h"
+#include "kuafu/tensor/tensor.h"
+
+namespace kuafu {
+
+/// What every optimizer, ZeRO stage and checkpoint needs to know about one parameter.
+struct Param {
+  std::string name;   ///< "blocks.3.mlp.up.weight", identical under every scheme
+  Shape global;       ///< logical shape, without padding
+  Shape padded;       ///< global, with sharded dims rounded up to their ranks
+  Layout layout;      ///< of `padded`
+  Axes grad_axes;     ///< axes to sum gradients over, besides "data"
+  Tensor value;       ///< my shard; a leaf that requires grad
+};
+
+/// How a parameter's elements come about: a function of the global index only.
+struct Init {
+  enum class Kind : uint8_t { kNormal, kZeros, kOnes };
+  Kind kind = Kind::kNormal;
+  double std = 0.02;
+};
+
+/// Where parameters are made: device, dtype, seed.
+struct ParamFactory {
+  const Mesh* mesh = nullptr;
+  at::Device device = at::kCPU;
+  DType dtype = DType::kF32;
+  uint64_t seed = 1;
+
+  /// My shard of a virtual global tensor: element i is Philox(seed, name, i), identical under every
+  /// layout, world and dtype (rounded from f64); padding is zero.
+  Param make(std::string name, Shape global, Layout layout, Axes grad_axes, Init init) const;
+};
+
+/// The whole of a sharded tensor on every rank, padding removed. `shard` has p.layout. Collective.
+Tensor gather_param(const Param& p, const Tensor& shard, const Mesh& mesh);
+/// My shard of a whole (unpadded) tensor.
+Tensor scatter_param(const Param& p, const Tensor& whole, const Mesh& mesh);
+
+/// Named parameters and children, in order of creation; not torch::nn.
+class Module {
+ public:
+  virtual ~Module() = default;
+  /// Every parameter, depth first. Pointers stay valid while the module lives.
+  std::vector<Param*> params();
+
+ protected:
+  Module() = default;
+  Param& add(Param p);
+  void add_child(Module& child) { children_.push_back(&child); }
+
+ private:
+  std::vector<std::unique_ptr<Param>> own_;
+  std::vector<Module*> children_;
+};
+
+}  // namespace kuafu
