@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/base/config.h"
 
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -11,6 +9,9 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <system_error>
+
+#include <toml++/toml.h>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"

@@ -92,4 +92,21 @@ class CategoryScope {
 };
 Category current_category();
 
+/// Forward work of this thread counts as recomputation until the scope ends.
+class RecomputeScope {
+ public:
+  RecomputeScope() : book_(current_book()), previous_(book_ != nullptr && book_->is_recomputing) {
+    if (book_ != nullptr) book_->is_recomputing = true;
+  }
+  ~RecomputeScope() {
+    if (book_ != nullptr) book_->is_recomputing = previous_;
+  }
+  RecomputeScope(const RecomputeScope&) = delete;
+  RecomputeScope& operator=(const RecomputeScope&) = delete;
+
+ private:
+  RankBook* book_;
+  bool previous_;
+};
+
 }  // namespace kuafu

@@ -33,20 +33,6 @@ std::string system_error(std::string_view what, const std::string& path) {
   return text("cannot ", what, " ", path, ": ", std::strerror(code));
 }
 
-std::string read_file(const std::string& path) {
-  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  KUAFU_REQUIRE(file.is_open(), system_error("read", path));
-  std::string bytes;
-  char part[1 << 16];
-  while (true) {
-    const ssize_t n = ::read(file.descriptor(), part, sizeof part);
-    if (n < 0 && errno == EINTR) continue;
-    KUAFU_REQUIRE(n >= 0, system_error("read", path));
-    if (n == 0) return bytes;
-    bytes.append(part, static_cast<size_t>(n));
-  }
-}
-
 void write_all(const File& file, std::string_view bytes, const std::string& path) {
   while (!bytes.empty()) {
     const ssize_t n = ::write(file.descriptor(), bytes.data(), bytes.size());

@@ -25,9 +25,6 @@ class File {
   int descriptor_ = -1;
 };
 
-/// Reads a whole file. Throws ConfigError with the path and the system's reason.
-std::string read_file(const std::string& path);
-
 /// Writes all of `bytes`; throws ConfigError with path and reason (disk full, file too large).
 void write_all(const File& file, std::string_view bytes, const std::string& path);
 

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "kuafu/base/errors.h"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/philox.h"

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "kuafu/base/errors.h"
-#include "kuafu/record/table.h"
+#include "kuafu/base/units.h"
 
 namespace kuafu {
 namespace {
@@ -47,8 +47,8 @@ void Progress::finish(const std::string& status) {
   }
   const double left = remaining_s();
   out_ << options_.finished + done_ << "/" << options_.total << "  " << status << "  "
-       << human_seconds(seconds(options_.now() - case_began_)) << "  " << name_
-       << (left > 0 ? text("  (", human_seconds(left), " left)") : "") << std::endl;
+       << print_seconds(seconds(options_.now() - case_began_)) << "  " << name_
+       << (left > 0 ? text("  (", print_seconds(left), " left)") : "") << std::endl;
 }
 
 void Progress::note(const std::string& line) {
@@ -70,7 +70,7 @@ void Progress::draw() {
   const double left = remaining_s();
   std::string line = text("[", std::string(filled, '#'), std::string(kBarWidth - filled, '-'), "] ",
                           done, "/", options_.total, "  ",
-                          left < 0 ? "ETA ?" : text("ETA ", human_seconds(left)), "  ", name_);
+                          left < 0 ? "ETA ?" : text("ETA ", print_seconds(left)), "  ", name_);
   line.resize(std::min(line.size(), static_cast<size_t>(std::max(options_.width - 1, 20))));
   out_ << "\r\033[K" << line << std::flush;
   is_drawn_ = true;

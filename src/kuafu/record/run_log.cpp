@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/record/schema.h"
 
@@ -45,7 +45,7 @@ void add_line(const std::string& path, int64_t number, std::string_view line, Ru
 }  // namespace
 
 RunRecord read_run(const std::string& path) {
-  const std::string bytes = read_file(path);
+  const std::string bytes = read_file(path, "record");
   RunRecord record;
   int64_t number = 0;
   for (size_t at = 0; at < bytes.size();) {

@@ -2,7 +2,6 @@
 #include "kuafu/record/schema.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "kuafu/base/errors.h"
 

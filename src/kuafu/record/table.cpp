@@ -50,24 +50,6 @@ std::string Table::str() const {
   return out;
 }
 
-std::string human_bytes(double bytes) {
-  static constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
-  size_t unit = 0;
-  while (std::abs(bytes) >= 1024 && unit + 1 < kUnits.size()) {
-    bytes /= 1024;
-    ++unit;
-  }
-  return (unit == 0 ? formatted("%.0f", bytes) : human_number(bytes, 3)) + " " + kUnits[unit];
-}
-
-std::string human_seconds(double seconds) {
-  if (seconds < 9.95) return formatted("%.1f s", seconds);
-  if (seconds < 59.5) return formatted("%.0f s", seconds);
-  const auto whole = static_cast<int64_t>(std::llround(seconds));
-  if (whole < 3600) return formatted("%d min %02d s", int(whole / 60), int(whole % 60));
-  return formatted("%d h %02d min", int(whole / 3600), int(whole / 60 % 60));
-}
-
 std::string human_number(double value, int digits) {
   if (value == 0) return "0";
   if (!std::isfinite(value)) return formatted("%g", value);

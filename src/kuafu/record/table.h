@@ -29,12 +29,6 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-/// "12.3 KiB", "4.00 MiB": bytes with a binary unit and three digits.
-std::string human_bytes(double bytes);
-
-/// "4.2 s", "3 min 05 s", "2 h 10 min".
-std::string human_seconds(double seconds);
-
 /// `digits` significant digits without an exponent where it stays readable.
 std::string human_number(double value, int digits);
 

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kuafu/parallel/sequence/interface.h"
+#include "kuafu/parallel/tensor/interface.h"
+#include "kuafu/parallel/tensor/layers.h"
+#include "kuafu/tensor/param.h"
+
+namespace kuafu {
+
+/// What a layer may ask for. Nothing here names a scheme; layers of one model may be given different
+/// contexts over the same mesh.
+struct Context {
+  const Mesh& mesh;
+  const TensorParallel& tensor;
+  const AttentionParallel& attention;
+  ParamFactory params;
+  double dropout = 0;
+
+  /// The scheme's layout of (B, S, *) with the sequence axis in front of the sequence dim.
+  Layout activation(Stream s) const;
+  /// A parameter of the layer, its gradient axes derived from the activation it meets.
+  Param param(const std::string& name, const Shape& global, const Layout& layout, Stream meets,
+              Init init) const;
+};
+
+/// What every stage has by itself: tokens are whole on each rank of a data-parallel replica.
+struct Side {
+  Tensor tokens;    // (B, S) i64, B of this micro-batch and replica
+  Tensor targets;   // (B, S) i64
+  int64_t batch = 0, sequence = 0;
+  double loss_scale = 1;      ///< 1 / tokens of the global batch: every loss is a sum times this
+  int64_t first_sample = 0;   ///< global index of sample 0 inside the global batch, for dropout
+  int64_t step = 0;
+
+  TokenGrid grid(const Layout& activation) const { return {activation, batch, sequence}; }
+};
+
+/// What travels from block to block: the only thing a pipeline sends.
+using Flow = Tensors;
+
+/// One entry of a model's list. The engine drives autograd a block at a time.
+class ModelBlock : public Module {
+ public:
+  /// The last block of a model returns the scalar loss, partial over the axes that shard tokens.
+  virtual Flow forward(const Flow& in, const Side& side) = 0;
+  virtual std::string name() const = 0;
+};
+
+/// A model is a list of blocks.
+struct Model {
+  std::vector<std::unique_ptr<ModelBlock>> blocks;
+  /// Axes the loss is partial over, besides "data".
+  Axes loss_axes;
+};
+
+/// Builds a model's shard. Checks every layout, before any communication; makes parameters.
+using MakeModel = std::function<Model(const ModelPlan& plan, const Context& context)>;
+
+/// "gpt".
+void register_models(Registry<MakeModel>& models);
+
+}  // namespace kuafu

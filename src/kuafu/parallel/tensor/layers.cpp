@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/parallel/tensor/layers.h"
+
+#include <algorithm>
+
+#include "kuafu/parallel/tensor/products.h"
+#include "kuafu/tensor/collectives.h"
+#include "kuafu/tensor/differentiable.h"
+#include "kuafu/tensor/ops.h"
+
+namespace kuafu {
+namespace {
+
+bool contains(const Axes& axes, const std::string& name) {
+  return std::find(axes.begin(), axes.end(), name) != axes.end();
+}
+
+/// The box of (B, S) that this rank holds when `without` no longer shard tokens.
+Slice token_slice(const Mesh& mesh, const TokenGrid& grid, const Axes& without = {}) {
+  Layout tokens{{grid.activation.dims[0], grid.activation.dims[1]}};
+  for (Axes& axes : tokens.dims) {
+    std::erase_if(axes, [&](const std::string& axis) { return contains(without, axis); });
+  }
+  return my_slice(tokens, {grid.batch, grid.sequence}, mesh, "tokens");
+}
+
+Tensor cut(const Tensor& ids, const Slice& s) {
+  return ids.narrow(0, s.offset[0], s.extent[0]).narrow(1, s.offset[1], s.extent[1]);
+}
+
+/// Axes of `axes` in which the vocabulary is sharded too, in order.
+Axes common(const Axes& axes, const Axes& vocabulary) {
+  Axes both;
+  for (const std::string& axis : axes) {
+    if (contains(vocabulary, axis)) both.push_back(axis);
+  }
+  return both;
+}
+
+/// Replaces x by `combine` over each axis of the vocabulary, one after the other.
+void all_reduce_axes(const Mesh& mesh, const Tensor& x, const Axes& axes, ReduceOp op) {
+  for (const std::string& axis : axes) raw::all_reduce(x, mesh.comm(axis), op);
+}
+
+Tensor sum_rows(const Tensor& dy) { return rows(dy).sum(0); }
+
+}  // namespace
+
+Tensor local_tokens(const Mesh& mesh, const Tensor& ids, const TokenGrid& grid) {
+  return cut(ids, token_slice(mesh, grid)).contiguous();
+}
+
+Tensor linear(const TensorParallel& tp, const Tensor& x, const Tensor& w, const Tensor& bias,
+              Role r) {
+  const Forward forward = [&](const Tensors& in) -> ForwardResult {
+    Tensor y = tp.forward(in[0], in[1], r);
+    if (in[2].defined()) y.add_(in[2]);
+    return {{y}, {in[0], in[1]}};
+  };
+  const Backward backward = [&tp, r](const Tensors& saved, const Tensors& grads,
+                                     const std::vector<bool>& needs) -> Tensors {
+    const Tensor dy = grads[0].contiguous();
+    LinearGrads g;
+    if (needs[0]) {
+      g = tp.backward(saved[0], saved[1], dy, r);
+    } else {
+      g.dw = tp.weight_grad(saved[0], dy, r);
+    }
+    return {g.dx, g.dw, needs[2] ? sum_rows(dy) : Tensor()};
+  };
+  return differentiable({x, w, bias}, forward, backward)[0];
+}
+
+Tensor tied_head(const TensorParallel& tp, const Tensor& x, const Tensor& table) {
+  const Forward forward = [&](const Tensors& in) -> ForwardResult {
+    return {{tp.input_grad(in[0], in[1], Role::kContract)}, {in[0], in[1]}};
+  };
+  const Backward backward = [&tp](const Tensors& saved, const Tensors& grads,
+                                  const std::vector<bool>&) -> Tensors {
+    const Tensor dlogits = grads[0].contiguous();
+    return {tp.forward(dlogits, saved[1], Role::kContract),
+            tp.weight_grad(dlogits, saved[0], Role::kContract)};
+  };
+  return differentiable({x, table}, forward, backward)[0];
+}
+
+Tensor layer_norm(const TensorParallel& tp, const Tensor& x, const Tensor& weight,
+                  const Tensor& bias, int64_t hidden, double epsilon) {
+  const Mesh& mesh = tp.mesh();
+  const Axes axes = tp.activation(Stream::kOuter).dims[2];
+  const bool is_whole = mesh.size(axes) == 1;
+  const Forward forward = [&](const Tensors& in) -> ForwardResult {
+    ops::NormOut out;
+    if (is_whole) {
+      out = ops::layer_norm(in[0], in[1], in[2], epsilon);
+    } else {
+      const Tensor moments = ops::norm_moments(in[0]);
+      all_reduce_axes(mesh, moments, axes, ReduceOp::kSum);
+      out = ops::norm_apply(in[0], moments, in[1], in[2], hidden, epsilon);
+    }
+    return {{out.y}, {in[0], in[1], out.mean, out.rstd}};
+  };
+  const Backward backward = [&mesh, axes, is_whole, hidden](
+                                const Tensors& saved, const Tensors& grads,
+                                const std::vector<bool>&) -> Tensors {
+    const Tensor &x = saved[0], &weight = saved[1], &mean = saved[2], &rstd = saved[3];
+    const Tensor dy = grads[0].contiguous();
+    ops::NormGrads g;
+    if (is_whole) {
+      g = ops::layer_norm_backward(dy, x, mean, rstd, weight);
+    } else {
+      const Tensor moments = ops::norm_backward_moments(dy, x, mean, rstd, weight);
+      all_reduce_axes(mesh, moments, axes, ReduceOp::kSum);
+      g = ops::norm_backward_apply(dy, x, mean, rstd, weight, moments, hidden);
+    }
+    return {g.dx, g.dweight, g.dbias};
+  };
+  return differentiable({x, weight, bias}, forward, backward)[0];
+}
+
+Tensor embedding(const Mesh& mesh, const Tensor& ids, const Tensor& table,
+                 const Layout& table_layout, const TokenGrid& grid) {
+  const Axes vocabulary = table_layout.dims[0];
+  const Axes batch_axes = common(grid.activation.dims[0], vocabulary);
+  const Axes sequence_axes = common(grid.activation.dims[1], vocabulary);
+  Axes replicated;
+  for (const std::string& axis : vocabulary) {
+    if (!contains(batch_axes, axis) && !contains(sequence_axes, axis)) replicated.push_back(axis);
+  }
+  const Tensor mine = cut(ids, token_slice(mesh, grid, vocabulary)).contiguous();
+  const int64_t size = table.size(0), first = mesh.coord(vocabulary) * size;
+
+  const Forward forward = [&](const Tensors& in) -> ForwardResult {
+    Tensor y = ops::embedding(mine, in[0], first);
+    for (const std::string& axis : batch_axes) y = raw::reduce_scatter(y, mesh.comm(axis), 0);
+    for (const std::string& axis : sequence_axes) y = raw::reduce_scatter(y, mesh.comm(axis), 1);
+    all_reduce_axes(mesh, y, replicated, ReduceOp::kSum);
+    return {{y}, {}};
+  };
+  const Backward backward = [&mesh, batch_axes, sequence_axes, mine, first, size](
+                                const Tensors&, const Tensors& grads,
+                                const std::vector<bool>&) -> Tensors {
+    Tensor dy = grads[0].contiguous();
+    for (size_t i = sequence_axes.size(); i-- > 0;) {
+      dy = raw::all_gather(dy, mesh.comm(sequence_axes[i]), 1);
+    }
+    for (size_t i = batch_axes.size(); i-- > 0;) {
+      dy = raw::all_gather(dy, mesh.comm(batch_axes[i]), 0);
+    }
+    return {ops::embedding_backward(dy, mine, first, size)};
+  };
+  return differentiable({table}, forward, backward)[0];
+}
+
+Tensor add_positions(const Mesh& mesh, const Tensor& x, const Tensor& table,
+                     const TokenGrid& grid) {
+  const Slice s = token_slice(mesh, grid);
+  const int64_t first = s.offset[1], length = s.extent[1];
+  const Forward forward = [&](const Tensors& in) -> ForwardResult {
+    return {{in[0] + in[1].narrow(0, first, length)}, {}};
+  };
+  const Backward backward = [first, length, shape = table.sizes().vec()](
+                                const Tensors&, const Tensors& grads,
+                                const std::vector<bool>&) -> Tensors {
+    Tensor dtable = at::zeros(shape, grads[0].options());
+    dtable.narrow(0, first, length).copy_(grads[0].sum(0));
+    return {grads[0], dtable};
+  };
+  return differentiable({x, table}, forward, backward)[0];
+}
+
+Tensor cross_entropy(const Mesh& mesh, const Tensor& logits, const Tensor& targets, double scale,
+                     int64_t vocab, const TokenGrid& grid) {
+  const Axes axes = grid.activation.dims[2];
+  const Tensor mine = local_tokens(mesh, targets, grid);
+  const int64_t first = mesh.coord(axes) * logits.size(2);
+  const Forward forward = [&](const Tensors& in) -> ForwardResult {
+    auto [top, sumexp, target] = ops::cross_entropy_stats(in[0], mine, first, vocab);
+    if (mesh.size(axes) > 1) {
+      const Tensor local_top = top.clone();
+      all_reduce_axes(mesh, top, axes, ReduceOp::kMax);
+      sumexp.mul_((local_top - top).exp_());
+      all_reduce_axes(mesh, sumexp, axes, ReduceOp::kSum);
+      all_reduce_axes(mesh, target, axes, ReduceOp::kSum);
+    }
+    const Tensor loss = (sumexp.log() + top - target).sum().mul_(scale);
+    return {{loss}, {in[0], top, sumexp}};
+  };
+  const Backward backward = [mine, scale, first, vocab](const Tensors& saved, const Tensors&,
+                                                        const std::vector<bool>&) -> Tensors {
+    // The root of its backward call: the incoming gradient is one by construction.
+    return {ops::cross_entropy_backward(saved[0], mine, saved[1], saved[2], scale, first, vocab)};
+  };
+  return differentiable({logits}, forward, backward)[0];
+}
+
+Tensor dropout(const Mesh& mesh, const Tensor& x, const DropoutSite& site, int64_t hidden,
+               const TokenGrid& grid) {
+  if (site.p == 0) return x;
+  // The global batch of the mask starts at the micro-batch's first sample, so that neither data
+  // parallelism nor accumulation changes a sample's bits.
+  ops::DropoutKey key{.seed = site.seed, .site = site.site, .step = site.step};
+  const Slice s = my_slice(grid.activation, {grid.batch, grid.sequence, hidden}, mesh, "dropout");
+  key.global = {site.first_sample + grid.batch, grid.sequence, hidden};
+  key.offset = {site.first_sample + s.offset[0], s.offset[1], s.offset[2]};
+  const Forward forward = [&](const Tensors& in) -> ForwardResult {
+    return {{ops::dropout(in[0], site.p, key)}, {}};
+  };
+  const Backward backward = [p = site.p, key](const Tensors&, const Tensors& grads,
+                                              const std::vector<bool>&) -> Tensors {
+    return {ops::dropout(grads[0].contiguous(), p, key)};
+  };
+  return differentiable({x}, forward, backward)[0];
+}
+
+}  // namespace kuafu

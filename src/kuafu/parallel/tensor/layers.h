@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kuafu/parallel/tensor/interface.h"
+#include "kuafu/tensor/tensor.h"
+
+// What every model is made of, derived once from the two layouts and three products of a scheme.
+// All tensors are shards; all functions are differentiable.
+namespace kuafu {
+
+/// y = x w + bias. x in the role's input layout, y in its output layout; bias laid out as y's last
+/// dim.
+Tensor linear(const TensorParallel& tp, const Tensor& x, const Tensor& w, const Tensor& bias,
+              Role r);
+
+/// logits = x table^T: the tied output head. table (V, H) is laid out as a contract weight, x is
+/// outer, the logits are inner: the scheme's three products with their roles exchanged.
+Tensor tied_head(const TensorParallel& tp, const Tensor& x, const Tensor& table);
+
+/// Layer norm over H of the outer stream, whatever axes shard it. weight, bias (H/axes).
+Tensor layer_norm(const TensorParallel& tp, const Tensor& x, const Tensor& weight,
+                  const Tensor& bias, int64_t hidden, double epsilon);
+
+/// Where a shard of the token grid (batch, sequence) lies.
+struct TokenGrid {
+  Layout activation;  ///< (B, S, *): the layout tokens are wanted in
+  int64_t batch = 0, sequence = 0;  ///< global extents of the ids given
+};
+
+/// Rows of a vocabulary-parallel table (V, H), laid out as a contract weight; ids (B, S) are whole
+/// on every rank; the result has grid.activation. Axes that shard both V and the tokens end in a
+/// reduce-scatter, axes that shard only V in an all-reduce.
+Tensor embedding(const Mesh& mesh, const Tensor& ids, const Tensor& table, const Layout& table_layout,
+                 const TokenGrid& grid);
+
+/// Adds rows [my part of S] of a position table (S, H/axes) to x.
+Tensor add_positions(const Mesh& mesh, const Tensor& x, const Tensor& table, const TokenGrid& grid);
+
+/// My part of the sum of -log softmax(logits)[target] over tokens, times `scale`, for logits
+/// (B, S, V) in grid.activation; columns from `vocab` on are padding. The result is a scalar,
+/// partial over the axes that shard tokens and equal on all others.
+Tensor cross_entropy(const Mesh& mesh, const Tensor& logits, const Tensor& targets, double scale,
+                     int64_t vocab, const TokenGrid& grid);
+
+/// Dropout whose mask depends on (seed, site, step, global element) only.
+struct DropoutSite {
+  double p = 0;
+  uint64_t seed = 0, site = 0;
+  int64_t step = 0;
+  int64_t first_sample = 0;  ///< global index of sample 0 of this micro-batch
+};
+Tensor dropout(const Mesh& mesh, const Tensor& x, const DropoutSite& site, int64_t hidden,
+               const TokenGrid& grid);
+
+/// The part of ids (B, S), whole on every rank, that belongs to grid.activation.
+Tensor local_tokens(const Mesh& mesh, const Tensor& ids, const TokenGrid& grid);
+
+}  // namespace kuafu
