@@ -121,14 +121,6 @@ void add_attention_ops(OpLibrary& lib) {
       "bool is_causal) -> (Tensor, Tensor, Tensor)",
       "attention_backward", &attention_backward_cpu, &attention_backward_cuda,
       &attention_backward_meta);
-  // The path of CUDA's wide types, on every device, so that it is tested without a GPU.
-  lib.add("attention_plain(Tensor q, Tensor k, Tensor v, bool is_causal) -> (Tensor, Tensor)",
-          "attention_plain", &attention_plain, &attention_plain, &attention_meta);
-  lib.add(
-      "attention_plain_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
-      "bool is_causal) -> (Tensor, Tensor, Tensor)",
-      "attention_plain_backward", &attention_backward_plain, &attention_backward_plain,
-      &attention_backward_meta);
 }
 
 namespace ops {

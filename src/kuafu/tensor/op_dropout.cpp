@@ -101,10 +101,6 @@ void add_dropout_ops(OpLibrary& lib) {
   lib.add("dropout(Tensor x, float p, int seed, int site, int step, int[] extents, int[] offset) -> "
           "Tensor",
           "dropout", &dropout_cpu, &dropout_plain, &dropout_meta);
-  // CUDA's kernel on every device, so that its bits are tested without a GPU.
-  lib.add("dropout_plain(Tensor x, float p, int seed, int site, int step, int[] extents, "
-          "int[] offset) -> Tensor",
-          "dropout_plain", &dropout_plain, &dropout_plain, &dropout_meta);
 }
 
 namespace ops {

@@ -4,13 +4,19 @@
 namespace kuafu {
 
 void register_ops() {
-  const auto impl = [](c10::DispatchKey key) {
-    return torch::Library(torch::Library::IMPL, "kuafu", key, __FILE__, __LINE__);
+  const auto define = [](const char* name) {
+    return torch::Library(torch::Library::DEF, name, std::nullopt, __FILE__, __LINE__);
+  };
+  const auto implement = [](const char* name, c10::DispatchKey key) {
+    return torch::Library(torch::Library::IMPL, name, key, __FILE__, __LINE__);
   };
   // Never destroyed: ops stay registered as long as the process may call them.
-  static auto* lib = new OpLibrary{
-      torch::Library(torch::Library::DEF, "kuafu", std::nullopt, __FILE__, __LINE__),
-      impl(c10::DispatchKey::CPU), impl(c10::DispatchKey::CUDA), impl(c10::DispatchKey::Meta)};
+  static auto* lib = new OpLibrary{define("kuafu"),
+                                   implement("kuafu", c10::DispatchKey::CPU),
+                                   implement("kuafu", c10::DispatchKey::CUDA),
+                                   implement("kuafu", c10::DispatchKey::Meta),
+                                   define("kuafu_portable"),
+                                   implement("kuafu_portable", c10::DispatchKey::CPU)};
   add_matmul_ops(*lib);
   add_attention_ops(*lib);
   add_norm_ops(*lib);

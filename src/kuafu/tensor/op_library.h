@@ -13,9 +13,10 @@
 // How own ops are defined and called. Internal to tensor/.
 namespace kuafu {
 
-/// The op library kuafu:: with its kernels by device.
+/// The op library kuafu:: with its kernels by device. CUDA kernels are made of ATen calls only; they
+/// are registered on the CPU too, as kuafu_portable::, so that they are tested without a GPU.
 struct OpLibrary {
-  torch::Library schemas, cpu, cuda, meta;
+  torch::Library schemas, cpu, cuda, meta, portable_schemas, portable;
 
   /// Defines kuafu::<name> by its schema and one kernel a device.
   template <class Cpu, class Cuda, class Meta>
@@ -24,6 +25,8 @@ struct OpLibrary {
     cpu.impl(name, on_cpu);
     cuda.impl(name, on_cuda);
     meta.impl(name, on_meta);
+    portable_schemas.def(schema);
+    portable.impl(name, on_cuda);
   }
 };
 
