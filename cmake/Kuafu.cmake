@@ -14,7 +14,7 @@ if(KUAFU_HAS_TORCH)
   add_library(kuafu_torch_pch STATIC "${CMAKE_BINARY_DIR}/generated/torch_pch.cpp")
   target_link_libraries(kuafu_torch_pch PRIVATE kuafu_options torch::cpu)
   target_precompile_headers(kuafu_torch_pch PRIVATE
-    "$<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/cmake/torch_pch.h>")
+    <ATen/ATen.h> <torch/csrc/autograd/custom_function.h> <torch/library.h>)
   target_compile_options(kuafu_torch_pch PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
 endif()
 
@@ -26,7 +26,7 @@ function(kuafu_target target)
   target_link_libraries(${target} PRIVATE kuafu_options)
   foreach(name IN LISTS ARG_DEPENDS)
     string(REPLACE "_" "/" folder "${name}")
-    if(NOT TARGET kuafu_${name} AND IS_DIRECTORY "${PROJECT_SOURCE_DIR}/src/kuafu/${folder}"
+    if(NOT TARGET kuafu_${name} AND folder IN_LIST KUAFU_FOLDERS
        AND NOT EXISTS "${PROJECT_SOURCE_DIR}/src/kuafu/${folder}/CMakeLists.txt")
       continue()  # headers only
     elseif(NOT TARGET kuafu_${name})

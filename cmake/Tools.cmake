@@ -9,7 +9,7 @@ if(KUAFU_CCACHE AND KUAFU_CCACHE_PROGRAM)
   # directory makes its hits independent of where the tree is checked out.
   foreach(language IN ITEMS C CXX CUDA)
     set(CMAKE_${language}_COMPILER_LAUNCHER
-        ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros
+        ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
         CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${KUAFU_CCACHE_PROGRAM})
   endforeach()
   message(STATUS "Kuafu: ccache   found ${KUAFU_CCACHE_PROGRAM}")

@@ -3,7 +3,8 @@
 
 #include <array>
 #include <cstdint>
-#include <mutex>
+#include <functional>
+#include <memory>
 #include <string_view>
 
 namespace kuafu {
@@ -26,25 +27,31 @@ std::string_view to_string(Category c);
 
 using BytesByCategory = std::array<int64_t, kNumCategories>;
 
-/// One rank's memory, FLOPs and memory traffic. Allocations may be freed on another thread.
+/// The bytes of one rank. Allocations hold a reference, so that a tensor may outlive its rank.
+/// Thread-safe: a tensor may be freed on another thread.
+class MemoryAccount;
+
+/// One rank's memory, FLOPs and memory traffic.
 class RankBook {
  public:
   /// `budget` in bytes, 0 = unlimited; the allocation that would pass it throws OutOfMemory.
-  explicit RankBook(int rank, int64_t budget = 0) : rank_(rank), budget_(budget) {}
+  /// Scratch is free of the budget.
+  explicit RankBook(int rank, int64_t budget = 0);
 
   void allocated(int64_t bytes, Category c);
   void freed(int64_t bytes, Category c);
+  /// Moving scratch into another category is when it counts: it may throw OutOfMemory.
   void recategorised(int64_t bytes, Category from, Category to);
   /// Work of one op, by its formula: FLOPs (a multiply-add is two) and bytes read and written.
   void work(int64_t flops, int64_t bytes);
 
-  int rank() const { return rank_; }
-  int64_t live() const;                    ///< bytes, without scratch
+  int rank() const;
+  int64_t live() const;                      ///< bytes, without scratch
   BytesByCategory live_by_category() const;
-  int64_t peak() const;                    ///< most bytes ever live, without scratch
-  BytesByCategory at_peak() const;         ///< composition when the peak was reached
+  int64_t peak() const;                      ///< most bytes ever live, without scratch
+  BytesByCategory at_peak() const;           ///< composition when the peak was reached
   BytesByCategory peak_by_category() const;  ///< each category's own peak (scratch too)
-  int64_t flops() const { return flops_; }                        ///< without recomputation
+  int64_t flops() const { return flops_; }   ///< without recomputation
   int64_t flops_recomputed() const { return flops_recomputed_; }
   int64_t bytes_moved() const { return bytes_moved_; }
 
@@ -52,22 +59,40 @@ class RankBook {
   bool is_recomputing = false;
   /// FLOPs and bytes moved are booked only while true (off in validation and certificates).
   bool is_counting = true;
+  /// Told of all work, counted or not, in program order; a simulated world traces it.
+  std::function<void(int64_t flops, int64_t bytes)> on_work;
   /// Zeroes FLOPs and traffic, and lets peaks restart from what is live.
   void restart();
 
+  /// What allocations refer to.
+  const std::shared_ptr<MemoryAccount>& account() const { return account_; }
+
  private:
-  mutable std::mutex mutex_;
-  int rank_;
-  int64_t budget_;
-  BytesByCategory live_{}, peak_{}, at_peak_{};
-  int64_t total_ = 0, peak_total_ = 0;
+  std::shared_ptr<MemoryAccount> account_;
   int64_t flops_ = 0, flops_recomputed_ = 0, bytes_moved_ = 0;
+};
+
+class MemoryAccount {
+ public:
+  MemoryAccount(int rank, int64_t budget);
+  ~MemoryAccount();
+  MemoryAccount(const MemoryAccount&) = delete;
+  MemoryAccount& operator=(const MemoryAccount&) = delete;
+
+  void allocated(int64_t bytes, Category c);
+  void freed(int64_t bytes, Category c);
+  void recategorised(int64_t bytes, Category from, Category to);
+
+ private:
+  friend class RankBook;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 /// The book of the rank this thread is; null outside ranks.
 RankBook* current_book();
 
-/// Makes `book` this thread's book until the scope ends.
+/// Makes `book` this thread's book until the scope ends. Null: allocations are booked to nobody.
 class BookScope {
  public:
   explicit BookScope(RankBook* book);
@@ -79,7 +104,7 @@ class BookScope {
   RankBook* previous_;
 };
 
-/// Allocations of this thread count as `c` until the scope ends.
+/// Allocations of this thread count as `c` until the scope ends. The default is kTemporary.
 class CategoryScope {
  public:
   explicit CategoryScope(Category c);
@@ -95,18 +120,14 @@ Category current_category();
 /// Forward work of this thread counts as recomputation until the scope ends.
 class RecomputeScope {
  public:
-  RecomputeScope() : book_(current_book()), previous_(book_ != nullptr && book_->is_recomputing) {
-    if (book_ != nullptr) book_->is_recomputing = true;
-  }
-  ~RecomputeScope() {
-    if (book_ != nullptr) book_->is_recomputing = previous_;
-  }
+  RecomputeScope();
+  ~RecomputeScope();
   RecomputeScope(const RecomputeScope&) = delete;
   RecomputeScope& operator=(const RecomputeScope&) = delete;
 
  private:
   RankBook* book_;
-  bool previous_;
+  bool previous_ = false;
 };
 
 }  // namespace kuafu

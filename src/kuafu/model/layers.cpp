@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/model/layers.h"
 
-#include "kuafu/base/philox.h"
+#include "kuafu/meter/book.h"
 #include "kuafu/tensor/differentiable.h"
 #include "kuafu/tensor/ops.h"
 
@@ -16,6 +16,41 @@ Stream output_of(Role r) { return r == Role::kExpand ? Stream::kInner : Stream::
 /// The layout of a vector added to the last dim of an activation.
 Layout last_dim(const Context& ctx, Stream s) { return {{ctx.activation(s).dims[2]}}; }
 
+/// (B, S, N 3 D), the columns of one head together in every scheme -> q, k, v (B, N, S, D). Copies:
+/// autograd of three strided views would add up three zero-filled gradients of the whole.
+Tensors split_heads(const Tensor& qkv, int64_t head_dim) {
+  const int64_t heads = qkv.size(2) / (3 * head_dim);
+  const auto parts = [heads, head_dim](const Tensor& t) {
+    return t.view({t.size(0), t.size(1), heads, 3, head_dim}).permute({3, 0, 2, 1, 4});
+  };
+  const Forward forward = [&](const Tensors& in) -> ForwardResult {
+    const Tensor p = parts(in[0]);
+    return {{p[0].contiguous(), p[1].contiguous(), p[2].contiguous()}, {}};
+  };
+  const Backward backward = [parts, shape = qkv.sizes().vec()](
+                                const Tensors&, const Tensors& grads,
+                                const std::vector<bool>&) -> Tensors {
+    const Tensor whole = at::empty(shape, grads[0].options());
+    const Tensor p = parts(whole);
+    for (int64_t i = 0; i < 3; ++i) p[i].copy_(grads[static_cast<size_t>(i)]);
+    return {whole};
+  };
+  return differentiable({qkv}, forward, backward);
+}
+
+/// (B, N, S, D) -> (B, S, N D)
+Tensor merge_heads(const Tensor& x) {
+  const int64_t b = x.size(0), n = x.size(1), s = x.size(2), d = x.size(3);
+  const Forward forward = [&](const Tensors& in) -> ForwardResult {
+    return {{in[0].transpose(1, 2).reshape({b, s, n * d})}, {}};
+  };
+  const Backward backward = [b, n, s, d](const Tensors&, const Tensors& grads,
+                                         const std::vector<bool>&) -> Tensors {
+    return {grads[0].contiguous().view({b, s, n, d}).transpose(1, 2).contiguous()};
+  };
+  return differentiable({x}, forward, backward)[0];
+}
+
 }  // namespace
 
 Layout Context::activation(Stream s) const {
@@ -26,6 +61,7 @@ Layout Context::activation(Stream s) const {
 
 Param Context::param(const std::string& name, const Shape& global, const Layout& layout,
                      Stream meets, Init init) const {
+  const CategoryScope scope(Category::kParameter);
   return params.make(name, global, layout, grad_axes(activation(meets), layout), init);
 }
 
@@ -65,12 +101,8 @@ Attention::Attention(const Context& ctx, const std::string& name, const ModelPla
 }
 
 Tensor Attention::operator()(const Tensor& x, Mask mask) const {
-  const Tensor y = qkv_(x);  // (B, S, N 3 D): columns of one head lie together in every scheme
-  const int64_t b = y.size(0), s = y.size(1), heads = y.size(2) / (3 * head_dim_);
-  const Tensor split = y.view({b, s, heads, 3, head_dim_}).transpose(1, 2);  // (B, N, S, 3, D)
-  const Tensor merged =
-      ctx_.attention.attend(split.select(3, 0), split.select(3, 1), split.select(3, 2), mask);
-  return out_(merged.transpose(1, 2).reshape({b, s, heads * head_dim_}));
+  const Tensors heads = split_heads(qkv_(x), head_dim_);
+  return out_(merge_heads(ctx_.attention.attend(heads[0], heads[1], heads[2], mask)));
 }
 
 Mlp::Mlp(const Context& ctx, const std::string& name, int64_t hidden, double out_std)
@@ -80,7 +112,7 @@ Mlp::Mlp(const Context& ctx, const std::string& name, int64_t hidden, double out
   add_child(down_);
 }
 
-Tensor Mlp::operator()(const Tensor& x) const { return down_(gelu(up_(x))); }
+Tensor Mlp::operator()(const Tensor& x) const { return down_(kuafu::gelu(up_(x))); }
 
 Tensor gelu(const Tensor& x) {
   const Forward forward = [](const Tensors& in) -> ForwardResult {

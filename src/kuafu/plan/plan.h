@@ -141,6 +141,10 @@ Plan parse_plan(std::string_view toml, std::string_view origin, const TensorMode
                 const Overrides& overrides = {});
 Plan load_plan(const std::string& path, const TensorModes& modes, const Overrides& overrides = {});
 
+/// The values alone, each checked by itself: parse_plan without what concerns several keys, so that a
+/// plan that is refused can still be shown and hashed.
+Plan parse_values(std::string_view toml, std::string_view origin, const Overrides& overrides = {});
+
 /// Fills what depends on the rank count (data, micro_batch) and checks every product: throws
 /// Refused with the reason and the nearest legal choice. `ranks` = 0 takes the plan's own product.
 /// Idempotent.

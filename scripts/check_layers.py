@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the include lines of src/ against the layers of Kuafu.
+
+    scripts/check_layers.py [ROOT]      ROOT is the source tree (default: the one this file is in)
+
+Prints one line a violation, `file:line: what, and what is allowed`, and exits with 1 if there is any.
+"""
+
+import fnmatch
+import re
+import sys
+from pathlib import Path
+
+# Folder of src/kuafu -> the other folders it may include. Lowest first; a folder may only name what
+# stands before it. Siblings do not include each other, with the exceptions that say why.
+BELOW_TORCH = ("base", "comm", "device", "record", "mesh", "plan")
+GLUE = BELOW_TORCH + ("tensor", "meter")
+SCHEMES = ("parallel/tensor", "parallel/sequence", "parallel/expert", "parallel/pipeline",
+           "parallel/data", "memory", "optim", "dataset")
+ALLOWED = {
+    "base": (),
+    "comm": ("base",),
+    "device": ("base",),
+    "record": ("base",),
+    "mesh": ("base", "comm", "device", "record"),
+    "plan": ("base", "comm", "device", "record", "mesh"),
+    "dataset": BELOW_TORCH,
+    "experiment": BELOW_TORCH + ("dataset",),
+    "meter": BELOW_TORCH,
+    "tensor": BELOW_TORCH + ("meter",),
+    "memory": GLUE,
+    "parallel/tensor": GLUE,
+    "parallel/sequence": GLUE,
+    "parallel/expert": GLUE,
+    "parallel/pipeline": GLUE,
+    "optim": GLUE,
+    # Data parallelism owns the shards that an optimizer updates and that tiers of memory hold.
+    "parallel/data": GLUE + ("memory", "optim"),
+    "model": GLUE + SCHEMES,
+    "engine": GLUE + SCHEMES + ("model",),
+    "simulate": GLUE + SCHEMES + ("model", "engine"),
+    "elastic": GLUE + SCHEMES + ("model", "engine", "simulate"),
+}
+# Folders that are free of LibTorch.
+NO_TORCH = BELOW_TORCH + ("dataset", "experiment")
+
+# External headers: name, pattern of the include, the files of src/ that may include it.
+EXTERNAL = (
+    ("MPI", r"mpi\.h", ("kuafu/comm/mpi*.cpp",)),
+    ("NCCL", r"nccl\.h", ("kuafu/comm/nccl*.cpp",)),
+    ("CUDA", r"(cuda|cublas|cudnn|curand|cusolver|cusparse|cupti|nvtx|nvml|cooperative_groups)[^/]*(\.h|/.*)",
+     ("kuafu/device/*",)),
+    ("HDF5", r"(hdf5\.h|hdf5/.*|H5[A-Za-z]*\.h)", ("kuafu/record/*", "kuafu/dataset/*")),
+    ("toml++", r"toml\+\+/.*", ("kuafu/base/*.cpp", "app/*.cpp")),
+    ("CLI11", r"CLI/.*", ("app/*",)),
+    ("GoogleTest", r"(gtest|gmock)/.*", ()),
+    ("Google Benchmark", r"benchmark/.*", ()),
+)
+TORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
+TORCH_IN_HEADERS = "ATen/core/Tensor.h"
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
+
+
+def folder_of(path):
+    """'parallel/tensor' for 'kuafu/parallel/tensor/layers.h'; None where the table lacks the folder."""
+    parts = Path(path).parts[1:-1]
+    for length in range(len(parts), 0, -1):
+        name = "/".join(parts[:length])
+        if name in ALLOWED:
+            return name
+    return None
+
+
+def check_own(folder, target):
+    """What is wrong with a file of `folder` including "kuafu/..."; None if nothing."""
+    to = folder_of(target)
+    if to is None:
+        return f"{target} is in no folder that scripts/check_layers.py knows"
+    if folder == "app" or to == folder or to in ALLOWED[folder]:
+        return None
+    allowed = ", ".join(ALLOWED[folder]) or "nothing else"
+    return f"{folder} includes {target}; it may include {allowed}"
+
+
+def check_external(file, folder, target):
+    """What is wrong with `file` including <target>; None if nothing."""
+    for name, pattern, files in EXTERNAL:
+        if re.fullmatch(pattern, target) and not any(fnmatch.fnmatch(file, f) for f in files):
+            return f"{name} header <{target}>; only {', '.join(files) or 'tests and benchmarks'} may have it"
+    if not TORCH.match(target) or folder == "app":
+        return None
+    if folder in NO_TORCH:
+        return f"LibTorch header <{target}>; {folder} is free of LibTorch"
+    if file.endswith(".cu"):
+        return f"LibTorch header <{target}> in a .cu file; pass pointers and a stream"
+    if file.endswith(".h") and target != TORCH_IN_HEADERS:
+        return f"LibTorch header <{target}> in a header; only <{TORCH_IN_HEADERS}> may stand there"
+    return None
+
+
+def check_line(file, folder, line):
+    """What is wrong with one line of `file`; None if nothing."""
+    match = INCLUDE.match(line)
+    if not match:
+        return None
+    quote, target = match.groups()
+    if target.startswith("kuafu/"):
+        return check_own(folder, target) if quote == '"' else f'<{target}> is ours; write "{target}"'
+    if target.startswith("app/"):
+        return None if folder == "app" else f"{folder} includes {target}; nothing includes the app"
+    if quote == '"':
+        return f'"{target}" is not a path from src/; write "kuafu/<folder>/<file>.h"'
+    return check_external(file, folder, target)
+
+
+def violations(root):
+    """All violations of the tree, as lines to print, and the number of files read."""
+    source = Path(root) / "src"
+    found = []
+    files = sorted(p for p in source.rglob("*") if p.suffix in SUFFIXES)
+    for path in files:
+        file = path.relative_to(source).as_posix()
+        folder = "app" if file.startswith("app/") else folder_of(file)
+        if folder is None:
+            found.append(f"src/{file}:1: its folder is not in the table of scripts/check_layers.py")
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            problem = check_line(file, folder, line)
+            if problem:
+                found.append(f"src/{file}:{number}: {problem}")
+    return found, len(files)
+
+
+def main():
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent
+    found, files = violations(root)
+    print("\n".join(found), end="\n" if found else "")
+    print(f"layers: {files} files, {len(found)} violations")
+    if files == 0:
+        print(f"layers: no sources under {root}/src", file=sys.stderr)
+    return 1 if found or files == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

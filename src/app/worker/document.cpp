@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/worker/document.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <set>
+
+#include "app/worker/plan_json.h"
+#include "kuafu/record/provenance.h"
+
+namespace kuafu {
+namespace {
+
+Json by_category(const BytesByCategory& bytes) {
+  Json j = Json::object();
+  for (int c = 0; c < kNumCategories; ++c) {
+    if (static_cast<Category>(c) == Category::kScratch) continue;
+    j[std::string(to_string(static_cast<Category>(c)))] = bytes[static_cast<size_t>(c)];
+  }
+  return j;
+}
+
+/// NaN and infinity have no JSON number: null.
+Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
+
+Json memory_json(const std::vector<RankResult>& ranks) {
+  Json memory = {{"peak_bytes", Json::array()},
+                 {"peak_by_category", Json::array()},
+                 {"at_peak", Json::array()},
+                 {"scratch_bytes", Json::array()}};
+  for (const RankResult& r : ranks) {
+    memory["peak_bytes"].push_back(r.peak_bytes);
+    memory["peak_by_category"].push_back(by_category(r.peak_by_category));
+    memory["at_peak"].push_back(by_category(r.at_peak));
+    memory["scratch_bytes"].push_back(
+        r.peak_by_category[static_cast<size_t>(Category::kScratch)]);
+  }
+  return memory;
+}
+
+Json ledger_json(const std::vector<RankResult>& ranks) {
+  std::set<std::string> axes;
+  for (const RankResult& r : ranks) {
+    for (const auto& [axis, traffic] : r.traffic) axes.insert(axis);
+  }
+  Json ledger = Json::object();
+  for (const std::string& axis : axes) {
+    Json& entry = ledger[axis];
+    std::set<std::string> verbs;
+    for (const RankResult& r : ranks) {
+      const auto found = r.traffic.find(axis);
+      const AxisTraffic t = found == r.traffic.end() ? AxisTraffic{} : found->second;
+      entry["bytes_sent"].push_back(t.bytes_sent);
+      entry["bytes_received"].push_back(t.bytes_received);
+      entry["messages"].push_back(t.messages);
+      entry["peers"].push_back(t.peers);
+      entry["wire_peers"].push_back(t.wire_peers);
+      for (const auto& [verb, count] : t.calls) verbs.insert(verb);
+      if (!t.counting.empty()) entry["counting"] = t.counting;
+    }
+    entry["calls"] = Json::object();
+    for (const std::string& verb : verbs) {
+      for (const RankResult& r : ranks) {
+        const auto found = r.traffic.find(axis);
+        const bool has = found != r.traffic.end() && found->second.calls.contains(verb);
+        entry["calls"][verb].push_back(has ? found->second.calls.at(verb) : 0);
+      }
+    }
+  }
+  return ledger;
+}
+
+Json certificate_json(const Certificate& c) {
+  Json j = {{"verdict", c.verdict}};
+  if (c.verdict == "not_run") {
+    for (const char* key : {"level", "steps", "loss_error", "gradient_error", "parameter_error",
+                            "tolerance"}) {
+      j[key] = nullptr;
+    }
+    return j;
+  }
+  j["level"] = c.level;
+  j["steps"] = c.steps;
+  j["loss_error"] = number(c.loss_error);
+  j["gradient_error"] = number(c.gradient_error);
+  j["parameter_error"] = number(c.parameter_error);
+  j["tolerance"] = c.tolerance;
+  j["parameter_tolerance"] = c.parameter_tolerance;
+  if (c.has_native) {
+    j["native_error"] = number(c.native_error);
+    j["native_error_one_rank"] = number(c.native_error_one_rank);
+  }
+  return j;
+}
+
+void add_counted(Json& document, const std::vector<RankResult>& ranks) {
+  int64_t flops = 0, recomputed = 0;
+  for (const RankResult& r : ranks) {
+    flops += r.flops;
+    recomputed += r.flops_recomputed;
+  }
+  document["flops_per_step"] = flops;
+  document["flops_recomputed"] = recomputed;
+  document["memory"] = memory_json(ranks);
+  document["ledger"] = ledger_json(ranks);
+}
+
+}  // namespace
+
+Json document_head(const Plan& plan, const std::string& world, int64_t ranks) {
+  return {{"status", "failed"},
+          {"plan", plan_json(plan)},
+          {"plan_hash", plan_hash(plan)},
+          {"world", world},
+          {"ranks", ranks},
+          {"provenance", provenance()}};
+}
+
+void add_results(Json& document, const Plan& plan, const std::vector<RankResult>& ranks) {
+  // A step ends when its slowest rank does.
+  std::vector<double> samples = ranks[0].step_seconds;
+  for (const RankResult& r : ranks) {
+    for (size_t i = 0; i < samples.size(); ++i) samples[i] = std::max(samples[i], r.step_seconds[i]);
+  }
+  const StepTime time = summarise(samples);
+  document["status"] = "ok";
+  document["loss"] = ranks[0].losses;
+  document["validation_loss"] =
+      plan.train.validation_batches > 0 ? number(ranks[0].validation_loss) : Json(nullptr);
+  document["step_time_s"] = {{"median", time.median},
+                             {"ci95", {time.low, time.high}},
+                             {"samples", samples},
+                             {"warmup", time.warmup}};
+  const auto tokens = static_cast<double>(plan.train.batch * plan.model.sequence);
+  document["tokens_per_s"] = time.median > 0 ? Json(tokens / time.median) : Json(nullptr);
+  add_counted(document, ranks);
+  document["certificate"] = certificate_json(ranks[0].certificate);
+}
+
+void add_prediction(Json& document, const Plan& plan, const Prediction& prediction) {
+  document["status"] = "ok";
+  document["loss"] = nullptr;
+  document["validation_loss"] = nullptr;
+  const double t = prediction.step_seconds;
+  document["step_time_s"] = {{"median", t}, {"ci95", {t, t}}, {"samples", Json::array({t})}};
+  document["tokens_per_s"] =
+      t > 0 ? Json(static_cast<double>(plan.train.batch * plan.model.sequence) / t) : Json(nullptr);
+  add_counted(document, prediction.ranks);
+  document["certificate"] = nullptr;
+}
+
+void add_failure(Json& document, const std::string& status, const std::exception& cause) {
+  document["status"] = status;
+  document["reason"] = cause.what();
+  if (const auto* oom = dynamic_cast<const OutOfMemory*>(&cause)) {
+    document["out_of_memory"] = {{"rank", oom->rank},
+                                 {"requested_bytes", oom->requested},
+                                 {"live_bytes", oom->live},
+                                 {"budget_bytes", oom->budget}};
+  }
+}
+
+void write_document(const Json& document, const std::string& file) {
+  const std::string temporary = text(file, ".", ::getpid(), ".tmp");
+  std::ofstream out(temporary);
+  out << document.dump(1) << "\n";
+  out.close();
+  KUAFU_REQUIRE(out.good() && std::rename(temporary.c_str(), file.c_str()) == 0,
+                "cannot write ", file, ": is the folder there, writable and not full?");
+}
+
+Json to_json(const RankResult& r) {
+  Json traffic = Json::object();
+  for (const auto& [axis, t] : r.traffic) {
+    traffic[axis] = {t.bytes_sent, t.bytes_received, t.messages, t.peers,
+                     t.wire_peers, t.calls,          t.counting};
+  }
+  // NaN travels as null and comes back as NaN; a loss is finite here.
+  return {{"losses", r.losses},
+          {"step_seconds", r.step_seconds},
+          {"validation_loss", r.validation_loss},
+          {"flops", r.flops},
+          {"flops_recomputed", r.flops_recomputed},
+          {"peak_bytes", r.peak_bytes},
+          {"at_peak", r.at_peak},
+          {"peak_by_category", r.peak_by_category},
+          {"traffic", traffic}};
+}
+
+RankResult rank_result_from(const Json& j) {
+  RankResult r;
+  r.losses = j.at("losses").get<std::vector<double>>();
+  r.step_seconds = j.at("step_seconds").get<std::vector<double>>();
+  r.validation_loss = j.at("validation_loss").is_null() ? std::nan("") : j.at("validation_loss").get<double>();
+  r.flops = j.at("flops");
+  r.flops_recomputed = j.at("flops_recomputed");
+  r.peak_bytes = j.at("peak_bytes");
+  r.at_peak = j.at("at_peak").get<BytesByCategory>();
+  r.peak_by_category = j.at("peak_by_category").get<BytesByCategory>();
+  for (const auto& [axis, t] : j.at("traffic").items()) {
+    r.traffic[axis] = {t.at(0), t.at(1), t.at(2), t.at(3), t.at(4),
+                       t.at(5).get<std::map<std::string, int64_t>>(), t.at(6).get<std::string>()};
+  }
+  return r;
+}
+
+}  // namespace kuafu

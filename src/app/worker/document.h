@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kuafu/engine/run.h"
+#include "kuafu/record/json.h"
+#include "kuafu/simulate/simulate.h"
+
+namespace kuafu {
+
+/// The parts of the document of one case that do not depend on how it ended. docs/record.md has the
+/// schema.
+Json document_head(const Plan& plan, const std::string& world, int64_t ranks);
+
+/// Completes a document with what the ranks measured; status "ok".
+void add_results(Json& document, const Plan& plan, const std::vector<RankResult>& ranks);
+/// The same for the simulated world: loss and certificate are null.
+void add_prediction(Json& document, const Plan& plan, const Prediction& prediction);
+/// status and reason of a case that did not finish; for OutOfMemory its fields too.
+void add_failure(Json& document, const std::string& status, const std::exception& cause);
+
+/// Writes through a temporary name, so that a reader never sees half a document.
+void write_document(const Json& document, const std::string& file);
+
+/// One rank's result as JSON and back: what travels to rank 0.
+Json to_json(const RankResult& r);
+RankResult rank_result_from(const Json& j);
+
+}  // namespace kuafu

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a plan would do, before anything runs: the rank program of rank 0 on meta tensors.
+
+#include <iostream>
+
+#include "app/worker/options.h"
+#include "kuafu/base/units.h"
+#include "kuafu/comm/trace.h"
+#include "kuafu/record/table.h"
+#include "kuafu/simulate/simulate.h"
+#include "kuafu/tensor/tensor.h"
+
+namespace kuafu {
+namespace {
+
+constexpr int64_t kMostRanksDrawn = 64;
+
+using Align = Table::Align;
+
+/// The ranks as a grid: the last axis to the right, the one before it downwards, others in turn.
+void print_mesh(const std::vector<Axis>& all) {
+  std::vector<Axis> axes;
+  for (const Axis& axis : all) {
+    if (axis.size > 1) axes.push_back(axis);
+  }
+  const Mesh mesh(all, 0);
+  std::cout << "Mesh  " << mesh.num_ranks() << (mesh.num_ranks() == 1 ? " rank" : " ranks");
+  for (const Axis& axis : axes) std::cout << "  " << axis.name << " " << axis.size;
+  std::cout << "\n";
+  if (axes.empty() || mesh.num_ranks() > kMostRanksDrawn) return;
+  const int64_t columns = axes.back().size;
+  const int64_t rows = axes.size() > 1 ? axes[axes.size() - 2].size : 1;
+  if (axes.size() > 1) {
+    std::cout << "      " << axes[axes.size() - 2].name << " downwards, ";
+  } else {
+    std::cout << "      ";
+  }
+  std::cout << axes.back().name << " to the right\n";
+  for (int64_t first = 0; first < mesh.num_ranks(); first += rows * columns) {
+    const Mesh here(all, static_cast<int>(first));
+    if (axes.size() > 2) {
+      std::cout << "     ";
+      for (size_t a = 0; a + 2 < axes.size(); ++a) {
+        std::cout << " " << axes[a].name << " " << here.coord(axes[a].name);
+      }
+      std::cout << "\n";
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      std::cout << "     ";
+      for (int64_t j = 0; j < columns; ++j) std::cout << " r" << first + i * columns + j;
+      std::cout << "\n";
+    }
+  }
+}
+
+std::string letters_of(const Param& p) {
+  if (p.name.find("embedding.tokens") == 0) return "VH";
+  if (p.name.find("embedding.positions") == 0) return "SH";
+  if (p.global.size() == 2) return "IO";
+  return "H";
+}
+
+void print_layouts(const Context& ctx, Model& model) {
+  std::cout << "\nLayouts  axis names after a slash shard that dim; ranks on other axes hold copies\n"
+            << "  outer activations  " << to_string(ctx.activation(Stream::kOuter), "BSH") << "\n"
+            << "  inner activations  " << to_string(ctx.activation(Stream::kInner), "BSF") << "\n";
+  Table table({{"parameter"}, {"shape"}, {"layout"}, {"shard of rank 0"}, {"gradient summed over"}});
+  // Transformer blocks are alike: the first stands for all.
+  for (const auto& block : model.blocks) {
+    if (block->name().find("blocks.") == 0 && block->name() != "blocks.0") continue;
+    for (const Param* p : block->params()) {
+      Axes summed = p->grad_axes;
+      if (ctx.mesh.size("data") > 1) summed.push_back("data");
+      std::erase_if(summed, [&](const std::string& axis) { return ctx.mesh.size(axis) == 1; });
+      table.add({p->name, to_string(p->global), to_string(p->layout, letters_of(*p)),
+                 to_string(shape_of(p->value)), to_string(summed)});
+    }
+  }
+  std::cout << table.str();
+}
+
+void print_costs(const Context& ctx, const Plan& plan) {
+  struct Row {
+    const char* name;
+    int64_t in, out;
+    Role role;
+  };
+  const int64_t h = plan.model.hidden;
+  const Shape tokens = {plan.train.micro_batch, plan.model.sequence};
+  std::cout << "\nCost  elements rank 0 receives for one linear layer and micro-batch\n";
+  Table table({{"layer"},
+               {"forward", Align::kRight},
+               {"backward", Align::kRight},
+               {"input grad", Align::kRight},
+               {"weight grad", Align::kRight}});
+  for (const Row& row : {Row{"attention qkv", h, 3 * h, Role::kExpand},
+                         Row{"attention out", h, h, Role::kContract},
+                         Row{"mlp up", h, 4 * h, Role::kExpand},
+                         Row{"mlp down", 4 * h, h, Role::kContract}}) {
+    const bool expands = row.role == Role::kExpand;
+    const auto elements = [&](const Layout& layout, const Shape& shape) {
+      int64_t n = 1;
+      for (const int64_t extent : local_shape(layout, shape, ctx.mesh, row.name)) n *= extent;
+      return n;
+    };
+    const Layout in = ctx.activation(expands ? Stream::kOuter : Stream::kInner);
+    const Layout out = ctx.activation(expands ? Stream::kInner : Stream::kOuter);
+    const LinearShape shape{elements(in, {tokens[0], tokens[1], row.in}),
+                            elements(ctx.tensor.weight(row.role), {row.in, row.out}),
+                            elements(out, {tokens[0], tokens[1], row.out})};
+    const Cost c = ctx.tensor.cost(shape, row.role);
+    table.add({row.name, text(c.forward), text(c.backward), text(c.input_grad),
+               text(c.weight_grad)});
+  }
+  std::cout << table.str();
+}
+
+void print_counts(const RankResult& r, const Plan& plan) {
+  std::cout << "\nTraffic  rank 0, counted over " << plan.train.steps << " steps\n";
+  if (r.traffic.empty()) std::cout << "  none: no axis is longer than 1\n";
+  if (!r.traffic.empty()) {
+    Table table({{"axis"},
+                 {"received", Align::kRight},
+                 {"sent", Align::kRight},
+                 {"messages", Align::kRight},
+                 {"peers", Align::kRight},
+                 {"calls"}});
+    for (const auto& [axis, t] : r.traffic) {
+      std::string calls;
+      for (const auto& [verb, count] : t.calls) {
+        calls += text(calls.empty() ? "" : ", ", verb, " ", count);
+      }
+      table.add({axis, print_bytes(t.bytes_received), print_bytes(t.bytes_sent),
+                 text(t.messages), text(t.peers), calls});
+    }
+    std::cout << table.str();
+  }
+  std::cout << "\nMemory  rank 0, largest live bytes of a step, exact\n";
+  Table memory({{"category"}, {"bytes", Align::kRight}, {"", Align::kRight}});
+  for (int c = 0; c < kNumCategories; ++c) {
+    const int64_t bytes = r.at_peak[static_cast<size_t>(c)];
+    if (bytes == 0) continue;
+    memory.add({std::string(to_string(static_cast<Category>(c))), text(bytes),
+                print_bytes(bytes)});
+  }
+  memory.add({"total", text(r.peak_bytes), print_bytes(r.peak_bytes)});
+  std::cout << memory.str();
+  if (plan.memory.device.has_value()) {
+    std::cout << "  budget " << print_bytes(*plan.memory.device)
+              << (r.peak_bytes > *plan.memory.device ? ": NOT ENOUGH\n" : ": enough\n");
+  }
+  std::cout << "\nWork  rank 0: " << r.flops << " model FLOPs a step";
+  if (r.flops_recomputed > 0) std::cout << ", " << r.flops_recomputed << " recomputed";
+  std::cout << "\n";
+}
+
+}  // namespace
+
+int explain_command(const WorkerOptions& options) {
+  const Registries registries = load_registries(options);
+  Plan plan = load_resolved(options, registries, 0);
+  initialise_tensors();
+  check_placement(plan, registries);
+  std::cout << "Plan " << plan_hash(plan) << "  " << plan.model.kind << ", " << plan.model.layers
+            << " layers, hidden " << plan.model.hidden << ", heads " << plan.model.heads
+            << ", vocab " << plan.model.vocab << ", sequence " << plan.model.sequence << ", "
+            << to_string(plan.model.dtype) << "; batch " << plan.train.batch << " in "
+            << plan.num_micro_batches() << " micro-batches of " << plan.train.micro_batch
+            << " on each of " << plan.parallel.data << " replicas\n\n";
+  print_mesh(mesh_axes(plan, registries.tensor_modes()));
+
+  const Mesh mesh(mesh_axes(plan, registries.tensor_modes()), 0);
+  const auto scheme = registries.tensor.find(plan.parallel.tensor.mode).make(mesh);
+  const auto attention = make_local_attention(plan.memory.recompute);
+  const Context context{mesh, *scheme, *attention,
+                        {.mesh = &mesh, .device = at::kMeta, .dtype = plan.model.dtype},
+                        plan.model.dropout};
+  Model model = registries.models.find(plan.model.kind)(plan.model, context);
+  print_layouts(context, model);
+  print_costs(context, plan);
+  // An estimate of a plan over its budget is wanted, not an error.
+  Plan unlimited = plan;
+  unlimited.memory.device.reset();
+  SimulatedWorld world(static_cast<int>(num_ranks(plan)));
+  print_counts(simulate_rank(unlimited, registries, world, 0), plan);
+  return kOk;
+}
+
+}  // namespace kuafu

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kuafu-worker: the program that loads LibTorch and runs one case. `kuafu` starts it.
+
+#include <iostream>
+
+#include <CLI/CLI.hpp>
+
+#include "app/worker/options.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/meter/allocator.h"
+
+namespace kuafu {
+namespace {
+
+void add_plan_options(CLI::App& app, WorkerOptions& o, std::vector<std::string>& sets) {
+  app.add_option("plan", o.plan_file, "plan file (TOML)")->required();
+  app.add_option("--set", sets, "a.b=value, overrides a key of the plan");
+  app.add_option("--world", o.world)
+      ->check(CLI::IsMember({"threads", "mpi", "nccl", "simulated"}));
+  app.add_option("--ranks", o.ranks)->check(CLI::PositiveNumber);
+  app.add_option("--steps", o.steps)->check(CLI::PositiveNumber);
+  app.add_option("--plugin", o.plugins);
+  app.add_flag("--certify,!--no-certify", o.is_certified);
+  app.add_flag("!--no-meter", o.is_metered);
+  app.add_option("--json", o.json_file);
+  app.add_option("--timeout", o.timeout_s)->check(CLI::NonNegativeNumber);
+  app.add_option("--mpi-collectives", o.mpi_collectives)->check(CLI::IsMember({"own", "native"}));
+}
+
+int list_command(const WorkerOptions& options) {
+  const Registries registries = load_registries(options);
+  std::cout << "tensor modes\n" << registries.tensor.describe() << "models\n"
+            << registries.models.describe();
+  return kOk;
+}
+
+int main_with(int argc, char** argv) {
+  CLI::App app("Runs one Kuafu case; started by kuafu");
+  app.require_subcommand(1);
+  WorkerOptions options;
+  std::vector<std::string> sets;
+  CLI::App* run = app.add_subcommand("run", "trains one case");
+  CLI::App* explain = app.add_subcommand("explain", "prints what a plan would do");
+  CLI::App* list = app.add_subcommand("list", "prints the registries");
+  add_plan_options(*run, options, sets);
+  add_plan_options(*explain, options, sets);
+  list->add_option("--plugin", options.plugins);
+  try {
+    app.parse(argc, argv);
+    for (const std::string& set : sets) {
+      const size_t equals = set.find('=');
+      KUAFU_REQUIRE(equals != std::string::npos && equals > 0, "--set ", set,
+                    ": expected key=value, for example --set train.steps=5");
+      options.overrides.emplace_back(set.substr(0, equals), set.substr(equals + 1));
+    }
+    if (*run) return run_command(options);
+    if (*explain) return explain_command(options);
+    return list_command(options);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? kOk : kUsage;
+  } catch (const Refused& e) {
+    std::cerr << "kuafu: refused: " << e.what() << "\n";
+    return kRefused;
+  } catch (const ConfigError& e) {
+    std::cerr << "kuafu: " << e.what() << "\n";
+    return kUsage;
+  }
+}
+
+}  // namespace
+}  // namespace kuafu
+
+int main(int argc, char** argv) {
+  kuafu::install_allocators();  // before the first tensor
+  return kuafu::main_with(argc, argv);
+}

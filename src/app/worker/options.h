@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kuafu/dataset/dataset.h"
+#include "kuafu/engine/registries.h"
+#include "kuafu/plan/plan.h"
+
+namespace kuafu {
+
+/// What `kuafu run` and `kuafu explain` are told besides the plan.
+struct WorkerOptions {
+  std::string plan_file;
+  Overrides overrides;
+  std::string world;  ///< "threads", "mpi", "nccl", "simulated"; empty: mpi under a launcher, else threads
+  int64_t ranks = 0;  ///< 0: the plan's own product
+  int64_t steps = 0;  ///< 0: the plan's
+  bool is_certified = false;
+  bool is_metered = true;
+  std::string json_file;
+  std::vector<std::string> plugins;
+  double timeout_s = 0;  ///< 0: none
+  std::string mpi_collectives = "own";
+};
+
+/// Exit codes of the worker and of `kuafu run`, by status.
+enum ExitCode : int { kOk = 0, kFailed = 1, kUsage = 2, kRefused = 3, kOutOfMemory = 4, kTimeout = 5 };
+
+/// Trains one case and reports it. Returns an ExitCode.
+int run_command(const WorkerOptions& options);
+
+/// Prints what a plan would do: mesh, layouts, cost, traffic, memory.
+int explain_command(const WorkerOptions& options);
+
+/// Registries with the plug-ins of the options loaded.
+Registries load_registries(const WorkerOptions& options);
+
+/// The plan of the options, parsed and resolved for its ranks. `world_ranks`: ranks a launcher
+/// started, 0 = none did.
+Plan load_resolved(const WorkerOptions& options, const Registries& registries,
+                   int64_t world_ranks);
+
+/// Opens the dataset of a plan; the corpus without a path is LibTorch's header tree.
+std::unique_ptr<Dataset> open_dataset(const Plan& plan);
+
+}  // namespace kuafu

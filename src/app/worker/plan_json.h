@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "kuafu/plan/plan.h"
+
+namespace kuafu {
+
+/// Every key of a resolved plan, nested as in TOML.
+nlohmann::ordered_json plan_json(const Plan& plan);
+
+}  // namespace kuafu

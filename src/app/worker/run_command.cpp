@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <condition_variable>
+#include <iostream>
+#include <mutex>
+#include <thread>
+
+#include "app/worker/document.h"
+#include "app/worker/gather.h"
+#include "app/worker/options.h"
+#include "kuafu/comm/worlds.h"
+#include "kuafu/record/table.h"
+#include "kuafu/simulate/simulate.h"
+#include "kuafu/tensor/tensor.h"
+
+namespace kuafu {
+namespace {
+
+/// Ends the process with the document's status `timeout` when a run takes too long: a rank inside a
+/// kernel cannot be interrupted otherwise.
+class Watchdog {
+ public:
+  Watchdog(double seconds, std::function<void()> on_timeout)
+      : thread_([this, seconds, on_timeout = std::move(on_timeout)] {
+          std::unique_lock lock(mutex_);
+          const auto limit = std::chrono::duration<double>(seconds);
+          if (!ended_.wait_for(lock, limit, [this] { return is_over_; })) on_timeout();
+        }) {}
+  ~Watchdog() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_over_ = true;
+    }
+    ended_.notify_all();
+    thread_.join();
+  }
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool is_over_ = false;
+  std::thread thread_;
+};
+
+void print_summary(const Json& d) {
+  const auto ms = [](const Json& s) { return human_number(s.get<double>() * 1e3, 4); };
+  std::cout << "plan " << d["plan_hash"].get<std::string>() << ", world "
+            << d["world"].get<std::string>() << ", " << d["ranks"] << " ranks\n";
+  const Json& t = d["step_time_s"];
+  std::cout << "  step time       " << ms(t["median"]) << " ms  [" << ms(t["ci95"][0]) << ", "
+            << ms(t["ci95"][1]) << "]\n";
+  if (d["tokens_per_s"].is_number()) {
+    std::cout << "  throughput      " << human_number(d["tokens_per_s"].get<double>(), 4)
+              << " tokens/s\n";
+  }
+  if (d["loss"].is_array() && !d["loss"].empty()) {
+    std::cout << "  loss            " << human_number(d["loss"].front().get<double>(), 5) << " -> "
+              << human_number(d["loss"].back().get<double>(), 5);
+    if (d["validation_loss"].is_number()) {
+      std::cout << ", validation " << human_number(d["validation_loss"].get<double>(), 5);
+    }
+    std::cout << "\n";
+  }
+  int64_t peak = 0, received = 0;
+  for (const Json& p : d["memory"]["peak_bytes"]) peak = std::max(peak, p.get<int64_t>());
+  for (const Json& axis : d["ledger"]) {
+    for (const Json& b : axis["bytes_received"]) received += b.get<int64_t>();
+  }
+  std::cout << "  peak memory     " << human_number(static_cast<double>(peak) / 1048576.0, 4)
+            << " MiB on the fullest rank\n"
+            << "  received        " << received << " bytes, all ranks and steps\n"
+            << "  model FLOPs     " << d["flops_per_step"] << " a step\n";
+  const Json& c = d["certificate"];
+  if (c.is_object()) {
+    std::cout << "  certificate     " << c["verdict"].get<std::string>();
+    if (c["level"].is_string()) {
+      std::cout << " (" << c["level"].get<std::string>() << ", gradient error "
+                << c["gradient_error"] << ", tolerance " << c["tolerance"] << ")";
+    }
+    std::cout << "\n";
+  }
+}
+
+class Run {
+ public:
+  explicit Run(const WorkerOptions& options) : options_(options) {}
+
+  int operator()() {
+    try {
+      prepare();
+    } catch (const Refused& e) {
+      return end("refused", e, kRefused);
+    } catch (const std::exception& e) {
+      return end("failed", e, kUsage);
+    }
+    std::unique_ptr<Watchdog> watchdog;
+    if (options_.timeout_s > 0) {
+      watchdog = std::make_unique<Watchdog>(options_.timeout_s, [this] {
+        end("timeout", ConfigError(text("the case took longer than ", options_.timeout_s, " s")),
+            kTimeout);
+        _exit(kTimeout);
+      });
+    }
+    try {
+      if (world_ == "simulated") {
+        run_simulated();
+      } else {
+        run_real();
+      }
+    } catch (const OutOfMemory& e) {
+      return end("out_of_memory", e, kOutOfMemory);
+    } catch (const Unavailable& e) {
+      return end("refused", e, kRefused);
+    } catch (const std::exception& e) {
+      return end("failed", e, kFailed);
+    }
+    return kOk;
+  }
+
+ private:
+  /// Everything that can be wrong before a world exists.
+  void prepare() {
+    const bool is_launched = is_under_mpi_launcher();
+    world_ = !options_.world.empty() ? options_.world : is_launched ? "mpi" : "threads";
+    registries_ = load_registries(options_);
+    plan_ = load_resolved(options_, registries_, world_ == "mpi" ? launcher_ranks() : 0);
+    head_ = document_head(plan_, world_, num_ranks(plan_));
+    initialise_tensors();
+    check_placement(plan_, registries_);
+    if (world_ != "simulated") open_dataset(plan_);
+  }
+
+  void run_real() {
+    RunOptions run;
+    run.is_certified = options_.is_certified;
+    run.is_metered = options_.is_metered;
+    run.make_data = open_dataset;
+    const auto body = [&](Communicator& world) {
+      try {
+        rank_body(world, run);
+      } catch (const std::exception& e) {
+        // MPI ends here: the first rank to fail tells, the launcher ends the rest.
+        if (world_ == "mpi") write_failure(e);
+        throw;
+      }
+    };
+    if (world_ == "threads") {
+      run_on_threads(static_cast<int>(num_ranks(plan_)), body);
+    } else if (world_ == "mpi") {
+      run_on_mpi(body, options_.mpi_collectives == "native" ? MpiCollectives::kNative
+                                                            : MpiCollectives::kOwn);
+    } else {
+      run_on_nccl(body);
+    }
+  }
+
+  void rank_body(Communicator& world, const RunOptions& run) {
+    const RankResult mine = run_rank(plan_, registries_, world, run);
+    std::vector<RankResult> all;
+    for (const std::string& text : gather_texts(world, to_json(mine).dump())) {
+      all.push_back(rank_result_from(Json::parse(text)));
+    }
+    if (world.rank() != 0) return;
+    all[0].certificate = mine.certificate;
+    Json document = head_;
+    add_results(document, plan_, all);
+    finish(document);
+  }
+
+  void run_simulated() {
+    Json document = head_;
+    add_prediction(document, plan_, simulate(plan_, registries_));
+    finish(document);
+  }
+
+  void finish(const Json& document) const {
+    if (!options_.json_file.empty()) write_document(document, options_.json_file);
+    print_summary(document);
+  }
+
+  void write_failure(const std::exception& e) const {
+    const auto* oom = dynamic_cast<const OutOfMemory*>(&e);
+    Json document = head_;
+    add_failure(document, oom != nullptr ? "out_of_memory" : "failed", e);
+    if (!options_.json_file.empty()) write_document(document, options_.json_file);
+  }
+
+  int end(const std::string& status, const std::exception& cause, int code) const {
+    std::cerr << "kuafu: " << status << ": " << cause.what() << std::endl;
+    Json document = head_.is_null() ? Json{{"status", status},
+                                           {"plan", nullptr},
+                                           {"plan_hash", nullptr},
+                                           {"world", world_},
+                                           {"ranks", options_.ranks}}
+                                    : head_;
+    add_failure(document, status, cause);
+    try {
+      if (!options_.json_file.empty()) write_document(document, options_.json_file);
+    } catch (const std::exception& e) {
+      std::cerr << "kuafu: " << e.what() << std::endl;
+      return kFailed;
+    }
+    return code;
+  }
+
+  static int64_t launcher_ranks() {
+    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}) {
+      if (const char* value = std::getenv(name)) return std::atoll(value);
+    }
+    return 1;
+  }
+
+  const WorkerOptions& options_;
+  std::string world_;
+  Registries registries_;
+  Plan plan_;
+  Json head_;
+};
+
+}  // namespace
+
+int run_command(const WorkerOptions& options) { return Run(options)(); }
+
+}  // namespace kuafu

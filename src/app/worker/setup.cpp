@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/worker/options.h"
+#include "kuafu/base/build_info.h"
+#include "kuafu/engine/plugin.h"
+
+namespace kuafu {
+
+Registries load_registries(const WorkerOptions& options) {
+  Registries registries = builtin_registries();
+  for (const std::string& plugin : options.plugins) load_plugin(plugin, registries);
+  return registries;
+}
+
+Plan load_resolved(const WorkerOptions& options, const Registries& registries,
+                   int64_t world_ranks) {
+  const TensorModes modes = registries.tensor_modes();
+  Overrides overrides = options.overrides;
+  if (options.steps > 0) overrides.emplace_back("train.steps", text(options.steps));
+  const Plan plan = load_plan(options.plan_file, modes, overrides);
+  KUAFU_REQUIRE(world_ranks == 0 || options.ranks == 0 || options.ranks == world_ranks,
+                "--ranks ", options.ranks, " was given, but the launcher started ", world_ranks,
+                " ranks; leave --ranks out or start as many");
+  return resolve(plan, world_ranks > 0 ? world_ranks : options.ranks, modes);
+}
+
+std::unique_ptr<Dataset> open_dataset(const Plan& plan) {
+  const std::string headers =
+      build_info::kTorchDir.empty() ? "" : text(build_info::kTorchDir, "/include");
+  return make_dataset(plan.data, plan.model, plan.train.seed, headers);
+}
+
+}  // namespace kuafu

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/base/config.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+
+#include <toml++/toml.h>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
+
+namespace kuafu {
+namespace {
+
+using Kind = ConfigValue::Kind;
+
+ConfigValue convert(const toml::node& node);
+
+/// The parser keeps tables sorted by name; the order written comes back from the positions.
+void convert_table(const toml::table& table, ConfigValue& out) {
+  std::vector<std::pair<toml::source_position, std::string>> order;
+  for (const auto& [key, node] : table) {
+    order.emplace_back(key.source().begin, std::string(key.str()));
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [position, name] : order) {
+    ConfigValue value = convert(*table.get(name));
+    value.line = static_cast<int>(position.line);
+    out.entries.emplace_back(name, std::move(value));
+  }
+}
+
+ConfigValue convert(const toml::node& node) {
+  ConfigValue out;
+  out.line = static_cast<int>(node.source().begin.line);
+  if (const auto* table = node.as_table()) {
+    out.kind = Kind::kTable;
+    convert_table(*table, out);
+  } else if (const auto* list = node.as_array()) {
+    out.kind = Kind::kList;
+    for (const toml::node& item : *list) out.items.push_back(convert(item));
+  } else if (const auto* integer = node.as_integer()) {
+    out.kind = Kind::kInteger;
+    out.integer = integer->get();
+  } else if (const auto* number = node.as_floating_point()) {
+    out.kind = Kind::kNumber;
+    out.number = number->get();
+  } else if (const auto* boolean = node.as_boolean()) {
+    out.kind = Kind::kBoolean;
+    out.boolean = boolean->get();
+  } else if (const auto* string = node.as_string()) {
+    out.kind = Kind::kString;
+    out.string = string->get();
+  } else {
+    out.kind = Kind::kTime;
+    std::ostringstream written;
+    written << toml::node_view<const toml::node>(node);
+    out.string = written.str();
+  }
+  return out;
+}
+
+}  // namespace
+
+const ConfigValue* ConfigValue::find(std::string_view name) const {
+  for (const auto& [key, value] : entries) {
+    if (key == name) return &value;
+  }
+  return nullptr;
+}
+
+std::string_view describe(Kind kind) {
+  switch (kind) {
+    case Kind::kInteger:
+      return "an integer";
+    case Kind::kNumber:
+      return "a floating-point number";
+    case Kind::kBoolean:
+      return "a boolean";
+    case Kind::kString:
+      return "a string";
+    case Kind::kTime:
+      return "a date or time";
+    case Kind::kList:
+      return "a list";
+    case Kind::kTable:
+      return "a table";
+  }
+  return "a value";
+}
+
+std::string to_string(const ConfigValue& value) {
+  std::vector<std::string> parts;
+  switch (value.kind) {
+    case Kind::kInteger:
+      return text(value.integer);
+    case Kind::kNumber:
+      return toml_number(value.number);
+    case Kind::kBoolean:
+      return value.boolean ? "true" : "false";
+    case Kind::kString:
+      return in_quotes(value.string);
+    case Kind::kTime:
+      return value.string;
+    case Kind::kList:
+      for (const ConfigValue& item : value.items) parts.push_back(to_string(item));
+      return "[" + join(parts) + "]";
+    case Kind::kTable:
+      for (const auto& [name, entry] : value.entries) {
+        parts.push_back(name + " = " + to_string(entry));
+      }
+      return parts.empty() ? "{}" : "{ " + join(parts) + " }";
+  }
+  return {};
+}
+
+ConfigValue parse_toml(std::string_view document, std::string_view origin) {
+  try {
+    return convert(toml::parse(document, origin));
+  } catch (const toml::parse_error& error) {
+    throw ConfigError(text(origin, ":", error.source().begin.line,
+                           ": not valid TOML: ", error.description()));
+  }
+}
+
+std::optional<ConfigValue> parse_toml_value(std::string_view value) {
+  try {
+    const ConfigValue document = convert(toml::parse("value = " + std::string(value)));
+    // A line break in the text would smuggle in a second key.
+    if (document.entries.size() != 1 || value.find('\n') != std::string_view::npos) return {};
+    return document.entries.front().second;
+  } catch (const toml::parse_error&) {
+    return {};
+  }
+}
+
+std::string toml_number(double number) {
+  if (std::isnan(number)) return "nan";
+  if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
+  char digits[32];
+  const auto result = std::to_chars(digits, digits + sizeof(digits), number);
+  std::string out(digits, result.ptr);
+  if (out.find_first_of(".e") == std::string::npos) out += ".0";
+  return out;
+}
+
+std::string read_file(const std::string& path, std::string_view what) {
+  std::error_code ignored;
+  KUAFU_REQUIRE(!std::filesystem::is_directory(path, ignored), "the ", what, " ", in_quotes(path),
+                " is a folder; give a file");
+  errno = 0;
+  std::ifstream in(path, std::ios::binary);
+  KUAFU_REQUIRE(in.is_open(), "cannot read the ", what, " ", in_quotes(path), ": ",
+                std::strerror(errno));
+  std::ostringstream bytes;
+  bytes << in.rdbuf();
+  KUAFU_REQUIRE(!in.bad(), "cannot read the ", what, " ", in_quotes(path), ": ",
+                std::strerror(errno));
+  return std::move(bytes).str();
+}
+
+}  // namespace kuafu

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kuafu/plan/plan.h"
+
+namespace kuafu {
+
+/// Samples of a language model: the target of a position is the input of the next.
+struct Tokens {
+  std::vector<int64_t> inputs;   ///< (samples, sequence), row-major
+  std::vector<int64_t> targets;  ///< (samples, sequence), row-major
+  int64_t samples = 0;
+  int64_t sequence = 0;
+  bool operator==(const Tokens&) const = default;
+};
+
+/// Where tokens come from. Samples are a pure function of (plan, seed, position): every rank opens
+/// its own Dataset and asks for its slice, nothing is communicated, and a resumed run needs only
+/// the step.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+
+  /// Token ids lie in [0, vocab): the vocabulary of the model.
+  virtual int64_t vocab() const = 0;
+  /// Distinct training samples, the length of an epoch.
+  virtual int64_t num_train_samples() const = 0;
+  /// Distinct validation samples.
+  virtual int64_t num_validation_samples() const = 0;
+  /// Samples [first, first + count) of the endless seeded training stream; step t of a run with
+  /// global batch B consumes [t B, (t + 1) B).
+  /// @pre first >= 0 and count >= 0.
+  virtual Tokens train(int64_t first, int64_t count) const = 0;
+  /// Samples [first, first + count) of the fixed validation windows, again from the start after the
+  /// last.
+  /// @pre first >= 0 and count >= 0.
+  virtual Tokens validation(int64_t first, int64_t count) const = 0;
+  /// One line: what it is, how many bytes, tokens and samples.
+  virtual std::string describe() const = 0;
+};
+
+/// Opens the dataset of a plan. `default_path` is the corpus where data.path is empty.
+/// Throws ConfigError: unknown kind, missing, unreadable, empty or short corpus, vocabulary too
+/// small.
+std::unique_ptr<Dataset> make_dataset(const DataPlan& data, const ModelPlan& model, uint64_t seed,
+                                      const std::string& default_path);
+
+}  // namespace kuafu

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kuafu/dataset/corpus.h"
+#include "kuafu/dataset/dataset.h"
+
+namespace kuafu {
+
+/// Bytes of a corpus as tokens. The corpus is cut into training part and validation tail, each part
+/// into windows of `sequence` inputs that lie side by side (the target of a window's last input is
+/// the byte after it). An epoch takes every training window once, in an order drawn for that epoch;
+/// the order of the validation windows is the same for every seed, so that losses compare.
+class TextDataset final : public Dataset {
+ public:
+  struct Options {
+    int64_t vocab = 256;       ///< at least 256
+    int64_t sequence = 1;      ///< tokens of a window
+    double validation = 0.1;   ///< share of the bytes held out
+    uint64_t seed = 1;
+  };
+
+  /// Throws ConfigError where a part is shorter than a window and its last target.
+  TextDataset(Corpus corpus, const Options& options);
+
+  int64_t vocab() const override { return options_.vocab; }
+  int64_t num_train_samples() const override { return num_train_; }
+  int64_t num_validation_samples() const override { return num_validation_; }
+  Tokens train(int64_t first, int64_t count) const override;
+  Tokens validation(int64_t first, int64_t count) const override;
+  std::string describe() const override;
+
+ private:
+  void append_window(int64_t start, Tokens& out) const;
+
+  Corpus corpus_;
+  Options options_;
+  int64_t train_bytes_ = 0;
+  int64_t num_train_ = 0;
+  int64_t num_validation_ = 0;
+};
+
+}  // namespace kuafu

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/engine/certificate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "kuafu/comm/worlds.h"
+#include "kuafu/meter/book.h"
+
+namespace kuafu {
+namespace {
+
+constexpr double kEps = std::numeric_limits<double>::epsilon();
+
+/// Rounding of a sum of K terms is at most (K-1) eps times the sum of their absolute values [Higham,
+/// Accuracy and Stability, section 4.2]; a block chains a handful of such sums, and the model
+/// `layers` blocks forward and backward. K is the longest reduction: the tokens of a batch (weight
+/// gradients), the width of the MLP, or the vocabulary.
+double derived_tolerance(const Plan& plan) {
+  constexpr double kSumsPerBlock = 8;
+  const int64_t tokens = plan.train.batch * plan.model.sequence;
+  const int64_t longest = std::max({tokens, 4 * plan.model.hidden, plan.model.vocab});
+  return kSumsPerBlock * kEps * static_cast<double>(longest) *
+         static_cast<double>(plan.model.layers + 1);
+}
+
+/// An adaptive optimizer divides a gradient by its own size plus epsilon. Where a gradient is zero in
+/// exact arithmetic (key biases: softmax does not see them) its rounding is amplified by lr/epsilon.
+double optimizer_term(const Plan& plan, double absolute_gradient_error) {
+  if (plan.optimizer.kind == "sgd") {
+    return kCertificateSteps * plan.optimizer.lr * absolute_gradient_error;
+  }
+  return kCertificateSteps * plan.optimizer.lr * absolute_gradient_error / plan.optimizer.epsilon;
+}
+
+/// The same shape family in miniature: heads, divisibilities and grid stay, sizes shrink.
+Plan scaled_down(Plan plan) {
+  ModelPlan& m = plan.model;
+  m.layers = std::min<int64_t>(m.layers, 2);
+  m.hidden = m.heads * std::min<int64_t>(m.hidden / m.heads, 8);
+  m.sequence = m.sequence % 64 == 0 ? 64 : m.sequence;
+  m.vocab = m.vocab > 1024 ? 1024 + m.vocab % 64 : m.vocab;
+  plan.train.micro_batch = std::min(plan.train.micro_batch, int64_t{16});
+  plan.train.batch = plan.parallel.data * plan.train.micro_batch *
+                     std::min<int64_t>(plan.num_micro_batches(), 2);
+  return plan;
+}
+
+/// Parameters, gradients, AdamW state and the largest activations of one copy, roughly: decides
+/// between "full" and "scaled" only.
+int64_t estimated_bytes(const Plan& plan) {
+  const ModelPlan& m = plan.model;
+  const int64_t weights = m.layers * (12 * m.hidden * m.hidden + 13 * m.hidden) +
+                          (m.vocab + m.sequence) * m.hidden;
+  const int64_t tokens = plan.train.batch * m.sequence;
+  const int64_t activations = tokens * (m.layers * 20 * m.hidden + 3 * m.vocab);
+  return 8 * (6 * weights + activations);
+}
+
+struct Trajectory {
+  std::vector<double> losses;
+  std::map<std::string, Tensor> gradients;   // of the first step, whole
+  std::map<std::string, Tensor> parameters;  // after the last step, whole
+};
+
+/// Steps an engine and gathers whole tensors. `keep` = false only takes part in the gathering.
+Trajectory follow(Engine& engine, bool keep) {
+  Trajectory t;
+  for (int64_t step = 0; step < kCertificateSteps; ++step) {
+    t.losses.push_back(engine.forward_backward());
+    for (Param* p : engine.params()) {
+      if (step > 0 || !p->value.grad().defined()) continue;
+      const Tensor whole = gather_param(*p, p->value.grad(), engine.mesh());
+      if (keep) t.gradients[p->name] = whole.clone();
+    }
+    engine.update();
+  }
+  for (Param* p : engine.params()) {
+    const Tensor whole = gather_param(*p, p->value.detach(), engine.mesh());
+    if (keep) t.parameters[p->name] = whole.clone();
+  }
+  return t;
+}
+
+struct Difference {
+  double absolute = 0, scale = 0;
+  std::string worst;
+  double relative() const { return absolute / std::max(scale, 1e-300); }
+};
+
+/// Largest |a - b| over all tensors and the largest |b|. A missing tensor or a NaN is infinitely far.
+Difference compare(const std::map<std::string, Tensor>& a, const std::map<std::string, Tensor>& b) {
+  Difference d;
+  for (const auto& [name, expected] : b) {
+    const auto found = a.find(name);
+    double far = std::numeric_limits<double>::infinity();
+    if (found != a.end()) {
+      const double measured = (found->second - expected).abs().max().item<double>();
+      if (!std::isnan(measured)) far = measured;
+    }
+    d.scale = std::max(d.scale, expected.abs().max().item<double>());
+    if (far > d.absolute || d.worst.empty()) {
+      d.absolute = std::max(d.absolute, far);
+      d.worst = name;
+    }
+  }
+  return d;
+}
+
+/// One rank with everything: the plan without parallelism.
+Plan single_rank(Plan plan) {
+  const int64_t micro_batches = plan.num_micro_batches();
+  plan.parallel.tensor = {};
+  plan.parallel.sequence = {};
+  plan.parallel.pipeline = plan.parallel.expert = plan.parallel.data = 1;
+  plan.memory.recompute = Recompute::kNone;
+  plan.train.micro_batch = plan.train.batch / micro_batches;  // the same sums, one replica
+  return plan;
+}
+
+/// The reference must be one rank in every respect, also where the plan runs under MPI or in tests.
+Trajectory run_reference(const Plan& plan, const Registries& registries, const Dataset& data,
+                         at::Device device) {
+  const auto alone = make_self();
+  Engine engine(plan, registries, *alone, data, {.device = device});
+  return follow(engine, true);
+}
+
+/// Rank 0's certificate on every rank.
+void share(Certificate& c, Communicator& world) {
+  double numbers[8] = {c.verdict == "equal" ? 1.0 : 0.0, c.loss_error,  c.gradient_error,
+                       c.parameter_error,                c.tolerance,   c.parameter_tolerance,
+                       c.native_error,                   c.native_error_one_rank};
+  world.broadcast({numbers, 8, DType::kF64}, 0).wait_host();
+  c.verdict = numbers[0] == 1.0 ? "equal" : "different";
+  c.loss_error = numbers[1];
+  c.gradient_error = numbers[2];
+  c.parameter_error = numbers[3];
+  c.tolerance = numbers[4];
+  c.parameter_tolerance = numbers[5];
+  c.native_error = numbers[6];
+  c.native_error_one_rank = numbers[7];
+}
+
+void judge(Certificate& c, const Plan& plan, const Trajectory& mine, const Trajectory& reference) {
+  const Difference gradient = compare(mine.gradients, reference.gradients);
+  const Difference parameter = compare(mine.parameters, reference.parameters);
+  c.loss_error = std::abs(mine.losses[0] / reference.losses[0] - 1);
+  c.gradient_error = gradient.relative();
+  c.parameter_error = parameter.relative();
+  c.tolerance = derived_tolerance(plan);
+  // Only rounding may be amplified: an error above the tolerance does not widen what is allowed.
+  const double rounding = std::min(gradient.absolute, c.tolerance * gradient.scale);
+  c.parameter_tolerance = c.tolerance + optimizer_term(plan, rounding) / parameter.scale;
+  const bool is_equal = c.loss_error <= c.tolerance && c.gradient_error <= c.tolerance &&
+                        c.parameter_error <= c.parameter_tolerance &&
+                        mine.gradients.size() == reference.gradients.size();
+  c.verdict = is_equal ? "equal" : "different";
+  c.worst = c.gradient_error > c.tolerance ? gradient.worst : parameter.worst;
+}
+
+double last_loss(const Plan& plan, const Registries& registries, Communicator& world,
+                 const Dataset& data, const EngineOptions& options) {
+  Engine engine(plan, registries, world, data, options);
+  double loss = 0;
+  for (int64_t step = 0; step < kCertificateSteps; ++step) loss = engine.step().loss;
+  return loss;
+}
+
+}  // namespace
+
+Certificate certify(const Plan& original, const Registries& registries, Communicator& world,
+                    const std::function<std::unique_ptr<Dataset>(const Plan&)>& make_data,
+                    const EngineOptions& options, int64_t memory_limit) {
+  const BookScope unbooked(nullptr);
+  Certificate c;
+  c.steps = kCertificateSteps;
+  Plan plan = original;
+  if (2 * estimated_bytes(plan) > memory_limit) {
+    plan = scaled_down(plan);
+    c.level = "scaled";
+  }
+  plan.train.steps = std::max<int64_t>(plan.train.steps, kCertificateSteps);
+  const DType native = plan.model.dtype;
+  plan.model.dtype = DType::kF64;
+  const auto data = make_data(plan);
+  EngineOptions unmetered = options;
+  unmetered.ledger = nullptr;
+
+  const bool is_first = world.rank() == 0;
+  Trajectory reference, mine;
+  if (is_first) reference = run_reference(single_rank(plan), registries, *data, options.device);
+  {
+    Engine engine(plan, registries, world, *data, unmetered);
+    mine = follow(engine, is_first);
+  }
+  if (is_first) judge(c, plan, mine, reference);
+
+  if (native == DType::kBF16) {
+    c.has_native = true;
+    plan.model.dtype = native;
+    const double loss = last_loss(plan, registries, world, *data, unmetered);
+    if (is_first) {
+      const double exact = reference.losses.back();
+      const auto alone = make_self();
+      c.native_error = std::abs(loss / exact - 1);
+      c.native_error_one_rank =
+          std::abs(last_loss(single_rank(plan), registries, *alone, *data,
+                             {.device = options.device}) / exact - 1);
+      // Losses that agree to the last bf16 digit are equal whatever the ratio of two roundings.
+      const double floor = 0x1.0p-8;
+      if (c.native_error > std::max(2 * c.native_error_one_rank, floor)) c.verdict = "different";
+    }
+  }
+  share(c, world);
+  return c;
+}
+
+}  // namespace kuafu

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/engine/engine.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <torch/csrc/autograd/autograd.h>
+
+#include "kuafu/meter/allocator.h"
+#include "kuafu/tensor/collectives.h"
+
+namespace kuafu {
+namespace {
+
+/// A scalar of the device as a number. Meta tensors have none: the simulated world's oracle is 1.
+double read_scalar(const Tensor& t) { return t.is_meta() ? 1.0 : t.item<double>(); }
+
+/// (samples, sequence) ids on the device.
+Tensor to_tensor(const std::vector<int64_t>& ids, int64_t samples, int64_t sequence,
+                 at::Device device) {
+  const Tensor t = at::empty({samples, sequence}, at::TensorOptions(at::kLong).device(device));
+  if (device.is_cpu()) {
+    std::copy(ids.begin(), ids.end(), t.data_ptr<int64_t>());
+  } else if (!device.is_meta()) {
+    t.copy_(at::from_blob(const_cast<int64_t*>(ids.data()), {samples, sequence}, at::kLong));
+  }
+  return t;
+}
+
+std::vector<Group> groups_of(Model& model) {
+  std::vector<Group> groups;
+  for (const auto& block : model.blocks) groups.push_back({block->name(), block->params()});
+  return groups;
+}
+
+}  // namespace
+
+struct Engine::State {
+  State(const Plan& p, const Registries& registries, Communicator& w, const Dataset& d,
+        const EngineOptions& o)
+      : plan(p),
+        options(o),
+        world(w),
+        dataset(d),
+        mesh(mesh_axes(p, registries.tensor_modes()), w.rank()),
+        scheme(make_scheme(registries)),
+        attention(make_local_attention(p.memory.recompute)),
+        context{mesh, *scheme, *attention, factory(), p.model.dropout} {}
+
+  std::unique_ptr<TensorParallel> make_scheme(const Registries& registries) const {
+    auto made = registries.tensor.find(plan.parallel.tensor.mode).make(mesh);
+    return options.wrap_scheme ? options.wrap_scheme(std::move(made)) : std::move(made);
+  }
+  ParamFactory factory() const {
+    return {.mesh = &mesh, .device = options.device, .dtype = plan.model.dtype,
+            .seed = plan.train.seed};
+  }
+
+  /// Side of one micro-batch whose first global sample is `first`.
+  Side side(const Tokens& tokens, int64_t first, int64_t global_samples) const {
+    Side s;
+    s.tokens = to_tensor(tokens.inputs, tokens.samples, tokens.sequence, options.device);
+    s.targets = to_tensor(tokens.targets, tokens.samples, tokens.sequence, options.device);
+    s.batch = tokens.samples;
+    s.sequence = tokens.sequence;
+    s.loss_scale = 1.0 / static_cast<double>(global_samples * tokens.sequence);
+    s.first_sample = first;
+    s.step = steps_done;
+    return s;
+  }
+
+  /// A local loss summed over the ranks that hold different tokens, axis by axis.
+  double global_loss(const Tensor& partial) const {
+    const Tensor sum = partial.detach().to(at::kDouble);
+    for (const Axis& axis : mesh.axes()) {
+      const auto& split = model.loss_axes;
+      const bool is_split =
+          axis.name == "data" || std::find(split.begin(), split.end(), axis.name) != split.end();
+      if (is_split) raw::all_reduce(sum, mesh.comm(axis.name));
+    }
+    return read_scalar(sum);
+  }
+
+  Tensor micro_batch(const Side& side, bool is_last);
+  void backward_block(size_t b, const Side& side, Flow& in, Flow& out, Flow& grads);
+
+  Plan plan;
+  EngineOptions options;
+  Communicator& world;
+  const Dataset& dataset;
+  Mesh mesh;
+  std::unique_ptr<TensorParallel> scheme;
+  std::unique_ptr<AttentionParallel> attention;
+  Context context;
+  Model model;
+  std::unique_ptr<DataParallel> data_parallel;
+  std::unique_ptr<Optimizer> optimizer;
+  std::vector<ParamShard> ready;  // between forward_backward and update
+  int64_t steps_done = 0;
+};
+
+Engine::Engine(const Plan& plan, const Registries& registries, Communicator& world,
+               const Dataset& dataset, const EngineOptions& options)
+    : state_(std::make_unique<State>(plan, registries, world, dataset, options)) {
+  State& s = *state_;
+  s.model = registries.models.find(plan.model.kind)(plan.model, s.context);
+  const TokenGrid grid{s.context.activation(Stream::kOuter), s.plan.train.micro_batch,
+                       s.plan.model.sequence};
+  for (const Stream stream : {Stream::kOuter, Stream::kInner}) {
+    local_shape(s.context.activation(stream),
+                {grid.batch, grid.sequence, s.plan.model.hidden}, s.mesh,
+                "activations (micro_batch, sequence, hidden)");
+  }
+  s.mesh.connect(world, options.ledger);
+  s.data_parallel = make_bucketed_all_reduce(
+      s.mesh, {plan.parallel.bucket, plan.parallel.overlap});
+  s.data_parallel->attach(groups_of(s.model));
+  s.optimizer = make_optimizer(plan.optimizer);
+}
+
+Engine::~Engine() = default;
+
+/// Forward through all blocks, then backward a block at a time. A block's input is a leaf of its own
+/// small graph; under full recomputation only that input is kept and the graph is made again.
+Tensor Engine::State::micro_batch(const Side& side, bool is_last) {
+  const bool again = plan.memory.recompute == Recompute::kFull;
+  const size_t n = model.blocks.size();
+  std::vector<Flow> inputs(n), outputs(n);
+  Flow flow;
+  for (size_t b = 0; b < n; ++b) {
+    data_parallel->acquire(static_cast<int>(b));
+    for (const Tensor& t : flow) inputs[b].push_back(t.detach().requires_grad_());
+    // The head's graph is used at once: making it twice would only cost.
+    const at::AutoGradMode recording(!again || b + 1 == n);
+    outputs[b] = model.blocks[b]->forward(inputs[b], side);
+    flow = outputs[b];
+    if (again && b + 1 < n) outputs[b].clear();
+    data_parallel->release(static_cast<int>(b));
+  }
+  const Tensor loss = flow[0].detach();
+  flow.clear();
+  Flow grads = {at::ones_like(outputs[n - 1][0])};
+  for (size_t b = n; b-- > 0;) {
+    data_parallel->acquire(static_cast<int>(b));
+    backward_block(b, side, inputs[b], outputs[b], grads);
+    if (is_last) data_parallel->grads_ready(static_cast<int>(b));
+    data_parallel->release(static_cast<int>(b));
+  }
+  return loss;
+}
+
+void Engine::State::backward_block(size_t b, const Side& side, Flow& in, Flow& out, Flow& grads) {
+  if (out.empty()) {
+    const RecomputeScope scope;
+    const at::AutoGradMode recording(true);
+    out = model.blocks[b]->forward(in, side);
+  }
+  torch::autograd::backward(out, grads);
+  out.clear();
+  grads.clear();
+  for (const Tensor& t : in) grads.push_back(t.grad());
+  in.clear();
+  for (Param* p : model.blocks[b]->params()) {
+    if (p->value.grad().defined()) recategorise(p->value.grad(), Category::kGradient);
+  }
+}
+
+double Engine::forward_backward() {
+  State& s = *state_;
+  const TrainPlan& train = s.plan.train;
+  const int64_t replica = s.mesh.coord("data");
+  const int64_t num_micro = s.plan.num_micro_batches();
+  const int64_t per_replica = num_micro * train.micro_batch;
+  const CategoryScope scope(Category::kActivation);
+  Tensor loss;
+  for (int64_t m = 0; m < num_micro; ++m) {
+    const int64_t in_batch = replica * per_replica + m * train.micro_batch;
+    const Tokens tokens = s.dataset.train(s.steps_done * train.batch + in_batch, train.micro_batch);
+    const Tensor part = s.micro_batch(s.side(tokens, in_batch, train.batch), m + 1 == num_micro);
+    loss = loss.defined() ? loss + part : part;
+  }
+  s.ready = s.data_parallel->finish();
+  const double mean = s.global_loss(loss);
+  KUAFU_REQUIRE(std::isfinite(mean), "the loss is ", mean, " at step ", s.steps_done + 1,
+                ": training diverged; lower optimizer.lr or raise optimizer.warmup");
+  return mean;
+}
+
+double Engine::update() {
+  State& s = *state_;
+  const CategoryScope scope(Category::kTemporary);
+  const at::NoGradGuard no_grad;
+  const double norm = global_grad_norm(s.ready, s.mesh);
+  clip_gradients(s.ready, norm, s.plan.optimizer.clip);
+  s.optimizer->step(s.ready, learning_rate(s.plan.optimizer, s.steps_done, s.plan.train.steps));
+  s.data_parallel->publish();
+  s.ready.clear();
+  for (Param* p : params()) p->value.mutable_grad() = Tensor();
+  ++s.steps_done;
+  return norm;
+}
+
+StepReport Engine::step() {
+  StepReport report;
+  report.lr = learning_rate(state_->plan.optimizer, state_->steps_done, state_->plan.train.steps);
+  report.loss = forward_backward();
+  report.grad_norm = update();
+  return report;
+}
+
+double Engine::validate() {
+  State& s = *state_;
+  const at::NoGradGuard no_grad;
+  const CategoryScope scope(Category::kActivation);
+  const TrainPlan& train = s.plan.train;
+  const int64_t num_micro = s.plan.num_micro_batches();
+  const int64_t replica = s.mesh.coord("data");
+  const int64_t samples = train.validation_batches * train.batch;
+  Tensor total;
+  for (int64_t v = 0; v < train.validation_batches * num_micro; ++v) {
+    const int64_t batch = v / num_micro, micro = v % num_micro;
+    const int64_t first =
+        batch * train.batch + (replica * num_micro + micro) * train.micro_batch;
+    const Side side = s.side(s.dataset.validation(first, train.micro_batch), first, samples);
+    Flow flow;
+    for (const auto& block : s.model.blocks) flow = block->forward(flow, side);
+    total = total.defined() ? total + flow[0] : flow[0];
+  }
+  return s.global_loss(total);
+}
+
+int64_t Engine::steps_done() const { return state_->steps_done; }
+const Plan& Engine::plan() const { return state_->plan; }
+const Mesh& Engine::mesh() const { return state_->mesh; }
+
+std::vector<Param*> Engine::params() {
+  std::vector<Param*> all;
+  for (const auto& block : state_->model.blocks) {
+    for (Param* p : block->params()) all.push_back(p);
+  }
+  return all;
+}
+
+void check_placement(const Plan& plan, const Registries& registries) {
+  const Mesh mesh(mesh_axes(plan, registries.tensor_modes()), 0);
+  const auto scheme = registries.tensor.find(plan.parallel.tensor.mode).make(mesh);
+  const auto attention = make_local_attention(plan.memory.recompute);
+  const Context context{mesh, *scheme, *attention,
+                        {.mesh = &mesh, .device = at::kMeta, .dtype = plan.model.dtype},
+                        plan.model.dropout};
+  registries.models.find(plan.model.kind)(plan.model, context);
+  for (const Stream stream : {Stream::kOuter, Stream::kInner}) {
+    local_shape(context.activation(stream),
+                {plan.train.micro_batch, plan.model.sequence, plan.model.hidden}, mesh,
+                "activations (train.micro_batch, model.sequence, model.hidden)");
+  }
+}
+
+}  // namespace kuafu

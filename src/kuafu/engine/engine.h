@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kuafu/comm/communicator.h"
+#include "kuafu/dataset/dataset.h"
+#include "kuafu/engine/registries.h"
+#include "kuafu/optim/optimizer.h"
+#include "kuafu/parallel/data/interface.h"
+#include "kuafu/plan/plan.h"
+
+namespace kuafu {
+
+/// What a step found. On meta tensors `loss` and `grad_norm` are the simulated world's oracles.
+struct StepReport {
+  double loss = 0;       ///< mean over the global batch's tokens, before the update
+  double grad_norm = 0;  ///< global, before clipping
+  double lr = 0;
+};
+
+/// How an engine stands in its world.
+struct EngineOptions {
+  at::Device device = at::kCPU;
+  Ledger* ledger = nullptr;  ///< books the mesh's traffic by axis; may be null
+  /// Lets tests stand a scheme behind a decorator (mutants).
+  std::function<std::unique_ptr<TensorParallel>(std::unique_ptr<TensorParallel>)> wrap_scheme = {};
+};
+
+/// One rank of a run: builds mesh, model shard and optimizer from a resolved plan, and steps. The
+/// same program in every world. Owns the mesh and everything that refers to it.
+class Engine {
+ public:
+  /// Every layout is checked before the first communication; throws Refused or NotDivisible.
+  /// @pre plan is resolved for world.size() ranks; world, dataset and registries outlive the engine.
+  Engine(const Plan& plan, const Registries& registries, Communicator& world,
+         const Dataset& dataset, const EngineOptions& options);
+  ~Engine();
+
+  /// Forward, backward, gradient sync, clipping, update.
+  StepReport step();
+  /// The first half: gradients are summed over all ranks and left in params()[i]->value.grad().
+  double forward_backward();
+  /// The second half. Returns the gradient norm.
+  double update();
+
+  /// Mean loss over the plan's validation batches; changes nothing.
+  double validate();
+
+  /// Steps done so far; setting it resumes the data stream and schedule there.
+  int64_t steps_done() const;
+
+  const Plan& plan() const;
+  const Mesh& mesh() const;
+  std::vector<Param*> params();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Checks everything about a plan that needs no communication: layouts of every parameter and
+/// activation on the ranks of the mesh. Builds the model on meta tensors.
+void check_placement(const Plan& plan, const Registries& registries);
+
+}  // namespace kuafu

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/engine/registries.h"
+
+namespace kuafu {
+
+TensorModes Registries::tensor_modes() const {
+  TensorModes modes;
+  for (const auto& entry : tensor.entries()) modes[entry.name] = entry.make.mode;
+  return modes;
+}
+
+Registries builtin_registries() {
+  Registries all;
+  register_tensor_schemes(all.tensor);
+  register_models(all.models);
+  return all;
+}
+
+}  // namespace kuafu

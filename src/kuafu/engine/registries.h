@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kuafu/base/registry.h"
+#include "kuafu/model/context.h"
+#include "kuafu/parallel/tensor/interface.h"
+
+namespace kuafu {
+
+/// Every kind of thing a plan names, by name. Plug-ins add to it before a plan is read.
+struct Registries {
+  Registry<TensorScheme> tensor{"tensor mode"};
+  Registry<MakeModel> models{"model"};
+
+  /// The plan side of the tensor schemes.
+  TensorModes tensor_modes() const;
+};
+
+/// The table of contents of this build.
+Registries builtin_registries();
+
+}  // namespace kuafu

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/engine/run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+namespace kuafu {
+namespace {
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double median_of(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  const size_t n = v.size();
+  return n % 2 == 1 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+}  // namespace
+
+Traffic traffic_of(const Ledger& ledger) {
+  Traffic all;
+  for (const auto& [label, entry] : ledger.axes()) {
+    AxisTraffic& t = all[label];
+    t.bytes_sent = entry.bytes_sent;
+    t.bytes_received = entry.bytes_received;
+    t.messages = entry.messages;
+    t.peers = static_cast<int64_t>(entry.peers.size());
+    t.wire_peers = static_cast<int64_t>(entry.wire_peers.size());
+    t.counting = entry.counting == Counting::kWire ? "wire" : "convention";
+    for (int v = 0; v < kNumVerbs; ++v) {
+      const int64_t calls = entry.calls[static_cast<size_t>(v)];
+      if (calls > 0) t.calls[std::string(to_string(static_cast<Verb>(v)))] = calls;
+    }
+  }
+  return all;
+}
+
+StepTime summarise(const std::vector<double>& seconds) {
+  StepTime t;
+  if (seconds.empty()) return t;
+  const auto n = static_cast<int64_t>(seconds.size());
+  for (; t.warmup < n / 2; ++t.warmup) {
+    const double first = seconds[static_cast<size_t>(t.warmup)];
+    const double rest = median_of({seconds.begin() + t.warmup + 1, seconds.end()});
+    if (std::abs(first / rest - 1) <= 0.1) break;
+  }
+  std::vector<double> steady(seconds.begin() + t.warmup, seconds.end());
+  t.median = median_of(steady);
+  std::sort(steady.begin(), steady.end());
+  const auto m = static_cast<double>(steady.size());
+  // Ranks m/2 -+ 1.96 sqrt(m)/2 enclose the median in 95 % of samples.
+  const double half = 0.98 * std::sqrt(m);
+  const auto low = static_cast<int64_t>(std::floor(m / 2 - half));
+  const auto high = static_cast<int64_t>(std::ceil(m / 2 + half));
+  const auto last = static_cast<int64_t>(steady.size()) - 1;
+  t.low = steady[static_cast<size_t>(std::clamp<int64_t>(low, 0, last))];
+  t.high = steady[static_cast<size_t>(std::clamp<int64_t>(high, 0, last))];
+  return t;
+}
+
+RankResult run_rank(const Plan& plan, const Registries& registries, Communicator& world,
+                    const RunOptions& options) {
+  RankResult result;
+  RankBook book(world.rank(), plan.memory.device.value_or(0));
+  Ledger ledger;
+  const auto data = options.make_data(plan);
+  {
+    const BookScope booked(&book);
+    book.is_counting = options.is_metered;
+    Engine engine(plan, registries, world, *data,
+                  {.device = options.device,
+                   .ledger = options.is_metered ? &ledger : nullptr});
+    for (int64_t step = 0; step < plan.train.steps; ++step) {
+      const double start = seconds_now();
+      const StepReport report = engine.step();
+      result.step_seconds.push_back(seconds_now() - start);
+      result.losses.push_back(report.loss);
+      if (options.on_step && world.rank() == 0) options.on_step(step, report);
+    }
+    result.flops = book.flops() / std::max<int64_t>(plan.train.steps, 1);
+    result.flops_recomputed = book.flops_recomputed() / std::max<int64_t>(plan.train.steps, 1);
+    result.peak_bytes = book.peak();
+    result.at_peak = book.at_peak();
+    result.peak_by_category = book.peak_by_category();
+    result.traffic = traffic_of(ledger);
+    ledger.set_counting(false);
+    book.is_counting = false;
+    if (plan.train.validation_batches > 0) result.validation_loss = engine.validate();
+  }
+  if (options.is_certified) {
+    result.certificate = certify(plan, registries, world, options.make_data,
+                                 {.device = options.device}, options.certificate_memory);
+  }
+  return result;
+}
+
+}  // namespace kuafu

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kuafu/comm/ledger.h"
+#include "kuafu/engine/certificate.h"
+#include "kuafu/engine/engine.h"
+#include "kuafu/meter/book.h"
+
+namespace kuafu {
+
+/// One rank's traffic on one axis, summed over the training steps.
+struct AxisTraffic {
+  int64_t bytes_sent = 0, bytes_received = 0, messages = 0;
+  int64_t peers = 0;       ///< other members of the groups used
+  int64_t wire_peers = 0;  ///< ranks bytes went to or came from
+  std::map<std::string, int64_t> calls;  ///< by verb
+  std::string counting;    ///< "wire" or "convention"
+  bool operator==(const AxisTraffic&) const = default;
+};
+using Traffic = std::map<std::string, AxisTraffic>;
+
+Traffic traffic_of(const Ledger& ledger);
+
+/// What one rank measured over its training steps: neither validation nor certificate is in it.
+struct RankResult {
+  std::vector<double> losses;        ///< one a step, global mean
+  std::vector<double> step_seconds;  ///< one a step
+  double validation_loss = 0;
+  int64_t flops = 0, flops_recomputed = 0;  ///< a step
+  int64_t peak_bytes = 0;                   ///< largest live bytes of the steps, without scratch
+  BytesByCategory at_peak{};                ///< composition at that moment
+  BytesByCategory peak_by_category{};       ///< each category's own peak, scratch too
+  Traffic traffic;                          ///< summed over the steps, by axis
+  Certificate certificate;
+};
+
+struct RunOptions {
+  at::Device device = at::kCPU;
+  bool is_certified = false;
+  int64_t certificate_memory = int64_t{4} << 30;  ///< bytes
+  bool is_metered = true;  ///< ledger and FLOPs; off only to measure what they cost
+  std::function<std::unique_ptr<Dataset>(const Plan&)> make_data;
+  /// Called on rank 0 after each step.
+  std::function<void(int64_t step, const StepReport& report)> on_step;
+};
+
+/// One rank of a whole run: train, validate, certify. The same for every world.
+/// Throws OutOfMemory where the plan's budget is passed, ConfigError with the step of a loss that is
+/// not finite.
+RankResult run_rank(const Plan& plan, const Registries& registries, Communicator& world,
+                    const RunOptions& options);
+
+/// Median of the steady samples and its 95 % interval by order statistics (binomial, no assumption
+/// about the distribution). The first samples count as warm-up until one lies within 10 % of the
+/// median of the rest; at most half are dropped.
+struct StepTime {
+  double median = 0, low = 0, high = 0;
+  int64_t warmup = 0;  ///< samples dropped from the front
+};
+StepTime summarise(const std::vector<double>& seconds);
+
+}  // namespace kuafu

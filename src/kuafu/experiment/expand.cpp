@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/experiment/expand.h"
+
+#include <algorithm>
+#include <set>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
+
+namespace kuafu {
+namespace {
+
+constexpr const char* kSeedKey = "train.seed";
+
+/// Values that one position of the name runs through.
+struct Slot {
+  std::string key;
+  std::vector<Json> values;
+  const Bundle* bundle = nullptr;  ///< the row a slot of one value stands for
+};
+
+std::string label(const Slot& slot, const Json& value) {
+  if (slot.bundle != nullptr) return slot.bundle->name;
+  if (slot.key == "ranks") return plain_text(value) + (value == 1 ? " rank" : " ranks");
+  if (slot.key == "world") return plain_text(value);
+  return last_word(slot.key) + " " + plain_text(value);
+}
+
+bool is_named(const Slot& slot) {
+  return slot.bundle != nullptr || slot.key == "ranks" || slot.values.size() > 1;
+}
+
+bool has(const Settings& settings, const std::string& key) {
+  return std::any_of(settings.begin(), settings.end(),
+                     [&](const auto& setting) { return setting.first == key; });
+}
+
+class Expander {
+ public:
+  explicit Expander(const SuiteText& suite) : suite_(suite) {}
+
+  std::vector<Point> run() {
+    std::vector<const Bundle*> chosen;
+    choose(0, chosen);
+    for (const Bundle& extra : suite_.extra) points_.push_back(extra_point(extra));
+    check_skips();
+    return std::move(points_);
+  }
+
+ private:
+  template <class... Args>
+  void require(bool condition, int line, const Args&... message) const {
+    KUAFU_REQUIRE(condition, suite_.origin, ":", line, ": ", message...);
+  }
+
+  /// One row of every array of tables; null at the grid's keys.
+  void choose(size_t axis, std::vector<const Bundle*>& chosen) {
+    if (axis == suite_.axes.size()) {
+      if (!suite_.axes.empty()) cross(slots(chosen), chosen);
+      return;
+    }
+    if (suite_.axes[axis].bundles.empty()) {
+      chosen.push_back(nullptr);
+      choose(axis + 1, chosen);
+      chosen.pop_back();
+    }
+    for (const Bundle& bundle : suite_.axes[axis].bundles) {
+      chosen.push_back(&bundle);
+      choose(axis + 1, chosen);
+      chosen.pop_back();
+    }
+  }
+
+  std::vector<Slot> slots(const std::vector<const Bundle*>& chosen) const {
+    std::set<std::string> taken;
+    for (const Bundle* bundle : chosen) {
+      if (bundle == nullptr) continue;
+      for (const Choice& choice : bundle->choices) {
+        require(taken.insert(choice.key).second, choice.line, choice.key,
+                " is set by two rows that meet in one case");
+      }
+    }
+    std::vector<Slot> slots;
+    for (size_t i = 0; i < chosen.size(); ++i) {
+      const SweepAxis& axis = suite_.axes[i];
+      if (chosen[i] == nullptr) {
+        if (!taken.contains(axis.name)) slots.push_back({axis.name, axis.values});
+        continue;
+      }
+      slots.push_back({axis.name, {Json(chosen[i]->name)}, chosen[i]});
+      for (const Choice& choice : chosen[i]->choices) {
+        if (choice.values.size() > 1 || choice.key == "ranks") {
+          slots.push_back({choice.key, choice.values});
+        }
+      }
+    }
+    add_suite_slots(slots);
+    return slots;
+  }
+
+  void add_suite_slots(std::vector<Slot>& slots) const {
+    slots.push_back({"world", {}});
+    for (const auto& world : suite_.worlds) slots.back().values.emplace_back(world);
+    if (suite_.seeds.empty()) return;
+    slots.push_back({kSeedKey, {}});
+    for (const int64_t seed : suite_.seeds) slots.back().values.emplace_back(seed);
+  }
+
+  void cross(const std::vector<Slot>& slots, const std::vector<const Bundle*>& chosen) {
+    std::vector<size_t> at(slots.size(), 0);
+    while (true) {
+      Point point = make_point(slots, at, chosen);
+      if (!is_skipped(point)) points_.push_back(std::move(point));
+      size_t i = slots.size();
+      while (i > 0 && ++at[i - 1] == slots[i - 1].values.size()) at[--i] = 0;
+      if (i == 0) return;
+    }
+  }
+
+  Point make_point(const std::vector<Slot>& slots, const std::vector<size_t>& at,
+                   const std::vector<const Bundle*>& chosen) const {
+    Point point;
+    point.line = suite_.axes.front().line;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const Json& value = slots[i].values[at[i]];
+      if (is_named(slots[i])) {
+        point.name += (point.name.empty() ? "" : ", ") + label(slots[i], value);
+      }
+      point.settings.emplace_back(slots[i].key, value);
+      if (slots[i].bundle == nullptr) point.given.emplace_back(slots[i].key, value);
+    }
+    for (const Bundle* bundle : chosen) {
+      if (bundle == nullptr) continue;
+      point.line = bundle->line;
+      for (const Choice& choice : bundle->choices) {
+        if (!has(point.given, choice.key)) {
+          point.given.emplace_back(choice.key, choice.values.front());
+        }
+      }
+    }
+    follow_references(point);
+    return point;
+  }
+
+  /// "$ranks" becomes the point's own number of ranks.
+  void follow_references(Point& point) const {
+    const Settings before = point.given;
+    for (Settings* settings : {&point.given, &point.settings}) {
+      for (auto& [key, value] : *settings) {
+        if (!value.is_string() || value.get<std::string>().rfind('$', 0) != 0) continue;
+        const std::string target = value.get<std::string>().substr(1);
+        const Json* found = find_setting(before, target);
+        require(found != nullptr, point.line, key, " = \"$", target, "\": the case has no key ",
+                target, "; it has ", join(keys_of(before)));
+        value = *found;
+      }
+    }
+  }
+
+  static std::vector<std::string> keys_of(const Settings& settings) {
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : settings) keys.push_back(key);
+    return keys;
+  }
+
+  bool is_skipped(const Point& point) {
+    bool is_any = false;
+    for (size_t s = 0; s < suite_.skips.size(); ++s) {
+      const auto& choices = suite_.skips[s].choices;
+      const bool is_hit = std::all_of(choices.begin(), choices.end(), [&](const Choice& choice) {
+        const Json* value = find_setting(point.settings, choice.key);
+        if (value == nullptr) value = find_setting(point.given, choice.key);
+        return value != nullptr &&
+               std::find(choice.values.begin(), choice.values.end(), *value) != choice.values.end();
+      });
+      if (is_hit) used_skips_.insert(s);
+      is_any = is_any || is_hit;
+    }
+    return is_any;
+  }
+
+  /// A skip that skips nothing is a misspelt key or value.
+  void check_skips() const {
+    for (size_t s = 0; s < suite_.skips.size(); ++s) {
+      require(used_skips_.contains(s), suite_.skips[s].line,
+              "[[skip]]: no case of the sweep has these settings; check their keys and values");
+    }
+  }
+
+  const Bundle& row(const SweepAxis& axis, const Choice& choice) const {
+    std::vector<std::string> names;
+    const std::string wanted = plain_text(choice.values.front());
+    for (const Bundle& bundle : axis.bundles) {
+      if (bundle.name == wanted) return bundle;
+      names.push_back(bundle.name);
+    }
+    throw ConfigError(text(suite_.origin, ":", choice.line, ": no [[", axis.name, "]] is named ",
+                           in_quotes(wanted), "; did you mean ", in_quotes(nearest(wanted, names)),
+                           "? There are ", join(in_quotes(names))));
+  }
+
+  Point extra_point(const Bundle& extra) const {
+    Point point{extra.name, {}, {}, extra.line};
+    std::vector<const Bundle*> rows;
+    for (const Choice& choice : extra.choices) {
+      require(choice.values.size() == 1, choice.line, "[[case]]: ", choice.key,
+              " has several values; a case is one");
+      point.settings.emplace_back(choice.key, choice.values.front());
+      const auto axis = std::find_if(suite_.axes.begin(), suite_.axes.end(), [&](const auto& a) {
+        return a.name == choice.key && !a.bundles.empty();
+      });
+      if (axis == suite_.axes.end()) point.given.emplace_back(choice.key, choice.values.front());
+      else rows.push_back(&row(*axis, choice));
+    }
+    for (const Bundle* bundle : rows) {
+      for (const Choice& choice : bundle->choices) {
+        if (has(point.given, choice.key)) continue;
+        require(choice.values.size() == 1, extra.line, "[[case]]: say which ", choice.key, ": ",
+                in_quotes(bundle->name), " has several");
+        point.given.emplace_back(choice.key, choice.values.front());
+      }
+    }
+    for (const auto& [key, value] : Settings{{"world", suite_.worlds.front()}}) {
+      if (has(point.given, key)) continue;
+      point.given.emplace_back(key, value);
+      point.settings.emplace_back(key, value);
+    }
+    follow_references(point);
+    return point;
+  }
+
+  const SuiteText& suite_;
+  std::vector<Point> points_;
+  std::set<size_t> used_skips_;
+};
+
+}  // namespace
+
+std::vector<Point> expand(const SuiteText& suite) { return Expander(suite).run(); }
+
+const Json* find_setting(const Settings& settings, const std::string& key) {
+  for (const auto& [name, value] : settings) {
+    if (name == key) return &value;
+  }
+  for (const auto& [name, value] : settings) {
+    if (last_word(name) == key) return &value;
+  }
+  return nullptr;
+}
+
+std::string last_word(const std::string& key) {
+  const size_t dot = key.rfind('.');
+  return dot == std::string::npos ? key : key.substr(dot + 1);
+}
+
+std::string plain_text(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+}  // namespace kuafu

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kuafu/experiment/suite_text.h"
+
+namespace kuafu {
+
+/// One point of a sweep before its plan is made.
+struct Point {
+  std::string name;
+  Settings settings;  ///< what distinguishes it: one entry an axis
+  Settings given;     ///< every key it sets: of plans, and ranks, world, certify, timeout_s
+  int line = 0;       ///< where the suite asks for it
+};
+
+/// Cartesian product of all axes, without the skipped points, then the extra cases. A bundle's key
+/// replaces the grid's axis of that key; a list in a bundle is an axis of its own; the value "$key"
+/// takes the value of another key of the point.
+/// Throws ConfigError with the line: a key set twice, an unknown name behind `$` or in `[[skip]]`.
+std::vector<Point> expand(const SuiteText& suite);
+
+/// The value of a key in `settings`, by its whole name or its last word; null where it has none.
+const Json* find_setting(const Settings& settings, const std::string& key);
+
+/// The last word of a dotted key.
+std::string last_word(const std::string& key);
+
+/// A single value as people write it: texts without quotes.
+std::string plain_text(const Json& value);
+
+}  // namespace kuafu

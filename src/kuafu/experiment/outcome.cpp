@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/experiment/outcome.h"
+
+#include <signal.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "kuafu/base/config.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/base/units.h"
+#include "kuafu/record/schema.h"
+
+namespace kuafu {
+namespace {
+
+using End = ChildResult::End;
+
+constexpr size_t kLastBytes = 2000;
+constexpr int kLastLines = 12;
+
+/// "; its last lines: ..." of a standard error, empty where it printed nothing.
+std::string last_lines(const std::string& path) {
+  std::string bytes;
+  try {
+    bytes = read_file(path, "errors of the worker");
+  } catch (const ConfigError&) {
+    return "";
+  }
+  bytes.erase(bytes.find_last_not_of(" \n\r\t") + 1);
+  if (bytes.empty()) return "";
+  size_t begin = bytes.size() > kLastBytes ? bytes.size() - kLastBytes : 0;
+  size_t at = bytes.size();
+  for (int line = 0; line < kLastLines && at != std::string::npos && at > begin; ++line) {
+    at = bytes.rfind('\n', at - 1);
+  }
+  if (at != std::string::npos && at > begin) begin = at + 1;
+  return "; its last lines:\n" + bytes.substr(begin);
+}
+
+Json plain_document(const Case& c, const char* status, const std::string& reason) {
+  return {{"status", status}, {"reason", reason}, {"world", c.world}, {"ranks", c.ranks}};
+}
+
+/// The worker's document, or null and why there is none.
+Json read_document(const std::string& path, std::string& problem) {
+  if (!std::filesystem::exists(path)) {
+    problem = "without writing its document";
+    return nullptr;
+  }
+  const Json document = Json::parse(read_file(path, "document"), nullptr, false);
+  if (document.is_discarded()) {
+    problem = "leaving a damaged document";
+    return nullptr;
+  }
+  const auto problems = document_problems(document);
+  if (!problems.empty()) {
+    problem = "leaving a document that breaks docs/record.md: " + problems.front();
+    return nullptr;
+  }
+  return document;
+}
+
+std::string describe_end(const ChildResult& result) {
+  if (result.end == End::kSignalled) {
+    const std::string extra =
+        result.code == SIGKILL ? ", perhaps by the system for want of memory" : "";
+    return text("was killed by signal ", result.code, " (", ::strsignal(result.code), extra, ")");
+  }
+  if (result.end == End::kLost) return "was lost: its guard process was killed";
+  return text("exited with code ", result.code);
+}
+
+Json failed_with(Json document, const Case& c, const std::string& reason) {
+  if (document.is_null()) return plain_document(c, "failed", reason);
+  document["status"] = "failed";
+  document["reason"] = reason;
+  return document;
+}
+
+}  // namespace
+
+Json document_of(const Case& c, const Remains& remains) {
+  const ChildResult& result = remains.result;
+  if (result.end == End::kNotStarted) {
+    return plain_document(c, "failed", text("cannot start the worker: ", std::strerror(result.code)));
+  }
+  std::string problem;
+  const Json document = read_document(remains.document_path, problem);
+  const bool has_reason = !document.is_null() && document["status"] != "ok";
+  if (result.end == End::kTimedOut) {
+    const std::string own = has_reason ? text("; it said: ", value_at(document, "reason").get<std::string>()) : "";
+    return plain_document(c, "timeout",
+                          text("did not end in ", print_seconds(c.timeout_s),
+                               ": killed with everything it started", own,
+                               last_lines(remains.error_path)));
+  }
+  if (result.end == End::kExited && !document.is_null()) {
+    const bool is_ok = document["status"] == "ok";
+    if (is_ok == (result.code == 0)) return document;
+    return failed_with(document, c,
+                       text("the worker ", describe_end(result), " although its document says ",
+                            document["status"].get<std::string>(), last_lines(remains.error_path)));
+  }
+  if (result.end == End::kExited) {
+    return plain_document(c, "failed", text("the worker ", describe_end(result), " ", problem,
+                                            last_lines(remains.error_path)));
+  }
+  const std::string own = has_reason ? text("; it said: ", value_at(document, "reason").get<std::string>()) : "";
+  return failed_with(document, c,
+                     text("the worker ", describe_end(result), own, last_lines(remains.error_path)));
+}
+
+Json case_line(const Case& c, const Json& document, double wall_s) {
+  Json settings = Json::object();
+  for (const auto& [key, value] : c.settings) settings[key] = value;
+  const Json reason = document.contains("reason") ? document["reason"] : Json(nullptr);
+  return {{"kind", "case"},       {"case_id", c.id},
+          {"name", c.name},       {"settings", settings},
+          {"status", document["status"]}, {"reason", reason},
+          {"wall_s", wall_s},     {"document", document}};
+}
+
+}  // namespace kuafu

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/experiment/suite.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "kuafu/base/config.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/base/philox.h"
+#include "kuafu/base/suggest.h"
+#include "kuafu/experiment/expand.h"
+#include "kuafu/experiment/suite_text.h"
+
+namespace kuafu {
+namespace {
+
+std::string hex_hash(const std::string& bytes) {
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx",
+                static_cast<unsigned long long>(hash_name(bytes)));
+  return digits;
+}
+
+/// Modes of a plugin are known to the worker that loads it; here only how many ranks they take.
+void add_plugin_mode(const std::string& mode, TensorModes& modes) {
+  if (modes.contains(mode)) return;
+  modes[mode] = {mode, "of a plugin",
+                 [](int64_t size, int64_t) { return std::vector<Axis>{{"tensor", size}}; }};
+}
+
+/// Keys of a point that belong to the run, not to the plan.
+struct RunKeys {
+  int64_t ranks = 0;
+  std::string world;
+  bool is_certified = true;
+  double timeout_s = 0;
+};
+
+/// Turns points into cases: parses and resolves their plans, names and numbers them.
+class CaseMaker {
+ public:
+  CaseMaker(const SuiteText& text_, const SuiteOptions& options)
+      : text_(text_), options_(options), modes_(builtin_tensor_modes()) {}
+
+  Case make(const Point& point) {
+    RunKeys run{0, "", text_.is_certified, text_.timeout_s};
+    Overrides overrides;
+    for (const auto& [key, value] : point.given) {
+      if (!take(key, value, point, run)) overrides.emplace_back(key, toml_text(value));
+    }
+    for (const auto& override : options_.overrides) overrides.push_back(override);
+    const Plan plan = parse(point, overrides);
+    return finish(point, run, plan);
+  }
+
+ private:
+  bool take(const std::string& key, const Json& value, const Point& point, RunKeys& run) const {
+    const auto require = [&](bool condition, const char* expected) {
+      KUAFU_REQUIRE(condition, text_.origin, ":", point.line, ": ", key, ": expected ", expected,
+                    ", given ", value.dump());
+    };
+    if (key == "ranks") {
+      require(value.is_number_integer() && value > 0, "a number of ranks from 1");
+      run.ranks = value.get<int64_t>();
+    } else if (key == "world") {
+      require(value.is_string(), "the name of a world");
+      run.world = value.get<std::string>();
+    } else if (key == "certify") {
+      require(value.is_boolean(), "true or false");
+      run.is_certified = value.get<bool>();
+    } else if (key == "timeout_s") {
+      require(value.is_number() && value > 0, "a positive number of seconds");
+      run.timeout_s = value.get<double>();
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  Plan parse(const Point& point, const Overrides& overrides) {
+    if (!options_.plugins.empty()) {
+      const Json* mode = find_setting(point.given, "parallel.tensor.mode");
+      if (mode != nullptr && mode->is_string()) add_plugin_mode(mode->get<std::string>(), modes_);
+    }
+    try {
+      return parse_plan(text_.base, text_.origin, modes_, overrides);
+    } catch (const ConfigError& error) {
+      throw ConfigError(text(error.what(), "\n  in the case \"", point.name, "\" (", text_.origin,
+                             ":", point.line, ")"));
+    }
+  }
+
+  Case finish(const Point& point, const RunKeys& run, Plan plan) const {
+    Case c;
+    c.ranks = run.ranks;
+    try {
+      plan = resolve(plan, run.ranks, modes_);
+      c.ranks = num_ranks(plan);
+    } catch (const Refused&) {  // the worker says why, and the record keeps it
+      if (c.ranks == 0) c.ranks = std::max<int64_t>(1, num_ranks(plan));
+    }
+    c.name = point.name;
+    c.settings = point.settings;
+    if (find_setting(c.settings, "ranks") == nullptr) c.settings.emplace_back("ranks", c.ranks);
+    c.plan_toml = to_toml(plan);
+    c.world = run.world;
+    c.is_certified = run.is_certified;
+    c.timeout_s = run.timeout_s;
+    c.id = hex_hash(text(c.plan_toml, "\nranks=", c.ranks, "\nworld=", c.world, "\ncertify=",
+                         c.is_certified, "\nversion=", kExperimentVersion));
+    return c;
+  }
+
+  const SuiteText& text_;
+  const SuiteOptions& options_;
+  TensorModes modes_;
+};
+
+void check_overrides(const std::vector<Point>& points, const SuiteOptions& options) {
+  for (const auto& [key, value] : options.overrides) {
+    for (const Point& point : points) {
+      const bool is_varied =
+          std::any_of(point.settings.begin(), point.settings.end(),
+                      [&](const auto& setting) { return setting.first == key; });
+      KUAFU_REQUIRE(!is_varied, "--set ", key, "=", value, ": the suite varies this key (case \"",
+                    point.name, "\"); pick cases with --filter ", key, "=", value,
+                    ", or change the suite");
+    }
+  }
+}
+
+/// The value of a dotted key in a plan's TOML; empty where it has none.
+std::optional<std::string> plan_value(const ConfigValue& plan, const std::string& key) {
+  const ConfigValue* at = &plan;
+  for (size_t begin = 0; at != nullptr && begin <= key.size();) {
+    const size_t dot = std::min(key.find('.', begin), key.size());
+    at = at->find(key.substr(begin, dot - begin));
+    begin = dot + 1;
+  }
+  if (at == nullptr) return std::nullopt;
+  return at->kind == ConfigValue::Kind::kString ? at->string : to_string(*at);
+}
+
+}  // namespace
+
+Suite parse_suite(std::string_view toml, const std::string& origin, const SuiteOptions& options) {
+  const SuiteText written = read_suite_text(toml, origin);
+  const std::vector<Point> points = expand(written);
+  KUAFU_REQUIRE(!points.empty(), origin, ": the suite has no case; give [grid], [[strategy]] or [[case]]");
+  check_overrides(points, options);
+  Suite suite{written.name, written.question, "", written.budget_s, {}, written.references, {}};
+  CaseMaker maker(written, options);
+  std::map<std::string, std::string> name_of_id;
+  std::string identity = suite.name;
+  for (const Point& point : points) {
+    Case c = maker.make(point);
+    const auto [it, is_new] = name_of_id.emplace(c.id, c.name);
+    if (!is_new) {
+      suite.notes.push_back(text("\"", c.name, "\" is the same case as \"", it->second, "\": run once"));
+      continue;
+    }
+    identity += "\n" + c.id;
+    suite.cases.push_back(std::move(c));
+  }
+  suite.hash = hex_hash(identity);
+  return suite;
+}
+
+Suite load_suite(const std::string& path, const SuiteOptions& options) {
+  return parse_suite(read_file(path, "suite"), path, options);
+}
+
+std::optional<std::string> case_value(const Case& c, const std::string& key) {
+  if (key == "case_id") return c.id;
+  if (const Json* value = find_setting(c.settings, key)) return plain_text(*value);
+  return plan_value(parse_toml(c.plan_toml, c.name), key);
+}
+
+std::vector<Case> filtered(const std::vector<Case>& cases, const Overrides& filters) {
+  std::vector<Case> kept = cases;
+  for (const auto& [key, wanted] : filters) {
+    std::vector<std::string> values;
+    std::vector<Case> next;
+    for (const Case& c : kept) {
+      const auto value = case_value(c, key);
+      if (!value) continue;
+      if (*value == wanted) next.push_back(c);
+      if (std::find(values.begin(), values.end(), *value) == values.end()) values.push_back(*value);
+    }
+    std::vector<std::string> keys;
+    for (const Case& c : cases) {
+      for (const auto& [name, v] : c.settings) {
+        if (std::find(keys.begin(), keys.end(), name) == keys.end()) keys.push_back(name);
+      }
+    }
+    KUAFU_REQUIRE(kept.empty() || !values.empty(), "--filter ", key, "=", wanted,
+                  ": no case has the key ", in_quotes(key), "; did you mean ",
+                  in_quotes(nearest(key, keys)), "? The suite varies ", join(keys));
+    KUAFU_REQUIRE(!next.empty(), "--filter ", key, "=", wanted, ": no case is left; ", key, " is ",
+                  join_or(values), " in the suite");
+    kept = std::move(next);
+  }
+  return kept;
+}
+
+}  // namespace kuafu

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kuafu/plan/plan.h"
+#include "kuafu/record/json.h"
+
+namespace kuafu {
+
+/// Part of every case's identity: raise it when the same plan would record something else.
+inline constexpr int64_t kExperimentVersion = 1;
+
+/// Dotted key and single value, in the order in which they name a case.
+using Settings = std::vector<std::pair<std::string, Json>>;
+
+/// One run of one plan.
+struct Case {
+  std::string id;    ///< 16 hex digits of plan, ranks, world, certificate and experiment version
+  std::string name;  ///< "1D tensor, 2 ranks, batch 8, sequence 32, plain"
+  Settings settings;       ///< what distinguishes it inside the suite
+  std::string plan_toml;   ///< the whole plan, every key
+  int64_t ranks = 1;
+  std::string world;
+  bool is_certified = true;
+  double timeout_s = 0;
+};
+
+/// What cases must show, checked when the sweep is complete.
+struct Reference {
+  std::string metric;  ///< path into the document, as value_at() reads it
+  enum class Relation : uint8_t { kEquals, kBelow } relation = Relation::kEquals;
+  std::string other;   ///< path of the metric to compare with; empty = `value`
+  Json value;
+  double tolerance = 0;  ///< relative
+  Settings where;        ///< the cases it is about; empty = all
+  std::string source;
+  int line = 0;
+};
+
+/// A sweep: cases and what they should show.
+struct Suite {
+  std::string name;
+  std::string question;
+  std::string hash;  ///< of all case ids: the identity of a results folder
+  std::optional<double> budget_s;  ///< begin no case after this many seconds
+  std::vector<Case> cases;
+  std::vector<Reference> references;
+  std::vector<std::string> notes;  ///< duplicates merged
+};
+
+struct SuiteOptions {
+  Overrides overrides;               ///< `--set` of plan keys, for every case
+  std::vector<std::string> plugins;  ///< shared objects: names of modes are then the worker's to judge
+};
+
+/// Reads a suite (suites/README.md has the grammar) and expands it. Every plan is parsed here, so
+/// that a misspelt key costs nothing; plans that cannot be placed stay, for the worker to refuse.
+/// Throws ConfigError with file and line.
+Suite parse_suite(std::string_view toml, const std::string& origin, const SuiteOptions& options = {});
+Suite load_suite(const std::string& path, const SuiteOptions& options = {});
+
+/// The value of a case's setting or plan key, texts without quotes; none where it has no such key. A
+/// key is a setting's name, its last word, a dotted plan key, or `case_id`.
+std::optional<std::string> case_value(const Case& c, const std::string& key);
+
+/// Keeps the cases whose settings or plan have all the given values, as case_value() reads them.
+/// Throws ConfigError where no case has the key or the value.
+std::vector<Case> filtered(const std::vector<Case>& cases, const Overrides& filters);
+
+}  // namespace kuafu

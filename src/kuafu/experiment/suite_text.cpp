@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/experiment/suite_text.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kuafu/base/config.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
+
+namespace kuafu {
+namespace {
+
+using Kind = ConfigValue::Kind;
+
+/// Sections with a meaning of their own; every other array of tables is an axis of the sweep.
+const std::vector<std::string> kSections = {"suite", "base", "grid", "case", "skip", "reference"};
+
+bool is_inline(const ConfigValue& value, int line) {
+  if (value.kind != Kind::kTable) return value.line == line;
+  return !value.entries.empty() &&
+         std::all_of(value.entries.begin(), value.entries.end(),
+                     [&](const auto& entry) { return is_inline(entry.second, line); });
+}
+
+std::string quoted_key(const std::string& key) {
+  const bool is_bare = !key.empty() && std::all_of(key.begin(), key.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '_' || c == '-';
+  });
+  return is_bare ? key : in_quotes(key);
+}
+
+/// Keys of the plan, each on the line it has in the suite, so that messages about it are right.
+void put_lines(const ConfigValue& table, const std::string& prefix, std::vector<std::string>& lines) {
+  for (const auto& [name, value] : table.entries) {
+    const std::string key = prefix + quoted_key(name);
+    if (value.kind == Kind::kTable && !is_inline(value, value.line)) {
+      put_lines(value, key + ".", lines);
+      continue;
+    }
+    const auto line = static_cast<size_t>(std::max(value.line, 1));
+    if (lines.size() < line) lines.resize(line);
+    lines[line - 1] = key + " = " + to_string(value);
+  }
+}
+
+/// Reads one suite; the origin and the current line are in every message.
+class Reader {
+ public:
+  explicit Reader(const std::string& origin) { suite_.origin = origin; }
+
+  SuiteText read(const ConfigValue& root) {
+    for (const auto& [name, value] : root.entries) read_section(name, value);
+    require(!suite_.name.empty(), 1, "[suite] with a name is missing");
+    return std::move(suite_);
+  }
+
+ private:
+  template <class... Args>
+  void require(bool condition, int line, const Args&... message) const {
+    KUAFU_REQUIRE(condition, suite_.origin, ":", line, ": ", message...);
+  }
+
+  void read_section(const std::string& name, const ConfigValue& value) {
+    if (name == "suite" || name == "base" || name == "grid") {
+      require(value.kind == Kind::kTable, value.line, name, ": expected a table, [", name, "]");
+      if (name == "suite") read_head(value);
+      if (name == "base") read_base(value);
+      if (name == "grid") read_grid(value, "");
+      return;
+    }
+    const bool is_array =
+        value.kind == Kind::kList && !value.items.empty() &&
+        std::all_of(value.items.begin(), value.items.end(),
+                    [](const ConfigValue& item) { return item.kind == Kind::kTable; });
+    const std::string close = nearest(name, kSections);
+    const bool is_misspelt = edit_distance(name, close) <= 2 &&
+                             std::find(kSections.begin(), kSections.end(), name) == kSections.end();
+    require(is_array && !is_misspelt, value.line, "unknown section ", in_quotes(name),
+            "; did you mean ", in_quotes(close), "? Known are ", join(kSections),
+            ", and arrays of tables such as [[strategy]] whose rows are named settings");
+    if (name == "case") {
+      for (const auto& item : value.items) suite_.extra.push_back(bundle(item, "case", Name::kNeeded));
+    } else if (name == "skip") {
+      for (const auto& item : value.items) suite_.skips.push_back(bundle(item, "skip", Name::kNone));
+    } else if (name == "reference") {
+      for (const auto& item : value.items) suite_.references.push_back(reference(item));
+    } else {
+      SweepAxis axis{name, {}, {}, value.items.front().line};
+      for (const auto& item : value.items) axis.bundles.push_back(bundle(item, name, Name::kNeeded));
+      suite_.axes.push_back(std::move(axis));
+    }
+  }
+
+  void read_head(const ConfigValue& table) {
+    const std::vector<std::string> known = {"name",      "question", "world",  "worlds", "seeds",
+                                            "timeout_s", "budget_s", "certify"};
+    for (const auto& [name, value] : table.entries) {
+      if (name == "name") suite_.name = string(value, name);
+      else if (name == "question") suite_.question = string(value, name);
+      else if (name == "world") suite_.worlds = {string(value, name)};
+      else if (name == "worlds") suite_.worlds = strings(value, name);
+      else if (name == "seeds") suite_.seeds = seeds(value);
+      else if (name == "timeout_s") suite_.timeout_s = seconds(value, name);
+      else if (name == "budget_s") suite_.budget_s = seconds(value, name);
+      else if (name == "certify") suite_.is_certified = boolean(value, name);
+      else require(false, value.line, "unknown key ", in_quotes("suite." + name), "; did you mean ",
+                   in_quotes("suite." + nearest(name, known)), "? Known are ", join(known));
+    }
+    require(!suite_.name.empty(), table.line, "suite.name is missing");
+    const std::vector<std::string> worlds = {"threads", "mpi", "nccl", "simulated"};
+    for (const auto& world : suite_.worlds) {
+      require(std::find(worlds.begin(), worlds.end(), world) != worlds.end(), table.line,
+              "suite.world ", in_quotes(world), " is none of ", join(worlds), "; did you mean ",
+              in_quotes(nearest(world, worlds)), "?");
+    }
+  }
+
+  void read_base(const ConfigValue& table) {
+    std::vector<std::string> lines;
+    put_lines(table, "", lines);
+    suite_.base = join(lines, "\n") + "\n";
+  }
+
+  void read_grid(const ConfigValue& table, const std::string& prefix) {
+    for (const auto& [name, value] : table.entries) {
+      const std::string key = prefix + name;
+      if (value.kind == Kind::kTable) {
+        read_grid(value, key + ".");
+        continue;
+      }
+      require(value.kind == Kind::kList && !value.items.empty(), value.line, "grid.", key,
+              ": expected a list of values, such as [1, 2]; given ", to_string(value));
+      suite_.axes.push_back({key, scalars(value), {}, value.line});
+    }
+  }
+
+  enum class Name { kNeeded, kNone };
+
+  Bundle bundle(const ConfigValue& table, const std::string& section, Name name) const {
+    Bundle bundle;
+    bundle.line = table.line;
+    for (const auto& [key, value] : table.entries) {
+      if (key == "name" && name == Name::kNeeded) bundle.name = string(value, "name");
+      else collect(value, key, bundle.choices);
+    }
+    require(name == Name::kNone || !bundle.name.empty(), table.line, "[[", section,
+            "]]: name is missing");
+    require(name == Name::kNeeded || !bundle.choices.empty(), table.line, "[[", section,
+            "]]: has no settings");
+    return bundle;
+  }
+
+  void collect(const ConfigValue& value, const std::string& key, std::vector<Choice>& choices) const {
+    if (value.kind == Kind::kTable) {
+      for (const auto& [name, inner] : value.entries) collect(inner, key + "." + name, choices);
+      return;
+    }
+    require(value.kind != Kind::kList || !value.items.empty(), value.line, key, ": an empty list");
+    choices.push_back({key, scalars(value), value.line});
+  }
+
+  Reference reference(const ConfigValue& table) const {
+    Reference r;
+    r.line = table.line;
+    int num_relations = 0;
+    for (const auto& [key, value] : table.entries) {
+      if (key == "metric") r.metric = string(value, key);
+      else if (key == "source") r.source = string(value, key);
+      else if (key == "tolerance") r.tolerance = seconds(value, key);
+      else if (key == "value") r.value = scalar(value), ++num_relations;
+      else if (key == "equals") r.other = string(value, key), ++num_relations;
+      else if (key == "below") {
+        r.relation = Reference::Relation::kBelow;
+        ++num_relations;
+        if (value.kind == Kind::kString) r.other = value.string;
+        else r.value = scalar(value);
+      } else if (key == "where") r.where = where(value);
+      else {
+        const std::vector<std::string> known = {"metric", "value",     "equals", "below",
+                                                "where",  "tolerance", "source"};
+        require(false, value.line, "unknown key ", in_quotes("reference." + key), "; did you mean ",
+                in_quotes(nearest(key, known)), "? Known are ", join(known));
+      }
+    }
+    require(!r.metric.empty(), table.line, "[[reference]]: metric is missing");
+    require(num_relations == 1, table.line,
+            "[[reference]]: needs exactly one of value, equals and below, has ", num_relations);
+    return r;
+  }
+
+  Settings where(const ConfigValue& table) const {
+    require(table.kind == Kind::kTable, table.line, "where: expected a table { key = value }");
+    std::vector<Choice> choices;
+    for (const auto& [key, value] : table.entries) collect(value, key, choices);
+    Settings settings;
+    for (const Choice& choice : choices) {
+      require(choice.values.size() == 1, choice.line, "where.", choice.key, ": expected one value");
+      settings.emplace_back(choice.key, choice.values.front());
+    }
+    return settings;
+  }
+
+  Json scalar(const ConfigValue& value) const {
+    switch (value.kind) {
+      case Kind::kInteger:
+        return value.integer;
+      case Kind::kNumber:
+        return value.number;
+      case Kind::kBoolean:
+        return value.boolean;
+      case Kind::kString:
+        return value.string;
+      default:
+        require(false, value.line, "expected a single value, given ", to_string(value));
+    }
+    return nullptr;
+  }
+
+  std::vector<Json> scalars(const ConfigValue& value) const {
+    if (value.kind != Kind::kList) return {scalar(value)};
+    std::vector<Json> list;
+    for (const auto& item : value.items) list.push_back(scalar(item));
+    return list;
+  }
+
+  std::string string(const ConfigValue& value, const std::string& key) const {
+    require(value.kind == Kind::kString && !value.string.empty(), value.line, key,
+            ": expected text, given ", to_string(value));
+    return value.string;
+  }
+
+  std::vector<std::string> strings(const ConfigValue& value, const std::string& key) const {
+    require(value.kind == Kind::kList && !value.items.empty(), value.line, key,
+            ": expected a list of texts, given ", to_string(value));
+    std::vector<std::string> list;
+    for (const auto& item : value.items) list.push_back(string(item, key));
+    return list;
+  }
+
+  std::vector<int64_t> seeds(const ConfigValue& value) const {
+    std::vector<int64_t> list;
+    for (const Json& seed : scalars(value)) {
+      require(seed.is_number_integer() && seed.get<int64_t>() >= 0, value.line,
+              "suite.seeds: expected whole numbers from 0, given ", to_string(value));
+      list.push_back(seed.get<int64_t>());
+    }
+    return list;
+  }
+
+  double seconds(const ConfigValue& value, const std::string& key) const {
+    const bool is_number = value.kind == Kind::kInteger || value.kind == Kind::kNumber;
+    const double number =
+        value.kind == Kind::kInteger ? static_cast<double>(value.integer) : value.number;
+    require(is_number && std::isfinite(number) && number >= 0 && (number > 0 || key == "tolerance"),
+            value.line, key, ": expected a positive number, given ", to_string(value));
+    return number;
+  }
+
+  bool boolean(const ConfigValue& value, const std::string& key) const {
+    require(value.kind == Kind::kBoolean, value.line, key, ": expected true or false, given ",
+            to_string(value));
+    return value.boolean;
+  }
+
+  SuiteText suite_;
+};
+
+}  // namespace
+
+SuiteText read_suite_text(std::string_view toml, const std::string& origin) {
+  return Reader(origin).read(parse_toml(toml, origin));
+}
+
+std::string toml_text(const Json& value) {
+  if (value.is_string()) return in_quotes(value.get<std::string>());
+  if (value.is_number_float()) return toml_number(value.get<double>());
+  return value.dump();
+}
+
+}  // namespace kuafu

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kuafu/experiment/suite.h"
+
+namespace kuafu {
+
+/// One key with the values it takes, and the line it stands on.
+struct Choice {
+  std::string key;
+  std::vector<Json> values;
+  int line = 0;
+};
+
+/// Settings under one name: a row of `[[strategy]]` or of any axis of that form.
+struct Bundle {
+  std::string name;
+  std::vector<Choice> choices;
+  int line = 0;
+};
+
+/// An axis of the sweep: the values of one key, or the rows of one array of tables.
+struct SweepAxis {
+  std::string name;              ///< "train.batch", "strategy"
+  std::vector<Json> values;      ///< of a grid key
+  std::vector<Bundle> bundles;   ///< of an array of tables; exactly one of the two is filled
+  int line = 0;
+};
+
+/// A suite as written, checked for its form only.
+struct SuiteText {
+  std::string origin, name, question;
+  std::vector<std::string> worlds = {"threads"};
+  std::vector<int64_t> seeds;
+  double timeout_s = 120;
+  std::optional<double> budget_s;
+  bool is_certified = true;
+  std::string base;              ///< the plan as TOML, each key on its line of the suite
+  std::vector<SweepAxis> axes;   ///< in file order
+  std::vector<Bundle> extra;     ///< `[[case]]`
+  std::vector<Bundle> skips;     ///< `[[skip]]`
+  std::vector<Reference> references;
+};
+
+/// Reads the TOML of a suite. Throws ConfigError "origin:line: ...".
+SuiteText read_suite_text(std::string_view toml, const std::string& origin);
+
+/// A single value as TOML writes it.
+std::string toml_text(const Json& value);
+
+}  // namespace kuafu

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/experiment/summary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/base/units.h"
+#include "kuafu/experiment/expand.h"
+#include "kuafu/record/schema.h"
+#include "kuafu/record/table.h"
+
+namespace kuafu {
+namespace {
+
+using Align = Table::Align;
+
+constexpr double kMiB = 1024.0 * 1024.0;
+
+std::string number(const Json& value, int digits, double scale = 1) {
+  return value.is_number() ? human_number(value.get<double>() * scale, digits) : "-";
+}
+
+/// Bytes sent over all axes by the rank that sends most; none where the document has no ledger.
+Json most_bytes_sent(const Json& document) {
+  const Json ledger = value_at(document, "ledger");
+  if (!ledger.is_object()) return nullptr;
+  std::vector<int64_t> sums;
+  for (const auto& [axis, row] : ledger.items()) {
+    const auto sent = row["bytes_sent"].get<std::vector<int64_t>>();
+    sums.resize(std::max(sums.size(), sent.size()));
+    for (size_t r = 0; r < sent.size(); ++r) sums[r] += sent[r];
+  }
+  return sums.empty() ? 0 : *std::max_element(sums.begin(), sums.end());
+}
+
+std::string first_line(const std::string& reason) { return reason.substr(0, reason.find('\n')); }
+
+/// Whether two values agree within the relative tolerance; texts and exact numbers to the letter.
+bool is_close(const Json& a, const Json& b, double tolerance) {
+  if (!a.is_number() || !b.is_number() || tolerance == 0) return a == b;
+  const double x = a.get<double>(), y = b.get<double>();
+  return std::abs(x - y) <= tolerance * std::abs(y);
+}
+
+std::string describe(const Reference& r) {
+  const std::string relation = r.relation == Reference::Relation::kEquals ? " equals " : " below ";
+  std::string what = r.metric + relation + (r.other.empty() ? plain_text(r.value) : r.other);
+  if (r.tolerance > 0) what += text(" within ", human_number(100 * r.tolerance, 3), " %");
+  if (!r.where.empty()) {
+    std::string where;
+    for (const auto& [key, value] : r.where) {
+      where += (where.empty() ? "" : ", ") + key + " = " + plain_text(value);
+    }
+    what += " where " + where;
+  }
+  return r.source.empty() ? what : what + " (" + r.source + ")";
+}
+
+bool is_about(const Reference& r, const Case& c, const Json& document) {
+  if (r.metric != "status" && document["status"] != "ok") return false;
+  return std::all_of(r.where.begin(), r.where.end(), [&](const auto& setting) {
+    const auto value = case_value(c, setting.first);
+    return value && *value == plain_text(setting.second);
+  });
+}
+
+/// Empty, or how the case breaks the reference.
+std::string broken_by(const Reference& r, const Json& document) {
+  const Json found = value_at(document, r.metric);
+  const Json wanted = r.other.empty() ? r.value : value_at(document, r.other);
+  const bool holds = r.relation == Reference::Relation::kEquals
+                         ? !found.is_null() && is_close(found, wanted, r.tolerance)
+                         : found.is_number() && wanted.is_number() && found < wanted;
+  if (holds) return "";
+  return text(r.metric, " is ", found.dump(), ", expected ",
+              r.relation == Reference::Relation::kEquals ? "" : "below ", wanted.dump());
+}
+
+}  // namespace
+
+std::string plan_table(const std::vector<Case>& cases) {
+  Table table({{"case"}, {"world"}, {"ranks", Align::kRight}, {"certificate"},
+               {"time-out", Align::kRight}, {"id"}});
+  for (const Case& c : cases) {
+    table.add({c.name, c.world, text(c.ranks), c.is_certified ? "yes" : "no",
+               print_seconds(c.timeout_s), c.id});
+  }
+  return table.str();
+}
+
+std::string result_table(const std::vector<Json>& lines) {
+  Table table({{"case"}, {"status"}, {"ranks", Align::kRight}, {"tokens/s", Align::kRight},
+               {"step ms", Align::kRight}, {"peak MiB", Align::kRight}, {"MiB sent", Align::kRight},
+               {"loss"}, {"certificate"}});
+  std::string reasons;
+  for (const Json& line : lines) {
+    const Json& document = line["document"];
+    const Json first = value_at(document, "loss.first"), last = value_at(document, "loss.last");
+    const Json verdict = value_at(document, "certificate.verdict");
+    const std::string name = line["name"].get<std::string>();
+    table.add({name, line["status"].get<std::string>(), number(value_at(document, "ranks"), 6),
+               number(value_at(document, "tokens_per_s"), 4),
+               number(value_at(document, "step_time_s.median"), 3, 1e3),
+               number(value_at(document, "memory.peak_bytes.max"), 4, 1 / kMiB),
+               number(most_bytes_sent(document), 4, 1 / kMiB),
+               first.is_number() ? number(first, 4) + " -> " + number(last, 4) : "-",
+               verdict.is_string() ? verdict.get<std::string>() : "-"});
+    if (line["reason"].is_string()) {
+      reasons += text("  ", name, ": ", first_line(line["reason"].get<std::string>()), "\n");
+    }
+  }
+  return table.str() + (reasons.empty() ? "" : "\nWhy:\n" + reasons);
+}
+
+std::string status_counts(const std::vector<Json>& lines) {
+  std::map<std::string, int64_t> counts;
+  for (const Json& line : lines) ++counts[line["status"].get<std::string>()];
+  std::string out;
+  for (const std::string& status : statuses()) {
+    if (counts[status] > 0) out += text(out.empty() ? "" : ", ", counts[status], " ", status);
+  }
+  return out.empty() ? "no case" : out;
+}
+
+std::vector<ReferenceResult> check_references(const Suite& suite, const RunRecord& record) {
+  std::map<std::string, const Json*> documents;
+  for (const Json& line : record.cases) {
+    documents[line["case_id"].get<std::string>()] = &line["document"];
+  }
+  std::vector<ReferenceResult> results;
+  for (const Reference& reference : suite.references) {
+    ReferenceResult result{describe(reference), 0, {}};
+    for (const Case& c : suite.cases) {
+      const auto document = documents.find(c.id);
+      if (document == documents.end() || !is_about(reference, c, *document->second)) continue;
+      ++result.checked;
+      const std::string broken = broken_by(reference, *document->second);
+      if (!broken.empty()) result.broken.push_back(c.name + ": " + broken);
+    }
+    results.push_back(std::move(result));
+  }
+  return results;
+}
+
+std::string reference_text(const std::vector<ReferenceResult>& results) {
+  std::string out;
+  for (const ReferenceResult& result : results) {
+    const std::string verdict = !result.broken.empty() ? "BROKEN" : result.checked > 0 ? "holds " : "no case";
+    out += text("  ", verdict, "  ", result.what, ": ",
+                result.checked - static_cast<int64_t>(result.broken.size()), " of ", result.checked,
+                " cases\n");
+    for (const auto& sentence : result.broken) out += "          " + sentence + "\n";
+  }
+  return out;
+}
+
+}  // namespace kuafu

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kuafu/experiment/suite.h"
+#include "kuafu/record/run_log.h"
+
+namespace kuafu {
+
+/// Table of cases before they run: name, world, ranks, certificate, time-out, id.
+std::string plan_table(const std::vector<Case>& cases);
+
+/// Table of finished cases: status, ranks, tokens/s, step time, peak memory, bytes sent, loss first
+/// and last, certificate; then the reasons of those that are not `ok`.
+std::string result_table(const std::vector<Json>& lines);
+
+/// "34 ok, 1 refused, 1 out_of_memory"
+std::string status_counts(const std::vector<Json>& lines);
+
+/// One reference of a suite, held against the record.
+struct ReferenceResult {
+  std::string what;                   ///< "loss.last below loss.first"
+  int64_t checked = 0;                ///< cases it is about that have finished
+  std::vector<std::string> broken;    ///< one sentence a case
+};
+
+/// Checks every reference on the finished cases. A metric of `status` is about all cases, any other
+/// one about those of status `ok`.
+std::vector<ReferenceResult> check_references(const Suite& suite, const RunRecord& record);
+
+/// What the results say about the references, for the console.
+std::string reference_text(const std::vector<ReferenceResult>& results);
+
+}  // namespace kuafu

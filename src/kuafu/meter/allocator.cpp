@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/meter/allocator.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <malloc.h>
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <new>
+
+#include "kuafu/base/errors.h"
+
+namespace kuafu {
+namespace {
+
+/// What stands in front of every CPU block, and behind every meta one.
+struct alignas(64) Header {
+  std::shared_ptr<MemoryAccount> account;  // null: booked to nobody
+  int64_t bytes = 0;
+  Category category = Category::kTemporary;
+};
+constexpr size_t kHeader = 64;
+static_assert(sizeof(Header) == kHeader);
+
+constexpr size_t kLarge = size_t{32} << 20;  // beyond malloc's own heap, see tune_malloc
+constexpr size_t kHugePage = size_t{2} << 20;
+
+/// Books first, so that nothing is left behind where the budget refuses.
+Header booked(size_t bytes) {
+  Header h;
+  h.bytes = static_cast<int64_t>(bytes);
+  h.category = current_category();
+  if (RankBook* book = current_book()) {
+    book->allocated(h.bytes, h.category);
+    h.account = book->account();
+  }
+  return h;
+}
+
+void unbook(const Header& h) {
+  if (h.account) h.account->freed(h.bytes, h.category);
+}
+
+Header* header_of_block(void* data) {
+  return reinterpret_cast<Header*>(static_cast<std::byte*>(data) - kHeader);
+}
+
+void free_block(void* data) {
+  if (data == nullptr) return;
+  Header* h = header_of_block(data);
+  unbook(*h);
+  h->~Header();
+  std::free(h);
+}
+
+/// Large blocks come from mmap, page by page: huge pages save most of the faults.
+void* take_block(size_t bytes) {
+  void* base = nullptr;
+  const bool is_large = bytes >= kLarge;
+  if (posix_memalign(&base, is_large ? kHugePage : kHeader, bytes) != 0) return nullptr;
+  if (is_large) madvise(base, bytes, MADV_HUGEPAGE);  // advice: failure changes nothing
+  return base;
+}
+
+class CpuAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    const c10::Device cpu(c10::DeviceType::CPU);
+    if (bytes == 0) return {nullptr, nullptr, &free_block, cpu};
+    Header h = booked(bytes);
+    void* base = take_block(bytes + kHeader);
+    if (base == nullptr) {
+      unbook(h);
+      const RankBook* book = current_book();
+      throw OutOfMemory(book ? book->rank() : 0, h.bytes, book ? book->live() : 0, 0);
+    }
+    new (base) Header(std::move(h));
+    void* data = static_cast<std::byte*>(base) + kHeader;
+    return {data, data, &free_block, cpu};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    std::memcpy(to, from, bytes);
+  }
+};
+
+void free_meta(void* context) {
+  const std::unique_ptr<Header> h(static_cast<Header*>(context));
+  if (h) unbook(*h);
+}
+
+class MetaAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    // The context is never null where bytes are booked: without one the deleter would not run.
+    void* context = bytes == 0 ? nullptr : new Header(booked(bytes));
+    return {nullptr, context, &free_meta, c10::Device(c10::DeviceType::Meta)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_meta; }
+  void copy_data(void*, const void*, size_t) const override {}
+};
+
+/// Blocks below 32 MiB (the most glibc allows) stay in one heap that is never given back: a training
+/// step frees and takes the same blocks again, and returning them to the kernel costs a page fault
+/// for each 4 KiB, 10 to 20 % of a step. One arena, because those of threads are at most 64 MiB long
+/// and are unmapped as soon as they are empty.
+void tune_malloc() {
+  mallopt(M_ARENA_MAX, 1);
+  mallopt(M_MMAP_THRESHOLD, static_cast<int>(kLarge));
+  mallopt(M_TRIM_THRESHOLD, -1);
+  mallopt(M_TOP_PAD, 16 << 20);
+}
+
+/// The header of a storage that came from here; null for any other.
+Header* header_of(const c10::DataPtr& data) {
+  if (data.get_context() == nullptr) return nullptr;
+  if (data.get_deleter() == &free_block) return header_of_block(data.get_context());
+  if (data.get_deleter() == &free_meta) return static_cast<Header*>(data.get_context());
+  return nullptr;
+}
+
+}  // namespace
+
+void install_allocators() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    static CpuAllocator cpu;
+    static MetaAllocator meta;
+    tune_malloc();
+    c10::SetCPUAllocator(&cpu, 1);
+    c10::SetAllocator(c10::DeviceType::Meta, &meta, 1);
+  });
+}
+
+void recategorise(const at::Tensor& t, Category to) {
+  if (!t.defined()) return;
+  Header* h = header_of(t.storage().data_ptr());
+  if (h == nullptr || h->category == to) return;
+  if (h->account) h->account->recategorised(h->bytes, h->category, to);
+  h->category = to;
+}
+
+void free_storage(const at::Tensor& t) { allocate_storage(t, 0); }
+
+void allocate_storage(const at::Tensor& t, int64_t bytes) {
+  KUAFU_CHECK(bytes >= 0, "storage of ", bytes, " bytes");
+  c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
+  KUAFU_CHECK(storage->allocator() != nullptr, "a storage without an allocator cannot be replaced");
+  // The old block goes first: freeing and taking a shard anew must not need both at once.
+  storage->set_data_ptr_noswap(storage->allocator()->allocate(0));
+  storage->set_nbytes(0);
+  if (bytes == 0) return;
+  storage->set_data_ptr_noswap(storage->allocator()->allocate(static_cast<size_t>(bytes)));
+  storage->set_nbytes(static_cast<size_t>(bytes));
+}
+
+}  // namespace kuafu

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/meter/book.h"
+
+#include <algorithm>
+#include <mutex>
+#include <numeric>
+
+#include "kuafu/base/errors.h"
+
+namespace kuafu {
+namespace {
+
+constexpr std::array<std::string_view, kNumCategories> kNames = {
+    "parameter", "gradient", "optimizer", "activation", "communication", "temporary", "scratch"};
+
+thread_local RankBook* tls_book = nullptr;
+thread_local Category tls_category = Category::kTemporary;
+
+size_t index(Category c) { return static_cast<size_t>(c); }
+
+}  // namespace
+
+std::string_view to_string(Category c) { return kNames[index(c)]; }
+
+struct MemoryAccount::State {
+  mutable std::mutex mutex;
+  int rank;
+  int64_t budget;
+  BytesByCategory live{}, peak{}, at_peak{};
+  int64_t total = 0, peak_total = 0;
+
+  // All of these run under the mutex.
+  void add(int64_t bytes, Category c) {
+    if (c != Category::kScratch) {
+      if (budget > 0 && total + bytes > budget) throw OutOfMemory(rank, bytes, total, budget);
+      total += bytes;
+    }
+    live[index(c)] += bytes;
+    peak[index(c)] = std::max(peak[index(c)], live[index(c)]);
+    if (total > peak_total) {
+      peak_total = total;
+      note_composition();
+    }
+  }
+  void remove(int64_t bytes, Category c) {
+    live[index(c)] -= bytes;
+    if (c != Category::kScratch) total -= bytes;
+  }
+  void note_composition() {
+    at_peak = live;
+    at_peak[index(Category::kScratch)] = 0;
+  }
+};
+
+MemoryAccount::MemoryAccount(int rank, int64_t budget) : state_(std::make_unique<State>()) {
+  state_->rank = rank;
+  state_->budget = budget;
+}
+MemoryAccount::~MemoryAccount() = default;
+
+void MemoryAccount::allocated(int64_t bytes, Category c) {
+  const std::lock_guard lock(state_->mutex);
+  state_->add(bytes, c);
+}
+
+void MemoryAccount::freed(int64_t bytes, Category c) {
+  const std::lock_guard lock(state_->mutex);
+  state_->remove(bytes, c);
+}
+
+void MemoryAccount::recategorised(int64_t bytes, Category from, Category to) {
+  if (from == to) return;
+  const std::lock_guard lock(state_->mutex);
+  state_->remove(bytes, from);
+  try {
+    state_->add(bytes, to);
+  } catch (...) {
+    state_->add(bytes, from);  // it was live as `from` before, so this cannot fail
+    throw;
+  }
+}
+
+RankBook::RankBook(int rank, int64_t budget)
+    : account_(std::make_shared<MemoryAccount>(rank, budget)) {
+  KUAFU_REQUIRE(budget >= 0, "memory budget of ", budget, " bytes; 0 means unlimited");
+}
+
+void RankBook::allocated(int64_t bytes, Category c) { account_->allocated(bytes, c); }
+void RankBook::freed(int64_t bytes, Category c) { account_->freed(bytes, c); }
+void RankBook::recategorised(int64_t bytes, Category from, Category to) {
+  account_->recategorised(bytes, from, to);
+}
+
+void RankBook::work(int64_t flops, int64_t bytes) {
+  if (on_work) on_work(flops, bytes);
+  if (!is_counting) return;
+  (is_recomputing ? flops_recomputed_ : flops_) += flops;
+  bytes_moved_ += bytes;
+}
+
+int RankBook::rank() const { return account_->state_->rank; }
+
+int64_t RankBook::live() const {
+  const std::lock_guard lock(account_->state_->mutex);
+  return account_->state_->total;
+}
+
+BytesByCategory RankBook::live_by_category() const {
+  const std::lock_guard lock(account_->state_->mutex);
+  return account_->state_->live;
+}
+
+int64_t RankBook::peak() const {
+  const std::lock_guard lock(account_->state_->mutex);
+  return account_->state_->peak_total;
+}
+
+BytesByCategory RankBook::at_peak() const {
+  const std::lock_guard lock(account_->state_->mutex);
+  return account_->state_->at_peak;
+}
+
+BytesByCategory RankBook::peak_by_category() const {
+  const std::lock_guard lock(account_->state_->mutex);
+  return account_->state_->peak;
+}
+
+void RankBook::restart() {
+  flops_ = flops_recomputed_ = bytes_moved_ = 0;
+  MemoryAccount::State& s = *account_->state_;
+  const std::lock_guard lock(s.mutex);
+  s.peak = s.live;
+  s.peak_total = s.total;
+  s.note_composition();
+}
+
+RankBook* current_book() { return tls_book; }
+
+BookScope::BookScope(RankBook* book) : previous_(tls_book) { tls_book = book; }
+BookScope::~BookScope() { tls_book = previous_; }
+
+Category current_category() { return tls_category; }
+
+CategoryScope::CategoryScope(Category c) : previous_(tls_category) { tls_category = c; }
+CategoryScope::~CategoryScope() { tls_category = previous_; }
+
+RecomputeScope::RecomputeScope() : book_(tls_book) {
+  if (book_ == nullptr) return;
+  previous_ = book_->is_recomputing;
+  book_->is_recomputing = true;
+}
+
+RecomputeScope::~RecomputeScope() {
+  if (book_ != nullptr) book_->is_recomputing = previous_;
+}
+
+}  // namespace kuafu

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+namespace kuafu {
+
+/// Model FLOPs by formula; a multiply-add is two. Element-wise work (norms, GELU, softmax outside
+/// attention, optimizers) counts as none: it is limited by memory, so its bytes are what is booked.
+namespace flops {
+
+/// (R, K) x (K, M): 2 R K M.
+constexpr int64_t matmul(int64_t r, int64_t k, int64_t m) { return 2 * r * k * m; }
+
+/// Extents of one attention call.
+struct Attention {
+  int64_t batch, heads, queries, keys, head_dim;
+  bool is_causal;
+};
+
+/// Scores and weighted values: 4 B N S T D; half of it under a causal mask.
+constexpr int64_t attention(const Attention& a) {
+  const int64_t all = 4 * a.batch * a.heads * a.queries * a.keys * a.head_dim;
+  return a.is_causal ? all / 2 : all;
+}
+
+/// Twice the forward: four products for two. The flash kernel's fifth, which rebuilds the scores, is
+/// the kernel's own recomputation and no model FLOPs.
+constexpr int64_t attention_backward(const Attention& a) { return 2 * attention(a); }
+
+}  // namespace flops
+
+/// Counts FLOPs of this thread by watching LibTorch's dispatcher, independently of the formulas the
+/// ops book: leaf ops only (mm, addmm, bmm, baddbmm, the flash kernels), from their operand shapes.
+/// For tests; costs microseconds an op.
+class FlopWatcher {
+ public:
+  FlopWatcher();
+  ~FlopWatcher();
+  FlopWatcher(const FlopWatcher&) = delete;
+  FlopWatcher& operator=(const FlopWatcher&) = delete;
+
+  int64_t total() const;
+  /// By op name ("aten::mm").
+  const std::map<std::string, int64_t>& by_op() const;
+  /// Calls of every op seen, leaf or not.
+  const std::map<std::string, int64_t>& calls() const;
+
+  struct State;
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace kuafu

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/plan/check.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+
+#include "kuafu/base/suggest.h"
+#include "kuafu/plan/keys.h"
+
+namespace kuafu::plan {
+namespace {
+
+constexpr std::string_view kNotAvailable = "not available in this build: ";
+
+/// Names that stand for schemes of the literature, whether or not this build has them.
+const std::vector<std::string>& reserved_modes() {
+  static const std::vector<std::string> names = {"none", "1d", "1d-sp", "2d", "2.5d", "3d"};
+  return names;
+}
+
+std::vector<std::string> names_of(const TensorModes& modes) {
+  std::vector<std::string> names;
+  for (const std::string& name : reserved_modes()) {
+    if (modes.count(name) > 0) names.push_back(name);
+  }
+  for (const auto& [name, mode] : modes) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return names;
+}
+
+/// A key that differs from its default and that the chosen kind never reads.
+void check_ignored(const Plan& plan, const Origins& origins) {
+  const Plan defaults;
+  for (const Key& key : keys()) {
+    if (key.governor.empty() || print(key, plan) == print(key, defaults)) continue;
+    const std::string kind = print(*find_key(key.governor), plan);
+    KUAFU_REQUIRE(kind == in_quotes(key.needs), origins.of({key.name}), key.name, " = ",
+                  print(key, plan), " has no effect with ", key.governor, " = ", kind,
+                  "; leave it out or set ", key.governor, " = ", in_quotes(key.needs));
+  }
+}
+
+void check_model(const Plan& plan, const Origins& origins) {
+  const auto& [heads, hidden] = std::pair{plan.model.heads, plan.model.hidden};
+  if (hidden % heads == 0) return;
+  const int64_t below = hidden / heads * heads;
+  throw Refused(text(origins.of({"model.heads", "model.hidden"}), "model.heads = ", heads,
+                     " does not divide model.hidden = ", hidden,
+                     "; nearest: heads = ", nearest_divisors(hidden, heads), ", or hidden = ",
+                     below > 0 ? text(below, " or ") : "", below + heads));
+}
+
+void check_tensor(const Plan& plan, const TensorModes& modes, const Origins& origins) {
+  const TensorMode& mode = find_mode(plan, modes, origins);
+  const TensorPlan& tensor = plan.parallel.tensor;
+  try {
+    mode.axes(tensor.size, tensor.depth);
+  } catch (const Refused& refusal) {
+    throw Refused(text(origins.of({"parallel.tensor.size", "parallel.tensor.depth",
+                                   "parallel.tensor.mode"}),
+                       "parallel.tensor: ", refusal.what()));
+  }
+}
+
+/// Kinds of parallelism whose names are fixed but which nothing implements yet.
+void check_available(const Plan& plan, const Origins& origins) {
+  const ParallelPlan& p = plan.parallel;
+  if (p.pipeline != 1) {
+    throw Refused(text(origins.of({"parallel.pipeline"}), kNotAvailable,
+                       "pipeline parallelism (parallel.pipeline = ", p.pipeline,
+                       "); available: pipeline = 1"));
+  }
+  if (p.sequence.mode != "none" || p.sequence.size != 1) {
+    throw Refused(text(origins.of({"parallel.sequence.mode", "parallel.sequence.size"}),
+                       kNotAvailable, "sequence parallelism (parallel.sequence = { mode = ",
+                       in_quotes(p.sequence.mode), ", size = ", p.sequence.size,
+                       " }); available: sequence = { mode = \"none\", size = 1 }"));
+  }
+  if (p.expert != 1) {
+    if (p.data > 0 && p.data % p.expert != 0) {
+      throw Refused(text(origins.of({"parallel.expert.size", "parallel.data"}),
+                         "parallel.expert.size = ", p.expert, " does not divide parallel.data = ",
+                         p.data, "; nearest: ", nearest_divisors(p.data, p.expert)));
+    }
+    throw Refused(text(origins.of({"parallel.expert.size"}), kNotAvailable,
+                       "expert parallelism (parallel.expert.size = ", p.expert,
+                       "); available: expert = { size = 1 }"));
+  }
+}
+
+void check_validation(const Plan& plan, const Origins& origins) {
+  const bool holds_out = plan.data.kind != "text" || plan.data.validation > 0;
+  KUAFU_REQUIRE(holds_out || plan.train.validation_batches == 0,
+                origins.of({"data.validation", "train.validation_batches"}),
+                "data.validation = 0 holds nothing out for train.validation_batches = ",
+                plan.train.validation_batches,
+                "; allowed: data.validation above 0, or validation_batches = 0");
+}
+
+void check_vocabulary(const Plan& plan, const Origins& origins) {
+  KUAFU_REQUIRE(plan.data.kind != "text" || plan.model.vocab >= 256,
+                origins.of({"model.vocab", "data.kind"}), "model.vocab = ", plan.model.vocab,
+                " is too small for data.kind = \"text\", one token a byte; allowed: at least 256; ",
+                "nearest: vocab = 256, or data.kind = \"synthetic\"");
+}
+
+}  // namespace
+
+std::string Origins::of(const std::vector<std::string>& keys) const {
+  for (const std::string& key : keys) {
+    const auto found = where_.find(key);
+    if (found != where_.end()) return found->second;
+  }
+  return {};
+}
+
+std::string nearest_divisors(int64_t n, int64_t x) {
+  std::vector<int64_t> divisors;
+  for (int64_t d = 1; d * d <= n; ++d) {
+    if (n % d != 0) continue;
+    divisors.push_back(d);
+    if (d * d != n) divisors.push_back(n / d);
+  }
+  std::sort(divisors.begin(), divisors.end());
+  std::stable_sort(divisors.begin(), divisors.end(), [x](int64_t a, int64_t b) {
+    return std::llabs(a - x) < std::llabs(b - x);
+  });
+  std::vector<std::string> words;
+  for (size_t i = 0; i < std::min<size_t>(2, divisors.size()); ++i) {
+    words.push_back(text(divisors[i]));
+  }
+  return join_or(words);
+}
+
+int64_t saturating_product(const std::vector<int64_t>& factors) {
+  int64_t product = 1;
+  for (const int64_t factor : factors) {
+    if (__builtin_mul_overflow(product, factor, &product)) {
+      return std::numeric_limits<int64_t>::max();
+    }
+  }
+  return product;
+}
+
+std::optional<std::string> batch_misfit(const Plan& plan) {
+  const int64_t batch = plan.train.batch, data = plan.parallel.data;
+  const int64_t micro = plan.train.micro_batch;
+  const int64_t step = saturating_product({data, std::max<int64_t>(1, micro)});
+  if (batch % step == 0) return {};
+  const int64_t below = batch / step * step;
+  std::string reason =
+      micro == 0 ? text("train.batch = ", batch, " does not divide by parallel.data = ", data)
+                 : text("train.batch = ", batch, " does not divide by parallel.data x ",
+                        "train.micro_batch = ", data, " x ", micro, " = ", step);
+  reason += text("; nearest: batch = ", below > 0 ? text(below, " or ") : "", below + step);
+  if (batch % data != 0) {
+    reason += ", or data = " + nearest_divisors(batch, data);
+  } else {
+    reason += ", or micro_batch = " + nearest_divisors(batch / data, micro);
+  }
+  return reason;
+}
+
+const TensorMode& find_mode(const Plan& plan, const TensorModes& modes, const Origins& origins) {
+  const std::string& name = plan.parallel.tensor.mode;
+  const auto found = modes.find(name);
+  if (found != modes.end()) return found->second;
+  const std::string where = origins.of({"parallel.tensor.mode"});
+  const std::vector<std::string> available = names_of(modes);
+  const std::vector<std::string>& reserved = reserved_modes();
+  if (std::find(reserved.begin(), reserved.end(), name) != reserved.end()) {
+    throw Refused(text(where, kNotAvailable, "parallel.tensor.mode = ", in_quotes(name),
+                       "; available: ", join_or(in_quotes(available)), "; nearest: ",
+                       in_quotes(nearest(name, available))));
+  }
+  throw ConfigError(text(where, "parallel.tensor.mode = ", in_quotes(name),
+                         " is not allowed; allowed: ", join_or(in_quotes(available)),
+                         "; nearest: ", in_quotes(nearest(name, available))));
+}
+
+void check_options(const Plan& plan, const Origins& origins) {
+  check_ignored(plan, origins);
+  check_validation(plan, origins);
+  check_vocabulary(plan, origins);
+}
+
+void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origins) {
+  check_model(plan, origins);
+  check_tensor(plan, modes, origins);
+  check_available(plan, origins);
+  if (plan.parallel.data == 0) return;
+  if (const auto reason = batch_misfit(plan)) {
+    throw Refused(text(origins.of({"train.batch", "parallel.data", "train.micro_batch"}),
+                       *reason));
+  }
+}
+
+}  // namespace kuafu::plan

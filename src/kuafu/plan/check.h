@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kuafu/plan/plan.h"
+
+namespace kuafu::plan {
+
+/// Where keys were given: "plan.toml:7: " by key; empty for a plan that no document wrote.
+class Origins {
+ public:
+  void note(const std::string& key, const std::string& where) { where_[key] = where; }
+  /// Of the first of `keys` that was given.
+  std::string of(const std::vector<std::string>& keys) const;
+
+ private:
+  std::map<std::string, std::string> where_;
+};
+
+/// Checks the options of a document against each other. Throws ConfigError for those that have no
+/// effect or contradict each other.
+void check_options(const Plan& plan, const Origins& origins);
+
+/// Checks where a plan can be placed, whatever the number of ranks. Throws Refused for sizes that
+/// do not divide and for schemes that this build lacks, ConfigError for unknown ones.
+void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origins);
+
+/// Why batch, data and micro_batch do not fit together, with the nearest that do; none where they
+/// do. @pre parallel.data > 0.
+std::optional<std::string> batch_misfit(const Plan& plan);
+
+/// The mode of a plan. Throws as check_plan does where there is none of that name.
+const TensorMode& find_mode(const Plan& plan, const TensorModes& modes, const Origins& origins);
+
+/// Divisors of `n` nearest to `x`, at most two, as "2 or 4".
+std::string nearest_divisors(int64_t n, int64_t x);
+
+/// Product, or 2^63 - 1 where it would be more. @pre factors are positive.
+int64_t saturating_product(const std::vector<int64_t>& factors);
+
+}  // namespace kuafu::plan

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "kuafu/plan/plan.h"
+
+namespace kuafu::plan {
+
+/// Where a plan keeps the value of a key.
+using Slot = std::variant<int64_t*, uint64_t*, double*, bool*, std::string*, DType*, Recompute*,
+                          std::optional<int64_t>*>;
+
+/// How a key is written.
+enum class Form : uint8_t {
+  kInteger,
+  kAutoInteger,    ///< an integer or "auto", stored as 0
+  kBytes,          ///< "25 MiB" or a number of bytes
+  kOptionalBytes,  ///< the same, or "unlimited", stored as none
+  kNumber,
+  kBoolean,
+  kString,
+  kChoice,  ///< one of `choices`
+};
+
+/// Numbers a key takes; the upper end is part of it unless `is_open`.
+struct Range {
+  double from = 0, to = 0;
+  bool is_open = false;
+};
+
+/// Everything there is to know about one key: parsing, printing, messages and docs read this.
+struct Key {
+  std::string name;  ///< "parallel.tensor.size"
+  Form form;
+  Slot (*slot)(Plan&);
+  std::string meaning;
+  Range range = {};
+  std::vector<std::string> choices = {};
+  /// The key has meaning only while `governor` has the value `needs`; both empty where always.
+  std::string governor = {}, needs = {};
+
+  std::string section() const { return name.substr(0, name.find('.')); }
+};
+
+/// All keys in the order of `to_toml`, section by section.
+const std::vector<Key>& keys();
+
+/// The key of that name; null where there is none.
+const Key* find_key(std::string_view name);
+
+/// What a key takes, in words: `an integer from 1 to 1048576`, `"f64", "f32" or "bf16"`.
+std::string allowed(const Key& key);
+
+/// The value of a key as TOML.
+std::string print(const Key& key, const Plan& plan);
+
+/// A document as it is read: `docs/plan.md` is this text.
+std::string markdown();
+
+}  // namespace kuafu::plan

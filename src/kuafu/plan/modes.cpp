@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "kuafu/base/suggest.h"
+#include "kuafu/plan/plan.h"
+
+namespace kuafu {
+namespace {
+
+/// The side q of a grid of `ranks` ranks, rounded down.
+int64_t side_of(int64_t ranks) {
+  auto q = static_cast<int64_t>(std::sqrt(static_cast<double>(ranks)));
+  while (q * q > ranks) --q;
+  while ((q + 1) * (q + 1) <= ranks) ++q;
+  return q;
+}
+
+bool is_square(int64_t ranks) { return ranks > 0 && side_of(ranks) * side_of(ranks) == ranks; }
+
+/// Squares around `ranks`, times `depth`: "4 or 9".
+std::string nearest_grids(int64_t size, int64_t depth) {
+  const int64_t q = std::max<int64_t>(1, side_of(std::max<int64_t>(1, size / depth)));
+  const int64_t below = q * q * depth, above = (q + 1) * (q + 1) * depth;
+  return below >= size ? text(below) : text(below, " or ", above);
+}
+
+/// The depths that do arrange `size`, at most two, nearest first: "1 or 4".
+std::string nearest_depths(int64_t size, int64_t depth) {
+  std::vector<int64_t> legal;
+  for (int64_t q = 1; q * q <= size; ++q) {
+    if (size % (q * q) == 0) legal.push_back(size / (q * q));
+  }
+  std::stable_sort(legal.begin(), legal.end(), [depth](int64_t a, int64_t b) {
+    return std::llabs(a - depth) < std::llabs(b - depth);
+  });
+  std::vector<std::string> words;
+  for (size_t i = 0; i < std::min<size_t>(2, legal.size()); ++i) words.push_back(text(legal[i]));
+  return join_or(words);
+}
+
+void refuse_depth(std::string_view mode, int64_t depth) {
+  if (depth == 1) return;
+  throw Refused(text("mode ", in_quotes(mode), " has depth 1, given depth = ", depth,
+                     "; nearest: depth = 1, or mode = \"2.5d\" with this depth"));
+}
+
+std::vector<Axis> no_axes(int64_t size, int64_t depth) {
+  refuse_depth("none", depth);
+  if (size != 1) {
+    throw Refused(text("mode \"none\" keeps every layer whole on one rank, given size = ", size,
+                       "; nearest: size = 1, or mode = \"1d\" with this size"));
+  }
+  return {};
+}
+
+TensorMode line_mode(const std::string& name, const std::string& summary) {
+  return {name, summary, [name](int64_t size, int64_t depth) -> std::vector<Axis> {
+            refuse_depth(name, depth);
+            return {{"tensor", size}};
+          }};
+}
+
+std::vector<Axis> grid_axes(std::string_view mode, int64_t size, int64_t depth) {
+  KUAFU_REQUIRE(size > 0 && depth > 0, "mode ", in_quotes(mode), " needs a positive size and depth, ",
+                "given size = ", size, ", depth = ", depth);
+  if (size % depth != 0 || !is_square(size / depth)) {
+    const bool is_flat = mode == "2d";
+    throw Refused(text("mode ", in_quotes(mode), " arranges ",
+                       is_flat ? "q x q ranks" : "q x q x depth ranks", ", given size = ", size,
+                       is_flat ? "" : text(" with depth = ", depth),
+                       "; nearest: size = ", nearest_grids(size, depth),
+                       is_flat ? "" : text(", or depth = ", nearest_depths(size, depth))));
+  }
+  const int64_t side = side_of(size / depth);
+  return {{"dep", depth}, {"row", side}, {"col", side}};
+}
+
+}  // namespace
+
+TensorModes builtin_tensor_modes() {
+  TensorModes modes;
+  const auto add = [&modes](TensorMode mode) { modes[mode.name] = std::move(mode); };
+  add({"none", "every layer whole on one rank", no_axes});
+  add(line_mode("1d", "columns then rows of each pair of linears (Megatron)"));
+  add(line_mode("1d-sp", "1d, with norms and residuals sharded along the sequence"));
+  add({"2d", "q x q blocks of weights and activations (SUMMA)",
+       [](int64_t size, int64_t depth) {
+         refuse_depth("2d", depth);
+         return grid_axes("2d", size, depth);
+       }});
+  add({"2.5d", "q x q x depth: 2d grids that share the weights and split the batch (Tesseract)",
+       [](int64_t size, int64_t depth) { return grid_axes("2.5d", size, depth); }});
+  return modes;
+}
+
+}  // namespace kuafu

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kuafu/base/config.h"
+#include "kuafu/base/suggest.h"
+#include "kuafu/plan/check.h"
+#include "kuafu/plan/keys.h"
+#include "kuafu/plan/plan.h"
+#include "kuafu/plan/values.h"
+
+namespace kuafu {
+namespace {
+
+using plan::Key;
+using Kind = ConfigValue::Kind;
+
+/// One key that a document or the command line gives, and how messages name the place.
+struct Given {
+  const Key* key;
+  ConfigValue value;
+  std::string where;  ///< "plan.toml:7: "
+};
+
+std::vector<std::string> sections() {
+  std::vector<std::string> out;
+  for (const Key& key : plan::keys()) {
+    if (std::find(out.begin(), out.end(), key.section()) == out.end()) {
+      out.push_back(key.section());
+    }
+  }
+  return out;
+}
+
+bool is_group(const std::string& path) {
+  return std::any_of(plan::keys().begin(), plan::keys().end(),
+                     [&](const Key& key) { return key.name.starts_with(path + "."); });
+}
+
+/// The nearest key to a path: by its last word, and the farther the less of the rest they share.
+std::string nearest_key(const std::string& path) {
+  const auto word_of = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
+  const auto parent_of = [&](const std::string& name) {
+    return name.substr(0, name.size() - word_of(name).size());
+  };
+  std::string best;
+  int64_t fewest = std::numeric_limits<int64_t>::max();
+  for (const Key& key : plan::keys()) {
+    const int64_t elsewhere = parent_of(key.name) == parent_of(path)    ? 0
+                              : path.starts_with(key.section() + ".") ? 1
+                                                                      : 6;
+    const int64_t edits = std::min(2 * edit_distance(path, key.name),
+                                   2 * edit_distance(word_of(path), word_of(key.name)) + elsewhere);
+    if (edits < fewest) {
+      fewest = edits;
+      best = key.name;
+    }
+  }
+  return best;
+}
+
+[[noreturn]] void unknown(const std::string& path, const ConfigValue& value,
+                          const std::string& where) {
+  const std::string section = path.substr(0, path.find('.'));
+  const std::vector<std::string> known = sections();
+  const bool in_section = std::find(known.begin(), known.end(), section) != known.end();
+  if (!in_section && value.kind == Kind::kTable) {
+    throw ConfigError(text(where, "unknown section [", section, "]; nearest: [",
+                           nearest(section, known), "]; allowed: ", join(known)));
+  }
+  std::vector<std::string> allowed;
+  for (const Key& key : plan::keys()) {
+    if (key.section() == section) allowed.push_back(key.name.substr(section.size() + 1));
+  }
+  throw ConfigError(text(where, "unknown key ", path, " = ", to_string(value), "; nearest: ",
+                         nearest_key(path), "; allowed: ",
+                         in_section ? text("in [", section, "] ", join(allowed))
+                                    : text("sections ", join(known))));
+}
+
+/// Keys written as `data = 2` or as `data = { size = 2 }`.
+bool has_long_form(const std::string& path) {
+  return path == "parallel.data" || path == "parallel.pipeline";
+}
+
+/// Reads values into `out`, in the order written.
+class Reader {
+ public:
+  explicit Reader(std::vector<Given>& out) : out_(out) {}
+
+  /// `path` is dotted; `origin` with the line of the value opens messages.
+  void read(const std::string& path, const ConfigValue& value, const std::string& where) {
+    if (const Key* key = plan::find_key(path)) {
+      read_key(*key, value, where);
+    } else if (path.ends_with(".size") && has_long_form(path.substr(0, path.size() - 5))) {
+      read(path.substr(0, path.size() - 5), value, where);
+    } else if (is_group(path)) {
+      read_group(path, value, where);
+    } else {
+      unknown(path, value, where);
+    }
+  }
+
+  void read_entries(const std::string& prefix, const ConfigValue& table,
+                    const std::string& origin) {
+    for (const auto& [name, value] : table.entries) {
+      origin_ = origin;
+      read(prefix + name, value, text(origin, ":", value.line, ": "));
+    }
+  }
+
+ private:
+  void read_key(const Key& key, const ConfigValue& value, const std::string& where) {
+    const bool is_long_form = has_long_form(key.name) && value.kind == Kind::kTable &&
+                              value.entries.size() == 1 && value.find("size") != nullptr;
+    out_.push_back({&key, is_long_form ? *value.find("size") : value, where});
+  }
+
+  void read_group(const std::string& path, const ConfigValue& value, const std::string& where) {
+    const bool is_section = path.find('.') == std::string::npos;
+    const bool is_number = value.kind == Kind::kInteger || value.kind == Kind::kNumber;
+    if (value.kind == Kind::kTable) {
+      for (const auto& [name, entry] : value.entries) {
+        read(path + "." + name, entry,
+             origin_.empty() ? where : text(origin_, ":", entry.line, ": "));
+      }
+    } else if (is_section) {
+      throw ConfigError(text(where, path, " = ", to_string(value), " is ", describe(value.kind),
+                             "; allowed: a section [", path, "]"));
+    } else if (path == "parallel.tensor") {
+      throw ConfigError(text(where, path, " = ", to_string(value), " does not name a scheme; ",
+                             "allowed: a table; nearest: tensor = { mode = \"1d\", size = ",
+                             is_number ? to_string(value) : "2", " }"));
+    } else if (is_number) {
+      read(path + ".size", value, where);
+    } else {
+      throw ConfigError(text(where, path, " = ", to_string(value), " is ", describe(value.kind),
+                             "; allowed: a number of ranks, or a table such as { size = 2 }"));
+    }
+  }
+
+  std::vector<Given>& out_;
+  std::string origin_;  ///< of the document being read; empty for the command line
+};
+
+/// The value of an override: TOML, or a bare word as a string. A key that takes a string takes the
+/// text as it stands unless it is quoted.
+ConfigValue override_value(const std::string& path, const std::string& given) {
+  ConfigValue bare;
+  bare.kind = Kind::kString;
+  bare.string = given;
+  const std::optional<ConfigValue> value = parse_toml_value(given);
+  if (!value) return bare;
+  const Key* key = plan::find_key(path);
+  const bool takes_string =
+      key != nullptr && (key->form == plan::Form::kString || key->form == plan::Form::kChoice);
+  const bool is_scalar = value->kind != Kind::kTable && value->kind != Kind::kList;
+  return takes_string && is_scalar && value->kind != Kind::kString ? bare : *value;
+}
+
+/// Values in the order given: the document, then the command line.
+std::vector<Given> read_all(std::string_view toml, std::string_view origin,
+                            const Overrides& overrides) {
+  std::vector<Given> given;
+  Reader(given).read_entries("", parse_toml(toml, origin), std::string(origin));
+  for (const auto& [path, value] : overrides) {
+    Reader(given).read(path, override_value(path, value), text("--set ", path, ": "));
+  }
+  return given;
+}
+
+}  // namespace
+
+Plan parse_values(std::string_view toml, std::string_view origin, const Overrides& overrides) {
+  Plan plan;
+  for (const Given& one : read_all(toml, origin, overrides)) {
+    plan::assign(*one.key, one.value, one.where, plan);
+  }
+  return plan;
+}
+
+Plan parse_plan(std::string_view toml, std::string_view origin, const TensorModes& modes,
+                const Overrides& overrides) {
+  Plan plan;
+  plan::Origins origins;
+  for (const Given& one : read_all(toml, origin, overrides)) {
+    plan::assign(*one.key, one.value, one.where, plan);
+    origins.note(one.key->name, one.where);
+  }
+  plan::check_options(plan, origins);
+  plan::check_plan(plan, modes, origins);
+  return plan;
+}
+
+Plan load_plan(const std::string& path, const TensorModes& modes, const Overrides& overrides) {
+  return parse_plan(read_file(path, "plan"), path, modes, overrides);
+}
+
+}  // namespace kuafu

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "kuafu/base/philox.h"
+#include "kuafu/plan/keys.h"
+#include "kuafu/plan/plan.h"
+
+namespace kuafu {
+namespace {
+
+using plan::Key;
+
+/// "tensor" of "parallel.tensor.size"; empty for keys that stand directly in a section.
+std::string group_of(const Key& key) {
+  const size_t first = key.name.find('.'), last = key.name.rfind('.');
+  return first == last ? "" : key.name.substr(first + 1, last - first - 1);
+}
+
+/// A key of the table in docs/plan.md: `|` would end the cell.
+std::string cell(const std::string& words) {
+  std::string out;
+  for (const char c : words) out += c == '|' ? std::string("\\|") : std::string(1, c);
+  return out;
+}
+
+}  // namespace
+
+std::string to_toml(const Plan& plan) {
+  std::string out, section, group;
+  for (const Key& key : plan::keys()) {
+    const std::string own_group = group_of(key);
+    if (!group.empty() && own_group != group) out += " }\n";
+    if (key.section() != section) {
+      section = key.section();
+      out += text(out.empty() ? "" : "\n", "[", section, "]\n");
+    }
+    const std::string word = key.name.substr(key.name.rfind('.') + 1);
+    const std::string value = plan::print(key, plan);
+    if (own_group.empty()) {
+      out += text(word, " = ", value, "\n");
+    } else {
+      out += text(own_group == group ? ", " : own_group + " = { ", word, " = ", value);
+    }
+    group = own_group;
+  }
+  return group.empty() ? out : out + " }\n";
+}
+
+std::string plan_hash(const Plan& resolved) {
+  char digits[17];
+  std::snprintf(digits, sizeof(digits), "%016llx",
+                static_cast<unsigned long long>(hash_name(to_toml(resolved))));
+  return digits;
+}
+
+namespace plan {
+
+std::string markdown() {
+  std::string out = R"(# Plans
+
+A plan is a TOML file that decides a run. Every key has a default; an empty file is a plan.
+`kuafu run plan.toml --set section.key=value` replaces single values: the value is TOML, and a bare
+word is a string (`--set model.dtype=f64`). A misspelt key, a wrong type, a value out of range and an
+option without effect are errors that name file, line, value, what is allowed and the nearest legal
+choice.
+
+)";
+  out += R"(```toml
+[model]
+layers = 4
+hidden = 128
+dtype = "f32"
+
+[parallel]
+tensor = { mode = "2.5d", size = 8, depth = 2 }   # q x q x depth ranks share a layer
+data = 2                                          # short for data = { size = 2 }
+
+[memory]
+recompute = "full"
+device = "6 GB"
+
+[train]
+batch = 16
+steps = 100
+```
+
+The ranks of a run are data x pipeline x tensor x sequence, outermost first pipeline, data, sequence,
+tensor; an omitted `data` takes the ranks that remain, and any other product than the number of ranks
+is refused. In `[parallel]` a bare number is short for `{ size = n }` (`data`, `pipeline`, `sequence`,
+`expert`). The number of micro-batches is batch / (data x micro_batch). Sizes accept `"6 GB"` (powers
+of 1000: kB, MB, GB, TB), `"512 MiB"` (powers of 1024: KiB, MiB, GiB, TiB) and plain bytes.
+
+Pipeline, sequence and expert parallelism and the mode "3d" are names that this version knows and
+refuses: it has no scheme for them yet.
+)";
+  std::string section;
+  for (const KeyDoc& doc : plan_keys()) {
+    const std::string own = doc.key.substr(0, doc.key.find('.'));
+    if (own != section) {
+      section = own;
+      out += text("\n## [", section, "]\n\n| key | allowed | default | meaning |\n|---|---|---|---|\n");
+    }
+    out += text("| `", doc.key, "` | ", cell(doc.type), " | `", doc.default_value, "` | ",
+                cell(doc.meaning), " |\n");
+  }
+  return out;
+}
+
+}  // namespace plan
+}  // namespace kuafu

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kuafu/base/suggest.h"
+#include "kuafu/plan/check.h"
+#include "kuafu/plan/keys.h"
+#include "kuafu/plan/plan.h"
+#include "kuafu/plan/values.h"
+
+namespace kuafu {
+namespace {
+
+constexpr int64_t kMaxRanks = 1 << 20;
+
+/// Ranks of one data-parallel replica.
+int64_t replica(const Plan& plan) {
+  const ParallelPlan& p = plan.parallel;
+  return plan::saturating_product({p.pipeline, p.sequence.size, p.tensor.size});
+}
+
+/// "pipeline 1 x tensor 4 x sequence 1"
+std::string replica_text(const Plan& plan) {
+  const ParallelPlan& p = plan.parallel;
+  return text("pipeline ", p.pipeline, " x tensor ", p.tensor.size, " x sequence ",
+              p.sequence.size);
+}
+
+/// Fills data and micro_batch. Returns why it cannot, none where it can.
+std::optional<std::string> place(Plan& plan, int64_t ranks) {
+  ParallelPlan& p = plan.parallel;
+  const int64_t share = replica(plan);
+  if (p.data == 0) {
+    if (ranks % share != 0) {
+      return text(ranks, " ranks were given, but one data-parallel replica takes ", share, ": ",
+                  replica_text(plan));
+    }
+    p.data = ranks == 0 ? 1 : ranks / share;
+  }
+  const int64_t product = plan::saturating_product({p.data, share});
+  if (ranks != 0 && product != ranks) {
+    return text(ranks, " ranks were given, but the plan takes ", product, ": data ", p.data, " x ",
+                replica_text(plan));
+  }
+  if (product > kMaxRanks) return text(product, " ranks are more than the limit of ", kMaxRanks);
+  if (const auto reason = plan::batch_misfit(plan)) return reason;
+  if (plan.train.micro_batch == 0) plan.train.micro_batch = plan.train.batch / p.data;
+  return {};
+}
+
+bool fits(Plan plan, int64_t ranks) { return !place(plan, ranks).has_value(); }
+
+/// Whether a mode arranges the tensor group of a plan with axes that divide the heads. Layouts have
+/// the last word; this keeps out of the advice what they would refuse.
+bool is_placeable(const Plan& plan, const TensorMode& mode) {
+  try {
+    for (const Axis& axis : mode.axes(plan.parallel.tensor.size, plan.parallel.tensor.depth)) {
+      if (plan.model.heads % axis.size != 0) return false;
+    }
+  } catch (const Refused&) {
+    return false;
+  }
+  return true;
+}
+
+/// Tensor groups of the plan's own mode that fit on `ranks`, nearest size first, at most two.
+std::vector<std::string> nearest_groups(const Plan& plan, int64_t ranks, const TensorMode& mode) {
+  std::vector<std::pair<int64_t, Plan>> found;
+  for (int64_t size = 1; size <= ranks; ++size) {
+    if (ranks % size != 0 || size == plan.parallel.tensor.size) continue;
+    for (int64_t depth = 1; depth <= plan.parallel.tensor.depth; ++depth) {
+      Plan other = plan;
+      other.parallel.tensor.size = size;
+      other.parallel.tensor.depth = depth;
+      other.parallel.data = 0;
+      if (is_placeable(other, mode) && !place(other, ranks)) {
+        found.emplace_back(std::llabs(size - plan.parallel.tensor.size), other);
+      }
+    }
+  }
+  std::stable_sort(found.begin(), found.end(), [&](const auto& a, const auto& b) {
+    const auto depth_error = [&](const Plan& p) {
+      return std::llabs(p.parallel.tensor.depth - plan.parallel.tensor.depth);
+    };
+    return std::pair(a.first, depth_error(a.second)) < std::pair(b.first, depth_error(b.second));
+  });
+  std::vector<std::string> out;
+  for (size_t i = 0; i < std::min<size_t>(2, found.size()); ++i) {
+    const ParallelPlan& p = found[i].second.parallel;
+    out.push_back(text("tensor.size = ", p.tensor.size,
+                       p.tensor.depth > 1 ? text(", depth = ", p.tensor.depth) : "",
+                       " with data = ", p.data));
+  }
+  return out;
+}
+
+/// Plans near this one that `resolve` accepts: another data, another tensor group, other ranks.
+std::string nearest_plans(const Plan& plan, int64_t ranks, const TensorMode& mode) {
+  std::vector<std::string> out;
+  const int64_t share = replica(plan);
+  Plan other = plan;
+  other.parallel.data = 0;
+  if (plan.parallel.data != 0 && ranks % share == 0 && fits(other, ranks)) {
+    out.push_back(text("data = ", ranks / share));
+  }
+  for (std::string& group : nearest_groups(plan, ranks, mode)) out.push_back(std::move(group));
+  const int64_t unit = plan.parallel.data == 0 ? share : share * plan.parallel.data;
+  const int64_t below = ranks / unit * unit;
+  for (const int64_t count : {below, below + unit}) {
+    const bool is_own = plan.parallel.data == 0 || count == unit;
+    if (count > 0 && is_own && fits(plan, count)) out.push_back(text(count, " ranks"));
+  }
+  return join_or(out);
+}
+
+}  // namespace
+
+Plan resolve(Plan plan, int64_t ranks, const TensorModes& modes) {
+  KUAFU_REQUIRE(ranks >= 0 && ranks <= kMaxRanks, ranks, " ranks were given; allowed: 1 to ",
+                kMaxRanks, ", or 0 for the plan's own product");
+  plan::check_values(plan);
+  plan::check_plan(plan, modes, {});
+  const Plan given = plan;
+  if (const auto reason = place(plan, ranks)) {
+    const bool has_advice = reason->find("; nearest: ") != std::string::npos;
+    const std::string near =
+        has_advice || ranks == 0
+            ? ""
+            : nearest_plans(given, ranks, plan::find_mode(given, modes, {}));
+    throw Refused(near.empty() ? *reason : text(*reason, "; nearest: ", near));
+  }
+  return plan;
+}
+
+int64_t num_ranks(const Plan& resolved) {
+  KUAFU_REQUIRE(resolved.parallel.data > 0,
+                "the plan is not resolved: parallel.data is open; call resolve first");
+  return plan::saturating_product({resolved.parallel.data, replica(resolved)});
+}
+
+std::vector<Axis> mesh_axes(const Plan& resolved, const TensorModes& modes) {
+  KUAFU_REQUIRE(resolved.parallel.data > 0,
+                "the plan is not resolved: parallel.data is open; call resolve first");
+  const ParallelPlan& p = resolved.parallel;
+  const TensorMode& mode = plan::find_mode(resolved, modes, {});
+  std::vector<Axis> axes = {
+      {"pipeline", p.pipeline}, {"data", p.data}, {"sequence", p.sequence.size}};
+  int64_t size = 1;
+  for (const Axis& axis : mode.axes(p.tensor.size, p.tensor.depth)) {
+    axes.push_back(axis);
+    size *= axis.size;
+  }
+  KUAFU_REQUIRE(size == p.tensor.size, "tensor mode ", in_quotes(mode.name), " arranges ",
+                p.tensor.size, " ranks on axes of ", size, "; the mode must return axes whose ",
+                "product is the size");
+  std::set<std::string> names;
+  for (const Axis& axis : axes) {
+    KUAFU_REQUIRE(names.insert(axis.name).second, "tensor mode ", in_quotes(mode.name),
+                  " names the axis ", in_quotes(axis.name), ", which the mesh already has; ",
+                  "the mode must choose another name");
+  }
+  return axes;
+}
+
+}  // namespace kuafu

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <sstream>
+
+#include "kuafu/record/schema.h"
+
+namespace kuafu {
+namespace {
+
+constexpr auto kAlways = Presence::kAlways;
+constexpr auto kOk = Presence::kOk;
+constexpr auto kOptional = Presence::kOptional;
+using T = FieldType;
+
+std::vector<FieldDoc> outcome_fields() {
+  return {
+      {"status", T::kText, kAlways, false, "",
+       "`ok`, `refused` (cannot be placed), `out_of_memory`, `timeout` or `failed`"},
+      {"reason", T::kText, kOptional, true, "",
+       "why, where the status is not `ok`; null otherwise"},
+      {"out_of_memory", T::kObject, kOptional, true, "",
+       "the allocation that did not fit, where the status is `out_of_memory`"},
+      {"out_of_memory.rank", T::kInteger, kOptional, false, "", "the rank that asked"},
+      {"out_of_memory.requested_bytes", T::kInteger, kOptional, false, "B", "what it asked for"},
+      {"out_of_memory.live_bytes", T::kInteger, kOptional, false, "B", "what it held already"},
+      {"out_of_memory.budget_bytes", T::kInteger, kOptional, false, "B", "what it may hold"},
+      {"plan", T::kObject, kOk, true, "",
+       "the resolved plan, every key of `plan.md` with its value, as nested objects"},
+      {"plan_hash", T::kText, kOk, true, "", "16 hex digits of the resolved plan: its identity"},
+      {"world", T::kText, kOk, true, "", "`threads`, `mpi`, `nccl`, `simulated` or `self`"},
+      {"ranks", T::kInteger, kOk, true, "ranks", "size of the world"},
+  };
+}
+
+std::vector<FieldDoc> training_fields() {
+  return {
+      {"loss", T::kNumbers, kOk, true, "nat / token",
+       "training loss of each step, mean over the global batch; null in the simulated world"},
+      {"validation_loss", T::kNumber, kOk, true, "nat / token",
+       "mean loss on the held-out windows after the last step; null in the simulated world"},
+      {"step_time_s", T::kObject, kOk, true, "", "time of one training step"},
+      {"step_time_s.median", T::kNumber, kOk, false, "s", "median of the samples"},
+      {"step_time_s.ci95", T::kInterval, kOk, false, "s", "95 % interval of the median"},
+      {"step_time_s.samples", T::kNumbers, kOk, false, "s",
+       "one a step after the warm-up, the slowest rank of each"},
+      {"step_time_s.warmup_steps", T::kInteger, kOptional, false, "steps",
+       "steps left out of the samples"},
+      {"tokens_per_s", T::kNumber, kOk, true, "token / s",
+       "tokens of the global batch over the median step time"},
+      {"flops_per_step", T::kNumber, kOk, true, "FLOP",
+       "model FLOPs of one step, all ranks, forward and backward, without recomputation"},
+      {"flops_recomputed", T::kNumber, kOk, true, "FLOP",
+       "FLOPs of one step that recomputation adds, all ranks"},
+  };
+}
+
+std::vector<FieldDoc> memory_fields() {
+  return {
+      {"memory", T::kObject, kOk, true, "", "what the ranks held"},
+      {"memory.peak_bytes", T::kPerRank, kOk, false, "B", "highest live bytes of each rank"},
+      {"memory.peak_by_category", T::kBytesPerRank, kOk, false, "B",
+       "highest live bytes of each category by itself, for each rank: `parameter`, `gradient`, "
+       "`optimizer`, `activation`, `communication`, `temporary`"},
+      {"memory.at_peak", T::kBytesPerRank, kOk, false, "B",
+       "live bytes by category at the moment of the rank's peak: they add up to `peak_bytes`"},
+      {"memory.scratch_bytes", T::kPerRank, kOk, false, "B",
+       "highest bytes an op took and gave back inside itself, of each rank; not in the peak"},
+  };
+}
+
+std::vector<FieldDoc> ledger_fields() {
+  return {
+      {"ledger", T::kObject, kOk, true, "",
+       "traffic of the training steps (neither validation nor certificate) by mesh axis"},
+      {"ledger.*", T::kObject, kOptional, false, "", "one mesh axis, such as `data` or `tensor`"},
+      {"ledger.*.bytes_sent", T::kPerRank, kOk, false, "B", "sum over the training steps"},
+      {"ledger.*.bytes_received", T::kPerRank, kOk, false, "B", "sum over the training steps"},
+      {"ledger.*.messages", T::kPerRank, kOk, false, "messages", "messages sent"},
+      {"ledger.*.peers", T::kRanksPerRank, kOk, false, "",
+       "world ranks of the other members of the groups used"},
+      {"ledger.*.wire_peers", T::kRanksPerRank, kOk, false, "",
+       "world ranks that bytes went to or came from"},
+      {"ledger.*.calls", T::kObject, kOk, false, "", "collective calls by verb"},
+      {"ledger.*.calls.*", T::kPerRank, kOptional, false, "calls",
+       "calls of one verb, such as `all_reduce`"},
+      {"ledger.*.counting", T::kText, kOptional, false, "",
+       "`wire`: counted where the bytes leave; `convention`: by the formulas of the cost model, "
+       "where the transport has no wire or hides it"},
+  };
+}
+
+std::vector<FieldDoc> certificate_fields() {
+  return {
+      {"certificate", T::kObject, kOk, true, "",
+       "the plan's ranks against a single-rank reference; null in the simulated world"},
+      {"certificate.verdict", T::kText, kOk, false, "", "`equal`, `different` or `not_run`"},
+      {"certificate.level", T::kText, kOptional, true, "",
+       "`full`: the model itself; `scaled`: a smaller one of its shape family; `replay`: its trace"},
+      {"certificate.steps", T::kInteger, kOptional, true, "steps", "steps compared"},
+      {"certificate.loss_error", T::kNumber, kOptional, true, "",
+       "largest relative difference of a loss"},
+      {"certificate.gradient_error", T::kNumber, kOptional, true, "",
+       "largest difference of a gradient element, relative to the largest element of its tensor"},
+      {"certificate.parameter_error", T::kNumber, kOptional, true, "",
+       "the same of a parameter after the last step compared"},
+      {"certificate.tolerance", T::kNumber, kOptional, true, "",
+       "what the errors may reach, derived from the reduction length"},
+      {"provenance", T::kObject, kOk, true, "",
+       "program, libraries and machine that made the numbers"},
+  };
+}
+
+std::string type_name(FieldType type) {
+  switch (type) {
+    case T::kText:
+      return "text";
+    case T::kInteger:
+      return "integer";
+    case T::kNumber:
+      return "number";
+    case T::kObject:
+      return "object";
+    case T::kNumbers:
+      return "[number]";
+    case T::kInterval:
+      return "[low, high]";
+    case T::kPerRank:
+      return "[integer] per rank";
+    case T::kRanksPerRank:
+      return "[[rank]] per rank";
+    case T::kBytesPerRank:
+      return "[{category: integer}] per rank";
+  }
+  return "";
+}
+
+}  // namespace
+
+const std::vector<FieldDoc>& document_fields() {
+  static const std::vector<FieldDoc> kFields = [] {
+    std::vector<FieldDoc> all;
+    for (auto part : {outcome_fields(), training_fields(), memory_fields(), ledger_fields(),
+                      certificate_fields()}) {
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }();
+  return kFields;
+}
+
+std::string document_fields_markdown() {
+  std::ostringstream out;
+  out << "| field | type | unit | in | meaning |\n|---|---|---|---|---|\n";
+  for (const FieldDoc& f : document_fields()) {
+    const char* presence = f.presence == kAlways ? "always" : f.presence == kOk ? "ok" : "some";
+    out << "| `" << f.path << "` | " << type_name(f.type) << (f.is_nullable ? " or null" : "")
+        << " | " << f.unit << " | " << presence << " | " << f.meaning << " |\n";
+  }
+  return out.str();
+}
+
+}  // namespace kuafu

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/record/files.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "kuafu/base/errors.h"
+
+namespace kuafu {
+
+File& File::operator=(File&& other) noexcept {
+  if (this != &other) {
+    close();
+    descriptor_ = other.release();
+  }
+  return *this;
+}
+
+int File::release() { return std::exchange(descriptor_, -1); }
+
+void File::close() {
+  if (is_open()) ::close(release());
+}
+
+std::string system_error(std::string_view what, const std::string& path) {
+  const int code = errno;
+  return text("cannot ", what, " ", path, ": ", std::strerror(code));
+}
+
+void write_all(const File& file, std::string_view bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(file.descriptor(), bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    KUAFU_REQUIRE(n >= 0, system_error("write", path));
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+void replace_file(const std::string& path, std::string_view bytes) {
+  const std::string temporary = path + ".new";
+  try {
+    const File file(
+        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    KUAFU_REQUIRE(file.is_open(), system_error("write", temporary));
+    write_all(file, bytes, temporary);
+    KUAFU_REQUIRE(::fsync(file.descriptor()) == 0, system_error("write", temporary));
+    KUAFU_REQUIRE(::rename(temporary.c_str(), path.c_str()) == 0, system_error("replace", path));
+  } catch (const Error&) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  sync_folder(std::filesystem::path(path).parent_path().string());
+}
+
+void sync_folder(const std::string& folder) {
+  const File file(
+      ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (file.is_open()) ::fsync(file.descriptor());  // some file systems cannot: nothing to do then
+}
+
+void make_writable_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  KUAFU_REQUIRE(std::filesystem::is_directory(folder), "cannot make the folder ", folder, ": ",
+                error ? error.message() : "a file of that name is in the way",
+                "; choose another one with --out");
+  const std::string probe = folder + "/.probe";
+  const File file(::open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  KUAFU_REQUIRE(file.is_open(), system_error("write in the folder", folder),
+                "; choose another one with --out");
+  ::unlink(probe.c_str());
+}
+
+}  // namespace kuafu

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace kuafu {
+
+/// Owns an open POSIX file descriptor.
+class File {
+ public:
+  File() = default;
+  explicit File(int descriptor) : descriptor_(descriptor) {}
+  ~File() { close(); }
+  File(File&& other) noexcept : descriptor_(other.release()) {}
+  File& operator=(File&& other) noexcept;
+
+  int descriptor() const { return descriptor_; }
+  bool is_open() const { return descriptor_ >= 0; }
+  int release();
+  void close();
+
+ private:
+  int descriptor_ = -1;
+};
+
+/// Writes all of `bytes`; throws ConfigError with path and reason (disk full, file too large).
+void write_all(const File& file, std::string_view bytes, const std::string& path);
+
+/// Replaces `path` in one step: a temporary beside it, fsync, rename, fsync of the folder. A reader
+/// sees the old content or the new, never a part.
+void replace_file(const std::string& path, std::string_view bytes);
+
+/// Makes the last rename or creation inside `folder` survive a power cut. Best effort.
+void sync_folder(const std::string& folder);
+
+/// Creates `folder` with its parents and proves that files can be written there. Throws ConfigError.
+void make_writable_folder(const std::string& folder);
+
+/// "path: reason" of the current errno.
+std::string system_error(std::string_view what, const std::string& path);
+
+}  // namespace kuafu

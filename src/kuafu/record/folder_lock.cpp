@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/record/folder_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "kuafu/base/errors.h"
+
+namespace kuafu {
+
+namespace {
+
+/// A killed runner's guard process still holds the lock while it ends the case: worth a short wait.
+constexpr int kTries = 30;
+constexpr std::chrono::milliseconds kPause{100};
+
+bool try_lock(const File& file) {
+  for (int i = 0; i < kTries; ++i) {
+    if (::flock(file.descriptor(), LOCK_EX | LOCK_NB) == 0) return true;
+    if (errno != EWOULDBLOCK) return false;
+    std::this_thread::sleep_for(kPause);
+  }
+  errno = EWOULDBLOCK;
+  return false;
+}
+
+}  // namespace
+
+FolderLock::FolderLock(const std::string& folder) {
+  const std::string path = folder + "/lock";
+  file_ = File(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  KUAFU_REQUIRE(file_.is_open(), system_error("open", path));
+  if (!try_lock(file_)) {
+    const int reason = errno;
+    if (reason == EWOULDBLOCK) {
+      char owner[32] = {};
+      const ssize_t n = ::read(file_.descriptor(), owner, sizeof owner - 1);
+      throw ConfigError(text("another runner ", n > 0 ? text("(process ", owner, ") ") : "",
+                             "works in ", folder,
+                             "; wait for it, or choose another folder with --out"));
+    }
+    note_ = text("the file system of ", folder, " cannot lock (", std::strerror(reason),
+                 "): start no second runner there");
+    return;
+  }
+  const std::string process = text(::getpid());
+  const bool is_named = ::ftruncate(file_.descriptor(), 0) == 0 &&
+                        ::write(file_.descriptor(), process.data(), process.size()) > 0;
+  if (!is_named) note_ = system_error("name the runner in", path);  // full disk: the lock still holds
+}
+
+}  // namespace kuafu

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/record/provenance.h"
+
+#include <sched.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+
+#include "kuafu/base/build_info.h"
+#include "kuafu/base/errors.h"
+
+namespace kuafu {
+namespace {
+
+/// Value of the first line "name: value" (any blanks around the colon); "" where there is none.
+std::string line_value(const std::string& path, std::string_view name) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (line.compare(0, name.size(), name) != 0) continue;
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    const size_t begin = line.find_first_not_of(" \t", colon + 1);
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+/// "  16384 kB" to bytes.
+int64_t kilobytes(const std::string& value) { return std::atoll(value.c_str()) * 1024; }
+
+std::string gpu_models() {
+  std::string models;
+  std::error_code error;
+  for (const auto& gpu :
+       std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error)) {
+    const std::string model = line_value(gpu.path().string() + "/information", "Model");
+    if (!model.empty()) models += (models.empty() ? "" : ", ") + model;
+  }
+  return models;
+}
+
+std::string gpu_driver_version() {
+  std::ifstream file("/sys/module/nvidia/version");
+  std::string version;
+  std::getline(file, version);
+  return version;
+}
+
+}  // namespace
+
+Machine machine() {
+  Machine m;
+  struct utsname names {};
+  if (::uname(&names) == 0) {
+    m.host = names.nodename;
+    m.system = text(names.sysname, " ", names.release, " ", names.machine);
+  }
+  cpu_set_t allowed;
+  m.cores = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed)
+                                                                  : ::sysconf(_SC_NPROCESSORS_ONLN);
+  m.cpu_model = line_value("/proc/cpuinfo", "model name");
+  m.memory_bytes = kilobytes(line_value("/proc/meminfo", "MemTotal"));
+  m.memory_available_bytes = kilobytes(line_value("/proc/meminfo", "MemAvailable"));
+  m.gpu = gpu_models();
+  m.gpu_driver = gpu_driver_version();
+  return m;
+}
+
+std::string utc_time() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  char buffer[32];
+  std::strftime(buffer, sizeof buffer, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return buffer;
+}
+
+Json provenance() {
+  const Machine m = machine();
+  const GitState git = git_state();
+  Json libraries = Json::object();
+  for (const BuildFeature& feature : build_info::kFeatures) {
+    libraries[std::string(feature.name)] =
+        feature.found ? Json(std::string(feature.detail)) : Json(nullptr);
+  }
+  return {{"git_commit", std::string(git.commit)},
+          {"git_dirty", git.is_dirty},
+          {"version", std::string(build_info::kVersion)},
+          {"compiler", std::string(build_info::kCompiler)},
+          {"flags", std::string(build_info::kFlags)},
+          {"build_type", std::string(build_info::kBuildType)},
+          {"libraries", libraries},
+          {"host", m.host},
+          {"system", m.system},
+          {"cpu_model", m.cpu_model},
+          {"cores", m.cores},
+          {"memory_bytes", m.memory_bytes},
+          {"gpu", m.gpu.empty() ? Json(nullptr) : Json(m.gpu)},
+          {"time", utc_time()}};
+}
+
+}  // namespace kuafu

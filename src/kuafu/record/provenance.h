@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kuafu/record/json.h"
+
+namespace kuafu {
+
+/// The machine, as far as Linux tells.
+struct Machine {
+  std::string host;
+  std::string system;     ///< "Linux 6.1.0 x86_64"
+  std::string cpu_model;
+  int64_t cores = 0;      ///< that this process may use
+  int64_t memory_bytes = 0;
+  int64_t memory_available_bytes = 0;
+  std::string gpu;         ///< model names, "" where no driver shows one
+  std::string gpu_driver;  ///< version, "" without a driver
+};
+
+/// Looks at this machine. Never throws: what cannot be read stays empty or 0.
+Machine machine();
+
+/// Now, as "2026-01-31T12:00:00Z".
+std::string utc_time();
+
+/// What made a run's numbers: git commit and dirty flag, version, compiler, flags, build type,
+/// library versions, host, cores, CPU and GPU model, memory, time. docs/record.md lists the fields.
+Json provenance();
+
+}  // namespace kuafu

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "kuafu/record/files.h"
+#include "kuafu/record/json.h"
+
+namespace kuafu {
+
+/// What a run.jsonl holds.
+struct RunRecord {
+  Json header;              ///< the line of kind `suite`; null in an empty record
+  std::vector<Json> cases;  ///< the lines of kind `case`, as they were written
+  std::vector<std::string> damaged;  ///< lines that are no JSON: cut off by a kill or a full disk
+};
+
+/// Name of the record inside a results folder.
+inline constexpr const char* kRunFile = "run.jsonl";
+
+/// Reads a record without changing it. Throws ConfigError naming file, line and problem where a
+/// whole line is not what docs/record.md says, or where the format is another version's.
+RunRecord read_run(const std::string& path);
+
+/// The append-only record of a run: one JSON line per finished case. Each line is handed to the
+/// system at once and forced to the disk every few seconds, so a kill loses at most the case in hand.
+class RunLog {
+ public:
+  /// Opens or creates `folder`/run.jsonl. Damaged lines go to run.jsonl.damaged, as notes() says.
+  explicit RunLog(const std::string& folder);
+  ~RunLog();
+
+  const RunRecord& record() const { return record_; }
+  const std::vector<std::string>& notes() const { return notes_; }
+  const std::string& path() const { return path_; }
+
+  /// First line of a new record. @pre the record is empty.
+  void begin(const Json& header);
+
+  /// Adds the line of a finished case. Throws ConfigError where it cannot be written whole; the
+  /// record then ends with the line before it.
+  void append(const Json& line);
+
+  /// Forces everything to the disk. Throws ConfigError.
+  void sync();
+
+ private:
+  void move_damage_aside();
+  void write_line(const Json& line);
+
+  std::string path_;
+  RunRecord record_;
+  std::vector<std::string> notes_;
+  File file_;
+  std::chrono::steady_clock::time_point last_sync_;
+};
+
+}  // namespace kuafu

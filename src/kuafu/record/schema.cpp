@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/record/schema.h"
+
+#include <algorithm>
+
+#include "kuafu/base/errors.h"
+
+namespace kuafu {
+namespace {
+
+std::vector<std::string> parts_of(std::string_view path) {
+  std::vector<std::string> parts;
+  while (true) {
+    const size_t dot = path.find('.');
+    parts.emplace_back(path.substr(0, dot));
+    if (dot == std::string_view::npos) return parts;
+    path.remove_prefix(dot + 1);
+  }
+}
+
+std::string_view describe(FieldType type) {
+  switch (type) {
+    case FieldType::kText:
+      return "text";
+    case FieldType::kInteger:
+      return "integer";
+    case FieldType::kNumber:
+      return "number";
+    case FieldType::kObject:
+      return "object";
+    case FieldType::kNumbers:
+      return "list of numbers";
+    case FieldType::kInterval:
+      return "list of two numbers";
+    case FieldType::kPerRank:
+      return "list of an integer a rank";
+    case FieldType::kRanksPerRank:
+      return "list of a list of ranks a rank";
+    case FieldType::kBytesPerRank:
+      return "list of an object {name: integer} a rank";
+  }
+  return "";
+}
+
+std::string shown(const Json& value) {
+  std::string dump = value.dump();
+  if (dump.size() > 40) dump = dump.substr(0, 37) + "...";
+  return dump;
+}
+
+bool is_count(const Json& value) { return value.is_number_integer() && value.get<int64_t>() >= 0; }
+
+/// Whether `value` has the type. `ranks` < 0 where unknown. Numbers that are no number (a diverged
+/// loss) are written as null, in a list only.
+bool has_type(const Json& value, FieldType type, int64_t ranks) {
+  const auto all = [&](auto&& test) {
+    return value.is_array() && std::all_of(value.begin(), value.end(), test);
+  };
+  const bool is_per_rank =
+      value.is_array() && (ranks < 0 || static_cast<int64_t>(value.size()) == ranks);
+  const auto is_number = [](const Json& v) { return v.is_number() || v.is_null(); };
+  switch (type) {
+    case FieldType::kText:
+      return value.is_string();
+    case FieldType::kInteger:
+      return is_count(value);
+    case FieldType::kNumber:
+      return value.is_number();
+    case FieldType::kObject:
+      return value.is_object();
+    case FieldType::kNumbers:
+      return all(is_number);
+    case FieldType::kInterval:
+      return all(is_number) && value.size() == 2;
+    case FieldType::kPerRank:
+      return is_per_rank && all(is_count);
+    case FieldType::kRanksPerRank:
+      return is_per_rank && all([](const Json& list) {
+               return list.is_array() && std::all_of(list.begin(), list.end(), is_count);
+             });
+    case FieldType::kBytesPerRank:
+      return is_per_rank && all([](const Json& object) {
+               return object.is_object() && std::all_of(object.begin(), object.end(), is_count);
+             });
+  }
+  return false;
+}
+
+/// Walks one document along the field table and collects what is wrong.
+class Checker {
+ public:
+  explicit Checker(const Json& document) : document_(document) {
+    if (const auto it = document.find("ranks"); it != document.end() && is_count(*it)) {
+      ranks_ = it->get<int64_t>();
+    }
+    const auto status = document.find("status");
+    is_ok_ = status != document.end() && *status == "ok";
+  }
+
+  std::vector<std::string> run() {
+    for (const FieldDoc& field : document_fields()) {
+      check(field, parts_of(field.path), 0, document_, "");
+    }
+    return std::move(problems_);
+  }
+
+ private:
+  void check(const FieldDoc& field, const std::vector<std::string>& parts, size_t depth,
+             const Json& at, const std::string& prefix) {
+    const std::string& part = parts[depth];
+    if (part == "*") {
+      for (const auto& [name, value] : at.items()) {
+        step(field, parts, depth, value, prefix + name);
+      }
+      return;
+    }
+    const std::string path = prefix + part;
+    const auto it = at.find(part);
+    if (it == at.end()) {
+      const bool is_due = field.presence == Presence::kAlways ||
+                          (field.presence == Presence::kOk && is_ok_);
+      if (is_due && depth + 1 == parts.size()) problems_.push_back(text(path, " is missing"));
+      return;
+    }
+    step(field, parts, depth, *it, path);
+  }
+
+  void step(const FieldDoc& field, const std::vector<std::string>& parts, size_t depth,
+            const Json& value, const std::string& path) {
+    if (depth + 1 < parts.size()) {  // the parent has its own row, which says what is wrong with it
+      if (value.is_object()) check(field, parts, depth + 1, value, path + ".");
+      return;
+    }
+    if (value.is_null() && field.is_nullable) return;
+    if (!has_type(value, field.type, ranks_)) {
+      problems_.push_back(text(path, ": expected ", describe(field.type),
+                               field.is_nullable ? " or null" : "",
+                               ranks_ < 0 ? "" : text(" (", ranks_, " ranks)"), ", found ",
+                               shown(value)));
+    }
+  }
+
+  const Json& document_;
+  int64_t ranks_ = -1;
+  bool is_ok_ = false;
+  std::vector<std::string> problems_;
+};
+
+bool is_known(const std::vector<std::string>& path) {
+  for (const FieldDoc& field : document_fields()) {
+    const auto parts = parts_of(field.path);
+    if (parts.size() < path.size()) continue;
+    bool is_same = true;
+    for (size_t i = 0; i < path.size() && is_same; ++i) {
+      is_same = parts[i] == "*" || parts[i] == path[i];
+    }
+    if (is_same) return true;
+  }
+  return false;
+}
+
+void collect_unknown(const Json& at, std::vector<std::string>& path,
+                     std::vector<std::string>& unknown) {
+  for (const auto& [name, value] : at.items()) {
+    path.push_back(name);
+    if (!is_known(path)) {
+      std::string joined;
+      for (const auto& part : path) joined += (joined.empty() ? "" : ".") + part;
+      unknown.push_back(joined);
+    } else if (value.is_object() && path[0] != "plan" && path[0] != "provenance") {
+      collect_unknown(value, path, unknown);
+    }
+    path.pop_back();
+  }
+}
+
+void check_one_of(const Json& document, const char* name, const std::vector<std::string>& allowed,
+                  std::vector<std::string>& problems) {
+  const Json value = value_at(document, name);
+  if (!value.is_string()) return;
+  if (std::find(allowed.begin(), allowed.end(), value.get<std::string>()) != allowed.end()) return;
+  std::string list;
+  for (const auto& a : allowed) list += (list.empty() ? "" : ", ") + a;
+  problems.push_back(text(name, ": ", shown(value), " is none of ", list));
+}
+
+Json element_at(const Json& list, const std::string& which) {
+  if (list.empty()) return nullptr;
+  if (which == "first") return list.front();
+  if (which == "last") return list.back();
+  if (which == "max" || which == "sum") {
+    const bool are_numbers =
+        std::all_of(list.begin(), list.end(), [](const Json& v) { return v.is_number(); });
+    if (!are_numbers) return nullptr;
+    if (which == "max") return *std::max_element(list.begin(), list.end());
+    const bool are_integers =
+        std::all_of(list.begin(), list.end(), [](const Json& v) { return v.is_number_integer(); });
+    int64_t whole = 0;
+    double sum = 0;
+    for (const Json& v : list) are_integers ? void(whole += v.get<int64_t>()) : void(sum += v.get<double>());
+    return are_integers ? Json(whole) : Json(sum);
+  }
+  if (which.empty() || !std::all_of(which.begin(), which.end(), ::isdigit)) return nullptr;
+  const size_t index = std::stoul(which);
+  return index < list.size() ? list[index] : Json(nullptr);
+}
+
+}  // namespace
+
+const std::vector<std::string>& statuses() {
+  static const std::vector<std::string> kStatuses = {"ok", "refused", "out_of_memory", "timeout",
+                                                     "failed"};
+  return kStatuses;
+}
+
+std::vector<std::string> document_problems(const Json& document) {
+  if (!document.is_object()) return {text("expected an object, found ", shown(document))};
+  std::vector<std::string> problems = Checker(document).run();
+  check_one_of(document, "status", statuses(), problems);
+  check_one_of(document, "world", {"self", "threads", "mpi", "nccl", "simulated"}, problems);
+  check_one_of(document, "certificate.verdict", {"equal", "different", "not_run"}, problems);
+  check_one_of(document, "certificate.level", {"full", "scaled", "replay"}, problems);
+  const Json status = value_at(document, "status");
+  if (status.is_string() && status != "ok" && !value_at(document, "reason").is_string()) {
+    problems.push_back(text("reason: a document of status ", shown(status), " must say why"));
+  }
+  if (status == "ok" && value_at(document, "world") != "simulated") {
+    for (const char* name : {"loss", "certificate"}) {
+      const auto it = document.find(name);
+      if (it != document.end() && it->is_null()) {
+        problems.push_back(text(name, ": null is for the simulated world only"));
+      }
+    }
+  }
+  return problems;
+}
+
+std::vector<std::string> unknown_fields(const Json& document) {
+  std::vector<std::string> path, unknown;
+  if (document.is_object()) collect_unknown(document, path, unknown);
+  return unknown;
+}
+
+std::vector<std::string> line_problems(const Json& line) {
+  if (!line.is_object()) return {"a line is one JSON object"};
+  const Json kind = value_at(line, "kind");
+  std::vector<std::string> problems;
+  const auto need = [&](const char* name, bool is_right, const char* type) {
+    if (!is_right) problems.push_back(text(name, ": expected ", type, ", found ", shown(value_at(line, name))));
+  };
+  if (kind == "suite") {
+    need("format", value_at(line, "format") == kRecordFormat, "format 1");
+    for (const char* name : {"name", "question", "suite_hash"}) {
+      need(name, value_at(line, name).is_string(), "text");
+    }
+    need("cases", is_count(value_at(line, "cases")), "integer");
+    need("provenance", value_at(line, "provenance").is_object(), "object");
+    return problems;
+  }
+  if (kind != "case") return {text("kind: ", shown(kind), " is neither \"suite\" nor \"case\"")};
+  for (const char* name : {"case_id", "name", "status"}) {
+    need(name, value_at(line, name).is_string(), "text");
+  }
+  need("settings", value_at(line, "settings").is_object(), "object");
+  need("wall_s", value_at(line, "wall_s").is_number(), "number");
+  for (const auto& problem : document_problems(value_at(line, "document"))) {
+    problems.push_back("document: " + problem);
+  }
+  if (problems.empty() && line["status"] != line["document"]["status"]) {
+    problems.push_back("status: differs from document.status");
+  }
+  return problems;
+}
+
+Json value_at(const Json& document, std::string_view path) {
+  const Json* at = &document;
+  const auto parts = parts_of(path);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (at->is_array()) {
+      if (i + 1 == parts.size()) return element_at(*at, parts[i]);
+      if (parts[i].empty() || !std::all_of(parts[i].begin(), parts[i].end(), ::isdigit)) {
+        return nullptr;
+      }
+      const size_t index = std::stoul(parts[i]);
+      if (index >= at->size()) return nullptr;
+      at = &(*at)[index];
+      continue;
+    }
+    if (!at->is_object()) return nullptr;
+    const auto it = at->find(parts[i]);
+    if (it == at->end()) return nullptr;
+    at = &*it;
+  }
+  return *at;
+}
+
+}  // namespace kuafu

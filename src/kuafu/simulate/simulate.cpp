@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/simulate/simulate.h"
+
+#include <algorithm>
+
+#include "kuafu/simulate/replay.h"
+
+namespace kuafu {
+namespace {
+
+/// Tokens without substance: the rank program on meta tensors needs their number only.
+class NoData : public Dataset {
+ public:
+  explicit NoData(const ModelPlan& model) : model_(model) {}
+  int64_t vocab() const override { return model_.vocab; }
+  int64_t num_train_samples() const override { return 0; }
+  int64_t num_validation_samples() const override { return 0; }
+  Tokens train(int64_t, int64_t count) const override { return {{}, {}, count, model_.sequence}; }
+  Tokens validation(int64_t, int64_t count) const override { return train(0, count); }
+  std::string describe() const override { return "no data"; }
+
+ private:
+  ModelPlan model_;
+};
+
+/// Recorded steps: the first makes the optimizer's state, the second is like all later ones.
+constexpr int64_t kRecorded = 2;
+
+void scale(Traffic& traffic, int64_t steps, int64_t recorded) {
+  for (auto& [axis, t] : traffic) {
+    const auto stretch = [&](int64_t& x) { x = x / recorded * steps; };
+    stretch(t.bytes_sent);
+    stretch(t.bytes_received);
+    stretch(t.messages);
+    for (auto& [verb, count] : t.calls) stretch(count);
+  }
+}
+
+}  // namespace
+
+RankResult simulate_rank(const Plan& plan, const Registries& registries, SimulatedWorld& world,
+                         int rank) {
+  RankResult result;
+  RankBook book(rank, plan.memory.device.value_or(0));
+  book.on_work = [&](int64_t flops, int64_t bytes) { world.compute(rank, flops, bytes); };
+  const BookScope booked(&book);
+  Ledger ledger;
+  const auto me = world.communicator(rank);
+  const NoData data(plan.model);
+  Engine engine(plan, registries, *me, data, {.device = at::kMeta, .ledger = &ledger});
+  const int64_t recorded = std::min(plan.train.steps, kRecorded);
+  for (int64_t step = 0; step < recorded; ++step) engine.step();
+  result.flops = book.flops() / std::max<int64_t>(recorded, 1);
+  result.flops_recomputed = book.flops_recomputed() / std::max<int64_t>(recorded, 1);
+  result.peak_bytes = book.peak();
+  result.at_peak = book.at_peak();
+  result.peak_by_category = book.peak_by_category();
+  result.traffic = traffic_of(ledger);
+  scale(result.traffic, plan.train.steps, std::max<int64_t>(recorded, 1));
+  return result;
+}
+
+Prediction simulate(const Plan& plan, const Registries& registries) {
+  const auto ranks = static_cast<int>(num_ranks(plan));
+  SimulatedWorld world(ranks);
+  Prediction prediction;
+  for (int r = 0; r < ranks; ++r) {
+    prediction.ranks.push_back(simulate_rank(plan, registries, world, r));
+  }
+  const Timeline timeline = replay(world, plan.cluster);
+  prediction.step_seconds =
+      timeline.makespan_seconds() / static_cast<double>(std::min(plan.train.steps, kRecorded));
+  return prediction;
+}
+
+}  // namespace kuafu

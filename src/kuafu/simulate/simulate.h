@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "kuafu/comm/trace.h"
+#include "kuafu/engine/run.h"
+
+namespace kuafu {
+
+/// What a plan would do on its cluster, from the rank program itself on meta tensors.
+struct Prediction {
+  std::vector<RankResult> ranks;  ///< losses empty; traffic, FLOPs and memory exact
+  double step_seconds = 0;        ///< by the alpha-beta replay of the recorded traces
+};
+
+/// Runs every rank of a resolved plan on meta tensors, each alone to its end, and replays the traces
+/// with the plan's [cluster]. Steps repeat exactly from the second on (the first makes the optimizer
+/// state), so two are recorded and the ledger is scaled to the plan's steps.
+Prediction simulate(const Plan& plan, const Registries& registries);
+
+/// One rank of the same, recorded into `world`: what it sends, computes and holds.
+RankResult simulate_rank(const Plan& plan, const Registries& registries, SimulatedWorld& world,
+                         int rank);
+
+}  // namespace kuafu

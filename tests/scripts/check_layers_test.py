@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The layer check must find each kind of violation, and nothing in a clean tree."""
+
+import os
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(os.environ.get("KUAFU_SOURCE_DIR", Path(__file__).resolve().parents[2]))
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "scripts"))
+import check_layers  # noqa: E402
+
+
+def check(file, text):
+    """Violations in a tree that holds the one file."""
+    with tempfile.TemporaryDirectory() as root:
+        path = Path(root) / "src" / file
+        path.parent.mkdir(parents=True)
+        path.write_text(text, encoding="utf-8")
+        return check_layers.violations(root)[0]
+
+
+class CheckLayers(unittest.TestCase):
+    def assert_refused(self, file, include, word):
+        found = check(file, f"#pragma once\n#include {include}\n")
+        self.assertEqual(len(found), 1, f"{file}: #include {include}: {found}")
+        self.assertTrue(found[0].startswith(f"src/{file}:2: "), found[0])
+        self.assertIn(word, found[0])
+
+    def assert_accepted(self, file, include):
+        self.assertEqual(check(file, f"#include {include}\n"), [])
+
+    def test_refuses_looking_up(self):
+        self.assert_refused("kuafu/base/x.h", '"kuafu/comm/work.h"', "nothing else")
+        self.assert_refused("kuafu/mesh/x.cpp", '"kuafu/tensor/param.h"', "may include base, comm")
+        self.assert_refused("kuafu/parallel/tensor/x.cpp", '"kuafu/model/gpt.h"', "kuafu/model/gpt.h")
+
+    def test_refuses_siblings(self):
+        self.assert_refused("kuafu/comm/x.cpp", '"kuafu/device/stream.h"', "may include base")
+        self.assert_refused("kuafu/optim/x.cpp", '"kuafu/parallel/data/x.h"', "optim includes")
+
+    def test_refuses_a_folder_it_does_not_know(self):
+        self.assert_refused("kuafu/base/x.cpp", '"kuafu/nowhere/x.h"', "no folder")
+        self.assertEqual(len(check("kuafu/nowhere/x.cpp", "int x;\n")), 1)
+
+    def test_refuses_libtorch_below_the_line(self):
+        for include in ("<torch/torch.h>", "<ATen/core/Tensor.h>", "<c10/core/Device.h>"):
+            for folder in ("base", "comm", "plan", "dataset", "experiment"):
+                self.assert_refused(f"kuafu/{folder}/x.cpp", include, "free of LibTorch")
+
+    def test_refuses_more_than_the_tensor_in_headers(self):
+        self.assert_refused("kuafu/tensor/x.h", "<ATen/ATen.h>", "in a header")
+        self.assert_accepted("kuafu/tensor/x.h", "<ATen/core/Tensor.h>")
+        self.assert_accepted("kuafu/tensor/x.cpp", "<ATen/ATen.h>")
+
+    def test_refuses_external_headers_out_of_place(self):
+        self.assert_refused("kuafu/comm/worlds.cpp", "<mpi.h>", "mpi*.cpp")
+        self.assert_refused("kuafu/comm/mpi.h", "<mpi.h>", "mpi*.cpp")
+        self.assert_refused("kuafu/comm/mpi.cpp", "<nccl.h>", "nccl*.cpp")
+        self.assert_refused("kuafu/tensor/x.cpp", "<cuda_runtime.h>", "kuafu/device/*")
+        self.assert_refused("kuafu/mesh/x.cpp", "<hdf5.h>", "kuafu/record/*")
+        self.assert_refused("kuafu/base/config.h", "<toml++/toml.h>", "kuafu/base/*.cpp")
+        self.assert_refused("kuafu/base/x.cpp", "<gtest/gtest.h>", "tests")
+
+    def test_accepts_external_headers_in_place(self):
+        self.assert_accepted("kuafu/comm/mpi_collectives.cpp", "<mpi.h>")
+        self.assert_accepted("kuafu/comm/nccl.cpp", "<nccl.h>")
+        self.assert_accepted("kuafu/device/copy.cu", "<cuda_runtime.h>")
+        self.assert_accepted("kuafu/record/hdf5.cpp", "<hdf5.h>")
+        self.assert_accepted("app/main.cpp", "<torch/torch.h>")
+        self.assert_accepted("app/main.cpp", '"kuafu/engine/engine.h"')
+
+    def test_refuses_relative_and_angled_paths(self):
+        self.assert_refused("kuafu/base/x.cpp", '"errors.h"', "not a path from src/")
+        self.assert_refused("kuafu/base/x.cpp", "<kuafu/base/errors.h>", "is ours")
+        self.assert_refused("kuafu/base/x.cpp", '"app/options.h"', "nothing includes the app")
+
+    def test_table_is_ordered(self):
+        seen = set()
+        for folder, allowed in check_layers.ALLOWED.items():
+            self.assertLessEqual(set(allowed), seen, folder)
+            seen.add(folder)
+
+
+if __name__ == "__main__":
+    unittest.main()
