@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "kuafu/dataset/dataset.h"
 #include "kuafu/engine/registries.h"
 #include "kuafu/plan/plan.h"
 

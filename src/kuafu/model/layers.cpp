@@ -112,7 +112,7 @@ Mlp::Mlp(const Context& ctx, const std::string& name, int64_t hidden, double out
   add_child(down_);
 }
 
-Tensor Mlp::operator()(const Tensor& x) const { return down_(gelu(up_(x))); }
+Tensor Mlp::operator()(const Tensor& x) const { return down_(kuafu::gelu(up_(x))); }
 
 Tensor gelu(const Tensor& x) {
   const Forward forward = [](const Tensors& in) -> ForwardResult {

@@ -81,8 +81,8 @@ Tensor cross_entropy_backward(const Tensor& logits, const Tensor& targets, const
 struct DropoutKey {
   uint64_t seed = 0, site = 0;
   int64_t step = 0;
-  Shape global;   // (B, S, H)
-  Shape offset;   // of my shard
+  Shape global = {};  // (B, S, H)
+  Shape offset = {};  // of my shard
 };
 /// x * mask / (1 - p); the mask is Philox(seed, site, step, global element): the same bits under
 /// every layout and device. Applied again to dy for the gradient.
