@@ -12,6 +12,7 @@ from matplotlib.patches import Patch
 import style
 import views
 
+TITLE_LETTERS = 132      # of panel titles, over the width of a figure
 LEGEND_LETTERS = 150     # of one row, at the width of the figures
 
 
@@ -22,6 +23,11 @@ def _panels(count, height, width=10.6, **shared):
     for unused in list(axes.flat)[count:]:
         unused.set_visible(False)
     return figure, axes
+
+
+def _title(panel, label, panels):
+    scale = views.title_scale(label, views.grid_shape(panels)[1], TITLE_LETTERS)
+    panel.set_title(label, fontsize=scale * style.MATPLOTLIB["axes.titlesize"])
 
 
 def _legend(figure, handles):
@@ -54,7 +60,7 @@ def tokens_per_second(run):
     top = max((c.tokens_interval or (0, c.tokens_per_s))[1] for c in cases)
     figure, axes = _panels(len(groups), 2.25, sharex=True, sharey=True)
     for panel, (label, members) in zip(axes.flat, groups):
-        panel.set_title(label or "tokens per second")
+        _title(panel, label or "tokens per second", len(groups))
         panel.grid(axis="x", visible=False)
         for case in members:
             if case.ranks == 1:
@@ -88,7 +94,7 @@ def loss_curves(run):
     groups, looks = views.loss_groups(run), views.looks_of(cases)
     figure, axes = _panels(len(groups), 2.35, sharey=True)
     for panel, (label, members) in zip(axes.flat, groups):
-        panel.set_title(label or "loss")
+        _title(panel, label or "loss", len(groups))
         panel.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(6, integer=True))
         stripes = views.loss_stripes(members)
         for case in members:
@@ -115,7 +121,7 @@ def _bar_panels(cases, title_if_alone):
     rows = views.bar_rows(groups, style.strategy_order([c.strategy for c in cases]))
     figure, axes = _panels(len(groups), 0.9 + 0.19 * len(rows), sharex=True, sharey=True)
     for panel, (label, _) in zip(axes.flat, groups):
-        panel.set_title(label or title_if_alone)
+        _title(panel, label or title_if_alone, len(groups))
         panel.grid(axis="y", visible=False)
         panel.set_yticks(range(len(rows)), [label for label, _ in rows])
         panel.set_ylim(len(rows) - 0.4, -0.6)
