@@ -91,7 +91,8 @@ TEST(ParsePlan, LeavesDataAndMicroBatchOpenWhereAuto) {
 TEST(ParsePlan, RefusesUnknownNames) {
   expect_refused<ConfigError>({
       {"[modle]\nlayers = 1\n",
-       {"plan.toml:1: ", "unknown section [modle]", "nearest: [model]", "allowed: model, parallel"}},
+       {"plan.toml:1: ", "unknown section [modle]", "nearest: [model]",
+        "allowed: model, parallel"}},
       {"[model]\n\nlayrs = 3\n",
        {"plan.toml:3: ", "unknown key model.layrs = 3", "nearest: model.layers",
         "allowed: in [model] kind, layers, hidden"}},
@@ -257,6 +258,14 @@ TEST(ParsePlan, KnowsTheModesOfPlugIns) {
   expect_says(message_of<ConfigError>([&] { parse(toml); }), {"\"diagonal\" is not allowed"});
 }
 
+TEST(ParsePlan, KnowsTheModelsOfPlugIns) {
+  const TensorModes modes = builtin_tensor_modes();
+  const std::string toml = "[model]\nkind = \"gpx\"\n";
+  EXPECT_EQ(parse_plan(toml, "p", modes, {}, {"gpt", "gpx"}).model.kind, "gpx");
+  expect_says(message_of<ConfigError>([&] { parse(toml); }),
+              {"plan.toml:2: ", "model.kind = \"gpx\" is not allowed", "nearest: \"gpt\""});
+}
+
 TEST(ParsePlan, LetsTheCommandLineReplaceValues) {
   const std::string toml = "[train]\nsteps = 3\n[parallel]\ntensor = { mode = \"1d\", size = 2 }\n";
   const Plan plan = parse(toml, {{"train.steps", "5"},
@@ -285,7 +294,9 @@ TEST(ParsePlan, NamesTheOptionInErrorsOfTheCommandLine) {
   expect_says(refused("train.stps", "3"), {"--set train.stps: ", "nearest: train.steps"});
   expect_says(refused("train", "3"), {"--set train: ", "a section [train]"});
   expect_says(refused("train.steps", "5\nseed = 3"), {"--set train.steps: ", "is a string"});
-  expect_says(message_of<Refused>([] { parse("", {{"model.heads", "3"}}); }),
+  expect_says(message_of<Refused>([] {
+                parse("", {{"model.heads", "3"}});
+              }),
               {"--set model.heads: ", "model.heads = 3"});
 }
 
