@@ -75,10 +75,10 @@ std::vector<FieldDoc> ledger_fields() {
       {"ledger.*.bytes_sent", T::kPerRank, kOk, false, "B", "sum over the training steps"},
       {"ledger.*.bytes_received", T::kPerRank, kOk, false, "B", "sum over the training steps"},
       {"ledger.*.messages", T::kPerRank, kOk, false, "messages", "messages sent"},
-      {"ledger.*.peers", T::kRanksPerRank, kOk, false, "",
-       "world ranks of the other members of the groups used"},
-      {"ledger.*.wire_peers", T::kRanksPerRank, kOk, false, "",
-       "world ranks that bytes went to or came from"},
+      {"ledger.*.peers", T::kPerRank, kOk, false, "",
+       "number of other members of the groups used, each counted once"},
+      {"ledger.*.wire_peers", T::kPerRank, kOk, false, "",
+       "number of ranks that bytes went to or came from"},
       {"ledger.*.calls", T::kObject, kOk, false, "", "collective calls by verb"},
       {"ledger.*.calls.*", T::kPerRank, kOptional, false, "calls",
        "calls of one verb, such as `all_reduce`"},
@@ -97,9 +97,9 @@ std::vector<FieldDoc> certificate_fields() {
        "`full`: the model itself; `scaled`: a smaller one of its shape family; `replay`: its trace"},
       {"certificate.steps", T::kInteger, kOptional, true, "steps", "steps compared"},
       {"certificate.loss_error", T::kNumber, kOptional, true, "",
-       "largest relative difference of a loss"},
+       "relative difference of the first loss"},
       {"certificate.gradient_error", T::kNumber, kOptional, true, "",
-       "largest difference of a gradient element, relative to the largest element of its tensor"},
+       "largest difference of a gradient element, relative to the largest of all gradient elements"},
       {"certificate.parameter_error", T::kNumber, kOptional, true, "",
        "the same of a parameter after the last step compared"},
       {"certificate.tolerance", T::kNumber, kOptional, true, "",
@@ -131,8 +131,6 @@ std::string type_name(FieldType type) {
       return "[low, high]";
     case T::kPerRank:
       return "[integer] per rank";
-    case T::kRanksPerRank:
-      return "[[rank]] per rank";
     case T::kBytesPerRank:
       return "[{category: integer}] per rank";
   }
