@@ -105,7 +105,7 @@ TEST(Differentiable, AnIdentityHasAnIdentityOfItsOwn) {
 }
 
 /// exp(x), saving its output.
-Tensor exponential(const Tensor& x) {
+Tensor own_exp(const Tensor& x) {
   const Forward forward = [](const Tensors& in) -> ForwardResult {
     const Tensor y = in[0].exp();
     return {{y}, {y}};
@@ -120,19 +120,19 @@ TEST(Differentiable, ASavedOutputDoesNotKeepItsGraphAlive) {
   const BookScope scope(&book);
   {
     const Tensor x = leaf({100}, 1);
-    Tensor y = exponential(x);
+    Tensor y = own_exp(x);
     y.reset();
   }
   EXPECT_EQ(book.live(), 0);
   const Tensor x = leaf({100}, 1);
-  const Tensor y = exponential(x);
+  const Tensor y = own_exp(x);
   y.sum().backward();
   EXPECT_TRUE(at::equal(x.grad(), y.detach()));
 }
 
 TEST(Differentiable, NoticesASavedTensorThatWasOverwritten) {
   const Tensor x = leaf({8}, 1);
-  const Tensor y = exponential(x);
+  const Tensor y = own_exp(x);
   {
     const at::NoGradGuard no_grad;
     y.mul_(2);
@@ -146,7 +146,7 @@ TEST(Differentiable, FreesWhatItSavedAfterBackward) {
   const Tensor x = leaf({100}, 1);
   const int64_t before = book.live();
   const Tensor held = closed_form({100}, 2);
-  std::optional<Tensor> loss = exponential(x * held).sum();
+  std::optional<Tensor> loss = own_exp(x * held).sum();
   EXPECT_GT(book.live(), before + 2 * 800);
   loss->backward();
   EXPECT_EQ(book.live(), before + 800 /* held */ + 800 /* gradient */ + 8 /* loss */);
@@ -155,7 +155,7 @@ TEST(Differentiable, FreesWhatItSavedAfterBackward) {
 
 TEST(Differentiable, CallsNest) {
   const Tensor x = leaf({8}, 3);
-  exponential(exponential(x)).sum().backward();
+  own_exp(own_exp(x)).sum().backward();
   const Tensor inner = x.detach().exp();
   EXPECT_TRUE(at::equal(x.grad(), inner.exp() * inner));
 }

@@ -54,7 +54,7 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) {
   return differentiable({q, k, v}, forward, backward)[0];
 }
 
-Tensor gelu(const Tensor& x) {
+Tensor activate(const Tensor& x) {
   const Forward forward = [](const Tensors& in) -> ForwardResult {
     return {{ops::gelu(in[0])}, {in[0]}};
   };
@@ -98,7 +98,7 @@ Books run_block(at::Device device, at::ScalarType type) {
                            .permute({2, 0, 3, 1, 4});
     const Tensor a = attend(qkv[0], qkv[1], qkv[2]);
     const Tensor merged = a.transpose(1, 2).reshape({batch, sequence, hidden});
-    const Tensor y = gelu(x + linear(merged, wo, bo));
+    const Tensor y = activate(x + linear(merged, wo, bo));
     const CategoryScope gradients(Category::kGradient);
     y.backward(at::ones_like(y));
     EXPECT_TRUE(wqkv.grad().defined());
