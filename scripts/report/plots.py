@@ -30,9 +30,9 @@ def _grid(groups, row_height, alone):
     figure = make_subplots(rows=rows, cols=columns, subplot_titles=titles, specs=specs,
                            horizontal_spacing=0.12 / columns,
                            vertical_spacing=64 / height if rows > 1 else 0)
-    figure.update_annotations(xanchor="left")
+    scale = views.title_scale([label or alone for label, _ in groups], TITLE_LETTERS)
+    figure.update_annotations(xanchor="left", font={"size": 13 * scale})
     for index, note in enumerate(figure.layout.annotations):
-        note.font.size = 13 * views.title_scale(note.text[7:], columns, TITLE_LETTERS)
         axis = figure.get_subplot(index // columns + 1, index % columns + 1).xaxis
         note.x = axis.domain[0]
     figure.update_layout(template="none", height=height, margin={"l": 64, "r": 12, "t": 74, "b": 54},

@@ -69,10 +69,11 @@ def setting_label(key, value):
     return f"{name} {'default' if value is None else value}"
 
 
-def title_scale(label, columns, letters):
-    """1, or less where `label` is too long for one of `columns` panels of a row; `letters` fit the
-    whole width of the figure."""
-    return min(1.0, letters / columns / max(len(label), 1))
+def title_scale(labels, letters):
+    """1, or less where the longest of `labels` is too long for its panel; `letters` fit the whole
+    width of the figure."""
+    longest = max(map(len, labels))
+    return min(1.0, letters / grid_shape(len(labels))[1] / max(longest, 1))
 
 
 def grid_shape(panels):

@@ -172,7 +172,7 @@ class Static(Folder):
         self.assertEqual({c.plan["memory"]["recompute"] for c in joined}, {"none", "full"})
 
     def test_figures_without_data_are_left_out(self):
-        objects = synthetic.lines()
+        objects = synthetic.few()
         for line in objects:
             if line["kind"] == "case":
                 for field in ("step_time_s", "tokens_per_s", "ledger"):
@@ -187,7 +187,7 @@ class Static(Folder):
         self.assertFalse((self.folder / "figures" / "tradeoff.svg").exists())
 
     def test_simulated_cases_have_no_loss_and_are_hollow(self):
-        objects = synthetic.lines()
+        objects = synthetic.few()
         for line in objects:
             if line["kind"] == "case" and line["status"] == "ok":
                 line["document"] |= {"world": "simulated", "loss": None, "certificate": None}
@@ -199,7 +199,7 @@ class Static(Folder):
 
 class Damage(Folder):
     def test_truncated_last_line_is_left_out_and_told(self):
-        objects = synthetic.lines()
+        objects = synthetic.few()
         synthetic.write(self.folder, objects[:-4], tail=json.dumps(objects[-5])[:300])
         code, out, err = run_main(self.folder)
         self.assertEqual(code, 0)
@@ -207,34 +207,34 @@ class Damage(Folder):
         self.assertIn("last line of the record is cut off", err)
         page = (self.folder / "report.html").read_text(encoding="utf-8")
         self.assertIn("last line of the record is cut off", page)
-        self.assertIn("The suite is not finished: 4 of 40 cases", page)
+        self.assertIn("The suite is not finished: 4 of 9 cases", page)
 
     def test_damaged_line_in_the_middle_is_named(self):
-        path = synthetic.write(self.folder) / "run.jsonl"
+        path = synthetic.write(self.folder, synthetic.few()) / "run.jsonl"
         lines = path.read_text(encoding="utf-8").split("\n")
         lines[3] = lines[3][:100]
         path.write_text("\n".join(lines), encoding="utf-8")
         run = record.read_run(self.folder)
-        self.assertEqual(len(run.cases), 39)
+        self.assertEqual(len(run.cases), 8)
         self.assertEqual(run.notes, ["Line 4 of the record is damaged and left out."])
 
     def test_last_line_of_a_case_wins(self):
-        objects = synthetic.lines()
+        objects = synthetic.few()
         again = json.loads(json.dumps(objects[1]))
         again["document"]["tokens_per_s"] = 12345.0
         run = record.read_run(synthetic.write(self.folder, objects + [again]))
-        self.assertEqual(len(run.cases), 40)
+        self.assertEqual(len(run.cases), 9)
         self.assertEqual(run.cases[-1].tokens_per_s, 12345.0)
 
     def test_names_are_text_never_markup(self):
-        objects = synthetic.lines()
+        objects = synthetic.few()
         objects[1]["name"] = "</script><script>alert(1)</script>"
         synthetic.write(self.folder, objects)
         self.assertEqual(run_main(self.folder)[0], 0)
         self.assertNotIn("<script>alert", (self.folder / "report.html").read_text(encoding="utf-8"))
 
     def test_dirty_tree_is_told(self):
-        objects = synthetic.lines()
+        objects = synthetic.few()
         objects[0]["provenance"]["git_dirty"] = True
         synthetic.write(self.folder, objects)
         self.assertEqual(run_main(self.folder)[0], 0)
