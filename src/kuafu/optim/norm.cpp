@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <map>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/meter/allocator.h"
+#include "kuafu/optim/optimizer.h"
+#include "kuafu/tensor/collectives.h"
+#include "kuafu/tensor/ops.h"
+
+namespace kuafu {
+namespace {
+
+/// Bit i is set where mesh axis i splits the shard among several ranks.
+uint64_t splitting_axes(const ParamShard& shard, const Mesh& mesh) {
+  Axes axes = shard.param->layout.all_axes();
+  axes.insert(axes.end(), shard.split_axes.begin(), shard.split_axes.end());
+  uint64_t bits = 0;
+  for (size_t i = 0; i < mesh.axes().size(); ++i) {
+    const Axis& axis = mesh.axes()[i];
+    if (axis.size == 1) continue;
+    for (const std::string& name : axes) {
+      if (name == axis.name) bits |= uint64_t{1} << i;
+    }
+  }
+  return bits;
+}
+
+}  // namespace
+
+double global_grad_norm(std::span<const ParamShard> shards, const Mesh& mesh) {
+  const at::NoGradGuard no_grad;
+  const CategoryScope scope(Category::kTemporary);
+  KUAFU_CHECK(mesh.axes().size() < 64, mesh.axes().size(), " mesh axes");
+  // One partial sum for each set of axes; the map's order is the same on every rank.
+  std::map<uint64_t, Tensor> partial;
+  for (const ParamShard& shard : shards) {
+    const Tensor sum = ops::sum_of_squares(shard.grad);
+    Tensor& total = partial[splitting_axes(shard, mesh)];
+    if (total.defined()) {
+      total.add_(sum);
+    } else {
+      total = sum;
+    }
+  }
+  // Each axis carries one small all-reduce with all sums that need it.
+  for (size_t i = 0; i < mesh.axes().size(); ++i) {
+    std::vector<Tensor> needed;
+    for (const auto& [axes, sum] : partial) {
+      if ((axes >> i & 1) != 0) needed.push_back(sum);
+    }
+    if (needed.empty()) continue;
+    const Tensor batch = at::stack(needed);
+    raw::all_reduce(batch, mesh.comm(mesh.axes()[i].name));
+    for (size_t k = 0; k < needed.size(); ++k) needed[k].copy_(batch[static_cast<int64_t>(k)]);
+  }
+  double total = 0;
+  for (const auto& [axes, sum] : partial) {
+    if (sum.is_meta()) return 1;
+    total += sum.item<double>();
+  }
+  return std::sqrt(total);
+}
+
+void clip_gradients(std::span<ParamShard> shards, double norm, double clip) {
+  KUAFU_REQUIRE(clip >= 0, "optimizer.clip = ", clip, "; 0 turns clipping off, else a positive norm");
+  if (clip == 0 || !(norm > clip)) return;  // a NaN norm leaves the gradients: the loss shows it
+  const at::NoGradGuard no_grad;
+  for (ParamShard& shard : shards) shard.grad.mul_(clip / norm);
+}
+
+}  // namespace kuafu

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Stochastic gradient descent with heavy-ball momentum.   [Sutskever et al., ICML 2013, section 2]
+//
+//   u = momentum u + (g + wd w)        w = w - lr u
+//
+// State: 1 x parameters in their type; half precision: 2 x parameters in f32 (u, master copy).
+
+#include <ATen/ATen.h>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/optim/state.h"
+#include "kuafu/tensor/ops.h"
+
+namespace kuafu {
+namespace {
+
+class Sgd : public Optimizer {
+ public:
+  explicit Sgd(const OptimizerPlan& plan) : plan_(plan) {}
+
+  void step(std::span<ParamShard> shards, double lr) override {
+    const at::NoGradGuard no_grad;
+    if (states_.empty()) {
+      for (const ParamShard& s : shards) {
+        states_.push_back({s.param->name, new_state(s.value), new_master(s.value)});
+      }
+    }
+    check_shards(shards, states_.size());
+    for (size_t i = 0; i < shards.size(); ++i) {
+      State& state = states_[i];
+      Tensor& value = state.master.defined() ? state.master : shards[i].value;
+      ops::sgd(value, shards[i].grad, state.velocity, lr, plan_.momentum, plan_.weight_decay);
+      if (state.master.defined()) shards[i].value.copy_(state.master);
+    }
+  }
+
+  std::vector<NamedTensor> state() override {
+    std::vector<NamedTensor> all;
+    for (const State& s : states_) {
+      all.push_back({s.name + ".velocity", s.velocity});
+      if (s.master.defined()) all.push_back({s.name + ".master", s.master});
+    }
+    return all;
+  }
+
+ private:
+  struct State {
+    std::string name;
+    Tensor velocity, master;  // like the shard
+  };
+  OptimizerPlan plan_;
+  std::vector<State> states_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_sgd(const OptimizerPlan& plan) {
+  KUAFU_REQUIRE(plan.momentum >= 0 && plan.momentum < 1, "optimizer.momentum = ", plan.momentum,
+                "; allowed are 0 <= momentum < 1");
+  return std::make_unique<Sgd>(plan);
+}
+
+}  // namespace kuafu

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+// Loops over plain host memory, free of LibTorch: what ATen lacks a fast kernel for. Every sum runs
+// in a fixed order with f64 accumulators. R rows of H elements, row-major.
+namespace kuafu::kernels {
+
+/// Standard normals of the counters [first, first + count): CounterRandom(seed, site).normal(i), bit
+/// for bit, a block of counters at a time.
+void normals(uint64_t seed, uint64_t site, uint64_t first, int64_t count, double* out);
+
+/// Where dropout draws from.
+struct DropoutStream {
+  uint64_t seed, site;
+  uint32_t threshold;  ///< an element stays where its 32 bits are not below this
+};
+/// y[i] = x[i] * scale where element first + i stays, else 0. The bits of element e are word e % 4
+/// of Philox block e / 4.
+void dropout(const float* x, float* y, int64_t count, uint64_t first, float scale, DropoutStream s);
+void dropout(const double* x, double* y, int64_t count, uint64_t first, double scale,
+             DropoutStream s);
+
+double sum_of_squares(const float* x, int64_t count);
+double sum_of_squares(const double* x, int64_t count);
+
+/// The extents of my shard of a normalised tensor.
+struct Rows {
+  int64_t rows, hidden;  ///< R, my part of H
+};
+
+/// moments (R, 2): sums over my part of H of x and of x^2.
+template <class T>
+void norm_moments(Rows n, const T* x, double* moments);
+
+/// y = (x - mean) rstd w + b.
+template <class T>
+void norm_apply(Rows n, const T* x, const T* mean, const T* rstd, const T* w, const T* b, T* y);
+
+/// moments (R, 2): sums over my part of H of dy w and of dy w xhat.
+template <class T>
+void norm_backward_moments(Rows n, const T* dy, const T* x, const T* mean, const T* rstd,
+                           const T* w, double* moments);
+
+/// What a backward reads and writes.
+template <class T>
+struct NormBackward {
+  const T *dy, *x, *mean, *rstd, *w;
+  const double* moments;  ///< (R, 2), divided by the whole H
+  T* dx;                  ///< (R, H)
+  double *dw, *db;        ///< (H), zeroed
+};
+template <class T>
+void norm_backward_apply(Rows n, const NormBackward<T>& a);
+
+/// y (ids, H): table row ids[i] - first where that is one of `rows`, else zeros.
+template <class T>
+void embedding(const int64_t* ids, int64_t num_ids, int64_t first, Rows table, const T* w, T* y);
+/// dw (rows, H), zeroed: sums dy rows by id, in the order of ids.
+template <class T>
+void embedding_backward(const int64_t* ids, int64_t num_ids, int64_t first, Rows table, const T* dy,
+                        T* dw);
+
+}  // namespace kuafu::kernels

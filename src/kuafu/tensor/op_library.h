@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/meter/allocator.h"
+#include "kuafu/tensor/tensor.h"
+
+// How own ops are defined and called. Internal to tensor/.
+namespace kuafu {
+
+/// The op library kuafu:: with its kernels by device. CUDA kernels are made of ATen calls only; they
+/// are registered on the CPU too, as kuafu_portable::, so that they are tested without a GPU.
+struct OpLibrary {
+  torch::Library schemas, cpu, cuda, meta, portable_schemas, portable;
+
+  /// Defines kuafu::<name> by its schema and one kernel a device.
+  template <class Cpu, class Cuda, class Meta>
+  void add(const char* schema, const char* name, Cpu on_cpu, Cuda on_cuda, Meta on_meta) {
+    schemas.def(schema);
+    cpu.impl(name, on_cpu);
+    cuda.impl(name, on_cuda);
+    meta.impl(name, on_meta);
+    portable_schemas.def(schema);
+    portable.impl(name, on_cuda);
+  }
+};
+
+void add_matmul_ops(OpLibrary& lib);
+void add_attention_ops(OpLibrary& lib);
+void add_norm_ops(OpLibrary& lib);
+void add_sharded_norm_ops(OpLibrary& lib);
+void add_embedding_ops(OpLibrary& lib);
+void add_loss_ops(OpLibrary& lib);
+void add_dropout_ops(OpLibrary& lib);
+void add_update_ops(OpLibrary& lib);
+
+/// All of them, once; called by initialise_tensors().
+void register_ops();
+
+/// The op kuafu::<name>, to be kept in a function-local static.
+template <class Signature>
+auto find_op(const char* name) {
+  return c10::Dispatcher::singleton()
+      .findSchemaOrThrow(text("kuafu::", name).c_str(), "")
+      .template typed<Signature>();
+}
+
+/// Around one op: below autograd, and everything allocated is scratch until it is kept.
+class OpScope {
+ public:
+  OpScope() : caller_(current_category()), scratch_(Category::kScratch) {}
+
+  /// Books an output to the caller's category.
+  Tensor keep(const Tensor& t) const {
+    KUAFU_CHECK(!t.defined() || t.storage().nbytes() == t.nbytes(), "an output of ", t.nbytes(),
+                " bytes keeps a storage of ", t.storage().nbytes());
+    recategorise(t, caller_);
+    return t;
+  }
+  /// Books the op's work by its formula.
+  static void work(int64_t flops, int64_t bytes) {
+    if (RankBook* book = current_book()) book->work(flops, bytes);
+  }
+
+ private:
+  at::AutoDispatchBelowADInplaceOrView below_autograd_;
+  Category caller_;
+  CategoryScope scratch_;
+};
+
+/// Bytes of all elements of all tensors: what an op that touches each once moves.
+template <class... T>
+int64_t bytes_of(const T&... tensors) {
+  return (0 + ... + static_cast<int64_t>(tensors.defined() ? tensors.nbytes() : 0));
+}
+
+/// f64 for f64, else f32: what statistics and accumulators are kept in.
+inline at::ScalarType accumulator(const Tensor& t) {
+  return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+/// t itself in the accumulator type, contiguous.
+inline Tensor widened(const Tensor& t) { return t.to(accumulator(t)).contiguous(); }
+
+}  // namespace kuafu

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ATen.h>
+
+#include <tuple>
+
+#include "kuafu/tensor/op_library.h"
+#include "kuafu/tensor/ops.h"
+
+namespace kuafu {
+namespace {
+
+using Three = std::tuple<Tensor, Tensor, Tensor>;
+
+// ATen's CPU kernel keeps statistics in the type of the weights: wide weights keep them wide.
+Three layer_norm_cpu(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon) {
+  const auto [y, mean, rstd] =
+      at::native_layer_norm(x, {x.size(-1)}, widened(weight), widened(bias), epsilon);
+  return {y, mean.view(-1), rstd.view(-1)};
+}
+
+Three layer_norm_cuda(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon) {
+  const auto [y, mean, rstd] = at::native_layer_norm(x, {x.size(-1)}, weight, bias, epsilon);
+  return {y, mean.view(-1), rstd.view(-1)};
+}
+
+Three layer_norm_meta(const Tensor& x, const Tensor&, const Tensor&, double) {
+  const auto stats = x.options().dtype(accumulator(x));
+  const int64_t rows = x.numel() / x.size(-1);
+  return {at::empty(x.sizes(), x.options()), at::empty({rows}, stats), at::empty({rows}, stats)};
+}
+
+/// (R) statistics as ATen wants them: x's sizes with a last dim of one.
+Tensor like_rows(const Tensor& stat, const Tensor& x) {
+  Shape shape = shape_of(x);
+  shape.back() = 1;
+  return stat.view(shape);
+}
+
+Three layer_norm_backward_cpu(const Tensor& dy, const Tensor& x, const Tensor& mean,
+                              const Tensor& rstd, const Tensor& weight) {
+  const Tensor w = widened(weight);  // stands for the bias too: only its type and size are read
+  const auto [dx, dw, db] =
+      at::native_layer_norm_backward(dy, x, {x.size(-1)}, like_rows(mean, x), like_rows(rstd, x), w,
+                                     w, {true, true, true});
+  return {dx, dw.to(weight.scalar_type()), db.to(weight.scalar_type())};
+}
+
+Three layer_norm_backward_cuda(const Tensor& dy, const Tensor& x, const Tensor& mean,
+                               const Tensor& rstd, const Tensor& weight) {
+  return at::native_layer_norm_backward(dy, x, {x.size(-1)}, like_rows(mean, x), like_rows(rstd, x),
+                                        weight, weight, {true, true, true});
+}
+
+Three layer_norm_backward_meta(const Tensor&, const Tensor& x, const Tensor&, const Tensor&,
+                               const Tensor& weight) {
+  return {at::empty(x.sizes(), x.options()), at::empty(weight.sizes(), weight.options()),
+          at::empty(weight.sizes(), weight.options())};
+}
+
+}  // namespace
+
+void add_norm_ops(OpLibrary& lib) {
+  lib.add("layer_norm(Tensor x, Tensor weight, Tensor bias, float epsilon) -> "
+          "(Tensor, Tensor, Tensor)",
+          "layer_norm", &layer_norm_cpu, &layer_norm_cuda, &layer_norm_meta);
+  lib.add("layer_norm_backward(Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor weight) -> "
+          "(Tensor, Tensor, Tensor)",
+          "layer_norm_backward", &layer_norm_backward_cpu, &layer_norm_backward_cuda,
+          &layer_norm_backward_meta);
+}
+
+namespace ops {
+
+NormOut layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon) {
+  static const auto op =
+      find_op<Three(const Tensor&, const Tensor&, const Tensor&, double)>("layer_norm");
+  const OpScope scope;
+  const auto [y, mean, rstd] = op.call(x, weight, bias, epsilon);
+  for (const Tensor& t : {y, mean, rstd}) scope.keep(t);
+  scope.work(0, bytes_of(x, weight, bias, y, mean, rstd));
+  return {y, mean, rstd};
+}
+
+NormGrads layer_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& mean,
+                              const Tensor& rstd, const Tensor& weight) {
+  static const auto op = find_op<Three(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                                       const Tensor&)>("layer_norm_backward");
+  const OpScope scope;
+  const auto [dx, dw, db] = op.call(dy, x, mean, rstd, weight);
+  for (const Tensor& t : {dx, dw, db}) scope.keep(t);
+  scope.work(0, bytes_of(dy, x, mean, rstd, weight, dx, dw, db));
+  return {dx, dw, db};
+}
+
+}  // namespace ops
+}  // namespace kuafu

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ATen.h>
+
+#include "kuafu/tensor/kernels.h"
+#include "kuafu/tensor/op_library.h"
+#include "kuafu/tensor/ops.h"
+
+namespace kuafu {
+namespace {
+
+void adamw_kernel(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v,
+                  double lr, double beta1, double beta2, double epsilon, double weight_decay,
+                  int64_t t) {
+  const Tensor step = at::full({}, static_cast<double>(t), value.options().dtype(at::kFloat));
+  at::_fused_adamw_(value, grad.to(value.scalar_type()), m, v, {}, step, lr, beta1, beta2,
+                    weight_decay, epsilon, false, false);
+}
+
+void adamw_meta(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, double, double,
+                double, double, int64_t) {}
+
+void sgd_kernel(const Tensor& value, const Tensor& grad, const Tensor& velocity, double lr,
+                double momentum, double weight_decay) {
+  velocity.mul_(momentum).add_(grad);
+  if (weight_decay != 0) velocity.add_(value, weight_decay);
+  value.sub_(velocity, lr);
+}
+
+void sgd_meta(const Tensor&, const Tensor&, const Tensor&, double, double, double) {}
+
+Tensor sum_of_squares_cpu(const Tensor& x) {
+  const Tensor in = widened(x);
+  const double sum = x.scalar_type() == at::kDouble
+                         ? kernels::sum_of_squares(in.const_data_ptr<double>(), in.numel())
+                         : kernels::sum_of_squares(in.const_data_ptr<float>(), in.numel());
+  return at::full({}, sum, x.options().dtype(at::kDouble));
+}
+
+Tensor sum_of_squares_plain(const Tensor& x) { return x.to(at::kDouble).square_().sum(); }
+
+Tensor sum_of_squares_meta(const Tensor& x) {
+  return at::empty({}, x.options().dtype(at::kDouble));
+}
+
+using AdamWOp = void(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, double,
+                     double, double, double, int64_t);
+
+void check(const Tensor& value, const Tensor& grad, const Tensor& state) {
+  KUAFU_CHECK(value.sizes() == grad.sizes() && value.sizes() == state.sizes() &&
+                  value.scalar_type() == state.scalar_type(),
+              "an update of ", to_string(shape_of(value)), " by ", to_string(shape_of(grad)),
+              " with state ", to_string(shape_of(state)));
+  KUAFU_CHECK(value.scalar_type() == at::kFloat || value.scalar_type() == at::kDouble,
+              "values are updated in f32 or f64, got ", value.scalar_type());
+}
+
+}  // namespace
+
+void add_update_ops(OpLibrary& lib) {
+  lib.add("adamw(Tensor(a!) value, Tensor grad, Tensor(b!) m, Tensor(c!) v, float lr, float beta1, "
+          "float beta2, float epsilon, float weight_decay, int t) -> ()",
+          "adamw", &adamw_kernel, &adamw_kernel, &adamw_meta);
+  lib.add("sgd(Tensor(a!) value, Tensor grad, Tensor(b!) velocity, float lr, float momentum, "
+          "float weight_decay) -> ()",
+          "sgd", &sgd_kernel, &sgd_kernel, &sgd_meta);
+  lib.add("sum_of_squares(Tensor x) -> Tensor", "sum_of_squares", &sum_of_squares_cpu,
+          &sum_of_squares_plain, &sum_of_squares_meta);
+}
+
+namespace ops {
+
+void adamw(Tensor& value, const Tensor& grad, Tensor& m, Tensor& v, const AdamWArgs& args) {
+  static const auto op = find_op<AdamWOp>("adamw");
+  check(value, grad, m);
+  check(value, grad, v);
+  KUAFU_CHECK(args.t >= 1, "AdamW counts steps from 1, got ", args.t);
+  const OpScope scope;
+  op.call(value, grad, m, v, args.lr, args.beta1, args.beta2, args.epsilon, args.weight_decay,
+          args.t);
+  scope.work(0, bytes_of(value, value, grad, m, m, v, v));
+}
+
+void sgd(Tensor& value, const Tensor& grad, Tensor& velocity, double lr, double momentum,
+         double weight_decay) {
+  static const auto op =
+      find_op<void(const Tensor&, const Tensor&, const Tensor&, double, double, double)>("sgd");
+  check(value, grad, velocity);
+  const OpScope scope;
+  op.call(value, grad, velocity, lr, momentum, weight_decay);
+  scope.work(0, bytes_of(value, value, grad, velocity, velocity));
+}
+
+Tensor sum_of_squares(const Tensor& x) {
+  static const auto op = find_op<Tensor(const Tensor&)>("sum_of_squares");
+  const OpScope scope;
+  const Tensor sum = scope.keep(op.call(x));
+  scope.work(0, bytes_of(x));
+  return sum;
+}
+
+}  // namespace ops
+}  // namespace kuafu

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/tensor/param.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/base/philox.h"
+#include "kuafu/meter/allocator.h"
+#include "kuafu/tensor/collectives.h"
+#include "kuafu/tensor/kernels.h"
+
+namespace kuafu {
+namespace {
+
+/// `global` with every sharded dim rounded up to its ranks.
+Shape pad(const Shape& global, const Layout& layout, const Mesh& mesh) {
+  Shape shape = global;
+  for (size_t d = 0; d < shape.size(); ++d) shape[d] = padded(shape[d], layout.dims[d], mesh);
+  return shape;
+}
+
+/// The part of my slice of the padded tensor that lies inside the global one.
+Slice inside(const Slice& mine, const Shape& global) {
+  Slice s = mine;
+  for (size_t d = 0; d < global.size(); ++d) {
+    s.extent[d] = std::clamp<int64_t>(global[d] - mine.offset[d], 0, mine.extent[d]);
+  }
+  return s;
+}
+
+bool is_empty(const Slice& s) {
+  return std::find(s.extent.begin(), s.extent.end(), 0) != s.extent.end();
+}
+
+/// `t` cut to the first extents of every dim.
+Tensor corner(Tensor t, const Shape& extent) {
+  for (size_t d = 0; d < extent.size(); ++d) {
+    t = t.narrow(static_cast<int64_t>(d), 0, extent[d]);
+  }
+  return t;
+}
+
+/// Row-major index of a global element.
+uint64_t linear_index(const Shape& at, const Shape& global) {
+  uint64_t index = 0;
+  for (size_t d = 0; d < global.size(); ++d) {
+    index = index * static_cast<uint64_t>(global[d]) + static_cast<uint64_t>(at[d]);
+  }
+  return index;
+}
+
+/// Where element (at - offset) of my padded shard lies in it.
+int64_t shard_index(const Shape& at, const Slice& mine) {
+  int64_t index = 0;
+  for (size_t d = 0; d < at.size(); ++d) index = index * mine.extent[d] + at[d] - mine.offset[d];
+  return index;
+}
+
+/// Which virtual global tensor a shard is cut from.
+struct Source {
+  uint64_t seed, site;
+  double std;
+};
+
+/// Writes std * normal(global index) to every element of `box`, a run along the last dim at a time.
+template <class T>
+void fill_normal(T* out, const Slice& mine, const Slice& box, const Shape& global, Source source) {
+  constexpr int64_t kChunk = 1024;
+  std::array<double, kChunk> chunk;
+  Shape at = box.offset;
+  const size_t last = at.size() - 1;
+  while (true) {
+    const uint64_t first = linear_index(at, global);
+    T* row = out + shard_index(at, mine);
+    for (int64_t i = 0; i < box.extent[last]; i += kChunk) {
+      const int64_t n = std::min(kChunk, box.extent[last] - i);
+      kernels::normals(source.seed, source.site, first + static_cast<uint64_t>(i), n, chunk.data());
+      for (int64_t j = 0; j < n; ++j) {
+        row[i + j] = static_cast<T>(source.std * chunk[static_cast<size_t>(j)]);
+      }
+    }
+    size_t d = last;  // next row: count up over the outer dims
+    while (d-- > 0) {
+      if (++at[d] < box.offset[d] + box.extent[d]) break;
+      at[d] = box.offset[d];
+    }
+    if (d == static_cast<size_t>(-1)) return;
+  }
+}
+
+/// The shard on the CPU, or without data on meta. Every allocation has the caller's category.
+Tensor initial_value(const Slice& mine, const Shape& global, const Init& init, Source source,
+                     at::TensorOptions options) {
+  const at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
+  const Slice box = inside(mine, global);
+  if (options.device().is_meta()) return at::empty(mine.extent, options);
+  const Tensor value = at::zeros(mine.extent, options.device(at::kCPU));
+  if (is_empty(box)) return value;
+  if (init.kind == Init::Kind::kOnes) {
+    corner(value, box.extent).fill_(1);
+  } else if (init.kind == Init::Kind::kNormal && type == at::kDouble) {
+    fill_normal(value.mutable_data_ptr<double>(), mine, box, global, source);
+  } else if (init.kind == Init::Kind::kNormal && type == at::kFloat) {
+    fill_normal(value.mutable_data_ptr<float>(), mine, box, global, source);
+  } else if (init.kind == Init::Kind::kNormal) {
+    const CategoryScope scratch(Category::kScratch);
+    const Tensor wide = at::zeros(mine.extent, at::TensorOptions(at::kDouble));
+    fill_normal(wide.mutable_data_ptr<double>(), mine, box, global, source);
+    value.copy_(wide);
+  }
+  return value;
+}
+
+}  // namespace
+
+Param ParamFactory::make(std::string name, Shape global, Layout layout, Axes grad_axes,
+                         Init init) const {
+  KUAFU_CHECK(mesh != nullptr, "a parameter needs a mesh");
+  KUAFU_CHECK(!global.empty() && global.size() == layout.dims.size(), name, ": layout of ",
+              layout.dims.size(), " dims for shape ", to_string(global));
+  Param p;
+  p.padded = pad(global, layout, *mesh);
+  const Slice mine = my_slice(layout, p.padded, *mesh, name);
+  const CategoryScope scope(Category::kParameter);
+  const at::TensorOptions options = at::TensorOptions(scalar_type(dtype)).device(device);
+  const Source source{seed, hash_name(name), init.std};
+  p.value = initial_value(mine, global, init, source, options).to(device);
+  p.value.requires_grad_(true);
+  p.name = std::move(name);
+  p.global = std::move(global);
+  p.layout = std::move(layout);
+  p.grad_axes = std::move(grad_axes);
+  return p;
+}
+
+Tensor gather_param(const Param& p, const Tensor& shard, const Mesh& mesh) {
+  const at::NoGradGuard no_grad;
+  Tensor whole = shard.detach();
+  for (size_t d = 0; d < p.layout.dims.size(); ++d) {
+    const Axes& axes = p.layout.dims[d];
+    for (size_t a = axes.size(); a-- > 0;) {  // minor axes first: they are neighbours
+      whole = raw::all_gather(whole, mesh.comm(axes[a]), static_cast<int64_t>(d));
+    }
+  }
+  return corner(whole, p.global).contiguous();
+}
+
+Tensor scatter_param(const Param& p, const Tensor& whole, const Mesh& mesh) {
+  const at::NoGradGuard no_grad;
+  KUAFU_REQUIRE(shape_of(whole) == p.global, p.name, " has shape ", to_string(p.global),
+                ", the tensor given has ", to_string(shape_of(whole)));
+  const Slice mine = my_slice(p.layout, p.padded, mesh, p.name);
+  const Tensor shard = at::zeros(mine.extent, whole.options());
+  const Slice box = inside(mine, p.global);
+  if (is_empty(box)) return shard;
+  Tensor from = whole.detach();
+  for (size_t d = 0; d < box.extent.size(); ++d) {
+    from = from.narrow(static_cast<int64_t>(d), box.offset[d], box.extent[d]);
+  }
+  corner(shard, box.extent).copy_(from);
+  return shard;
+}
+
+std::vector<Param*> Module::params() {
+  std::vector<Param*> all;
+  for (const std::unique_ptr<Param>& p : own_) all.push_back(p.get());
+  for (Module* child : children_) {
+    const std::vector<Param*> more = child->params();
+    all.insert(all.end(), more.begin(), more.end());
+  }
+  return all;
+}
+
+Param& Module::add(Param p) {
+  own_.push_back(std::make_unique<Param>(std::move(p)));
+  return *own_.back();
+}
+
+}  // namespace kuafu

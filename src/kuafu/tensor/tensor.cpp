@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/tensor/tensor.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <mutex>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/meter/allocator.h"
+#include "kuafu/tensor/op_library.h"
+
+namespace kuafu {
+
+DType dtype_of(const Tensor& t) {
+  switch (t.scalar_type()) {
+    case at::kDouble:
+      return DType::kF64;
+    case at::kFloat:
+      return DType::kF32;
+    case at::kBFloat16:
+      return DType::kBF16;
+    case at::kHalf:
+      return DType::kF16;
+    case at::kLong:
+      return DType::kI64;
+    case at::kInt:
+      return DType::kI32;
+    case at::kByte:
+      return DType::kU8;
+    default:
+      throw InternalError(text("element type ", t.scalar_type(), " has no DType"));
+  }
+}
+
+at::ScalarType scalar_type(DType t) {
+  switch (t) {
+    case DType::kF64:
+      return at::kDouble;
+    case DType::kF32:
+      return at::kFloat;
+    case DType::kBF16:
+      return at::kBFloat16;
+    case DType::kF16:
+      return at::kHalf;
+    case DType::kI64:
+      return at::kLong;
+    case DType::kI32:
+      return at::kInt;
+    case DType::kU8:
+      return at::kByte;
+  }
+  throw InternalError("unknown DType");
+}
+
+Shape shape_of(const Tensor& t) { return t.sizes().vec(); }
+
+Buffer view(const Tensor& t) {
+  KUAFU_CHECK(t.is_contiguous(), "only a contiguous tensor is a buffer; sizes ",
+              to_string(shape_of(t)), ", strides ", to_string(t.strides().vec()));
+  Buffer b;
+  b.count = t.numel();
+  b.dtype = dtype_of(t);
+  if (t.is_meta()) {
+    b.place = Place::kMeta;
+    return b;
+  }
+  b.data = t.data_ptr();
+  KUAFU_CHECK(b.data != nullptr || b.count == 0, "the storage of a ", to_string(shape_of(t)),
+              " tensor is freed");
+  if (t.is_cuda()) {
+    const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+    b.place = Place::kDevice;
+    b.stream = guard.getStream(t.device()).native_handle();
+  } else {
+    KUAFU_CHECK(t.is_cpu(), "no place for device ", t.device());
+  }
+  return b;
+}
+
+void initialise_tensors() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    install_allocators();
+    at::set_num_threads(1);
+    register_ops();
+  });
+}
+
+}  // namespace kuafu
