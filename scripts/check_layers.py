@@ -52,7 +52,7 @@ EXTERNAL = (
     ("CUDA", r"(cuda|cublas|cudnn|curand|cusolver|cusparse|cupti|nvtx|nvml|cooperative_groups)[^/]*(\.h|/.*)",
      ("kuafu/device/*",)),
     ("HDF5", r"(hdf5\.h|hdf5/.*|H5[A-Za-z]*\.h)", ("kuafu/record/*", "kuafu/dataset/*")),
-    ("toml++", r"toml\+\+/.*", ("kuafu/base/*.cpp",)),
+    ("toml++", r"toml\+\+/.*", ("kuafu/base/*.cpp", "app/*.cpp")),
     ("CLI11", r"CLI/.*", ("app/*",)),
     ("GoogleTest", r"(gtest|gmock)/.*", ()),
     ("Google Benchmark", r"benchmark/.*", ()),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,17 +40,20 @@ bool is_group(const std::string& path) {
                      [&](const Key& key) { return key.name.starts_with(path + "."); });
 }
 
-/// The nearest key to a path, by its whole name or by its last word alone.
+/// The nearest key to a path: by its last word, and the farther the less of the rest they share.
 std::string nearest_key(const std::string& path) {
-  const std::string word = path.substr(path.rfind('.') + 1);
+  const auto word_of = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
+  const auto parent_of = [&](const std::string& name) {
+    return name.substr(0, name.size() - word_of(name).size());
+  };
   std::string best;
-  int64_t fewest = 1 << 20;
+  int64_t fewest = std::numeric_limits<int64_t>::max();
   for (const Key& key : plan::keys()) {
-    const std::string last = key.name.substr(key.name.rfind('.') + 1);
-    // A key of another section counts as three edits farther.
+    const int64_t elsewhere = parent_of(key.name) == parent_of(path)    ? 0
+                              : path.starts_with(key.section() + ".") ? 1
+                                                                      : 6;
     const int64_t edits = std::min(2 * edit_distance(path, key.name),
-                                   2 * edit_distance(word, last) +
-                                       (path.starts_with(key.section() + ".") ? 0 : 6));
+                                   2 * edit_distance(word_of(path), word_of(key.name)) + elsewhere);
     if (edits < fewest) {
       fewest = edits;
       best = key.name;

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times a GPT step of Kuafu against PyTorch's, interleaved, in one run.
+
+Both programs stay alive and take turns of a few steps (A B, B A, A B, ...), so that the drift of a
+machine hits both alike; a program that is not asked sleeps. `limit` is Kuafu's own program computing
+without any communication. Ratios come with a 95 % interval: whole rounds are drawn again with
+replacement, 2000 times, seeded."""
+
+import argparse
+import json
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+PEERS = {"single": "single.py", "data": "ddp.py", "1d": "dtensor_tp.py"}
+RESAMPLES = 2000
+
+
+class Side:
+    """One running program that answers "run K" with a line of samples."""
+
+    def __init__(self, name, command, timeout):
+        self.name, self.command, self.timeout = name, command, timeout
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True, bufsize=1)
+        self.is_late = False
+
+    def run(self, count):
+        """Seconds of `count` steps. Exits with the reason where the program does not answer."""
+        timer = threading.Timer(self.timeout, self._give_up)
+        timer.start()
+        try:
+            self.process.stdin.write(f"run {count}\n")
+            self.process.stdin.flush()
+            for line in self.process.stdout:
+                samples = self._samples(line)
+                if samples is not None:
+                    if len(samples) != count:
+                        raise SystemExit(f"{self.name}: asked for {count} steps, got "
+                                         f"{len(samples)} samples")
+                    return samples
+        except BrokenPipeError:
+            pass
+        finally:
+            timer.cancel()
+        code = self.process.wait()
+        why = f"no answer within {self.timeout} s" if self.is_late else f"ended with code {code}"
+        raise SystemExit(f"{self.name}: {why}; command: {' '.join(self.command)}")
+
+    def _give_up(self):
+        self.is_late = True
+        self.process.kill()
+
+    @staticmethod
+    def _samples(line):
+        try:
+            answer = json.loads(line)
+        except json.JSONDecodeError:
+            return None
+        return answer.get("samples") if isinstance(answer, dict) else None
+
+    def end(self):
+        if self.process.poll() is None:
+            try:
+                self.process.stdin.write("quit\n")
+                self.process.stdin.close()
+                self.process.wait(timeout=20)
+            except (BrokenPipeError, subprocess.TimeoutExpired):
+                self.process.kill()
+                self.process.wait()
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="example: .venv/bin/python baselines/pytorch/compare.py --mode data --ranks 2")
+    parser.add_argument("--mode", choices=PEERS, default="single")
+    for name, default in (("layers", 4), ("hidden", 256), ("heads", 4), ("sequence", 128),
+                          ("batch", 8), ("ranks", 1), ("rounds", 10), ("steps", 5), ("warmup", 5)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--sides", default="kuafu,pytorch",
+                        help="which take turns, from kuafu, limit, pytorch; default %(default)s")
+    parser.add_argument("--implementation", choices=("default", "foreach", "fused"),
+                        default="default", help="loop of PyTorch's AdamW")
+    parser.add_argument("--kuafu", type=Path, default=ROOT / "build/release/bin/kuafu-bench-step")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds for one answer")
+    parser.add_argument("--json", type=Path, help="default: results/benchmarks/step-*.json")
+    options = parser.parse_args(arguments)
+    options.sides = options.sides.split(",")
+    unknown = set(options.sides) - {"kuafu", "limit", "pytorch"}
+    if unknown or len(options.sides) < 2 or len(set(options.sides)) != len(options.sides):
+        parser.error(f"--sides {','.join(options.sides)}: name two or three of kuafu, limit, pytorch")
+    if min(options.rounds, options.steps, options.ranks) < 1 or options.warmup < 1:
+        parser.error("--rounds, --steps, --ranks and --warmup are at least 1")
+    if options.mode == "single" and options.ranks != 1:
+        parser.error(f"--mode single has one rank, not {options.ranks}")
+    if {"kuafu", "limit"} & set(options.sides) and not options.kuafu.is_file():
+        parser.error(f"no program {options.kuafu}: build it first (scripts/setup.sh --build)")
+    return options
+
+
+def command_of(side, options):
+    shape = []
+    for name in ("layers", "hidden", "heads", "sequence", "batch", "ranks"):
+        shape += [f"--{name}", str(getattr(options, name))]
+    if side == "pytorch":
+        return [sys.executable, str(HERE / PEERS[options.mode]), *shape, "--implementation",
+                options.implementation, "--serve"]
+    alone = ["--no-communication"] if side == "limit" else []
+    return [str(options.kuafu), *shape, "--mode", options.mode, *alone, "--serve"]
+
+
+def measure(options):
+    """{side: [samples of each round]}"""
+    sides = []
+    try:
+        for name in options.sides:
+            sides.append(Side(name, command_of(name, options), options.timeout))
+        for side in sides:
+            side.run(options.warmup)
+        rounds = {side.name: [] for side in sides}
+        for number in range(options.rounds):
+            for side in sides if number % 2 == 0 else reversed(sides):
+                rounds[side.name].append(side.run(options.steps))
+            shown = ", ".join(f"{name} {statistics.median(r[-1]) * 1e3:.1f} ms"
+                              for name, r in rounds.items())
+            print(f"round {number + 1} of {options.rounds}: {shown}", file=sys.stderr)
+        return rounds
+    finally:
+        for side in sides:
+            side.end()
+
+
+def pooled(rounds, picks=None):
+    chosen = rounds if picks is None else [rounds[i] for i in picks]
+    return statistics.median(s for samples in chosen for s in samples)
+
+
+def summary(rounds):
+    """Median and spread of one side, seconds."""
+    samples = sorted(s for r in rounds for s in r)
+    quartiles = (statistics.quantiles(samples, n=4, method="inclusive") if len(samples) > 1
+                 else samples * 3)
+    return {"median": statistics.median(samples), "quartiles": [quartiles[0], quartiles[2]],
+            "minimum": samples[0], "maximum": samples[-1], "rounds": rounds}
+
+
+def ratio(slow, fast, seed=1):
+    """{value, ci95}: median of `slow` over median of `fast`; the interval resamples whole rounds."""
+    rng, count, drawn = random.Random(seed), len(slow), []
+    for _ in range(RESAMPLES):
+        picks = [rng.randrange(count) for _ in range(count)]
+        drawn.append(pooled(slow, picks) / pooled(fast, picks))
+    drawn.sort()
+    return {"value": pooled(slow) / pooled(fast),
+            "ci95": [drawn[int(0.025 * RESAMPLES)], drawn[int(0.975 * RESAMPLES) - 1]]}
+
+
+def ratios(rounds):
+    """Every pair that answers a question: peer over Kuafu, Kuafu over its limit, peer over limit."""
+    pairs = {"pytorch / kuafu": ("pytorch", "kuafu"), "kuafu / limit": ("kuafu", "limit"),
+             "pytorch / limit": ("pytorch", "limit")}
+    return {name: ratio(rounds[a], rounds[b]) for name, (a, b) in pairs.items()
+            if a in rounds and b in rounds}
+
+
+def _git(*arguments):
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True,
+                          check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def provenance(options):
+    model = next((line.split(":", 1)[1].strip() for line in
+                  Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+                  if line.startswith("model name")), platform.processor())
+    from importlib.metadata import version
+    status = _git("status", "--porcelain", "--untracked-files=no")
+    return {"commit": _git("rev-parse", "HEAD"), "dirty": None if status is None else bool(status),
+            "host": platform.node(), "cpu": model, "cores": os.cpu_count(),
+            "system": platform.platform(), "python": platform.python_version(),
+            "torch": version("torch"), "load_average": os.getloadavg(),
+            "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "commands": {s: _portable(command_of(s, options)) for s in options.sides}}
+
+
+def _portable(command):
+    """The command as typed at the root of the source tree."""
+    words = [os.path.relpath(w, ROOT) if os.path.isabs(w) and w.startswith(str(ROOT)) else w
+             for w in command]
+    if os.path.basename(words[0]).startswith("python"):
+        words[0] = "python"
+    return " ".join(words)
+
+
+def show(document):
+    print(f"{'side':10} {'median':>10} {'quartiles':>22} {'min':>9} {'max':>9}   (ms a step)")
+    for name, side in document["step_time_s"].items():
+        low, high = (q * 1e3 for q in side["quartiles"])
+        print(f"{name:10} {side['median'] * 1e3:10.2f} {low:10.2f} to {high:8.2f} "
+              f"{side['minimum'] * 1e3:9.2f} {side['maximum'] * 1e3:9.2f}")
+    for name, value in document["ratios"].items():
+        low, high = value["ci95"]
+        print(f"{name}: {value['value']:.3f}  (95 %: {low:.3f} to {high:.3f})")
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    before = provenance(options)
+    begin = time.monotonic()
+    rounds = measure(options)
+    settings = {n: getattr(options, n) for n in ("mode", "layers", "hidden", "heads", "sequence",
+                                                 "batch", "ranks", "rounds", "steps", "warmup",
+                                                 "implementation")}
+    document = {"benchmark": "step", "settings": settings,
+                "step_time_s": {name: summary(r) for name, r in rounds.items()},
+                "ratios": ratios(rounds), "seconds": round(time.monotonic() - begin, 1),
+                "provenance": before}
+    show(document)
+    target = options.json or (ROOT / "results/benchmarks" /
+                              f"step-{options.mode}-{options.ranks}ranks-h{options.hidden}.json")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print(f"written: {target}")
+
+
+if __name__ == "__main__":
+    main()

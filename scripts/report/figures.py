@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of a run, static (matplotlib). Every function takes a Run and returns a Figure, or
+None where no case holds what it draws. Nothing is computed here that the record does not say."""
+
+import math
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+import style
+import views
+
+LEGEND_LETTERS = 150     # of one row, at the width of the figures
+
+
+def _panels(count, height, width=10.6, **shared):
+    rows, columns = views.grid_shape(count)
+    figure = Figure(figsize=(width, height * rows + 0.7), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, **shared)
+    for unused in list(axes.flat)[count:]:
+        unused.set_visible(False)
+    return figure, axes
+
+
+def _legend(figure, handles):
+    """One legend above all panels, filled row by row (matplotlib fills columns)."""
+    rows = -(-sum(len(h.get_label()) + 6 for h in handles) // LEGEND_LETTERS)
+    columns = -(-len(handles) // rows)
+    blank = Line2D([], [], linestyle="none", label="")
+    handles = handles + [blank] * (rows * columns - len(handles))
+    turned = [handles[r * columns + c] for c in range(columns) for r in range(rows)]
+    figure.legend(handles=turned, loc="outside upper left", ncols=columns, handletextpad=0.5,
+                  columnspacing=1.5, borderaxespad=0.2)
+
+
+def _strategy_handles(cases, line="none"):
+    handles = [Line2D([], [], color=color, marker=marker[0], linestyle=line, label=name)
+               for name, (color, marker) in views.looks_of(cases).items()]
+    if not all(c.is_certified for c in cases):
+        handles.append(Line2D([], [], color=style.MUTED, marker="o", markerfacecolor="white",
+                              linestyle="none", label=views.HOLLOW))
+    return handles
+
+
+def tokens_per_second(run):
+    """Tokens/s by strategy and ranks with 95 % intervals, one panel per workload."""
+    cases = views.timed(run)
+    if not cases:
+        return None
+    groups, looks = views.workloads(cases), views.looks_of(cases)
+    counts, positions = views.rank_positions(cases)
+    top = max((c.tokens_interval or (0, c.tokens_per_s))[1] for c in cases)
+    figure, axes = _panels(len(groups), 2.25, sharex=True, sharey=True)
+    for panel, (label, members) in zip(axes.flat, groups):
+        panel.set_title(label or "tokens per second")
+        panel.grid(axis="x", visible=False)
+        for case in members:
+            if case.ranks == 1:
+                panel.axhline(case.tokens_per_s, color=style.GREY, linewidth=0.8, dashes=(4, 3))
+            color, marker = looks[case.strategy]
+            low, high = case.tokens_interval or (case.tokens_per_s, case.tokens_per_s)
+            panel.errorbar(positions[case.ranks, case.strategy], case.tokens_per_s,
+                           yerr=[[max(case.tokens_per_s - low, 0)], [max(high - case.tokens_per_s, 0)]],
+                           color=color, marker=marker[0], elinewidth=1.1,
+                           markerfacecolor=color if case.is_certified else "white")
+        panel.set_xticks(range(len(counts)), [str(c) for c in counts])
+        panel.set_xlim(-0.5, len(counts) - 0.5)
+        panel.set_ylim(0, 1.08 * top)
+        panel.yaxis.set_major_formatter(lambda v, _: f"{v:,.0f}")
+        panel.xaxis.set_tick_params(labelbottom=True)
+    figure.supxlabel("ranks", fontsize=8.5)
+    figure.supylabel("tokens/s", fontsize=8.5)
+    handles = _strategy_handles(cases)
+    if any(c.ranks == 1 for c in cases):
+        handles.append(Line2D([], [], color=style.GREY, linewidth=0.8, dashes=(4, 3),
+                              label="level of one rank"))
+    _legend(figure, handles)
+    return figure
+
+
+def loss_curves(run):
+    """Training loss by step, one panel per batch and sequence; equal work gives equal curves."""
+    cases = views.learned(run)
+    if not cases:
+        return None
+    groups, looks = views.loss_groups(run), views.looks_of(cases)
+    figure, axes = _panels(len(groups), 2.35, sharey=True)
+    for panel, (label, members) in zip(axes.flat, groups):
+        panel.set_title(label or "loss")
+        panel.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(6, integer=True))
+        stripes = views.loss_stripes(members)
+        for case in members:
+            color, marker = looks[case.strategy]
+            loss = [math.nan if v is None else v for v in case.loss]
+            before, after = stripes[case.strategy]
+            dash = "-" if before + after == 0 else (0, (0, before, views.STRIPE, after))
+            panel.plot(range(1, len(loss) + 1), loss, color=color, linestyle=dash, linewidth=1.8,
+                       dash_capstyle="butt")
+            panel.plot(len(loss), loss[-1], color=color, marker=marker[0], linestyle="none",
+                       markerfacecolor=color if case.is_certified else "white", markersize=5)
+        if len(members) > 1:
+            panel.text(0.97, 0.94, f"{len(members)} curves, largest\nrelative distance "
+                       f"{views.loss_spread(members):.1e}", transform=panel.transAxes, ha="right",
+                       va="top", fontsize=7.5, color=style.MUTED)
+    figure.supxlabel("training step", fontsize=8.5)
+    figure.supylabel("training loss (nats per token)", fontsize=8.5)
+    _legend(figure, _strategy_handles(cases, "-"))
+    return figure
+
+
+def _bar_panels(cases, title_if_alone):
+    groups = views.workloads(cases)
+    rows = views.bar_rows(groups, style.strategy_order([c.strategy for c in cases]))
+    figure, axes = _panels(len(groups), 0.9 + 0.19 * len(rows), sharex=True, sharey=True)
+    for panel, (label, _) in zip(axes.flat, groups):
+        panel.set_title(label or title_if_alone)
+        panel.grid(axis="y", visible=False)
+        panel.set_yticks(range(len(rows)), [label for label, _ in rows])
+        panel.set_ylim(len(rows) - 0.4, -0.6)
+        panel.tick_params(axis="y", length=0)
+        panel.xaxis.set_tick_params(labelbottom=True)
+    figure.supylabel("strategy, ranks", fontsize=8.5)
+    return figure, list(axes.flat), groups, rows
+
+
+def memory(run):
+    """Peak bytes of the fullest rank, stacked by category; a tick marks every rank's peak."""
+    cases = views.metered(run)
+    if not cases:
+        return None
+    colors = style.category_colors({k for c in cases for cat in c.categories for k in cat})
+    figure, axes, groups, rows = _bar_panels(cases, "peak memory")
+    for index in range(len(groups)):
+        for y, (_, cells) in enumerate(rows):
+            case = cells.get(index)
+            if case is None:
+                continue
+            left = 0.0
+            for category, color in colors.items():
+                width = views.peak_rank(case)[1].get(category, 0) / views.MIB
+                axes[index].barh(y, width, left=left, height=0.68, linewidth=0.7,
+                                 color=color if case.is_certified else "white", edgecolor=color)
+                left += width
+            peaks = [p / views.MIB for p in case.peaks if p is not None]
+            axes[index].plot(peaks, [y] * len(peaks), linestyle="none", marker="|", markersize=7,
+                             color=style.INK, markeredgewidth=0.9)
+    figure.supxlabel("peak memory of a rank (MiB)", fontsize=8.5)
+    handles = [Patch(color=color, label=category) for category, color in colors.items()]
+    handles.append(Line2D([], [], color=style.INK, marker="|", linestyle="none",
+                          label="peak of each rank"))
+    if not all(c.is_certified for c in cases):
+        handles.append(Patch(facecolor="white", edgecolor=style.MUTED, label=views.HOLLOW))
+    _legend(figure, handles)
+    return figure
+
+
+def traffic(run):
+    """Bytes a rank sent during the training steps, by mesh axis, on a logarithmic scale."""
+    cases = views.talking(run)
+    if not cases:
+        return None
+    looks = views.axis_looks(cases)
+    figure, axes, groups, rows = _bar_panels(cases, "bytes sent")
+    for index in range(len(groups)):
+        for y, (_, cells) in enumerate(rows):
+            case = cells.get(index)
+            for axis, entry in case.traffic.items() if case else ():
+                sent = [v for v in entry.sent if v]
+                if not sent:
+                    continue
+                color, marker = looks[axis]
+                axes[index].plot([min(sent), max(sent)], [y, y], color=color, linewidth=2.4,
+                                 alpha=0.5)
+                axes[index].plot(max(sent), y, color=color, marker=marker[0], linestyle="none",
+                                 markerfacecolor=color if case.is_certified else "white")
+    for panel in axes[:len(groups)]:
+        panel.set_xscale("log")
+        panel.xaxis.set_major_formatter(lambda v, _: style.text_bytes(v).replace(".00", ""))
+        panel.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+        panel.margins(x=0.12)
+    _set_log_bytes(axes[:len(groups)], cases)
+    figure.supxlabel("bytes sent by a rank over all training steps, log scale (most of any rank; "
+                     "line down to the least)", fontsize=8.5)
+    handles = [Line2D([], [], color=color, marker=marker[0], linestyle="none", label=f"axis {axis}")
+               for axis, (color, marker) in looks.items()]
+    if not all(c.is_certified for c in cases):
+        handles.append(Line2D([], [], color=style.MUTED, marker="o", markerfacecolor="white",
+                              linestyle="none", label=views.HOLLOW))
+    _legend(figure, handles)
+    return figure
+
+
+def _set_log_bytes(panels, cases):
+    ticks = views.byte_ticks(cases)
+    for panel in panels:
+        panel.set_xticks(ticks)
+        panel.set_xticks([], minor=True)
+        panel.set_xlim(ticks[0] / 1.3, ticks[-1] * 1.3)
+        panel.tick_params(axis="x", labelsize=7)
+
+
+def tradeoff(run):
+    """Throughput against the peak of the fullest rank: up and left is better."""
+    cases = [c for c in views.timed(run) if c.peak]
+    if not cases:
+        return None
+    looks = views.looks_of(cases)
+    figure = Figure(figsize=(10.6, 4.0), layout="constrained")
+    panel = figure.subplots()
+    for case in cases:
+        color, marker = looks[case.strategy]
+        low, high = case.tokens_interval or (case.tokens_per_s, case.tokens_per_s)
+        panel.errorbar(case.peak / views.MIB, case.tokens_per_s,
+                       yerr=[[max(case.tokens_per_s - low, 0)], [max(high - case.tokens_per_s, 0)]],
+                       color=color, marker=marker[0], elinewidth=0.8, capsize=0,
+                       markersize=4.5 + 1.4 * math.log2(max(case.ranks, 1)),
+                       markerfacecolor=color if case.is_certified else "white")
+    panel.set_xlabel("peak memory of the fullest rank (MiB); up and left is better, "
+                     "a larger mark has more ranks")
+    panel.set_ylabel("tokens/s")
+    panel.set_xlim(left=0)
+    panel.set_ylim(bottom=0)
+    panel.yaxis.set_major_formatter(lambda v, _: f"{v:,.0f}")
+    _legend(figure, _strategy_handles(cases))
+    return figure
+
+
+FIGURES = {"tokens_per_second": tokens_per_second, "loss_curves": loss_curves, "memory": memory,
+           "traffic": traffic, "tradeoff": tradeoff}
+
+
+def draw(name, run):
+    """One figure by name, in the common look."""
+    with matplotlib.rc_context(style.MATPLOTLIB):
+        return FIGURES[name](run)
+
+
+def write(run, folder):
+    """Writes every figure that has something to show as SVG and PNG: {name: path of the SVG}."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = {}
+    with matplotlib.rc_context(style.MATPLOTLIB):
+        for name, function in FIGURES.items():
+            figure = function(run)
+            for suffix in (".svg", ".png"):
+                path = folder / (name + suffix)
+                if figure is None:
+                    path.unlink(missing_ok=True)
+                    continue
+                figure.savefig(path, metadata={"Date": None} if suffix == ".svg" else None)
+                written.setdefault(name, path)
+    return written

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+"use strict";
+
+const table = document.getElementById("table");
+const cases = [...table.tBodies].filter((body) => body.classList.contains("case"));
+const filter = document.getElementById("filter");
+const status = document.getElementById("status");
+const strategy = document.getElementById("strategy");
+
+function showMatches() {
+  const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+  let shown = 0;
+  for (const body of cases) {
+    const matches = (!status.value || body.dataset.status === status.value) &&
+      (!strategy.value || body.dataset.strategy === strategy.value) &&
+      words.every((word) => body.dataset.text.includes(word));
+    body.hidden = !matches;
+    shown += matches ? 1 : 0;
+  }
+  document.getElementById("shown").textContent = `${shown} of ${cases.length} cases`;
+}
+
+function compare(a, b) {
+  if (a === "" || b === "") return (a === "") - (b === "");
+  const x = Number(a), y = Number(b);
+  return Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b) : x - y;
+}
+
+function sortBy(column, head) {
+  const downward = head.classList.contains("up");
+  for (const other of table.tHead.rows[0].cells) other.classList.remove("up", "down");
+  head.classList.add(downward ? "down" : "up");
+  const key = (body) => body.rows[0].cells[column].dataset.sort;
+  const ordered = [...cases].sort((a, b) => {
+    const order = compare(key(a), key(b));
+    return downward && key(a) !== "" && key(b) !== "" ? -order : order;
+  });
+  table.append(...ordered);
+}
+
+function showCase(id) {
+  const body = cases.find((candidate) => candidate.dataset.id === id);
+  if (!body) return;
+  if (body.hidden) {
+    filter.value = status.value = strategy.value = "";
+    showMatches();
+  }
+  for (const other of cases) other.classList.remove("marked");
+  body.classList.add("marked", "open");
+  body.scrollIntoView({ block: "center", behavior: "smooth" });
+}
+
+function idOf(point) {
+  if (Array.isArray(point.customdata)) return point.customdata[1];
+  return Array.isArray(point.data.meta) ? point.data.meta[1] : null;
+}
+
+[...table.tHead.rows[0].cells].forEach((head, column) => {
+  head.firstElementChild.addEventListener("click", () => sortBy(column, head));
+});
+for (const body of cases) {
+  body.rows[0].addEventListener("click", () => body.classList.toggle("open"));
+}
+for (const control of [filter, status, strategy]) control.addEventListener("input", showMatches);
+showMatches();
+
+for (const link of document.querySelectorAll("a[data-static]")) {
+  link.href = document.getElementById(link.dataset.static).src;
+}
+for (const [name, plot] of Object.entries(PLOTS)) {
+  const element = document.getElementById(`plot-${name}`);
+  Plotly.newPlot(element, plot.data, plot.layout, CONFIG).then(() => {
+    element.on("plotly_click", (event) => showCase(idOf(event.points[0])));
+  });
+}

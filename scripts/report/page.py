@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts a run into one HTML file that needs nothing else: text, plots, plotly.js and the table."""
+
+import base64
+import json
+import string
+from pathlib import Path
+
+from plotly.offline import get_plotlyjs
+
+import plots
+import record
+import style
+import table
+from table import flat, text
+
+HERE = Path(__file__).resolve().parent
+
+SECTIONS = {
+    "tokens_per_second": ("Throughput", "Tokens per second by number of ranks and strategy, one "
+                          "panel for each kind of work. Bars are 95 % intervals of the median step; "
+                          "the dashed line is one rank doing the same work."),
+    "loss_curves": ("Loss", "Training loss. Strategies start from the same weights and see the same "
+                    "data, so the curves of a panel lie on top of each other and show as one "
+                    "striped line; how far they part is written in the panel."),
+    "memory": ("Memory", "What the fullest rank held at its peak, by category. The small ticks are "
+               "the peaks of all ranks."),
+    "traffic": ("Traffic", "Bytes a rank sent during the training steps, by mesh axis. Marks show "
+                "the busiest rank, the line reaches down to the least busy one; cases of one rank "
+                "send nothing and have no row."),
+    "tradeoff": ("Speed and memory", "Every finished case by what it costs in memory and gives in "
+                 "throughput. Up and left is better; a larger mark has more ranks."),
+}
+HOLLOW_NOTE = ("Filled marks are proven: the case carries a certificate of equality with a "
+               "single-rank reference. Hollow ones carry none.")
+
+
+def _tile(value, label, tone):
+    return f'<li style="--tone:{tone}"><b>{text(value)}</b><span>{text(label)}</span></li>'
+
+
+def tiles(run):
+    """The headline: how many cases ended how, and the best of the proven ones."""
+    counts, items = run.by_status, []
+    done = f"{len(run.cases)} / {run.planned}" if run.planned > len(run.cases) else len(run.cases)
+    items.append(_tile(done, "cases ended", style.INK))
+    certified = sum(c.is_certified for c in run.finished)
+    items.append(_tile(f"{certified} / {len(run.finished)}", "certified equal",
+                       style.GREEN))
+    for status, tone in style.STATUSES.items():
+        if status != "ok" and counts.get(status):
+            items.append(_tile(counts[status], status.replace("_", " "), tone))
+    proven = [c for c in run.finished if c.is_certified]
+    fastest = max((c for c in proven if c.tokens_per_s), key=lambda c: c.tokens_per_s, default=None)
+    if fastest:
+        items.append(_tile(f"{style.text_number(fastest.tokens_per_s)} tokens/s",
+                           f"fastest: {fastest.strategy}, {fastest.ranks} ranks", style.BLUE))
+    leanest = min((c for c in proven if c.peak), key=lambda c: c.peak, default=None)
+    if leanest:
+        items.append(_tile(style.text_bytes(leanest.peak),
+                           f"smallest peak: {leanest.strategy}, {leanest.ranks} ranks", style.BLUE))
+    return "".join(items)
+
+
+MACHINE_KEYS = ("host", "hostname", "cpu", "cpu_model", "cores", "memory", "memory_bytes", "gpu",
+                "os", "time")
+
+
+def machine(run):
+    """One line from the provenance: host, processor, cores, GPU, time."""
+    known = {key.rsplit(".", 1)[-1]: value for key, value in flat(run.provenance)}
+    parts = []
+    for key in MACHINE_KEYS:
+        value = known.get(key)
+        if value in (None, "", "none"):
+            continue
+        if key == "memory_bytes":
+            value = style.text_bytes(record.number(value))
+        parts.append(f"{value} cores" if key == "cores" else str(value))
+    return text(" \u00b7 ".join(parts)) or "Machine unknown: the record has no provenance."
+
+
+def notes(run):
+    """What a reader must know before trusting the numbers."""
+    said = list(run.notes)
+    if any(key.rsplit(".", 1)[-1].endswith("dirty") and value is True
+           for key, value in flat(run.provenance)):
+        said.append("Made from a source tree with uncommitted changes: the commit below does not "
+                    "fully describe the program.")
+    if run.planned > len(run.cases):
+        said.append(f"The suite is not finished: {run.planned - len(run.cases)} of {run.planned} "
+                    "cases have not ended. Running it again continues where it stopped.")
+    return "".join(f'<p class="note">{text(n)}</p>' for n in said)
+
+
+def _image(path):
+    data = base64.b64encode(path.read_bytes()).decode()
+    return f"data:image/svg+xml;base64,{data}"
+
+
+def figure_section(name, static):
+    title, caption = SECTIONS[name]
+    return (f'<section id="{name}"><h2>{title}</h2><p class="caption">{text(caption)} '
+            f'<a data-static="static-{name}" download="{name}.svg" href="#">SVG</a></p>'
+            f'<div class="figure"><div class="plot" id="plot-{name}"></div>'
+            f'<img class="static" id="static-{name}" alt="{text(title)}" src="{_image(static)}">'
+            "</div></section>")
+
+
+def _script_safe(source):
+    return source.replace("</", "<\\/")
+
+
+def render(run, written):
+    """The whole page. `written` maps figure names to their SVG files."""
+    figures = {name: plot for name, function in plots.PLOTS.items()
+               if name in written and (plot := function(run)) is not None}
+    columns = table.columns_of(run)
+    links = [(name, SECTIONS[name][0]) for name in figures]
+    links += [("cases", "All cases"), ("provenance", "Provenance")]
+    hollow = f'<p class="caption">{HOLLOW_NOTE}</p>' if figures else ""
+    template = string.Template((HERE / "page.html").read_text(encoding="utf-8"))
+    return template.substitute(
+        title=text(f"{run.name} - Kuafu report"), css=(HERE / "page.css").read_text(encoding="utf-8"),
+        name=text(run.name), question=text(run.question), tiles=tiles(run), machine=machine(run),
+        notes=notes(run) + hollow,
+        nav="<ul>" + "".join(f'<li><a href="#{n}">{t}</a></li>' for n, t in links) + "</ul>",
+        figures="".join(figure_section(n, written[n]) for n in figures),
+        statuses=table.options(sorted(run.by_status)),
+        strategies=table.options(style.strategy_order([c.strategy for c in run.cases])),
+        heads="".join(f'<th class="{css}"><button>{text(h)}</button></th>' for h, css, _ in columns),
+        rows=table.body(run, columns), plotly=get_plotlyjs(), config=json.dumps(style.PLOTLY_CONFIG),
+        plots="{" + ",".join(f"{json.dumps(n)}: {_script_safe(p.to_json())}"
+                             for n, p in figures.items()) + "}",
+        provenance="".join(f"<tr><td>{text(k)}</td><td>{text(v)}</td></tr>"
+                           for k, v in [("suite hash", run.suite_hash or "-")]
+                           + flat(run.provenance)),
+        script=(HERE / "page.js").read_text(encoding="utf-8"))

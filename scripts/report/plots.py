@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of a run, interactive (plotly): the same content and look as figures.py, every point
+with the card of its case. A click on a point is followed to the case's row by page.js."""
+
+import html
+import math
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+import cards
+import style
+import views
+
+
+
+def _fill(case, color):
+    return color if case.is_certified else style.PAPER
+
+
+def _grid(groups, row_height, alone):
+    rows, columns = views.grid_shape(len(groups))
+    height = row_height * rows + 96
+    titles = [f"<b>{html.escape(label or alone, quote=False)}</b>" if label or alone else " "
+              for label, _ in groups]
+    specs = [[{} if r * columns + c < len(groups) else None for c in range(columns)]
+             for r in range(rows)]
+    figure = make_subplots(rows=rows, cols=columns, subplot_titles=titles, specs=specs,
+                           horizontal_spacing=0.12 / columns,
+                           vertical_spacing=64 / height if rows > 1 else 0)
+    figure.update_annotations(font={"size": 13}, xanchor="left")
+    for index, note in enumerate(figure.layout.annotations):
+        axis = figure.get_subplot(index // columns + 1, index % columns + 1).xaxis
+        note.x = axis.domain[0]
+    figure.update_layout(template="none", height=height, margin={"l": 64, "r": 12, "t": 74, "b": 54},
+                         **style.plotly_layout())
+    figure.layout.legend.y = 1 + 34 / (height - 128)
+    figure.update_xaxes(**style.PLOTLY_AXIS)
+    figure.update_yaxes(**style.PLOTLY_AXIS)
+    return figure, columns
+
+
+def _place(index, columns):
+    return {"row": index // columns + 1, "col": index % columns + 1}
+
+
+def _finish(figure, cases, groups, columns, x_title, y_title):
+    """Titles at the left and under the lowest panel of each column; what hollow means."""
+    if not all(c.is_certified for c in cases):
+        figure.add_trace(go.Scatter(
+            x=[None], y=[None], mode="markers", name=views.HOLLOW, hoverinfo="skip",
+            marker={"symbol": "circle", "size": 9, "color": style.PAPER,
+                    "line": {"color": style.MUTED, "width": 1.8}}), **_place(0, columns))
+    for index in range(len(groups)):
+        if index + columns >= len(groups):
+            figure.update_xaxes(title_text=x_title, **_place(index, columns))
+        figure.update_xaxes(showticklabels=True, **_place(index, columns))
+        if index % columns == 0:
+            figure.update_yaxes(title_text=y_title, **_place(index, columns))
+        else:
+            figure.update_yaxes(showticklabels=False, **_place(index, columns))
+
+
+def _match(axes):
+    """Panels zoom together: every axis follows the first."""
+    first, *others = axes
+    for axis in others:
+        axis.matches = first.plotly_name.replace("axis", "")
+
+
+class _Legend:
+    """Shows every name once, whatever panel it comes from."""
+
+    def __init__(self):
+        self.seen = set()
+
+    def of(self, name):
+        first = name not in self.seen
+        self.seen.add(name)
+        return {"name": name, "legendgroup": name, "showlegend": first}
+
+
+def _points(cases, color, symbol, x, y, legend, name, size=9):
+    """One trace of cases; errors of y are the 95 % interval of tokens/s."""
+    bounds = [c.tokens_interval or (c.tokens_per_s, c.tokens_per_s) for c in cases]
+    return go.Scatter(
+        x=x, y=y, mode="markers", customdata=[[cards.card(c), c.id] for c in cases],
+        hovertemplate="%{customdata[0]}<extra></extra>", hoverlabel={"bordercolor": color},
+        error_y={"type": "data", "symmetric": False, "thickness": 1.3, "width": 3, "color": color,
+                 "array": [max(b[1] - c.tokens_per_s, 0) for b, c in zip(bounds, cases)],
+                 "arrayminus": [max(c.tokens_per_s - b[0], 0) for b, c in zip(bounds, cases)]},
+        marker={"symbol": symbol, "size": size, "color": [_fill(c, color) for c in cases],
+                "opacity": 1, "line": {"color": color, "width": 1.8}}, **legend.of(name))
+
+
+def tokens_per_second(run):
+    """Tokens/s by strategy and ranks, one panel per workload."""
+    cases = views.timed(run)
+    if not cases:
+        return None
+    groups, looks, legend = views.workloads(cases), views.looks_of(cases), _Legend()
+    counts, positions = views.rank_positions(cases)
+    figure, columns = _grid(groups, 250, "tokens per second")
+    top = 1.08 * max((c.tokens_interval or (0, c.tokens_per_s))[1] for c in cases)
+    for index, (_, members) in enumerate(groups):
+        where = _place(index, columns)
+        for strategy, (color, marker) in looks.items():
+            mine = [c for c in members if c.strategy == strategy]
+            if mine:
+                figure.add_trace(_points(mine, color, marker[1],
+                                         [positions[c.ranks, strategy] for c in mine],
+                                         [c.tokens_per_s for c in mine], legend, strategy), **where)
+        for case in members:
+            if case.ranks == 1:
+                figure.add_hline(y=case.tokens_per_s, line={"color": style.GREY, "width": 1,
+                                                            "dash": "dash"}, layer="below", **where)
+        figure.update_xaxes(tickvals=list(range(len(counts))), ticktext=[str(c) for c in counts],
+                            range=[-0.5, len(counts) - 0.5], showgrid=False, **where)
+        figure.update_yaxes(range=[0, top], tickformat=",.0f", **where)
+    _match(figure.select_yaxes())
+    _finish(figure, cases, groups, columns, "ranks", "tokens/s")
+    return figure
+
+
+def loss_curves(run):
+    """Training loss by step, one panel per batch and sequence."""
+    cases = views.learned(run)
+    if not cases:
+        return None
+    groups, looks, legend = views.loss_groups(run), views.looks_of(cases), _Legend()
+    figure, columns = _grid(groups, 270, "loss")
+    order = list(looks)
+    for index, (_, members) in enumerate(groups):
+        where = _place(index, columns)
+        stripes = views.loss_stripes(members)
+        for case in sorted(members, key=lambda c: order.index(c.strategy)):
+            color, marker = looks[case.strategy]
+            before, after = (1.6 * gap for gap in stripes[case.strategy])
+            stripe = f"0px,{before:g}px,{1.6 * views.STRIPE:g}px,{after:g}px"
+            steps = list(range(1, len(case.loss) + 1))
+            figure.add_trace(go.Scatter(
+                x=steps, y=case.loss, mode="lines+markers",
+                line={"color": color, "width": 2.2, "dash": stripe if before + after else "solid"},
+                marker={"symbol": marker[1], "color": _fill(case, color),
+                        "size": [0] * (len(steps) - 1) + [8], "opacity": 1,
+                        "line": {"color": color, "width": [0] * (len(steps) - 1) + [1.6]}},
+                meta=[cards.card(case), case.id], hoverlabel={"bordercolor": color},
+                hovertemplate="step %{x}, loss %{y:.5f}<br>%{meta[0]}<extra></extra>",
+                legendgroup=case.strategy, showlegend=False), **where)
+        if len(members) > 1:
+            figure.add_annotation(
+                text=f"{len(members)} curves, largest<br>relative distance "
+                     f"{views.loss_spread(members):.1e}", x=0.98, y=0.97, xref="x domain",
+                yref="y domain", xanchor="right", yanchor="top", showarrow=False, align="right",
+                font={"size": 11, "color": style.MUTED}, **where)
+    for strategy, (color, marker) in looks.items():
+        figure.add_trace(go.Scatter(
+            x=[None], y=[None], mode="lines+markers", line={"color": color, "width": 2.2},
+            marker={"symbol": marker[1], "size": 9}, **legend.of(strategy)), **_place(0, columns))
+    _match(figure.select_yaxes())
+    _match(figure.select_xaxes())
+    figure.update_xaxes(rangemode="tozero")
+    _finish(figure, cases, groups, columns, "training step", "loss (nats per token)")
+    return figure
+
+
+def _bars_grid(groups, rows, alone):
+    figure, columns = _grid(groups, 92 + 21 * len(rows), alone)
+    _match(figure.select_yaxes())
+    labels = [label for label, _ in rows]
+    for index in range(len(groups)):
+        figure.update_yaxes(tickvals=list(range(len(rows))), range=[len(rows) - 0.4, -0.6],
+                            ticktext=labels, ticks="", showgrid=False, **_place(index, columns))
+    return figure, columns
+
+
+def memory(run):
+    """Peak bytes of the fullest rank, stacked by category; a tick marks every rank's peak."""
+    cases = views.metered(run)
+    if not cases:
+        return None
+    colors = style.category_colors({k for c in cases for cat in c.categories for k in cat})
+    groups, legend = views.workloads(cases), _Legend()
+    rows = views.bar_rows(groups, style.strategy_order([c.strategy for c in cases]))
+    figure, columns = _bars_grid(groups, rows, "peak memory")
+    for index in range(len(groups)):
+        here = [(y, cells[index]) for y, (_, cells) in enumerate(rows) if index in cells]
+        for category, color in colors.items():
+            held = [views.peak_rank(case)[1].get(category, 0) for _, case in here]
+            figure.add_trace(go.Bar(
+                x=[h / views.MIB for h in held], y=[y for y, _ in here], orientation="h", width=0.7,
+                marker={"color": [_fill(case, color) for _, case in here],
+                        "line": {"color": color, "width": 1}},
+                customdata=[[f"<b>{category}: {style.text_bytes(h)}</b> on rank "
+                             f"{views.peak_rank(case)[0]}<br>{cards.card(case)}<br>{cards.all_peaks(case)}",
+                             case.id] for h, (_, case) in zip(held, here)],
+                hovertemplate="%{customdata[0]}<extra></extra>",
+                hoverlabel={"bordercolor": color}, **legend.of(category)),
+                **_place(index, columns))
+        peaks = [(p / views.MIB, y, case) for y, case in here for p in case.peaks if p is not None]
+        figure.add_trace(go.Scatter(
+            x=[p for p, _, _ in peaks], y=[y for _, y, _ in peaks], mode="markers",
+            marker={"symbol": "line-ns", "size": 9, "line": {"width": 1.4, "color": style.INK}},
+            customdata=[[f"<b>peak {p:.3f} MiB</b><br>{cards.card(case)}<br>{cards.all_peaks(case)}", case.id]
+                        for p, _, case in peaks],
+            hovertemplate="%{customdata[0]}<extra></extra>", **legend.of("peak of each rank")),
+            **_place(index, columns))
+    figure.update_layout(barmode="stack")
+    _match(figure.select_xaxes())
+    _finish(figure, cases, groups, columns, "peak memory of a rank (MiB)", None)
+    return figure
+
+
+def traffic(run):
+    """Bytes a rank sent during the training steps, by mesh axis, on a logarithmic scale."""
+    cases = views.talking(run)
+    if not cases:
+        return None
+    looks, groups, legend = views.axis_looks(cases), views.workloads(cases), _Legend()
+    rows = views.bar_rows(groups, style.strategy_order([c.strategy for c in cases]))
+    figure, columns = _bars_grid(groups, rows, "bytes sent")
+    for index in range(len(groups)):
+        here = [(y, cells[index]) for y, (_, cells) in enumerate(rows) if index in cells]
+        for axis, (color, marker) in looks.items():
+            mine = [(y, case, [v for v in case.traffic[axis].sent if v]) for y, case in here
+                    if axis in case.traffic]
+            mine = [m for m in mine if m[2]]
+            if not mine:
+                continue
+            figure.add_trace(go.Scatter(
+                x=[max(sent) for _, _, sent in mine], y=[y for y, _, _ in mine], mode="markers",
+                error_x={"type": "data", "symmetric": False, "array": [0] * len(mine), "width": 4,
+                         "arrayminus": [max(sent) - min(sent) for _, _, sent in mine],
+                         "color": color, "thickness": 1.5},
+                marker={"symbol": marker[1], "size": 9, "line": {"color": color, "width": 1.8},
+                        "color": [_fill(case, color) for _, case, _ in mine]},
+                customdata=[[cards.axis_card(case, axis), case.id] for _, case, _ in mine],
+                hovertemplate="%{customdata[0]}<extra></extra>",
+                hoverlabel={"bordercolor": color}, **legend.of(f"axis {axis}")),
+                **_place(index, columns))
+    _match(figure.select_xaxes())
+    ticks = views.byte_ticks(cases)
+    figure.update_xaxes(type="log", tickvals=ticks, tickfont={"size": 10.5},
+                        ticktext=[style.text_bytes(t) for t in ticks], tickangle=0,
+                        range=[math.log10(ticks[0] / 1.3), math.log10(ticks[-1] * 1.3)])
+    _finish(figure, cases, groups, columns, "bytes sent by a rank, all steps (log)", None)
+    return figure
+
+
+def tradeoff(run):
+    """Throughput against the peak of the fullest rank: up and left is better."""
+    cases = [c for c in views.timed(run) if c.peak]
+    if not cases:
+        return None
+    legend = _Legend()
+    figure, columns = _grid([("", cases)], 380, "")
+    for strategy, (color, marker) in views.looks_of(cases).items():
+        mine = [c for c in cases if c.strategy == strategy]
+        sizes = [7.5 + 2.2 * math.log2(max(c.ranks, 1)) for c in mine]
+        figure.add_trace(_points(mine, color, marker[1], [c.peak / views.MIB for c in mine],
+                                 [c.tokens_per_s for c in mine], legend, strategy, sizes),
+                         **_place(0, columns))
+    figure.update_yaxes(rangemode="tozero", tickformat=",.0f")
+    figure.update_xaxes(rangemode="tozero")
+    _finish(figure, cases, [("", cases)], columns, "peak memory of the fullest rank (MiB)",
+                   "tokens/s")
+    return figure
+
+
+PLOTS = {"tokens_per_second": tokens_per_second, "loss_curves": loss_curves, "memory": memory,
+         "traffic": traffic, "tradeoff": tradeoff}

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the record of a run, run.jsonl: one line for the suite, then one line per finished case."""
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+RECORD_NAME = "run.jsonl"
+
+TENSOR_NAMES = {"1d": "1D tensor", "1d-sp": "1D-sp", "2d": "2D tensor", "2.5d": "2.5D tensor",
+                "3d": "3D tensor"}
+
+
+class RecordError(Exception):
+    """The folder cannot be reported; the message says what was given and what to do."""
+
+
+def number(value):
+    """A finite float, or None for anything else (JSON has null where a value was not finite)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def numbers(value):
+    """A list of floats, None where an entry is no finite number."""
+    return [number(v) for v in value] if isinstance(value, list) else []
+
+
+def _dict(value):
+    return value if isinstance(value, dict) else {}
+
+
+def _lookup(nested, dotted):
+    for part in dotted.split("."):
+        if not isinstance(nested, dict) or part not in nested:
+            return None
+        nested = nested[part]
+    return nested
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one step: median, 95 % interval, every sample."""
+    median: float
+    low: float
+    high: float
+    samples: list
+
+    @staticmethod
+    def of(value):
+        value = _dict(value)
+        median = number(value.get("median"))
+        if median is None or median <= 0:
+            return None
+        interval = numbers(value.get("ci95"))
+        if len(interval) != 2 or None in interval:
+            interval = [median, median]
+        samples = [s for s in numbers(value.get("samples")) if s is not None]
+        return Timing(median, interval[0], interval[1], samples)
+
+
+@dataclass(frozen=True)
+class AxisTraffic:
+    """Bytes one mesh axis carried during the training steps, per rank."""
+    sent: list
+    received: list
+    messages: list
+    peers: list
+    calls: dict
+
+    @staticmethod
+    def of(value):
+        value = _dict(value)
+        peers = value.get("peers")
+        calls = {verb: numbers(counts) for verb, counts in _dict(value.get("calls")).items()}
+        return AxisTraffic(numbers(value.get("bytes_sent")), numbers(value.get("bytes_received")),
+                           numbers(value.get("messages")),
+                           peers if isinstance(peers, list) else [], calls)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of the record. Absent measurements are None or empty, never invented."""
+    id: str
+    name: str
+    settings: dict
+    status: str
+    reason: str
+    strategy: str
+    ranks: int
+    world: str
+    plan: dict
+    plan_hash: str
+    loss: list
+    validation_loss: float
+    step: Timing
+    tokens_per_s: float
+    flops: float
+    flops_recomputed: float
+    peaks: list                     # bytes, per rank
+    categories: list                # {category: bytes} at the peak, per rank
+    asked_bytes: float              # what a case over its budget asked for
+    traffic: dict                   # axis -> AxisTraffic
+    certificate: dict
+    document: dict = field(repr=False, default_factory=dict)
+
+    @property
+    def is_certified(self):
+        return self.certificate.get("verdict") == "equal"
+
+    @property
+    def tokens_interval(self):
+        """95 % interval of tokens/s: tokens of a step over the interval of the step time."""
+        if self.step is None or self.tokens_per_s is None:
+            return None
+        tokens = self.tokens_per_s * self.step.median
+        if self.step.low <= 0 or self.step.high <= 0:
+            return None
+        return tokens / self.step.high, tokens / self.step.low
+
+    @property
+    def peak(self):
+        """Bytes on the rank that holds the most."""
+        known = [p for p in self.peaks if p is not None]
+        return max(known) if known else None
+
+    @property
+    def sent(self):
+        """Bytes over all axes on the rank that sends the most, or None where nothing is known."""
+        if not self.traffic:
+            return 0.0 if self.status == "ok" and "ledger" in self.document else None
+        width = max(len(t.sent) for t in self.traffic.values())
+        totals = [sum((t.sent[r] or 0) for t in self.traffic.values() if r < len(t.sent))
+                  for r in range(width)]
+        return max(totals, default=0.0)
+
+    @property
+    def steps(self):
+        return len(self.loss) or int(_lookup(self.plan, "train.steps") or 0)
+
+    def setting(self, key):
+        """A varied setting, or the resolved plan's value of the same key."""
+        value = self.settings.get(key)
+        return value if value is not None else _lookup(self.plan, key)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A whole record: the suite line and its cases, last line of a case winning."""
+    folder: Path
+    name: str
+    question: str
+    suite_hash: str
+    planned: int
+    provenance: dict
+    cases: list
+    notes: list                     # what was odd in the file, for the reader of the report
+
+    @property
+    def finished(self):
+        return [c for c in self.cases if c.status == "ok"]
+
+    @property
+    def by_status(self):
+        counts = {}
+        for case in self.cases:
+            counts[case.status] = counts.get(case.status, 0) + 1
+        return counts
+
+
+def strategy_of(name, settings, plan):
+    """Name of the strategy: as the suite calls it, else said from the resolved plan."""
+    if isinstance(settings.get("strategy"), str):
+        return settings["strategy"]
+    head = name.split(",")[0].strip()
+    if "," in name and head and "=" not in head:
+        return head
+    parts = []
+    data = number(_lookup(plan, "parallel.data")) or 1
+    if data > 1:
+        parts.append("data")
+    if (number(_lookup(plan, "parallel.pipeline")) or 1) > 1:
+        parts.append("pipeline")
+    mode = _lookup(plan, "parallel.tensor.mode")
+    if mode not in (None, "none") and (number(_lookup(plan, "parallel.tensor.size")) or 1) > 1:
+        parts.append(TENSOR_NAMES.get(mode, f"{mode} tensor"))
+    if (number(_lookup(plan, "parallel.sequence.size")) or 1) > 1:
+        parts.append(f"{_lookup(plan, 'parallel.sequence.mode')} sequence")
+    if not parts:
+        return "one rank" if plan else "unnamed"
+    if parts == ["data"]:
+        return "data parallel"
+    return " x ".join(parts)
+
+
+def _ranks_of(line, document, settings, plan):
+    for value in (document.get("ranks"), line.get("ranks"), settings.get("ranks")):
+        if isinstance(value, list):
+            value = len(value)
+        if number(value) is not None:
+            return int(value)
+    product = 1
+    for key in ("data", "pipeline", "tensor.size", "sequence.size"):
+        product *= int(number(_lookup(plan, f"parallel.{key}")) or 1)
+    return product if plan else 0
+
+
+def _asked_bytes(document):
+    memory = _dict(document.get("memory"))
+    for key in ("asked_bytes", "requested_bytes", "bytes_asked"):
+        value = memory.get(key, document.get(key))
+        if isinstance(value, list):
+            value = max((v for v in numbers(value) if v is not None), default=None)
+        if number(value) is not None:
+            return number(value)
+    return None
+
+
+def case_of(line):
+    """The Case of one parsed line of kind "case"."""
+    document = _dict(line.get("document"))
+    settings = _dict(line.get("settings"))
+    plan = _dict(document.get("plan"))
+    memory = _dict(document.get("memory"))
+    name = str(line.get("name") or line.get("case_id") or "unnamed")
+    categories = memory.get("peak_by_category")
+    return Case(
+        id=str(line.get("case_id") or name), name=name, settings=settings,
+        status=str(line.get("status") or document.get("status") or "failed"),
+        reason=str(line.get("reason") or document.get("reason") or ""),
+        strategy=strategy_of(name, settings, plan),
+        ranks=_ranks_of(line, document, settings, plan),
+        world=str(document.get("world") or ""), plan=plan,
+        plan_hash=str(document.get("plan_hash") or ""),
+        loss=numbers(document.get("loss")),
+        validation_loss=number(document.get("validation_loss")),
+        step=Timing.of(document.get("step_time_s")),
+        tokens_per_s=number(document.get("tokens_per_s")),
+        flops=number(document.get("flops_per_step")),
+        flops_recomputed=number(document.get("flops_recomputed")),
+        peaks=numbers(memory.get("peak_bytes")),
+        categories=[_dict(c) for c in categories] if isinstance(categories, list) else [],
+        asked_bytes=_asked_bytes(document),
+        traffic={axis: AxisTraffic.of(v) for axis, v in _dict(document.get("ledger")).items()},
+        certificate=_dict(document.get("certificate")), document=document)
+
+
+def _parse_lines(text):
+    """(objects, notes): every line that is a JSON object, and what had to be left out."""
+    objects, notes = [], []
+    lines = text.split("\n")
+    for index, line in enumerate(lines):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except json.JSONDecodeError:
+            value = None
+        if isinstance(value, dict):
+            objects.append(value)
+        elif index == len(lines) - 1:
+            notes.append("The last line of the record is cut off; its case is left out until the "
+                         "suite is run again.")
+        else:
+            notes.append(f"Line {index + 1} of the record is damaged and left out.")
+    return objects, notes
+
+
+def read_run(folder):
+    """Reads `folder`/run.jsonl.
+
+    Raises RecordError if the folder or its record is missing or holds no suite."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise RecordError(f"no folder '{folder}': give the folder that `kuafu suite --out` wrote")
+    path = folder / RECORD_NAME
+    if not path.is_file():
+        raise RecordError(f"no {RECORD_NAME} in '{folder}': give the folder that `kuafu suite "
+                          "--out` wrote, or run the suite first")
+    objects, notes = _parse_lines(path.read_text(encoding="utf-8", errors="replace"))
+    suite = next((o for o in objects if o.get("kind") == "suite"), None)
+    cases = {}
+    for line in objects:
+        if line.get("kind") == "case":
+            case = case_of(line)
+            cases.pop(case.id, None)
+            cases[case.id] = case
+    if suite is None:
+        if not cases:
+            raise RecordError(f"'{path}' holds neither a suite nor a case: run the suite again")
+        notes.append("The record has no line for its suite: question and provenance are unknown.")
+        suite = {}
+    return Run(folder=folder, name=str(suite.get("name") or folder.resolve().name),
+               question=str(suite.get("question") or ""),
+               suite_hash=str(suite.get("suite_hash") or ""),
+               planned=int(number(suite.get("cases")) or len(cases)),
+               provenance=_dict(suite.get("provenance")), cases=list(cases.values()), notes=notes)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One look for the static and the interactive figures: colours, markers, type, number formats."""
+
+FONTS = ["Helvetica Neue", "Helvetica", "Arial", "Liberation Sans", "DejaVu Sans"]
+INK = "#1f2933"
+MUTED = "#5f6b7a"
+GRID = "#e4e8ee"
+PAPER = "#ffffff"
+
+# After Okabe and Ito: told apart with any of the common colour deficiencies; the order of lightness
+# keeps neighbours apart in grey print as well. Markers say the same a second time.
+GREY, BLUE, VERMILION, ORANGE = "#4d4d4d", "#0072b2", "#d55e00", "#e69f00"
+GREEN, PINK, SKY, VIOLET = "#009e73", "#cc79a7", "#56b4e9", "#5d3a9b"
+SAND, WINE = "#a08000", "#882255"
+
+# (matplotlib marker, plotly symbol)
+CIRCLE, SQUARE, DIAMOND = ("o", "circle"), ("s", "square"), ("D", "diamond")
+UP, DOWN, PLUS = ("^", "triangle-up"), ("v", "triangle-down"), ("P", "cross")
+LEFT, RIGHT = ("<", "triangle-left"), (">", "triangle-right")
+PENTAGON, CROSS = ("p", "pentagon"), ("X", "x")
+
+STRATEGIES = {
+    "one rank": (GREY, CIRCLE),
+    "data parallel": (BLUE, SQUARE),
+    "1D tensor": (VERMILION, UP),
+    "1D-sp": (ORANGE, DOWN),
+    "2D tensor": (GREEN, DIAMOND),
+    "data x tensor": (PINK, PLUS),
+    "2.5D tensor": (SKY, PENTAGON),
+    "3D tensor": (SAND, CROSS),
+    "pipeline": (VIOLET, RIGHT),
+}
+ALIASES = {"serial": "one rank", "1d": "1D tensor", "1d-sp": "1D-sp", "1d-sp tensor": "1D-sp",
+           "1d sequence-parallel": "1D-sp", "2d": "2D tensor", "2.5d": "2.5D tensor",
+           "3d": "3D tensor", "data": "data parallel", "data x 1d tensor": "data x tensor"}
+SPARE = [(WINE, LEFT), (SKY, PENTAGON), (SAND, CROSS), (VIOLET, RIGHT), (GREEN, LEFT),
+         (BLUE, CROSS), (VERMILION, PENTAGON), (PINK, LEFT)]
+
+AXES = {
+    "data": (BLUE, SQUARE), "tensor": (VERMILION, UP), "row": (GREEN, RIGHT), "col": (ORANGE, DOWN),
+    "dep": (PINK, DIAMOND), "pipeline": (VIOLET, PENTAGON), "sequence": (SKY, CIRCLE),
+    "expert": (SAND, PLUS), "world": (GREY, CROSS),
+}
+CATEGORIES = {
+    "parameter": BLUE, "gradient": SKY, "optimizer": GREEN, "activation": ORANGE,
+    "communication": PINK, "temporary": "#9aa5b1", "scratch": VERMILION,
+}
+STATUSES = {"ok": GREEN, "refused": MUTED, "out_of_memory": VERMILION, "timeout": ORANGE,
+            "failed": WINE}
+
+
+def palette(names, known, spare=SPARE):
+    """{name: (colour, marker)}: the known names keep theirs in every report, others take spares."""
+    chosen, free = {}, [s for s in spare if s not in known.values()] + list(spare)
+    lowered = {k.lower(): v for k, v in known.items()}
+    for name in names:
+        key = name.lower()
+        if key not in lowered:
+            key = ALIASES.get(key, key).lower()
+        look = lowered.get(key)
+        if look is None or look in chosen.values():
+            look = free.pop(0) if free else (GREY, CIRCLE)
+        chosen[name] = look
+    return chosen
+
+
+def strategy_order(names):
+    """The order of the legend: known strategies as listed above, then the rest by name."""
+    known = {k.lower(): i for i, k in enumerate(STRATEGIES)}
+    return sorted(set(names), key=lambda n: (known.get(ALIASES.get(n.lower(), n).lower(),
+                                                       len(known)), n))
+
+
+def category_colors(names):
+    """{category: colour}, known ones first and in the order of the stack."""
+    spare = [SAND, WINE, VIOLET, GREY]
+    ordered = [c for c in CATEGORIES if c in names] + sorted(set(names) - set(CATEGORIES))
+    return {c: CATEGORIES[c] if c in CATEGORIES else spare[i % len(spare)]
+            for i, c in enumerate(ordered)}
+
+
+MATPLOTLIB = {
+    "font.family": "sans-serif", "font.sans-serif": FONTS, "font.size": 8.5,
+    "axes.titlesize": 9, "axes.titleweight": "bold", "axes.titlelocation": "left",
+    "axes.labelsize": 8.5, "axes.labelcolor": INK, "axes.edgecolor": "#9aa5b1",
+    "axes.linewidth": 0.7, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.grid": True, "axes.axisbelow": True, "grid.color": GRID, "grid.linewidth": 0.7,
+    "text.color": INK, "xtick.color": MUTED, "ytick.color": MUTED, "xtick.labelsize": 8,
+    "ytick.labelsize": 8, "xtick.labelcolor": INK, "ytick.labelcolor": INK,
+    "xtick.major.size": 2.5, "ytick.major.size": 2.5, "legend.frameon": False,
+    "legend.fontsize": 8.5, "figure.facecolor": PAPER, "figure.dpi": 110, "savefig.dpi": 180,
+    "lines.linewidth": 1.3, "lines.markersize": 5.5, "errorbar.capsize": 2.5,
+    "svg.hashsalt": "kuafu", "svg.fonttype": "path", "hatch.linewidth": 0.6,
+}
+
+
+def plotly_layout():
+    """The same look for plotly: arguments of update_layout."""
+    return {
+        "font": {"family": ", ".join(FONTS) + ", sans-serif", "size": 12.5, "color": INK},
+        "paper_bgcolor": PAPER, "plot_bgcolor": PAPER, "hoverdistance": 24,
+        "hoverlabel": {"bgcolor": PAPER, "align": "left", "font": {"size": 12, "color": INK}},
+        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "yanchor": "bottom",
+                   "itemsizing": "constant", "font": {"size": 12.5}},
+    }
+
+
+PLOTLY_AXIS = {"gridcolor": GRID, "linecolor": "#9aa5b1", "showline": True, "zeroline": False,
+               "ticks": "outside", "ticklen": 3, "tickcolor": "#9aa5b1", "title": {"standoff": 8, "font": {"size": 12.5}},
+               "automargin": True}
+PLOTLY_CONFIG = {"displaylogo": False, "responsive": True,
+                 "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
+                 "toImageButtonOptions": {"format": "svg"}}
+
+
+def text_bytes(count):
+    """ "1.50 MiB"; exact below one KiB. """
+    if count is None:
+        return "-"
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if abs(count) >= size:
+            return f"{count / size:.3g} {unit}" if count < 100 * size else f"{count / size:,.0f} {unit}"
+    return f"{count:.0f} B"
+
+
+def text_seconds(seconds):
+    """ "12.3 ms" """
+    if seconds is None:
+        return "-"
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
+
+
+def text_number(value, digits=4):
+    """Thousands separated where large, significant digits where small."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of all cases: one row each, and below it what the row opens."""
+
+import html
+
+import cards
+import record
+import style
+import views
+
+
+def text(value):
+    return html.escape(str(value))
+
+
+def flat(nested, prefix=""):
+    """[(dotted key, value)] of nested objects; lists are joined."""
+    rows = []
+    for key, value in nested.items():
+        if isinstance(value, dict):
+            rows += flat(value, f"{prefix}{key}.")
+        else:
+            shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+            rows.append((prefix + key, "none" if shown is None else shown))
+    return rows
+
+
+def _cell(shown, key, kind=""):
+    css = f' class="{kind}"' if kind else ""
+    return f'<td{css} data-sort="{text("" if key is None else key)}">{shown}</td>'
+
+
+def columns_of(run):
+    """[(heading, css class, cell of a case)]"""
+    keys = views.varied_keys(run.finished)
+
+    def setting(key):
+        return lambda c: _cell(text("" if c.setting(key) is None else c.setting(key)),
+                               c.setting(key), "tight")
+
+    return [("case", "", _name_cell),
+            ("status", "", _status_cell),
+            ("ranks", "n", lambda c: _cell(c.ranks or "", c.ranks, "n"))] + [
+            (key.rsplit(".", 1)[-1].replace("_", " "), "", setting(key)) for key in keys] + [
+            ("tokens/s", "n", lambda c: _cell(_known(c.tokens_per_s, style.text_number),
+                                              c.tokens_per_s, "n")),
+            ("step (95 %)", "n", _step_cell),
+            ("peak", "n", lambda c: _cell(_known(c.peak, style.text_bytes), c.peak, "n")),
+            ("sent", "n", lambda c: _cell(_known(c.sent, style.text_bytes), c.sent, "n")),
+            ("loss", "n", _loss_cell),
+            ("certificate", "", _certificate_cell)]
+
+
+def _name_cell(case):
+    reason = f'<br><small>{text(case.reason)}</small>' if case.reason else ""
+    return _cell(text(case.name) + reason, case.name, "name")
+
+
+def _certificate_cell(case):
+    verdict = str(case.certificate.get("verdict") or "").replace("_", " ")
+    errors = [e for name in ("loss", "gradient", "parameter")
+              if (e := record.number(case.certificate.get(f"{name}_error"))) is not None]
+    tolerance = record.number(case.certificate.get("tolerance"))
+    small = (f"<br><small>{max(errors):.1e} of {tolerance:.1e}</small>"
+             if errors and tolerance is not None and verdict != "not run" else "")
+    return _cell(text(verdict) + small, verdict, "tight")
+
+
+def _known(value, shown):
+    return "" if value is None else shown(value)
+
+
+def _status_cell(case):
+    tone = style.STATUSES.get(case.status, style.MUTED)
+    shown = f'<span class="status" style="--tone:{tone}">{text(case.status.replace("_", " "))}</span>'
+    if case.asked_bytes is not None:
+        shown += f"<br><small>asked for {style.text_bytes(case.asked_bytes)}</small>"
+    return _cell(shown, case.status)
+
+
+def _step_cell(case):
+    if case.step is None:
+        return _cell("", None, "n")
+    low, high = case.step.low * 1e3, case.step.high * 1e3
+    return _cell(f"{style.text_seconds(case.step.median)}<br><small>{low:.3g} to {high:.3g}</small>",
+                 case.step.median, "n")
+
+
+def _loss_cell(case):
+    known = [v for v in case.loss if v is not None]
+    if not known:
+        return _cell("", None, "n")
+    shown = f"{known[0]:.3f} to {known[-1]:.3f}"
+    if case.validation_loss is not None:
+        shown += f"<br><small>validation {case.validation_loss:.3f}</small>"
+    return _cell(shown, known[-1], "n")
+
+
+def _per_rank_table(heads, rows):
+    width = max((len(values) for _, values in rows), default=0)
+    shown = min(width, 16)
+    top = "".join(f"<th>rank {r}</th>" for r in range(shown)) + ("<th>...</th>" * (shown < width))
+    body = "".join(f"<tr><td>{text(label)}</td>" + "".join(f"<td>{text(v)}</td>" for v in
+                   values[:shown]) + "</tr>" for label, values in rows)
+    return f"<table><tr><th>{heads}</th>{top}</tr>{body}</table>"
+
+
+def detail(case):
+    """What a row opens: reason, memory by rank, ledger by axis and rank, the plan."""
+    parts = [f"<p><b>Reason:</b> {text(case.reason)}</p>"] if case.reason else []
+    parts.append(f"<p><b>Case</b> {text(case.id)} &nbsp; <b>plan</b> {text(case.plan_hash or '-')}"
+                 f" &nbsp; <b>world</b> {text(case.world or '-')}</p>")
+    parts.append(f"<p><b>Certificate</b> {text(cards.certificate_text(case))}</p>")
+    if case.flops is not None:
+        again = (f", {style.text_number(case.flops_recomputed)} recomputed"
+                 if case.flops_recomputed else "")
+        parts.append(f"<p><b>FLOPs of a step</b> {style.text_number(case.flops)}{again}</p>")
+    if case.categories:
+        names = style.category_colors({k for c in case.categories for k in c})
+        parts.append("<h4>Memory at the peak</h4>" + _per_rank_table("category", [
+            (n, [style.text_bytes(c.get(n, 0)) for c in case.categories]) for n in names]
+            + [("total", [style.text_bytes(p) for p in case.peaks])]))
+    rows = []
+    for axis, entry in case.traffic.items():
+        for label, values in (("sent", entry.sent), ("received", entry.received)):
+            rows.append((f"{axis}, {label}", [style.text_bytes(v) for v in values]))
+        rows.append((f"{axis}, messages", [style.text_number(v) for v in entry.messages]))
+    if rows:
+        parts.append("<h4>Ledger of the training steps</h4>" + _per_rank_table("axis", rows))
+    if case.plan:
+        lines = "\n".join(f"{key} = {value}" for key, value in flat(case.plan))
+        parts.append(f'<h4>Plan</h4><pre class="plan">{text(lines)}</pre>')
+    return "".join(parts)
+
+
+def body(run, columns):
+    rows = []
+    for case in run.cases:
+        words = " ".join([case.name, case.status, case.reason, case.id, case.plan_hash,
+                          case.strategy, cards.certificate_text(case)]).lower()
+        rows.append(f'<tbody class="case" data-id="{text(case.id)}" data-status="{text(case.status)}"'
+                    f' data-strategy="{text(case.strategy)}" data-text="{text(words)}"><tr>'
+                    + "".join(cell(case) for _, _, cell in columns) + "</tr>"
+                    f'<tr class="detail"><td colspan="{len(columns)}">{detail(case)}</td></tr>'
+                    "</tbody>")
+    return "".join(rows)
+
+
+def options(names):
+    return "".join(f'<option value="{text(n)}">{text(n.replace("_", " "))}</option>' for n in names)

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the figures show: which cases, in which panels and rows, in which order. Shared by the
+static and the interactive figures, so that both say the same."""
+
+import json
+import math
+
+import style
+
+MIB = 2**20
+HOLLOW = "hollow: not certified"
+STRIPE = 4               # length of a dash of a loss curve
+
+# What decides where the work goes, not how much work there is: never part of a workload.
+PLACEMENT_KEYS = ("ranks", "world", "strategy", "seed", "seeds", "train.seed", "plugin")
+PLACEMENT_PREFIXES = ("parallel.", "cluster.")
+
+
+def _is_workload_key(key):
+    return key not in PLACEMENT_KEYS and not key.startswith(PLACEMENT_PREFIXES)
+
+
+def varied_keys(cases):
+    """Keys of the workload that take more than one value among `cases`, in order of appearance."""
+    keys = []
+    for case in cases:
+        keys += [k for k in case.settings if _is_workload_key(k) and k not in keys]
+    return [k for k in keys if len({json.dumps(c.setting(k)) for c in cases}) > 1]
+
+
+def _order(values):
+    """{value: place}: numbers by size, words in the order in which the suite names them."""
+    words = [v for v in dict.fromkeys(values) if not isinstance(v, (int, float))]
+    counts = sorted({v for v in values if isinstance(v, (int, float))})
+    return {v: i for i, v in enumerate(counts + words)}
+
+
+def workloads(cases, without=()):
+    """Splits `cases` into groups that do the same work: [(label, cases)], sorted.
+
+    Cases of one group differ only in where the work goes, so that they may be compared."""
+    keys = [k for k in varied_keys(cases) if k not in without]
+    groups = {}
+    for case in cases:
+        groups.setdefault(tuple(_plain(case.setting(k)) for k in keys), []).append(case)
+    places = [_order([values[i] for values in groups]) for i in range(len(keys))]
+    ordered = sorted(groups, key=lambda values: [p[v] for p, v in zip(places, values)])
+    return [(", ".join(setting_label(k, v) for k, v in zip(keys, values)), groups[values])
+            for values in ordered]
+
+
+def _plain(value):
+    return json.dumps(value) if isinstance(value, (list, dict)) else value
+
+
+def setting_label(key, value):
+    """ "batch 8" for ("train.batch", 8). """
+    if key == "memory.recompute":
+        return "plain" if value in (None, "none") else f"{value} recompute"
+    name = key.rsplit(".", 1)[-1].replace("_", " ")
+    return f"{name} {'default' if value is None else value}"
+
+
+def grid_shape(panels):
+    """(rows, columns) for a number of small panels."""
+    columns = panels if panels <= 3 else 3 if panels in (5, 6, 9) else 4
+    return -(-panels // max(columns, 1)), columns
+
+
+def bar_rows(groups, order):
+    """Rows of a chart with one bar per case: [(label, {panel index: case})].
+
+    `groups` as from workloads(), `order` the strategies in the order wanted. Cases that differ in
+    more than strategy and ranks (seed, world, shape of a grid) get rows of their own."""
+    cells = {}
+    for panel, (_, cases) in enumerate(groups):
+        for case in cases:
+            cells.setdefault((panel, case.ranks, case.strategy), []).append(case)
+    told = []
+    for cases in cells.values():
+        everything = {k for c in cases for k in c.settings} | {"world"}
+        told += [k for k in sorted(everything) if len({_variant(c, k) for c in cases}) > 1]
+    rows = {}
+    for (panel, ranks, strategy), cases in cells.items():
+        for index, case in enumerate(cases):
+            variant = tuple(_variant(case, k) for k in dict.fromkeys(told)) if told else ()
+            key = (ranks, order.index(strategy), variant, 0 if told else index)
+            label = ", ".join([f"{strategy}, {ranks}"] + [v for v in variant if v])
+            rows.setdefault(key, (label, {}))[1].setdefault(panel, case)
+    return [rows[key] for key in sorted(rows)]
+
+
+def _variant(case, key):
+    value = case.world if key == "world" else case.settings.get(key)
+    return "" if value is None else str(value) if key == "world" else setting_label(key, value)
+
+
+def looks_of(cases):
+    """{strategy: (colour, marker)} in the order of the legend."""
+    return style.palette(style.strategy_order([c.strategy for c in cases]), style.STRATEGIES)
+
+
+def dodge(strategies):
+    """{strategy: offset} that puts the strategies of one rank count beside each other."""
+    count = len(strategies)
+    return {s: 0.0 if count == 1 else -0.3 + 0.6 * i / (count - 1)
+            for i, s in enumerate(strategies)}
+
+
+def rank_positions(cases):
+    """(all rank counts, {(ranks, strategy): x}), strategies side by side at their rank count."""
+    counts = sorted({c.ranks for c in cases})
+    order = style.strategy_order([c.strategy for c in cases])
+    positions = {}
+    for index, ranks in enumerate(counts):
+        here = [s for s in order if any(c.ranks == ranks and c.strategy == s for c in cases)]
+        for strategy, offset in dodge(here).items():
+            positions[ranks, strategy] = index + offset
+    return counts, positions
+
+
+def timed(run):
+    """Cases with a throughput."""
+    return [c for c in run.finished if c.tokens_per_s is not None]
+
+
+def learned(run):
+    """Cases with a loss curve."""
+    return [c for c in run.cases if sum(v is not None for v in c.loss) > 1]
+
+
+def loss_groups(run):
+    """[(label, cases)]: panels of curves that should agree. Recomputation changes no loss."""
+    return workloads(learned(run), without=("memory.recompute", "memory.policy"))
+
+
+def loss_spread(cases):
+    """Largest relative distance between two curves of one panel, over the steps they share."""
+    steps = min(len(c.loss) for c in cases)
+    worst = 0.0
+    for step in range(steps):
+        values = [c.loss[step] for c in cases if c.loss[step] is not None]
+        if len(values) > 1 and max(map(abs, values)) > 0:
+            worst = max(worst, (max(values) - min(values)) / max(map(abs, values)))
+    return worst
+
+
+def loss_stripes(cases):
+    """{strategy: (gap before, gap after its stripe)}: equal curves show as one striped line."""
+    order = style.strategy_order([c.strategy for c in cases])
+    return {s: (i * STRIPE, (len(order) - 1 - i) * STRIPE) for i, s in enumerate(order)}
+
+
+def metered(run):
+    """Cases with their memory peak by category."""
+    return [c for c in run.finished if c.categories and c.peak]
+
+
+def peak_rank(case):
+    """(rank, {category: bytes}) of the rank that holds the most."""
+    known = [p or 0 for p in case.peaks]
+    rank = min(known.index(max(known)), len(case.categories) - 1)
+    return rank, case.categories[rank]
+
+
+def talking(run):
+    """Cases whose ledger is known; those of one rank send nothing."""
+    return [c for c in run.finished if c.traffic and c.sent]
+
+
+def axis_looks(cases):
+    """{mesh axis: (colour, marker)} over the ledgers of `cases`, axes without traffic left out."""
+    names = {a for c in cases for a, t in c.traffic.items() if any(t.sent)}
+    ordered = [a for a in style.AXES if a in names] + sorted(names - set(style.AXES))
+    return style.palette(ordered, style.AXES)
+
+
+def byte_ticks(cases):
+    """Powers of two that span what the ranks sent, at most six."""
+    sent = [v for c in cases for t in c.traffic.values() for v in t.sent if v]
+    low, high = math.floor(math.log2(min(sent))), math.ceil(math.log2(max(sent)))
+    step = max(1, math.ceil((high - low) / 5))
+    return [2.0**e for e in range(low, high + step, step)]

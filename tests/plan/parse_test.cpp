@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "kuafu/plan/plan.h"
+#include "tests/base/messages.h"
+
+namespace kuafu {
+namespace {
+
+Plan parse(std::string_view toml, const Overrides& overrides = {}) {
+  return parse_plan(toml, "plan.toml", builtin_tensor_modes(), overrides);
+}
+
+/// A document that is wrong and what the message must hold.
+struct Bad {
+  std::string toml;
+  std::vector<std::string> parts;
+};
+
+template <class E>
+void expect_refused(const std::vector<Bad>& documents) {
+  for (const Bad& bad : documents) {
+    SCOPED_TRACE(bad.toml);
+    expect_says(message_of<E>([&] { parse(bad.toml); }), bad.parts);
+  }
+}
+
+TEST(ParsePlan, TakesDefaultsWhereNothingIsGiven) { EXPECT_EQ(parse(""), Plan{}); }
+
+TEST(ParsePlan, ReadsEveryKindOfValue) {
+  const Plan plan = parse(R"(
+[model]
+layers = 6
+dtype = "bf16"
+dropout = 0.1
+[parallel]
+data = 2
+tensor = { mode = "2.5d", size = 8, depth = 2 }
+overlap = false
+bucket = "1 MiB"
+[memory]
+recompute = "selective"
+device = "6 GB"
+[optimizer]
+kind = "sgd"
+lr = 1
+[data]
+path = "a/b"
+[train]
+batch = 4
+seed = 42
+)");
+  EXPECT_EQ(plan.model.layers, 6);
+  EXPECT_EQ(plan.model.dtype, DType::kBF16);
+  EXPECT_EQ(plan.model.dropout, 0.1);
+  EXPECT_EQ(plan.parallel.data, 2);
+  EXPECT_EQ(plan.parallel.tensor, (TensorPlan{"2.5d", 8, 2}));
+  EXPECT_FALSE(plan.parallel.overlap);
+  EXPECT_EQ(plan.parallel.bucket, 1024 * 1024);
+  EXPECT_EQ(plan.memory.recompute, Recompute::kSelective);
+  EXPECT_EQ(plan.memory.device, 6'000'000'000);
+  EXPECT_EQ(plan.optimizer.kind, "sgd");
+  EXPECT_EQ(plan.optimizer.lr, 1.0);
+  EXPECT_EQ(plan.data.path, "a/b");
+  EXPECT_EQ(plan.train.batch, 4);
+  EXPECT_EQ(plan.train.seed, 42u);
+}
+
+TEST(ParsePlan, ReadsSizesAsTextOrBytes) {
+  EXPECT_EQ(parse("[memory]\ndevice = \"512 MiB\"").memory.device, 512ll << 20);
+  EXPECT_EQ(parse("[memory]\ndevice = 12345").memory.device, 12345);
+  EXPECT_EQ(parse("[memory]\ndevice = \"unlimited\"").memory.device, std::nullopt);
+}
+
+TEST(ParsePlan, TakesABareNumberForASize) {
+  const Plan plan = parse("[parallel]\ndata = 2\npipeline = 1\nsequence = 1\nexpert = 1\n");
+  EXPECT_EQ(plan, parse("[parallel]\ndata = { size = 2 }\npipeline = { size = 1 }\n"
+                        "sequence = { size = 1 }\nexpert = { size = 1 }\n"));
+  EXPECT_EQ(plan, parse("[parallel.data]\nsize = 2\n"));
+  EXPECT_EQ(plan.parallel.data, 2);
+}
+
+TEST(ParsePlan, LeavesDataAndMicroBatchOpenWhereAuto) {
+  const Plan plan = parse("[parallel]\ndata = \"auto\"\n[train]\nmicro_batch = \"auto\"\n");
+  EXPECT_EQ(plan, Plan{});
+}
+
+TEST(ParsePlan, RefusesUnknownNames) {
+  expect_refused<ConfigError>({
+      {"[modle]\nlayers = 1\n",
+       {"plan.toml:1: ", "unknown section [modle]", "nearest: [model]", "allowed: model, parallel"}},
+      {"[model]\n\nlayrs = 3\n",
+       {"plan.toml:3: ", "unknown key model.layrs = 3", "nearest: model.layers",
+        "allowed: in [model] kind, layers, hidden"}},
+      {"[train]\nlr = 0.1\n",
+       {"plan.toml:2: ", "unknown key train.lr = 0.1", "nearest: optimizer.lr"}},
+      {"layers = 3\n", {"plan.toml:1: ", "unknown key layers = 3", "nearest: model.layers"}},
+      {"[parallel]\ntensor = { mod = \"1d\" }\n",
+       {"plan.toml:2: ", "unknown key parallel.tensor.mod = \"1d\"",
+        "nearest: parallel.tensor.mode"}},
+      {"[parallel]\nexpert = { sise = 2 }\n",
+       {"plan.toml:2: ", "parallel.expert.sise = 2", "nearest: parallel.expert.size"}},
+      {"[model.layers]\ncount = 1\n", {"plan.toml:1: ", "model.layers = { count = 1 } is a table"}},
+      {"[model.foo]\na = 1\n", {"plan.toml:1: ", "unknown key model.foo"}},
+  });
+}
+
+TEST(ParsePlan, RefusesWrongTypes) {
+  expect_refused<ConfigError>({
+      {"[model]\nlayers = \"4\"\n",
+       {"plan.toml:2: ", "model.layers = \"4\" is a string", "an integer from 1", "nearest: 4"}},
+      {"[model]\nlayers = 4.6\n",
+       {"plan.toml:2: ", "model.layers = 4.6 is a floating-point number", "nearest: 5"}},
+      {"[model]\nlayers = true\n", {"plan.toml:2: ", "model.layers = true is a boolean"}},
+      {"[train]\nsteps = [1, 2]\n", {"plan.toml:2: ", "train.steps = [1, 2] is a list"}},
+      {"[train]\nsteps = 1979-05-27\n", {"plan.toml:2: ", "1979-05-27 is a date or time"}},
+      {"[model]\ndtype = 32\n",
+       {"plan.toml:2: ", "model.dtype = 32 is an integer", "\"f64\", \"f32\" or \"bf16\"",
+        "nearest: \"f32\""}},
+      {"[optimizer]\nlr = \"0.1\"\n",
+       {"plan.toml:2: ", "optimizer.lr = \"0.1\" is a string", "a number", "nearest: 0.1"}},
+      {"[parallel]\noverlap = \"True\"\n",
+       {"plan.toml:2: ", "overlap = \"True\" is a string", "true or false", "nearest: true"}},
+      {"[data]\npath = 7\n", {"plan.toml:2: ", "data.path = 7 is an integer", "allowed: a string"}},
+      {"model = 3\n", {"plan.toml:1: ", "model = 3 is an integer", "a section [model]"}},
+      {"[[model]]\nlayers = 1\n", {"plan.toml:1: ", "is a list", "a section [model]"}},
+      {"[parallel]\nexpert = \"two\"\n",
+       {"plan.toml:2: ", "parallel.expert = \"two\" is a string", "{ size = 2 }"}},
+      {"[parallel]\ntensor = 2\n",
+       {"plan.toml:2: ", "parallel.tensor = 2", "nearest: tensor = { mode = \"1d\", size = 2 }"}},
+  });
+}
+
+TEST(ParsePlan, RefusesValuesOutOfRange) {
+  expect_refused<ConfigError>({
+      {"[model]\nlayers = 0\n",
+       {"plan.toml:2: ", "model.layers = 0 is out of range", "from 1", "nearest: 1"}},
+      {"[model]\nhidden = -64\n", {"plan.toml:2: ", "model.hidden = -64", "nearest: 1"}},
+      {"[model]\nvocab = 1\n", {"plan.toml:2: ", "model.vocab = 1", "nearest: 2"}},
+      {"[train]\nbatch = 0\n", {"plan.toml:2: ", "train.batch = 0", "nearest: 1"}},
+      {"[train]\nseed = -1\n", {"plan.toml:2: ", "train.seed = -1", "nearest: 0"}},
+      {"[parallel]\ndata = 0\n", {"plan.toml:2: ", "parallel.data = 0", "or \"auto\""}},
+      {"[parallel]\ndata = -2\n", {"plan.toml:2: ", "parallel.data = -2", "nearest: 1"}},
+      {"[parallel]\ndata = \"atuo\"\n",
+       {"plan.toml:2: ", "parallel.data = \"atuo\"", "nearest: \"auto\""}},
+      {"[parallel]\nexpert = 0\n", {"plan.toml:2: ", "parallel.expert.size = 0", "nearest: 1"}},
+      {"[parallel]\npipeline = { size = 0 }\n", {"plan.toml:2: ", "parallel.pipeline = 0"}},
+      {"[optimizer]\nlr = nan\n", {"plan.toml:2: ", "optimizer.lr = nan is not finite"}},
+      {"[optimizer]\nlr = inf\n", {"plan.toml:2: ", "optimizer.lr = inf is not finite", "nearest"}},
+      {"[optimizer]\nbeta1 = 1.0\n",
+       {"plan.toml:2: ", "beta1 = 1.0 is out of range", "from 0 to below 1", "nearest: 0.9"}},
+      {"[data]\nvalidation = -0.5\n", {"plan.toml:2: ", "data.validation = -0.5", "nearest: 0.0"}},
+      {"[memory]\ndevice = 0\n", {"plan.toml:2: ", "memory.device = 0", "or \"unlimited\""}},
+      {"[memory]\ndevice = \"6 XB\"\n",
+       {"plan.toml:2: ", "memory.device = \"6 XB\" is no size", "\"6 GB\" or \"512 MiB\"",
+        "nearest: \"6 GB\""}},
+      {"[memory]\ndevice = \"-6 GB\"\n", {"plan.toml:2: ", "\"-6 GB\" is no size"}},
+      {"[memory]\nrecompute = \"ful\"\n",
+       {"plan.toml:2: ", "\"ful\" is not allowed", "nearest: \"full\""}},
+      {"[data]\nkind = \"txt\"\n",
+       {"plan.toml:2: ", "\"text\" or \"synthetic\"", "nearest: \"text\""}},
+      {"[optimizer]\nkind = \"adam\"\n", {"plan.toml:2: ", "nearest: \"adamw\""}},
+  });
+}
+
+TEST(ParsePlan, RefusesWhatIsNoToml) {
+  expect_refused<ConfigError>({
+      {"[model]\nlayers = 2\nlayers = 3\n", {"plan.toml:3: ", "not valid TOML", "'layers'"}},
+      {"[model]\n[model]\n", {"plan.toml:2: ", "not valid TOML"}},
+      {"[model\n", {"plan.toml:1: ", "not valid TOML"}},
+      {"[model]\nlayers = 99999999999999999999\n", {"plan.toml:2: ", "64 bits"}},
+  });
+}
+
+TEST(ParsePlan, RefusesOptionsWithoutEffect) {
+  expect_refused<ConfigError>({
+      {"[optimizer]\nmomentum = 0.5\n",
+       {"plan.toml:2: ", "optimizer.momentum = 0.5 has no effect", "optimizer.kind = \"adamw\"",
+        "set optimizer.kind = \"sgd\""}},
+      {"[data]\nkind = \"synthetic\"\npath = \"x\"\n",
+       {"plan.toml:3: ", "data.path = \"x\" has no effect"}},
+      {"[optimizer]\nmin_lr_ratio = 0.5\n", {"plan.toml:2: ", "optimizer.schedule"}},
+      {"[data]\nvalidation = 0\n",
+       {"plan.toml:2: ", "holds nothing out", "validation_batches = 2", "allowed"}},
+      {"[model]\nvocab = 100\n",
+       {"plan.toml:2: ", "model.vocab = 100 is too small", "nearest: vocab = 256"}},
+  });
+}
+
+TEST(ParsePlan, RefusesHeadsThatDoNotDivide) {
+  expect_refused<Refused>({
+      {"[model]\nhidden = 64\nheads = 3\n",
+       {"plan.toml:3: ", "model.heads = 3", "model.hidden = 64", "heads = 2 or 4",
+        "hidden = 63 or 66"}},
+      {"[model]\nhidden = 62\n", {"plan.toml:2: ", "model.heads = 4", "hidden = 60 or 64"}},
+  });
+}
+
+TEST(ParsePlan, RefusesBatchesThatDoNotDivide) {
+  expect_refused<Refused>({
+      {"[parallel]\ndata = 3\n[train]\nbatch = 8\n",
+       {"plan.toml:4: ", "train.batch = 8", "parallel.data = 3", "batch = 6 or 9",
+        "data = 2 or 4"}},
+      {"[parallel]\ndata = 2\n[train]\nbatch = 8\nmicro_batch = 3\n",
+       {"plan.toml:4: ", "train.batch = 8", "2 x 3 = 6", "batch = 6 or 12",
+        "micro_batch = 2 or 4"}},
+  });
+}
+
+TEST(ParsePlan, RefusesImpossibleGrids) {
+  expect_refused<Refused>({
+      {"[parallel]\ntensor = { mode = \"2d\", size = 3 }\n",
+       {"plan.toml:2: ", "q x q", "size = 3", "nearest: size = 1 or 4"}},
+      {"[parallel]\ntensor = { mode = \"2d\", size = 6 }\n", {"nearest: size = 4 or 9"}},
+      {"[parallel.tensor]\nmode = \"2d\"\nsize = 4\ndepth = 2\n",
+       {"plan.toml:3: ", "depth = 2", "nearest: depth = 1", "\"2.5d\""}},
+      {"[parallel]\ntensor = { mode = \"2.5d\", size = 6, depth = 4 }\n",
+       {"plan.toml:2: ", "q x q x depth", "size = 6 with depth = 4", "size = 4 or 16",
+        "depth = 6"}},
+      {"[parallel]\ntensor = { mode = \"2.5d\", size = 12 }\n",
+       {"size = 9 or 16", "depth = 3 or 12"}},
+      {"[parallel]\ntensor = { size = 8 }\n",
+       {"plan.toml:2: ", "mode \"none\"", "size = 8", "nearest: size = 1, or mode = \"1d\""}},
+  });
+}
+
+TEST(ParsePlan, RefusesSchemesThatThisBuildLacks) {
+  const std::string lacks = "not available in this build";
+  expect_refused<Refused>({
+      {"[parallel]\ntensor = { mode = \"3d\", size = 8 }\n",
+       {"plan.toml:2: ", lacks, "\"3d\"", "\"none\", \"1d\", \"1d-sp\", \"2d\" or \"2.5d\""}},
+      {"[parallel]\npipeline = 2\n", {"plan.toml:2: ", lacks, "pipeline = 2"}},
+      {"[parallel]\nsequence = 2\n", {"plan.toml:2: ", lacks, "size = 2"}},
+      {"[parallel]\nsequence = { mode = \"ring\", size = 2 }\n", {lacks, "\"ring\""}},
+      {"[parallel]\nexpert = { size = 2 }\n", {"plan.toml:2: ", lacks, "expert.size = 2"}},
+      {"[parallel]\ndata = 4\nexpert = 3\n",
+       {"plan.toml:3: ", "expert.size = 3 does not divide parallel.data = 4", "nearest: 2 or 4"}},
+  });
+}
+
+TEST(ParsePlan, NamesTheModesForAnUnknownOne) {
+  expect_refused<ConfigError>({{"[parallel]\ntensor = { mode = \"1D\", size = 2 }\n",
+                                {"plan.toml:2: ", "parallel.tensor.mode = \"1D\" is not allowed",
+                                 "\"1d-sp\"", "nearest: \"1d\""}}});
+}
+
+TEST(ParsePlan, KnowsTheModesOfPlugIns) {
+  TensorModes modes = builtin_tensor_modes();
+  modes["diagonal"] = {"diagonal", "", [](int64_t size, int64_t) {
+                         return std::vector<Axis>{{"diagonal", size}};
+                       }};
+  const std::string toml = "[parallel]\ntensor = { mode = \"diagonal\", size = 3 }\n";
+  EXPECT_EQ(parse_plan(toml, "p", modes).parallel.tensor.mode, "diagonal");
+  expect_says(message_of<ConfigError>([&] { parse(toml); }), {"\"diagonal\" is not allowed"});
+}
+
+TEST(ParsePlan, LetsTheCommandLineReplaceValues) {
+  const std::string toml = "[train]\nsteps = 3\n[parallel]\ntensor = { mode = \"1d\", size = 2 }\n";
+  const Plan plan = parse(toml, {{"train.steps", "5"},
+                                 {"model.dtype", "f64"},
+                                 {"parallel.tensor.mode", "2d"},
+                                 {"parallel.tensor", "{ size = 4 }"},
+                                 {"parallel.data.size", "2"},
+                                 {"memory.device", "6 GB"},
+                                 {"data.path", "1984"},
+                                 {"train.steps", "6"}});
+  EXPECT_EQ(plan.train.steps, 6);
+  EXPECT_EQ(plan.model.dtype, DType::kF64);
+  EXPECT_EQ(plan.parallel.tensor, (TensorPlan{"2d", 4, 1}));
+  EXPECT_EQ(plan.parallel.data, 2);
+  EXPECT_EQ(plan.memory.device, 6'000'000'000);
+  EXPECT_EQ(plan.data.path, "1984");
+}
+
+TEST(ParsePlan, NamesTheOptionInErrorsOfTheCommandLine) {
+  const auto refused = [](const std::string& key, const std::string& value) {
+    return message_of<ConfigError>([&] { parse("[train]\nsteps = 3\n", {{key, value}}); });
+  };
+  expect_says(refused("train.steps", "0"),
+              {"--set train.steps: ", "train.steps = 0", "nearest: 1"});
+  expect_says(refused("train.steps", "many"), {"--set train.steps: ", "\"many\" is a string"});
+  expect_says(refused("train.stps", "3"), {"--set train.stps: ", "nearest: train.steps"});
+  expect_says(refused("train", "3"), {"--set train: ", "a section [train]"});
+  expect_says(refused("train.steps", "5\nseed = 3"), {"--set train.steps: ", "is a string"});
+  expect_says(message_of<Refused>([] { parse("", {{"model.heads", "3"}}); }),
+              {"--set model.heads: ", "model.heads = 3"});
+}
+
+TEST(ParseValues, ReadsPlansThatAreRefused) {
+  const std::string toml = "[parallel]\ntensor = { mode = \"2d\", size = 3 }\n";
+  EXPECT_THROW(parse(toml), Refused);
+  EXPECT_EQ(parse_values(toml, "p").parallel.tensor, (TensorPlan{"2d", 3, 1}));
+  EXPECT_THROW(parse_values("[model]\nlayers = 0\n", "p"), ConfigError);
+}
+
+TEST(LoadPlan, NamesTheFile) {
+  const std::string path = testing::TempDir() + "load_plan.toml";
+  std::ofstream(path) << "[model]\nlayers = 0\n";
+  const TensorModes modes = builtin_tensor_modes();
+  expect_says(message_of<ConfigError>([&] { load_plan(path, modes); }), {path + ":2: "});
+  std::filesystem::remove(path);
+  expect_says(message_of<ConfigError>([&] { load_plan(path, modes); }), {path, "No such file"});
+}
+
+}  // namespace
+}  // namespace kuafu

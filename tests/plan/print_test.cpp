@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+
+#include "kuafu/base/build_info.h"
+#include "kuafu/base/config.h"
+#include "kuafu/plan/keys.h"
+#include "kuafu/plan/plan.h"
+#include "tests/plan/random_plan.h"
+
+namespace kuafu {
+namespace {
+
+Plan parse(const std::string& toml) { return parse_plan(toml, "p", builtin_tensor_modes()); }
+
+std::string hash_of(const std::string& toml) {
+  return plan_hash(resolve(parse(toml), 1, builtin_tensor_modes()));
+}
+
+TEST(ToToml, ReadsBackAsTheSamePlan) {
+  EXPECT_EQ(parse(to_toml(Plan{})), Plan{});
+  for (uint64_t seed = 0; seed < 500; ++seed) {
+    const RandomPlan random = random_plan(seed);
+    EXPECT_EQ(parse(to_toml(random.plan)), random.plan) << to_toml(random.plan);
+    const Plan resolved = resolve(random.plan, random.ranks, builtin_tensor_modes());
+    EXPECT_EQ(parse(to_toml(resolved)), resolved) << to_toml(resolved);
+  }
+}
+
+TEST(PlanHash, DependsOnTheMeaningNotOnTheWriting) {
+  const std::string hash = hash_of("[model]\nlayers = 3\n[train]\nbatch = 4\n");
+  EXPECT_EQ(hash.size(), 16u);
+  EXPECT_EQ(hash, hash_of("train = { batch = 4 } # the batch\nmodel.layers = 3\n"));
+  EXPECT_EQ(hash, hash_of("[model]\nlayers = 3\nheads = 4\n[train]\nbatch = 4\nmicro_batch = 4\n"));
+  EXPECT_NE(hash, hash_of("[model]\nlayers = 3\n[train]\nbatch = 8\n"));
+}
+
+// The identity of recorded cases: a new key or default changes it, and with it every stored id.
+TEST(PlanHash, OfTheDefaultPlanIsStable) { EXPECT_EQ(hash_of(""), "26f39536d1c6073b"); }
+
+TEST(PlanHash, ChangesWithEveryKey) {
+  const Plan defaults;
+  std::set<std::string> hashes = {plan_hash(defaults)};
+  size_t changes = 0;
+  for (const plan::Key& key : plan::keys()) {
+    Plan plan;
+    std::visit(
+        [](auto* slot) {
+          using T = std::remove_pointer_t<decltype(slot)>;
+          if constexpr (std::is_same_v<T, bool>) *slot = !*slot;
+          if constexpr (std::is_same_v<T, std::string>) *slot += "x";
+          if constexpr (std::is_same_v<T, DType>) *slot = DType::kF64;
+          if constexpr (std::is_same_v<T, Recompute>) *slot = Recompute::kFull;
+          if constexpr (std::is_same_v<T, std::optional<int64_t>>) *slot = 1;
+          if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t> ||
+                        std::is_same_v<T, double>) {
+            *slot += 1;
+          }
+        },
+        key.slot(plan));
+    EXPECT_NE(plan, defaults) << key.name;
+    EXPECT_TRUE(hashes.insert(plan_hash(plan)).second) << key.name;
+    ++changes;
+  }
+  EXPECT_EQ(hashes.size(), changes + 1);
+}
+
+TEST(PlanKeys, AreDocumentedOnceWithTheirDefault) {
+  std::set<std::string> names;
+  for (const KeyDoc& doc : plan_keys()) {
+    EXPECT_TRUE(names.insert(doc.key).second) << doc.key;
+    EXPECT_FALSE(doc.type.empty()) << doc.key;
+    EXPECT_FALSE(doc.meaning.empty()) << doc.key;
+    const std::string one = doc.key + " = " + doc.default_value + "\n";
+    EXPECT_EQ(parse_values(one, "p"), Plan{}) << one;
+  }
+  EXPECT_EQ(names.size(), plan::keys().size());
+}
+
+// Names that scripts of others read.
+TEST(PlanKeys, KeepTheirNames) {
+  for (const char* key :
+       {"model.kind", "model.layers", "model.hidden", "model.heads", "model.vocab",
+        "model.sequence", "model.dtype", "parallel.data", "parallel.pipeline",
+        "parallel.tensor.mode", "parallel.tensor.size", "parallel.tensor.depth",
+        "parallel.sequence.mode", "parallel.sequence.size", "parallel.expert.size",
+        "memory.policy", "memory.recompute", "memory.device", "optimizer.kind", "optimizer.lr",
+        "data.kind", "data.path", "train.batch", "train.micro_batch", "train.steps",
+        "train.seed"}) {
+    EXPECT_NE(plan::find_key(key), nullptr) << key << " is a name that must stay";
+  }
+}
+
+TEST(PlanDocs, AreThoseOfTheKeys) {
+  const std::string path = std::string(build_info::kSourceDir) + "/docs/plan.md";
+  const std::string fresh = std::string(build_info::kBinaryDir) + "/plan.md";
+  if (read_file(path, "page") == plan::markdown()) return;
+  std::ofstream(fresh) << plan::markdown();
+  FAIL() << path << " is out of date; copy " << fresh << " over it";
+}
+
+}  // namespace
+}  // namespace kuafu
