@@ -51,14 +51,16 @@ class Communicator {
   virtual std::unique_ptr<Communicator> split(const SplitRule& rule) = 0;
 
   virtual Work broadcast(Buffer b, int root) = 0;
-  virtual Work reduce(Buffer b, int root, ReduceOp op) = 0;  ///< result in the root's b; others unspecified
+  virtual Work reduce(Buffer b, int root,
+                      ReduceOp op) = 0;  ///< result in the root's b; others unspecified
   virtual Work all_reduce(Buffer b, ReduceOp op) = 0;
   virtual Work all_gather(Buffer out, Buffer in) = 0;                   ///< |out| = size * |in|
   virtual Work reduce_scatter(Buffer out, Buffer in, ReduceOp op) = 0;  ///< |in| = size * |out|
   virtual Work all_to_all(Buffer out, Buffer in, const Splits& splits = {}) = 0;
   virtual Work send(Buffer b, int to, int tag) = 0;
   virtual Work recv(Buffer b, int from, int tag) = 0;
-  virtual Work send_recv(Buffer out, int to, Buffer in, int from, int tag) = 0;  ///< sends `out`, receives `in`
+  virtual Work send_recv(Buffer out, int to, Buffer in, int from,
+                         int tag) = 0;  ///< sends `out`, receives `in`
   virtual void barrier() = 0;
 
   /// Books all further calls of this communicator under `label`; null stops booking.

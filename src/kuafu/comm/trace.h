@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -19,16 +20,21 @@ struct TraceEvent {
   };
   Kind kind = Kind::kCompute;
   Verb verb = Verb::kBarrier;
-  int32_t group = -1;      ///< index into SimulatedWorld::groups()
-  int32_t peer = -1;       ///< other side of send and recv (index in the group), root of rooted verbs
-  int64_t sequence = 0;    ///< kIssue, kWait: number of the call on this rank
-  int64_t bytes = 0;       ///< size of the verb's argument (the whole for gathers and scatters)
-  int64_t flops = 0;       ///< kCompute
+  int32_t group = -1;       ///< index into SimulatedWorld::groups()
+  int32_t peer = -1;        ///< group index: root, receiver of send and send_recv, sender of recv
+  int32_t from = -1;        ///< group index: sender of send_recv
+  int32_t tag = 0;          ///< of send, recv and send_recv
+  int64_t sequence = 0;     ///< kIssue, kWait: number of the call on this rank
+  int64_t bytes = 0;        ///< size of the verb's argument (the whole for gathers and scatters)
+  int64_t flops = 0;        ///< kCompute
   int64_t bytes_moved = 0;  ///< kCompute: memory traffic of the ops by their formulas
+
+  bool operator==(const TraceEvent&) const = default;
 };
 
 /// All ranks of a world that has no data. Ranks are recorded one at a time, each to its end; a
 /// collective returns at once. Books ledgers by the same convention as the thread ranks.
+/// Ranks may be recorded in any order, and again: a rank's trace grows with every use.
 class SimulatedWorld {
  public:
   explicit SimulatedWorld(int ranks);
@@ -42,8 +48,8 @@ class SimulatedWorld {
   /// Adds local work to a rank's trace (merged with an open kCompute event).
   void compute(int rank, int64_t flops, int64_t bytes_moved);
   const std::vector<TraceEvent>& trace(int rank) const;
-  /// World ranks of every group met so far.
-  const std::vector<std::vector<int>>& groups() const;
+  /// World ranks of every group met so far; group 0 is the world. Lists keep their address.
+  const std::deque<std::vector<int>>& groups() const;
 
  private:
   struct State;

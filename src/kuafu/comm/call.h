@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "kuafu/comm/communicator.h"
+
+namespace kuafu {
+
+std::string_view to_string(ReduceOp op);
+
+/// One call of a communicator as data: what back ends check, compare, book and execute.
+struct Call {
+  Verb verb = Verb::kBarrier;
+  Buffer out = {};  ///< where the result goes; the same as `in` for broadcast, reduce, all_reduce
+  Buffer in = {};   ///< what this rank contributes
+  int root = -1;    ///< broadcast, reduce: the root; send, send_recv: to whom
+  int from = -1;    ///< recv, send_recv: from whom
+  int tag = 0;
+  ReduceOp op = ReduceOp::kSum;
+  Splits splits = {};  ///< all_to_all: never empty, send[i] and recv[i] elements for rank i
+
+  /// Elements of the verb's argument: the whole for gathers and scatters.
+  int64_t count() const;
+  DType dtype() const;
+  bool reduces() const {
+    return verb == Verb::kReduce || verb == Verb::kAllReduce || verb == Verb::kReduceScatter;
+  }
+  bool is_point_to_point() const {
+    return verb == Verb::kSend || verb == Verb::kRecv || verb == Verb::kSendRecv;
+  }
+};
+
+/// Refuses a call that cannot be right on its own (sizes, dtypes, roots, null data, overlaps) with
+/// a ConfigError, before anything is sent. `place` is where the back end takes its buffers.
+void check(const Call& call, int size, Place place);
+
+/// "all_reduce(f32 x 100, sum)", "broadcast(f64 x 8, root 2)", "send(u8 x 3, to 1, tag 7)".
+std::string describe(const Call& call);
+
+/// True where two ranks of a group may make these calls at the same position.
+bool agree(const Call& a, const Call& b);
+
+/// Executes a collective of a group of one on host memory: at most a copy.
+void run_alone(const Call& call);
+
+/// A communicator of host or device ranks that turns the verbs into checked, booked Calls.
+class CallCommunicator : public Communicator {
+ public:
+  Work broadcast(Buffer b, int root) final;
+  Work reduce(Buffer b, int root, ReduceOp op) final;
+  Work all_reduce(Buffer b, ReduceOp op) final;
+  Work all_gather(Buffer out, Buffer in) final;
+  Work reduce_scatter(Buffer out, Buffer in, ReduceOp op) final;
+  Work all_to_all(Buffer out, Buffer in, const Splits& splits = {}) final;
+  Work send(Buffer b, int to, int tag) final;
+  Work recv(Buffer b, int from, int tag) final;
+  Work send_recv(Buffer out, int to, Buffer in, int from, int tag) final;
+  void barrier() final;
+
+ protected:
+  /// Starts a checked call.
+  virtual Work start(const Call& call) = 0;
+  /// Where this back end's buffers must live.
+  virtual Place place() const { return Place::kHost; }
+  /// Books a call: by the convention, unless a back end counts on its wire.
+  virtual void enter(const Call& call) { enter_by_convention(call); }
+  void enter_by_convention(const Call& call);
+  /// Books the call count and the members of the group; returns the entry, null where off.
+  AxisLedger* enter_call(const Call& call, Counting counting);
+
+ private:
+  Work submit(const Call& call);
+  const AxisLedger* peers_entry_ = nullptr;  // entry and generation whose peers are complete
+  int64_t peers_generation_ = -1;
+};
+
+}  // namespace kuafu
