@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <barrier>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "experiments/micro/samples.h"
@@ -54,7 +55,8 @@ void all_reduce(benchmark::State& state) {
 }
 
 /// One thread's share of the traffic: reads and writes each element once.
-void touch(float* values, int64_t count) {
+[[gnu::optimize("O3"), gnu::target_clones("avx2", "default")]] void touch(float* values,
+                                                                          int64_t count) {
   for (int64_t i = 0; i < count; ++i) values[i] += 1.0F;
   benchmark::ClobberMemory();
 }
@@ -64,18 +66,13 @@ void limit(benchmark::State& state) {
   const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
   const int64_t workers = std::clamp<int64_t>(cores, 1, ranks);
   const int64_t share = ranks * bytes / workers / static_cast<int64_t>(sizeof(float));
-  // A worker waits by turning: a sleep would cost more than the small sizes take.
-  std::atomic<int64_t> arrived{0};
+  std::barrier together(workers);
   const auto body = [&](bool leads) {
     const Floats values = make_floats(share);
     std::fill_n(values.get(), share, 0.0F);
-    int64_t turn = 0;
     const auto once = [&] {
       touch(values.get(), share);
-      ++turn;
-      arrived.fetch_add(1);
-      while (arrived.load() < turn * workers) {
-      }
+      together.arrive_and_wait();
     };
     for (int i = 0; i < 2; ++i) once();
     if (leads) {
@@ -100,7 +97,8 @@ void register_all() {
   for (const int64_t ranks : {2, 4}) {
     for (const int64_t bytes : kSizes) {
       const auto n = static_cast<benchmark::IterationCount>(iterations(bytes));
-      for (auto& [name, body] : {std::pair{"threads", all_reduce}, std::pair{"limit", limit}}) {
+      for (const auto& [name, body] :
+           {std::pair{"threads", &all_reduce}, std::pair{"limit", &limit}}) {
         benchmark::RegisterBenchmark(name, body)
             ->Args({ranks, bytes})
             ->Iterations(n)
