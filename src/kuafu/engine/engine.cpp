@@ -44,12 +44,16 @@ struct Engine::State {
         dataset(d),
         mesh(mesh_axes(p, registries.tensor_modes()), w.rank()),
         scheme(make_scheme(registries)),
-        attention(make_local_attention(p.memory.recompute)),
+        attention(make_attention()),
         context{mesh, *scheme, *attention, factory(), p.model.dropout} {}
 
   std::unique_ptr<TensorParallel> make_scheme(const Registries& registries) const {
     auto made = registries.tensor.find(plan.parallel.tensor.mode).make(mesh);
     return options.wrap_scheme ? options.wrap_scheme(std::move(made)) : std::move(made);
+  }
+  std::unique_ptr<AttentionParallel> make_attention() const {
+    auto made = make_local_attention(plan.memory.recompute);
+    return options.wrap_attention ? options.wrap_attention(std::move(made)) : std::move(made);
   }
   ParamFactory factory() const {
     return {.mesh = &mesh, .device = options.device, .dtype = plan.model.dtype,
@@ -221,7 +225,8 @@ double Engine::validate() {
     const int64_t batch = v / num_micro, micro = v % num_micro;
     const int64_t first =
         batch * train.batch + (replica * num_micro + micro) * train.micro_batch;
-    const Side side = s.side(s.dataset.validation(first, train.micro_batch), first, samples);
+    Side side = s.side(s.dataset.validation(first, train.micro_batch), first, samples);
+    side.is_training = false;
     Flow flow;
     for (const auto& block : s.model.blocks) flow = block->forward(flow, side);
     total = total.defined() ? total + flow[0] : flow[0];

@@ -26,8 +26,10 @@ struct StepReport {
 struct EngineOptions {
   at::Device device = at::kCPU;
   Ledger* ledger = nullptr;  ///< books the mesh's traffic by axis; may be null
-  /// Lets tests stand a scheme behind a decorator (mutants).
+  /// Let tests stand a scheme or the attention behind a decorator (mutants).
   std::function<std::unique_ptr<TensorParallel>(std::unique_ptr<TensorParallel>)> wrap_scheme = {};
+  std::function<std::unique_ptr<AttentionParallel>(std::unique_ptr<AttentionParallel>)>
+      wrap_attention = {};
 };
 
 /// One rank of a run: builds mesh, model shard and optimizer from a resolved plan, and steps. The

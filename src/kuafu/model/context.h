@@ -37,6 +37,7 @@ struct Side {
   double loss_scale = 1;      ///< 1 / tokens of the global batch: every loss is a sum times this
   int64_t first_sample = 0;   ///< global index of sample 0 inside the global batch, for dropout
   int64_t step = 0;
+  bool is_training = true;    ///< dropout is off in validation
 
   TokenGrid grid(const Layout& activation) const { return {activation, batch, sequence}; }
 };

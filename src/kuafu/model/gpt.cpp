@@ -21,7 +21,7 @@ constexpr double kStd = 0.02;
 Tensor drop(const Context& ctx, const Tensor& x, const std::string& site, int64_t hidden,
             const Side& side) {
   return dropout(ctx.mesh, x,
-                 {.p = ctx.dropout,
+                 {.p = side.is_training ? ctx.dropout : 0,
                   .seed = ctx.params.seed,
                   .site = hash_name(site),
                   .step = side.step,

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every kind of plan computes what one rank computes.
+
+#include "kuafu/engine/certificate.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/plans.h"
+
+namespace kuafu {
+namespace {
+
+using tests::certificate_of;
+using tests::Family;
+using tests::plan_of;
+
+void expect_equal(const Plan& plan) {
+  const Certificate c = certificate_of(plan);
+  EXPECT_EQ(c.verdict, "equal") << c.worst << ": loss " << c.loss_error << ", gradient "
+                                << c.gradient_error << ", tolerance " << c.tolerance
+                                << ", parameter " << c.parameter_error << ", tolerance "
+                                << c.parameter_tolerance;
+  EXPECT_EQ(c.level, "full");
+  EXPECT_EQ(c.steps, 3);
+  EXPECT_LE(c.gradient_error, c.tolerance);
+  EXPECT_LT(c.tolerance, 1e-9);  // f64: far from any real difference
+}
+
+class Certificates : public testing::TestWithParam<Family> {};
+
+TEST_P(Certificates, AdamWithClippingEqualsOneRank) { expect_equal(plan_of(GetParam())); }
+
+TEST_P(Certificates, SgdWithMomentumEqualsOneRank) {
+  expect_equal(plan_of(GetParam(), {{"optimizer.kind", "sgd"}, {"optimizer.lr", "0.1"}}));
+}
+
+TEST_P(Certificates, DropoutEqualsOneRank) {
+  expect_equal(plan_of(GetParam(), {{"model.dropout", "0.1"}}));
+}
+
+TEST_P(Certificates, RecomputationEqualsOneRank) {
+  for (const char* policy : {"selective", "full"}) {
+    expect_equal(plan_of(GetParam(), {{"memory.recompute", policy}, {"model.dropout", "0.1"}}));
+  }
+}
+
+TEST_P(Certificates, AccumulationEqualsOneRank) {
+  const Plan plain = plan_of(GetParam());
+  for (const int64_t accumulated : {2, 5}) {
+    // 2.5D on 8 ranks needs 4 samples in a micro-batch.
+    const int64_t batch = plain.parallel.data * 4 * accumulated;
+    expect_equal(plan_of(GetParam(), {{"train.batch", text(batch)}, {"train.micro_batch", "4"}}));
+  }
+}
+
+TEST_P(Certificates, ByteVocabularyAndOneMoreEqualsOneRank) {
+  expect_equal(plan_of(GetParam(), {{"model.vocab", "257"}}));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Certificates, testing::ValuesIn(tests::families()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Certificate, OddSequenceEqualsOneRank) {
+  for (const char* name : {"data_3", "t1d_4", "t2d_4", "t2p5d_8"}) {
+    expect_equal(plan_of(tests::family(name), {{"model.sequence", "7"}}));
+  }
+}
+
+TEST(Certificate, WarmUpCosineAndNoClippingEqualOneRank) {
+  expect_equal(plan_of(tests::family("data_2_t2d_4"), {{"optimizer.clip", "0"},
+                                                       {"optimizer.schedule", "cosine"},
+                                                       {"optimizer.warmup", "2"}}));
+}
+
+TEST(Certificate, SinglePrecisionPlanIsProvenByItsF64Twin) {
+  const Certificate c = certificate_of(plan_of(tests::family("t1d_sp_2"), {{"model.dtype", "f32"}}));
+  EXPECT_EQ(c.verdict, "equal");
+  EXPECT_FALSE(c.has_native);
+}
+
+// bf16: the native run is measured against f64 beside one native rank.
+TEST(Certificate, HalfPrecisionPlanCarriesNativeErrors) {
+  for (const char* name : {"data_2", "t1d_2", "t2d_4"}) {
+    const Certificate c = certificate_of(plan_of(tests::family(name), {{"model.dtype", "bf16"}}));
+    EXPECT_EQ(c.verdict, "equal") << name;
+    EXPECT_TRUE(c.has_native) << name;
+    EXPECT_GT(c.native_error_one_rank, 0) << name;  // bf16 does round
+    EXPECT_LE(c.native_error, std::max(2 * c.native_error_one_rank, 0x1.0p-8)) << name;
+  }
+}
+
+TEST(Certificate, ModelThatDoesNotFitIsScaledDownAndSaysSo) {
+  const Plan plan = plan_of(tests::family("data_2_t1d_2"), {{"model.layers", "6"},
+                                                            {"model.hidden", "64"},
+                                                            {"model.sequence", "128"}});
+  const Certificate scaled = certificate_of(plan, 1'000'000);
+  EXPECT_EQ(scaled.level, "scaled");
+  EXPECT_EQ(scaled.verdict, "equal");
+}
+
+TEST(Certificate, DependsOnTheDataOnlyThroughTheTolerance) {
+  const Plan plan = plan_of(tests::family("t2d_4"), {{"train.seed", "77"}});
+  const Certificate once = certificate_of(plan), again = certificate_of(plan);
+  EXPECT_EQ(once.gradient_error, again.gradient_error);
+  EXPECT_EQ(once.parameter_error, again.parameter_error);
+}
+
+TEST(Certificate, BooksNothing) {
+  const Plan plan = plan_of(tests::family("t1d_2"));
+  RunOptions certified;
+  certified.is_certified = true;
+  const auto with = tests::run_plan(plan, certified), without = tests::run_plan(plan);
+  for (size_t r = 0; r < with.size(); ++r) {
+    EXPECT_EQ(with[r].certificate.verdict, "equal");
+    EXPECT_EQ(without[r].certificate.verdict, "not_run");
+    EXPECT_EQ(with[r].traffic, without[r].traffic);
+    EXPECT_EQ(with[r].flops, without[r].flops);
+    EXPECT_EQ(with[r].peak_bytes, without[r].peak_bytes);
+    EXPECT_EQ(with[r].losses, without[r].losses);
+  }
+}
+
+}  // namespace
+}  // namespace kuafu

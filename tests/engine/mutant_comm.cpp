@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Communicators that spoil results.
+
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "kuafu/base/errors.h"
+#include "tests/engine/mutants.h"
+
+namespace kuafu::tests {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+using Fired = std::shared_ptr<std::atomic<int64_t>>;
+
+Bytes bytes_of(const Buffer& b) {
+  Bytes bytes(static_cast<size_t>(b.bytes()));
+  if (!bytes.empty()) std::memcpy(bytes.data(), b.data, bytes.size());
+  return bytes;
+}
+
+void put(const Buffer& b, const Bytes& bytes) {
+  KUAFU_CHECK(static_cast<size_t>(b.bytes()) == bytes.size(), "sizes differ");
+  if (!bytes.empty()) std::memcpy(b.data, bytes.data(), bytes.size());
+}
+
+/// A group whose matching calls give wrong results.
+class SpoilingGroup : public Communicator {
+ public:
+  SpoilingGroup(std::unique_ptr<Communicator> inner, CommFault fault, Fired fired)
+      : inner_(std::move(inner)), fault_(std::move(fault)), fired_(std::move(fired)) {}
+
+  std::string_view name() const override { return inner_->name(); }
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  const std::vector<int>& members() const override { return inner_->members(); }
+  std::unique_ptr<Communicator> split(const SplitRule& rule) override { return inner_->split(rule); }
+
+  Work broadcast(Buffer b, int root) override {
+    // What a rank that is not reached would hold is left over from before: here, nothing.
+    const Bytes local = rank() == root ? bytes_of(b) : Bytes(static_cast<size_t>(b.bytes()));
+    inner_->broadcast(b, root).wait_host();
+    if (is_hit(Verb::kBroadcast)) spoil(b, local, local);
+    remember(Verb::kBroadcast, b);
+    return {};
+  }
+  Work reduce(Buffer b, int root, ReduceOp op) override {
+    const Bytes local = bytes_of(b);
+    const bool is_hit_here = is_hit(Verb::kReduce);
+    inner_->reduce(b, root, is_hit_here ? changed(op) : op).wait_host();
+    if (is_hit_here && rank() == root) spoil(b, local, local);
+    remember(Verb::kReduce, b);
+    return {};
+  }
+  Work all_reduce(Buffer b, ReduceOp op) override {
+    const Bytes local = bytes_of(b);
+    const bool is_hit_here = is_hit(Verb::kAllReduce);
+    inner_->all_reduce(b, is_hit_here ? changed(op) : op).wait_host();
+    if (is_hit_here) spoil(b, local, local);
+    remember(Verb::kAllReduce, b);
+    return {};
+  }
+  Work all_gather(Buffer out, Buffer in) override {
+    Bytes repeated;
+    const Bytes local = bytes_of(in);
+    for (int r = 0; r < size(); ++r) repeated.insert(repeated.end(), local.begin(), local.end());
+    inner_->all_gather(out, in).wait_host();
+    if (is_hit(Verb::kAllGather)) spoil(out, repeated, repeated);
+    remember(Verb::kAllGather, out);
+    return {};
+  }
+  Work reduce_scatter(Buffer out, Buffer in, ReduceOp op) override {
+    const Bytes local = bytes_of(in.range(rank() * out.count, out.count));
+    const bool is_hit_here = is_hit(Verb::kReduceScatter);
+    inner_->reduce_scatter(out, in, is_hit_here ? changed(op) : op).wait_host();
+    if (is_hit_here) spoil(out, local, local);
+    remember(Verb::kReduceScatter, out);
+    return {};
+  }
+  Work all_to_all(Buffer out, Buffer in, const Splits& splits) override {
+    return inner_->all_to_all(out, in, splits);
+  }
+  Work send(Buffer b, int to, int tag) override { return inner_->send(b, to, tag); }
+  Work recv(Buffer b, int from, int tag) override { return inner_->recv(b, from, tag); }
+  Work send_recv(Buffer out, int to, Buffer in, int from, int tag) override {
+    return inner_->send_recv(out, to, in, from, tag);
+  }
+  void barrier() override { inner_->barrier(); }
+
+ private:
+  /// Counts a call; true where this one is to be spoilt. The same on all ranks of the group, so that
+  /// a changed operation matches.
+  bool is_hit(Verb verb) {
+    if (verb != fault_.verb || label() != fault_.axis) return false;
+    ++calls_;
+    return fault_.at == 0 || calls_ == fault_.at;
+  }
+  ReduceOp changed(ReduceOp op) const {
+    return fault_.action == CommFault::Action::kMaximum ? ReduceOp::kMax : op;
+  }
+  void spoil(const Buffer& b, const Bytes& local, const Bytes& dropped) {
+    if (fault_.rank >= 0 && fault_.rank != rank()) return;
+    const Bytes before = bytes_of(b);
+    switch (fault_.action) {
+      case CommFault::Action::kDrop:
+        put(b, dropped);
+        break;
+      case CommFault::Action::kScale:
+        KUAFU_CHECK(b.dtype == DType::kF64, "only f64 is scaled");
+        for (int64_t i = 0; i < b.count; ++i) static_cast<double*>(b.data)[i] *= fault_.factor;
+        break;
+      case CommFault::Action::kStale:
+        if (const auto found = last_.find(b.bytes()); found != last_.end()) put(b, found->second);
+        break;
+      case CommFault::Action::kMaximum:
+        *fired_ += before != local;  // the wire did it
+        return;
+    }
+    *fired_ += bytes_of(b) != before;
+  }
+  void remember(Verb verb, const Buffer& b) {
+    if (fault_.action == CommFault::Action::kStale && verb == fault_.verb) {
+      last_[b.bytes()] = bytes_of(b);
+    }
+  }
+
+  std::unique_ptr<Communicator> inner_;
+  CommFault fault_;
+  Fired fired_;
+  int64_t calls_ = 0;
+  std::map<int64_t, Bytes> last_;  // by size
+};
+
+/// A world whose groups are spoilt: all that a mesh makes of it. Calls on the world itself, which
+/// the certificate uses for its verdict, are left alone.
+class SpoilingWorld : public Communicator {
+ public:
+  using Groups = std::function<std::unique_ptr<Communicator>(Communicator&, const SplitRule&)>;
+  SpoilingWorld(Communicator& inner, Groups groups) : inner_(inner), groups_(std::move(groups)) {}
+
+  std::string_view name() const override { return inner_.name(); }
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  const std::vector<int>& members() const override { return inner_.members(); }
+  std::unique_ptr<Communicator> split(const SplitRule& rule) override {
+    return groups_(inner_, rule);
+  }
+  Work broadcast(Buffer b, int root) override { return inner_.broadcast(b, root); }
+  Work reduce(Buffer b, int root, ReduceOp op) override { return inner_.reduce(b, root, op); }
+  Work all_reduce(Buffer b, ReduceOp op) override { return inner_.all_reduce(b, op); }
+  Work all_gather(Buffer out, Buffer in) override { return inner_.all_gather(out, in); }
+  Work reduce_scatter(Buffer out, Buffer in, ReduceOp op) override {
+    return inner_.reduce_scatter(out, in, op);
+  }
+  Work all_to_all(Buffer out, Buffer in, const Splits& splits) override {
+    return inner_.all_to_all(out, in, splits);
+  }
+  Work send(Buffer b, int to, int tag) override { return inner_.send(b, to, tag); }
+  Work recv(Buffer b, int from, int tag) override { return inner_.recv(b, from, tag); }
+  Work send_recv(Buffer out, int to, Buffer in, int from, int tag) override {
+    return inner_.send_recv(out, to, in, from, tag);
+  }
+  void barrier() override { inner_.barrier(); }
+
+ private:
+  Communicator& inner_;
+  Groups groups_;
+};
+
+}  // namespace
+
+void set_fault(Mutant& m, const CommFault& fault) {
+  m.wrap_world = [fault, fired = m.fired](Communicator& world) -> std::unique_ptr<Communicator> {
+    return std::make_unique<SpoilingWorld>(world, [=](Communicator& inner, const SplitRule& rule) {
+      return std::make_unique<SpoilingGroup>(inner.split(rule), fault, fired);
+    });
+  };
+}
+
+void set_fault(Mutant& m, const PlaceFault& fault) {
+  m.wrap_world = [fault, fired = m.fired](Communicator& world) -> std::unique_ptr<Communicator> {
+    return std::make_unique<SpoilingWorld>(world, [=](Communicator& inner, const SplitRule& rule) {
+      ++*fired;
+      return inner.split([rule, fault](int rank) {
+        return rule(rank == fault.first ? fault.second : rank == fault.second ? fault.first : rank);
+      });
+    });
+  };
+}
+
+}  // namespace kuafu::tests

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kuafu/engine/certificate.h"
+
+// Small wrongs put into a plan's own ranks, never into the single-rank reference: what a certificate
+// must notice.
+namespace kuafu::tests {
+
+/// A wrong collective. It is made on the wire as always (so nobody waits) and its result is spoilt.
+struct CommFault {
+  enum class Action {
+    kDrop,     ///< as if it had not been made: local data stay; gathers repeat my part
+    kScale,    ///< the result times `factor`
+    kStale,    ///< the result of the previous call of the same size
+    kMaximum,  ///< the largest instead of the sum
+  };
+  Action action = Action::kDrop;
+  std::string axis;         ///< mesh axis
+  Verb verb = Verb::kAllReduce;
+  int64_t at = 1;           ///< the how-manieth call of the verb on the axis, from 1; 0 = every one
+  double factor = 1;
+  int rank = -1;            ///< on this rank of the group only; -1 = on all
+};
+
+/// Places of ranks in their groups, wrong.
+struct PlaceFault {
+  int first = 0, second = 0;  ///< world ranks that change places
+  std::string what;
+};
+
+/// Wrong products of a tensor scheme.
+struct SchemeFault {
+  enum class Product { kForward, kInputGrad, kWeightGrad };
+  enum class Action { kScale, kStale, kOtherRole };
+  Product product = Product::kForward;
+  Action action = Action::kScale;
+  int64_t at = 1;     ///< the how-manieth call of the product, from 1
+  double factor = 1;
+};
+
+enum class MaskFault { kNone, kShifted };
+
+/// One mutant: a plan of some family and one fault.
+struct Mutant {
+  std::string name;
+  Plan plan;
+  std::shared_ptr<std::atomic<int64_t>> fired;  ///< how often the fault came true, over all ranks
+  std::function<std::unique_ptr<Communicator>(Communicator& world)> wrap_world = {};
+  EngineOptions options = {};
+  /// The plan and data that one rank believes in.
+  std::function<Plan(Plan plan, int rank)> believe = {};
+  std::function<std::unique_ptr<Dataset>(std::unique_ptr<Dataset>, int rank)> read = {};
+};
+
+/// Every mutant, over the families of the quickstart suite.
+std::vector<Mutant> all_mutants();
+
+/// One that changes nothing but stands behind every decorator: it must stay `equal`.
+Mutant harmless_mutant(const std::string& family);
+
+// The decorators, by fault.
+void set_fault(Mutant& m, const CommFault& fault);
+void set_fault(Mutant& m, const PlaceFault& fault);
+void set_fault(Mutant& m, const SchemeFault& fault);
+void set_fault(Mutant& m, MaskFault fault);
+
+/// What became of a mutant: "equal", "different", or "threw: ..." for a diagnosed error.
+std::string fate_of(const Mutant& m);
+
+}  // namespace kuafu::tests

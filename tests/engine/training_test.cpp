@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include <numeric>
+
+#include "tests/support/plans.h"
+#include "tests/support/ranks.h"
+#include "tests/support/tensors.h"
+
+namespace kuafu {
+namespace {
+
+using tests::Family;
+using tests::plan_of;
+using tests::run_plan;
+using tests::train;
+using tests::Trained;
+
+class Training : public testing::TestWithParam<Family> {};
+
+TEST_P(Training, TwoRunsAreBitIdentical) {
+  for (const char* dtype : {"f32", "bf16"}) {
+    const Plan plan = plan_of(GetParam(), {{"model.dtype", dtype}, {"model.dropout", "0.1"}});
+    EXPECT_TRUE(tests::is_same(train(plan), train(plan))) << dtype;
+  }
+}
+
+TEST_P(Training, RecomputationIsBitIdentical) {
+  const Overrides common = {{"model.dtype", "f32"}, {"model.dropout", "0.1"}};
+  const Trained kept = train(plan_of(GetParam(), common));
+  for (const char* policy : {"selective", "full"}) {
+    Overrides again = common;
+    again.emplace_back("memory.recompute", policy);
+    EXPECT_TRUE(tests::is_same(train(plan_of(GetParam(), again)), kept)) << policy;
+  }
+}
+
+TEST_P(Training, LossFalls) {
+  const Plan plan = plan_of(GetParam(), {{"model.dtype", "f32"}, {"train.steps", "30"}});
+  const auto losses = run_plan(plan)[0].losses;
+  ASSERT_EQ(losses.size(), 30u);
+  // Untrained: ln(37) = 3.61. The chain's entropy is 0.91.
+  EXPECT_NEAR(losses.front(), 3.61, 0.1);
+  EXPECT_LT(losses.back(), losses.front() - 0.5);
+}
+
+TEST_P(Training, ValidationLossEqualsOneRank) {
+  const Overrides more = {{"train.validation_batches", "3"}, {"train.batch", "24"}};
+  const double one = run_plan(plan_of(more))[0].validation_loss;
+  const auto all = run_plan(plan_of(GetParam(), more));
+  // After three steps in f64: what certificates allow, see certificate.cpp.
+  for (const RankResult& r : all) EXPECT_NEAR(r.validation_loss / one, 1, 1e-9);
+}
+
+TEST_P(Training, EveryRankSeesTheSameLosses) {
+  const auto all = run_plan(plan_of(GetParam(), {{"model.dtype", "f32"}}));
+  for (const RankResult& r : all) EXPECT_EQ(r.losses, all[0].losses);
+}
+
+TEST_P(Training, MetersOnOrOffGiveTheSameBits) {
+  const Plan plan = plan_of(GetParam(), {{"model.dtype", "f32"}});
+  RunOptions off;
+  off.is_metered = false;
+  const auto metered = run_plan(plan), unmetered = run_plan(plan, off);
+  for (size_t r = 0; r < metered.size(); ++r) {
+    EXPECT_EQ(metered[r].losses, unmetered[r].losses);
+    EXPECT_EQ(metered[r].validation_loss, unmetered[r].validation_loss);
+    EXPECT_EQ(unmetered[r].flops, 0);
+    EXPECT_TRUE(unmetered[r].traffic.empty());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Training, testing::ValuesIn(tests::families()),
+                         [](const auto& info) { return info.param.name; });
+
+// From a bucket a tensor to one bucket for five models, overlapped with backward or not.
+TEST(Buckets, OfEverySizeGiveTheSameBits) {
+  for (const char* name : {"data_2", "data_3", "data_2_t1d_sp_2"}) {
+    const auto run = [&](const char* bytes, const char* overlap) {
+      return train(plan_of(tests::family(name), {{"model.dtype", "f32"},
+                                                 {"parallel.bucket", bytes},
+                                                 {"parallel.overlap", overlap}}));
+    };
+    const Trained expected = run("1", "false");
+    for (const char* bytes : {"1", "1000", "20000", "1048576"}) {
+      for (const char* overlap : {"true", "false"}) {
+        EXPECT_TRUE(tests::is_same(run(bytes, overlap), expected))
+            << name << ", bucket " << bytes << ", overlap " << overlap;
+      }
+    }
+  }
+}
+
+// The step of a resumed or accumulated run decides samples, not the way there.
+TEST(Training, AccumulationChangesTheLossByRoundingOnly) {
+  const double whole = train(plan_of({{"train.batch", "20"}})).losses.back();
+  const double parts = train(plan_of({{"train.batch", "20"}, {"train.micro_batch", "4"}})).losses.back();
+  EXPECT_NEAR(parts / whole, 1, 1e-9);
+}
+
+TEST(Training, DropoutIsOffInValidation) {
+  const auto validation = [](const char* p) {
+    const Plan plan = plan_of({{"model.dropout", p}});
+    const auto data = tests::data_of(plan);
+    const Registries registries = builtin_registries();
+    const auto world = make_self();
+    return Engine(plan, registries, *world, *data, {}).validate();
+  };
+  EXPECT_EQ(validation("0.5"), validation("0"));
+}
+
+TEST(Training, DropoutChangesTheTrainingLoss) {
+  EXPECT_NE(train(plan_of({{"model.dropout", "0.5"}})).losses, train(plan_of()).losses);
+}
+
+TEST(Training, DivergenceNamesTheStep) {
+  const Plan plan = plan_of(tests::family("data_2"), {{"model.dtype", "f32"},
+                                                      {"optimizer.kind", "sgd"},
+                                                      {"optimizer.lr", "1e6"},
+                                                      {"optimizer.clip", "0"},
+                                                      {"optimizer.weight_decay", "1e6"},
+                                                      {"train.steps", "10"}});
+  try {
+    run_plan(plan);
+    FAIL() << "training with a learning rate of 1e6 did not diverge";
+  } catch (const ConfigError& e) {
+    EXPECT_NE(std::string(e.what()).find("at step "), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("optimizer.lr"), std::string::npos) << e.what();
+  }
+}
+
+TEST(Budget, OverrunCarriesBytesAndLeavesTheNextRunClean) {
+  const Plan plan = plan_of(tests::family("data_2"));
+  const int64_t peak = run_plan(plan)[0].peak_bytes;
+  Plan small = plan;
+  small.memory.device = peak - 1;
+  try {
+    run_plan(small);
+    FAIL() << "a budget one byte below the peak was enough";
+  } catch (const OutOfMemory& e) {
+    EXPECT_EQ(e.budget, peak - 1);
+    EXPECT_GT(e.requested, 0);
+    EXPECT_LE(e.live, e.budget);
+    EXPECT_GT(e.live + e.requested, e.budget);
+  }
+  small.memory.device = peak;  // exactly enough
+  const auto after = run_plan(small);
+  EXPECT_EQ(after[0].peak_bytes, peak);
+}
+
+TEST(Budget, CategoriesAddUpToThePeak) {
+  for (const Family& f : tests::families()) {
+    for (const RankResult& r : run_plan(plan_of(f))) {
+      EXPECT_EQ(std::accumulate(r.at_peak.begin(), r.at_peak.end(), int64_t{0}), r.peak_bytes) << f;
+      EXPECT_GT(r.at_peak[static_cast<size_t>(Category::kParameter)], 0) << f;
+    }
+  }
+}
+
+TEST(Memory, FullRecomputationHoldsFewerActivations) {
+  const auto activations = [](const char* policy) {
+    const Plan plan = plan_of({{"memory.recompute", policy}, {"model.layers", "6"}});
+    return run_plan(plan)[0].peak_by_category[static_cast<size_t>(Category::kActivation)];
+  };
+  EXPECT_LT(activations("selective"), activations("none"));
+  EXPECT_LT(activations("full"), activations("selective"));
+}
+
+TEST(StepTimes, DropWarmUpAndEncloseTheMedian) {
+  const StepTime t = summarise({9.0, 5.0, 1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 1.0});
+  EXPECT_EQ(t.warmup, 2);
+  EXPECT_DOUBLE_EQ(t.median, 1.0);
+  EXPECT_LE(t.low, t.median);
+  EXPECT_GE(t.high, t.median);
+  EXPECT_EQ(summarise({}).median, 0);
+  EXPECT_EQ(summarise({2.0}).median, 2.0);
+}
+
+}  // namespace
+}  // namespace kuafu

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The same rank program on meta tensors: what it sends, computes and holds equals the threaded run.
+
+#include "kuafu/simulate/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/plans.h"
+
+namespace kuafu {
+namespace {
+
+using tests::Family;
+using tests::plan_of;
+
+void expect_same_traffic(const Traffic& simulated, const Traffic& real, const std::string& where) {
+  ASSERT_EQ(simulated.size(), real.size()) << where;
+  for (const auto& [axis, t] : real) {
+    ASSERT_TRUE(simulated.contains(axis)) << where << axis;
+    const AxisTraffic& s = simulated.at(axis);
+    EXPECT_EQ(s.bytes_sent, t.bytes_sent) << where << axis;
+    EXPECT_EQ(s.bytes_received, t.bytes_received) << where << axis;
+    EXPECT_EQ(s.messages, t.messages) << where << axis;
+    EXPECT_EQ(s.peers, t.peers) << where << axis;
+    EXPECT_EQ(s.wire_peers, t.wire_peers) << where << axis;
+    EXPECT_EQ(s.calls, t.calls) << where << axis;
+  }
+}
+
+void expect_simulated_equals_threads(const Plan& plan, const std::string& name) {
+  const Prediction predicted = simulate(plan, builtin_registries());
+  const auto real = tests::run_plan(plan);
+  ASSERT_EQ(predicted.ranks.size(), real.size());
+  for (size_t r = 0; r < real.size(); ++r) {
+    const std::string where = text(name, ", rank ", r, ": ");
+    expect_same_traffic(predicted.ranks[r].traffic, real[r].traffic, where);
+    EXPECT_EQ(predicted.ranks[r].flops, real[r].flops) << where;
+    EXPECT_EQ(predicted.ranks[r].flops_recomputed, real[r].flops_recomputed) << where;
+    EXPECT_EQ(predicted.ranks[r].peak_bytes, real[r].peak_bytes) << where;
+    for (int c = 0; c < kNumCategories; ++c) {
+      const auto i = static_cast<size_t>(c);
+      const auto category = static_cast<Category>(c);
+      if (category == Category::kScratch) continue;  // what a kernel takes inside itself
+      EXPECT_EQ(predicted.ranks[r].at_peak[i], real[r].at_peak[i]) << where << to_string(category);
+      EXPECT_EQ(predicted.ranks[r].peak_by_category[i], real[r].peak_by_category[i])
+          << where << to_string(category);
+    }
+    EXPECT_GT(real[r].peak_bytes, 0) << where;
+  }
+  EXPECT_GT(predicted.step_seconds, 0) << name;
+}
+
+class Simulated : public testing::TestWithParam<Family> {};
+
+TEST_P(Simulated, EqualsThreads) { expect_simulated_equals_threads(plan_of(GetParam()), "plain"); }
+
+TEST_P(Simulated, EqualsThreadsInF32WithDropoutAndAccumulation) {
+  const Overrides more = {{"model.dtype", "f32"}, {"model.dropout", "0.1"}, {"train.batch", "24"},
+                          {"train.micro_batch", "4"}, {"train.steps", "4"}};
+  expect_simulated_equals_threads(plan_of(GetParam(), more), "f32");
+}
+
+TEST_P(Simulated, EqualsThreadsUnderRecomputation) {
+  for (const char* policy : {"selective", "full"}) {
+    expect_simulated_equals_threads(plan_of(GetParam(), {{"memory.recompute", policy}}), policy);
+  }
+}
+
+TEST_P(Simulated, EqualsThreadsWithSgdAndOneStep) {
+  expect_simulated_equals_threads(
+      plan_of(GetParam(), {{"optimizer.kind", "sgd"}, {"train.steps", "1"}, {"parallel.overlap", "false"}}),
+      "sgd");
+}
+
+TEST_P(Simulated, EqualsThreadsInBf16) {
+  expect_simulated_equals_threads(plan_of(GetParam(), {{"model.dtype", "bf16"}}), "bf16");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Simulated, testing::ValuesIn(tests::families()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Prediction, HasNoLoss) {
+  const Prediction p = simulate(plan_of(), builtin_registries());
+  EXPECT_TRUE(p.ranks[0].losses.empty());
+}
+
+TEST(Prediction, OverBudgetThrowsAsTheRunDoes) {
+  Plan plan = plan_of(tests::family("t1d_2"));
+  plan.memory.device = tests::run_plan(plan)[0].peak_bytes - 1;
+  EXPECT_THROW(simulate(plan, builtin_registries()), OutOfMemory);
+}
+
+TEST(Prediction, FasterLinksNeverSlowAStep) {
+  for (const char* name : {"data_2", "t1d_4", "t2d_4"}) {
+    Plan plan = plan_of(tests::family(name));
+    const double slow = simulate(plan, builtin_registries()).step_seconds;
+    plan.cluster.intra_bandwidth_gbs *= 2;
+    plan.cluster.inter_bandwidth_gbs *= 2;
+    EXPECT_LE(simulate(plan, builtin_registries()).step_seconds, slow) << name;
+  }
+}
+
+TEST(Prediction, TwiceTheComputeRateHalvesTheComputePart) {
+  Plan plan = plan_of({{"cluster.memory_gbs", "1e9"}});
+  const double slow = simulate(plan, builtin_registries()).step_seconds;
+  plan.cluster.compute_gflops *= 2;
+  EXPECT_NEAR(simulate(plan, builtin_registries()).step_seconds / slow, 0.5, 0.01);
+}
+
+}  // namespace
+}  // namespace kuafu

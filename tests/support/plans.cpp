@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/plans.h"
+
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include "tests/support/ranks.h"
+#include "tests/support/tensors.h"
+
+namespace kuafu::tests {
+namespace {
+
+constexpr const char* kSmall = R"(
+[model]
+layers = 2
+hidden = 32
+heads = 4
+vocab = 37
+sequence = 12
+dtype = "f64"
+[optimizer]
+lr = 0.01
+clip = 0.5
+[data]
+kind = "synthetic"
+[train]
+batch = 8
+steps = 3
+validation_batches = 1
+)";
+
+Overrides tensor(const std::string& mode, const std::string& size, const std::string& depth = "1") {
+  Overrides o = {{"parallel.tensor.mode", mode}, {"parallel.tensor.size", size}};
+  if (depth != "1") o.emplace_back("parallel.tensor.depth", depth);
+  return o;
+}
+
+Overrides both(Overrides a, const Overrides& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+}  // namespace
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> all = {
+      {"one_rank", {}},
+      {"data_2", {{"parallel.data", "2"}}},
+      {"data_3", {{"parallel.data", "3"}, {"train.batch", "6"}}},
+      {"t1d_2", tensor("1d", "2")},
+      {"t1d_4", tensor("1d", "4")},
+      {"t1d_sp_2", tensor("1d-sp", "2")},
+      {"t2d_4", tensor("2d", "4")},
+      {"t2p5d_8", tensor("2.5d", "8", "2")},
+      {"data_2_t1d_2", both(tensor("1d", "2"), {{"parallel.data", "2"}})},
+      {"data_2_t1d_sp_2", both(tensor("1d-sp", "2"), {{"parallel.data", "2"}})},
+      {"data_2_t2d_4", both(tensor("2d", "4"), {{"parallel.data", "2"}})},
+  };
+  return all;
+}
+
+const Family& family(const std::string& name) {
+  for (const Family& f : families()) {
+    if (f.name == name) return f;
+  }
+  throw ConfigError("no family " + name);
+}
+
+Plan plan_of(const Overrides& overrides) {
+  const TensorModes modes = builtin_registries().tensor_modes();
+  return resolve(parse_plan(kSmall, "small.toml", modes, overrides), 0, modes);
+}
+
+Plan plan_of(const Family& family, const Overrides& more) {
+  return plan_of(both(family.overrides, more));
+}
+
+std::unique_ptr<Dataset> data_of(const Plan& plan) {
+  return make_dataset(plan.data, plan.model, plan.train.seed, "");
+}
+
+std::vector<RankResult> run_plan(const Plan& plan, RunOptions options) {
+  const Registries registries = builtin_registries();
+  if (!options.make_data) options.make_data = data_of;
+  std::vector<RankResult> results(static_cast<size_t>(num_ranks(plan)));
+  run_ranks(static_cast<int>(num_ranks(plan)), [&](Communicator& world) {
+    results[static_cast<size_t>(world.rank())] = run_rank(plan, registries, world, options);
+  });
+  return results;
+}
+
+Trained train(const Plan& plan) {
+  const Registries registries = builtin_registries();
+  Trained trained;
+  run_ranks(static_cast<int>(num_ranks(plan)), [&](Communicator& world) {
+    const auto data = data_of(plan);
+    Engine engine(plan, registries, world, *data, {});
+    for (int64_t step = 0; step < plan.train.steps; ++step) {
+      const double loss = engine.step().loss;
+      if (world.rank() == 0) trained.losses.push_back(loss);
+    }
+    for (Param* p : engine.params()) {
+      const Tensor whole = gather_param(*p, p->value.detach(), engine.mesh());
+      if (world.rank() == 0) trained.parameters[p->name] = whole.clone();
+    }
+  });
+  return trained;
+}
+
+bool is_same(const Trained& a, const Trained& b) {
+  bool same = a.losses == b.losses && a.parameters.size() == b.parameters.size();
+  for (const auto& [name, tensor] : a.parameters) {
+    const auto found = b.parameters.find(name);
+    same = same && found != b.parameters.end() && is_same(tensor, found->second);
+  }
+  return same;
+}
+
+Certificate certificate_of(const Plan& plan, int64_t memory_limit) {
+  const Registries registries = builtin_registries();
+  std::vector<Certificate> all(static_cast<size_t>(num_ranks(plan)));
+  run_ranks(static_cast<int>(num_ranks(plan)), [&](Communicator& world) {
+    all[static_cast<size_t>(world.rank())] =
+        certify(plan, registries, world, data_of, {}, memory_limit);
+  });
+  for (const Certificate& c : all) {
+    EXPECT_EQ(c.verdict, all[0].verdict);
+    EXPECT_EQ(c.gradient_error, all[0].gradient_error);
+    EXPECT_EQ(c.tolerance, all[0].tolerance);
+  }
+  return all[0];
+}
+
+}  // namespace kuafu::tests
