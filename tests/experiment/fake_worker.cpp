@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
-#include <map>
 #include <stdexcept>
 #include <string>
 
@@ -66,7 +65,7 @@ void wait_for_grandchild(const Call& call) {
 }
 
 int succeed(const Call& call) {
-  const auto tag = static_cast<int64_t>(hash_name(read_text(call.plan)) % 1000);
+  const auto tag = static_cast<int64_t>(hash_name(to_string(parse_toml(read_text(call.plan), call.plan))) % 1000);
   Json document = sample_document(call.ranks, tag);
   document["world"] = call.world;
   write_document(call, document);

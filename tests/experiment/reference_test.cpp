@@ -53,7 +53,7 @@ TEST(Summary, ListsCasesAndReasons) {
       test::sample_case("a", test::sample_document(2, 0)),
       test::sample_case("b", {{"status", "refused"}, {"reason", "no square\nmore"}})};
   const std::string table = result_table(lines);
-  EXPECT_NE(table.find("case a  ok           2     25600       10.0"), std::string::npos) << table;
+  EXPECT_NE(table.find("case a  ok           2     25600     10.0"), std::string::npos) << table;
   EXPECT_NE(table.find("5.500 -> 1.100  equal"), std::string::npos) << table;
   EXPECT_NE(table.find("\n  case b: no square\n"), std::string::npos) << table;
   EXPECT_EQ(status_counts(lines), "1 ok, 1 refused");
