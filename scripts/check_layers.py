@@ -59,6 +59,8 @@ EXTERNAL = (
 )
 TORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
 TORCH_IN_HEADERS = "ATen/core/Tensor.h"
+# Private headers that only the sources beside them include, which have LibTorch precompiled.
+PRIVATE_HEADERS = ("kuafu/tensor/op_library.h",)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 
@@ -73,11 +75,13 @@ def folder_of(path):
     return None
 
 
-def check_own(folder, target):
-    """What is wrong with a file of `folder` including "kuafu/..."; None if nothing."""
+def check_own(file, folder, target):
+    """What is wrong with `file` of `folder` including "kuafu/..."; None if nothing."""
     to = folder_of(target)
     if to is None:
         return f"{target} is in no folder that scripts/check_layers.py knows"
+    if target in PRIVATE_HEADERS and not (to == folder and file.endswith(".cpp")):
+        return f"{target} is private to the .cpp files of its folder"
     if folder == "app" or to == folder or to in ALLOWED[folder]:
         return None
     allowed = ", ".join(ALLOWED[folder]) or "nothing else"
@@ -95,7 +99,7 @@ def check_external(file, folder, target):
         return f"LibTorch header <{target}>; {folder} is free of LibTorch"
     if file.endswith(".cu"):
         return f"LibTorch header <{target}> in a .cu file; pass pointers and a stream"
-    if file.endswith(".h") and target != TORCH_IN_HEADERS:
+    if file.endswith(".h") and target != TORCH_IN_HEADERS and file not in PRIVATE_HEADERS:
         return f"LibTorch header <{target}> in a header; only <{TORCH_IN_HEADERS}> may stand there"
     return None
 
@@ -107,7 +111,7 @@ def check_line(file, folder, line):
         return None
     quote, target = match.groups()
     if target.startswith("kuafu/"):
-        return check_own(folder, target) if quote == '"' else f'<{target}> is ours; write "{target}"'
+        return check_own(file, folder, target) if quote == '"' else f'<{target}> is ours; write "{target}"'
     if target.startswith("app/"):
         return None if folder == "app" else f"{folder} includes {target}; nothing includes the app"
     if quote == '"':

@@ -43,12 +43,8 @@ if [[ ${#files[@]} -eq 0 ]]; then
   exit 1
 fi
 
-changed=()
-for file in "${files[@]}"; do
-  if ! "$tool" --style=file "$file" | cmp -s - "$file"; then
-    changed+=("$file")
-  fi
-done
+mapfile -t changed < <("$tool" --style=file --dry-run "${files[@]}" 2>&1 \
+  | sed -n 's/^\([^:]*\):[0-9]*:[0-9]*: warning: code should be clang-formatted.*/\1/p' | sort -u)
 if [[ ${#changed[@]} -eq 0 ]]; then
   echo "format: ${#files[@]} files, none differs"
 elif [[ "$mode" == "--check" ]]; then

@@ -96,9 +96,9 @@ find_python() {
 # What .venv must hold, as text: the stamp is its hash.
 wanted() { sha256sum scripts/requirements.txt "scripts/requirements-$torch.txt" | cut -d' ' -f1 | tr '\n' ' '; }
 
-# Requirements that .venv lacks or has in part.
+# Requirements that .venv lacks, and packages that it has in part. Options go to the check.
 missing_requirements() {
-  "$kVenv/bin/python" scripts/check_environment.py scripts/requirements.txt "scripts/requirements-$torch.txt"
+  "$kVenv/bin/python" scripts/check_environment.py "$@" scripts/requirements.txt "scripts/requirements-$torch.txt"
 }
 
 pip() { "$kVenv/bin/python" -m pip --quiet --disable-pip-version-check "$@"; }
@@ -117,23 +117,18 @@ make_venv() {
 
 install_requirements() {
   local missing
-  mapfile -t missing < <(missing_requirements)
-  [[ ${#missing[@]} -gt 0 ]] || return 0
-  say "installing ${#missing[@]} Python packages (LibTorch: $torch)"
-  # --force-reinstall, because a package that is there in part would count as installed.
-  local plain=() lib=() requirement
-  for requirement in "${missing[@]}"; do
-    if grep -qx "$requirement" scripts/requirements.txt; then plain+=("$requirement"); else lib+=("$requirement"); fi
-  done
-  if [[ ${#lib[@]} -gt 0 && "$torch" == toolkit ]]; then
-    pip install --no-compile --force-reinstall --no-deps "${lib[@]}" || die "pip could not install: ${lib[*]}"
-  elif [[ ${#lib[@]} -gt 0 ]]; then
-    pip install --no-compile --constraint scripts/requirements.txt "${lib[@]}" \
-      || die "pip could not install: ${lib[*]}"
+  mapfile -t missing < <(missing_requirements --repair)
+  if [[ ${#missing[@]} -gt 0 && "$torch" == torch ]]; then
+    say "installing LibTorch and what it needs"
+    pip install --no-compile --constraint scripts/requirements.txt --requirement scripts/requirements-torch.txt \
+      || die "pip could not install LibTorch; is there a network?"
+    mapfile -t missing < <(missing_requirements --repair)
   fi
-  if [[ ${#plain[@]} -gt 0 ]]; then
-    pip install --no-compile --force-reinstall --no-deps "${plain[@]}" \
-      || die "pip could not install: ${plain[*]}"
+  if [[ ${#missing[@]} -gt 0 ]]; then
+    say "installing ${#missing[@]} Python packages"
+    # By force, because a package that is there in part counts as installed.
+    pip install --no-compile --force-reinstall --no-deps "${missing[@]}" \
+      || die "pip could not install: ${missing[*]}"
   fi
   if [[ "$torch" == torch ]]; then
     pip check || die "the packages in .venv do not fit together; remove .venv and call again"

@@ -3,7 +3,7 @@
 
 Both programs stay alive and take turns of a few steps (A B, B A, A B, ...), so that the drift of a
 machine hits both alike; a program that is not asked sleeps. `limit` is Kuafu's own program computing
-without any communication. Ratios come with a 95 % interval: whole rounds are drawn again with
+without any communication, `unmetered` the same program with its ledger and meters off. Ratios come with a 95 % interval: whole rounds are drawn again with
 replacement, 2000 times, seeded."""
 
 import argparse
@@ -22,6 +22,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PEERS = {"single": "single.py", "data": "ddp.py", "1d": "dtensor_tp.py"}
+MODES = (*PEERS, "1d-sp", "2d")
+SIDES = {"kuafu": [], "limit": ["--no-communication"], "unmetered": ["--no-meter"], "pytorch": None}
 RESAMPLES = 2000
 
 
@@ -69,26 +71,29 @@ class Side:
         return answer.get("samples") if isinstance(answer, dict) else None
 
     def end(self):
-        if self.process.poll() is None:
-            try:
-                self.process.stdin.write("quit\n")
-                self.process.stdin.close()
-                self.process.wait(timeout=20)
-            except (BrokenPipeError, subprocess.TimeoutExpired):
-                self.process.kill()
-                self.process.wait()
+        try:
+            with self.process.stdin as requests:
+                requests.write("quit\n")
+        except BrokenPipeError:
+            pass
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
 
 
 def parse(arguments):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="example: .venv/bin/python baselines/pytorch/compare.py --mode data --ranks 2")
-    parser.add_argument("--mode", choices=PEERS, default="single")
+    parser.add_argument("--mode", choices=MODES, default="single")
     for name, default in (("layers", 4), ("hidden", 256), ("heads", 4), ("sequence", 128),
                           ("batch", 8), ("ranks", 1), ("rounds", 10), ("steps", 5), ("warmup", 5)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--sides", default="kuafu,pytorch",
-                        help="which take turns, from kuafu, limit, pytorch; default %(default)s")
+                        help=f"which take turns, from {', '.join(SIDES)}; default %(default)s")
     parser.add_argument("--implementation", choices=("default", "foreach", "fused"),
                         default="default", help="loop of PyTorch's AdamW")
     parser.add_argument("--kuafu", type=Path, default=ROOT / "build/release/bin/kuafu-bench-step")
@@ -96,14 +101,16 @@ def parse(arguments):
     parser.add_argument("--json", type=Path, help="default: results/benchmarks/step-*.json")
     options = parser.parse_args(arguments)
     options.sides = options.sides.split(",")
-    unknown = set(options.sides) - {"kuafu", "limit", "pytorch"}
+    unknown = set(options.sides) - set(SIDES)
     if unknown or len(options.sides) < 2 or len(set(options.sides)) != len(options.sides):
-        parser.error(f"--sides {','.join(options.sides)}: name two or three of kuafu, limit, pytorch")
+        parser.error(f"--sides {','.join(options.sides)}: name two or more of {', '.join(SIDES)}")
+    if "pytorch" in options.sides and options.mode not in PEERS:
+        parser.error(f"--mode {options.mode} has no PyTorch peer; those with one: {', '.join(PEERS)}")
     if min(options.rounds, options.steps, options.ranks) < 1 or options.warmup < 1:
         parser.error("--rounds, --steps, --ranks and --warmup are at least 1")
     if options.mode == "single" and options.ranks != 1:
         parser.error(f"--mode single has one rank, not {options.ranks}")
-    if {"kuafu", "limit"} & set(options.sides) and not options.kuafu.is_file():
+    if set(options.sides) - {"pytorch"} and not options.kuafu.is_file():
         parser.error(f"no program {options.kuafu}: build it first (scripts/setup.sh --build)")
     return options
 
@@ -115,8 +122,7 @@ def command_of(side, options):
     if side == "pytorch":
         return [sys.executable, str(HERE / PEERS[options.mode]), *shape, "--implementation",
                 options.implementation, "--serve"]
-    alone = ["--no-communication"] if side == "limit" else []
-    return [str(options.kuafu), *shape, "--mode", options.mode, *alone, "--serve"]
+    return [str(options.kuafu), *shape, "--mode", options.mode, *SIDES[side], "--serve"]
 
 
 def measure(options):
@@ -166,10 +172,9 @@ def ratio(slow, fast, seed=1):
 
 
 def ratios(rounds):
-    """Every pair that answers a question: peer over Kuafu, Kuafu over its limit, peer over limit."""
-    pairs = {"pytorch / kuafu": ("pytorch", "kuafu"), "kuafu / limit": ("kuafu", "limit"),
-             "pytorch / limit": ("pytorch", "limit")}
-    return {name: ratio(rounds[a], rounds[b]) for name, (a, b) in pairs.items()
+    """Every pair that answers a question, by name "slower / faster"."""
+    pairs = (("pytorch", "kuafu"), ("kuafu", "limit"), ("kuafu", "unmetered"), ("pytorch", "limit"))
+    return {f"{a} / {b}": ratio(rounds[a], rounds[b]) for a, b in pairs
             if a in rounds and b in rounds}
 
 

@@ -77,7 +77,7 @@ def axis_card(case, axis):
     sent = [style.text_bytes(v) for v in entry.sent[:8]]
     calls = ", ".join(f"{verb} {max(v for v in counts if v is not None):.0f}"
                       for verb, counts in entry.calls.items() if any(counts))
-    peers = max((len(p) for p in entry.peers if isinstance(p, list)), default=None)
+    peers = max(entry.peers, default=None)
     rows = [f"<b>axis {html.escape(axis, quote=False)}: {', '.join(sent)}"
             + (" ..." if len(entry.sent) > 8 else "") + " sent by its ranks</b>"]
     if calls:

@@ -12,6 +12,7 @@ from matplotlib.patches import Patch
 import style
 import views
 
+TITLE_LETTERS = 132      # of panel titles, over the width of a figure
 LEGEND_LETTERS = 150     # of one row, at the width of the figures
 
 
@@ -22,6 +23,14 @@ def _panels(count, height, width=10.6, **shared):
     for unused in list(axes.flat)[count:]:
         unused.set_visible(False)
     return figure, axes
+
+
+def _titles(axes, groups, alone):
+    """The label of each group over its panel, in one size that fits all."""
+    labels = [label or alone for label, _ in groups]
+    size = views.title_scale(labels, TITLE_LETTERS) * style.MATPLOTLIB["axes.titlesize"]
+    for panel, label in zip(axes.flat, labels):
+        panel.set_title(label, fontsize=size)
 
 
 def _legend(figure, handles):
@@ -53,8 +62,8 @@ def tokens_per_second(run):
     counts, positions = views.rank_positions(cases)
     top = max((c.tokens_interval or (0, c.tokens_per_s))[1] for c in cases)
     figure, axes = _panels(len(groups), 2.25, sharex=True, sharey=True)
-    for panel, (label, members) in zip(axes.flat, groups):
-        panel.set_title(label or "tokens per second")
+    _titles(axes, groups, "tokens per second")
+    for panel, (_, members) in zip(axes.flat, groups):
         panel.grid(axis="x", visible=False)
         for case in members:
             if case.ranks == 1:
@@ -87,8 +96,8 @@ def loss_curves(run):
         return None
     groups, looks = views.loss_groups(run), views.looks_of(cases)
     figure, axes = _panels(len(groups), 2.35, sharey=True)
-    for panel, (label, members) in zip(axes.flat, groups):
-        panel.set_title(label or "loss")
+    _titles(axes, groups, "loss")
+    for panel, (_, members) in zip(axes.flat, groups):
         panel.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(6, integer=True))
         stripes = views.loss_stripes(members)
         for case in members:
@@ -114,8 +123,8 @@ def _bar_panels(cases, title_if_alone):
     groups = views.workloads(cases)
     rows = views.bar_rows(groups, style.strategy_order([c.strategy for c in cases]))
     figure, axes = _panels(len(groups), 0.9 + 0.19 * len(rows), sharex=True, sharey=True)
-    for panel, (label, _) in zip(axes.flat, groups):
-        panel.set_title(label or title_if_alone)
+    _titles(axes, groups, title_if_alone)
+    for panel in list(axes.flat)[:len(groups)]:
         panel.grid(axis="y", visible=False)
         panel.set_yticks(range(len(rows)), [label for label, _ in rows])
         panel.set_ylim(len(rows) - 0.4, -0.6)

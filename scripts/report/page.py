@@ -12,7 +12,8 @@ import plots
 import record
 import style
 import table
-from table import flat, text
+from record import flat
+from table import text
 
 HERE = Path(__file__).resolve().parent
 

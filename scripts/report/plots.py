@@ -13,6 +13,8 @@ import style
 import views
 
 
+TITLE_LETTERS = 164      # of panel titles, over the width of a page
+
 
 def _fill(case, color):
     return color if case.is_certified else style.PAPER
@@ -28,7 +30,8 @@ def _grid(groups, row_height, alone):
     figure = make_subplots(rows=rows, cols=columns, subplot_titles=titles, specs=specs,
                            horizontal_spacing=0.12 / columns,
                            vertical_spacing=64 / height if rows > 1 else 0)
-    figure.update_annotations(font={"size": 13}, xanchor="left")
+    scale = views.title_scale([label or alone for label, _ in groups], TITLE_LETTERS)
+    figure.update_annotations(xanchor="left", font={"size": 13 * scale})
     for index, note in enumerate(figure.layout.annotations):
         axis = figure.get_subplot(index // columns + 1, index % columns + 1).xaxis
         note.x = axis.domain[0]

@@ -16,6 +16,18 @@ class RecordError(Exception):
     """The folder cannot be reported; the message says what was given and what to do."""
 
 
+def flat(nested, prefix=""):
+    """[(dotted key, value)] of nested objects; lists are joined."""
+    rows = []
+    for key, value in nested.items():
+        if isinstance(value, dict):
+            rows += flat(value, f"{prefix}{key}.")
+        else:
+            shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+            rows.append((prefix + key, "none" if shown is None else shown))
+    return rows
+
+
 def number(value):
     """A finite float, or None for anything else (JSON has null where a value was not finite)."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -100,7 +112,8 @@ class Case:
     flops: float
     flops_recomputed: float
     peaks: list                     # bytes, per rank
-    categories: list                # {category: bytes} at the peak, per rank
+    categories: list                # {category: bytes} at the moment of the peak, per rank
+    scratch: list                   # bytes inside an op, apart from the peak, per rank
     asked_bytes: float              # what a case over its budget asked for
     traffic: dict                   # axis -> AxisTraffic
     certificate: dict
@@ -207,17 +220,6 @@ def _ranks_of(line, document, settings, plan):
     return product if plan else 0
 
 
-def _asked_bytes(document):
-    memory = _dict(document.get("memory"))
-    for key in ("asked_bytes", "requested_bytes", "bytes_asked"):
-        value = memory.get(key, document.get(key))
-        if isinstance(value, list):
-            value = max((v for v in numbers(value) if v is not None), default=None)
-        if number(value) is not None:
-            return number(value)
-    return None
-
-
 def case_of(line):
     """The Case of one parsed line of kind "case"."""
     document = _dict(line.get("document"))
@@ -225,7 +227,8 @@ def case_of(line):
     plan = _dict(document.get("plan"))
     memory = _dict(document.get("memory"))
     name = str(line.get("name") or line.get("case_id") or "unnamed")
-    categories = memory.get("peak_by_category")
+    # at_peak adds up to the peak; peak_by_category, each category's own peak, stands in for it.
+    categories = memory.get("at_peak") or memory.get("peak_by_category")
     return Case(
         id=str(line.get("case_id") or name), name=name, settings=settings,
         status=str(line.get("status") or document.get("status") or "failed"),
@@ -242,7 +245,8 @@ def case_of(line):
         flops_recomputed=number(document.get("flops_recomputed")),
         peaks=numbers(memory.get("peak_bytes")),
         categories=[_dict(c) for c in categories] if isinstance(categories, list) else [],
-        asked_bytes=_asked_bytes(document),
+        scratch=numbers(memory.get("scratch_bytes")),
+        asked_bytes=number(_lookup(document, "out_of_memory.requested_bytes")),
         traffic={axis: AxisTraffic.of(v) for axis, v in _dict(document.get("ledger")).items()},
         certificate=_dict(document.get("certificate")), document=document)
 

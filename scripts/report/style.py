@@ -43,7 +43,7 @@ AXES = {
 }
 CATEGORIES = {
     "parameter": BLUE, "gradient": SKY, "optimizer": GREEN, "activation": ORANGE,
-    "communication": PINK, "temporary": "#9aa5b1", "scratch": VERMILION,
+    "communication": PINK, "temporary": GREY, "scratch": VERMILION,
 }
 STATUSES = {"ok": GREEN, "refused": MUTED, "out_of_memory": VERMILION, "timeout": ORANGE,
             "failed": WINE}

@@ -13,18 +13,6 @@ def text(value):
     return html.escape(str(value))
 
 
-def flat(nested, prefix=""):
-    """[(dotted key, value)] of nested objects; lists are joined."""
-    rows = []
-    for key, value in nested.items():
-        if isinstance(value, dict):
-            rows += flat(value, f"{prefix}{key}.")
-        else:
-            shown = ", ".join(map(str, value)) if isinstance(value, list) else value
-            rows.append((prefix + key, "none" if shown is None else shown))
-    return rows
-
-
 def _cell(shown, key, kind=""):
     css = f' class="{kind}"' if kind else ""
     return f'<td{css} data-sort="{text("" if key is None else key)}">{shown}</td>'
@@ -119,7 +107,8 @@ def detail(case):
         names = style.category_colors({k for c in case.categories for k in c})
         parts.append("<h4>Memory at the peak</h4>" + _per_rank_table("category", [
             (n, [style.text_bytes(c.get(n, 0)) for c in case.categories]) for n in names]
-            + [("total", [style.text_bytes(p) for p in case.peaks])]))
+            + [("total", [style.text_bytes(p) for p in case.peaks]),
+               ("scratch, apart", [style.text_bytes(b) for b in case.scratch])]))
     rows = []
     for axis, entry in case.traffic.items():
         for label, values in (("sent", entry.sent), ("received", entry.received)):
@@ -128,7 +117,7 @@ def detail(case):
     if rows:
         parts.append("<h4>Ledger of the training steps</h4>" + _per_rank_table("axis", rows))
     if case.plan:
-        lines = "\n".join(f"{key} = {value}" for key, value in flat(case.plan))
+        lines = "\n".join(f"{key} = {value}" for key, value in record.flat(case.plan))
         parts.append(f'<h4>Plan</h4><pre class="plan">{text(lines)}</pre>')
     return "".join(parts)
 
@@ -144,6 +133,15 @@ def body(run, columns):
                     f'<tr class="detail"><td colspan="{len(columns)}">{detail(case)}</td></tr>'
                     "</tbody>")
     return "".join(rows)
+
+
+def plain(run):
+    """The table alone, for a notebook: no sorting, no details."""
+    columns = columns_of(run)
+    heads = "".join(f"<th>{text(heading)}</th>" for heading, _, _ in columns)
+    rows = "".join("<tr>" + "".join(cell(case) for _, _, cell in columns) + "</tr>"
+                   for case in run.cases)
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def options(names):

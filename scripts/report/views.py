@@ -6,6 +6,7 @@ import json
 import math
 
 import style
+from record import flat
 
 MIB = 2**20
 HOLLOW = "hollow: not certified"
@@ -13,6 +14,7 @@ STRIPE = 4               # length of a dash of a loss curve
 
 # What decides where the work goes, not how much work there is: never part of a workload.
 PLACEMENT_KEYS = ("ranks", "world", "strategy", "seed", "seeds", "train.seed", "plugin")
+LEARNING_PREFIXES = ("model.", "data.", "optimizer.", "train.")
 PLACEMENT_PREFIXES = ("parallel.", "cluster.")
 
 
@@ -40,9 +42,13 @@ def workloads(cases, without=()):
 
     Cases of one group differ only in where the work goes, so that they may be compared."""
     keys = [k for k in varied_keys(cases) if k not in without]
+    return _grouped(cases, keys, lambda index, key: cases[index].setting(key))
+
+
+def _grouped(cases, keys, value_of):
     groups = {}
-    for case in cases:
-        groups.setdefault(tuple(_plain(case.setting(k)) for k in keys), []).append(case)
+    for index, case in enumerate(cases):
+        groups.setdefault(tuple(_plain(value_of(index, k)) for k in keys), []).append(case)
     places = [_order([values[i] for values in groups]) for i in range(len(keys))]
     ordered = sorted(groups, key=lambda values: [p[v] for p, v in zip(places, values)])
     return [(", ".join(setting_label(k, v) for k, v in zip(keys, values)), groups[values])
@@ -57,8 +63,17 @@ def setting_label(key, value):
     """ "batch 8" for ("train.batch", 8). """
     if key == "memory.recompute":
         return "plain" if value in (None, "none") else f"{value} recompute"
+    if "." not in key and isinstance(value, str):     # the name of a bundle of settings
+        return value
     name = key.rsplit(".", 1)[-1].replace("_", " ")
     return f"{name} {'default' if value is None else value}"
+
+
+def title_scale(labels, letters):
+    """1, or less where the longest of `labels` is too long for its panel; `letters` fit the whole
+    width of the figure."""
+    longest = max(map(len, labels))
+    return min(1.0, letters / grid_shape(len(labels))[1] / max(longest, 1))
 
 
 def grid_shape(panels):
@@ -130,8 +145,16 @@ def learned(run):
 
 
 def loss_groups(run):
-    """[(label, cases)]: panels of curves that should agree. Recomputation changes no loss."""
-    return workloads(learned(run), without=("memory.recompute", "memory.policy"))
+    """[(label, cases)]: panels of curves that should agree, whatever the ranks, the strategy and the
+    memory policy: same model, data, optimizer and batch in the resolved plan."""
+    cases = learned(run)
+    plans = [dict(flat(c.plan)) for c in cases]
+    if not all(plans):
+        return workloads(cases, without=("memory.recompute", "memory.policy"))
+    keys = [k for k in dict.fromkeys(k for plan in plans for k in plan)
+            if k.startswith(LEARNING_PREFIXES) and k != "train.micro_batch"
+            and len({plan.get(k) for plan in plans}) > 1]
+    return _grouped(cases, keys, lambda index, key: plans[index].get(key))
 
 
 def loss_spread(cases):

@@ -39,8 +39,9 @@ TEST(ParseToml, KeepsEveryKind) {
   EXPECT_EQ(d.find("t")->kind, Kind::kTime);
   EXPECT_EQ(d.find("l")->items[1].items[0].integer, 2);
   EXPECT_EQ(d.find("m")->find("k")->integer, 1);
-  EXPECT_EQ(to_string(d),
-            "{ i = 4, n = 2.5, b = false, s = \"x\", t = 1979-05-27, l = [1, [2]], m = { k = 1 } }");
+  EXPECT_EQ(
+      to_string(d),
+      "{ i = 4, n = 2.5, b = false, s = \"x\", t = 1979-05-27, l = [1, [2]], m = { k = 1 } }");
 }
 
 TEST(ParseToml, NamesFileAndLineOfSyntaxErrors) {

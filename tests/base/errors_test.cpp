@@ -37,7 +37,8 @@ TEST(DType, ReadsBackWhatItPrints) {
 }
 
 TEST(DType, RefusesUnknownNamesWithTheList) {
-  expect_says(message_of<ConfigError>([] { dtype_from("float"); }), {"\"float\"", "f64, f32, bf16"});
+  expect_says(message_of<ConfigError>([] { dtype_from("float"); }),
+              {"\"float\"", "f64, f32, bf16"});
 }
 
 TEST(DType, HasTheSizesOfTheFormats) {

@@ -47,7 +47,8 @@ TEST(Registry, RefusesAnEmptyName) {
 TEST(Registry, ListsWhatExistsWhereANameIsMissing) {
   expect_says(message_of<NotFound>([] { numbers().find("tow"); }),
               {"no number \"tow\"", "nearest: \"two\"", "allowed: \"two\", \"one\""});
-  expect_says(message_of<NotFound>([] { Registry<Make>("number").find("one"); }), {"there are none"});
+  expect_says(message_of<NotFound>([] { Registry<Make>("number").find("one"); }),
+              {"there are none"});
 }
 
 }  // namespace

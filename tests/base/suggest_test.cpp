@@ -37,7 +37,8 @@ TEST(JoinOr, ReadsAsALine) {
 }
 
 TEST(InQuotes, ReadsBackAsTheSameToml) {
-  for (const std::string word : {"plain", "a \"b\" c", "back\\slash", "tab\tline\nbell\a\x7f", ""}) {
+  for (const std::string word :
+       {"plain", "a \"b\" c", "back\\slash", "tab\tline\nbell\a\x7f", ""}) {
     const auto value = parse_toml_value(in_quotes(word));
     ASSERT_TRUE(value.has_value()) << in_quotes(word);
     EXPECT_EQ(value->string, word);

@@ -93,10 +93,14 @@ TEST(Loader, DealsValidationInTheSameWay) {
 
 TEST(Loader, RefusesBatchesThatDoNotDivide) {
   const SyntheticDataset data({64, 4, 1});
-  expect_says(message_of<ConfigError>([&] { Loader(data, batches(8, 3), {0, 2}); }),
+  expect_says(message_of<ConfigError>([&] {
+                Loader(data, batches(8, 3), {0, 2});
+              }),
               {"train.batch = 8", "2 replicas", "micro-batches of 3"});
   expect_says(message_of<ConfigError>([&] { Loader(data, batches(8, 0), {0, 2}); }), {"of 0"});
-  expect_says(message_of<ConfigError>([&] { Loader(data, batches(8, 2), {2, 2}); }),
+  expect_says(message_of<ConfigError>([&] {
+                Loader(data, batches(8, 2), {2, 2});
+              }),
               {"replica 2 of 2"});
 }
 

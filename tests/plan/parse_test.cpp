@@ -91,7 +91,8 @@ TEST(ParsePlan, LeavesDataAndMicroBatchOpenWhereAuto) {
 TEST(ParsePlan, RefusesUnknownNames) {
   expect_refused<ConfigError>({
       {"[modle]\nlayers = 1\n",
-       {"plan.toml:1: ", "unknown section [modle]", "nearest: [model]", "allowed: model, parallel"}},
+       {"plan.toml:1: ", "unknown section [modle]", "nearest: [model]",
+        "allowed: model, parallel"}},
       {"[model]\n\nlayrs = 3\n",
        {"plan.toml:3: ", "unknown key model.layrs = 3", "nearest: model.layers",
         "allowed: in [model] kind, layers, hidden"}},
@@ -257,36 +258,12 @@ TEST(ParsePlan, KnowsTheModesOfPlugIns) {
   expect_says(message_of<ConfigError>([&] { parse(toml); }), {"\"diagonal\" is not allowed"});
 }
 
-TEST(ParsePlan, LetsTheCommandLineReplaceValues) {
-  const std::string toml = "[train]\nsteps = 3\n[parallel]\ntensor = { mode = \"1d\", size = 2 }\n";
-  const Plan plan = parse(toml, {{"train.steps", "5"},
-                                 {"model.dtype", "f64"},
-                                 {"parallel.tensor.mode", "2d"},
-                                 {"parallel.tensor", "{ size = 4 }"},
-                                 {"parallel.data.size", "2"},
-                                 {"memory.device", "6 GB"},
-                                 {"data.path", "1984"},
-                                 {"train.steps", "6"}});
-  EXPECT_EQ(plan.train.steps, 6);
-  EXPECT_EQ(plan.model.dtype, DType::kF64);
-  EXPECT_EQ(plan.parallel.tensor, (TensorPlan{"2d", 4, 1}));
-  EXPECT_EQ(plan.parallel.data, 2);
-  EXPECT_EQ(plan.memory.device, 6'000'000'000);
-  EXPECT_EQ(plan.data.path, "1984");
-}
-
-TEST(ParsePlan, NamesTheOptionInErrorsOfTheCommandLine) {
-  const auto refused = [](const std::string& key, const std::string& value) {
-    return message_of<ConfigError>([&] { parse("[train]\nsteps = 3\n", {{key, value}}); });
-  };
-  expect_says(refused("train.steps", "0"),
-              {"--set train.steps: ", "train.steps = 0", "nearest: 1"});
-  expect_says(refused("train.steps", "many"), {"--set train.steps: ", "\"many\" is a string"});
-  expect_says(refused("train.stps", "3"), {"--set train.stps: ", "nearest: train.steps"});
-  expect_says(refused("train", "3"), {"--set train: ", "a section [train]"});
-  expect_says(refused("train.steps", "5\nseed = 3"), {"--set train.steps: ", "is a string"});
-  expect_says(message_of<Refused>([] { parse("", {{"model.heads", "3"}}); }),
-              {"--set model.heads: ", "model.heads = 3"});
+TEST(ParsePlan, KnowsTheModelsOfPlugIns) {
+  const TensorModes modes = builtin_tensor_modes();
+  const std::string toml = "[model]\nkind = \"gpx\"\n";
+  EXPECT_EQ(parse_plan(toml, "p", modes, {}, {"gpt", "gpx"}).model.kind, "gpx");
+  expect_says(message_of<ConfigError>([&] { parse(toml); }),
+              {"plan.toml:2: ", "model.kind = \"gpx\" is not allowed", "nearest: \"gpt\""});
 }
 
 TEST(ParseValues, ReadsPlansThatAreRefused) {

@@ -81,16 +81,41 @@ TEST(PlanKeys, AreDocumentedOnceWithTheirDefault) {
 
 // Names that scripts of others read.
 TEST(PlanKeys, KeepTheirNames) {
-  for (const char* key :
-       {"model.kind", "model.layers", "model.hidden", "model.heads", "model.vocab",
-        "model.sequence", "model.dtype", "parallel.data", "parallel.pipeline",
-        "parallel.tensor.mode", "parallel.tensor.size", "parallel.tensor.depth",
-        "parallel.sequence.mode", "parallel.sequence.size", "parallel.expert.size",
-        "memory.policy", "memory.recompute", "memory.device", "optimizer.kind", "optimizer.lr",
-        "data.kind", "data.path", "train.batch", "train.micro_batch", "train.steps",
-        "train.seed"}) {
+  for (const char* key : {"model.kind",
+                          "model.layers",
+                          "model.hidden",
+                          "model.heads",
+                          "model.vocab",
+                          "model.sequence",
+                          "model.dtype",
+                          "parallel.data",
+                          "parallel.pipeline",
+                          "parallel.tensor.mode",
+                          "parallel.tensor.size",
+                          "parallel.tensor.depth",
+                          "parallel.sequence.mode",
+                          "parallel.sequence.size",
+                          "parallel.expert.size",
+                          "memory.policy",
+                          "memory.recompute",
+                          "memory.device",
+                          "optimizer.kind",
+                          "optimizer.lr",
+                          "data.kind",
+                          "data.path",
+                          "train.batch",
+                          "train.micro_batch",
+                          "train.steps",
+                          "train.seed"}) {
     EXPECT_NE(plan::find_key(key), nullptr) << key << " is a name that must stay";
   }
+}
+
+TEST(PlanDocs, ShowAPlanThatResolves) {
+  const std::string page = plan::markdown();
+  const size_t start = page.find("```toml\n") + 8;
+  const Plan shown = parse(page.substr(start, page.find("```", start) - start));
+  EXPECT_EQ(num_ranks(resolve(shown, 16, builtin_tensor_modes())), 16);
 }
 
 TEST(PlanDocs, AreThoseOfTheKeys) {

@@ -69,9 +69,10 @@ TEST(MeshAxes, CoverTheRanksOfRandomPlans) {
 
 TEST(MeshAxes, StandOutermostFirst) {
   const Plan plan = resolved(with_tensor("2.5d", 8, 2), 16);
-  EXPECT_EQ(mesh_axes(plan, builtin_tensor_modes()),
-            (std::vector<Axis>{
-                {"pipeline", 1}, {"data", 2}, {"sequence", 1}, {"dep", 2}, {"row", 2}, {"col", 2}}));
+  EXPECT_EQ(
+      mesh_axes(plan, builtin_tensor_modes()),
+      (std::vector<Axis>{
+          {"pipeline", 1}, {"data", 2}, {"sequence", 1}, {"dep", 2}, {"row", 2}, {"col", 2}}));
 }
 
 TEST(MeshAxes, RefuseAModeThatMiscounts) {
@@ -101,8 +102,8 @@ TEST(Resolve, ListsThePlansNearAProductThatIsNotTheRanks) {
   plan.parallel.data = 2;
   expect_says(message_of<Refused>([&] { resolved(plan, 4); }),
               {"4 ranks were given", "takes 8: data 2 x pipeline 1 x tensor 4 x sequence 1",
-               "nearest: data = 1, tensor.size = 2 with data = 2",
-               "tensor.size = 1 with data = 4", "or 8 ranks"});
+               "nearest: data = 1, tensor.size = 2 with data = 2", "tensor.size = 1 with data = 4",
+               "or 8 ranks"});
   plan = with_tensor("2.5d", 8, 2);
   plan.parallel.data = 2;
   expect_says(message_of<Refused>([&] { resolved(plan, 8); }),

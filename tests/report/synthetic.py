@@ -27,8 +27,8 @@ def plan_of(mode, tensor, data, batch, sequence, recompute):
 def axis_entry(ranks, sent, calls):
     return {"bytes_sent": [sent] * ranks, "bytes_received": [sent] * ranks,
             "messages": [calls] * ranks,
-            "peers": [[p for p in range(ranks) if p != r] for r in range(ranks)],
-            "wire_peers": [[(r + 1) % ranks, (r - 1) % ranks] for r in range(ranks)],
+            "peers": [ranks - 1] * ranks,
+            "wire_peers": [min(2, ranks - 1)] * ranks,
             "calls": {verb: [calls if verb == "all_reduce" else 0] * ranks for verb in VERBS}}
 
 
@@ -58,8 +58,9 @@ def memory_of(tensor, data, ranks, batch, sequence, recompute):
                "activation": int(activation * (1 + 0.01 * r)),
                "communication": 4 * batch * sequence * HIDDEN // data if ranks > 1 else 0,
                "temporary": batch * sequence * VOCAB // data} for r in range(ranks)]
-    return {"peak_bytes": [sum(c.values()) for c in ranked], "peak_by_category": ranked,
-            "scratch_bytes": [1 << 16] * ranks}
+    alone = [{k: v + 4096 for k, v in c.items()} for c in ranked]
+    return {"peak_bytes": [sum(c.values()) for c in ranked], "peak_by_category": alone,
+            "at_peak": ranked, "scratch_bytes": [1 << 16] * ranks}
 
 
 def timing_of(rng, ranks, work, recompute, slow):
@@ -108,18 +109,19 @@ def digest(value):
 
 def case_line(name, settings, document):
     return {"kind": "case", "case_id": digest([name, settings]), "name": name,
-            "settings": settings, "status": document["status"],
-            "reason": document.get("reason", ""), "document": document}
+            "settings": settings, "status": document["status"], "wall_s": 4.2,
+            "reason": document.get("reason"), "document": document}
 
 
 def suite_line(count):
     return {"kind": "suite", "name": "quickstart", "suite_hash": "5d0c22f1a0b34e77", "cases": count,
             "question": "What do five ways of splitting one GPT cost in time, memory and traffic?",
-            "provenance": {"git": {"commit": "0123456789abcdef0123456789abcdef01234567",
-                                   "dirty": False},
+            "provenance": {"git_commit": "0123456789abcdef0123456789abcdef01234567",
+                           "git_dirty": False, "version": "0.1.0",
                            "compiler": "g++ 12.2.0", "flags": "-O2 -DNDEBUG", "build_type": "Release",
-                           "libraries": {"libtorch": "2.11.0", "mpi": "4.1.4", "hdf5": "1.10.8"},
-                           "host": "laptop", "cores": 2, "cpu": "Example CPU at 3.0 GHz",
+                           "libraries": {"LibTorch": "2.11.0", "MPI": "4.1.4", "NCCL": None},
+                           "host": "laptop", "system": "Linux 6.1 x86_64", "cores": 2,
+                           "cpu_model": "Example CPU at 3.0 GHz", "memory_bytes": 16 << 30,
                            "gpu": None, "time": "2026-11-21T12:00:00Z"}}
 
 
@@ -139,8 +141,8 @@ def lines(seed=7):
         policy = "plain" if recompute == "none" else "full recomputation"
         counted = f"{ranks} rank" + ("s" if ranks > 1 else "")
         name = f"{strategy}, {counted}, batch {batch}, sequence {sequence}, {policy}"
-        settings = {"parallel.tensor.mode": mode, "ranks": ranks, "train.batch": batch,
-                    "model.sequence": sequence, "memory.recompute": recompute}
+        settings = {"strategy": strategy, "ranks": ranks, "train.batch": batch,
+                    "model.sequence": sequence, "policy": policy, "world": "threads"}
         if mode == "2d" and ranks == 2:
             if (batch, sequence, recompute) == (8, 32, "none"):
                 cases.append(case_line(name, settings, {
@@ -154,20 +156,32 @@ def lines(seed=7):
     return [suite_line(len(cases))] + cases
 
 
+def few(count=6):
+    """A short record: the suite, `count` finished cases, the bad ends."""
+    every = lines()
+    finished = [o for o in every[1:] if o["status"] == "ok"]
+    cases = finished[:count] + bad_ends()
+    return [suite_line(len(cases))] + cases
+
+
 def bad_ends():
     plan = plan_of("none", 1, 1, 16, 64, "none")
     over = {"status": "out_of_memory", "plan": plan, "plan_hash": digest(plan), "world": "threads",
             "ranks": 1, "reason": "rank 0 asked for 2097152 bytes beyond its 4000000 bytes",
-            "loss": [], "memory": {"asked_bytes": 2097152}, "certificate": None}
+            "out_of_memory": {"rank": 0, "requested_bytes": 2097152, "live_bytes": 3145728,
+                              "budget_bytes": 4000000}}
+    wild = plan_of("none", 1, 2, 16, 64, "none")
+    wild["optimizer"]["lr"] = 9
     failed = {"status": "failed", "ranks": 2, "world": "threads", "loss": [5.5, 5.9, None],
+              "plan": wild,
               "reason": "loss is not a number at step 3", "certificate": {"verdict": "not_run"}}
-    settings = {"train.batch": 16, "model.sequence": 64, "memory.recompute": "none"}
-    return [case_line("one rank over budget, batch 16, sequence 64, plain",
-                      settings | {"memory.device": "4 MB"}, over),
-            case_line("data parallel, 2 ranks, learning rate 9", settings | {"optimizer.lr": 9},
-                      failed),
-            case_line("1D tensor, 4 ranks, slow", settings, {"status": "timeout", "ranks": 4,
-                                                             "reason": "no end within 60 s"})]
+    settings = {"train.batch": 16, "model.sequence": 64, "policy": "plain", "world": "threads"}
+    return [case_line("over budget", settings | {"strategy": "one rank", "ranks": 1,
+                                                 "memory.device": "4 MB"}, over),
+            case_line("learning rate 9", settings | {"strategy": "data parallel", "ranks": 2,
+                                                     "optimizer.lr": 9}, failed),
+            case_line("slow", settings | {"strategy": "1D tensor", "ranks": 4},
+                      {"status": "timeout", "ranks": 4, "reason": "no end within 60 s"})]
 
 
 def write(folder, objects=None, tail=""):

@@ -27,25 +27,33 @@ class CheckEnvironment(unittest.TestCase):
         (self.site / "kuafu_sample.py").write_text("x=1\n")
 
     def test_a_whole_package_counts(self):
-        self.assertTrue(check_environment.is_whole("kuafu-sample", "1.2"))
+        self.assertTrue(check_environment.is_installed("kuafu-sample", "1.2"))
 
     def test_another_version_does_not(self):
-        self.assertFalse(check_environment.is_whole("kuafu-sample", "1.3"))
+        self.assertFalse(check_environment.is_installed("kuafu-sample", "1.3"))
 
     def test_an_absent_package_does_not(self):
-        self.assertFalse(check_environment.is_whole("kuafu-absent", "1.2"))
+        self.assertFalse(check_environment.is_installed("kuafu-absent", "1.2"))
 
     def test_a_missing_file_does_not(self):
         (self.site / "kuafu_sample.py").unlink()
-        self.assertFalse(check_environment.is_whole("kuafu-sample", "1.2"))
+        self.assertFalse(check_environment.is_installed("kuafu-sample", "1.2"))
 
     def test_a_truncated_file_does_not(self):
         (self.site / "kuafu_sample.py").write_text("x")
-        self.assertFalse(check_environment.is_whole("kuafu-sample", "1.2"))
+        self.assertFalse(check_environment.is_installed("kuafu-sample", "1.2"))
 
     def test_a_package_without_its_list_does_not(self):
         (self.site / "kuafu_sample-1.2.dist-info" / "RECORD").unlink()
-        self.assertFalse(check_environment.is_whole("kuafu-sample", "1.2"))
+        self.assertFalse(check_environment.is_installed("kuafu-sample", "1.2"))
+
+    def test_repair_removes_only_half_written_descriptions(self):
+        half = self.site / "kuafu_half-1.0.dist-info"
+        half.mkdir()
+        (half / "METADATA").write_text("Metadata-Version: 2.1\nName: kuafu-half\nVersion: 1.0\n")
+        check_environment.remove_half_written(self.site)
+        self.assertFalse(half.exists())
+        self.assertTrue(check_environment.is_installed("kuafu-sample", "1.2"))
 
 
 if __name__ == "__main__":

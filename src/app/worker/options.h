@@ -44,6 +44,10 @@ Registries load_registries(const WorkerOptions& options);
 Plan load_resolved(const WorkerOptions& options, const Registries& registries,
                    int64_t world_ranks);
 
+/// Loads LibTorch's CUDA kernels, which costs half a second that only GPU worlds should pay. Throws
+/// Unavailable where this LibTorch has none.
+void load_cuda_kernels();
+
 /// Opens the dataset of a plan; the corpus without a path is LibTorch's header tree.
 std::unique_ptr<Dataset> open_dataset(const Plan& plan);
 

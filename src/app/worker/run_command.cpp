@@ -138,6 +138,10 @@ class Run {
     run.is_certified = options_.is_certified;
     run.is_metered = options_.is_metered;
     run.make_data = open_dataset;
+    if (world_ == "nccl") {
+      load_cuda_kernels();
+      run.device = at::kCUDA;  // the current one: each rank chooses its GPU when its world starts
+    }
     const auto body = [&](Communicator& world) {
       try {
         rank_body(world, run);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/worker/options.h"
+
+#include <dlfcn.h>
+
 #include "kuafu/base/build_info.h"
 #include "kuafu/engine/plugin.h"
 
@@ -16,11 +19,19 @@ Plan load_resolved(const WorkerOptions& options, const Registries& registries,
   const TensorModes modes = registries.tensor_modes();
   Overrides overrides = options.overrides;
   if (options.steps > 0) overrides.emplace_back("train.steps", text(options.steps));
-  const Plan plan = load_plan(options.plan_file, modes, overrides);
+  const Plan plan = load_plan(options.plan_file, modes, overrides, registries.models.names());
   KUAFU_REQUIRE(world_ranks == 0 || options.ranks == 0 || options.ranks == world_ranks,
                 "--ranks ", options.ranks, " was given, but the launcher started ", world_ranks,
                 " ranks; leave --ranks out or start as many");
   return resolve(plan, world_ranks > 0 ? world_ranks : options.ranks, modes);
+}
+
+void load_cuda_kernels() {
+  const std::string library = text(build_info::kTorchDir, "/lib/libtorch_cuda.so");
+  if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    throw Unavailable(text("LibTorch's CUDA kernels cannot be loaded: ", dlerror(),
+                           "; use --world threads, mpi or simulated"));
+  }
 }
 
 std::unique_ptr<Dataset> open_dataset(const Plan& plan) {

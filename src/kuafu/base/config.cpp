@@ -126,8 +126,8 @@ ConfigValue parse_toml(std::string_view document, std::string_view origin) {
   try {
     return convert(toml::parse(document, origin));
   } catch (const toml::parse_error& error) {
-    throw ConfigError(text(origin, ":", error.source().begin.line,
-                           ": not valid TOML: ", error.description()));
+    throw ConfigError(
+        text(origin, ":", error.source().begin.line, ": not valid TOML: ", error.description()));
   }
 }
 

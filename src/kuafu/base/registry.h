@@ -53,9 +53,11 @@ class Registry {
     for (const Entry& entry : entries_) {
       if (entry.name == name) return entry.make;
     }
-    if (entries_.empty()) throw NotFound(text("no ", kind_, " ", in_quotes(name), ": there are none"));
-    throw NotFound(text("no ", kind_, " ", in_quotes(name), "; nearest: ",
-                        in_quotes(nearest(name, names())), "; allowed: ", join(in_quotes(names()))));
+    if (entries_.empty())
+      throw NotFound(text("no ", kind_, " ", in_quotes(name), ": there are none"));
+    throw NotFound(text("no ", kind_, " ", in_quotes(name),
+                        "; nearest: ", in_quotes(nearest(name, names())),
+                        "; allowed: ", join(in_quotes(names()))));
   }
 
   const std::vector<Entry>& entries() const { return entries_; }

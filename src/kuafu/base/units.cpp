@@ -63,9 +63,10 @@ int64_t parse_bytes(std::string_view size) {
   const auto [rest, error] = std::from_chars(trimmed_size.data(), end, count);
   const int64_t unit =
       error == std::errc() ? unit_size(trimmed({rest, static_cast<size_t>(end - rest)})) : 0;
-  KUAFU_REQUIRE(unit > 0 && std::isfinite(count) && count >= 0, in_quotes(size),
-                " is no size; write a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, such "
-                "as \"6 GB\" or \"512 MiB\"");
+  KUAFU_REQUIRE(
+      unit > 0 && std::isfinite(count) && count >= 0, in_quotes(size),
+      " is no size; write a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, such "
+      "as \"6 GB\" or \"512 MiB\"");
   // Whole numbers stay exact beyond 2^53.
   int64_t whole = 0;
   const auto [whole_end, whole_error] = std::from_chars(trimmed_size.data(), end, whole);

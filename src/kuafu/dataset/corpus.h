@@ -16,8 +16,8 @@ struct Corpus {
   int64_t num_binary = 0;  ///< files of the tree left out: a zero byte among their first 8 KiB
 };
 
-/// Reads a corpus whole. Throws ConfigError: nothing at `path`, neither file nor folder, unreadable,
-/// no text in it.
+/// Reads a corpus whole. Throws ConfigError: nothing at `path`, neither file nor folder,
+/// unreadable, no text in it.
 Corpus read_corpus(const std::string& path);
 
 }  // namespace kuafu

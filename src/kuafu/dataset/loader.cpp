@@ -6,10 +6,7 @@
 namespace kuafu {
 
 Loader::Loader(const Dataset& dataset, const TrainPlan& train, Replica replica)
-    : dataset_(dataset),
-      batch_(train.batch),
-      micro_batch_(train.micro_batch),
-      replica_(replica) {
+    : dataset_(dataset), batch_(train.batch), micro_batch_(train.micro_batch), replica_(replica) {
   KUAFU_REQUIRE(replica.count > 0 && replica.index >= 0 && replica.index < replica.count,
                 "replica ", replica.index, " of ", replica.count,
                 "; allowed: 0 to below the number of replicas");

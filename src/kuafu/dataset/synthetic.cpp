@@ -39,9 +39,9 @@ Tokens SyntheticDataset::walk(const CounterRandom& random, int64_t first, int64_
   Tokens out{{}, {}, count, options_.sequence};
   for (int64_t sample = first; sample < first + count; ++sample) {
     auto index = static_cast<uint64_t>(sample * (options_.sequence + 1));
-    int64_t token = std::min(
-        static_cast<int64_t>(random.uniform(index) * static_cast<double>(options_.vocab)),
-        options_.vocab - 1);
+    int64_t token =
+        std::min(static_cast<int64_t>(random.uniform(index) * static_cast<double>(options_.vocab)),
+                 options_.vocab - 1);
     for (int64_t i = 0; i < options_.sequence; ++i) {
       const double u = random.uniform(++index);
       const auto choice = std::upper_bound(kAtMost.begin(), kAtMost.end() - 1, u);
@@ -62,8 +62,8 @@ Tokens SyntheticDataset::validation(int64_t first, int64_t count) const {
 }
 
 std::string SyntheticDataset::describe() const {
-  return text("synthetic: walks of a Markov chain on ", options_.vocab,
-              " tokens, samples of ", options_.sequence, " tokens, seed ", options_.seed);
+  return text("synthetic: walks of a Markov chain on ", options_.vocab, " tokens, samples of ",
+              options_.sequence, " tokens, seed ", options_.seed);
 }
 
 }  // namespace kuafu

@@ -11,10 +11,10 @@ namespace kuafu {
 
 /// Walks of a fixed random Markov chain: a language of any vocabulary that a model can learn.
 ///
-/// Each token has four successors, taken with probability 0.7, 0.15, 0.1 and 0.05, drawn with a bias
-/// towards small ids. The best possible loss is the chain's entropy, at most 0.91 nats, against
-/// ln(vocab) for an untrained model. The chain depends on the vocabulary alone, the training walks on
-/// the seed, the validation walks on neither.
+/// Each token has four successors, taken with probability 0.7, 0.15, 0.1 and 0.05, drawn with a
+/// bias towards small ids. The best possible loss is the chain's entropy, at most 0.91 nats,
+/// against ln(vocab) for an untrained model. The chain depends on the vocabulary alone, the
+/// training walks on the seed, the validation walks on neither.
 class SyntheticDataset final : public Dataset {
  public:
   struct Options {

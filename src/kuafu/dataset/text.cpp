@@ -18,7 +18,9 @@ int64_t held_out(int64_t bytes, double share) {
 }
 
 /// Windows of `sequence` inputs in a part; the last target needs one byte more.
-int64_t windows(int64_t bytes, int64_t sequence) { return std::max<int64_t>(0, bytes - 1) / sequence; }
+int64_t windows(int64_t bytes, int64_t sequence) {
+  return std::max<int64_t>(0, bytes - 1) / sequence;
+}
 
 bool is_enough(int64_t bytes, double share, int64_t sequence) {
   const int64_t out = held_out(bytes, share);
@@ -59,11 +61,10 @@ TextDataset::TextDataset(Corpus corpus, const Options& options)
                 "; allowed: from 0 to below 1");
   if (!is_enough(bytes, share, sequence)) {
     const int64_t longest = longest_sequence(bytes, share);
-    throw ConfigError(text(
-        "the corpus ", in_quotes(corpus_.path), " is too short: it has ", bytes,
-        " bytes, model.sequence = ", sequence, " with data.validation = ", share, " needs ",
-        least_bytes(share, sequence), "; give a longer corpus",
-        longest > 0 ? text(" or set model.sequence to at most ", longest) : ""));
+    throw ConfigError(text("the corpus ", in_quotes(corpus_.path), " is too short: it has ", bytes,
+                           " bytes, model.sequence = ", sequence, " with data.validation = ", share,
+                           " needs ", least_bytes(share, sequence), "; give a longer corpus",
+                           longest > 0 ? text(" or set model.sequence to at most ", longest) : ""));
   }
   train_bytes_ = bytes - held_out(bytes, share);
   num_train_ = windows(train_bytes_, sequence);
@@ -90,8 +91,7 @@ Tokens TextDataset::train(int64_t first, int64_t count) const {
 }
 
 Tokens TextDataset::validation(int64_t first, int64_t count) const {
-  KUAFU_CHECK(first >= 0 && count >= 0, "validation samples from ", first, ", ", count,
-              " of them");
+  KUAFU_CHECK(first >= 0 && count >= 0, "validation samples from ", first, ", ", count, " of them");
   KUAFU_REQUIRE(count == 0 || num_validation_ > 0,
                 "data.validation = 0 holds nothing out; set train.validation_batches = 0, or "
                 "data.validation above 0");
@@ -106,12 +106,12 @@ Tokens TextDataset::validation(int64_t first, int64_t count) const {
 
 std::string TextDataset::describe() const {
   const auto bytes = static_cast<int64_t>(corpus_.bytes.size());
-  return text("text ", in_quotes(corpus_.path), ": ", corpus_.num_files,
-              corpus_.num_files == 1 ? " file, " : " files, ", print_bytes(bytes),
-              corpus_.num_binary > 0 ? text(" (", corpus_.num_binary, " binary files left out)")
-                                     : "",
-              ", ", num_train_, " training and ", num_validation_, " validation samples of ",
-              options_.sequence, " tokens");
+  return text(
+      "text ", in_quotes(corpus_.path), ": ", corpus_.num_files,
+      corpus_.num_files == 1 ? " file, " : " files, ", print_bytes(bytes),
+      corpus_.num_binary > 0 ? text(" (", corpus_.num_binary, " binary files left out)") : "", ", ",
+      num_train_, " training and ", num_validation_, " validation samples of ", options_.sequence,
+      " tokens");
 }
 
 }  // namespace kuafu

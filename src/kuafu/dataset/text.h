@@ -16,9 +16,9 @@ namespace kuafu {
 class TextDataset final : public Dataset {
  public:
   struct Options {
-    int64_t vocab = 256;       ///< at least 256
-    int64_t sequence = 1;      ///< tokens of a window
-    double validation = 0.1;   ///< share of the bytes held out
+    int64_t vocab = 256;      ///< at least 256
+    int64_t sequence = 1;     ///< tokens of a window
+    double validation = 0.1;  ///< share of the bytes held out
     uint64_t seed = 1;
   };
 

@@ -26,8 +26,10 @@ std::string label(const Slot& slot, const Json& value) {
   return last_word(slot.key) + " " + plain_text(value);
 }
 
+/// One choice needs no word in the name, unless it is a number of ranks above 1.
 bool is_named(const Slot& slot) {
-  return slot.bundle != nullptr || slot.key == "ranks" || slot.values.size() > 1;
+  return slot.bundle != nullptr || slot.values.size() > 1 ||
+         (slot.key == "ranks" && slot.values.front() != 1);
 }
 
 bool has(const Settings& settings, const std::string& key) {

@@ -50,8 +50,7 @@ class CaseMaker {
       if (!take(key, value, point, run)) overrides.emplace_back(key, toml_text(value));
     }
     for (const auto& override : options_.overrides) overrides.push_back(override);
-    const Plan plan = parse(point, overrides);
-    return finish(point, run, plan);
+    return finish(point, run, overrides);
   }
 
  private:
@@ -78,38 +77,53 @@ class CaseMaker {
     return true;
   }
 
-  Plan parse(const Point& point, const Overrides& overrides) {
-    if (!options_.plugins.empty()) {
-      const Json* mode = find_setting(point.given, "parallel.tensor.mode");
-      if (mode != nullptr && mode->is_string()) add_plugin_mode(mode->get<std::string>(), modes_);
-    }
+  /// The plan resolved for the case's ranks. One that cannot be placed stays as it was written: the
+  /// worker says why, and the record keeps it.
+  Case finish(const Point& point, const RunKeys& run, const Overrides& overrides) {
+    Case c{"", point.name, point.settings, "", run.ranks, run.world, run.is_certified, run.timeout_s};
+    allow_plugin_modes(point);
     try {
-      return parse_plan(text_.base, text_.origin, modes_, overrides);
+      const Plan plan = resolve(parse_plan(text_.base, text_.origin, modes_, overrides), run.ranks, modes_);
+      c.ranks = num_ranks(plan);
+      c.plan_toml = to_toml(plan);
+    } catch (const Refused&) {
+      c.ranks = std::max<int64_t>(1, c.ranks);
+      c.plan_toml = written_plan(overrides);
     } catch (const ConfigError& error) {
       throw ConfigError(text(error.what(), "\n  in the case \"", point.name, "\" (", text_.origin,
                              ":", point.line, ")"));
     }
-  }
-
-  Case finish(const Point& point, const RunKeys& run, Plan plan) const {
-    Case c;
-    c.ranks = run.ranks;
-    try {
-      plan = resolve(plan, run.ranks, modes_);
-      c.ranks = num_ranks(plan);
-    } catch (const Refused&) {  // the worker says why, and the record keeps it
-      if (c.ranks == 0) c.ranks = std::max<int64_t>(1, num_ranks(plan));
-    }
-    c.name = point.name;
-    c.settings = point.settings;
     if (find_setting(c.settings, "ranks") == nullptr) c.settings.emplace_back("ranks", c.ranks);
-    c.plan_toml = to_toml(plan);
-    c.world = run.world;
-    c.is_certified = run.is_certified;
-    c.timeout_s = run.timeout_s;
     c.id = hex_hash(text(c.plan_toml, "\nranks=", c.ranks, "\nworld=", c.world, "\ncertify=",
                          c.is_certified, "\nversion=", kExperimentVersion));
     return c;
+  }
+
+  void allow_plugin_modes(const Point& point) {
+    const Json* mode = find_setting(point.given, "parallel.tensor.mode");
+    if (options_.plugins.empty() || mode == nullptr || !mode->is_string()) return;
+    add_plugin_mode(mode->get<std::string>(), modes_);
+  }
+
+  /// The base plan with the overrides in their places, one dotted key a line.
+  std::string written_plan(const Overrides& overrides) const {
+    std::map<std::string, std::string> lines;
+    put_leaves(parse_toml(text_.base, text_.origin), "", lines);
+    for (const auto& [key, value] : overrides) {
+      std::erase_if(lines, [&](const auto& line) { return line.first.rfind(key + ".", 0) == 0; });
+      lines[key] = parse_toml_value(value) ? value : in_quotes(value);
+    }
+    std::string toml;
+    for (const auto& [key, value] : lines) toml += key + " = " + value + "\n";
+    return toml;
+  }
+
+  static void put_leaves(const ConfigValue& table, const std::string& prefix,
+                         std::map<std::string, std::string>& lines) {
+    for (const auto& [name, value] : table.entries) {
+      if (value.kind == ConfigValue::Kind::kTable) put_leaves(value, prefix + name + ".", lines);
+      else lines[prefix + name] = to_string(value);
+    }
   }
 
   const SuiteText& text_;
@@ -173,6 +187,7 @@ Suite load_suite(const std::string& path, const SuiteOptions& options) {
 
 std::optional<std::string> case_value(const Case& c, const std::string& key) {
   if (key == "case_id") return c.id;
+  if (key == "name") return c.name;
   if (const Json* value = find_setting(c.settings, key)) return plain_text(*value);
   return plan_value(parse_toml(c.plan_toml, c.name), key);
 }

@@ -66,7 +66,7 @@ Suite parse_suite(std::string_view toml, const std::string& origin, const SuiteO
 Suite load_suite(const std::string& path, const SuiteOptions& options = {});
 
 /// The value of a case's setting or plan key, texts without quotes; none where it has no such key. A
-/// key is a setting's name, its last word, a dotted plan key, or `case_id`.
+/// key is a setting's name, its last word, a dotted plan key, `name` or `case_id`.
 std::optional<std::string> case_value(const Case& c, const std::string& key);
 
 /// Keeps the cases whose settings or plan have all the given values, as case_value() reads them.

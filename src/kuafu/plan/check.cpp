@@ -48,8 +48,8 @@ void check_model(const Plan& plan, const Origins& origins) {
   const int64_t below = hidden / heads * heads;
   throw Refused(text(origins.of({"model.heads", "model.hidden"}), "model.heads = ", heads,
                      " does not divide model.hidden = ", hidden,
-                     "; nearest: heads = ", nearest_divisors(hidden, heads), ", or hidden = ",
-                     below > 0 ? text(below, " or ") : "", below + heads));
+                     "; nearest: heads = ", nearest_divisors(hidden, heads),
+                     ", or hidden = ", below > 0 ? text(below, " or ") : "", below + heads));
 }
 
 void check_tensor(const Plan& plan, const TensorModes& modes, const Origins& origins) {
@@ -58,9 +58,9 @@ void check_tensor(const Plan& plan, const TensorModes& modes, const Origins& ori
   try {
     mode.axes(tensor.size, tensor.depth);
   } catch (const Refused& refusal) {
-    throw Refused(text(origins.of({"parallel.tensor.size", "parallel.tensor.depth",
-                                   "parallel.tensor.mode"}),
-                       "parallel.tensor: ", refusal.what()));
+    throw Refused(
+        text(origins.of({"parallel.tensor.size", "parallel.tensor.depth", "parallel.tensor.mode"}),
+             "parallel.tensor: ", refusal.what()));
   }
 }
 
@@ -73,10 +73,10 @@ void check_available(const Plan& plan, const Origins& origins) {
                        "); available: pipeline = 1"));
   }
   if (p.sequence.mode != "none" || p.sequence.size != 1) {
-    throw Refused(text(origins.of({"parallel.sequence.mode", "parallel.sequence.size"}),
-                       kNotAvailable, "sequence parallelism (parallel.sequence = { mode = ",
-                       in_quotes(p.sequence.mode), ", size = ", p.sequence.size,
-                       " }); available: sequence = { mode = \"none\", size = 1 }"));
+    throw Refused(text(
+        origins.of({"parallel.sequence.mode", "parallel.sequence.size"}), kNotAvailable,
+        "sequence parallelism (parallel.sequence = { mode = ", in_quotes(p.sequence.mode),
+        ", size = ", p.sequence.size, " }); available: sequence = { mode = \"none\", size = 1 }"));
   }
   if (p.expert != 1) {
     if (p.data > 0 && p.data % p.expert != 0) {
@@ -124,9 +124,8 @@ std::string nearest_divisors(int64_t n, int64_t x) {
     if (d * d != n) divisors.push_back(n / d);
   }
   std::sort(divisors.begin(), divisors.end());
-  std::stable_sort(divisors.begin(), divisors.end(), [x](int64_t a, int64_t b) {
-    return std::llabs(a - x) < std::llabs(b - x);
-  });
+  std::stable_sort(divisors.begin(), divisors.end(),
+                   [x](int64_t a, int64_t b) { return std::llabs(a - x) < std::llabs(b - x); });
   std::vector<std::string> words;
   for (size_t i = 0; i < std::min<size_t>(2, divisors.size()); ++i) {
     words.push_back(text(divisors[i]));
@@ -172,15 +171,21 @@ const TensorMode& find_mode(const Plan& plan, const TensorModes& modes, const Or
   const std::vector<std::string>& reserved = reserved_modes();
   if (std::find(reserved.begin(), reserved.end(), name) != reserved.end()) {
     throw Refused(text(where, kNotAvailable, "parallel.tensor.mode = ", in_quotes(name),
-                       "; available: ", join_or(in_quotes(available)), "; nearest: ",
-                       in_quotes(nearest(name, available))));
+                       "; available: ", join_or(in_quotes(available)),
+                       "; nearest: ", in_quotes(nearest(name, available))));
   }
   throw ConfigError(text(where, "parallel.tensor.mode = ", in_quotes(name),
                          " is not allowed; allowed: ", join_or(in_quotes(available)),
                          "; nearest: ", in_quotes(nearest(name, available))));
 }
 
-void check_options(const Plan& plan, const Origins& origins) {
+void check_options(const Plan& plan, const std::vector<std::string>& models,
+                   const Origins& origins) {
+  const std::string& kind = plan.model.kind;
+  KUAFU_REQUIRE(std::find(models.begin(), models.end(), kind) != models.end(),
+                origins.of({"model.kind"}), "model.kind = ", in_quotes(kind),
+                " is not allowed; allowed: ", join_or(in_quotes(models)),
+                "; nearest: ", in_quotes(nearest(kind, models)));
   check_ignored(plan, origins);
   check_validation(plan, origins);
   check_vocabulary(plan, origins);
@@ -192,8 +197,7 @@ void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origi
   check_available(plan, origins);
   if (plan.parallel.data == 0) return;
   if (const auto reason = batch_misfit(plan)) {
-    throw Refused(text(origins.of({"train.batch", "parallel.data", "train.micro_batch"}),
-                       *reason));
+    throw Refused(text(origins.of({"train.batch", "parallel.data", "train.micro_batch"}), *reason));
   }
 }
 

@@ -21,9 +21,10 @@ class Origins {
   std::map<std::string, std::string> where_;
 };
 
-/// Checks the options of a document against each other. Throws ConfigError for those that have no
-/// effect or contradict each other.
-void check_options(const Plan& plan, const Origins& origins);
+/// Checks the options of a document against each other, and model.kind against the names of models.
+/// Throws ConfigError for options that have no effect or contradict each other.
+void check_options(const Plan& plan, const std::vector<std::string>& models,
+                   const Origins& origins);
 
 /// Checks where a plan can be placed, whatever the number of ranks. Throws Refused for sizes that
 /// do not divide and for schemes that this build lacks, ConfigError for unknown ones.

@@ -65,8 +65,8 @@ TensorMode line_mode(const std::string& name, const std::string& summary) {
 }
 
 std::vector<Axis> grid_axes(std::string_view mode, int64_t size, int64_t depth) {
-  KUAFU_REQUIRE(size > 0 && depth > 0, "mode ", in_quotes(mode), " needs a positive size and depth, ",
-                "given size = ", size, ", depth = ", depth);
+  KUAFU_REQUIRE(size > 0 && depth > 0, "mode ", in_quotes(mode),
+                " needs a positive size and depth, ", "given size = ", size, ", depth = ", depth);
   if (size % depth != 0 || !is_square(size / depth)) {
     const bool is_flat = mode == "2d";
     throw Refused(text("mode ", in_quotes(mode), " arranges ",
@@ -87,8 +87,7 @@ TensorModes builtin_tensor_modes() {
   add({"none", "every layer whole on one rank", no_axes});
   add(line_mode("1d", "columns then rows of each pair of linears (Megatron)"));
   add(line_mode("1d-sp", "1d, with norms and residuals sharded along the sequence"));
-  add({"2d", "q x q blocks of weights and activations (SUMMA)",
-       [](int64_t size, int64_t depth) {
+  add({"2d", "q x q blocks of weights and activations (SUMMA)", [](int64_t size, int64_t depth) {
          refuse_depth("2d", depth);
          return grid_axes("2d", size, depth);
        }});

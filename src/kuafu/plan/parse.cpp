@@ -49,7 +49,7 @@ std::string nearest_key(const std::string& path) {
   std::string best;
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (const Key& key : plan::keys()) {
-    const int64_t elsewhere = parent_of(key.name) == parent_of(path)    ? 0
+    const int64_t elsewhere = parent_of(key.name) == parent_of(path)  ? 0
                               : path.starts_with(key.section() + ".") ? 1
                                                                       : 6;
     const int64_t edits = std::min(2 * edit_distance(path, key.name),
@@ -75,10 +75,10 @@ std::string nearest_key(const std::string& path) {
   for (const Key& key : plan::keys()) {
     if (key.section() == section) allowed.push_back(key.name.substr(section.size() + 1));
   }
-  throw ConfigError(text(where, "unknown key ", path, " = ", to_string(value), "; nearest: ",
-                         nearest_key(path), "; allowed: ",
-                         in_section ? text("in [", section, "] ", join(allowed))
-                                    : text("sections ", join(known))));
+  throw ConfigError(text(
+      where, "unknown key ", path, " = ", to_string(value), "; nearest: ", nearest_key(path),
+      "; allowed: ",
+      in_section ? text("in [", section, "] ", join(allowed)) : text("sections ", join(known))));
 }
 
 /// Keys written as `data = 2` or as `data = { size = 2 }`.
@@ -183,20 +183,21 @@ Plan parse_values(std::string_view toml, std::string_view origin, const Override
 }
 
 Plan parse_plan(std::string_view toml, std::string_view origin, const TensorModes& modes,
-                const Overrides& overrides) {
+                const Overrides& overrides, const std::vector<std::string>& models) {
   Plan plan;
   plan::Origins origins;
   for (const Given& one : read_all(toml, origin, overrides)) {
     plan::assign(*one.key, one.value, one.where, plan);
     origins.note(one.key->name, one.where);
   }
-  plan::check_options(plan, origins);
+  plan::check_options(plan, models, origins);
   plan::check_plan(plan, modes, origins);
   return plan;
 }
 
-Plan load_plan(const std::string& path, const TensorModes& modes, const Overrides& overrides) {
-  return parse_plan(read_file(path, "plan"), path, modes, overrides);
+Plan load_plan(const std::string& path, const TensorModes& modes, const Overrides& overrides,
+               const std::vector<std::string>& models) {
+  return parse_plan(read_file(path, "plan"), path, modes, overrides, models);
 }
 
 }  // namespace kuafu

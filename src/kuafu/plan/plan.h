@@ -48,9 +48,9 @@ struct ParallelPlan {
   int64_t pipeline = 1;
   TensorPlan tensor;
   SequencePlan sequence;
-  int64_t expert = 1;                     ///< divides data and is a sub-axis of it
-  int64_t bucket = 25 * 1024 * 1024;      ///< bytes of a gradient bucket
-  bool overlap = true;                    ///< reduce buckets during backward
+  int64_t expert = 1;                 ///< divides data and is a sub-axis of it
+  int64_t bucket = 25 * 1024 * 1024;  ///< bytes of a gradient bucket
+  bool overlap = true;                ///< reduce buckets during backward
   bool operator==(const ParallelPlan&) const = default;
 };
 
@@ -64,13 +64,13 @@ struct MemoryPlan {
 struct OptimizerPlan {
   std::string kind = "adamw";  ///< "adamw" | "sgd"
   double lr = 1e-3;
-  double momentum = 0.9;  ///< sgd
+  double momentum = 0.9;                              ///< sgd
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adamw
   double weight_decay = 0.01;
-  double clip = 1.0;                   ///< global gradient norm; 0 = off
-  std::string schedule = "constant";   ///< "constant" | "cosine"
-  int64_t warmup = 0;                  ///< steps of linear warm-up
-  double min_lr_ratio = 0.1;           ///< cosine: final lr / lr
+  double clip = 1.0;                  ///< global gradient norm; 0 = off
+  std::string schedule = "constant";  ///< "constant" | "cosine"
+  int64_t warmup = 0;                 ///< steps of linear warm-up
+  double min_lr_ratio = 0.1;          ///< cosine: final lr / lr
   bool operator==(const OptimizerPlan&) const = default;
 };
 
@@ -82,8 +82,8 @@ struct DataPlan {
 };
 
 struct TrainPlan {
-  int64_t batch = 8;         ///< global, samples a step
-  int64_t micro_batch = 0;   ///< per data-parallel rank; 0 = batch / data (one micro-batch)
+  int64_t batch = 8;        ///< global, samples a step
+  int64_t micro_batch = 0;  ///< per data-parallel rank; 0 = batch / data (one micro-batch)
   int64_t steps = 20;
   int64_t validation_batches = 2;
   uint64_t seed = 1;
@@ -111,9 +111,7 @@ struct Plan {
   ClusterPlan cluster;
   bool operator==(const Plan&) const = default;
 
-  int64_t num_micro_batches() const {
-    return train.batch / (parallel.data * train.micro_batch);
-  }
+  int64_t num_micro_batches() const { return train.batch / (parallel.data * train.micro_batch); }
 };
 
 /// How a tensor-parallel mode arranges its ranks on axes. Throws Refused with the nearest legal
@@ -136,13 +134,15 @@ using Overrides = std::vector<std::pair<std::string, std::string>>;
 
 /// Parses and checks one plan. `origin` is the file name for messages: "plan.toml:7: ...".
 /// Throws ConfigError (unknown key, wrong type, value out of range: file, line, value, what is
-/// allowed, nearest key).
+/// allowed, nearest key), Refused (what cannot be placed whatever the number of ranks). `models`
+/// are the names that model.kind may have.
 Plan parse_plan(std::string_view toml, std::string_view origin, const TensorModes& modes,
-                const Overrides& overrides = {});
-Plan load_plan(const std::string& path, const TensorModes& modes, const Overrides& overrides = {});
+                const Overrides& overrides = {}, const std::vector<std::string>& models = {"gpt"});
+Plan load_plan(const std::string& path, const TensorModes& modes, const Overrides& overrides = {},
+               const std::vector<std::string>& models = {"gpt"});
 
-/// The values alone, each checked by itself: parse_plan without what concerns several keys, so that a
-/// plan that is refused can still be shown and hashed.
+/// The values alone, each checked by itself: parse_plan without what concerns several keys, so that
+/// a plan that is refused can still be shown and hashed.
 Plan parse_values(std::string_view toml, std::string_view origin, const Overrides& overrides = {});
 
 /// Fills what depends on the rank count (data, micro_batch) and checks every product: throws

@@ -100,7 +100,8 @@ refuses: it has no scheme for them yet.
     const std::string own = doc.key.substr(0, doc.key.find('.'));
     if (own != section) {
       section = own;
-      out += text("\n## [", section, "]\n\n| key | allowed | default | meaning |\n|---|---|---|---|\n");
+      out += text("\n## [", section,
+                  "]\n\n| key | allowed | default | meaning |\n|---|---|---|---|\n");
     }
     out += text("| `", doc.key, "` | ", cell(doc.type), " | `", doc.default_value, "` | ",
                 cell(doc.meaning), " |\n");

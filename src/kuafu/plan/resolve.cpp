@@ -128,10 +128,9 @@ Plan resolve(Plan plan, int64_t ranks, const TensorModes& modes) {
   const Plan given = plan;
   if (const auto reason = place(plan, ranks)) {
     const bool has_advice = reason->find("; nearest: ") != std::string::npos;
-    const std::string near =
-        has_advice || ranks == 0
-            ? ""
-            : nearest_plans(given, ranks, plan::find_mode(given, modes, {}));
+    const std::string near = has_advice || ranks == 0
+                                 ? ""
+                                 : nearest_plans(given, ranks, plan::find_mode(given, modes, {}));
     throw Refused(near.empty() ? *reason : text(*reason, "; nearest: ", near));
   }
   return plan;

@@ -20,8 +20,8 @@ struct Offence {
 
   /// "plan.toml:7: model.layers = 0 <problem>; allowed: ...; nearest: ..."
   [[noreturn]] void fail(const std::string& problem, const std::string& nearest_value) const {
-    std::string message = text(where, key.name, " = ", to_string(value), " ", problem,
-                               "; allowed: ", allowed(key));
+    std::string message =
+        text(where, key.name, " = ", to_string(value), " ", problem, "; allowed: ", allowed(key));
     if (!nearest_value.empty()) message += "; nearest: " + nearest_value;
     throw ConfigError(message);
   }
@@ -74,8 +74,8 @@ std::string nearest_size(const std::string& given) {
   const size_t split = given.find_first_not_of("0123456789. ");
   const size_t last = given.find_last_of("0123456789", split);
   if (split == std::string::npos || last == std::string::npos || last > split) return {};
-  const std::string unit = nearest(
-      given.substr(split), {"GB", "MB", "kB", "TB", "B", "GiB", "MiB", "KiB", "TiB"});
+  const std::string unit =
+      nearest(given.substr(split), {"GB", "MB", "kB", "TB", "B", "GiB", "MiB", "KiB", "TiB"});
   return in_quotes(given.substr(0, last + 1) + " " + unit);
 }
 
@@ -99,8 +99,7 @@ double number(const Offence& offence) {
     const double inside = number_inside(value);
     offence.wrong_type(std::isfinite(inside) ? toml_number(clamped(key.range, inside)) : "");
   }
-  const double x =
-      value.kind == Kind::kNumber ? value.number : static_cast<double>(value.integer);
+  const double x = value.kind == Kind::kNumber ? value.number : static_cast<double>(value.integer);
   if (std::isnan(x)) offence.fail("is not finite", {});
   const double legal = clamped(key.range, x);
   if (std::isinf(x)) offence.fail("is not finite", toml_number(legal));

@@ -41,9 +41,9 @@ std::vector<FieldDoc> training_fields() {
       {"step_time_s.median", T::kNumber, kOk, false, "s", "median of the samples"},
       {"step_time_s.ci95", T::kInterval, kOk, false, "s", "95 % interval of the median"},
       {"step_time_s.samples", T::kNumbers, kOk, false, "s",
-       "one a step after the warm-up, the slowest rank of each"},
-      {"step_time_s.warmup_steps", T::kInteger, kOptional, false, "steps",
-       "steps left out of the samples"},
+       "one a training step: the time of its slowest rank"},
+      {"step_time_s.warmup", T::kInteger, kOptional, false, "steps",
+       "first samples that are left out of median and interval"},
       {"tokens_per_s", T::kNumber, kOk, true, "token / s",
        "tokens of the global batch over the median step time"},
       {"flops_per_step", T::kNumber, kOk, true, "FLOP",
@@ -75,10 +75,10 @@ std::vector<FieldDoc> ledger_fields() {
       {"ledger.*.bytes_sent", T::kPerRank, kOk, false, "B", "sum over the training steps"},
       {"ledger.*.bytes_received", T::kPerRank, kOk, false, "B", "sum over the training steps"},
       {"ledger.*.messages", T::kPerRank, kOk, false, "messages", "messages sent"},
-      {"ledger.*.peers", T::kRanksPerRank, kOk, false, "",
-       "world ranks of the other members of the groups used"},
-      {"ledger.*.wire_peers", T::kRanksPerRank, kOk, false, "",
-       "world ranks that bytes went to or came from"},
+      {"ledger.*.peers", T::kPerRank, kOk, false, "",
+       "number of other members of the groups used, each counted once"},
+      {"ledger.*.wire_peers", T::kPerRank, kOk, false, "",
+       "number of ranks that bytes went to or came from"},
       {"ledger.*.calls", T::kObject, kOk, false, "", "collective calls by verb"},
       {"ledger.*.calls.*", T::kPerRank, kOptional, false, "calls",
        "calls of one verb, such as `all_reduce`"},
@@ -97,13 +97,19 @@ std::vector<FieldDoc> certificate_fields() {
        "`full`: the model itself; `scaled`: a smaller one of its shape family; `replay`: its trace"},
       {"certificate.steps", T::kInteger, kOptional, true, "steps", "steps compared"},
       {"certificate.loss_error", T::kNumber, kOptional, true, "",
-       "largest relative difference of a loss"},
+       "relative difference of the first loss"},
       {"certificate.gradient_error", T::kNumber, kOptional, true, "",
-       "largest difference of a gradient element, relative to the largest element of its tensor"},
+       "largest difference of a gradient element, relative to the largest of all gradient elements"},
       {"certificate.parameter_error", T::kNumber, kOptional, true, "",
        "the same of a parameter after the last step compared"},
       {"certificate.tolerance", T::kNumber, kOptional, true, "",
-       "what the errors may reach, derived from the reduction length"},
+       "what the errors of loss and gradients may reach, derived from the reduction length"},
+      {"certificate.parameter_tolerance", T::kNumber, kOptional, true, "",
+       "what the parameters' error may reach: the optimizer's division by small gradients added"},
+      {"certificate.native_error", T::kNumber, kOptional, true, "",
+       "bf16 plans: error of the native run against f64"},
+      {"certificate.native_error_one_rank", T::kNumber, kOptional, true, "",
+       "bf16 plans: the same of one rank, of which the native error may be twice"},
       {"provenance", T::kObject, kOk, true, "",
        "program, libraries and machine that made the numbers"},
   };
@@ -125,8 +131,6 @@ std::string type_name(FieldType type) {
       return "[low, high]";
     case T::kPerRank:
       return "[integer] per rank";
-    case T::kRanksPerRank:
-      return "[[rank]] per rank";
     case T::kBytesPerRank:
       return "[{category: integer}] per rank";
   }

@@ -34,8 +34,6 @@ std::string_view describe(FieldType type) {
       return "list of two numbers";
     case FieldType::kPerRank:
       return "list of an integer a rank";
-    case FieldType::kRanksPerRank:
-      return "list of a list of ranks a rank";
     case FieldType::kBytesPerRank:
       return "list of an object {name: integer} a rank";
   }
@@ -74,10 +72,6 @@ bool has_type(const Json& value, FieldType type, int64_t ranks) {
       return all(is_number) && value.size() == 2;
     case FieldType::kPerRank:
       return is_per_rank && all(is_count);
-    case FieldType::kRanksPerRank:
-      return is_per_rank && all([](const Json& list) {
-               return list.is_array() && std::all_of(list.begin(), list.end(), is_count);
-             });
     case FieldType::kBytesPerRank:
       return is_per_rank && all([](const Json& object) {
                return object.is_object() && std::all_of(object.begin(), object.end(), is_count);

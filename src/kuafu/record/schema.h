@@ -21,7 +21,6 @@ enum class FieldType : uint8_t {
   kNumbers,       ///< list of numbers
   kInterval,      ///< list of two numbers, low and high
   kPerRank,       ///< list of one integer a rank
-  kRanksPerRank,  ///< list of one list of world ranks a rank
   kBytesPerRank,  ///< list of one {name: bytes} a rank
 };
 

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kuafu-bench-step: times training steps of a GPT on thread ranks, by itself or taking turns with
+// another program (--serve). baselines/pytorch/compare.py drives it beside PyTorch.
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include <CLI/CLI.hpp>
+
+#include "app/bench_step/stepper.h"
+#include "kuafu/engine/registries.h"
+#include "kuafu/engine/run.h"
+#include "kuafu/meter/allocator.h"
+#include "kuafu/record/json.h"
+#include "kuafu/record/provenance.h"
+#include "kuafu/tensor/tensor.h"
+
+namespace kuafu {
+namespace {
+
+struct Options {
+  int64_t layers = 4, hidden = 256, heads = 4, sequence = 128, batch = 8;
+  int64_t ranks = 1, steps = 20, warmup = 5;
+  std::string mode = "single";
+  bool is_silent = false, is_unmetered = false, serves = false;
+  std::string json_file;
+};
+
+void add_options(CLI::App& app, Options& o) {
+  for (auto& [name, value] : {std::pair{"--layers", &o.layers}, std::pair{"--hidden", &o.hidden},
+                              std::pair{"--heads", &o.heads}, std::pair{"--sequence", &o.sequence},
+                              std::pair{"--ranks", &o.ranks}, std::pair{"--steps", &o.steps}}) {
+    app.add_option(name, *value)->check(CLI::PositiveNumber)->capture_default_str();
+  }
+  app.add_option("--batch", o.batch, "samples a step, all ranks together")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--warmup", o.warmup, "steps before the timed ones")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--mode", o.mode)
+      ->check(CLI::IsMember({"single", "data", "1d", "1d-sp", "2d"}))
+      ->capture_default_str();
+  app.add_flag("--no-communication", o.is_silent,
+               "the ranks compute the same shapes and never talk: the limit of any back end");
+  app.add_flag("--no-meter", o.is_unmetered, "count neither bytes nor memory nor FLOPs");
+  app.add_flag("--serve", o.serves,
+               "wait for lines 'run K' on the input, answer each with a line of JSON; 'quit' ends");
+  app.add_option("--json", o.json_file, "write the result to a file as well");
+}
+
+/// The plan of the options: f32, AdamW, no clipping, synthetic tokens of a vocabulary of 256.
+Plan plan_of(const Options& o) {
+  KUAFU_REQUIRE(o.mode != "single" || o.ranks == 1, "--mode single has one rank, not ", o.ranks,
+                "; choose --mode data, 1d, 1d-sp or 2d");
+  Plan plan;
+  plan.model.layers = o.layers;
+  plan.model.hidden = o.hidden;
+  plan.model.heads = o.heads;
+  plan.model.sequence = o.sequence;
+  if (o.mode == "data" || o.mode == "single") {
+    plan.parallel.data = o.ranks;
+  } else {
+    plan.parallel.tensor.mode = o.mode;
+    plan.parallel.tensor.size = o.ranks;
+  }
+  plan.optimizer.clip = 0;
+  plan.data.kind = "synthetic";
+  plan.train.batch = o.batch;
+  return resolve(plan, o.ranks, builtin_registries().tensor_modes());
+}
+
+Json to_json(const Samples& s) { return {{"samples", s.seconds}, {"losses", s.losses}}; }
+
+/// Answers "run K" until "quit" or the end of the input.
+void serve(const Stepper::Run& run) {
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream words(line);
+    std::string verb, rest;
+    int64_t count = 0;
+    words >> verb;
+    if (verb == "quit") return;
+    KUAFU_REQUIRE(verb == "run" && (words >> count) && count >= 1 && !(words >> rest),
+                  "unknown request '", line, "': send 'run K' with K >= 1, or 'quit'");
+    std::cout << to_json(run(count)).dump() << std::endl;
+  }
+}
+
+Json document(const Options& o, const Samples& s) {
+  const StepTime time = summarise(s.seconds);
+  const double tokens = static_cast<double>(o.batch * o.sequence);
+  return {{"benchmark", "step"},
+          {"settings",
+           {{"mode", o.mode},
+            {"layers", o.layers},
+            {"hidden", o.hidden},
+            {"heads", o.heads},
+            {"sequence", o.sequence},
+            {"batch", o.batch},
+            {"ranks", o.ranks},
+            {"communicates", !o.is_silent},
+            {"metered", !o.is_unmetered}}},
+          {"step_time_s",
+           {{"median", time.median}, {"ci95", {time.low, time.high}}, {"samples", s.seconds}}},
+          {"tokens_per_s", tokens / time.median},
+          {"loss", s.losses},
+          {"provenance", provenance()}};
+}
+
+void once(const Options& o, const Stepper::Run& run) {
+  if (o.warmup > 0) run(o.warmup);
+  const Json result = document(o, run(o.steps));
+  std::cout << result.dump() << std::endl;
+  if (o.json_file.empty()) return;
+  std::ofstream file(o.json_file);
+  file << result.dump(1) << "\n";
+  file.flush();
+  KUAFU_REQUIRE(file.good(), "cannot write ", o.json_file);
+}
+
+int main_with(int argc, char** argv) {
+  CLI::App app("Times training steps of a GPT on thread ranks");
+  app.footer("Example: kuafu-bench-step --mode 1d --ranks 2 --hidden 256 --steps 20");
+  Options options;
+  add_options(app, options);
+  CLI11_PARSE(app, argc, argv);
+  initialise_tensors();
+  Stepper stepper(plan_of(options), {.is_silent = options.is_silent,
+                                     .is_metered = !options.is_unmetered});
+  stepper.lead([&](const Stepper::Run& run) {
+    if (options.serves) {
+      serve(run);
+    } else {
+      once(options, run);
+    }
+  });
+  return 0;
+}
+
+}  // namespace
+}  // namespace kuafu
+
+int main(int argc, char** argv) {
+  kuafu::install_allocators();  // before the first tensor
+  try {
+    return kuafu::main_with(argc, argv);
+  } catch (const std::exception& e) {
+    std::cerr << "kuafu-bench-step: " << e.what() << std::endl;
+    return 1;
+  }
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "kuafu/comm/communicator.h"
+#include "kuafu/plan/plan.h"
+
+namespace kuafu {
+
+/// Whether ranks talk, and whether what they do is counted.
+struct StepperOptions {
+  bool is_silent = false;   ///< no communication at all
+  bool is_metered = true;   ///< ledger, memory book, FLOPs
+};
+
+/// Steps done on request.
+struct Samples {
+  /// From the moment the last rank ended the step before to the moment the last rank ends this one.
+  std::vector<double> seconds;
+  std::vector<double> losses;
+};
+
+/// Thread ranks that train a plan a few steps at a time and sleep in between, without using a core.
+class Stepper {
+ public:
+  /// @pre plan is resolved
+  Stepper(const Plan& plan, const StepperOptions& options) : plan_(plan), options_(options) {}
+
+  /// What rank 0 is given to ask for steps with.
+  using Run = std::function<Samples(int64_t steps)>;
+
+  /// Starts the ranks, calls `lead` on rank 0 and ends them when it returns. Rethrows the first error
+  /// of any rank.
+  void lead(const std::function<void(const Run& run)>& lead);
+
+ private:
+  struct RankSamples {
+    double begin = 0;
+    std::vector<double> ends;
+    std::vector<double> losses;
+  };
+
+  void rank_body(Communicator& world, const std::function<void(const Run&)>& lead);
+  void follow(const std::function<RankSamples(int64_t)>& steps, int rank);
+  Samples run(const std::function<RankSamples(int64_t)>& steps, int64_t count);
+  /// Tells the others: `count` more steps, or 0 for the end.
+  void order(int64_t count);
+
+  Plan plan_;
+  StepperOptions options_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t num_orders_ = 0;  // guarded by mutex_, as all below
+  int64_t ordered_ = 0;
+  int num_answers_ = 0;
+  bool has_failed_ = false;
+  std::vector<RankSamples> answers_;
+};
+
+}  // namespace kuafu

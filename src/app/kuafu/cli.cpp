@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "app/kuafu/options.h"
+#include "kuafu/base/build_info.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
+
+namespace kuafu {
+namespace {
+
+const std::vector<std::string> kWorlds = {"threads", "mpi", "nccl", "simulated"};
+
+/// Accepts the given words only; the message has the nearest.
+CLI::Validator one_of(const std::vector<std::string>& allowed) {
+  return CLI::Validator(
+      [allowed](const std::string& given) {
+        if (std::find(allowed.begin(), allowed.end(), given) != allowed.end()) return std::string();
+        return text(in_quotes(given), " is none of ", join(allowed), "; did you mean ",
+                    in_quotes(nearest(given, allowed)), "?");
+      },
+      join(allowed, "|"));
+}
+
+CLI::Option* list_option(CLI::App& app, const char* name, std::vector<std::string>& values,
+                         const char* help) {
+  return app.add_option(name, values, help)->allow_extra_args(false);  // one value each time
+}
+
+void add_worker_options(CLI::App& app, WorkerCall& call) {
+  app.add_option("plan", call.plan, "plan file (TOML)")->required()->type_name("PLAN.toml");
+  list_option(app, "--set", call.sets, "set a key of the plan; may be repeated")->type_name("a.b=VALUE");
+  app.add_option("--world", call.world, "how ranks talk (default threads; mpi under mpirun)")
+      ->check(one_of(kWorlds));
+  app.add_option("--ranks", call.ranks, "number of ranks (default: the plan's product)")
+      ->check(CLI::PositiveNumber)->type_name("N");
+  app.add_option("--steps", call.steps, "training steps (default: the plan's)")
+      ->check(CLI::PositiveNumber)->type_name("K");
+  app.add_flag_callback("--certify", [&call] { call.is_certified = true; },
+                        "prove the result equal to a single-rank reference");
+  app.add_flag_callback("--no-certify", [&call] { call.is_certified = false; }, "do not (default)");
+  app.add_option("--json", call.json, "write the document of docs/record.md")->type_name("FILE");
+  list_option(app, "--plugin", call.plugins, "load a plugin; may be repeated")->type_name("LIB.so");
+  app.add_option("--timeout", call.timeout_s, "give up after so many seconds")
+      ->check(CLI::NonNegativeNumber)->type_name("S");
+  app.add_option("--mpi-collectives", call.mpi_collectives, "collectives of the MPI world")
+      ->check(one_of({"own", "native"}));
+  app.add_flag_callback("--no-meter", [&call] { call.is_metered = false; },
+                        "leave memory and FLOPs uncounted");
+}
+
+void add_run(CLI::App& app, FrontCall& call) {
+  CLI::App& run = *app.add_subcommand("run", "train one plan and report what it cost");
+  add_worker_options(run, call.worker);
+  run.footer(R"(Examples:
+  kuafu run plan.toml
+  kuafu run plan.toml --ranks 4 --set parallel.tensor.mode=2d --set parallel.tensor.size=4 --certify
+  kuafu run plan.toml --steps 5 --json result.json
+  kuafu run plan.toml --world simulated --ranks 4096
+  mpirun -n 4 kuafu run plan.toml
+
+Exit codes: 0 ok, 1 failed, 2 usage, 3 refused, 4 out of memory, 5 time-out)");
+}
+
+void add_explain(CLI::App& app, FrontCall& call) {
+  CLI::App& explain = *app.add_subcommand(
+      "explain", "print mesh, layouts, cost and memory of a plan before anything runs");
+  add_worker_options(explain, call.worker);
+  explain.footer(R"(Examples:
+  kuafu explain plan.toml
+  kuafu explain plan.toml --ranks 8 --set parallel.tensor.mode=1d --set parallel.tensor.size=4)");
+}
+
+void add_suite(CLI::App& app, FrontCall& call) {
+  SuiteCall& suite = call.suite;
+  CLI::App& sub = *app.add_subcommand("suite", "run a sweep of cases into a results folder");
+  sub.add_option("suite", suite.suite, "suite file (TOML)")->required()->type_name("SUITE.toml");
+  sub.add_option("--out", suite.out, "results folder (default results/runs/NAME)")->type_name("DIR");
+  sub.add_flag_callback(  // accepted because people type it: finished cases are never run again
+      "--resume", [] {}, "go on where DIR stopped: what happens anyway if DIR holds this suite");
+  list_option(sub, "--filter", suite.filters, "only cases with this value; may be repeated")
+      ->type_name("KEY=VALUE");
+  list_option(sub, "--set", suite.sets, "set a key of every plan; may be repeated")->type_name("a.b=VALUE");
+  list_option(sub, "--plugin", suite.plugins, "load a plugin; may be repeated")->type_name("LIB.so");
+  sub.add_flag("--dry-run", suite.is_dry_run, "print the cases and run none");
+  sub.add_flag_callback("--no-report", [&suite] { suite.has_report = false; },
+                        "leave figures and report.html out");
+  sub.add_option("--worker", suite.worker, "program that runs a case (default: kuafu-worker beside kuafu)")
+      ->type_name("FILE");
+  sub.footer(R"(Examples:
+  kuafu suite suites/quickstart.toml
+  kuafu suite suites/quickstart.toml --dry-run
+  kuafu suite suites/quickstart.toml --filter strategy="1D tensor" --filter ranks=2
+  kuafu suite suites/quickstart.toml --out results/runs/mine --set data.path=corpus.txt
+
+Ctrl-C or a kill stops it; the same call goes on. Exit codes: 0 done, 1 a case failed or a reference
+of the suite does not hold, 2 usage, 130 interrupted)");
+}
+
+void add_others(CLI::App& app, FrontCall& call) {
+  CLI::App& list = *app.add_subcommand("list", "what there is: tensor modes, worlds, plan keys, suites");
+  list.add_option("kind", call.list.kind, "one kind only")->type_name("KIND");
+  list_option(list, "--plugin", call.list.plugins, "load a plugin; may be repeated")->type_name("LIB.so");
+  list.footer("Examples:\n  kuafu list\n  kuafu list keys\n  kuafu list tensor --plugin libmine.so");
+
+  CLI::App& report = *app.add_subcommand("report", "draw figures and report.html of a results folder");
+  report.add_option("folder", call.report.folder, "results folder")->required()->type_name("DIR");
+  report.add_option("--out", call.report.out, "where to write (default: the results folder)")->type_name("DIR");
+  report.footer("Examples:\n  kuafu report results/runs/quickstart\n"
+                "  kuafu report results/runs/quickstart --out /tmp/report");
+
+  CLI::App& compare = *app.add_subcommand(
+      "compare", "hold results B against the reference A: exact metrics exactly, times by interval");
+  compare.add_option("A", call.compare.a, "results folder, run.jsonl or document")->required();
+  compare.add_option("B", call.compare.b, "the same")->required();
+  compare.footer("Examples:\n  kuafu compare results/quickstart results/runs/quickstart\n"
+                 "  kuafu compare before.json after.json\n\n"
+                 "Exit codes: 0 no regression, 1 regression, 2 nothing to compare");
+
+  CLI::App& doctor = *app.add_subcommand("doctor", "what was found on this machine; what is off and why");
+  doctor.footer("Example:\n  kuafu doctor");
+}
+
+/// Names of the options of `app` as they are typed.
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const auto& name : option->get_lnames()) names.push_back("--" + name);
+    for (const auto& name : option->get_fnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands(nullptr)) names.push_back(sub->get_name());
+  return names;
+}
+
+/// What the parser left over becomes an error with the nearest name.
+void refuse_extras(const CLI::App& app) {
+  for (const CLI::App* sub : app.get_subcommands()) {
+    for (const std::string& extra : sub->remaining()) {
+      const std::string name = extra.substr(0, extra.find('='));
+      KUAFU_REQUIRE(extra.rfind('-', 0) != 0, "kuafu ", sub->get_name(), " has no option ", name,
+                    "; did you mean ", nearest(name, option_names(*sub)), "? `kuafu ",
+                    sub->get_name(), " --help` lists them");
+      throw ConfigError(text("kuafu ", sub->get_name(), " does not expect ", in_quotes(extra),
+                             "; `kuafu ", sub->get_name(), " --help` shows its arguments"));
+    }
+  }
+}
+
+void refuse_unknown_command(const CLI::App& app, int argc, char** argv) {
+  const std::vector<std::string> commands = command_names(app);
+  if (argc < 2) return;
+  const std::string given = argv[1];
+  if (given.rfind('-', 0) == 0) {
+    const std::vector<std::string> known = {"--help", "-h", "--version"};
+    KUAFU_REQUIRE(std::find(known.begin(), known.end(), given) != known.end(),
+                  "kuafu has no option ", given, " before a command; commands are ", join(commands));
+    return;
+  }
+  KUAFU_REQUIRE(std::find(commands.begin(), commands.end(), given) != commands.end(),
+                "kuafu has no command ", in_quotes(given), "; did you mean ",
+                in_quotes(nearest(given, commands)), "? Commands are ", join(commands));
+}
+
+}  // namespace
+
+Overrides split_pairs(const std::vector<std::string>& pairs, const std::string& option) {
+  Overrides split;
+  for (const std::string& pair : pairs) {
+    const size_t equals = pair.find('=');
+    KUAFU_REQUIRE(equals != std::string::npos && equals > 0, option, " ", pair,
+                  ": expected key=value, such as ", option, " train.batch=8");
+    split.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
+  }
+  return split;
+}
+
+FrontCall parse_command_line(int argc, char** argv) {
+  FrontCall call;
+  CLI::App app("Kuafu: a testbed for training large models in parallel", "kuafu");
+  app.set_version_flag("--version", std::string("kuafu ") + std::string(build_info::kVersion));
+  add_run(app, call);
+  add_suite(app, call);
+  add_explain(app, call);
+  add_others(app, call);
+  app.require_subcommand(1);
+  app.footer("Each command has its own --help with examples. Start with:\n"
+             "  kuafu doctor\n  kuafu suite suites/quickstart.toml");
+  for (CLI::App* sub : app.get_subcommands(nullptr)) sub->allow_extras();
+  if (argc < 2) {
+    std::cout << app.help();
+    call.exit_code = kMisused;
+    return call;
+  }
+  refuse_unknown_command(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) {
+      call.exit_code = app.exit(error);  // help or version
+      return call;
+    }
+    refuse_extras(app);  // a misspelt option is the likelier cause than what it left missing
+    throw ConfigError(text(error.what(), "\n`kuafu ", argv[1], " --help` shows its options"));
+  }
+  refuse_extras(app);
+  call.command = app.get_subcommands().front()->get_name();
+  return call;
+}
+
+}  // namespace kuafu

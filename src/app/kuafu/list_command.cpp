@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+
+#include "app/kuafu/options.h"
+#include "app/kuafu/programs.h"
+#include "kuafu/base/build_info.h"
+#include "kuafu/base/config.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
+#include "kuafu/record/schema.h"
+#include "kuafu/record/table.h"
+
+namespace kuafu {
+namespace {
+
+std::string tensor_table() {
+  Table table({{"mode"}, {"what it is"}});
+  for (const auto& [name, mode] : builtin_tensor_modes()) table.add({name, mode.summary});
+  return table.str();
+}
+
+std::string worlds_table() {
+  const auto state = [](const BuildFeature& feature) {
+    return feature.found ? text("yes, ", feature.name, " ", feature.detail)
+                         : text("no: ", feature.detail);
+  };
+  Table table({{"world"}, {"what it is"}, {"in this build"}});
+  table.add({"threads", "ranks are threads of one process", state(build_info::kTorch)});
+  table.add({"mpi", "ranks are MPI processes", state(build_info::kMpi)});
+  table.add({"nccl", "one process a GPU", state(build_info::kNccl)});
+  table.add({"simulated", "any number of ranks on the meta device, priced by a cost model",
+             state(build_info::kTorch)});
+  return table.str();
+}
+
+std::string keys_table() {
+  Table table({{"key"}, {"type"}, {"default"}, {"meaning"}});
+  for (const KeyDoc& key : plan_keys()) {
+    table.add({key.key, key.type, key.default_value, key.meaning});
+  }
+  return table.str();
+}
+
+std::string fields_table() {
+  Table table({{"field"}, {"unit"}, {"meaning"}});
+  for (const FieldDoc& field : document_fields()) {
+    table.add({field.path, field.unit.empty() ? "-" : field.unit, field.meaning});
+  }
+  return table.str();
+}
+
+/// The suites of the source tree with their questions.
+std::string suites_table() {
+  Table table({{"suite"}, {"question"}});
+  const std::string folder = std::string(build_info::kSourceDir) + "/suites";
+  std::vector<std::string> paths;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (entry.path().extension() == ".toml") paths.push_back(entry.path().string());
+  }
+  std::sort(paths.begin(), paths.end());
+  for (const auto& path : paths) {
+    const ConfigValue root = parse_toml(read_file(path, "suite"), path);
+    const ConfigValue* head = root.find("suite");
+    const ConfigValue* question = head == nullptr ? nullptr : head->find("question");
+    table.add({"suites/" + std::filesystem::path(path).filename().string(),
+               question == nullptr ? "-" : question->string});
+  }
+  return table.str();
+}
+
+struct Kind {
+  std::string name;
+  std::function<std::string()> table;
+};
+
+const std::vector<Kind>& kinds() {
+  static const std::vector<Kind> kKinds = {{"tensor", tensor_table}, {"worlds", worlds_table},
+                                           {"suites", suites_table}, {"keys", keys_table},
+                                           {"fields", fields_table}};
+  return kKinds;
+}
+
+/// What only the worker knows: models, and whatever a plugin brings.
+int list_of_worker(const std::vector<std::string>& plugins) {
+  std::vector<std::string> words = {worker_path(), "list"};
+  for (const auto& plugin : plugins) words.insert(words.end(), {"--plugin", plugin});
+  return run_and_wait(words);
+}
+
+}  // namespace
+
+int list_command(const ListCall& call) {
+  std::vector<std::string> names = {"registries"};
+  for (const Kind& kind : kinds()) names.push_back(kind.name);
+  if (call.kind.empty() && call.plugins.empty()) {
+    for (const Kind& kind : kinds()) {
+      if (kind.name == "keys" || kind.name == "fields") continue;  // long: asked for by name
+      std::cout << kind.name << "\n\n" << kind.table() << "\n";
+    }
+    std::cout << "more: kuafu list keys (of plans), kuafu list fields (of results), kuafu list "
+                 "registries (what the worker has, with --plugin what a plugin adds)\n";
+    return kDone;
+  }
+  if (call.kind == "registries" || !call.plugins.empty()) return list_of_worker(call.plugins);
+  for (const Kind& kind : kinds()) {
+    if (kind.name != call.kind) continue;
+    std::cout << kind.table();
+    return kDone;
+  }
+  throw ConfigError(text("kuafu list has no kind ", in_quotes(call.kind), "; did you mean ",
+                         in_quotes(nearest(call.kind, names)), "? Kinds are ", join(names)));
+}
+
+}  // namespace kuafu

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kuafu: the front. Reads the command line, runs sweeps, compares results; starts kuafu-worker,
+// which loads LibTorch, for whatever trains.
+
+#include <signal.h>
+
+#include <exception>
+#include <iostream>
+
+#include "app/kuafu/options.h"
+#include "kuafu/base/errors.h"
+
+namespace kuafu {
+namespace {
+
+int dispatch(const FrontCall& call) {
+  if (call.command == "run" || call.command == "explain") {
+    return worker_command(call.command, call.worker);
+  }
+  if (call.command == "suite") return suite_command(call.suite);
+  if (call.command == "report") return report_command(call.report);
+  if (call.command == "compare") return compare_command(call.compare);
+  if (call.command == "list") return list_command(call.list);
+  if (call.command == "doctor") return doctor_command();
+  return call.exit_code;
+}
+
+}  // namespace
+}  // namespace kuafu
+
+int main(int argc, char** argv) {
+  ::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is an error of write(), not the end of the sweep
+  try {
+    return kuafu::dispatch(kuafu::parse_command_line(argc, argv));
+  } catch (const kuafu::ConfigError& error) {
+    std::cerr << "kuafu: " << error.what() << "\n";
+    return kuafu::kMisused;
+  } catch (const std::exception& error) {
+    std::cerr << "kuafu: " << error.what() << "\n";
+    return kuafu::kBad;
+  }
+}

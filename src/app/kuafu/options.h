@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kuafu/plan/plan.h"
+
+namespace kuafu {
+
+/// Exit codes of the front. `run` and `explain` return the worker's, which are the same and more.
+enum FrontExit : int { kDone = 0, kBad = 1, kMisused = 2, kStopped = 130 };
+
+/// `kuafu run` and `kuafu explain`.
+struct WorkerCall {
+  std::string plan;
+  std::vector<std::string> sets;
+  std::string world;
+  int64_t ranks = 0;
+  int64_t steps = 0;
+  std::optional<bool> is_certified;
+  bool is_metered = true;
+  std::string json;
+  std::vector<std::string> plugins;
+  double timeout_s = 0;
+  std::string mpi_collectives;
+};
+
+/// `kuafu suite`.
+struct SuiteCall {
+  std::string suite;
+  std::string out;  ///< empty = results/runs/<name of the suite>
+  std::vector<std::string> sets;
+  std::vector<std::string> filters;
+  std::vector<std::string> plugins;
+  bool is_dry_run = false;
+  bool has_report = true;
+  std::string worker;  ///< empty = beside this program
+};
+
+struct ReportCall {
+  std::string folder, out;
+};
+
+struct CompareCall {
+  std::string a, b;
+};
+
+struct ListCall {
+  std::string kind;
+  std::vector<std::string> plugins;
+};
+
+/// What the command line asks for: exactly one of the calls, by `command`.
+struct FrontCall {
+  std::string command;  ///< empty: done, `exit_code` says how
+  int exit_code = kDone;
+  WorkerCall worker;
+  SuiteCall suite;
+  ReportCall report;
+  CompareCall compare;
+  ListCall list;
+};
+
+/// Reads the command line; prints help and errors. A misspelt command or option gets the nearest.
+FrontCall parse_command_line(int argc, char** argv);
+
+/// "a.b=value" to ("a.b", "value"). Throws ConfigError naming the option.
+Overrides split_pairs(const std::vector<std::string>& pairs, const std::string& option);
+
+int worker_command(const std::string& command, const WorkerCall& call);
+int suite_command(const SuiteCall& call);
+int report_command(const ReportCall& call);
+int compare_command(const CompareCall& call);
+int list_command(const ListCall& call);
+int doctor_command();
+
+}  // namespace kuafu

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/kuafu/programs.h"
+
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "kuafu/base/build_info.h"
+#include "kuafu/base/errors.h"
+
+namespace kuafu {
+namespace {
+
+std::vector<char*> pointers(const std::vector<std::string>& words) {
+  std::vector<char*> out;
+  for (const auto& word : words) out.push_back(const_cast<char*>(word.c_str()));
+  out.push_back(nullptr);
+  return out;
+}
+
+std::string in_source(const std::string& path) {
+  return std::string(build_info::kSourceDir) + "/" + path;
+}
+
+}  // namespace
+
+std::string worker_path() {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::string worker = (self.parent_path() / "kuafu-worker").string();
+  KUAFU_REQUIRE(::access(worker.c_str(), X_OK) == 0, worker, " is not there",
+                build_info::kTorch.found
+                    ? ": build it (ninja kuafu-worker), or run the whole build"
+                    : text(": this build has no LibTorch (", build_info::kTorch.detail, ")"));
+  return worker;
+}
+
+std::vector<std::string> mpi_launcher() {
+  const std::string script = in_source("scripts/mpirun.sh");
+  return {::access(script.c_str(), X_OK) == 0 ? script : "mpirun"};
+}
+
+bool is_under_mpi() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID"}) {
+    if (std::getenv(name) != nullptr) return true;
+  }
+  return false;
+}
+
+std::vector<std::string> python_script(const std::string& script, std::string& why_not) {
+  const char* given = std::getenv("KUAFU_PYTHON");
+  const std::string python = given != nullptr ? given : in_source(".venv/bin/python");
+  const std::string path = in_source(script);
+  if (given == nullptr && ::access(python.c_str(), X_OK) != 0) {
+    why_not = text(python, " is not there (scripts/setup.sh makes it; or set KUAFU_PYTHON)");
+    return {};
+  }
+  if (::access(path.c_str(), R_OK) != 0) {
+    why_not = text(path, " is not there");
+    return {};
+  }
+  return {python, path};
+}
+
+void become(const std::vector<std::string>& words) {
+  ::execvp(words.front().c_str(), pointers(words).data());
+  throw ConfigError(text("cannot start ", words.front(), ": ", std::strerror(errno)));
+}
+
+int run_and_wait(const std::vector<std::string>& words) {
+  pid_t process = 0;
+  const int result =
+      ::posix_spawnp(&process, words.front().c_str(), nullptr, nullptr, pointers(words).data(), environ);
+  KUAFU_REQUIRE(result == 0, "cannot start ", words.front(), ": ", std::strerror(result));
+  int status = 0;
+  while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+std::string first_line_of(const std::string& command) {
+  FILE* pipe = ::popen((command + " 2>/dev/null").c_str(), "r");
+  if (pipe == nullptr) return "";
+  std::array<char, 512> buffer{};
+  std::string line;
+  if (std::fgets(buffer.data(), buffer.size(), pipe) != nullptr) line = buffer.data();
+  while (std::fgets(buffer.data(), buffer.size(), pipe) != nullptr) {
+  }
+  const int status = ::pclose(pipe);
+  if (status != 0) return "";
+  line.erase(line.find_last_not_of(" \n\r") + 1);
+  return line;
+}
+
+}  // namespace kuafu

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace kuafu {
+
+/// The kuafu-worker beside this program. Throws ConfigError where the build has none.
+std::string worker_path();
+
+/// Words before `-n RANKS` that start MPI ranks with the settings they need: the project's script
+/// where the source tree is still there, else mpirun.
+std::vector<std::string> mpi_launcher();
+
+/// Whether an MPI launcher started this process.
+bool is_under_mpi();
+
+/// The project's Python (KUAFU_PYTHON, else the source tree's .venv) with a script of the source
+/// tree. Empty, with the reason in `why_not`, where one is missing.
+std::vector<std::string> python_script(const std::string& script, std::string& why_not);
+
+/// Replaces this process. Throws ConfigError where that is not possible.
+[[noreturn]] void become(const std::vector<std::string>& words);
+
+/// Runs a program, waits, returns its exit status; 128 + signal where one killed it.
+int run_and_wait(const std::vector<std::string>& words);
+
+/// First line that a command prints; empty where it fails or prints nothing.
+std::string first_line_of(const std::string& command);
+
+}  // namespace kuafu

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <signal.h>
+
+#include <iostream>
+
+#include "app/kuafu/options.h"
+#include "app/kuafu/programs.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/base/units.h"
+#include "kuafu/experiment/runner.h"
+#include "kuafu/experiment/summary.h"
+#include "kuafu/record/hdf5.h"
+
+namespace kuafu {
+namespace {
+
+volatile sig_atomic_t interrupted = 0;  // written by the signal handler only
+
+void note_signal(int) { interrupted = 1; }
+
+void catch_signals() {
+  struct sigaction action {};
+  action.sa_handler = note_signal;
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(number, &action, nullptr);
+}
+
+Runner make_runner(const SuiteCall& call, const Suite& suite, const std::string& folder) {
+  RunnerOptions options;
+  options.folder = folder;
+  options.worker = call.worker.empty() ? worker_path() : call.worker;
+  options.mpi_launcher = mpi_launcher();
+  options.plugins = call.plugins;
+  return {suite, options};
+}
+
+SweepEnd sweep(Runner& runner, const std::vector<Case>& cases) {
+  const auto total = static_cast<int64_t>(cases.size());
+  const auto left = static_cast<int64_t>(runner.unfinished(cases).size());
+  if (left < total) {
+    std::cerr << total - left << " of " << total << " cases were finished before; " << left
+              << " to run\n";
+  }
+  Progress progress(std::cerr, progress_options_of_stderr(total, total - left));
+  return runner.run(cases, progress, [] { return interrupted != 0; });
+}
+
+/// The lines of the given cases, in the suite's order.
+std::vector<Json> lines_of(const RunRecord& record, const std::vector<Case>& cases) {
+  std::vector<Json> lines;
+  for (const Case& c : cases) {
+    for (const Json& line : record.cases) {
+      if (line["case_id"] == c.id) lines.push_back(line);
+    }
+  }
+  return lines;
+}
+
+/// Figures and report.html; what is missing is told in one line.
+void draw_report(const std::string& folder) {
+  std::string why_not;
+  std::vector<std::string> words = python_script("scripts/report/report.py", why_not);
+  if (words.empty()) {
+    std::cerr << "report left out: " << why_not << "\n";
+    return;
+  }
+  words.push_back(folder);
+  const int status = run_and_wait(words);
+  if (status != 0) std::cerr << "report failed with exit code " << status << "\n";
+}
+
+int conclude(const Suite& suite, const std::vector<Case>& cases, const Runner& runner,
+             const SuiteCall& call, const std::string& folder) {
+  const std::vector<Json> lines = lines_of(runner.record(), cases);
+  std::cout << "\n" << result_table(lines) << "\n" << status_counts(lines) << "\n";
+  const auto references = check_references(suite, runner.record());
+  bool is_bad = false;
+  if (!references.empty()) std::cout << "\nReferences:\n" << reference_text(references);
+  for (const auto& reference : references) is_bad = is_bad || !reference.broken.empty();
+  for (const Json& line : lines) is_bad = is_bad || line["status"] == "failed";
+  std::cout << "\nresults in " << folder << "\n" << std::flush;
+  for (const auto& note : refresh_hdf5(folder, runner.record())) std::cerr << note << "\n";
+  if (call.has_report) draw_report(folder);
+  return is_bad ? kBad : kDone;
+}
+
+}  // namespace
+
+int suite_command(const SuiteCall& call) {
+  const Suite suite = load_suite(call.suite, {split_pairs(call.sets, "--set"), call.plugins});
+  const std::vector<Case> cases = filtered(suite.cases, split_pairs(call.filters, "--filter"));
+  for (const auto& note : suite.notes) std::cerr << note << "\n";
+  if (call.is_dry_run) {
+    std::cout << suite.name << ": " << suite.question << "\n\n"
+              << plan_table(cases) << "\n"
+              << cases.size() << " of " << suite.cases.size() << " cases, suite " << suite.hash << "\n";
+    return kDone;
+  }
+  const std::string folder = call.out.empty() ? "results/runs/" + suite.name : call.out;
+  catch_signals();
+  Runner runner = make_runner(call, suite, folder);
+  for (const auto& note : runner.notes()) std::cerr << note << "\n";
+  const SweepEnd end = sweep(runner, cases);
+  const size_t left = runner.unfinished(cases).size();
+  if (end == SweepEnd::kInterrupted) {
+    std::cerr << "interrupted: " << cases.size() - left << " of " << cases.size()
+              << " cases are in " << folder << "; the same call goes on\n";
+    return kStopped;
+  }
+  if (end == SweepEnd::kOutOfBudget) {
+    std::cerr << "the suite's budget of " << print_seconds(*suite.budget_s) << " is spent: " << left
+              << " cases are left; the same call goes on\n";
+  }
+  return conclude(suite, cases, runner, call, folder);
+}
+
+}  // namespace kuafu

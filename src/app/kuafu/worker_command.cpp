@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/kuafu/options.h"
+#include "app/kuafu/programs.h"
+#include "kuafu/base/errors.h"
+
+namespace kuafu {
+namespace {
+
+std::vector<std::string> worker_words(const std::string& command, const WorkerCall& call) {
+  std::vector<std::string> words = {worker_path(), command, call.plan};
+  const auto add = [&](const char* option, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {option, value});
+  };
+  for (const auto& pair : call.sets) add("--set", pair);
+  add("--world", call.world);
+  if (call.ranks > 0) add("--ranks", text(call.ranks));
+  if (call.steps > 0) add("--steps", text(call.steps));
+  if (call.is_certified) words.emplace_back(*call.is_certified ? "--certify" : "--no-certify");
+  if (!call.is_metered) words.emplace_back("--no-meter");
+  add("--json", call.json);
+  for (const auto& plugin : call.plugins) add("--plugin", plugin);
+  if (call.timeout_s > 0) add("--timeout", text(call.timeout_s));
+  add("--mpi-collectives", call.mpi_collectives);
+  return words;
+}
+
+}  // namespace
+
+int worker_command(const std::string& command, const WorkerCall& call) {
+  split_pairs(call.sets, "--set");  // a pair without "=" is told at once
+  std::vector<std::string> words = worker_words(command, call);
+  if (command == "run" && call.world == "mpi" && !is_under_mpi()) {
+    KUAFU_REQUIRE(call.ranks > 0, "--world mpi: say how many with --ranks N, or start the ranks "
+                  "yourself: mpirun -n N kuafu run ", call.plan);
+    std::vector<std::string> launch = mpi_launcher();
+    launch.insert(launch.end(), {"-n", text(call.ranks)});
+    words.insert(words.begin(), launch.begin(), launch.end());
+  }
+  become(words);
+}
+
+}  // namespace kuafu

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kuafu/plan/keys.h"
+
+namespace kuafu::plan {
+namespace {
+
+// Upper ends lie far beyond what runs, and keep counts of parameters and tokens below 2^63.
+constexpr double kMaxLayers = 1 << 16, kMaxHidden = 1 << 20, kMaxTokens = 1 << 24;
+constexpr double kMaxRanks = 1 << 20, kMaxSteps = 1LL << 40, kMaxExact = 9007199254740991;
+constexpr double kMaxRate = 1e6, kMaxReal = 1e15;
+
+#define KUAFU_SLOT(member) [](Plan& p) -> Slot { return &p.member; }
+
+/// A key, written as a sentence.
+class Row {
+ public:
+  Row(std::string name, Form form, Slot (*slot)(Plan&), std::string meaning)
+      : key_{std::move(name), form, slot, std::move(meaning)} {}
+
+  Row& in(double from, double to) {
+    key_.range = {from, to};
+    return *this;
+  }
+  Row& below(double from, double to) {
+    key_.range = {from, to, true};
+    return *this;
+  }
+  Row& one_of(std::vector<std::string> choices) {
+    key_.choices = std::move(choices);
+    return *this;
+  }
+  Row& only_with(std::string governor, std::string needs) {
+    key_.governor = std::move(governor);
+    key_.needs = std::move(needs);
+    return *this;
+  }
+  operator Key() const { return key_; }
+
+ private:
+  Key key_;
+};
+
+std::vector<Key> model_keys() {
+  return {
+      Row("model.kind", Form::kString, KUAFU_SLOT(model.kind),
+          "model family: \"gpt\", or one that a plug-in adds"),
+      Row("model.layers", Form::kInteger, KUAFU_SLOT(model.layers), "transformer blocks")
+          .in(1, kMaxLayers),
+      Row("model.hidden", Form::kInteger, KUAFU_SLOT(model.hidden), "width of the residual stream")
+          .in(1, kMaxHidden),
+      Row("model.heads", Form::kInteger, KUAFU_SLOT(model.heads),
+          "attention heads; divides `hidden`")
+          .in(1, kMaxHidden),
+      Row("model.vocab", Form::kInteger, KUAFU_SLOT(model.vocab),
+          "token ids; text needs 256, one a byte; padded where ranks do not divide it")
+          .in(2, kMaxTokens),
+      Row("model.sequence", Form::kInteger, KUAFU_SLOT(model.sequence), "tokens of a sample")
+          .in(1, kMaxTokens),
+      Row("model.dtype", Form::kChoice, KUAFU_SLOT(model.dtype),
+          "element type of weights and activations")
+          .one_of({"f64", "f32", "bf16"}),
+      Row("model.dropout", Form::kNumber, KUAFU_SLOT(model.dropout),
+          "share dropped on embeddings and on both residual branches")
+          .below(0, 1),
+  };
+}
+
+std::vector<Key> parallel_keys() {
+  return {
+      Row("parallel.data", Form::kAutoInteger, KUAFU_SLOT(parallel.data),
+          "data-parallel replicas; \"auto\" takes the ranks that remain")
+          .in(1, kMaxRanks),
+      Row("parallel.pipeline", Form::kInteger, KUAFU_SLOT(parallel.pipeline), "pipeline stages")
+          .in(1, kMaxRanks),
+      Row("parallel.tensor.mode", Form::kString, KUAFU_SLOT(parallel.tensor.mode),
+          "tensor-parallel scheme: \"none\", \"1d\", \"1d-sp\", \"2d\", \"2.5d\", \"3d\", or one "
+          "that a plug-in adds"),
+      Row("parallel.tensor.size", Form::kInteger, KUAFU_SLOT(parallel.tensor.size),
+          "ranks that share a layer; 2d: q x q, 2.5d: q x q x depth")
+          .in(1, kMaxRanks),
+      Row("parallel.tensor.depth", Form::kInteger, KUAFU_SLOT(parallel.tensor.depth),
+          "layers of the 2.5d grid")
+          .in(1, kMaxRanks),
+      Row("parallel.sequence.mode", Form::kChoice, KUAFU_SLOT(parallel.sequence.mode),
+          "attention over a sharded sequence")
+          .one_of({"none", "ring", "ulysses"}),
+      Row("parallel.sequence.size", Form::kInteger, KUAFU_SLOT(parallel.sequence.size),
+          "ranks that share a sequence")
+          .in(1, kMaxRanks),
+      Row("parallel.expert.size", Form::kInteger, KUAFU_SLOT(parallel.expert),
+          "ranks that share the experts; divides `data`")
+          .in(1, kMaxRanks),
+      Row("parallel.bucket", Form::kBytes, KUAFU_SLOT(parallel.bucket),
+          "bytes of a bucket of gradients, reduced as one")
+          .in(1, kMaxExact),
+      Row("parallel.overlap", Form::kBoolean, KUAFU_SLOT(parallel.overlap),
+          "reduce buckets while backward goes on"),
+  };
+}
+
+std::vector<Key> memory_keys() {
+  return {
+      Row("memory.policy", Form::kChoice, KUAFU_SLOT(memory.policy),
+          "where model data live; \"plain\": everything stays on the device")
+          .one_of({"plain"}),
+      Row("memory.recompute", Form::kChoice, KUAFU_SLOT(memory.recompute),
+          "activations computed again in backward instead of kept")
+          .one_of({"none", "selective", "full"}),
+      Row("memory.device", Form::kOptionalBytes, KUAFU_SLOT(memory.device),
+          "memory a rank may hold; more is `out_of_memory`")
+          .in(1, kMaxExact),
+  };
+}
+
+std::vector<Key> optimizer_keys() {
+  const std::string kind = "optimizer.kind";
+  return {
+      Row(kind, Form::kChoice, KUAFU_SLOT(optimizer.kind), "update rule").one_of({"adamw", "sgd"}),
+      Row("optimizer.lr", Form::kNumber, KUAFU_SLOT(optimizer.lr), "learning rate").in(0, kMaxRate),
+      Row("optimizer.momentum", Form::kNumber, KUAFU_SLOT(optimizer.momentum), "momentum")
+          .below(0, 1)
+          .only_with(kind, "sgd"),
+      Row("optimizer.beta1", Form::kNumber, KUAFU_SLOT(optimizer.beta1),
+          "decay of the first moment")
+          .below(0, 1)
+          .only_with(kind, "adamw"),
+      Row("optimizer.beta2", Form::kNumber, KUAFU_SLOT(optimizer.beta2),
+          "decay of the second moment")
+          .below(0, 1)
+          .only_with(kind, "adamw"),
+      Row("optimizer.epsilon", Form::kNumber, KUAFU_SLOT(optimizer.epsilon),
+          "added to the root of the second moment")
+          .in(1e-30, 1)
+          .only_with(kind, "adamw"),
+      Row("optimizer.weight_decay", Form::kNumber, KUAFU_SLOT(optimizer.weight_decay),
+          "weight decay a step, times the learning rate")
+          .in(0, kMaxRate),
+      Row("optimizer.clip", Form::kNumber, KUAFU_SLOT(optimizer.clip),
+          "largest global norm of the gradient; 0 = off")
+          .in(0, kMaxReal),
+      Row("optimizer.schedule", Form::kChoice, KUAFU_SLOT(optimizer.schedule),
+          "learning rate after the warm-up")
+          .one_of({"constant", "cosine"}),
+      Row("optimizer.warmup", Form::kInteger, KUAFU_SLOT(optimizer.warmup),
+          "steps in which the learning rate grows linearly")
+          .in(0, kMaxSteps),
+      Row("optimizer.min_lr_ratio", Form::kNumber, KUAFU_SLOT(optimizer.min_lr_ratio),
+          "last learning rate / lr")
+          .in(0, 1)
+          .only_with("optimizer.schedule", "cosine"),
+  };
+}
+
+std::vector<Key> run_keys() {
+  const std::string kind = "data.kind";
+  return {
+      Row(kind, Form::kChoice, KUAFU_SLOT(data.kind),
+          "\"text\": bytes of files; \"synthetic\": seeded tokens of any vocabulary")
+          .one_of({"text", "synthetic"}),
+      Row("data.path", Form::kString, KUAFU_SLOT(data.path),
+          "file or folder; empty = the headers of the installed LibTorch")
+          .only_with(kind, "text"),
+      Row("data.validation", Form::kNumber, KUAFU_SLOT(data.validation),
+          "share of the corpus held out, its tail")
+          .below(0, 1)
+          .only_with(kind, "text"),
+      Row("train.batch", Form::kInteger, KUAFU_SLOT(train.batch), "samples a step, over all ranks")
+          .in(1, kMaxTokens),
+      Row("train.micro_batch", Form::kAutoInteger, KUAFU_SLOT(train.micro_batch),
+          "samples of one forward on a data-parallel rank; \"auto\" = batch / data")
+          .in(1, kMaxTokens),
+      Row("train.steps", Form::kInteger, KUAFU_SLOT(train.steps), "optimizer steps")
+          .in(1, kMaxSteps),
+      Row("train.validation_batches", Form::kInteger, KUAFU_SLOT(train.validation_batches),
+          "held-out batches of `batch` samples whose mean loss is reported; 0 = none")
+          .in(0, kMaxTokens),
+      Row("train.seed", Form::kInteger, KUAFU_SLOT(train.seed),
+          "seed of weights, order of samples and dropout")
+          .in(0, kMaxExact),
+  };
+}
+
+std::vector<Key> cluster_keys() {
+  return {
+      Row("cluster.ranks_per_node", Form::kInteger, KUAFU_SLOT(cluster.ranks_per_node),
+          "ranks joined by the fast links")
+          .in(1, kMaxRanks),
+      Row("cluster.intra_latency_us", Form::kNumber, KUAFU_SLOT(cluster.intra_latency_us),
+          "microseconds a message inside a node")
+          .in(0, kMaxReal),
+      Row("cluster.intra_bandwidth_gbs", Form::kNumber, KUAFU_SLOT(cluster.intra_bandwidth_gbs),
+          "GB/s a link inside a node")
+          .in(1e-6, kMaxReal),
+      Row("cluster.inter_latency_us", Form::kNumber, KUAFU_SLOT(cluster.inter_latency_us),
+          "microseconds a message between nodes")
+          .in(0, kMaxReal),
+      Row("cluster.inter_bandwidth_gbs", Form::kNumber, KUAFU_SLOT(cluster.inter_bandwidth_gbs),
+          "GB/s a link between nodes")
+          .in(1e-6, kMaxReal),
+      Row("cluster.compute_gflops", Form::kNumber, KUAFU_SLOT(cluster.compute_gflops),
+          "GFLOP/s of a rank in matrix products")
+          .in(1e-6, kMaxReal),
+      Row("cluster.memory_gbs", Form::kNumber, KUAFU_SLOT(cluster.memory_gbs),
+          "GB/s of a rank's memory")
+          .in(1e-6, kMaxReal),
+  };
+}
+
+#undef KUAFU_SLOT
+
+}  // namespace
+
+const std::vector<Key>& keys() {
+  static const std::vector<Key> all = [] {
+    std::vector<Key> out;
+    for (auto part :
+         {model_keys, parallel_keys, memory_keys, optimizer_keys, run_keys, cluster_keys}) {
+      for (Key& key : part()) out.push_back(std::move(key));
+    }
+    return out;
+  }();
+  return all;
+}
+
+}  // namespace kuafu::plan

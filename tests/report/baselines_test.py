@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The PyTorch peers train one and the same model; the comparison takes turns and divides rightly."""
+
+import contextlib
+import functools
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+ROOT = Path(__file__).resolve().parents[2]
+PEERS = ROOT / "baselines" / "pytorch"
+sys.path.insert(0, str(PEERS))
+
+import compare
+
+HIDDEN = 32
+SHAPE = ["--layers", "1", "--hidden", str(HIDDEN), "--heads", "4", "--sequence", "16", "--batch", "4"]
+
+# A program of the serve protocol with known step times; it notes every request it gets.
+FAKE = """#!{python}
+import json, os, sys
+name = "limit" if "--no-communication" in sys.argv else "kuafu"
+for line in sys.stdin:
+    if line.strip() == "quit":
+        break
+    count = int(line.split()[1])
+    with open(os.environ["FAKE_LOG"], "a") as log:
+        log.write(f"{{name}} {{count}}\\n")
+    if os.environ.get("FAKE_END") == name:
+        sys.exit(3)
+    if os.environ.get("FAKE_SHORT") == name:
+        count -= 1
+    seconds = {{"kuafu": 0.010, "limit": 0.008}}[name]
+    print("a line that is no answer")
+    print(json.dumps({{"samples": [seconds] * count}}), flush=True)
+"""
+
+
+def peer(program, *options, text=None):
+    return subprocess.run([sys.executable, str(PEERS / program), *SHAPE, *options], input=text,
+                          capture_output=True, text=True, timeout=120, check=False)
+
+
+@functools.cache
+def losses(program, ranks):
+    done = peer(program, "--ranks", str(ranks), "--steps", "4", "--warmup", "0")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert len(document["step_time_s"]["samples"]) == 4
+    assert min(document["step_time_s"]["samples"]) > 0
+    return document["loss"]
+
+
+class Peers(unittest.TestCase):
+    def test_all_peers_have_the_same_losses(self):
+        single = losses("single.py", 1)
+        # f32 rounding of sums of up to 4 * HIDDEN terms, a few of them after each other.
+        tolerance = 4 * 4 * HIDDEN * 1.2e-7 * max(single)
+        self.assertGreater(max(single) - min(single), 10 * tolerance)
+        for program, ranks in (("ddp.py", 2), ("dtensor_tp.py", 2)):
+            for mine, reference in zip(losses(program, ranks), single):
+                self.assertAlmostEqual(mine, reference, delta=tolerance, msg=program)
+
+    def test_serve_goes_on_with_the_same_training(self):
+        done = peer("single.py", "--serve", text="run 1\nrun 3\nquit\n")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        answers = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual([len(a["samples"]) for a in answers], [1, 3])
+        self.assertEqual(answers[0]["losses"] + answers[1]["losses"], losses("single.py", 1))
+
+    def test_bad_input_is_refused_with_the_reason(self):
+        for program, options, reason in (
+                ("ddp.py", ["--ranks", "3"], "--batch 4 does not divide among 3 ranks"),
+                ("dtensor_tp.py", ["--ranks", "3"], "--heads 4 do not divide among 3 ranks"),
+                ("single.py", ["--ranks", "2"], "--ranks 2: this peer has 1"),
+                ("single.py", ["--serve"], "unknown request 'go 3'")):
+            done = peer(program, *options, text="go 3\n")
+            self.assertNotEqual(done.returncode, 0, program)
+            self.assertIn(reason, done.stderr)
+
+    def test_impossible_shapes_are_refused(self):
+        import peer as options_of
+        for options, reason in ((["--heads", "5"], "--hidden 32 is no multiple of --heads 5"),
+                                (["--batch", "0"], "--batch 0: at least 1"),
+                                (["--warmup", "-1"], "--warmup -1: at least 0")):
+            err = io.StringIO()
+            with (mock.patch.object(sys, "argv", ["peer", *SHAPE, *options]),
+                  contextlib.redirect_stderr(err), self.assertRaises(SystemExit)):
+                options_of.parse("", None)
+            self.assertIn(reason, err.getvalue())
+
+
+class Comparison(unittest.TestCase):
+    def setUp(self):
+        keeper = tempfile.TemporaryDirectory()
+        self.addCleanup(keeper.cleanup)
+        self.folder = Path(keeper.name)
+        self.fake = self.folder / "kuafu-bench-step"
+        self.fake.write_text(FAKE.format(python=sys.executable))
+        self.fake.chmod(0o755)
+        self.log = self.folder / "log"
+
+    def compare(self, *options, **environment):
+        environment["FAKE_LOG"] = str(self.log)
+        out = io.StringIO()
+        with (mock.patch.dict(os.environ, environment), contextlib.redirect_stdout(out),
+              contextlib.redirect_stderr(io.StringIO())):
+            compare.main(["--kuafu", str(self.fake), "--json", str(self.folder / "out.json"),
+                          *options])
+        return json.loads((self.folder / "out.json").read_text()), out.getvalue()
+
+    def test_sides_take_turns_and_the_ratio_is_exact(self):
+        document, out = self.compare("--mode", "data", "--ranks", "2", "--sides", "kuafu,limit",
+                                     "--rounds", "4", "--steps", "3", "--warmup", "2")
+        requests = self.log.read_text().split("\n")[:-1]
+        turns = ["kuafu 3", "limit 3", "limit 3", "kuafu 3"]
+        self.assertEqual(requests, ["kuafu 2", "limit 2"] + turns + turns)
+        found = document["ratios"]["kuafu / limit"]
+        self.assertAlmostEqual(found["value"], 1.25)
+        self.assertAlmostEqual(found["ci95"][0], 1.25)
+        self.assertAlmostEqual(found["ci95"][1], 1.25)
+        self.assertEqual(document["step_time_s"]["limit"]["rounds"], [[0.008] * 3] * 4)
+        self.assertIn("kuafu / limit: 1.250", out)
+        for key in ("commit", "dirty", "host", "cpu", "cores", "torch", "time", "commands"):
+            self.assertIn(key, document["provenance"])
+
+    def test_interval_covers_rounds_that_differ(self):
+        slow = [[1.0, 1.0], [1.2, 1.2], [1.1, 1.1], [1.0, 1.0], [1.3, 1.3]]
+        found = compare.ratio(slow, [[1.0, 1.0]] * 5)
+        self.assertEqual(found["value"], 1.1)
+        self.assertLess(found["ci95"][0], 1.1)
+        self.assertGreater(found["ci95"][1], 1.1)
+
+    def test_runs_against_a_real_peer(self):
+        document, _ = self.compare("--rounds", "2", "--steps", "2", "--warmup", "1", *SHAPE)
+        times = document["step_time_s"]
+        self.assertAlmostEqual(document["ratios"]["pytorch / kuafu"]["value"],
+                               times["pytorch"]["median"] / 0.010)
+        self.assertEqual(sum(map(len, times["pytorch"]["rounds"])), 4)
+
+    def test_a_side_that_ends_is_named(self):
+        for environment, reason in (({"FAKE_END": "limit"}, "limit: ended with code 3"),
+                                    ({"FAKE_SHORT": "limit"}, "limit: asked for 5 steps, got 4")):
+            with self.assertRaisesRegex(SystemExit, reason):
+                self.compare("--sides", "kuafu,limit", **environment)
+
+    def test_bad_options_are_refused(self):
+        for options, reason in ((["--sides", "kuafu"], "name two or more"),
+                                (["--sides", "kuafu,kuafu"], "name two or more"),
+                                (["--mode", "2d", "--ranks", "4"], "has no PyTorch peer"),
+                                (["--mode", "single", "--ranks", "2"], "one rank, not 2"),
+                                (["--kuafu", "/none"], "no program /none")):
+            err = io.StringIO()
+            with self.assertRaises(SystemExit), contextlib.redirect_stderr(err):
+                compare.parse(["--kuafu", str(self.fake), *options])
+            self.assertIn(reason, err.getvalue())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report: what it says is what the record says, for finished, refused and damaged cases."""
+
+import contextlib
+import html
+import io
+import json
+import re
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from xml.etree import ElementTree
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent.parent / "scripts" / "report")]
+
+import figures
+import plots
+import record
+import report
+import style
+import synthetic
+import views
+
+
+def run_main(*arguments):
+    """(exit code, standard output, standard error) of the program."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = report.main([str(a) for a in arguments])
+    return code, out.getvalue(), err.getvalue()
+
+
+class Folder(unittest.TestCase):
+    """A test with a folder of its own."""
+
+    def setUp(self):
+        keeper = tempfile.TemporaryDirectory()
+        self.addCleanup(keeper.cleanup)
+        self.folder = Path(keeper.name) / "run"
+
+
+class Page(unittest.TestCase):
+    """report.html and the figures of one synthetic run."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.keeper = tempfile.TemporaryDirectory()
+        cls.folder = synthetic.write(Path(cls.keeper.name) / "run")
+        cls.code, cls.out, cls.err = run_main(cls.folder)
+        cls.run_ = record.read_run(cls.folder)
+        cls.page = (cls.folder / "report.html").read_text(encoding="utf-8")
+        found = re.search(r"const PLOTS = (\{.*\});\nconst CONFIG", cls.page, re.S)
+        cls.plots = json.loads(found.group(1))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.keeper.cleanup()
+
+    def test_ends_well(self):
+        self.assertEqual(self.code, 0, self.err)
+        self.assertEqual(self.err, "")
+        self.assertIn("40 cases, 5 figures", self.out)
+
+    def test_figures_are_written_as_svg_and_png(self):
+        for name in figures.FIGURES:
+            tree = ElementTree.parse(self.folder / "figures" / f"{name}.svg")
+            self.assertTrue(tree.getroot().tag.endswith("svg"))
+            head = (self.folder / "figures" / f"{name}.png").read_bytes()[:8]
+            self.assertEqual(head, b"\x89PNG\r\n\x1a\n")
+
+    def test_page_needs_no_other_file(self):
+        self.assertIn("plotly.js v", self.page)
+        own = re.sub(r"<script>/\*\*.*?</script>", "", self.page, flags=re.S)
+        self.assertLess(len(own), len(self.page) / 2)
+        self.assertEqual(re.findall(r"""(?:src|href)=["'](?!data:|#)[^"']*""", own), [])
+        self.assertNotIn("@import", own)
+        self.assertNotIn("<link", own)
+
+    def test_table_lists_every_case_with_its_reason(self):
+        for case in self.run_.cases:
+            self.assertIn(f'data-id="{case.id}"', self.page)
+            self.assertIn(html.escape(case.name), self.page)
+            self.assertIn(html.escape(case.reason), self.page)
+        self.assertEqual(self.page.count('<tbody class="case"'), len(self.run_.cases))
+        self.assertIn("asked for 2 MiB", self.page)
+        self.assertIn("a 2D grid needs a square number of ranks &lt;1, 4, 9", self.page)
+
+    def test_headline_counts_the_cases_by_status(self):
+        for count, label in ((40, "cases ended"), ("34 / 36", "certified equal"), (1, "refused"),
+                             (1, "out of memory"), (1, "timeout"), (1, "failed")):
+            self.assertIn(f"<b>{count}</b><span>{label}</span>", self.page)
+        self.assertIn("Example CPU at 3.0 GHz", self.page)
+        self.assertIn("0123456789abcdef0123456789abcdef01234567", self.page)
+
+    def points(self, name):
+        """[(trace, index, case)] of the marks of a plot that carry a case."""
+        cases = {c.id: c for c in self.run_.cases}
+        for trace in self.plots[name]["data"]:
+            for index, data in enumerate(trace.get("customdata") or []):
+                yield trace, index, cases[data[1]]
+
+    def test_every_finished_case_is_a_point_with_its_card(self):
+        finished = {c.id for c in self.run_.finished}
+        for name in ("tokens_per_second", "memory", "tradeoff"):
+            self.assertEqual({c.id for _, _, c in self.points(name)}, finished, name)
+        talking = {c.id for c in self.run_.finished if c.ranks > 1}
+        self.assertEqual({c.id for _, _, c in self.points("traffic")}, talking)
+        curves = {t["meta"][1] for t in self.plots["loss_curves"]["data"] if "meta" in t}
+        self.assertEqual(curves, {c.id for c in self.run_.cases if len(c.loss) > 1})
+        for trace, index, case in self.points("tokens_per_second"):
+            card = trace["customdata"][index][0]
+            for part in (case.name, f"train.batch = {case.settings['train.batch']}", "24 samples",
+                         "tokens/s", style.text_bytes(case.peak), case.plan_hash,
+                         f"{case.loss[0]:.4f} -> {case.loss[-1]:.4f}"):
+                self.assertIn(part, card)
+            proof = "tolerance 5.7e-11" if case.is_certified else "certificate: not run"
+            self.assertIn(proof, card)
+
+    def test_points_stand_where_the_record_says(self):
+        for trace, index, case in self.points("tokens_per_second"):
+            self.assertEqual(trace["y"][index], case.document["tokens_per_s"])
+            step = case.document["step_time_s"]
+            fastest = case.document["tokens_per_s"] * step["median"] / step["ci95"][0]
+            reach = trace["y"][index] + trace["error_y"]["array"][index]
+            self.assertAlmostEqual(reach, fastest, delta=1e-9 * fastest)
+        for trace, index, case in self.points("traffic"):
+            axis = trace["name"].removeprefix("axis ")
+            self.assertEqual(trace["x"][index], max(case.document["ledger"][axis]["bytes_sent"]))
+
+    def test_stacked_categories_add_up_to_the_peak(self):
+        heights = {}
+        for trace, index, case in self.points("memory"):
+            if trace["type"] == "bar":
+                heights[case.id] = heights.get(case.id, 0) + trace["x"][index] * views.MIB
+        for case in self.run_.finished:
+            peak = max(case.document["memory"]["peak_bytes"])
+            self.assertAlmostEqual(heights[case.id], peak, delta=1e-9 * peak)
+
+    def test_uncertified_points_are_hollow_and_only_they(self):
+        hollow = set()
+        for name in ("tokens_per_second", "traffic", "tradeoff", "memory"):
+            for trace, index, case in self.points(name):
+                if trace.get("name") == "peak of each rank":
+                    continue
+                is_hollow = trace["marker"]["color"][index] == style.PAPER
+                self.assertEqual(is_hollow, not case.is_certified, (name, case.name))
+                hollow |= {case.id} if is_hollow else set()
+        self.assertEqual(len(hollow), 2)
+
+
+class Static(Folder):
+    def test_uncertified_marks_are_hollow(self):
+        run = record.read_run(synthetic.write(self.folder))
+        figure = figures.draw("tokens_per_second", run)
+        faces = [c.lines[0].get_markerfacecolor() for a in figure.axes for c in a.containers]
+        self.assertEqual(len(faces), 36)
+        self.assertEqual(faces.count("white"), 2)
+
+    def test_panels_hold_equal_work_only(self):
+        run = record.read_run(synthetic.write(self.folder))
+        groups = views.workloads(run.finished)
+        self.assertEqual([label for label, _ in groups],
+                         ["batch 8, sequence 32, plain", "batch 8, sequence 64, plain",
+                          "batch 8, sequence 64, full recomputation",
+                          "batch 16, sequence 64, plain"])
+        for _, cases in groups:
+            tokens = {c.plan["train"]["batch"] * c.plan["model"]["sequence"] for c in cases}
+            self.assertEqual(len(tokens), 1)
+        joined = dict(views.loss_groups(run))["sequence 64, lr 0.003, batch 8"]
+        self.assertEqual({c.plan["memory"]["recompute"] for c in joined}, {"none", "full"})
+
+    def test_figures_without_data_are_left_out(self):
+        objects = synthetic.few()
+        for line in objects:
+            if line["kind"] == "case":
+                for field in ("step_time_s", "tokens_per_s", "ledger"):
+                    line["document"].pop(field, None)
+        synthetic.write(self.folder, objects)
+        code, out, err = run_main(self.folder)
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("2 figures", out)
+        run = record.read_run(self.folder)
+        self.assertIsNone(figures.draw("traffic", run))
+        self.assertIsNone(plots.tokens_per_second(run))
+        self.assertFalse((self.folder / "figures" / "tradeoff.svg").exists())
+
+    def test_simulated_cases_have_no_loss_and_are_hollow(self):
+        objects = synthetic.few()
+        for line in objects:
+            if line["kind"] == "case" and line["status"] == "ok":
+                line["document"] |= {"world": "simulated", "loss": None, "certificate": None}
+        run = record.read_run(synthetic.write(self.folder, objects))
+        self.assertFalse(any(c.is_certified for c in run.finished))
+        self.assertNotIn("ok", {c.status for c in views.learned(run)})
+        self.assertEqual(run_main(self.folder)[0], 0)
+
+
+class Damage(Folder):
+    def test_truncated_last_line_is_left_out_and_told(self):
+        objects = synthetic.few()
+        synthetic.write(self.folder, objects[:-4], tail=json.dumps(objects[-5])[:300])
+        code, out, err = run_main(self.folder)
+        self.assertEqual(code, 0)
+        self.assertIn(f"{len(objects) - 5} cases", out)
+        self.assertIn("last line of the record is cut off", err)
+        page = (self.folder / "report.html").read_text(encoding="utf-8")
+        self.assertIn("last line of the record is cut off", page)
+        self.assertIn("The suite is not finished: 4 of 9 cases", page)
+
+    def test_damaged_line_in_the_middle_is_named(self):
+        path = synthetic.write(self.folder, synthetic.few()) / "run.jsonl"
+        lines = path.read_text(encoding="utf-8").split("\n")
+        lines[3] = lines[3][:100]
+        path.write_text("\n".join(lines), encoding="utf-8")
+        run = record.read_run(self.folder)
+        self.assertEqual(len(run.cases), 8)
+        self.assertEqual(run.notes, ["Line 4 of the record is damaged and left out."])
+
+    def test_last_line_of_a_case_wins(self):
+        objects = synthetic.few()
+        again = json.loads(json.dumps(objects[1]))
+        again["document"]["tokens_per_s"] = 12345.0
+        run = record.read_run(synthetic.write(self.folder, objects + [again]))
+        self.assertEqual(len(run.cases), 9)
+        self.assertEqual(run.cases[-1].tokens_per_s, 12345.0)
+
+    def test_names_are_text_never_markup(self):
+        objects = synthetic.few()
+        objects[1]["name"] = "</script><script>alert(1)</script>"
+        synthetic.write(self.folder, objects)
+        self.assertEqual(run_main(self.folder)[0], 0)
+        self.assertNotIn("<script>alert", (self.folder / "report.html").read_text(encoding="utf-8"))
+
+    def test_dirty_tree_is_told(self):
+        objects = synthetic.few()
+        objects[0]["provenance"]["git_dirty"] = True
+        synthetic.write(self.folder, objects)
+        self.assertEqual(run_main(self.folder)[0], 0)
+        self.assertIn("uncommitted changes", (self.folder / "report.html").read_text("utf-8"))
+
+
+class Refusals(Folder):
+    def refused(self, *arguments):
+        code, out, err = run_main(*arguments)
+        self.assertEqual((code, out), (2, ""))
+        self.assertEqual(len(err.strip().split("\n")), 1, err)
+        return err
+
+    def test_missing_folder(self):
+        self.assertIn(f"no folder '{self.folder}'", self.refused(self.folder))
+
+    def test_missing_record(self):
+        self.folder.mkdir()
+        self.assertIn("no run.jsonl in", self.refused(self.folder))
+
+    def test_empty_record(self):
+        synthetic.write(self.folder, [])
+        self.assertIn("neither a suite nor a case", self.refused(self.folder))
+
+    def test_no_case_yet(self):
+        synthetic.write(self.folder, synthetic.lines()[:1])
+        self.assertIn("no case in", self.refused(self.folder))
+
+    def test_no_finished_case(self):
+        objects = [o for o in synthetic.lines() if o.get("status", "refused") != "ok"]
+        synthetic.write(self.folder, objects)
+        self.assertIn("1 failed, 1 out of memory, 1 refused, 1 timeout", self.refused(self.folder))
+        self.assertFalse((self.folder / "report.html").exists())
+
+    def test_output_that_cannot_be_written(self):
+        synthetic.write(self.folder)
+        blocked = self.folder / "blocked"
+        blocked.write_text("a file")
+        self.assertIn("blocked", self.refused(self.folder, "--out", blocked))
+
+
+if __name__ == "__main__":
+    unittest.main()

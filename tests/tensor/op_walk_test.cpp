@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Walks every op that is registered: meta gives the CPU's shapes, strides, types and bytes, and the
+// portable kernels, which CUDA uses, give the CPU's numbers.
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "kuafu/meter/book.h"
+#include "tests/tensor/support.h"
+
+namespace kuafu {
+namespace {
+
+using c10::IValue;
+using c10::Stack;
+using testing::closed_form;
+
+struct Case {
+  std::string op;
+  std::function<Stack(at::ScalarType)> arguments;
+};
+
+Tensor ids() { return (at::arange(12, at::kLong) * 5).remainder(11).view({2, 6}); }
+
+/// Heads as a model cuts them: (B, N, S, D) over memory (B, S, N, D).
+Tensor heads(int64_t salt, at::ScalarType t) {
+  return closed_form({2, 6, 3, 8}, salt, t).transpose(1, 2);
+}
+
+at::ScalarType stats_type(at::ScalarType t) { return t == at::kDouble ? at::kDouble : at::kFloat; }
+
+std::vector<Case> matrix_cases() {
+  using T = at::ScalarType;
+  const auto out = [](T t) { return closed_form({2, 6, 3, 8}, 5, t).transpose(1, 2); };
+  const auto lse = [](T t) { return closed_form({2, 6, 3}, 6, stats_type(t)).transpose(1, 2) + 3; };
+  return {
+      {"matmul", [](T t) { return Stack{closed_form({5, 7}, 1, t), closed_form({3, 7}, 2, t).t()}; }},
+      {"matmul_bias", [](T t) { return Stack{closed_form({5, 7}, 1, t), closed_form({7, 3}, 2, t), closed_form({3}, 3, t)}; }},
+      {"matmul_add", [](T t) { return Stack{closed_form({5, 3}, 3, t), closed_form({7, 5}, 1, t).t(), closed_form({7, 3}, 2, t)}; }},
+      {"attention", [](T t) { return Stack{heads(1, t), heads(2, t), heads(3, t), true}; }},
+      {"attention_backward",
+       [=](T t) { return Stack{heads(4, t), heads(1, t), heads(2, t), heads(3, t), out(t), lse(t), true}; }},
+  };
+}
+
+std::vector<Case> norm_cases() {
+  using T = at::ScalarType;
+  const auto x = [](T t) { return closed_form({2, 6, 16}, 1, t); };
+  const auto dy = [](T t) { return closed_form({2, 6, 16}, 2, t); };
+  const auto w = [](T t) { return closed_form({16}, 3, t); };
+  const auto mean = [](T t) { return closed_form({12}, 4, stats_type(t)) * 0.1; };
+  const auto rstd = [](T t) { return closed_form({12}, 5, stats_type(t)) + 2; };
+  const auto moments = [] { return (closed_form({12, 2}, 6) + at::tensor({0.0, 30.0}, at::kDouble)).contiguous(); };
+  return {
+      {"layer_norm", [=](T t) { return Stack{x(t), w(t), w(t), 1e-5}; }},
+      {"layer_norm_backward", [=](T t) { return Stack{dy(t), x(t), mean(t), rstd(t), w(t)}; }},
+      {"norm_moments", [=](T t) { return Stack{x(t)}; }},
+      {"norm_apply", [=](T t) { return Stack{x(t), moments(), w(t), w(t), 32, 1e-5}; }},
+      {"norm_backward_moments", [=](T t) { return Stack{dy(t), x(t), mean(t), rstd(t), w(t)}; }},
+      {"norm_backward_apply", [=](T t) { return Stack{dy(t), x(t), mean(t), rstd(t), w(t), moments(), 32}; }},
+      {"gelu", [=](T t) { return Stack{x(t)}; }},
+      {"gelu_backward", [=](T t) { return Stack{dy(t), x(t)}; }},
+  };
+}
+
+std::vector<Case> token_cases() {
+  using T = at::ScalarType;
+  const auto key = [](Stack s) {
+    for (const int64_t v : {7, 3, 2}) s.emplace_back(v);
+    s.emplace_back(std::vector<int64_t>{4, 6, 40});
+    s.emplace_back(std::vector<int64_t>{1, 0, 17});
+    return s;
+  };
+  const auto stat = [](int64_t salt, T t) { return closed_form({2, 6}, salt, stats_type(t)) + 2; };
+  return {
+      {"embedding", [](T t) { return Stack{ids(), closed_form({5, 16}, 1, t), 4}; }},
+      {"embedding_backward", [](T t) { return Stack{closed_form({2, 6, 16}, 1, t), ids(), 4, 5}; }},
+      {"cross_entropy_stats", [](T t) { return Stack{closed_form({2, 6, 8}, 1, t), ids(), 5, 11}; }},
+      {"cross_entropy_backward",
+       [=](T t) { return Stack{closed_form({2, 6, 8}, 1, t), ids(), stat(2, t), stat(3, t), 0.5, 5, 11}; }},
+      {"dropout", [=](T t) { return key(Stack{closed_form({2, 6, 16}, 1, t), 0.4}); }},
+      {"sum_of_squares", [](T t) { return Stack{closed_form({9, 4}, 1, t).t()}; }},
+  };
+}
+
+std::vector<Case> update_cases() {
+  using T = at::ScalarType;
+  const auto wide = [](int64_t salt, T t) { return closed_form({33}, salt, stats_type(t)); };
+  return {
+      {"adamw",
+       [=](T t) {
+         return Stack{wide(1, t), closed_form({33}, 2, t), wide(3, t), wide(4, t).square(),
+                      0.1, 0.9, 0.99, 1e-8, 0.01, 3};
+       }},
+      {"sgd", [=](T t) { return Stack{wide(1, t), closed_form({33}, 2, t), wide(3, t), 0.1, 0.9, 0.01}; }},
+  };
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> all;
+  for (const auto& some : {matrix_cases(), norm_cases(), token_cases(), update_cases()}) {
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
+}
+
+/// Results, and after them the arguments: some ops write those.
+std::vector<Tensor> call(const std::string& name, const Stack& arguments) {
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "");
+  Stack stack = arguments;
+  op.callBoxed(&stack);
+  stack.insert(stack.end(), arguments.begin(), arguments.end());
+  std::vector<Tensor> tensors;
+  for (const IValue& v : stack) {
+    if (v.isTensor()) tensors.push_back(v.toTensor());
+  }
+  return tensors;
+}
+
+Stack to_meta(Stack stack) {
+  for (IValue& v : stack) {
+    if (v.isTensor()) v = v.toTensor().to(at::kMeta);
+  }
+  return stack;
+}
+
+TEST(OpWalk, MissesNoRegisteredOp) {
+  std::set<std::string> registered, walked;
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (name.name.starts_with("kuafu::")) registered.insert(name.name);
+  }
+  for (const Case& c : all_cases()) walked.insert("kuafu::" + c.op);
+  EXPECT_EQ(registered, walked);
+}
+
+TEST(OpWalk, MetaHasTheShapesStridesTypesAndBytesOfTheCpu) {
+  for (const Case& c : all_cases()) {
+    for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+      const std::string what = c.op + " " + c10::toString(type);
+      const auto cpu = call("kuafu::" + c.op, c.arguments(type));
+      const auto meta = call("kuafu::" + c.op, to_meta(c.arguments(type)));
+      ASSERT_EQ(cpu.size(), meta.size()) << what;
+      for (size_t i = 0; i < cpu.size(); ++i) {
+        EXPECT_TRUE(meta[i].is_meta()) << what;
+        EXPECT_EQ(cpu[i].sizes(), meta[i].sizes()) << what << " tensor " << i;
+        EXPECT_EQ(cpu[i].strides(), meta[i].strides()) << what << " tensor " << i;
+        EXPECT_EQ(cpu[i].scalar_type(), meta[i].scalar_type()) << what << " tensor " << i;
+      }
+    }
+  }
+}
+
+TEST(OpWalk, ResultsOwnExactlyTheirBytes) {
+  for (const Case& c : all_cases()) {
+    for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+      const Stack arguments = c.arguments(type);
+      const size_t inputs = call("kuafu::" + c.op, arguments).size();
+      const auto tensors = call("kuafu::" + c.op, arguments);
+      size_t given = 0;
+      for (const IValue& v : arguments) given += v.isTensor() ? 1 : 0;
+      for (size_t i = 0; i < inputs - given; ++i) {
+        EXPECT_EQ(tensors[i].storage().nbytes(), tensors[i].nbytes()) << c.op << " result " << i;
+      }
+    }
+  }
+}
+
+TEST(OpWalk, PortableKernelsEqualTheCpuKernels) {
+  for (const Case& c : all_cases()) {
+    for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
+      const std::string what = c.op + " " + c10::toString(type);
+      const auto cpu = call("kuafu::" + c.op, c.arguments(type));
+      const auto portable = call("kuafu_portable::" + c.op, c.arguments(type));
+      ASSERT_EQ(cpu.size(), portable.size()) << what;
+      // Sums of at most 36 terms of magnitude up to 8, rounded at each.
+      const double eps = type == at::kDouble ? 0x1.0p-52 : 0x1.0p-23;
+      for (size_t i = 0; i < cpu.size(); ++i) {
+        EXPECT_EQ(cpu[i].scalar_type(), portable[i].scalar_type()) << what;
+        testing::expect_close(cpu[i], portable[i], 36 * 8 * 4 * eps, what);
+      }
+    }
+  }
+}
+
+TEST(OpWalk, ScratchIsGivenBackAndNeverInThePeak) {
+  for (const Case& c : all_cases()) {
+    const Stack arguments = c.arguments(at::kFloat);
+    RankBook book(0);
+    const BookScope scope(&book);
+    call("kuafu::" + c.op, arguments);
+    const BytesByCategory live = book.live_by_category();
+    for (const int64_t bytes : live) EXPECT_EQ(bytes, 0) << c.op;
+  }
+}
+
+}  // namespace
+}  // namespace kuafu

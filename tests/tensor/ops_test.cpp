@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Own ops against the same mathematics in plain ATen, differentiated by LibTorch, in f64.
+// Tolerances are c eps K: K the longest sum, values of magnitude one, c covers a few roundings each.
+#include "kuafu/tensor/ops.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/meter/book.h"
+#include "kuafu/meter/flops.h"
+#include "tests/tensor/support.h"
+
+namespace kuafu {
+namespace {
+
+using testing::closed_form;
+using testing::expect_close;
+
+constexpr double kEps = 0x1.0p-52;
+constexpr double tolerance(int64_t length) { return 8 * kEps * static_cast<double>(length); }
+
+TEST(Matmul, TakesEveryCombinationOfTransposedViews) {
+  const Tensor a = closed_form({5, 7}, 1), b = closed_form({7, 3}, 2);
+  const Tensor at = a.t().contiguous().t(), bt = b.t().contiguous().t();
+  const Tensor expected = at::matmul(a, b);
+  for (const Tensor& x : {a, at}) {
+    for (const Tensor& y : {b, bt}) expect_close(ops::matmul(x, y), expected, tolerance(7));
+  }
+  const Tensor strided = closed_form({5, 14}, 3).slice(1, 0, 14, 2);
+  expect_close(ops::matmul(strided, b), at::matmul(strided.contiguous(), b), tolerance(7));
+  EXPECT_THROW(ops::matmul(a, a), InternalError);
+}
+
+TEST(Matmul, AddsBiasAndAccumulates) {
+  const Tensor a = closed_form({5, 7}, 1), b = closed_form({7, 3}, 2), bias = closed_form({3}, 3);
+  expect_close(ops::matmul_bias(a, b, bias), at::matmul(a, b) + bias, tolerance(7));
+  Tensor into = closed_form({5, 3}, 4);
+  const Tensor expected = into + at::matmul(a, b);
+  ops::matmul_add(into, a, b);
+  expect_close(into, expected, tolerance(8));
+}
+
+TEST(Attention, IsSoftmaxOfScaledScoresWithItsGradients) {
+  for (const bool causal : {false, true}) {
+    const int64_t s = 9, d = 6;
+    const auto options = [&](int64_t salt) {  // strides of heads cut from (B, S, N D)
+      return closed_form({2, s, 3, d}, salt).transpose(1, 2).requires_grad_(true);
+    };
+    const Tensor q = options(1), k = options(2), v = options(3), dout = closed_form({2, 3, s, d}, 4);
+    Tensor scores = at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(d));
+    if (causal) {
+      scores = scores.masked_fill(at::ones({s, s}, at::kBool).triu(1), -INFINITY);
+    }
+    const Tensor expected = at::matmul(scores.softmax(3), v);
+    const Tensors leaves = {q, k, v};
+    for (const Tensor& t : leaves) t.retain_grad();
+    expected.backward(dout);
+
+    const at::NoGradGuard no_grad;
+    const ops::AttentionOut out = ops::attention(q, k, v, causal);
+    expect_close(out.out, expected, tolerance(s + d), "out");
+    expect_close(out.lse, scores.logsumexp({3}), tolerance(s + d), "lse");
+    const ops::AttentionGrads g = ops::attention_backward(dout, q, k, v, out, causal);
+    expect_close(g.dq, q.grad(), tolerance(s * d), "dq");
+    expect_close(g.dk, k.grad(), tolerance(s * d), "dk");
+    expect_close(g.dv, v.grad(), tolerance(s * d), "dv");
+  }
+}
+
+TEST(LayerNorm, EqualsItsDefinitionWithGradients) {
+  const int64_t h = 33;
+  const Tensor x = closed_form({2, 5, h}, 1).requires_grad_(true);
+  const Tensor w = closed_form({h}, 2).requires_grad_(true), b = closed_form({h}, 3).requires_grad_(true);
+  const Tensor dy = closed_form({2, 5, h}, 4);
+  const Tensor mean = x.mean({2}, true), var = (x - mean).square().mean({2}, true);
+  const Tensor y = (x - mean) / (var + 1e-5).sqrt() * w + b;
+  y.backward(dy);
+
+  const at::NoGradGuard no_grad;
+  const ops::NormOut out = ops::layer_norm(x, w, b, 1e-5);
+  expect_close(out.y, y, tolerance(h), "y");
+  expect_close(out.mean, mean.reshape(-1), tolerance(h), "mean");
+  const ops::NormGrads g = ops::layer_norm_backward(dy, x, out.mean, out.rstd, w);
+  expect_close(g.dx, x.grad(), tolerance(2 * h), "dx");
+  expect_close(g.dweight, w.grad(), tolerance(2 * h), "dweight");
+  expect_close(g.dbias, b.grad(), tolerance(h), "dbias");
+}
+
+TEST(LayerNorm, KeepsWideStatisticsOfHalfPrecision) {
+  const Tensor x = closed_form({4, 64}, 1, at::kBFloat16), w = at::ones({64}, at::kBFloat16);
+  const ops::NormOut out = ops::layer_norm(x, w, at::zeros_like(w), 1e-5);
+  EXPECT_EQ(out.mean.scalar_type(), at::kFloat);
+  EXPECT_EQ(out.y.scalar_type(), at::kBFloat16);
+  expect_close(out.mean, x.to(at::kDouble).mean({1}), 1e-6);  // f32 sums of 64 terms
+  const ops::NormGrads g = ops::layer_norm_backward(x, x, out.mean, out.rstd, w);
+  EXPECT_EQ(g.dweight.scalar_type(), at::kBFloat16);
+}
+
+TEST(Gelu, IsTheTanhFormWithItsGradient) {
+  const Tensor x = (closed_form({4, 11}, 1) * 4).requires_grad_(true);
+  x.retain_grad();
+  const Tensor y = 0.5 * x * (1 + at::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x.pow(3))));
+  const Tensor dy = closed_form({4, 11}, 2);
+  y.backward(dy);
+  const at::NoGradGuard no_grad;
+  expect_close(ops::gelu(x), y, tolerance(8));
+  expect_close(ops::gelu_backward(dy, x), x.grad(), tolerance(32));
+}
+
+TEST(AdamW, MovesOneStepByItsFormula) {
+  Tensor w = closed_form({7}, 1), m = closed_form({7}, 3) * 0.1, v = closed_form({7}, 4).square();
+  const Tensor g = closed_form({7}, 2);
+  const Tensor m1 = 0.8 * m + 0.2 * g, v1 = 0.95 * v + 0.05 * g * g;
+  const Tensor expected = w - 0.1 * 0.3 * w -
+                          0.1 * (m1 / (1 - std::pow(0.8, 3))) /
+                              ((v1 / (1 - std::pow(0.95, 3))).sqrt() + 1e-8);
+  ops::adamw(w, g, m, v, {0.1, 0.8, 0.95, 1e-8, 0.3, 3});
+  expect_close(w, expected, tolerance(16));
+  expect_close(m, m1, tolerance(2));
+  expect_close(v, v1, tolerance(2));
+}
+
+TEST(Sgd, MovesOneStepByItsFormula) {
+  Tensor w = closed_form({7}, 1), u = closed_form({7}, 3);
+  const Tensor g = closed_form({7}, 2);
+  const Tensor u1 = 0.9 * u + g + 0.01 * w, expected = w - 0.1 * u1;
+  ops::sgd(w, g, u, 0.1, 0.9, 0.01);
+  expect_close(u, u1, tolerance(3));
+  expect_close(w, expected, tolerance(4));
+}
+
+TEST(SumOfSquares, IsAnF64ScalarWhateverTheStrides) {
+  const Tensor x = testing::whole_numbers({6, 5}, 1, at::kFloat);
+  const Tensor sum = ops::sum_of_squares(x.t());
+  EXPECT_EQ(sum.scalar_type(), at::kDouble);
+  EXPECT_EQ(sum.dim(), 0);
+  EXPECT_EQ(sum.item<double>(), x.to(at::kDouble).square().sum().item<double>());
+}
+
+TEST(Work, IsBookedByFormula) {
+  RankBook book(0);
+  const BookScope scope(&book);
+  const Tensor a = closed_form({5, 7}, 1), b = closed_form({7, 3}, 2);
+  ops::matmul(a, b);
+  EXPECT_EQ(book.flops(), 2 * 5 * 7 * 3);
+  EXPECT_EQ(book.bytes_moved(), (35 + 21 + 15) * 8);
+  book.restart();
+  const Tensor q = closed_form({2, 3, 8, 4}, 1);
+  const ops::AttentionOut out = ops::attention(q, q, q, true);
+  ops::attention_backward(q, q, q, q, out, true);
+  EXPECT_EQ(book.flops(), 3 * flops::attention({2, 3, 8, 8, 4, true}));
+  book.restart();
+  ops::gelu(a);
+  EXPECT_EQ(book.flops(), 0);
+  EXPECT_EQ(book.bytes_moved(), 2 * 35 * 8);
+}
+
+TEST(Work, IsTheSameThatTheDispatcherSees) {
+  RankBook book(0);
+  const BookScope scope(&book);
+  const FlopWatcher watcher;
+  const Tensor a = closed_form({6, 8}, 1), b = closed_form({8, 4}, 2);
+  Tensor y = ops::matmul_bias(a, b, closed_form({4}, 3));
+  ops::matmul_add(y, a, b);
+  ops::matmul(a.t(), y);
+  const Tensor q = closed_form({2, 3, 8, 4}, 1);
+  for (const bool causal : {false, true}) {
+    ops::attention_backward(q, q, q, q, ops::attention(q, q, q, causal), causal);
+  }
+  EXPECT_EQ(watcher.total(), book.flops());
+}
+
+}  // namespace
+}  // namespace kuafu
