@@ -45,11 +45,7 @@ Json sample_document(int64_t ranks, int64_t tag) {
   };
   Json peers = Json::array(), categories = Json::array();
   for (int64_t r = 0; r < ranks; ++r) {
-    Json others = Json::array();
-    for (int64_t o = 0; o < ranks; ++o) {
-      if (o != r) others.push_back(o);
-    }
-    peers.push_back(others);
+    peers.push_back(ranks - 1);
     categories.push_back({{"parameter", 100 + r}, {"activation", 900 + 10 * tag}});
   }
   Json losses = Json::array();

@@ -116,16 +116,6 @@ void put_integers(hid_t at, const std::string& name, const std::vector<int64_t>&
   put_list(at, name, H5T_NATIVE_INT64, values.data(), values.size());
 }
 
-/// A list of lists of ranks, as rows of variable length.
-void put_rows(hid_t at, const std::string& name, const Json& list) {
-  std::vector<std::vector<int64_t>> rows;
-  for (const Json& row : list) rows.push_back(row.get<std::vector<int64_t>>());
-  std::vector<hvl_t> pointers;
-  for (auto& row : rows) pointers.push_back({row.size(), row.data()});
-  const Id type(H5Tvlen_create(H5T_NATIVE_INT64), H5Tclose, "make a row type");
-  put_list(at, name, type, pointers.data(), pointers.size());
-}
-
 /// A list of {name: integer}, one a rank: a group with one list a name, 0 where a rank lacks it.
 void put_columns(hid_t at, const std::string& name, const Json& list) {
   const Id group = make_group(at, name);
@@ -152,8 +142,6 @@ void put_array(hid_t at, const std::string& name, const Json& list) {
       values.push_back(v.is_null() ? std::numeric_limits<double>::quiet_NaN() : v.get<double>());
     }
     put_list(at, name, H5T_NATIVE_DOUBLE, values.data(), values.size());
-  } else if (all([](const Json& v) { return v.is_array(); })) {
-    put_rows(at, name, list);
   } else if (all([](const Json& v) { return v.is_object(); })) {
     put_columns(at, name, list);
   } else {
