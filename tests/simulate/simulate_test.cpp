@@ -15,7 +15,7 @@ using tests::Family;
 using tests::plan_of;
 using tests::small_plan;
 
-void expect_same_traffic(const Traffic& simulated, const Traffic& real, const std::string& where) {
+void expect_same_traffic(const TrafficByAxis& simulated, const TrafficByAxis& real, const std::string& where) {
   ASSERT_EQ(simulated.size(), real.size()) << where;
   for (const auto& [axis, t] : real) {
     ASSERT_TRUE(simulated.contains(axis)) << where << axis;
