@@ -16,7 +16,8 @@ TEST(Flops, FollowTheirFormulas) {
 }
 
 TEST(FlopWatcher, SeesMatrixProductsForwardAndBackward) {
-  const at::Tensor a = at::ones({3, 4}).requires_grad_(true), b = at::ones({4, 5}).requires_grad_(true);
+  const at::Tensor a = at::ones({3, 4}).requires_grad_(true),
+                   b = at::ones({4, 5}).requires_grad_(true);
   const FlopWatcher watcher;
   const at::Tensor y = at::matmul(a, b).sum();
   EXPECT_EQ(watcher.total(), 120);

@@ -30,10 +30,12 @@ std::vector<Piece> pieces() {
           {"up", {12, 8}, layout({row, col}), none},
           {"bias", {8}, layout({col}), none},
           {"zero", {12, 8}, layout({none, col}), data},
-          {"down", {12, 8}, layout({both, none}), data}};
+          {"down", {24, 8}, layout({both, none}), data}};
 }
 
-Tensor whole_grad(size_t i) { return whole_numbers(pieces()[i].global, static_cast<int64_t>(i) + 1); }
+Tensor whole_grad(size_t i) {
+  return whole_numbers(pieces()[i].global, static_cast<int64_t>(i) + 1);
+}
 
 double unsharded_norm() {
   double sum = 0;
@@ -46,7 +48,7 @@ std::vector<ParamShard> shards_of(const Mesh& mesh, std::vector<Param>& params, 
   std::vector<ParamShard> shards;
   params.reserve(pieces().size());
   for (size_t i = 0; i < pieces().size(); ++i) {
-    const Piece& piece = pieces()[i];
+    const Piece piece = pieces()[i];
     Param& p = params.emplace_back();
     p.name = piece.name;
     p.global = p.padded = piece.global;

@@ -61,15 +61,18 @@ double sgd_oracle(const OptimizerPlan& o, double w, const std::vector<double>& g
 }
 
 void expect_equals_oracle(const OptimizerPlan& plan, at::ScalarType type, double tolerance) {
-  const Tensor start = closed_form({5, 4}, 1, type).to(at::kDouble), end = train(plan, type).to(at::kDouble);
+  const Tensor start = closed_form({5, 4}, 1, type).to(at::kDouble),
+               end = train(plan, type).to(at::kDouble);
   for (int64_t i = 0; i < 20; ++i) {
     std::vector<double> grads;
     for (int t = 0; t < kSteps; ++t) {
       grads.push_back(gradient({5, 4}, t).to(type).view(-1)[i].item<double>());
     }
     const double w = start.view(-1)[i].item<double>();
-    const double expected = plan.kind == "sgd" ? sgd_oracle(plan, w, grads) : adamw_oracle(plan, w, grads);
-    EXPECT_NEAR(end.view(-1)[i].item<double>(), expected, tolerance) << plan.kind << " element " << i;
+    const double expected =
+        plan.kind == "sgd" ? sgd_oracle(plan, w, grads) : adamw_oracle(plan, w, grads);
+    EXPECT_NEAR(end.view(-1)[i].item<double>(), expected, tolerance)
+        << plan.kind << " element " << i;
   }
 }
 

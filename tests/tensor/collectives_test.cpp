@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Each differentiable collective on n thread ranks against one global function of all ranks' tensors,
-// differentiated by LibTorch on one thread. Values are whole numbers, so equality is exact.
+// Each differentiable collective on n thread ranks against one global function of all ranks'
+// tensors, differentiated by LibTorch on one thread. Values are whole numbers, so equality is
+// exact.
 #include "kuafu/tensor/collectives.h"
 
 #include <gtest/gtest.h>
@@ -30,15 +31,19 @@ struct Collective {
   std::function<Tensor(const Tensors& x, int64_t rank)> global;  ///< y of a rank from all x
 };
 
-Tensor chunk(const Tensor& x, int64_t n, int64_t dim, int64_t i) { return x.chunk(n, dim)[static_cast<size_t>(i)]; }
+Tensor chunk(const Tensor& x, int64_t n, int64_t dim, int64_t i) {
+  return x.chunk(n, dim)[static_cast<size_t>(i)];
+}
 
 Tensor total(const Tensors& x) { return at::stack(x).sum(0); }
 
 std::vector<Collective> collectives(int64_t n) {
   std::vector<Collective> all = {
-      {"fork", Input::kReplicated, Output::kPerRank, [](const Tensor& x, Communicator& c) { return fork(x, c); },
+      {"fork", Input::kReplicated, Output::kPerRank,
+       [](const Tensor& x, Communicator& c) { return fork(x, c); },
        [](const Tensors& x, int64_t) { return x[0]; }},
-      {"join", Input::kPerRank, Output::kReplicated, [](const Tensor& x, Communicator& c) { return join(x, c); },
+      {"join", Input::kPerRank, Output::kReplicated,
+       [](const Tensor& x, Communicator& c) { return join(x, c); },
        [](const Tensors& x, int64_t) { return total(x); }},
   };
   for (const int64_t dim : {0, 1, 2, -1}) {
@@ -56,19 +61,23 @@ std::vector<Collective> collectives(int64_t n) {
                    [dim](const Tensor& x, Communicator& c) { return slice(x, c, dim); },
                    [dim, n](const Tensors& x, int64_t r) { return chunk(x[0], n, dim, r); }});
   }
-  for (const auto& [from, to] : std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {1, 2}, {2, 0}, {2, 1}, {-1, 0}}) {
-    all.push_back({text("exchange ", from, " to ", to), Input::kPerRank, Output::kPerRank,
-                   [from, to](const Tensor& x, Communicator& c) { return exchange(x, c, from, to); },
-                   [from, to, n](const Tensors& x, int64_t r) {
-                     Tensors parts;
-                     for (const Tensor& t : x) parts.push_back(chunk(t, n, from, r));
-                     return at::cat(parts, to);
-                   }});
+  for (const auto& [from, to] :
+       std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {1, 2}, {2, 0}, {2, 1}, {-1, 0}}) {
+    all.push_back(
+        {text("exchange ", from, " to ", to), Input::kPerRank, Output::kPerRank,
+         [from, to](const Tensor& x, Communicator& c) { return exchange(x, c, from, to); },
+         [from, to, n](const Tensors& x, int64_t r) {
+           Tensors parts;
+           for (const Tensor& t : x) parts.push_back(chunk(t, n, from, r));
+           return at::cat(parts, to);
+         }});
   }
   for (const int64_t by : {int64_t{1}, int64_t{-1}, int64_t{2}, n}) {
     all.push_back({text("shift by ", by), Input::kPerRank, Output::kPerRank,
                    [by](const Tensor& x, Communicator& c) { return shift(x, c, by); },
-                   [by, n](const Tensors& x, int64_t r) { return x[static_cast<size_t>(((r - by) % n + n) % n)]; }});
+                   [by, n](const Tensors& x, int64_t r) {
+                     return x[static_cast<size_t>(((r - by) % n + n) % n)];
+                   }});
   }
   return all;
 }
@@ -117,8 +126,10 @@ TEST_P(Collectives, HaveTheirMathematicalValueAndDerivative) {
       grads[r] = x.grad();
     });
     for (size_t r = 0; r < outputs.size(); ++r) {
-      EXPECT_TRUE(at::equal(outputs[r], ref.outputs[r])) << f.name << " on rank " << r << " of " << n;
-      EXPECT_TRUE(at::equal(grads[r], ref.input_grads[r])) << "gradient of " << f.name << " on rank " << r << " of " << n;
+      EXPECT_TRUE(at::equal(outputs[r], ref.outputs[r]))
+          << f.name << " on rank " << r << " of " << n;
+      EXPECT_TRUE(at::equal(grads[r], ref.input_grads[r]))
+          << "gradient of " << f.name << " on rank " << r << " of " << n;
     }
   }
 }
@@ -129,7 +140,9 @@ TEST_P(Collectives, TakeAnyStridesInAndBack) {
     const Reference ref = reference(f, n, {n, 3 * n, 2 * n});
     run_on_threads(n, [&](Communicator& world) {
       const auto r = static_cast<size_t>(world.rank());
-      const auto strided = [](const Tensor& t) { return t.transpose(0, 2).contiguous().transpose(0, 2); };
+      const auto strided = [](const Tensor& t) {
+        return t.transpose(0, 2).contiguous().transpose(0, 2);
+      };
       const Tensor x = strided(ref.inputs[r]).requires_grad_(true);
       const Tensor y = f.run(x, world);
       const Tensor before = x.detach().clone();
@@ -164,7 +177,8 @@ TEST_P(Collectives, OnMetaHaveTheSameShapesBooksAndTraffic) {
       const BookScope scope(&book);
       const CategoryScope category(Category::kActivation);
       world.meter(&ledger, "all");
-      const Tensor x = at::zeros(shape, at::TensorOptions(at::kFloat).device(device)).requires_grad_(true);
+      const Tensor x =
+          at::zeros(shape, at::TensorOptions(at::kFloat).device(device)).requires_grad_(true);
       const Tensor y = f.run(x, world);
       y.backward(at::zeros(y.sizes(), y.options()));
       world.meter(nullptr, "");
@@ -175,7 +189,8 @@ TEST_P(Collectives, OnMetaHaveTheSameShapesBooksAndTraffic) {
       RankBook book(world.rank()), meta_book(world.rank());
       const Shape on_cpu = run(world, at::kCPU, real, book);
       world.barrier();
-      for (int turn = 0; turn < n; ++turn) {  // ranks of the simulated world are recorded one at a time
+      for (int turn = 0; turn < n;
+           ++turn) {  // ranks of the simulated world are recorded one at a time
         if (turn == world.rank()) {
           const auto communicator = simulated.communicator(turn);
           EXPECT_EQ(run(*communicator, at::kMeta, recorded, meta_book), on_cpu) << f.name;

@@ -75,7 +75,8 @@ Tensors split_heads(const Tensor& qkv, int64_t heads) {
     return {{p[0], p[1], p[2]}, {}};
   };
   const Backward backward = [parts, shape = qkv.sizes().vec()](
-                                const Tensors&, const Tensors& g, const std::vector<bool>&) -> Tensors {
+                                const Tensors&, const Tensors& g,
+                                const std::vector<bool>&) -> Tensors {
     const Tensor whole = at::empty(shape, g[0].options());
     for (size_t i = 0; i < 3; ++i) parts(whole)[static_cast<int64_t>(i)].copy_(g[i]);
     return {whole};
@@ -107,7 +108,8 @@ Books run_block(at::Device device, at::ScalarType type) {
       if (!device.is_meta()) t.copy_(value);
       return t.requires_grad_(true);
     };
-    const Tensor x = make({batch, sequence, hidden}, 1), w1 = make({hidden}, 2), b1 = make({hidden}, 3);
+    const Tensor x = make({batch, sequence, hidden}, 1), w1 = make({hidden}, 2),
+                 b1 = make({hidden}, 3);
     const Tensor wqkv = make({hidden, 3 * hidden}, 4), bqkv = make({3 * hidden}, 5);
     const Tensor wo = make({hidden, hidden}, 6), bo = make({hidden}, 7);
     const CategoryScope activations(Category::kActivation);
@@ -121,8 +123,8 @@ Books run_block(at::Device device, at::ScalarType type) {
     EXPECT_TRUE(wqkv.grad().defined());
   }
   EXPECT_EQ(book.live(), 0);
-  Books b{book.peak(), book.flops(), book.bytes_moved(), watcher.total(), book.at_peak(),
-          book.peak_by_category()};
+  Books b{book.peak(),     book.flops(),   book.bytes_moved(),
+          watcher.total(), book.at_peak(), book.peak_by_category()};
   b.peaks[static_cast<size_t>(Category::kScratch)] = 0;
   return b;
 }
@@ -147,7 +149,8 @@ TEST_P(BlockBooks, CountTheFlopsTheDispatcherSees) {
                             flops::attention({2, 4, 24, 24, 8, true})));
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, BlockBooks, ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16),
+INSTANTIATE_TEST_SUITE_P(Types, BlockBooks,
+                         ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16),
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
 
 TEST(Budget, ThrowsOutOfMemoryFromInsideAnOp) {

@@ -37,12 +37,27 @@ std::vector<Case> matrix_cases() {
   const auto out = [](T t) { return closed_form({2, 6, 3, 8}, 5, t).transpose(1, 2); };
   const auto lse = [](T t) { return closed_form({2, 6, 3}, 6, stats_type(t)).transpose(1, 2) + 3; };
   return {
-      {"matmul", [](T t) { return Stack{closed_form({5, 7}, 1, t), closed_form({3, 7}, 2, t).t()}; }},
-      {"matmul_bias", [](T t) { return Stack{closed_form({5, 7}, 1, t), closed_form({7, 3}, 2, t), closed_form({3}, 3, t)}; }},
-      {"matmul_add", [](T t) { return Stack{closed_form({5, 3}, 3, t), closed_form({7, 5}, 1, t).t(), closed_form({7, 3}, 2, t)}; }},
-      {"attention", [](T t) { return Stack{heads(1, t), heads(2, t), heads(3, t), true}; }},
+      {"matmul",
+       [](T t) {
+         return Stack{closed_form({5, 7}, 1, t), closed_form({3, 7}, 2, t).t()};
+       }},
+      {"matmul_bias",
+       [](T t) {
+         return Stack{closed_form({5, 7}, 1, t), closed_form({7, 3}, 2, t), closed_form({3}, 3, t)};
+       }},
+      {"matmul_add",
+       [](T t) {
+         return Stack{closed_form({5, 3}, 3, t), closed_form({7, 5}, 1, t).t(),
+                      closed_form({7, 3}, 2, t)};
+       }},
+      {"attention",
+       [](T t) {
+         return Stack{heads(1, t), heads(2, t), heads(3, t), true};
+       }},
       {"attention_backward",
-       [=](T t) { return Stack{heads(4, t), heads(1, t), heads(2, t), heads(3, t), out(t), lse(t), true}; }},
+       [=](T t) {
+         return Stack{heads(4, t), heads(1, t), heads(2, t), heads(3, t), out(t), lse(t), true};
+       }},
   };
 }
 
@@ -53,16 +68,31 @@ std::vector<Case> norm_cases() {
   const auto w = [](T t) { return closed_form({16}, 3, t); };
   const auto mean = [](T t) { return closed_form({12}, 4, stats_type(t)) * 0.1; };
   const auto rstd = [](T t) { return closed_form({12}, 5, stats_type(t)) + 2; };
-  const auto moments = [] { return (closed_form({12, 2}, 6) + at::tensor({0.0, 30.0}, at::kDouble)).contiguous(); };
+  const auto moments = [] {
+    return (closed_form({12, 2}, 6) + at::tensor({0.0, 30.0}, at::kDouble)).contiguous();
+  };
   return {
-      {"layer_norm", [=](T t) { return Stack{x(t), w(t), w(t), 1e-5}; }},
-      {"layer_norm_backward", [=](T t) { return Stack{dy(t), x(t), mean(t), rstd(t), w(t)}; }},
+      {"layer_norm",
+       [=](T t) {
+         return Stack{x(t), w(t), w(t), 1e-5};
+       }},
+      {"layer_norm_backward",
+       [=](T t) {
+         return Stack{dy(t), x(t), mean(t), rstd(t), w(t)};
+       }},
       {"norm_moments", [=](T t) { return Stack{x(t)}; }},
       {"norm_apply", [=](T t) { return Stack{x(t), moments(), w(t), w(t), 32, 1e-5}; }},
-      {"norm_backward_moments", [=](T t) { return Stack{dy(t), x(t), mean(t), rstd(t), w(t)}; }},
-      {"norm_backward_apply", [=](T t) { return Stack{dy(t), x(t), mean(t), rstd(t), w(t), moments(), 32}; }},
+      {"norm_backward_moments",
+       [=](T t) {
+         return Stack{dy(t), x(t), mean(t), rstd(t), w(t)};
+       }},
+      {"norm_backward_apply",
+       [=](T t) { return Stack{dy(t), x(t), mean(t), rstd(t), w(t), moments(), 32}; }},
       {"gelu", [=](T t) { return Stack{x(t)}; }},
-      {"gelu_backward", [=](T t) { return Stack{dy(t), x(t)}; }},
+      {"gelu_backward",
+       [=](T t) {
+         return Stack{dy(t), x(t)};
+       }},
   };
 }
 
@@ -76,13 +106,30 @@ std::vector<Case> token_cases() {
   };
   const auto stat = [](int64_t salt, T t) { return closed_form({2, 6}, salt, stats_type(t)) + 2; };
   return {
-      {"embedding", [](T t) { return Stack{ids(), closed_form({5, 16}, 1, t), 4}; }},
-      {"embedding_backward", [](T t) { return Stack{closed_form({2, 6, 16}, 1, t), ids(), 4, 5}; }},
-      {"cross_entropy_stats", [](T t) { return Stack{closed_form({2, 6, 8}, 1, t), ids(), 5, 11}; }},
+      {"embedding",
+       [](T t) {
+         return Stack{ids(), closed_form({5, 16}, 1, t), 4};
+       }},
+      {"embedding_backward",
+       [](T t) {
+         return Stack{closed_form({2, 6, 16}, 1, t), ids(), 4, 5};
+       }},
+      {"cross_entropy_stats",
+       [](T t) {
+         return Stack{closed_form({2, 6, 8}, 1, t), ids(), 5, 11};
+       }},
       {"cross_entropy_backward",
-       [=](T t) { return Stack{closed_form({2, 6, 8}, 1, t), ids(), stat(2, t), stat(3, t), 0.5, 5, 11}; }},
-      {"dropout", [=](T t) { return key(Stack{closed_form({2, 6, 16}, 1, t), 0.4}); }},
-      {"sum_of_squares", [](T t) { return Stack{closed_form({9, 4}, 1, t).t()}; }},
+       [=](T t) {
+         return Stack{closed_form({2, 6, 8}, 1, t), ids(), stat(2, t), stat(3, t), 0.5, 5, 11};
+       }},
+      {"dropout",
+       [=](T t) {
+         return key(Stack{closed_form({2, 6, 16}, 1, t), 0.4});
+       }},
+      {"sum_of_squares",
+       [](T t) {
+         return Stack{closed_form({9, 4}, 1, t).t()};
+       }},
   };
 }
 
@@ -92,10 +139,14 @@ std::vector<Case> update_cases() {
   return {
       {"adamw",
        [=](T t) {
-         return Stack{wide(1, t), closed_form({33}, 2, t), wide(3, t), wide(4, t).square(),
-                      0.1, 0.9, 0.99, 1e-8, 0.01, 3};
+         return Stack{wide(1, t), closed_form({33}, 2, t),
+                      wide(3, t), wide(4, t).square(),
+                      0.1,        0.9,
+                      0.99,       1e-8,
+                      0.01,       3};
        }},
-      {"sgd", [=](T t) { return Stack{wide(1, t), closed_form({33}, 2, t), wide(3, t), 0.1, 0.9, 0.01}; }},
+      {"sgd",
+       [=](T t) { return Stack{wide(1, t), closed_form({33}, 2, t), wide(3, t), 0.1, 0.9, 0.01}; }},
   };
 }
 

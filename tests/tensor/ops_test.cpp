@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Own ops against the same mathematics in plain ATen, differentiated by LibTorch, in f64.
-// Tolerances are c eps K: K the longest sum, values of magnitude one, c covers a few roundings each.
+// Tolerances are c eps K: K the longest sum, values of magnitude one, c covers a few roundings
+// each.
 #include "kuafu/tensor/ops.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +50,8 @@ TEST(Attention, IsSoftmaxOfScaledScoresWithItsGradients) {
     const auto options = [&](int64_t salt) {  // strides of heads cut from (B, S, N D)
       return closed_form({2, s, 3, d}, salt).transpose(1, 2).requires_grad_(true);
     };
-    const Tensor q = options(1), k = options(2), v = options(3), dout = closed_form({2, 3, s, d}, 4);
+    const Tensor q = options(1), k = options(2), v = options(3),
+                 dout = closed_form({2, 3, s, d}, 4);
     Tensor scores = at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(d));
     if (causal) {
       scores = scores.masked_fill(at::ones({s, s}, at::kBool).triu(1), -INFINITY);
@@ -73,7 +75,8 @@ TEST(Attention, IsSoftmaxOfScaledScoresWithItsGradients) {
 TEST(LayerNorm, EqualsItsDefinitionWithGradients) {
   const int64_t h = 33;
   const Tensor x = closed_form({2, 5, h}, 1).requires_grad_(true);
-  const Tensor w = closed_form({h}, 2).requires_grad_(true), b = closed_form({h}, 3).requires_grad_(true);
+  const Tensor w = closed_form({h}, 2).requires_grad_(true),
+               b = closed_form({h}, 3).requires_grad_(true);
   const Tensor dy = closed_form({2, 5, h}, 4);
   const Tensor mean = x.mean({2}, true), var = (x - mean).square().mean({2}, true);
   const Tensor y = (x - mean) / (var + 1e-5).sqrt() * w + b;
@@ -114,9 +117,9 @@ TEST(AdamW, MovesOneStepByItsFormula) {
   Tensor w = closed_form({7}, 1), m = closed_form({7}, 3) * 0.1, v = closed_form({7}, 4).square();
   const Tensor g = closed_form({7}, 2);
   const Tensor m1 = 0.8 * m + 0.2 * g, v1 = 0.95 * v + 0.05 * g * g;
-  const Tensor expected = w - 0.1 * 0.3 * w -
-                          0.1 * (m1 / (1 - std::pow(0.8, 3))) /
-                              ((v1 / (1 - std::pow(0.95, 3))).sqrt() + 1e-8);
+  const Tensor expected =
+      w - 0.1 * 0.3 * w -
+      0.1 * (m1 / (1 - std::pow(0.8, 3))) / ((v1 / (1 - std::pow(0.95, 3))).sqrt() + 1e-8);
   ops::adamw(w, g, m, v, {0.1, 0.8, 0.95, 1e-8, 0.3, 3});
   expect_close(w, expected, tolerance(16));
   expect_close(m, m1, tolerance(2));

@@ -34,7 +34,8 @@ int ranks_of(const Placement& p) {
 }
 
 Param make(const Mesh& mesh, const Placement& p, const Shape& global, DType dtype, Init init = {}) {
-  return ParamFactory{.mesh = &mesh, .dtype = dtype, .seed = 11}.make("w", global, p.layout, {}, init);
+  return ParamFactory{.mesh = &mesh, .dtype = dtype, .seed = 11}.make("w", global, p.layout, {},
+                                                                      init);
 }
 
 /// The whole parameter as one rank makes it.
@@ -80,7 +81,8 @@ TEST(ParamFactory, FillsPaddingWithZeros) {
   EXPECT_EQ(ones.value.sum().item<float>(), 0);  // rows 9, 10, 11
   const Mesh third(p.axes, 2);
   EXPECT_EQ(make(third, p, {10, 2}, DType::kF32, {Init::Kind::kOnes}).value.sum().item<float>(), 6);
-  EXPECT_EQ(make(third, p, {10, 2}, DType::kF32, {Init::Kind::kZeros}).value.sum().item<float>(), 0);
+  EXPECT_EQ(make(third, p, {10, 2}, DType::kF32, {Init::Kind::kZeros}).value.sum().item<float>(),
+            0);
 }
 
 TEST(ParamFactory, BooksParametersAndNothingElse) {
@@ -108,7 +110,8 @@ TEST(GatherParam, IsTheInverseOfScatterOnEveryMesh) {
         const Tensor shard = scatter_param(param, whole, mesh);
         EXPECT_EQ(shard.sizes(), param.value.sizes());
         EXPECT_TRUE(at::equal(gather_param(param, shard, mesh), whole)) << mesh.describe();
-        EXPECT_TRUE(at::equal(gather_param(param, param.value, mesh), whole_param(global, DType::kF64)));
+        EXPECT_TRUE(
+            at::equal(gather_param(param, param.value, mesh), whole_param(global, DType::kF64)));
       });
     }
   }
@@ -122,13 +125,15 @@ TEST(ScatterParam, RefusesAnotherShape) {
 
 class Leaf : public Module {
  public:
-  Leaf(const ParamFactory& f, const std::string& name) : w(add(f.make(name, {2}, {{{}}}, {}, {}))) {}
+  Leaf(const ParamFactory& f, const std::string& name)
+      : w(add(f.make(name, {2}, {{{}}}, {}, {}))) {}
   Param& w;
 };
 
 class Tree : public Module {
  public:
-  explicit Tree(const ParamFactory& f) : own(add(f.make("own", {3}, {{{}}}, {}, {}))), a(f, "a"), b(f, "b") {
+  explicit Tree(const ParamFactory& f)
+      : own(add(f.make("own", {3}, {{{}}}, {}, {}))), a(f, "a"), b(f, "b") {
     add_child(a);
     add_child(b);
   }

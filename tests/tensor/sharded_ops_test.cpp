@@ -39,7 +39,8 @@ ShardedNorm norm_in_parts(const Tensor& x, const Tensor& w, const Tensor& b, con
   const Tensor moments = summed([&](int64_t i) { return ops::norm_moments(part(x, i, n)); });
   std::vector<ops::NormOut> outs;
   for (int64_t i = 0; i < n; ++i) {
-    outs.push_back(ops::norm_apply(part(x, i, n), moments, part(w, i, n), part(b, i, n), hidden, 1e-5));
+    outs.push_back(
+        ops::norm_apply(part(x, i, n), moments, part(w, i, n), part(b, i, n), hidden, 1e-5));
   }
   const Tensor back = summed([&](int64_t i) {
     return ops::norm_backward_moments(part(dy, i, n), part(x, i, n), outs[0].mean, outs[0].rstd,
@@ -84,7 +85,8 @@ TEST(ShardedNorm, WorksInBf16) {
   const Tensor x = closed_form({4, 64}, 1, at::kBFloat16), w = closed_form({64}, 2, at::kBFloat16);
   const ShardedNorm s = norm_in_parts(x, w, w, x, 2);
   EXPECT_EQ(s.dweight.scalar_type(), at::kBFloat16);
-  const Tensor expected = at::layer_norm(x.to(at::kDouble), {64}, w.to(at::kDouble), w.to(at::kDouble), 1e-5);
+  const Tensor expected =
+      at::layer_norm(x.to(at::kDouble), {64}, w.to(at::kDouble), w.to(at::kDouble), 1e-5);
   expect_close(s.y, expected, 4 * 0x1.0p-8);  // results up to 3, rounded once
 }
 
@@ -110,7 +112,8 @@ struct Loss {
   Tensor loss, dlogits;
 };
 
-/// Cross entropy over n shards of a vocabulary padded to n * columns, combined as layers combine it.
+/// Cross entropy over n shards of a vocabulary padded to n * columns, combined as layers combine
+/// it.
 Loss loss_in_parts(const Tensor& padded, const Tensor& targets, int64_t vocab, int64_t n) {
   const int64_t columns = padded.size(-1) / n;
   std::vector<ops::LossStats> stats;
@@ -138,8 +141,9 @@ TEST(ShardedCrossEntropy, EqualsTheUnshardedOneWithPaddingAndIgnoredTargets) {
   const Tensor targets = (at::arange(10, at::kLong) * 4).remainder(vocab).view({2, 5});
   targets[0][3] = -1;
   targets[1][4] = vocab - 1;
-  const Tensor expected =
-      at::nll_loss(at::log_softmax(logits.view({10, vocab}), 1), targets.view(-1), {}, at::Reduction::Sum, -1) * 0.25;
+  const Tensor expected = at::nll_loss(at::log_softmax(logits.view({10, vocab}), 1),
+                                       targets.view(-1), {}, at::Reduction::Sum, -1) *
+                          0.25;
   expected.backward();
   const at::NoGradGuard no_grad;
   for (const int64_t n : {1, 2, 3, 5, 8}) {  // 8 parts of 2: the last holds padding only
@@ -180,7 +184,9 @@ TEST(Dropout, HasTheSameMaskUnderAnySlicing) {
       key.offset = {i / (parts[1] * parts[2]) * e[0], i / parts[2] % parts[1] * e[1],
                     i % parts[2] * e[2]};
       const auto cut = [&](const Tensor& t) {
-        return t.narrow(0, key.offset[0], e[0]).narrow(1, key.offset[1], e[1]).narrow(2, key.offset[2], e[2]);
+        return t.narrow(0, key.offset[0], e[0])
+            .narrow(1, key.offset[1], e[1])
+            .narrow(2, key.offset[2], e[2]);
       };
       EXPECT_TRUE(at::equal(ops::dropout(cut(x), 0.3, key), cut(whole)));
     }
@@ -188,7 +194,8 @@ TEST(Dropout, HasTheSameMaskUnderAnySlicing) {
 }
 
 TEST(Dropout, KeepsOneMinusPAndScalesWhatItKeeps) {
-  const ops::DropoutKey key{.seed = 1, .site = 1, .step = 0, .global = {8, 64, 64}, .offset = {0, 0, 0}};
+  const ops::DropoutKey key{
+      .seed = 1, .site = 1, .step = 0, .global = {8, 64, 64}, .offset = {0, 0, 0}};
   const Tensor x = at::ones({8, 64, 64}, at::kDouble);
   const Tensor y = ops::dropout(x, 0.25, key);
   const Tensor kept = y.ne(0);
@@ -199,7 +206,8 @@ TEST(Dropout, KeepsOneMinusPAndScalesWhatItKeeps) {
 
 TEST(Dropout, ChangesWithSeedSiteAndStep) {
   const Tensor x = at::ones({1, 1, 256}, at::kDouble);
-  const ops::DropoutKey key{.seed = 1, .site = 1, .step = 1, .global = {1, 1, 256}, .offset = {0, 0, 0}};
+  const ops::DropoutKey key{
+      .seed = 1, .site = 1, .step = 1, .global = {1, 1, 256}, .offset = {0, 0, 0}};
   const Tensor y = ops::dropout(x, 0.5, key);
   EXPECT_TRUE(at::equal(y, ops::dropout(x, 0.5, key)));
   for (int change = 0; change < 3; ++change) {

@@ -20,7 +20,8 @@ inline Tensor closed_form(at::IntArrayRef sizes, int64_t salt, at::ScalarType ty
 }
 
 /// Small whole numbers: sums of them are exact in every type and order.
-inline Tensor whole_numbers(at::IntArrayRef sizes, int64_t salt, at::ScalarType type = at::kDouble) {
+inline Tensor whole_numbers(at::IntArrayRef sizes, int64_t salt,
+                            at::ScalarType type = at::kDouble) {
   return (closed_form(sizes, salt) * 7).round().to(type);
 }
 

@@ -102,10 +102,10 @@ class MetaAllocator final : public c10::Allocator {
   void copy_data(void*, const void*, size_t) const override {}
 };
 
-/// Blocks below 32 MiB (the most glibc allows) stay in one heap that is never given back: a training
-/// step frees and takes the same blocks again, and returning them to the kernel costs a page fault
-/// for each 4 KiB, 10 to 20 % of a step. One arena, because those of threads are at most 64 MiB long
-/// and are unmapped as soon as they are empty.
+/// Blocks below 32 MiB (the most glibc allows) stay in one heap that is never given back: a
+/// training step frees and takes the same blocks again, and returning them to the kernel costs a
+/// page fault for each 4 KiB, 10 to 20 % of a step. One arena, because those of threads are at most
+/// 64 MiB long and are unmapped as soon as they are empty.
 void tune_malloc() {
   mallopt(M_ARENA_MAX, 1);
   mallopt(M_MMAP_THRESHOLD, static_cast<int>(kLarge));

@@ -46,7 +46,7 @@ class RankBook {
   void work(int64_t flops, int64_t bytes);
 
   int rank() const;
-  int64_t live() const;                      ///< bytes, without scratch
+  int64_t live() const;  ///< bytes, without scratch
   BytesByCategory live_by_category() const;
   int64_t peak() const;                      ///< most bytes ever live, without scratch
   BytesByCategory at_peak() const;           ///< composition when the peak was reached

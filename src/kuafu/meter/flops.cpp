@@ -19,13 +19,14 @@ thread_local FlopWatcher::State* tls_state = nullptr;
 int64_t extent(const c10::IValue& tensor, int64_t dim) { return tensor.toTensor().size(dim); }
 
 int64_t attention_flops(const c10::IValue& q, const c10::IValue& k, bool is_causal) {
-  return flops::attention({extent(q, 0), extent(q, 1), extent(q, 2), extent(k, 2), extent(q, 3),
-                           is_causal});
+  return flops::attention(
+      {extent(q, 0), extent(q, 1), extent(q, 2), extent(k, 2), extent(q, 3), is_causal});
 }
 
 /// FLOPs of one call from its operands; 0 for ops that are not leaves of matrix work.
 int64_t count(const std::string& name, c10::ArrayRef<const c10::IValue> in) {
-  if (name == "aten::mm") return flops::matmul(extent(in[0], 0), extent(in[0], 1), extent(in[1], 1));
+  if (name == "aten::mm")
+    return flops::matmul(extent(in[0], 0), extent(in[0], 1), extent(in[1], 1));
   if (name == "aten::addmm" || name == "aten::addmm_") {
     return flops::matmul(extent(in[1], 0), extent(in[1], 1), extent(in[2], 1));
   }
@@ -55,10 +56,9 @@ std::unique_ptr<at::ObserverContext> on_call(const at::RecordFunction& fn) {
 }  // namespace
 
 FlopWatcher::FlopWatcher() : state_(std::make_unique<State>()) {
-  state_->handle = at::addThreadLocalCallback(at::RecordFunctionCallback(on_call)
-                                                  .needsInputs(true)
-                                                  .scopes({at::RecordScope::FUNCTION,
-                                                           at::RecordScope::BACKWARD_FUNCTION}));
+  state_->handle =
+      at::addThreadLocalCallback(at::RecordFunctionCallback(on_call).needsInputs(true).scopes(
+          {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
   tls_state = state_.get();
 }
 

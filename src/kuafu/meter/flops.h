@@ -27,8 +27,8 @@ constexpr int64_t attention(const Attention& a) {
   return a.is_causal ? all / 2 : all;
 }
 
-/// Twice the forward: four products for two. The flash kernel's fifth, which rebuilds the scores, is
-/// the kernel's own recomputation and no model FLOPs.
+/// Twice the forward: four products for two. The flash kernel's fifth, which rebuilds the scores,
+/// is the kernel's own recomputation and no model FLOPs.
 constexpr int64_t attention_backward(const Attention& a) { return 2 * attention(a); }
 
 }  // namespace flops

@@ -25,11 +25,13 @@ class AdamW : public Optimizer {
     const at::NoGradGuard no_grad;
     if (states_.empty()) {
       for (const ParamShard& s : shards) {
-        states_.push_back({s.param->name, new_state(s.value), new_state(s.value), new_master(s.value)});
+        states_.push_back(
+            {s.param->name, new_state(s.value), new_state(s.value), new_master(s.value)});
       }
     }
     check_shards(shards, states_.size());
-    const ops::AdamWArgs args{lr, plan_.beta1, plan_.beta2, plan_.epsilon, plan_.weight_decay, ++t_};
+    const ops::AdamWArgs args{lr,  plan_.beta1, plan_.beta2, plan_.epsilon, plan_.weight_decay,
+                              ++t_};
     for (size_t i = 0; i < shards.size(); ++i) {
       State& state = states_[i];
       Tensor& value = state.master.defined() ? state.master : shards[i].value;
@@ -62,7 +64,8 @@ class AdamW : public Optimizer {
 
 std::unique_ptr<Optimizer> make_adamw(const OptimizerPlan& plan) {
   KUAFU_REQUIRE(plan.beta1 >= 0 && plan.beta1 < 1 && plan.beta2 >= 0 && plan.beta2 < 1,
-                "optimizer.beta1 = ", plan.beta1, ", beta2 = ", plan.beta2, "; allowed are 0 <= beta < 1");
+                "optimizer.beta1 = ", plan.beta1, ", beta2 = ", plan.beta2,
+                "; allowed are 0 <= beta < 1");
   return std::make_unique<AdamW>(plan);
 }
 

@@ -65,7 +65,8 @@ double global_grad_norm(std::span<const ParamShard> shards, const Mesh& mesh) {
 }
 
 void clip_gradients(std::span<ParamShard> shards, double norm, double clip) {
-  KUAFU_REQUIRE(clip >= 0, "optimizer.clip = ", clip, "; 0 turns clipping off, else a positive norm");
+  KUAFU_REQUIRE(clip >= 0, "optimizer.clip = ", clip,
+                "; 0 turns clipping off, else a positive norm");
   if (clip == 0 || !(norm > clip)) return;  // a NaN norm leaves the gradients: the loss shows it
   const at::NoGradGuard no_grad;
   for (ParamShard& shard : shards) shard.grad.mul_(clip / norm);

@@ -27,8 +27,8 @@ Tensor new_master(const Tensor& value) {
 }
 
 void check_shards(std::span<const ParamShard> shards, size_t num_states) {
-  KUAFU_CHECK(shards.size() == num_states, "a step over ", shards.size(), " shards after steps over ",
-              num_states);
+  KUAFU_CHECK(shards.size() == num_states, "a step over ", shards.size(),
+              " shards after steps over ", num_states);
   for (const ParamShard& s : shards) {
     KUAFU_CHECK(s.param != nullptr && s.value.defined() && s.grad.defined(), "a shard of ",
                 s.param == nullptr ? "nothing" : s.param->name, " lacks its value or gradient");

@@ -18,7 +18,8 @@ double learning_rate(const OptimizerPlan& plan, int64_t t, int64_t steps) {
                 "\"; allowed: constant, cosine");
   // The first step after warm-up has the full rate, the last step of all has the final one.
   const int64_t span = std::max<int64_t>(1, steps - 1 - plan.warmup);
-  const double progress = std::min(1.0, static_cast<double>(t - plan.warmup) / static_cast<double>(span));
+  const double progress =
+      std::min(1.0, static_cast<double>(t - plan.warmup) / static_cast<double>(span));
   const double wave = 0.5 * (1 + std::cos(std::numbers::pi * progress));
   return plan.lr * (plan.min_lr_ratio + (1 - plan.min_lr_ratio) * wave);
 }

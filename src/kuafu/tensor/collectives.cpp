@@ -145,9 +145,7 @@ Tensor fresh(const Tensor& x) { return x.clone(at::MemoryFormat::Contiguous); }
 /// y = there(x), dx = back(dy). A new y gets the caller's category: it is an activation by now.
 template <class There, class Back>
 Tensor map(const Tensor& x, There there, Back back) {
-  const Forward forward = [&](const Tensors& in) -> ForwardResult {
-    return {{there(in[0])}, {}};
-  };
+  const Forward forward = [&](const Tensors& in) -> ForwardResult { return {{there(in[0])}, {}}; };
   const Backward backward = [back](const Tensors&, const Tensors& grads,
                                    const std::vector<bool>&) -> Tensors {
     return {back(grads[0])};

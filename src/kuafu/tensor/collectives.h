@@ -29,7 +29,8 @@ Tensor shift(const Tensor& x, Communicator& c, int64_t by);
 // The same without autograd, for code that runs inside differentiable() (schemes, optimizers).
 // They allocate their results under Category::kCommunication or as stated.
 namespace raw {
-Tensor all_reduce(Tensor x, Communicator& c, ReduceOp op = ReduceOp::kSum);  ///< in place, returns x
+Tensor all_reduce(Tensor x, Communicator& c,
+                  ReduceOp op = ReduceOp::kSum);  ///< in place, returns x
 Tensor all_gather(const Tensor& x, Communicator& c, int64_t dim);
 Tensor reduce_scatter(const Tensor& x, Communicator& c, int64_t dim);
 Tensor exchange(const Tensor& x, Communicator& c, int64_t from, int64_t to);

@@ -24,8 +24,9 @@ class Call : public torch::autograd::Node {
   void save(const Tensors& tensors, const Tensors& outputs) {
     saved_.reserve(tensors.size());
     for (const Tensor& t : tensors) {
-      const bool is_output = t.defined() && std::any_of(outputs.begin(), outputs.end(),
-                                                        [&](const Tensor& o) { return o.is_same(t); });
+      const bool is_output =
+          t.defined() && std::any_of(outputs.begin(), outputs.end(),
+                                     [&](const Tensor& o) { return o.is_same(t); });
       saved_.emplace_back(t, is_output);
     }
   }

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <numbers>
 
-// Compiled once plainly and once for wide vectors, chosen when the program starts. Neither has fused
-// multiply-adds, so that both give the same bits.
+// Compiled once plainly and once for wide vectors, chosen when the program starts. Neither has
+// fused multiply-adds, so that both give the same bits.
 #define KUAFU_WIDE __attribute__((target_clones("avx2", "default")))
 
 namespace kuafu::kernels {
@@ -153,7 +153,8 @@ void norm_backward_apply(Rows n, const NormBackward<T>& a) {
     const T *dy = a.dy + r * n.hidden, *x = a.x + r * n.hidden;
     T* dx = a.dx + r * n.hidden;
     const T m = a.mean[r], s = a.rstd[r];
-    const T mean_g = static_cast<T>(a.moments[2 * r]), mean_gx = static_cast<T>(a.moments[2 * r + 1]);
+    const T mean_g = static_cast<T>(a.moments[2 * r]),
+            mean_gx = static_cast<T>(a.moments[2 * r + 1]);
     for (int64_t i = 0; i < n.hidden; ++i) {
       const T xhat = (x[i] - m) * s;
       dx[i] = s * (dy[i] * a.w[i] - mean_g - xhat * mean_gx);
@@ -186,13 +187,13 @@ void embedding_backward(const int64_t* ids, int64_t num_ids, int64_t first, Rows
   }
 }
 
-#define KUAFU_INSTANTIATE(T)                                                                      \
-  template void norm_moments(Rows, const T*, double*);                                            \
-  template void norm_apply(Rows, const T*, const T*, const T*, const T*, const T*, T*);           \
-  template void norm_backward_moments(Rows, const T*, const T*, const T*, const T*, const T*,     \
-                                      double*);                                                   \
-  template void norm_backward_apply(Rows, const NormBackward<T>&);                                \
-  template void embedding(const int64_t*, int64_t, int64_t, Rows, const T*, T*);                  \
+#define KUAFU_INSTANTIATE(T)                                                                  \
+  template void norm_moments(Rows, const T*, double*);                                        \
+  template void norm_apply(Rows, const T*, const T*, const T*, const T*, const T*, T*);       \
+  template void norm_backward_moments(Rows, const T*, const T*, const T*, const T*, const T*, \
+                                      double*);                                               \
+  template void norm_backward_apply(Rows, const NormBackward<T>&);                            \
+  template void embedding(const int64_t*, int64_t, int64_t, Rows, const T*, T*);              \
   template void embedding_backward(const int64_t*, int64_t, int64_t, Rows, const T*, T*)
 KUAFU_INSTANTIATE(float);
 KUAFU_INSTANTIATE(double);

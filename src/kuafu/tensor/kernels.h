@@ -7,8 +7,8 @@
 // in a fixed order with f64 accumulators. R rows of H elements, row-major.
 namespace kuafu::kernels {
 
-/// Standard normals of the counters [first, first + count): CounterRandom(seed, site).normal(i), bit
-/// for bit, a block of counters at a time.
+/// Standard normals of the counters [first, first + count): CounterRandom(seed, site).normal(i),
+/// bit for bit, a block of counters at a time.
 void normals(uint64_t seed, uint64_t site, uint64_t first, int64_t count, double* out);
 
 /// Where dropout draws from.

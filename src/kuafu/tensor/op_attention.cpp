@@ -38,7 +38,8 @@ Tensor heads_inside(const Tensor& like) {
 }
 
 Two attention_meta(const Tensor& q, const Tensor&, const Tensor&, bool) {
-  const Tensor lse = at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(accumulator(q)));
+  const Tensor lse =
+      at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(accumulator(q)));
   return {heads_inside(q), lse.transpose(1, 2)};
 }
 
@@ -92,11 +93,10 @@ Two attention_cuda(const Tensor& q, const Tensor& k, const Tensor& v, bool is_ca
   return {std::get<0>(result), std::get<1>(result)};
 }
 
-Three attention_backward_cuda(const Tensor& dout, const Tensor& q, const Tensor& k,
-                              const Tensor& v, const Tensor& out, const Tensor& lse,
-                              bool is_causal) {
+Three attention_backward_cuda(const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
+                              const Tensor& out, const Tensor& lse, bool is_causal) {
   if (!is_half(q)) return attention_backward_plain(dout, q, k, v, out, lse, is_causal);
-  const Tensor none;  // no packed sequences
+  const Tensor none;                                                   // no packed sequences
   const Tensor unused = at::zeros({2}, q.options().dtype(at::kLong));  // dropout's random state
   return at::_scaled_dot_product_flash_attention_backward(
       unit_stride(dout), unit_stride(q), unit_stride(k), unit_stride(v), out, lse, none, none,
@@ -139,9 +139,8 @@ AttentionOut attention(const Tensor& q, const Tensor& k, const Tensor& v, bool i
 
 AttentionGrads attention_backward(const Tensor& dout, const Tensor& q, const Tensor& k,
                                   const Tensor& v, const AttentionOut& saved, bool is_causal) {
-  static const auto op =
-      find_op<Three(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                    const Tensor&, bool)>("attention_backward");
+  static const auto op = find_op<Three(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                                       const Tensor&, const Tensor&, bool)>("attention_backward");
   const flops::Attention shape = extents(q, k, v, is_causal);
   const OpScope scope;
   const auto [dq, dk, dv] = op.call(dout, q, k, v, saved.out, saved.lse, is_causal);

@@ -21,7 +21,8 @@ uint64_t mix(uint64_t x) {  // splitmix64: every input bit reaches every output 
 
 /// Each step of each site has a stream of its own.
 kernels::DropoutStream stream_of(double p, int64_t seed, int64_t site, int64_t step) {
-  return {static_cast<uint64_t>(seed), mix(static_cast<uint64_t>(site) ^ mix(static_cast<uint64_t>(step))),
+  return {static_cast<uint64_t>(seed),
+          mix(static_cast<uint64_t>(site) ^ mix(static_cast<uint64_t>(step))),
           static_cast<uint32_t>(std::llround(p * 0x1.0p32))};
 }
 
@@ -55,9 +56,10 @@ Tensor dropout_cpu(const Tensor& x, double p, int64_t seed, int64_t site, int64_
 /// Philox4x32-10 on tensors of 32-bit words kept in i64: products wrap, shifts are masked.
 Tensor philox_word(const Tensor& element, kernels::DropoutStream stream) {
   const Tensor block = element.bitwise_right_shift(2);
-  std::array<Tensor, 4> c = {block.bitwise_and(kLow32), block.bitwise_right_shift(32),
-                             at::full({}, static_cast<int64_t>(stream.site & 0xffffffff), element.options()),
-                             at::full({}, static_cast<int64_t>(stream.site >> 32), element.options())};
+  std::array<Tensor, 4> c = {
+      block.bitwise_and(kLow32), block.bitwise_right_shift(32),
+      at::full({}, static_cast<int64_t>(stream.site & 0xffffffff), element.options()),
+      at::full({}, static_cast<int64_t>(stream.site >> 32), element.options())};
   uint32_t k0 = static_cast<uint32_t>(stream.seed), k1 = static_cast<uint32_t>(stream.seed >> 32);
   const auto high = [](const Tensor& p) { return p.bitwise_right_shift(32).bitwise_and_(kLow32); };
   for (int round = 0; round < 10; ++round) {
@@ -77,13 +79,15 @@ Tensor dropout_plain(const Tensor& x, double p, int64_t seed, int64_t site, int6
                      at::IntArrayRef global, at::IntArrayRef offset) {
   const auto i64 = x.options().dtype(at::kLong);
   const auto index = [&](int64_t d) {
-    return at::arange(offset[static_cast<size_t>(d)], offset[static_cast<size_t>(d)] + x.size(d), i64);
+    return at::arange(offset[static_cast<size_t>(d)], offset[static_cast<size_t>(d)] + x.size(d),
+                      i64);
   };
   const Tensor row = index(0).unsqueeze(1) * global[1] + index(1).unsqueeze(0);
   const Tensor element = row.unsqueeze(2) * global[2] + index(2);
   const kernels::DropoutStream stream = stream_of(p, seed, site, step);
   const Tensor stays = philox_word(element, stream).ge(static_cast<int64_t>(stream.threshold));
-  return at::where(stays, widened(x) * (1 / (1 - p)), at::zeros({}, x.options().dtype(accumulator(x))))
+  return at::where(stays, widened(x) * (1 / (1 - p)),
+                   at::zeros({}, x.options().dtype(accumulator(x))))
       .to(x.scalar_type());
 }
 
@@ -98,9 +102,10 @@ using DropoutOp = Tensor(const Tensor&, double, int64_t, int64_t, int64_t, at::I
 }  // namespace
 
 void add_dropout_ops(OpLibrary& lib) {
-  lib.add("dropout(Tensor x, float p, int seed, int site, int step, int[] extents, int[] offset) -> "
-          "Tensor",
-          "dropout", &dropout_cpu, &dropout_plain, &dropout_meta);
+  lib.add(
+      "dropout(Tensor x, float p, int seed, int site, int step, int[] extents, int[] offset) -> "
+      "Tensor",
+      "dropout", &dropout_cpu, &dropout_plain, &dropout_meta);
 }
 
 namespace ops {
@@ -108,17 +113,17 @@ namespace ops {
 Tensor dropout(const Tensor& x, double p, const DropoutKey& key) {
   static const auto op = find_op<DropoutOp>("dropout");
   KUAFU_REQUIRE(p >= 0 && p < 1, "dropout probability ", p, "; allowed are 0 <= p < 1");
-  KUAFU_CHECK(x.dim() == 3 && key.global.size() == 3 && key.offset.size() == 3,
-              "dropout of x ", to_string(shape_of(x)), " in ", to_string(key.global));
+  KUAFU_CHECK(x.dim() == 3 && key.global.size() == 3 && key.offset.size() == 3, "dropout of x ",
+              to_string(shape_of(x)), " in ", to_string(key.global));
   for (size_t d = 0; d < 3; ++d) {
     KUAFU_CHECK(key.offset[d] >= 0 && key.offset[d] + x.sizes()[d] <= key.global[d], "a shard ",
                 to_string(shape_of(x)), " at ", to_string(key.offset), " leaves ",
                 to_string(key.global));
   }
   const OpScope scope;
-  const Tensor y = scope.keep(op.call(x, p, static_cast<int64_t>(key.seed),
-                                      static_cast<int64_t>(key.site), key.step, key.global,
-                                      key.offset));
+  const Tensor y =
+      scope.keep(op.call(x, p, static_cast<int64_t>(key.seed), static_cast<int64_t>(key.site),
+                         key.step, key.global, key.offset));
   scope.work(0, bytes_of(x, y));
   return y;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
@@ -13,8 +13,8 @@
 // How own ops are defined and called. Internal to tensor/.
 namespace kuafu {
 
-/// The op library kuafu:: with its kernels by device. CUDA kernels are made of ATen calls only; they
-/// are registered on the CPU too, as kuafu_portable::, so that they are tested without a GPU.
+/// The op library kuafu:: with its kernels by device. CUDA kernels are made of ATen calls only;
+/// they are registered on the CPU too, as kuafu_portable::, so that they are tested without a GPU.
 struct OpLibrary {
   torch::Library schemas, cpu, cuda, meta, portable_schemas, portable;
 

@@ -30,8 +30,9 @@ int64_t real_columns(const Tensor& logits, int64_t first, int64_t vocab) {
 /// Calls f(offset, length) for blocks of rows: few on a GPU, cache-sized on a CPU.
 template <class F>
 void for_blocks(const Tensor& rows, F f) {
-  const int64_t step =
-      rows.is_cuda() ? rows.size(0) : std::max<int64_t>(1, kBlock / std::max<int64_t>(1, rows.size(1)));
+  const int64_t step = rows.is_cuda()
+                           ? rows.size(0)
+                           : std::max<int64_t>(1, kBlock / std::max<int64_t>(1, rows.size(1)));
   for (int64_t i = 0; i < rows.size(0); i += step) f(i, std::min(step, rows.size(0) - i));
 }
 
@@ -121,13 +122,14 @@ void add_loss_ops(OpLibrary& lib) {
   lib.add("gelu(Tensor x) -> Tensor", "gelu", &gelu_kernel, &gelu_kernel, &gelu_kernel);
   lib.add("gelu_backward(Tensor dy, Tensor x) -> Tensor", "gelu_backward", &gelu_backward_kernel,
           &gelu_backward_kernel, &gelu_backward_kernel);
-  lib.add("cross_entropy_stats(Tensor logits, Tensor targets, int first, int vocab) -> "
-          "(Tensor, Tensor, Tensor)",
-          "cross_entropy_stats", &stats_cpu, &stats_kernel, &stats_meta);
-  lib.add("cross_entropy_backward(Tensor logits, Tensor targets, Tensor max, Tensor sumexp, "
-          "float scale, int first, int vocab) -> Tensor",
-          "cross_entropy_backward", &loss_backward_kernel, &loss_backward_kernel,
-          &loss_backward_meta);
+  lib.add(
+      "cross_entropy_stats(Tensor logits, Tensor targets, int first, int vocab) -> "
+      "(Tensor, Tensor, Tensor)",
+      "cross_entropy_stats", &stats_cpu, &stats_kernel, &stats_meta);
+  lib.add(
+      "cross_entropy_backward(Tensor logits, Tensor targets, Tensor max, Tensor sumexp, "
+      "float scale, int first, int vocab) -> Tensor",
+      "cross_entropy_backward", &loss_backward_kernel, &loss_backward_kernel, &loss_backward_meta);
 }
 
 namespace ops {
@@ -150,8 +152,8 @@ Tensor gelu_backward(const Tensor& dy, const Tensor& x) {
 
 LossStats cross_entropy_stats(const Tensor& logits, const Tensor& targets, int64_t first,
                               int64_t vocab) {
-  static const auto op = find_op<Three(const Tensor&, const Tensor&, int64_t, int64_t)>(
-      "cross_entropy_stats");
+  static const auto op =
+      find_op<Three(const Tensor&, const Tensor&, int64_t, int64_t)>("cross_entropy_stats");
   check(logits, targets);
   const OpScope scope;
   const auto [max, sumexp, target] = op.call(logits, targets, first, vocab);

@@ -8,7 +8,8 @@
 namespace kuafu {
 namespace {
 
-/// Row- or column-contiguous matrices reach the kernel as they are; others are copied here, as scratch.
+/// Row- or column-contiguous matrices reach the kernel as they are; others are copied here, as
+/// scratch.
 Tensor friendly(const Tensor& m) {
   const bool by_rows = m.stride(1) == 1 && m.stride(0) >= m.size(1);
   const bool by_columns = m.stride(0) == 1 && m.stride(1) >= m.size(0);
@@ -48,8 +49,8 @@ void add_matmul_ops(OpLibrary& lib) {
           &matmul_meta);
   lib.add("matmul_bias(Tensor a, Tensor b, Tensor bias) -> Tensor", "matmul_bias",
           &matmul_bias_kernel, &matmul_bias_kernel, &matmul_bias_meta);
-  lib.add("matmul_add(Tensor(a!) into, Tensor a, Tensor b) -> ()", "matmul_add",
-          &matmul_add_kernel, &matmul_add_kernel, &matmul_add_meta);
+  lib.add("matmul_add(Tensor(a!) into, Tensor a, Tensor b) -> ()", "matmul_add", &matmul_add_kernel,
+          &matmul_add_kernel, &matmul_add_meta);
 }
 
 namespace ops {
@@ -64,7 +65,8 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor matmul_bias(const Tensor& a, const Tensor& b, const Tensor& bias) {
-  static const auto op = find_op<Tensor(const Tensor&, const Tensor&, const Tensor&)>("matmul_bias");
+  static const auto op =
+      find_op<Tensor(const Tensor&, const Tensor&, const Tensor&)>("matmul_bias");
   const int64_t flops = check(a, b);
   KUAFU_CHECK(bias.dim() == 1 && bias.size(0) == b.size(1), "bias ", to_string(shape_of(bias)),
               " for ", b.size(1), " columns");

@@ -39,9 +39,8 @@ Tensor like_rows(const Tensor& stat, const Tensor& x) {
 Three layer_norm_backward_cpu(const Tensor& dy, const Tensor& x, const Tensor& mean,
                               const Tensor& rstd, const Tensor& weight) {
   const Tensor w = widened(weight);  // stands for the bias too: only its type and size are read
-  const auto [dx, dw, db] =
-      at::native_layer_norm_backward(dy, x, {x.size(-1)}, like_rows(mean, x), like_rows(rstd, x), w,
-                                     w, {true, true, true});
+  const auto [dx, dw, db] = at::native_layer_norm_backward(
+      dy, x, {x.size(-1)}, like_rows(mean, x), like_rows(rstd, x), w, w, {true, true, true});
   return {dx, dw.to(weight.scalar_type()), db.to(weight.scalar_type())};
 }
 
@@ -60,13 +59,15 @@ Three layer_norm_backward_meta(const Tensor&, const Tensor& x, const Tensor&, co
 }  // namespace
 
 void add_norm_ops(OpLibrary& lib) {
-  lib.add("layer_norm(Tensor x, Tensor weight, Tensor bias, float epsilon) -> "
-          "(Tensor, Tensor, Tensor)",
-          "layer_norm", &layer_norm_cpu, &layer_norm_cuda, &layer_norm_meta);
-  lib.add("layer_norm_backward(Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor weight) -> "
-          "(Tensor, Tensor, Tensor)",
-          "layer_norm_backward", &layer_norm_backward_cpu, &layer_norm_backward_cuda,
-          &layer_norm_backward_meta);
+  lib.add(
+      "layer_norm(Tensor x, Tensor weight, Tensor bias, float epsilon) -> "
+      "(Tensor, Tensor, Tensor)",
+      "layer_norm", &layer_norm_cpu, &layer_norm_cuda, &layer_norm_meta);
+  lib.add(
+      "layer_norm_backward(Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor weight) -> "
+      "(Tensor, Tensor, Tensor)",
+      "layer_norm_backward", &layer_norm_backward_cpu, &layer_norm_backward_cuda,
+      &layer_norm_backward_meta);
 }
 
 namespace ops {
@@ -83,8 +84,9 @@ NormOut layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, do
 
 NormGrads layer_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& mean,
                               const Tensor& rstd, const Tensor& weight) {
-  static const auto op = find_op<Three(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                                       const Tensor&)>("layer_norm_backward");
+  static const auto op =
+      find_op<Three(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&)>(
+          "layer_norm_backward");
   const OpScope scope;
   const auto [dx, dw, db] = op.call(dy, x, mean, rstd, weight);
   for (const Tensor& t : {dx, dw, db}) scope.keep(t);

@@ -3,8 +3,9 @@
 // Layer norm over a dim of H elements that is sharded, in halves around one summing all-reduce:
 //   forward   moments = (sum x, sum x^2) over my part      mean = m0 / H, var = m1 / H - mean^2
 //   backward  moments = (sum g, sum g xhat), g = dy w      dx = rstd (g - m0 / H - xhat m1 / H)
-// Moments are f64 for every type of x. Subtracting the squares then costs (1 + mean^2 / var) 2^-53 of
-// var: below f32's rounding while |mean| < 1e4 std, and 1e-12 of an f64 result while |mean| < 60 std.
+// Moments are f64 for every type of x. Subtracting the squares then costs (1 + mean^2 / var) 2^-53
+// of var: below f32's rounding while |mean| < 1e4 std, and 1e-12 of an f64 result while |mean| < 60
+// std.
 
 #include <ATen/ATen.h>
 
@@ -130,11 +131,15 @@ Three backward_apply_cpu(const Tensor& dy, const Tensor& x, const Tensor& mean, 
   const Tensor sums = at::zeros({2, x.size(-1)}, x.options().dtype(at::kDouble));
   by_type(x, [&](auto zero) {
     using T = decltype(zero);
-    const kernels::NormBackward<T> args{
-        g.const_data_ptr<T>(),       in.const_data_ptr<T>(), mean.const_data_ptr<T>(),
-        rstd.const_data_ptr<T>(),    w.const_data_ptr<T>(),  scaled.const_data_ptr<double>(),
-        dx.mutable_data_ptr<T>(),    sums.mutable_data_ptr<double>(),
-        sums.mutable_data_ptr<double>() + x.size(-1)};
+    const kernels::NormBackward<T> args{g.const_data_ptr<T>(),
+                                        in.const_data_ptr<T>(),
+                                        mean.const_data_ptr<T>(),
+                                        rstd.const_data_ptr<T>(),
+                                        w.const_data_ptr<T>(),
+                                        scaled.const_data_ptr<double>(),
+                                        dx.mutable_data_ptr<T>(),
+                                        sums.mutable_data_ptr<double>(),
+                                        sums.mutable_data_ptr<double>() + x.size(-1)};
     kernels::norm_backward_apply(extents(x), args);
   });
   const auto type = weight.scalar_type();
@@ -147,8 +152,8 @@ Three backward_apply_plain(const Tensor& dy, const Tensor& x, const Tensor& mean
                            int64_t hidden) {
   const Tensor g = f64_rows(dy), xhat = normalised(x, mean, rstd);
   const Tensor scaled = moments / static_cast<double>(hidden);
-  const Tensor dx = (g * weight - scaled.narrow(1, 0, 1) - xhat * scaled.narrow(1, 1, 1))
-                        .mul_(rstd.unsqueeze(1));
+  const Tensor dx =
+      (g * weight - scaled.narrow(1, 0, 1) - xhat * scaled.narrow(1, 1, 1)).mul_(rstd.unsqueeze(1));
   const auto type = weight.scalar_type();
   return {dx.to(x.scalar_type()).view(x.sizes()), (g * xhat).sum(0).to(type), g.sum(0).to(type)};
 }
@@ -164,16 +169,19 @@ Three backward_apply_meta(const Tensor&, const Tensor& x, const Tensor&, const T
 void add_sharded_norm_ops(OpLibrary& lib) {
   lib.add("norm_moments(Tensor x) -> Tensor", "norm_moments", &moments_cpu, &moments_plain,
           &moments_meta);
-  lib.add("norm_apply(Tensor x, Tensor moments, Tensor weight, Tensor bias, int hidden, "
-          "float epsilon) -> (Tensor, Tensor, Tensor)",
-          "norm_apply", &apply_cpu, &apply_plain, &apply_meta);
-  lib.add("norm_backward_moments(Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor weight) -> "
-          "Tensor",
-          "norm_backward_moments", &backward_moments_cpu, &backward_moments_plain,
-          &backward_moments_meta);
-  lib.add("norm_backward_apply(Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor weight, "
-          "Tensor moments, int hidden) -> (Tensor, Tensor, Tensor)",
-          "norm_backward_apply", &backward_apply_cpu, &backward_apply_plain, &backward_apply_meta);
+  lib.add(
+      "norm_apply(Tensor x, Tensor moments, Tensor weight, Tensor bias, int hidden, "
+      "float epsilon) -> (Tensor, Tensor, Tensor)",
+      "norm_apply", &apply_cpu, &apply_plain, &apply_meta);
+  lib.add(
+      "norm_backward_moments(Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor weight) -> "
+      "Tensor",
+      "norm_backward_moments", &backward_moments_cpu, &backward_moments_plain,
+      &backward_moments_meta);
+  lib.add(
+      "norm_backward_apply(Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor weight, "
+      "Tensor moments, int hidden) -> (Tensor, Tensor, Tensor)",
+      "norm_backward_apply", &backward_apply_cpu, &backward_apply_plain, &backward_apply_meta);
 }
 
 namespace ops {
@@ -186,10 +194,11 @@ Tensor norm_moments(const Tensor& x) {
   return moments;
 }
 
-NormOut norm_apply(const Tensor& x, const Tensor& moments, const Tensor& weight,
-                   const Tensor& bias, int64_t hidden, double epsilon) {
-  static const auto op = find_op<Three(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                                       int64_t, double)>("norm_apply");
+NormOut norm_apply(const Tensor& x, const Tensor& moments, const Tensor& weight, const Tensor& bias,
+                   int64_t hidden, double epsilon) {
+  static const auto op =
+      find_op<Three(const Tensor&, const Tensor&, const Tensor&, const Tensor&, int64_t, double)>(
+          "norm_apply");
   const OpScope scope;
   const auto [y, mean, rstd] = op.call(x, moments, weight, bias, hidden, epsilon);
   for (const Tensor& t : {y, mean, rstd}) scope.keep(t);
@@ -199,8 +208,9 @@ NormOut norm_apply(const Tensor& x, const Tensor& moments, const Tensor& weight,
 
 Tensor norm_backward_moments(const Tensor& dy, const Tensor& x, const Tensor& mean,
                              const Tensor& rstd, const Tensor& weight) {
-  static const auto op = find_op<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                                        const Tensor&)>("norm_backward_moments");
+  static const auto op =
+      find_op<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&)>(
+          "norm_backward_moments");
   const OpScope scope;
   const Tensor moments = scope.keep(op.call(dy, x, mean, rstd, weight));
   scope.work(0, bytes_of(dy, x, mean, rstd, weight, moments));

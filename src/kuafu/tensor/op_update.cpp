@@ -57,12 +57,14 @@ void check(const Tensor& value, const Tensor& grad, const Tensor& state) {
 }  // namespace
 
 void add_update_ops(OpLibrary& lib) {
-  lib.add("adamw(Tensor(a!) value, Tensor grad, Tensor(b!) m, Tensor(c!) v, float lr, float beta1, "
-          "float beta2, float epsilon, float weight_decay, int t) -> ()",
-          "adamw", &adamw_kernel, &adamw_kernel, &adamw_meta);
-  lib.add("sgd(Tensor(a!) value, Tensor grad, Tensor(b!) velocity, float lr, float momentum, "
-          "float weight_decay) -> ()",
-          "sgd", &sgd_kernel, &sgd_kernel, &sgd_meta);
+  lib.add(
+      "adamw(Tensor(a!) value, Tensor grad, Tensor(b!) m, Tensor(c!) v, float lr, float beta1, "
+      "float beta2, float epsilon, float weight_decay, int t) -> ()",
+      "adamw", &adamw_kernel, &adamw_kernel, &adamw_meta);
+  lib.add(
+      "sgd(Tensor(a!) value, Tensor grad, Tensor(b!) velocity, float lr, float momentum, "
+      "float weight_decay) -> ()",
+      "sgd", &sgd_kernel, &sgd_kernel, &sgd_meta);
   lib.add("sum_of_squares(Tensor x) -> Tensor", "sum_of_squares", &sum_of_squares_cpu,
           &sum_of_squares_plain, &sum_of_squares_meta);
 }

@@ -45,8 +45,8 @@ NormGrads layer_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& m
 /// (R, 2): sum over my part of the last dim of x and of x^2 ... see README for the stable form.
 Tensor norm_moments(const Tensor& x);
 /// y from moments summed over all shards; H is the whole extent.
-NormOut norm_apply(const Tensor& x, const Tensor& moments, const Tensor& weight,
-                   const Tensor& bias, int64_t hidden, double epsilon);
+NormOut norm_apply(const Tensor& x, const Tensor& moments, const Tensor& weight, const Tensor& bias,
+                   int64_t hidden, double epsilon);
 /// (R, 2): my part of sum(dy w) and sum(dy w xhat).
 Tensor norm_backward_moments(const Tensor& dy, const Tensor& x, const Tensor& mean,
                              const Tensor& rstd, const Tensor& weight);

@@ -12,12 +12,12 @@ namespace kuafu {
 
 /// What every optimizer, ZeRO stage and checkpoint needs to know about one parameter.
 struct Param {
-  std::string name;   ///< "blocks.3.mlp.up.weight", identical under every scheme
-  Shape global;       ///< logical shape, without padding
-  Shape padded;       ///< global, with sharded dims rounded up to their ranks
-  Layout layout;      ///< of `padded`
-  Axes grad_axes;     ///< axes to sum gradients over, besides "data"
-  Tensor value;       ///< my shard; a leaf that requires grad
+  std::string name;  ///< "blocks.3.mlp.up.weight", identical under every scheme
+  Shape global;      ///< logical shape, without padding
+  Shape padded;      ///< global, with sharded dims rounded up to their ranks
+  Layout layout;     ///< of `padded`
+  Axes grad_axes;    ///< axes to sum gradients over, besides "data"
+  Tensor value;      ///< my shard; a leaf that requires grad
 };
 
 /// How a parameter's elements come about: a function of the global index only.
