@@ -53,8 +53,8 @@ TEST(Worker, DocumentOfARunIsComplete) {
   EXPECT_TRUE(d["validation_loss"].is_number());
   EXPECT_EQ(d["certificate"]["verdict"], "equal");
   EXPECT_EQ(d["certificate"]["level"], "full");
-  EXPECT_EQ(d["ledger"]["data"]["peers"], Json::parse("[[2], [3], [0], [1]]"));
-  EXPECT_EQ(d["ledger"]["tensor"]["peers"], Json::parse("[[1], [0], [3], [2]]"));
+  EXPECT_EQ(d["ledger"]["data"]["peers"], Json::parse("[1, 1, 1, 1]"));
+  EXPECT_EQ(d["ledger"]["tensor"]["peers"], Json::parse("[1, 1, 1, 1]"));
   EXPECT_EQ(d["ledger"]["tensor"]["counting"], "convention");
   expect_says(ran, "certificate     equal");
 }
