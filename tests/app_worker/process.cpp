@@ -103,14 +103,14 @@ std::string built(const std::string& file) {
 }
 
 std::vector<int> processes_with(const std::string& name, const std::string& value) {
-  const std::string wanted = name + "=" + value;
+  const std::string end(1, '\0'), wanted = end + name + "=" + value + end;
   std::vector<int> found;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
     const std::string pid = entry.path().filename();
     if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
     const std::string variables = contents(entry.path() / "environ");  // empty for a zombie
-    if (("\0" + variables).find(wanted) != std::string::npos) found.push_back(std::stoi(pid));
+    if ((end + variables).find(wanted) != std::string::npos) found.push_back(std::stoi(pid));
   }
   return found;
 }

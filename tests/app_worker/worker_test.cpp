@@ -182,9 +182,13 @@ TEST(Worker, TimeoutEndsTheRun) {
 }
 
 TEST(Worker, UnwritableDocumentIsAnError) {
-  const Ran ran = run_worker(kSmallPlan, {"--json", "/proc/nothing/here.json"});
-  EXPECT_EQ(ran.code, kFailed) << ran.output;
-  expect_says(ran, "cannot write /proc/nothing/here.json");
+  const tests::Folder folder;
+  tests::Child child({tests::built("bin/kuafu-worker"), "run", folder.write("plan.toml", kSmallPlan),
+                      "--json", "/proc/nothing/here.json"});
+  const tests::Ended ended = child.wait();
+  EXPECT_EQ(ended.code, kFailed) << ended.output;
+  EXPECT_NE(ended.output.find("cannot write /proc/nothing/here.json"), std::string::npos)
+      << ended.output;
 }
 
 TEST(Worker, UnknownOptionIsAUsageError) {
