@@ -16,8 +16,9 @@ Stream output_of(Role r) { return r == Role::kExpand ? Stream::kInner : Stream::
 /// The layout of a vector added to the last dim of an activation.
 Layout last_dim(const Context& ctx, Stream s) { return {{ctx.activation(s).dims[2]}}; }
 
-/// (B, S, N 3 D), the columns of one head together in every scheme -> q, k, v (B, N, S, D). Copies:
-/// autograd of three strided views would add up three zero-filled gradients of the whole.
+/// (B, S, N 3 D), the columns of one head together in every scheme -> q, k, v (B, N, S, D) over memory
+/// (B, S, N, D), in which attention's output needs no copy to merge. Copies: autograd of three strided
+/// views would add up three zero-filled gradients of the whole.
 Tensors split_heads(const Tensor& qkv, int64_t head_dim) {
   const int64_t heads = qkv.size(2) / (3 * head_dim);
   const auto parts = [heads, head_dim](const Tensor& t) {
@@ -25,7 +26,8 @@ Tensors split_heads(const Tensor& qkv, int64_t head_dim) {
   };
   const Forward forward = [&](const Tensors& in) -> ForwardResult {
     const Tensor p = parts(in[0]);
-    return {{p[0].contiguous(), p[1].contiguous(), p[2].contiguous()}, {}};
+    const auto copy = [&p](int64_t i) { return p[i].transpose(1, 2).contiguous().transpose(1, 2); };
+    return {{copy(0), copy(1), copy(2)}, {}};
   };
   const Backward backward = [parts, shape = qkv.sizes().vec()](
                                 const Tensors&, const Tensors& grads,
@@ -46,7 +48,7 @@ Tensor merge_heads(const Tensor& x) {
   };
   const Backward backward = [b, n, s, d](const Tensors&, const Tensors& grads,
                                          const std::vector<bool>&) -> Tensors {
-    return {grads[0].contiguous().view({b, s, n, d}).transpose(1, 2).contiguous()};
+    return {grads[0].contiguous().view({b, s, n, d}).transpose(1, 2)};
   };
   return differentiable({x}, forward, backward)[0];
 }

@@ -40,7 +40,8 @@ Tensor heads_inside(const Tensor& like) {
 Two attention_meta(const Tensor& q, const Tensor&, const Tensor&, bool) {
   const Tensor lse =
       at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(accumulator(q)));
-  return {heads_inside(q), lse.transpose(1, 2)};
+  // The CPU kernel's output has the memory order of q.
+  return {at::empty_like(unit_stride(q)), lse.transpose(1, 2)};
 }
 
 Three attention_backward_meta(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v,

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kuafu-worker as a program: documents, exit codes, faults, plug-ins.
+
+#include <gtest/gtest.h>
+
+#include "kuafu/record/schema.h"
+#include "tests/app_worker/process.h"
+
+namespace kuafu {
+namespace {
+
+using tests::Arguments;
+using tests::kSmallPlan;
+using tests::Ran;
+using tests::run_worker;
+
+constexpr int kOk = 0, kFailed = 1, kUsage = 2, kRefused = 3, kOutOfMemory = 4, kTimeout = 5;
+
+/// kSmallPlan with keys overridden: {"parallel.data=2"} -> --set parallel.data=2.
+Arguments set(const Arguments& settings, Arguments more = {}) {
+  for (const std::string& s : settings) {
+    more.push_back("--set");
+    more.push_back(s);
+  }
+  return more;
+}
+
+void expect_valid(const Json& document) {
+  ASSERT_FALSE(document.is_null());
+  for (const std::string& problem : document_problems(document)) ADD_FAILURE() << problem;
+}
+
+void expect_says(const Ran& ran, const std::string& part) {
+  EXPECT_NE(ran.output.find(part), std::string::npos)
+      << "\"" << part << "\" is missing in: " << ran.output;
+}
+
+TEST(Worker, DocumentOfARunIsComplete) {
+  const Ran ran = run_worker(
+      kSmallPlan, set({"parallel.data=2", "parallel.tensor.mode=1d", "parallel.tensor.size=2"},
+                      {"--certify"}));
+  ASSERT_EQ(ran.code, kOk) << ran.output;
+  expect_valid(ran.document);
+  EXPECT_TRUE(unknown_fields(ran.document).size() <= 3) << "fields that docs/record.md lacks";
+  const Json& d = ran.document;
+  EXPECT_EQ(d["status"], "ok");
+  EXPECT_EQ(d["world"], "threads");
+  EXPECT_EQ(d["ranks"], 4);
+  EXPECT_EQ(d["plan"]["parallel"]["data"], 2);
+  EXPECT_EQ(d["plan_hash"].get<std::string>().size(), 16u);
+  EXPECT_EQ(d["loss"].size(), 3u);
+  EXPECT_TRUE(d["validation_loss"].is_number());
+  EXPECT_EQ(d["certificate"]["verdict"], "equal");
+  EXPECT_EQ(d["certificate"]["level"], "full");
+  EXPECT_EQ(d["ledger"]["data"]["peers"], Json::parse("[1, 1, 1, 1]"));
+  EXPECT_EQ(d["ledger"]["tensor"]["peers"], Json::parse("[1, 1, 1, 1]"));
+  EXPECT_EQ(d["ledger"]["tensor"]["counting"], "convention");
+  expect_says(ran, "certificate     equal");
+}
+
+TEST(Worker, TwoRunsWriteTheSameExactNumbers) {
+  const Arguments more = set({"parallel.tensor.mode=2d", "parallel.tensor.size=4"});
+  const Ran once = run_worker(kSmallPlan, more), again = run_worker(kSmallPlan, more);
+  ASSERT_EQ(once.code, kOk) << once.output;
+  for (const char* key : {"plan", "plan_hash", "loss", "validation_loss", "memory", "ledger",
+                          "flops_per_step", "flops_recomputed"}) {
+    EXPECT_EQ(once.document[key], again.document[key]) << key;
+  }
+}
+
+TEST(Worker, SimulatedWorldPredictsWhatThreadsCount) {
+  Arguments more = set({"parallel.tensor.mode=1d-sp", "parallel.tensor.size=2", "parallel.data=2"});
+  const Ran real = run_worker(kSmallPlan, more);
+  more.insert(more.end(), {"--world", "simulated"});
+  const Ran predicted = run_worker(kSmallPlan, more);
+  ASSERT_EQ(real.code, kOk) << real.output;
+  ASSERT_EQ(predicted.code, kOk) << predicted.output;
+  expect_valid(predicted.document);
+  EXPECT_EQ(predicted.document["world"], "simulated");
+  EXPECT_TRUE(predicted.document["loss"].is_null());
+  EXPECT_TRUE(predicted.document["certificate"].is_null());
+  for (const char* key : {"plan_hash", "flops_per_step", "flops_recomputed", "ledger"}) {
+    EXPECT_EQ(predicted.document[key], real.document[key]) << key;
+  }
+  for (const char* key : {"peak_bytes", "peak_by_category", "at_peak"}) {
+    EXPECT_EQ(predicted.document["memory"][key], real.document["memory"][key]) << key;
+  }
+}
+
+// On this machine, within 2 GiB and a minute.
+TEST(Worker, SimulatesFourThousandRanks) {
+  const Ran ran = run_worker(kSmallPlan, set({"train.batch=4096"}, {"--world", "simulated",
+                                                                    "--ranks", "4096"}));
+  ASSERT_EQ(ran.code, kOk) << ran.output;
+  EXPECT_EQ(ran.document["ranks"], 4096);
+  EXPECT_EQ(ran.document["memory"]["peak_bytes"].size(), 4096u);
+  EXPECT_LT(ran.seconds, 60);
+  EXPECT_LT(ran.peak_bytes, int64_t{2} << 30);
+}
+
+struct Bad {
+  const char* what;
+  Arguments arguments;
+  int code;
+  const char* status;
+  const char* says;
+};
+std::ostream& operator<<(std::ostream& out, const Bad& b) { return out << b.what; }
+
+class BadInput : public testing::TestWithParam<Bad> {};
+
+TEST_P(BadInput, IsOneClearError) {
+  const Bad& bad = GetParam();
+  const Ran ran = run_worker(kSmallPlan, bad.arguments);
+  EXPECT_EQ(ran.code, bad.code) << ran.output;
+  expect_says(ran, bad.says);
+  expect_valid(ran.document);
+  EXPECT_EQ(ran.document["status"], bad.status);
+  EXPECT_NE(ran.document["reason"].get<std::string>().find(bad.says), std::string::npos);
+}
+
+const std::vector<Bad>& bad_inputs() {
+  static const std::vector<Bad> all = {
+      {"unknown key", set({"model.hiden=64"}), kUsage, "failed", "model.hidden"},
+      {"misspelt mode", set({"parallel.tensor.mode=2dd"}), kUsage, "failed", "\"2d\""},
+      {"no such kind of data", set({"data.kind=txt"}), kUsage, "failed", "\"text\""},
+      {"zero layers", set({"model.layers=0"}), kUsage, "failed", "from 1 to"},
+      {"negative batch", set({"train.batch=-8"}), kUsage, "failed", "from 1 to"},
+      {"three ranks for a 2D grid", set({"parallel.tensor.mode=2d", "parallel.tensor.size=3"}),
+       kRefused, "refused", "q x q"},
+      {"hidden that heads do not divide", set({"model.hidden=30"}), kRefused, "refused", "heads"},
+      {"heads that ranks do not divide",
+       set({"parallel.tensor.mode=1d", "parallel.tensor.size=8"}), kRefused, "refused",
+       "model.heads"},
+      {"sequence that ranks do not divide",
+       set({"parallel.tensor.mode=1d-sp", "parallel.tensor.size=2", "model.sequence=15"}), kRefused,
+       "refused", "nearest that do"},
+      {"ranks that the plan does not make", set({"parallel.data=2"}, {"--ranks", "3"}), kRefused,
+       "refused", "3 ranks were given"},
+      {"missing corpus", set({"data.kind=text", "data.path=/nowhere/at/all", "model.vocab=256"}),
+       kUsage, "failed", "/nowhere/at/all"},
+      {"loss that is no number",
+       set({"optimizer.kind=sgd", "optimizer.lr=1e6", "optimizer.clip=0",
+            "optimizer.weight_decay=1e6", "train.steps=20"}),
+       kFailed, "failed", "at step "},
+      {"missing plug-in", {"--plugin", "/nowhere/plugin.so"}, kUsage, "failed",
+       "cannot load plug-in /nowhere/plugin.so"},
+  };
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BadInput, testing::ValuesIn(bad_inputs()));
+
+TEST(BadCorpus, EmptyOrShorterThanASampleIsRefusedWithItsPath) {
+  const tests::Folder folder;
+  for (const auto& [name, content] : {std::pair{"empty.txt", ""}, {"short.txt", "too short"}}) {
+    const std::string file = folder.write(name, content);
+    const Ran ran = run_worker(
+        kSmallPlan, set({"data.kind=text", "data.path=" + file, "model.vocab=256"}));
+    EXPECT_EQ(ran.code, kUsage) << ran.output;
+    expect_says(ran, file);
+    EXPECT_EQ(ran.document["status"], "failed");
+  }
+}
+
+TEST(Worker, OverBudgetWritesTheBytesItAskedFor) {
+  const Ran ran = run_worker(kSmallPlan, set({"memory.device=100000", "parallel.data=2"}));
+  EXPECT_EQ(ran.code, kOutOfMemory) << ran.output;
+  expect_valid(ran.document);
+  EXPECT_EQ(ran.document["status"], "out_of_memory");
+  const Json& oom = ran.document["out_of_memory"];
+  EXPECT_EQ(oom["budget_bytes"], 100000);
+  EXPECT_GT(oom["requested_bytes"].get<int64_t>() + oom["live_bytes"].get<int64_t>(), 100000);
+}
+
+TEST(Worker, TimeoutEndsTheRun) {
+  const Ran ran = run_worker(kSmallPlan, set({"train.steps=100000000"}, {"--timeout", "1"}));
+  EXPECT_EQ(ran.code, kTimeout) << ran.output;
+  EXPECT_EQ(ran.document["status"], "timeout");
+  EXPECT_LT(ran.seconds, 10);
+}
+
+TEST(Worker, UnwritableDocumentIsAnError) {
+  const tests::Folder folder;
+  tests::Child child({tests::built("bin/kuafu-worker"), "run", folder.write("plan.toml", kSmallPlan),
+                      "--json", "/proc/nothing/here.json"});
+  const tests::Ended ended = child.wait();
+  EXPECT_EQ(ended.code, kFailed) << ended.output;
+  EXPECT_NE(ended.output.find("cannot write /proc/nothing/here.json"), std::string::npos)
+      << ended.output;
+}
+
+TEST(Worker, UnknownOptionIsAUsageError) {
+  const Ran ran = run_worker(kSmallPlan, {"--stepps", "3"});
+  EXPECT_EQ(ran.code, kUsage) << ran.output;
+  EXPECT_TRUE(ran.document.is_null());
+}
+
+TEST(Worker, ExplainsAPlanWithoutRunningIt) {
+  const tests::Folder folder;
+  tests::Child child({tests::built("bin/kuafu-worker"), "explain",
+                      folder.write("plan.toml", kSmallPlan), "--set", "parallel.tensor.mode=2d",
+                      "--set", "parallel.tensor.size=4"});
+  const tests::Ended ended = child.wait();
+  EXPECT_EQ(ended.code, kOk) << ended.output;
+  for (const char* part : {"r0 r1", "r2 r3", "(B/dep.row, S, H/col)", "attention qkv",
+                           "blocks.0.mlp.up.weight"}) {
+    EXPECT_NE(ended.output.find(part), std::string::npos) << part << " in " << ended.output;
+  }
+}
+
+TEST(Plugin, SchemeOutOfTreeRunsAndIsCertified) {
+  const std::string library = tests::built("plugins/chain_1d.so");
+  const Ran ran = run_worker(
+      kSmallPlan, set({"parallel.tensor.mode=1d-chain", "parallel.tensor.size=4"},
+                      {"--plugin", library, "--certify"}));
+  ASSERT_EQ(ran.code, kOk) << ran.output;
+  expect_valid(ran.document);
+  EXPECT_EQ(ran.document["certificate"]["verdict"], "equal");
+  const Json& calls = ran.document["ledger"]["tensor"]["calls"];
+  EXPECT_GT(calls["reduce"][0].get<int64_t>(), 0);
+  EXPECT_EQ(calls["reduce"], calls["broadcast"]);
+}
+
+TEST(Plugin, OfAnotherBuildOrNoneIsRefused) {
+  struct Case {
+    const char* file;
+    const char* says;
+  };
+  for (const Case& c : {Case{"plugins/other_abi.so", "has ABI"},
+                        Case{"plugins/other_torch.so", "was built with LibTorch 1.0.0"},
+                        Case{"plugins/no_symbol.so", "no symbol kuafu_plugin"}}) {
+    const Ran ran = run_worker(kSmallPlan, {"--plugin", tests::built(c.file)});
+    EXPECT_EQ(ran.code, kUsage) << ran.output;
+    expect_says(ran, c.says);
+  }
+}
+
+}  // namespace
+}  // namespace kuafu
