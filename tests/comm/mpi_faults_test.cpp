@@ -18,8 +18,8 @@ struct Outcome {
   std::string output;
 };
 
-/// True once the process is gone or dead and not yet collected by its new parent; mpirun kills its ranks
-/// and does not wait for them, so it may take a moment.
+/// True once the process is gone or dead and not yet collected by its new parent; mpirun kills its
+/// ranks and does not wait for them, so it may take a moment.
 bool ends(pid_t pid) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
   while (std::chrono::steady_clock::now() < deadline) {
