@@ -13,8 +13,10 @@ namespace {
 
 using tests::Family;
 using tests::plan_of;
+using tests::small_plan;
 
-void expect_same_traffic(const Traffic& simulated, const Traffic& real, const std::string& where) {
+void expect_same_traffic(const TrafficByAxis& simulated, const TrafficByAxis& real,
+                         const std::string& where) {
   ASSERT_EQ(simulated.size(), real.size()) << where;
   for (const auto& [axis, t] : real) {
     ASSERT_TRUE(simulated.contains(axis)) << where << axis;
@@ -56,8 +58,11 @@ class Simulated : public testing::TestWithParam<Family> {};
 TEST_P(Simulated, EqualsThreads) { expect_simulated_equals_threads(plan_of(GetParam()), "plain"); }
 
 TEST_P(Simulated, EqualsThreadsInF32WithDropoutAndAccumulation) {
-  const Overrides more = {{"model.dtype", "f32"}, {"model.dropout", "0.1"}, {"train.batch", "24"},
-                          {"train.micro_batch", "4"}, {"train.steps", "4"}};
+  const Overrides more = {{"model.dtype", "f32"},
+                          {"model.dropout", "0.1"},
+                          {"train.batch", "24"},
+                          {"train.micro_batch", "4"},
+                          {"train.steps", "4"}};
   expect_simulated_equals_threads(plan_of(GetParam(), more), "f32");
 }
 
@@ -69,7 +74,8 @@ TEST_P(Simulated, EqualsThreadsUnderRecomputation) {
 
 TEST_P(Simulated, EqualsThreadsWithSgdAndOneStep) {
   expect_simulated_equals_threads(
-      plan_of(GetParam(), {{"optimizer.kind", "sgd"}, {"train.steps", "1"}, {"parallel.overlap", "false"}}),
+      plan_of(GetParam(),
+              {{"optimizer.kind", "sgd"}, {"train.steps", "1"}, {"parallel.overlap", "false"}}),
       "sgd");
 }
 
@@ -81,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(All, Simulated, testing::ValuesIn(tests::families()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(Prediction, HasNoLoss) {
-  const Prediction p = simulate(plan_of(), builtin_registries());
+  const Prediction p = simulate(small_plan(), builtin_registries());
   EXPECT_TRUE(p.ranks[0].losses.empty());
 }
 
@@ -102,7 +108,7 @@ TEST(Prediction, FasterLinksNeverSlowAStep) {
 }
 
 TEST(Prediction, TwiceTheComputeRateHalvesTheComputePart) {
-  Plan plan = plan_of({{"cluster.memory_gbs", "1e9"}});
+  Plan plan = small_plan({{"cluster.memory_gbs", "1e9"}});
   const double slow = simulate(plan, builtin_registries()).step_seconds;
   plan.cluster.compute_gflops *= 2;
   EXPECT_NEAR(simulate(plan, builtin_registries()).step_seconds / slow, 0.5, 0.01);

@@ -36,8 +36,7 @@ Json memory_json(const std::vector<RankResult>& ranks) {
     memory["peak_bytes"].push_back(r.peak_bytes);
     memory["peak_by_category"].push_back(by_category(r.peak_by_category));
     memory["at_peak"].push_back(by_category(r.at_peak));
-    memory["scratch_bytes"].push_back(
-        r.peak_by_category[static_cast<size_t>(Category::kScratch)]);
+    memory["scratch_bytes"].push_back(r.peak_by_category[static_cast<size_t>(Category::kScratch)]);
   }
   return memory;
 }
@@ -77,8 +76,8 @@ Json ledger_json(const std::vector<RankResult>& ranks) {
 Json certificate_json(const Certificate& c) {
   Json j = {{"verdict", c.verdict}};
   if (c.verdict == "not_run") {
-    for (const char* key : {"level", "steps", "loss_error", "gradient_error", "parameter_error",
-                            "tolerance"}) {
+    for (const char* key :
+         {"level", "steps", "loss_error", "gradient_error", "parameter_error", "tolerance"}) {
       j[key] = nullptr;
     }
     return j;
@@ -112,19 +111,16 @@ void add_counted(Json& document, const std::vector<RankResult>& ranks) {
 }  // namespace
 
 Json document_head(const Plan& plan, const std::string& world, int64_t ranks) {
-  return {{"status", "failed"},
-          {"plan", plan_json(plan)},
-          {"plan_hash", plan_hash(plan)},
-          {"world", world},
-          {"ranks", ranks},
-          {"provenance", provenance()}};
+  return {{"status", "failed"}, {"plan", plan_json(plan)}, {"plan_hash", plan_hash(plan)},
+          {"world", world},     {"ranks", ranks},          {"provenance", provenance()}};
 }
 
 void add_results(Json& document, const Plan& plan, const std::vector<RankResult>& ranks) {
   // A step ends when its slowest rank does.
   std::vector<double> samples = ranks[0].step_seconds;
   for (const RankResult& r : ranks) {
-    for (size_t i = 0; i < samples.size(); ++i) samples[i] = std::max(samples[i], r.step_seconds[i]);
+    for (size_t i = 0; i < samples.size(); ++i)
+      samples[i] = std::max(samples[i], r.step_seconds[i]);
   }
   const StepTime time = summarise(samples);
   document["status"] = "ok";
@@ -169,8 +165,8 @@ void write_document(const Json& document, const std::string& file) {
   std::ofstream out(temporary);
   out << document.dump(1) << "\n";
   out.close();
-  KUAFU_REQUIRE(out.good() && std::rename(temporary.c_str(), file.c_str()) == 0,
-                "cannot write ", file, ": is the folder there, writable and not full?");
+  KUAFU_REQUIRE(out.good() && std::rename(temporary.c_str(), file.c_str()) == 0, "cannot write ",
+                file, ": is the folder there, writable and not full?");
 }
 
 Json to_json(const RankResult& r) {
@@ -195,15 +191,21 @@ RankResult rank_result_from(const Json& j) {
   RankResult r;
   r.losses = j.at("losses").get<std::vector<double>>();
   r.step_seconds = j.at("step_seconds").get<std::vector<double>>();
-  r.validation_loss = j.at("validation_loss").is_null() ? std::nan("") : j.at("validation_loss").get<double>();
+  r.validation_loss =
+      j.at("validation_loss").is_null() ? std::nan("") : j.at("validation_loss").get<double>();
   r.flops = j.at("flops");
   r.flops_recomputed = j.at("flops_recomputed");
   r.peak_bytes = j.at("peak_bytes");
   r.at_peak = j.at("at_peak").get<BytesByCategory>();
   r.peak_by_category = j.at("peak_by_category").get<BytesByCategory>();
   for (const auto& [axis, t] : j.at("traffic").items()) {
-    r.traffic[axis] = {t.at(0), t.at(1), t.at(2), t.at(3), t.at(4),
-                       t.at(5).get<std::map<std::string, int64_t>>(), t.at(6).get<std::string>()};
+    r.traffic[axis] = {t.at(0),
+                       t.at(1),
+                       t.at(2),
+                       t.at(3),
+                       t.at(4),
+                       t.at(5).get<std::map<std::string, int64_t>>(),
+                       t.at(6).get<std::string>()};
   }
   return r;
 }

@@ -62,10 +62,12 @@ std::string letters_of(const Param& p) {
 }
 
 void print_layouts(const Context& ctx, Model& model) {
-  std::cout << "\nLayouts  axis names after a slash shard that dim; ranks on other axes hold copies\n"
-            << "  outer activations  " << to_string(ctx.activation(Stream::kOuter), "BSH") << "\n"
-            << "  inner activations  " << to_string(ctx.activation(Stream::kInner), "BSF") << "\n";
-  Table table({{"parameter"}, {"shape"}, {"layout"}, {"shard of rank 0"}, {"gradient summed over"}});
+  std::cout
+      << "\nLayouts  axis names after a slash shard that dim; ranks on other axes hold copies\n"
+      << "  outer activations  " << to_string(ctx.activation(Stream::kOuter), "BSH") << "\n"
+      << "  inner activations  " << to_string(ctx.activation(Stream::kInner), "BSF") << "\n";
+  Table table(
+      {{"parameter"}, {"shape"}, {"layout"}, {"shard of rank 0"}, {"gradient summed over"}});
   // Transformer blocks are alike: the first stands for all.
   for (const auto& block : model.blocks) {
     if (block->name().find("blocks.") == 0 && block->name() != "blocks.0") continue;
@@ -94,10 +96,9 @@ void print_costs(const Context& ctx, const Plan& plan) {
                {"backward", Align::kRight},
                {"input grad", Align::kRight},
                {"weight grad", Align::kRight}});
-  for (const Row& row : {Row{"attention qkv", h, 3 * h, Role::kExpand},
-                         Row{"attention out", h, h, Role::kContract},
-                         Row{"mlp up", h, 4 * h, Role::kExpand},
-                         Row{"mlp down", 4 * h, h, Role::kContract}}) {
+  for (const Row& row :
+       {Row{"attention qkv", h, 3 * h, Role::kExpand}, Row{"attention out", h, h, Role::kContract},
+        Row{"mlp up", h, 4 * h, Role::kExpand}, Row{"mlp down", 4 * h, h, Role::kContract}}) {
     const bool expands = row.role == Role::kExpand;
     const auto elements = [&](const Layout& layout, const Shape& shape) {
       int64_t n = 1;
@@ -110,8 +111,8 @@ void print_costs(const Context& ctx, const Plan& plan) {
                             elements(ctx.tensor.weight(row.role), {row.in, row.out}),
                             elements(out, {tokens[0], tokens[1], row.out})};
     const Cost c = ctx.tensor.cost(shape, row.role);
-    table.add({row.name, text(c.forward), text(c.backward), text(c.input_grad),
-               text(c.weight_grad)});
+    table.add(
+        {row.name, text(c.forward), text(c.backward), text(c.input_grad), text(c.weight_grad)});
   }
   std::cout << table.str();
 }
@@ -131,8 +132,8 @@ void print_counts(const RankResult& r, const Plan& plan) {
       for (const auto& [verb, count] : t.calls) {
         calls += text(calls.empty() ? "" : ", ", verb, " ", count);
       }
-      table.add({axis, print_bytes(t.bytes_received), print_bytes(t.bytes_sent),
-                 text(t.messages), text(t.peers), calls});
+      table.add({axis, print_bytes(t.bytes_received), print_bytes(t.bytes_sent), text(t.messages),
+                 text(t.peers), calls});
     }
     std::cout << table.str();
   }
@@ -141,8 +142,7 @@ void print_counts(const RankResult& r, const Plan& plan) {
   for (int c = 0; c < kNumCategories; ++c) {
     const int64_t bytes = r.at_peak[static_cast<size_t>(c)];
     if (bytes == 0) continue;
-    memory.add({std::string(to_string(static_cast<Category>(c))), text(bytes),
-                print_bytes(bytes)});
+    memory.add({std::string(to_string(static_cast<Category>(c))), text(bytes), print_bytes(bytes)});
   }
   memory.add({"total", text(r.peak_bytes), print_bytes(r.peak_bytes)});
   std::cout << memory.str();
@@ -173,7 +173,9 @@ int explain_command(const WorkerOptions& options) {
   const Mesh mesh(mesh_axes(plan, registries.tensor_modes()), 0);
   const auto scheme = registries.tensor.find(plan.parallel.tensor.mode).make(mesh);
   const auto attention = make_local_attention(plan.memory.recompute);
-  const Context context{mesh, *scheme, *attention,
+  const Context context{mesh,
+                        *scheme,
+                        *attention,
                         {.mesh = &mesh, .device = at::kMeta, .dtype = plan.model.dtype},
                         plan.model.dropout};
   Model model = registries.models.find(plan.model.kind)(plan.model, context);

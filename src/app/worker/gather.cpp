@@ -14,8 +14,9 @@ std::vector<std::string> gather_texts(Communicator& world, const std::string& mi
   std::string padded = mine;
   padded.resize(static_cast<size_t>(longest));
   std::string all(n * static_cast<size_t>(longest), '\0');
-  world.all_gather({all.data(), static_cast<int64_t>(all.size()), DType::kU8},
-                   {padded.data(), longest, DType::kU8})
+  world
+      .all_gather({all.data(), static_cast<int64_t>(all.size()), DType::kU8},
+                  {padded.data(), longest, DType::kU8})
       .wait_host();
   std::vector<std::string> texts;
   for (size_t r = 0; r < n; ++r) {

@@ -16,8 +16,7 @@ namespace {
 void add_plan_options(CLI::App& app, WorkerOptions& o, std::vector<std::string>& sets) {
   app.add_option("plan", o.plan_file, "plan file (TOML)")->required();
   app.add_option("--set", sets, "a.b=value, overrides a key of the plan");
-  app.add_option("--world", o.world)
-      ->check(CLI::IsMember({"threads", "mpi", "nccl", "simulated"}));
+  app.add_option("--world", o.world)->check(CLI::IsMember({"threads", "mpi", "nccl", "simulated"}));
   app.add_option("--ranks", o.ranks)->check(CLI::PositiveNumber);
   app.add_option("--steps", o.steps)->check(CLI::PositiveNumber);
   app.add_option("--plugin", o.plugins);
@@ -30,7 +29,8 @@ void add_plan_options(CLI::App& app, WorkerOptions& o, std::vector<std::string>&
 
 int list_command(const WorkerOptions& options) {
   const Registries registries = load_registries(options);
-  std::cout << "tensor modes\n" << registries.tensor.describe() << "models\n"
+  std::cout << "tensor modes\n"
+            << registries.tensor.describe() << "models\n"
             << registries.models.describe();
   return kOk;
 }

@@ -16,7 +16,8 @@ namespace kuafu {
 struct WorkerOptions {
   std::string plan_file;
   Overrides overrides;
-  std::string world;  ///< "threads", "mpi", "nccl", "simulated"; empty: mpi under a launcher, else threads
+  std::string
+      world;  ///< "threads", "mpi", "nccl", "simulated"; empty: mpi under a launcher, else threads
   int64_t ranks = 0;  ///< 0: the plan's own product
   int64_t steps = 0;  ///< 0: the plan's
   bool is_certified = false;
@@ -28,7 +29,14 @@ struct WorkerOptions {
 };
 
 /// Exit codes of the worker and of `kuafu run`, by status.
-enum ExitCode : int { kOk = 0, kFailed = 1, kUsage = 2, kRefused = 3, kOutOfMemory = 4, kTimeout = 5 };
+enum ExitCode : int {
+  kOk = 0,
+  kFailed = 1,
+  kUsage = 2,
+  kRefused = 3,
+  kOutOfMemory = 4,
+  kTimeout = 5
+};
 
 /// Trains one case and reports it. Returns an ExitCode.
 int run_command(const WorkerOptions& options);
@@ -41,8 +49,7 @@ Registries load_registries(const WorkerOptions& options);
 
 /// The plan of the options, parsed and resolved for its ranks. `world_ranks`: ranks a launcher
 /// started, 0 = none did.
-Plan load_resolved(const WorkerOptions& options, const Registries& registries,
-                   int64_t world_ranks);
+Plan load_resolved(const WorkerOptions& options, const Registries& registries, int64_t world_ranks);
 
 /// Loads LibTorch's CUDA kernels, which costs half a second that only GPU worlds should pay. Throws
 /// Unavailable where this LibTorch has none.

@@ -14,10 +14,10 @@ namespace {
 
 constexpr double kEps = std::numeric_limits<double>::epsilon();
 
-/// Rounding of a sum of K terms is at most (K-1) eps times the sum of their absolute values [Higham,
-/// Accuracy and Stability, section 4.2]; a block chains a handful of such sums, and the model
-/// `layers` blocks forward and backward. K is the longest reduction: the tokens of a batch (weight
-/// gradients), the width of the MLP, or the vocabulary.
+/// Rounding of a sum of K terms is at most (K-1) eps times the sum of their absolute values
+/// [Higham, Accuracy and Stability, section 4.2]; a block chains a handful of such sums, and the
+/// model `layers` blocks forward and backward. K is the longest reduction: the tokens of a batch
+/// (weight gradients), the width of the MLP, or the vocabulary.
 double derived_tolerance(const Plan& plan) {
   constexpr double kSumsPerBlock = 8;
   const int64_t tokens = plan.train.batch * plan.model.sequence;
@@ -26,8 +26,9 @@ double derived_tolerance(const Plan& plan) {
          static_cast<double>(plan.model.layers + 1);
 }
 
-/// An adaptive optimizer divides a gradient by its own size plus epsilon. Where a gradient is zero in
-/// exact arithmetic (key biases: softmax does not see them) its rounding is amplified by lr/epsilon.
+/// An adaptive optimizer divides a gradient by its own size plus epsilon. Where a gradient is zero
+/// in exact arithmetic (key biases: softmax does not see them) its rounding is amplified by
+/// lr/epsilon.
 double optimizer_term(const Plan& plan, double absolute_gradient_error) {
   if (plan.optimizer.kind == "sgd") {
     return kCertificateSteps * plan.optimizer.lr * absolute_gradient_error;
@@ -43,8 +44,8 @@ Plan scaled_down(Plan plan) {
   m.sequence = m.sequence % 64 == 0 ? 64 : m.sequence;
   m.vocab = m.vocab > 1024 ? 1024 + m.vocab % 64 : m.vocab;
   plan.train.micro_batch = std::min(plan.train.micro_batch, int64_t{16});
-  plan.train.batch = plan.parallel.data * plan.train.micro_batch *
-                     std::min<int64_t>(plan.num_micro_batches(), 2);
+  plan.train.batch =
+      plan.parallel.data * plan.train.micro_batch * std::min<int64_t>(plan.num_micro_batches(), 2);
   return plan;
 }
 
@@ -52,8 +53,8 @@ Plan scaled_down(Plan plan) {
 /// between "full" and "scaled" only.
 int64_t estimated_bytes(const Plan& plan) {
   const ModelPlan& m = plan.model;
-  const int64_t weights = m.layers * (12 * m.hidden * m.hidden + 13 * m.hidden) +
-                          (m.vocab + m.sequence) * m.hidden;
+  const int64_t weights =
+      m.layers * (12 * m.hidden * m.hidden + 13 * m.hidden) + (m.vocab + m.sequence) * m.hidden;
   const int64_t tokens = plan.train.batch * m.sequence;
   const int64_t activations = tokens * (m.layers * 20 * m.hidden + 3 * m.vocab);
   return 8 * (6 * weights + activations);
@@ -90,7 +91,8 @@ struct Difference {
   double relative() const { return absolute / std::max(scale, 1e-300); }
 };
 
-/// Largest |a - b| over all tensors and the largest |b|. A missing tensor or a NaN is infinitely far.
+/// Largest |a - b| over all tensors and the largest |b|. A missing tensor or a NaN is infinitely
+/// far.
 Difference compare(const std::map<std::string, Tensor>& a, const std::map<std::string, Tensor>& b) {
   Difference d;
   for (const auto& [name, expected] : b) {
@@ -130,9 +132,14 @@ Trajectory run_reference(const Plan& plan, const Registries& registries, const D
 
 /// Rank 0's certificate on every rank.
 void share(Certificate& c, Communicator& world) {
-  double numbers[8] = {c.verdict == "equal" ? 1.0 : 0.0, c.loss_error,  c.gradient_error,
-                       c.parameter_error,                c.tolerance,   c.parameter_tolerance,
-                       c.native_error,                   c.native_error_one_rank};
+  double numbers[8] = {c.verdict == "equal" ? 1.0 : 0.0,
+                       c.loss_error,
+                       c.gradient_error,
+                       c.parameter_error,
+                       c.tolerance,
+                       c.parameter_tolerance,
+                       c.native_error,
+                       c.native_error_one_rank};
   world.broadcast({numbers, 8, DType::kF64}, 0).wait_host();
   c.verdict = numbers[0] == 1.0 ? "equal" : "different";
   c.loss_error = numbers[1];
@@ -206,9 +213,10 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
       const double exact = reference.losses.back();
       const auto alone = make_self();
       c.native_error = std::abs(loss / exact - 1);
-      c.native_error_one_rank =
-          std::abs(last_loss(single_rank(plan), registries, *alone, *data,
-                             {.device = options.device}) / exact - 1);
+      c.native_error_one_rank = std::abs(
+          last_loss(single_rank(plan), registries, *alone, *data, {.device = options.device}) /
+              exact -
+          1);
       // Losses that agree to the last bf16 digit are equal whatever the ratio of two roundings.
       const double floor = 0x1.0p-8;
       if (c.native_error > std::max(2 * c.native_error_one_rank, floor)) c.verdict = "different";

@@ -14,9 +14,9 @@ struct Certificate {
   std::string verdict = "not_run";  ///< "equal", "different", "not_run"
   std::string level = "full";       ///< "full": the plan's own model; "scaled": a smaller one
   int64_t steps = 0;
-  double loss_error = 0;       ///< |loss - reference| / |reference|, first step
-  double gradient_error = 0;   ///< first step, every parameter, before clipping
-  double parameter_error = 0;  ///< after `steps` steps, every parameter
+  double loss_error = 0;           ///< |loss - reference| / |reference|, first step
+  double gradient_error = 0;       ///< first step, every parameter, before clipping
+  double parameter_error = 0;      ///< after `steps` steps, every parameter
   double tolerance = 0;            ///< of loss and gradient: c eps K, see certificate.cpp
   double parameter_tolerance = 0;  ///< tolerance + the adaptive optimizer's term
   std::string worst;               ///< parameter with the largest error against its tolerance

@@ -56,7 +56,9 @@ struct Engine::State {
     return options.wrap_attention ? options.wrap_attention(std::move(made)) : std::move(made);
   }
   ParamFactory factory() const {
-    return {.mesh = &mesh, .device = options.device, .dtype = plan.model.dtype,
+    return {.mesh = &mesh,
+            .device = options.device,
+            .dtype = plan.model.dtype,
             .seed = plan.train.seed};
   }
 
@@ -111,21 +113,19 @@ Engine::Engine(const Plan& plan, const Registries& registries, Communicator& wor
   const TokenGrid grid{s.context.activation(Stream::kOuter), s.plan.train.micro_batch,
                        s.plan.model.sequence};
   for (const Stream stream : {Stream::kOuter, Stream::kInner}) {
-    local_shape(s.context.activation(stream),
-                {grid.batch, grid.sequence, s.plan.model.hidden}, s.mesh,
-                "activations (micro_batch, sequence, hidden)");
+    local_shape(s.context.activation(stream), {grid.batch, grid.sequence, s.plan.model.hidden},
+                s.mesh, "activations (micro_batch, sequence, hidden)");
   }
   s.mesh.connect(world, options.ledger);
-  s.data_parallel = make_bucketed_all_reduce(
-      s.mesh, {plan.parallel.bucket, plan.parallel.overlap});
+  s.data_parallel = make_bucketed_all_reduce(s.mesh, {plan.parallel.bucket, plan.parallel.overlap});
   s.data_parallel->attach(groups_of(s.model));
   s.optimizer = make_optimizer(plan.optimizer);
 }
 
 Engine::~Engine() = default;
 
-/// Forward through all blocks, then backward a block at a time. A block's input is a leaf of its own
-/// small graph; under full recomputation only that input is kept and the graph is made again.
+/// Forward through all blocks, then backward a block at a time. A block's input is a leaf of its
+/// own small graph; under full recomputation only that input is kept and the graph is made again.
 Tensor Engine::State::micro_batch(const Side& side, bool is_last) {
   const bool again = plan.memory.recompute == Recompute::kFull;
   const size_t n = model.blocks.size();
@@ -223,8 +223,7 @@ double Engine::validate() {
   Tensor total;
   for (int64_t v = 0; v < train.validation_batches * num_micro; ++v) {
     const int64_t batch = v / num_micro, micro = v % num_micro;
-    const int64_t first =
-        batch * train.batch + (replica * num_micro + micro) * train.micro_batch;
+    const int64_t first = batch * train.batch + (replica * num_micro + micro) * train.micro_batch;
     Side side = s.side(s.dataset.validation(first, train.micro_batch), first, samples);
     side.is_training = false;
     Flow flow;
@@ -250,7 +249,9 @@ void check_placement(const Plan& plan, const Registries& registries) {
   const Mesh mesh(mesh_axes(plan, registries.tensor_modes()), 0);
   const auto scheme = registries.tensor.find(plan.parallel.tensor.mode).make(mesh);
   const auto attention = make_local_attention(plan.memory.recompute);
-  const Context context{mesh, *scheme, *attention,
+  const Context context{mesh,
+                        *scheme,
+                        *attention,
                         {.mesh = &mesh, .device = at::kMeta, .dtype = plan.model.dtype},
                         plan.model.dropout};
   registries.models.find(plan.model.kind)(plan.model, context);

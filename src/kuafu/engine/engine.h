@@ -37,7 +37,8 @@ struct EngineOptions {
 class Engine {
  public:
   /// Every layout is checked before the first communication; throws Refused or NotDivisible.
-  /// @pre plan is resolved for world.size() ranks; world, dataset and registries outlive the engine.
+  /// @pre plan is resolved for world.size() ranks; world, dataset and registries outlive the
+  /// engine.
   Engine(const Plan& plan, const Registries& registries, Communicator& world,
          const Dataset& dataset, const EngineOptions& options);
   ~Engine();

@@ -20,8 +20,8 @@ double median_of(std::vector<double> v) {
 
 }  // namespace
 
-Traffic traffic_of(const Ledger& ledger) {
-  Traffic all;
+TrafficByAxis traffic_of(const Ledger& ledger) {
+  TrafficByAxis all;
   for (const auto& [label, entry] : ledger.axes()) {
     AxisTraffic& t = all[label];
     t.bytes_sent = entry.bytes_sent;
@@ -71,8 +71,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     const BookScope booked(&book);
     book.is_counting = options.is_metered;
     Engine engine(plan, registries, world, *data,
-                  {.device = options.device,
-                   .ledger = options.is_metered ? &ledger : nullptr});
+                  {.device = options.device, .ledger = options.is_metered ? &ledger : nullptr});
     for (int64_t step = 0; step < plan.train.steps; ++step) {
       const double start = seconds_now();
       const StepReport report = engine.step();

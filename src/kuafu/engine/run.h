@@ -16,15 +16,15 @@ namespace kuafu {
 /// One rank's traffic on one axis, summed over the training steps.
 struct AxisTraffic {
   int64_t bytes_sent = 0, bytes_received = 0, messages = 0;
-  int64_t peers = 0;       ///< other members of the groups used
-  int64_t wire_peers = 0;  ///< ranks bytes went to or came from
+  int64_t peers = 0;                     ///< other members of the groups used
+  int64_t wire_peers = 0;                ///< ranks bytes went to or came from
   std::map<std::string, int64_t> calls;  ///< by verb
-  std::string counting;    ///< "wire" or "convention"
+  std::string counting;                  ///< "wire" or "convention"
   bool operator==(const AxisTraffic&) const = default;
 };
-using Traffic = std::map<std::string, AxisTraffic>;
+using TrafficByAxis = std::map<std::string, AxisTraffic>;
 
-Traffic traffic_of(const Ledger& ledger);
+TrafficByAxis traffic_of(const Ledger& ledger);
 
 /// What one rank measured over its training steps: neither validation nor certificate is in it.
 struct RankResult {
@@ -35,7 +35,7 @@ struct RankResult {
   int64_t peak_bytes = 0;                   ///< largest live bytes of the steps, without scratch
   BytesByCategory at_peak{};                ///< composition at that moment
   BytesByCategory peak_by_category{};       ///< each category's own peak, scratch too
-  Traffic traffic;                          ///< summed over the steps, by axis
+  TrafficByAxis traffic;                    ///< summed over the steps, by axis
   Certificate certificate;
 };
 
@@ -50,8 +50,8 @@ struct RunOptions {
 };
 
 /// One rank of a whole run: train, validate, certify. The same for every world.
-/// Throws OutOfMemory where the plan's budget is passed, ConfigError with the step of a loss that is
-/// not finite.
+/// Throws OutOfMemory where the plan's budget is passed, ConfigError with the step of a loss that
+/// is not finite.
 RankResult run_rank(const Plan& plan, const Registries& registries, Communicator& world,
                     const RunOptions& options);
 

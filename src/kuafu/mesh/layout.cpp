@@ -42,8 +42,7 @@ Shape local_shape(const Layout& layout, const Shape& global, const Mesh& mesh,
   return my_slice(layout, global, mesh, what).extent;
 }
 
-Slice my_slice(const Layout& layout, const Shape& global, const Mesh& mesh,
-               std::string_view what) {
+Slice my_slice(const Layout& layout, const Shape& global, const Mesh& mesh, std::string_view what) {
   KUAFU_CHECK(layout.dims.size() == global.size(), what, ": layout of ", layout.dims.size(),
               " dims for shape ", to_string(global));
   Slice slice;
@@ -52,12 +51,11 @@ Slice my_slice(const Layout& layout, const Shape& global, const Mesh& mesh,
     const int64_t parts = mesh.size(axes);
     if (global[d] % parts != 0) {
       const int64_t below = global[d] / parts * parts;
-      throw NotDivisible(
-          text(what, ": dim ", d, " of ", to_string(global), " has extent ", global[d],
-               ", which the ", parts, " ranks of ", to_string(axes),
-               " do not divide; nearest that do: ", below > 0 ? text(below, " and ") : "",
-               below + parts),
-          text(d), global[d], to_string(axes));
+      throw NotDivisible(text(what, ": dim ", d, " of ", to_string(global), " has extent ",
+                              global[d], ", which the ", parts, " ranks of ", to_string(axes),
+                              " do not divide; nearest that do: ",
+                              below > 0 ? text(below, " and ") : "", below + parts),
+                         text(d), global[d], to_string(axes));
     }
     slice.extent.push_back(global[d] / parts);
     slice.offset.push_back(mesh.coord(axes) * slice.extent.back());

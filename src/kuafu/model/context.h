@@ -13,8 +13,8 @@
 
 namespace kuafu {
 
-/// What a layer may ask for. Nothing here names a scheme; layers of one model may be given different
-/// contexts over the same mesh.
+/// What a layer may ask for. Nothing here names a scheme; layers of one model may be given
+/// different contexts over the same mesh.
 struct Context {
   const Mesh& mesh;
   const TensorParallel& tensor;
@@ -31,13 +31,13 @@ struct Context {
 
 /// What every stage has by itself: tokens are whole on each rank of a data-parallel replica.
 struct Side {
-  Tensor tokens;    // (B, S) i64, B of this micro-batch and replica
-  Tensor targets;   // (B, S) i64
+  Tensor tokens;   // (B, S) i64, B of this micro-batch and replica
+  Tensor targets;  // (B, S) i64
   int64_t batch = 0, sequence = 0;
-  double loss_scale = 1;      ///< 1 / tokens of the global batch: every loss is a sum times this
-  int64_t first_sample = 0;   ///< global index of sample 0 inside the global batch, for dropout
+  double loss_scale = 1;     ///< 1 / tokens of the global batch: every loss is a sum times this
+  int64_t first_sample = 0;  ///< global index of sample 0 inside the global batch, for dropout
   int64_t step = 0;
-  bool is_training = true;    ///< dropout is off in validation
+  bool is_training = true;  ///< dropout is off in validation
 
   TokenGrid grid(const Layout& activation) const { return {activation, batch, sequence}; }
 };

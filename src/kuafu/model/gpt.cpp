@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GPT-2.                                       [Radford et al., 2019; 12 H^2 + 13 H parameters a layer]
+// GPT-2.                                       [Radford et al., 2019; 12 H^2 + 13 H parameters a
+// layer]
 //
 //   tokens -> embedding + positions -> [ x + attention(norm1(x)); x + mlp(norm2(x)) ] x layers
 //          -> final norm -> logits = x table^T (tied) -> cross entropy
@@ -127,8 +128,8 @@ Model make_gpt(const ModelPlan& plan, const Context& ctx) {
     model.blocks.push_back(std::make_unique<TransformerBlock>(ctx, plan, i));
   }
   model.blocks.push_back(std::make_unique<Head>(ctx, plan, table));
-  for (const Axes& axes : {ctx.activation(Stream::kInner).dims[0],
-                           ctx.activation(Stream::kInner).dims[1]}) {
+  for (const Axes& axes :
+       {ctx.activation(Stream::kInner).dims[0], ctx.activation(Stream::kInner).dims[1]}) {
     model.loss_axes.insert(model.loss_axes.end(), axes.begin(), axes.end());
   }
   return model;

@@ -26,7 +26,7 @@ class NoData : public Dataset {
 /// Recorded steps: the first makes the optimizer's state, the second is like all later ones.
 constexpr int64_t kRecorded = 2;
 
-void scale(Traffic& traffic, int64_t steps, int64_t recorded) {
+void scale(TrafficByAxis& traffic, int64_t steps, int64_t recorded) {
   for (auto& [axis, t] : traffic) {
     const auto stretch = [&](int64_t& x) { x = x / recorded * steps; };
     stretch(t.bytes_sent);

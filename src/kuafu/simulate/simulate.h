@@ -14,9 +14,9 @@ struct Prediction {
   double step_seconds = 0;        ///< by the alpha-beta replay of the recorded traces
 };
 
-/// Runs every rank of a resolved plan on meta tensors, each alone to its end, and replays the traces
-/// with the plan's [cluster]. Steps repeat exactly from the second on (the first makes the optimizer
-/// state), so two are recorded and the ledger is scaled to the plan's steps.
+/// Runs every rank of a resolved plan on meta tensors, each alone to its end, and replays the
+/// traces with the plan's [cluster]. Steps repeat exactly from the second on (the first makes the
+/// optimizer state), so two are recorded and the ledger is scaled to the plan's steps.
 Prediction simulate(const Plan& plan, const Registries& registries);
 
 /// One rank of the same, recorded into `world`: what it sends, computes and holds.

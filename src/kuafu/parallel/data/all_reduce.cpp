@@ -8,8 +8,8 @@
 //
 // A bucket is a flat run of gradients of one group that are summed over the same axes. Gradients
 // arrive by autograd in tensors of their own, are copied into the bucket once per step and replaced
-// by views of it. The sum over "data" starts as soon as a group's backward is done and is waited for
-// in finish(): it overlaps the backward of the groups before it. Sums over a scheme's own axes
+// by views of it. The sum over "data" starts as soon as a group's backward is done and is waited
+// for in finish(): it overlaps the backward of the groups before it. Sums over a scheme's own axes
 // (norms, biases) are small and come first, axis by axis.
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace kuafu {
 namespace {
 
 struct Bucket {
-  Axes axes;                    // summed over, in mesh order, "data" last
+  Axes axes;  // summed over, in mesh order, "data" last
   std::vector<Param*> params;
   int64_t elements = 0;
 };
@@ -122,8 +122,7 @@ class BucketedAllReduce : public DataParallel {
 
 }  // namespace
 
-std::unique_ptr<DataParallel> make_bucketed_all_reduce(const Mesh& mesh,
-                                                       AllReduceOptions options) {
+std::unique_ptr<DataParallel> make_bucketed_all_reduce(const Mesh& mesh, AllReduceOptions options) {
   return std::make_unique<BucketedAllReduce>(mesh, options);
 }
 

@@ -21,13 +21,13 @@ class DataParallel {
  public:
   virtual ~DataParallel() = default;
   virtual void attach(std::vector<Group> groups) = 0;
-  virtual void acquire(int group) { (void)group; }   ///< before use      (ZeRO-3 gathers)
-  virtual void release(int group) { (void)group; }   ///< after use       (ZeRO-3 frees)
+  virtual void acquire(int group) { (void)group; }  ///< before use      (ZeRO-3 gathers)
+  virtual void release(int group) { (void)group; }  ///< after use       (ZeRO-3 frees)
   /// Every gradient of the group is there: start reducing over "data" and each param's grad_axes.
   virtual void grads_ready(int group) = 0;
   /// Waits for all reductions; what my optimizer must update, gradients summed.
   virtual std::vector<ParamShard> finish() = 0;
-  virtual void publish() {}                          ///< after the step  (ZeRO-1/2 gather)
+  virtual void publish() {}  ///< after the step  (ZeRO-1/2 gather)
 };
 
 struct AllReduceOptions {

@@ -9,7 +9,8 @@ namespace {
 
 class LocalAttention : public AttentionParallel {
  public:
-  explicit LocalAttention(Recompute recompute) : is_selective_(recompute == Recompute::kSelective) {}
+  explicit LocalAttention(Recompute recompute)
+      : is_selective_(recompute == Recompute::kSelective) {}
 
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask) const override {
     const bool causal = mask == Mask::kCausal, again = is_selective_;

@@ -43,8 +43,8 @@ class TensorParallel {
   TensorParallel(const TensorParallel&) = delete;
   TensorParallel& operator=(const TensorParallel&) = delete;
 
-  virtual Layout activation(Stream s) const = 0;  // of (B, S, H)
-  virtual Layout weight(Role r) const = 0;        // of (in, out)
+  virtual Layout activation(Stream s) const = 0;                                    // of (B, S, H)
+  virtual Layout weight(Role r) const = 0;                                          // of (in, out)
   virtual Tensor forward(const Tensor& x, const Tensor& w, Role r) const = 0;       // y  = x w
   virtual Tensor input_grad(const Tensor& dy, const Tensor& w, Role r) const = 0;   // dx = dy w^T
   virtual Tensor weight_grad(const Tensor& x, const Tensor& dy, Role r) const = 0;  // dw = x^T dy

@@ -100,9 +100,9 @@ Tensor layer_norm(const TensorParallel& tp, const Tensor& x, const Tensor& weigh
     }
     return {{out.y}, {in[0], in[1], out.mean, out.rstd}};
   };
-  const Backward backward = [&mesh, axes, is_whole, hidden](
-                                const Tensors& saved, const Tensors& grads,
-                                const std::vector<bool>&) -> Tensors {
+  const Backward backward = [&mesh, axes, is_whole, hidden](const Tensors& saved,
+                                                            const Tensors& grads,
+                                                            const std::vector<bool>&) -> Tensors {
     const Tensor &x = saved[0], &weight = saved[1], &mean = saved[2], &rstd = saved[3];
     const Tensor dy = grads[0].contiguous();
     ops::NormGrads g;

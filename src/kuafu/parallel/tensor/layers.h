@@ -23,15 +23,15 @@ Tensor layer_norm(const TensorParallel& tp, const Tensor& x, const Tensor& weigh
 
 /// Where a shard of the token grid (batch, sequence) lies.
 struct TokenGrid {
-  Layout activation;  ///< (B, S, *): the layout tokens are wanted in
+  Layout activation;                ///< (B, S, *): the layout tokens are wanted in
   int64_t batch = 0, sequence = 0;  ///< global extents of the ids given
 };
 
 /// Rows of a vocabulary-parallel table (V, H), laid out as a contract weight; ids (B, S) are whole
 /// on every rank; the result has grid.activation. Axes that shard both V and the tokens end in a
 /// reduce-scatter, axes that shard only V in an all-reduce.
-Tensor embedding(const Mesh& mesh, const Tensor& ids, const Tensor& table, const Layout& table_layout,
-                 const TokenGrid& grid);
+Tensor embedding(const Mesh& mesh, const Tensor& ids, const Tensor& table,
+                 const Layout& table_layout, const TokenGrid& grid);
 
 /// Adds rows [my part of S] of a position table (S, H/axes) to x.
 Tensor add_positions(const Mesh& mesh, const Tensor& x, const Tensor& table, const TokenGrid& grid);

@@ -2,7 +2,8 @@
 //
 // 1D tensor parallelism: columns, then rows.        [Shoeybi et al., arXiv 1909.08053, section 3]
 //
-// Picture (p = 2). The residual stream is whole on every rank; the inner stream is split by columns.
+// Picture (p = 2). The residual stream is whole on every rank; the inner stream is split by
+// columns.
 //
 //   X (B, S, H)      expand W (H, F/tensor)      Y (B, S, F/tensor)
 //   rank 0: X        W0                          Y0 = X W0

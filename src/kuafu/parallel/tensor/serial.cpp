@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Serial: every rank of the tensor group (there is one) holds everything. The reference of all others.
+// Serial: every rank of the tensor group (there is one) holds everything. The reference of all
+// others.
 //
 // Picture   X (B, S, H)    W (H, F)    Y (B, S, F)
 // Math      Y = X W        dX = dY W^T        dW = X^T dY
