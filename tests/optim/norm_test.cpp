@@ -23,11 +23,14 @@ struct Piece {
 
 /// Replicated, sharded over one axis, over two, and split further over data.
 std::vector<Piece> pieces() {
-  return {{"norm", {7}, {{{}}}, {}},
-          {"up", {12, 8}, {{{"row"}, {"col"}}}, {}},
-          {"bias", {8}, {{{"col"}}}, {}},
-          {"zero", {12, 8}, {{{}, {"col"}}}, {"data"}},
-          {"down", {12, 8}, {{{"col", "row"}, {}}}, {"data"}}};
+  const Axes none, row = {"row"}, col = {"col"}, data = {"data"};
+  const Axes both(std::initializer_list<std::string>{"col", "row"});
+  const auto layout = [](std::vector<Axes> dims) { return Layout{std::move(dims)}; };
+  return {{"norm", {7}, layout({none}), none},
+          {"up", {12, 8}, layout({row, col}), none},
+          {"bias", {8}, layout({col}), none},
+          {"zero", {12, 8}, layout({none, col}), data},
+          {"down", {12, 8}, layout({both, none}), data}};
 }
 
 Tensor whole_grad(size_t i) { return whole_numbers(pieces()[i].global, static_cast<int64_t>(i) + 1); }

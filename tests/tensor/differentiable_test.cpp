@@ -2,6 +2,7 @@
 #include "kuafu/tensor/differentiable.h"
 
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <optional>
 
@@ -151,6 +152,28 @@ TEST(Differentiable, FreesWhatItSavedAfterBackward) {
   loss->backward();
   EXPECT_EQ(book.live(), before + 800 /* held */ + 800 /* gradient */ + 8 /* loss */);
   EXPECT_THROW(loss->backward(), std::exception);
+}
+
+TEST(FanOut, AddsTheGradientsOfItsUsersInOrder) {
+  const Tensor x = leaf({8}, 3);
+  const Tensors users = fan_out(x, 3);
+  ASSERT_EQ(users.size(), 3U);
+  (users[0] * 2 + own_exp(users[2])).sum().backward();  // one has no user
+  EXPECT_TRUE(at::equal(x.grad(), x.detach().exp() + 2));
+}
+
+TEST(FanOut, LeavesAGradientThatOthersHoldAlone) {
+  const Tensor x = leaf({8}, 3);
+  const Tensors users = fan_out(x, 2);
+  const Tensor dy = closed_form({8}, 5), before = dy.clone();
+  torch::autograd::backward({users[0], users[1]}, {dy, dy});
+  EXPECT_TRUE(at::equal(dy, before));
+  EXPECT_TRUE(at::equal(x.grad(), 2 * before));
+}
+
+TEST(FanOut, WithoutRecordingGivesTheTensorItself) {
+  const Tensor x = closed_form({8}, 3);
+  for (const Tensor& user : fan_out(x, 2)) EXPECT_TRUE(user.is_same(x));
 }
 
 TEST(Differentiable, CallsNest) {

@@ -102,4 +102,39 @@ Tensors differentiable(const Tensors& inputs, const Forward& forward, Backward b
   return std::move(result.outputs);
 }
 
+namespace {
+
+/// Nobody but the holder of `t` can see its memory, and each element has a place of its own.
+bool is_sole_owner(const Tensor& t) {
+  return t.use_count() == 1 && t.storage().use_count() == 1 && t.is_non_overlapping_and_dense();
+}
+
+}  // namespace
+
+Tensors fan_out(const Tensor& x, int64_t uses) {
+  KUAFU_CHECK(uses > 0, "a fan-out to ", uses, " users");
+  const Forward forward = [uses](const Tensors& in) -> ForwardResult {
+    return {Tensors(static_cast<size_t>(uses), in[0]), {}};
+  };
+  const Backward backward = [](const Tensors&, const Tensors& grads,
+                               const std::vector<bool>&) -> Tensors {
+    Tensor sum;
+    bool is_ours = false;
+    for (const Tensor& g : grads) {
+      if (!g.defined()) continue;
+      if (!sum.defined()) {
+        is_ours = is_sole_owner(g);  // before `sum` holds it too
+        sum = g;
+      } else if (is_ours) {
+        sum.add_(g);
+      } else {
+        sum = sum + g;
+        is_ours = true;
+      }
+    }
+    return {sum};
+  };
+  return differentiable({x}, forward, backward);
+}
+
 }  // namespace kuafu

@@ -36,7 +36,7 @@ Tensor sum_of_squares_cpu(const Tensor& x) {
   return at::full({}, sum, x.options().dtype(at::kDouble));
 }
 
-Tensor sum_of_squares_plain(const Tensor& x) { return x.to(at::kDouble).square_().sum(); }
+Tensor sum_of_squares_plain(const Tensor& x) { return x.to(at::kDouble).square().sum(); }
 
 Tensor sum_of_squares_meta(const Tensor& x) {
   return at::empty({}, x.options().dtype(at::kDouble));
