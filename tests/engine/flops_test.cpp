@@ -12,6 +12,7 @@ namespace kuafu {
 namespace {
 
 using tests::plan_of;
+using tests::small_plan;
 
 /// FLOPs of a step over all ranks, T = B S tokens:
 ///   a layer's forward   qkv 6 T H^2 + out 2 T H^2 + mlp 16 T H^2 = 24 T H^2, causal attention 2 T S H
@@ -48,7 +49,7 @@ TEST(Flops, EqualTheClosedFormWhateverThePlan) {
 }
 
 TEST(Flops, DoNotDependOnTheNumberOfStepsOrMicroBatches) {
-  const Plan plan = plan_of({{"train.batch", "8"}, {"train.micro_batch", "2"}, {"train.steps", "5"}});
+  const Plan plan = small_plan({{"train.batch", "8"}, {"train.micro_batch", "2"}, {"train.steps", "5"}});
   EXPECT_EQ(measure(plan).flops, closed_form(plan, 37));
 }
 
@@ -72,7 +73,7 @@ TEST(Flops, RecomputedOnesAreTheForwardOfWhatIsMadeAgain) {
 TEST(Flops, EqualWhatTheDispatcherSaw) {
   const Registries registries = builtin_registries();
   for (const char* policy : {"none", "selective", "full"}) {
-    const Plan plan = plan_of({{"memory.recompute", policy}});
+    const Plan plan = small_plan({{"memory.recompute", policy}});
     const auto data = tests::data_of(plan);
     const auto world = make_self();
     RankBook book(0);

@@ -14,6 +14,7 @@ namespace {
 
 using tests::Family;
 using tests::plan_of;
+using tests::small_plan;
 using tests::run_plan;
 using tests::train;
 using tests::Trained;
@@ -48,7 +49,7 @@ TEST_P(Training, LossFalls) {
 
 TEST_P(Training, ValidationLossEqualsOneRank) {
   const Overrides more = {{"train.validation_batches", "3"}, {"train.batch", "24"}};
-  const double one = run_plan(plan_of(more))[0].validation_loss;
+  const double one = run_plan(small_plan(more))[0].validation_loss;
   const auto all = run_plan(plan_of(GetParam(), more));
   // After three steps in f64: what certificates allow, see certificate.cpp.
   for (const RankResult& r : all) EXPECT_NEAR(r.validation_loss / one, 1, 1e-9);
@@ -95,14 +96,14 @@ TEST(Buckets, OfEverySizeGiveTheSameBits) {
 
 // The step of a resumed or accumulated run decides samples, not the way there.
 TEST(Training, AccumulationChangesTheLossByRoundingOnly) {
-  const double whole = train(plan_of({{"train.batch", "20"}})).losses.back();
-  const double parts = train(plan_of({{"train.batch", "20"}, {"train.micro_batch", "4"}})).losses.back();
+  const double whole = train(small_plan({{"train.batch", "20"}})).losses.back();
+  const double parts = train(small_plan({{"train.batch", "20"}, {"train.micro_batch", "4"}})).losses.back();
   EXPECT_NEAR(parts / whole, 1, 1e-9);
 }
 
 TEST(Training, DropoutIsOffInValidation) {
   const auto validation = [](const char* p) {
-    const Plan plan = plan_of({{"model.dropout", p}});
+    const Plan plan = small_plan({{"model.dropout", p}});
     const auto data = tests::data_of(plan);
     const Registries registries = builtin_registries();
     const auto world = make_self();
@@ -112,7 +113,7 @@ TEST(Training, DropoutIsOffInValidation) {
 }
 
 TEST(Training, DropoutChangesTheTrainingLoss) {
-  EXPECT_NE(train(plan_of({{"model.dropout", "0.5"}})).losses, train(plan_of()).losses);
+  EXPECT_NE(train(small_plan({{"model.dropout", "0.5"}})).losses, train(small_plan()).losses);
 }
 
 TEST(Training, DivergenceNamesTheStep) {
@@ -161,7 +162,7 @@ TEST(Budget, CategoriesAddUpToThePeak) {
 
 TEST(Memory, FullRecomputationHoldsFewerActivations) {
   const auto activations = [](const char* policy) {
-    const Plan plan = plan_of({{"memory.recompute", policy}, {"model.layers", "6"}});
+    const Plan plan = small_plan({{"memory.recompute", policy}, {"model.layers", "6"}});
     return run_plan(plan)[0].peak_by_category[static_cast<size_t>(Category::kActivation)];
   };
   EXPECT_LT(activations("selective"), activations("none"));

@@ -13,6 +13,7 @@ namespace {
 
 using tests::Family;
 using tests::plan_of;
+using tests::small_plan;
 
 void expect_same_traffic(const TrafficByAxis& simulated, const TrafficByAxis& real,
                          const std::string& where) {
@@ -86,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(All, Simulated, testing::ValuesIn(tests::families()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(Prediction, HasNoLoss) {
-  const Prediction p = simulate(plan_of(), builtin_registries());
+  const Prediction p = simulate(small_plan(), builtin_registries());
   EXPECT_TRUE(p.ranks[0].losses.empty());
 }
 
@@ -107,7 +108,7 @@ TEST(Prediction, FasterLinksNeverSlowAStep) {
 }
 
 TEST(Prediction, TwiceTheComputeRateHalvesTheComputePart) {
-  Plan plan = plan_of({{"cluster.memory_gbs", "1e9"}});
+  Plan plan = small_plan({{"cluster.memory_gbs", "1e9"}});
   const double slow = simulate(plan, builtin_registries()).step_seconds;
   plan.cluster.compute_gflops *= 2;
   EXPECT_NEAR(simulate(plan, builtin_registries()).step_seconds / slow, 0.5, 0.01);

@@ -67,13 +67,13 @@ const Family& family(const std::string& name) {
   throw ConfigError("no family " + name);
 }
 
-Plan plan_of(const Overrides& overrides) {
+Plan small_plan(const Overrides& overrides) {
   const TensorModes modes = builtin_registries().tensor_modes();
   return resolve(parse_plan(kSmall, "small.toml", modes, overrides), 0, modes);
 }
 
 Plan plan_of(const Family& family, const Overrides& more) {
-  return plan_of(both(family.overrides, more));
+  return small_plan(both(family.overrides, more));
 }
 
 std::unique_ptr<Dataset> data_of(const Plan& plan) {

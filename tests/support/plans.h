@@ -11,7 +11,7 @@
 // Small plans of every kind of parallelism, and ways to run them on thread ranks.
 namespace kuafu::tests {
 
-/// A kind of plan: what it changes of the small GPT of plan_of().
+/// A kind of plan: what it changes of the small GPT of small_plan().
 struct Family {
   std::string name;
   Overrides overrides;
@@ -25,7 +25,7 @@ const Family& family(const std::string& name);
 
 /// GPT of 2 layers, hidden 32, 4 heads, vocabulary 37, sequence 12, batch 8, f64, synthetic data,
 /// AdamW with clipping; the overrides applied, resolved.
-Plan plan_of(const Overrides& overrides = {});
+Plan small_plan(const Overrides& overrides = {});
 Plan plan_of(const Family& family, const Overrides& more = {});
 
 /// The dataset of a plan.

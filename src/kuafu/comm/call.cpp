@@ -179,7 +179,7 @@ AxisLedger* CallCommunicator::enter_call(const Call& call, Counting counting) {
 void CallCommunicator::enter_by_convention(const Call& call) {
   AxisLedger* entry = enter_call(call, Counting::kConvention);
   if (entry == nullptr || size() == 1) return;
-  const Traffic traffic = convention(call, size(), rank());
+  const WireTraffic traffic = convention(call, size(), rank());
   entry->bytes_sent += traffic.sent;
   entry->bytes_received += traffic.received;
   entry->messages += traffic.messages;

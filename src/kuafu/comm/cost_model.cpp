@@ -14,27 +14,27 @@ struct Parts {
   int64_t bytes(int64_t i) const { return (count / n + (i % n < count % n ? 1 : 0)) * element; }
 };
 
-void add_peer(Traffic& t, int peer) {
+void add_peer(WireTraffic& t, int peer) {
   const auto at = std::lower_bound(t.wire_peers.begin(), t.wire_peers.end(), peer);
   if (at == t.wire_peers.end() || *at != peer) t.wire_peers.insert(at, peer);
 }
 
-void add_sent(Traffic& t, int to, int64_t bytes) {
+void add_sent(WireTraffic& t, int to, int64_t bytes) {
   if (bytes == 0) return;
   t.sent += bytes;
   t.messages += 1;
   add_peer(t, to);
 }
 
-void add_received(Traffic& t, int from, int64_t bytes) {
+void add_received(WireTraffic& t, int from, int64_t bytes) {
   if (bytes == 0) return;
   t.received += bytes;
   add_peer(t, from);
 }
 
 // Reduce-scatter sends parts r, r-1, ..., r-n+2, then all-gather r+1, r, ..., r-n+3.
-Traffic ring_all_reduce(const Buffer& b, int n, int r) {
-  Traffic t;
+WireTraffic ring_all_reduce(const Buffer& b, int n, int r) {
+  WireTraffic t;
   const Parts parts{b.count, n, size_of(b.dtype)};
   const int64_t whole = b.bytes();
   const int64_t num_full = std::min<int64_t>(b.count, n);  // parts that are not empty
@@ -48,8 +48,8 @@ Traffic ring_all_reduce(const Buffer& b, int n, int r) {
 }
 
 // Every rank passes n - 1 parts on.
-Traffic ring_pass(int64_t part, int n, int r) {
-  Traffic t;
+WireTraffic ring_pass(int64_t part, int n, int r) {
+  WireTraffic t;
   if (part == 0) return t;
   t.sent = t.received = (n - 1) * part;
   t.messages = n - 1;
@@ -59,16 +59,16 @@ Traffic ring_pass(int64_t part, int n, int r) {
 }
 
 // One buffer travels first, first + 1, ... through all n ranks.
-Traffic chain(int64_t bytes, int first, int n, int r) {
-  Traffic t;
+WireTraffic chain(int64_t bytes, int first, int n, int r) {
+  WireTraffic t;
   const int last = (first + n - 1) % n;
   if (r != last) add_sent(t, (r + 1) % n, bytes);
   if (r != first) add_received(t, (r + n - 1) % n, bytes);
   return t;
 }
 
-Traffic direct(const Call& call, int n, int r) {
-  Traffic t;
+WireTraffic direct(const Call& call, int n, int r) {
+  WireTraffic t;
   const int64_t element = size_of(call.dtype());
   for (int i = 0; i < n; ++i) {
     if (i == r) continue;
@@ -80,8 +80,8 @@ Traffic direct(const Call& call, int n, int r) {
 
 }  // namespace
 
-Traffic convention(const Call& call, int n, int rank) {
-  Traffic t;
+WireTraffic convention(const Call& call, int n, int rank) {
+  WireTraffic t;
   if (n == 1) return t;
   switch (call.verb) {
     case Verb::kAllReduce:

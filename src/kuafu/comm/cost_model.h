@@ -9,13 +9,13 @@
 namespace kuafu {
 
 /// What one rank puts on the wire and takes from it in one call.
-struct Traffic {
+struct WireTraffic {
   int64_t sent = 0;             ///< bytes
   int64_t received = 0;         ///< bytes
   int64_t messages = 0;         ///< sent and not empty
   std::vector<int> wire_peers;  ///< group indices bytes go to or come from, sorted
 
-  bool operator==(const Traffic&) const = default;
+  bool operator==(const WireTraffic&) const = default;
 };
 
 /// The accounting convention: exact bytes of the textbook algorithm, empty messages not counted.
@@ -34,7 +34,7 @@ struct Traffic {
 ///
 /// A group of one, and what a rank sends to itself, is no traffic.
 /// @pre the call is checked.
-Traffic convention(const Call& call, int n, int rank);
+WireTraffic convention(const Call& call, int n, int rank);
 
 /// A kind of link: the time of a message of B bytes is latency + B / bandwidth.
 struct Link {

@@ -19,6 +19,7 @@ using Align = Table::Align;
 constexpr double kMiB = 1024.0 * 1024.0;
 
 std::string number(const Json& value, int digits, double scale = 1) {
+  if (value.is_number_integer() && scale == 1) return value.dump();
   return value.is_number() ? human_number(value.get<double>() * scale, digits) : "-";
 }
 

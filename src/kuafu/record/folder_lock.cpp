@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -16,27 +15,29 @@ namespace kuafu {
 
 namespace {
 
-/// A killed runner's guard process still holds the lock while it ends the case: worth a short wait.
-constexpr int kTries = 30;
-constexpr std::chrono::milliseconds kPause{100};
+constexpr std::chrono::milliseconds kPause{50};
 
-bool try_lock(const File& file) {
-  for (int i = 0; i < kTries; ++i) {
-    if (::flock(file.descriptor(), LOCK_EX | LOCK_NB) == 0) return true;
+/// A killed runner's guard process still holds the lock while it ends the case: worth a short wait.
+bool try_lock(const File& file, std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (::flock(file.descriptor(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return false;
+    if (std::chrono::steady_clock::now() >= deadline) {
+      errno = EWOULDBLOCK;
+      return false;
+    }
     std::this_thread::sleep_for(kPause);
   }
-  errno = EWOULDBLOCK;
-  return false;
+  return true;
 }
 
 }  // namespace
 
-FolderLock::FolderLock(const std::string& folder) {
+FolderLock::FolderLock(const std::string& folder, std::chrono::milliseconds patience) {
   const std::string path = folder + "/lock";
   file_ = File(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   KUAFU_REQUIRE(file_.is_open(), system_error("open", path));
-  if (!try_lock(file_)) {
+  if (!try_lock(file_, patience)) {
     const int reason = errno;
     if (reason == EWOULDBLOCK) {
       char owner[32] = {};

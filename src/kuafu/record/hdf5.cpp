@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/record/hdf5.h"
 
-#include <fcntl.h>
 #include <hdf5.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -24,20 +22,14 @@ class Id {
   Id(hid_t id, herr_t (*close)(hid_t), const std::string& what) : id_(id), close_(close) {
     KUAFU_REQUIRE(id_ >= 0, "HDF5 cannot ", what);
   }
-  ~Id() { reset(); }
+  ~Id() {
+    if (id_ >= 0) close_(id_);
+  }
   Id(Id&& other) noexcept : id_(std::exchange(other.id_, -1)), close_(other.close_) {}
   Id& operator=(Id&&) = delete;
   operator hid_t() const { return id_; }
-  /// Closes and reports what only closing finds: a full disk.
-  void close(const std::string& what) {
-    const herr_t result = close_(std::exchange(id_, -1));
-    KUAFU_REQUIRE(result >= 0, "HDF5 cannot ", what, ": is the disk full?");
-  }
 
  private:
-  void reset() {
-    if (id_ >= 0) close_(std::exchange(id_, -1));
-  }
   hid_t id_;
   herr_t (*close_)(hid_t);
 };
@@ -62,8 +54,18 @@ void check(herr_t result, const std::string& what) {
   KUAFU_REQUIRE(result >= 0, "HDF5 cannot ", what);
 }
 
-/// Access without locks, on file systems that have none as well: one process writes a private name.
-Id file_access() {
+constexpr size_t kImageStep = size_t{1} << 20;  ///< bytes by which the image in memory grows
+
+/// Access to a file that lives in memory only. A disk error inside HDF5 would leave it with a file that
+/// it can neither flush nor drop; so it makes the bytes, and writing them is ours.
+Id memory_access() {
+  Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "make a property list");
+  check(H5Pset_fapl_core(access, kImageStep, false), "keep a file in memory");
+  return access;
+}
+
+/// Access for reading without locks, on file systems that have none as well.
+Id read_access() {
   Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "make a property list");
   check(H5Pset_file_locking(access, false, true), "switch file locking off");
   return access;
@@ -201,9 +203,18 @@ void fill(hid_t file, const RunRecord& record) {
   for (const Json& line : record.cases) put_case(cases, line);
 }
 
-void sync_file(const std::string& path) {
-  const File file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  KUAFU_REQUIRE(file.is_open() && ::fsync(file.descriptor()) == 0, system_error("write", path));
+/// The bytes of the HDF5 file that holds `record`.
+std::string image_of(const RunRecord& record) {
+  const Id access = memory_access();
+  const Id file(H5Fcreate(kHdf5File, H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose, "create a file");
+  fill(file, record);
+  check(H5Fflush(file, H5F_SCOPE_GLOBAL), "flush a file");
+  const ssize_t size = H5Fget_file_image(file, nullptr, 0);
+  KUAFU_REQUIRE(size > 0, "HDF5 cannot tell the size of a file");
+  std::string bytes(static_cast<size_t>(size), '\0');
+  KUAFU_REQUIRE(H5Fget_file_image(file, bytes.data(), bytes.size()) == size,
+                "HDF5 cannot give the bytes of a file");
+  return bytes;
 }
 
 std::string read_text_attribute(hid_t file, const char* name) {
@@ -215,7 +226,7 @@ std::string read_text_attribute(hid_t file, const char* name) {
   return value;
 }
 
-/// Opens every object under `group`: a file cut off in the middle fails here.
+/// For a walk that opens every object: a file cut off in the middle fails there.
 herr_t open_object(hid_t, const char*, const H5O_info_t*, void*) { return 0; }
 
 }  // namespace
@@ -224,21 +235,7 @@ bool has_hdf5() { return true; }
 
 void write_hdf5(const std::string& folder, const RunRecord& record) {
   const QuietErrors quiet;
-  const std::string path = folder + "/" + kHdf5File, temporary = path + ".new";
-  try {
-    const Id access = file_access();
-    Id file(H5Fcreate(temporary.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose,
-            text("create ", temporary));
-    fill(file, record);
-    check(H5Fflush(file, H5F_SCOPE_GLOBAL), text("write ", temporary, ": is the disk full?"));
-    file.close(text("write ", temporary));
-    sync_file(temporary);
-    KUAFU_REQUIRE(::rename(temporary.c_str(), path.c_str()) == 0, system_error("replace", path));
-  } catch (const Error&) {
-    ::unlink(temporary.c_str());
-    throw;
-  }
-  sync_folder(folder);
+  replace_file(folder + "/" + kHdf5File, image_of(record));
 }
 
 Hdf5State hdf5_state(const std::string& folder, const RunRecord& record) {
@@ -246,7 +243,7 @@ Hdf5State hdf5_state(const std::string& folder, const RunRecord& record) {
   const std::string path = folder + "/" + kHdf5File;
   if (!std::filesystem::exists(path)) return Hdf5State::kMissing;
   try {
-    const Id access = file_access();
+    const Id access = read_access();
     const Id file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose, text("open ", path));
     check(H5Ovisit(file, H5_INDEX_NAME, H5_ITER_NATIVE, open_object, nullptr), "read all objects");
     return read_text_attribute(file, "record_hash") == record_hash(record) ? Hdf5State::kCurrent

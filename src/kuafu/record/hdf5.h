@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "kuafu/record/run_log.h"
 
@@ -13,12 +15,12 @@ inline constexpr const char* kHdf5File = "results.h5";
 /// Whether this build has HDF5.
 bool has_hdf5();
 
-/// Writes `record` as `folder`/results.h5 (docs/record.md has the layout): to a temporary name,
-/// flushed, fsynced, renamed, so that a reader never sees a part. The file needs no locking: the
-/// temporary has one writer. Throws ConfigError with the reason; Unavailable without HDF5.
+/// Writes `record` as `folder`/results.h5 (docs/record.md has the layout): made in memory, written to
+/// a temporary name, fsynced, renamed, so that a reader never sees a part and nothing needs a lock.
+/// Throws ConfigError with the reason; Unavailable without HDF5.
 void write_hdf5(const std::string& folder, const RunRecord& record);
 
-enum class Hdf5State { kMissing, kDamaged, kStale, kCurrent };
+enum class Hdf5State : uint8_t { kMissing, kDamaged, kStale, kCurrent };
 
 /// Compares `folder`/results.h5 with `record`. Throws Unavailable without HDF5.
 Hdf5State hdf5_state(const std::string& folder, const RunRecord& record);

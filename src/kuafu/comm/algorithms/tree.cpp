@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Binomial trees. Picture (n = 8, root 0): 0 -> 4, then 0 -> 2, 4 -> 6, then 0 -> 1, 2 -> 3, 4 ->
+// 5, 6 -> 7. Places are counted from the root: place v has its parent at v without its lowest set
+// bit.
+
+#include <bit>
+
+#include "kuafu/comm/algorithms/algorithms.h"
+
+namespace kuafu::algorithms {
+
+namespace {
+
+struct TreePlace {
+  int v;                      // counted from the root
+  int parent;                 // rank, -1 at the root
+  std::vector<int> children;  // ranks, the nearest first
+};
+
+TreePlace place_in_tree(Seat seat, int root) {
+  TreePlace place{(seat.rank - root + seat.n) % seat.n, -1, {}};
+  const auto rank_of = [&](int v) { return (v + root) % seat.n; };
+  if (place.v != 0) place.parent = rank_of(place.v & (place.v - 1));
+  for (int bit = 1; bit < seat.n && (place.v & bit) == 0; bit *= 2) {
+    if (place.v + bit < seat.n) place.children.push_back(rank_of(place.v + bit));
+  }
+  return place;
+}
+
+}  // namespace
+
+Program tree_broadcast(Seat seat, int root, Range whole) {
+  const TreePlace place = place_in_tree(seat, root);
+  Program program;
+  if (place.parent >= 0) program.rounds.emplace_back().receive(place.parent, out(whole));
+  Round& down = program.rounds.emplace_back();
+  for (auto child = place.children.rbegin(); child != place.children.rend(); ++child) {
+    down.send(*child, out(whole));  // the largest subtree first
+  }
+  return program;
+}
+
+Program tree_reduce(Seat seat, int root, Range whole) {
+  const TreePlace place = place_in_tree(seat, root);
+  Program program;
+  program.scratch = whole.count;
+  for (const int child : place.children) {
+    Round& up = program.rounds.emplace_back();
+    up.receive(child, scratch({0, whole.count}));
+    up.reduce(out(whole), scratch({0, whole.count}));
+  }
+  if (place.parent >= 0) program.rounds.emplace_back().send(place.parent, out(whole));
+  return program;
+}
+
+Program tree_all_reduce(Seat seat, Range whole) {
+  Program program = tree_reduce(seat, 0, whole);
+  for (Round& round : tree_broadcast(seat, 0, whole).rounds) {
+    program.rounds.push_back(std::move(round));
+  }
+  return program;
+}
+
+Program dissemination_barrier(Seat seat) {
+  Program program;
+  for (int step = 1; step < seat.n; step *= 2) {
+    Round& round = program.rounds.emplace_back();
+    round.sends.push_back({seat.shifted(step), out({})});
+    round.receives.push_back({seat.shifted(-step), out({})});
+  }
+  return program;
+}
+
+}  // namespace kuafu::algorithms

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/comm/mpi_group.h"
+
+#include <utility>
+
+namespace kuafu {
+
+namespace {
+
+constexpr int kNoteTag = 1;  // on the channel of the collectives, whose own tags are higher
+
+}  // namespace
+
+MpiGroup::MpiGroup(std::unique_ptr<MpiChannel> collectives, std::unique_ptr<MpiChannel> messages,
+                   std::vector<int> members)
+    : collectives_(std::move(collectives)),
+      messages_(std::move(messages)),
+      members_(std::move(members)) {}
+
+std::string MpiGroup::position(int64_t sequence) const {
+  return text("call ", sequence, " of group '", label_, "'");
+}
+
+int64_t MpiGroup::announce(const Call& call) {
+  Note note;
+  note.verb = static_cast<int32_t>(call.verb);
+  note.dtype = static_cast<int32_t>(call.dtype());
+  note.op = static_cast<int32_t>(call.op);
+  note.root = call.root;
+  note.count = call.count();
+  return announce(note);
+}
+
+int64_t MpiGroup::announce_split(int64_t fingerprint) {
+  Note note;
+  note.kind = Kind::kSplit;
+  note.count = fingerprint;
+  return announce(note);
+}
+
+int64_t MpiGroup::announce(Note note) {
+  note.sequence = num_calls_++;
+  tell(note);
+  mine_.push_back(note);
+  if (theirs_.empty()) return note.sequence;
+  const Note first = theirs_.front();
+  theirs_.pop_front();
+  compare(first);
+  return note.sequence;
+}
+
+void MpiGroup::leave() {
+  Note note;
+  note.kind = Kind::kLeft;
+  note.sequence = num_calls_;
+  tell(note);
+}
+
+void MpiGroup::tell(const Note& note) {
+  if (size() == 1) return;
+  Note signed_note = note;
+  signed_note.world_rank = world_rank();
+  collectives_->send_note(std::as_bytes(std::span(&signed_note, 1)), (rank() + 1) % size(),
+                          kNoteTag);
+}
+
+void MpiGroup::listen() {
+  if (size() == 1) {
+    num_matched_ = num_calls_;
+    mine_.clear();
+    return;
+  }
+  const int prev = (rank() + size() - 1) % size();
+  Note note;
+  while (collectives_->take_note(std::as_writable_bytes(std::span(&note, 1)), prev, kNoteTag)) {
+    if (mine_.empty()) {
+      theirs_.push_back(note);
+    } else {
+      compare(note);
+    }
+  }
+  prev_has_left_ = prev_has_left_ || (!theirs_.empty() && theirs_.front().kind == Kind::kLeft);
+}
+
+// Theirs against the oldest of mine.
+void MpiGroup::compare(const Note& theirs) {
+  const Note mine = mine_.front();
+  const int other = theirs.world_rank;
+  if (theirs.kind == Kind::kLeft) {
+    throw RankLost(text(position(mine.sequence), ": rank ", world_rank(), " called ",
+                        describe(mine), ", rank ", other, " has left the group after its call ",
+                        theirs.sequence - 1));
+  }
+  const bool same = mine.kind == theirs.kind &&
+                    (mine.kind == Kind::kSplit ? mine.count == theirs.count
+                                               : agree(call_of(mine), call_of(theirs)));
+  if (!same) {
+    throw CollectiveMismatch(text(position(mine.sequence), ": rank ", other, " called ",
+                                  describe(theirs), ", rank ", world_rank(), " called ",
+                                  describe(mine)));
+  }
+  mine_.pop_front();
+  ++num_matched_;
+}
+
+Call MpiGroup::call_of(const Note& note) const {
+  Call call;
+  call.verb = static_cast<Verb>(note.verb);
+  call.in.count = call.out.count = note.count;
+  call.in.dtype = call.out.dtype = static_cast<DType>(note.dtype);
+  call.op = static_cast<ReduceOp>(note.op);
+  call.root = note.root;
+  return call;
+}
+
+std::string MpiGroup::describe(const Note& note) const {
+  if (note.kind == Kind::kLeft) return "nothing more";
+  if (note.kind == Kind::kSplit) return text("split(rule ", note.count, ")");
+  return kuafu::describe(call_of(note));
+}
+
+}  // namespace kuafu

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "kuafu/record/run_log.h"
+#include "tests/app/process.h"
+#include "tests/record/support.h"
+
+namespace kuafu {
+namespace {
+
+using test::front;
+using test::Output;
+using test::TemporaryFolder;
+
+const std::vector<std::string> kCommands = {"run", "suite", "explain", "list", "report", "compare", "doctor"};
+
+void expect_has(const std::string& whole, const std::string& part) {
+  EXPECT_NE(whole.find(part), std::string::npos) << "no \"" << part << "\" in: " << whole;
+}
+
+void expect_misuse(const std::vector<std::string>& arguments, const std::vector<std::string>& words) {
+  const Output output = front(arguments);
+  EXPECT_EQ(output.code, 2) << output.err;
+  for (const auto& word : words) expect_has(output.err, word);
+}
+
+TEST(Help, OfEveryCommandHasExamplesAndStartsInATenthOfASecond) {
+  std::vector<std::vector<std::string>> calls = {{"--help"}};
+  for (const auto& command : kCommands) calls.push_back({command, "--help"});
+  for (const auto& call : calls) {
+    double fastest_s = 1e9;  // of five: what the program needs, not what the machine is busy with
+    for (int i = 0; i < 5; ++i) {
+      const Output output = front(call);
+      EXPECT_EQ(output.code, 0);
+      expect_has(output.out, "kuafu " + (call.size() > 1 ? call[0] : "doctor"));
+      fastest_s = std::min(fastest_s, output.wall_s);
+    }
+    EXPECT_LT(fastest_s, 0.1) << call[0];
+  }
+}
+
+TEST(Front, LoadsNoLibTorch) {
+  const Output libraries = front({}, {{"LD_TRACE_LOADED_OBJECTS", "1"}});
+  expect_has(libraries.out, "libc.so");
+  EXPECT_EQ(libraries.out.find("torch"), std::string::npos) << libraries.out;
+}
+
+TEST(Front, NamesTheNearestCommandAndOption) {
+  expect_misuse({"siute", "x.toml"}, {"\"siute\"", "\"suite\""});
+  expect_misuse({"suite", "x.toml", "--outt", "y"}, {"--outt", "--out"});
+  expect_misuse({"run", "--stps", "4"}, {"--stps", "--steps"});
+  expect_misuse({"run", "x.toml", "--world", "thread"}, {"\"thread\"", "\"threads\""});
+  expect_misuse({"run", "x.toml", "--ranks", "0"}, {"--ranks"});
+  expect_misuse({"run", "x.toml", "--set", "train.steps"}, {"--set train.steps", "key=value"});
+  expect_misuse({"run"}, {"plan", "required"});
+  expect_misuse({"list", "kyes"}, {"\"kyes\"", "\"keys\""});
+  expect_misuse({"compare", "a", "b", "c"}, {"\"c\""});
+  expect_misuse({"--verbose"}, {"--verbose"});
+}
+
+TEST(Front, ShowsHelpWithoutACommand) {
+  const Output output = front({});
+  EXPECT_EQ(output.code, 2);
+  expect_has(output.out, "Subcommands");
+}
+
+TEST(Run, HandsItsOptionsToTheWorkerBesideIt) {
+  const TemporaryFolder folder;
+  std::filesystem::copy_file(test::built("kuafu"), folder / "kuafu");
+  test::write_text(folder / "kuafu-worker", "#!/bin/sh\nprintf '%s\\n' \"$@\"\nexit 3\n");
+  std::filesystem::permissions(folder / "kuafu-worker", std::filesystem::perms::owner_all);
+  const Output output =
+      test::Process({folder / "kuafu", "run", "--set", "train.steps=5", "p.toml", "--ranks", "4", "--set",
+                     "data.path=a b", "--certify", "--json", "out.json", "--plugin", "x.so"})
+          .wait();
+  EXPECT_EQ(output.code, 3);
+  EXPECT_EQ(output.out,
+            "run\np.toml\n--set\ntrain.steps=5\n--set\ndata.path=a b\n--ranks\n4\n--certify\n--json\n"
+            "out.json\n--plugin\nx.so\n");
+}
+
+TEST(Run, SaysThatTheWorkerIsMissing) {
+  const TemporaryFolder folder;
+  std::filesystem::copy_file(test::built("kuafu"), folder / "kuafu");
+  const Output output = test::Process({folder / "kuafu", "run", "p.toml"}).wait();
+  EXPECT_EQ(output.code, 2);
+  expect_has(output.err, folder / "kuafu-worker");
+}
+
+TEST(List, PrintsWhatThereIs) {
+  const Output all = front({"list"});
+  EXPECT_EQ(all.code, 0);
+  for (const char* word : {"1d-sp", "simulated", "suites/quickstart.toml"}) expect_has(all.out, word);
+  expect_has(front({"list", "keys"}).out, "train.micro_batch");
+  expect_has(front({"list", "fields"}).out, "memory.peak_by_category");
+}
+
+TEST(Doctor, TellsWhatWasFoundAndWhatIsOff) {
+  const Output output = front({"doctor"});
+  EXPECT_TRUE(output.code == 0 || output.code == 1) << output.err;  // 1 where the worker is not built
+  for (const char* word : {"kuafu", "worker", "c++", "LibTorch", "MPI", "CUDA", "NCCL", "HDF5", "GPU driver",
+                           "cores", "oversubscription", "memory", "the main job can"}) {
+    expect_has(output.out, word);
+  }
+}
+
+/// A results folder of two cases made from a clean tree.
+void write_results(const std::string& folder, int64_t bytes_sent) {
+  std::filesystem::create_directories(folder);
+  RunLog log(folder);
+  log.begin(test::sample_header(2));
+  for (int tag = 0; tag < 2; ++tag) {
+    Json document = test::sample_document(2, tag);
+    document["provenance"]["git_dirty"] = false;
+    document["ledger"]["data"]["bytes_sent"][1] = bytes_sent;
+    log.append(test::sample_case(tag == 0 ? "aa" : "bb", document));
+  }
+}
+
+TEST(CompareCommand, SaysByItsExitCodeHowItWent) {
+  const TemporaryFolder folder;
+  write_results(folder / "a", 1);
+  write_results(folder / "same", 1);
+  write_results(folder / "more", 2);
+  const Output same = front({"compare", folder / "a", folder / "same"});
+  EXPECT_EQ(same.code, 0) << same.out;
+  expect_has(same.out, "no regression");
+  const Output more = front({"compare", folder / "a", folder / "more" + "/run.jsonl"});
+  EXPECT_EQ(more.code, 1);
+  expect_has(more.out, "ledger.data.bytes_sent.1: 1, then 2");
+  expect_has(more.out, "2 regressions");
+  expect_misuse({"compare", folder / "a", folder / "nothing"}, {"nothing"});
+  test::write_text(folder / "bad.json", "[]");
+  expect_misuse({"compare", folder / "bad.json", folder / "a"}, {"bad.json"});
+}
+
+TEST(Report, RunsTheProjectsScriptOnTheFolder) {
+  const TemporaryFolder folder;
+  write_results(folder.path(), 1);
+  const Output output = front({"report", folder.path(), "--out", "there"}, {{"KUAFU_PYTHON", "echo"}});
+  if (output.code == 2) {
+    expect_has(output.err, "report.py is not there");  // a tree without the report
+    return;
+  }
+  EXPECT_EQ(output.code, 0) << output.err;
+  expect_has(output.out, "scripts/report/report.py " + folder.path() + " --out there");
+}
+
+TEST(Report, SaysWhatAFolderLacks) {
+  const TemporaryFolder folder;
+  expect_misuse({"report", folder / "nothing"}, {"no folder"});
+  expect_misuse({"report", folder.path()}, {"run.jsonl", "not there"});
+  { RunLog(folder.path()).begin(test::sample_header(1)); }
+  expect_misuse({"report", folder.path()}, {"no finished case"});
+}
+
+}  // namespace
+}  // namespace kuafu

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "kuafu/base/build_info.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/base/philox.h"
+#include "kuafu/record/run_log.h"
+#include "tests/app/process.h"
+#include "tests/record/support.h"
+
+namespace kuafu {
+namespace {
+
+using test::built;
+using test::eventually;
+using test::front;
+using test::Output;
+using test::Process;
+using test::TemporaryFolder;
+
+/// Writes a suite of the fake worker's behaviours and returns its path.
+std::string suite_in(const TemporaryFolder& folder, const std::vector<std::string>& behaviours) {
+  std::string toml = "[suite]\nname = \"fake\"\nquestion = \"q\"\n[grid]\nranks = [2]\ndata.path = [";
+  for (const auto& behaviour : behaviours) toml += "\"" + behaviour + "\",";
+  const std::string path = folder / "suite.toml";
+  test::write_text(path, toml + "]\ntrain.seed = [1, 2]\n");
+  return path;
+}
+
+std::vector<std::string> suite_words(const std::string& suite, const std::string& out) {
+  return {"suite", suite, "--out", out, "--worker", built("fake-worker"), "--no-report"};
+}
+
+Output run_suite(const std::string& suite, const std::string& out, const Process::Environment& environment = {}) {
+  return front(suite_words(suite, out), environment);
+}
+
+/// `kuafu suite` left running.
+std::vector<std::string> started(const std::string& suite, const std::string& out) {
+  std::vector<std::string> words = suite_words(suite, out);
+  words.insert(words.begin(), built("kuafu"));
+  return words;
+}
+
+void expect_has(const std::string& whole, const std::string& part) {
+  EXPECT_NE(whole.find(part), std::string::npos) << "no \"" << part << "\" in: " << whole;
+}
+
+/// The lines of a folder's cases by id, without the time they took.
+std::map<std::string, Json> results(const std::string& folder) {
+  std::map<std::string, Json> lines;
+  for (Json line : read_run(folder + "/" + kRunFile).cases) {
+    line.erase("wall_s");
+    const auto id = line["case_id"].get<std::string>();
+    EXPECT_FALSE(lines.contains(id)) << id << " was recorded twice";
+    lines[id] = line;
+  }
+  return lines;
+}
+
+TEST(SuiteCommand, RunsASweepToTheEnd) {
+  const TemporaryFolder folder;
+  const std::string suite = suite_in(folder, {"ok", "refuse", "out_of_memory"}), out = folder / "out";
+  const Output output = run_suite(suite, out);
+  EXPECT_EQ(output.code, 0) << output.err;
+  expect_has(output.out, "2 ok, 2 refused, 2 out_of_memory");
+  expect_has(output.out, "2 ranks are no square");
+  expect_has(output.err, "6/6  out_of_memory");
+  EXPECT_EQ(results(out).size(), 6U);
+  EXPECT_EQ(std::filesystem::exists(out + "/results.h5"), build_info::kHdf5.found);
+}
+
+TEST(SuiteCommand, RunsNothingTwiceAndMendsADamagedHdf5) {
+  const TemporaryFolder folder;
+  const std::string suite = suite_in(folder, {"ok"}), out = folder / "out";
+  run_suite(suite, out);
+  const std::string record = test::read_text(out + "/run.jsonl");
+  test::write_text(out + "/results.h5", "damaged");
+  const Output again = run_suite(suite, out);
+  EXPECT_EQ(again.code, 0);
+  expect_has(again.err, "2 of 2 cases were finished before");
+  expect_has(again.err, build_info::kHdf5.found ? "was damaged: made again" : "left out");
+  EXPECT_EQ(test::read_text(out + "/run.jsonl"), record);
+}
+
+TEST(SuiteCommand, FailsWhereACaseFailed) {
+  const TemporaryFolder folder;
+  const Output output = run_suite(suite_in(folder, {"throw", "ok"}), folder / "out");
+  EXPECT_EQ(output.code, 1);
+  expect_has(output.out, "2 ok, 2 failed");
+  expect_has(output.out, "killed by signal 6");
+}
+
+TEST(SuiteCommand, PrintsItsCasesWithoutRunningThem) {
+  const TemporaryFolder folder;
+  const std::string suite = suite_in(folder, {"ok", "slow"}), out = folder / "out";
+  const Output dry = front({"suite", suite, "--out", out, "--dry-run", "--filter", "seed=2"});
+  EXPECT_EQ(dry.code, 0);
+  expect_has(dry.out, "2 ranks, path ok, seed 2");
+  expect_has(dry.out, "2 of 4 cases");
+  EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+TEST(SuiteCommand, FinishesAfterKillsAtRandomMomentsWithTheSameResults) {
+  const TemporaryFolder folder;
+  const std::string suite =
+      suite_in(folder, {"slow", "refuse", "crash", "grandchild_ok", "out_of_memory", "ok"});
+  const std::string whole = folder / "whole", killed = folder / "killed";
+  ASSERT_EQ(run_suite(suite, whole).code, 1);  // a case crashes
+  const CounterRandom random(7, hash_name("kill"));
+  int kills = 0;
+  for (uint64_t attempt = 0;; ++attempt) {
+    ASSERT_LT(attempt, 100U) << "never finished";
+    Process process(started(suite, killed));
+    test::pause_ms(static_cast<int>(20 + 130 * random.uniform(attempt)));
+    process.signal(SIGKILL);
+    const int code = process.wait().code;
+    ASSERT_TRUE(eventually([&] { return test::processes_with(killed).empty(); })) << "orphans";
+    if (code == 1) break;
+    ASSERT_EQ(code, 128 + SIGKILL);
+    ++kills;
+  }
+  EXPECT_GT(kills, 1);
+  EXPECT_EQ(results(killed), results(whole));
+}
+
+TEST(SuiteCommand, StopsAtCtrlCAndGoesOn) {
+  const TemporaryFolder folder;
+  const std::string suite = suite_in(folder, {"ok", "hang"}), out = folder / "out";
+  Process process(started(suite, out));
+  ASSERT_TRUE(eventually([&] {
+    const std::string record = test::read_text(out + "/run.jsonl");
+    return std::count(record.begin(), record.end(), '\n') == 3;  // the suite and two cases: it hangs now
+  }));
+  process.signal(SIGINT);
+  const Output output = process.wait();
+  EXPECT_EQ(output.code, 130);
+  expect_has(output.err, "2 of 4 cases are in");
+  EXPECT_TRUE(test::processes_with(out).empty());
+  EXPECT_EQ(results(out).size(), 2U);
+}
+
+TEST(SuiteCommand, LetsOneRunnerIntoAFolder) {
+  const TemporaryFolder folder;
+  const std::string suite = suite_in(folder, {"hang"}), out = folder / "out";
+  Process first(started(suite, out));
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(out + "/cases"); }));
+  const Output second = run_suite(suite, out);
+  EXPECT_EQ(second.code, 2);
+  expect_has(second.err, "another runner");
+  first.signal(SIGTERM);
+  EXPECT_EQ(first.wait().code, 130);
+}
+
+TEST(SuiteCommand, StopsOnAFullDiskAndLosesNothing) {
+  const TemporaryFolder folder;
+  const std::string suite = suite_in(folder, {"ok", "slow", "refuse"}), out = folder / "out";
+  std::string line = "ulimit -f 6; exec";  // KiB a file
+  for (const auto& word : started(suite, out)) line += " '" + word + "'";
+  const Output full = Process({"bash", "-c", line}).wait();
+  EXPECT_EQ(full.code, 2);
+  expect_has(full.err, "File too large");
+  expect_has(full.err, "call again to go on");
+  const size_t saved = results(out).size();
+  EXPECT_GT(saved, 0U);
+  EXPECT_LT(saved, 6U);
+  EXPECT_EQ(run_suite(suite, out).code, 0);
+  EXPECT_EQ(results(out).size(), 6U);
+}
+
+TEST(SuiteCommand, SaysThatAFolderCannotBeWritten) {
+  const TemporaryFolder folder;
+  const std::string suite = suite_in(folder, {"ok"});
+  const Output read_only = run_suite(suite, "/proc/kuafu");
+  EXPECT_EQ(read_only.code, 2);
+  expect_has(read_only.err, "/proc/kuafu");
+  expect_has(read_only.err, "--out");
+  EXPECT_EQ(run_suite(suite, suite).code, 2);  // a file in place of the folder
+}
+
+TEST(SuiteCommand, RefusesTheFolderOfAnotherSuite) {
+  const TemporaryFolder folder;
+  const std::string out = folder / "out";
+  run_suite(suite_in(folder, {"ok"}), out);
+  const Output other = run_suite(suite_in(folder, {"refuse"}), out);
+  EXPECT_EQ(other.code, 2);
+  expect_has(other.err, "another suite");
+  EXPECT_EQ(results(out).size(), 2U);
+}
+
+TEST(SuiteCommand, WritesItsResultsWhereTheFileSystemHasNoLocks) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer must be the first library: nothing can be preloaded before it";
+#endif
+  const TemporaryFolder folder;
+  const std::string out = folder / "out";
+  const Output output =
+      run_suite(suite_in(folder, {"ok"}), out, {{"LD_PRELOAD", built("../lib/libno_locks.so")}});
+  EXPECT_EQ(output.code, 0) << output.err;
+  expect_has(output.err, "cannot lock");
+  EXPECT_EQ(results(out).size(), 2U);
+  EXPECT_EQ(std::filesystem::exists(out + "/results.h5"), build_info::kHdf5.found);
+}
+
+}  // namespace
+}  // namespace kuafu

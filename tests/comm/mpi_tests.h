@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kuafu/comm/worlds.h"
+
+namespace kuafu::conformance {
+
+/// Runs all tests of this executable on all ranks, inside one MPI world; the exit status.
+int run_mpi_tests(int argc, char** argv, MpiCollectives kind);
+
+}  // namespace kuafu::conformance

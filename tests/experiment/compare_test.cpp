@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/experiment/compare.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/record/run_log.h"
+#include "tests/record/support.h"
+
+namespace kuafu {
+namespace {
+
+using Timing = CaseComparison::Timing;
+
+/// A document of a clean tree: tests may run in a dirty one.
+Json clean_document(int64_t tag = 0) {
+  Json document = test::sample_document(2, tag);
+  document["provenance"]["git_dirty"] = false;
+  return document;
+}
+
+Comparison compare_documents(const Json& a, const Json& b) {
+  return compare({"A", {{"case", "", a}}}, {"B", {{"case", "", b}}});
+}
+
+Comparison changed(const std::function<void(Json&)>& change) {
+  Json b = clean_document();
+  change(b);
+  return compare_documents(clean_document(), b);
+}
+
+TEST(Compare, FindsNoRegressionInTheSameResults) {
+  const Comparison same = compare_documents(clean_document(), clean_document());
+  EXPECT_EQ(same.num_regressions(), 0);
+  EXPECT_EQ(same.cases[0].timing, Timing::kSame);
+  EXPECT_TRUE(same.notes.empty());
+}
+
+TEST(Compare, HoldsExactMetricsAtZeroTolerance) {
+  const std::vector<std::function<void(Json&)>> changes = {
+      [](Json& d) { d["ledger"]["data"]["bytes_sent"][1] = 1002; },
+      [](Json& d) { d["ledger"]["data"]["peers"][0] = Json::array(); },
+      [](Json& d) { d["ledger"]["data"]["calls"]["all_reduce"][0] = 6; },
+      [](Json& d) { d["ledger"]["tensor"] = d["ledger"]["data"]; },
+      [](Json& d) { d["memory"]["peak_bytes"][0] = 1001; },
+      [](Json& d) { d["flops_per_step"] = 123456790; },
+      [](Json& d) { d["plan_hash"] = "00000000000000ff"; },
+      [](Json& d) { d["status"] = "failed"; },
+      [](Json& d) { d["certificate"]["verdict"] = "different"; },
+      [](Json& d) { d["loss"][4] = std::nextafter(d["loss"][4].get<double>(), 9.0); }};
+  for (size_t i = 0; i < changes.size(); ++i) {
+    const Comparison c = changed(changes[i]);
+    EXPECT_EQ(c.num_regressions(), 1) << "change " << i;
+    EXPECT_EQ(c.cases[0].differences.size(), 1U) << "change " << i;
+  }
+}
+
+TEST(Compare, NamesThePlaceThatDiffers) {
+  const Comparison c = changed([](Json& d) { d["ledger"]["data"]["bytes_sent"][1] = 7; });
+  EXPECT_EQ(c.cases[0].differences.at(0), "ledger.data.bytes_sent.1: 1001, then 7");
+}
+
+TEST(Compare, JudgesTimesByTheirIntervals) {
+  const auto scaled = [](double factor) {
+    return changed([&](Json& d) {
+      const double median = 0.010 * factor;
+      d["step_time_s"] = {{"median", median}, {"ci95", {0.9 * median, 1.1 * median}}, {"samples", {median}}};
+    });
+  };
+  EXPECT_EQ(scaled(1.2).cases[0].timing, Timing::kSame);
+  EXPECT_EQ(scaled(1.3).cases[0].timing, Timing::kSlower);
+  EXPECT_EQ(scaled(1.3).num_regressions(), 1);
+  EXPECT_EQ(scaled(0.7).cases[0].timing, Timing::kFaster);
+  EXPECT_EQ(scaled(0.7).num_regressions(), 0);
+}
+
+TEST(Compare, LeavesTimesOfOtherHostsAndDirtyTreesOut) {
+  const auto slower = [](const char* field, const Json& value) {
+    return changed([&](Json& d) {
+      d["step_time_s"] = {{"median", 9.0}, {"ci95", {8.0, 10.0}}, {"samples", {9.0}}};
+      d["provenance"][field] = value;
+    });
+  };
+  for (const Comparison& c : {slower("host", "elsewhere"), slower("git_dirty", true)}) {
+    EXPECT_EQ(c.cases[0].timing, Timing::kNotCompared);
+    EXPECT_EQ(c.num_regressions(), 0);
+    EXPECT_EQ(c.notes.size(), 1U);
+  }
+}
+
+TEST(Compare, LeavesLossesOfOtherProcessorsOut) {
+  const Comparison c = changed([](Json& d) {
+    d["loss"][0] = 1.0;
+    d["provenance"]["cpu_model"] = "another";
+  });
+  EXPECT_TRUE(c.cases[0].differences.empty());
+  EXPECT_NE(c.notes.at(0).find("losses not compared"), std::string::npos);
+}
+
+TEST(Compare, CountsMissingCasesAndListsNewOnes) {
+  const Result x{"x", "1", clean_document(1)}, y{"y", "2", clean_document(2)}, z{"z", "3", clean_document(3)};
+  const Comparison c = compare({"A", {x, y}}, {"B", {y, z}});
+  EXPECT_EQ(c.missing, std::vector<std::string>{"x"});
+  EXPECT_EQ(c.added, std::vector<std::string>{"z"});
+  EXPECT_EQ(c.num_regressions(), 1);
+  EXPECT_THROW(compare({"A", {x}}, {"B", {z}}), ConfigError);
+}
+
+TEST(Compare, MeetsALoneDocumentInARecordByItsPlan) {
+  const Comparison c = compare({"A", {{"x", "1", clean_document(1)}, {"y", "2", clean_document(2)}}},
+                               {"B", {{"lone", "", clean_document(2)}}});
+  EXPECT_EQ(c.cases.at(0).name, "y");
+}
+
+TEST(LoadResults, ReadsFoldersRecordsAndDocuments) {
+  const test::TemporaryFolder folder;
+  {
+    RunLog log(folder.path());
+    log.begin(test::sample_header(1));
+    log.append(test::sample_case("a", clean_document()));
+  }
+  test::write_text(folder / "one.json", clean_document().dump());
+  EXPECT_EQ(load_results(folder.path()).cases.at(0).case_id, "a");
+  EXPECT_EQ(load_results(folder / "run.jsonl").cases.at(0).name, "case a");
+  EXPECT_EQ(load_results(folder / "one.json").cases.at(0).name, "one.json");
+}
+
+TEST(LoadResults, SaysWhatIsWrongWithAFile) {
+  const test::TemporaryFolder folder;
+  test::write_text(folder / "bad.json", "{");
+  test::write_text(folder / "other.json", "{\"status\": 3}");
+  for (const char* name : {"bad.json", "other.json", "missing.json"}) {
+    try {
+      load_results(folder / name);
+      FAIL() << name;
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kuafu

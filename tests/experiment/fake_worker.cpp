@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Stands in for kuafu-worker where a runner is tested: takes the same command line, trains nothing,
+// and ends in the way that `data.path` of the plan names ("ok", "refuse", "hang", ...).
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+
+#include "kuafu/base/config.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/base/philox.h"
+#include "tests/record/support.h"
+
+namespace kuafu::test {
+namespace {
+
+struct Call {
+  std::string plan, json, world = "mpi";
+  int64_t ranks = 1;
+};
+
+Call read_call(int argc, char** argv) {
+  Call call;
+  KUAFU_REQUIRE(argc > 2 && std::string(argv[1]) == "run", "expected: run PLAN ...");
+  call.plan = argv[2];
+  for (int i = 3; i + 1 < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--json") call.json = argv[i + 1];
+    if (word == "--ranks") call.ranks = std::atoll(argv[i + 1]);
+    if (word == "--world") call.world = argv[i + 1];
+  }
+  return call;
+}
+
+void write_document(const Call& call, const Json& document) {
+  write_text(call.json + ".part", document.dump(1));
+  std::rename((call.json + ".part").c_str(), call.json.c_str());
+}
+
+Json document_of_status(const Call& call, const std::string& status, const std::string& reason) {
+  return {{"status", status}, {"reason", reason}, {"world", call.world}, {"ranks", call.ranks}};
+}
+
+[[noreturn]] void sleep_for_ever() {
+  while (true) ::pause();
+}
+
+/// A process in a session of its own, as MPI launchers make them; its number goes beside the document.
+void leave_grandchild(const Call& call) {
+  if (::fork() != 0) return;
+  ::setsid();
+  if (::fork() != 0) ::_exit(0);
+  write_text(call.json + ".grandchild", text(::getpid()));
+  sleep_for_ever();
+}
+
+void wait_for_grandchild(const Call& call) {
+  while (read_text(call.json + ".grandchild").empty()) ::usleep(1000);
+}
+
+int succeed(const Call& call) {
+  const auto tag = static_cast<int64_t>(hash_name(to_string(parse_toml(read_text(call.plan), call.plan))) % 1000);
+  Json document = sample_document(call.ranks, tag);
+  document["world"] = call.world;
+  write_document(call, document);
+  return 0;
+}
+
+int act(const std::string& how, const Call& call) {
+  if (how == "ok") return succeed(call);
+  if (how == "slow") {
+    ::usleep(30'000);
+    return succeed(call);
+  }
+  if (how == "refuse") {
+    write_document(call, document_of_status(call, "refused", "2 ranks are no square; nearest: 1, 4"));
+    return 3;
+  }
+  if (how == "out_of_memory") {
+    Json document = document_of_status(call, "out_of_memory", "rank 1 asked for 4096 bytes");
+    document["out_of_memory"] = {{"rank", 1}, {"requested_bytes", 4096}, {"live_bytes", 100},
+                                 {"budget_bytes", 1000}};
+    write_document(call, document);
+    return 4;
+  }
+  if (how == "throw") throw std::runtime_error("thrown on purpose");
+  if (how == "abort") std::abort();
+  if (how == "crash") ::raise(SIGSEGV);
+  if (how == "silent") return 0;
+  if (how == "usage") {
+    std::cerr << "kuafu: the corpus is not there\n";
+    return 2;
+  }
+  if (how == "broken") {
+    write_document(call, {{"status", "fine"}});
+    return 0;
+  }
+  if (how == "liar") {
+    succeed(call);
+    return 1;
+  }
+  if (how == "hang") {
+    std::cerr << "rank 1 waits for rank 0\n";
+    sleep_for_ever();
+  }
+  if (how == "grandchild_hang" || how == "grandchild_ok") {
+    leave_grandchild(call);
+    wait_for_grandchild(call);
+    if (how == "grandchild_hang") sleep_for_ever();
+    return succeed(call);
+  }
+  throw ConfigError(text("unknown behaviour ", how));
+}
+
+}  // namespace
+}  // namespace kuafu::test
+
+int main(int argc, char** argv) {
+  using namespace kuafu;
+  const test::Call call = test::read_call(argc, argv);
+  const ConfigValue plan = parse_toml(read_file(call.plan, "plan"), call.plan);
+  const ConfigValue* data = plan.find("data");
+  const ConfigValue* path = data == nullptr ? nullptr : data->find("path");
+  return test::act(path == nullptr ? "ok" : path->string, call);
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "kuafu/experiment/summary.h"
+#include "tests/record/support.h"
+
+namespace kuafu {
+namespace {
+
+/// A suite of two cases with a reference, and a record in which they are ok and refused.
+std::vector<ReferenceResult> check(const std::string& reference) {
+  const Suite suite = parse_suite(
+      "[suite]\nname = \"s\"\n[grid]\nranks = [2, 4]\n[[reference]]\n" + reference, "s.toml");
+  RunRecord record;
+  record.cases = {test::sample_case(suite.cases[0].id, test::sample_document(2, 3)),
+                  test::sample_case(suite.cases[1].id, {{"status", "refused"}, {"reason", "no"}})};
+  return check_references(suite, record);
+}
+
+TEST(Reference, HoldsOrSaysWhichCaseBreaksIt) {
+  const auto good = check("metric = \"certificate.verdict\"\nvalue = \"equal\"\n").at(0);
+  EXPECT_EQ(good.checked, 1);  // the refused case has no certificate
+  EXPECT_TRUE(good.broken.empty());
+  const auto bad = check("metric = \"memory.peak_bytes.max\"\nvalue = 3\n").at(0);
+  ASSERT_EQ(bad.broken.size(), 1U);
+  EXPECT_EQ(bad.broken[0], "2 ranks: memory.peak_bytes.max is 1031, expected 3");
+}
+
+TEST(Reference, ComparesTwoMetrics) {
+  EXPECT_TRUE(check("metric = \"loss.last\"\nbelow = \"loss.first\"\n").at(0).broken.empty());
+  EXPECT_FALSE(check("metric = \"loss.first\"\nbelow = \"loss.last\"\n").at(0).broken.empty());
+  EXPECT_FALSE(check("metric = \"loss.first\"\nequals = \"loss.last\"\n").at(0).broken.empty());
+}
+
+TEST(Reference, AllowsItsTolerance) {
+  EXPECT_TRUE(check("metric = \"validation_loss\"\nvalue = 1.3\ntolerance = 0.05\n").at(0).broken.empty());
+  EXPECT_FALSE(check("metric = \"validation_loss\"\nvalue = 1.3\ntolerance = 0.01\n").at(0).broken.empty());
+}
+
+TEST(Reference, IsAboutTheCasesItNames) {
+  const auto refused = check("metric = \"status\"\nvalue = \"refused\"\nwhere = { ranks = 4 }\n").at(0);
+  EXPECT_EQ(refused.checked, 1);
+  EXPECT_TRUE(refused.broken.empty());
+  EXPECT_EQ(check("metric = \"status\"\nvalue = \"ok\"\n").at(0).broken.size(), 1U);
+}
+
+TEST(Reference, BreaksOnAMetricThatIsNotThere) {
+  EXPECT_EQ(check("metric = \"los.last\"\nvalue = 1\n").at(0).broken.size(), 1U);
+}
+
+TEST(Summary, ListsCasesAndReasons) {
+  const std::vector<Json> lines = {
+      test::sample_case("a", test::sample_document(2, 0)),
+      test::sample_case("b", {{"status", "refused"}, {"reason", "no square\nmore"}})};
+  const std::string table = result_table(lines);
+  EXPECT_NE(table.find("case a  ok           2     25600     10.0"), std::string::npos) << table;
+  EXPECT_NE(table.find("5.500 -> 1.100  equal"), std::string::npos) << table;
+  EXPECT_NE(table.find("\n  case b: no square\n"), std::string::npos) << table;
+  EXPECT_EQ(status_counts(lines), "1 ok, 1 refused");
+}
+
+}  // namespace
+}  // namespace kuafu

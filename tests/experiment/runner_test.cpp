@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/experiment/runner.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <sstream>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/record/schema.h"
+#include "tests/record/support.h"
+
+namespace kuafu {
+namespace {
+
+using test::TemporaryFolder;
+
+/// A suite of one case a behaviour of the fake worker.
+Suite suite_of(const std::vector<std::string>& behaviours, const std::string& head = "") {
+  std::string toml = "[suite]\nname = \"fake\"\nquestion = \"q\"\n" + head + "\n[grid]\nranks = [2]\ndata.path = [";
+  for (const auto& behaviour : behaviours) toml += "\"" + behaviour + "\",";
+  return parse_suite(toml + "]\n", "fake.toml");
+}
+
+RunnerOptions options_in(const std::string& folder) {
+  RunnerOptions options;
+  options.folder = folder;
+  options.worker = (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "fake-worker").string();
+  options.grace_s = 0.1;
+  return options;
+}
+
+SweepEnd run_all(Runner& runner, const Suite& suite, const std::function<bool()>& stop = [] { return false; }) {
+  std::ostringstream out;
+  Progress::Options options;
+  options.total = static_cast<int64_t>(suite.cases.size());
+  Progress progress(out, options);
+  return runner.run(suite.cases, progress, stop);
+}
+
+std::string field(const Runner& runner, size_t i, const char* path) {
+  const Json value = value_at(runner.record().cases.at(i), path);
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+void expect_has(const std::string& whole, const std::string& part) {
+  EXPECT_NE(whole.find(part), std::string::npos) << "no \"" << part << "\" in: " << whole;
+}
+
+TEST(Runner, RecordsEveryWayACaseCanEndAndGoesOn) {
+  const TemporaryFolder folder;
+  const Suite suite = suite_of({"refuse", "out_of_memory", "throw", "abort", "crash", "silent", "usage",
+                                "broken", "liar", "ok"});
+  Runner runner(suite, options_in(folder.path()));
+  ASSERT_EQ(run_all(runner, suite), SweepEnd::kComplete);
+  const std::vector<std::pair<std::string, std::string>> expected = {
+      {"refused", "no square"},
+      {"out_of_memory", "asked for 4096 bytes"},
+      {"failed", "thrown on purpose"},
+      {"failed", "signal 6"},
+      {"failed", "signal 11"},
+      {"failed", "without writing its document"},
+      {"failed", "the corpus is not there"},
+      {"failed", "\"fine\" is none of ok"},
+      {"failed", "exited with code 1 although its document says ok"}};
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(field(runner, i, "status"), expected[i].first) << suite.cases[i].name;
+    expect_has(field(runner, i, "reason"), expected[i].second);
+  }
+  EXPECT_EQ(field(runner, 9, "status"), "ok");
+  EXPECT_EQ(field(runner, 1, "document.out_of_memory.requested_bytes"), "4096");
+}
+
+TEST(Runner, KillsACaseThatHangsWithAllItStarted) {
+  const TemporaryFolder folder;
+  const Suite suite = suite_of({"hang", "grandchild_hang", "ok"}, "timeout_s = 0.3");
+  Runner runner(suite, options_in(folder.path()));
+  ASSERT_EQ(run_all(runner, suite), SweepEnd::kComplete);
+  EXPECT_EQ(field(runner, 0, "status"), "timeout");
+  expect_has(field(runner, 0, "reason"), "300 ms");
+  expect_has(field(runner, 0, "reason"), "rank 1 waits for rank 0");
+  EXPECT_EQ(field(runner, 1, "status"), "timeout");
+  EXPECT_EQ(field(runner, 2, "status"), "ok");
+  const std::string grandchild = test::read_text(folder / ("cases/" + suite.cases[1].id + "/document.json.grandchild"));
+  EXPECT_EQ(::kill(std::stoi(grandchild), 0), -1);
+  EXPECT_EQ(errno, ESRCH);
+}
+
+TEST(Runner, LeavesNoProcessBehindAGoodCase) {
+  const TemporaryFolder folder;
+  const Suite suite = suite_of({"grandchild_ok"});
+  Runner runner(suite, options_in(folder.path()));
+  ASSERT_EQ(run_all(runner, suite), SweepEnd::kComplete);
+  EXPECT_EQ(field(runner, 0, "status"), "ok");
+  const std::string grandchild = test::read_text(folder / ("cases/" + suite.cases[0].id + "/document.json.grandchild"));
+  EXPECT_EQ(::kill(std::stoi(grandchild), 0), -1);
+}
+
+TEST(Runner, SaysThatTheWorkerIsMissing) {
+  const TemporaryFolder folder;
+  const Suite suite = suite_of({"ok"});
+  RunnerOptions options = options_in(folder.path());
+  options.worker = folder / "no-such-worker";
+  Runner runner(suite, options);
+  run_all(runner, suite);
+  EXPECT_EQ(field(runner, 0, "status"), "failed");
+  expect_has(field(runner, 0, "reason"), "No such file");
+}
+
+TEST(Runner, RunsNoFinishedCaseAgain) {
+  const TemporaryFolder folder;
+  const Suite suite = suite_of({"ok", "refuse", "slow"});
+  {
+    Runner runner(suite, options_in(folder.path()));
+    int ticks = 0;  // the first case asks once before and at most once within itself
+    EXPECT_EQ(run_all(runner, suite, [&] { return runner.record().cases.size() == 2 && ++ticks > 0; }),
+              SweepEnd::kInterrupted);
+    EXPECT_EQ(runner.record().cases.size(), 2U);
+  }
+  const std::string before = test::read_text(folder / kRunFile);
+  Runner runner(suite, options_in(folder.path()));
+  EXPECT_EQ(runner.unfinished(suite.cases).size(), 1U);
+  EXPECT_EQ(run_all(runner, suite), SweepEnd::kComplete);
+  EXPECT_EQ(test::read_text(folder / kRunFile).substr(0, before.size()), before);
+  EXPECT_EQ(runner.record().cases.size(), 3U);
+}
+
+TEST(Runner, RefusesTheFolderOfAnotherSuiteNamingBothHashes) {
+  const TemporaryFolder folder;
+  const Suite suite = suite_of({"ok"}), other = suite_of({"refuse"});
+  { Runner runner(suite, options_in(folder.path())); }
+  try {
+    Runner runner(other, options_in(folder.path()));
+    FAIL() << "took the folder of another suite";
+  } catch (const ConfigError& error) {
+    expect_has(error.what(), suite.hash);
+    expect_has(error.what(), other.hash);
+    expect_has(error.what(), "--out");
+  }
+}
+
+TEST(Runner, StopsWhereTheRecordCannotBeWrittenAndGoesOnLater) {
+  const TemporaryFolder folder;
+  const Suite suite = suite_of({"ok", "slow", "refuse"});
+  size_t before = 0;
+  {
+    Runner runner(suite, options_in(folder.path()));
+    EXPECT_EQ(run_all(runner, suite, [&] { return runner.record().cases.size() == 1; }),
+              SweepEnd::kInterrupted);
+    before = std::filesystem::file_size(folder / kRunFile);
+  }
+  {
+    Runner runner(suite, options_in(folder.path()));
+    const test::FileSizeLimit full(before + 50);
+    EXPECT_THROW(run_all(runner, suite), ConfigError);
+  }
+  EXPECT_EQ(std::filesystem::file_size(folder / kRunFile), before);
+  Runner runner(suite, options_in(folder.path()));
+  EXPECT_TRUE(runner.notes().empty());
+  EXPECT_EQ(run_all(runner, suite), SweepEnd::kComplete);
+  EXPECT_EQ(runner.record().cases.size(), 3U);
+}
+
+TEST(Runner, BeginsNoCaseAfterItsBudget) {
+  const TemporaryFolder folder;
+  const Suite suite = suite_of({"slow", "ok"}, "budget_s = 0.02");
+  Runner runner(suite, options_in(folder.path()));
+  EXPECT_EQ(run_all(runner, suite), SweepEnd::kOutOfBudget);
+  EXPECT_EQ(runner.record().cases.size(), 1U);
+}
+
+TEST(Runner, StartsMpiRanksThroughTheLauncher) {
+  const TemporaryFolder folder;
+  const Suite suite = suite_of({"ok"}, "world = \"mpi\"");
+  RunnerOptions options = options_in(folder.path());
+  options.mpi_launcher = {"sh", "-c", "echo \"$1 $2\" >&2; shift 2; exec \"$@\"", "launcher"};
+  Runner runner(suite, options);
+  run_all(runner, suite);
+  EXPECT_EQ(field(runner, 0, "document.world"), "mpi");
+  EXPECT_EQ(test::read_text(folder / ("cases/" + suite.cases[0].id + "/errors.txt")), "-n 2\n");
+}
+
+TEST(Runner, RecordsPlanSettingsAndProvenance) {
+  const TemporaryFolder folder;
+  const Suite suite = suite_of({"ok"});
+  Runner runner(suite, options_in(folder.path()));
+  run_all(runner, suite);
+  EXPECT_EQ(field(runner, 0, "case_id"), suite.cases[0].id);
+  EXPECT_EQ(value_at(runner.record().cases[0], "settings")["data.path"], "ok");
+  EXPECT_EQ(value_at(runner.record().header, "suite_hash"), suite.hash);
+  EXPECT_TRUE(value_at(runner.record().header, "provenance.git_commit").is_string());
+  const std::string plan = test::read_text(folder / ("cases/" + suite.cases[0].id + "/plan.toml"));
+  EXPECT_NE(plan.find(suite.cases[0].plan_toml), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kuafu

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/experiment/suite.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "kuafu/base/build_info.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/experiment/expand.h"
+
+namespace kuafu {
+namespace {
+
+const std::string kHead = "[suite]\nname = \"s\"\nquestion = \"q\"\n";
+
+std::vector<std::string> names(const std::vector<Case>& cases) {
+  std::vector<std::string> out;
+  for (const Case& c : cases) out.push_back(c.name);
+  return out;
+}
+
+std::string error_of(const std::string& toml, const SuiteOptions& options = {}) {
+  try {
+    parse_suite(toml, "s.toml", options);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+void expect_error(const std::string& toml, const std::vector<std::string>& words,
+                  const SuiteOptions& options = {}) {
+  const std::string message = error_of(toml, options);
+  for (const auto& word : words) {
+    EXPECT_NE(message.find(word), std::string::npos) << "no \"" << word << "\" in: " << message;
+  }
+}
+
+using Names = std::vector<std::string>;
+
+TEST(Suite, CrossesTheGridInTheOrderWritten) {
+  const Suite suite = parse_suite(
+      kHead + "[grid]\nranks = [1, 2]\ntrain.batch = [8, 16]\nmodel.layers = [3]\n", "s.toml");
+  EXPECT_EQ(names(suite.cases), (Names{"1 rank, batch 8", "1 rank, batch 16", "2 ranks, batch 8",
+                                       "2 ranks, batch 16"}));
+  EXPECT_NE(suite.cases[0].plan_toml.find("layers = 3"), std::string::npos);
+  EXPECT_EQ(*find_setting(suite.cases[3].settings, "batch"), 16);
+}
+
+TEST(Suite, LetsARowReplaceTheGridsAxisOfItsKey) {
+  const Suite suite = parse_suite(kHead + R"(
+[[strategy]]
+name = "alone"
+ranks = 1
+[[strategy]]
+name = "1D"
+ranks = [2, 4]
+parallel.tensor = { mode = "1d", size = "$ranks" }
+[grid]
+ranks = [8]
+train.batch = [8, 16]
+)", "s.toml");
+  EXPECT_EQ(names(suite.cases),
+            (Names{"alone, batch 8", "alone, batch 16", "1D, 2 ranks, batch 8", "1D, 2 ranks, batch 16",
+                   "1D, 4 ranks, batch 8", "1D, 4 ranks, batch 16"}));
+  EXPECT_EQ(suite.cases[4].ranks, 4);
+  EXPECT_EQ(case_value(suite.cases[4], "parallel.tensor.size"), "4");
+  EXPECT_EQ(case_value(suite.cases[4], "strategy"), "1D");
+}
+
+TEST(Suite, LeavesOutWhatASkipNames) {
+  const std::string grid = "[grid]\nranks = [1, 2]\ntrain.batch = [8, 16]\n";
+  const Suite suite = parse_suite(kHead + grid + "[[skip]]\nranks = 2\nbatch = [8, 16]\n", "s.toml");
+  EXPECT_EQ(names(suite.cases), (Names{"1 rank, batch 8", "1 rank, batch 16"}));
+  expect_error(kHead + grid + "[[skip]]\nranks = 3\n", {"s.toml:7", "no case"});
+}
+
+TEST(Suite, AddsExtraCasesByTheNamesOfRows) {
+  const Suite suite = parse_suite(kHead + R"(
+[[strategy]]
+name = "1D"
+ranks = [2]
+parallel.tensor = { mode = "1d", size = "$ranks" }
+[[case]]
+name = "small"
+strategy = "1D"
+ranks = 4
+memory.device = "1 MiB"
+)", "s.toml");
+  ASSERT_EQ(names(suite.cases), (Names{"1D, 2 ranks", "small"}));
+  EXPECT_EQ(suite.cases[1].ranks, 4);
+  EXPECT_EQ(case_value(suite.cases[1], "parallel.tensor.size"), "4");
+  EXPECT_EQ(case_value(suite.cases[1], "strategy"), "1D");
+}
+
+TEST(Suite, MergesCasesThatAreTheSame) {
+  const Suite suite = parse_suite(
+      kHead + "[grid]\nranks = [1]\n[[case]]\nname = \"again\"\nranks = 1\n", "s.toml");
+  EXPECT_EQ(suite.cases.size(), 1U);
+  ASSERT_EQ(suite.notes.size(), 1U);
+  EXPECT_NE(suite.notes[0].find("again"), std::string::npos);
+}
+
+TEST(Suite, KeepsPlansThatCannotBePlaced) {
+  const Suite suite = parse_suite(
+      kHead + "[[case]]\nname = \"no square\"\nranks = 2\nparallel.tensor = { mode = \"2d\", size = 2 }\n"
+              "[[case]]\nname = \"no product\"\nranks = 3\nparallel.data = 2\n",
+      "s.toml");
+  ASSERT_EQ(suite.cases.size(), 2U);
+  EXPECT_NE(suite.cases[0].plan_toml.find("mode = \"2d\""), std::string::npos);
+  EXPECT_EQ(suite.cases[1].ranks, 3);
+}
+
+TEST(Suite, GivesACaseTheSameIdForTheSameContentOnly) {
+  const auto id = [](const std::string& rest) {
+    return parse_suite(kHead + rest, "s.toml").cases[0].id;
+  };
+  const std::string id1 = id("[grid]\nranks = [1]\n");
+  EXPECT_EQ(id1, id("timeout_s = 7\n[base.model]\nlayers = 2\n[grid]\nranks = [1]\n"));
+  const std::set<std::string> ids = {id1,
+                                     id("[base.model]\nlayers = 3\n[grid]\nranks = [1]\n"),
+                                     id("[grid]\nranks = [2]\n"),
+                                     id("certify = false\n[grid]\nranks = [1]\n"),
+                                     id("world = \"simulated\"\n[grid]\nranks = [1]\n")};
+  EXPECT_EQ(ids.size(), 5U);
+}
+
+TEST(Suite, ChangesItsHashWithItsCases) {
+  const auto hash = [](const std::string& rest) { return parse_suite(kHead + rest, "s.toml").hash; };
+  EXPECT_EQ(hash("[grid]\nranks = [1, 2]\n"), hash("# comment\n[grid]\nranks = [1, 2]\n"));
+  EXPECT_NE(hash("[grid]\nranks = [1, 2]\n"), hash("[grid]\nranks = [1, 4]\n"));
+}
+
+TEST(Suite, RunsThroughWorldsAndSeeds) {
+  const Suite suite = parse_suite("[suite]\nname = \"s\"\nworlds = [\"threads\", \"simulated\"]\n"
+                                  "seeds = [1, 2]\n[grid]\nranks = [2]\n", "s.toml");
+  EXPECT_EQ(names(suite.cases), (Names{"2 ranks, threads, seed 1", "2 ranks, threads, seed 2",
+                                       "2 ranks, simulated, seed 1", "2 ranks, simulated, seed 2"}));
+  EXPECT_EQ(suite.cases[2].world, "simulated");
+}
+
+TEST(Suite, AppliesOverridesToEveryPlan) {
+  SuiteOptions options;
+  options.overrides = {{"train.steps", "5"}, {"data.path", "corpus.txt"}};
+  const Suite suite = parse_suite(kHead + "[grid]\nranks = [1, 2]\n", "s.toml", options);
+  for (const Case& c : suite.cases) {
+    EXPECT_EQ(case_value(c, "train.steps"), "5");
+    EXPECT_EQ(case_value(c, "data.path"), "corpus.txt");
+  }
+  options.overrides = {{"train.batch", "4"}};
+  expect_error(kHead + "[grid]\ntrain.batch = [8, 16]\n", {"--set train.batch=4", "--filter"}, options);
+}
+
+TEST(Suite, NamesFileLineAndNearestWord) {
+  expect_error("[suit]\nname = \"s\"\n", {"s.toml:1", "\"suit\"", "\"suite\""});
+  expect_error("[suite]\nname = \"s\"\ntimeout = 3\n", {"s.toml:3", "timeout_s"});
+  expect_error("[suite]\nname = \"s\"\nworld = \"thread\"\n", {"thread", "\"threads\""});
+  expect_error("[suite]\nname = \"s\"\ntimeout_s = -3\n", {"s.toml:3", "positive", "-3"});
+  expect_error(kHead + "[grid]\ntrain.batch = []\n", {"s.toml:5", "train.batch"});
+  expect_error(kHead + "[grid]\nranks = [0]\n", {"ranks", "from 1", "0"});
+  expect_error(kHead + "[grid]\ntrain.batch = 8\n", {"s.toml:5", "list"});
+  expect_error(kHead + "[[refrence]]\nmetric = \"loss\"\n", {"s.toml:4", "\"reference\""});
+  expect_error(kHead + "[[reference]]\nmetric = \"loss\"\n", {"s.toml:4", "value, equals and below"});
+  expect_error(kHead + "[[strategy]]\nranks = 2\n", {"s.toml:4", "name is missing"});
+  expect_error(kHead, {"no case"});
+  expect_error("name = \n", {"s.toml:1"});
+}
+
+TEST(Suite, FindsWrongPlanKeysOnTheirLine) {
+  expect_error(kHead + "[base.model]\nlayers = 2\nhiden = 64\n[grid]\nranks = [1]\n",
+               {"s.toml:6", "hiden", "hidden"});
+  expect_error(kHead + "[base]\nmodel = { layers = 2 }\n[base.train]\nstep = 3\n[grid]\nranks = [1]\n",
+               {"s.toml:7", "step"});
+  expect_error(kHead + "[grid]\ntrain.bach = [1]\n", {"train.bach", "train.batch", "in the case"});
+}
+
+TEST(Suite, RefusesAmbiguousSettings) {
+  const std::string rows = "[[strategy]]\nname = \"a\"\ntrain.batch = 8\n";
+  expect_error(kHead + rows + "[[policy]]\nname = \"p\"\ntrain.batch = 4\n", {"train.batch", "two rows"});
+  expect_error(kHead + "[[strategy]]\nname = \"a\"\ntrain.batch = \"$rank\"\n", {"$rank", "has no key"});
+  expect_error(kHead + rows + "[[case]]\nname = \"c\"\nstrategy = \"b\"\n", {"\"b\"", "\"a\""});
+}
+
+TEST(Suite, LeavesModesOfAPluginToTheWorker) {
+  const std::string toml =
+      kHead + "[[case]]\nname = \"mine\"\nranks = 4\nparallel.tensor = { mode = \"mine\", size = 2 }\n";
+  expect_error(toml, {"mine"});
+  SuiteOptions options;
+  options.plugins = {"libmine.so"};
+  EXPECT_EQ(parse_suite(toml, "s.toml", options).cases[0].ranks, 4);
+}
+
+TEST(Filter, KeepsTheCasesWithTheValue) {
+  const Suite suite = parse_suite(kHead + "[grid]\nranks = [1, 2]\ntrain.batch = [8, 16]\n", "s.toml");
+  EXPECT_EQ(filtered(suite.cases, {{"ranks", "2"}}).size(), 2U);
+  EXPECT_EQ(filtered(suite.cases, {{"ranks", "2"}, {"batch", "8"}}).size(), 1U);
+  EXPECT_EQ(filtered(suite.cases, {{"model.layers", "2"}}).size(), 4U);
+}
+
+TEST(Filter, NamesWhatThereIs) {
+  const Suite suite = parse_suite(kHead + "[grid]\nranks = [1, 2]\n", "s.toml");
+  const auto message = [&](const Overrides& filters) {
+    try {
+      filtered(suite.cases, filters);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(message({{"rank", "2"}}).find("did you mean \"ranks\""), std::string::npos);
+  EXPECT_NE(message({{"ranks", "3"}}).find("1 or 2"), std::string::npos);
+}
+
+TEST(Quickstart, HasAtMostFortyCases) {
+  const Suite suite = load_suite(std::string(build_info::kSourceDir) + "/suites/quickstart.toml");
+  EXPECT_LE(suite.cases.size(), 40U);
+  EXPECT_TRUE(suite.notes.empty());
+  std::set<std::string> strategies;
+  for (const Case& c : suite.cases) strategies.insert(*case_value(c, "strategy"));
+  EXPECT_EQ(strategies, (std::set<std::string>{"one rank", "data parallel", "1D tensor", "1D-sp",
+                                               "2D tensor", "data x tensor"}));
+}
+
+TEST(Quickstart, MeetsEveryPairOfBatchSequenceAndPolicy) {
+  const Suite suite = load_suite(std::string(build_info::kSourceDir) + "/suites/quickstart.toml");
+  const std::vector<Case> one = filtered(suite.cases, {{"strategy", "one rank"}});
+  for (const auto& [a, b] : std::vector<std::pair<std::string, std::string>>{
+           {"batch", "sequence"}, {"batch", "policy"}, {"sequence", "policy"}}) {
+    std::set<std::string> met;
+    for (const Case& c : one) met.insert(*case_value(c, a) + "/" + *case_value(c, b));
+    EXPECT_EQ(met.size(), 4U) << a << " x " << b;
+  }
+}
+
+}  // namespace
+}  // namespace kuafu

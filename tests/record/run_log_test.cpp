@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/record/run_log.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "kuafu/base/errors.h"
+#include "tests/record/support.h"
+
+namespace kuafu {
+namespace {
+
+using test::sample_case;
+using test::sample_document;
+using test::sample_header;
+using test::TemporaryFolder;
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// A record of `cases` lines, closed.
+void write_record(const std::string& folder, int cases) {
+  RunLog log(folder);
+  log.begin(sample_header(cases));
+  for (int i = 0; i < cases; ++i) log.append(sample_case(text("c", i), sample_document(2, i)));
+}
+
+TEST(RunLog, ReadsBackWhatWasWritten) {
+  const TemporaryFolder folder;
+  write_record(folder.path(), 3);
+  const RunRecord record = read_run(folder / kRunFile);
+  EXPECT_EQ(record.header, sample_header(3));
+  ASSERT_EQ(record.cases.size(), 3U);
+  EXPECT_EQ(record.cases[2], sample_case("c2", sample_document(2, 2)));
+  EXPECT_TRUE(record.damaged.empty());
+}
+
+TEST(RunLog, ReopensForMoreLines) {
+  const TemporaryFolder folder;
+  write_record(folder.path(), 2);
+  {
+    RunLog log(folder.path());
+    EXPECT_TRUE(log.notes().empty());
+    log.append(sample_case("c2", sample_document(1, 2)));
+  }
+  EXPECT_EQ(read_run(folder / kRunFile).cases.size(), 3U);
+}
+
+TEST(RunLog, RecoversFromACutAtEveryByteOfTheLastLine) {
+  const TemporaryFolder folder;
+  write_record(folder.path(), 2);
+  const std::string whole = test::read_text(folder / kRunFile);
+  const size_t begin = whole.rfind('\n', whole.size() - 2) + 1;  // of the last line
+  for (size_t cut = begin + 1; cut < whole.size(); cut += 13) {
+    std::filesystem::remove(folder / "run.jsonl.damaged");
+    test::write_text(folder / kRunFile, whole.substr(0, cut));
+    {
+      RunLog log(folder.path());
+      ASSERT_EQ(log.record().cases.size(), 1U) << "cut at byte " << cut;
+      ASSERT_EQ(log.notes().size(), 1U);
+      EXPECT_NE(log.notes()[0].find("run.jsonl.damaged"), std::string::npos);
+      log.append(sample_case("c1", sample_document(2, 1)));
+    }
+    EXPECT_EQ(test::read_text(folder / kRunFile), whole);
+    EXPECT_EQ(test::read_text(folder / "run.jsonl.damaged"), whole.substr(begin, cut - begin) + "\n");
+  }
+}
+
+TEST(RunLog, StartsAgainWhereTheFirstLineWasCut) {
+  const TemporaryFolder folder;
+  test::write_text(folder / kRunFile, R"({"kind": "suite", "na)");
+  RunLog log(folder.path());
+  EXPECT_TRUE(log.record().header.is_null());
+  EXPECT_NO_THROW(log.begin(sample_header(1)));
+}
+
+TEST(RunLog, KeepsWholeLinesBehindADamagedOne) {
+  const TemporaryFolder folder;
+  write_record(folder.path(), 2);
+  std::string bytes = test::read_text(folder / kRunFile);
+  const size_t second = bytes.find('\n') + 1;
+  bytes.replace(second, 5, 5, '\0');  // what a power cut leaves of a page
+  test::write_text(folder / kRunFile, bytes);
+  const RunLog log(folder.path());
+  ASSERT_EQ(log.record().cases.size(), 1U);
+  EXPECT_EQ(log.record().cases[0]["case_id"], "c1");
+}
+
+TEST(RunLog, NamesLineAndProblemOfAWrongLine) {
+  const TemporaryFolder folder;
+  write_record(folder.path(), 1);
+  Json wrong = sample_case("c1", sample_document(2, 1));
+  wrong["document"]["memory"]["peak_bytes"] = {1};
+  test::write_text(folder / kRunFile, test::read_text(folder / kRunFile) + wrong.dump() + "\n");
+  const std::string message = message_of([&] { RunLog log(folder.path()); });
+  EXPECT_NE(message.find("run.jsonl:3:"), std::string::npos) << message;
+  EXPECT_NE(message.find("memory.peak_bytes"), std::string::npos) << message;
+}
+
+TEST(RunLog, RefusesTheFormatOfAnotherVersion) {
+  const TemporaryFolder folder;
+  Json header = sample_header(1);
+  header["format"] = 99;
+  test::write_text(folder / kRunFile, header.dump() + "\n");
+  const std::string message = message_of([&] { RunLog log(folder.path()); });
+  EXPECT_NE(message.find("format 99"), std::string::npos) << message;
+}
+
+TEST(RunLog, LosesNothingWhenTheDiskFillsInTheMiddleOfALine) {
+  const TemporaryFolder folder;
+  write_record(folder.path(), 2);
+  const std::string before = test::read_text(folder / kRunFile);
+  {
+    RunLog log(folder.path());
+    const test::FileSizeLimit full(before.size() + 100);
+    const std::string message =
+        message_of([&] { log.append(sample_case("c2", sample_document(2, 2))); });
+    EXPECT_NE(message.find("File too large"), std::string::npos) << message;
+    EXPECT_NE(message.find("2 finished cases are safe"), std::string::npos) << message;
+    EXPECT_EQ(log.record().cases.size(), 2U);
+  }
+  EXPECT_EQ(test::read_text(folder / kRunFile), before);
+}
+
+TEST(RunLog, SaysThatTheDeviceIsFull) {
+  const TemporaryFolder folder;
+  std::filesystem::create_symlink("/dev/full", folder / kRunFile);
+  const File file(::open((folder / kRunFile).c_str(), O_WRONLY));
+  const std::string message = message_of([&] { write_all(file, "line\n", folder / kRunFile); });
+  EXPECT_NE(message.find("No space left on device"), std::string::npos) << message;
+}
+
+TEST(Folder, SaysWhyItCannotBeWritten) {
+  const TemporaryFolder folder;
+  test::write_text(folder / "file", "in the way");
+  const std::string in_the_way = message_of([&] { make_writable_folder(folder / "file"); });
+  EXPECT_NE(in_the_way.find("Not a directory"), std::string::npos) << in_the_way;
+  const std::string read_only = message_of([&] { make_writable_folder("/proc/kuafu/results"); });
+  EXPECT_NE(read_only.find("/proc/kuafu/results"), std::string::npos) << read_only;
+  EXPECT_NE(read_only.find("--out"), std::string::npos) << read_only;
+  EXPECT_NE(message_of([&] { make_writable_folder("/proc/self"); }), "");
+}
+
+TEST(ReplaceFile, LeavesTheOldContentWhereTheNewDoesNotFit) {
+  const TemporaryFolder folder;
+  replace_file(folder / "a", "old");
+  {
+    const test::FileSizeLimit full(10);
+    EXPECT_THROW(replace_file(folder / "a", std::string(100, 'x')), ConfigError);
+  }
+  EXPECT_EQ(test::read_text(folder / "a"), "old");
+  EXPECT_FALSE(std::filesystem::exists(folder / "a.new"));
+}
+
+}  // namespace
+}  // namespace kuafu

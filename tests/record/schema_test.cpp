@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/record/schema.h"
+
+#include <gtest/gtest.h>
+
+#include "kuafu/base/build_info.h"
+#include "kuafu/base/errors.h"
+#include "tests/record/support.h"
+
+namespace kuafu {
+namespace {
+
+using test::sample_document;
+
+std::string all(const std::vector<std::string>& sentences) {
+  std::string out;
+  for (const auto& s : sentences) out += s + "\n";
+  return out;
+}
+
+void expect_problem(const Json& document, const std::string& words) {
+  const std::string problems = all(document_problems(document));
+  EXPECT_NE(problems.find(words), std::string::npos) << "problems: " << problems;
+}
+
+TEST(Schema, AcceptsAWholeDocument) {
+  EXPECT_EQ(all(document_problems(sample_document(3, 1))), "");
+  EXPECT_EQ(all(unknown_fields(sample_document(3, 1))), "");
+}
+
+TEST(Schema, AsksForEveryFieldOfAnOkDocument) {
+  for (const FieldDoc& field : document_fields()) {
+    const bool is_top = field.path.find('.') == std::string::npos;
+    if (field.presence != Presence::kOk || !is_top) continue;
+    Json document = sample_document(2, 0);
+    document.erase(field.path);
+    expect_problem(document, field.path + " is missing");
+  }
+}
+
+TEST(Schema, AsksForTheFieldsOfEachLedgerRow) {
+  for (const char* name : {"bytes_sent", "bytes_received", "messages", "peers", "wire_peers", "calls"}) {
+    Json document = sample_document(2, 0);
+    document["ledger"]["data"].erase(name);
+    expect_problem(document, text("ledger.data.", name, " is missing"));
+  }
+}
+
+TEST(Schema, RefusesAWrongType) {
+  Json document = sample_document(2, 0);
+  document["tokens_per_s"] = "fast";
+  expect_problem(document, "tokens_per_s: expected number or null");
+  document = sample_document(2, 0);
+  document["ledger"]["data"]["bytes_sent"][0] = -1;
+  expect_problem(document, "ledger.data.bytes_sent");
+}
+
+TEST(Schema, RefusesAListThatIsNotOneEntryARank) {
+  Json document = sample_document(2, 0);
+  document["memory"]["peak_by_category"].push_back(Json::object());
+  expect_problem(document, "memory.peak_by_category");
+}
+
+TEST(Schema, KnowsTheNamesOfStatusesAndVerdicts) {
+  Json document = sample_document(2, 0);
+  document["status"] = "done";
+  expect_problem(document, "status: \"done\" is none of ok, refused, out_of_memory, timeout, failed");
+  document = sample_document(2, 0);
+  document["certificate"]["verdict"] = "perhaps";
+  expect_problem(document, "certificate.verdict");
+}
+
+TEST(Schema, WantsAReasonOfWhateverIsNotOk) {
+  EXPECT_EQ(all(document_problems({{"status", "refused"}, {"reason", "no square"}})), "");
+  expect_problem({{"status", "refused"}}, "reason");
+}
+
+TEST(Schema, TakesNullForLossAndCertificateOfTheSimulatedWorldOnly) {
+  Json document = sample_document(2, 0);
+  document["loss"] = nullptr;
+  document["certificate"] = nullptr;
+  document["validation_loss"] = nullptr;
+  expect_problem(document, "loss: null is for the simulated world only");
+  document["world"] = "simulated";
+  EXPECT_EQ(all(document_problems(document)), "");
+}
+
+TEST(Schema, ListsFieldsItDoesNotKnow) {
+  Json document = sample_document(2, 0);
+  document["speed"] = 1;
+  document["memory"]["colour"] = "red";
+  document["provenance"]["anything"] = 1;
+  EXPECT_EQ(all(unknown_fields(document)), "memory.colour\nspeed\n");
+}
+
+TEST(Schema, ReadsValuesByPath) {
+  const Json document = sample_document(2, 0);
+  EXPECT_EQ(value_at(document, "loss.first"), 5.5);
+  EXPECT_EQ(value_at(document, "loss.last"), 5.5 / 5);
+  EXPECT_EQ(value_at(document, "memory.peak_bytes.max"), 1001);
+  EXPECT_EQ(value_at(document, "memory.peak_bytes.sum"), 2001);
+  EXPECT_EQ(value_at(document, "step_time_s.ci95.0"), document["step_time_s"]["ci95"][0]);
+  EXPECT_TRUE(value_at(document, "loss.99").is_null());
+  EXPECT_TRUE(value_at(document, "no.such").is_null());
+}
+
+TEST(Schema, IsThePageThatPeopleRead) {
+  const std::string page =
+      test::read_text(std::string(build_info::kSourceDir) + "/docs/record.md");
+  EXPECT_NE(page.find("\n" + document_fields_markdown()), std::string::npos)
+      << "docs/record.md should hold this table:\n"
+      << document_fields_markdown();
+}
+
+}  // namespace
+}  // namespace kuafu
