@@ -15,13 +15,15 @@ using test::front;
 using test::Output;
 using test::TemporaryFolder;
 
-const std::vector<std::string> kCommands = {"run", "suite", "explain", "list", "report", "compare", "doctor"};
+const std::vector<std::string> kCommands = {"run",    "suite",   "explain", "list",
+                                            "report", "compare", "doctor"};
 
 void expect_has(const std::string& whole, const std::string& part) {
   EXPECT_NE(whole.find(part), std::string::npos) << "no \"" << part << "\" in: " << whole;
 }
 
-void expect_misuse(const std::vector<std::string>& arguments, const std::vector<std::string>& words) {
+void expect_misuse(const std::vector<std::string>& arguments,
+                   const std::vector<std::string>& words) {
   const Output output = front(arguments);
   EXPECT_EQ(output.code, 2) << output.err;
   for (const auto& word : words) expect_has(output.err, word);
@@ -72,14 +74,15 @@ TEST(Run, HandsItsOptionsToTheWorkerBesideIt) {
   std::filesystem::copy_file(test::built("kuafu"), folder / "kuafu");
   test::write_text(folder / "kuafu-worker", "#!/bin/sh\nprintf '%s\\n' \"$@\"\nexit 3\n");
   std::filesystem::permissions(folder / "kuafu-worker", std::filesystem::perms::owner_all);
-  const Output output =
-      test::Process({folder / "kuafu", "run", "--set", "train.steps=5", "p.toml", "--ranks", "4", "--set",
-                     "data.path=a b", "--certify", "--json", "out.json", "--plugin", "x.so"})
-          .wait();
+  const Output output = test::Process({folder / "kuafu", "run", "--set", "train.steps=5", "p.toml",
+                                       "--ranks", "4", "--set", "data.path=a b", "--certify",
+                                       "--json", "out.json", "--plugin", "x.so"})
+                            .wait();
   EXPECT_EQ(output.code, 3);
-  EXPECT_EQ(output.out,
-            "run\np.toml\n--set\ntrain.steps=5\n--set\ndata.path=a b\n--ranks\n4\n--certify\n--json\n"
-            "out.json\n--plugin\nx.so\n");
+  EXPECT_EQ(
+      output.out,
+      "run\np.toml\n--set\ntrain.steps=5\n--set\ndata.path=a b\n--ranks\n4\n--certify\n--json\n"
+      "out.json\n--plugin\nx.so\n");
 }
 
 TEST(Run, SaysThatTheWorkerIsMissing) {
@@ -93,16 +96,19 @@ TEST(Run, SaysThatTheWorkerIsMissing) {
 TEST(List, PrintsWhatThereIs) {
   const Output all = front({"list"});
   EXPECT_EQ(all.code, 0);
-  for (const char* word : {"1d-sp", "simulated", "suites/quickstart.toml"}) expect_has(all.out, word);
+  for (const char* word : {"1d-sp", "simulated", "suites/quickstart.toml"})
+    expect_has(all.out, word);
   expect_has(front({"list", "keys"}).out, "train.micro_batch");
   expect_has(front({"list", "fields"}).out, "memory.peak_by_category");
 }
 
 TEST(Doctor, TellsWhatWasFoundAndWhatIsOff) {
   const Output output = front({"doctor"});
-  EXPECT_TRUE(output.code == 0 || output.code == 1) << output.err;  // 1 where the worker is not built
-  for (const char* word : {"kuafu", "worker", "c++", "LibTorch", "MPI", "CUDA", "NCCL", "HDF5", "GPU driver",
-                           "cores", "oversubscription", "memory", "the main job can"}) {
+  EXPECT_TRUE(output.code == 0 || output.code == 1)
+      << output.err;  // 1 where the worker is not built
+  for (const char* word :
+       {"kuafu", "worker", "c++", "LibTorch", "MPI", "CUDA", "NCCL", "HDF5", "GPU driver", "cores",
+        "oversubscription", "memory", "the main job can"}) {
     expect_has(output.out, word);
   }
 }
@@ -140,7 +146,8 @@ TEST(CompareCommand, SaysByItsExitCodeHowItWent) {
 TEST(Report, RunsTheProjectsScriptOnTheFolder) {
   const TemporaryFolder folder;
   write_results(folder.path(), 1);
-  const Output output = front({"report", folder.path(), "--out", "there"}, {{"KUAFU_PYTHON", "echo"}});
+  const Output output =
+      front({"report", folder.path(), "--out", "there"}, {{"KUAFU_PYTHON", "echo"}});
   if (output.code == 2) {
     expect_has(output.err, "report.py is not there");  // a tree without the report
     return;

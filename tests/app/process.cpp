@@ -81,7 +81,8 @@ std::vector<pid_t> processes_with(const std::string& words) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const pid_t process = std::atoi(entry.path().filename().c_str());
     if (process <= 0 || process == ::getpid()) continue;
-    if (read_text(entry.path() / "cmdline").find(words) != std::string::npos) found.push_back(process);
+    if (read_text(entry.path() / "cmdline").find(words) != std::string::npos)
+      found.push_back(process);
   }
   return found;
 }

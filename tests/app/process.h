@@ -39,7 +39,8 @@ class Process {
 std::string built(const std::string& name);
 
 /// `kuafu` with these arguments, to its end.
-Output front(const std::vector<std::string>& arguments, const Process::Environment& environment = {});
+Output front(const std::vector<std::string>& arguments,
+             const Process::Environment& environment = {});
 
 /// Processes whose command line has `words`, this one aside.
 std::vector<pid_t> processes_with(const std::string& words);

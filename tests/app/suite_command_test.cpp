@@ -25,7 +25,8 @@ using test::TemporaryFolder;
 
 /// Writes a suite of the fake worker's behaviours and returns its path.
 std::string suite_in(const TemporaryFolder& folder, const std::vector<std::string>& behaviours) {
-  std::string toml = "[suite]\nname = \"fake\"\nquestion = \"q\"\n[grid]\nranks = [2]\ndata.path = [";
+  std::string toml =
+      "[suite]\nname = \"fake\"\nquestion = \"q\"\n[grid]\nranks = [2]\ndata.path = [";
   for (const auto& behaviour : behaviours) toml += "\"" + behaviour + "\",";
   const std::string path = folder / "suite.toml";
   test::write_text(path, toml + "]\ntrain.seed = [1, 2]\n");
@@ -36,7 +37,8 @@ std::vector<std::string> suite_words(const std::string& suite, const std::string
   return {"suite", suite, "--out", out, "--worker", built("fake-worker"), "--no-report"};
 }
 
-Output run_suite(const std::string& suite, const std::string& out, const Process::Environment& environment = {}) {
+Output run_suite(const std::string& suite, const std::string& out,
+                 const Process::Environment& environment = {}) {
   return front(suite_words(suite, out), environment);
 }
 
@@ -65,7 +67,8 @@ std::map<std::string, Json> results(const std::string& folder) {
 
 TEST(SuiteCommand, RunsASweepToTheEnd) {
   const TemporaryFolder folder;
-  const std::string suite = suite_in(folder, {"ok", "refuse", "out_of_memory"}), out = folder / "out";
+  const std::string suite = suite_in(folder, {"ok", "refuse", "out_of_memory"}),
+                    out = folder / "out";
   const Output output = run_suite(suite, out);
   EXPECT_EQ(output.code, 0) << output.err;
   expect_has(output.out, "2 ok, 2 refused, 2 out_of_memory");
@@ -135,7 +138,8 @@ TEST(SuiteCommand, StopsAtCtrlCAndGoesOn) {
   Process process(started(suite, out));
   ASSERT_TRUE(eventually([&] {
     const std::string record = test::read_text(out + "/run.jsonl");
-    return std::count(record.begin(), record.end(), '\n') == 3;  // the suite and two cases: it hangs now
+    return std::count(record.begin(), record.end(), '\n') ==
+           3;  // the suite and two cases: it hangs now
   }));
   process.signal(SIGINT);
   const Output output = process.wait();

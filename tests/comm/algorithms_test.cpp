@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <deque>
@@ -44,7 +45,12 @@ class MemoryWire : public Wire {
     expected_.push_back({data, bytes, from, tag});
     return static_cast<int>(expected_.size()) - 1;
   }
-  bool test(int handle) override {
+  bool test(const std::vector<int>& handles) override {
+    return std::all_of(handles.begin(), handles.end(), [this](int h) { return is_through(h); });
+  }
+
+ private:
+  bool is_through(int handle) {
     if (handle < 0) return true;
     // Receives of one sender and tag are filled in the order they were posted.
     for (int i = 0; i <= handle; ++i) {
@@ -60,7 +66,6 @@ class MemoryWire : public Wire {
     return expected_[static_cast<size_t>(handle)].is_filled;
   }
 
- private:
   struct Expected {
     void* data;
     int64_t bytes;

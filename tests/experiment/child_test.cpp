@@ -15,8 +15,9 @@ namespace {
 using End = ChildResult::End;
 
 /// Runs a shell line; its output and errors stay in `folder`.
-ChildResult run(const test::TemporaryFolder& folder, const std::string& line, double timeout_s,
-                const std::function<bool()>& tick = [] { return true; }) {
+ChildResult run(
+    const test::TemporaryFolder& folder, const std::string& line, double timeout_s,
+    const std::function<bool()>& tick = [] { return true; }) {
   return run_child({{"sh", "-c", line}, folder / "out", folder / "err", timeout_s}, tick);
 }
 

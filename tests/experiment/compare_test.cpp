@@ -42,7 +42,7 @@ TEST(Compare, FindsNoRegressionInTheSameResults) {
 TEST(Compare, HoldsExactMetricsAtZeroTolerance) {
   const std::vector<std::function<void(Json&)>> changes = {
       [](Json& d) { d["ledger"]["data"]["bytes_sent"][1] = 1002; },
-      [](Json& d) { d["ledger"]["data"]["peers"][0] = Json::array(); },
+      [](Json& d) { d["ledger"]["data"]["peers"][0] = 0; },
       [](Json& d) { d["ledger"]["data"]["calls"]["all_reduce"][0] = 6; },
       [](Json& d) { d["ledger"]["tensor"] = d["ledger"]["data"]; },
       [](Json& d) { d["memory"]["peak_bytes"][0] = 1001; },
@@ -67,7 +67,8 @@ TEST(Compare, JudgesTimesByTheirIntervals) {
   const auto scaled = [](double factor) {
     return changed([&](Json& d) {
       const double median = 0.010 * factor;
-      d["step_time_s"] = {{"median", median}, {"ci95", {0.9 * median, 1.1 * median}}, {"samples", {median}}};
+      d["step_time_s"] = {
+          {"median", median}, {"ci95", {0.9 * median, 1.1 * median}}, {"samples", {median}}};
     });
   };
   EXPECT_EQ(scaled(1.2).cases[0].timing, Timing::kSame);
@@ -101,7 +102,8 @@ TEST(Compare, LeavesLossesOfOtherProcessorsOut) {
 }
 
 TEST(Compare, CountsMissingCasesAndListsNewOnes) {
-  const Result x{"x", "1", clean_document(1)}, y{"y", "2", clean_document(2)}, z{"z", "3", clean_document(3)};
+  const Result x{"x", "1", clean_document(1)}, y{"y", "2", clean_document(2)},
+      z{"z", "3", clean_document(3)};
   const Comparison c = compare({"A", {x, y}}, {"B", {y, z}});
   EXPECT_EQ(c.missing, std::vector<std::string>{"x"});
   EXPECT_EQ(c.added, std::vector<std::string>{"z"});
@@ -110,8 +112,9 @@ TEST(Compare, CountsMissingCasesAndListsNewOnes) {
 }
 
 TEST(Compare, MeetsALoneDocumentInARecordByItsPlan) {
-  const Comparison c = compare({"A", {{"x", "1", clean_document(1)}, {"y", "2", clean_document(2)}}},
-                               {"B", {{"lone", "", clean_document(2)}}});
+  const Comparison c =
+      compare({"A", {{"x", "1", clean_document(1)}, {"y", "2", clean_document(2)}}},
+              {"B", {{"lone", "", clean_document(2)}}});
   EXPECT_EQ(c.cases.at(0).name, "y");
 }
 

@@ -51,7 +51,8 @@ Json document_of_status(const Call& call, const std::string& status, const std::
   while (true) ::pause();
 }
 
-/// A process in a session of its own, as MPI launchers make them; its number goes beside the document.
+/// A process in a session of its own, as MPI launchers make them; its number goes beside the
+/// document.
 void leave_grandchild(const Call& call) {
   if (::fork() != 0) return;
   ::setsid();
@@ -65,7 +66,8 @@ void wait_for_grandchild(const Call& call) {
 }
 
 int succeed(const Call& call) {
-  const auto tag = static_cast<int64_t>(hash_name(to_string(parse_toml(read_text(call.plan), call.plan))) % 1000);
+  const auto tag = static_cast<int64_t>(
+      hash_name(to_string(parse_toml(read_text(call.plan), call.plan))) % 1000);
   Json document = sample_document(call.ranks, tag);
   document["world"] = call.world;
   write_document(call, document);
@@ -79,13 +81,14 @@ int act(const std::string& how, const Call& call) {
     return succeed(call);
   }
   if (how == "refuse") {
-    write_document(call, document_of_status(call, "refused", "2 ranks are no square; nearest: 1, 4"));
+    write_document(call,
+                   document_of_status(call, "refused", "2 ranks are no square; nearest: 1, 4"));
     return 3;
   }
   if (how == "out_of_memory") {
     Json document = document_of_status(call, "out_of_memory", "rank 1 asked for 4096 bytes");
-    document["out_of_memory"] = {{"rank", 1}, {"requested_bytes", 4096}, {"live_bytes", 100},
-                                 {"budget_bytes", 1000}};
+    document["out_of_memory"] = {
+        {"rank", 1}, {"requested_bytes", 4096}, {"live_bytes", 100}, {"budget_bytes", 1000}};
     write_document(call, document);
     return 4;
   }

@@ -33,12 +33,15 @@ TEST(Reference, ComparesTwoMetrics) {
 }
 
 TEST(Reference, AllowsItsTolerance) {
-  EXPECT_TRUE(check("metric = \"validation_loss\"\nvalue = 1.3\ntolerance = 0.05\n").at(0).broken.empty());
-  EXPECT_FALSE(check("metric = \"validation_loss\"\nvalue = 1.3\ntolerance = 0.01\n").at(0).broken.empty());
+  EXPECT_TRUE(
+      check("metric = \"validation_loss\"\nvalue = 1.3\ntolerance = 0.05\n").at(0).broken.empty());
+  EXPECT_FALSE(
+      check("metric = \"validation_loss\"\nvalue = 1.3\ntolerance = 0.01\n").at(0).broken.empty());
 }
 
 TEST(Reference, IsAboutTheCasesItNames) {
-  const auto refused = check("metric = \"status\"\nvalue = \"refused\"\nwhere = { ranks = 4 }\n").at(0);
+  const auto refused =
+      check("metric = \"status\"\nvalue = \"refused\"\nwhere = { ranks = 4 }\n").at(0);
   EXPECT_EQ(refused.checked, 1);
   EXPECT_TRUE(refused.broken.empty());
   EXPECT_EQ(check("metric = \"status\"\nvalue = \"ok\"\n").at(0).broken.size(), 1U);

@@ -19,7 +19,8 @@ using test::TemporaryFolder;
 
 /// A suite of one case a behaviour of the fake worker.
 Suite suite_of(const std::vector<std::string>& behaviours, const std::string& head = "") {
-  std::string toml = "[suite]\nname = \"fake\"\nquestion = \"q\"\n" + head + "\n[grid]\nranks = [2]\ndata.path = [";
+  std::string toml = "[suite]\nname = \"fake\"\nquestion = \"q\"\n" + head +
+                     "\n[grid]\nranks = [2]\ndata.path = [";
   for (const auto& behaviour : behaviours) toml += "\"" + behaviour + "\",";
   return parse_suite(toml + "]\n", "fake.toml");
 }
@@ -27,12 +28,14 @@ Suite suite_of(const std::vector<std::string>& behaviours, const std::string& he
 RunnerOptions options_in(const std::string& folder) {
   RunnerOptions options;
   options.folder = folder;
-  options.worker = (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "fake-worker").string();
+  options.worker =
+      (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "fake-worker").string();
   options.grace_s = 0.1;
   return options;
 }
 
-SweepEnd run_all(Runner& runner, const Suite& suite, const std::function<bool()>& stop = [] { return false; }) {
+SweepEnd run_all(
+    Runner& runner, const Suite& suite, const std::function<bool()>& stop = [] { return false; }) {
   std::ostringstream out;
   Progress::Options options;
   options.total = static_cast<int64_t>(suite.cases.size());
@@ -51,8 +54,8 @@ void expect_has(const std::string& whole, const std::string& part) {
 
 TEST(Runner, RecordsEveryWayACaseCanEndAndGoesOn) {
   const TemporaryFolder folder;
-  const Suite suite = suite_of({"refuse", "out_of_memory", "throw", "abort", "crash", "silent", "usage",
-                                "broken", "liar", "ok"});
+  const Suite suite = suite_of({"refuse", "out_of_memory", "throw", "abort", "crash", "silent",
+                                "usage", "broken", "liar", "ok"});
   Runner runner(suite, options_in(folder.path()));
   ASSERT_EQ(run_all(runner, suite), SweepEnd::kComplete);
   const std::vector<std::pair<std::string, std::string>> expected = {
@@ -83,7 +86,8 @@ TEST(Runner, KillsACaseThatHangsWithAllItStarted) {
   expect_has(field(runner, 0, "reason"), "rank 1 waits for rank 0");
   EXPECT_EQ(field(runner, 1, "status"), "timeout");
   EXPECT_EQ(field(runner, 2, "status"), "ok");
-  const std::string grandchild = test::read_text(folder / ("cases/" + suite.cases[1].id + "/document.json.grandchild"));
+  const std::string grandchild =
+      test::read_text(folder / ("cases/" + suite.cases[1].id + "/document.json.grandchild"));
   EXPECT_EQ(::kill(std::stoi(grandchild), 0), -1);
   EXPECT_EQ(errno, ESRCH);
 }
@@ -94,7 +98,8 @@ TEST(Runner, LeavesNoProcessBehindAGoodCase) {
   Runner runner(suite, options_in(folder.path()));
   ASSERT_EQ(run_all(runner, suite), SweepEnd::kComplete);
   EXPECT_EQ(field(runner, 0, "status"), "ok");
-  const std::string grandchild = test::read_text(folder / ("cases/" + suite.cases[0].id + "/document.json.grandchild"));
+  const std::string grandchild =
+      test::read_text(folder / ("cases/" + suite.cases[0].id + "/document.json.grandchild"));
   EXPECT_EQ(::kill(std::stoi(grandchild), 0), -1);
 }
 
@@ -115,8 +120,9 @@ TEST(Runner, RunsNoFinishedCaseAgain) {
   {
     Runner runner(suite, options_in(folder.path()));
     int ticks = 0;  // the first case asks once before and at most once within itself
-    EXPECT_EQ(run_all(runner, suite, [&] { return runner.record().cases.size() == 2 && ++ticks > 0; }),
-              SweepEnd::kInterrupted);
+    EXPECT_EQ(
+        run_all(runner, suite, [&] { return runner.record().cases.size() == 2 && ++ticks > 0; }),
+        SweepEnd::kInterrupted);
     EXPECT_EQ(runner.record().cases.size(), 2U);
   }
   const std::string before = test::read_text(folder / kRunFile);

@@ -60,10 +60,11 @@ parallel.tensor = { mode = "1d", size = "$ranks" }
 [grid]
 ranks = [8]
 train.batch = [8, 16]
-)", "s.toml");
+)",
+                                  "s.toml");
   EXPECT_EQ(names(suite.cases),
-            (Names{"alone, batch 8", "alone, batch 16", "1D, 2 ranks, batch 8", "1D, 2 ranks, batch 16",
-                   "1D, 4 ranks, batch 8", "1D, 4 ranks, batch 16"}));
+            (Names{"alone, batch 8", "alone, batch 16", "1D, 2 ranks, batch 8",
+                   "1D, 2 ranks, batch 16", "1D, 4 ranks, batch 8", "1D, 4 ranks, batch 16"}));
   EXPECT_EQ(suite.cases[4].ranks, 4);
   EXPECT_EQ(case_value(suite.cases[4], "parallel.tensor.size"), "4");
   EXPECT_EQ(case_value(suite.cases[4], "strategy"), "1D");
@@ -71,7 +72,8 @@ train.batch = [8, 16]
 
 TEST(Suite, LeavesOutWhatASkipNames) {
   const std::string grid = "[grid]\nranks = [1, 2]\ntrain.batch = [8, 16]\n";
-  const Suite suite = parse_suite(kHead + grid + "[[skip]]\nranks = 2\nbatch = [8, 16]\n", "s.toml");
+  const Suite suite =
+      parse_suite(kHead + grid + "[[skip]]\nranks = 2\nbatch = [8, 16]\n", "s.toml");
   EXPECT_EQ(names(suite.cases), (Names{"1 rank, batch 8", "1 rank, batch 16"}));
   expect_error(kHead + grid + "[[skip]]\nranks = 3\n", {"s.toml:7", "no case"});
 }
@@ -87,7 +89,8 @@ name = "small"
 strategy = "1D"
 ranks = 4
 memory.device = "1 MiB"
-)", "s.toml");
+)",
+                                  "s.toml");
   ASSERT_EQ(names(suite.cases), (Names{"1D, 2 ranks", "small"}));
   EXPECT_EQ(suite.cases[1].ranks, 4);
   EXPECT_EQ(case_value(suite.cases[1], "parallel.tensor.size"), "4");
@@ -95,18 +98,20 @@ memory.device = "1 MiB"
 }
 
 TEST(Suite, MergesCasesThatAreTheSame) {
-  const Suite suite = parse_suite(
-      kHead + "[grid]\nranks = [1]\n[[case]]\nname = \"again\"\nranks = 1\n", "s.toml");
+  const Suite suite =
+      parse_suite(kHead + "[grid]\nranks = [1]\n[[case]]\nname = \"again\"\nranks = 1\n", "s.toml");
   EXPECT_EQ(suite.cases.size(), 1U);
   ASSERT_EQ(suite.notes.size(), 1U);
   EXPECT_NE(suite.notes[0].find("again"), std::string::npos);
 }
 
 TEST(Suite, KeepsPlansThatCannotBePlaced) {
-  const Suite suite = parse_suite(
-      kHead + "[[case]]\nname = \"no square\"\nranks = 2\nparallel.tensor = { mode = \"2d\", size = 2 }\n"
-              "[[case]]\nname = \"no product\"\nranks = 3\nparallel.data = 2\n",
-      "s.toml");
+  const Suite suite =
+      parse_suite(kHead +
+                      "[[case]]\nname = \"no square\"\nranks = 2\nparallel.tensor = { mode = "
+                      "\"2d\", size = 2 }\n"
+                      "[[case]]\nname = \"no product\"\nranks = 3\nparallel.data = 2\n",
+                  "s.toml");
   ASSERT_EQ(suite.cases.size(), 2U);
   EXPECT_NE(suite.cases[0].plan_toml.find("mode = \"2d\""), std::string::npos);
   EXPECT_EQ(suite.cases[1].ranks, 3);
@@ -118,8 +123,7 @@ TEST(Suite, GivesACaseTheSameIdForTheSameContentOnly) {
   };
   const std::string id1 = id("[grid]\nranks = [1]\n");
   EXPECT_EQ(id1, id("timeout_s = 7\n[base.model]\nlayers = 2\n[grid]\nranks = [1]\n"));
-  const std::set<std::string> ids = {id1,
-                                     id("[base.model]\nlayers = 3\n[grid]\nranks = [1]\n"),
+  const std::set<std::string> ids = {id1, id("[base.model]\nlayers = 3\n[grid]\nranks = [1]\n"),
                                      id("[grid]\nranks = [2]\n"),
                                      id("certify = false\n[grid]\nranks = [1]\n"),
                                      id("world = \"simulated\"\n[grid]\nranks = [1]\n")};
@@ -127,16 +131,21 @@ TEST(Suite, GivesACaseTheSameIdForTheSameContentOnly) {
 }
 
 TEST(Suite, ChangesItsHashWithItsCases) {
-  const auto hash = [](const std::string& rest) { return parse_suite(kHead + rest, "s.toml").hash; };
+  const auto hash = [](const std::string& rest) {
+    return parse_suite(kHead + rest, "s.toml").hash;
+  };
   EXPECT_EQ(hash("[grid]\nranks = [1, 2]\n"), hash("# comment\n[grid]\nranks = [1, 2]\n"));
   EXPECT_NE(hash("[grid]\nranks = [1, 2]\n"), hash("[grid]\nranks = [1, 4]\n"));
 }
 
 TEST(Suite, RunsThroughWorldsAndSeeds) {
-  const Suite suite = parse_suite("[suite]\nname = \"s\"\nworlds = [\"threads\", \"simulated\"]\n"
-                                  "seeds = [1, 2]\n[grid]\nranks = [2]\n", "s.toml");
-  EXPECT_EQ(names(suite.cases), (Names{"2 ranks, threads, seed 1", "2 ranks, threads, seed 2",
-                                       "2 ranks, simulated, seed 1", "2 ranks, simulated, seed 2"}));
+  const Suite suite = parse_suite(
+      "[suite]\nname = \"s\"\nworlds = [\"threads\", \"simulated\"]\n"
+      "seeds = [1, 2]\n[grid]\nranks = [2]\n",
+      "s.toml");
+  EXPECT_EQ(names(suite.cases),
+            (Names{"2 ranks, threads, seed 1", "2 ranks, threads, seed 2",
+                   "2 ranks, simulated, seed 1", "2 ranks, simulated, seed 2"}));
   EXPECT_EQ(suite.cases[2].world, "simulated");
 }
 
@@ -149,7 +158,8 @@ TEST(Suite, AppliesOverridesToEveryPlan) {
     EXPECT_EQ(case_value(c, "data.path"), "corpus.txt");
   }
   options.overrides = {{"train.batch", "4"}};
-  expect_error(kHead + "[grid]\ntrain.batch = [8, 16]\n", {"--set train.batch=4", "--filter"}, options);
+  expect_error(kHead + "[grid]\ntrain.batch = [8, 16]\n", {"--set train.batch=4", "--filter"},
+               options);
 }
 
 TEST(Suite, NamesFileLineAndNearestWord) {
@@ -161,7 +171,8 @@ TEST(Suite, NamesFileLineAndNearestWord) {
   expect_error(kHead + "[grid]\nranks = [0]\n", {"ranks", "from 1", "0"});
   expect_error(kHead + "[grid]\ntrain.batch = 8\n", {"s.toml:5", "list"});
   expect_error(kHead + "[[refrence]]\nmetric = \"loss\"\n", {"s.toml:4", "\"reference\""});
-  expect_error(kHead + "[[reference]]\nmetric = \"loss\"\n", {"s.toml:4", "value, equals and below"});
+  expect_error(kHead + "[[reference]]\nmetric = \"loss\"\n",
+               {"s.toml:4", "value, equals and below"});
   expect_error(kHead + "[[strategy]]\nranks = 2\n", {"s.toml:4", "name is missing"});
   expect_error(kHead, {"no case"});
   expect_error("name = \n", {"s.toml:1"});
@@ -170,21 +181,25 @@ TEST(Suite, NamesFileLineAndNearestWord) {
 TEST(Suite, FindsWrongPlanKeysOnTheirLine) {
   expect_error(kHead + "[base.model]\nlayers = 2\nhiden = 64\n[grid]\nranks = [1]\n",
                {"s.toml:6", "hiden", "hidden"});
-  expect_error(kHead + "[base]\nmodel = { layers = 2 }\n[base.train]\nstep = 3\n[grid]\nranks = [1]\n",
-               {"s.toml:7", "step"});
+  expect_error(
+      kHead + "[base]\nmodel = { layers = 2 }\n[base.train]\nstep = 3\n[grid]\nranks = [1]\n",
+      {"s.toml:7", "step"});
   expect_error(kHead + "[grid]\ntrain.bach = [1]\n", {"train.bach", "train.batch", "in the case"});
 }
 
 TEST(Suite, RefusesAmbiguousSettings) {
   const std::string rows = "[[strategy]]\nname = \"a\"\ntrain.batch = 8\n";
-  expect_error(kHead + rows + "[[policy]]\nname = \"p\"\ntrain.batch = 4\n", {"train.batch", "two rows"});
-  expect_error(kHead + "[[strategy]]\nname = \"a\"\ntrain.batch = \"$rank\"\n", {"$rank", "has no key"});
+  expect_error(kHead + rows + "[[policy]]\nname = \"p\"\ntrain.batch = 4\n",
+               {"train.batch", "two rows"});
+  expect_error(kHead + "[[strategy]]\nname = \"a\"\ntrain.batch = \"$rank\"\n",
+               {"$rank", "has no key"});
   expect_error(kHead + rows + "[[case]]\nname = \"c\"\nstrategy = \"b\"\n", {"\"b\"", "\"a\""});
 }
 
 TEST(Suite, LeavesModesOfAPluginToTheWorker) {
   const std::string toml =
-      kHead + "[[case]]\nname = \"mine\"\nranks = 4\nparallel.tensor = { mode = \"mine\", size = 2 }\n";
+      kHead +
+      "[[case]]\nname = \"mine\"\nranks = 4\nparallel.tensor = { mode = \"mine\", size = 2 }\n";
   expect_error(toml, {"mine"});
   SuiteOptions options;
   options.plugins = {"libmine.so"};
@@ -192,7 +207,8 @@ TEST(Suite, LeavesModesOfAPluginToTheWorker) {
 }
 
 TEST(Filter, KeepsTheCasesWithTheValue) {
-  const Suite suite = parse_suite(kHead + "[grid]\nranks = [1, 2]\ntrain.batch = [8, 16]\n", "s.toml");
+  const Suite suite =
+      parse_suite(kHead + "[grid]\nranks = [1, 2]\ntrain.batch = [8, 16]\n", "s.toml");
   EXPECT_EQ(filtered(suite.cases, {{"ranks", "2"}}).size(), 2U);
   EXPECT_EQ(filtered(suite.cases, {{"ranks", "2"}, {"batch", "8"}}).size(), 1U);
   EXPECT_EQ(filtered(suite.cases, {{"model.layers", "2"}}).size(), 4U);

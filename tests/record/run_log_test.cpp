@@ -71,7 +71,8 @@ TEST(RunLog, RecoversFromACutAtEveryByteOfTheLastLine) {
       log.append(sample_case("c1", sample_document(2, 1)));
     }
     EXPECT_EQ(test::read_text(folder / kRunFile), whole);
-    EXPECT_EQ(test::read_text(folder / "run.jsonl.damaged"), whole.substr(begin, cut - begin) + "\n");
+    EXPECT_EQ(test::read_text(folder / "run.jsonl.damaged"),
+              whole.substr(begin, cut - begin) + "\n");
   }
 }
 

@@ -39,7 +39,8 @@ TEST(Schema, AsksForEveryFieldOfAnOkDocument) {
 }
 
 TEST(Schema, AsksForTheFieldsOfEachLedgerRow) {
-  for (const char* name : {"bytes_sent", "bytes_received", "messages", "peers", "wire_peers", "calls"}) {
+  for (const char* name :
+       {"bytes_sent", "bytes_received", "messages", "peers", "wire_peers", "calls"}) {
     Json document = sample_document(2, 0);
     document["ledger"]["data"].erase(name);
     expect_problem(document, text("ledger.data.", name, " is missing"));
@@ -64,7 +65,8 @@ TEST(Schema, RefusesAListThatIsNotOneEntryARank) {
 TEST(Schema, KnowsTheNamesOfStatusesAndVerdicts) {
   Json document = sample_document(2, 0);
   document["status"] = "done";
-  expect_problem(document, "status: \"done\" is none of ok, refused, out_of_memory, timeout, failed");
+  expect_problem(document,
+                 "status: \"done\" is none of ok, refused, out_of_memory, timeout, failed");
   document = sample_document(2, 0);
   document["certificate"]["verdict"] = "perhaps";
   expect_problem(document, "certificate.verdict");
@@ -105,8 +107,7 @@ TEST(Schema, ReadsValuesByPath) {
 }
 
 TEST(Schema, IsThePageThatPeopleRead) {
-  const std::string page =
-      test::read_text(std::string(build_info::kSourceDir) + "/docs/record.md");
+  const std::string page = test::read_text(std::string(build_info::kSourceDir) + "/docs/record.md");
   EXPECT_NE(page.find("\n" + document_fields_markdown()), std::string::npos)
       << "docs/record.md should hold this table:\n"
       << document_fields_markdown();

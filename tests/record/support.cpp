@@ -45,15 +45,12 @@ Json sample_document(int64_t ranks, int64_t tag) {
   };
   Json peers = Json::array(), categories = Json::array();
   for (int64_t r = 0; r < ranks; ++r) {
-    Json others = Json::array();
-    for (int64_t o = 0; o < ranks; ++o) {
-      if (o != r) others.push_back(o);
-    }
-    peers.push_back(others);
+    peers.push_back(ranks - 1);
     categories.push_back({{"parameter", 100 + r}, {"activation", 900 + 10 * tag}});
   }
   Json losses = Json::array();
-  for (int step = 0; step < 5; ++step) losses.push_back(5.5 / (1 + step) + static_cast<double>(tag) / 3);
+  for (int step = 0; step < 5; ++step)
+    losses.push_back(5.5 / (1 + step) + static_cast<double>(tag) / 3);
   const double median = 0.010 + 0.001 * static_cast<double>(tag);
   const Json row = {{"bytes_sent", per_rank(1000)}, {"bytes_received", per_rank(2000)},
                     {"messages", per_rank(30)},     {"peers", peers},
@@ -66,17 +63,27 @@ Json sample_document(int64_t ranks, int64_t tag) {
           {"ranks", ranks},
           {"loss", losses},
           {"validation_loss", 1.25},
-          {"step_time_s", {{"median", median}, {"ci95", {0.9 * median, 1.1 * median}},
-                           {"samples", {median, 0.95 * median, 1.05 * median}}}},
+          {"step_time_s",
+           {{"median", median},
+            {"ci95", {0.9 * median, 1.1 * median}},
+            {"samples", {median, 0.95 * median, 1.05 * median}}}},
           {"tokens_per_s", 256 / median},
           {"flops_per_step", 123456789},
           {"flops_recomputed", 0},
-          {"memory", {{"peak_bytes", per_rank(1000)}, {"peak_by_category", categories},
-                      {"at_peak", categories}, {"scratch_bytes", per_rank(0)}}},
+          {"memory",
+           {{"peak_bytes", per_rank(1000)},
+            {"peak_by_category", categories},
+            {"at_peak", categories},
+            {"scratch_bytes", per_rank(0)}}},
           {"ledger", {{"data", row}}},
-          {"certificate", {{"verdict", "equal"}, {"level", "full"}, {"steps", 3},
-                           {"loss_error", 0.0}, {"gradient_error", 1e-15},
-                           {"parameter_error", 2e-15}, {"tolerance", 1e-12}}},
+          {"certificate",
+           {{"verdict", "equal"},
+            {"level", "full"},
+            {"steps", 3},
+            {"loss_error", 0.0},
+            {"gradient_error", 1e-15},
+            {"parameter_error", 2e-15},
+            {"tolerance", 1e-12}}},
           {"provenance", timeless_provenance()}};
 }
 
@@ -92,8 +99,12 @@ Json sample_case(const std::string& id, const Json& document) {
 }
 
 Json sample_header(int64_t cases) {
-  return {{"kind", "suite"},        {"format", kRecordFormat}, {"name", "sample"},
-          {"question", "Is it so?"}, {"suite_hash", "0123456789abcdef"}, {"cases", cases},
+  return {{"kind", "suite"},
+          {"format", kRecordFormat},
+          {"name", "sample"},
+          {"question", "Is it so?"},
+          {"suite_hash", "0123456789abcdef"},
+          {"cases", cases},
           {"provenance", timeless_provenance()}};
 }
 

@@ -3,108 +3,234 @@
 
 #include <gtest/gtest.h>
 
-#include "kuafu/base/errors.h"
+#include <functional>
 
 namespace kuafu {
 namespace {
 
-// Prices that make the arithmetic readable: 1 us a message, 1 byte a nanosecond, 1 FLOP a
-// nanosecond.
-constexpr int64_t kMicro = 1'000'000;  // picoseconds
-const CostModel kLinks{{1 * kMicro, 1'000'000'000}, {10 * kMicro, 100'000'000}, 8};
-const ComputeModel kCompute{1e9, 1e9};
+// 1 us latency and 1 GB/s, so a byte takes 1000 ps; 1 GFLOP/s, so a FLOP takes 1000 ps.
+constexpr Link kLink{1'000'000, 1'000'000'000};
+constexpr CostModel kPrices{kLink, {5'000'000, 500'000'000}, 8};
+constexpr ComputeModel kCompute{1e9, 1e9};
 
-Buffer bytes(int64_t count) { return {nullptr, count, DType::kU8, Place::kMeta}; }
+using Program = std::function<void(Communicator& world, SimulatedWorld& record)>;
 
-TEST(Replay, RingAllReduceTakesItsClosedForm) {
-  constexpr int n = 4;
-  SimulatedWorld world(n);
-  for (int r = 0; r < n; ++r) world.communicator(r)->all_reduce(bytes(4000), ReduceOp::kSum).wait();
-  // 2 (n-1) (alpha + B/n / beta) = 6 (1 us + 1 us)
-  EXPECT_EQ(replay(world, kLinks, kCompute).makespan_ps(), 12 * kMicro);
+Timeline run(int ranks, const Program& program, const CostModel& prices = kPrices) {
+  SimulatedWorld world(ranks);
+  for (int r = 0; r < ranks; ++r) program(*world.communicator(r), world);
+  return replay(world, prices, kCompute);
 }
 
-TEST(Replay, ComputationHidesAnIssuedCollective) {
-  SimulatedWorld world(2);
-  for (int r = 0; r < 2; ++r) {
-    const auto me = world.communicator(r);
-    Work work = me->all_reduce(bytes(2000), ReduceOp::kSum);  // 2 (1 us + 1 us)
-    world.compute(r, 3000, 0);                                // 3 us
-    work.wait();
+Buffer floats(int64_t count) { return {.count = count, .place = Place::kMeta}; }
+
+TEST(Replay, LocalWorkTakesTheLongerOfArithmeticAndMemory) {
+  const Timeline t = run(2, [](Communicator& c, SimulatedWorld& world) {
+    world.compute(c.rank(), 100, 30);
+    world.compute(c.rank(), 100, 300);  // merged: 200 FLOPs, 330 bytes
+  });
+  EXPECT_EQ(t.ranks[0], (RankTime{.finish_ps = 330'000, .busy_ps = 330'000, .exposed_ps = 0}));
+  EXPECT_EQ(t.makespan_ps(), 330'000);
+}
+
+TEST(Replay, AllReduceTakesTheRingsTime) {
+  for (const int n : {1, 2, 4, 7}) {
+    const Timeline t = run(n, [](Communicator& c, SimulatedWorld&) {
+      c.all_reduce(floats(700), ReduceOp::kSum).wait();
+    });
+    const int64_t part = (2800 + n - 1) / n;
+    EXPECT_EQ(t.makespan_ps(), 2 * (n - 1) * (1'000'000 + part * 1000)) << n << " ranks";
+    EXPECT_EQ(t.ranks[0].exposed_ps, t.makespan_ps());
   }
-  const Timeline t = replay(world, kLinks, kCompute);
-  EXPECT_EQ(t.makespan_ps(), 4 * kMicro);
-  EXPECT_EQ(t.ranks[0].compute_ps, 3 * kMicro);
-  EXPECT_EQ(t.ranks[0].exposed_ps, 1 * kMicro);
 }
 
-TEST(Replay, ACollectiveStartsWithItsLastRank) {
+TEST(Replay, CollectiveStartsWhenTheLastArrives) {
+  const Timeline t = run(3, [](Communicator& c, SimulatedWorld& world) {
+    world.compute(c.rank(), 5000 * c.rank(), 0);
+    c.barrier();
+  });
+  EXPECT_EQ(t.makespan_ps(), 10'000'000 + 2 * 1'000'000);  // ceil(log2 3) latencies
+  EXPECT_EQ(t.ranks[0].exposed_ps, 12'000'000);
+  EXPECT_EQ(t.ranks[2].exposed_ps, 2'000'000);
+}
+
+// p stages pass m messages on, each after local work w: (m + p - 1) (w + transfer) but for the last
+// stage, which sends nothing, and p - 1 latencies.
+TEST(Replay, PipelineOfSendsFillsAndDrains) {
+  constexpr int p = 4, m = 6;
+  constexpr int64_t kWork = 3000, kBytes = 400;  // FLOPs
+  const Timeline t = run(p, [](Communicator& c, SimulatedWorld& world) {
+    for (int i = 0; i < m; ++i) {
+      if (c.rank() > 0) c.recv(floats(kBytes / 4), c.rank() - 1, 0).wait();
+      world.compute(c.rank(), kWork, 0);
+      if (c.rank() < p - 1) c.send(floats(kBytes / 4), c.rank() + 1, 0).wait();
+    }
+  });
+  const int64_t work = kWork * 1000, transfer = kBytes * 1000;
+  EXPECT_EQ(t.ranks[0].finish_ps, m * (work + transfer));
+  EXPECT_EQ(t.makespan_ps(),
+            (p - 1) * (work + transfer + 1'000'000) + (m - 1) * (work + transfer) + work);
+}
+
+TEST(Replay, WorkHidesAnIssuedAllReduce) {
+  const int64_t ring = 2 * (1'000'000 + 2'000 * 1000);  // 2 ranks, 4000 bytes
+  for (const int64_t flops : {0, 1000, 6000, 20000}) {
+    const Timeline t = run(2, [flops](Communicator& c, SimulatedWorld& world) {
+      Work work = c.all_reduce(floats(1000), ReduceOp::kSum);
+      world.compute(c.rank(), flops, 0);
+      work.wait();
+    });
+    EXPECT_EQ(t.makespan_ps(), std::max(ring, flops * 1000));
+    EXPECT_EQ(t.ranks[1].exposed_ps, std::max<int64_t>(0, ring - flops * 1000));
+    EXPECT_EQ(t.ranks[1].busy_ps, flops * 1000);
+  }
+}
+
+TEST(Replay, CollectivesOfARankShareItsPort) {
+  const Timeline t = run(2, [](Communicator& c, SimulatedWorld&) {
+    Work first = c.all_reduce(floats(1000), ReduceOp::kSum);
+    Work second = c.all_reduce(floats(1000), ReduceOp::kSum);
+    second.wait();
+    first.wait();
+  });
+  EXPECT_EQ(t.makespan_ps(), 2 * 2 * (1'000'000 + 2'000 * 1000));
+}
+
+TEST(Replay, GroupsThatCrossNodesPayTheSlowerLink) {
+  const auto sum_of = [](int color_of_last) {
+    return [color_of_last](Communicator& c, SimulatedWorld&) {
+      const auto group = c.split([=](int r) {
+        return SplitKey{r == 0 || r == color_of_last ? 0 : -1, 0};
+      });
+      if (group != nullptr) group->all_gather(floats(200), floats(100)).wait();
+    };
+  };
+  EXPECT_EQ(run(16, sum_of(7)).makespan_ps(), 1'000'000 + 400 * 1000);
+  EXPECT_EQ(run(16, sum_of(8)).makespan_ps(), 5'000'000 + 400 * 2000);
+}
+
+TEST(Replay, ShiftsAroundARingOverlap) {
+  const Timeline t = run(4, [](Communicator& c, SimulatedWorld&) {
+    const int n = c.size();
+    c.send_recv(floats(100), (c.rank() + 1) % n, floats(100), (c.rank() + n - 1) % n, 0).wait();
+  });
+  for (const RankTime& rank : t.ranks) EXPECT_EQ(rank.finish_ps, 1'000'000 + 400 * 1000);
+}
+
+TEST(Replay, MessagesMatchByTag) {
+  const Timeline t = run(2, [](Communicator& c, SimulatedWorld&) {
+    if (c.rank() == 0) {
+      c.send(floats(250), 1, 1).wait();
+      c.send(floats(25), 1, 2).wait();
+    } else {
+      c.recv(floats(25), 0, 2).wait();
+      c.recv(floats(250), 0, 1).wait();
+    }
+  });
+  EXPECT_EQ(t.ranks[1].finish_ps, 1'000'000 + 1100 * 1000);  // both bodies, one latency
+}
+
+/// A program with uneven work, subgroups, overlap and messages.
+void mixed(Communicator& c, SimulatedWorld& world) {
+  const auto pairs = c.split([](int r) { return SplitKey{r / 2, 0}; });
+  const int n = c.size();
+  for (int step = 0; step < 5; ++step) {
+    Work sum = c.all_reduce(floats(5000), ReduceOp::kSum);
+    world.compute(c.rank(), 1000 * (1 + (c.rank() + step) % 3), 500);
+    pairs->broadcast(floats(300), 0).wait();
+    c.send_recv(floats(40), (c.rank() + 1) % n, floats(40), (c.rank() + n - 1) % n, step).wait();
+    sum.wait();
+  }
+}
+
+TEST(Replay, MoreBandwidthIsNeverSlower) {
+  int64_t last = INT64_MAX;
+  for (int64_t factor = 1; factor <= 64; factor *= 2) {
+    CostModel prices = kPrices;
+    prices.intra_node.bytes_per_second *= factor;
+    prices.inter_node.bytes_per_second *= factor;
+    const int64_t now = run(16, mixed, prices).makespan_ps();
+    EXPECT_LE(now, last) << "with " << factor << " times the bandwidth";
+    last = now;
+  }
+}
+
+TEST(Replay, LessLatencyIsNeverSlower) {
+  CostModel none = kPrices;
+  none.intra_node.latency_ps = none.inter_node.latency_ps = 0;
+  EXPECT_LT(run(16, mixed, none).makespan_ps(), run(16, mixed).makespan_ps());
+}
+
+TEST(Replay, IsTheSameTwiceAndInEveryOrderOfRecording) {
+  const Timeline forward = run(16, mixed);
+  SimulatedWorld world(16);
+  for (int r = 15; r >= 0; --r) mixed(*world.communicator(r), world);
+  EXPECT_EQ(replay(world, kPrices, kCompute).ranks, forward.ranks);
+}
+
+TEST(Replay, CircularWaitPrintsWhoWaitsForWhom) {
+  try {
+    run(2, [](Communicator& c, SimulatedWorld&) {
+      const auto other = c.split([](int) { return SplitKey{}; });
+      (c.rank() == 0 ? c : *other).all_reduce(floats(1), ReduceOp::kSum).wait();
+      (c.rank() == 1 ? c : *other).all_reduce(floats(1), ReduceOp::kSum).wait();
+    });
+    FAIL() << "no error";
+  } catch (const RankLost& e) {
+    const std::string what = e.what();
+    EXPECT_NE(what.find("rank 0: waits for all_reduce, call 0 of group 0, which these ranks have "
+                        "not made: 1"),
+              std::string::npos)
+        << what;
+    EXPECT_NE(what.find("rank 1: waits for all_reduce, call 0 of group 1"), std::string::npos);
+  }
+}
+
+TEST(Replay, DifferentVerbsAreRefused) {
+  EXPECT_THROW(run(2,
+                   [](Communicator& c, SimulatedWorld&) {
+                     if (c.rank() == 0) c.barrier();
+                     if (c.rank() == 1) c.all_reduce(floats(1), ReduceOp::kSum).wait();
+                   }),
+               CollectiveMismatch);
+}
+
+TEST(Replay, TakesACluster) {
+  const ClusterPlan cluster{.ranks_per_node = 2,
+                            .intra_latency_us = 1,
+                            .intra_bandwidth_gbs = 1,
+                            .inter_latency_us = 5,
+                            .inter_bandwidth_gbs = 0.5,
+                            .compute_gflops = 1,
+                            .memory_gbs = 1};
+  SimulatedWorld world(4);
+  for (int r = 0; r < 4; ++r) mixed(*world.communicator(r), world);
+  CostModel prices = kPrices;
+  prices.ranks_per_node = 2;
+  EXPECT_EQ(replay(world, cluster).ranks, replay(world, prices, kCompute).ranks);
+  EXPECT_DOUBLE_EQ(replay(world, cluster).makespan_seconds(),
+                   static_cast<double>(replay(world, cluster).makespan_ps()) * 1e-12);
+}
+
+TEST(SimulatedWorld, RefusesRulesThatDifferBetweenRanks) {
   SimulatedWorld world(2);
-  world.compute(1, 5000, 0);
-  for (int r = 0; r < 2; ++r) world.communicator(r)->all_reduce(bytes(2000), ReduceOp::kSum).wait();
-  const Timeline t = replay(world, kLinks, kCompute);
-  EXPECT_EQ(t.makespan_ps(), 9 * kMicro);
-  EXPECT_EQ(t.ranks[0].exposed_ps, 9 * kMicro);
+  const auto rule = [](int color) { return [color](int) { return SplitKey{color, 0}; }; };
+  world.communicator(0)->split(rule(0));
+  EXPECT_THROW(world.communicator(1)->split(rule(1)), ConfigError);
 }
 
-TEST(Replay, APipelineOfSendsAddsUp) {
-  constexpr int n = 4;
+TEST(SimulatedWorld, KeepsGroupsOnceForThousandsOfRanks) {
+  constexpr int n = 4096;
   SimulatedWorld world(n);
   for (int r = 0; r < n; ++r) {
-    const auto me = world.communicator(r);
-    if (r > 0) me->recv(bytes(1000), r - 1, 0).wait();
-    world.compute(r, 1000, 0);
-    if (r + 1 < n) me->send(bytes(1000), r + 1, 0).wait();
+    const auto c = world.communicator(r);
+    const auto rows = c->split([](int i) { return SplitKey{i / 64, i % 64}; });
+    const auto columns = c->split([](int i) { return SplitKey{i % 64, i / 64}; });
+    rows->all_reduce(floats(1000), ReduceOp::kSum).wait();
+    columns->all_gather(floats(64000), floats(1000)).wait();
   }
-  // n computations of 1 us and n - 1 messages of 1 + 1 us
-  EXPECT_EQ(replay(world, kLinks, kCompute).makespan_ps(), (n + 2 * (n - 1)) * kMicro);
-}
-
-TEST(Replay, AGroupAcrossNodesPaysTheSlowerLink) {
-  const CostModel two_nodes{kLinks.intra_node, kLinks.inter_node, 1};
-  SimulatedWorld world(2);
-  for (int r = 0; r < 2; ++r) world.communicator(r)->all_reduce(bytes(2000), ReduceOp::kSum).wait();
-  EXPECT_EQ(replay(world, two_nodes, kCompute).makespan_ps(), 2 * (10 + 10) * kMicro);
-}
-
-TEST(Replay, FasterLinksNeverSlowARun) {
-  for (int64_t speed : {1, 2, 4, 8}) {
-    SimulatedWorld world(3);
-    for (int r = 0; r < 3; ++r) {
-      const auto me = world.communicator(r);
-      Work first = me->all_reduce(bytes(3000), ReduceOp::kSum);
-      world.compute(r, 1000 * (r + 1), 0);
-      first.wait();
-      me->broadcast(bytes(500), 1).wait();
-    }
-    CostModel faster = kLinks, twice = kLinks;
-    faster.intra_node.bytes_per_second *= speed;
-    twice.intra_node.bytes_per_second *= 2 * speed;
-    EXPECT_LE(replay(world, twice, kCompute).makespan_ps(),
-              replay(world, faster, kCompute).makespan_ps());
-  }
-}
-
-TEST(Replay, DeadlockNamesWhoWaitsWhere) {
-  SimulatedWorld world(2);
-  for (int r = 0; r < 2; ++r) {
-    const auto me = world.communicator(r);
-    me->recv(bytes(8), 1 - r, 0).wait();
-    me->send(bytes(8), 1 - r, 0).wait();
-  }
-  try {
-    replay(world, kLinks, kCompute);
-    FAIL() << "a deadlock was not found";
-  } catch (const RankLost& e) {
-    EXPECT_NE(std::string(e.what()).find("rank 1 waits in recv"), std::string::npos) << e.what();
-  }
-}
-
-TEST(Replay, DifferentCallsOfOneGroupAreAnError) {
-  SimulatedWorld world(2);
-  world.communicator(0)->all_reduce(bytes(8), ReduceOp::kSum).wait();
-  world.communicator(1)->broadcast(bytes(8), 0).wait();
-  EXPECT_THROW(replay(world, kLinks, kCompute), CollectiveMismatch);
+  EXPECT_EQ(world.groups().size(), 1U + 64 + 64);
+  EXPECT_EQ(world.trace(n - 1).size(), 4U);
+  EXPECT_GT(replay(world, kPrices, kCompute).makespan_ps(), 0);
 }
 
 }  // namespace

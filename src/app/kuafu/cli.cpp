@@ -30,24 +30,30 @@ CLI::Option* list_option(CLI::App& app, const char* name, std::vector<std::strin
 
 void add_worker_options(CLI::App& app, WorkerCall& call) {
   app.add_option("plan", call.plan, "plan file (TOML)")->required()->type_name("PLAN.toml");
-  list_option(app, "--set", call.sets, "set a key of the plan; may be repeated")->type_name("a.b=VALUE");
+  list_option(app, "--set", call.sets, "set a key of the plan; may be repeated")
+      ->type_name("a.b=VALUE");
   app.add_option("--world", call.world, "how ranks talk (default threads; mpi under mpirun)")
       ->check(one_of(kWorlds));
   app.add_option("--ranks", call.ranks, "number of ranks (default: the plan's product)")
-      ->check(CLI::PositiveNumber)->type_name("N");
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
   app.add_option("--steps", call.steps, "training steps (default: the plan's)")
-      ->check(CLI::PositiveNumber)->type_name("K");
-  app.add_flag_callback("--certify", [&call] { call.is_certified = true; },
-                        "prove the result equal to a single-rank reference");
-  app.add_flag_callback("--no-certify", [&call] { call.is_certified = false; }, "do not (default)");
+      ->check(CLI::PositiveNumber)
+      ->type_name("K");
+  app.add_flag_callback(
+      "--certify", [&call] { call.is_certified = true; },
+      "prove the result equal to a single-rank reference");
+  app.add_flag_callback(
+      "--no-certify", [&call] { call.is_certified = false; }, "do not (default)");
   app.add_option("--json", call.json, "write the document of docs/record.md")->type_name("FILE");
   list_option(app, "--plugin", call.plugins, "load a plugin; may be repeated")->type_name("LIB.so");
   app.add_option("--timeout", call.timeout_s, "give up after so many seconds")
-      ->check(CLI::NonNegativeNumber)->type_name("S");
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("S");
   app.add_option("--mpi-collectives", call.mpi_collectives, "collectives of the MPI world")
       ->check(one_of({"own", "native"}));
-  app.add_flag_callback("--no-meter", [&call] { call.is_metered = false; },
-                        "leave memory and FLOPs uncounted");
+  app.add_flag_callback(
+      "--no-meter", [&call] { call.is_metered = false; }, "leave memory and FLOPs uncounted");
 }
 
 void add_run(CLI::App& app, FrontCall& call) {
@@ -76,17 +82,21 @@ void add_suite(CLI::App& app, FrontCall& call) {
   SuiteCall& suite = call.suite;
   CLI::App& sub = *app.add_subcommand("suite", "run a sweep of cases into a results folder");
   sub.add_option("suite", suite.suite, "suite file (TOML)")->required()->type_name("SUITE.toml");
-  sub.add_option("--out", suite.out, "results folder (default results/runs/NAME)")->type_name("DIR");
+  sub.add_option("--out", suite.out, "results folder (default results/runs/NAME)")
+      ->type_name("DIR");
   sub.add_flag_callback(  // accepted because people type it: finished cases are never run again
       "--resume", [] {}, "go on where DIR stopped: what happens anyway if DIR holds this suite");
   list_option(sub, "--filter", suite.filters, "only cases with this value; may be repeated")
       ->type_name("KEY=VALUE");
-  list_option(sub, "--set", suite.sets, "set a key of every plan; may be repeated")->type_name("a.b=VALUE");
-  list_option(sub, "--plugin", suite.plugins, "load a plugin; may be repeated")->type_name("LIB.so");
+  list_option(sub, "--set", suite.sets, "set a key of every plan; may be repeated")
+      ->type_name("a.b=VALUE");
+  list_option(sub, "--plugin", suite.plugins, "load a plugin; may be repeated")
+      ->type_name("LIB.so");
   sub.add_flag("--dry-run", suite.is_dry_run, "print the cases and run none");
-  sub.add_flag_callback("--no-report", [&suite] { suite.has_report = false; },
-                        "leave figures and report.html out");
-  sub.add_option("--worker", suite.worker, "program that runs a case (default: kuafu-worker beside kuafu)")
+  sub.add_flag_callback(
+      "--no-report", [&suite] { suite.has_report = false; }, "leave figures and report.html out");
+  sub.add_option("--worker", suite.worker,
+                 "program that runs a case (default: kuafu-worker beside kuafu)")
       ->type_name("FILE");
   sub.footer(R"(Examples:
   kuafu suite suites/quickstart.toml
@@ -99,26 +109,35 @@ of the suite does not hold, 2 usage, 130 interrupted)");
 }
 
 void add_others(CLI::App& app, FrontCall& call) {
-  CLI::App& list = *app.add_subcommand("list", "what there is: tensor modes, worlds, plan keys, suites");
+  CLI::App& list =
+      *app.add_subcommand("list", "what there is: tensor modes, worlds, plan keys, suites");
   list.add_option("kind", call.list.kind, "one kind only")->type_name("KIND");
-  list_option(list, "--plugin", call.list.plugins, "load a plugin; may be repeated")->type_name("LIB.so");
-  list.footer("Examples:\n  kuafu list\n  kuafu list keys\n  kuafu list tensor --plugin libmine.so");
+  list_option(list, "--plugin", call.list.plugins, "load a plugin; may be repeated")
+      ->type_name("LIB.so");
+  list.footer(
+      "Examples:\n  kuafu list\n  kuafu list keys\n  kuafu list tensor --plugin libmine.so");
 
-  CLI::App& report = *app.add_subcommand("report", "draw figures and report.html of a results folder");
+  CLI::App& report =
+      *app.add_subcommand("report", "draw figures and report.html of a results folder");
   report.add_option("folder", call.report.folder, "results folder")->required()->type_name("DIR");
-  report.add_option("--out", call.report.out, "where to write (default: the results folder)")->type_name("DIR");
-  report.footer("Examples:\n  kuafu report results/runs/quickstart\n"
-                "  kuafu report results/runs/quickstart --out /tmp/report");
+  report.add_option("--out", call.report.out, "where to write (default: the results folder)")
+      ->type_name("DIR");
+  report.footer(
+      "Examples:\n  kuafu report results/runs/quickstart\n"
+      "  kuafu report results/runs/quickstart --out /tmp/report");
 
   CLI::App& compare = *app.add_subcommand(
-      "compare", "hold results B against the reference A: exact metrics exactly, times by interval");
+      "compare",
+      "hold results B against the reference A: exact metrics exactly, times by interval");
   compare.add_option("A", call.compare.a, "results folder, run.jsonl or document")->required();
   compare.add_option("B", call.compare.b, "the same")->required();
-  compare.footer("Examples:\n  kuafu compare results/quickstart results/runs/quickstart\n"
-                 "  kuafu compare before.json after.json\n\n"
-                 "Exit codes: 0 no regression, 1 regression, 2 nothing to compare");
+  compare.footer(
+      "Examples:\n  kuafu compare results/quickstart results/runs/quickstart\n"
+      "  kuafu compare before.json after.json\n\n"
+      "Exit codes: 0 no regression, 1 regression, 2 nothing to compare");
 
-  CLI::App& doctor = *app.add_subcommand("doctor", "what was found on this machine; what is off and why");
+  CLI::App& doctor =
+      *app.add_subcommand("doctor", "what was found on this machine; what is off and why");
   doctor.footer("Example:\n  kuafu doctor");
 }
 
@@ -159,7 +178,8 @@ void refuse_unknown_command(const CLI::App& app, int argc, char** argv) {
   if (given.rfind('-', 0) == 0) {
     const std::vector<std::string> known = {"--help", "-h", "--version"};
     KUAFU_REQUIRE(std::find(known.begin(), known.end(), given) != known.end(),
-                  "kuafu has no option ", given, " before a command; commands are ", join(commands));
+                  "kuafu has no option ", given, " before a command; commands are ",
+                  join(commands));
     return;
   }
   KUAFU_REQUIRE(std::find(commands.begin(), commands.end(), given) != commands.end(),
@@ -189,8 +209,9 @@ FrontCall parse_command_line(int argc, char** argv) {
   add_explain(app, call);
   add_others(app, call);
   app.require_subcommand(1);
-  app.footer("Each command has its own --help with examples. Start with:\n"
-             "  kuafu doctor\n  kuafu suite suites/quickstart.toml");
+  app.footer(
+      "Each command has its own --help with examples. Start with:\n"
+      "  kuafu doctor\n  kuafu suite suites/quickstart.toml");
   for (CLI::App* sub : app.get_subcommands(nullptr)) sub->allow_extras();
   if (argc < 2) {
     std::cout << app.help();

@@ -21,8 +21,12 @@ namespace {
 /// Findings of one kind: a mark, a name, what was found or why it is off.
 class Findings {
  public:
-  void found(const std::string& name, const std::string& detail) { table_.add({"ok", name, detail}); }
-  void off(const std::string& name, const std::string& detail) { table_.add({"off", name, detail}); }
+  void found(const std::string& name, const std::string& detail) {
+    table_.add({"ok", name, detail});
+  }
+  void off(const std::string& name, const std::string& detail) {
+    table_.add({"off", name, detail});
+  }
   /// Something the main job needs.
   void missing(const std::string& name, const std::string& detail) {
     table_.add({"MISSING", name, detail});
@@ -54,8 +58,8 @@ std::string torch_version(const std::string& folder) {
 void look_at_program(Findings& findings) {
   const GitState git = git_state();
   findings.found("kuafu", text(build_info::kVersion, ", commit ", git.commit.substr(0, 12),
-                               git.is_dirty ? " with local changes" : "", ", ", build_info::kBuildType,
-                               " build"));
+                               git.is_dirty ? " with local changes" : "", ", ",
+                               build_info::kBuildType, " build"));
   findings.found("built with", text(build_info::kCompiler, ", ", build_info::kFlags));
   try {
     findings.found("worker", worker_path());
@@ -67,8 +71,10 @@ void look_at_program(Findings& findings) {
 void look_at_compilers(Findings& findings) {
   for (const char* compiler : {"c++", "nvcc", "cmake", "ninja"}) {
     const std::string version = first_line_of(std::string(compiler) + " --version");
-    if (version.empty()) findings.off(compiler, "not on PATH; only needed to build");
-    else findings.found(compiler, version);
+    if (version.empty())
+      findings.off(compiler, "not on PATH; only needed to build");
+    else
+      findings.found(compiler, version);
   }
 }
 
@@ -90,12 +96,15 @@ void look_at_torch(Findings& findings) {
 }
 
 void look_at_worlds(Findings& findings) {
-  for (const BuildFeature& feature : {build_info::kMpi, build_info::kCuda, build_info::kNccl, build_info::kHdf5}) {
+  for (const BuildFeature& feature :
+       {build_info::kMpi, build_info::kCuda, build_info::kNccl, build_info::kHdf5}) {
     findings.add(feature);
   }
   const std::string launcher = first_line_of("mpirun --version");
-  if (launcher.empty()) findings.off("mpirun", "not on PATH: the MPI world needs it to start ranks");
-  else findings.found("mpirun", launcher + ", started through " + mpi_launcher().front());
+  if (launcher.empty())
+    findings.off("mpirun", "not on PATH: the MPI world needs it to start ranks");
+  else
+    findings.found("mpirun", launcher + ", started through " + mpi_launcher().front());
 }
 
 void look_at_gpu(Findings& findings, const Machine& m) {
@@ -109,11 +118,11 @@ void look_at_gpu(Findings& findings, const Machine& m) {
 void look_at_machine(Findings& findings, const Machine& m) {
   findings.found("host", text(m.host, ", ", m.system));
   findings.found("cores", text(m.cores, ", ", m.cpu_model));
-  findings.found("oversubscription",
-                 text("from ", m.cores + 1, " ranks on, ranks share cores: their times say how they "
-                      "would wait, not how they would scale"));
-  const std::string memory = text(print_bytes(m.memory_available_bytes), " free of ",
-                                  print_bytes(m.memory_bytes));
+  findings.found("oversubscription", text("from ", m.cores + 1,
+                                          " ranks on, ranks share cores: their times say how they "
+                                          "would wait, not how they would scale"));
+  const std::string memory =
+      text(print_bytes(m.memory_available_bytes), " free of ", print_bytes(m.memory_bytes));
   constexpr int64_t kNeeded = int64_t{2} << 30;
   if (m.memory_available_bytes < kNeeded) {
     findings.off("memory", memory + ": the quickstart wants " + print_bytes(kNeeded));
@@ -139,10 +148,13 @@ void look_at_python(Findings& findings) {
   std::string have;
   std::vector<std::string> lacking;
   for (const char* package : {"numpy", "matplotlib", "plotly", "h5py", "nbformat", "nbclient"}) {
-    const std::string code = text("import importlib.metadata as m; print(m.version(\"", package, "\"))");
+    const std::string code =
+        text("import importlib.metadata as m; print(m.version(\"", package, "\"))");
     const std::string version = first_line_of("'" + words[0] + "' -c '" + code + "'");
-    if (version.empty()) lacking.emplace_back(package);
-    else have += text(have.empty() ? "" : ", ", package, " ", version);
+    if (version.empty())
+      lacking.emplace_back(package);
+    else
+      have += text(have.empty() ? "" : ", ", package, " ", version);
   }
   findings.found("python packages", have.empty() ? "none" : have);
   if (!lacking.empty()) {

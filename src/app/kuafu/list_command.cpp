@@ -78,8 +78,10 @@ struct Kind {
 };
 
 const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> kKinds = {{"tensor", tensor_table}, {"worlds", worlds_table},
-                                           {"suites", suites_table}, {"keys", keys_table},
+  static const std::vector<Kind> kKinds = {{"tensor", tensor_table},
+                                           {"worlds", worlds_table},
+                                           {"suites", suites_table},
+                                           {"keys", keys_table},
                                            {"fields", fields_table}};
   return kKinds;
 }

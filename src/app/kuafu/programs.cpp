@@ -76,8 +76,8 @@ void become(const std::vector<std::string>& words) {
 
 int run_and_wait(const std::vector<std::string>& words) {
   pid_t process = 0;
-  const int result =
-      ::posix_spawnp(&process, words.front().c_str(), nullptr, nullptr, pointers(words).data(), environ);
+  const int result = ::posix_spawnp(&process, words.front().c_str(), nullptr, nullptr,
+                                    pointers(words).data(), environ);
   KUAFU_REQUIRE(result == 0, "cannot start ", words.front(), ": ", std::strerror(result));
   int status = 0;
   while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {

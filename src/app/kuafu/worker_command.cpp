@@ -30,8 +30,10 @@ int worker_command(const std::string& command, const WorkerCall& call) {
   split_pairs(call.sets, "--set");  // a pair without "=" is told at once
   std::vector<std::string> words = worker_words(command, call);
   if (command == "run" && call.world == "mpi" && !is_under_mpi()) {
-    KUAFU_REQUIRE(call.ranks > 0, "--world mpi: say how many with --ranks N, or start the ranks "
-                  "yourself: mpirun -n N kuafu run ", call.plan);
+    KUAFU_REQUIRE(call.ranks > 0,
+                  "--world mpi: say how many with --ranks N, or start the ranks "
+                  "yourself: mpirun -n N kuafu run ",
+                  call.plan);
     std::vector<std::string> launch = mpi_launcher();
     launch.insert(launch.end(), {"-n", text(call.ranks)});
     words.insert(words.begin(), launch.begin(), launch.end());

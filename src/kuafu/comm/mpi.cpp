@@ -82,10 +82,7 @@ class MessageTask final : public MpiTask {
     }
   }
 
-  bool advance() override {
-    std::erase_if(handles_, [this](int handle) { return group_->messages().test(handle); });
-    return handles_.empty();
-  }
+  bool advance() override { return group_->messages().test(handles_); }
   std::string describe() const override {
     return text(kuafu::describe(call_), " of group '", group_->label(), "'");
   }

@@ -29,9 +29,11 @@ void check_mpi(int code, const char* call) {
 
 #define KUAFU_MPI(call) check_mpi(call, #call)
 
+constexpr int kSent = -1;
+
 struct Pieces {  // one message
   std::vector<MPI_Request> requests;
-  std::vector<int> expected;  // bytes of each piece of a receive; empty for a send
+  std::vector<int> expected;  // by request: bytes to receive, or kSent
 };
 
 struct Note {
@@ -49,6 +51,9 @@ struct MpiChannel::State {
   std::vector<int> free_handles;
   std::list<Note> notes;
   int64_t num_through = 0;
+  std::vector<MPI_Request> requests;  // room for test()
+  std::vector<int> expected;
+  std::vector<MPI_Status> statuses;
 
   explicit State(MPI_Comm c) : comm(c) {
     KUAFU_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
@@ -119,6 +124,7 @@ int MpiChannel::send(const void* data, int64_t bytes, int to, int tag) {
     const auto length = static_cast<int>(std::min(kPieceBytes, bytes - at));
     KUAFU_MPI(MPI_Isend(static_cast<const std::byte*>(data) + at, length, MPI_BYTE, to, tag,
                         state_->comm, &message.requests.emplace_back()));
+    message.expected.push_back(kSent);
     at += length;
   } while (at < bytes);
   return handle;
@@ -138,25 +144,41 @@ int MpiChannel::receive(void* data, int64_t bytes, int from, int tag) {
   return handle;
 }
 
-bool MpiChannel::test(int handle) {
-  Pieces& message = state_->messages[static_cast<size_t>(handle)];
-  while (!message.requests.empty()) {
-    int is_through = 0;
-    MPI_Status status;
-    KUAFU_MPI(MPI_Test(&message.requests.back(), &is_through, &status));
-    if (is_through == 0) return false;
-    message.requests.pop_back();
-    ++state_->num_through;
-    if (message.expected.empty()) continue;
-    const int expected = message.expected.back();
-    int length = 0;
-    KUAFU_MPI(MPI_Get_count(&status, MPI_BYTE, &length));
-    if (length != expected) {
-      throw WrongLength(text("a message of ", length, " bytes met a receive of ", expected));
-    }
-    message.expected.pop_back();
+// All at once: each look at MPI costs a turn of its progress engine, which may yield the core.
+bool MpiChannel::test(const std::vector<int>& handles) {
+  std::vector<MPI_Request>& requests = state_->requests;
+  std::vector<int>& expected = state_->expected;
+  requests.clear();
+  expected.clear();
+  for (const int handle : handles) {
+    const Pieces& message = state_->messages[static_cast<size_t>(handle)];
+    requests.insert(requests.end(), message.requests.begin(), message.requests.end());
+    expected.insert(expected.end(), message.expected.begin(), message.expected.end());
   }
-  state_->free_handles.push_back(handle);
+  state_->statuses.resize(requests.size());
+  int are_through = 0;
+  const int code = MPI_Testall(static_cast<int>(requests.size()), requests.data(), &are_through,
+                               state_->statuses.data());
+  if (code == MPI_ERR_IN_STATUS) {
+    for (const MPI_Status& status : state_->statuses) {
+      if (status.MPI_ERROR != MPI_ERR_PENDING) check_mpi(status.MPI_ERROR, "MPI_Testall");
+    }
+  }
+  check_mpi(code, "MPI_Testall");
+  if (are_through == 0) return false;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (expected[i] == kSent) continue;
+    int length = 0;
+    KUAFU_MPI(MPI_Get_count(&state_->statuses[i], MPI_BYTE, &length));
+    if (length != expected[i]) {
+      throw WrongLength(text("a message of ", length, " bytes met a receive of ", expected[i]));
+    }
+  }
+  state_->num_through += static_cast<int64_t>(requests.size());
+  for (const int handle : handles) {
+    state_->messages[static_cast<size_t>(handle)] = {};
+    state_->free_handles.push_back(handle);
+  }
   return true;
 }
 
@@ -186,6 +208,7 @@ int MpiChannel::start_barrier() {
   const int handle = state_->take_handle();
   Pieces& message = state_->messages[static_cast<size_t>(handle)];
   KUAFU_MPI(MPI_Ibarrier(state_->comm, &message.requests.emplace_back()));
+  message.expected.push_back(kSent);
   return handle;
 }
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
+#include <vector>
 
 #include "kuafu/comm/algorithms/execution.h"
 
@@ -44,7 +44,7 @@ class MpiChannel final : public algorithms::Wire {
   int send(const void* data, int64_t bytes, int to, int tag) override;
   int receive(void* data, int64_t bytes, int from, int tag) override;
   /// Throws WrongLength.
-  bool test(int handle) override;
+  bool test(const std::vector<int>& handles) override;
   /// Messages and pieces of messages that are through.
   int64_t num_through() const;
 

@@ -164,7 +164,7 @@ void MpiWorld::finish() {
     advance();
   };
   while (!std::all_of(groups_.begin(), groups_.end(), is_over)) listen();
-  const int barrier = channel_->start_barrier();
+  const std::vector<int> barrier = {channel_->start_barrier()};
   while (!channel_->test(barrier)) listen();
 }
 

@@ -84,10 +84,36 @@ template <class T, ReduceOp op, int n>
   }
 }
 
+// n <= 4 arrays, combined and each overwritten with the result in one pass.
+template <class T, ReduceOp op, int n>
+[[gnu::always_inline]] inline void combine_in_place(void* const* data, int64_t count) {
+  T* const a = static_cast<T*>(data[0]);
+  T* const b = static_cast<T*>(data[1]);
+  T* const c = n > 2 ? static_cast<T*>(data[2]) : nullptr;
+  T* const d = n > 3 ? static_cast<T*>(data[3]) : nullptr;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; ++i) {
+    auto v = apply<op>(Wide<T>::load(a[i]), Wide<T>::load(b[i]));
+    if constexpr (n > 2) v = apply<op>(v, Wide<T>::load(c[i]));
+    if constexpr (n > 3) v = apply<op>(v, Wide<T>::load(d[i]));
+    const T result = Wide<T>::store(v);
+    a[i] = result;
+    b[i] = result;
+    if constexpr (n > 2) c[i] = result;
+    if constexpr (n > 3) d[i] = result;
+  }
+}
+
 template <class T, ReduceOp op>
 [[gnu::always_inline]] inline void combine_blocks(const void* const* from, int64_t num_from,
                                                   void* const* to, int64_t num_to, int64_t count) {
   using A = typename Wide<T>::type;
+  if (num_from >= 2 && num_from <= 4 && num_from == num_to &&
+      std::equal(from, from + num_from, to)) {
+    if (num_from == 2) return combine_in_place<T, op, 2>(to, count);
+    if (num_from == 3) return combine_in_place<T, op, 3>(to, count);
+    return combine_in_place<T, op, 4>(to, count);
+  }
   alignas(64) A sum[kBlock];
   alignas(64) T narrow[kBlock];
   for (int64_t at = 0; at < count; at += kBlock) {

@@ -14,8 +14,10 @@ namespace {
 // Bytes of one rank's slice in a tile. With the slices of four ranks it fits the second-level
 // cache, and it is long enough for the prefetchers.
 constexpr int64_t kTileBytes = 16 * 1024;
-// Operations of at most this many tiles are done by the last rank to arrive, at once.
+// Operations of at most this many tiles are done by the last rank to arrive, at once: others would
+// take longer to wake up than it takes to do them, the more so where ranks share cores.
 constexpr int64_t kFewTiles = 2;
+constexpr int64_t kFewTilesOnSharedCores = 8;
 
 std::byte* at(const Buffer& b, int64_t element) {
   return static_cast<std::byte*>(b.data) + element * size_of(b.dtype);
@@ -43,7 +45,8 @@ void Operation::seal() {
   lay_out();
   is_sealed_.store(true);
   if (num_tiles_ == 0) is_done_.store(true);
-  if (num_tiles_ <= kFewTiles) work();
+  const bool shares_cores = world_.num_workers() < world_.size();
+  if (num_tiles_ <= (shares_cores ? kFewTilesOnSharedCores : kFewTiles)) work();
   if (is_done_.load()) {
     for (const int rank : *participants_) world_.wake(rank);
     return;

@@ -52,7 +52,8 @@ pid_t parent_of(pid_t process) {
   const char* end_of_name = std::strrchr(line, ')');
   char state = 0;
   int parent = 0;
-  if (end_of_name == nullptr || std::sscanf(end_of_name + 1, " %c %d", &state, &parent) != 2) return 0;
+  if (end_of_name == nullptr || std::sscanf(end_of_name + 1, " %c %d", &state, &parent) != 2)
+    return 0;
   return parent;
 }
 

@@ -18,7 +18,7 @@ namespace {
 using Timing = CaseComparison::Timing;
 
 const std::vector<std::string> kExact = {
-    "status", "plan_hash",        "world",  "ranks",  "plan",
+    "status", "plan_hash",        "world",  "ranks",          "plan",
     "memory", "flops_recomputed", "ledger", "flops_per_step", "certificate.verdict"};
 const std::vector<std::string> kLosses = {"loss", "validation_loss"};
 
@@ -80,12 +80,15 @@ CaseComparison compare_case(const Result& a, const Result& b, std::set<std::stri
   CaseComparison c;
   c.name = a.name;
   const Json &da = a.document, &db = b.document;
-  for (const auto& path : kExact) collect(path, value_at(da, path), value_at(db, path), c.differences);
+  for (const auto& path : kExact)
+    collect(path, value_at(da, path), value_at(db, path), c.differences);
   if (has_same_arithmetic(da, db)) {
-    for (const auto& path : kLosses) collect(path, value_at(da, path), value_at(db, path), c.differences);
+    for (const auto& path : kLosses)
+      collect(path, value_at(da, path), value_at(db, path), c.differences);
   } else {
-    notes.insert("losses not compared: they are equal to the bit only on the same world, processor "
-                 "model and LibTorch");
+    notes.insert(
+        "losses not compared: they are equal to the bit only on the same world, processor "
+        "model and LibTorch");
   }
   c.step_a = shown_time(da);
   c.step_b = shown_time(db);
@@ -110,7 +113,8 @@ CaseComparison compare_case(const Result& a, const Result& b, std::set<std::stri
 std::string key_of(const Result& result, bool by_id) {
   if (by_id) return result.case_id;
   const Json& d = result.document;
-  return text(value_at(d, "plan_hash").dump(), value_at(d, "world").dump(), value_at(d, "ranks").dump());
+  return text(value_at(d, "plan_hash").dump(), value_at(d, "world").dump(),
+              value_at(d, "ranks").dump());
 }
 
 Result lone_document(const std::string& path) {
@@ -141,15 +145,16 @@ Results load_results(const std::string& path) {
   Results results{path, {}};
   const bool is_folder = std::filesystem::is_directory(path);
   const std::string file = is_folder ? path + "/" + kRunFile : path;
-  KUAFU_REQUIRE(std::filesystem::exists(file), file,
-                ": no such file; give a results folder, a run.jsonl or a document of `kuafu run --json`");
+  KUAFU_REQUIRE(
+      std::filesystem::exists(file), file,
+      ": no such file; give a results folder, a run.jsonl or a document of `kuafu run --json`");
   if (!is_folder && std::filesystem::path(path).extension() != ".jsonl") {
     results.cases.push_back(lone_document(path));
     return results;
   }
   for (const Json& line : read_run(file).cases) {
-    results.cases.push_back({line["name"].get<std::string>(), line["case_id"].get<std::string>(),
-                             line["document"]});
+    results.cases.push_back(
+        {line["name"].get<std::string>(), line["case_id"].get<std::string>(), line["document"]});
   }
   KUAFU_REQUIRE(!results.cases.empty(), file, ": has no finished case");
   return results;
@@ -193,13 +198,18 @@ Comparison compare(const Results& a, const Results& b) {
 }
 
 std::string comparison_text(const Results& a, const Results& b, const Comparison& comparison) {
-  Table table({{"case"}, {"exact"}, {"A step ms [95 %]", Table::Align::kRight},
-               {"B step ms [95 %]", Table::Align::kRight}, {"B / A", Table::Align::kRight}, {"time"}});
+  Table table({{"case"},
+               {"exact"},
+               {"A step ms [95 %]", Table::Align::kRight},
+               {"B step ms [95 %]", Table::Align::kRight},
+               {"B / A", Table::Align::kRight},
+               {"time"}});
   std::string differences;
   for (const CaseComparison& c : comparison.cases) {
     table.add({c.name, c.differences.empty() ? "equal" : "DIFFERENT", c.step_a, c.step_b, c.ratio,
                describe(c.timing)});
-    for (const auto& difference : c.differences) differences += "  " + c.name + ": " + difference + "\n";
+    for (const auto& difference : c.differences)
+      differences += "  " + c.name + ": " + difference + "\n";
   }
   std::string out = text("A = ", a.origin, ", ", a.cases.size(), " cases\nB = ", b.origin, ", ",
                          b.cases.size(), " cases\n\n", table.str());

@@ -22,15 +22,21 @@ struct Results {
   std::vector<Result> cases;
 };
 
-/// Reads a results folder, a .jsonl record or a .json document. Throws ConfigError where it is none.
+/// Reads a results folder, a .jsonl record or a .json document. Throws ConfigError where it is
+/// none.
 Results load_results(const std::string& path);
 
 /// How a pair of cases compares.
 struct CaseComparison {
   std::string name;
   std::vector<std::string> differences;  ///< exact metrics that differ: "path: a, then b"
-  enum class Timing : uint8_t { kSame, kSlower, kFaster, kNotCompared } timing = Timing::kNotCompared;
-  std::string step_a, step_b, ratio;     ///< printed; "-" where unknown
+  enum class Timing : uint8_t {
+    kSame,
+    kSlower,
+    kFaster,
+    kNotCompared
+  } timing = Timing::kNotCompared;
+  std::string step_a, step_b, ratio;  ///< printed; "-" where unknown
 };
 
 struct Comparison {
@@ -43,10 +49,10 @@ struct Comparison {
   int64_t num_regressions() const;
 };
 
-/// Holds B against the reference A. Exact metrics (status, plan, FLOPs, memory, ledger, verdict, and
-/// losses bit by bit on the same world, processor model and LibTorch) at zero tolerance; step time by
-/// its 95 % intervals, on the same host and clean trees only. Throws ConfigError where no case is in
-/// both.
+/// Holds B against the reference A. Exact metrics (status, plan, FLOPs, memory, ledger, verdict,
+/// and losses bit by bit on the same world, processor model and LibTorch) at zero tolerance; step
+/// time by its 95 % intervals, on the same host and clean trees only. Throws ConfigError where no
+/// case is in both.
 Comparison compare(const Results& a, const Results& b);
 
 /// The comparison as tables and sentences.

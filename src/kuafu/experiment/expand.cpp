@@ -211,8 +211,10 @@ class Expander {
       const auto axis = std::find_if(suite_.axes.begin(), suite_.axes.end(), [&](const auto& a) {
         return a.name == choice.key && !a.bundles.empty();
       });
-      if (axis == suite_.axes.end()) point.given.emplace_back(choice.key, choice.values.front());
-      else rows.push_back(&row(*axis, choice));
+      if (axis == suite_.axes.end())
+        point.given.emplace_back(choice.key, choice.values.front());
+      else
+        rows.push_back(&row(*axis, choice));
     }
     for (const Bundle* bundle : rows) {
       for (const Choice& choice : bundle->choices) {

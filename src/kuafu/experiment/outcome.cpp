@@ -83,17 +83,19 @@ Json failed_with(Json document, const Case& c, const std::string& reason) {
 Json document_of(const Case& c, const Remains& remains) {
   const ChildResult& result = remains.result;
   if (result.end == End::kNotStarted) {
-    return plain_document(c, "failed", text("cannot start the worker: ", std::strerror(result.code)));
+    return plain_document(c, "failed",
+                          text("cannot start the worker: ", std::strerror(result.code)));
   }
   std::string problem;
   const Json document = read_document(remains.document_path, problem);
   const bool has_reason = !document.is_null() && document["status"] != "ok";
   if (result.end == End::kTimedOut) {
-    const std::string own = has_reason ? text("; it said: ", value_at(document, "reason").get<std::string>()) : "";
-    return plain_document(c, "timeout",
-                          text("did not end in ", print_seconds(c.timeout_s),
-                               ": killed with everything it started", own,
-                               last_lines(remains.error_path)));
+    const std::string own =
+        has_reason ? text("; it said: ", value_at(document, "reason").get<std::string>()) : "";
+    return plain_document(
+        c, "timeout",
+        text("did not end in ", print_seconds(c.timeout_s), ": killed with everything it started",
+             own, last_lines(remains.error_path)));
   }
   if (result.end == End::kExited && !document.is_null()) {
     const bool is_ok = document["status"] == "ok";
@@ -103,22 +105,28 @@ Json document_of(const Case& c, const Remains& remains) {
                             document["status"].get<std::string>(), last_lines(remains.error_path)));
   }
   if (result.end == End::kExited) {
-    return plain_document(c, "failed", text("the worker ", describe_end(result), " ", problem,
-                                            last_lines(remains.error_path)));
+    return plain_document(
+        c, "failed",
+        text("the worker ", describe_end(result), " ", problem, last_lines(remains.error_path)));
   }
-  const std::string own = has_reason ? text("; it said: ", value_at(document, "reason").get<std::string>()) : "";
-  return failed_with(document, c,
-                     text("the worker ", describe_end(result), own, last_lines(remains.error_path)));
+  const std::string own =
+      has_reason ? text("; it said: ", value_at(document, "reason").get<std::string>()) : "";
+  return failed_with(
+      document, c, text("the worker ", describe_end(result), own, last_lines(remains.error_path)));
 }
 
 Json case_line(const Case& c, const Json& document, double wall_s) {
   Json settings = Json::object();
   for (const auto& [key, value] : c.settings) settings[key] = value;
   const Json reason = document.contains("reason") ? document["reason"] : Json(nullptr);
-  return {{"kind", "case"},       {"case_id", c.id},
-          {"name", c.name},       {"settings", settings},
-          {"status", document["status"]}, {"reason", reason},
-          {"wall_s", wall_s},     {"document", document}};
+  return {{"kind", "case"},
+          {"case_id", c.id},
+          {"name", c.name},
+          {"settings", settings},
+          {"status", document["status"]},
+          {"reason", reason},
+          {"wall_s", wall_s},
+          {"document", document}};
 }
 
 }  // namespace kuafu

@@ -16,8 +16,8 @@
 namespace kuafu {
 
 struct RunnerOptions {
-  std::string folder;                     ///< of the results
-  std::string worker;                     ///< the program that runs one plan
+  std::string folder;                                  ///< of the results
+  std::string worker;                                  ///< the program that runs one plan
   std::vector<std::string> mpi_launcher = {"mpirun"};  ///< before `-n RANKS` in the MPI world
   std::vector<std::string> plugins;
   double grace_s = 5;  ///< after its own time-out, before a case is killed from outside

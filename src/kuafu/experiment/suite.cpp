@@ -25,8 +25,9 @@ std::string hex_hash(const std::string& bytes) {
 /// Modes of a plugin are known to the worker that loads it; here only how many ranks they take.
 void add_plugin_mode(const std::string& mode, TensorModes& modes) {
   if (modes.contains(mode)) return;
-  modes[mode] = {mode, "of a plugin",
-                 [](int64_t size, int64_t) { return std::vector<Axis>{{"tensor", size}}; }};
+  modes[mode] = {mode, "of a plugin", [](int64_t size, int64_t) {
+                   return std::vector<Axis>{{"tensor", size}};
+                 }};
 }
 
 /// Keys of a point that belong to the run, not to the plan.
@@ -80,10 +81,12 @@ class CaseMaker {
   /// The plan resolved for the case's ranks. One that cannot be placed stays as it was written: the
   /// worker says why, and the record keeps it.
   Case finish(const Point& point, const RunKeys& run, const Overrides& overrides) {
-    Case c{"", point.name, point.settings, "", run.ranks, run.world, run.is_certified, run.timeout_s};
+    Case c{"",        point.name, point.settings,   "",
+           run.ranks, run.world,  run.is_certified, run.timeout_s};
     allow_plugin_modes(point);
     try {
-      const Plan plan = resolve(parse_plan(text_.base, text_.origin, modes_, overrides), run.ranks, modes_);
+      const Plan plan =
+          resolve(parse_plan(text_.base, text_.origin, modes_, overrides), run.ranks, modes_);
       c.ranks = num_ranks(plan);
       c.plan_toml = to_toml(plan);
     } catch (const Refused&) {
@@ -94,8 +97,8 @@ class CaseMaker {
                              ":", point.line, ")"));
     }
     if (find_setting(c.settings, "ranks") == nullptr) c.settings.emplace_back("ranks", c.ranks);
-    c.id = hex_hash(text(c.plan_toml, "\nranks=", c.ranks, "\nworld=", c.world, "\ncertify=",
-                         c.is_certified, "\nversion=", kExperimentVersion));
+    c.id = hex_hash(text(c.plan_toml, "\nranks=", c.ranks, "\nworld=", c.world,
+                         "\ncertify=", c.is_certified, "\nversion=", kExperimentVersion));
     return c;
   }
 
@@ -121,8 +124,10 @@ class CaseMaker {
   static void put_leaves(const ConfigValue& table, const std::string& prefix,
                          std::map<std::string, std::string>& lines) {
     for (const auto& [name, value] : table.entries) {
-      if (value.kind == ConfigValue::Kind::kTable) put_leaves(value, prefix + name + ".", lines);
-      else lines[prefix + name] = to_string(value);
+      if (value.kind == ConfigValue::Kind::kTable)
+        put_leaves(value, prefix + name + ".", lines);
+      else
+        lines[prefix + name] = to_string(value);
     }
   }
 
@@ -134,9 +139,8 @@ class CaseMaker {
 void check_overrides(const std::vector<Point>& points, const SuiteOptions& options) {
   for (const auto& [key, value] : options.overrides) {
     for (const Point& point : points) {
-      const bool is_varied =
-          std::any_of(point.settings.begin(), point.settings.end(),
-                      [&](const auto& setting) { return setting.first == key; });
+      const bool is_varied = std::any_of(point.settings.begin(), point.settings.end(),
+                                         [&](const auto& setting) { return setting.first == key; });
       KUAFU_REQUIRE(!is_varied, "--set ", key, "=", value, ": the suite varies this key (case \"",
                     point.name, "\"); pick cases with --filter ", key, "=", value,
                     ", or change the suite");
@@ -161,7 +165,8 @@ std::optional<std::string> plan_value(const ConfigValue& plan, const std::string
 Suite parse_suite(std::string_view toml, const std::string& origin, const SuiteOptions& options) {
   const SuiteText written = read_suite_text(toml, origin);
   const std::vector<Point> points = expand(written);
-  KUAFU_REQUIRE(!points.empty(), origin, ": the suite has no case; give [grid], [[strategy]] or [[case]]");
+  KUAFU_REQUIRE(!points.empty(), origin,
+                ": the suite has no case; give [grid], [[strategy]] or [[case]]");
   check_overrides(points, options);
   Suite suite{written.name, written.question, "", written.budget_s, {}, written.references, {}};
   CaseMaker maker(written, options);
@@ -171,7 +176,8 @@ Suite parse_suite(std::string_view toml, const std::string& origin, const SuiteO
     Case c = maker.make(point);
     const auto [it, is_new] = name_of_id.emplace(c.id, c.name);
     if (!is_new) {
-      suite.notes.push_back(text("\"", c.name, "\" is the same case as \"", it->second, "\": run once"));
+      suite.notes.push_back(
+          text("\"", c.name, "\" is the same case as \"", it->second, "\": run once"));
       continue;
     }
     identity += "\n" + c.id;

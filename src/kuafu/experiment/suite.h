@@ -21,10 +21,10 @@ using Settings = std::vector<std::pair<std::string, Json>>;
 
 /// One run of one plan.
 struct Case {
-  std::string id;    ///< 16 hex digits of plan, ranks, world, certificate and experiment version
-  std::string name;  ///< "1D tensor, 2 ranks, batch 8, sequence 32, plain"
-  Settings settings;       ///< what distinguishes it inside the suite
-  std::string plan_toml;   ///< the whole plan, every key
+  std::string id;     ///< 16 hex digits of plan, ranks, world, certificate and experiment version
+  std::string name;   ///< "1D tensor, 2 ranks, batch 8, sequence 32, plain"
+  Settings settings;  ///< what distinguishes it inside the suite
+  std::string plan_toml;  ///< the whole plan, every key
   int64_t ranks = 1;
   std::string world;
   bool is_certified = true;
@@ -35,7 +35,7 @@ struct Case {
 struct Reference {
   std::string metric;  ///< path into the document, as value_at() reads it
   enum class Relation : uint8_t { kEquals, kBelow } relation = Relation::kEquals;
-  std::string other;   ///< path of the metric to compare with; empty = `value`
+  std::string other;  ///< path of the metric to compare with; empty = `value`
   Json value;
   double tolerance = 0;  ///< relative
   Settings where;        ///< the cases it is about; empty = all
@@ -47,7 +47,7 @@ struct Reference {
 struct Suite {
   std::string name;
   std::string question;
-  std::string hash;  ///< of all case ids: the identity of a results folder
+  std::string hash;                ///< of all case ids: the identity of a results folder
   std::optional<double> budget_s;  ///< begin no case after this many seconds
   std::vector<Case> cases;
   std::vector<Reference> references;
@@ -55,18 +55,20 @@ struct Suite {
 };
 
 struct SuiteOptions {
-  Overrides overrides;               ///< `--set` of plan keys, for every case
-  std::vector<std::string> plugins;  ///< shared objects: names of modes are then the worker's to judge
+  Overrides overrides;  ///< `--set` of plan keys, for every case
+  std::vector<std::string>
+      plugins;  ///< shared objects: names of modes are then the worker's to judge
 };
 
 /// Reads a suite (suites/README.md has the grammar) and expands it. Every plan is parsed here, so
 /// that a misspelt key costs nothing; plans that cannot be placed stay, for the worker to refuse.
 /// Throws ConfigError with file and line.
-Suite parse_suite(std::string_view toml, const std::string& origin, const SuiteOptions& options = {});
+Suite parse_suite(std::string_view toml, const std::string& origin,
+                  const SuiteOptions& options = {});
 Suite load_suite(const std::string& path, const SuiteOptions& options = {});
 
-/// The value of a case's setting or plan key, texts without quotes; none where it has no such key. A
-/// key is a setting's name, its last word, a dotted plan key, `name` or `case_id`.
+/// The value of a case's setting or plan key, texts without quotes; none where it has no such key.
+/// A key is a setting's name, its last word, a dotted plan key, `name` or `case_id`.
 std::optional<std::string> case_value(const Case& c, const std::string& key);
 
 /// Keeps the cases whose settings or plan have all the given values, as case_value() reads them.

@@ -31,7 +31,8 @@ std::string quoted_key(const std::string& key) {
 }
 
 /// Keys of the plan, each on the line it has in the suite, so that messages about it are right.
-void put_lines(const ConfigValue& table, const std::string& prefix, std::vector<std::string>& lines) {
+void put_lines(const ConfigValue& table, const std::string& prefix,
+               std::vector<std::string>& lines) {
   for (const auto& [name, value] : table.entries) {
     const std::string key = prefix + quoted_key(name);
     if (value.kind == Kind::kTable && !is_inline(value, value.line)) {
@@ -80,32 +81,44 @@ class Reader {
             "; did you mean ", in_quotes(close), "? Known are ", join(kSections),
             ", and arrays of tables such as [[strategy]] whose rows are named settings");
     if (name == "case") {
-      for (const auto& item : value.items) suite_.extra.push_back(bundle(item, "case", Name::kNeeded));
+      for (const auto& item : value.items)
+        suite_.extra.push_back(bundle(item, "case", Name::kNeeded));
     } else if (name == "skip") {
-      for (const auto& item : value.items) suite_.skips.push_back(bundle(item, "skip", Name::kNone));
+      for (const auto& item : value.items)
+        suite_.skips.push_back(bundle(item, "skip", Name::kNone));
     } else if (name == "reference") {
       for (const auto& item : value.items) suite_.references.push_back(reference(item));
     } else {
       SweepAxis axis{name, {}, {}, value.items.front().line};
-      for (const auto& item : value.items) axis.bundles.push_back(bundle(item, name, Name::kNeeded));
+      for (const auto& item : value.items)
+        axis.bundles.push_back(bundle(item, name, Name::kNeeded));
       suite_.axes.push_back(std::move(axis));
     }
   }
 
   void read_head(const ConfigValue& table) {
-    const std::vector<std::string> known = {"name",      "question", "world",  "worlds", "seeds",
-                                            "timeout_s", "budget_s", "certify"};
+    const std::vector<std::string> known = {"name",  "question",  "world",    "worlds",
+                                            "seeds", "timeout_s", "budget_s", "certify"};
     for (const auto& [name, value] : table.entries) {
-      if (name == "name") suite_.name = string(value, name);
-      else if (name == "question") suite_.question = string(value, name);
-      else if (name == "world") suite_.worlds = {string(value, name)};
-      else if (name == "worlds") suite_.worlds = strings(value, name);
-      else if (name == "seeds") suite_.seeds = seeds(value);
-      else if (name == "timeout_s") suite_.timeout_s = seconds(value, name);
-      else if (name == "budget_s") suite_.budget_s = seconds(value, name);
-      else if (name == "certify") suite_.is_certified = boolean(value, name);
-      else require(false, value.line, "unknown key ", in_quotes("suite." + name), "; did you mean ",
-                   in_quotes("suite." + nearest(name, known)), "? Known are ", join(known));
+      if (name == "name")
+        suite_.name = string(value, name);
+      else if (name == "question")
+        suite_.question = string(value, name);
+      else if (name == "world")
+        suite_.worlds = {string(value, name)};
+      else if (name == "worlds")
+        suite_.worlds = strings(value, name);
+      else if (name == "seeds")
+        suite_.seeds = seeds(value);
+      else if (name == "timeout_s")
+        suite_.timeout_s = seconds(value, name);
+      else if (name == "budget_s")
+        suite_.budget_s = seconds(value, name);
+      else if (name == "certify")
+        suite_.is_certified = boolean(value, name);
+      else
+        require(false, value.line, "unknown key ", in_quotes("suite." + name), "; did you mean ",
+                in_quotes("suite." + nearest(name, known)), "? Known are ", join(known));
     }
     require(!suite_.name.empty(), table.line, "suite.name is missing");
     const std::vector<std::string> worlds = {"threads", "mpi", "nccl", "simulated"};
@@ -141,8 +154,10 @@ class Reader {
     Bundle bundle;
     bundle.line = table.line;
     for (const auto& [key, value] : table.entries) {
-      if (key == "name" && name == Name::kNeeded) bundle.name = string(value, "name");
-      else collect(value, key, bundle.choices);
+      if (key == "name" && name == Name::kNeeded)
+        bundle.name = string(value, "name");
+      else
+        collect(value, key, bundle.choices);
     }
     require(name == Name::kNone || !bundle.name.empty(), table.line, "[[", section,
             "]]: name is missing");
@@ -151,7 +166,8 @@ class Reader {
     return bundle;
   }
 
-  void collect(const ConfigValue& value, const std::string& key, std::vector<Choice>& choices) const {
+  void collect(const ConfigValue& value, const std::string& key,
+               std::vector<Choice>& choices) const {
     if (value.kind == Kind::kTable) {
       for (const auto& [name, inner] : value.entries) collect(inner, key + "." + name, choices);
       return;
@@ -165,17 +181,25 @@ class Reader {
     r.line = table.line;
     int num_relations = 0;
     for (const auto& [key, value] : table.entries) {
-      if (key == "metric") r.metric = string(value, key);
-      else if (key == "source") r.source = string(value, key);
-      else if (key == "tolerance") r.tolerance = seconds(value, key);
-      else if (key == "value") r.value = scalar(value), ++num_relations;
-      else if (key == "equals") r.other = string(value, key), ++num_relations;
+      if (key == "metric")
+        r.metric = string(value, key);
+      else if (key == "source")
+        r.source = string(value, key);
+      else if (key == "tolerance")
+        r.tolerance = seconds(value, key);
+      else if (key == "value")
+        r.value = scalar(value), ++num_relations;
+      else if (key == "equals")
+        r.other = string(value, key), ++num_relations;
       else if (key == "below") {
         r.relation = Reference::Relation::kBelow;
         ++num_relations;
-        if (value.kind == Kind::kString) r.other = value.string;
-        else r.value = scalar(value);
-      } else if (key == "where") r.where = where(value);
+        if (value.kind == Kind::kString)
+          r.other = value.string;
+        else
+          r.value = scalar(value);
+      } else if (key == "where")
+        r.where = where(value);
       else {
         const std::vector<std::string> known = {"metric", "value",     "equals", "below",
                                                 "where",  "tolerance", "source"};

@@ -26,9 +26,9 @@ struct Bundle {
 
 /// An axis of the sweep: the values of one key, or the rows of one array of tables.
 struct SweepAxis {
-  std::string name;              ///< "train.batch", "strategy"
-  std::vector<Json> values;      ///< of a grid key
-  std::vector<Bundle> bundles;   ///< of an array of tables; exactly one of the two is filled
+  std::string name;             ///< "train.batch", "strategy"
+  std::vector<Json> values;     ///< of a grid key
+  std::vector<Bundle> bundles;  ///< of an array of tables; exactly one of the two is filled
   int line = 0;
 };
 
@@ -40,10 +40,10 @@ struct SuiteText {
   double timeout_s = 120;
   std::optional<double> budget_s;
   bool is_certified = true;
-  std::string base;              ///< the plan as TOML, each key on its line of the suite
-  std::vector<SweepAxis> axes;   ///< in file order
-  std::vector<Bundle> extra;     ///< `[[case]]`
-  std::vector<Bundle> skips;     ///< `[[skip]]`
+  std::string base;             ///< the plan as TOML, each key on its line of the suite
+  std::vector<SweepAxis> axes;  ///< in file order
+  std::vector<Bundle> extra;    ///< `[[case]]`
+  std::vector<Bundle> skips;    ///< `[[skip]]`
   std::vector<Reference> references;
 };
 

@@ -82,8 +82,12 @@ std::string broken_by(const Reference& r, const Json& document) {
 }  // namespace
 
 std::string plan_table(const std::vector<Case>& cases) {
-  Table table({{"case"}, {"world"}, {"ranks", Align::kRight}, {"certificate"},
-               {"time-out", Align::kRight}, {"id"}});
+  Table table({{"case"},
+               {"world"},
+               {"ranks", Align::kRight},
+               {"certificate"},
+               {"time-out", Align::kRight},
+               {"id"}});
   for (const Case& c : cases) {
     table.add({c.name, c.world, text(c.ranks), c.is_certified ? "yes" : "no",
                print_seconds(c.timeout_s), c.id});
@@ -92,9 +96,15 @@ std::string plan_table(const std::vector<Case>& cases) {
 }
 
 std::string result_table(const std::vector<Json>& lines) {
-  Table table({{"case"}, {"status"}, {"ranks", Align::kRight}, {"tokens/s", Align::kRight},
-               {"step ms", Align::kRight}, {"peak MiB", Align::kRight}, {"MiB sent", Align::kRight},
-               {"loss"}, {"certificate"}});
+  Table table({{"case"},
+               {"status"},
+               {"ranks", Align::kRight},
+               {"tokens/s", Align::kRight},
+               {"step ms", Align::kRight},
+               {"peak MiB", Align::kRight},
+               {"MiB sent", Align::kRight},
+               {"loss"},
+               {"certificate"}});
   std::string reasons;
   for (const Json& line : lines) {
     const Json& document = line["document"];
@@ -148,11 +158,13 @@ std::vector<ReferenceResult> check_references(const Suite& suite, const RunRecor
 std::string reference_text(const std::vector<ReferenceResult>& results) {
   std::string out;
   for (const ReferenceResult& result : results) {
-    const std::string verdict = !result.broken.empty() ? "BROKEN" : result.checked > 0 ? "holds " : "no case";
+    const char* verdict = !result.broken.empty() ? "BROKEN "
+                          : result.checked > 0   ? "holds  "
+                                                 : "no case";
     out += text("  ", verdict, "  ", result.what, ": ",
                 result.checked - static_cast<int64_t>(result.broken.size()), " of ", result.checked,
                 " cases\n");
-    for (const auto& sentence : result.broken) out += "          " + sentence + "\n";
+    for (const auto& sentence : result.broken) out += "           " + sentence + "\n";
   }
   return out;
 }

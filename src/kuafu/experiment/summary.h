@@ -21,9 +21,9 @@ std::string status_counts(const std::vector<Json>& lines);
 
 /// One reference of a suite, held against the record.
 struct ReferenceResult {
-  std::string what;                   ///< "loss.last below loss.first"
-  int64_t checked = 0;                ///< cases it is about that have finished
-  std::vector<std::string> broken;    ///< one sentence a case
+  std::string what;                 ///< "loss.last below loss.first"
+  int64_t checked = 0;              ///< cases it is about that have finished
+  std::vector<std::string> broken;  ///< one sentence a case
 };
 
 /// Checks every reference on the finished cases. A metric of `status` is about all cases, any other

@@ -94,12 +94,14 @@ std::vector<FieldDoc> certificate_fields() {
        "the plan's ranks against a single-rank reference; null in the simulated world"},
       {"certificate.verdict", T::kText, kOk, false, "", "`equal`, `different` or `not_run`"},
       {"certificate.level", T::kText, kOptional, true, "",
-       "`full`: the model itself; `scaled`: a smaller one of its shape family; `replay`: its trace"},
+       "`full`: the model itself; `scaled`: a smaller one of its shape family; `replay`: its "
+       "trace"},
       {"certificate.steps", T::kInteger, kOptional, true, "steps", "steps compared"},
       {"certificate.loss_error", T::kNumber, kOptional, true, "",
        "relative difference of the first loss"},
       {"certificate.gradient_error", T::kNumber, kOptional, true, "",
-       "largest difference of a gradient element, relative to the largest of all gradient elements"},
+       "largest difference of a gradient element, relative to the largest of all gradient "
+       "elements"},
       {"certificate.parameter_error", T::kNumber, kOptional, true, "",
        "the same of a parameter after the last step compared"},
       {"certificate.tolerance", T::kNumber, kOptional, true, "",

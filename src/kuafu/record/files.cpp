@@ -45,8 +45,7 @@ void write_all(const File& file, std::string_view bytes, const std::string& path
 void replace_file(const std::string& path, std::string_view bytes) {
   const std::string temporary = path + ".new";
   try {
-    const File file(
-        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    const File file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     KUAFU_REQUIRE(file.is_open(), system_error("write", temporary));
     write_all(file, bytes, temporary);
     KUAFU_REQUIRE(::fsync(file.descriptor()) == 0, system_error("write", temporary));

@@ -35,7 +35,8 @@ void replace_file(const std::string& path, std::string_view bytes);
 /// Makes the last rename or creation inside `folder` survive a power cut. Best effort.
 void sync_folder(const std::string& folder);
 
-/// Creates `folder` with its parents and proves that files can be written there. Throws ConfigError.
+/// Creates `folder` with its parents and proves that files can be written there. Throws
+/// ConfigError.
 void make_writable_folder(const std::string& folder);
 
 /// "path: reason" of the current errno.

@@ -53,7 +53,8 @@ FolderLock::FolderLock(const std::string& folder, std::chrono::milliseconds pati
   const std::string process = text(::getpid());
   const bool is_named = ::ftruncate(file_.descriptor(), 0) == 0 &&
                         ::write(file_.descriptor(), process.data(), process.size()) > 0;
-  if (!is_named) note_ = system_error("name the runner in", path);  // full disk: the lock still holds
+  if (!is_named)
+    note_ = system_error("name the runner in", path);  // full disk: the lock still holds
 }
 
 }  // namespace kuafu

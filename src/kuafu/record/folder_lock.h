@@ -11,8 +11,8 @@ namespace kuafu {
 /// Keeps a results folder to one runner. The lock ends with the process, however it dies.
 class FolderLock {
  public:
-  /// Takes `folder`/lock, waiting up to `patience` for it. Throws ConfigError naming the process that
-  /// has it. Where the file system cannot lock, goes on without and says so in `note`.
+  /// Takes `folder`/lock, waiting up to `patience` for it. Throws ConfigError naming the process
+  /// that has it. Where the file system cannot lock, goes on without and says so in `note`.
   explicit FolderLock(const std::string& folder,
                       std::chrono::milliseconds patience = std::chrono::seconds(3));
 

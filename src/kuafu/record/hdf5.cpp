@@ -13,7 +13,8 @@
 namespace kuafu {
 namespace {
 
-/// Attributes live in the object header, which holds less than 64 KiB: longer texts become datasets.
+/// Attributes live in the object header, which holds less than 64 KiB: longer texts become
+/// datasets.
 constexpr size_t kLongestAttribute = 32 * 1024;
 
 /// Owns an HDF5 identifier of any kind.
@@ -56,8 +57,8 @@ void check(herr_t result, const std::string& what) {
 
 constexpr size_t kImageStep = size_t{1} << 20;  ///< bytes by which the image in memory grows
 
-/// Access to a file that lives in memory only. A disk error inside HDF5 would leave it with a file that
-/// it can neither flush nor drop; so it makes the bytes, and writing them is ours.
+/// Access to a file that lives in memory only. A disk error inside HDF5 would leave it with a file
+/// that it can neither flush nor drop; so it makes the bytes, and writing them is ours.
 Id memory_access() {
   Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "make a property list");
   check(H5Pset_fapl_core(access, kImageStep, false), "keep a file in memory");
@@ -116,16 +117,6 @@ void put_integers(hid_t at, const std::string& name, const std::vector<int64_t>&
   put_list(at, name, H5T_NATIVE_INT64, values.data(), values.size());
 }
 
-/// A list of lists of ranks, as rows of variable length.
-void put_rows(hid_t at, const std::string& name, const Json& list) {
-  std::vector<std::vector<int64_t>> rows;
-  for (const Json& row : list) rows.push_back(row.get<std::vector<int64_t>>());
-  std::vector<hvl_t> pointers;
-  for (auto& row : rows) pointers.push_back({row.size(), row.data()});
-  const Id type(H5Tvlen_create(H5T_NATIVE_INT64), H5Tclose, "make a row type");
-  put_list(at, name, type, pointers.data(), pointers.size());
-}
-
 /// A list of {name: integer}, one a rank: a group with one list a name, 0 where a rank lacks it.
 void put_columns(hid_t at, const std::string& name, const Json& list) {
   const Id group = make_group(at, name);
@@ -152,8 +143,6 @@ void put_array(hid_t at, const std::string& name, const Json& list) {
       values.push_back(v.is_null() ? std::numeric_limits<double>::quiet_NaN() : v.get<double>());
     }
     put_list(at, name, H5T_NATIVE_DOUBLE, values.data(), values.size());
-  } else if (all([](const Json& v) { return v.is_array(); })) {
-    put_rows(at, name, list);
   } else if (all([](const Json& v) { return v.is_object(); })) {
     put_columns(at, name, list);
   } else {
@@ -206,7 +195,8 @@ void fill(hid_t file, const RunRecord& record) {
 /// The bytes of the HDF5 file that holds `record`.
 std::string image_of(const RunRecord& record) {
   const Id access = memory_access();
-  const Id file(H5Fcreate(kHdf5File, H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose, "create a file");
+  const Id file(H5Fcreate(kHdf5File, H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose,
+                "create a file");
   fill(file, record);
   check(H5Fflush(file, H5F_SCOPE_GLOBAL), "flush a file");
   const ssize_t size = H5Fget_file_image(file, nullptr, 0);

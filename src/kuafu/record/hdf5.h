@@ -15,9 +15,9 @@ inline constexpr const char* kHdf5File = "results.h5";
 /// Whether this build has HDF5.
 bool has_hdf5();
 
-/// Writes `record` as `folder`/results.h5 (docs/record.md has the layout): made in memory, written to
-/// a temporary name, fsynced, renamed, so that a reader never sees a part and nothing needs a lock.
-/// Throws ConfigError with the reason; Unavailable without HDF5.
+/// Writes `record` as `folder`/results.h5 (docs/record.md has the layout): made in memory, written
+/// to a temporary name, fsynced, renamed, so that a reader never sees a part and nothing needs a
+/// lock. Throws ConfigError with the reason; Unavailable without HDF5.
 void write_hdf5(const std::string& folder, const RunRecord& record);
 
 enum class Hdf5State : uint8_t { kMissing, kDamaged, kStale, kCurrent };

@@ -11,8 +11,7 @@ std::string record_hash(const RunRecord& record) {
   std::string all = record.header.dump();
   for (const Json& line : record.cases) all += "\n" + line.dump();
   char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx",
-                static_cast<unsigned long long>(hash_name(all)));
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash_name(all)));
   return digits;
 }
 

@@ -5,7 +5,8 @@
 namespace kuafu {
 namespace {
 
-constexpr const char* kReason = "this build has no HDF5 (Debian: libhdf5-dev, then configure again)";
+constexpr const char* kReason =
+    "this build has no HDF5 (Debian: libhdf5-dev, then configure again)";
 
 }  // namespace
 

@@ -87,7 +87,8 @@ Progress::Options progress_options_of_stderr(int64_t total, int64_t finished) {
   options.finished = finished;
   options.is_terminal = ::isatty(STDERR_FILENO) == 1;
   struct winsize size {};
-  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) options.width = size.ws_col;
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    options.width = size.ws_col;
   return options;
 }
 

@@ -14,10 +14,10 @@ class Progress {
  public:
   using Clock = std::chrono::steady_clock;
   struct Options {
-    int64_t total = 0;      ///< cases of the sweep
-    int64_t finished = 0;   ///< of these, done before: they do not enter the estimate
+    int64_t total = 0;     ///< cases of the sweep
+    int64_t finished = 0;  ///< of these, done before: they do not enter the estimate
     bool is_terminal = false;
-    int width = 100;        ///< columns of the terminal
+    int width = 100;  ///< columns of the terminal
     std::function<Clock::time_point()> now = Clock::now;
   };
 

@@ -36,8 +36,7 @@ int64_t kilobytes(const std::string& value) { return std::atoll(value.c_str()) *
 std::string gpu_models() {
   std::string models;
   std::error_code error;
-  for (const auto& gpu :
-       std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error)) {
+  for (const auto& gpu : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error)) {
     const std::string model = line_value(gpu.path().string() + "/information", "Model");
     if (!model.empty()) models += (models.empty() ? "" : ", ") + model;
   }

@@ -11,9 +11,9 @@ namespace kuafu {
 /// The machine, as far as Linux tells.
 struct Machine {
   std::string host;
-  std::string system;     ///< "Linux 6.1.0 x86_64"
+  std::string system;  ///< "Linux 6.1.0 x86_64"
   std::string cpu_model;
-  int64_t cores = 0;      ///< that this process may use
+  int64_t cores = 0;  ///< that this process may use
   int64_t memory_bytes = 0;
   int64_t memory_available_bytes = 0;
   std::string gpu;         ///< model names, "" where no driver shows one

@@ -28,8 +28,8 @@ void add_line(const std::string& path, int64_t number, std::string_view line, Ru
                            "; choose another folder, or the program that wrote it"));
   }
   const std::vector<std::string> problems = line_problems(value);
-  KUAFU_REQUIRE(problems.empty(), path, ":", number, ": not a line of a record (docs/record.md): ",
-                problems.front());
+  KUAFU_REQUIRE(problems.empty(), path, ":", number,
+                ": not a line of a record (docs/record.md): ", problems.front());
   const bool is_header = value["kind"] == "suite";
   if (is_header) {
     KUAFU_REQUIRE(record.header.is_null(), path, ":", number, ": a second suite line");
@@ -118,9 +118,9 @@ void RunLog::write_line(const Json& line) {
     write_all(file_, bytes, path_);
   } catch (const ConfigError& error) {
     const bool is_undone = ::ftruncate(file_.descriptor(), before.st_size) == 0;
-    throw ConfigError(text(error.what(), "; ", record_.cases.size(), " finished cases are safe in it",
-                           is_undone ? "" : " (its last line is damaged)",
-                           "; make room and call again to go on"));
+    throw ConfigError(text(
+        error.what(), "; ", record_.cases.size(), " finished cases are safe in it",
+        is_undone ? "" : " (its last line is damaged)", "; make room and call again to go on"));
   }
 }
 

@@ -12,8 +12,8 @@ namespace kuafu {
 
 /// What a run.jsonl holds.
 struct RunRecord {
-  Json header;              ///< the line of kind `suite`; null in an empty record
-  std::vector<Json> cases;  ///< the lines of kind `case`, as they were written
+  Json header;                       ///< the line of kind `suite`; null in an empty record
+  std::vector<Json> cases;           ///< the lines of kind `case`, as they were written
   std::vector<std::string> damaged;  ///< lines that are no JSON: cut off by a kill or a full disk
 };
 
@@ -25,7 +25,8 @@ inline constexpr const char* kRunFile = "run.jsonl";
 RunRecord read_run(const std::string& path);
 
 /// The append-only record of a run: one JSON line per finished case. Each line is handed to the
-/// system at once and forced to the disk every few seconds, so a kill loses at most the case in hand.
+/// system at once and forced to the disk every few seconds, so a kill loses at most the case in
+/// hand.
 class RunLog {
  public:
   /// Opens or creates `folder`/run.jsonl. Damaged lines go to run.jsonl.damaged, as notes() says.

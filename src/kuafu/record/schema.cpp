@@ -111,8 +111,8 @@ class Checker {
     const std::string path = prefix + part;
     const auto it = at.find(part);
     if (it == at.end()) {
-      const bool is_due = field.presence == Presence::kAlways ||
-                          (field.presence == Presence::kOk && is_ok_);
+      const bool is_due =
+          field.presence == Presence::kAlways || (field.presence == Presence::kOk && is_ok_);
       if (is_due && depth + 1 == parts.size()) problems_.push_back(text(path, " is missing"));
       return;
     }
@@ -127,10 +127,9 @@ class Checker {
     }
     if (value.is_null() && field.is_nullable) return;
     if (!has_type(value, field.type, ranks_)) {
-      problems_.push_back(text(path, ": expected ", describe(field.type),
-                               field.is_nullable ? " or null" : "",
-                               ranks_ < 0 ? "" : text(" (", ranks_, " ranks)"), ", found ",
-                               shown(value)));
+      problems_.push_back(
+          text(path, ": expected ", describe(field.type), field.is_nullable ? " or null" : "",
+               ranks_ < 0 ? "" : text(" (", ranks_, " ranks)"), ", found ", shown(value)));
     }
   }
 
@@ -191,7 +190,8 @@ Json element_at(const Json& list, const std::string& which) {
         std::all_of(list.begin(), list.end(), [](const Json& v) { return v.is_number_integer(); });
     int64_t whole = 0;
     double sum = 0;
-    for (const Json& v : list) are_integers ? void(whole += v.get<int64_t>()) : void(sum += v.get<double>());
+    for (const Json& v : list)
+      are_integers ? void(whole += v.get<int64_t>()) : void(sum += v.get<double>());
     return are_integers ? Json(whole) : Json(sum);
   }
   if (which.empty() || !std::all_of(which.begin(), which.end(), ::isdigit)) return nullptr;
@@ -240,7 +240,8 @@ std::vector<std::string> line_problems(const Json& line) {
   const Json kind = value_at(line, "kind");
   std::vector<std::string> problems;
   const auto need = [&](const char* name, bool is_right, const char* type) {
-    if (!is_right) problems.push_back(text(name, ": expected ", type, ", found ", shown(value_at(line, name))));
+    if (!is_right)
+      problems.push_back(text(name, ": expected ", type, ", found ", shown(value_at(line, name))));
   };
   if (kind == "suite") {
     need("format", value_at(line, "format") == kRecordFormat, "format 1");

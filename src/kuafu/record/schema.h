@@ -27,7 +27,7 @@ enum class FieldType : uint8_t {
 /// When a field must be there.
 enum class Presence : uint8_t {
   kAlways,
-  kOk,        ///< in every document of status `ok`
+  kOk,  ///< in every document of status `ok`
   kOptional,
 };
 

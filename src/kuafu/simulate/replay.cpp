@@ -4,227 +4,281 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <functional>
 #include <map>
-#include <optional>
+#include <queue>
+#include <string>
 #include <tuple>
-
-#include "kuafu/base/errors.h"
+#include <unordered_map>
+#include <utility>
 
 namespace kuafu {
+
 namespace {
 
-using Kind = TraceEvent::Kind;
+constexpr int64_t kUnknown = -1;
 
-bool is_point_to_point(Verb v) {
-  return v == Verb::kSend || v == Verb::kRecv || v == Verb::kSendRecv;
+bool is_message(Verb verb) {
+  return verb == Verb::kSend || verb == Verb::kRecv || verb == Verb::kSendRecv;
 }
 
-/// One collective of one group, or one message: known to all its participants by its index.
+/// A collective that some members have issued.
 struct Meeting {
-  TraceEvent call;
-  int first_rank = 0;
-  size_t arrived = 0;
-  int64_t latest_ps = 0;
-  std::optional<int64_t> end_ps;
-  std::vector<int> blocked;  // ranks that wait for the end
+  Verb verb = Verb::kBarrier;
+  int64_t bytes = 0;                           // the most of any member: all_to_all may be uneven
+  int64_t latest = 0;                          // issue
+  std::vector<std::pair<int, int64_t>> calls;  // world rank, number of its call
 };
 
-/// A rank's way through its trace. A call may be made of two meetings (send_recv).
-struct Walker {
-  size_t next = 0;
-  int64_t clock_ps = 0;
-  std::map<int64_t, std::vector<size_t>> open;  // call number -> meetings
+struct RankState {
+  size_t next_event = 0;
+  int64_t clock = 0;
+  int64_t port_free = 0;
+  bool is_blocked = false;
+  RankTime time;
+  std::vector<int64_t> ends;                   // by call: its end; kUnknown while open
+  std::unordered_map<int, int64_t> positions;  // by group: collectives issued so far
 };
 
 class Replay {
  public:
-  Replay(const SimulatedWorld& world, const CostModel& links, const ComputeModel& compute)
+  Replay(const SimulatedWorld& world, const CostModel& prices, const ComputeModel& compute)
       : world_(world),
-        links_(links),
+        prices_(prices),
         compute_(compute),
-        walkers_(static_cast<size_t>(world.size())) {
-    timeline_.ranks.resize(walkers_.size());
-  }
+        ranks_(static_cast<size_t>(world.size())) {}
 
+  /// Always the rank with the earliest clock goes on: calls are met in the order of their times.
   Timeline run() {
-    for (int r = 0; r < world_.size(); ++r) runnable_.push_back(r);
-    while (!runnable_.empty()) {
-      const int r = runnable_.front();
-      runnable_.pop_front();
-      advance(r);
+    for (int r = 0; r < world_.size(); ++r) ready_.push({0, r});
+    while (!ready_.empty()) {
+      const int r = ready_.top().second;
+      ready_.pop();
+      step(r);
     }
+    Timeline timeline;
     for (int r = 0; r < world_.size(); ++r) {
-      if (walker(r).next < world_.trace(r).size()) report_deadlock();
+      RankState& rank = state(r);
+      if (rank.next_event < world_.trace(r).size()) throw RankLost(table());
+      rank.time.finish_ps = rank.clock;
+      timeline.ranks.push_back(rank.time);
     }
-    return timeline_;
+    return timeline;
   }
 
  private:
-  Walker& walker(int rank) { return walkers_[static_cast<size_t>(rank)]; }
+  using MessageKey = std::tuple<int, int, int, int>;  // group, sender, receiver (world ranks), tag
 
-  /// Runs a rank until it ends or waits for a meeting whose end is not known yet.
-  void advance(int rank) {
-    Walker& w = walker(rank);
-    RankTime& time = timeline_.ranks[static_cast<size_t>(rank)];
-    const std::vector<TraceEvent>& trace = world_.trace(rank);
-    for (; w.next < trace.size(); ++w.next) {
-      const TraceEvent& e = trace[w.next];
-      if (e.kind == Kind::kCompute) {
-        const int64_t cost = compute_.price_ps(e.flops, e.bytes_moved);
-        w.clock_ps += cost;
-        time.compute_ps += cost;
-      } else if (e.kind == Kind::kIssue) {
-        issue(rank, e);
-      } else if (!finish(rank, e)) {
-        return;
-      }
-    }
-    time.finish_ps = w.clock_ps;
+  RankState& state(int r) { return ranks_[static_cast<size_t>(r)]; }
+
+  const std::vector<int>& members(const TraceEvent& event) const {
+    return world_.groups()[static_cast<size_t>(event.group)];
   }
 
-  bool finish(int rank, const TraceEvent& e) {
-    Walker& w = walker(rank);
-    int64_t end = w.clock_ps;
-    for (const size_t m : w.open.at(e.sequence)) {
-      if (!meetings_[m].end_ps) {
-        meetings_[m].blocked.push_back(rank);
-        return false;
+  void step(int r) {
+    RankState& rank = state(r);
+    const auto& trace = world_.trace(r);
+    if (rank.next_event == trace.size()) return;
+    const TraceEvent& event = trace[rank.next_event];
+    switch (event.kind) {
+      case TraceEvent::Kind::kCompute: {
+        const int64_t ps = work_ps(event);
+        rank.clock += ps;
+        rank.time.busy_ps += ps;
+        break;
       }
-      end = std::max(end, *meetings_[m].end_ps);
+      case TraceEvent::Kind::kIssue:
+        issue(r, event);
+        break;
+      case TraceEvent::Kind::kWait: {
+        const int64_t end = rank.ends[static_cast<size_t>(event.sequence)];
+        rank.is_blocked = end == kUnknown;
+        if (rank.is_blocked) return;  // finish() puts it back
+        rank.time.exposed_ps += std::max<int64_t>(0, end - rank.clock);
+        rank.clock = std::max(rank.clock, end);
+        break;
+      }
     }
-    timeline_.ranks[static_cast<size_t>(rank)].exposed_ps += end - w.clock_ps;
-    w.clock_ps = end;
-    w.open.erase(e.sequence);
-    return true;
+    ++rank.next_event;
+    ready_.push({rank.clock, r});
   }
 
-  void issue(int rank, const TraceEvent& e) {
-    const std::vector<int>& members = world_.groups()[static_cast<size_t>(e.group)];
-    auto& open = walker(rank).open[e.sequence];
-    if (!is_point_to_point(e.verb)) {
-      open.push_back(join_collective(rank, e, members.size()));
+  int64_t work_ps(const TraceEvent& event) const {
+    const double arithmetic = static_cast<double>(event.flops) / compute_.flops_per_second;
+    const double memory = static_cast<double>(event.bytes_moved) / compute_.bytes_per_second;
+    return std::llround(std::max(arithmetic, memory) * 1e12);
+  }
+
+  void issue(int r, const TraceEvent& event) {
+    RankState& rank = state(r);
+    KUAFU_CHECK(event.sequence == static_cast<int64_t>(rank.ends.size()), "call ", event.sequence,
+                " of rank ", r, " comes after ", rank.ends.size(), " calls");
+    rank.ends.push_back(kUnknown);
+    if (is_message(event.verb)) return issue_message(r, event);
+    const std::vector<int>& group = members(event);
+    if (group.size() == 1) return finish(r, event.sequence, rank.clock);
+    const int64_t position = rank.positions[event.group]++;
+    const auto [at, is_first] = meetings_.try_emplace({event.group, position});
+    Meeting& meeting = at->second;
+    if (is_first) meeting.verb = event.verb;
+    if (meeting.verb != event.verb) {
+      throw CollectiveMismatch(text(
+          "call ", position, " of group ", event.group, ": rank ", meeting.calls.front().first,
+          " called ", to_string(meeting.verb), ", rank ", r, " called ", to_string(event.verb)));
+    }
+    meeting.bytes = std::max(meeting.bytes, event.bytes);
+    meeting.latest = std::max(meeting.latest, rank.clock);
+    meeting.calls.emplace_back(r, event.sequence);
+    if (meeting.calls.size() < group.size()) return;
+    hold(meeting, group);
+    meetings_.erase(at);
+  }
+
+  void hold(const Meeting& meeting, const std::vector<int>& group) {
+    int64_t start = meeting.latest;
+    for (const int r : group) start = std::max(start, state(r).port_free);
+    const int64_t end = start + price_ps(meeting.verb, meeting.bytes,
+                                         static_cast<int>(group.size()), prices_.link(group));
+    for (const auto& [r, sequence] : meeting.calls) {
+      state(r).port_free = end;
+      finish(r, sequence, end);
+    }
+  }
+
+  void issue_message(int r, const TraceEvent& event) {
+    const std::vector<int>& group = members(event);
+    RankState& rank = state(r);
+    int64_t sent = rank.clock;
+    if (event.verb != Verb::kRecv) {
+      const int to = group[static_cast<size_t>(event.peer)];
+      const Link& link = prices_.link(r, to);
+      const int64_t start = std::max(rank.clock, rank.port_free);
+      sent = start + (to == r ? 0 : transfer_ps(link, event.bytes));
+      rank.port_free = sent;
+      deliver({event.group, r, to, event.tag}, sent + (to == r ? 0 : link.latency_ps));
+    }
+    if (event.verb == Verb::kSend) return finish(r, event.sequence, sent);
+    const int from =
+        group[static_cast<size_t>(event.verb == Verb::kRecv ? event.peer : event.from)];
+    const MessageKey key{event.group, from, r, event.tag};
+    auto& box = arrived_[key];
+    if (box.empty()) {
+      expected_[key].push_back({r, event.sequence, sent});
       return;
     }
-    const auto index = std::find(members.begin(), members.end(), rank) - members.begin();
-    const auto me = static_cast<int>(index);
-    if (e.verb != Verb::kRecv) open.push_back(join_message(rank, e, me, e.peer, true));
-    if (e.verb == Verb::kRecv) open.push_back(join_message(rank, e, e.peer, me, false));
-    if (e.verb == Verb::kSendRecv) open.push_back(join_message(rank, e, e.from, me, false));
+    finish(r, event.sequence, std::max(sent, box.front()));
+    box.pop_front();
   }
 
-  size_t join_collective(int rank, const TraceEvent& e, size_t size) {
-    const int64_t number = collectives_done_[{e.group, rank}]++;
-    const auto [at, is_new] = collectives_.try_emplace({e.group, number}, meetings_.size());
-    if (is_new) meetings_.push_back({e, rank, 0, 0, {}, {}});
-    const Meeting& m = meetings_[at->second];
-    if (m.call.verb != e.verb || m.call.bytes != e.bytes || m.call.peer != e.peer) {
-      throw CollectiveMismatch(text("collective ", number, " of group ", e.group, ": rank ",
-                                    m.first_rank, " calls ", to_string(m.call.verb), " of ",
-                                    m.call.bytes, " bytes, rank ", rank, " ", to_string(e.verb),
-                                    " of ", e.bytes, " bytes"));
+  // Messages of one key meet their receives in order.
+  void deliver(const MessageKey& key, int64_t time) {
+    auto& waiting = expected_[key];
+    if (waiting.empty()) {
+      arrived_[key].push_back(time);
+      return;
     }
-    arrive(at->second, rank, size);
-    return at->second;
+    const Expected first = waiting.front();
+    waiting.pop_front();
+    finish(first.rank, first.sequence, std::max(first.not_before, time));
   }
 
-  /// Messages between two ranks with one tag meet in the order they were issued.
-  size_t join_message(int rank, const TraceEvent& e, int from, int to, bool is_sender) {
-    const auto key = std::make_tuple(e.group, from, to, e.tag);
-    std::deque<size_t>& mine = is_sender ? sends_[key] : receives_[key];
-    std::deque<size_t>& theirs = is_sender ? receives_[key] : sends_[key];
-    size_t m = meetings_.size();
-    if (theirs.empty()) {
-      meetings_.push_back({e, rank, 0, 0, {}, {}});
-      mine.push_back(m);
-    } else {
-      m = theirs.front();
-      theirs.pop_front();
-    }
-    arrive(m, rank, 2);
-    return m;
+  void finish(int r, int64_t sequence, int64_t end) {
+    RankState& rank = state(r);
+    rank.ends[static_cast<size_t>(sequence)] = end;
+    if (!rank.is_blocked) return;
+    const TraceEvent& waits = world_.trace(r)[rank.next_event];
+    if (waits.sequence != sequence) return;
+    rank.is_blocked = false;
+    ready_.push({std::max(rank.clock, end), r});
   }
 
-  void arrive(size_t index, int rank, size_t expected) {
-    Meeting& m = meetings_[index];
-    m.latest_ps = std::max(m.latest_ps, walker(rank).clock_ps);
-    if (++m.arrived < expected) return;
-    const std::vector<int>& members = world_.groups()[static_cast<size_t>(m.call.group)];
-    int64_t start = m.latest_ps;
-    if (is_point_to_point(m.call.verb)) {
-      const Link& link = links_.link(m.first_rank, rank);
-      m.end_ps = start + price_ps(Verb::kSend, m.call.bytes, 2, link);
-    } else {
-      int64_t& busy_until = busy_until_[m.call.group];
-      start = std::max(start, busy_until);
-      m.end_ps = start + price_ps(m.call.verb, m.call.bytes, static_cast<int>(members.size()),
-                                  links_.link(members));
-      busy_until = *m.end_ps;
-    }
-    for (const int blocked : m.blocked) runnable_.push_back(blocked);
-    m.blocked.clear();
-  }
-
-  [[noreturn]] void report_deadlock() {
-    std::string table;
-    int shown = 0;
+  std::string table() const {
+    constexpr int kMostLines = 32;
+    std::string lines = "the recorded program cannot end:";
+    int num_lines = 0;
     for (int r = 0; r < world_.size(); ++r) {
-      const Walker& w = walker(r);
-      if (w.next >= world_.trace(r).size() || ++shown > 16) continue;
-      const TraceEvent& e = world_.trace(r)[w.next];
-      table += text("\n  rank ", r, " waits in ", to_string(e.verb), " of ", e.bytes,
-                    " bytes, call ", e.sequence, ", group ", e.group);
+      const RankState& rank = ranks_[static_cast<size_t>(r)];
+      if (!rank.is_blocked || num_lines++ >= kMostLines) continue;
+      lines += text("\n  rank ", r, ": waits for ", wait_of(r));
     }
-    throw RankLost("the simulated program cannot end:" + table);
+    if (num_lines > kMostLines) lines += text("\n  and ", num_lines - kMostLines, " more");
+    return lines;
   }
+
+  std::string wait_of(int r) const {
+    const auto& trace = world_.trace(r);
+    const int64_t sequence = trace[ranks_[static_cast<size_t>(r)].next_event].sequence;
+    for (const auto& [key, meeting] : meetings_) {
+      const auto& calls = meeting.calls;
+      if (std::find(calls.begin(), calls.end(), std::pair(r, sequence)) == calls.end()) continue;
+      std::string missing;
+      for (const int member : world_.groups()[static_cast<size_t>(key.first)]) {
+        const bool came = std::any_of(calls.begin(), calls.end(),
+                                      [member](const auto& c) { return c.first == member; });
+        if (!came) missing += text(missing.empty() ? "" : ", ", member);
+      }
+      return text(to_string(meeting.verb), ", call ", key.second, " of group ", key.first,
+                  ", which these ranks have not made: ", missing);
+    }
+    for (const auto& [key, waiting] : expected_) {
+      for (const Expected& e : waiting) {
+        if (e.rank != r || e.sequence != sequence) continue;
+        return text("a message of rank ", std::get<1>(key), " with tag ", std::get<3>(key),
+                    " in group ", std::get<0>(key));
+      }
+    }
+    return text("its call ", sequence);
+  }
+
+  struct Expected {
+    int rank;
+    int64_t sequence;
+    int64_t not_before;
+  };
 
   const SimulatedWorld& world_;
-  const CostModel& links_;
+  const CostModel& prices_;
   const ComputeModel& compute_;
-  std::vector<Walker> walkers_;
-  std::deque<int> runnable_;
-  std::vector<Meeting> meetings_;
-  std::map<std::pair<int, int>, int64_t> collectives_done_;  // (group, rank)
-  std::map<std::pair<int, int64_t>, size_t> collectives_;    // (group, number) -> meeting
-  std::map<std::tuple<int, int, int, int>, std::deque<size_t>> sends_, receives_;
-  std::map<int, int64_t> busy_until_;  // by group
-  Timeline timeline_;
+  std::vector<RankState> ranks_;
+  std::priority_queue<std::pair<int64_t, int>, std::vector<std::pair<int64_t, int>>, std::greater<>>
+      ready_;
+  std::map<std::pair<int, int64_t>, Meeting> meetings_;  // by group and position in it
+  std::map<MessageKey, std::deque<int64_t>> arrived_;
+  std::map<MessageKey, std::deque<Expected>> expected_;
 };
-
-int64_t picoseconds(double seconds) { return static_cast<int64_t>(std::llround(seconds * 1e12)); }
 
 }  // namespace
 
+CostModel cost_model(const ClusterPlan& cluster) {
+  const auto link = [](double latency_us, double bandwidth_gbs) {
+    return Link{std::llround(latency_us * 1e6), std::llround(bandwidth_gbs * 1e9)};
+  };
+  return {link(cluster.intra_latency_us, cluster.intra_bandwidth_gbs),
+          link(cluster.inter_latency_us, cluster.inter_bandwidth_gbs),
+          static_cast<int>(cluster.ranks_per_node)};
+}
+
+ComputeModel compute_model(const ClusterPlan& cluster) {
+  return {cluster.compute_gflops * 1e9, cluster.memory_gbs * 1e9};
+}
+
 int64_t Timeline::makespan_ps() const {
   int64_t latest = 0;
-  for (const RankTime& r : ranks) latest = std::max(latest, r.finish_ps);
+  for (const RankTime& rank : ranks) latest = std::max(latest, rank.finish_ps);
   return latest;
 }
 
-int64_t ComputeModel::price_ps(int64_t flops, int64_t bytes) const {
-  return picoseconds(static_cast<double>(flops) / flops_per_second +
-                     static_cast<double>(bytes) / bytes_per_second);
-}
-
-CostModel link_prices(const ClusterPlan& c) {
-  const auto link = [](double latency_us, double bandwidth_gbs) {
-    return Link{.latency_ps = picoseconds(latency_us * 1e-6),
-                .bytes_per_second = static_cast<int64_t>(bandwidth_gbs * 1e9)};
-  };
-  return {.intra_node = link(c.intra_latency_us, c.intra_bandwidth_gbs),
-          .inter_node = link(c.inter_latency_us, c.inter_bandwidth_gbs),
-          .ranks_per_node = static_cast<int>(c.ranks_per_node)};
-}
-
-ComputeModel compute_prices(const ClusterPlan& c) {
-  return {.flops_per_second = c.compute_gflops * 1e9, .bytes_per_second = c.memory_gbs * 1e9};
-}
-
-Timeline replay(const SimulatedWorld& world, const CostModel& links, const ComputeModel& compute) {
-  return Replay(world, links, compute).run();
+Timeline replay(const SimulatedWorld& world, const CostModel& prices, const ComputeModel& compute) {
+  KUAFU_REQUIRE(prices.ranks_per_node > 0, "a cluster with ", prices.ranks_per_node,
+                " ranks a node; one or more is right");
+  KUAFU_REQUIRE(compute.flops_per_second > 0 && compute.bytes_per_second > 0,
+                "a cluster that computes ", compute.flops_per_second, " FLOP/s and moves ",
+                compute.bytes_per_second, " bytes/s; both must be positive");
+  return Replay(world, prices, compute).run();
 }
 
 Timeline replay(const SimulatedWorld& world, const ClusterPlan& cluster) {
-  return replay(world, link_prices(cluster), compute_prices(cluster));
+  return replay(world, cost_model(cluster), compute_model(cluster));
 }
 
 }  // namespace kuafu

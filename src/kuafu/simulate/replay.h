@@ -10,11 +10,22 @@
 
 namespace kuafu {
 
-/// Where one rank's virtual time went, in picoseconds: sums in any order agree.
+/// How fast a rank computes: local work takes the longer of its arithmetic and its memory traffic.
+struct ComputeModel {
+  double flops_per_second = 50e9;
+  double bytes_per_second = 10e9;
+};
+
+/// What a cluster description means in prices.
+CostModel cost_model(const ClusterPlan& cluster);
+ComputeModel compute_model(const ClusterPlan& cluster);
+
+/// Virtual time of one rank, picoseconds.
 struct RankTime {
-  int64_t finish_ps = 0;
-  int64_t compute_ps = 0;
-  int64_t exposed_ps = 0;  ///< waiting for communication that computation did not hide
+  int64_t finish_ps = 0;   ///< end of its program
+  int64_t busy_ps = 0;     ///< local work
+  int64_t exposed_ps = 0;  ///< spent in waits: communication that nothing hid
+
   bool operator==(const RankTime&) const = default;
 };
 
@@ -24,23 +35,19 @@ struct Timeline {
   double makespan_seconds() const { return static_cast<double>(makespan_ps()) * 1e-12; }
 };
 
-/// What local work costs: its FLOPs and its memory traffic, one after the other.
-struct ComputeModel {
-  double flops_per_second = 50e9;
-  double bytes_per_second = 10e9;
-  int64_t price_ps(int64_t flops, int64_t bytes) const;
-};
-
-/// The [cluster] of a plan as prices.
-CostModel link_prices(const ClusterPlan& cluster);
-ComputeModel compute_prices(const ClusterPlan& cluster);
-
-/// Gives every event of every rank a time. A collective starts when the last rank of its group has
-/// issued it and the group's previous one is over, and runs beside computation until a rank waits
-/// for it; a send and its receive start when both are issued.
-/// Throws CollectiveMismatch where two ranks of a group differ in their k-th call, RankLost with
-/// the table of who waits where when nothing can advance.
-Timeline replay(const SimulatedWorld& world, const CostModel& links, const ComputeModel& compute);
+/// Gives every event of the recorded traces a time, in integer picoseconds, so that equal runs are
+/// equal to the last digit.
+///
+/// Each rank has a clock and one port. Local work moves the clock. A collective starts when the
+/// last member has issued it and the ports of all members are free, and holds them for its price
+/// (CostModel); a group that crosses nodes pays the slower link. A send leaves when the sender's
+/// port is free, holds it for bytes / bandwidth, and arrives a latency later, whether or not the
+/// receive has been issued. A wait moves the clock to the end of its call.
+///
+/// Throws RankLost with the table of who waits for whom where the program cannot end, and
+/// CollectiveMismatch where members of a group call different verbs at one position.
+/// @pre every rank of the world was recorded once.
+Timeline replay(const SimulatedWorld& world, const CostModel& prices, const ComputeModel& compute);
 Timeline replay(const SimulatedWorld& world, const ClusterPlan& cluster);
 
 }  // namespace kuafu

@@ -33,8 +33,8 @@ bool Execution::advance() {
 
 bool Execution::advance(Track& track) {
   while (!track.is_done) {
-    std::erase_if(track.messages, [this](int handle) { return wire_.test(handle); });
-    if (!track.messages.empty()) return false;
+    if (!track.messages.empty() && !wire_.test(track.messages)) return false;
+    track.messages.clear();
     finish_round(track);
     if (track.next_round < track.program.rounds.size()) {
       start_round(track);

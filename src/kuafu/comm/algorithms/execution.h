@@ -17,14 +17,14 @@ class Wire {
   /// Starts a message and returns its handle. The memory stays untouched until it is through.
   virtual int send(const void* data, int64_t bytes, int to, int tag) = 0;
   virtual int receive(void* data, int64_t bytes, int from, int tag) = 0;
-  /// True once the message is through; the handle is then gone. Never blocks.
-  virtual bool test(int handle) = 0;
+  /// True once all of these messages are through; the handles are then gone. Never blocks.
+  virtual bool test(const std::vector<int>& handles) = 0;
 };
 
 /// A collective under way: its plan, and how far it has come.
 class Execution {
  public:
-  static constexpr int kLanesAtOnce = 4;
+  static constexpr int kLanesAtOnce = 2;
 
   /// Uses tags [tag, tag + kLanesAtOnce). Books what it sends and receives into `entry` (null:
   /// none), peers by `members`. @pre the buffers of `call`, wire, entry and members outlive it.

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/device/device.h"
+
+#include <cuda_runtime.h>
+
+#include "kuafu/device/add.h"
+
+namespace kuafu::device {
+
+namespace {
+
+void check_cuda(cudaError_t code, const char* call) {
+  if (code == cudaSuccess) return;
+  cudaGetLastError();  // so that the next call does not report it again
+  const std::string what = text(call, ": ", cudaGetErrorString(code));
+  if (code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver) throw Unavailable(what);
+  throw CudaError(what);
+}
+
+#define KUAFU_CUDA(call) check_cuda(call, #call)
+
+cudaStream_t stream_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
+
+void check_device() {
+  if (num_devices() == 0) throw Unavailable("no CUDA device: " + why_none());
+}
+
+void check_allocation(cudaError_t code, const char* call, int64_t bytes, int rank) {
+  if (code != cudaErrorMemoryAllocation) return check_cuda(code, call);
+  cudaGetLastError();
+  size_t free = 0, total = 0;
+  KUAFU_CUDA(cudaMemGetInfo(&free, &total));
+  throw OutOfMemory(rank, bytes, static_cast<int64_t>(total - free), static_cast<int64_t>(total));
+}
+
+}  // namespace
+
+int num_devices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();
+  return 0;
+}
+
+std::string why_none() {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code == cudaSuccess) return count > 0 ? "" : "the driver reports no device";
+  cudaGetLastError();
+  return cudaGetErrorString(code);
+}
+
+void use(int device) {
+  check_device();
+  if (device < 0 || device >= num_devices()) {
+    throw Unavailable(text("device ", device, " was asked for; this machine has devices 0 to ",
+                           num_devices() - 1));
+  }
+  KUAFU_CUDA(cudaSetDevice(device));
+}
+
+Stream::Stream() {
+  check_device();
+  cudaStream_t stream = nullptr;
+  KUAFU_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  handle_ = stream;
+}
+
+Stream::~Stream() { cudaStreamDestroy(static_cast<cudaStream_t>(handle_)); }
+
+void Stream::synchronize() const { KUAFU_CUDA(cudaStreamSynchronize(stream_of(*this))); }
+
+Event::Event() {
+  check_device();
+  cudaEvent_t event = nullptr;
+  KUAFU_CUDA(cudaEventCreate(&event));
+  handle_ = event;
+}
+
+Event::~Event() { cudaEventDestroy(static_cast<cudaEvent_t>(handle_)); }
+
+void Event::record(const Stream& stream) {
+  KUAFU_CUDA(cudaEventRecord(static_cast<cudaEvent_t>(handle_), stream_of(stream)));
+}
+
+void Event::hold(const Stream& stream) const {
+  KUAFU_CUDA(cudaStreamWaitEvent(stream_of(stream), static_cast<cudaEvent_t>(handle_), 0));
+}
+
+bool Event::is_reached() const {
+  const cudaError_t code = cudaEventQuery(static_cast<cudaEvent_t>(handle_));
+  if (code == cudaErrorNotReady) return false;
+  KUAFU_CUDA(code);
+  return true;
+}
+
+void Event::synchronize() const {
+  KUAFU_CUDA(cudaEventSynchronize(static_cast<cudaEvent_t>(handle_)));
+}
+
+double Event::ms_since(const Event& start) const {
+  float ms = 0;
+  KUAFU_CUDA(cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(start.handle_),
+                                  static_cast<cudaEvent_t>(handle_)));
+  return static_cast<double>(ms);
+}
+
+Memory::Memory(int64_t bytes, int rank) : bytes_(bytes) {
+  KUAFU_REQUIRE(bytes >= 0, "device memory of ", bytes, " bytes; zero or more is right");
+  check_device();
+  if (bytes == 0) return;
+  check_allocation(cudaMalloc(&data_, static_cast<size_t>(bytes)), "cudaMalloc", bytes, rank);
+}
+
+Memory::~Memory() { cudaFree(data_); }
+
+PinnedMemory::PinnedMemory(int64_t bytes, int rank) : bytes_(bytes) {
+  KUAFU_REQUIRE(bytes >= 0, "pinned memory of ", bytes, " bytes; zero or more is right");
+  check_device();
+  if (bytes == 0) return;
+  check_allocation(cudaMallocHost(&data_, static_cast<size_t>(bytes)), "cudaMallocHost", bytes,
+                   rank);
+}
+
+PinnedMemory::~PinnedMemory() { cudaFreeHost(data_); }
+
+void copy(void* to, const void* from, int64_t bytes, const Stream& stream) {
+  if (bytes == 0) return;
+  KUAFU_CUDA(
+      cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_of(stream)));
+}
+
+void add(DType dtype, void* into, const void* from, int64_t count, const Stream& stream) {
+  KUAFU_REQUIRE(dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kBF16,
+                "cannot add ", to_string(dtype), " on the device; f64, f32 and bf16 are possible");
+  if (count == 0) return;
+  check_cuda(static_cast<cudaError_t>(launch_add(dtype, into, from, count, stream.handle())),
+             "launch_add");
+}
+
+}  // namespace kuafu::device

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/device/device.h"
+
+namespace kuafu::device {
+
+namespace {
+
+[[noreturn]] void refuse() { throw Unavailable("no CUDA device: " + why_none()); }
+
+}  // namespace
+
+int num_devices() { return 0; }
+std::string why_none() {
+  return "this kuafu was built without CUDA; where a CUDA toolkit is present, configure and build "
+         "again";
+}
+void use(int) { refuse(); }
+
+Stream::Stream() { refuse(); }
+Stream::~Stream() = default;
+void Stream::synchronize() const { refuse(); }
+
+Event::Event() { refuse(); }
+Event::~Event() = default;
+void Event::record(const Stream&) { refuse(); }
+void Event::hold(const Stream&) const { refuse(); }
+bool Event::is_reached() const { refuse(); }
+void Event::synchronize() const { refuse(); }
+double Event::ms_since(const Event&) const { refuse(); }
+
+Memory::Memory(int64_t, int) { refuse(); }
+Memory::~Memory() = default;
+PinnedMemory::PinnedMemory(int64_t, int) { refuse(); }
+PinnedMemory::~PinnedMemory() = default;
+
+void copy(void*, const void*, int64_t, const Stream&) { refuse(); }
+void add(DType, void*, const void*, int64_t, const Stream&) { refuse(); }
+
+}  // namespace kuafu::device

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "kuafu/base/suggest.h"
+#include "kuafu/record/schema.h"
+#include "tests/app/process.h"
+#include "tests/record/support.h"
+
+namespace kuafu {
+namespace {
+
+/// The document of a small plan run by the real worker, with these options more.
+Json document_of(const std::vector<std::string>& options, int expected_code) {
+  const test::TemporaryFolder folder;
+  test::write_text(folder / "plan.toml",
+                   "[model]\nhidden = 16\nheads = 2\nsequence = 16\n[data]\nkind = \"synthetic\"\n"
+                   "[train]\nbatch = 4\nsteps = 3\n[optimizer]\nlr = 1e-2\n");
+  std::vector<std::string> words = {"run", folder / "plan.toml", "--json", folder / "out.json"};
+  words.insert(words.end(), options.begin(), options.end());
+  const test::Output output = test::front(words);
+  EXPECT_EQ(output.code, expected_code) << output.out << output.err;
+  const Json document = Json::parse(test::read_text(folder / "out.json"), nullptr, false);
+  EXPECT_FALSE(document.is_discarded()) << output.err;
+  return document;
+}
+
+class WorkerDocument : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (::access(test::built("kuafu-worker").c_str(), X_OK) != 0) {
+      GTEST_SKIP() << "this build has no kuafu-worker, which needs LibTorch";
+    }
+  }
+};
+
+void expect_documented(const Json& document, const std::string& status) {
+  EXPECT_EQ(value_at(document, "status"), status) << document.dump();
+  EXPECT_EQ(join(document_problems(document), "\n"), "");
+  EXPECT_EQ(join(unknown_fields(document)), "");
+}
+
+TEST_F(WorkerDocument, OfARunHoldsToThePage) {
+  const Json document = document_of({"--ranks", "2", "--certify"}, 0);
+  expect_documented(document, "ok");
+  EXPECT_EQ(document["loss"].size(), 3U);
+  EXPECT_EQ(value_at(document, "certificate.verdict"), "equal");
+  EXPECT_EQ(value_at(document, "plan.parallel.data"), 2);
+}
+
+TEST_F(WorkerDocument, OfASimulationHoldsToThePage) {
+  const Json document = document_of({"--ranks", "2", "--world", "simulated"}, 0);
+  expect_documented(document, "ok");
+  EXPECT_TRUE(document["loss"].is_null());
+}
+
+TEST_F(WorkerDocument, OfAPlanThatCannotBePlacedHoldsToThePage) {
+  expect_documented(document_of({"--ranks", "3"}, 3), "refused");
+}
+
+TEST_F(WorkerDocument, OfAPlanOverItsBudgetHoldsToThePage) {
+  const Json document = document_of({"--ranks", "2", "--set", "memory.device=20 kB"}, 4);
+  expect_documented(document, "out_of_memory");
+  EXPECT_GT(value_at(document, "out_of_memory.requested_bytes"), 0);
+}
+
+}  // namespace
+}  // namespace kuafu
