@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kuafu-worker under mpirun: the same results, and no rank left behind.
+
+#include <gtest/gtest.h>
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "kuafu/record/schema.h"
+#include "tests/app_worker/process.h"
+
+namespace kuafu {
+namespace {
+
+using tests::Arguments;
+using tests::kSmallPlan;
+using tests::Ran;
+using tests::run_worker;
+using std::chrono::seconds;
+
+Arguments mpirun(int ranks) {
+  const char* source = std::getenv("KUAFU_SOURCE_DIR");
+  return {std::string(source == nullptr ? "." : source) + "/scripts/mpirun.sh", "-n",
+          std::to_string(ranks)};
+}
+
+// Threads add in rank order, own MPI algorithms along a ring or tree: for two ranks a + b = b + a and
+// the bits agree; for more, f32 losses differ by rounding: 1e-5 is 80 eps after 3 steps.
+TEST(WorkerMpi, LossesEqualThoseOfThreads) {
+  for (const int ranks : {2, 4}) {
+    Arguments more = {"--set", "parallel.tensor.mode=1d", "--set", "parallel.tensor.size=2",
+                      "--certify"};
+    if (ranks == 4) more.insert(more.end(), {"--set", "parallel.data=2"});
+    const Ran threads = run_worker(kSmallPlan, more);
+    const Ran mpi = run_worker(kSmallPlan, more, mpirun(ranks));
+    ASSERT_EQ(threads.code, 0) << threads.output;
+    ASSERT_EQ(mpi.code, 0) << mpi.output;
+    for (const std::string& problem : document_problems(mpi.document)) ADD_FAILURE() << problem;
+    EXPECT_EQ(mpi.document["world"], "mpi");
+    EXPECT_EQ(mpi.document["ranks"], ranks);
+    EXPECT_EQ(mpi.document["certificate"]["verdict"], "equal");
+    EXPECT_EQ(mpi.document["plan_hash"], threads.document["plan_hash"]);
+    // Groups of two throughout: the same bits.
+    EXPECT_EQ(mpi.document["loss"], threads.document["loss"]);
+    EXPECT_EQ(mpi.document["memory"]["peak_bytes"], threads.document["memory"]["peak_bytes"]);
+    EXPECT_EQ(mpi.document["flops_per_step"], threads.document["flops_per_step"]);
+    EXPECT_EQ(mpi.document["ledger"]["tensor"]["counting"], "wire");
+  }
+}
+
+TEST(WorkerMpi, FourRanksOfAGroupAgreeWithThreadsUpToRounding) {
+  for (const char* collectives : {"own", "native"}) {
+    const Arguments common = {"--set", "parallel.tensor.mode=2d", "--set", "parallel.tensor.size=4",
+                              "--certify"};
+    Arguments more = common;
+    more.insert(more.end(), {"--mpi-collectives", collectives});
+    const Ran threads = run_worker(kSmallPlan, common);
+    const Ran mpi = run_worker(kSmallPlan, more, mpirun(4));
+    ASSERT_EQ(mpi.code, 0) << mpi.output;
+    EXPECT_EQ(mpi.document["certificate"]["verdict"], "equal") << collectives;
+    for (size_t step = 0; step < 3; ++step) {
+      const double a = mpi.document["loss"][step], b = threads.document["loss"][step];
+      EXPECT_NEAR(a / b, 1, 1e-5) << collectives << ", step " << step;
+    }
+  }
+}
+
+TEST(WorkerMpi, RanksThatThePlanDoesNotMakeAreRefused) {
+  const Ran ran = run_worker(kSmallPlan, {"--set", "parallel.data=2"}, mpirun(3));
+  EXPECT_NE(ran.code, 0);
+  EXPECT_NE(ran.output.find("3 ranks were given"), std::string::npos) << ran.output;
+  EXPECT_EQ(ran.document["status"], "refused");
+}
+
+/// A long run under mpirun, every process of it marked by a variable.
+struct LongRun {
+  explicit LongRun(const Arguments& more = {}) : mark(std::to_string(::getpid())) {
+    Arguments command = mpirun(2);
+    for (const std::string& word :
+         {tests::built("bin/kuafu-worker"), std::string("run"),
+          folder.write("plan.toml", kSmallPlan), std::string("--json"), folder.path("d.json"),
+          std::string("--set"), std::string("parallel.data=2"), std::string("--set"),
+          std::string("train.steps=1000000000")}) {
+      command.push_back(word);
+    }
+    command.insert(command.end(), more.begin(), more.end());
+    child = std::make_unique<tests::Child>(
+        command, std::map<std::string, std::string>{{"KUAFU_TEST_MARK", mark}});
+  }
+  /// Processes of the run that are ranks, not launchers.
+  std::vector<int> ranks() const {
+    std::vector<int> found;
+    const std::vector<int> all = tests::processes_with("KUAFU_TEST_MARK", mark);
+    for (const int pid : tests::processes_with("OMPI_COMM_WORLD_SIZE", "2")) {
+      if (std::find(all.begin(), all.end(), pid) != all.end()) found.push_back(pid);
+    }
+    return found;
+  }
+
+  tests::Folder folder;
+  std::string mark;
+  std::unique_ptr<tests::Child> child;
+};
+
+TEST(WorkerMpi, KilledRankEndsTheRunAndLeavesNobody) {
+  LongRun run;
+  ASSERT_TRUE(tests::eventually([&] { return run.ranks().size() == 2; }, seconds(30)));
+  ::usleep(1'500'000);  // into the steps; where the kill strikes does not matter
+  ::kill(run.ranks()[1], SIGKILL);
+  const tests::Ended ended = run.child->wait(seconds(5));
+  EXPECT_NE(ended.code, 0);
+  EXPECT_NE(ended.code, -9) << "mpirun was still there after 5 s: " << ended.output;
+  EXPECT_TRUE(tests::eventually(
+      [&] { return tests::processes_with("KUAFU_TEST_MARK", run.mark).empty(); }, seconds(5)));
+}
+
+TEST(WorkerMpi, ThrowingRankEndsTheRunWithItsCause) {
+  const Ran ran = run_worker(kSmallPlan,
+                             {"--set", "parallel.data=2", "--set", "optimizer.kind=sgd", "--set",
+                              "optimizer.lr=1e6", "--set", "optimizer.clip=0", "--set",
+                              "optimizer.weight_decay=1e6", "--set", "train.steps=50"},
+                             mpirun(2));
+  EXPECT_NE(ran.code, 0);
+  EXPECT_NE(ran.output.find("at step "), std::string::npos) << ran.output;
+  EXPECT_EQ(ran.document["status"], "failed");
+  EXPECT_LT(ran.seconds, 20);
+}
+
+}  // namespace
+}  // namespace kuafu
