@@ -13,7 +13,7 @@
 //   bytes_per_second counts ranks x bytes, read and written: 2 x ranks x bytes / time.
 //
 // Last result
-//   results/benchmarks/README.md, written from allreduce.py in this folder.
+//   None from a quiet machine yet.
 
 #include <benchmark/benchmark.h>
 

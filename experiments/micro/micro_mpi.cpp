@@ -13,7 +13,7 @@
 // benchmark is that of the slowest rank.
 //
 // Last result
-//   results/benchmarks/README.md, written from allreduce.py in this folder.
+//   None from a quiet machine yet.
 
 #include <benchmark/benchmark.h>
 #include <mpi.h>
