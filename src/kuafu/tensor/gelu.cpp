@@ -6,8 +6,9 @@
 
 // gelu with the tanh approximation. [Hendrycks & Gimpel, arXiv 1606.08415, section 2]
 //
-//   u(x) = sqrt(2/pi) (x + 0.044715 x^3)        gelu(x) = x/2 (1 + tanh u) = x s,  s = 1 / (1 + e^-2u)
-//   gelu'(x) = s + x s (1 - s) 2 u'(x),         1 - s = e^-2u s
+//   u(x)     = sqrt(2/pi) (x + 0.044715 x^3)
+//   gelu(x)  = x/2 (1 + tanh u) = x s,           s = 1 / (1 + e^-2u)
+//   gelu'(x) = s + x s (1 - s) 2 u'(x),          1 - s = e^-2u s
 //
 // Why own loops: a GPT step at hidden 256 spends 8 % of its time in ATen's gelu and its gradient,
 // nearly all of it in tanh. One exponential and one division cost less than half of that.
@@ -39,8 +40,8 @@ inline __attribute__((always_inline)) float exponential(float t) {
 constexpr float kCubic = 0.044715F;
 constexpr float kTwoRoot = 1.59576912F;  // 2 sqrt(2/pi)
 
-/// x between -10 and 10: beyond, s is 0 or 1 to all digits, and here 2u stays below 87.4. By integers,
-/// which compilers vectorise without being told to forget about NaN; a NaN becomes 10.
+/// x between -10 and 10: beyond, s is 0 or 1 to all digits, and here 2u stays below 87.4. By
+/// integers, which compilers vectorise without being told to forget about NaN; a NaN becomes 10.
 inline __attribute__((always_inline)) float limited(float x) {
   const auto bits = std::bit_cast<int32_t>(x);
   const int32_t size = std::min(bits & 0x7fffffff, std::bit_cast<int32_t>(10.0F));
