@@ -4,6 +4,11 @@
 # a missing include). Call after all libraries are there. Neither is part of `all`.
 function(kuafu_header_check target property libraries)
   get_property(folders GLOBAL PROPERTY ${property})
+  if(property STREQUAL "KUAFU_PLAIN_FOLDERS")  # a folder with both kinds of library needs LibTorch
+    get_property(torch_folders GLOBAL PROPERTY KUAFU_TORCH_FOLDERS)
+    list(REMOVE_ITEM folders ${torch_folders})
+  endif()
+  list(REMOVE_DUPLICATES folders)
   set(sources "")
   foreach(folder IN LISTS folders)
     file(GLOB headers CONFIGURE_DEPENDS "${folder}/*.h")

@@ -17,11 +17,11 @@
 namespace kuafu {
 namespace {
 
+using std::chrono::seconds;
 using tests::Arguments;
 using tests::kSmallPlan;
 using tests::Ran;
 using tests::run_worker;
-using std::chrono::seconds;
 
 Arguments mpirun(int ranks) {
   const char* source = std::getenv("KUAFU_SOURCE_DIR");
@@ -29,8 +29,8 @@ Arguments mpirun(int ranks) {
           std::to_string(ranks)};
 }
 
-// Threads add in rank order, own MPI algorithms along a ring or tree: for two ranks a + b = b + a and
-// the bits agree; for more, f32 losses differ by rounding: 1e-5 is 80 eps after 3 steps.
+// Threads add in rank order, own MPI algorithms along a ring or tree: for two ranks a + b = b + a
+// and the bits agree; for more, f32 losses differ by rounding: 1e-5 is 80 eps after 3 steps.
 TEST(WorkerMpi, LossesEqualThoseOfThreads) {
   for (const int ranks : {2, 4}) {
     Arguments more = {"--set", "parallel.tensor.mode=1d", "--set", "parallel.tensor.size=2",

@@ -85,7 +85,8 @@ TEST(GeluKernel, IsWithinAFewRoundingsOfTheDefinition) {
   std::vector<float> y(x.size()), dx(x.size());
   kernels::gelu(x.data(), y.data(), count);
   kernels::gelu_backward(ones.data(), x.data(), dx.data(), count);
-  // A sigmoid of two roundings each in exponential, sum and quotient, times x or with slopes up to 2.
+  // A sigmoid of two roundings each in exponential, sum and quotient, times x or with slopes up
+  // to 2.
   const double eps = std::numeric_limits<float>::epsilon();
   for (size_t i = 0; i < x.size(); ++i) {
     const Gelu expected = gelu_of(x[i]);

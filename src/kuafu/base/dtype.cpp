@@ -25,7 +25,8 @@ DType dtype_from(std::string_view name) {
   for (const auto& [type, spelling] : kNames) {
     if (spelling == name) return type;
   }
-  throw ConfigError(text("unknown dtype \"", name, "\"; allowed: f64, f32, bf16, f16, i64, i32, u8"));
+  throw ConfigError(
+      text("unknown dtype \"", name, "\"; allowed: f64, f32, bf16, f16, i64, i32, u8"));
 }
 
 }  // namespace kuafu

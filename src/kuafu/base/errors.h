@@ -62,8 +62,8 @@ class NotDivisible : public Refused {
 class OutOfMemory : public Error {
  public:
   OutOfMemory(int rank_, int64_t requested_, int64_t live_, int64_t budget_)
-      : Error(text("rank ", rank_, " is out of memory: asked for ", requested_, " bytes with ", live_,
-                   " live, budget ", budget_)),
+      : Error(text("rank ", rank_, " is out of memory: asked for ", requested_, " bytes with ",
+                   live_, " live, budget ", budget_)),
         rank(rank_),
         requested(requested_),
         live(live_),
@@ -94,14 +94,14 @@ namespace detail {
 }  // namespace kuafu
 
 /// The caller can fix it. Further arguments are printed.
-#define KUAFU_REQUIRE(condition, ...)                                      \
-  do {                                                                     \
+#define KUAFU_REQUIRE(condition, ...)                                         \
+  do {                                                                        \
     if (!(condition)) throw ::kuafu::ConfigError(::kuafu::text(__VA_ARGS__)); \
   } while (false)
 
 /// Our bug if it fails. Further arguments are printed with the location.
-#define KUAFU_CHECK(condition, ...)                                                      \
-  do {                                                                                   \
-    if (!(condition))                                                                    \
+#define KUAFU_CHECK(condition, ...)                                                            \
+  do {                                                                                         \
+    if (!(condition))                                                                          \
       ::kuafu::detail::fail_check(#condition, __FILE__, __LINE__, ::kuafu::text(__VA_ARGS__)); \
   } while (false)
