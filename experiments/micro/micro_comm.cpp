@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Motivation
-//   Tensor-parallel ranks in one process meet in an all-reduce several times a layer. It has to be as
-//   fast as memory allows, or thread ranks would tell nothing about a scheme but its overhead.
+//   Tensor-parallel ranks in one process meet in an all-reduce several times a layer. It has to be
+//   as fast as memory allows, or thread ranks would tell nothing about a scheme but its overhead.
 //
 // What is compared
 //   threads/<ranks>/<bytes>   all_reduce in place of f32 on thread ranks, each with its own buffer.
 //   limit/<ranks>/<bytes>     the least traffic an all-reduce needs: every element of every rank is
-//                             read once and written once, in place, with nothing shared or waited for
-//                             but the end. As many threads as can run at the same time.
+//                             read once and written once, in place, with nothing shared or waited
+//                             for but the end. As many threads as can run at the same time.
 //   startup/<ranks>           run_on_threads with an empty body.
 //   bytes_per_second counts ranks x bytes, read and written: 2 x ranks x bytes / time.
 //
 // Last result
-//   results/benchmarks/README.md, written from allreduce.py in this folder.
+//   None from a quiet machine yet.
 
 #include <benchmark/benchmark.h>
 

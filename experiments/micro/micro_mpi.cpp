@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Motivation
-//   Kuafu's MPI ranks use collectives of its own over MPI_Isend and MPI_Irecv, because their bytes on
-//   the wire are known. They must not be slower than what the library offers.
+//   Kuafu's MPI ranks use collectives of its own over MPI_Isend and MPI_Irecv, because their bytes
+//   on the wire are known. They must not be slower than what the library offers.
 //
 // What is compared
 //   own/<bytes>      all_reduce of the MPI world with Kuafu's algorithms, f32, in place.
@@ -13,7 +13,7 @@
 // benchmark is that of the slowest rank.
 //
 // Last result
-//   results/benchmarks/README.md, written from allreduce.py in this folder.
+//   None from a quiet machine yet.
 
 #include <benchmark/benchmark.h>
 #include <mpi.h>
@@ -67,9 +67,8 @@ void all_reduce(benchmark::State& state, Communicator& world, Which which) {
 
 void register_all(Communicator& world) {
   const auto add = [&world](const char* name, Which which, int64_t bytes) {
-    benchmark::RegisterBenchmark(name, [&world, which](benchmark::State& state) {
-      all_reduce(state, world, which);
-    })
+    benchmark::RegisterBenchmark(
+        name, [&world, which](benchmark::State& state) { all_reduce(state, world, which); })
         ->Arg(bytes)
         ->Iterations(static_cast<benchmark::IterationCount>(iterations(bytes)))
         ->UseManualTime();

@@ -32,7 +32,8 @@ inline void fill(float* values, int64_t count, int rank) {
   for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>((i + 3 * rank) % 1021);
 }
 
-/// Throws where `values` is not the sum of fill() over `ranks`. Nothing is timed that is not checked.
+/// Throws where `values` is not the sum of fill() over `ranks`. Nothing is timed that is not
+/// checked.
 inline void check_sum(const float* values, int64_t count, int ranks) {
   for (int64_t i = 0; i < count; ++i) {
     int64_t sum = 0;

@@ -73,8 +73,7 @@ Ended Child::wait(std::chrono::seconds limit) {
     if (std::chrono::steady_clock::now() - start_ > limit) ::kill(-pid_, SIGKILL);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  ended.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  ended.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   ended.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   ended.peak_bytes = int64_t{usage.ru_maxrss} * 1024;
   ended.output = output();
@@ -98,9 +97,7 @@ std::string Folder::write(const std::string& name, const std::string& content) c
   return path(name);
 }
 
-std::string built(const std::string& file) {
-  return environment("KUAFU_BINARY_DIR") + "/" + file;
-}
+std::string built(const std::string& file) { return environment("KUAFU_BINARY_DIR") + "/" + file; }
 
 std::vector<int> processes_with(const std::string& name, const std::string& value) {
   const std::string end(1, '\0'), wanted = end + name + "=" + value + end;

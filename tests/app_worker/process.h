@@ -16,10 +16,10 @@ using Arguments = std::vector<std::string>;
 
 /// How a program ended.
 struct Ended {
-  int code = -1;            ///< exit code; -signal where a signal ended it
-  std::string output;       ///< stdout and stderr
+  int code = -1;       ///< exit code; -signal where a signal ended it
+  std::string output;  ///< stdout and stderr
   double seconds = 0;
-  int64_t peak_bytes = 0;   ///< largest resident set of the process itself
+  int64_t peak_bytes = 0;  ///< largest resident set of the process itself
 };
 
 /// A program under way. Its whole process group is killed with it.
@@ -71,10 +71,10 @@ bool eventually(const std::function<bool()>& holds, std::chrono::seconds limit);
 struct Ran : Ended {
   Json document;  ///< null where none was written
 };
-Ran run_worker(const std::string& plan, const Arguments& more = {},
-               const Arguments& launcher = {});
+Ran run_worker(const std::string& plan, const Arguments& more = {}, const Arguments& launcher = {});
 
-/// A small plan on synthetic data: 2 layers, hidden 32, 4 heads, sequence 16, batch 8, 3 steps, f32.
+/// A small plan on synthetic data: 2 layers, hidden 32, 4 heads, sequence 16, batch 8, 3 steps,
+/// f32.
 inline constexpr const char* kSmallPlan = R"([model]
 layers = 2
 hidden = 32

@@ -38,8 +38,8 @@ void expect_says(const Ran& ran, const std::string& part) {
 
 TEST(Worker, DocumentOfARunIsComplete) {
   const Ran ran = run_worker(
-      kSmallPlan, set({"parallel.data=2", "parallel.tensor.mode=1d", "parallel.tensor.size=2"},
-                      {"--certify"}));
+      kSmallPlan,
+      set({"parallel.data=2", "parallel.tensor.mode=1d", "parallel.tensor.size=2"}, {"--certify"}));
   ASSERT_EQ(ran.code, kOk) << ran.output;
   expect_valid(ran.document);
   EXPECT_TRUE(unknown_fields(ran.document).size() <= 3) << "fields that docs/record.md lacks";
@@ -90,8 +90,8 @@ TEST(Worker, SimulatedWorldPredictsWhatThreadsCount) {
 
 // On this machine, within 2 GiB and a minute.
 TEST(Worker, SimulatesFourThousandRanks) {
-  const Ran ran = run_worker(kSmallPlan, set({"train.batch=4096"}, {"--world", "simulated",
-                                                                    "--ranks", "4096"}));
+  const Ran ran = run_worker(
+      kSmallPlan, set({"train.batch=4096"}, {"--world", "simulated", "--ranks", "4096"}));
   ASSERT_EQ(ran.code, kOk) << ran.output;
   EXPECT_EQ(ran.document["ranks"], 4096);
   EXPECT_EQ(ran.document["memory"]["peak_bytes"].size(), 4096u);
@@ -130,9 +130,8 @@ const std::vector<Bad>& bad_inputs() {
       {"three ranks for a 2D grid", set({"parallel.tensor.mode=2d", "parallel.tensor.size=3"}),
        kRefused, "refused", "q x q"},
       {"hidden that heads do not divide", set({"model.hidden=30"}), kRefused, "refused", "heads"},
-      {"heads that ranks do not divide",
-       set({"parallel.tensor.mode=1d", "parallel.tensor.size=8"}), kRefused, "refused",
-       "model.heads"},
+      {"heads that ranks do not divide", set({"parallel.tensor.mode=1d", "parallel.tensor.size=8"}),
+       kRefused, "refused", "model.heads"},
       {"sequence that ranks do not divide",
        set({"parallel.tensor.mode=1d-sp", "parallel.tensor.size=2", "model.sequence=15"}), kRefused,
        "refused", "nearest that do"},
@@ -144,7 +143,10 @@ const std::vector<Bad>& bad_inputs() {
        set({"optimizer.kind=sgd", "optimizer.lr=1e6", "optimizer.clip=0",
             "optimizer.weight_decay=1e6", "train.steps=20"}),
        kFailed, "failed", "at step "},
-      {"missing plug-in", {"--plugin", "/nowhere/plugin.so"}, kUsage, "failed",
+      {"missing plug-in",
+       {"--plugin", "/nowhere/plugin.so"},
+       kUsage,
+       "failed",
        "cannot load plug-in /nowhere/plugin.so"},
   };
   return all;
@@ -156,8 +158,8 @@ TEST(BadCorpus, EmptyOrShorterThanASampleIsRefusedWithItsPath) {
   const tests::Folder folder;
   for (const auto& [name, content] : {std::pair{"empty.txt", ""}, {"short.txt", "too short"}}) {
     const std::string file = folder.write(name, content);
-    const Ran ran = run_worker(
-        kSmallPlan, set({"data.kind=text", "data.path=" + file, "model.vocab=256"}));
+    const Ran ran =
+        run_worker(kSmallPlan, set({"data.kind=text", "data.path=" + file, "model.vocab=256"}));
     EXPECT_EQ(ran.code, kUsage) << ran.output;
     expect_says(ran, file);
     EXPECT_EQ(ran.document["status"], "failed");
@@ -183,8 +185,8 @@ TEST(Worker, TimeoutEndsTheRun) {
 
 TEST(Worker, UnwritableDocumentIsAnError) {
   const tests::Folder folder;
-  tests::Child child({tests::built("bin/kuafu-worker"), "run", folder.write("plan.toml", kSmallPlan),
-                      "--json", "/proc/nothing/here.json"});
+  tests::Child child({tests::built("bin/kuafu-worker"), "run",
+                      folder.write("plan.toml", kSmallPlan), "--json", "/proc/nothing/here.json"});
   const tests::Ended ended = child.wait();
   EXPECT_EQ(ended.code, kFailed) << ended.output;
   EXPECT_NE(ended.output.find("cannot write /proc/nothing/here.json"), std::string::npos)
@@ -204,17 +206,17 @@ TEST(Worker, ExplainsAPlanWithoutRunningIt) {
                       "--set", "parallel.tensor.size=4"});
   const tests::Ended ended = child.wait();
   EXPECT_EQ(ended.code, kOk) << ended.output;
-  for (const char* part : {"r0 r1", "r2 r3", "(B/dep.row, S, H/col)", "attention qkv",
-                           "blocks.0.mlp.up.weight"}) {
+  for (const char* part :
+       {"r0 r1", "r2 r3", "(B/dep.row, S, H/col)", "attention qkv", "blocks.0.mlp.up.weight"}) {
     EXPECT_NE(ended.output.find(part), std::string::npos) << part << " in " << ended.output;
   }
 }
 
 TEST(Plugin, SchemeOutOfTreeRunsAndIsCertified) {
   const std::string library = tests::built("plugins/chain_1d.so");
-  const Ran ran = run_worker(
-      kSmallPlan, set({"parallel.tensor.mode=1d-chain", "parallel.tensor.size=4"},
-                      {"--plugin", library, "--certify"}));
+  const Ran ran =
+      run_worker(kSmallPlan, set({"parallel.tensor.mode=1d-chain", "parallel.tensor.size=4"},
+                                 {"--plugin", library, "--certify"}));
   ASSERT_EQ(ran.code, kOk) << ran.output;
   expect_valid(ran.document);
   EXPECT_EQ(ran.document["certificate"]["verdict"], "equal");

@@ -68,13 +68,14 @@ TEST(Certificate, OddSequenceEqualsOneRank) {
 }
 
 TEST(Certificate, WarmUpCosineAndNoClippingEqualOneRank) {
-  expect_equal(plan_of(tests::family("data_2_t2d_4"), {{"optimizer.clip", "0"},
-                                                       {"optimizer.schedule", "cosine"},
-                                                       {"optimizer.warmup", "2"}}));
+  expect_equal(plan_of(
+      tests::family("data_2_t2d_4"),
+      {{"optimizer.clip", "0"}, {"optimizer.schedule", "cosine"}, {"optimizer.warmup", "2"}}));
 }
 
 TEST(Certificate, SinglePrecisionPlanIsProvenByItsF64Twin) {
-  const Certificate c = certificate_of(plan_of(tests::family("t1d_sp_2"), {{"model.dtype", "f32"}}));
+  const Certificate c =
+      certificate_of(plan_of(tests::family("t1d_sp_2"), {{"model.dtype", "f32"}}));
   EXPECT_EQ(c.verdict, "equal");
   EXPECT_FALSE(c.has_native);
 }
@@ -91,9 +92,9 @@ TEST(Certificate, HalfPrecisionPlanCarriesNativeErrors) {
 }
 
 TEST(Certificate, ModelThatDoesNotFitIsScaledDownAndSaysSo) {
-  const Plan plan = plan_of(tests::family("data_2_t1d_2"), {{"model.layers", "6"},
-                                                            {"model.hidden", "64"},
-                                                            {"model.sequence", "128"}});
+  const Plan plan =
+      plan_of(tests::family("data_2_t1d_2"),
+              {{"model.layers", "6"}, {"model.hidden", "64"}, {"model.sequence", "128"}});
   const Certificate scaled = certificate_of(plan, 1'000'000);
   EXPECT_EQ(scaled.level, "scaled");
   EXPECT_EQ(scaled.verdict, "equal");

@@ -15,9 +15,9 @@ using tests::plan_of;
 using tests::small_plan;
 
 /// FLOPs of a step over all ranks, T = B S tokens:
-///   a layer's forward   qkv 6 T H^2 + out 2 T H^2 + mlp 16 T H^2 = 24 T H^2, causal attention 2 T S H
-///   the head's forward  2 T H V, with V padded to what the ranks divide
-///   backward            twice the forward
+///   a layer's forward   qkv 6 T H^2 + out 2 T H^2 + mlp 16 T H^2 = 24 T H^2, causal attention 2 T
+///   S H the head's forward  2 T H V, with V padded to what the ranks divide backward twice the
+///   forward
 /// = 72 B S L H^2 (1 + S / (12 H) + V / (12 L H)).
 int64_t layer_forward(const Plan& p) {
   const int64_t t = p.train.batch * p.model.sequence, h = p.model.hidden;
@@ -49,7 +49,8 @@ TEST(Flops, EqualTheClosedFormWhateverThePlan) {
 }
 
 TEST(Flops, DoNotDependOnTheNumberOfStepsOrMicroBatches) {
-  const Plan plan = small_plan({{"train.batch", "8"}, {"train.micro_batch", "2"}, {"train.steps", "5"}});
+  const Plan plan =
+      small_plan({{"train.batch", "8"}, {"train.micro_batch", "2"}, {"train.steps", "5"}});
   EXPECT_EQ(measure(plan).flops, closed_form(plan, 37));
 }
 
@@ -65,8 +66,8 @@ TEST(Flops, RecomputedOnesAreTheForwardOfWhatIsMadeAgain) {
   EXPECT_EQ(measure(full).flops, closed_form(full, 38));
   const Plan selective = plan_of(tests::family("t1d_2"), {{"memory.recompute", "selective"}});
   const int64_t tokens = selective.train.batch * selective.model.sequence;
-  EXPECT_EQ(measure(selective).recomputed,
-            selective.model.layers * 2 * tokens * selective.model.sequence * selective.model.hidden);
+  EXPECT_EQ(measure(selective).recomputed, selective.model.layers * 2 * tokens *
+                                               selective.model.sequence * selective.model.hidden);
 }
 
 // Independently of the formulas: the matrix products that LibTorch was asked for.

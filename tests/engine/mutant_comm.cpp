@@ -36,7 +36,9 @@ class SpoilingGroup : public Communicator {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   const std::vector<int>& members() const override { return inner_->members(); }
-  std::unique_ptr<Communicator> split(const SplitRule& rule) override { return inner_->split(rule); }
+  std::unique_ptr<Communicator> split(const SplitRule& rule) override {
+    return inner_->split(rule);
+  }
 
   Work broadcast(Buffer b, int root) override {
     // What a rank that is not reached would hold is left over from before: here, nothing.
@@ -90,8 +92,8 @@ class SpoilingGroup : public Communicator {
   void barrier() override { inner_->barrier(); }
 
  private:
-  /// Counts a call; true where this one is to be spoilt. The same on all ranks of the group, so that
-  /// a changed operation matches.
+  /// Counts a call; true where this one is to be spoilt. The same on all ranks of the group, so
+  /// that a changed operation matches.
   bool is_hit(Verb verb) {
     if (verb != fault_.verb || label() != fault_.axis) return false;
     ++calls_;

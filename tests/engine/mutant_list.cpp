@@ -53,21 +53,24 @@ void drop(Kit& kit, const std::string& family_name, const std::string& axis, Ver
 
 void scale(Kit& kit, const std::string& family_name, const std::string& axis, Verb verb, int64_t at,
            double factor) {
-  kit.add(family_name,
-          text("scales ", at == 0 ? text("every ", to_string(verb)) : text(to_string(verb), " ", at),
-               " on ", axis, " by ", factor),
-          CommFault{
-              .action = Action::kScale, .axis = axis, .verb = verb, .at = at, .factor = factor});
+  kit.add(
+      family_name,
+      text("scales ", at == 0 ? text("every ", to_string(verb)) : text(to_string(verb), " ", at),
+           " on ", axis, " by ", factor),
+      CommFault{.action = Action::kScale, .axis = axis, .verb = verb, .at = at, .factor = factor});
 }
 
-void stale(Kit& kit, const std::string& family_name, const std::string& axis, Verb verb, int64_t at) {
-  kit.add(family_name, text("reuses the previous result in ", to_string(verb), " ", at, " on ", axis),
+void stale(Kit& kit, const std::string& family_name, const std::string& axis, Verb verb,
+           int64_t at) {
+  kit.add(family_name,
+          text("reuses the previous result in ", to_string(verb), " ", at, " on ", axis),
           CommFault{.action = Action::kStale, .axis = axis, .verb = verb, .at = at});
 }
 
 void on_one_rank(Kit& kit, const std::string& family_name, const std::string& axis, Verb verb,
                  int64_t at) {
-  kit.add(family_name, text("keeps local data on rank 1 in ", to_string(verb), " ", at, " on ", axis),
+  kit.add(family_name,
+          text("keeps local data on rank 1 in ", to_string(verb), " ", at, " on ", axis),
           CommFault{.action = Action::kDrop, .axis = axis, .verb = verb, .at = at, .rank = 1});
 }
 
@@ -106,9 +109,8 @@ void read_wrongly(Kit& kit, const std::string& family_name, const std::string& w
                   WrongData::Fault fault) {
   Mutant& m = kit.make(family_name, what);
   // Reading "the first samples" takes the whole batch from its start, whoever asks.
-  m.read = [fault, fired = m.fired, batch = m.plan.train.batch](std::unique_ptr<Dataset> data,
-                                                                int rank)
-      -> std::unique_ptr<Dataset> {
+  m.read = [fault, fired = m.fired, batch = m.plan.train.batch](
+               std::unique_ptr<Dataset> data, int rank) -> std::unique_ptr<Dataset> {
     if (rank != 1) return data;  // rank 0's also feeds the reference
     return std::make_unique<WrongData>(std::move(data), fault, batch, fired);
   };
@@ -131,7 +133,8 @@ void multiply_wrongly(Kit& kit, const std::string& family_name) {
     Product product;
     const char* name;
   };
-  for (const Named& p : {Named{Product::kForward, "forward"}, {Product::kInputGrad, "input gradient"},
+  for (const Named& p : {Named{Product::kForward, "forward"},
+                         {Product::kInputGrad, "input gradient"},
                          {Product::kWeightGrad, "weight gradient"}}) {
     for (const double factor : {1.001, 2.0, -1.0}) {
       kit.add(family_name, text("scales ", p.name, " 3 by ", factor),
@@ -161,9 +164,8 @@ void add_data(Kit& kit) {
                   [](Plan& p) { p.optimizer.lr *= 1.01; });
   believe_wrongly(kit, f, "replica 1 does not clip", [](Plan& p) { p.optimizer.clip = 0; });
   believe_wrongly(kit, f, "replica 1 has no momentum", [](Plan& p) { p.optimizer.momentum = 0; });
-  believe_wrongly(kit, f, "replica 1 weighs its loss by its own batch", [](Plan& p) {
-    p.train.batch += p.parallel.data * p.train.micro_batch;
-  });
+  believe_wrongly(kit, f, "replica 1 weighs its loss by its own batch",
+                  [](Plan& p) { p.train.batch += p.parallel.data * p.train.micro_batch; });
   kit.add(f, "sees the future", MaskFault::kNone);
   kit.add(f, "shifts the causal mask by one", MaskFault::kShifted);
 }
@@ -180,7 +182,8 @@ void add_1d(Kit& kit) {
   stale(kit, f, "tensor", Verb::kAllReduce, 3);
   stale(kit, f, "tensor", Verb::kAllReduce, 11);
   read_wrongly(kit, f, "rank 1's vocabulary begins one id too early", WrongData::Fault::kInputIds);
-  read_wrongly(kit, f, "rank 1 looks for its targets one id too late", WrongData::Fault::kTargetIds);
+  read_wrongly(kit, f, "rank 1 looks for its targets one id too late",
+               WrongData::Fault::kTargetIds);
   believe_wrongly(kit, f, "rank 1 does not clip", [](Plan& p) { p.optimizer.clip = 0; });
   multiply_wrongly(kit, f);
   kit.add(f, "multiplies one layer in the other role",
@@ -211,10 +214,10 @@ void add_2d(Kit& kit) {
   }
   stale(kit, f, "col", Verb::kBroadcast, 4);
   stale(kit, f, "row", Verb::kReduce, 2);
-  drop(kit, f, "col", Verb::kAllReduce, {1, 2});         // moments of sharded norms
-  drop(kit, f, "row", Verb::kReduceScatter, {1});        // embedding
-  drop(kit, f, "row", Verb::kAllGather, {1});            // its gradient
-  drop(kit, f, "row", Verb::kAllReduce, {1, 2, 5, 9});   // gradients of norms and biases
+  drop(kit, f, "col", Verb::kAllReduce, {1, 2});        // moments of sharded norms
+  drop(kit, f, "row", Verb::kReduceScatter, {1});       // embedding
+  drop(kit, f, "row", Verb::kAllGather, {1});           // its gradient
+  drop(kit, f, "row", Verb::kAllReduce, {1, 2, 5, 9});  // gradients of norms and biases
   kit.add(f, "swaps ranks 1 and 2 of the grid", PlaceFault{1, 2, ""});
   kit.add(f, "swaps ranks 0 and 3 of the grid", PlaceFault{0, 3, ""});
   multiply_wrongly(kit, f);

@@ -30,7 +30,8 @@ class SpoilingScheme : public TensorParallel {
     return spoil(Product::kForward, r, [&](Role role) { return inner_->forward(x, w, role); });
   }
   Tensor input_grad(const Tensor& dy, const Tensor& w, Role r) const override {
-    return spoil(Product::kInputGrad, r, [&](Role role) { return inner_->input_grad(dy, w, role); });
+    return spoil(Product::kInputGrad, r,
+                 [&](Role role) { return inner_->input_grad(dy, w, role); });
   }
   Tensor weight_grad(const Tensor& x, const Tensor& dy, Role r) const override {
     return spoil(Product::kWeightGrad, r,

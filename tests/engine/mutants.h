@@ -9,8 +9,8 @@
 
 #include "kuafu/engine/certificate.h"
 
-// Small wrongs put into a plan's own ranks, never into the single-rank reference: what a certificate
-// must notice.
+// Small wrongs put into a plan's own ranks, never into the single-rank reference: what a
+// certificate must notice.
 namespace kuafu::tests {
 
 /// A wrong collective. It is made on the wire as always (so nobody waits) and its result is spoilt.
@@ -22,11 +22,11 @@ struct CommFault {
     kMaximum,  ///< the largest instead of the sum
   };
   Action action = Action::kDrop;
-  std::string axis;         ///< mesh axis
+  std::string axis;  ///< mesh axis
   Verb verb = Verb::kAllReduce;
-  int64_t at = 1;           ///< the how-manieth call of the verb on the axis, from 1; 0 = every one
+  int64_t at = 1;  ///< the how-manieth call of the verb on the axis, from 1; 0 = every one
   double factor = 1;
-  int rank = -1;            ///< on this rank of the group only; -1 = on all
+  int rank = -1;  ///< on this rank of the group only; -1 = on all
 };
 
 /// Places of ranks in their groups, wrong.
@@ -41,7 +41,7 @@ struct SchemeFault {
   enum class Action { kScale, kStale, kOtherRole };
   Product product = Product::kForward;
   Action action = Action::kScale;
-  int64_t at = 1;     ///< the how-manieth call of the product, from 1
+  int64_t at = 1;  ///< the how-manieth call of the product, from 1
   double factor = 1;
 };
 

@@ -77,9 +77,12 @@ TEST(Placement, OfEveryFamilyIsAccepted) {
 }
 
 TEST(Placement, RefusesGridsThatAreNone) {
-  EXPECT_THROW(small_plan({{"parallel.tensor.mode", "2d"}, {"parallel.tensor.size", "3"}}), Refused);
-  EXPECT_THROW(small_plan({{"parallel.tensor.mode", "2.5d"}, {"parallel.tensor.size", "6"}}), Refused);
-  EXPECT_THROW(small_plan({{"parallel.tensor.mode", "none"}, {"parallel.tensor.size", "2"}}), Refused);
+  EXPECT_THROW(small_plan({{"parallel.tensor.mode", "2d"}, {"parallel.tensor.size", "3"}}),
+               Refused);
+  EXPECT_THROW(small_plan({{"parallel.tensor.mode", "2.5d"}, {"parallel.tensor.size", "6"}}),
+               Refused);
+  EXPECT_THROW(small_plan({{"parallel.tensor.mode", "none"}, {"parallel.tensor.size", "2"}}),
+               Refused);
 }
 
 TEST(Engine, RefusesAWorldOfAnotherSize) {

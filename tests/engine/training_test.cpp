@@ -14,8 +14,8 @@ namespace {
 
 using tests::Family;
 using tests::plan_of;
-using tests::small_plan;
 using tests::run_plan;
+using tests::small_plan;
 using tests::train;
 using tests::Trained;
 
@@ -80,9 +80,9 @@ INSTANTIATE_TEST_SUITE_P(All, Training, testing::ValuesIn(tests::families()),
 TEST(Buckets, OfEverySizeGiveTheSameBits) {
   for (const char* name : {"data_2", "data_3", "data_2_t1d_sp_2"}) {
     const auto run = [&](const char* bytes, const char* overlap) {
-      return train(plan_of(tests::family(name), {{"model.dtype", "f32"},
-                                                 {"parallel.bucket", bytes},
-                                                 {"parallel.overlap", overlap}}));
+      return train(plan_of(
+          tests::family(name),
+          {{"model.dtype", "f32"}, {"parallel.bucket", bytes}, {"parallel.overlap", overlap}}));
     };
     const Trained expected = run("1", "false");
     for (const char* bytes : {"1", "1000", "20000", "1048576"}) {
@@ -97,7 +97,8 @@ TEST(Buckets, OfEverySizeGiveTheSameBits) {
 // The step of a resumed or accumulated run decides samples, not the way there.
 TEST(Training, AccumulationChangesTheLossByRoundingOnly) {
   const double whole = train(small_plan({{"train.batch", "20"}})).losses.back();
-  const double parts = train(small_plan({{"train.batch", "20"}, {"train.micro_batch", "4"}})).losses.back();
+  const double parts =
+      train(small_plan({{"train.batch", "20"}, {"train.micro_batch", "4"}})).losses.back();
   EXPECT_NEAR(parts / whole, 1, 1e-9);
 }
 

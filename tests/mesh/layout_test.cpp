@@ -48,8 +48,7 @@ TEST(Layout, SlicesTileTheTensorOncePerReplica) {
     for (int64_t b = 0; b < s.extent[0]; ++b) {
       for (int64_t t = 0; t < s.extent[1]; ++t) {
         for (int64_t h = 0; h < s.extent[2]; ++h) {
-          const int64_t at =
-              ((s.offset[0] + b) * 2 + s.offset[1] + t) * 9 + s.offset[2] + h;
+          const int64_t at = ((s.offset[0] + b) * 2 + s.offset[1] + t) * 9 + s.offset[2] + h;
           ++holders[static_cast<size_t>(at)];
         }
       }
@@ -117,7 +116,10 @@ TEST(Layout, GradAxesAreTheTokenAxesThatDoNotShardTheParameter) {
       {"1d contract bias is whole on every rank", kSerial, Layout::replicated(1), {}},
       {"1d norm", kSerial, Layout::replicated(1), {}},
       {"1d-sp expand weight", kOuterSp, {{{}, {"tensor"}}}, {}},
-      {"1d-sp contract bias sees part of the sequence", kOuterSp, Layout::replicated(1), {"tensor"}},
+      {"1d-sp contract bias sees part of the sequence",
+       kOuterSp,
+       Layout::replicated(1),
+       {"tensor"}},
       {"1d-sp norm sees part of the sequence", kOuterSp, Layout::replicated(1), {"tensor"}},
       {"1d-sp positions", kOuterSp, Layout::replicated(2), {"tensor"}},
       {"1d-sp expand bias", kInner1d, {{{"tensor"}}}, {}},
@@ -125,7 +127,10 @@ TEST(Layout, GradAxesAreTheTokenAxesThatDoNotShardTheParameter) {
       {"2.5d bias: rows hold other samples", kGrid, {{{"col"}}}, {"dep", "row"}},
       {"2.5d norm", kGrid, {{{"col"}}}, {"dep", "row"}},
       {"2.5d positions", kGrid, {{{}, {"col"}}}, {"dep", "row"}},
-      {"sequence axis in front", {{{}, {"sequence", "tensor"}, {}}}, {{{"tensor"}, {}}}, {"sequence"}},
+      {"sequence axis in front",
+       {{{}, {"sequence", "tensor"}, {}}},
+       {{{"tensor"}, {}}},
+       {"sequence"}},
       {"an axis twice counts once", {{{"a"}, {"a", "b"}, {}}}, Layout::replicated(1), {"a", "b"}},
   };
   for (const GradCase& c : cases) EXPECT_EQ(grad_axes(c.activation, c.param), c.expected) << c.what;

@@ -88,14 +88,16 @@ TEST(Gpt, EqualsLibTorchsOwnOps) {
   // Longest reduction: 96 tokens, chained through two blocks. Gradients that are zero in exact
   // arithmetic (key biases) are rounding alone, hence the common scale of all.
   double scale = 0;
-  for (const auto& [name, value] : w) scale = std::max(scale, value.grad().abs().max().item<double>());
+  for (const auto& [name, value] : w)
+    scale = std::max(scale, value.grad().abs().max().item<double>());
   for (const auto& [name, value] : me.weights()) {
     const double far = (value.grad() - w.at(name).grad()).abs().max().item<double>();
     EXPECT_LE(far, 8 * 96 * 3 * tests::kEps * scale) << name;
   }
 }
 
-// Independent of any autograd: (L(w + h) - L(w - h)) / 2h, whose error is h^2 |L'''| / 6 + eps L / h.
+// Independent of any autograd: (L(w + h) - L(w - h)) / 2h, whose error is h^2 |L'''| / 6 + eps L /
+// h.
 TEST(Gpt, GradientsEqualDifferenceQuotients) {
   OneRank me(small_plan({{"model.dropout", "0.2"}}));
   me.engine.forward_backward();
@@ -170,7 +172,8 @@ TEST(Gpt, IsCausal) {
     side.batch = tokens.size(0);
     side.sequence = tokens.size(1);
     Flow flow;
-    for (size_t b = 0; b + 1 < model.blocks.size(); ++b) flow = model.blocks[b]->forward(flow, side);
+    for (size_t b = 0; b + 1 < model.blocks.size(); ++b)
+      flow = model.blocks[b]->forward(flow, side);
     return flow[0].detach();
   };
   const Tensor tokens = tests::ids(2, 12, 37, 9), changed = tokens.clone();

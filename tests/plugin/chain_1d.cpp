@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A tensor scheme out of tree: 1D tensor parallelism whose sums are a reduction to the first rank and a
-// broadcast from it. Load it with --plugin and set parallel.tensor = { mode = "1d-chain", size = n }.
+// A tensor scheme out of tree: 1D tensor parallelism whose sums are a reduction to the first rank
+// and a broadcast from it. Load it with --plugin and set parallel.tensor = { mode = "1d-chain",
+// size = n }.
 //
 // Picture (p = 2): that of 1D.
 //
@@ -12,7 +13,8 @@
 //   expand     Y[j] = X W[j]            dX = sum_j dY[j] W[j]^T      dW[j] = X^T dY[j]
 //   contract   Z = sum_j Y[j] W[j]      dY[j] = dZ W[j]^T            dW[j] = Y[j]^T dZ
 //
-// Cost, elements received: along the chain 1, 2, .., p-1, 0 of the reduction every rank but 1 receives
+// Cost, elements received: along the chain 1, 2, .., p-1, 0 of the reduction every rank but 1
+// receives
 //   |X| once; along the chain 0, 1, .., p-1 of the broadcast every rank but 0.
 
 #include <torch/version.h>
@@ -71,15 +73,18 @@ void add(Registries& registries) {
                         .axes = [](int64_t size, int64_t) -> std::vector<Axis> {
                           return {{"tensor", size}};
                         }};
-  registries.tensor.add(mode.name, mode.summary, TensorScheme{mode, [](const Mesh& mesh) {
-                                                                return std::make_unique<Chain1d>(mesh);
-                                                              }});
+  registries.tensor.add(
+      mode.name, mode.summary,
+      TensorScheme{mode, [](const Mesh& mesh) { return std::make_unique<Chain1d>(mesh); }});
 }
 
 }  // namespace
 
 extern "C" const kuafu::PluginInfo* kuafu_plugin() {
-  static const kuafu::PluginInfo kInfo = {
-      .abi = KUAFU_PLUGIN_ABI, .torch = TORCH_VERSION, .name = "chain-1d", .version = "1", .add = add};
+  static const kuafu::PluginInfo kInfo = {.abi = KUAFU_PLUGIN_ABI,
+                                          .torch = TORCH_VERSION,
+                                          .name = "chain-1d",
+                                          .version = "1",
+                                          .add = add};
   return &kInfo;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plug-ins that claim to come from another build: they must be refused before anything of them runs.
+// Plug-ins that claim to come from another build: they must be refused before anything of them
+// runs.
 
 #include <torch/version.h>
 

@@ -15,7 +15,8 @@ using tests::Family;
 using tests::plan_of;
 using tests::small_plan;
 
-void expect_same_traffic(const TrafficByAxis& simulated, const TrafficByAxis& real, const std::string& where) {
+void expect_same_traffic(const TrafficByAxis& simulated, const TrafficByAxis& real,
+                         const std::string& where) {
   ASSERT_EQ(simulated.size(), real.size()) << where;
   for (const auto& [axis, t] : real) {
     ASSERT_TRUE(simulated.contains(axis)) << where << axis;
@@ -57,8 +58,11 @@ class Simulated : public testing::TestWithParam<Family> {};
 TEST_P(Simulated, EqualsThreads) { expect_simulated_equals_threads(plan_of(GetParam()), "plain"); }
 
 TEST_P(Simulated, EqualsThreadsInF32WithDropoutAndAccumulation) {
-  const Overrides more = {{"model.dtype", "f32"}, {"model.dropout", "0.1"}, {"train.batch", "24"},
-                          {"train.micro_batch", "4"}, {"train.steps", "4"}};
+  const Overrides more = {{"model.dtype", "f32"},
+                          {"model.dropout", "0.1"},
+                          {"train.batch", "24"},
+                          {"train.micro_batch", "4"},
+                          {"train.steps", "4"}};
   expect_simulated_equals_threads(plan_of(GetParam(), more), "f32");
 }
 
@@ -70,7 +74,8 @@ TEST_P(Simulated, EqualsThreadsUnderRecomputation) {
 
 TEST_P(Simulated, EqualsThreadsWithSgdAndOneStep) {
   expect_simulated_equals_threads(
-      plan_of(GetParam(), {{"optimizer.kind", "sgd"}, {"train.steps", "1"}, {"parallel.overlap", "false"}}),
+      plan_of(GetParam(),
+              {{"optimizer.kind", "sgd"}, {"train.steps", "1"}, {"parallel.overlap", "false"}}),
       "sgd");
 }
 

@@ -24,8 +24,8 @@ Tensor ids(int64_t batch, int64_t sequence, int64_t vocab, uint64_t site, at::De
   const CounterRandom random(5, site);
   int64_t* out = t.data_ptr<int64_t>();
   for (int64_t i = 0; i < t.numel(); ++i) {
-    out[i] = static_cast<int64_t>(random.bits(static_cast<uint64_t>(i)) %
-                                  static_cast<uint64_t>(vocab));
+    out[i] =
+        static_cast<int64_t>(random.bits(static_cast<uint64_t>(i)) % static_cast<uint64_t>(vocab));
   }
   return t;
 }

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
 #include <vector>
 
 #include "kuafu/base/philox.h"
@@ -59,6 +63,44 @@ TEST(SumOfSquares, IsExactOnWholeNumbersOfAnyCount) {
     }
     EXPECT_EQ(kernels::sum_of_squares(x.data(), count), expected);
   }
+}
+
+/// gelu and its gradient by their definition, in f64.
+struct Gelu {
+  double value, slope;
+};
+Gelu gelu_of(double x) {
+  const double root = std::sqrt(2 / std::numbers::pi);
+  const double tanh = std::tanh(root * (x + 0.044715 * x * x * x));
+  const double inner = root * (1 + 3 * 0.044715 * x * x);
+  return {0.5 * x * (1 + tanh), 0.5 * (1 + tanh) + 0.5 * x * (1 - tanh * tanh) * inner};
+}
+
+TEST(GeluKernel, IsWithinAFewRoundingsOfTheDefinition) {
+  std::vector<float> x, ones;
+  for (int i = -12000; i <= 12000; ++i) x.push_back(static_cast<float>(i) * 1e-3F);
+  x.insert(x.end(), {-1e38F, -100, -0.0F, 1e-30F, 100, 1e38F});
+  ones.assign(x.size(), 1);
+  const auto count = static_cast<int64_t>(x.size());
+  std::vector<float> y(x.size()), dx(x.size());
+  kernels::gelu(x.data(), y.data(), count);
+  kernels::gelu_backward(ones.data(), x.data(), dx.data(), count);
+  // A sigmoid of two roundings each in exponential, sum and quotient, times x or with slopes up to 2.
+  const double eps = std::numeric_limits<float>::epsilon();
+  for (size_t i = 0; i < x.size(); ++i) {
+    const Gelu expected = gelu_of(x[i]);
+    const double size = std::max(1.0, std::abs(static_cast<double>(x[i])));
+    EXPECT_NEAR(y[i] / size, expected.value / size, 4 * eps) << x[i];
+    if (std::abs(x[i]) > 1e6) continue;  // the definition's own cube overflows
+    EXPECT_NEAR(dx[i], expected.slope, 8 * eps) << x[i];
+  }
+}
+
+TEST(GeluKernel, PassesNanOn) {
+  const float x = std::numeric_limits<float>::quiet_NaN();
+  float y = 0;
+  kernels::gelu(&x, &y, 1);
+  EXPECT_TRUE(std::isnan(y));
 }
 
 }  // namespace

@@ -128,8 +128,8 @@ int main_with(int argc, char** argv) {
   add_options(app, options);
   CLI11_PARSE(app, argc, argv);
   initialise_tensors();
-  Stepper stepper(plan_of(options), {.is_silent = options.is_silent,
-                                     .is_metered = !options.is_unmetered});
+  Stepper stepper(plan_of(options),
+                  {.is_silent = options.is_silent, .is_metered = !options.is_unmetered});
   stepper.lead([&](const Stepper::Run& run) {
     if (options.serves) {
       serve(run);

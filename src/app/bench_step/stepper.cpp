@@ -36,8 +36,8 @@ void Stepper::lead(const std::function<void(const Run&)>& lead) {
 }
 
 void Stepper::rank_body(Communicator& world, const std::function<void(const Run&)>& lead) {
-  const auto silent =
-      options_.is_silent ? make_silent(world.rank(), world.size()) : std::unique_ptr<Communicator>();
+  const auto silent = options_.is_silent ? make_silent(world.rank(), world.size())
+                                         : std::unique_ptr<Communicator>();
   Communicator& ranks = silent ? *silent : world;
   const Registries registries = builtin_registries();
   const auto data = make_dataset(plan_.data, plan_.model, plan_.train.seed, "");

@@ -14,8 +14,8 @@ namespace kuafu {
 
 /// Whether ranks talk, and whether what they do is counted.
 struct StepperOptions {
-  bool is_silent = false;   ///< no communication at all
-  bool is_metered = true;   ///< ledger, memory book, FLOPs
+  bool is_silent = false;  ///< no communication at all
+  bool is_metered = true;  ///< ledger, memory book, FLOPs
 };
 
 /// Steps done on request.
@@ -34,8 +34,8 @@ class Stepper {
   /// What rank 0 is given to ask for steps with.
   using Run = std::function<Samples(int64_t steps)>;
 
-  /// Starts the ranks, calls `lead` on rank 0 and ends them when it returns. Rethrows the first error
-  /// of any rank.
+  /// Starts the ranks, calls `lead` on rank 0 and ends them when it returns. Rethrows the first
+  /// error of any rank.
   void lead(const std::function<void(const Run& run)>& lead);
 
  private:

@@ -16,9 +16,9 @@ Stream output_of(Role r) { return r == Role::kExpand ? Stream::kInner : Stream::
 /// The layout of a vector added to the last dim of an activation.
 Layout last_dim(const Context& ctx, Stream s) { return {{ctx.activation(s).dims[2]}}; }
 
-/// (B, S, N 3 D), the columns of one head together in every scheme -> q, k, v (B, N, S, D) over memory
-/// (B, S, N, D), in which attention's output needs no copy to merge. Copies: autograd of three strided
-/// views would add up three zero-filled gradients of the whole.
+/// (B, S, N 3 D), the columns of one head together in every scheme -> q, k, v (B, N, S, D) over
+/// memory (B, S, N, D), in which attention's output needs no copy to merge. Copies: autograd of
+/// three strided views would add up three zero-filled gradients of the whole.
 Tensors split_heads(const Tensor& qkv, int64_t head_dim) {
   const int64_t heads = qkv.size(2) / (3 * head_dim);
   const auto parts = [heads, head_dim](const Tensor& t) {

@@ -25,6 +25,10 @@ void dropout(const double* x, double* y, int64_t count, uint64_t first, double s
 double sum_of_squares(const float* x, int64_t count);
 double sum_of_squares(const double* x, int64_t count);
 
+/// gelu with the tanh approximation, and dx = dy gelu'(x). `y` may be `x`, `dx` may be `dy`.
+void gelu(const float* x, float* y, int64_t count);
+void gelu_backward(const float* dy, const float* x, float* dx, int64_t count);
+
 /// The extents of my shard of a normalised tensor.
 struct Rows {
   int64_t rows, hidden;  ///< R, my part of H

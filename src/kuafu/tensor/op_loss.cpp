@@ -5,6 +5,7 @@
 #include <limits>
 #include <tuple>
 
+#include "kuafu/tensor/kernels.h"
 #include "kuafu/tensor/op_library.h"
 #include "kuafu/tensor/ops.h"
 
@@ -18,8 +19,24 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int64_t kBlock = 64 * 1024;
 
 Tensor gelu_kernel(const Tensor& x) { return at::gelu(x, "tanh"); }
+Tensor gelu_cpu(const Tensor& x) {
+  if (x.scalar_type() != at::kFloat || !x.is_contiguous()) return gelu_kernel(x);
+  const Tensor y = at::empty_like(x);
+  kernels::gelu(x.const_data_ptr<float>(), y.mutable_data_ptr<float>(), x.numel());
+  return y;
+}
 Tensor gelu_backward_kernel(const Tensor& dy, const Tensor& x) {
   return at::gelu_backward(dy, x, "tanh");
+}
+
+Tensor gelu_backward_cpu(const Tensor& dy, const Tensor& x) {
+  const bool is_plain = x.scalar_type() == at::kFloat && dy.scalar_type() == at::kFloat &&
+                        x.is_contiguous() && dy.is_contiguous();
+  if (!is_plain) return gelu_backward_kernel(dy, x);
+  const Tensor dx = at::empty_like(x);
+  kernels::gelu_backward(dy.const_data_ptr<float>(), x.const_data_ptr<float>(),
+                         dx.mutable_data_ptr<float>(), x.numel());
+  return dx;
 }
 
 /// Columns of my shard [first, first + n) that are no padding.
@@ -119,8 +136,8 @@ void check(const Tensor& logits, const Tensor& targets) {
 }  // namespace
 
 void add_loss_ops(OpLibrary& lib) {
-  lib.add("gelu(Tensor x) -> Tensor", "gelu", &gelu_kernel, &gelu_kernel, &gelu_kernel);
-  lib.add("gelu_backward(Tensor dy, Tensor x) -> Tensor", "gelu_backward", &gelu_backward_kernel,
+  lib.add("gelu(Tensor x) -> Tensor", "gelu", &gelu_cpu, &gelu_kernel, &gelu_kernel);
+  lib.add("gelu_backward(Tensor dy, Tensor x) -> Tensor", "gelu_backward", &gelu_backward_cpu,
           &gelu_backward_kernel, &gelu_backward_kernel);
   lib.add(
       "cross_entropy_stats(Tensor logits, Tensor targets, int first, int vocab) -> "

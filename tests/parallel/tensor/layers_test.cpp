@@ -54,9 +54,7 @@ Leaf parameter(const TensorParallel& tp, const std::string& name, const Shape& g
 
 Layout last_dim(const TensorParallel& tp, Stream s) { return {{tp.activation(s).dims[2]}}; }
 
-TokenGrid grid(const TensorParallel& tp, Stream s) {
-  return {tp.activation(s), kBatch, kSequence};
-}
+TokenGrid grid(const TensorParallel& tp, Stream s) { return {tp.activation(s), kBatch, kSequence}; }
 
 Outcome evaluate(const TensorParallel& tp, const MakeLayer& make) {
   const Layer layer = make(tp);
@@ -212,8 +210,8 @@ TEST_P(TensorLayers, TiedHeadMatchesSerial) {
 
 /// Loss over whole tokens and the whole gradient of the logits.
 Outcome evaluate_loss(const TensorParallel& tp, const Tensor& targets) {
-  const Param logits = tests::shard("logits", {kBatch, kSequence, kVocab},
-                                    tp.activation(Stream::kInner), tp.mesh());
+  const Param logits =
+      tests::shard("logits", {kBatch, kSequence, kVocab}, tp.activation(Stream::kInner), tp.mesh());
   const TokenGrid tokens = grid(tp, Stream::kInner);
   const Tensor loss =
       cross_entropy(tp.mesh(), logits.value, targets, 1.0 / kTokens, kVocab, tokens);
@@ -247,10 +245,10 @@ TEST_P(TensorLayers, CrossEntropyOfEqualLogitsIsLogVocab) {
     const at::NoGradGuard no_grad;
     logits.value.fill_(2.5);
     const TokenGrid tokens = grid(tp, Stream::kInner);
-    const Tensor loss = cross_entropy(tp.mesh(), logits.value,
-                                      tests::ids(kBatch, kSequence, kVocab, 2), 1.0 / kTokens,
-                                      kVocab, tokens)
-                            .clone();
+    const Tensor loss =
+        cross_entropy(tp.mesh(), logits.value, tests::ids(kBatch, kSequence, kVocab, 2),
+                      1.0 / kTokens, kVocab, tokens)
+            .clone();
     for (size_t d = 0; d < 2; ++d) tests::sum_over(tp.mesh(), tokens.activation.dims[d], loss);
     EXPECT_NEAR(loss.item<double>(), std::log(static_cast<double>(kVocab)),
                 8 * kEps * static_cast<double>(kVocab + kTokens));

@@ -125,8 +125,7 @@ TEST_P(TensorSchemes, ReceiveExactlyTheirCost) {
     for (const Role r : {Role::kExpand, Role::kContract}) {
       on_ranks([&](const TensorParallel& tp, MeshRank& me) {
         const Linear l(tp, e, r);
-        const Cost cost =
-            tp.cost({l.x.value.numel(), l.w.value.numel(), l.dy.value.numel()}, r);
+        const Cost cost = tp.cost({l.x.value.numel(), l.w.value.numel(), l.dy.value.numel()}, r);
         const auto elements = [&](const auto& product) {
           me.ledger.clear();
           product();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every scheme on meta tensors and a simulated world: the same traffic, FLOPs and memory as threads.
+// Every scheme on meta tensors and a simulated world: the same traffic, FLOPs and memory as
+// threads.
 
 #include <gtest/gtest.h>
 
@@ -49,8 +50,8 @@ void run_stack(const TensorParallel& tp, at::Device device) {
   const Tensor down = param("down", {kInner, kHidden}, tp.weight(Role::kContract));
   const Tensor down_bias = param("down.bias", {kHidden}, last(Stream::kOuter));
 
-  Tensor x = embedding(mesh, tests::ids(kBatch, kSequence, kVocab, 1, device), table, table_layout,
-                       outer);
+  Tensor x =
+      embedding(mesh, tests::ids(kBatch, kSequence, kVocab, 1, device), table, table_layout, outer);
   x = add_positions(mesh, x, positions, outer);
   x = dropout(mesh, x, {.p = 0.2, .seed = 1, .site = 2}, kHidden, outer);
   const Tensor n = layer_norm(tp, x, scale, shift, kHidden, 1e-5);
