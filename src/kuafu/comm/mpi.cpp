@@ -218,7 +218,6 @@ class MpiCommunicator final : public CallCommunicator {
 
   Work pending(std::shared_ptr<MpiTask> task) {
     world_.start(task);
-    if (task->is_done) return {};
     return Work(std::make_unique<TaskWork>(world_, std::move(task)));
   }
 

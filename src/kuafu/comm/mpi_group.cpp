@@ -7,6 +7,7 @@ namespace kuafu {
 
 namespace {
 
+constexpr size_t kMostUnmatched = 16;
 constexpr int kNoteTag = 1;  // on the channel of the collectives, whose own tags are higher
 
 }  // namespace
@@ -42,10 +43,7 @@ int64_t MpiGroup::announce(Note note) {
   note.sequence = num_calls_++;
   tell(note);
   mine_.push_back(note);
-  if (theirs_.empty()) return note.sequence;
-  const Note first = theirs_.front();
-  theirs_.pop_front();
-  compare(first);
+  if (mine_.size() > kMostUnmatched) listen();  // broadcasts do not wait for their match
   return note.sequence;
 }
 
@@ -64,22 +62,31 @@ void MpiGroup::tell(const Note& note) {
                           kNoteTag);
 }
 
+// One look too many costs a turn of MPI's progress engine, which may yield the core.
 void MpiGroup::listen() {
   if (size() == 1) {
     num_matched_ = num_calls_;
     mine_.clear();
-    return;
   }
-  const int prev = (rank() + size() - 1) % size();
   Note note;
-  while (collectives_->take_note(std::as_writable_bytes(std::span(&note, 1)), prev, kNoteTag)) {
-    if (mine_.empty()) {
-      theirs_.push_back(note);
-    } else {
-      compare(note);
-    }
+  while (!mine_.empty() && hear(note)) compare(note);
+}
+
+void MpiGroup::listen_for_end() {
+  listen();
+  Note note;
+  if (is_over() || !mine_.empty() || !hear(note)) return;
+  if (note.kind != Kind::kLeft) {
+    throw CollectiveMismatch(text(position(note.sequence), ": rank ", note.world_rank, " called ",
+                                  describe(note), ", rank ", world_rank(),
+                                  " has left the group after its call ", num_calls_ - 1));
   }
-  prev_has_left_ = prev_has_left_ || (!theirs_.empty() && theirs_.front().kind == Kind::kLeft);
+  prev_has_left_ = true;
+}
+
+bool MpiGroup::hear(Note& note) {
+  const int prev = (rank() + size() - 1) % size();
+  return collectives_->take_note(std::as_writable_bytes(std::span(&note, 1)), prev, kNoteTag);
 }
 
 // Theirs against the oldest of mine.

@@ -37,9 +37,11 @@ class MpiGroup {
   /// I make no further call.
   void leave();
 
-  /// Takes the notes that have arrived. Throws CollectiveMismatch where the previous rank called
-  /// something else, RankLost where it left before a call of mine.
+  /// Takes the notes that my calls wait for, as far as they have arrived. Throws CollectiveMismatch
+  /// where the previous rank called something else, RankLost where it left before a call of mine.
   void listen();
+  /// The same once I have left: waits for the note that the previous rank has left too.
+  void listen_for_end();
   /// The previous rank made my call number `sequence` too.
   bool is_matched(int64_t sequence) const { return num_matched_ > sequence; }
   /// Nothing more will come: the previous rank has left, and all calls matched.
@@ -58,6 +60,7 @@ class MpiGroup {
   Call call_of(const Note& note) const;
   int64_t announce(Note note);
   void tell(const Note& note);
+  bool hear(Note& note);
   void compare(const Note& theirs);
   std::string describe(const Note& note) const;
 
@@ -67,8 +70,7 @@ class MpiGroup {
   std::string label_;
   int64_t num_calls_ = 0;
   int64_t num_matched_ = 0;
-  std::deque<Note> mine_;    // not matched yet
-  std::deque<Note> theirs_;  // heard before I made the call
+  std::deque<Note> mine_;  // not matched yet
   bool prev_has_left_ = false;
 };
 

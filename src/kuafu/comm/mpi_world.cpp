@@ -31,20 +31,26 @@ MpiWorld::MpiWorld(MpiCollectives collectives)
 
 MpiWorld::~MpiWorld() = default;
 
+// What is already under way gets a turn; the new task gets its first one when it is waited for.
 void MpiWorld::start(const std::shared_ptr<MpiTask>& task) {
   try {
-    task->is_done = task->advance();
+    if (!tasks_.empty()) advance();
   } catch (const WrongLength& error) {
     grumble(error, *task);
   }
-  if (!task->is_done) tasks_.push_back(task);
+  tasks_.push_back(task);
 }
 
 void MpiWorld::advance() {
-  std::erase_if(tasks_, [](const std::shared_ptr<MpiTask>& task) {
-    task->is_done = task->advance();
-    return task->is_done;
-  });
+  for (size_t i = 0; i < tasks_.size();) {
+    MpiTask& task = *tasks_[i];
+    task.is_done = task.advance();
+    if (task.is_done) {
+      tasks_.erase(tasks_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
 }
 
 int64_t MpiWorld::num_through() const {
@@ -158,7 +164,7 @@ void MpiWorld::finish() {
   tell(State::kReturned, "");
   const auto is_over = [](const std::shared_ptr<MpiGroup>& group) { return group->is_over(); };
   const auto listen = [this] {
-    for (const auto& group : groups_) group->listen();
+    for (const auto& group : groups_) group->listen_for_end();
     hear();
     sched_yield();
     advance();

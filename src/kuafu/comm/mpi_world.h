@@ -44,7 +44,7 @@ class MpiWorld {
   MpiCollectives collectives() const { return collectives_; }
   const MpiNative& native() const { return native_; }
 
-  /// Takes a task over and moves all of them on.
+  /// Takes a task over and moves the earlier ones on.
   void start(const std::shared_ptr<MpiTask>& task);
   /// Returns once the task is done. Throws RankLost or CollectiveMismatch where it cannot be.
   void wait(MpiTask& task);

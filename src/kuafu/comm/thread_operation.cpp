@@ -11,9 +11,12 @@ namespace kuafu {
 
 namespace {
 
-// Bytes of one rank's slice in a tile. With the slices of four ranks it fits the second-level
-// cache, and it is long enough for the prefetchers.
-constexpr int64_t kTileBytes = 16 * 1024;
+// Bytes of one rank's slice in a tile: short enough that all threads end together, long enough for
+// the prefetchers, which run past the end of a tile into one that another core works on.
+constexpr int64_t kLeastTileBytes = 16 * 1024;
+constexpr int64_t kMostTileBytes = 256 * 1024;
+constexpr int64_t kTilesPerWorker = 8;
+
 // Operations of at most this many tiles are done by the last rank to arrive, at once: others would
 // take longer to wake up than it takes to do them, the more so where ranks share cores.
 constexpr int64_t kFewTiles = 2;
@@ -99,7 +102,8 @@ void Operation::lay_out() {
   const Call& any = call(0);
   const int64_t n = num_participants();
   const int64_t element = size_of(any.verb == Verb::kBarrier ? DType::kU8 : any.dtype());
-  tile_count_ = kTileBytes / element;
+  const int64_t share = any.count() * element / (kTilesPerWorker * world_.num_workers());
+  tile_count_ = std::clamp(share, kLeastTileBytes, kMostTileBytes) / element;
   segment_count_ = any.count();
   switch (any.verb) {
     case Verb::kBarrier:

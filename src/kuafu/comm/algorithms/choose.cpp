@@ -9,8 +9,13 @@ namespace {
 
 // Below: few rounds count more than few bytes.
 constexpr int64_t kSmallBytes = 64 * 1024;
-// Pieces that are added while they are still in the second-level cache.
-constexpr int64_t kPieceBytes = 128 * 1024;
+// All-reduce, in bytes of the whole: recursive doubling up to the first, halving and doubling up to
+// the second (fewer rounds than the ring, the same bytes), then the ring.
+constexpr int64_t kDoublingBytes = 32 * 1024;
+constexpr int64_t kDoublingBytesOfTwo = 96 * 1024;
+constexpr int64_t kHalvingBytes = 2 * 1024 * 1024;
+// Pieces of longer ones: they travel while the piece before them is added.
+constexpr int64_t kPieceBytes = 1024 * 1024;
 
 int64_t num_pieces(int64_t bytes) {
   return std::max<int64_t>(1, (bytes + kPieceBytes - 1) / kPieceBytes);
@@ -23,7 +28,10 @@ Plan one(Program program) {
 Plan for_all_reduce(const Call& call, Seat seat) {
   const Range whole{0, call.in.count};
   const int64_t bytes = call.in.bytes();
-  if (bytes < kSmallBytes) return one(doubling_all_reduce(seat, whole));
+  if (bytes <= (seat.n == 2 ? kDoublingBytesOfTwo : kDoublingBytes)) {
+    return one(doubling_all_reduce(seat, whole));
+  }
+  if (bytes <= kHalvingBytes) return one(halving_doubling_all_reduce(seat, whole));
   const int64_t lanes = num_pieces(bytes / seat.n);
   return {lanes, [=](int64_t k) { return ring_all_reduce(seat, whole, {k, lanes}); }};
 }
