@@ -131,9 +131,11 @@ void add_others(CLI::App& app, FrontCall& call) {
       "hold results B against the reference A: exact metrics exactly, times by interval");
   compare.add_option("A", call.compare.a, "results folder, run.jsonl or document")->required();
   compare.add_option("B", call.compare.b, "the same")->required();
+  compare.add_flag("--exact", call.compare.is_exact_only, "leave step times out");
   compare.footer(
       "Examples:\n  kuafu compare results/quickstart results/runs/quickstart\n"
-      "  kuafu compare before.json after.json\n\n"
+      "  kuafu compare before.json after.json\n"
+      "  kuafu compare --exact results/quickstart results/runs/quickstart\n\n"
       "Exit codes: 0 no regression, 1 regression, 2 nothing to compare");
 
   CLI::App& doctor =

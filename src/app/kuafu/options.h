@@ -46,6 +46,7 @@ struct ReportCall {
 
 struct CompareCall {
   std::string a, b;
+  bool is_exact_only = false;
 };
 
 struct ListCall {
