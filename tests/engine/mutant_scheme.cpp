@@ -96,13 +96,13 @@ class NoMask : public AttentionParallel {
 }  // namespace
 
 void set_fault(Mutant& m, const SchemeFault& fault) {
-  m.options.wrap_scheme = [fault, fired = m.fired](std::unique_ptr<TensorParallel> inner) {
+  m.options.wraps.scheme = [fault, fired = m.fired](std::unique_ptr<TensorParallel> inner) {
     return std::make_unique<SpoilingScheme>(std::move(inner), fault, fired);
   };
 }
 
 void set_fault(Mutant& m, MaskFault fault) {
-  m.options.wrap_attention =
+  m.options.wraps.attention =
       [fault, fired = m.fired](
           std::unique_ptr<AttentionParallel> inner) -> std::unique_ptr<AttentionParallel> {
     if (fault == MaskFault::kNone) return std::make_unique<NoMask>(std::move(inner), fired);

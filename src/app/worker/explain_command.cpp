@@ -161,7 +161,9 @@ int explain_command(const WorkerOptions& options) {
   const Registries registries = load_registries(options);
   Plan plan = load_resolved(options, registries, 0);
   initialise_tensors();
-  check_placement(plan, registries);
+  const Placement placement(plan, registries, 0, at::kMeta);
+  const Context& context = placement.context();
+  Model model = placement.make_model();
   std::cout << "Plan " << plan_hash(plan) << "  " << plan.model.kind << ", " << plan.model.layers
             << " layers, hidden " << plan.model.hidden << ", heads " << plan.model.heads
             << ", vocab " << plan.model.vocab << ", sequence " << plan.model.sequence << ", "
@@ -170,15 +172,6 @@ int explain_command(const WorkerOptions& options) {
             << " on each of " << plan.parallel.data << " replicas\n\n";
   print_mesh(mesh_axes(plan, registries.tensor_modes()));
 
-  const Mesh mesh(mesh_axes(plan, registries.tensor_modes()), 0);
-  const auto scheme = registries.tensor.find(plan.parallel.tensor.mode).make(mesh);
-  const auto attention = make_local_attention(plan.memory.recompute);
-  const Context context{mesh,
-                        *scheme,
-                        *attention,
-                        {.mesh = &mesh, .device = at::kMeta, .dtype = plan.model.dtype},
-                        plan.model.dropout};
-  Model model = registries.models.find(plan.model.kind)(plan.model, context);
   print_layouts(context, model);
   print_costs(context, plan);
   // An estimate of a plan over its budget is wanted, not an error.

@@ -42,25 +42,9 @@ struct Engine::State {
         options(o),
         world(w),
         dataset(d),
-        mesh(mesh_axes(p, registries.tensor_modes()), w.rank()),
-        scheme(make_scheme(registries)),
-        attention(make_attention()),
-        context{mesh, *scheme, *attention, factory(), p.model.dropout} {}
-
-  std::unique_ptr<TensorParallel> make_scheme(const Registries& registries) const {
-    auto made = registries.tensor.find(plan.parallel.tensor.mode).make(mesh);
-    return options.wrap_scheme ? options.wrap_scheme(std::move(made)) : std::move(made);
-  }
-  std::unique_ptr<AttentionParallel> make_attention() const {
-    auto made = make_local_attention(plan.memory.recompute);
-    return options.wrap_attention ? options.wrap_attention(std::move(made)) : std::move(made);
-  }
-  ParamFactory factory() const {
-    return {.mesh = &mesh,
-            .device = options.device,
-            .dtype = plan.model.dtype,
-            .seed = plan.train.seed};
-  }
+        placement(p, registries, w.rank(), o.device, o.wraps),
+        mesh(placement.mesh()),
+        model(placement.make_model()) {}
 
   /// Side of one micro-batch whose first global sample is `first`.
   Side side(const Tokens& tokens, int64_t first, int64_t global_samples) const {
@@ -78,26 +62,24 @@ struct Engine::State {
   /// A local loss summed over the ranks that hold different tokens, axis by axis.
   double global_loss(const Tensor& partial) const {
     const Tensor sum = partial.detach().to(at::kDouble);
+    raw::all_reduce(sum, mesh.comm("data"));
     for (const Axis& axis : mesh.axes()) {
       const auto& split = model.loss_axes;
-      const bool is_split =
-          axis.name == "data" || std::find(split.begin(), split.end(), axis.name) != split.end();
+      const bool is_split = std::find(split.begin(), split.end(), axis.name) != split.end();
       if (is_split) raw::all_reduce(sum, mesh.comm(axis.name));
     }
     return read_scalar(sum);
   }
 
   Tensor micro_batch(const Side& side, bool is_last);
-  void backward_block(size_t b, const Side& side, Flow& in, Flow& out, Flow& grads);
+  void backward_block(size_t b, const Side& side, Flow& in, Flow& out, Tensors losses, Flow& grads);
 
   Plan plan;
   EngineOptions options;
   Communicator& world;
   const Dataset& dataset;
-  Mesh mesh;
-  std::unique_ptr<TensorParallel> scheme;
-  std::unique_ptr<AttentionParallel> attention;
-  Context context;
+  Placement placement;
+  Mesh& mesh;
   Model model;
   std::unique_ptr<DataParallel> data_parallel;
   std::unique_ptr<Optimizer> optimizer;
@@ -109,13 +91,6 @@ Engine::Engine(const Plan& plan, const Registries& registries, Communicator& wor
                const Dataset& dataset, const EngineOptions& options)
     : state_(std::make_unique<State>(plan, registries, world, dataset, options)) {
   State& s = *state_;
-  s.model = registries.models.find(plan.model.kind)(plan.model, s.context);
-  const TokenGrid grid{s.context.activation(Stream::kOuter), s.plan.train.micro_batch,
-                       s.plan.model.sequence};
-  for (const Stream stream : {Stream::kOuter, Stream::kInner}) {
-    local_shape(s.context.activation(stream), {grid.batch, grid.sequence, s.plan.model.hidden},
-                s.mesh, "activations (micro_batch, sequence, hidden)");
-  }
   s.mesh.connect(world, options.ledger);
   s.data_parallel = make_bucketed_all_reduce(s.mesh, {plan.parallel.bucket, plan.parallel.overlap});
   s.data_parallel->attach(groups_of(s.model));
@@ -130,6 +105,7 @@ Tensor Engine::State::micro_batch(const Side& side, bool is_last) {
   const bool again = plan.memory.recompute == Recompute::kFull;
   const size_t n = model.blocks.size();
   std::vector<Flow> inputs(n), outputs(n);
+  std::vector<Tensors> losses(n);
   Flow flow;
   for (size_t b = 0; b < n; ++b) {
     data_parallel->acquire(static_cast<int>(b));
@@ -137,8 +113,12 @@ Tensor Engine::State::micro_batch(const Side& side, bool is_last) {
     // The head's graph is used at once: making it twice would only cost.
     const at::AutoGradMode recording(!again || b + 1 == n);
     outputs[b] = model.blocks[b]->forward(inputs[b], side);
+    losses[b] = model.blocks[b]->take_losses();
     flow = outputs[b];
-    if (again && b + 1 < n) outputs[b].clear();
+    if (again && b + 1 < n) {
+      outputs[b].clear();
+      losses[b].clear();
+    }
     data_parallel->release(static_cast<int>(b));
   }
   const Tensor loss = flow[0].detach();
@@ -146,19 +126,26 @@ Tensor Engine::State::micro_batch(const Side& side, bool is_last) {
   Flow grads = {at::ones_like(outputs[n - 1][0])};
   for (size_t b = n; b-- > 0;) {
     data_parallel->acquire(static_cast<int>(b));
-    backward_block(b, side, inputs[b], outputs[b], grads);
+    backward_block(b, side, inputs[b], outputs[b], std::move(losses[b]), grads);
     if (is_last) data_parallel->grads_ready(static_cast<int>(b));
     data_parallel->release(static_cast<int>(b));
   }
   return loss;
 }
 
-void Engine::State::backward_block(size_t b, const Side& side, Flow& in, Flow& out, Flow& grads) {
+void Engine::State::backward_block(size_t b, const Side& side, Flow& in, Flow& out, Tensors losses,
+                                   Flow& grads) {
   if (out.empty()) {
     const RecomputeScope scope;
     const at::AutoGradMode recording(true);
     out = model.blocks[b]->forward(in, side);
+    losses = model.blocks[b]->take_losses();
   }
+  for (Tensor& loss : losses) {
+    grads.push_back(at::ones_like(loss));
+    out.push_back(std::move(loss));
+  }
+  losses.clear();
   torch::autograd::backward(out, grads);
   out.clear();
   grads.clear();
@@ -243,23 +230,6 @@ std::vector<Param*> Engine::params() {
     for (Param* p : block->params()) all.push_back(p);
   }
   return all;
-}
-
-void check_placement(const Plan& plan, const Registries& registries) {
-  const Mesh mesh(mesh_axes(plan, registries.tensor_modes()), 0);
-  const auto scheme = registries.tensor.find(plan.parallel.tensor.mode).make(mesh);
-  const auto attention = make_local_attention(plan.memory.recompute);
-  const Context context{mesh,
-                        *scheme,
-                        *attention,
-                        {.mesh = &mesh, .device = at::kMeta, .dtype = plan.model.dtype},
-                        plan.model.dropout};
-  registries.models.find(plan.model.kind)(plan.model, context);
-  for (const Stream stream : {Stream::kOuter, Stream::kInner}) {
-    local_shape(context.activation(stream),
-                {plan.train.micro_batch, plan.model.sequence, plan.model.hidden}, mesh,
-                "activations (train.micro_batch, model.sequence, model.hidden)");
-  }
 }
 
 }  // namespace kuafu

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "kuafu/comm/communicator.h"
 #include "kuafu/dataset/dataset.h"
-#include "kuafu/engine/registries.h"
+#include "kuafu/engine/placement.h"
 #include "kuafu/optim/optimizer.h"
 #include "kuafu/parallel/data/interface.h"
 #include "kuafu/plan/plan.h"
@@ -26,10 +25,7 @@ struct StepReport {
 struct EngineOptions {
   at::Device device = at::kCPU;
   Ledger* ledger = nullptr;  ///< books the mesh's traffic by axis; may be null
-  /// Let tests stand a scheme or the attention behind a decorator (mutants).
-  std::function<std::unique_ptr<TensorParallel>(std::unique_ptr<TensorParallel>)> wrap_scheme = {};
-  std::function<std::unique_ptr<AttentionParallel>(std::unique_ptr<AttentionParallel>)>
-      wrap_attention = {};
+  Wraps wraps = {};
 };
 
 /// One rank of a run: builds mesh, model shard and optimizer from a resolved plan, and steps. The
@@ -64,9 +60,5 @@ class Engine {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-/// Checks everything about a plan that needs no communication: layouts of every parameter and
-/// activation on the ranks of the mesh. Builds the model on meta tensors.
-void check_placement(const Plan& plan, const Registries& registries);
 
 }  // namespace kuafu

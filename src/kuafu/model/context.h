@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kuafu/parallel/sequence/interface.h"
@@ -21,7 +22,12 @@ struct Context {
   const AttentionParallel& attention;
   ParamFactory params;
   double dropout = 0;
+  /// Contexts of the transformer layers where some have a scheme of their own; empty: this one.
+  std::vector<const Context*> layers = {};
 
+  const Context& layer(int64_t i) const {
+    return layers.empty() ? *this : *layers[static_cast<size_t>(i)];
+  }
   /// The scheme's layout of (B, S, *) with the sequence axis in front of the sequence dim.
   Layout activation(Stream s) const;
   /// A parameter of the layer, its gradient axes derived from the activation it meets.
@@ -51,6 +57,16 @@ class ModelBlock : public Module {
   /// The last block of a model returns the scalar loss, partial over the axes that shard tokens.
   virtual Flow forward(const Flow& in, const Side& side) = 0;
   virtual std::string name() const = 0;
+
+  /// Losses of the last forward besides the model's own, scaled and partial like it: extra roots of
+  /// the block's backward call. Empties the list.
+  Tensors take_losses() { return std::exchange(losses_, {}); }
+
+ protected:
+  void add_loss(const Tensor& loss) { losses_.push_back(loss); }
+
+ private:
+  Tensors losses_;
 };
 
 /// A model is a list of blocks.

@@ -27,7 +27,32 @@ struct ModelPlan {
   int64_t sequence = 64;
   DType dtype = DType::kF32;
   double dropout = 0.0;  ///< on embeddings and both residual branches
+
+  int64_t kv_heads = 0;               ///< key-value heads; 0 = heads (multi-head), 1 = multi-query
+  int64_t ffn = 0;                    ///< width of the MLP; 0 = 4 hidden
+  std::string positions = "learned";  ///< "learned" | "rotary"
+  std::string mlp = "gelu";           ///< "gelu" | "swiglu"
+  std::string norm = "layer";         ///< "layer" | "rms"
+  bool bias = true;                   ///< in linears and layer norms
+  bool parallel_blocks = false;       ///< x + attention(norm(x)) + mlp(norm(x))  [PaLM]
+
+  int64_t experts = 8;            ///< moe_gpt: experts of a mixture layer
+  std::string router = "top2";    ///< "top1" | "top2" | "topk" | "expert_choice"
+  int64_t top_k = 2;              ///< of router "topk"
+  double capacity_factor = 1.25;  ///< slots of an expert / its even share of a sample's choices
+  double balance_loss = 0.01;     ///< weight of the auxiliary load-balance loss
+  double z_loss = 0.001;          ///< weight of the router z-loss
+  bool random_second = false;     ///< "top2": the second expert by chance  [GShard]
+  int64_t shared_experts = 0;     ///< experts every token visits
+  int64_t moe_every = 1;          ///< every n-th layer is a mixture, the last of each n
+
+  int64_t image = 32;    ///< vit: side of a square image, pixels
+  int64_t patch = 4;     ///< vit: side of a patch, divides image
+  int64_t classes = 10;  ///< vit: labels
   bool operator==(const ModelPlan&) const = default;
+
+  int64_t num_kv_heads() const { return kv_heads == 0 ? heads : kv_heads; }
+  int64_t ffn_width() const { return ffn == 0 ? 4 * hidden : ffn; }
 };
 
 struct TensorPlan {
@@ -43,6 +68,14 @@ struct SequencePlan {
   bool operator==(const SequencePlan&) const = default;
 };
 
+/// Transformer layers from..to, both included, under a tensor mode of their own on the same ranks.
+struct LayerPlan {
+  int64_t from = 0, to = 0;
+  std::string mode = "1d";
+  int64_t depth = 1;
+  bool operator==(const LayerPlan&) const = default;
+};
+
 struct ParallelPlan {
   int64_t data = 0;  ///< 0 until resolved: takes the ranks that remain
   int64_t pipeline = 1;
@@ -51,6 +84,7 @@ struct ParallelPlan {
   int64_t expert = 1;                 ///< divides data and is a sub-axis of it
   int64_t bucket = 25 * 1024 * 1024;  ///< bytes of a gradient bucket
   bool overlap = true;                ///< reduce buckets during backward
+  std::vector<LayerPlan> layers;      ///< [[parallel.layers]]; ranges do not overlap
   bool operator==(const ParallelPlan&) const = default;
 };
 
@@ -154,7 +188,10 @@ Plan resolve(Plan plan, int64_t ranks, const TensorModes& modes);
 int64_t num_ranks(const Plan& resolved);
 
 /// Mesh axes of a resolved plan, outermost first: pipeline, data, sequence, then the tensor axes.
+/// With experts "data" is made of "replica" and "expert".
 std::vector<Axis> mesh_axes(const Plan& resolved, const TensorModes& modes);
+/// Names that stand for several of them: "data" where experts are a sub-axis of it.
+AxisAliases mesh_aliases(const Plan& resolved, const TensorModes& modes);
 
 /// Full TOML with every key, defaults included: parses back to the same plan.
 std::string to_toml(const Plan& plan);

@@ -147,8 +147,14 @@ std::vector<Axis> mesh_axes(const Plan& resolved, const TensorModes& modes) {
                 "the plan is not resolved: parallel.data is open; call resolve first");
   const ParallelPlan& p = resolved.parallel;
   const TensorMode& mode = plan::find_mode(resolved, modes, {});
-  std::vector<Axis> axes = {
-      {"pipeline", p.pipeline}, {"data", p.data}, {"sequence", p.sequence.size}};
+  std::vector<Axis> axes = {{"pipeline", p.pipeline}};
+  if (p.expert > 1) {
+    axes.push_back({"replica", p.data / p.expert});
+    axes.push_back({"expert", p.expert});
+  } else {
+    axes.push_back({"data", p.data});
+  }
+  axes.push_back({"sequence", p.sequence.size});
   int64_t size = 1;
   for (const Axis& axis : mode.axes(p.tensor.size, p.tensor.depth)) {
     axes.push_back(axis);
@@ -164,6 +170,11 @@ std::vector<Axis> mesh_axes(const Plan& resolved, const TensorModes& modes) {
                   "the mode must choose another name");
   }
   return axes;
+}
+
+AxisAliases mesh_aliases(const Plan& resolved, const TensorModes&) {
+  if (resolved.parallel.expert == 1) return {};
+  return {{"data", {"replica", "expert"}}};
 }
 
 }  // namespace kuafu
