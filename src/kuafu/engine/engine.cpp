@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include <torch/csrc/autograd/autograd.h>
 
@@ -15,15 +16,14 @@ namespace {
 /// A scalar of the device as a number. Meta tensors have none: the simulated world's oracle is 1.
 double read_scalar(const Tensor& t) { return t.is_meta() ? 1.0 : t.item<double>(); }
 
-/// (samples, sequence) ids on the device.
-Tensor to_tensor(const std::vector<int64_t>& ids, int64_t samples, int64_t sequence,
+/// Numbers of the host on the device; on meta their extents alone.
+template <class T>
+Tensor to_tensor(const std::vector<T>& numbers, const Shape& shape, at::ScalarType type,
                  at::Device device) {
-  const Tensor t = at::empty({samples, sequence}, at::TensorOptions(at::kLong).device(device));
-  if (device.is_cpu()) {
-    std::copy(ids.begin(), ids.end(), t.data_ptr<int64_t>());
-  } else if (!device.is_meta()) {
-    t.copy_(at::from_blob(const_cast<int64_t*>(ids.data()), {samples, sequence}, at::kLong));
-  }
+  const Tensor t = at::empty(shape, at::TensorOptions(type).device(device));
+  if (device.is_meta()) return t;
+  const at::ScalarType given = std::is_same_v<T, float> ? at::kFloat : at::kLong;
+  t.copy_(at::from_blob(const_cast<T*>(numbers.data()), shape, given));
   return t;
 }
 
@@ -49,11 +49,24 @@ struct Engine::State {
   /// Side of one micro-batch whose first global sample is `first`.
   Side side(const Tokens& tokens, int64_t first, int64_t global_samples) const {
     Side s;
-    s.tokens = to_tensor(tokens.inputs, tokens.samples, tokens.sequence, options.device);
-    s.targets = to_tensor(tokens.targets, tokens.samples, tokens.sequence, options.device);
     s.batch = tokens.samples;
     s.sequence = tokens.sequence;
-    s.loss_scale = 1.0 / static_cast<double>(global_samples * tokens.sequence);
+    const auto ids = [&](const std::vector<int64_t>& numbers, const Shape& shape) {
+      return to_tensor(numbers, shape, at::kLong, options.device);
+    };
+    const bool is_image = tokens.patches > 0;
+    if (!is_image) {
+      s.tokens = ids(tokens.inputs, {s.batch, s.sequence});
+      s.targets = ids(tokens.targets, {s.batch, s.sequence});
+    }
+    if (tokens.is_pair) s.segments = ids(tokens.segments, {s.batch, s.sequence});
+    if (tokens.is_pair || is_image) s.labels = ids(tokens.labels, {s.batch});
+    if (is_image) {
+      s.images = to_tensor(tokens.images, {s.batch, tokens.patches, tokens.pixels},
+                           scalar_type(plan.model.dtype), options.device);
+    }
+    s.sample_scale = 1.0 / static_cast<double>(global_samples);
+    s.loss_scale = 1.0 / static_cast<double>(global_samples * tokens.predictions);
     s.first_sample = first;
     s.step = steps_done;
     return s;

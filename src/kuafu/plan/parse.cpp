@@ -191,6 +191,7 @@ Plan parse_plan(std::string_view toml, std::string_view origin, const TensorMode
     origins.note(one.key->name, one.where);
   }
   plan::check_options(plan, models, origins);
+  plan::complete(plan, origins);
   plan::check_plan(plan, modes, origins);
   return plan;
 }

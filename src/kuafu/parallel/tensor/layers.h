@@ -9,17 +9,23 @@
 namespace kuafu {
 
 /// y = x w + bias. x in the role's input layout, y in its output layout; bias laid out as y's last
-/// dim.
+/// dim, undefined where there is none.
 Tensor linear(const TensorParallel& tp, const Tensor& x, const Tensor& w, const Tensor& bias,
               Role r);
 
-/// logits = x table^T: the tied output head. table (V, H) is laid out as a contract weight, x is
-/// outer, the logits are inner: the scheme's three products with their roles exchanged.
-Tensor tied_head(const TensorParallel& tp, const Tensor& x, const Tensor& table);
+/// logits = x table^T + bias: the tied output head. table (V, H) is laid out as a contract weight,
+/// x is outer, the logits are inner: the scheme's three products with their roles exchanged. bias
+/// is laid out as the logits' last dim; undefined where there is none.
+Tensor tied_head(const TensorParallel& tp, const Tensor& x, const Tensor& table,
+                 const Tensor& bias = {});
 
 /// Layer norm over H of the outer stream, whatever axes shard it. weight, bias (H/axes).
 Tensor layer_norm(const TensorParallel& tp, const Tensor& x, const Tensor& weight,
                   const Tensor& bias, int64_t hidden, double epsilon);
+
+/// RMS norm over H of the outer stream, whatever axes shard it. weight (H/axes).
+Tensor rms_norm(const TensorParallel& tp, const Tensor& x, const Tensor& weight, int64_t hidden,
+                double epsilon);
 
 /// Where a shard of the token grid (batch, sequence) lies.
 struct TokenGrid {
@@ -33,8 +39,21 @@ struct TokenGrid {
 Tensor embedding(const Mesh& mesh, const Tensor& ids, const Tensor& table,
                  const Layout& table_layout, const TokenGrid& grid);
 
+/// Global positions in the sequence of my tokens, (S/axes) i64.
+Tensor local_positions(const Mesh& mesh, const TokenGrid& grid, at::Device device);
+
 /// Adds rows [my part of S] of a position table (S, H/axes) to x.
 Tensor add_positions(const Mesh& mesh, const Tensor& x, const Tensor& table, const TokenGrid& grid);
+
+/// Adds row ids[b, s] of a small table (N, H/axes), whole in its rows, to each token of x; ids
+/// (B, S) are whole on every rank.
+Tensor add_rows(const Mesh& mesh, const Tensor& x, const Tensor& table, const Tensor& ids,
+                const TokenGrid& grid);
+
+/// Tokens of images: `first` (H/axes) at position 0, then patches w + bias. images (B, patches, K)
+/// whole on every rank, w (K, H/axes), bias (H/axes) or undefined; the result has grid.activation.
+Tensor embed_patches(const Mesh& mesh, const Tensor& images, const Tensor& w, const Tensor& bias,
+                     const Tensor& first, const TokenGrid& grid);
 
 /// My part of the sum of -log softmax(logits)[target] over tokens, times `scale`, for logits
 /// (B, S, V) in grid.activation; columns from `vocab` on are padding. The result is a scalar,
@@ -53,6 +72,8 @@ Tensor dropout(const Mesh& mesh, const Tensor& x, const DropoutSite& site, int64
                const TokenGrid& grid);
 
 /// The part of ids (B, S), whole on every rank, that belongs to grid.activation.
+/// Where it lies is local_slice.
 Tensor local_tokens(const Mesh& mesh, const Tensor& ids, const TokenGrid& grid);
+Slice local_slice(const Mesh& mesh, const TokenGrid& grid);
 
 }  // namespace kuafu

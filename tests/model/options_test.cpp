@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Options of the models under every kind of plan: certified against one rank, simulated as on
+// threads, with the parameters and FLOPs of their closed forms.
+
+#include <gtest/gtest.h>
+
+#include "kuafu/engine/registries.h"
+#include "tests/support/ranks.h"
+#include "tests/support/simulated.h"
+
+namespace kuafu {
+namespace {
+
+using tests::certificate_of;
+using tests::Family;
+using tests::plan_of;
+using tests::small_plan;
+
+struct OptionSet {
+  const char* name;
+  Overrides overrides;
+};
+std::ostream& operator<<(std::ostream& out, const OptionSet& o) { return out << o.name; }
+
+const std::vector<OptionSet>& option_sets() {
+  static const std::vector<OptionSet> all = {
+      {"rms", {{"model.norm", "rms"}}},
+      {"swiglu", {{"model.mlp", "swiglu"}, {"model.ffn", "48"}}},
+      {"rotary", {{"model.positions", "rotary"}}},
+      {"no_bias", {{"model.bias", "false"}}},
+      {"grouped", {{"model.kv_heads", "2"}}},
+      {"multi_query", {{"model.kv_heads", "1"}, {"model.positions", "rotary"}}},
+      {"llama",
+       {{"model.norm", "rms"},
+        {"model.mlp", "swiglu"},
+        {"model.ffn", "80"},
+        {"model.positions", "rotary"},
+        {"model.bias", "false"},
+        {"model.kv_heads", "2"}}},
+      {"palm",
+       {{"model.parallel_blocks", "true"},
+        {"model.mlp", "swiglu"},
+        {"model.positions", "rotary"},
+        {"model.bias", "false"},
+        {"model.kv_heads", "1"}}},
+  };
+  return all;
+}
+
+class Options : public testing::TestWithParam<std::tuple<Family, OptionSet>> {
+ protected:
+  Plan plan(Overrides more = {}) const {
+    const auto& [family, options] = GetParam();
+    more.insert(more.begin(), options.overrides.begin(), options.overrides.end());
+    return plan_of(family, more);
+  }
+};
+
+TEST_P(Options, AreCertified) {
+  const Certificate c = certificate_of(plan({{"model.dropout", "0.1"}}));
+  EXPECT_EQ(c.verdict, "equal") << "loss " << c.loss_error << ", gradient " << c.gradient_error
+                                << ", parameter " << c.parameter_error << " (" << c.worst
+                                << "), tolerances " << c.tolerance << ", " << c.parameter_tolerance;
+}
+
+TEST_P(Options, SimulatedEqualsThreads) {
+  tests::expect_simulated_equals_threads(plan({{"model.dtype", "f32"}}), "options");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Options,
+                         testing::Combine(testing::ValuesIn(tests::families()),
+                                          testing::ValuesIn(option_sets())),
+                         [](const auto& info) {
+                           return std::get<0>(info.param).name + "_" + std::get<1>(info.param).name;
+                         });
+
+/// Parameters of a plan's transformer layers, and all of them.
+std::pair<int64_t, int64_t> count(const Plan& plan) {
+  const Registries registries = builtin_registries();
+  const auto world = make_self();
+  const auto data = tests::data_of(plan);
+  Engine engine(plan, registries, *world, *data, {});
+  int64_t layers = 0, all = 0;
+  for (const Param* p : engine.params()) {
+    all += p->value.numel();
+    if (p->name.find("blocks.") == 0) layers += p->value.numel();
+  }
+  return {layers, all};
+}
+
+TEST(OptionCounts, EqualClosedForms) {
+  // Hidden h, 4 heads of 8, vocabulary 37, sequence 12, 2 layers.
+  constexpr int64_t h = 32, head = 8, vocab = 37;
+  const auto count_of = [](const char* name) {
+    for (const OptionSet& o : option_sets()) {
+      if (std::string(o.name) == name) return count(small_plan(o.overrides));
+    }
+    throw ConfigError(name);
+  };
+  // LLaMA: q, out h^2; k, v h x 2 heads; three h x f; two norms. No table of positions.
+  const int64_t llama = 2 * (2 * h * h + h * 2 * 2 * head + 3 * h * 80 + 2 * h);
+  EXPECT_EQ(count_of("llama"), std::pair(llama, llama + vocab * h + h));
+  // PaLM: k, v of one head; three h x 4 h; one norm.
+  const int64_t palm = 2 * (2 * h * h + h * 2 * head + 3 * h * 4 * h + h);
+  EXPECT_EQ(count_of("palm"), std::pair(palm, palm + vocab * h + h));
+  const int64_t grouped = 2 * (12 * h * h + 13 * h - 2 * (h + 1) * 2 * head);
+  EXPECT_EQ(count_of("grouped").first, grouped);
+}
+
+/// 3 (forward and twice backward) x 2 FLOPs for each weight of a linear and token, and attention.
+int64_t closed_form(const Plan& p, int64_t linear_weights, int64_t padded_vocab) {
+  const int64_t t = p.train.batch * p.model.sequence, h = p.model.hidden;
+  const int64_t attention = 2 * t * p.model.sequence * h;  // causal
+  return 3 * (p.model.layers * (2 * t * linear_weights + attention) + 2 * t * h * padded_vocab);
+}
+
+TEST(OptionFlops, EqualTheClosedFormWherePlansReplicateNothing) {
+  constexpr int64_t h = 32, head = 8;
+  for (const OptionSet& o : option_sets()) {
+    if (std::string(o.name) != "llama") continue;
+    for (const char* name : {"one_rank", "data_2", "t1d_2", "t1d_sp_2", "t2d_4", "t2p5d_8"}) {
+      Overrides more = o.overrides;
+      more.emplace_back("model.vocab", "40");
+      const Plan plan = plan_of(tests::family(name), more);
+      int64_t flops = 0;
+      for (const RankResult& r : tests::run_plan(plan)) flops += r.flops;
+      EXPECT_EQ(flops, closed_form(plan, 2 * h * h + h * 2 * 2 * head + 3 * h * 80, 40)) << name;
+    }
+  }
+}
+
+// Four ranks, one key-value head: each computes the head its queries read, four times in all.
+TEST(OptionFlops, OfReplicatedHeadsCountOnEveryRank) {
+  const Plan plan = plan_of(tests::family("t1d_4"), {{"model.kv_heads", "1"}});
+  int64_t flops = 0;
+  for (const RankResult& r : tests::run_plan(plan)) flops += r.flops;
+  constexpr int64_t h = 32, head = 8;
+  EXPECT_EQ(flops, closed_form(plan, 2 * h * h + h * 4 * 2 * head + 8 * h * h, 40));
+}
+
+TEST(OptionRefusals, NameKeyLineAndNearest) {
+  const auto message = [](const Overrides& o, const char* family = "one_rank") -> std::string {
+    try {
+      check_placement(plan_of(tests::family(family), o), builtin_registries());
+    } catch (const Refused& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  const std::string uneven = message({{"model.kv_heads", "3"}});
+  EXPECT_TRUE(has(uneven, "model.kv_heads = 3") && has(uneven, "nearest: kv_heads = 2 or 4"))
+      << uneven;
+  const std::string odd = message({{"model.positions", "rotary"}, {"model.hidden", "36"}});
+  EXPECT_TRUE(has(odd, "rotary") && has(odd, "nearest: hidden = 40")) << odd;
+  const std::string kv =
+      message({{"model.kv_heads", "3"}, {"model.heads", "12"}, {"model.hidden", "48"}}, "t1d_4");
+  EXPECT_TRUE(has(kv, "model.kv_heads = 3") && has(kv, "nearest: kv_heads = 2 or 4")) << kv;
+  EXPECT_TRUE(has(message({{"model.ffn", "30"}}, "t1d_4"), "model.ffn"));
+  EXPECT_TRUE(has(message({{"model.heads", "2"}}, "t1d_4"), "model.heads"));
+}
+
+}  // namespace
+}  // namespace kuafu
