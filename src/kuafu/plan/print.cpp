@@ -49,9 +49,16 @@ std::string to_toml(const Plan& plan) {
 }
 
 std::string plan_hash(const Plan& resolved) {
+  // Only what differs from the defaults, so that a plan keeps its identity when keys are added.
+  const Plan defaults;
+  std::string meaning;
+  for (const Key& key : plan::keys()) {
+    const std::string value = plan::print(key, resolved);
+    if (value != plan::print(key, defaults)) meaning += text(key.name, " = ", value, "\n");
+  }
   char digits[17];
   std::snprintf(digits, sizeof(digits), "%016llx",
-                static_cast<unsigned long long>(hash_name(to_toml(resolved))));
+                static_cast<unsigned long long>(hash_name(meaning)));
   return digits;
 }
 
