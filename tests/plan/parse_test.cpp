@@ -223,6 +223,10 @@ TEST(ParsePlan, RefusesImpossibleGrids) {
         "depth = 6"}},
       {"[parallel]\ntensor = { mode = \"2.5d\", size = 12 }\n",
        {"size = 9 or 16", "depth = 3 or 12"}},
+      {"[parallel]\ntensor = { mode = \"3d\", size = 12 }\n",
+       {"plan.toml:2: ", "q x q x q", "size = 12", "nearest: size = 8 or 27"}},
+      {"[parallel]\ntensor = { mode = \"3d\", size = 8, depth = 2 }\n",
+       {"plan.toml:2: ", "depth = 2", "nearest: depth = 1", "\"2.5d\""}},
       {"[parallel]\ntensor = { size = 8 }\n",
        {"plan.toml:2: ", "mode \"none\"", "size = 8", "nearest: size = 1, or mode = \"1d\""}},
   });
@@ -231,8 +235,6 @@ TEST(ParsePlan, RefusesImpossibleGrids) {
 TEST(ParsePlan, RefusesSchemesThatThisBuildLacks) {
   const std::string lacks = "not available in this build";
   expect_refused<Refused>({
-      {"[parallel]\ntensor = { mode = \"3d\", size = 8 }\n",
-       {"plan.toml:2: ", lacks, "\"3d\"", "\"none\", \"1d\", \"1d-sp\", \"2d\" or \"2.5d\""}},
       {"[parallel]\npipeline = 2\n", {"plan.toml:2: ", lacks, "pipeline = 2"}},
       {"[parallel]\nsequence = 2\n", {"plan.toml:2: ", lacks, "size = 2"}},
       {"[parallel]\nsequence = { mode = \"ring\", size = 2 }\n", {lacks, "\"ring\""}},
@@ -240,6 +242,17 @@ TEST(ParsePlan, RefusesSchemesThatThisBuildLacks) {
       {"[parallel]\ndata = 4\nexpert = 3\n",
        {"plan.toml:3: ", "expert.size = 3 does not divide parallel.data = 4", "nearest: 2 or 4"}},
   });
+}
+
+// A literature name that nobody registered is refused, not misspelt.
+TEST(ParsePlan, RefusesAModeThatIsNotRegistered) {
+  TensorModes fewer = builtin_tensor_modes();
+  fewer.erase("3d");
+  const auto parse = [&] {
+    parse_plan("[parallel]\ntensor = { mode = \"3d\", size = 8 }\n", "plan.toml", fewer);
+  };
+  expect_says(message_of<Refused>(parse), {"plan.toml:2: ", "not available in this build", "\"3d\"",
+                                           "\"none\", \"1d\", \"1d-sp\", \"2d\" or \"2.5d\""});
 }
 
 TEST(ParsePlan, NamesTheModesForAnUnknownOne) {
