@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "kuafu/engine/registries.h"
+#include "kuafu/meter/flops.h"
 #include "tests/support/ranks.h"
 #include "tests/support/simulated.h"
 
@@ -44,6 +45,23 @@ const std::vector<OptionSet>& option_sets() {
         {"model.positions", "rotary"},
         {"model.bias", "false"},
         {"model.kv_heads", "1"}}},
+      {"bert", {{"model.kind", "bert"}}},
+      {"bert_modern",
+       {{"model.kind", "bert"},
+        {"model.norm", "rms"},
+        {"model.mlp", "swiglu"},
+        {"model.positions", "rotary"},
+        {"model.bias", "false"},
+        {"model.kv_heads", "2"}}},
+      {"vit", {{"model.kind", "vit"}, {"model.image", "12"}, {"model.sequence", "10"}}},
+      {"vit_modern",
+       {{"model.kind", "vit"},
+        {"model.image", "12"},
+        {"model.sequence", "10"},
+        {"model.norm", "rms"},
+        {"model.positions", "rotary"},
+        {"model.bias", "false"},
+        {"model.parallel_blocks", "true"}}},
   };
   return all;
 }
@@ -106,6 +124,16 @@ TEST(OptionCounts, EqualClosedForms) {
   EXPECT_EQ(count_of("palm"), std::pair(palm, palm + vocab * h + h));
   const int64_t grouped = 2 * (12 * h * h + 13 * h - 2 * (h + 1) * 2 * head);
   EXPECT_EQ(count_of("grouped").first, grouped);
+
+  constexpr int64_t blocks = 2 * (12 * h * h + 13 * h), norm = 2 * h;
+  // BERT: embedding of tokens, positions, segments and its norm; head: two h x h with biases, norm,
+  // bias of the vocabulary, two answers.
+  const int64_t bert =
+      blocks + (vocab + 12 + 2) * h + norm + 2 * (h * h + h) + norm + vocab + 2 * h + 2;
+  EXPECT_EQ(count_of("bert"), std::pair(blocks, bert));
+  // ViT: patches of 48 numbers with bias, class token, 10 positions; head: norm, 10 classes.
+  const int64_t vit = blocks + 48 * h + h + h + 10 * h + norm + 10 * h + 10;
+  EXPECT_EQ(count_of("vit"), std::pair(blocks, vit));
 }
 
 /// 3 (forward and twice backward) x 2 FLOPs for each weight of a linear and token, and attention.
@@ -113,6 +141,12 @@ int64_t closed_form(const Plan& p, int64_t linear_weights, int64_t padded_vocab)
   const int64_t t = p.train.batch * p.model.sequence, h = p.model.hidden;
   const int64_t attention = 2 * t * p.model.sequence * h;  // causal
   return 3 * (p.model.layers * (2 * t * linear_weights + attention) + 2 * t * h * padded_vocab);
+}
+
+int64_t flops_of(const Plan& plan) {
+  int64_t sum = 0;
+  for (const RankResult& r : tests::run_plan(plan)) sum += r.flops;
+  return sum;
 }
 
 TEST(OptionFlops, EqualTheClosedFormWherePlansReplicateNothing) {
@@ -123,20 +157,63 @@ TEST(OptionFlops, EqualTheClosedFormWherePlansReplicateNothing) {
       Overrides more = o.overrides;
       more.emplace_back("model.vocab", "40");
       const Plan plan = plan_of(tests::family(name), more);
-      int64_t flops = 0;
-      for (const RankResult& r : tests::run_plan(plan)) flops += r.flops;
-      EXPECT_EQ(flops, closed_form(plan, 2 * h * h + h * 2 * 2 * head + 3 * h * 80, 40)) << name;
+      EXPECT_EQ(flops_of(plan), closed_form(plan, 2 * h * h + h * 2 * 2 * head + 3 * h * 80, 40))
+          << name;
     }
+  }
+}
+
+/// Layers whose tokens all see each other.
+int64_t bidirectional_layers(const Plan& p) {
+  const int64_t t = p.train.batch * p.model.sequence, h = p.model.hidden;
+  return p.model.layers * (24 * t * h * h + 4 * t * p.model.sequence * h);
+}
+
+TEST(OptionFlops, OfBertEqualTheClosedForm) {
+  constexpr int64_t h = 32;
+  for (const char* name : {"one_rank", "data_2", "t1d_2", "t2d_4", "t2p5d_8", "t3d_8"}) {
+    const Plan plan = plan_of(tests::family(name), {{"model.kind", "bert"}, {"model.vocab", "40"}});
+    const int64_t b = plan.train.batch, t = b * plan.model.sequence;
+    const int64_t head = 2 * t * h * h + 2 * t * h * 40 + 2 * b * h * h + 2 * b * h * 2;
+    EXPECT_EQ(flops_of(plan), 3 * (bidirectional_layers(plan) + head)) << name;
+  }
+}
+
+// Nothing needs the gradient of the pixels: the projection counts twice, not three times.
+TEST(OptionFlops, OfVitEqualTheClosedForm) {
+  constexpr int64_t h = 32;
+  for (const char* name : {"one_rank", "data_2", "t2d_4", "t2p5d_8"}) {
+    const Plan plan =
+        plan_of(tests::family(name),
+                {{"model.kind", "vit"}, {"model.image", "12"}, {"model.sequence", "10"}});
+    const int64_t b = plan.train.batch, projection = 2 * b * 9 * 48 * h, head = 2 * b * h * 10;
+    EXPECT_EQ(flops_of(plan), 3 * (bidirectional_layers(plan) + head) + 2 * projection) << name;
+  }
+}
+
+// Independently of the formulas: the products that LibTorch was asked for.
+TEST(OptionFlops, EqualWhatTheDispatcherSaw) {
+  const Registries registries = builtin_registries();
+  for (const OptionSet& o : option_sets()) {
+    const Plan plan = small_plan(o.overrides);
+    const auto data = tests::data_of(plan);
+    const auto world = make_self();
+    RankBook book(0);
+    const BookScope booked(&book);
+    Engine engine(plan, registries, *world, *data, {});
+    engine.step();
+    book.restart();
+    const FlopWatcher watcher;
+    engine.step();
+    EXPECT_EQ(watcher.total(), book.flops()) << o;
   }
 }
 
 // Four ranks, one key-value head: each computes the head its queries read, four times in all.
 TEST(OptionFlops, OfReplicatedHeadsCountOnEveryRank) {
   const Plan plan = plan_of(tests::family("t1d_4"), {{"model.kv_heads", "1"}});
-  int64_t flops = 0;
-  for (const RankResult& r : tests::run_plan(plan)) flops += r.flops;
   constexpr int64_t h = 32, head = 8;
-  EXPECT_EQ(flops, closed_form(plan, 2 * h * h + h * 4 * 2 * head + 8 * h * h, 40));
+  EXPECT_EQ(flops_of(plan), closed_form(plan, 2 * h * h + h * 4 * 2 * head + 8 * h * h, 40));
 }
 
 TEST(OptionRefusals, NameKeyLineAndNearest) {

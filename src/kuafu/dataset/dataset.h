@@ -19,12 +19,12 @@ struct Tokens {
   int64_t sequence = 0;
   int64_t predictions = sequence;  ///< targets of a sample that count
 
-  bool is_pair = false;           ///< segments and labels are there
-  std::vector<int64_t> segments;  ///< (samples, sequence): 0 first part, 1 second
-  std::vector<int64_t> labels;    ///< (samples): class of the image; 1 where a pair is random
-  int64_t patches = 0;            ///< of an image; 0 = no images
-  int64_t pixels = 0;             ///< numbers of a patch
-  std::vector<float> images;      ///< (samples, patches, pixels)
+  bool is_pair = false;                ///< segments and labels are there
+  std::vector<int64_t> segments = {};  ///< (samples, sequence): 0 first part, 1 second
+  std::vector<int64_t> labels = {};    ///< (samples): class of the image; 1 where a pair is random
+  int64_t patches = 0;                 ///< of an image; 0 = no images
+  int64_t pixels = 0;                  ///< numbers of a patch
+  std::vector<float> images = {};      ///< (samples, patches, pixels)
   bool operator==(const Tokens&) const = default;
 };
 

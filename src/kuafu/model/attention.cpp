@@ -147,7 +147,7 @@ KeyValues::KeyValues(const Context& ctx, const std::string& name, const ModelPla
         }
         const int64_t ranks = ctx.mesh.size(ctx.activation(Stream::kInner).dims[2]);
         weight_columns_ = real_columns(ctx, expand.dims[1], ranks, plan);
-        Param p = ctx.param(name + ".weight", {plan.hidden, width}, {{expand.dims[0], {}}},
+        Param p = ctx.param(name + ".weight", {plan.hidden, width}, Layout{{expand.dims[0], {}}},
                             Stream::kOuter, init);
         sum_also_over(p, expand.dims[1]);
         return p;
@@ -156,7 +156,7 @@ KeyValues::KeyValues(const Context& ctx, const std::string& name, const ModelPla
   const Init zeros = {.kind = Init::Kind::kZeros};
   const Axes axes = ctx.activation(Stream::kInner).dims[2];
   const bool is_shared = weight_columns_.has_value();
-  bias_ = &add(ctx.param(name + ".bias", {weight_.global[1]}, {{is_shared ? Axes{} : axes}},
+  bias_ = &add(ctx.param(name + ".bias", {weight_.global[1]}, Layout{{is_shared ? Axes{} : axes}},
                          Stream::kInner, zeros));
   if (!is_shared) return;
   bias_columns_ = real_columns(ctx, axes, ctx.mesh.size(axes), plan);

@@ -65,8 +65,9 @@ class BertHead : public ModelBlock {
       add_child(*child);
     }
     if (!plan.bias) return;
-    bias_ = &add(ctx.param("head.bias", {plan.vocab}, {{ctx.activation(Stream::kInner).dims[2]}},
-                           Stream::kInner, {.kind = Init::Kind::kZeros}));
+    bias_ =
+        &add(ctx.param("head.bias", {plan.vocab}, Layout{{ctx.activation(Stream::kInner).dims[2]}},
+                       Stream::kInner, {.kind = Init::Kind::kZeros}));
   }
 
   Flow forward(const Flow& in, const Side& side) override {

@@ -90,7 +90,7 @@ Classifier::Classifier(const Context& ctx, const std::string& name, const ModelP
                        int64_t classes, Stream stream)
     : ctx_(ctx),
       axes_(ctx.activation(stream).dims[2]),
-      weight_(add(ctx.param(name + ".weight", {plan.hidden, classes}, {{axes_, {}}}, stream,
+      weight_(add(ctx.param(name + ".weight", {plan.hidden, classes}, Layout{{axes_, {}}}, stream,
                             {.std = kStd}))) {
   if (!plan.bias) return;
   bias_ = &add(ctx.param(name + ".bias", {classes}, Layout::replicated(1), stream,
