@@ -30,7 +30,8 @@ void add_plan_options(CLI::App& app, WorkerOptions& o, std::vector<std::string>&
 int list_command(const WorkerOptions& options) {
   const Registries registries = load_registries(options);
   std::cout << "tensor modes\n"
-            << registries.tensor.describe() << "models\n"
+            << registries.tensor.describe() << "sequence modes\n"
+            << registries.sequence.describe() << "models\n"
             << registries.models.describe();
   return kOk;
 }
