@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "kuafu/tensor/kernel_loops.h"
 #include "kuafu/tensor/kernels.h"
 
 // gelu with the tanh approximation. [Hendrycks & Gimpel, arXiv 1606.08415, section 2]
@@ -12,9 +13,9 @@
 //
 // Why own loops: a GPT step at hidden 256 spends 8 % of its time in ATen's gelu and its gradient,
 // nearly all of it in tanh. One exponential and one division cost less than half of that.
-// Compiled once plainly and once for wide vectors; both give the same bits, as neither fuses.
-
-#define KUAFU_WIDE __attribute__((target_clones("avx2", "default")))
+//
+// swiglu of pairs (g, u).    [Shazeer, arXiv 2002.05202, equation 6, without bias]
+//   y = silu(g) u,   silu(g) = g s,   s = 1 / (1 + e^-g),   silu'(g) = s + g s (1 - s)
 
 namespace kuafu::kernels {
 namespace {
@@ -40,13 +41,18 @@ inline __attribute__((always_inline)) float exponential(float t) {
 constexpr float kCubic = 0.044715F;
 constexpr float kTwoRoot = 1.59576912F;  // 2 sqrt(2/pi)
 
-/// x between -10 and 10: beyond, s is 0 or 1 to all digits, and here 2u stays below 87.4. By
-/// integers, which compilers vectorise without being told to forget about NaN; a NaN becomes 10.
-inline __attribute__((always_inline)) float limited(float x) {
+/// x between -limit and limit. By integers, which compilers vectorise without being told to forget
+/// about NaN; a NaN becomes the limit.
+inline __attribute__((always_inline)) float limited(float x, float limit) {
   const auto bits = std::bit_cast<int32_t>(x);
-  const int32_t size = std::min(bits & 0x7fffffff, std::bit_cast<int32_t>(10.0F));
+  const int32_t size = std::min(bits & 0x7fffffff, std::bit_cast<int32_t>(limit));
   return std::bit_cast<float>(size | (bits & std::bit_cast<int32_t>(-0.0F)));
 }
+
+/// Beyond, gelu's s is 0 or 1 to all digits; up to here 2u stays below 87.4.
+constexpr float kGeluLimit = 10;
+/// The same of silu's s.
+constexpr float kSiluLimit = 64;
 
 /// e^-2u
 inline __attribute__((always_inline)) float decay(float x) {
@@ -57,7 +63,7 @@ inline __attribute__((always_inline)) float decay(float x) {
 
 KUAFU_WIDE void gelu(const float* x, float* y, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
-    const float v = limited(x[i]);
+    const float v = limited(x[i], kGeluLimit);
     const float beyond = (x[i] - v) * (0.5F + 0.05F * v);  // x - 10 above 10, else 0; NaN for NaN
     y[i] = v / (1.0F + decay(v)) + beyond;
   }
@@ -65,10 +71,28 @@ KUAFU_WIDE void gelu(const float* x, float* y, int64_t count) {
 
 KUAFU_WIDE void gelu_backward(const float* dy, const float* x, float* dx, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
-    const float v = limited(x[i]);
+    const float v = limited(x[i], kGeluLimit);
     const float e = decay(v), s = 1.0F / (1.0F + e);
     const float slope = kTwoRoot * (1.0F + 3 * kCubic * (v * v));  // 2 u'
     dx[i] = dy[i] * (s + v * s * (e * s) * slope);
+  }
+}
+
+KUAFU_WIDE void swiglu(const float* x, float* y, int64_t pairs) {
+  for (int64_t i = 0; i < pairs; ++i) {
+    const float g = x[2 * i], v = limited(g, kSiluLimit);
+    const float beyond = (g - v) * (0.5F + v / (2 * kSiluLimit));  // as in gelu
+    y[i] = (v / (1.0F + exponential(-v)) + beyond) * x[2 * i + 1];
+  }
+}
+
+KUAFU_WIDE void swiglu_backward(const float* dy, const float* x, float* dx, int64_t pairs) {
+  for (int64_t i = 0; i < pairs; ++i) {
+    const float g = x[2 * i], u = x[2 * i + 1], v = limited(g, kSiluLimit);
+    const float e = exponential(-v), s = 1.0F / (1.0F + e);
+    const float beyond = (g - v) * (0.5F + v / (2 * kSiluLimit));
+    dx[2 * i] = dy[i] * u * (s + v * s * (e * s));
+    dx[2 * i + 1] = dy[i] * (v * s + beyond);
   }
 }
 
