@@ -16,6 +16,7 @@ Placement::Placement(const Plan& plan, const Registries& registries, int rank, a
   const MakeAttention& make_attention = registries.sequence.find(plan.parallel.sequence.mode);
   attention_ = make_attention({mesh_, plan.model.sequence, plan.memory.recompute});
   if (wraps.attention) attention_ = wraps.attention(std::move(attention_));
+  order_ = attention_->order();
   const ParamFactory params{
       .mesh = &mesh_, .device = device, .dtype = plan.model.dtype, .seed = plan.train.seed};
   context_ = std::make_unique<Context>(
