@@ -57,6 +57,7 @@ const std::vector<Family>& families() {
       {"t1d_sp_2", tensor("1d-sp", "2")},
       {"t2d_4", tensor("2d", "4")},
       {"t2p5d_8", tensor("2.5d", "8", "2")},
+      {"t3d_8", tensor("3d", "8")},
       {"data_2_t1d_2", both(tensor("1d", "2"), {{"parallel.data", "2"}})},
       {"data_2_t1d_sp_2", both(tensor("1d-sp", "2"), {{"parallel.data", "2"}})},
       {"ring_3", sequence("ring", "3")},

@@ -83,7 +83,9 @@ void add_frontier(CLI::App& app, FrontCall& call) {
       "frontier", "find the largest value of a key whose peak memory stays within memory.device");
   WorkerCall& worker = call.worker;
   frontier.add_option("plan", worker.plan, "plan file (TOML)")->required()->type_name("PLAN.toml");
-  frontier.add_option("--vary", worker.vary, "integer key of the plan")->required()->type_name("a.b");
+  frontier.add_option("--vary", worker.vary, "integer key of the plan")
+      ->required()
+      ->type_name("a.b");
   frontier.add_option("--max", worker.most, "largest value to try")
       ->required()
       ->check(CLI::PositiveNumber)
@@ -97,7 +99,8 @@ void add_frontier(CLI::App& app, FrontCall& call) {
       ->type_name("FILE");
   list_option(frontier, "--plugin", worker.plugins, "load a plugin; may be repeated")
       ->type_name("LIB.so");
-  frontier.footer(R"(Simulates the ranks of one replica on meta tensors: the bytes are those of a real run. Values that
+  frontier.footer(
+      R"(Simulates the ranks of one replica on meta tensors: the bytes are those of a real run. Values that
 are refused (a batch that ranks do not divide) are stepped over.
 
 Examples:

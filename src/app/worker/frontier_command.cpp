@@ -32,7 +32,8 @@ class Frontier {
   Frontier(const WorkerOptions& options, const Registries& registries)
       : options_(options), registries_(registries) {
     const Plan plan = load_resolved(options, registries, 0);
-    KUAFU_REQUIRE(plan.memory.device.has_value(), "kuafu frontier needs a budget: set "
+    KUAFU_REQUIRE(plan.memory.device.has_value(),
+                  "kuafu frontier needs a budget: set "
                   "memory.device, for example --set memory.device=16GB");
     budget_ = *plan.memory.device;
     initialise_tensors();
@@ -114,7 +115,9 @@ Json to_json(const Frontier& frontier, const WorkerOptions& options, int64_t bes
   Json tried = Json::array();
   for (const auto& [value, p] : frontier.points()) {
     if (!p.is_legal) continue;
-    tried.push_back({{"value", value}, {"ranks", p.ranks}, {"peak_bytes", p.peak},
+    tried.push_back({{"value", value},
+                     {"ranks", p.ranks},
+                     {"peak_bytes", p.peak},
                      {"fits", p.peak <= frontier.budget()}});
   }
   const int64_t next = frontier.next_after(best);

@@ -219,8 +219,9 @@ void check_sequence_mode(const Plan& plan, const std::vector<std::string>& atten
                          const Origins& origins) {
   const std::string& mode = plan.parallel.sequence.mode;
   KUAFU_REQUIRE(std::find(attentions.begin(), attentions.end(), mode) != attentions.end(),
-                origins.of({"parallel.sequence.mode"}), "parallel.sequence.mode = ",
-                in_quotes(mode), " is not allowed; allowed: ", join_or(in_quotes(attentions)),
+                origins.of({"parallel.sequence.mode"}),
+                "parallel.sequence.mode = ", in_quotes(mode),
+                " is not allowed; allowed: ", join_or(in_quotes(attentions)),
                 "; nearest: ", in_quotes(nearest(mode, attentions)));
 }
 

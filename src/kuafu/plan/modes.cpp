@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kuafu/base/suggest.h"
+#include "kuafu/plan/check.h"
 #include "kuafu/plan/plan.h"
 
 namespace kuafu {
@@ -79,6 +80,19 @@ std::vector<Axis> grid_axes(std::string_view mode, int64_t size, int64_t depth) 
   return {{"dep", depth}, {"row", side}, {"col", side}};
 }
 
+std::vector<Axis> cube_axes(int64_t size, int64_t depth) {
+  refuse_depth("3d", depth);
+  KUAFU_REQUIRE(size > 0, "mode \"3d\" needs a positive size, given size = ", size);
+  int64_t q = 1;
+  while ((q + 1) * (q + 1) <= size / (q + 1)) ++q;
+  if (q * q * q != size) {
+    throw Refused(text("mode \"3d\" arranges q x q x q ranks, given size = ", size,
+                       "; nearest: size = ", q * q * q, " or ",
+                       plan::saturating_product({q + 1, q + 1, q + 1})));
+  }
+  return {{"x", q}, {"y", q}, {"z", q}};
+}
+
 }  // namespace
 
 TensorModes builtin_tensor_modes() {
@@ -93,6 +107,8 @@ TensorModes builtin_tensor_modes() {
        }});
   add({"2.5d", "q x q x depth: 2d grids that share the weights and split the batch (Tesseract)",
        [](int64_t size, int64_t depth) { return grid_axes("2.5d", size, depth); }});
+  add({"3d", "q x q x q: weights and activations cut three ways each, no copies (cube)",
+       cube_axes});
   return modes;
 }
 

@@ -201,7 +201,7 @@ AxisAliases mesh_aliases(const Plan& resolved, const TensorModes& modes);
 /// Full TOML with every key, defaults included: parses back to the same plan.
 std::string to_toml(const Plan& plan);
 
-/// 16 hex digits of the resolved TOML's hash: the identity of a case.
+/// 16 hex digits: the hash of the values that differ from the defaults, the identity of a case.
 std::string plan_hash(const Plan& resolved);
 
 /// One row per key: "model.layers", type, default, what it means. docs and tests read it.

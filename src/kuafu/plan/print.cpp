@@ -49,9 +49,16 @@ std::string to_toml(const Plan& plan) {
 }
 
 std::string plan_hash(const Plan& resolved) {
+  // Only what differs from the defaults, so that a plan keeps its identity when keys are added.
+  const Plan defaults;
+  std::string meaning;
+  for (const Key& key : plan::keys()) {
+    const std::string value = plan::print(key, resolved);
+    if (value != plan::print(key, defaults)) meaning += text(key.name, " = ", value, "\n");
+  }
   char digits[17];
   std::snprintf(digits, sizeof(digits), "%016llx",
-                static_cast<unsigned long long>(hash_name(to_toml(resolved))));
+                static_cast<unsigned long long>(hash_name(meaning)));
   return digits;
 }
 
@@ -92,8 +99,8 @@ is refused. In `[parallel]` a bare number is short for `{ size = n }` (`data`, `
 `expert`). The number of micro-batches is batch / (data x micro_batch). Sizes accept `"6 GB"` (powers
 of 1000: kB, MB, GB, TB), `"512 MiB"` (powers of 1024: KiB, MiB, GiB, TiB) and plain bytes.
 
-Pipeline and expert parallelism and the mode "3d" are names that this version knows and refuses: it has
-no scheme for them yet.
+Pipeline and expert parallelism are names that this version knows and refuses: it has no scheme for
+them yet.
 )";
   std::string section;
   for (const KeyDoc& doc : plan_keys()) {

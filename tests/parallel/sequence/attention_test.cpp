@@ -42,8 +42,8 @@ MakeAttention factory(const std::string& mode) {
 /// (B, N, S, D) over memory (B, S, N, D), of the whole sample, in the order of positions.
 Tensor whole(const Setting& s, const std::string& name, int64_t heads) {
   const Mesh alone({}, 0);
-  const Param p = tests::shard(name, {kBatch, s.sequence, heads, kHeadDim}, Layout::replicated(4),
-                               alone);
+  const Param p =
+      tests::shard(name, {kBatch, s.sequence, heads, kHeadDim}, Layout::replicated(4), alone);
   return p.value.detach().to(s.dtype).to(at::kDouble).transpose(1, 2);
 }
 
@@ -229,8 +229,8 @@ Counts count(const Setting& s, Communicator& world, at::Device device) {
   const auto attention = factory(s.mode)({me.mesh, s.sequence, s.recompute});
   const int64_t tokens = nth_part(s.sequence, s.ranks, world.rank()).extent;
   const auto leaf = [&](int64_t heads) {
-    const Tensor t = at::zeros({kBatch, tokens, heads, kHeadDim},
-                               at::TensorOptions(at::kFloat).device(device));
+    const Tensor t =
+        at::zeros({kBatch, tokens, heads, kHeadDim}, at::TensorOptions(at::kFloat).device(device));
     return t.transpose(1, 2).requires_grad_(true);
   };
   {

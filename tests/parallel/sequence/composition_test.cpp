@@ -41,8 +41,11 @@ struct TensorGroup {
 
 TEST(SequenceComposition, EqualsOneRankWithEveryTensorModeAndData) {
   for (const std::string& mode : kModes) {
-    for (const auto& t : {TensorGroup{"1d", "2", "1"}, {"1d-sp", "2", "1"}, {"2d", "4", "1"},
-                          {"2.5d", "8", "2"}}) {
+    for (const auto& t : {TensorGroup{"1d", "2", "1"},
+                          {"1d-sp", "2", "1"},
+                          {"2d", "4", "1"},
+                          {"2.5d", "8", "2"},
+                          {"3d", "8", "1"}}) {
       Overrides o = sequence(mode, 2);
       o.emplace_back("parallel.tensor.mode", t.mode);
       o.emplace_back("parallel.tensor.size", t.size);
@@ -69,9 +72,8 @@ TEST(SequenceComposition, EqualsOneRankOnUnevenPartsWithDropoutAndRecomputation)
 // over all tokens whatever the degree.
 TEST(SequenceComposition, DegreeScalesNeitherLossNorGradients) {
   const auto losses = [](const Overrides& o) {
-    return tests::run_plan(small_plan(with(o, {{"model.sequence", "11"},
-                                               {"train.batch", "6"},
-                                               {"train.micro_batch", "2"}})))[0]
+    return tests::run_plan(small_plan(
+        with(o, {{"model.sequence", "11"}, {"train.batch", "6"}, {"train.micro_batch", "2"}})))[0]
         .losses;
   };
   const std::vector<double> one = losses({{"parallel.data", "1"}});
@@ -106,12 +108,12 @@ TEST(SequenceComposition, HalfPrecisionIsWithinTwiceOneRank) {
 TEST(SequenceComposition, SimulatedCountsEqualThreads) {
   for (const std::string& mode : kModes) {
     const int64_t size = mode == "ulysses" ? 2 : 3;
-    const Plan plan = small_plan(with(
-        sequence(mode, size), {{"model.sequence", mode == "ulysses" ? "14" : "12"},
-                               {"model.dtype", "f32"},
-                               {"parallel.tensor.mode", mode == "ring" ? "1d-sp" : "1d"},
-                               {"parallel.tensor.size", "2"},
-                               {"model.dropout", "0.1"}}));
+    const Plan plan = small_plan(
+        with(sequence(mode, size), {{"model.sequence", mode == "ulysses" ? "14" : "12"},
+                                    {"model.dtype", "f32"},
+                                    {"parallel.tensor.mode", mode == "ring" ? "1d-sp" : "1d"},
+                                    {"parallel.tensor.size", "2"},
+                                    {"model.dropout", "0.1"}}));
     const Prediction predicted = simulate(plan, builtin_registries());
     const auto real = tests::run_plan(plan);
     for (size_t r = 0; r < real.size(); ++r) {
@@ -197,13 +199,12 @@ void expect_refused(const Overrides& o, const std::vector<std::string>& words) {
 TEST(SequencePlans, ThatCannotBePlacedAreRefusedWithTheNearest) {
   expect_refused(sequence("ring", 13), {"parallel.sequence.size = 13", "model.sequence = 12",
                                         "nearest: size = 12, or sequence = 13"});
-  expect_refused(sequence("ulysses", 8),
-                 {"--set parallel.sequence.size", "model.heads = 4", "more ranks than heads",
-                  "nearest: size = 4 or 2"});
+  expect_refused(sequence("ulysses", 8), {"--set parallel.sequence.size", "model.heads = 4",
+                                          "more ranks than heads", "nearest: size = 4 or 2"});
   expect_refused(sequence("none", 2), {"mode \"none\"", "nearest: size = 1, or mode = \"ring\""});
-  expect_refused(with(sequence("ulysses", 4),
-                      {{"parallel.tensor.mode", "1d"}, {"parallel.tensor.size", "2"}}),
-                 {"ulysses", "2 heads of a rank to 4 ranks"});
+  expect_refused(
+      with(sequence("ulysses", 4), {{"parallel.tensor.mode", "1d"}, {"parallel.tensor.size", "2"}}),
+      {"ulysses", "2 heads of a rank to 4 ranks"});
   // Uneven parts would not divide by the ranks of 1d-sp.
   expect_refused(with(sequence("ring", 2), {{"parallel.tensor.mode", "1d-sp"},
                                             {"parallel.tensor.size", "2"},

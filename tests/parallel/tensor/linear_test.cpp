@@ -23,8 +23,8 @@ using tests::SchemeCase;
 struct Extents {
   int64_t b, s, k, m;
 };
-// What 1, 2, 3, 4, 9 (3 x 3) and 12 (3 x 2 x 2) ranks divide; the second has shards of width 3.
-constexpr Extents kExtents[] = {{12, 12, 24, 36}, {12, 6, 12, 12}};
+// What every grid of the table divides; the second has shards of width 4 and of one row.
+constexpr Extents kExtents[] = {{36, 12, 36, 72}, {36, 6, 36, 36}};
 
 Stream in_stream(Role r) { return r == Role::kExpand ? Stream::kOuter : Stream::kInner; }
 Stream out_stream(Role r) { return r == Role::kExpand ? Stream::kInner : Stream::kOuter; }

@@ -31,9 +31,10 @@ inline std::ostream& operator<<(std::ostream& out, const SchemeCase& c) {
 
 inline const std::vector<SchemeCase>& scheme_cases() {
   static const std::vector<SchemeCase> cases = {
-      {"none", 1},    {"1d", 1},      {"1d", 2},       {"1d", 3},      {"1d", 4}, {"1d-sp", 1},
-      {"1d-sp", 2},   {"1d-sp", 3},   {"2d", 1},       {"2d", 4},      {"2d", 9}, {"2.5d", 1, 1},
-      {"2.5d", 4, 1}, {"2.5d", 8, 2}, {"2.5d", 12, 3}, {"2.5d", 3, 3},
+      {"none", 1},    {"1d", 1},      {"1d", 2},      {"1d", 3},      {"1d", 4},
+      {"1d-sp", 1},   {"1d-sp", 2},   {"1d-sp", 3},   {"2d", 1},      {"2d", 4},
+      {"2d", 9},      {"2.5d", 1, 1}, {"2.5d", 4, 1}, {"2.5d", 8, 2}, {"2.5d", 12, 3},
+      {"2.5d", 3, 3}, {"3d", 1},      {"3d", 8},      {"3d", 27},
   };
   return cases;
 }

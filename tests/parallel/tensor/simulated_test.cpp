@@ -20,7 +20,7 @@ namespace {
 
 using tests::SchemeCase;
 
-constexpr int64_t kBatch = 12, kSequence = 12, kHidden = 24, kInner = 36, kVocab = 29;
+constexpr int64_t kBatch = 36, kSequence = 6, kHidden = 36, kInner = 72, kVocab = 29;
 
 struct Counts {
   std::map<std::string, AxisLedger> axes;

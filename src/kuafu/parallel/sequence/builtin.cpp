@@ -4,9 +4,8 @@
 namespace kuafu {
 
 void register_sequence_modes(Registry<MakeAttention>& modes) {
-  modes.add("none", "every sequence whole on one rank", [](const AttentionSetup& setup) {
-    return make_local_attention(setup.recompute);
-  });
+  modes.add("none", "every sequence whole on one rank",
+            [](const AttentionSetup& setup) { return make_local_attention(setup.recompute); });
   modes.add("ring", "keys and values travel around a ring (online softmax)", make_ring_attention);
   modes.add("ring-zigzag", "ring with early and late tokens paired: causal masks load ranks alike",
             make_zigzag_attention);

@@ -13,10 +13,7 @@ Tensor by_rank(const Tensor& t, int64_t n) {
   const Tensor x = t.transpose(1, 2);  // (B, L, N, D)
   const int64_t b = x.size(0), l = x.size(1), heads = x.size(2), d = x.size(3);
   if (heads % n == 0) return x.unflatten(2, {n, heads / n}).movedim(2, 0);
-  return x.unsqueeze(3)
-      .expand({b, l, heads, n / heads, d})
-      .reshape({b, l, n, 1, d})
-      .movedim(2, 0);
+  return x.unsqueeze(3).expand({b, l, heads, n / heads, d}).reshape({b, l, n, 1, d}).movedim(2, 0);
 }
 
 /// The inverse, for gradients too: repeated heads are summed.
@@ -50,9 +47,7 @@ Tensor HeadExchange::to_heads(const Tensors& parts) const {
   }
   if (n == 1) return out[0].transpose(1, 2);
   const Tensor in = at::empty({b * sequence_ * heads * d}, out.options());
-  mesh_.comm("sequence")
-      .all_to_all(view(in), view(out), splits(b * heads * d, true))
-      .wait();
+  mesh_.comm("sequence").all_to_all(view(in), view(out), splits(b * heads * d, true)).wait();
   if (b == 1) return in.view({1, sequence_, heads, d}).transpose(1, 2);
   out.reset();
   Tensors pieces;  // (B, tokens of a rank, heads, D)
@@ -83,9 +78,7 @@ Tensors HeadExchange::to_tokens(const Tensors& parts, const std::vector<int64_t>
   Tensor in = out;
   if (n > 1) {
     in = at::empty({n * b * l * mine * d}, out.options());
-    mesh_.comm("sequence")
-        .all_to_all(view(in), view(out), splits(b * mine * d, false))
-        .wait();
+    mesh_.comm("sequence").all_to_all(view(in), view(out), splits(b * mine * d, false)).wait();
   }
   const Tensor ranked = in.view({n, b, l, mine, d});
   Tensors whole;

@@ -14,8 +14,8 @@
 //   rank 3       3  2  1  0      3  2  1  0         3 4                         late chunk of r
 //
 // Math, rank r, its scores s_j = q k_j^T / sqrt(D) against block j:
-//   (1) lse = log sum_j e^(lse_j)      out = sum_j e^(lse_j - lse) out_j      (ops::attention_merge)
-//   (2) with that lse and out:  dq = sum_j dq_j;  dk_j, dv_j = sums over ranks, which follow the
+//   (1) lse = log sum_j e^(lse_j)      out = sum_j e^(lse_j - lse) out_j (ops::attention_merge) (2)
+//   with that lse and out:  dq = sum_j dq_j;  dk_j, dv_j = sums over ranks, which follow the
 //       block one step behind and after n - 1 steps are home.
 //
 // Cost, elements received, |j| = 2 B Nkv D (tokens of rank j), sums over t:
