@@ -78,6 +78,38 @@ void add_explain(CLI::App& app, FrontCall& call) {
   kuafu explain plan.toml --ranks 8 --set parallel.tensor.mode=1d --set parallel.tensor.size=4)");
 }
 
+void add_frontier(CLI::App& app, FrontCall& call) {
+  CLI::App& frontier = *app.add_subcommand(
+      "frontier", "find the largest value of a key whose peak memory stays within memory.device");
+  WorkerCall& worker = call.worker;
+  frontier.add_option("plan", worker.plan, "plan file (TOML)")->required()->type_name("PLAN.toml");
+  frontier.add_option("--vary", worker.vary, "integer key of the plan")
+      ->required()
+      ->type_name("a.b");
+  frontier.add_option("--max", worker.most, "largest value to try")
+      ->required()
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  list_option(frontier, "--set", worker.sets, "set a key of the plan; may be repeated")
+      ->type_name("a.b=VALUE");
+  frontier.add_option("--ranks", worker.ranks, "number of ranks (default: the plan's product)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  frontier.add_option("--json", worker.json, "write the answer and every value tried")
+      ->type_name("FILE");
+  list_option(frontier, "--plugin", worker.plugins, "load a plugin; may be repeated")
+      ->type_name("LIB.so");
+  frontier.footer(
+      R"(Simulates the ranks of one replica on meta tensors: the bytes are those of a real run. Values that
+are refused (a batch that ranks do not divide) are stepped over.
+
+Examples:
+  kuafu frontier plan.toml --vary train.batch --max 4096 --set memory.device=16GB
+  kuafu frontier plan.toml --vary model.sequence --max 100000 --ranks 64 --json answer.json
+
+Exit codes: 0 found, 2 usage, 4 no value fits)");
+}
+
 void add_suite(CLI::App& app, FrontCall& call) {
   SuiteCall& suite = call.suite;
   CLI::App& sub = *app.add_subcommand("suite", "run a sweep of cases into a results folder");
@@ -209,6 +241,7 @@ FrontCall parse_command_line(int argc, char** argv) {
   add_run(app, call);
   add_suite(app, call);
   add_explain(app, call);
+  add_frontier(app, call);
   add_others(app, call);
   app.require_subcommand(1);
   app.footer(

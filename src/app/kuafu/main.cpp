@@ -15,7 +15,7 @@ namespace kuafu {
 namespace {
 
 int dispatch(const FrontCall& call) {
-  if (call.command == "run" || call.command == "explain") {
+  if (call.command == "run" || call.command == "explain" || call.command == "frontier") {
     return worker_command(call.command, call.worker);
   }
   if (call.command == "suite") return suite_command(call.suite);

@@ -13,7 +13,7 @@ namespace kuafu {
 /// Exit codes of the front. `run` and `explain` return the worker's, which are the same and more.
 enum FrontExit : int { kDone = 0, kBad = 1, kMisused = 2, kStopped = 130 };
 
-/// `kuafu run` and `kuafu explain`.
+/// `kuafu run`, `kuafu explain` and `kuafu frontier`.
 struct WorkerCall {
   std::string plan;
   std::vector<std::string> sets;
@@ -26,6 +26,8 @@ struct WorkerCall {
   std::vector<std::string> plugins;
   double timeout_s = 0;
   std::string mpi_collectives;
+  std::string vary;  ///< frontier
+  int64_t most = 0;
 };
 
 /// `kuafu suite`.

@@ -21,6 +21,8 @@ std::vector<std::string> worker_words(const std::string& command, const WorkerCa
   for (const auto& plugin : call.plugins) add("--plugin", plugin);
   if (call.timeout_s > 0) add("--timeout", text(call.timeout_s));
   add("--mpi-collectives", call.mpi_collectives);
+  add("--vary", call.vary);
+  if (call.most > 0) add("--max", text(call.most));
   return words;
 }
 

@@ -30,7 +30,8 @@ void add_plan_options(CLI::App& app, WorkerOptions& o, std::vector<std::string>&
 int list_command(const WorkerOptions& options) {
   const Registries registries = load_registries(options);
   std::cout << "tensor modes\n"
-            << registries.tensor.describe() << "models\n"
+            << registries.tensor.describe() << "sequence modes\n"
+            << registries.sequence.describe() << "models\n"
             << registries.models.describe();
   return kOk;
 }
@@ -42,9 +43,13 @@ int main_with(int argc, char** argv) {
   std::vector<std::string> sets;
   CLI::App* run = app.add_subcommand("run", "trains one case");
   CLI::App* explain = app.add_subcommand("explain", "prints what a plan would do");
+  CLI::App* frontier = app.add_subcommand("frontier", "finds the largest value that fits");
   CLI::App* list = app.add_subcommand("list", "prints the registries");
   add_plan_options(*run, options, sets);
   add_plan_options(*explain, options, sets);
+  add_plan_options(*frontier, options, sets);
+  frontier->add_option("--vary", options.vary)->required();
+  frontier->add_option("--max", options.most)->required()->check(CLI::PositiveNumber);
   list->add_option("--plugin", options.plugins);
   try {
     app.parse(argc, argv);
@@ -56,6 +61,7 @@ int main_with(int argc, char** argv) {
     }
     if (*run) return run_command(options);
     if (*explain) return explain_command(options);
+    if (*frontier) return frontier_command(options);
     return list_command(options);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? kOk : kUsage;

@@ -26,6 +26,8 @@ struct WorkerOptions {
   std::vector<std::string> plugins;
   double timeout_s = 0;  ///< 0: none
   std::string mpi_collectives = "own";
+  std::string vary;  ///< frontier: the key, and the largest value tried
+  int64_t most = 0;
 };
 
 /// Exit codes of the worker and of `kuafu run`, by status.
@@ -43,6 +45,9 @@ int run_command(const WorkerOptions& options);
 
 /// Prints what a plan would do: mesh, layouts, cost, traffic, memory.
 int explain_command(const WorkerOptions& options);
+
+/// Finds the largest value of a key whose simulated peak memory stays within memory.device.
+int frontier_command(const WorkerOptions& options);
 
 /// Registries with the plug-ins of the options loaded.
 Registries load_registries(const WorkerOptions& options);

@@ -15,14 +15,21 @@ namespace {
 /// A scalar of the device as a number. Meta tensors have none: the simulated world's oracle is 1.
 double read_scalar(const Tensor& t) { return t.is_meta() ? 1.0 : t.item<double>(); }
 
-/// (samples, sequence) ids on the device.
-Tensor to_tensor(const std::vector<int64_t>& ids, int64_t samples, int64_t sequence,
-                 at::Device device) {
+/// (samples, sequence) ids on the device, each sample's tokens in the order given.
+Tensor to_tensor(std::vector<int64_t> ids, int64_t samples, int64_t sequence, at::Device device,
+                 const std::vector<int64_t>* order) {
   const Tensor t = at::empty({samples, sequence}, at::TensorOptions(at::kLong).device(device));
+  if (order != nullptr && !device.is_meta()) {
+    const std::vector<int64_t> given = ids;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const size_t place = i % order->size();
+      ids[i] = given[i - place + static_cast<size_t>((*order)[place])];
+    }
+  }
   if (device.is_cpu()) {
     std::copy(ids.begin(), ids.end(), t.data_ptr<int64_t>());
   } else if (!device.is_meta()) {
-    t.copy_(at::from_blob(const_cast<int64_t*>(ids.data()), {samples, sequence}, at::kLong));
+    t.copy_(at::from_blob(ids.data(), {samples, sequence}, at::kLong));
   }
   return t;
 }
@@ -49,8 +56,9 @@ struct Engine::State {
   /// Side of one micro-batch whose first global sample is `first`.
   Side side(const Tokens& tokens, int64_t first, int64_t global_samples) const {
     Side s;
-    s.tokens = to_tensor(tokens.inputs, tokens.samples, tokens.sequence, options.device);
-    s.targets = to_tensor(tokens.targets, tokens.samples, tokens.sequence, options.device);
+    s.order = placement.order();
+    s.tokens = to_tensor(tokens.inputs, tokens.samples, tokens.sequence, options.device, s.order);
+    s.targets = to_tensor(tokens.targets, tokens.samples, tokens.sequence, options.device, s.order);
     s.batch = tokens.samples;
     s.sequence = tokens.sequence;
     s.loss_scale = 1.0 / static_cast<double>(global_samples * tokens.sequence);

@@ -30,6 +30,8 @@ class Placement {
 
   Mesh& mesh() { return mesh_; }
   const Context& context() const { return *context_; }
+  /// The position in the sample of each place of a sharded sequence; null: place = position.
+  const std::vector<int64_t>* order() const { return order_.empty() ? nullptr : &order_; }
   /// This rank's shard of the model. Throws NotDivisible where a parameter or an activation does
   /// not divide, before any communication.
   Model make_model() const;
@@ -40,6 +42,7 @@ class Placement {
   Mesh mesh_;
   std::vector<std::unique_ptr<TensorParallel>> schemes_;
   std::unique_ptr<AttentionParallel> attention_;
+  std::vector<int64_t> order_;
   std::unique_ptr<Context> context_;
 };
 

@@ -44,8 +44,11 @@ struct Side {
   int64_t first_sample = 0;  ///< global index of sample 0 inside the global batch, for dropout
   int64_t step = 0;
   bool is_training = true;  ///< dropout is off in validation
+  /// The position in the sample of each place of a sequence; null: place = position. Per-token
+  /// fields of the Side are in this order already.
+  const std::vector<int64_t>* order = nullptr;
 
-  TokenGrid grid(const Layout& activation) const { return {activation, batch, sequence}; }
+  TokenGrid grid(const Layout& activation) const { return {activation, batch, sequence, order}; }
 };
 
 /// What travels from block to block: the only thing a pipeline sends.

@@ -64,6 +64,36 @@ void check_tensor(const Plan& plan, const TensorModes& modes, const Origins& ori
   }
 }
 
+/// A sequence over more ranks than it can be cut for.
+void check_sequence(const Plan& plan, const Origins& origins) {
+  const auto& [mode, size] = plan.parallel.sequence;
+  const std::string where = origins.of({"parallel.sequence.size", "parallel.sequence.mode"});
+  if (mode == "none" && size != 1) {
+    throw Refused(text(where, "parallel.sequence = { mode = \"none\", size = ", size,
+                       " }: mode \"none\" keeps sequences whole; nearest: size = 1, or ",
+                       "mode = \"ring\" with this size"));
+  }
+  if (plan.model.sequence < size) {
+    throw Refused(text(where, "parallel.sequence.size = ", size,
+                       " ranks have no token each of model.sequence = ", plan.model.sequence,
+                       "; nearest: size = ", plan.model.sequence, ", or sequence = ", size));
+  }
+  if (mode == "ulysses" && plan.model.heads % size != 0) {
+    throw Refused(text(where, "parallel.sequence.size = ", size, " does not divide model.heads = ",
+                       plan.model.heads, size > plan.model.heads ? ": more ranks than heads" : "",
+                       ", which mode \"ulysses\" deals out; nearest: size = ",
+                       nearest_divisors(plan.model.heads, size),
+                       ", or mode = \"ring\" with this size"));
+  }
+  const bool sees_all = plan.model.kind == "bert" || plan.model.kind == "vit";
+  if (mode == "ring-zigzag" && sees_all) {
+    throw Refused(text(origins.of({"parallel.sequence.mode", "model.kind"}),
+                       "parallel.sequence.mode = \"ring-zigzag\" balances causal masks, and ",
+                       "model.kind = ", in_quotes(plan.model.kind),
+                       " has none; nearest: mode = \"ring\""));
+  }
+}
+
 /// Kinds of parallelism whose names are fixed but which nothing implements yet.
 void check_available(const Plan& plan, const Origins& origins) {
   const ParallelPlan& p = plan.parallel;
@@ -71,12 +101,6 @@ void check_available(const Plan& plan, const Origins& origins) {
     throw Refused(text(origins.of({"parallel.pipeline"}), kNotAvailable,
                        "pipeline parallelism (parallel.pipeline = ", p.pipeline,
                        "); available: pipeline = 1"));
-  }
-  if (p.sequence.mode != "none" || p.sequence.size != 1) {
-    throw Refused(text(
-        origins.of({"parallel.sequence.mode", "parallel.sequence.size"}), kNotAvailable,
-        "sequence parallelism (parallel.sequence = { mode = ", in_quotes(p.sequence.mode),
-        ", size = ", p.sequence.size, " }); available: sequence = { mode = \"none\", size = 1 }"));
   }
   if (p.expert != 1) {
     if (p.data > 0 && p.data % p.expert != 0) {
@@ -191,9 +215,20 @@ void check_options(const Plan& plan, const std::vector<std::string>& models,
   check_vocabulary(plan, origins);
 }
 
+void check_sequence_mode(const Plan& plan, const std::vector<std::string>& attentions,
+                         const Origins& origins) {
+  const std::string& mode = plan.parallel.sequence.mode;
+  KUAFU_REQUIRE(std::find(attentions.begin(), attentions.end(), mode) != attentions.end(),
+                origins.of({"parallel.sequence.mode"}),
+                "parallel.sequence.mode = ", in_quotes(mode),
+                " is not allowed; allowed: ", join_or(in_quotes(attentions)),
+                "; nearest: ", in_quotes(nearest(mode, attentions)));
+}
+
 void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origins) {
   check_model(plan, origins);
   check_tensor(plan, modes, origins);
+  check_sequence(plan, origins);
   check_available(plan, origins);
   if (plan.parallel.data == 0) return;
   if (const auto reason = batch_misfit(plan)) {

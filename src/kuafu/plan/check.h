@@ -26,6 +26,10 @@ class Origins {
 void check_options(const Plan& plan, const std::vector<std::string>& models,
                    const Origins& origins);
 
+/// Checks parallel.sequence.mode against the names of modes. Throws ConfigError.
+void check_sequence_mode(const Plan& plan, const std::vector<std::string>& attentions,
+                         const Origins& origins);
+
 /// Checks where a plan can be placed, whatever the number of ranks. Throws Refused for sizes that
 /// do not divide and for schemes that this build lacks, ConfigError for unknown ones.
 void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origins);

@@ -183,7 +183,8 @@ Plan parse_values(std::string_view toml, std::string_view origin, const Override
 }
 
 Plan parse_plan(std::string_view toml, std::string_view origin, const TensorModes& modes,
-                const Overrides& overrides, const std::vector<std::string>& models) {
+                const Overrides& overrides, const std::vector<std::string>& models,
+                const std::vector<std::string>& attentions) {
   Plan plan;
   plan::Origins origins;
   for (const Given& one : read_all(toml, origin, overrides)) {
@@ -191,13 +192,14 @@ Plan parse_plan(std::string_view toml, std::string_view origin, const TensorMode
     origins.note(one.key->name, one.where);
   }
   plan::check_options(plan, models, origins);
+  plan::check_sequence_mode(plan, attentions, origins);
   plan::check_plan(plan, modes, origins);
   return plan;
 }
 
 Plan load_plan(const std::string& path, const TensorModes& modes, const Overrides& overrides,
-               const std::vector<std::string>& models) {
-  return parse_plan(read_file(path, "plan"), path, modes, overrides, models);
+               const std::vector<std::string>& models, const std::vector<std::string>& attentions) {
+  return parse_plan(read_file(path, "plan"), path, modes, overrides, models, attentions);
 }
 
 }  // namespace kuafu

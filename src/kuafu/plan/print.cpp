@@ -99,8 +99,8 @@ is refused. In `[parallel]` a bare number is short for `{ size = n }` (`data`, `
 `expert`). The number of micro-batches is batch / (data x micro_batch). Sizes accept `"6 GB"` (powers
 of 1000: kB, MB, GB, TB), `"512 MiB"` (powers of 1024: KiB, MiB, GiB, TiB) and plain bytes.
 
-Pipeline, sequence and expert parallelism are names that this version knows and refuses: it has no
-scheme for them yet.
+Pipeline and expert parallelism are names that this version knows and refuses: it has no scheme for
+them yet.
 )";
   std::string section;
   for (const KeyDoc& doc : plan_keys()) {
