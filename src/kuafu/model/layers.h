@@ -49,7 +49,7 @@ class Attention : public Module {
 /// expand, gelu, contract.
 class Mlp : public Module {
  public:
-  Mlp(const Context& ctx, const std::string& name, int64_t hidden, double out_std);
+  Mlp(const Context& ctx, const std::string& name, int64_t hidden, int64_t inner, double out_std);
   Tensor operator()(const Tensor& x) const;  // outer -> outer
 
  private:
