@@ -238,9 +238,6 @@ TEST(ParsePlan, RefusesSchemesThatThisBuildLacks) {
       {"[parallel]\npipeline = 2\n", {"plan.toml:2: ", lacks, "pipeline = 2"}},
       {"[parallel]\nsequence = 2\n", {"plan.toml:2: ", lacks, "size = 2"}},
       {"[parallel]\nsequence = { mode = \"ring\", size = 2 }\n", {lacks, "\"ring\""}},
-      {"[parallel]\nexpert = { size = 2 }\n", {"plan.toml:2: ", lacks, "expert.size = 2"}},
-      {"[parallel]\ndata = 4\nexpert = 3\n",
-       {"plan.toml:3: ", "expert.size = 3 does not divide parallel.data = 4", "nearest: 2 or 4"}},
   });
 }
 

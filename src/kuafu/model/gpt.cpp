@@ -75,8 +75,7 @@ class TransformerBlock : public ModelBlock {
     if (is_mixture(plan, index)) {
       add_child(mixture_.emplace(ctx, name_ + ".moe", plan, residual_std(plan)));
     } else {
-      add_child(
-          mlp_.emplace(ctx, name_ + ".mlp", plan.hidden, plan.ffn_width(), residual_std(plan)));
+      add_child(mlp_.emplace(ctx, name_ + ".mlp", plan, plan.ffn_width(), residual_std(plan)));
     }
   }
 

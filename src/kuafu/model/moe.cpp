@@ -39,6 +39,22 @@ Layout expert_weight(const Context& ctx, Role role) {
   return layout;
 }
 
+bool is_gated(const ModelPlan& plan) { return plan.mlp == "swiglu"; }
+
+/// Columns of the first linear: SwiGLU's gates and values are interleaved.
+int64_t inner_width(const ModelPlan& plan) { return plan.ffn_width() * (is_gated(plan) ? 2 : 1); }
+
+Tensor swiglu(const Tensor& x) {
+  const Forward forward = [](const Tensors& in) -> ForwardResult {
+    return {{ops::swiglu(in[0])}, {in[0]}};
+  };
+  const Backward backward = [](const Tensors& saved, const Tensors& grads,
+                               const std::vector<bool>&) -> Tensors {
+    return {ops::swiglu_backward(grads[0], saved[0])};
+  };
+  return differentiable({x}, forward, backward)[0];
+}
+
 /// y[e] = x[e] w[e] + bias[e], written to where the stack has it.
 Tensor stacked_products(const TensorParallel& tp, const Tensors& in, Role role) {
   Tensor y;
@@ -87,7 +103,7 @@ ExpertLinear::ExpertLinear(const Context& ctx, const std::string& name, const Mo
       role_(role),
       weight_(
           add(ctx.param(name + ".weight",
-                        role == Role::kExpand ? Shape{plan.experts, plan.hidden, plan.ffn_width()}
+                        role == Role::kExpand ? Shape{plan.experts, plan.hidden, inner_width(plan)}
                                               : Shape{plan.experts, plan.ffn_width(), plan.hidden},
                         expert_weight(ctx, role),
                         role == Role::kExpand ? Stream::kOuter : Stream::kInner, {.std = std}))) {
@@ -127,8 +143,7 @@ Mixture::Mixture(const Context& ctx, const std::string& name, const ModelPlan& p
   add_child(up_);
   add_child(down_);
   if (plan.shared_experts == 0) return;
-  shared_.emplace(ctx, name + ".shared", plan.hidden, plan.shared_experts * plan.ffn_width(),
-                  out_std);
+  shared_.emplace(ctx, name + ".shared", plan, plan.shared_experts * plan.ffn_width(), out_std);
   add_child(*shared_);
 }
 
@@ -190,8 +205,9 @@ Mixture::Out Mixture::operator()(const Tensor& x, const Side& side) {
   Tensor gates = routed.gates;
   for (const std::string& axis : outer_.dims[2]) gates = fork(gates, ctx_.mesh.comm(axis));
   const Slots slots = slots_of(routed.token, side);
-  const Tensor rows = ctx_.experts->dispatch(uses[1], slots);
-  const Tensor y = ctx_.experts->combine(down_(kuafu::gelu(up_(rows))), gates, slots);
+  const Tensor inner = up_(ctx_.experts->dispatch(uses[1], slots));
+  const Tensor rows = down_(is_gated(plan_) ? swiglu(inner) : kuafu::gelu(inner));
+  const Tensor y = ctx_.experts->combine(rows, gates, slots);
   return {shared_ ? y + (*shared_)(uses[2]) : y, routed.loss};
 }
 
