@@ -76,8 +76,10 @@ const Family& family(const std::string& name) {
 }
 
 Plan small_plan(const Overrides& overrides) {
-  const TensorModes modes = builtin_registries().tensor_modes();
-  return resolve(parse_plan(kSmall, "small.toml", modes, overrides), 0, modes);
+  const Registries registries = builtin_registries();
+  const TensorModes modes = registries.tensor_modes();
+  return resolve(parse_plan(kSmall, "small.toml", modes, overrides, registries.models.names()), 0,
+                 modes);
 }
 
 Plan plan_of(const Family& family, const Overrides& more) {

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <torch/csrc/autograd/autograd.h>
 
 #include "kuafu/meter/allocator.h"
+#include "kuafu/parallel/expert/routing.h"
 #include "kuafu/tensor/collectives.h"
 
 namespace kuafu {
@@ -226,6 +228,38 @@ double Engine::validate() {
     total = total.defined() ? total + flow[0] : flow[0];
   }
   return s.global_loss(total);
+}
+
+std::vector<ExpertLoad> Engine::expert_loads() const {
+  const at::NoGradGuard no_grad;
+  std::vector<ExpertLoad> loads;
+  for (const auto& block : state_->model.blocks) {
+    const RouterTally* tally = block->router_tally();
+    if (tally == nullptr || tally->is_empty() || tally->counts().is_meta()) continue;
+    const Tensor sum = tally->counts().clone();
+    raw::all_reduce(sum, state_->mesh.comm("data"));
+    for (const std::string& axis : tally->sample_axes()) {
+      raw::all_reduce(sum, state_->mesh.comm(axis));
+    }
+    const Tensor host = sum.cpu();
+    const int64_t experts = (host.numel() - 2) / 2;
+    const int64_t* n = host.const_data_ptr<int64_t>();
+    loads.push_back({block->name(),
+                     {n, n + experts},
+                     {n + experts, n + 2 * experts},
+                     n[2 * experts],
+                     n[2 * experts + 1]});
+  }
+  return loads;
+}
+
+double Engine::routing_margin() const {
+  double margin = std::numeric_limits<double>::infinity();
+  for (const auto& block : state_->model.blocks) {
+    if (const RouterTally* tally = block->router_tally())
+      margin = std::min(margin, tally->margin());
+  }
+  return margin;
 }
 
 int64_t Engine::steps_done() const { return state_->steps_done; }

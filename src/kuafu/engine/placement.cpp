@@ -17,10 +17,13 @@ Placement::Placement(const Plan& plan, const Registries& registries, int rank, a
   attention_ = make_attention({mesh_, plan.model.sequence, plan.memory.recompute});
   if (wraps.attention) attention_ = wraps.attention(std::move(attention_));
   order_ = attention_->order();
+  experts_ = make_all_to_all_experts(mesh_);
+  if (wraps.experts) experts_ = wraps.experts(std::move(experts_));
   const ParamFactory params{
       .mesh = &mesh_, .device = device, .dtype = plan.model.dtype, .seed = plan.train.seed};
   context_ = std::make_unique<Context>(
       Context{mesh_, *schemes_[0], *attention_, params, plan.model.dropout});
+  context_->experts = experts_.get();
 }
 
 Model Placement::make_model() const {

@@ -15,6 +15,7 @@ struct Wraps {
   std::function<std::unique_ptr<TensorParallel>(std::unique_ptr<TensorParallel>)> scheme = {};
   std::function<std::unique_ptr<AttentionParallel>(std::unique_ptr<AttentionParallel>)> attention =
       {};
+  std::function<std::unique_ptr<ExpertParallel>(std::unique_ptr<ExpertParallel>)> experts = {};
 };
 
 /// Where a plan puts its model, seen from one rank: the mesh, the schemes and attention on it, and
@@ -43,6 +44,7 @@ class Placement {
   std::vector<std::unique_ptr<TensorParallel>> schemes_;
   std::unique_ptr<AttentionParallel> attention_;
   std::vector<int64_t> order_;
+  std::unique_ptr<ExpertParallel> experts_;
   std::unique_ptr<Context> context_;
 };
 

@@ -7,12 +7,15 @@
 #include <utility>
 #include <vector>
 
+#include "kuafu/parallel/expert/interface.h"
 #include "kuafu/parallel/sequence/interface.h"
 #include "kuafu/parallel/tensor/interface.h"
 #include "kuafu/parallel/tensor/layers.h"
 #include "kuafu/tensor/param.h"
 
 namespace kuafu {
+
+class RouterTally;
 
 /// What a layer may ask for. Nothing here names a scheme; layers of one model may be given
 /// different contexts over the same mesh.
@@ -24,6 +27,7 @@ struct Context {
   double dropout = 0;
   /// Contexts of the transformer layers where some have a scheme of their own; empty: this one.
   std::vector<const Context*> layers = {};
+  const ExpertParallel* experts = nullptr;
 
   const Context& layer(int64_t i) const {
     return layers.empty() ? *this : *layers[static_cast<size_t>(i)];
@@ -65,6 +69,9 @@ class ModelBlock : public Module {
   /// the block's backward call. Empties the list.
   Tensors take_losses() { return std::exchange(losses_, {}); }
 
+  /// What the router of a mixture block did; null elsewhere.
+  virtual const RouterTally* router_tally() const { return nullptr; }
+
  protected:
   void add_loss(const Tensor& loss) { losses_.push_back(loss); }
 
@@ -82,7 +89,7 @@ struct Model {
 /// Builds a model's shard. Checks every layout, before any communication; makes parameters.
 using MakeModel = std::function<Model(const ModelPlan& plan, const Context& context)>;
 
-/// "gpt".
+/// "gpt", "moe_gpt".
 void register_models(Registry<MakeModel>& models);
 
 }  // namespace kuafu

@@ -9,9 +9,11 @@
 // Written once: it asks for expand and contract and knows no scheme.
 
 #include <cmath>
+#include <optional>
 
 #include "kuafu/base/philox.h"
 #include "kuafu/model/layers.h"
+#include "kuafu/model/moe.h"
 
 namespace kuafu {
 namespace {
@@ -66,21 +68,36 @@ class TransformerBlock : public ModelBlock {
         name_(text("blocks.", index)),
         norm1_(ctx, name_ + ".norm1", plan.hidden),
         attention_(ctx, name_ + ".attn", plan, residual_std(plan)),
-        norm2_(ctx, name_ + ".norm2", plan.hidden),
-        mlp_(ctx, name_ + ".mlp", plan.hidden, residual_std(plan)) {
-    for (Module* child : std::initializer_list<Module*>{&norm1_, &attention_, &norm2_, &mlp_}) {
+        norm2_(ctx, name_ + ".norm2", plan.hidden) {
+    for (Module* child : std::initializer_list<Module*>{&norm1_, &attention_, &norm2_}) {
       add_child(*child);
+    }
+    if (is_mixture(plan, index)) {
+      add_child(mixture_.emplace(ctx, name_ + ".moe", plan, residual_std(plan)));
+    } else {
+      add_child(mlp_.emplace(ctx, name_ + ".mlp", plan, plan.ffn_width(), residual_std(plan)));
     }
   }
 
   Flow forward(const Flow& in, const Side& side) override {
     Tensor x = in[0];
     x = x + drop(ctx_, attention_(norm1_(x), Mask::kCausal), name_ + ".attn", hidden_, side);
-    return {x + drop(ctx_, mlp_(norm2_(x)), name_ + ".mlp", hidden_, side)};
+    return {x + drop(ctx_, feed(norm2_(x), side), name_ + ".mlp", hidden_, side)};
   }
   std::string name() const override { return name_; }
+  const RouterTally* router_tally() const override {
+    return mixture_ ? &mixture_->tally() : nullptr;
+  }
 
  private:
+  /// MLP or mixture: outer -> outer.
+  Tensor feed(const Tensor& x, const Side& side) {
+    if (mlp_) return (*mlp_)(x);
+    const Mixture::Out out = (*mixture_)(x, side);
+    if (at::GradMode::is_enabled()) add_loss(out.loss);
+    return out.y;
+  }
+
   /// Branches that end in the residual stream start smaller, by their number. [GPT-2, section 2.3]
   static double residual_std(const ModelPlan& plan) {
     return kStd / std::sqrt(2.0 * static_cast<double>(plan.layers));
@@ -92,7 +109,8 @@ class TransformerBlock : public ModelBlock {
   LayerNorm norm1_;
   Attention attention_;
   LayerNorm norm2_;
-  Mlp mlp_;
+  std::optional<Mlp> mlp_;
+  std::optional<Mixture> mixture_;
 };
 
 class Head : public ModelBlock {
@@ -139,6 +157,7 @@ Model make_gpt(const ModelPlan& plan, const Context& ctx) {
 
 void register_models(Registry<MakeModel>& models) {
   models.add("gpt", "GPT-2: learned positions, pre-norm, biases, tanh GELU, tied output", make_gpt);
+  models.add("moe_gpt", "GPT whose every moe_every-th MLP is a mixture of experts", make_gpt);
 }
 
 }  // namespace kuafu

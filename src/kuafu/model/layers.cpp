@@ -107,9 +107,10 @@ Tensor Attention::operator()(const Tensor& x, Mask mask) const {
   return out_(merge_heads(ctx_.attention.attend(heads[0], heads[1], heads[2], mask)));
 }
 
-Mlp::Mlp(const Context& ctx, const std::string& name, int64_t hidden, double out_std)
-    : up_(ctx, name + ".up", hidden, 4 * hidden, Role::kExpand, 0.02),
-      down_(ctx, name + ".down", 4 * hidden, hidden, Role::kContract, out_std) {
+Mlp::Mlp(const Context& ctx, const std::string& name, const ModelPlan& plan, int64_t width,
+         double out_std)
+    : up_(ctx, name + ".up", plan.hidden, width, Role::kExpand, 0.02),
+      down_(ctx, name + ".down", width, plan.hidden, Role::kContract, out_std) {
   add_child(up_);
   add_child(down_);
 }

@@ -46,10 +46,11 @@ class Attention : public Module {
   Linear qkv_, out_;
 };
 
-/// expand, gelu, contract.
+/// expand, gelu, contract. `width` is that of the contract's input.
 class Mlp : public Module {
  public:
-  Mlp(const Context& ctx, const std::string& name, int64_t hidden, double out_std);
+  Mlp(const Context& ctx, const std::string& name, const ModelPlan& plan, int64_t width,
+      double out_std);
   Tensor operator()(const Tensor& x) const;  // outer -> outer
 
  private:

@@ -102,15 +102,39 @@ void check_available(const Plan& plan, const Origins& origins) {
                        "pipeline parallelism (parallel.pipeline = ", p.pipeline,
                        "); available: pipeline = 1"));
   }
-  if (p.expert != 1) {
-    if (p.data > 0 && p.data % p.expert != 0) {
-      throw Refused(text(origins.of({"parallel.expert.size", "parallel.data"}),
-                         "parallel.expert.size = ", p.expert, " does not divide parallel.data = ",
-                         p.data, "; nearest: ", nearest_divisors(p.data, p.expert)));
-    }
-    throw Refused(text(origins.of({"parallel.expert.size"}), kNotAvailable,
-                       "expert parallelism (parallel.expert.size = ", p.expert,
-                       "); available: expert = { size = 1 }"));
+}
+
+/// What concerns mixtures of experts: counts that contradict each other, ranks that cannot share.
+void check_experts(const Plan& plan, const Origins& origins) {
+  const ModelPlan& m = plan.model;
+  const int64_t ranks = plan.parallel.expert;
+  if (m.kind != "moe_gpt") {
+    KUAFU_REQUIRE(ranks == 1, origins.of({"parallel.expert.size"}),
+                  "parallel.expert.size = ", ranks,
+                  " has no effect with model.kind = ", in_quotes(m.kind),
+                  ", which has no experts; leave it out or set model.kind = \"moe_gpt\"");
+    KUAFU_REQUIRE(!m.random_second, origins.of({"model.random_second"}),
+                  "model.random_second = true has no effect with model.kind = ", in_quotes(m.kind),
+                  "; leave it out or set model.kind = \"moe_gpt\"");
+    return;
+  }
+  const int64_t choices = m.router == "topk" ? m.top_k : m.router == "top2" ? 2 : 1;
+  if (choices > m.experts) {
+    throw Refused(
+        text(origins.of({"model.top_k", "model.router", "model.experts"}), "a token cannot choose ",
+             choices, " of model.experts = ", m.experts,
+             "; nearest: ", m.router == "topk" ? text("top_k = ", m.experts) : "router = \"top1\"",
+             ", or experts = ", choices));
+  }
+  if (m.moe_every > m.layers) {
+    throw Refused(text(origins.of({"model.moe_every", "model.layers"}), "model.moe_every = ",
+                       m.moe_every, " leaves none of model.layers = ", m.layers,
+                       " a mixture; nearest: moe_every = ", m.layers));
+  }
+  if (m.experts % ranks != 0) {
+    throw Refused(text(origins.of({"parallel.expert.size", "model.experts"}),
+                       "parallel.expert.size = ", ranks, " does not divide model.experts = ",
+                       m.experts, "; nearest: ", nearest_divisors(m.experts, ranks)));
   }
 }
 
@@ -165,6 +189,15 @@ int64_t saturating_product(const std::vector<int64_t>& factors) {
     }
   }
   return product;
+}
+
+std::optional<std::string> expert_misfit(const Plan& plan) {
+  const int64_t data = plan.parallel.data, expert = plan.parallel.expert;
+  if (data % expert == 0) return {};
+  const int64_t below = data / expert * expert;
+  return text("parallel.expert.size = ", expert, " does not divide parallel.data = ", data,
+              "; nearest: expert.size = ", nearest_divisors(data, expert),
+              ", or data = ", below > 0 ? text(below, " or ") : "", below + expert);
 }
 
 std::optional<std::string> batch_misfit(const Plan& plan) {
@@ -229,8 +262,12 @@ void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origi
   check_model(plan, origins);
   check_tensor(plan, modes, origins);
   check_sequence(plan, origins);
+  check_experts(plan, origins);
   check_available(plan, origins);
   if (plan.parallel.data == 0) return;
+  if (const auto reason = expert_misfit(plan)) {
+    throw Refused(text(origins.of({"parallel.expert.size", "parallel.data"}), *reason));
+  }
   if (const auto reason = batch_misfit(plan)) {
     throw Refused(text(origins.of({"train.batch", "parallel.data", "train.micro_batch"}), *reason));
   }

@@ -34,6 +34,10 @@ void check_sequence_mode(const Plan& plan, const std::vector<std::string>& atten
 /// do not divide and for schemes that this build lacks, ConfigError for unknown ones.
 void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origins);
 
+/// Why the ranks that share the experts do not divide the replicas, with the nearest that do; none
+/// where they do. @pre parallel.data > 0.
+std::optional<std::string> expert_misfit(const Plan& plan);
+
 /// Why batch, data and micro_batch do not fit together, with the nearest that do; none where they
 /// do. @pre parallel.data > 0.
 std::optional<std::string> batch_misfit(const Plan& plan);
