@@ -56,6 +56,8 @@ const std::vector<Family>& families() {
       {"t3d_8", tensor("3d", "8")},
       {"data_2_t1d_2", both(tensor("1d", "2"), {{"parallel.data", "2"}})},
       {"data_2_t1d_sp_2", both(tensor("1d-sp", "2"), {{"parallel.data", "2"}})},
+      {"t1d_with_2d_layer_4",
+       both(tensor("1d", "4"), {{"parallel.layers", R"([{ from = 1, to = 1, mode = "2d" }])"}})},
       {"data_2_t2d_4", both(tensor("2d", "4"), {{"parallel.data", "2"}})},
   };
   return all;

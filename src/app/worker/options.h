@@ -28,6 +28,16 @@ struct WorkerOptions {
   std::string mpi_collectives = "own";
 };
 
+/// What `kuafu matrix` is told.
+struct MatrixOptions {
+  Overrides filters;      ///< dimension=value
+  int64_t triples = 200;  ///< combinations of three besides every pair
+  uint64_t seed = 1;      ///< draws triples and share
+  double share = 1;       ///< of all combinations
+  std::string out = "results";
+  std::vector<std::string> plugins;
+};
+
 /// Exit codes of the worker and of `kuafu run`, by status.
 enum ExitCode : int {
   kOk = 0,
@@ -43,6 +53,9 @@ int run_command(const WorkerOptions& options);
 
 /// Prints what a plan would do: mesh, layouts, cost, traffic, memory.
 int explain_command(const WorkerOptions& options);
+
+/// Runs small plans of every pair of choices and writes which work together. 1 where one is wrong.
+int matrix_command(const MatrixOptions& options);
 
 /// Registries with the plug-ins of the options loaded.
 Registries load_registries(const WorkerOptions& options);

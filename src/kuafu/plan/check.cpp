@@ -7,6 +7,7 @@
 
 #include "kuafu/base/suggest.h"
 #include "kuafu/plan/keys.h"
+#include "kuafu/plan/layer_ranges.h"
 
 namespace kuafu::plan {
 namespace {
@@ -194,6 +195,7 @@ void check_options(const Plan& plan, const std::vector<std::string>& models,
 void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origins) {
   check_model(plan, origins);
   check_tensor(plan, modes, origins);
+  check_layers(plan, modes, origins);
   check_available(plan, origins);
   if (plan.parallel.data == 0) return;
   if (const auto reason = batch_misfit(plan)) {
