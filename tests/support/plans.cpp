@@ -63,6 +63,8 @@ const std::vector<Family>& families() {
       {"ring_3", sequence("ring", "3")},
       {"zigzag_2_t1d_2", both(sequence("ring-zigzag", "2"), tensor("1d", "2"))},
       {"data_2_ulysses_2", both(sequence("ulysses", "2"), {{"parallel.data", "2"}})},
+      {"t1d_with_2d_layer_4",
+       both(tensor("1d", "4"), {{"parallel.layers", R"([{ from = 1, to = 1, mode = "2d" }])"}})},
       {"data_2_t2d_4", both(tensor("2d", "4"), {{"parallel.data", "2"}})},
   };
   return all;

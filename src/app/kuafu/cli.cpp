@@ -140,6 +140,34 @@ Ctrl-C or a kill stops it; the same call goes on. Exit codes: 0 done, 1 a case f
 of the suite does not hold, 2 usage, 130 interrupted)");
 }
 
+void add_matrix(CLI::App& app, FrontCall& call) {
+  MatrixCall& matrix = call.matrix;
+  CLI::App& sub = *app.add_subcommand(
+      "matrix", "try which choices work together: every pair and a sample of triples");
+  list_option(sub, "--filter", matrix.filters, "only combinations with this value; may be repeated")
+      ->type_name("DIMENSION=VALUE");
+  sub.add_option("--triples", matrix.triples, "combinations of three (default 200)")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  sub.add_option("--seed", matrix.seed, "draws triples and share (default 1)")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  sub.add_option("--share", matrix.share, "part of all combinations to run (default 1)")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("X");
+  sub.add_option("--out", matrix.out, "where compatibility.json and .md go (default results)")
+      ->type_name("DIR");
+  list_option(sub, "--plugin", matrix.plugins, "load a plugin; may be repeated")
+      ->type_name("LIB.so");
+  sub.footer(R"(Examples:
+  kuafu matrix
+  kuafu matrix --filter scheme=2d --filter world=threads --triples 0 --out /tmp/matrix
+  kuafu matrix --share 0.1 --seed 3 --out /tmp/matrix
+
+Dimensions: scheme, sequence, experts, model, dtype, recompute, optimizer, world.
+Exit codes: 0 all equal or refused, 1 one differs from one rank, 2 usage)");
+}
+
 void add_others(CLI::App& app, FrontCall& call) {
   CLI::App& list =
       *app.add_subcommand("list", "what there is: tensor modes, worlds, plan keys, suites");
@@ -242,6 +270,7 @@ FrontCall parse_command_line(int argc, char** argv) {
   add_suite(app, call);
   add_explain(app, call);
   add_frontier(app, call);
+  add_matrix(app, call);
   add_others(app, call);
   app.require_subcommand(1);
   app.footer(

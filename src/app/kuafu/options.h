@@ -56,6 +56,13 @@ struct ListCall {
   std::vector<std::string> plugins;
 };
 
+/// `kuafu matrix`; empty = the worker's default.
+struct MatrixCall {
+  std::vector<std::string> filters;
+  std::string triples, seed, share, out;
+  std::vector<std::string> plugins;
+};
+
 /// What the command line asks for: exactly one of the calls, by `command`.
 struct FrontCall {
   std::string command;  ///< empty: done, `exit_code` says how
@@ -65,6 +72,7 @@ struct FrontCall {
   ReportCall report;
   CompareCall compare;
   ListCall list;
+  MatrixCall matrix;
 };
 
 /// Reads the command line; prints help and errors. A misspelt command or option gets the nearest.
@@ -79,5 +87,6 @@ int report_command(const ReportCall& call);
 int compare_command(const CompareCall& call);
 int list_command(const ListCall& call);
 int doctor_command();
+int matrix_command(const MatrixCall& call);
 
 }  // namespace kuafu

@@ -43,4 +43,19 @@ int worker_command(const std::string& command, const WorkerCall& call) {
   become(words);
 }
 
+int matrix_command(const MatrixCall& call) {
+  split_pairs(call.filters, "--filter");
+  std::vector<std::string> words = {worker_path(), "matrix"};
+  const auto add = [&](const char* option, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {option, value});
+  };
+  for (const auto& pair : call.filters) add("--filter", pair);
+  add("--triples", call.triples);
+  add("--seed", call.seed);
+  add("--share", call.share);
+  add("--out", call.out);
+  for (const auto& plugin : call.plugins) add("--plugin", plugin);
+  become(words);
+}
+
 }  // namespace kuafu

@@ -36,10 +36,23 @@ double optimizer_term(const Plan& plan, double absolute_gradient_error) {
   return kCertificateSteps * plan.optimizer.lr * absolute_gradient_error / plan.optimizer.epsilon;
 }
 
+/// Fewer layers: two, or with ranges of layers one in each range and one between any two.
+void cut_layers(Plan& plan) {
+  std::vector<LayerPlan>& ranges = plan.parallel.layers;
+  const int64_t fewest = ranges.empty() ? 2 : 2 * static_cast<int64_t>(ranges.size()) + 1;
+  if (plan.model.layers <= fewest) return;
+  plan.model.layers = fewest;
+  std::sort(ranges.begin(), ranges.end(),
+            [](const LayerPlan& a, const LayerPlan& b) { return a.from < b.from; });
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    ranges[i].from = ranges[i].to = 2 * static_cast<int64_t>(i) + 1;
+  }
+}
+
 /// The same shape family in miniature: heads, divisibilities and grid stay, sizes shrink.
 Plan scaled_down(Plan plan) {
+  cut_layers(plan);
   ModelPlan& m = plan.model;
-  m.layers = std::min<int64_t>(m.layers, 2);
   m.hidden = m.heads * std::min<int64_t>(m.hidden / m.heads, 8);
   m.sequence = m.sequence % 64 == 0 ? 64 : m.sequence;
   m.vocab = m.vocab > 1024 ? 1024 + m.vocab % 64 : m.vocab;
@@ -119,6 +132,7 @@ Difference compare(const std::map<std::string, Tensor>& a, const std::map<std::s
 Plan single_rank(Plan plan) {
   const int64_t micro_batches = plan.num_micro_batches();
   plan.parallel.tensor = {};
+  plan.parallel.layers.clear();
   plan.parallel.sequence = {};
   plan.parallel.pipeline = plan.parallel.expert = plan.parallel.data = 1;
   plan.memory.recompute = Recompute::kNone;

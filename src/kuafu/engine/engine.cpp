@@ -101,7 +101,7 @@ Engine::Engine(const Plan& plan, const Registries& registries, Communicator& wor
                const Dataset& dataset, const EngineOptions& options)
     : state_(std::make_unique<State>(plan, registries, world, dataset, options)) {
   State& s = *state_;
-  s.mesh.connect(world, options.ledger);
+  s.placement.connect(world, options.ledger);
   s.data_parallel = make_bucketed_all_reduce(s.mesh, {plan.parallel.bucket, plan.parallel.overlap});
   s.data_parallel->attach(groups_of(s.model));
   s.optimizer = make_optimizer(plan.optimizer);
@@ -121,11 +121,12 @@ Tensor Engine::State::micro_batch(const Side& side, bool is_last) {
     data_parallel->acquire(static_cast<int>(b));
     for (const Tensor& t : flow) inputs[b].push_back(t.detach().requires_grad_());
     // The head's graph is used at once: making it twice would only cost.
-    const at::AutoGradMode recording(!again || b + 1 == n);
+    const bool is_kept = !again || b + 1 == n || model.blocks[b]->saves_nothing();
+    const at::AutoGradMode recording(is_kept);
     outputs[b] = model.blocks[b]->forward(inputs[b], side);
     losses[b] = model.blocks[b]->take_losses();
     flow = outputs[b];
-    if (again && b + 1 < n) {
+    if (!is_kept) {
       outputs[b].clear();
       losses[b].clear();
     }

@@ -27,16 +27,24 @@ struct Context {
   double dropout = 0;
   /// Contexts of the transformer layers where some have a scheme of their own; empty: this one.
   std::vector<const Context*> layers = {};
+  /// What the scheme's axes are made of on the mesh, where layers of several schemes share it.
+  AxisAliases parts = {};
   const ExpertParallel* experts = nullptr;
 
   const Context& layer(int64_t i) const {
     return layers.empty() ? *this : *layers[static_cast<size_t>(i)];
   }
-  /// The scheme's layout of (B, S, *) with the sequence axis in front of the sequence dim.
+  /// The scheme's layout of (B, S, *) in axes of the mesh, the sequence axis in front of the
+  /// sequence dim.
   Layout activation(Stream s) const;
-  /// A parameter of the layer, its gradient axes derived from the activation it meets.
+  /// The scheme's layout of (in, out) in axes of the mesh.
+  Layout weight(Role r) const;
+  /// A parameter of the layer, its gradient axes derived from the activation it meets. `layout` may
+  /// name axes of the scheme or of the mesh.
   Param param(const std::string& name, const Shape& global, const Layout& layout, Stream meets,
               Init init) const;
+  /// The layout with axes of the scheme replaced by those of the mesh they are made of.
+  Layout on_mesh(Layout layout) const;
 };
 
 /// What every stage has by itself: tokens are whole on each rank of a data-parallel replica.
@@ -64,6 +72,8 @@ class ModelBlock : public Module {
   /// The last block of a model returns the scalar loss, partial over the axes that shard tokens.
   virtual Flow forward(const Flow& in, const Side& side) = 0;
   virtual std::string name() const = 0;
+  /// True where backward needs nothing of forward: recomputation keeps the graph instead.
+  virtual bool saves_nothing() const { return false; }
 
   /// Losses of the last forward besides the model's own, scaled and partial like it: extra roots of
   /// the block's backward call. Empties the list.

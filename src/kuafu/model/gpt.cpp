@@ -14,6 +14,7 @@
 #include "kuafu/base/philox.h"
 #include "kuafu/model/layers.h"
 #include "kuafu/model/moe.h"
+#include "kuafu/model/relayout_block.h"
 
 namespace kuafu {
 namespace {
@@ -135,16 +136,19 @@ class Head : public ModelBlock {
 };
 
 Model make_gpt(const ModelPlan& plan, const Context& ctx) {
-  // What the parameters' own shapes do not say: whole heads on every rank.
-  const Axes head_axes = ctx.activation(Stream::kInner).dims[2];
-  local_shape(Layout{{head_axes}}, {plan.heads}, ctx.mesh, "model.heads");
   Model model;
   auto embedding = std::make_unique<Embedding>(ctx, plan);
   const Param& table = embedding->table();
   model.blocks.push_back(std::move(embedding));
   for (int64_t i = 0; i < plan.layers; ++i) {
-    model.blocks.push_back(std::make_unique<TransformerBlock>(ctx, plan, i));
+    const Context& layer = ctx.layer(i);
+    // What the parameters' own shapes do not say: whole heads on every rank.
+    local_shape(Layout{{layer.activation(Stream::kInner).dims[2]}}, {plan.heads}, ctx.mesh,
+                "model.heads");
+    append_relayout(model, i == 0 ? ctx : ctx.layer(i - 1), layer);
+    model.blocks.push_back(std::make_unique<TransformerBlock>(layer, plan, i));
   }
+  append_relayout(model, ctx.layer(plan.layers - 1), ctx);
   model.blocks.push_back(std::make_unique<Head>(ctx, plan, table));
   for (const Axes& axes :
        {ctx.activation(Stream::kInner).dims[0], ctx.activation(Stream::kInner).dims[1]}) {

@@ -7,6 +7,7 @@
 
 #include "kuafu/base/suggest.h"
 #include "kuafu/plan/keys.h"
+#include "kuafu/plan/layer_ranges.h"
 
 namespace kuafu::plan {
 namespace {
@@ -261,6 +262,7 @@ void check_sequence_mode(const Plan& plan, const std::vector<std::string>& atten
 void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origins) {
   check_model(plan, origins);
   check_tensor(plan, modes, origins);
+  check_layers(plan, modes, origins);
   check_sequence(plan, origins);
   check_experts(plan, origins);
   check_available(plan, origins);

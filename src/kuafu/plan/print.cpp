@@ -5,6 +5,7 @@
 
 #include "kuafu/base/philox.h"
 #include "kuafu/plan/keys.h"
+#include "kuafu/plan/layer_ranges.h"
 #include "kuafu/plan/plan.h"
 
 namespace kuafu {
@@ -45,7 +46,8 @@ std::string to_toml(const Plan& plan) {
     }
     group = own_group;
   }
-  return group.empty() ? out : out + " }\n";
+  if (!group.empty()) out += " }\n";
+  return out + plan::print_layers(plan.parallel.layers);
 }
 
 std::string plan_hash(const Plan& resolved) {
