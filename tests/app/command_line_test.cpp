@@ -58,12 +58,35 @@ TEST(Front, NamesTheNearestCommandAndOption) {
   expect_misuse({"suite", "x.toml", "--outt", "y"}, {"--outt", "--out"});
   expect_misuse({"run", "--stps", "4"}, {"--stps", "--steps"});
   expect_misuse({"run", "x.toml", "--world", "thread"}, {"\"thread\"", "\"threads\""});
-  expect_misuse({"run", "x.toml", "--ranks", "0"}, {"--ranks"});
   expect_misuse({"run", "x.toml", "--set", "train.steps"}, {"--set train.steps", "key=value"});
   expect_misuse({"run"}, {"plan", "required"});
   expect_misuse({"list", "kyes"}, {"\"kyes\"", "\"keys\""});
   expect_misuse({"compare", "a", "b", "c"}, {"\"c\""});
   expect_misuse({"--verbose"}, {"--verbose"});
+}
+
+TEST(Front, RefusesAWrongValueOfEveryOption) {
+  for (const char* number : {"0", "-1", "2.5", "abc", "4x", "99999999999999999999"}) {
+    expect_misuse({"run", "x.toml", "--ranks", number},
+                  {"--ranks", number, "a whole number from 1"});
+    expect_misuse({"run", "x.toml", "--steps", number},
+                  {"--steps", number, "a whole number from 1"});
+  }
+  for (const char* seconds : {"-1", "1s", "soon"}) {
+    expect_misuse({"run", "x.toml", "--timeout", seconds}, {"--timeout", seconds, "from 0"});
+  }
+  expect_misuse({"run", "x.toml", "--mpi-collectives", "both"}, {"\"own\"", "native"});
+  expect_misuse({"run", "x.toml", "--certify=perhaps"}, {"--certify", "takes no value"});
+  expect_misuse({"run", "x.toml", "--json"}, {"--json", "FILE"});
+  expect_misuse({"run", "x.toml", "--world", "mpi"}, {"--ranks N", "mpirun -n N"});
+  expect_misuse({"explain", "x.toml", "--json", "y"}, {"explain has no option --json"});
+  expect_misuse({"explain", "x.toml", "--certify"}, {"explain has no option --certify"});
+  expect_misuse({"suite", "x.toml", "--worker", "/nowhere"}, {"--worker /nowhere"});
+  expect_misuse({"suite", "x.toml", "--plugin", "/no/lib.so"}, {"--plugin /no/lib.so"});
+  expect_misuse({"list", "keys", "--plugin", "x.so"}, {"list keys", "kuafu list --plugin x.so"});
+  expect_misuse({"report"}, {"folder", "required"});
+  expect_misuse({"compare", "a"}, {"B", "required"});
+  expect_misuse({"doctor", "--json"}, {"no option --json"});
 }
 
 TEST(Front, ShowsHelpWithoutACommand) {

@@ -72,6 +72,14 @@ TEST(Worker, ThroughputIsTheTokensOfTheGlobalBatchOverTheStepTime) {
   }
 }
 
+TEST(Worker, DocumentOfAHalfPrecisionRunCarriesItsNativeErrors) {
+  const Ran ran =
+      run_worker(kSmallPlan, set({"parallel.data=2", "model.dtype=bf16"}, {"--certify"}));
+  ASSERT_EQ(ran.code, kOk) << ran.output;
+  expect_valid(ran.document);
+  EXPECT_GT(ran.document["certificate"]["native_error"], 0);
+}
+
 TEST(Worker, TwoRunsWriteTheSameExactNumbers) {
   const Arguments more = set({"parallel.tensor.mode=2d", "parallel.tensor.size=4"});
   const Ran once = run_worker(kSmallPlan, more), again = run_worker(kSmallPlan, more);
@@ -196,14 +204,15 @@ TEST(Worker, TimeoutEndsTheRun) {
   EXPECT_LT(ran.seconds, 10);
 }
 
-TEST(Worker, UnwritableDocumentIsAnError) {
+TEST(Worker, UnwritableDocumentIsAnErrorBeforeTheRun) {
   const tests::Folder folder;
   tests::Child child({tests::built("bin/kuafu-worker"), "run",
                       folder.write("plan.toml", kSmallPlan), "--json", "/proc/nothing/here.json"});
   const tests::Ended ended = child.wait();
-  EXPECT_EQ(ended.code, kFailed) << ended.output;
+  EXPECT_EQ(ended.code, kUsage) << ended.output;
   EXPECT_NE(ended.output.find("cannot write /proc/nothing/here.json"), std::string::npos)
       << ended.output;
+  EXPECT_EQ(ended.output.find("loss"), std::string::npos) << "trained first: " << ended.output;
 }
 
 TEST(Worker, UnknownOptionIsAUsageError) {

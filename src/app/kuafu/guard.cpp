@@ -87,14 +87,13 @@ int report_failure(const WorkerCall& call, const std::string& reason) {
   std::cerr << "kuafu: failed: " << reason << std::endl;
   if (call.json.empty()) return kBad;
   const auto or_null = [](bool is_known, Json value) { return is_known ? value : Json(nullptr); };
-  replace_file(call.json, Json({{"status", "failed"},
-                                {"reason", reason},
-                                {"plan", nullptr},
-                                {"plan_hash", nullptr},
-                                {"world", or_null(!call.world.empty(), call.world)},
-                                {"ranks", or_null(call.ranks > 0, call.ranks)}})
-                                  .dump(1) +
-                              "\n");
+  const Json document = {{"status", "failed"},
+                         {"reason", reason},
+                         {"plan", nullptr},
+                         {"plan_hash", nullptr},
+                         {"world", or_null(!call.world.empty(), call.world)},
+                         {"ranks", or_null(call.ranks > 0, call.ranks)}};
+  replace_file(call.json, document.dump(1) + "\n");
   return kBad;
 }
 

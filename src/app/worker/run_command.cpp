@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include <cerrno>
 #include <condition_variable>
+#include <cstring>
 #include <iostream>
 #include <mutex>
 #include <thread>
@@ -212,7 +214,9 @@ class Run {
     try {
       if (!options_.json_file.empty()) write_document(document, options_.json_file);
     } catch (const std::exception& e) {
-      std::cerr << "kuafu: " << e.what() << std::endl;
+      if (std::string_view(e.what()) != cause.what()) {
+        std::cerr << "kuafu: " << e.what() << std::endl;
+      }
       return kFailed;
     }
     return code;
@@ -227,6 +231,17 @@ class Run {
 
 }  // namespace
 
-int run_command(const WorkerOptions& options) { return Run(options)(); }
+int run_command(const WorkerOptions& options) {
+  if (!options.json_file.empty()) {
+    const std::string& file = options.json_file;
+    const size_t slash = file.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : file.substr(0, slash + 1);
+    const bool is_writable = ::access(file.c_str(), F_OK) == 0
+                                 ? ::access(file.c_str(), W_OK) == 0
+                                 : ::access(folder.c_str(), W_OK | X_OK) == 0;
+    KUAFU_REQUIRE(is_writable, "--json: cannot write ", file, ": ", std::strerror(errno));
+  }
+  return Run(options)();
+}
 
 }  // namespace kuafu
