@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/record/run_log.h"
 #include "kuafu/record/schema.h"
@@ -144,6 +145,23 @@ TEST(Run, ReportsAWorkerThatEndsWithoutAWord) {
     EXPECT_EQ(value_at(front.document(), "status"), "failed");
     expect_has(value_at(front.document(), "reason").get<std::string>(), c.reason);
   }
+}
+
+TEST(Run, KeepsTheReasonOfAWorkerThatGaveOne) {
+  const TemporaryFolder folder;
+  const std::string json = folder / "out.json";
+  const auto writes = [&](const char* status, const char* end) {
+    return text("echo '{\"status\": \"", status, "\", \"reason\": \"own\"}' > ", json, "\n", end,
+                "\n");
+  };
+  for (const char* end : {"kill -KILL $$", "exit 1"}) {
+    EXPECT_EQ(FrontWithWorker(writes("failed", end)).run({"p.toml", "--json", json}).code, 1);
+    EXPECT_EQ(value_at(Json::parse(test::read_text(json)), "reason"), "own");
+    EXPECT_EQ(FrontWithWorker(writes("ok", end)).run({"p.toml", "--json", json}).code, 1);
+    EXPECT_EQ(value_at(Json::parse(test::read_text(json)), "status"), "failed");
+  }
+  EXPECT_EQ(FrontWithWorker(writes("ok", "exit 0")).run({"p.toml", "--json", json}).code, 0);
+  EXPECT_EQ(value_at(Json::parse(test::read_text(json)), "status"), "ok");
 }
 
 TEST(Run, TellsANewDocumentFromAnOldOne) {

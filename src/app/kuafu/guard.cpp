@@ -12,10 +12,11 @@
 #include <iostream>
 
 #include "app/kuafu/programs.h"
+#include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/launcher.h"
 #include "kuafu/record/files.h"
-#include "kuafu/record/json.h"
+#include "kuafu/record/schema.h"
 
 namespace kuafu {
 namespace {
@@ -83,9 +84,19 @@ std::string describe_end(int status) {
               number == SIGKILL ? ", perhaps by the system for want of memory)" : ")");
 }
 
-int report_failure(const WorkerCall& call, const std::string& reason) {
+/// Status of the document that this run has written; empty where it has written none.
+std::string status_of(const std::string& path, const Version& before) {
+  if (version_of(path) == before) return "";
+  const Json document = Json::parse(read_file(path, "document"), nullptr, false);
+  const Json status = value_at(document, "status");
+  return status.is_string() ? status.get<std::string>() : "";
+}
+
+/// Says why; writes it too where the run has written no failure itself.
+int report_failure(const WorkerCall& call, const std::string& reason, const std::string& written) {
   std::cerr << "kuafu: failed: " << reason << std::endl;
-  if (call.json.empty()) return kBad;
+  const bool has_failure = !written.empty() && written != "ok";
+  if (call.json.empty() || has_failure) return kBad;
   const auto or_null = [](bool is_known, Json value) { return is_known ? value : Json(nullptr); };
   const Json document = {{"status", "failed"},
                          {"reason", reason},
@@ -115,13 +126,19 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
   if (received != 0) return 128 + received;
   const auto place = launched_rank();
   const std::string who = place ? text("rank ", place->rank, ": its worker ") : "the worker ";
-  if (WIFSIGNALED(status)) return report_failure(call, who + describe_end(status));
+  const std::string written = status_of(call.json, before);
+  if (WIFSIGNALED(status)) return report_failure(call, who + describe_end(status), written);
   const int code = WEXITSTATUS(status);
-  // Rank 0 writes the document of a run; wrong usage has none.
-  const bool is_due =
-      !call.json.empty() && code != kMisused && (code != 0 || !place || place->rank == 0);
-  if (!is_due || version_of(call.json) != before) return code;
-  return report_failure(call, text(who, describe_end(status), " without writing ", call.json));
+  // Rank 0 writes the document of a run that ends well; wrong usage has none.
+  const bool is_rank_0 = !place || place->rank == 0;
+  const bool is_told = code == 0 ? !is_rank_0 || written == "ok"
+                                 : code == kMisused || (!written.empty() && written != "ok");
+  if (call.json.empty() || is_told) return code;
+  return report_failure(
+      call,
+      text(who, describe_end(status),
+           written.empty() ? " without writing " + call.json : " after its document said ok"),
+      written);
 }
 
 }  // namespace kuafu

@@ -29,10 +29,13 @@ thread_local int rank_of_thread = -1;
   while (true) ::syscall(SYS_exit_group, status);
 }
 
-// Only the first rank is heard; the others wait for the end of the process.
+// Only the first rank is heard; the others wait for the end of the process. A thread that is no
+// rank is the MPI library's, told that the run is over: destructors must not run under the ranks'
+// feet.
 void note_exit(const char* call, int status) {
   const Report* report = watching.load();
-  if (report == nullptr || rank_of_thread < 0 || watched_process.load() != ::getpid()) return;
+  if (report == nullptr || watched_process.load() != ::getpid()) return;
+  if (rank_of_thread < 0) leave(status);
   static std::mutex first;
   first.lock();
   (*report)(
