@@ -10,6 +10,7 @@
 
 #include "app/kuafu/options.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/base/launcher.h"
 
 namespace kuafu {
 namespace {
@@ -35,6 +36,7 @@ int main(int argc, char** argv) {
   try {
     return kuafu::dispatch(kuafu::parse_command_line(argc, argv));
   } catch (const kuafu::ConfigError& error) {
+    kuafu::let_rank_0_report();
     std::cerr << "kuafu: " << error.what() << "\n";
     return kuafu::kMisused;
   } catch (const std::exception& error) {

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/worker/document.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <fstream>
 #include <numeric>
 #include <set>
 
 #include "app/worker/plan_json.h"
+#include "kuafu/record/files.h"
 #include "kuafu/record/provenance.h"
 
 namespace kuafu {
@@ -195,12 +192,7 @@ void add_failure(Json& document, const std::string& status, const std::exception
 }
 
 void write_document(const Json& document, const std::string& file) {
-  const std::string temporary = text(file, ".", ::getpid(), ".tmp");
-  std::ofstream out(temporary);
-  out << document.dump(1) << "\n";
-  out.close();
-  KUAFU_REQUIRE(out.good() && std::rename(temporary.c_str(), file.c_str()) == 0, "cannot write ",
-                file, ": is the folder there, writable and not full?");
+  replace_file(file, document.dump(1) + "\n");
 }
 
 Json to_json(const RankResult& r) {

@@ -8,6 +8,7 @@
 
 #include "app/worker/options.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/base/launcher.h"
 #include "kuafu/meter/allocator.h"
 
 namespace kuafu {
@@ -16,10 +17,13 @@ namespace {
 void add_plan_options(CLI::App& app, WorkerOptions& o, std::vector<std::string>& sets) {
   app.add_option("plan", o.plan_file, "plan file (TOML)")->required();
   app.add_option("--set", sets, "a.b=value, overrides a key of the plan");
-  app.add_option("--world", o.world)->check(CLI::IsMember({"threads", "mpi", "nccl", "simulated"}));
   app.add_option("--ranks", o.ranks)->check(CLI::PositiveNumber);
   app.add_option("--steps", o.steps)->check(CLI::PositiveNumber);
   app.add_option("--plugin", o.plugins);
+}
+
+void add_run_options(CLI::App& app, WorkerOptions& o) {
+  app.add_option("--world", o.world)->check(CLI::IsMember({"threads", "mpi", "nccl", "simulated"}));
   app.add_flag("--certify,!--no-certify", o.is_certified);
   app.add_flag("!--no-meter", o.is_metered);
   app.add_option("--json", o.json_file);
@@ -70,6 +74,7 @@ int main_with(int argc, char** argv) {
   CLI::App* matrix = app.add_subcommand("matrix", "tries which choices work together");
   add_matrix_options(*matrix, matrix_options, filters);
   add_plan_options(*run, options, sets);
+  add_run_options(*run, options);
   add_plan_options(*explain, options, sets);
   add_plan_options(*frontier, options, sets);
   frontier->add_option("--vary", options.vary)->required();
@@ -90,6 +95,7 @@ int main_with(int argc, char** argv) {
     std::cerr << "kuafu: refused: " << e.what() << "\n";
     return kRefused;
   } catch (const ConfigError& e) {
+    let_rank_0_report();
     std::cerr << "kuafu: " << e.what() << "\n";
     return kUsage;
   }
