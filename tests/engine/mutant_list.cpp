@@ -13,18 +13,6 @@ using Action = CommFault::Action;
 using SchemeAction = SchemeFault::Action;
 using Product = SchemeFault::Product;
 
-/// SGD with a clip that bites, so that neither the scale nor the norm of gradients may be off; two
-/// micro-batches; a bucket a tensor, so that every gradient has a sum of its own.
-Plan mutated_plan(const std::string& family_name) {
-  return plan_of(family(family_name), {{"optimizer.kind", "sgd"},
-                                       {"optimizer.lr", "0.1"},
-                                       {"optimizer.clip", "0.1"},
-                                       {"model.sequence", "8"},
-                                       {"model.hidden", "16"},
-                                       {"train.micro_batch", family_name == "one_rank" ? "4" : "2"},
-                                       {"parallel.bucket", "1"}});
-}
-
 class Kit {
  public:
   template <class Fault>
@@ -235,6 +223,18 @@ void add_composed(Kit& kit) {
 }
 
 }  // namespace
+
+/// SGD with a clip that bites, so that neither the scale nor the norm of gradients may be off; two
+/// micro-batches; a bucket a tensor, so that every gradient has a sum of its own.
+Plan mutated_plan(const std::string& family_name) {
+  return plan_of(family(family_name), {{"optimizer.kind", "sgd"},
+                                       {"optimizer.lr", "0.1"},
+                                       {"optimizer.clip", "0.1"},
+                                       {"model.sequence", "8"},
+                                       {"model.hidden", "16"},
+                                       {"train.micro_batch", family_name == "one_rank" ? "4" : "2"},
+                                       {"parallel.bucket", "1"}});
+}
 
 std::vector<Mutant> all_mutants() {
   Kit kit;

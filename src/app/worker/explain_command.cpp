@@ -62,16 +62,30 @@ std::string letters_of(const Param& p) {
   return "H";
 }
 
-void print_layouts(const Context& ctx, Model& model) {
+void print_activations(const Context& ctx) {
+  std::cout << "  outer activations  " << to_string(ctx.activation(Stream::kOuter), "BSH") << "\n"
+            << "  inner activations  " << to_string(ctx.activation(Stream::kInner), "BSF") << "\n";
+}
+
+/// True for a transformer block of the same arrangement as the one before: that one stands for it.
+bool is_like_the_last(const std::string& block, const Plan& plan) {
+  if (block.find("blocks.") != 0) return false;
+  const int64_t index = std::stoll(block.substr(7));
+  return index > 0 && arrangement_of(plan, index) == arrangement_of(plan, index - 1);
+}
+
+void print_layouts(const Context& ctx, const Plan& plan, Model& model) {
   std::cout
-      << "\nLayouts  axis names after a slash shard that dim; ranks on other axes hold copies\n"
-      << "  outer activations  " << to_string(ctx.activation(Stream::kOuter), "BSH") << "\n"
-      << "  inner activations  " << to_string(ctx.activation(Stream::kInner), "BSF") << "\n";
+      << "\nLayouts  axis names after a slash shard that dim; ranks on other axes hold copies\n";
+  print_activations(ctx);
+  for (const LayerPlan& range : plan.parallel.layers) {
+    std::cout << "  layers " << range.from << " to " << range.to << ": " << range.mode << "\n";
+    print_activations(ctx.layer(range.from));
+  }
   Table table(
       {{"parameter"}, {"shape"}, {"layout"}, {"shard of rank 0"}, {"gradient summed over"}});
-  // Transformer blocks are alike: the first stands for all.
   for (const auto& block : model.blocks) {
-    if (block->name().find("blocks.") == 0 && block->name() != "blocks.0") continue;
+    if (is_like_the_last(block->name(), plan)) continue;
     for (const Param* p : block->params()) {
       Axes summed = p->grad_axes;
       if (ctx.mesh.size("data") > 1) summed.push_back("data");
@@ -83,7 +97,7 @@ void print_layouts(const Context& ctx, Model& model) {
   std::cout << table.str();
 }
 
-void print_costs(const Context& ctx, const Plan& plan) {
+void print_costs(const Context& ctx, const Plan& plan, const std::string& of) {
   struct Row {
     const char* name;
     int64_t in, out;
@@ -91,7 +105,8 @@ void print_costs(const Context& ctx, const Plan& plan) {
   };
   const int64_t h = plan.model.hidden;
   const Shape tokens = {plan.train.micro_batch, plan.model.sequence};
-  std::cout << "\nCost  elements rank 0 receives for one linear layer and micro-batch\n";
+  std::cout << "\nCost  elements rank 0 receives for one linear layer and micro-batch" << of
+            << "\n";
   Table table({{"layer"},
                {"forward", Align::kRight},
                {"backward", Align::kRight},
@@ -119,7 +134,7 @@ void print_costs(const Context& ctx, const Plan& plan) {
     const Layout in = ctx.activation(expands ? Stream::kOuter : Stream::kInner);
     const Layout out = ctx.activation(expands ? Stream::kInner : Stream::kOuter);
     const LinearShape shape{elements(in, {tokens[0], tokens[1], row.in}),
-                            elements(ctx.tensor.weight(row.role), {row.in, row.out}),
+                            elements(ctx.weight(row.role), {row.in, row.out}),
                             elements(out, {tokens[0], tokens[1], row.out})};
     const Cost c = ctx.tensor.cost(shape, row.role);
     table.add(
@@ -183,8 +198,11 @@ int explain_command(const WorkerOptions& options) {
             << " on each of " << plan.parallel.data << " replicas\n\n";
   print_mesh(mesh_axes(plan, registries.tensor_modes()));
 
-  print_layouts(context, model);
-  print_costs(context, plan);
+  print_layouts(context, plan, model);
+  print_costs(context, plan, "");
+  for (const LayerPlan& range : plan.parallel.layers) {
+    print_costs(context.layer(range.from), plan, text(" of layers ", range.from, " to ", range.to));
+  }
   // An estimate of a plan over its budget is wanted, not an error.
   Plan unlimited = plan;
   unlimited.memory.device.reset();

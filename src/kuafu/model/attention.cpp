@@ -68,6 +68,15 @@ Tensor merge_heads(const Tensor& x) {
   return differentiable({x}, forward, backward)[0];
 }
 
+/// The positions of my tokens, (S) i64.
+Tensor positions_of(const Mesh& mesh, const TokenGrid& grid, at::Device device) {
+  std::vector<int64_t> mine = local_positions(mesh, grid);
+  const auto count = static_cast<int64_t>(mine.size());
+  const Tensor positions = at::empty({count}, at::TensorOptions(at::kLong).device(device));
+  if (!device.is_meta()) positions.copy_(at::from_blob(mine.data(), {count}, at::kLong));
+  return positions;
+}
+
 /// x (B, N, S, D) turned by the positions of its tokens.
 Tensor rotate(const Tensor& x, const Tensor& positions) {
   const Forward forward = [&](const Tensors& in) -> ForwardResult {
@@ -198,7 +207,7 @@ Tensor Attention::operator()(const Tensor& x, Mask mask, const Side& side) const
   Tensors qkv = heads(x);
   if (is_rotary_) {
     const TokenGrid grid = side.grid(ctx_.activation(Stream::kInner));
-    const Tensor positions = local_positions(ctx_.mesh, grid, x.device());
+    const Tensor positions = positions_of(ctx_.mesh, grid, x.device());
     for (size_t i : {0, 1}) qkv[i] = rotate(qkv[i], positions);
   }
   return out_(merge_heads(ctx_.attention.attend(qkv[0], qkv[1], qkv[2], mask)));

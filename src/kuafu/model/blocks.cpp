@@ -3,6 +3,9 @@
 
 #include <cmath>
 
+#include <ATen/ATen.h>
+
+#include "kuafu/model/relayout_block.h"
 #include "kuafu/parallel/tensor/first_token.h"
 #include "kuafu/tensor/differentiable.h"
 
@@ -45,12 +48,15 @@ TransformerBlock::TransformerBlock(const Context& ctx, const ModelPlan& plan, in
       style_(style),
       name_(text("blocks.", index)),
       norm1_(ctx, name_ + ".norm1", plan),
-      attention_(ctx, name_ + ".attn", plan, residual_std(plan)),
-      mlp_(ctx, name_ + ".mlp", plan, plan.ffn_width(), residual_std(plan)) {
+      attention_(ctx, name_ + ".attn", plan, residual_std(plan)) {
   add_child(norm1_);
   add_child(attention_);
   if (!plan.parallel_blocks) add_child(norm2_.emplace(ctx, name_ + ".norm2", plan));
-  add_child(mlp_);
+  if (is_mixture(plan, index)) {
+    add_child(mixture_.emplace(ctx, name_ + ".moe", plan, residual_std(plan)));
+  } else {
+    add_child(mlp_.emplace(ctx, name_ + ".mlp", plan, plan.ffn_width(), residual_std(plan)));
+  }
 }
 
 Flow TransformerBlock::forward(const Flow& in, const Side& side) {
@@ -72,7 +78,10 @@ Tensor TransformerBlock::attend(const Tensor& x, const Side& side) const {
 }
 
 Tensor TransformerBlock::feed(const Tensor& x, const Side& side) {
-  return drop(ctx_, mlp_(x), name_ + ".mlp", side);
+  if (mlp_) return drop(ctx_, (*mlp_)(x), name_ + ".mlp", side);
+  const Mixture::Out out = (*mixture_)(x, side);
+  if (at::GradMode::is_enabled()) add_loss(out.loss);
+  return drop(ctx_, out.y, name_ + ".mlp", side);
 }
 
 Head::Head(const Context& ctx, const ModelPlan& plan, const Param& table)
@@ -105,8 +114,10 @@ void append_layers(Model& model, const ModelPlan& plan, const Context& ctx, Bloc
   for (int64_t i = 0; i < plan.layers; ++i) {
     const Context& layer = ctx.layer(i);
     check_block(layer, plan);
+    append_relayout(model, i == 0 ? ctx : ctx.layer(i - 1), layer);
     model.blocks.push_back(std::make_unique<TransformerBlock>(layer, plan, i, style));
   }
+  append_relayout(model, ctx.layer(plan.layers - 1), ctx);
 }
 
 Axes loss_axes(const Context& ctx, Stream s) {

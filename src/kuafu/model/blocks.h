@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kuafu/model/layers.h"
+#include "kuafu/model/moe.h"
 
 // Blocks that several models are lists of.
 namespace kuafu {
@@ -34,7 +35,7 @@ struct BlockStyle {
   NormPlace norm = NormPlace::kBeforeBranch;
 };
 
-/// Attention and MLP on a residual stream:
+/// Attention and MLP, or mixture of experts, on a residual stream:
 ///   before the branch   x += attention(norm1(x)); x += mlp(norm2(x))             [GPT-2]
 ///   after the sum       x = norm1(x + attention(x)); x = norm2(x + mlp(x))       [BERT]
 ///   parallel blocks     x += attention(n) + mlp(n), n = norm1(x)                 [PaLM,
@@ -44,6 +45,9 @@ class TransformerBlock : public ModelBlock {
   TransformerBlock(const Context& ctx, const ModelPlan& plan, int64_t index, BlockStyle style = {});
   Flow forward(const Flow& in, const Side& side) override;
   std::string name() const override { return name_; }
+  const RouterTally* router_tally() const override {
+    return mixture_ ? &mixture_->tally() : nullptr;
+  }
 
  private:
   Tensor attend(const Tensor& x, const Side& side) const;
@@ -55,7 +59,8 @@ class TransformerBlock : public ModelBlock {
   Norm norm1_;
   Attention attention_;
   std::optional<Norm> norm2_;  // parallel blocks have one norm
-  Mlp mlp_;
+  std::optional<Mlp> mlp_;
+  std::optional<Mixture> mixture_;
 };
 
 /// norm -> logits = x table^T (tied) -> cross entropy.
@@ -86,7 +91,7 @@ class Classifier : public Module {
   Param* bias_ = nullptr;
 };
 
-/// Appends the plan's transformer layers.
+/// Appends the plan's transformer layers, with re-layouts between those of different schemes.
 void append_layers(Model& model, const ModelPlan& plan, const Context& ctx, BlockStyle style = {});
 
 /// Axes over which a loss of activations of that stream is partial.

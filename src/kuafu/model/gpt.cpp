@@ -32,6 +32,7 @@ Model make_gpt(const ModelPlan& plan, const Context& ctx) {
 void register_models(Registry<MakeModel>& models) {
   models.add("gpt", "GPT-2: pre-norm, causal, tied output; options make it LLaMA or PaLM",
              make_gpt);
+  models.add("moe_gpt", "GPT whose every moe_every-th MLP is a mixture of experts", make_gpt);
   models.add("bert", "BERT: masked tokens and next sentence, every token sees every other",
              make_bert);
   models.add("vit", "vision transformer: patches and a class token", make_vit);

@@ -22,17 +22,31 @@ Layout last_dim(const Context& ctx, Stream s) { return {{ctx.activation(s).dims[
 }  // namespace
 
 Layout Context::activation(Stream s) const {
-  Layout layout = tensor.activation(s);
+  Layout layout = on_mesh(tensor.activation(s));
   if (mesh.size("sequence") > 1) layout.dims[1].insert(layout.dims[1].begin(), "sequence");
   return layout;
 }
 
-Layout Context::weight(Role r) const { return tensor.weight(r); }
+Layout Context::weight(Role r) const { return on_mesh(tensor.weight(r)); }
+
+Layout Context::on_mesh(Layout layout) const {
+  for (Axes& axes : layout.dims) {
+    Axes out;
+    for (const std::string& axis : axes) {
+      const auto found = parts.find(axis);
+      const Axes made_of = found == parts.end() ? Axes{axis} : found->second;
+      out.insert(out.end(), made_of.begin(), made_of.end());
+    }
+    axes = out;
+  }
+  return layout;
+}
 
 Param Context::param(const std::string& name, const Shape& global, const Layout& layout,
                      Stream meets, Init init) const {
   const CategoryScope scope(Category::kParameter);
-  return params.make(name, global, layout, grad_axes(activation(meets), layout), init);
+  const Layout own = on_mesh(layout);
+  return params.make(name, global, own, grad_axes(activation(meets), own), init);
 }
 
 Linear::Linear(const Context& ctx, const std::string& name, int64_t in, int64_t out, Role role,

@@ -7,6 +7,7 @@
 
 #include "kuafu/base/suggest.h"
 #include "kuafu/plan/keys.h"
+#include "kuafu/plan/layer_ranges.h"
 
 namespace kuafu::plan {
 namespace {
@@ -77,6 +78,36 @@ void check_tensor(const Plan& plan, const TensorModes& modes, const Origins& ori
   }
 }
 
+/// A sequence over more ranks than it can be cut for.
+void check_sequence(const Plan& plan, const Origins& origins) {
+  const auto& [mode, size] = plan.parallel.sequence;
+  const std::string where = origins.of({"parallel.sequence.size", "parallel.sequence.mode"});
+  if (mode == "none" && size != 1) {
+    throw Refused(text(where, "parallel.sequence = { mode = \"none\", size = ", size,
+                       " }: mode \"none\" keeps sequences whole; nearest: size = 1, or ",
+                       "mode = \"ring\" with this size"));
+  }
+  if (plan.model.sequence < size) {
+    throw Refused(text(where, "parallel.sequence.size = ", size,
+                       " ranks have no token each of model.sequence = ", plan.model.sequence,
+                       "; nearest: size = ", plan.model.sequence, ", or sequence = ", size));
+  }
+  if (mode == "ulysses" && plan.model.heads % size != 0) {
+    throw Refused(text(where, "parallel.sequence.size = ", size, " does not divide model.heads = ",
+                       plan.model.heads, size > plan.model.heads ? ": more ranks than heads" : "",
+                       ", which mode \"ulysses\" deals out; nearest: size = ",
+                       nearest_divisors(plan.model.heads, size),
+                       ", or mode = \"ring\" with this size"));
+  }
+  const bool sees_all = plan.model.kind == "bert" || plan.model.kind == "vit";
+  if (mode == "ring-zigzag" && sees_all) {
+    throw Refused(text(origins.of({"parallel.sequence.mode", "model.kind"}),
+                       "parallel.sequence.mode = \"ring-zigzag\" balances causal masks, and ",
+                       "model.kind = ", in_quotes(plan.model.kind),
+                       " has none; nearest: mode = \"ring\""));
+  }
+}
+
 /// Kinds of parallelism whose names are fixed but which nothing implements yet.
 void check_available(const Plan& plan, const Origins& origins) {
   const ParallelPlan& p = plan.parallel;
@@ -85,21 +116,39 @@ void check_available(const Plan& plan, const Origins& origins) {
                        "pipeline parallelism (parallel.pipeline = ", p.pipeline,
                        "); available: pipeline = 1"));
   }
-  if (p.sequence.mode != "none" || p.sequence.size != 1) {
-    throw Refused(text(
-        origins.of({"parallel.sequence.mode", "parallel.sequence.size"}), kNotAvailable,
-        "sequence parallelism (parallel.sequence = { mode = ", in_quotes(p.sequence.mode),
-        ", size = ", p.sequence.size, " }); available: sequence = { mode = \"none\", size = 1 }"));
+}
+
+/// What concerns mixtures of experts: counts that contradict each other, ranks that cannot share.
+void check_experts(const Plan& plan, const Origins& origins) {
+  const ModelPlan& m = plan.model;
+  const int64_t ranks = plan.parallel.expert;
+  if (m.kind != "moe_gpt") {
+    KUAFU_REQUIRE(ranks == 1, origins.of({"parallel.expert.size"}),
+                  "parallel.expert.size = ", ranks,
+                  " has no effect with model.kind = ", in_quotes(m.kind),
+                  ", which has no experts; leave it out or set model.kind = \"moe_gpt\"");
+    KUAFU_REQUIRE(!m.random_second, origins.of({"model.random_second"}),
+                  "model.random_second = true has no effect with model.kind = ", in_quotes(m.kind),
+                  "; leave it out or set model.kind = \"moe_gpt\"");
+    return;
   }
-  if (p.expert != 1) {
-    if (p.data > 0 && p.data % p.expert != 0) {
-      throw Refused(text(origins.of({"parallel.expert.size", "parallel.data"}),
-                         "parallel.expert.size = ", p.expert, " does not divide parallel.data = ",
-                         p.data, "; nearest: ", nearest_divisors(p.data, p.expert)));
-    }
-    throw Refused(text(origins.of({"parallel.expert.size"}), kNotAvailable,
-                       "expert parallelism (parallel.expert.size = ", p.expert,
-                       "); available: expert = { size = 1 }"));
+  const int64_t choices = m.router == "topk" ? m.top_k : m.router == "top2" ? 2 : 1;
+  if (choices > m.experts) {
+    throw Refused(
+        text(origins.of({"model.top_k", "model.router", "model.experts"}), "a token cannot choose ",
+             choices, " of model.experts = ", m.experts,
+             "; nearest: ", m.router == "topk" ? text("top_k = ", m.experts) : "router = \"top1\"",
+             ", or experts = ", choices));
+  }
+  if (m.moe_every > m.layers) {
+    throw Refused(text(origins.of({"model.moe_every", "model.layers"}), "model.moe_every = ",
+                       m.moe_every, " leaves none of model.layers = ", m.layers,
+                       " a mixture; nearest: moe_every = ", m.layers));
+  }
+  if (m.experts % ranks != 0) {
+    throw Refused(text(origins.of({"parallel.expert.size", "model.experts"}),
+                       "parallel.expert.size = ", ranks, " does not divide model.experts = ",
+                       m.experts, "; nearest: ", nearest_divisors(m.experts, ranks)));
   }
 }
 
@@ -189,6 +238,15 @@ int64_t saturating_product(const std::vector<int64_t>& factors) {
   return product;
 }
 
+std::optional<std::string> expert_misfit(const Plan& plan) {
+  const int64_t data = plan.parallel.data, expert = plan.parallel.expert;
+  if (data % expert == 0) return {};
+  const int64_t below = data / expert * expert;
+  return text("parallel.expert.size = ", expert, " does not divide parallel.data = ", data,
+              "; nearest: expert.size = ", nearest_divisors(data, expert),
+              ", or data = ", below > 0 ? text(below, " or ") : "", below + expert);
+}
+
 std::optional<std::string> batch_misfit(const Plan& plan) {
   const int64_t batch = plan.train.batch, data = plan.parallel.data;
   const int64_t micro = plan.train.micro_batch;
@@ -262,11 +320,27 @@ void complete(Plan& plan, const Origins& origins) {
   m.sequence = tokens;
 }
 
+void check_sequence_mode(const Plan& plan, const std::vector<std::string>& attentions,
+                         const Origins& origins) {
+  const std::string& mode = plan.parallel.sequence.mode;
+  KUAFU_REQUIRE(std::find(attentions.begin(), attentions.end(), mode) != attentions.end(),
+                origins.of({"parallel.sequence.mode"}),
+                "parallel.sequence.mode = ", in_quotes(mode),
+                " is not allowed; allowed: ", join_or(in_quotes(attentions)),
+                "; nearest: ", in_quotes(nearest(mode, attentions)));
+}
+
 void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origins) {
   check_model(plan, origins);
   check_tensor(plan, modes, origins);
+  check_layers(plan, modes, origins);
+  check_sequence(plan, origins);
+  check_experts(plan, origins);
   check_available(plan, origins);
   if (plan.parallel.data == 0) return;
+  if (const auto reason = expert_misfit(plan)) {
+    throw Refused(text(origins.of({"parallel.expert.size", "parallel.data"}), *reason));
+  }
   if (const auto reason = batch_misfit(plan)) {
     throw Refused(text(origins.of({"train.batch", "parallel.data", "train.micro_batch"}), *reason));
   }

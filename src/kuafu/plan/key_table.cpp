@@ -156,9 +156,9 @@ std::vector<Key> parallel_keys() {
       Row("parallel.tensor.depth", Form::kInteger, KUAFU_SLOT(parallel.tensor.depth),
           "layers of the 2.5d grid")
           .in(1, kMaxRanks),
-      Row("parallel.sequence.mode", Form::kChoice, KUAFU_SLOT(parallel.sequence.mode),
-          "attention over a sharded sequence")
-          .one_of({"none", "ring", "ring-zigzag", "ulysses", "all-gather"}),
+      Row("parallel.sequence.mode", Form::kString, KUAFU_SLOT(parallel.sequence.mode),
+          "attention over a sharded sequence: \"none\", \"ring\", \"ring-zigzag\", \"ulysses\", "
+          "\"all-gather\", or one that a plug-in adds"),
       Row("parallel.sequence.size", Form::kInteger, KUAFU_SLOT(parallel.sequence.size),
           "ranks that share a sequence")
           .in(1, kMaxRanks),

@@ -112,4 +112,10 @@ TensorModes builtin_tensor_modes() {
   return modes;
 }
 
+const std::vector<std::string>& builtin_sequence_modes() {
+  static const std::vector<std::string> names = {"none", "ring", "ring-zigzag", "ulysses",
+                                                 "all-gather"};
+  return names;
+}
+
 }  // namespace kuafu

@@ -5,6 +5,7 @@
 
 #include "kuafu/base/philox.h"
 #include "kuafu/plan/keys.h"
+#include "kuafu/plan/layer_ranges.h"
 #include "kuafu/plan/plan.h"
 
 namespace kuafu {
@@ -45,7 +46,8 @@ std::string to_toml(const Plan& plan) {
     }
     group = own_group;
   }
-  return group.empty() ? out : out + " }\n";
+  if (!group.empty()) out += " }\n";
+  return out + plan::print_layers(plan.parallel.layers);
 }
 
 std::string plan_hash(const Plan& resolved) {
@@ -99,8 +101,8 @@ is refused. In `[parallel]` a bare number is short for `{ size = n }` (`data`, `
 `expert`). The number of micro-batches is batch / (data x micro_batch). Sizes accept `"6 GB"` (powers
 of 1000: kB, MB, GB, TB), `"512 MiB"` (powers of 1024: KiB, MiB, GiB, TiB) and plain bytes.
 
-Pipeline, sequence and expert parallelism are names that this version knows and refuses: it has no
-scheme for them yet.
+Pipeline and expert parallelism are names that this version knows and refuses: it has no scheme for
+them yet.
 )";
   std::string section;
   for (const KeyDoc& doc : plan_keys()) {

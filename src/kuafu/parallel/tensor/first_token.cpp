@@ -11,7 +11,7 @@
 namespace kuafu {
 
 Tensor first_token(const Mesh& mesh, const Tensor& x, const TokenGrid& grid) {
-  const bool is_mine = local_slice(mesh, grid).offset[1] == 0;
+  const bool is_mine = token_runs(mesh, grid).front().position == 0;
   const Forward forward = [&](const Tensors& in) -> ForwardResult {
     if (is_mine) return {{in[0].narrow(1, 0, 1).contiguous()}, {}};
     return {{at::zeros({in[0].size(0), 1, in[0].size(2)}, in[0].options())}, {}};

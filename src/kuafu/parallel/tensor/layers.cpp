@@ -2,7 +2,6 @@
 #include "kuafu/parallel/tensor/layers.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include <ATen/ATen.h>
 
@@ -55,12 +54,25 @@ Tensor local_tokens(const Mesh& mesh, const Tensor& ids, const TokenGrid& grid) 
 
 Slice local_slice(const Mesh& mesh, const TokenGrid& grid) { return token_slice(mesh, grid); }
 
-Tensor local_positions(const Mesh& mesh, const TokenGrid& grid, at::Device device) {
+std::vector<TokenRun> token_runs(const Mesh& mesh, const TokenGrid& grid) {
   const Slice s = token_slice(mesh, grid);
-  std::vector<int64_t> mine(static_cast<size_t>(s.extent[1]));
-  std::iota(mine.begin(), mine.end(), s.offset[1]);
-  const Tensor positions = at::empty({s.extent[1]}, at::TensorOptions(at::kLong).device(device));
-  if (!device.is_meta()) positions.copy_(at::from_blob(mine.data(), {s.extent[1]}, at::kLong));
+  const int64_t first = s.offset[1], length = s.extent[1];
+  if (grid.order == nullptr) return {{0, first, length}};
+  std::vector<TokenRun> runs;
+  for (int64_t i = 0; i < length; ++i) {
+    const int64_t position = (*grid.order)[static_cast<size_t>(first + i)];
+    const bool goes_on = !runs.empty() && runs.back().position + runs.back().length == position;
+    if (!goes_on) runs.push_back({i, position, 0});
+    ++runs.back().length;
+  }
+  return runs;
+}
+
+std::vector<int64_t> local_positions(const Mesh& mesh, const TokenGrid& grid) {
+  std::vector<int64_t> positions;
+  for (const TokenRun& run : token_runs(mesh, grid)) {
+    for (int64_t i = 0; i < run.length; ++i) positions.push_back(run.position + i);
+  }
   return positions;
 }
 
@@ -206,16 +218,20 @@ Tensor embedding(const Mesh& mesh, const Tensor& ids, const Tensor& table,
 
 Tensor add_positions(const Mesh& mesh, const Tensor& x, const Tensor& table,
                      const TokenGrid& grid) {
-  const Slice s = token_slice(mesh, grid);
-  const int64_t first = s.offset[1], length = s.extent[1];
+  const std::vector<TokenRun> runs = token_runs(mesh, grid);
   const Forward forward = [&](const Tensors& in) -> ForwardResult {
-    return {{in[0] + in[1].narrow(0, first, length)}, {}};
+    Tensors rows;
+    for (const TokenRun& run : runs) rows.push_back(in[1].narrow(0, run.position, run.length));
+    return {{in[0] + (rows.size() == 1 ? rows[0] : at::cat(rows, 0))}, {}};
   };
-  const Backward backward = [first, length, shape = table.sizes().vec()](
+  const Backward backward = [runs, shape = table.sizes().vec()](
                                 const Tensors&, const Tensors& grads,
                                 const std::vector<bool>&) -> Tensors {
     Tensor dtable = at::zeros(shape, grads[0].options());
-    dtable.narrow(0, first, length).copy_(grads[0].sum(0));
+    const Tensor sum = grads[0].sum(0);
+    for (const TokenRun& run : runs) {
+      dtable.narrow(0, run.position, run.length).copy_(sum.narrow(0, run.place, run.length));
+    }
     return {grads[0], dtable};
   };
   return differentiable({x, table}, forward, backward)[0];
@@ -254,13 +270,20 @@ Tensor dropout(const Mesh& mesh, const Tensor& x, const DropoutSite& site, int64
   ops::DropoutKey key{.seed = site.seed, .site = site.site, .step = site.step};
   const Slice s = my_slice(grid.activation, {grid.batch, grid.sequence, hidden}, mesh, "dropout");
   key.global = {site.first_sample + grid.batch, grid.sequence, hidden};
-  key.offset = {site.first_sample + s.offset[0], s.offset[1], s.offset[2]};
-  const Forward forward = [&](const Tensors& in) -> ForwardResult {
-    return {{ops::dropout(in[0], site.p, key)}, {}};
+  key.offset = {site.first_sample + s.offset[0], 0, s.offset[2]};
+  const auto drop = [p = site.p, key, runs = token_runs(mesh, grid)](const Tensor& t) {
+    Tensors parts;
+    for (const TokenRun& run : runs) {
+      ops::DropoutKey here = key;
+      here.offset[1] = run.position;
+      parts.push_back(ops::dropout(t.narrow(1, run.place, run.length).contiguous(), p, here));
+    }
+    return parts.size() == 1 ? parts[0] : at::cat(parts, 1);
   };
-  const Backward backward = [p = site.p, key](const Tensors&, const Tensors& grads,
-                                              const std::vector<bool>&) -> Tensors {
-    return {ops::dropout(grads[0].contiguous(), p, key)};
+  const Forward forward = [&](const Tensors& in) -> ForwardResult { return {{drop(in[0])}, {}}; };
+  const Backward backward = [drop](const Tensors&, const Tensors& grads,
+                                   const std::vector<bool>&) -> Tensors {
+    return {drop(grads[0])};
   };
   return differentiable({x}, forward, backward)[0];
 }

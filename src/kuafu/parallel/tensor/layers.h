@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <vector>
+
 #include "kuafu/parallel/tensor/interface.h"
 #include "kuafu/tensor/tensor.h"
 
@@ -31,7 +33,19 @@ Tensor rms_norm(const TensorParallel& tp, const Tensor& x, const Tensor& weight,
 struct TokenGrid {
   Layout activation;                ///< (B, S, *): the layout tokens are wanted in
   int64_t batch = 0, sequence = 0;  ///< global extents of the ids given
+  /// The position in the sample of each place of the ids given; null: place = position.
+  const std::vector<int64_t>* order = nullptr;
 };
+
+/// Tokens that lie beside each other on this rank and in the sample.
+struct TokenRun {
+  int64_t place, position, length;  ///< first place in my shard, its position, tokens
+  bool operator==(const TokenRun&) const = default;
+};
+/// My tokens in the order I hold them, as few runs as there are.
+std::vector<TokenRun> token_runs(const Mesh& mesh, const TokenGrid& grid);
+/// The position in the sample of each of my tokens.
+std::vector<int64_t> local_positions(const Mesh& mesh, const TokenGrid& grid);
 
 /// Rows of a vocabulary-parallel table (V, H), laid out as a contract weight; ids (B, S) are whole
 /// on every rank; the result has grid.activation. Axes that shard both V and the tokens end in a
@@ -39,10 +53,7 @@ struct TokenGrid {
 Tensor embedding(const Mesh& mesh, const Tensor& ids, const Tensor& table,
                  const Layout& table_layout, const TokenGrid& grid);
 
-/// Global positions in the sequence of my tokens, (S/axes) i64.
-Tensor local_positions(const Mesh& mesh, const TokenGrid& grid, at::Device device);
-
-/// Adds rows [my part of S] of a position table (S, H/axes) to x.
+/// Adds the rows of my tokens' positions of a table (S, H/axes) to x.
 Tensor add_positions(const Mesh& mesh, const Tensor& x, const Tensor& table, const TokenGrid& grid);
 
 /// Adds row ids[b, s] of a small table (N, H/axes), whole in its rows, to each token of x; ids
@@ -72,7 +83,7 @@ Tensor dropout(const Mesh& mesh, const Tensor& x, const DropoutSite& site, int64
                const TokenGrid& grid);
 
 /// The part of ids (B, S), whole on every rank, that belongs to grid.activation.
-/// Where it lies is local_slice.
+/// Where it lies among the ids given is local_slice.
 Tensor local_tokens(const Mesh& mesh, const Tensor& ids, const TokenGrid& grid);
 Slice local_slice(const Mesh& mesh, const TokenGrid& grid);
 

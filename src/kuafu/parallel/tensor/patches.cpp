@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
 
+#include "kuafu/base/errors.h"
 #include "kuafu/parallel/tensor/layers.h"
 #include "kuafu/parallel/tensor/products.h"
 #include "kuafu/tensor/differentiable.h"
@@ -23,12 +24,13 @@ Tensor add_rows(const Mesh& mesh, const Tensor& x, const Tensor& table, const Te
 
 Tensor embed_patches(const Mesh& mesh, const Tensor& images, const Tensor& w, const Tensor& bias,
                      const Tensor& first, const TokenGrid& grid) {
+  const std::vector<TokenRun> runs = token_runs(mesh, grid);
+  KUAFU_CHECK(runs.size() == 1, "patches in ", runs.size(), " runs of positions");
   const Slice s = local_slice(mesh, grid);
-  const int64_t batch = s.extent[0], length = s.extent[1];
-  const int64_t skip = s.offset[1] == 0 && length > 0 ? 1 : 0;  // the token in front is mine
-  const Tensor patches = images.narrow(0, s.offset[0], batch)
-                             .narrow(1, s.offset[1] + skip - 1, length - skip)
-                             .contiguous();
+  const int64_t batch = s.extent[0], length = s.extent[1], start = runs[0].position;
+  const int64_t skip = start == 0 && length > 0 ? 1 : 0;  // the token in front is mine
+  const Tensor patches =
+      images.narrow(0, s.offset[0], batch).narrow(1, start + skip - 1, length - skip).contiguous();
   const Forward forward = [&](const Tensors& in) -> ForwardResult {
     const Tensor y = at::empty({batch, length, in[0].size(1)}, in[0].options());
     const Tensor tokens = y.narrow(1, skip, length - skip);
