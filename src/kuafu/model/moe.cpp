@@ -44,17 +44,6 @@ bool is_gated(const ModelPlan& plan) { return plan.mlp == "swiglu"; }
 /// Columns of the first linear: SwiGLU's gates and values are interleaved.
 int64_t inner_width(const ModelPlan& plan) { return plan.ffn_width() * (is_gated(plan) ? 2 : 1); }
 
-Tensor swiglu(const Tensor& x) {
-  const Forward forward = [](const Tensors& in) -> ForwardResult {
-    return {{ops::swiglu(in[0])}, {in[0]}};
-  };
-  const Backward backward = [](const Tensors& saved, const Tensors& grads,
-                               const std::vector<bool>&) -> Tensors {
-    return {ops::swiglu_backward(grads[0], saved[0])};
-  };
-  return differentiable({x}, forward, backward)[0];
-}
-
 /// y[e] = x[e] w[e] + bias[e], written to where the stack has it.
 Tensor stacked_products(const TensorParallel& tp, const Tensors& in, Role role) {
   Tensor y;
@@ -206,7 +195,7 @@ Mixture::Out Mixture::operator()(const Tensor& x, const Side& side) {
   for (const std::string& axis : outer_.dims[2]) gates = fork(gates, ctx_.mesh.comm(axis));
   const Slots slots = slots_of(routed.token, side);
   const Tensor inner = up_(ctx_.experts->dispatch(uses[1], slots));
-  const Tensor rows = down_(is_gated(plan_) ? swiglu(inner) : kuafu::gelu(inner));
+  const Tensor rows = down_(is_gated(plan_) ? kuafu::swiglu(inner) : kuafu::gelu(inner));
   const Tensor y = ctx_.experts->combine(rows, gates, slots);
   return {shared_ ? y + (*shared_)(uses[2]) : y, routed.loss};
 }
