@@ -90,7 +90,10 @@ Linear::Linear(const Context& ctx, const std::string& name, int64_t in, int64_t 
       weight_(add(ctx.param(name + ".weight", {in, out}, ctx.tensor.weight(role), input_of(role),
                             {.std = std}))),
       bias_(add(ctx.param(name + ".bias", {out}, last_dim(ctx, output_of(role)), output_of(role),
-                          {.kind = Init::Kind::kZeros}))) {}
+                          {.kind = Init::Kind::kZeros}))) {
+  // Vocabularies are padded; the widths of a layer divide.
+  local_shape(weight_.layout, weight_.global, ctx.mesh, weight_.name);
+}
 
 Tensor Linear::operator()(const Tensor& x) const {
   return linear(ctx_.tensor, x, weight_.value, bias_.value, role_);
