@@ -141,8 +141,8 @@ of the suite does not hold, 2 usage, 130 interrupted)");
 }
 
 void add_others(CLI::App& app, FrontCall& call) {
-  CLI::App& list =
-      *app.add_subcommand("list", "what there is: tensor modes, worlds, plan keys, suites");
+  CLI::App& list = *app.add_subcommand(
+      "list", "what there is: tensor and sequence modes, worlds, plan keys, suites");
   list.add_option("kind", call.list.kind, "one kind only")->type_name("KIND");
   list_option(list, "--plugin", call.list.plugins, "load a plugin; may be repeated")
       ->type_name("LIB.so");
