@@ -171,9 +171,8 @@ TEST(MoeGpt, LossFalls) {
 TEST(MoeGpt, EveryLayerOrOneInTwo) {
   const auto blocks = [](const char* every) {
     std::vector<std::string> names;
-    for (const ExpertLoad& load : run_plan(moe_plan({{"model.moe_every", every}}))[0].experts) {
-      names.push_back(load.block);
-    }
+    const auto results = run_plan(moe_plan({{"model.moe_every", every}}));
+    for (const ExpertLoad& load : results[0].experts) names.push_back(load.block);
     return names;
   };
   EXPECT_EQ(blocks("1"), (std::vector<std::string>{"blocks.0", "blocks.1"}));
