@@ -118,8 +118,7 @@ mode = "2d"     # depth = 2 for "2.5d" stands here too; the default is 1
 Ranges do not overlap. The modes share one mesh: each cuts the tensor ranks into axes, and of all cuts
 together each must divide the next (2d on 16 ranks cuts at 4 and 16, 2.5d with depth 4 at 2, 4 and 16).
 
-Pipeline and expert parallelism are names that this version knows and refuses: it has no scheme for
-them yet.
+Pipeline parallelism is a name that this version knows and refuses: it has no scheme for it yet.
 )";
   std::string section;
   for (const KeyDoc& doc : plan_keys()) {
