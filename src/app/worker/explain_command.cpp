@@ -2,6 +2,7 @@
 //
 // What a plan would do, before anything runs: the rank program of rank 0 on meta tensors.
 
+#include <algorithm>
 #include <iostream>
 
 #include "app/worker/options.h"
@@ -111,9 +112,19 @@ void print_costs(const Context& ctx, const Plan& plan, const std::string& of) {
                {"backward", Align::kRight},
                {"input grad", Align::kRight},
                {"weight grad", Align::kRight}});
-  for (const Row& row :
-       {Row{"attention qkv", h, 3 * h, Role::kExpand}, Row{"attention out", h, h, Role::kContract},
-        Row{"mlp up", h, 4 * h, Role::kExpand}, Row{"mlp down", 4 * h, h, Role::kContract}}) {
+  const int64_t f = plan.model.ffn_width(), up = plan.model.mlp == "swiglu" ? 2 * f : f;
+  std::vector<Row> linears = {{"attention qkv", h, 3 * h, Role::kExpand}};
+  if (plan.model.num_kv_heads() != plan.model.heads) {
+    // Ranks that outnumber the key-value heads have one each.
+    const int64_t ranks = ctx.mesh.size(ctx.activation(Stream::kInner).dims[2]);
+    const int64_t kv_heads = std::max(plan.model.kv_heads, ranks);
+    linears = {{"attention q", h, h, Role::kExpand},
+               {"attention kv", h, 2 * kv_heads * h / plan.model.heads, Role::kExpand}};
+  }
+  linears.push_back({"attention out", h, h, Role::kContract});
+  linears.push_back({"mlp up", h, up, Role::kExpand});
+  linears.push_back({"mlp down", f, h, Role::kContract});
+  for (const Row& row : linears) {
     const bool expands = row.role == Role::kExpand;
     const auto elements = [&](const Layout& layout, const Shape& shape) {
       int64_t n = 1;

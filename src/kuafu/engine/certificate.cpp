@@ -21,7 +21,8 @@ constexpr double kEps = std::numeric_limits<double>::epsilon();
 double derived_tolerance(const Plan& plan) {
   constexpr double kSumsPerBlock = 8;
   const int64_t tokens = plan.train.batch * plan.model.sequence;
-  const int64_t longest = std::max({tokens, 4 * plan.model.hidden, plan.model.vocab});
+  const int64_t longest =
+      std::max({tokens, plan.model.hidden, plan.model.ffn_width(), plan.model.vocab});
   return kSumsPerBlock * kEps * static_cast<double>(longest) *
          static_cast<double>(plan.model.layers + 1);
 }
@@ -53,8 +54,17 @@ void cut_layers(Plan& plan) {
 Plan scaled_down(Plan plan) {
   cut_layers(plan);
   ModelPlan& m = plan.model;
-  m.hidden = m.heads * std::min<int64_t>(m.hidden / m.heads, 8);
-  m.sequence = m.sequence % 64 == 0 ? 64 : m.sequence;
+  const int64_t hidden = m.heads * std::min<int64_t>(m.hidden / m.heads, 8);
+  // The same ratio where it is whole, so that whatever divides the one divides the other.
+  if (m.ffn != 0) m.ffn = m.ffn % m.hidden == 0 ? m.ffn / m.hidden * hidden : m.ffn;
+  m.hidden = hidden;
+  if (m.kind == "vit") {  // as many patches, of fewer pixels
+    const int64_t patch = std::min<int64_t>(m.patch, 4);
+    m.image = m.image / m.patch * patch;
+    m.patch = patch;
+  } else {
+    m.sequence = m.sequence % 64 == 0 ? 64 : m.sequence;
+  }
   m.vocab = m.vocab > 1024 ? 1024 + m.vocab % 64 : m.vocab;
   plan.train.micro_batch = std::min(plan.train.micro_batch, int64_t{16});
   plan.train.batch =
@@ -67,11 +77,13 @@ Plan scaled_down(Plan plan) {
 int64_t estimated_bytes(const Plan& plan) {
   const ModelPlan& m = plan.model;
   const int64_t mixtures = m.kind == "moe_gpt" ? m.layers / m.moe_every : 0;
-  const int64_t weights = m.layers * (12 * m.hidden * m.hidden + 13 * m.hidden) +
+  const int64_t mlp = (m.mlp == "swiglu" ? 3 : 2) * m.hidden * m.ffn_width();
+  const int64_t weights = m.layers * (4 * m.hidden * m.hidden + mlp) +
                           (m.vocab + m.sequence) * m.hidden +
-                          mixtures * (m.experts + m.shared_experts) * 3 * m.hidden * m.ffn_width();
+                          mixtures * (m.experts + m.shared_experts) * mlp;
   const int64_t tokens = plan.train.batch * m.sequence;
-  const int64_t activations = tokens * (m.layers * 20 * m.hidden + 3 * m.vocab);
+  const int64_t activations =
+      tokens * (m.layers * (12 * m.hidden + 2 * m.ffn_width()) + 3 * m.vocab);
   return 8 * (6 * weights + activations);
 }
 

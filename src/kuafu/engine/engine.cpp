@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include <torch/csrc/autograd/autograd.h>
 
@@ -17,22 +18,25 @@ namespace {
 /// A scalar of the device as a number. Meta tensors have none: the simulated world's oracle is 1.
 double read_scalar(const Tensor& t) { return t.is_meta() ? 1.0 : t.item<double>(); }
 
-/// (samples, sequence) ids on the device, each sample's tokens in the order given.
-Tensor to_tensor(std::vector<int64_t> ids, int64_t samples, int64_t sequence, at::Device device,
-                 const std::vector<int64_t>* order) {
-  const Tensor t = at::empty({samples, sequence}, at::TensorOptions(at::kLong).device(device));
-  if (order != nullptr && !device.is_meta()) {
-    const std::vector<int64_t> given = ids;
-    for (size_t i = 0; i < ids.size(); ++i) {
-      const size_t place = i % order->size();
-      ids[i] = given[i - place + static_cast<size_t>((*order)[place])];
-    }
+/// Each sample's tokens in the order given.
+std::vector<int64_t> in_order(const std::vector<int64_t>& ids, const std::vector<int64_t>* order) {
+  if (order == nullptr) return ids;
+  std::vector<int64_t> out = ids;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const size_t place = i % order->size();
+    out[i] = ids[i - place + static_cast<size_t>((*order)[place])];
   }
-  if (device.is_cpu()) {
-    std::copy(ids.begin(), ids.end(), t.data_ptr<int64_t>());
-  } else if (!device.is_meta()) {
-    t.copy_(at::from_blob(ids.data(), {samples, sequence}, at::kLong));
-  }
+  return out;
+}
+
+/// Numbers of the host on the device; on meta their extents alone.
+template <class T>
+Tensor to_tensor(const std::vector<T>& numbers, const Shape& shape, at::ScalarType type,
+                 at::Device device) {
+  const Tensor t = at::empty(shape, at::TensorOptions(type).device(device));
+  if (device.is_meta()) return t;
+  const at::ScalarType given = std::is_same_v<T, float> ? at::kFloat : at::kLong;
+  t.copy_(at::from_blob(const_cast<T*>(numbers.data()), shape, given));
   return t;
 }
 
@@ -59,11 +63,27 @@ struct Engine::State {
   Side side(const Tokens& tokens, int64_t first, int64_t global_samples) const {
     Side s;
     s.order = placement.order();
-    s.tokens = to_tensor(tokens.inputs, tokens.samples, tokens.sequence, options.device, s.order);
-    s.targets = to_tensor(tokens.targets, tokens.samples, tokens.sequence, options.device, s.order);
     s.batch = tokens.samples;
     s.sequence = tokens.sequence;
-    s.loss_scale = 1.0 / static_cast<double>(global_samples * tokens.sequence);
+    const auto ids = [&](const std::vector<int64_t>& numbers) {
+      return to_tensor(in_order(numbers, s.order), {s.batch, s.sequence}, at::kLong,
+                       options.device);
+    };
+    const bool is_image = tokens.patches > 0;
+    if (!is_image) {
+      s.tokens = ids(tokens.inputs);
+      s.targets = ids(tokens.targets);
+    }
+    if (tokens.is_pair) s.segments = ids(tokens.segments);
+    if (tokens.is_pair || is_image) {
+      s.labels = to_tensor(tokens.labels, {s.batch}, at::kLong, options.device);
+    }
+    if (is_image) {
+      s.images = to_tensor(tokens.images, {s.batch, tokens.patches, tokens.pixels},
+                           scalar_type(plan.model.dtype), options.device);
+    }
+    s.sample_scale = 1.0 / static_cast<double>(global_samples);
+    s.loss_scale = 1.0 / static_cast<double>(global_samples * tokens.predictions);
     s.first_sample = first;
     s.step = steps_done;
     return s;

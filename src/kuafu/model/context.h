@@ -47,12 +47,18 @@ struct Context {
   Layout on_mesh(Layout layout) const;
 };
 
-/// What every stage has by itself: tokens are whole on each rank of a data-parallel replica.
+/// What every stage has by itself: samples are whole on each rank of a data-parallel replica.
+/// Tensors that the model's samples lack are undefined.
 struct Side {
-  Tensor tokens;   // (B, S) i64, B of this micro-batch and replica
-  Tensor targets;  // (B, S) i64
+  Tensor tokens;    // (B, S) i64, B of this micro-batch and replica
+  Tensor targets;   // (B, S) i64, -1 = ignored
+  Tensor segments;  // (B, S) i64
+  Tensor labels;    // (B) i64
+  Tensor images;    // (B, patches, pixels of a patch), in the model's dtype
   int64_t batch = 0, sequence = 0;
-  double loss_scale = 1;     ///< 1 / tokens of the global batch: every loss is a sum times this
+  /// 1 / predicted tokens of the global batch: a loss of tokens is a sum times this.
+  double loss_scale = 1;
+  double sample_scale = 1;   ///< 1 / samples of the global batch: the same for a loss of labels
   int64_t first_sample = 0;  ///< global index of sample 0 inside the global batch, for dropout
   int64_t step = 0;
   bool is_training = true;  ///< dropout is off in validation
@@ -99,7 +105,7 @@ struct Model {
 /// Builds a model's shard. Checks every layout, before any communication; makes parameters.
 using MakeModel = std::function<Model(const ModelPlan& plan, const Context& context)>;
 
-/// "gpt", "moe_gpt".
+/// "gpt", "bert", "vit", "moe_gpt".
 void register_models(Registry<MakeModel>& models);
 
 }  // namespace kuafu

@@ -26,6 +26,10 @@ class Origins {
 void check_options(const Plan& plan, const std::vector<std::string>& models,
                    const Origins& origins);
 
+/// Fills what other keys of the model decide: the sequence of images. Throws Refused where a patch
+/// does not divide its image, or where the sequence was given and is another.
+void complete(Plan& plan, const Origins& origins);
+
 /// Checks parallel.sequence.mode against the names of modes. Throws ConfigError.
 void check_sequence_mode(const Plan& plan, const std::vector<std::string>& attentions,
                          const Origins& origins);

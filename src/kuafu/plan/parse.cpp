@@ -204,6 +204,7 @@ Plan parse_plan(std::string_view toml, std::string_view origin, const TensorMode
   plan.parallel.layers = given.layers;
   plan::check_options(plan, models, given.origins);
   plan::check_sequence_mode(plan, attentions, given.origins);
+  plan::complete(plan, given.origins);
   plan::check_plan(plan, modes, given.origins);
   return plan;
 }
