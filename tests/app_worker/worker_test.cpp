@@ -234,6 +234,23 @@ TEST(Worker, ExplainsAPlanWithoutRunningIt) {
   }
 }
 
+TEST(Worker, TrainsAModelOutOfTreeUnderEveryKindOfPlan) {
+  const std::string library = tests::built("plugins/macaron.so");
+  for (const Arguments& plan : std::vector<Arguments>{
+           {"parallel.data=2"},
+           {"parallel.tensor.mode=1d", "parallel.tensor.size=4"},
+           {"parallel.tensor.mode=1d-sp", "parallel.tensor.size=2", "parallel.data=2"},
+           {"parallel.tensor.mode=2d", "parallel.tensor.size=4"},
+           {"parallel.tensor.mode=2.5d", "parallel.tensor.size=8", "parallel.tensor.depth=2"},
+           {"parallel.tensor.mode=3d", "parallel.tensor.size=8"}}) {
+    Arguments settings = plan;
+    settings.push_back("model.kind=macaron");
+    const Ran ran = run_worker(kSmallPlan, set(settings, {"--plugin", library, "--certify"}));
+    ASSERT_EQ(ran.code, kOk) << ran.output;
+    EXPECT_EQ(ran.document["certificate"]["verdict"], "equal") << ran.output;
+  }
+}
+
 TEST(Plugin, SchemeOutOfTreeRunsAndIsCertified) {
   const std::string library = tests::built("plugins/chain_1d.so");
   const Ran ran =

@@ -72,6 +72,7 @@ class ShiftedMask : public AttentionParallel {
     ++*fired_;
     return inner_->attend(q, at::roll(k, {-1}, {2}), at::roll(v, {-1}, {2}), mask);
   }
+  std::vector<int64_t> order() const override { return inner_->order(); }
 
  private:
   std::unique_ptr<AttentionParallel> inner_;
@@ -87,6 +88,7 @@ class NoMask : public AttentionParallel {
     ++*fired_;
     return inner_->attend(q, k, v, Mask::kNone);
   }
+  std::vector<int64_t> order() const override { return inner_->order(); }
 
  private:
   std::unique_ptr<AttentionParallel> inner_;

@@ -99,6 +99,60 @@ void add_explain(CLI::App& app, FrontCall& call) {
   kuafu explain plan.toml --ranks 8 --set parallel.tensor.mode=1d --set parallel.tensor.size=4)");
 }
 
+void add_frontier(CLI::App& app, FrontCall& call) {
+  CLI::App& frontier = *app.add_subcommand(
+      "frontier", "find the largest value of a key whose peak memory stays within memory.device");
+  WorkerCall& worker = call.worker;
+  frontier.add_option("plan", worker.plan, "plan file (TOML)")->required()->type_name("PLAN.toml");
+  frontier.add_option("--vary", worker.vary, "integer key of the plan")
+      ->required()
+      ->type_name("a.b");
+  frontier.add_option("--max", worker.most, "largest value to try")
+      ->required()
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  list_option(frontier, "--set", worker.sets, "set a key of the plan; may be repeated")
+      ->type_name("a.b=VALUE");
+  frontier.add_option("--ranks", worker.ranks, "number of ranks (default: the plan's product)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  frontier.add_option("--json", worker.json, "write the answer and every value tried")
+      ->type_name("FILE");
+  list_option(frontier, "--plugin", worker.plugins, "load a plugin; may be repeated")
+      ->type_name("LIB.so");
+  frontier.footer(
+      R"(Simulates the ranks of one replica on meta tensors: the bytes are those of a real run. Values that
+are refused (a batch that ranks do not divide) are stepped over.
+
+Examples:
+  kuafu frontier plan.toml --vary train.batch --max 4096 --set memory.device=16GB
+  kuafu frontier plan.toml --vary model.sequence --max 100000 --ranks 64 --json answer.json
+
+Exit codes: 0 found, 2 usage, 4 no value fits)");
+}
+
+void add_conformance(CLI::App& app, FrontCall& call) {
+  ConformanceCall& conformance = call.conformance;
+  CLI::App& sub = *app.add_subcommand(
+      "conformance", "check tensor schemes, in or out of tree, against all that they promise");
+  sub.add_option("scheme", conformance.schemes,
+                 "tensor modes (default: those of the plugins, else all)")
+      ->type_name("SCHEME");
+  list_option(sub, "--plugin", conformance.plugins, "load a plugin; may be repeated")
+      ->type_name("LIB.so");
+  sub.add_option("--sizes", conformance.sizes, "rank counts (default 1,2,3,4,5,8,9,12,27)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 64))
+      ->type_name("N,N...");
+  sub.add_option("--json", conformance.json, "write every finding")->type_name("FILE");
+  sub.footer(R"(Examples:
+  kuafu conformance
+  kuafu conformance 3d 2.5d --sizes 8,27
+  kuafu conformance --plugin libmine.so --json findings.json
+
+Sizes that a scheme cannot arrange are left out. Exit codes: 0 all hold, 1 one does not, 2 usage)");
+}
+
 void add_suite(CLI::App& app, FrontCall& call) {
   SuiteCall& suite = call.suite;
   CLI::App& sub = *app.add_subcommand("suite", "run a sweep of cases into a results folder");
@@ -129,9 +183,37 @@ Ctrl-C or a kill stops it; the same call goes on. Exit codes: 0 done, 1 a case f
 of the suite does not hold, 2 usage, 130 interrupted)");
 }
 
+void add_matrix(CLI::App& app, FrontCall& call) {
+  MatrixCall& matrix = call.matrix;
+  CLI::App& sub = *app.add_subcommand(
+      "matrix", "try which choices work together: every pair and a sample of triples");
+  list_option(sub, "--filter", matrix.filters, "only combinations with this value; may be repeated")
+      ->type_name("DIMENSION=VALUE");
+  sub.add_option("--triples", matrix.triples, "combinations of three (default 200)")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  sub.add_option("--seed", matrix.seed, "draws triples and share (default 1)")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  sub.add_option("--share", matrix.share, "part of all combinations to run (default 1)")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("X");
+  sub.add_option("--out", matrix.out, "where compatibility.json and .md go (default results)")
+      ->type_name("DIR");
+  list_option(sub, "--plugin", matrix.plugins, "load a plugin; may be repeated")
+      ->type_name("LIB.so");
+  sub.footer(R"(Examples:
+  kuafu matrix
+  kuafu matrix --filter scheme=2d --filter world=threads --triples 0 --out /tmp/matrix
+  kuafu matrix --share 0.1 --seed 3 --out /tmp/matrix
+
+Dimensions: scheme, sequence, experts, model, dtype, recompute, optimizer, world.
+Exit codes: 0 all equal or refused, 1 one differs from one rank, 2 usage)");
+}
+
 void add_others(CLI::App& app, FrontCall& call) {
-  CLI::App& list =
-      *app.add_subcommand("list", "what there is: tensor modes, worlds, plan keys, suites");
+  CLI::App& list = *app.add_subcommand(
+      "list", "what there is: tensor and sequence modes, worlds, plan keys, suites");
   list.add_option("kind", call.list.kind, "one kind only")->type_name("KIND");
   list_option(list, "--plugin", call.list.plugins, "load a plugin; may be repeated")
       ->type_name("LIB.so");
@@ -236,6 +318,9 @@ FrontCall parse_command_line(int argc, char** argv) {
   add_run(app, call);
   add_suite(app, call);
   add_explain(app, call);
+  add_frontier(app, call);
+  add_matrix(app, call);
+  add_conformance(app, call);
   add_others(app, call);
   app.require_subcommand(1);
   app.footer(

@@ -16,13 +16,15 @@ namespace kuafu {
 namespace {
 
 int dispatch(const FrontCall& call) {
-  if (call.command == "run" || call.command == "explain") {
+  if (call.command == "run" || call.command == "explain" || call.command == "frontier") {
     return worker_command(call.command, call.worker);
   }
+  if (call.command == "conformance") return conformance_command(call.conformance);
   if (call.command == "suite") return suite_command(call.suite);
   if (call.command == "report") return report_command(call.report);
   if (call.command == "compare") return compare_command(call.compare);
   if (call.command == "list") return list_command(call.list);
+  if (call.command == "matrix") return matrix_command(call.matrix);
   if (call.command == "doctor") return doctor_command();
   return call.exit_code;
 }

@@ -23,6 +23,8 @@ std::vector<std::string> worker_words(const std::string& command, const WorkerCa
   for (const auto& plugin : call.plugins) add("--plugin", plugin);
   if (call.timeout_s > 0) add("--timeout", text(call.timeout_s));
   add("--mpi-collectives", call.mpi_collectives);
+  add("--vary", call.vary);
+  if (call.most > 0) add("--max", text(call.most));
   return words;
 }
 
@@ -41,6 +43,21 @@ int worker_command(const std::string& command, const WorkerCall& call) {
     words.insert(words.begin(), launch.begin(), launch.end());
   }
   if (command == "run") return run_guarded(words, call);
+  become(words);
+}
+
+int matrix_command(const MatrixCall& call) {
+  split_pairs(call.filters, "--filter");
+  std::vector<std::string> words = {worker_path(), "matrix"};
+  const auto add = [&](const char* option, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {option, value});
+  };
+  for (const auto& pair : call.filters) add("--filter", pair);
+  add("--triples", call.triples);
+  add("--seed", call.seed);
+  add("--share", call.share);
+  add("--out", call.out);
+  for (const auto& plugin : call.plugins) add("--plugin", plugin);
   become(words);
 }
 

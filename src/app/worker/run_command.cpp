@@ -77,12 +77,19 @@ void print_summary(const Json& d) {
             << " MiB on the fullest rank\n"
             << "  received        " << received << " bytes, all ranks and steps\n"
             << "  model FLOPs     " << d["flops_per_step"] << " a step\n";
+  if (const Json& x = d["experts"]; x.is_object()) {
+    std::cout << "  experts         " << human_number(100 * x["drop_rate"].get<double>(), 3)
+              << " % of choices dropped, imbalance "
+              << human_number(x["imbalance"].get<double>(), 3) << "\n";
+  }
   const Json& c = d["certificate"];
   if (c.is_object()) {
     std::cout << "  certificate     " << c["verdict"].get<std::string>();
     if (c["level"].is_string()) {
       std::cout << " (" << c["level"].get<std::string>() << ", gradient error "
-                << c["gradient_error"] << ", tolerance " << c["tolerance"] << ")";
+                << c["gradient_error"] << ", tolerance " << c["tolerance"];
+      if (c["seed"] != d["plan"]["train"]["seed"]) std::cout << ", seed " << c["seed"];
+      std::cout << ")";
     }
     std::cout << "\n";
   }
@@ -178,6 +185,7 @@ class Run {
     }
     if (world.rank() != 0) return;
     all[0].certificate = mine.certificate;
+    all[0].experts = mine.experts;
     Json document = head_;
     add_results(document, plan_, all);
     finish(document);

@@ -56,9 +56,10 @@ std::vector<Key> model_keys() {
           "attention heads; divides `hidden`")
           .in(1, kMaxHidden),
       Row("model.vocab", Form::kInteger, KUAFU_SLOT(model.vocab),
-          "token ids; text needs 256, one a byte; padded where ranks do not divide it")
+          "token ids; text needs 256, one a byte, bert 3 more; padded where ranks do not divide it")
           .in(2, kMaxTokens),
-      Row("model.sequence", Form::kInteger, KUAFU_SLOT(model.sequence), "tokens of a sample")
+      Row("model.sequence", Form::kInteger, KUAFU_SLOT(model.sequence),
+          "tokens of a sample; vit: follows from `image` and `patch`")
           .in(1, kMaxTokens),
       Row("model.dtype", Form::kChoice, KUAFU_SLOT(model.dtype),
           "element type of weights and activations")
@@ -155,9 +156,9 @@ std::vector<Key> parallel_keys() {
       Row("parallel.tensor.depth", Form::kInteger, KUAFU_SLOT(parallel.tensor.depth),
           "layers of the 2.5d grid")
           .in(1, kMaxRanks),
-      Row("parallel.sequence.mode", Form::kChoice, KUAFU_SLOT(parallel.sequence.mode),
-          "attention over a sharded sequence")
-          .one_of({"none", "ring", "ring-zigzag", "ulysses", "all-gather"}),
+      Row("parallel.sequence.mode", Form::kString, KUAFU_SLOT(parallel.sequence.mode),
+          "attention over a sharded sequence: \"none\", \"ring\", \"ring-zigzag\", \"ulysses\", "
+          "\"all-gather\", or one that a plug-in adds"),
       Row("parallel.sequence.size", Form::kInteger, KUAFU_SLOT(parallel.sequence.size),
           "ranks that share a sequence")
           .in(1, kMaxRanks),
@@ -229,7 +230,7 @@ std::vector<Key> run_keys() {
   const std::string kind = "data.kind";
   return {
       Row(kind, Form::kChoice, KUAFU_SLOT(data.kind),
-          "\"text\": bytes of files; \"synthetic\": seeded tokens of any vocabulary")
+          "\"text\": bytes of files; \"synthetic\": seeded tokens of any vocabulary, or images")
           .one_of({"text", "synthetic"}),
       Row("data.path", Form::kString, KUAFU_SLOT(data.path),
           "file or folder; empty = the headers of the installed LibTorch")
