@@ -72,6 +72,7 @@ class ShiftedMask : public AttentionParallel {
     ++*fired_;
     return inner_->attend(q, at::roll(k, {-1}, {2}), at::roll(v, {-1}, {2}), mask);
   }
+  std::vector<int64_t> order() const override { return inner_->order(); }
 
  private:
   std::unique_ptr<AttentionParallel> inner_;
@@ -87,6 +88,7 @@ class NoMask : public AttentionParallel {
     ++*fired_;
     return inner_->attend(q, k, v, Mask::kNone);
   }
+  std::vector<int64_t> order() const override { return inner_->order(); }
 
  private:
   std::unique_ptr<AttentionParallel> inner_;
@@ -96,13 +98,13 @@ class NoMask : public AttentionParallel {
 }  // namespace
 
 void set_fault(Mutant& m, const SchemeFault& fault) {
-  m.options.wrap_scheme = [fault, fired = m.fired](std::unique_ptr<TensorParallel> inner) {
+  m.options.wraps.scheme = [fault, fired = m.fired](std::unique_ptr<TensorParallel> inner) {
     return std::make_unique<SpoilingScheme>(std::move(inner), fault, fired);
   };
 }
 
 void set_fault(Mutant& m, MaskFault fault) {
-  m.options.wrap_attention =
+  m.options.wraps.attention =
       [fault, fired = m.fired](
           std::unique_ptr<AttentionParallel> inner) -> std::unique_ptr<AttentionParallel> {
     if (fault == MaskFault::kNone) return std::make_unique<NoMask>(std::move(inner), fired);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/mesh/parts.h"
 
 namespace kuafu {
 namespace {
@@ -134,6 +135,32 @@ TEST(Layout, GradAxesAreTheTokenAxesThatDoNotShardTheParameter) {
       {"an axis twice counts once", {{{"a"}, {"a", "b"}, {}}}, Layout::replicated(1), {"a", "b"}},
   };
   for (const GradCase& c : cases) EXPECT_EQ(grad_axes(c.activation, c.param), c.expected) << c.what;
+}
+
+TEST(NthPart, CutsAnExtentWithTheFirstPartsOneLonger) {
+  EXPECT_EQ(nth_part(7, 3, 0), (Part{0, 3}));
+  EXPECT_EQ(nth_part(7, 3, 1), (Part{3, 2}));
+  EXPECT_EQ(nth_part(7, 3, 2), (Part{5, 2}));
+  EXPECT_EQ(nth_part(2, 3, 2), (Part{2, 0}));
+}
+
+TEST(Layout, SequenceAloneCutsUnevenly) {
+  int64_t next = 0;
+  for (int rank = 0; rank < 5; ++rank) {
+    const Mesh mesh({{"sequence", 5}, {"tensor", 1}}, rank);
+    const Slice s = my_slice({{{}, {"sequence", "tensor"}}}, {4, 13}, mesh);
+    EXPECT_EQ(s.offset, (Shape{0, next}));
+    EXPECT_EQ(s.extent, (Shape{4, rank < 3 ? 3 : 2}));
+    next += s.extent[1];
+  }
+  EXPECT_EQ(next, 13);
+}
+
+TEST(Layout, SequenceBesideAnotherAxisMustDivide) {
+  const Mesh mesh({{"sequence", 2}, {"tensor", 2}}, 0);
+  const Layout layout{{{"sequence", "tensor"}}};
+  EXPECT_THROW(local_shape(layout, {6}, mesh), NotDivisible);
+  EXPECT_EQ(local_shape(layout, {8}, mesh), (Shape{2}));
 }
 
 }  // namespace

@@ -123,6 +123,30 @@ TEST(Mesh, TrafficIsBookedUnderTheAxisName) {
   });
 }
 
+TEST(Mesh, AnAliasStandsForItsAxesFlattened) {
+  const std::vector<Axis> axes = {{"replica", 2}, {"expert", 3}, {"tensor", 2}};
+  run_ranks(12, [&](Communicator& world) {
+    Mesh mesh(axes, world.rank(), {{"data", {"replica", "expert"}}});
+    EXPECT_EQ(mesh.canonical({"data", "tensor"}), (Axes{"replica", "expert", "tensor"}));
+    EXPECT_EQ(mesh.size("data"), 6);
+    EXPECT_EQ(mesh.coord("data"), world.rank() / 2);
+    EXPECT_EQ(mesh.coord(Axes{"tensor", "data"}), world.rank() % 2 * 6 + world.rank() / 2);
+    Ledger ledger;
+    mesh.connect(world, &ledger);
+    EXPECT_EQ(mesh.comm("data").rank(), world.rank() / 2);
+    double sum = 1 << world.rank();
+    mesh.comm("data").all_reduce({&sum, 1, DType::kF64}, ReduceOp::kSum).wait_host();
+    EXPECT_EQ(sum, world.rank() % 2 == 0 ? 0b010101010101 : 0b101010101010);
+    EXPECT_EQ(ledger.axes().at("data").peers.size(), 5u);
+    EXPECT_EQ(mesh.comms().size(), 4u);
+  });
+}
+
+TEST(Mesh, RefusesAliasesOfWhatItLacks) {
+  EXPECT_THROW(Mesh({{"row", 2}}, 0, {{"data", {"replica"}}}), ConfigError);
+  EXPECT_THROW(Mesh({{"row", 2}}, 0, {{"row", {"row"}}}), ConfigError);
+}
+
 TEST(Mesh, RefusesAWorldOfAnotherSize) {
   EXPECT_THROW(run_ranks(3,
                          [](Communicator& world) {

@@ -223,6 +223,10 @@ TEST(ParsePlan, RefusesImpossibleGrids) {
         "depth = 6"}},
       {"[parallel]\ntensor = { mode = \"2.5d\", size = 12 }\n",
        {"size = 9 or 16", "depth = 3 or 12"}},
+      {"[parallel]\ntensor = { mode = \"3d\", size = 12 }\n",
+       {"plan.toml:2: ", "q x q x q", "size = 12", "nearest: size = 8 or 27"}},
+      {"[parallel]\ntensor = { mode = \"3d\", size = 8, depth = 2 }\n",
+       {"plan.toml:2: ", "depth = 2", "nearest: depth = 1", "\"2.5d\""}},
       {"[parallel]\ntensor = { size = 8 }\n",
        {"plan.toml:2: ", "mode \"none\"", "size = 8", "nearest: size = 1, or mode = \"1d\""}},
   });
@@ -231,15 +235,43 @@ TEST(ParsePlan, RefusesImpossibleGrids) {
 TEST(ParsePlan, RefusesSchemesThatThisBuildLacks) {
   const std::string lacks = "not available in this build";
   expect_refused<Refused>({
-      {"[parallel]\ntensor = { mode = \"3d\", size = 8 }\n",
-       {"plan.toml:2: ", lacks, "\"3d\"", "\"none\", \"1d\", \"1d-sp\", \"2d\" or \"2.5d\""}},
       {"[parallel]\npipeline = 2\n", {"plan.toml:2: ", lacks, "pipeline = 2"}},
-      {"[parallel]\nsequence = 2\n", {"plan.toml:2: ", lacks, "size = 2"}},
-      {"[parallel]\nsequence = { mode = \"ring\", size = 2 }\n", {lacks, "\"ring\""}},
-      {"[parallel]\nexpert = { size = 2 }\n", {"plan.toml:2: ", lacks, "expert.size = 2"}},
-      {"[parallel]\ndata = 4\nexpert = 3\n",
-       {"plan.toml:3: ", "expert.size = 3 does not divide parallel.data = 4", "nearest: 2 or 4"}},
   });
+}
+
+TEST(ParsePlan, RefusesSequencesThatRanksCannotShare) {
+  expect_refused<Refused>({
+      {"[parallel]\nsequence = 2\n",
+       {"plan.toml:2: ", "mode = \"none\", size = 2", "nearest: size = 1, or mode = \"ring\""}},
+      {"[model]\nsequence = 3\n[parallel]\nsequence = { mode = \"ring\", size = 4 }\n",
+       {"plan.toml:4: ", "parallel.sequence.size = 4", "model.sequence = 3",
+        "nearest: size = 3, or sequence = 4"}},
+      {"[parallel]\nsequence = { mode = \"ulysses\", size = 8 }\n",
+       {"plan.toml:2: ", "more ranks than heads", "model.heads = 4", "nearest: size = 4 or 2"}},
+      {"[model]\nheads = 6\nhidden = 60\n[parallel]\nsequence = { mode = \"ulysses\", size = 4 }\n",
+       {"plan.toml:5: ", "does not divide model.heads = 6", "nearest: size = 3 or 6"}},
+  });
+}
+
+TEST(ParsePlan, TakesSequenceModesOfPlugins) {
+  const std::string toml = "[parallel]\nsequence = { mode = \"spiral\", size = 2 }\n";
+  expect_refused<ConfigError>(
+      {{toml,
+        {"plan.toml:2: ", "parallel.sequence.mode = \"spiral\"",
+         "\"none\", \"ring\", \"ring-zigzag\", \"ulysses\" or \"all-gather\""}}});
+  const Plan plan = parse_plan(toml, "p", builtin_tensor_modes(), {}, {"gpt"}, {"spiral"});
+  EXPECT_EQ(plan.parallel.sequence.mode, "spiral");
+}
+
+// A literature name that nobody registered is refused, not misspelt.
+TEST(ParsePlan, RefusesAModeThatIsNotRegistered) {
+  TensorModes fewer = builtin_tensor_modes();
+  fewer.erase("3d");
+  const auto parse = [&] {
+    parse_plan("[parallel]\ntensor = { mode = \"3d\", size = 8 }\n", "plan.toml", fewer);
+  };
+  expect_says(message_of<Refused>(parse), {"plan.toml:2: ", "not available in this build", "\"3d\"",
+                                           "\"none\", \"1d\", \"1d-sp\", \"2d\" or \"2.5d\""});
 }
 
 TEST(ParsePlan, NamesTheModesForAnUnknownOne) {

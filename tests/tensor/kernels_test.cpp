@@ -104,5 +104,47 @@ TEST(GeluKernel, PassesNanOn) {
   EXPECT_TRUE(std::isnan(y));
 }
 
+TEST(SwigluKernel, IsWithinAFewRoundingsOfTheDefinition) {
+  std::vector<float> x, dy;
+  for (int i = -9000; i <= 9000; ++i) {
+    x.push_back(static_cast<float>(i) * 1e-2F);
+    x.push_back(static_cast<float>(i % 7) - 3.5F);
+  }
+  x.insert(x.end(), {-1e30F, 1, -0.0F, 1, 1e30F, 1});
+  const size_t pairs = x.size() / 2;
+  dy.assign(pairs, 1);
+  std::vector<float> y(pairs), dx(x.size());
+  kernels::swiglu(x.data(), y.data(), static_cast<int64_t>(pairs));
+  kernels::swiglu_backward(dy.data(), x.data(), dx.data(), static_cast<int64_t>(pairs));
+  const double eps = std::numeric_limits<float>::epsilon();
+  for (size_t i = 0; i < pairs; ++i) {
+    const double g = x[2 * i], u = x[2 * i + 1], s = 1 / (1 + std::exp(-g));
+    const double size = std::max(1.0, std::abs(g));
+    EXPECT_NEAR(y[i] / size, g * s * u / size, 4 * 4 * eps) << g;
+    EXPECT_NEAR(dx[2 * i], u * s * (1 + g * (1 - s)), 8 * 4 * eps) << g;
+    EXPECT_NEAR(dx[2 * i + 1] / size, g * s / size, 4 * eps) << g;
+  }
+}
+
+TEST(RopeTable, DependsOnThePositionAloneAndIsExactToAFewUnits) {
+  const std::vector<int64_t> positions = {0, 1, 63, 64, 65, 4095, 100000, 65, 1};
+  const int64_t half = 5, count = static_cast<int64_t>(positions.size());
+  const auto size = static_cast<size_t>(count * half);
+  std::vector<double> c(size), s(size), c1(5), s1(5);
+  kernels::rope_table(positions.data(), count, half, 10000, c.data(), s.data());
+  for (size_t i = 0; i < positions.size(); ++i) {
+    kernels::rope_table(&positions[i], 1, half, 10000, c1.data(), s1.data());
+    for (size_t d = 0; d < 5; ++d) {
+      EXPECT_EQ(c[5 * i + d], c1[d]);
+      EXPECT_EQ(s[5 * i + d], s1[d]);
+      const double angle = static_cast<double>(positions[i]) * std::pow(10000, -double(d) / 5);
+      // The angle itself is rounded, here as there.
+      const double bound = (4 + 2 * angle) * std::numeric_limits<double>::epsilon();
+      EXPECT_NEAR(c1[d], std::cos(angle), bound) << positions[i];
+      EXPECT_NEAR(s1[d], std::sin(angle), bound) << positions[i];
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kuafu

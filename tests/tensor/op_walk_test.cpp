@@ -26,8 +26,8 @@ struct Case {
 Tensor ids() { return (at::arange(12, at::kLong) * 5).remainder(11).view({2, 6}); }
 
 /// Heads as a model cuts them: (B, N, S, D) over memory (B, S, N, D).
-Tensor heads(int64_t salt, at::ScalarType t) {
-  return closed_form({2, 6, 3, 8}, salt, t).transpose(1, 2);
+Tensor heads(int64_t salt, at::ScalarType t, int64_t n = 3, int64_t s = 6) {
+  return closed_form({2, s, n, 8}, salt, t).transpose(1, 2);
 }
 
 at::ScalarType stats_type(at::ScalarType t) { return t == at::kDouble ? at::kDouble : at::kFloat; }
@@ -61,6 +61,50 @@ std::vector<Case> matrix_cases() {
   };
 }
 
+/// Grouped heads, keys of another length, none at all, and what goes with attention.
+std::vector<Case> head_cases() {
+  using T = at::ScalarType;
+  const auto wide = [](int64_t salt, T t) { return heads(salt, stats_type(t), 4, 5); };
+  const auto lse = [](int64_t salt, T t) {
+    return closed_form({2, 5, 4}, salt, stats_type(t)).transpose(1, 2) + 3;
+  };
+  const auto positions = [](int64_t step) { return at::arange(6, at::kLong) * step; };
+  std::vector<Case> cases = {
+      {"attention_merge",
+       [=](T t) {
+         return Stack{wide(1, t), lse(2, t), heads(3, t, 4, 5), lse(4, t)};
+       }},
+      {"rope",
+       [=](T t) {
+         return Stack{heads(1, t), positions(37), 10000.0, false};
+       }},
+      {"rope",
+       [=](T t) {
+         return Stack{heads(1, t).contiguous(), positions(3), 100.0, true};
+       }},
+      {"rope",  // a slice of wider rows: the result is dense in the order of x
+       [=](T t) {
+         return Stack{closed_form({2, 6, 3, 20}, 1, t).narrow(3, 4, 8).transpose(1, 2),
+                      positions(1), 10000.0, false};
+       }},
+  };
+  for (const auto& [kv, keys] : {std::pair{2, 9}, {1, 3}, {4, 7}, {2, 0}}) {
+    cases.push_back({"attention", [=, n = kv, s = keys](T t) {
+                       return Stack{heads(1, t, 4, 5), heads(2, t, n, s), heads(3, t, n, s), false};
+                     }});
+    cases.push_back({"attention_backward", [=, n = kv, s = keys](T t) {
+                       return Stack{heads(4, t, 4, 5),
+                                    heads(1, t, 4, 5),
+                                    heads(2, t, n, s),
+                                    heads(3, t, n, s),
+                                    heads(5, t, 4, 5),
+                                    lse(6, t),
+                                    false};
+                     }});
+  }
+  return cases;
+}
+
 std::vector<Case> norm_cases() {
   using T = at::ScalarType;
   const auto x = [](T t) { return closed_form({2, 6, 16}, 1, t); };
@@ -71,6 +115,7 @@ std::vector<Case> norm_cases() {
   const auto moments = [] {
     return (closed_form({12, 2}, 6) + at::tensor({0.0, 30.0}, at::kDouble)).contiguous();
   };
+  const auto squares = [] { return closed_form({12}, 6) + 30; };
   return {
       {"layer_norm",
        [=](T t) {
@@ -88,7 +133,30 @@ std::vector<Case> norm_cases() {
        }},
       {"norm_backward_apply",
        [=](T t) { return Stack{dy(t), x(t), mean(t), rstd(t), w(t), moments(), 32}; }},
+      {"rms_norm",
+       [=](T t) {
+         return Stack{x(t), w(t), 1e-5};
+       }},
+      {"rms_norm_backward",
+       [=](T t) {
+         return Stack{dy(t), x(t), rstd(t), w(t)};
+       }},
+      {"rms_moments", [=](T t) { return Stack{x(t)}; }},
+      {"rms_apply",
+       [=](T t) {
+         return Stack{x(t), squares(), w(t), 32, 1e-5};
+       }},
+      {"rms_backward_moments",
+       [=](T t) {
+         return Stack{dy(t), x(t), rstd(t), w(t)};
+       }},
+      {"rms_backward_apply", [=](T t) { return Stack{dy(t), x(t), rstd(t), w(t), squares(), 32}; }},
       {"gelu", [=](T t) { return Stack{x(t)}; }},
+      {"swiglu", [=](T t) { return Stack{x(t)}; }},
+      {"swiglu_backward",
+       [=](T t) {
+         return Stack{closed_form({2, 6, 8}, 2, t), x(t)};
+       }},
       {"gelu_backward",
        [=](T t) {
          return Stack{dy(t), x(t)};
@@ -150,9 +218,63 @@ std::vector<Case> update_cases() {
   };
 }
 
+/// 2 samples of 6 tokens, 3 experts with 3 slots each.
+std::vector<Case> expert_cases() {
+  using T = at::ScalarType;
+  const auto token = [] {
+    return at::tensor({0, 2, -1, 1, 4, 5, 3, -1, -1, 5, 1, -1, 0, 2, 3, 4, -1, -1}, at::kLong)
+        .view({2, 3, 3});
+  };
+  const auto logits = [](int64_t salt, T t) { return closed_form({2, 6, 3}, salt, stats_type(t)); };
+  const auto slots = [](T t) { return closed_form({3, 2, 3, 16}, 4, t); };
+  const auto gates = [](int64_t salt, T t) { return closed_form({2, 3, 3}, salt, stats_type(t)); };
+  const auto x = [](T t) { return closed_form({2, 6, 16}, 1, t); };
+  const auto norm = [](T t) { return closed_form({2, 6}, 3, stats_type(t)) + 4; };
+  const auto chosen = [] {
+    return at::stack({at::arange(12, at::kLong).remainder(3),
+                      (at::arange(12, at::kLong) + 1).remainder(3)},
+                     -1)
+        .view({2, 6, 2});
+  };
+  const auto coin = [] { return at::arange(12, at::kDouble).view({2, 6}) / 12; };
+  return {
+      {"route",
+       [=](T t) {
+         return Stack{logits(2, t), coin(), 2, 3, 4};
+       }},
+      {"route_backward",
+       [=](T t) {
+         return Stack{gates(1, t), gates(2, t), token(),  at::softmax(logits(3, t), -1),
+                      norm(t),     norm(t),     chosen(), closed_form({2, 3}, 5, stats_type(t)),
+                      0.5,         0.25};
+       }},
+      {"local_rows",
+       [=](T) {
+         return Stack{token(), (at::arange(6, at::kLong) * 5).remainder(7) - 1};
+       }},
+      {"take_slots",
+       [=](T t) {
+         return Stack{x(t), token()};
+       }},
+      {"sum_slots",
+       [=](T t) {
+         return Stack{slots(t), token(), 6};
+       }},
+      {"combine",
+       [=](T t) {
+         return Stack{slots(t), gates(2, t), token(), 6};
+       }},
+      {"combine_backward",
+       [=](T t) {
+         return Stack{x(t), slots(t), gates(2, t), token()};
+       }},
+  };
+}
+
 std::vector<Case> all_cases() {
   std::vector<Case> all;
-  for (const auto& some : {matrix_cases(), norm_cases(), token_cases(), update_cases()}) {
+  for (const auto& some : {matrix_cases(), head_cases(), norm_cases(), token_cases(),
+                           update_cases(), expert_cases()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;
@@ -173,7 +295,9 @@ std::vector<Tensor> call(const std::string& name, const Stack& arguments) {
 
 Stack to_meta(Stack stack) {
   for (IValue& v : stack) {
-    if (v.isTensor()) v = v.toTensor().to(at::kMeta);
+    if (!v.isTensor()) continue;
+    const Tensor t = v.toTensor();
+    v = at::empty_strided(t.sizes(), t.strides(), t.options().device(at::kMeta));
   }
   return stack;
 }

@@ -44,34 +44,6 @@ TEST(Matmul, AddsBiasAndAccumulates) {
   expect_close(into, expected, tolerance(8));
 }
 
-TEST(Attention, IsSoftmaxOfScaledScoresWithItsGradients) {
-  for (const bool causal : {false, true}) {
-    const int64_t s = 9, d = 6;
-    const auto options = [&](int64_t salt) {  // strides of heads cut from (B, S, N D)
-      return closed_form({2, s, 3, d}, salt).transpose(1, 2).requires_grad_(true);
-    };
-    const Tensor q = options(1), k = options(2), v = options(3),
-                 dout = closed_form({2, 3, s, d}, 4);
-    Tensor scores = at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(d));
-    if (causal) {
-      scores = scores.masked_fill(at::ones({s, s}, at::kBool).triu(1), -INFINITY);
-    }
-    const Tensor expected = at::matmul(scores.softmax(3), v);
-    const Tensors leaves = {q, k, v};
-    for (const Tensor& t : leaves) t.retain_grad();
-    expected.backward(dout);
-
-    const at::NoGradGuard no_grad;
-    const ops::AttentionOut out = ops::attention(q, k, v, causal);
-    expect_close(out.out, expected, tolerance(s + d), "out");
-    expect_close(out.lse, scores.logsumexp({3}), tolerance(s + d), "lse");
-    const ops::AttentionGrads g = ops::attention_backward(dout, q, k, v, out, causal);
-    expect_close(g.dq, q.grad(), tolerance(s * d), "dq");
-    expect_close(g.dk, k.grad(), tolerance(s * d), "dk");
-    expect_close(g.dv, v.grad(), tolerance(s * d), "dv");
-  }
-}
-
 TEST(LayerNorm, EqualsItsDefinitionWithGradients) {
   const int64_t h = 33;
   const Tensor x = closed_form({2, 5, h}, 1).requires_grad_(true);
@@ -111,6 +83,50 @@ TEST(Gelu, IsTheTanhFormWithItsGradient) {
   const at::NoGradGuard no_grad;
   expect_close(ops::gelu(x), y, tolerance(8));
   expect_close(ops::gelu_backward(dy, x), x.grad(), tolerance(32));
+}
+
+TEST(RmsNorm, EqualsItsDefinitionWithGradients) {
+  const int64_t h = 33;
+  const Tensor x = closed_form({2, 5, h}, 1).requires_grad_(true);
+  const Tensor w = closed_form({h}, 2).requires_grad_(true), dy = closed_form({2, 5, h}, 4);
+  const Tensor rstd = (x.square().mean({2}, true) + 1e-5).rsqrt();
+  const Tensor y = x * rstd * w;
+  y.backward(dy);
+
+  const at::NoGradGuard no_grad;
+  const ops::RmsOut out = ops::rms_norm(x, w, 1e-5);
+  expect_close(out.y, y, tolerance(h), "y");
+  expect_close(out.rstd, rstd.reshape(-1), tolerance(h), "rstd");
+  const ops::RmsGrads g = ops::rms_norm_backward(dy, x, out.rstd, w);
+  expect_close(g.dx, x.grad(), tolerance(2 * h), "dx");
+  expect_close(g.dweight, w.grad(), tolerance(2 * h), "dweight");
+}
+
+TEST(RmsNorm, KeepsWideStatisticsOfHalfPrecision) {
+  const Tensor x = closed_form({4, 64}, 1, at::kBFloat16), w = closed_form({64}, 2, at::kBFloat16);
+  const ops::RmsOut out = ops::rms_norm(x, w, 1e-5);
+  EXPECT_EQ(out.rstd.scalar_type(), at::kFloat);
+  EXPECT_EQ(out.y.scalar_type(), at::kBFloat16);
+  const Tensor wide = x.to(at::kDouble), rstd = (wide.square().mean({1}, true) + 1e-5).rsqrt();
+  expect_close(out.y, wide * rstd * w.to(at::kDouble), 2 * 0x1.0p-8);  // results < 2, rounded once
+  const ops::RmsGrads g = ops::rms_norm_backward(x, x, out.rstd, w);
+  EXPECT_EQ(g.dweight.scalar_type(), at::kBFloat16);
+}
+
+TEST(Swiglu, IsSiluOfEvenColumnsTimesOddOnesWithItsGradient) {
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    const Tensor x = (closed_form({4, 22}, 1) * 4).to(type), dy = closed_form({4, 11}, 2, type);
+    const Tensor wide = x.to(at::kDouble).requires_grad_(true);
+    const Tensor y = at::silu(wide.slice(1, 0, 22, 2)) * wide.slice(1, 1, 22, 2);
+    y.backward(dy.to(at::kDouble));
+    const at::NoGradGuard no_grad;
+    // Values up to 16, a few roundings each of the accumulator, one of the type.
+    const double eps = type == at::kDouble ? kEps : type == at::kFloat ? 0x1.0p-23 : 0x1.0p-8;
+    expect_close(ops::swiglu(x), y, 8 * 16 * eps);
+    expect_close(ops::swiglu_backward(dy, x), wide.grad(), 8 * 16 * eps);
+    EXPECT_EQ(ops::swiglu(x).scalar_type(), type);
+  }
+  EXPECT_THROW(ops::swiglu(closed_form({4, 3}, 1)), InternalError);
 }
 
 TEST(AdamW, MovesOneStepByItsFormula) {

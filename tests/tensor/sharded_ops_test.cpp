@@ -90,6 +90,35 @@ TEST(ShardedNorm, WorksInBf16) {
   expect_close(s.y, expected, 4 * 0x1.0p-8);  // results up to 3, rounded once
 }
 
+TEST(ShardedRmsNorm, EqualsTheUnshardedOne) {
+  const int64_t h = 60;
+  const Tensor x = closed_form({3, 5, h}, 1) * 2 + 0.5, dy = closed_form({3, 5, h}, 2);
+  const Tensor w = closed_form({h}, 3);
+  const ops::RmsOut out = ops::rms_norm(x, w, 1e-5);
+  const ops::RmsGrads g = ops::rms_norm_backward(dy, x, out.rstd, w);
+  for (const int64_t n : {1, 2, 3, 5}) {
+    Tensor moments = at::zeros({15}, at::kDouble), back = at::zeros({15}, at::kDouble);
+    for (int64_t i = 0; i < n; ++i) moments += ops::rms_moments(part(x, i, n));
+    Tensors y, dx, dw;
+    for (int64_t i = 0; i < n; ++i) {
+      const ops::RmsOut o = ops::rms_apply(part(x, i, n), moments, part(w, i, n), h, 1e-5);
+      expect_close(o.rstd, out.rstd, 8 * kEps * h, "rstd");
+      y.push_back(o.y);
+      back += ops::rms_backward_moments(part(dy, i, n), part(x, i, n), o.rstd, part(w, i, n));
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      const ops::RmsGrads p =
+          ops::rms_backward_apply(part(dy, i, n), part(x, i, n), out.rstd, part(w, i, n), back, h);
+      dx.push_back(p.dx);
+      dw.push_back(p.dweight);
+    }
+    // Sums of 60 terms up to 6.
+    expect_close(at::cat(y, -1), out.y, 8 * 6 * kEps * h, "y");
+    expect_close(at::cat(dx, -1), g.dx, 8 * 6 * kEps * h, "dx");
+    expect_close(at::cat(dw, -1), g.dweight, 8 * 6 * kEps * h, "dweight");
+  }
+}
+
 TEST(ShardedEmbedding, PartsAddUpToTheLookupAndItsGradient) {
   const Tensor table = closed_form({12, 5}, 1), dy = testing::whole_numbers({2, 7, 5}, 3);
   const Tensor ids = (at::arange(14, at::kLong) * 5).remainder(12).view({2, 7});

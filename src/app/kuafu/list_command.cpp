@@ -22,6 +22,12 @@ std::string tensor_table() {
   return table.str();
 }
 
+std::string sequence_table() {
+  Table table({{"mode"}, {"what it is"}});
+  for (const auto& [name, summary] : builtin_sequence_modes()) table.add({name, summary});
+  return table.str();
+}
+
 std::string worlds_table() {
   const auto state = [](const BuildFeature& feature) {
     return feature.found ? text("yes, ", feature.name, " ", feature.detail)
@@ -78,11 +84,9 @@ struct Kind {
 };
 
 const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> kKinds = {{"tensor", tensor_table},
-                                           {"worlds", worlds_table},
-                                           {"suites", suites_table},
-                                           {"keys", keys_table},
-                                           {"fields", fields_table}};
+  static const std::vector<Kind> kKinds = {{"tensor", tensor_table}, {"sequence", sequence_table},
+                                           {"worlds", worlds_table}, {"suites", suites_table},
+                                           {"keys", keys_table},     {"fields", fields_table}};
   return kKinds;
 }
 
@@ -107,7 +111,12 @@ int list_command(const ListCall& call) {
                  "registries (what the worker has, with --plugin what a plugin adds)\n";
     return kDone;
   }
-  if (call.kind == "registries" || !call.plugins.empty()) return list_of_worker(call.plugins);
+  if (call.kind == "registries" || (call.kind.empty() && !call.plugins.empty())) {
+    return list_of_worker(call.plugins);
+  }
+  KUAFU_REQUIRE(call.plugins.empty(), "kuafu list ", call.kind,
+                " is the same with every plugin; `kuafu list --plugin ", call.plugins.front(),
+                "` prints the tensor modes and models that it adds");
   for (const Kind& kind : kinds()) {
     if (kind.name != call.kind) continue;
     std::cout << kind.table();

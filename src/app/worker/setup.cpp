@@ -19,7 +19,8 @@ Plan load_resolved(const WorkerOptions& options, const Registries& registries,
   const TensorModes modes = registries.tensor_modes();
   Overrides overrides = options.overrides;
   if (options.steps > 0) overrides.emplace_back("train.steps", text(options.steps));
-  const Plan plan = load_plan(options.plan_file, modes, overrides, registries.models.names());
+  const Plan plan = load_plan(options.plan_file, modes, overrides, registries.models.names(),
+                              registries.sequence.names());
   KUAFU_REQUIRE(world_ranks == 0 || options.ranks == 0 || options.ranks == world_ranks, "--ranks ",
                 options.ranks, " was given, but the launcher started ", world_ranks,
                 " ranks; leave --ranks out or start as many");

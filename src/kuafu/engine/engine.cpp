@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <type_traits>
 
 #include <torch/csrc/autograd/autograd.h>
 
 #include "kuafu/meter/allocator.h"
+#include "kuafu/parallel/expert/routing.h"
 #include "kuafu/tensor/collectives.h"
 
 namespace kuafu {
@@ -15,15 +18,25 @@ namespace {
 /// A scalar of the device as a number. Meta tensors have none: the simulated world's oracle is 1.
 double read_scalar(const Tensor& t) { return t.is_meta() ? 1.0 : t.item<double>(); }
 
-/// (samples, sequence) ids on the device.
-Tensor to_tensor(const std::vector<int64_t>& ids, int64_t samples, int64_t sequence,
-                 at::Device device) {
-  const Tensor t = at::empty({samples, sequence}, at::TensorOptions(at::kLong).device(device));
-  if (device.is_cpu()) {
-    std::copy(ids.begin(), ids.end(), t.data_ptr<int64_t>());
-  } else if (!device.is_meta()) {
-    t.copy_(at::from_blob(const_cast<int64_t*>(ids.data()), {samples, sequence}, at::kLong));
+/// Each sample's tokens in the order given.
+std::vector<int64_t> in_order(const std::vector<int64_t>& ids, const std::vector<int64_t>* order) {
+  if (order == nullptr) return ids;
+  std::vector<int64_t> out = ids;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const size_t place = i % order->size();
+    out[i] = ids[i - place + static_cast<size_t>((*order)[place])];
   }
+  return out;
+}
+
+/// Numbers of the host on the device; on meta their extents alone.
+template <class T>
+Tensor to_tensor(const std::vector<T>& numbers, const Shape& shape, at::ScalarType type,
+                 at::Device device) {
+  const Tensor t = at::empty(shape, at::TensorOptions(type).device(device));
+  if (device.is_meta()) return t;
+  const at::ScalarType given = std::is_same_v<T, float> ? at::kFloat : at::kLong;
+  t.copy_(at::from_blob(const_cast<T*>(numbers.data()), shape, given));
   return t;
 }
 
@@ -42,34 +55,35 @@ struct Engine::State {
         options(o),
         world(w),
         dataset(d),
-        mesh(mesh_axes(p, registries.tensor_modes()), w.rank()),
-        scheme(make_scheme(registries)),
-        attention(make_attention()),
-        context{mesh, *scheme, *attention, factory(), p.model.dropout} {}
-
-  std::unique_ptr<TensorParallel> make_scheme(const Registries& registries) const {
-    auto made = registries.tensor.find(plan.parallel.tensor.mode).make(mesh);
-    return options.wrap_scheme ? options.wrap_scheme(std::move(made)) : std::move(made);
-  }
-  std::unique_ptr<AttentionParallel> make_attention() const {
-    auto made = make_local_attention(plan.memory.recompute);
-    return options.wrap_attention ? options.wrap_attention(std::move(made)) : std::move(made);
-  }
-  ParamFactory factory() const {
-    return {.mesh = &mesh,
-            .device = options.device,
-            .dtype = plan.model.dtype,
-            .seed = plan.train.seed};
-  }
+        placement(p, registries, w.rank(), o.device, o.wraps),
+        mesh(placement.mesh()),
+        model(placement.make_model()) {}
 
   /// Side of one micro-batch whose first global sample is `first`.
   Side side(const Tokens& tokens, int64_t first, int64_t global_samples) const {
     Side s;
-    s.tokens = to_tensor(tokens.inputs, tokens.samples, tokens.sequence, options.device);
-    s.targets = to_tensor(tokens.targets, tokens.samples, tokens.sequence, options.device);
+    s.order = placement.order();
     s.batch = tokens.samples;
     s.sequence = tokens.sequence;
-    s.loss_scale = 1.0 / static_cast<double>(global_samples * tokens.sequence);
+    const auto ids = [&](const std::vector<int64_t>& numbers) {
+      return to_tensor(in_order(numbers, s.order), {s.batch, s.sequence}, at::kLong,
+                       options.device);
+    };
+    const bool is_image = tokens.patches > 0;
+    if (!is_image) {
+      s.tokens = ids(tokens.inputs);
+      s.targets = ids(tokens.targets);
+    }
+    if (tokens.is_pair) s.segments = ids(tokens.segments);
+    if (tokens.is_pair || is_image) {
+      s.labels = to_tensor(tokens.labels, {s.batch}, at::kLong, options.device);
+    }
+    if (is_image) {
+      s.images = to_tensor(tokens.images, {s.batch, tokens.patches, tokens.pixels},
+                           scalar_type(plan.model.dtype), options.device);
+    }
+    s.sample_scale = 1.0 / static_cast<double>(global_samples);
+    s.loss_scale = 1.0 / static_cast<double>(global_samples * tokens.predictions);
     s.first_sample = first;
     s.step = steps_done;
     return s;
@@ -78,26 +92,24 @@ struct Engine::State {
   /// A local loss summed over the ranks that hold different tokens, axis by axis.
   double global_loss(const Tensor& partial) const {
     const Tensor sum = partial.detach().to(at::kDouble);
+    raw::all_reduce(sum, mesh.comm("data"));
     for (const Axis& axis : mesh.axes()) {
       const auto& split = model.loss_axes;
-      const bool is_split =
-          axis.name == "data" || std::find(split.begin(), split.end(), axis.name) != split.end();
+      const bool is_split = std::find(split.begin(), split.end(), axis.name) != split.end();
       if (is_split) raw::all_reduce(sum, mesh.comm(axis.name));
     }
     return read_scalar(sum);
   }
 
   Tensor micro_batch(const Side& side, bool is_last);
-  void backward_block(size_t b, const Side& side, Flow& in, Flow& out, Flow& grads);
+  void backward_block(size_t b, const Side& side, Flow& in, Flow& out, Tensors losses, Flow& grads);
 
   Plan plan;
   EngineOptions options;
   Communicator& world;
   const Dataset& dataset;
-  Mesh mesh;
-  std::unique_ptr<TensorParallel> scheme;
-  std::unique_ptr<AttentionParallel> attention;
-  Context context;
+  Placement placement;
+  Mesh& mesh;
   Model model;
   std::unique_ptr<DataParallel> data_parallel;
   std::unique_ptr<Optimizer> optimizer;
@@ -109,14 +121,7 @@ Engine::Engine(const Plan& plan, const Registries& registries, Communicator& wor
                const Dataset& dataset, const EngineOptions& options)
     : state_(std::make_unique<State>(plan, registries, world, dataset, options)) {
   State& s = *state_;
-  s.model = registries.models.find(plan.model.kind)(plan.model, s.context);
-  const TokenGrid grid{s.context.activation(Stream::kOuter), s.plan.train.micro_batch,
-                       s.plan.model.sequence};
-  for (const Stream stream : {Stream::kOuter, Stream::kInner}) {
-    local_shape(s.context.activation(stream), {grid.batch, grid.sequence, s.plan.model.hidden},
-                s.mesh, "activations (micro_batch, sequence, hidden)");
-  }
-  s.mesh.connect(world, options.ledger);
+  s.placement.connect(world, options.ledger);
   s.data_parallel = make_bucketed_all_reduce(s.mesh, {plan.parallel.bucket, plan.parallel.overlap});
   s.data_parallel->attach(groups_of(s.model));
   s.optimizer = make_optimizer(plan.optimizer);
@@ -130,15 +135,21 @@ Tensor Engine::State::micro_batch(const Side& side, bool is_last) {
   const bool again = plan.memory.recompute == Recompute::kFull;
   const size_t n = model.blocks.size();
   std::vector<Flow> inputs(n), outputs(n);
+  std::vector<Tensors> losses(n);
   Flow flow;
   for (size_t b = 0; b < n; ++b) {
     data_parallel->acquire(static_cast<int>(b));
     for (const Tensor& t : flow) inputs[b].push_back(t.detach().requires_grad_());
     // The head's graph is used at once: making it twice would only cost.
-    const at::AutoGradMode recording(!again || b + 1 == n);
+    const bool is_kept = !again || b + 1 == n || model.blocks[b]->saves_nothing();
+    const at::AutoGradMode recording(is_kept);
     outputs[b] = model.blocks[b]->forward(inputs[b], side);
+    losses[b] = model.blocks[b]->take_losses();
     flow = outputs[b];
-    if (again && b + 1 < n) outputs[b].clear();
+    if (!is_kept) {
+      outputs[b].clear();
+      losses[b].clear();
+    }
     data_parallel->release(static_cast<int>(b));
   }
   const Tensor loss = flow[0].detach();
@@ -146,19 +157,26 @@ Tensor Engine::State::micro_batch(const Side& side, bool is_last) {
   Flow grads = {at::ones_like(outputs[n - 1][0])};
   for (size_t b = n; b-- > 0;) {
     data_parallel->acquire(static_cast<int>(b));
-    backward_block(b, side, inputs[b], outputs[b], grads);
+    backward_block(b, side, inputs[b], outputs[b], std::move(losses[b]), grads);
     if (is_last) data_parallel->grads_ready(static_cast<int>(b));
     data_parallel->release(static_cast<int>(b));
   }
   return loss;
 }
 
-void Engine::State::backward_block(size_t b, const Side& side, Flow& in, Flow& out, Flow& grads) {
+void Engine::State::backward_block(size_t b, const Side& side, Flow& in, Flow& out, Tensors losses,
+                                   Flow& grads) {
   if (out.empty()) {
     const RecomputeScope scope;
     const at::AutoGradMode recording(true);
     out = model.blocks[b]->forward(in, side);
+    losses = model.blocks[b]->take_losses();
   }
+  for (Tensor& loss : losses) {
+    grads.push_back(at::ones_like(loss));
+    out.push_back(std::move(loss));
+  }
+  losses.clear();
   torch::autograd::backward(out, grads);
   out.clear();
   grads.clear();
@@ -233,6 +251,38 @@ double Engine::validate() {
   return s.global_loss(total);
 }
 
+std::vector<ExpertLoad> Engine::expert_loads() const {
+  const at::NoGradGuard no_grad;
+  std::vector<ExpertLoad> loads;
+  for (const auto& block : state_->model.blocks) {
+    const RouterTally* tally = block->router_tally();
+    if (tally == nullptr || tally->is_empty() || tally->counts().is_meta()) continue;
+    const Tensor sum = tally->counts().clone();
+    raw::all_reduce(sum, state_->mesh.comm("data"));
+    for (const std::string& axis : tally->sample_axes()) {
+      raw::all_reduce(sum, state_->mesh.comm(axis));
+    }
+    const Tensor host = sum.cpu();
+    const int64_t experts = (host.numel() - 2) / 2;
+    const int64_t* n = host.const_data_ptr<int64_t>();
+    loads.push_back({block->name(),
+                     {n, n + experts},
+                     {n + experts, n + 2 * experts},
+                     n[2 * experts],
+                     n[2 * experts + 1]});
+  }
+  return loads;
+}
+
+double Engine::routing_margin() const {
+  double margin = std::numeric_limits<double>::infinity();
+  for (const auto& block : state_->model.blocks) {
+    if (const RouterTally* tally = block->router_tally())
+      margin = std::min(margin, tally->margin());
+  }
+  return margin;
+}
+
 int64_t Engine::steps_done() const { return state_->steps_done; }
 const Plan& Engine::plan() const { return state_->plan; }
 const Mesh& Engine::mesh() const { return state_->mesh; }
@@ -243,23 +293,6 @@ std::vector<Param*> Engine::params() {
     for (Param* p : block->params()) all.push_back(p);
   }
   return all;
-}
-
-void check_placement(const Plan& plan, const Registries& registries) {
-  const Mesh mesh(mesh_axes(plan, registries.tensor_modes()), 0);
-  const auto scheme = registries.tensor.find(plan.parallel.tensor.mode).make(mesh);
-  const auto attention = make_local_attention(plan.memory.recompute);
-  const Context context{mesh,
-                        *scheme,
-                        *attention,
-                        {.mesh = &mesh, .device = at::kMeta, .dtype = plan.model.dtype},
-                        plan.model.dropout};
-  registries.models.find(plan.model.kind)(plan.model, context);
-  for (const Stream stream : {Stream::kOuter, Stream::kInner}) {
-    local_shape(context.activation(stream),
-                {plan.train.micro_batch, plan.model.sequence, plan.model.hidden}, mesh,
-                "activations (train.micro_batch, model.sequence, model.hidden)");
-  }
 }
 
 }  // namespace kuafu

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "kuafu/comm/communicator.h"
 #include "kuafu/dataset/dataset.h"
-#include "kuafu/engine/registries.h"
+#include "kuafu/engine/placement.h"
 #include "kuafu/optim/optimizer.h"
 #include "kuafu/parallel/data/interface.h"
 #include "kuafu/plan/plan.h"
@@ -22,14 +21,21 @@ struct StepReport {
   double lr = 0;
 };
 
+/// What the router of one mixture block did in the training steps, over all ranks.
+struct ExpertLoad {
+  std::string block;
+  std::vector<int64_t> tokens;    ///< rows that each expert took
+  std::vector<int64_t> choices;   ///< choices that named it, dropped ones too
+  int64_t dropped = 0, made = 0;  ///< choices without a slot, choices in all; where experts
+                                  ///< choose: tokens that none chose, tokens in all
+  bool operator==(const ExpertLoad&) const = default;
+};
+
 /// How an engine stands in its world.
 struct EngineOptions {
   at::Device device = at::kCPU;
   Ledger* ledger = nullptr;  ///< books the mesh's traffic by axis; may be null
-  /// Let tests stand a scheme or the attention behind a decorator (mutants).
-  std::function<std::unique_ptr<TensorParallel>(std::unique_ptr<TensorParallel>)> wrap_scheme = {};
-  std::function<std::unique_ptr<AttentionParallel>(std::unique_ptr<AttentionParallel>)>
-      wrap_attention = {};
+  Wraps wraps = {};
 };
 
 /// One rank of a run: builds mesh, model shard and optimizer from a resolved plan, and steps. The
@@ -53,6 +59,12 @@ class Engine {
   /// Mean loss over the plan's validation batches; changes nothing.
   double validate();
 
+  /// Loads of the mixture blocks so far; empty on meta tensors. Collective.
+  std::vector<ExpertLoad> expert_loads() const;
+  /// How near the closest routing decision of this rank's training samples came to falling
+  /// otherwise, in gates; infinite without mixtures.
+  double routing_margin() const;
+
   /// Steps done so far; setting it resumes the data stream and schedule there.
   int64_t steps_done() const;
 
@@ -64,9 +76,5 @@ class Engine {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-/// Checks everything about a plan that needs no communication: layouts of every parameter and
-/// activation on the ranks of the mesh. Builds the model on meta tensors.
-void check_placement(const Plan& plan, const Registries& registries);
 
 }  // namespace kuafu

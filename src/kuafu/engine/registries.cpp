@@ -12,6 +12,7 @@ TensorModes Registries::tensor_modes() const {
 Registries builtin_registries() {
   Registries all;
   register_tensor_schemes(all.tensor);
+  register_sequence_modes(all.sequence);
   register_models(all.models);
   return all;
 }

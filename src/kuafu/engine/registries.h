@@ -3,6 +3,7 @@
 
 #include "kuafu/base/registry.h"
 #include "kuafu/model/context.h"
+#include "kuafu/parallel/sequence/interface.h"
 #include "kuafu/parallel/tensor/interface.h"
 
 namespace kuafu {
@@ -10,6 +11,7 @@ namespace kuafu {
 /// Every kind of thing a plan names, by name. Plug-ins add to it before a plan is read.
 struct Registries {
   Registry<TensorScheme> tensor{"tensor mode"};
+  Registry<MakeAttention> sequence{"sequence mode"};
   Registry<MakeModel> models{"model"};
 
   /// The plan side of the tensor schemes.

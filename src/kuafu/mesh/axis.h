@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,9 @@ struct Axis {
 
 /// Names of mesh axes, major first.
 using Axes = std::vector<std::string>;
+
+/// Names that stand for several axes of a mesh, major first: "data" = replica.expert.
+using AxisAliases = std::map<std::string, Axes>;
 
 /// "data.row", or "-" for none.
 std::string to_string(const Axes& axes);

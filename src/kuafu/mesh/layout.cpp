@@ -4,12 +4,18 @@
 #include <algorithm>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/mesh/parts.h"
 
 namespace kuafu {
 namespace {
 
 bool contains(const Axes& axes, const std::string& name) {
   return std::find(axes.begin(), axes.end(), name) != axes.end();
+}
+
+/// True where the axis "sequence" alone shards a dim: then its parts may differ by one.
+bool may_be_uneven(const Axes& axes, const Mesh& mesh) {
+  return contains(axes, "sequence") && mesh.size(axes) == mesh.size("sequence");
 }
 
 }  // namespace
@@ -49,7 +55,7 @@ Slice my_slice(const Layout& layout, const Shape& global, const Mesh& mesh, std:
   for (size_t d = 0; d < global.size(); ++d) {
     const Axes& axes = layout.dims[d];
     const int64_t parts = mesh.size(axes);
-    if (global[d] % parts != 0) {
+    if (global[d] % parts != 0 && !may_be_uneven(axes, mesh)) {
       const int64_t below = global[d] / parts * parts;
       throw NotDivisible(text(what, ": dim ", d, " of ", to_string(global), " has extent ",
                               global[d], ", which the ", parts, " ranks of ", to_string(axes),
@@ -57,8 +63,9 @@ Slice my_slice(const Layout& layout, const Shape& global, const Mesh& mesh, std:
                               below > 0 ? text(below, " and ") : "", below + parts),
                          text(d), global[d], to_string(axes));
     }
-    slice.extent.push_back(global[d] / parts);
-    slice.offset.push_back(mesh.coord(axes) * slice.extent.back());
+    const Part mine = nth_part(global[d], parts, mesh.coord(axes));
+    slice.extent.push_back(mine.extent);
+    slice.offset.push_back(mine.offset);
   }
   return slice;
 }

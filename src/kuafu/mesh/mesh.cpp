@@ -15,13 +15,39 @@ std::string to_string(const Axes& axes) {
   return out;
 }
 
-Mesh::Mesh(std::vector<Axis> axes, int rank)
-    : axes_(std::move(axes)), rank_(rank), alone_(make_self()) {
+namespace {
+
+/// Ranks with one color agree in everything but `wanted`; the key is their index along it.
+SplitKey place_of(int64_t rank, const std::vector<Axis>& axes, const Axes& wanted) {
+  int64_t color = rank, key = 0;
+  for (const std::string& name : wanted) {
+    int64_t stride = 1;
+    for (size_t i = axes.size(); i-- > 0; stride *= axes[i].size) {
+      if (axes[i].name != name) continue;
+      const int64_t coord = rank / stride % axes[i].size;
+      color -= coord * stride;
+      key = key * axes[i].size + coord;
+    }
+  }
+  return {static_cast<int>(color), static_cast<int>(key)};
+}
+
+}  // namespace
+
+Mesh::Mesh(std::vector<Axis> axes, int rank, AxisAliases aliases)
+    : axes_(std::move(axes)), aliases_(std::move(aliases)), rank_(rank), alone_(make_self()) {
   std::set<std::string> names;
   for (const Axis& axis : axes_) {
     KUAFU_REQUIRE(axis.size > 0, "mesh axis \"", axis.name, "\" has size ", axis.size,
                   "; sizes are positive");
     KUAFU_REQUIRE(names.insert(axis.name).second, "mesh axis \"", axis.name, "\" is named twice");
+  }
+  for (const auto& [alias, members] : aliases_) {
+    for (const std::string& name : members) {
+      KUAFU_REQUIRE(names.count(name) > 0, "mesh alias \"", alias, "\" stands for \"", name,
+                    "\", which is no axis of ", describe());
+    }
+    KUAFU_REQUIRE(names.count(alias) == 0, "mesh alias \"", alias, "\" is also an axis");
   }
   KUAFU_REQUIRE(rank >= 0 && rank < num_ranks(), "rank ", rank, " is not on a mesh of ",
                 num_ranks(), " ranks");
@@ -33,49 +59,44 @@ int64_t Mesh::num_ranks() const {
   return product;
 }
 
-int64_t Mesh::size(const std::string& name) const {
-  for (const Axis& axis : axes_) {
-    if (axis.name == name) return axis.size;
+Axes Mesh::canonical(const Axes& axes) const {
+  Axes out;
+  for (const std::string& name : axes) {
+    const auto found = aliases_.find(name);
+    if (found == aliases_.end()) {
+      out.push_back(name);
+    } else {
+      out.insert(out.end(), found->second.begin(), found->second.end());
+    }
   }
-  return 1;
-}
-
-int64_t Mesh::coord(const std::string& name) const {
-  int64_t stride = num_ranks();
-  for (const Axis& axis : axes_) {
-    stride /= axis.size;
-    if (axis.name == name) return rank_ / stride % axis.size;
-  }
-  return 0;
+  return out;
 }
 
 int64_t Mesh::size(const Axes& axes) const {
   int64_t product = 1;
-  for (const std::string& name : axes) product *= size(name);
+  for (const std::string& name : canonical(axes)) {
+    for (const Axis& axis : axes_) product *= axis.name == name ? axis.size : 1;
+  }
   return product;
 }
 
-int64_t Mesh::coord(const Axes& axes) const {
-  int64_t index = 0;
-  for (const std::string& name : axes) index = index * size(name) + coord(name);
-  return index;
-}
+int64_t Mesh::size(const std::string& axis) const { return size(Axes{axis}); }
+int64_t Mesh::coord(const Axes& axes) const { return place_of(rank_, axes_, canonical(axes)).key; }
+int64_t Mesh::coord(const std::string& axis) const { return coord(Axes{axis}); }
 
 void Mesh::connect(Communicator& world, Ledger* ledger) {
   KUAFU_REQUIRE(world.size() == num_ranks(), "a mesh of ", num_ranks(), " ranks (", describe(),
                 ") cannot be placed on a world of ", world.size());
-  int64_t stride = num_ranks();
-  for (const Axis& axis : axes_) {
-    stride /= axis.size;
-    if (axis.size == 1) continue;
-    // Ranks that agree in everything but this axis share `rank - coord * stride`.
-    auto group = world.split([stride, size = axis.size](int rank) {
-      const int64_t coord = rank / stride % size;
-      return SplitKey{static_cast<int>(rank - coord * stride), static_cast<int>(coord)};
+  const auto join = [&](const std::string& name) {
+    if (size(name) == 1) return;
+    auto group = world.split([axes = axes_, wanted = canonical({name})](int rank) {
+      return place_of(rank, axes, wanted);
     });
-    group->meter(ledger, axis.name);
-    comms_[axis.name] = std::move(group);
-  }
+    group->meter(ledger, name);
+    comms_[name] = std::move(group);
+  };
+  for (const Axis& axis : axes_) join(axis.name);
+  for (const auto& [alias, members] : aliases_) join(alias);
 }
 
 Communicator& Mesh::comm(const std::string& axis) const {
@@ -89,6 +110,9 @@ std::vector<Communicator*> Mesh::comms() const {
   std::vector<Communicator*> all;
   for (const Axis& axis : axes_) {
     if (axis.size > 1) all.push_back(&comm(axis.name));
+  }
+  for (const auto& [alias, members] : aliases_) {
+    if (size(alias) > 1) all.push_back(&comm(alias));
   }
   return all;
 }

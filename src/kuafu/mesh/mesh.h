@@ -20,19 +20,27 @@ namespace kuafu {
 ///   on rank 2:  comm("col") = {2,3}   comm("row") = {0,2}   comm("dep") = {2,6}
 /// So "broadcast along a row of the grid" is a broadcast on comm("col").
 ///
+/// An alias stands for several axes, flattened: with "data" = replica.expert, comm("data") holds
+/// the ranks that differ from me in replica or expert. Layouts name axes of the mesh: see
+/// canonical().
+///
 /// Arithmetic needs no communication: layouts are checked on an unconnected mesh.
 class Mesh {
  public:
-  /// @pre 0 <= rank < product of the sizes, names are distinct, sizes positive.
-  Mesh(std::vector<Axis> axes, int rank);
+  /// @pre 0 <= rank < product of the sizes, names are distinct, sizes positive; an alias names
+  /// axes.
+  Mesh(std::vector<Axis> axes, int rank, AxisAliases aliases = {});
 
-  /// Builds one communicator for every axis longer than 1, metered under the axis name. Collective.
+  /// Builds one communicator for every axis and alias longer than 1, metered under its name.
+  /// Collective.
   /// @pre world.size() is the product of the axes; world and ledger outlive the mesh.
   void connect(Communicator& world, Ledger* ledger);
 
   const std::vector<Axis>& axes() const { return axes_; }
   int rank() const { return rank_; }
   int64_t num_ranks() const;
+  /// The same axes without aliases.
+  Axes canonical(const Axes& axes) const;
   /// Number of ranks along one axis, or along several flattened; 1 for axes the mesh lacks.
   int64_t size(const std::string& axis) const;
   int64_t size(const Axes& axes) const;
@@ -42,7 +50,7 @@ class Mesh {
   /// My group along `axis`; a group of one for axes of size 1 or that the mesh lacks.
   /// @pre connected, where the axis is longer than 1.
   Communicator& comm(const std::string& axis) const;
-  /// Every connected communicator, in axis order.
+  /// Every connected communicator, in axis order, then aliases.
   std::vector<Communicator*> comms() const;
 
   /// "dep2 x row2 x col2, rank 5 = (1,0,1)"
@@ -50,6 +58,7 @@ class Mesh {
 
  private:
   std::vector<Axis> axes_;
+  AxisAliases aliases_;
   int rank_;
   std::map<std::string, std::unique_ptr<Communicator>> comms_;
   std::unique_ptr<Communicator> alone_;

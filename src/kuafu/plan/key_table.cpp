@@ -47,7 +47,7 @@ class Row {
 std::vector<Key> model_keys() {
   return {
       Row("model.kind", Form::kString, KUAFU_SLOT(model.kind),
-          "model family: \"gpt\", or one that a plug-in adds"),
+          "model family: \"gpt\", \"bert\", \"vit\", \"moe_gpt\", or one that a plug-in adds"),
       Row("model.layers", Form::kInteger, KUAFU_SLOT(model.layers), "transformer blocks")
           .in(1, kMaxLayers),
       Row("model.hidden", Form::kInteger, KUAFU_SLOT(model.hidden), "width of the residual stream")
@@ -56,9 +56,10 @@ std::vector<Key> model_keys() {
           "attention heads; divides `hidden`")
           .in(1, kMaxHidden),
       Row("model.vocab", Form::kInteger, KUAFU_SLOT(model.vocab),
-          "token ids; text needs 256, one a byte; padded where ranks do not divide it")
+          "token ids; text needs 256, one a byte, bert 3 more; padded where ranks do not divide it")
           .in(2, kMaxTokens),
-      Row("model.sequence", Form::kInteger, KUAFU_SLOT(model.sequence), "tokens of a sample")
+      Row("model.sequence", Form::kInteger, KUAFU_SLOT(model.sequence),
+          "tokens of a sample; vit: follows from `image` and `patch`")
           .in(1, kMaxTokens),
       Row("model.dtype", Form::kChoice, KUAFU_SLOT(model.dtype),
           "element type of weights and activations")
@@ -66,6 +67,76 @@ std::vector<Key> model_keys() {
       Row("model.dropout", Form::kNumber, KUAFU_SLOT(model.dropout),
           "share dropped on embeddings and on both residual branches")
           .below(0, 1),
+      Row("model.kv_heads", Form::kAutoInteger, KUAFU_SLOT(model.kv_heads),
+          "key-value heads; divides `heads`; 1 = multi-query, \"auto\" = heads")
+          .in(1, kMaxHidden),
+      Row("model.ffn", Form::kAutoInteger, KUAFU_SLOT(model.ffn),
+          "width of the MLP; \"auto\" = 4 x hidden")
+          .in(1, kMaxTokens),
+      Row("model.positions", Form::kChoice, KUAFU_SLOT(model.positions),
+          "learned table, or queries and keys rotated by their position")
+          .one_of({"learned", "rotary"}),
+      Row("model.mlp", Form::kChoice, KUAFU_SLOT(model.mlp), "activation of the MLP")
+          .one_of({"gelu", "swiglu"}),
+      Row("model.norm", Form::kChoice, KUAFU_SLOT(model.norm), "layer norm or RMS norm")
+          .one_of({"layer", "rms"}),
+      Row("model.bias", Form::kBoolean, KUAFU_SLOT(model.bias),
+          "biases in linears and layer norms"),
+      Row("model.parallel_blocks", Form::kBoolean, KUAFU_SLOT(model.parallel_blocks),
+          "attention and MLP read one norm and are added together (PaLM)"),
+  };
+}
+
+std::vector<Key> expert_keys() {
+  const std::string kind = "model.kind", moe = "moe_gpt";
+  return {
+      Row("model.experts", Form::kInteger, KUAFU_SLOT(model.experts), "experts of a mixture layer")
+          .in(1, kMaxHidden)
+          .only_with(kind, moe),
+      Row("model.router", Form::kChoice, KUAFU_SLOT(model.router), "who picks whom")
+          .one_of({"top1", "top2", "topk", "expert_choice"})
+          .only_with(kind, moe),
+      Row("model.top_k", Form::kInteger, KUAFU_SLOT(model.top_k), "experts of a token")
+          .in(1, kMaxHidden)
+          .only_with("model.router", "topk"),
+      Row("model.capacity_factor", Form::kNumber, KUAFU_SLOT(model.capacity_factor),
+          "slots of an expert / its even share of a sample's choices; tokens beyond are dropped")
+          .in(1e-6, kMaxRate)
+          .only_with(kind, moe),
+      Row("model.balance_loss", Form::kNumber, KUAFU_SLOT(model.balance_loss),
+          "weight of the auxiliary load-balance loss")
+          .in(0, kMaxRate)
+          .only_with(kind, moe),
+      Row("model.z_loss", Form::kNumber, KUAFU_SLOT(model.z_loss), "weight of the router z-loss")
+          .in(0, kMaxRate)
+          .only_with(kind, moe),
+      Row("model.random_second", Form::kBoolean, KUAFU_SLOT(model.random_second),
+          "the second expert is visited with probability 2 x its gate (GShard)")
+          .only_with("model.router", "top2"),
+      Row("model.shared_experts", Form::kInteger, KUAFU_SLOT(model.shared_experts),
+          "experts every token visits")
+          .in(0, kMaxHidden)
+          .only_with(kind, moe),
+      Row("model.moe_every", Form::kInteger, KUAFU_SLOT(model.moe_every),
+          "every n-th layer is a mixture, the last of each n")
+          .in(1, kMaxLayers)
+          .only_with(kind, moe),
+  };
+}
+
+std::vector<Key> image_keys() {
+  const std::string kind = "model.kind", vit = "vit";
+  return {
+      Row("model.image", Form::kInteger, KUAFU_SLOT(model.image), "side of an image, pixels")
+          .in(1, kMaxTokens)
+          .only_with(kind, vit),
+      Row("model.patch", Form::kInteger, KUAFU_SLOT(model.patch),
+          "side of a patch, pixels; divides `image`")
+          .in(1, kMaxTokens)
+          .only_with(kind, vit),
+      Row("model.classes", Form::kInteger, KUAFU_SLOT(model.classes), "labels of images")
+          .in(2, kMaxTokens)
+          .only_with(kind, vit),
   };
 }
 
@@ -85,9 +156,9 @@ std::vector<Key> parallel_keys() {
       Row("parallel.tensor.depth", Form::kInteger, KUAFU_SLOT(parallel.tensor.depth),
           "layers of the 2.5d grid")
           .in(1, kMaxRanks),
-      Row("parallel.sequence.mode", Form::kChoice, KUAFU_SLOT(parallel.sequence.mode),
-          "attention over a sharded sequence")
-          .one_of({"none", "ring", "ulysses"}),
+      Row("parallel.sequence.mode", Form::kString, KUAFU_SLOT(parallel.sequence.mode),
+          "attention over a sharded sequence: \"none\", \"ring\", \"ring-zigzag\", \"ulysses\", "
+          "\"all-gather\", or one that a plug-in adds"),
       Row("parallel.sequence.size", Form::kInteger, KUAFU_SLOT(parallel.sequence.size),
           "ranks that share a sequence")
           .in(1, kMaxRanks),
@@ -159,7 +230,7 @@ std::vector<Key> run_keys() {
   const std::string kind = "data.kind";
   return {
       Row(kind, Form::kChoice, KUAFU_SLOT(data.kind),
-          "\"text\": bytes of files; \"synthetic\": seeded tokens of any vocabulary")
+          "\"text\": bytes of files; \"synthetic\": seeded tokens of any vocabulary, or images")
           .one_of({"text", "synthetic"}),
       Row("data.path", Form::kString, KUAFU_SLOT(data.path),
           "file or folder; empty = the headers of the installed LibTorch")
@@ -217,8 +288,8 @@ std::vector<Key> cluster_keys() {
 const std::vector<Key>& keys() {
   static const std::vector<Key> all = [] {
     std::vector<Key> out;
-    for (auto part :
-         {model_keys, parallel_keys, memory_keys, optimizer_keys, run_keys, cluster_keys}) {
+    for (auto part : {model_keys, expert_keys, image_keys, parallel_keys, memory_keys,
+                      optimizer_keys, run_keys, cluster_keys}) {
       for (Key& key : part()) out.push_back(std::move(key));
     }
     return out;

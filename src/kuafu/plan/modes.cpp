@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kuafu/base/suggest.h"
+#include "kuafu/plan/check.h"
 #include "kuafu/plan/plan.h"
 
 namespace kuafu {
@@ -79,6 +80,19 @@ std::vector<Axis> grid_axes(std::string_view mode, int64_t size, int64_t depth) 
   return {{"dep", depth}, {"row", side}, {"col", side}};
 }
 
+std::vector<Axis> cube_axes(int64_t size, int64_t depth) {
+  refuse_depth("3d", depth);
+  KUAFU_REQUIRE(size > 0, "mode \"3d\" needs a positive size, given size = ", size);
+  int64_t q = 1;
+  while ((q + 1) * (q + 1) <= size / (q + 1)) ++q;
+  if (q * q * q != size) {
+    throw Refused(text("mode \"3d\" arranges q x q x q ranks, given size = ", size,
+                       "; nearest: size = ", q * q * q, " or ",
+                       plan::saturating_product({q + 1, q + 1, q + 1})));
+  }
+  return {{"x", q}, {"y", q}, {"z", q}};
+}
+
 }  // namespace
 
 TensorModes builtin_tensor_modes() {
@@ -93,7 +107,25 @@ TensorModes builtin_tensor_modes() {
        }});
   add({"2.5d", "q x q x depth: 2d grids that share the weights and split the batch (Tesseract)",
        [](int64_t size, int64_t depth) { return grid_axes("2.5d", size, depth); }});
+  add({"3d", "q x q x q: weights and activations cut three ways each, no copies (cube)",
+       cube_axes});
   return modes;
+}
+
+const std::vector<SequenceMode>& builtin_sequence_modes() {
+  static const std::vector<SequenceMode> modes = {
+      {"none", "every sequence whole on one rank"},
+      {"ring", "keys and values travel around a ring (online softmax)"},
+      {"ring-zigzag", "ring with early and late tokens paired: a causal mask loads ranks alike"},
+      {"ulysses", "heads instead of tokens during attention, by all-to-all"},
+      {"all-gather", "all keys and values on every rank: the simple reference"}};
+  return modes;
+}
+
+std::vector<std::string> builtin_sequence_names() {
+  std::vector<std::string> names;
+  for (const SequenceMode& mode : builtin_sequence_modes()) names.push_back(mode.name);
+  return names;
 }
 
 }  // namespace kuafu

@@ -27,7 +27,32 @@ struct ModelPlan {
   int64_t sequence = 64;
   DType dtype = DType::kF32;
   double dropout = 0.0;  ///< on embeddings and both residual branches
+
+  int64_t kv_heads = 0;               ///< key-value heads; 0 = heads (multi-head), 1 = multi-query
+  int64_t ffn = 0;                    ///< width of the MLP; 0 = 4 hidden
+  std::string positions = "learned";  ///< "learned" | "rotary"
+  std::string mlp = "gelu";           ///< "gelu" | "swiglu"
+  std::string norm = "layer";         ///< "layer" | "rms"
+  bool bias = true;                   ///< in linears and layer norms
+  bool parallel_blocks = false;       ///< x + attention(norm(x)) + mlp(norm(x))  [PaLM]
+
+  int64_t experts = 8;            ///< moe_gpt: experts of a mixture layer
+  std::string router = "top2";    ///< "top1" | "top2" | "topk" | "expert_choice"
+  int64_t top_k = 2;              ///< of router "topk"
+  double capacity_factor = 1.25;  ///< slots of an expert / its even share of a sample's choices
+  double balance_loss = 0.01;     ///< weight of the auxiliary load-balance loss
+  double z_loss = 0.001;          ///< weight of the router z-loss
+  bool random_second = false;     ///< "top2": the second expert by chance  [GShard]
+  int64_t shared_experts = 0;     ///< experts every token visits
+  int64_t moe_every = 1;          ///< every n-th layer is a mixture, the last of each n
+
+  int64_t image = 32;    ///< vit: side of a square image, pixels
+  int64_t patch = 4;     ///< vit: side of a patch, divides image
+  int64_t classes = 10;  ///< vit: labels
   bool operator==(const ModelPlan&) const = default;
+
+  int64_t num_kv_heads() const { return kv_heads == 0 ? heads : kv_heads; }
+  int64_t ffn_width() const { return ffn == 0 ? 4 * hidden : ffn; }
 };
 
 struct TensorPlan {
@@ -43,6 +68,14 @@ struct SequencePlan {
   bool operator==(const SequencePlan&) const = default;
 };
 
+/// Transformer layers from..to, both included, under a tensor mode of their own on the same ranks.
+struct LayerPlan {
+  int64_t from = 0, to = 0;
+  std::string mode = "1d";
+  int64_t depth = 1;
+  bool operator==(const LayerPlan&) const = default;
+};
+
 struct ParallelPlan {
   int64_t data = 0;  ///< 0 until resolved: takes the ranks that remain
   int64_t pipeline = 1;
@@ -51,6 +84,7 @@ struct ParallelPlan {
   int64_t expert = 1;                 ///< divides data and is a sub-axis of it
   int64_t bucket = 25 * 1024 * 1024;  ///< bytes of a gradient bucket
   bool overlap = true;                ///< reduce buckets during backward
+  std::vector<LayerPlan> layers;      ///< [[parallel.layers]]; ranges do not overlap
   bool operator==(const ParallelPlan&) const = default;
 };
 
@@ -128,6 +162,15 @@ using TensorModes = std::map<std::string, TensorMode>;
 /// "none" (), "1d" (tensor), "1d-sp" (tensor), "2d" (dep row col, dep = 1), "2.5d" (dep row col).
 TensorModes builtin_tensor_modes();
 
+/// A way to attend over a sharded sequence, as plans and lists name it.
+struct SequenceMode {
+  std::string name, summary;
+};
+/// "none", "ring", "ring-zigzag", "ulysses", "all-gather".
+const std::vector<SequenceMode>& builtin_sequence_modes();
+/// Their names.
+std::vector<std::string> builtin_sequence_names();
+
 /// `key=value` overrides as given on the command line: ("train.steps", "5"). The value is TOML; a
 /// bare word that is no TOML value is taken as a string.
 using Overrides = std::vector<std::pair<std::string, std::string>>;
@@ -135,11 +178,13 @@ using Overrides = std::vector<std::pair<std::string, std::string>>;
 /// Parses and checks one plan. `origin` is the file name for messages: "plan.toml:7: ...".
 /// Throws ConfigError (unknown key, wrong type, value out of range: file, line, value, what is
 /// allowed, nearest key), Refused (what cannot be placed whatever the number of ranks). `models`
-/// are the names that model.kind may have.
+/// and `attentions` are the names that model.kind and parallel.sequence.mode may have.
 Plan parse_plan(std::string_view toml, std::string_view origin, const TensorModes& modes,
-                const Overrides& overrides = {}, const std::vector<std::string>& models = {"gpt"});
+                const Overrides& overrides = {}, const std::vector<std::string>& models = {"gpt"},
+                const std::vector<std::string>& attentions = builtin_sequence_names());
 Plan load_plan(const std::string& path, const TensorModes& modes, const Overrides& overrides = {},
-               const std::vector<std::string>& models = {"gpt"});
+               const std::vector<std::string>& models = {"gpt"},
+               const std::vector<std::string>& attentions = builtin_sequence_names());
 
 /// The values alone, each checked by itself: parse_plan without what concerns several keys, so that
 /// a plan that is refused can still be shown and hashed.
@@ -154,12 +199,15 @@ Plan resolve(Plan plan, int64_t ranks, const TensorModes& modes);
 int64_t num_ranks(const Plan& resolved);
 
 /// Mesh axes of a resolved plan, outermost first: pipeline, data, sequence, then the tensor axes.
+/// With experts "data" is made of "replica" and "expert".
 std::vector<Axis> mesh_axes(const Plan& resolved, const TensorModes& modes);
+/// Names that stand for several of them: "data" where experts are a sub-axis of it.
+AxisAliases mesh_aliases(const Plan& resolved, const TensorModes& modes);
 
 /// Full TOML with every key, defaults included: parses back to the same plan.
 std::string to_toml(const Plan& plan);
 
-/// 16 hex digits of the resolved TOML's hash: the identity of a case.
+/// 16 hex digits: the hash of the values that differ from the defaults, the identity of a case.
 std::string plan_hash(const Plan& resolved);
 
 /// One row per key: "model.layers", type, default, what it means. docs and tests read it.

@@ -4,47 +4,53 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
-// Compiled once plainly and once for wide vectors, chosen when the program starts. Neither has
-// fused multiply-adds, so that both give the same bits.
-#define KUAFU_WIDE __attribute__((target_clones("avx2", "default")))
+#include "kuafu/tensor/kernel_loops.h"
 
 namespace kuafu::kernels {
 namespace {
 
-constexpr int kLanes = 16;
-
 /// Philox4x32-10 of kLanes consecutive counters: word w of counter j in words[w][j].
 using Words = std::array<std::array<uint32_t, kLanes>, 4>;
 
+/// 64-bit lanes whose upper halves are zero: what the wide multiply reads and writes.
+typedef uint64_t Wide __attribute__((vector_size(8 * kLanes)));
+
 inline __attribute__((always_inline)) void philox_lanes(uint64_t first, uint64_t seed,
-                                                        uint64_t site, Words& c) {
+                                                        uint64_t site, Words& words) {
+  constexpr uint64_t kLow = 0xffffffff;
+  Wide c0, c1, c2, c3;
   for (int j = 0; j < kLanes; ++j) {
     const uint64_t counter = first + static_cast<uint64_t>(j);
-    c[0][j] = static_cast<uint32_t>(counter);
-    c[1][j] = static_cast<uint32_t>(counter >> 32);
-    c[2][j] = static_cast<uint32_t>(site);
-    c[3][j] = static_cast<uint32_t>(site >> 32);
+    c0[j] = counter & kLow;
+    c1[j] = counter >> 32;
+    c2[j] = site & kLow;
+    c3[j] = site >> 32;
   }
-  uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
+  uint64_t k0 = seed & kLow, k1 = seed >> 32;
   for (int round = 0; round < 10; ++round) {
-    for (int j = 0; j < kLanes; ++j) {
-      const uint64_t p0 = uint64_t{0xD2511F53} * c[0][j], p1 = uint64_t{0xCD9E8D57} * c[2][j];
-      const uint32_t c1 = c[1][j], c3 = c[3][j];
-      c[0][j] = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
-      c[1][j] = static_cast<uint32_t>(p1);
-      c[2][j] = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
-      c[3][j] = static_cast<uint32_t>(p0);
-    }
-    k0 += 0x9E3779B9;
-    k1 += 0xBB67AE85;
+    const Wide p0 = (c0 & kLow) * uint64_t{0xD2511F53}, p1 = (c2 & kLow) * uint64_t{0xCD9E8D57};
+    c0 = (p1 >> 32) ^ c1 ^ k0;
+    c1 = p1 & kLow;
+    c2 = (p0 >> 32) ^ c3 ^ k1;
+    c3 = p0 & kLow;
+    k0 = (k0 + 0x9E3779B9) & kLow;
+    k1 = (k1 + 0xBB67AE85) & kLow;
+  }
+  for (int j = 0; j < kLanes; ++j) {
+    words[0][j] = static_cast<uint32_t>(c0[j]);
+    words[1][j] = static_cast<uint32_t>(c1[j]);
+    words[2][j] = static_cast<uint32_t>(c2[j]);
+    words[3][j] = static_cast<uint32_t>(c3[j]);
   }
 }
 
 /// 53 bits as a double in [0, 1), as CounterRandom makes it.
 inline double unit(uint32_t a, uint32_t b) {
-  return static_cast<double>(((static_cast<uint64_t>(a) << 32) | b) >> 11) * 0x1.0p-53;
+  const auto bits = static_cast<int64_t>(((static_cast<uint64_t>(a) << 32) | b) >> 11);
+  return static_cast<double>(bits) * 0x1.0p-53;
 }
 
 template <class T>
@@ -68,26 +74,38 @@ inline __attribute__((always_inline)) void dropout_row(const T* x, T* y, int64_t
   }
 }
 
-/// Sum over i of f(i), in kLanes interleaved partial sums.
-template <class F>
-inline __attribute__((always_inline)) double sum(int64_t count, F f) {
-  std::array<double, kLanes> partial{};
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (int j = 0; j < kLanes; ++j) partial[j] += f(i + j);
-  }
-  double total = 0;
-  for (; i < count; ++i) total += f(i);
-  for (const double p : partial) total += p;
-  return total;
+template <class T>
+inline __attribute__((always_inline)) void merge_row(const T* part, T* out, int64_t dim, T part_lse,
+                                                     T* lse) {
+  if (part_lse == -std::numeric_limits<T>::infinity()) return;  // it saw no keys
+  const T largest = std::max(*lse, part_lse);
+  const T old_weight = std::exp(*lse - largest), new_weight = std::exp(part_lse - largest);
+  const T sum = old_weight + new_weight, a = old_weight / sum, b = new_weight / sum;
+  *lse = largest + std::log(sum);
+  for (int64_t d = 0; d < dim; ++d) out[d] = a * out[d] + b * part[d];
 }
 
 template <class T>
-inline double square(T x) {
-  return static_cast<double>(x) * static_cast<double>(x);
+inline __attribute__((always_inline)) void merge_rows(const HeadExtents& n,
+                                                      const AttentionMerge<T>& m) {
+  for (int64_t b = 0; b < n.batch; ++b) {
+    for (int64_t s = 0; s < n.sequence; ++s) {
+      for (int64_t h = 0; h < n.heads; ++h) {
+        merge_row(m.part.at(b, h, s), m.out.at(b, h, s), n.dim, *m.part_lse.at(b, h, s),
+                  m.lse.at(b, h, s));
+      }
+    }
+  }
 }
 
 }  // namespace
+
+KUAFU_WIDE void attention_merge(const HeadExtents& n, const AttentionMerge<float>& m) {
+  merge_rows(n, m);
+}
+KUAFU_WIDE void attention_merge(const HeadExtents& n, const AttentionMerge<double>& m) {
+  merge_rows(n, m);
+}
 
 KUAFU_WIDE void normals(uint64_t seed, uint64_t site, uint64_t first, int64_t count, double* out) {
   Words c;
@@ -121,50 +139,6 @@ KUAFU_WIDE double sum_of_squares(const double* x, int64_t count) {
 }
 
 template <class T>
-void norm_moments(Rows n, const T* x, double* moments) {
-  for (int64_t r = 0; r < n.rows; ++r, x += n.hidden) {
-    moments[2 * r] = sum(n.hidden, [x](int64_t i) { return static_cast<double>(x[i]); });
-    moments[2 * r + 1] = sum(n.hidden, [x](int64_t i) { return square(x[i]); });
-  }
-}
-
-template <class T>
-void norm_apply(Rows n, const T* x, const T* mean, const T* rstd, const T* w, const T* b, T* y) {
-  for (int64_t r = 0; r < n.rows; ++r, x += n.hidden, y += n.hidden) {
-    const T m = mean[r], s = rstd[r];
-    for (int64_t i = 0; i < n.hidden; ++i) y[i] = (x[i] - m) * s * w[i] + b[i];
-  }
-}
-
-template <class T>
-void norm_backward_moments(Rows n, const T* dy, const T* x, const T* mean, const T* rstd,
-                           const T* w, double* moments) {
-  for (int64_t r = 0; r < n.rows; ++r, x += n.hidden, dy += n.hidden) {
-    const double m = mean[r], s = rstd[r];
-    const auto g = [dy, w](int64_t i) { return static_cast<double>(dy[i]) * w[i]; };
-    moments[2 * r] = sum(n.hidden, g);
-    moments[2 * r + 1] = s * sum(n.hidden, [&](int64_t i) { return g(i) * (x[i] - m); });
-  }
-}
-
-template <class T>
-void norm_backward_apply(Rows n, const NormBackward<T>& a) {
-  for (int64_t r = 0; r < n.rows; ++r) {
-    const T *dy = a.dy + r * n.hidden, *x = a.x + r * n.hidden;
-    T* dx = a.dx + r * n.hidden;
-    const T m = a.mean[r], s = a.rstd[r];
-    const T mean_g = static_cast<T>(a.moments[2 * r]),
-            mean_gx = static_cast<T>(a.moments[2 * r + 1]);
-    for (int64_t i = 0; i < n.hidden; ++i) {
-      const T xhat = (x[i] - m) * s;
-      dx[i] = s * (dy[i] * a.w[i] - mean_g - xhat * mean_gx);
-      a.dw[i] += static_cast<double>(dy[i]) * xhat;
-      a.db[i] += dy[i];
-    }
-  }
-}
-
-template <class T>
 void embedding(const int64_t* ids, int64_t num_ids, int64_t first, Rows table, const T* w, T* y) {
   for (int64_t i = 0; i < num_ids; ++i, y += table.hidden) {
     const int64_t row = ids[i] - first;
@@ -187,13 +161,8 @@ void embedding_backward(const int64_t* ids, int64_t num_ids, int64_t first, Rows
   }
 }
 
-#define KUAFU_INSTANTIATE(T)                                                                  \
-  template void norm_moments(Rows, const T*, double*);                                        \
-  template void norm_apply(Rows, const T*, const T*, const T*, const T*, const T*, T*);       \
-  template void norm_backward_moments(Rows, const T*, const T*, const T*, const T*, const T*, \
-                                      double*);                                               \
-  template void norm_backward_apply(Rows, const NormBackward<T>&);                            \
-  template void embedding(const int64_t*, int64_t, int64_t, Rows, const T*, T*);              \
+#define KUAFU_INSTANTIATE(T)                                                     \
+  template void embedding(const int64_t*, int64_t, int64_t, Rows, const T*, T*); \
   template void embedding_backward(const int64_t*, int64_t, int64_t, Rows, const T*, T*)
 KUAFU_INSTANTIATE(float);
 KUAFU_INSTANTIATE(double);

@@ -29,6 +29,48 @@ double sum_of_squares(const double* x, int64_t count);
 void gelu(const float* x, float* y, int64_t count);
 void gelu_backward(const float* dy, const float* x, float* dx, int64_t count);
 
+/// y[i] = silu(x[2i]) x[2i+1] and its gradient, for `pairs` values of i.
+void swiglu(const float* x, float* y, int64_t pairs);
+void swiglu_backward(const float* dy, const float* x, float* dx, int64_t pairs);
+
+/// Extents of (B, N, S, D), the dims of heads.
+struct HeadExtents {
+  int64_t batch, heads, sequence, dim;
+};
+/// Rows of D elements, or one number each, by (b, n, s).
+template <class T>
+struct HeadRows {
+  T* data;
+  int64_t batch_stride, head_stride, sequence_stride;
+  T* at(int64_t b, int64_t n, int64_t s) const {
+    return data + b * batch_stride + n * head_stride + s * sequence_stride;
+  }
+};
+
+/// (out, lse) = (out, lse) joined with (part, part_lse); where part_lse is -infinity, as it was.
+template <class T>
+struct AttentionMerge {
+  HeadRows<T> out, lse;
+  HeadRows<const T> part, part_lse;
+};
+void attention_merge(const HeadExtents& n, const AttentionMerge<float>& m);
+void attention_merge(const HeadExtents& n, const AttentionMerge<double>& m);
+
+/// cosines, sines (count, half) of positions[s] base^(-d/half), each a function of the position and
+/// d alone, to 4 units in the last place of 1.
+void rope_table(const int64_t* positions, int64_t count, int64_t half, double base, double* cosines,
+                double* sines);
+/// Turns the pairs (d, d + D/2) of x by the angles of a table (S, D/2); backwards if sign is -1.
+template <class T>
+struct Rope {
+  HeadRows<const T> x;
+  HeadRows<T> y;
+  const T *cosines, *sines;
+  T sign;
+};
+void rope(const HeadExtents& n, const Rope<float>& r);
+void rope(const HeadExtents& n, const Rope<double>& r);
+
 /// The extents of my shard of a normalised tensor.
 struct Rows {
   int64_t rows, hidden;  ///< R, my part of H
@@ -57,6 +99,37 @@ struct NormBackward {
 };
 template <class T>
 void norm_backward_apply(Rows n, const NormBackward<T>& a);
+
+/// moments (R): sums over my part of H of x^2.
+void rms_moments(Rows n, const float* x, double* moments);
+void rms_moments(Rows n, const double* x, double* moments);
+
+/// y = x rstd w with rstd = (moment / hidden + epsilon)^(-1/2).
+template <class T>
+struct RmsForward {
+  const T *x, *w;
+  const double* moments;  ///< (R) over the whole H; null: x holds it all
+  int64_t hidden;         ///< the whole H
+  double epsilon;
+  T *y, *rstd;  ///< (R, H), (R)
+};
+void rms_norm(Rows n, const RmsForward<float>& a);
+void rms_norm(Rows n, const RmsForward<double>& a);
+
+/// dx = rstd (dy w - xhat moment / hidden), dw = sum(dy xhat).
+template <class T>
+struct RmsBackward {
+  const T *dy, *x, *rstd, *w;
+  const double* moments;  ///< (R) over the whole H; null: x holds it all
+  int64_t hidden;         ///< the whole H
+  T* dx;                  ///< (R, H)
+  double* dw;             ///< (H), zeroed
+};
+/// moments (R): sums over my part of H of dy w xhat. Reads dy, x, rstd, w.
+void rms_backward_moments(Rows n, const RmsBackward<float>& a, double* moments);
+void rms_backward_moments(Rows n, const RmsBackward<double>& a, double* moments);
+void rms_backward(Rows n, const RmsBackward<float>& a);
+void rms_backward(Rows n, const RmsBackward<double>& a);
 
 /// y (ids, H): table row ids[i] - first where that is one of `rows`, else zeros.
 template <class T>

@@ -19,12 +19,17 @@ void register_ops() {
                                    implement("kuafu_portable", c10::DispatchKey::CPU)};
   add_matmul_ops(*lib);
   add_attention_ops(*lib);
+  add_rope_ops(*lib);
   add_norm_ops(*lib);
   add_sharded_norm_ops(*lib);
+  add_rms_norm_ops(*lib);
+  add_activation_ops(*lib);
   add_embedding_ops(*lib);
   add_loss_ops(*lib);
   add_dropout_ops(*lib);
   add_update_ops(*lib);
+  add_route_ops(*lib);
+  add_slot_ops(*lib);
 }
 
 }  // namespace kuafu

@@ -8,6 +8,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/meter/allocator.h"
+#include "kuafu/tensor/kernels.h"
 #include "kuafu/tensor/tensor.h"
 
 // How own ops are defined and called. Internal to tensor/.
@@ -32,12 +33,17 @@ struct OpLibrary {
 
 void add_matmul_ops(OpLibrary& lib);
 void add_attention_ops(OpLibrary& lib);
+void add_rope_ops(OpLibrary& lib);
 void add_norm_ops(OpLibrary& lib);
 void add_sharded_norm_ops(OpLibrary& lib);
+void add_rms_norm_ops(OpLibrary& lib);
+void add_activation_ops(OpLibrary& lib);
 void add_embedding_ops(OpLibrary& lib);
 void add_loss_ops(OpLibrary& lib);
 void add_dropout_ops(OpLibrary& lib);
 void add_update_ops(OpLibrary& lib);
+void add_route_ops(OpLibrary& lib);
+void add_slot_ops(OpLibrary& lib);
 
 /// All of them, once; called by initialise_tensors().
 void register_ops();
@@ -84,7 +90,26 @@ inline at::ScalarType accumulator(const Tensor& t) {
   return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
+/// Calls f<float> or f<double> by the accumulator type of x.
+template <class F>
+void by_type(const Tensor& x, F f) {
+  if (x.scalar_type() == at::kDouble) {
+    f(double{});
+  } else {
+    f(float{});
+  }
+}
+
+/// t, copied where its last dim is strided: kernels read any strides but that one.
+inline Tensor unit_stride(const Tensor& t) { return t.stride(-1) == 1 ? t : t.contiguous(); }
+
 /// t itself in the accumulator type, contiguous.
 inline Tensor widened(const Tensor& t) { return t.to(accumulator(t)).contiguous(); }
+
+/// The rows (B, N, S) of t, whose data is given: D elements of unit stride each, or one number.
+template <class T>
+kernels::HeadRows<T> head_rows(T* data, const Tensor& t) {
+  return {data, t.stride(0), t.stride(1), t.stride(2)};
+}
 
 }  // namespace kuafu

@@ -5,7 +5,6 @@
 #include <limits>
 #include <tuple>
 
-#include "kuafu/tensor/kernels.h"
 #include "kuafu/tensor/op_library.h"
 #include "kuafu/tensor/ops.h"
 
@@ -17,27 +16,6 @@ using Three = std::tuple<Tensor, Tensor, Tensor>;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Elements of logits handled at a time on a CPU, so that a temporary stays in cache.
 constexpr int64_t kBlock = 64 * 1024;
-
-Tensor gelu_kernel(const Tensor& x) { return at::gelu(x, "tanh"); }
-Tensor gelu_cpu(const Tensor& x) {
-  if (x.scalar_type() != at::kFloat || !x.is_contiguous()) return gelu_kernel(x);
-  const Tensor y = at::empty_like(x);
-  kernels::gelu(x.const_data_ptr<float>(), y.mutable_data_ptr<float>(), x.numel());
-  return y;
-}
-Tensor gelu_backward_kernel(const Tensor& dy, const Tensor& x) {
-  return at::gelu_backward(dy, x, "tanh");
-}
-
-Tensor gelu_backward_cpu(const Tensor& dy, const Tensor& x) {
-  const bool is_plain = x.scalar_type() == at::kFloat && dy.scalar_type() == at::kFloat &&
-                        x.is_contiguous() && dy.is_contiguous();
-  if (!is_plain) return gelu_backward_kernel(dy, x);
-  const Tensor dx = at::empty_like(x);
-  kernels::gelu_backward(dy.const_data_ptr<float>(), x.const_data_ptr<float>(),
-                         dx.mutable_data_ptr<float>(), x.numel());
-  return dx;
-}
 
 /// Columns of my shard [first, first + n) that are no padding.
 int64_t real_columns(const Tensor& logits, int64_t first, int64_t vocab) {
@@ -115,9 +93,11 @@ Tensor loss_backward_kernel(const Tensor& logits, const Tensor& targets, const T
   for_blocks(rows, [&](int64_t at, int64_t n) {
     const Tensor x = rows.narrow(0, at, n).narrow(1, 0, columns);
     const Tensor y = out.narrow(0, at, n).narrow(1, 0, columns);
-    const Tensor g = (x - top.narrow(0, at, n)).exp_().mul_(factor.narrow(0, at, n));
+    const bool is_wide = y.scalar_type() == factor.scalar_type();
+    Tensor g = is_wide ? y : at::empty(y.sizes(), factor.options());
+    at::sub_out(g, x, top.narrow(0, at, n)).exp_().mul_(factor.narrow(0, at, n));
     g.scatter_add_(1, index.narrow(0, at, n).unsqueeze(1), onehot.narrow(0, at, n));
-    y.copy_(g);
+    if (!is_wide) y.copy_(g);
   });
   return out.view(logits.sizes());
 }
@@ -136,9 +116,6 @@ void check(const Tensor& logits, const Tensor& targets) {
 }  // namespace
 
 void add_loss_ops(OpLibrary& lib) {
-  lib.add("gelu(Tensor x) -> Tensor", "gelu", &gelu_cpu, &gelu_kernel, &gelu_kernel);
-  lib.add("gelu_backward(Tensor dy, Tensor x) -> Tensor", "gelu_backward", &gelu_backward_cpu,
-          &gelu_backward_kernel, &gelu_backward_kernel);
   lib.add(
       "cross_entropy_stats(Tensor logits, Tensor targets, int first, int vocab) -> "
       "(Tensor, Tensor, Tensor)",
@@ -150,22 +127,6 @@ void add_loss_ops(OpLibrary& lib) {
 }
 
 namespace ops {
-
-Tensor gelu(const Tensor& x) {
-  static const auto op = find_op<Tensor(const Tensor&)>("gelu");
-  const OpScope scope;
-  const Tensor y = scope.keep(op.call(x));
-  scope.work(0, bytes_of(x, y));
-  return y;
-}
-
-Tensor gelu_backward(const Tensor& dy, const Tensor& x) {
-  static const auto op = find_op<Tensor(const Tensor&, const Tensor&)>("gelu_backward");
-  const OpScope scope;
-  const Tensor dx = scope.keep(op.call(dy, x));
-  scope.work(0, bytes_of(dy, x, dx));
-  return dx;
-}
 
 LossStats cross_entropy_stats(const Tensor& logits, const Tensor& targets, int64_t first,
                               int64_t vocab) {

@@ -26,16 +26,6 @@ Tensor new_moments(const Tensor& x) {
   return at::empty({extents(x).rows, 2}, x.options().dtype(at::kDouble));
 }
 
-/// Calls f<float> or f<double> by the accumulator type of x.
-template <class F>
-void by_type(const Tensor& x, F f) {
-  if (x.scalar_type() == at::kDouble) {
-    f(double{});
-  } else {
-    f(float{});
-  }
-}
-
 /// (R, H) rows in f64: what the kernels of other devices compute in.
 Tensor f64_rows(const Tensor& t) { return t.reshape({-1, t.size(-1)}).to(at::kDouble); }
 

@@ -22,13 +22,27 @@ struct AttentionOut {
   Tensor out;  // (B, N, S, D)
   Tensor lse;  // (B, N, S) log of the softmax denominators
 };
-/// softmax(q k^T / sqrt(D)) v without materialising S x S. q, k, v (B, N, S, D), any strides.
+/// softmax(q k^T / sqrt(D)) v without materialising S x T. q (B, N, S, D); k, v (B, Nkv, T, D), any
+/// strides; Nkv divides N and query head n reads key-value head n / (N / Nkv), without a copy.
+/// T = S where causal. Without keys: out zero, lse -infinity. [Ainslie et al., arXiv 2305.13245]
 AttentionOut attention(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal);
 struct AttentionGrads {
   Tensor dq, dk, dv;
 };
+/// `saved` may be the merged result of more keys than k: then dk, dv are those of these keys, and
+/// dq the part of them.
 AttentionGrads attention_backward(const Tensor& dout, const Tensor& q, const Tensor& k,
                                   const Tensor& v, const AttentionOut& saved, bool is_causal);
+/// into = attention to the keys of `into` and of `part`, which must differ: lse = log(e^a + e^b),
+/// out = e^(a - lse) out_a + e^(b - lse) out_b. `into` is in the accumulator type (f32 for half
+/// precision), `part` in any; an empty `into` takes part's tensors, widened. The caller rounds the
+/// final out to the type of q. [Milakov & Gimelshein, arXiv 1805.02867, section 3.1]
+void attention_merge(AttentionOut& into, const AttentionOut& part);
+
+/// Turns the pairs (d, d + D/2) of x (B, N, S, D) by positions[s] base^(-2d/D) radians; backwards
+/// if inverse, which is the gradient. positions (S) i64. Any strides; the result has x's memory
+/// order. Angles are f64. [Su et al., arXiv 2104.09864, equation 34; pairs as in GPT-NeoX]
+Tensor rope(const Tensor& x, const Tensor& positions, double base, bool is_inverse);
 
 struct NormOut {
   Tensor y, mean, rstd;  // y like x; mean, rstd (R)
@@ -54,9 +68,39 @@ NormGrads norm_backward_apply(const Tensor& dy, const Tensor& x, const Tensor& m
                               const Tensor& rstd, const Tensor& weight, const Tensor& moments,
                               int64_t hidden);
 
+struct RmsOut {
+  Tensor y, rstd;  // y like x; rstd (R)
+};
+/// y = x rstd * weight over the last dim, rstd = (mean x^2 + epsilon)^(-1/2).
+/// [Zhang & Sennrich, arXiv 1910.07467, equation 4]
+RmsOut rms_norm(const Tensor& x, const Tensor& weight, double epsilon);
+struct RmsGrads {
+  Tensor dx, dweight;
+};
+RmsGrads rms_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& rstd,
+                           const Tensor& weight);
+
+// RMS norm where the last dim is sharded, in two halves around an all-reduce:
+/// (R): sum over my part of the last dim of x^2.
+Tensor rms_moments(const Tensor& x);
+/// y from moments summed over all shards; H is the whole extent.
+RmsOut rms_apply(const Tensor& x, const Tensor& moments, const Tensor& weight, int64_t hidden,
+                 double epsilon);
+/// (R): my part of sum(dy w xhat).
+Tensor rms_backward_moments(const Tensor& dy, const Tensor& x, const Tensor& rstd,
+                            const Tensor& weight);
+RmsGrads rms_backward_apply(const Tensor& dy, const Tensor& x, const Tensor& rstd,
+                            const Tensor& weight, const Tensor& moments, int64_t hidden);
+
 /// gelu with the tanh approximation, and its gradient.
 Tensor gelu(const Tensor& x);
 Tensor gelu_backward(const Tensor& dy, const Tensor& x);
+
+/// silu(gate) * up of x (..., 2 F) -> (..., F); column 2f is a gate, 2f + 1 its up, so that a shard
+/// of any even number of columns holds whole pairs. silu(g) = g / (1 + e^-g).
+/// [Shazeer, arXiv 2002.05202, equation 6]
+Tensor swiglu(const Tensor& x);
+Tensor swiglu_backward(const Tensor& dy, const Tensor& x);
 
 /// Rows of my vocabulary shard: table (V/n, H) holding ids [first, first + V/n); zero for others.
 /// ids (B, S) i64 -> (B, S, H).

@@ -22,7 +22,7 @@ namespace kuafu {
 namespace {
 
 struct Bucket {
-  Axes axes;  // summed over, in mesh order, "data" last
+  Axes axes;  // summed over, in mesh order, replicas last
   std::vector<Param*> params;
   int64_t elements = 0;
 };
@@ -64,8 +64,20 @@ class BucketedAllReduce : public DataParallel {
           std::find(p.grad_axes.begin(), p.grad_axes.end(), axis.name) != p.grad_axes.end();
       if (wanted && axis.size > 1) axes.push_back(axis.name);
     }
-    if (mesh_.size("data") > 1) axes.push_back("data");
+    for (const std::string& axis : replica_axes(p)) {
+      if (mesh_.size(axis) > 1) axes.push_back(axis);
+    }
     return axes;
+  }
+
+  /// "data", or what of it does not shard the parameter itself: experts are no replicas.
+  Axes replica_axes(const Param& p) const {
+    const Axes own = p.layout.all_axes(), members = mesh_.canonical({"data"});
+    Axes rest;
+    for (const std::string& axis : members) {
+      if (std::find(own.begin(), own.end(), axis) == own.end()) rest.push_back(axis);
+    }
+    return rest.size() == members.size() ? Axes{"data"} : rest;
   }
 
   void place(Param& p, std::vector<Bucket>& buckets) const {

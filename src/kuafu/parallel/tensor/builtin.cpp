@@ -14,6 +14,7 @@ void register_tensor_schemes(Registry<TensorScheme>& schemes) {
   add("1d-sp", make_megatron_sp);
   add("2d", make_tesseract_2p5d);
   add("2.5d", make_tesseract_2p5d);
+  add("3d", make_cube_3d);
 }
 
 }  // namespace kuafu

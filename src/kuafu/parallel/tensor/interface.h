@@ -71,8 +71,9 @@ std::unique_ptr<TensorParallel> make_serial(const Mesh& mesh);
 std::unique_ptr<TensorParallel> make_megatron_1d(const Mesh& mesh);
 std::unique_ptr<TensorParallel> make_megatron_sp(const Mesh& mesh);
 std::unique_ptr<TensorParallel> make_tesseract_2p5d(const Mesh& mesh);
+std::unique_ptr<TensorParallel> make_cube_3d(const Mesh& mesh);
 
-/// "none", "1d", "1d-sp", "2d", "2.5d".
+/// "none", "1d", "1d-sp", "2d", "2.5d", "3d".
 void register_tensor_schemes(Registry<TensorScheme>& schemes);
 
 }  // namespace kuafu

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <ATen/ATen.h>
+
 #include "kuafu/parallel/tensor/products.h"
 #include "kuafu/tensor/collectives.h"
 #include "kuafu/tensor/differentiable.h"
@@ -50,6 +52,30 @@ Tensor local_tokens(const Mesh& mesh, const Tensor& ids, const TokenGrid& grid) 
   return cut(ids, token_slice(mesh, grid)).contiguous();
 }
 
+Slice local_slice(const Mesh& mesh, const TokenGrid& grid) { return token_slice(mesh, grid); }
+
+std::vector<TokenRun> token_runs(const Mesh& mesh, const TokenGrid& grid) {
+  const Slice s = token_slice(mesh, grid);
+  const int64_t first = s.offset[1], length = s.extent[1];
+  if (grid.order == nullptr) return {{0, first, length}};
+  std::vector<TokenRun> runs;
+  for (int64_t i = 0; i < length; ++i) {
+    const int64_t position = (*grid.order)[static_cast<size_t>(first + i)];
+    const bool goes_on = !runs.empty() && runs.back().position + runs.back().length == position;
+    if (!goes_on) runs.push_back({i, position, 0});
+    ++runs.back().length;
+  }
+  return runs;
+}
+
+std::vector<int64_t> local_positions(const Mesh& mesh, const TokenGrid& grid) {
+  std::vector<int64_t> positions;
+  for (const TokenRun& run : token_runs(mesh, grid)) {
+    for (int64_t i = 0; i < run.length; ++i) positions.push_back(run.position + i);
+  }
+  return positions;
+}
+
 Tensor linear(const TensorParallel& tp, const Tensor& x, const Tensor& w, const Tensor& bias,
               Role r) {
   const Forward forward = [&](const Tensors& in) -> ForwardResult {
@@ -71,17 +97,21 @@ Tensor linear(const TensorParallel& tp, const Tensor& x, const Tensor& w, const 
   return differentiable({x, w, bias}, forward, backward)[0];
 }
 
-Tensor tied_head(const TensorParallel& tp, const Tensor& x, const Tensor& table) {
+Tensor tied_head(const TensorParallel& tp, const Tensor& x, const Tensor& table,
+                 const Tensor& bias) {
   const Forward forward = [&](const Tensors& in) -> ForwardResult {
-    return {{tp.input_grad(in[0], in[1], Role::kContract)}, {in[0], in[1]}};
+    Tensor logits = tp.input_grad(in[0], in[1], Role::kContract);
+    if (in[2].defined()) logits.add_(in[2]);
+    return {{logits}, {in[0], in[1]}};
   };
   const Backward backward = [&tp](const Tensors& saved, const Tensors& grads,
-                                  const std::vector<bool>&) -> Tensors {
+                                  const std::vector<bool>& needs) -> Tensors {
     const Tensor dlogits = grads[0].contiguous();
     return {tp.forward(dlogits, saved[1], Role::kContract),
-            tp.weight_grad(dlogits, saved[0], Role::kContract)};
+            tp.weight_grad(dlogits, saved[0], Role::kContract),
+            needs[2] ? sum_rows(dlogits) : Tensor()};
   };
-  return differentiable({x, table}, forward, backward)[0];
+  return differentiable({x, table, bias}, forward, backward)[0];
 }
 
 Tensor layer_norm(const TensorParallel& tp, const Tensor& x, const Tensor& weight,
@@ -116,6 +146,40 @@ Tensor layer_norm(const TensorParallel& tp, const Tensor& x, const Tensor& weigh
     return {g.dx, g.dweight, g.dbias};
   };
   return differentiable({x, weight, bias}, forward, backward)[0];
+}
+
+Tensor rms_norm(const TensorParallel& tp, const Tensor& x, const Tensor& weight, int64_t hidden,
+                double epsilon) {
+  const Mesh& mesh = tp.mesh();
+  const Axes axes = tp.activation(Stream::kOuter).dims[2];
+  const bool is_whole = mesh.size(axes) == 1;
+  const Forward forward = [&](const Tensors& in) -> ForwardResult {
+    ops::RmsOut out;
+    if (is_whole) {
+      out = ops::rms_norm(in[0], in[1], epsilon);
+    } else {
+      const Tensor moments = ops::rms_moments(in[0]);
+      all_reduce_axes(mesh, moments, axes, ReduceOp::kSum);
+      out = ops::rms_apply(in[0], moments, in[1], hidden, epsilon);
+    }
+    return {{out.y}, {in[0], in[1], out.rstd}};
+  };
+  const Backward backward = [&mesh, axes, is_whole, hidden](const Tensors& saved,
+                                                            const Tensors& grads,
+                                                            const std::vector<bool>&) -> Tensors {
+    const Tensor &x = saved[0], &weight = saved[1], &rstd = saved[2];
+    const Tensor dy = grads[0].contiguous();
+    ops::RmsGrads g;
+    if (is_whole) {
+      g = ops::rms_norm_backward(dy, x, rstd, weight);
+    } else {
+      const Tensor moments = ops::rms_backward_moments(dy, x, rstd, weight);
+      all_reduce_axes(mesh, moments, axes, ReduceOp::kSum);
+      g = ops::rms_backward_apply(dy, x, rstd, weight, moments, hidden);
+    }
+    return {g.dx, g.dweight};
+  };
+  return differentiable({x, weight}, forward, backward)[0];
 }
 
 Tensor embedding(const Mesh& mesh, const Tensor& ids, const Tensor& table,
@@ -154,16 +218,20 @@ Tensor embedding(const Mesh& mesh, const Tensor& ids, const Tensor& table,
 
 Tensor add_positions(const Mesh& mesh, const Tensor& x, const Tensor& table,
                      const TokenGrid& grid) {
-  const Slice s = token_slice(mesh, grid);
-  const int64_t first = s.offset[1], length = s.extent[1];
+  const std::vector<TokenRun> runs = token_runs(mesh, grid);
   const Forward forward = [&](const Tensors& in) -> ForwardResult {
-    return {{in[0] + in[1].narrow(0, first, length)}, {}};
+    Tensors rows;
+    for (const TokenRun& run : runs) rows.push_back(in[1].narrow(0, run.position, run.length));
+    return {{in[0] + (rows.size() == 1 ? rows[0] : at::cat(rows, 0))}, {}};
   };
-  const Backward backward = [first, length, shape = table.sizes().vec()](
+  const Backward backward = [runs, shape = table.sizes().vec()](
                                 const Tensors&, const Tensors& grads,
                                 const std::vector<bool>&) -> Tensors {
     Tensor dtable = at::zeros(shape, grads[0].options());
-    dtable.narrow(0, first, length).copy_(grads[0].sum(0));
+    const Tensor sum = grads[0].sum(0);
+    for (const TokenRun& run : runs) {
+      dtable.narrow(0, run.position, run.length).copy_(sum.narrow(0, run.place, run.length));
+    }
     return {grads[0], dtable};
   };
   return differentiable({x, table}, forward, backward)[0];
@@ -202,13 +270,20 @@ Tensor dropout(const Mesh& mesh, const Tensor& x, const DropoutSite& site, int64
   ops::DropoutKey key{.seed = site.seed, .site = site.site, .step = site.step};
   const Slice s = my_slice(grid.activation, {grid.batch, grid.sequence, hidden}, mesh, "dropout");
   key.global = {site.first_sample + grid.batch, grid.sequence, hidden};
-  key.offset = {site.first_sample + s.offset[0], s.offset[1], s.offset[2]};
-  const Forward forward = [&](const Tensors& in) -> ForwardResult {
-    return {{ops::dropout(in[0], site.p, key)}, {}};
+  key.offset = {site.first_sample + s.offset[0], 0, s.offset[2]};
+  const auto drop = [p = site.p, key, runs = token_runs(mesh, grid)](const Tensor& t) {
+    Tensors parts;
+    for (const TokenRun& run : runs) {
+      ops::DropoutKey here = key;
+      here.offset[1] = run.position;
+      parts.push_back(ops::dropout(t.narrow(1, run.place, run.length).contiguous(), p, here));
+    }
+    return parts.size() == 1 ? parts[0] : at::cat(parts, 1);
   };
-  const Backward backward = [p = site.p, key](const Tensors&, const Tensors& grads,
-                                              const std::vector<bool>&) -> Tensors {
-    return {ops::dropout(grads[0].contiguous(), p, key)};
+  const Forward forward = [&](const Tensors& in) -> ForwardResult { return {{drop(in[0])}, {}}; };
+  const Backward backward = [drop](const Tensors&, const Tensors& grads,
+                                   const std::vector<bool>&) -> Tensors {
+    return {drop(grads[0])};
   };
   return differentiable({x}, forward, backward)[0];
 }

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/parallel/pipeline/schedules.h"
+
+#include <algorithm>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/parallel/pipeline/play.h"
+
+namespace kuafu::pipeline {
+namespace {
+
+/// p ranks in two stages of words: the row of each rank, made by `row_of(rank)`.
+template <class RowOf>
+Timetable rows(PipeShape s, const RowOf& row_of) {
+  KUAFU_REQUIRE(s.ranks > 0 && s.micro_batches > 0 && s.chunks > 0, "a pipeline of ", s.ranks,
+                " ranks, ", s.micro_batches, " micro-batches and ", s.chunks,
+                " chunks; all must be positive");
+  Timetable t;
+  for (int r = 0; r < s.ranks; ++r) t.push_back(row_of(r));
+  return t;
+}
+
+void need_chunks(PipeShape s, int chunks, std::string_view name) {
+  if (s.chunks == chunks) return;
+  throw Refused(text("schedule \"", name, "\" has ", chunks, chunks == 1 ? " stage" : " stages",
+                     " a rank, given chunks = ", s.chunks, "; nearest: chunks = ", chunks,
+                     ", or schedule = \"interleaved\""));
+}
+
+/// Micro-batches group by group (at most p of them), in each group chunk by chunk.
+Row in_groups(PipeShape s, int r, Op op) {
+  Row row;
+  for (int first = 0; first < s.micro_batches; first += s.ranks) {
+    const int last = std::min(first + s.ranks, s.micro_batches);
+    for (int c = 0; c < s.chunks; ++c) {
+      const int chunk = op == Op::kForward ? c : s.chunks - 1 - c;
+      for (int m = first; m < last; ++m) row.push_back({op, chunk * s.ranks + r, m});
+    }
+  }
+  return row;
+}
+
+}  // namespace
+
+Timetable forward_only(PipeShape s) {
+  return rows(s, [&](int r) { return in_groups(s, r, Op::kForward); });
+}
+
+Timetable gpipe(PipeShape s) {
+  need_chunks(s, 1, "gpipe");
+  return rows(s, [&](int r) {
+    Row row;
+    for (int m = 0; m < s.micro_batches; ++m) row.push_back({Op::kForward, r, m});
+    for (int m = s.micro_batches; m-- > 0;) row.push_back({Op::kBackward, r, m});
+    return row;
+  });
+}
+
+Timetable one_f_one_b(PipeShape s) {
+  need_chunks(s, 1, "1f1b");
+  return rows(s, [&](int r) {
+    const int warm = std::min(s.ranks - 1 - r, s.micro_batches);
+    Row row;
+    for (int m = 0; m < warm; ++m) row.push_back({Op::kForward, r, m});
+    for (int m = warm; m < s.micro_batches; ++m) {
+      row.push_back({Op::kForward, r, m});
+      row.push_back({Op::kBackward, r, m - warm});
+    }
+    for (int m = s.micro_batches - warm; m < s.micro_batches; ++m) {
+      row.push_back({Op::kBackward, r, m});
+    }
+    return row;
+  });
+}
+
+Timetable interleaved(PipeShape s) {
+  const auto with_extra = [&](int extra) {
+    return rows(s, [&](int r) {
+      const Row forward = in_groups(s, r, Op::kForward), backward = in_groups(s, r, Op::kBackward);
+      const int total = static_cast<int>(forward.size());
+      // Before its first backward a rank fills what lies between it and the last rank, there and
+      // back, for every chunk but the last.
+      const int group = std::min(s.ranks, s.micro_batches);
+      const int warm = std::min(total, 2 * (s.ranks - 1 - r) + (s.chunks - 1) * group + extra);
+      Row row(forward.begin(), forward.begin() + warm);
+      for (int i = warm; i < total; ++i) {
+        row.push_back(forward[static_cast<size_t>(i)]);
+        row.push_back(backward[static_cast<size_t>(i - warm)]);
+      }
+      row.insert(row.end(), backward.end() - warm, backward.end());
+      return row;
+    });
+  };
+  // A short last group comes around sooner than its backwards: then every rank fills a little more,
+  // as little as will do. With all forwards first nothing can wait in a circle, so this ends.
+  for (int extra = 0;; ++extra) {
+    Timetable t = with_extra(extra);
+    if (play(t, ranks_of_stages(t, s.stages()), {}).stuck.empty()) return t;
+  }
+}
+
+Timetable zero_bubble_h1(PipeShape s) {
+  need_chunks(s, 1, "zero_bubble");
+  return rows(s, [&](int r) {
+    // As 1F1B, but rank r takes its weight gradients r micro-batches later: p alive on every rank.
+    const int warm = std::min(s.ranks - 1 - r, s.micro_batches);
+    Row row;
+    for (int m = 0; m < warm; ++m) row.push_back({Op::kForward, r, m});
+    for (int i = 0; i < s.micro_batches; ++i) {
+      if (warm + i < s.micro_batches) row.push_back({Op::kForward, r, warm + i});
+      row.push_back({Op::kInputGrad, r, i});
+      if (i >= r) row.push_back({Op::kWeightGrad, r, i - r});
+    }
+    for (int m = std::max(0, s.micro_batches - r); m < s.micro_batches; ++m) {
+      row.push_back({Op::kWeightGrad, r, m});
+    }
+    return row;
+  });
+}
+
+void register_schedules(Registry<Schedule>& schedules) {
+  schedules.add("gpipe", "all forwards, then all backwards", {gpipe, 1});
+  schedules.add("1f1b", "one forward, one backward: at most p micro-batches alive",
+                {one_f_one_b, 1});
+  schedules.add("interleaved", "several stages a rank: the bubble divided by their number",
+                {interleaved, 0});
+  schedules.add("zero_bubble", "1F1B, weight gradients fill the bubble (ZB-H1)",
+                {zero_bubble_h1, 1});
+  schedules.add("zbv", "two stages a rank in a V, weight gradients fill the bubble (ZB-V)",
+                {zbv, 2});
+}
+
+}  // namespace kuafu::pipeline

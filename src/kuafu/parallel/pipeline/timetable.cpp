@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/parallel/pipeline/timetable.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "kuafu/base/errors.h"
+
+namespace kuafu::pipeline {
+namespace {
+
+constexpr std::string_view kOps = "FBIWsrSR";
+
+[[noreturn]] void bad_action(std::string_view given) {
+  throw ConfigError(text("\"", given,
+                         "\" is no action; allowed: stage, one of F (forward), B "
+                         "(backward), I (input gradient), W (weight gradient), s, r, S, R "
+                         "(send and receive), micro-batch, such as 2F0"));
+}
+
+std::string_view trimmed(std::string_view s) {
+  const size_t first = s.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return s.substr(first, s.find_last_not_of(" \t\r") - first + 1);
+}
+
+}  // namespace
+
+std::string to_string(const Action& a) {
+  return text(a.stage, static_cast<char>(a.op), a.micro_batch);
+}
+
+Action parse_action(std::string_view given) {
+  const std::string_view s = trimmed(given);
+  const size_t at = s.find_first_of(kOps);
+  if (at == std::string_view::npos) bad_action(given);
+  Action a;
+  a.op = static_cast<Op>(s[at]);
+  const auto number = [&](std::string_view digits, int& out) {
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), out);
+    if (error != std::errc() || end != digits.data() + digits.size() || out < 0) bad_action(given);
+  };
+  number(s.substr(0, at), a.stage);
+  number(s.substr(at + 1), a.micro_batch);
+  return a;
+}
+
+std::vector<int> ranks_of_stages(const Timetable& t, int stages) {
+  std::vector<int> ranks(static_cast<size_t>(stages), -1);
+  for (size_t r = 0; r < t.size(); ++r) {
+    for (const Action& a : t[r]) {
+      KUAFU_REQUIRE(a.stage < stages, "action ", to_string(a), " of rank ", r, " names stage ",
+                    a.stage, " of ", stages);
+      int& rank = ranks[static_cast<size_t>(a.stage)];
+      KUAFU_REQUIRE(rank < 0 || rank == static_cast<int>(r), "stage ", a.stage, " is on rank ",
+                    rank, " and on rank ", r, " (", to_string(a), "); a stage lives on one rank");
+      rank = static_cast<int>(r);
+    }
+  }
+  for (int s = 0; s < stages; ++s) {
+    KUAFU_REQUIRE(ranks[static_cast<size_t>(s)] >= 0, "no rank holds stage ", s, " of ", stages);
+  }
+  return ranks;
+}
+
+std::string to_csv(const Timetable& t) {
+  std::string out;
+  for (const Row& row : t) {
+    for (size_t i = 0; i < row.size(); ++i) out += (i == 0 ? "" : ",") + to_string(row[i]);
+    out += "\n";
+  }
+  return out;
+}
+
+Timetable parse_csv(std::string_view csv, std::string_view origin) {
+  Timetable t;
+  for (int line = 1; !csv.empty(); ++line) {
+    const size_t end = std::min(csv.find('\n'), csv.size());
+    std::string_view rest = trimmed(csv.substr(0, end));
+    csv.remove_prefix(std::min(end + 1, csv.size()));
+    if (rest.empty() || rest.front() == '#') continue;
+    Row row;
+    while (true) {
+      const size_t comma = std::min(rest.find(','), rest.size());
+      try {
+        row.push_back(parse_action(rest.substr(0, comma)));
+      } catch (const ConfigError& e) {
+        throw ConfigError(text(origin, ":", line, ": ", e.what()));
+      }
+      if (comma == rest.size()) break;
+      rest.remove_prefix(comma + 1);
+    }
+    t.push_back(std::move(row));
+  }
+  KUAFU_REQUIRE(!t.empty(), origin,
+                ": no rows; a schedule has one line of actions a rank, such as ",
+                "0F0,0F1,0B0,0B1");
+  return t;
+}
+
+PipeShape shape_of(const Timetable& t) {
+  int stages = 0, micro_batches = 0;
+  for (const Row& row : t) {
+    for (const Action& a : row) {
+      stages = std::max(stages, a.stage + 1);
+      micro_batches = std::max(micro_batches, a.micro_batch + 1);
+    }
+  }
+  const int ranks = static_cast<int>(t.size());
+  KUAFU_REQUIRE(ranks > 0 && stages % ranks == 0, stages, " stages are not the same number on ",
+                ranks, " ranks");
+  return {ranks, micro_batches, stages / ranks};
+}
+
+}  // namespace kuafu::pipeline
