@@ -14,7 +14,7 @@ from pathlib import Path
 
 # Folder of src/kuafu -> the other folders it may include. Lowest first; a folder may only name what
 # stands before it. Siblings do not include each other, with the exceptions that say why.
-BELOW_TORCH = ("base", "comm", "device", "record", "mesh", "plan")
+BELOW_TORCH = ("base", "comm", "device", "record", "mesh", "checkpoint", "plan")
 GLUE = BELOW_TORCH + ("tensor", "meter")
 SCHEMES = ("parallel/tensor", "parallel/sequence", "parallel/expert", "parallel/pipeline",
            "parallel/data", "memory", "optim", "dataset")
@@ -24,6 +24,7 @@ ALLOWED = {
     "device": ("base",),
     "record": ("base",),
     "mesh": ("base", "comm", "device", "record"),
+    "checkpoint": ("base", "comm", "device", "record", "mesh"),
     "plan": ("base", "comm", "device", "record", "mesh"),
     "dataset": BELOW_TORCH,
     "experiment": BELOW_TORCH + ("dataset",),
@@ -40,6 +41,7 @@ ALLOWED = {
     "model": GLUE + SCHEMES,
     "engine": GLUE + SCHEMES + ("model",),
     "simulate": GLUE + SCHEMES + ("model", "engine"),
+    "conformance": GLUE + SCHEMES + ("model", "engine", "simulate"),
     "elastic": GLUE + SCHEMES + ("model", "engine", "simulate"),
 }
 # Folders that are free of LibTorch.

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <filesystem>
 
+#include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
 #include "kuafu/record/run_log.h"
+#include "kuafu/record/schema.h"
 #include "tests/app/process.h"
 #include "tests/record/support.h"
 
@@ -15,8 +19,8 @@ using test::front;
 using test::Output;
 using test::TemporaryFolder;
 
-const std::vector<std::string> kCommands = {"run",    "suite",   "explain", "list",
-                                            "report", "compare", "doctor"};
+const std::vector<std::string> kCommands = {"run",         "suite",  "explain", "list",
+                                            "conformance", "report", "compare", "doctor"};
 
 void expect_has(const std::string& whole, const std::string& part) {
   EXPECT_NE(whole.find(part), std::string::npos) << "no \"" << part << "\" in: " << whole;
@@ -55,12 +59,35 @@ TEST(Front, NamesTheNearestCommandAndOption) {
   expect_misuse({"suite", "x.toml", "--outt", "y"}, {"--outt", "--out"});
   expect_misuse({"run", "--stps", "4"}, {"--stps", "--steps"});
   expect_misuse({"run", "x.toml", "--world", "thread"}, {"\"thread\"", "\"threads\""});
-  expect_misuse({"run", "x.toml", "--ranks", "0"}, {"--ranks"});
   expect_misuse({"run", "x.toml", "--set", "train.steps"}, {"--set train.steps", "key=value"});
   expect_misuse({"run"}, {"plan", "required"});
   expect_misuse({"list", "kyes"}, {"\"kyes\"", "\"keys\""});
   expect_misuse({"compare", "a", "b", "c"}, {"\"c\""});
   expect_misuse({"--verbose"}, {"--verbose"});
+}
+
+TEST(Front, RefusesAWrongValueOfEveryOption) {
+  for (const char* number : {"0", "-1", "2.5", "abc", "4x", "99999999999999999999"}) {
+    expect_misuse({"run", "x.toml", "--ranks", number},
+                  {"--ranks", number, "a whole number from 1"});
+    expect_misuse({"run", "x.toml", "--steps", number},
+                  {"--steps", number, "a whole number from 1"});
+  }
+  for (const char* seconds : {"-1", "1s", "soon"}) {
+    expect_misuse({"run", "x.toml", "--timeout", seconds}, {"--timeout", seconds, "from 0"});
+  }
+  expect_misuse({"run", "x.toml", "--mpi-collectives", "both"}, {"\"own\"", "native"});
+  expect_misuse({"run", "x.toml", "--certify=perhaps"}, {"--certify", "takes no value"});
+  expect_misuse({"run", "x.toml", "--json"}, {"--json", "FILE"});
+  expect_misuse({"run", "x.toml", "--world", "mpi"}, {"--ranks N", "mpirun -n N"});
+  expect_misuse({"explain", "x.toml", "--json", "y"}, {"explain has no option --json"});
+  expect_misuse({"explain", "x.toml", "--certify"}, {"explain has no option --certify"});
+  expect_misuse({"suite", "x.toml", "--worker", "/nowhere"}, {"--worker /nowhere"});
+  expect_misuse({"suite", "x.toml", "--plugin", "/no/lib.so"}, {"--plugin /no/lib.so"});
+  expect_misuse({"list", "keys", "--plugin", "x.so"}, {"list keys", "kuafu list --plugin x.so"});
+  expect_misuse({"report"}, {"folder", "required"});
+  expect_misuse({"compare", "a"}, {"B", "required"});
+  expect_misuse({"doctor", "--json"}, {"no option --json"});
 }
 
 TEST(Front, ShowsHelpWithoutACommand) {
@@ -69,20 +96,93 @@ TEST(Front, ShowsHelpWithoutACommand) {
   expect_has(output.out, "Subcommands");
 }
 
+/// A copy of `kuafu` beside a worker that is a shell script.
+struct FrontWithWorker {
+  explicit FrontWithWorker(const std::string& script) {
+    std::filesystem::copy_file(test::built("kuafu"), folder / "kuafu");
+    test::write_text(folder / "kuafu-worker", "#!/bin/sh\n" + script);
+    std::filesystem::permissions(folder / "kuafu-worker", std::filesystem::perms::owner_all);
+  }
+  std::vector<std::string> call(const std::vector<std::string>& arguments) const {
+    std::vector<std::string> words = {folder / "kuafu", "run"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return words;
+  }
+  Output run(const std::vector<std::string>& arguments) const {
+    return test::Process(call(arguments)).wait();
+  }
+  Json document() const { return Json::parse(test::read_text(json), nullptr, false); }
+
+  TemporaryFolder folder;
+  std::string json = folder / "out.json";
+};
+
 TEST(Run, HandsItsOptionsToTheWorkerBesideIt) {
-  const TemporaryFolder folder;
-  std::filesystem::copy_file(test::built("kuafu"), folder / "kuafu");
-  test::write_text(folder / "kuafu-worker", "#!/bin/sh\nprintf '%s\\n' \"$@\"\nexit 3\n");
-  std::filesystem::permissions(folder / "kuafu-worker", std::filesystem::perms::owner_all);
-  const Output output = test::Process({folder / "kuafu", "run", "--set", "train.steps=5", "p.toml",
-                                       "--ranks", "4", "--set", "data.path=a b", "--certify",
-                                       "--json", "out.json", "--plugin", "x.so"})
-                            .wait();
+  const FrontWithWorker front("printf '%s\\n' \"$@\"\nexit 3\n");
+  const Output output = front.run({"--set", "train.steps=5", "p.toml", "--ranks", "4", "--set",
+                                   "data.path=a b", "--certify", "--plugin", "x.so", "--no-meter",
+                                   "--timeout", "60", "--world", "threads", "--steps", "7"});
   EXPECT_EQ(output.code, 3);
   EXPECT_EQ(
       output.out,
-      "run\np.toml\n--set\ntrain.steps=5\n--set\ndata.path=a b\n--ranks\n4\n--certify\n--json\n"
-      "out.json\n--plugin\nx.so\n");
+      "run\np.toml\n--set\ntrain.steps=5\n--set\ndata.path=a b\n--world\nthreads\n--ranks\n4\n"
+      "--steps\n7\n--certify\n--no-meter\n--plugin\nx.so\n--timeout\n60\n");
+}
+
+TEST(Run, ReportsAWorkerThatEndsWithoutAWord) {
+  struct Case {
+    const char* script;
+    const char* reason;
+  };
+  for (const Case& c : {Case{"kill -KILL $$", "killed by signal 9"},
+                        Case{"exit 0", "exited with code 0 without writing"},
+                        Case{"exit 127", "exited with code 127 without writing"}}) {
+    const FrontWithWorker front(c.script);
+    const Output output = front.run({"p.toml", "--json", front.json});
+    EXPECT_EQ(output.code, 1);
+    expect_has(output.err, c.reason);
+    EXPECT_EQ(join(document_problems(front.document()), "\n"), "");
+    EXPECT_EQ(value_at(front.document(), "status"), "failed");
+    expect_has(value_at(front.document(), "reason").get<std::string>(), c.reason);
+  }
+}
+
+TEST(Run, KeepsTheReasonOfAWorkerThatGaveOne) {
+  const TemporaryFolder folder;
+  const std::string json = folder / "out.json";
+  const auto writes = [&](const char* status, const char* end) {
+    return text("echo '{\"status\": \"", status, "\", \"reason\": \"own\"}' > ", json, "\n", end,
+                "\n");
+  };
+  for (const char* end : {"kill -KILL $$", "exit 1"}) {
+    EXPECT_EQ(FrontWithWorker(writes("failed", end)).run({"p.toml", "--json", json}).code, 1);
+    EXPECT_EQ(value_at(Json::parse(test::read_text(json)), "reason"), "own");
+    EXPECT_EQ(FrontWithWorker(writes("ok", end)).run({"p.toml", "--json", json}).code, 1);
+    EXPECT_EQ(value_at(Json::parse(test::read_text(json)), "status"), "failed");
+  }
+  EXPECT_EQ(FrontWithWorker(writes("ok", "exit 0")).run({"p.toml", "--json", json}).code, 0);
+  EXPECT_EQ(value_at(Json::parse(test::read_text(json)), "status"), "ok");
+}
+
+TEST(Run, TellsANewDocumentFromAnOldOne) {
+  const FrontWithWorker front("exit 0");
+  test::write_text(front.json, "{\"status\": \"ok\"}");
+  EXPECT_EQ(front.run({"p.toml", "--json", front.json}).code, 1);
+  EXPECT_EQ(value_at(front.document(), "status"), "failed");
+}
+
+TEST(Run, EndsItsWorkerWithItself) {
+  const FrontWithWorker front("while :; do sleep 0.05; done");
+  for (const int number : {SIGTERM, SIGKILL}) {
+    test::Process process(front.call({"p.toml"}));
+    const auto is_there = [&] {
+      return !test::processes_with(front.folder / "kuafu-worker").empty();
+    };
+    ASSERT_TRUE(test::eventually(is_there));
+    process.signal(number);
+    EXPECT_EQ(process.wait().code, 128 + number);
+    EXPECT_TRUE(test::eventually([&] { return !is_there(); }));
+  }
 }
 
 TEST(Run, SaysThatTheWorkerIsMissing) {

@@ -122,20 +122,29 @@ bool eventually(const std::function<bool()>& holds, std::chrono::seconds limit) 
 }
 
 Ran run_worker(const std::string& plan, const Arguments& more, const Arguments& launcher) {
+  return run_program("bin/kuafu-worker", plan, more, launcher, {});
+}
+
+Ran run_program(const std::string& program, const std::string& plan, const Arguments& more,
+                const Arguments& launcher, const std::map<std::string, std::string>& environment) {
   const Folder folder;
   const std::string json = folder.path("document.json");
   Arguments command = launcher;
-  for (const std::string& word : {built("bin/kuafu-worker"), std::string("run"),
+  for (const std::string& word : {built(program), std::string("run"),
                                   folder.write("plan.toml", plan), std::string("--json"), json}) {
     command.push_back(word);
   }
   command.insert(command.end(), more.begin(), more.end());
-  Child child(command);
+  Child child(command, environment);
   Ran ran;
   static_cast<Ended&>(ran) = child.wait();
   const std::string text = contents(json);
   if (!text.empty()) ran.document = Json::parse(text);
   return ran;
+}
+
+Arguments mpirun(int ranks) {
+  return {environment("KUAFU_SOURCE_DIR") + "/scripts/mpirun.sh", "-n", std::to_string(ranks)};
 }
 
 }  // namespace kuafu::tests

@@ -73,6 +73,13 @@ struct Ran : Ended {
 };
 Ran run_worker(const std::string& plan, const Arguments& more = {}, const Arguments& launcher = {});
 
+/// The same of any program of this build that understands it, such as "bin/kuafu".
+Ran run_program(const std::string& program, const std::string& plan, const Arguments& more,
+                const Arguments& launcher, const std::map<std::string, std::string>& environment);
+
+/// Starts so many MPI ranks of what follows.
+Arguments mpirun(int ranks);
+
 /// A small plan on synthetic data: 2 layers, hidden 32, 4 heads, sequence 16, batch 8, 3 steps,
 /// f32.
 inline constexpr const char* kSmallPlan = R"([model]

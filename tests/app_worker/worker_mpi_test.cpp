@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
 #include "kuafu/record/schema.h"
 #include "tests/app_worker/process.h"
@@ -20,13 +19,14 @@ namespace {
 using std::chrono::seconds;
 using tests::Arguments;
 using tests::kSmallPlan;
+using tests::mpirun;
 using tests::Ran;
 using tests::run_worker;
 
-Arguments mpirun(int ranks) {
-  const char* source = std::getenv("KUAFU_SOURCE_DIR");
-  return {std::string(source == nullptr ? "." : source) + "/scripts/mpirun.sh", "-n",
-          std::to_string(ranks)};
+int count(const std::string& text, const std::string& part) {
+  int n = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
 }
 
 // Threads add in rank order, own MPI algorithms along a ring or tree: for two ranks a + b = b + a
@@ -41,6 +41,7 @@ TEST(WorkerMpi, LossesEqualThoseOfThreads) {
     ASSERT_EQ(threads.code, 0) << threads.output;
     ASSERT_EQ(mpi.code, 0) << mpi.output;
     for (const std::string& problem : document_problems(mpi.document)) ADD_FAILURE() << problem;
+    EXPECT_TRUE(unknown_fields(mpi.document).empty());
     EXPECT_EQ(mpi.document["world"], "mpi");
     EXPECT_EQ(mpi.document["ranks"], ranks);
     EXPECT_EQ(mpi.document["certificate"]["verdict"], "equal");
@@ -72,9 +73,28 @@ TEST(WorkerMpi, FourRanksOfAGroupAgreeWithThreadsUpToRounding) {
 
 TEST(WorkerMpi, RanksThatThePlanDoesNotMakeAreRefused) {
   const Ran ran = run_worker(kSmallPlan, {"--set", "parallel.data=2"}, mpirun(3));
-  EXPECT_NE(ran.code, 0);
-  EXPECT_NE(ran.output.find("3 ranks were given"), std::string::npos) << ran.output;
+  EXPECT_EQ(ran.code, 3) << ran.output;
+  EXPECT_EQ(count(ran.output, "3 ranks were given"), 1) << ran.output;
   EXPECT_EQ(ran.document["status"], "refused");
+}
+
+TEST(WorkerMpi, BadInputIsOneErrorOfAllRanks) {
+  struct Bad {
+    Arguments arguments;
+    int code;
+    const char* says;
+  };
+  for (const Bad& bad :
+       {Bad{{"--set", "model.layers=0"}, 2, "model.layers"},
+        Bad{{"--set", "model.layers"}, 2, "expected key=value"},
+        Bad{{"--stepps", "3"}, 2, "--stepps"},
+        Bad{{"--set", "parallel.tensor.mode=2d", "--set", "parallel.tensor.size=3"}, 3, "q x q"}}) {
+    const Ran ran = tests::run_program("bin/kuafu", kSmallPlan, bad.arguments, mpirun(3), {});
+    EXPECT_EQ(ran.code, bad.code) << ran.output;
+    EXPECT_EQ(count(ran.output, "kuafu: "), 1) << ran.output;
+    EXPECT_NE(ran.output.find(bad.says), std::string::npos) << ran.output;
+    EXPECT_LT(ran.seconds, 10);
+  }
 }
 
 /// A long run under mpirun, every process of it marked by a variable.

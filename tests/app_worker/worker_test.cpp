@@ -29,6 +29,9 @@ Arguments set(const Arguments& settings, Arguments more = {}) {
 void expect_valid(const Json& document) {
   ASSERT_FALSE(document.is_null());
   for (const std::string& problem : document_problems(document)) ADD_FAILURE() << problem;
+  for (const std::string& field : unknown_fields(document)) {
+    ADD_FAILURE() << "docs/record.md lacks " << field;
+  }
 }
 
 void expect_says(const Ran& ran, const std::string& part) {
@@ -42,7 +45,6 @@ TEST(Worker, DocumentOfARunIsComplete) {
       set({"parallel.data=2", "parallel.tensor.mode=1d", "parallel.tensor.size=2"}, {"--certify"}));
   ASSERT_EQ(ran.code, kOk) << ran.output;
   expect_valid(ran.document);
-  EXPECT_TRUE(unknown_fields(ran.document).size() <= 3) << "fields that docs/record.md lacks";
   const Json& d = ran.document;
   EXPECT_EQ(d["status"], "ok");
   EXPECT_EQ(d["world"], "threads");
@@ -57,6 +59,25 @@ TEST(Worker, DocumentOfARunIsComplete) {
   EXPECT_EQ(d["ledger"]["tensor"]["peers"], Json::parse("[1, 1, 1, 1]"));
   EXPECT_EQ(d["ledger"]["tensor"]["counting"], "convention");
   expect_says(ran, "certificate     equal");
+}
+
+TEST(Worker, ThroughputIsTheTokensOfTheGlobalBatchOverTheStepTime) {
+  for (const Arguments& parts :
+       {Arguments{}, {"train.micro_batch=2"}, {"parallel.data=2", "train.micro_batch=1"}}) {
+    const Ran ran = run_worker(kSmallPlan, set(parts));
+    ASSERT_EQ(ran.code, kOk) << ran.output;
+    const double seconds = ran.document["step_time_s"]["median"];
+    const double tokens = 8 * 16;  // train.batch x model.sequence
+    EXPECT_DOUBLE_EQ(ran.document["tokens_per_s"].get<double>(), tokens / seconds);
+  }
+}
+
+TEST(Worker, DocumentOfAHalfPrecisionRunCarriesItsNativeErrors) {
+  const Ran ran =
+      run_worker(kSmallPlan, set({"parallel.data=2", "model.dtype=bf16"}, {"--certify"}));
+  ASSERT_EQ(ran.code, kOk) << ran.output;
+  expect_valid(ran.document);
+  EXPECT_GT(ran.document["certificate"]["native_error"], 0);
 }
 
 TEST(Worker, TwoRunsWriteTheSameExactNumbers) {
@@ -183,14 +204,15 @@ TEST(Worker, TimeoutEndsTheRun) {
   EXPECT_LT(ran.seconds, 10);
 }
 
-TEST(Worker, UnwritableDocumentIsAnError) {
+TEST(Worker, UnwritableDocumentIsAnErrorBeforeTheRun) {
   const tests::Folder folder;
   tests::Child child({tests::built("bin/kuafu-worker"), "run",
                       folder.write("plan.toml", kSmallPlan), "--json", "/proc/nothing/here.json"});
   const tests::Ended ended = child.wait();
-  EXPECT_EQ(ended.code, kFailed) << ended.output;
+  EXPECT_EQ(ended.code, kUsage) << ended.output;
   EXPECT_NE(ended.output.find("cannot write /proc/nothing/here.json"), std::string::npos)
       << ended.output;
+  EXPECT_EQ(ended.output.find("loss"), std::string::npos) << "trained first: " << ended.output;
 }
 
 TEST(Worker, UnknownOptionIsAUsageError) {
@@ -209,6 +231,23 @@ TEST(Worker, ExplainsAPlanWithoutRunningIt) {
   for (const char* part :
        {"r0 r1", "r2 r3", "(B/dep.row, S, H/col)", "attention qkv", "blocks.0.mlp.up.weight"}) {
     EXPECT_NE(ended.output.find(part), std::string::npos) << part << " in " << ended.output;
+  }
+}
+
+TEST(Worker, TrainsAModelOutOfTreeUnderEveryKindOfPlan) {
+  const std::string library = tests::built("plugins/macaron.so");
+  for (const Arguments& plan : std::vector<Arguments>{
+           {"parallel.data=2"},
+           {"parallel.tensor.mode=1d", "parallel.tensor.size=4"},
+           {"parallel.tensor.mode=1d-sp", "parallel.tensor.size=2", "parallel.data=2"},
+           {"parallel.tensor.mode=2d", "parallel.tensor.size=4"},
+           {"parallel.tensor.mode=2.5d", "parallel.tensor.size=8", "parallel.tensor.depth=2"},
+           {"parallel.tensor.mode=3d", "parallel.tensor.size=8"}}) {
+    Arguments settings = plan;
+    settings.push_back("model.kind=macaron");
+    const Ran ran = run_worker(kSmallPlan, set(settings, {"--plugin", library, "--certify"}));
+    ASSERT_EQ(ran.code, kOk) << ran.output;
+    EXPECT_EQ(ran.document["certificate"]["verdict"], "equal") << ran.output;
   }
 }
 

@@ -62,6 +62,12 @@ struct Mutant {
 /// Every mutant, over the families of the quickstart suite.
 std::vector<Mutant> all_mutants();
 
+/// The plan that mutants of a family change.
+Plan mutated_plan(const std::string& family);
+
+/// Mutants of one family by its own calls: every verb on every axis is dropped, negated and scaled.
+std::vector<Mutant> swept_mutants(const std::string& family);
+
 /// One that changes nothing but stands behind every decorator: it must stay `equal`.
 Mutant harmless_mutant(const std::string& family);
 

@@ -3,8 +3,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <numeric>
 
+#include "kuafu/comm/trace.h"
 #include "tests/support/plans.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
@@ -71,6 +73,38 @@ TEST_P(Training, MetersOnOrOffGiveTheSameBits) {
     EXPECT_EQ(unmetered[r].flops, 0);
     EXPECT_TRUE(unmetered[r].traffic.empty());
   }
+}
+
+/// What rank 0 calls and waits for in two steps, in order.
+std::vector<TraceEvent> schedule_of(const Plan& plan, bool is_metered) {
+  const Registries registries = builtin_registries();
+  SimulatedWorld world(static_cast<int>(num_ranks(plan)));
+  RankBook book(0);
+  book.is_counting = is_metered;
+  const BookScope booked(&book);
+  Ledger ledger;
+  const auto me = world.communicator(0);
+  const auto data = tests::data_of(plan);
+  Engine engine(plan, registries, *me, *data,
+                {.device = at::kMeta, .ledger = is_metered ? &ledger : nullptr});
+  for (int step = 0; step < 2; ++step) engine.step();
+  std::vector<TraceEvent> events = world.trace(0);
+  std::erase_if(events, [](const TraceEvent& e) { return e.kind == TraceEvent::Kind::kCompute; });
+  return events;
+}
+
+bool is_issue(const TraceEvent& e) { return e.kind == TraceEvent::Kind::kIssue; }
+
+TEST_P(Training, MetersOnOrOffLeaveEveryCallAndWaitInItsPlace) {
+  const Plan plan = plan_of(GetParam(), {{"parallel.bucket", "1000"}});
+  const auto metered = schedule_of(plan, true);
+  EXPECT_EQ(metered, schedule_of(plan, false));
+  if (plan.parallel.data == 1) return;
+  // Overlap: a bucket is under way while the next one is being filled.
+  const auto two = std::adjacent_find(
+      metered.begin(), metered.end(),
+      [](const TraceEvent& a, const TraceEvent& b) { return is_issue(a) && is_issue(b); });
+  EXPECT_NE(two, metered.end());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Training, testing::ValuesIn(tests::families()),

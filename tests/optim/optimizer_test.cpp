@@ -117,12 +117,14 @@ TEST(Optimizer, StateIsNamedTypedAndBookedAsOptimizer) {
            {"sgd", at::kBFloat16, {"w.velocity", "w.master"}}}) {
     const Param p = param_of("w", at::ones({16}, type));
     const auto optimizer = make_optimizer(plan_of(kind));
-    EXPECT_TRUE(optimizer->state().empty());
+    EXPECT_TRUE(optimizer->state().tensors.empty());
+    EXPECT_EQ(optimizer->state().num_steps, 0);
     std::vector<ParamShard> shards = {{p.value, at::ones({16}, type), &p, {}}};
     optimizer->step(shards, 0.1);
     std::vector<std::string> found;
     int64_t bytes = 0;
-    for (const NamedTensor& s : optimizer->state()) {
+    EXPECT_EQ(optimizer->state().num_steps, 1);
+    for (const NamedTensor& s : optimizer->state().tensors) {
       found.push_back(s.name);
       bytes += static_cast<int64_t>(s.tensor.nbytes());
       EXPECT_EQ(s.tensor.scalar_type(), type == at::kBFloat16 ? at::kFloat : type);
@@ -130,6 +132,39 @@ TEST(Optimizer, StateIsNamedTypedAndBookedAsOptimizer) {
     EXPECT_EQ(found, names);
     EXPECT_EQ(book.live_by_category()[static_cast<size_t>(Category::kOptimizer)], bytes);
   }
+}
+
+TEST(Optimizer, RestoredGoesOnToTheBit) {
+  for (const char* kind : {"adamw", "sgd"}) {
+    for (const at::ScalarType type : {at::kDouble, at::kBFloat16}) {
+      const Tensor uninterrupted = train(plan_of(kind), type);
+      const Param p = param_of("w", closed_form({5, 4}, 1, type));
+      auto optimizer = make_optimizer(plan_of(kind));
+      for (int t = 0; t < kSteps; ++t) {
+        std::vector<ParamShard> shards = {{p.value, gradient({5, 4}, t).to(type), &p, {}}};
+        auto resumed = make_optimizer(plan_of(kind));
+        if (t > 0) resumed->restore(shards, optimizer->state());
+        optimizer = std::move(resumed);
+        optimizer->step(shards, plan_of(kind).lr);
+        EXPECT_EQ(optimizer->state().num_steps, t + 1);
+      }
+      EXPECT_TRUE(at::equal(p.value, uninterrupted)) << kind << " " << type;
+    }
+  }
+}
+
+TEST(Optimizer, RefusesTheStateOfOtherParameters) {
+  const Param w = param_of("w", at::ones({4})), longer = param_of("w", at::ones({5})),
+              other = param_of("x", at::ones({4}));
+  const auto optimizer = make_optimizer(plan_of("adamw"));
+  std::vector<ParamShard> shards = {{w.value, at::ones({4}), &w, {}}};
+  optimizer->step(shards, 0.1);
+  for (const Param* p : {&longer, &other}) {
+    const std::vector<ParamShard> theirs = {{p->value, at::ones_like(p->value), p, {}}};
+    EXPECT_THROW(make_optimizer(plan_of("adamw"))->restore(theirs, optimizer->state()),
+                 ConfigError);
+  }
+  EXPECT_THROW(make_optimizer(plan_of("sgd"))->restore(shards, optimizer->state()), ConfigError);
 }
 
 TEST(Optimizer, HasTheSameBooksOnMeta) {

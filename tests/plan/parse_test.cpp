@@ -236,9 +236,6 @@ TEST(ParsePlan, RefusesSchemesThatThisBuildLacks) {
   const std::string lacks = "not available in this build";
   expect_refused<Refused>({
       {"[parallel]\npipeline = 2\n", {"plan.toml:2: ", lacks, "pipeline = 2"}},
-      {"[parallel]\nexpert = { size = 2 }\n", {"plan.toml:2: ", lacks, "expert.size = 2"}},
-      {"[parallel]\ndata = 4\nexpert = 3\n",
-       {"plan.toml:3: ", "expert.size = 3 does not divide parallel.data = 4", "nearest: 2 or 4"}},
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "kuafu/record/json.h"
 
@@ -34,6 +35,8 @@ Json sample_header(int64_t cases);
 
 std::string read_text(const std::string& path);
 void write_text(const std::string& path, const std::string& text);
+/// What a folder holds, sorted.
+std::vector<std::string> names_in(const std::string& folder);
 
 /// Limits the size of files that this process may write, while it lives: a disk that is full there.
 class FileSizeLimit {

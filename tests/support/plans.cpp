@@ -63,6 +63,8 @@ const std::vector<Family>& families() {
       {"ring_3", sequence("ring", "3")},
       {"zigzag_2_t1d_2", both(sequence("ring-zigzag", "2"), tensor("1d", "2"))},
       {"data_2_ulysses_2", both(sequence("ulysses", "2"), {{"parallel.data", "2"}})},
+      {"t1d_with_2d_layer_4",
+       both(tensor("1d", "4"), {{"parallel.layers", R"([{ from = 1, to = 1, mode = "2d" }])"}})},
       {"data_2_t2d_4", both(tensor("2d", "4"), {{"parallel.data", "2"}})},
   };
   return all;
@@ -76,8 +78,10 @@ const Family& family(const std::string& name) {
 }
 
 Plan small_plan(const Overrides& overrides) {
-  const TensorModes modes = builtin_registries().tensor_modes();
-  return resolve(parse_plan(kSmall, "small.toml", modes, overrides), 0, modes);
+  const Registries registries = builtin_registries();
+  const TensorModes modes = registries.tensor_modes();
+  return resolve(parse_plan(kSmall, "small.toml", modes, overrides, registries.models.names()), 0,
+                 modes);
 }
 
 Plan plan_of(const Family& family, const Overrides& more) {

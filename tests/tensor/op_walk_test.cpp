@@ -218,10 +218,63 @@ std::vector<Case> update_cases() {
   };
 }
 
+/// 2 samples of 6 tokens, 3 experts with 3 slots each.
+std::vector<Case> expert_cases() {
+  using T = at::ScalarType;
+  const auto token = [] {
+    return at::tensor({0, 2, -1, 1, 4, 5, 3, -1, -1, 5, 1, -1, 0, 2, 3, 4, -1, -1}, at::kLong)
+        .view({2, 3, 3});
+  };
+  const auto logits = [](int64_t salt, T t) { return closed_form({2, 6, 3}, salt, stats_type(t)); };
+  const auto slots = [](T t) { return closed_form({3, 2, 3, 16}, 4, t); };
+  const auto gates = [](int64_t salt, T t) { return closed_form({2, 3, 3}, salt, stats_type(t)); };
+  const auto x = [](T t) { return closed_form({2, 6, 16}, 1, t); };
+  const auto norm = [](T t) { return closed_form({2, 6}, 3, stats_type(t)) + 4; };
+  const auto chosen = [] {
+    return at::stack({at::arange(12, at::kLong).remainder(3),
+                      (at::arange(12, at::kLong) + 1).remainder(3)},
+                     -1)
+        .view({2, 6, 2});
+  };
+  const auto coin = [] { return at::arange(12, at::kDouble).view({2, 6}) / 12; };
+  return {
+      {"route",
+       [=](T t) {
+         return Stack{logits(2, t), coin(), 2, 3, 4};
+       }},
+      {"route_backward",
+       [=](T t) {
+         return Stack{gates(1, t), gates(2, t), token(),  at::softmax(logits(3, t), -1),
+                      norm(t),     norm(t),     chosen(), closed_form({2, 3}, 5, stats_type(t)),
+                      0.5,         0.25};
+       }},
+      {"local_rows",
+       [=](T) {
+         return Stack{token(), (at::arange(6, at::kLong) * 5).remainder(7) - 1};
+       }},
+      {"take_slots",
+       [=](T t) {
+         return Stack{x(t), token()};
+       }},
+      {"sum_slots",
+       [=](T t) {
+         return Stack{slots(t), token(), 6};
+       }},
+      {"combine",
+       [=](T t) {
+         return Stack{slots(t), gates(2, t), token(), 6};
+       }},
+      {"combine_backward",
+       [=](T t) {
+         return Stack{x(t), slots(t), gates(2, t), token()};
+       }},
+  };
+}
+
 std::vector<Case> all_cases() {
   std::vector<Case> all;
-  for (const auto& some :
-       {matrix_cases(), head_cases(), norm_cases(), token_cases(), update_cases()}) {
+  for (const auto& some : {matrix_cases(), head_cases(), norm_cases(), token_cases(),
+                           update_cases(), expert_cases()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <sstream>
 
 #include "app/kuafu/options.h"
 #include "kuafu/base/build_info.h"
@@ -23,32 +24,51 @@ CLI::Validator one_of(const std::vector<std::string>& allowed) {
       join(allowed, "|"));
 }
 
+/// Accepts a number from `least` on, written out to its end.
+template <class Number>
+CLI::Validator number_from(Number least, const std::string& kind) {
+  return CLI::Validator(
+      [=](const std::string& given) {
+        std::istringstream in(given);
+        Number number{};
+        const bool is_number = static_cast<bool>(in >> number) && in.eof();
+        if (is_number && number >= least) return std::string();
+        return text(in_quotes(given), " is not ", kind, " from ", least, " on");
+      },
+      "");
+}
+
+CLI::Validator count() { return number_from<int64_t>(1, "a whole number"); }
+
 CLI::Option* list_option(CLI::App& app, const char* name, std::vector<std::string>& values,
                          const char* help) {
   return app.add_option(name, values, help)->allow_extra_args(false);  // one value each time
 }
 
-void add_worker_options(CLI::App& app, WorkerCall& call) {
+void add_plan_options(CLI::App& app, WorkerCall& call) {
   app.add_option("plan", call.plan, "plan file (TOML)")->required()->type_name("PLAN.toml");
   list_option(app, "--set", call.sets, "set a key of the plan; may be repeated")
       ->type_name("a.b=VALUE");
-  app.add_option("--world", call.world, "how ranks talk (default threads; mpi under mpirun)")
-      ->check(one_of(kWorlds));
   app.add_option("--ranks", call.ranks, "number of ranks (default: the plan's product)")
-      ->check(CLI::PositiveNumber)
+      ->check(count())
       ->type_name("N");
   app.add_option("--steps", call.steps, "training steps (default: the plan's)")
-      ->check(CLI::PositiveNumber)
+      ->check(count())
       ->type_name("K");
+  list_option(app, "--plugin", call.plugins, "load a plugin; may be repeated")->type_name("LIB.so");
+}
+
+void add_run_options(CLI::App& app, WorkerCall& call) {
+  app.add_option("--world", call.world, "how ranks talk (default threads; mpi under mpirun)")
+      ->check(one_of(kWorlds));
   app.add_flag_callback(
       "--certify", [&call] { call.is_certified = true; },
       "prove the result equal to a single-rank reference");
   app.add_flag_callback(
       "--no-certify", [&call] { call.is_certified = false; }, "do not (default)");
   app.add_option("--json", call.json, "write the document of docs/record.md")->type_name("FILE");
-  list_option(app, "--plugin", call.plugins, "load a plugin; may be repeated")->type_name("LIB.so");
   app.add_option("--timeout", call.timeout_s, "give up after so many seconds")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from<double>(0, "a number of seconds"))
       ->type_name("S");
   app.add_option("--mpi-collectives", call.mpi_collectives, "collectives of the MPI world")
       ->check(one_of({"own", "native"}));
@@ -58,7 +78,8 @@ void add_worker_options(CLI::App& app, WorkerCall& call) {
 
 void add_run(CLI::App& app, FrontCall& call) {
   CLI::App& run = *app.add_subcommand("run", "train one plan and report what it cost");
-  add_worker_options(run, call.worker);
+  add_plan_options(run, call.worker);
+  add_run_options(run, call.worker);
   run.footer(R"(Examples:
   kuafu run plan.toml
   kuafu run plan.toml --ranks 4 --set parallel.tensor.mode=2d --set parallel.tensor.size=4 --certify
@@ -72,7 +93,7 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 refused, 4 out of memory, 5 time-out)");
 void add_explain(CLI::App& app, FrontCall& call) {
   CLI::App& explain = *app.add_subcommand(
       "explain", "print mesh, layouts, cost and memory of a plan before anything runs");
-  add_worker_options(explain, call.worker);
+  add_plan_options(explain, call.worker);
   explain.footer(R"(Examples:
   kuafu explain plan.toml
   kuafu explain plan.toml --ranks 8 --set parallel.tensor.mode=1d --set parallel.tensor.size=4)");
@@ -110,6 +131,28 @@ Examples:
 Exit codes: 0 found, 2 usage, 4 no value fits)");
 }
 
+void add_conformance(CLI::App& app, FrontCall& call) {
+  ConformanceCall& conformance = call.conformance;
+  CLI::App& sub = *app.add_subcommand(
+      "conformance", "check tensor schemes, in or out of tree, against all that they promise");
+  sub.add_option("scheme", conformance.schemes,
+                 "tensor modes (default: those of the plugins, else all)")
+      ->type_name("SCHEME");
+  list_option(sub, "--plugin", conformance.plugins, "load a plugin; may be repeated")
+      ->type_name("LIB.so");
+  sub.add_option("--sizes", conformance.sizes, "rank counts (default 1,2,3,4,5,8,9,12,27)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 64))
+      ->type_name("N,N...");
+  sub.add_option("--json", conformance.json, "write every finding")->type_name("FILE");
+  sub.footer(R"(Examples:
+  kuafu conformance
+  kuafu conformance 3d 2.5d --sizes 8,27
+  kuafu conformance --plugin libmine.so --json findings.json
+
+Sizes that a scheme cannot arrange are left out. Exit codes: 0 all hold, 1 one does not, 2 usage)");
+}
+
 void add_suite(CLI::App& app, FrontCall& call) {
   SuiteCall& suite = call.suite;
   CLI::App& sub = *app.add_subcommand("suite", "run a sweep of cases into a results folder");
@@ -140,14 +183,41 @@ Ctrl-C or a kill stops it; the same call goes on. Exit codes: 0 done, 1 a case f
 of the suite does not hold, 2 usage, 130 interrupted)");
 }
 
+void add_matrix(CLI::App& app, FrontCall& call) {
+  MatrixCall& matrix = call.matrix;
+  CLI::App& sub = *app.add_subcommand(
+      "matrix", "try which choices work together: every pair and a sample of triples");
+  list_option(sub, "--filter", matrix.filters, "only combinations with this value; may be repeated")
+      ->type_name("DIMENSION=VALUE");
+  sub.add_option("--triples", matrix.triples, "combinations of three (default 200)")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  sub.add_option("--seed", matrix.seed, "draws triples and share (default 1)")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  sub.add_option("--share", matrix.share, "part of all combinations to run (default 1)")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("X");
+  sub.add_option("--out", matrix.out, "where compatibility.json and .md go (default results)")
+      ->type_name("DIR");
+  list_option(sub, "--plugin", matrix.plugins, "load a plugin; may be repeated")
+      ->type_name("LIB.so");
+  sub.footer(R"(Examples:
+  kuafu matrix
+  kuafu matrix --filter scheme=2d --filter world=threads --triples 0 --out /tmp/matrix
+  kuafu matrix --share 0.1 --seed 3 --out /tmp/matrix
+
+Dimensions: scheme, sequence, experts, model, dtype, recompute, optimizer, world.
+Exit codes: 0 all equal or refused, 1 one differs from one rank, 2 usage)");
+}
+
 void add_others(CLI::App& app, FrontCall& call) {
   CLI::App& list = *app.add_subcommand(
       "list", "what there is: tensor and sequence modes, worlds, plan keys, suites");
   list.add_option("kind", call.list.kind, "one kind only")->type_name("KIND");
   list_option(list, "--plugin", call.list.plugins, "load a plugin; may be repeated")
       ->type_name("LIB.so");
-  list.footer(
-      "Examples:\n  kuafu list\n  kuafu list keys\n  kuafu list tensor --plugin libmine.so");
+  list.footer("Examples:\n  kuafu list\n  kuafu list keys\n  kuafu list --plugin libmine.so");
 
   CLI::App& report =
       *app.add_subcommand("report", "draw figures and report.html of a results folder");
@@ -205,6 +275,13 @@ void refuse_extras(const CLI::App& app) {
   }
 }
 
+/// The parser's message; only a flag with a value is left to be no number.
+std::string described(const CLI::ParseError& error) {
+  const std::string message = error.what(), prefix = "Could not convert: ";
+  if (message.rfind(prefix, 0) != 0) return message;
+  return message.substr(prefix.size()) + ": this option takes no value";
+}
+
 void refuse_unknown_command(const CLI::App& app, int argc, char** argv) {
   const std::vector<std::string> commands = command_names(app);
   if (argc < 2) return;
@@ -242,6 +319,8 @@ FrontCall parse_command_line(int argc, char** argv) {
   add_suite(app, call);
   add_explain(app, call);
   add_frontier(app, call);
+  add_matrix(app, call);
+  add_conformance(app, call);
   add_others(app, call);
   app.require_subcommand(1);
   app.footer(
@@ -262,7 +341,7 @@ FrontCall parse_command_line(int argc, char** argv) {
       return call;
     }
     refuse_extras(app);  // a misspelt option is the likelier cause than what it left missing
-    throw ConfigError(text(error.what(), "\n`kuafu ", argv[1], " --help` shows its options"));
+    throw ConfigError(text(described(error), "\n`kuafu ", argv[1], " --help` shows its options"));
   }
   refuse_extras(app);
   call.command = app.get_subcommands().front()->get_name();

@@ -70,7 +70,9 @@ void look_at_program(Findings& findings) {
 
 void look_at_compilers(Findings& findings) {
   for (const char* compiler : {"c++", "nvcc", "cmake", "ninja"}) {
-    const std::string version = first_line_of(std::string(compiler) + " --version");
+    // nvcc says its version further down.
+    const std::string version =
+        first_line_of(text(compiler, " --version | grep -m 1 '[0-9][.][0-9]'"));
     if (version.empty())
       findings.off(compiler, "not on PATH; only needed to build");
     else

@@ -111,7 +111,12 @@ int list_command(const ListCall& call) {
                  "registries (what the worker has, with --plugin what a plugin adds)\n";
     return kDone;
   }
-  if (call.kind == "registries" || !call.plugins.empty()) return list_of_worker(call.plugins);
+  if (call.kind == "registries" || (call.kind.empty() && !call.plugins.empty())) {
+    return list_of_worker(call.plugins);
+  }
+  KUAFU_REQUIRE(call.plugins.empty(), "kuafu list ", call.kind,
+                " is the same with every plugin; `kuafu list --plugin ", call.plugins.front(),
+                "` prints the tensor modes and models that it adds");
   for (const Kind& kind : kinds()) {
     if (kind.name != call.kind) continue;
     std::cout << kind.table();

@@ -10,6 +10,7 @@
 
 #include "app/kuafu/options.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/base/launcher.h"
 
 namespace kuafu {
 namespace {
@@ -18,10 +19,12 @@ int dispatch(const FrontCall& call) {
   if (call.command == "run" || call.command == "explain" || call.command == "frontier") {
     return worker_command(call.command, call.worker);
   }
+  if (call.command == "conformance") return conformance_command(call.conformance);
   if (call.command == "suite") return suite_command(call.suite);
   if (call.command == "report") return report_command(call.report);
   if (call.command == "compare") return compare_command(call.compare);
   if (call.command == "list") return list_command(call.list);
+  if (call.command == "matrix") return matrix_command(call.matrix);
   if (call.command == "doctor") return doctor_command();
   return call.exit_code;
 }
@@ -34,6 +37,7 @@ int main(int argc, char** argv) {
   try {
     return kuafu::dispatch(kuafu::parse_command_line(argc, argv));
   } catch (const kuafu::ConfigError& error) {
+    kuafu::let_rank_0_report();
     std::cerr << "kuafu: " << error.what() << "\n";
     return kuafu::kMisused;
   } catch (const std::exception& error) {

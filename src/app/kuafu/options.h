@@ -30,6 +30,14 @@ struct WorkerCall {
   int64_t most = 0;
 };
 
+/// `kuafu conformance`.
+struct ConformanceCall {
+  std::vector<std::string> schemes;
+  std::vector<std::string> plugins;
+  std::vector<int64_t> sizes;  ///< empty = the worker's
+  std::string json;
+};
+
 /// `kuafu suite`.
 struct SuiteCall {
   std::string suite;
@@ -56,15 +64,24 @@ struct ListCall {
   std::vector<std::string> plugins;
 };
 
+/// `kuafu matrix`; empty = the worker's default.
+struct MatrixCall {
+  std::vector<std::string> filters;
+  std::string triples, seed, share, out;
+  std::vector<std::string> plugins;
+};
+
 /// What the command line asks for: exactly one of the calls, by `command`.
 struct FrontCall {
   std::string command;  ///< empty: done, `exit_code` says how
   int exit_code = kDone;
   WorkerCall worker;
+  ConformanceCall conformance;
   SuiteCall suite;
   ReportCall report;
   CompareCall compare;
   ListCall list;
+  MatrixCall matrix;
 };
 
 /// Reads the command line; prints help and errors. A misspelt command or option gets the nearest.
@@ -74,10 +91,12 @@ FrontCall parse_command_line(int argc, char** argv);
 Overrides split_pairs(const std::vector<std::string>& pairs, const std::string& option);
 
 int worker_command(const std::string& command, const WorkerCall& call);
+int conformance_command(const ConformanceCall& call);
 int suite_command(const SuiteCall& call);
 int report_command(const ReportCall& call);
 int compare_command(const CompareCall& call);
 int list_command(const ListCall& call);
 int doctor_command();
+int matrix_command(const MatrixCall& call);
 
 }  // namespace kuafu

@@ -47,13 +47,6 @@ std::vector<std::string> mpi_launcher() {
   return {::access(script.c_str(), X_OK) == 0 ? script : "mpirun"};
 }
 
-bool is_under_mpi() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID"}) {
-    if (std::getenv(name) != nullptr) return true;
-  }
-  return false;
-}
-
 std::vector<std::string> python_script(const std::string& script, std::string& why_not) {
   const char* given = std::getenv("KUAFU_PYTHON");
   const std::string python = given != nullptr ? given : in_source(".venv/bin/python");

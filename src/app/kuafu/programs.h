@@ -13,9 +13,6 @@ std::string worker_path();
 /// where the source tree is still there, else mpirun.
 std::vector<std::string> mpi_launcher();
 
-/// Whether an MPI launcher started this process.
-bool is_under_mpi();
-
 /// The project's Python (KUAFU_PYTHON, else the source tree's .venv) with a script of the source
 /// tree. Empty, with the reason in `why_not`, where one is missing.
 std::vector<std::string> python_script(const std::string& script, std::string& why_not);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <signal.h>
+#include <unistd.h>
 
 #include <iostream>
 
@@ -86,6 +87,12 @@ int conclude(const Suite& suite, const std::vector<Case>& cases, const Runner& r
 }  // namespace
 
 int suite_command(const SuiteCall& call) {
+  KUAFU_REQUIRE(call.worker.empty() || ::access(call.worker.c_str(), X_OK) == 0, "--worker ",
+                call.worker, ": no such program, or it may not be run");
+  for (const std::string& plugin : call.plugins) {
+    KUAFU_REQUIRE(::access(plugin.c_str(), R_OK) == 0, "--plugin ", plugin,
+                  ": cannot be read; give the path of a shared object");
+  }
   const Suite suite = load_suite(call.suite, {split_pairs(call.sets, "--set"), call.plugins});
   const std::vector<Case> cases = filtered(suite.cases, split_pairs(call.filters, "--filter"));
   for (const auto& note : suite.notes) std::cerr << note << "\n";

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "app/kuafu/guard.h"
 #include "app/kuafu/options.h"
 #include "app/kuafu/programs.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/base/launcher.h"
 
 namespace kuafu {
 namespace {
@@ -31,7 +33,7 @@ std::vector<std::string> worker_words(const std::string& command, const WorkerCa
 int worker_command(const std::string& command, const WorkerCall& call) {
   split_pairs(call.sets, "--set");  // a pair without "=" is told at once
   std::vector<std::string> words = worker_words(command, call);
-  if (command == "run" && call.world == "mpi" && !is_under_mpi()) {
+  if (command == "run" && call.world == "mpi" && !launched_rank()) {
     KUAFU_REQUIRE(call.ranks > 0,
                   "--world mpi: say how many with --ranks N, or start the ranks "
                   "yourself: mpirun -n N kuafu run ",
@@ -40,6 +42,22 @@ int worker_command(const std::string& command, const WorkerCall& call) {
     launch.insert(launch.end(), {"-n", text(call.ranks)});
     words.insert(words.begin(), launch.begin(), launch.end());
   }
+  if (command == "run") return run_guarded(words, call);
+  become(words);
+}
+
+int matrix_command(const MatrixCall& call) {
+  split_pairs(call.filters, "--filter");
+  std::vector<std::string> words = {worker_path(), "matrix"};
+  const auto add = [&](const char* option, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {option, value});
+  };
+  for (const auto& pair : call.filters) add("--filter", pair);
+  add("--triples", call.triples);
+  add("--seed", call.seed);
+  add("--share", call.share);
+  add("--out", call.out);
+  for (const auto& plugin : call.plugins) add("--plugin", plugin);
   become(words);
 }
 

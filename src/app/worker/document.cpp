@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/worker/document.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <fstream>
+#include <numeric>
 #include <set>
 
 #include "app/worker/plan_json.h"
+#include "kuafu/record/files.h"
 #include "kuafu/record/provenance.h"
 
 namespace kuafu {
@@ -83,6 +81,7 @@ Json certificate_json(const Certificate& c) {
     return j;
   }
   j["level"] = c.level;
+  j["seed"] = c.seed;
   j["steps"] = c.steps;
   j["loss_error"] = number(c.loss_error);
   j["gradient_error"] = number(c.gradient_error);
@@ -92,6 +91,36 @@ Json certificate_json(const Certificate& c) {
   if (c.has_native) {
     j["native_error"] = number(c.native_error);
     j["native_error_one_rank"] = number(c.native_error_one_rank);
+  }
+  return j;
+}
+
+/// Summed over blocks, and block by block.
+Json experts_json(const std::vector<ExpertLoad>& loads) {
+  if (loads.empty()) return nullptr;
+  const auto entry = [](const ExpertLoad& load) {
+    const auto sum =
+        static_cast<double>(std::accumulate(load.choices.begin(), load.choices.end(), int64_t{0}));
+    const auto most =
+        static_cast<double>(*std::max_element(load.choices.begin(), load.choices.end()));
+    const double mean = sum / static_cast<double>(load.choices.size());
+    return Json{{"tokens", load.tokens},
+                {"choices", load.choices},
+                {"drop_rate", static_cast<double>(load.dropped) / static_cast<double>(load.made)},
+                {"imbalance", most / mean}};
+  };
+  ExpertLoad all = loads[0];
+  for (size_t l = 1; l < loads.size(); ++l) {
+    for (size_t e = 0; e < all.tokens.size(); ++e) {
+      all.tokens[e] += loads[l].tokens[e];
+      all.choices[e] += loads[l].choices[e];
+    }
+    all.dropped += loads[l].dropped;
+    all.made += loads[l].made;
+  }
+  Json j = entry(all);
+  for (const ExpertLoad& load : loads) {
+    j["blocks"][load.block.substr(load.block.rfind('.') + 1)] = entry(load);
   }
   return j;
 }
@@ -134,6 +163,7 @@ void add_results(Json& document, const Plan& plan, const std::vector<RankResult>
   const auto tokens = static_cast<double>(plan.train.batch * plan.model.sequence);
   document["tokens_per_s"] = time.median > 0 ? Json(tokens / time.median) : Json(nullptr);
   add_counted(document, ranks);
+  document["experts"] = experts_json(ranks[0].experts);
   document["certificate"] = certificate_json(ranks[0].certificate);
 }
 
@@ -146,6 +176,7 @@ void add_prediction(Json& document, const Plan& plan, const Prediction& predicti
   document["tokens_per_s"] =
       t > 0 ? Json(static_cast<double>(plan.train.batch * plan.model.sequence) / t) : Json(nullptr);
   add_counted(document, prediction.ranks);
+  document["experts"] = nullptr;
   document["certificate"] = nullptr;
 }
 
@@ -161,12 +192,7 @@ void add_failure(Json& document, const std::string& status, const std::exception
 }
 
 void write_document(const Json& document, const std::string& file) {
-  const std::string temporary = text(file, ".", ::getpid(), ".tmp");
-  std::ofstream out(temporary);
-  out << document.dump(1) << "\n";
-  out.close();
-  KUAFU_REQUIRE(out.good() && std::rename(temporary.c_str(), file.c_str()) == 0, "cannot write ",
-                file, ": is the folder there, writable and not full?");
+  replace_file(file, document.dump(1) + "\n");
 }
 
 Json to_json(const RankResult& r) {

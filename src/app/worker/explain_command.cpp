@@ -2,6 +2,7 @@
 //
 // What a plan would do, before anything runs: the rank program of rank 0 on meta tensors.
 
+#include <algorithm>
 #include <iostream>
 
 #include "app/worker/options.h"
@@ -61,16 +62,30 @@ std::string letters_of(const Param& p) {
   return "H";
 }
 
-void print_layouts(const Context& ctx, Model& model) {
+void print_activations(const Context& ctx) {
+  std::cout << "  outer activations  " << to_string(ctx.activation(Stream::kOuter), "BSH") << "\n"
+            << "  inner activations  " << to_string(ctx.activation(Stream::kInner), "BSF") << "\n";
+}
+
+/// True for a transformer block of the same arrangement as the one before: that one stands for it.
+bool is_like_the_last(const std::string& block, const Plan& plan) {
+  if (block.find("blocks.") != 0) return false;
+  const int64_t index = std::stoll(block.substr(7));
+  return index > 0 && arrangement_of(plan, index) == arrangement_of(plan, index - 1);
+}
+
+void print_layouts(const Context& ctx, const Plan& plan, Model& model) {
   std::cout
-      << "\nLayouts  axis names after a slash shard that dim; ranks on other axes hold copies\n"
-      << "  outer activations  " << to_string(ctx.activation(Stream::kOuter), "BSH") << "\n"
-      << "  inner activations  " << to_string(ctx.activation(Stream::kInner), "BSF") << "\n";
+      << "\nLayouts  axis names after a slash shard that dim; ranks on other axes hold copies\n";
+  print_activations(ctx);
+  for (const LayerPlan& range : plan.parallel.layers) {
+    std::cout << "  layers " << range.from << " to " << range.to << ": " << range.mode << "\n";
+    print_activations(ctx.layer(range.from));
+  }
   Table table(
       {{"parameter"}, {"shape"}, {"layout"}, {"shard of rank 0"}, {"gradient summed over"}});
-  // Transformer blocks are alike: the first stands for all.
   for (const auto& block : model.blocks) {
-    if (block->name().find("blocks.") == 0 && block->name() != "blocks.0") continue;
+    if (is_like_the_last(block->name(), plan)) continue;
     for (const Param* p : block->params()) {
       Axes summed = p->grad_axes;
       if (ctx.mesh.size("data") > 1) summed.push_back("data");
@@ -82,7 +97,7 @@ void print_layouts(const Context& ctx, Model& model) {
   std::cout << table.str();
 }
 
-void print_costs(const Context& ctx, const Plan& plan) {
+void print_costs(const Context& ctx, const Plan& plan, const std::string& of) {
   struct Row {
     const char* name;
     int64_t in, out;
@@ -90,15 +105,26 @@ void print_costs(const Context& ctx, const Plan& plan) {
   };
   const int64_t h = plan.model.hidden;
   const Shape tokens = {plan.train.micro_batch, plan.model.sequence};
-  std::cout << "\nCost  elements rank 0 receives for one linear layer and micro-batch\n";
+  std::cout << "\nCost  elements rank 0 receives for one linear layer and micro-batch" << of
+            << "\n";
   Table table({{"layer"},
                {"forward", Align::kRight},
                {"backward", Align::kRight},
                {"input grad", Align::kRight},
                {"weight grad", Align::kRight}});
-  for (const Row& row :
-       {Row{"attention qkv", h, 3 * h, Role::kExpand}, Row{"attention out", h, h, Role::kContract},
-        Row{"mlp up", h, 4 * h, Role::kExpand}, Row{"mlp down", 4 * h, h, Role::kContract}}) {
+  const int64_t f = plan.model.ffn_width(), up = plan.model.mlp == "swiglu" ? 2 * f : f;
+  std::vector<Row> linears = {{"attention qkv", h, 3 * h, Role::kExpand}};
+  if (plan.model.num_kv_heads() != plan.model.heads) {
+    // Ranks that outnumber the key-value heads have one each.
+    const int64_t ranks = ctx.mesh.size(ctx.activation(Stream::kInner).dims[2]);
+    const int64_t kv_heads = std::max(plan.model.kv_heads, ranks);
+    linears = {{"attention q", h, h, Role::kExpand},
+               {"attention kv", h, 2 * kv_heads * h / plan.model.heads, Role::kExpand}};
+  }
+  linears.push_back({"attention out", h, h, Role::kContract});
+  linears.push_back({"mlp up", h, up, Role::kExpand});
+  linears.push_back({"mlp down", f, h, Role::kContract});
+  for (const Row& row : linears) {
     const bool expands = row.role == Role::kExpand;
     const auto elements = [&](const Layout& layout, const Shape& shape) {
       int64_t n = 1;
@@ -108,7 +134,7 @@ void print_costs(const Context& ctx, const Plan& plan) {
     const Layout in = ctx.activation(expands ? Stream::kOuter : Stream::kInner);
     const Layout out = ctx.activation(expands ? Stream::kInner : Stream::kOuter);
     const LinearShape shape{elements(in, {tokens[0], tokens[1], row.in}),
-                            elements(ctx.tensor.weight(row.role), {row.in, row.out}),
+                            elements(ctx.weight(row.role), {row.in, row.out}),
                             elements(out, {tokens[0], tokens[1], row.out})};
     const Cost c = ctx.tensor.cost(shape, row.role);
     table.add(
@@ -172,8 +198,11 @@ int explain_command(const WorkerOptions& options) {
             << " on each of " << plan.parallel.data << " replicas\n\n";
   print_mesh(mesh_axes(plan, registries.tensor_modes()));
 
-  print_layouts(context, model);
-  print_costs(context, plan);
+  print_layouts(context, plan, model);
+  print_costs(context, plan, "");
+  for (const LayerPlan& range : plan.parallel.layers) {
+    print_costs(context.layer(range.from), plan, text(" of layers ", range.from, " to ", range.to));
+  }
   // An estimate of a plan over its budget is wanted, not an error.
   Plan unlimited = plan;
   unlimited.memory.device.reset();

@@ -8,6 +8,7 @@
 
 #include "app/worker/options.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/base/launcher.h"
 #include "kuafu/meter/allocator.h"
 
 namespace kuafu {
@@ -16,15 +17,39 @@ namespace {
 void add_plan_options(CLI::App& app, WorkerOptions& o, std::vector<std::string>& sets) {
   app.add_option("plan", o.plan_file, "plan file (TOML)")->required();
   app.add_option("--set", sets, "a.b=value, overrides a key of the plan");
-  app.add_option("--world", o.world)->check(CLI::IsMember({"threads", "mpi", "nccl", "simulated"}));
   app.add_option("--ranks", o.ranks)->check(CLI::PositiveNumber);
   app.add_option("--steps", o.steps)->check(CLI::PositiveNumber);
   app.add_option("--plugin", o.plugins);
+}
+
+void add_run_options(CLI::App& app, WorkerOptions& o) {
+  app.add_option("--world", o.world)->check(CLI::IsMember({"threads", "mpi", "nccl", "simulated"}));
   app.add_flag("--certify,!--no-certify", o.is_certified);
   app.add_flag("!--no-meter", o.is_metered);
   app.add_option("--json", o.json_file);
   app.add_option("--timeout", o.timeout_s)->check(CLI::NonNegativeNumber);
   app.add_option("--mpi-collectives", o.mpi_collectives)->check(CLI::IsMember({"own", "native"}));
+}
+
+Overrides split(const std::vector<std::string>& pairs, const std::string& option,
+                const std::string& example) {
+  Overrides out;
+  for (const std::string& pair : pairs) {
+    const size_t equals = pair.find('=');
+    KUAFU_REQUIRE(equals != std::string::npos && equals > 0, option, " ", pair,
+                  ": expected key=value, for example ", option, " ", example);
+    out.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
+  }
+  return out;
+}
+
+void add_matrix_options(CLI::App& app, MatrixOptions& o, std::vector<std::string>& filters) {
+  app.add_option("--filter", filters);
+  app.add_option("--triples", o.triples)->check(CLI::NonNegativeNumber);
+  app.add_option("--seed", o.seed);
+  app.add_option("--share", o.share)->check(CLI::Range(0.0, 1.0));
+  app.add_option("--out", o.out);
+  app.add_option("--plugin", o.plugins);
 }
 
 int list_command(const WorkerOptions& options) {
@@ -36,16 +61,30 @@ int list_command(const WorkerOptions& options) {
   return kOk;
 }
 
+void add_conformance_options(CLI::App& app, ConformanceOptions& o) {
+  app.add_option("scheme", o.schemes);
+  app.add_option("--plugin", o.plugins)->allow_extra_args(false);
+  app.add_option("--sizes", o.sizes)->delimiter(',')->check(CLI::Range(1, 64));
+  app.add_option("--json", o.json_file);
+}
+
 int main_with(int argc, char** argv) {
   CLI::App app("Runs one Kuafu case; started by kuafu");
   app.require_subcommand(1);
   WorkerOptions options;
-  std::vector<std::string> sets;
+  MatrixOptions matrix_options;
+  std::vector<std::string> sets, filters;
   CLI::App* run = app.add_subcommand("run", "trains one case");
   CLI::App* explain = app.add_subcommand("explain", "prints what a plan would do");
   CLI::App* frontier = app.add_subcommand("frontier", "finds the largest value that fits");
+  CLI::App* conformance = app.add_subcommand("conformance", "checks tensor schemes");
+  ConformanceOptions checked;
+  add_conformance_options(*conformance, checked);
   CLI::App* list = app.add_subcommand("list", "prints the registries");
+  CLI::App* matrix = app.add_subcommand("matrix", "tries which choices work together");
+  add_matrix_options(*matrix, matrix_options, filters);
   add_plan_options(*run, options, sets);
+  add_run_options(*run, options);
   add_plan_options(*explain, options, sets);
   add_plan_options(*frontier, options, sets);
   frontier->add_option("--vary", options.vary)->required();
@@ -53,15 +92,13 @@ int main_with(int argc, char** argv) {
   list->add_option("--plugin", options.plugins);
   try {
     app.parse(argc, argv);
-    for (const std::string& set : sets) {
-      const size_t equals = set.find('=');
-      KUAFU_REQUIRE(equals != std::string::npos && equals > 0, "--set ", set,
-                    ": expected key=value, for example --set train.steps=5");
-      options.overrides.emplace_back(set.substr(0, equals), set.substr(equals + 1));
-    }
+    options.overrides = split(sets, "--set", "train.steps=5");
+    matrix_options.filters = split(filters, "--filter", "scheme=2d");
     if (*run) return run_command(options);
+    if (*conformance) return conformance_command(checked);
     if (*explain) return explain_command(options);
     if (*frontier) return frontier_command(options);
+    if (*matrix) return matrix_command(matrix_options);
     return list_command(options);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? kOk : kUsage;
@@ -69,6 +106,7 @@ int main_with(int argc, char** argv) {
     std::cerr << "kuafu: refused: " << e.what() << "\n";
     return kRefused;
   } catch (const ConfigError& e) {
+    let_rank_0_report();
     std::cerr << "kuafu: " << e.what() << "\n";
     return kUsage;
   }

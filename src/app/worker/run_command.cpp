@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include <cerrno>
 #include <condition_variable>
+#include <cstring>
 #include <iostream>
 #include <mutex>
 #include <thread>
 
 #include "app/worker/document.h"
+#include "app/worker/early_exit.h"
 #include "app/worker/gather.h"
 #include "app/worker/options.h"
+#include "kuafu/base/launcher.h"
 #include "kuafu/comm/worlds.h"
 #include "kuafu/record/table.h"
 #include "kuafu/simulate/simulate.h"
@@ -73,12 +77,19 @@ void print_summary(const Json& d) {
             << " MiB on the fullest rank\n"
             << "  received        " << received << " bytes, all ranks and steps\n"
             << "  model FLOPs     " << d["flops_per_step"] << " a step\n";
+  if (const Json& x = d["experts"]; x.is_object()) {
+    std::cout << "  experts         " << human_number(100 * x["drop_rate"].get<double>(), 3)
+              << " % of choices dropped, imbalance "
+              << human_number(x["imbalance"].get<double>(), 3) << "\n";
+  }
   const Json& c = d["certificate"];
   if (c.is_object()) {
     std::cout << "  certificate     " << c["verdict"].get<std::string>();
     if (c["level"].is_string()) {
       std::cout << " (" << c["level"].get<std::string>() << ", gradient error "
-                << c["gradient_error"] << ", tolerance " << c["tolerance"] << ")";
+                << c["gradient_error"] << ", tolerance " << c["tolerance"];
+      if (c["seed"] != d["plan"]["train"]["seed"]) std::cout << ", seed " << c["seed"];
+      std::cout << ")";
     }
     std::cout << "\n";
   }
@@ -92,8 +103,10 @@ class Run {
     try {
       prepare();
     } catch (const Refused& e) {
+      let_rank_0_report();
       return end("refused", e, kRefused);
     } catch (const std::exception& e) {
+      let_rank_0_report();
       return end("failed", e, kUsage);
     }
     std::unique_ptr<Watchdog> watchdog;
@@ -123,10 +136,11 @@ class Run {
  private:
   /// Everything that can be wrong before a world exists.
   void prepare() {
-    const bool is_launched = is_under_mpi_launcher();
-    world_ = !options_.world.empty() ? options_.world : is_launched ? "mpi" : "threads";
+    const auto place = launched_rank();
+    world_ = !options_.world.empty() ? options_.world : place ? "mpi" : "threads";
     registries_ = load_registries(options_);
-    plan_ = load_resolved(options_, registries_, world_ == "mpi" ? launcher_ranks() : 0);
+    plan_ = load_resolved(options_, registries_,
+                          world_ == "mpi" ? place.value_or(LaunchedRank{}).ranks : 0);
     head_ = document_head(plan_, world_, num_ranks(plan_));
     initialise_tensors();
     check_placement(plan_, registries_);
@@ -142,12 +156,14 @@ class Run {
       load_cuda_kernels();
       run.device = at::kCUDA;  // the current one: each rank chooses its GPU when its world starts
     }
+    const ExitWatch watch([this](const std::string& what) { end("failed", Error(what), kFailed); });
     const auto body = [&](Communicator& world) {
+      const WatchedRank watched(world.rank());
       try {
         rank_body(world, run);
       } catch (const std::exception& e) {
         // MPI ends here: the first rank to fail tells, the launcher ends the rest.
-        if (world_ == "mpi") write_failure(e);
+        if (world_ == "mpi") write_failure(world.rank(), e);
         throw;
       }
     };
@@ -169,6 +185,7 @@ class Run {
     }
     if (world.rank() != 0) return;
     all[0].certificate = mine.certificate;
+    all[0].experts = mine.experts;
     Json document = head_;
     add_results(document, plan_, all);
     finish(document);
@@ -185,10 +202,11 @@ class Run {
     print_summary(document);
   }
 
-  void write_failure(const std::exception& e) const {
-    const auto* oom = dynamic_cast<const OutOfMemory*>(&e);
+  void write_failure(int rank, const std::exception& e) const {
+    const bool is_oom = dynamic_cast<const OutOfMemory*>(&e) != nullptr;
     Json document = head_;
-    add_failure(document, oom != nullptr ? "out_of_memory" : "failed", e);
+    add_failure(document, is_oom ? "out_of_memory" : "failed", e);
+    if (!is_oom) document["reason"] = text("rank ", rank, ": ", e.what());
     if (!options_.json_file.empty()) write_document(document, options_.json_file);
   }
 
@@ -204,17 +222,12 @@ class Run {
     try {
       if (!options_.json_file.empty()) write_document(document, options_.json_file);
     } catch (const std::exception& e) {
-      std::cerr << "kuafu: " << e.what() << std::endl;
+      if (std::string_view(e.what()) != cause.what()) {
+        std::cerr << "kuafu: " << e.what() << std::endl;
+      }
       return kFailed;
     }
     return code;
-  }
-
-  static int64_t launcher_ranks() {
-    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}) {
-      if (const char* value = std::getenv(name)) return std::atoll(value);
-    }
-    return 1;
   }
 
   const WorkerOptions& options_;
@@ -226,6 +239,17 @@ class Run {
 
 }  // namespace
 
-int run_command(const WorkerOptions& options) { return Run(options)(); }
+int run_command(const WorkerOptions& options) {
+  if (!options.json_file.empty()) {
+    const std::string& file = options.json_file;
+    const size_t slash = file.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : file.substr(0, slash + 1);
+    const bool is_writable = ::access(file.c_str(), F_OK) == 0
+                                 ? ::access(file.c_str(), W_OK) == 0
+                                 : ::access(folder.c_str(), W_OK | X_OK) == 0;
+    KUAFU_REQUIRE(is_writable, "--json: cannot write ", file, ": ", std::strerror(errno));
+  }
+  return Run(options)();
+}
 
 }  // namespace kuafu

@@ -3,27 +3,60 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/dataset/images.h"
+#include "kuafu/dataset/pairs.h"
 #include "kuafu/dataset/synthetic.h"
 #include "kuafu/dataset/text.h"
 
 namespace kuafu {
 
-std::unique_ptr<Dataset> make_dataset(const DataPlan& data, const ModelPlan& model, uint64_t seed,
-                                      const std::string& default_path) {
+namespace {
+
+std::unique_ptr<Dataset> open_tokens(const DataPlan& data, int64_t vocab, int64_t sequence,
+                                     uint64_t seed, const std::string& default_path) {
   if (data.kind == "synthetic") {
-    return std::make_unique<SyntheticDataset>(
-        SyntheticDataset::Options{model.vocab, model.sequence, seed});
+    return std::make_unique<SyntheticDataset>(SyntheticDataset::Options{vocab, sequence, seed});
   }
   KUAFU_REQUIRE(data.kind == "text", "data.kind = ", in_quotes(data.kind),
                 " is not allowed; allowed: \"text\" or \"synthetic\"; nearest: ",
                 in_quotes(nearest(data.kind, {"text", "synthetic"})));
   // Before the corpus is read: it may be large.
-  KUAFU_REQUIRE(model.vocab >= 256, "model.vocab = ", model.vocab,
+  KUAFU_REQUIRE(vocab >= 256, "model.vocab = ", vocab,
                 " is too small for data.kind = \"text\", one token a byte; allowed: at least 256; ",
                 "nearest: vocab = 256, or data.kind = \"synthetic\"");
   return std::make_unique<TextDataset>(
       read_corpus(data.path.empty() ? default_path : data.path),
-      TextDataset::Options{model.vocab, model.sequence, data.validation, seed});
+      TextDataset::Options{vocab, sequence, data.validation, seed});
+}
+
+}  // namespace
+
+Tokens blank_tokens(const ModelPlan& model, int64_t samples) {
+  Tokens out{{}, {}, samples, model.sequence};
+  if (model.kind == "bert") {
+    out.is_pair = true;
+    out.predictions = masked_positions(model.sequence);
+  } else if (model.kind == "vit") {
+    out.patches = model.sequence - 1;
+    out.pixels = 3 * model.patch * model.patch;
+    out.predictions = 1;
+  }
+  return out;
+}
+
+std::unique_ptr<Dataset> make_dataset(const DataPlan& data, const ModelPlan& model, uint64_t seed,
+                                      const std::string& default_path) {
+  if (model.kind == "vit") {
+    KUAFU_REQUIRE(data.kind == "synthetic", "data.kind = ", in_quotes(data.kind),
+                  " has no images for model.kind = \"vit\"; nearest: data.kind = \"synthetic\"");
+    return std::make_unique<ImageDataset>(model, seed);
+  }
+  if (model.kind == "bert") {
+    auto tokens = open_tokens(data, model.vocab - kSpecialTokens, model.sequence - kSpecialTokens,
+                              seed, default_path);
+    return std::make_unique<PairDataset>(std::move(tokens), model, seed);
+  }
+  return open_tokens(data, model.vocab, model.sequence, seed, default_path);
 }
 
 }  // namespace kuafu

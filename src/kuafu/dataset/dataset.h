@@ -10,14 +10,26 @@
 
 namespace kuafu {
 
-/// Samples of a language model: the target of a position is the input of the next.
+/// Samples of a model: of a language model the target of a position is the input of the next; of
+/// masked pairs the target is the token behind a mask and -1 elsewhere; images have no tokens.
 struct Tokens {
   std::vector<int64_t> inputs;   ///< (samples, sequence), row-major
-  std::vector<int64_t> targets;  ///< (samples, sequence), row-major
+  std::vector<int64_t> targets;  ///< (samples, sequence), row-major; -1 counts for nothing
   int64_t samples = 0;
   int64_t sequence = 0;
+  int64_t predictions = sequence;  ///< targets of a sample that count
+
+  bool is_pair = false;                ///< segments and labels are there
+  std::vector<int64_t> segments = {};  ///< (samples, sequence): 0 first part, 1 second
+  std::vector<int64_t> labels = {};    ///< (samples): class of the image; 1 where a pair is random
+  int64_t patches = 0;                 ///< of an image; 0 = no images
+  int64_t pixels = 0;                  ///< numbers of a patch
+  std::vector<float> images = {};      ///< (samples, patches, pixels)
   bool operator==(const Tokens&) const = default;
 };
+
+/// What the samples of a model hold, without their values: extents only.
+Tokens blank_tokens(const ModelPlan& model, int64_t samples);
 
 /// Where tokens come from. Samples are a pure function of (plan, seed, position): every rank opens
 /// its own Dataset and asks for its slice, nothing is communicated, and a resumed run needs only
@@ -44,7 +56,8 @@ class Dataset {
   virtual std::string describe() const = 0;
 };
 
-/// Opens the dataset of a plan. `default_path` is the corpus where data.path is empty.
+/// Opens the dataset of a plan, in the form the model reads: next tokens, masked pairs ("bert") or
+/// images ("vit"). `default_path` is the corpus where data.path is empty.
 /// Throws ConfigError: unknown kind, missing, unreadable, empty or short corpus, vocabulary too
 /// small.
 std::unique_ptr<Dataset> make_dataset(const DataPlan& data, const ModelPlan& model, uint64_t seed,

@@ -19,6 +19,7 @@ struct Certificate {
   double parameter_error = 0;      ///< after `steps` steps, every parameter
   double tolerance = 0;            ///< of loss and gradient: c eps K, see certificate.cpp
   double parameter_tolerance = 0;  ///< tolerance + the adaptive optimizer's term
+  uint64_t seed = 0;               ///< train.seed, or a later one: see kRoutingDraws
   std::string worst;               ///< parameter with the largest error against its tolerance
   /// For dtypes below f64: relative loss error of the native run after `steps` steps against the
   /// f64 reference, and that of one native rank. The native run must stay within twice the latter.
@@ -27,6 +28,10 @@ struct Certificate {
 };
 
 inline constexpr int64_t kCertificateSteps = 3;
+
+/// Seeds tried, one after the other, where experts are routed: a decision nearer to a tie than the
+/// tolerance may fall otherwise by rounding alone, and then proves nothing.
+inline constexpr int64_t kRoutingDraws = 8;
 
 /// Runs the plan's f64 twin on the ranks of `world` and a single-rank reference on rank 0, and
 /// compares: loss, every gradient, every parameter after three steps. Same answer on every rank.

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <type_traits>
 
 #include <torch/csrc/autograd/autograd.h>
 
 #include "kuafu/meter/allocator.h"
+#include "kuafu/parallel/expert/routing.h"
 #include "kuafu/tensor/collectives.h"
 
 namespace kuafu {
@@ -15,22 +18,25 @@ namespace {
 /// A scalar of the device as a number. Meta tensors have none: the simulated world's oracle is 1.
 double read_scalar(const Tensor& t) { return t.is_meta() ? 1.0 : t.item<double>(); }
 
-/// (samples, sequence) ids on the device, each sample's tokens in the order given.
-Tensor to_tensor(std::vector<int64_t> ids, int64_t samples, int64_t sequence, at::Device device,
-                 const std::vector<int64_t>* order) {
-  const Tensor t = at::empty({samples, sequence}, at::TensorOptions(at::kLong).device(device));
-  if (order != nullptr && !device.is_meta()) {
-    const std::vector<int64_t> given = ids;
-    for (size_t i = 0; i < ids.size(); ++i) {
-      const size_t place = i % order->size();
-      ids[i] = given[i - place + static_cast<size_t>((*order)[place])];
-    }
+/// Each sample's tokens in the order given.
+std::vector<int64_t> in_order(const std::vector<int64_t>& ids, const std::vector<int64_t>* order) {
+  if (order == nullptr) return ids;
+  std::vector<int64_t> out = ids;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const size_t place = i % order->size();
+    out[i] = ids[i - place + static_cast<size_t>((*order)[place])];
   }
-  if (device.is_cpu()) {
-    std::copy(ids.begin(), ids.end(), t.data_ptr<int64_t>());
-  } else if (!device.is_meta()) {
-    t.copy_(at::from_blob(ids.data(), {samples, sequence}, at::kLong));
-  }
+  return out;
+}
+
+/// Numbers of the host on the device; on meta their extents alone.
+template <class T>
+Tensor to_tensor(const std::vector<T>& numbers, const Shape& shape, at::ScalarType type,
+                 at::Device device) {
+  const Tensor t = at::empty(shape, at::TensorOptions(type).device(device));
+  if (device.is_meta()) return t;
+  const at::ScalarType given = std::is_same_v<T, float> ? at::kFloat : at::kLong;
+  t.copy_(at::from_blob(const_cast<T*>(numbers.data()), shape, given));
   return t;
 }
 
@@ -57,11 +63,27 @@ struct Engine::State {
   Side side(const Tokens& tokens, int64_t first, int64_t global_samples) const {
     Side s;
     s.order = placement.order();
-    s.tokens = to_tensor(tokens.inputs, tokens.samples, tokens.sequence, options.device, s.order);
-    s.targets = to_tensor(tokens.targets, tokens.samples, tokens.sequence, options.device, s.order);
     s.batch = tokens.samples;
     s.sequence = tokens.sequence;
-    s.loss_scale = 1.0 / static_cast<double>(global_samples * tokens.sequence);
+    const auto ids = [&](const std::vector<int64_t>& numbers) {
+      return to_tensor(in_order(numbers, s.order), {s.batch, s.sequence}, at::kLong,
+                       options.device);
+    };
+    const bool is_image = tokens.patches > 0;
+    if (!is_image) {
+      s.tokens = ids(tokens.inputs);
+      s.targets = ids(tokens.targets);
+    }
+    if (tokens.is_pair) s.segments = ids(tokens.segments);
+    if (tokens.is_pair || is_image) {
+      s.labels = to_tensor(tokens.labels, {s.batch}, at::kLong, options.device);
+    }
+    if (is_image) {
+      s.images = to_tensor(tokens.images, {s.batch, tokens.patches, tokens.pixels},
+                           scalar_type(plan.model.dtype), options.device);
+    }
+    s.sample_scale = 1.0 / static_cast<double>(global_samples);
+    s.loss_scale = 1.0 / static_cast<double>(global_samples * tokens.predictions);
     s.first_sample = first;
     s.step = steps_done;
     return s;
@@ -99,7 +121,7 @@ Engine::Engine(const Plan& plan, const Registries& registries, Communicator& wor
                const Dataset& dataset, const EngineOptions& options)
     : state_(std::make_unique<State>(plan, registries, world, dataset, options)) {
   State& s = *state_;
-  s.mesh.connect(world, options.ledger);
+  s.placement.connect(world, options.ledger);
   s.data_parallel = make_bucketed_all_reduce(s.mesh, {plan.parallel.bucket, plan.parallel.overlap});
   s.data_parallel->attach(groups_of(s.model));
   s.optimizer = make_optimizer(plan.optimizer);
@@ -119,11 +141,12 @@ Tensor Engine::State::micro_batch(const Side& side, bool is_last) {
     data_parallel->acquire(static_cast<int>(b));
     for (const Tensor& t : flow) inputs[b].push_back(t.detach().requires_grad_());
     // The head's graph is used at once: making it twice would only cost.
-    const at::AutoGradMode recording(!again || b + 1 == n);
+    const bool is_kept = !again || b + 1 == n || model.blocks[b]->saves_nothing();
+    const at::AutoGradMode recording(is_kept);
     outputs[b] = model.blocks[b]->forward(inputs[b], side);
     losses[b] = model.blocks[b]->take_losses();
     flow = outputs[b];
-    if (again && b + 1 < n) {
+    if (!is_kept) {
       outputs[b].clear();
       losses[b].clear();
     }
@@ -226,6 +249,38 @@ double Engine::validate() {
     total = total.defined() ? total + flow[0] : flow[0];
   }
   return s.global_loss(total);
+}
+
+std::vector<ExpertLoad> Engine::expert_loads() const {
+  const at::NoGradGuard no_grad;
+  std::vector<ExpertLoad> loads;
+  for (const auto& block : state_->model.blocks) {
+    const RouterTally* tally = block->router_tally();
+    if (tally == nullptr || tally->is_empty() || tally->counts().is_meta()) continue;
+    const Tensor sum = tally->counts().clone();
+    raw::all_reduce(sum, state_->mesh.comm("data"));
+    for (const std::string& axis : tally->sample_axes()) {
+      raw::all_reduce(sum, state_->mesh.comm(axis));
+    }
+    const Tensor host = sum.cpu();
+    const int64_t experts = (host.numel() - 2) / 2;
+    const int64_t* n = host.const_data_ptr<int64_t>();
+    loads.push_back({block->name(),
+                     {n, n + experts},
+                     {n + experts, n + 2 * experts},
+                     n[2 * experts],
+                     n[2 * experts + 1]});
+  }
+  return loads;
+}
+
+double Engine::routing_margin() const {
+  double margin = std::numeric_limits<double>::infinity();
+  for (const auto& block : state_->model.blocks) {
+    if (const RouterTally* tally = block->router_tally())
+      margin = std::min(margin, tally->margin());
+  }
+  return margin;
 }
 
 int64_t Engine::steps_done() const { return state_->steps_done; }

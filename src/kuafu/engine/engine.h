@@ -21,6 +21,16 @@ struct StepReport {
   double lr = 0;
 };
 
+/// What the router of one mixture block did in the training steps, over all ranks.
+struct ExpertLoad {
+  std::string block;
+  std::vector<int64_t> tokens;    ///< rows that each expert took
+  std::vector<int64_t> choices;   ///< choices that named it, dropped ones too
+  int64_t dropped = 0, made = 0;  ///< choices without a slot, choices in all; where experts
+                                  ///< choose: tokens that none chose, tokens in all
+  bool operator==(const ExpertLoad&) const = default;
+};
+
 /// How an engine stands in its world.
 struct EngineOptions {
   at::Device device = at::kCPU;
@@ -48,6 +58,12 @@ class Engine {
 
   /// Mean loss over the plan's validation batches; changes nothing.
   double validate();
+
+  /// Loads of the mixture blocks so far; empty on meta tensors. Collective.
+  std::vector<ExpertLoad> expert_loads() const;
+  /// How near the closest routing decision of this rank's training samples came to falling
+  /// otherwise, in gates; infinite without mixtures.
+  double routing_margin() const;
 
   /// Steps done so far; setting it resumes the data stream and schedule there.
   int64_t steps_done() const;

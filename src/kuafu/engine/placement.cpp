@@ -11,28 +11,72 @@ Placement::Placement(const Plan& plan, const Registries& registries, int rank, a
       make_model_(registries.models.find(plan.model.kind)),
       mesh_(mesh_axes(plan, registries.tensor_modes()), rank,
             mesh_aliases(plan, registries.tensor_modes())) {
-  auto scheme = registries.tensor.find(plan.parallel.tensor.mode).make(mesh_);
-  schemes_.push_back(wraps.scheme ? wraps.scheme(std::move(scheme)) : std::move(scheme));
   const MakeAttention& make_attention = registries.sequence.find(plan.parallel.sequence.mode);
   attention_ = make_attention({mesh_, plan.model.sequence, plan.memory.recompute});
   if (wraps.attention) attention_ = wraps.attention(std::move(attention_));
   order_ = attention_->order();
+  experts_ = make_all_to_all_experts(mesh_);
+  if (wraps.experts) experts_ = wraps.experts(std::move(experts_));
   const ParamFactory params{
       .mesh = &mesh_, .device = device, .dtype = plan.model.dtype, .seed = plan.train.seed};
-  context_ = std::make_unique<Context>(
-      Context{mesh_, *schemes_[0], *attention_, params, plan.model.dropout});
+  for (const Arrangement& arrangement : arrangements(plan)) {
+    schemes_.push_back(make_scheme(arrangement, registries, params, wraps));
+  }
+  schemes_[0].context->layers = layer_contexts();
+}
+
+Placement::Scheme Placement::make_scheme(const Arrangement& arrangement,
+                                         const Registries& registries, const ParamFactory& params,
+                                         const Wraps& wraps) const {
+  const TensorModes modes = registries.tensor_modes();
+  Scheme scheme{arrangement, {}, {}, {}};
+  const AxisAliases parts = parts_of(plan_, arrangement, modes);
+  if (!parts.empty()) {
+    const Plan own = with_arrangement(plan_, arrangement);
+    scheme.mesh =
+        std::make_unique<Mesh>(mesh_axes(own, modes), mesh_.rank(), mesh_aliases(own, modes));
+  }
+  scheme.code = registries.tensor.find(arrangement.mode).make(scheme.mesh ? *scheme.mesh : mesh_);
+  if (wraps.scheme) scheme.code = wraps.scheme(std::move(scheme.code));
+  scheme.context = std::make_unique<Context>(
+      Context{mesh_, *scheme.code, *attention_, params, plan_.model.dropout, {}, parts});
+  scheme.context->experts = experts_.get();
+  return scheme;
+}
+
+std::vector<const Context*> Placement::layer_contexts() const {
+  if (schemes_.size() == 1) return {};
+  std::vector<const Context*> contexts;
+  for (int64_t layer = 0; layer < plan_.model.layers; ++layer) {
+    const Arrangement wanted = arrangement_of(plan_, layer);
+    for (const Scheme& scheme : schemes_) {
+      if (scheme.arrangement == wanted) contexts.push_back(scheme.context.get());
+    }
+  }
+  return contexts;
+}
+
+void Placement::connect(Communicator& world, Ledger* ledger) {
+  mesh_.connect(world, ledger);
+  for (const Scheme& scheme : schemes_) {
+    if (scheme.mesh) scheme.mesh->connect(world, ledger);
+  }
 }
 
 Model Placement::make_model() const {
-  // Heads that the scheme itself does not divide are refused by the model.
-  const int64_t parts = mesh_.size(context_->activation(Stream::kInner).dims[2]);
-  attention_->check(std::max<int64_t>(plan_.model.heads / parts, 1),
-                    std::max<int64_t>(plan_.model.num_kv_heads() / parts, 1));
-  Model model = make_model_(plan_.model, *context_);
-  for (const Stream stream : {Stream::kOuter, Stream::kInner}) {
-    local_shape(context_->activation(stream),
-                {plan_.train.micro_batch, plan_.model.sequence, plan_.model.hidden}, mesh_,
-                "activations (train.micro_batch, model.sequence, model.hidden)");
+  for (const Scheme& scheme : schemes_) {
+    // Heads that the scheme itself does not divide are refused by the model.
+    const int64_t parts = mesh_.size(scheme.context->activation(Stream::kInner).dims[2]);
+    attention_->check(std::max<int64_t>(plan_.model.heads / parts, 1),
+                      std::max<int64_t>(plan_.model.num_kv_heads() / parts, 1));
+  }
+  Model model = make_model_(plan_.model, context());
+  for (const Scheme& scheme : schemes_) {
+    for (const Stream stream : {Stream::kOuter, Stream::kInner}) {
+      local_shape(scheme.context->activation(stream),
+                  {plan_.train.micro_batch, plan_.model.sequence, plan_.model.hidden}, mesh_,
+                  "activations (train.micro_batch, model.sequence, model.hidden)");
+    }
   }
   return model;
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kuafu/engine/registries.h"
-#include "kuafu/plan/plan.h"
+#include "kuafu/plan/arrange.h"
 
 namespace kuafu {
 
@@ -15,11 +15,14 @@ struct Wraps {
   std::function<std::unique_ptr<TensorParallel>(std::unique_ptr<TensorParallel>)> scheme = {};
   std::function<std::unique_ptr<AttentionParallel>(std::unique_ptr<AttentionParallel>)> attention =
       {};
+  std::function<std::unique_ptr<ExpertParallel>(std::unique_ptr<ExpertParallel>)> experts = {};
 };
 
 /// Where a plan puts its model, seen from one rank: the mesh, the schemes and attention on it, and
-/// the context models are written against. Needs no communication; connect the mesh before a layer
-/// runs. Not movable: contexts refer to the mesh.
+/// the contexts models are written against. Where layers have modes of their own, the mesh has the
+/// common refinement of their axes (plan/arrange.h) and each scheme a mesh over the same ranks with
+/// its own. Needs no communication; connect before a layer runs. Not movable: contexts refer to the
+/// mesh.
 class Placement {
  public:
   /// @pre plan is resolved. Throws Refused for what the mesh cannot hold.
@@ -28,8 +31,10 @@ class Placement {
   Placement(const Placement&) = delete;
   Placement& operator=(const Placement&) = delete;
 
+  /// Connects the mesh and those of the schemes. Collective.
+  void connect(Communicator& world, Ledger* ledger);
   Mesh& mesh() { return mesh_; }
-  const Context& context() const { return *context_; }
+  const Context& context() const { return *schemes_[0].context; }
   /// The position in the sample of each place of a sharded sequence; null: place = position.
   const std::vector<int64_t>* order() const { return order_.empty() ? nullptr : &order_; }
   /// This rank's shard of the model. Throws NotDivisible where a parameter or an activation does
@@ -37,13 +42,26 @@ class Placement {
   Model make_model() const;
 
  private:
+  /// A tensor mode of the plan: its context, and its mesh where it is not the plan's.
+  struct Scheme {
+    Arrangement arrangement;
+    std::unique_ptr<Mesh> mesh;
+    std::unique_ptr<TensorParallel> code;
+    std::unique_ptr<Context> context;
+  };
+
+  Scheme make_scheme(const Arrangement& arrangement, const Registries& registries,
+                     const ParamFactory& params, const Wraps& wraps) const;
+  /// Contexts of the transformer layers; empty where all have the plan's own.
+  std::vector<const Context*> layer_contexts() const;
+
   const Plan plan_;
   const MakeModel make_model_;
   Mesh mesh_;
-  std::vector<std::unique_ptr<TensorParallel>> schemes_;
   std::unique_ptr<AttentionParallel> attention_;
   std::vector<int64_t> order_;
-  std::unique_ptr<Context> context_;
+  std::unique_ptr<ExpertParallel> experts_;
+  std::vector<Scheme> schemes_;  ///< the plan's own first
 };
 
 /// Checks everything about a plan that needs no communication: layouts of every parameter and

@@ -87,6 +87,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     result.traffic = traffic_of(ledger);
     ledger.set_counting(false);
     book.is_counting = false;
+    result.experts = engine.expert_loads();
     if (plan.train.validation_batches > 0) result.validation_loss = engine.validate();
   }
   if (options.is_certified) {

@@ -36,6 +36,7 @@ struct RankResult {
   BytesByCategory at_peak{};                ///< composition at that moment
   BytesByCategory peak_by_category{};       ///< each category's own peak, scratch too
   TrafficByAxis traffic;                    ///< summed over the steps, by axis
+  std::vector<ExpertLoad> experts;          ///< one a mixture block, the same on every rank
   Certificate certificate;
 };
 

@@ -7,12 +7,15 @@
 #include <utility>
 #include <vector>
 
+#include "kuafu/parallel/expert/interface.h"
 #include "kuafu/parallel/sequence/interface.h"
 #include "kuafu/parallel/tensor/interface.h"
 #include "kuafu/parallel/tensor/layers.h"
 #include "kuafu/tensor/param.h"
 
 namespace kuafu {
+
+class RouterTally;
 
 /// What a layer may ask for. Nothing here names a scheme; layers of one model may be given
 /// different contexts over the same mesh.
@@ -24,23 +27,38 @@ struct Context {
   double dropout = 0;
   /// Contexts of the transformer layers where some have a scheme of their own; empty: this one.
   std::vector<const Context*> layers = {};
+  /// What the scheme's axes are made of on the mesh, where layers of several schemes share it.
+  AxisAliases parts = {};
+  const ExpertParallel* experts = nullptr;
 
   const Context& layer(int64_t i) const {
     return layers.empty() ? *this : *layers[static_cast<size_t>(i)];
   }
-  /// The scheme's layout of (B, S, *) with the sequence axis in front of the sequence dim.
+  /// The scheme's layout of (B, S, *) in axes of the mesh, the sequence axis in front of the
+  /// sequence dim.
   Layout activation(Stream s) const;
-  /// A parameter of the layer, its gradient axes derived from the activation it meets.
+  /// The scheme's layout of (in, out) in axes of the mesh.
+  Layout weight(Role r) const;
+  /// A parameter of the layer, its gradient axes derived from the activation it meets. `layout` may
+  /// name axes of the scheme or of the mesh.
   Param param(const std::string& name, const Shape& global, const Layout& layout, Stream meets,
               Init init) const;
+  /// The layout with axes of the scheme replaced by those of the mesh they are made of.
+  Layout on_mesh(Layout layout) const;
 };
 
-/// What every stage has by itself: tokens are whole on each rank of a data-parallel replica.
+/// What every stage has by itself: samples are whole on each rank of a data-parallel replica.
+/// Tensors that the model's samples lack are undefined.
 struct Side {
-  Tensor tokens;   // (B, S) i64, B of this micro-batch and replica
-  Tensor targets;  // (B, S) i64
+  Tensor tokens;    // (B, S) i64, B of this micro-batch and replica
+  Tensor targets;   // (B, S) i64, -1 = ignored
+  Tensor segments;  // (B, S) i64
+  Tensor labels;    // (B) i64
+  Tensor images;    // (B, patches, pixels of a patch), in the model's dtype
   int64_t batch = 0, sequence = 0;
-  double loss_scale = 1;     ///< 1 / tokens of the global batch: every loss is a sum times this
+  /// 1 / predicted tokens of the global batch: a loss of tokens is a sum times this.
+  double loss_scale = 1;
+  double sample_scale = 1;   ///< 1 / samples of the global batch: the same for a loss of labels
   int64_t first_sample = 0;  ///< global index of sample 0 inside the global batch, for dropout
   int64_t step = 0;
   bool is_training = true;  ///< dropout is off in validation
@@ -60,10 +78,15 @@ class ModelBlock : public Module {
   /// The last block of a model returns the scalar loss, partial over the axes that shard tokens.
   virtual Flow forward(const Flow& in, const Side& side) = 0;
   virtual std::string name() const = 0;
+  /// True where backward needs nothing of forward: recomputation keeps the graph instead.
+  virtual bool saves_nothing() const { return false; }
 
   /// Losses of the last forward besides the model's own, scaled and partial like it: extra roots of
   /// the block's backward call. Empties the list.
   Tensors take_losses() { return std::exchange(losses_, {}); }
+
+  /// What the router of a mixture block did; null elsewhere.
+  virtual const RouterTally* router_tally() const { return nullptr; }
 
  protected:
   void add_loss(const Tensor& loss) { losses_.push_back(loss); }
@@ -82,7 +105,7 @@ struct Model {
 /// Builds a model's shard. Checks every layout, before any communication; makes parameters.
 using MakeModel = std::function<Model(const ModelPlan& plan, const Context& context)>;
 
-/// "gpt".
+/// "gpt", "bert", "vit", "moe_gpt".
 void register_models(Registry<MakeModel>& models);
 
 }  // namespace kuafu

@@ -1,144 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GPT-2.                                       [Radford et al., 2019; 12 H^2 + 13 H parameters a
+// GPT-2 and its relatives.                     [Radford et al., 2019; 12 H^2 + 13 H parameters a
 // layer]
 //
 //   tokens -> embedding + positions -> [ x + attention(norm1(x)); x + mlp(norm2(x)) ] x layers
 //          -> final norm -> logits = x table^T (tied) -> cross entropy
 //
+// Options of the plan make it a LLaMA (rms, rotary, swiglu, kv_heads, no biases) or a PaLM
+// (parallel blocks, one key-value head, swiglu, no biases).
 // Written once: it asks for expand and contract and knows no scheme.
 
-#include <cmath>
-
-#include "kuafu/base/philox.h"
-#include "kuafu/model/layers.h"
+#include "kuafu/model/blocks.h"
 
 namespace kuafu {
 namespace {
 
-constexpr double kStd = 0.02;
-
-/// Dropout on the residual stream; the site is the layer's name.
-Tensor drop(const Context& ctx, const Tensor& x, const std::string& site, int64_t hidden,
-            const Side& side) {
-  return dropout(ctx.mesh, x,
-                 {.p = side.is_training ? ctx.dropout : 0,
-                  .seed = ctx.params.seed,
-                  .site = hash_name(site),
-                  .step = side.step,
-                  .first_sample = side.first_sample},
-                 hidden, side.grid(ctx.activation(Stream::kOuter)));
-}
-
-class Embedding : public ModelBlock {
- public:
-  Embedding(const Context& ctx, const ModelPlan& plan)
-      : ctx_(ctx),
-        hidden_(plan.hidden),
-        tokens_(add(ctx.param("embedding.tokens", {plan.vocab, plan.hidden},
-                              ctx.tensor.weight(Role::kContract), Stream::kOuter, {.std = kStd}))),
-        positions_(add(ctx.param("embedding.positions", {plan.sequence, plan.hidden},
-                                 Layout{{{}, ctx.activation(Stream::kOuter).dims[2]}},
-                                 Stream::kOuter, {.std = kStd}))) {}
-
-  Flow forward(const Flow&, const Side& side) override {
-    const TokenGrid grid = side.grid(ctx_.activation(Stream::kOuter));
-    const Tensor x = embedding(ctx_.mesh, side.tokens, tokens_.value, tokens_.layout, grid);
-    const Tensor placed = add_positions(ctx_.mesh, x, positions_.value, grid);
-    return {drop(ctx_, placed, "embedding", hidden_, side)};
-  }
-  std::string name() const override { return "embedding"; }
-
-  const Param& table() const { return tokens_; }
-
- private:
-  const Context& ctx_;
-  int64_t hidden_;
-  Param& tokens_;
-  Param& positions_;
-};
-
-class TransformerBlock : public ModelBlock {
- public:
-  TransformerBlock(const Context& ctx, const ModelPlan& plan, int64_t index)
-      : ctx_(ctx),
-        hidden_(plan.hidden),
-        name_(text("blocks.", index)),
-        norm1_(ctx, name_ + ".norm1", plan.hidden),
-        attention_(ctx, name_ + ".attn", plan, residual_std(plan)),
-        norm2_(ctx, name_ + ".norm2", plan.hidden),
-        mlp_(ctx, name_ + ".mlp", plan.hidden, residual_std(plan)) {
-    for (Module* child : std::initializer_list<Module*>{&norm1_, &attention_, &norm2_, &mlp_}) {
-      add_child(*child);
-    }
-  }
-
-  Flow forward(const Flow& in, const Side& side) override {
-    Tensor x = in[0];
-    x = x + drop(ctx_, attention_(norm1_(x), Mask::kCausal), name_ + ".attn", hidden_, side);
-    return {x + drop(ctx_, mlp_(norm2_(x)), name_ + ".mlp", hidden_, side)};
-  }
-  std::string name() const override { return name_; }
-
- private:
-  /// Branches that end in the residual stream start smaller, by their number. [GPT-2, section 2.3]
-  static double residual_std(const ModelPlan& plan) {
-    return kStd / std::sqrt(2.0 * static_cast<double>(plan.layers));
-  }
-
-  const Context& ctx_;
-  int64_t hidden_;
-  std::string name_;
-  LayerNorm norm1_;
-  Attention attention_;
-  LayerNorm norm2_;
-  Mlp mlp_;
-};
-
-class Head : public ModelBlock {
- public:
-  Head(const Context& ctx, const ModelPlan& plan, const Param& table)
-      : ctx_(ctx), vocab_(plan.vocab), table_(table), norm_(ctx, "head.norm", plan.hidden) {
-    add_child(norm_);
-  }
-
-  Flow forward(const Flow& in, const Side& side) override {
-    const Tensor logits = tied_head(ctx_.tensor, norm_(in[0]), table_.value);
-    return {cross_entropy(ctx_.mesh, logits, side.targets, side.loss_scale, vocab_,
-                          side.grid(ctx_.activation(Stream::kInner)))};
-  }
-  std::string name() const override { return "head"; }
-
- private:
-  const Context& ctx_;
-  int64_t vocab_;
-  const Param& table_;
-  LayerNorm norm_;
-};
-
 Model make_gpt(const ModelPlan& plan, const Context& ctx) {
-  // What the parameters' own shapes do not say: whole heads on every rank.
-  const Axes head_axes = ctx.activation(Stream::kInner).dims[2];
-  local_shape(Layout{{head_axes}}, {plan.heads}, ctx.mesh, "model.heads");
+  check_block(ctx, plan);
   Model model;
   auto embedding = std::make_unique<Embedding>(ctx, plan);
   const Param& table = embedding->table();
   model.blocks.push_back(std::move(embedding));
-  for (int64_t i = 0; i < plan.layers; ++i) {
-    model.blocks.push_back(std::make_unique<TransformerBlock>(ctx, plan, i));
-  }
+  append_layers(model, plan, ctx);
   model.blocks.push_back(std::make_unique<Head>(ctx, plan, table));
-  for (const Axes& axes :
-       {ctx.activation(Stream::kInner).dims[0], ctx.activation(Stream::kInner).dims[1]}) {
-    model.loss_axes.insert(model.loss_axes.end(), axes.begin(), axes.end());
-  }
+  model.loss_axes = loss_axes(ctx, Stream::kInner);
   return model;
 }
 
 }  // namespace
 
 void register_models(Registry<MakeModel>& models) {
-  models.add("gpt", "GPT-2: learned positions, pre-norm, biases, tanh GELU, tied output", make_gpt);
+  models.add("gpt", "GPT-2: pre-norm, causal, tied output; options make it LLaMA or PaLM",
+             make_gpt);
+  models.add("moe_gpt", "GPT whose every moe_every-th MLP is a mixture of experts", make_gpt);
+  models.add("bert", "BERT: masked tokens and next sentence, every token sees every other",
+             make_bert);
+  models.add("vit", "vision transformer: patches and a class token", make_vit);
 }
 
 }  // namespace kuafu

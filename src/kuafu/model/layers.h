@@ -1,62 +1,110 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "kuafu/model/context.h"
 
-// Layers with their parameters: what models are written with.
+// Layers with their parameters: what models are written with. Inputs and outputs are shards.
 namespace kuafu {
+
+enum class WithBias : uint8_t { kNo, kYes };
 
 class Linear : public Module {
  public:
   /// in, out: global widths; weight is laid out by the role, bias as the output's last dim.
   Linear(const Context& ctx, const std::string& name, int64_t in, int64_t out, Role role,
-         double std);
+         double std, WithBias with_bias = WithBias::kYes);
   Tensor operator()(const Tensor& x) const;  // input layout of the role -> its output layout
 
  private:
   const Context& ctx_;
   Role role_;
   Param& weight_;
-  Param& bias_;
+  Param* bias_ = nullptr;
 };
 
-class LayerNorm : public Module {
+/// Layer norm, or RMS norm where the plan says so.
+class Norm : public Module {
  public:
-  LayerNorm(const Context& ctx, const std::string& name, int64_t hidden);
+  Norm(const Context& ctx, const std::string& name, const ModelPlan& plan);
   Tensor operator()(const Tensor& x) const;  // outer -> outer
 
  private:
   const Context& ctx_;
   int64_t hidden_;
+  bool is_rms_;
   Param& weight_;
-  Param& bias_;
+  Param* bias_ = nullptr;
+  Tensor no_bias_;  // zeros, for a layer norm without bias
 };
 
-/// Multi-head self-attention: expand to interleaved (q, k, v) per head, attend, contract.
-class Attention : public Module {
+/// Columns [first, first + count) of a parameter that is whole on this rank.
+struct Columns {
+  int64_t first = 0, count = 0;
+};
+
+/// H -> key and value of each key-value head, side by side. Where the ranks that share the inner
+/// width outnumber the heads, each has the columns of the one head its queries read, and the weight
+/// is replicated over them: the product is the expand of a virtual weight with a head for each
+/// rank, and gradients sum over the replicas.        [Shazeer, 1911.02150; Ainslie et al.,
+/// 2305.13245]
+class KeyValues : public Module {
  public:
-  Attention(const Context& ctx, const std::string& name, const ModelPlan& plan, double out_std);
-  Tensor operator()(const Tensor& x, Mask mask) const;  // outer -> outer
+  KeyValues(const Context& ctx, const std::string& name, const ModelPlan& plan);
+  Tensor operator()(const Tensor& x) const;  // outer -> (B, S, my heads x 2 D), inner
 
  private:
   const Context& ctx_;
-  int64_t head_dim_;
-  Linear qkv_, out_;
+  std::optional<Columns> weight_columns_, bias_columns_;  // of replicated heads
+  Param& weight_;
+  Param* bias_ = nullptr;
 };
 
-/// expand, gelu, contract.
+/// Self-attention: expand to heads, rotate queries and keys where positions are rotary, attend,
+/// contract. As many key-value heads as heads: one expand to (q, k, v), interleaved per head.
+class Attention : public Module {
+ public:
+  Attention(const Context& ctx, const std::string& name, const ModelPlan& plan, double out_std);
+  Tensor operator()(const Tensor& x, Mask mask, const Side& side) const;  // outer -> outer
+
+ private:
+  Tensors heads(const Tensor& x) const;
+
+  const Context& ctx_;
+  int64_t head_dim_;
+  bool is_rotary_;
+  std::optional<Linear> qkv_, q_;
+  std::optional<KeyValues> kv_;
+  Linear out_;
+};
+
+/// expand, gelu or SwiGLU, contract. `width` is that of the contract's input.
 class Mlp : public Module {
  public:
-  Mlp(const Context& ctx, const std::string& name, int64_t hidden, double out_std);
+  Mlp(const Context& ctx, const std::string& name, const ModelPlan& plan, int64_t width,
+      double out_std);
   Tensor operator()(const Tensor& x) const;  // outer -> outer
 
  private:
+  bool is_gated_;
   Linear up_, down_;
 };
 
 /// gelu with the tanh approximation, differentiable.
 Tensor gelu(const Tensor& x);
+/// silu(gate) * up of interleaved columns (gate, up), differentiable.
+Tensor swiglu(const Tensor& x);
+
+/// Dropout on the outer stream; the site is the layer's name.
+Tensor drop(const Context& ctx, const Tensor& x, const std::string& site, const Side& side);
+
+/// Whether the plan's linears and layer norms have biases.
+WithBias bias_of(const ModelPlan& plan);
+
+/// Throws NotDivisible where the scheme cuts heads or the widths of a block's linears unevenly:
+/// what the shapes of parameters, which may be padded, do not say.
+void check_block(const Context& ctx, const ModelPlan& plan);
 
 }  // namespace kuafu

@@ -23,12 +23,7 @@ class AdamW : public Optimizer {
 
   void step(std::span<ParamShard> shards, double lr) override {
     const at::NoGradGuard no_grad;
-    if (states_.empty()) {
-      for (const ParamShard& s : shards) {
-        states_.push_back(
-            {s.param->name, new_state(s.value), new_state(s.value), new_master(s.value)});
-      }
-    }
+    if (states_.empty()) make_states(shards);
     check_shards(shards, states_.size());
     const ops::AdamWArgs args{lr,  plan_.beta1, plan_.beta2, plan_.epsilon, plan_.weight_decay,
                               ++t_};
@@ -40,14 +35,22 @@ class AdamW : public Optimizer {
     }
   }
 
-  std::vector<NamedTensor> state() override {
-    std::vector<NamedTensor> all;
+  OptimizerState state() override {
+    OptimizerState all{.num_steps = t_, .tensors = {}};
     for (const State& s : states_) {
-      all.push_back({s.name + ".m", s.m});
-      all.push_back({s.name + ".v", s.v});
-      if (s.master.defined()) all.push_back({s.name + ".master", s.master});
+      all.tensors.push_back({s.name + ".m", s.m});
+      all.tensors.push_back({s.name + ".v", s.v});
+      if (s.master.defined()) all.tensors.push_back({s.name + ".master", s.master});
     }
     return all;
+  }
+
+  void restore(std::span<const ParamShard> shards, const OptimizerState& from) override {
+    KUAFU_CHECK(states_.empty(), "restored after ", t_, " steps");
+    if (from.num_steps == 0) return;
+    make_states(shards);
+    copy_state(from.tensors, state().tensors);
+    t_ = from.num_steps;
   }
 
  private:
@@ -55,6 +58,14 @@ class AdamW : public Optimizer {
     std::string name;
     Tensor m, v, master;  // like the shard
   };
+
+  void make_states(std::span<const ParamShard> shards) {
+    for (const ParamShard& s : shards) {
+      states_.push_back(
+          {s.param->name, new_state(s.value), new_state(s.value), new_master(s.value)});
+    }
+  }
+
   OptimizerPlan plan_;
   std::vector<State> states_;
   int64_t t_ = 0;

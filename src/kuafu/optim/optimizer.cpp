@@ -26,6 +26,20 @@ Tensor new_master(const Tensor& value) {
   return master;
 }
 
+void copy_state(const std::vector<NamedTensor>& from, const std::vector<NamedTensor>& to) {
+  KUAFU_REQUIRE(from.size() == to.size(), "an optimizer state of ", from.size(),
+                " tensors cannot be restored into one of ", to.size(),
+                ": kind, dtype and parameters must be those of the saved run");
+  for (size_t i = 0; i < to.size(); ++i) {
+    KUAFU_REQUIRE(from[i].name == to[i].name && from[i].tensor.sizes() == to[i].tensor.sizes(),
+                  "optimizer state ", from[i].name, " ", to_string(shape_of(from[i].tensor)),
+                  " was given where ", to[i].name, " ", to_string(shape_of(to[i].tensor)),
+                  " is expected");
+  }
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < to.size(); ++i) to[i].tensor.copy_(from[i].tensor);
+}
+
 void check_shards(std::span<const ParamShard> shards, size_t num_states) {
   KUAFU_CHECK(shards.size() == num_states, "a step over ", shards.size(),
               " shards after steps over ", num_states);

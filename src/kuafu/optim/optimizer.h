@@ -24,12 +24,21 @@ struct NamedTensor {
   Tensor tensor;
 };
 
+/// What a resumed run needs to go on to the bit.
+struct OptimizerState {
+  int64_t num_steps = 0;             ///< done so far: the bias correction of AdamW depends on it
+  std::vector<NamedTensor> tensors;  ///< the optimizer's own, not copies: (shard) each
+};
+
 /// Updates shards in place. State is made at the first step, keyed by position.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
   virtual void step(std::span<ParamShard> shards, double lr) = 0;
-  virtual std::vector<NamedTensor> state() = 0;
+  virtual OptimizerState state() = 0;
+  /// Takes over a copy of another optimizer's state over the same shards, which must not have
+  /// stepped here yet. Throws ConfigError where names or shapes differ.
+  virtual void restore(std::span<const ParamShard> shards, const OptimizerState& from) = 0;
 };
 
 std::unique_ptr<Optimizer> make_adamw(const OptimizerPlan& plan);

@@ -21,12 +21,9 @@ class Sgd : public Optimizer {
 
   void step(std::span<ParamShard> shards, double lr) override {
     const at::NoGradGuard no_grad;
-    if (states_.empty()) {
-      for (const ParamShard& s : shards) {
-        states_.push_back({s.param->name, new_state(s.value), new_master(s.value)});
-      }
-    }
+    if (states_.empty()) make_states(shards);
     check_shards(shards, states_.size());
+    ++num_steps_;
     for (size_t i = 0; i < shards.size(); ++i) {
       State& state = states_[i];
       Tensor& value = state.master.defined() ? state.master : shards[i].value;
@@ -35,13 +32,21 @@ class Sgd : public Optimizer {
     }
   }
 
-  std::vector<NamedTensor> state() override {
-    std::vector<NamedTensor> all;
+  OptimizerState state() override {
+    OptimizerState all{.num_steps = num_steps_, .tensors = {}};
     for (const State& s : states_) {
-      all.push_back({s.name + ".velocity", s.velocity});
-      if (s.master.defined()) all.push_back({s.name + ".master", s.master});
+      all.tensors.push_back({s.name + ".velocity", s.velocity});
+      if (s.master.defined()) all.tensors.push_back({s.name + ".master", s.master});
     }
     return all;
+  }
+
+  void restore(std::span<const ParamShard> shards, const OptimizerState& from) override {
+    KUAFU_CHECK(states_.empty(), "restored after ", num_steps_, " steps");
+    if (from.num_steps == 0) return;
+    make_states(shards);
+    copy_state(from.tensors, state().tensors);
+    num_steps_ = from.num_steps;
   }
 
  private:
@@ -49,8 +54,16 @@ class Sgd : public Optimizer {
     std::string name;
     Tensor velocity, master;  // like the shard
   };
+
+  void make_states(std::span<const ParamShard> shards) {
+    for (const ParamShard& s : shards) {
+      states_.push_back({s.param->name, new_state(s.value), new_master(s.value)});
+    }
+  }
+
   OptimizerPlan plan_;
   std::vector<State> states_;
+  int64_t num_steps_ = 0;
 };
 
 }  // namespace

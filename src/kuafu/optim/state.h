@@ -15,6 +15,10 @@ Tensor new_state(const Tensor& value);
 /// The master copy of a half-precision value; undefined for others.
 Tensor new_master(const Tensor& value);
 
+/// Copies the tensors of one state into those of another. Throws ConfigError where names or shapes
+/// differ.
+void copy_state(const std::vector<NamedTensor>& from, const std::vector<NamedTensor>& to);
+
 /// Throws where the shards of this step are not those the state was made for.
 void check_shards(std::span<const ParamShard> shards, size_t num_states);
 

@@ -26,6 +26,10 @@ class Origins {
 void check_options(const Plan& plan, const std::vector<std::string>& models,
                    const Origins& origins);
 
+/// Fills what other keys of the model decide: the sequence of images. Throws Refused where a patch
+/// does not divide its image, or where the sequence was given and is another.
+void complete(Plan& plan, const Origins& origins);
+
 /// Checks parallel.sequence.mode against the names of modes. Throws ConfigError.
 void check_sequence_mode(const Plan& plan, const std::vector<std::string>& attentions,
                          const Origins& origins);
@@ -33,6 +37,10 @@ void check_sequence_mode(const Plan& plan, const std::vector<std::string>& atten
 /// Checks where a plan can be placed, whatever the number of ranks. Throws Refused for sizes that
 /// do not divide and for schemes that this build lacks, ConfigError for unknown ones.
 void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origins);
+
+/// Why the ranks that share the experts do not divide the replicas, with the nearest that do; none
+/// where they do. @pre parallel.data > 0.
+std::optional<std::string> expert_misfit(const Plan& plan);
 
 /// Why batch, data and micro_batch do not fit together, with the nearest that do; none where they
 /// do. @pre parallel.data > 0.

@@ -56,9 +56,10 @@ std::vector<Key> model_keys() {
           "attention heads; divides `hidden`")
           .in(1, kMaxHidden),
       Row("model.vocab", Form::kInteger, KUAFU_SLOT(model.vocab),
-          "token ids; text needs 256, one a byte; padded where ranks do not divide it")
+          "token ids; text needs 256, one a byte, bert 3 more; padded where ranks do not divide it")
           .in(2, kMaxTokens),
-      Row("model.sequence", Form::kInteger, KUAFU_SLOT(model.sequence), "tokens of a sample")
+      Row("model.sequence", Form::kInteger, KUAFU_SLOT(model.sequence),
+          "tokens of a sample; vit: follows from `image` and `patch`")
           .in(1, kMaxTokens),
       Row("model.dtype", Form::kChoice, KUAFU_SLOT(model.dtype),
           "element type of weights and activations")
@@ -229,7 +230,7 @@ std::vector<Key> run_keys() {
   const std::string kind = "data.kind";
   return {
       Row(kind, Form::kChoice, KUAFU_SLOT(data.kind),
-          "\"text\": bytes of files; \"synthetic\": seeded tokens of any vocabulary")
+          "\"text\": bytes of files; \"synthetic\": seeded tokens of any vocabulary, or images")
           .one_of({"text", "synthetic"}),
       Row("data.path", Form::kString, KUAFU_SLOT(data.path),
           "file or folder; empty = the headers of the installed LibTorch")

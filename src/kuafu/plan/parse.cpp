@@ -9,6 +9,7 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/plan/check.h"
 #include "kuafu/plan/keys.h"
+#include "kuafu/plan/layer_ranges.h"
 #include "kuafu/plan/plan.h"
 #include "kuafu/plan/values.h"
 
@@ -23,6 +24,13 @@ struct Given {
   const Key* key;
   ConfigValue value;
   std::string where;  ///< "plan.toml:7: "
+};
+
+/// All that is given, in the order written.
+struct Document {
+  std::vector<Given> keys;
+  std::vector<LayerPlan> layers;
+  plan::Origins origins;
 };
 
 std::vector<std::string> sections() {
@@ -75,6 +83,7 @@ std::string nearest_key(const std::string& path) {
   for (const Key& key : plan::keys()) {
     if (key.section() == section) allowed.push_back(key.name.substr(section.size() + 1));
   }
+  if (section == "parallel") allowed.push_back("layers");
   throw ConfigError(text(
       where, "unknown key ", path, " = ", to_string(value), "; nearest: ", nearest_key(path),
       "; allowed: ",
@@ -89,12 +98,14 @@ bool has_long_form(const std::string& path) {
 /// Reads values into `out`, in the order written.
 class Reader {
  public:
-  explicit Reader(std::vector<Given>& out) : out_(out) {}
+  explicit Reader(Document& out) : out_(out) {}
 
   /// `path` is dotted; `origin` with the line of the value opens messages.
   void read(const std::string& path, const ConfigValue& value, const std::string& where) {
     if (const Key* key = plan::find_key(path)) {
       read_key(*key, value, where);
+    } else if (path == "parallel.layers") {
+      out_.layers = plan::read_layers(value, where, origin_, out_.origins);
     } else if (path.ends_with(".size") && has_long_form(path.substr(0, path.size() - 5))) {
       read(path.substr(0, path.size() - 5), value, where);
     } else if (is_group(path)) {
@@ -116,7 +127,7 @@ class Reader {
   void read_key(const Key& key, const ConfigValue& value, const std::string& where) {
     const bool is_long_form = has_long_form(key.name) && value.kind == Kind::kTable &&
                               value.entries.size() == 1 && value.find("size") != nullptr;
-    out_.push_back({&key, is_long_form ? *value.find("size") : value, where});
+    out_.keys.push_back({&key, is_long_form ? *value.find("size") : value, where});
   }
 
   void read_group(const std::string& path, const ConfigValue& value, const std::string& where) {
@@ -142,7 +153,7 @@ class Reader {
     }
   }
 
-  std::vector<Given>& out_;
+  Document& out_;
   std::string origin_;  ///< of the document being read; empty for the command line
 };
 
@@ -162,9 +173,8 @@ ConfigValue override_value(const std::string& path, const std::string& given) {
 }
 
 /// Values in the order given: the document, then the command line.
-std::vector<Given> read_all(std::string_view toml, std::string_view origin,
-                            const Overrides& overrides) {
-  std::vector<Given> given;
+Document read_all(std::string_view toml, std::string_view origin, const Overrides& overrides) {
+  Document given;
   Reader(given).read_entries("", parse_toml(toml, origin), std::string(origin));
   for (const auto& [path, value] : overrides) {
     Reader(given).read(path, override_value(path, value), text("--set ", path, ": "));
@@ -176,9 +186,9 @@ std::vector<Given> read_all(std::string_view toml, std::string_view origin,
 
 Plan parse_values(std::string_view toml, std::string_view origin, const Overrides& overrides) {
   Plan plan;
-  for (const Given& one : read_all(toml, origin, overrides)) {
-    plan::assign(*one.key, one.value, one.where, plan);
-  }
+  const Document given = read_all(toml, origin, overrides);
+  for (const Given& one : given.keys) plan::assign(*one.key, one.value, one.where, plan);
+  plan.parallel.layers = given.layers;
   return plan;
 }
 
@@ -186,14 +196,16 @@ Plan parse_plan(std::string_view toml, std::string_view origin, const TensorMode
                 const Overrides& overrides, const std::vector<std::string>& models,
                 const std::vector<std::string>& attentions) {
   Plan plan;
-  plan::Origins origins;
-  for (const Given& one : read_all(toml, origin, overrides)) {
+  Document given = read_all(toml, origin, overrides);
+  for (const Given& one : given.keys) {
     plan::assign(*one.key, one.value, one.where, plan);
-    origins.note(one.key->name, one.where);
+    given.origins.note(one.key->name, one.where);
   }
-  plan::check_options(plan, models, origins);
-  plan::check_sequence_mode(plan, attentions, origins);
-  plan::check_plan(plan, modes, origins);
+  plan.parallel.layers = given.layers;
+  plan::check_options(plan, models, given.origins);
+  plan::check_sequence_mode(plan, attentions, given.origins);
+  plan::complete(plan, given.origins);
+  plan::check_plan(plan, modes, given.origins);
   return plan;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kuafu/base/suggest.h"
+#include "kuafu/plan/arrange.h"
 #include "kuafu/plan/check.h"
 #include "kuafu/plan/keys.h"
 #include "kuafu/plan/plan.h"
@@ -48,6 +49,7 @@ std::optional<std::string> place(Plan& plan, int64_t ranks) {
                 replica_text(plan));
   }
   if (product > kMaxRanks) return text(product, " ranks are more than the limit of ", kMaxRanks);
+  if (const auto reason = plan::expert_misfit(plan)) return reason;
   if (const auto reason = plan::batch_misfit(plan)) return reason;
   if (plan.train.micro_batch == 0) plan.train.micro_batch = plan.train.batch / p.data;
   return {};
@@ -57,9 +59,9 @@ bool fits(Plan plan, int64_t ranks) { return !place(plan, ranks).has_value(); }
 
 /// Whether a mode arranges the tensor group of a plan with axes that divide the heads. Layouts have
 /// the last word; this keeps out of the advice what they would refuse.
-bool is_placeable(const Plan& plan, const TensorMode& mode) {
+bool is_placeable(const Plan& plan, const TensorModes& modes) {
   try {
-    for (const Axis& axis : mode.axes(plan.parallel.tensor.size, plan.parallel.tensor.depth)) {
+    for (const Axis& axis : tensor_axes(plan, modes)) {
       if (plan.model.heads % axis.size != 0) return false;
     }
   } catch (const Refused&) {
@@ -69,7 +71,7 @@ bool is_placeable(const Plan& plan, const TensorMode& mode) {
 }
 
 /// Tensor groups of the plan's own mode that fit on `ranks`, nearest size first, at most two.
-std::vector<std::string> nearest_groups(const Plan& plan, int64_t ranks, const TensorMode& mode) {
+std::vector<std::string> nearest_groups(const Plan& plan, int64_t ranks, const TensorModes& modes) {
   std::vector<std::pair<int64_t, Plan>> found;
   for (int64_t size = 1; size <= ranks; ++size) {
     if (ranks % size != 0 || size == plan.parallel.tensor.size) continue;
@@ -78,7 +80,7 @@ std::vector<std::string> nearest_groups(const Plan& plan, int64_t ranks, const T
       other.parallel.tensor.size = size;
       other.parallel.tensor.depth = depth;
       other.parallel.data = 0;
-      if (is_placeable(other, mode) && !place(other, ranks)) {
+      if (is_placeable(other, modes) && !place(other, ranks)) {
         found.emplace_back(std::llabs(size - plan.parallel.tensor.size), other);
       }
     }
@@ -100,7 +102,7 @@ std::vector<std::string> nearest_groups(const Plan& plan, int64_t ranks, const T
 }
 
 /// Plans near this one that `resolve` accepts: another data, another tensor group, other ranks.
-std::string nearest_plans(const Plan& plan, int64_t ranks, const TensorMode& mode) {
+std::string nearest_plans(const Plan& plan, int64_t ranks, const TensorModes& modes) {
   std::vector<std::string> out;
   const int64_t share = replica(plan);
   Plan other = plan;
@@ -108,7 +110,7 @@ std::string nearest_plans(const Plan& plan, int64_t ranks, const TensorMode& mod
   if (plan.parallel.data != 0 && ranks % share == 0 && fits(other, ranks)) {
     out.push_back(text("data = ", ranks / share));
   }
-  for (std::string& group : nearest_groups(plan, ranks, mode)) out.push_back(std::move(group));
+  for (std::string& group : nearest_groups(plan, ranks, modes)) out.push_back(std::move(group));
   const int64_t unit = plan.parallel.data == 0 ? share : share * plan.parallel.data;
   const int64_t below = ranks / unit * unit;
   for (const int64_t count : {below, below + unit}) {
@@ -124,13 +126,12 @@ Plan resolve(Plan plan, int64_t ranks, const TensorModes& modes) {
   KUAFU_REQUIRE(ranks >= 0 && ranks <= kMaxRanks, ranks, " ranks were given; allowed: 1 to ",
                 kMaxRanks, ", or 0 for the plan's own product");
   plan::check_values(plan);
+  plan::complete(plan, {});
   plan::check_plan(plan, modes, {});
   const Plan given = plan;
   if (const auto reason = place(plan, ranks)) {
     const bool has_advice = reason->find("; nearest: ") != std::string::npos;
-    const std::string near = has_advice || ranks == 0
-                                 ? ""
-                                 : nearest_plans(given, ranks, plan::find_mode(given, modes, {}));
+    const std::string near = has_advice || ranks == 0 ? "" : nearest_plans(given, ranks, modes);
     throw Refused(near.empty() ? *reason : text(*reason, "; nearest: ", near));
   }
   return plan;
@@ -156,7 +157,7 @@ std::vector<Axis> mesh_axes(const Plan& resolved, const TensorModes& modes) {
   }
   axes.push_back({"sequence", p.sequence.size});
   int64_t size = 1;
-  for (const Axis& axis : mode.axes(p.tensor.size, p.tensor.depth)) {
+  for (const Axis& axis : tensor_axes(resolved, modes)) {
     axes.push_back(axis);
     size *= axis.size;
   }

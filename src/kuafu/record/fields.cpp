@@ -88,6 +88,29 @@ std::vector<FieldDoc> ledger_fields() {
   };
 }
 
+std::vector<FieldDoc> expert_fields() {
+  std::vector<FieldDoc> fields = {
+      {"experts", T::kObject, kOptional, true, "",
+       "load of the experts over the training steps, all mixture blocks; null without mixtures and "
+       "in the simulated world, where it depends on data"}};
+  for (const std::string at : {"experts.", "experts.blocks.*."}) {
+    if (at != "experts.") {
+      fields.push_back({"experts.blocks", T::kObject, kOk, false, "", "the same of each block"});
+      fields.push_back({"experts.blocks.*", T::kObject, kOptional, false, "",
+                        "one mixture block by its layer, from 0"});
+    }
+    fields.push_back({at + "tokens", T::kNumbers, kOk, false, "tokens", "taken by each expert"});
+    fields.push_back({at + "choices", T::kNumbers, kOk, false, "choices",
+                      "that named each expert, dropped ones too"});
+    fields.push_back({at + "drop_rate", T::kNumber, kOk, false, "",
+                      "choices that found their expert full, of all; where experts choose: tokens "
+                      "that none chose, of all"});
+    fields.push_back(
+        {at + "imbalance", T::kNumber, kOk, false, "", "most choices of an expert over the mean"});
+  }
+  return fields;
+}
+
 std::vector<FieldDoc> certificate_fields() {
   return {
       {"certificate", T::kObject, kOk, true, "",
@@ -96,6 +119,10 @@ std::vector<FieldDoc> certificate_fields() {
       {"certificate.level", T::kText, kOptional, true, "",
        "`full`: the model itself; `scaled`: a smaller one of its shape family; `replay`: its "
        "trace"},
+      {"certificate.seed", T::kInteger, kOptional, true, "",
+       "train.seed of the comparison: a later one where a routing decision of the plan's own was "
+       "too "
+       "close to call"},
       {"certificate.steps", T::kInteger, kOptional, true, "steps", "steps compared"},
       {"certificate.loss_error", T::kNumber, kOptional, true, "",
        "relative difference of the first loss"},
@@ -145,7 +172,7 @@ const std::vector<FieldDoc>& document_fields() {
   static const std::vector<FieldDoc> kFields = [] {
     std::vector<FieldDoc> all;
     for (auto part : {outcome_fields(), training_fields(), memory_fields(), ledger_fields(),
-                      certificate_fields()}) {
+                      expert_fields(), certificate_fields()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

@@ -43,7 +43,14 @@ void write_all(const File& file, std::string_view bytes, const std::string& path
 }
 
 void replace_file(const std::string& path, std::string_view bytes) {
-  const std::string temporary = path + ".new";
+  std::error_code unknown;
+  if (std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown)) {
+    const File device(
+        ::open(path.c_str(), O_WRONLY | O_CLOEXEC));  // /dev/null, /dev/stdout, a pipe
+    KUAFU_REQUIRE(device.is_open(), system_error("write", path));
+    return write_all(device, bytes, path);
+  }
+  const std::string temporary = text(path, ".", ::getpid(), ".new");
   try {
     const File file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     KUAFU_REQUIRE(file.is_open(), system_error("write", temporary));

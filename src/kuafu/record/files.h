@@ -29,7 +29,8 @@ class File {
 void write_all(const File& file, std::string_view bytes, const std::string& path);
 
 /// Replaces `path` in one step: a temporary beside it, fsync, rename, fsync of the folder. A reader
-/// sees the old content or the new, never a part.
+/// sees the old content or the new, never a part. What is no regular file (/dev/stdout) is written
+/// to.
 void replace_file(const std::string& path, std::string_view bytes);
 
 /// Makes the last rename or creation inside `folder` survive a power cut. Best effort.

@@ -15,7 +15,7 @@ class NoData : public Dataset {
   int64_t vocab() const override { return model_.vocab; }
   int64_t num_train_samples() const override { return 0; }
   int64_t num_validation_samples() const override { return 0; }
-  Tokens train(int64_t, int64_t count) const override { return {{}, {}, count, model_.sequence}; }
+  Tokens train(int64_t, int64_t count) const override { return blank_tokens(model_, count); }
   Tokens validation(int64_t, int64_t count) const override { return train(0, count); }
   std::string describe() const override { return "no data"; }
 

@@ -28,6 +28,8 @@ void register_ops() {
   add_loss_ops(*lib);
   add_dropout_ops(*lib);
   add_update_ops(*lib);
+  add_route_ops(*lib);
+  add_slot_ops(*lib);
 }
 
 }  // namespace kuafu

@@ -42,6 +42,8 @@ void add_embedding_ops(OpLibrary& lib);
 void add_loss_ops(OpLibrary& lib);
 void add_dropout_ops(OpLibrary& lib);
 void add_update_ops(OpLibrary& lib);
+void add_route_ops(OpLibrary& lib);
+void add_slot_ops(OpLibrary& lib);
 
 /// All of them, once; called by initialise_tensors().
 void register_ops();

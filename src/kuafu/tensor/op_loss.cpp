@@ -93,9 +93,11 @@ Tensor loss_backward_kernel(const Tensor& logits, const Tensor& targets, const T
   for_blocks(rows, [&](int64_t at, int64_t n) {
     const Tensor x = rows.narrow(0, at, n).narrow(1, 0, columns);
     const Tensor y = out.narrow(0, at, n).narrow(1, 0, columns);
-    const Tensor g = (x - top.narrow(0, at, n)).exp_().mul_(factor.narrow(0, at, n));
+    const bool is_wide = y.scalar_type() == factor.scalar_type();
+    Tensor g = is_wide ? y : at::empty(y.sizes(), factor.options());
+    at::sub_out(g, x, top.narrow(0, at, n)).exp_().mul_(factor.narrow(0, at, n));
     g.scatter_add_(1, index.narrow(0, at, n).unsqueeze(1), onehot.narrow(0, at, n));
-    y.copy_(g);
+    if (!is_wide) y.copy_(g);
   });
   return out.view(logits.sizes());
 }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <ATen/ATen.h>
+
 #include "kuafu/parallel/tensor/products.h"
 #include "kuafu/tensor/collectives.h"
 #include "kuafu/tensor/differentiable.h"
@@ -50,6 +52,8 @@ Tensor local_tokens(const Mesh& mesh, const Tensor& ids, const TokenGrid& grid) 
   return cut(ids, token_slice(mesh, grid)).contiguous();
 }
 
+Slice local_slice(const Mesh& mesh, const TokenGrid& grid) { return token_slice(mesh, grid); }
+
 std::vector<TokenRun> token_runs(const Mesh& mesh, const TokenGrid& grid) {
   const Slice s = token_slice(mesh, grid);
   const int64_t first = s.offset[1], length = s.extent[1];
@@ -93,17 +97,21 @@ Tensor linear(const TensorParallel& tp, const Tensor& x, const Tensor& w, const 
   return differentiable({x, w, bias}, forward, backward)[0];
 }
 
-Tensor tied_head(const TensorParallel& tp, const Tensor& x, const Tensor& table) {
+Tensor tied_head(const TensorParallel& tp, const Tensor& x, const Tensor& table,
+                 const Tensor& bias) {
   const Forward forward = [&](const Tensors& in) -> ForwardResult {
-    return {{tp.input_grad(in[0], in[1], Role::kContract)}, {in[0], in[1]}};
+    Tensor logits = tp.input_grad(in[0], in[1], Role::kContract);
+    if (in[2].defined()) logits.add_(in[2]);
+    return {{logits}, {in[0], in[1]}};
   };
   const Backward backward = [&tp](const Tensors& saved, const Tensors& grads,
-                                  const std::vector<bool>&) -> Tensors {
+                                  const std::vector<bool>& needs) -> Tensors {
     const Tensor dlogits = grads[0].contiguous();
     return {tp.forward(dlogits, saved[1], Role::kContract),
-            tp.weight_grad(dlogits, saved[0], Role::kContract)};
+            tp.weight_grad(dlogits, saved[0], Role::kContract),
+            needs[2] ? sum_rows(dlogits) : Tensor()};
   };
-  return differentiable({x, table}, forward, backward)[0];
+  return differentiable({x, table, bias}, forward, backward)[0];
 }
 
 Tensor layer_norm(const TensorParallel& tp, const Tensor& x, const Tensor& weight,
@@ -138,6 +146,40 @@ Tensor layer_norm(const TensorParallel& tp, const Tensor& x, const Tensor& weigh
     return {g.dx, g.dweight, g.dbias};
   };
   return differentiable({x, weight, bias}, forward, backward)[0];
+}
+
+Tensor rms_norm(const TensorParallel& tp, const Tensor& x, const Tensor& weight, int64_t hidden,
+                double epsilon) {
+  const Mesh& mesh = tp.mesh();
+  const Axes axes = tp.activation(Stream::kOuter).dims[2];
+  const bool is_whole = mesh.size(axes) == 1;
+  const Forward forward = [&](const Tensors& in) -> ForwardResult {
+    ops::RmsOut out;
+    if (is_whole) {
+      out = ops::rms_norm(in[0], in[1], epsilon);
+    } else {
+      const Tensor moments = ops::rms_moments(in[0]);
+      all_reduce_axes(mesh, moments, axes, ReduceOp::kSum);
+      out = ops::rms_apply(in[0], moments, in[1], hidden, epsilon);
+    }
+    return {{out.y}, {in[0], in[1], out.rstd}};
+  };
+  const Backward backward = [&mesh, axes, is_whole, hidden](const Tensors& saved,
+                                                            const Tensors& grads,
+                                                            const std::vector<bool>&) -> Tensors {
+    const Tensor &x = saved[0], &weight = saved[1], &rstd = saved[2];
+    const Tensor dy = grads[0].contiguous();
+    ops::RmsGrads g;
+    if (is_whole) {
+      g = ops::rms_norm_backward(dy, x, rstd, weight);
+    } else {
+      const Tensor moments = ops::rms_backward_moments(dy, x, rstd, weight);
+      all_reduce_axes(mesh, moments, axes, ReduceOp::kSum);
+      g = ops::rms_backward_apply(dy, x, rstd, weight, moments, hidden);
+    }
+    return {g.dx, g.dweight};
+  };
+  return differentiable({x, weight}, forward, backward)[0];
 }
 
 Tensor embedding(const Mesh& mesh, const Tensor& ids, const Tensor& table,

@@ -11,17 +11,23 @@
 namespace kuafu {
 
 /// y = x w + bias. x in the role's input layout, y in its output layout; bias laid out as y's last
-/// dim.
+/// dim, undefined where there is none.
 Tensor linear(const TensorParallel& tp, const Tensor& x, const Tensor& w, const Tensor& bias,
               Role r);
 
-/// logits = x table^T: the tied output head. table (V, H) is laid out as a contract weight, x is
-/// outer, the logits are inner: the scheme's three products with their roles exchanged.
-Tensor tied_head(const TensorParallel& tp, const Tensor& x, const Tensor& table);
+/// logits = x table^T + bias: the tied output head. table (V, H) is laid out as a contract weight,
+/// x is outer, the logits are inner: the scheme's three products with their roles exchanged. bias
+/// is laid out as the logits' last dim; undefined where there is none.
+Tensor tied_head(const TensorParallel& tp, const Tensor& x, const Tensor& table,
+                 const Tensor& bias = {});
 
 /// Layer norm over H of the outer stream, whatever axes shard it. weight, bias (H/axes).
 Tensor layer_norm(const TensorParallel& tp, const Tensor& x, const Tensor& weight,
                   const Tensor& bias, int64_t hidden, double epsilon);
+
+/// RMS norm over H of the outer stream, whatever axes shard it. weight (H/axes).
+Tensor rms_norm(const TensorParallel& tp, const Tensor& x, const Tensor& weight, int64_t hidden,
+                double epsilon);
 
 /// Where a shard of the token grid (batch, sequence) lies.
 struct TokenGrid {
@@ -50,6 +56,16 @@ Tensor embedding(const Mesh& mesh, const Tensor& ids, const Tensor& table,
 /// Adds the rows of my tokens' positions of a table (S, H/axes) to x.
 Tensor add_positions(const Mesh& mesh, const Tensor& x, const Tensor& table, const TokenGrid& grid);
 
+/// Adds row ids[b, s] of a small table (N, H/axes), whole in its rows, to each token of x; ids
+/// (B, S) are whole on every rank.
+Tensor add_rows(const Mesh& mesh, const Tensor& x, const Tensor& table, const Tensor& ids,
+                const TokenGrid& grid);
+
+/// Tokens of images: `first` (H/axes) at position 0, then patches w + bias. images (B, patches, K)
+/// whole on every rank, w (K, H/axes), bias (H/axes) or undefined; the result has grid.activation.
+Tensor embed_patches(const Mesh& mesh, const Tensor& images, const Tensor& w, const Tensor& bias,
+                     const Tensor& first, const TokenGrid& grid);
+
 /// My part of the sum of -log softmax(logits)[target] over tokens, times `scale`, for logits
 /// (B, S, V) in grid.activation; columns from `vocab` on are padding. The result is a scalar,
 /// partial over the axes that shard tokens and equal on all others.
@@ -67,6 +83,8 @@ Tensor dropout(const Mesh& mesh, const Tensor& x, const DropoutSite& site, int64
                const TokenGrid& grid);
 
 /// The part of ids (B, S), whole on every rank, that belongs to grid.activation.
+/// Where it lies among the ids given is local_slice.
 Tensor local_tokens(const Mesh& mesh, const Tensor& ids, const TokenGrid& grid);
+Slice local_slice(const Mesh& mesh, const TokenGrid& grid);
 
 }  // namespace kuafu

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/kuafu/guard.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <iostream>
+
+#include "app/kuafu/programs.h"
+#include "kuafu/base/config.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/base/launcher.h"
+#include "kuafu/record/files.h"
+#include "kuafu/record/schema.h"
+
+namespace kuafu {
+namespace {
+
+volatile sig_atomic_t received = 0;  // written by the handler only
+volatile pid_t worker = 0;
+
+// What a terminal sends it sends to the worker too.
+void pass_on(int number, siginfo_t* info, void*) {
+  received = number;
+  if (info->si_code <= 0) ::kill(worker, number);
+}
+
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigemptyset(&passed_on_);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&passed_on_, number);
+    ::sigprocmask(SIG_BLOCK, &passed_on_, &before_);
+  }
+  void handle() const {
+    struct sigaction action {};
+    action.sa_sigaction = pass_on;
+    action.sa_flags = SA_SIGINFO;
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+      ::sigaction(number, &action, nullptr);
+    }
+  }
+  ~SignalsBlocked() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t passed_on_{}, before_{};
+};
+
+[[noreturn]] void be_worker(const std::vector<std::string>& words, pid_t guard) {
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != guard) ::_exit(1);  // it died before it was watched
+  try {
+    become(words);
+  } catch (const Error& error) {
+    std::cerr << "kuafu: " << error.what() << std::endl;
+  }
+  ::_exit(127);
+}
+
+/// Tells one file of a name from the next.
+struct Version {
+  ino_t inode = 0;
+  int64_t changed_s = 0, changed_ns = 0;
+  bool operator==(const Version&) const = default;
+};
+
+Version version_of(const std::string& path) {
+  struct stat s {};
+  if (path.empty() || ::stat(path.c_str(), &s) != 0) return {};
+  return {s.st_ino, s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
+}
+
+std::string describe_end(int status) {
+  if (WIFEXITED(status)) return text("exited with code ", WEXITSTATUS(status));
+  const int number = WTERMSIG(status);
+  return text("was killed by signal ", number, " (", ::strsignal(number),
+              number == SIGKILL ? ", perhaps by the system for want of memory)" : ")");
+}
+
+/// Status of the document that this run has written; empty where it has written none.
+std::string status_of(const std::string& path, const Version& before) {
+  if (version_of(path) == before) return "";
+  const Json document = Json::parse(read_file(path, "document"), nullptr, false);
+  const Json status = value_at(document, "status");
+  return status.is_string() ? status.get<std::string>() : "";
+}
+
+/// Says why; writes it too where the run has written no failure itself.
+int report_failure(const WorkerCall& call, const std::string& reason, const std::string& written) {
+  std::cerr << "kuafu: failed: " << reason << std::endl;
+  const bool has_failure = !written.empty() && written != "ok";
+  if (call.json.empty() || has_failure) return kBad;
+  const auto or_null = [](bool is_known, Json value) { return is_known ? value : Json(nullptr); };
+  const Json document = {{"status", "failed"},
+                         {"reason", reason},
+                         {"plan", nullptr},
+                         {"plan_hash", nullptr},
+                         {"world", or_null(!call.world.empty(), call.world)},
+                         {"ranks", or_null(call.ranks > 0, call.ranks)}};
+  replace_file(call.json, document.dump(1) + "\n");
+  return kBad;
+}
+
+}  // namespace
+
+int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
+  const Version before = version_of(call.json);
+  const pid_t guard = ::getpid();
+  {
+    const SignalsBlocked blocked;
+    worker = ::fork();
+    KUAFU_REQUIRE(worker >= 0, "cannot start a process: ", std::strerror(errno));
+    if (worker > 0) blocked.handle();
+  }
+  if (worker == 0) be_worker(words, guard);
+  int status = 0;
+  while (::waitpid(worker, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (received != 0) return 128 + received;
+  const auto place = launched_rank();
+  const std::string who = place ? text("rank ", place->rank, ": its worker ") : "the worker ";
+  const std::string written = status_of(call.json, before);
+  if (WIFSIGNALED(status)) return report_failure(call, who + describe_end(status), written);
+  const int code = WEXITSTATUS(status);
+  // Rank 0 writes the document of a run that ends well; wrong usage has none.
+  const bool is_rank_0 = !place || place->rank == 0;
+  const bool is_told = code == 0 ? !is_rank_0 || written == "ok"
+                                 : code == kMisused || (!written.empty() && written != "ok");
+  if (call.json.empty() || is_told) return code;
+  return report_failure(
+      call,
+      text(who, describe_end(status),
+           written.empty() ? " without writing " + call.json : " after its document said ok"),
+      written);
+}
+
+}  // namespace kuafu

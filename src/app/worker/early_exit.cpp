@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// exit() runs the handler that is registered here, on the thread that called it; _exit() runs
+// nothing, so the program has its own, which plug-ins and libraries find before the C library's.
+
+#include "app/worker/early_exit.h"
+
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "app/worker/options.h"
+#include "kuafu/base/errors.h"
+
+namespace kuafu {
+namespace {
+
+using Report = std::function<void(const std::string& what)>;
+
+// The end of a process has no argument to carry them.
+std::atomic<const Report*> watching = nullptr;
+std::atomic<pid_t> watched_process = 0;
+thread_local int rank_of_thread = -1;
+
+[[noreturn]] void leave(int status) {
+  while (true) ::syscall(SYS_exit_group, status);
+}
+
+// Only the first rank is heard; the others wait for the end of the process. A thread that is no
+// rank is the MPI library's, told that the run is over: destructors must not run under the ranks'
+// feet.
+void note_exit(const char* call, int status) {
+  const Report* report = watching.load();
+  if (report == nullptr || watched_process.load() != ::getpid()) return;
+  if (rank_of_thread < 0) leave(status);
+  static std::mutex first;
+  first.lock();
+  (*report)(
+      text("rank ", rank_of_thread, " called ", call, "(", status, ") in the middle of the run"));
+  leave(kFailed);
+}
+
+}  // namespace
+
+ExitWatch::ExitWatch(Report report) : report_(std::move(report)) {
+  static const int registered =
+      ::on_exit([](int status, void*) { note_exit("exit", status); }, nullptr);
+  KUAFU_CHECK(registered == 0, "no handler for exit");
+  watched_process = ::getpid();
+  watching = &report_;
+}
+
+ExitWatch::~ExitWatch() { watching = nullptr; }
+
+WatchedRank::WatchedRank(int rank) { rank_of_thread = rank; }
+WatchedRank::~WatchedRank() { rank_of_thread = -1; }
+
+}  // namespace kuafu
+
+extern "C" [[noreturn]] void _exit(int status) {
+  kuafu::note_exit("_exit", status);
+  kuafu::leave(status);
+}

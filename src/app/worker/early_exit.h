@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace kuafu {
+
+/// While it stands, a rank that ends this process with exit() or _exit() is told of: `report` gets
+/// "rank 1 called exit(3) in the middle of the run" on the rank's own thread, and the process ends
+/// with ExitCode kFailed, whatever code was asked for. One at a time.
+class ExitWatch {
+ public:
+  explicit ExitWatch(std::function<void(const std::string& what)> report);
+  ~ExitWatch();
+  ExitWatch(const ExitWatch&) = delete;
+  ExitWatch& operator=(const ExitWatch&) = delete;
+
+ private:
+  std::function<void(const std::string& what)> report_;
+};
+
+/// The calling thread works as this rank of the world.
+class WatchedRank {
+ public:
+  explicit WatchedRank(int rank);
+  ~WatchedRank();
+  WatchedRank(const WatchedRank&) = delete;
+  WatchedRank& operator=(const WatchedRank&) = delete;
+};
+
+}  // namespace kuafu

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kuafu/engine/registries.h"
+#include "kuafu/plan/plan.h"
+#include "kuafu/record/json.h"
+
+// Which choices work together: small plans, each proven equal to one rank or refused with a reason.
+namespace kuafu::matrix {
+
+/// One value of a dimension: a word and what it sets in a plan.
+struct Value {
+  std::string name;
+  Overrides overrides = {};
+};
+
+/// Something a plan chooses. The first value is the default.
+struct Dimension {
+  std::string name;
+  std::vector<Value> values;
+};
+
+/// Values chosen for two or three dimensions: indices into dimensions and their values.
+struct Choice {
+  size_t dimension = 0, value = 0;
+  bool operator==(const Choice&) const = default;
+};
+using Combination = std::vector<Choice>;
+
+enum class Status : uint8_t { kEqual, kRefused, kDifferent };
+std::string to_string(Status status);
+
+struct Outcome {
+  Status status = Status::kDifferent;
+  std::string why;  ///< of a refusal; what differs
+  int64_t ranks = 0;
+  double gradient_error = 0, tolerance = 0;  ///< of the certificate; 0 where there is none
+};
+
+struct Case {
+  Combination combination;
+  Outcome outcome;
+};
+
+/// Scheme, sequence, experts, model, dtype, recompute, optimizer, world: read from the registries
+/// and the table of plan keys, so that what is added there appears by itself.
+std::vector<Dimension> dimensions(const Registries& registries);
+
+/// Every pair of values of two dimensions, then `triples` combinations of three, drawn by `seed`.
+std::vector<Combination> combinations(const std::vector<Dimension>& dims, int64_t triples,
+                                      uint64_t seed);
+
+/// Settings of a small plan with these values, and the rest at defaults.
+Overrides settings_of(const std::vector<Dimension>& dims, const Combination& combination);
+
+/// "scheme=2d sequence=ring"
+std::string name_of(const std::vector<Dimension>& dims, const Combination& combination);
+
+/// Runs combinations one after the other in this process; what is asked twice runs once.
+class Runner {
+ public:
+  /// `folder` takes plans and documents of runs in processes of their own (MPI).
+  Runner(const Registries& registries, std::string folder)
+      : registries_(registries), folder_(std::move(folder)) {}
+
+  /// The outcome of a small plan in a world: refused when it is read or placed; certified on
+  /// threads or MPI; metered in the simulated world as on threads.
+  Outcome run(const Overrides& settings, const std::string& world);
+
+ private:
+  Outcome run_plan(const Plan& plan, const std::string& world);
+  Outcome certified_on_threads(const Plan& plan) const;
+  Outcome metered_alike(const Plan& plan) const;
+  Outcome certified_by_mpi(const Plan& plan) const;
+
+  const Registries& registries_;
+  std::string folder_;
+  std::map<std::string, Outcome> done_;  ///< by plan hash and world
+};
+
+/// The whole record.
+Json to_json(const std::vector<Dimension>& dims, const std::vector<Case>& cases, uint64_t seed);
+/// A page: one table for each pair of dimensions, reasons of refusals below.
+std::string to_markdown(const std::vector<Dimension>& dims, const std::vector<Case>& cases,
+                        uint64_t seed);
+
+}  // namespace kuafu::matrix

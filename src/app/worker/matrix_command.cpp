@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "app/worker/matrix.h"
+#include "app/worker/options.h"
+#include "kuafu/base/philox.h"
+#include "kuafu/base/suggest.h"
+#include "kuafu/record/progress.h"
+#include "kuafu/tensor/tensor.h"
+
+namespace kuafu {
+namespace {
+
+using namespace matrix;
+
+/// True where the combination has the value that each filter of one of its dimensions asks for, and
+/// at least one dimension of the filters. Throws ConfigError for names that do not exist.
+bool passes(const std::vector<Dimension>& dims, const Combination& combination,
+            const Overrides& filters) {
+  bool has_any = filters.empty();
+  for (const Choice& choice : combination) {
+    for (const auto& [name, value] : filters) {
+      if (dims[choice.dimension].name != name) continue;
+      if (dims[choice.dimension].values[choice.value].name != value) return false;
+      has_any = true;
+    }
+  }
+  return has_any;
+}
+
+void check_filters(const std::vector<Dimension>& dims, const Overrides& filters) {
+  for (const auto& [name, value] : filters) {
+    std::vector<std::string> names, values;
+    for (const Dimension& dimension : dims) {
+      names.push_back(dimension.name);
+      if (dimension.name != name) continue;
+      for (const Value& one : dimension.values) values.push_back(one.name);
+    }
+    KUAFU_REQUIRE(!values.empty(), "--filter ", name, "=", value, ": no dimension ",
+                  in_quotes(name), "; nearest: ", in_quotes(nearest(name, names)),
+                  "; allowed: ", join(names));
+    KUAFU_REQUIRE(std::find(values.begin(), values.end(), value) != values.end(), "--filter ", name,
+                  "=", value, ": no such value; nearest: ", in_quotes(nearest(value, values)),
+                  "; allowed: ", join(values));
+  }
+}
+
+/// The same share of the combinations for a seed, whatever else there is.
+bool is_drawn(const std::string& name, double share, uint64_t seed) {
+  const CounterRandom random(seed, hash_name(name));
+  return static_cast<double>(random.bits(0) >> 11) * 0x1.0p-53 < share;
+}
+
+std::string world_of(const std::vector<Dimension>& dims, const Combination& combination) {
+  for (const Choice& choice : combination) {
+    const Dimension& dimension = dims[choice.dimension];
+    if (dimension.name == "world") return dimension.values[choice.value].name;
+  }
+  return "threads";
+}
+
+void write(const std::string& path, const std::string& words) {
+  std::ofstream out(path);
+  out << words;
+  out.close();
+  KUAFU_REQUIRE(!out.fail(), path, " cannot be written");
+}
+
+}  // namespace
+
+int matrix_command(const MatrixOptions& options) {
+  WorkerOptions with_plugins;
+  with_plugins.plugins = options.plugins;
+  const Registries registries = load_registries(with_plugins);
+  initialise_tensors();
+  const std::vector<Dimension> dims = dimensions(registries);
+  check_filters(dims, options.filters);
+  std::vector<Case> cases;
+  for (Combination& one : combinations(dims, options.triples, options.seed)) {
+    const bool is_wanted = passes(dims, one, options.filters) &&
+                           is_drawn(name_of(dims, one), options.share, options.seed);
+    if (is_wanted) cases.push_back({std::move(one), {}});
+  }
+  KUAFU_REQUIRE(!cases.empty(), "no combination is left; take a larger --share or fewer --filter");
+
+  std::filesystem::create_directories(options.out);
+  const std::string scratch = options.out + "/.matrix";
+  std::filesystem::create_directories(scratch);
+  Runner runner(registries, scratch);
+  Progress progress(std::cerr, progress_options_of_stderr(static_cast<int64_t>(cases.size()), 0));
+  int64_t num_different = 0;
+  for (Case& one : cases) {
+    const std::string name = name_of(dims, one.combination);
+    progress.start(name);
+    one.outcome = runner.run(settings_of(dims, one.combination), world_of(dims, one.combination));
+    if (one.outcome.status == Status::kDifferent) {
+      progress.note(text("DIFFERENT  ", name, "  ", one.outcome.why));
+      ++num_different;
+    }
+    progress.finish(to_string(one.outcome.status));
+  }
+  std::filesystem::remove_all(scratch);
+  write(options.out + "/compatibility.json", to_json(dims, cases, options.seed).dump(1) + "\n");
+  write(options.out + "/compatibility.md", to_markdown(dims, cases, options.seed));
+  std::cout << cases.size() << " combinations, " << num_different << " different; " << options.out
+            << "/compatibility.md\n";
+  return num_different == 0 ? kOk : kFailed;
+}
+
+}  // namespace kuafu

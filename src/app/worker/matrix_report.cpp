@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "app/worker/matrix.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
+
+namespace kuafu::matrix {
+namespace {
+
+/// Reasons in the order they were met; cells name them by number.
+class Notes {
+ public:
+  size_t number(const std::string& why) {
+    const auto found = std::find(all_.begin(), all_.end(), why);
+    if (found != all_.end()) return static_cast<size_t>(found - all_.begin()) + 1;
+    all_.push_back(why);
+    return all_.size();
+  }
+  std::string str() const {
+    std::string out;
+    for (size_t i = 0; i < all_.size(); ++i) out += text(i + 1, ". ", one_line(all_[i]), "\n");
+    return out;
+  }
+
+ private:
+  static std::string one_line(std::string words) {
+    std::replace(words.begin(), words.end(), '\n', ' ');
+    return words;
+  }
+  std::vector<std::string> all_;
+};
+
+std::string cell(const Outcome& outcome, Notes& notes) {
+  switch (outcome.status) {
+    case Status::kEqual:
+      return "equal";
+    case Status::kRefused:
+      return text("refused ", notes.number(outcome.why));
+    case Status::kDifferent:
+      return text("**DIFFERENT** ", notes.number(outcome.why));
+  }
+  return {};
+}
+
+/// The table of a pair of dimensions; empty where no case of it ran.
+std::string table(const std::vector<Dimension>& dims, size_t a, size_t b,
+                  const std::vector<Case>& cases, Notes& notes) {
+  const auto find = [&](size_t i, size_t j) -> const Case* {
+    const Combination wanted = {{a, i}, {b, j}};
+    for (const Case& one : cases) {
+      if (one.combination == wanted) return &one;
+    }
+    return nullptr;
+  };
+  std::string rows;
+  for (size_t i = 0; i < dims[a].values.size(); ++i) {
+    std::string row;
+    bool has_any = false;
+    for (size_t j = 0; j < dims[b].values.size(); ++j) {
+      const Case* one = find(i, j);
+      has_any = has_any || one != nullptr;
+      row += text(" ", one == nullptr ? "" : cell(one->outcome, notes), " |");
+    }
+    if (has_any) rows += text("| ", dims[a].values[i].name, " |", row, "\n");
+  }
+  if (rows.empty()) return {};
+  std::string head = text("| ", dims[a].name, " \\ ", dims[b].name, " |"), line = "|---|";
+  for (const Value& value : dims[b].values) {
+    head += text(" ", value.name, " |");
+    line += "---|";
+  }
+  return text("\n", head, "\n", line, "\n", rows);
+}
+
+std::string counts(const std::vector<Case>& cases, size_t size) {
+  std::vector<std::string> words;
+  for (const Status status : {Status::kEqual, Status::kRefused, Status::kDifferent}) {
+    const auto n = std::count_if(cases.begin(), cases.end(), [&](const Case& c) {
+      return c.combination.size() == size && c.outcome.status == status;
+    });
+    words.push_back(text(n, " ", to_string(status)));
+  }
+  return join(words);
+}
+
+}  // namespace
+
+Json to_json(const std::vector<Dimension>& dims, const std::vector<Case>& cases, uint64_t seed) {
+  Json out;
+  out["seed"] = seed;
+  for (const Dimension& dimension : dims) {
+    for (const Value& value : dimension.values) {
+      out["dimensions"][dimension.name].push_back(value.name);
+    }
+  }
+  out["cases"] = Json::array();
+  for (const Case& one : cases) {
+    Json values = Json::object();
+    for (const Choice& c : one.combination) {
+      values[dims[c.dimension].name] = dims[c.dimension].values[c.value].name;
+    }
+    const Outcome& o = one.outcome;
+    Json row = {{"values", values}, {"status", to_string(o.status)}, {"ranks", o.ranks}};
+    if (!o.why.empty()) row["why"] = o.why;
+    if (o.tolerance > 0) {
+      row["gradient_error"] = o.gradient_error;
+      row["tolerance"] = o.tolerance;
+    }
+    out["cases"].push_back(row);
+  }
+  return out;
+}
+
+std::string to_markdown(const std::vector<Dimension>& dims, const std::vector<Case>& cases,
+                        uint64_t seed) {
+  Notes notes;
+  std::string out = text(
+      "# What works together\n\nWritten by `kuafu matrix`. Each cell is a small plan with the two "
+      "values and the rest at defaults. \"equal\": its loss,\nevery gradient and every parameter "
+      "after three steps are those of one rank (in the simulated world: bytes,\nmessages, peers, "
+      "calls, FLOPs and peak memory are those of thread ranks). \"refused n\": refused when the "
+      "plan "
+      "is\nread, for reason n below. \"different\" would be a bug.\n\nPairs: ",
+      counts(cases, 2), ". Triples (seed ", seed, "): ", counts(cases, 3), ".\n");
+  for (size_t a = 0; a < dims.size(); ++a) {
+    for (size_t b = a + 1; b < dims.size(); ++b) out += table(dims, a, b, cases, notes);
+  }
+  std::string triples;
+  for (const Case& one : cases) {
+    if (one.combination.size() != 3 || one.outcome.status == Status::kEqual) continue;
+    triples += text("| ", name_of(dims, one.combination), " | ", cell(one.outcome, notes), " |\n");
+  }
+  if (!triples.empty()) {
+    out += text("\nTriples that are not equal:\n\n| combination | |\n|---|---|\n", triples);
+  }
+  const std::string reasons = notes.str();
+  if (!reasons.empty()) out += text("\n## Reasons\n\n", reasons);
+  return out;
+}
+
+}  // namespace kuafu::matrix

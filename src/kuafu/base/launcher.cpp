@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/base/launcher.h"
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+namespace kuafu {
+namespace {
+
+struct Variables {
+  const char* rank;
+  const char* ranks;
+};
+
+constexpr std::array kVariables = {Variables{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                   Variables{"PMI_RANK", "PMI_SIZE"},
+                                   Variables{"PMIX_RANK", "SLURM_NTASKS"}};
+
+}  // namespace
+
+std::optional<LaunchedRank> launched_rank() {
+  for (const Variables& names : kVariables) {
+    const char* rank = std::getenv(names.rank);
+    if (rank == nullptr) continue;
+    const char* ranks = std::getenv(names.ranks);
+    return LaunchedRank{std::atoll(rank), ranks == nullptr ? 1 : std::atoll(ranks)};
+  }
+  return std::nullopt;
+}
+
+void let_rank_0_report() {
+  const auto place = launched_rank();
+  if (place && place->rank != 0) std::this_thread::sleep_for(std::chrono::seconds(4));
+}
+
+}  // namespace kuafu

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kuafu/checkpoint/safetensors.h"
+
+namespace kuafu {
+
+// A checkpoint is a folder `step-00000100` with one safetensors file a rank and index.json, which
+// says where every piece of every tensor lies. Tensors have global names and global shapes, so that
+// any other plan, with other shards and another number of ranks, can read them. A folder without a
+// matching index does not count: it is written as `step-00000100.partial` and renamed at the end.
+
+/// A piece of a global tensor that one rank holds. `data` is contiguous in the slice's extent.
+struct Piece {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape global;
+  Slice slice;
+  const void* data = nullptr;
+};
+
+/// Saves one step. Ranks write in parallel: each makes a writer, calls write() once; when all have,
+/// (a barrier) one rank calls commit().
+class CheckpointWriter {
+ public:
+  /// `root`: the folder that holds all checkpoints.
+  CheckpointWriter(std::string root, int64_t step);
+
+  /// Creates the partial folder, empty. One rank, before the others write.
+  void prepare() const;
+  /// My pieces, in my file. A replica need not write: pieces may be held by one rank only.
+  void write(int rank, const std::vector<Piece>& pieces) const;
+  /// Checks that the files of `ranks` ranks cover every tensor exactly once, writes the index with
+  /// `state` (strings of the whole run: data position, scaler, plan) and renames the folder.
+  void commit(int ranks, const Metadata& state) const;
+
+ private:
+  std::string root_, folder_, partial_;
+};
+
+/// A complete checkpoint, read piece by piece.
+class Checkpoint {
+ public:
+  struct Tensor {
+    DType dtype = DType::kF32;
+    Shape global;
+  };
+
+  /// Throws ConfigError where the folder is no complete checkpoint.
+  explicit Checkpoint(const std::string& folder);
+
+  int64_t step() const { return step_; }
+  const Metadata& state() const { return state_; }
+  const std::map<std::string, Tensor>& tensors() const { return tensors_; }
+
+  /// The box `slice` of tensor `name`, contiguous, into `out`. Reads only the pieces that meet it
+  /// and checks each against its checksum.
+  void read(const std::string& name, const Slice& slice, void* out) const;
+
+ private:
+  struct Place {
+    std::string file, key;
+    Slice slice;
+  };
+  const Safetensors& open(const std::string& file) const;
+
+  std::string folder_;
+  int64_t step_ = 0;
+  Metadata state_;
+  std::map<std::string, Tensor> tensors_;
+  std::map<std::string, std::vector<Place>> places_;
+  mutable std::map<std::string, std::unique_ptr<Safetensors>> files_;
+};
+
+/// Folder of the newest complete checkpoint in `root`; none where there is none. Partial folders
+/// are passed over.
+std::optional<std::string> newest_checkpoint(const std::string& root);
+
+/// Copies the part of box `from` that lies in box `to`, element by element rows of `size` bytes.
+/// Both are contiguous in their own extents.
+void copy_overlap(const Slice& from, const void* source, const Slice& to, void* target,
+                  int64_t size);
+
+}  // namespace kuafu

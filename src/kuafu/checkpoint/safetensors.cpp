@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/checkpoint/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <limits>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/record/json.h"
+
+namespace kuafu {
+namespace {
+
+constexpr int64_t kLengthBytes = 8;
+constexpr int64_t kMostHeaderBytes = 100 << 20;  // the format's own limit
+const std::string kChecksum = "checksum.";
+
+struct DTypeName {
+  DType dtype;
+  const char* name;
+};
+constexpr DTypeName kNames[] = {{DType::kF64, "F64"}, {DType::kF32, "F32"}, {DType::kBF16, "BF16"},
+                                {DType::kF16, "F16"}, {DType::kI64, "I64"}, {DType::kI32, "I32"},
+                                {DType::kU8, "U8"}};
+
+const char* name_of(DType dtype) {
+  for (const DTypeName& row : kNames) {
+    if (row.dtype == dtype) return row.name;
+  }
+  KUAFU_CHECK(false, "a dtype without a name");
+  return "";
+}
+
+int64_t num_elements(const Shape& shape) {
+  int64_t n = 1;
+  for (const int64_t extent : shape) {
+    if (extent < 0 || __builtin_mul_overflow(n, extent, &n)) return -1;
+  }
+  return n;
+}
+
+std::string hex(uint64_t value) {
+  char digits[17];
+  std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(value));
+  return digits;
+}
+
+[[noreturn]] void damaged(const std::string& path, const std::string& why) {
+  throw ConfigError(
+      text("checkpoint file ", path, " is damaged: ", why, "; use an earlier checkpoint"));
+}
+
+std::vector<char> read_at(const File& file, int64_t offset, int64_t bytes,
+                          const std::string& path) {
+  std::vector<char> out(static_cast<size_t>(bytes));
+  for (int64_t done = 0; done < bytes;) {
+    const ssize_t n = ::pread(file.descriptor(), out.data() + done,
+                              static_cast<size_t>(bytes - done), offset + done);
+    if (n < 0) throw ConfigError(system_error("cannot read", path));
+    if (n == 0) damaged(path, text("it ends after ", offset + done, " bytes"));
+    done += n;
+  }
+  return out;
+}
+
+}  // namespace
+
+int64_t TensorBytes::bytes() const { return num_elements(shape) * size_of(dtype); }
+
+/// Two multiply-xor lanes over 8-byte words; the length goes in, so that missing zeros show.
+uint64_t checksum(const void* data, int64_t bytes) {
+  constexpr uint64_t kPrime = 0x9E3779B97F4A7C15;
+  uint64_t lane[2] = {kPrime ^ static_cast<uint64_t>(bytes), 0x632BE59BD9B4E019};
+  const char* p = static_cast<const char*>(data);
+  const auto mix = [&](int i, uint64_t word) {
+    lane[i] = (lane[i] ^ word) * kPrime;
+    lane[i] ^= lane[i] >> 29;
+  };
+  int64_t left = bytes;
+  for (int i = 0; left >= 8; left -= 8, p += 8, i ^= 1) {
+    uint64_t word;
+    std::memcpy(&word, p, 8);
+    mix(i, word);
+  }
+  uint64_t word = 0;
+  if (left > 0) std::memcpy(&word, p, static_cast<size_t>(left));
+  mix(0, word);
+  mix(1, lane[0]);
+  return lane[1];
+}
+
+void write_safetensors(const std::string& path, const std::vector<TensorBytes>& tensors,
+                       const Metadata& metadata) {
+  Json strings = Json::object(), entries = Json::object();
+  for (const auto& [key, value] : metadata) strings[key] = value;
+  int64_t end = 0;
+  for (const TensorBytes& t : tensors) {
+    KUAFU_CHECK(!entries.contains(t.name), "tensor ", t.name, " is written twice");
+    strings[kChecksum + t.name] = hex(checksum(t.data, t.bytes()));
+    entries[t.name] = {
+        {"dtype", name_of(t.dtype)}, {"shape", t.shape}, {"data_offsets", {end, end + t.bytes()}}};
+    end += t.bytes();
+  }
+  Json header = {{"__metadata__", strings}};
+  header.update(entries);
+  std::string head = header.dump();
+  head.resize((head.size() + 7) / 8 * 8, ' ');  // data start on a multiple of 8
+  const auto length = static_cast<uint64_t>(head.size());
+  std::string prefix(kLengthBytes, '\0');
+  for (int i = 0; i < kLengthBytes; ++i) prefix[static_cast<size_t>(i)] = char(length >> (8 * i));
+
+  const File file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!file.is_open()) throw ConfigError(system_error("cannot write", path));
+  write_all(file, prefix + head, path);
+  for (const TensorBytes& t : tensors) {
+    write_all(file, {static_cast<const char*>(t.data), static_cast<size_t>(t.bytes())}, path);
+  }
+  if (::fsync(file.descriptor()) != 0) throw ConfigError(system_error("cannot write", path));
+}
+
+Safetensors::Safetensors(const std::string& path)
+    : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (!file_.is_open()) throw ConfigError(system_error("cannot open checkpoint file", path));
+  struct stat status = {};
+  if (::fstat(file_.descriptor(), &status) != 0)
+    throw ConfigError(system_error("cannot read", path));
+  const int64_t size = status.st_size;
+  if (size < kLengthBytes) damaged(path, text("it has ", size, " bytes"));
+  const std::vector<char> prefix = read_at(file_, 0, kLengthBytes, path);
+  uint64_t length = 0;
+  for (size_t i = 0; i < kLengthBytes; ++i) {
+    length |= static_cast<uint64_t>(static_cast<unsigned char>(prefix[i])) << (8 * i);
+  }
+  if (length > static_cast<uint64_t>(std::min(size - kLengthBytes, kMostHeaderBytes))) {
+    damaged(path, text("its header claims ", length, " bytes, the file has ", size));
+  }
+  data_start_ = kLengthBytes + static_cast<int64_t>(length);
+  const std::vector<char> head = read_at(file_, kLengthBytes, static_cast<int64_t>(length), path);
+  const int64_t data_bytes = size - data_start_;
+  int64_t end = 0;
+  try {
+    const Json header = Json::parse(head.begin(), head.end());
+    for (const auto& [name, value] : header.items()) {
+      if (name == "__metadata__") {
+        for (const auto& [key, string] : value.items()) metadata_[key] = string.get<std::string>();
+        continue;
+      }
+      Entry e;
+      const auto dtype = value.at("dtype").get<std::string>();
+      bool is_known = false;
+      for (const DTypeName& row : kNames) {
+        if (dtype != row.name) continue;
+        e.dtype = row.dtype;
+        is_known = true;
+      }
+      e.shape = value.at("shape").get<Shape>();
+      e.begin = value.at("data_offsets").at(0).get<int64_t>();
+      e.end = value.at("data_offsets").at(1).get<int64_t>();
+      const int64_t n = num_elements(e.shape);
+      if (!is_known || n < 0 || e.begin < 0 || e.end - e.begin != n * size_of(e.dtype)) {
+        damaged(path, text("tensor ", name, " has dtype ", dtype, ", shape ", to_string(e.shape),
+                           " and bytes ", e.begin, " to ", e.end));
+      }
+      end = std::max(end, e.end);
+      entries_[name] = std::move(e);
+    }
+  } catch (const Json::exception& e) {
+    damaged(path, text("its header is no JSON of the format (", e.what(), ")"));
+  }
+  if (end != data_bytes) {
+    damaged(path, text("its tensors take ", end, " bytes, the file holds ", data_bytes));
+  }
+}
+
+std::vector<char> Safetensors::read(const std::string& name) const {
+  const auto found = entries_.find(name);
+  KUAFU_REQUIRE(found != entries_.end(), "checkpoint file ", path_, " has no tensor ", name);
+  const Entry& e = found->second;
+  std::vector<char> bytes = read_at(file_, data_start_ + e.begin, e.end - e.begin, path_);
+  const auto sum = metadata_.find(kChecksum + name);
+  if (sum != metadata_.end() && sum->second != hex(checksum(bytes.data(), e.end - e.begin))) {
+    damaged(path_, text("the bytes of ", name, " do not match their checksum"));
+  }
+  return bytes;
+}
+
+}  // namespace kuafu

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kuafu/base/dtype.h"
+#include "kuafu/mesh/layout.h"
+#include "kuafu/record/files.h"
+
+namespace kuafu {
+
+/// A tensor to be written. `data` is contiguous and not owned.
+struct TensorBytes {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+  const void* data = nullptr;
+
+  int64_t bytes() const;
+};
+
+/// Strings that travel in a file's header.
+using Metadata = std::map<std::string, std::string>;
+
+/// Writes one safetensors file: 8 bytes of header length (little endian), a JSON header, the data.
+/// Each tensor's checksum stands in the metadata under "checksum.<name>". The file is on the disk
+/// when this returns. Throws ConfigError with path and reason (disk full).
+void write_safetensors(const std::string& path, const std::vector<TensorBytes>& tensors,
+                       const Metadata& metadata);
+
+/// A file opened for reading. The header is checked at once, data when they are read.
+class Safetensors {
+ public:
+  struct Entry {
+    DType dtype = DType::kF32;
+    Shape shape;
+    int64_t begin = 0, end = 0;  ///< bytes within the data
+  };
+
+  /// Throws ConfigError naming the file: missing, cut short, or with a header that is none.
+  explicit Safetensors(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  const std::map<std::string, Entry>& entries() const { return entries_; }
+  const Metadata& metadata() const { return metadata_; }
+
+  /// All bytes of a tensor. Throws ConfigError naming file and tensor where the checksum differs.
+  std::vector<char> read(const std::string& name) const;
+
+ private:
+  std::string path_;
+  File file_;
+  int64_t data_start_ = 0;
+  std::map<std::string, Entry> entries_;
+  Metadata metadata_;
+};
+
+/// 64 bits of a block of memory; any flipped, missing or exchanged byte changes them.
+uint64_t checksum(const void* data, int64_t bytes);
+
+}  // namespace kuafu

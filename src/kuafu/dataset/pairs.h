@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kuafu/dataset/dataset.h"
+
+namespace kuafu {
+
+/// A sample is [first] A [between] B [between]: three special tokens, the last three ids of the
+/// vocabulary together with the mask: first = vocab - 3, between = vocab - 2, mask = vocab - 1.
+inline constexpr int64_t kSpecialTokens = 3;
+
+/// Tokens of a sample that are predicted: 15 %, at least one; known before the forward.
+int64_t masked_positions(int64_t sequence);
+
+/// Masked tokens and next-sentence pairs over a language-model dataset.
+///                                                  [Devlin et al., arXiv 1810.04805, section 3.1]
+/// A is the first half of a window. B is its second half (label 0) or, in half of the samples, the
+/// second half of another window (label 1). Of the masked positions 80 % become the mask, 10 % a
+/// random token, 10 % stay. All by Philox(seed, sample): the same under every plan.
+class PairDataset final : public Dataset {
+ public:
+  /// @pre tokens has model.vocab - 3 ids and windows of model.sequence - 3.
+  PairDataset(std::unique_ptr<Dataset> tokens, const ModelPlan& model, uint64_t seed);
+
+  int64_t vocab() const override { return model_.vocab; }
+  int64_t num_train_samples() const override { return tokens_->num_train_samples(); }
+  int64_t num_validation_samples() const override { return tokens_->num_validation_samples(); }
+  Tokens train(int64_t first, int64_t count) const override;
+  Tokens validation(int64_t first, int64_t count) const override;
+  std::string describe() const override;
+
+ private:
+  enum class Part : uint8_t { kTrain, kValidation };
+  Tokens pairs(Part part, int64_t first, int64_t count) const;
+  void append(Part part, int64_t sample, Tokens& out) const;
+  void mask(int64_t sample, uint64_t seed, Tokens& out) const;
+
+  std::unique_ptr<Dataset> tokens_;
+  ModelPlan model_;
+  uint64_t seed_;
+};
+
+}  // namespace kuafu

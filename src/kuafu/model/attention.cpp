@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "kuafu/base/suggest.h"
+#include "kuafu/model/layers.h"
+#include "kuafu/tensor/differentiable.h"
+#include "kuafu/tensor/ops.h"
+
+namespace kuafu {
+namespace {
+
+constexpr double kStd = 0.02;
+constexpr double kRotaryBase = 10000;  // [Su et al., arXiv 2104.09864, section 3.2]
+
+/// (B, S, N parts D), the columns of one head together in every scheme -> `parts` tensors
+/// (B, N, S, D) over memory (B, S, N, D), in which attention's output needs no copy to merge.
+/// Copies: autograd of strided views would add up zero-filled gradients of the whole.
+Tensors split_heads(const Tensor& whole, int64_t head_dim, int64_t parts) {
+  const int64_t heads = whole.size(2) / (parts * head_dim);
+  const auto pieces = [=](const Tensor& t) {
+    return t.view({t.size(0), t.size(1), heads, parts, head_dim}).permute({3, 0, 2, 1, 4});
+  };
+  const Forward forward = [&](const Tensors& in) -> ForwardResult {
+    const Tensor p = pieces(in[0]);
+    Tensors out;
+    for (int64_t i = 0; i < parts; ++i) {
+      out.push_back(p[i].transpose(1, 2).contiguous().transpose(1, 2));
+    }
+    return {out, {}};
+  };
+  const Backward backward = [pieces, parts, shape = whole.sizes().vec()](
+                                const Tensors&, const Tensors& grads,
+                                const std::vector<bool>&) -> Tensors {
+    const Tensor all = at::empty(shape, grads[0].options());
+    const Tensor p = pieces(all);
+    for (int64_t i = 0; i < parts; ++i) p[i].copy_(grads[static_cast<size_t>(i)]);
+    return {all};
+  };
+  return differentiable({whole}, forward, backward);
+}
+
+/// (B, S, N D) -> (B, N, S, D), a view.
+Tensor view_heads(const Tensor& x, int64_t head_dim) {
+  const int64_t b = x.size(0), s = x.size(1), n = x.size(2) / head_dim;
+  const Forward forward = [&](const Tensors& in) -> ForwardResult {
+    return {{in[0].view({b, s, n, head_dim}).transpose(1, 2)}, {}};
+  };
+  const Backward backward = [b, s, width = x.size(2)](const Tensors&, const Tensors& grads,
+                                                      const std::vector<bool>&) -> Tensors {
+    return {grads[0].transpose(1, 2).reshape({b, s, width})};
+  };
+  return differentiable({x}, forward, backward)[0];
+}
+
+/// (B, N, S, D) -> (B, S, N D)
+Tensor merge_heads(const Tensor& x) {
+  const int64_t b = x.size(0), n = x.size(1), s = x.size(2), d = x.size(3);
+  const Forward forward = [&](const Tensors& in) -> ForwardResult {
+    return {{in[0].transpose(1, 2).reshape({b, s, n * d})}, {}};
+  };
+  const Backward backward = [b, n, s, d](const Tensors&, const Tensors& grads,
+                                         const std::vector<bool>&) -> Tensors {
+    return {grads[0].contiguous().view({b, s, n, d}).transpose(1, 2)};
+  };
+  return differentiable({x}, forward, backward)[0];
+}
+
+/// The positions of my tokens, (S) i64.
+Tensor positions_of(const Mesh& mesh, const TokenGrid& grid, at::Device device) {
+  std::vector<int64_t> mine = local_positions(mesh, grid);
+  const auto count = static_cast<int64_t>(mine.size());
+  const Tensor positions = at::empty({count}, at::TensorOptions(at::kLong).device(device));
+  if (!device.is_meta()) positions.copy_(at::from_blob(mine.data(), {count}, at::kLong));
+  return positions;
+}
+
+/// x (B, N, S, D) turned by the positions of its tokens.
+Tensor rotate(const Tensor& x, const Tensor& positions) {
+  const Forward forward = [&](const Tensors& in) -> ForwardResult {
+    return {{ops::rope(in[0], positions, kRotaryBase, false)}, {}};
+  };
+  const Backward backward = [positions](const Tensors&, const Tensors& grads,
+                                        const std::vector<bool>&) -> Tensors {
+    return {ops::rope(grads[0], positions, kRotaryBase, true)};
+  };
+  return differentiable({x}, forward, backward)[0];
+}
+
+/// Columns of the last dim; the gradient is zero elsewhere.
+Tensor cut(const Tensor& whole, const Columns& columns) {
+  const auto [first, count] = columns;
+  const Forward forward = [&](const Tensors& in) -> ForwardResult {
+    return {{in[0].narrow(-1, first, count).contiguous()}, {}};
+  };
+  const Backward backward = [first, count, shape = whole.sizes().vec()](
+                                const Tensors&, const Tensors& grads,
+                                const std::vector<bool>&) -> Tensors {
+    const Tensor dwhole = at::zeros(shape, grads[0].options());
+    dwhole.narrow(-1, first, count).copy_(grads[0]);
+    return {dwhole};
+  };
+  return differentiable({whole}, forward, backward)[0];
+}
+
+/// Appends the axes that are not there yet.
+void sum_also_over(Param& p, const Axes& axes) {
+  for (const std::string& axis : axes) {
+    const bool is_there = std::count(p.grad_axes.begin(), p.grad_axes.end(), axis) > 0;
+    if (!is_there) p.grad_axes.push_back(axis);
+  }
+}
+
+/// Columns of the real heads behind my part of the columns of a virtual weight that has one head
+/// (k, v) for each of the `ranks`: rank r has head r kv_heads / ranks.
+Columns real_columns(const Context& ctx, const Axes& axes, int64_t ranks, const ModelPlan& plan) {
+  const int64_t pair = 2 * plan.hidden / plan.heads, parts = ctx.mesh.size(axes);
+  KUAFU_REQUIRE(parts % ranks == 0 && pair * ranks % parts == 0, "a key-value head of ", pair,
+                " columns on each of ", ranks, " ranks cannot be cut by the ", parts, " ranks of ",
+                to_string(axes), "; nearest: model.kv_heads = model.heads");
+  const int64_t count = pair * ranks / parts, at = ctx.mesh.coord(axes) * count;
+  return {(at / pair) * plan.kv_heads / ranks * pair + at % pair, count};
+}
+
+/// True where heads are replicated. Throws Refused where neither number divides the other.
+bool is_replicated(const Context& ctx, const ModelPlan& plan) {
+  const Axes axes = ctx.activation(Stream::kInner).dims[2];
+  const int64_t ranks = ctx.mesh.size(axes), heads = plan.kv_heads;
+  if (heads % ranks == 0) return false;
+  if (ranks % heads == 0) return true;
+  std::vector<int64_t> legal;
+  for (int64_t n = 1; n <= plan.heads; ++n) {
+    if (plan.heads % n == 0 && (n % ranks == 0 || ranks % n == 0)) legal.push_back(n);
+  }
+  std::stable_sort(legal.begin(), legal.end(), [heads](int64_t a, int64_t b) {
+    return std::llabs(a - heads) < std::llabs(b - heads);
+  });
+  std::vector<std::string> words;
+  for (size_t i = 0; i < std::min<size_t>(2, legal.size()); ++i) words.push_back(text(legal[i]));
+  throw Refused(text("model.kv_heads = ", heads, " and the ", ranks, " ranks of ", to_string(axes),
+                     ": neither divides the other; nearest: kv_heads = ", join_or(words)));
+}
+
+}  // namespace
+
+KeyValues::KeyValues(const Context& ctx, const std::string& name, const ModelPlan& plan)
+    : ctx_(ctx), weight_(add([&] {
+        const int64_t width = 2 * plan.kv_heads * (plan.hidden / plan.heads);
+        const Layout expand = ctx.weight(Role::kExpand);
+        const Init init = {.std = kStd};
+        if (!is_replicated(ctx, plan)) {
+          local_shape(expand, {plan.hidden, width}, ctx.mesh, "key-value weight");
+          return ctx.param(name + ".weight", {plan.hidden, width}, expand, Stream::kOuter, init);
+        }
+        const int64_t ranks = ctx.mesh.size(ctx.activation(Stream::kInner).dims[2]);
+        weight_columns_ = real_columns(ctx, expand.dims[1], ranks, plan);
+        Param p = ctx.param(name + ".weight", {plan.hidden, width}, Layout{{expand.dims[0], {}}},
+                            Stream::kOuter, init);
+        sum_also_over(p, expand.dims[1]);
+        return p;
+      }())) {
+  if (!plan.bias) return;
+  const Init zeros = {.kind = Init::Kind::kZeros};
+  const Axes axes = ctx.activation(Stream::kInner).dims[2];
+  const bool is_shared = weight_columns_.has_value();
+  bias_ = &add(ctx.param(name + ".bias", {weight_.global[1]}, Layout{{is_shared ? Axes{} : axes}},
+                         Stream::kInner, zeros));
+  if (!is_shared) return;
+  bias_columns_ = real_columns(ctx, axes, ctx.mesh.size(axes), plan);
+  sum_also_over(*bias_, axes);
+}
+
+Tensor KeyValues::operator()(const Tensor& x) const {
+  const Tensor bias = bias_ == nullptr ? Tensor() : bias_->value;
+  if (!weight_columns_) return linear(ctx_.tensor, x, weight_.value, bias, Role::kExpand);
+  return linear(ctx_.tensor, x, cut(weight_.value, *weight_columns_),
+                bias.defined() ? cut(bias, *bias_columns_) : bias, Role::kExpand);
+}
+
+Attention::Attention(const Context& ctx, const std::string& name, const ModelPlan& plan,
+                     double out_std)
+    : ctx_(ctx),
+      head_dim_(plan.hidden / plan.heads),
+      is_rotary_(plan.positions == "rotary"),
+      out_(ctx, name + ".out", plan.hidden, plan.hidden, Role::kContract, out_std, bias_of(plan)) {
+  const int64_t h = plan.hidden;
+  if (plan.num_kv_heads() == plan.heads) {
+    add_child(qkv_.emplace(ctx, name + ".qkv", h, 3 * h, Role::kExpand, kStd, bias_of(plan)));
+  } else {
+    add_child(q_.emplace(ctx, name + ".q", h, h, Role::kExpand, kStd, bias_of(plan)));
+    add_child(kv_.emplace(ctx, name + ".kv", plan));
+  }
+  add_child(out_);
+}
+
+Tensors Attention::heads(const Tensor& x) const {
+  if (qkv_) return split_heads((*qkv_)(x), head_dim_, 3);
+  const Tensors in = fan_out(x, 2);
+  const Tensor q = view_heads((*q_)(in[0]), head_dim_);
+  const Tensors kv = split_heads((*kv_)(in[1]), head_dim_, 2);
+  return {q, kv[0], kv[1]};
+}
+
+Tensor Attention::operator()(const Tensor& x, Mask mask, const Side& side) const {
+  Tensors qkv = heads(x);
+  if (is_rotary_) {
+    const TokenGrid grid = side.grid(ctx_.activation(Stream::kInner));
+    const Tensor positions = positions_of(ctx_.mesh, grid, x.device());
+    for (size_t i : {0, 1}) qkv[i] = rotate(qkv[i], positions);
+  }
+  return out_(merge_heads(ctx_.attention.attend(qkv[0], qkv[1], qkv[2], mask)));
+}
+
+}  // namespace kuafu

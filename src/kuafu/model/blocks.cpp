@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/model/blocks.h"
+
+#include <cmath>
+
+#include <ATen/ATen.h>
+
+#include "kuafu/model/relayout_block.h"
+#include "kuafu/parallel/tensor/first_token.h"
+#include "kuafu/tensor/differentiable.h"
+
+namespace kuafu {
+namespace {
+
+constexpr double kStd = 0.02;
+
+/// Branches that end in the residual stream start smaller, by their number. [GPT-2, section 2.3]
+double residual_std(const ModelPlan& plan) {
+  return kStd / std::sqrt(2.0 * static_cast<double>(plan.layers));
+}
+
+}  // namespace
+
+Embedding::Embedding(const Context& ctx, const ModelPlan& plan)
+    : ctx_(ctx),
+      tokens_(add(ctx.param("embedding.tokens", {plan.vocab, plan.hidden},
+                            ctx.weight(Role::kContract), Stream::kOuter, {.std = kStd}))) {
+  if (plan.positions == "rotary") return;
+  positions_ = &add(ctx.param("embedding.positions", {plan.sequence, plan.hidden},
+                              Layout{{{}, ctx.activation(Stream::kOuter).dims[2]}}, Stream::kOuter,
+                              {.std = kStd}));
+}
+
+Flow Embedding::forward(const Flow&, const Side& side) {
+  return {drop(ctx_, sum(side), "embedding", side)};
+}
+
+Tensor Embedding::sum(const Side& side) const {
+  const TokenGrid grid = side.grid(ctx_.activation(Stream::kOuter));
+  Tensor x = embedding(ctx_.mesh, side.tokens, tokens_.value, tokens_.layout, grid);
+  if (positions_ != nullptr) x = add_positions(ctx_.mesh, x, positions_->value, grid);
+  return x;
+}
+
+TransformerBlock::TransformerBlock(const Context& ctx, const ModelPlan& plan, int64_t index,
+                                   BlockStyle style)
+    : ctx_(ctx),
+      style_(style),
+      name_(text("blocks.", index)),
+      norm1_(ctx, name_ + ".norm1", plan),
+      attention_(ctx, name_ + ".attn", plan, residual_std(plan)) {
+  add_child(norm1_);
+  add_child(attention_);
+  if (!plan.parallel_blocks) add_child(norm2_.emplace(ctx, name_ + ".norm2", plan));
+  if (is_mixture(plan, index)) {
+    add_child(mixture_.emplace(ctx, name_ + ".moe", plan, residual_std(plan)));
+  } else {
+    add_child(mlp_.emplace(ctx, name_ + ".mlp", plan, plan.ffn_width(), residual_std(plan)));
+  }
+}
+
+Flow TransformerBlock::forward(const Flow& in, const Side& side) {
+  Tensor x = in[0];
+  if (!norm2_) {
+    const Tensors n = fan_out(norm1_(x), 2);
+    return {x + attend(n[0], side) + feed(n[1], side)};
+  }
+  if (style_.norm == NormPlace::kAfterSum) {
+    x = norm1_(x + attend(x, side));
+    return {(*norm2_)(x + feed(x, side))};
+  }
+  x = x + attend(norm1_(x), side);
+  return {x + feed((*norm2_)(x), side)};
+}
+
+Tensor TransformerBlock::attend(const Tensor& x, const Side& side) const {
+  return drop(ctx_, attention_(x, style_.mask, side), name_ + ".attn", side);
+}
+
+Tensor TransformerBlock::feed(const Tensor& x, const Side& side) {
+  if (mlp_) return drop(ctx_, (*mlp_)(x), name_ + ".mlp", side);
+  const Mixture::Out out = (*mixture_)(x, side);
+  if (at::GradMode::is_enabled()) add_loss(out.loss);
+  return drop(ctx_, out.y, name_ + ".mlp", side);
+}
+
+Head::Head(const Context& ctx, const ModelPlan& plan, const Param& table)
+    : ctx_(ctx), vocab_(plan.vocab), table_(table), norm_(ctx, "head.norm", plan) {
+  add_child(norm_);
+}
+
+Flow Head::forward(const Flow& in, const Side& side) {
+  const Tensor logits = tied_head(ctx_.tensor, norm_(in[0]), table_.value);
+  return {cross_entropy(ctx_.mesh, logits, side.targets, side.loss_scale, vocab_,
+                        side.grid(ctx_.activation(Stream::kInner)))};
+}
+
+Classifier::Classifier(const Context& ctx, const std::string& name, const ModelPlan& plan,
+                       int64_t classes, Stream stream)
+    : ctx_(ctx),
+      axes_(ctx.activation(stream).dims[2]),
+      weight_(add(ctx.param(name + ".weight", {plan.hidden, classes}, Layout{{axes_, {}}}, stream,
+                            {.std = kStd}))) {
+  if (!plan.bias) return;
+  bias_ = &add(ctx.param(name + ".bias", {classes}, Layout::replicated(1), stream,
+                         {.kind = Init::Kind::kZeros}));
+}
+
+Tensor Classifier::operator()(const Tensor& x) const {
+  return classify(ctx_.mesh, x, weight_.value, bias_ == nullptr ? Tensor() : bias_->value, axes_);
+}
+
+void append_layers(Model& model, const ModelPlan& plan, const Context& ctx, BlockStyle style) {
+  for (int64_t i = 0; i < plan.layers; ++i) {
+    const Context& layer = ctx.layer(i);
+    check_block(layer, plan);
+    append_relayout(model, i == 0 ? ctx : ctx.layer(i - 1), layer);
+    model.blocks.push_back(std::make_unique<TransformerBlock>(layer, plan, i, style));
+  }
+  append_relayout(model, ctx.layer(plan.layers - 1), ctx);
+}
+
+Axes loss_axes(const Context& ctx, Stream s) {
+  Axes all;
+  for (const size_t dim : {0, 1}) {
+    const Axes axes = ctx.activation(s).dims[dim];
+    all.insert(all.end(), axes.begin(), axes.end());
+  }
+  return all;
+}
+
+}  // namespace kuafu

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <utility>
+
+#include "kuafu/mesh/axis.h"
+#include "kuafu/plan/plan.h"
+#include "kuafu/tensor/expert_ops.h"
+
+namespace kuafu {
+
+/// Experts a token chooses; 0 where experts choose tokens.
+int64_t choices_of_token(const ModelPlan& plan);
+
+/// Slots of an expert for one sample: ceil(capacity_factor k S / E), k = 1 where experts choose, at
+/// least 1 and at most S, which no expert can pass.
+int64_t expert_capacity(const ModelPlan& plan);
+
+struct Routed {
+  Tensor gates;           // (B, E, C)
+  Tensor loss;            // scalar: the weighted auxiliary losses of these samples
+  Tensor token;           // (B, E, C) i64 position in the sample, -1 where empty
+  Tensor counts, margin;  // see ops::RouteOut
+};
+
+/// ops::route, differentiable: gradients of the gates and of the losses, each times its weight,
+/// reach the logits (B, S, E).
+Routed route(const Tensor& logits, const ops::RouteSpec& spec, ops::LossWeights weights);
+
+/// (B, S) f64 uniform numbers: element (first + b, s) of the stream of (seed, site, step), the same
+/// whatever the layout.
+struct CoinKey {
+  uint64_t seed = 0, site = 0;
+  int64_t step = 0, first_sample = 0;
+};
+Tensor coins(const CoinKey& key, int64_t samples, int64_t sequence, at::Device device);
+
+/// What the router of a mixture layer did in training so far.
+class RouterTally {
+ public:
+  /// `samples`: axes besides "data" whose ranks route different samples.
+  explicit RouterTally(Axes samples) : sample_axes_(std::move(samples)) {}
+
+  /// Adds a micro-batch; one that comes again, recomputed, counts once.
+  void add(const Routed& routed, int64_t step, int64_t first_sample);
+
+  bool is_empty() const { return !counts_.defined(); }
+  const Tensor& counts() const { return counts_; }  // (2 E + 2), see ops::RouteOut; my samples
+  const Axes& sample_axes() const { return sample_axes_; }
+  double margin() const;  ///< smallest so far; infinite before the first
+
+ private:
+  Axes sample_axes_;
+  Tensor counts_, margin_;
+  int64_t last_step_ = -1, last_sample_ = -1;
+};
+
+}  // namespace kuafu

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `kuafu run` with a rank that goes wrong in the middle of a step, on threads and under mpirun: the
+// whole run ends soon, with the first cause, and leaves nobody behind.
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "kuafu/base/build_info.h"
+#include "kuafu/record/schema.h"
+#include "tests/app_worker/process.h"
+
+namespace kuafu {
+namespace {
+
+using tests::Arguments;
+using tests::Ran;
+
+struct World {
+  const char* name;
+  bool is_mpi;
+};
+std::ostream& operator<<(std::ostream& out, const World& w) { return out << w.name; }
+
+std::vector<World> worlds() {
+  std::vector<World> all = {{"threads", false}};
+  if (build_info::kMpi.found) all.push_back({"mpi", true});
+  return all;
+}
+
+constexpr const char* kMark = "KUAFU_TEST_MARK";
+
+class Fault : public testing::TestWithParam<World> {
+ protected:
+  /// kSmallPlan on three ranks of a scheme of tests/plugin/faults.cpp, by `kuafu run`; checks what
+  /// holds for every fault.
+  Ran run(const std::string& mode) {
+    Arguments more = {"--plugin", tests::built("plugins/faults.so")};
+    for (const char* pair : {"model.hidden=48", "model.heads=6", "parallel.tensor.size=3"}) {
+      more.insert(more.end(), {"--set", pair});
+    }
+    more.insert(more.end(), {"--set", "parallel.tensor.mode=" + mode});
+    const Arguments launcher = GetParam().is_mpi ? tests::mpirun(3) : Arguments{};
+    const std::string mark = mode + std::to_string(::getpid());
+    const Ran ran =
+        tests::run_program("bin/kuafu", tests::kSmallPlan, more, launcher, {{kMark, mark}});
+    EXPECT_NE(ran.code, 0) << ran.output;
+    EXPECT_LT(milliseconds_since(ran.output), 5000) << ran.output;
+    EXPECT_TRUE(tests::eventually([&] { return tests::processes_with(kMark, mark).empty(); },
+                                  std::chrono::seconds(2)))
+        << "a process is left";
+    EXPECT_EQ(value_at(ran.document, "status"), "failed") << ran.output;
+    for (const std::string& problem : document_problems(ran.document)) ADD_FAILURE() << problem;
+    return ran;
+  }
+
+  /// From the moment the rank went wrong, which it printed, to now.
+  static int64_t milliseconds_since(const std::string& output) {
+    const size_t at = output.find("time ");
+    EXPECT_NE(at, std::string::npos) << "the fault never came: " << output;
+    if (at == std::string::npos) return 0;
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return now / std::chrono::milliseconds(1) - std::atoll(output.c_str() + at + 5);
+  }
+
+  static void expect_cause(const Ran& ran, const std::string& cause) {
+    EXPECT_NE(ran.output.find(cause), std::string::npos) << ran.output;
+    const std::string reason = ran.document.value("reason", "");
+    EXPECT_NE(reason.find(cause), std::string::npos) << reason;
+  }
+};
+
+TEST_P(Fault, ExceptionOfARankIsTheReason) {
+  expect_cause(run("1d-throw"), "rank 1: the scheme gives up");
+}
+
+TEST_P(Fault, ExitOfARankIsTheReason) {
+  const Ran ran = run("1d-exit");
+  expect_cause(ran, "rank 1 called exit(3) in the middle of the run");
+  EXPECT_EQ(ran.code, 1) << "the code must not be one with another meaning";
+}
+
+TEST_P(Fault, ImmediateExitOfARankIsTheReason) {
+  expect_cause(run("1d-exit-at-once"), "rank 1 called _exit(0) in the middle of the run");
+}
+
+TEST_P(Fault, SignalThatEndedARankIsTheReason) {
+  expect_cause(run("1d-crash"), "was killed by signal 6");
+  const Ran killed = run("1d-kill");
+  expect_cause(killed, "was killed by signal 9");
+  if (GetParam().is_mpi) expect_cause(killed, "rank 1");
+}
+
+TEST_P(Fault, SkippedCollectiveNamesBothCalls) {
+  const Ran ran = run("1d-skip");
+  expect_cause(ran, "of group 'tensor'");
+  expect_cause(ran, "rank 1 called ");
+  expect_cause(ran, "called all_reduce(");
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, Fault, testing::ValuesIn(worlds()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace kuafu

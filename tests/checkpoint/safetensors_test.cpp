@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/checkpoint/safetensors.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "kuafu/base/errors.h"
+#include "tests/record/support.h"
+
+namespace kuafu {
+namespace {
+
+using test::read_text;
+using test::TemporaryFolder;
+using test::write_text;
+
+const std::vector<double> kWeights = {1.5, -2, 0, 3e300, 5, 6};
+const std::vector<int64_t> kSteps = {7};
+
+void write_sample(const std::string& path) {
+  write_safetensors(path,
+                    {{"w", DType::kF64, {2, 3}, kWeights.data()},
+                     {"step", DType::kI64, {}, kSteps.data()},
+                     {"none", DType::kBF16, {0, 4}, nullptr}},
+                    {{"who", "rank 3"}});
+}
+
+TEST(SafetensorsFile, ReadsBack) {
+  const TemporaryFolder folder;
+  write_sample(folder / "a.safetensors");
+  const Safetensors file(folder / "a.safetensors");
+  EXPECT_EQ(file.metadata().at("who"), "rank 3");
+  EXPECT_EQ(file.entries().at("w").shape, (Shape{2, 3}));
+  EXPECT_EQ(file.entries().at("none").dtype, DType::kBF16);
+  const std::vector<char> bytes = file.read("w");
+  ASSERT_EQ(bytes.size(), 48u);
+  EXPECT_EQ(std::memcmp(bytes.data(), kWeights.data(), 48), 0);
+  EXPECT_TRUE(file.read("none").empty());
+  EXPECT_THROW(file.read("v"), ConfigError);
+}
+
+TEST(SafetensorsFile, IsTheFormatOfOtherTools) {
+  const TemporaryFolder folder;
+  write_sample(folder / "a.safetensors");
+  const std::string bytes = read_text(folder / "a.safetensors");
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), 8);
+  EXPECT_EQ(length % 8, 0u);
+  const Json header = Json::parse(bytes.substr(8, length));
+  EXPECT_EQ(header.at("w").at("dtype"), "F64");
+  EXPECT_EQ(header.at("w").at("data_offsets"), (Json{0, 48}));
+  EXPECT_EQ(bytes.size(), 8 + length + 56);
+}
+
+TEST(SafetensorsFile, CutShortAnywhereIsNamed) {
+  const TemporaryFolder folder;
+  write_sample(folder / "a.safetensors");
+  const std::string whole = read_text(folder / "a.safetensors");
+  for (size_t size = 0; size < whole.size(); ++size) {
+    write_text(folder / "b", whole.substr(0, size));
+    try {
+      const Safetensors file(folder / "b");
+      FAIL() << size << " of " << whole.size() << " bytes pass";
+    } catch (const ConfigError& e) {
+      EXPECT_NE(std::string(e.what()).find(folder / "b"), std::string::npos) << e.what();
+    }
+  }
+}
+
+TEST(SafetensorsFile, EveryFlippedByteOfTheDataIsNoticed) {
+  const TemporaryFolder folder;
+  write_sample(folder / "a.safetensors");
+  const std::string whole = read_text(folder / "a.safetensors");
+  for (size_t at = whole.size() - 56; at < whole.size(); ++at) {
+    std::string bad = whole;
+    bad[at] = static_cast<char>(bad[at] ^ 0x10);
+    write_text(folder / "b", bad);
+    const Safetensors file(folder / "b");
+    int noticed = 0;
+    for (const char* name : {"w", "step"}) {
+      try {
+        file.read(name);
+      } catch (const ConfigError& e) {
+        EXPECT_NE(std::string(e.what()).find(name), std::string::npos) << e.what();
+        ++noticed;
+      }
+    }
+    EXPECT_EQ(noticed, 1) << "byte " << at;
+  }
+}
+
+TEST(Checksum, SeesLengthOrderAndZeros) {
+  const std::string zeros(64, '\0');
+  EXPECT_NE(checksum(zeros.data(), 63), checksum(zeros.data(), 64));
+  const std::string ab = "aaaaaaaabbbbbbbbcccccccc", ba = "bbbbbbbbaaaaaaaacccccccc",
+                    cb = "ccccccccbbbbbbbbaaaaaaaa";
+  EXPECT_NE(checksum(ab.data(), 24), checksum(ba.data(), 24));
+  EXPECT_NE(checksum(ab.data(), 24), checksum(cb.data(), 24));
+}
+
+TEST(SafetensorsFile, AFullDiskIsAnError) {
+  const TemporaryFolder folder;
+  const std::vector<char> big(1 << 20);
+  const test::FileSizeLimit limit(1 << 16);
+  EXPECT_THROW(write_safetensors(folder / "a", {{"x", DType::kU8, {1 << 20}, big.data()}}, {}),
+               ConfigError);
+}
+
+}  // namespace
+}  // namespace kuafu

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the kinds of models ask of a plan.
+
+#include <gtest/gtest.h>
+
+#include "kuafu/plan/plan.h"
+#include "tests/base/messages.h"
+
+namespace kuafu {
+namespace {
+
+Plan parse(const std::string& toml) {
+  return parse_plan(toml, "plan.toml", builtin_tensor_modes(), {}, {"gpt", "bert", "vit"});
+}
+
+/// Sizes that do not fit each other.
+std::string refusal(const std::string& toml) {
+  return message_of<Refused>([&] { parse(toml); });
+}
+/// Values that a kind does not take.
+std::string mistake(const std::string& toml) {
+  return message_of<ConfigError>([&] { parse(toml); });
+}
+
+TEST(ModelPlan, KeyValueHeadsDivideHeads) {
+  expect_says(refusal("[model]\nheads = 8\nkv_heads = 3\n"),
+              {"plan.toml:3", "model.kv_heads = 3 does not divide model.heads = 8",
+               "nearest: kv_heads = 2 or 4"});
+  EXPECT_EQ(parse("[model]\nheads = 8\nkv_heads = 2\n").model.num_kv_heads(), 2);
+  EXPECT_EQ(parse("[model]\nheads = 8\n").model.num_kv_heads(), 8);
+}
+
+TEST(ModelPlan, RotaryPositionsTurnPairs) {
+  expect_says(refusal("[model]\nhidden = 36\nheads = 4\npositions = \"rotary\"\n"),
+              {"plan.toml:4", "is odd", "nearest: hidden = 40"});
+}
+
+TEST(ModelPlan, SequenceOfImagesFollowsFromThem) {
+  const std::string head = "[data]\nkind = \"synthetic\"\n[model]\nkind = \"vit\"\n";
+  const TensorModes modes = builtin_tensor_modes();
+  const Plan plan = parse(head + "image = 28\npatch = 4\n");
+  EXPECT_EQ(plan.model.sequence, 50);
+  EXPECT_EQ(resolve(plan, 1, modes), resolve(resolve(plan, 1, modes), 1, modes));
+  EXPECT_EQ(parse(to_toml(plan)), plan);
+  EXPECT_EQ(parse(head + "image = 28\npatch = 4\nsequence = 50\n"), plan);
+  expect_says(refusal(head + "image = 28\npatch = 4\nsequence = 64\n"),
+              {"plan.toml:7", "model.sequence = 64", "50 tokens", "nearest: sequence = 50"});
+  expect_says(refusal(head + "image = 28\npatch = 5\n"),
+              {"plan.toml:6", "model.patch = 5 does not divide model.image = 28",
+               "nearest: patch = 4 or 7"});
+  expect_says(mistake("[model]\nkind = \"vit\"\n"), {"no images", "data.kind = \"synthetic\""});
+  EXPECT_EQ(parse("").model.sequence, 64);
+}
+
+TEST(ModelPlan, BertNeedsRoomForItsSpecialTokens) {
+  expect_says(mistake("[model]\nkind = \"bert\"\nvocab = 256\n"),
+              {"plan.toml:3", "model.vocab = 256", "nearest: vocab = 259"});
+  expect_says(mistake("[model]\nkind = \"bert\"\nvocab = 259\nsequence = 4\n"),
+              {"plan.toml:4", "model.sequence = 4", "at least 5"});
+  expect_says(mistake("[model]\nkind = \"bert\"\nvocab = 259\nparallel_blocks = true\n"),
+              {"plan.toml:4", "model.parallel_blocks", "nearest: parallel_blocks = false"});
+  EXPECT_EQ(parse("[model]\nkind = \"bert\"\nvocab = 259\n").model.vocab, 259);
+}
+
+TEST(ModelPlan, OptionsOfAnotherKindAreNamed) {
+  expect_says(mistake("[model]\npatch = 2\n"), {"model.patch = 2", "no effect", "\"vit\""});
+}
+
+}  // namespace
+}  // namespace kuafu

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A model out of tree, written with the layers of model/: GPT whose blocks have half an MLP before
+// attention and half after it. [Lu et al., arXiv 1906.02762] Load it with --plugin and set
+// model.kind = "macaron".
+
+#include <torch/version.h>
+
+#include "kuafu/engine/plugin.h"
+#include "kuafu/model/blocks.h"
+
+namespace {
+
+using namespace kuafu;
+
+class MacaronBlock : public ModelBlock {
+ public:
+  MacaronBlock(const Context& ctx, const ModelPlan& plan, const std::string& name)
+      : name_(name),
+        norm1_(ctx, name + ".norm1", plan),
+        norm2_(ctx, name + ".norm2", plan),
+        norm3_(ctx, name + ".norm3", plan),
+        before_(ctx, name + ".before", plan, plan.ffn_width() / 2, 0.02),
+        attention_(ctx, name + ".attn", plan, 0.02),
+        after_(ctx, name + ".after", plan, plan.ffn_width() / 2, 0.02) {
+    for (Module* child : std::initializer_list<Module*>{&norm1_, &before_, &norm2_, &attention_,
+                                                        &norm3_, &after_}) {
+      add_child(*child);
+    }
+  }
+
+  Flow forward(const Flow& in, const Side& side) override {
+    Tensor x = in[0] + 0.5 * before_(norm1_(in[0]));
+    x = x + attention_(norm2_(x), Mask::kCausal, side);
+    return {x + 0.5 * after_(norm3_(x))};
+  }
+  std::string name() const override { return name_; }
+
+ private:
+  std::string name_;
+  Norm norm1_, norm2_, norm3_;
+  Mlp before_;
+  Attention attention_;
+  Mlp after_;
+};
+
+Model make_macaron(const ModelPlan& plan, const Context& ctx) {
+  check_block(ctx, plan);
+  Model model;
+  auto embedding = std::make_unique<Embedding>(ctx, plan);
+  const Param& table = embedding->table();
+  model.blocks.push_back(std::move(embedding));
+  for (int64_t i = 0; i < plan.layers; ++i) {
+    model.blocks.push_back(std::make_unique<MacaronBlock>(ctx, plan, text("blocks.", i)));
+  }
+  model.blocks.push_back(std::make_unique<Head>(ctx, plan, table));
+  model.loss_axes = loss_axes(ctx, Stream::kInner);
+  return model;
+}
+
+void add(Registries& registries) {
+  registries.models.add("macaron", "GPT with half an MLP before attention and half after it",
+                        make_macaron);
+}
+
+}  // namespace
+
+extern "C" const kuafu::PluginInfo* kuafu_plugin() {
+  static const kuafu::PluginInfo kInfo = {.abi = KUAFU_PLUGIN_ABI,
+                                          .torch = TORCH_VERSION,
+                                          .name = "macaron",
+                                          .version = "1",
+                                          .add = add};
+  return &kInfo;
+}
