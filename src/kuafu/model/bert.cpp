@@ -71,7 +71,8 @@ class BertHead : public ModelBlock {
   }
 
   Flow forward(const Flow& in, const Side& side) override {
-    return {hidden_tokens(in[0], side) + next_sentence(in[0], side)};
+    const Tensor loss = hidden_tokens(in[0], side);
+    return {loss + next_sentence(in[0], side)};
   }
   std::string name() const override { return "head"; }
 

@@ -63,7 +63,8 @@ Flow TransformerBlock::forward(const Flow& in, const Side& side) {
   Tensor x = in[0];
   if (!norm2_) {
     const Tensors n = fan_out(norm1_(x), 2);
-    return {x + attend(n[0], side) + feed(n[1], side)};
+    x = x + attend(n[0], side);
+    return {x + feed(n[1], side)};
   }
   if (style_.norm == NormPlace::kAfterSum) {
     x = norm1_(x + attend(x, side));
