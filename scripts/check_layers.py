@@ -41,6 +41,7 @@ ALLOWED = {
     "model": GLUE + SCHEMES,
     "engine": GLUE + SCHEMES + ("model",),
     "simulate": GLUE + SCHEMES + ("model", "engine"),
+    "conformance": GLUE + SCHEMES + ("model", "engine", "simulate"),
     "elastic": GLUE + SCHEMES + ("model", "engine", "simulate"),
 }
 # Folders that are free of LibTorch.

@@ -38,6 +38,9 @@ const std::vector<Family>& larger_families() {
       {"t2p5d_18", with(thirds, {{"parallel.tensor.mode", "2.5d"},
                                  {"parallel.tensor.size", "18"},
                                  {"parallel.tensor.depth", "2"}})},
+      {"t3d_27", with(thirds, {{"parallel.tensor.mode", "3d"}, {"parallel.tensor.size", "27"}})},
+      {"data_2_t3d_8",
+       {{"parallel.data", "2"}, {"parallel.tensor.mode", "3d"}, {"parallel.tensor.size", "8"}}},
       {"data_2_t2p5d_8",
        {{"parallel.data", "2"},
         {"parallel.tensor.mode", "2.5d"},
@@ -120,7 +123,7 @@ TEST_P(SweptMutants, AreNoticed) {
 
 INSTANTIATE_TEST_SUITE_P(Full, SweptMutants,
                          testing::Values("data_2", "data_3", "t1d_4", "t1d_sp_2", "t2p5d_8",
-                                         "data_2_t1d_sp_2", "data_2_t2d_4"),
+                                         "t3d_8", "data_2_t1d_sp_2", "data_2_t2d_4"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -3,6 +3,8 @@
 // The mutants, by family. Calls are counted from the first of a run: all faults but those of the
 // second step strike in the first one, before the certificate gathers anything itself.
 
+#include <set>
+
 #include "tests/engine/mutants.h"
 #include "tests/support/plans.h"
 
@@ -211,6 +213,38 @@ void add_2d(Kit& kit) {
   multiply_wrongly(kit, f);
 }
 
+void add_2p5d(Kit& kit) {
+  const std::string f = "t2p5d_8";
+  for (const char* axis : {"row", "col"}) {
+    drop(kit, f, axis, Verb::kBroadcast, {2, 5});
+    drop(kit, f, axis, Verb::kReduce, {3});
+  }
+  drop(kit, f, "dep", Verb::kAllReduce, {1, 2, 5, 9});  // the layers' shares of every gradient
+  scale(kit, f, "dep", Verb::kAllReduce, 3, 0.5);
+  on_one_rank(kit, f, "dep", Verb::kAllReduce, 4);
+  kit.add(f, "swaps ranks 0 and 4 of two layers", PlaceFault{0, 4, ""});
+  multiply_wrongly(kit, f);
+}
+
+void add_3d(Kit& kit) {
+  const std::string f = "t3d_8";
+  for (const char* axis : {"x", "y", "z"}) {
+    drop(kit, f, axis, Verb::kAllGather, {1, 2, 5});
+    drop(kit, f, axis, Verb::kReduceScatter, {1, 2, 4});
+    scale(kit, f, axis, Verb::kReduceScatter, 3, 1.001);
+    stale(kit, f, axis, Verb::kAllGather, 3);
+    on_one_rank(kit, f, axis, Verb::kAllGather, 2);
+  }
+  drop(kit, f, "z", Verb::kAllReduce, {1, 2});     // moments of sharded norms
+  drop(kit, f, "y", Verb::kAllReduce, {1, 2, 3});  // cross entropy over the vocabulary
+  drop(kit, f, "x", Verb::kAllReduce, {1, 3, 6});  // gradients of norms and biases
+  kit.add(f, "swaps ranks 1 and 2: y for z", PlaceFault{1, 2, ""});
+  kit.add(f, "swaps ranks 0 and 7 of the cube", PlaceFault{0, 7, ""});
+  multiply_wrongly(kit, f);
+  kit.add(f, "multiplies one layer in the other role",
+          SchemeFault{.product = Product::kForward, .action = SchemeAction::kOtherRole, .at = 2});
+}
+
 void add_composed(Kit& kit) {
   const std::string f = "data_2_t1d_2";
   drop(kit, f, "data", Verb::kAllReduce, {1, 6});
@@ -227,12 +261,14 @@ void add_composed(Kit& kit) {
 /// SGD with a clip that bites, so that neither the scale nor the norm of gradients may be off; two
 /// micro-batches; a bucket a tensor, so that every gradient has a sum of its own.
 Plan mutated_plan(const std::string& family_name) {
+  // Depth and cubes deal a micro-batch out to four; one rank takes what they take.
+  const bool takes_four = std::set<std::string>{"one_rank", "t2p5d_8", "t3d_8"}.count(family_name);
   return plan_of(family(family_name), {{"optimizer.kind", "sgd"},
                                        {"optimizer.lr", "0.1"},
                                        {"optimizer.clip", "0.1"},
                                        {"model.sequence", "8"},
                                        {"model.hidden", "16"},
-                                       {"train.micro_batch", family_name == "one_rank" ? "4" : "2"},
+                                       {"train.micro_batch", takes_four ? "4" : "2"},
                                        {"parallel.bucket", "1"}});
 }
 
@@ -242,6 +278,8 @@ std::vector<Mutant> all_mutants() {
   add_1d(kit);
   add_1d_sp(kit);
   add_2d(kit);
+  add_2p5d(kit);
+  add_3d(kit);
   add_composed(kit);
   return kit.take();
 }

@@ -14,7 +14,8 @@ namespace {
 using tests::Mutant;
 
 TEST(Mutants, DecoratorsAloneChangeNothing) {
-  for (const char* family : {"data_2", "t1d_2", "t1d_sp_2", "t2d_4", "data_2_t1d_2"}) {
+  for (const char* family :
+       {"data_2", "t1d_2", "t1d_sp_2", "t2d_4", "t2p5d_8", "t3d_8", "data_2_t1d_2"}) {
     const Mutant m = tests::harmless_mutant(family);
     EXPECT_EQ(tests::fate_of(m), "equal") << m.name;
     EXPECT_EQ(*m.fired, 0);

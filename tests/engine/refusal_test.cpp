@@ -34,6 +34,9 @@ const std::vector<Misfit>& misfits() {
       {"sequence on 1d-sp", "t1d_sp_2", {{"model.sequence", "13"}}, "1", 13},
       {"samples on the rows of 2d", "t2d_4", {{"train.batch", "9"}}, "0", 9},
       {"samples on layers and rows of 2.5d", "t2p5d_8", {{"train.batch", "6"}}, "0", 6},
+      {"heads on 3d", "t3d_8", {{"model.heads", "1"}}, "0", 1},
+      {"width on 3d", "t3d_8", {{"model.hidden", "34"}, {"model.heads", "2"}}, "0", 34},
+      {"samples on 3d", "t3d_8", {{"train.batch", "6"}}, "0", 6},
       {"samples of a micro-batch", "data_2_t2d_4", {{"train.micro_batch", "1"}}, "0", 1},
   };
   return all;

@@ -74,7 +74,7 @@ TEST(LayerRanges, AreRefusedWithKeyLineAndNearestLegalValue) {
 TEST(LayerRanges, AreRefusedWhereAModeCannotArrangeTheRanks) {
   expect_refused<Refused>({
       {range(1, 2, "none"), {"plan.toml:8: ", "size = 4", "nearest"}},
-      {range(1, 2, "2.5d", "depth = 3\n"), {"plan.toml:8: ", "from = 1 to = 2", "depth = 1 or 4"}},
+      {range(1, 2, "2.5d", "depth = 3\n"), {"plan.toml:8: ", "from = 1 to = 2", "depth = 4 or 1"}},
   });
   const auto refused = [](int64_t size, const std::string& layers) {
     return message_of<Refused>(

@@ -131,6 +131,28 @@ Examples:
 Exit codes: 0 found, 2 usage, 4 no value fits)");
 }
 
+void add_conformance(CLI::App& app, FrontCall& call) {
+  ConformanceCall& conformance = call.conformance;
+  CLI::App& sub = *app.add_subcommand(
+      "conformance", "check tensor schemes, in or out of tree, against all that they promise");
+  sub.add_option("scheme", conformance.schemes,
+                 "tensor modes (default: those of the plugins, else all)")
+      ->type_name("SCHEME");
+  list_option(sub, "--plugin", conformance.plugins, "load a plugin; may be repeated")
+      ->type_name("LIB.so");
+  sub.add_option("--sizes", conformance.sizes, "rank counts (default 1,2,3,4,5,8,9,12,27)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 64))
+      ->type_name("N,N...");
+  sub.add_option("--json", conformance.json, "write every finding")->type_name("FILE");
+  sub.footer(R"(Examples:
+  kuafu conformance
+  kuafu conformance 3d 2.5d --sizes 8,27
+  kuafu conformance --plugin libmine.so --json findings.json
+
+Sizes that a scheme cannot arrange are left out. Exit codes: 0 all hold, 1 one does not, 2 usage)");
+}
+
 void add_suite(CLI::App& app, FrontCall& call) {
   SuiteCall& suite = call.suite;
   CLI::App& sub = *app.add_subcommand("suite", "run a sweep of cases into a results folder");
@@ -190,8 +212,8 @@ Exit codes: 0 all equal or refused, 1 one differs from one rank, 2 usage)");
 }
 
 void add_others(CLI::App& app, FrontCall& call) {
-  CLI::App& list =
-      *app.add_subcommand("list", "what there is: tensor modes, worlds, plan keys, suites");
+  CLI::App& list = *app.add_subcommand(
+      "list", "what there is: tensor and sequence modes, worlds, plan keys, suites");
   list.add_option("kind", call.list.kind, "one kind only")->type_name("KIND");
   list_option(list, "--plugin", call.list.plugins, "load a plugin; may be repeated")
       ->type_name("LIB.so");
@@ -298,6 +320,7 @@ FrontCall parse_command_line(int argc, char** argv) {
   add_explain(app, call);
   add_frontier(app, call);
   add_matrix(app, call);
+  add_conformance(app, call);
   add_others(app, call);
   app.require_subcommand(1);
   app.footer(

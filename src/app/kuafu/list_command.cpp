@@ -22,6 +22,12 @@ std::string tensor_table() {
   return table.str();
 }
 
+std::string sequence_table() {
+  Table table({{"mode"}, {"what it is"}});
+  for (const auto& [name, summary] : builtin_sequence_modes()) table.add({name, summary});
+  return table.str();
+}
+
 std::string worlds_table() {
   const auto state = [](const BuildFeature& feature) {
     return feature.found ? text("yes, ", feature.name, " ", feature.detail)
@@ -78,11 +84,9 @@ struct Kind {
 };
 
 const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> kKinds = {{"tensor", tensor_table},
-                                           {"worlds", worlds_table},
-                                           {"suites", suites_table},
-                                           {"keys", keys_table},
-                                           {"fields", fields_table}};
+  static const std::vector<Kind> kKinds = {{"tensor", tensor_table}, {"sequence", sequence_table},
+                                           {"worlds", worlds_table}, {"suites", suites_table},
+                                           {"keys", keys_table},     {"fields", fields_table}};
   return kKinds;
 }
 

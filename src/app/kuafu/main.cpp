@@ -19,6 +19,7 @@ int dispatch(const FrontCall& call) {
   if (call.command == "run" || call.command == "explain" || call.command == "frontier") {
     return worker_command(call.command, call.worker);
   }
+  if (call.command == "conformance") return conformance_command(call.conformance);
   if (call.command == "suite") return suite_command(call.suite);
   if (call.command == "report") return report_command(call.report);
   if (call.command == "compare") return compare_command(call.compare);

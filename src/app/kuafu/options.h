@@ -30,6 +30,14 @@ struct WorkerCall {
   int64_t most = 0;
 };
 
+/// `kuafu conformance`.
+struct ConformanceCall {
+  std::vector<std::string> schemes;
+  std::vector<std::string> plugins;
+  std::vector<int64_t> sizes;  ///< empty = the worker's
+  std::string json;
+};
+
 /// `kuafu suite`.
 struct SuiteCall {
   std::string suite;
@@ -68,6 +76,7 @@ struct FrontCall {
   std::string command;  ///< empty: done, `exit_code` says how
   int exit_code = kDone;
   WorkerCall worker;
+  ConformanceCall conformance;
   SuiteCall suite;
   ReportCall report;
   CompareCall compare;
@@ -82,6 +91,7 @@ FrontCall parse_command_line(int argc, char** argv);
 Overrides split_pairs(const std::vector<std::string>& pairs, const std::string& option);
 
 int worker_command(const std::string& command, const WorkerCall& call);
+int conformance_command(const ConformanceCall& call);
 int suite_command(const SuiteCall& call);
 int report_command(const ReportCall& call);
 int compare_command(const CompareCall& call);

@@ -61,6 +61,13 @@ int list_command(const WorkerOptions& options) {
   return kOk;
 }
 
+void add_conformance_options(CLI::App& app, ConformanceOptions& o) {
+  app.add_option("scheme", o.schemes);
+  app.add_option("--plugin", o.plugins)->allow_extra_args(false);
+  app.add_option("--sizes", o.sizes)->delimiter(',')->check(CLI::Range(1, 64));
+  app.add_option("--json", o.json_file);
+}
+
 int main_with(int argc, char** argv) {
   CLI::App app("Runs one Kuafu case; started by kuafu");
   app.require_subcommand(1);
@@ -70,6 +77,9 @@ int main_with(int argc, char** argv) {
   CLI::App* run = app.add_subcommand("run", "trains one case");
   CLI::App* explain = app.add_subcommand("explain", "prints what a plan would do");
   CLI::App* frontier = app.add_subcommand("frontier", "finds the largest value that fits");
+  CLI::App* conformance = app.add_subcommand("conformance", "checks tensor schemes");
+  ConformanceOptions checked;
+  add_conformance_options(*conformance, checked);
   CLI::App* list = app.add_subcommand("list", "prints the registries");
   CLI::App* matrix = app.add_subcommand("matrix", "tries which choices work together");
   add_matrix_options(*matrix, matrix_options, filters);
@@ -85,6 +95,7 @@ int main_with(int argc, char** argv) {
     options.overrides = split(sets, "--set", "train.steps=5");
     matrix_options.filters = split(filters, "--filter", "scheme=2d");
     if (*run) return run_command(options);
+    if (*conformance) return conformance_command(checked);
     if (*explain) return explain_command(options);
     if (*frontier) return frontier_command(options);
     if (*matrix) return matrix_command(matrix_options);

@@ -65,11 +65,12 @@ Dimension choices_of(const std::string& name, const std::string& key) {
   return out;
 }
 
-Dimension sequences() {
-  Dimension out = choices_of("sequence", "parallel.sequence.mode");
-  for (Value& value : out.values) {
-    if (value.name == "none") continue;
-    value.overrides.emplace_back("parallel.sequence.size", "2");
+Dimension sequences(const Registries& registries) {
+  Dimension out{"sequence", {{"none"}}};
+  for (const std::string& name : registries.sequence.names()) {
+    if (name == "none") continue;
+    out.values.push_back(
+        {name, {{"parallel.sequence.mode", name}, {"parallel.sequence.size", "2"}}});
   }
   return out;
 }
@@ -109,7 +110,7 @@ Dimension worlds() {
 
 std::vector<Dimension> dimensions(const Registries& registries) {
   return {schemes(registries),
-          sequences(),
+          sequences(registries),
           experts(),
           models(registries),
           choices_of("dtype", "model.dtype"),

@@ -40,6 +40,14 @@ struct MatrixOptions {
   std::vector<std::string> plugins;
 };
 
+/// What `kuafu conformance` is told.
+struct ConformanceOptions {
+  std::vector<std::string> schemes;  ///< empty: those of the plug-ins, else all
+  std::vector<std::string> plugins;
+  std::vector<int64_t> sizes = {1, 2, 3, 4, 5, 8, 9, 12, 27};
+  std::string json_file;
+};
+
 /// Exit codes of the worker and of `kuafu run`, by status.
 enum ExitCode : int {
   kOk = 0,
@@ -60,6 +68,9 @@ int explain_command(const WorkerOptions& options);
 int frontier_command(const WorkerOptions& options);
 /// Runs small plans of every pair of choices and writes which work together. 1 where one is wrong.
 int matrix_command(const MatrixOptions& options);
+
+/// Checks tensor schemes on thread ranks; prints a table and every failure. Returns an ExitCode.
+int conformance_command(const ConformanceOptions& options);
 
 /// Registries with the plug-ins of the options loaded.
 Registries load_registries(const WorkerOptions& options);

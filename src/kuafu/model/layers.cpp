@@ -55,6 +55,8 @@ Linear::Linear(const Context& ctx, const std::string& name, int64_t in, int64_t 
       role_(role),
       weight_(add(
           ctx.param(name + ".weight", {in, out}, ctx.weight(role), input_of(role), {.std = std}))) {
+  // Vocabularies are padded; the widths of a layer divide.
+  local_shape(weight_.layout, weight_.global, ctx.mesh, weight_.name);
   if (with_bias == WithBias::kNo) return;
   bias_ = &add(ctx.param(name + ".bias", {out}, last_dim(ctx, output_of(role)), output_of(role),
                          {.kind = Init::Kind::kZeros}));

@@ -35,7 +35,7 @@ at::ScalarType statistics(const Tensor& x) {
 
 Layout expert_weight(const Context& ctx, Role role) {
   Layout layout{{{"expert"}}};
-  for (const Axes& axes : ctx.tensor.weight(role).dims) layout.dims.push_back(axes);
+  for (const Axes& axes : ctx.weight(role).dims) layout.dims.push_back(axes);
   return layout;
 }
 
@@ -43,6 +43,35 @@ bool is_gated(const ModelPlan& plan) { return plan.mlp == "swiglu"; }
 
 /// Columns of the first linear: SwiGLU's gates and values are interleaved.
 int64_t inner_width(const ModelPlan& plan) { return plan.ffn_width() * (is_gated(plan) ? 2 : 1); }
+
+Tensor to_tensor(const std::vector<int64_t>& numbers, at::Device device) {
+  const auto count = static_cast<int64_t>(numbers.size());
+  const Tensor t = at::empty({count}, at::TensorOptions(at::kLong).device(device));
+  if (!device.is_meta()) {
+    t.copy_(at::from_blob(const_cast<int64_t*>(numbers.data()), {count}, at::kLong));
+  }
+  return t;
+}
+
+/// (B, S, E) whose place i holds position order[i] -> place i holds position i.
+Tensor by_position(const Tensor& x, const std::vector<int64_t>& order) {
+  std::vector<int64_t> inverse(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    inverse[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  }
+  const auto permuted = [](const Tensor& t, const std::vector<int64_t>& from) {
+    const Tensor rows = to_tensor(from, t.device()).view({1, 1, -1});
+    return ops::take_slots(t, rows.expand({t.size(0), 1, t.size(1)})).view(t.sizes());
+  };
+  const Forward forward = [&](const Tensors& in) -> ForwardResult {
+    return {{permuted(in[0], inverse)}, {}};
+  };
+  const Backward backward = [permuted, order](const Tensors&, const Tensors& grads,
+                                              const std::vector<bool>&) -> Tensors {
+    return {permuted(grads[0].contiguous(), order)};
+  };
+  return differentiable({x}, forward, backward)[0];
+}
 
 /// y[e] = x[e] w[e] + bias[e], written to where the stack has it.
 Tensor stacked_products(const TensorParallel& tp, const Tensors& in, Role role) {
@@ -138,7 +167,7 @@ Mixture::Mixture(const Context& ctx, const std::string& name, const ModelPlan& p
 
 /// (B, S, H) in the outer layout -> (B, S, E), whole samples, the same on every rank that has a
 /// part.
-Tensor Mixture::logits(const Tensor& x) const {
+Tensor Mixture::logits(const Tensor& x, const Side& side) const {
   const auto axes = outer_.dims[2];
   const Forward forward = [&](const Tensors& in) -> ForwardResult {
     const Tensor y = ops::matmul(as_rows(in[0]).to(statistics(in[0])), in[1].to(statistics(in[0])));
@@ -157,7 +186,7 @@ Tensor Mixture::logits(const Tensor& x) const {
   for (size_t i = outer_.dims[1].size(); i-- > 0;) {
     whole = collect(whole, ctx_.mesh.comm(outer_.dims[1][i]), 1);
   }
-  return whole;
+  return side.order == nullptr ? whole : by_position(whole, *side.order);
 }
 
 Routed Mixture::route_samples(const Tensor& logits, const Side& side) const {
@@ -179,17 +208,21 @@ Routed Mixture::route_samples(const Tensor& logits, const Side& side) const {
 }
 
 Slots Mixture::slots_of(const Tensor& token, const Side& side) const {
-  const Axes& axes = outer_.dims[1];
-  const int64_t mine = side.sequence / ctx_.mesh.size(axes);
-  const int64_t first = ctx_.mesh.coord(axes) * mine;
-  return {.rows = mine == side.sequence ? token : ops::local_rows(token, first, mine),
+  const auto positions = local_positions(ctx_.mesh, side.grid(outer_));
+  const auto mine = static_cast<int64_t>(positions.size());
+  if (mine == side.sequence) return {.rows = token, .num_rows = mine};
+  std::vector<int64_t> place(static_cast<size_t>(side.sequence), -1);
+  for (int64_t i = 0; i < mine; ++i) {
+    place[static_cast<size_t>(positions[static_cast<size_t>(i)])] = i;
+  }
+  return {.rows = ops::local_rows(token, to_tensor(place, token.device())),
           .num_rows = mine,
-          .sequence = axes};
+          .sequence = outer_.dims[1]};
 }
 
 Mixture::Out Mixture::operator()(const Tensor& x, const Side& side) {
   const Tensors uses = fan_out(x, shared_ ? 3 : 2);
-  const Routed routed = route_samples(logits(uses[0]), side);
+  const Routed routed = route_samples(logits(uses[0], side), side);
   if (side.is_training) tally_.add(routed, side.step, side.first_sample);
   Tensor gates = routed.gates;
   for (const std::string& axis : outer_.dims[2]) gates = fork(gates, ctx_.mesh.comm(axis));

@@ -40,7 +40,7 @@ class Mixture : public Module {
   const RouterTally& tally() const { return tally_; }
 
  private:
-  Tensor logits(const Tensor& x) const;
+  Tensor logits(const Tensor& x, const Side& side) const;
   Routed route_samples(const Tensor& logits, const Side& side) const;
   Slots slots_of(const Tensor& token, const Side& side) const;
 

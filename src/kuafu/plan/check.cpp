@@ -145,6 +145,14 @@ void check_experts(const Plan& plan, const Origins& origins) {
                        m.moe_every, " leaves none of model.layers = ", m.layers,
                        " a mixture; nearest: moe_every = ", m.layers));
   }
+  const int64_t parts = plan.parallel.sequence.size;
+  if (m.sequence % parts != 0) {
+    const int64_t below = m.sequence / parts * parts;
+    throw Refused(text(origins.of({"parallel.sequence.size", "model.sequence"}),
+                       "model.sequence = ", m.sequence, " over parallel.sequence.size = ", parts,
+                       " ranks: mixtures of experts need parts of one length; nearest: sequence = ",
+                       below > 0 ? text(below, " or ") : "", below + parts));
+  }
   if (m.experts % ranks != 0) {
     throw Refused(text(origins.of({"parallel.expert.size", "model.experts"}),
                        "parallel.expert.size = ", ranks, " does not divide model.experts = ",

@@ -112,9 +112,19 @@ TensorModes builtin_tensor_modes() {
   return modes;
 }
 
-const std::vector<std::string>& builtin_sequence_modes() {
-  static const std::vector<std::string> names = {"none", "ring", "ring-zigzag", "ulysses",
-                                                 "all-gather"};
+const std::vector<SequenceMode>& builtin_sequence_modes() {
+  static const std::vector<SequenceMode> modes = {
+      {"none", "every sequence whole on one rank"},
+      {"ring", "keys and values travel around a ring (online softmax)"},
+      {"ring-zigzag", "ring with early and late tokens paired: a causal mask loads ranks alike"},
+      {"ulysses", "heads instead of tokens during attention, by all-to-all"},
+      {"all-gather", "all keys and values on every rank: the simple reference"}};
+  return modes;
+}
+
+std::vector<std::string> builtin_sequence_names() {
+  std::vector<std::string> names;
+  for (const SequenceMode& mode : builtin_sequence_modes()) names.push_back(mode.name);
   return names;
 }
 

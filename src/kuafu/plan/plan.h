@@ -162,8 +162,14 @@ using TensorModes = std::map<std::string, TensorMode>;
 /// "none" (), "1d" (tensor), "1d-sp" (tensor), "2d" (dep row col, dep = 1), "2.5d" (dep row col).
 TensorModes builtin_tensor_modes();
 
+/// A way to attend over a sharded sequence, as plans and lists name it.
+struct SequenceMode {
+  std::string name, summary;
+};
 /// "none", "ring", "ring-zigzag", "ulysses", "all-gather".
-const std::vector<std::string>& builtin_sequence_modes();
+const std::vector<SequenceMode>& builtin_sequence_modes();
+/// Their names.
+std::vector<std::string> builtin_sequence_names();
 
 /// `key=value` overrides as given on the command line: ("train.steps", "5"). The value is TOML; a
 /// bare word that is no TOML value is taken as a string.
@@ -175,10 +181,10 @@ using Overrides = std::vector<std::pair<std::string, std::string>>;
 /// and `attentions` are the names that model.kind and parallel.sequence.mode may have.
 Plan parse_plan(std::string_view toml, std::string_view origin, const TensorModes& modes,
                 const Overrides& overrides = {}, const std::vector<std::string>& models = {"gpt"},
-                const std::vector<std::string>& attentions = builtin_sequence_modes());
+                const std::vector<std::string>& attentions = builtin_sequence_names());
 Plan load_plan(const std::string& path, const TensorModes& modes, const Overrides& overrides = {},
                const std::vector<std::string>& models = {"gpt"},
-               const std::vector<std::string>& attentions = builtin_sequence_modes());
+               const std::vector<std::string>& attentions = builtin_sequence_names());
 
 /// The values alone, each checked by itself: parse_plan without what concerns several keys, so that
 /// a plan that is refused can still be shown and hashed.

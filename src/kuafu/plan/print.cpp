@@ -58,6 +58,7 @@ std::string plan_hash(const Plan& resolved) {
     const std::string value = plan::print(key, resolved);
     if (value != plan::print(key, defaults)) meaning += text(key.name, " = ", value, "\n");
   }
+  meaning += plan::print_layers(resolved.parallel.layers);
   char digits[17];
   std::snprintf(digits, sizeof(digits), "%016llx",
                 static_cast<unsigned long long>(hash_name(meaning)));
@@ -101,8 +102,23 @@ is refused. In `[parallel]` a bare number is short for `{ size = n }` (`data`, `
 `expert`). The number of micro-batches is batch / (data x micro_batch). Sizes accept `"6 GB"` (powers
 of 1000: kB, MB, GB, TB), `"512 MiB"` (powers of 1024: KiB, MiB, GiB, TiB) and plain bytes.
 
-Pipeline and expert parallelism are names that this version knows and refuses: it has no scheme for
-them yet.
+`[[parallel.layers]]` gives transformer layers a tensor mode of their own on the same ranks; the table
+may stand several times. Embedding, head and every layer not named keep `parallel.tensor`.
+
+```toml
+[parallel]
+tensor = { mode = "1d", size = 4 }
+
+[[parallel.layers]]
+from = 1        # layers 1 and 2: both ends are part of the range, the first layer is 0
+to = 2
+mode = "2d"     # depth = 2 for "2.5d" stands here too; the default is 1
+```
+
+Ranges do not overlap. The modes share one mesh: each cuts the tensor ranks into axes, and of all cuts
+together each must divide the next (2d on 16 ranks cuts at 4 and 16, 2.5d with depth 4 at 2, 4 and 16).
+
+Pipeline parallelism is a name that this version knows and refuses: it has no scheme for it yet.
 )";
   std::string section;
   for (const KeyDoc& doc : plan_keys()) {

@@ -45,9 +45,9 @@ struct LossWeights {
 };
 Tensor route_backward(const Tensor& dgates, const RouteOut& saved, LossWeights weights);
 
-/// Rows of the tokens that slots hold, where mine are positions first .. first + count: token -
-/// first, or -1. (B, E, C) i64.
-Tensor local_rows(const Tensor& token, int64_t first, int64_t count);
+/// place[token], and -1 where a slot is empty: the row of mine that holds its token. token (B, E,
+/// C), place (S), i64.
+Tensor local_rows(const Tensor& token, const Tensor& place);
 
 /// rows[b, e, c] is a row of sample b, or -1: an empty slot. Fills (E, B, C, H) from x (B, R, H).
 Tensor take_slots(const Tensor& x, const Tensor& rows);

@@ -18,24 +18,23 @@ kernels::SlotShape shape_for(const Tensor& rows, int64_t num_rows, int64_t hidde
           .hidden = hidden};
 }
 
-Tensor local_cpu(const Tensor& token, int64_t first, int64_t count) {
-  const Tensor in = token.contiguous(), out = at::empty(token.sizes(), token.options());
+Tensor local_cpu(const Tensor& token, const Tensor& place) {
+  const Tensor in = token.contiguous(), map = place.contiguous();
+  const Tensor out = at::empty(token.sizes(), token.options());
   const int64_t* from = in.const_data_ptr<int64_t>();
   int64_t* to = out.mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < in.numel(); ++i) {
-    const int64_t row = from[i] - first;
-    to[i] = from[i] >= 0 && row >= 0 && row < count ? row : -1;
+    to[i] = from[i] < 0 ? -1 : map.const_data_ptr<int64_t>()[from[i]];
   }
   return out;
 }
 
-Tensor local_plain(const Tensor& token, int64_t first, int64_t count) {
-  const Tensor row = token - first;
-  const Tensor is_mine = token.ge(0).logical_and_(row.ge(0)).logical_and_(row.lt(count));
-  return at::where(is_mine, row, at::full({}, -1, row.options()));
+Tensor local_plain(const Tensor& token, const Tensor& place) {
+  const Tensor row = place.index_select(0, token.reshape(-1).clamp_min(0)).view(token.sizes());
+  return at::where(token.ge(0), row, at::full({}, -1, row.options()));
 }
 
-Tensor local_meta(const Tensor& token, int64_t, int64_t) {
+Tensor local_meta(const Tensor& token, const Tensor&) {
   return at::empty(token.sizes(), token.options());
 }
 
@@ -151,7 +150,7 @@ void check(const Tensor& slots, const Tensor& rows) {
 }  // namespace
 
 void add_slot_ops(OpLibrary& lib) {
-  lib.add("local_rows(Tensor token, int first, int count) -> Tensor", "local_rows", &local_cpu,
+  lib.add("local_rows(Tensor token, Tensor place) -> Tensor", "local_rows", &local_cpu,
           &local_plain, &local_meta);
   lib.add("take_slots(Tensor x, Tensor rows) -> Tensor", "take_slots", &take_cpu, &take_plain,
           &take_meta);
@@ -166,12 +165,12 @@ void add_slot_ops(OpLibrary& lib) {
 
 namespace ops {
 
-Tensor local_rows(const Tensor& token, int64_t first, int64_t count) {
-  static const auto op = find_op<Tensor(const Tensor&, int64_t, int64_t)>("local_rows");
+Tensor local_rows(const Tensor& token, const Tensor& place) {
+  static const auto op = find_op<Tensor(const Tensor&, const Tensor&)>("local_rows");
   check({}, token);
   const OpScope scope;
-  const Tensor rows = scope.keep(op.call(token, first, count));
-  scope.work(0, bytes_of(token, rows));
+  const Tensor rows = scope.keep(op.call(token, place));
+  scope.work(0, bytes_of(token, place, rows));
   return rows;
 }
 

@@ -102,7 +102,9 @@ void expect_equal_over(int64_t expert, int64_t sequence) {
     const auto mine = [&](const Tensor& t) {
       return t.narrow(0, sample, samples).narrow(1, first, tokens).contiguous();
     };
-    const Slots slots{.rows = ops::local_rows(token.narrow(0, sample, samples), first, tokens),
+    const Tensor place = at::full({kTokens}, -1, at::kLong);
+    place.narrow(0, first, tokens).copy_(at::arange(tokens, at::kLong));
+    const Slots slots{.rows = ops::local_rows(token.narrow(0, sample, samples), place),
                       .num_rows = tokens,
                       .sequence = {"sequence"}};
     const Result part = run(*all_to_all, mine(x), gates.narrow(0, sample, samples).contiguous(),

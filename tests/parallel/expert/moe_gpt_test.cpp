@@ -47,13 +47,32 @@ Layouts layout(const std::string& mode, const std::string& size, const std::stri
   return {name, o};
 }
 
+/// Two ranks share each sequence.
+Layouts with_sequence(Layouts l, const std::string& mode) {
+  l.overrides.emplace_back("parallel.sequence.mode", mode);
+  l.overrides.emplace_back("parallel.sequence.size", "2");
+  l.name += "_" + mode;
+  std::replace(l.name.begin(), l.name.end(), '-', '_');
+  return l;
+}
+
 std::vector<Layouts> layouts() {
-  return {layout("none", "1", "1", "2", "1"),  layout("none", "1", "1", "2", "2"),
-          layout("none", "1", "1", "4", "2"),  layout("none", "1", "1", "4", "4"),
-          layout("1d", "2", "1", "1", "1"),    layout("1d", "2", "1", "2", "2"),
-          layout("1d-sp", "2", "1", "1", "1"), layout("1d-sp", "2", "1", "2", "2"),
-          layout("2d", "4", "1", "1", "1"),    layout("2d", "4", "1", "2", "2"),
-          layout("2.5d", "8", "2", "1", "1")};
+  return {layout("none", "1", "1", "2", "1"),
+          layout("none", "1", "1", "2", "2"),
+          layout("none", "1", "1", "4", "2"),
+          layout("none", "1", "1", "4", "4"),
+          layout("1d", "2", "1", "1", "1"),
+          layout("1d", "2", "1", "2", "2"),
+          layout("1d-sp", "2", "1", "1", "1"),
+          layout("1d-sp", "2", "1", "2", "2"),
+          layout("2d", "4", "1", "1", "1"),
+          layout("2d", "4", "1", "2", "2"),
+          layout("2.5d", "8", "2", "1", "1"),
+          layout("3d", "8", "1", "1", "1"),
+          with_sequence(layout("none", "1", "1", "2", "2"), "ring"),
+          with_sequence(layout("none", "1", "1", "2", "1"), "ring-zigzag"),
+          with_sequence(layout("1d-sp", "2", "1", "1", "1"), "ring-zigzag"),
+          with_sequence(layout("1d", "2", "1", "1", "1"), "ulysses")};
 }
 
 void expect_equal(const Plan& plan, const std::string& what) {
@@ -152,9 +171,8 @@ TEST(MoeGpt, LossFalls) {
 TEST(MoeGpt, EveryLayerOrOneInTwo) {
   const auto blocks = [](const char* every) {
     std::vector<std::string> names;
-    for (const ExpertLoad& load : run_plan(moe_plan({{"model.moe_every", every}}))[0].experts) {
-      names.push_back(load.block);
-    }
+    const auto results = run_plan(moe_plan({{"model.moe_every", every}}));
+    for (const ExpertLoad& load : results[0].experts) names.push_back(load.block);
     return names;
   };
   EXPECT_EQ(blocks("1"), (std::vector<std::string>{"blocks.0", "blocks.1"}));

@@ -13,7 +13,7 @@
 //   (2) [k], [v] again;  dq_r;  dk_r, dv_r = parts r of the sums over ranks of d[k], d[v]
 //
 // Cost, elements received, g = 2 B Nkv D (n - 1) (tokens of the first rank: shorter parts are
-//   padded): g forward; g backward and g of gradients.
+//   padded): g forward; g backward and g of gradients. Selective: + g.
 
 #include <ATen/ATen.h>
 
@@ -33,7 +33,7 @@ class AllGatherAttention : public BlockAttention {
   AttentionCost cost(const AttentionShape& s) const override {
     const int64_t received =
         2 * s.batch * s.kv_heads * s.head_dim * (size() - 1) * tokens_of(0).extent;
-    return {received, 2 * received, received};
+    return {received, (is_selective() ? 3 : 2) * received, received};
   }
 
  protected:

@@ -35,9 +35,13 @@ at::ScalarType type_of_sums(const Tensor& t) {
   return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-Tensor packed(const Tensor& k, const Tensor& v) {
+Tensor empty_pack(const Tensor& k, int64_t tokens, at::ScalarType type) {
   const CategoryScope scope(Category::kCommunication);
-  const Tensor both = at::empty({2, k.size(0), k.size(1), k.size(2), k.size(3)}, k.options());
+  return at::empty({2, k.size(0), k.size(1), tokens, k.size(3)}, k.options().dtype(type));
+}
+
+Tensor packed(const Tensor& k, const Tensor& v) {
+  const Tensor both = empty_pack(k, k.size(kSeq), k.scalar_type());
   both[0].copy_(k);
   both[1].copy_(v);
   return both;
@@ -91,7 +95,7 @@ void attend_block_backward(QuerySide& side, const Tensor& k, const Tensor& v, co
 Tensor BlockAttention::attend(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask) const {
   KUAFU_CHECK(q.size(kSeq) == tokens_of(rank()).extent, "attention of ", q.size(kSeq),
               " tokens on rank ", rank(), " of ", size(), " that share ", setup_.sequence);
-  const bool again = setup_.recompute == Recompute::kSelective;
+  const bool again = is_selective();
   const Forward there = [&](const Tensors& in) -> ForwardResult {
     const auto [sum, lse] = forward(in[0], in[1], in[2], mask);
     const Tensor out = sum.to(q.scalar_type());

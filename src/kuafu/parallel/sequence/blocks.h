@@ -29,6 +29,8 @@ std::vector<int64_t> zigzag_order(int64_t sequence, int64_t n);
 at::ScalarType type_of_sums(const Tensor& t);
 /// (k, v) as one contiguous tensor (2, B, Nkv, S, D): what travels.
 Tensor packed(const Tensor& k, const Tensor& v);
+/// Room for as many tokens in that type.
+Tensor empty_pack(const Tensor& k, int64_t tokens, at::ScalarType type);
 
 /// Merges the attention of q to a block of k, v into `into`; the first block has all queries.
 void attend_block(ops::AttentionOut& into, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -68,6 +70,7 @@ class BlockAttention : public AttentionParallel {
   virtual Tensor backward(QuerySide& side, const Tensor& k, const Tensor& v, Mask mask) const = 0;
 
   Communicator& group() const { return setup_.mesh.comm("sequence"); }
+  bool is_selective() const { return setup_.recompute == Recompute::kSelective; }
   int64_t sequence() const { return setup_.sequence; }
   int64_t size() const { return setup_.mesh.size("sequence"); }
   int64_t rank() const { return setup_.mesh.coord("sequence"); }

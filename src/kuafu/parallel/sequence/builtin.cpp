@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <map>
+
 #include "kuafu/parallel/sequence/interface.h"
 
 namespace kuafu {
 
 void register_sequence_modes(Registry<MakeAttention>& modes) {
-  modes.add("none", "every sequence whole on one rank",
-            [](const AttentionSetup& setup) { return make_local_attention(setup.recompute); });
-  modes.add("ring", "keys and values travel around a ring (online softmax)", make_ring_attention);
-  modes.add("ring-zigzag", "ring with early and late tokens paired: causal masks load ranks alike",
-            make_zigzag_attention);
-  modes.add("ulysses", "heads instead of tokens during attention, by all-to-all",
-            make_ulysses_attention);
-  modes.add("all-gather", "all keys and values gathered on every rank: the simple reference",
-            make_all_gather_attention);
+  const std::map<std::string, MakeAttention> makers = {
+      {"none", [](const AttentionSetup& setup) { return make_local_attention(setup.recompute); }},
+      {"ring", make_ring_attention},
+      {"ring-zigzag", make_zigzag_attention},
+      {"ulysses", make_ulysses_attention},
+      {"all-gather", make_all_gather_attention}};
+  for (const auto& [name, summary] : builtin_sequence_modes()) {
+    modes.add(name, summary, makers.at(name));
+  }
 }
 
 }  // namespace kuafu

@@ -18,13 +18,12 @@
 //   with that lse and out:  dq = sum_j dq_j;  dk_j, dv_j = sums over ranks, which follow the
 //       block one step behind and after n - 1 steps are home.
 //
-// Cost, elements received, |j| = 2 B Nkv D (tokens of rank j), sums over t:
-//   forward   sum_{t=1}^{n-1} |r - t|;  plain causal sum_{t=1}^{r} |r - t|
-//   backward  the same again, and sums sum_{t=2}^{n} |r - t| of gradients where n > 1
+// Cost, elements received, |t| = 2 B Nkv D (tokens of rank r - t): forward sum_{t=1}^{n-1} |t|,
+// plain
+//   causal to t = r; backward the same, and sum_{t=2}^{n} |t| of gradients. Selective: + forward.
 
 #include <ATen/ATen.h>
 
-#include "kuafu/meter/allocator.h"
 #include "kuafu/parallel/sequence/blocks.h"
 
 namespace kuafu {
@@ -48,7 +47,7 @@ class RingAttention : public BlockAttention {
     };
     for (int64_t t = 1; t < size(); ++t) cost.forward += holds(rank(), t, s.mask) ? block(t) : 0;
     for (int64_t t = 2; t <= size(); ++t) cost.backward_sums += block(t);
-    cost.backward = cost.forward + cost.backward_sums;
+    cost.backward = (is_selective() ? 2 : 1) * cost.forward + cost.backward_sums;
     return cost;
   }
 
@@ -83,7 +82,6 @@ class RingAttention : public BlockAttention {
 
  private:
   int64_t owner(int64_t t) const { return (rank() + 2 * size() - t) % size(); }
-  int64_t early_of(int64_t r) const { return early_tokens(tokens_of(r).extent); }
   /// Whether rank r gets to see a block at step t.
   bool holds(int64_t r, int64_t t, Mask mask) const {
     return t < size() && (mask == Mask::kNone || is_zigzag_ || t <= r);
@@ -92,20 +90,17 @@ class RingAttention : public BlockAttention {
     const int64_t mine = tokens_of(rank()).extent, theirs = tokens_of(owner(t)).extent;
     if (t == 0) return {{0, mine}, {0, mine}, mask == Mask::kCausal};
     if (mask == Mask::kNone || !is_zigzag_) return {{0, mine}, {0, theirs}};
-    if (owner(t) < rank()) return {{0, mine}, {0, early_of(owner(t))}};
-    return {{early_of(rank()), mine - early_of(rank())}, {0, theirs}};
+    if (owner(t) < rank()) return {{0, mine}, {0, early_tokens(theirs)}};
+    return {{early_tokens(mine), mine - early_tokens(mine)}, {0, theirs}};
   }
-  /// For the block of step t.
   Tensor buffer(const Tensor& k, int64_t t, at::ScalarType type) const {
-    const CategoryScope scope(Category::kCommunication);
-    return at::empty({2, k.size(0), k.size(1), tokens_of(owner(t)).extent, k.size(3)},
-                     k.options().dtype(type));
+    return empty_pack(k, tokens_of(owner(t)).extent, type);
   }
   Passing pass_keys(const Tensor& held, int64_t t, Mask mask) const {
     const bool goes_on = holds((rank() + 1) % size(), t + 1, mask);
-    const bool has_next = holds(rank(), t + 1, mask);
-    return pass(group(), goes_on ? held : Tensor(),
-                has_next ? buffer(held[0], t + 1, held.scalar_type()) : Tensor());
+    Tensor in;
+    if (holds(rank(), t + 1, mask)) in = buffer(held[0], t + 1, held.scalar_type());
+    return pass(group(), goes_on ? held : Tensor(), in);
   }
 
   bool is_zigzag_;

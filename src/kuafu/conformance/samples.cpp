@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/tensors.h"
+#include "kuafu/conformance/samples.h"
 
 #include <ATen/ATen.h>
 
@@ -10,7 +10,7 @@
 #include "kuafu/base/philox.h"
 #include "kuafu/tensor/collectives.h"
 
-namespace kuafu::tests {
+namespace kuafu::conformance {
 
 Param shard(const std::string& name, const Shape& global, const Layout& layout, const Mesh& mesh,
             const Axes& grad_axes, at::Device device) {
@@ -51,4 +51,6 @@ bool is_same(const Tensor& a, const Tensor& b) {
   return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
 
-}  // namespace kuafu::tests
+double tolerance(int64_t length) { return 8 * kEps * static_cast<double>(length); }
+
+}  // namespace kuafu::conformance

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/kuafu/options.h"
+#include "app/kuafu/programs.h"
+#include "kuafu/base/errors.h"
+
+namespace kuafu {
+
+int conformance_command(const ConformanceCall& call) {
+  std::vector<std::string> words = {worker_path(), "conformance"};
+  words.insert(words.end(), call.schemes.begin(), call.schemes.end());
+  for (const auto& plugin : call.plugins) words.insert(words.end(), {"--plugin", plugin});
+  std::string sizes;
+  for (const int64_t size : call.sizes) sizes += text(sizes.empty() ? "" : ",", size);
+  if (!sizes.empty()) words.insert(words.end(), {"--sizes", sizes});
+  if (!call.json.empty()) words.insert(words.end(), {"--json", call.json});
+  become(words);
+}
+
+}  // namespace kuafu

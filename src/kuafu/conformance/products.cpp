@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The three products of a scheme against the serial ones, and their traffic against cost().
+
+#include <ATen/ATen.h>
+
+#include "kuafu/conformance/subject.h"
+
+namespace kuafu::conformance {
+namespace {
+
+/// One linear layer's tensors on one rank: x (B, S, K), w (K, M), dy (B, S, M).
+struct Linear {
+  Linear(const TensorParallel& tp, const LayerShape& e, Role role)
+      : r(role),
+        k(role == Role::kExpand ? e.h : e.f),
+        m(role == Role::kExpand ? e.f : e.h),
+        x(shard("x", {e.b, e.s, k}, tp.activation(input_of(r)), tp.mesh())),
+        w(shard("w", {k, m}, tp.weight(r), tp.mesh(),
+                grad_axes(tp.activation(input_of(r)), tp.weight(r)))),
+        dy(shard("dy", {e.b, e.s, m}, tp.activation(output_of(r)), tp.mesh())) {}
+
+  Role r;
+  int64_t k, m;
+  Param x, w, dy;
+  at::NoGradGuard no_grad;  // schemes are never called under recording
+};
+
+/// Whole results, gradients summed over the ranks they are partial over.
+struct Whole {
+  Tensor y, dx, dw;
+};
+
+Whole run_linear(const TensorParallel& tp, const LayerShape& e, Role r) {
+  const Linear l(tp, e, r);
+  const Tensor y = tp.forward(l.x.value, l.w.value, r);
+  const LinearGrads g = tp.backward(l.x.value, l.w.value, l.dy.value, r);
+  sum_over(tp.mesh(), l.w.grad_axes, g.dw);
+  return {gather_param(l.dy, y, tp.mesh()), gather_param(l.x, g.dx, tp.mesh()),
+          gather_param(l.w, g.dw, tp.mesh())};
+}
+
+std::string name_of(Role r, const Mesh& mesh) {
+  return text(" of a", r == Role::kExpand ? "n expand" : " contract", " layer on ",
+              mesh.describe());
+}
+
+constexpr Role kRoles[] = {Role::kExpand, Role::kContract};
+
+}  // namespace
+
+void check_products(const Subject& subject, const LayerShape& e, Notes& notes) {
+  const Reference serial;
+  for (const Role r : kRoles) {
+    const Whole expected = run_linear(*serial, e, r);
+    const int64_t k = r == Role::kExpand ? e.h : e.f, m = r == Role::kExpand ? e.f : e.h;
+    subject.on_ranks([&](const TensorParallel& tp, MeshRank& me) {
+      const Whole mine = run_linear(tp, e, r);
+      const std::string where = name_of(r, me.mesh);
+      notes.expect_close(mine.y, expected.y, tolerance(k), "output" + where);
+      notes.expect_close(mine.dx, expected.dx, tolerance(m), "input gradient" + where);
+      notes.expect_close(mine.dw, expected.dw, tolerance(e.b * e.s), "weight gradient" + where);
+    });
+  }
+}
+
+void check_gradients(const Subject& subject, const LayerShape& e, Notes& notes) {
+  for (const Role r : kRoles) {
+    subject.on_ranks([&](const TensorParallel& tp, MeshRank& me) {
+      const Linear l(tp, e, r);
+      const Tensor &x = l.x.value, &w = l.w.value, &dy = l.dy.value;
+      const std::string where = name_of(r, me.mesh);
+      const LinearGrads both = tp.backward(x, w, dy, r);
+      notes.expect_same(tp.input_grad(dy, w, r), both.dx, "input gradient apart" + where);
+      notes.expect_same(tp.weight_grad(x, dy, r), both.dw, "weight gradient apart" + where);
+      notes.expect_same(tp.forward(x, w, r), tp.forward(x, w, r), "second forward" + where);
+    });
+  }
+}
+
+void check_traffic(const Subject& subject, const LayerShape& e, Notes& notes) {
+  for (const Role r : kRoles) {
+    subject.on_ranks([&](const TensorParallel& tp, MeshRank& me) {
+      const Linear l(tp, e, r);
+      const Tensor &x = l.x.value, &w = l.w.value, &dy = l.dy.value;
+      const Cost cost = tp.cost({x.numel(), w.numel(), dy.numel()}, r);
+      const auto expect = [&](const char* product, int64_t expected, const auto& run) {
+        me.ledger.clear();
+        run();
+        const int64_t received = me.received() / 8;  // f64
+        notes.expect(received == expected, product, name_of(r, me.mesh), " receives ", received,
+                     " elements, cost() says ", expected);
+      };
+      expect("forward", cost.forward, [&] { tp.forward(x, w, r); });
+      expect("backward", cost.backward, [&] { tp.backward(x, w, dy, r); });
+      expect("input gradient", cost.input_grad, [&] { tp.input_grad(dy, w, r); });
+      expect("weight gradient", cost.weight_grad, [&] { tp.weight_grad(x, dy, r); });
+    });
+  }
+}
+
+void check_shards(const Subject& subject, const LayerShape& e, Notes& notes) {
+  subject.on_ranks([&](const TensorParallel& tp, MeshRank& me) {
+    const at::NoGradGuard no_grad;
+    const Mesh alone({}, 0);
+    const auto round_trip = [&](const char* what, const Shape& global, const Layout& layout) {
+      const Layout whole = Layout::replicated(global.size());
+      const Tensor expected = shard("p", global, whole, alone).value;
+      const Param p = shard("p", global, layout, tp.mesh());
+      const std::string where = text(what, " ", kuafu::to_string(global), " on ", me.mesh.describe());
+      notes.expect_same(gather_param(p, p.value, tp.mesh()), expected, "gathered " + where);
+      notes.expect_same(scatter_param(p, expected, tp.mesh()), p.value, "scattered " + where);
+    };
+    round_trip("expand weight", {e.h, e.f}, tp.weight(Role::kExpand));
+    round_trip("contract weight", {e.f, e.h}, tp.weight(Role::kContract));
+    round_trip("outer activation", {e.b, e.s, e.h}, tp.activation(Stream::kOuter));
+    round_trip("inner activation", {e.b, e.s, e.f}, tp.activation(Stream::kInner));
+    round_trip("outer vector", {e.h}, last_dim(tp, Stream::kOuter));
+    round_trip("inner vector", {e.f}, last_dim(tp, Stream::kInner));
+    round_trip("padded table", {e.v, e.h}, tp.weight(Role::kContract));
+  });
+}
+
+}  // namespace kuafu::conformance

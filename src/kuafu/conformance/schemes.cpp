@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/conformance/schemes.h"
+
+#include <algorithm>
+#include <exception>
+#include <numeric>
+#include <set>
+
+#include "kuafu/conformance/subject.h"
+
+namespace kuafu::conformance {
+namespace {
+
+/// The smallest multiple of `unit` that is not below `least`.
+int64_t multiple(int64_t unit, int64_t least) { return (least + unit - 1) / unit * unit; }
+
+/// What the extents must be multiples of; v: the ranks a vocabulary is dealt out to.
+LayerShape units_of(const TensorParallel& tp) {
+  const Mesh& mesh = tp.mesh();
+  const auto parts = [&](std::initializer_list<Axes> dims) {
+    int64_t unit = 1;
+    for (const Axes& axes : dims) unit = std::lcm(unit, mesh.size(axes));
+    return unit;
+  };
+  const Layout outer = tp.activation(Stream::kOuter), inner = tp.activation(Stream::kInner);
+  const Layout expand = tp.weight(Role::kExpand), contract = tp.weight(Role::kContract);
+  return {.b = parts({outer.dims[0], inner.dims[0]}),
+          .s = parts({outer.dims[1], inner.dims[1]}),
+          .h = parts({outer.dims[2], expand.dims[0], contract.dims[1]}),
+          .f = parts({inner.dims[2], expand.dims[1], contract.dims[0]}),
+          .v = parts({contract.dims[0], inner.dims[2]})};
+}
+
+/// The layouts are printed and indexed by everything else: they are looked at first.
+void check_layout(const Layout& layout, size_t dims, const Mesh& mesh, const std::string& what,
+                  Notes& notes) {
+  notes.expect(layout.dims.size() == dims, what, " has ", layout.dims.size(), " dims, expected ",
+               dims);
+  std::set<std::string> seen;
+  for (const std::string& name : layout.all_axes()) {
+    const auto is_it = [&](const Axis& axis) { return axis.name == name; };
+    const auto& axes = mesh.axes();
+    notes.expect(std::any_of(axes.begin(), axes.end(), is_it), what, " names the axis ", name,
+                 ", which the mesh lacks");
+    notes.expect(seen.insert(name).second, what, " names the axis ", name, " twice");
+  }
+}
+
+}  // namespace
+
+void check_layouts(const Subject& subject, const LayerShape&, Notes& notes) {
+  int64_t ranks = 1;
+  for (const Axis& axis : subject.axes()) ranks *= axis.size;
+  notes.expect(ranks == subject.ranks(), "the mode arranges ", subject.ranks(), " ranks on ",
+               subject.mesh(), ", which has ", ranks);
+  const Mesh mesh(subject.axes(), 0);
+  const auto tp = subject.make(mesh);
+  check_layout(tp->activation(Stream::kOuter), 3, mesh, "the outer activation", notes);
+  check_layout(tp->activation(Stream::kInner), 3, mesh, "the inner activation", notes);
+  check_layout(tp->weight(Role::kExpand), 2, mesh, "the expand weight", notes);
+  check_layout(tp->weight(Role::kContract), 2, mesh, "the contract weight", notes);
+}
+
+std::string to_string(const LayerShape& e) {
+  return text("B ", e.b, ", S ", e.s, ", H ", e.h, ", F ", e.f, ", V ", e.v);
+}
+
+const std::vector<Check>& scheme_checks() {
+  static const std::vector<Check> checks = {
+      {"layouts", "layouts name axes of the mesh, each once", check_layouts},
+      {"products", "the three products equal the serial ones", check_products},
+      {"gradients", "gradients apart have the bits of gradients together, run after run",
+       check_gradients},
+      {"traffic", "elements received equal cost(), product by product", check_traffic},
+      {"shards", "scatter then gather of every tensor is exact", check_shards},
+      {"layers", "what models are made of equals serial: values, input and parameter gradients",
+       check_layers},
+      {"worlds", "the simulated world counts the bytes, FLOPs and peak of thread ranks",
+       check_worlds},
+      {"training", "loss, gradients and three optimizer steps of a GPT equal one rank",
+       check_training},
+      {"refusal", "shapes that do not divide are refused before any communication", check_refusal},
+  };
+  return checks;
+}
+
+std::vector<SchemeCase> cases_of(const Registries& registries, const std::string& mode,
+                                 const std::vector<int64_t>& sizes) {
+  const TensorScheme& scheme = registries.tensor.find(mode);
+  std::vector<SchemeCase> cases;
+  for (const int64_t size : sizes) {
+    std::vector<std::vector<Axis>> seen;
+    for (int64_t depth = 1; depth <= size; ++depth) {
+      try {
+        const std::vector<Axis> axes = scheme.mode.axes(size, depth);
+        if (std::find(seen.begin(), seen.end(), axes) != seen.end()) continue;
+        seen.push_back(axes);
+        cases.push_back({mode, size, depth});
+      } catch (const Refused&) {  // this scheme has no such arrangement
+      }
+    }
+  }
+  return cases;
+}
+
+std::vector<LayerShape> shapes_of(const Registries& registries, const SchemeCase& where) {
+  const Subject subject(registries, where);
+  const Mesh mesh(subject.axes(), 0);
+  const LayerShape unit = units_of(*subject.make(mesh));
+  // A width of two or less would leave a norm nothing but rounding to compare.
+  const LayerShape wide = {.b = multiple(unit.b, 4),
+                           .s = multiple(unit.s, 6),
+                           .h = multiple(unit.h, 24),
+                           .f = multiple(unit.f, 36),
+                           .v = 29 % unit.v == 0 && unit.v > 1 ? 31 : 29};
+  const LayerShape narrow = {.b = unit.b,
+                             .s = unit.s,
+                             .h = multiple(unit.h, 5),
+                             .f = multiple(unit.f, 7),
+                             .v = unit.v + 1};
+  return {wide, narrow};
+}
+
+std::vector<Finding> run_check(const Check& check, const Registries& registries,
+                               const SchemeCase& where) {
+  std::vector<Finding> findings;
+  Finding blank{.check = check.name, .scheme = where.mode};
+  try {
+    const Subject subject(registries, where);
+    blank.mesh = subject.mesh();
+    for (const LayerShape& shape : shapes_of(registries, where)) {
+      Finding f = blank;
+      f.shape = to_string(shape);
+      Notes notes;
+      try {
+        check.body(subject, shape, notes);
+      } catch (const std::exception& error) {
+        notes.fail(text("threw: ", error.what()));
+      }
+      f.detail = notes.first();
+      f.is_ok = f.detail.empty();
+      findings.push_back(f);
+    }
+  } catch (const std::exception& error) {
+    blank.detail = text("threw: ", error.what());
+    findings.push_back(blank);
+  }
+  return findings;
+}
+
+}  // namespace kuafu::conformance

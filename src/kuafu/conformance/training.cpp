@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A small GPT under a scheme: certified against one rank, and refused where shapes do not divide.
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "kuafu/conformance/subject.h"
+#include "kuafu/dataset/dataset.h"
+#include "kuafu/engine/certificate.h"
+
+namespace kuafu::conformance {
+namespace {
+
+constexpr int64_t kCertificateBytes = int64_t{1} << 30;
+
+int64_t multiple(int64_t unit, int64_t least) { return (least + unit - 1) / unit * unit; }
+
+struct Extents {
+  int64_t batch, sequence, heads, hidden, vocab;
+};
+
+/// A GPT whose widths the scheme divides: heads by the inner axes, H and 4 H by the weights'.
+Extents extents_of(const Subject& subject, const LayerShape& e) {
+  const Mesh mesh(subject.axes(), 0);
+  const auto tp = subject.make(mesh);
+  const int64_t heads = mesh.size(tp->activation(Stream::kInner).dims[2]);
+  const int64_t unit = std::lcm(mesh.size(tp->weight(Role::kExpand).dims[1]),
+                                mesh.size(tp->weight(Role::kContract).dims[0]));
+  return {e.b, e.s, heads, multiple(std::lcm(std::lcm(unit, heads), e.h), e.h), e.v};
+}
+
+Plan plan_of(const Subject& subject, const Extents& e) {
+  const TensorModes modes = subject.registries().tensor_modes();
+  const std::string toml =
+      text("[model]\nlayers = 1\nhidden = ", e.hidden, "\nheads = ", e.heads, "\nvocab = ", e.vocab,
+           "\nsequence = ", e.sequence,
+           "\ndropout = 0.1\ndtype = \"f64\"\n[parallel.tensor]\nmode = \"", subject.where().mode,
+           "\"\nsize = ", subject.where().size, "\ndepth = ", subject.where().depth,
+           "\n[optimizer]\nlr = 0.01\nclip = 0.5\n[data]\nkind = \"synthetic\"\n[train]\nbatch = ",
+           e.batch, "\nsteps = 3\nvalidation_batches = 0\n");
+  return resolve(parse_plan(toml, "conformance", modes, {}, subject.registries().models.names()),
+                 subject.ranks(), modes);
+}
+
+std::unique_ptr<Dataset> data_of(const Plan& plan) {
+  return make_dataset(plan.data, plan.model, plan.train.seed, "");
+}
+
+/// Tries to place a plan that the scheme does not divide; what it used of the wire is noted.
+void expect_refused(const Subject& subject, const Extents& e, const std::string& what,
+                    Notes& notes) {
+  std::optional<Plan> plan;
+  try {
+    plan = plan_of(subject, e);
+  } catch (const Refused&) {
+    return;  // when the plan is read
+  }
+  const auto data = data_of(*plan);
+  subject.on_threads([&](Communicator& world) {
+    Ledger of_world, of_mesh;
+    world.meter(&of_world, "world");
+    bool is_refused = false;
+    try {
+      Engine engine(*plan, subject.registries(), world, *data, {.ledger = &of_mesh});
+    } catch (const Refused&) {
+      is_refused = true;
+    }
+    notes.expect(is_refused, what, " is not refused");
+    for (const Ledger* ledger : {&of_world, &of_mesh}) {
+      for (const auto& [axis, entry] : ledger->axes()) {
+        notes.expect(
+            !is_refused || std::accumulate(entry.calls.begin(), entry.calls.end(), int64_t{0}) == 0,
+            what, " is refused after communication on ", axis);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void check_training(const Subject& subject, const LayerShape& shape, Notes& notes) {
+  const Plan plan = plan_of(subject, extents_of(subject, shape));
+  subject.on_threads([&](Communicator& world) {
+    const Certificate c =
+        certify(plan, subject.registries(), world, data_of, {}, kCertificateBytes);
+    notes.expect(c.verdict == "equal" && c.level == "full", "verdict ", c.verdict, " (", c.level,
+                 "): loss error ", c.loss_error, ", gradient error ", c.gradient_error,
+                 ", tolerance ", c.tolerance, ", parameter error ", c.parameter_error,
+                 ", tolerance ", c.parameter_tolerance, ", worst ", c.worst);
+  });
+}
+
+void check_refusal(const Subject& subject, const LayerShape& shape, Notes& notes) {
+  const Mesh mesh(subject.axes(), 0);
+  const auto tp = subject.make(mesh);
+  const Extents legal = extents_of(subject, shape);
+  const auto parts = [&](Stream s, size_t dim) { return mesh.size(tp->activation(s).dims[dim]); };
+  for (const Stream s : {Stream::kOuter, Stream::kInner}) {
+    Extents e = legal;
+    e.batch += parts(s, 0) > 1;
+    if (e.batch % parts(s, 0) != 0) expect_refused(subject, e, text("batch ", e.batch), notes);
+    e = legal;
+    e.sequence += parts(s, 1) > 1;
+    if (e.sequence % parts(s, 1) != 0) {
+      expect_refused(subject, e, text("sequence ", e.sequence), notes);
+    }
+  }
+  if (legal.heads > 1) {
+    Extents e = legal;
+    e.heads = 1;
+    expect_refused(subject, e, "one head", notes);
+  }
+  // One more column a head is the next width that the heads themselves divide.
+  Extents e = legal;
+  e.hidden += e.heads;
+  for (const Axes& axes :
+       {tp->activation(Stream::kOuter).dims[2], tp->weight(Role::kExpand).dims[0],
+        tp->weight(Role::kContract).dims[1]}) {
+    if (e.hidden % mesh.size(axes) == 0) continue;
+    return expect_refused(subject, e, text("hidden ", e.hidden), notes);
+  }
+}
+
+}  // namespace kuafu::conformance

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The arithmetic of the literature, from ledgers of ranks that ran, not from cost().
+// Letters: P ranks, q side of a grid or cube.
+
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <set>
+
+#include "kuafu/comm/trace.h"
+#include "kuafu/parallel/tensor/interface.h"
+#include "tests/support/ranks.h"
+#include "tests/support/tensors.h"
+
+namespace kuafu {
+namespace {
+
+using tests::MeshRank;
+
+/// Global extents of an expand and the contract after it.
+struct Pair {
+  int64_t b, s, h, f;
+};
+
+std::unique_ptr<TensorParallel> make(const std::string& mode, const Mesh& mesh) {
+  Registry<TensorScheme> schemes("tensor mode");
+  register_tensor_schemes(schemes);
+  return schemes.find(mode).make(mesh);
+}
+
+/// Forward and backward of an expand and a contract.
+void run_pair(const TensorParallel& tp, const Pair& e, at::Device device) {
+  const at::NoGradGuard no_grad;
+  for (const Role r : {Role::kExpand, Role::kContract}) {
+    const bool expands = r == Role::kExpand;
+    const int64_t k = expands ? e.h : e.f, m = expands ? e.f : e.h;
+    const Layout in = tp.activation(expands ? Stream::kOuter : Stream::kInner);
+    const Layout out = tp.activation(expands ? Stream::kInner : Stream::kOuter);
+    const auto part = [&](const char* name, const Shape& global, const Layout& layout) {
+      return tests::shard(name, global, layout, tp.mesh(), {}, device).value;
+    };
+    const Tensor x = part("x", {e.b, e.s, k}, in), w = part("w", {k, m}, tp.weight(r));
+    tp.forward(x, w, r);
+    tp.backward(x, w, part("dy", {e.b, e.s, m}, out), r);
+  }
+}
+
+/// What one rank of P simulated ranks books for a pair of layers.
+std::map<std::string, AxisLedger> ledger_of(const std::string& mode, int64_t ranks, int64_t rank,
+                                            const Pair& e) {
+  SimulatedWorld world(static_cast<int>(ranks));
+  const auto me = world.communicator(static_cast<int>(rank));
+  MeshRank mine(builtin_tensor_modes().at(mode).axes(ranks, 1), *me);
+  run_pair(*make(mode, mine.mesh), e, at::kMeta);
+  return mine.ledger.axes();
+}
+
+TEST(Peers, OfOneDimensionAreAllOthersAtAThousandRanks) {
+  for (const int64_t rank : {0, 421, 999}) {
+    const auto axes = ledger_of("1d", 1000, rank, {100, 1, 1000, 1000});
+    ASSERT_EQ(axes.size(), 1u);
+    EXPECT_EQ(axes.at("tensor").peers.size(), 999u);
+  }
+}
+
+TEST(Peers, OfACubeAreTwentySevenAtAThousandRanks) {
+  for (const int64_t rank : {0, 421, 999}) {
+    const auto axes = ledger_of("3d", 1000, rank, {100, 1, 1000, 1000});
+    ASSERT_EQ(axes.size(), 3u);
+    std::set<int> all;
+    for (const char* axis : {"x", "y", "z"}) {
+      const RankSet& peers = axes.at(axis).peers;
+      EXPECT_EQ(peers.size(), 9u) << axis;
+      all.insert(peers.begin(), peers.end());
+    }
+    EXPECT_EQ(all.size(), 27u);
+    EXPECT_EQ(all.count(static_cast<int>(rank)), 0u);
+  }
+}
+
+TEST(Peers, OfACubeAreTwoOnEachAxisOnTwentySevenRanks) {
+  tests::run_ranks(27, [](Communicator& world) {
+    MeshRank me(builtin_tensor_modes().at("3d").axes(27, 1), world);
+    run_pair(*make("3d", me.mesh), {9, 1, 9, 9}, at::kCPU);
+    std::set<int> all;
+    for (const char* axis : {"x", "y", "z"}) {
+      const RankSet& peers = me.ledger.axes().at(axis).peers;
+      EXPECT_EQ(peers.size(), 2u) << axis << " of rank " << world.rank();
+      all.insert(peers.begin(), peers.end());
+    }
+    EXPECT_EQ(all.size(), 6u);
+  });
+}
+
+/// Elements (f64) that rank 0 receives for one pair of layers, the same for every P: strong
+/// scaling.
+double received(const std::string& mode, int64_t ranks) {
+  int64_t bytes = 0;
+  for (const auto& [axis, entry] : ledger_of(mode, ranks, 0, {4096, 4, 4096, 4096})) {
+    bytes += entry.bytes_received;
+  }
+  return static_cast<double>(bytes) / 8;
+}
+
+/// How a rank's traffic changes with P while a layer stays: log(ratio) / log(ratio of ranks).
+/// `turns` is the size of the groups that data go round in; a group of n sends (n-1)/n of what it
+/// would at infinite size, so that factor is divided out.
+double exponent(const std::string& mode, int64_t few, int64_t many,
+                const std::function<double(double)>& turns) {
+  const auto whole = [&](int64_t ranks) {
+    const double n = turns(static_cast<double>(ranks));
+    return received(mode, ranks) * n / (n - 1);
+  };
+  return std::log(whole(many) / whole(few)) / std::log(static_cast<double>(many) / few);
+}
+
+// Strong scaling of one pair of layers over 64 to 4096 ranks, counted on one simulated rank.
+TEST(Traffic, OfOneDimensionIsConstantAsRanksGrow) {
+  const auto turns = [](double p) { return p; };
+  EXPECT_NEAR(exponent("1d", 64, 1024, turns), 0, 1e-12);
+  EXPECT_NEAR(exponent("1d", 1024, 4096, turns), 0, 1e-12);
+}
+
+TEST(Traffic, OfTwoDimensionsFallsAsTheRootOfTheRanks) {
+  const auto turns = [](double p) { return std::round(std::sqrt(p)); };
+  EXPECT_NEAR(exponent("2d", 64, 1024, turns), -1.0 / 2, 1e-12);
+  EXPECT_NEAR(exponent("2d", 1024, 4096, turns), -1.0 / 2, 1e-12);
+}
+
+TEST(Traffic, OfACubeFallsAsTheTwoThirdsPowerOfTheRanks) {
+  const auto turns = [](double p) { return std::round(std::cbrt(p)); };
+  EXPECT_NEAR(exponent("3d", 64, 512, turns), -2.0 / 3, 1e-12);
+  EXPECT_NEAR(exponent("3d", 512, 4096, turns), -2.0 / 3, 1e-12);
+}
+
+// The ranks at which one overtakes the other are data of an experiment; at 4096 the order is plain.
+TEST(Traffic, OfACubeIsLeastAtManyRanks) {
+  EXPECT_LT(received("3d", 4096), received("2d", 4096));
+  EXPECT_LT(received("2d", 4096), received("1d", 4096));
+}
+
+TEST(Tesseract, NeedsASquareGrid) {
+  const Mesh mesh({{"dep", 1}, {"row", 2}, {"col", 3}}, 0);
+  EXPECT_THROW(make_tesseract_2p5d(mesh), ConfigError);
+}
+
+// The paper's table: for a fixed rank count a deeper grid moves less.
+TEST(Tesseract, MovesLessWhenDeeper) {
+  const auto forward = [](int64_t side, int64_t depth) {
+    const Mesh mesh({{"dep", depth}, {"row", side}, {"col", side}}, 0);
+    const int64_t ranks = side * side * depth;
+    return make_tesseract_2p5d(mesh)
+        ->cost({64 * 128 * 1024 / ranks, 1024 * 1024 / (side * side), 0}, Role::kExpand)
+        .forward;
+  };
+  EXPECT_LT(forward(4, 4), forward(8, 1));
+}
+
+}  // namespace
+}  // namespace kuafu
