@@ -14,6 +14,7 @@
 #include "kuafu/model/blocks.h"
 #include "kuafu/parallel/tensor/first_token.h"
 #include "kuafu/parallel/tensor/relayout.h"
+#include "kuafu/tensor/differentiable.h"
 
 namespace kuafu {
 namespace {
@@ -71,8 +72,9 @@ class BertHead : public ModelBlock {
   }
 
   Flow forward(const Flow& in, const Side& side) override {
-    const Tensor loss = hidden_tokens(in[0], side);
-    return {loss + next_sentence(in[0], side)};
+    const Tensors x = fan_out(in[0], 2);
+    const Tensor loss = hidden_tokens(x[0], side);
+    return {loss + next_sentence(x[1], side)};
   }
   std::string name() const override { return "head"; }
 
