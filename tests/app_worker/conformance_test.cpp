@@ -7,7 +7,7 @@
 #include <fstream>
 #include <set>
 
-#include "app/worker/options.h"
+#include "app/worker/exit_code.h"
 #include "tests/app_worker/process.h"
 
 namespace kuafu {

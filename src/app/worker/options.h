@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "app/worker/exit_code.h"
 #include "kuafu/dataset/dataset.h"
 #include "kuafu/engine/registries.h"
 #include "kuafu/plan/plan.h"
@@ -46,16 +47,6 @@ struct ConformanceOptions {
   std::vector<std::string> plugins;
   std::vector<int64_t> sizes = {1, 2, 3, 4, 5, 8, 9, 12, 27};
   std::string json_file;
-};
-
-/// Exit codes of the worker and of `kuafu run`, by status.
-enum ExitCode : int {
-  kOk = 0,
-  kFailed = 1,
-  kUsage = 2,
-  kRefused = 3,
-  kOutOfMemory = 4,
-  kTimeout = 5
 };
 
 /// Trains one case and reports it. Returns an ExitCode.

@@ -57,7 +57,7 @@ Three apply_cpu(const Tensor& x, const Tensor& moments, const Tensor& weight, co
                 int64_t hidden, double epsilon) {
   const auto [mean64, rstd64] = stats_of(moments, hidden, epsilon);
   const auto type = accumulator(x);
-  const Tensor mean = mean64.to(type).contiguous(), rstd = rstd64.to(type);
+  const Tensor mean = mean64.to(type, false, true), rstd = rstd64.to(type);
   const Tensor in = widened(x), w = widened(weight), b = widened(bias);
   const Tensor y = at::empty(x.sizes(), in.options());
   by_type(x, [&](auto zero) {
@@ -75,7 +75,7 @@ Three apply_plain(const Tensor& x, const Tensor& moments, const Tensor& weight, 
   const auto type = accumulator(x);
   const Tensor xhat = (f64_rows(x) - mean.unsqueeze(1)).mul_(rstd.unsqueeze(1));
   const Tensor y = (xhat * weight + bias).to(x.scalar_type()).view(x.sizes());
-  return {y, mean.to(type).contiguous(), rstd.to(type)};
+  return {y, mean.to(type, false, true), rstd.to(type)};
 }
 
 Three apply_meta(const Tensor& x, const Tensor& moments, const Tensor&, const Tensor&, int64_t,

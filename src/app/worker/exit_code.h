@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace kuafu {
+
+/// Exit codes of the worker and of `kuafu run`, by status.
+enum ExitCode : int {
+  kOk = 0,
+  kFailed = 1,
+  kUsage = 2,
+  kRefused = 3,
+  kOutOfMemory = 4,
+  kTimeout = 5
+};
+
+}  // namespace kuafu
