@@ -9,6 +9,8 @@
 //
 // The loss is the sum of the two means.
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 
 #include "kuafu/model/blocks.h"
@@ -67,8 +69,8 @@ class BertHead : public ModelBlock {
       add_child(*child);
     }
     if (!plan.bias) return;
-    bias_ = &add(ctx.param("head.bias", {plan.vocab}, Layout{{table.layout.dims[0]}},
-                           Stream::kInner, {.kind = Init::Kind::kZeros}));
+    bias_ = &add(ctx.param("head.bias", {plan.vocab}, Layout{{bias_axes()}}, Stream::kInner,
+                           {.kind = Init::Kind::kZeros}));
   }
 
   Flow forward(const Flow& in, const Side& side) override {
@@ -94,15 +96,27 @@ class BertHead : public ModelBlock {
                       ctx_.mesh.size(outer.dims[1]));
   }
 
-  /// Of the columns of my logits. Padded like the rows of the table, of which a scheme may cut more
-  /// than it cuts columns of logits.
+  /// Those of the columns of logits. A scheme that cuts the rows of the table over more ranks pads
+  /// them further: then also the axes that cut rows alone, so that both are padded alike.
+  Axes bias_axes() const {
+    const Axes columns = ctx_.activation(Stream::kInner).dims[2];
+    const Axes& rows = table_.layout.dims[0];
+    Axes axes = columns;
+    if (ctx_.mesh.size(rows) == ctx_.mesh.size(columns)) return axes;
+    for (const std::string& axis : rows) {
+      if (std::count(columns.begin(), columns.end(), axis) == 0) axes.push_back(axis);
+    }
+    return axes;
+  }
+
+  /// Of the columns of my logits.
   Tensor bias() const {
     if (bias_ == nullptr) return {};
-    const Axes& rows = bias_->layout.dims[0];
+    const Axes& axes = bias_->layout.dims[0];
     const size_t columns = ctx_.activation(Stream::kInner).dims[2].size();
     Tensor mine = bias_->value;
-    for (size_t i = rows.size(); i-- > columns;) {
-      mine = kuafu::gather(mine, ctx_.mesh.comm(rows[i]), 0);
+    for (size_t i = axes.size(); i-- > columns;) {
+      mine = kuafu::gather(mine, ctx_.mesh.comm(axes[i]), 0);
     }
     return mine;
   }
