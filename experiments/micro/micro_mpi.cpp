@@ -13,7 +13,7 @@
 // benchmark is that of the slowest rank.
 //
 // Last result
-//   None from a quiet machine yet.
+//   results/benchmarks/README.md.
 
 #include <benchmark/benchmark.h>
 #include <mpi.h>

@@ -10,7 +10,8 @@
 namespace kuafu::micro {
 
 /// Sizes of the all-reduce benchmarks, bytes.
-inline constexpr int64_t kSizes[] = {1 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
+inline constexpr int64_t kSizes[] = {1 << 10, 64 << 10, 256 << 10, 1 << 20,
+                                     4 << 20, 16 << 20, 64 << 20};
 
 struct Free {
   void operator()(void* p) const { std::free(p); }

@@ -86,12 +86,15 @@ std::vector<WireTraffic> run(const std::vector<Call>& calls,
   std::vector<int> members(static_cast<size_t>(n));
   std::iota(members.begin(), members.end(), 0);
   std::deque<MemoryWire> wires;
+  std::deque<ScratchPool> pools;
   std::deque<Execution> executions;
   std::vector<AxisLedger> entries(static_cast<size_t>(n));
   for (int r = 0; r < n; ++r) {
     wires.emplace_back(post, r);
     const auto me = static_cast<size_t>(r);
-    executions.emplace_back(calls[me], plan({n, r}), wires.back(), 0, &entries[me], members);
+    executions.emplace_back(
+        calls[me], plan({n, r}),
+        Execution::Setting{wires.back(), pools.emplace_back(), members, &entries[me]}, 0);
   }
   std::mt19937 random(7);
   std::vector<bool> is_done(static_cast<size_t>(n), false);
@@ -174,6 +177,28 @@ TEST(RingAllReduce, LanesChangeMessagesButNotBytes) {
       for (const WireTraffic& t : traffics) {
         EXPECT_EQ(t.received, 2 * (n - 1) * count * 4 / n);
         EXPECT_EQ(t.messages, 2 * (n - 1) * lanes);
+      }
+    }
+  }
+}
+
+TEST(DirectAllReduce, MeetsItsClosedForm) {
+  for (const int n : kRanks) {
+    for (const int64_t count : kCounts) {
+      for (const int64_t lanes : {1, 3}) {
+        const auto traffics = run_all_reduce(n, count, [lanes](Seat s, int64_t c) {
+          return Plan{lanes, [=](int64_t k) { return direct_all_reduce(s, {0, c}, {k, lanes}); }};
+        });
+        for (int r = 0; r < n; ++r) {
+          const WireTraffic& t = traffics[static_cast<size_t>(r)];
+          const int64_t part = Range{0, count}.part(r, n).count;
+          EXPECT_EQ(t.received, (count + (n - 2) * part) * 4);
+          EXPECT_EQ(t.sent, t.received);
+          if (count >= n * lanes) {
+            EXPECT_EQ(t.messages, 2 * (n - 1) * lanes);
+            EXPECT_EQ(t.wire_peers.size(), n - 1U);
+          }
+        }
       }
     }
   }
@@ -439,12 +464,13 @@ TEST(DisseminationBarrier, SendsNoBytesAndEndsOnlyWhenAllHaveCome) {
     // Rank 0 stays away: nobody may pass.
     Post post(n);
     std::vector<int> members(static_cast<size_t>(n), 0);
+    ScratchPool pool;
     std::deque<MemoryWire> wires;
     std::deque<Execution> executions;
     for (int r = 1; r < n; ++r) {
       wires.emplace_back(post, r);
-      executions.emplace_back(Call{}, one(dissemination_barrier({n, r})), wires.back(), 0, nullptr,
-                              members);
+      executions.emplace_back(Call{}, one(dissemination_barrier({n, r})),
+                              Execution::Setting{wires.back(), pool, members}, 0);
     }
     for (int turn = 0; turn < 50; ++turn) {
       for (Execution& e : executions) EXPECT_FALSE(e.advance());

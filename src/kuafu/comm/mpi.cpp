@@ -16,10 +16,6 @@ namespace kuafu {
 
 namespace {
 
-// Tags of collectives: lanes of different calls must differ while both can be under way.
-constexpr int kFirstTag = 8;
-constexpr int64_t kCallsBeforeTagsRepeat = 4000;
-
 std::vector<std::byte> copy_of(const Buffer& b) {
   const auto* first = static_cast<const std::byte*>(b.data);
   return {first, first + b.bytes()};
@@ -28,16 +24,19 @@ std::vector<std::byte> copy_of(const Buffer& b) {
 /// A collective by our own algorithms.
 class CollectiveTask final : public MpiTask {
  public:
-  CollectiveTask(const Call& call, std::shared_ptr<MpiGroup> group, AxisLedger* entry)
+  CollectiveTask(const Call& call, MpiWorld& world, std::shared_ptr<MpiGroup> group,
+                 AxisLedger* entry)
       : group_(std::move(group)), sequence_(group_->announce(call)), call_(call) {
     if (call.verb == Verb::kAllToAll && call.in.count > 0 && call.in.data == call.out.data) {
       staging_ = copy_of(call.in);
       call_.in.data = staging_.data();
     }
-    const int tag = kFirstTag + static_cast<int>(sequence_ % kCallsBeforeTagsRepeat) *
-                                    algorithms::Execution::kLanesAtOnce;
-    execution_.emplace(call_, algorithms::choose(call_, {group_->size(), group_->rank()}),
-                       group_->collectives(), tag, entry, group_->members());
+    const algorithms::Execution::Setting setting{.wire = group_->collectives(),
+                                                 .pool = world.pool(),
+                                                 .members = group_->members(),
+                                                 .entry = entry};
+    execution_.emplace(call_, algorithms::choose(call_, {group_->size(), group_->rank()}), setting,
+                       group_->tag_of(call_, sequence_));
   }
 
   bool advance() override {
@@ -53,8 +52,12 @@ class CollectiveTask final : public MpiTask {
   MpiGroup* group() const override { return group_.get(); }
 
  private:
-  // Where every rank waits for all others anyway, a wrong result is never handed out.
-  bool needs_match() const { return call_.verb != Verb::kBroadcast && call_.verb != Verb::kReduce; }
+  // Where every rank waits for all others anyway, a wrong result is never handed out. Messages that
+  // came through have proved it by their tags.
+  bool needs_match() const {
+    if (call_.verb == Verb::kBroadcast || call_.verb == Verb::kReduce) return false;
+    return !group_->has_fingerprints();
+  }
 
   std::shared_ptr<MpiGroup> group_;
   int64_t sequence_;
@@ -195,7 +198,8 @@ class MpiCommunicator final : public CallCommunicator {
       run_alone(call);
       return {};
     }
-    if (!is_native(call)) return pending(std::make_shared<CollectiveTask>(call, group_, entry_));
+    if (!is_native(call))
+      return pending(std::make_shared<CollectiveTask>(call, world_, group_, entry_));
     match(group_->announce(call), describe(call));
     Call staged = call;
     std::vector<std::byte> staging;

@@ -103,6 +103,13 @@ int64_t MpiChannel::num_through() const { return state_->num_through; }
 int MpiChannel::rank() const { return state_->rank; }
 int MpiChannel::size() const { return state_->size; }
 
+int MpiChannel::largest_tag() {
+  int* largest = nullptr;
+  int is_set = 0;
+  KUAFU_MPI(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&largest), &is_set));
+  return is_set != 0 ? *largest : 32767;  // what the standard promises
+}
+
 std::unique_ptr<MpiChannel> MpiChannel::split(int color, int key) {
   MPI_Comm comm = MPI_COMM_NULL;
   KUAFU_MPI(MPI_Comm_split(state_->comm, color < 0 ? MPI_UNDEFINED : color, key, &comm));
@@ -176,7 +183,8 @@ bool MpiChannel::test(const std::vector<int>& handles) {
   }
   state_->num_through += static_cast<int64_t>(requests.size());
   for (const int handle : handles) {
-    state_->messages[static_cast<size_t>(handle)] = {};
+    state_->messages[static_cast<size_t>(handle)].requests.clear();
+    state_->messages[static_cast<size_t>(handle)].expected.clear();
     state_->free_handles.push_back(handle);
   }
   return true;

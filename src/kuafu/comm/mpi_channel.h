@@ -37,6 +37,7 @@ class MpiChannel final : public algorithms::Wire {
 
   int rank() const;
   int size() const;
+  static int largest_tag();
   /// Collective. Null where `color` is negative.
   std::unique_ptr<MpiChannel> split(int color, int key);
   std::unique_ptr<MpiChannel> duplicate();

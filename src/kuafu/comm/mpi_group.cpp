@@ -10,26 +10,55 @@ namespace {
 constexpr size_t kMostUnmatched = 16;
 constexpr int kNoteTag = 1;  // on the channel of the collectives, whose own tags are higher
 
+// A tag of a collective, from the lowest bits: lane, number of the call, fingerprint.
+constexpr int kFirstTag = 8;
+constexpr int64_t kCallsBeforeTagsRepeat = 1 << 12;
+constexpr int64_t kFingerprints = 131'071;  // a prime
+constexpr int64_t kTags =
+    kFirstTag + algorithms::Execution::kLanesAtOnce * kCallsBeforeTagsRepeat * kFingerprints;
+
 }  // namespace
 
 MpiGroup::MpiGroup(std::unique_ptr<MpiChannel> collectives, std::unique_ptr<MpiChannel> messages,
                    std::vector<int> members)
     : collectives_(std::move(collectives)),
       messages_(std::move(messages)),
-      members_(std::move(members)) {}
+      members_(std::move(members)),
+      has_fingerprints_(MpiChannel::largest_tag() >= kTags) {}
 
 std::string MpiGroup::position(int64_t sequence) const {
   return text("call ", sequence, " of group '", label_, "'");
 }
 
-int64_t MpiGroup::announce(const Call& call) {
+MpiGroup::Note MpiGroup::note_of(const Call& call) {
   Note note;
   note.verb = static_cast<int32_t>(call.verb);
   note.dtype = static_cast<int32_t>(call.dtype());
   note.op = static_cast<int32_t>(call.op);
   note.root = call.root;
   note.count = call.count();
-  return announce(note);
+  return note;
+}
+
+int64_t MpiGroup::announce(const Call& call) { return announce(note_of(call)); }
+
+// Equal for calls that agree().
+int MpiGroup::tag_of(const Call& call, int64_t sequence) const {
+  int64_t fingerprint = 0;
+  if (has_fingerprints_) {
+    const auto mix = [&](int64_t value) {
+      fingerprint = (fingerprint * 1'000'003 + value) % kFingerprints;
+    };
+    mix(static_cast<int64_t>(call.verb));
+    if (call.verb != Verb::kBarrier) {
+      mix(static_cast<int64_t>(call.dtype()));
+      mix(call.root + 1);
+    }
+    if (call.reduces()) mix(static_cast<int64_t>(call.op));
+    if (call.verb != Verb::kAllToAll) mix(call.count() % kFingerprints);
+  }
+  const int64_t number = fingerprint * kCallsBeforeTagsRepeat + sequence % kCallsBeforeTagsRepeat;
+  return static_cast<int>(kFirstTag + number * algorithms::Execution::kLanesAtOnce);
 }
 
 int64_t MpiGroup::announce_split(int64_t fingerprint) {

@@ -32,6 +32,11 @@ class MpiGroup {
 
   /// My next collective call; returns its number.
   int64_t announce(const Call& call);
+  /// First tag of the messages of that call: it holds the number and a fingerprint of the call, so
+  /// that messages of calls that do not agree never meet.
+  int tag_of(const Call& call, int64_t sequence) const;
+  /// False where the library has too few tags for that.
+  bool has_fingerprints() const { return has_fingerprints_; }
   /// My next split, with a fingerprint of its rule.
   int64_t announce_split(int64_t fingerprint);
   /// I make no further call.
@@ -58,6 +63,7 @@ class MpiGroup {
     int64_t sequence = 0;
   };
   Call call_of(const Note& note) const;
+  static Note note_of(const Call& call);
   int64_t announce(Note note);
   void tell(const Note& note);
   bool hear(Note& note);
@@ -67,6 +73,7 @@ class MpiGroup {
   std::unique_ptr<MpiChannel> collectives_;
   std::unique_ptr<MpiChannel> messages_;
   std::vector<int> members_;
+  bool has_fingerprints_;
   std::string label_;
   int64_t num_calls_ = 0;
   int64_t num_matched_ = 0;

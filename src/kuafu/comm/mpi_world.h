@@ -43,6 +43,7 @@ class MpiWorld {
   MpiChannel& channel() { return *channel_; }
   MpiCollectives collectives() const { return collectives_; }
   const MpiNative& native() const { return native_; }
+  algorithms::ScratchPool& pool() { return pool_; }
 
   /// Takes a task over and moves the earlier ones on.
   void start(const std::shared_ptr<MpiTask>& task);
@@ -81,6 +82,7 @@ class MpiWorld {
   MpiCollectives collectives_;
   std::unique_ptr<MpiChannel> channel_;  // of all ranks; carries the notes of this class only
   MpiNative native_;
+  algorithms::ScratchPool pool_;
   std::vector<std::shared_ptr<MpiTask>> tasks_;
   std::vector<std::shared_ptr<MpiGroup>> groups_;
   std::vector<Status> statuses_;   // rank 0: by rank

@@ -104,6 +104,23 @@ template <class T, ReduceOp op, int n>
   }
 }
 
+// n <= 4 arrays into one, which may be one of them, in one pass.
+template <class T, ReduceOp op, int n>
+[[gnu::always_inline]] inline void combine_into(const void* const* from, void* to, int64_t count) {
+  const T* const a = static_cast<const T*>(from[0]);
+  const T* const b = static_cast<const T*>(from[1]);
+  const T* const c = n > 2 ? static_cast<const T*>(from[2]) : nullptr;
+  const T* const d = n > 3 ? static_cast<const T*>(from[3]) : nullptr;
+  T* const result = static_cast<T*>(to);
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; ++i) {
+    auto v = apply<op>(Wide<T>::load(a[i]), Wide<T>::load(b[i]));
+    if constexpr (n > 2) v = apply<op>(v, Wide<T>::load(c[i]));
+    if constexpr (n > 3) v = apply<op>(v, Wide<T>::load(d[i]));
+    result[i] = Wide<T>::store(v);
+  }
+}
+
 template <class T, ReduceOp op>
 [[gnu::always_inline]] inline void combine_blocks(const void* const* from, int64_t num_from,
                                                   void* const* to, int64_t num_to, int64_t count) {
@@ -113,6 +130,11 @@ template <class T, ReduceOp op>
     if (num_from == 2) return combine_in_place<T, op, 2>(to, count);
     if (num_from == 3) return combine_in_place<T, op, 3>(to, count);
     return combine_in_place<T, op, 4>(to, count);
+  }
+  if (num_from >= 2 && num_from <= 4 && num_to == 1) {
+    if (num_from == 2) return combine_into<T, op, 2>(from, to[0], count);
+    if (num_from == 3) return combine_into<T, op, 3>(from, to[0], count);
+    return combine_into<T, op, 4>(from, to[0], count);
   }
   alignas(64) A sum[kBlock];
   alignas(64) T narrow[kBlock];

@@ -9,6 +9,9 @@ namespace kuafu {
 
 namespace {
 
+constexpr int kSpins = 2000;  // some 50 us
+constexpr auto kYielding = std::chrono::microseconds(100);
+
 void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -27,15 +30,24 @@ ThreadWorld::ThreadWorld(int ranks, const ThreadsOptions& options)
     : spots_(static_cast<size_t>(ranks)), options_(options) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   num_workers_ = std::min(ranks, cores);
-  num_spins_ = ranks <= cores ? 2000 : 0;  // some 50 us; never where it would keep others waiting
+}
+
+// What is ready soon is not worth parking for. Ranks that share cores give them to each other
+// meanwhile: a core that goes idle is slow to come back.
+void ThreadWorld::linger(const Condition& condition) const {
+  const auto is_over = [&] {
+    return condition.is_ready() || failed_.load(std::memory_order_relaxed);
+  };
+  if (num_workers_ == size()) {
+    for (int i = 0; i < kSpins && !is_over(); ++i) relax();
+    return;
+  }
+  const auto deadline = std::chrono::steady_clock::now() + kYielding;
+  while (!is_over() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
 }
 
 void ThreadWorld::wait(int rank, const Condition& condition) {
-  for (int i = 0; i < num_spins_; ++i) {
-    if (condition.is_ready()) return;
-    if (failed_.load(std::memory_order_relaxed)) break;
-    relax();
-  }
+  linger(condition);
   if (condition.is_ready()) return;
   if (std::uncaught_exceptions() > 0) {
     fail(rank,

@@ -82,6 +82,7 @@ class ThreadWorld {
     std::atomic<bool> is_finished{false};
   };
 
+  void linger(const Condition& condition) const;
   bool is_lost(const Condition& condition) const;
   bool is_deadlocked() const;
   void block(int rank, const Condition& condition);
@@ -89,7 +90,6 @@ class ThreadWorld {
   std::vector<Spot> spots_;
   ThreadsOptions options_;
   int num_workers_;
-  int num_spins_;
   std::atomic<uint64_t> progress_{0};
   std::atomic<int> num_idle_{0};  // parked or finished
   std::atomic<bool> failed_{false};

@@ -8,13 +8,26 @@
 
 namespace kuafu::algorithms {
 
-Execution::Execution(const Call& call, Plan plan, Wire& wire, int tag, AxisLedger* entry,
-                     const std::vector<int>& members)
+ScratchPool::Piece ScratchPool::take(int64_t bytes) {
+  const auto fits = [bytes](const Piece& piece) { return piece.bytes >= bytes; };
+  const auto found = std::find_if(free_.begin(), free_.end(), fits);
+  if (found == free_.end()) {
+    if (!free_.empty()) free_.pop_back();  // the larger one takes its place
+    return {std::unique_ptr<std::byte[]>(new std::byte[static_cast<size_t>(bytes)]), bytes};
+  }
+  Piece piece = std::move(*found);
+  free_.erase(found);
+  return piece;
+}
+
+void ScratchPool::give_back(Piece piece) {
+  if (piece.bytes > 0) free_.push_back(std::move(piece));
+}
+
+Execution::Execution(const Call& call, Plan plan, const Setting& setting, int tag)
     : call_(call),
       plan_(std::move(plan)),
-      wire_(wire),
-      entry_(entry),
-      members_(members),
+      setting_(setting),
       element_(size_of(call.dtype())),
       tracks_(static_cast<size_t>(std::min<int64_t>(kLanesAtOnce, plan_.num_lanes))) {
   // Lanes that share a tag follow each other on every rank, so their messages cannot be mixed up.
@@ -25,6 +38,10 @@ Execution::Execution(const Call& call, Plan plan, Wire& wire, int tag, AxisLedge
   }
 }
 
+Execution::~Execution() {
+  for (Track& track : tracks_) setting_.pool.give_back(std::move(track.scratch));
+}
+
 bool Execution::advance() {
   bool is_done = true;
   for (Track& track : tracks_) is_done = advance(track) && is_done;
@@ -33,9 +50,10 @@ bool Execution::advance() {
 
 bool Execution::advance(Track& track) {
   while (!track.is_done) {
-    if (!track.messages.empty() && !wire_.test(track.messages)) return false;
-    track.messages.clear();
-    finish_round(track);
+    if (!are_through(track.receives)) return false;
+    if (!track.has_worked && may_work_while_sending(track)) work(track);
+    if (!are_through(track.sends)) return false;
+    if (!track.has_worked) work(track);
     if (track.next_round < track.program.rounds.size()) {
       start_round(track);
     } else {
@@ -46,6 +64,12 @@ bool Execution::advance(Track& track) {
   return true;
 }
 
+bool Execution::are_through(std::vector<int>& messages) {
+  if (!messages.empty() && !setting_.wire.test(messages)) return false;
+  messages.clear();
+  return true;
+}
+
 // Of T tracks, track t runs lanes t, t + T, t + 2T, ...: the same on all ranks.
 void Execution::start_lane(Track& track) {
   track.is_done = track.lane >= plan_.num_lanes;
@@ -53,9 +77,9 @@ void Execution::start_lane(Track& track) {
   track.program = plan_.lane(track.lane);
   KUAFU_CHECK(!track.program.rounds.empty(), "a program without rounds for ", describe(call_));
   const int64_t bytes = track.program.scratch * element_;
-  if (bytes > track.scratch_bytes) {
-    track.scratch.reset(new std::byte[static_cast<size_t>(bytes)]);
-    track.scratch_bytes = bytes;
+  if (bytes > track.scratch.bytes) {
+    setting_.pool.give_back(std::move(track.scratch));
+    track.scratch = setting_.pool.take(bytes);
   }
   track.next_round = 0;
   start_round(track);
@@ -63,19 +87,33 @@ void Execution::start_lane(Track& track) {
 
 void Execution::start_round(Track& track) {
   const Round& round = track.program.rounds[track.next_round++];
+  track.has_worked = round.locals.empty();
   for (const Transfer& t : round.receives) {
     const int64_t bytes = t.span.range.count * element_;
-    track.messages.push_back(wire_.receive(at(track, t.span), bytes, t.peer, track.tag));
-    if (entry_ != nullptr && bytes > 0) book_received(bytes, t.peer);
+    track.receives.push_back(setting_.wire.receive(at(track, t.span), bytes, t.peer, track.tag));
+    if (setting_.entry != nullptr && bytes > 0) book_received(bytes, t.peer);
   }
   for (const Transfer& t : round.sends) {
     const int64_t bytes = t.span.range.count * element_;
-    track.messages.push_back(wire_.send(at(track, t.span), bytes, t.peer, track.tag));
-    if (entry_ != nullptr && bytes > 0) book_sent(bytes, t.peer);
+    track.sends.push_back(setting_.wire.send(at(track, t.span), bytes, t.peer, track.tag));
+    if (setting_.entry != nullptr && bytes > 0) book_sent(bytes, t.peer);
   }
 }
 
-void Execution::finish_round(Track& track) {
+// True where no local result goes over bytes that leave in the same round.
+bool Execution::may_work_while_sending(const Track& track) const {
+  const Round& round = track.program.rounds[track.next_round - 1];
+  const auto end = [&](const Span& span) { return at(track, span) + span.range.count * element_; };
+  for (const Transfer& t : round.sends) {
+    for (const Local& local : round.locals) {
+      if (at(track, local.into) < end(t.span) && at(track, t.span) < end(local.into)) return false;
+    }
+  }
+  return true;
+}
+
+void Execution::work(Track& track) {
+  track.has_worked = true;
   const Round& round = track.program.rounds[track.next_round - 1];
   for (const Local& local : round.locals) {
     const int64_t count = local.into.range.count;
@@ -91,22 +129,22 @@ void Execution::finish_round(Track& track) {
 }
 
 std::byte* Execution::at(const Track& track, const Span& span) const {
-  void* base = track.scratch.get();
+  void* base = track.scratch.memory.get();
   if (span.area == Area::kOut) base = call_.out.data;
   if (span.area == Area::kIn) base = call_.in.data;
   return base == nullptr ? nullptr : static_cast<std::byte*>(base) + span.range.offset * element_;
 }
 
 void Execution::book_sent(int64_t bytes, int peer) {
-  entry_->bytes_sent += bytes;
-  entry_->messages += 1;
-  entry_->wire_peers.insert(members_[static_cast<size_t>(peer)]);
+  setting_.entry->bytes_sent += bytes;
+  setting_.entry->messages += 1;
+  setting_.entry->wire_peers.insert(setting_.members[static_cast<size_t>(peer)]);
 }
 
 void Execution::book_received(int64_t bytes, int peer) {
-  entry_->bytes_received += bytes;
-  entry_->received[static_cast<size_t>(call_.verb)] += bytes;
-  entry_->wire_peers.insert(members_[static_cast<size_t>(peer)]);
+  setting_.entry->bytes_received += bytes;
+  setting_.entry->received[static_cast<size_t>(call_.verb)] += bytes;
+  setting_.entry->wire_peers.insert(setting_.members[static_cast<size_t>(peer)]);
 }
 
 }  // namespace kuafu::algorithms

@@ -21,15 +21,39 @@ class Wire {
   virtual bool test(const std::vector<int>& handles) = 0;
 };
 
+/// Memory that collectives take turns to use: fresh memory would cost a page fault every 4 KiB.
+class ScratchPool {
+ public:
+  struct Piece {
+    std::unique_ptr<std::byte[]> memory;
+    int64_t bytes = 0;
+  };
+  /// At least `bytes`.
+  Piece take(int64_t bytes);
+  void give_back(Piece piece);
+
+ private:
+  std::vector<Piece> free_;
+};
+
 /// A collective under way: its plan, and how far it has come.
 class Execution {
  public:
   static constexpr int kLanesAtOnce = 2;
 
-  /// Uses tags [tag, tag + kLanesAtOnce). Books what it sends and receives into `entry` (null:
-  /// none), peers by `members`. @pre the buffers of `call`, wire, entry and members outlive it.
-  Execution(const Call& call, Plan plan, Wire& wire, int tag, AxisLedger* entry,
-            const std::vector<int>& members);
+  /// What an execution uses and does not own.
+  struct Setting {
+    Wire& wire;
+    ScratchPool& pool;
+    const std::vector<int>& members;  ///< world ranks
+    AxisLedger* entry = nullptr;      ///< of what is sent and received; null for none
+  };
+
+  /// Uses tags [tag, tag + kLanesAtOnce). @pre the setting and the buffers of `call` outlive it.
+  Execution(const Call& call, Plan plan, const Setting& setting, int tag);
+  ~Execution();
+  Execution(const Execution&) = delete;
+  Execution& operator=(const Execution&) = delete;
 
   /// Does whatever can be done without waiting; true once everything is done.
   bool advance();
@@ -41,25 +65,25 @@ class Execution {
     int tag = 0;
     Program program;
     size_t next_round = 0;
-    std::vector<int> messages;
-    std::unique_ptr<std::byte[]> scratch;
-    int64_t scratch_bytes = 0;
+    std::vector<int> receives, sends;  // not through yet
+    bool has_worked = false;           // the round's local work is done
+    ScratchPool::Piece scratch;
     bool is_done = false;
   };
 
   bool advance(Track& track);
   void start_lane(Track& track);
   void start_round(Track& track);
-  void finish_round(Track& track);
+  bool are_through(std::vector<int>& messages);
+  bool may_work_while_sending(const Track& track) const;
+  void work(Track& track);
   std::byte* at(const Track& track, const Span& span) const;
   void book_sent(int64_t bytes, int peer);
   void book_received(int64_t bytes, int peer);
 
   Call call_;
   Plan plan_;
-  Wire& wire_;
-  AxisLedger* entry_;
-  const std::vector<int>& members_;
+  Setting setting_;
   int64_t element_;
   std::vector<Track> tracks_;
 };

@@ -64,7 +64,8 @@ Program halving_doubling_all_reduce(Seat seat, Range whole) {
   const Fold fold(seat);
   if (fold.member < 0) return hand_over(seat, whole);
   Program program;
-  program.scratch = whole.count;
+  program.scratch =
+      seat.rank < 2 * fold.surplus ? whole.count : parts(whole, fold.m, 0, fold.m / 2).count;
   take_over(program, seat, fold, whole);
   for (int half = fold.m / 2; half >= 1; half /= 2) {  // I hold 2 * half parts from `first`
     const int first = fold.member / (2 * half) * (2 * half);
