@@ -87,6 +87,7 @@ int main_with(int argc, char** argv) {
   add_run_options(*run, options);
   add_plan_options(*explain, options, sets);
   add_plan_options(*frontier, options, sets);
+  frontier->add_option("--json", options.json_file);
   frontier->add_option("--vary", options.vary)->required();
   frontier->add_option("--max", options.most)->required()->check(CLI::PositiveNumber);
   list->add_option("--plugin", options.plugins);
