@@ -24,7 +24,7 @@ SCHEMES = {
     16: [("1d", 1), ("1d-sp", 1), ("2d", 1), ("2.5d", 4)],
     64: [("1d", 1), ("1d-sp", 1), ("2d", 1), ("2.5d", 4), ("3d", 1)],
 }
-WORK = [(16, 512), (64, 512), (256, 512), (16, 2048)]      # batch, sequence
+WORK = [(16, 512), (256, 512), (16, 4096)]                  # batch, sequence
 PROBES = {"slow": (100.0, 1.0), "late": (200.0, 1.0), "wide": (100.0, 2.0)}  # latency us, bandwidth GB/s
 CHECK = (20.0, 10.0)
 LATENCIES = [0.5, 1, 2, 5, 10, 20, 50, 100]                 # us
@@ -65,10 +65,12 @@ def coefficients(kuafu, ranks, mode, depth, batch, sequence):
     a = (times["late"] - times["slow"]) / 100
     b = (times["slow"] - times["wide"]) / 0.5
     c = times["slow"] - 100 * a - b
-    checked, _ = simulate(kuafu, sets | link(*CHECK))
-    predicted = a * CHECK[0] + b / CHECK[1] + c
-    return {"ranks": ranks, "scheme": mode, "depth": depth, "batch": batch, "sequence": sequence, "per_latency_us": a,
-            "per_bandwidth_gbs": b, "compute_s": c, "received_bytes": received, "check_error": predicted / checked - 1}
+    row = {"ranks": ranks, "scheme": mode, "depth": depth, "batch": batch, "sequence": sequence, "per_latency_us": a,
+           "per_bandwidth_gbs": b, "compute_s": c, "received_bytes": received}
+    if (batch, sequence) == WORK[0]:
+        checked, _ = simulate(kuafu, sets | link(*CHECK))
+        row["check_error"] = seconds(row, *CHECK) / checked - 1
+    return row
 
 
 def seconds(row, latency_us, bandwidth_gbs):
@@ -136,7 +138,7 @@ def page(rows, checks):
     lines = ["| claim | source | published | simulated | error | faster | within 20 % |", "|" + "---|" * 7]
     lines += [f"| {c['id']} | {c['source']} | {c['published']} | {c['simulated']:.2f} | {c['error']:+.0%} | "
               f"{'yes' if c['direction_holds'] else 'NO'} | {'yes' if c['within_20_percent'] else 'no'} |" for c in checks]
-    worst = max(abs(r["check_error"]) for r in rows)
+    worst = max(abs(r["check_error"]) for r in rows if "check_error" in r)
     lines += ["", f"Time is a latency + b / bandwidth + c; largest error of that on a link it was not made from: {worst:.1e}.", "",
               "| ranks | batch | sequence | scheme | s per us of latency | s x GB/s | compute, s | received, bytes |",
               "|" + "---|" * 8]

@@ -38,7 +38,8 @@ std::vector<Mutant> swept_mutants(const std::string& family_name) {
   one_step.train.steps = 1;
   one_step.train.validation_batches = 0;
   std::vector<Mutant> all;
-  for (const auto& [axis, traffic] : run_plan(one_step)[0].traffic) {
+  const TrafficByAxis traffic_of_rank_0 = run_plan(one_step)[0].traffic;
+  for (const auto& [axis, traffic] : traffic_of_rank_0) {
     for (const auto& [name, calls] : traffic.calls) {
       const Verb verb = verb_named(name);
       if (!can_be_spoilt(verb)) continue;

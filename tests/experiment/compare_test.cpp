@@ -58,6 +58,16 @@ TEST(Compare, HoldsExactMetricsAtZeroTolerance) {
   }
 }
 
+TEST(Compare, TakesPlansOfOneHashForEqualWhateverKeysWereAdded) {
+  const auto with_new_key = [](Json& d) { d["plan"]["model"]["router"] = "top2"; };
+  EXPECT_EQ(changed(with_new_key).num_regressions(), 0);
+  const Comparison other = changed([&](Json& d) {
+    with_new_key(d);
+    d["plan_hash"] = "00000000000000ff";
+  });
+  EXPECT_EQ(other.cases[0].differences.size(), 2U);
+}
+
 TEST(Compare, NamesThePlaceThatDiffers) {
   const Comparison c = changed([](Json& d) { d["ledger"]["data"]["bytes_sent"][1] = 7; });
   EXPECT_EQ(c.cases[0].differences.at(0), "ledger.data.bytes_sent.1: 1001, then 7");

@@ -107,7 +107,8 @@ void check_shards(const Subject& subject, const LayerShape& e, Notes& notes) {
       const Layout whole = Layout::replicated(global.size());
       const Tensor expected = shard("p", global, whole, alone).value;
       const Param p = shard("p", global, layout, tp.mesh());
-      const std::string where = text(what, " ", kuafu::to_string(global), " on ", me.mesh.describe());
+      const std::string where =
+          text(what, " ", kuafu::to_string(global), " on ", me.mesh.describe());
       notes.expect_same(gather_param(p, p.value, tp.mesh()), expected, "gathered " + where);
       notes.expect_same(scatter_param(p, expected, tp.mesh()), p.value, "scattered " + where);
     };

@@ -26,12 +26,12 @@ struct LayerShape {
 std::string to_string(const LayerShape& shape);
 
 struct Finding {
-  std::string check;   ///< name of the check
-  std::string scheme;  ///< mode of the plan
-  std::string mesh;    ///< "x2 x y2 x z2"
-  std::string shape;   ///< extents checked
+  std::string check = {};   ///< name of the check
+  std::string scheme = {};  ///< mode of the plan
+  std::string mesh = {};    ///< "x2 x y2 x z2"
+  std::string shape = {};   ///< extents checked
   bool is_ok = false;
-  std::string detail;  ///< the first thing that was wrong, and on which rank; empty where is_ok
+  std::string detail = {};  ///< the first thing that was wrong, and where; empty if is_ok
 };
 
 class Subject;

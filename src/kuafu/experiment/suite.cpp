@@ -84,20 +84,22 @@ class CaseMaker {
     Case c{"",        point.name, point.settings,   "",
            run.ranks, run.world,  run.is_certified, run.timeout_s};
     allow_plugin_modes(point);
+    std::string identity;  // that of a resolved plan survives keys that later versions add
     try {
       const Plan plan =
           resolve(parse_plan(text_.base, text_.origin, modes_, overrides), run.ranks, modes_);
       c.ranks = num_ranks(plan);
       c.plan_toml = to_toml(plan);
+      identity = plan_hash(plan);
     } catch (const Refused&) {
       c.ranks = std::max<int64_t>(1, c.ranks);
-      c.plan_toml = written_plan(overrides);
+      c.plan_toml = identity = written_plan(overrides);
     } catch (const ConfigError& error) {
       throw ConfigError(text(error.what(), "\n  in the case \"", point.name, "\" (", text_.origin,
                              ":", point.line, ")"));
     }
     if (find_setting(c.settings, "ranks") == nullptr) c.settings.emplace_back("ranks", c.ranks);
-    c.id = hex_hash(text(c.plan_toml, "\nranks=", c.ranks, "\nworld=", c.world,
+    c.id = hex_hash(text(identity, "\nranks=", c.ranks, "\nworld=", c.world,
                          "\ncertify=", c.is_certified, "\nversion=", kExperimentVersion));
     return c;
   }

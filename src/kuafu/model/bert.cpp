@@ -14,6 +14,8 @@
 #include "kuafu/model/blocks.h"
 #include "kuafu/parallel/tensor/first_token.h"
 #include "kuafu/parallel/tensor/relayout.h"
+#include "kuafu/tensor/collectives.h"
+#include "kuafu/tensor/differentiable.h"
 
 namespace kuafu {
 namespace {
@@ -65,13 +67,14 @@ class BertHead : public ModelBlock {
       add_child(*child);
     }
     if (!plan.bias) return;
-    bias_ =
-        &add(ctx.param("head.bias", {plan.vocab}, Layout{{ctx.activation(Stream::kInner).dims[2]}},
-                       Stream::kInner, {.kind = Init::Kind::kZeros}));
+    bias_ = &add(ctx.param("head.bias", {plan.vocab}, Layout{{table.layout.dims[0]}},
+                           Stream::kInner, {.kind = Init::Kind::kZeros}));
   }
 
   Flow forward(const Flow& in, const Side& side) override {
-    return {hidden_tokens(in[0], side) + next_sentence(in[0], side)};
+    const Tensors x = fan_out(in[0], 2);
+    const Tensor loss = hidden_tokens(x[0], side);
+    return {loss + next_sentence(x[1], side)};
   }
   std::string name() const override { return "head"; }
 
@@ -79,8 +82,7 @@ class BertHead : public ModelBlock {
   Tensor hidden_tokens(const Tensor& x, const Side& side) const {
     const Layout outer = ctx_.activation(Stream::kOuter), inner = ctx_.activation(Stream::kInner);
     const Tensor y = relayout(ctx_.mesh, kuafu::gelu(transform_(x)), inner, outer);
-    const Tensor logits =
-        tied_head(ctx_.tensor, norm_(y), table_.value, bias_ == nullptr ? Tensor() : bias_->value);
+    const Tensor logits = tied_head(ctx_.tensor, norm_(y), table_.value, bias());
     return cross_entropy(ctx_.mesh, logits, side.targets, side.loss_scale, vocab_,
                          side.grid(inner));
   }
@@ -90,6 +92,19 @@ class BertHead : public ModelBlock {
     const Tensor pooled = at::tanh(pooler_(first_token(ctx_.mesh, x, side.grid(outer))));
     return label_loss(ctx_.mesh, answer_(pooled), side.labels, side.sample_scale, inner,
                       ctx_.mesh.size(outer.dims[1]));
+  }
+
+  /// Of the columns of my logits. Padded like the rows of the table, of which a scheme may cut more
+  /// than it cuts columns of logits.
+  Tensor bias() const {
+    if (bias_ == nullptr) return {};
+    const Axes& rows = bias_->layout.dims[0];
+    const size_t columns = ctx_.activation(Stream::kInner).dims[2].size();
+    Tensor mine = bias_->value;
+    for (size_t i = rows.size(); i-- > columns;) {
+      mine = kuafu::gather(mine, ctx_.mesh.comm(rows[i]), 0);
+    }
+    return mine;
   }
 
   const Context& ctx_;

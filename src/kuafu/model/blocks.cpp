@@ -63,11 +63,14 @@ Flow TransformerBlock::forward(const Flow& in, const Side& side) {
   Tensor x = in[0];
   if (!norm2_) {
     const Tensors n = fan_out(norm1_(x), 2);
-    return {x + attend(n[0], side) + feed(n[1], side)};
+    x = x + attend(n[0], side);
+    return {x + feed(n[1], side)};
   }
   if (style_.norm == NormPlace::kAfterSum) {
-    x = norm1_(x + attend(x, side));
-    return {(*norm2_)(x + feed(x, side))};
+    Tensors uses = fan_out(x, 2);
+    x = norm1_(uses[0] + attend(uses[1], side));
+    uses = fan_out(x, 2);
+    return {(*norm2_)(uses[0] + feed(uses[1], side))};
   }
   x = x + attend(norm1_(x), side);
   return {x + feed((*norm2_)(x), side)};

@@ -38,8 +38,7 @@ struct BlockStyle {
 /// Attention and MLP, or mixture of experts, on a residual stream:
 ///   before the branch   x += attention(norm1(x)); x += mlp(norm2(x))             [GPT-2]
 ///   after the sum       x = norm1(x + attention(x)); x = norm2(x + mlp(x))       [BERT]
-///   parallel blocks     x += attention(n) + mlp(n), n = norm1(x)                 [PaLM,
-///   2204.02311]
+///   parallel blocks     x += attention(n) + mlp(n), n = norm1(x)      [PaLM, arXiv 2204.02311]
 class TransformerBlock : public ModelBlock {
  public:
   TransformerBlock(const Context& ctx, const ModelPlan& plan, int64_t index, BlockStyle style = {});

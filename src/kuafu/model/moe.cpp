@@ -201,10 +201,10 @@ Routed Mixture::route_samples(const Tensor& logits, const Side& side) const {
                       side.sequence, logits.device());
   }
   const double layers = static_cast<double>(num_mixtures(plan_));
-  return route(logits, spec,
-               {.balance = plan_.balance_loss * side.loss_scale *
-                           static_cast<double>(side.sequence) / layers,
-                .z = plan_.z_loss * side.loss_scale / layers});
+  return route(
+      logits, spec,
+      {.balance = plan_.balance_loss * side.sample_scale / layers,
+       .z = plan_.z_loss * side.sample_scale / (layers * static_cast<double>(side.sequence))});
 }
 
 Slots Mixture::slots_of(const Tensor& token, const Side& side) const {

@@ -26,6 +26,13 @@ class Origins {
 void check_options(const Plan& plan, const std::vector<std::string>& models,
                    const Origins& origins);
 
+/// Checks the model's own numbers: heads and widths that divide. Throws Refused.
+void check_model(const Plan& plan, const Origins& origins);
+
+/// Checks what concerns mixtures of experts: counts that contradict each other, ranks that cannot
+/// share them. Throws Refused, ConfigError for options without effect.
+void check_experts(const Plan& plan, const Origins& origins);
+
 /// Fills what other keys of the model decide: the sequence of images. Throws Refused where a patch
 /// does not divide its image, or where the sequence was given and is another.
 void complete(Plan& plan, const Origins& origins);

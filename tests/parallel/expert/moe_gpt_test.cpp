@@ -121,6 +121,27 @@ TEST_P(MoeGpt, LoadsAreTheSameUnderEveryLayout) {
   EXPECT_EQ(loads(GetParam().overrides), expected);
 }
 
+int64_t flops_of(const Plan& plan) {
+  int64_t sum = 0;
+  for (const RankResult& r : simulate(plan, builtin_registries()).ranks) sum += r.flops;
+  return sum;
+}
+
+// Beside the dense model: 6 B S H E for the router (on every rank that holds the tokens), and slots
+// in place of tokens in the MLP.
+TEST_P(MoeGpt, FlopsCountSlots) {
+  const Plan plan = moe_plan(GetParam().overrides);
+  const ModelPlan& m = plan.model;
+  const int64_t b = plan.train.batch, slots = 8;  // ceil(1.25 x 2 x 12 / 4)
+  const int64_t copies = plan.parallel.tensor.mode == "1d" ? plan.parallel.tensor.size : 1;
+  const int64_t router = 6 * b * m.sequence * m.hidden * m.experts * copies;
+  const int64_t experts = 12 * b * (m.experts * slots - m.sequence) * m.hidden * m.ffn_width();
+  Plan dense = plan;
+  dense.model = small_plan().model;
+  if (dense.parallel.expert > 1) dense.parallel.expert = 1;
+  EXPECT_EQ(flops_of(plan) - flops_of(dense), m.layers * (router + experts));
+}
+
 void expect_same_meters(const Plan& plan, const std::string& what) {
   const Prediction predicted = simulate(plan, builtin_registries());
   const auto real = run_plan(plan);

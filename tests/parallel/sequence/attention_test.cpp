@@ -125,8 +125,11 @@ void expect_equal_to_one_rank(const Setting& s, double tolerance) {
   tests::run_ranks(static_cast<int>(s.ranks), [&](Communicator& world) {
     Rank rank(s, world);
     const Measured m = rank.run();
+    // Relative to the whole tensor: a first token's dq is zero but for rounding.
     const auto check = [&](const Tensor& got, const Tensor& expected, const char* what) {
-      EXPECT_LE(tests::relative_error(got.to(at::kDouble), rank.mine(expected)), tolerance)
+      const Tensor difference = got.to(at::kDouble) - rank.mine(expected);
+      const double error = difference.abs().max().item<double>();
+      EXPECT_LE(error, tolerance * expected.abs().max().item<double>())
           << what << ", rank " << world.rank();
     };
     check(m.out, e.out, "out");
@@ -298,13 +301,15 @@ TEST(SequenceAttention, CausalRingWorksMoreOnLaterRanksAndZigzagAlike) {
 TEST(SequenceAttention, MemoryFallsWithTheDegree) {
   const auto peak = [](const char* mode, int64_t ranks) {
     SimulatedWorld world(static_cast<int>(ranks));
-    return count({mode, ranks, 4096, 8, 8}, *world.communicator(static_cast<int>(ranks) - 1),
+    return count({mode, ranks, 4096, 16, 16}, *world.communicator(static_cast<int>(ranks) - 1),
                  at::kMeta)
         .peak;
   };
   for (const char* mode : {"ring", "ring-zigzag", "ulysses"}) {
-    EXPECT_LE(peak(mode, 4), 0.51 * static_cast<double>(peak(mode, 2))) << mode;
+    // Two ranks have fewer blocks under way at a time than four.
+    EXPECT_LE(peak(mode, 4), 0.6 * static_cast<double>(peak(mode, 2))) << mode;
     EXPECT_LE(peak(mode, 8), 0.51 * static_cast<double>(peak(mode, 4))) << mode;
+    EXPECT_LE(peak(mode, 16), 0.51 * static_cast<double>(peak(mode, 8))) << mode;
   }
   EXPECT_LT(peak("ring", 8), peak("all-gather", 8));
 }

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the keys of a model and of its run say about each other, whatever ranks it is placed on.
+
+#include <algorithm>
+
+#include "kuafu/base/suggest.h"
+#include "kuafu/plan/check.h"
+#include "kuafu/plan/keys.h"
+
+namespace kuafu::plan {
+namespace {
+
+/// A key that differs from its default and that the chosen kind never reads.
+void check_ignored(const Plan& plan, const Origins& origins) {
+  const Plan defaults;
+  for (const Key& key : keys()) {
+    if (key.governor.empty() || print(key, plan) == print(key, defaults)) continue;
+    const std::string kind = print(*find_key(key.governor), plan);
+    KUAFU_REQUIRE(kind == in_quotes(key.needs), origins.of({key.name}), key.name, " = ",
+                  print(key, plan), " has no effect with ", key.governor, " = ", kind,
+                  "; leave it out or set ", key.governor, " = ", in_quotes(key.needs));
+  }
+}
+
+void check_validation(const Plan& plan, const Origins& origins) {
+  const bool holds_out = plan.data.kind != "text" || plan.data.validation > 0;
+  KUAFU_REQUIRE(holds_out || plan.train.validation_batches == 0,
+                origins.of({"data.validation", "train.validation_batches"}),
+                "data.validation = 0 holds nothing out for train.validation_batches = ",
+                plan.train.validation_batches,
+                "; allowed: data.validation above 0, or validation_batches = 0");
+}
+
+/// Ids of the vocabulary that masked pairs take for themselves.
+constexpr int64_t kSpecialIds = 3;
+
+void check_vocabulary(const Plan& plan, const Origins& origins) {
+  const bool is_bert = plan.model.kind == "bert";
+  if (plan.model.kind == "vit") return;
+  const int64_t least = 256 + (is_bert ? kSpecialIds : 0);
+  KUAFU_REQUIRE(plan.data.kind != "text" || plan.model.vocab >= least,
+                origins.of({"model.vocab", "data.kind"}), "model.vocab = ", plan.model.vocab,
+                " is too small for data.kind = \"text\", one token a byte",
+                is_bert ? " and three special ones" : "", "; allowed: at least ", least,
+                "; nearest: vocab = ", least, ", or data.kind = \"synthetic\"");
+  KUAFU_REQUIRE(!is_bert || plan.model.vocab > kSpecialIds,
+                origins.of({"model.vocab", "model.kind"}), "model.vocab = ", plan.model.vocab,
+                " leaves no token beside the three special ones of model.kind = \"bert\"; allowed: "
+                "at least ",
+                kSpecialIds + 1);
+}
+
+/// What one kind of model asks of the rest of the plan.
+void check_kind(const Plan& plan, const Origins& origins) {
+  const ModelPlan& m = plan.model;
+  if (m.kind == "vit") {
+    KUAFU_REQUIRE(plan.data.kind == "synthetic", origins.of({"data.kind", "model.kind"}),
+                  "data.kind = ", in_quotes(plan.data.kind),
+                  " has no images for model.kind = \"vit\"; nearest: data.kind = \"synthetic\"");
+  } else if (m.kind == "bert") {
+    KUAFU_REQUIRE(m.sequence >= kSpecialIds + 2, origins.of({"model.sequence", "model.kind"}),
+                  "model.sequence = ", m.sequence,
+                  " leaves no pair of sentences beside the three "
+                  "special tokens of model.kind = \"bert\"; allowed: at least ",
+                  kSpecialIds + 2);
+    KUAFU_REQUIRE(
+        !m.parallel_blocks, origins.of({"model.parallel_blocks", "model.kind"}),
+        "model.parallel_blocks = true has one norm before both branches, "
+        "model.kind = \"bert\" norms after each sum; nearest: parallel_blocks = false, or "
+        "kind = \"gpt\"");
+  }
+}
+
+}  // namespace
+
+void check_model(const Plan& plan, const Origins& origins) {
+  const auto& [heads, hidden] = std::pair{plan.model.heads, plan.model.hidden};
+  if (hidden % heads != 0) {
+    const int64_t below = hidden / heads * heads;
+    throw Refused(text(origins.of({"model.heads", "model.hidden"}), "model.heads = ", heads,
+                       " does not divide model.hidden = ", hidden,
+                       "; nearest: heads = ", nearest_divisors(hidden, heads),
+                       ", or hidden = ", below > 0 ? text(below, " or ") : "", below + heads));
+  }
+  if (heads % plan.model.num_kv_heads() != 0) {
+    throw Refused(text(origins.of({"model.kv_heads", "model.heads"}), "model.kv_heads = ",
+                       plan.model.kv_heads, " does not divide model.heads = ", heads,
+                       "; nearest: kv_heads = ", nearest_divisors(heads, plan.model.kv_heads)));
+  }
+  if (plan.model.positions == "rotary" && hidden / heads % 2 != 0) {
+    throw Refused(
+        text(origins.of({"model.positions", "model.heads", "model.hidden"}),
+             "model.positions = \"rotary\" turns pairs, but model.hidden / model.heads = ",
+             hidden / heads, " is odd; nearest: hidden = ", hidden + heads,
+             ", or positions = \"learned\""));
+  }
+}
+
+/// What concerns mixtures of experts: counts that contradict each other, ranks that cannot share.
+void check_experts(const Plan& plan, const Origins& origins) {
+  const ModelPlan& m = plan.model;
+  const int64_t ranks = plan.parallel.expert;
+  if (m.kind != "moe_gpt") {
+    KUAFU_REQUIRE(ranks == 1, origins.of({"parallel.expert.size"}),
+                  "parallel.expert.size = ", ranks,
+                  " has no effect with model.kind = ", in_quotes(m.kind),
+                  ", which has no experts; leave it out or set model.kind = \"moe_gpt\"");
+    KUAFU_REQUIRE(!m.random_second, origins.of({"model.random_second"}),
+                  "model.random_second = true has no effect with model.kind = ", in_quotes(m.kind),
+                  "; leave it out or set model.kind = \"moe_gpt\"");
+    return;
+  }
+  const int64_t choices = m.router == "topk" ? m.top_k : m.router == "top2" ? 2 : 1;
+  if (choices > m.experts) {
+    throw Refused(
+        text(origins.of({"model.top_k", "model.router", "model.experts"}), "a token cannot choose ",
+             choices, " of model.experts = ", m.experts,
+             "; nearest: ", m.router == "topk" ? text("top_k = ", m.experts) : "router = \"top1\"",
+             ", or experts = ", choices));
+  }
+  if (m.moe_every > m.layers) {
+    throw Refused(text(origins.of({"model.moe_every", "model.layers"}), "model.moe_every = ",
+                       m.moe_every, " leaves none of model.layers = ", m.layers,
+                       " a mixture; nearest: moe_every = ", m.layers));
+  }
+  const int64_t parts = plan.parallel.sequence.size;
+  if (m.sequence % parts != 0) {
+    const int64_t below = m.sequence / parts * parts;
+    throw Refused(text(origins.of({"parallel.sequence.size", "model.sequence"}),
+                       "model.sequence = ", m.sequence, " over parallel.sequence.size = ", parts,
+                       " ranks: mixtures of experts need parts of one length; nearest: sequence = ",
+                       below > 0 ? text(below, " or ") : "", below + parts));
+  }
+  if (m.experts % ranks != 0) {
+    throw Refused(text(origins.of({"parallel.expert.size", "model.experts"}),
+                       "parallel.expert.size = ", ranks, " does not divide model.experts = ",
+                       m.experts, "; nearest: ", nearest_divisors(m.experts, ranks)));
+  }
+}
+
+void check_options(const Plan& plan, const std::vector<std::string>& models,
+                   const Origins& origins) {
+  const std::string& kind = plan.model.kind;
+  KUAFU_REQUIRE(std::find(models.begin(), models.end(), kind) != models.end(),
+                origins.of({"model.kind"}), "model.kind = ", in_quotes(kind),
+                " is not allowed; allowed: ", join_or(in_quotes(models)),
+                "; nearest: ", in_quotes(nearest(kind, models)));
+  check_ignored(plan, origins);
+  check_validation(plan, origins);
+  check_vocabulary(plan, origins);
+  check_kind(plan, origins);
+}
+
+void complete(Plan& plan, const Origins& origins) {
+  ModelPlan& m = plan.model;
+  if (m.kind != "vit") return;
+  if (m.image % m.patch != 0) {
+    throw Refused(text(origins.of({"model.patch", "model.image"}), "model.patch = ", m.patch,
+                       " does not divide model.image = ", m.image,
+                       "; nearest: patch = ", nearest_divisors(m.image, m.patch)));
+  }
+  const int64_t side = m.image / m.patch, tokens = side * side + 1;
+  const std::string where = origins.of({"model.sequence"});
+  const bool is_given = !where.empty() || m.sequence != ModelPlan{}.sequence;
+  if (is_given && m.sequence != tokens) {
+    throw Refused(text(where, "model.sequence = ", m.sequence, ", but an image has ", tokens,
+                       " tokens, (image / patch)^2 patches and the class; nearest: sequence = ",
+                       tokens, ", or leave it out"));
+  }
+  constexpr int64_t kMostTokens = 1 << 24;
+  if (tokens > kMostTokens) {
+    throw Refused(text(origins.of({"model.patch", "model.image"}), "an image of ", tokens,
+                       " tokens; allowed: at most ", kMostTokens, "; nearest: a larger patch"));
+  }
+  m.sequence = tokens;
+}
+
+}  // namespace kuafu::plan
