@@ -249,7 +249,7 @@ TEST(ParsePlan, RefusesSequencesThatRanksCannotShare) {
       {"[parallel]\nsequence = { mode = \"ulysses\", size = 8 }\n",
        {"plan.toml:2: ", "more ranks than heads", "model.heads = 4", "nearest: size = 4 or 2"}},
       {"[model]\nheads = 6\nhidden = 60\n[parallel]\nsequence = { mode = \"ulysses\", size = 4 }\n",
-       {"plan.toml:5: ", "does not divide model.heads = 6", "nearest: size = 3 or 6"}},
+       {"plan.toml:5: ", "does not divide model.heads = 6", "nearest: size = 3 or 2"}},
   });
 }
 

@@ -99,7 +99,9 @@ INSTANTIATE_TEST_SUITE_P(
                     RouterCase{"top2", 2, 4, false, 0}, RouterCase{"top2_coin", 2, 4, true, 0},
                     RouterCase{"top2_ties", 2, 4, false, 2}, RouterCase{"top3", 3, 7, false, 0},
                     RouterCase{"all_experts", 4, 10, false, 0},
-                    RouterCase{"choice", 0, 3, false, 0}, RouterCase{"choice_ties", 0, 3, false, 2},
+                    // Of experts that choose, ties are tried below: equal scores of unequal rows
+                    // differ in the last bit with the order of a sum.
+                    RouterCase{"choice", 0, 3, false, 0},
                     RouterCase{"choice_all", 0, 10, false, 0}),
     [](const auto& info) { return info.param.name; });
 
