@@ -9,6 +9,7 @@
 #include "kuafu/conformance/subject.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/parallel/tensor/layers.h"
+#include "kuafu/tensor/differentiable.h"
 
 namespace kuafu::conformance {
 namespace {
@@ -42,8 +43,9 @@ void run_stack(const TensorParallel& tp, const LayerShape& e, at::Device device)
   Tensor x = embedding(mesh, ids(e.b, e.s, e.v, 1, device), table, table_layout, outer);
   x = add_positions(mesh, x, positions, outer);
   x = dropout(mesh, x, {.p = 0.2, .seed = 1, .site = 2}, e.h, outer);
-  const Tensor n = layer_norm(tp, x, scale, shift, e.h, 1e-5);
-  x = x + linear(tp, linear(tp, n, up, up_bias, Role::kExpand), down, down_bias, Role::kContract);
+  const Tensors both = fan_out(x, 2);
+  const Tensor n = layer_norm(tp, both[0], scale, shift, e.h, 1e-5);
+  x = both[1] + linear(tp, linear(tp, n, up, up_bias, Role::kExpand), down, down_bias, Role::kContract);
   const Tensor loss =
       cross_entropy(mesh, tied_head(tp, x, table), ids(e.b, e.s, e.v, 2, device), 1.0, e.v, inner);
   torch::autograd::backward({loss}, {at::ones_like(loss)});

@@ -84,12 +84,13 @@ void attend_block_backward(QuerySide& side, const Tensor& k, const Tensor& v, co
       rows_of(side.dout, queries), rows_of(side.q, queries), rows_of(k, keys), rows_of(v, keys),
       {rows_of(side.saved.out, queries), rows_of(side.saved.lse, queries)}, block.is_causal);
   if (side.dq.defined()) {
-    rows_of(side.dq, queries).add_(dq);
+    rows_of(side.dq, queries).add_(dq.to(side.dq.scalar_type()));
   } else {
     side.dq = dq.to(type_of_sums(dq));
   }
-  rows_of(sums[0], keys).add_(dk);
-  rows_of(sums[1], keys).add_(dv);
+  // Widened by hand: an add of two types does it out of sight on a CPU and not at all on meta.
+  rows_of(sums[0], keys).add_(dk.to(sums.scalar_type()));
+  rows_of(sums[1], keys).add_(dv.to(sums.scalar_type()));
 }
 
 Tensor BlockAttention::attend(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask) const {

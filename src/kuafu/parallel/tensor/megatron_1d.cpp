@@ -20,6 +20,7 @@
 // Cost, elements received per rank: 2 (p-1)/p |X| for an expand, in backward; 2 (p-1)/p |Z| for a
 //   contract, in forward. |.| is the whole residual stream: constant as p grows.
 
+#include "kuafu/mesh/parts.h"
 #include "kuafu/parallel/tensor/interface.h"
 #include "kuafu/parallel/tensor/products.h"
 #include "kuafu/tensor/collectives.h"
@@ -51,9 +52,11 @@ class Megatron1d : public TensorParallel {
   }
 
   Cost cost(const LinearShape& s, Role r) const override {
-    const int64_t p = mesh().size("tensor");
+    // All but my own part in each half of the all-reduce; parts may differ by an element.
+    const int64_t p = mesh().size("tensor"), i = mesh().coord("tensor");
     const int64_t whole = r == Role::kExpand ? s.x : s.y;
-    const int64_t received = 2 * (p - 1) * whole / p;
+    const int64_t received =
+        2 * whole - nth_part(whole, p, i).extent - nth_part(whole, p, (i + 1) % p).extent;
     if (r == Role::kExpand) return {.backward = received, .input_grad = received};
     return {.forward = received};
   }
