@@ -19,7 +19,7 @@
 //
 // Cost, elements received per rank: 2 (p-1)/p |X| for an expand, in backward; 2 (p-1)/p |Z| for a
 //   contract, in forward. |.| is the whole residual stream: constant as p grows. Where p does not
-//   divide it, a rank's own and next part of the ring are what it does not receive.
+//   divide it: twice the whole less my own and the next part of the ring.
 
 #include "kuafu/parallel/tensor/interface.h"
 #include "kuafu/parallel/tensor/products.h"
