@@ -232,9 +232,11 @@ void add_3d(Kit& kit) {
     drop(kit, f, axis, Verb::kAllGather, {1, 2, 5});
     drop(kit, f, axis, Verb::kReduceScatter, {1, 2, 4});
     scale(kit, f, axis, Verb::kReduceScatter, 3, 1.001);
-    stale(kit, f, axis, Verb::kAllGather, axis == std::string("x") ? 5 : 3);  // weights of a size
     on_one_rank(kit, f, axis, Verb::kAllGather, 2);
   }
+  stale(kit, f, "x", Verb::kAllGather, 4);  // the weight of mlp.up for that of mlp.down
+  stale(kit, f, "y", Verb::kAllGather, 3);
+  stale(kit, f, "z", Verb::kAllGather, 3);
   drop(kit, f, "z", Verb::kAllReduce, {1, 2});     // moments of sharded norms
   drop(kit, f, "y", Verb::kAllReduce, {1, 2, 3});  // cross entropy over the vocabulary
   drop(kit, f, "x", Verb::kAllReduce, {1, 3, 6});  // gradients of norms and biases

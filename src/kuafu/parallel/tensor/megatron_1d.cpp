@@ -18,9 +18,9 @@
 //   contract   Z = sum_j Y[j] W[j]  (all-reduce)     dY[j] = dZ W[j]^T           dW[j] = Y[j]^T dZ
 //
 // Cost, elements received per rank: 2 (p-1)/p |X| for an expand, in backward; 2 (p-1)/p |Z| for a
-//   contract, in forward. |.| is the whole residual stream: constant as p grows.
+//   contract, in forward. |.| is the whole residual stream: constant as p grows. Where p does not
+//   divide it: twice the whole less my own and the next part of the ring.
 
-#include "kuafu/mesh/parts.h"
 #include "kuafu/parallel/tensor/interface.h"
 #include "kuafu/parallel/tensor/products.h"
 #include "kuafu/tensor/collectives.h"
@@ -52,16 +52,19 @@ class Megatron1d : public TensorParallel {
   }
 
   Cost cost(const LinearShape& s, Role r) const override {
-    // All but my own part in each half of the all-reduce; parts may differ by an element.
-    const int64_t p = mesh().size("tensor"), i = mesh().coord("tensor");
-    const int64_t whole = r == Role::kExpand ? s.x : s.y;
-    const int64_t received =
-        2 * whole - nth_part(whole, p, i).extent - nth_part(whole, p, (i + 1) % p).extent;
+    const int64_t received = all_reduced(r == Role::kExpand ? s.x : s.y);
     if (r == Role::kExpand) return {.backward = received, .input_grad = received};
     return {.forward = received};
   }
 
  private:
+  /// A ring passes every part but my own and the next one twice; parts differ by one element where
+  /// p does not divide the whole.
+  int64_t all_reduced(int64_t whole) const {
+    const int64_t p = mesh().size("tensor"), rank = mesh().coord("tensor");
+    const auto part = [&](int64_t i) { return whole / p + (i % p < whole % p ? 1 : 0); };
+    return 2 * whole - part(rank) - part(rank + 1);
+  }
   Tensor sum(const Tensor& partial) const {
     return raw::all_reduce(partial, mesh().comm("tensor"));
   }
