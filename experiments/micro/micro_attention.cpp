@@ -5,7 +5,7 @@
 // Compared: ring, ring-zigzag and ulysses with all-gather attention, thread ranks, causal, f32,
 //   batch 1, 4 heads of 64, forward and backward. The modes take turns (there and back); every
 //   result is checked against all-gather's first.
-// Last result: results/benchmarks/attention.json, micro_attention in its README.
+// Last result: none recorded yet; --json results/benchmarks/attention.json writes one.
 
 #include <algorithm>
 #include <chrono>
