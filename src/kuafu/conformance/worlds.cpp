@@ -44,6 +44,9 @@ void run_stack(const TensorParallel& tp, const LayerShape& e, at::Device device)
   const TokenGrid inner{tp.activation(Stream::kInner), e.b, e.s};
   const Layout table_layout = tp.weight(Role::kContract);
   const Tensor table = param("table", {e.v, e.h}, table_layout);
+  // One graph: a table that both ends share would have its gradients added by LibTorch's engine, in
+  // place on a CPU but never on meta. Models keep the ends in blocks of their own.
+  const Tensor head = param("head", {e.v, e.h}, table_layout);
   const Tensor positions = param("positions", {e.s, e.h}, {{{}, outer.activation.dims[2]}});
   const Tensor scale = param("scale", {e.h}, last_dim(tp, Stream::kOuter));
   const Tensor shift = param("shift", {e.h}, last_dim(tp, Stream::kOuter));
@@ -58,7 +61,7 @@ void run_stack(const TensorParallel& tp, const LayerShape& e, at::Device device)
   const Tensor n = layer_norm(tp, x, scale, shift, e.h, 1e-5);
   x = linear(tp, linear(tp, n, up, up_bias, Role::kExpand), down, down_bias, Role::kContract);
   const Tensor loss =
-      cross_entropy(mesh, tied_head(tp, x, table), ids(e.b, e.s, e.v, 2, device), 1.0, e.v, inner);
+      cross_entropy(mesh, tied_head(tp, x, head), ids(e.b, e.s, e.v, 2, device), 1.0, e.v, inner);
   torch::autograd::backward({loss}, {at::ones_like(loss)});
 }
 
