@@ -182,30 +182,6 @@ TEST(RingAllReduce, LanesChangeMessagesButNotBytes) {
   }
 }
 
-TEST(DirectAllReduce, MeetsItsClosedForm) {
-  for (const int n : kRanks) {
-    for (const int64_t count : kCounts) {
-      for (const int64_t lanes : {1, 3}) {
-        const auto traffics = run_all_reduce(n, count, [lanes](Seat s, int64_t c) {
-          return Plan{lanes, [=](int64_t k) { return direct_all_reduce(s, {0, c}, {k, lanes}); }};
-        });
-        for (int r = 0; r < n; ++r) {
-          const WireTraffic& t = traffics[static_cast<size_t>(r)];
-          const int64_t part = Range{0, count}.part(r, n).count;
-          EXPECT_EQ(t.received, (count + (n - 2) * part) * 4);
-          EXPECT_EQ(t.sent, t.received);
-          if (count >= n * lanes) {
-            EXPECT_EQ(t.messages, 2 * (n - 1) * lanes);
-            EXPECT_EQ(t.wire_peers.size(), n - 1U);
-          }
-        }
-      }
-    }
-  }
-}
-
-// Ranks 2(n-m) of them fold: the even one sends everything once, the odd one passes everything
-// back.
 TEST(DoublingAllReduce, MeetsItsClosedForm) {
   for (const int n : kRanks) {
     for (const int64_t count : kCounts) {

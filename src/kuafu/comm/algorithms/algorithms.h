@@ -48,9 +48,6 @@ Program chain_reduce(Seat seat, int root, Range whole, int64_t num_segments);
 
 /// Everybody sends its part to everybody in one round.   received (n-1) B/n, messages n-1
 Program direct_all_gather(Seat seat, int64_t part);
-/// Everybody sends part i to rank i, which adds them, then sends the sum to everybody: two rounds.
-/// received B + (n-2) |p_r|, messages 2(n-1) a lane
-Program direct_all_reduce(Seat seat, Range whole, Lane lane = {});
 /// Everybody sends part i to rank i, which adds them in rank order.   received (n-1) B/n, messages
 /// n-1
 Program direct_reduce_scatter(Seat seat, int64_t part);

@@ -34,27 +34,6 @@ Program direct_reduce_scatter(Seat seat, int64_t part) {
   return program;
 }
 
-Program direct_all_reduce(Seat seat, Range whole, Lane lane) {
-  const auto piece = [&](int rank) {
-    return whole.part(rank, seat.n).part(lane.index, lane.count);
-  };
-  const Range mine = piece(seat.rank);
-  Program program;
-  program.scratch = (seat.n - 1) * mine.count;
-  program.rounds.resize(2);
-  Round &sums = program.rounds[0], &results = program.rounds[1];
-  for (int s = 1; s < seat.n; ++s) {
-    const int to = seat.shifted(s), from = seat.shifted(-s);
-    const Range room{(s - 1) * mine.count, mine.count};
-    sums.send(to, out(piece(to)));
-    sums.receive(from, scratch(room));
-    sums.reduce(out(mine), scratch(room));
-    results.send(to, out(mine));
-    results.receive(from, out(piece(from)));
-  }
-  return program;
-}
-
 Program pairwise_all_to_all(Seat seat, const Splits& splits) {
   const auto offsets = [](const std::vector<int64_t>& counts) {
     std::vector<Range> ranges;
