@@ -84,7 +84,7 @@ void add_run(CLI::App& app, FrontCall& call) {
   kuafu run plan.toml
   kuafu run plan.toml --ranks 4 --set parallel.tensor.mode=2d --set parallel.tensor.size=4 --certify
   kuafu run plan.toml --steps 5 --json result.json
-  kuafu run plan.toml --world simulated --ranks 4096
+  kuafu run plan.toml --world simulated --ranks 4096 --set train.batch=4096
   mpirun -n 4 kuafu run plan.toml
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 refused, 4 out of memory, 5 time-out)");
@@ -109,12 +109,12 @@ void add_frontier(CLI::App& app, FrontCall& call) {
       ->type_name("a.b");
   frontier.add_option("--max", worker.most, "largest value to try")
       ->required()
-      ->check(CLI::PositiveNumber)
+      ->check(count())
       ->type_name("N");
   list_option(frontier, "--set", worker.sets, "set a key of the plan; may be repeated")
       ->type_name("a.b=VALUE");
   frontier.add_option("--ranks", worker.ranks, "number of ranks (default: the plan's product)")
-      ->check(CLI::PositiveNumber)
+      ->check(count())
       ->type_name("N");
   frontier.add_option("--json", worker.json, "write the answer and every value tried")
       ->type_name("FILE");
@@ -190,10 +190,10 @@ void add_matrix(CLI::App& app, FrontCall& call) {
   list_option(sub, "--filter", matrix.filters, "only combinations with this value; may be repeated")
       ->type_name("DIMENSION=VALUE");
   sub.add_option("--triples", matrix.triples, "combinations of three (default 200)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from<int64_t>(0, "a whole number"))
       ->type_name("N");
   sub.add_option("--seed", matrix.seed, "draws triples and share (default 1)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from<int64_t>(0, "a whole number"))
       ->type_name("N");
   sub.add_option("--share", matrix.share, "part of all combinations to run (default 1)")
       ->check(CLI::Range(0.0, 1.0))
