@@ -37,7 +37,7 @@ Plan make_plan(int64_t hidden) {
   plan.model.sequence = 128;
   plan.model.experts = 8;
   plan.model.router = "top2";
-  plan.parallel.data = plan.parallel.expert = kRanks;
+  plan.parallel.data.size = plan.parallel.expert = kRanks;
   plan.data.kind = "synthetic";
   plan.train.batch = 2 * kRanks;
   return resolve(plan, kRanks, builtin_registries().tensor_modes());

@@ -183,6 +183,11 @@ class Run:
         return counts
 
 
+def _size(plan, key):
+    """Ranks of a group, written as a number or as a table with `size`."""
+    return number(_lookup(plan, f"{key}.size")) or number(_lookup(plan, key)) or 1
+
+
 def strategy_of(name, settings, plan):
     """Name of the strategy: as the suite calls it, else said from the resolved plan."""
     if isinstance(settings.get("strategy"), str):
@@ -191,10 +196,10 @@ def strategy_of(name, settings, plan):
     if "," in name and head and "=" not in head:
         return head
     parts = []
-    data = number(_lookup(plan, "parallel.data")) or 1
+    data = _size(plan, "parallel.data")
     if data > 1:
         parts.append("data")
-    if (number(_lookup(plan, "parallel.pipeline")) or 1) > 1:
+    if _size(plan, "parallel.pipeline") > 1:
         parts.append("pipeline")
     mode = _lookup(plan, "parallel.tensor.mode")
     if mode not in (None, "none") and (number(_lookup(plan, "parallel.tensor.size")) or 1) > 1:

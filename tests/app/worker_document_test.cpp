@@ -45,7 +45,7 @@ TEST_F(WorkerDocument, OfARunHoldsToThePage) {
   expect_documented(document, "ok");
   EXPECT_EQ(document["loss"].size(), 3U);
   EXPECT_EQ(value_at(document, "certificate.verdict"), "equal");
-  EXPECT_EQ(value_at(document, "plan.parallel.data"), 2);
+  EXPECT_EQ(value_at(document, "plan.parallel.data.size"), 2);
 }
 
 TEST_F(WorkerDocument, OfASimulationHoldsToThePage) {

@@ -49,7 +49,7 @@ TEST(Worker, DocumentOfARunIsComplete) {
   EXPECT_EQ(d["status"], "ok");
   EXPECT_EQ(d["world"], "threads");
   EXPECT_EQ(d["ranks"], 4);
-  EXPECT_EQ(d["plan"]["parallel"]["data"], 2);
+  EXPECT_EQ(d["plan"]["parallel"]["data"]["size"], 2);
   EXPECT_EQ(d["plan_hash"].get<std::string>().size(), 16u);
   EXPECT_EQ(d["loss"].size(), 3u);
   EXPECT_TRUE(d["validation_loss"].is_number());

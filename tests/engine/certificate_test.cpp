@@ -49,7 +49,7 @@ TEST_P(Certificates, AccumulationEqualsOneRank) {
   const Plan plain = plan_of(GetParam());
   for (const int64_t accumulated : {2, 5}) {
     // 2.5D on 8 ranks needs 4 samples in a micro-batch.
-    const int64_t batch = plain.parallel.data * 4 * accumulated;
+    const int64_t batch = plain.parallel.data.size * 4 * accumulated;
     expect_equal(plan_of(GetParam(), {{"train.batch", text(batch)}, {"train.micro_batch", "4"}}));
   }
 }

@@ -155,7 +155,7 @@ void add_data(Kit& kit) {
   believe_wrongly(kit, f, "replica 1 does not clip", [](Plan& p) { p.optimizer.clip = 0; });
   believe_wrongly(kit, f, "replica 1 has no momentum", [](Plan& p) { p.optimizer.momentum = 0; });
   believe_wrongly(kit, f, "replica 1 weighs its loss by its own batch",
-                  [](Plan& p) { p.train.batch += p.parallel.data * p.train.micro_batch; });
+                  [](Plan& p) { p.train.batch += p.parallel.data.size * p.train.micro_batch; });
   kit.add(f, "sees the future", MaskFault::kNone);
   kit.add(f, "shifts the causal mask by one", MaskFault::kShifted);
 }
@@ -271,7 +271,7 @@ Plan mutated_plan(const std::string& family_name) {
                                        {"model.sequence", "8"},
                                        {"model.hidden", "16"},
                                        {"train.micro_batch", takes_four ? "4" : "2"},
-                                       {"parallel.bucket", "1"}});
+                                       {"parallel.data.bucket", "1"}});
 }
 
 std::vector<Mutant> all_mutants() {

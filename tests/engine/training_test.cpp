@@ -96,10 +96,10 @@ std::vector<TraceEvent> schedule_of(const Plan& plan, bool is_metered) {
 bool is_issue(const TraceEvent& e) { return e.kind == TraceEvent::Kind::kIssue; }
 
 TEST_P(Training, MetersOnOrOffLeaveEveryCallAndWaitInItsPlace) {
-  const Plan plan = plan_of(GetParam(), {{"parallel.bucket", "1000"}});
+  const Plan plan = plan_of(GetParam(), {{"parallel.data.bucket", "1000"}});
   const auto metered = schedule_of(plan, true);
   EXPECT_EQ(metered, schedule_of(plan, false));
-  if (plan.parallel.data == 1) return;
+  if (plan.parallel.data.size == 1) return;
   // Overlap: a bucket is under way while the next one is being filled.
   const auto two = std::adjacent_find(
       metered.begin(), metered.end(),
@@ -114,9 +114,9 @@ INSTANTIATE_TEST_SUITE_P(All, Training, testing::ValuesIn(tests::families()),
 TEST(Buckets, OfEverySizeGiveTheSameBits) {
   for (const char* name : {"data_2", "data_3", "data_2_t1d_sp_2"}) {
     const auto run = [&](const char* bytes, const char* overlap) {
-      return train(plan_of(
-          tests::family(name),
-          {{"model.dtype", "f32"}, {"parallel.bucket", bytes}, {"parallel.overlap", overlap}}));
+      return train(plan_of(tests::family(name), {{"model.dtype", "f32"},
+                                                 {"parallel.data.bucket", bytes},
+                                                 {"parallel.data.overlap", overlap}}));
     };
     const Trained expected = run("1", "false");
     for (const char* bytes : {"1", "1000", "20000", "1048576"}) {

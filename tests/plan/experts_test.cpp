@@ -50,7 +50,7 @@ TEST(ExpertPlan, RefusesExpertRanksWhereDataIsLeftOpen) {
   const std::string message =
       message_of<Refused>([&] { resolve(plan, 6, builtin_tensor_modes()); });
   expect_says(message, {"expert.size = 4 does not divide parallel.data = 6"});
-  EXPECT_EQ(resolve(plan, 4, builtin_tensor_modes()).parallel.data, 4);
+  EXPECT_EQ(resolve(plan, 4, builtin_tensor_modes()).parallel.data.size, 4);
 }
 
 TEST(ExpertPlan, RefusesAModelWithoutAMixture) {

@@ -26,7 +26,7 @@ TEST(Overrides, ReplaceValues) {
   EXPECT_EQ(plan.train.steps, 6);
   EXPECT_EQ(plan.model.dtype, DType::kF64);
   EXPECT_EQ(plan.parallel.tensor, (TensorPlan{"2d", 4, 1}));
-  EXPECT_EQ(plan.parallel.data, 2);
+  EXPECT_EQ(plan.parallel.data.size, 2);
   EXPECT_EQ(plan.memory.device, 6'000'000'000);
   EXPECT_EQ(plan.data.path, "1984");
 }

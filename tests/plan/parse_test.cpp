@@ -37,10 +37,8 @@ layers = 6
 dtype = "bf16"
 dropout = 0.1
 [parallel]
-data = 2
+data = { size = 2, overlap = false, bucket = "1 MiB" }
 tensor = { mode = "2.5d", size = 8, depth = 2 }
-overlap = false
-bucket = "1 MiB"
 [memory]
 recompute = "selective"
 device = "6 GB"
@@ -56,10 +54,10 @@ seed = 42
   EXPECT_EQ(plan.model.layers, 6);
   EXPECT_EQ(plan.model.dtype, DType::kBF16);
   EXPECT_EQ(plan.model.dropout, 0.1);
-  EXPECT_EQ(plan.parallel.data, 2);
+  EXPECT_EQ(plan.parallel.data.size, 2);
   EXPECT_EQ(plan.parallel.tensor, (TensorPlan{"2.5d", 8, 2}));
-  EXPECT_FALSE(plan.parallel.overlap);
-  EXPECT_EQ(plan.parallel.bucket, 1024 * 1024);
+  EXPECT_FALSE(plan.parallel.data.overlap);
+  EXPECT_EQ(plan.parallel.data.bucket, 1024 * 1024);
   EXPECT_EQ(plan.memory.recompute, Recompute::kSelective);
   EXPECT_EQ(plan.memory.device, 6'000'000'000);
   EXPECT_EQ(plan.optimizer.kind, "sgd");
@@ -80,7 +78,7 @@ TEST(ParsePlan, TakesABareNumberForASize) {
   EXPECT_EQ(plan, parse("[parallel]\ndata = { size = 2 }\npipeline = { size = 1 }\n"
                         "sequence = { size = 1 }\nexpert = { size = 1 }\n"));
   EXPECT_EQ(plan, parse("[parallel.data]\nsize = 2\n"));
-  EXPECT_EQ(plan.parallel.data, 2);
+  EXPECT_EQ(plan.parallel.data.size, 2);
 }
 
 TEST(ParsePlan, LeavesDataAndMicroBatchOpenWhereAuto) {
@@ -119,11 +117,11 @@ TEST(ParsePlan, RefusesWrongTypes) {
       {"[train]\nsteps = [1, 2]\n", {"plan.toml:2: ", "train.steps = [1, 2] is a list"}},
       {"[train]\nsteps = 1979-05-27\n", {"plan.toml:2: ", "1979-05-27 is a date or time"}},
       {"[model]\ndtype = 32\n",
-       {"plan.toml:2: ", "model.dtype = 32 is an integer", "\"f64\", \"f32\" or \"bf16\"",
+       {"plan.toml:2: ", "model.dtype = 32 is an integer", "\"f64\", \"f32\", \"bf16\" or \"f16\"",
         "nearest: \"f32\""}},
       {"[optimizer]\nlr = \"0.1\"\n",
        {"plan.toml:2: ", "optimizer.lr = \"0.1\" is a string", "a number", "nearest: 0.1"}},
-      {"[parallel]\noverlap = \"True\"\n",
+      {"[parallel]\ndata = { overlap = \"True\" }\n",
        {"plan.toml:2: ", "overlap = \"True\" is a string", "true or false", "nearest: true"}},
       {"[data]\npath = 7\n", {"plan.toml:2: ", "data.path = 7 is an integer", "allowed: a string"}},
       {"model = 3\n", {"plan.toml:1: ", "model = 3 is an integer", "a section [model]"}},
@@ -143,12 +141,12 @@ TEST(ParsePlan, RefusesValuesOutOfRange) {
       {"[model]\nvocab = 1\n", {"plan.toml:2: ", "model.vocab = 1", "nearest: 2"}},
       {"[train]\nbatch = 0\n", {"plan.toml:2: ", "train.batch = 0", "nearest: 1"}},
       {"[train]\nseed = -1\n", {"plan.toml:2: ", "train.seed = -1", "nearest: 0"}},
-      {"[parallel]\ndata = 0\n", {"plan.toml:2: ", "parallel.data = 0", "or \"auto\""}},
-      {"[parallel]\ndata = -2\n", {"plan.toml:2: ", "parallel.data = -2", "nearest: 1"}},
+      {"[parallel]\ndata = 0\n", {"plan.toml:2: ", "parallel.data.size = 0", "or \"auto\""}},
+      {"[parallel]\ndata = -2\n", {"plan.toml:2: ", "parallel.data.size = -2", "nearest: 1"}},
       {"[parallel]\ndata = \"atuo\"\n",
        {"plan.toml:2: ", "parallel.data = \"atuo\"", "nearest: \"auto\""}},
       {"[parallel]\nexpert = 0\n", {"plan.toml:2: ", "parallel.expert.size = 0", "nearest: 1"}},
-      {"[parallel]\npipeline = { size = 0 }\n", {"plan.toml:2: ", "parallel.pipeline = 0"}},
+      {"[parallel]\npipeline = { size = 0 }\n", {"plan.toml:2: ", "parallel.pipeline.size = 0"}},
       {"[optimizer]\nlr = nan\n", {"plan.toml:2: ", "optimizer.lr = nan is not finite"}},
       {"[optimizer]\nlr = inf\n", {"plan.toml:2: ", "optimizer.lr = inf is not finite", "nearest"}},
       {"[optimizer]\nbeta1 = 1.0\n",

@@ -54,6 +54,7 @@ TEST(PlanHash, ChangesWithEveryKey) {
           if constexpr (std::is_same_v<T, DType>) *slot = DType::kF64;
           if constexpr (std::is_same_v<T, Recompute>) *slot = Recompute::kFull;
           if constexpr (std::is_same_v<T, std::optional<int64_t>>) *slot = 1;
+          if constexpr (std::is_same_v<T, std::vector<int64_t>>) *slot = {1};
           if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t> ||
                         std::is_same_v<T, double>) {
             *slot += 1;
@@ -88,8 +89,8 @@ TEST(PlanKeys, KeepTheirNames) {
                           "model.vocab",
                           "model.sequence",
                           "model.dtype",
-                          "parallel.data",
-                          "parallel.pipeline",
+                          "parallel.data.size",
+                          "parallel.pipeline.size",
                           "parallel.tensor.mode",
                           "parallel.tensor.size",
                           "parallel.tensor.depth",

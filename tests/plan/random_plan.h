@@ -37,9 +37,9 @@ inline RandomPlan random_plan(uint64_t seed) {
                                               {"2d", q * q, 1},
                                               {"2.5d", q * q * depth, depth}}[below(5)];
   const int64_t data = 1 + below(6), micro = 1 + below(5);
-  p.parallel.data = below(2) * data;
-  p.parallel.bucket = 1 + below(int64_t{1} << 40);
-  p.parallel.overlap = below(2) == 0;
+  p.parallel.data.size = below(2) * data;
+  p.parallel.data.bucket = 1 + below(int64_t{1} << 40);
+  p.parallel.data.overlap = below(2) == 0;
   p.memory.recompute =
       std::vector{Recompute::kNone, Recompute::kSelective, Recompute::kFull}[below(3)];
   if (below(2) == 0) p.memory.device = 1 + below(int64_t{1} << 40);

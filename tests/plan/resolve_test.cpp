@@ -22,7 +22,7 @@ Plan with_tensor(const std::string& mode, int64_t size, int64_t depth = 1) {
 
 TEST(Resolve, GivesDataTheRanksThatRemain) {
   const Plan plan = resolved(with_tensor("1d", 2), 8);
-  EXPECT_EQ(plan.parallel.data, 4);
+  EXPECT_EQ(plan.parallel.data.size, 4);
   EXPECT_EQ(plan.train.micro_batch, 2);
   EXPECT_EQ(plan.num_micro_batches(), 1);
   EXPECT_EQ(num_ranks(plan), 8);
@@ -31,7 +31,7 @@ TEST(Resolve, GivesDataTheRanksThatRemain) {
 TEST(Resolve, TakesThePlansOwnProductWithoutARankCount) {
   Plan plan = with_tensor("2.5d", 8, 2);
   EXPECT_EQ(num_ranks(resolved(plan, 0)), 8);
-  plan.parallel.data = 2;
+  plan.parallel.data.size = 2;
   EXPECT_EQ(num_ranks(resolved(plan, 0)), 16);
 }
 
@@ -62,7 +62,7 @@ TEST(MeshAxes, CoverTheRanksOfRandomPlans) {
     int64_t product = 1;
     for (const Axis& axis : mesh_axes(plan, modes)) product *= axis.size;
     EXPECT_EQ(product, random.ranks) << to_toml(plan);
-    EXPECT_EQ(plan.num_micro_batches() * plan.train.micro_batch * plan.parallel.data,
+    EXPECT_EQ(plan.num_micro_batches() * plan.train.micro_batch * plan.parallel.data.size,
               plan.train.batch);
   }
 }
@@ -99,13 +99,13 @@ TEST(MeshAxes, NeedAResolvedPlan) {
 
 TEST(Resolve, ListsThePlansNearAProductThatIsNotTheRanks) {
   Plan plan = with_tensor("1d", 4);
-  plan.parallel.data = 2;
+  plan.parallel.data.size = 2;
   expect_says(message_of<Refused>([&] { resolved(plan, 4); }),
               {"4 ranks were given", "takes 8: data 2 x pipeline 1 x tensor 4 x sequence 1",
                "nearest: data = 1, tensor.size = 2 with data = 2", "tensor.size = 1 with data = 4",
                "or 8 ranks"});
   plan = with_tensor("2.5d", 8, 2);
-  plan.parallel.data = 2;
+  plan.parallel.data.size = 2;
   expect_says(message_of<Refused>([&] { resolved(plan, 8); }),
               {"takes 16", "data = 1", "tensor.size = 4 with data = 2", "16 ranks"});
 }
@@ -161,7 +161,7 @@ TEST(Resolve, ChecksPlansThatProgramsFill) {
   plan.model.dtype = DType::kI32;
   expect_says(message_of<ConfigError>([&] { resolved(plan, 1); }), {"model.dtype = \"i32\""});
   plan = {};
-  plan.parallel.pipeline = 2;
+  plan.parallel.pipeline.size = 2;
   expect_says(message_of<Refused>([&] { resolved(plan, 2); }), {"not available in this build"});
 }
 
@@ -169,7 +169,7 @@ TEST(Resolve, RefusesRankCountsOutOfRange) {
   EXPECT_THROW(resolved(Plan{}, -1), ConfigError);
   EXPECT_THROW(resolved(Plan{}, int64_t{1} << 40), ConfigError);
   Plan plan = with_tensor("1d", 1 << 20);
-  plan.parallel.data = 1 << 20;
+  plan.parallel.data.size = 1 << 20;
   plan.train.batch = 1 << 20;
   expect_says(message_of<Refused>([&] { resolved(plan, 0); }), {"1099511627776 ranks", "limit"});
 }

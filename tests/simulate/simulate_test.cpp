@@ -36,10 +36,10 @@ TEST_P(Simulated, EqualsThreadsUnderRecomputation) {
 }
 
 TEST_P(Simulated, EqualsThreadsWithSgdAndOneStep) {
-  expect_simulated_equals_threads(
-      plan_of(GetParam(),
-              {{"optimizer.kind", "sgd"}, {"train.steps", "1"}, {"parallel.overlap", "false"}}),
-      "sgd");
+  expect_simulated_equals_threads(plan_of(GetParam(), {{"optimizer.kind", "sgd"},
+                                                       {"train.steps", "1"},
+                                                       {"parallel.data.overlap", "false"}}),
+                                  "sgd");
 }
 
 TEST_P(Simulated, EqualsThreadsInBf16) {

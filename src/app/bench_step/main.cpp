@@ -62,7 +62,7 @@ Plan plan_of(const Options& o) {
   plan.model.heads = o.heads;
   plan.model.sequence = o.sequence;
   if (o.mode == "data" || o.mode == "single") {
-    plan.parallel.data = o.ranks;
+    plan.parallel.data.size = o.ranks;
   } else {
     plan.parallel.tensor.mode = o.mode;
     plan.parallel.tensor.size = o.ranks;

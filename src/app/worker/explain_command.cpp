@@ -195,7 +195,7 @@ int explain_command(const WorkerOptions& options) {
             << ", vocab " << plan.model.vocab << ", sequence " << plan.model.sequence << ", "
             << to_string(plan.model.dtype) << "; batch " << plan.train.batch << " in "
             << plan.num_micro_batches() << " micro-batches of " << plan.train.micro_batch
-            << " on each of " << plan.parallel.data << " replicas\n\n";
+            << " on each of " << plan.parallel.data.size << " replicas\n\n";
   print_mesh(mesh_axes(plan, registries.tensor_modes()));
 
   print_layouts(context, plan, model);

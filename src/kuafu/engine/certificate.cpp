@@ -67,8 +67,8 @@ Plan scaled_down(Plan plan) {
   }
   m.vocab = m.vocab > 1024 ? 1024 + m.vocab % 64 : m.vocab;
   plan.train.micro_batch = std::min(plan.train.micro_batch, int64_t{16});
-  plan.train.batch =
-      plan.parallel.data * plan.train.micro_batch * std::min<int64_t>(plan.num_micro_batches(), 2);
+  plan.train.batch = plan.parallel.data.size * plan.train.micro_batch *
+                     std::min<int64_t>(plan.num_micro_batches(), 2);
   return plan;
 }
 
@@ -100,14 +100,16 @@ Trajectory follow(Engine& engine, bool keep) {
   for (int64_t step = 0; step < kCertificateSteps; ++step) {
     t.losses.push_back(engine.forward_backward());
     for (Param* p : engine.params()) {
-      if (step > 0 || !p->value.grad().defined()) continue;
-      const Tensor whole = gather_param(*p, p->value.grad(), engine.mesh());
+      if (step > 0) continue;
+      const Tensor mine = engine.gradient(*p);
+      if (!mine.defined()) continue;
+      const Tensor whole = gather_param(*p, mine, engine.mesh());
       if (keep) t.gradients[p->name] = whole.clone();
     }
     engine.update();
   }
   for (Param* p : engine.params()) {
-    const Tensor whole = gather_param(*p, p->value.detach(), engine.mesh());
+    const Tensor whole = gather_param(*p, engine.value(*p), engine.mesh());
     if (keep) t.parameters[p->name] = whole.clone();
   }
   t.routing_margin = engine.routing_margin();
@@ -146,7 +148,10 @@ Plan single_rank(Plan plan) {
   plan.parallel.tensor = {};
   plan.parallel.layers.clear();
   plan.parallel.sequence = {};
-  plan.parallel.pipeline = plan.parallel.expert = plan.parallel.data = 1;
+  plan.parallel.pipeline = {};
+  plan.parallel.data = {.size = 1};
+  plan.parallel.expert = 1;
+  plan.parallel.zero = 0;
   plan.memory.recompute = Recompute::kNone;
   plan.train.micro_batch = plan.train.batch / micro_batches;  // the same sums, one replica
   return plan;

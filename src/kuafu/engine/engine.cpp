@@ -122,7 +122,7 @@ Engine::Engine(const Plan& plan, const Registries& registries, Communicator& wor
     : state_(std::make_unique<State>(plan, registries, world, dataset, options)) {
   State& s = *state_;
   s.placement.connect(world, options.ledger);
-  s.data_parallel = make_bucketed_all_reduce(s.mesh, {plan.parallel.bucket, plan.parallel.overlap});
+  s.data_parallel = make_data_parallel(plan, s.mesh);
   s.data_parallel->attach(groups_of(s.model));
   s.optimizer = make_optimizer(plan.optimizer);
 }
@@ -158,7 +158,7 @@ Tensor Engine::State::micro_batch(const Side& side, bool is_last) {
   for (size_t b = n; b-- > 0;) {
     data_parallel->acquire(static_cast<int>(b));
     backward_block(b, side, inputs[b], outputs[b], std::move(losses[b]), grads);
-    if (is_last) data_parallel->grads_ready(static_cast<int>(b));
+    data_parallel->grads_ready(static_cast<int>(b), is_last);
     data_parallel->release(static_cast<int>(b));
   }
   return loss;
@@ -285,6 +285,8 @@ double Engine::routing_margin() const {
 
 int64_t Engine::steps_done() const { return state_->steps_done; }
 const Plan& Engine::plan() const { return state_->plan; }
+Tensor Engine::value(const Param& p) const { return state_->data_parallel->value(p); }
+Tensor Engine::gradient(const Param& p) const { return state_->data_parallel->gradient(p); }
 const Mesh& Engine::mesh() const { return state_->mesh; }
 
 std::vector<Param*> Engine::params() {

@@ -51,7 +51,7 @@ class Engine {
 
   /// Forward, backward, gradient sync, clipping, update.
   StepReport step();
-  /// The first half: gradients are summed over all ranks and left in params()[i]->value.grad().
+  /// The first half: gradients are summed over all ranks and left in gradient(p).
   double forward_backward();
   /// The second half. Returns the gradient norm.
   double update();
@@ -71,6 +71,10 @@ class Engine {
   const Plan& plan() const;
   const Mesh& mesh() const;
   std::vector<Param*> params();
+  /// My shard of a parameter and, between forward_backward and update, of its summed gradient
+  /// (undefined where it was not used), wherever replicas keep them. Collective.
+  Tensor value(const Param& p) const;
+  Tensor gradient(const Param& p) const;
 
  private:
   struct State;

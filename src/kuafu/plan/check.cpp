@@ -76,10 +76,22 @@ void check_sequence(const Plan& plan, const Origins& origins) {
 /// Kinds of parallelism whose names are fixed but which nothing implements yet.
 void check_available(const Plan& plan, const Origins& origins) {
   const ParallelPlan& p = plan.parallel;
-  if (p.pipeline != 1) {
-    throw Refused(text(origins.of({"parallel.pipeline"}), kNotAvailable,
-                       "pipeline parallelism (parallel.pipeline = ", p.pipeline,
+  if (p.pipeline.size != 1) {
+    throw Refused(text(origins.of({"parallel.pipeline.size"}), kNotAvailable,
+                       "pipeline parallelism (parallel.pipeline = ", p.pipeline.size,
                        "); available: pipeline = 1"));
+  }
+  if (p.zero != 0) {
+    throw Refused(text(origins.of({"parallel.zero"}), kNotAvailable, "parallel.zero = ", p.zero,
+                       "; available: zero = 0"));
+  }
+  if (p.data.mode != "ring") {
+    throw Refused(text(origins.of({"parallel.data.mode"}), kNotAvailable, "parallel.data.mode = ",
+                       in_quotes(p.data.mode), "; available: mode = \"ring\""));
+  }
+  if (plan.model.dtype == DType::kF16) {
+    throw Refused(text(origins.of({"model.dtype"}), kNotAvailable,
+                       "model.dtype = \"f16\"; available: dtype = \"bf16\""));
   }
 }
 
@@ -121,7 +133,7 @@ int64_t saturating_product(const std::vector<int64_t>& factors) {
 }
 
 std::optional<std::string> expert_misfit(const Plan& plan) {
-  const int64_t data = plan.parallel.data, expert = plan.parallel.expert;
+  const int64_t data = plan.parallel.data.size, expert = plan.parallel.expert;
   if (data % expert == 0) return {};
   const int64_t below = data / expert * expert;
   return text("parallel.expert.size = ", expert, " does not divide parallel.data = ", data,
@@ -130,7 +142,7 @@ std::optional<std::string> expert_misfit(const Plan& plan) {
 }
 
 std::optional<std::string> batch_misfit(const Plan& plan) {
-  const int64_t batch = plan.train.batch, data = plan.parallel.data;
+  const int64_t batch = plan.train.batch, data = plan.parallel.data.size;
   const int64_t micro = plan.train.micro_batch;
   const int64_t step = saturating_product({data, std::max<int64_t>(1, micro)});
   if (batch % step == 0) return {};
@@ -182,12 +194,13 @@ void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origi
   check_sequence(plan, origins);
   check_experts(plan, origins);
   check_available(plan, origins);
-  if (plan.parallel.data == 0) return;
+  if (plan.parallel.data.size == 0) return;
   if (const auto reason = expert_misfit(plan)) {
-    throw Refused(text(origins.of({"parallel.expert.size", "parallel.data"}), *reason));
+    throw Refused(text(origins.of({"parallel.expert.size", "parallel.data.size"}), *reason));
   }
   if (const auto reason = batch_misfit(plan)) {
-    throw Refused(text(origins.of({"train.batch", "parallel.data", "train.micro_batch"}), *reason));
+    throw Refused(
+        text(origins.of({"train.batch", "parallel.data.size", "train.micro_batch"}), *reason));
   }
 }
 

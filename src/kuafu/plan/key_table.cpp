@@ -63,7 +63,7 @@ std::vector<Key> model_keys() {
           .in(1, kMaxTokens),
       Row("model.dtype", Form::kChoice, KUAFU_SLOT(model.dtype),
           "element type of weights and activations")
-          .one_of({"f64", "f32", "bf16"}),
+          .one_of({"f64", "f32", "bf16", "f16"}),
       Row("model.dropout", Form::kNumber, KUAFU_SLOT(model.dropout),
           "share dropped on embeddings and on both residual branches")
           .below(0, 1),
@@ -142,11 +142,45 @@ std::vector<Key> image_keys() {
 
 std::vector<Key> parallel_keys() {
   return {
-      Row("parallel.data", Form::kAutoInteger, KUAFU_SLOT(parallel.data),
+      Row("parallel.data.size", Form::kAutoInteger, KUAFU_SLOT(parallel.data.size),
           "data-parallel replicas; \"auto\" takes the ranks that remain")
           .in(1, kMaxRanks),
-      Row("parallel.pipeline", Form::kInteger, KUAFU_SLOT(parallel.pipeline), "pipeline stages")
+      Row("parallel.data.mode", Form::kChoice, KUAFU_SLOT(parallel.data.mode),
+          "how replicas agree: an all-reduce by that algorithm, or servers that hold the "
+          "parameters")
+          .one_of({"ring", "tree", "hierarchical", "parameter_server"}),
+      Row("parallel.data.servers", Form::kInteger, KUAFU_SLOT(parallel.data.servers),
+          "replicas that also serve a share of the parameters")
+          .in(1, kMaxRanks)
+          .only_with("parallel.data.mode", "parameter_server"),
+      Row("parallel.data.staleness", Form::kInteger, KUAFU_SLOT(parallel.data.staleness),
+          "steps a worker may be ahead of the slowest; 0 = synchronous")
+          .in(0, kMaxSteps)
+          .only_with("parallel.data.mode", "parameter_server"),
+      Row("parallel.data.bucket", Form::kBytes, KUAFU_SLOT(parallel.data.bucket),
+          "bytes of a bucket of gradients, reduced as one")
+          .in(1, kMaxExact),
+      Row("parallel.data.overlap", Form::kBoolean, KUAFU_SLOT(parallel.data.overlap),
+          "reduce buckets while backward goes on"),
+      Row("parallel.data.order", Form::kChoice, KUAFU_SLOT(parallel.data.order),
+          "\"fixed\": gradients are summed in rank order after every micro-batch, so that all ZeRO "
+          "stages agree to the bit")
+          .one_of({"any", "fixed"}),
+      Row("parallel.zero", Form::kInteger, KUAFU_SLOT(parallel.zero),
+          "what the replicas shard: 1 = optimizer state, 2 = gradients too, 3 = parameters too")
+          .in(0, 3),
+      Row("parallel.pipeline.size", Form::kInteger, KUAFU_SLOT(parallel.pipeline.size),
+          "ranks of a pipeline")
           .in(1, kMaxRanks),
+      Row("parallel.pipeline.schedule", Form::kString, KUAFU_SLOT(parallel.pipeline.schedule),
+          "\"gpipe\", \"1f1b\", \"interleaved\", \"zero_bubble\", \"zbv\", or a CSV file of a "
+          "timetable"),
+      Row("parallel.pipeline.chunks", Form::kInteger, KUAFU_SLOT(parallel.pipeline.chunks),
+          "stages a rank holds")
+          .in(1, kMaxLayers),
+      Row("parallel.pipeline.blocks", Form::kIntegers, KUAFU_SLOT(parallel.pipeline.blocks),
+          "blocks of each stage, embedding and head counted; [] = balanced by cost")
+          .in(1, kMaxLayers),
       Row("parallel.tensor.mode", Form::kString, KUAFU_SLOT(parallel.tensor.mode),
           "tensor-parallel scheme: \"none\", \"1d\", \"1d-sp\", \"2d\", \"2.5d\", \"3d\", or one "
           "that a plug-in adds"),
@@ -165,11 +199,6 @@ std::vector<Key> parallel_keys() {
       Row("parallel.expert.size", Form::kInteger, KUAFU_SLOT(parallel.expert),
           "ranks that share the experts; divides `data`")
           .in(1, kMaxRanks),
-      Row("parallel.bucket", Form::kBytes, KUAFU_SLOT(parallel.bucket),
-          "bytes of a bucket of gradients, reduced as one")
-          .in(1, kMaxExact),
-      Row("parallel.overlap", Form::kBoolean, KUAFU_SLOT(parallel.overlap),
-          "reduce buckets while backward goes on"),
   };
 }
 
@@ -252,6 +281,9 @@ std::vector<Key> run_keys() {
       Row("train.seed", Form::kInteger, KUAFU_SLOT(train.seed),
           "seed of weights, order of samples and dropout")
           .in(0, kMaxExact),
+      Row("train.loss_scale", Form::kNumber, KUAFU_SLOT(train.loss_scale),
+          "factor of the loss in backward; 0 = dynamic with f16, 1 with other types")
+          .in(0, kMaxReal),
   };
 }
 

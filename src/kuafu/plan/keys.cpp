@@ -55,6 +55,8 @@ std::string allowed(const Key& key) {
       return "a string";
     case Form::kChoice:
       return join_or(in_quotes(key.choices));
+    case Form::kIntegers:
+      return "a list of integers, each " + span;
   }
   return {};
 }
@@ -75,6 +77,11 @@ std::string print(const Key& key, const Plan& plan) {
     }
     std::string operator()(const std::optional<int64_t>* v) const {
       return *v ? text(**v) : in_quotes("unlimited");
+    }
+    std::string operator()(const std::vector<int64_t>* v) const {
+      std::vector<std::string> words;
+      for (const int64_t i : *v) words.push_back(text(i));
+      return "[" + join(words) + "]";
     }
   };
   return std::visit(Printer{key}, slot);

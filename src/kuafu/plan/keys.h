@@ -14,7 +14,7 @@ namespace kuafu::plan {
 
 /// Where a plan keeps the value of a key.
 using Slot = std::variant<int64_t*, uint64_t*, double*, bool*, std::string*, DType*, Recompute*,
-                          std::optional<int64_t>*>;
+                          std::optional<int64_t>*, std::vector<int64_t>*>;
 
 /// How a key is written.
 enum class Form : uint8_t {
@@ -25,7 +25,8 @@ enum class Form : uint8_t {
   kNumber,
   kBoolean,
   kString,
-  kChoice,  ///< one of `choices`
+  kChoice,    ///< one of `choices`
+  kIntegers,  ///< a list of them, each within the range
 };
 
 /// Numbers a key takes; the upper end is part of it unless `is_open`.

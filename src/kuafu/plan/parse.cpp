@@ -90,11 +90,6 @@ std::string nearest_key(const std::string& path) {
       in_section ? text("in [", section, "] ", join(allowed)) : text("sections ", join(known))));
 }
 
-/// Keys written as `data = 2` or as `data = { size = 2 }`.
-bool has_long_form(const std::string& path) {
-  return path == "parallel.data" || path == "parallel.pipeline";
-}
-
 /// Reads values into `out`, in the order written.
 class Reader {
  public:
@@ -103,11 +98,9 @@ class Reader {
   /// `path` is dotted; `origin` with the line of the value opens messages.
   void read(const std::string& path, const ConfigValue& value, const std::string& where) {
     if (const Key* key = plan::find_key(path)) {
-      read_key(*key, value, where);
+      out_.keys.push_back({key, value, where});
     } else if (path == "parallel.layers") {
       out_.layers = plan::read_layers(value, where, origin_, out_.origins);
-    } else if (path.ends_with(".size") && has_long_form(path.substr(0, path.size() - 5))) {
-      read(path.substr(0, path.size() - 5), value, where);
     } else if (is_group(path)) {
       read_group(path, value, where);
     } else {
@@ -124,15 +117,12 @@ class Reader {
   }
 
  private:
-  void read_key(const Key& key, const ConfigValue& value, const std::string& where) {
-    const bool is_long_form = has_long_form(key.name) && value.kind == Kind::kTable &&
-                              value.entries.size() == 1 && value.find("size") != nullptr;
-    out_.keys.push_back({&key, is_long_form ? *value.find("size") : value, where});
-  }
-
   void read_group(const std::string& path, const ConfigValue& value, const std::string& where) {
     const bool is_section = path.find('.') == std::string::npos;
     const bool is_number = value.kind == Kind::kInteger || value.kind == Kind::kNumber;
+    const Key* size = plan::find_key(path + ".size");
+    const bool may_be_auto =
+        size != nullptr && size->form == plan::Form::kAutoInteger && value.kind == Kind::kString;
     if (value.kind == Kind::kTable) {
       for (const auto& [name, entry] : value.entries) {
         read(path + "." + name, entry,
@@ -145,7 +135,7 @@ class Reader {
       throw ConfigError(text(where, path, " = ", to_string(value), " does not name a scheme; ",
                              "allowed: a table; nearest: tensor = { mode = \"1d\", size = ",
                              is_number ? to_string(value) : "2", " }"));
-    } else if (is_number) {
+    } else if (is_number || may_be_auto) {
       read(path + ".size", value, where);
     } else {
       throw ConfigError(text(where, path, " = ", to_string(value), " is ", describe(value.kind),

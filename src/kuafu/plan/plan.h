@@ -76,15 +76,37 @@ struct LayerPlan {
   bool operator==(const LayerPlan&) const = default;
 };
 
-struct ParallelPlan {
-  int64_t data = 0;  ///< 0 until resolved: takes the ranks that remain
-  int64_t pipeline = 1;
-  TensorPlan tensor;
-  SequencePlan sequence;
-  int64_t expert = 1;                 ///< divides data and is a sub-axis of it
+/// Replicas and how they agree.
+struct DataParallelPlan {
+  int64_t size = 0;           ///< 0 until resolved: takes the ranks that remain
+  std::string mode = "ring";  ///< "ring" | "tree" | "hierarchical" | "parameter_server"
+  int64_t servers = 1;        ///< of the parameter server
+  int64_t staleness = 0;      ///< steps a worker may be ahead of the slowest; 0 = synchronous
   int64_t bucket = 25 * 1024 * 1024;  ///< bytes of a gradient bucket
   bool overlap = true;                ///< reduce buckets during backward
-  std::vector<LayerPlan> layers;      ///< [[parallel.layers]]; ranges do not overlap
+  std::string order = "any";          ///< "any" | "fixed": sums in rank order, every micro-batch
+  bool operator==(const DataParallelPlan&) const = default;
+};
+
+struct PipelinePlan {
+  int64_t size = 1;               ///< ranks
+  std::string schedule = "1f1b";  ///< a name, or a CSV file of a timetable
+  int64_t chunks = 1;             ///< stages a rank holds
+  /// Blocks of each stage, embedding and head counted; empty = balanced by cost.
+  std::vector<int64_t> blocks;
+  bool operator==(const PipelinePlan&) const = default;
+
+  int64_t stages() const { return size * chunks; }
+};
+
+struct ParallelPlan {
+  DataParallelPlan data;
+  PipelinePlan pipeline;
+  int64_t zero = 0;  ///< 1: optimizer state sharded over the replicas, 2: gradients, 3: parameters
+  TensorPlan tensor;
+  SequencePlan sequence;
+  int64_t expert = 1;             ///< divides data and is a sub-axis of it
+  std::vector<LayerPlan> layers;  ///< [[parallel.layers]]; ranges do not overlap
   bool operator==(const ParallelPlan&) const = default;
 };
 
@@ -121,6 +143,9 @@ struct TrainPlan {
   int64_t steps = 20;
   int64_t validation_batches = 2;
   uint64_t seed = 1;
+  /// Factor of the loss in backward, against underflow of f16 gradients; 0 = dynamic with f16, 1
+  /// with other types.
+  double loss_scale = 0;
   bool operator==(const TrainPlan&) const = default;
 };
 
@@ -145,7 +170,9 @@ struct Plan {
   ClusterPlan cluster;
   bool operator==(const Plan&) const = default;
 
-  int64_t num_micro_batches() const { return train.batch / (parallel.data * train.micro_batch); }
+  int64_t num_micro_batches() const {
+    return train.batch / (parallel.data.size * train.micro_batch);
+  }
 };
 
 /// How a tensor-parallel mode arranges its ranks on axes. Throws Refused with the nearest legal

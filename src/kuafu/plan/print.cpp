@@ -19,6 +19,13 @@ std::string group_of(const Key& key) {
   return first == last ? "" : key.name.substr(first + 1, last - first - 1);
 }
 
+/// What a hash calls a key. Two were numbers before they were tables; hashes are kept in records.
+std::string hashed_name(const Key& key) {
+  if (key.name == "parallel.data.size") return "parallel.data";
+  if (key.name == "parallel.pipeline.size") return "parallel.pipeline";
+  return key.name;
+}
+
 /// A key of the table in docs/plan.md: `|` would end the cell.
 std::string cell(const std::string& words) {
   std::string out;
@@ -56,7 +63,7 @@ std::string plan_hash(const Plan& resolved) {
   std::string meaning;
   for (const Key& key : plan::keys()) {
     const std::string value = plan::print(key, resolved);
-    if (value != plan::print(key, defaults)) meaning += text(key.name, " = ", value, "\n");
+    if (value != plan::print(key, defaults)) meaning += text(hashed_name(key), " = ", value, "\n");
   }
   meaning += plan::print_layers(resolved.parallel.layers);
   char digits[17];

@@ -22,13 +22,13 @@ constexpr int64_t kMaxRanks = 1 << 20;
 /// Ranks of one data-parallel replica.
 int64_t replica(const Plan& plan) {
   const ParallelPlan& p = plan.parallel;
-  return plan::saturating_product({p.pipeline, p.sequence.size, p.tensor.size});
+  return plan::saturating_product({p.pipeline.size, p.sequence.size, p.tensor.size});
 }
 
 /// "pipeline 1 x tensor 4 x sequence 1"
 std::string replica_text(const Plan& plan) {
   const ParallelPlan& p = plan.parallel;
-  return text("pipeline ", p.pipeline, " x tensor ", p.tensor.size, " x sequence ",
+  return text("pipeline ", p.pipeline.size, " x tensor ", p.tensor.size, " x sequence ",
               p.sequence.size);
 }
 
@@ -36,22 +36,22 @@ std::string replica_text(const Plan& plan) {
 std::optional<std::string> place(Plan& plan, int64_t ranks) {
   ParallelPlan& p = plan.parallel;
   const int64_t share = replica(plan);
-  if (p.data == 0) {
+  if (p.data.size == 0) {
     if (ranks % share != 0) {
       return text(ranks, " ranks were given, but one data-parallel replica takes ", share, ": ",
                   replica_text(plan));
     }
-    p.data = ranks == 0 ? 1 : ranks / share;
+    p.data.size = ranks == 0 ? 1 : ranks / share;
   }
-  const int64_t product = plan::saturating_product({p.data, share});
+  const int64_t product = plan::saturating_product({p.data.size, share});
   if (ranks != 0 && product != ranks) {
-    return text(ranks, " ranks were given, but the plan takes ", product, ": data ", p.data, " x ",
-                replica_text(plan));
+    return text(ranks, " ranks were given, but the plan takes ", product, ": data ", p.data.size,
+                " x ", replica_text(plan));
   }
   if (product > kMaxRanks) return text(product, " ranks are more than the limit of ", kMaxRanks);
   if (const auto reason = plan::expert_misfit(plan)) return reason;
   if (const auto reason = plan::batch_misfit(plan)) return reason;
-  if (plan.train.micro_batch == 0) plan.train.micro_batch = plan.train.batch / p.data;
+  if (plan.train.micro_batch == 0) plan.train.micro_batch = plan.train.batch / p.data.size;
   return {};
 }
 
@@ -79,7 +79,7 @@ std::vector<std::string> nearest_groups(const Plan& plan, int64_t ranks, const T
       Plan other = plan;
       other.parallel.tensor.size = size;
       other.parallel.tensor.depth = depth;
-      other.parallel.data = 0;
+      other.parallel.data.size = 0;
       if (is_placeable(other, modes) && !place(other, ranks)) {
         found.emplace_back(std::llabs(size - plan.parallel.tensor.size), other);
       }
@@ -96,7 +96,7 @@ std::vector<std::string> nearest_groups(const Plan& plan, int64_t ranks, const T
     const ParallelPlan& p = found[i].second.parallel;
     out.push_back(text("tensor.size = ", p.tensor.size,
                        p.tensor.depth > 1 ? text(", depth = ", p.tensor.depth) : "",
-                       " with data = ", p.data));
+                       " with data = ", p.data.size));
   }
   return out;
 }
@@ -106,15 +106,15 @@ std::string nearest_plans(const Plan& plan, int64_t ranks, const TensorModes& mo
   std::vector<std::string> out;
   const int64_t share = replica(plan);
   Plan other = plan;
-  other.parallel.data = 0;
-  if (plan.parallel.data != 0 && ranks % share == 0 && fits(other, ranks)) {
+  other.parallel.data.size = 0;
+  if (plan.parallel.data.size != 0 && ranks % share == 0 && fits(other, ranks)) {
     out.push_back(text("data = ", ranks / share));
   }
   for (std::string& group : nearest_groups(plan, ranks, modes)) out.push_back(std::move(group));
-  const int64_t unit = plan.parallel.data == 0 ? share : share * plan.parallel.data;
+  const int64_t unit = plan.parallel.data.size == 0 ? share : share * plan.parallel.data.size;
   const int64_t below = ranks / unit * unit;
   for (const int64_t count : {below, below + unit}) {
-    const bool is_own = plan.parallel.data == 0 || count == unit;
+    const bool is_own = plan.parallel.data.size == 0 || count == unit;
     if (count > 0 && is_own && fits(plan, count)) out.push_back(text(count, " ranks"));
   }
   return join_or(out);
@@ -138,22 +138,22 @@ Plan resolve(Plan plan, int64_t ranks, const TensorModes& modes) {
 }
 
 int64_t num_ranks(const Plan& resolved) {
-  KUAFU_REQUIRE(resolved.parallel.data > 0,
+  KUAFU_REQUIRE(resolved.parallel.data.size > 0,
                 "the plan is not resolved: parallel.data is open; call resolve first");
-  return plan::saturating_product({resolved.parallel.data, replica(resolved)});
+  return plan::saturating_product({resolved.parallel.data.size, replica(resolved)});
 }
 
 std::vector<Axis> mesh_axes(const Plan& resolved, const TensorModes& modes) {
-  KUAFU_REQUIRE(resolved.parallel.data > 0,
+  KUAFU_REQUIRE(resolved.parallel.data.size > 0,
                 "the plan is not resolved: parallel.data is open; call resolve first");
   const ParallelPlan& p = resolved.parallel;
   const TensorMode& mode = plan::find_mode(resolved, modes, {});
-  std::vector<Axis> axes = {{"pipeline", p.pipeline}};
+  std::vector<Axis> axes = {{"pipeline", p.pipeline.size}};
   if (p.expert > 1) {
-    axes.push_back({"replica", p.data / p.expert});
+    axes.push_back({"replica", p.data.size / p.expert});
     axes.push_back({"expert", p.expert});
   } else {
-    axes.push_back({"data", p.data});
+    axes.push_back({"data", p.data.size});
   }
   axes.push_back({"sequence", p.sequence.size});
   int64_t size = 1;

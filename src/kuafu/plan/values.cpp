@@ -124,6 +124,15 @@ const std::string& choice(const Offence& offence) {
   return given;
 }
 
+std::vector<int64_t> integers(const Offence& offence) {
+  if (offence.value.kind != Kind::kList) offence.wrong_type();
+  std::vector<int64_t> out;
+  for (const ConfigValue& item : offence.value.items) {
+    out.push_back(integer({offence.key, item, offence.where}));
+  }
+  return out;
+}
+
 struct Assigner {
   const Offence& offence;
 
@@ -145,6 +154,7 @@ struct Assigner {
   void operator()(std::string* slot) const {
     *slot = offence.key.form == Form::kChoice ? choice(offence) : string(offence);
   }
+  void operator()(std::vector<int64_t>* slot) const { *slot = integers(offence); }
   void operator()(DType* slot) const { *slot = dtype_from(choice(offence)); }
   void operator()(Recompute* slot) const {
     const std::string& given = choice(offence);

@@ -59,7 +59,7 @@ Mutant mutant(const std::string& what, const Overrides& more = {}) {
                    {"model.hidden", "16"},    {"model.sequence", "8"},
                    {"parallel.data", "4"},    {"parallel.expert.size", "2"},
                    {"optimizer.kind", "sgd"}, {"optimizer.lr", "0.1"},
-                   {"optimizer.clip", "0.1"}, {"parallel.bucket", "1"}};
+                   {"optimizer.clip", "0.1"}, {"parallel.data.bucket", "1"}};
   all.insert(all.end(), more.begin(), more.end());
   return {.name = what,
           .plan = tests::small_plan(all),

@@ -39,7 +39,8 @@ class BucketedAllReduce : public DataParallel {
     }
   }
 
-  void grads_ready(int group) override {
+  void grads_ready(int group, bool is_last) override {
+    if (!is_last) return;
     for (const Bucket& bucket : buckets_[static_cast<size_t>(group)]) reduce(bucket);
   }
 
@@ -136,6 +137,10 @@ class BucketedAllReduce : public DataParallel {
 
 std::unique_ptr<DataParallel> make_bucketed_all_reduce(const Mesh& mesh, AllReduceOptions options) {
   return std::make_unique<BucketedAllReduce>(mesh, options);
+}
+
+std::unique_ptr<DataParallel> make_data_parallel(const Plan& plan, const Mesh& mesh) {
+  return make_bucketed_all_reduce(mesh, {plan.parallel.data.bucket, plan.parallel.data.overlap});
 }
 
 }  // namespace kuafu

@@ -23,17 +23,26 @@ class DataParallel {
   virtual void attach(std::vector<Group> groups) = 0;
   virtual void acquire(int group) { (void)group; }  ///< before use      (ZeRO-3 gathers)
   virtual void release(int group) { (void)group; }  ///< after use       (ZeRO-3 frees)
-  /// Every gradient of the group is there: start reducing over "data" and each param's grad_axes.
-  virtual void grads_ready(int group) = 0;
+  /// Gradients of a micro-batch are complete in the group's .grad, on top of those before it where
+  /// the stage left them there. `is_last`: of the step; at the latest now the sums over "data" and
+  /// each param's grad_axes start.
+  virtual void grads_ready(int group, bool is_last) = 0;
   /// Waits for all reductions; what my optimizer must update, gradients summed.
   virtual std::vector<ParamShard> finish() = 0;
   virtual void publish() {}  ///< after the step  (ZeRO-1/2 gather)
+  /// p's shard (in p.layout), whole over the replicas, wherever the stage keeps it. Collective over
+  /// "data". The gradient is there from finish() to publish(); undefined where p was not used.
+  virtual Tensor value(const Param& p) { return p.value.detach(); }
+  virtual Tensor gradient(const Param& p) { return p.value.grad(); }
 };
 
 struct AllReduceOptions {
   int64_t bucket_bytes = 25 * 1024 * 1024;
   bool is_overlapped = true;  ///< leave reductions under way while backward goes on
 };
+
+/// By plan.parallel.zero and plan.parallel.data. @pre the plan is resolved
+std::unique_ptr<DataParallel> make_data_parallel(const Plan& plan, const Mesh& mesh);
 
 /// Whole gradients, all-reduced in flat buckets of one group each.
 std::unique_ptr<DataParallel> make_bucketed_all_reduce(const Mesh& mesh, AllReduceOptions options);
