@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 
 #include "kuafu/comm/worlds.h"
+#include "kuafu/engine/whole.h"
 #include "kuafu/meter/book.h"
 
 namespace kuafu {
@@ -89,29 +89,20 @@ int64_t estimated_bytes(const Plan& plan) {
 
 struct Trajectory {
   std::vector<double> losses;
-  std::map<std::string, Tensor> gradients;   // of the first step, whole
-  std::map<std::string, Tensor> parameters;  // after the last step, whole
+  WholeTensors gradients;   // of the first step
+  WholeTensors parameters;  // after the last step
   double routing_margin = 0;
 };
 
-/// Steps an engine and gathers whole tensors. `keep` = false only takes part in the gathering.
-Trajectory follow(Engine& engine, bool keep) {
+/// Steps an engine and gathers whole tensors.
+Trajectory follow(Engine& engine, Keep keep) {
   Trajectory t;
   for (int64_t step = 0; step < kCertificateSteps; ++step) {
     t.losses.push_back(engine.forward_backward());
-    for (Param* p : engine.params()) {
-      if (step > 0) continue;
-      const Tensor mine = engine.gradient(*p);
-      if (!mine.defined()) continue;
-      const Tensor whole = gather_param(*p, mine, engine.mesh());
-      if (keep) t.gradients[p->name] = whole.clone();
-    }
+    if (step == 0) t.gradients = whole_gradients(engine, keep);
     engine.update();
   }
-  for (Param* p : engine.params()) {
-    const Tensor whole = gather_param(*p, engine.value(*p), engine.mesh());
-    if (keep) t.parameters[p->name] = whole.clone();
-  }
+  t.parameters = whole_parameters(engine, keep);
   t.routing_margin = engine.routing_margin();
   return t;
 }
@@ -124,7 +115,7 @@ struct Difference {
 
 /// Largest |a - b| over all tensors and the largest |b|. A missing tensor or a NaN is infinitely
 /// far.
-Difference compare(const std::map<std::string, Tensor>& a, const std::map<std::string, Tensor>& b) {
+Difference compare(const WholeTensors& a, const WholeTensors& b) {
   Difference d;
   for (const auto& [name, expected] : b) {
     const auto found = a.find(name);
@@ -162,7 +153,7 @@ Trajectory run_reference(const Plan& plan, const Registries& registries, const D
                          at::Device device) {
   const auto alone = make_self();
   Engine engine(plan, registries, *alone, data, {.device = device});
-  return follow(engine, true);
+  return follow(engine, Keep::kYes);
 }
 
 /// The reference of the first of kRoutingDraws seeds, from the plan's on, whose routing decisions
@@ -254,7 +245,7 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
   if (!is_first) data = make_data(plan);
   {
     Engine engine(plan, registries, world, *data, unmetered);
-    mine = follow(engine, is_first);
+    mine = follow(engine, is_first ? Keep::kYes : Keep::kNo);
   }
   if (is_first) judge(c, plan, mine, reference);
 
