@@ -8,6 +8,7 @@
 #include "kuafu/comm/worlds.h"
 #include "kuafu/engine/whole.h"
 #include "kuafu/meter/book.h"
+#include "kuafu/parallel/pipeline/choose.h"
 
 namespace kuafu {
 namespace {
@@ -40,7 +41,8 @@ double optimizer_term(const Plan& plan, double absolute_gradient_error) {
 /// Fewer layers: two, or with ranges of layers one in each range and one between any two.
 void cut_layers(Plan& plan) {
   std::vector<LayerPlan>& ranges = plan.parallel.layers;
-  const int64_t fewest = ranges.empty() ? 2 : 2 * static_cast<int64_t>(ranges.size()) + 1;
+  int64_t fewest = ranges.empty() ? 2 : 2 * static_cast<int64_t>(ranges.size()) + 1;
+  fewest = std::max(fewest, plan.parallel.pipeline.stages());  // each stage keeps a block
   if (plan.model.layers <= fewest) return;
   plan.model.layers = fewest;
   std::sort(ranges.begin(), ranges.end(),
@@ -52,6 +54,7 @@ void cut_layers(Plan& plan) {
 
 /// The same shape family in miniature: heads, divisibilities and grid stay, sizes shrink.
 Plan scaled_down(Plan plan) {
+  const int64_t given_layers = plan.model.layers;
   cut_layers(plan);
   ModelPlan& m = plan.model;
   const int64_t hidden = m.heads * std::min<int64_t>(m.hidden / m.heads, 8);
@@ -66,9 +69,14 @@ Plan scaled_down(Plan plan) {
     m.sequence = m.sequence % 64 == 0 ? 64 : m.sequence;
   }
   m.vocab = m.vocab > 1024 ? 1024 + m.vocab % 64 : m.vocab;
+  // Enough for every rank of a pipeline to be busy; a schedule from a file is made for its own.
+  PipelinePlan& p = plan.parallel.pipeline;
+  const bool is_fixed = pipeline::is_schedule_file(p.schedule);
+  const int64_t all = plan.num_micro_batches();
+  const int64_t micro_batches = is_fixed ? all : std::min(all, 2 * p.size);
+  if (plan.model.layers != given_layers) p.blocks.clear();
   plan.train.micro_batch = std::min(plan.train.micro_batch, int64_t{16});
-  plan.train.batch = plan.parallel.data.size * plan.train.micro_batch *
-                     std::min<int64_t>(plan.num_micro_batches(), 2);
+  plan.train.batch = plan.parallel.data.size * plan.train.micro_batch * micro_batches;
   return plan;
 }
 

@@ -22,7 +22,7 @@ double read_scalar(const Tensor& t) { return t.is_meta() ? 1.0 : t.item<double>(
 
 /// My row of a timetable with its messages.
 pipeline::Row row_of(const pipeline::Timetable& schedule, int64_t rank) {
-  return pipeline::lower(schedule)[static_cast<size_t>(rank)];
+  return schedule.size() == 1 ? schedule[0] : pipeline::lower(schedule)[static_cast<size_t>(rank)];
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "kuafu/base/suggest.h"
 #include "kuafu/parallel/pipeline/analysis.h"
@@ -65,36 +66,37 @@ void check_blocks(const Plan& plan, const Origins& origins) {
   }
 }
 
+/// Of a step, where the plan says how many replicas share the batch, and in which parts.
+std::optional<int64_t> num_micro_batches(const Plan& plan) {
+  const int64_t data = plan.parallel.data.size;
+  if (data == 0 || batch_misfit(plan)) return {};
+  const int64_t micro =
+      plan.train.micro_batch == 0 ? plan.train.batch / data : plan.train.micro_batch;
+  return plan.train.batch / (data * micro);
+}
+
 }  // namespace
 
 void check_pipeline(const Plan& plan, const Origins& origins) {
   const PipelinePlan& p = plan.parallel.pipeline;
   if (p.size == 1) return check_alone(p, origins);
-  const std::string where = origins.of({"parallel.pipeline.schedule", "parallel.pipeline.size"});
-  const bool is_known =
-      plan.parallel.data.size > 0 && plan.train.batch % plan.parallel.data.size == 0;
-  const int64_t micro = plan.train.micro_batch > 0 || !is_known
-                            ? plan.train.micro_batch
-                            : plan.train.batch / plan.parallel.data.size;
-  const bool is_shaped = is_known && micro > 0 && !batch_misfit(plan);
-  const auto shape = [&](int64_t micro_batches) {
-    return pipeline::PipeShape{static_cast<int>(p.size), static_cast<int>(micro_batches),
-                               static_cast<int>(p.chunks)};
-  };
   try {
-    if (is_shaped) {
-      pipeline::make_timetable(p.schedule,
-                               shape(plan.train.batch / (plan.parallel.data.size * micro)));
-    } else if (pipeline::is_schedule_file(p.schedule)) {
-      pipeline::load_timetable(p.schedule);
+    if (!pipeline::is_schedule_file(p.schedule)) {
+      // Name and chunks; whatever the micro-batches, a generator's schedule runs.
+      pipeline::make_timetable(p.schedule, {2, 1, static_cast<int>(p.chunks)});
+    } else if (const auto micro_batches = num_micro_batches(plan)) {
+      pipeline::make_timetable(
+          p.schedule,
+          {static_cast<int>(p.size), static_cast<int>(*micro_batches), static_cast<int>(p.chunks)});
     } else {
-      pipeline::make_timetable(p.schedule, shape(1));
+      pipeline::load_timetable(p.schedule);
     }
   } catch (const Refused& e) {
     throw Refused(text(origins.of({"parallel.pipeline.chunks", "parallel.pipeline.schedule"}),
                        "parallel.pipeline: ", e.what()));
   } catch (const ConfigError& e) {
-    throw ConfigError(text(where, "parallel.pipeline.schedule: ", e.what()));
+    throw ConfigError(text(origins.of({"parallel.pipeline.schedule", "parallel.pipeline.size"}),
+                           "parallel.pipeline.schedule: ", e.what()));
   }
   check_blocks(plan, origins);
 }

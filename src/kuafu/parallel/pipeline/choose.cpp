@@ -42,6 +42,10 @@ Timetable make_timetable(const std::string& schedule, PipeShape s) {
                 ", or a CSV file; nearest: ", in_quotes(nearest(schedule, known.names())));
   const Timetable t = load_timetable(schedule);
   try {
+    const PipeShape own = shape_of(t);
+    KUAFU_REQUIRE(own == s, "it is made for ", own.ranks, " ranks, ", own.chunks,
+                  own.chunks == 1 ? " stage" : " stages", " a rank and ", own.micro_batches,
+                  " micro-batches");
     validate(t, s);
   } catch (const ConfigError& e) {
     throw ConfigError(text(schedule, ", for ", s.ranks, " ranks, ", s.chunks,
