@@ -85,6 +85,8 @@ void add_checkpoint_options(CLI::App& app, WorkerCall& call) {
   app.add_option("--keep", call.keep, "keep the newest K checkpoints (default: all)")
       ->check(count())
       ->type_name("K");
+  app.add_flag("--async", call.is_save_async,
+               "copy and go on with the steps while files are written (memory: one copy more)");
   app.add_flag("--resume", call.is_resumed,
                "go on from the newest checkpoint in DIR, under whatever plan is given now");
 }

@@ -164,14 +164,18 @@ class Run {
     save = {.folder = options_.checkpoint,
             .every = options_.save_every,
             .keep = options_.keep,
-            .resumes = options_.is_resumed};
-    const bool is_asked = save.resumes || save.every > 0 || save.keep > 0;
-    KUAFU_REQUIRE(!save.folder.empty() || !is_asked,
-                  save.resumes     ? "--resume"
-                  : save.every > 0 ? "--every"
-                                   : "--keep",
-                  " needs the folder of the checkpoints: --checkpoint DIR");
-    if (save.folder.empty()) return;
+            .resumes = options_.is_resumed,
+            .is_async = options_.is_save_async};
+    if (save.folder.empty()) {
+      const char* asked = save.resumes     ? "--resume"
+                          : save.is_async  ? "--async"
+                          : save.every > 0 ? "--every"
+                          : save.keep > 0  ? "--keep"
+                                           : nullptr;
+      KUAFU_REQUIRE(asked == nullptr, asked,
+                    " needs the folder of the checkpoints: ", "--checkpoint DIR");
+      return;
+    }
     KUAFU_REQUIRE(world_ != "simulated", "--checkpoint: the simulated world computes no numbers, ",
                   "so there is nothing to save; leave it out, or use --world threads");
     save.notes = {{"program", provenance().dump()}};

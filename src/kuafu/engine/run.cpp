@@ -88,11 +88,11 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
       const StepReport report = engine.step();
       result.step_seconds.push_back(seconds_now() - start);
       result.losses.push_back(report.loss);
-      if (options.on_step && world.rank() == 0) options.on_step(step, report);
       if (saver) {
         saver->after_step();
         result.save_seconds += seconds_now() - start - result.step_seconds.back();
       }
+      if (options.on_step && world.rank() == 0) options.on_step(step, report);
     }
     if (saver) {
       result.saves = saver->num_saves();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/engine/save.h"
 
+#include <chrono>
+
 #include <ATen/ATen.h>
 
 #include "kuafu/base/errors.h"
@@ -45,6 +47,10 @@ std::vector<Claim> claims_from(const std::string& words) {
   return claims;
 }
 
+bool is_ready(const std::future<void>& f) {
+  return f.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
 }  // namespace
 
 void check_save_options(const SaveOptions& options, const Plan& plan) {
@@ -74,7 +80,9 @@ Saver::Saver(Engine& engine, Communicator& world, SaveOptions options)
 void Saver::after_step() {
   const int64_t steps = engine_.steps_done();
   const bool is_last = steps == engine_.plan().train.steps;
+  if (pending_) poll();
   if (is_last || (options_.every > 0 && steps % options_.every == 0)) save();
+  if (is_last) finish();
 }
 
 const std::vector<bool>& Saver::my_writes(const std::vector<ParamShard>& shards) {
@@ -94,38 +102,89 @@ const std::vector<bool>& Saver::my_writes(const std::vector<ParamShard>& shards)
 }
 
 void Saver::save() {
+  finish();  // one at a time
+  auto saving = std::make_shared<Pending>(
+      Pending{{options_.folder, engine_.steps_done()}, options_.notes, {}, {}, {}});
+  saving->state[kPlan] = to_toml(engine_.plan());
+  saving->state[kOptimizerSteps] = text(engine_.optimizer().state().num_steps);
+  collect(*saving);
+  if (options_.is_async) take_snapshot(*saving);
+  if (world_.rank() == 0) saving->writer.prepare();
+  world_.barrier();  // the folder is there
+  const auto when = options_.is_async ? std::launch::async : std::launch::deferred;
+  saving->writing = std::async(when, [&pending = *saving, rank = world_.rank()] {
+    pending.writer.write(rank, pending.pieces);
+  });
+  pending_ = std::move(saving);
+  ++num_saves_;
+  if (!options_.is_async) finish();
+}
+
+void Saver::collect(Pending& into) {
   const CategoryScope scope(Category::kTemporary);
   const at::NoGradGuard no_grad;
   const std::vector<ParamShard> shards = engine_.shards();
   const std::vector<bool>& writes = my_writes(shards);
   const OptimizerState state = engine_.optimizer().state();
-  Tensors kept;  // the pieces' data
-  std::vector<Piece> pieces;
   for (const SavedTensor& t : saved_tensors(shards, state, engine_.plan().optimizer.kind)) {
     if (!writes[t.shard]) continue;
     const Held held = held_by(shards[t.shard], engine_.mesh());
     for (size_t b = 0; b < held.boxes.size(); ++b) {
       if (is_empty(held.inside[b])) continue;
-      kept.push_back(box_of(t.tensor, held, b).contiguous().cpu());
-      pieces.push_back({t.name, dtype_of(kept.back()), held.param->global, held.inside[b],
-                        kept.back().const_data_ptr()});
+      const Tensor box = box_of(t.tensor, held, b);
+      into.data.push_back(options_.is_async ? box : box.contiguous().cpu());
+      into.pieces.push_back({t.name, dtype_of(box), held.param->global, held.inside[b],
+                             into.data.back().const_data_ptr()});
+      saved_bytes_ += static_cast<int64_t>(box.nbytes());
     }
   }
-  for (const Tensor& t : kept) saved_bytes_ += static_cast<int64_t>(t.nbytes());
+}
 
-  const CheckpointWriter writer(options_.folder, engine_.steps_done());
-  if (world_.rank() == 0) writer.prepare();
-  world_.barrier();  // the folder is there
-  writer.write(world_.rank(), pieces);
-  world_.barrier();  // so are all files
-  if (world_.rank() == 0) {
-    Metadata strings = options_.notes;
-    strings[kPlan] = to_toml(engine_.plan());
-    strings[kOptimizerSteps] = text(state.num_steps);
-    writer.commit(world_.size(), strings);
-    if (options_.keep > 0) remove_checkpoints(options_.folder, options_.keep);
+void Saver::take_snapshot(Pending& of) {
+  const CategoryScope scope(Category::kTemporary);
+  const at::NoGradGuard no_grad;
+  const auto room = [](const Tensor& t) {  // each on a multiple of 64 bytes
+    return (static_cast<int64_t>(t.nbytes()) + 63) / 64 * 64;
+  };
+  int64_t bytes = 0;
+  for (const Tensor& t : of.data) bytes += room(t);
+  if (!snapshot_.defined() || snapshot_.numel() < bytes) snapshot_ = at::empty({bytes}, at::kByte);
+  auto* place = static_cast<char*>(snapshot_.mutable_data_ptr());
+  for (size_t i = 0; i < of.data.size(); ++i) {
+    const Tensor& t = of.data[i];
+    at::from_blob(place, t.sizes(), at::TensorOptions(t.scalar_type())).copy_(t);
+    of.pieces[i].data = place;
+    place += room(t);
   }
-  ++num_saves_;
+  of.data.clear();
+}
+
+void Saver::poll() {
+  // Asked at every step boundary while a save is under way, so that all ranks make the same calls.
+  std::future<void>& writing = pending_->writing;
+  if (writing.valid() && is_ready(writing)) writing.get();  // throws what went wrong
+  int64_t is_done = writing.valid() ? 0 : 1;
+  world_.all_reduce({&is_done, 1, DType::kI64}, ReduceOp::kMin).wait_host();
+  if (is_done == 0) return;
+  if (world_.rank() == 0) {
+    committing_ = std::async(std::launch::async, [saved = pending_, this] { commit(*saved); });
+  }
+  pending_.reset();
+}
+
+void Saver::finish() {
+  if (pending_) {
+    if (pending_->writing.valid()) pending_->writing.get();
+    world_.barrier();  // all files are there
+    if (world_.rank() == 0) commit(*pending_);
+    pending_.reset();
+  }
+  if (committing_.valid()) committing_.get();
+}
+
+void Saver::commit(const Pending& saved) const {
+  saved.writer.commit(world_.size(), saved.state);
+  if (options_.keep > 0) remove_checkpoints(options_.folder, options_.keep);
 }
 
 std::optional<int64_t> Saver::resume() {
@@ -157,6 +216,9 @@ std::optional<int64_t> Saver::resume() {
     }
   }
   KUAFU_REQUIRE(found.empty(), "no checkpoint of ", options_.folder, " can be used:", reasons);
+  if (options_.on_notice && world_.rank() == 0) {
+    options_.on_notice(text(options_.folder, " holds no checkpoint yet: the run starts anew"));
+  }
   return {};
 }
 
