@@ -89,6 +89,23 @@ TEST_P(Checkpoints, ResumedRunEndsWithTheSameBits) {
   EXPECT_EQ(then.document["flops_per_step"], whole.document["flops_per_step"]);
 }
 
+TEST_P(Checkpoints, AsyncOnesAreAsGood) {
+  const Ran whole = run(saving(folder_.path("whole"), 8), launcher());
+  const Ran first = run(saving(path_, 5, {"--async"}), launcher());
+  ASSERT_EQ(first.code, 0) << first.output;
+  EXPECT_EQ(complete_checkpoints(path_).size(), 5u);
+  const Ran then = run(saving(path_, 8, {"--resume", "--async"}), launcher());
+  ASSERT_EQ(then.code, 0) << then.output;
+  EXPECT_EQ(then.document["resumed_from"], 5);
+  EXPECT_EQ(then.document["loss"][2], whole.document["loss"][7]);
+  const Ran full =
+      run(saving(path_, 12, {"--resume", "--async"}), launcher(), {{kDisk, "full:50000"}});
+  EXPECT_EQ(full.code, 1) << full.output;
+  EXPECT_NE(full.document["reason"].get<std::string>().find("No space left on device"),
+            std::string::npos)
+      << full.output;
+}
+
 TEST_P(Checkpoints, ResumeWithoutAnyStartsAnewAndSaysSo) {
   const Ran ran = run(saving(path_, 2, {"--resume", "--keep", "1"}), launcher());
   ASSERT_EQ(ran.code, 0) << ran.output;
@@ -152,6 +169,24 @@ TEST_P(Checkpoints, KilledAtAnyByteOfASaveTheRunGoesOn) {
 
 INSTANTIATE_TEST_SUITE_P(Worlds, Checkpoints, testing::ValuesIn(worlds()),
                          [](const auto& info) { return std::string(info.param.name); });
+
+// One rank of two dies in the middle of its file: the other is not left waiting.
+TEST(CheckpointsUnderMpi, RankKilledInASaveIsTheReason) {
+  if (!build_info::kMpi.found) GTEST_SKIP() << "this build has no MPI";
+  const tests::Folder folder;
+  const std::string path = folder.path("saved");
+  const std::map<std::string, std::string> kill = {{kDisk, "kill:50000"},
+                                                   {"KUAFU_TEST_DISK_RANK", "1"}};
+  ASSERT_EQ(run(saving(path, 1), tests::mpirun(2)).code, 0);
+  const Ran killed = run(saving(path, 3, {"--resume"}), tests::mpirun(2), kill);
+  EXPECT_EQ(killed.code, 1) << killed.output;
+  EXPECT_LT(killed.seconds, 10);
+  const std::string reason = killed.document["reason"];
+  EXPECT_NE(reason.find("rank 1: its worker was killed by signal 9"), std::string::npos) << reason;
+  const Ran resumed = run(saving(path, 3, {"--resume"}), tests::mpirun(2));
+  EXPECT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_EQ(resumed.document["resumed_from"], 1);
+}
 
 TEST(CheckpointOptions, WithoutSenseAreRefusedBeforeAnythingRuns) {
   const tests::Folder folder;

@@ -137,6 +137,29 @@ TEST(Save, KeepsTheNewest) {
       (std::vector<std::string>{step_folder(folder.path(), 6), step_folder(folder.path(), 5)}));
 }
 
+TEST(Save, AsyncHoldsTheSameBytesAndBooksItsCopy) {
+  for (const char* name : {"one_rank", "data_2_t1d_2"}) {
+    const TemporaryFolder here, there;
+    const Plan plan = run_plan_of(tests::family(name).overrides);
+    RunOptions options;
+    options.checkpoint = {.folder = here.path(), .every = 2};
+    const auto still = tests::run_plan(plan, options);
+    options.checkpoint = {.folder = there.path(), .every = 2, .is_async = true};
+    const auto going = tests::run_plan(plan, options);
+    for (size_t r = 0; r < still.size(); ++r) {
+      EXPECT_EQ(going[r].losses, still[r].losses);
+      EXPECT_EQ(going[r].saves, 3);
+      EXPECT_EQ(going[r].saved_bytes, still[r].saved_bytes);
+      const auto temporary = static_cast<size_t>(Category::kTemporary);
+      EXPECT_GE(going[r].peak_by_category[temporary], going[r].saved_bytes / 3);
+    }
+    for (const int64_t step : {2, 4, 6}) {
+      EXPECT_EQ(distance(contents_of(there.path(), step), contents_of(here.path(), step)), 0)
+          << name << ", step " << step;
+    }
+  }
+}
+
 /// Changes one byte in the middle of every file of a checkpoint, or of its index alone.
 void damage(const std::string& folder, bool only_index) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {

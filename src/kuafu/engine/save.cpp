@@ -43,7 +43,9 @@ std::string to_text(const std::vector<Claim>& claims) {
 
 std::vector<Claim> claims_from(const std::string& words) {
   std::vector<Claim> claims;
-  for (const Json& c : Json::parse(words)) claims.push_back({c.at(0), c.at(1)});
+  for (const Json& c : Json::parse(words)) {
+    claims.push_back({c.at(0).get<std::string>(), c.at(1).get<int64_t>()});
+  }
   return claims;
 }
 
