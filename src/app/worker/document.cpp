@@ -127,12 +127,14 @@ Json experts_json(const std::vector<ExpertLoad>& loads) {
 
 Json checkpoint_json(const std::vector<RankResult>& ranks) {
   if (ranks[0].saves == 0) return nullptr;
-  Json j = {{"saves", ranks[0].saves}, {"bytes", Json::array()}, {"seconds", 0.0}};
+  std::vector<double> samples = ranks[0].save_seconds;  // all wait for the slowest rank
+  Json bytes = Json::array();
   for (const RankResult& r : ranks) {
-    j["bytes"].push_back(r.saved_bytes);
-    j["seconds"] = std::max(j["seconds"].get<double>(), r.save_seconds);
+    bytes.push_back(r.saved_bytes);
+    for (size_t i = 0; i < samples.size(); ++i)
+      samples[i] = std::max(samples[i], r.save_seconds[i]);
   }
-  return j;
+  return {{"saves", ranks[0].saves}, {"bytes", bytes}, {"samples", samples}};
 }
 
 void add_counted(Json& document, const std::vector<RankResult>& ranks) {
@@ -243,7 +245,7 @@ RankResult rank_result_from(const Json& j) {
   r.peak_by_category = j.at("peak_by_category").get<BytesByCategory>();
   r.saves = j.at("saves");
   r.saved_bytes = j.at("saved_bytes");
-  r.save_seconds = j.at("save_seconds");
+  r.save_seconds = j.at("save_seconds").get<std::vector<double>>();
   for (const auto& [axis, t] : j.at("traffic").items()) {
     r.traffic[axis] = {t.at(0),
                        t.at(1),

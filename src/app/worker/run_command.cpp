@@ -88,10 +88,12 @@ void print_summary(const Json& d) {
   }
   if (const Json& x = d["checkpoint"]; x.is_object()) {
     int64_t bytes = 0;
+    double seconds = 0;
     for (const Json& b : x["bytes"]) bytes += b.get<int64_t>();
+    for (const Json& s : x["samples"]) seconds += s.get<double>();
     std::cout << "  checkpoints     " << x["saves"] << ", "
               << human_number(static_cast<double>(bytes) / 1048576.0, 4) << " MiB in "
-              << human_number(x["seconds"].get<double>(), 3) << " s\n";
+              << human_number(seconds, 3) << " s\n";
   }
   const Json& c = d["certificate"];
   if (c.is_object()) {

@@ -90,7 +90,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
       result.losses.push_back(report.loss);
       if (saver) {
         saver->after_step();
-        result.save_seconds += seconds_now() - start - result.step_seconds.back();
+        result.save_seconds.push_back(seconds_now() - start - result.step_seconds.back());
       }
       if (options.on_step && world.rank() == 0) options.on_step(step, report);
     }

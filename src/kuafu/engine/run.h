@@ -41,7 +41,7 @@ struct RankResult {
   std::vector<ExpertLoad> experts;          ///< one a mixture block, the same on every rank
   std::optional<int64_t> resumed_from;      ///< steps done before, by a checkpoint
   int64_t saves = 0, saved_bytes = 0;       ///< checkpoints, and what this rank wrote of them
-  double save_seconds = 0;                  ///< that the steps stood still for it
+  std::vector<double> save_seconds;         ///< one a step: saving between it and the next
   Certificate certificate;
 };
 

@@ -120,8 +120,9 @@ std::vector<FieldDoc> checkpoint_fields() {
        "checkpoints that were saved; null where none was"},
       {"checkpoint.saves", T::kInteger, kOk, false, "", "how many"},
       {"checkpoint.bytes", T::kPerRank, kOk, false, "B", "written by each rank, all together"},
-      {"checkpoint.seconds", T::kNumber, kOk, false, "s",
-       "that training stood still for them, on the rank that lost most; not in `step_time_s`"},
+      {"checkpoint.samples", T::kNumbers, kOk, false, "s",
+       "one a training step: the time that saving took between it and the next, on the slowest "
+       "rank; not in `step_time_s`"},
   };
 }
 
