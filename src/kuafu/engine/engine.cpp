@@ -223,6 +223,13 @@ const Plan& Engine::plan() const { return state_->plan; }
 Tensor Engine::value(const Param& p) const { return state_->data_parallel->value(p); }
 Tensor Engine::gradient(const Param& p) const { return state_->data_parallel->gradient(p); }
 const Mesh& Engine::mesh() const { return state_->mesh; }
+std::vector<ParamShard> Engine::shards() const { return state_->data_parallel->shards(); }
+Optimizer& Engine::optimizer() { return *state_->optimizer; }
+
+void Engine::go_on_from(int64_t steps_done) {
+  state_->data_parallel->publish();
+  state_->steps_done = steps_done;
+}
 
 std::vector<Param*> Engine::params() { return state_->groups.params(); }
 

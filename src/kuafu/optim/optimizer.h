@@ -17,11 +17,14 @@ struct ParamShard {
   const Param* param = nullptr;
   /// Axes (beyond the parameter's own) that split this piece further: {"data"} under ZeRO.
   Axes split_axes;
+  /// Where a flat piece starts in the parameter's shard (p.value), in row-major order.
+  int64_t first_element = 0;
 };
 
 struct NamedTensor {
   std::string name;
   Tensor tensor;
+  size_t shard = 0;  ///< position of the shard it belongs to
 };
 
 /// What a resumed run needs to go on to the bit.
@@ -36,6 +39,9 @@ class Optimizer {
   virtual ~Optimizer() = default;
   virtual void step(std::span<ParamShard> shards, double lr) = 0;
   virtual OptimizerState state() = 0;
+  /// Makes the state over these shards anew, zero (master copies: of the values) and with so many
+  /// steps done. A saved run goes on once state().tensors are filled.
+  virtual void begin(std::span<const ParamShard> shards, int64_t num_steps) = 0;
   /// Takes over a copy of another optimizer's state over the same shards, which must not have
   /// stepped here yet. Throws ConfigError where names or shapes differ.
   virtual void restore(std::span<const ParamShard> shards, const OptimizerState& from) = 0;
