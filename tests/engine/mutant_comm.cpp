@@ -90,9 +90,21 @@ class SpoilingGroup : public Communicator {
     return {};
   }
   Work send(Buffer b, int to, int tag) override { return inner_->send(b, to, tag); }
-  Work recv(Buffer b, int from, int tag) override { return inner_->recv(b, from, tag); }
+  Work recv(Buffer b, int from, int tag) override {
+    const Bytes nothing(static_cast<size_t>(b.bytes()));
+    inner_->recv(b, from, tag).wait_host();
+    if (is_hit(Verb::kRecv)) spoil(b, nothing, nothing);
+    remember(Verb::kRecv, b);
+    return {};
+  }
   Work send_recv(Buffer out, int to, Buffer in, int from, int tag) override {
-    return inner_->send_recv(out, to, in, from, tag);
+    // Not made: what I would have passed on stays, or, where sizes differ, nothing is there.
+    const Bytes local =
+        out.bytes() == in.bytes() ? bytes_of(out) : Bytes(static_cast<size_t>(in.bytes()));
+    inner_->send_recv(out, to, in, from, tag).wait_host();
+    if (is_hit(Verb::kSendRecv)) spoil(in, local, local);
+    remember(Verb::kSendRecv, in);
+    return {};
   }
   void barrier() override { inner_->barrier(); }
 

@@ -143,8 +143,10 @@ class Run {
                           world_ == "mpi" ? place.value_or(LaunchedRank{}).ranks : 0);
     head_ = document_head(plan_, world_, num_ranks(plan_));
     initialise_tensors();
-    check_placement(plan_, registries_);
-    if (world_ != "simulated") open_dataset(plan_);
+    plan::with_origins(load_origins(options_), [this] {
+      check_placement(plan_, registries_, Advice::kNearest);
+      if (world_ != "simulated") open_dataset(plan_);
+    });
   }
 
   void run_real() {

@@ -251,25 +251,41 @@ double Engine::validate() {
   return s.global_loss(total);
 }
 
+void ExpertCounts::add(const ExpertCounts& other) {
+  tokens.resize(other.tokens.size());
+  choices.resize(other.choices.size());
+  for (size_t e = 0; e < tokens.size(); ++e) {
+    tokens[e] += other.tokens[e];
+    choices[e] += other.choices[e];
+  }
+  dropped += other.dropped;
+  made += other.made;
+}
+
 std::vector<ExpertLoad> Engine::expert_loads() const {
   const at::NoGradGuard no_grad;
   std::vector<ExpertLoad> loads;
   for (const auto& block : state_->model.blocks) {
     const RouterTally* tally = block->router_tally();
-    if (tally == nullptr || tally->is_empty() || tally->counts().is_meta()) continue;
-    const Tensor sum = tally->counts().clone();
+    if (tally == nullptr || tally->is_empty()) continue;
+    const Tensor sum = tally->counts();  // (steps, 2 E + 2)
+    if (sum.is_meta()) continue;
     raw::all_reduce(sum, state_->mesh.comm("data"));
     for (const std::string& axis : tally->sample_axes()) {
       raw::all_reduce(sum, state_->mesh.comm(axis));
     }
     const Tensor host = sum.cpu();
-    const int64_t experts = (host.numel() - 2) / 2;
-    const int64_t* n = host.const_data_ptr<int64_t>();
-    loads.push_back({block->name(),
-                     {n, n + experts},
-                     {n + experts, n + 2 * experts},
-                     n[2 * experts],
-                     n[2 * experts + 1]});
+    const int64_t width = host.size(1), experts = (width - 2) / 2;
+    ExpertLoad& load = loads.emplace_back();
+    load.block = block->name();
+    for (int64_t step = 0; step < host.size(0); ++step) {
+      const int64_t* n = host.const_data_ptr<int64_t>() + step * width;
+      load.steps.push_back({.tokens = {n, n + experts},
+                            .choices = {n + experts, n + 2 * experts},
+                            .dropped = n[2 * experts],
+                            .made = n[2 * experts + 1]});
+      load.add(load.steps.back());
+    }
   }
   return loads;
 }
