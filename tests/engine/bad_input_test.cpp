@@ -275,7 +275,7 @@ TEST(BadCorpus, IsRefusedAtTheLineOfItsPath) {
   };
   EXPECT_TRUE(message(head + "\"/nowhere/at/all\"\n").starts_with("plan.toml:4: "))
       << message(head + "\"/nowhere/at/all\"\n");
-  const tests::Folder folder;
+  const Folder folder;
   EXPECT_TRUE(message(text(head, "\"", folder.write("empty.txt", ""), "\"\n"))
                   .starts_with("plan.toml:4: "));
   const std::string brief =
