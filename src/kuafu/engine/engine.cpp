@@ -182,9 +182,6 @@ void Engine::State::backward_block(size_t b, const Side& side, Flow& in, Flow& o
   grads.clear();
   for (const Tensor& t : in) grads.push_back(t.grad());
   in.clear();
-  for (Param* p : model.blocks[b]->params()) {
-    if (p->value.grad().defined()) recategorise(p->value.grad(), Category::kGradient);
-  }
 }
 
 double Engine::forward_backward() {

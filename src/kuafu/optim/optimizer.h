@@ -17,6 +17,8 @@ struct ParamShard {
   const Param* param = nullptr;
   /// Axes (beyond the parameter's own) that split this piece further: {"data"} under ZeRO.
   Axes split_axes;
+  /// Where a flat piece starts in the parameter's shard (p.value), in row-major order.
+  int64_t first_element = 0;
 };
 
 struct NamedTensor {

@@ -29,16 +29,25 @@ class DataParallel {
   virtual void grads_ready(int group, bool is_last) = 0;
   /// Waits for all reductions; what my optimizer must update, gradients summed.
   virtual std::vector<ParamShard> finish() = 0;
-  virtual void publish() {}  ///< after the step  (ZeRO-1/2 gather)
+  /// Everything my optimizer updates, used in a step or not, in the order of finish(); no
+  /// gradients.
+  virtual std::vector<ParamShard> shards() = 0;
+  /// After the step, and after shards were loaded  (ZeRO-1/2 gather)
+  virtual void publish() {}
   /// p's shard (in p.layout), whole over the replicas, wherever the stage keeps it. Collective over
   /// "data". The gradient is there from finish() to publish(); undefined where p was not used.
   virtual Tensor value(const Param& p) { return p.value.detach(); }
   virtual Tensor gradient(const Param& p) { return p.value.grad(); }
 };
 
+/// In which order the gradients of replicas are added: as the communicator does it, once a step; or
+/// in rank order, every micro-batch, so that all stages agree to the bit.
+enum class SumOrder : uint8_t { kAny, kRank };
+
 struct AllReduceOptions {
   int64_t bucket_bytes = 25 * 1024 * 1024;
   bool is_overlapped = true;  ///< leave reductions under way while backward goes on
+  SumOrder order = SumOrder::kAny;
 };
 
 /// By plan.parallel.zero and plan.parallel.data. @pre the plan is resolved
@@ -46,5 +55,8 @@ std::unique_ptr<DataParallel> make_data_parallel(const Plan& plan, const Mesh& m
 
 /// Whole gradients, all-reduced in flat buckets of one group each.
 std::unique_ptr<DataParallel> make_bucketed_all_reduce(const Mesh& mesh, AllReduceOptions options);
+
+/// ZeRO of stage 1, 2 or 3.  [Rajbhandari et al., arXiv 1910.02054]
+std::unique_ptr<DataParallel> make_zero(int64_t stage, const Mesh& mesh, AllReduceOptions options);
 
 }  // namespace kuafu
