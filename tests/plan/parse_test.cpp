@@ -233,7 +233,7 @@ TEST(ParsePlan, RefusesImpossibleGrids) {
 TEST(ParsePlan, RefusesSchemesThatThisBuildLacks) {
   const std::string lacks = "not available in this build";
   expect_refused<Refused>({
-      {"[parallel]\npipeline = 2\n", {"plan.toml:2: ", lacks, "pipeline = 2"}},
+      {"[parallel]\nzero = 2\n", {"plan.toml:2: ", lacks, "zero = 2"}},
   });
 }
 

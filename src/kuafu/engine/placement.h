@@ -37,9 +37,11 @@ class Placement {
   const Context& context() const { return *schemes_[0].context; }
   /// The position in the sample of each place of a sharded sequence; null: place = position.
   const std::vector<int64_t>* order() const { return order_.empty() ? nullptr : &order_; }
-  /// This rank's shard of the model. Throws NotDivisible where a parameter or an activation does
-  /// not divide, before any communication.
+  /// This rank's shard of the whole model, planned: parameters on meta, booked to nobody. Throws
+  /// NotDivisible where a parameter or an activation does not divide, before any communication.
   Model make_model() const;
+  /// Makes what a rank holds of it.
+  const ParamFactory& params() const { return params_; }
 
  private:
   /// A tensor mode of the plan: its context, and its mesh where it is not the plan's.
@@ -58,6 +60,7 @@ class Placement {
   const Plan plan_;
   const MakeModel make_model_;
   Mesh mesh_;
+  const ParamFactory params_;
   std::unique_ptr<AttentionParallel> attention_;
   std::vector<int64_t> order_;
   std::unique_ptr<ExpertParallel> experts_;

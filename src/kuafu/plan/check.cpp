@@ -86,15 +86,6 @@ void check_zero(const Plan& plan, const Origins& origins) {
 /// Kinds of parallelism whose names are fixed but which nothing implements yet.
 void check_available(const Plan& plan, const Origins& origins) {
   const ParallelPlan& p = plan.parallel;
-  if (p.pipeline.size != 1) {
-    throw Refused(text(origins.of({"parallel.pipeline.size"}), kNotAvailable,
-                       "pipeline parallelism (parallel.pipeline = ", p.pipeline.size,
-                       "); available: pipeline = 1"));
-  }
-  if (p.zero == 3) {
-    throw Refused(text(origins.of({"parallel.zero"}), kNotAvailable, "parallel.zero = ", p.zero,
-                       "; available: zero = 0, 1 or 2"));
-  }
   if (p.data.mode != "ring") {
     throw Refused(text(origins.of({"parallel.data.mode"}), kNotAvailable, "parallel.data.mode = ",
                        in_quotes(p.data.mode), "; available: mode = \"ring\""));
@@ -203,6 +194,7 @@ void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origi
   check_layers(plan, modes, origins);
   check_sequence(plan, origins);
   check_experts(plan, origins);
+  check_pipeline(plan, origins);
   check_zero(plan, origins);
   check_available(plan, origins);
   if (plan.parallel.data.size == 0) return;

@@ -91,8 +91,8 @@ void fill_normal(T* out, const Slice& mine, const Slice& box, const Shape& globa
 }
 
 /// The shard on the CPU, or without data on meta. Every allocation has the caller's category.
-Tensor initial_value(const Slice& mine, const Shape& global, const Init& init, Source source,
-                     at::TensorOptions options) {
+Tensor make_value(const Slice& mine, const Shape& global, const Init& init, Source source,
+                  at::TensorOptions options) {
   const at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
   const Slice box = inside(mine, global);
   if (options.device().is_meta()) return at::empty(mine.extent, options);
@@ -122,17 +122,32 @@ Param ParamFactory::make(std::string name, Shape global, Layout layout, Axes gra
               layout.dims.size(), " dims for shape ", to_string(global));
   Param p;
   p.padded = pad(global, layout, *mesh);
-  const Slice mine = my_slice(layout, p.padded, *mesh, name);
-  const CategoryScope scope(Category::kParameter);
-  const at::TensorOptions options = at::TensorOptions(scalar_type(dtype)).device(device);
-  const Source source{seed, hash_name(name), init.std};
-  p.value = initial_value(mine, global, init, source, options).to(device);
-  p.value.requires_grad_(true);
   p.name = std::move(name);
   p.global = std::move(global);
   p.layout = std::move(layout);
   p.grad_axes = std::move(grad_axes);
+  p.init = init;
+  materialise(p);
   return p;
+}
+
+void ParamFactory::materialise(Param& p) const {
+  if (is_deferred) {
+    const Slice mine = my_slice(p.layout, p.padded, *mesh, p.name);
+    p.value = at::empty({0}, at::TensorOptions(scalar_type(dtype)).device(device));
+    p.value.unsafeGetTensorImpl()->set_sizes_contiguous(mine.extent);
+  } else {
+    const CategoryScope scope(Category::kParameter);
+    p.value = initial_value(p);
+  }
+  p.value.requires_grad_(true);
+}
+
+Tensor ParamFactory::initial_value(const Param& p) const {
+  const Slice mine = my_slice(p.layout, p.padded, *mesh, p.name);
+  const at::TensorOptions options = at::TensorOptions(scalar_type(dtype)).device(device);
+  const Source source{seed, hash_name(p.name), p.init.std};
+  return make_value(mine, p.global, p.init, source, options).to(device);
 }
 
 Tensor gather_param(const Param& p, const Tensor& shard, const Mesh& mesh) {
@@ -171,6 +186,21 @@ std::vector<Param*> Module::params() {
     all.insert(all.end(), more.begin(), more.end());
   }
   return all;
+}
+
+void Module::materialise(const ParamFactory& factory) {
+  for (const std::unique_ptr<Param>& p : own_) factory.materialise(*p);
+  for (const std::unique_ptr<Zeros>& z : zeros_) {
+    const CategoryScope scope(Category::kParameter);
+    z->value = at::zeros_like(z->like->value.detach());
+  }
+  for (Module* child : children_) child->materialise(factory);
+}
+
+Tensor& Module::add_zeros(const Param& like) {
+  const CategoryScope scope(Category::kParameter);
+  zeros_.push_back(std::make_unique<Zeros>(Zeros{&like, at::zeros_like(like.value.detach())}));
+  return zeros_.back()->value;
 }
 
 Param& Module::add(Param p) {

@@ -15,7 +15,7 @@ using tests::train_replicas;
 using tests::Trained;
 using tests::with_idle;
 
-constexpr int64_t kStages = 2;
+constexpr int64_t kStages = 3;
 
 Overrides fixed(const Overrides& more) {
   Overrides all = {{"model.dtype", "f32"}, {"parallel.data.order", "fixed"}, {"train.steps", "3"}};

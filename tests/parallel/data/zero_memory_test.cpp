@@ -13,7 +13,7 @@ namespace {
 
 using tests::small_plan;
 
-constexpr int64_t kStages = 2;
+constexpr int64_t kStages = 3;
 
 /// What a rank holds when all gradients of its second step are summed.
 struct ModelStates {

@@ -15,7 +15,7 @@ namespace {
 using tests::Family;
 using tests::zero_plan;
 
-constexpr int64_t kStages = 2;
+constexpr int64_t kStages = 3;
 
 void expect_equal(const Plan& plan, const std::string& what) {
   const Certificate c = tests::certificate_of(plan);

@@ -145,11 +145,12 @@ std::unique_ptr<DataParallel> make_bucketed_all_reduce(const Mesh& mesh, AllRedu
   return std::make_unique<BucketedAllReduce>(mesh, options);
 }
 
-std::unique_ptr<DataParallel> make_data_parallel(const Plan& plan, const Mesh& mesh) {
+std::unique_ptr<DataParallel> make_data_parallel(const Plan& plan, const Mesh& mesh,
+                                                 const ParamFactory& params) {
   const DataParallelPlan& data = plan.parallel.data;
   const AllReduceOptions options{data.bucket, data.overlap,
                                  data.order == "fixed" ? SumOrder::kRank : SumOrder::kAny};
-  if (plan.parallel.zero > 0) return make_zero(plan.parallel.zero, mesh, options);
+  if (plan.parallel.zero > 0) return make_zero(plan.parallel.zero, mesh, options, params);
   return make_bucketed_all_reduce(mesh, options);
 }
 

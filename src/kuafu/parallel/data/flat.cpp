@@ -77,6 +77,13 @@ std::vector<FlatBucket> make_buckets(const Group& group, const Mesh& mesh, const
   return buckets;
 }
 
+Overlap overlap(const FlatSlot& slot, int64_t first, int64_t extent) {
+  const int64_t begin = std::max(first, slot.offset);
+  const int64_t end = std::min(first + extent, slot.offset + slot.extent);
+  if (begin >= end) return {first, 0};
+  return {begin, end - begin};
+}
+
 Tensor in_shape(const FlatSlot& slot, const Tensor& flat) {
   return flat.narrow(0, slot.offset, slot.extent).view(slot.param->value.sizes());
 }

@@ -45,6 +45,13 @@ struct FlatRules {
 /// Every parameter of the group in one bucket, in the group's order.
 std::vector<FlatBucket> make_buckets(const Group& group, const Mesh& mesh, const FlatRules& rules);
 
+/// What a part of a buffer has of a parameter, in elements of the buffer.
+struct Overlap {
+  int64_t begin = 0, length = 0;
+};
+/// Of [first, first + extent); nothing begins at `first`.
+Overlap overlap(const FlatSlot& slot, int64_t first, int64_t extent);
+
 /// The parameter's part of a flat buffer, in its shape; shares the buffer's storage.
 Tensor in_shape(const FlatSlot& slot, const Tensor& flat);
 

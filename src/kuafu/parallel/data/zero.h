@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 
 #include "kuafu/parallel/data/flat.h"
 #include "kuafu/parallel/data/sum.h"
@@ -30,14 +31,17 @@ struct ZeroShard {
   Tensor values;           ///< stage 1, 2: (elements), parameters are views; 3: (part), mine
   Tensor sum;              ///< (part) my part of the summed gradients; undefined outside a step
   Tensor whole_sum;        ///< stage 1: (elements), what `sum` is a part of
-  int64_t first = 0;       ///< element of the buffer where my part begins
+  Tensor whole;       ///< stage 3: (elements), parameters are views; without storage between uses
+  Work gathering;     ///< stage 3: of `whole`
+  int64_t first = 0;  ///< element of the buffer where my part begins
 };
 
 /// Optimizer state over my part of every bucket: gradients are reduce-scattered at the last
 /// micro-batch, updated values all-gathered in publish().
 class Zero1 : public DataParallel {
  public:
-  Zero1(const Mesh& mesh, AllReduceOptions options) : mesh_(mesh), options_(options) {}
+  Zero1(const Mesh& mesh, AllReduceOptions options, const ParamFactory& params)
+      : mesh_(mesh), options_(options), params_(params) {}
 
   void attach(std::vector<Group> groups) override;
   void grads_ready(int group, bool is_last) override;
@@ -55,6 +59,10 @@ class Zero1 : public DataParallel {
 
   /// Takes over the values of the parameters.
   virtual void adopt_values(ZeroShard& shard);
+  /// Of a parameter, whole: it has it already, or was made deferred.
+  Tensor initial_value(const Param& p) const;
+  /// After an update.
+  virtual void gather_values();
   /// My part of the values, updated by the optimizer.
   virtual Tensor my_values(const ZeroShard& shard) const;
   /// Starts the sum of the gradients that have come since the last time, added to those before.
@@ -73,6 +81,7 @@ class Zero1 : public DataParallel {
 
   const Mesh& mesh_;
   AllReduceOptions options_;
+  ParamFactory params_;
   std::vector<Group> groups_;
   std::vector<Shards> shards_;  // by group
   std::vector<PendingSum> under_way_;
@@ -90,6 +99,33 @@ class Zero2 : public Zero1 {
  protected:
   void reduce(ZeroShard& shard) override;
   bool reduces_every_micro_batch() const override { return true; }
+};
+
+/// Parameters too: a block's are gathered before it is used and freed after it.
+class Zero3 : public Zero2 {
+ public:
+  using Zero2::Zero2;
+
+  void attach(std::vector<Group> groups) override;
+  void expect(std::vector<GroupSet> uses) override;
+  void acquire(const GroupSet& groups) override;
+  void release(const GroupSet& groups) override;
+  Tensor value(const Param& p) override;
+
+ protected:
+  void adopt_values(ZeroShard& shard) override;
+  Tensor my_values(const ZeroShard& shard) const override;
+  void gather_values() override {}  // each use does
+
+ private:
+  void start_gathers(const GroupSet& groups);
+  /// Frees groups that nobody uses now or next.
+  void free_unused();
+
+  std::vector<GroupSet> expected_;
+  size_t next_ = 0;             // of expected_
+  std::vector<int> num_users_;  // by group
+  std::set<int> gathered_;      // groups whose storage is there, or on its way
 };
 
 }  // namespace kuafu

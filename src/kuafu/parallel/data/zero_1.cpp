@@ -28,22 +28,6 @@
 #include "kuafu/parallel/data/zero.h"
 
 namespace kuafu {
-namespace {
-
-struct Overlap {
-  int64_t begin = 0, length = 0;
-};
-
-/// What [first, first + extent) has of a slot; begins in the buffer, empty ones at `first`.
-Overlap overlap(const FlatSlot& slot, int64_t first, int64_t extent) {
-  const int64_t begin = std::max(first, slot.offset);
-  const int64_t end = std::min(first + extent, slot.offset + slot.extent);
-  if (begin >= end) return {first, 0};
-  return {begin, end - begin};
-}
-
-}  // namespace
-
 void Zero1::attach(std::vector<Group> groups) {
   groups_ = std::move(groups);
   for (size_t g = 0; g < groups_.size(); ++g) {
@@ -69,9 +53,15 @@ void Zero1::adopt_values(ZeroShard& shard) {
   shard.values = at::zeros({shard.layout.elements()}, any.options().requires_grad(false));
   for (const FlatSlot& slot : shard.layout.slots) {
     const Tensor place = in_shape(slot, shard.values);
-    place.copy_(slot.param->value);
+    place.copy_(initial_value(*slot.param));
     slot.param->value.set_data(place);
   }
+}
+
+Tensor Zero1::initial_value(const Param& p) const {
+  if (p.value.storage().nbytes() > 0) return p.value.detach();
+  const CategoryScope scope(Category::kCommunication);
+  return params_.initial_value(p);
 }
 
 Tensor Zero1::my_values(const ZeroShard& shard) const {
@@ -179,14 +169,21 @@ std::vector<ParamShard> Zero1::finish() {
 }
 
 void Zero1::publish() {
-  std::vector<Work> gathers;
   for (Shards& shards : shards_) {
     for (ZeroShard& shard : shards) {
-      if (shard.layout.parts > 1) {
-        gathers.push_back(replicas(shard).all_gather(view(shard.values), view(my_values(shard))));
-      }
       shard.sum = shard.whole_sum = Tensor();
       shard.used.assign(shard.used.size(), false);
+    }
+  }
+  gather_values();
+}
+
+void Zero1::gather_values() {
+  std::vector<Work> gathers;
+  for (const Shards& shards : shards_) {
+    for (const ZeroShard& shard : shards) {
+      if (shard.layout.parts == 1) continue;
+      gathers.push_back(replicas(shard).all_gather(view(shard.values), view(my_values(shard))));
     }
   }
   for (Work& gather : gathers) gather.wait();

@@ -39,9 +39,4 @@ void Zero2::reduce(ZeroShard& shard) {
   start_sum(shard, shard.sum, flat);
 }
 
-std::unique_ptr<DataParallel> make_zero(int64_t stage, const Mesh& mesh, AllReduceOptions options) {
-  if (stage == 1) return std::make_unique<Zero1>(mesh, options);
-  return std::make_unique<Zero2>(mesh, options);
-}
-
 }  // namespace kuafu
