@@ -27,7 +27,7 @@ struct FlatBucket {
   Axes scheme_axes;  ///< of a scheme's own (norms, biases), in mesh order: summed first
   Axes replicas;     ///< summed last: "data", or for experts what of it does not shard them
   int64_t parts = 1, part = 0;
-  std::vector<FlatSlot> slots;
+  std::vector<FlatSlot> slots = {};
 
   int64_t elements() const { return parts * part; }
 };
