@@ -5,8 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <fstream>
+
 #include "kuafu/engine/stage_map.h"
 #include "tests/support/plans.h"
+#include "tests/support/random_schedule.h"
 #include "tests/support/simulated.h"
 
 namespace kuafu {
@@ -120,6 +124,41 @@ TEST(Pipeline, StagesByHandEqualOneRank) {
   for (const char* blocks : {"[1, 4]", "[4, 1]", "[2, 3]"}) {
     expect_equal(pipelined(kOneF, 3, {{"parallel.pipeline.blocks", blocks}, {"model.layers", "3"}}),
                  blocks);
+  }
+}
+
+// Any order of actions that could run does, from a file.
+TEST(Pipeline, RandomValidSchedulesEqualOneRank) {
+  std::mt19937 random(5);
+  const std::string file = testing::TempDir() + "random_schedule.csv";
+  for (int trial = 0; trial < 8; ++trial) {
+    const pipeline::PipeShape s{2 + trial % 3, 1 + trial % 4, 1 + trial % 2};
+    const pipeline::Timetable t = tests::random_schedule(s, random);
+    std::ofstream(file) << pipeline::to_csv(t);
+    expect_equal(pipelined({file, s.ranks, s.chunks}, s.micro_batches), pipeline::to_csv(t));
+  }
+  std::remove(file.c_str());
+}
+
+// The same gradients whichever schedule ran: conformance with 1F1B and with one rank.
+TEST(Pipeline, InterleavedAndZeroBubbleEqualOneForwardOneBackwardEqualOneRank) {
+  const auto losses = [](const Shape3& s) {
+    return tests::train(pipelined(s, 4, {{"model.layers", "5"}})).losses;
+  };
+  const auto expected = losses({"1f1b", 3, 1});
+  const auto one = tests::train(small_plan({{"model.layers", "5"},
+                                            {"model.hidden", "16"},
+                                            {"model.heads", "2"},
+                                            {"train.micro_batch", "2"}}))
+                       .losses;
+  for (const Shape3& s : {Shape3{"gpipe", 3, 1}, Shape3{"interleaved", 3, 2},
+                          Shape3{"zero_bubble", 3, 1}, Shape3{"zbv", 3, 2}}) {
+    const auto found = losses(s);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      // As certificates allow for adaptive optimizers, see certificate.cpp.
+      EXPECT_NEAR(found[i] / expected[i], 1, 1e-9) << s;
+      EXPECT_NEAR(found[i] / one[i], 1, 1e-9) << s;
+    }
   }
 }
 

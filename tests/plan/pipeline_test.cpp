@@ -58,7 +58,7 @@ TEST(PipelinePlan, NumberAloneMeansOneForwardOneBackward) {
 
 TEST(PipelinePlan, UnknownScheduleNamesTheNearest) {
   expect_says<ConfigError>({
-      {"[parallel]\npipeline = { size = 2,\n schedule = \"1fb1\" }\n",
+      {"[parallel.pipeline]\nsize = 2\nschedule = \"1fb1\"\n",
        {"plan.toml:3: ", "\"1fb1\" is no pipeline schedule", "nearest: \"1f1b\"", "a CSV file"}},
       {"[parallel]\npipeline = { size = 2, schedule = \"interleave\" }\n",
        {"plan.toml:2: ", "nearest: \"interleaved\""}},
@@ -108,7 +108,7 @@ TEST(PipelinePlan, ScheduleOfAFileIsPlayedBeforeAnythingRuns) {
   expect_says<ConfigError>({
       {with(circle), {"plan.toml:6: ", "deadlocks", ">", "rank 1:"}},
       {"[train]\nbatch = 6\nmicro_batch = 2\n" + with(good).substr(with(good).find("[parallel]")),
-       {"plan.toml:5: ", "made for 2 ranks, 1 stage a rank and 2 micro-batches",
+       {"plan.toml:6: ", "made for 2 ranks, 1 stage a rank and 2 micro-batches",
         "3 micro-batches"}},
   });
 }

@@ -161,7 +161,8 @@ TEST(Resolve, ChecksPlansThatProgramsFill) {
   plan.model.dtype = DType::kI32;
   expect_says(message_of<ConfigError>([&] { resolved(plan, 1); }), {"model.dtype = \"i32\""});
   plan = {};
-  plan.parallel.pipeline = {.size = 2, .schedule = "gpip"};
+  plan.parallel.pipeline.size = 2;
+  plan.parallel.pipeline.schedule = "gpip";
   expect_says(message_of<ConfigError>([&] { resolved(plan, 2); }), {"nearest: \"gpipe\""});
 }
 

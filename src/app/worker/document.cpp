@@ -125,6 +125,18 @@ Json experts_json(const std::vector<ExpertLoad>& loads) {
   return j;
 }
 
+Json checkpoint_json(const std::vector<RankResult>& ranks) {
+  if (ranks[0].saves == 0) return nullptr;
+  std::vector<double> samples = ranks[0].save_seconds;  // all wait for the slowest rank
+  Json bytes = Json::array();
+  for (const RankResult& r : ranks) {
+    bytes.push_back(r.saved_bytes);
+    for (size_t i = 0; i < samples.size(); ++i)
+      samples[i] = std::max(samples[i], r.save_seconds[i]);
+  }
+  return {{"saves", ranks[0].saves}, {"bytes", bytes}, {"samples", samples}};
+}
+
 void add_counted(Json& document, const std::vector<RankResult>& ranks) {
   int64_t flops = 0, recomputed = 0;
   for (const RankResult& r : ranks) {
@@ -164,6 +176,8 @@ void add_results(Json& document, const Plan& plan, const std::vector<RankResult>
   document["tokens_per_s"] = time.median > 0 ? Json(tokens / time.median) : Json(nullptr);
   add_counted(document, ranks);
   document["experts"] = experts_json(ranks[0].experts);
+  document["resumed_from"] = ranks[0].resumed_from ? Json(*ranks[0].resumed_from) : Json(nullptr);
+  document["checkpoint"] = checkpoint_json(ranks);
   document["certificate"] = certificate_json(ranks[0].certificate);
 }
 
@@ -177,6 +191,8 @@ void add_prediction(Json& document, const Plan& plan, const Prediction& predicti
       t > 0 ? Json(static_cast<double>(plan.train.batch * plan.model.sequence) / t) : Json(nullptr);
   add_counted(document, prediction.ranks);
   document["experts"] = nullptr;
+  document["resumed_from"] = nullptr;
+  document["checkpoint"] = nullptr;
   document["certificate"] = nullptr;
 }
 
@@ -210,7 +226,10 @@ Json to_json(const RankResult& r) {
           {"peak_bytes", r.peak_bytes},
           {"at_peak", r.at_peak},
           {"peak_by_category", r.peak_by_category},
-          {"traffic", traffic}};
+          {"traffic", traffic},
+          {"saves", r.saves},
+          {"saved_bytes", r.saved_bytes},
+          {"save_seconds", r.save_seconds}};
 }
 
 RankResult rank_result_from(const Json& j) {
@@ -224,6 +243,9 @@ RankResult rank_result_from(const Json& j) {
   r.peak_bytes = j.at("peak_bytes");
   r.at_peak = j.at("at_peak").get<BytesByCategory>();
   r.peak_by_category = j.at("peak_by_category").get<BytesByCategory>();
+  r.saves = j.at("saves");
+  r.saved_bytes = j.at("saved_bytes");
+  r.save_seconds = j.at("save_seconds").get<std::vector<double>>();
   for (const auto& [axis, t] : j.at("traffic").items()) {
     r.traffic[axis] = {t.at(0),
                        t.at(1),

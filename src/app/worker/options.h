@@ -27,6 +27,11 @@ struct WorkerOptions {
   std::vector<std::string> plugins;
   double timeout_s = 0;  ///< 0: none
   std::string mpi_collectives = "own";
+  std::string checkpoint;  ///< folder; empty: nothing is saved
+  int64_t save_every = 0;  ///< steps; 0: after the last one only
+  int64_t keep = 0;        ///< newest checkpoints that stay; 0: all
+  bool is_resumed = false;
+  bool is_save_async = false;
   std::string vary;  ///< frontier: the key, and the largest value tried
   int64_t most = 0;
 };

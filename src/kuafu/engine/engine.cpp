@@ -58,9 +58,13 @@ struct Engine::State {
                        .stages = {},
                        .device = options.device};
     for (int s = 0; s < map.num_stages(); ++s) {
-      const bool is_mine = map.rank_of_stage[static_cast<size_t>(s)] == seat;
-      if (is_mine) stages.push_back(std::make_unique<Stage>(tools, map, s));
-      chair.stages.push_back(is_mine ? stages.back().get() : nullptr);
+      chair.stages.push_back(nullptr);
+      if (map.rank_of_stage[static_cast<size_t>(s)] != seat) continue;
+      stages.push_back(std::make_unique<Stage>(tools, map, s));
+      chair.stages.back() = stages.back().get();
+      if (!options.wraps.stage) continue;
+      wrapped.push_back(options.wraps.stage(*stages.back(), s));
+      chair.stages.back() = wrapped.back().get();
     }
     micro_batches.set_users(static_cast<int>(stages.size()));
     executor = std::make_unique<Executor>(std::move(chair));
@@ -108,6 +112,7 @@ struct Engine::State {
   BlockGroups groups;
   MicroBatches micro_batches;
   std::vector<std::unique_ptr<Stage>> stages;
+  std::vector<std::unique_ptr<StageWork>> wrapped;
   std::unique_ptr<Executor> executor;
   pipeline::Row training_row, validation_row;
   std::unique_ptr<DataParallel> data_parallel;
@@ -219,6 +224,13 @@ const Plan& Engine::plan() const { return state_->plan; }
 Tensor Engine::value(const Param& p) const { return state_->data_parallel->value(p); }
 Tensor Engine::gradient(const Param& p) const { return state_->data_parallel->gradient(p); }
 const Mesh& Engine::mesh() const { return state_->mesh; }
+std::vector<ParamShard> Engine::shards() const { return state_->data_parallel->shards(); }
+Optimizer& Engine::optimizer() { return *state_->optimizer; }
+
+void Engine::go_on_from(int64_t steps_done) {
+  state_->data_parallel->publish();
+  state_->steps_done = steps_done;
+}
 
 std::vector<Param*> Engine::params() { return state_->groups.params(); }
 

@@ -73,7 +73,7 @@ class Engine {
   /// otherwise, in gates; infinite without mixtures.
   double routing_margin() const;
 
-  /// Steps done so far; setting it resumes the data stream and schedule there.
+  /// Steps done so far: decides the next samples, dropout masks and learning rate.
   int64_t steps_done() const;
 
   const Plan& plan() const;
@@ -90,6 +90,12 @@ class Engine {
   /// (undefined where it was not used), wherever replicas keep them. Collective.
   Tensor value(const Param& p) const;
   Tensor gradient(const Param& p) const;
+
+  /// What a checkpoint holds: my shards of every parameter, without gradients, and the optimizer.
+  std::vector<ParamShard> shards() const;
+  Optimizer& optimizer();
+  /// Goes on after so many steps, from shards and optimizer state that were loaded. Collective.
+  void go_on_from(int64_t steps_done);
 
  private:
   struct State;

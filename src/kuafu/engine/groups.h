@@ -57,10 +57,10 @@ class BlockGroups {
   };
   struct Held {
     size_t block;
-    std::vector<Param*> params;  ///< of its group: own ones that are not tied across ranks
-    int num_users = 1;           ///< blocks of this rank that use them
-    std::map<int, int> left;     ///< users that a micro-batch still waits for
-    int64_t num_ready = 0;       ///< micro-batches that are complete
+    std::vector<Param*> params = {};  ///< of its group: own ones not tied across ranks
+    int num_users = 1;                ///< blocks of this rank that use them
+    std::map<int, int> left = {};     ///< users that a micro-batch still waits for
+    int64_t num_ready = 0;            ///< micro-batches that are complete
   };
   void find_ties(Model& model, const StageMap& map);
   /// Groups whose values the use reads. Full recomputation runs the forward inside the backward.

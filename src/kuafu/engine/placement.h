@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "kuafu/engine/executor.h"
 #include "kuafu/engine/registries.h"
 #include "kuafu/plan/arrange.h"
 
@@ -16,6 +17,8 @@ struct Wraps {
   std::function<std::unique_ptr<AttentionParallel>(std::unique_ptr<AttentionParallel>)> attention =
       {};
   std::function<std::unique_ptr<ExpertParallel>(std::unique_ptr<ExpertParallel>)> experts = {};
+  /// `inner` outlives what is made around it.
+  std::function<std::unique_ptr<StageWork>(StageWork& inner, int stage)> stage = {};
 };
 
 /// Where a plan puts its model, seen from one rank: the mesh, the schemes and attention on it, and

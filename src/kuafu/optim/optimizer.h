@@ -24,6 +24,7 @@ struct ParamShard {
 struct NamedTensor {
   std::string name;
   Tensor tensor;
+  size_t shard = 0;  ///< position of the shard it belongs to
 };
 
 /// What a resumed run needs to go on to the bit.
@@ -38,6 +39,9 @@ class Optimizer {
   virtual ~Optimizer() = default;
   virtual void step(std::span<ParamShard> shards, double lr) = 0;
   virtual OptimizerState state() = 0;
+  /// Makes the state over these shards anew, zero (master copies: of the values) and with so many
+  /// steps done. A saved run goes on once state().tensors are filled.
+  virtual void begin(std::span<const ParamShard> shards, int64_t num_steps) = 0;
   /// Takes over a copy of another optimizer's state over the same shards, which must not have
   /// stepped here yet. Throws ConfigError where names or shapes differ.
   virtual void restore(std::span<const ParamShard> shards, const OptimizerState& from) = 0;

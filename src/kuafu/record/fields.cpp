@@ -111,6 +111,21 @@ std::vector<FieldDoc> expert_fields() {
   return fields;
 }
 
+std::vector<FieldDoc> checkpoint_fields() {
+  return {
+      {"resumed_from", T::kInteger, kOptional, true, "steps",
+       "steps that the checkpoint had done from which the run went on; all that was measured is of "
+       "the steps after it; null where it began anew"},
+      {"checkpoint", T::kObject, kOptional, true, "",
+       "checkpoints that were saved; null where none was"},
+      {"checkpoint.saves", T::kInteger, kOk, false, "", "how many"},
+      {"checkpoint.bytes", T::kPerRank, kOk, false, "B", "written by each rank, all together"},
+      {"checkpoint.samples", T::kNumbers, kOk, false, "s",
+       "one a training step: the time that saving took between it and the next, on the slowest "
+       "rank; not in `step_time_s`"},
+  };
+}
+
 std::vector<FieldDoc> certificate_fields() {
   return {
       {"certificate", T::kObject, kOk, true, "",
@@ -172,7 +187,7 @@ const std::vector<FieldDoc>& document_fields() {
   static const std::vector<FieldDoc> kFields = [] {
     std::vector<FieldDoc> all;
     for (auto part : {outcome_fields(), training_fields(), memory_fields(), ledger_fields(),
-                      expert_fields(), certificate_fields()}) {
+                      expert_fields(), checkpoint_fields(), certificate_fields()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;
