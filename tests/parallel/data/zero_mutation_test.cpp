@@ -46,20 +46,20 @@ class Kit {
 /// Every kind of wrong in the verb that a stage reduces or gathers with.
 void spoil(Kit& kit, int64_t stage, Verb verb, const std::vector<int64_t>& calls) {
   const auto add = [&](const std::string& what, int64_t at, CommFault fault) {
-    fault.axis = "data";
     fault.verb = verb;
     fault.at = at;
     kit.add(stage, text(what, " ", to_string(verb), " ", at), fault);
   };
   for (const int64_t at : calls) {
-    add("skips", at, {.action = Action::kDrop});
-    add("on rank 1 alone skips", at, {.action = Action::kDrop, .rank = 1});
-    add("takes the stale buffer in", at, {.action = Action::kStale});
-    add("scales twice", at, {.action = Action::kScale, .factor = 1.0 / 3});
-    add("forgets to average in", at, {.action = Action::kScale, .factor = 3});
+    add("skips", at, {.action = Action::kDrop, .axis = "data"});
+    add("on rank 1 alone skips", at, {.action = Action::kDrop, .axis = "data", .rank = 1});
+    add("takes the stale buffer in", at, {.action = Action::kStale, .axis = "data"});
+    add("scales twice", at, {.action = Action::kScale, .axis = "data", .factor = 1.0 / 3});
+    add("forgets to average in", at, {.action = Action::kScale, .axis = "data", .factor = 3});
   }
-  add("scales every", 0, {.action = Action::kScale, .factor = 1.001});
-  if (verb == Verb::kReduceScatter) add("keeps the largest in", 4, {.action = Action::kMaximum});
+  add("scales every", 0, {.action = Action::kScale, .axis = "data", .factor = 1.001});
+  if (verb == Verb::kReduceScatter)
+    add("keeps the largest in", 4, {.action = Action::kMaximum, .axis = "data"});
 }
 
 std::vector<Mutant> all_mutants() {
