@@ -174,6 +174,35 @@ TEST(Pipeline, TrafficIsWhatTheBoundariesCarry) {
   }
 }
 
+// Stages do together what one rank does, a split backward no more than a whole one.
+TEST(Pipeline, FlopsAreThoseOfOneRank) {
+  const auto flops = [](const Plan& plan) {
+    int64_t sum = 0;
+    for (const RankResult& r : tests::run_plan(plan)) sum += r.flops;
+    return sum;
+  };
+  const Overrides five = {{"model.layers", "5"}};
+  const int64_t expected = flops(small_plan(
+      {{"model.layers", "5"}, {"model.hidden", "16"}, {"model.heads", "2"}, {"train.batch", "6"}}));
+  for (const Pipe& s : {Pipe{"gpipe", 3, 1}, Pipe{"interleaved", 2, 3}, Pipe{"zero_bubble", 2, 1},
+                        Pipe{"zbv", 3, 2}}) {
+    EXPECT_EQ(flops(pipelined(s, 3, five)), expected) << s;
+  }
+}
+
+// p - r micro-batches under way on rank r of 1F1B, all of them in GPipe.
+TEST(Pipeline, ActivationsFollowTheSchedule) {
+  const auto activations = [](const char* schedule, size_t rank, int64_t micro_batches) {
+    const Plan plan = pipelined({schedule, 3, 1}, micro_batches,
+                                {{"model.layers", "4"}, {"parallel.pipeline.blocks", "[2, 2, 2]"}});
+    return tests::run_plan(plan)[rank].peak_by_category[static_cast<size_t>(Category::kActivation)];
+  };
+  EXPECT_EQ(activations("1f1b", 0, 8), activations("1f1b", 0, 4));  // 3 alive, no more
+  EXPECT_LT(activations("1f1b", 0, 8), activations("gpipe", 0, 8) / 2);
+  EXPECT_GT(activations("gpipe", 1, 8), activations("gpipe", 1, 4) * 3 / 2);
+  EXPECT_LE(activations("zero_bubble", 0, 8), activations("1f1b", 0, 8));
+}
+
 TEST(Pipeline, ExpertLoadsAreThoseOfOneRank) {
   const Overrides moe = {{"model.kind", "moe_gpt"},
                          {"model.experts", "4"},
