@@ -22,11 +22,9 @@ TEST(Mutants, DecoratorsAloneChangeNothing) {
   }
 }
 
-// Every mutant's fault must come true (else the mutant tests nothing), and at least 95 % must be
-// noticed. Who survives is printed.
-TEST(Mutants, AreNoticed) {
-  const std::vector<Mutant> mutants = tests::all_mutants();
-  ASSERT_GE(mutants.size(), 40u);
+/// Every mutant's fault must come true (else the mutant tests nothing), and at least 95 % must be
+/// noticed. Who survives is printed.
+void expect_noticed(const std::vector<Mutant>& mutants) {
   size_t survivors = 0;
   for (const Mutant& m : mutants) {
     const std::string fate = tests::fate_of(m);
@@ -37,6 +35,23 @@ TEST(Mutants, AreNoticed) {
   }
   std::cout << mutants.size() - survivors << " of " << mutants.size() << " mutants noticed\n";
   EXPECT_LE(20 * survivors, mutants.size()) << "more than 5 % survive";
+}
+
+TEST(Mutants, AreNoticed) {
+  const std::vector<Mutant> mutants = tests::all_mutants();
+  ASSERT_GE(mutants.size(), 40u);
+  expect_noticed(mutants);
+}
+
+TEST(Mutants, OfPipelinesAreNoticed) {
+  for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zero_bubble", "zbv"}) {
+    const Mutant m = tests::harmless_pipeline(schedule);
+    EXPECT_EQ(tests::fate_of(m), "equal") << m.name;
+    EXPECT_EQ(*m.fired, 0);
+  }
+  const std::vector<Mutant> mutants = tests::pipeline_mutants();
+  ASSERT_GE(mutants.size(), 60u);
+  expect_noticed(mutants);
 }
 
 }  // namespace

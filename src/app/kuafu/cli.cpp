@@ -231,7 +231,7 @@ Exit codes: 0 all equal or refused, 1 one differs from one rank, 2 usage)");
 
 void add_others(CLI::App& app, FrontCall& call) {
   CLI::App& list = *app.add_subcommand(
-      "list", "what there is: tensor and sequence modes, worlds, plan keys, suites");
+      "list", "what there is: tensor and sequence modes, worlds, plan keys, suites, baselines");
   list.add_option("kind", call.list.kind, "one kind only")->type_name("KIND");
   list_option(list, "--plugin", call.list.plugins, "load a plugin; may be repeated")
       ->type_name("LIB.so");

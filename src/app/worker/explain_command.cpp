@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "app/worker/explain_pipeline.h"
 #include "app/worker/options.h"
 #include "kuafu/base/units.h"
 #include "kuafu/comm/trace.h"
@@ -197,6 +198,7 @@ int explain_command(const WorkerOptions& options) {
             << plan.num_micro_batches() << " micro-batches of " << plan.train.micro_batch
             << " on each of " << plan.parallel.data.size << " replicas\n\n";
   print_mesh(mesh_axes(plan, registries.tensor_modes()));
+  print_pipeline(plan, registries);
 
   print_layouts(context, plan, model);
   print_costs(context, plan, "");

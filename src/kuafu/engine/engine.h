@@ -8,6 +8,7 @@
 #include "kuafu/comm/communicator.h"
 #include "kuafu/dataset/dataset.h"
 #include "kuafu/engine/placement.h"
+#include "kuafu/engine/stage_map.h"
 #include "kuafu/optim/optimizer.h"
 #include "kuafu/parallel/data/interface.h"
 #include "kuafu/plan/plan.h"
@@ -36,6 +37,13 @@ struct EngineOptions {
   at::Device device = at::kCPU;
   Ledger* ledger = nullptr;  ///< books the mesh's traffic by axis; may be null
   Wraps wraps = {};
+};
+
+/// One parameter of the whole model.
+struct WholeParam {
+  const Param* param = nullptr;  ///< planned alone (its value on meta) where another rank has it
+  int owner = 0;                 ///< rank along "pipeline"
+  bool is_mine = false;
 };
 
 /// One rank of a run: builds mesh, model shard and optimizer from a resolved plan, and steps. The
@@ -70,7 +78,14 @@ class Engine {
 
   const Plan& plan() const;
   const Mesh& mesh() const;
+  /// What this rank holds: parameters of its own stages, and copies of what they borrow of others.
   std::vector<Param*> params();
+  /// Every parameter of the model in its order, the same on every rank; see whole.h.
+  std::vector<WholeParam> all_params();
+  const StageMap& stages() const;
+  at::Device device() const;
+  /// Tells `timeline` of every action of this rank from now on; null stops it.
+  void observe(pipeline::Timeline* timeline);
   /// My shard of a parameter and, between forward_backward and update, of its summed gradient
   /// (undefined where it was not used), wherever replicas keep them. Collective.
   Tensor value(const Param& p) const;

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "kuafu/engine/stage_map.h"
+#include "kuafu/meter/book.h"
+
 namespace kuafu {
 
 Placement::Placement(const Plan& plan, const Registries& registries, int rank, at::Device device,
@@ -10,17 +13,19 @@ Placement::Placement(const Plan& plan, const Registries& registries, int rank, a
     : plan_(plan),
       make_model_(registries.models.find(plan.model.kind)),
       mesh_(mesh_axes(plan, registries.tensor_modes()), rank,
-            mesh_aliases(plan, registries.tensor_modes())) {
+            mesh_aliases(plan, registries.tensor_modes())),
+      params_{
+          .mesh = &mesh_, .device = device, .dtype = plan.model.dtype, .seed = plan.train.seed} {
   const MakeAttention& make_attention = registries.sequence.find(plan.parallel.sequence.mode);
   attention_ = make_attention({mesh_, plan.model.sequence, plan.memory.recompute});
   if (wraps.attention) attention_ = wraps.attention(std::move(attention_));
   order_ = attention_->order();
   experts_ = make_all_to_all_experts(mesh_);
   if (wraps.experts) experts_ = wraps.experts(std::move(experts_));
-  const ParamFactory params{
-      .mesh = &mesh_, .device = device, .dtype = plan.model.dtype, .seed = plan.train.seed};
+  ParamFactory planned = params_;
+  planned.device = at::kMeta;
   for (const Arrangement& arrangement : arrangements(plan)) {
-    schemes_.push_back(make_scheme(arrangement, registries, params, wraps));
+    schemes_.push_back(make_scheme(arrangement, registries, planned, wraps));
   }
   schemes_[0].context->layers = layer_contexts();
 }
@@ -70,6 +75,7 @@ Model Placement::make_model() const {
     attention_->check(std::max<int64_t>(plan_.model.heads / parts, 1),
                       std::max<int64_t>(plan_.model.num_kv_heads() / parts, 1));
   }
+  const BookScope unbooked(nullptr);
   Model model = make_model_(plan_.model, context());
   for (const Scheme& scheme : schemes_) {
     for (const Stream stream : {Stream::kOuter, Stream::kInner}) {
@@ -82,7 +88,8 @@ Model Placement::make_model() const {
 }
 
 void check_placement(const Plan& plan, const Registries& registries) {
-  Placement(plan, registries, 0, at::kMeta).make_model();
+  const Model model = Placement(plan, registries, 0, at::kMeta).make_model();
+  map_stages(plan, registries, model.blocks.size(), 0);
 }
 
 }  // namespace kuafu

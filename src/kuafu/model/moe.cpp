@@ -20,6 +20,7 @@
 #include "kuafu/tensor/collectives.h"
 #include "kuafu/tensor/differentiable.h"
 #include "kuafu/tensor/ops.h"
+#include "kuafu/tensor/weight_grads.h"
 
 namespace kuafu {
 namespace {
@@ -105,6 +106,24 @@ Tensors stacked_gradients(const TensorParallel& tp, const Tensors& saved, const 
   return {dx, dw};
 }
 
+/// Those of the inputs alone.
+Tensor stacked_input_gradients(const TensorParallel& tp, const Tensors& saved, const Tensor& dy,
+                               Role role) {
+  const Tensor dx = at::empty(saved[0].sizes(), saved[0].options());
+  for (int64_t e = 0; e < dx.size(0); ++e) {
+    dx[e].copy_(tp.input_grad(dy[e], saved[1][e], role));
+  }
+  return dx;
+}
+
+/// Those of the weights alone; `like` has their shape.
+Tensor stacked_weight_gradients(const TensorParallel& tp, const Tensor& x, const Tensor& dy,
+                                const Tensor& like, Role role) {
+  const Tensor dw = at::empty(like.sizes(), like.options());
+  for (int64_t e = 0; e < x.size(0); ++e) dw[e].copy_(tp.weight_grad(x[e], dy[e], role));
+  return dw;
+}
+
 }  // namespace
 
 bool is_mixture(const ModelPlan& plan, int64_t index) {
@@ -140,7 +159,15 @@ Tensor ExpertLinear::operator()(const Tensor& x) const {
                                 const Tensors& saved, const Tensors& grads,
                                 const std::vector<bool>& needs) -> Tensors {
     const Tensor dy = grads[0].contiguous();
-    Tensors g = stacked_gradients(tp, saved, dy, role);
+    Tensors g;
+    if (WeightGrads* later = weight_grads_for(saved[1])) {
+      later->add(saved[1], [&tp, role, dy, x = saved[0].detach(), w = saved[1].detach()] {
+        return stacked_weight_gradients(tp, x, dy, w, role);
+      });
+      g = {stacked_input_gradients(tp, saved, dy, role), Tensor()};
+    } else {
+      g = stacked_gradients(tp, saved, dy, role);
+    }
     g.push_back(needs[2] ? dy.sum({1, 2}) : Tensor());
     return g;
   };

@@ -56,9 +56,12 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerPlan& plan);
 double learning_rate(const OptimizerPlan& plan, int64_t t, int64_t steps);
 
 /// Euclidean norm of the whole gradient over all shards: each piece is summed over exactly the axes
-/// that split it, so that replicas count once. Collective over the mesh, axis by axis.
+/// that split it, so that replicas count once; those of the stages of a pipeline are added up, tied
+/// parameters where their owner is. Collective over the mesh, axis by axis.
 /// On meta tensors the communication is made and 1 returned (the simulated world's oracle).
-double global_grad_norm(std::span<const ParamShard> shards, const Mesh& mesh);
+/// `device`: where shards are, or would be on a rank without any.
+double global_grad_norm(std::span<const ParamShard> shards, const Mesh& mesh,
+                        at::Device device = at::kCPU);
 /// Scales all gradients by min(1, clip / norm), in place. clip = 0: leaves them.
 void clip_gradients(std::span<ParamShard> shards, double norm, double clip);
 

@@ -76,11 +76,6 @@ void check_sequence(const Plan& plan, const Origins& origins) {
 /// Kinds of parallelism whose names are fixed but which nothing implements yet.
 void check_available(const Plan& plan, const Origins& origins) {
   const ParallelPlan& p = plan.parallel;
-  if (p.pipeline.size != 1) {
-    throw Refused(text(origins.of({"parallel.pipeline.size"}), kNotAvailable,
-                       "pipeline parallelism (parallel.pipeline = ", p.pipeline.size,
-                       "); available: pipeline = 1"));
-  }
   if (p.zero != 0) {
     throw Refused(text(origins.of({"parallel.zero"}), kNotAvailable, "parallel.zero = ", p.zero,
                        "; available: zero = 0"));
@@ -193,6 +188,7 @@ void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origi
   check_layers(plan, modes, origins);
   check_sequence(plan, origins);
   check_experts(plan, origins);
+  check_pipeline(plan, origins);
   check_available(plan, origins);
   if (plan.parallel.data.size == 0) return;
   if (const auto reason = expert_misfit(plan)) {

@@ -33,6 +33,11 @@ void check_model(const Plan& plan, const Origins& origins);
 /// share them. Throws Refused, ConfigError for options without effect.
 void check_experts(const Plan& plan, const Origins& origins);
 
+/// Checks the schedule and the stages of a pipeline, as far as the plan alone decides: names,
+/// files, chunks, and, where replicas and micro-batches are given, that a hand-written schedule
+/// runs. Throws ConfigError for schedules that are none, Refused for stages that cannot be filled.
+void check_pipeline(const Plan& plan, const Origins& origins);
+
 /// Fills what other keys of the model decide: the sequence of images. Throws Refused where a patch
 /// does not divide its image, or where the sequence was given and is another.
 void complete(Plan& plan, const Origins& origins);

@@ -122,17 +122,22 @@ Param ParamFactory::make(std::string name, Shape global, Layout layout, Axes gra
               layout.dims.size(), " dims for shape ", to_string(global));
   Param p;
   p.padded = pad(global, layout, *mesh);
-  const Slice mine = my_slice(layout, p.padded, *mesh, name);
-  const CategoryScope scope(Category::kParameter);
-  const at::TensorOptions options = at::TensorOptions(scalar_type(dtype)).device(device);
-  const Source source{seed, hash_name(name), init.std};
-  p.value = initial_value(mine, global, init, source, options).to(device);
-  p.value.requires_grad_(true);
   p.name = std::move(name);
   p.global = std::move(global);
   p.layout = std::move(layout);
   p.grad_axes = std::move(grad_axes);
+  p.init = init;
+  materialise(p);
   return p;
+}
+
+void ParamFactory::materialise(Param& p) const {
+  const Slice mine = my_slice(p.layout, p.padded, *mesh, p.name);
+  const CategoryScope scope(Category::kParameter);
+  const at::TensorOptions options = at::TensorOptions(scalar_type(dtype)).device(device);
+  const Source source{seed, hash_name(p.name), p.init.std};
+  p.value = initial_value(mine, p.global, p.init, source, options).to(device);
+  p.value.requires_grad_(true);
 }
 
 Tensor gather_param(const Param& p, const Tensor& shard, const Mesh& mesh) {
@@ -171,6 +176,21 @@ std::vector<Param*> Module::params() {
     all.insert(all.end(), more.begin(), more.end());
   }
   return all;
+}
+
+void Module::materialise(const ParamFactory& factory) {
+  for (const std::unique_ptr<Param>& p : own_) factory.materialise(*p);
+  for (const std::unique_ptr<Zeros>& z : zeros_) {
+    const CategoryScope scope(Category::kParameter);
+    z->value = at::zeros_like(z->like->value.detach());
+  }
+  for (Module* child : children_) child->materialise(factory);
+}
+
+Tensor& Module::add_zeros(const Param& like) {
+  const CategoryScope scope(Category::kParameter);
+  zeros_.push_back(std::make_unique<Zeros>(Zeros{&like, at::zeros_like(like.value.detach())}));
+  return zeros_.back()->value;
 }
 
 Param& Module::add(Param p) {

@@ -74,9 +74,9 @@ Tensor coins(const CoinKey& key, int64_t samples, int64_t sequence, at::Device d
 }
 
 void RouterTally::add(const Routed& routed, int64_t step, int64_t first_sample) {
-  if (step == last_step_ && first_sample == last_sample_) return;
-  last_step_ = step;
-  last_sample_ = first_sample;
+  if (step != step_) seen_.clear();
+  step_ = step;
+  if (!seen_.insert(first_sample).second) return;
   const at::NoGradGuard no_grad;
   const CategoryScope scope(Category::kTemporary);
   if (is_empty()) {

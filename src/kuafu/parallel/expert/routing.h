@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <set>
 #include <utility>
 
 #include "kuafu/mesh/axis.h"
@@ -52,7 +53,8 @@ class RouterTally {
  private:
   Axes sample_axes_;
   Tensor counts_, margin_;
-  int64_t last_step_ = -1, last_sample_ = -1;
+  int64_t step_ = -1;
+  std::set<int64_t> seen_;  ///< first samples of the step's micro-batches
 };
 
 }  // namespace kuafu
