@@ -118,7 +118,7 @@ struct Engine::State {
   std::unique_ptr<Optimizer> optimizer;
   std::vector<ParamShard> ready;  // between forward_backward and update
   int64_t steps_done = 0;
-  bool has_trained = false;
+  int64_t steps_trained = 0;  // by this engine: what the routers tallied
 };
 
 Engine::Engine(const Plan& plan, const Registries& registries, Communicator& world,
@@ -135,7 +135,7 @@ double Engine::forward_backward() {
   s.micro_batches.use_step(s.steps_done);
   s.groups.begin(s.plan.num_micro_batches());
   const Tensor loss = s.run(s.training_row, true);
-  s.has_trained = true;
+  ++s.steps_trained;
   s.ready = s.groups.finish();
   const double mean = s.global_loss(loss);
   KUAFU_REQUIRE(std::isfinite(mean), "the loss is ", mean, " at step ", s.steps_done + 1,
@@ -178,6 +178,17 @@ double Engine::validate() {
   return s.global_loss(total);
 }
 
+void ExpertCounts::add(const ExpertCounts& other) {
+  tokens.resize(other.tokens.size());
+  choices.resize(other.choices.size());
+  for (size_t e = 0; e < tokens.size(); ++e) {
+    tokens[e] += other.tokens[e];
+    choices[e] += other.choices[e];
+  }
+  dropped += other.dropped;
+  made += other.made;
+}
+
 std::vector<ExpertLoad> Engine::expert_loads() const {
   const State& s = *state_;
   const at::NoGradGuard no_grad;
@@ -185,11 +196,11 @@ std::vector<ExpertLoad> Engine::expert_loads() const {
   for (size_t b = 0; b < s.model.blocks.size(); ++b) {
     const ModelBlock& block = *s.model.blocks[b];
     const RouterTally* tally = block.router_tally();
-    if (tally == nullptr || s.options.device.is_meta() || !s.has_trained) continue;
+    if (tally == nullptr || s.options.device.is_meta() || s.steps_trained == 0) continue;
     const int owner = s.map.rank_of(b);
-    const int64_t experts = s.plan.model.experts;
-    Tensor sum =
-        at::zeros({2 * experts + 2}, at::TensorOptions(at::kLong).device(s.options.device));
+    const int64_t experts = s.plan.model.experts, width = 2 * experts + 2;
+    Tensor sum = at::zeros({s.steps_trained, width},
+                           at::TensorOptions(at::kLong).device(s.options.device));
     if (owner == s.seat) {
       sum.copy_(tally->counts());
       raw::all_reduce(sum, s.mesh.comm("data"));
@@ -199,12 +210,16 @@ std::vector<ExpertLoad> Engine::expert_loads() const {
     }
     if (s.mesh.size("pipeline") > 1) sum = raw::broadcast(sum, s.mesh.comm("pipeline"), owner);
     const Tensor host = sum.cpu();
-    const int64_t* n = host.const_data_ptr<int64_t>();
-    loads.push_back({block.name(),
-                     {n, n + experts},
-                     {n + experts, n + 2 * experts},
-                     n[2 * experts],
-                     n[2 * experts + 1]});
+    ExpertLoad& load = loads.emplace_back();
+    load.block = block.name();
+    for (int64_t step = 0; step < s.steps_trained; ++step) {
+      const int64_t* n = host.const_data_ptr<int64_t>() + step * width;
+      load.steps.push_back({.tokens = {n, n + experts},
+                            .choices = {n + experts, n + 2 * experts},
+                            .dropped = n[2 * experts],
+                            .made = n[2 * experts + 1]});
+      load.add(load.steps.back());
+    }
   }
   return loads;
 }

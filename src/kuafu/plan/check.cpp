@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <numeric>
 
 #include "kuafu/base/suggest.h"
 #include "kuafu/plan/keys.h"
@@ -92,14 +93,6 @@ void check_available(const Plan& plan, const Origins& origins) {
 
 }  // namespace
 
-std::string Origins::of(const std::vector<std::string>& keys) const {
-  for (const std::string& key : keys) {
-    const auto found = where_.find(key);
-    if (found != where_.end()) return found->second;
-  }
-  return {};
-}
-
 std::string nearest_divisors(int64_t n, int64_t x) {
   std::vector<int64_t> divisors;
   for (int64_t d = 1; d * d <= n; ++d) {
@@ -131,9 +124,10 @@ std::optional<std::string> expert_misfit(const Plan& plan) {
   const int64_t data = plan.parallel.data.size, expert = plan.parallel.expert;
   if (data % expert == 0) return {};
   const int64_t below = data / expert * expert;
-  return text("parallel.expert.size = ", expert, " does not divide parallel.data = ", data,
-              "; nearest: expert.size = ", nearest_divisors(data, expert),
-              ", or data = ", below > 0 ? text(below, " or ") : "", below + expert);
+  return text(
+      "parallel.expert.size = ", expert, " does not divide parallel.data = ", data,
+      "; nearest: expert.size = ", nearest_divisors(std::gcd(data, plan.model.experts), expert),
+      ", or data = ", below > 0 ? text(below, " or ") : "", below + expert);
 }
 
 std::optional<std::string> batch_misfit(const Plan& plan) {

@@ -1,25 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "kuafu/plan/origins.h"
 #include "kuafu/plan/plan.h"
 
 namespace kuafu::plan {
-
-/// Where keys were given: "plan.toml:7: " by key; empty for a plan that no document wrote.
-class Origins {
- public:
-  void note(const std::string& key, const std::string& where) { where_[key] = where; }
-  /// Of the first of `keys` that was given.
-  std::string of(const std::vector<std::string>& keys) const;
-
- private:
-  std::map<std::string, std::string> where_;
-};
 
 /// Checks the options of a document against each other, and model.kind against the names of models.
 /// Throws ConfigError for options that have no effect or contradict each other.

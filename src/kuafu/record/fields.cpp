@@ -107,6 +107,13 @@ std::vector<FieldDoc> expert_fields() {
                       "that none chose, of all"});
     fields.push_back(
         {at + "imbalance", T::kNumber, kOk, false, "", "most choices of an expert over the mean"});
+    fields.push_back({at + "steps", T::kObject, kOk, false, "", "the same of each training step"});
+    fields.push_back({at + "steps.tokens", T::kNumbersPerStep, kOk, false, "tokens",
+                      "taken by each expert in each step"});
+    fields.push_back(
+        {at + "steps.drop_rate", T::kNumbers, kOk, false, "", "choices dropped, of all"});
+    fields.push_back({at + "steps.imbalance", T::kNumbers, kOk, false, "",
+                      "most choices of an expert over the mean"});
   }
   return fields;
 }
@@ -171,6 +178,8 @@ std::string type_name(FieldType type) {
       return "object";
     case T::kNumbers:
       return "[number]";
+    case T::kNumbersPerStep:
+      return "[[number]] per step";
     case T::kInterval:
       return "[low, high]";
     case T::kPerRank:
