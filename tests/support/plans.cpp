@@ -113,7 +113,7 @@ Trained train(const Plan& plan) {
       if (world.rank() == 0) trained.losses.push_back(loss);
     }
     for (Param* p : engine.params()) {
-      const Tensor whole = gather_param(*p, p->value.detach(), engine.mesh());
+      const Tensor whole = gather_param(*p, engine.value(*p), engine.mesh());
       if (world.rank() == 0) trained.parameters[p->name] = whole.clone();
     }
   });

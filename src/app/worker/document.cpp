@@ -125,6 +125,22 @@ Json experts_json(const std::vector<ExpertLoad>& loads) {
   return j;
 }
 
+/// Columns of each server's order.
+Json pushes_json(const std::vector<PushOrder>& servers) {
+  if (servers.empty()) return nullptr;
+  Json j = Json::object();
+  for (size_t s = 0; s < servers.size(); ++s) {
+    Json& columns = j[std::to_string(s)];
+    columns = {{"worker", Json::array()}, {"step", Json::array()}, {"version", Json::array()}};
+    for (const AppliedPush& push : servers[s]) {
+      columns["worker"].push_back(push.worker);
+      columns["step"].push_back(push.step);
+      columns["version"].push_back(push.version);
+    }
+  }
+  return j;
+}
+
 void add_counted(Json& document, const std::vector<RankResult>& ranks) {
   int64_t flops = 0, recomputed = 0;
   for (const RankResult& r : ranks) {
@@ -164,6 +180,7 @@ void add_results(Json& document, const Plan& plan, const std::vector<RankResult>
   document["tokens_per_s"] = time.median > 0 ? Json(tokens / time.median) : Json(nullptr);
   add_counted(document, ranks);
   document["experts"] = experts_json(ranks[0].experts);
+  document["pushes"] = pushes_json(ranks[0].pushes);
   document["certificate"] = certificate_json(ranks[0].certificate);
 }
 
@@ -177,6 +194,7 @@ void add_prediction(Json& document, const Plan& plan, const Prediction& predicti
       t > 0 ? Json(static_cast<double>(plan.train.batch * plan.model.sequence) / t) : Json(nullptr);
   add_counted(document, prediction.ranks);
   document["experts"] = nullptr;
+  document["pushes"] = nullptr;
   document["certificate"] = nullptr;
 }
 

@@ -14,6 +14,9 @@ class PendingWork {
   virtual void wait() = 0;
   /// Blocks the host until the result is there.
   virtual void wait_host() { wait(); }
+  /// Moves the operation on without blocking; true once a wait would return at once. Throws where
+  /// the world has failed.
+  virtual bool test() = 0;
 };
 
 /// Move-only handle on an operation under way. A default one is already complete.
@@ -36,6 +39,13 @@ class Work {
   }
   void wait_host() {
     if (auto pending = std::move(pending_)) pending->wait_host();
+  }
+  /// True once the operation is through and its buffers are free; never blocks.
+  bool test() {
+    if (pending_ == nullptr) return true;
+    if (!pending_->test()) return false;
+    wait();
+    return true;
   }
   bool is_pending() const { return pending_ != nullptr; }
 

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/engine/engine.h"
 
+#include <time.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
+#include <thread>
 #include <type_traits>
 
 #include <torch/csrc/autograd/autograd.h>
@@ -11,6 +15,7 @@
 #include "kuafu/meter/allocator.h"
 #include "kuafu/parallel/expert/routing.h"
 #include "kuafu/tensor/collectives.h"
+#include "kuafu/tensor/ops.h"
 
 namespace kuafu {
 namespace {
@@ -39,6 +44,27 @@ Tensor to_tensor(const std::vector<T>& numbers, const Shape& shape, at::ScalarTy
   t.copy_(at::from_blob(const_cast<T*>(numbers.data()), shape, given));
   return t;
 }
+
+/// Makes a rank slower: sleeps a multiple of what the thread computes in a scope.
+class Slow {
+ public:
+  explicit Slow(double factor) : factor_(factor), start_(factor > 1 ? seconds() : 0) {}
+  ~Slow() {
+    if (factor_ <= 1) return;
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>((factor_ - 1) * (seconds() - start_)));
+  }
+  Slow(const Slow&) = delete;
+  Slow& operator=(const Slow&) = delete;
+
+ private:
+  static double seconds() {  // of this thread alone, whoever shares its core
+    timespec t{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+  }
+  double factor_, start_;
+};
 
 std::vector<Group> groups_of(Model& model) {
   std::vector<Group> groups;
@@ -102,6 +128,8 @@ struct Engine::State {
   }
 
   Tensor micro_batch(const Side& side, bool is_last);
+  Tensor run_micro_batches(int64_t first, int64_t count);
+  double own_norm();
   void backward_block(size_t b, const Side& side, Flow& in, Flow& out, Tensors losses, Flow& grads);
 
   Plan plan;
@@ -122,7 +150,7 @@ Engine::Engine(const Plan& plan, const Registries& registries, Communicator& wor
     : state_(std::make_unique<State>(plan, registries, world, dataset, options)) {
   State& s = *state_;
   s.placement.connect(world, options.ledger);
-  s.data_parallel = make_data_parallel(plan, s.mesh);
+  s.data_parallel = make_data_parallel(plan, s.mesh, options.push_script);
   s.data_parallel->attach(groups_of(s.model));
   s.optimizer = make_optimizer(plan.optimizer);
 }
@@ -132,6 +160,7 @@ Engine::~Engine() = default;
 /// Forward through all blocks, then backward a block at a time. A block's input is a leaf of its
 /// own small graph; under full recomputation only that input is kept and the graph is made again.
 Tensor Engine::State::micro_batch(const Side& side, bool is_last) {
+  const double slowdown = options.slowdown ? options.slowdown(steps_done) : 1;
   const bool again = plan.memory.recompute == Recompute::kFull;
   const size_t n = model.blocks.size();
   std::vector<Flow> inputs(n), outputs(n);
@@ -143,7 +172,10 @@ Tensor Engine::State::micro_batch(const Side& side, bool is_last) {
     // The head's graph is used at once: making it twice would only cost.
     const bool is_kept = !again || b + 1 == n || model.blocks[b]->saves_nothing();
     const at::AutoGradMode recording(is_kept);
-    outputs[b] = model.blocks[b]->forward(inputs[b], side);
+    {
+      const Slow slow(slowdown);
+      outputs[b] = model.blocks[b]->forward(inputs[b], side);
+    }
     losses[b] = model.blocks[b]->take_losses();
     flow = outputs[b];
     if (!is_kept) {
@@ -157,7 +189,10 @@ Tensor Engine::State::micro_batch(const Side& side, bool is_last) {
   Flow grads = {at::ones_like(outputs[n - 1][0])};
   for (size_t b = n; b-- > 0;) {
     data_parallel->acquire(static_cast<int>(b));
-    backward_block(b, side, inputs[b], outputs[b], std::move(losses[b]), grads);
+    {
+      const Slow slow(slowdown);
+      backward_block(b, side, inputs[b], outputs[b], std::move(losses[b]), grads);
+    }
     data_parallel->grads_ready(static_cast<int>(b), is_last);
     data_parallel->release(static_cast<int>(b));
   }
@@ -187,32 +222,62 @@ void Engine::State::backward_block(size_t b, const Side& side, Flow& in, Flow& o
   }
 }
 
-double Engine::forward_backward() {
-  State& s = *state_;
-  const TrainPlan& train = s.plan.train;
-  const int64_t replica = s.mesh.coord("data");
-  const int64_t num_micro = s.plan.num_micro_batches();
-  const int64_t per_replica = num_micro * train.micro_batch;
-  const CategoryScope scope(Category::kActivation);
+/// Micro-batches [first, first + count) of the step's batch; returns their part of its loss.
+Tensor Engine::State::run_micro_batches(int64_t first, int64_t count) {
+  const TrainPlan& train = plan.train;
   Tensor loss;
-  for (int64_t m = 0; m < num_micro; ++m) {
-    const int64_t in_batch = replica * per_replica + m * train.micro_batch;
-    const Tokens tokens = s.dataset.train(s.steps_done * train.batch + in_batch, train.micro_batch);
-    const Tensor part = s.micro_batch(s.side(tokens, in_batch, train.batch), m + 1 == num_micro);
+  for (int64_t m = first; m < first + count; ++m) {
+    const int64_t in_batch = m * train.micro_batch;
+    const Tokens tokens = dataset.train(steps_done * train.batch + in_batch, train.micro_batch);
+    const Tensor part = micro_batch(side(tokens, in_batch, train.batch), m + 1 == first + count);
     loss = loss.defined() ? loss + part : part;
   }
-  s.ready = s.data_parallel->finish();
-  const double mean = s.global_loss(loss);
+  ready = data_parallel->finish();
+  return loss;
+}
+
+double Engine::forward_backward() {
+  State& s = *state_;
+  const CategoryScope scope(Category::kActivation);
+  const int64_t num_micro = s.plan.num_micro_batches(), replicas = s.plan.parallel.data.size;
+  const Tensor loss = s.run_micro_batches(s.mesh.coord("data") * num_micro, num_micro);
+  const double mean = is_in_step()
+                          ? s.global_loss(loss)
+                          : read_scalar(loss.to(at::kDouble)) * static_cast<double>(replicas);
   KUAFU_REQUIRE(std::isfinite(mean), "the loss is ", mean, " at step ", s.steps_done + 1,
                 ": training diverged; lower optimizer.lr or raise optimizer.warmup");
   return mean;
+}
+
+double Engine::forward_backward_share(int64_t step, int64_t share, int64_t shares) {
+  State& s = *state_;
+  const int64_t num_micro = s.plan.num_micro_batches();
+  KUAFU_CHECK(s.mesh.num_ranks() == 1 && num_micro % shares == 0, "share ", share, " of ", shares,
+              " of ", num_micro, " micro-batches on ", s.mesh.describe());
+  const CategoryScope scope(Category::kActivation);
+  s.steps_done = step;
+  const Tensor loss = s.run_micro_batches(share * (num_micro / shares), num_micro / shares);
+  return read_scalar(loss.to(at::kDouble)) * static_cast<double>(shares);
+}
+
+/// Of the gradients of this replica alone.
+double Engine::State::own_norm() {
+  Tensor sum;
+  for (const auto& block : model.blocks) {
+    for (const Param* p : block->params()) {
+      if (!p->value.grad().defined()) continue;
+      const Tensor squares = ops::sum_of_squares(p->value.grad());
+      sum = sum.defined() ? sum + squares : squares;
+    }
+  }
+  return std::sqrt(read_scalar(sum)) * static_cast<double>(plan.parallel.data.size);
 }
 
 double Engine::update() {
   State& s = *state_;
   const CategoryScope scope(Category::kTemporary);
   const at::NoGradGuard no_grad;
-  const double norm = global_grad_norm(s.ready, s.mesh);
+  const double norm = is_in_step() ? global_grad_norm(s.ready, s.mesh) : s.own_norm();
   clip_gradients(s.ready, norm, s.plan.optimizer.clip);
   s.optimizer->step(s.ready, learning_rate(s.plan.optimizer, s.steps_done, s.plan.train.steps));
   s.data_parallel->publish();
@@ -232,6 +297,7 @@ StepReport Engine::step() {
 
 double Engine::validate() {
   State& s = *state_;
+  settle();
   const at::NoGradGuard no_grad;
   const CategoryScope scope(Category::kActivation);
   const TrainPlan& train = s.plan.train;
@@ -282,6 +348,20 @@ double Engine::routing_margin() const {
   }
   return margin;
 }
+
+bool Engine::is_in_step() const { return state_->data_parallel->is_in_step(); }
+void Engine::settle() { state_->data_parallel->settle(); }
+
+std::vector<double> Engine::mean_over_replicas(std::vector<double> own) {
+  if (is_in_step()) return own;
+  settle();
+  const auto count = static_cast<int64_t>(own.size());
+  state_->mesh.comm("data").all_reduce({own.data(), count, DType::kF64}, ReduceOp::kSum).wait();
+  for (double& x : own) x /= static_cast<double>(state_->plan.parallel.data.size);
+  return own;
+}
+
+std::vector<PushOrder> Engine::pushes() { return state_->data_parallel->pushes(); }
 
 int64_t Engine::steps_done() const { return state_->steps_done; }
 const Plan& Engine::plan() const { return state_->plan; }

@@ -70,8 +70,15 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
   {
     const BookScope booked(&book);
     book.is_counting = options.is_metered;
+    std::function<double(int64_t)> slowdown;
+    if (options.slowdown) {
+      slowdown = [&](int64_t step) { return options.slowdown(world.rank(), step); };
+    }
     Engine engine(plan, registries, world, *data,
-                  {.device = options.device, .ledger = options.is_metered ? &ledger : nullptr});
+                  {.device = options.device,
+                   .ledger = options.is_metered ? &ledger : nullptr,
+                   .slowdown = slowdown,
+                   .push_script = options.push_script});
     for (int64_t step = 0; step < plan.train.steps; ++step) {
       const double start = seconds_now();
       const StepReport report = engine.step();
@@ -79,6 +86,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
       result.losses.push_back(report.loss);
       if (options.on_step && world.rank() == 0) options.on_step(step, report);
     }
+    engine.settle();
     result.flops = book.flops() / std::max<int64_t>(plan.train.steps, 1);
     result.flops_recomputed = book.flops_recomputed() / std::max<int64_t>(plan.train.steps, 1);
     result.peak_bytes = book.peak();
@@ -87,6 +95,8 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     result.traffic = traffic_of(ledger);
     ledger.set_counting(false);
     book.is_counting = false;
+    result.losses = engine.mean_over_replicas(std::move(result.losses));
+    result.pushes = engine.pushes();
     result.experts = engine.expert_loads();
     if (plan.train.validation_batches > 0) result.validation_loss = engine.validate();
   }

@@ -85,10 +85,6 @@ void check_available(const Plan& plan, const Origins& origins) {
     throw Refused(text(origins.of({"parallel.zero"}), kNotAvailable, "parallel.zero = ", p.zero,
                        "; available: zero = 0"));
   }
-  if (p.data.mode != "ring") {
-    throw Refused(text(origins.of({"parallel.data.mode"}), kNotAvailable, "parallel.data.mode = ",
-                       in_quotes(p.data.mode), "; available: mode = \"ring\""));
-  }
   if (plan.model.dtype == DType::kF16) {
     throw Refused(text(origins.of({"model.dtype"}), kNotAvailable,
                        "model.dtype = \"f16\"; available: dtype = \"bf16\""));
@@ -193,10 +189,16 @@ void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origi
   check_layers(plan, modes, origins);
   check_sequence(plan, origins);
   check_experts(plan, origins);
+  check_data(plan, origins);
   check_available(plan, origins);
   if (plan.parallel.data.size == 0) return;
   if (const auto reason = expert_misfit(plan)) {
     throw Refused(text(origins.of({"parallel.expert.size", "parallel.data.size"}), *reason));
+  }
+  if (const auto reason = replica_misfit(plan)) {
+    throw Refused(text(origins.of({"parallel.data.servers", "parallel.data.mode",
+                                   "cluster.ranks_per_node", "parallel.data.size"}),
+                       *reason));
   }
   if (const auto reason = batch_misfit(plan)) {
     throw Refused(

@@ -13,10 +13,15 @@
 // (norms, biases) are small and come first, axis by axis.
 
 #include <algorithm>
+#include <map>
 
+#include "kuafu/base/errors.h"
 #include "kuafu/comm/communicator.h"
 #include "kuafu/meter/allocator.h"
+#include "kuafu/parallel/data/gradient_sum.h"
 #include "kuafu/parallel/data/interface.h"
+#include "kuafu/parallel/data/parameter_server.h"
+#include "kuafu/parallel/data/stale_server.h"
 
 namespace kuafu {
 namespace {
@@ -25,6 +30,7 @@ struct Bucket {
   Axes axes;  // summed over, in mesh order, replicas last
   std::vector<Param*> params;
   int64_t elements = 0;
+  int tag = 0;  // no other bucket has it
 };
 
 class BucketedAllReduce : public DataParallel {
@@ -37,6 +43,7 @@ class BucketedAllReduce : public DataParallel {
     for (size_t g = 0; g < groups_.size(); ++g) {
       for (Param* p : groups_[g].params) place(*p, buckets_[g]);
     }
+    connect();
   }
 
   void grads_ready(int group, bool is_last) override {
@@ -94,10 +101,38 @@ class BucketedAllReduce : public DataParallel {
     buckets.push_back({axes, {&p}, p.value.numel()});
   }
 
+  /// The sums over replicas; every rank meets their axes in the same order.
+  void connect() {
+    int tag = 0;
+    for (std::vector<Bucket>& buckets : buckets_) {
+      for (Bucket& bucket : buckets) {
+        bucket.tag = tag++;
+        for (const std::string& axis : bucket.axes) {
+          if (!is_replica_axis(axis) || sums_.count(axis) > 0) continue;
+          sums_[axis] = make_gradient_sum(options_.sum, mesh_.comm(axis));
+        }
+      }
+    }
+  }
+
+  bool is_replica_axis(const std::string& axis) const {
+    const Axes members = mesh_.canonical({"data"});
+    return axis == "data" || std::find(members.begin(), members.end(), axis) != members.end();
+  }
+
+  Work start_sum(const Tensor& flat, const std::string& axis, int tag) {
+    const auto sum = sums_.find(axis);
+    if (sum != sums_.end()) return sum->second->start(flat, tag);
+    return mesh_.comm(axis).all_reduce(view(flat), ReduceOp::kSum);
+  }
+
   void reduce(const Bucket& bucket) {
+    if (options_.sum.mode != "auto") {  // rounds of named algorithms go on only when somebody looks
+      for (Work& work : under_way_) work.test();
+    }
     const Tensor flat = pack(bucket);
     for (const std::string& axis : bucket.axes) {
-      Work work = mesh_.comm(axis).all_reduce(view(flat), ReduceOp::kSum);
+      Work work = start_sum(flat, axis, bucket.tag);
       if (axis == bucket.axes.back() && options_.is_overlapped) {
         under_way_.push_back(std::move(work));
       } else {
@@ -129,7 +164,8 @@ class BucketedAllReduce : public DataParallel {
   const Mesh& mesh_;
   AllReduceOptions options_;
   std::vector<Group> groups_;
-  std::vector<std::vector<Bucket>> buckets_;  // by group
+  std::vector<std::vector<Bucket>> buckets_;                  // by group
+  std::map<std::string, std::unique_ptr<GradientSum>> sums_;  // by replica axis
   std::vector<Work> under_way_;
 };
 
@@ -139,8 +175,19 @@ std::unique_ptr<DataParallel> make_bucketed_all_reduce(const Mesh& mesh, AllRedu
   return std::make_unique<BucketedAllReduce>(mesh, options);
 }
 
-std::unique_ptr<DataParallel> make_data_parallel(const Plan& plan, const Mesh& mesh) {
-  return make_bucketed_all_reduce(mesh, {plan.parallel.data.bucket, plan.parallel.data.overlap});
+std::unique_ptr<DataParallel> make_data_parallel(const Plan& plan, const Mesh& mesh,
+                                                 const std::vector<int>& script) {
+  const DataParallelPlan& data = plan.parallel.data;
+  if (data.staleness > 0) {
+    return make_stale_server(
+        mesh, {data.servers, data.staleness, plan.optimizer, plan.train.steps, script});
+  }
+  KUAFU_REQUIRE(script.empty(), "a script orders the pushes of parallel.data.staleness > 0 only");
+  if (data.mode == "parameter_server") {
+    return make_parameter_server(mesh, {data.servers, data.bucket, data.overlap});
+  }
+  return make_bucketed_all_reduce(
+      mesh, {data.bucket, data.overlap, {data.mode, plan.cluster.ranks_per_node}});
 }
 
 }  // namespace kuafu
