@@ -40,13 +40,8 @@ class Work {
   void wait_host() {
     if (auto pending = std::move(pending_)) pending->wait_host();
   }
-  /// True once the operation is through and its buffers are free; never blocks.
-  bool test() {
-    if (pending_ == nullptr) return true;
-    if (!pending_->test()) return false;
-    wait();
-    return true;
-  }
+  /// True once a wait would return at once; never blocks. It is still to be waited for.
+  bool test() { return pending_ == nullptr || pending_->test(); }
   bool is_pending() const { return pending_ != nullptr; }
 
  private:

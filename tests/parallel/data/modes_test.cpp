@@ -166,7 +166,7 @@ TEST(DataModes, AreRefusedWhereTheyCannotWork) {
     return message_of<Refused>([&] { small_plan(o); });
   };
   expect_says(refusal(nodes(6, 4)),
-              {"ranks_per_node = 4", "parallel.data = 6", "nearest: ranks_per_node = 3 or 5"});
+              {"ranks_per_node = 4", "parallel.data = 6", "nearest: ranks_per_node = 3 or 2"});
   expect_says(refusal(nodes(9, 4)), {"nearest: ranks_per_node = 3 or 1", "data = 8 or 12"});
   expect_says(refusal(data("tree", 4, {{"parallel.zero", "1"}})),
               {"parallel.zero = 1", "\"tree\"", "nearest: zero = 0"});

@@ -85,10 +85,15 @@ TEST_P(Servers, SimulatedEqualsThreads) {
   }
 }
 
-// Each element is summed in rank order, wherever it is served.
+// Each element is summed in rank order, wherever it is served. The update is one whose products are
+// exact, so that it rounds the same with and without fused multiply-adds.
 TEST_P(Servers, BitsDependNeitherOnServersNorBucketsNorOverlap) {
   const auto run = [](int64_t servers, const char* bucket, const char* overlap) {
     return tests::train(plan_with(GetParam(), {{"model.dtype", "f32"},
+                                               {"optimizer.kind", "sgd"},
+                                               {"optimizer.lr", "0.125"},
+                                               {"optimizer.momentum", "0.5"},
+                                               {"optimizer.weight_decay", "0"},
                                                {"optimizer.clip", "0"},
                                                {"parallel.data.servers", text(servers)},
                                                {"parallel.data.bucket", bucket},

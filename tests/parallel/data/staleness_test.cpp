@@ -103,7 +103,7 @@ TEST_P(Staleness, RecordsALawfulOrderOfEveryServer) {
 }
 
 TEST_P(Staleness, LossFalls) {
-  const auto losses = run_plan(small_plan(overrides({{"train.steps", "30"}})))[0].losses;
+  const auto losses = run_plan(small_plan(overrides({{"train.steps", "50"}})))[0].losses;
   EXPECT_LT(losses.back(), losses.front() - 0.5);
 }
 

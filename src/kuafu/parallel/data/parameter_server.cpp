@@ -165,11 +165,11 @@ class ParameterServer final : public DataParallel {
     receive(0);
     for (size_t k = 0; k < others.size(); ++k) {
       receive(k + 1);
-      if (others[k] > group_.rank() && (k == 0 || others[k - 1] < group_.rank())) total.add_(mine);
+      if (others[k] > group_.rank() && (k == 0 || others[k - 1] < group_.rank())) total.add_(is_half ? mine.to(at::kFloat) : mine);
       under_way[k % 2].wait();
-      total.add_(incoming[k % 2]);
+      total.add_(is_half ? incoming[k % 2].to(at::kFloat) : incoming[k % 2]);
     }
-    if (others.back() < group_.rank()) total.add_(mine);
+    if (others.back() < group_.rank()) total.add_(is_half ? mine.to(at::kFloat) : mine);
     mine.copy_(total);
   }
 
