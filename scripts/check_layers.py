@@ -14,10 +14,10 @@ from pathlib import Path
 
 # Folder of src/kuafu -> the other folders it may include. Lowest first; a folder may only name what
 # stands before it. Siblings do not include each other, with the exceptions that say why.
-BELOW_TORCH = ("base", "comm", "device", "record", "mesh", "checkpoint", "plan")
+BELOW_TORCH = ("base", "comm", "device", "record", "mesh", "checkpoint", "parallel/pipeline", "plan")
 GLUE = BELOW_TORCH + ("tensor", "meter")
-SCHEMES = ("parallel/tensor", "parallel/sequence", "parallel/expert", "parallel/pipeline",
-           "parallel/data", "memory", "optim", "dataset")
+SCHEMES = ("parallel/tensor", "parallel/sequence", "parallel/expert", "parallel/data", "memory",
+           "optim", "dataset")
 ALLOWED = {
     "base": (),
     "comm": ("base",),
@@ -25,7 +25,9 @@ ALLOWED = {
     "record": ("base",),
     "mesh": ("base", "comm", "device", "record"),
     "checkpoint": ("base", "comm", "device", "record", "mesh"),
-    "plan": ("base", "comm", "device", "record", "mesh"),
+    # Schedules are data: a plan that names one is checked before anything runs.
+    "parallel/pipeline": ("base",),
+    "plan": ("base", "comm", "device", "record", "mesh", "parallel/pipeline"),
     "dataset": BELOW_TORCH,
     "experiment": BELOW_TORCH + ("dataset",),
     "meter": BELOW_TORCH,
@@ -34,7 +36,6 @@ ALLOWED = {
     "parallel/tensor": GLUE,
     "parallel/sequence": GLUE,
     "parallel/expert": GLUE,
-    "parallel/pipeline": GLUE,
     "optim": GLUE,
     # Data parallelism owns the shards that an optimizer updates and that tiers of memory hold.
     "parallel/data": GLUE + ("memory", "optim"),

@@ -33,7 +33,7 @@ def _titles(axes, groups, alone):
         panel.set_title(label, fontsize=size)
 
 
-def _legend(figure, handles):
+def legend(figure, handles):
     """One legend above all panels, filled row by row (matplotlib fills columns)."""
     rows = -(-sum(len(h.get_label()) + 6 for h in handles) // LEGEND_LETTERS)
     columns = -(-len(handles) // rows)
@@ -85,7 +85,7 @@ def tokens_per_second(run):
     if any(c.ranks == 1 for c in cases):
         handles.append(Line2D([], [], color=style.GREY, linewidth=0.8, dashes=(4, 3),
                               label="level of one rank"))
-    _legend(figure, handles)
+    legend(figure, handles)
     return figure
 
 
@@ -115,13 +115,12 @@ def loss_curves(run):
                        va="top", fontsize=7.5, color=style.MUTED)
     figure.supxlabel("training step", fontsize=8.5)
     figure.supylabel("training loss (nats per token)", fontsize=8.5)
-    _legend(figure, _strategy_handles(cases, "-"))
+    legend(figure, _strategy_handles(cases, "-"))
     return figure
 
 
-def _bar_panels(cases, title_if_alone):
-    groups = views.workloads(cases)
-    rows = views.bar_rows(groups, style.strategy_order([c.strategy for c in cases]))
+def bar_panels(groups, rows, title_if_alone):
+    """A panel a group with a line a row; (figure, panels in use)."""
     figure, axes = _panels(len(groups), 0.9 + 0.19 * len(rows), sharex=True, sharey=True)
     _titles(axes, groups, title_if_alone)
     for panel in list(axes.flat)[:len(groups)]:
@@ -131,7 +130,13 @@ def _bar_panels(cases, title_if_alone):
         panel.tick_params(axis="y", length=0)
         panel.xaxis.set_tick_params(labelbottom=True)
     figure.supylabel("strategy, ranks", fontsize=8.5)
-    return figure, list(axes.flat), groups, rows
+    return figure, list(axes.flat)
+
+
+def _bar_panels(cases, title_if_alone):
+    groups = views.workloads(cases)
+    rows = views.bar_rows(groups, style.strategy_order([c.strategy for c in cases]))
+    return *bar_panels(groups, rows, title_if_alone), groups, rows
 
 
 def memory(run):
@@ -161,7 +166,7 @@ def memory(run):
                           label="peak of each rank"))
     if not all(c.is_certified for c in cases):
         handles.append(Patch(facecolor="white", edgecolor=style.MUTED, label=views.HOLLOW))
-    _legend(figure, handles)
+    legend(figure, handles)
     return figure
 
 
@@ -197,7 +202,7 @@ def traffic(run):
     if not all(c.is_certified for c in cases):
         handles.append(Line2D([], [], color=style.MUTED, marker="o", markerfacecolor="white",
                               linestyle="none", label=views.HOLLOW))
-    _legend(figure, handles)
+    legend(figure, handles)
     return figure
 
 
@@ -232,7 +237,7 @@ def tradeoff(run):
     panel.set_xlim(left=0)
     panel.set_ylim(bottom=0)
     panel.yaxis.set_major_formatter(lambda v, _: f"{v:,.0f}")
-    _legend(figure, _strategy_handles(cases))
+    legend(figure, _strategy_handles(cases))
     return figure
 
 
@@ -246,12 +251,12 @@ def draw(name, run):
         return FIGURES[name](run)
 
 
-def write(run, folder):
+def write(run, folder, drawings=None):
     """Writes every figure that has something to show as SVG and PNG: {name: path of the SVG}."""
     folder.mkdir(parents=True, exist_ok=True)
     written = {}
     with matplotlib.rc_context(style.MATPLOTLIB):
-        for name, function in FIGURES.items():
+        for name, function in (drawings or FIGURES).items():
             figure = function(run)
             for suffix in (".svg", ".png"):
                 path = folder / (name + suffix)

@@ -9,6 +9,7 @@ from pathlib import Path
 from plotly.offline import get_plotlyjs
 
 import plots
+import ratios
 import record
 import style
 import table
@@ -31,7 +32,7 @@ SECTIONS = {
                 "send nothing and have no row."),
     "tradeoff": ("Speed and memory", "Every finished case by what it costs in memory and gives in "
                  "throughput. Up and left is better; a larger mark has more ranks."),
-}
+} | ratios.SECTIONS
 HOLLOW_NOTE = ("Filled marks are proven: the case carries a certificate of equality with a "
                "single-rank reference. Hollow ones carry none.")
 
@@ -114,10 +115,12 @@ def _script_safe(source):
 
 def render(run, written):
     """The whole page. `written` maps figure names to their SVG files."""
-    figures = {name: plot for name, function in plots.PLOTS.items()
+    figures = {name: plot for name, function in (plots.PLOTS | ratios.PLOTS).items()
                if name in written and (plot := function(run)) is not None}
     columns = table.columns_of(run)
     links = [(name, SECTIONS[name][0]) for name in figures]
+    compared = ratios.section(run)
+    links += [("ratios", "Ratios")] if compared else []
     links += [("cases", "All cases"), ("provenance", "Provenance")]
     hollow = f'<p class="caption">{HOLLOW_NOTE}</p>' if figures else ""
     template = string.Template((HERE / "page.html").read_text(encoding="utf-8"))
@@ -126,7 +129,7 @@ def render(run, written):
         name=text(run.name), question=text(run.question), tiles=tiles(run), machine=machine(run),
         notes=notes(run) + hollow,
         nav="<ul>" + "".join(f'<li><a href="#{n}">{t}</a></li>' for n, t in links) + "</ul>",
-        figures="".join(figure_section(n, written[n]) for n in figures),
+        figures="".join(figure_section(n, written[n]) for n in figures) + compared,
         statuses=table.options(sorted(run.by_status)),
         strategies=table.options(style.strategy_order([c.strategy for c in run.cases])),
         heads="".join(f'<th class="{css}"><button>{text(h)}</button></th>' for h, css, _ in columns),

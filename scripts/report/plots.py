@@ -43,25 +43,25 @@ def _grid(groups, row_height, alone):
     return figure, columns
 
 
-def _place(index, columns):
+def place(index, columns):
     return {"row": index // columns + 1, "col": index % columns + 1}
 
 
-def _finish(figure, cases, groups, columns, x_title, y_title):
+def finish(figure, cases, groups, columns, x_title, y_title):
     """Titles at the left and under the lowest panel of each column; what hollow means."""
     if not all(c.is_certified for c in cases):
         figure.add_trace(go.Scatter(
             x=[None], y=[None], mode="markers", name=views.HOLLOW, hoverinfo="skip",
             marker={"symbol": "circle", "size": 9, "color": style.PAPER,
-                    "line": {"color": style.MUTED, "width": 1.8}}), **_place(0, columns))
+                    "line": {"color": style.MUTED, "width": 1.8}}), **place(0, columns))
     for index in range(len(groups)):
         if index + columns >= len(groups):
-            figure.update_xaxes(title_text=x_title, **_place(index, columns))
-        figure.update_xaxes(showticklabels=True, **_place(index, columns))
+            figure.update_xaxes(title_text=x_title, **place(index, columns))
+        figure.update_xaxes(showticklabels=True, **place(index, columns))
         if index % columns == 0:
-            figure.update_yaxes(title_text=y_title, **_place(index, columns))
+            figure.update_yaxes(title_text=y_title, **place(index, columns))
         else:
-            figure.update_yaxes(showticklabels=False, **_place(index, columns))
+            figure.update_yaxes(showticklabels=False, **place(index, columns))
 
 
 def _match(axes):
@@ -71,7 +71,7 @@ def _match(axes):
         axis.matches = first.plotly_name.replace("axis", "")
 
 
-class _Legend:
+class Legend:
     """Shows every name once, whatever panel it comes from."""
 
     def __init__(self):
@@ -101,12 +101,12 @@ def tokens_per_second(run):
     cases = views.timed(run)
     if not cases:
         return None
-    groups, looks, legend = views.workloads(cases), views.looks_of(cases), _Legend()
+    groups, looks, legend = views.workloads(cases), views.looks_of(cases), Legend()
     counts, positions = views.rank_positions(cases)
     figure, columns = _grid(groups, 250, "tokens per second")
     top = 1.08 * max((c.tokens_interval or (0, c.tokens_per_s))[1] for c in cases)
     for index, (_, members) in enumerate(groups):
-        where = _place(index, columns)
+        where = place(index, columns)
         for strategy, (color, marker) in looks.items():
             mine = [c for c in members if c.strategy == strategy]
             if mine:
@@ -121,7 +121,7 @@ def tokens_per_second(run):
                             range=[-0.5, len(counts) - 0.5], showgrid=False, **where)
         figure.update_yaxes(range=[0, top], tickformat=",.0f", **where)
     _match(figure.select_yaxes())
-    _finish(figure, cases, groups, columns, "ranks", "tokens/s")
+    finish(figure, cases, groups, columns, "ranks", "tokens/s")
     return figure
 
 
@@ -130,11 +130,11 @@ def loss_curves(run):
     cases = views.learned(run)
     if not cases:
         return None
-    groups, looks, legend = views.loss_groups(run), views.looks_of(cases), _Legend()
+    groups, looks, legend = views.loss_groups(run), views.looks_of(cases), Legend()
     figure, columns = _grid(groups, 270, "loss")
     order = list(looks)
     for index, (_, members) in enumerate(groups):
-        where = _place(index, columns)
+        where = place(index, columns)
         stripes = views.loss_stripes(members)
         for case in sorted(members, key=lambda c: order.index(c.strategy)):
             color, marker = looks[case.strategy]
@@ -159,21 +159,21 @@ def loss_curves(run):
     for strategy, (color, marker) in looks.items():
         figure.add_trace(go.Scatter(
             x=[None], y=[None], mode="lines+markers", line={"color": color, "width": 2.2},
-            marker={"symbol": marker[1], "size": 9}, **legend.of(strategy)), **_place(0, columns))
+            marker={"symbol": marker[1], "size": 9}, **legend.of(strategy)), **place(0, columns))
     _match(figure.select_yaxes())
     _match(figure.select_xaxes())
     figure.update_xaxes(rangemode="tozero")
-    _finish(figure, cases, groups, columns, "training step", "loss (nats per token)")
+    finish(figure, cases, groups, columns, "training step", "loss (nats per token)")
     return figure
 
 
-def _bars_grid(groups, rows, alone):
+def bars_grid(groups, rows, alone):
     figure, columns = _grid(groups, 92 + 21 * len(rows), alone)
     _match(figure.select_yaxes())
     labels = [label for label, _ in rows]
     for index in range(len(groups)):
         figure.update_yaxes(tickvals=list(range(len(rows))), range=[len(rows) - 0.4, -0.6],
-                            ticktext=labels, ticks="", showgrid=False, **_place(index, columns))
+                            ticktext=labels, ticks="", showgrid=False, **place(index, columns))
     return figure, columns
 
 
@@ -183,9 +183,9 @@ def memory(run):
     if not cases:
         return None
     colors = style.category_colors({k for c in cases for cat in c.categories for k in cat})
-    groups, legend = views.workloads(cases), _Legend()
+    groups, legend = views.workloads(cases), Legend()
     rows = views.bar_rows(groups, style.strategy_order([c.strategy for c in cases]))
-    figure, columns = _bars_grid(groups, rows, "peak memory")
+    figure, columns = bars_grid(groups, rows, "peak memory")
     for index in range(len(groups)):
         here = [(y, cells[index]) for y, (_, cells) in enumerate(rows) if index in cells]
         for category, color in colors.items():
@@ -199,7 +199,7 @@ def memory(run):
                              case.id] for h, (_, case) in zip(held, here)],
                 hovertemplate="%{customdata[0]}<extra></extra>",
                 hoverlabel={"bordercolor": color}, **legend.of(category)),
-                **_place(index, columns))
+                **place(index, columns))
         peaks = [(p / views.MIB, y, case) for y, case in here for p in case.peaks if p is not None]
         figure.add_trace(go.Scatter(
             x=[p for p, _, _ in peaks], y=[y for _, y, _ in peaks], mode="markers",
@@ -207,10 +207,10 @@ def memory(run):
             customdata=[[f"<b>peak {p:.3f} MiB</b><br>{cards.card(case)}<br>{cards.all_peaks(case)}", case.id]
                         for p, _, case in peaks],
             hovertemplate="%{customdata[0]}<extra></extra>", **legend.of("peak of each rank")),
-            **_place(index, columns))
+            **place(index, columns))
     figure.update_layout(barmode="stack")
     _match(figure.select_xaxes())
-    _finish(figure, cases, groups, columns, "peak memory of a rank (MiB)", None)
+    finish(figure, cases, groups, columns, "peak memory of a rank (MiB)", None)
     return figure
 
 
@@ -219,9 +219,9 @@ def traffic(run):
     cases = views.talking(run)
     if not cases:
         return None
-    looks, groups, legend = views.axis_looks(cases), views.workloads(cases), _Legend()
+    looks, groups, legend = views.axis_looks(cases), views.workloads(cases), Legend()
     rows = views.bar_rows(groups, style.strategy_order([c.strategy for c in cases]))
-    figure, columns = _bars_grid(groups, rows, "bytes sent")
+    figure, columns = bars_grid(groups, rows, "bytes sent")
     for index in range(len(groups)):
         here = [(y, cells[index]) for y, (_, cells) in enumerate(rows) if index in cells]
         for axis, (color, marker) in looks.items():
@@ -240,13 +240,13 @@ def traffic(run):
                 customdata=[[cards.axis_card(case, axis), case.id] for _, case, _ in mine],
                 hovertemplate="%{customdata[0]}<extra></extra>",
                 hoverlabel={"bordercolor": color}, **legend.of(f"axis {axis}")),
-                **_place(index, columns))
+                **place(index, columns))
     _match(figure.select_xaxes())
     ticks = views.byte_ticks(cases)
     figure.update_xaxes(type="log", tickvals=ticks, tickfont={"size": 10.5},
                         ticktext=[style.text_bytes(t) for t in ticks], tickangle=0,
                         range=[math.log10(ticks[0] / 1.3), math.log10(ticks[-1] * 1.3)])
-    _finish(figure, cases, groups, columns, "bytes sent by a rank, all steps (log)", None)
+    finish(figure, cases, groups, columns, "bytes sent by a rank, all steps (log)", None)
     return figure
 
 
@@ -255,17 +255,17 @@ def tradeoff(run):
     cases = [c for c in views.timed(run) if c.peak]
     if not cases:
         return None
-    legend = _Legend()
+    legend = Legend()
     figure, columns = _grid([("", cases)], 380, "")
     for strategy, (color, marker) in views.looks_of(cases).items():
         mine = [c for c in cases if c.strategy == strategy]
         sizes = [7.5 + 2.2 * math.log2(max(c.ranks, 1)) for c in mine]
         figure.add_trace(_points(mine, color, marker[1], [c.peak / views.MIB for c in mine],
                                  [c.tokens_per_s for c in mine], legend, strategy, sizes),
-                         **_place(0, columns))
+                         **place(0, columns))
     figure.update_yaxes(rangemode="tozero", tickformat=",.0f")
     figure.update_xaxes(rangemode="tozero")
-    _finish(figure, cases, [("", cases)], columns, "peak memory of the fullest rank (MiB)",
+    finish(figure, cases, [("", cases)], columns, "peak memory of the fullest rank (MiB)",
                    "tokens/s")
     return figure
 

@@ -120,6 +120,11 @@ class Case:
     document: dict = field(repr=False, default_factory=dict)
 
     @property
+    def baseline(self):
+        """The baseline that a comparison row of the suite ran, or an empty text."""
+        return str(self.settings.get("baseline") or "")
+
+    @property
     def is_certified(self):
         return self.certificate.get("verdict") == "equal"
 

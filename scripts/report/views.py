@@ -13,7 +13,8 @@ HOLLOW = "hollow: not certified"
 STRIPE = 4               # length of a dash of a loss curve
 
 # What decides where the work goes, not how much work there is: never part of a workload.
-PLACEMENT_KEYS = ("ranks", "world", "strategy", "seed", "seeds", "train.seed", "plugin")
+PLACEMENT_KEYS = ("ranks", "world", "strategy", "seed", "seeds", "train.seed", "plugin",
+                  "baseline")
 LEARNING_PREFIXES = ("model.", "data.", "optimizer.", "train.")
 PLACEMENT_PREFIXES = ("parallel.", "cluster.")
 

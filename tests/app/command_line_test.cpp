@@ -196,7 +196,7 @@ TEST(Run, SaysThatTheWorkerIsMissing) {
 TEST(List, PrintsWhatThereIs) {
   const Output all = front({"list"});
   EXPECT_EQ(all.code, 0);
-  for (const char* word : {"1d-sp", "simulated", "suites/quickstart.toml"})
+  for (const char* word : {"1d-sp", "simulated", "suites/quickstart.toml", "megatron_style"})
     expect_has(all.out, word);
   expect_has(front({"list", "keys"}).out, "train.micro_batch");
   expect_has(front({"list", "fields"}).out, "memory.peak_by_category");

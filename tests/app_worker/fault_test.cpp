@@ -37,8 +37,9 @@ class Fault : public testing::TestWithParam<World> {
  protected:
   /// kSmallPlan on three ranks of a scheme of tests/plugin/faults.cpp, by `kuafu run`; checks what
   /// holds for every fault.
-  Ran run(const std::string& mode) {
+  Ran run(const std::string& mode, const Arguments& options = {}) {
     Arguments more = {"--plugin", tests::built("plugins/faults.so")};
+    more.insert(more.end(), options.begin(), options.end());
     for (const char* pair : {"model.hidden=48", "model.heads=6", "parallel.tensor.size=3"}) {
       more.insert(more.end(), {"--set", pair});
     }
@@ -92,6 +93,31 @@ TEST_P(Fault, SignalThatEndedARankIsTheReason) {
   const Ran killed = run("1d-kill");
   expect_cause(killed, "was killed by signal 9");
   if (GetParam().is_mpi) expect_cause(killed, "rank 1");
+}
+
+// The first step was saved; the rank dies in the second.
+TEST_P(Fault, KilledInAnyPhaseTheRunGoesOnFromItsCheckpoint) {
+  for (const char* phase : {"1d-kill", "1d-kill-backward", "1d-kill-update"}) {
+    const tests::Folder folder;
+    const Arguments saving = {"--checkpoint", folder.path("saved"), "--every", "1"};
+    const Ran killed = run(phase, saving);
+    expect_cause(killed, "was killed by signal 9");
+    if (GetParam().is_mpi) expect_cause(killed, "rank 1");
+    Arguments more = {"--resume",
+                      "--set",
+                      "parallel.tensor.mode=1d",
+                      "--set",
+                      "parallel.tensor.size=3",
+                      "--set",
+                      "model.hidden=48",
+                      "--set",
+                      "model.heads=6"};
+    more.insert(more.end(), saving.begin(), saving.end());
+    const Ran resumed = tests::run_program("bin/kuafu", tests::kSmallPlan, more,
+                                           GetParam().is_mpi ? tests::mpirun(3) : Arguments{}, {});
+    EXPECT_EQ(resumed.code, 0) << resumed.output;
+    EXPECT_EQ(resumed.document["resumed_from"], 1) << phase;
+  }
 }
 
 TEST_P(Fault, SkippedCollectiveNamesBothCalls) {

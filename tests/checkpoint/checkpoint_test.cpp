@@ -11,6 +11,7 @@
 #include <random>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/checkpoint/boxes.h"
 #include "tests/record/support.h"
 
 namespace kuafu {

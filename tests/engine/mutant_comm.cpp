@@ -29,15 +29,20 @@ void put(const Buffer& b, const Bytes& bytes) {
 /// A group whose matching calls give wrong results.
 class SpoilingGroup : public Communicator {
  public:
-  SpoilingGroup(std::unique_ptr<Communicator> inner, CommFault fault, Fired fired)
-      : inner_(std::move(inner)), fault_(std::move(fault)), fired_(std::move(fired)) {}
+  SpoilingGroup(std::unique_ptr<Communicator> inner, CommFault fault, Fired fired, int depth = 0)
+      : inner_(std::move(inner)),
+        fault_(std::move(fault)),
+        fired_(std::move(fired)),
+        depth_(depth) {}
 
   std::string_view name() const override { return inner_->name(); }
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   const std::vector<int>& members() const override { return inner_->members(); }
   std::unique_ptr<Communicator> split(const SplitRule& rule) override {
-    return inner_->split(rule);
+    auto group = inner_->split(rule);
+    if (group == nullptr) return nullptr;
+    return std::make_unique<SpoilingGroup>(std::move(group), fault_, fired_, depth_ + 1);
   }
 
   Work broadcast(Buffer b, int root) override {
@@ -90,9 +95,22 @@ class SpoilingGroup : public Communicator {
     return {};
   }
   Work send(Buffer b, int to, int tag) override { return inner_->send(b, to, tag); }
-  Work recv(Buffer b, int from, int tag) override { return inner_->recv(b, from, tag); }
+  Work recv(Buffer b, int from, int tag) override {
+    // What never came is what the memory held before: here, nothing.
+    const Bytes local(static_cast<size_t>(b.bytes()));
+    inner_->recv(b, from, tag).wait_host();
+    if (is_hit(Verb::kRecv)) spoil(b, local, local);
+    remember(Verb::kRecv, b);
+    return {};
+  }
   Work send_recv(Buffer out, int to, Buffer in, int from, int tag) override {
-    return inner_->send_recv(out, to, in, from, tag);
+    // Not made: what I would have passed on stays, or, where sizes differ, nothing is there.
+    const Bytes local =
+        out.bytes() == in.bytes() ? bytes_of(out) : Bytes(static_cast<size_t>(in.bytes()));
+    inner_->send_recv(out, to, in, from, tag).wait_host();
+    if (is_hit(Verb::kSendRecv)) spoil(in, local, local);
+    remember(Verb::kSendRecv, in);
+    return {};
   }
   void barrier() override { inner_->barrier(); }
 
@@ -100,7 +118,7 @@ class SpoilingGroup : public Communicator {
   /// Counts a call; true where this one is to be spoilt. The same on all ranks of the group, so
   /// that a changed operation matches.
   bool is_hit(Verb verb) {
-    if (verb != fault_.verb || label() != fault_.axis) return false;
+    if (verb != fault_.verb || label() != fault_.axis || depth_ != fault_.depth) return false;
     ++calls_;
     return fault_.at == 0 || calls_ == fault_.at;
   }
@@ -136,6 +154,7 @@ class SpoilingGroup : public Communicator {
   std::unique_ptr<Communicator> inner_;
   CommFault fault_;
   Fired fired_;
+  int depth_;
   int64_t calls_ = 0;
   std::map<int64_t, Bytes> last_;  // by size
 };

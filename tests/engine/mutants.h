@@ -27,6 +27,22 @@ struct CommFault {
   int64_t at = 1;  ///< the how-manieth call of the verb on the axis, from 1; 0 = every one
   double factor = 1;
   int rank = -1;  ///< on this rank of the group only; -1 = on all
+  int depth = 0;  ///< 0: groups of the mesh; 1: those split off one (ranks that share a tied table)
+};
+
+/// A stage of a pipeline that takes something else for what it was handed.
+struct StageFault {
+  enum class Action {
+    kStaleInput,   ///< the activations of the micro-batch before
+    kStaleGrad,    ///< the output gradient of the micro-batch before
+    kScaleInput,   ///< activations times `factor`
+    kScaleGrad,    ///< the output gradient times `factor`
+    kScaleSent,    ///< the input gradient times `factor` on its way to the stage before
+    kSwapSamples,  ///< micro-batches 0 and 1 with each other's tokens
+  };
+  Action action = Action::kStaleInput;
+  int stage = 0, micro_batch = 1;
+  double factor = 1;
 };
 
 /// Places of ranks in their groups, wrong.
@@ -59,8 +75,20 @@ struct Mutant {
   std::function<std::unique_ptr<Dataset>(std::unique_ptr<Dataset>, int rank)> read = {};
 };
 
-/// Every mutant, over the families of the quickstart suite.
-std::vector<Mutant> all_mutants();
+/// Families that have a kit of their own: every tensor scheme, every sequence mode, data parallel.
+const std::vector<std::string>& mutated_families();
+
+/// The kit of a family.
+std::vector<Mutant> mutants_of(const std::string& family);
+
+/// Runs every mutant: each fault must come true (else the mutant tests nothing), and at least 95 %
+/// of them must be noticed. Prints who survives. Returns the number of survivors.
+size_t expect_noticed(const std::vector<Mutant>& mutants);
+
+/// Mutants of every schedule.
+std::vector<Mutant> pipeline_mutants();
+/// The plan of a schedule with nothing but harmless decorators.
+Mutant harmless_pipeline(const std::string& schedule);
 
 /// The plan that mutants of a family change.
 Plan mutated_plan(const std::string& family);
@@ -76,6 +104,7 @@ void set_fault(Mutant& m, const CommFault& fault);
 void set_fault(Mutant& m, const PlaceFault& fault);
 void set_fault(Mutant& m, const SchemeFault& fault);
 void set_fault(Mutant& m, MaskFault fault);
+void set_fault(Mutant& m, const StageFault& fault);
 
 /// What became of a mutant: "equal", "different", or "threw: ..." for a diagnosed error.
 std::string fate_of(const Mutant& m);

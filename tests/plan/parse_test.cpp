@@ -144,7 +144,7 @@ TEST(ParsePlan, RefusesValuesOutOfRange) {
       {"[parallel]\ndata = 0\n", {"plan.toml:2: ", "parallel.data.size = 0", "or \"auto\""}},
       {"[parallel]\ndata = -2\n", {"plan.toml:2: ", "parallel.data.size = -2", "nearest: 1"}},
       {"[parallel]\ndata = \"atuo\"\n",
-       {"plan.toml:2: ", "parallel.data = \"atuo\"", "nearest: \"auto\""}},
+       {"plan.toml:2: ", "parallel.data.size = \"atuo\"", "nearest: \"auto\""}},
       {"[parallel]\nexpert = 0\n", {"plan.toml:2: ", "parallel.expert.size = 0", "nearest: 1"}},
       {"[parallel]\npipeline = { size = 0 }\n", {"plan.toml:2: ", "parallel.pipeline.size = 0"}},
       {"[optimizer]\nlr = nan\n", {"plan.toml:2: ", "optimizer.lr = nan is not finite"}},
@@ -233,7 +233,7 @@ TEST(ParsePlan, RefusesImpossibleGrids) {
 TEST(ParsePlan, RefusesSchemesThatThisBuildLacks) {
   const std::string lacks = "not available in this build";
   expect_refused<Refused>({
-      {"[parallel]\npipeline = 2\n", {"plan.toml:2: ", lacks, "pipeline = 2"}},
+      {"[parallel]\nzero = 2\n", {"plan.toml:2: ", lacks, "zero = 2"}},
   });
 }
 

@@ -162,7 +162,8 @@ TEST(Resolve, ChecksPlansThatProgramsFill) {
   expect_says(message_of<ConfigError>([&] { resolved(plan, 1); }), {"model.dtype = \"i32\""});
   plan = {};
   plan.parallel.pipeline.size = 2;
-  expect_says(message_of<Refused>([&] { resolved(plan, 2); }), {"not available in this build"});
+  plan.parallel.pipeline.schedule = "gpip";
+  expect_says(message_of<ConfigError>([&] { resolved(plan, 2); }), {"nearest: \"gpipe\""});
 }
 
 TEST(Resolve, RefusesRankCountsOutOfRange) {

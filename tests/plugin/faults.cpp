@@ -2,7 +2,8 @@
 //
 // Tensor schemes out of tree that go wrong in the middle of a run: 1D, until rank 1 of the group
 // does what the scheme's name says in its 6th contraction, which lies in the second step of a model
-// of two blocks. It prints the time of it, in ms, first.
+// of two blocks; of "1d-kill-backward" it is the gradient of that contraction, of "1d-kill-update"
+// an update of the optimizer in that step. It prints the time of it, in ms, first.
 
 #include <signal.h>
 #include <torch/version.h>
@@ -12,6 +13,9 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+
+#include <ATen/record_function.h>
 
 #include "kuafu/engine/plugin.h"
 #include "kuafu/parallel/tensor/products.h"
@@ -20,7 +24,16 @@ namespace {
 
 using namespace kuafu;
 
-enum class Fault : uint8_t { kThrow, kExit, kExitAtOnce, kCrash, kKill, kSkip };
+enum class Fault : uint8_t {
+  kThrow,
+  kExit,
+  kExitAtOnce,
+  kCrash,
+  kKill,
+  kSkip,
+  kKillBackward,
+  kKillUpdate
+};
 
 constexpr int64_t kContraction = 6;
 
@@ -34,12 +47,20 @@ class Faulty : public TensorParallel {
   Tensor forward(const Tensor& x, const Tensor& w, Role r) const override {
     if (r == Role::kContract && ++num_contractions_ == kContraction &&
         mesh().coord("tensor") == 1) {
+      if (fault_ == Fault::kKillUpdate) die_in_update();
+      if (fault_ == Fault::kKillBackward || fault_ == Fault::kKillUpdate) {
+        return sound_->forward(x, w, r);
+      }
       err();
       if (fault_ == Fault::kSkip) return multiply_rows(x, w);
     }
     return sound_->forward(x, w, r);
   }
   Tensor input_grad(const Tensor& dy, const Tensor& w, Role r) const override {
+    if (r == Role::kContract && num_contractions_ >= kContraction &&
+        fault_ == Fault::kKillBackward && mesh().coord("tensor") == 1) {
+      die();
+    }
     return sound_->input_grad(dy, w, r);
   }
   Tensor weight_grad(const Tensor& x, const Tensor& dy, Role r) const override {
@@ -48,10 +69,32 @@ class Faulty : public TensorParallel {
   Cost cost(const LinearShape& s, Role r) const override { return sound_->cost(s, r); }
 
  private:
-  void err() const {
+  [[noreturn]] void die() const {
+    print_time();
+    ::raise(SIGKILL);
+    std::abort();
+  }
+
+  /// From now on the optimizer's operator is the end of the process. A process is one rank or all.
+  static void die_in_update() {
+    at::addGlobalCallback(at::RecordFunctionCallback([](const at::RecordFunction& f)
+                                                         -> std::unique_ptr<at::ObserverContext> {
+                            if (std::strcmp(f.name(), "kuafu::adamw") == 0) {
+                              print_time();
+                              ::raise(SIGKILL);
+                            }
+                            return nullptr;
+                          }).scopes({at::RecordScope::FUNCTION}));
+  }
+
+  static void print_time() {
     using std::chrono::system_clock, std::chrono::milliseconds;
     std::fprintf(stderr, "time %lld\n",
                  static_cast<long long>(system_clock::now().time_since_epoch() / milliseconds(1)));
+  }
+
+  void err() const {
+    print_time();
     if (fault_ == Fault::kThrow) throw std::runtime_error("the scheme gives up");
     if (fault_ == Fault::kExit) std::exit(3);
     if (fault_ == Fault::kExitAtOnce) ::_exit(0);
@@ -69,9 +112,11 @@ void add(Registries& registries) {
     const char* name;
     Fault fault;
   };
-  for (const Row& row : {Row{"1d-throw", Fault::kThrow}, Row{"1d-exit", Fault::kExit},
-                         Row{"1d-exit-at-once", Fault::kExitAtOnce}, Row{"1d-crash", Fault::kCrash},
-                         Row{"1d-kill", Fault::kKill}, Row{"1d-skip", Fault::kSkip}}) {
+  for (const Row& row :
+       {Row{"1d-throw", Fault::kThrow}, Row{"1d-exit", Fault::kExit},
+        Row{"1d-exit-at-once", Fault::kExitAtOnce}, Row{"1d-crash", Fault::kCrash},
+        Row{"1d-kill", Fault::kKill}, Row{"1d-skip", Fault::kSkip},
+        Row{"1d-kill-backward", Fault::kKillBackward}, Row{"1d-kill-update", Fault::kKillUpdate}}) {
     const TensorMode mode{.name = row.name,
                           .summary = "1d that goes wrong on rank 1",
                           .axes = [](int64_t size, int64_t) -> std::vector<Axis> {

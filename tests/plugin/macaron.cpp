@@ -48,7 +48,7 @@ Model make_macaron(const ModelPlan& plan, const Context& ctx) {
   check_block(ctx, plan);
   Model model;
   auto embedding = std::make_unique<Embedding>(ctx, plan);
-  const Param& table = embedding->table();
+  Param& table = embedding->table();
   model.blocks.push_back(std::move(embedding));
   for (int64_t i = 0; i < plan.layers; ++i) {
     model.blocks.push_back(std::make_unique<MacaronBlock>(ctx, plan, text("blocks.", i)));

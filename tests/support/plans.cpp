@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include "kuafu/engine/whole.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
 
@@ -112,10 +113,8 @@ Trained train(const Plan& plan) {
       const double loss = engine.step().loss;
       if (world.rank() == 0) trained.losses.push_back(loss);
     }
-    for (Param* p : engine.params()) {
-      const Tensor whole = gather_param(*p, engine.value(*p), engine.mesh());
-      if (world.rank() == 0) trained.parameters[p->name] = whole.clone();
-    }
+    WholeTensors whole = whole_parameters(engine, world.rank() == 0 ? Keep::kYes : Keep::kNo);
+    if (world.rank() == 0) trained.parameters = std::move(whole);
   });
   return trained;
 }

@@ -76,14 +76,32 @@ void add_run_options(CLI::App& app, WorkerCall& call) {
       "--no-meter", [&call] { call.is_metered = false; }, "leave memory and FLOPs uncounted");
 }
 
+void add_checkpoint_options(CLI::App& app, WorkerCall& call) {
+  app.add_option("--checkpoint", call.checkpoint, "save into this folder after the last step")
+      ->type_name("DIR");
+  app.add_option("--every", call.save_every, "and after every K steps")
+      ->check(count())
+      ->type_name("K");
+  app.add_option("--keep", call.keep, "keep the newest K checkpoints (default: all)")
+      ->check(count())
+      ->type_name("K");
+  app.add_flag("--async", call.is_save_async,
+               "copy and go on with the steps while files are written (memory: one copy more)");
+  app.add_flag("--resume", call.is_resumed,
+               "go on from the newest checkpoint in DIR, under whatever plan is given now");
+}
+
 void add_run(CLI::App& app, FrontCall& call) {
   CLI::App& run = *app.add_subcommand("run", "train one plan and report what it cost");
   add_plan_options(run, call.worker);
   add_run_options(run, call.worker);
+  add_checkpoint_options(run, call.worker);
   run.footer(R"(Examples:
   kuafu run plan.toml
   kuafu run plan.toml --ranks 4 --set parallel.tensor.mode=2d --set parallel.tensor.size=4 --certify
   kuafu run plan.toml --steps 5 --json result.json
+  kuafu run plan.toml --steps 1000 --checkpoint saved --every 100 --keep 3
+  kuafu run plan.toml --steps 1000 --checkpoint saved --every 100 --keep 3 --resume
   kuafu run plan.toml --world simulated --ranks 4096 --set train.batch=4096
   mpirun -n 4 kuafu run plan.toml
 
@@ -213,7 +231,7 @@ Exit codes: 0 all equal or refused, 1 one differs from one rank, 2 usage)");
 
 void add_others(CLI::App& app, FrontCall& call) {
   CLI::App& list = *app.add_subcommand(
-      "list", "what there is: tensor and sequence modes, worlds, plan keys, suites");
+      "list", "what there is: tensor and sequence modes, worlds, plan keys, suites, baselines");
   list.add_option("kind", call.list.kind, "one kind only")->type_name("KIND");
   list_option(list, "--plugin", call.list.plugins, "load a plugin; may be repeated")
       ->type_name("LIB.so");

@@ -10,6 +10,7 @@
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/experiment/baselines.h"
 #include "kuafu/record/schema.h"
 #include "kuafu/record/table.h"
 
@@ -78,15 +79,29 @@ std::string suites_table() {
   return table.str();
 }
 
+/// The baselines of the source tree with their plans.
+std::string baselines_table() {
+  Table table({{"baseline"}, {"plans"}});
+  for (const std::string& name : baseline_names(baselines_folder())) {
+    std::vector<std::string> plans;
+    for (const BaselinePlan& plan : load_baseline(baselines_folder(), name).plans) {
+      plans.push_back(plan.name);
+    }
+    table.add({name, join(plans)});
+  }
+  return table.str();
+}
+
 struct Kind {
   std::string name;
   std::function<std::string()> table;
 };
 
 const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> kKinds = {{"tensor", tensor_table}, {"sequence", sequence_table},
-                                           {"worlds", worlds_table}, {"suites", suites_table},
-                                           {"keys", keys_table},     {"fields", fields_table}};
+  static const std::vector<Kind> kKinds = {
+      {"tensor", tensor_table}, {"sequence", sequence_table},   {"worlds", worlds_table},
+      {"suites", suites_table}, {"baselines", baselines_table}, {"keys", keys_table},
+      {"fields", fields_table}};
   return kKinds;
 }
 

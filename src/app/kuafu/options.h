@@ -26,6 +26,11 @@ struct WorkerCall {
   std::vector<std::string> plugins;
   double timeout_s = 0;
   std::string mpi_collectives;
+  std::string checkpoint;  ///< folder
+  int64_t save_every = 0;
+  int64_t keep = 0;
+  bool is_resumed = false;
+  bool is_save_async = false;
   std::string vary;  ///< frontier
   int64_t most = 0;
 };

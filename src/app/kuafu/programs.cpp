@@ -62,6 +62,8 @@ std::vector<std::string> python_script(const std::string& script, std::string& w
   return {python, path};
 }
 
+std::string baselines_folder() { return in_source("baselines"); }
+
 void become(const std::vector<std::string>& words) {
   ::execvp(words.front().c_str(), pointers(words).data());
   throw ConfigError(text("cannot start ", words.front(), ": ", std::strerror(errno)));

@@ -17,6 +17,9 @@ std::vector<std::string> mpi_launcher();
 /// tree. Empty, with the reason in `why_not`, where one is missing.
 std::vector<std::string> python_script(const std::string& script, std::string& why_not);
 
+/// The baselines of the source tree, which suites compare with.
+std::string baselines_folder();
+
 /// Replaces this process. Throws ConfigError where that is not possible.
 [[noreturn]] void become(const std::vector<std::string>& words);
 

@@ -93,7 +93,8 @@ int suite_command(const SuiteCall& call) {
     KUAFU_REQUIRE(::access(plugin.c_str(), R_OK) == 0, "--plugin ", plugin,
                   ": cannot be read; give the path of a shared object");
   }
-  const Suite suite = load_suite(call.suite, {split_pairs(call.sets, "--set"), call.plugins});
+  const Suite suite =
+      load_suite(call.suite, {split_pairs(call.sets, "--set"), call.plugins, baselines_folder()});
   const std::vector<Case> cases = filtered(suite.cases, split_pairs(call.filters, "--filter"));
   for (const auto& note : suite.notes) std::cerr << note << "\n";
   if (call.is_dry_run) {

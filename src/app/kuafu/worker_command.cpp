@@ -23,6 +23,11 @@ std::vector<std::string> worker_words(const std::string& command, const WorkerCa
   for (const auto& plugin : call.plugins) add("--plugin", plugin);
   if (call.timeout_s > 0) add("--timeout", text(call.timeout_s));
   add("--mpi-collectives", call.mpi_collectives);
+  add("--checkpoint", call.checkpoint);
+  if (call.save_every > 0) add("--every", text(call.save_every));
+  if (call.keep > 0) add("--keep", text(call.keep));
+  if (call.is_resumed) words.emplace_back("--resume");
+  if (call.is_save_async) words.emplace_back("--async");
   add("--vary", call.vary);
   if (call.most > 0) add("--max", text(call.most));
   return words;

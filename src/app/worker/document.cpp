@@ -95,32 +95,42 @@ Json certificate_json(const Certificate& c) {
   return j;
 }
 
+double drop_rate(const ExpertCounts& c) {
+  return static_cast<double>(c.dropped) / static_cast<double>(c.made);
+}
+
+double imbalance(const ExpertCounts& c) {
+  const auto sum =
+      static_cast<double>(std::accumulate(c.choices.begin(), c.choices.end(), int64_t{0}));
+  const auto most = static_cast<double>(*std::max_element(c.choices.begin(), c.choices.end()));
+  return most * static_cast<double>(c.choices.size()) / sum;
+}
+
+Json load_json(const ExpertLoad& load) {
+  Json j = {{"tokens", load.tokens},
+            {"choices", load.choices},
+            {"drop_rate", drop_rate(load)},
+            {"imbalance", imbalance(load)}};
+  for (const ExpertCounts& step : load.steps) {
+    j["steps"]["tokens"].push_back(step.tokens);
+    j["steps"]["drop_rate"].push_back(drop_rate(step));
+    j["steps"]["imbalance"].push_back(imbalance(step));
+  }
+  return j;
+}
+
 /// Summed over blocks, and block by block.
 Json experts_json(const std::vector<ExpertLoad>& loads) {
   if (loads.empty()) return nullptr;
-  const auto entry = [](const ExpertLoad& load) {
-    const auto sum =
-        static_cast<double>(std::accumulate(load.choices.begin(), load.choices.end(), int64_t{0}));
-    const auto most =
-        static_cast<double>(*std::max_element(load.choices.begin(), load.choices.end()));
-    const double mean = sum / static_cast<double>(load.choices.size());
-    return Json{{"tokens", load.tokens},
-                {"choices", load.choices},
-                {"drop_rate", static_cast<double>(load.dropped) / static_cast<double>(load.made)},
-                {"imbalance", most / mean}};
-  };
-  ExpertLoad all = loads[0];
-  for (size_t l = 1; l < loads.size(); ++l) {
-    for (size_t e = 0; e < all.tokens.size(); ++e) {
-      all.tokens[e] += loads[l].tokens[e];
-      all.choices[e] += loads[l].choices[e];
-    }
-    all.dropped += loads[l].dropped;
-    all.made += loads[l].made;
-  }
-  Json j = entry(all);
+  ExpertLoad all;
   for (const ExpertLoad& load : loads) {
-    j["blocks"][load.block.substr(load.block.rfind('.') + 1)] = entry(load);
+    all.add(load);
+    all.steps.resize(load.steps.size());
+    for (size_t s = 0; s < load.steps.size(); ++s) all.steps[s].add(load.steps[s]);
+  }
+  Json j = load_json(all);
+  for (const ExpertLoad& load : loads) {
+    j["blocks"][load.block.substr(load.block.rfind('.') + 1)] = load_json(load);
   }
   return j;
 }
@@ -139,6 +149,18 @@ Json pushes_json(const std::vector<PushOrder>& servers) {
     }
   }
   return j;
+}
+
+Json checkpoint_json(const std::vector<RankResult>& ranks) {
+  if (ranks[0].saves == 0) return nullptr;
+  std::vector<double> samples = ranks[0].save_seconds;  // all wait for the slowest rank
+  Json bytes = Json::array();
+  for (const RankResult& r : ranks) {
+    bytes.push_back(r.saved_bytes);
+    for (size_t i = 0; i < samples.size(); ++i)
+      samples[i] = std::max(samples[i], r.save_seconds[i]);
+  }
+  return {{"saves", ranks[0].saves}, {"bytes", bytes}, {"samples", samples}};
 }
 
 void add_counted(Json& document, const std::vector<RankResult>& ranks) {
@@ -181,6 +203,8 @@ void add_results(Json& document, const Plan& plan, const std::vector<RankResult>
   add_counted(document, ranks);
   document["experts"] = experts_json(ranks[0].experts);
   document["pushes"] = pushes_json(ranks[0].pushes);
+  document["resumed_from"] = ranks[0].resumed_from ? Json(*ranks[0].resumed_from) : Json(nullptr);
+  document["checkpoint"] = checkpoint_json(ranks);
   document["certificate"] = certificate_json(ranks[0].certificate);
 }
 
@@ -195,6 +219,8 @@ void add_prediction(Json& document, const Plan& plan, const Prediction& predicti
   add_counted(document, prediction.ranks);
   document["experts"] = nullptr;
   document["pushes"] = nullptr;
+  document["resumed_from"] = nullptr;
+  document["checkpoint"] = nullptr;
   document["certificate"] = nullptr;
 }
 
@@ -228,7 +254,10 @@ Json to_json(const RankResult& r) {
           {"peak_bytes", r.peak_bytes},
           {"at_peak", r.at_peak},
           {"peak_by_category", r.peak_by_category},
-          {"traffic", traffic}};
+          {"traffic", traffic},
+          {"saves", r.saves},
+          {"saved_bytes", r.saved_bytes},
+          {"save_seconds", r.save_seconds}};
 }
 
 RankResult rank_result_from(const Json& j) {
@@ -242,6 +271,9 @@ RankResult rank_result_from(const Json& j) {
   r.peak_bytes = j.at("peak_bytes");
   r.at_peak = j.at("at_peak").get<BytesByCategory>();
   r.peak_by_category = j.at("peak_by_category").get<BytesByCategory>();
+  r.saves = j.at("saves");
+  r.saved_bytes = j.at("saved_bytes");
+  r.save_seconds = j.at("save_seconds").get<std::vector<double>>();
   for (const auto& [axis, t] : j.at("traffic").items()) {
     r.traffic[axis] = {t.at(0),
                        t.at(1),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "app/worker/explain_pipeline.h"
 #include "app/worker/options.h"
 #include "kuafu/base/units.h"
 #include "kuafu/comm/trace.h"
@@ -187,6 +188,8 @@ int explain_command(const WorkerOptions& options) {
   const Registries registries = load_registries(options);
   Plan plan = load_resolved(options, registries, 0);
   initialise_tensors();
+  plan::with_origins(load_origins(options),
+                     [&] { check_placement(plan, registries, Advice::kNearest); });
   const Placement placement(plan, registries, 0, at::kMeta);
   const Context& context = placement.context();
   Model model = placement.make_model();
@@ -197,6 +200,7 @@ int explain_command(const WorkerOptions& options) {
             << plan.num_micro_batches() << " micro-batches of " << plan.train.micro_batch
             << " on each of " << plan.parallel.data.size << " replicas\n\n";
   print_mesh(mesh_axes(plan, registries.tensor_modes()));
+  print_pipeline(plan, registries);
 
   print_layouts(context, plan, model);
   print_costs(context, plan, "");

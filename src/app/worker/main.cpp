@@ -28,6 +28,11 @@ void add_run_options(CLI::App& app, WorkerOptions& o) {
   app.add_flag("!--no-meter", o.is_metered);
   app.add_option("--json", o.json_file);
   app.add_option("--timeout", o.timeout_s)->check(CLI::NonNegativeNumber);
+  app.add_option("--checkpoint", o.checkpoint);
+  app.add_option("--every", o.save_every)->check(CLI::PositiveNumber);
+  app.add_option("--keep", o.keep)->check(CLI::PositiveNumber);
+  app.add_flag("--resume", o.is_resumed);
+  app.add_flag("--async", o.is_save_async);
   app.add_option("--mpi-collectives", o.mpi_collectives)->check(CLI::IsMember({"own", "native"}));
 }
 

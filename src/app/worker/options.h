@@ -9,6 +9,7 @@
 #include "app/worker/exit_code.h"
 #include "kuafu/dataset/dataset.h"
 #include "kuafu/engine/registries.h"
+#include "kuafu/plan/origins.h"
 #include "kuafu/plan/plan.h"
 
 namespace kuafu {
@@ -27,6 +28,11 @@ struct WorkerOptions {
   std::vector<std::string> plugins;
   double timeout_s = 0;  ///< 0: none
   std::string mpi_collectives = "own";
+  std::string checkpoint;  ///< folder; empty: nothing is saved
+  int64_t save_every = 0;  ///< steps; 0: after the last one only
+  int64_t keep = 0;        ///< newest checkpoints that stay; 0: all
+  bool is_resumed = false;
+  bool is_save_async = false;
   std::string vary;  ///< frontier: the key, and the largest value tried
   int64_t most = 0;
 };
@@ -69,6 +75,9 @@ Registries load_registries(const WorkerOptions& options);
 /// The plan of the options, parsed and resolved for its ranks. `world_ranks`: ranks a launcher
 /// started, 0 = none did.
 Plan load_resolved(const WorkerOptions& options, const Registries& registries, int64_t world_ranks);
+
+/// Where the plan of the options gives its keys, for messages.
+plan::Origins load_origins(const WorkerOptions& options);
 
 /// Loads LibTorch's CUDA kernels, which costs half a second that only GPU worlds should pay. Throws
 /// Unavailable where this LibTorch has none.

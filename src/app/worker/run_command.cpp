@@ -10,10 +10,11 @@
 
 #include "app/worker/document.h"
 #include "app/worker/early_exit.h"
-#include "app/worker/gather.h"
 #include "app/worker/options.h"
 #include "kuafu/base/launcher.h"
+#include "kuafu/comm/gather.h"
 #include "kuafu/comm/worlds.h"
+#include "kuafu/record/provenance.h"
 #include "kuafu/record/table.h"
 #include "kuafu/simulate/simulate.h"
 #include "kuafu/tensor/tensor.h"
@@ -53,6 +54,9 @@ void print_summary(const Json& d) {
   const auto ms = [](const Json& s) { return human_number(s.get<double>() * 1e3, 4); };
   std::cout << "plan " << d["plan_hash"].get<std::string>() << ", world "
             << d["world"].get<std::string>() << ", " << d["ranks"] << " ranks\n";
+  if (d["resumed_from"].is_number()) {
+    std::cout << "  resumed from    step " << d["resumed_from"] << "\n";
+  }
   const Json& t = d["step_time_s"];
   std::cout << "  step time       " << ms(t["median"]) << " ms  [" << ms(t["ci95"][0]) << ", "
             << ms(t["ci95"][1]) << "]\n";
@@ -81,6 +85,15 @@ void print_summary(const Json& d) {
     std::cout << "  experts         " << human_number(100 * x["drop_rate"].get<double>(), 3)
               << " % of choices dropped, imbalance "
               << human_number(x["imbalance"].get<double>(), 3) << "\n";
+  }
+  if (const Json& x = d["checkpoint"]; x.is_object()) {
+    int64_t bytes = 0;
+    double seconds = 0;
+    for (const Json& b : x["bytes"]) bytes += b.get<int64_t>();
+    for (const Json& s : x["samples"]) seconds += s.get<double>();
+    std::cout << "  checkpoints     " << x["saves"] << ", "
+              << human_number(static_cast<double>(bytes) / 1048576.0, 4) << " MiB in "
+              << human_number(seconds, 3) << " s\n";
   }
   const Json& c = d["certificate"];
   if (c.is_object()) {
@@ -143,12 +156,42 @@ class Run {
                           world_ == "mpi" ? place.value_or(LaunchedRank{}).ranks : 0);
     head_ = document_head(plan_, world_, num_ranks(plan_));
     initialise_tensors();
-    check_placement(plan_, registries_);
-    if (world_ != "simulated") open_dataset(plan_);
+    plan::with_origins(load_origins(options_), [this] {
+      check_placement(plan_, registries_, Advice::kNearest);
+      if (world_ != "simulated") open_dataset(plan_);
+    });
+    prepare_checkpoints();
+  }
+
+  void prepare_checkpoints() {
+    SaveOptions& save = checkpoint_;
+    save.folder = options_.checkpoint;
+    save.every = options_.save_every;
+    save.keep = options_.keep;
+    save.resumes = options_.is_resumed;
+    save.is_async = options_.is_save_async;
+    if (save.folder.empty()) {
+      const char* asked = save.resumes     ? "--resume"
+                          : save.is_async  ? "--async"
+                          : save.every > 0 ? "--every"
+                          : save.keep > 0  ? "--keep"
+                                           : nullptr;
+      KUAFU_REQUIRE(asked == nullptr, asked,
+                    " needs the folder of the checkpoints: ", "--checkpoint DIR");
+      return;
+    }
+    KUAFU_REQUIRE(world_ != "simulated", "--checkpoint: the simulated world computes no numbers, ",
+                  "so there is nothing to save; leave it out, or use --world threads");
+    save.notes = {{"program", provenance().dump()}};
+    save.on_notice = [](const std::string& notice) {
+      std::cerr << "kuafu: " << notice << std::endl;
+    };
+    check_save_options(save, plan_);
   }
 
   void run_real() {
     RunOptions run;
+    run.checkpoint = checkpoint_;
     run.is_certified = options_.is_certified;
     run.is_metered = options_.is_metered;
     run.make_data = open_dataset;
@@ -187,6 +230,7 @@ class Run {
     all[0].certificate = mine.certificate;
     all[0].experts = mine.experts;
     all[0].pushes = mine.pushes;
+    all[0].resumed_from = mine.resumed_from;
     Json document = head_;
     add_results(document, plan_, all);
     finish(document);
@@ -235,6 +279,7 @@ class Run {
   std::string world_;
   Registries registries_;
   Plan plan_;
+  SaveOptions checkpoint_;
   Json head_;
 };
 

@@ -9,6 +9,7 @@
 
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/checkpoint/boxes.h"
 #include "kuafu/record/json.h"
 
 namespace kuafu {
@@ -18,7 +19,10 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kFormat = 1;
 constexpr const char* kIndex = "index.json";
-constexpr const char* kPieces = "pieces";  // metadata of a rank's file
+constexpr const char* kPartial = ".partial";
+constexpr const char* kOption = "--checkpoint";
+constexpr const char* kPieces = "pieces";      // metadata of a rank's file
+constexpr const char* kChecksum = "checksum";  // of the index without this field
 
 std::string file_of(int rank) {
   char name[32];
@@ -32,68 +36,28 @@ std::string folder_of(int64_t step) {
   return name;
 }
 
-int64_t volume(const Shape& extent) {
-  int64_t n = 1;
-  for (const int64_t e : extent) n *= e;
-  return n;
+std::string checksum_of(const Json& index) {
+  const std::string content = index.dump();
+  return hex(checksum(content.data(), static_cast<int64_t>(content.size())));
 }
 
 Json slice_json(const Slice& s) { return {{"offset", s.offset}, {"extent", s.extent}}; }
 Slice slice_of(const Json& j) { return {j.at("offset").get<Shape>(), j.at("extent").get<Shape>()}; }
 
-/// The common part of two boxes; an extent of 0 or less where they do not meet.
-Slice overlap(const Slice& a, const Slice& b) {
-  Slice both;
-  for (size_t d = 0; d < a.offset.size(); ++d) {
-    const int64_t first = std::max(a.offset[d], b.offset[d]);
-    const int64_t last = std::min(a.offset[d] + a.extent[d], b.offset[d] + b.extent[d]);
-    both.offset.push_back(first);
-    both.extent.push_back(last - first);
-  }
-  return both;
-}
-
-bool is_empty(const Slice& s) {
-  return std::any_of(s.extent.begin(), s.extent.end(), [](int64_t e) { return e <= 0; });
-}
-
-/// Where element `at` (global) of a box lies in its memory.
-int64_t index_in(const Slice& box, const Shape& at) {
-  int64_t index = 0;
-  for (size_t d = 0; d < at.size(); ++d) index = index * box.extent[d] + at[d] - box.offset[d];
-  return index;
-}
-
 }  // namespace
-
-void copy_overlap(const Slice& from, const void* source, const Slice& to, void* target,
-                  int64_t size) {
-  const Slice both = overlap(from, to);
-  if (is_empty(both)) return;
-  const size_t dims = both.extent.size();
-  const int64_t row = dims == 0 ? 1 : both.extent.back();
-  Shape at = both.offset;
-  const int64_t rows = volume(both.extent) / row;
-  for (int64_t r = 0; r < rows; ++r) {
-    std::memcpy(static_cast<char*>(target) + index_in(to, at) * size,
-                static_cast<const char*>(source) + index_in(from, at) * size,
-                static_cast<size_t>(row * size));
-    for (size_t d = dims; d-- > 1;) {  // the next row: the last dim is copied whole
-      if (++at[d - 1] < both.offset[d - 1] + both.extent[d - 1]) break;
-      at[d - 1] = both.offset[d - 1];
-    }
-  }
-}
 
 CheckpointWriter::CheckpointWriter(std::string root, int64_t step)
     : root_(std::move(root)),
       folder_(root_ + "/" + folder_of(step)),
-      partial_(folder_ + ".partial") {}
+      partial_(folder_ + kPartial) {}
 
 void CheckpointWriter::prepare() const {
-  make_writable_folder(root_);
-  fs::remove_all(partial_);
-  make_writable_folder(partial_);
+  make_writable_folder(root_, kOption);
+  std::error_code ignored;  // what a killed run left takes space only
+  for (const auto& entry : fs::directory_iterator(root_, ignored)) {
+    if (entry.path().extension() == kPartial) fs::remove_all(entry.path(), ignored);
+  }
+  make_writable_folder(partial_, kOption);
 }
 
 void CheckpointWriter::write(int rank, const std::vector<Piece>& pieces) const {
@@ -127,8 +91,10 @@ void CheckpointWriter::commit(int ranks, const Metadata& state) const {
         KUAFU_CHECK(is_empty(overlap(mine, slice_of(other.at("slice")))),
                     "two ranks save the same ", "part of ", name);
       }
-      tensor["pieces"].push_back(
-          {{"file", file_of(rank)}, {"key", key}, {"slice", piece.at("slice")}});
+      tensor["pieces"].push_back({{"file", file_of(rank)},
+                                  {"key", key},
+                                  {"slice", piece.at("slice")},
+                                  {"checksum", file.checksum_of(key)}});
       covered[name] += volume(mine.extent);
     }
   }
@@ -139,17 +105,18 @@ void CheckpointWriter::commit(int ranks, const Metadata& state) const {
   }
   Json strings = Json::object();
   for (const auto& [key, value] : state) strings[key] = value;
-  const Json index = {{"kind", "kuafu checkpoint"},
-                      {"format", kFormat},
-                      {"step", std::stoll(folder_.substr(folder_.rfind('-') + 1))},
-                      {"ranks", ranks},
-                      {"state", strings},
-                      {"tensors", tensors}};
+  Json index = {{"kind", "kuafu checkpoint"},
+                {"format", kFormat},
+                {"step", std::stoll(folder_.substr(folder_.rfind('-') + 1))},
+                {"ranks", ranks},
+                {"state", strings},
+                {"tensors", tensors}};
+  index[kChecksum] = checksum_of(index);
   replace_file(partial_ + "/" + kIndex, index.dump(1) + "\n");
   sync_folder(partial_);
   // Saving a step again puts the old folder aside first: at every moment one of the two counts or
   // the one before does.
-  const std::string aside = folder_ + ".old.partial";
+  const std::string aside = folder_ + ".old" + kPartial;
   std::error_code error;
   if (fs::exists(folder_)) fs::rename(folder_, aside, error);
   if (!error) fs::rename(partial_, folder_, error);
@@ -164,9 +131,14 @@ Checkpoint::Checkpoint(const std::string& folder) : folder_(folder) {
     throw ConfigError(text(folder, " is no complete checkpoint: it has no ", kIndex));
   }
   try {
-    const Json index = Json::parse(read_file(path, "checkpoint index"));
+    Json index = Json::parse(read_file(path, "checkpoint index"));
     const auto format = index.at("format").get<int64_t>();
     KUAFU_REQUIRE(format == kFormat, path, " has format ", format, "; this build reads ", kFormat);
+    const auto sum = index.at(kChecksum).get<std::string>();
+    index.erase(kChecksum);
+    KUAFU_REQUIRE(
+        sum == checksum_of(index), "checkpoint index ", path,
+        " is damaged: its content does not match its checksum; use an earlier checkpoint");
     step_ = index.at("step").get<int64_t>();
     for (const auto& [key, value] : index.at("state").items()) {
       state_[key] = value.get<std::string>();
@@ -175,8 +147,9 @@ Checkpoint::Checkpoint(const std::string& folder) : folder_(folder) {
       tensors_[name] = {dtype_from(tensor.at("dtype").get<std::string>()),
                         tensor.at("global").get<Shape>()};
       for (const Json& piece : tensor.at("pieces")) {
-        places_[name].push_back({piece.at("file").get<std::string>(),
-                                 piece.at("key").get<std::string>(), slice_of(piece.at("slice"))});
+        places_[name].push_back(
+            {piece.at("file").get<std::string>(), piece.at("key").get<std::string>(),
+             piece.at("checksum").get<std::string>(), slice_of(piece.at("slice"))});
       }
     }
   } catch (const Json::exception& e) {
@@ -191,6 +164,19 @@ const Safetensors& Checkpoint::open(const std::string& file) const {
   return *slot;
 }
 
+const std::vector<char>& Checkpoint::bytes_of(const Place& place) const {
+  if (last_.file != place.file || last_.key != place.key) {
+    const Safetensors& file = open(place.file);
+    last_.bytes = file.read(place.key);
+    KUAFU_REQUIRE(file.checksum_of(place.key) == place.checksum, "checkpoint file ", file.path(),
+                  " is damaged: the bytes of ", place.key,
+                  " are not those that its index lists; use an earlier checkpoint");
+    last_.file = place.file;
+    last_.key = place.key;
+  }
+  return last_.bytes;
+}
+
 void Checkpoint::read(const std::string& name, const Slice& slice, void* out) const {
   const auto found = tensors_.find(name);
   KUAFU_REQUIRE(found != tensors_.end(), "checkpoint ", folder_, " has no tensor ", name);
@@ -200,24 +186,39 @@ void Checkpoint::read(const std::string& name, const Slice& slice, void* out) co
   for (const Place& place : places_.at(name)) {
     const Slice both = overlap(place.slice, slice);
     if (is_empty(both)) continue;
-    const std::vector<char> bytes = open(place.file).read(place.key);
-    copy_overlap(place.slice, bytes.data(), slice, out, size_of(found->second.dtype));
+    copy_overlap(place.slice, bytes_of(place).data(), slice, out, size_of(found->second.dtype));
     filled += volume(both.extent);
   }
   KUAFU_REQUIRE(filled == volume(slice.extent), "checkpoint ", folder_, " holds ", filled,
                 " of the ", volume(slice.extent), " elements wanted of ", name);
 }
 
-std::optional<std::string> newest_checkpoint(const std::string& root) {
+std::vector<std::string> complete_checkpoints(const std::string& root) {
   std::vector<std::string> complete;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(root, error)) {
     const std::string name = entry.path().filename().string();
-    const bool is_step = name.rfind("step-", 0) == 0 && entry.path().extension() != ".partial";
+    const bool is_step = name.rfind("step-", 0) == 0 && entry.path().extension() != kPartial;
     if (is_step && fs::exists(entry.path() / kIndex)) complete.push_back(entry.path().string());
   }
-  if (complete.empty()) return {};
-  return *std::max_element(complete.begin(), complete.end());
+  std::sort(complete.rbegin(), complete.rend());
+  return complete;
+}
+
+std::optional<std::string> newest_checkpoint(const std::string& root) {
+  const std::vector<std::string> complete = complete_checkpoints(root);
+  return complete.empty() ? std::nullopt : std::optional(complete.front());
+}
+
+void remove_checkpoints(const std::string& root, int64_t keep) {
+  const std::vector<std::string> complete = complete_checkpoints(root);
+  for (auto i = static_cast<size_t>(keep); i < complete.size(); ++i) {
+    // First the name: what is cut off in the middle must not look complete.
+    std::error_code error;
+    const std::string aside = complete[i] + kPartial;
+    fs::rename(complete[i], aside, error);
+    if (!error) fs::remove_all(aside, error);
+  }
 }
 
 }  // namespace kuafu

@@ -32,7 +32,8 @@ class CheckpointWriter {
   /// `root`: the folder that holds all checkpoints.
   CheckpointWriter(std::string root, int64_t step);
 
-  /// Creates the partial folder, empty. One rank, before the others write.
+  /// Creates the partial folder, empty, and removes those that earlier saves left unfinished. One
+  /// rank, before the others write.
   void prepare() const;
   /// My pieces, in my file. A replica need not write: pieces may be held by one rank only.
   void write(int rank, const std::vector<Piece>& pieces) const;
@@ -65,10 +66,16 @@ class Checkpoint {
 
  private:
   struct Place {
-    std::string file, key;
+    std::string file, key, checksum;
     Slice slice;
   };
+  struct Read {
+    std::string file, key;
+    std::vector<char> bytes;
+  };
   const Safetensors& open(const std::string& file) const;
+  /// All bytes of a piece. The last one read is kept: a flat shard is several boxes of one piece.
+  const std::vector<char>& bytes_of(const Place& place) const;
 
   std::string folder_;
   int64_t step_ = 0;
@@ -76,15 +83,14 @@ class Checkpoint {
   std::map<std::string, Tensor> tensors_;
   std::map<std::string, std::vector<Place>> places_;
   mutable std::map<std::string, std::unique_ptr<Safetensors>> files_;
+  mutable Read last_;
 };
 
-/// Folder of the newest complete checkpoint in `root`; none where there is none. Partial folders
-/// are passed over.
+/// Folders of the complete checkpoints in `root`, newest first. Partial folders are passed over.
+std::vector<std::string> complete_checkpoints(const std::string& root);
+/// The first of them; none where there is none.
 std::optional<std::string> newest_checkpoint(const std::string& root);
-
-/// Copies the part of box `from` that lies in box `to`, element by element rows of `size` bytes.
-/// Both are contiguous in their own extents.
-void copy_overlap(const Slice& from, const void* source, const Slice& to, void* target,
-                  int64_t size);
+/// Removes all but the newest `keep` of them. What cannot be removed stays.
+void remove_checkpoints(const std::string& root, int64_t keep);
 
 }  // namespace kuafu

@@ -43,12 +43,6 @@ int64_t num_elements(const Shape& shape) {
   return n;
 }
 
-std::string hex(uint64_t value) {
-  char digits[17];
-  std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(value));
-  return digits;
-}
-
 [[noreturn]] void damaged(const std::string& path, const std::string& why) {
   throw ConfigError(
       text("checkpoint file ", path, " is damaged: ", why, "; use an earlier checkpoint"));
@@ -60,7 +54,7 @@ std::vector<char> read_at(const File& file, int64_t offset, int64_t bytes,
   for (int64_t done = 0; done < bytes;) {
     const ssize_t n = ::pread(file.descriptor(), out.data() + done,
                               static_cast<size_t>(bytes - done), offset + done);
-    if (n < 0) throw ConfigError(system_error("cannot read", path));
+    if (n < 0) throw ConfigError(system_error("read", path));
     if (n == 0) damaged(path, text("it ends after ", offset + done, " bytes"));
     done += n;
   }
@@ -68,6 +62,12 @@ std::vector<char> read_at(const File& file, int64_t offset, int64_t bytes,
 }
 
 }  // namespace
+
+std::string hex(uint64_t value) {
+  char digits[17];
+  std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(value));
+  return digits;
+}
 
 int64_t TensorBytes::bytes() const { return num_elements(shape) * size_of(dtype); }
 
@@ -114,20 +114,24 @@ void write_safetensors(const std::string& path, const std::vector<TensorBytes>& 
   for (int i = 0; i < kLengthBytes; ++i) prefix[static_cast<size_t>(i)] = char(length >> (8 * i));
 
   const File file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!file.is_open()) throw ConfigError(system_error("cannot write", path));
-  write_all(file, prefix + head, path);
-  for (const TensorBytes& t : tensors) {
-    write_all(file, {static_cast<const char*>(t.data), static_cast<size_t>(t.bytes())}, path);
+  if (!file.is_open()) throw ConfigError(system_error("write", path));
+  try {
+    write_all(file, prefix + head, path);
+    for (const TensorBytes& t : tensors) {
+      write_all(file, {static_cast<const char*>(t.data), static_cast<size_t>(t.bytes())}, path);
+    }
+    if (::fsync(file.descriptor()) != 0) throw ConfigError(system_error("write", path));
+  } catch (const Error&) {
+    ::unlink(path.c_str());  // a full disk gets its space back
+    throw;
   }
-  if (::fsync(file.descriptor()) != 0) throw ConfigError(system_error("cannot write", path));
 }
 
 Safetensors::Safetensors(const std::string& path)
     : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (!file_.is_open()) throw ConfigError(system_error("cannot open checkpoint file", path));
+  if (!file_.is_open()) throw ConfigError(system_error("open checkpoint file", path));
   struct stat status = {};
-  if (::fstat(file_.descriptor(), &status) != 0)
-    throw ConfigError(system_error("cannot read", path));
+  if (::fstat(file_.descriptor(), &status) != 0) throw ConfigError(system_error("read", path));
   const int64_t size = status.st_size;
   if (size < kLengthBytes) damaged(path, text("it has ", size, " bytes"));
   const std::vector<char> prefix = read_at(file_, 0, kLengthBytes, path);
@@ -181,11 +185,16 @@ std::vector<char> Safetensors::read(const std::string& name) const {
   KUAFU_REQUIRE(found != entries_.end(), "checkpoint file ", path_, " has no tensor ", name);
   const Entry& e = found->second;
   std::vector<char> bytes = read_at(file_, data_start_ + e.begin, e.end - e.begin, path_);
-  const auto sum = metadata_.find(kChecksum + name);
-  if (sum != metadata_.end() && sum->second != hex(checksum(bytes.data(), e.end - e.begin))) {
+  const std::string sum = checksum_of(name);
+  if (!sum.empty() && sum != hex(checksum(bytes.data(), e.end - e.begin))) {
     damaged(path_, text("the bytes of ", name, " do not match their checksum"));
   }
   return bytes;
+}
+
+std::string Safetensors::checksum_of(const std::string& name) const {
+  const auto found = metadata_.find(kChecksum + name);
+  return found == metadata_.end() ? "" : found->second;
 }
 
 }  // namespace kuafu

@@ -49,6 +49,8 @@ class Safetensors {
 
   /// All bytes of a tensor. Throws ConfigError naming file and tensor where the checksum differs.
   std::vector<char> read(const std::string& name) const;
+  /// The checksum that was written with a tensor, in hex; empty where another tool wrote none.
+  std::string checksum_of(const std::string& name) const;
 
  private:
   std::string path_;
@@ -60,5 +62,7 @@ class Safetensors {
 
 /// 64 bits of a block of memory; any flipped, missing or exchanged byte changes them.
 uint64_t checksum(const void* data, int64_t bytes);
+/// 16 hex digits.
+std::string hex(uint64_t value);
 
 }  // namespace kuafu

@@ -26,7 +26,7 @@ class CollectiveTask final : public MpiTask {
  public:
   CollectiveTask(const Call& call, MpiWorld& world, std::shared_ptr<MpiGroup> group,
                  AxisLedger* entry)
-      : group_(std::move(group)), sequence_(group_->announce(call)), call_(call) {
+      : group_(std::move(group)), sequence_(group_->announce(call, needs_match(call))), call_(call) {
     if (call.verb == Verb::kAllToAll && call.in.count > 0 && call.in.data == call.out.data) {
       staging_ = copy_of(call.in);
       call_.in.data = staging_.data();
@@ -42,7 +42,7 @@ class CollectiveTask final : public MpiTask {
   bool advance() override {
     if (!is_through_) is_through_ = execution_->advance();
     if (!is_through_) return false;
-    if (!needs_match() || group_->is_matched(sequence_)) return true;
+    if (!needs_match(call_) || group_->is_matched(sequence_)) return true;
     group_->listen();
     return group_->is_matched(sequence_);
   }
@@ -54,8 +54,8 @@ class CollectiveTask final : public MpiTask {
  private:
   // Where every rank waits for all others anyway, a wrong result is never handed out. Messages that
   // came through have proved it by their tags.
-  bool needs_match() const {
-    if (call_.verb == Verb::kBroadcast || call_.verb == Verb::kReduce) return false;
+  bool needs_match(const Call& call) const {
+    if (call.verb == Verb::kBroadcast || call.verb == Verb::kReduce) return false;
     return !group_->has_fingerprints();
   }
 
@@ -201,7 +201,7 @@ class MpiCommunicator final : public CallCommunicator {
     }
     if (!is_native(call))
       return pending(std::make_shared<CollectiveTask>(call, world_, group_, entry_));
-    match(group_->announce(call), describe(call));
+    match(group_->announce(call, true), describe(call));
     Call staged = call;
     std::vector<std::byte> staging;
     if (call.verb == Verb::kAllToAll && call.in.count > 0 && call.in.data == call.out.data) {

@@ -212,6 +212,18 @@ bool MpiChannel::take_note(std::span<std::byte> note, int from, int tag) {
   return true;
 }
 
+std::vector<std::byte> MpiChannel::take_note(int from, int tag) {
+  int has_arrived = 0;
+  MPI_Status status;
+  KUAFU_MPI(MPI_Iprobe(from, tag, state_->comm, &has_arrived, &status));
+  if (has_arrived == 0) return {};
+  int length = 0;
+  KUAFU_MPI(MPI_Get_count(&status, MPI_BYTE, &length));
+  std::vector<std::byte> note(static_cast<size_t>(length));
+  KUAFU_MPI(MPI_Recv(note.data(), length, MPI_BYTE, from, tag, state_->comm, MPI_STATUS_IGNORE));
+  return note;
+}
+
 int MpiChannel::start_barrier() {
   const int handle = state_->take_handle();
   Pieces& message = state_->messages[static_cast<size_t>(handle)];

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/comm/mpi_group.h"
 
+#include <cstring>
 #include <utility>
 
 namespace kuafu {
 
 namespace {
 
-constexpr size_t kMostUnmatched = 16;
+constexpr size_t kMostHeld = 64;
+constexpr size_t kMostUnmatched = 4 * kMostHeld;
 constexpr int kNoteTag = 1;  // on the channel of the collectives, whose own tags are higher
 
 // A tag of a collective, from the lowest bits: lane, number of the call, fingerprint.
@@ -40,7 +42,11 @@ MpiGroup::Note MpiGroup::note_of(const Call& call) {
   return note;
 }
 
-int64_t MpiGroup::announce(const Call& call) { return announce(note_of(call)); }
+// A broadcast's root and a reduce's leaves go on without the others: they are heard at once too.
+int64_t MpiGroup::announce(const Call& call, bool needs_match) {
+  const bool waits_for_all = call.verb != Verb::kBroadcast && call.verb != Verb::kReduce;
+  return announce(note_of(call), needs_match || !waits_for_all);
+}
 
 // Equal for calls that agree().
 int MpiGroup::tag_of(const Call& call, int64_t sequence) const {
@@ -65,14 +71,15 @@ int64_t MpiGroup::announce_split(int64_t fingerprint) {
   Note note;
   note.kind = Kind::kSplit;
   note.count = fingerprint;
-  return announce(note);
+  return announce(note, true);
 }
 
-int64_t MpiGroup::announce(Note note) {
+int64_t MpiGroup::announce(Note note, bool is_urgent) {
   note.sequence = num_calls_++;
-  tell(note);
+  tell(note, is_urgent);
   mine_.push_back(note);
-  if (mine_.size() > kMostUnmatched) listen();  // broadcasts do not wait for their match
+  // Few calls wait for their match.
+  if (mine_.size() > kMostUnmatched && mine_.size() % kMostHeld == 0) listen();
   return note.sequence;
 }
 
@@ -80,15 +87,21 @@ void MpiGroup::leave() {
   Note note;
   note.kind = Kind::kLeft;
   note.sequence = num_calls_;
-  tell(note);
+  tell(note, true);
 }
 
-void MpiGroup::tell(const Note& note) {
+void MpiGroup::tell(const Note& note, bool is_urgent) {
   if (size() == 1) return;
   Note signed_note = note;
   signed_note.world_rank = world_rank();
-  collectives_->send_note(std::as_bytes(std::span(&signed_note, 1)), (rank() + 1) % size(),
-                          kNoteTag);
+  held_.push_back(signed_note);
+  if (is_urgent || held_.size() >= kMostHeld) flush();
+}
+
+void MpiGroup::flush() {
+  if (held_.empty()) return;
+  collectives_->send_note(std::as_bytes(std::span(held_)), (rank() + 1) % size(), kNoteTag);
+  held_.clear();
 }
 
 // One look too many costs a turn of MPI's progress engine, which may yield the core.
@@ -114,8 +127,18 @@ void MpiGroup::listen_for_end() {
 }
 
 bool MpiGroup::hear(Note& note) {
-  const int prev = (rank() + size() - 1) % size();
-  return collectives_->take_note(std::as_writable_bytes(std::span(&note, 1)), prev, kNoteTag);
+  if (heard_.empty()) {
+    const std::vector<std::byte> bytes =
+        collectives_->take_note((rank() + size() - 1) % size(), kNoteTag);
+    heard_.resize(bytes.size() / sizeof(Note));
+    for (size_t i = 0; i < heard_.size(); ++i) {
+      std::memcpy(&heard_[i], bytes.data() + i * sizeof(Note), sizeof(Note));
+    }
+  }
+  if (heard_.empty()) return false;
+  note = heard_.front();
+  heard_.pop_front();
+  return true;
 }
 
 // Theirs against the oldest of mine.

@@ -20,6 +20,7 @@ constexpr auto kSilence = milliseconds(1500);     // without a message through: 
 constexpr auto kStandstill = milliseconds(1500);  // all wait this long: nobody can go on
 constexpr auto kGrace = milliseconds(2000);       // for the note that explains a wrong length
 constexpr auto kTimeOut = std::chrono::minutes(5);
+constexpr auto kHold = milliseconds(5);           // notes of calls that others may wait for
 constexpr int64_t kTurnsBetweenLooks = 64;
 
 }  // namespace
@@ -90,6 +91,9 @@ void MpiWorld::look_after(Patience& patience, const MpiTask& task) {
   sched_yield();
   if (task.group() != nullptr) task.group()->listen();
   const auto now = Clock::now();
+  if (now - patience.start > kHold) {
+    for (const auto& group : groups_) group->flush();
+  }
   if (patience.num_turns % (16 * kTurnsBetweenLooks) == 0 &&
       num_through() != patience.num_through) {
     patience.num_through = num_through();
@@ -161,6 +165,7 @@ std::string MpiWorld::table() const {
 // note says it better, if it comes.
 void MpiWorld::grumble(const WrongLength& error, MpiTask& task) {
   const auto deadline = Clock::now() + kGrace;
+  for (const auto& group : groups_) group->flush();
   while (Clock::now() < deadline) {
     for (const auto& group : groups_) group->listen();
     sched_yield();

@@ -26,6 +26,9 @@ struct RankRecord {
 struct Recording {
   std::vector<RankRecord> ranks;
   std::deque<std::vector<int>> groups;  // world ranks
+  std::deque<std::string> labels;       // of the groups that have called, as far as known
+  std::deque<std::string> marks;
+  std::map<std::string, int64_t> mark_numbers;
   // By (parent group, number of the split on it). Ranks are recorded one after another, so the
   // first one evaluates the rule and the others look it up.
   std::map<std::pair<int, int64_t>, SplitOutcome> splits;
@@ -105,6 +108,9 @@ class SimulatedCommunicator final : public CallCommunicator {
     event.sequence = record.num_calls++;
     event.bytes = call.count() * size_of(call.dtype());
     record.events.push_back(event);
+    auto& labels = recording_.labels;
+    if (labels.size() < recording_.groups.size()) labels.resize(recording_.groups.size());
+    if (labels[static_cast<size_t>(group_)].empty()) labels[static_cast<size_t>(group_)] = label();
     return Work(std::make_unique<RecordedWork>(record, event));
   }
 
@@ -146,6 +152,22 @@ void SimulatedWorld::compute(int rank, int64_t flops, int64_t bytes_moved) {
 
 const std::vector<TraceEvent>& SimulatedWorld::trace(int rank) const {
   return state_->ranks.at(static_cast<size_t>(rank)).events;
+}
+
+void SimulatedWorld::mark(int rank, const std::string& what) {
+  const auto [at, is_new] =
+      state_->mark_numbers.try_emplace(what, static_cast<int64_t>(state_->marks.size()));
+  if (is_new) state_->marks.push_back(what);
+  state_->ranks.at(static_cast<size_t>(rank))
+      .events.push_back({.kind = TraceEvent::Kind::kMark, .sequence = at->second});
+}
+
+const std::deque<std::string>& SimulatedWorld::marks() const { return state_->marks; }
+
+const std::string& SimulatedWorld::label(int group) const {
+  static const std::string none;
+  const auto index = static_cast<size_t>(group);
+  return index < state_->labels.size() ? state_->labels[index] : none;
 }
 
 const std::deque<std::vector<int>>& SimulatedWorld::groups() const { return state_->groups; }

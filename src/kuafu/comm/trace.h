@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "kuafu/comm/communicator.h"
@@ -17,6 +18,7 @@ struct TraceEvent {
     kCompute,  ///< local work since the previous event
     kIssue,    ///< a communication call was made
     kWait,     ///< the program waited for the call with number `sequence`
+    kMark,     ///< all since the mark before was `marks()[sequence]`
   };
   Kind kind = Kind::kCompute;
   Verb verb = Verb::kBarrier;
@@ -48,8 +50,13 @@ class SimulatedWorld {
   /// Adds local work to a rank's trace (merged with an open kCompute event).
   void compute(int rank, int64_t flops, int64_t bytes_moved);
   const std::vector<TraceEvent>& trace(int rank) const;
+  /// Says what a rank did since the mark before, for whoever draws the trace.
+  void mark(int rank, const std::string& what);
+  const std::deque<std::string>& marks() const;
   /// World ranks of every group met so far; group 0 is the world. Lists keep their address.
   const std::deque<std::vector<int>>& groups() const;
+  /// What a group's calls are booked under: the axis. Empty where nothing books them.
+  const std::string& label(int group) const;
 
  private:
   struct State;

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 
 #include "kuafu/comm/worlds.h"
 #include "kuafu/engine/replay.h"
 #include "kuafu/meter/book.h"
+#include "kuafu/parallel/pipeline/choose.h"
 
 namespace kuafu {
 namespace {
@@ -41,7 +41,8 @@ double optimizer_term(const Plan& plan, double absolute_gradient_error) {
 /// Fewer layers: two, or with ranges of layers one in each range and one between any two.
 void cut_layers(Plan& plan) {
   std::vector<LayerPlan>& ranges = plan.parallel.layers;
-  const int64_t fewest = ranges.empty() ? 2 : 2 * static_cast<int64_t>(ranges.size()) + 1;
+  int64_t fewest = ranges.empty() ? 2 : 2 * static_cast<int64_t>(ranges.size()) + 1;
+  fewest = std::max(fewest, plan.parallel.pipeline.stages());  // each stage keeps a block
   if (plan.model.layers <= fewest) return;
   plan.model.layers = fewest;
   std::sort(ranges.begin(), ranges.end(),
@@ -53,6 +54,7 @@ void cut_layers(Plan& plan) {
 
 /// The same shape family in miniature: heads, divisibilities and grid stay, sizes shrink.
 Plan scaled_down(Plan plan) {
+  const int64_t given_layers = plan.model.layers;
   cut_layers(plan);
   ModelPlan& m = plan.model;
   const int64_t hidden = m.heads * std::min<int64_t>(m.hidden / m.heads, 8);
@@ -67,9 +69,14 @@ Plan scaled_down(Plan plan) {
     m.sequence = m.sequence % 64 == 0 ? 64 : m.sequence;
   }
   m.vocab = m.vocab > 1024 ? 1024 + m.vocab % 64 : m.vocab;
+  // Enough for every rank of a pipeline to be busy; a schedule from a file is made for its own.
+  PipelinePlan& p = plan.parallel.pipeline;
+  const bool is_fixed = pipeline::is_schedule_file(p.schedule);
+  const int64_t all = plan.num_micro_batches();
+  const int64_t micro_batches = is_fixed ? all : std::min(all, 2 * p.size);
+  if (plan.model.layers != given_layers) p.blocks.clear();
   plan.train.micro_batch = std::min(plan.train.micro_batch, int64_t{16});
-  plan.train.batch = plan.parallel.data.size * plan.train.micro_batch *
-                     std::min<int64_t>(plan.num_micro_batches(), 2);
+  plan.train.batch = plan.parallel.data.size * plan.train.micro_batch * micro_batches;
   return plan;
 }
 
@@ -88,24 +95,15 @@ int64_t estimated_bytes(const Plan& plan) {
   return 8 * (6 * weights + activations);
 }
 
-/// Steps an engine and gathers whole tensors. `keep` = false only takes part in the gathering.
-Trajectory follow(Engine& engine, bool keep) {
+/// Steps an engine and gathers whole tensors.
+Trajectory follow(Engine& engine, Keep keep) {
   Trajectory t;
   for (int64_t step = 0; step < kCertificateSteps; ++step) {
     t.losses.push_back(engine.forward_backward());
-    for (Param* p : engine.params()) {
-      if (step > 0) continue;
-      const Tensor mine = engine.gradient(*p);
-      if (!mine.defined()) continue;
-      const Tensor whole = gather_param(*p, mine, engine.mesh());
-      if (keep) t.gradients[p->name] = whole.clone();
-    }
+    if (step == 0) t.gradients = whole_gradients(engine, keep);
     engine.update();
   }
-  for (Param* p : engine.params()) {
-    const Tensor whole = gather_param(*p, engine.value(*p), engine.mesh());
-    if (keep) t.parameters[p->name] = whole.clone();
-  }
+  t.parameters = whole_parameters(engine, keep);
   t.losses = engine.mean_over_replicas(std::move(t.losses));
   t.routing_margin = engine.routing_margin();
   return t;
@@ -119,7 +117,7 @@ struct Difference {
 
 /// Largest |a - b| over all tensors and the largest |b|. A missing tensor or a NaN is infinitely
 /// far.
-Difference compare(const std::map<std::string, Tensor>& a, const std::map<std::string, Tensor>& b) {
+Difference compare(const WholeTensors& a, const WholeTensors& b) {
   Difference d;
   for (const auto& [name, expected] : b) {
     const auto found = a.find(name);
@@ -142,7 +140,7 @@ Trajectory run_reference(const Plan& plan, const Registries& registries, const D
                          at::Device device) {
   const auto alone = make_self();
   Engine engine(plan, registries, *alone, data, {.device = device});
-  return follow(engine, true);
+  return follow(engine, Keep::kYes);
 }
 
 /// The reference of the first of kRoutingDraws seeds, from the plan's on, whose routing decisions
@@ -238,7 +236,7 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
   if (!is_first) data = make_data(plan);
   {
     Engine engine(plan, registries, world, *data, unmetered);
-    mine = follow(engine, is_first);
+    mine = follow(engine, is_first ? Keep::kYes : Keep::kNo);
     const std::vector<PushOrder> orders = engine.pushes();
     if (is_first && is_stale) {
       reference = replay_pushes(plan, registries, *data, options.device, orders);

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/engine/engine.h"
 
-#include <time.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
-#include <thread>
-#include <type_traits>
 
-#include <torch/csrc/autograd/autograd.h>
+#include <ATen/ATen.h>
 
+#include "kuafu/engine/stage.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/parallel/expert/routing.h"
+#include "kuafu/parallel/pipeline/analysis.h"
+#include "kuafu/parallel/pipeline/choose.h"
 #include "kuafu/tensor/collectives.h"
 #include "kuafu/tensor/ops.h"
 
@@ -23,53 +21,9 @@ namespace {
 /// A scalar of the device as a number. Meta tensors have none: the simulated world's oracle is 1.
 double read_scalar(const Tensor& t) { return t.is_meta() ? 1.0 : t.item<double>(); }
 
-/// Each sample's tokens in the order given.
-std::vector<int64_t> in_order(const std::vector<int64_t>& ids, const std::vector<int64_t>* order) {
-  if (order == nullptr) return ids;
-  std::vector<int64_t> out = ids;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const size_t place = i % order->size();
-    out[i] = ids[i - place + static_cast<size_t>((*order)[place])];
-  }
-  return out;
-}
-
-/// Numbers of the host on the device; on meta their extents alone.
-template <class T>
-Tensor to_tensor(const std::vector<T>& numbers, const Shape& shape, at::ScalarType type,
-                 at::Device device) {
-  const Tensor t = at::empty(shape, at::TensorOptions(type).device(device));
-  if (device.is_meta()) return t;
-  const at::ScalarType given = std::is_same_v<T, float> ? at::kFloat : at::kLong;
-  t.copy_(at::from_blob(const_cast<T*>(numbers.data()), shape, given));
-  return t;
-}
-
-/// Makes a rank slower: sleeps a multiple of what the thread computes in a scope.
-class Slow {
- public:
-  explicit Slow(double factor) : factor_(factor), start_(factor > 1 ? seconds() : 0) {}
-  ~Slow() {
-    if (factor_ <= 1) return;
-    std::this_thread::sleep_for(
-        std::chrono::duration<double>((factor_ - 1) * (seconds() - start_)));
-  }
-  Slow(const Slow&) = delete;
-  Slow& operator=(const Slow&) = delete;
-
- private:
-  static double seconds() {  // of this thread alone, whoever shares its core
-    timespec t{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-  }
-  double factor_, start_;
-};
-
-std::vector<Group> groups_of(Model& model) {
-  std::vector<Group> groups;
-  for (const auto& block : model.blocks) groups.push_back({block->name(), block->params()});
-  return groups;
+/// My row of a timetable with its messages.
+pipeline::Row row_of(const pipeline::Timetable& schedule, int64_t rank) {
+  return schedule.size() == 1 ? schedule[0] : pipeline::lower(schedule)[static_cast<size_t>(rank)];
 }
 
 }  // namespace
@@ -80,170 +34,123 @@ struct Engine::State {
       : plan(p),
         options(o),
         world(w),
-        dataset(d),
         placement(p, registries, w.rank(), o.device, o.wraps),
         mesh(placement.mesh()),
-        model(placement.make_model()) {}
-
-  /// Side of one micro-batch whose first global sample is `first`.
-  Side side(const Tokens& tokens, int64_t first, int64_t global_samples) const {
-    Side s;
-    s.order = placement.order();
-    s.batch = tokens.samples;
-    s.sequence = tokens.sequence;
-    const auto ids = [&](const std::vector<int64_t>& numbers) {
-      return to_tensor(in_order(numbers, s.order), {s.batch, s.sequence}, at::kLong,
-                       options.device);
-    };
-    const bool is_image = tokens.patches > 0;
-    if (!is_image) {
-      s.tokens = ids(tokens.inputs);
-      s.targets = ids(tokens.targets);
-    }
-    if (tokens.is_pair) s.segments = ids(tokens.segments);
-    if (tokens.is_pair || is_image) {
-      s.labels = to_tensor(tokens.labels, {s.batch}, at::kLong, options.device);
-    }
-    if (is_image) {
-      s.images = to_tensor(tokens.images, {s.batch, tokens.patches, tokens.pixels},
-                           scalar_type(plan.model.dtype), options.device);
-    }
-    s.sample_scale = 1.0 / static_cast<double>(global_samples);
-    s.loss_scale = 1.0 / static_cast<double>(global_samples * tokens.predictions);
-    s.first_sample = first;
-    s.step = steps_done;
-    return s;
+        model(placement.make_model()),
+        map(map_stages(plan, registries, model.blocks.size(), w.rank())),
+        seat(static_cast<int>(mesh.coord("pipeline"))),
+        groups(model, map, seat),
+        micro_batches(plan, d, placement.order(), mesh.coord("data"), o.device) {
+    groups.materialise(placement.params());
   }
 
-  /// A local loss summed over the ranks that hold different tokens, axis by axis.
+  void connect() {
+    placement.connect(world, options.ledger);
+    data_parallel = make_data_parallel(plan, mesh, options.push_script);
+    groups.connect(mesh, *data_parallel);
+    optimizer = make_optimizer(plan.optimizer);
+    const StageTools tools{.model = model,
+                           .groups = groups,
+                           .micro_batches = micro_batches,
+                           .device = options.device,
+                           .recomputes = plan.memory.recompute == Recompute::kFull,
+                           .slowdown = slowdown_of_step()};
+    PipelineSeat chair{.pipeline = &mesh.comm("pipeline"),
+                       .rank_of_stage = map.rank_of_stage,
+                       .stages = {},
+                       .device = options.device};
+    for (int s = 0; s < map.num_stages(); ++s) {
+      chair.stages.push_back(nullptr);
+      if (map.rank_of_stage[static_cast<size_t>(s)] != seat) continue;
+      stages.push_back(std::make_unique<Stage>(tools, map, s));
+      chair.stages.back() = stages.back().get();
+      if (!options.wraps.stage) continue;
+      wrapped.push_back(options.wraps.stage(*stages.back(), s));
+      chair.stages.back() = wrapped.back().get();
+    }
+    micro_batches.set_users(static_cast<int>(stages.size()));
+    executor = std::make_unique<Executor>(std::move(chair));
+    training_row = row_of(map.schedule, seat);
+    validation_row = row_of(pipeline::forwards_of(map.schedule), seat);
+  }
+
+  std::function<double()> slowdown_of_step() const {
+    if (!options.slowdown) return {};
+    return [this] { return options.slowdown(steps_done); };
+  }
+
+  /// Runs a row; the loss of its micro-batches on the last stage, zero on others.
+  Tensor run(const pipeline::Row& row, bool is_training) {
+    for (const auto& stage : stages) stage->set_training(is_training);
+    executor->run(row);
+    Tensor loss;
+    for (const auto& stage : stages) {
+      const Tensor part = stage->take_loss();
+      if (part.defined()) loss = part;
+    }
+    return loss;
+  }
+
+  /// A local loss summed over the ranks that hold different tokens, axis by axis; then from the
+  /// last stage to all.
   double global_loss(const Tensor& partial) const {
-    const Tensor sum = partial.detach().to(at::kDouble);
+    const Tensor sum = partial.defined()
+                           ? partial.detach().to(at::kDouble)
+                           : at::zeros({}, at::TensorOptions(at::kDouble).device(options.device));
     raw::all_reduce(sum, mesh.comm("data"));
     for (const Axis& axis : mesh.axes()) {
       const auto& split = model.loss_axes;
       const bool is_split = std::find(split.begin(), split.end(), axis.name) != split.end();
       if (is_split) raw::all_reduce(sum, mesh.comm(axis.name));
     }
+    raw::all_reduce(sum, mesh.comm("pipeline"));
     return read_scalar(sum);
   }
 
-  Tensor micro_batch(const Side& side, bool is_last);
-  Tensor run_micro_batches(int64_t first, int64_t count);
+  /// Mean over the samples of this replica, which is one rank.
+  double own_loss(const Tensor& partial) const {
+    return read_scalar(partial.to(at::kDouble)) * static_cast<double>(plan.parallel.data.size);
+  }
   double own_norm();
-  void backward_block(size_t b, const Side& side, Flow& in, Flow& out, Tensors losses, Flow& grads);
 
-  Plan plan;
+  const Plan plan;
   EngineOptions options;
   Communicator& world;
-  const Dataset& dataset;
   Placement placement;
   Mesh& mesh;
-  Model model;
+  Model model;  // the whole; what other ranks hold stays on meta
+  const StageMap map;
+  const int seat;  // my rank in the pipeline
+  BlockGroups groups;
+  MicroBatches micro_batches;
+  std::vector<std::unique_ptr<Stage>> stages;
+  std::vector<std::unique_ptr<StageWork>> wrapped;
+  std::unique_ptr<Executor> executor;
+  pipeline::Row training_row, validation_row;
   std::unique_ptr<DataParallel> data_parallel;
   std::unique_ptr<Optimizer> optimizer;
   std::vector<ParamShard> ready;  // between forward_backward and update
   int64_t steps_done = 0;
+  int64_t steps_trained = 0;  // by this engine: what the routers tallied
 };
 
 Engine::Engine(const Plan& plan, const Registries& registries, Communicator& world,
                const Dataset& dataset, const EngineOptions& options)
     : state_(std::make_unique<State>(plan, registries, world, dataset, options)) {
-  State& s = *state_;
-  s.placement.connect(world, options.ledger);
-  s.data_parallel = make_data_parallel(plan, s.mesh, options.push_script);
-  s.data_parallel->attach(groups_of(s.model));
-  s.optimizer = make_optimizer(plan.optimizer);
+  state_->connect();
 }
 
 Engine::~Engine() = default;
 
-/// Forward through all blocks, then backward a block at a time. A block's input is a leaf of its
-/// own small graph; under full recomputation only that input is kept and the graph is made again.
-Tensor Engine::State::micro_batch(const Side& side, bool is_last) {
-  const double slowdown = options.slowdown ? options.slowdown(steps_done) : 1;
-  const bool again = plan.memory.recompute == Recompute::kFull;
-  const size_t n = model.blocks.size();
-  std::vector<Flow> inputs(n), outputs(n);
-  std::vector<Tensors> losses(n);
-  Flow flow;
-  for (size_t b = 0; b < n; ++b) {
-    data_parallel->acquire(static_cast<int>(b));
-    for (const Tensor& t : flow) inputs[b].push_back(t.detach().requires_grad_());
-    // The head's graph is used at once: making it twice would only cost.
-    const bool is_kept = !again || b + 1 == n || model.blocks[b]->saves_nothing();
-    const at::AutoGradMode recording(is_kept);
-    {
-      const Slow slow(slowdown);
-      outputs[b] = model.blocks[b]->forward(inputs[b], side);
-    }
-    losses[b] = model.blocks[b]->take_losses();
-    flow = outputs[b];
-    if (!is_kept) {
-      outputs[b].clear();
-      losses[b].clear();
-    }
-    data_parallel->release(static_cast<int>(b));
-  }
-  const Tensor loss = flow[0].detach();
-  flow.clear();
-  Flow grads = {at::ones_like(outputs[n - 1][0])};
-  for (size_t b = n; b-- > 0;) {
-    data_parallel->acquire(static_cast<int>(b));
-    {
-      const Slow slow(slowdown);
-      backward_block(b, side, inputs[b], outputs[b], std::move(losses[b]), grads);
-    }
-    data_parallel->grads_ready(static_cast<int>(b), is_last);
-    data_parallel->release(static_cast<int>(b));
-  }
-  return loss;
-}
-
-void Engine::State::backward_block(size_t b, const Side& side, Flow& in, Flow& out, Tensors losses,
-                                   Flow& grads) {
-  if (out.empty()) {
-    const RecomputeScope scope;
-    const at::AutoGradMode recording(true);
-    out = model.blocks[b]->forward(in, side);
-    losses = model.blocks[b]->take_losses();
-  }
-  for (Tensor& loss : losses) {
-    grads.push_back(at::ones_like(loss));
-    out.push_back(std::move(loss));
-  }
-  losses.clear();
-  torch::autograd::backward(out, grads);
-  out.clear();
-  grads.clear();
-  for (const Tensor& t : in) grads.push_back(t.grad());
-  in.clear();
-  for (Param* p : model.blocks[b]->params()) {
-    if (p->value.grad().defined()) recategorise(p->value.grad(), Category::kGradient);
-  }
-}
-
-/// Micro-batches [first, first + count) of the step's batch; returns their part of its loss.
-Tensor Engine::State::run_micro_batches(int64_t first, int64_t count) {
-  const TrainPlan& train = plan.train;
-  Tensor loss;
-  for (int64_t m = first; m < first + count; ++m) {
-    const int64_t in_batch = m * train.micro_batch;
-    const Tokens tokens = dataset.train(steps_done * train.batch + in_batch, train.micro_batch);
-    const Tensor part = micro_batch(side(tokens, in_batch, train.batch), m + 1 == first + count);
-    loss = loss.defined() ? loss + part : part;
-  }
-  ready = data_parallel->finish();
-  return loss;
-}
-
 double Engine::forward_backward() {
   State& s = *state_;
   const CategoryScope scope(Category::kActivation);
-  const int64_t num_micro = s.plan.num_micro_batches(), replicas = s.plan.parallel.data.size;
-  const Tensor loss = s.run_micro_batches(s.mesh.coord("data") * num_micro, num_micro);
-  const double mean = is_in_step()
-                          ? s.global_loss(loss)
-                          : read_scalar(loss.to(at::kDouble)) * static_cast<double>(replicas);
+  s.micro_batches.use_step(s.steps_done);
+  s.groups.begin(s.plan.num_micro_batches());
+  const Tensor loss = s.run(s.training_row, true);
+  ++s.steps_trained;
+  s.ready = s.groups.finish();
+  const double mean = is_in_step() ? s.global_loss(loss) : s.own_loss(loss);
   KUAFU_REQUIRE(std::isfinite(mean), "the loss is ", mean, " at step ", s.steps_done + 1,
                 ": training diverged; lower optimizer.lr or raise optimizer.warmup");
   return mean;
@@ -251,24 +158,28 @@ double Engine::forward_backward() {
 
 double Engine::forward_backward_share(int64_t step, int64_t share, int64_t shares) {
   State& s = *state_;
-  const int64_t num_micro = s.plan.num_micro_batches();
+  const int64_t num_micro = s.plan.num_micro_batches(), count = num_micro / shares;
   KUAFU_CHECK(s.mesh.num_ranks() == 1 && num_micro % shares == 0, "share ", share, " of ", shares,
               " of ", num_micro, " micro-batches on ", s.mesh.describe());
   const CategoryScope scope(Category::kActivation);
-  s.steps_done = step;
-  const Tensor loss = s.run_micro_batches(share * (num_micro / shares), num_micro / shares);
+  pipeline::Row row;
+  for (const pipeline::Action& a : s.training_row) {
+    if (a.micro_batch / count == share) row.push_back(a);
+  }
+  s.micro_batches.use_step(step);
+  s.groups.begin(count);
+  const Tensor loss = s.run(row, true);
+  s.ready = s.groups.finish();
   return read_scalar(loss.to(at::kDouble)) * static_cast<double>(shares);
 }
 
-/// Of the gradients of this replica alone.
+/// Of the gradients of this replica alone, as if its samples were the batch.
 double Engine::State::own_norm() {
   Tensor sum;
-  for (const auto& block : model.blocks) {
-    for (const Param* p : block->params()) {
-      if (!p->value.grad().defined()) continue;
-      const Tensor squares = ops::sum_of_squares(p->value.grad());
-      sum = sum.defined() ? sum + squares : squares;
-    }
+  for (const Param* p : groups.params()) {
+    if (!p->value.grad().defined()) continue;
+    const Tensor squares = ops::sum_of_squares(p->value.grad());
+    sum = sum.defined() ? sum + squares : squares;
   }
   return std::sqrt(read_scalar(sum)) * static_cast<double>(plan.parallel.data.size);
 }
@@ -277,7 +188,8 @@ double Engine::update() {
   State& s = *state_;
   const CategoryScope scope(Category::kTemporary);
   const at::NoGradGuard no_grad;
-  const double norm = is_in_step() ? global_grad_norm(s.ready, s.mesh) : s.own_norm();
+  const double norm =
+      is_in_step() ? global_grad_norm(s.ready, s.mesh, s.options.device) : s.own_norm();
   clip_gradients(s.ready, norm, s.plan.optimizer.clip);
   s.optimizer->step(s.ready, learning_rate(s.plan.optimizer, s.steps_done, s.plan.train.steps));
   s.data_parallel->publish();
@@ -300,42 +212,57 @@ double Engine::validate() {
   settle();
   const at::NoGradGuard no_grad;
   const CategoryScope scope(Category::kActivation);
-  const TrainPlan& train = s.plan.train;
-  const int64_t num_micro = s.plan.num_micro_batches();
-  const int64_t replica = s.mesh.coord("data");
-  const int64_t samples = train.validation_batches * train.batch;
   Tensor total;
-  for (int64_t v = 0; v < train.validation_batches * num_micro; ++v) {
-    const int64_t batch = v / num_micro, micro = v % num_micro;
-    const int64_t first = batch * train.batch + (replica * num_micro + micro) * train.micro_batch;
-    Side side = s.side(s.dataset.validation(first, train.micro_batch), first, samples);
-    side.is_training = false;
-    Flow flow;
-    for (const auto& block : s.model.blocks) flow = block->forward(flow, side);
-    total = total.defined() ? total + flow[0] : flow[0];
+  for (int64_t batch = 0; batch < s.plan.train.validation_batches; ++batch) {
+    s.micro_batches.use_validation(s.steps_done, batch);
+    const Tensor loss = s.run(s.validation_row, false);
+    if (loss.defined()) total = total.defined() ? total + loss : loss;
   }
   return s.global_loss(total);
 }
 
+void ExpertCounts::add(const ExpertCounts& other) {
+  tokens.resize(other.tokens.size());
+  choices.resize(other.choices.size());
+  for (size_t e = 0; e < tokens.size(); ++e) {
+    tokens[e] += other.tokens[e];
+    choices[e] += other.choices[e];
+  }
+  dropped += other.dropped;
+  made += other.made;
+}
+
 std::vector<ExpertLoad> Engine::expert_loads() const {
+  const State& s = *state_;
   const at::NoGradGuard no_grad;
   std::vector<ExpertLoad> loads;
-  for (const auto& block : state_->model.blocks) {
-    const RouterTally* tally = block->router_tally();
-    if (tally == nullptr || tally->is_empty() || tally->counts().is_meta()) continue;
-    const Tensor sum = tally->counts().clone();
-    raw::all_reduce(sum, state_->mesh.comm("data"));
-    for (const std::string& axis : tally->sample_axes()) {
-      raw::all_reduce(sum, state_->mesh.comm(axis));
+  for (size_t b = 0; b < s.model.blocks.size(); ++b) {
+    const ModelBlock& block = *s.model.blocks[b];
+    const RouterTally* tally = block.router_tally();
+    if (tally == nullptr || s.options.device.is_meta() || s.steps_trained == 0) continue;
+    const int owner = s.map.rank_of(b);
+    const int64_t experts = s.plan.model.experts, width = 2 * experts + 2;
+    Tensor sum = at::zeros({s.steps_trained, width},
+                           at::TensorOptions(at::kLong).device(s.options.device));
+    if (owner == s.seat) {
+      sum.copy_(tally->counts());
+      raw::all_reduce(sum, s.mesh.comm("data"));
+      for (const std::string& axis : tally->sample_axes()) {
+        raw::all_reduce(sum, s.mesh.comm(axis));
+      }
     }
+    if (s.mesh.size("pipeline") > 1) sum = raw::broadcast(sum, s.mesh.comm("pipeline"), owner);
     const Tensor host = sum.cpu();
-    const int64_t experts = (host.numel() - 2) / 2;
-    const int64_t* n = host.const_data_ptr<int64_t>();
-    loads.push_back({block->name(),
-                     {n, n + experts},
-                     {n + experts, n + 2 * experts},
-                     n[2 * experts],
-                     n[2 * experts + 1]});
+    ExpertLoad& load = loads.emplace_back();
+    load.block = block.name();
+    for (int64_t step = 0; step < s.steps_trained; ++step) {
+      const int64_t* n = host.const_data_ptr<int64_t>() + step * width;
+      load.steps.push_back({.tokens = {n, n + experts},
+                            .choices = {n + experts, n + 2 * experts},
+                            .dropped = n[2 * experts],
+                            .made = n[2 * experts + 1]});
+      load.add(load.steps.back());
+    }
   }
   return loads;
 }
@@ -368,13 +295,28 @@ const Plan& Engine::plan() const { return state_->plan; }
 Tensor Engine::value(const Param& p) const { return state_->data_parallel->value(p); }
 Tensor Engine::gradient(const Param& p) const { return state_->data_parallel->gradient(p); }
 const Mesh& Engine::mesh() const { return state_->mesh; }
+std::vector<ParamShard> Engine::shards() const { return state_->data_parallel->shards(); }
+Optimizer& Engine::optimizer() { return *state_->optimizer; }
 
-std::vector<Param*> Engine::params() {
-  std::vector<Param*> all;
-  for (const auto& block : state_->model.blocks) {
-    for (Param* p : block->params()) all.push_back(p);
+void Engine::go_on_from(int64_t steps_done) {
+  state_->data_parallel->publish();
+  state_->steps_done = steps_done;
+}
+
+std::vector<Param*> Engine::params() { return state_->groups.params(); }
+
+std::vector<WholeParam> Engine::all_params() {
+  State& s = *state_;
+  std::vector<WholeParam> all;
+  for (size_t b = 0; b < s.model.blocks.size(); ++b) {
+    const int owner = s.map.rank_of(b);
+    for (const Param* p : s.model.blocks[b]->params()) all.push_back({p, owner, owner == s.seat});
   }
   return all;
 }
+
+const StageMap& Engine::stages() const { return state_->map; }
+at::Device Engine::device() const { return state_->options.device; }
+void Engine::observe(pipeline::Timeline* timeline) { state_->executor->observe(timeline); }
 
 }  // namespace kuafu

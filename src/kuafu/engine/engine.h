@@ -9,6 +9,7 @@
 #include "kuafu/comm/communicator.h"
 #include "kuafu/dataset/dataset.h"
 #include "kuafu/engine/placement.h"
+#include "kuafu/engine/stage_map.h"
 #include "kuafu/optim/optimizer.h"
 #include "kuafu/parallel/data/interface.h"
 #include "kuafu/plan/plan.h"
@@ -22,13 +23,20 @@ struct StepReport {
   double lr = 0;
 };
 
-/// What the router of one mixture block did in the training steps, over all ranks.
-struct ExpertLoad {
-  std::string block;
+/// What a router did, over all ranks.
+struct ExpertCounts {
   std::vector<int64_t> tokens;    ///< rows that each expert took
   std::vector<int64_t> choices;   ///< choices that named it, dropped ones too
   int64_t dropped = 0, made = 0;  ///< choices without a slot, choices in all; where experts
                                   ///< choose: tokens that none chose, tokens in all
+  void add(const ExpertCounts& other);
+  bool operator==(const ExpertCounts&) const = default;
+};
+
+/// What the router of one mixture block did in the training steps, and in each.
+struct ExpertLoad : ExpertCounts {
+  std::string block;
+  std::vector<ExpertCounts> steps;
   bool operator==(const ExpertLoad&) const = default;
 };
 
@@ -41,6 +49,13 @@ struct EngineOptions {
   std::function<double(int64_t step)> slowdown = {};
   std::vector<int> push_script = {};  ///< order of pushes under staleness, see StaleOptions
   Wraps wraps = {};
+};
+
+/// One parameter of the whole model.
+struct WholeParam {
+  const Param* param = nullptr;  ///< planned alone (its value on meta) where another rank has it
+  int owner = 0;                 ///< rank along "pipeline"
+  bool is_mine = false;
 };
 
 /// One rank of a run: builds mesh, model shard and optimizer from a resolved plan, and steps. The
@@ -84,16 +99,29 @@ class Engine {
   /// otherwise, in gates; infinite without mixtures.
   double routing_margin() const;
 
-  /// Steps done so far; setting it resumes the data stream and schedule there.
+  /// Steps done so far: decides the next samples, dropout masks and learning rate.
   int64_t steps_done() const;
 
   const Plan& plan() const;
   const Mesh& mesh() const;
+  /// What this rank holds: parameters of its own stages, and copies of what they borrow of others.
   std::vector<Param*> params();
+  /// Every parameter of the model in its order, the same on every rank; see whole.h.
+  std::vector<WholeParam> all_params();
+  const StageMap& stages() const;
+  at::Device device() const;
+  /// Tells `timeline` of every action of this rank from now on; null stops it.
+  void observe(pipeline::Timeline* timeline);
   /// My shard of a parameter and, between forward_backward and update, of its summed gradient
   /// (undefined where it was not used), wherever replicas keep them. Collective.
   Tensor value(const Param& p) const;
   Tensor gradient(const Param& p) const;
+
+  /// What a checkpoint holds: my shards of every parameter, without gradients, and the optimizer.
+  std::vector<ParamShard> shards() const;
+  Optimizer& optimizer();
+  /// Goes on after so many steps, from shards and optimizer state that were loaded. Collective.
+  void go_on_from(int64_t steps_done);
 
  private:
   struct State;

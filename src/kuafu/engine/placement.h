@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "kuafu/engine/executor.h"
 #include "kuafu/engine/registries.h"
 #include "kuafu/plan/arrange.h"
 
@@ -16,6 +17,8 @@ struct Wraps {
   std::function<std::unique_ptr<AttentionParallel>(std::unique_ptr<AttentionParallel>)> attention =
       {};
   std::function<std::unique_ptr<ExpertParallel>(std::unique_ptr<ExpertParallel>)> experts = {};
+  /// `inner` outlives what is made around it.
+  std::function<std::unique_ptr<StageWork>(StageWork& inner, int stage)> stage = {};
 };
 
 /// Where a plan puts its model, seen from one rank: the mesh, the schemes and attention on it, and
@@ -37,9 +40,11 @@ class Placement {
   const Context& context() const { return *schemes_[0].context; }
   /// The position in the sample of each place of a sharded sequence; null: place = position.
   const std::vector<int64_t>* order() const { return order_.empty() ? nullptr : &order_; }
-  /// This rank's shard of the model. Throws NotDivisible where a parameter or an activation does
-  /// not divide, before any communication.
+  /// This rank's shard of the whole model, planned: parameters on meta, booked to nobody. Throws
+  /// NotDivisible where a parameter or an activation does not divide, before any communication.
   Model make_model() const;
+  /// Makes what a rank holds of it.
+  const ParamFactory& params() const { return params_; }
 
  private:
   /// A tensor mode of the plan: its context, and its mesh where it is not the plan's.
@@ -58,6 +63,7 @@ class Placement {
   const Plan plan_;
   const MakeModel make_model_;
   Mesh mesh_;
+  const ParamFactory params_;
   std::unique_ptr<AttentionParallel> attention_;
   std::vector<int64_t> order_;
   std::unique_ptr<ExpertParallel> experts_;
@@ -65,7 +71,10 @@ class Placement {
 };
 
 /// Checks everything about a plan that needs no communication: layouts of every parameter and
-/// activation on the ranks of the mesh. Builds the model on meta tensors.
-void check_placement(const Plan& plan, const Registries& registries);
+/// activation on the ranks of the mesh. Builds the model on meta tensors. Throws Refused; with
+/// kNearest it names values that can be placed, each tried (engine/advice.h).
+enum class Advice : uint8_t { kAsThrown, kNearest };
+void check_placement(const Plan& plan, const Registries& registries,
+                     Advice advice = Advice::kAsThrown);
 
 }  // namespace kuafu

@@ -67,10 +67,7 @@ class Replay {
       KUAFU_CHECK(is_done || has_moved, "orders of pushes that wait for each other");
     }
     for (Server& server : servers_) place(server, server.values);
-    for (const FlatSlot& slot : layout_.slots) {
-      result_.parameters[slot.param->name] =
-          gather_param(*slot.param, slot.param->value.detach(), engine_.mesh()).clone();
-    }
+    result_.parameters = whole_parameters(engine_, Keep::kYes);
     result_.routing_margin = engine_.routing_margin();
     return std::move(result_);
   }
@@ -149,12 +146,9 @@ class Replay {
   }
 
   void add_first() {
-    for (const FlatSlot& slot : layout_.slots) {
-      const Tensor grad = engine_.gradient(*slot.param);
-      if (!grad.defined()) continue;
-      Tensor& sum = result_.gradients[slot.param->name];
-      const Tensor whole = gather_param(*slot.param, grad, engine_.mesh());
-      sum = sum.defined() ? sum + whole : whole.clone();
+    for (const auto& [name, gradient] : whole_gradients(engine_, Keep::kYes)) {
+      Tensor& sum = result_.gradients[name];
+      sum = sum.defined() ? sum + gradient : gradient;
     }
   }
 

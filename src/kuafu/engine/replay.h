@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <map>
-#include <string>
 #include <vector>
 
-#include "kuafu/engine/engine.h"
+#include "kuafu/engine/whole.h"
 
 namespace kuafu {
 
 /// What a few steps of training left behind, whole.
 struct Trajectory {
   std::vector<double> losses;
-  std::map<std::string, Tensor> gradients;   ///< of the first step
-  std::map<std::string, Tensor> parameters;  ///< after the last step
+  WholeTensors gradients;   ///< of the first step
+  WholeTensors parameters;  ///< after the last step
   double routing_margin = 0;
 };
 

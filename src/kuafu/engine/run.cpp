@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "kuafu/base/errors.h"
+
 namespace kuafu {
 namespace {
 
@@ -63,11 +65,17 @@ StepTime summarise(const std::vector<double>& seconds) {
 
 RankResult run_rank(const Plan& plan, const Registries& registries, Communicator& world,
                     const RunOptions& options) {
+  KUAFU_REQUIRE(!options.checkpoint.resumes || !options.checkpoint.folder.empty(),
+                "a run to be resumed needs the folder of its checkpoints");
   RankResult result;
   RankBook book(world.rank(), plan.memory.device.value_or(0));
   Ledger ledger;
   const auto data = options.make_data(plan);
   {
+    KUAFU_REQUIRE(plan.parallel.data.staleness == 0 || options.checkpoint.folder.empty(),
+                  "--checkpoint with parallel.data.staleness = ", plan.parallel.data.staleness,
+                  ": a checkpoint would need the servers' optimizers and the versions that workers "
+                  "have read; nearest: staleness = 0, or no --checkpoint");
     const BookScope booked(&book);
     book.is_counting = options.is_metered;
     std::function<double(int64_t)> slowdown;
@@ -79,16 +87,32 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
                    .ledger = options.is_metered ? &ledger : nullptr,
                    .slowdown = slowdown,
                    .push_script = options.push_script});
-    for (int64_t step = 0; step < plan.train.steps; ++step) {
+    std::optional<Saver> saver;
+    if (!options.checkpoint.folder.empty()) saver.emplace(engine, world, options.checkpoint);
+    if (options.checkpoint.resumes) {
+      result.resumed_from = saver->resume();
+      book.restart();  // what loading took is no step's
+    }
+    const int64_t first = engine.steps_done();
+    for (int64_t step = first; step < plan.train.steps; ++step) {
       const double start = seconds_now();
       const StepReport report = engine.step();
       result.step_seconds.push_back(seconds_now() - start);
       result.losses.push_back(report.loss);
+      if (saver) {
+        saver->after_step();
+        result.save_seconds.push_back(seconds_now() - start - result.step_seconds.back());
+      }
       if (options.on_step && world.rank() == 0) options.on_step(step, report);
     }
     engine.settle();
-    result.flops = book.flops() / std::max<int64_t>(plan.train.steps, 1);
-    result.flops_recomputed = book.flops_recomputed() / std::max<int64_t>(plan.train.steps, 1);
+    if (saver) {
+      result.saves = saver->num_saves();
+      result.saved_bytes = saver->saved_bytes();
+    }
+    const int64_t steps = std::max<int64_t>(plan.train.steps - first, 1);
+    result.flops = book.flops() / steps;
+    result.flops_recomputed = book.flops_recomputed() / steps;
     result.peak_bytes = book.peak();
     result.at_peak = book.at_peak();
     result.peak_by_category = book.peak_by_category();

@@ -3,12 +3,14 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "kuafu/comm/ledger.h"
 #include "kuafu/engine/certificate.h"
 #include "kuafu/engine/engine.h"
+#include "kuafu/engine/save.h"
 #include "kuafu/meter/book.h"
 
 namespace kuafu {
@@ -39,6 +41,9 @@ struct RankResult {
   TrafficByAxis traffic;                    ///< summed over the steps, by axis
   std::vector<ExpertLoad> experts;          ///< one a mixture block, the same on every rank
   std::vector<PushOrder> pushes;            ///< under staleness, one a server; the same everywhere
+  std::optional<int64_t> resumed_from;      ///< steps done before, by a checkpoint
+  int64_t saves = 0, saved_bytes = 0;       ///< checkpoints, and what this rank wrote of them
+  std::vector<double> save_seconds;         ///< one a step: saving between it and the next
   Certificate certificate;
 };
 
@@ -51,11 +56,12 @@ struct RunOptions {
   std::vector<int> push_script = {};  ///< order of pushes under staleness; by arrival where empty
   bool is_metered = true;             ///< ledger and FLOPs; off only to measure what they cost
   std::function<std::unique_ptr<Dataset>(const Plan&)> make_data;
+  SaveOptions checkpoint;  ///< no folder: none
   /// Called on rank 0 after each step.
   std::function<void(int64_t step, const StepReport& report)> on_step;
 };
 
-/// One rank of a whole run: train, validate, certify. The same for every world.
+/// One rank of a whole run: load, train, save, validate, certify. The same for every world.
 /// Throws OutOfMemory where the plan's budget is passed, ConfigError with the step of a loss that
 /// is not finite.
 RankResult run_rank(const Plan& plan, const Registries& registries, Communicator& world,

@@ -122,11 +122,13 @@ class Expander {
   Point make_point(const std::vector<Slot>& slots, const std::vector<size_t>& at,
                    const std::vector<const Bundle*>& chosen) const {
     Point point;
+    point.is_of_sweep = true;
     point.line = suite_.axes.front().line;
     for (size_t i = 0; i < slots.size(); ++i) {
       const Json& value = slots[i].values[at[i]];
-      if (is_named(slots[i])) {
-        point.name += (point.name.empty() ? "" : ", ") + label(slots[i], value);
+      point.labels.push_back(is_named(slots[i]) ? label(slots[i], value) : "");
+      if (!point.labels.back().empty()) {
+        point.name += (point.name.empty() ? "" : ", ") + point.labels.back();
       }
       point.settings.emplace_back(slots[i].key, value);
       if (slots[i].bundle == nullptr) point.given.emplace_back(slots[i].key, value);
@@ -140,29 +142,8 @@ class Expander {
         }
       }
     }
-    follow_references(point);
+    follow_references(suite_.origin, point);
     return point;
-  }
-
-  /// "$ranks" becomes the point's own number of ranks.
-  void follow_references(Point& point) const {
-    const Settings before = point.given;
-    for (Settings* settings : {&point.given, &point.settings}) {
-      for (auto& [key, value] : *settings) {
-        if (!value.is_string() || value.get<std::string>().rfind('$', 0) != 0) continue;
-        const std::string target = value.get<std::string>().substr(1);
-        const Json* found = find_setting(before, target);
-        require(found != nullptr, point.line, key, " = \"$", target, "\": the case has no key ",
-                target, "; it has ", join(keys_of(before)));
-        value = *found;
-      }
-    }
-  }
-
-  static std::vector<std::string> keys_of(const Settings& settings) {
-    std::vector<std::string> keys;
-    for (const auto& [key, value] : settings) keys.push_back(key);
-    return keys;
   }
 
   bool is_skipped(const Point& point) {
@@ -202,7 +183,9 @@ class Expander {
   }
 
   Point extra_point(const Bundle& extra) const {
-    Point point{extra.name, {}, {}, extra.line};
+    Point point;
+    point.name = extra.name;
+    point.line = extra.line;
     std::vector<const Bundle*> rows;
     for (const Choice& choice : extra.choices) {
       require(choice.values.size() == 1, choice.line, "[[case]]: ", choice.key,
@@ -229,7 +212,7 @@ class Expander {
       point.given.emplace_back(key, value);
       point.settings.emplace_back(key, value);
     }
-    follow_references(point);
+    follow_references(suite_.origin, point);
     return point;
   }
 
@@ -241,6 +224,22 @@ class Expander {
 }  // namespace
 
 std::vector<Point> expand(const SuiteText& suite) { return Expander(suite).run(); }
+
+void follow_references(const std::string& origin, Point& point) {
+  const Settings before = point.given;
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : before) keys.push_back(key);
+  for (Settings* settings : {&point.given, &point.settings}) {
+    for (auto& [key, value] : *settings) {
+      if (!value.is_string() || value.get<std::string>().rfind('$', 0) != 0) continue;
+      const std::string target = value.get<std::string>().substr(1);
+      const Json* found = find_setting(before, target);
+      KUAFU_REQUIRE(found != nullptr, origin, ":", point.line, ": ", key, " = \"$", target,
+                    "\": the case has no key ", target, "; it has ", join(keys));
+      value = *found;
+    }
+  }
+}
 
 const Json* find_setting(const Settings& settings, const std::string& key) {
   for (const auto& [name, value] : settings) {

@@ -14,6 +14,9 @@ struct Point {
   Settings settings;  ///< what distinguishes it: one entry an axis
   Settings given;     ///< every key it sets: of plans, and ranks, world, certify, timeout_s
   int line = 0;       ///< where the suite asks for it
+  std::vector<std::string> labels;  ///< of each setting, as in the name; empty where not named
+  bool is_of_sweep = false;         ///< from the axes, not a `[[case]]`
+  bool is_comparison = false;       ///< a baseline's: the base's own parallel keys do not count
 };
 
 /// Cartesian product of all axes, without the skipped points, then the extra cases. A bundle's key
@@ -21,6 +24,10 @@ struct Point {
 /// takes the value of another key of the point.
 /// Throws ConfigError with the line: a key set twice, an unknown name behind `$` or in `[[skip]]`.
 std::vector<Point> expand(const SuiteText& suite);
+
+/// The value "$key" becomes that of another key of the point. Throws ConfigError with the line
+/// where it has none.
+void follow_references(const std::string& origin, Point& point);
 
 /// The value of a key in `settings`, by its whole name or its last word; null where it has none.
 const Json* find_setting(const Settings& settings, const std::string& key);

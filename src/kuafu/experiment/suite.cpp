@@ -9,6 +9,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/philox.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/experiment/baselines.h"
 #include "kuafu/experiment/expand.h"
 #include "kuafu/experiment/suite_text.h"
 
@@ -83,17 +84,18 @@ class CaseMaker {
   Case finish(const Point& point, const RunKeys& run, const Overrides& overrides) {
     Case c{"",        point.name, point.settings,   "",
            run.ranks, run.world,  run.is_certified, run.timeout_s};
+    const std::string base = point.is_comparison ? without_parallel(text_.base) : text_.base;
     allow_plugin_modes(point);
     std::string identity;  // that of a resolved plan survives keys that later versions add
     try {
       const Plan plan =
-          resolve(parse_plan(text_.base, text_.origin, modes_, overrides), run.ranks, modes_);
+          resolve(parse_plan(base, text_.origin, modes_, overrides), run.ranks, modes_);
       c.ranks = num_ranks(plan);
       c.plan_toml = to_toml(plan);
       identity = plan_hash(plan);
     } catch (const Refused&) {
       c.ranks = std::max<int64_t>(1, c.ranks);
-      c.plan_toml = identity = written_plan(overrides);
+      c.plan_toml = identity = written_plan(base, overrides);
     } catch (const ConfigError& error) {
       throw ConfigError(text(error.what(), "\n  in the case \"", point.name, "\" (", text_.origin,
                              ":", point.line, ")"));
@@ -111,9 +113,9 @@ class CaseMaker {
   }
 
   /// The base plan with the overrides in their places, one dotted key a line.
-  std::string written_plan(const Overrides& overrides) const {
+  std::string written_plan(const std::string& base, const Overrides& overrides) const {
     std::map<std::string, std::string> lines;
-    put_leaves(parse_toml(text_.base, text_.origin), "", lines);
+    put_leaves(parse_toml(base, text_.origin), "", lines);
     for (const auto& [key, value] : overrides) {
       std::erase_if(lines, [&](const auto& line) { return line.first.rfind(key + ".", 0) == 0; });
       lines[key] = parse_toml_value(value) ? value : in_quotes(value);
@@ -174,16 +176,24 @@ Suite parse_suite(std::string_view toml, const std::string& origin, const SuiteO
   CaseMaker maker(written, options);
   std::map<std::string, std::string> name_of_id;
   std::string identity = suite.name;
-  for (const Point& point : points) {
-    Case c = maker.make(point);
+  const auto add = [&](Case c) {
     const auto [it, is_new] = name_of_id.emplace(c.id, c.name);
     if (!is_new) {
       suite.notes.push_back(
           text("\"", c.name, "\" is the same case as \"", it->second, "\": run once"));
-      continue;
+      return;
     }
     identity += "\n" + c.id;
     suite.cases.push_back(std::move(c));
+  };
+  std::vector<int64_t> ranks;
+  for (const Point& point : points) {
+    Case c = maker.make(point);
+    ranks.push_back(c.ranks);
+    add(std::move(c));
+  }
+  for (const Point& point : comparison_points(written, points, ranks, options.baselines)) {
+    add(maker.make(point));
   }
   suite.hash = hex_hash(identity);
   return suite;

@@ -58,6 +58,7 @@ struct SuiteOptions {
   Overrides overrides;  ///< `--set` of plan keys, for every case
   std::vector<std::string>
       plugins;  ///< shared objects: names of modes are then the worker's to judge
+  std::string baselines = "baselines";  ///< folder of what `[[compare]]` names
 };
 
 /// Reads a suite (suites/README.md has the grammar) and expands it. Every plan is parsed here, so

@@ -2,11 +2,12 @@
 #include "kuafu/experiment/suite_text.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cctype>
 
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/experiment/suite_values.h"
 
 namespace kuafu {
 namespace {
@@ -14,7 +15,8 @@ namespace {
 using Kind = ConfigValue::Kind;
 
 /// Sections with a meaning of their own; every other array of tables is an axis of the sweep.
-const std::vector<std::string> kSections = {"suite", "base", "grid", "case", "skip", "reference"};
+const std::vector<std::string> kSections = {"suite", "base",    "grid",     "case",
+                                            "skip",  "compare", "reference"};
 
 bool is_inline(const ConfigValue& value, int line) {
   if (value.kind != Kind::kTable) return value.line == line;
@@ -46,9 +48,9 @@ void put_lines(const ConfigValue& table, const std::string& prefix,
 }
 
 /// Reads one suite; the origin and the current line are in every message.
-class Reader {
+class Reader : private SuiteValues {
  public:
-  explicit Reader(const std::string& origin) { suite_.origin = origin; }
+  explicit Reader(const std::string& origin) : SuiteValues(origin) { suite_.origin = origin; }
 
   SuiteText read(const ConfigValue& root) {
     for (const auto& [name, value] : root.entries) read_section(name, value);
@@ -57,11 +59,6 @@ class Reader {
   }
 
  private:
-  template <class... Args>
-  void require(bool condition, int line, const Args&... message) const {
-    KUAFU_REQUIRE(condition, suite_.origin, ":", line, ": ", message...);
-  }
-
   void read_section(const std::string& name, const ConfigValue& value) {
     if (name == "suite" || name == "base" || name == "grid") {
       require(value.kind == Kind::kTable, value.line, name, ": expected a table, [", name, "]");
@@ -86,6 +83,8 @@ class Reader {
     } else if (name == "skip") {
       for (const auto& item : value.items)
         suite_.skips.push_back(bundle(item, "skip", Name::kNone));
+    } else if (name == "compare") {
+      for (const auto& item : value.items) suite_.comparisons.push_back(comparison(item));
     } else if (name == "reference") {
       for (const auto& item : value.items) suite_.references.push_back(reference(item));
     } else {
@@ -109,7 +108,7 @@ class Reader {
       else if (name == "worlds")
         suite_.worlds = strings(value, name);
       else if (name == "seeds")
-        suite_.seeds = seeds(value);
+        suite_.seeds = whole_numbers(value, "suite.seeds", 0);
       else if (name == "timeout_s")
         suite_.timeout_s = seconds(value, name);
       else if (name == "budget_s")
@@ -166,14 +165,28 @@ class Reader {
     return bundle;
   }
 
-  void collect(const ConfigValue& value, const std::string& key,
-               std::vector<Choice>& choices) const {
-    if (value.kind == Kind::kTable) {
-      for (const auto& [name, inner] : value.entries) collect(inner, key + "." + name, choices);
-      return;
+  ComparisonRow comparison(const ConfigValue& table) const {
+    ComparisonRow row;
+    row.line = table.line;
+    for (const auto& [key, value] : table.entries) {
+      if (key == "name")
+        row.name = string(value, key);
+      else if (key == "baseline")
+        row.baseline = string(value, key);
+      else if (key == "plan")
+        row.plan = string(value, key);
+      else if (key == "ranks")
+        row.ranks = whole_numbers(value, "compare.ranks", 1);
+      else if (key == "set")
+        row.set = single_settings(value, key);
+      else {
+        const std::vector<std::string> known = {"name", "baseline", "plan", "ranks", "set"};
+        require(false, value.line, "unknown key ", in_quotes("compare." + key), "; did you mean ",
+                in_quotes(nearest(key, known)), "? Known are ", join(known));
+      }
     }
-    require(value.kind != Kind::kList || !value.items.empty(), value.line, key, ": an empty list");
-    choices.push_back({key, scalars(value), value.line});
+    require(!row.baseline.empty(), table.line, "[[compare]]: baseline is missing");
+    return row;
   }
 
   Reference reference(const ConfigValue& table) const {
@@ -199,7 +212,7 @@ class Reader {
         else
           r.value = scalar(value);
       } else if (key == "where")
-        r.where = where(value);
+        r.where = single_settings(value, key);
       else {
         const std::vector<std::string> known = {"metric", "value",     "equals", "below",
                                                 "where",  "tolerance", "source"};
@@ -211,80 +224,6 @@ class Reader {
     require(num_relations == 1, table.line,
             "[[reference]]: needs exactly one of value, equals and below, has ", num_relations);
     return r;
-  }
-
-  Settings where(const ConfigValue& table) const {
-    require(table.kind == Kind::kTable, table.line, "where: expected a table { key = value }");
-    std::vector<Choice> choices;
-    for (const auto& [key, value] : table.entries) collect(value, key, choices);
-    Settings settings;
-    for (const Choice& choice : choices) {
-      require(choice.values.size() == 1, choice.line, "where.", choice.key, ": expected one value");
-      settings.emplace_back(choice.key, choice.values.front());
-    }
-    return settings;
-  }
-
-  Json scalar(const ConfigValue& value) const {
-    switch (value.kind) {
-      case Kind::kInteger:
-        return value.integer;
-      case Kind::kNumber:
-        return value.number;
-      case Kind::kBoolean:
-        return value.boolean;
-      case Kind::kString:
-        return value.string;
-      default:
-        require(false, value.line, "expected a single value, given ", to_string(value));
-    }
-    return nullptr;
-  }
-
-  std::vector<Json> scalars(const ConfigValue& value) const {
-    if (value.kind != Kind::kList) return {scalar(value)};
-    std::vector<Json> list;
-    for (const auto& item : value.items) list.push_back(scalar(item));
-    return list;
-  }
-
-  std::string string(const ConfigValue& value, const std::string& key) const {
-    require(value.kind == Kind::kString && !value.string.empty(), value.line, key,
-            ": expected text, given ", to_string(value));
-    return value.string;
-  }
-
-  std::vector<std::string> strings(const ConfigValue& value, const std::string& key) const {
-    require(value.kind == Kind::kList && !value.items.empty(), value.line, key,
-            ": expected a list of texts, given ", to_string(value));
-    std::vector<std::string> list;
-    for (const auto& item : value.items) list.push_back(string(item, key));
-    return list;
-  }
-
-  std::vector<int64_t> seeds(const ConfigValue& value) const {
-    std::vector<int64_t> list;
-    for (const Json& seed : scalars(value)) {
-      require(seed.is_number_integer() && seed.get<int64_t>() >= 0, value.line,
-              "suite.seeds: expected whole numbers from 0, given ", to_string(value));
-      list.push_back(seed.get<int64_t>());
-    }
-    return list;
-  }
-
-  double seconds(const ConfigValue& value, const std::string& key) const {
-    const bool is_number = value.kind == Kind::kInteger || value.kind == Kind::kNumber;
-    const double number =
-        value.kind == Kind::kInteger ? static_cast<double>(value.integer) : value.number;
-    require(is_number && std::isfinite(number) && number >= 0 && (number > 0 || key == "tolerance"),
-            value.line, key, ": expected a positive number, given ", to_string(value));
-    return number;
-  }
-
-  bool boolean(const ConfigValue& value, const std::string& key) const {
-    require(value.kind == Kind::kBoolean, value.line, key, ": expected true or false, given ",
-            to_string(value));
-    return value.boolean;
   }
 
   SuiteText suite_;

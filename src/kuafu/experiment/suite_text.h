@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kuafu/base/config.h"
 #include "kuafu/experiment/suite.h"
 
 namespace kuafu {
@@ -32,6 +33,16 @@ struct SweepAxis {
   int line = 0;
 };
 
+/// A row of `[[compare]]`: a baseline beside the cases of the sweep.
+struct ComparisonRow {
+  std::string name;            ///< as its cases are called; empty = baseline and plan
+  std::string baseline;        ///< a folder of baselines/
+  std::string plan;            ///< one of its plans; empty = all
+  std::vector<int64_t> ranks;  ///< only beside cases of so many ranks; empty = of two and more
+  Settings set;                ///< keys over those of the plan
+  int line = 0;
+};
+
 /// A suite as written, checked for its form only.
 struct SuiteText {
   std::string origin, name, question;
@@ -44,11 +55,15 @@ struct SuiteText {
   std::vector<SweepAxis> axes;  ///< in file order
   std::vector<Bundle> extra;    ///< `[[case]]`
   std::vector<Bundle> skips;    ///< `[[skip]]`
+  std::vector<ComparisonRow> comparisons;
   std::vector<Reference> references;
 };
 
 /// Reads the TOML of a suite. Throws ConfigError "origin:line: ...".
 SuiteText read_suite_text(std::string_view toml, const std::string& origin);
+
+/// A value as JSON, lists included; none for tables and times.
+std::optional<Json> json_value(const ConfigValue& value);
 
 /// A single value as TOML writes it.
 std::string toml_text(const Json& value);

@@ -45,7 +45,7 @@ class BertEmbedding : public ModelBlock {
   }
   std::string name() const override { return "embedding"; }
 
-  const Param& table() const { return tokens_.table(); }
+  Param& table() const { return tokens_.table(); }
 
  private:
   const Context& ctx_;
@@ -56,7 +56,7 @@ class BertEmbedding : public ModelBlock {
 
 class BertHead : public ModelBlock {
  public:
-  BertHead(const Context& ctx, const ModelPlan& plan, const Param& table)
+  BertHead(const Context& ctx, const ModelPlan& plan, Param& table)
       : ctx_(ctx),
         vocab_(plan.vocab),
         table_(table),
@@ -79,6 +79,7 @@ class BertHead : public ModelBlock {
     return {loss + next_sentence(x[1], side)};
   }
   std::string name() const override { return "head"; }
+  std::vector<Param*> borrowed() override { return {&table_}; }
 
  private:
   Tensor hidden_tokens(const Tensor& x, const Side& side) const {
@@ -123,7 +124,7 @@ class BertHead : public ModelBlock {
 
   const Context& ctx_;
   int64_t vocab_;
-  const Param& table_;
+  Param& table_;
   Param* bias_ = nullptr;
   Linear transform_;
   Norm norm_;
@@ -137,7 +138,7 @@ Model make_bert(const ModelPlan& plan, const Context& ctx) {
   check_block(ctx, plan);
   Model model;
   auto embedding = std::make_unique<BertEmbedding>(ctx, plan);
-  const Param& table = embedding->table();
+  Param& table = embedding->table();
   model.blocks.push_back(std::move(embedding));
   append_layers(model, plan, ctx, {.mask = Mask::kNone, .norm = NormPlace::kAfterSum});
   model.blocks.push_back(std::make_unique<BertHead>(ctx, plan, table));

@@ -87,7 +87,7 @@ Tensor TransformerBlock::feed(const Tensor& x, const Side& side) {
   return drop(ctx_, out.y, name_ + ".mlp", side);
 }
 
-Head::Head(const Context& ctx, const ModelPlan& plan, const Param& table)
+Head::Head(const Context& ctx, const ModelPlan& plan, Param& table)
     : ctx_(ctx), vocab_(plan.vocab), table_(table), norm_(ctx, "head.norm", plan) {
   add_child(norm_);
 }

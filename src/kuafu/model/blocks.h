@@ -17,7 +17,7 @@ class Embedding : public ModelBlock {
   Flow forward(const Flow&, const Side& side) override;
   std::string name() const override { return "embedding"; }
 
-  const Param& table() const { return tokens_; }
+  Param& table() const { return tokens_; }
   /// embedding + positions, without dropout.
   Tensor sum(const Side& side) const;
 
@@ -65,14 +65,15 @@ class TransformerBlock : public ModelBlock {
 /// norm -> logits = x table^T (tied) -> cross entropy.
 class Head : public ModelBlock {
  public:
-  Head(const Context& ctx, const ModelPlan& plan, const Param& table);
+  Head(const Context& ctx, const ModelPlan& plan, Param& table);
   Flow forward(const Flow& in, const Side& side) override;
   std::string name() const override { return "head"; }
+  std::vector<Param*> borrowed() override { return {&table_}; }
 
  private:
   const Context& ctx_;
   int64_t vocab_;
-  const Param& table_;
+  Param& table_;
   Norm norm_;
 };
 

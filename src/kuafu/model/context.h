@@ -85,6 +85,9 @@ class ModelBlock : public Module {
   /// the block's backward call. Empties the list.
   Tensors take_losses() { return std::exchange(losses_, {}); }
 
+  /// Parameters of other blocks that this one uses (a tied table).
+  virtual std::vector<Param*> borrowed() { return {}; }
+
   /// What the router of a mixture block did; null elsewhere.
   virtual const RouterTally* router_tally() const { return nullptr; }
 

@@ -19,7 +19,7 @@ Model make_gpt(const ModelPlan& plan, const Context& ctx) {
   check_block(ctx, plan);
   Model model;
   auto embedding = std::make_unique<Embedding>(ctx, plan);
-  const Param& table = embedding->table();
+  Param& table = embedding->table();
   model.blocks.push_back(std::move(embedding));
   append_layers(model, plan, ctx);
   model.blocks.push_back(std::make_unique<Head>(ctx, plan, table));

@@ -77,14 +77,13 @@ Norm::Norm(const Context& ctx, const std::string& name, const ModelPlan& plan)
     bias_ = &add(ctx.param(name + ".bias", {hidden_}, last_dim(ctx, Stream::kOuter), Stream::kOuter,
                            {.kind = Init::Kind::kZeros}));
   } else {
-    const CategoryScope scope(Category::kParameter);
-    no_bias_ = at::zeros_like(weight_.value.detach());
+    no_bias_ = &add_zeros(weight_);
   }
 }
 
 Tensor Norm::operator()(const Tensor& x) const {
   if (is_rms_) return rms_norm(ctx_.tensor, x, weight_.value, hidden_, kNormEpsilon);
-  const Tensor& bias = bias_ != nullptr ? bias_->value : no_bias_;
+  const Tensor& bias = bias_ != nullptr ? bias_->value : *no_bias_;
   return layer_norm(ctx_.tensor, x, weight_.value, bias, hidden_, kNormEpsilon);
 }
 

@@ -37,7 +37,7 @@ class Norm : public Module {
   bool is_rms_;
   Param& weight_;
   Param* bias_ = nullptr;
-  Tensor no_bias_;  // zeros, for a layer norm without bias
+  const Tensor* no_bias_ = nullptr;  // zeros, for a layer norm without bias
 };
 
 /// Columns [first, first + count) of a parameter that is whole on this rank.

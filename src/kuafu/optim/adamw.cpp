@@ -37,20 +37,26 @@ class AdamW : public Optimizer {
 
   OptimizerState state() override {
     OptimizerState all{.num_steps = t_, .tensors = {}};
-    for (const State& s : states_) {
-      all.tensors.push_back({s.name + ".m", s.m});
-      all.tensors.push_back({s.name + ".v", s.v});
-      if (s.master.defined()) all.tensors.push_back({s.name + ".master", s.master});
+    for (size_t i = 0; i < states_.size(); ++i) {
+      const State& s = states_[i];
+      all.tensors.push_back({s.name + ".m", s.m, i});
+      all.tensors.push_back({s.name + ".v", s.v, i});
+      if (s.master.defined()) all.tensors.push_back({s.name + ".master", s.master, i});
     }
     return all;
+  }
+
+  void begin(std::span<const ParamShard> shards, int64_t num_steps) override {
+    states_.clear();
+    make_states(shards);
+    t_ = num_steps;
   }
 
   void restore(std::span<const ParamShard> shards, const OptimizerState& from) override {
     KUAFU_CHECK(states_.empty(), "restored after ", t_, " steps");
     if (from.num_steps == 0) return;
-    make_states(shards);
+    begin(shards, from.num_steps);
     copy_state(from.tensors, state().tensors);
-    t_ = from.num_steps;
   }
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -13,6 +14,8 @@
 namespace kuafu {
 namespace {
 
+constexpr const char* kPipeline = "pipeline";
+
 /// Bit i is set where mesh axis i splits the shard among several ranks.
 uint64_t splitting_axes(const ParamShard& shard, const Mesh& mesh) {
   Axes axes = shard.param->layout.all_axes();
@@ -20,7 +23,7 @@ uint64_t splitting_axes(const ParamShard& shard, const Mesh& mesh) {
   uint64_t bits = 0;
   for (size_t i = 0; i < mesh.axes().size(); ++i) {
     const Axis& axis = mesh.axes()[i];
-    if (axis.size == 1) continue;
+    if (axis.size == 1 || axis.name == kPipeline) continue;
     for (const std::string& name : axes) {
       if (name == axis.name) bits |= uint64_t{1} << i;
     }
@@ -30,13 +33,14 @@ uint64_t splitting_axes(const ParamShard& shard, const Mesh& mesh) {
 
 }  // namespace
 
-double global_grad_norm(std::span<const ParamShard> shards, const Mesh& mesh) {
+double global_grad_norm(std::span<const ParamShard> shards, const Mesh& mesh, at::Device device) {
   const at::NoGradGuard no_grad;
   const CategoryScope scope(Category::kTemporary);
   KUAFU_CHECK(mesh.axes().size() < 64, mesh.axes().size(), " mesh axes");
   // One partial sum for each set of axes; the map's order is the same on every rank.
   std::map<uint64_t, Tensor> partial;
   for (const ParamShard& shard : shards) {
+    if (shard.param->is_copy) continue;
     const Tensor sum = ops::sum_of_squares(shard.grad);
     Tensor& total = partial[splitting_axes(shard, mesh)];
     if (total.defined()) {
@@ -56,12 +60,18 @@ double global_grad_norm(std::span<const ParamShard> shards, const Mesh& mesh) {
     raw::all_reduce(batch, mesh.comm(mesh.axes()[i].name));
     for (size_t k = 0; k < needed.size(); ++k) needed[k].copy_(batch[static_cast<int64_t>(k)]);
   }
+  const bool has_values =
+      !device.is_meta() && std::none_of(partial.begin(), partial.end(),
+                                        [](const auto& p) { return p.second.is_meta(); });
   double total = 0;
-  for (const auto& [axes, sum] : partial) {
-    if (sum.is_meta()) return 1;
-    total += sum.item<double>();
+  for (const auto& [axes, sum] : partial) total += has_values ? sum.item<double>() : 1;
+  if (mesh.size(kPipeline) > 1) {
+    // Stages differ in their parameters, so they meet in one number.
+    const Tensor whole = at::full({1}, total, at::TensorOptions(at::kDouble).device(device));
+    raw::all_reduce(whole, mesh.comm(kPipeline));
+    if (has_values) total = whole.item<double>();
   }
-  return std::sqrt(total);
+  return has_values ? std::sqrt(total) : 1;
 }
 
 void clip_gradients(std::span<ParamShard> shards, double norm, double clip) {

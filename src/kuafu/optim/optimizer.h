@@ -17,11 +17,14 @@ struct ParamShard {
   const Param* param = nullptr;
   /// Axes (beyond the parameter's own) that split this piece further: {"data"} under ZeRO.
   Axes split_axes;
+  /// Where a flat piece starts in the parameter's shard (p.value), in row-major order.
+  int64_t first_element = 0;
 };
 
 struct NamedTensor {
   std::string name;
   Tensor tensor;
+  size_t shard = 0;  ///< position of the shard it belongs to
 };
 
 /// What a resumed run needs to go on to the bit.
@@ -36,6 +39,9 @@ class Optimizer {
   virtual ~Optimizer() = default;
   virtual void step(std::span<ParamShard> shards, double lr) = 0;
   virtual OptimizerState state() = 0;
+  /// Makes the state over these shards anew, zero (master copies: of the values) and with so many
+  /// steps done. A saved run goes on once state().tensors are filled.
+  virtual void begin(std::span<const ParamShard> shards, int64_t num_steps) = 0;
   /// Takes over a copy of another optimizer's state over the same shards, which must not have
   /// stepped here yet. Throws ConfigError where names or shapes differ.
   virtual void restore(std::span<const ParamShard> shards, const OptimizerState& from) = 0;
@@ -50,9 +56,12 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerPlan& plan);
 double learning_rate(const OptimizerPlan& plan, int64_t t, int64_t steps);
 
 /// Euclidean norm of the whole gradient over all shards: each piece is summed over exactly the axes
-/// that split it, so that replicas count once. Collective over the mesh, axis by axis.
+/// that split it, so that replicas count once; those of the stages of a pipeline are added up, tied
+/// parameters where their owner is. Collective over the mesh, axis by axis.
 /// On meta tensors the communication is made and 1 returned (the simulated world's oracle).
-double global_grad_norm(std::span<const ParamShard> shards, const Mesh& mesh);
+/// `device`: where shards are, or would be on a rank without any.
+double global_grad_norm(std::span<const ParamShard> shards, const Mesh& mesh,
+                        at::Device device = at::kCPU);
 /// Scales all gradients by min(1, clip / norm), in place. clip = 0: leaves them.
 void clip_gradients(std::span<ParamShard> shards, double norm, double clip);
 

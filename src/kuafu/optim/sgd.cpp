@@ -34,19 +34,25 @@ class Sgd : public Optimizer {
 
   OptimizerState state() override {
     OptimizerState all{.num_steps = num_steps_, .tensors = {}};
-    for (const State& s : states_) {
-      all.tensors.push_back({s.name + ".velocity", s.velocity});
-      if (s.master.defined()) all.tensors.push_back({s.name + ".master", s.master});
+    for (size_t i = 0; i < states_.size(); ++i) {
+      const State& s = states_[i];
+      all.tensors.push_back({s.name + ".velocity", s.velocity, i});
+      if (s.master.defined()) all.tensors.push_back({s.name + ".master", s.master, i});
     }
     return all;
+  }
+
+  void begin(std::span<const ParamShard> shards, int64_t num_steps) override {
+    states_.clear();
+    make_states(shards);
+    num_steps_ = num_steps;
   }
 
   void restore(std::span<const ParamShard> shards, const OptimizerState& from) override {
     KUAFU_CHECK(states_.empty(), "restored after ", num_steps_, " steps");
     if (from.num_steps == 0) return;
-    make_states(shards);
+    begin(shards, from.num_steps);
     copy_state(from.tensors, state().tensors);
-    num_steps_ = from.num_steps;
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <numeric>
 
 #include "kuafu/base/suggest.h"
 #include "kuafu/plan/keys.h"
@@ -76,11 +77,6 @@ void check_sequence(const Plan& plan, const Origins& origins) {
 /// Kinds of parallelism whose names are fixed but which nothing implements yet.
 void check_available(const Plan& plan, const Origins& origins) {
   const ParallelPlan& p = plan.parallel;
-  if (p.pipeline.size != 1) {
-    throw Refused(text(origins.of({"parallel.pipeline.size"}), kNotAvailable,
-                       "pipeline parallelism (parallel.pipeline = ", p.pipeline.size,
-                       "); available: pipeline = 1"));
-  }
   if (p.zero != 0) {
     throw Refused(text(origins.of({"parallel.zero"}), kNotAvailable, "parallel.zero = ", p.zero,
                        "; available: zero = 0"));
@@ -92,14 +88,6 @@ void check_available(const Plan& plan, const Origins& origins) {
 }
 
 }  // namespace
-
-std::string Origins::of(const std::vector<std::string>& keys) const {
-  for (const std::string& key : keys) {
-    const auto found = where_.find(key);
-    if (found != where_.end()) return found->second;
-  }
-  return {};
-}
 
 std::string nearest_divisors(int64_t n, int64_t x) {
   std::vector<int64_t> divisors;
@@ -132,9 +120,10 @@ std::optional<std::string> expert_misfit(const Plan& plan) {
   const int64_t data = plan.parallel.data.size, expert = plan.parallel.expert;
   if (data % expert == 0) return {};
   const int64_t below = data / expert * expert;
-  return text("parallel.expert.size = ", expert, " does not divide parallel.data = ", data,
-              "; nearest: expert.size = ", nearest_divisors(data, expert),
-              ", or data = ", below > 0 ? text(below, " or ") : "", below + expert);
+  return text(
+      "parallel.expert.size = ", expert, " does not divide parallel.data = ", data,
+      "; nearest: expert.size = ", nearest_divisors(std::gcd(data, plan.model.experts), expert),
+      ", or data = ", below > 0 ? text(below, " or ") : "", below + expert);
 }
 
 std::optional<std::string> batch_misfit(const Plan& plan) {
@@ -190,6 +179,7 @@ void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origi
   check_sequence(plan, origins);
   check_experts(plan, origins);
   check_data(plan, origins);
+  check_pipeline(plan, origins);
   check_available(plan, origins);
   if (plan.parallel.data.size == 0) return;
   if (const auto reason = expert_misfit(plan)) {

@@ -1,25 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "kuafu/plan/origins.h"
 #include "kuafu/plan/plan.h"
 
 namespace kuafu::plan {
-
-/// Where keys were given: "plan.toml:7: " by key; empty for a plan that no document wrote.
-class Origins {
- public:
-  void note(const std::string& key, const std::string& where) { where_[key] = where; }
-  /// Of the first of `keys` that was given.
-  std::string of(const std::vector<std::string>& keys) const;
-
- private:
-  std::map<std::string, std::string> where_;
-};
 
 /// Checks the options of a document against each other, and model.kind against the names of models.
 /// Throws ConfigError for options that have no effect or contradict each other.
@@ -35,6 +24,10 @@ void check_experts(const Plan& plan, const Origins& origins);
 
 /// Checks how replicas agree against what else the plan asks of them. Throws Refused.
 void check_data(const Plan& plan, const Origins& origins);
+/// Checks the schedule and the stages of a pipeline, as far as the plan alone decides: names,
+/// files, chunks, and, where replicas and micro-batches are given, that a hand-written schedule
+/// runs. Throws ConfigError for schedules that are none, Refused for stages that cannot be filled.
+void check_pipeline(const Plan& plan, const Origins& origins);
 
 /// Fills what other keys of the model decide: the sequence of images. Throws Refused where a patch
 /// does not divide its image, or where the sequence was given and is another.

@@ -107,6 +107,13 @@ std::vector<FieldDoc> expert_fields() {
                       "that none chose, of all"});
     fields.push_back(
         {at + "imbalance", T::kNumber, kOk, false, "", "most choices of an expert over the mean"});
+    fields.push_back({at + "steps", T::kObject, kOk, false, "", "the same of each training step"});
+    fields.push_back({at + "steps.tokens", T::kNumbersPerStep, kOk, false, "tokens",
+                      "taken by each expert in each step"});
+    fields.push_back(
+        {at + "steps.drop_rate", T::kNumbers, kOk, false, "", "choices dropped, of all"});
+    fields.push_back({at + "steps.imbalance", T::kNumbers, kOk, false, "",
+                      "most choices of an expert over the mean"});
   }
   return fields;
 }
@@ -122,6 +129,21 @@ std::vector<FieldDoc> push_fields() {
       {"pushes.*.step", T::kNumbers, kOk, false, "steps", "of that worker, from 0"},
       {"pushes.*.version", T::kNumbers, kOk, false, "",
        "of the server's parameters that the gradients were computed with"},
+  };
+}
+
+std::vector<FieldDoc> checkpoint_fields() {
+  return {
+      {"resumed_from", T::kInteger, kOptional, true, "steps",
+       "steps that the checkpoint had done from which the run went on; all that was measured is of "
+       "the steps after it; null where it began anew"},
+      {"checkpoint", T::kObject, kOptional, true, "",
+       "checkpoints that were saved; null where none was"},
+      {"checkpoint.saves", T::kInteger, kOk, false, "", "how many"},
+      {"checkpoint.bytes", T::kPerRank, kOk, false, "B", "written by each rank, all together"},
+      {"checkpoint.samples", T::kNumbers, kOk, false, "s",
+       "one a training step: the time that saving took between it and the next, on the slowest "
+       "rank; not in `step_time_s`"},
   };
 }
 
@@ -170,6 +192,8 @@ std::string type_name(FieldType type) {
       return "object";
     case T::kNumbers:
       return "[number]";
+    case T::kNumbersPerStep:
+      return "[[number]] per step";
     case T::kInterval:
       return "[low, high]";
     case T::kPerRank:
@@ -186,7 +210,7 @@ const std::vector<FieldDoc>& document_fields() {
   static const std::vector<FieldDoc> kFields = [] {
     std::vector<FieldDoc> all;
     for (auto part : {outcome_fields(), training_fields(), memory_fields(), ledger_fields(),
-                      expert_fields(), push_fields(), certificate_fields()}) {
+                      expert_fields(), push_fields(), checkpoint_fields(), certificate_fields()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

@@ -70,16 +70,16 @@ void sync_folder(const std::string& folder) {
   if (file.is_open()) ::fsync(file.descriptor());  // some file systems cannot: nothing to do then
 }
 
-void make_writable_folder(const std::string& folder) {
+void make_writable_folder(const std::string& folder, std::string_view option) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   KUAFU_REQUIRE(std::filesystem::is_directory(folder), "cannot make the folder ", folder, ": ",
                 error ? error.message() : "a file of that name is in the way",
-                "; choose another one with --out");
+                "; choose another one with ", option);
   const std::string probe = folder + "/.probe";
   const File file(::open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   KUAFU_REQUIRE(file.is_open(), system_error("write in the folder", folder),
-                "; choose another one with --out");
+                "; choose another one with ", option);
   ::unlink(probe.c_str());
 }
 

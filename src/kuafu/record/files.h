@@ -36,9 +36,9 @@ void replace_file(const std::string& path, std::string_view bytes);
 /// Makes the last rename or creation inside `folder` survive a power cut. Best effort.
 void sync_folder(const std::string& folder);
 
-/// Creates `folder` with its parents and proves that files can be written there. Throws
-/// ConfigError.
-void make_writable_folder(const std::string& folder);
+/// Creates `folder` with its parents and proves that files can be written there. Throws ConfigError
+/// that names the option with which another one is chosen.
+void make_writable_folder(const std::string& folder, std::string_view option = "--out");
 
 /// "path: reason" of the current errno.
 std::string system_error(std::string_view what, const std::string& path);

@@ -33,7 +33,8 @@ bool try_lock(const File& file, std::chrono::milliseconds patience) {
 
 }  // namespace
 
-FolderLock::FolderLock(const std::string& folder, std::chrono::milliseconds patience) {
+FolderLock::FolderLock(const std::string& folder, std::chrono::milliseconds patience,
+                       std::string_view option) {
   const std::string path = folder + "/lock";
   file_ = File(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   KUAFU_REQUIRE(file_.is_open(), system_error("open", path));
@@ -43,8 +44,8 @@ FolderLock::FolderLock(const std::string& folder, std::chrono::milliseconds pati
       char owner[32] = {};
       const ssize_t n = ::read(file_.descriptor(), owner, sizeof owner - 1);
       throw ConfigError(text("another runner ", n > 0 ? text("(process ", owner, ") ") : "",
-                             "works in ", folder,
-                             "; wait for it, or choose another folder with --out"));
+                             "works in ", folder, "; wait for it, or choose another folder with ",
+                             option));
     }
     note_ = text("the file system of ", folder, " cannot lock (", std::strerror(reason),
                  "): start no second runner there");

@@ -3,18 +3,22 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 
 #include "kuafu/record/files.h"
 
 namespace kuafu {
 
-/// Keeps a results folder to one runner. The lock ends with the process, however it dies.
+/// Keeps a folder of results or checkpoints to one runner. The lock ends with the process, however
+/// it dies.
 class FolderLock {
  public:
   /// Takes `folder`/lock, waiting up to `patience` for it. Throws ConfigError naming the process
-  /// that has it. Where the file system cannot lock, goes on without and says so in `note`.
+  /// that has it and the option with which another folder is chosen. Where the file system cannot
+  /// lock, goes on without and says so in `note`.
   explicit FolderLock(const std::string& folder,
-                      std::chrono::milliseconds patience = std::chrono::seconds(3));
+                      std::chrono::milliseconds patience = std::chrono::seconds(3),
+                      std::string_view option = "--out");
 
   /// Empty, or why the folder is not protected.
   const std::string& note() const { return note_; }

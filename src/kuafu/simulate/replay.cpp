@@ -37,15 +37,18 @@ struct RankState {
   bool is_blocked = false;
   RankTime time;
   std::vector<int64_t> ends;                   // by call: its end; kUnknown while open
+  std::vector<int64_t> begins;                 // by call: when its transfer began
   std::unordered_map<int, int64_t> positions;  // by group: collectives issued so far
 };
 
 class Replay {
  public:
-  Replay(const SimulatedWorld& world, const CostModel& prices, const ComputeModel& compute)
+  Replay(const SimulatedWorld& world, const CostModel& prices, const ComputeModel& compute,
+         const ReplayObserver& observer)
       : world_(world),
         prices_(prices),
         compute_(compute),
+        observer_(observer),
         ranks_(static_cast<size_t>(world.size())) {}
 
   /// Always the rank with the earliest clock goes on: calls are met in the order of their times.
@@ -67,6 +70,10 @@ class Replay {
   }
 
  private:
+  /// When a message left and when it arrived.
+  struct Flight {
+    int64_t begin, end;
+  };
   using MessageKey = std::tuple<int, int, int, int>;  // group, sender, receiver (world ranks), tag
 
   RankState& state(int r) { return ranks_[static_cast<size_t>(r)]; }
@@ -83,6 +90,7 @@ class Replay {
     switch (event.kind) {
       case TraceEvent::Kind::kCompute: {
         const int64_t ps = work_ps(event);
+        tell({.rank = r, .start_ps = rank.clock, .end_ps = rank.clock + ps});
         rank.clock += ps;
         rank.time.busy_ps += ps;
         break;
@@ -94,13 +102,36 @@ class Replay {
         const int64_t end = rank.ends[static_cast<size_t>(event.sequence)];
         rank.is_blocked = end == kUnknown;
         if (rank.is_blocked) return;  // finish() puts it back
+        tell_wait(r, event, end);
         rank.time.exposed_ps += std::max<int64_t>(0, end - rank.clock);
         rank.clock = std::max(rank.clock, end);
         break;
       }
+      case TraceEvent::Kind::kMark:
+        tell({.rank = r,
+              .kind = ReplaySpan::Kind::kMark,
+              .start_ps = rank.clock,
+              .end_ps = rank.clock,
+              .mark = event.sequence});
+        break;
     }
     ++rank.next_event;
     ready_.push({rank.clock, r});
+  }
+
+  void tell(const ReplaySpan& span) const {
+    const bool is_seen = span.end_ps > span.start_ps || span.kind == ReplaySpan::Kind::kMark;
+    if (observer_ && is_seen) observer_(span);
+  }
+
+  /// A wait until `end`: first for the transfer to begin, then for it to be through.
+  void tell_wait(int r, const TraceEvent& event, int64_t end) {
+    if (!observer_) return;
+    const RankState& rank = state(r);
+    const int64_t begin = rank.begins[static_cast<size_t>(event.sequence)];
+    const int64_t between = std::clamp(begin, rank.clock, std::max(rank.clock, end));
+    tell({r, ReplaySpan::Kind::kWait, rank.clock, between, event.verb, event.group});
+    tell({r, ReplaySpan::Kind::kTransfer, between, end, event.verb, event.group});
   }
 
   int64_t work_ps(const TraceEvent& event) const {
@@ -114,9 +145,10 @@ class Replay {
     KUAFU_CHECK(event.sequence == static_cast<int64_t>(rank.ends.size()), "call ", event.sequence,
                 " of rank ", r, " comes after ", rank.ends.size(), " calls");
     rank.ends.push_back(kUnknown);
+    rank.begins.push_back(rank.clock);
     if (is_message(event.verb)) return issue_message(r, event);
     const std::vector<int>& group = members(event);
-    if (group.size() == 1) return finish(r, event.sequence, rank.clock);
+    if (group.size() == 1) return finish(r, event.sequence, rank.clock, rank.clock);
     const int64_t position = rank.positions[event.group]++;
     const auto [at, is_first] = meetings_.try_emplace({event.group, position});
     Meeting& meeting = at->second;
@@ -141,23 +173,24 @@ class Replay {
                                          static_cast<int>(group.size()), prices_.link(group));
     for (const auto& [r, sequence] : meeting.calls) {
       state(r).port_free = end;
-      finish(r, sequence, end);
+      finish(r, sequence, end, start);
     }
   }
 
   void issue_message(int r, const TraceEvent& event) {
     const std::vector<int>& group = members(event);
     RankState& rank = state(r);
-    int64_t sent = rank.clock;
+    int64_t sent = rank.clock, begun = rank.clock;
     if (event.verb != Verb::kRecv) {
       const int to = group[static_cast<size_t>(event.peer)];
       const Link& link = prices_.link(r, to);
       const int64_t start = std::max(rank.clock, rank.port_free);
       sent = start + (to == r ? 0 : transfer_ps(link, event.bytes));
       rank.port_free = sent;
-      deliver({event.group, r, to, event.tag}, sent + (to == r ? 0 : link.latency_ps));
+      begun = start;
+      deliver({event.group, r, to, event.tag}, {start, sent + (to == r ? 0 : link.latency_ps)});
     }
-    if (event.verb == Verb::kSend) return finish(r, event.sequence, sent);
+    if (event.verb == Verb::kSend) return finish(r, event.sequence, sent, begun);
     const int from =
         group[static_cast<size_t>(event.verb == Verb::kRecv ? event.peer : event.from)];
     const MessageKey key{event.group, from, r, event.tag};
@@ -166,25 +199,26 @@ class Replay {
       expected_[key].push_back({r, event.sequence, sent});
       return;
     }
-    finish(r, event.sequence, std::max(sent, box.front()));
+    finish(r, event.sequence, std::max(sent, box.front().end), box.front().begin);
     box.pop_front();
   }
 
   // Messages of one key meet their receives in order.
-  void deliver(const MessageKey& key, int64_t time) {
+  void deliver(const MessageKey& key, const Flight& flight) {
     auto& waiting = expected_[key];
     if (waiting.empty()) {
-      arrived_[key].push_back(time);
+      arrived_[key].push_back(flight);
       return;
     }
     const Expected first = waiting.front();
     waiting.pop_front();
-    finish(first.rank, first.sequence, std::max(first.not_before, time));
+    finish(first.rank, first.sequence, std::max(first.not_before, flight.end), flight.begin);
   }
 
-  void finish(int r, int64_t sequence, int64_t end) {
+  void finish(int r, int64_t sequence, int64_t end, int64_t begin) {
     RankState& rank = state(r);
     rank.ends[static_cast<size_t>(sequence)] = end;
+    rank.begins[static_cast<size_t>(sequence)] = begin;
     if (!rank.is_blocked) return;
     const TraceEvent& waits = world_.trace(r)[rank.next_event];
     if (waits.sequence != sequence) return;
@@ -239,11 +273,12 @@ class Replay {
   const SimulatedWorld& world_;
   const CostModel& prices_;
   const ComputeModel& compute_;
+  const ReplayObserver& observer_;
   std::vector<RankState> ranks_;
   std::priority_queue<std::pair<int64_t, int>, std::vector<std::pair<int64_t, int>>, std::greater<>>
       ready_;
   std::map<std::pair<int, int64_t>, Meeting> meetings_;  // by group and position in it
-  std::map<MessageKey, std::deque<int64_t>> arrived_;
+  std::map<MessageKey, std::deque<Flight>> arrived_;
   std::map<MessageKey, std::deque<Expected>> expected_;
 };
 
@@ -268,17 +303,19 @@ int64_t Timeline::makespan_ps() const {
   return latest;
 }
 
-Timeline replay(const SimulatedWorld& world, const CostModel& prices, const ComputeModel& compute) {
+Timeline replay(const SimulatedWorld& world, const CostModel& prices, const ComputeModel& compute,
+                const ReplayObserver& observer) {
   KUAFU_REQUIRE(prices.ranks_per_node > 0, "a cluster with ", prices.ranks_per_node,
                 " ranks a node; one or more is right");
   KUAFU_REQUIRE(compute.flops_per_second > 0 && compute.bytes_per_second > 0,
                 "a cluster that computes ", compute.flops_per_second, " FLOP/s and moves ",
                 compute.bytes_per_second, " bytes/s; both must be positive");
-  return Replay(world, prices, compute).run();
+  return Replay(world, prices, compute, observer).run();
 }
 
-Timeline replay(const SimulatedWorld& world, const ClusterPlan& cluster) {
-  return replay(world, cost_model(cluster), compute_model(cluster));
+Timeline replay(const SimulatedWorld& world, const ClusterPlan& cluster,
+                const ReplayObserver& observer) {
+  return replay(world, cost_model(cluster), compute_model(cluster), observer);
 }
 
 }  // namespace kuafu

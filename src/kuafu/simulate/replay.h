@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "kuafu/comm/cost_model.h"
@@ -29,6 +30,23 @@ struct RankTime {
   bool operator==(const RankTime&) const = default;
 };
 
+/// What moved a rank's clock, told in the order of its program.
+struct ReplaySpan {
+  enum class Kind : uint8_t {
+    kWork,      ///< local work
+    kTransfer,  ///< waited for a call under way
+    kWait,      ///< waited for a call that not all ranks had begun, or a message not yet sent
+    kMark,  ///< no time: what came since the rank's mark before was SimulatedWorld::marks()[mark]
+  };
+  int rank = 0;
+  Kind kind = Kind::kWork;
+  int64_t start_ps = 0, end_ps = 0;
+  Verb verb = Verb::kBarrier;  ///< kTransfer, kWait
+  int group = -1;              ///< kTransfer, kWait
+  int64_t mark = -1;           ///< kMark
+};
+using ReplayObserver = std::function<void(const ReplaySpan&)>;
+
 struct Timeline {
   std::vector<RankTime> ranks;
   int64_t makespan_ps() const;
@@ -46,8 +64,11 @@ struct Timeline {
 ///
 /// Throws RankLost with the table of who waits for whom where the program cannot end, and
 /// CollectiveMismatch where members of a group call different verbs at one position.
+/// The observer, where there is one, is told of everything that moves a clock.
 /// @pre every rank of the world was recorded once.
-Timeline replay(const SimulatedWorld& world, const CostModel& prices, const ComputeModel& compute);
-Timeline replay(const SimulatedWorld& world, const ClusterPlan& cluster);
+Timeline replay(const SimulatedWorld& world, const CostModel& prices, const ComputeModel& compute,
+                const ReplayObserver& observer = {});
+Timeline replay(const SimulatedWorld& world, const ClusterPlan& cluster,
+                const ReplayObserver& observer = {});
 
 }  // namespace kuafu

@@ -64,23 +64,22 @@ struct Source {
   double std;
 };
 
+/// std * normal of `count` elements from a global index on.
+void write_normals(Source source, uint64_t first, int64_t count, float* out) {
+  kernels::scaled_normals(source.seed, source.site, first, count, source.std, out);
+}
+void write_normals(Source source, uint64_t first, int64_t count, double* out) {
+  kernels::normals(source.seed, source.site, first, count, out);
+  for (int64_t i = 0; i < count; ++i) out[i] *= source.std;
+}
+
 /// Writes std * normal(global index) to every element of `box`, a run along the last dim at a time.
 template <class T>
 void fill_normal(T* out, const Slice& mine, const Slice& box, const Shape& global, Source source) {
-  constexpr int64_t kChunk = 1024;
-  std::array<double, kChunk> chunk;
   Shape at = box.offset;
   const size_t last = at.size() - 1;
   while (true) {
-    const uint64_t first = linear_index(at, global);
-    T* row = out + shard_index(at, mine);
-    for (int64_t i = 0; i < box.extent[last]; i += kChunk) {
-      const int64_t n = std::min(kChunk, box.extent[last] - i);
-      kernels::normals(source.seed, source.site, first + static_cast<uint64_t>(i), n, chunk.data());
-      for (int64_t j = 0; j < n; ++j) {
-        row[i + j] = static_cast<T>(source.std * chunk[static_cast<size_t>(j)]);
-      }
-    }
+    write_normals(source, linear_index(at, global), box.extent[last], out + shard_index(at, mine));
     size_t d = last;  // next row: count up over the outer dims
     while (d-- > 0) {
       if (++at[d] < box.offset[d] + box.extent[d]) break;
@@ -122,17 +121,22 @@ Param ParamFactory::make(std::string name, Shape global, Layout layout, Axes gra
               layout.dims.size(), " dims for shape ", to_string(global));
   Param p;
   p.padded = pad(global, layout, *mesh);
-  const Slice mine = my_slice(layout, p.padded, *mesh, name);
-  const CategoryScope scope(Category::kParameter);
-  const at::TensorOptions options = at::TensorOptions(scalar_type(dtype)).device(device);
-  const Source source{seed, hash_name(name), init.std};
-  p.value = initial_value(mine, global, init, source, options).to(device);
-  p.value.requires_grad_(true);
   p.name = std::move(name);
   p.global = std::move(global);
   p.layout = std::move(layout);
   p.grad_axes = std::move(grad_axes);
+  p.init = init;
+  materialise(p);
   return p;
+}
+
+void ParamFactory::materialise(Param& p) const {
+  const Slice mine = my_slice(p.layout, p.padded, *mesh, p.name);
+  const CategoryScope scope(Category::kParameter);
+  const at::TensorOptions options = at::TensorOptions(scalar_type(dtype)).device(device);
+  const Source source{seed, hash_name(p.name), p.init.std};
+  p.value = initial_value(mine, p.global, p.init, source, options).to(device);
+  p.value.requires_grad_(true);
 }
 
 Tensor gather_param(const Param& p, const Tensor& shard, const Mesh& mesh) {
@@ -171,6 +175,21 @@ std::vector<Param*> Module::params() {
     all.insert(all.end(), more.begin(), more.end());
   }
   return all;
+}
+
+void Module::materialise(const ParamFactory& factory) {
+  for (const std::unique_ptr<Param>& p : own_) factory.materialise(*p);
+  for (const std::unique_ptr<Zeros>& z : zeros_) {
+    const CategoryScope scope(Category::kParameter);
+    z->value = at::zeros_like(z->like->value.detach());
+  }
+  for (Module* child : children_) child->materialise(factory);
+}
+
+Tensor& Module::add_zeros(const Param& like) {
+  const CategoryScope scope(Category::kParameter);
+  zeros_.push_back(std::make_unique<Zeros>(Zeros{&like, at::zeros_like(like.value.detach())}));
+  return zeros_.back()->value;
 }
 
 Param& Module::add(Param p) {

@@ -10,6 +10,13 @@
 
 namespace kuafu {
 
+/// How a parameter's elements come about: a function of the global index only.
+struct Init {
+  enum class Kind : uint8_t { kNormal, kZeros, kOnes };
+  Kind kind = Kind::kNormal;
+  double std = 0.02;
+};
+
 /// What every optimizer, ZeRO stage and checkpoint needs to know about one parameter.
 struct Param {
   std::string name;  ///< "blocks.3.mlp.up.weight", identical under every scheme
@@ -18,13 +25,9 @@ struct Param {
   Layout layout;     ///< of `padded`
   Axes grad_axes;    ///< axes to sum gradients over, besides "data"
   Tensor value;      ///< my shard; a leaf that requires grad
-};
-
-/// How a parameter's elements come about: a function of the global index only.
-struct Init {
-  enum class Kind : uint8_t { kNormal, kZeros, kOnes };
-  Kind kind = Kind::kNormal;
-  double std = 0.02;
+  Init init;         ///< how `value` comes about
+  /// Tied to a parameter that another pipeline stage owns: kept equal to it, and counted there.
+  bool is_copy = false;
 };
 
 /// Where parameters are made: device, dtype, seed.
@@ -37,6 +40,8 @@ struct ParamFactory {
   /// My shard of a virtual global tensor: element i is Philox(seed, name, i), identical under every
   /// layout, world and dtype (rounded from f64); padding is zero.
   Param make(std::string name, Shape global, Layout layout, Axes grad_axes, Init init) const;
+  /// The same value anew, on this factory's device: of a parameter that was planned on meta.
+  void materialise(Param& p) const;
 };
 
 /// The whole of a sharded tensor on every rank, padding removed. `shard` has p.layout. Collective.
@@ -50,14 +55,24 @@ class Module {
   virtual ~Module() = default;
   /// Every parameter, depth first. Pointers stay valid while the module lives.
   std::vector<Param*> params();
+  /// Gives every parameter and constant its value: a model is planned on meta, and a rank makes
+  /// only what it holds.
+  void materialise(const ParamFactory& factory);
 
  protected:
   Module() = default;
   Param& add(Param p);
   void add_child(Module& child) { children_.push_back(&child); }
+  /// Zeros like a parameter, which nothing trains.
+  Tensor& add_zeros(const Param& like);
 
  private:
+  struct Zeros {
+    const Param* like;
+    Tensor value;
+  };
   std::vector<std::unique_ptr<Param>> own_;
+  std::vector<std::unique_ptr<Zeros>> zeros_;
   std::vector<Module*> children_;
 };
 

@@ -11,9 +11,12 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/parallel/pipeline/play.h"
 #include "kuafu/parallel/pipeline/schedules.h"
+#include "tests/support/random_schedule.h"
 
 namespace kuafu::pipeline {
 namespace {
+
+using tests::random_schedule;
 
 std::string message_of(const Timetable& t, PipeShape s, int max_alive = 0) {
   try {
@@ -61,36 +64,6 @@ TEST(Validate, NamesTheCulprit) {
   EXPECT_NE(message_of(wanders, s).find("on rank 0 and on rank 1"), std::string::npos);
   EXPECT_NE(message_of(gpipe({2, 6, 1}), {2, 6, 1}, 4).find("keeps 6 stage inputs"),
             std::string::npos);
-}
-
-/// A random order of actions that a run could have taken: repeatedly any rank takes any action that
-/// is ready. Valid by construction.
-Timetable random_schedule(PipeShape s, std::mt19937& random) {
-  Timetable t(static_cast<size_t>(s.ranks));
-  std::map<Action, bool> done;
-  std::vector<Action> open;
-  for (int stage = 0; stage < s.stages(); ++stage) {
-    for (int m = 0; m < s.micro_batches; ++m) {
-      open.push_back({Op::kForward, stage, m});
-      open.push_back({Op::kInputGrad, stage, m});
-      open.push_back({Op::kWeightGrad, stage, m});
-    }
-  }
-  const auto is_ready = [&](const Action& a) {
-    const int last = s.stages() - 1;
-    if (a.op == Op::kForward) return a.stage == 0 || done[{a.op, a.stage - 1, a.micro_batch}];
-    if (a.op == Op::kWeightGrad) return done[{Op::kInputGrad, a.stage, a.micro_batch}];
-    return done[{Op::kForward, a.stage, a.micro_batch}] &&
-           (a.stage == last || done[{Op::kInputGrad, a.stage + 1, a.micro_batch}]);
-  };
-  while (!open.empty()) {
-    std::shuffle(open.begin(), open.end(), random);
-    const auto next = std::find_if(open.begin(), open.end(), is_ready);
-    t[static_cast<size_t>(next->stage % s.ranks)].push_back(*next);
-    done[*next] = true;
-    open.erase(next);
-  }
-  return t;
 }
 
 TEST(Validate, AcceptsRandomValidSchedules) {

@@ -54,14 +54,20 @@ class BucketedAllReduce : public DataParallel {
   std::vector<ParamShard> finish() override {
     for (Work& work : under_way_) work.wait();
     under_way_.clear();
-    std::vector<ParamShard> shards;
-    for (const Group& group : groups_) {
-      for (Param* p : group.params) {
-        if (!p->value.grad().defined()) continue;  // unused in this step: left as it is
-        shards.push_back({p->value, p->value.grad(), p, {}});
-      }
+    std::vector<ParamShard> used;
+    for (ParamShard& shard : shards()) {
+      shard.grad = shard.param->value.grad();
+      if (shard.grad.defined()) used.push_back(std::move(shard));  // others stay as they are
     }
-    return shards;
+    return used;
+  }
+
+  std::vector<ParamShard> shards() override {
+    std::vector<ParamShard> all;
+    for (const Group& group : groups_) {
+      for (Param* p : group.params) all.push_back({p->value, {}, p, {}});
+    }
+    return all;
   }
 
  private:

@@ -41,7 +41,11 @@ class DataParallel {
   virtual void grads_ready(int group, bool is_last) = 0;
   /// Waits for all reductions; what my optimizer must update, gradients summed.
   virtual std::vector<ParamShard> finish() = 0;
-  virtual void publish() {}  ///< after the step  (ZeRO-1/2 gather)
+  /// Everything my optimizer updates, used in a step or not, in the order of finish(); no
+  /// gradients.
+  virtual std::vector<ParamShard> shards() = 0;
+  /// After the step, and after shards were loaded  (ZeRO-1/2 gather)
+  virtual void publish() {}
   /// p's shard (in p.layout), whole over the replicas, wherever the stage keeps it. Collective over
   /// "data". The gradient is there from finish() to publish(); undefined where p was not used.
   virtual Tensor value(const Param& p) { return p.value.detach(); }

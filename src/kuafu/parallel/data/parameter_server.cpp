@@ -83,9 +83,23 @@ class ParameterServer final : public DataParallel {
     }
     std::vector<ParamShard> shards;
     for (const std::vector<Bucket>& buckets : buckets_) {
-      for (const Bucket& bucket : buckets) add_shards(bucket, shards);
+      for (const Bucket& bucket : buckets) {
+        for (size_t i = 0; i < bucket.used.size(); ++i) {
+          if (bucket.used[i]) shards.push_back(shard(bucket, i));
+        }
+      }
     }
     return shards;
+  }
+
+  std::vector<ParamShard> shards() override {
+    std::vector<ParamShard> all;
+    for (const std::vector<Bucket>& buckets : buckets_) {
+      for (const Bucket& bucket : buckets) {
+        for (size_t i = 0; i < bucket.used.size(); ++i) all.push_back(shard(bucket, i));
+      }
+    }
+    return all;
   }
 
   void publish() override {
@@ -173,20 +187,16 @@ class ParameterServer final : public DataParallel {
     mine.copy_(total);
   }
 
-  void add_shards(const Bucket& bucket, std::vector<ParamShard>& shards) const {
-    const ServedPart mine = mine_of(bucket);
-    for (size_t i = 0; i < bucket.used.size(); ++i) {
-      const FlatSlot& slot = bucket.layout.slots[i];
-      if (!bucket.used[i]) continue;
-      const ServedPart piece = overlap(mine, slot);
-      if (piece.size() == 0) {  // every replica names every parameter, and meets in the same sums
-        const Tensor none = at::empty({0}, slot.param->value.options().requires_grad(false));
-        shards.push_back({none, none, slot.param, {"data"}});
-      } else {
-        shards.push_back(
-            {value_in(slot, piece), in_part(bucket.flat, piece), slot.param, {"data"}});
-      }
+  /// What this rank serves of slot i, with its gradient once that is summed.
+  ParamShard shard(const Bucket& bucket, size_t i) const {
+    const FlatSlot& slot = bucket.layout.slots[i];
+    const ServedPart piece = overlap(mine_of(bucket), slot);
+    if (piece.size() == 0) {  // every replica names every parameter, and meets in the same sums
+      const Tensor none = at::empty({0}, slot.param->value.options().requires_grad(false));
+      return {none, none, slot.param, {"data"}};
     }
+    const Tensor grad = bucket.flat.defined() ? in_part(bucket.flat, piece) : Tensor();
+    return {value_in(slot, piece), grad, slot.param, {"data"}, piece.begin - slot.offset};
   }
 
   /// The servers' new values on every replica.

@@ -277,6 +277,12 @@ class StaleServer final : public DataParallel {
     return {};
   }
 
+  std::vector<ParamShard> shards() override {
+    throw ConfigError(
+        "parallel.data.staleness: a checkpoint would need the servers' optimizers and the versions "
+        "that workers have read; nearest: staleness = 0, or no checkpoint");
+  }
+
   /// Pushes my gradients and waits for the values of my next step.
   void publish() override {
     is_settled_ = false;
@@ -363,8 +369,9 @@ class StaleServer final : public DataParallel {
   }
 
  private:
+  /// What came in while my worker computed; nothing comes before anybody has pushed.
   void serve() {
-    if (shelf_) shelf_->serve();
+    if (shelf_ && !is_settled_) shelf_->serve();
   }
 
   template <class Done>

@@ -9,6 +9,7 @@
 #include "kuafu/tensor/collectives.h"
 #include "kuafu/tensor/differentiable.h"
 #include "kuafu/tensor/ops.h"
+#include "kuafu/tensor/weight_grads.h"
 
 namespace kuafu {
 namespace {
@@ -87,7 +88,11 @@ Tensor linear(const TensorParallel& tp, const Tensor& x, const Tensor& w, const 
                                      const std::vector<bool>& needs) -> Tensors {
     const Tensor dy = grads[0].contiguous();
     LinearGrads g;
-    if (needs[0]) {
+    if (WeightGrads* later = weight_grads_for(saved[1])) {
+      later->add(saved[1],
+                 [&tp, r, dy, x = saved[0].detach()] { return tp.weight_grad(x, dy, r); });
+      if (needs[0]) g.dx = tp.input_grad(dy, saved[1], r);
+    } else if (needs[0]) {
       g = tp.backward(saved[0], saved[1], dy, r);
     } else {
       g.dw = tp.weight_grad(saved[0], dy, r);
@@ -107,9 +112,16 @@ Tensor tied_head(const TensorParallel& tp, const Tensor& x, const Tensor& table,
   const Backward backward = [&tp](const Tensors& saved, const Tensors& grads,
                                   const std::vector<bool>& needs) -> Tensors {
     const Tensor dlogits = grads[0].contiguous();
-    return {tp.forward(dlogits, saved[1], Role::kContract),
-            tp.weight_grad(dlogits, saved[0], Role::kContract),
-            needs[2] ? sum_rows(dlogits) : Tensor()};
+    Tensor dtable;
+    const Tensor dx = tp.forward(dlogits, saved[1], Role::kContract);
+    if (WeightGrads* later = weight_grads_for(saved[1])) {
+      later->add(saved[1], [&tp, dlogits, x = saved[0].detach()] {
+        return tp.weight_grad(dlogits, x, Role::kContract);
+      });
+    } else {
+      dtable = tp.weight_grad(dlogits, saved[0], Role::kContract);
+    }
+    return {dx, dtable, needs[2] ? sum_rows(dlogits) : Tensor()};
   };
   return differentiable({x, table, bias}, forward, backward)[0];
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "app/worker/gather.h"
+#include "kuafu/comm/gather.h"
 
 namespace kuafu {
 

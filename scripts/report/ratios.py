@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases beside the baselines that a suite compares with: ratios of throughput, peak memory and traffic at equal work, ranks and
+world. A ratio is only drawn where both sides have finished."""
+
+import math
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+from matplotlib.lines import Line2D
+
+import cards
+import figures
+import plots
+import record
+import style
+import views
+from table import text
+
+# Keys of a plan that say where work goes; all others make two cases the same work.
+PLACEMENT = ("parallel.", "train.micro_batch")
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """`case` / `base`; None where a side was not measured."""
+    case: record.Case
+    base: record.Case
+    speed: float            # tokens/s: above 1 the case is faster
+    speed_interval: tuple   # from the 95 % intervals of both
+    memory: float           # peak of the fullest rank: below 1 the case needs less
+    sent: float             # bytes of the busiest rank
+
+
+def work_of(case):
+    """What two cases must share to be compared."""
+    return (case.ranks, case.world) + tuple(
+        (key, str(value)) for key, value in sorted(record.flat(case.plan)) if not key.startswith(PLACEMENT))
+
+
+def _over(a, b):
+    return None if a is None or not b else a / b
+
+
+def ratio_of(case, base):
+    mine, theirs = case.tokens_interval, base.tokens_interval
+    interval = (mine[0] / theirs[1], mine[1] / theirs[0]) if mine and theirs else None
+    return Ratio(case, base, _over(case.tokens_per_s, base.tokens_per_s), interval, _over(case.peak, base.peak),
+                 _over(case.sent, base.sent))
+
+
+def ratios(run):
+    """Every finished case of the suite's own against every finished baseline that does the same work."""
+    bases = {}
+    for case in run.finished:
+        if case.baseline and case.plan:
+            bases.setdefault(work_of(case), []).append(case)
+    return [ratio_of(case, base) for case in run.finished if not case.baseline and case.plan
+            for base in bases.get(work_of(case), ())]
+
+
+def _looks(found):
+    """{name of the baseline's row: (colour, marker)}"""
+    return style.palette(sorted({r.base.strategy for r in found}), style.STRATEGIES)
+
+
+def _cells(found):
+    """(panels, rows): as in the other bar charts, one row a strategy and rank count."""
+    cases = list({r.case.id: r.case for r in found}.values())
+    groups = views.workloads(cases)
+    return groups, views.bar_rows(groups, style.strategy_order([c.strategy for c in cases]))
+
+
+def _ticks(values):
+    low, high = math.floor(math.log2(min(values + [1]))), math.ceil(math.log2(max(values + [1])))
+    step = max(1, math.ceil((high - low) / 6))
+    return [2.0**e for e in range(min(low, -1), max(high, 1) + 1, step)]
+
+
+def _known(run, value_of):
+    return [r for r in ratios(run) if value_of(r)]
+
+
+def _static(run, value_of, interval_of, what):
+    found = _known(run, value_of)
+    if not found:
+        return None
+    looks = _looks(found)
+    groups, rows = _cells(found)
+    figure, axes = figures.bar_panels(groups, rows, what)
+    ticks = _ticks([value_of(r) for r in found])
+    for panel, (_, members) in zip(axes, groups):
+        ids = {c.id for c in members}
+        panel.axvline(1, color=style.MUTED, linewidth=0.9)
+        for y, (_, cells) in enumerate(rows):
+            for r in found:
+                if r.case.id not in ids or r.case not in cells.values():
+                    continue
+                color, marker = looks[r.base.strategy]
+                proven = r.case.is_certified and r.base.is_certified
+                if interval_of(r):
+                    panel.plot(interval_of(r), [y, y], color=color, linewidth=1.1)
+                panel.plot(value_of(r), y, color=color, marker=marker[0], linestyle="none",
+                           markerfacecolor=color if proven else "white")
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(ticks, [f"{t:g}" for t in ticks])
+        panel.set_xlim(ticks[0] / 1.2, ticks[-1] * 1.2)
+        panel.minorticks_off()
+    figure.supxlabel(f"{what}, of the baseline's at the same work and ranks (log)", fontsize=8.5)
+    handles = [Line2D([], [], color=color, marker=marker[0], linestyle="none", label=f"against {name}")
+               for name, (color, marker) in looks.items()]
+    if not all(r.case.is_certified and r.base.is_certified for r in found):
+        handles.append(Line2D([], [], color=style.MUTED, marker="o", markerfacecolor="white", linestyle="none",
+                              label="hollow: a side is not certified"))
+    figures.legend(figure, handles)
+    return figure
+
+
+def _interactive(run, value_of, interval_of, what):
+    found = _known(run, value_of)
+    if not found:
+        return None
+    groups, rows = _cells(found)
+    figure, columns = plots.bars_grid(groups, rows, what)
+    legend = plots.Legend()
+    for index, (_, members) in enumerate(groups):
+        where = plots.place(index, columns)
+        ids = {c.id for c in members}
+        row_of = {cells[index].id: y for y, (_, cells) in enumerate(rows) if index in cells}
+        figure.add_vline(x=1, line={"color": style.MUTED, "width": 1}, layer="below", **where)
+        for name, (color, marker) in _looks(found).items():
+            mine = [r for r in found if r.base.strategy == name and r.case.id in ids]
+            if not mine:
+                continue
+            bounds = [interval_of(r) or (value_of(r),) * 2 for r in mine]
+            figure.add_trace(go.Scatter(
+                x=[value_of(r) for r in mine], y=[row_of[r.case.id] for r in mine], mode="markers",
+                error_x={"type": "data", "symmetric": False, "thickness": 1.3, "width": 3, "color": color,
+                         "array": [b[1] - value_of(r) for b, r in zip(bounds, mine)],
+                         "arrayminus": [value_of(r) - b[0] for b, r in zip(bounds, mine)]},
+                customdata=[[_card(r), r.case.id] for r in mine], hovertemplate="%{customdata[0]}<extra></extra>",
+                marker={"symbol": marker[1], "size": 9, "line": {"color": color, "width": 1.8},
+                        "color": [color if r.case.is_certified and r.base.is_certified else style.PAPER for r in mine]},
+                **legend.of(f"against {name}")), **where)
+    ticks = _ticks([value_of(r) for r in found])
+    figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{t:g}" for t in ticks],
+                        range=[math.log10(ticks[0] / 1.2), math.log10(ticks[-1] * 1.2)])
+    cases = [c for r in found for c in (r.case, r.base)]
+    plots.finish(figure, cases, groups, columns, f"{what}, of the baseline's (log)", None)
+    return figure
+
+
+def _card(r):
+    shown = [f"<b>{style.text_number(r.speed, 3)}x the tokens/s, {style.text_number(r.memory, 3)}x the memory of "
+             f"{text(r.base.strategy)}</b>", cards.card(r.case), "<b>baseline</b>", cards.card(r.base)]
+    return "<br>".join(shown)
+
+
+SPEED = (lambda r: r.speed, lambda r: r.speed_interval, "tokens per second")
+MEMORY = (lambda r: r.memory, lambda r: None, "peak memory of the fullest rank")
+
+FIGURES = {"speed_ratios": lambda run: _static(run, *SPEED), "memory_ratios": lambda run: _static(run, *MEMORY)}
+PLOTS = {"speed_ratios": lambda run: _interactive(run, *SPEED), "memory_ratios": lambda run: _interactive(run, *MEMORY)}
+SECTIONS = {
+    "speed_ratios": ("Throughput against baselines", "Tokens per second of every case over those of a baseline that does the same "
+                     "work on as many ranks. Right of 1 the case is faster; bars are what the 95 % intervals of both allow."),
+    "memory_ratios": ("Memory against baselines", "Peak memory of the fullest rank over the baseline's. Left of 1 the case needs "
+                      "less."),
+}
+
+
+def _cell(value):
+    return f'<td class="n">{"-" if value is None else style.text_number(value, 3)}</td>'
+
+
+def _interval(r):
+    if r.speed_interval is None:
+        return ""
+    low, high = r.speed_interval
+    return f"<br><small>{low:.3g} to {high:.3g}</small>"
+
+
+def section(run):
+    """The table of ratios, and which baselines did not finish; nothing where the suite compares with none."""
+    compared = [c for c in run.cases if c.baseline]
+    if not compared:
+        return ""
+    rows = "".join(
+        f"<tr><td>{text(r.case.name)}</td><td>{text(r.base.strategy)}</td>"
+        f'<td class="n">{"-" if r.speed is None else style.text_number(r.speed, 3)}{_interval(r)}</td>'
+        f"{_cell(r.memory)}{_cell(r.sent)}</tr>" for r in ratios(run))
+    bad = "".join(f"<li>{text(c.name)}: {text(c.status.replace('_', ' '))}"
+                  f"{': ' + text(c.reason) if c.reason else ''}</li>" for c in compared if c.status != "ok")
+    refused = f"<p class=\"caption\">Baselines without a result:</p><ul class=\"refused\">{bad}</ul>" if bad else ""
+    heads = "".join(f"<th>{h}</th>" for h in ("case", "baseline", "tokens/s", "peak memory", "bytes sent"))
+    return ('<section id="ratios"><h2>Ratios to baselines</h2><p class="caption">Case / baseline at the same work, ranks and '
+            "world: throughput with the interval that both 95 % intervals allow, peak memory of the fullest rank, bytes sent "
+            f'by the busiest rank.</p><div class="scroll"><table class="ratios"><thead><tr>{heads}</tr></thead>'
+            f"<tbody>{rows}</tbody></table></div>{refused}</section>")

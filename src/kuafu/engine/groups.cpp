@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/engine/groups.h"
+
+#include <algorithm>
+#include <set>
+
+#include <ATen/ATen.h>
+
+#include "kuafu/meter/allocator.h"
+#include "kuafu/tensor/collectives.h"
+
+namespace kuafu {
+namespace {
+
+bool contains(const std::vector<Param*>& params, const Param* p) {
+  return std::find(params.begin(), params.end(), p) != params.end();
+}
+
+}  // namespace
+
+BlockGroups::BlockGroups(Model& model, const StageMap& map, int pipeline_rank)
+    : map_(map), rank_(pipeline_rank) {
+  find_ties(model, map);
+  used_.resize(blocks_.size());
+  tied_.resize(blocks_.size());
+  for (size_t b = 0; b < blocks_.size(); ++b) {
+    if (map.rank_of(b) != rank_) continue;
+    Held held{.block = b};
+    for (Param* p : blocks_[b]->params()) {
+      const bool is_tied = std::any_of(ties_.begin(), ties_.end(),
+                                       [p](const Tied& t) { return contains(t.params, p); });
+      if (!is_tied) held.params.push_back(p);
+    }
+    held_.push_back(std::move(held));
+  }
+  for (size_t g = 0; g < held_.size(); ++g) {
+    used_[held_[g].block].push_back(static_cast<int>(g));
+    for (size_t b = 0; b < blocks_.size(); ++b) {
+      if (map.rank_of(b) != rank_ || b == held_[g].block) continue;
+      const std::vector<Param*> borrowed = blocks_[b]->borrowed();
+      const bool is_user = std::any_of(borrowed.begin(), borrowed.end(), [&](const Param* p) {
+        return contains(held_[g].params, p);
+      });
+      if (!is_user) continue;
+      used_[b].push_back(static_cast<int>(g));
+      ++held_[g].num_users;
+    }
+  }
+  int next = static_cast<int>(held_.size());
+  for (Tied& tie : ties_) {
+    if (std::find(tie.ranks.begin(), tie.ranks.end(), rank_) == tie.ranks.end()) continue;
+    tie.group = next++;
+    for (size_t b = 0; b < blocks_.size(); ++b) {
+      if (map.rank_of(b) != rank_) continue;
+      std::vector<Param*> mine = blocks_[b]->params();
+      for (Param* p : blocks_[b]->borrowed()) mine.push_back(p);
+      const bool is_user = std::any_of(mine.begin(), mine.end(),
+                                       [&](const Param* p) { return contains(tie.params, p); });
+      if (is_user) tied_[b].push_back(tie.group);
+    }
+  }
+}
+
+/// Sets of ranks that hold the same parameters, by owner and in the order of the model.
+void BlockGroups::find_ties(Model& model, const StageMap& map) {
+  std::map<Param*, int> owner;
+  for (size_t b = 0; b < model.blocks.size(); ++b) {
+    blocks_.push_back(model.blocks[b].get());
+    for (Param* p : model.blocks[b]->params()) owner[p] = map.rank_of(b);
+  }
+  std::vector<std::pair<Param*, std::set<int>>> holders;
+  for (size_t b = 0; b < blocks_.size(); ++b) {
+    for (Param* p : blocks_[b]->borrowed()) {
+      KUAFU_CHECK(owner.count(p) > 0, blocks_[b]->name(), " borrows ", p->name,
+                  ", which no block owns");
+      auto found =
+          std::find_if(holders.begin(), holders.end(), [p](const auto& h) { return h.first == p; });
+      if (found == holders.end()) found = holders.insert(holders.end(), {p, {owner[p]}});
+      found->second.insert(map.rank_of(b));
+    }
+  }
+  for (const auto& [p, ranks] : holders) {
+    if (ranks.size() == 1) continue;
+    p->is_copy = owner[p] != rank_;
+    const std::vector<int> list(ranks.begin(), ranks.end());
+    const auto same =
+        std::find_if(ties_.begin(), ties_.end(), [&](const Tied& t) { return t.ranks == list; });
+    if (same != ties_.end()) {
+      same->params.push_back(p);
+    } else {
+      ties_.push_back(Tied{list, {p}, nullptr, -1});
+    }
+  }
+}
+
+void BlockGroups::materialise(const ParamFactory& factory) {
+  std::set<const Param*> copies;
+  for (const Held& held : held_) {
+    blocks_[held.block]->materialise(factory);
+    for (Param* p : blocks_[held.block]->borrowed()) {
+      if (p->is_copy && copies.insert(p).second) factory.materialise(*p);
+    }
+  }
+}
+
+void BlockGroups::connect(const Mesh& mesh, DataParallel& data_parallel) {
+  data_parallel_ = &data_parallel;
+  std::vector<Group> groups;
+  for (const Held& held : held_) groups.push_back({blocks_[held.block]->name(), held.params});
+  for (Tied& tie : ties_) {
+    const auto is_in = [&tie](int r) {
+      return std::find(tie.ranks.begin(), tie.ranks.end(), r) != tie.ranks.end();
+    };
+    Communicator& all = mesh.comm("pipeline");
+    tie.comm = all.split([is_in](int r) { return SplitKey{is_in(r) ? 0 : -1, r}; });
+    if (tie.comm == nullptr) continue;
+    tie.comm->meter(all.ledger(), "pipeline");
+    groups.push_back({text("tied.", groups.size()), tie.params});
+  }
+  data_parallel.attach(std::move(groups));
+}
+
+std::vector<Param*> BlockGroups::params() const {
+  std::vector<Param*> all;
+  for (const Held& held : held_) {
+    for (Param* p : blocks_[held.block]->params()) all.push_back(p);
+    for (Param* p : blocks_[held.block]->borrowed()) {
+      if (p->is_copy && !contains(all, p)) all.push_back(p);
+    }
+  }
+  return all;
+}
+
+void BlockGroups::acquire(size_t block) {
+  for (const int g : used_[block]) data_parallel_->acquire(g);
+  for (const int g : tied_[block]) data_parallel_->acquire(g);
+}
+
+void BlockGroups::release(size_t block) {
+  for (const int g : tied_[block]) data_parallel_->release(g);
+  for (const int g : used_[block]) data_parallel_->release(g);
+}
+
+void BlockGroups::begin(int64_t micro_batches) {
+  micro_batches_ = micro_batches;
+  for (Held& held : held_) held.num_ready = 0;
+}
+
+void BlockGroups::gradients_ready(size_t block, int micro_batch) {
+  for (const int g : used_[block]) {
+    Held& held = held_[static_cast<size_t>(g)];
+    const auto [left, is_first] = held.left.try_emplace(micro_batch, held.num_users);
+    if (--left->second > 0) continue;
+    held.left.erase(left);
+    data_parallel_->grads_ready(g, ++held.num_ready == micro_batches_);
+  }
+}
+
+std::vector<ParamShard> BlockGroups::finish() {
+  const at::NoGradGuard no_grad;
+  for (const Tied& tie : ties_) {
+    if (tie.group < 0) continue;
+    for (Param* p : tie.params) {
+      if (!p->value.grad().defined()) {
+        const CategoryScope scope(Category::kGradient);
+        p->value.mutable_grad() = at::zeros_like(p->value);
+      }
+      raw::all_reduce(p->value.grad(), *tie.comm);
+    }
+    data_parallel_->grads_ready(tie.group, true);
+  }
+  return data_parallel_->finish();
+}
+
+}  // namespace kuafu

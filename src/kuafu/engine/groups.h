@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "kuafu/engine/stage_map.h"
+#include "kuafu/mesh/mesh.h"
+#include "kuafu/model/context.h"
+#include "kuafu/parallel/data/interface.h"
+
+namespace kuafu {
+
+/// What one rank of a pipeline holds of a model, in groups whose gradients become complete
+/// together: one of each of its blocks, and one of each set of parameters that several ranks of
+/// the pipeline hold (a table tied between the first and the last stage).
+///
+///   table on ranks 0 and 3    rank 0  {embedding without the table} ... {table: ranks 0, 3}
+///                             rank 3  {head} ...                        {table: ranks 0, 3}
+///
+/// The gradients of a tied group are summed over its ranks once a step, when the last micro-batch
+/// is through, and then over the replicas as all others; so both ranks update it alike.
+class BlockGroups {
+ public:
+  /// @pre model, map and data_parallel outlive this; model.blocks are those of the map.
+  BlockGroups(Model& model, const StageMap& map, int pipeline_rank);
+
+  /// Makes what this rank holds, on the factory's device: own blocks, and what they borrow.
+  void materialise(const ParamFactory& factory);
+  /// Builds the communicators of tied groups and registers all groups. Collective.
+  void connect(const Mesh& mesh, DataParallel& data_parallel);
+
+  /// Every parameter this rank holds, copies of tied ones too, block by block.
+  std::vector<Param*> params() const;
+
+  void acquire(size_t block);
+  void release(size_t block);
+  /// A step of that many micro-batches begins.
+  void begin(int64_t micro_batches);
+  /// All weight gradients that one micro-batch gives `block` are there.
+  void gradients_ready(size_t block, int micro_batch);
+  /// All micro-batches are through: sums what is tied and waits for all reductions.
+  std::vector<ParamShard> finish();
+
+ private:
+  struct Tied {
+    std::vector<int> ranks;  ///< of the pipeline, ascending
+    std::vector<Param*> params;
+    std::unique_ptr<Communicator> comm;
+    int group = -1;  ///< -1: not held here
+  };
+  struct Held {
+    size_t block;
+    std::vector<Param*> params = {};  ///< of its group: own ones not tied across ranks
+    int num_users = 1;                ///< blocks of this rank that use them
+    std::map<int, int> left = {};     ///< users that a micro-batch still waits for
+    int64_t num_ready = 0;            ///< micro-batches that are complete
+  };
+  void find_ties(Model& model, const StageMap& map);
+
+  const StageMap& map_;
+  int rank_;
+  std::vector<ModelBlock*> blocks_;     ///< of the whole model
+  std::vector<Tied> ties_;              ///< of the whole model, the same on every rank
+  std::vector<Held> held_;              ///< by group
+  std::vector<std::vector<int>> used_;  ///< by block: groups it uses
+  std::vector<std::vector<int>> tied_;  ///< by block: tied groups it uses
+  DataParallel* data_parallel_ = nullptr;
+  int64_t micro_batches_ = 0;
+};
+
+}  // namespace kuafu

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kuafu/checkpoint/checkpoint.h"
+#include "kuafu/mesh/mesh.h"
+#include "kuafu/optim/optimizer.h"
+
+namespace kuafu {
+
+// Which part of which global tensor a rank's tensors are. Internal to saving.
+
+/// The elements of a parameter's shard that a ParamShard holds, as boxes of the global tensor: a
+/// whole shard is one box, a flat piece a few. They follow each other in the memory of the piece.
+struct Held {
+  const Param* param = nullptr;
+  std::vector<Slice> boxes;   ///< padding included
+  std::vector<Slice> inside;  ///< each without padding; may be empty
+
+  /// The same for all that hold the same elements.
+  std::string key() const;
+};
+Held held_by(const ParamShard& shard, const Mesh& mesh);
+
+/// Box b, without padding, of a tensor with the elements of the piece: a view.
+Tensor box_of(const Tensor& piece, const Held& held, size_t b);
+
+/// A tensor as a checkpoint names it.
+struct SavedTensor {
+  std::string name;
+  Tensor tensor;
+  size_t shard = 0;  ///< whose elements it has
+};
+
+/// Everything to save of these shards: the values (of half-precision ones the master copies) and
+/// the optimizer's tensors, "kind.m.<parameter>".
+std::vector<SavedTensor> saved_tensors(const std::vector<ParamShard>& shards,
+                                       const OptimizerState& state, const std::string& kind);
+
+/// Whether a checkpoint holds what an optimizer of that kind keeps of a parameter.
+bool has_state(const Checkpoint& from, const std::string& kind, const std::string& param);
+
+/// Reads the elements of a piece, converted to its element type; leaves padding as it is.
+void fill(const Tensor& piece, const Held& held, const Checkpoint& from, const std::string& name);
+
+}  // namespace kuafu

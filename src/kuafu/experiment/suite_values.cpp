@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/experiment/suite_values.h"
+
+#include <cmath>
+
+namespace kuafu {
+namespace {
+
+using Kind = ConfigValue::Kind;
+
+}  // namespace
+
+std::optional<Json> json_value(const ConfigValue& value) {
+  switch (value.kind) {
+    case Kind::kInteger:
+      return value.integer;
+    case Kind::kNumber:
+      return value.number;
+    case Kind::kBoolean:
+      return value.boolean;
+    case Kind::kString:
+      return value.string;
+    case Kind::kList:
+      break;
+    default:
+      return std::nullopt;
+  }
+  Json list = Json::array();
+  for (const auto& item : value.items) {
+    const auto one = json_value(item);
+    if (!one) return std::nullopt;
+    list.push_back(*one);
+  }
+  return list;
+}
+
+Json SuiteValues::scalar(const ConfigValue& value) const {
+  const auto json = json_value(value);
+  require(json && value.kind != Kind::kList, value.line, "expected a single value, given ",
+          to_string(value));
+  return *json;
+}
+
+std::vector<Json> SuiteValues::scalars(const ConfigValue& value) const {
+  if (value.kind != Kind::kList) return {scalar(value)};
+  std::vector<Json> list;
+  for (const auto& item : value.items) list.push_back(scalar(item));
+  return list;
+}
+
+std::string SuiteValues::string(const ConfigValue& value, const std::string& key) const {
+  require(value.kind == Kind::kString && !value.string.empty(), value.line, key,
+          ": expected text, given ", to_string(value));
+  return value.string;
+}
+
+std::vector<std::string> SuiteValues::strings(const ConfigValue& value,
+                                              const std::string& key) const {
+  require(value.kind == Kind::kList && !value.items.empty(), value.line, key,
+          ": expected a list of texts, given ", to_string(value));
+  std::vector<std::string> list;
+  for (const auto& item : value.items) list.push_back(string(item, key));
+  return list;
+}
+
+std::vector<int64_t> SuiteValues::whole_numbers(const ConfigValue& value, const std::string& key,
+                                                int64_t least) const {
+  std::vector<int64_t> list;
+  for (const Json& number : scalars(value)) {
+    require(number.is_number_integer() && number.get<int64_t>() >= least, value.line, key,
+            ": expected whole numbers from ", least, ", given ", to_string(value));
+    list.push_back(number.get<int64_t>());
+  }
+  return list;
+}
+
+double SuiteValues::seconds(const ConfigValue& value, const std::string& key) const {
+  const bool is_number = value.kind == Kind::kInteger || value.kind == Kind::kNumber;
+  const double number =
+      value.kind == Kind::kInteger ? static_cast<double>(value.integer) : value.number;
+  require(is_number && std::isfinite(number) && number >= 0 && (number > 0 || key == "tolerance"),
+          value.line, key, ": expected a positive number, given ", to_string(value));
+  return number;
+}
+
+bool SuiteValues::boolean(const ConfigValue& value, const std::string& key) const {
+  require(value.kind == Kind::kBoolean, value.line, key, ": expected true or false, given ",
+          to_string(value));
+  return value.boolean;
+}
+
+Settings SuiteValues::single_settings(const ConfigValue& table, const std::string& name) const {
+  require(table.kind == Kind::kTable, table.line, name, ": expected a table { key = value }");
+  std::vector<Choice> choices;
+  for (const auto& [key, value] : table.entries) collect(value, key, choices);
+  Settings settings;
+  for (const Choice& choice : choices) {
+    require(choice.values.size() == 1, choice.line, name, ".", choice.key, ": expected one value");
+    settings.emplace_back(choice.key, choice.values.front());
+  }
+  return settings;
+}
+
+void SuiteValues::collect(const ConfigValue& value, const std::string& key,
+                          std::vector<Choice>& choices) const {
+  if (value.kind == Kind::kTable) {
+    for (const auto& [name, inner] : value.entries) collect(inner, key + "." + name, choices);
+    return;
+  }
+  require(value.kind != Kind::kList || !value.items.empty(), value.line, key, ": an empty list");
+  choices.push_back({key, scalars(value), value.line});
+}
+
+}  // namespace kuafu

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/record/activity.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/record/files.h"
+#include "kuafu/record/json.h"
+
+namespace kuafu {
+namespace {
+
+bool ends_with(const std::string& path, const std::string& end) {
+  return path.size() > end.size() && path.compare(path.size() - end.size(), end.size(), end) == 0;
+}
+
+bool is_before(const Activity& a, const Activity& b) {
+  return std::tie(a.rank, a.start_s, a.end_s) < std::tie(b.rank, b.start_s, b.end_s);
+}
+
+Json name_event(const char* of, int64_t pid, int64_t tid, const std::string& name) {
+  return {{"name", of}, {"ph", "M"}, {"pid", pid}, {"tid", tid}, {"args", {{"name", name}}}};
+}
+
+Json event(const Activity& a, int64_t pid) {
+  return {{"name", a.label.empty() ? a.what : a.label},
+          {"cat", to_string(a.kind)},
+          {"ph", "X"},
+          {"ts", a.start_s * 1e6},
+          {"dur", (a.end_s - a.start_s) * 1e6},
+          {"pid", pid},
+          {"tid", a.rank},
+          {"args", {{"what", a.what}}}};
+}
+
+}  // namespace
+
+std::string to_string(Activity::Kind kind) {
+  switch (kind) {
+    case Activity::Kind::kCompute:
+      return "compute";
+    case Activity::Kind::kCommunication:
+      return "communication";
+    default:
+      return "idle";
+  }
+}
+
+void complete(ActivityLog& log, int ranks) {
+  std::vector<Activity>& all = log.activities;
+  std::sort(all.begin(), all.end(), is_before);
+  std::vector<Activity> gaps;
+  auto at = all.begin();
+  for (int r = 0; r < ranks; ++r) {
+    double reached = 0;
+    const auto idle_until = [&](double end) {
+      if (end > reached) gaps.push_back({r, Activity::Kind::kIdle, "idle", "", reached, end});
+    };
+    for (; at != all.end() && at->rank == r; ++at) {
+      idle_until(at->start_s);
+      reached = std::max(reached, at->end_s);
+    }
+    idle_until(log.length_s);
+  }
+  all.insert(all.end(), gaps.begin(), gaps.end());
+  std::sort(all.begin(), all.end(), is_before);
+}
+
+std::vector<std::string> problems(const ActivityLog& log, double slack_s) {
+  std::vector<std::string> out;
+  std::vector<Activity> all = log.activities;
+  std::sort(all.begin(), all.end(), is_before);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Activity& a = all[i];
+    const std::string who = text("rank ", a.rank, ", ", a.what, " ", a.label, " from ", a.start_s,
+                                 " to ", a.end_s, " s");
+    if (a.end_s < a.start_s) out.push_back(who + " ends before it starts");
+    if (a.start_s < -slack_s) out.push_back(who + " starts before the step");
+    if (a.end_s > log.length_s + slack_s) {
+      out.push_back(text(who, " ends after the step of ", log.length_s, " s"));
+    }
+    if (i > 0 && all[i - 1].rank == a.rank && all[i - 1].end_s > a.start_s + slack_s) {
+      out.push_back(text(who, " overlaps ", all[i - 1].what, " ", all[i - 1].label,
+                         ", which ends at ", all[i - 1].end_s, " s"));
+    }
+  }
+  return out;
+}
+
+std::vector<std::vector<double>> seconds_by_kind(const ActivityLog& log, int ranks) {
+  std::vector<std::vector<double>> sums(static_cast<size_t>(ranks), std::vector<double>(3, 0.0));
+  for (const Activity& a : log.activities) {
+    sums.at(static_cast<size_t>(a.rank)).at(static_cast<size_t>(a.kind)) += a.end_s - a.start_s;
+  }
+  return sums;
+}
+
+std::string chrome_trace(const std::vector<ActivityLog>& logs) {
+  Json events = Json::array();
+  for (size_t run = 0; run < logs.size(); ++run) {
+    const auto pid = static_cast<int64_t>(run);
+    events.push_back(name_event("process_name", pid, 0, logs[run].name));
+    int ranks = 0;
+    for (const Activity& a : logs[run].activities) ranks = std::max(ranks, a.rank + 1);
+    for (int r = 0; r < ranks; ++r) {
+      events.push_back(name_event("thread_name", pid, r, text("rank ", r)));
+    }
+    for (const Activity& a : logs[run].activities) events.push_back(event(a, pid));
+  }
+  return Json{{"traceEvents", events}, {"displayTimeUnit", "ms"}}.dump(1) + "\n";
+}
+
+void check_activity_path(const std::string& path) {
+  KUAFU_REQUIRE(ends_with(path, ".json") || ends_with(path, ".svg"), "--timeline ", path,
+                ": the name must end in .json (Chrome trace) or .svg (picture)");
+}
+
+void write_activities(const ActivityLog& log, const std::string& path) {
+  check_activity_path(path);
+  replace_file(path, ends_with(path, ".svg") ? activity_svg(log) : chrome_trace({log}));
+}
+
+}  // namespace kuafu

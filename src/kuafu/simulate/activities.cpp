@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/simulate/activities.h"
+
+#include <algorithm>
+
+namespace kuafu {
+namespace {
+
+double seconds(int64_t ps) { return static_cast<double>(ps) * 1e-12; }
+
+/// Turns spans of a replay into activities; a mark names the local work before it.
+class Collector {
+ public:
+  explicit Collector(const SimulatedWorld& world)
+      : world_(world), ranks_(static_cast<size_t>(world.size())) {}
+
+  void note(const ReplaySpan& span) {
+    Row& row = ranks_[static_cast<size_t>(span.rank)];
+    if (span.kind == ReplaySpan::Kind::kMark) return close(row, span);
+    row.all.push_back(activity(span));
+  }
+
+  /// The last step of every rank, cut off what came before.
+  ActivityLog log(const std::string& name) const {
+    ActivityLog log{name, 0, {}};
+    double begin = -1, end = 0;
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      KUAFU_REQUIRE(ranks_[r].num_steps > 0, "rank ", r, " was recorded without the mark ",
+                    kStepMark, ": it has no step to show");
+      begin = begin < 0 ? ranks_[r].step_begin : std::min(begin, ranks_[r].step_begin);
+      end = std::max(end, ranks_[r].step_end);
+    }
+    log.length_s = end - begin;
+    for (const Row& row : ranks_) {
+      for (Activity a : row.all) {
+        a.start_s = std::max(a.start_s, begin) - begin;
+        a.end_s = std::min(a.end_s, end) - begin;
+        if (a.end_s > a.start_s) log.activities.push_back(std::move(a));
+      }
+    }
+    complete(log, static_cast<int>(ranks_.size()));
+    return log;
+  }
+
+ private:
+  struct Row {
+    std::vector<Activity> all;
+    size_t num_named = 0;  ///< activities before the last mark
+    int64_t num_steps = 0;
+    double step_begin = 0, step_end = 0;
+  };
+
+  Activity activity(const ReplaySpan& span) const {
+    Activity a{span.rank, Activity::Kind::kCompute, "compute",
+               "",        seconds(span.start_ps),   seconds(span.end_ps)};
+    if (span.kind == ReplaySpan::Kind::kWork) return a;
+    const std::string& axis = world_.label(span.group);
+    const std::string verb{to_string(span.verb)};
+    a.label = axis.empty() ? verb : text(verb, " ", axis);
+    const bool is_wait = span.kind == ReplaySpan::Kind::kWait;
+    a.kind = is_wait ? Activity::Kind::kIdle : Activity::Kind::kCommunication;
+    a.what = is_wait ? "idle" : verb;
+    if (is_wait) a.label = "for " + a.label;
+    return a;
+  }
+
+  void close(Row& row, const ReplaySpan& span) const {
+    const std::string& mark = world_.marks()[static_cast<size_t>(span.mark)];
+    const size_t space = std::min(mark.find(' '), mark.size());
+    for (; row.num_named < row.all.size(); ++row.num_named) {
+      Activity& a = row.all[row.num_named];
+      if (a.kind != Activity::Kind::kCompute) continue;
+      a.what = mark.substr(0, space);
+      a.label = space < mark.size() ? mark.substr(space + 1) : "";
+    }
+    if (mark != kStepMark) return;
+    row.step_begin = row.step_end;
+    row.step_end = seconds(span.end_ps);
+    ++row.num_steps;
+  }
+
+  const SimulatedWorld& world_;
+  std::vector<Row> ranks_;
+};
+
+}  // namespace
+
+ActivityLog activities_of(const SimulatedWorld& world, const ClusterPlan& cluster,
+                          const std::string& name) {
+  Collector collector(world);
+  replay(world, cluster, [&](const ReplaySpan& span) { collector.note(span); });
+  return collector.log(name);
+}
+
+}  // namespace kuafu

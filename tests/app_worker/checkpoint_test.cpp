@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `kuafu run --checkpoint`: runs that are killed, that find the disk full, that go on.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "kuafu/base/build_info.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/checkpoint/checkpoint.h"
+#include "kuafu/record/schema.h"
+#include "tests/app_worker/process.h"
+
+namespace kuafu {
+namespace {
+
+using tests::Arguments;
+using tests::kSmallPlan;
+using tests::Ran;
+
+/// kSmallPlan on two ranks, `steps` steps, saved into `folder` after each.
+Arguments saving(const std::string& folder, int steps, Arguments more = {}) {
+  const Arguments all = {"--checkpoint", folder,
+                         "--every",      "1",
+                         "--set",        "parallel.tensor.mode=1d",
+                         "--set",        "parallel.tensor.size=2",
+                         "--set",        "train.steps=" + std::to_string(steps)};
+  more.insert(more.end(), all.begin(), all.end());
+  return more;
+}
+
+/// What tests/app_worker/cut_disk.c reads.
+constexpr const char* kDisk = "KUAFU_TEST_DISK";
+
+Ran run(const Arguments& more, const Arguments& launcher = {},
+        std::map<std::string, std::string> environment = {}) {
+  if (!environment.empty()) environment["LD_PRELOAD"] = tests::built("lib/libcut_disk.so");
+  const Ran ran = tests::run_program("bin/kuafu", kSmallPlan, more, launcher, environment);
+  for (const std::string& problem : document_problems(ran.document)) ADD_FAILURE() << problem;
+  for (const std::string& field : unknown_fields(ran.document)) {
+    ADD_FAILURE() << "docs/record.md lacks " << field;
+  }
+  return ran;
+}
+
+void expect_says(const Ran& ran, const std::string& part) {
+  EXPECT_NE(ran.output.find(part), std::string::npos)
+      << "\"" << part << "\" is missing in: " << ran.output;
+}
+
+struct World {
+  const char* name;
+  bool is_mpi;
+  Arguments launcher() const { return is_mpi ? tests::mpirun(2) : Arguments{}; }
+};
+std::ostream& operator<<(std::ostream& out, const World& w) { return out << w.name; }
+
+std::vector<World> worlds() {
+  std::vector<World> all = {{"threads", false}};
+  if (build_info::kMpi.found) all.push_back({"mpi", true});
+  return all;
+}
+
+class Checkpoints : public testing::TestWithParam<World> {
+ protected:
+  static Arguments launcher() { return GetParam().launcher(); }
+
+  tests::Folder folder_;
+  std::string path_ = folder_.path("saved");
+};
+
+TEST_P(Checkpoints, ResumedRunEndsWithTheSameBits) {
+  const Ran whole = run(saving(folder_.path("whole"), 4), launcher());
+  ASSERT_EQ(whole.code, 0) << whole.output;
+  EXPECT_TRUE(whole.document["resumed_from"].is_null());
+  EXPECT_EQ(whole.document["checkpoint"]["saves"], 4);
+  const Ran first = run(saving(path_, 2), launcher());
+  ASSERT_EQ(first.code, 0) << first.output;
+  const Ran then = run(saving(path_, 4, {"--resume"}), launcher());
+  ASSERT_EQ(then.code, 0) << then.output;
+  EXPECT_EQ(then.document["resumed_from"], 2);
+  expect_says(then, "resumed from    step 2");
+  const Json losses = whole.document["loss"];
+  EXPECT_EQ(then.document["loss"], (Json{losses[2], losses[3]}));
+  EXPECT_EQ(then.document["validation_loss"], whole.document["validation_loss"]);
+  EXPECT_EQ(then.document["flops_per_step"], whole.document["flops_per_step"]);
+}
+
+TEST_P(Checkpoints, AsyncOnesAreAsGood) {
+  const Ran whole = run(saving(folder_.path("whole"), 8), launcher());
+  const Ran first = run(saving(path_, 5, {"--async"}), launcher());
+  ASSERT_EQ(first.code, 0) << first.output;
+  EXPECT_EQ(complete_checkpoints(path_).size(), 5u);
+  const Ran then = run(saving(path_, 8, {"--resume", "--async"}), launcher());
+  ASSERT_EQ(then.code, 0) << then.output;
+  EXPECT_EQ(then.document["resumed_from"], 5);
+  EXPECT_EQ(then.document["loss"][2], whole.document["loss"][7]);
+  const Ran full =
+      run(saving(path_, 12, {"--resume", "--async"}), launcher(), {{kDisk, "full:50000"}});
+  EXPECT_EQ(full.code, 1) << full.output;
+  EXPECT_NE(full.document["reason"].get<std::string>().find("No space left on device"),
+            std::string::npos)
+      << full.output;
+}
+
+TEST_P(Checkpoints, ResumeWithoutAnyStartsAnewAndSaysSo) {
+  const Ran ran = run(saving(path_, 2, {"--resume", "--keep", "1"}), launcher());
+  ASSERT_EQ(ran.code, 0) << ran.output;
+  EXPECT_TRUE(ran.document["resumed_from"].is_null());
+  expect_says(ran, "holds no checkpoint yet: the run starts anew");
+  EXPECT_EQ(complete_checkpoints(path_).size(), 1u);
+}
+
+TEST_P(Checkpoints, FullDiskIsOneErrorAndLeavesTheOneBefore) {
+  ASSERT_EQ(run(saving(path_, 2), launcher()).code, 0);
+  for (const char* end : {"0", "9", "100000"}) {
+    const Ran full = run(saving(path_, 4, {"--resume"}), launcher(), {{kDisk, text("full:", end)}});
+    EXPECT_EQ(full.code, 1) << full.output;
+    EXPECT_LT(full.seconds, 20);
+    EXPECT_EQ(full.document["status"], "failed");
+    const std::string reason = full.document["reason"];
+    EXPECT_NE(reason.find(path_ + "/step-00000003.partial/"), std::string::npos) << reason;
+    EXPECT_NE(reason.find("No space left on device"), std::string::npos) << reason;
+  }
+  const Ran after = run(saving(path_, 4, {"--resume"}), launcher());
+  EXPECT_EQ(after.code, 0) << after.output;
+  EXPECT_EQ(after.document["resumed_from"], 2);
+}
+
+/// All numbers of a checkpoint, proof that it is whole.
+void expect_whole(const std::string& folder) {
+  const Checkpoint saved(folder);
+  for (const auto& [name, tensor] : saved.tensors()) {
+    int64_t bytes = size_of(tensor.dtype);
+    for (const int64_t extent : tensor.global) bytes *= extent;
+    std::vector<char> data(static_cast<size_t>(bytes));
+    saved.read(name, {Shape(tensor.global.size(), 0), tensor.global}, data.data());
+  }
+}
+
+TEST_P(Checkpoints, KilledAtAnyByteOfASaveTheRunGoesOn) {
+  ASSERT_EQ(run(saving(path_, 1), launcher()).code, 0);
+  const std::string count = folder_.path("count"), whole = folder_.path("whole");
+  std::filesystem::copy(path_, whole, std::filesystem::copy_options::recursive);
+  const Ran expected = run(saving(whole, 2, {"--resume"}), launcher(), {{kDisk, "count:" + count}});
+  ASSERT_EQ(expected.code, 0) << expected.output;
+  int64_t bytes = 0;
+  std::ifstream(count) >> bytes;
+  ASSERT_GT(bytes, 100000);
+  // The first bytes, the last calls (rename, fsync), and what lies between.
+  std::vector<int64_t> moments = {0, 1, 8, bytes - 2, bytes - 1};
+  for (int64_t i = 1; i < 8; ++i) moments.push_back(i * bytes / 8 + i);
+  for (const int64_t moment : moments) {
+    const Ran killed =
+        run(saving(path_, 2, {"--resume"}), launcher(), {{kDisk, text("kill:", moment)}});
+    EXPECT_EQ(killed.code, 1) << killed.output;
+    EXPECT_EQ(complete_checkpoints(path_), (std::vector<std::string>{path_ + "/step-00000001"}))
+        << moment;
+    expect_whole(path_ + "/step-00000001");
+  }
+  const Ran resumed = run(saving(path_, 2, {"--resume"}), launcher());
+  ASSERT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_EQ(resumed.document["resumed_from"], 1);
+  EXPECT_EQ(resumed.document["loss"], expected.document["loss"]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, Checkpoints, testing::ValuesIn(worlds()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// One rank of two dies in the middle of its file: the other is not left waiting.
+TEST(CheckpointsUnderMpi, RankKilledInASaveIsTheReason) {
+  if (!build_info::kMpi.found) GTEST_SKIP() << "this build has no MPI";
+  const tests::Folder folder;
+  const std::string path = folder.path("saved");
+  const std::map<std::string, std::string> kill = {{kDisk, "kill:50000"},
+                                                   {"KUAFU_TEST_DISK_RANK", "1"}};
+  ASSERT_EQ(run(saving(path, 1), tests::mpirun(2)).code, 0);
+  const Ran killed = run(saving(path, 3, {"--resume"}), tests::mpirun(2), kill);
+  EXPECT_EQ(killed.code, 1) << killed.output;
+  EXPECT_LT(killed.seconds, 10);
+  const std::string reason = killed.document["reason"];
+  EXPECT_NE(reason.find("rank 1: its worker was killed by signal 9"), std::string::npos) << reason;
+  const Ran resumed = run(saving(path, 3, {"--resume"}), tests::mpirun(2));
+  EXPECT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_EQ(resumed.document["resumed_from"], 1);
+}
+
+TEST(CheckpointOptions, WithoutSenseAreRefusedBeforeAnythingRuns) {
+  const tests::Folder folder;
+  const std::string path = folder.path("saved");
+  const std::string file = folder.write("file", "in the way");
+  struct Bad {
+    Arguments arguments;
+    const char* says;
+  };
+  for (const Bad& bad :
+       {Bad{{"--resume"}, "--resume needs the folder of the checkpoints: --checkpoint DIR"},
+        Bad{{"--every", "2"}, "--every needs"}, Bad{{"--keep", "2"}, "--keep needs"},
+        Bad{{"--checkpoint", path, "--world", "simulated"},
+            "the simulated world computes no numbers"}}) {
+    const Ran ran = run(bad.arguments);
+    EXPECT_EQ(ran.code, 2) << ran.output;
+    expect_says(ran, bad.says);
+    EXPECT_FALSE(std::filesystem::exists(path));
+  }
+  const Ran in_the_way = run(saving(file, 2));
+  EXPECT_NE(in_the_way.code, 0) << in_the_way.output;
+  expect_says(in_the_way, file);
+  ASSERT_EQ(run(saving(path, 2)).code, 0);
+  const Ran again = run(saving(path, 2));
+  EXPECT_EQ(again.code, 2) << again.output;
+  expect_says(again, "add --resume to go on from it");
+  const Ran other = run(saving(path, 2, {"--resume", "--set", "model.layers=3"}));
+  EXPECT_EQ(other.code, 2) << other.output;
+  expect_says(other, "model.layers = 2, the plan has model.layers = 3");
+}
+
+TEST(CheckpointOptions, DamagedOnesAreNamedAndPassedOver) {
+  const tests::Folder folder;
+  const std::string path = folder.path("saved");
+  ASSERT_EQ(run(saving(path, 3)).code, 0);
+  std::filesystem::resize_file(path + "/step-00000003/rank-00001.safetensors", 1000);
+  const Ran ran = run(saving(path, 4, {"--resume"}));
+  ASSERT_EQ(ran.code, 0) << ran.output;
+  EXPECT_EQ(ran.document["resumed_from"], 2);
+  expect_says(ran, "step-00000003 is passed over: checkpoint file " + path +
+                       "/step-00000003/rank-00001.safetensors is damaged");
+}
+
+}  // namespace
+}  // namespace kuafu

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs that stop and go on: under the same plan to the bit, under any other on the same curve.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include <ATen/ATen.h>
+
+#include "kuafu/checkpoint/checkpoint.h"
+#include "kuafu/engine/save.h"
+#include "tests/engine/resume.h"
+
+namespace kuafu {
+namespace {
+
+using test::TemporaryFolder;
+using tests::contents_of;
+using tests::distance;
+using tests::Family;
+using tests::forget_after;
+using tests::kCurveTolerance;
+using tests::kRunSteps;
+using tests::kSavedStep;
+using tests::run_plan_of;
+using tests::run_resumed;
+using tests::run_saving;
+using tests::step_folder;
+using tests::with;
+
+std::vector<double> second_half(const std::vector<double>& losses) {
+  return {losses.begin() + kSavedStep, losses.end()};
+}
+
+class Resume : public testing::TestWithParam<Family> {};
+
+TEST_P(Resume, OfTheSamePlanIsBitIdentical) {
+  for (const Overrides& more :
+       {Overrides{
+            {"model.dtype", "f32"}, {"model.dropout", "0.1"}, {"optimizer.schedule", "cosine"}},
+        Overrides{{"model.dtype", "bf16"}, {"optimizer.kind", "sgd"}}}) {
+    const TemporaryFolder folder;
+    const Plan plan = run_plan_of(with(GetParam().overrides, more));
+    const RankResult whole = run_saving(plan, folder.path());
+    EXPECT_FALSE(whole.resumed_from.has_value());
+    EXPECT_EQ(whole.saves, 2);
+    const tests::Contents expected = contents_of(folder.path(), kRunSteps);
+    forget_after(folder.path(), kSavedStep);
+    const RankResult resumed = run_resumed(plan, folder.path());
+    EXPECT_EQ(resumed.resumed_from, kSavedStep);
+    EXPECT_EQ(resumed.losses, second_half(whole.losses));
+    EXPECT_EQ(resumed.validation_loss, whole.validation_loss);
+    EXPECT_EQ(distance(contents_of(folder.path(), kRunSteps), expected), 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Resume, testing::ValuesIn(tests::families()),
+                         [](const auto& info) { return info.param.name; });
+
+// A run that grows and shrinks on its way, data order included.
+TEST(Resume, GoesOnOnAnyNumberOfRanks) {
+  const TemporaryFolder alone, folder;
+  const Overrides steps = {{"train.steps", "12"}};
+  const RankResult one = tests::run_saving(run_plan_of(steps), alone.path());
+  std::vector<double> curve;
+  for (const char* name : {"data_3", "t3d_8", "one_rank", "data_2"}) {
+    const int64_t stop = static_cast<int64_t>(curve.size()) + kSavedStep;
+    const Plan plan =
+        run_plan_of(with(tests::family(name).overrides, {{"train.steps", std::to_string(stop)}}));
+    const RankResult part = run_resumed(plan, folder.path());
+    EXPECT_EQ(part.resumed_from.has_value(), !curve.empty());
+    curve.insert(curve.end(), part.losses.begin(), part.losses.end());
+  }
+  ASSERT_EQ(curve.size(), 2u * kRunSteps);
+  for (size_t t = 0; t < curve.size(); ++t) {
+    EXPECT_NEAR(curve[t] / one.losses[t], 1, 2 * kCurveTolerance) << t;
+  }
+}
+
+TEST(Resume, ConvertsElementTypes) {
+  const TemporaryFolder folder;
+  const auto plan_of = [](const char* name, const char* dtype) {
+    return run_plan_of(with(tests::family(name).overrides, {{"model.dtype", dtype}}));
+  };
+  const RankResult whole = run_saving(plan_of("t1d_2", "f64"), folder.path());
+  for (const char* dtype : {"f32", "bf16", "f64"}) {
+    forget_after(folder.path(), kSavedStep);
+    const RankResult resumed = run_resumed(plan_of("data_2", dtype), folder.path());
+    // One rounding of weights and activations, a few more on the way.
+    const double tolerance = dtype == std::string("f64")   ? kCurveTolerance
+                             : dtype == std::string("f32") ? 64 * 0x1.0p-23
+                                                           : 8 * 0x1.0p-8;
+    for (size_t t = 0; t < resumed.losses.size(); ++t) {
+      EXPECT_NEAR(resumed.losses[t] / whole.losses[kSavedStep + t], 1, tolerance) << dtype;
+    }
+  }
+}
+
+TEST(Resume, KeepsTheMasterCopiesOfHalfPrecision) {
+  const TemporaryFolder folder;
+  const Plan plan = run_plan_of({{"model.dtype", "bf16"}, {"parallel.data", "2"}});
+  run_saving(plan, folder.path());
+  const Checkpoint saved(step_folder(folder.path(), kSavedStep));
+  for (const auto& [name, tensor] : saved.tensors()) EXPECT_EQ(tensor.dtype, DType::kF32) << name;
+}
+
+TEST(Save, WritesEveryElementOnceAndSharesTheWork) {
+  const TemporaryFolder folder;
+  RunOptions options;
+  options.checkpoint = {.folder = folder.path()};
+  const auto ranks = tests::run_plan(run_plan_of({{"parallel.data", "4"}}), options);
+  int64_t written = 0, elements = 0, most = 0;
+  for (const RankResult& r : ranks) {
+    EXPECT_EQ(r.saves, 1);
+    written += r.saved_bytes;
+    most = std::max(most, r.saved_bytes);
+  }
+  const Checkpoint saved(step_folder(folder.path(), kRunSteps));
+  for (const auto& [name, tensor] : saved.tensors()) {
+    int64_t n = 1;
+    for (const int64_t extent : tensor.global) n *= extent;
+    elements += n;
+  }
+  EXPECT_EQ(written, 8 * elements);
+  EXPECT_LE(most, written / 4 + written / 20);
+}
+
+TEST(Save, KeepsTheNewest) {
+  const TemporaryFolder folder;
+  RunOptions options;
+  options.checkpoint = {.folder = folder.path(), .every = 1, .keep = 2};
+  tests::run_plan(run_plan_of({}), options);
+  EXPECT_EQ(
+      complete_checkpoints(folder.path()),
+      (std::vector<std::string>{step_folder(folder.path(), 6), step_folder(folder.path(), 5)}));
+}
+
+TEST(Save, AsyncHoldsTheSameBytesAndBooksItsCopy) {
+  for (const char* name : {"one_rank", "data_2_t1d_2"}) {
+    const TemporaryFolder here, there;
+    const Plan plan = run_plan_of(tests::family(name).overrides);
+    RunOptions options;
+    options.checkpoint = {.folder = here.path(), .every = 2};
+    const auto still = tests::run_plan(plan, options);
+    options.checkpoint = {.folder = there.path(), .every = 2, .is_async = true};
+    const auto going = tests::run_plan(plan, options);
+    for (size_t r = 0; r < still.size(); ++r) {
+      EXPECT_EQ(going[r].losses, still[r].losses);
+      EXPECT_EQ(going[r].saves, 3);
+      EXPECT_EQ(going[r].saved_bytes, still[r].saved_bytes);
+      const auto temporary = static_cast<size_t>(Category::kTemporary);
+      EXPECT_GE(going[r].peak_by_category[temporary], going[r].saved_bytes / 3);
+    }
+    for (const int64_t step : {2, 4, 6}) {
+      EXPECT_EQ(distance(contents_of(there.path(), step), contents_of(here.path(), step)), 0)
+          << name << ", step " << step;
+    }
+  }
+}
+
+/// Changes one byte in the middle of every file of a checkpoint, or of its index alone.
+void damage(const std::string& folder, bool only_index) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (only_index != (entry.path().filename() == "index.json")) continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    const auto middle = static_cast<std::streamoff>(std::filesystem::file_size(entry.path()) / 2);
+    file.seekg(middle);
+    const char byte = static_cast<char>(file.get() ^ 1);
+    file.seekp(middle);
+    file.put(byte);
+  }
+}
+
+TEST(Resume, PassesOverADamagedCheckpointAndNamesIt) {
+  for (const bool is_index : {true, false}) {
+    const TemporaryFolder folder;
+    const Plan plan = run_plan_of({{"parallel.tensor.mode", "1d"}, {"parallel.tensor.size", "2"}});
+    const RankResult whole = run_saving(plan, folder.path());
+    damage(step_folder(folder.path(), kRunSteps), is_index);
+    RunOptions options;
+    std::vector<std::string> notices;
+    options.checkpoint = {.folder = folder.path(), .resumes = true};
+    options.checkpoint.on_notice = [&](const std::string& notice) { notices.push_back(notice); };
+    const RankResult resumed = tests::run_plan(plan, options)[0];
+    EXPECT_EQ(resumed.resumed_from, kSavedStep);
+    EXPECT_EQ(resumed.losses, second_half(whole.losses));
+    ASSERT_EQ(notices.size(), 1u);
+    EXPECT_NE(notices[0].find("step-00000006"), std::string::npos) << notices[0];
+    EXPECT_NE(notices[0].find("damaged"), std::string::npos) << notices[0];
+  }
+}
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+  return "nothing was wrong";
+}
+
+TEST(Resume, StopsWhereEveryCheckpointIsDamaged) {
+  const TemporaryFolder folder;
+  const Plan plan = run_plan_of({{"parallel.data", "2"}});
+  run_saving(plan, folder.path());
+  for (const int64_t step : {kSavedStep, kRunSteps}) {
+    damage(step_folder(folder.path(), step), false);
+  }
+  const std::string message = message_of([&] { run_resumed(plan, folder.path()); });
+  for (const char* part : {"no checkpoint of ", "step-00000003", "step-00000006"}) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  }
+}
+
+TEST(Resume, NamesTheKeyThatDiffersAndBothValues) {
+  const TemporaryFolder folder;
+  run_saving(run_plan_of({}), folder.path());
+  struct Case {
+    const char *key, *value, *says;
+  };
+  for (const Case& c :
+       {Case{"model.hidden", "64", "model.hidden = 32, the plan has model.hidden = 64"},
+        Case{"model.vocab", "38", "model.vocab = 37, the plan has model.vocab = 38"},
+        Case{"optimizer.kind", "sgd", "optimizer.kind = \"adamw\""},
+        Case{"train.batch", "12", "train.batch = 24"}, Case{"train.seed", "2", "train.seed = 1"},
+        Case{"train.steps", "5", "train.steps = 5"}}) {
+    Overrides o = {{"train.steps", "6"}, {"train.batch", "24"}};
+    o.emplace_back(c.key, c.value);
+    const std::string message =
+        message_of([&] { run_resumed(tests::small_plan(o), folder.path()); });
+    EXPECT_NE(message.find(c.says), std::string::npos) << message;
+  }
+}
+
+TEST(Save, RefusesTheFolderOfAnotherRun) {
+  const TemporaryFolder folder;
+  run_saving(run_plan_of({}), folder.path());
+  const std::string message = message_of([&] { run_saving(run_plan_of({}), folder.path()); });
+  EXPECT_NE(message.find("--resume"), std::string::npos) << message;
+}
+
+TEST(Resume, OfAFinishedRunTrainsNothing) {
+  const TemporaryFolder folder;
+  const RankResult whole = run_saving(run_plan_of({}), folder.path());
+  const RankResult again = run_resumed(run_plan_of({}), folder.path());
+  EXPECT_EQ(again.resumed_from, kRunSteps);
+  EXPECT_TRUE(again.losses.empty());
+  EXPECT_EQ(again.validation_loss, whole.validation_loss);
+}
+
+}  // namespace
+}  // namespace kuafu

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ratios to baselines: who is compared with whom, what the ratios are, what the page says."""
+
+import copy
+import random
+import re
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent.parent / "scripts" / "report")]
+
+import page
+import plots
+import ratios
+import record
+import report
+import synthetic
+
+
+def with_baselines(seed=3):
+    """The synthetic record with a baseline beside every piece of work on 4 ranks, and one that was refused on 2."""
+    rng, rows = random.Random(seed), []
+    for batch, sequence, recompute in ((8, 32, "none"), (8, 64, "none"), (16, 64, "none"), (8, 64, "full")):
+        policy = "plain" if recompute == "none" else "full recomputation"
+        name = f"megatron_style interleaved, 4 ranks, batch {batch}, sequence {sequence}, {policy}"
+        settings = {"strategy": "megatron_style interleaved", "baseline": "megatron_style", "ranks": 4, "train.batch": batch,
+                    "model.sequence": sequence, "policy": policy, "world": "threads"}
+        plan = synthetic.plan_of("1d-sp", 2, 2, batch, sequence, recompute)
+        plan["train"]["micro_batch"] = 1
+        rows.append(synthetic.case_line(name, settings, synthetic.document_of(rng, plan, 4, name)))
+    rows.append(synthetic.case_line("megatron_style interleaved, 2 ranks", {"baseline": "megatron_style", "ranks": 2},
+                                    {"status": "refused", "ranks": 2, "reason": "2 ranks hold no <4>"}))
+    lines = synthetic.lines() + rows
+    lines[0] = synthetic.suite_line(len(lines) - 1)
+    return lines
+
+
+class Ratios(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.keeper = tempfile.TemporaryDirectory()
+        cls.folder = synthetic.write(Path(cls.keeper.name) / "run", with_baselines())
+        cls.run_ = record.read_run(cls.folder)
+        cls.found = ratios.ratios(cls.run_)
+        report.write_report(cls.folder, cls.folder)
+        cls.page = (cls.folder / "report.html").read_text(encoding="utf-8")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.keeper.cleanup()
+
+    def test_pair_equal_work_ranks_and_world_only(self):
+        # Five strategies run on four ranks, under four kinds of work.
+        self.assertEqual(len(self.found), 5 * 4)
+        for r in self.found:
+            self.assertFalse(r.case.baseline)
+            self.assertEqual(r.base.baseline, "megatron_style")
+            self.assertEqual((r.case.ranks, r.case.world), (r.base.ranks, r.base.world))
+            for key in ("train.batch", "model.sequence", "policy"):
+                self.assertEqual(r.case.settings[key], r.base.settings[key])
+
+    def test_are_the_quotients_of_the_record(self):
+        for r in self.found:
+            mine, theirs = r.case.document, r.base.document
+            self.assertEqual(r.speed, mine["tokens_per_s"] / theirs["tokens_per_s"])
+            self.assertEqual(r.memory, max(mine["memory"]["peak_bytes"]) / max(theirs["memory"]["peak_bytes"]))
+            # Equal tokens: the fastest of mine over the slowest of theirs is their times the other way round.
+            low, high = r.speed_interval
+            self.assertAlmostEqual(high, theirs["step_time_s"]["ci95"][1] / mine["step_time_s"]["ci95"][0], places=9)
+            self.assertAlmostEqual(low, theirs["step_time_s"]["ci95"][0] / mine["step_time_s"]["ci95"][1], places=9)
+            self.assertTrue(low <= r.speed <= high)
+
+    def test_other_work_is_not_compared(self):
+        lines = copy.deepcopy(with_baselines())
+        for line in lines[1:]:
+            if line["settings"].get("baseline") and line["document"].get("plan"):
+                line["document"]["plan"]["model"]["layers"] = 3
+        run = record.read_run(synthetic.write(self.folder.parent / "other", lines))
+        self.assertEqual(ratios.ratios(run), [])
+        self.assertIsNone(ratios.FIGURES["speed_ratios"](run))
+        self.assertIn("2 ranks hold no", ratios.section(run))
+
+    def test_page_has_figures_table_and_refusals(self):
+        for name in ("speed_ratios", "memory_ratios"):
+            self.assertTrue((self.folder / "figures" / f"{name}.png").is_file())
+            self.assertIn(f'id="plot-{name}"', self.page)
+        section = re.search(r'<section id="ratios">.*?</section>', self.page, re.S).group(0)
+        self.assertEqual(section.count("<tr>"), 1 + len(self.found))
+        self.assertIn("2 ranks hold no &lt;4&gt;", section)
+        self.assertIn("megatron_style interleaved", section)
+
+    def test_plots_stand_where_the_ratios_are(self):
+        for name, value in (("speed_ratios", "speed"), ("memory_ratios", "memory")):
+            plot = ratios.PLOTS[name](self.run_)
+            seen = sorted(x for t in plot.data if t.customdata is not None for x in t.x)
+            self.assertEqual(seen, sorted(getattr(r, value) for r in self.found))
+
+    def test_nothing_without_baselines(self):
+        run = record.read_run(synthetic.write(self.folder.parent / "plain"))
+        self.assertEqual(ratios.section(run), "")
+        for name in ratios.FIGURES:
+            self.assertIsNone(ratios.FIGURES[name](run))
+            self.assertIsNone(ratios.PLOTS[name](run))
+        self.assertNotIn('id="ratios"', page.render(run, {}))
+        self.assertFalse(set(ratios.PLOTS) & set(plots.PLOTS))
+
+
+if __name__ == "__main__":
+    unittest.main()
