@@ -135,6 +135,22 @@ Json experts_json(const std::vector<ExpertLoad>& loads) {
   return j;
 }
 
+/// Columns of each server's order.
+Json pushes_json(const std::vector<PushOrder>& servers) {
+  if (servers.empty()) return nullptr;
+  Json j = Json::object();
+  for (size_t s = 0; s < servers.size(); ++s) {
+    Json& columns = j[std::to_string(s)];
+    columns = {{"worker", Json::array()}, {"step", Json::array()}, {"version", Json::array()}};
+    for (const AppliedPush& push : servers[s]) {
+      columns["worker"].push_back(push.worker);
+      columns["step"].push_back(push.step);
+      columns["version"].push_back(push.version);
+    }
+  }
+  return j;
+}
+
 Json checkpoint_json(const std::vector<RankResult>& ranks) {
   if (ranks[0].saves == 0) return nullptr;
   std::vector<double> samples = ranks[0].save_seconds;  // all wait for the slowest rank
@@ -186,6 +202,7 @@ void add_results(Json& document, const Plan& plan, const std::vector<RankResult>
   document["tokens_per_s"] = time.median > 0 ? Json(tokens / time.median) : Json(nullptr);
   add_counted(document, ranks);
   document["experts"] = experts_json(ranks[0].experts);
+  document["pushes"] = pushes_json(ranks[0].pushes);
   document["resumed_from"] = ranks[0].resumed_from ? Json(*ranks[0].resumed_from) : Json(nullptr);
   document["checkpoint"] = checkpoint_json(ranks);
   document["certificate"] = certificate_json(ranks[0].certificate);
@@ -201,6 +218,7 @@ void add_prediction(Json& document, const Plan& plan, const Prediction& predicti
       t > 0 ? Json(static_cast<double>(plan.train.batch * plan.model.sequence) / t) : Json(nullptr);
   add_counted(document, prediction.ranks);
   document["experts"] = nullptr;
+  document["pushes"] = nullptr;
   document["resumed_from"] = nullptr;
   document["checkpoint"] = nullptr;
   document["certificate"] = nullptr;

@@ -229,6 +229,7 @@ class Run {
     if (world.rank() != 0) return;
     all[0].certificate = mine.certificate;
     all[0].experts = mine.experts;
+    all[0].pushes = mine.pushes;
     all[0].resumed_from = mine.resumed_from;
     Json document = head_;
     add_results(document, plan_, all);
