@@ -38,14 +38,14 @@ struct Engine::State {
         model(placement.make_model()),
         map(map_stages(plan, registries, model.blocks.size(), w.rank())),
         seat(static_cast<int>(mesh.coord("pipeline"))),
-        groups(model, map, seat),
+        groups(model, map, seat, p.memory.recompute),
         micro_batches(plan, d, placement.order(), mesh.coord("data"), o.device) {
     groups.materialise(placement.params());
   }
 
   void connect() {
     placement.connect(world, options.ledger);
-    data_parallel = make_data_parallel(plan, mesh);
+    data_parallel = make_data_parallel(plan, mesh, placement.params());
     groups.connect(mesh, *data_parallel);
     optimizer = make_optimizer(plan.optimizer);
     const StageTools tools{.model = model,
@@ -75,6 +75,7 @@ struct Engine::State {
   /// Runs a row; the loss of its micro-batches on the last stage, zero on others.
   Tensor run(const pipeline::Row& row, bool is_training) {
     for (const auto& stage : stages) stage->set_training(is_training);
+    groups.expect(row);
     executor->run(row);
     Tensor loss;
     for (const auto& stage : stages) {

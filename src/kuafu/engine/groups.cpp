@@ -18,8 +18,8 @@ bool contains(const std::vector<Param*>& params, const Param* p) {
 
 }  // namespace
 
-BlockGroups::BlockGroups(Model& model, const StageMap& map, int pipeline_rank)
-    : map_(map), rank_(pipeline_rank) {
+BlockGroups::BlockGroups(Model& model, const StageMap& map, int pipeline_rank, Recompute recompute)
+    : map_(map), rank_(pipeline_rank), recompute_(recompute) {
   find_ties(model, map);
   used_.resize(blocks_.size());
   tied_.resize(blocks_.size());
@@ -131,15 +131,35 @@ std::vector<Param*> BlockGroups::params() const {
   return all;
 }
 
-void BlockGroups::acquire(size_t block) {
-  for (const int g : used_[block]) data_parallel_->acquire(g);
-  for (const int g : tied_[block]) data_parallel_->acquire(g);
+GroupSet BlockGroups::groups_of(size_t block, Use use) const {
+  const bool is_read = use == Use::kForward || recompute_ == Recompute::kFull ||
+                       blocks_[block]->backward_reads_parameters();
+  if (!is_read) return {};
+  GroupSet all = used_[block];
+  all.insert(all.end(), tied_[block].begin(), tied_[block].end());
+  return all;
 }
 
-void BlockGroups::release(size_t block) {
-  for (const int g : tied_[block]) data_parallel_->release(g);
-  for (const int g : used_[block]) data_parallel_->release(g);
+void BlockGroups::expect(const pipeline::Row& row) {
+  std::vector<GroupSet> uses;
+  for (const pipeline::Action& a : row) {
+    const bool is_forward = a.op == pipeline::Op::kForward;
+    if (!is_forward && a.op != pipeline::Op::kBackward && a.op != pipeline::Op::kInputGrad) {
+      continue;
+    }
+    const auto stage = static_cast<size_t>(a.stage);
+    const size_t first = map_.first_block[stage], end = map_.first_block[stage + 1];
+    for (size_t i = first; i < end; ++i) {
+      uses.push_back(is_forward ? groups_of(i, Use::kForward)
+                                : groups_of(first + end - 1 - i, Use::kBackward));
+    }
+  }
+  data_parallel_->expect(std::move(uses));
 }
+
+void BlockGroups::acquire(size_t block, Use use) { data_parallel_->acquire(groups_of(block, use)); }
+
+void BlockGroups::release(size_t block, Use use) { data_parallel_->release(groups_of(block, use)); }
 
 void BlockGroups::begin(int64_t micro_batches) {
   micro_batches_ = micro_batches;

@@ -12,6 +12,9 @@
 
 namespace kuafu {
 
+/// What a block is used for.
+enum class Use : uint8_t { kForward, kBackward };
+
 /// What one rank of a pipeline holds of a model, in groups whose gradients become complete
 /// together: one of each of its blocks, and one of each set of parameters that several ranks of
 /// the pipeline hold (a table tied between the first and the last stage).
@@ -24,7 +27,7 @@ namespace kuafu {
 class BlockGroups {
  public:
   /// @pre model, map and data_parallel outlive this; model.blocks are those of the map.
-  BlockGroups(Model& model, const StageMap& map, int pipeline_rank);
+  BlockGroups(Model& model, const StageMap& map, int pipeline_rank, Recompute recompute);
 
   /// Makes what this rank holds, on the factory's device: own blocks, and what they borrow.
   void materialise(const ParamFactory& factory);
@@ -34,8 +37,10 @@ class BlockGroups {
   /// Every parameter this rank holds, copies of tied ones too, block by block.
   std::vector<Param*> params() const;
 
-  void acquire(size_t block);
-  void release(size_t block);
+  /// A row is about to run: tells replicas which blocks it uses, in order.
+  void expect(const pipeline::Row& row);
+  void acquire(size_t block, Use use);
+  void release(size_t block, Use use);
   /// A step of that many micro-batches begins.
   void begin(int64_t micro_batches);
   /// All weight gradients that one micro-batch gives `block` are there.
@@ -58,9 +63,12 @@ class BlockGroups {
     int64_t num_ready = 0;            ///< micro-batches that are complete
   };
   void find_ties(Model& model, const StageMap& map);
+  /// Groups whose values the use reads. Full recomputation runs the forward inside the backward.
+  GroupSet groups_of(size_t block, Use use) const;
 
   const StageMap& map_;
   int rank_;
+  Recompute recompute_;
   std::vector<ModelBlock*> blocks_;     ///< of the whole model
   std::vector<Tied> ties_;              ///< of the whole model, the same on every rank
   std::vector<Held> held_;              ///< by group

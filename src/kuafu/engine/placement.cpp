@@ -36,8 +36,11 @@ Placement::Placement(const Plan& plan, const Registries& registries, int rank, a
       make_model_(registries.models.find(plan.model.kind)),
       mesh_(mesh_axes(plan, registries.tensor_modes()), rank,
             mesh_aliases(plan, registries.tensor_modes())),
-      params_{
-          .mesh = &mesh_, .device = device, .dtype = plan.model.dtype, .seed = plan.train.seed} {
+      params_{.mesh = &mesh_,
+              .device = device,
+              .dtype = plan.model.dtype,
+              .seed = plan.train.seed,
+              .is_deferred = plan.parallel.zero == 3} {
   const MakeAttention& make_attention = registries.sequence.find(plan.parallel.sequence.mode);
   attention_ = make_attention({mesh_, plan.model.sequence, plan.memory.recompute});
   if (wraps.attention) attention_ = wraps.attention(std::move(attention_));
@@ -46,6 +49,7 @@ Placement::Placement(const Plan& plan, const Registries& registries, int rank, a
   if (wraps.experts) experts_ = wraps.experts(std::move(experts_));
   ParamFactory planned = params_;
   planned.device = at::kMeta;
+  planned.is_deferred = false;
   for (const Arrangement& arrangement : arrangements(plan)) {
     schemes_.push_back(make_scheme(arrangement, registries, planned, wraps));
   }

@@ -46,7 +46,7 @@ Tensors Stage::forward(int micro_batch, Tensors flow) {
   now.losses.resize(count_);
   for (size_t b = 0; b < count_; ++b) {
     ModelBlock& block = *tools_.model.blocks[first_ + b];
-    tools_.groups.acquire(first_ + b);
+    tools_.groups.acquire(first_ + b, Use::kForward);
     for (const Tensor& t : flow) now.inputs[b].push_back(t.detach().requires_grad_());
     // A graph that is used at once would only cost to make twice: the head's, mostly.
     const bool is_head = has_loss_ && b + 1 == count_ && at_once_.count(micro_batch) > 0;
@@ -59,7 +59,7 @@ Tensors Stage::forward(int micro_batch, Tensors flow) {
       now.outputs[b].clear();
       now.losses[b].clear();
     }
-    tools_.groups.release(first_ + b);
+    tools_.groups.release(first_ + b, Use::kForward);
   }
   if (!has_loss_) return flow;
   now.loss = flow[0].detach();
@@ -69,9 +69,9 @@ Tensors Stage::forward(int micro_batch, Tensors flow) {
 Tensors Stage::infer(int micro_batch, Tensors flow) {
   const Side& side = tools_.micro_batches.side(micro_batch);
   for (size_t b = 0; b < count_; ++b) {
-    tools_.groups.acquire(first_ + b);
+    tools_.groups.acquire(first_ + b, Use::kForward);
     flow = tools_.model.blocks[first_ + b]->forward(flow, side);
-    tools_.groups.release(first_ + b);
+    tools_.groups.release(first_ + b, Use::kForward);
   }
   tools_.micro_batches.release(micro_batch);
   if (!has_loss_) return flow;
@@ -104,13 +104,13 @@ Tensors Stage::run_backward(int micro_batch, Tensors grads, bool is_split) {
   if (has_loss_) grads = {at::ones_like(now.loss)};
   if (is_split) now.weight_grads.resize(count_);
   for (size_t b = count_; b-- > 0;) {
-    tools_.groups.acquire(first_ + b);
+    tools_.groups.acquire(first_ + b, Use::kBackward);
     {
       const WeightGradScope later(is_split ? &now.weight_grads[b] : nullptr);
       backward_block(b, side, now, grads);
     }
     if (!is_split) finish_block(b, micro_batch);
-    tools_.groups.release(first_ + b);
+    tools_.groups.release(first_ + b, Use::kBackward);
   }
   for (size_t i = 0; i < grads.size(); ++i) {
     if (grads[i].defined()) continue;  // an input that nothing used
@@ -146,14 +146,6 @@ void Stage::backward_block(size_t b, const Side& side, InFlight& now, Flow& grad
 
 /// The weight gradients of one micro-batch are complete.
 void Stage::finish_block(size_t b, int micro_batch) {
-  ModelBlock& block = *tools_.model.blocks[first_ + b];
-  const auto book = [](const Param* p) {
-    if (p->value.grad().defined()) recategorise(p->value.grad(), Category::kGradient);
-  };
-  for (const Param* p : block.params()) book(p);
-  for (const Param* p : block.borrowed()) {
-    if (p->is_copy) book(p);
-  }
   tools_.groups.gradients_ready(first_ + b, micro_batch);
 }
 

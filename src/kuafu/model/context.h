@@ -85,6 +85,9 @@ class ModelBlock : public Module {
   /// the block's backward call. Empties the list.
   Tensors take_losses() { return std::exchange(losses_, {}); }
 
+  /// False where backward reads no parameter (an embedding): nobody needs to gather them for it.
+  virtual bool backward_reads_parameters() const { return true; }
+
   /// Parameters of other blocks that this one uses (a tied table).
   virtual std::vector<Param*> borrowed() { return {}; }
 

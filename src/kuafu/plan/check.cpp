@@ -74,13 +74,19 @@ void check_sequence(const Plan& plan, const Origins& origins) {
   }
 }
 
+/// Stages of ZeRO beside a way of keeping replicas in agreement that has no use for them.
+void check_zero(const Plan& plan, const Origins& origins) {
+  const ParallelPlan& p = plan.parallel;
+  KUAFU_REQUIRE(
+      p.zero == 0 || p.data.mode != "parameter_server",
+      origins.of({"parallel.zero", "parallel.data.mode"}), "parallel.zero = ", p.zero,
+      " shards over the replicas what parallel.data.mode = \"parameter_server\" keeps on ",
+      "servers; allowed: zero = 0 beside it, or mode = \"ring\" with this zero");
+}
+
 /// Kinds of parallelism whose names are fixed but which nothing implements yet.
 void check_available(const Plan& plan, const Origins& origins) {
   const ParallelPlan& p = plan.parallel;
-  if (p.zero != 0) {
-    throw Refused(text(origins.of({"parallel.zero"}), kNotAvailable, "parallel.zero = ", p.zero,
-                       "; available: zero = 0"));
-  }
   if (p.data.mode != "ring") {
     throw Refused(text(origins.of({"parallel.data.mode"}), kNotAvailable, "parallel.data.mode = ",
                        in_quotes(p.data.mode), "; available: mode = \"ring\""));
@@ -183,6 +189,7 @@ void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origi
   check_sequence(plan, origins);
   check_experts(plan, origins);
   check_pipeline(plan, origins);
+  check_zero(plan, origins);
   check_available(plan, origins);
   if (plan.parallel.data.size == 0) return;
   if (const auto reason = expert_misfit(plan)) {

@@ -1,12 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
 
+#include <cmath>
+#include <type_traits>
+
 #include "kuafu/tensor/kernels.h"
 #include "kuafu/tensor/op_library.h"
 #include "kuafu/tensor/ops.h"
+#include "kuafu/tensor/update_kernels.h"
 
 namespace kuafu {
 namespace {
+
+void check_dense(const Tensor& t) {
+  KUAFU_CHECK(t.is_contiguous(), "updated in place: strides ", to_string(t.strides().vec()));
+}
+
+/// Calls f(gradients) with a pointer to elements that an update of `value` reads: f32 for f32 (bf16
+/// as its bits), f64 for f64.
+template <class T, class F>
+void with_gradients(const Tensor& value, const Tensor& grad, F f) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (grad.scalar_type() == at::kBFloat16) {
+      const Tensor g = grad.contiguous();
+      f(reinterpret_cast<const uint16_t*>(g.const_data_ptr<at::BFloat16>()));
+      return;
+    }
+  }
+  const Tensor g = grad.to(value.scalar_type()).contiguous();
+  f(g.const_data_ptr<T>());
+}
+
+void adamw_cpu(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v, double lr,
+               double beta1, double beta2, double epsilon, double weight_decay, int64_t t) {
+  for (const Tensor* x : {&value, &m, &v}) check_dense(*x);
+  const auto steps = static_cast<double>(t);
+  const kernels::AdamWFactors factors{
+      .beta1 = beta1,
+      .beta2 = beta2,
+      .epsilon = epsilon,
+      .keep = 1 - lr * weight_decay,
+      .rate = lr / (1 - std::pow(beta1, steps)),
+      .spread = 1 / std::sqrt(1 - std::pow(beta2, steps)),
+  };
+  by_type(value, [&](auto zero) {
+    using T = decltype(zero);
+    with_gradients<T>(value, grad, [&]<class Grad>(const Grad* g) {
+      kernels::adamw(
+          kernels::AdamWData<T, Grad>{value.mutable_data_ptr<T>(), g, m.mutable_data_ptr<T>(),
+                                      v.mutable_data_ptr<T>(), value.numel()},
+          factors);
+    });
+  });
+}
 
 void adamw_kernel(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v,
                   double lr, double beta1, double beta2, double epsilon, double weight_decay,
@@ -18,6 +64,19 @@ void adamw_kernel(const Tensor& value, const Tensor& grad, const Tensor& m, cons
 
 void adamw_meta(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, double, double,
                 double, double, int64_t) {}
+
+void sgd_cpu(const Tensor& value, const Tensor& grad, const Tensor& velocity, double lr,
+             double momentum, double weight_decay) {
+  for (const Tensor* x : {&value, &velocity}) check_dense(*x);
+  by_type(value, [&](auto zero) {
+    using T = decltype(zero);
+    with_gradients<T>(value, grad, [&]<class Grad>(const Grad* g) {
+      kernels::sgd(kernels::SgdData<T, Grad>{value.mutable_data_ptr<T>(), g,
+                                             velocity.mutable_data_ptr<T>(), value.numel()},
+                   {lr, momentum, weight_decay});
+    });
+  });
+}
 
 void sgd_kernel(const Tensor& value, const Tensor& grad, const Tensor& velocity, double lr,
                 double momentum, double weight_decay) {
@@ -60,11 +119,11 @@ void add_update_ops(OpLibrary& lib) {
   lib.add(
       "adamw(Tensor(a!) value, Tensor grad, Tensor(b!) m, Tensor(c!) v, float lr, float beta1, "
       "float beta2, float epsilon, float weight_decay, int t) -> ()",
-      "adamw", &adamw_kernel, &adamw_kernel, &adamw_meta);
+      "adamw", &adamw_cpu, &adamw_kernel, &adamw_meta);
   lib.add(
       "sgd(Tensor(a!) value, Tensor grad, Tensor(b!) velocity, float lr, float momentum, "
       "float weight_decay) -> ()",
-      "sgd", &sgd_kernel, &sgd_kernel, &sgd_meta);
+      "sgd", &sgd_cpu, &sgd_kernel, &sgd_meta);
   lib.add("sum_of_squares(Tensor x) -> Tensor", "sum_of_squares", &sum_of_squares_cpu,
           &sum_of_squares_plain, &sum_of_squares_meta);
 }

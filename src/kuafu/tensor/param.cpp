@@ -90,8 +90,8 @@ void fill_normal(T* out, const Slice& mine, const Slice& box, const Shape& globa
 }
 
 /// The shard on the CPU, or without data on meta. Every allocation has the caller's category.
-Tensor initial_value(const Slice& mine, const Shape& global, const Init& init, Source source,
-                     at::TensorOptions options) {
+Tensor make_value(const Slice& mine, const Shape& global, const Init& init, Source source,
+                  at::TensorOptions options) {
   const at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
   const Slice box = inside(mine, global);
   if (options.device().is_meta()) return at::empty(mine.extent, options);
@@ -131,12 +131,22 @@ Param ParamFactory::make(std::string name, Shape global, Layout layout, Axes gra
 }
 
 void ParamFactory::materialise(Param& p) const {
+  if (is_deferred) {
+    const Slice mine = my_slice(p.layout, p.padded, *mesh, p.name);
+    p.value = at::empty({0}, at::TensorOptions(scalar_type(dtype)).device(device));
+    p.value.unsafeGetTensorImpl()->set_sizes_contiguous(mine.extent);
+  } else {
+    const CategoryScope scope(Category::kParameter);
+    p.value = initial_value(p);
+  }
+  p.value.requires_grad_(true);
+}
+
+Tensor ParamFactory::initial_value(const Param& p) const {
   const Slice mine = my_slice(p.layout, p.padded, *mesh, p.name);
-  const CategoryScope scope(Category::kParameter);
   const at::TensorOptions options = at::TensorOptions(scalar_type(dtype)).device(device);
   const Source source{seed, hash_name(p.name), p.init.std};
-  p.value = initial_value(mine, p.global, p.init, source, options).to(device);
-  p.value.requires_grad_(true);
+  return make_value(mine, p.global, p.init, source, options).to(device);
 }
 
 Tensor gather_param(const Param& p, const Tensor& shard, const Mesh& mesh) {

@@ -36,12 +36,16 @@ struct ParamFactory {
   at::Device device = at::kCPU;
   DType dtype = DType::kF32;
   uint64_t seed = 1;
+  /// Values have shapes and no storage until somebody gives them some (ZeRO-3: a part of each).
+  bool is_deferred = false;
 
   /// My shard of a virtual global tensor: element i is Philox(seed, name, i), identical under every
   /// layout, world and dtype (rounded from f64); padding is zero.
   Param make(std::string name, Shape global, Layout layout, Axes grad_axes, Init init) const;
   /// The same value anew, on this factory's device: of a parameter that was planned on meta.
   void materialise(Param& p) const;
+  /// What p.value is at first, in the caller's category: of a deferred one too.
+  Tensor initial_value(const Param& p) const;
 };
 
 /// The whole of a sharded tensor on every rank, padding removed. `shard` has p.layout. Collective.

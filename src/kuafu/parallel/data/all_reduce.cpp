@@ -1,30 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Data parallelism by bucketed all-reduce.                          [Li et al., arXiv 2006.15704]
+// Data parallelism by bucketed all-reduce, ZeRO stage 0.            [Li et al., arXiv 2006.15704]
 //
 //   sharded      nothing: parameters, gradients and optimizer state are whole on every replica
 //   bytes        per parameter of b bytes: b parameter, b gradient, 2 max(b, 4) AdamW state
 //   traffic      2 (n-1)/n of the gradient bytes a step over "data", received per rank
+//                (order = "fixed": a micro-batch)
 //
 // A bucket is a flat run of gradients of one group that are summed over the same axes. Gradients
-// arrive by autograd in tensors of their own, are copied into the bucket once per step and replaced
-// by views of it. The sum over "data" starts as soon as a group's backward is done and is waited
+// arrive by autograd in tensors of their own, are moved into the bucket once per step and become
+// views of it. The sum over "data" starts as soon as a group's backward is done and is waited
 // for in finish(): it overlaps the backward of the groups before it. Sums over a scheme's own axes
 // (norms, biases) are small and come first, axis by axis.
 
-#include <algorithm>
-
-#include "kuafu/comm/communicator.h"
+#include "kuafu/base/errors.h"
 #include "kuafu/meter/allocator.h"
-#include "kuafu/parallel/data/interface.h"
+#include "kuafu/parallel/data/flat.h"
+#include "kuafu/parallel/data/sum.h"
 
 namespace kuafu {
 namespace {
 
+/// A bucket and, until publish(), the sum of its gradients.
 struct Bucket {
-  Axes axes;  // summed over, in mesh order, replicas last
-  std::vector<Param*> params;
-  int64_t elements = 0;
+  FlatBucket layout;
+  std::vector<bool> used = std::vector<bool>(layout.slots.size());
+  Tensor sum = {};  // (elements)
+
+  bool is_summed() const { return !layout.scheme_axes.empty() || !layout.replicas.empty(); }
 };
 
 class BucketedAllReduce : public DataParallel {
@@ -32,21 +35,33 @@ class BucketedAllReduce : public DataParallel {
   BucketedAllReduce(const Mesh& mesh, AllReduceOptions options) : mesh_(mesh), options_(options) {}
 
   void attach(std::vector<Group> groups) override {
-    groups_ = std::move(groups);
-    buckets_.resize(groups_.size());
-    for (size_t g = 0; g < groups_.size(); ++g) {
-      for (Param* p : groups_[g].params) place(*p, buckets_[g]);
+    for (const Group& group : groups) {
+      std::vector<Bucket>& buckets = buckets_.emplace_back();
+      for (FlatBucket& b : make_buckets(group, mesh_, {.bucket_bytes = options_.bucket_bytes})) {
+        buckets.push_back({std::move(b)});
+      }
     }
+    under_way_.resize(groups.size());
+    groups_ = std::move(groups);
   }
 
   void grads_ready(int group, bool is_last) override {
-    if (!is_last) return;
-    for (const Bucket& bucket : buckets_[static_cast<size_t>(group)]) reduce(bucket);
+    for (Param* p : groups_[static_cast<size_t>(group)].params) {
+      recategorise(p->value.grad(), Category::kGradient);
+    }
+    if (!is_last && options_.order == SumOrder::kAny) return;
+    complete(static_cast<size_t>(group));
+    for (Bucket& bucket : buckets_[static_cast<size_t>(group)]) {
+      if (!bucket.is_summed()) continue;  // gradients stay where autograd has left them
+      under_way_[static_cast<size_t>(group)].push_back(reduce(bucket));
+    }
   }
 
   std::vector<ParamShard> finish() override {
-    for (Work& work : under_way_) work.wait();
-    under_way_.clear();
+    for (size_t g = groups_.size(); g-- > 0;) complete(g);
+    for (std::vector<Bucket>& buckets : buckets_) {
+      for (Bucket& bucket : buckets) hand_out(bucket);
+    }
     std::vector<ParamShard> used;
     for (ParamShard& shard : shards()) {
       shard.grad = shard.param->value.grad();
@@ -63,80 +78,65 @@ class BucketedAllReduce : public DataParallel {
     return all;
   }
 
+  void publish() override {
+    for (std::vector<Bucket>& buckets : buckets_) {
+      for (Bucket& bucket : buckets) {
+        bucket.sum = Tensor();
+        bucket.used.assign(bucket.used.size(), false);
+      }
+    }
+  }
+
  private:
-  Axes summed_axes(const Param& p) const {
-    Axes axes;
-    for (const Axis& axis : mesh_.axes()) {
-      const bool wanted =
-          std::find(p.grad_axes.begin(), p.grad_axes.end(), axis.name) != p.grad_axes.end();
-      if (wanted && axis.size > 1) axes.push_back(axis.name);
-    }
-    for (const std::string& axis : replica_axes(p)) {
-      if (mesh_.size(axis) > 1) axes.push_back(axis);
-    }
-    return axes;
-  }
-
-  /// "data", or what of it does not shard the parameter itself: experts are no replicas.
-  Axes replica_axes(const Param& p) const {
-    const Axes own = p.layout.all_axes(), members = mesh_.canonical({"data"});
-    Axes rest;
-    for (const std::string& axis : members) {
-      if (std::find(own.begin(), own.end(), axis) == own.end()) rest.push_back(axis);
-    }
-    return rest.size() == members.size() ? Axes{"data"} : rest;
-  }
-
-  void place(Param& p, std::vector<Bucket>& buckets) const {
-    const Axes axes = summed_axes(p);
-    if (axes.empty()) return;
-    const int64_t capacity = options_.bucket_bytes / p.value.element_size();
-    for (Bucket& b : buckets) {
-      if (b.axes != axes || b.elements + p.value.numel() > capacity) continue;
-      b.params.push_back(&p);
-      b.elements += p.value.numel();
-      return;
-    }
-    buckets.push_back({axes, {&p}, p.value.numel()});
-  }
-
-  void reduce(const Bucket& bucket) {
-    const Tensor flat = pack(bucket);
-    for (const std::string& axis : bucket.axes) {
-      Work work = mesh_.comm(axis).all_reduce(view(flat), ReduceOp::kSum);
-      if (axis == bucket.axes.back() && options_.is_overlapped) {
-        under_way_.push_back(std::move(work));
-      } else {
-        work.wait();
-      }
-    }
-  }
-
-  /// Gradients of the bucket in one flat tensor (zero where a parameter was not used), and each
-  /// .grad a view of it.
-  static Tensor pack(const Bucket& bucket) {
+  /// Starts the sum of this micro-batch's gradients, or of all since the last one.
+  PendingSum reduce(Bucket& bucket) {
     const CategoryScope scope(Category::kGradient);
-    const at::NoGradGuard no_grad;
-    const Tensor flat = at::empty({bucket.elements}, bucket.params[0]->value.options());
-    int64_t offset = 0;
-    for (Param* p : bucket.params) {
-      const Tensor piece = flat.narrow(0, offset, p->value.numel()).view(p->value.sizes());
-      offset += p->value.numel();
-      if (p->value.grad().defined()) {
-        piece.copy_(p->value.grad());
-      } else {
-        piece.zero_();
-      }
-      p->value.mutable_grad() = piece;
+    const Tensor flat = take_gradients(bucket.layout, bucket.used);
+    Axes axes = bucket.layout.scheme_axes;
+    axes.insert(axes.end(), bucket.layout.replicas.begin(), bucket.layout.replicas.end());
+    for (size_t i = 0; i + 1 < axes.size(); ++i) {
+      sum_everywhere(flat, mesh_.comm(axes[i]), options_.order).wait();
     }
-    return flat;
+    PendingSum last = sum_everywhere(flat, mesh_.comm(axes.back()), options_.order);
+    last.then([this, &bucket, flat] { add(bucket, flat); });
+    if (options_.is_overlapped) return last;
+    last.wait();
+    return PendingSum(Work());
+  }
+
+  void add(Bucket& bucket, const Tensor& flat) const {
+    if (options_.order == SumOrder::kAny || !bucket.sum.defined()) {
+      bucket.sum = flat;
+    } else {
+      const at::NoGradGuard no_grad;
+      bucket.sum.add_(flat);
+    }
+  }
+
+  void complete(size_t group) {
+    for (PendingSum& sum : under_way_[group]) sum.wait();
+    under_way_[group].clear();
+  }
+
+  /// Makes each .grad a view of the sum; undefined where the parameter was not used.
+  static void hand_out(Bucket& bucket) {
+    if (!bucket.sum.defined()) return;
+    for (size_t i = 0; i < bucket.used.size(); ++i) {
+      const FlatSlot& slot = bucket.layout.slots[i];
+      const Tensor piece = in_shape(slot, bucket.sum);
+      if (bucket.used[i]) {
+        slot.param->value.mutable_grad() = piece;
+      } else {
+        check_unused(*slot.param, piece);
+      }
+    }
   }
 
   const Mesh& mesh_;
   AllReduceOptions options_;
   std::vector<Group> groups_;
-  std::vector<std::vector<Bucket>> buckets_;  // by group
-  std::vector<Work> under_way_;
+  std::vector<std::vector<Bucket>> buckets_;        // by group
+  std::vector<std::vector<PendingSum>> under_way_;  // by group
 };
 
 }  // namespace
@@ -145,8 +145,13 @@ std::unique_ptr<DataParallel> make_bucketed_all_reduce(const Mesh& mesh, AllRedu
   return std::make_unique<BucketedAllReduce>(mesh, options);
 }
 
-std::unique_ptr<DataParallel> make_data_parallel(const Plan& plan, const Mesh& mesh) {
-  return make_bucketed_all_reduce(mesh, {plan.parallel.data.bucket, plan.parallel.data.overlap});
+std::unique_ptr<DataParallel> make_data_parallel(const Plan& plan, const Mesh& mesh,
+                                                 const ParamFactory& params) {
+  const DataParallelPlan& data = plan.parallel.data;
+  const AllReduceOptions options{data.bucket, data.overlap,
+                                 data.order == "fixed" ? SumOrder::kRank : SumOrder::kAny};
+  if (plan.parallel.zero > 0) return make_zero(plan.parallel.zero, mesh, options, params);
+  return make_bucketed_all_reduce(mesh, options);
 }
 
 }  // namespace kuafu

@@ -16,13 +16,18 @@ struct Group {
   std::vector<Param*> params;
 };
 
+/// Indices of groups that are used together: those of a block, and of what it borrows.
+using GroupSet = std::vector<int>;
+
 /// Keeps replicas in agreement. Groups are blocks; a stage overrides only what it shards.
 class DataParallel {
  public:
   virtual ~DataParallel() = default;
   virtual void attach(std::vector<Group> groups) = 0;
-  virtual void acquire(int group) { (void)group; }  ///< before use      (ZeRO-3 gathers)
-  virtual void release(int group) { (void)group; }  ///< after use       (ZeRO-3 frees)
+  /// The uses to come, in order, so that a stage can gather ahead. Other uses may come instead.
+  virtual void expect(std::vector<GroupSet> uses) { (void)uses; }
+  virtual void acquire(const GroupSet& groups) { (void)groups; }  ///< before use (ZeRO-3 gathers)
+  virtual void release(const GroupSet& groups) { (void)groups; }  ///< after use (ZeRO-3 frees)
   /// Gradients of a micro-batch are complete in the group's .grad, on top of those before it where
   /// the stage left them there. `is_last`: of the step; at the latest now the sums over "data" and
   /// each param's grad_axes start.
@@ -40,15 +45,26 @@ class DataParallel {
   virtual Tensor gradient(const Param& p) { return p.value.grad(); }
 };
 
+/// In which order the gradients of replicas are added: as the communicator does it, once a step; or
+/// in rank order, every micro-batch, so that all stages agree to the bit.
+enum class SumOrder : uint8_t { kAny, kRank };
+
 struct AllReduceOptions {
   int64_t bucket_bytes = 25 * 1024 * 1024;
   bool is_overlapped = true;  ///< leave reductions under way while backward goes on
+  SumOrder order = SumOrder::kAny;
 };
 
-/// By plan.parallel.zero and plan.parallel.data. @pre the plan is resolved
-std::unique_ptr<DataParallel> make_data_parallel(const Plan& plan, const Mesh& mesh);
+/// By plan.parallel.zero and plan.parallel.data. `params` fills what parameters lack that it made
+/// deferred. @pre the plan is resolved
+std::unique_ptr<DataParallel> make_data_parallel(const Plan& plan, const Mesh& mesh,
+                                                 const ParamFactory& params);
 
 /// Whole gradients, all-reduced in flat buckets of one group each.
 std::unique_ptr<DataParallel> make_bucketed_all_reduce(const Mesh& mesh, AllReduceOptions options);
+
+/// ZeRO of stage 1, 2 or 3.  [Rajbhandari et al., arXiv 1910.02054]
+std::unique_ptr<DataParallel> make_zero(int64_t stage, const Mesh& mesh, AllReduceOptions options,
+                                        const ParamFactory& params);
 
 }  // namespace kuafu

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/parallel/data/flat.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "kuafu/base/errors.h"
+
+namespace kuafu {
+namespace {
+
+constexpr int64_t kAlignment = 64;  // bytes; that of the allocators
+
+bool contains(const Axes& axes, const std::string& name) {
+  return std::find(axes.begin(), axes.end(), name) != axes.end();
+}
+
+int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+Axes scheme_axes(const Param& p, const Mesh& mesh) {
+  Axes axes;
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.size > 1 && contains(p.grad_axes, axis.name)) axes.push_back(axis.name);
+  }
+  return axes;
+}
+
+/// "data", or what of it does not shard the parameter itself: experts are no replicas.
+Axes replica_axes(const Param& p, const Mesh& mesh) {
+  const Axes own = p.layout.all_axes(), members = mesh.canonical({"data"});
+  Axes rest;
+  for (const std::string& axis : members) {
+    if (!contains(own, axis)) rest.push_back(axis);
+  }
+  if (rest.size() == members.size()) rest = {"data"};
+  std::erase_if(rest, [&](const std::string& axis) { return mesh.size(axis) == 1; });
+  return rest;
+}
+
+/// Where the next parameter of a bucket starts.
+int64_t next_offset(const FlatBucket& bucket, const Param& p, bool is_aligned) {
+  if (bucket.slots.empty()) return 0;
+  const FlatSlot& last = bucket.slots.back();
+  const int64_t end = last.offset + last.extent;
+  return is_aligned ? round_up(end, kAlignment / p.value.element_size()) : end;
+}
+
+}  // namespace
+
+std::vector<FlatBucket> make_buckets(const Group& group, const Mesh& mesh, const FlatRules& rules) {
+  std::vector<FlatBucket> buckets;
+  for (Param* p : group.params) {
+    const auto is_apart = [&](const Param* q) {
+      return std::find(rules.apart.begin(), rules.apart.end(), q) != rules.apart.end();
+    };
+    const FlatBucket fresh{.scheme_axes = scheme_axes(*p, mesh),
+                           .replicas = replica_axes(*p, mesh)};
+    const int64_t capacity = rules.bucket_bytes / p->value.element_size();
+    const auto fits = [&](const FlatBucket& b) {
+      const Param& first = *b.slots[0].param;
+      return b.scheme_axes == fresh.scheme_axes && b.replicas == fresh.replicas &&
+             first.value.scalar_type() == p->value.scalar_type() && !is_apart(p) &&
+             !is_apart(&first) &&
+             next_offset(b, *p, rules.is_sharded) + p->value.numel() <= capacity;
+    };
+    auto place = std::find_if(buckets.begin(), buckets.end(), fits);
+    if (place == buckets.end()) place = buckets.insert(place, fresh);
+    place->slots.push_back({p, next_offset(*place, *p, rules.is_sharded), p->value.numel()});
+  }
+  for (FlatBucket& b : buckets) {
+    KUAFU_CHECK(b.replicas.size() <= 1, "replicas along ", to_string(b.replicas));
+    const int64_t end = b.slots.back().offset + b.slots.back().extent;
+    b.parts = rules.is_sharded ? mesh.size(b.replicas) : 1;
+    b.part = round_up(end, b.parts) / b.parts;
+  }
+  return buckets;
+}
+
+Overlap overlap(const FlatSlot& slot, int64_t first, int64_t extent) {
+  const int64_t begin = std::max(first, slot.offset);
+  const int64_t end = std::min(first + extent, slot.offset + slot.extent);
+  if (begin >= end) return {first, 0};
+  return {begin, end - begin};
+}
+
+Tensor in_shape(const FlatSlot& slot, const Tensor& flat) {
+  return flat.narrow(0, slot.offset, slot.extent).view(slot.param->value.sizes());
+}
+
+Tensor take_gradients(const FlatBucket& bucket, std::vector<bool>& used) {
+  const at::NoGradGuard no_grad;
+  const at::TensorOptions options = bucket.slots[0].param->value.options().requires_grad(false);
+  const Tensor flat = at::empty({bucket.elements()}, options);
+  int64_t end = 0;
+  const auto zero_until = [&](int64_t offset) {
+    if (offset > end) flat.narrow(0, end, offset - end).zero_();
+  };
+  for (size_t i = 0; i < bucket.slots.size(); ++i) {
+    const FlatSlot& slot = bucket.slots[i];
+    Tensor& grad = slot.param->value.mutable_grad();
+    if (!grad.defined()) continue;
+    zero_until(slot.offset);
+    in_shape(slot, flat).copy_(grad);
+    grad = Tensor();
+    end = slot.offset + slot.extent;
+    used[i] = true;
+  }
+  zero_until(bucket.elements());
+  return flat;
+}
+
+void check_unused(const Param& p, const Tensor& sum) {
+  if (sum.is_meta() || sum.numel() == 0) return;
+  KUAFU_CHECK(!sum.any().item<bool>(), p.name, " has a gradient on another replica and none here; ",
+              "replicas must use the same parameters");
+}
+
+}  // namespace kuafu

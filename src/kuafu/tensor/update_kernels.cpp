@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/tensor/update_kernels.h"
+
+#include <bit>
+#include <cmath>
+
+#include "kuafu/tensor/kernel_loops.h"
+
+namespace kuafu::kernels {
+namespace {
+
+inline float widen(float x) { return x; }
+inline double widen(double x) { return x; }
+inline float widen(uint16_t bf16) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bf16) << 16);
+}
+
+template <class T, class Grad>
+inline __attribute__((always_inline)) void adamw_loop(const AdamWData<T, Grad>& data,
+                                                      const AdamWFactors& f) {
+  T* __restrict w = data.w;
+  T* __restrict m = data.m;
+  T* __restrict v = data.v;
+  const Grad* __restrict grad = data.grad;
+  const T beta1 = static_cast<T>(f.beta1), rest1 = static_cast<T>(1 - f.beta1);
+  const T beta2 = static_cast<T>(f.beta2), rest2 = static_cast<T>(1 - f.beta2);
+  const T keep = static_cast<T>(f.keep), rate = static_cast<T>(f.rate);
+  const T spread = static_cast<T>(f.spread), epsilon = static_cast<T>(f.epsilon);
+  for (int64_t i = 0; i < data.count; ++i) {
+    const T g = widen(grad[i]);
+    m[i] = beta1 * m[i] + rest1 * g;
+    v[i] = beta2 * v[i] + rest2 * (g * g);
+    w[i] = keep * w[i] - rate * (m[i] / (std::sqrt(v[i]) * spread + epsilon));
+  }
+}
+
+template <class T, class Grad>
+inline __attribute__((always_inline)) void sgd_loop(const SgdData<T, Grad>& data,
+                                                    const SgdFactors& f) {
+  T* __restrict w = data.w;
+  T* __restrict u = data.velocity;
+  const Grad* __restrict grad = data.grad;
+  const T lr = static_cast<T>(f.lr), momentum = static_cast<T>(f.momentum);
+  const T decay = static_cast<T>(f.weight_decay);
+  for (int64_t i = 0; i < data.count; ++i) {
+    u[i] = momentum * u[i] + (widen(grad[i]) + decay * w[i]);
+    w[i] = w[i] - lr * u[i];
+  }
+}
+
+}  // namespace
+
+KUAFU_WIDE void adamw(const AdamWData<float, float>& data, const AdamWFactors& factors) {
+  adamw_loop(data, factors);
+}
+KUAFU_WIDE void adamw(const AdamWData<float, uint16_t>& data, const AdamWFactors& factors) {
+  adamw_loop(data, factors);
+}
+KUAFU_WIDE void adamw(const AdamWData<double, double>& data, const AdamWFactors& factors) {
+  adamw_loop(data, factors);
+}
+
+KUAFU_WIDE void sgd(const SgdData<float, float>& data, const SgdFactors& factors) {
+  sgd_loop(data, factors);
+}
+KUAFU_WIDE void sgd(const SgdData<float, uint16_t>& data, const SgdFactors& factors) {
+  sgd_loop(data, factors);
+}
+KUAFU_WIDE void sgd(const SgdData<double, double>& data, const SgdFactors& factors) {
+  sgd_loop(data, factors);
+}
+
+}  // namespace kuafu::kernels
