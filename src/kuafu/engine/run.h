@@ -10,6 +10,7 @@
 #include "kuafu/comm/ledger.h"
 #include "kuafu/engine/certificate.h"
 #include "kuafu/engine/engine.h"
+#include "kuafu/engine/observed_step.h"
 #include "kuafu/engine/save.h"
 #include "kuafu/meter/book.h"
 
@@ -43,13 +44,15 @@ struct RankResult {
   int64_t saves = 0, saved_bytes = 0;       ///< checkpoints, and what this rank wrote of them
   std::vector<double> save_seconds;         ///< one a step: saving between it and the next
   Certificate certificate;
+  std::optional<ObservedStep> last_step;  ///< where the options ask for it and a step was made
 };
 
 struct RunOptions {
   at::Device device = at::kCPU;
   bool is_certified = false;
   int64_t certificate_memory = int64_t{4} << 30;  ///< bytes
-  bool is_metered = true;  ///< ledger and FLOPs; off only to measure what they cost
+  bool is_metered = true;    ///< ledger and FLOPs; off only to measure what they cost
+  bool is_observed = false;  ///< what each rank does in its last step, and when
   std::function<std::unique_ptr<Dataset>(const Plan&)> make_data;
   SaveOptions checkpoint;  ///< no folder: none
   /// Called on rank 0 after each step.
