@@ -82,7 +82,10 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     if (options.slowdown) {
       slowdown = [&](int64_t step) { return options.slowdown(world.rank(), step); };
     }
-    Engine engine(plan, registries, world, *data,
+    StepObserver observer;
+    std::unique_ptr<Communicator> observed;
+    if (options.is_observed) observed = timed(world, observer);
+    Engine engine(plan, registries, observed ? *observed : world, *data,
                   {.device = options.device,
                    .ledger = options.is_metered ? &ledger : nullptr,
                    .slowdown = slowdown,
@@ -94,9 +97,13 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
       book.restart();  // what loading took is no step's
     }
     const int64_t first = engine.steps_done();
+    if (options.is_observed) engine.observe(&observer);
+    const int pipeline = engine.mesh().comm("pipeline").members().front();
     for (int64_t step = first; step < plan.train.steps; ++step) {
       const double start = seconds_now();
+      if (options.is_observed) observer.begin(world.rank(), pipeline);
       const StepReport report = engine.step();
+      if (options.is_observed) result.last_step = observer.end();
       result.step_seconds.push_back(seconds_now() - start);
       result.losses.push_back(report.loss);
       if (saver) {

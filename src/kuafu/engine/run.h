@@ -10,6 +10,7 @@
 #include "kuafu/comm/ledger.h"
 #include "kuafu/engine/certificate.h"
 #include "kuafu/engine/engine.h"
+#include "kuafu/engine/observed_step.h"
 #include "kuafu/engine/save.h"
 #include "kuafu/meter/book.h"
 
@@ -45,6 +46,7 @@ struct RankResult {
   int64_t saves = 0, saved_bytes = 0;       ///< checkpoints, and what this rank wrote of them
   std::vector<double> save_seconds;         ///< one a step: saving between it and the next
   Certificate certificate;
+  std::optional<ObservedStep> last_step;  ///< where the options ask for it and a step was made
 };
 
 struct RunOptions {
@@ -54,7 +56,8 @@ struct RunOptions {
   /// How many times slower a rank computes in a step: stragglers, for experiments; null: 1.
   std::function<double(int rank, int64_t step)> slowdown = {};
   std::vector<int> push_script = {};  ///< order of pushes under staleness; by arrival where empty
-  bool is_metered = true;             ///< ledger and FLOPs; off only to measure what they cost
+  bool is_metered = true;    ///< ledger and FLOPs; off only to measure what they cost
+  bool is_observed = false;  ///< what each rank does in its last step, and when
   std::function<std::unique_ptr<Dataset>(const Plan&)> make_data;
   SaveOptions checkpoint;  ///< no folder: none
   /// Called on rank 0 after each step.
