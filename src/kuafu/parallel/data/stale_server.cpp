@@ -268,7 +268,7 @@ class StaleServer final : public DataParallel {
   }
 
   bool is_in_step() const override { return false; }
-  void acquire(int) override { serve(); }
+  void acquire(const GroupSet&) override { serve(); }
   void grads_ready(int, bool) override { serve(); }
   std::vector<ParamShard> finish() override {
     for (const FlatSlot& slot : layout_.slots) {
