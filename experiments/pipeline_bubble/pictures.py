@@ -114,7 +114,7 @@ def draw_timetables(timetables, out):
                     panel.barh(rank, span["end"] - span["start"], left=span["start"], height=0.86, color=OPS[span["op"]][1],
                                alpha=1.0 if chunk == 0 else 0.62, edgecolor="white", linewidth=0.6)
                     panel.text((span["start"] + span["end"]) / 2, rank, span["micro_batch"], ha="center", va="center",
-                               fontsize=6, color="white")
+                               fontsize=6, color="white").set_in_layout(False)
             panel.set(yticks=range(t["ranks"]), yticklabels=[f"rank {r}" for r in range(t["ranks"])], ylim=(t["ranks"] - 0.5, -0.5))
             panel.grid(visible=False)
             panel.set_title(f"{LOOKS[t['schedule'], t['chunks']][0]}: {t['length']:g} units, bubble {t['bubble']:.3f}")

@@ -48,6 +48,26 @@ TEST_F(WorkerDocument, OfARunHoldsToThePage) {
   EXPECT_EQ(value_at(document, "plan.parallel.data.size"), 2);
 }
 
+TEST_F(WorkerDocument, OfAMixtureHasTheLoadOfEveryStep) {
+  const Json document = document_of({"--ranks", "2", "--set", "model.kind=moe_gpt", "--set",
+                                     "model.experts=3", "--set", "model.capacity_factor=0.7"},
+                                    0);
+  expect_documented(document, "ok");
+  for (const Json& load : {document["experts"], document["experts"]["blocks"]["0"]}) {
+    const Json& steps = load["steps"];
+    for (const char* series : {"tokens", "drop_rate", "imbalance"}) {
+      EXPECT_EQ(steps[series].size(), 3U) << series;
+    }
+    for (size_t e = 0; e < 3; ++e) {
+      int64_t sum = 0;
+      for (const Json& tokens : steps["tokens"]) sum += tokens[e].get<int64_t>();
+      EXPECT_EQ(load["tokens"][e], sum);
+    }
+    for (const Json& rate : steps["drop_rate"]) EXPECT_GT(rate.get<double>(), 0);
+    for (const Json& imbalance : steps["imbalance"]) EXPECT_GE(imbalance.get<double>(), 1);
+  }
+}
+
 TEST_F(WorkerDocument, OfASimulationHoldsToThePage) {
   const Json document = document_of({"--ranks", "2", "--world", "simulated"}, 0);
   expect_documented(document, "ok");

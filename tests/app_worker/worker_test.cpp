@@ -80,6 +80,31 @@ TEST(Worker, DocumentOfAHalfPrecisionRunCarriesItsNativeErrors) {
   EXPECT_GT(ran.document["certificate"]["native_error"], 0);
 }
 
+// One byte over and over: experts that choose tokens meet ties under every seed that is drawn.
+TEST(Worker, DocumentOfARoutingTooCloseToCallSaysWhichSeedWasCompared) {
+  const tests::Folder folder;
+  const Arguments mixture = {"model.kind=moe_gpt",     "model.router=expert_choice",
+                             "model.positions=rotary", "model.vocab=256",
+                             "data.kind=text",         "train.seed=5"};
+  const auto seed_of = [&](const std::string& corpus) {
+    Arguments settings = mixture;
+    settings.push_back("data.path=" + folder.write("corpus.txt", corpus));
+    const Ran ran = run_worker(kSmallPlan, set(settings, {"--certify"}));
+    EXPECT_EQ(ran.code, kOk) << ran.output;
+    expect_valid(ran.document);
+    EXPECT_EQ(ran.document["plan"]["train"]["seed"], 5);
+    const int64_t seed = ran.document["certificate"]["seed"];
+    EXPECT_EQ(ran.output.find(text(", seed ", seed)) != std::string::npos, seed != 5) << ran.output;
+    return seed;
+  };
+  EXPECT_EQ(seed_of(std::string(4000, 'a')), 12);  // the last of eight draws
+  std::string text_of_all_bytes;
+  for (int i = 0; i < 4000; ++i) {
+    text_of_all_bytes += static_cast<char>(' ' + (i * i * 7 + i / 3) % 90);
+  }
+  EXPECT_EQ(seed_of(text_of_all_bytes), 5);
+}
+
 TEST(Worker, TwoRunsWriteTheSameExactNumbers) {
   const Arguments more = set({"parallel.tensor.mode=2d", "parallel.tensor.size=4"});
   const Ran once = run_worker(kSmallPlan, more), again = run_worker(kSmallPlan, more);
@@ -155,7 +180,7 @@ const std::vector<Bad>& bad_inputs() {
        kRefused, "refused", "model.heads"},
       {"sequence that ranks do not divide",
        set({"parallel.tensor.mode=1d-sp", "parallel.tensor.size=2", "model.sequence=15"}), kRefused,
-       "refused", "nearest that do"},
+       "refused", "nearest: model.sequence = 14 or 16"},
       {"ranks that the plan does not make", set({"parallel.data=2"}, {"--ranks", "3"}), kRefused,
        "refused", "3 ranks were given"},
       {"missing corpus", set({"data.kind=text", "data.path=/nowhere/at/all", "model.vocab=256"}),

@@ -165,31 +165,44 @@ TEST(Executor, TellsATimelineOfEveryActionInOrder) {
   }
 }
 
-/// One stage does nothing: what remains is the executor's own time.
+/// Stages that compute nothing: what remains is the executor's own time.
 TEST(Executor, TakesLessThanFiftyMicrosecondsAnAction) {
   class Nothing : public StageWork {
    public:
-    Tensors forward(int, Tensors) override { return {}; }
-    Tensors backward(int, Tensors) override { return {}; }
-    Tensors input_grad(int, Tensors) override { return {}; }
+    Nothing(bool is_first, bool is_last)
+        : in_(is_first ? FlowTensors{} : flow()), out_(is_last ? FlowTensors{} : flow()) {}
+    Tensors forward(int, Tensors) override { return out_.empty() ? Tensors{} : Tensors{tensor_}; }
+    Tensors backward(int, Tensors) override { return in_.empty() ? Tensors{} : Tensors{tensor_}; }
+    Tensors input_grad(int m, Tensors grads) override { return backward(m, std::move(grads)); }
     void weight_grad(int) override {}
-    const FlowTensors& inputs() const override { return none_; }
-    const FlowTensors& outputs() const override { return none_; }
+    const FlowTensors& inputs() const override { return in_; }
+    const FlowTensors& outputs() const override { return out_; }
 
    private:
-    FlowTensors none_;
+    static FlowTensors flow() { return {{{4, 8}, at::kFloat}}; }
+    FlowTensors in_, out_;
+    Tensor tensor_ = at::zeros({4, 8});
   };
-  Nothing stage;
+  Nothing first(true, false), last(false, true);
   const auto alone = make_self();
-  Executor executor({.pipeline = alone.get(), .rank_of_stage = {0}, .stages = {&stage}});
-  const Timetable t = pipeline::one_f_one_b({1, 5000, 1});
+  Executor executor({.pipeline = alone.get(), .rank_of_stage = {0, 0}, .stages = {&first, &last}});
+  pipeline::Row row;
+  for (int m = 0; m < 2000; ++m) {
+    for (const Action& a : {Action{Op::kForward, 0, m},
+                            {Op::kForward, 1, m},
+                            {Op::kBackward, 1, m},
+                            {Op::kBackward, 0, m}}) {
+      row.push_back(a);
+    }
+  }
   double best = 1;
   for (int round = 0; round < 5; ++round) {
     const auto start = std::chrono::steady_clock::now();
-    executor.run(t[0]);
+    executor.run(row);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    best = std::min(best, took.count() / static_cast<double>(t[0].size()));
+    best = std::min(best, took.count() / static_cast<double>(row.size()));
   }
+  RecordProperty("microseconds_an_action", text(best * 1e6));
   EXPECT_LT(best, 50e-6);
 }
 

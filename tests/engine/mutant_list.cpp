@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "tests/engine/mutants.h"
+#include "tests/engine/mutant_kit.h"
 #include "tests/support/plans.h"
 
 namespace kuafu::tests {
@@ -14,128 +14,6 @@ namespace {
 using Action = CommFault::Action;
 using SchemeAction = SchemeFault::Action;
 using Product = SchemeFault::Product;
-
-class Kit {
- public:
-  template <class Fault>
-  void add(const std::string& family_name, const std::string& what, const Fault& fault) {
-    set_fault(make(family_name, what), fault);
-  }
-  Mutant& make(const std::string& family_name, const std::string& what) {
-    mutants_.push_back({.name = family_name + ": " + what,
-                        .plan = mutated_plan(family_name),
-                        .fired = std::make_shared<std::atomic<int64_t>>(0)});
-    return mutants_.back();
-  }
-  std::vector<Mutant> take() { return std::move(mutants_); }
-
- private:
-  std::vector<Mutant> mutants_;
-};
-
-void drop(Kit& kit, const std::string& family_name, const std::string& axis, Verb verb,
-          const std::vector<int64_t>& calls) {
-  for (const int64_t at : calls) {
-    kit.add(family_name, text("drops ", to_string(verb), " ", at, " on ", axis),
-            CommFault{.action = Action::kDrop, .axis = axis, .verb = verb, .at = at});
-  }
-}
-
-void scale(Kit& kit, const std::string& family_name, const std::string& axis, Verb verb, int64_t at,
-           double factor) {
-  kit.add(
-      family_name,
-      text("scales ", at == 0 ? text("every ", to_string(verb)) : text(to_string(verb), " ", at),
-           " on ", axis, " by ", factor),
-      CommFault{.action = Action::kScale, .axis = axis, .verb = verb, .at = at, .factor = factor});
-}
-
-void stale(Kit& kit, const std::string& family_name, const std::string& axis, Verb verb,
-           int64_t at) {
-  kit.add(family_name,
-          text("reuses the previous result in ", to_string(verb), " ", at, " on ", axis),
-          CommFault{.action = Action::kStale, .axis = axis, .verb = verb, .at = at});
-}
-
-void on_one_rank(Kit& kit, const std::string& family_name, const std::string& axis, Verb verb,
-                 int64_t at) {
-  kit.add(family_name,
-          text("keeps local data on rank 1 in ", to_string(verb), " ", at, " on ", axis),
-          CommFault{.action = Action::kDrop, .axis = axis, .verb = verb, .at = at, .rank = 1});
-}
-
-/// A dataset whose samples or ids are off.
-class WrongData : public Dataset {
- public:
-  enum class Fault { kNextSample, kFirstSamples, kInputIds, kTargetIds };
-  WrongData(std::unique_ptr<Dataset> inner, Fault fault, int64_t count,
-            std::shared_ptr<std::atomic<int64_t>> fired)
-      : inner_(std::move(inner)), fault_(fault), count_(count), fired_(std::move(fired)) {}
-  int64_t vocab() const override { return inner_->vocab(); }
-  int64_t num_train_samples() const override { return inner_->num_train_samples(); }
-  int64_t num_validation_samples() const override { return inner_->num_validation_samples(); }
-  Tokens train(int64_t first, int64_t count) const override {
-    ++*fired_;
-    if (fault_ == Fault::kNextSample) return inner_->train(first + 1, count);
-    if (fault_ == Fault::kFirstSamples) return inner_->train(first / count_ * count_, count);
-    Tokens tokens = inner_->train(first, count);
-    auto& ids = fault_ == Fault::kInputIds ? tokens.inputs : tokens.targets;
-    for (int64_t& id : ids) id = (id + 1) % inner_->vocab();
-    return tokens;
-  }
-  Tokens validation(int64_t first, int64_t count) const override {
-    return inner_->validation(first, count);
-  }
-  std::string describe() const override { return inner_->describe(); }
-
- private:
-  std::unique_ptr<Dataset> inner_;
-  Fault fault_;
-  int64_t count_;
-  std::shared_ptr<std::atomic<int64_t>> fired_;
-};
-
-void read_wrongly(Kit& kit, const std::string& family_name, const std::string& what,
-                  WrongData::Fault fault) {
-  Mutant& m = kit.make(family_name, what);
-  // Reading "the first samples" takes the whole batch from its start, whoever asks.
-  m.read = [fault, fired = m.fired, batch = m.plan.train.batch](
-               std::unique_ptr<Dataset> data, int rank) -> std::unique_ptr<Dataset> {
-    if (rank != 1) return data;  // rank 0's also feeds the reference
-    return std::make_unique<WrongData>(std::move(data), fault, batch, fired);
-  };
-}
-
-void believe_wrongly(Kit& kit, const std::string& family_name, const std::string& what,
-                     const std::function<void(Plan&)>& change) {
-  Mutant& m = kit.make(family_name, what);
-  m.believe = [change, fired = m.fired](Plan plan, int rank) {
-    if (rank == 1) {
-      change(plan);
-      ++*fired;
-    }
-    return plan;
-  };
-}
-
-void multiply_wrongly(Kit& kit, const std::string& family_name) {
-  struct Named {
-    Product product;
-    const char* name;
-  };
-  for (const Named& p : {Named{Product::kForward, "forward"},
-                         {Product::kInputGrad, "input gradient"},
-                         {Product::kWeightGrad, "weight gradient"}}) {
-    for (const double factor : {1.001, 2.0, -1.0}) {
-      kit.add(family_name, text("scales ", p.name, " 3 by ", factor),
-              SchemeFault{.product = p.product, .at = 3, .factor = factor});
-    }
-  }
-  kit.add(family_name, "loses a weight gradient of the first micro-batch",
-          SchemeFault{.product = Product::kWeightGrad, .at = 2, .factor = 0});
-  kit.add(family_name, "reuses the weight gradient of the micro-batch before",
-          SchemeFault{.product = Product::kWeightGrad, .action = SchemeAction::kStale, .at = 11});
-}
 
 void add_data(Kit& kit) {
   const std::string f = "data_2";
@@ -147,8 +25,8 @@ void add_data(Kit& kit) {
   stale(kit, f, "data", Verb::kAllReduce, 33);  // the same bucket in the second step
   kit.add(f, "takes the maximum in all_reduce 3 on data",
           CommFault{.action = Action::kMaximum, .axis = "data", .at = 3});
-  read_wrongly(kit, f, "replica 1 reads one sample further", WrongData::Fault::kNextSample);
-  read_wrongly(kit, f, "replica 1 reads the samples of replica 0", WrongData::Fault::kFirstSamples);
+  read_wrongly(kit, f, "replica 1 reads one sample further", DataFault::kNextSample);
+  read_wrongly(kit, f, "replica 1 reads the samples of replica 0", DataFault::kFirstSamples);
   believe_wrongly(kit, f, "replica 1 has other weights", [](Plan& p) { ++p.train.seed; });
   believe_wrongly(kit, f, "replica 1 has another learning rate",
                   [](Plan& p) { p.optimizer.lr *= 1.01; });
@@ -171,9 +49,8 @@ void add_1d(Kit& kit) {
   scale(kit, f, "tensor", Verb::kAllReduce, 10, -1);
   stale(kit, f, "tensor", Verb::kAllReduce, 3);
   stale(kit, f, "tensor", Verb::kAllReduce, 11);
-  read_wrongly(kit, f, "rank 1's vocabulary begins one id too early", WrongData::Fault::kInputIds);
-  read_wrongly(kit, f, "rank 1 looks for its targets one id too late",
-               WrongData::Fault::kTargetIds);
+  read_wrongly(kit, f, "rank 1's vocabulary begins one id too early", DataFault::kInputIds);
+  read_wrongly(kit, f, "rank 1 looks for its targets one id too late", DataFault::kTargetIds);
   believe_wrongly(kit, f, "rank 1 does not clip", [](Plan& p) { p.optimizer.clip = 0; });
   multiply_wrongly(kit, f);
   kit.add(f, "multiplies one layer in the other role",
@@ -254,8 +131,70 @@ void add_composed(Kit& kit) {
   scale(kit, f, "data", Verb::kAllReduce, 0, 0.5);
   on_one_rank(kit, f, "data", Verb::kAllReduce, 8);
   kit.add(f, "swaps ranks 1 and 2: data for tensor", PlaceFault{1, 2, ""});
-  read_wrongly(kit, f, "rank 1 of a tensor group reads one sample further",
-               WrongData::Fault::kNextSample);
+  read_wrongly(kit, f, "rank 1 of a tensor group reads one sample further", DataFault::kNextSample);
+}
+
+/// Faults in what a sequence mode sends, in masks and in who holds which tokens.
+void add_sequence(Kit& kit, const std::string& f, const std::vector<Verb>& verbs,
+                  const std::vector<int64_t>& calls) {
+  for (const Verb verb : verbs) {
+    drop(kit, f, "sequence", verb, calls);
+    on_one_rank(kit, f, "sequence", verb, 1);
+    for (const double factor : {1.001, 2.0, -1.0}) scale(kit, f, "sequence", verb, 2, factor);
+    scale(kit, f, "sequence", verb, 0, 1.001);
+    stale(kit, f, "sequence", verb, 3);
+  }
+  // Sums over ranks that hold other tokens: the first gradients of a step.
+  drop(kit, f, "sequence", Verb::kAllReduce, {1, 2, 3, 7});
+  scale(kit, f, "sequence", Verb::kAllReduce, 1, 0.5);
+  kit.add(f, "swaps ranks 0 and 1 of the sequence", PlaceFault{0, 1, ""});
+  kit.add(f, "shifts the causal mask by one", MaskFault::kShifted);
+  kit.add(f, "sees the future", MaskFault::kNone);
+  read_wrongly(kit, f, "rank 1 reads one sample further", DataFault::kNextSample);
+  read_wrongly(kit, f, "rank 1 looks for its targets one id too late", DataFault::kTargetIds);
+  believe_wrongly(kit, f, "rank 1 does not clip", [](Plan& p) { p.optimizer.clip = 0; });
+  believe_wrongly(kit, f, "rank 1 weighs its loss by another batch",
+                  [](Plan& p) { p.train.batch += p.train.micro_batch; });
+}
+
+/// Families that only the kit has.
+Overrides own_family(const std::string& name) {
+  const auto sequence = [](const char* mode, const char* size) {
+    return Overrides{{"parallel.sequence.mode", mode}, {"parallel.sequence.size", size}};
+  };
+  if (name == "ring_2") return sequence("ring", "2");
+  if (name == "zigzag_3") return sequence("ring-zigzag", "3");
+  if (name == "ulysses_2") return sequence("ulysses", "2");
+  if (name == "all_gather_3") return sequence("all-gather", "3");
+  return {};
+}
+
+using AddKit = std::function<void(Kit&)>;
+const std::vector<std::pair<std::string, AddKit>>& kits() {
+  static const std::vector<std::pair<std::string, AddKit>> all = {
+      {"data_2", add_data},
+      {"t1d_2", add_1d},
+      {"t1d_sp_2", add_1d_sp},
+      {"t2d_4", add_2d},
+      {"t2p5d_8", add_2p5d},
+      {"t3d_8", add_3d},
+      {"data_2_t1d_2", add_composed},
+      {"ring_2",
+       [](Kit& kit) {
+         add_sequence(kit, "ring_2", {Verb::kSendRecv, Verb::kRecv}, {1, 2, 3, 4});
+       }},
+      {"zigzag_3",
+       [](Kit& kit) {
+         add_sequence(kit, "zigzag_3", {Verb::kSendRecv}, {1, 2, 3, 4, 5, 8});
+       }},
+      {"ulysses_2",
+       [](Kit& kit) {
+         add_sequence(kit, "ulysses_2", {Verb::kAllToAll}, {1, 2, 3, 4, 5, 8});
+       }},
+      {"all_gather_3", [](Kit& kit) {
+         add_sequence(kit, "all_gather_3", {Verb::kAllGather, Verb::kReduceScatter}, {1, 2, 3});
+       }}};
+  return all;
 }
 
 }  // namespace
@@ -265,24 +204,31 @@ void add_composed(Kit& kit) {
 Plan mutated_plan(const std::string& family_name) {
   // Depth and cubes deal a micro-batch out to four; one rank takes what they take.
   const bool takes_four = std::set<std::string>{"one_rank", "t2p5d_8", "t3d_8"}.count(family_name);
-  return plan_of(family(family_name), {{"optimizer.kind", "sgd"},
-                                       {"optimizer.lr", "0.1"},
-                                       {"optimizer.clip", "0.1"},
-                                       {"model.sequence", "8"},
-                                       {"model.hidden", "16"},
-                                       {"train.micro_batch", takes_four ? "4" : "2"},
-                                       {"parallel.data.bucket", "1"}});
+  const Overrides own = own_family(family_name);
+  const Family base = own.empty() ? family(family_name) : Family{family_name, own};
+  return plan_of(base, {{"optimizer.kind", "sgd"},
+                        {"optimizer.lr", "0.1"},
+                        {"optimizer.clip", "0.1"},
+                        {"model.sequence", "8"},
+                        {"model.hidden", "16"},
+                        {"train.micro_batch", takes_four ? "4" : "2"},
+                        {"parallel.data.bucket", "1"}});
 }
 
-std::vector<Mutant> all_mutants() {
+const std::vector<std::string>& mutated_families() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> out;
+    for (const auto& [name, add] : kits()) out.push_back(name);
+    return out;
+  }();
+  return names;
+}
+
+std::vector<Mutant> mutants_of(const std::string& family_name) {
   Kit kit;
-  add_data(kit);
-  add_1d(kit);
-  add_1d_sp(kit);
-  add_2d(kit);
-  add_2p5d(kit);
-  add_3d(kit);
-  add_composed(kit);
+  for (const auto& [name, add] : kits()) {
+    if (name == family_name) add(kit);
+  }
   return kit.take();
 }
 
@@ -290,7 +236,8 @@ Mutant harmless_mutant(const std::string& family_name) {
   constexpr int64_t kNever = int64_t{1} << 40;
   Kit kit;
   Mutant& m = kit.make(family_name, "changes nothing");
-  set_fault(m, CommFault{.axis = "data", .at = kNever});
+  const bool is_sequence = m.plan.parallel.sequence.size > 1;
+  set_fault(m, CommFault{.axis = is_sequence ? "sequence" : "data", .at = kNever});
   set_fault(m, SchemeFault{.at = kNever});
   m.read = [](std::unique_ptr<Dataset> data, int) { return data; };
   return kit.take()[0];

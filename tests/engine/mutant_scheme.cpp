@@ -2,7 +2,11 @@
 //
 // Tensor schemes and attention that compute something slightly else.
 
+#include <gtest/gtest.h>
+
 #include <ATen/ATen.h>
+
+#include <iostream>
 
 #include "tests/engine/mutants.h"
 #include "tests/support/plans.h"
@@ -132,6 +136,20 @@ std::string fate_of(const Mutant& m) {
     fate = text("threw: ", e.what());
   }
   return fate;
+}
+
+size_t expect_noticed(const std::vector<Mutant>& mutants) {
+  size_t survivors = 0;
+  for (const Mutant& m : mutants) {
+    const std::string fate = fate_of(m);
+    EXPECT_GT(*m.fired, 0) << m.name << ": the fault never came true";
+    if (fate != "equal") continue;
+    ++survivors;
+    std::cout << "survived  " << m.name << std::endl;
+  }
+  std::cout << mutants.size() - survivors << " of " << mutants.size() << " mutants noticed\n";
+  EXPECT_LE(20 * survivors, mutants.size()) << "more than 5 % survive";
+  return survivors;
 }
 
 }  // namespace kuafu::tests

@@ -21,7 +21,8 @@ Verb verb_named(const std::string& name) {
 
 bool can_be_spoilt(Verb verb) {
   return verb == Verb::kBroadcast || verb == Verb::kReduce || verb == Verb::kAllReduce ||
-         verb == Verb::kAllGather || verb == Verb::kReduceScatter;
+         verb == Verb::kAllGather || verb == Verb::kReduceScatter || verb == Verb::kAllToAll ||
+         verb == Verb::kSendRecv || verb == Verb::kRecv;
 }
 
 void add(std::vector<Mutant>& all, const Plan& plan, const std::string& name,

@@ -75,8 +75,15 @@ struct Mutant {
   std::function<std::unique_ptr<Dataset>(std::unique_ptr<Dataset>, int rank)> read = {};
 };
 
-/// Every mutant, over the families of the quickstart suite.
-std::vector<Mutant> all_mutants();
+/// Families that have a kit of their own: every tensor scheme, every sequence mode, data parallel.
+const std::vector<std::string>& mutated_families();
+
+/// The kit of a family.
+std::vector<Mutant> mutants_of(const std::string& family);
+
+/// Runs every mutant: each fault must come true (else the mutant tests nothing), and at least 95 %
+/// of them must be noticed. Prints who survives. Returns the number of survivors.
+size_t expect_noticed(const std::vector<Mutant>& mutants);
 
 /// Mutants of every schedule.
 std::vector<Mutant> pipeline_mutants();

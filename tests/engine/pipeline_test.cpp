@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "kuafu/engine/stage_map.h"
+#include "tests/support/pipelines.h"
 #include "tests/support/plans.h"
 #include "tests/support/random_schedule.h"
 #include "tests/support/simulated.h"
@@ -17,57 +18,18 @@ namespace kuafu {
 namespace {
 
 using tests::certificate_of;
+using tests::expect_equal;
+using tests::Pipe;
+using tests::pipelined;
 using tests::small_plan;
 
-struct Shape3 {
-  std::string schedule;
-  int64_t ranks, chunks;
-};
+class Pipelines : public testing::TestWithParam<Pipe> {};
 
-std::ostream& operator<<(std::ostream& out, const Shape3& s) {
-  return out << s.schedule << " on " << s.ranks << " ranks x " << s.chunks;
-}
-
-std::vector<Shape3> shapes() {
-  std::vector<Shape3> all;
-  for (const int64_t ranks : {2, 3, 4}) {
-    for (const char* name : {"gpipe", "1f1b", "zero_bubble"}) all.push_back({name, ranks, 1});
-    all.push_back({"interleaved", ranks, 2});
-    all.push_back({"zbv", ranks, 2});
-  }
-  all.push_back({"interleaved", 2, 3});
-  all.push_back({"interleaved", 3, 1});
-  return all;
-}
-
-/// A GPT with a layer more than the stages need, micro-batches of two samples.
-Plan pipelined(const Shape3& s, int64_t micro_batches, const Overrides& more = {}) {
-  Overrides o = {{"parallel.pipeline.size", text(s.ranks)},
-                 {"parallel.pipeline.schedule", s.schedule},
-                 {"parallel.pipeline.chunks", text(s.chunks)},
-                 {"model.layers", text(std::max<int64_t>(1, s.ranks * s.chunks - 1))},
-                 {"model.hidden", "16"},
-                 {"model.heads", "2"},
-                 {"train.batch", text(2 * micro_batches)},
-                 {"train.micro_batch", "2"}};
-  o.insert(o.end(), more.begin(), more.end());
-  return small_plan(o);
-}
-
-void expect_equal(const Plan& plan, const std::string& what) {
-  const Certificate c = certificate_of(plan);
-  EXPECT_EQ(c.verdict, "equal") << what << ": " << c.worst << ": loss " << c.loss_error
-                                << ", gradient " << c.gradient_error << ", tolerance "
-                                << c.tolerance << ", parameter " << c.parameter_error
-                                << ", tolerance " << c.parameter_tolerance;
-}
-
-class Pipelines : public testing::TestWithParam<Shape3> {};
-
-TEST_P(Pipelines, EqualOneRankForEveryNumberOfMicroBatches) {
+// The whole product is in larger_tests.
+TEST_P(Pipelines, EqualOneRankForFewAndManyMicroBatches) {
   const char* policies[] = {"none", "full", "selective"};
-  int turn = 0;
-  for (const int64_t micro_batches : {1, 2, 3, 5, 8}) {
+  auto turn = static_cast<size_t>(GetParam().ranks);
+  for (const int64_t micro_batches : {1, 3, 8}) {
     const char* policy = policies[turn++ % 3];
     expect_equal(pipelined(GetParam(), micro_batches, {{"memory.recompute", policy}}),
                  text(micro_batches, " micro-batches, recompute ", policy));
@@ -86,16 +48,14 @@ TEST_P(Pipelines, GiveTheSameBitsTwice) {
   EXPECT_TRUE(tests::is_same(tests::train(plan), tests::train(plan)));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Pipelines, testing::ValuesIn(shapes()), [](const auto& info) {
-  std::string name = text(info.param.schedule, "_", info.param.ranks, "_", info.param.chunks);
-  return name[0] == '1' ? "o" + name : name;
-});
+INSTANTIATE_TEST_SUITE_P(All, Pipelines, testing::ValuesIn(tests::pipes()),
+                         [](const auto& info) { return tests::name_of(info.param); });
 
-const Shape3 kOneF{"1f1b", 2, 1};
+const Pipe kOneF{"1f1b", 2, 1};
 
 TEST(Pipeline, OfOtherModelsEqualsOneRank) {
   for (const char* kind : {"bert", "vit", "moe_gpt"}) {
-    for (const Shape3& s : {Shape3{"1f1b", 3, 1}, Shape3{"interleaved", 2, 2}}) {
+    for (const Pipe& s : {Pipe{"1f1b", 3, 1}, Pipe{"interleaved", 2, 2}}) {
       Overrides more = {{"model.kind", kind}, {"model.layers", "3"}};
       if (std::string(kind) == "vit") {
         more.insert(more.end(), {{"model.image", "8"}, {"model.sequence", "5"}});
@@ -142,7 +102,7 @@ TEST(Pipeline, RandomValidSchedulesEqualOneRank) {
 
 // The same gradients whichever schedule ran: conformance with 1F1B and with one rank.
 TEST(Pipeline, InterleavedAndZeroBubbleEqualOneForwardOneBackwardEqualOneRank) {
-  const auto losses = [](const Shape3& s) {
+  const auto losses = [](const Pipe& s) {
     return tests::train(pipelined(s, 4, {{"model.layers", "5"}})).losses;
   };
   const auto expected = losses({"1f1b", 3, 1});
@@ -151,8 +111,8 @@ TEST(Pipeline, InterleavedAndZeroBubbleEqualOneForwardOneBackwardEqualOneRank) {
                                             {"model.heads", "2"},
                                             {"train.micro_batch", "2"}}))
                        .losses;
-  for (const Shape3& s : {Shape3{"gpipe", 3, 1}, Shape3{"interleaved", 3, 2},
-                          Shape3{"zero_bubble", 3, 1}, Shape3{"zbv", 3, 2}}) {
+  for (const Pipe& s : {Pipe{"gpipe", 3, 1}, Pipe{"interleaved", 3, 2}, Pipe{"zero_bubble", 3, 1},
+                        Pipe{"zbv", 3, 2}}) {
     const auto found = losses(s);
     for (size_t i = 0; i < expected.size(); ++i) {
       // As certificates allow for adaptive optimizers, see certificate.cpp.
@@ -212,6 +172,35 @@ TEST(Pipeline, TrafficIsWhatTheBoundariesCarry) {
     EXPECT_NEAR(static_cast<double>(t.bytes_received) / static_cast<double>(steps),
                 static_cast<double>(flow * micro_batches * (r == 1 ? 2 : 1) + table + scalars), 16);
   }
+}
+
+// Stages do together what one rank does, a split backward no more than a whole one.
+TEST(Pipeline, FlopsAreThoseOfOneRank) {
+  const auto flops = [](const Plan& plan) {
+    int64_t sum = 0;
+    for (const RankResult& r : tests::run_plan(plan)) sum += r.flops;
+    return sum;
+  };
+  const Overrides five = {{"model.layers", "5"}};
+  const int64_t expected = flops(small_plan(
+      {{"model.layers", "5"}, {"model.hidden", "16"}, {"model.heads", "2"}, {"train.batch", "6"}}));
+  for (const Pipe& s : {Pipe{"gpipe", 3, 1}, Pipe{"interleaved", 2, 3}, Pipe{"zero_bubble", 2, 1},
+                        Pipe{"zbv", 3, 2}}) {
+    EXPECT_EQ(flops(pipelined(s, 3, five)), expected) << s;
+  }
+}
+
+// p - r micro-batches under way on rank r of 1F1B, all of them in GPipe.
+TEST(Pipeline, ActivationsFollowTheSchedule) {
+  const auto activations = [](const char* schedule, size_t rank, int64_t micro_batches) {
+    const Plan plan = pipelined({schedule, 3, 1}, micro_batches,
+                                {{"model.layers", "4"}, {"parallel.pipeline.blocks", "[2, 2, 2]"}});
+    return tests::run_plan(plan)[rank].peak_by_category[static_cast<size_t>(Category::kActivation)];
+  };
+  EXPECT_EQ(activations("1f1b", 0, 8), activations("1f1b", 0, 4));  // 3 alive, no more
+  EXPECT_LT(activations("1f1b", 0, 8), activations("gpipe", 0, 8) / 2);
+  EXPECT_GT(activations("gpipe", 1, 8), activations("gpipe", 1, 4) * 3 / 2);
+  EXPECT_LE(activations("zero_bubble", 0, 8), activations("1f1b", 0, 8));
 }
 
 TEST(Pipeline, ExpertLoadsAreThoseOfOneRank) {

@@ -53,9 +53,14 @@ const std::vector<OptionSet>& option_sets() {
         {"model.positions", "rotary"},
         {"model.bias", "false"},
         {"model.kv_heads", "2"}}},
-      {"vit", {{"model.kind", "vit"}, {"model.image", "12"}, {"model.sequence", "10"}}},
+      {"vit",
+       {{"model.kind", "vit"},
+        {"model.vocab", "256"},
+        {"model.image", "12"},
+        {"model.sequence", "10"}}},
       {"vit_modern",
        {{"model.kind", "vit"},
+        {"model.vocab", "256"},
         {"model.image", "12"},
         {"model.sequence", "10"},
         {"model.norm", "rms"},
@@ -192,9 +197,10 @@ TEST(OptionFlops, OfBertEqualTheClosedForm) {
 TEST(OptionFlops, OfVitEqualTheClosedForm) {
   constexpr int64_t h = 32;
   for (const char* name : {"one_rank", "data_2", "t2d_4", "t2p5d_8"}) {
-    const Plan plan =
-        plan_of(tests::family(name),
-                {{"model.kind", "vit"}, {"model.image", "12"}, {"model.sequence", "10"}});
+    const Plan plan = plan_of(tests::family(name), {{"model.kind", "vit"},
+                                                    {"model.vocab", "256"},
+                                                    {"model.image", "12"},
+                                                    {"model.sequence", "10"}});
     const int64_t b = plan.train.batch, projection = 2 * b * 9 * 48 * h, head = 2 * b * h * 10;
     EXPECT_EQ(flops_of(plan), 3 * (bidirectional_layers(plan) + head) + 2 * projection) << name;
   }

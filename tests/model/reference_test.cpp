@@ -162,29 +162,33 @@ TEST_P(ModelReference, EqualsLibTorchsOwnOps) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, ModelReference,
-    testing::Values(
-        ReferenceCase{"llama",
-                      gpt_loss,
-                      {{"model.norm", "rms"},
-                       {"model.mlp", "swiglu"},
-                       {"model.positions", "rotary"},
-                       {"model.bias", "false"},
-                       {"model.kv_heads", "2"}}},
-        ReferenceCase{"palm",
-                      gpt_loss,
-                      {{"model.parallel_blocks", "true"},
-                       {"model.mlp", "swiglu"},
-                       {"model.positions", "rotary"},
-                       {"model.bias", "false"},
-                       {"model.kv_heads", "1"}}},
-        ReferenceCase{"bert", bert_loss, {{"model.kind", "bert"}}},
-        ReferenceCase{"bert_grouped", bert_loss, {{"model.kind", "bert"}, {"model.kv_heads", "2"}}},
-        ReferenceCase{"vit",
-                      vit_loss,
-                      {{"model.kind", "vit"}, {"model.image", "12"}, {"model.sequence", "10"}}}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, ModelReference,
+                         testing::Values(ReferenceCase{"llama",
+                                                       gpt_loss,
+                                                       {{"model.norm", "rms"},
+                                                        {"model.mlp", "swiglu"},
+                                                        {"model.positions", "rotary"},
+                                                        {"model.bias", "false"},
+                                                        {"model.kv_heads", "2"}}},
+                                         ReferenceCase{"palm",
+                                                       gpt_loss,
+                                                       {{"model.parallel_blocks", "true"},
+                                                        {"model.mlp", "swiglu"},
+                                                        {"model.positions", "rotary"},
+                                                        {"model.bias", "false"},
+                                                        {"model.kv_heads", "1"}}},
+                                         ReferenceCase{"bert", bert_loss, {{"model.kind", "bert"}}},
+                                         ReferenceCase{
+                                             "bert_grouped",
+                                             bert_loss,
+                                             {{"model.kind", "bert"}, {"model.kv_heads", "2"}}},
+                                         ReferenceCase{"vit",
+                                                       vit_loss,
+                                                       {{"model.kind", "vit"},
+                                                        {"model.vocab", "256"},
+                                                        {"model.image", "12"},
+                                                        {"model.sequence", "10"}}}),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace kuafu

@@ -37,9 +37,9 @@ TEST(ExpertPlan, RefusesACapacityOfNothing) {
 }
 
 TEST(ExpertPlan, RefusesRanksThatCannotShareTheExperts) {
-  expect_refused<Refused>(
-      kMoe + "[parallel]\ndata = 3\nexpert = 3\n",
-      {"plan.toml:5: ", "expert.size = 3 does not divide model.experts = 8", "nearest: 2 or 4"});
+  expect_refused<Refused>(kMoe + "[parallel]\ndata = 3\nexpert = 3\n",
+                          {"plan.toml:5: ", "expert.size = 3 does not divide model.experts = 8",
+                           "nearest: expert.size = 1"});
   expect_refused<Refused>(kMoe + "[parallel]\ndata = 4\nexpert = 8\n",
                           {"plan.toml:5: ", "expert.size = 8 does not divide parallel.data = 4",
                            "expert.size = 4 or 2", "data = 8"});

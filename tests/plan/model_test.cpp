@@ -65,6 +65,10 @@ TEST(ModelPlan, BertNeedsRoomForItsSpecialTokens) {
 
 TEST(ModelPlan, OptionsOfAnotherKindAreNamed) {
   expect_says(mistake("[model]\npatch = 2\n"), {"model.patch = 2", "no effect", "\"vit\""});
+  const std::string vit = "[data]\nkind = \"synthetic\"\n[model]\nkind = \"vit\"\n";
+  expect_says(mistake(vit + "vocab = 300\n"),
+              {"plan.toml:5: ", "model.vocab = 300", "no effect", "\"vit\"", "leave it out"});
+  EXPECT_EQ(parse(vit + "vocab = 256\n"), parse(vit));  // the default may be written out
 }
 
 }  // namespace

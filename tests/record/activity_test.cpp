@@ -101,7 +101,7 @@ TEST(Activity, ChromeTraceHasAProcessARunAndAThreadARank) {
 TEST(Activity, PictureHasAxisUnitLegendAndEveryLabel) {
   const std::string svg = activity_svg(sample());
   for (const char* word : {"time, ms", "rank 0", "rank 1", ">1F0<", ">1B0<", "forward, 25.0 %",
-                           "idle, 56.2 %", "send, 6.2 %", ">0.5<", ">4<", "a run"}) {
+                           "idle, 56.3 %", "send, 6.2 %", ">0.5<", ">4<", "a run"}) {
     EXPECT_NE(svg.find(word), std::string::npos) << word << "\n" << svg;
   }
   EXPECT_EQ(count(svg, "<rect"), 1U + 4 + 6);  // paper, legend, activities

@@ -75,6 +75,19 @@ TEST(Hdf5, HoldsEveryCaseToTheBit) {
   EXPECT_EQ(read_attribute(file, "/", "suite_hash"), "0123456789abcdef");
 }
 
+TEST(Hdf5, HoldsOneRowAStep) {
+  const TemporaryFolder folder;
+  RunRecord record = sample_record();
+  record.cases[0]["document"]["experts"]["steps"] = {{"tokens", {{3, 1, 0}, {2, 2, 5}}},
+                                                     {"drop_rate", {0.5, 0.25}}};
+  write_hdf5(folder.path(), record);
+  const std::string file = folder / kHdf5File, at = "/cases_by_id/aaaa/experts/steps/";
+  EXPECT_EQ(read_list<int64_t>(file, at + "tokens", H5T_NATIVE_INT64),
+            (std::vector<int64_t>{3, 1, 0, 2, 2, 5}));
+  EXPECT_EQ(read_list<double>(file, at + "drop_rate", H5T_NATIVE_DOUBLE),
+            (std::vector<double>{0.5, 0.25}));
+}
+
 TEST(Hdf5, IsCurrentUntilTheRecordGrows) {
   const TemporaryFolder folder;
   RunRecord record = sample_record();

@@ -25,6 +25,31 @@ TEST(Normals, AreThoseOfTheCounterBitForBit) {
   }
 }
 
+// Three million elements and more: some of them lie too near to a rounding boundary for the series.
+TEST(Normals, ScaledToF32AreRoundedLikeThoseOfTheCounterBitForBit) {
+  constexpr int64_t kCount = 1 << 20;
+  std::vector<double> exact(kCount + 5);
+  std::vector<float> out(kCount + 5);
+  for (const double std : {0.02, 1.0, 0.0, 3e-40}) {
+    for (const uint64_t first : {uint64_t{3}, (uint64_t{1} << 32) - 100}) {
+      kernels::normals(7, 123456789, first, kCount + 5, exact.data());
+      kernels::scaled_normals(7, 123456789, first, kCount + 5, std, out.data());
+      int64_t wrong = 0;
+      for (size_t i = 0; i < out.size(); ++i) wrong += out[i] != static_cast<float>(std * exact[i]);
+      EXPECT_EQ(wrong, 0) << std << " from " << first;
+    }
+  }
+  for (const int64_t count : {0, 1, 15, 17}) {
+    std::vector<float> some(20, -7);
+    kernels::scaled_normals(42, 9, 5, count, 1.0, some.data());
+    const CounterRandom random(42, 9);
+    for (int64_t i = 0; i < 20; ++i) {
+      const auto at = static_cast<size_t>(i);
+      EXPECT_EQ(some[at], i < count ? static_cast<float>(random.normal(5 + at)) : -7);
+    }
+  }
+}
+
 TEST(Normals, HaveTheMomentsOfANormal) {
   constexpr int64_t kCount = 1 << 18;
   std::vector<double> out(kCount);

@@ -95,32 +95,58 @@ Json certificate_json(const Certificate& c) {
   return j;
 }
 
+double drop_rate(const ExpertCounts& c) {
+  return static_cast<double>(c.dropped) / static_cast<double>(c.made);
+}
+
+double imbalance(const ExpertCounts& c) {
+  const auto sum =
+      static_cast<double>(std::accumulate(c.choices.begin(), c.choices.end(), int64_t{0}));
+  const auto most = static_cast<double>(*std::max_element(c.choices.begin(), c.choices.end()));
+  return most * static_cast<double>(c.choices.size()) / sum;
+}
+
+Json load_json(const ExpertLoad& load) {
+  Json j = {{"tokens", load.tokens},
+            {"choices", load.choices},
+            {"drop_rate", drop_rate(load)},
+            {"imbalance", imbalance(load)}};
+  for (const ExpertCounts& step : load.steps) {
+    j["steps"]["tokens"].push_back(step.tokens);
+    j["steps"]["drop_rate"].push_back(drop_rate(step));
+    j["steps"]["imbalance"].push_back(imbalance(step));
+  }
+  return j;
+}
+
 /// Summed over blocks, and block by block.
 Json experts_json(const std::vector<ExpertLoad>& loads) {
   if (loads.empty()) return nullptr;
-  const auto entry = [](const ExpertLoad& load) {
-    const auto sum =
-        static_cast<double>(std::accumulate(load.choices.begin(), load.choices.end(), int64_t{0}));
-    const auto most =
-        static_cast<double>(*std::max_element(load.choices.begin(), load.choices.end()));
-    const double mean = sum / static_cast<double>(load.choices.size());
-    return Json{{"tokens", load.tokens},
-                {"choices", load.choices},
-                {"drop_rate", static_cast<double>(load.dropped) / static_cast<double>(load.made)},
-                {"imbalance", most / mean}};
-  };
-  ExpertLoad all = loads[0];
-  for (size_t l = 1; l < loads.size(); ++l) {
-    for (size_t e = 0; e < all.tokens.size(); ++e) {
-      all.tokens[e] += loads[l].tokens[e];
-      all.choices[e] += loads[l].choices[e];
-    }
-    all.dropped += loads[l].dropped;
-    all.made += loads[l].made;
-  }
-  Json j = entry(all);
+  ExpertLoad all;
   for (const ExpertLoad& load : loads) {
-    j["blocks"][load.block.substr(load.block.rfind('.') + 1)] = entry(load);
+    all.add(load);
+    all.steps.resize(load.steps.size());
+    for (size_t s = 0; s < load.steps.size(); ++s) all.steps[s].add(load.steps[s]);
+  }
+  Json j = load_json(all);
+  for (const ExpertLoad& load : loads) {
+    j["blocks"][load.block.substr(load.block.rfind('.') + 1)] = load_json(load);
+  }
+  return j;
+}
+
+/// Columns of each server's order.
+Json pushes_json(const std::vector<PushOrder>& servers) {
+  if (servers.empty()) return nullptr;
+  Json j = Json::object();
+  for (size_t s = 0; s < servers.size(); ++s) {
+    Json& columns = j[std::to_string(s)];
+    columns = {{"worker", Json::array()}, {"step", Json::array()}, {"version", Json::array()}};
+    for (const AppliedPush& push : servers[s]) {
+      columns["worker"].push_back(push.worker);
+      columns["step"].push_back(push.step);
+      columns["version"].push_back(push.version);
+    }
   }
   return j;
 }
@@ -176,6 +202,7 @@ void add_results(Json& document, const Plan& plan, const std::vector<RankResult>
   document["tokens_per_s"] = time.median > 0 ? Json(tokens / time.median) : Json(nullptr);
   add_counted(document, ranks);
   document["experts"] = experts_json(ranks[0].experts);
+  document["pushes"] = pushes_json(ranks[0].pushes);
   document["resumed_from"] = ranks[0].resumed_from ? Json(*ranks[0].resumed_from) : Json(nullptr);
   document["checkpoint"] = checkpoint_json(ranks);
   document["certificate"] = certificate_json(ranks[0].certificate);
@@ -191,6 +218,7 @@ void add_prediction(Json& document, const Plan& plan, const Prediction& predicti
       t > 0 ? Json(static_cast<double>(plan.train.batch * plan.model.sequence) / t) : Json(nullptr);
   add_counted(document, prediction.ranks);
   document["experts"] = nullptr;
+  document["pushes"] = nullptr;
   document["resumed_from"] = nullptr;
   document["checkpoint"] = nullptr;
   document["certificate"] = nullptr;

@@ -188,6 +188,8 @@ int explain_command(const WorkerOptions& options) {
   const Registries registries = load_registries(options);
   Plan plan = load_resolved(options, registries, 0);
   initialise_tensors();
+  plan::with_origins(load_origins(options),
+                     [&] { check_placement(plan, registries, Advice::kNearest); });
   const Placement placement(plan, registries, 0, at::kMeta);
   const Context& context = placement.context();
   Model model = placement.make_model();

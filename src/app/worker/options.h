@@ -9,6 +9,7 @@
 #include "app/worker/exit_code.h"
 #include "kuafu/dataset/dataset.h"
 #include "kuafu/engine/registries.h"
+#include "kuafu/plan/origins.h"
 #include "kuafu/plan/plan.h"
 
 namespace kuafu {
@@ -74,6 +75,9 @@ Registries load_registries(const WorkerOptions& options);
 /// The plan of the options, parsed and resolved for its ranks. `world_ranks`: ranks a launcher
 /// started, 0 = none did.
 Plan load_resolved(const WorkerOptions& options, const Registries& registries, int64_t world_ranks);
+
+/// Where the plan of the options gives its keys, for messages.
+plan::Origins load_origins(const WorkerOptions& options);
 
 /// Loads LibTorch's CUDA kernels, which costs half a second that only GPU worlds should pay. Throws
 /// Unavailable where this LibTorch has none.

@@ -156,18 +156,20 @@ class Run {
                           world_ == "mpi" ? place.value_or(LaunchedRank{}).ranks : 0);
     head_ = document_head(plan_, world_, num_ranks(plan_));
     initialise_tensors();
-    check_placement(plan_, registries_);
-    if (world_ != "simulated") open_dataset(plan_);
+    plan::with_origins(load_origins(options_), [this] {
+      check_placement(plan_, registries_, Advice::kNearest);
+      if (world_ != "simulated") open_dataset(plan_);
+    });
     prepare_checkpoints();
   }
 
   void prepare_checkpoints() {
     SaveOptions& save = checkpoint_;
-    save = {.folder = options_.checkpoint,
-            .every = options_.save_every,
-            .keep = options_.keep,
-            .resumes = options_.is_resumed,
-            .is_async = options_.is_save_async};
+    save.folder = options_.checkpoint;
+    save.every = options_.save_every;
+    save.keep = options_.keep;
+    save.resumes = options_.is_resumed;
+    save.is_async = options_.is_save_async;
     if (save.folder.empty()) {
       const char* asked = save.resumes     ? "--resume"
                           : save.is_async  ? "--async"
@@ -227,6 +229,7 @@ class Run {
     if (world.rank() != 0) return;
     all[0].certificate = mine.certificate;
     all[0].experts = mine.experts;
+    all[0].pushes = mine.pushes;
     all[0].resumed_from = mine.resumed_from;
     Json document = head_;
     add_results(document, plan_, all);

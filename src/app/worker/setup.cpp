@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include "kuafu/base/build_info.h"
+#include "kuafu/base/config.h"
 #include "kuafu/engine/plugin.h"
 
 namespace kuafu {
@@ -14,17 +15,33 @@ Registries load_registries(const WorkerOptions& options) {
   return registries;
 }
 
+namespace {
+
+Overrides all_overrides(const WorkerOptions& options) {
+  Overrides overrides = options.overrides;
+  if (options.steps > 0) overrides.emplace_back("train.steps", text(options.steps));
+  return overrides;
+}
+
+}  // namespace
+
+plan::Origins load_origins(const WorkerOptions& options) {
+  return plan::origins_of(read_file(options.plan_file, "plan"), options.plan_file,
+                          all_overrides(options));
+}
+
 Plan load_resolved(const WorkerOptions& options, const Registries& registries,
                    int64_t world_ranks) {
   const TensorModes modes = registries.tensor_modes();
-  Overrides overrides = options.overrides;
-  if (options.steps > 0) overrides.emplace_back("train.steps", text(options.steps));
-  const Plan plan = load_plan(options.plan_file, modes, overrides, registries.models.names(),
-                              registries.sequence.names());
+  Plan plan = load_plan(options.plan_file, modes, all_overrides(options), registries.models.names(),
+                        registries.sequence.names());
   KUAFU_REQUIRE(world_ranks == 0 || options.ranks == 0 || options.ranks == world_ranks, "--ranks ",
                 options.ranks, " was given, but the launcher started ", world_ranks,
                 " ranks; leave --ranks out or start as many");
-  return resolve(plan, world_ranks > 0 ? world_ranks : options.ranks, modes);
+  plan::with_origins(load_origins(options), [&] {
+    plan = resolve(plan, world_ranks > 0 ? world_ranks : options.ranks, modes);
+  });
+  return plan;
 }
 
 void load_cuda_kernels() {

@@ -13,6 +13,7 @@
 #include "kuafu/parallel/pipeline/analysis.h"
 #include "kuafu/parallel/pipeline/choose.h"
 #include "kuafu/tensor/collectives.h"
+#include "kuafu/tensor/ops.h"
 
 namespace kuafu {
 namespace {
@@ -45,14 +46,15 @@ struct Engine::State {
 
   void connect() {
     placement.connect(world, options.ledger);
-    data_parallel = make_data_parallel(plan, mesh, placement.params());
+    data_parallel = make_data_parallel(plan, mesh, placement.params(), options.push_script);
     groups.connect(mesh, *data_parallel);
     optimizer = make_optimizer(plan.optimizer);
     const StageTools tools{.model = model,
                            .groups = groups,
                            .micro_batches = micro_batches,
                            .device = options.device,
-                           .recomputes = plan.memory.recompute == Recompute::kFull};
+                           .recomputes = plan.memory.recompute == Recompute::kFull,
+                           .slowdown = slowdown_of_step()};
     PipelineSeat chair{.pipeline = &mesh.comm("pipeline"),
                        .rank_of_stage = map.rank_of_stage,
                        .stages = {},
@@ -70,6 +72,11 @@ struct Engine::State {
     executor = std::make_unique<Executor>(std::move(chair));
     training_row = row_of(map.schedule, seat);
     validation_row = row_of(pipeline::forwards_of(map.schedule), seat);
+  }
+
+  std::function<double()> slowdown_of_step() const {
+    if (!options.slowdown) return {};
+    return [this] { return options.slowdown(steps_done); };
   }
 
   /// Runs a row; the loss of its micro-batches on the last stage, zero on others.
@@ -101,6 +108,12 @@ struct Engine::State {
     return read_scalar(sum);
   }
 
+  /// Mean over the samples of this replica, which is one rank.
+  double own_loss(const Tensor& partial) const {
+    return read_scalar(partial.to(at::kDouble)) * static_cast<double>(plan.parallel.data.size);
+  }
+  double own_norm();
+
   const Plan plan;
   EngineOptions options;
   Communicator& world;
@@ -119,7 +132,7 @@ struct Engine::State {
   std::unique_ptr<Optimizer> optimizer;
   std::vector<ParamShard> ready;  // between forward_backward and update
   int64_t steps_done = 0;
-  bool has_trained = false;
+  int64_t steps_trained = 0;  // by this engine: what the routers tallied
 };
 
 Engine::Engine(const Plan& plan, const Registries& registries, Communicator& world,
@@ -136,19 +149,48 @@ double Engine::forward_backward() {
   s.micro_batches.use_step(s.steps_done);
   s.groups.begin(s.plan.num_micro_batches());
   const Tensor loss = s.run(s.training_row, true);
-  s.has_trained = true;
+  ++s.steps_trained;
   s.ready = s.groups.finish();
-  const double mean = s.global_loss(loss);
+  const double mean = is_in_step() ? s.global_loss(loss) : s.own_loss(loss);
   KUAFU_REQUIRE(std::isfinite(mean), "the loss is ", mean, " at step ", s.steps_done + 1,
                 ": training diverged; lower optimizer.lr or raise optimizer.warmup");
   return mean;
+}
+
+double Engine::forward_backward_share(int64_t step, int64_t share, int64_t shares) {
+  State& s = *state_;
+  const int64_t num_micro = s.plan.num_micro_batches(), count = num_micro / shares;
+  KUAFU_CHECK(s.mesh.num_ranks() == 1 && num_micro % shares == 0, "share ", share, " of ", shares,
+              " of ", num_micro, " micro-batches on ", s.mesh.describe());
+  const CategoryScope scope(Category::kActivation);
+  pipeline::Row row;
+  for (const pipeline::Action& a : s.training_row) {
+    if (a.micro_batch / count == share) row.push_back(a);
+  }
+  s.micro_batches.use_step(step);
+  s.groups.begin(count);
+  const Tensor loss = s.run(row, true);
+  s.ready = s.groups.finish();
+  return read_scalar(loss.to(at::kDouble)) * static_cast<double>(shares);
+}
+
+/// Of the gradients of this replica alone, as if its samples were the batch.
+double Engine::State::own_norm() {
+  Tensor sum;
+  for (const Param* p : groups.params()) {
+    if (!p->value.grad().defined()) continue;
+    const Tensor squares = ops::sum_of_squares(p->value.grad());
+    sum = sum.defined() ? sum + squares : squares;
+  }
+  return std::sqrt(read_scalar(sum)) * static_cast<double>(plan.parallel.data.size);
 }
 
 double Engine::update() {
   State& s = *state_;
   const CategoryScope scope(Category::kTemporary);
   const at::NoGradGuard no_grad;
-  const double norm = global_grad_norm(s.ready, s.mesh, s.options.device);
+  const double norm =
+      is_in_step() ? global_grad_norm(s.ready, s.mesh, s.options.device) : s.own_norm();
   clip_gradients(s.ready, norm, s.plan.optimizer.clip);
   s.optimizer->step(s.ready, learning_rate(s.plan.optimizer, s.steps_done, s.plan.train.steps));
   s.data_parallel->publish();
@@ -168,6 +210,7 @@ StepReport Engine::step() {
 
 double Engine::validate() {
   State& s = *state_;
+  settle();
   const at::NoGradGuard no_grad;
   const CategoryScope scope(Category::kActivation);
   Tensor total;
@@ -179,6 +222,17 @@ double Engine::validate() {
   return s.global_loss(total);
 }
 
+void ExpertCounts::add(const ExpertCounts& other) {
+  tokens.resize(other.tokens.size());
+  choices.resize(other.choices.size());
+  for (size_t e = 0; e < tokens.size(); ++e) {
+    tokens[e] += other.tokens[e];
+    choices[e] += other.choices[e];
+  }
+  dropped += other.dropped;
+  made += other.made;
+}
+
 std::vector<ExpertLoad> Engine::expert_loads() const {
   const State& s = *state_;
   const at::NoGradGuard no_grad;
@@ -186,11 +240,11 @@ std::vector<ExpertLoad> Engine::expert_loads() const {
   for (size_t b = 0; b < s.model.blocks.size(); ++b) {
     const ModelBlock& block = *s.model.blocks[b];
     const RouterTally* tally = block.router_tally();
-    if (tally == nullptr || s.options.device.is_meta() || !s.has_trained) continue;
+    if (tally == nullptr || s.options.device.is_meta() || s.steps_trained == 0) continue;
     const int owner = s.map.rank_of(b);
-    const int64_t experts = s.plan.model.experts;
-    Tensor sum =
-        at::zeros({2 * experts + 2}, at::TensorOptions(at::kLong).device(s.options.device));
+    const int64_t experts = s.plan.model.experts, width = 2 * experts + 2;
+    Tensor sum = at::zeros({s.steps_trained, width},
+                           at::TensorOptions(at::kLong).device(s.options.device));
     if (owner == s.seat) {
       sum.copy_(tally->counts());
       raw::all_reduce(sum, s.mesh.comm("data"));
@@ -200,12 +254,16 @@ std::vector<ExpertLoad> Engine::expert_loads() const {
     }
     if (s.mesh.size("pipeline") > 1) sum = raw::broadcast(sum, s.mesh.comm("pipeline"), owner);
     const Tensor host = sum.cpu();
-    const int64_t* n = host.const_data_ptr<int64_t>();
-    loads.push_back({block.name(),
-                     {n, n + experts},
-                     {n + experts, n + 2 * experts},
-                     n[2 * experts],
-                     n[2 * experts + 1]});
+    ExpertLoad& load = loads.emplace_back();
+    load.block = block.name();
+    for (int64_t step = 0; step < s.steps_trained; ++step) {
+      const int64_t* n = host.const_data_ptr<int64_t>() + step * width;
+      load.steps.push_back({.tokens = {n, n + experts},
+                            .choices = {n + experts, n + 2 * experts},
+                            .dropped = n[2 * experts],
+                            .made = n[2 * experts + 1]});
+      load.add(load.steps.back());
+    }
   }
   return loads;
 }
@@ -218,6 +276,20 @@ double Engine::routing_margin() const {
   }
   return margin;
 }
+
+bool Engine::is_in_step() const { return state_->data_parallel->is_in_step(); }
+void Engine::settle() { state_->data_parallel->settle(); }
+
+std::vector<double> Engine::mean_over_replicas(std::vector<double> own) {
+  if (is_in_step()) return own;
+  settle();
+  const auto count = static_cast<int64_t>(own.size());
+  state_->mesh.comm("data").all_reduce({own.data(), count, DType::kF64}, ReduceOp::kSum).wait();
+  for (double& x : own) x /= static_cast<double>(state_->plan.parallel.data.size);
+  return own;
+}
+
+std::vector<PushOrder> Engine::pushes() { return state_->data_parallel->pushes(); }
 
 int64_t Engine::steps_done() const { return state_->steps_done; }
 const Plan& Engine::plan() const { return state_->plan; }

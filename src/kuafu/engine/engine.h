@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,13 +23,20 @@ struct StepReport {
   double lr = 0;
 };
 
-/// What the router of one mixture block did in the training steps, over all ranks.
-struct ExpertLoad {
-  std::string block;
+/// What a router did, over all ranks.
+struct ExpertCounts {
   std::vector<int64_t> tokens;    ///< rows that each expert took
   std::vector<int64_t> choices;   ///< choices that named it, dropped ones too
   int64_t dropped = 0, made = 0;  ///< choices without a slot, choices in all; where experts
                                   ///< choose: tokens that none chose, tokens in all
+  void add(const ExpertCounts& other);
+  bool operator==(const ExpertCounts&) const = default;
+};
+
+/// What the router of one mixture block did in the training steps, and in each.
+struct ExpertLoad : ExpertCounts {
+  std::string block;
+  std::vector<ExpertCounts> steps;
   bool operator==(const ExpertLoad&) const = default;
 };
 
@@ -36,6 +44,10 @@ struct ExpertLoad {
 struct EngineOptions {
   at::Device device = at::kCPU;
   Ledger* ledger = nullptr;  ///< books the mesh's traffic by axis; may be null
+  /// How many times slower this rank computes in a step: it sleeps after each block, in multiples
+  /// of what its thread has computed. For experiments; null: 1.
+  std::function<double(int64_t step)> slowdown = {};
+  std::vector<int> push_script = {};  ///< order of pushes under staleness, see StaleOptions
   Wraps wraps = {};
 };
 
@@ -63,6 +75,20 @@ class Engine {
   double forward_backward();
   /// The second half. Returns the gradient norm.
   double update();
+
+  /// Forward and backward of one of `shares` replicas' samples of a step, of a single rank; leaves
+  /// the share's gradients in gradient(p). Returns the mean loss of its samples.
+  double forward_backward_share(int64_t step, int64_t share, int64_t shares);
+
+  /// False where replicas go on by themselves: a step's loss and norm are then those of this
+  /// replica's samples, and what the other functions do together begins with settle().
+  bool is_in_step() const;
+  /// Waits until all replicas have made as many steps. Collective; does nothing in step.
+  void settle();
+  /// Means over the replicas, of one number a step each. Collective; `own` itself in step.
+  std::vector<double> mean_over_replicas(std::vector<double> own);
+  /// What each parameter server has applied under staleness, in its order. Collective.
+  std::vector<PushOrder> pushes();
 
   /// Mean loss over the plan's validation batches; changes nothing.
   double validate();

@@ -2,11 +2,33 @@
 #include "kuafu/engine/placement.h"
 
 #include <algorithm>
+#include <string>
 
+#include "kuafu/engine/advice.h"
 #include "kuafu/engine/stage_map.h"
 #include "kuafu/meter/book.h"
 
 namespace kuafu {
+namespace {
+
+/// Samples, tokens and width of a micro-batch divide. A refusal names the keys of its dim.
+void check_activations(const Plan& plan, const Context& context, const Mesh& mesh) {
+  static const std::vector<std::string> keys = {
+      "train.micro_batch (train.batch over parallel.data and micro-batches)", "model.sequence",
+      "model.hidden"};
+  for (const Stream stream : {Stream::kOuter, Stream::kInner}) {
+    try {
+      local_shape(context.activation(stream),
+                  {plan.train.micro_batch, plan.model.sequence, plan.model.hidden}, mesh,
+                  "activations (samples, tokens, width)");
+    } catch (const NotDivisible& e) {
+      throw NotDivisible(text(keys[static_cast<size_t>(std::stoi(e.dim))], " of ", e.what()), e.dim,
+                         e.extent, e.axes);
+    }
+  }
+}
+
+}  // namespace
 
 Placement::Placement(const Plan& plan, const Registries& registries, int rank, at::Device device,
                      const Wraps& wraps)
@@ -81,19 +103,18 @@ Model Placement::make_model() const {
   }
   const BookScope unbooked(nullptr);
   Model model = make_model_(plan_.model, context());
-  for (const Scheme& scheme : schemes_) {
-    for (const Stream stream : {Stream::kOuter, Stream::kInner}) {
-      local_shape(scheme.context->activation(stream),
-                  {plan_.train.micro_batch, plan_.model.sequence, plan_.model.hidden}, mesh_,
-                  "activations (train.micro_batch, model.sequence, model.hidden)");
-    }
-  }
+  for (const Scheme& scheme : schemes_) check_activations(plan_, *scheme.context, mesh_);
   return model;
 }
 
-void check_placement(const Plan& plan, const Registries& registries) {
-  const Model model = Placement(plan, registries, 0, at::kMeta).make_model();
-  map_stages(plan, registries, model.blocks.size(), 0);
+void check_placement(const Plan& plan, const Registries& registries, Advice advice) {
+  try {
+    const Model model = Placement(plan, registries, 0, at::kMeta).make_model();
+    map_stages(plan, registries, model.blocks.size(), 0);
+  } catch (const Refused& e) {
+    if (advice == Advice::kAsThrown) throw;
+    throw Refused(advised(e.what(), plan, registries));
+  }
 }
 
 }  // namespace kuafu

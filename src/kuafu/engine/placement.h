@@ -71,7 +71,10 @@ class Placement {
 };
 
 /// Checks everything about a plan that needs no communication: layouts of every parameter and
-/// activation on the ranks of the mesh. Builds the model on meta tensors.
-void check_placement(const Plan& plan, const Registries& registries);
+/// activation on the ranks of the mesh. Builds the model on meta tensors. Throws Refused; with
+/// kNearest it names values that can be placed, each tried (engine/advice.h).
+enum class Advice : uint8_t { kAsThrown, kNearest };
+void check_placement(const Plan& plan, const Registries& registries,
+                     Advice advice = Advice::kAsThrown);
 
 }  // namespace kuafu

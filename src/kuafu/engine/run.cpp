@@ -72,10 +72,21 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
   Ledger ledger;
   const auto data = options.make_data(plan);
   {
+    KUAFU_REQUIRE(plan.parallel.data.staleness == 0 || options.checkpoint.folder.empty(),
+                  "--checkpoint with parallel.data.staleness = ", plan.parallel.data.staleness,
+                  ": a checkpoint would need the servers' optimizers and the versions that workers "
+                  "have read; nearest: staleness = 0, or no --checkpoint");
     const BookScope booked(&book);
     book.is_counting = options.is_metered;
+    std::function<double(int64_t)> slowdown;
+    if (options.slowdown) {
+      slowdown = [&](int64_t step) { return options.slowdown(world.rank(), step); };
+    }
     Engine engine(plan, registries, world, *data,
-                  {.device = options.device, .ledger = options.is_metered ? &ledger : nullptr});
+                  {.device = options.device,
+                   .ledger = options.is_metered ? &ledger : nullptr,
+                   .slowdown = slowdown,
+                   .push_script = options.push_script});
     std::optional<Saver> saver;
     if (!options.checkpoint.folder.empty()) saver.emplace(engine, world, options.checkpoint);
     if (options.checkpoint.resumes) {
@@ -94,6 +105,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
       }
       if (options.on_step && world.rank() == 0) options.on_step(step, report);
     }
+    engine.settle();
     if (saver) {
       result.saves = saver->num_saves();
       result.saved_bytes = saver->saved_bytes();
@@ -107,6 +119,8 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     result.traffic = traffic_of(ledger);
     ledger.set_counting(false);
     book.is_counting = false;
+    result.losses = engine.mean_over_replicas(std::move(result.losses));
+    result.pushes = engine.pushes();
     result.experts = engine.expert_loads();
     if (plan.train.validation_batches > 0) result.validation_loss = engine.validate();
   }

@@ -21,9 +21,9 @@ struct SaveOptions {
   int64_t keep = 0;       ///< newest checkpoints that stay; 0 = all
   bool resumes = false;   ///< go on from the newest one
   bool is_async = false;  ///< steps go on while files are written, from a copy
-  Metadata notes;         ///< strings saved with the state: who made it
+  Metadata notes = {};    ///< strings saved with the state: who made it
   /// Called on rank 0 with what a user should know: a damaged checkpoint that was passed over.
-  std::function<void(const std::string& notice)> on_notice;
+  std::function<void(const std::string& notice)> on_notice = {};
 };
 
 /// Throws ConfigError where a run under `plan` may not save into the folder: it holds the

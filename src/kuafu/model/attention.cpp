@@ -117,9 +117,11 @@ void sum_also_over(Param& p, const Axes& axes) {
 /// (k, v) for each of the `ranks`: rank r has head r kv_heads / ranks.
 Columns real_columns(const Context& ctx, const Axes& axes, int64_t ranks, const ModelPlan& plan) {
   const int64_t pair = 2 * plan.hidden / plan.heads, parts = ctx.mesh.size(axes);
-  KUAFU_REQUIRE(parts % ranks == 0 && pair * ranks % parts == 0, "a key-value head of ", pair,
-                " columns on each of ", ranks, " ranks cannot be cut by the ", parts, " ranks of ",
-                to_string(axes), "; nearest: model.kv_heads = model.heads");
+  if (parts % ranks != 0 || pair * ranks % parts != 0) {
+    throw Refused(text("model.kv_heads = ", plan.kv_heads, ": a key-value head of ", pair,
+                       " columns on each of ", ranks, " ranks cannot be cut by the ", parts,
+                       " ranks of ", to_string(axes), "; nearest: model.kv_heads = ", plan.heads));
+  }
   const int64_t count = pair * ranks / parts, at = ctx.mesh.coord(axes) * count;
   return {(at / pair) * plan.kv_heads / ranks * pair + at % pair, count};
 }

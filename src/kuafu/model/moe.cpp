@@ -15,7 +15,10 @@
 
 #include <ATen/ATen.h>
 
+#include <numeric>
+
 #include "kuafu/base/philox.h"
+#include "kuafu/mesh/parts.h"
 #include "kuafu/parallel/expert/interface.h"
 #include "kuafu/tensor/collectives.h"
 #include "kuafu/tensor/differentiable.h"
@@ -54,24 +57,51 @@ Tensor to_tensor(const std::vector<int64_t>& numbers, at::Device device) {
   return t;
 }
 
-/// (B, S, E) whose place i holds position order[i] -> place i holds position i.
-Tensor by_position(const Tensor& x, const std::vector<int64_t>& order) {
-  std::vector<int64_t> inverse(order.size());
-  for (size_t i = 0; i < order.size(); ++i) {
-    inverse[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+/// (B, R, E) -> (B, |from|, E): row i is row from[i] of x, zero where that is -1. No row is taken
+/// twice.
+Tensor take_rows(const Tensor& x, const std::vector<int64_t>& from) {
+  const auto taken = [](const Tensor& t, const std::vector<int64_t>& rows) {
+    const auto count = static_cast<int64_t>(rows.size());
+    const Tensor places = to_tensor(rows, t.device()).view({1, 1, -1});
+    return ops::take_slots(t, places.expand({t.size(0), 1, count}))
+        .view({t.size(0), count, t.size(2)});
+  };
+  std::vector<int64_t> back(static_cast<size_t>(x.size(1)), -1);
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (from[i] >= 0) back[static_cast<size_t>(from[i])] = static_cast<int64_t>(i);
   }
-  const auto permuted = [](const Tensor& t, const std::vector<int64_t>& from) {
-    const Tensor rows = to_tensor(from, t.device()).view({1, 1, -1});
-    return ops::take_slots(t, rows.expand({t.size(0), 1, t.size(1)})).view(t.sizes());
-  };
   const Forward forward = [&](const Tensors& in) -> ForwardResult {
-    return {{permuted(in[0], inverse)}, {}};
+    return {{taken(in[0], from)}, {}};
   };
-  const Backward backward = [permuted, order](const Tensors&, const Tensors& grads,
-                                              const std::vector<bool>&) -> Tensors {
-    return {permuted(grads[0].contiguous(), order)};
+  const Backward backward = [taken, back](const Tensors&, const Tensors& grads,
+                                          const std::vector<bool>&) -> Tensors {
+    return {taken(grads[0].contiguous(), back)};
   };
   return differentiable({x}, forward, backward)[0];
+}
+
+/// 0, 1, ... count - 1, then -1 up to `length`.
+std::vector<int64_t> first_rows(int64_t count, int64_t length) {
+  std::vector<int64_t> rows(static_cast<size_t>(length), -1);
+  std::iota(rows.begin(), rows.begin() + count, int64_t{0});
+  return rows;
+}
+
+/// Where position 0, 1, ... of a sample lies among the parts of `ranks` ranks, each padded to the
+/// longest: the place that holds position s holds it after `order`, or s itself without one.
+std::vector<int64_t> padded_places(int64_t sequence, int64_t ranks,
+                                   const std::vector<int64_t>* order) {
+  const int64_t longest = nth_part(sequence, ranks, 0).extent;
+  std::vector<int64_t> rows(static_cast<size_t>(sequence));
+  for (int64_t r = 0; r < ranks; ++r) {
+    const Part part = nth_part(sequence, ranks, r);
+    for (int64_t i = 0; i < part.extent; ++i) {
+      const auto place = static_cast<size_t>(part.offset + i);
+      const int64_t position = order == nullptr ? part.offset + i : (*order)[place];
+      rows[static_cast<size_t>(position)] = r * longest + i;
+    }
+  }
+  return rows;
 }
 
 /// y[e] = x[e] w[e] + bias[e], written to where the stack has it.
@@ -210,10 +240,16 @@ Tensor Mixture::logits(const Tensor& x, const Side& side) const {
     return {dx.to(x.scalar_type()).view(x.sizes()), dw.to(w.scalar_type())};
   };
   Tensor whole = differentiable({x, router_.value}, forward, backward)[0];
+  // Parts that differ in length (an axis "sequence" alone may have them) meet padded.
+  const int64_t ranks = ctx_.mesh.size(outer_.dims[1]);
+  const bool is_uneven = side.sequence % ranks != 0;
+  const int64_t longest = nth_part(side.sequence, ranks, 0).extent;
+  if (is_uneven) whole = take_rows(whole, first_rows(whole.size(1), longest));
   for (size_t i = outer_.dims[1].size(); i-- > 0;) {
     whole = collect(whole, ctx_.mesh.comm(outer_.dims[1][i]), 1);
   }
-  return side.order == nullptr ? whole : by_position(whole, *side.order);
+  if (!is_uneven && side.order == nullptr) return whole;
+  return take_rows(whole, padded_places(side.sequence, ranks, side.order));
 }
 
 Routed Mixture::route_samples(const Tensor& logits, const Side& side) const {

@@ -3,6 +3,7 @@
 // What the keys of a model and of its run say about each other, whatever ranks it is placed on.
 
 #include <algorithm>
+#include <numeric>
 
 #include "kuafu/base/suggest.h"
 #include "kuafu/plan/check.h"
@@ -37,7 +38,14 @@ constexpr int64_t kSpecialIds = 3;
 
 void check_vocabulary(const Plan& plan, const Origins& origins) {
   const bool is_bert = plan.model.kind == "bert";
-  if (plan.model.kind == "vit") return;
+  if (plan.model.kind == "vit") {
+    KUAFU_REQUIRE(plan.model.vocab == ModelPlan{}.vocab, origins.of({"model.vocab", "model.kind"}),
+                  "model.vocab = ", plan.model.vocab,
+                  " has no effect with model.kind = \"vit\", which reads images; leave it out or "
+                  "set model.kind = \"gpt\"; nearest: vocab = ",
+                  ModelPlan{}.vocab);
+    return;
+  }
   const int64_t least = 256 + (is_bert ? kSpecialIds : 0);
   KUAFU_REQUIRE(plan.data.kind != "text" || plan.model.vocab >= least,
                 origins.of({"model.vocab", "data.kind"}), "model.vocab = ", plan.model.vocab,
@@ -124,18 +132,12 @@ void check_experts(const Plan& plan, const Origins& origins) {
                        m.moe_every, " leaves none of model.layers = ", m.layers,
                        " a mixture; nearest: moe_every = ", m.layers));
   }
-  const int64_t parts = plan.parallel.sequence.size;
-  if (m.sequence % parts != 0) {
-    const int64_t below = m.sequence / parts * parts;
-    throw Refused(text(origins.of({"parallel.sequence.size", "model.sequence"}),
-                       "model.sequence = ", m.sequence, " over parallel.sequence.size = ", parts,
-                       " ranks: mixtures of experts need parts of one length; nearest: sequence = ",
-                       below > 0 ? text(below, " or ") : "", below + parts));
-  }
   if (m.experts % ranks != 0) {
-    throw Refused(text(origins.of({"parallel.expert.size", "model.experts"}),
-                       "parallel.expert.size = ", ranks, " does not divide model.experts = ",
-                       m.experts, "; nearest: ", nearest_divisors(m.experts, ranks)));
+    const int64_t data = plan.parallel.data.size;  // 0 where open
+    throw Refused(
+        text(origins.of({"parallel.expert.size", "model.experts"}),
+             "parallel.expert.size = ", ranks, " does not divide model.experts = ", m.experts,
+             "; nearest: expert.size = ", nearest_divisors(std::gcd(m.experts, data), ranks)));
   }
 }
 

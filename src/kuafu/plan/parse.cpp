@@ -182,6 +182,13 @@ Plan parse_values(std::string_view toml, std::string_view origin, const Override
   return plan;
 }
 
+plan::Origins plan::origins_of(std::string_view toml, std::string_view origin,
+                               const Overrides& overrides) {
+  Document given = read_all(toml, origin, overrides);
+  for (const Given& one : given.keys) given.origins.note(one.key->name, one.where);
+  return given.origins;
+}
+
 Plan parse_plan(std::string_view toml, std::string_view origin, const TensorModes& modes,
                 const Overrides& overrides, const std::vector<std::string>& models,
                 const std::vector<std::string>& attentions) {

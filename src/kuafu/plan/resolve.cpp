@@ -32,6 +32,21 @@ std::string replica_text(const Plan& plan) {
               p.sequence.size);
 }
 
+/// What decides the product, key by key: " (parallel.data = 2, parallel.tensor.size = 4)".
+std::string factors_text(const Plan& plan) {
+  const ParallelPlan& p = plan.parallel;
+  const std::vector<std::pair<std::string, int64_t>> factors = {
+      {"parallel.data", p.data.size},
+      {"parallel.tensor.size", p.tensor.size},
+      {"parallel.pipeline", p.pipeline.size},
+      {"parallel.sequence.size", p.sequence.size}};
+  std::vector<std::string> words;
+  for (const auto& [key, size] : factors) {
+    if (size > 1) words.push_back(text(key, " = ", size));
+  }
+  return words.empty() ? "" : text(" (", join(words), ")");
+}
+
 /// Fills data and micro_batch. Returns why it cannot, none where it can.
 std::optional<std::string> place(Plan& plan, int64_t ranks) {
   ParallelPlan& p = plan.parallel;
@@ -39,17 +54,20 @@ std::optional<std::string> place(Plan& plan, int64_t ranks) {
   if (p.data.size == 0) {
     if (ranks % share != 0) {
       return text(ranks, " ranks were given, but one data-parallel replica takes ", share, ": ",
-                  replica_text(plan));
+                  replica_text(plan), factors_text(plan));
     }
     p.data.size = ranks == 0 ? 1 : ranks / share;
   }
   const int64_t product = plan::saturating_product({p.data.size, share});
   if (ranks != 0 && product != ranks) {
     return text(ranks, " ranks were given, but the plan takes ", product, ": data ", p.data.size,
-                " x ", replica_text(plan));
+                " x ", replica_text(plan), factors_text(plan));
   }
-  if (product > kMaxRanks) return text(product, " ranks are more than the limit of ", kMaxRanks);
+  if (product > kMaxRanks) {
+    return text(product, " ranks are more than the limit of ", kMaxRanks, factors_text(plan));
+  }
   if (const auto reason = plan::expert_misfit(plan)) return reason;
+  if (const auto reason = plan::replica_misfit(plan)) return reason;
   if (const auto reason = plan::batch_misfit(plan)) return reason;
   if (plan.train.micro_batch == 0) plan.train.micro_batch = plan.train.batch / p.data.size;
   return {};

@@ -103,18 +103,19 @@ void put_text(hid_t at, const std::string& name, const std::string& value) {
   put_scalar(at, name, type, value.c_str(), value.size() > kLongestAttribute);
 }
 
-void put_list(hid_t at, const std::string& name, hid_t type, const void* values, size_t count) {
-  const hsize_t extent = count;
-  const Id space(H5Screate_simple(1, &extent, nullptr), H5Sclose, "make a space");
+void put_list(hid_t at, const std::string& name, hid_t type, const void* values,
+              const std::vector<hsize_t>& extents) {
+  const Id space(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr),
+                 H5Sclose, "make a space");
   const Id set(H5Dcreate2(at, name.c_str(), type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
                H5Dclose, text("make the dataset ", name));
-  if (count > 0) {
+  if (extents[0] > 0) {
     check(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values), text("write ", name));
   }
 }
 
 void put_integers(hid_t at, const std::string& name, const std::vector<int64_t>& values) {
-  put_list(at, name, H5T_NATIVE_INT64, values.data(), values.size());
+  put_list(at, name, H5T_NATIVE_INT64, values.data(), {values.size()});
 }
 
 /// A list of {name: integer}, one a rank: a group with one list a name, 0 where a rank lacks it.
@@ -133,6 +134,23 @@ void put_columns(hid_t at, const std::string& name, const Json& list) {
   }
 }
 
+/// True for rows of integers, all of one length.
+bool is_table(const Json& list) {
+  return !list.empty() && std::all_of(list.begin(), list.end(), [&](const Json& row) {
+    return row.is_array() && !row.empty() && row.size() == list[0].size() &&
+           std::all_of(row.begin(), row.end(), [](const Json& v) { return v.is_number_integer(); });
+  });
+}
+
+/// Rows of integers as a dataset of two dims.
+void put_table(hid_t at, const std::string& name, const Json& rows) {
+  std::vector<int64_t> values;
+  for (const Json& row : rows) {
+    for (const Json& v : row) values.push_back(v.get<int64_t>());
+  }
+  put_list(at, name, H5T_NATIVE_INT64, values.data(), {rows.size(), rows[0].size()});
+}
+
 void put_array(hid_t at, const std::string& name, const Json& list) {
   const auto all = [&](auto&& test) { return std::all_of(list.begin(), list.end(), test); };
   if (!list.empty() && all([](const Json& v) { return v.is_number_integer(); })) {
@@ -142,7 +160,9 @@ void put_array(hid_t at, const std::string& name, const Json& list) {
     for (const Json& v : list) {
       values.push_back(v.is_null() ? std::numeric_limits<double>::quiet_NaN() : v.get<double>());
     }
-    put_list(at, name, H5T_NATIVE_DOUBLE, values.data(), values.size());
+    put_list(at, name, H5T_NATIVE_DOUBLE, values.data(), {values.size()});
+  } else if (is_table(list)) {
+    put_table(at, name, list);
   } else if (all([](const Json& v) { return v.is_object(); })) {
     put_columns(at, name, list);
   } else {

@@ -30,6 +30,8 @@ std::string_view describe(FieldType type) {
       return "object";
     case FieldType::kNumbers:
       return "list of numbers";
+    case FieldType::kNumbersPerStep:
+      return "list of a list of numbers a step";
     case FieldType::kInterval:
       return "list of two numbers";
     case FieldType::kPerRank:
@@ -68,6 +70,10 @@ bool has_type(const Json& value, FieldType type, int64_t ranks) {
       return value.is_object();
     case FieldType::kNumbers:
       return all(is_number);
+    case FieldType::kNumbersPerStep:
+      return all([&](const Json& step) {
+        return step.is_array() && std::all_of(step.begin(), step.end(), is_number);
+      });
     case FieldType::kInterval:
       return all(is_number) && value.size() == 2;
     case FieldType::kPerRank:

@@ -18,10 +18,11 @@ enum class FieldType : uint8_t {
   kInteger,
   kNumber,
   kObject,
-  kNumbers,       ///< list of numbers
-  kInterval,      ///< list of two numbers, low and high
-  kPerRank,       ///< list of one integer a rank
-  kBytesPerRank,  ///< list of one {name: bytes} a rank
+  kNumbers,         ///< list of numbers
+  kNumbersPerStep,  ///< list of one list of numbers a training step
+  kInterval,        ///< list of two numbers, low and high
+  kPerRank,         ///< list of one integer a rank
+  kBytesPerRank,    ///< list of one {name: bytes} a rank
 };
 
 /// When a field must be there.

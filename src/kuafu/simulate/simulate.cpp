@@ -36,10 +36,19 @@ void scale(TrafficByAxis& traffic, int64_t steps, int64_t recorded) {
   }
 }
 
+void refuse_staleness(const Plan& plan) {
+  const int64_t staleness = plan.parallel.data.staleness;
+  if (staleness == 0) return;
+  throw Refused(text("parallel.data.staleness = ", staleness, " cannot be simulated: ",
+                     "each rank is recorded alone, and who waits for whom depends on the order in ",
+                     "which pushes arrive; nearest: staleness = 0, or thread ranks"));
+}
+
 }  // namespace
 
 RankResult simulate_rank(const Plan& plan, const Registries& registries, SimulatedWorld& world,
                          int rank) {
+  refuse_staleness(plan);
   RankResult result;
   RankBook book(rank, plan.memory.device.value_or(0));
   book.on_work = [&](int64_t flops, int64_t bytes) { world.compute(rank, flops, bytes); };

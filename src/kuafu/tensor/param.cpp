@@ -64,23 +64,22 @@ struct Source {
   double std;
 };
 
+/// std * normal of `count` elements from a global index on.
+void write_normals(Source source, uint64_t first, int64_t count, float* out) {
+  kernels::scaled_normals(source.seed, source.site, first, count, source.std, out);
+}
+void write_normals(Source source, uint64_t first, int64_t count, double* out) {
+  kernels::normals(source.seed, source.site, first, count, out);
+  for (int64_t i = 0; i < count; ++i) out[i] *= source.std;
+}
+
 /// Writes std * normal(global index) to every element of `box`, a run along the last dim at a time.
 template <class T>
 void fill_normal(T* out, const Slice& mine, const Slice& box, const Shape& global, Source source) {
-  constexpr int64_t kChunk = 1024;
-  std::array<double, kChunk> chunk;
   Shape at = box.offset;
   const size_t last = at.size() - 1;
   while (true) {
-    const uint64_t first = linear_index(at, global);
-    T* row = out + shard_index(at, mine);
-    for (int64_t i = 0; i < box.extent[last]; i += kChunk) {
-      const int64_t n = std::min(kChunk, box.extent[last] - i);
-      kernels::normals(source.seed, source.site, first + static_cast<uint64_t>(i), n, chunk.data());
-      for (int64_t j = 0; j < n; ++j) {
-        row[i + j] = static_cast<T>(source.std * chunk[static_cast<size_t>(j)]);
-      }
-    }
+    write_normals(source, linear_index(at, global), box.extent[last], out + shard_index(at, mine));
     size_t d = last;  // next row: count up over the outer dims
     while (d-- > 0) {
       if (++at[d] < box.offset[d] + box.extent[d]) break;

@@ -179,6 +179,29 @@ TEST_P(MoeGpt, SimulatedEqualsThreads) {
 INSTANTIATE_TEST_SUITE_P(All, MoeGpt, testing::ValuesIn(layouts()),
                          [](const auto& info) { return info.param.name; });
 
+// Parts of a sequence that differ in length: capacity is that of the whole sample all the same.
+TEST(MoeGpt, UnevenPartsOfASequenceEqualOneRank) {
+  struct Cut {
+    const char *mode, *ranks, *tokens;
+  };
+  for (const Cut& cut :
+       {Cut{"ring", "2", "13"}, Cut{"ring", "3", "11"}, Cut{"ring-zigzag", "3", "13"},
+        Cut{"ulysses", "2", "7"}, Cut{"all-gather", "5", "12"}}) {
+    const Overrides whole = {{"model.sequence", cut.tokens}, {"model.capacity_factor", "0.9"}};
+    Overrides more = whole;
+    more.emplace_back("parallel.sequence.mode", cut.mode);
+    more.emplace_back("parallel.sequence.size", cut.ranks);
+    const std::string what = text(cut.mode, " ", cut.ranks, ", ", cut.tokens, " tokens");
+    for (const char* router : {"top2", "expert_choice"}) {
+      more.emplace_back("model.router", router);
+      expect_equal(moe_plan(more), text(what, " ", router));
+      more.pop_back();
+    }
+    expect_same_meters(moe_plan(more), what);
+    EXPECT_EQ(run_plan(moe_plan(more))[0].experts, run_plan(moe_plan(whole))[0].experts) << what;
+  }
+}
+
 TEST(MoeGpt, LossFalls) {
   const auto losses = run_plan(moe_plan({{"parallel.data", "2"},
                                          {"parallel.expert.size", "2"},
@@ -198,6 +221,24 @@ TEST(MoeGpt, EveryLayerOrOneInTwo) {
   };
   EXPECT_EQ(blocks("1"), (std::vector<std::string>{"blocks.0", "blocks.1"}));
   EXPECT_EQ(blocks("2"), (std::vector<std::string>{"blocks.1"}));
+}
+
+// The series of a run are those of its steps run one by one, and add up.
+TEST(MoeGpt, LoadsOfEveryStepAddUp) {
+  const auto loads = [](const Overrides& more) { return run_plan(moe_plan(more))[0].experts; };
+  const auto all = loads({});
+  ASSERT_FALSE(all.empty());
+  const auto first = loads({{"train.steps", "1"}});
+  for (size_t b = 0; b < all.size(); ++b) {
+    ASSERT_EQ(all[b].steps.size(), 3u);
+    EXPECT_EQ(all[b].steps[0], first[b].steps[0]) << all[b].block;
+    ExpertCounts sum;
+    for (const ExpertCounts& step : all[b].steps) {
+      sum.add(step);
+      EXPECT_EQ(step.made, all[b].made / 3) << all[b].block;
+    }
+    EXPECT_EQ(sum, static_cast<const ExpertCounts&>(all[b]));
+  }
 }
 
 // Scatter then gather of every parameter gives back the whole, bit for bit.

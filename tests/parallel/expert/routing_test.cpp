@@ -207,9 +207,20 @@ TEST(RouterTally, CountsARecomputedMicroBatchOnce) {
   const Routed routed = route(logits_of(2, 6, 3, 1), {.top_k = 1, .capacity = 2, .slots = 2}, {});
   tally.add(routed, 0, 0);
   tally.add(routed, 0, 0);
-  EXPECT_TRUE(tests::is_same(tally.counts(), routed.counts));
+  EXPECT_TRUE(tests::is_same(tally.counts(), routed.counts.unsqueeze(0)));
   tally.add(routed, 0, 2);
-  EXPECT_TRUE(tests::is_same(tally.counts(), routed.counts * 2));
+  EXPECT_TRUE(tests::is_same(tally.counts(), routed.counts.unsqueeze(0) * 2));
+}
+
+TEST(RouterTally, KeepsTheStepsApart) {
+  RouterTally tally({});
+  const Routed a = route(logits_of(2, 6, 3, 1), {.top_k = 1, .capacity = 2, .slots = 2}, {});
+  const Routed b = route(logits_of(2, 6, 3, 2), {.top_k = 1, .capacity = 2, .slots = 2}, {});
+  tally.add(a, 4, 0);
+  tally.add(b, 5, 0);
+  tally.add(b, 5, 2);
+  EXPECT_EQ(tally.steps(), 2);
+  EXPECT_TRUE(tests::is_same(tally.counts(), at::stack({a.counts, b.counts * 2})));
 }
 
 }  // namespace

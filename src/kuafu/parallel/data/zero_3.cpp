@@ -52,7 +52,6 @@ void Zero3::adopt_values(ZeroShard& shard) {
   }
   const CategoryScope scope(Category::kCommunication);
   shard.whole = at::empty({shard.layout.elements()}, options);
-  free_storage(shard.whole);
   for (const FlatSlot& slot : shard.layout.slots) {
     const Overlap mine = overlap(slot, shard.first, shard.layout.part);
     if (mine.length > 0) {
@@ -62,6 +61,7 @@ void Zero3::adopt_values(ZeroShard& shard) {
     }
     slot.param->value.set_data(in_shape(slot, shard.whole));
   }
+  free_storage(shard.whole);  // its views stay
 }
 
 Tensor Zero3::my_values(const ZeroShard& shard) const {

@@ -74,18 +74,20 @@ Tensor coins(const CoinKey& key, int64_t samples, int64_t sequence, at::Device d
 }
 
 void RouterTally::add(const Routed& routed, int64_t step, int64_t first_sample) {
-  if (step != step_) seen_.clear();
-  step_ = step;
+  if (step != last_step_) seen_.clear();
   if (!seen_.insert(first_sample).second) return;
   const at::NoGradGuard no_grad;
-  const CategoryScope scope(Category::kTemporary);
+  const BookScope unbooked(nullptr);
   if (is_empty()) {
-    counts_ = at::zeros_like(routed.counts);
     margin_ = at::full({1}, std::numeric_limits<double>::infinity(), routed.margin.options());
   }
-  counts_.add_(routed.counts);
+  if (is_empty() || step != last_step_) by_step_.push_back(at::zeros_like(routed.counts));
+  last_step_ = step;
+  by_step_.back().add_(routed.counts);
   margin_.copy_(at::minimum(margin_, routed.margin));
 }
+
+Tensor RouterTally::counts() const { return at::stack(by_step_); }
 
 double RouterTally::margin() const {
   const bool is_known = margin_.defined() && !margin_.is_meta();

@@ -45,15 +45,18 @@ class RouterTally {
   /// Adds a micro-batch; one that comes again, recomputed, counts once.
   void add(const Routed& routed, int64_t step, int64_t first_sample);
 
-  bool is_empty() const { return !counts_.defined(); }
-  const Tensor& counts() const { return counts_; }  // (2 E + 2), see ops::RouteOut; my samples
+  bool is_empty() const { return by_step_.empty(); }
+  /// Steps seen, and the counts of each, see ops::RouteOut: (steps, 2 E + 2), of my samples.
+  int64_t steps() const { return static_cast<int64_t>(by_step_.size()); }
+  Tensor counts() const;
   const Axes& sample_axes() const { return sample_axes_; }
   double margin() const;  ///< smallest so far; infinite before the first
 
  private:
   Axes sample_axes_;
-  Tensor counts_, margin_;
-  int64_t step_ = -1;
+  Tensors by_step_;  // (2 E + 2) each: a record, which no rank's memory books
+  Tensor margin_;
+  int64_t last_step_ = -1;
   std::set<int64_t> seen_;  ///< first samples of the step's micro-batches
 };
 

@@ -41,11 +41,14 @@ class UlyssesAttention : public AttentionParallel {
     const bool kv_fits = kv_heads % n_ == 0 || n_ % kv_heads == 0;
     if (heads % n_ == 0 && kv_fits) return;
     const bool is_kv = heads % n_ == 0;
-    throw NotDivisible(text("parallel.sequence: mode \"ulysses\" deals ", is_kv ? kv_heads : heads,
-                            is_kv ? " key-value" : "", " heads of a rank to ", n_,
-                            " ranks, which do not divide them; nearest: mode = \"ring\", or ",
-                            is_kv ? "model.kv_heads" : "model.heads", " of a multiple"),
-                       "heads", is_kv ? kv_heads : heads, "sequence");
+    const int64_t given = is_kv ? kv_heads : heads;
+    throw NotDivisible(
+        text(is_kv ? "model.kv_heads" : "model.heads", ": a rank's ", given,
+             is_kv ? " key-value" : "", " heads are dealt by parallel.sequence.mode ",
+             "= \"ulysses\" to ", n_, " ranks (parallel.sequence.size), which do ",
+             is_kv ? "neither divide them nor are divided by them" : "not divide them",
+             "; nearest: parallel.sequence.mode = \"ring\""),
+        "heads", given, "sequence");
   }
 
   AttentionCost cost(const AttentionShape& s) const override {
