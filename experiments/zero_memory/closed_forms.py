@@ -3,6 +3,8 @@
 
 psi parameters of 2 bytes, n replicas; K = 12 bytes of optimizer state a parameter: f32 copy, momentum, variance."""
 
+from decimal import ROUND_HALF_UP, Decimal
+
 WEIGHT, GRADIENT, STATE = 2, 2, 12
 # Table 1: GB of 10^9 bytes a device for 7.5 billion parameters, by ranks and stage 0 to 3, as printed.
 PUBLISHED = {4: ("120", "52.5", "41.3", "30.0"), 16: ("120", "35.6", "21.6", "7.5"), 64: ("120", "31.4", "16.6", "1.9")}
@@ -29,6 +31,6 @@ def received(stage, psi, n, kept=0):
 
 
 def shown(bytes_, like):
-    """GB with as many decimals as the published value has."""
+    """GB with as many decimals as the published value has, halves rounded up."""
     decimals = len(like.partition(".")[2])
-    return f"{bytes_ / 1e9:.{decimals}f}"
+    return str((Decimal(bytes_) / 10**9).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP))
