@@ -255,7 +255,9 @@ Json to_json(const ObservedStep& step) {
 }
 
 ObservedStep observed_step_from(const Json& j) {
-  ObservedStep step{.begin_s = j.at("begin"), .end_s = j.at("end")};
+  ObservedStep step;
+  step.begin_s = j.at("begin");
+  step.end_s = j.at("end");
   for (const Json& a : j.at("activities")) {
     step.activities.push_back({a.at(0), static_cast<Activity::Kind>(a.at(1).get<int>()), a.at(2),
                                a.at(3), a.at(4), a.at(5)});
