@@ -51,7 +51,8 @@ struct Profile {
 
 Spent watched_step(Engine& engine, CommWatch& comm, Profile* profile) {
   const OpWatch ops(OpWatch::Of::kTimes);
-  comm = {.is_on = true};
+  comm = CommWatch();
+  comm.is_on = true;
   const double start = thread_cpu_now();
   engine.step();
   Spent s;
