@@ -77,12 +77,13 @@ std::vector<const plan::Key*> keys_of(const std::string& reason, const Plan& pla
 
 std::string advised(const std::string& reason, const Plan& plan, const Registries& registries) {
   const std::string fact = reason.substr(0, reason.find("; nearest"));
-  std::vector<std::string> choices;
+  std::string choices;
   for (const plan::Key* key : keys_of(fact, plan)) {
     const std::string values = nearest_values(plan, *key, registries);
-    if (!values.empty()) choices.push_back(text(key->name, " = ", values));
+    if (values.empty()) continue;
+    choices += text(choices.empty() ? "" : ", or ", key->name, " = ", values);
   }
-  return choices.empty() ? reason : text(fact, "; nearest: ", join_or(choices));
+  return choices.empty() ? reason : text(fact, "; nearest: ", choices);
 }
 
 }  // namespace kuafu
