@@ -100,7 +100,7 @@ TEST_P(Checkpoints, AsyncOnesAreAsGood) {
   EXPECT_EQ(then.document["loss"][2], whole.document["loss"][7]);
   const Ran full =
       run(saving(path_, 12, {"--resume", "--async"}), launcher(), {{kDisk, "full:50000"}});
-  EXPECT_EQ(full.code, 1) << full.output;
+  EXPECT_NE(full.code, 0) << full.output;
   EXPECT_NE(full.document["reason"].get<std::string>().find("No space left on device"),
             std::string::npos)
       << full.output;
@@ -118,7 +118,7 @@ TEST_P(Checkpoints, FullDiskIsOneErrorAndLeavesTheOneBefore) {
   ASSERT_EQ(run(saving(path_, 2), launcher()).code, 0);
   for (const char* end : {"0", "9", "100000"}) {
     const Ran full = run(saving(path_, 4, {"--resume"}), launcher(), {{kDisk, text("full:", end)}});
-    EXPECT_EQ(full.code, 1) << full.output;
+    EXPECT_NE(full.code, 0) << full.output;
     EXPECT_LT(full.seconds, 20);
     EXPECT_EQ(full.document["status"], "failed");
     const std::string reason = full.document["reason"];
@@ -156,7 +156,7 @@ TEST_P(Checkpoints, KilledAtAnyByteOfASaveTheRunGoesOn) {
   for (const int64_t moment : moments) {
     const Ran killed =
         run(saving(path_, 2, {"--resume"}), launcher(), {{kDisk, text("kill:", moment)}});
-    EXPECT_EQ(killed.code, 1) << killed.output;
+    EXPECT_NE(killed.code, 0) << killed.output;
     EXPECT_EQ(complete_checkpoints(path_), (std::vector<std::string>{path_ + "/step-00000001"}))
         << moment;
     expect_whole(path_ + "/step-00000001");
@@ -179,7 +179,7 @@ TEST(CheckpointsUnderMpi, RankKilledInASaveIsTheReason) {
                                                    {"KUAFU_TEST_DISK_RANK", "1"}};
   ASSERT_EQ(run(saving(path, 1), tests::mpirun(2)).code, 0);
   const Ran killed = run(saving(path, 3, {"--resume"}), tests::mpirun(2), kill);
-  EXPECT_EQ(killed.code, 1) << killed.output;
+  EXPECT_NE(killed.code, 0) << killed.output;
   EXPECT_LT(killed.seconds, 10);
   const std::string reason = killed.document["reason"];
   EXPECT_NE(reason.find("rank 1: its worker was killed by signal 9"), std::string::npos) << reason;

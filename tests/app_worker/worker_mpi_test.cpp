@@ -71,6 +71,45 @@ TEST(WorkerMpi, FourRanksOfAGroupAgreeWithThreadsUpToRounding) {
   }
 }
 
+// A named algorithm puts the same bytes on the wire of every transport.
+TEST(WorkerMpi, NamedSumsAndServersCountWhatThreadsDo) {
+  for (const char* mode : {"tree", "hierarchical", "parameter_server"}) {
+    const Arguments more = {"--set",         "parallel.data=3", "--set",
+                            "train.batch=6", "--set",           "cluster.ranks_per_node=3",
+                            "--certify",     "--set",           text("parallel.data.mode=", mode)};
+    const Ran threads = run_worker(kSmallPlan, more);
+    const Ran mpi = run_worker(kSmallPlan, more, mpirun(3));
+    ASSERT_EQ(mpi.code, 0) << mode << ": " << mpi.output;
+    EXPECT_EQ(mpi.document["certificate"]["verdict"], "equal") << mode;
+    const char* axis = std::string(mode) == "hierarchical" ? "data.intra" : "data";
+    for (const char* verb : {"send", "recv", "send_recv"}) {
+      EXPECT_EQ(mpi.document["ledger"][axis]["calls"][verb],
+                threads.document["ledger"][axis]["calls"][verb])
+          << mode << ", " << verb;
+    }
+    if (std::string(mode) == "hierarchical") {
+      EXPECT_EQ(mpi.document["ledger"][axis]["bytes_received"],
+                threads.document["ledger"][axis]["bytes_received"]);
+    }
+    EXPECT_EQ(mpi.document["memory"]["peak_bytes"], threads.document["memory"]["peak_bytes"]);
+  }
+}
+
+TEST(WorkerMpi, StaleWorkersAreCertifiedByTheirRecordedOrder) {
+  const Ran ran =
+      run_worker(kSmallPlan,
+                 {"--set", "parallel.data=3", "--set", "train.batch=6", "--set", "optimizer.clip=0",
+                  "--set", "parallel.data.mode=parameter_server", "--set",
+                  "parallel.data.servers=2", "--set", "parallel.data.staleness=2", "--certify"},
+                 mpirun(3));
+  ASSERT_EQ(ran.code, 0) << ran.output;
+  for (const std::string& problem : document_problems(ran.document)) ADD_FAILURE() << problem;
+  EXPECT_TRUE(unknown_fields(ran.document).empty());
+  EXPECT_EQ(ran.document["certificate"]["verdict"], "equal");
+  ASSERT_EQ(ran.document["pushes"].size(), 2u);
+  EXPECT_EQ(ran.document["pushes"]["0"]["worker"].size(), 9u);  // 3 workers, 3 steps
+}
+
 TEST(WorkerMpi, RanksThatThePlanDoesNotMakeAreRefused) {
   const Ran ran = run_worker(kSmallPlan, {"--set", "parallel.data=2"}, mpirun(3));
   EXPECT_EQ(ran.code, 3) << ran.output;

@@ -2,7 +2,10 @@
 #include "tests/comm/conformance.h"
 
 #include <numeric>
+#include <thread>
 
+#include "kuafu/comm/algorithms/algorithms.h"
+#include "kuafu/comm/algorithms/messages.h"
 #include "tests/comm/values.h"
 
 namespace kuafu::conformance {
@@ -285,6 +288,57 @@ void sums_repeat_bit_by_bit(Communicator& c) {
   }
 }
 
+// A receive tests false until somebody sends, and then some time true; likewise a sum.
+void tests_without_blocking(Communicator& c) {
+  const int next = (c.rank() + 1) % c.size(), prev = (c.rank() + c.size() - 1) % c.size();
+  for (const int64_t count : {int64_t{1}, int64_t{3000}, int64_t{200000}}) {
+    Values in(DType::kF32, count), out = mine(DType::kF32, count, c.rank());
+    Work received = c.recv(in.buffer(), prev, 1);
+    EXPECT_FALSE(received.test());
+    c.barrier();
+    Work sent = c.send(out.buffer(), next, 1);
+    while (!received.test() || !sent.test()) std::this_thread::yield();
+    EXPECT_TRUE(received.test());  // again
+    received.wait();
+    sent.wait();
+    expect_values(
+        in, [&](int64_t i) { return value(prev, i); }, "tested");
+    Work summed = c.all_reduce(out.buffer(), ReduceOp::kSum);
+    while (!summed.test()) std::this_thread::yield();
+    summed.wait();
+    expect_values(
+        out, [&](int64_t i) { return reduced(ReduceOp::kSum, c.size(), i); }, "tested sum");
+  }
+}
+
+// Algorithms as programs, over the communicator's own messages; the ledger counts what they send.
+void algorithms_over_messages(Communicator& c) {
+  using namespace algorithms;
+  const Seat seat{c.size(), c.rank()};
+  if (c.size() == 1) return;
+  for (const int64_t count : {0, 1, 3, 17, 1001, 40000}) {
+    const Range whole{0, count};
+    for (const Program& program :
+         {ring_all_reduce(seat, whole), tree_all_reduce(seat, whole),
+          doubling_all_reduce(seat, whole), halving_doubling_all_reduce(seat, whole)}) {
+      Values v = mine(DType::kF32, count, c.rank()), room(DType::kF32, program.scratch);
+      const Messages::Memory memory{v.buffer(), v.buffer(), room.buffer()};
+      Ledger ledger;
+      c.meter(&ledger, "axis");
+      Messages(c, program, memory, 5, [&](const Local& local) {
+        work_on_host(local, memory, ReduceOp::kSum);
+      }).wait();
+      c.meter(nullptr, "");
+      expect_values(
+          v, [&](int64_t i) { return reduced(ReduceOp::kSum, c.size(), i); }, "over messages");
+      const WireTraffic planned = traffic(program, size_of(DType::kF32));
+      EXPECT_EQ(ledger.axis("axis").bytes_sent, planned.sent);
+      EXPECT_EQ(ledger.axis("axis").bytes_received, planned.received);
+      EXPECT_EQ(ledger.axis("axis").messages, planned.messages);
+    }
+  }
+}
+
 void barriers(Communicator& c) {
   for (int i = 0; i < 20; ++i) c.barrier();
 }
@@ -334,6 +388,8 @@ const std::vector<Body>& bodies() {
       {"OperationsOverlap", operations_overlap},
       {"DroppedWorkIsWaitedFor", dropped_work_is_waited_for},
       {"SumsRepeatBitByBit", sums_repeat_bit_by_bit},
+      {"TestsWithoutBlocking", tests_without_blocking},
+      {"AlgorithmsOverMessages", algorithms_over_messages},
       {"Barriers", barriers},
       {"RefusesBadInput", refuses_bad_input},
   };

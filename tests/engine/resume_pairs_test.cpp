@@ -71,7 +71,10 @@ const std::vector<Pool>& pools() {
        {{"model.kind", "bert"}, {"model.vocab", "41"}},
        chosen({"one_rank", "data_3", "t1d_2", "t2d_4", "t3d_8"})},
       {"vit",
-       {{"model.kind", "vit"}, {"model.image", "8"}, {"model.patch", "2"}, {"model.classes", "5"}},
+       {{"model.kind", "vit"},
+        {"model.vocab", "256"},
+        {"model.image", "12"},
+        {"model.sequence", "10"}},
        chosen({"one_rank", "data_2", "t1d_4", "t2d_4", "t2p5d_8"})}};
   return all;
 }

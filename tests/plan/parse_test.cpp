@@ -233,7 +233,7 @@ TEST(ParsePlan, RefusesImpossibleGrids) {
 TEST(ParsePlan, RefusesSchemesThatThisBuildLacks) {
   const std::string lacks = "not available in this build";
   expect_refused<Refused>({
-      {"[parallel]\nzero = 2\n", {"plan.toml:2: ", lacks, "zero = 2"}},
+      {"[model]\ndtype = \"f16\"\n", {"plan.toml:2: ", lacks, "model.dtype = \"f16\""}},
   });
 }
 

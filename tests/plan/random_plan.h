@@ -52,6 +52,7 @@ inline RandomPlan random_plan(uint64_t seed) {
   p.train.micro_batch = below(2) * micro;
   p.train.steps = 1 + below(1000);
   p.train.seed = static_cast<uint64_t>(below(int64_t{1} << 50));
+  p.parallel.data.mode = std::vector<std::string>{"auto", "ring", "tree"}[below(3)];
   return {p, data * p.parallel.tensor.size};
 }
 

@@ -67,6 +67,9 @@ void add_run_options(CLI::App& app, WorkerCall& call) {
   app.add_flag_callback(
       "--no-certify", [&call] { call.is_certified = false; }, "do not (default)");
   app.add_option("--json", call.json, "write the document of docs/record.md")->type_name("FILE");
+  app.add_option("--timeline", call.timeline,
+                 "draw what every rank did in the last step: a Chrome trace or a picture")
+      ->type_name("FILE.json|FILE.svg");
   app.add_option("--timeout", call.timeout_s, "give up after so many seconds")
       ->check(number_from<double>(0, "a number of seconds"))
       ->type_name("S");
@@ -100,6 +103,7 @@ void add_run(CLI::App& app, FrontCall& call) {
   kuafu run plan.toml
   kuafu run plan.toml --ranks 4 --set parallel.tensor.mode=2d --set parallel.tensor.size=4 --certify
   kuafu run plan.toml --steps 5 --json result.json
+  kuafu run plan.toml --steps 3 --timeline step.svg
   kuafu run plan.toml --steps 1000 --checkpoint saved --every 100 --keep 3
   kuafu run plan.toml --steps 1000 --checkpoint saved --every 100 --keep 3 --resume
   kuafu run plan.toml --world simulated --ranks 4096 --set train.batch=4096

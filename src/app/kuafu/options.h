@@ -25,6 +25,7 @@ struct WorkerCall {
   std::string json;
   std::vector<std::string> plugins;
   double timeout_s = 0;
+  std::string timeline;  ///< file
   std::string mpi_collectives;
   std::string checkpoint;  ///< folder
   int64_t save_every = 0;

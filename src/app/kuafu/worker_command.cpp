@@ -20,6 +20,7 @@ std::vector<std::string> worker_words(const std::string& command, const WorkerCa
   if (call.is_certified) words.emplace_back(*call.is_certified ? "--certify" : "--no-certify");
   if (!call.is_metered) words.emplace_back("--no-meter");
   add("--json", call.json);
+  add("--timeline", call.timeline);
   for (const auto& plugin : call.plugins) add("--plugin", plugin);
   if (call.timeout_s > 0) add("--timeout", text(call.timeout_s));
   add("--mpi-collectives", call.mpi_collectives);

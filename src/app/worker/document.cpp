@@ -135,6 +135,22 @@ Json experts_json(const std::vector<ExpertLoad>& loads) {
   return j;
 }
 
+/// Columns of each server's order.
+Json pushes_json(const std::vector<PushOrder>& servers) {
+  if (servers.empty()) return nullptr;
+  Json j = Json::object();
+  for (size_t s = 0; s < servers.size(); ++s) {
+    Json& columns = j[std::to_string(s)];
+    columns = {{"worker", Json::array()}, {"step", Json::array()}, {"version", Json::array()}};
+    for (const AppliedPush& push : servers[s]) {
+      columns["worker"].push_back(push.worker);
+      columns["step"].push_back(push.step);
+      columns["version"].push_back(push.version);
+    }
+  }
+  return j;
+}
+
 Json checkpoint_json(const std::vector<RankResult>& ranks) {
   if (ranks[0].saves == 0) return nullptr;
   std::vector<double> samples = ranks[0].save_seconds;  // all wait for the slowest rank
@@ -186,6 +202,7 @@ void add_results(Json& document, const Plan& plan, const std::vector<RankResult>
   document["tokens_per_s"] = time.median > 0 ? Json(tokens / time.median) : Json(nullptr);
   add_counted(document, ranks);
   document["experts"] = experts_json(ranks[0].experts);
+  document["pushes"] = pushes_json(ranks[0].pushes);
   document["resumed_from"] = ranks[0].resumed_from ? Json(*ranks[0].resumed_from) : Json(nullptr);
   document["checkpoint"] = checkpoint_json(ranks);
   document["certificate"] = certificate_json(ranks[0].certificate);
@@ -201,6 +218,7 @@ void add_prediction(Json& document, const Plan& plan, const Prediction& predicti
       t > 0 ? Json(static_cast<double>(plan.train.batch * plan.model.sequence) / t) : Json(nullptr);
   add_counted(document, prediction.ranks);
   document["experts"] = nullptr;
+  document["pushes"] = nullptr;
   document["resumed_from"] = nullptr;
   document["checkpoint"] = nullptr;
   document["certificate"] = nullptr;
@@ -221,6 +239,36 @@ void write_document(const Json& document, const std::string& file) {
   replace_file(file, document.dump(1) + "\n");
 }
 
+namespace {
+
+Json to_json(const ObservedStep& step) {
+  Json activities = Json::array(), waits = Json::array();
+  for (const Activity& a : step.activities) {
+    activities.push_back({a.rank, static_cast<int>(a.kind), a.what, a.label, a.start_s, a.end_s});
+  }
+  for (const auto& w : step.waits) waits.push_back({w.message, w.start_s, w.end_s});
+  return {{"begin", step.begin_s},
+          {"end", step.end_s},
+          {"activities", activities},
+          {"sent", step.sent},
+          {"waits", waits}};
+}
+
+ObservedStep observed_step_from(const Json& j) {
+  ObservedStep step;
+  step.begin_s = j.at("begin");
+  step.end_s = j.at("end");
+  for (const Json& a : j.at("activities")) {
+    step.activities.push_back({a.at(0), static_cast<Activity::Kind>(a.at(1).get<int>()), a.at(2),
+                               a.at(3), a.at(4), a.at(5)});
+  }
+  step.sent = j.at("sent").get<std::map<std::string, double>>();
+  for (const Json& w : j.at("waits")) step.waits.push_back({w.at(0), w.at(1), w.at(2)});
+  return step;
+}
+
+}  // namespace
+
 Json to_json(const RankResult& r) {
   Json traffic = Json::object();
   for (const auto& [axis, t] : r.traffic) {
@@ -239,7 +287,8 @@ Json to_json(const RankResult& r) {
           {"traffic", traffic},
           {"saves", r.saves},
           {"saved_bytes", r.saved_bytes},
-          {"save_seconds", r.save_seconds}};
+          {"save_seconds", r.save_seconds},
+          {"last_step", r.last_step ? to_json(*r.last_step) : Json(nullptr)}};
 }
 
 RankResult rank_result_from(const Json& j) {
@@ -256,6 +305,7 @@ RankResult rank_result_from(const Json& j) {
   r.saves = j.at("saves");
   r.saved_bytes = j.at("saved_bytes");
   r.save_seconds = j.at("save_seconds").get<std::vector<double>>();
+  if (!j.at("last_step").is_null()) r.last_step = observed_step_from(j.at("last_step"));
   for (const auto& [axis, t] : j.at("traffic").items()) {
     r.traffic[axis] = {t.at(0),
                        t.at(1),

@@ -27,6 +27,7 @@ struct WorkerOptions {
   std::string json_file;
   std::vector<std::string> plugins;
   double timeout_s = 0;  ///< 0: none
+  std::string timeline_file;  ///< .json or .svg; empty: none
   std::string mpi_collectives = "own";
   std::string checkpoint;  ///< folder; empty: nothing is saved
   int64_t save_every = 0;  ///< steps; 0: after the last one only

@@ -14,13 +14,25 @@
 #include "kuafu/base/launcher.h"
 #include "kuafu/comm/gather.h"
 #include "kuafu/comm/worlds.h"
+#include "kuafu/record/activity.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/record/table.h"
+#include "kuafu/simulate/last_step.h"
 #include "kuafu/simulate/simulate.h"
 #include "kuafu/tensor/tensor.h"
 
 namespace kuafu {
 namespace {
+
+/// Told before anything is computed.
+void require_writable(const char* option, const std::string& file) {
+  const size_t slash = file.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : file.substr(0, slash + 1);
+  const bool is_writable = ::access(file.c_str(), F_OK) == 0
+                               ? ::access(file.c_str(), W_OK) == 0
+                               : ::access(folder.c_str(), W_OK | X_OK) == 0;
+  KUAFU_REQUIRE(is_writable, option, ": cannot write ", file, ": ", std::strerror(errno));
+}
 
 /// Ends the process with the document's status `timeout` when a run takes too long: a rank inside a
 /// kernel cannot be interrupted otherwise.
@@ -161,6 +173,17 @@ class Run {
       if (world_ != "simulated") open_dataset(plan_);
     });
     prepare_checkpoints();
+    prepare_timeline();
+  }
+
+  void prepare_timeline() const {
+    const std::string& file = options_.timeline_file;
+    if (file.empty()) return;
+    check_activity_path(file);
+    KUAFU_REQUIRE(world_ != "nccl", "--timeline: a GPU works on after the call that started it, ",
+                  "so clocks of the host tell nothing; use --world threads, mpi or simulated");
+    KUAFU_REQUIRE(plan_.train.steps > 0, "--timeline shows the last step, and train.steps = 0");
+    require_writable("--timeline", file);
   }
 
   void prepare_checkpoints() {
@@ -194,6 +217,7 @@ class Run {
     run.checkpoint = checkpoint_;
     run.is_certified = options_.is_certified;
     run.is_metered = options_.is_metered;
+    run.is_observed = run_is_observed();
     run.make_data = open_dataset;
     if (world_ == "nccl") {
       load_cuda_kernels();
@@ -227,17 +251,34 @@ class Run {
       all.push_back(rank_result_from(Json::parse(text)));
     }
     if (world.rank() != 0) return;
+    write_timeline(all);
     all[0].certificate = mine.certificate;
     all[0].experts = mine.experts;
+    all[0].pushes = mine.pushes;
     all[0].resumed_from = mine.resumed_from;
     Json document = head_;
     add_results(document, plan_, all);
     finish(document);
   }
 
+  void write_timeline(const std::vector<RankResult>& ranks) const {
+    if (!run_is_observed()) return;
+    std::vector<ObservedStep> steps;
+    for (const RankResult& r : ranks) {
+      KUAFU_REQUIRE(r.last_step.has_value(), "--timeline: every step was done before this run");
+      steps.push_back(*r.last_step);
+    }
+    write_activities(log_of(steps, world_), options_.timeline_file);
+  }
+
+  bool run_is_observed() const { return !options_.timeline_file.empty(); }
+
   void run_simulated() {
     Json document = head_;
     add_prediction(document, plan_, simulate(plan_, registries_));
+    if (run_is_observed()) {
+      write_activities(simulate_last_step(plan_, registries_, world_), options_.timeline_file);
+    }
     finish(document);
   }
 
@@ -285,15 +326,7 @@ class Run {
 }  // namespace
 
 int run_command(const WorkerOptions& options) {
-  if (!options.json_file.empty()) {
-    const std::string& file = options.json_file;
-    const size_t slash = file.rfind('/');
-    const std::string folder = slash == std::string::npos ? "." : file.substr(0, slash + 1);
-    const bool is_writable = ::access(file.c_str(), F_OK) == 0
-                                 ? ::access(file.c_str(), W_OK) == 0
-                                 : ::access(folder.c_str(), W_OK | X_OK) == 0;
-    KUAFU_REQUIRE(is_writable, "--json: cannot write ", file, ": ", std::strerror(errno));
-  }
+  if (!options.json_file.empty()) require_writable("--json", options.json_file);
   return Run(options)();
 }
 

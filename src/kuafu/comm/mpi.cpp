@@ -121,6 +121,7 @@ class TaskWork final : public PendingWork {
   TaskWork(MpiWorld& world, std::shared_ptr<MpiTask> task)
       : world_(world), task_(std::move(task)) {}
   void wait() override { world_.wait(*task_); }
+  bool test() override { return world_.test(*task_); }
 
  private:
   MpiWorld& world_;

@@ -78,6 +78,15 @@ void MpiWorld::wait(MpiTask& task) {
   if (patience.is_told) tell(State::kBusy, "");
 }
 
+bool MpiWorld::test(MpiTask& task) {
+  try {
+    if (!task.is_done) advance();
+  } catch (const WrongLength& error) {
+    grumble(error, task);
+  }
+  return task.is_done;
+}
+
 void MpiWorld::look_after(Patience& patience, const MpiTask& task) {
   sched_yield();
   if (task.group() != nullptr) task.group()->listen();

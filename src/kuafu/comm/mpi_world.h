@@ -49,6 +49,8 @@ class MpiWorld {
   void start(const std::shared_ptr<MpiTask>& task);
   /// Returns once the task is done. Throws RankLost or CollectiveMismatch where it cannot be.
   void wait(MpiTask& task);
+  /// Moves everything on once; true once the task is done. Throws CollectiveMismatch as wait does.
+  bool test(MpiTask& task);
   /// Groups whose neighbours are still to be heard at the end.
   void watch(std::shared_ptr<MpiGroup> group) { groups_.push_back(std::move(group)); }
   /// The body returned: waits until all ranks have, still looking for calls that do not match.

@@ -72,6 +72,15 @@ void Operation::complete(int world_rank) {
   }
 }
 
+bool Operation::test(int world_rank) {
+  if (!is_sealed_.load()) {
+    if (world_.has_failed()) world_.throw_torn_down(world_rank);
+    return false;
+  }
+  complete(world_rank);
+  return true;
+}
+
 // After this nobody reads or writes the buffers of a participant that is about to free them.
 void Operation::abandon() {
   is_closed_.store(true);

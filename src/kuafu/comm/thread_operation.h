@@ -38,6 +38,9 @@ class Operation {
   /// ThreadWorld::wait; nobody touches the caller's buffers afterwards.
   void complete(int world_rank);
   bool is_done() const { return is_done_.load(); }
+  /// False while a participant has not posted; else completes what is left and is true. Throws
+  /// where the world has failed.
+  bool test(int world_rank);
 
   /// "call 5 of group 'data'"
   std::string position() const;

@@ -16,6 +16,7 @@ class OperationWork : public PendingWork {
   OperationWork(std::shared_ptr<Operation> operation, int world_rank)
       : operation_(std::move(operation)), world_rank_(world_rank) {}
   void wait() override { operation_->complete(world_rank_); }
+  bool test() override { return operation_->test(world_rank_); }
 
  protected:
   std::shared_ptr<Operation> operation_;
@@ -32,6 +33,7 @@ class TwoOperationsWork : public OperationWork {
     OperationWork::wait();  // where it throws, the destructor of first_ ends the other half
     first_.wait();
   }
+  bool test() override { return OperationWork::test() && first_.test(); }
 
  private:
   Work first_;

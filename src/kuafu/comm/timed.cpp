@@ -27,6 +27,7 @@ class TimedWork : public PendingWork {
     inner_.wait_host();
     observer_.note(axis_, verb_, start, seconds_now());
   }
+  bool test() override { return inner_.test(); }
 
  private:
   Work inner_;

@@ -14,6 +14,9 @@ class PendingWork {
   virtual void wait() = 0;
   /// Blocks the host until the result is there.
   virtual void wait_host() { wait(); }
+  /// Moves the operation on without blocking; true once a wait would return at once. Throws where
+  /// the world has failed.
+  virtual bool test() = 0;
 };
 
 /// Move-only handle on an operation under way. A default one is already complete.
@@ -37,6 +40,8 @@ class Work {
   void wait_host() {
     if (auto pending = std::move(pending_)) pending->wait_host();
   }
+  /// True once a wait would return at once; never blocks. It is still to be waited for.
+  bool test() { return pending_ == nullptr || pending_->test(); }
   bool is_pending() const { return pending_ != nullptr; }
 
  private:

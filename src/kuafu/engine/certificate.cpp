@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "kuafu/comm/worlds.h"
-#include "kuafu/engine/whole.h"
+#include "kuafu/engine/replay.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/parallel/pipeline/choose.h"
 
@@ -30,12 +30,12 @@ double derived_tolerance(const Plan& plan) {
 
 /// An adaptive optimizer divides a gradient by its own size plus epsilon. Where a gradient is zero
 /// in exact arithmetic (key biases: softmax does not see them) its rounding is amplified by
-/// lr/epsilon.
+/// lr/epsilon. Under staleness every push is an update.
 double optimizer_term(const Plan& plan, double absolute_gradient_error) {
-  if (plan.optimizer.kind == "sgd") {
-    return kCertificateSteps * plan.optimizer.lr * absolute_gradient_error;
-  }
-  return kCertificateSteps * plan.optimizer.lr * absolute_gradient_error / plan.optimizer.epsilon;
+  const int64_t pushes = plan.parallel.data.staleness > 0 ? plan.parallel.data.size : 1;
+  const double most =
+      static_cast<double>(kCertificateSteps * pushes) * plan.optimizer.lr * absolute_gradient_error;
+  return plan.optimizer.kind == "sgd" ? most : most / plan.optimizer.epsilon;
 }
 
 /// Fewer layers: two, or with ranges of layers one in each range and one between any two.
@@ -95,13 +95,6 @@ int64_t estimated_bytes(const Plan& plan) {
   return 8 * (6 * weights + activations);
 }
 
-struct Trajectory {
-  std::vector<double> losses;
-  WholeTensors gradients;   // of the first step
-  WholeTensors parameters;  // after the last step
-  double routing_margin = 0;
-};
-
 /// Steps an engine and gathers whole tensors.
 Trajectory follow(Engine& engine, Keep keep) {
   Trajectory t;
@@ -111,6 +104,7 @@ Trajectory follow(Engine& engine, Keep keep) {
     engine.update();
   }
   t.parameters = whole_parameters(engine, keep);
+  t.losses = engine.mean_over_replicas(std::move(t.losses));
   t.routing_margin = engine.routing_margin();
   return t;
 }
@@ -139,21 +133,6 @@ Difference compare(const WholeTensors& a, const WholeTensors& b) {
     }
   }
   return d;
-}
-
-/// One rank with everything: the plan without parallelism.
-Plan single_rank(Plan plan) {
-  const int64_t micro_batches = plan.num_micro_batches();
-  plan.parallel.tensor = {};
-  plan.parallel.layers.clear();
-  plan.parallel.sequence = {};
-  plan.parallel.pipeline = {};
-  plan.parallel.data = {.size = 1};
-  plan.parallel.expert = 1;
-  plan.parallel.zero = 0;
-  plan.memory.recompute = Recompute::kNone;
-  plan.train.micro_batch = plan.train.batch / micro_batches;  // the same sums, one replica
-  return plan;
 }
 
 /// The reference must be one rank in every respect, also where the plan runs under MPI or in tests.
@@ -245,7 +224,11 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
   const bool is_first = world.rank() == 0;
   Trajectory reference, mine;
   std::unique_ptr<Dataset> data;
-  if (is_first) reference = clear_reference(plan, registries, make_data, options.device, data);
+  const bool is_stale = plan.parallel.data.staleness > 0;  // the reference replays what happened
+  if (is_first && is_stale) data = make_data(plan);
+  if (is_first && !is_stale) {
+    reference = clear_reference(plan, registries, make_data, options.device, data);
+  }
   auto draws = static_cast<int64_t>(plan.train.seed - original.train.seed);
   world.broadcast({&draws, 1, DType::kI64}, 0).wait_host();
   plan.train.seed += static_cast<uint64_t>(draws) - (plan.train.seed - original.train.seed);
@@ -254,10 +237,14 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
   {
     Engine engine(plan, registries, world, *data, unmetered);
     mine = follow(engine, is_first ? Keep::kYes : Keep::kNo);
+    const std::vector<PushOrder> orders = engine.pushes();
+    if (is_first && is_stale) {
+      reference = replay_pushes(plan, registries, *data, options.device, orders);
+    }
   }
   if (is_first) judge(c, plan, mine, reference);
 
-  if (native == DType::kBF16) {
+  if (native == DType::kBF16 && !is_stale) {  // two stale runs have no order in common
     c.has_native = true;
     plan.model.dtype = native;
     const double loss = last_loss(plan, registries, world, *data, unmetered);

@@ -13,6 +13,7 @@
 #include "kuafu/parallel/pipeline/analysis.h"
 #include "kuafu/parallel/pipeline/choose.h"
 #include "kuafu/tensor/collectives.h"
+#include "kuafu/tensor/ops.h"
 
 namespace kuafu {
 namespace {
@@ -45,14 +46,15 @@ struct Engine::State {
 
   void connect() {
     placement.connect(world, options.ledger);
-    data_parallel = make_data_parallel(plan, mesh, placement.params());
+    data_parallel = make_data_parallel(plan, mesh, placement.params(), options.push_script);
     groups.connect(mesh, *data_parallel);
     optimizer = make_optimizer(plan.optimizer);
     const StageTools tools{.model = model,
                            .groups = groups,
                            .micro_batches = micro_batches,
                            .device = options.device,
-                           .recomputes = plan.memory.recompute == Recompute::kFull};
+                           .recomputes = plan.memory.recompute == Recompute::kFull,
+                           .slowdown = slowdown_of_step()};
     PipelineSeat chair{.pipeline = &mesh.comm("pipeline"),
                        .rank_of_stage = map.rank_of_stage,
                        .stages = {},
@@ -70,6 +72,11 @@ struct Engine::State {
     executor = std::make_unique<Executor>(std::move(chair));
     training_row = row_of(map.schedule, seat);
     validation_row = row_of(pipeline::forwards_of(map.schedule), seat);
+  }
+
+  std::function<double()> slowdown_of_step() const {
+    if (!options.slowdown) return {};
+    return [this] { return options.slowdown(steps_done); };
   }
 
   /// Runs a row; the loss of its micro-batches on the last stage, zero on others.
@@ -100,6 +107,12 @@ struct Engine::State {
     raw::all_reduce(sum, mesh.comm("pipeline"));
     return read_scalar(sum);
   }
+
+  /// Mean over the samples of this replica, which is one rank.
+  double own_loss(const Tensor& partial) const {
+    return read_scalar(partial.to(at::kDouble)) * static_cast<double>(plan.parallel.data.size);
+  }
+  double own_norm();
 
   const Plan plan;
   EngineOptions options;
@@ -138,17 +151,46 @@ double Engine::forward_backward() {
   const Tensor loss = s.run(s.training_row, true);
   ++s.steps_trained;
   s.ready = s.groups.finish();
-  const double mean = s.global_loss(loss);
+  const double mean = is_in_step() ? s.global_loss(loss) : s.own_loss(loss);
   KUAFU_REQUIRE(std::isfinite(mean), "the loss is ", mean, " at step ", s.steps_done + 1,
                 ": training diverged; lower optimizer.lr or raise optimizer.warmup");
   return mean;
+}
+
+double Engine::forward_backward_share(int64_t step, int64_t share, int64_t shares) {
+  State& s = *state_;
+  const int64_t num_micro = s.plan.num_micro_batches(), count = num_micro / shares;
+  KUAFU_CHECK(s.mesh.num_ranks() == 1 && num_micro % shares == 0, "share ", share, " of ", shares,
+              " of ", num_micro, " micro-batches on ", s.mesh.describe());
+  const CategoryScope scope(Category::kActivation);
+  pipeline::Row row;
+  for (const pipeline::Action& a : s.training_row) {
+    if (a.micro_batch / count == share) row.push_back(a);
+  }
+  s.micro_batches.use_step(step);
+  s.groups.begin(count);
+  const Tensor loss = s.run(row, true);
+  s.ready = s.groups.finish();
+  return read_scalar(loss.to(at::kDouble)) * static_cast<double>(shares);
+}
+
+/// Of the gradients of this replica alone, as if its samples were the batch.
+double Engine::State::own_norm() {
+  Tensor sum;
+  for (const Param* p : groups.params()) {
+    if (!p->value.grad().defined()) continue;
+    const Tensor squares = ops::sum_of_squares(p->value.grad());
+    sum = sum.defined() ? sum + squares : squares;
+  }
+  return std::sqrt(read_scalar(sum)) * static_cast<double>(plan.parallel.data.size);
 }
 
 double Engine::update() {
   State& s = *state_;
   const CategoryScope scope(Category::kTemporary);
   const at::NoGradGuard no_grad;
-  const double norm = global_grad_norm(s.ready, s.mesh, s.options.device);
+  const double norm =
+      is_in_step() ? global_grad_norm(s.ready, s.mesh, s.options.device) : s.own_norm();
   clip_gradients(s.ready, norm, s.plan.optimizer.clip);
   s.optimizer->step(s.ready, learning_rate(s.plan.optimizer, s.steps_done, s.plan.train.steps));
   s.data_parallel->publish();
@@ -168,6 +210,7 @@ StepReport Engine::step() {
 
 double Engine::validate() {
   State& s = *state_;
+  settle();
   const at::NoGradGuard no_grad;
   const CategoryScope scope(Category::kActivation);
   Tensor total;
@@ -233,6 +276,20 @@ double Engine::routing_margin() const {
   }
   return margin;
 }
+
+bool Engine::is_in_step() const { return state_->data_parallel->is_in_step(); }
+void Engine::settle() { state_->data_parallel->settle(); }
+
+std::vector<double> Engine::mean_over_replicas(std::vector<double> own) {
+  if (is_in_step()) return own;
+  settle();
+  const auto count = static_cast<int64_t>(own.size());
+  state_->mesh.comm("data").all_reduce({own.data(), count, DType::kF64}, ReduceOp::kSum).wait();
+  for (double& x : own) x /= static_cast<double>(state_->plan.parallel.data.size);
+  return own;
+}
+
+std::vector<PushOrder> Engine::pushes() { return state_->data_parallel->pushes(); }
 
 int64_t Engine::steps_done() const { return state_->steps_done; }
 const Plan& Engine::plan() const { return state_->plan; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,6 +44,10 @@ struct ExpertLoad : ExpertCounts {
 struct EngineOptions {
   at::Device device = at::kCPU;
   Ledger* ledger = nullptr;  ///< books the mesh's traffic by axis; may be null
+  /// How many times slower this rank computes in a step: it sleeps after each block, in multiples
+  /// of what its thread has computed. For experiments; null: 1.
+  std::function<double(int64_t step)> slowdown = {};
+  std::vector<int> push_script = {};  ///< order of pushes under staleness, see StaleOptions
   Wraps wraps = {};
 };
 
@@ -70,6 +75,20 @@ class Engine {
   double forward_backward();
   /// The second half. Returns the gradient norm.
   double update();
+
+  /// Forward and backward of one of `shares` replicas' samples of a step, of a single rank; leaves
+  /// the share's gradients in gradient(p). Returns the mean loss of its samples.
+  double forward_backward_share(int64_t step, int64_t share, int64_t shares);
+
+  /// False where replicas go on by themselves: a step's loss and norm are then those of this
+  /// replica's samples, and what the other functions do together begins with settle().
+  bool is_in_step() const;
+  /// Waits until all replicas have made as many steps. Collective; does nothing in step.
+  void settle();
+  /// Means over the replicas, of one number a step each. Collective; `own` itself in step.
+  std::vector<double> mean_over_replicas(std::vector<double> own);
+  /// What each parameter server has applied under staleness, in its order. Collective.
+  std::vector<PushOrder> pushes();
 
   /// Mean loss over the plan's validation batches; changes nothing.
   double validate();

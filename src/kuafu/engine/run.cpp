@@ -72,10 +72,24 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
   Ledger ledger;
   const auto data = options.make_data(plan);
   {
+    KUAFU_REQUIRE(plan.parallel.data.staleness == 0 || options.checkpoint.folder.empty(),
+                  "--checkpoint with parallel.data.staleness = ", plan.parallel.data.staleness,
+                  ": a checkpoint would need the servers' optimizers and the versions that workers "
+                  "have read; nearest: staleness = 0, or no --checkpoint");
     const BookScope booked(&book);
     book.is_counting = options.is_metered;
-    Engine engine(plan, registries, world, *data,
-                  {.device = options.device, .ledger = options.is_metered ? &ledger : nullptr});
+    std::function<double(int64_t)> slowdown;
+    if (options.slowdown) {
+      slowdown = [&](int64_t step) { return options.slowdown(world.rank(), step); };
+    }
+    StepObserver observer;
+    std::unique_ptr<Communicator> observed;
+    if (options.is_observed) observed = timed(world, observer);
+    Engine engine(plan, registries, observed ? *observed : world, *data,
+                  {.device = options.device,
+                   .ledger = options.is_metered ? &ledger : nullptr,
+                   .slowdown = slowdown,
+                   .push_script = options.push_script});
     std::optional<Saver> saver;
     if (!options.checkpoint.folder.empty()) saver.emplace(engine, world, options.checkpoint);
     if (options.checkpoint.resumes) {
@@ -83,9 +97,13 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
       book.restart();  // what loading took is no step's
     }
     const int64_t first = engine.steps_done();
+    if (options.is_observed) engine.observe(&observer);
+    const int pipeline = engine.mesh().comm("pipeline").members().front();
     for (int64_t step = first; step < plan.train.steps; ++step) {
       const double start = seconds_now();
+      if (options.is_observed) observer.begin(world.rank(), pipeline);
       const StepReport report = engine.step();
+      if (options.is_observed) result.last_step = observer.end();
       result.step_seconds.push_back(seconds_now() - start);
       result.losses.push_back(report.loss);
       if (saver) {
@@ -94,6 +112,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
       }
       if (options.on_step && world.rank() == 0) options.on_step(step, report);
     }
+    engine.settle();
     if (saver) {
       result.saves = saver->num_saves();
       result.saved_bytes = saver->saved_bytes();
@@ -107,6 +126,8 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     result.traffic = traffic_of(ledger);
     ledger.set_counting(false);
     book.is_counting = false;
+    result.losses = engine.mean_over_replicas(std::move(result.losses));
+    result.pushes = engine.pushes();
     result.experts = engine.expert_loads();
     if (plan.train.validation_batches > 0) result.validation_loss = engine.validate();
   }

@@ -10,6 +10,7 @@
 #include "kuafu/comm/ledger.h"
 #include "kuafu/engine/certificate.h"
 #include "kuafu/engine/engine.h"
+#include "kuafu/engine/observed_step.h"
 #include "kuafu/engine/save.h"
 #include "kuafu/meter/book.h"
 
@@ -30,7 +31,8 @@ TrafficByAxis traffic_of(const Ledger& ledger);
 
 /// What one rank measured over its training steps: neither validation nor certificate is in it.
 struct RankResult {
-  std::vector<double> losses;        ///< one a step, global mean
+  std::vector<double> losses;        ///< one a step, global mean; under staleness each replica's
+                                     ///< samples at the parameters it had read
   std::vector<double> step_seconds;  ///< one a step
   double validation_loss = 0;
   int64_t flops = 0, flops_recomputed = 0;  ///< a step
@@ -39,17 +41,23 @@ struct RankResult {
   BytesByCategory peak_by_category{};       ///< each category's own peak, scratch too
   TrafficByAxis traffic;                    ///< summed over the steps, by axis
   std::vector<ExpertLoad> experts;          ///< one a mixture block, the same on every rank
+  std::vector<PushOrder> pushes;            ///< under staleness, one a server; the same everywhere
   std::optional<int64_t> resumed_from;      ///< steps done before, by a checkpoint
   int64_t saves = 0, saved_bytes = 0;       ///< checkpoints, and what this rank wrote of them
   std::vector<double> save_seconds;         ///< one a step: saving between it and the next
   Certificate certificate;
+  std::optional<ObservedStep> last_step;  ///< where the options ask for it and a step was made
 };
 
 struct RunOptions {
   at::Device device = at::kCPU;
   bool is_certified = false;
   int64_t certificate_memory = int64_t{4} << 30;  ///< bytes
-  bool is_metered = true;  ///< ledger and FLOPs; off only to measure what they cost
+  /// How many times slower a rank computes in a step: stragglers, for experiments; null: 1.
+  std::function<double(int rank, int64_t step)> slowdown = {};
+  std::vector<int> push_script = {};  ///< order of pushes under staleness; by arrival where empty
+  bool is_metered = true;    ///< ledger and FLOPs; off only to measure what they cost
+  bool is_observed = false;  ///< what each rank does in its last step, and when
   std::function<std::unique_ptr<Dataset>(const Plan&)> make_data;
   SaveOptions checkpoint;  ///< no folder: none
   /// Called on rank 0 after each step.

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "kuafu/engine/slow.h"
 #include "kuafu/meter/allocator.h"
 
 namespace kuafu {
@@ -52,7 +53,10 @@ Tensors Stage::forward(int micro_batch, Tensors flow) {
     const bool is_head = has_loss_ && b + 1 == count_ && at_once_.count(micro_batch) > 0;
     const bool is_kept = !tools_.recomputes || is_head || block.saves_nothing();
     const at::AutoGradMode recording(is_kept);
-    now.outputs[b] = block.forward(now.inputs[b], side);
+    {
+      const Slow slow(tools_.slowdown);
+      now.outputs[b] = block.forward(now.inputs[b], side);
+    }
     now.losses[b] = block.take_losses();
     flow = now.outputs[b];
     if (!is_kept) {
@@ -92,7 +96,10 @@ Tensors Stage::input_grad(int micro_batch, Tensors grads) {
 void Stage::weight_grad(int micro_batch) {
   InFlight& now = in_flight_.at(micro_batch);
   for (size_t b = count_; b-- > 0;) {
-    now.weight_grads[b].compute();
+    {
+      const Slow slow(tools_.slowdown);
+      now.weight_grads[b].compute();
+    }
     finish_block(b, micro_batch);
   }
   in_flight_.erase(micro_batch);
@@ -106,6 +113,7 @@ Tensors Stage::run_backward(int micro_batch, Tensors grads, bool is_split) {
   for (size_t b = count_; b-- > 0;) {
     tools_.groups.acquire(first_ + b, Use::kBackward);
     {
+      const Slow slow(tools_.slowdown);
       const WeightGradScope later(is_split ? &now.weight_grads[b] : nullptr);
       backward_block(b, side, now, grads);
     }

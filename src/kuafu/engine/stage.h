@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <span>
@@ -20,6 +21,7 @@ struct StageTools {
   MicroBatches& micro_batches;
   at::Device device;
   bool recomputes = false;  ///< keeps block inputs alone and makes a graph again in backward
+  std::function<double()> slowdown = {};  ///< see EngineOptions; null: 1
 };
 
 /// Consecutive blocks of a model with what they hold of micro-batches under way. Autograd runs a

@@ -74,23 +74,8 @@ void check_sequence(const Plan& plan, const Origins& origins) {
   }
 }
 
-/// Stages of ZeRO beside a way of keeping replicas in agreement that has no use for them.
-void check_zero(const Plan& plan, const Origins& origins) {
-  const ParallelPlan& p = plan.parallel;
-  KUAFU_REQUIRE(
-      p.zero == 0 || p.data.mode != "parameter_server",
-      origins.of({"parallel.zero", "parallel.data.mode"}), "parallel.zero = ", p.zero,
-      " shards over the replicas what parallel.data.mode = \"parameter_server\" keeps on ",
-      "servers; allowed: zero = 0 beside it, or mode = \"ring\" with this zero");
-}
-
 /// Kinds of parallelism whose names are fixed but which nothing implements yet.
 void check_available(const Plan& plan, const Origins& origins) {
-  const ParallelPlan& p = plan.parallel;
-  if (p.data.mode != "ring") {
-    throw Refused(text(origins.of({"parallel.data.mode"}), kNotAvailable, "parallel.data.mode = ",
-                       in_quotes(p.data.mode), "; available: mode = \"ring\""));
-  }
   if (plan.model.dtype == DType::kF16) {
     throw Refused(text(origins.of({"model.dtype"}), kNotAvailable,
                        "model.dtype = \"f16\"; available: dtype = \"bf16\""));
@@ -188,12 +173,17 @@ void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origi
   check_layers(plan, modes, origins);
   check_sequence(plan, origins);
   check_experts(plan, origins);
+  check_data(plan, origins);
   check_pipeline(plan, origins);
-  check_zero(plan, origins);
   check_available(plan, origins);
   if (plan.parallel.data.size == 0) return;
   if (const auto reason = expert_misfit(plan)) {
     throw Refused(text(origins.of({"parallel.expert.size", "parallel.data.size"}), *reason));
+  }
+  if (const auto reason = replica_misfit(plan)) {
+    throw Refused(text(origins.of({"parallel.data.servers", "parallel.data.mode",
+                                   "cluster.ranks_per_node", "parallel.data.size"}),
+                       *reason));
   }
   if (const auto reason = batch_misfit(plan)) {
     throw Refused(

@@ -22,6 +22,8 @@ void check_model(const Plan& plan, const Origins& origins);
 /// share them. Throws Refused, ConfigError for options without effect.
 void check_experts(const Plan& plan, const Origins& origins);
 
+/// Checks how replicas agree against what else the plan asks of them. Throws Refused.
+void check_data(const Plan& plan, const Origins& origins);
 /// Checks the schedule and the stages of a pipeline, as far as the plan alone decides: names,
 /// files, chunks, and, where replicas and micro-batches are given, that a hand-written schedule
 /// runs. Throws ConfigError for schedules that are none, Refused for stages that cannot be filled.
@@ -42,6 +44,11 @@ void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origi
 /// Why the ranks that share the experts do not divide the replicas, with the nearest that do; none
 /// where they do. @pre parallel.data > 0.
 std::optional<std::string> expert_misfit(const Plan& plan);
+
+/// Why the replicas cannot agree in the mode of parallel.data: more servers than replicas, or nodes
+/// that hold unequal numbers of them, with the nearest that works; none where they can.
+/// @pre parallel.data > 0.
+std::optional<std::string> replica_misfit(const Plan& plan);
 
 /// Why batch, data and micro_batch do not fit together, with the nearest that do; none where they
 /// do. @pre parallel.data > 0.

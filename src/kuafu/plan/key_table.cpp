@@ -146,9 +146,10 @@ std::vector<Key> parallel_keys() {
           "data-parallel replicas; \"auto\" takes the ranks that remain")
           .in(1, kMaxRanks),
       Row("parallel.data.mode", Form::kChoice, KUAFU_SLOT(parallel.data.mode),
-          "how replicas agree: an all-reduce by that algorithm, or servers that hold the "
+          "how replicas agree: all-reduce as the transport chooses or by that algorithm "
+          "(\"hierarchical\": inside nodes, then between them), or servers that hold the "
           "parameters")
-          .one_of({"ring", "tree", "hierarchical", "parameter_server"}),
+          .one_of({"auto", "ring", "tree", "hierarchical", "parameter_server"}),
       Row("parallel.data.servers", Form::kInteger, KUAFU_SLOT(parallel.data.servers),
           "replicas that also serve a share of the parameters")
           .in(1, kMaxRanks)

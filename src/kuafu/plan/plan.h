@@ -78,10 +78,11 @@ struct LayerPlan {
 
 /// Replicas and how they agree.
 struct DataParallelPlan {
-  int64_t size = 0;           ///< 0 until resolved: takes the ranks that remain
-  std::string mode = "ring";  ///< "ring" | "tree" | "hierarchical" | "parameter_server"
-  int64_t servers = 1;        ///< of the parameter server
-  int64_t staleness = 0;      ///< steps a worker may be ahead of the slowest; 0 = synchronous
+  int64_t size = 0;  ///< 0 until resolved: takes the ranks that remain
+  /// "auto" | "ring" | "tree" | "hierarchical" | "parameter_server"; auto: as the transport does
+  std::string mode = "auto";
+  int64_t servers = 1;    ///< of the parameter server
+  int64_t staleness = 0;  ///< steps a worker may be ahead of the slowest; 0 = synchronous
   int64_t bucket = 25 * 1024 * 1024;  ///< bytes of a gradient bucket
   bool overlap = true;                ///< reduce buckets during backward
   std::string order = "any";          ///< "any" | "fixed": sums in rank order, every micro-batch

@@ -125,7 +125,9 @@ mode = "2d"     # depth = 2 for "2.5d" stands here too; the default is 1
 Ranges do not overlap. The modes share one mesh: each cuts the tensor ranks into axes, and of all cuts
 together each must divide the next (2d on 16 ranks cuts at 4 and 16, 2.5d with depth 4 at 2, 4 and 16).
 
-Pipeline parallelism is a name that this version knows and refuses: it has no scheme for it yet.
+`pipeline = { size = 4, schedule = "interleaved", chunks = 2 }` cuts the model's blocks (embedding, layers, head) into
+size x chunks stages; the number of micro-batches follows from `train.batch` and `train.micro_batch`. `zero = 1, 2, 3` shards
+optimizer state, gradients and parameters over the replicas of `data`.
 )";
   std::string section;
   for (const KeyDoc& doc : plan_keys()) {

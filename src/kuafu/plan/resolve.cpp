@@ -67,6 +67,7 @@ std::optional<std::string> place(Plan& plan, int64_t ranks) {
     return text(product, " ranks are more than the limit of ", kMaxRanks, factors_text(plan));
   }
   if (const auto reason = plan::expert_misfit(plan)) return reason;
+  if (const auto reason = plan::replica_misfit(plan)) return reason;
   if (const auto reason = plan::batch_misfit(plan)) return reason;
   if (plan.train.micro_batch == 0) plan.train.micro_batch = plan.train.batch / p.data.size;
   return {};

@@ -118,6 +118,20 @@ std::vector<FieldDoc> expert_fields() {
   return fields;
 }
 
+std::vector<FieldDoc> push_fields() {
+  return {
+      {"pushes", T::kObject, kOptional, true, "",
+       "what parameter servers applied during training; null unless `parallel.data.staleness` is "
+       "above 0"},
+      {"pushes.*", T::kObject, kOptional, false, "",
+       "one server, from 0: entry i of its lists is its update i, which made version i + 1"},
+      {"pushes.*.worker", T::kNumbers, kOk, false, "", "whose gradients were applied"},
+      {"pushes.*.step", T::kNumbers, kOk, false, "steps", "of that worker, from 0"},
+      {"pushes.*.version", T::kNumbers, kOk, false, "",
+       "of the server's parameters that the gradients were computed with"},
+  };
+}
+
 std::vector<FieldDoc> checkpoint_fields() {
   return {
       {"resumed_from", T::kInteger, kOptional, true, "steps",
@@ -196,7 +210,7 @@ const std::vector<FieldDoc>& document_fields() {
   static const std::vector<FieldDoc> kFields = [] {
     std::vector<FieldDoc> all;
     for (auto part : {outcome_fields(), training_fields(), memory_fields(), ledger_fields(),
-                      expert_fields(), checkpoint_fields(), certificate_fields()}) {
+                      expert_fields(), push_fields(), checkpoint_fields(), certificate_fields()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "kuafu/engine/observed_step.h"
+#include "kuafu/simulate/activities.h"
+#include "kuafu/simulate/last_step.h"
 #include "kuafu/simulate/replay.h"
 
 namespace kuafu {
@@ -36,10 +39,33 @@ void scale(TrafficByAxis& traffic, int64_t steps, int64_t recorded) {
   }
 }
 
+void refuse_staleness(const Plan& plan) {
+  const int64_t staleness = plan.parallel.data.staleness;
+  if (staleness == 0) return;
+  throw Refused(text("parallel.data.staleness = ", staleness, " cannot be simulated: ",
+                     "each rank is recorded alone, and who waits for whom depends on the order in ",
+                     "which pushes arrive; nearest: staleness = 0, or thread ranks"));
+}
+
+/// Marks a rank's trace where an action that computes ends.
+class Marks : public pipeline::Timeline {
+ public:
+  Marks(SimulatedWorld& world, int rank) : world_(world), rank_(rank) {}
+  void note(int, const pipeline::Action& action, double, double) override {
+    const std::string mark = mark_of(action);
+    if (!mark.empty()) world_.mark(rank_, mark);
+  }
+
+ private:
+  SimulatedWorld& world_;
+  int rank_;
+};
+
 }  // namespace
 
 RankResult simulate_rank(const Plan& plan, const Registries& registries, SimulatedWorld& world,
                          int rank) {
+  refuse_staleness(plan);
   RankResult result;
   RankBook book(rank, plan.memory.device.value_or(0));
   book.on_work = [&](int64_t flops, int64_t bytes) { world.compute(rank, flops, bytes); };
@@ -71,6 +97,28 @@ Prediction simulate(const Plan& plan, const Registries& registries) {
   prediction.step_seconds =
       timeline.makespan_seconds() / static_cast<double>(std::min(plan.train.steps, kRecorded));
   return prediction;
+}
+
+ActivityLog simulate_last_step(const Plan& plan, const Registries& registries,
+                               const std::string& name) {
+  const auto ranks = static_cast<int>(num_ranks(plan));
+  SimulatedWorld world(ranks);
+  const NoData data(plan.model);
+  for (int r = 0; r < ranks; ++r) {
+    RankBook book(r, plan.memory.device.value_or(0));
+    book.on_work = [&](int64_t flops, int64_t bytes) { world.compute(r, flops, bytes); };
+    const BookScope booked(&book);
+    Ledger ledger;  // groups are named by the axis they are booked under
+    const auto me = world.communicator(r);
+    Engine engine(plan, registries, *me, data, {.device = at::kMeta, .ledger = &ledger});
+    Marks marks(world, r);
+    engine.observe(&marks);
+    for (int64_t step = 0; step < std::min(plan.train.steps, kRecorded); ++step) {
+      engine.step();
+      world.mark(r, kStepMark);
+    }
+  }
+  return activities_of(world, plan.cluster, name);
 }
 
 }  // namespace kuafu

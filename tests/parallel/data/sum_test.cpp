@@ -61,7 +61,9 @@ TEST(SumInParts, IsMyPartOfTheSumInPlaceOrNot) {
         const Tensor mine = flat.narrow(0, world.rank() * kPart, kPart);
         sum_in_parts(mine, flat, world, order).wait();
         EXPECT_TRUE(tests::is_same(mine, out));
-        if (order == SumOrder::kRank) EXPECT_TRUE(tests::is_same(out, expected.contiguous()));
+        if (order == SumOrder::kRank) {
+          EXPECT_TRUE(tests::is_same(out, expected.contiguous()));
+        }
       });
     }
   }

@@ -105,7 +105,9 @@ TEST(ZeroMemory, IsThatOfThePaperToTheByteOnThreadsAndSimulated) {
         EXPECT_EQ(meta.live, threads[r].live) << where;
         EXPECT_EQ(meta.peak, threads[r].peak) << where;
         // Whole gradients of a block are booked as communication where they are freed.
-        if (stage >= 2) EXPECT_EQ(threads[r].peak, threads[r].live) << where;
+        if (stage >= 2) {
+          EXPECT_EQ(threads[r].peak, threads[r].live) << where;
+        }
       }
     }
   }

@@ -19,6 +19,10 @@ struct Lane {
 /// the sums travel, n - 1 rounds.   received 2B - |p_r| - |p_{r+1}|, messages 2(n-1) a lane.
 /// [Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009]
 Program ring_all_reduce(Seat seat, Range whole, Lane lane = {});
+/// Its halves, in place: rank r ends with the sum of part r+1 in its place, and passes it on.
+/// received B - |p_r|, then B - |p_{r+1}|
+Program ring_sum_parts(Seat seat, Range whole, Lane lane = {});
+Program ring_share_parts(Seat seat, Range whole, Lane lane = {});
 /// The second half: part i of `out` comes from rank i's `in`.   received (n-1) B/n
 Program ring_all_gather(Seat seat, int64_t part, Lane lane = {});
 /// The first half: rank r ends with the sum of all parts r.      received (n-1) B/n

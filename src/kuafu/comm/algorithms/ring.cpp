@@ -11,7 +11,7 @@
 
 namespace kuafu::algorithms {
 
-Program ring_all_reduce(Seat seat, Range whole, Lane lane) {
+Program ring_sum_parts(Seat seat, Range whole, Lane lane) {
   Program program;
   const auto piece = [&](int shift) {
     return whole.part(seat.shifted(shift), seat.n).part(lane.index, lane.count);
@@ -24,10 +24,26 @@ Program ring_all_reduce(Seat seat, Range whole, Lane lane) {
     round.receive(seat.prev(), scratch(room));
     round.reduce(out(arriving), scratch(room));
   }
+  return program;
+}
+
+Program ring_share_parts(Seat seat, Range whole, Lane lane) {
+  Program program;
+  const auto piece = [&](int shift) {
+    return whole.part(seat.shifted(shift), seat.n).part(lane.index, lane.count);
+  };
   for (int s = 0; s < seat.n - 1; ++s) {
     Round& round = program.rounds.emplace_back();
     round.send(seat.next(), out(piece(1 - s)));
     round.receive(seat.prev(), out(piece(-s)));
+  }
+  return program;
+}
+
+Program ring_all_reduce(Seat seat, Range whole, Lane lane) {
+  Program program = ring_sum_parts(seat, whole, lane);
+  for (Round& round : ring_share_parts(seat, whole, lane).rounds) {
+    program.rounds.push_back(std::move(round));
   }
   return program;
 }

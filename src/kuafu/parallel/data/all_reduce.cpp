@@ -13,9 +13,16 @@
 // for in finish(): it overlaps the backward of the groups before it. Sums over a scheme's own axes
 // (norms, biases) are small and come first, axis by axis.
 
+#include <algorithm>
+#include <map>
+#include <string>
+
 #include "kuafu/base/errors.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/parallel/data/flat.h"
+#include "kuafu/parallel/data/gradient_sum.h"
+#include "kuafu/parallel/data/parameter_server.h"
+#include "kuafu/parallel/data/stale_server.h"
 #include "kuafu/parallel/data/sum.h"
 
 namespace kuafu {
@@ -26,6 +33,7 @@ struct Bucket {
   FlatBucket layout;
   std::vector<bool> used = std::vector<bool>(layout.slots.size());
   Tensor sum = {};  // (elements)
+  int tag = 0;      // no other bucket has it
 
   bool is_summed() const { return !layout.scheme_axes.empty() || !layout.replicas.empty(); }
 };
@@ -43,6 +51,7 @@ class BucketedAllReduce : public DataParallel {
     }
     under_way_.resize(groups.size());
     groups_ = std::move(groups);
+    connect();
   }
 
   void grads_ready(int group, bool is_last) override {
@@ -88,16 +97,47 @@ class BucketedAllReduce : public DataParallel {
   }
 
  private:
+  /// Sums over replicas by a named algorithm; every rank meets their axes in the same order.
+  void connect() {
+    int tag = 0;
+    for (std::vector<Bucket>& buckets : buckets_) {
+      for (Bucket& bucket : buckets) {
+        bucket.tag = tag++;
+        if (options_.sum.mode == "auto") continue;
+        for (const std::string& axis : bucket.layout.replicas) {
+          if (sums_.count(axis) == 0) {
+            sums_[axis] = make_gradient_sum(options_.sum, mesh_.comm(axis));
+          }
+        }
+      }
+    }
+  }
+
+  PendingSum start_sum(const Bucket& bucket, const Tensor& flat, const std::string& axis) {
+    const auto named = sums_.find(axis);
+    if (named == sums_.end()) return sum_everywhere(flat, mesh_.comm(axis), options_.order);
+    return PendingSum(named->second->start(flat, bucket.tag));
+  }
+
+  /// Rounds of named algorithms go on only when somebody looks.
+  void look() {
+    if (sums_.empty()) return;
+    for (std::vector<PendingSum>& sums : under_way_) {
+      for (PendingSum& sum : sums) sum.test();
+    }
+  }
+
   /// Starts the sum of this micro-batch's gradients, or of all since the last one.
   PendingSum reduce(Bucket& bucket) {
+    look();
     const CategoryScope scope(Category::kGradient);
     const Tensor flat = take_gradients(bucket.layout, bucket.used);
     Axes axes = bucket.layout.scheme_axes;
     axes.insert(axes.end(), bucket.layout.replicas.begin(), bucket.layout.replicas.end());
     for (size_t i = 0; i + 1 < axes.size(); ++i) {
-      sum_everywhere(flat, mesh_.comm(axes[i]), options_.order).wait();
+      start_sum(bucket, flat, axes[i]).wait();
     }
-    PendingSum last = sum_everywhere(flat, mesh_.comm(axes.back()), options_.order);
+    PendingSum last = start_sum(bucket, flat, axes.back());
     last.then([this, &bucket, flat] { add(bucket, flat); });
     if (options_.is_overlapped) return last;
     last.wait();
@@ -137,6 +177,7 @@ class BucketedAllReduce : public DataParallel {
   std::vector<Group> groups_;
   std::vector<std::vector<Bucket>> buckets_;        // by group
   std::vector<std::vector<PendingSum>> under_way_;  // by group
+  std::map<std::string, std::unique_ptr<GradientSum>> sums_;  // by replica axis
 };
 
 }  // namespace
@@ -146,10 +187,21 @@ std::unique_ptr<DataParallel> make_bucketed_all_reduce(const Mesh& mesh, AllRedu
 }
 
 std::unique_ptr<DataParallel> make_data_parallel(const Plan& plan, const Mesh& mesh,
-                                                 const ParamFactory& params) {
+                                                 const ParamFactory& params,
+                                                 const std::vector<int>& script) {
   const DataParallelPlan& data = plan.parallel.data;
-  const AllReduceOptions options{data.bucket, data.overlap,
-                                 data.order == "fixed" ? SumOrder::kRank : SumOrder::kAny};
+  if (data.staleness > 0) {
+    return make_stale_server(
+        mesh, {data.servers, data.staleness, plan.optimizer, plan.train.steps, script});
+  }
+  KUAFU_REQUIRE(script.empty(), "a script orders the pushes of parallel.data.staleness > 0 only");
+  if (data.mode == "parameter_server") {
+    return make_parameter_server(mesh, {data.servers, data.bucket, data.overlap});
+  }
+  const AllReduceOptions options{data.bucket,
+                                 data.overlap,
+                                 data.order == "fixed" ? SumOrder::kRank : SumOrder::kAny,
+                                 {data.mode, plan.cluster.ranks_per_node}};
   if (plan.parallel.zero > 0) return make_zero(plan.parallel.zero, mesh, options, params);
   return make_bucketed_all_reduce(mesh, options);
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kuafu/optim/optimizer.h"
+#include "kuafu/parallel/data/gradient_sum.h"
 #include "kuafu/tensor/param.h"
 
 namespace kuafu {
@@ -18,6 +19,17 @@ struct Group {
 
 /// Indices of groups that are used together: those of a block, and of what it borrows.
 using GroupSet = std::vector<int>;
+
+/// One push that a parameter server has made an update of.
+struct AppliedPush {
+  int64_t worker = 0;
+  int64_t step = 0;     ///< of the worker, from 0
+  int64_t version = 0;  ///< of the parameters its gradient was computed with: updates they had seen
+  bool operator==(const AppliedPush&) const = default;
+};
+
+/// What a server has applied, in its order: entry i made version i + 1 of its part.
+using PushOrder = std::vector<AppliedPush>;
 
 /// Keeps replicas in agreement. Groups are blocks; a stage overrides only what it shards.
 class DataParallel {
@@ -43,6 +55,14 @@ class DataParallel {
   /// "data". The gradient is there from finish() to publish(); undefined where p was not used.
   virtual Tensor value(const Param& p) { return p.value.detach(); }
   virtual Tensor gradient(const Param& p) { return p.value.grad(); }
+
+  /// False where replicas go on by themselves: finish() hands nothing out, publish() sends my
+  /// gradients to servers that update, and nothing else is collective over "data" until settle().
+  virtual bool is_in_step() const { return true; }
+  /// Waits until all replicas have made as many steps, and hold the newest values. Collective.
+  virtual void settle() {}
+  /// What each server has applied so far, where replicas go on by themselves. Collective.
+  virtual std::vector<PushOrder> pushes() { return {}; }
 };
 
 /// In which order the gradients of replicas are added: as the communicator does it, once a step; or
@@ -53,12 +73,14 @@ struct AllReduceOptions {
   int64_t bucket_bytes = 25 * 1024 * 1024;
   bool is_overlapped = true;  ///< leave reductions under way while backward goes on
   SumOrder order = SumOrder::kAny;
+  SumOptions sum = {};  ///< of the sums over replicas
 };
 
 /// By plan.parallel.zero and plan.parallel.data. `params` fills what parameters lack that it made
-/// deferred. @pre the plan is resolved
+/// deferred; `script`: see StaleOptions. @pre the plan is resolved
 std::unique_ptr<DataParallel> make_data_parallel(const Plan& plan, const Mesh& mesh,
-                                                 const ParamFactory& params);
+                                                 const ParamFactory& params,
+                                                 const std::vector<int>& script = {});
 
 /// Whole gradients, all-reduced in flat buckets of one group each.
 std::unique_ptr<DataParallel> make_bucketed_all_reduce(const Mesh& mesh, AllReduceOptions options);

@@ -18,6 +18,8 @@ class PendingSum {
     work_.wait();
     if (then_) then_();
   }
+  /// Moves it on without waiting.
+  void test() { work_.test(); }
   /// `more` runs after the sum is complete.
   void then(std::function<void()> more);
 

@@ -14,15 +14,15 @@
 //             acquired for backward. Only the optimizer writes parameters, so every gather of a
 //             step brings the same values.
 //
-//   Cost      bytes received a step of M micro-batches: (n-1)/n b psi for every gather, and M of
-//   them
-//             for the reduce-scatters (zero_2.cpp); nothing after the update. A use of a block
-//             gathers its groups, but those of the use before it: 2 M gathers of each group, less
-//             the turns (the last block's forward is followed by its own backward, the first
-//             block's backward by its forward of the next micro-batch). With M = 1 that is 3
-//             (n-1)/n b psi, 1.5 of the all-reduce's, less one gather of the last block. Full
-//             recomputation needs no third gather: it runs inside the use for backward. Memory:
-//             everything over n, and the groups of two blocks whole.
+//   Cost      bytes received a step of M micro-batches: (n-1)/n b psi for every gather of all of
+//             them, and M of them for the reduce-scatters (zero_2.cpp); nothing after the update.
+//             A use of a block gathers what it reads and the use before it did not. So each block
+//             is gathered 2 M times, the last one M times (its forward is followed by its
+//             backward), and an embedding M times, since its backward reads no parameter, and M
+//             times for a head that is tied to it. With M = 1 that is 3 (n-1)/n b psi, 1.5 of the
+//             all-reduce's, less one gather of the last block. Full recomputation needs no third
+//             gather, its forward runs inside the use for backward; only an embedding is read
+//             twice. Memory: everything over n, and two blocks whole.
 //
 //   Code      expect() tells the uses to come: the next one is gathered ahead.
 

@@ -45,8 +45,8 @@ class UlyssesAttention : public AttentionParallel {
     throw NotDivisible(
         text(is_kv ? "model.kv_heads" : "model.heads", ": a rank's ", given,
              is_kv ? " key-value" : "", " heads are dealt by parallel.sequence.mode ",
-             "= \"ulysses\" to ", n_, " ranks (parallel.sequence.size), which do ",
-             is_kv ? "neither divide them nor are divided by them" : "not divide them",
+             "= \"ulysses\" to ", n_, " ranks (parallel.sequence.size), which ",
+             is_kv ? "neither divide them nor are divided by them" : "do not divide them",
              "; nearest: parallel.sequence.mode = \"ring\""),
         "heads", given, "sequence");
   }

@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""ZeRO's memory table, the largest model a budget holds under each stage, and the traffic, counted.
+
+    .venv/bin/python experiments/zero_memory/run.py [--build build/release] [--out results/zero_memory] [--draw] [--quick]
+
+Writes result.json, table.md and the figure; --draw only draws what result.json holds, --quick leaves out all but 4 ranks.
+Exits with 1 where a claim does not hold."""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import closed_forms
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+STAGES = (0, 1, 2, 3)
+RANKS = (4, 64)
+BUDGET = "32 GB"              # of a V100
+MOST_LAYERS = 1024
+BUCKET = 26214400             # bytes, the plan's default
+SCALARS = 256                 # bytes: loss and norm, which every plan exchanges
+KINDS = ("parameter", "gradient", "optimizer")
+FRONTIER = {"model.hidden": 4096, "model.vocab": 57344}      # a fifth of a billion a layer
+# What threads hold and count next to what is simulated: an awkward model on 3 ranks, an even one on 4.
+SMALL = {"model.layers": 3, "model.hidden": 64, "model.heads": 4, "model.vocab": 128, "model.sequence": 32}
+ODD = {"model.layers": 2, "model.hidden": 28, "model.heads": 4, "model.vocab": 37, "model.sequence": 9}
+
+
+def kuafu(build, command, ranks, stage, settings, *more, may_fail=False):
+    """The document a command writes."""
+    given = {"parallel.data": ranks, "parallel.zero": stage, "train.batch": ranks, **settings}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "document.json"
+        words = [build / "bin" / "kuafu", command, HERE / "plan.toml", "--ranks", ranks, "--json", file, *more]
+        for key, value in given.items():
+            words += ["--set", f"{key}={value}"]
+        done = subprocess.run([str(w) for w in words], capture_output=True, text=True)
+        if done.returncode != 0 and not may_fail:
+            sys.exit(f"ZeRO-{stage} on {ranks} ranks: {done.stderr.strip()}")
+        return json.loads(file.read_text())
+
+
+def size_of(plan):
+    m = plan["model"]
+    return closed_forms.parameters(m["layers"], m["hidden"], m["vocab"], m["sequence"])
+
+
+def largest(plan):
+    """Elements of the largest parameter."""
+    m = plan["model"]
+    return max(4 * m["hidden"] * m["hidden"], m["vocab"] * m["hidden"])
+
+
+def counted(document):
+    """What must not depend on the world."""
+    data = {k: v for k, v in document["ledger"]["data"].items() if k not in ("wire_peers", "counting")}
+    return [data, document["memory"]["peak_bytes"], document["memory"]["peak_by_category"], document["flops_per_step"]]
+
+
+def measure(build, ranks, stage, settings, world="simulated"):
+    d = kuafu(build, "run", ranks, stage, settings, "--world", world)
+    plan, steps = d["plan"], d["plan"]["train"]["steps"]
+    # Parameters where the step needs most (at the start they are moved into their buckets), the others at their own peaks.
+    held = [{"parameter": at["parameter"], "gradient": peak["gradient"], "optimizer": peak["optimizer"]}
+            for at, peak in zip(d["memory"]["at_peak"], d["memory"]["peak_by_category"])]
+    psi = size_of(plan)
+    return {"ranks": ranks, "stage": stage, "parameters": psi, "held": held[0], "ranks_alike": all(h == held[0] for h in held),
+            "closed_form": closed_forms.states(stage, psi, ranks), "in_transit": max(BUCKET, closed_forms.WEIGHT * largest(plan)),
+            "table_bytes": closed_forms.WEIGHT * (ranks - 1) * (plan["model"]["vocab"] + plan["model"]["sequence"])
+            * plan["model"]["hidden"] // ranks,
+            "peak_bytes": max(d["memory"]["peak_bytes"]), "step_s": d["step_time_s"]["median"],
+            "received": max(d["ledger"]["data"]["bytes_received"]) // steps,
+            "received_form": closed_forms.received(stage, psi, ranks, kept=2 * plan["model"]["hidden"])}, d
+
+
+def same_in_both_worlds(build):
+    found = []
+    for settings, ranks in ((SMALL, 4), (ODD, 3)):
+        for stage in STAGES:
+            pair = [counted(measure(build, ranks, stage, settings, world)[1]) for world in ("threads", "simulated")]
+            found.append({"ranks": ranks, "stage": stage, "same": pair[0] == pair[1]})
+    return found
+
+
+def frontier(build, ranks, stage):
+    settings = FRONTIER | {"memory.device": f'"{BUDGET}"', "memory.recompute": '"full"'}
+    d = kuafu(build, "frontier", ranks, stage, settings, "--vary", "model.layers", "--max", MOST_LAYERS, may_fail=True)
+    layers = d["value"]
+    return {"ranks": ranks, "stage": stage, "layers": layers, "peak_bytes": d.get("peak_bytes"),
+            "is_capped": layers == MOST_LAYERS, "parameters": closed_forms.parameters(layers, *FRONTIER.values(), 2048)
+            if layers else 0}
+
+
+def collect(options):
+    ranks = RANKS[:1] if options.quick else RANKS
+    result = {"budget": BUDGET, "rows": [], "frontier": []}
+    settings = SMALL if options.quick else {}
+    for n in ranks:
+        for stage in STAGES:
+            row, document = measure(options.build, n, stage, settings)
+            result["rows"].append(row)
+            result["provenance"] = document["provenance"]
+            print(f"{n} ranks, ZeRO-{stage}: {sum(row['held'].values()) / 1e9:.4g} GB", file=sys.stderr)
+    result["worlds"] = same_in_both_worlds(options.build)
+    for n in () if options.quick else RANKS:
+        for stage in STAGES:
+            result["frontier"].append(frontier(options.build, n, stage))
+            print(f"{n} ranks, ZeRO-{stage}: {result['frontier'][-1]['layers']} layers fit", file=sys.stderr)
+    return result
+
+
+def published_verdicts(rows):
+    verdicts = []
+    for n in sorted({r["ranks"] for r in rows}):
+        own = sorted((r for r in rows if r["ranks"] == n), key=lambda r: r["stage"])
+        found = [closed_forms.shown(sum(r["held"].values()), p) for r, p in zip(own, closed_forms.PUBLISHED[n])]
+        verdicts.append({"claim": f"{' / '.join(closed_forms.PUBLISHED[n])} GB for 7.5 billion parameters on {n} devices",
+                         "source": "1910.02054, table 1", "found": " / ".join(found),
+                         "holds": found == list(closed_forms.PUBLISHED[n])})
+    return verdicts
+
+
+def verdicts(result):
+    rows, worlds = result["rows"], result["worlds"]
+    excess = [(r, k, r["held"][k] - r["closed_form"][k]) for r in rows for k in KINDS]
+    exact = [(r, k, x) for r, k, x in excess if (r["stage"], k) != (0, "gradient")]
+    moved = [(r, x) for r, k, x in excess if (r["stage"], k) == (0, "gradient")]
+    extra = [r["received"] - r["received_form"] for r in rows]
+    again = [(x + SCALARS) // r["table_bytes"] for r, x in zip(rows, extra)]
+    rest = [x - k * r["table_bytes"] for r, x, k in zip(rows, extra, again)]
+    plain = {r["ranks"]: r["received"] for r in rows if r["stage"] == 0}
+    ratios = {s: [(r["received"] - k * r["table_bytes"]) / plain[r["ranks"]] for r, k in zip(rows, again) if r["stage"] == s]
+              for s in STAGES}
+    spread = max(abs(x / closed_forms.TRAFFIC[s] - 1) for s, values in ratios.items() for x in values)
+    checks = [
+        {"claim": f"parameters, gradients and optimizer state equal the formulas to the byte ({len(exact)} numbers)",
+         "source": "1910.02054, figure 1", "found": f"{sum(x != 0 for _, _, x in exact)} differ",
+         "holds": all(x == 0 for _, _, x in exact) and all(r["ranks_alike"] for r in rows)},
+        {"claim": "gradients of ZeRO-0 peak above the formula by a bucket on its way at most", "source": "-",
+         "found": f"{max(x for _, x in moved)} bytes more", "holds": all(0 <= x <= r["in_transit"] for r, x in moved)},
+        {"claim": "received bytes equal the formulas, but for loss, norm and repeated gathers of the tied table (ZeRO-3)",
+         "source": "1910.02054, section 7", "found": f"{max(rest)} bytes more at most, the table {max(again)} time(s) more",
+         "holds": all(0 <= x <= SCALARS for x in rest) and all(k == 0 or r["stage"] == 3 for r, k in zip(rows, again))},
+        {"claim": "traffic is 1x, 1x, 1.5x of plain data parallelism (within 1 %, gathers of the tied table apart)", "source": "1910.02054, section 7",
+         "found": ", ".join(f"{ratios[s][-1]:.4f}" for s in STAGES[1:]), "holds": spread <= 0.01},
+        {"claim": "threads hold and count what simulated ranks do", "source": "-", "found": f"{len(worlds)} cases",
+         "holds": all(w["same"] for w in worlds)},
+    ]
+    if rows[0]["parameters"] > 7e9:
+        checks = published_verdicts(rows) + checks
+    for n in sorted({f["ranks"] for f in result["frontier"]}):
+        own = sorted((f for f in result["frontier"] if f["ranks"] == n), key=lambda f: f["stage"])
+        sizes = [f["parameters"] / 1e9 for f in own]
+        checks.append({"claim": f"every stage holds a larger model in {result['budget']} than the one before, {n} devices",
+                       "source": "-", "found": ", ".join(f"{s:.1f}" for s in sizes) + " billion",
+                       "holds": all(a < b for a, b in zip(sizes, sizes[1:]))})
+    return checks
+
+
+def table(result, checks):
+    lines = ["| claim | source | found | holds |", "|---|---|---|---|"]
+    lines += [f"| {c['claim']} | {c['source']} | {c['found']} | {'yes' if c['holds'] else 'NO'} |" for c in checks]
+    lines += ["", "| ranks | stage | parameters, bytes | gradients, bytes | optimizer, bytes | model states, GB | peak of a step, GB | "
+              "received a step, bytes | of stage 0 |", "|" + "---|" * 9]
+    plain = {r["ranks"]: r["received"] for r in result["rows"] if r["stage"] == 0}
+    for r in result["rows"]:
+        held = " | ".join(str(r["held"][k]) for k in KINDS)
+        lines.append(f"| {r['ranks']} | {r['stage']} | {held} | {sum(r['held'].values()) / 1e9:.3f} | {r['peak_bytes'] / 1e9:.2f} | "
+                     f"{r['received']} | {r['received'] / plain[r['ranks']]:.4f} |")
+    if result["frontier"]:
+        lines += ["", f"Largest model in {result['budget']} a rank, everything recomputed, one sample of 2048 tokens a rank.", "",
+                  "| ranks | stage | layers | billion parameters | peak, GB |", "|---|---|---|---|---|"]
+        for f in result["frontier"]:
+            peak = "-" if f["peak_bytes"] is None else f"{f['peak_bytes'] / 1e9:.2f}"
+            lines.append(f"| {f['ranks']} | {f['stage']} | {f['layers']}{' (most tried)' if f['is_capped'] else ''} | "
+                         f"{f['parameters'] / 1e9:.2f} | {peak} |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(result, out):
+    sys.path.insert(0, str(ROOT / "scripts" / "report"))
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    import style
+    ranks = sorted({r["ranks"] for r in result["rows"]})
+    figure, panels = plt.subplots(1, 3, figsize=(12.6, 4.0), layout="constrained")
+    most = [r for r in result["rows"] if r["ranks"] == ranks[-1]]
+    bottom = [0.0] * len(most)
+    for kind in KINDS:
+        values = [r["held"][kind] / 1e9 for r in most]
+        panels[0].bar([f"ZeRO-{r['stage']}" for r in most], values, bottom=bottom, color=style.CATEGORIES[kind], label=kind)
+        bottom = [b + v for b, v in zip(bottom, values)]
+    for x, total in enumerate(bottom):
+        panels[0].annotate(f"{total:.3g}", (x, total), ha="center", va="bottom")
+    panels[0].set(title=f"model states, GB a rank ({ranks[-1]} ranks)", ylabel="GB", ylim=(0, max(bottom) * 1.1))
+    panels[0].legend(frameon=False)
+    looks = [style.GREY, style.BLUE, style.GREEN, style.VERMILION]
+    markers = "osD^"
+    for stage in STAGES:
+        own = sorted((f for f in result["frontier"] if f["stage"] == stage), key=lambda f: f["ranks"])
+        panels[1].plot([f["ranks"] for f in own], [f["parameters"] / 1e9 for f in own], marker=markers[stage],
+                       color=looks[stage], label=f"ZeRO-{stage}")
+    if result["frontier"]:
+        panels[1].set(xscale="log", yscale="log")
+    panels[1].set(xlabel="ranks", title=f"largest model in {result['budget']} a rank",
+                  ylabel="billion parameters")
+    panels[1].set_xticks(ranks, [str(n) for n in ranks])
+    panels[1].minorticks_off()
+    panels[1].legend(frameon=False)
+    plain = most[0]["received"]
+    panels[2].bar([f"ZeRO-{r['stage']}" for r in most], [r["received"] / plain for r in most], color=looks)
+    for x, r in enumerate(most):
+        panels[2].annotate(f"{r['received'] / plain:.2f}", (x, r["received"] / plain), ha="center", va="bottom")
+    panels[2].set(title="received a step, of plain data parallelism", ylim=(0, 1.7))
+    for panel in panels:
+        panel.grid(color=style.GRID, axis="y")
+        panel.set_axisbelow(True)
+    for kind in ("svg", "png"):
+        figure.savefig(out / f"zero_memory.{kind}", dpi=130, metadata={"Date": None} if kind == "svg" else None)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "zero_memory")
+    parser.add_argument("--draw", action="store_true", help="draw what result.json holds")
+    parser.add_argument("--quick", action="store_true", help="a small model on 4 ranks, no frontier")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    file = options.out / "result.json"
+    if not options.draw:
+        file.write_text(json.dumps(collect(options), indent=1) + "\n")
+    result = json.loads(file.read_text())
+    checks = verdicts(result)
+    (options.out / "table.md").write_text(table(result, checks))
+    draw(result, options.out)
+    print(table(result, checks).split("\n\n")[0])
+    return 0 if all(c["holds"] for c in checks) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sums over replicas by a named algorithm.
+//
+// Picture of "hierarchical" (2 nodes of 3 ranks, parts a b c of the gradients):
+//
+//   inside a node, ring reduce-scatter   rank 0: b  1: c  2: a     3: b  4: c  5: a
+//   between nodes, ring all-reduce       0 <-> 3 on b     1 <-> 4 on c     2 <-> 5 on a
+//   inside a node, ring all-gather       every rank: a b c
+//
+// Cost, bytes received a rank, B bytes of gradients, n = g m ranks on g nodes of m, |p_i| the i-th
+// of m parts of B, |q_j| the j-th of g parts of my part p_{l+1}, l my place in the node:
+//
+//   ring           2B - |p_r| - |p_{r+1}| with n parts, 2 (n-1)/n B on average
+//   tree           B from the parent and B from each child
+//   hierarchical   intra 2B - |p_l| - |p_{l+1}|      2 (m-1)/m B
+//                  inter 2|p_{l+1}| - |q_k| - |q_{k+1}|      2 (g-1)/g B/m, k my node
+//
+// So a link between nodes carries 1/m of what one rank's ring would.
+// [Patarasuk and Yuan, JPDC 2009; Jia et al., arXiv 1807.11205, section 3.3]
+
+#include "kuafu/parallel/data/gradient_sum.h"
+
+#include <ATen/ATen.h>
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "kuafu/comm/algorithms/algorithms.h"
+#include "kuafu/comm/algorithms/messages.h"
+#include "kuafu/meter/allocator.h"
+
+namespace kuafu {
+namespace {
+
+using algorithms::Messages;
+using algorithms::Program;
+using algorithms::Range;
+using algorithms::Seat;
+
+/// A program and the group it runs on.
+struct Leg {
+  Communicator* group;
+  Program program;
+};
+
+/// Legs that follow each other on one buffer. Memory is freed in wait() alone, so that peaks do not
+/// depend on who was early.
+class LegsWork final : public PendingWork {
+ public:
+  LegsWork(std::vector<Leg> legs, const Tensor& flat, int tag)
+      : legs_(std::move(legs)), flat_(flat), tag_(tag) {
+    int64_t elements = 0;
+    for (const Leg& leg : legs_) elements = std::max(elements, leg.program.scratch);
+    const CategoryScope scope(Category::kCommunication);
+    scratch_ = at::empty({elements}, flat.options().requires_grad(false));
+    next_leg();
+  }
+
+  void wait() override {
+    while (running_) {
+      running_->wait();
+      next_leg();
+    }
+    scratch_ = flat_ = Tensor();
+  }
+  bool test() override {
+    while (running_ && running_->test()) next_leg();
+    return !running_;
+  }
+
+ private:
+  void next_leg() {
+    running_.reset();
+    if (leg_ == legs_.size()) return;
+    const Leg& leg = legs_[leg_++];
+    const Messages::Memory memory{view(flat_), view(flat_), view(scratch_)};
+    running_ = std::make_unique<Messages>(*leg.group, leg.program, memory, tag_,
+                                          [memory](const algorithms::Local& local) {
+                                            algorithms::work_on_host(local, memory, ReduceOp::kSum);
+                                          });
+  }
+
+  std::vector<Leg> legs_;
+  Tensor flat_, scratch_;
+  int tag_;
+  size_t leg_ = 0;
+  std::unique_ptr<Messages> running_;
+};
+
+Work run(std::vector<Leg> legs, const Tensor& flat, int tag) {
+  KUAFU_REQUIRE(view(flat).place != Place::kDevice,
+                "parallel.data.mode: named algorithms add on the host and take CPU ranks, the "
+                "gradients live on a GPU; nearest: mode = \"auto\"");
+  return Work(std::make_unique<LegsWork>(std::move(legs), flat, tag));
+}
+
+Seat seat_of(const Communicator& group) { return {group.size(), group.rank()}; }
+
+class Automatic final : public GradientSum {
+ public:
+  explicit Automatic(Communicator& group) : group_(group) {}
+  Work start(const Tensor& flat, int) override {
+    return group_.all_reduce(view(flat), ReduceOp::kSum);
+  }
+
+ private:
+  Communicator& group_;
+};
+
+class Flat final : public GradientSum {
+ public:
+  using Algorithm = std::function<Program(Seat seat, Range whole)>;
+  Flat(Communicator& group, Algorithm algorithm)
+      : group_(group), algorithm_(std::move(algorithm)) {}
+  Work start(const Tensor& flat, int tag) override {
+    return run({{&group_, algorithm_(seat_of(group_), {0, flat.numel()})}}, flat, tag);
+  }
+
+ private:
+  Communicator& group_;
+  Algorithm algorithm_;
+};
+
+class Hierarchical final : public GradientSum {
+ public:
+  Hierarchical(Communicator& group, int64_t ranks_per_node) {
+    const auto node = [members = group.members(), ranks_per_node](int r) {
+      return static_cast<int>(members[static_cast<size_t>(r)] / ranks_per_node);
+    };
+    const auto place = [node](int r) {  // in the node: members stand in rank order
+      int before = 0;
+      while (before < r && node(r - before - 1) == node(r)) ++before;
+      return before;
+    };
+    inside_ = group.split([node](int r) { return SplitKey{node(r), r}; });
+    between_ = group.split([place](int r) { return SplitKey{place(r), r}; });
+    if (group.ledger() == nullptr) return;
+    inside_->meter(group.ledger(), group.label() + ".intra");
+    between_->meter(group.ledger(), group.label() + ".inter");
+  }
+
+  Work start(const Tensor& flat, int tag) override {
+    const Seat seat = seat_of(*inside_);
+    const Range whole{0, flat.numel()}, mine = whole.part(seat.next(), seat.n);
+    return run({{inside_.get(), algorithms::ring_sum_parts(seat, whole)},
+                {between_.get(), algorithms::ring_all_reduce(seat_of(*between_), mine)},
+                {inside_.get(), algorithms::ring_share_parts(seat, whole)}},
+               flat, tag);
+  }
+
+ private:
+  std::unique_ptr<Communicator> inside_, between_;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientSum> make_gradient_sum(const SumOptions& options, Communicator& group) {
+  if (options.mode == "ring") {
+    return std::make_unique<Flat>(
+        group, [](Seat s, Range whole) { return algorithms::ring_all_reduce(s, whole); });
+  }
+  if (options.mode == "tree") return std::make_unique<Flat>(group, algorithms::tree_all_reduce);
+  if (options.mode == "hierarchical") {
+    return std::make_unique<Hierarchical>(group, options.ranks_per_node);
+  }
+  KUAFU_REQUIRE(options.mode == "auto", "no sum is called \"", options.mode,
+                "\"; allowed: \"auto\", \"ring\", \"tree\", \"hierarchical\"");
+  return std::make_unique<Automatic>(group);
+}
+
+}  // namespace kuafu

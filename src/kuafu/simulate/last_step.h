@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "kuafu/engine/run.h"
+#include "kuafu/record/activity.h"
+
+namespace kuafu {
+
+/// What every rank of a resolved plan would do in its second step, on its cluster: the same format
+/// as a real run's, here with idle time told apart from communication in collectives too. Computes
+/// action by action, so that its length may differ from simulate()'s, which lets a rank's work
+/// between two calls overlap its memory traffic.
+ActivityLog simulate_last_step(const Plan& plan, const Registries& registries,
+                               const std::string& name);
+
+}  // namespace kuafu

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Workers that go on by themselves: every order that happens is recorded, within the bound, and one
+// rank that replays it gets the same.
+
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "kuafu/engine/replay.h"
+#include "kuafu/simulate/simulate.h"
+#include "tests/base/messages.h"
+#include "tests/support/plans.h"
+#include "tests/support/ranks.h"
+
+namespace kuafu {
+namespace {
+
+using tests::certificate_of;
+using tests::run_plan;
+using tests::small_plan;
+
+Overrides stale(int64_t workers, int64_t servers, int64_t staleness, Overrides more = {}) {
+  const Overrides common = {{"parallel.data.size", text(workers)},
+                            {"parallel.data.mode", "parameter_server"},
+                            {"parallel.data.servers", text(servers)},
+                            {"parallel.data.staleness", text(staleness)},
+                            {"optimizer.clip", "0"},
+                            {"train.batch", text(2 * workers)}};
+  more.insert(more.begin(), common.begin(), common.end());
+  return more;
+}
+
+/// What every order of `workers` workers must satisfy, whatever came first.
+void expect_lawful(const PushOrder& order, int64_t workers, int64_t steps, int64_t staleness) {
+  ASSERT_EQ(static_cast<int64_t>(order.size()), workers * steps);
+  std::vector<int64_t> pushed(static_cast<size_t>(workers)), read(pushed);
+  for (size_t i = 0; i < order.size(); ++i) {
+    const AppliedPush& push = order[i];
+    const auto w = static_cast<size_t>(push.worker);
+    ASSERT_LT(w, pushed.size());
+    EXPECT_EQ(push.step, pushed[w]) << "update " << i;
+    EXPECT_EQ(push.version, read[w]) << "update " << i;
+    const auto slowest = *std::min_element(pushed.begin(), pushed.end());
+    EXPECT_LE(push.step - slowest, staleness) << "update " << i;
+    ++pushed[w];
+    // A worker reads as soon as it may go on: after this update or a later one.
+    const auto now = *std::min_element(pushed.begin(), pushed.end());
+    for (size_t other = 0; other < pushed.size(); ++other) {
+      const bool waits = other == w || read[other] < 0;
+      if (!waits) continue;
+      read[other] = pushed[other] - now <= staleness ? static_cast<int64_t>(i) + 1 : -1;
+    }
+  }
+}
+
+struct Shape {
+  int64_t workers, servers, staleness;
+};
+std::ostream& operator<<(std::ostream& out, const Shape& s) {
+  return out << s.workers << "_" << s.servers << "_" << s.staleness;
+}
+
+class Staleness : public testing::TestWithParam<Shape> {
+ protected:
+  static Overrides overrides(const Overrides& more) {
+    return stale(GetParam().workers, GetParam().servers, GetParam().staleness, more);
+  }
+};
+
+TEST_P(Staleness, EqualsOneRankThatReplaysTheOrder) {
+  for (const char* optimizer : {"adamw", "sgd"}) {
+    const Certificate c = certificate_of(small_plan(overrides({{"optimizer.kind", optimizer}})));
+    EXPECT_EQ(c.verdict, "equal") << optimizer << ": " << c.worst << ", loss " << c.loss_error
+                                  << ", gradient " << c.gradient_error << ", parameter "
+                                  << c.parameter_error << " of " << c.parameter_tolerance;
+    EXPECT_EQ(c.level, "full");
+  }
+}
+
+TEST_P(Staleness, AccumulationAndDropoutEqualOneRank) {
+  const std::string batch = text(GetParam().workers * 6);
+  const Certificate c = certificate_of(small_plan(
+      overrides({{"train.batch", batch}, {"train.micro_batch", "2"}, {"model.dropout", "0.1"}})));
+  EXPECT_EQ(c.verdict, "equal") << c.worst;
+}
+
+TEST_P(Staleness, RecordsALawfulOrderOfEveryServer) {
+  const int64_t workers = GetParam().workers, servers = GetParam().servers;
+  const int64_t staleness = GetParam().staleness;
+  RunOptions slow;
+  slow.slowdown = [workers](int rank, int64_t) { return rank + 1 == workers ? 5 : 1; };
+  const auto ranks = run_plan(small_plan(overrides({{"train.steps", "8"}})), slow);
+  for (const RankResult& r : ranks) {
+    EXPECT_EQ(r.pushes, ranks[0].pushes);
+    EXPECT_EQ(r.losses, ranks[0].losses);
+    EXPECT_EQ(r.validation_loss, ranks[0].validation_loss);
+  }
+  ASSERT_EQ(static_cast<int64_t>(ranks[0].pushes.size()), servers);
+  for (const PushOrder& order : ranks[0].pushes) expect_lawful(order, workers, 8, staleness);
+}
+
+TEST_P(Staleness, LossFalls) {
+  const auto losses = run_plan(small_plan(overrides({{"train.steps", "50"}})))[0].losses;
+  EXPECT_LT(losses.back(), losses.front() - 0.5);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Staleness,
+                         testing::ValuesIn(std::vector<Shape>{
+                             {1, 1, 1}, {2, 1, 1}, {2, 2, 1}, {3, 1, 2}, {3, 2, 1}, {5, 3, 4}}),
+                         [](const auto& info) { return testing::PrintToString(info.param); });
+
+/// Three workers, one server, at most two steps ahead.
+const std::vector<int>& script() {
+  static const std::vector<int> order = {0, 0, 1, 0, 1, 2, 2, 1, 2};
+  return order;
+}
+
+std::vector<RankResult> run_script(const Plan& plan, const std::vector<int>& order) {
+  RunOptions options;
+  options.push_script = order;
+  return run_plan(plan, options);
+}
+
+TEST(Script, DecidesTheOrderAndWithItTheVersions) {
+  const auto ranks = run_script(small_plan(stale(3, 1, 2)), script());
+  const PushOrder expected = {{0, 0, 0}, {0, 1, 1}, {1, 0, 0}, {0, 2, 2}, {1, 1, 3},
+                              {2, 0, 0}, {2, 1, 6}, {1, 2, 5}, {2, 2, 7}};
+  EXPECT_EQ(ranks[0].pushes, std::vector<PushOrder>{expected});
+}
+
+TEST(Script, RepeatsToTheBit) {
+  const Plan plan = small_plan(stale(3, 2, 2, {{"model.dtype", "f32"}}));
+  const auto once = run_script(plan, script()), again = run_script(plan, script());
+  EXPECT_EQ(once[0].losses, again[0].losses);
+  EXPECT_EQ(once[0].validation_loss, again[0].validation_loss);
+  EXPECT_EQ(once[0].pushes, again[0].pushes);
+}
+
+TEST(Script, OfAnotherOrderTrainsOtherwise) {
+  const Plan plan = small_plan(stale(3, 1, 2));
+  const auto ahead = run_script(plan, script());
+  const auto in_turn = run_script(plan, {0, 1, 2, 0, 1, 2, 0, 1, 2});
+  EXPECT_EQ(ahead[0].losses[0], in_turn[0].losses[0]);  // all read version 0
+  EXPECT_NE(ahead[0].losses[2], in_turn[0].losses[2]);
+}
+
+/// A run of a script, and what one rank makes of an order.
+struct Replayed {
+  Trajectory real, replayed;
+};
+Replayed follow_script(const Plan& plan, const std::vector<int>& order,
+                       const std::function<void(std::vector<PushOrder>&)>& change) {
+  const Registries registries = builtin_registries();
+  Replayed out;
+  tests::run_ranks(static_cast<int>(num_ranks(plan)), [&](Communicator& world) {
+    const auto data = tests::data_of(plan);
+    Engine engine(plan, registries, world, *data, {.push_script = order});
+    std::vector<double> losses;
+    for (int64_t step = 0; step < plan.train.steps; ++step) losses.push_back(engine.step().loss);
+    losses = engine.mean_over_replicas(losses);
+    auto orders = engine.pushes();
+    for (Param* p : engine.params()) {
+      const Tensor whole = gather_param(*p, engine.value(*p), engine.mesh());
+      if (world.rank() == 0) out.real.parameters[p->name] = whole.clone();
+    }
+    if (world.rank() != 0) return;
+    out.real.losses = losses;
+    change(orders);
+    out.replayed = replay_pushes(plan, registries, *data, at::kCPU, orders);
+  });
+  return out;
+}
+
+double far(const Replayed& r) {
+  double most = 0;
+  for (const auto& [name, value] : r.real.parameters) {
+    const Tensor difference = (value - r.replayed.parameters.at(name)).abs().max();
+    most = std::max(most, difference.item<double>());
+  }
+  return most;
+}
+
+// Plain SGD: rounding stays rounding, so other orders and versions stand out.
+TEST(Replay, OfTheRecordedOrderIsTheRunAndOfAnyOtherIsNot) {
+  const Plan plan = small_plan(
+      stale(3, 2, 2,
+            {{"optimizer.kind", "sgd"}, {"optimizer.momentum", "0.9"}, {"optimizer.lr", "0.1"}}));
+  const auto with = [&](const auto& change) { return far(follow_script(plan, script(), change)); };
+  EXPECT_LT(with([](auto&) {}), 1e-12);
+  EXPECT_GT(with([](auto& orders) { std::swap(orders[1][1], orders[1][2]); }), 1e-9);
+  EXPECT_GT(with([](auto& orders) { orders[0][3].version = 1; }), 1e-9);
+}
+
+TEST(Replay, CarriesTheLossesOfEveryStep) {
+  const Plan plan = small_plan(stale(3, 1, 2, {{"optimizer.kind", "sgd"}}));
+  const Replayed r = follow_script(plan, script(), [](auto&) {});
+  ASSERT_EQ(r.real.losses.size(), r.replayed.losses.size());
+  for (size_t t = 0; t < r.real.losses.size(); ++t) {
+    EXPECT_NEAR(r.real.losses[t] / r.replayed.losses[t], 1, 1e-12) << t;
+  }
+}
+
+TEST(Script, BeyondTheBoundIsRefusedWithItsEntry) {
+  const Plan plan = small_plan(stale(3, 1, 1));
+  const auto error = [&](const std::vector<int>& order) {
+    return message_of<ConfigError>([&] { run_script(plan, order); });
+  };
+  expect_says(error({0, 1, 0, 0}), {"entry 3", "step 2 of worker 0", "staleness = 1"});
+  expect_says(error({0, 3}), {"entry 1", "worker 3", "0 to 2"});
+}
+
+TEST(Staleness, IsRefusedWhereItCannotWork) {
+  const auto refusal = [](const Overrides& o) {
+    return message_of<Refused>([&] { small_plan(o); });
+  };
+  expect_says(refusal(stale(2, 1, 1, {{"optimizer.clip", "0.5"}})),
+              {"optimizer.clip = 0.5", "parallel.data.staleness = 1", "nearest: clip = 0"});
+  expect_says(
+      refusal(stale(2, 1, 1, {{"parallel.tensor.mode", "1d"}, {"parallel.tensor.size", "2"}})),
+      {"replicas of 2 ranks", "nearest: tensor, sequence and pipeline of size 1"});
+  expect_says(refusal(stale(2, 1, 1, {{"model.kind", "moe_gpt"}})), {"moe_gpt"});
+  expect_says(
+      message_of<Refused>([] { simulate(small_plan(stale(2, 1, 3)), builtin_registries()); }),
+      {"parallel.data.staleness = 3", "cannot be simulated", "nearest: staleness = 0"});
+}
+
+}  // namespace
+}  // namespace kuafu
