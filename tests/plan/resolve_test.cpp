@@ -131,8 +131,8 @@ TEST(Resolve, AdvisesOnlyWhatItAccepts) {
         continue;
       }
       const std::string message = message_of<Refused>([&] { resolved(plan, ranks); });
-      for (size_t at = message.find("tensor.size = ", message.find("nearest: ")); at != std::string::npos;
-           at = message.find("tensor.size = ", at + 1)) {
+      for (size_t at = message.find("tensor.size = ", message.find("nearest: "));
+           at != std::string::npos; at = message.find("tensor.size = ", at + 1)) {
         Plan other = plan;
         other.parallel.tensor.size = std::stoll(message.substr(at + 14));
         EXPECT_NO_THROW(resolved(other, ranks)) << message;
