@@ -94,7 +94,7 @@ TEST(Worker, DocumentOfARoutingTooCloseToCallSaysWhichSeedWasCompared) {
     expect_valid(ran.document);
     EXPECT_EQ(ran.document["plan"]["train"]["seed"], 5);
     const int64_t seed = ran.document["certificate"]["seed"];
-    EXPECT_EQ(ran.output.find(text(", seed ", seed)) != std::string::npos, seed != 5) << ran.output;
+    EXPECT_EQ(ran.output.find(", seed " + std::to_string(seed)) != std::string::npos, seed != 5) << ran.output;
     return seed;
   };
   EXPECT_EQ(seed_of(std::string(4000, 'a')), 12);  // the last of eight draws
