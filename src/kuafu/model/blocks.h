@@ -16,6 +16,7 @@ class Embedding : public ModelBlock {
   Embedding(const Context& ctx, const ModelPlan& plan);
   Flow forward(const Flow&, const Side& side) override;
   std::string name() const override { return "embedding"; }
+  bool backward_reads_parameters() const override { return false; }
 
   Param& table() const { return tokens_; }
   /// embedding + positions, without dropout.

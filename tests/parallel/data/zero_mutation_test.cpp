@@ -53,10 +53,13 @@ void spoil(Kit& kit, int64_t stage, Verb verb, const std::vector<int64_t>& calls
   for (const int64_t at : calls) {
     add("skips", at, {.action = Action::kDrop, .axis = "data"});
     add("on rank 1 alone skips", at, {.action = Action::kDrop, .axis = "data", .rank = 1});
-    add("takes the stale buffer in", at, {.action = Action::kStale, .axis = "data"});
     add("scales twice", at, {.action = Action::kScale, .axis = "data", .factor = 1.0 / 3});
     add("forgets to average in", at, {.action = Action::kScale, .axis = "data", .factor = 3});
   }
+  // Blocks of one shape in a bucket each: the buffer of the block before is as long.
+  CommFault stale{.action = Action::kStale, .axis = "data", .verb = verb, .at = 0};
+  kit.add(stage, text("takes the stale buffer in every ", to_string(verb)), stale,
+          {{"parallel.data.bucket", "25 MB"}});
   add("scales every", 0, {.action = Action::kScale, .axis = "data", .factor = 1.001});
   if (verb == Verb::kReduceScatter)
     add("keeps the largest in", 4, {.action = Action::kMaximum, .axis = "data"});
@@ -66,7 +69,7 @@ std::vector<Mutant> all_mutants() {
   Kit kit;
   for (int64_t stage = 1; stage <= kStages; ++stage) {
     spoil(kit, stage, Verb::kReduceScatter, {1, 5, 12});
-    spoil(kit, stage, Verb::kAllGather, {1, 5, 12});
+    spoil(kit, stage, Verb::kAllGather, {1, 3, 5});
     for (const int64_t at : {1, 2}) {  // loss, norm
       kit.add(stage, text("skips the sum of scalars ", at),
               CommFault{.action = Action::kDrop, .axis = "data", .at = at});

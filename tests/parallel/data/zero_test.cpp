@@ -94,7 +94,7 @@ TEST(ZeroOptions, ServersKeepWhatReplicasWouldShard) {
     const std::string what = e.what();
     EXPECT_NE(what.find("parallel.zero = 1"), std::string::npos) << what;
     EXPECT_NE(what.find("zero = 0"), std::string::npos) << what;
-    EXPECT_NE(what.find("mode = \"ring\""), std::string::npos) << what;
+    EXPECT_NE(what.find("mode = \"auto\""), std::string::npos) << what;
   }
 }
 
