@@ -61,8 +61,9 @@ class BadInput : public testing::TestWithParam<Mistake> {};
 /// The document with another value where the key's last word is given one.
 std::string cured(const std::string& toml, const std::string& key, const std::string& value) {
   const std::string word = key.substr(key.rfind('.') + 1);
+  const bool is_number = value.find_first_not_of("0123456789.-e") == std::string::npos;
   return std::regex_replace(toml, std::regex("\\b" + word + " = (-?[0-9.e-]+|\"[^\"]*\")"),
-                            word + " = " + value);
+                            word + " = " + (is_number ? value : "\"" + value + "\""));
 }
 
 TEST_P(BadInput, NamesKeyLineAndALegalValue) {

@@ -58,7 +58,8 @@ TEST(Pipeline, OfOtherModelsEqualsOneRank) {
     for (const Pipe& s : {Pipe{"1f1b", 3, 1}, Pipe{"interleaved", 2, 2}}) {
       Overrides more = {{"model.kind", kind}, {"model.layers", "3"}};
       if (std::string(kind) == "vit") {
-        more.insert(more.end(), {{"model.image", "8"}, {"model.sequence", "5"}});
+        more.insert(more.end(),
+                    {{"model.image", "8"}, {"model.sequence", "5"}, {"model.vocab", "256"}});
       }
       if (std::string(kind) == "moe_gpt") more.emplace_back("model.experts", "4");
       expect_equal(pipelined(s, 3, more), text(kind, " ", s.schedule));
