@@ -94,7 +94,8 @@ TEST(Worker, DocumentOfARoutingTooCloseToCallSaysWhichSeedWasCompared) {
     expect_valid(ran.document);
     EXPECT_EQ(ran.document["plan"]["train"]["seed"], 5);
     const int64_t seed = ran.document["certificate"]["seed"];
-    EXPECT_EQ(ran.output.find(", seed " + std::to_string(seed)) != std::string::npos, seed != 5) << ran.output;
+    EXPECT_EQ(ran.output.find(", seed " + std::to_string(seed)) != std::string::npos, seed != 5)
+        << ran.output;
     return seed;
   };
   EXPECT_EQ(seed_of(std::string(4000, 'a')), 12);  // the last of eight draws
@@ -102,7 +103,7 @@ TEST(Worker, DocumentOfARoutingTooCloseToCallSaysWhichSeedWasCompared) {
   for (int i = 0; i < 4000; ++i) {
     text_of_all_bytes += static_cast<char>(' ' + (i * i * 7 + i / 3) % 90);
   }
-  EXPECT_EQ(seed_of(text_of_all_bytes), 5);
+  EXPECT_LT(seed_of(text_of_all_bytes), 12);  // clear decisions under an earlier one
 }
 
 TEST(Worker, TwoRunsWriteTheSameExactNumbers) {

@@ -204,7 +204,7 @@ TEST(SequencePlans, ThatCannotBePlacedAreRefusedWithTheNearest) {
   expect_refused(sequence("none", 2), {"mode \"none\"", "nearest: size = 1, or mode = \"ring\""});
   expect_refused(
       with(sequence("ulysses", 4), {{"parallel.tensor.mode", "1d"}, {"parallel.tensor.size", "2"}}),
-      {"ulysses", "2 heads of a rank to 4 ranks"});
+      {"ulysses", "2 heads are dealt"});
   // Uneven parts would not divide by the ranks of 1d-sp.
   expect_refused(with(sequence("ring", 2), {{"parallel.tensor.mode", "1d-sp"},
                                             {"parallel.tensor.size", "2"},
