@@ -27,7 +27,8 @@ class Subject {
     if (way.mode == "parameter_server") {
       code_ = make_parameter_server(mesh, {way.servers, bytes, false});
     } else {
-      code_ = make_bucketed_all_reduce(mesh, {bytes, false, SumOrder::kAny, {way.mode, ranks_per_node}});
+      code_ = make_bucketed_all_reduce(mesh,
+                                       {bytes, false, SumOrder::kAny, {way.mode, ranks_per_node}});
     }
     code_->attach({{"block", {&param_}}});
   }

@@ -74,9 +74,10 @@ TEST(WorkerMpi, FourRanksOfAGroupAgreeWithThreadsUpToRounding) {
 // A named algorithm puts the same bytes on the wire of every transport.
 TEST(WorkerMpi, NamedSumsAndServersCountWhatThreadsDo) {
   for (const char* mode : {"tree", "hierarchical", "parameter_server"}) {
-    const Arguments more = {"--set",         "parallel.data=3", "--set",
-                            "train.batch=6", "--set",           "cluster.ranks_per_node=3",
-                            "--certify",     "--set",           std::string("parallel.data.mode=") + mode};
+    const Arguments more = {
+        "--set",         "parallel.data=3", "--set",
+        "train.batch=6", "--set",           "cluster.ranks_per_node=3",
+        "--certify",     "--set",           std::string("parallel.data.mode=") + mode};
     const Ran threads = run_worker(kSmallPlan, more);
     const Ran mpi = run_worker(kSmallPlan, more, mpirun(3));
     ASSERT_EQ(mpi.code, 0) << mode << ": " << mpi.output;

@@ -26,7 +26,7 @@ struct WorkerOptions {
   bool is_metered = true;
   std::string json_file;
   std::vector<std::string> plugins;
-  double timeout_s = 0;  ///< 0: none
+  double timeout_s = 0;       ///< 0: none
   std::string timeline_file;  ///< .json or .svg; empty: none
   std::string mpi_collectives = "own";
   std::string checkpoint;  ///< folder; empty: nothing is saved

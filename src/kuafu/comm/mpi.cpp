@@ -26,7 +26,9 @@ class CollectiveTask final : public MpiTask {
  public:
   CollectiveTask(const Call& call, MpiWorld& world, std::shared_ptr<MpiGroup> group,
                  AxisLedger* entry)
-      : group_(std::move(group)), sequence_(group_->announce(call, needs_match(call))), call_(call) {
+      : group_(std::move(group)),
+        sequence_(group_->announce(call, needs_match(call))),
+        call_(call) {
     if (call.verb == Verb::kAllToAll && call.in.count > 0 && call.in.data == call.out.data) {
       staging_ = copy_of(call.in);
       call_.in.data = staging_.data();

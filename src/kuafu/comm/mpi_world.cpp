@@ -20,7 +20,7 @@ constexpr auto kSilence = milliseconds(1500);     // without a message through: 
 constexpr auto kStandstill = milliseconds(1500);  // all wait this long: nobody can go on
 constexpr auto kGrace = milliseconds(2000);       // for the note that explains a wrong length
 constexpr auto kTimeOut = std::chrono::minutes(5);
-constexpr auto kHold = milliseconds(5);           // notes of calls that others may wait for
+constexpr auto kHold = milliseconds(5);  // notes of calls that others may wait for
 constexpr int64_t kTurnsBetweenLooks = 64;
 
 }  // namespace

@@ -243,8 +243,8 @@ std::vector<ExpertLoad> Engine::expert_loads() const {
     if (tally == nullptr || s.options.device.is_meta() || s.steps_trained == 0) continue;
     const int owner = s.map.rank_of(b);
     const int64_t experts = s.plan.model.experts, width = 2 * experts + 2;
-    Tensor sum = at::zeros({s.steps_trained, width},
-                           at::TensorOptions(at::kLong).device(s.options.device));
+    Tensor sum =
+        at::zeros({s.steps_trained, width}, at::TensorOptions(at::kLong).device(s.options.device));
     if (owner == s.seat) {
       sum.copy_(tally->counts());
       raw::all_reduce(sum, s.mesh.comm("data"));

@@ -56,8 +56,8 @@ struct RunOptions {
   /// How many times slower a rank computes in a step: stragglers, for experiments; null: 1.
   std::function<double(int rank, int64_t step)> slowdown = {};
   std::vector<int> push_script = {};  ///< order of pushes under staleness; by arrival where empty
-  bool is_metered = true;    ///< ledger and FLOPs; off only to measure what they cost
-  bool is_observed = false;  ///< what each rank does in its last step, and when
+  bool is_metered = true;             ///< ledger and FLOPs; off only to measure what they cost
+  bool is_observed = false;           ///< what each rank does in its last step, and when
   std::function<std::unique_ptr<Dataset>(const Plan&)> make_data;
   SaveOptions checkpoint;  ///< no folder: none
   /// Called on rank 0 after each step.

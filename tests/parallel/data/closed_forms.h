@@ -5,7 +5,8 @@
 
 #include "kuafu/comm/ledger.h"
 
-// What each algorithm puts on the wire, from the papers alone. n ranks, rank r, elements of 8 bytes.
+// What each algorithm puts on the wire, from the papers alone. n ranks, rank r, elements of 8
+// bytes.
 namespace kuafu::tests {
 
 struct Sent {

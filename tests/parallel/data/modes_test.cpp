@@ -36,9 +36,7 @@ Overrides tensor(const std::string& mode, int64_t size) {
 }
 
 Overrides experts(int64_t ranks) {
-  return {{"model.kind", "moe_gpt"},
-          {"model.experts", "4"},
-          {"parallel.expert.size", text(ranks)}};
+  return {{"model.kind", "moe_gpt"}, {"model.experts", "4"}, {"parallel.expert.size", text(ranks)}};
 }
 
 const std::vector<Family>& modes() {

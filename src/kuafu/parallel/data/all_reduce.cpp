@@ -175,8 +175,8 @@ class BucketedAllReduce : public DataParallel {
   const Mesh& mesh_;
   AllReduceOptions options_;
   std::vector<Group> groups_;
-  std::vector<std::vector<Bucket>> buckets_;        // by group
-  std::vector<std::vector<PendingSum>> under_way_;  // by group
+  std::vector<std::vector<Bucket>> buckets_;                  // by group
+  std::vector<std::vector<PendingSum>> under_way_;            // by group
   std::map<std::string, std::unique_ptr<GradientSum>> sums_;  // by replica axis
 };
 

@@ -179,7 +179,8 @@ class ParameterServer final : public DataParallel {
     receive(0);
     for (size_t k = 0; k < others.size(); ++k) {
       receive(k + 1);
-      if (others[k] > group_.rank() && (k == 0 || others[k - 1] < group_.rank())) total.add_(is_half ? mine.to(at::kFloat) : mine);
+      if (others[k] > group_.rank() && (k == 0 || others[k - 1] < group_.rank()))
+        total.add_(is_half ? mine.to(at::kFloat) : mine);
       under_way[k % 2].wait();
       total.add_(is_half ? incoming[k % 2].to(at::kFloat) : incoming[k % 2]);
     }
