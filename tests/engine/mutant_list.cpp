@@ -142,12 +142,14 @@ void add_sequence(Kit& kit, const std::string& f, const std::vector<Verb>& verbs
     on_one_rank(kit, f, "sequence", verb, 1);
     for (const double factor : {1.001, 2.0, -1.0}) scale(kit, f, "sequence", verb, 2, factor);
     scale(kit, f, "sequence", verb, 0, 1.001);
-    stale(kit, f, "sequence", verb, 3);
+    // A call whose buffer an earlier one filled with something else; no two receives are as long.
+    if (verb != Verb::kRecv) stale(kit, f, "sequence", verb, verb == Verb::kAllGather ? 2 : 3);
   }
   // Sums over ranks that hold other tokens: the first gradients of a step.
   drop(kit, f, "sequence", Verb::kAllReduce, {1, 2, 3, 7});
   scale(kit, f, "sequence", Verb::kAllReduce, 1, 0.5);
-  kit.add(f, "swaps ranks 0 and 1 of the sequence", PlaceFault{0, 1, ""});
+  // A ring of two has the same neighbour either way: swapped, it does what it did.
+  if (f != "ring_2") kit.add(f, "swaps ranks 0 and 1 of the sequence", PlaceFault{0, 1, ""});
   kit.add(f, "shifts the causal mask by one", MaskFault::kShifted);
   kit.add(f, "sees the future", MaskFault::kNone);
   read_wrongly(kit, f, "rank 1 reads one sample further", DataFault::kNextSample);
