@@ -5,8 +5,10 @@
 #include <malloc.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <new>
 
@@ -26,6 +28,56 @@ static_assert(sizeof(Header) == kHeader);
 
 constexpr size_t kLarge = size_t{32} << 20;  // beyond malloc's own heap, see tune_malloc
 constexpr size_t kHugePage = size_t{2} << 20;
+
+/// Large blocks that were freed, kept for the next step, which takes the same ones: a fresh one
+/// costs a page fault and a zeroed page for every page of it. At most kMost bytes stay, the latest
+/// freed.
+class KeptBlocks {
+ public:
+  void* take(size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto fits = [bytes](const Block& b) { return b.bytes == bytes; };
+    const auto found = std::find_if(blocks_.rbegin(), blocks_.rend(), fits);
+    if (found == blocks_.rend()) return nullptr;
+    void* base = found->base;
+    total_ -= bytes;
+    blocks_.erase(std::next(found).base());
+    return base;
+  }
+  void keep(void* base, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    blocks_.push_back({base, bytes});
+    total_ += bytes;
+    while (total_ > kMost) drop_oldest();
+  }
+  void drop_all() {
+    const std::lock_guard lock(mutex_);
+    while (!blocks_.empty()) drop_oldest();
+  }
+
+ private:
+  struct Block {
+    void* base;
+    size_t bytes;
+  };
+  static constexpr size_t kMost = size_t{512} << 20;
+
+  void drop_oldest() {
+    total_ -= blocks_.front().bytes;
+    std::free(blocks_.front().base);
+    blocks_.pop_front();
+  }
+
+  std::mutex mutex_;
+  std::deque<Block> blocks_;  // oldest first
+  size_t total_ = 0;
+};
+
+/// Never destroyed: tensors of static lifetime are freed after any static here would be gone.
+KeptBlocks& kept_blocks() {
+  static auto* kept = new KeptBlocks;
+  return *kept;
+}
 
 /// Books first, so that nothing is left behind where the budget refuses.
 Header booked(size_t bytes) {
@@ -51,16 +103,25 @@ void free_block(void* data) {
   if (data == nullptr) return;
   Header* h = header_of_block(data);
   unbook(*h);
+  const size_t bytes = static_cast<size_t>(h->bytes) + kHeader;
   h->~Header();
-  std::free(h);
+  if (bytes >= kLarge) {
+    kept_blocks().keep(h, bytes);
+  } else {
+    std::free(h);
+  }
 }
 
 /// Large blocks come from mmap, page by page: huge pages save most of the faults.
 void* take_block(size_t bytes) {
   void* base = nullptr;
-  const bool is_large = bytes >= kLarge;
-  if (posix_memalign(&base, is_large ? kHugePage : kHeader, bytes) != 0) return nullptr;
-  if (is_large) madvise(base, bytes, MADV_HUGEPAGE);  // advice: failure changes nothing
+  if (bytes < kLarge) return posix_memalign(&base, kHeader, bytes) == 0 ? base : nullptr;
+  if (void* kept = kept_blocks().take(bytes)) return kept;
+  if (posix_memalign(&base, kHugePage, bytes) != 0) {
+    kept_blocks().drop_all();
+    if (posix_memalign(&base, kHugePage, bytes) != 0) return nullptr;
+  }
+  madvise(base, bytes, MADV_HUGEPAGE);  // advice: failure changes nothing
   return base;
 }
 
