@@ -6,7 +6,9 @@
 
 Runs micro_comm and micro_mpi (2 and 4 ranks) in one order, then in the other, keeps what they printed under
 results/benchmarks/ and prints the table of medians and ratios; --print only prints the table of the results that
-are there."""
+are there. micro_mpi is started several times, for where its memory comes to lie is drawn anew at every start and
+changes the time of the same copies by a factor of two: ratios are taken within a start, and their median and quartiles
+over the starts."""
 
 import json
 import re
@@ -18,7 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "results" / "benchmarks"
 BIN = ROOT / "build" / "release" / "bin"
-RANKS = (2, 4)
+STARTS = {2: 7, 4: 3}  # by ranks
+RANKS = tuple(STARTS)
 SIZES = [1 << n for n in (16, 18, 20, 22, 24, 26)]  # bytes
 
 
@@ -38,9 +41,12 @@ def run() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     threads = run_threads()
     threads["context"]["executable"] = "build/release/bin/micro_comm"
-    mpi = {ranks: run_mpi(ranks) for ranks in RANKS}
-    for ranks in reversed(RANKS):
-        mpi[ranks] += run_mpi(ranks)
+    mpi = dict.fromkeys(RANKS, "")
+    for ranks, starts in STARTS.items():
+        for start in range(starts):
+            print(f"micro_mpi, {ranks} ranks, start {start + 1} of {starts}", file=sys.stderr, flush=True)
+            mpi[ranks] += f"start {start + 1}\n" + run_mpi(ranks)
+    for ranks in RANKS:
         (OUT / f"micro_mpi-{ranks}ranks.txt").write_text(mpi[ranks])
     threads["benchmarks"] += run_threads()["benchmarks"]
     (OUT / "micro_comm.json").write_text(json.dumps(threads, indent=1) + "\n")
@@ -64,30 +70,36 @@ def thread_times() -> dict:
     return medians(samples)
 
 
-def mpi_times(ranks: int) -> dict:
-    """(what, bytes) -> median nanoseconds, what is own or library."""
-    samples = []
+def mpi_times(ranks: int) -> tuple:
+    """(what, bytes) -> median nanoseconds over all starts, what is own or library; and bytes -> the ratios
+    library / own of the starts, ascending, each of the medians of one start."""
+    starts = []
     for line in (OUT / f"micro_mpi-{ranks}ranks.txt").read_text().splitlines():
-        if found := re.match(r"(own|library)/(\d+)/\S+\s+([\d.]+) ns", line):
-            samples.append(((found[1], int(found[2])), float(found[3])))
-    return medians(samples)
+        if line.startswith("start"):
+            starts.append([])
+        elif found := re.match(r"(own|library)/(\d+)/\S+\s+([\d.]+) ns", line):
+            starts[-1].append(((found[1], int(found[2])), float(found[3])))
+    each = [medians(samples) for samples in starts]
+    ratios = {size: sorted(m["library", size] / m["own", size] for m in each) for size in SIZES}
+    return medians([sample for m in each for sample in m.items()]), ratios
 
 
 def table() -> str:
     rows = ["| ranks | size | threads, us | memory, us | memory / threads "
             "| in cache, us | in cache / threads | own MPI, us "
-            "| MPI_Allreduce, us | MPI_Allreduce / threads | MPI_Allreduce / own MPI |", "|" + "---|" * 11]
+            "| MPI_Allreduce, us | MPI_Allreduce / threads | MPI_Allreduce / own MPI | its quartiles |", "|" + "---|" * 12]
     threads = thread_times()
     for ranks in RANKS:
-        mpi = mpi_times(ranks)
+        mpi, ratios = mpi_times(ranks)
         # STREAM's rule: the arrays are several times the last cache.
         slowest = threads["traffic", ranks, SIZES[-1]] / SIZES[-1]
         for size in SIZES:
             t, limit, memory = threads["threads", ranks, size], threads["limit", ranks, size], slowest * size
+            low, _, high = statistics.quantiles(ratios[size])
             own, library = mpi["own", size], mpi["library", size]
             rows.append(f"| {ranks} | {size >> 10} KiB | {t / 1e3:.0f} | {memory / 1e3:.0f} | {memory / t:.2f} "
                         f"| {limit / 1e3:.0f} | {limit / t:.2f} | {own / 1e3:.0f} | {library / 1e3:.0f} "
-                        f"| {library / t:.1f} | {library / own:.2f} |")
+                        f"| {library / t:.1f} | {statistics.median(ratios[size]):.2f} | {low:.2f} to {high:.2f} |")
     return "\n".join(rows)
 
 

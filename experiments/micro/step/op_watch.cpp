@@ -41,9 +41,14 @@ void count_product(OpWatch::State& s, const std::string& op, c10::ArrayRef<const
   if (op == "kuafu::matmul_add") ++s.products[product_of(in, 1)];
 }
 
+/// A node of the backward holds ops and is none: what it does besides is the program's own.
+bool is_frame_of_autograd(std::string_view name) {
+  return name.starts_with("autograd::") || name.find("differentiable") != std::string_view::npos;
+}
+
 std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& fn) {
   OpWatch::State* s = tls_state;
-  if (s == nullptr) return nullptr;
+  if (s == nullptr || is_frame_of_autograd(fn.name())) return nullptr;
   auto frame = std::make_unique<Frame>();
   frame->is_outermost = s->depth++ == 0;
   if (frame->is_outermost) {

@@ -62,6 +62,8 @@ class Watched : public Communicator {
  private:
   template <class Call>
   Work make(Verb verb, const Buffer& b, const Call& call) {
+    // Bytes are booked where the wire is, under the name this group has here.
+    if (inner_.ledger() != ledger()) inner_.meter(ledger(), label());
     const double cpu = thread_cpu_now(), wall = wall_now();
     call().wait_host();
     if (!watch_.is_on) return {};

@@ -14,13 +14,12 @@ constexpr int64_t kSmallBytes = 64 * 1024;
 constexpr int64_t kDoublingBytes = 32 * 1024;
 constexpr int64_t kDoublingBytesOfTwo = 96 * 1024;
 constexpr int64_t kHalvingBytes = 2 * 1024 * 1024;
-// Pieces of longer ones: they travel while the piece before them is added. Two ranks that do not
-// wait for third ones add pieces that fit the second-level cache.
+constexpr int64_t kHalvingBytesOfTwo = 8 * 1024 * 1024;
+// Pieces of longer ones: they travel while the piece before them is added.
 constexpr int64_t kPieceBytes = 1024 * 1024;
-constexpr int64_t kPieceBytesOfTwo = 256 * 1024;
 
-int64_t num_pieces(int64_t bytes, int64_t piece = kPieceBytes) {
-  return std::max<int64_t>(1, (bytes + piece - 1) / piece);
+int64_t num_pieces(int64_t bytes) {
+  return std::max<int64_t>(1, (bytes + kPieceBytes - 1) / kPieceBytes);
 }
 
 Plan one(Program program) {
@@ -33,8 +32,10 @@ Plan for_all_reduce(const Call& call, Seat seat) {
   if (bytes <= (seat.n == 2 ? kDoublingBytesOfTwo : kDoublingBytes)) {
     return one(doubling_all_reduce(seat, whole));
   }
-  if (bytes <= kHalvingBytes) return one(halving_doubling_all_reduce(seat, whole));
-  const int64_t lanes = num_pieces(bytes / seat.n, seat.n == 2 ? kPieceBytesOfTwo : kPieceBytes);
+  if (bytes <= (seat.n == 2 ? kHalvingBytesOfTwo : kHalvingBytes)) {
+    return one(halving_doubling_all_reduce(seat, whole));
+  }
+  const int64_t lanes = num_pieces(bytes / seat.n);
   return {lanes, [=](int64_t k) { return ring_all_reduce(seat, whole, {k, lanes}); }};
 }
 

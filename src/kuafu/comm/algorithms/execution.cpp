@@ -3,17 +3,26 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "kuafu/comm/reduction.h"
 
 namespace kuafu::algorithms {
+
+// Between processes the kernel copies page by page. A destination a few bytes ahead of its source
+// in their pages, as memory fresh from `new` is, makes that two to three times slower (measured on
+// Zen 3).
+constexpr int64_t kAlignment = 4096;
 
 ScratchPool::Piece ScratchPool::take(int64_t bytes) {
   const auto fits = [bytes](const Piece& piece) { return piece.bytes >= bytes; };
   const auto found = std::find_if(free_.begin(), free_.end(), fits);
   if (found == free_.end()) {
     if (!free_.empty()) free_.pop_back();  // the larger one takes its place
-    return {std::unique_ptr<std::byte[]>(new std::byte[static_cast<size_t>(bytes)]), bytes};
+    const int64_t room = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    void* memory = std::aligned_alloc(kAlignment, static_cast<size_t>(room));
+    if (memory == nullptr) throw std::bad_alloc();
+    return {std::unique_ptr<std::byte[], Free>(static_cast<std::byte*>(memory)), bytes};
   }
   Piece piece = std::move(*found);
   free_.erase(found);
@@ -88,15 +97,17 @@ void Execution::start_lane(Track& track) {
 void Execution::start_round(Track& track) {
   const Round& round = track.program.rounds[track.next_round++];
   track.has_worked = round.locals.empty();
-  for (const Transfer& t : round.receives) {
-    const int64_t bytes = t.span.range.count * element_;
-    track.receives.push_back(setting_.wire.receive(at(track, t.span), bytes, t.peer, track.tag));
-    if (setting_.entry != nullptr && bytes > 0) book_received(bytes, t.peer);
-  }
+  // Sends first: a receive whose message already waits is copied on the spot, and the peer would
+  // not hear of this rank's message before that.
   for (const Transfer& t : round.sends) {
     const int64_t bytes = t.span.range.count * element_;
     track.sends.push_back(setting_.wire.send(at(track, t.span), bytes, t.peer, track.tag));
     if (setting_.entry != nullptr && bytes > 0) book_sent(bytes, t.peer);
+  }
+  for (const Transfer& t : round.receives) {
+    const int64_t bytes = t.span.range.count * element_;
+    track.receives.push_back(setting_.wire.receive(at(track, t.span), bytes, t.peer, track.tag));
+    if (setting_.entry != nullptr && bytes > 0) book_received(bytes, t.peer);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -24,8 +25,11 @@ class Wire {
 /// Memory that collectives take turns to use: fresh memory would cost a page fault every 4 KiB.
 class ScratchPool {
  public:
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
   struct Piece {
-    std::unique_ptr<std::byte[]> memory;
+    std::unique_ptr<std::byte[], Free> memory;
     int64_t bytes = 0;
   };
   /// At least `bytes`.
