@@ -17,7 +17,15 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.append(str(ROOT / "scripts" / "report"))
 
+import experiment
+import style
+
+# The ledger's axes by the kind of parallelism they belong to; every tensor scheme has its own.
+AXES = {"data": ("data", "replica"), "pipeline": ("pipeline",), "tensor": ("tensor", "row", "col", "dep", "x", "y", "z"),
+        "sequence": ("sequence",), "expert": ("expert",)}
+HELD = ("parameter", "gradient", "optimizer", "activation")
 
 def tensor(mode, size, depth=1):
     # 2.5D cuts a micro-batch's samples by rows and layers of its grid, 3D by two of its axes.
@@ -80,17 +88,21 @@ def counted(document):
     return [ledger, document["memory"]["peak_bytes"], document["memory"]["at_peak"], document["flops_per_step"]]
 
 
+def received(document):
+    """Of each axis: bytes a rank and step on the mean, the most messages, the most peers."""
+    steps, ranks = document["plan"]["train"]["steps"], document["ranks"]
+    return {axis: {"received": sum(entry["bytes_received"]) / steps / ranks, "messages": max(entry["messages"]) / steps,
+                   "peers": max(entry["peers"])} for axis, entry in document["ledger"].items()}
+
+
 def measure(build, name, ranks, settings):
     simulated, real = (run(build, ranks, settings, world) for world in ("simulated", "threads"))
-    steps = real["plan"]["train"]["steps"]
     peaks = real["memory"]["peak_bytes"]
     fullest = peaks.index(max(peaks))
-    axes = {axis: {"received": sum(entry["bytes_received"]) / steps / ranks, "messages": max(entry["messages"]) / steps,
-                   "peers": max(entry["peers"])} for axis, entry in real["ledger"].items()}
     certificate = {k: real["certificate"].get(k) for k in ("verdict", "level", "gradient_error", "tolerance")}
     return {"name": name, "ranks": ranks, "settings": settings, "certificate": certificate,
             "same_in_both_worlds": counted(real) == counted(simulated), "peak_bytes": max(peaks), "least_peak_bytes": min(peaks),
-            "at_peak": real["memory"]["at_peak"][fullest], "axes": axes, "flops_per_step": real["flops_per_step"],
+            "at_peak": real["memory"]["at_peak"][fullest], "axes": received(real), "flops_per_step": real["flops_per_step"],
             "router_flops": router_flops(real["plan"]), "loss": real["loss"]}, real["provenance"]
 
 
@@ -130,53 +142,54 @@ def verdicts(rows):
     ]
 
 
+def by_kind(row):
+    """KiB that a rank receives a step, by kind of parallelism; an axis of no kind is an error."""
+    kinds = {axis: kind for kind, axes in AXES.items() for axis in axes}
+    total = dict.fromkeys(AXES, 0.0)
+    for axis, entry in row["axes"].items():
+        total[kinds[axis]] += entry["received"] / 1024
+    return total
+
+
 def table(rows, checks):
-    lines = ["| claim | found | holds |", "|---|---|---|"]
-    lines += [f"| {c['claim']} | {c['found']} | {'yes' if c['holds'] else 'NO'} |" for c in checks]
-    lines += ["", "| plan | ranks | certificate | gradient error | peak of the fullest rank, KiB | of one rank | parameters | gradients | "
-              "optimizer | activations | received a rank and step by axis, KiB | messages |", "|" + "---|" * 12]
+    lines = [*experiment.claims(checks), ""]
+    cells = []
     for r in rows:
-        c, kinds = r["certificate"], ("parameter", "gradient", "optimizer", "activation")
-        axes = ", ".join(f"{name} {axis['received'] / 1024:.1f}" for name, axis in r["axes"].items()) or "-"
-        error = "-" if c["gradient_error"] is None else f"{c['gradient_error']:.1e}"
-        held = " | ".join(f"{r['at_peak'][k] / 1024:.1f}" for k in kinds)
-        lines.append(f"| {r['name']} | {r['ranks']} | {c['verdict']} ({c['level']}) | {error} | {r['peak_bytes'] / 1024:.1f} | "
-                     f"{r['peak_bytes'] / rows[0]['peak_bytes']:.3f} | {held} | {axes} | "
-                     f"{sum(axis['messages'] for axis in r['axes'].values()):.0f} |")
+        c, error = r["certificate"], r["certificate"]["gradient_error"]
+        cells.append([r["name"], r["ranks"], f"{c['verdict']} ({c['level']})", "-" if error is None else f"{error:.1e}",
+                      f"{r['peak_bytes'] / 1024:.1f}", f"{r['peak_bytes'] / rows[0]['peak_bytes']:.3f}",
+                      *(f"{r['at_peak'][k] / 1024:.1f}" for k in HELD), *(f"{v:.1f}" for v in by_kind(r).values()),
+                      f"{sum(by_kind(r).values()):.1f}", f"{sum(axis['messages'] for axis in r['axes'].values()):.0f}"])
+    lines += ["KiB: what the fullest rank holds at its peak, and what a rank receives a step (mean of the ranks) by kind of parallelism.", ""]
+    lines += experiment.markdown(["plan", "ranks", "certificate", "gradient error", "peak", "of one rank", *(f"{k}s" for k in HELD[:2]),
+                                  HELD[2], f"{HELD[3]}s", *(f"{kind} received" for kind in AXES), "all received", "messages"], cells)
     return "\n".join(lines) + "\n"
 
 
+def stack(panel, names, parts, colors, unit):
+    """Horizontal bars made of parts, the sum written at the end of each."""
+    past = [0.0] * len(names)
+    for part, values in parts.items():
+        if max(values) > 0:
+            panel.barh(names, values, left=past, color=colors[part], label=part, height=0.72)
+        past = [a + b for a, b in zip(past, values)]
+    for y, total in enumerate(past):
+        panel.annotate(f"{total:.0f}", (total, y), xytext=(3, 0), textcoords="offset points", va="center", fontsize=7.5)
+    panel.set(xlabel=unit, xlim=(0, max(past) * 1.1))
+    panel.grid(visible=False, axis="y")
+    panel.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=len(parts), fontsize=8, handlelength=1, columnspacing=1)
+
+
 def draw(rows, out):
-    sys.path.insert(0, str(ROOT / "scripts" / "report"))
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    import style
-    names = [f"{r['name']} ({r['ranks']})" if r["ranks"] > 1 else r["name"] for r in rows]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 0.36 * len(rows) + 1.6), layout="constrained", sharey=True)
-    past = [0.0] * len(rows)
-    for kind, color in style.CATEGORIES.items():
-        values = [r["at_peak"].get(kind, 0) / 1024 for r in rows]
-        if max(values) == 0:
-            continue
-        left.barh(names, values, left=past, color=color, label=kind)
-        past = [a + b for a, b in zip(past, values)]
-    axes = list(dict.fromkeys(axis for r in rows for axis in r["axes"]))
-    looks = style.palette(axes, style.AXES)
-    past = [0.0] * len(rows)
-    for axis in axes:
-        values = [r["axes"].get(axis, {"received": 0})["received"] / 1024 for r in rows]
-        right.barh(names, values, left=past, color=looks[axis][0], label=axis)
-        past = [a + b for a, b in zip(past, values)]
+    names = [f"{r['name']}  ({r['ranks']} ranks)" if r["ranks"] > 1 else r["name"] for r in rows]
+    figure, (left, right) = experiment.subplots(1, 2, figsize=(13, 0.36 * len(rows) + 1.6), sharey=True)
+    stack(left, names, {kind: [r["at_peak"].get(kind, 0) / 1024 for r in rows] for kind in style.CATEGORIES}, style.CATEGORIES,
+          "KiB that the fullest rank holds at its peak")
+    received = [by_kind(r) for r in rows]
+    stack(right, names, {kind: [r[kind] for r in received] for kind in AXES}, {kind: style.AXES[kind][0] for kind in AXES},
+          "KiB that a rank receives a step, by kind of parallelism")
     left.invert_yaxis()
-    left.set(xlabel="KiB of the fullest rank at its peak", xscale="linear")
-    right.set(xlabel="KiB a rank receives a step")
-    for panel in (left, right):
-        panel.grid(color=style.GRID, axis="x")
-        panel.set_axisbelow(True)
-        panel.legend(frameon=False, fontsize=8, loc="lower right")
-    for kind in ("svg", "png"):
-        figure.savefig(out / f"composition.{kind}", dpi=130, metadata={"Date": None} if kind == "svg" else None)
+    experiment.save(figure, out, "composition")
 
 
 def main():
@@ -203,7 +216,7 @@ def main():
     checks = verdicts(rows)
     (options.out / "table.md").write_text(table(rows, checks))
     draw(rows, options.out)
-    print(table(rows, checks).split("\n\n")[0])
+    print("\n".join(experiment.claims(checks)))
     return 0 if all(c["holds"] for c in checks) else 1
 
 

@@ -18,6 +18,10 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.append(str(ROOT / "scripts" / "report"))
+
+import experiment
+
 SCHEMES = {
     4: [("1d", 1), ("1d-sp", 1), ("2d", 1)],
     8: [("1d", 1), ("1d-sp", 1), ("2.5d", 2), ("3d", 1)],
@@ -109,7 +113,6 @@ def winners(rows, ranks, batch, sequence):
 
 
 def draw(rows, out):
-    sys.path.insert(0, str(ROOT / "scripts" / "report"))
     import matplotlib
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
@@ -135,15 +138,16 @@ def draw(rows, out):
 
 
 def page(rows, checks):
-    lines = ["| claim | source | published | simulated | error | faster | within 20 % |", "|" + "---|" * 7]
-    lines += [f"| {c['id']} | {c['source']} | {c['published']} | {c['simulated']:.2f} | {c['error']:+.0%} | "
-              f"{'yes' if c['direction_holds'] else 'NO'} | {'yes' if c['within_20_percent'] else 'no'} |" for c in checks]
+    lines = experiment.markdown(
+        ("claim", "source", "published", "simulated", "error", "faster", "within 20 %"),
+        [(c["id"], c["source"], c["published"], f"{c['simulated']:.2f}", f"{c['error']:+.0%}",
+          "yes" if c["direction_holds"] else "NO", "yes" if c["within_20_percent"] else "no") for c in checks])
     worst = max(abs(r["check_error"]) for r in rows if "check_error" in r)
-    lines += ["", f"Time is a latency + b / bandwidth + c; largest error of that on a link it was not made from: {worst:.1e}.", "",
-              "| ranks | batch | sequence | scheme | s per us of latency | s x GB/s | compute, s | received, bytes |",
-              "|" + "---|" * 8]
-    lines += [f"| {r['ranks']} | {r['batch']} | {r['sequence']} | {r['scheme']} | {r['per_latency_us']:.2e} | "
-              f"{r['per_bandwidth_gbs']:.3e} | {r['compute_s']:.2e} | {r['received_bytes']} |" for r in rows]
+    lines += ["", f"Time is a latency + b / bandwidth + c; largest error of that on a link it was not made from: {worst:.1e}.", ""]
+    lines += experiment.markdown(
+        ("ranks", "batch", "sequence", "scheme", "s per us of latency", "s x GB/s", "compute, s", "received, bytes"),
+        [(r["ranks"], r["batch"], r["sequence"], r["scheme"], f"{r['per_latency_us']:.2e}", f"{r['per_bandwidth_gbs']:.3e}",
+          f"{r['compute_s']:.2e}", r["received_bytes"]) for r in rows])
     return "\n".join(lines) + "\n"
 
 

@@ -3,8 +3,10 @@
 """Ring, tree, hierarchical sums and parameter servers over ranks and sizes; and what a slow replica costs each.
 
     .venv/bin/python experiments/data_parallel/run.py [--build build/release] [--out results/data_parallel] [--draw]
+        [--parts counts,times,none,constant,rotating]
 
-Writes result.json, table.md and the figures; --draw only draws what result.json holds."""
+Writes result.json, table.md and the figures; --draw only draws what result.json holds. All parts but `counts` are timed: each can
+be run on its own, when the machine is quiet, and replaces what the result has of it. Exits with 1 where a claim does not hold."""
 
 import argparse
 import json
@@ -17,12 +19,20 @@ import closed_forms
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.append(str(ROOT / "scripts" / "report"))
+
+import experiment
+import style
+
 SIZES = [4 << 10, 64 << 10, 1 << 20, 16 << 20]     # bytes of gradients
 REAL = [(2, 1), (3, 3), (4, 2), (5, 5), (6, 3), (8, 4)]   # thread ranks, ranks a node
 TIMED = (2, 4)
 SIMULATED = [(8, 8), (16, 8), (64, 8), (256, 8), (1024, 8)]
-STRAGGLERS = dict(ranks=4, base=10, factor=3, steps=24, rounds=7)
-STALE = (1, 2, 4, 8)                               # bounds compared
+STRAGGLERS = dict(ranks=4, base=20, factor=3, steps=16, rounds=5)
+STALE = (1, 4, 8)                                  # bounds compared
+COMPARED = ["ring", "tree", "parameter_server:1"] + [f"parameter_server:1:{k}" for k in STALE]
+SCENARIOS = ("none", "constant", "rotating")
+PARTS = ("counts", "times", *SCENARIOS)
 
 
 def ways(ranks):
@@ -64,24 +74,41 @@ def digest(row):
     }
 
 
-def measure(program):
+def count(program):
+    """Every way, size and number of ranks, in both worlds."""
     rows = []
     for ranks, per_node in REAL:
         print(f"{ranks} thread ranks", file=sys.stderr)
-        rounds = 30 if ranks in TIMED else 3
-        rows += [digest(r) for r in sums(program, ranks, per_node, "threads", rounds)["rows"]]
+        rows += map(digest, sums(program, ranks, per_node, "threads", 1)["rows"])
     for ranks, per_node in REAL + SIMULATED:
         print(f"{ranks} simulated ranks", file=sys.stderr)
-        rows += [digest(r) for r in sums(program, ranks, per_node, "simulated", 1)["rows"]]
-    slow, s = [], STRAGGLERS
-    compared = ["auto", "ring", "tree", "parameter_server:1"] + [f"parameter_server:1:{k}" for k in STALE]
-    for scenario in ("none", "constant", "rotating"):
-        print(f"straggler: {scenario}", file=sys.stderr)
-        answer = ask(program, "straggler", "--ranks", s["ranks"], "--ways", ",".join(compared), "--scenario", scenario,
-                     "--base", s["base"], "--factor", s["factor"], "--steps", s["steps"], "--rounds", s["rounds"],
-                     "--certify" if scenario == "none" else "--no-certify")
-        slow += answer["rows"]
-    return {"sizes": SIZES, "rows": rows, "stragglers": slow, "provenance": answer["provenance"]}
+        rows += map(digest, sums(program, ranks, per_node, "simulated", 1)["rows"])
+    return rows
+
+
+def time_sums(program):
+    return [digest(r) for ranks, per_node in REAL if ranks in TIMED
+            for r in sums(program, ranks, per_node, "threads", 30)["rows"]]
+
+
+def time_straggler(program, scenario):
+    s = STRAGGLERS
+    print(f"straggler: {scenario}", file=sys.stderr)
+    return ask(program, "straggler", "--ranks", s["ranks"], "--ways", ",".join(COMPARED), "--scenario", scenario, "--base", s["base"],
+               "--factor", s["factor"], "--steps", s["steps"], "--rounds", s["rounds"],
+               "--certify" if scenario == "none" else "--no-certify")
+
+
+def measure(program, part, result):
+    """The result with this part of it measured anew."""
+    if part == "counts":
+        return {**result, "sizes": SIZES, "rows": count(program)}
+    if part == "times":
+        return {**result, "times": time_sums(program)}
+    answer = time_straggler(program, part)
+    others = [r for r in result.get("stragglers", []) if r["scenario"] != part]
+    rows = sorted(others + answer["rows"], key=lambda r: SCENARIOS.index(r["scenario"]))
+    return {**result, "stragglers": rows, "provenance": answer["provenance"]}
 
 
 def verdicts(result):
@@ -145,103 +172,116 @@ def verdicts(result):
 
 
 def table(result):
-    lines = ["| ranks | nodes of | way | gradients | worlds | received a rank, mean | most | / gradients | messages | "
-             "threads, us | simulated, us |", "|" + "---|" * 11]
-    by = {(r["world"], r["ranks"], r["way"], r["bytes"]): r for r in result["rows"]}
-    for (world, ranks, way, size), r in by.items():
-        if world == "threads":
+    timed = {(r["ranks"], r["way"], r["bytes"]): r for r in result["times"]}
+    real = {(r["ranks"], r["way"], r["bytes"]) for r in result["rows"] if r["world"] == "threads"}
+    cells = []
+    for r in result["rows"]:
+        if r["world"] == "threads":
             continue
-        real = by.get(("threads", ranks, way, size))
-        lines.append(f"| {ranks} | {r['ranks_per_node']} | {way} | {size >> 10} KiB | {'both' if real else 'simulated'} | "
-                     f"{r['received']['mean']:.0f} | {r['received']['most']} | {r['received']['mean'] / size:.3f} | "
-                     f"{r['messages']} | {'%.0f' % (real['seconds'] * 1e6) if real and ranks in TIMED else '-'} | "
-                     f"{r['seconds'] * 1e6:.0f} |")
-    lines += ["", "| straggler | way | ms a step, median | fastest, slowest round | of no straggler | last loss | pushes behind: how often |",
-              "|" + "---|" * 7]
+        case = (r["ranks"], r["way"], r["bytes"])
+        cells.append((r["ranks"], r["ranks_per_node"], r["way"], f"{r['bytes'] >> 10} KiB", "both" if case in real else "simulated",
+                      f"{r['received']['mean']:.0f}", r["received"]["most"], f"{r['received']['mean'] / r['bytes']:.3f}", r["messages"],
+                      f"{timed[case]['seconds'] * 1e6:.0f}" if case in timed else "-", f"{r['seconds'] * 1e6:.0f}"))
+    lines = experiment.markdown(("ranks", "nodes of", "way", "gradients", "worlds", "received a rank, mean bytes", "most", "/ gradients",
+                                 "messages", "threads, us", "simulated, us"), cells)
     base = {r["way"]: statistics.median(r["seconds_per_step"]) for r in result["stragglers"] if r["scenario"] == "none"}
+    cells = []
     for r in result["stragglers"]:
         ms = [1e3 * s for s in r["seconds_per_step"]]
         behind = r.get("behind", {})
         total = sum(behind.values())
         mean = sum(int(k) * v for k, v in behind.items()) / total if total else 0
-        lines.append(f"| {r['scenario']} | {r['way']} | {statistics.median(ms):.1f} | {min(ms):.1f}, {max(ms):.1f} | "
-                     f"{statistics.median(ms) / 1e3 / base[r['way']]:.2f} | {statistics.median(r['loss']):.3f} | "
-                     f"{'mean %.1f updates' % mean if total else '-'} |")
-    lines += ["", "| claim | found | holds |", "|---|---|---|"]
-    lines += [f"| {c['claim']} | {c['found']} | {'yes' if c['holds'] else 'NO'} |" for c in result["verdicts"]]
-    return "\n".join(lines) + "\n"
+        cells.append((r["scenario"], r["way"], f"{statistics.median(ms):.1f}", f"{min(ms):.1f}, {max(ms):.1f}",
+                      f"{statistics.median(ms) / 1e3 / base[r['way']]:.2f}", f"{statistics.median(r['loss']):.3f}",
+                      f"mean {mean:.1f} updates" if total else "-"))
+    lines += ["", *experiment.markdown(("straggler", "way", "ms a step, median", "fastest, slowest round", "of no straggler", "last loss",
+                                        "pushes behind"), cells)]
+    return "\n".join([*experiment.claims(result["verdicts"]), "", *lines]) + "\n"
+
+
+WAYS = {"ring": (style.BLUE, "s", "ring"), "tree": (style.GREEN, "^", "tree"),
+        "hierarchical": (style.VERMILION, "D", "inside nodes, then between"), "one": (style.ORANGE, "v", "one server"),
+        "all": (style.PINK, "P", "all serve")}
+
+
+def way_of(look, ranks):
+    return {"one": "parameter_server:1", "all": f"parameter_server:{ranks}"}.get(look, look)
+
+
+def draw_received(panel, by, ranks):
+    large = SIZES[-1]
+    for look, (color, marker, label) in WAYS.items():
+        panel.plot(ranks, [by["simulated", n, way_of(look, n), large]["received"]["most"] / large for n in ranks], marker=marker,
+                   color=color, label=label)
+    panel.plot(ranks, [2 * (n - 1) / n for n in ranks], color=style.INK, linewidth=0.8, label="2 (n-1)/n")
+    panel.set(title="the busiest rank receives", yscale="log", xscale="log", xlabel="replicas", ylabel="bytes received / bytes of gradients")
+    panel.minorticks_off()
+    panel.set_xticks([2, 4, 8, 64, 1024], ["2", "4", "8", "64", "1024"])
+    panel.set_yticks([1, 2, 10, 100, 1000], ["1", "2", "10", "100", "1000"])
+    panel.legend()
+
+
+def draw_seconds(panel, by, size):
+    many = [n for n, _ in SIMULATED]
+    for look, (color, marker, _) in WAYS.items():
+        panel.plot(many, [by["simulated", n, way_of(look, n), size]["seconds"] * 1e3 for n in many], marker=marker, color=color)
+    text = f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+    panel.set(title=f"{text} of gradients, nodes of 8, simulated", yscale="log", xscale="log", xlabel="replicas", ylabel="ms")
+    panel.minorticks_off()
+    panel.set_xticks(many, [str(n) for n in many])
+
+
+def draw_stragglers(panel, rows):
+    shades = {"none": (style.GREY, "nobody slow"), "constant": (style.VERMILION, f"one replica {STRAGGLERS['factor']} x slower"),
+              "rotating": (style.SKY, "another one each step")}
+    for i, (scenario, (color, label)) in enumerate(shades.items()):
+        own = {r["way"]: [1e3 * s for s in r["seconds_per_step"]] for r in rows if r["scenario"] == scenario}
+        middle = [statistics.median(own[w]) for w in COMPARED]
+        around = [[m - min(own[w]) for m, w in zip(middle, COMPARED)], [max(own[w]) - m for m, w in zip(middle, COMPARED)]]
+        places = [x + 0.27 * (i - 1) for x in range(len(COMPARED))]
+        panel.bar(places, middle, 0.26, yerr=around, color=color, label=label, error_kw={"elinewidth": 0.8, "capsize": 1.5})
+    short = [w.replace("parameter_server:1:", "server,\nstale ").replace("parameter_server:1", "server,\nin step") for w in COMPARED]
+    panel.set_xticks(range(len(COMPARED)), short)
+    panel.grid(visible=False, axis="x")
+    panel.set(title="training on 4 thread ranks, measured", ylabel="ms a step: median, fastest, slowest round")
+    panel.legend()
 
 
 def draw(result, out):
-    sys.path.insert(0, str(ROOT / "scripts" / "report"))
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    import style
-    looks = {"ring": (style.BLUE, "s", "ring"), "tree": (style.GREEN, "^", "tree"),
-             "hierarchical": (style.VERMILION, "D", "inside nodes, then between"),
-             "one": (style.ORANGE, "v", "one server"), "all": (style.PINK, "P", "all serve")}
-
-    def way_of(look, ranks):
-        return {"one": "parameter_server:1", "all": f"parameter_server:{ranks}"}.get(look, look)
-
     by = {(r["world"], r["ranks"], r["way"], r["bytes"]): r for r in result["rows"]}
-    ranks = sorted({r["ranks"] for r in result["rows"]})
-    many = [n for n, _ in SIMULATED]
-    figure, panels = plt.subplots(1, 3, figsize=(13.2, 4.2), layout="constrained")
-    large, small = SIZES[-1], SIZES[0]
-    for look, (color, marker, label) in looks.items():
-        def series(size, value, over):
-            return [value(by["simulated", n, way_of(look, n), size]) for n in over]
-        panels[0].plot(ranks, series(large, lambda r: r["received"]["most"] / large, ranks), marker=marker, color=color, label=label)
-        panels[1].plot(many, series(large, lambda r: r["seconds"] * 1e3, many), marker=marker, color=color)
-        panels[1].plot(many, series(small, lambda r: r["seconds"] * 1e3, many), marker=marker, color=color, linestyle=":")
-    panels[0].plot(ranks, [2 * (n - 1) / n for n in ranks], color=style.INK, linewidth=0.8, label="2 (n-1)/n")
-    panels[0].set(title="received by the busiest rank / gradients", yscale="log")
-    panels[1].set(title="simulated ms; solid 16 MiB, dotted 4 KiB", yscale="log")
-    for panel in panels[:2]:
-        panel.set(xscale="log", xlabel="replicas")
-        panel.minorticks_off()
-        panel.grid(color=style.GRID)
-    panels[0].set_xticks([2, 4, 8, 64, 1024], ["2", "4", "8", "64", "1024"])
-    panels[1].set_xticks(many, [str(n) for n in many])
-    panels[0].legend(frameon=False, fontsize=8)
-    names = list(dict.fromkeys(r["way"] for r in result["stragglers"]))
-    shades = {"none": style.GREY, "constant": style.VERMILION, "rotating": style.SKY}
-    for i, (scenario, color) in enumerate(shades.items()):
-        rows = {r["way"]: r for r in result["stragglers"] if r["scenario"] == scenario}
-        middle = [1e3 * statistics.median(rows[w]["seconds_per_step"]) for w in names]
-        low = [m - 1e3 * min(rows[w]["seconds_per_step"]) for m, w in zip(middle, names)]
-        high = [1e3 * max(rows[w]["seconds_per_step"]) - m for m, w in zip(middle, names)]
-        panels[2].bar([x + 0.27 * (i - 1) for x in range(len(names))], middle, 0.26, yerr=[low, high], color=color,
-                      label={"none": "no straggler", "constant": "one replica slow", "rotating": "a slow replica each step"}[scenario])
-    short = [w.replace("parameter_server:1:", "server, stale ").replace("parameter_server:1", "server") for w in names]
-    panels[2].set_xticks(range(len(names)), short, rotation=40, ha="right", fontsize=8)
-    panels[2].set(title="ms a step on 4 thread ranks")
-    panels[2].legend(frameon=False, fontsize=8)
-    for kind in ("svg", "png"):
-        figure.savefig(out / f"data_parallel.{kind}", dpi=130, metadata={"Date": None} if kind == "svg" else None)
+    figure, panels = experiment.subplots(2, 2, figsize=(10.4, 7.6))
+    draw_received(panels[0, 0], by, sorted({r["ranks"] for r in result["rows"]}))
+    draw_seconds(panels[0, 1], by, SIZES[0])
+    draw_seconds(panels[1, 0], by, SIZES[-1])
+    draw_stragglers(panels[1, 1], result["stragglers"])
+    experiment.save(figure, out, "data_parallel")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default="build/release")
-    parser.add_argument("--out", default="results/data_parallel")
-    parser.add_argument("--draw", action="store_true")
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "data_parallel")
+    parser.add_argument("--draw", action="store_true", help="draw what result.json holds")
+    parser.add_argument("--parts", default=",".join(PARTS), help="of the measurement")
     options = parser.parse_args()
-    out = ROOT / options.out
-    out.mkdir(parents=True, exist_ok=True)
-    file = out / "result.json"
-    if not options.draw:
-        result = measure(ROOT / options.build / "bin" / "data_parallel")
+    parts = options.parts.split(",")
+    if unknown := set(parts) - set(PARTS):
+        sys.exit(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    options.out.mkdir(parents=True, exist_ok=True)
+    file = options.out / "result.json"
+    result = json.loads(file.read_text()) if file.exists() else {}
+    for part in () if options.draw else parts:
+        result = measure(options.build / "bin" / "data_parallel", part, result)
         file.write_text(json.dumps(result, indent=1) + "\n")
-    result = json.loads(file.read_text())
+    if missing := {"rows", "times", "stragglers"} - set(result) or set(SCENARIOS) - {r["scenario"] for r in result["stragglers"]}:
+        print(f"not measured yet: {', '.join(sorted(missing))}", file=sys.stderr)
+        return 0
     result["verdicts"] = verdicts(result)
     file.write_text(json.dumps(result, indent=1) + "\n")
-    (out / "table.md").write_text(table(result))
-    draw(result, out)
-    print(table(result))
-    return 0
+    (options.out / "table.md").write_text(table(result))
+    draw(result, options.out)
+    print("\n".join(experiment.claims(result["verdicts"])))
+    return 0 if all(v["holds"] for v in result["verdicts"]) else 1
 
 
 if __name__ == "__main__":

@@ -19,6 +19,10 @@ import closed_forms
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.append(str(ROOT / "scripts" / "report"))
+
+import experiment
+
 REAL = 27          # ranks that run as threads
 EXACT = 1e-9       # relative: sums of integers below 2^53, divided
 # Sizes that every rank count of a family divides. tokens = batch x sequence.
@@ -150,13 +154,10 @@ def table(rows, checks):
         lines.append(f"| {r['scheme']} | {r['ranks']} | {r['depth']} | {', '.join(r['worlds'])} | "
                      f"{r['layer_elements_received']['mean']:.0f} | {r['of_residual_stream']:.3f} | {form} | "
                      f"{r['closed_form_error']:.0e} | {r['layer_messages']} | {axes} | {r['peak_bytes']} |")
-    lines += ["", "| claim | found | holds |", "|---|---|---|"]
-    lines += [f"| {c['claim']} | {c['found']} | {'yes' if c['holds'] else 'NO'} |" for c in checks]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *experiment.claims(checks)]) + "\n"
 
 
 def draw(rows, out):
-    sys.path.insert(0, str(ROOT / "scripts" / "report"))
     import matplotlib
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
@@ -181,8 +182,7 @@ def draw(rows, out):
         panel.minorticks_off()
         panel.grid(color=style.GRID)
     panels[0].legend(frameon=False)
-    for kind in ("svg", "png"):
-        figure.savefig(out / f"traffic.{kind}", dpi=130, metadata={"Date": None} if kind == "svg" else None)
+    experiment.save(figure, out, "traffic")
 
 
 def main():

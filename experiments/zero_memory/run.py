@@ -3,6 +3,7 @@
 """ZeRO's memory table, the largest model a budget holds under each stage, and the traffic, counted.
 
     .venv/bin/python experiments/zero_memory/run.py [--build build/release] [--out results/zero_memory] [--draw] [--quick]
+        [--parts counts,worlds,frontier]
 
 Writes result.json, table.md and the figure; --draw only draws what result.json holds, --quick leaves out all but 4 ranks.
 Exits with 1 where a claim does not hold."""
@@ -18,13 +19,21 @@ import closed_forms
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.append(str(ROOT / "scripts" / "report"))
+
+import experiment
+import style
+
 STAGES = (0, 1, 2, 3)
+PARTS = ("counts", "worlds", "frontier")
 RANKS = (4, 64)
 BUDGET = "32 GB"              # of a V100
 MOST_LAYERS = 1024
 BUCKET = 26214400             # bytes, the plan's default
-SCALARS = 256                 # bytes: loss and norm, which every plan exchanges
+SCALARS = 64                  # bytes: loss and norm, which every plan exchanges
 KINDS = ("parameter", "gradient", "optimizer")
+LOOKS = (style.GREY, style.BLUE, style.GREEN, style.VERMILION)     # by stage
+MARKERS = "osD^"
 FRONTIER = {"model.hidden": 4096, "model.vocab": 57344}      # a fifth of a billion a layer
 # What threads hold and count next to what is simulated: an awkward model on 3 ranks, an even one on 4.
 SMALL = {"model.layers": 3, "model.hidden": 64, "model.heads": 4, "model.vocab": 128, "model.sequence": 32}
@@ -71,8 +80,6 @@ def measure(build, ranks, stage, settings, world="simulated"):
     psi = size_of(plan)
     return {"ranks": ranks, "stage": stage, "parameters": psi, "held": held[0], "ranks_alike": all(h == held[0] for h in held),
             "closed_form": closed_forms.states(stage, psi, ranks), "in_transit": max(BUCKET, closed_forms.WEIGHT * largest(plan)),
-            "table_bytes": closed_forms.WEIGHT * (ranks - 1) * (plan["model"]["vocab"] + plan["model"]["sequence"])
-            * plan["model"]["hidden"] // ranks,
             "peak_bytes": max(d["memory"]["peak_bytes"]), "step_s": d["step_time_s"]["median"],
             "received": max(d["ledger"]["data"]["bytes_received"]) // steps,
             "received_form": closed_forms.received(stage, psi, ranks, kept=2 * plan["model"]["hidden"])}, d
@@ -96,22 +103,31 @@ def frontier(build, ranks, stage):
             if layers else 0}
 
 
-def collect(options):
-    ranks = RANKS[:1] if options.quick else RANKS
-    result = {"budget": BUDGET, "rows": [], "frontier": []}
-    settings = SMALL if options.quick else {}
+def count(build, ranks, settings):
+    rows = []
     for n in ranks:
         for stage in STAGES:
-            row, document = measure(options.build, n, stage, settings)
-            result["rows"].append(row)
-            result["provenance"] = document["provenance"]
+            row, document = measure(build, n, stage, settings)
+            rows.append(row)
             print(f"{n} ranks, ZeRO-{stage}: {sum(row['held'].values()) / 1e9:.4g} GB", file=sys.stderr)
-    result["worlds"] = same_in_both_worlds(options.build)
-    for n in () if options.quick else RANKS:
+    return {"rows": rows, "provenance": document["provenance"]}
+
+
+def frontiers(build):
+    found = []
+    for n in RANKS:
         for stage in STAGES:
-            result["frontier"].append(frontier(options.build, n, stage))
-            print(f"{n} ranks, ZeRO-{stage}: {result['frontier'][-1]['layers']} layers fit", file=sys.stderr)
-    return result
+            found.append(frontier(build, n, stage))
+            print(f"{n} ranks, ZeRO-{stage}: {found[-1]['layers']} layers fit", file=sys.stderr)
+    return found
+
+
+def measure_part(options, part):
+    if part == "counts":
+        return count(options.build, RANKS[:1], SMALL) if options.quick else count(options.build, RANKS, {})
+    if part == "worlds":
+        return {"worlds": same_in_both_worlds(options.build)}
+    return {"frontier": [] if options.quick else frontiers(options.build)}
 
 
 def published_verdicts(rows):
@@ -131,11 +147,8 @@ def verdicts(result):
     exact = [(r, k, x) for r, k, x in excess if (r["stage"], k) != (0, "gradient")]
     moved = [(r, x) for r, k, x in excess if (r["stage"], k) == (0, "gradient")]
     extra = [r["received"] - r["received_form"] for r in rows]
-    again = [(x + SCALARS) // r["table_bytes"] for r, x in zip(rows, extra)]
-    rest = [x - k * r["table_bytes"] for r, x, k in zip(rows, extra, again)]
     plain = {r["ranks"]: r["received"] for r in rows if r["stage"] == 0}
-    ratios = {s: [(r["received"] - k * r["table_bytes"]) / plain[r["ranks"]] for r, k in zip(rows, again) if r["stage"] == s]
-              for s in STAGES}
+    ratios = {s: [r["received"] / plain[r["ranks"]] for r in rows if r["stage"] == s] for s in STAGES}
     spread = max(abs(x / closed_forms.TRAFFIC[s] - 1) for s, values in ratios.items() for x in values)
     checks = [
         {"claim": f"parameters, gradients and optimizer state equal the formulas to the byte ({len(exact)} numbers)",
@@ -143,11 +156,10 @@ def verdicts(result):
          "holds": all(x == 0 for _, _, x in exact) and all(r["ranks_alike"] for r in rows)},
         {"claim": "gradients of ZeRO-0 peak above the formula by a bucket on its way at most", "source": "-",
          "found": f"{max(x for _, x in moved)} bytes more", "holds": all(0 <= x <= r["in_transit"] for r, x in moved)},
-        {"claim": "received bytes equal the formulas, but for loss, norm and repeated gathers of the tied table (ZeRO-3)",
-         "source": "1910.02054, section 7", "found": f"{max(rest)} bytes more at most, the table {max(again)} time(s) more",
-         "holds": all(0 <= x <= SCALARS for x in rest) and all(k == 0 or r["stage"] == 3 for r, k in zip(rows, again))},
-        {"claim": "traffic is 1x, 1x, 1.5x of plain data parallelism (within 1 %, gathers of the tied table apart)", "source": "1910.02054, section 7",
-         "found": ", ".join(f"{ratios[s][-1]:.4f}" for s in STAGES[1:]), "holds": spread <= 0.01},
+        {"claim": "received bytes equal the formulas, but for the loss and the norm", "source": "1910.02054, section 7",
+         "found": f"{min(extra)} to {max(extra)} bytes more", "holds": all(0 <= x <= SCALARS for x in extra)},
+        {"claim": "traffic is 1x, 1x, 1.5x of plain data parallelism (within 1 %)", "source": "1910.02054, section 7",
+         "found": ", ".join(f"{ratios[s][-1]:.5f}" for s in STAGES[1:]), "holds": spread <= 0.01},
         {"claim": "threads hold and count what simulated ranks do", "source": "-", "found": f"{len(worlds)} cases",
          "holds": all(w["same"] for w in worlds)},
     ]
@@ -163,66 +175,71 @@ def verdicts(result):
 
 
 def table(result, checks):
-    lines = ["| claim | source | found | holds |", "|---|---|---|---|"]
-    lines += [f"| {c['claim']} | {c['source']} | {c['found']} | {'yes' if c['holds'] else 'NO'} |" for c in checks]
-    lines += ["", "| ranks | stage | parameters, bytes | gradients, bytes | optimizer, bytes | model states, GB | peak of a step, GB | "
-              "received a step, bytes | of stage 0 |", "|" + "---|" * 9]
     plain = {r["ranks"]: r["received"] for r in result["rows"] if r["stage"] == 0}
-    for r in result["rows"]:
-        held = " | ".join(str(r["held"][k]) for k in KINDS)
-        lines.append(f"| {r['ranks']} | {r['stage']} | {held} | {sum(r['held'].values()) / 1e9:.3f} | {r['peak_bytes'] / 1e9:.2f} | "
-                     f"{r['received']} | {r['received'] / plain[r['ranks']]:.4f} |")
+    lines = experiment.markdown(
+        ("ranks", "stage", "parameters, bytes", "gradients, bytes", "optimizer, bytes", "model states, GB", "peak of a step, GB",
+         "received a step, bytes", "of stage 0"),
+        [(r["ranks"], r["stage"], *(r["held"][k] for k in KINDS), f"{sum(r['held'].values()) / 1e9:.3f}", f"{r['peak_bytes'] / 1e9:.2f}",
+          r["received"], f"{r['received'] / plain[r['ranks']]:.4f}") for r in result["rows"]])
     if result["frontier"]:
-        lines += ["", f"Largest model in {result['budget']} a rank, everything recomputed, one sample of 2048 tokens a rank.", "",
-                  "| ranks | stage | layers | billion parameters | peak, GB |", "|---|---|---|---|---|"]
-        for f in result["frontier"]:
-            peak = "-" if f["peak_bytes"] is None else f"{f['peak_bytes'] / 1e9:.2f}"
-            lines.append(f"| {f['ranks']} | {f['stage']} | {f['layers']}{' (most tried)' if f['is_capped'] else ''} | "
-                         f"{f['parameters'] / 1e9:.2f} | {peak} |")
-    return "\n".join(lines) + "\n"
+        lines += ["", f"Largest model in {result['budget']} a rank, everything recomputed, one sample of 2048 tokens a rank.", ""]
+        lines += experiment.markdown(
+            ("ranks", "stage", "layers", "billion parameters", "peak, GB"),
+            [(f["ranks"], f["stage"], f"{f['layers']}{' (most tried)' if f['is_capped'] else ''}", f"{f['parameters'] / 1e9:.2f}",
+              "-" if f["peak_bytes"] is None else f"{f['peak_bytes'] / 1e9:.2f}") for f in result["frontier"]])
+    return "\n".join([*experiment.claims(checks), "", *lines]) + "\n"
+
+
+def draw_states(panel, rows, kinds):
+    bottom = [0.0] * len(rows)
+    names = [f"ZeRO-{r['stage']}" for r in rows]
+    for kind in kinds:
+        values = [r["held"][kind] / 1e9 for r in rows]
+        panel.bar(names, values, bottom=bottom, color=style.CATEGORIES[kind], label=kind, width=0.66)
+        bottom = [b + v for b, v in zip(bottom, values)]
+    for x, total in enumerate(bottom):
+        panel.annotate(f"{total:.4g} GB", (x, total), xytext=(0, 2), textcoords="offset points", ha="center", va="bottom")
+    panel.set(title=f"held by each of {rows[0]['ranks']} ranks", ylabel="model states, GB", ylim=(0, max(bottom) * 1.1))
+    panel.legend(loc="upper right")
+
+
+def draw_frontier(panel, frontier, budget):
+    """Lines labelled at their right ends."""
+    ranks = sorted({f["ranks"] for f in frontier})
+    for stage in STAGES:
+        own = sorted((f for f in frontier if f["stage"] == stage), key=lambda f: f["ranks"])
+        size = [f["parameters"] / 1e9 for f in own]
+        panel.plot(ranks, size, marker=MARKERS[stage], color=LOOKS[stage])
+        panel.annotate(f"ZeRO-{stage}: {size[-1]:.1f}", (ranks[-1], size[-1]), xytext=(7, 0), textcoords="offset points", va="center",
+                       color=LOOKS[stage])
+    panel.set(xscale="log", yscale="log", xlabel="ranks", xlim=(ranks[0] / 1.2, ranks[-1] * 4), ylabel="parameters, billions",
+              title=f"largest model in {budget} a rank")
+    panel.set_xticks(ranks, [str(n) for n in ranks])
+    panel.set_yticks([2, 5, 10, 20, 50, 100], ["2", "5", "10", "20", "50", "100"])
+    panel.minorticks_off()
+
+
+def draw_traffic(panel, rows):
+    plain = rows[0]["received"]
+    panel.bar([f"ZeRO-{r['stage']}" for r in rows], [r["received"] / plain for r in rows], color=LOOKS, width=0.66)
+    for x, r in enumerate(rows):
+        panel.annotate(f"{r['received'] / plain:.3f}", (x, r["received"] / plain), xytext=(0, 2), textcoords="offset points", ha="center",
+                       va="bottom")
+    panel.set(title=f"received a step by each of {rows[0]['ranks']} ranks", ylabel="of plain data parallelism", ylim=(0, 1.7))
 
 
 def draw(result, out):
-    sys.path.insert(0, str(ROOT / "scripts" / "report"))
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    import style
-    ranks = sorted({r["ranks"] for r in result["rows"]})
-    figure, panels = plt.subplots(1, 3, figsize=(12.6, 4.0), layout="constrained")
-    most = [r for r in result["rows"] if r["ranks"] == ranks[-1]]
-    bottom = [0.0] * len(most)
-    for kind in KINDS:
-        values = [r["held"][kind] / 1e9 for r in most]
-        panels[0].bar([f"ZeRO-{r['stage']}" for r in most], values, bottom=bottom, color=style.CATEGORIES[kind], label=kind)
-        bottom = [b + v for b, v in zip(bottom, values)]
-    for x, total in enumerate(bottom):
-        panels[0].annotate(f"{total:.3g}", (x, total), ha="center", va="bottom")
-    panels[0].set(title=f"model states, GB a rank ({ranks[-1]} ranks)", ylabel="GB", ylim=(0, max(bottom) * 1.1))
-    panels[0].legend(frameon=False)
-    looks = [style.GREY, style.BLUE, style.GREEN, style.VERMILION]
-    markers = "osD^"
-    for stage in STAGES:
-        own = sorted((f for f in result["frontier"] if f["stage"] == stage), key=lambda f: f["ranks"])
-        panels[1].plot([f["ranks"] for f in own], [f["parameters"] / 1e9 for f in own], marker=markers[stage],
-                       color=looks[stage], label=f"ZeRO-{stage}")
+    most = max(r["ranks"] for r in result["rows"])
+    rows = sorted((r for r in result["rows"] if r["ranks"] == most), key=lambda r: r["stage"])
+    count = 3 if result["frontier"] else 2
+    figure, panels = experiment.subplots(1, count, figsize=(4.3 * count, 3.9))
+    draw_states(panels[0], rows, KINDS)
+    draw_traffic(panels[1], rows)
     if result["frontier"]:
-        panels[1].set(xscale="log", yscale="log")
-    panels[1].set(xlabel="ranks", title=f"largest model in {result['budget']} a rank",
-                  ylabel="billion parameters")
-    panels[1].set_xticks(ranks, [str(n) for n in ranks])
-    panels[1].minorticks_off()
-    panels[1].legend(frameon=False)
-    plain = most[0]["received"]
-    panels[2].bar([f"ZeRO-{r['stage']}" for r in most], [r["received"] / plain for r in most], color=looks)
-    for x, r in enumerate(most):
-        panels[2].annotate(f"{r['received'] / plain:.2f}", (x, r["received"] / plain), ha="center", va="bottom")
-    panels[2].set(title="received a step, of plain data parallelism", ylim=(0, 1.7))
-    for panel in panels:
-        panel.grid(color=style.GRID, axis="y")
-        panel.set_axisbelow(True)
-    for kind in ("svg", "png"):
-        figure.savefig(out / f"zero_memory.{kind}", dpi=130, metadata={"Date": None} if kind == "svg" else None)
+        draw_frontier(panels[2], result["frontier"], result["budget"])
+    for panel in panels[:2]:
+        panel.grid(visible=False, axis="x")
+    experiment.save(figure, out, "zero_memory")
 
 
 def main():
@@ -231,16 +248,23 @@ def main():
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "zero_memory")
     parser.add_argument("--draw", action="store_true", help="draw what result.json holds")
     parser.add_argument("--quick", action="store_true", help="a small model on 4 ranks, no frontier")
+    parser.add_argument("--parts", default=",".join(PARTS), help="of the measurement; the result keeps the others")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / "result.json"
-    if not options.draw:
-        file.write_text(json.dumps(collect(options), indent=1) + "\n")
-    result = json.loads(file.read_text())
+    result = {"budget": BUDGET} | (json.loads(file.read_text()) if file.exists() else {})
+    for part in () if options.draw else options.parts.split(","):
+        if part not in PARTS:
+            sys.exit(f"no part {part}; there are {', '.join(PARTS)}")
+        result |= measure_part(options, part)
+        file.write_text(json.dumps(result, indent=1) + "\n")
+    if missing := {"rows", "worlds", "frontier"} - set(result):
+        print(f"not measured yet: {', '.join(sorted(missing))}", file=sys.stderr)
+        return 0
     checks = verdicts(result)
     (options.out / "table.md").write_text(table(result, checks))
     draw(result, options.out)
-    print(table(result, checks).split("\n\n")[0])
+    print("\n".join(experiment.claims(checks)))
     return 0 if all(c["holds"] for c in checks) else 1
 
 
