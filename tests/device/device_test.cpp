@@ -64,7 +64,7 @@ void expect_same_sums(DType dtype, const std::vector<T>& a, const std::vector<T>
 TEST_F(OnDevice, AddsLikeTheHost) {
   std::vector<double> a64, b64;
   std::vector<float> a32, b32;
-  std::vector<uint16_t> a16, b16;
+  std::vector<uint16_t> a16, b16, a_half, b_half;
   for (int i = 0; i < 3'000'000; ++i) {
     const double a = 1.0 / (i + 3), b = 0.37 * (i % 17);
     a64.push_back(a);
@@ -73,10 +73,13 @@ TEST_F(OnDevice, AddsLikeTheHost) {
     b32.push_back(static_cast<float>(b));
     a16.push_back(to_bf16(static_cast<float>(a)));
     b16.push_back(to_bf16(static_cast<float>(b)));
+    a_half.push_back(to_f16(static_cast<float>(a)));
+    b_half.push_back(to_f16(static_cast<float>(b)));
   }
   expect_same_sums(DType::kF64, a64, b64);
   expect_same_sums(DType::kF32, a32, b32);
   expect_same_sums(DType::kBF16, a16, b16);
+  expect_same_sums(DType::kF16, a_half, b_half);
   EXPECT_THROW(add(DType::kI32, nullptr, nullptr, 1, Stream()), ConfigError);
 }
 

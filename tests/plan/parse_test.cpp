@@ -230,10 +230,42 @@ TEST(ParsePlan, RefusesImpossibleGrids) {
   });
 }
 
-TEST(ParsePlan, RefusesSchemesThatThisBuildLacks) {
-  const std::string lacks = "not available in this build";
+TEST(ParsePlan, ReadsLossScales) {
+  const auto scale = [](const std::string& value) {
+    return parse("[train]\nloss_scale = " + value + "\n").train.loss_scale;
+  };
+  EXPECT_EQ(scale("\"auto\""), TrainPlan::kAutoScale);
+  EXPECT_EQ(scale("0"), TrainPlan::kAutoScale);
+  EXPECT_EQ(scale("0.0"), TrainPlan::kAutoScale);
+  EXPECT_EQ(scale("\"dynamic\""), TrainPlan::kDynamicScale);
+  EXPECT_EQ(scale("1024"), 1024);
+  EXPECT_EQ(scale("0.5"), 0.5);
+  expect_refused<ConfigError>({
+      {"[train]\nloss_scale = \"dynamical\"\n",
+       {"plan.toml:2: ", "train.loss_scale = \"dynamical\" is not allowed",
+        "\"dynamic\" or \"auto\"", "nearest: \"dynamic\""}},
+      {"[train]\nloss_scale = \"1024\"\n", {"is a string", "nearest: 1024"}},
+      {"[train]\nloss_scale = -1\n", {"train.loss_scale = -1 is out of range", "nearest: "}},
+      {"[train]\nloss_scale = inf\n", {"is not finite", "nearest: "}},
+      {"[train]\nloss_scale = true\n", {"is a boolean"}},
+      {"[train]\nloss_scale_start = 4096\n",
+       {"plan.toml:2: ", "train.loss_scale_start = 4096", "no effect",
+        "train.loss_scale = \"auto\"", "model.dtype = \"f32\"",
+        "set train.loss_scale = \"dynamic\""}},
+      {"[train]\nloss_scale = 8\nloss_scale_interval = 5\n",
+       {"plan.toml:3: ", "no effect with train.loss_scale = 8"}},
+      {"[train]\nloss_scale = \"dynamic\"\nloss_scale_interval = 0\n", {"nearest: 1"}},
+  });
+}
+
+TEST(ParsePlan, RefusesScaledLossesOfReplicasOutOfStep) {
+  const std::string stale =
+      "[parallel]\ndata = { size = 2, mode = \"parameter_server\", staleness = 1 }\n"
+      "[optimizer]\nclip = 0\n";
   expect_refused<Refused>({
-      {"[model]\ndtype = \"f16\"\n", {"plan.toml:2: ", lacks, "model.dtype = \"f16\""}},
+      {stale + "[model]\ndtype = \"f16\"\n",
+       {"plan.toml:2: ", "model.dtype = \"f16\"", "staleness = 1", "nearest: loss_scale = 1"}},
+      {stale + "[train]\nloss_scale = \"dynamic\"\n", {"train.loss_scale", "loss_scale = 1"}},
   });
 }
 

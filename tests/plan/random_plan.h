@@ -53,6 +53,9 @@ inline RandomPlan random_plan(uint64_t seed) {
   p.train.steps = 1 + below(1000);
   p.train.seed = static_cast<uint64_t>(below(int64_t{1} << 50));
   p.parallel.data.mode = std::vector<std::string>{"auto", "ring", "tree"}[below(3)];
+  if (below(8) == 0) p.model.dtype = DType::kF16;
+  if (below(3) == 0) p.train.loss_scale = below(2) == 0 ? TrainPlan::kDynamicScale : 1 + real();
+  if (p.has_dynamic_scale()) p.train.loss_scale_interval = 1 + below(5000);
   return {p, data * p.parallel.tensor.size};
 }
 

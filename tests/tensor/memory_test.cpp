@@ -267,7 +267,7 @@ TEST_P(BlockBooks, CountTheFlopsTheDispatcherSees) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, BlockBooks,
-                         ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16),
+                         ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16, at::kHalf),
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
 
 TEST(Budget, ThrowsOutOfMemoryFromInsideAnOp) {

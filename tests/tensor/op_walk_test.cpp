@@ -211,10 +211,13 @@ std::vector<Case> update_cases() {
                       wide(3, t), wide(4, t).square(),
                       0.1,        0.9,
                       0.99,       1e-8,
-                      0.01,       3};
+                      0.01,       3,
+                      0.5};
        }},
       {"sgd",
-       [=](T t) { return Stack{wide(1, t), closed_form({33}, 2, t), wide(3, t), 0.1, 0.9, 0.01}; }},
+       [=](T t) {
+         return Stack{wide(1, t), closed_form({33}, 2, t), wide(3, t), 0.1, 0.9, 0.01, 0.5};
+       }},
   };
 }
 
@@ -313,7 +316,7 @@ TEST(OpWalk, MissesNoRegisteredOp) {
 
 TEST(OpWalk, MetaHasTheShapesStridesTypesAndBytesOfTheCpu) {
   for (const Case& c : all_cases()) {
-    for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
       const std::string what = c.op + " " + c10::toString(type);
       const auto cpu = call("kuafu::" + c.op, c.arguments(type));
       const auto meta = call("kuafu::" + c.op, to_meta(c.arguments(type)));
@@ -330,7 +333,7 @@ TEST(OpWalk, MetaHasTheShapesStridesTypesAndBytesOfTheCpu) {
 
 TEST(OpWalk, ResultsOwnExactlyTheirBytes) {
   for (const Case& c : all_cases()) {
-    for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
       const Stack arguments = c.arguments(type);
       const size_t inputs = call("kuafu::" + c.op, arguments).size();
       const auto tensors = call("kuafu::" + c.op, arguments);

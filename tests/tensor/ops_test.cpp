@@ -146,7 +146,7 @@ TEST(Sgd, MovesOneStepByItsFormula) {
   Tensor w = closed_form({7}, 1), u = closed_form({7}, 3);
   const Tensor g = closed_form({7}, 2);
   const Tensor u1 = 0.9 * u + g + 0.01 * w, expected = w - 0.1 * u1;
-  ops::sgd(w, g, u, 0.1, 0.9, 0.01);
+  ops::sgd(w, g, u, {0.1, 0.9, 0.01});
   expect_close(u, u1, tolerance(3));
   expect_close(w, expected, tolerance(4));
 }

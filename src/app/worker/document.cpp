@@ -151,6 +151,11 @@ Json pushes_json(const std::vector<PushOrder>& servers) {
   return j;
 }
 
+Json scale_json(const RankResult& rank) {
+  if (rank.loss_scales.empty()) return nullptr;
+  return {{"scale", rank.loss_scales}, {"skipped", rank.skipped}};
+}
+
 Json checkpoint_json(const std::vector<RankResult>& ranks) {
   if (ranks[0].saves == 0) return nullptr;
   std::vector<double> samples = ranks[0].save_seconds;  // all wait for the slowest rank
@@ -203,6 +208,7 @@ void add_results(Json& document, const Plan& plan, const std::vector<RankResult>
   add_counted(document, ranks);
   document["experts"] = experts_json(ranks[0].experts);
   document["pushes"] = pushes_json(ranks[0].pushes);
+  document["loss_scale"] = scale_json(ranks[0]);
   document["resumed_from"] = ranks[0].resumed_from ? Json(*ranks[0].resumed_from) : Json(nullptr);
   document["checkpoint"] = checkpoint_json(ranks);
   document["certificate"] = certificate_json(ranks[0].certificate);
@@ -219,6 +225,7 @@ void add_prediction(Json& document, const Plan& plan, const Prediction& predicti
   add_counted(document, prediction.ranks);
   document["experts"] = nullptr;
   document["pushes"] = nullptr;
+  document["loss_scale"] = nullptr;
   document["resumed_from"] = nullptr;
   document["checkpoint"] = nullptr;
   document["certificate"] = nullptr;

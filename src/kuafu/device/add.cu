@@ -2,6 +2,7 @@
 #include "kuafu/device/add.h"
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 namespace kuafu::device {
@@ -12,6 +13,10 @@ __device__ double sum(double a, double b) { return a + b; }
 __device__ float sum(float a, float b) { return a + b; }
 __device__ __nv_bfloat16 sum(__nv_bfloat16 a, __nv_bfloat16 b) {
   return __float2bfloat16_rn(__bfloat162float(a) + __bfloat162float(b));
+}
+
+__device__ __half sum(__half a, __half b) {
+  return __float2half_rn(__half2float(a) + __half2float(b));
 }
 
 template <class T>
@@ -39,6 +44,7 @@ int launch(void* into, const void* from, int64_t count, void* stream) {
 int launch_add(DType dtype, void* into, const void* from, int64_t count, void* stream) {
   if (dtype == DType::kF64) return launch<double>(into, from, count, stream);
   if (dtype == DType::kF32) return launch<float>(into, from, count, stream);
+  if (dtype == DType::kF16) return launch<__half>(into, from, count, stream);
   return launch<__nv_bfloat16>(into, from, count, stream);
 }
 

@@ -94,9 +94,9 @@ class PinnedMemory {
 /// Copies between any two of host, pinned and device memory, in the order of the stream.
 void copy(void* to, const void* from, int64_t bytes, const Stream& stream);
 
-/// into[i] += from[i] on the device, in the order of the stream; bf16 is added in f32 and rounded
-/// once.
-/// @pre dtype is f64, f32 or bf16; the arrays do not overlap.
+/// into[i] += from[i] on the device, in the order of the stream; bf16 and f16 are added in f32
+/// and rounded once.
+/// @pre dtype is f64, f32, bf16 or f16; the arrays do not overlap.
 void add(DType dtype, void* into, const void* from, int64_t count, const Stream& stream);
 
 }  // namespace kuafu::device

@@ -150,7 +150,9 @@ Trajectory clear_reference(Plan& plan, const Registries& registries,
                            at::Device device, std::unique_ptr<Dataset>& data) {
   for (int64_t draw = 1;; ++draw) {
     data = make_data(plan);
-    Trajectory t = run_reference(single_rank(plan), registries, *data, device);
+    Plan one = single_rank(plan);
+    one.train.loss_scale = 1;  // proves that the plan takes its scale out again
+    Trajectory t = run_reference(one, registries, *data, device);
     if (t.routing_margin > derived_tolerance(plan) || draw == kRoutingDraws) return t;
     ++plan.train.seed;
   }
@@ -217,6 +219,8 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
   }
   plan.train.steps = std::max<int64_t>(plan.train.steps, kCertificateSteps);
   const DType native = plan.model.dtype;
+  const double loss_scale = plan.train.loss_scale;
+  if (plan.has_dynamic_scale()) plan.train.loss_scale = TrainPlan::kDynamicScale;
   plan.model.dtype = DType::kF64;
   EngineOptions unmetered = options;
   unmetered.ledger = nullptr;
@@ -244,9 +248,11 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
   }
   if (is_first) judge(c, plan, mine, reference);
 
-  if (native == DType::kBF16 && !is_stale) {  // two stale runs have no order in common
+  const bool is_half = native == DType::kBF16 || native == DType::kF16;
+  if (is_half && !is_stale) {  // two stale runs have no order in common
     c.has_native = true;
     plan.model.dtype = native;
+    plan.train.loss_scale = loss_scale;
     const double loss = last_loss(plan, registries, world, *data, unmetered);
     if (is_first) {
       const double exact = reference.losses.back();
@@ -256,8 +262,8 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
           last_loss(single_rank(plan), registries, *alone, *data, {.device = options.device}) /
               exact -
           1);
-      // Losses that agree to the last bf16 digit are equal whatever the ratio of two roundings.
-      const double floor = 0x1.0p-8;
+      // Losses that agree to the last digit are equal whatever the ratio of two roundings.
+      const double floor = native == DType::kBF16 ? 0x1.0p-8 : 0x1.0p-11;
       if (c.native_error > std::max(2 * c.native_error_one_rank, floor)) c.verdict = "different";
     }
   }

@@ -40,7 +40,8 @@ struct Engine::State {
         map(map_stages(plan, registries, model.blocks.size(), w.rank())),
         seat(static_cast<int>(mesh.coord("pipeline"))),
         groups(model, map, seat, p.memory.recompute),
-        micro_batches(plan, d, placement.order(), mesh.coord("data"), o.device) {
+        micro_batches(plan, d, placement.order(), mesh.coord("data"), o.device),
+        scaler(p) {
     groups.materialise(placement.params());
   }
 
@@ -54,7 +55,8 @@ struct Engine::State {
                            .micro_batches = micro_batches,
                            .device = options.device,
                            .recomputes = plan.memory.recompute == Recompute::kFull,
-                           .slowdown = slowdown_of_step()};
+                           .slowdown = slowdown_of_step(),
+                           .scaler = &scaler};
     PipelineSeat chair{.pipeline = &mesh.comm("pipeline"),
                        .rank_of_stage = map.rank_of_stage,
                        .stages = {},
@@ -113,6 +115,10 @@ struct Engine::State {
     return read_scalar(partial.to(at::kDouble)) * static_cast<double>(plan.parallel.data.size);
   }
   double own_norm();
+  double lr() const {  // a skipped step is none of the schedule's
+    return learning_rate(plan.optimizer, steps_done - scaler.state().skipped, plan.train.steps);
+  }
+  void step_optimizer(double norm);
 
   const Plan plan;
   EngineOptions options;
@@ -124,6 +130,7 @@ struct Engine::State {
   const int seat;  // my rank in the pipeline
   BlockGroups groups;
   MicroBatches micro_batches;
+  LossScaler scaler;
   std::vector<std::unique_ptr<Stage>> stages;
   std::vector<std::unique_ptr<StageWork>> wrapped;
   std::unique_ptr<Executor> executor;
@@ -185,14 +192,32 @@ double Engine::State::own_norm() {
   return std::sqrt(read_scalar(sum)) * static_cast<double>(plan.parallel.data.size);
 }
 
+/// One factor takes the scale out of the gradients and clips them, inside the update: in half
+/// precision a division would lose what the scale has saved. An overflow skips the update on all
+/// ranks; sums carry it to whoever sees the sum, and the flag to everybody else.
+void Engine::State::step_optimizer(double norm) {
+  if (!scaler.is_active()) {
+    clip_gradients(ready, norm, plan.optimizer.clip);
+    optimizer->step(ready, lr());
+    return;
+  }
+  const bool has_overflow = is_on_any_rank(!std::isfinite(norm), mesh, options.device);
+  if (!has_overflow) {
+    const double factor = clip_factor(norm, plan.optimizer.clip) / scaler.scale();
+    for (ParamShard& shard : ready) shard.grad_factor = factor;
+    optimizer->step(ready, lr());
+  }
+  scaler.step(has_overflow);
+}
+
 double Engine::update() {
   State& s = *state_;
   const CategoryScope scope(Category::kTemporary);
   const at::NoGradGuard no_grad;
   const double norm =
-      is_in_step() ? global_grad_norm(s.ready, s.mesh, s.options.device) : s.own_norm();
-  clip_gradients(s.ready, norm, s.plan.optimizer.clip);
-  s.optimizer->step(s.ready, learning_rate(s.plan.optimizer, s.steps_done, s.plan.train.steps));
+      (is_in_step() ? global_grad_norm(s.ready, s.mesh, s.options.device) : s.own_norm()) /
+      s.scaler.scale();
+  s.step_optimizer(norm);
   s.data_parallel->publish();
   s.ready.clear();
   for (Param* p : params()) p->value.mutable_grad() = Tensor();
@@ -202,9 +227,12 @@ double Engine::update() {
 
 StepReport Engine::step() {
   StepReport report;
-  report.lr = learning_rate(state_->plan.optimizer, state_->steps_done, state_->plan.train.steps);
+  report.lr = state_->lr();
+  report.loss_scale = state_->scaler.scale();
+  const int64_t skipped = state_->scaler.state().skipped;
   report.loss = forward_backward();
   report.grad_norm = update();
+  report.is_skipped = state_->scaler.state().skipped > skipped;
   return report;
 }
 
@@ -294,10 +322,15 @@ std::vector<PushOrder> Engine::pushes() { return state_->data_parallel->pushes()
 int64_t Engine::steps_done() const { return state_->steps_done; }
 const Plan& Engine::plan() const { return state_->plan; }
 Tensor Engine::value(const Param& p) const { return state_->data_parallel->value(p); }
-Tensor Engine::gradient(const Param& p) const { return state_->data_parallel->gradient(p); }
+Tensor Engine::gradient(const Param& p) const {
+  const Tensor scaled = state_->data_parallel->gradient(p);
+  if (!scaled.defined() || !state_->scaler.is_active()) return scaled;
+  return scaled / state_->scaler.scale();
+}
 const Mesh& Engine::mesh() const { return state_->mesh; }
 std::vector<ParamShard> Engine::shards() const { return state_->data_parallel->shards(); }
 Optimizer& Engine::optimizer() { return *state_->optimizer; }
+LossScaler& Engine::loss_scaler() { return state_->scaler; }
 
 void Engine::go_on_from(int64_t steps_done) {
   state_->data_parallel->publish();

@@ -10,6 +10,7 @@
 #include "kuafu/dataset/dataset.h"
 #include "kuafu/engine/placement.h"
 #include "kuafu/engine/stage_map.h"
+#include "kuafu/optim/loss_scaler.h"
 #include "kuafu/optim/optimizer.h"
 #include "kuafu/parallel/data/interface.h"
 #include "kuafu/plan/plan.h"
@@ -19,8 +20,10 @@ namespace kuafu {
 /// What a step found. On meta tensors `loss` and `grad_norm` are the simulated world's oracles.
 struct StepReport {
   double loss = 0;       ///< mean over the global batch's tokens, before the update
-  double grad_norm = 0;  ///< global, before clipping
+  double grad_norm = 0;  ///< global, before clipping; of the loss as it is, not as it was scaled
   double lr = 0;
+  double loss_scale = 1;    ///< that the step's backward began with
+  bool is_skipped = false;  ///< a gradient overflowed: nothing was updated
 };
 
 /// What a router did, over all ranks.
@@ -73,7 +76,8 @@ class Engine {
   StepReport step();
   /// The first half: gradients are summed over all ranks and left in gradient(p).
   double forward_backward();
-  /// The second half. Returns the gradient norm.
+  /// The second half. Returns the gradient norm. Where the loss is scaled and a gradient of any
+  /// rank is not finite, parameters and optimizer stay as they are on all ranks.
   double update();
 
   /// Forward and backward of one of `shares` replicas' samples of a step, of a single rank; leaves
@@ -113,13 +117,15 @@ class Engine {
   /// Tells `timeline` of every action of this rank from now on; null stops it.
   void observe(pipeline::Timeline* timeline);
   /// My shard of a parameter and, between forward_backward and update, of its summed gradient
-  /// (undefined where it was not used), wherever replicas keep them. Collective.
+  /// (undefined where it was not used; without the loss scale), wherever replicas keep them.
+  /// Collective.
   Tensor value(const Param& p) const;
   Tensor gradient(const Param& p) const;
 
   /// What a checkpoint holds: my shards of every parameter, without gradients, and the optimizer.
   std::vector<ParamShard> shards() const;
   Optimizer& optimizer();
+  LossScaler& loss_scaler();
   /// Goes on after so many steps, from shards and optimizer state that were loaded. Collective.
   void go_on_from(int64_t steps_done);
 

@@ -106,6 +106,8 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
       if (options.is_observed) result.last_step = observer.end();
       result.step_seconds.push_back(seconds_now() - start);
       result.losses.push_back(report.loss);
+      if (plan.has_loss_scale()) result.loss_scales.push_back(report.loss_scale);
+      if (report.is_skipped) result.skipped.push_back(step);
       if (saver) {
         saver->after_step();
         result.save_seconds.push_back(seconds_now() - start - result.step_seconds.back());

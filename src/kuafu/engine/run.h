@@ -33,6 +33,8 @@ TrafficByAxis traffic_of(const Ledger& ledger);
 struct RankResult {
   std::vector<double> losses;        ///< one a step, global mean; under staleness each replica's
                                      ///< samples at the parameters it had read
+  std::vector<double> loss_scales;   ///< one a step; empty where the plan scales no loss
+  std::vector<int64_t> skipped;      ///< steps, from 0, that updated nothing
   std::vector<double> step_seconds;  ///< one a step
   double validation_loss = 0;
   int64_t flops = 0, flops_recomputed = 0;  ///< a step

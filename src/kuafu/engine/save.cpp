@@ -24,6 +24,26 @@ namespace {
 // Strings of the saved state.
 constexpr const char* kPlan = "plan";
 constexpr const char* kOptimizerSteps = "optimizer_steps";
+constexpr const char* kLossScale = "loss_scale";  // all three where a run has had one
+constexpr const char* kGoodSteps = "loss_scale_good_steps";
+constexpr const char* kSkippedSteps = "skipped_steps";
+
+/// Nothing of a run that never scaled its loss, so that its checkpoints are as they were.
+void write_scale(const LossScaler& scaler, Metadata& state) {
+  const LossScale& now = scaler.state();
+  if (!scaler.is_active() && now.skipped == 0) return;
+  state[kLossScale] = toml_number(now.scale);
+  state[kGoodSteps] = text(now.good_steps);
+  state[kSkippedSteps] = text(now.skipped);
+}
+
+void read_scale(const Metadata& state, LossScaler& scaler) {
+  const auto scale = state.find(kLossScale);
+  if (scale == state.end()) return;
+  scaler.restore({.scale = std::stod(scale->second),
+                  .good_steps = std::stoll(state.at(kGoodSteps)),
+                  .skipped = std::stoll(state.at(kSkippedSteps))});
+}
 
 Plan saved_plan(const Checkpoint& from, const std::string& folder) {
   const auto toml = from.state().find(kPlan);
@@ -119,6 +139,7 @@ void Saver::save() {
       Pending{{options_.folder, engine_.steps_done()}, options_.notes, {}, {}, {}});
   saving->state[kPlan] = to_toml(engine_.plan());
   saving->state[kOptimizerSteps] = text(engine_.optimizer().state().num_steps);
+  write_scale(engine_.loss_scaler(), saving->state);
   collect(*saving);
   if (options_.is_async) take_snapshot(*saving);
   if (world_.rank() == 0) saving->writer.prepare();
@@ -250,6 +271,7 @@ void Saver::load(const Checkpoint& from) {
   for (const SavedTensor& t : saved_tensors(shards, state, kind)) {
     fill(t.tensor, held_by(shards[t.shard], engine_.mesh()), from, t.name);
   }
+  read_scale(from.state(), engine_.loss_scaler());
 }
 
 }  // namespace kuafu

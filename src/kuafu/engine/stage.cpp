@@ -8,6 +8,7 @@
 
 #include "kuafu/engine/slow.h"
 #include "kuafu/meter/allocator.h"
+#include "kuafu/tensor/root_gradient.h"
 
 namespace kuafu {
 namespace {
@@ -108,7 +109,8 @@ void Stage::weight_grad(int micro_batch) {
 Tensors Stage::run_backward(int micro_batch, Tensors grads, bool is_split) {
   InFlight& now = in_flight_.at(micro_batch);
   const Side& side = tools_.micro_batches.side(micro_batch);
-  if (has_loss_) grads = {at::ones_like(now.loss)};
+  const RootGradientScope start(root());
+  if (has_loss_) grads = {at::full_like(now.loss, root())};
   if (is_split) now.weight_grads.resize(count_);
   for (size_t b = count_; b-- > 0;) {
     tools_.groups.acquire(first_ + b, Use::kBackward);
@@ -141,7 +143,7 @@ void Stage::backward_block(size_t b, const Side& side, InFlight& now, Flow& grad
     losses = block.take_losses();
   }
   for (Tensor& loss : losses) {
-    grads.push_back(at::ones_like(loss));
+    grads.push_back(at::full_like(loss, root()));
     out.push_back(std::move(loss));
   }
   losses.clear();

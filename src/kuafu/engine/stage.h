@@ -10,6 +10,7 @@
 #include "kuafu/engine/executor.h"
 #include "kuafu/engine/groups.h"
 #include "kuafu/engine/micro_batches.h"
+#include "kuafu/optim/loss_scaler.h"
 #include "kuafu/tensor/weight_grads.h"
 
 namespace kuafu {
@@ -22,6 +23,7 @@ struct StageTools {
   at::Device device;
   bool recomputes = false;  ///< keeps block inputs alone and makes a graph again in backward
   std::function<double()> slowdown = {};  ///< see EngineOptions; null: 1
+  const LossScaler* scaler = nullptr;     ///< of the losses in backward; null: 1
 };
 
 /// Consecutive blocks of a model with what they hold of micro-batches under way. Autograd runs a
@@ -57,6 +59,8 @@ class Stage : public StageWork {
   void backward_block(size_t b, const Side& side, InFlight& now, Flow& grads);
   void finish_block(size_t b, int micro_batch);
   void add_loss(const Tensor& loss);
+  /// The gradient that backward starts from at a loss.
+  double root() const { return tools_.scaler == nullptr ? 1 : tools_.scaler->scale(); }
 
   StageTools tools_;
   size_t first_, count_;

@@ -25,11 +25,11 @@ class AdamW : public Optimizer {
     const at::NoGradGuard no_grad;
     if (states_.empty()) make_states(shards);
     check_shards(shards, states_.size());
-    const ops::AdamWArgs args{lr,  plan_.beta1, plan_.beta2, plan_.epsilon, plan_.weight_decay,
-                              ++t_};
+    ops::AdamWArgs args{lr, plan_.beta1, plan_.beta2, plan_.epsilon, plan_.weight_decay, ++t_};
     for (size_t i = 0; i < shards.size(); ++i) {
       State& state = states_[i];
       Tensor& value = state.master.defined() ? state.master : shards[i].value;
+      args.grad_factor = shards[i].grad_factor;
       ops::adamw(value, shards[i].grad, state.m, state.v, args);
       if (state.master.defined()) shards[i].value.copy_(state.master);
     }

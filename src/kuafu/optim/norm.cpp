@@ -74,12 +74,17 @@ double global_grad_norm(std::span<const ParamShard> shards, const Mesh& mesh, at
   return has_values ? std::sqrt(total) : 1;
 }
 
-void clip_gradients(std::span<ParamShard> shards, double norm, double clip) {
+double clip_factor(double norm, double clip) {
   KUAFU_REQUIRE(clip >= 0, "optimizer.clip = ", clip,
                 "; 0 turns clipping off, else a positive norm");
-  if (clip == 0 || !(norm > clip)) return;  // a NaN norm leaves the gradients: the loss shows it
+  return clip == 0 || !(norm > clip) ? 1 : clip / norm;
+}
+
+void clip_gradients(std::span<ParamShard> shards, double norm, double clip) {
+  const double factor = clip_factor(norm, clip);
+  if (factor == 1) return;  // a NaN norm leaves the gradients: the loss shows it
   const at::NoGradGuard no_grad;
-  for (ParamShard& shard : shards) shard.grad.mul_(clip / norm);
+  for (ParamShard& shard : shards) shard.grad.mul_(factor);
 }
 
 }  // namespace kuafu

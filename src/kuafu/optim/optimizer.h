@@ -19,6 +19,9 @@ struct ParamShard {
   Axes split_axes;
   /// Where a flat piece starts in the parameter's shard (p.value), in row-major order.
   int64_t first_element = 0;
+  /// The gradient is `grad` times this: what a scaled loss and clipping make of it, multiplied in
+  /// the type of the update, so that nothing of an f16 gradient is lost.
+  double grad_factor = 1;
 };
 
 struct NamedTensor {
@@ -62,7 +65,9 @@ double learning_rate(const OptimizerPlan& plan, int64_t t, int64_t steps);
 /// `device`: where shards are, or would be on a rank without any.
 double global_grad_norm(std::span<const ParamShard> shards, const Mesh& mesh,
                         at::Device device = at::kCPU);
-/// Scales all gradients by min(1, clip / norm), in place. clip = 0: leaves them.
+/// min(1, clip / norm); 1 where clip = 0 or the norm is NaN. Throws ConfigError for clip < 0.
+double clip_factor(double norm, double clip);
+/// Scales all gradients by clip_factor, in place.
 void clip_gradients(std::span<ParamShard> shards, double norm, double clip);
 
 }  // namespace kuafu

@@ -27,7 +27,8 @@ class Sgd : public Optimizer {
     for (size_t i = 0; i < shards.size(); ++i) {
       State& state = states_[i];
       Tensor& value = state.master.defined() ? state.master : shards[i].value;
-      ops::sgd(value, shards[i].grad, state.velocity, lr, plan_.momentum, plan_.weight_decay);
+      ops::sgd(value, shards[i].grad, state.velocity,
+               {lr, plan_.momentum, plan_.weight_decay, shards[i].grad_factor});
       if (state.master.defined()) shards[i].value.copy_(state.master);
     }
   }

@@ -74,14 +74,6 @@ void check_sequence(const Plan& plan, const Origins& origins) {
   }
 }
 
-/// Kinds of parallelism whose names are fixed but which nothing implements yet.
-void check_available(const Plan& plan, const Origins& origins) {
-  if (plan.model.dtype == DType::kF16) {
-    throw Refused(text(origins.of({"model.dtype"}), kNotAvailable,
-                       "model.dtype = \"f16\"; available: dtype = \"bf16\""));
-  }
-}
-
 }  // namespace
 
 std::string nearest_divisors(int64_t n, int64_t x) {
@@ -175,7 +167,6 @@ void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origi
   check_experts(plan, origins);
   check_data(plan, origins);
   check_pipeline(plan, origins);
-  check_available(plan, origins);
   if (plan.parallel.data.size == 0) return;
   if (const auto reason = expert_misfit(plan)) {
     throw Refused(text(origins.of({"parallel.expert.size", "parallel.data.size"}), *reason));

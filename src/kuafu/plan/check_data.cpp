@@ -90,6 +90,13 @@ void check_staleness(const Plan& plan, const Origins& origins) {
            "routing near a tie cannot be drawn again for a certificate that replays an order",
            "kind = \"gpt\"");
   }
+  if (plan.has_loss_scale()) {
+    refuse({"train.loss_scale", "model.dtype", "parallel.data.staleness"},
+           plan.train.loss_scale == TrainPlan::kAutoScale ? "model.dtype = \"f16\""
+                                                          : "train.loss_scale",
+           "an overflow is agreed on by all ranks at once, and each worker goes on by itself",
+           "loss_scale = 1");
+  }
 }
 
 void refuse_beside(const Plan& plan, const Origins& origins, const std::string& key,

@@ -24,6 +24,20 @@ void check_ignored(const Plan& plan, const Origins& origins) {
   }
 }
 
+/// How a dynamic scale moves, given where it does not.
+void check_scale(const Plan& plan, const Origins& origins) {
+  if (plan.has_dynamic_scale()) return;
+  const Plan defaults;
+  for (const char* name : {"train.loss_scale_start", "train.loss_scale_interval"}) {
+    const Key& key = *find_key(name);
+    KUAFU_REQUIRE(
+        print(key, plan) == print(key, defaults), origins.of({name}), name, " = ", print(key, plan),
+        " has no effect with train.loss_scale = ", print(*find_key("train.loss_scale"), plan),
+        " and model.dtype = ", print(*find_key("model.dtype"), plan),
+        "; leave it out or set train.loss_scale = \"dynamic\"");
+  }
+}
+
 void check_validation(const Plan& plan, const Origins& origins) {
   const bool holds_out = plan.data.kind != "text" || plan.data.validation > 0;
   KUAFU_REQUIRE(holds_out || plan.train.validation_batches == 0,
@@ -149,6 +163,7 @@ void check_options(const Plan& plan, const std::vector<std::string>& models,
                 " is not allowed; allowed: ", join_or(in_quotes(models)),
                 "; nearest: ", in_quotes(nearest(kind, models)));
   check_ignored(plan, origins);
+  check_scale(plan, origins);
   check_validation(plan, origins);
   check_vocabulary(plan, origins);
   check_kind(plan, origins);

@@ -12,6 +12,7 @@ namespace {
 constexpr double kMaxLayers = 1 << 16, kMaxHidden = 1 << 20, kMaxTokens = 1 << 24;
 constexpr double kMaxRanks = 1 << 20, kMaxSteps = 1LL << 40, kMaxExact = 9007199254740991;
 constexpr double kMaxRate = 1e6, kMaxReal = 1e15;
+constexpr double kMinScale = 0x1.0p-24;  // the least f16: below it nothing is left of a loss
 
 #define KUAFU_SLOT(member) [](Plan& p) -> Slot { return &p.member; }
 
@@ -282,9 +283,17 @@ std::vector<Key> run_keys() {
       Row("train.seed", Form::kInteger, KUAFU_SLOT(train.seed),
           "seed of weights, order of samples and dropout")
           .in(0, kMaxExact),
-      Row("train.loss_scale", Form::kNumber, KUAFU_SLOT(train.loss_scale),
-          "factor of the loss in backward; 0 = dynamic with f16, 1 with other types")
-          .in(0, kMaxReal),
+      Row("train.loss_scale", Form::kScale, KUAFU_SLOT(train.loss_scale),
+          "factor of the loss in backward, taken out again before the update; \"dynamic\": halved "
+          "where a gradient overflows (that step updates nothing), doubled now and then; \"auto\": "
+          "\"dynamic\" with f16, 1 with other types; 0 is \"auto\" too")
+          .in(kMinScale, kMaxReal),
+      Row("train.loss_scale_start", Form::kNumber, KUAFU_SLOT(train.loss_scale_start),
+          "first factor of a dynamic loss_scale")
+          .in(kMinScale, kMaxReal),
+      Row("train.loss_scale_interval", Form::kInteger, KUAFU_SLOT(train.loss_scale_interval),
+          "steps without overflow after which a dynamic loss_scale doubles")
+          .in(1, kMaxSteps),
   };
 }
 

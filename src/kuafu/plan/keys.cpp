@@ -21,6 +21,12 @@ std::string number(double value) {
   return toml_number(value);
 }
 
+std::string print_number(const Key& key, double value) {
+  if (key.form == Form::kScale && value == TrainPlan::kAutoScale) return in_quotes("auto");
+  if (key.form == Form::kScale && value == TrainPlan::kDynamicScale) return in_quotes("dynamic");
+  return toml_number(value);
+}
+
 std::string print_integer(const Key& key, int64_t value) {
   return key.form == Form::kAutoInteger && value == 0 ? in_quotes("auto") : text(value);
 }
@@ -49,6 +55,8 @@ std::string allowed(const Key& key) {
              ", or \"unlimited\"";
     case Form::kNumber:
       return "a number " + span;
+    case Form::kScale:
+      return "a number " + span + ", \"dynamic\" or \"auto\"";
     case Form::kBoolean:
       return "true or false";
     case Form::kString:
@@ -68,7 +76,7 @@ std::string print(const Key& key, const Plan& plan) {
     const Key& key;
     std::string operator()(const int64_t* v) const { return print_integer(key, *v); }
     std::string operator()(const uint64_t* v) const { return text(*v); }
-    std::string operator()(const double* v) const { return toml_number(*v); }
+    std::string operator()(const double* v) const { return print_number(key, *v); }
     std::string operator()(const bool* v) const { return *v ? "true" : "false"; }
     std::string operator()(const std::string* v) const { return in_quotes(*v); }
     std::string operator()(const DType* v) const { return in_quotes(to_string(*v)); }

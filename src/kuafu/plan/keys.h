@@ -23,6 +23,7 @@ enum class Form : uint8_t {
   kBytes,          ///< "25 MiB" or a number of bytes
   kOptionalBytes,  ///< the same, or "unlimited", stored as none
   kNumber,
+  kScale,  ///< a number, "auto" or "dynamic", stored as TrainPlan's constants
   kBoolean,
   kString,
   kChoice,    ///< one of `choices`

@@ -144,9 +144,12 @@ struct TrainPlan {
   int64_t steps = 20;
   int64_t validation_batches = 2;
   uint64_t seed = 1;
-  /// Factor of the loss in backward, against underflow of f16 gradients; 0 = dynamic with f16, 1
-  /// with other types.
-  double loss_scale = 0;
+  static constexpr double kAutoScale = 0, kDynamicScale = -1;
+  /// Factor of the loss in backward, against underflow of f16 gradients: kDynamicScale halves it at
+  /// an overflow and doubles it now and then; kAutoScale is that with f16, 1 with other types.
+  double loss_scale = kAutoScale;
+  double loss_scale_start = 65536;     ///< dynamic: the first
+  int64_t loss_scale_interval = 2000;  ///< dynamic: steps without overflow before it doubles
   bool operator==(const TrainPlan&) const = default;
 };
 
@@ -173,6 +176,16 @@ struct Plan {
 
   int64_t num_micro_batches() const {
     return train.batch / (parallel.data.size * train.micro_batch);
+  }
+  /// The loss is scaled in backward by a factor that follows overflows.
+  bool has_dynamic_scale() const {
+    const bool is_auto = train.loss_scale == TrainPlan::kAutoScale;
+    return is_auto ? model.dtype == DType::kF16 : train.loss_scale == TrainPlan::kDynamicScale;
+  }
+  /// The loss is scaled in backward; without, gradients are never looked at for overflow.
+  bool has_loss_scale() const {
+    const double fixed = train.loss_scale;
+    return has_dynamic_scale() || (fixed != TrainPlan::kAutoScale && fixed != 1);
   }
 };
 

@@ -107,6 +107,18 @@ double number(const Offence& offence) {
   return x;
 }
 
+double scale(const Offence& offence) {
+  const auto& [key, value, where] = offence;
+  if (value.kind == Kind::kString && !std::isfinite(number_inside(value))) {
+    if (value.string == "auto") return TrainPlan::kAutoScale;
+    if (value.string == "dynamic") return TrainPlan::kDynamicScale;
+    offence.fail("is not allowed", in_quotes(nearest(value.string, {"dynamic", "auto"})));
+  }
+  const bool is_zero = (value.kind == Kind::kInteger && value.integer == 0) ||
+                       (value.kind == Kind::kNumber && value.number == 0);
+  return is_zero ? TrainPlan::kAutoScale : number(offence);
+}
+
 const std::string& string(const Offence& offence) {
   if (offence.value.kind != Kind::kString) offence.wrong_type();
   return offence.value.string;
@@ -143,7 +155,9 @@ struct Assigner {
                                        : integer(offence);
   }
   void operator()(uint64_t* slot) const { *slot = static_cast<uint64_t>(integer(offence)); }
-  void operator()(double* slot) const { *slot = number(offence); }
+  void operator()(double* slot) const {
+    *slot = offence.key.form == Form::kScale ? scale(offence) : number(offence);
+  }
   void operator()(bool* slot) const {
     if (offence.value.kind == Kind::kString) {
       offence.wrong_type(nearest(offence.value.string, {"true", "false"}));

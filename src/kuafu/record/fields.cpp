@@ -132,6 +132,17 @@ std::vector<FieldDoc> push_fields() {
   };
 }
 
+std::vector<FieldDoc> scale_fields() {
+  return {
+      {"loss_scale", T::kObject, kOptional, true, "",
+       "the factor of the loss in backward; null where the plan scales none and in the simulated "
+       "world; `loss` is never scaled"},
+      {"loss_scale.scale", T::kNumbers, kOk, false, "", "of each training step"},
+      {"loss_scale.skipped", T::kNumbers, kOk, false, "steps",
+       "training steps, from 0, that updated nothing: a gradient of theirs was not finite"},
+  };
+}
+
 std::vector<FieldDoc> checkpoint_fields() {
   return {
       {"resumed_from", T::kInteger, kOptional, true, "steps",
@@ -172,9 +183,9 @@ std::vector<FieldDoc> certificate_fields() {
       {"certificate.parameter_tolerance", T::kNumber, kOptional, true, "",
        "what the parameters' error may reach: the optimizer's division by small gradients added"},
       {"certificate.native_error", T::kNumber, kOptional, true, "",
-       "bf16 plans: error of the native run against f64"},
+       "bf16 and f16 plans: error of the native run against f64"},
       {"certificate.native_error_one_rank", T::kNumber, kOptional, true, "",
-       "bf16 plans: the same of one rank, of which the native error may be twice"},
+       "bf16 and f16 plans: the same of one rank, of which the native error may be twice"},
       {"provenance", T::kObject, kOk, true, "",
        "program, libraries and machine that made the numbers"},
   };
@@ -209,8 +220,9 @@ std::string type_name(FieldType type) {
 const std::vector<FieldDoc>& document_fields() {
   static const std::vector<FieldDoc> kFields = [] {
     std::vector<FieldDoc> all;
-    for (auto part : {outcome_fields(), training_fields(), memory_fields(), ledger_fields(),
-                      expert_fields(), push_fields(), checkpoint_fields(), certificate_fields()}) {
+    for (auto part :
+         {outcome_fields(), training_fields(), memory_fields(), ledger_fields(), expert_fields(),
+          push_fields(), scale_fields(), checkpoint_fields(), certificate_fields()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

@@ -132,15 +132,20 @@ struct DropoutKey {
 /// every layout and device. Applied again to dy for the gradient.
 Tensor dropout(const Tensor& x, double p, const DropoutKey& key);
 
-/// One AdamW step in place [Loshchilov & Hutter, 2019, algorithm 2]; t counts from 1.
+/// One AdamW step in place [Loshchilov & Hutter, 2019, algorithm 2]; t counts from 1. The gradient
+/// is `grad` times grad_factor, multiplied in the type of the value.
 struct AdamWArgs {
   double lr, beta1, beta2, epsilon, weight_decay;
   int64_t t;
+  double grad_factor = 1;
 };
 void adamw(Tensor& value, const Tensor& grad, Tensor& m, Tensor& v, const AdamWArgs& args);
-/// velocity = momentum velocity + (grad + weight_decay value); value -= lr velocity.
-void sgd(Tensor& value, const Tensor& grad, Tensor& velocity, double lr, double momentum,
-         double weight_decay);
+/// velocity = momentum velocity + (grad_factor grad + weight_decay value); value -= lr velocity.
+struct SgdArgs {
+  double lr, momentum, weight_decay;
+  double grad_factor = 1;
+};
+void sgd(Tensor& value, const Tensor& grad, Tensor& velocity, const SgdArgs& args);
 /// Sum of squares of all elements as an f64 scalar tensor on the same device.
 Tensor sum_of_squares(const Tensor& x);
 

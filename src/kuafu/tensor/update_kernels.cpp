@@ -11,8 +11,17 @@ namespace {
 
 inline float widen(float x) { return x; }
 inline double widen(double x) { return x; }
-inline float widen(uint16_t bf16) {
-  return std::bit_cast<float>(static_cast<uint32_t>(bf16) << 16);
+inline float widen(BF16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
+/// Exact. Exponent and mantissa move to f32's places and the bias grows by 112; a subnormal number
+/// gets the smallest exponent's leading one and loses it again; infinity and NaN keep all ones.
+inline float widen(F16 x) {
+  constexpr uint32_t kExponent = 1u << 23, kBias = 112 * kExponent;
+  const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000u) << 16;
+  const uint32_t magnitude = static_cast<uint32_t>(x.bits & 0x7fffu) << 13;
+  const float small = std::bit_cast<float>(magnitude + kBias + kExponent) - 0x1.0p-14F;
+  const uint32_t normal = magnitude + (magnitude >= 31 * kExponent ? 2 * kBias : kBias);
+  const uint32_t wide = magnitude < kExponent ? std::bit_cast<uint32_t>(small) : normal;
+  return std::bit_cast<float>(sign | wide);
 }
 
 template <class T, class Grad>
@@ -26,8 +35,9 @@ inline __attribute__((always_inline)) void adamw_loop(const AdamWData<T, Grad>& 
   const T beta2 = static_cast<T>(f.beta2), rest2 = static_cast<T>(1 - f.beta2);
   const T keep = static_cast<T>(f.keep), rate = static_cast<T>(f.rate);
   const T spread = static_cast<T>(f.spread), epsilon = static_cast<T>(f.epsilon);
+  const T factor = static_cast<T>(f.grad);
   for (int64_t i = 0; i < data.count; ++i) {
-    const T g = widen(grad[i]);
+    const T g = widen(grad[i]) * factor;
     m[i] = beta1 * m[i] + rest1 * g;
     v[i] = beta2 * v[i] + rest2 * (g * g);
     w[i] = keep * w[i] - rate * (m[i] / (std::sqrt(v[i]) * spread + epsilon));
@@ -41,9 +51,9 @@ inline __attribute__((always_inline)) void sgd_loop(const SgdData<T, Grad>& data
   T* __restrict u = data.velocity;
   const Grad* __restrict grad = data.grad;
   const T lr = static_cast<T>(f.lr), momentum = static_cast<T>(f.momentum);
-  const T decay = static_cast<T>(f.weight_decay);
+  const T decay = static_cast<T>(f.weight_decay), factor = static_cast<T>(f.grad);
   for (int64_t i = 0; i < data.count; ++i) {
-    u[i] = momentum * u[i] + (widen(grad[i]) + decay * w[i]);
+    u[i] = momentum * u[i] + (widen(grad[i]) * factor + decay * w[i]);
     w[i] = w[i] - lr * u[i];
   }
 }
@@ -53,7 +63,10 @@ inline __attribute__((always_inline)) void sgd_loop(const SgdData<T, Grad>& data
 KUAFU_WIDE void adamw(const AdamWData<float, float>& data, const AdamWFactors& factors) {
   adamw_loop(data, factors);
 }
-KUAFU_WIDE void adamw(const AdamWData<float, uint16_t>& data, const AdamWFactors& factors) {
+KUAFU_WIDE void adamw(const AdamWData<float, BF16>& data, const AdamWFactors& factors) {
+  adamw_loop(data, factors);
+}
+KUAFU_WIDE void adamw(const AdamWData<float, F16>& data, const AdamWFactors& factors) {
   adamw_loop(data, factors);
 }
 KUAFU_WIDE void adamw(const AdamWData<double, double>& data, const AdamWFactors& factors) {
@@ -63,7 +76,10 @@ KUAFU_WIDE void adamw(const AdamWData<double, double>& data, const AdamWFactors&
 KUAFU_WIDE void sgd(const SgdData<float, float>& data, const SgdFactors& factors) {
   sgd_loop(data, factors);
 }
-KUAFU_WIDE void sgd(const SgdData<float, uint16_t>& data, const SgdFactors& factors) {
+KUAFU_WIDE void sgd(const SgdData<float, BF16>& data, const SgdFactors& factors) {
+  sgd_loop(data, factors);
+}
+KUAFU_WIDE void sgd(const SgdData<float, F16>& data, const SgdFactors& factors) {
   sgd_loop(data, factors);
 }
 KUAFU_WIDE void sgd(const SgdData<double, double>& data, const SgdFactors& factors) {

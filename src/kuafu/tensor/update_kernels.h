@@ -7,7 +7,15 @@
 // itself, so that a flat piece of a parameter is updated as the whole would be.
 namespace kuafu::kernels {
 
-/// Factors of one AdamW step, of optim/adamw.cpp's formula with t as b^t:
+/// Bits of half-precision gradients.
+struct BF16 {
+  uint16_t bits;
+};
+struct F16 {
+  uint16_t bits;
+};
+
+/// Factors of one AdamW step, of optim/adamw.cpp's formula with t as b^t and g = grad x gradient:
 ///   m = beta1 m + (1 - beta1) g    v = beta2 v + (1 - beta2) g^2
 ///   w = keep w - rate m / (sqrt(v) spread + epsilon)
 struct AdamWFactors {
@@ -15,9 +23,10 @@ struct AdamWFactors {
   double keep;    ///< 1 - lr weight_decay
   double rate;    ///< lr / (1 - beta1^t)
   double spread;  ///< 1 / sqrt(1 - beta2^t)
+  double grad;    ///< 1 unless the loss was scaled
 };
 
-/// Elements of one update, `count` of each. bf16 gradients are given by their bits.
+/// Elements of one update, `count` of each.
 template <class T, class Grad>
 struct AdamWData {
   T* w;
@@ -27,12 +36,14 @@ struct AdamWData {
 };
 
 void adamw(const AdamWData<float, float>& data, const AdamWFactors& factors);
-void adamw(const AdamWData<float, uint16_t>& data, const AdamWFactors& factors);
+void adamw(const AdamWData<float, BF16>& data, const AdamWFactors& factors);
+void adamw(const AdamWData<float, F16>& data, const AdamWFactors& factors);
 void adamw(const AdamWData<double, double>& data, const AdamWFactors& factors);
 
-/// u = momentum u + (g + weight_decay w); w = w - lr u
+/// u = momentum u + (g + weight_decay w); w = w - lr u; g = grad x gradient
 struct SgdFactors {
   double lr, momentum, weight_decay;
+  double grad;
 };
 
 template <class T, class Grad>
@@ -44,7 +55,8 @@ struct SgdData {
 };
 
 void sgd(const SgdData<float, float>& data, const SgdFactors& factors);
-void sgd(const SgdData<float, uint16_t>& data, const SgdFactors& factors);
+void sgd(const SgdData<float, BF16>& data, const SgdFactors& factors);
+void sgd(const SgdData<float, F16>& data, const SgdFactors& factors);
 void sgd(const SgdData<double, double>& data, const SgdFactors& factors);
 
 }  // namespace kuafu::kernels

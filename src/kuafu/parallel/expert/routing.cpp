@@ -10,6 +10,7 @@
 #include "kuafu/base/philox.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/tensor/differentiable.h"
+#include "kuafu/tensor/root_gradient.h"
 
 namespace kuafu {
 
@@ -47,9 +48,12 @@ Routed route(const Tensor& logits, const ops::RouteSpec& spec, ops::LossWeights 
                                 .norm = saved[4],
                                 .chosen = saved[5],
                                 .share = saved[6]};
-    // The loss is a root of the block's backward call: its gradient is one by construction.
+    // The loss is a root of the block's backward call: its gradient is root_gradient() by
+    // construction.
     const Tensor dgates = grads[0].defined() ? grads[0] : at::zeros_like(kept.gates);
-    const auto active = grads[1].defined() ? weights : ops::LossWeights{};
+    const double root = root_gradient();
+    const ops::LossWeights scaled = {.balance = weights.balance * root, .z = weights.z * root};
+    const auto active = grads[1].defined() ? scaled : ops::LossWeights{};
     return {ops::route_backward(dgates, kept, active)};
   };
   const Tensors made = differentiable({logits}, forward, backward);

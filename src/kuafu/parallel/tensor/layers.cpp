@@ -9,6 +9,7 @@
 #include "kuafu/tensor/collectives.h"
 #include "kuafu/tensor/differentiable.h"
 #include "kuafu/tensor/ops.h"
+#include "kuafu/tensor/root_gradient.h"
 #include "kuafu/tensor/weight_grads.h"
 
 namespace kuafu {
@@ -268,8 +269,9 @@ Tensor cross_entropy(const Mesh& mesh, const Tensor& logits, const Tensor& targe
   };
   const Backward backward = [mine, scale, first, vocab](const Tensors& saved, const Tensors&,
                                                         const std::vector<bool>&) -> Tensors {
-    // The root of its backward call: the incoming gradient is one by construction.
-    return {ops::cross_entropy_backward(saved[0], mine, saved[1], saved[2], scale, first, vocab)};
+    // The root of its backward call: the incoming gradient is root_gradient() by construction.
+    return {ops::cross_entropy_backward(saved[0], mine, saved[1], saved[2], scale * root_gradient(),
+                                        first, vocab)};
   };
   return differentiable({logits}, forward, backward)[0];
 }
