@@ -49,9 +49,28 @@ std::vector<Family> chosen(const std::vector<std::string>& names) {
   return all;
 }
 
+/// Pipelines, plain and within other kinds of plans, uneven and of several chunks.
+std::vector<Family> pipelines() {
+  const auto pipe = [](const std::string& size, const std::string& schedule) -> Overrides {
+    return {{"parallel.pipeline.size", size},
+            {"parallel.pipeline.schedule", schedule},
+            {"train.micro_batch", "4"}};
+  };
+  return {{"pipe_2", pipe("2", "1f1b")},
+          {"pipe_3", pipe("3", "gpipe")},
+          {"pipe_2_chunks_2", with(pipe("2", "interleaved"), {{"parallel.pipeline.chunks", "2"}})},
+          {"pipe_4_data_2", with(pipe("4", "zero_bubble"), {{"parallel.data", "2"}})},
+          {"pipe_2_t2d_4", with(pipe("2", "1f1b"), tests::family("t2d_4").overrides)}};
+}
+
+std::vector<Family> both(std::vector<Family> a, const std::vector<Family>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
 const std::vector<Pool>& pools() {
   static const std::vector<Pool> all = {
-      {"gpt", {}, tests::families()},
+      {"gpt", {}, both(tests::families(), pipelines())},
       {"llama",
        {{"model.kv_heads", "2"},
         {"model.positions", "rotary"},
@@ -69,7 +88,7 @@ const std::vector<Pool>& pools() {
         family("none", "1", "1", "3", "1")}},
       {"bert",
        {{"model.kind", "bert"}, {"model.vocab", "41"}},
-       chosen({"one_rank", "data_3", "t1d_2", "t2d_4", "t3d_8"})},
+       both(chosen({"one_rank", "data_3", "t1d_2", "t2d_4", "t3d_8"}), {pipelines()[0]})},
       {"vit",
        {{"model.kind", "vit"},
         {"model.vocab", "256"},
