@@ -90,7 +90,7 @@ TEST(Schedules, InterleavedKeepsItsMemoryAndLengthForEveryShape) {
           EXPECT_EQ(e.length, 3 * (v * m + p - 1));
           EXPECT_EQ(e.peak_alive[0], std::min(v * m, v * p + p - 1));
         } else {
-          const int gaps = (v - 1) * (2 * (p - short_group) - 1);
+          const int gaps = 2 * (v - 1) * (p - short_group);
           EXPECT_GE(e.length, 3 * (v * m + p - 1));
           EXPECT_LE(e.length, 3 * (v * m + p - 1) + gaps);
         }
