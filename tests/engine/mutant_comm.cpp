@@ -26,6 +26,22 @@ void put(const Buffer& b, const Bytes& bytes) {
   if (!bytes.empty()) std::memcpy(b.data, bytes.data(), bytes.size());
 }
 
+/// A call under way whose result is spoilt once it is there.
+class LaterWork final : public PendingWork {
+ public:
+  LaterWork(Work work, std::function<void()> then)
+      : work_(std::move(work)), then_(std::move(then)) {}
+  void wait() override {
+    work_.wait_host();
+    then_();
+  }
+  bool test() override { return work_.test(); }
+
+ private:
+  Work work_;
+  std::function<void()> then_;
+};
+
 /// A group whose matching calls give wrong results.
 class SpoilingGroup : public Communicator {
  public:
@@ -95,22 +111,16 @@ class SpoilingGroup : public Communicator {
     return {};
   }
   Work send(Buffer b, int to, int tag) override { return inner_->send(b, to, tag); }
+  // Messages stay under way: algorithms and schedules post them long before they wait.
   Work recv(Buffer b, int from, int tag) override {
     // What never came is what the memory held before: here, nothing.
-    const Bytes local(static_cast<size_t>(b.bytes()));
-    inner_->recv(b, from, tag).wait_host();
-    if (is_hit(Verb::kRecv)) spoil(b, local, local);
-    remember(Verb::kRecv, b);
-    return {};
+    return later(inner_->recv(b, from, tag), Verb::kRecv, b, Bytes(static_cast<size_t>(b.bytes())));
   }
   Work send_recv(Buffer out, int to, Buffer in, int from, int tag) override {
     // Not made: what I would have passed on stays, or, where sizes differ, nothing is there.
-    const Bytes local =
+    Bytes local =
         out.bytes() == in.bytes() ? bytes_of(out) : Bytes(static_cast<size_t>(in.bytes()));
-    inner_->send_recv(out, to, in, from, tag).wait_host();
-    if (is_hit(Verb::kSendRecv)) spoil(in, local, local);
-    remember(Verb::kSendRecv, in);
-    return {};
+    return later(inner_->send_recv(out, to, in, from, tag), Verb::kSendRecv, in, std::move(local));
   }
   void barrier() override { inner_->barrier(); }
 
@@ -121,6 +131,14 @@ class SpoilingGroup : public Communicator {
     if (verb != fault_.verb || label() != fault_.axis || depth_ != fault_.depth) return false;
     ++calls_;
     return fault_.at == 0 || calls_ == fault_.at;
+  }
+  Work later(Work work, Verb verb, const Buffer& b, Bytes local) {
+    const bool is_hit_here = is_hit(verb);
+    return Work(std::make_unique<LaterWork>(std::move(work),
+                                            [this, verb, b, local = std::move(local), is_hit_here] {
+                                              if (is_hit_here) spoil(b, local, local);
+                                              remember(verb, b);
+                                            }));
   }
   ReduceOp changed(ReduceOp op) const {
     return fault_.action == CommFault::Action::kMaximum ? ReduceOp::kMax : op;

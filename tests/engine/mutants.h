@@ -96,6 +96,26 @@ Plan mutated_plan(const std::string& family);
 /// Mutants of one family by its own calls: every verb on every axis is dropped, negated and scaled.
 std::vector<Mutant> swept_mutants(const std::string& family);
 
+/// What to spoil of a plan's calls: those on an axis of groups of that depth.
+struct Sweep {
+  std::string name;  ///< of the plan
+  Plan plan;
+  std::string axis;
+  int depth = 0;
+  int (*place)(int rank) = nullptr;  ///< of a world rank in its group
+};
+/// Every verb that the busiest rank calls on the axis in one step, early, in the middle and late:
+/// dropped, on it alone too, scaled, stale.
+std::vector<Mutant> spoilt_calls(const Sweep& sweep);
+/// The plan behind decorators that never strike.
+Mutant harmless_sweep(const Sweep& sweep);
+
+/// Plans of every named way in which replicas agree.
+std::vector<Sweep> mode_sweeps();
+/// Plans of every schedule under every stage of ZeRO, and the wrongs that only they have.
+std::vector<Sweep> zero_pipeline_sweeps();
+std::vector<Mutant> zero_pipeline_mutants(const Sweep& sweep);
+
 /// One that changes nothing but stands behind every decorator: it must stay `equal`.
 Mutant harmless_mutant(const std::string& family);
 

@@ -49,9 +49,42 @@ std::vector<Family> chosen(const std::vector<std::string>& names) {
   return all;
 }
 
+/// Pipelines, plain and within other kinds of plans, uneven and of several chunks.
+std::vector<Family> pipelines() {
+  const auto pipe = [](const std::string& size, const std::string& schedule) -> Overrides {
+    return {{"parallel.pipeline.size", size},
+            {"parallel.pipeline.schedule", schedule},
+            {"train.micro_batch", "4"}};
+  };
+  return {{"pipe_2", pipe("2", "1f1b")},
+          {"pipe_3", pipe("3", "gpipe")},
+          {"pipe_2_chunks_2", with(pipe("2", "interleaved"), {{"parallel.pipeline.chunks", "2"}})},
+          {"pipe_4_data_2", with(pipe("4", "zero_bubble"), {{"parallel.data", "2"}})},
+          {"pipe_2_t2d_4", with(pipe("2", "1f1b"), tests::family("t2d_4").overrides)}};
+}
+
+/// Optimizer state, gradients and parameters in shards, beside other kinds of plans.
+std::vector<Family> sharded() {
+  const auto zero = [](const char* stage, const char* data) -> Overrides {
+    return {{"parallel.zero", stage}, {"parallel.data", data}};
+  };
+  const Overrides pipe = {{"parallel.pipeline.size", "2"}, {"train.micro_batch", "4"}};
+  return {{"zero_1_data_3", zero("1", "3")},
+          {"zero_2_t1d_2", with(zero("2", "2"), tests::family("t1d_2").overrides)},
+          {"zero_3_data_4", zero("3", "4")},
+          {"zero_3_t2d_4", with(zero("3", "2"), tests::family("t2d_4").overrides)},
+          {"zero_1_pipe_2", with(zero("1", "2"), pipe)},
+          {"zero_3_pipe_2", with(zero("3", "2"), pipe)}};
+}
+
+std::vector<Family> both(std::vector<Family> a, const std::vector<Family>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
 const std::vector<Pool>& pools() {
   static const std::vector<Pool> all = {
-      {"gpt", {}, tests::families()},
+      {"gpt", {}, both(tests::families(), both(pipelines(), sharded()))},
       {"llama",
        {{"model.kv_heads", "2"},
         {"model.positions", "rotary"},
@@ -69,7 +102,7 @@ const std::vector<Pool>& pools() {
         family("none", "1", "1", "3", "1")}},
       {"bert",
        {{"model.kind", "bert"}, {"model.vocab", "41"}},
-       chosen({"one_rank", "data_3", "t1d_2", "t2d_4", "t3d_8"})},
+       both(chosen({"one_rank", "data_3", "t1d_2", "t2d_4", "t3d_8"}), {pipelines()[0]})},
       {"vit",
        {{"model.kind", "vit"},
         {"model.vocab", "256"},
@@ -77,6 +110,36 @@ const std::vector<Pool>& pools() {
         {"model.sequence", "10"}},
        chosen({"one_rank", "data_2", "t1d_4", "t2d_4", "t2p5d_8"})}};
   return all;
+}
+
+/// What a run of one plan leaves: losses and the state after the last step.
+struct Whole {
+  RankResult result;
+  tests::Contents contents;
+};
+
+Whole whole_run(const Plan& plan) {
+  const TemporaryFolder folder;
+  Whole whole{run_saving(plan, folder.path()), {}};
+  whole.contents = contents_of(folder.path(), kRunSteps);
+  return whole;
+}
+
+/// A run of `first` that goes on as `then` after kSavedStep is on the curve of `one`.
+void expect_one_curve(const Plan& first, const Plan& then, const Whole& one,
+                      const std::string& what) {
+  const TemporaryFolder folder;
+  const RankResult before = run_saving(first, folder.path());
+  forget_after(folder.path(), kSavedStep);
+  const RankResult after = run_resumed(then, folder.path());
+  std::vector<double> curve(before.losses.begin(), before.losses.begin() + kSavedStep);
+  curve.insert(curve.end(), after.losses.begin(), after.losses.end());
+  ASSERT_EQ(curve.size(), one.result.losses.size());
+  for (size_t t = 0; t < curve.size(); ++t) {
+    EXPECT_NEAR(curve[t] / one.result.losses[t], 1, kCurveTolerance) << what << ", step " << t;
+  }
+  EXPECT_NEAR(after.validation_loss / one.result.validation_loss, 1, kCurveTolerance) << what;
+  EXPECT_LE(distance(contents_of(folder.path(), kRunSteps), one.contents), kCurveTolerance) << what;
 }
 
 class AnyTwoPlans : public testing::TestWithParam<Pool> {};
@@ -88,31 +151,43 @@ TEST_P(AnyTwoPlans, ShareOneCurve) {
   };
   std::mt19937 random(29);
   const auto draw = [&] { return pool.plans[random() % pool.plans.size()]; };
-  const size_t pairs = pool.plans.size();
-  for (size_t i = 0; i < pairs; ++i) {
+  std::map<std::string, Whole> alone;
+  for (size_t i = 0; i < pool.plans.size(); ++i) {
     const char* optimizer = i % 4 == 3 ? "sgd" : "adamw";
     const Family first = pool.plans[i], then = draw();
-    const TemporaryFolder alone, folder;
-    const RankResult one = run_saving(plan_of(pool.plans[0], optimizer), alone.path());
-    const RankResult before = run_saving(plan_of(first, optimizer), folder.path());
-    forget_after(folder.path(), kSavedStep);
-    const RankResult after = run_resumed(plan_of(then, optimizer), folder.path());
-    std::vector<double> curve(before.losses.begin(), before.losses.begin() + kSavedStep);
-    curve.insert(curve.end(), after.losses.begin(), after.losses.end());
-    ASSERT_EQ(curve.size(), one.losses.size());
-    const std::string what = text(first.name, ", then ", then.name, ", ", optimizer);
-    for (size_t t = 0; t < curve.size(); ++t) {
-      EXPECT_NEAR(curve[t] / one.losses[t], 1, kCurveTolerance) << what << ", step " << t;
-    }
-    EXPECT_NEAR(after.validation_loss / one.validation_loss, 1, kCurveTolerance) << what;
-    EXPECT_LE(distance(contents_of(folder.path(), kRunSteps), contents_of(alone.path(), kRunSteps)),
-              kCurveTolerance)
-        << what;
+    if (!alone.contains(optimizer)) alone[optimizer] = whole_run(plan_of(pool.plans[0], optimizer));
+    expect_one_curve(plan_of(first, optimizer), plan_of(then, optimizer), alone[optimizer],
+                     text(first.name, ", then ", then.name, ", ", optimizer));
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, AnyTwoPlans, testing::ValuesIn(pools()),
                          [](const auto& info) { return info.param.model; });
+
+// Depth, stages and shards at once: 2.5D on two stages under ZeRO-1, before and after plans that
+// have nothing in common with it.
+TEST(PipelineOfGridsUnderZero, SharesItsCurveWithEveryOtherPlan) {
+  const Overrides grid = {{"parallel.tensor.mode", "2.5d"}, {"parallel.tensor.size", "4"},
+                          {"parallel.pipeline.size", "2"},  {"parallel.pipeline.schedule", "1f1b"},
+                          {"parallel.data", "2"},           {"parallel.zero", "1"},
+                          {"train.micro_batch", "4"}};
+  const std::vector<Family> others = {
+      {"3d", tests::family("t3d_8").overrides},
+      {"1d, ZeRO-3",
+       with(tests::family("t1d_2").overrides, {{"parallel.data", "2"}, {"parallel.zero", "3"}})},
+      {"one rank", {}},
+      {"three replicas", tests::family("data_3").overrides},
+      {"three stages",
+       {{"parallel.pipeline.size", "3"},
+        {"parallel.pipeline.schedule", "gpipe"},
+        {"train.micro_batch", "6"}}}};
+  const Whole one = whole_run(run_plan_of({}));
+  for (const Family& other : others) {
+    const Plan many = run_plan_of(grid), few = run_plan_of(other.overrides);
+    expect_one_curve(many, few, one, text("2.5d x pipeline x ZeRO-1, then ", other.name));
+    expect_one_curve(few, many, one, text(other.name, ", then 2.5d x pipeline x ZeRO-1"));
+  }
+}
 
 }  // namespace
 }  // namespace kuafu

@@ -69,6 +69,54 @@ TEST(Schedules, EveryShapeIsValidFewMicroBatchesToo) {
   }
 }
 
+// Any number of chunks and micro-batches: never more alive than the formula for multiples of p, and
+// a short first group costs no more than its gaps on the ring of each chunk but one.
+TEST(Schedules, InterleavedKeepsItsMemoryAndLengthForEveryShape) {
+  for (int v = 1; v <= 6; ++v) {
+    for (int p = 1; p <= 8; ++p) {
+      for (int m = 1; m <= 4 * p + 2; ++m) {
+        SCOPED_TRACE(text("chunks ", v, " p ", p, " m ", m));
+        const PipeShape s{p, m, v};
+        const Timetable t = interleaved(s);
+        ASSERT_NO_THROW(validate(t, s));
+        const Estimate e = estimate(t, {});
+        for (int r = 0; r < p; ++r) {
+          EXPECT_LE(e.peak_alive[static_cast<size_t>(r)], std::min(v * m, v * p + p - 1 - 2 * r));
+        }
+        const int short_group = m % p;
+        if (m < p) {
+          EXPECT_EQ(e.length, 3 * (v * p + m - 1));
+        } else if (short_group == 0) {
+          EXPECT_EQ(e.length, 3 * (v * m + p - 1));
+          EXPECT_EQ(e.peak_alive[0], std::min(v * m, v * p + p - 1));
+        } else {
+          const int gaps = 2 * (v - 1) * (p - short_group);
+          EXPECT_GE(e.length, 3 * (v * m + p - 1));
+          EXPECT_LE(e.length, 3 * (v * m + p - 1) + gaps);
+        }
+      }
+    }
+  }
+}
+
+// From the first backward on, one forward and one backward in turn while forwards are left.
+TEST(Schedules, InterleavedTakesTurnsOnEveryRankWithWholeGroups) {
+  for (const int v : {2, 4}) {
+    const PipeShape s{4, 12, v};
+    for (const auto& row : interleaved(s)) {
+      const auto first = std::find_if(row.begin(), row.end(),
+                                      [](const Action& a) { return a.op == Op::kBackward; });
+      const auto last = std::find_if(row.rbegin(), row.rend(), [](const Action& a) {
+                          return a.op == Op::kForward;
+                        }).base();
+      ASSERT_LT(first, last);  // not all forwards first
+      for (auto a = first; a != last; ++a) {
+        EXPECT_NE(a->op, (a - 1)->op) << to_string(*a);
+      }
+    }
+  }
+}
+
 TEST(Schedules, TheVLeavesLessThanAQuarterOfTheBubble) {
   for (const int p : {2, 3, 4, 6, 8}) {
     for (const int m : {p, 2 * p, 4 * p, 8 * p}) {

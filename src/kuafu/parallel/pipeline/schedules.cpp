@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "kuafu/base/errors.h"
-#include "kuafu/parallel/pipeline/play.h"
 
 namespace kuafu::pipeline {
 namespace {
@@ -74,29 +73,29 @@ Timetable one_f_one_b(PipeShape s) {
 }
 
 Timetable interleaved(PipeShape s) {
-  const auto with_extra = [&](int extra) {
-    return rows(s, [&](int r) {
-      const Row forward = in_groups(s, r, Op::kForward), backward = in_groups(s, r, Op::kBackward);
-      const int total = static_cast<int>(forward.size());
-      // Before its first backward a rank fills what lies between it and the last rank, there and
-      // back, for every chunk but the last.
-      const int group = std::min(s.ranks, s.micro_batches);
-      const int warm = std::min(total, 2 * (s.ranks - 1 - r) + (s.chunks - 1) * group + extra);
-      Row row(forward.begin(), forward.begin() + warm);
-      for (int i = warm; i < total; ++i) {
-        row.push_back(forward[static_cast<size_t>(i)]);
-        row.push_back(backward[static_cast<size_t>(i - warm)]);
-      }
-      row.insert(row.end(), backward.end() - warm, backward.end());
-      return row;
-    });
-  };
-  // A short last group comes around sooner than its backwards: then every rank fills a little more,
-  // as little as will do. With all forwards first nothing can wait in a circle, so this ends.
-  for (int extra = 0;; ++extra) {
-    Timetable t = with_extra(extra);
-    if (play(t, ranks_of_stages(t, s.stages()), {}).stuck.empty()) return t;
-  }
+  // Groups of p micro-batches follow each other around the ring without a gap. Where m is no
+  // multiple of p the first group is short: a whole one, its missing micro-batches struck out,
+  // which can neither delay what is left nor keep more of it.
+  PipeShape whole = s;
+  whole.micro_batches = (s.micro_batches + s.ranks - 1) / s.ranks * s.ranks;
+  const int missing = whole.micro_batches - s.micro_batches;
+  return rows(s, [&](int r) {
+    const Row forward = in_groups(whole, r, Op::kForward),
+              backward = in_groups(whole, r, Op::kBackward);
+    const int total = static_cast<int>(forward.size());
+    // Before its first backward a rank fills what lies between it and the last rank, there and
+    // back, for every chunk but the last.
+    const int warm = std::min(total, 2 * (s.ranks - 1 - r) + (s.chunks - 1) * s.ranks);
+    Row row(forward.begin(), forward.begin() + warm);
+    for (int i = warm; i < total; ++i) {
+      row.push_back(forward[static_cast<size_t>(i)]);
+      row.push_back(backward[static_cast<size_t>(i - warm)]);
+    }
+    row.insert(row.end(), backward.end() - warm, backward.end());
+    std::erase_if(row, [&](const Action& a) { return a.micro_batch < missing; });
+    for (Action& a : row) a.micro_batch -= missing;
+    return row;
+  });
 }
 
 Timetable zero_bubble_h1(PipeShape s) {

@@ -17,8 +17,10 @@ Timetable gpipe(PipeShape s);
 /// Fill, alternate one forward and one backward, drain. Bubble (p-1)/m; at most p - r activations
 /// alive on rank r. [Narayanan et al., 2006.09503; 2104.04473, section 2.2]
 Timetable one_f_one_b(PipeShape s);
-/// v stages a rank, stage i on rank i mod p. Bubble (p-1)/(v m). Any m: the last group of
-/// micro-batches may be short. [Narayanan et al., 2104.04473, section 2.3]
+/// v stages a rank, stage i on rank i mod p. Bubble (p-1)/(v m), at most v p + p - 1 - 2r stage
+/// inputs alive on rank r. Any m: where it is no multiple of p, the first group holds the remainder
+/// g, and a step takes at most 2 (v-1)(p-g) forwards longer; for m < p it takes v p + m - 1
+/// forwards and as many backwards. [Narayanan et al., 2104.04473, section 2.3, for multiples of p]
 Timetable interleaved(PipeShape s);
 /// 1F1B with the weight gradients split off and used to fill: bubble (p-1)/(3m) for F = I = W and
 /// m >= p; p activations on every rank. [Qi et al., 2401.10241, section 2.2]
