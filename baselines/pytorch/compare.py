@@ -14,6 +14,7 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from datetime import datetime, timezone
@@ -21,8 +22,10 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-PEERS = {"single": "single.py", "data": "ddp.py", "1d": "dtensor_tp.py"}
-MODES = (*PEERS, "1d-sp", "2d")
+PEERS = {"single": "single.py", "data": "ddp.py", "1d": "dtensor_tp.py",
+         "zero1": "zero_redundancy.py", "zero3": "fsdp2.py"}
+STARTS_TOGETHER = ("zero1", "zero3")  # same parameters and tokens; losses and memory compared too
+MODES = (*PEERS, "zero2", "1d-sp", "2d")
 SIDES = {"kuafu": [], "limit": ["--no-communication"], "unmetered": ["--no-meter"], "pytorch": None}
 RESAMPLES = 2000
 
@@ -35,6 +38,7 @@ class Side:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         text=True, bufsize=1)
         self.is_late = False
+        self.losses, self.resident, self.tensor_bytes = [], [], None
 
     def run(self, count):
         """Seconds of `count` steps. Exits with the reason where the program does not answer."""
@@ -44,11 +48,15 @@ class Side:
             self.process.stdin.write(f"run {count}\n")
             self.process.stdin.flush()
             for line in self.process.stdout:
-                samples = self._samples(line)
-                if samples is not None:
+                answer = self._answer(line)
+                if answer is not None:
+                    samples = answer["samples"]
                     if len(samples) != count:
                         raise SystemExit(f"{self.name}: asked for {count} steps, got "
                                          f"{len(samples)} samples")
+                    self.losses += answer.get("losses", [])
+                    self.resident.append(sum(answer.get("resident_bytes", [])))
+                    self.tensor_bytes = answer.get("tensor_bytes")
                     return samples
         except BrokenPipeError:
             pass
@@ -63,12 +71,12 @@ class Side:
         self.process.kill()
 
     @staticmethod
-    def _samples(line):
+    def _answer(line):
         try:
             answer = json.loads(line)
         except json.JSONDecodeError:
             return None
-        return answer.get("samples") if isinstance(answer, dict) else None
+        return answer if isinstance(answer, dict) and "samples" in answer else None
 
     def end(self):
         try:
@@ -115,22 +123,33 @@ def parse(arguments):
     return options
 
 
-def command_of(side, options):
+def shape_of(options):
     shape = []
     for name in ("layers", "hidden", "heads", "sequence", "batch", "ranks"):
         shape += [f"--{name}", str(getattr(options, name))]
+    return shape
+
+
+def peer_of(options, start):
+    """PyTorch's program with everything but how to run it."""
+    begin = ["--start", str(start)] if options.mode in STARTS_TOGETHER else []
+    return [sys.executable, str(HERE / PEERS[options.mode]), *shape_of(options),
+            "--implementation", options.implementation, *begin]
+
+
+def command_of(side, options, start=Path("START")):
+    shape = shape_of(options)
     if side == "pytorch":
-        return [sys.executable, str(HERE / PEERS[options.mode]), *shape, "--implementation",
-                options.implementation, "--serve"]
+        return [*peer_of(options, start), "--serve"]
     return [str(options.kuafu), *shape, "--mode", options.mode, *SIDES[side], "--serve"]
 
 
-def measure(options):
-    """{side: [samples of each round]}"""
+def measure(options, start):
+    """{side: [samples of each round]}, {side: {losses, memory}} where they begin together"""
     sides = []
     try:
         for name in options.sides:
-            sides.append(Side(name, command_of(name, options), options.timeout))
+            sides.append(Side(name, command_of(name, options, start), options.timeout))
         for side in sides:
             side.run(options.warmup)
         rounds = {side.name: [] for side in sides}
@@ -140,10 +159,49 @@ def measure(options):
             shown = ", ".join(f"{name} {statistics.median(r[-1]) * 1e3:.1f} ms"
                               for name, r in rounds.items())
             print(f"round {number + 1} of {options.rounds}: {shown}", file=sys.stderr)
-        return rounds
     finally:
         for side in sides:
             side.end()
+    found = {}
+    if options.mode in STARTS_TOGETHER:
+        found = {s.name: {"losses": s.losses, "resident_bytes": max(s.resident[1:]),
+                          "tensor_bytes": s.tensor_bytes} for s in sides}
+        if "pytorch" in found:
+            found["pytorch"]["tensor_bytes"] = counted(options, start)
+    return rounds, found
+
+
+def write_start(options, folder):
+    """Parameters and tokens of all steps, from Kuafu, for both."""
+    start = Path(folder) / "start.safetensors"
+    if options.mode in STARTS_TOGETHER and "pytorch" in options.sides:
+        count = options.warmup + options.rounds * options.steps
+        subprocess.run([str(options.kuafu), *shape_of(options), "--export", str(start), "--steps",
+                        str(count)], check=True, timeout=options.timeout)
+    return start
+
+
+def counted(options, start):
+    """Bytes of PyTorch's tensors on each rank at the peak of a step; it is not timed meanwhile."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        subprocess.run([*peer_of(options, start), "--warmup", "2", "--steps", "1",
+                        "--count-memory", "--json", file.name], check=True,
+                       stdout=subprocess.DEVNULL, timeout=options.timeout)
+        return json.loads(Path(file.name).read_text(encoding="utf-8"))["tensor_bytes"]
+
+
+def compared(found):
+    """How far losses are apart, and memory: what all ranks hold, PyTorch's over Kuafu's."""
+    if not {"kuafu", "pytorch"} <= set(found):
+        return {}
+    ours, theirs = found["kuafu"], found["pytorch"]
+    apart = [abs(a - b) / abs(b) for a, b in zip(ours["losses"], theirs["losses"])]
+    return {"largest relative difference of losses": max(apart),
+            "steps compared": len(apart),
+            "peak tensor bytes, pytorch / kuafu":
+                sum(theirs["tensor_bytes"]) / sum(ours["tensor_bytes"]),
+            "peak resident bytes, pytorch / kuafu":
+                theirs["resident_bytes"] / ours["resident_bytes"]}
 
 
 def pooled(rounds, picks=None):
@@ -216,13 +274,16 @@ def show(document):
     for name, value in document["ratios"].items():
         low, high = value["ci95"]
         print(f"{name}: {value['value']:.3f}  (95 %: {low:.3f} to {high:.3f})")
+    for name, value in document.get("compared", {}).items():
+        print(f"{name}: {value:.4g}")
 
 
 def main(arguments=None):
     options = parse(arguments)
     before = provenance(options)
     begin = time.monotonic()
-    rounds = measure(options)
+    with tempfile.TemporaryDirectory() as folder:
+        rounds, found = measure(options, write_start(options, folder))
     settings = {n: getattr(options, n) for n in ("mode", "layers", "hidden", "heads", "sequence",
                                                  "batch", "ranks", "rounds", "steps", "warmup",
                                                  "implementation")}
@@ -230,6 +291,8 @@ def main(arguments=None):
                 "step_time_s": {name: summary(r) for name, r in rounds.items()},
                 "ratios": ratios(rounds), "seconds": round(time.monotonic() - begin, 1),
                 "provenance": before}
+    if found:
+        document |= {"sides": found, "compared": compared(found)}
     show(document)
     target = options.json or (ROOT / "results/benchmarks" /
                               f"step-{options.mode}-{options.ranks}ranks-h{options.hidden}.json")

@@ -13,14 +13,9 @@ import peer
 
 
 def build(options, rank):
-    if options.batch % options.ranks:
-        raise ValueError(f"--batch {options.batch} does not divide among {options.ranks} ranks")
-    model = DistributedDataParallel(
-        gpt.Gpt(options.layers, options.hidden, options.heads, options.sequence))
+    model = DistributedDataParallel(gpt.made(options))
     optimizer = gpt.adamw(model.parameters(), options)
-    share = options.batch // options.ranks
-    mine = slice(rank * share, (rank + 1) * share)
-    data = [(tokens[mine], targets[mine]) for tokens, targets in gpt.batches(options)]
+    data = gpt.share(options, rank)
 
     def step(index):
         tokens, targets = data[index % len(data)]

@@ -32,7 +32,7 @@ def build(options, rank):
     if options.heads % options.ranks:
         raise ValueError(f"--heads {options.heads} do not divide among {options.ranks} ranks")
     mesh = init_device_mesh("cpu", (options.ranks,))
-    model = gpt.Gpt(options.layers, options.hidden, options.heads, options.sequence)
+    model = gpt.made(options)
     shard(model, mesh)
     parameters = list(model.parameters())
     groups = [{"params": [p for p in parameters if isinstance(p, DTensor)]},

@@ -8,6 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import start
+
 VOCABULARY = 256
 
 
@@ -73,18 +75,42 @@ class Gpt(nn.Module):
 
 
 def batches(options, count=8):
-    """`count` global batches of seeded random bytes: [(tokens, targets)], each (B, S)."""
+    """`count` global batches of seeded random bytes, or those of --start: [(tokens, targets)], each
+    (B, S)."""
+    if options.start:
+        return start.batches(options.start)
     generator = torch.Generator().manual_seed(options.seed)
     shape = (options.batch, options.sequence + 1)
     made = [torch.randint(VOCABULARY, shape, generator=generator) for _ in range(count)]
     return [(m[:, :-1].contiguous(), m[:, 1:].contiguous()) for m in made]
 
 
-def adamw(parameters, options):
-    """PyTorch's AdamW with the values of Kuafu's default plan; `implementation` picks its loop."""
+def made(options):
+    """The model of the options; with --start, its parameters are those of that file."""
+    model = Gpt(options.layers, options.hidden, options.heads, options.sequence)
+    if options.start:
+        start.load(model, options.start)
+    return model
+
+
+def share(options, rank):
+    """A rank's part of every global batch."""
+    if options.batch % options.ranks:
+        raise ValueError(f"--batch {options.batch} does not divide among {options.ranks} ranks")
+    each = options.batch // options.ranks
+    mine = slice(rank * each, (rank + 1) * each)
+    return [(tokens[mine].contiguous(), targets[mine].contiguous())
+            for tokens, targets in batches(options)]
+
+
+def adamw_values(options):
+    """The values of Kuafu's default plan; `implementation` picks PyTorch's loop."""
     chosen = {} if options.implementation == "default" else {options.implementation: True}
-    return torch.optim.AdamW(parameters, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01,
-                             **chosen)
+    return {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01, **chosen}
+
+
+def adamw(parameters, options):
+    return torch.optim.AdamW(parameters, **adamw_values(options))
 
 
 def loss_of(logits, targets):

@@ -6,8 +6,8 @@ rank ends this one; the clock is the machine's, the same for all ranks. While no
 the ranks sleep on a pipe and use no core.
 
 The serve protocol: a line "run K" on the input makes the ranks do K more steps of the same training,
-then one line {"samples": [seconds, ...], "losses": [...]} is printed; "quit" or the end of the input
-ends the program."""
+then one line {"samples": [seconds, ...], "losses": [...], "resident_bytes": [of each rank]} is
+printed; "quit" or the end of the input ends the program."""
 
 import argparse
 import json
@@ -20,6 +20,8 @@ import time
 import torch
 import torch.multiprocessing as processes
 
+import memory
+
 
 def parse(about, ranks):
     parser = argparse.ArgumentParser(description=about)
@@ -30,6 +32,11 @@ def parse(about, ranks):
                         default="default", help="loop of AdamW; default: what PyTorch chooses")
     parser.add_argument("--json", metavar="FILE", help="write the result to a file as well")
     parser.add_argument("--serve", action="store_true", help="wait for 'run K' lines on the input")
+    parser.add_argument("--start", metavar="FILE",
+                        help="parameters and tokens of kuafu-bench-step --export")
+    parser.add_argument("--count-memory", action="store_true",
+                        help="tell the peak of the tensor bytes of each rank in the timed steps; "
+                             "slows them")
     options = parser.parse_args()
     for name in ("layers", "hidden", "heads", "sequence", "batch", "ranks", "steps"):
         if getattr(options, name) < 1:
@@ -54,9 +61,13 @@ def _rank(rank, build, options, port, distributed, pipe, inherited):
                                        world_size=options.ranks)
     done = 0
     try:
+        before = memory.resident()
+        counter = memory.TensorBytes() if options.count_memory else None
         step = build(options, rank)
         pipe.send("ready")
         while (count := pipe.recv()) is not None:
+            memory.restart_peak()
+            first = done
             if distributed is not None:
                 distributed.barrier()
             begin, ends, losses = time.perf_counter(), [], []
@@ -64,7 +75,9 @@ def _rank(rank, build, options, port, distributed, pipe, inherited):
                 losses.append(step(done))
                 ends.append(time.perf_counter())
                 done += 1
-            pipe.send((begin, ends, losses))
+            pipe.send((begin, ends, losses, memory.peak() - before))
+        if counter is not None:
+            pipe.send(counter.peak())
     except EOFError:
         raise SystemExit(1) from None
     except Exception as error:                       # told to the parent, which ends all ranks
@@ -112,14 +125,24 @@ class Ranks:
         return answers
 
     def run(self, count):
-        """`count` steps: (seconds of each, mean loss of the ranks at each)."""
+        """`count` steps: (seconds of each, mean loss of the ranks at each, resident bytes of each
+        rank at their peak, without those from before the model was made)."""
         for pipe in self.pipes:
             pipe.send(count)
         answers = self._answers()
-        marks = [min(begin for begin, _, _ in answers)]
-        marks += [max(ends[i] for _, ends, _ in answers) for i in range(count)]
-        losses = [statistics.fmean(l[i] for _, _, l in answers) for i in range(count)]
-        return [b - a for a, b in zip(marks, marks[1:])], losses
+        marks = [min(begin for begin, _, _, _ in answers)]
+        marks += [max(ends[i] for _, ends, _, _ in answers) for i in range(count)]
+        losses = [statistics.fmean(l[i] for _, _, l, _ in answers) for i in range(count)]
+        return [b - a for a, b in zip(marks, marks[1:])], losses, [m for *_, m in answers]
+
+    def tensor_bytes(self):
+        """Peak of each rank in the last run; the ranks end. For --count-memory."""
+        for pipe in self.pipes:
+            pipe.send(None)
+        answers = self._answers()
+        for worker in self.workers:
+            worker.join()
+        return answers
 
     def end(self, kill=False):
         for pipe, worker in zip(self.pipes, self.workers):
@@ -138,8 +161,9 @@ def serve(ranks):
             break
         if len(words) != 2 or words[0] != "run" or not words[1].isdigit() or int(words[1]) < 1:
             sys.exit(f"unknown request '{line.strip()}': send 'run K' with K >= 1, or 'quit'")
-        samples, losses = ranks.run(int(words[1]))
-        print(json.dumps({"samples": samples, "losses": losses}), flush=True)
+        samples, losses, resident = ranks.run(int(words[1]))
+        print(json.dumps({"samples": samples, "losses": losses, "resident_bytes": resident}),
+              flush=True)
 
 
 def main(name, build, about, distributed=None, ranks=None):
@@ -151,13 +175,15 @@ def main(name, build, about, distributed=None, ranks=None):
         return
     if options.warmup:
         team.run(options.warmup)
-    samples, losses = team.run(options.steps)
-    team.end()
+    samples, losses, resident = team.run(options.steps)
+    tensors = team.tensor_bytes() if options.count_memory else None
+    if tensors is None:
+        team.end()
     result = {"peer": name, "torch": torch.__version__, "settings": vars(options),
               "threads_per_rank": 1, "host": os.uname().nodename,
               "step_time_s": {"median": statistics.median(samples), "samples": samples},
               "tokens_per_s": options.batch * options.sequence / statistics.median(samples),
-              "loss": losses}
+              "loss": losses, "resident_bytes": resident, "tensor_bytes": tensors}
     print(json.dumps(result))
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:

@@ -63,7 +63,8 @@ class Peers(unittest.TestCase):
         # f32 rounding of sums of up to 4 * HIDDEN terms, a few of them after each other.
         tolerance = 4 * 4 * HIDDEN * 1.2e-7 * max(single)
         self.assertGreater(max(single) - min(single), 10 * tolerance)
-        for program, ranks in (("ddp.py", 2), ("dtensor_tp.py", 2)):
+        for program, ranks in (("ddp.py", 2), ("dtensor_tp.py", 2), ("fsdp2.py", 2),
+                               ("zero_redundancy.py", 2)):
             for mine, reference in zip(losses(program, ranks), single):
                 self.assertAlmostEqual(mine, reference, delta=tolerance, msg=program)
 
@@ -77,6 +78,7 @@ class Peers(unittest.TestCase):
     def test_bad_input_is_refused_with_the_reason(self):
         for program, options, reason in (
                 ("ddp.py", ["--ranks", "3"], "--batch 4 does not divide among 3 ranks"),
+                ("fsdp2.py", ["--ranks", "3"], "--batch 4 does not divide among 3 ranks"),
                 ("dtensor_tp.py", ["--ranks", "3"], "--heads 4 do not divide among 3 ranks"),
                 ("single.py", ["--ranks", "2"], "--ranks 2: this peer has 1"),
                 ("single.py", ["--serve"], "unknown request 'go 3'")):

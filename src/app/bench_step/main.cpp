@@ -10,6 +10,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "app/bench_step/resident.h"
+#include "app/bench_step/start_file.h"
 #include "app/bench_step/stepper.h"
 #include "kuafu/engine/registries.h"
 #include "kuafu/engine/run.h"
@@ -21,12 +23,15 @@
 namespace kuafu {
 namespace {
 
+const std::vector<std::string> kModes = {"single", "data", "zero1", "zero2",
+                                         "zero3",  "1d",   "1d-sp", "2d"};
+
 struct Options {
   int64_t layers = 4, hidden = 256, heads = 4, sequence = 128, batch = 8;
   int64_t ranks = 1, steps = 20, warmup = 5;
   std::string mode = "single";
   bool is_silent = false, is_unmetered = false, serves = false;
-  std::string json_file;
+  std::string json_file, start_file;
 };
 
 void add_options(CLI::App& app, Options& o) {
@@ -41,28 +46,31 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--warmup", o.warmup, "steps before the timed ones")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--mode", o.mode)
-      ->check(CLI::IsMember({"single", "data", "1d", "1d-sp", "2d"}))
-      ->capture_default_str();
+  app.add_option("--mode", o.mode)->check(CLI::IsMember(kModes))->capture_default_str();
   app.add_flag("--no-communication", o.is_silent,
                "the ranks compute the same shapes and never talk: the limit of any back end");
   app.add_flag("--no-meter", o.is_unmetered, "count neither bytes nor memory nor FLOPs");
   app.add_flag("--serve", o.serves,
                "wait for lines 'run K' on the input, answer each with a line of JSON; 'quit' ends");
   app.add_option("--json", o.json_file, "write the result to a file as well");
+  app.add_option("--export", o.start_file,
+                 "only write parameters and the tokens of --steps steps, for another program to "
+                 "begin with");
 }
 
 /// The plan of the options: f32, AdamW, no clipping, synthetic tokens of a vocabulary of 256.
 Plan plan_of(const Options& o) {
   KUAFU_REQUIRE(o.mode != "single" || o.ranks == 1, "--mode single has one rank, not ", o.ranks,
-                "; choose --mode data, 1d, 1d-sp or 2d");
+                "; choose another of ", to_string(kModes));
   Plan plan;
   plan.model.layers = o.layers;
   plan.model.hidden = o.hidden;
   plan.model.heads = o.heads;
   plan.model.sequence = o.sequence;
-  if (o.mode == "data" || o.mode == "single") {
+  const bool is_zero = o.mode.starts_with("zero");
+  if (o.mode == "data" || o.mode == "single" || is_zero) {
     plan.parallel.data.size = o.ranks;
+    if (is_zero) plan.parallel.zero = o.mode.back() - '0';
   } else {
     plan.parallel.tensor.mode = o.mode;
     plan.parallel.tensor.size = o.ranks;
@@ -73,10 +81,8 @@ Plan plan_of(const Options& o) {
   return resolve(plan, o.ranks, builtin_registries().tensor_modes());
 }
 
-Json to_json(const Samples& s) { return {{"samples", s.seconds}, {"losses", s.losses}}; }
-
-/// Answers "run K" until "quit" or the end of the input.
-void serve(const Stepper::Run& run) {
+/// Answers "run K" until "quit" or the end of the input. `resident`: bytes before there were ranks.
+void serve(const Stepper::Run& run, int64_t resident) {
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
     std::string verb, rest;
@@ -85,7 +91,13 @@ void serve(const Stepper::Run& run) {
     if (verb == "quit") return;
     KUAFU_REQUIRE(verb == "run" && (words >> count) && count >= 1 && !(words >> rest),
                   "unknown request '", line, "': send 'run K' with K >= 1, or 'quit'");
-    std::cout << to_json(run(count)).dump() << std::endl;
+    restart_resident_peak();
+    const Samples s = run(count);
+    const Json answer = {{"samples", s.seconds},
+                         {"losses", s.losses},
+                         {"tensor_bytes", s.tensor_bytes},
+                         {"resident_bytes", {resident_peak() - resident}}};
+    std::cout << answer.dump() << std::endl;
   }
 }
 
@@ -107,6 +119,7 @@ Json document(const Options& o, const Samples& s) {
            {{"median", time.median}, {"ci95", {time.low, time.high}}, {"samples", s.seconds}}},
           {"tokens_per_s", tokens / time.median},
           {"loss", s.losses},
+          {"tensor_bytes", s.tensor_bytes},
           {"provenance", provenance()}};
 }
 
@@ -128,11 +141,18 @@ int main_with(int argc, char** argv) {
   add_options(app, options);
   CLI11_PARSE(app, argc, argv);
   initialise_tensors();
+  if (!options.start_file.empty()) {
+    options.mode = "single";
+    options.ranks = 1;
+    write_start(plan_of(options), options.steps, options.start_file);
+    return 0;
+  }
+  const int64_t resident = resident_bytes();
   Stepper stepper(plan_of(options),
                   {.is_silent = options.is_silent, .is_metered = !options.is_unmetered});
   stepper.lead([&](const Stepper::Run& run) {
     if (options.serves) {
-      serve(run);
+      serve(run, resident);
     } else {
       once(options, run);
     }

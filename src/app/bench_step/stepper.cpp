@@ -48,12 +48,14 @@ void Stepper::rank_body(Communicator& world, const std::function<void(const Run&
                 {.ledger = options_.is_metered ? &ledger : nullptr});
   const auto steps = [&](int64_t count) {
     RankSamples mine;
+    book.restart();
     ranks.barrier();
     mine.begin = now();
     for (int64_t i = 0; i < count; ++i) {
       mine.losses.push_back(engine.step().loss);
       mine.ends.push_back(now());
     }
+    mine.tensor_bytes = book.peak();
     return mine;
   };
   if (world.rank() != 0) {
@@ -102,7 +104,10 @@ Samples Stepper::run(const std::function<RankSamples(int64_t)>& steps, int64_t c
   Samples all;
   all.losses = answers_[0].losses;
   double last = answers_[0].begin;
-  for (const RankSamples& a : answers_) last = std::min(last, a.begin);
+  for (const RankSamples& a : answers_) {
+    last = std::min(last, a.begin);
+    all.tensor_bytes.push_back(a.tensor_bytes);
+  }
   for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
     double end = 0;
     for (const RankSamples& a : answers_) end = std::max(end, a.ends[i]);

@@ -23,6 +23,7 @@ struct Samples {
   /// From the moment the last rank ended the step before to the moment the last rank ends this one.
   std::vector<double> seconds;
   std::vector<double> losses;
+  std::vector<int64_t> tensor_bytes;  ///< of each rank, at the peak of these steps; 0 unmetered
 };
 
 /// Thread ranks that train a plan a few steps at a time and sleep in between, without using a core.
@@ -43,6 +44,7 @@ class Stepper {
     double begin = 0;
     std::vector<double> ends;
     std::vector<double> losses;
+    int64_t tensor_bytes = 0;
   };
 
   void rank_body(Communicator& world, const std::function<void(const Run&)>& lead);
