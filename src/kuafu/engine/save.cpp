@@ -9,6 +9,7 @@
 
 #include <ATen/ATen.h>
 
+#include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/checkpoint/boxes.h"
 #include "kuafu/checkpoint/claims.h"
