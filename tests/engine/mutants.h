@@ -22,7 +22,7 @@ struct CommFault {
     kMaximum,  ///< the largest instead of the sum
   };
   Action action = Action::kDrop;
-  std::string axis;  ///< mesh axis
+  std::string axis = {};  ///< mesh axis
   Verb verb = Verb::kAllReduce;
   int64_t at = 1;  ///< the how-manieth call of the verb on the axis, from 1; 0 = every one
   double factor = 1;
