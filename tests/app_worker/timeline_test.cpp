@@ -81,7 +81,7 @@ std::map<int, Row> rows_of(const Json& trace) {
     row.us_by_kind[e["cat"]] += length;
     if (is_action(e["name"])) row.actions.insert(e["name"].get<std::string>());
   }
-  EXPECT_EQ(keys, (std::set<std::string>{"cat", "dur", "name", "ph", "pid", "tid", "ts"}));
+  EXPECT_EQ(keys, (std::set<std::string>{"args", "cat", "dur", "name", "ph", "pid", "tid", "ts"}));
   return rows;
 }
 

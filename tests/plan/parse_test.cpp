@@ -264,7 +264,7 @@ TEST(ParsePlan, RefusesScaledLossesOfReplicasOutOfStep) {
       "[optimizer]\nclip = 0\n";
   expect_refused<Refused>({
       {stale + "[model]\ndtype = \"f16\"\n",
-       {"plan.toml:2: ", "model.dtype = \"f16\"", "staleness = 1", "nearest: loss_scale = 1"}},
+       {"plan.toml:6: ", "model.dtype = \"f16\"", "staleness = 1", "nearest: loss_scale = 1"}},
       {stale + "[train]\nloss_scale = \"dynamic\"\n", {"train.loss_scale", "loss_scale = 1"}},
   });
 }

@@ -28,7 +28,10 @@ void add_parts(const Tensor& out, const Tensor& parts) {
   const bool is_half = out.scalar_type() == at::kBFloat16 || out.scalar_type() == at::kHalf;
   const Tensor first = parts.narrow(0, 0, out.numel());
   const Tensor sum = is_half ? first.to(at::kFloat) : first;
-  for (int64_t i = 1; i < n; ++i) sum.add_(parts.narrow(0, i * out.numel(), out.numel()));
+  for (int64_t i = 1; i < n; ++i) {
+    // Widened here: inside add_ it would be too, by a copy that meta tensors do not make.
+    sum.add_(parts.narrow(0, i * out.numel(), out.numel()).to(sum.scalar_type()));
+  }
   out.copy_(sum);
 }
 
