@@ -67,9 +67,10 @@ def _rank(rank, build, options, port, distributed, pipe, inherited):
         pipe.send("ready")
         while (count := pipe.recv()) is not None:
             memory.restart_peak()
-            first = done
             if distributed is not None:
                 distributed.barrier()
+            if counter is not None:
+                counter.mark()
             begin, ends, losses = time.perf_counter(), [], []
             for _ in range(count):
                 losses.append(step(done))

@@ -69,7 +69,8 @@ class Rank {
       p.value = made(shape, 0.37);
     }
     for (const Param& p : params_) {
-      shards_.push_back({.value = p.value, .grad = made(p.global, 0.61), .param = &p, .split_axes = {}});
+      shards_.push_back(
+          {.value = p.value, .grad = made(p.global, 0.61), .param = &p, .split_axes = {}});
     }
     adamw_->begin(shards_, kStepsBefore);
     for (const NamedTensor& state : adamw_->state().tensors) {

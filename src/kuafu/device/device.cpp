@@ -131,10 +131,9 @@ void copy(void* to, const void* from, int64_t bytes, const Stream& stream) {
 }
 
 void add(DType dtype, void* into, const void* from, int64_t count, const Stream& stream) {
-  KUAFU_REQUIRE(dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kBF16 ||
-                    dtype == DType::kF16,
-                "cannot add ", to_string(dtype),
-                " on the device; f64, f32, bf16 and f16 are possible");
+  KUAFU_REQUIRE(
+      dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16,
+      "cannot add ", to_string(dtype), " on the device; f64, f32, bf16 and f16 are possible");
   if (count == 0) return;
   check_cuda(static_cast<cudaError_t>(launch_add(dtype, into, from, count, stream.handle())),
              "launch_add");

@@ -136,7 +136,6 @@ class Hierarchical final : public GradientSum {
     };
     inside_ = group.split([node](int r) { return SplitKey{node(r), r}; });
     between_ = group.split([place](int r) { return SplitKey{place(r), r}; });
-    if (group.ledger() == nullptr) return;
     inside_->meter(group.ledger(), group.label() + ".intra");
     between_->meter(group.ledger(), group.label() + ".inter");
   }
