@@ -166,7 +166,7 @@ TEST(Scaling, TwoRunsAreBitIdentical) {
     const Plan plan = plan_of(tests::family(name), {{"model.dtype", "f16"},
                                                     {"train.loss_scale_start", "1099511627776"},
                                                     {"train.loss_scale_interval", "2"},
-                                                    {"train.steps", "24"}});
+                                                    {"train.steps", "36"}});
     EXPECT_TRUE(is_same(train(plan), train(plan))) << name;
   }
 }
@@ -177,17 +177,20 @@ TEST(Scaling, IsBitIdenticalUnderAllStagesOfZero) {
     return train(small_plan(with(zero(stage, "2"), {{"model.dtype", "f16"},
                                                     {"parallel.data.order", "fixed"},
                                                     {"train.loss_scale_start", "1099511627776"},
-                                                    {"train.steps", "24"}})));
+                                                    {"train.steps", "36"}})));
   };
   const auto expected = run("0");
   for (const char* stage : {"1", "2", "3"}) EXPECT_TRUE(is_same(run(stage), expected)) << stage;
 }
 
+// As long as no gradient is within a rounding of the largest f16: from step 31 on, plans differ
+// here.
 TEST(Scaling, SkipsTheSameStepsUnderEveryPlan) {
   const Overrides common = {
-      {"model.dtype", "f16"}, {"train.loss_scale_start", "1099511627776"}, {"train.steps", "24"}};
+      {"model.dtype", "f16"}, {"train.loss_scale_start", "1099511627776"}, {"train.steps", "28"}};
   const RankResult expected = run_plan(small_plan(common))[0];
   EXPECT_GE(expected.skipped.size(), 15u);
+  EXPECT_LT(expected.skipped.size(), 28u);
   for (const Overrides& o : {tests::family("data_2").overrides, tests::family("t1d_2").overrides,
                              tests::family("t2d_4").overrides, pipeline("2", "1f1b"),
                              zero("1", "2"), zero("2", "2"), zero("3", "2")}) {
@@ -222,12 +225,12 @@ TEST(Scaling, LeavesScheduleAndOptimizerWhereTheyWereAtASkippedStep) {
 // Four bytes along each axis a step, and nothing where the loss is not scaled.
 TEST(Scaling, CostsOneFlagAnAxisAndNothingWhereItIsOff) {
   for (const char* name : {"data_2", "t1d_2", "data_2_t1d_2"}) {
-    const auto calls = [&](const char* scale) {
-      const Plan plan = plan_of(tests::family(name), {{"train.loss_scale", scale}});
-      return run_plan(plan)[0].traffic;
+    const auto traffic = [&](const char* scale) {
+      const auto all = run_plan(plan_of(tests::family(name), {{"train.loss_scale", scale}}));
+      return all[0].traffic;
     };
-    const auto off = calls("1"), on = calls("1024");
-    EXPECT_EQ(off, calls("auto"));
+    const auto off = traffic("1"), on = traffic("1024");
+    EXPECT_EQ(off, traffic("auto"));
     for (const auto& [axis, t] : off) {
       EXPECT_EQ(on.at(axis).bytes_received, t.bytes_received + 3 * 4) << name << " " << axis;
       EXPECT_EQ(on.at(axis).calls.at("all_reduce"), t.calls.at("all_reduce") + 3) << axis;
