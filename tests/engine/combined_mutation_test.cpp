@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Certificates of pipelines under ZeRO with one small wrong in them: a quick sample of every
-// schedule under every stage. The whole kits are in larger_tests.
+// Certificates of pipelines under ZeRO with one small wrong in them: a sample of every schedule
+// under every stage.
 
 #include <gtest/gtest.h>
 
