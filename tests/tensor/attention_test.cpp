@@ -2,6 +2,7 @@
 //
 // Attention and rotary embeddings against the same mathematics in plain ATen, differentiated by
 // LibTorch, in f64. Tolerances as in ops_test.cpp.
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

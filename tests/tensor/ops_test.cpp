@@ -5,6 +5,7 @@
 // each.
 #include "kuafu/tensor/ops.h"
 
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -13,6 +13,7 @@
 // Last result: results/benchmarks/optimizer.json.
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <chrono>

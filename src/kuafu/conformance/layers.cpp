@@ -3,6 +3,7 @@
 // What every model is made of, under a scheme against serial: values and all gradients.
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>

@@ -3,6 +3,7 @@
 // The three products of a scheme against the serial ones, and their traffic against cost().
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "kuafu/conformance/subject.h"
 

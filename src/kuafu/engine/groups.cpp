@@ -5,6 +5,7 @@
 #include <set>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "kuafu/meter/allocator.h"
 #include "kuafu/tensor/collectives.h"

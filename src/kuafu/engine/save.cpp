@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"

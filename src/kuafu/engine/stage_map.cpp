@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "kuafu/base/suggest.h"
 #include "kuafu/comm/trace.h"

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "kuafu/tensor/collectives.h"
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "kuafu/model/relayout_block.h"
 #include "kuafu/parallel/tensor/first_token.h"

@@ -9,6 +9,7 @@
 // State: 2 x parameters in their type; half precision: 3 x parameters in f32 (m, v, master copy).
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/optim/state.h"

@@ -2,6 +2,7 @@
 #include "kuafu/optim/loss_scaler.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/tensor/collectives.h"

@@ -2,6 +2,7 @@
 #include "kuafu/optim/optimizer.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/meter/allocator.h"

@@ -7,6 +7,7 @@
 // State: 1 x parameters in their type; half precision: 2 x parameters in f32 (u, master copy).
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/optim/state.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/tensor/differentiable.h"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>

@@ -2,6 +2,7 @@
 #include "kuafu/tensor/weight_grads.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <utility>
 

@@ -13,6 +13,7 @@
 // for in finish(): it overlaps the backward of the groups before it. Sums over a scheme's own axes
 // (norms, biases) are small and come first, axis by axis.
 
+#include <ATen/core/grad_mode.h>
 #include <algorithm>
 #include <map>
 #include <string>

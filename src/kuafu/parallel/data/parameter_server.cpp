@@ -22,6 +22,7 @@
 #include "kuafu/parallel/data/parameter_server.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 

@@ -2,6 +2,7 @@
 #include "kuafu/parallel/data/served_part.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <limits>
 

@@ -26,6 +26,7 @@
 #include "kuafu/parallel/data/stale_server.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <chrono>

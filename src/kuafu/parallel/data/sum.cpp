@@ -14,6 +14,7 @@
 #include "kuafu/parallel/data/sum.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "kuafu/meter/allocator.h"
 

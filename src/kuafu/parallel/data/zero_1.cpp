@@ -20,6 +20,7 @@
 //             their group is complete and summed there in place, my part of it.
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 

@@ -27,6 +27,7 @@
 //   Code      expect() tells the uses to come: the next one is gathered ahead.
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 

@@ -2,6 +2,7 @@
 #include "kuafu/parallel/expert/routing.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cmath>
