@@ -111,7 +111,7 @@ void add_3d(Kit& kit) {
     scale(kit, f, axis, Verb::kReduceScatter, 3, 1.001);
     on_one_rank(kit, f, axis, Verb::kAllGather, 2);
   }
-  stale(kit, f, "x", Verb::kAllGather, 4);  // the weight of mlp.up for that of mlp.down
+  stale(kit, f, "x", Verb::kAllGather, 5);  // after the table: the weight of mlp.up for mlp.down's
   stale(kit, f, "y", Verb::kAllGather, 3);
   stale(kit, f, "z", Verb::kAllGather, 3);
   drop(kit, f, "z", Verb::kAllReduce, {1, 2});     // moments of sharded norms

@@ -7,12 +7,14 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
 #include <set>
 
 #include "kuafu/comm/trace.h"
 #include "kuafu/parallel/tensor/interface.h"
+#include "kuafu/parallel/tensor/layers.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
 
@@ -135,6 +137,45 @@ TEST(Traffic, OfACubeFallsAsTheTwoThirdsPowerOfTheRanks) {
   const auto turns = [](double p) { return std::round(std::cbrt(p)); };
   EXPECT_NEAR(exponent("3d", 64, 512, turns), -2.0 / 3, 1e-12);
   EXPECT_NEAR(exponent("3d", 512, 4096, turns), -2.0 / 3, 1e-12);
+}
+
+/// Elements (f64) that rank 0 receives for a step of a whole model in a cube: embedding, norm, a
+/// pair of layers, tied head and loss over a vocabulary of v. What falls more slowly and is left
+/// out are the gradient sums of biases and norms, H elements and not B S H.
+double received_by_model(int64_t ranks, int64_t v) {
+  const Pair e{4096, 4, 4096, 4096};
+  SimulatedWorld world(static_cast<int>(ranks));
+  const auto me = world.communicator(0);
+  MeshRank mine(builtin_tensor_modes().at("3d").axes(ranks, 1), *me);
+  const auto tp = make("3d", mine.mesh);
+  const Layout outer = tp->activation(Stream::kOuter), table_layout = tp->weight(Role::kContract);
+  const auto part = [&](const char* name, const Shape& global, const Layout& layout) {
+    return tests::shard(name, global, layout, mine.mesh, {}, at::kMeta).value;
+  };
+  const Layout vector{{outer.dims[2]}};
+  const TokenGrid tokens{outer, e.b, e.s}, targets{tp->activation(Stream::kInner), e.b, e.s};
+  const Tensor ids = tests::ids(e.b, e.s, v, 1, at::kMeta);
+  Tensor x = embedding(mine.mesh, ids, part("table", {v, e.h}, table_layout), table_layout, tokens);
+  x = layer_norm(*tp, x, part("scale", {e.h}, vector), part("shift", {e.h}, vector), e.h, 1e-5);
+  x = linear(*tp, x, part("up", {e.h, e.f}, tp->weight(Role::kExpand)), {}, Role::kExpand);
+  x = linear(*tp, x, part("down", {e.f, e.h}, table_layout), {}, Role::kContract);
+  const Tensor logits = tied_head(*tp, x, part("head", {v, e.h}, table_layout));
+  const Tensor loss = cross_entropy(mine.mesh, logits, ids, 1, v, targets);
+  torch::autograd::backward({loss}, {at::ones_like(loss)});
+  return static_cast<double>(mine.received()) / 8;
+}
+
+// Also with a vocabulary larger than the tokens; from 64 ranks on, 4 times is little enough for the
+// table to be gathered.
+TEST(Traffic, OfAWholeModelInACubeFallsAsTheTwoThirdsPower) {
+  const auto whole = [](int64_t ranks, int64_t v) {
+    const double q = std::round(std::cbrt(static_cast<double>(ranks)));
+    return received_by_model(ranks, v) * q / (q - 1);
+  };
+  for (const int64_t v : {1024, 32768, 65536}) {
+    EXPECT_NEAR(std::log(whole(512, v) / whole(64, v)) / std::log(8), -2.0 / 3, 1e-12) << v;
+    EXPECT_NEAR(std::log(whole(4096, v) / whole(512, v)) / std::log(8), -2.0 / 3, 1e-12) << v;
+  }
 }
 
 // The ranks at which one overtakes the other are data of an experiment; at 4096 the order is plain.

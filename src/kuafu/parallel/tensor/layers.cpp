@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/parallel/tensor/layers.h"
 
-#include <algorithm>
-
 #include <ATen/ATen.h>
 
 #include "kuafu/parallel/tensor/products.h"
@@ -15,30 +13,10 @@
 namespace kuafu {
 namespace {
 
-bool contains(const Axes& axes, const std::string& name) {
-  return std::find(axes.begin(), axes.end(), name) != axes.end();
-}
-
-/// The box of (B, S) that this rank holds when `without` no longer shard tokens.
-Slice token_slice(const Mesh& mesh, const TokenGrid& grid, const Axes& without = {}) {
-  Layout tokens{{grid.activation.dims[0], grid.activation.dims[1]}};
-  for (Axes& axes : tokens.dims) {
-    std::erase_if(axes, [&](const std::string& axis) { return contains(without, axis); });
-  }
-  return my_slice(tokens, {grid.batch, grid.sequence}, mesh, "tokens");
-}
-
-Tensor cut(const Tensor& ids, const Slice& s) {
-  return ids.narrow(0, s.offset[0], s.extent[0]).narrow(1, s.offset[1], s.extent[1]);
-}
-
-/// Axes of `axes` in which the vocabulary is sharded too, in order.
-Axes common(const Axes& axes, const Axes& vocabulary) {
-  Axes both;
-  for (const std::string& axis : axes) {
-    if (contains(vocabulary, axis)) both.push_back(axis);
-  }
-  return both;
+/// The box of (B, S) that this rank holds.
+Slice token_slice(const Mesh& mesh, const TokenGrid& grid) {
+  return my_slice({{grid.activation.dims[0], grid.activation.dims[1]}}, {grid.batch, grid.sequence},
+                  mesh, "tokens");
 }
 
 /// Replaces x by `combine` over each axis of the vocabulary, one after the other.
@@ -51,7 +29,8 @@ Tensor sum_rows(const Tensor& dy) { return rows(dy).sum(0); }
 }  // namespace
 
 Tensor local_tokens(const Mesh& mesh, const Tensor& ids, const TokenGrid& grid) {
-  return cut(ids, token_slice(mesh, grid)).contiguous();
+  const Slice s = token_slice(mesh, grid);
+  return ids.narrow(0, s.offset[0], s.extent[0]).narrow(1, s.offset[1], s.extent[1]).contiguous();
 }
 
 Slice local_slice(const Mesh& mesh, const TokenGrid& grid) { return token_slice(mesh, grid); }
@@ -193,40 +172,6 @@ Tensor rms_norm(const TensorParallel& tp, const Tensor& x, const Tensor& weight,
     return {g.dx, g.dweight};
   };
   return differentiable({x, weight}, forward, backward)[0];
-}
-
-Tensor embedding(const Mesh& mesh, const Tensor& ids, const Tensor& table,
-                 const Layout& table_layout, const TokenGrid& grid) {
-  const Axes vocabulary = table_layout.dims[0];
-  const Axes batch_axes = common(grid.activation.dims[0], vocabulary);
-  const Axes sequence_axes = common(grid.activation.dims[1], vocabulary);
-  Axes replicated;
-  for (const std::string& axis : vocabulary) {
-    if (!contains(batch_axes, axis) && !contains(sequence_axes, axis)) replicated.push_back(axis);
-  }
-  const Tensor mine = cut(ids, token_slice(mesh, grid, vocabulary)).contiguous();
-  const int64_t size = table.size(0), first = mesh.coord(vocabulary) * size;
-
-  const Forward forward = [&](const Tensors& in) -> ForwardResult {
-    Tensor y = ops::embedding(mine, in[0], first);
-    for (const std::string& axis : batch_axes) y = raw::reduce_scatter(y, mesh.comm(axis), 0);
-    for (const std::string& axis : sequence_axes) y = raw::reduce_scatter(y, mesh.comm(axis), 1);
-    all_reduce_axes(mesh, y, replicated, ReduceOp::kSum);
-    return {{y}, {}};
-  };
-  const Backward backward = [&mesh, batch_axes, sequence_axes, mine, first, size](
-                                const Tensors&, const Tensors& grads,
-                                const std::vector<bool>&) -> Tensors {
-    Tensor dy = grads[0].contiguous();
-    for (size_t i = sequence_axes.size(); i-- > 0;) {
-      dy = raw::all_gather(dy, mesh.comm(sequence_axes[i]), 1);
-    }
-    for (size_t i = batch_axes.size(); i-- > 0;) {
-      dy = raw::all_gather(dy, mesh.comm(batch_axes[i]), 0);
-    }
-    return {ops::embedding_backward(dy, mine, first, size)};
-  };
-  return differentiable({table}, forward, backward)[0];
 }
 
 Tensor add_positions(const Mesh& mesh, const Tensor& x, const Tensor& table,
