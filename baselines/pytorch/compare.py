@@ -14,6 +14,7 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from datetime import datetime, timezone
@@ -21,7 +22,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-PEERS = {"single": "single.py", "data": "ddp.py", "1d": "dtensor_tp.py"}
+PEERS = {"single": "single.py", "data": "ddp.py", "pipeline": "pipelining.py", "1d": "dtensor_tp.py"}
 MODES = (*PEERS, "1d-sp", "2d")
 SIDES = {"kuafu": [], "limit": ["--no-communication"], "unmetered": ["--no-meter"], "pytorch": None}
 RESAMPLES = 2000
@@ -34,7 +35,7 @@ class Side:
         self.name, self.command, self.timeout = name, command, timeout
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         text=True, bufsize=1)
-        self.is_late = False
+        self.is_late, self.losses = False, []
 
     def run(self, count):
         """Seconds of `count` steps. Exits with the reason where the program does not answer."""
@@ -62,13 +63,15 @@ class Side:
         self.is_late = True
         self.process.kill()
 
-    @staticmethod
-    def _samples(line):
+    def _samples(self, line):
         try:
             answer = json.loads(line)
         except json.JSONDecodeError:
             return None
-        return answer.get("samples") if isinstance(answer, dict) else None
+        if not isinstance(answer, dict):
+            return None
+        self.losses += answer.get("losses", [])
+        return answer.get("samples")
 
     def end(self):
         try:
@@ -90,7 +93,7 @@ def parse(arguments):
         epilog="example: .venv/bin/python baselines/pytorch/compare.py --mode data --ranks 2")
     parser.add_argument("--mode", choices=MODES, default="single")
     for name, default in (("layers", 4), ("hidden", 256), ("heads", 4), ("sequence", 128),
-                          ("batch", 8), ("ranks", 1), ("rounds", 10), ("steps", 5), ("warmup", 5)):
+                          ("batch", 8), ("micro-batch", 1), ("ranks", 1), ("rounds", 10), ("steps", 5), ("warmup", 5)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--sides", default="kuafu,pytorch",
                         help=f"which take turns, from {', '.join(SIDES)}; default %(default)s")
@@ -110,27 +113,49 @@ def parse(arguments):
         parser.error("--rounds, --steps, --ranks and --warmup are at least 1")
     if options.mode == "single" and options.ranks != 1:
         parser.error(f"--mode single has one rank, not {options.ranks}")
+    if options.mode == "pipeline" and options.ranks < 2:
+        parser.error("--mode pipeline has two ranks or more; give --ranks")
     if set(options.sides) - {"pytorch"} and not options.kuafu.is_file():
         parser.error(f"no program {options.kuafu}: build it first (scripts/setup.sh --build)")
     return options
 
 
-def command_of(side, options):
-    shape = []
-    for name in ("layers", "hidden", "heads", "sequence", "batch", "ranks"):
-        shape += [f"--{name}", str(getattr(options, name))]
+def shape_of(options):
+    names = ["layers", "hidden", "heads", "sequence", "batch", "ranks"]
+    names += ["micro-batch"] if options.mode == "pipeline" else []
+    return [word for n in names for word in (f"--{n}", str(getattr(options, n.replace("-", "_"))))]
+
+
+def command_of(side, options, start="START"):
+    shape = shape_of(options)
     if side == "pytorch":
+        begin = ["--start", start] if has_start(options) else []
         return [sys.executable, str(HERE / PEERS[options.mode]), *shape, "--implementation",
-                options.implementation, "--serve"]
+                options.implementation, *begin, "--serve"]
     return [str(options.kuafu), *shape, "--mode", options.mode, *SIDES[side], "--serve"]
 
 
+def has_start(options):
+    """Whether the peer trains Kuafu's first weights on Kuafu's samples."""
+    return options.mode == "pipeline" and {"kuafu", "pytorch"} <= set(options.sides)
+
+
 def measure(options):
-    """{side: [samples of each round]}"""
+    """{side: [samples of each round]}, {side: [losses from the first step on]}"""
+    with tempfile.TemporaryDirectory() as folder:
+        start = os.path.join(folder, "start.safetensors")
+        if has_start(options):
+            steps = options.warmup + options.rounds * options.steps
+            subprocess.run([str(options.kuafu), *shape_of(options), "--steps", str(steps), "--start", start],
+                           check=True)
+        return take_turns(options, start)
+
+
+def take_turns(options, start):
     sides = []
     try:
         for name in options.sides:
-            sides.append(Side(name, command_of(name, options), options.timeout))
+            sides.append(Side(name, command_of(name, options, start), options.timeout))
         for side in sides:
             side.run(options.warmup)
         rounds = {side.name: [] for side in sides}
@@ -140,10 +165,22 @@ def measure(options):
             shown = ", ".join(f"{name} {statistics.median(r[-1]) * 1e3:.1f} ms"
                               for name, r in rounds.items())
             print(f"round {number + 1} of {options.rounds}: {shown}", file=sys.stderr)
-        return rounds
+        return rounds, {side.name: side.losses for side in sides}
     finally:
         for side in sides:
             side.end()
+
+
+def compared(kuafu, pytorch, options):
+    """Losses of the same steps from the same weights. Exits where they are no longer those of one
+    training: f32 sums of up to 4 H terms, four after each other, as far as rounding may go."""
+    tolerance = 4 * 4 * options.hidden * 1.2e-7
+    apart = [abs(a - b) / b for a, b in zip(kuafu, pytorch, strict=True)]
+    if not apart or max(apart) > tolerance:
+        raise SystemExit(f"losses of Kuafu and PyTorch are apart by {max(apart, default=None)} of "
+                         f"themselves, more than {tolerance}: {kuafu}, {pytorch}")
+    return {"steps": len(apart), "first": [kuafu[0], pytorch[0]], "last": [kuafu[-1], pytorch[-1]],
+            "most_apart": max(apart), "tolerance": tolerance}
 
 
 def pooled(rounds, picks=None):
@@ -216,20 +253,27 @@ def show(document):
     for name, value in document["ratios"].items():
         low, high = value["ci95"]
         print(f"{name}: {value['value']:.3f}  (95 %: {low:.3f} to {high:.3f})")
+    if "losses" in document:
+        found = document["losses"]
+        print(f"losses of {found['steps']} steps: apart by {found['most_apart']:.1e} of themselves at most")
 
 
 def main(arguments=None):
     options = parse(arguments)
     before = provenance(options)
     begin = time.monotonic()
-    rounds = measure(options)
+    rounds, losses = measure(options)
     settings = {n: getattr(options, n) for n in ("mode", "layers", "hidden", "heads", "sequence",
                                                  "batch", "ranks", "rounds", "steps", "warmup",
                                                  "implementation")}
+    if options.mode == "pipeline":
+        settings["micro_batch"] = options.micro_batch
     document = {"benchmark": "step", "settings": settings,
                 "step_time_s": {name: summary(r) for name, r in rounds.items()},
                 "ratios": ratios(rounds), "seconds": round(time.monotonic() - begin, 1),
                 "provenance": before}
+    if has_start(options):
+        document["losses"] = compared(losses["kuafu"], losses["pytorch"], options)
     show(document)
     target = options.json or (ROOT / "results/benchmarks" /
                               f"step-{options.mode}-{options.ranks}ranks-h{options.hidden}.json")

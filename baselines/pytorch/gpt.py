@@ -8,6 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import start
+
 VOCABULARY = 256
 
 
@@ -72,8 +74,19 @@ class Gpt(nn.Module):
         return self.head(self.norm(x))
 
 
+def make(options):
+    """The whole model: seeded, or with the weights of --start."""
+    model = Gpt(options.layers, options.hidden, options.heads, options.sequence)
+    if options.start:
+        start.load(model, start.read(options.start))
+    return model
+
+
 def batches(options, count=8):
-    """`count` global batches of seeded random bytes: [(tokens, targets)], each (B, S)."""
+    """Global batches, again from the first after the last: [(tokens, targets)], each (B, S). Those of
+    --start, else `count` of seeded random bytes."""
+    if options.start:
+        return start.batches(start.read(options.start), options)
     generator = torch.Generator().manual_seed(options.seed)
     shape = (options.batch, options.sequence + 1)
     made = [torch.randint(VOCABULARY, shape, generator=generator) for _ in range(count)]

@@ -21,19 +21,24 @@ import torch
 import torch.multiprocessing as processes
 
 
-def parse(about, ranks):
+def parse(about, ranks, least_ranks=1):
     parser = argparse.ArgumentParser(description=about)
     for name, default in (("layers", 4), ("hidden", 256), ("heads", 4), ("sequence", 128),
-                          ("batch", 8), ("steps", 20), ("warmup", 5), ("ranks", 1), ("seed", 1)):
+                          ("batch", 8), ("micro-batch", 1), ("steps", 20), ("warmup", 5),
+                          ("ranks", least_ranks), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--implementation", choices=("default", "foreach", "fused"),
                         default="default", help="loop of AdamW; default: what PyTorch chooses")
+    parser.add_argument("--start", metavar="FILE",
+                        help="weights and samples that kuafu-bench-step --start wrote")
     parser.add_argument("--json", metavar="FILE", help="write the result to a file as well")
     parser.add_argument("--serve", action="store_true", help="wait for 'run K' lines on the input")
     options = parser.parse_args()
-    for name in ("layers", "hidden", "heads", "sequence", "batch", "ranks", "steps"):
+    for name in ("layers", "hidden", "heads", "sequence", "batch", "micro_batch", "ranks", "steps"):
         if getattr(options, name) < 1:
-            parser.error(f"--{name} {getattr(options, name)}: at least 1")
+            parser.error(f"--{name.replace('_', '-')} {getattr(options, name)}: at least 1")
+    if options.ranks < least_ranks:
+        parser.error(f"--ranks {options.ranks}: at least {least_ranks}")
     if options.warmup < 0:
         parser.error(f"--warmup {options.warmup}: at least 0")
     if options.hidden % options.heads:
@@ -112,13 +117,14 @@ class Ranks:
         return answers
 
     def run(self, count):
-        """`count` steps: (seconds of each, mean loss of the ranks at each)."""
+        """`count` steps: (seconds of each, mean loss of the ranks at each; None: it has none)."""
         for pipe in self.pipes:
             pipe.send(count)
         answers = self._answers()
         marks = [min(begin for begin, _, _ in answers)]
         marks += [max(ends[i] for _, ends, _ in answers) for i in range(count)]
-        losses = [statistics.fmean(l[i] for _, _, l in answers) for i in range(count)]
+        known = [l for _, _, l in answers if l[0] is not None]
+        losses = [statistics.fmean(l[i] for l in known) for i in range(count)]
         return [b - a for a, b in zip(marks, marks[1:])], losses
 
     def end(self, kill=False):
@@ -142,8 +148,8 @@ def serve(ranks):
         print(json.dumps({"samples": samples, "losses": losses}), flush=True)
 
 
-def main(name, build, about, distributed=None, ranks=None):
-    options = parse(about, ranks)
+def main(name, build, about, distributed=None, ranks=None, least_ranks=1):
+    options = parse(about, ranks, least_ranks)
     team = Ranks(build, options, distributed)
     if options.serve:
         serve(team)

@@ -10,7 +10,7 @@ import peer
 
 
 def build(options, rank):
-    model = gpt.Gpt(options.layers, options.hidden, options.heads, options.sequence)
+    model = gpt.make(options)
     optimizer = gpt.adamw(model.parameters(), options)
     data = gpt.batches(options)
 

@@ -10,6 +10,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "app/bench_step/start.h"
 #include "app/bench_step/stepper.h"
 #include "kuafu/engine/registries.h"
 #include "kuafu/engine/run.h"
@@ -23,10 +24,10 @@ namespace {
 
 struct Options {
   int64_t layers = 4, hidden = 256, heads = 4, sequence = 128, batch = 8;
-  int64_t ranks = 1, steps = 20, warmup = 5;
+  int64_t ranks = 1, steps = 20, warmup = 5, micro_batch = 1;
   std::string mode = "single";
   bool is_silent = false, is_unmetered = false, serves = false;
-  std::string json_file;
+  std::string json_file, start_file;
 };
 
 void add_options(CLI::App& app, Options& o) {
@@ -42,7 +43,10 @@ void add_options(CLI::App& app, Options& o) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--mode", o.mode)
-      ->check(CLI::IsMember({"single", "data", "1d", "1d-sp", "2d"}))
+      ->check(CLI::IsMember({"single", "data", "pipeline", "1d", "1d-sp", "2d"}))
+      ->capture_default_str();
+  app.add_option("--micro-batch", o.micro_batch, "samples of a micro-batch of --mode pipeline")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_flag("--no-communication", o.is_silent,
                "the ranks compute the same shapes and never talk: the limit of any back end");
@@ -50,12 +54,15 @@ void add_options(CLI::App& app, Options& o) {
   app.add_flag("--serve", o.serves,
                "wait for lines 'run K' on the input, answer each with a line of JSON; 'quit' ends");
   app.add_option("--json", o.json_file, "write the result to a file as well");
+  app.add_option("--start", o.start_file,
+                 "write the first weights and the samples of --steps steps to a safetensors file "
+                 "for another program to start from, and end");
 }
 
 /// The plan of the options: f32, AdamW, no clipping, synthetic tokens of a vocabulary of 256.
 Plan plan_of(const Options& o) {
   KUAFU_REQUIRE(o.mode != "single" || o.ranks == 1, "--mode single has one rank, not ", o.ranks,
-                "; choose --mode data, 1d, 1d-sp or 2d");
+                "; choose --mode data, pipeline, 1d, 1d-sp or 2d");
   Plan plan;
   plan.model.layers = o.layers;
   plan.model.hidden = o.hidden;
@@ -63,6 +70,9 @@ Plan plan_of(const Options& o) {
   plan.model.sequence = o.sequence;
   if (o.mode == "data" || o.mode == "single") {
     plan.parallel.data.size = o.ranks;
+  } else if (o.mode == "pipeline") {
+    plan.parallel.pipeline.size = o.ranks;
+    plan.train.micro_batch = o.micro_batch;
   } else {
     plan.parallel.tensor.mode = o.mode;
     plan.parallel.tensor.size = o.ranks;
@@ -128,6 +138,12 @@ int main_with(int argc, char** argv) {
   add_options(app, options);
   CLI11_PARSE(app, argc, argv);
   initialise_tensors();
+  if (!options.start_file.empty()) {
+    options.mode = "single";
+    options.ranks = 1;
+    write_start(plan_of(options), options.steps, options.start_file);
+    return 0;
+  }
   Stepper stepper(plan_of(options),
                   {.is_silent = options.is_silent, .is_metered = !options.is_unmetered});
   stepper.lead([&](const Stepper::Run& run) {
