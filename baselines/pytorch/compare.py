@@ -22,9 +22,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-PEERS = {"single": "single.py", "data": "ddp.py", "1d": "dtensor_tp.py",
-         "zero1": "zero_redundancy.py", "zero3": "fsdp2.py"}
-STARTS_TOGETHER = ("zero1", "zero3")  # same parameters and tokens; losses and memory compared too
+PEERS = {"single": "single.py", "data": "ddp.py", "pipeline": "pipelining.py",
+         "1d": "dtensor_tp.py", "zero1": "zero_redundancy.py", "zero3": "fsdp2.py"}
+STARTS_TOGETHER = ("pipeline", "zero1", "zero3")  # same parameters and tokens: losses are compared
 MODES = (*PEERS, "zero2", "1d-sp", "2d")
 SIDES = {"kuafu": [], "limit": ["--no-communication"], "unmetered": ["--no-meter"], "pytorch": None}
 RESAMPLES = 2000
@@ -98,7 +98,8 @@ def parse(arguments):
         epilog="example: .venv/bin/python baselines/pytorch/compare.py --mode data --ranks 2")
     parser.add_argument("--mode", choices=MODES, default="single")
     for name, default in (("layers", 4), ("hidden", 256), ("heads", 4), ("sequence", 128),
-                          ("batch", 8), ("ranks", 1), ("rounds", 10), ("steps", 5), ("warmup", 5)):
+                          ("batch", 8), ("micro-batch", 1), ("ranks", 1), ("rounds", 10),
+                          ("steps", 5), ("warmup", 5)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--sides", default="kuafu,pytorch",
                         help=f"which take turns, from {', '.join(SIDES)}; default %(default)s")
@@ -118,16 +119,17 @@ def parse(arguments):
         parser.error("--rounds, --steps, --ranks and --warmup are at least 1")
     if options.mode == "single" and options.ranks != 1:
         parser.error(f"--mode single has one rank, not {options.ranks}")
+    if options.mode == "pipeline" and options.ranks < 2:
+        parser.error("--mode pipeline has two ranks or more; give --ranks")
     if set(options.sides) - {"pytorch"} and not options.kuafu.is_file():
         parser.error(f"no program {options.kuafu}: build it first (scripts/setup.sh --build)")
     return options
 
 
 def shape_of(options):
-    shape = []
-    for name in ("layers", "hidden", "heads", "sequence", "batch", "ranks"):
-        shape += [f"--{name}", str(getattr(options, name))]
-    return shape
+    names = ["layers", "hidden", "heads", "sequence", "batch", "ranks"]
+    names += ["micro-batch"] if options.mode == "pipeline" else []
+    return [word for n in names for word in (f"--{n}", str(getattr(options, n.replace("-", "_"))))]
 
 
 def peer_of(options, start):
@@ -190,14 +192,26 @@ def counted(options, start):
         return json.loads(Path(file.name).read_text(encoding="utf-8"))["tensor_bytes"]
 
 
-def compared(found):
-    """How far losses are apart, and memory: what all ranks hold, PyTorch's over Kuafu's."""
+def losses_apart(kuafu, pytorch, hidden):
+    """Largest relative difference of the losses of the same steps. Exits where it is too large for
+    one training: f32 sums of up to 4 H terms, four after each other, as far as rounding may go."""
+    tolerance = 4 * 4 * hidden * 1.2e-7
+    apart = [abs(a - b) / abs(b) for a, b in zip(kuafu, pytorch, strict=True)]
+    if not apart or not all(difference <= tolerance for difference in apart):
+        raise SystemExit(f"losses of Kuafu and PyTorch are not within {tolerance:.1e} of each other: "
+                         f"{kuafu}, {pytorch}")
+    return max(apart)
+
+
+def compared(found, hidden):
+    """How far losses are apart, and memory: what all ranks hold, PyTorch's over Kuafu's. Exits where
+    the two programs did not train the same."""
     if not {"kuafu", "pytorch"} <= set(found):
         return {}
     ours, theirs = found["kuafu"], found["pytorch"]
-    apart = [abs(a - b) / abs(b) for a, b in zip(ours["losses"], theirs["losses"])]
-    return {"largest relative difference of losses": max(apart),
-            "steps compared": len(apart),
+    return {"largest relative difference of losses":
+                losses_apart(ours["losses"], theirs["losses"], hidden),
+            "steps compared": len(ours["losses"]),
             "peak tensor bytes, pytorch / kuafu":
                 sum(theirs["tensor_bytes"]) / sum(ours["tensor_bytes"]),
             "peak resident bytes, pytorch / kuafu":
@@ -287,12 +301,14 @@ def main(arguments=None):
     settings = {n: getattr(options, n) for n in ("mode", "layers", "hidden", "heads", "sequence",
                                                  "batch", "ranks", "rounds", "steps", "warmup",
                                                  "implementation")}
+    if options.mode == "pipeline":
+        settings["micro_batch"] = options.micro_batch
     document = {"benchmark": "step", "settings": settings,
                 "step_time_s": {name: summary(r) for name, r in rounds.items()},
                 "ratios": ratios(rounds), "seconds": round(time.monotonic() - begin, 1),
                 "provenance": before}
     if found:
-        document |= {"sides": found, "compared": compared(found)}
+        document |= {"sides": found, "compared": compared(found, options.hidden)}
     show(document)
     target = options.json or (ROOT / "results/benchmarks" /
                               f"step-{options.mode}-{options.ranks}ranks-h{options.hidden}.json")

@@ -23,10 +23,11 @@ import torch.multiprocessing as processes
 import memory
 
 
-def parse(about, ranks):
+def parse(about, ranks, least_ranks=1):
     parser = argparse.ArgumentParser(description=about)
     for name, default in (("layers", 4), ("hidden", 256), ("heads", 4), ("sequence", 128),
-                          ("batch", 8), ("steps", 20), ("warmup", 5), ("ranks", 1), ("seed", 1)):
+                          ("batch", 8), ("micro-batch", 1), ("steps", 20), ("warmup", 5),
+                          ("ranks", least_ranks), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--implementation", choices=("default", "foreach", "fused"),
                         default="default", help="loop of AdamW; default: what PyTorch chooses")
@@ -38,9 +39,11 @@ def parse(about, ranks):
                         help="tell the peak of the tensor bytes of each rank in the timed steps; "
                              "slows them")
     options = parser.parse_args()
-    for name in ("layers", "hidden", "heads", "sequence", "batch", "ranks", "steps"):
+    for name in ("layers", "hidden", "heads", "sequence", "batch", "micro_batch", "ranks", "steps"):
         if getattr(options, name) < 1:
-            parser.error(f"--{name} {getattr(options, name)}: at least 1")
+            parser.error(f"--{name.replace('_', '-')} {getattr(options, name)}: at least 1")
+    if options.ranks < least_ranks:
+        parser.error(f"--ranks {options.ranks}: at least {least_ranks}")
     if options.warmup < 0:
         parser.error(f"--warmup {options.warmup}: at least 0")
     if options.hidden % options.heads:
@@ -126,14 +129,15 @@ class Ranks:
         return answers
 
     def run(self, count):
-        """`count` steps: (seconds of each, mean loss of the ranks at each, resident bytes of each
-        rank at their peak, without those from before the model was made)."""
+        """`count` steps: (seconds of each, mean loss at each of the ranks that do not say None,
+        resident bytes of each rank at their peak, without those from before the model was made)."""
         for pipe in self.pipes:
             pipe.send(count)
         answers = self._answers()
         marks = [min(begin for begin, _, _, _ in answers)]
         marks += [max(ends[i] for _, ends, _, _ in answers) for i in range(count)]
-        losses = [statistics.fmean(l[i] for _, _, l, _ in answers) for i in range(count)]
+        known = [l for _, _, l, _ in answers if l[0] is not None]
+        losses = [statistics.fmean(l[i] for l in known) for i in range(count)]
         return [b - a for a, b in zip(marks, marks[1:])], losses, [m for *_, m in answers]
 
     def tensor_bytes(self):
@@ -167,8 +171,8 @@ def serve(ranks):
               flush=True)
 
 
-def main(name, build, about, distributed=None, ranks=None):
-    options = parse(about, ranks)
+def main(name, build, about, distributed=None, ranks=None, least_ranks=1):
+    options = parse(about, ranks, least_ranks)
     team = Ranks(build, options, distributed)
     if options.serve:
         serve(team)

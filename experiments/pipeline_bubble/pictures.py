@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 from matplotlib.patches import Patch
 
 import closed_forms
+import measured
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts" / "report"))
 import style
@@ -102,7 +103,60 @@ def _ticks(panel, values):
     panel.minorticks_off()
 
 
-def draw_timetables(timetables, out):
+def draw_measured(rows, gpipe, interleaved, out):
+    """What the ranks took, beside what the formulas say."""
+    with plt.rc_context(style.MATPLOTLIB):
+        figure, panels = plt.subplots(1, 3, figsize=(13.2, 4.2), layout="constrained")
+        _measured_bubble(panels[0], rows)
+        _measured_speedup(panels[1], rows, gpipe)
+        _measured_gain(panels[2], rows, interleaved)
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper left", ncols=6)
+        _save(figure, out, "measured")
+
+
+def _measured_bubble(panel, rows):
+    for (schedule, chunks), (name, color, marker) in LOOKS.items():
+        own = sorted((r for r in rows if (r["schedule"], r["chunks"], r["ranks"]) == (schedule, chunks, BUBBLE_RANKS)
+                      and r["micro_batches"] > 1), key=lambda r: r["micro_batches"])
+        x = [r["micro_batches"] for r in own]
+        panel.plot(x, [r["bubble"] for r in own], marker, color=color, label=name, markersize=5)
+        panel.plot(x, [r["bubble_played"] for r in own], "-", color=color, linewidth=0.9)
+    panel.set(xscale="log", yscale="log", xlabel="micro-batches", ylabel="idle / working time of a rank",
+              title=f"measured bubble on {BUBBLE_RANKS} ranks (lines: played)")
+    _ticks(panel, measured.MICRO_BATCHES)
+
+
+def _measured_speedup(panel, rows, gpipe):
+    for ranks, color in zip(gpipe["speedup"], (style.BLUE, style.ORANGE)):
+        x = [1, gpipe["micro_batches"]]
+        panel.plot(x, [measured.speedup(rows, ranks, m) for m in x], "o", color=color, markersize=6, label=f"{ranks} stages")
+        line = [1, 2, 4, 8, 16, 32]
+        panel.plot(line, [closed_forms.speedup(ranks, m) for m in line], "-", color=color, linewidth=0.9)
+        panel.plot(gpipe["micro_batches"], gpipe["speedup"][ranks], "*", color=style.VERMILION, markersize=11,
+                   label="published" if ranks == 4 else None)
+    panel.set(xscale="log", xlabel="micro-batches", ylabel="times one rank", ylim=(0, 8),
+              title="GPipe, measured: speed-up (lines: p m / (m + p - 1))")
+    _ticks(panel, [1, 2, 4, 8, 16, 32])
+    panel.legend(frameon=False, loc="upper left")
+
+
+def _measured_gain(panel, rows, interleaved):
+    p, v, x = interleaved["ranks"], interleaved["chunks"], list(interleaved["micro_batches"])
+    played = [measured.at(rows, "1f1b", p, m)["length_played_s"] / measured.at(rows, "interleaved", p, m, v)["length_played_s"]
+              for m in x]
+    panel.plot(x, [100 * measured.gain(rows, p, m, v) for m in x], "v", color=style.ORANGE, markersize=6, label="measured")
+    panel.plot(x, [100 * (g - 1) for g in played], "-", color=style.ORANGE, linewidth=0.9, label="played")
+    panel.axhline(100 * interleaved["gain"], color=style.MUTED, linewidth=0.9, dashes=(4, 3))
+    panel.annotate("published: more than 10 %", (x[0], 100 * interleaved["gain"]), xytext=(0, -11),
+                   textcoords="offset points", fontsize=8, color=style.MUTED)
+    panel.set(xlabel="micro-batches", ylabel="faster than 1F1B, %", ylim=(0, None),
+              title=f"interleaving on {p} ranks, {v} chunks")
+    panel.set_xticks(x)
+    panel.legend(frameon=False)
+
+
+def draw_timetables(timetables, out, file):
     """One panel a schedule, all on one time axis: what every rank does when."""
     with plt.rc_context(style.MATPLOTLIB):
         figure, panels = plt.subplots(len(timetables), 1, figsize=(10.6, 1.55 * len(timetables) + 0.9), layout="constrained",
@@ -122,4 +176,4 @@ def draw_timetables(timetables, out):
         used = {s["op"] for t in timetables for spans in t["spans"] for s in spans}
         figure.legend(handles=[Patch(color=color, label=name) for op, (name, color) in OPS.items() if op in used],
                       loc="outside upper left", ncols=4)
-        _save(figure, out, "timetables")
+        _save(figure, out, file)

@@ -6,6 +6,7 @@ import functools
 import io
 import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -48,8 +49,8 @@ def peer(program, *options, text=None):
 
 
 @functools.cache
-def losses(program, ranks):
-    done = peer(program, "--ranks", str(ranks), "--steps", "4", "--warmup", "0")
+def losses(program, ranks, *options):
+    done = peer(program, "--ranks", str(ranks), "--steps", "4", "--warmup", "0", *options)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert len(document["step_time_s"]["samples"]) == 4
@@ -68,6 +69,15 @@ class Peers(unittest.TestCase):
             for mine, reference in zip(losses(program, ranks), single):
                 self.assertAlmostEqual(mine, reference, delta=tolerance, msg=program)
 
+    def test_a_pipeline_has_the_losses_of_one_rank(self):
+        for layers, ranks, micro_batch in (("2", 2, "1"), ("3", 3, "1"), ("2", 2, "2")):
+            single = losses("single.py", 1, "--layers", layers)
+            tolerance = 4 * 4 * HIDDEN * 1.2e-7 * max(single)
+            self.assertGreater(max(single) - min(single), 10 * tolerance)
+            piped = losses("pipelining.py", ranks, "--layers", layers, "--micro-batch", micro_batch)
+            for mine, reference in zip(piped, single):
+                self.assertAlmostEqual(mine, reference, delta=tolerance)
+
     def test_serve_goes_on_with_the_same_training(self):
         done = peer("single.py", "--serve", text="run 1\nrun 3\nquit\n")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -81,6 +91,10 @@ class Peers(unittest.TestCase):
                 ("fsdp2.py", ["--ranks", "3"], "--batch 4 does not divide among 3 ranks"),
                 ("dtensor_tp.py", ["--ranks", "3"], "--heads 4 do not divide among 3 ranks"),
                 ("single.py", ["--ranks", "2"], "--ranks 2: this peer has 1"),
+                ("pipelining.py", ["--ranks", "1"], "--ranks 1: at least 2"),
+                ("pipelining.py", ["--ranks", "2"], "--layers 1 do not fill 2 stages"),
+                ("pipelining.py", ["--layers", "2", "--micro-batch", "3"],
+                 "--batch 4 is no multiple of --micro-batch 3"),
                 ("single.py", ["--serve"], "unknown request 'go 3'")):
             done = peer(program, *options, text="go 3\n")
             self.assertNotEqual(done.returncode, 0, program)
@@ -96,6 +110,64 @@ class Peers(unittest.TestCase):
                   contextlib.redirect_stderr(err), self.assertRaises(SystemExit)):
                 options_of.parse("", None)
             self.assertIn(reason, err.getvalue())
+
+
+class Start(unittest.TestCase):
+    """A file of weights and samples as kuafu-bench-step writes it."""
+
+    @staticmethod
+    def write(path, tensors):
+        kinds, entries, data = {"float32": "F32", "int64": "I64"}, {"__metadata__": {"a": "b"}}, b""
+        for name, value in tensors.items():
+            piece = value.contiguous().numpy().tobytes()
+            entries[name] = {"dtype": kinds[str(value.dtype).split(".")[1]], "shape": list(value.shape),
+                             "data_offsets": [len(data), len(data) + len(piece)]}
+            data += piece
+        header = json.dumps(entries).encode()
+        path.write_bytes(struct.pack("<Q", len(header)) + header + data)
+
+    @staticmethod
+    def kuafu_name(name):
+        words = name.split(".")
+        if words[0] == "blocks":
+            inside = {"attention": "attn", "up": "mlp.up", "down": "mlp.down"}
+            return ".".join([*words[:2], inside.get(words[2], words[2]), *words[3:]])
+        return f"head.{name}" if words[0] == "norm" else f"embedding.{words[0]}"
+
+    def test_weights_and_samples_are_those_of_the_file(self):
+        import environment
+        environment.prepare()
+        import gpt
+        import torch
+        options = mock.Mock(layers=2, hidden=8, heads=2, sequence=4, batch=3)
+        source = gpt.Gpt(2, 8, 2, 4)
+        torch.nn.init.normal_(source.norm.weight)
+        samples = torch.arange(24).view(2, 3, 4)
+        tensors = {"batches.inputs": samples, "batches.targets": samples + 1}
+        for name, value in source.named_parameters():
+            is_linear = value.dim() == 2 and not name.startswith(("tokens", "positions"))
+            tensors[self.kuafu_name(name)] = value.detach().t() if is_linear else value.detach()
+        self.assertIn("blocks.1.attn.qkv.weight", tensors)
+        self.assertIn("blocks.0.mlp.down.bias", tensors)
+        self.assertIn("head.norm.bias", tensors)
+        with tempfile.TemporaryDirectory() as folder:
+            options.start = Path(folder) / "start.safetensors"
+            self.write(options.start, tensors)
+            made, data = gpt.made(options), gpt.batches(options)
+            for (name, mine), theirs in zip(made.named_parameters(), source.parameters()):
+                self.assertTrue(torch.equal(mine, theirs), name)
+            self.assertEqual(len(data), 2)
+            self.assertEqual(data[1][0].tolist(), samples[1].tolist())
+            self.assertEqual(data[1][1].tolist()[0], [13, 14, 15, 16])
+            weight = "blocks.1.norm1.weight"
+            for wrong, reason in (
+                    (tensors | {"blocks.2.norm1.weight": torch.ones(8)},
+                     "the model has no blocks.2.norm1.weight"),
+                    (tensors | {weight: torch.ones(7)}, r"norm1.weight is \(7,\), the model's is \(8,\)"),
+                    ({n: t for n, t in tensors.items() if n != weight}, f"without {weight}")):
+                self.write(options.start, wrong)
+                with self.assertRaisesRegex(ValueError, reason):
+                    gpt.made(options)
 
 
 class Comparison(unittest.TestCase):
@@ -132,6 +204,21 @@ class Comparison(unittest.TestCase):
         for key in ("commit", "dirty", "host", "cpu", "cores", "torch", "time", "commands"):
             self.assertIn(key, document["provenance"])
 
+    def test_losses_of_two_trainings_are_told_apart(self):
+        memory = {"tensor_bytes": [3, 3], "resident_bytes": 10}
+        found = {"kuafu": {"losses": [5.5, 5.4], **memory},
+                 "pytorch": {"losses": [5.5, 5.4001], "tensor_bytes": [4, 5], "resident_bytes": 15}}
+        near = compare.compared(found, 256)
+        self.assertAlmostEqual(near["largest relative difference of losses"], 1e-4 / 5.4001)
+        self.assertEqual(near["steps compared"], 2)
+        self.assertEqual(near["peak tensor bytes, pytorch / kuafu"], 1.5)
+        self.assertEqual(near["peak resident bytes, pytorch / kuafu"], 1.5)
+        for wrong in ([5.5, 5.41], [5.5, float("nan")], []):
+            found["kuafu"]["losses"] = wrong
+            found["pytorch"]["losses"] = [5.5, 5.4][:len(wrong)]
+            with self.assertRaisesRegex(SystemExit, "losses .* are not within 4.9e-04 of each other"):
+                compare.compared(found, 256)
+
     def test_interval_covers_rounds_that_differ(self):
         slow = [[1.0, 1.0], [1.2, 1.2], [1.1, 1.1], [1.0, 1.0], [1.3, 1.3]]
         found = compare.ratio(slow, [[1.0, 1.0]] * 5)
@@ -157,6 +244,7 @@ class Comparison(unittest.TestCase):
                                 (["--sides", "kuafu,kuafu"], "name two or more"),
                                 (["--mode", "2d", "--ranks", "4"], "has no PyTorch peer"),
                                 (["--mode", "single", "--ranks", "2"], "one rank, not 2"),
+                                (["--mode", "pipeline"], "two ranks or more"),
                                 (["--kuafu", "/none"], "no program /none")):
             err = io.StringIO()
             with self.assertRaises(SystemExit), contextlib.redirect_stderr(err):

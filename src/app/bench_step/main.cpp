@@ -23,12 +23,12 @@
 namespace kuafu {
 namespace {
 
-const std::vector<std::string> kModes = {"single", "data", "zero1", "zero2",
-                                         "zero3",  "1d",   "1d-sp", "2d"};
+const std::vector<std::string> kModes = {"single",   "data", "zero1", "zero2", "zero3",
+                                         "pipeline", "1d",   "1d-sp", "2d"};
 
 struct Options {
   int64_t layers = 4, hidden = 256, heads = 4, sequence = 128, batch = 8;
-  int64_t ranks = 1, steps = 20, warmup = 5;
+  int64_t ranks = 1, steps = 20, warmup = 5, micro_batch = 1;
   std::string mode = "single";
   bool is_silent = false, is_unmetered = false, serves = false;
   std::string json_file, start_file;
@@ -47,6 +47,9 @@ void add_options(CLI::App& app, Options& o) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--mode", o.mode)->check(CLI::IsMember(kModes))->capture_default_str();
+  app.add_option("--micro-batch", o.micro_batch, "samples of a micro-batch of --mode pipeline")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_flag("--no-communication", o.is_silent,
                "the ranks compute the same shapes and never talk: the limit of any back end");
   app.add_flag("--no-meter", o.is_unmetered, "count neither bytes nor memory nor FLOPs");
@@ -71,6 +74,9 @@ Plan plan_of(const Options& o) {
   if (o.mode == "data" || o.mode == "single" || is_zero) {
     plan.parallel.data.size = o.ranks;
     if (is_zero) plan.parallel.zero = o.mode.back() - '0';
+  } else if (o.mode == "pipeline") {
+    plan.parallel.pipeline.size = o.ranks;
+    plan.train.micro_batch = o.micro_batch;
   } else {
     plan.parallel.tensor.mode = o.mode;
     plan.parallel.tensor.size = o.ranks;

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <thread>
 
+#include "app/bench_step/action_clock.h"
 #include "app/bench_step/silent.h"
 #include "kuafu/comm/worlds.h"
 #include "kuafu/engine/engine.h"
@@ -46,14 +48,19 @@ void Stepper::rank_body(Communicator& world, const std::function<void(const Run&
   const BookScope booked(options_.is_metered ? &book : nullptr);
   Engine engine(plan_, registries, ranks, *data,
                 {.ledger = options_.is_metered ? &ledger : nullptr});
+  ActionClock clock;
+  if (is_silent_pipeline()) engine.observe(&clock);
+  if (world.rank() == 0) schedule_ = engine.stages().schedule;
   const auto steps = [&](int64_t count) {
     RankSamples mine;
     book.restart();
     ranks.barrier();
     mine.begin = now();
     for (int64_t i = 0; i < count; ++i) {
+      clock.begin();
       mine.losses.push_back(engine.step().loss);
       mine.ends.push_back(now());
+      if (is_silent_pipeline()) mine.actions.push_back(clock.end());
     }
     mine.tensor_bytes = book.peak();
     return mine;
@@ -101,20 +108,37 @@ Samples Stepper::run(const std::function<RankSamples(int64_t)>& steps, int64_t c
   const auto ranks = static_cast<int>(answers_.size());
   changed_.wait(lock, [&] { return num_answers_ == ranks || has_failed_; });
   KUAFU_REQUIRE(num_answers_ == ranks, "another rank has failed");
-  Samples all;
-  all.losses = answers_[0].losses;
+  const auto steps_done = static_cast<size_t>(count);
+  Samples all{
+      .seconds = is_silent_pipeline() ? limit_seconds(steps_done) : step_seconds(steps_done),
+      .losses = answers_[0].losses,
+      .tensor_bytes = {}};
+  for (const RankSamples& a : answers_) all.tensor_bytes.push_back(a.tensor_bytes);
+  return all;
+}
+
+std::vector<double> Stepper::step_seconds(size_t count) const {
   double last = answers_[0].begin;
-  for (const RankSamples& a : answers_) {
-    last = std::min(last, a.begin);
-    all.tensor_bytes.push_back(a.tensor_bytes);
-  }
-  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+  for (const RankSamples& a : answers_) last = std::min(last, a.begin);
+  std::vector<double> seconds;
+  for (size_t i = 0; i < count; ++i) {
     double end = 0;
     for (const RankSamples& a : answers_) end = std::max(end, a.ends[i]);
-    all.seconds.push_back(end - last);
+    seconds.push_back(end - last);
     last = end;
   }
-  return all;
+  return seconds;
+}
+
+std::vector<double> Stepper::limit_seconds(size_t count) const {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  std::vector<double> seconds;
+  for (size_t i = 0; i < count; ++i) {
+    std::vector<pipeline::RowSeconds> rows;
+    for (const RankSamples& a : answers_) rows.push_back(a.actions[i]);
+    seconds.push_back(pipeline::length_on_cores(schedule_, rows, cores));
+  }
+  return seconds;
 }
 
 }  // namespace kuafu

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kuafu/comm/communicator.h"
+#include "kuafu/parallel/pipeline/on_cores.h"
 #include "kuafu/plan/plan.h"
 
 namespace kuafu {
@@ -21,6 +22,8 @@ struct StepperOptions {
 /// Steps done on request.
 struct Samples {
   /// From the moment the last rank ended the step before to the moment the last rank ends this one.
+  /// Of ranks that form a pipeline and never talk: what their actions take of a core, played by the
+  /// timetable on the cores there are, so that the bubble is in it.
   std::vector<double> seconds;
   std::vector<double> losses;
   std::vector<int64_t> tensor_bytes;  ///< of each rank, at the peak of these steps; 0 unmetered
@@ -45,16 +48,21 @@ class Stepper {
     std::vector<double> ends;
     std::vector<double> losses;
     int64_t tensor_bytes = 0;
+    std::vector<pipeline::RowSeconds> actions;  // of each step, of silent pipelines alone
   };
 
   void rank_body(Communicator& world, const std::function<void(const Run&)>& lead);
   void follow(const std::function<RankSamples(int64_t)>& steps, int rank);
   Samples run(const std::function<RankSamples(int64_t)>& steps, int64_t count);
+  bool is_silent_pipeline() const { return options_.is_silent && plan_.parallel.pipeline.size > 1; }
+  std::vector<double> step_seconds(size_t count) const;
+  std::vector<double> limit_seconds(size_t count) const;
   /// Tells the others: `count` more steps, or 0 for the end.
   void order(int64_t count);
 
   Plan plan_;
   StepperOptions options_;
+  pipeline::Timetable schedule_;  // written by rank 0 before the first step
   std::mutex mutex_;
   std::condition_variable changed_;
   int64_t num_orders_ = 0;  // guarded by mutex_, as all below
