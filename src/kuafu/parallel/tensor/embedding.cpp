@@ -77,9 +77,10 @@ std::string gathered_axis(const Mesh& mesh, const Axes& vocabulary, const TokenG
 
 /// How rows come to the tokens.
 struct Route {
-  std::string gathered;             ///< the table is gathered over this axis first; none: ""
-  Axes vocabulary;                  ///< axes that shard the table then
-  Axes samples, positions, copies;  ///< of those: what shards samples, positions, no tokens
+  std::string gathered = {};  ///< the table is gathered over this axis first; none: ""
+  Axes vocabulary = {};       ///< axes that shard the table then
+  /// Of those: what shards samples, positions, no tokens.
+  Axes samples = {}, positions = {}, copies = {};
 };
 
 Route route_of(const Mesh& mesh, const Axes& vocabulary, const TokenGrid& grid, int64_t rows) {
