@@ -11,7 +11,6 @@ namespace kuafu::tests {
 namespace {
 
 using Fired = std::shared_ptr<std::atomic<int64_t>>;
-using Action = StageFault::Action;
 
 class SpoilingStage : public StageWork {
  public:
@@ -20,8 +19,8 @@ class SpoilingStage : public StageWork {
 
   Tensors forward(int m, Tensors in) override {
     Tensors given = in;
-    if (is_hit(Action::kStaleInput, m)) given = last_input_;
-    if (is_hit(Action::kScaleInput, m)) scale(given);
+    if (is_hit(StageFault::Action::kStaleInput, m)) given = last_input_;
+    if (is_hit(StageFault::Action::kScaleInput, m)) scale(given);
     last_input_ = copy(in);
     return inner_.forward(sample(m), std::move(given));
   }
@@ -37,26 +36,26 @@ class SpoilingStage : public StageWork {
 
  private:
   /// Once, in the first step.
-  bool is_hit(Action action, int m) {
+  bool is_hit(StageFault::Action action, int m) {
     if (!is_here_ || action != fault_.action || m != fault_.micro_batch || is_done_) return false;
     is_done_ = true;
     ++*fired_;
     return true;
   }
   int sample(int m) {
-    if (!is_here_ || fault_.action != Action::kSwapSamples || m > 1) return m;
+    if (!is_here_ || fault_.action != StageFault::Action::kSwapSamples || m > 1) return m;
     ++*fired_;
     return 1 - m;
   }
   Tensors taken(int m, Tensors grads) {
     Tensors given = grads;
-    if (is_hit(Action::kStaleGrad, m)) given = last_grad_;
-    if (is_hit(Action::kScaleGrad, m)) scale(given);
+    if (is_hit(StageFault::Action::kStaleGrad, m)) given = last_grad_;
+    if (is_hit(StageFault::Action::kScaleGrad, m)) scale(given);
     last_grad_ = copy(grads);
     return given;
   }
   Tensors sent(int m, Tensors grads) {
-    if (is_hit(Action::kScaleSent, m)) scale(grads);
+    if (is_hit(StageFault::Action::kScaleSent, m)) scale(grads);
     return grads;
   }
   void scale(Tensors& tensors) const {
@@ -104,9 +103,9 @@ Plan plan_of(const Named& n) {
                      {"train.micro_batch", "2"}});
 }
 
-class Kit {
+class PipelineKit {
  public:
-  explicit Kit(const Named& schedule) : schedule_(schedule) {}
+  explicit PipelineKit(const Named& schedule) : schedule_(schedule) {}
 
   template <class Fault>
   void add(const std::string& what, const Fault& fault) {
@@ -122,7 +121,7 @@ class Kit {
   Named schedule_;
 };
 
-void add_messages(Kit& kit) {
+void add_messages(PipelineKit& kit) {
   using Wrong = CommFault::Action;
   for (const int rank : {0, 1}) {
     for (const int64_t at : {1, 4}) {
@@ -154,7 +153,7 @@ void add_messages(Kit& kit) {
           CommFault{.action = Wrong::kDrop, .axis = "pipeline", .at = 2, .rank = 1});
 }
 
-void add_tied(Kit& kit) {
+void add_tied(PipelineKit& kit) {
   using Wrong = CommFault::Action;
   kit.add("the tied table's gradients are not summed",
           CommFault{.action = Wrong::kDrop, .axis = "pipeline", .at = 1, .depth = 1});
@@ -165,26 +164,28 @@ void add_tied(Kit& kit) {
       CommFault{.action = Wrong::kScale, .axis = "pipeline", .at = 0, .factor = 0.5, .depth = 1});
 }
 
-void add_stages(Kit& kit, const Named& n) {
+void add_stages(PipelineKit& kit, const Named& n) {
   const int last = n.ranks * n.chunks - 1;
   for (const int stage : {1, last}) {
-    kit.add(text("stage ", stage, " reuses the activations before"),
-            StageFault{.action = Action::kStaleInput, .stage = stage, .micro_batch = 1});
+    kit.add(
+        text("stage ", stage, " reuses the activations before"),
+        StageFault{.action = StageFault::Action::kStaleInput, .stage = stage, .micro_batch = 1});
     kit.add(text("stage ", stage, " scales an activation"),
-            StageFault{.action = Action::kScaleInput, .stage = stage, .factor = 1.001});
+            StageFault{.action = StageFault::Action::kScaleInput, .stage = stage, .factor = 1.001});
     kit.add(text("stage ", stage, " loses the gradient it sends on"),
-            StageFault{.action = Action::kScaleSent, .stage = stage, .factor = 0});
+            StageFault{.action = StageFault::Action::kScaleSent, .stage = stage, .factor = 0});
   }
   for (const int stage : {0, last - 1}) {
     kit.add(text("stage ", stage, " reuses the gradient before"),
-            StageFault{.action = Action::kStaleGrad, .stage = stage, .micro_batch = n.before});
+            StageFault{
+                .action = StageFault::Action::kStaleGrad, .stage = stage, .micro_batch = n.before});
     kit.add(text("stage ", stage, " loses a gradient"),
-            StageFault{.action = Action::kScaleGrad, .stage = stage, .factor = 0});
+            StageFault{.action = StageFault::Action::kScaleGrad, .stage = stage, .factor = 0});
   }
   kit.add("the first stage swaps two micro-batches",
-          StageFault{.action = Action::kSwapSamples, .stage = 0});
+          StageFault{.action = StageFault::Action::kSwapSamples, .stage = 0});
   kit.add("the last stage swaps two micro-batches",
-          StageFault{.action = Action::kSwapSamples, .stage = last});
+          StageFault{.action = StageFault::Action::kSwapSamples, .stage = last});
   kit.add("a weight gradient is skipped",
           SchemeFault{.product = SchemeFault::Product::kWeightGrad, .at = 3, .factor = 0});
   kit.add("a weight gradient is that of the micro-batch before",
@@ -204,7 +205,7 @@ void set_fault(Mutant& m, const StageFault& fault) {
 std::vector<Mutant> pipeline_mutants() {
   std::vector<Mutant> all;
   for (const Named& n : schedules()) {
-    Kit kit(n);
+    PipelineKit kit(n);
     add_messages(kit);
     // Where the first and the last stage share a rank, nothing is tied across ranks.
     if (std::string(n.schedule) != "zbv") add_tied(kit);
@@ -218,7 +219,7 @@ Mutant harmless_pipeline(const std::string& schedule) {
   constexpr int64_t kNever = int64_t{1} << 40;
   for (const Named& n : schedules()) {
     if (n.schedule != schedule) continue;
-    Kit kit(n);
+    PipelineKit kit(n);
     kit.add("changes nothing", CommFault{.axis = "pipeline", .verb = Verb::kRecv, .at = kNever});
     set_fault(kit.mutants[0], StageFault{.stage = -1});
     return kit.mutants[0];

@@ -8,11 +8,10 @@
 #include <thread>
 
 #include "kuafu/base/errors.h"
+#include "tests/meter/categories.h"
 
 namespace kuafu {
 namespace {
-
-int64_t of(const BytesByCategory& b, Category c) { return b[static_cast<size_t>(c)]; }
 
 class Allocators : public testing::TestWithParam<at::DeviceType> {
  protected:

@@ -7,11 +7,10 @@
 #include <vector>
 
 #include "kuafu/base/errors.h"
+#include "tests/meter/categories.h"
 
 namespace kuafu {
 namespace {
-
-int64_t of(const BytesByCategory& b, Category c) { return b[static_cast<size_t>(c)]; }
 
 TEST(RankBook, PeakIsTheMostEverLiveAndRemembersItsComposition) {
   RankBook book(3);

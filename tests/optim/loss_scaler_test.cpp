@@ -13,6 +13,7 @@
 #include "kuafu/comm/worlds.h"
 #include "kuafu/optim/optimizer.h"
 #include "kuafu/tensor/ops.h"
+#include "tests/optim/axes.h"
 #include "tests/tensor/support.h"
 
 namespace kuafu {
@@ -96,7 +97,7 @@ TEST(LossScaler, StopsWhereNoScaleHelps) {
   EXPECT_THROW(scaler.step(true), ConfigError);
 }
 
-std::vector<std::vector<Axis>> meshes() {
+std::vector<std::vector<Axis>> scaler_meshes() {
   return {{{"data", 1}},
           {{"data", 2}},
           {{"data", 3}},
@@ -105,14 +106,8 @@ std::vector<std::vector<Axis>> meshes() {
           {{"data", 2}, {"row", 2}, {"col", 2}}};
 }
 
-int ranks_of(const std::vector<Axis>& axes) {
-  int64_t n = 1;
-  for (const Axis& axis : axes) n *= axis.size;
-  return static_cast<int>(n);
-}
-
 TEST(IsOnAnyRank, HearsOfEveryRankEverywhere) {
-  for (const auto& axes : meshes()) {
+  for (const auto& axes : scaler_meshes()) {
     const int n = ranks_of(axes);
     run_on_threads(n, [&](Communicator& world) {
       Mesh mesh(axes, world.rank());
@@ -126,7 +121,7 @@ TEST(IsOnAnyRank, HearsOfEveryRankEverywhere) {
 }
 
 TEST(IsOnAnyRank, SendsFourBytesAnAxisAndTheSameOnMeta) {
-  for (const auto& axes : meshes()) {
+  for (const auto& axes : scaler_meshes()) {
     const int n = ranks_of(axes);
     SimulatedWorld simulated(n);
     for (int r = 0; r < n; ++r) {

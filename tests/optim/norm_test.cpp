@@ -7,6 +7,7 @@
 #include "kuafu/comm/trace.h"
 #include "kuafu/comm/worlds.h"
 #include "kuafu/optim/optimizer.h"
+#include "tests/optim/axes.h"
 #include "tests/tensor/support.h"
 
 namespace kuafu {
@@ -61,7 +62,7 @@ std::vector<ParamShard> shards_of(const Mesh& mesh, std::vector<Param>& params, 
   return shards;
 }
 
-std::vector<std::vector<Axis>> meshes() {
+std::vector<std::vector<Axis>> norm_meshes() {
   return {{},
           {{"data", 2}},
           {{"data", 3}, {"row", 1}, {"col", 2}},
@@ -69,15 +70,9 @@ std::vector<std::vector<Axis>> meshes() {
           {{"data", 2}, {"row", 2}, {"col", 2}}};
 }
 
-int ranks_of(const std::vector<Axis>& axes) {
-  int64_t n = 1;
-  for (const Axis& axis : axes) n *= axis.size;
-  return static_cast<int>(n);
-}
-
 // Sums of squares of whole numbers are exact, so the norms are equal to the last bit.
 TEST(GlobalGradNorm, OfShardsIsThatOfTheWholeOnEveryRank) {
-  for (const auto& axes : meshes()) {
+  for (const auto& axes : norm_meshes()) {
     run_on_threads(ranks_of(axes), [&](Communicator& world) {
       Mesh mesh(axes, world.rank());
       mesh.connect(world, nullptr);
@@ -89,7 +84,7 @@ TEST(GlobalGradNorm, OfShardsIsThatOfTheWholeOnEveryRank) {
 }
 
 TEST(GlobalGradNorm, SendsOneSmallAllReduceAnAxisAndTheSameOnMeta) {
-  for (const auto& axes : meshes()) {
+  for (const auto& axes : norm_meshes()) {
     const int n = ranks_of(axes);
     SimulatedWorld simulated(n);
     for (int r = 0; r < n; ++r) {

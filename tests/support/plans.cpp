@@ -31,42 +31,47 @@ steps = 3
 validation_batches = 1
 )";
 
-Overrides tensor(const std::string& mode, const std::string& size, const std::string& depth = "1") {
+}  // namespace
+
+Overrides keys::tensor(const std::string& mode, const std::string& size, const std::string& depth) {
   Overrides o = {{"parallel.tensor.mode", mode}, {"parallel.tensor.size", size}};
   if (depth != "1") o.emplace_back("parallel.tensor.depth", depth);
   return o;
 }
 
-Overrides sequence(const std::string& mode, const std::string& size) {
+Overrides keys::sequence(const std::string& mode, const std::string& size) {
   return {{"parallel.sequence.mode", mode}, {"parallel.sequence.size", size}};
 }
 
-Overrides both(Overrides a, const Overrides& b) {
+Overrides keys::experts(const std::string& size) {
+  return {{"model.kind", "moe_gpt"}, {"model.experts", "4"}, {"parallel.expert.size", size}};
+}
+
+Overrides keys::both(Overrides a, const Overrides& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
-
-}  // namespace
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
       {"one_rank", {}},
       {"data_2", {{"parallel.data", "2"}}},
       {"data_3", {{"parallel.data", "3"}, {"train.batch", "6"}}},
-      {"t1d_2", tensor("1d", "2")},
-      {"t1d_4", tensor("1d", "4")},
-      {"t1d_sp_2", tensor("1d-sp", "2")},
-      {"t2d_4", tensor("2d", "4")},
-      {"t2p5d_8", tensor("2.5d", "8", "2")},
-      {"t3d_8", tensor("3d", "8")},
-      {"data_2_t1d_2", both(tensor("1d", "2"), {{"parallel.data", "2"}})},
-      {"data_2_t1d_sp_2", both(tensor("1d-sp", "2"), {{"parallel.data", "2"}})},
-      {"ring_3", sequence("ring", "3")},
-      {"zigzag_2_t1d_2", both(sequence("ring-zigzag", "2"), tensor("1d", "2"))},
-      {"data_2_ulysses_2", both(sequence("ulysses", "2"), {{"parallel.data", "2"}})},
+      {"t1d_2", keys::tensor("1d", "2")},
+      {"t1d_4", keys::tensor("1d", "4")},
+      {"t1d_sp_2", keys::tensor("1d-sp", "2")},
+      {"t2d_4", keys::tensor("2d", "4")},
+      {"t2p5d_8", keys::tensor("2.5d", "8", "2")},
+      {"t3d_8", keys::tensor("3d", "8")},
+      {"data_2_t1d_2", keys::both(keys::tensor("1d", "2"), {{"parallel.data", "2"}})},
+      {"data_2_t1d_sp_2", keys::both(keys::tensor("1d-sp", "2"), {{"parallel.data", "2"}})},
+      {"ring_3", keys::sequence("ring", "3")},
+      {"zigzag_2_t1d_2", keys::both(keys::sequence("ring-zigzag", "2"), keys::tensor("1d", "2"))},
+      {"data_2_ulysses_2", keys::both(keys::sequence("ulysses", "2"), {{"parallel.data", "2"}})},
       {"t1d_with_2d_layer_4",
-       both(tensor("1d", "4"), {{"parallel.layers", R"([{ from = 1, to = 1, mode = "2d" }])"}})},
-      {"data_2_t2d_4", both(tensor("2d", "4"), {{"parallel.data", "2"}})},
+       keys::both(keys::tensor("1d", "4"),
+                  {{"parallel.layers", R"([{ from = 1, to = 1, mode = "2d" }])"}})},
+      {"data_2_t2d_4", keys::both(keys::tensor("2d", "4"), {{"parallel.data", "2"}})},
   };
   return all;
 }
@@ -86,7 +91,7 @@ Plan small_plan(const Overrides& overrides) {
 }
 
 Plan plan_of(const Family& family, const Overrides& more) {
-  return small_plan(both(family.overrides, more));
+  return small_plan(keys::both(family.overrides, more));
 }
 
 std::unique_ptr<Dataset> data_of(const Plan& plan) {

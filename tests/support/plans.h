@@ -18,6 +18,16 @@ struct Family {
 };
 inline std::ostream& operator<<(std::ostream& out, const Family& f) { return out << f.name; }
 
+/// Keys of [parallel] by what they are for.
+namespace keys {
+Overrides tensor(const std::string& mode, const std::string& size, const std::string& depth = "1");
+Overrides sequence(const std::string& mode, const std::string& size);
+/// With a model of four experts.
+Overrides experts(const std::string& size);
+/// The keys of both.
+Overrides both(Overrides a, const Overrides& b);
+}  // namespace keys
+
 /// Every kind of plan there is.
 const std::vector<Family>& families();
 /// The family of that name.

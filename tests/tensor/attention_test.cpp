@@ -19,9 +19,9 @@ namespace {
 
 using testing::closed_form;
 using testing::expect_close;
+using testing::kEps;
+using testing::tolerance;
 
-constexpr double kEps = 0x1.0p-52;
-constexpr double tolerance(int64_t length) { return 8 * kEps * static_cast<double>(length); }
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// Heads as a model cuts them: (B, N, S, D) over memory (B, S, N, D).

@@ -20,9 +20,8 @@ namespace {
 
 using testing::closed_form;
 using testing::expect_close;
-
-constexpr double kEps = 0x1.0p-52;
-constexpr double tolerance(int64_t length) { return 8 * kEps * static_cast<double>(length); }
+using testing::kEps;
+using testing::tolerance;
 
 TEST(Matmul, TakesEveryCombinationOfTransposedViews) {
   const Tensor a = closed_form({5, 7}, 1), b = closed_form({7, 3}, 2);

@@ -16,7 +16,7 @@ namespace {
 using testing::closed_form;
 using testing::expect_close;
 
-constexpr double kEps = 0x1.0p-52;
+using testing::kEps;
 
 /// Part i of n of the last dim.
 Tensor part(const Tensor& x, int64_t i, int64_t n) {

@@ -10,6 +10,10 @@
 
 namespace kuafu::testing {
 
+constexpr double kEps = 0x1.0p-52;
+/// Of f64 sums of `length` terms near one.
+constexpr double tolerance(int64_t length) { return 8 * kEps * static_cast<double>(length); }
+
 /// Values in [-1, 1) as a function of the index and `salt`, rounded to the type asked for.
 inline Tensor closed_form(at::IntArrayRef sizes, int64_t salt, at::ScalarType type = at::kDouble) {
   int64_t count = 1;

@@ -56,14 +56,14 @@ void expect_lawful(const PushOrder& order, int64_t workers, int64_t steps, int64
   }
 }
 
-struct Shape {
+struct ServerShape {
   int64_t workers, servers, staleness;
 };
-std::ostream& operator<<(std::ostream& out, const Shape& s) {
+std::ostream& operator<<(std::ostream& out, const ServerShape& s) {
   return out << s.workers << "_" << s.servers << "_" << s.staleness;
 }
 
-class Staleness : public testing::TestWithParam<Shape> {
+class Staleness : public testing::TestWithParam<ServerShape> {
  protected:
   static Overrides overrides(const Overrides& more) {
     return stale(GetParam().workers, GetParam().servers, GetParam().staleness, more);
@@ -108,7 +108,7 @@ TEST_P(Staleness, LossFalls) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Staleness,
-                         testing::ValuesIn(std::vector<Shape>{
+                         testing::ValuesIn(std::vector<ServerShape>{
                              {1, 1, 1}, {2, 1, 1}, {2, 2, 1}, {3, 1, 2}, {3, 2, 1}, {5, 3, 4}}),
                          [](const auto& info) { return testing::PrintToString(info.param); });
 

@@ -11,11 +11,10 @@ namespace kuafu {
 namespace {
 
 using tests::is_same;
+using tests::kStages;
 using tests::train_replicas;
 using tests::Trained;
 using tests::with_idle;
-
-constexpr int64_t kStages = 3;
 
 Overrides fixed(const Overrides& more) {
   Overrides all = {{"model.dtype", "f32"}, {"parallel.data.order", "fixed"}, {"train.steps", "3"}};

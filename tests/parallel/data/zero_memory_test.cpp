@@ -11,9 +11,8 @@
 namespace kuafu {
 namespace {
 
+using tests::kStages;
 using tests::small_plan;
-
-constexpr int64_t kStages = 3;
 
 /// What a rank holds when all gradients of its second step are summed.
 struct ModelStates {

@@ -13,11 +13,10 @@ namespace kuafu {
 namespace {
 
 using tests::CommFault;
+using tests::kStages;
 using tests::Mutant;
 using tests::PlaceFault;
 using Action = CommFault::Action;
-
-constexpr int64_t kStages = 3;
 
 /// SGD with a clip that bites; two micro-batches; a bucket a tensor, so that every gradient has a
 /// sum of its own.

@@ -16,20 +16,6 @@ Family layout(const std::string& name, const std::string& data, Overrides more =
   return {name, more};
 }
 
-Overrides tensor(const std::string& mode, const std::string& size, const std::string& depth = "1") {
-  Overrides o = {{"parallel.tensor.mode", mode}, {"parallel.tensor.size", size}};
-  if (depth != "1") o.emplace_back("parallel.tensor.depth", depth);
-  return o;
-}
-
-Overrides sequence(const std::string& mode, const std::string& size) {
-  return {{"parallel.sequence.mode", mode}, {"parallel.sequence.size", size}};
-}
-
-Overrides experts(const std::string& size) {
-  return {{"model.kind", "moe_gpt"}, {"model.experts", "4"}, {"parallel.expert.size", size}};
-}
-
 /// x -> x scale, and a parameter that nothing uses.
 class IdleBlock : public ModelBlock {
  public:
@@ -57,23 +43,23 @@ const std::vector<Family>& zero_families() {
       layout("data_2", "2"),
       layout("data_3", "3", {{"train.batch", "6"}}),
       layout("data_5", "5", {{"train.batch", "10"}}),
-      layout("data_2_t1d_2", "2", tensor("1d", "2")),
+      layout("data_2_t1d_2", "2", keys::tensor("1d", "2")),
       layout("data_3_t1d_sp_2", "3",
              [] {
-               Overrides o = tensor("1d-sp", "2");
+               Overrides o = keys::tensor("1d-sp", "2");
                o.emplace_back("train.batch", "6");
                return o;
              }()),
-      layout("data_2_t2d_4", "2", tensor("2d", "4")),
-      layout("data_2_t2p5d_8", "2", tensor("2.5d", "8", "2")),
-      layout("data_2_t3d_8", "2", tensor("3d", "8")),
-      layout("data_2_ring_2", "2", sequence("ring", "2")),
-      layout("data_2_ulysses_2", "2", sequence("ulysses", "2")),
-      layout("data_4_expert_2", "4", experts("2")),
-      layout("data_2_expert_2", "2", experts("2")),
+      layout("data_2_t2d_4", "2", keys::tensor("2d", "4")),
+      layout("data_2_t2p5d_8", "2", keys::tensor("2.5d", "8", "2")),
+      layout("data_2_t3d_8", "2", keys::tensor("3d", "8")),
+      layout("data_2_ring_2", "2", keys::sequence("ring", "2")),
+      layout("data_2_ulysses_2", "2", keys::sequence("ulysses", "2")),
+      layout("data_4_expert_2", "4", keys::experts("2")),
+      layout("data_2_expert_2", "2", keys::experts("2")),
       layout("data_2_t1d_with_2d_layer_4", "2",
              [] {
-               Overrides o = tensor("1d", "4");
+               Overrides o = keys::tensor("1d", "4");
                o.emplace_back("parallel.layers", R"([{ from = 1, to = 1, mode = "2d" }])");
                return o;
              }()),

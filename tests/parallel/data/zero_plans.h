@@ -6,6 +6,9 @@
 // Plans of ZeRO: layouts it is composed with, and a model with a tied and an unused parameter.
 namespace kuafu::tests {
 
+/// Stages of ZeRO: 1 to this.
+constexpr int64_t kStages = 3;
+
 /// Replicas beside every kind of parallelism.
 const std::vector<Family>& zero_families();
 /// The family with that stage.

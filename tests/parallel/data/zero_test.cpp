@@ -13,9 +13,8 @@ namespace kuafu {
 namespace {
 
 using tests::Family;
+using tests::kStages;
 using tests::zero_plan;
-
-constexpr int64_t kStages = 3;
 
 void expect_equal(const Plan& plan, const std::string& what) {
   const Certificate c = tests::certificate_of(plan);

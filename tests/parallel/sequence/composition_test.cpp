@@ -33,14 +33,14 @@ void expect_equal(const Overrides& overrides, const std::string& what) {
   EXPECT_EQ(c.level, "full");
 }
 
-const std::vector<std::string> kModes = {"ring", "ring-zigzag", "ulysses", "all-gather"};
+const std::vector<std::string> kComposedModes = {"ring", "ring-zigzag", "ulysses", "all-gather"};
 
 struct TensorGroup {
   const char *mode, *size, *depth;
 };
 
 TEST(SequenceComposition, EqualsOneRankWithEveryTensorModeAndData) {
-  for (const std::string& mode : kModes) {
+  for (const std::string& mode : kComposedModes) {
     for (const auto& t : {TensorGroup{"1d", "2", "1"},
                           {"1d-sp", "2", "1"},
                           {"2d", "4", "1"},
@@ -57,7 +57,7 @@ TEST(SequenceComposition, EqualsOneRankWithEveryTensorModeAndData) {
 }
 
 TEST(SequenceComposition, EqualsOneRankOnUnevenPartsWithDropoutAndRecomputation) {
-  for (const std::string& mode : kModes) {
+  for (const std::string& mode : kComposedModes) {
     const int64_t size = mode == "ulysses" ? 4 : 3;
     for (const char* recompute : {"none", "selective", "full"}) {
       expect_equal(with(sequence(mode, size), {{"model.sequence", "13"},
@@ -77,7 +77,7 @@ TEST(SequenceComposition, DegreeScalesNeitherLossNorGradients) {
         .losses;
   };
   const std::vector<double> one = losses({{"parallel.data", "1"}});
-  for (const std::string& mode : kModes) {
+  for (const std::string& mode : kComposedModes) {
     for (const int64_t size : {2, 4}) {
       const std::vector<double> many = losses(with(sequence(mode, size), {{"parallel.data", "1"}}));
       ASSERT_EQ(many.size(), one.size());
@@ -90,7 +90,7 @@ TEST(SequenceComposition, DegreeScalesNeitherLossNorGradients) {
 }
 
 TEST(SequenceComposition, AccumulationOfUnequalTokenCountsEqualsOneRank) {
-  for (const std::string& mode : kModes) {
+  for (const std::string& mode : kComposedModes) {
     expect_equal(with(sequence(mode, 2), {{"model.sequence", "7"},
                                           {"parallel.data", "2"},
                                           {"train.batch", "12"},
@@ -100,13 +100,13 @@ TEST(SequenceComposition, AccumulationOfUnequalTokenCountsEqualsOneRank) {
 }
 
 TEST(SequenceComposition, HalfPrecisionIsWithinTwiceOneRank) {
-  for (const std::string& mode : kModes) {
+  for (const std::string& mode : kComposedModes) {
     expect_equal(with(sequence(mode, 2), {{"model.dtype", "bf16"}}), mode);
   }
 }
 
 TEST(SequenceComposition, SimulatedCountsEqualThreads) {
-  for (const std::string& mode : kModes) {
+  for (const std::string& mode : kComposedModes) {
     const int64_t size = mode == "ulysses" ? 2 : 3;
     const Plan plan = small_plan(
         with(sequence(mode, size), {{"model.sequence", mode == "ulysses" ? "14" : "12"},
@@ -169,7 +169,7 @@ tests::Mutant wrapped(const std::string& name, const std::string& mode, int64_t 
 
 TEST(SequenceMutants, AreNoticed) {
   std::vector<tests::Mutant> mutants;
-  for (const std::string& mode : kModes) {
+  for (const std::string& mode : kComposedModes) {
     // Ulysses without its exchange would have the wrong heads; here it has the wrong tokens.
     mutants.push_back(wrapped<OwnBlockOnly>("own block only", mode, 2));
     mutants.push_back(mutant("ranks 0 and 1 change places", mode, mode == "ulysses" ? 4 : 3));
