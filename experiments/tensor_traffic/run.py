@@ -181,7 +181,7 @@ def draw(rows, out):
         panels[0].plot(ranks, form, "-", color=color, linewidth=0.8)
         panels[1].plot(ranks, [sum(r["peers"].values()) for r in own], marker, color=color)
         panels[2].plot(ranks, [r["peak_bytes"] / 8 / n for r, n in zip(own, size)], marker, color=color)
-    titles = ("received a layer and step / B S H (lines: closed forms)", "peers a rank, all axes",
+    titles = ("received a layer / B S H (lines: closed forms)", "peers a rank, all axes",
               "peak memory of a rank / B S H")
     for panel, title in zip(panels, titles):
         panel.set(xscale="log", yscale="log", xlabel="ranks", title=title)

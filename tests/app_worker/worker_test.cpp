@@ -273,7 +273,7 @@ TEST(Worker, ExplainsWhatAnEmbeddingReceives) {
   EXPECT_EQ(ended.code, kOk) << ended.output;
   std::istringstream lines(ended.output.substr(ended.output.find("\nCost ")));
   std::string line, layer;
-  while (std::getline(lines, line) && layer != "embedding") std::istringstream(line) >> layer;
+  while (layer != "embedding" && std::getline(lines, line)) std::istringstream(line) >> layer;
   int64_t forward = 0, backward = 0;
   std::istringstream(line) >> layer >> forward >> backward;
   EXPECT_EQ(forward, 768) << ended.output;
