@@ -19,6 +19,13 @@ if(KUAFU_HAS_TORCH)
   target_compile_options(kuafu_torch_pch PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
 endif()
 
+# Files with LibTorch are compiled `size` at a time: most of a file's time goes into its headers and their
+# templates, so that eight together take a third of the time of eight. Names in anonymous namespaces must
+# then differ between the files of a target. -D KUAFU_UNITY=OFF compiles file by file.
+function(kuafu_compile_in_batches target size)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${KUAFU_UNITY} UNITY_BUILD_BATCH_SIZE ${size})
+endfunction()
+
 # What libraries and executables share: flags, include root, Kuafu and external libraries, LibTorch.
 function(kuafu_target target)
   cmake_parse_arguments(ARG "TORCH;CUDA" "VISIBILITY" "DEPENDS;LIBS" ${ARGN})
@@ -72,6 +79,9 @@ function(kuafu_library name)
     set(torch TORCH)
   endif()
   kuafu_target(kuafu_${name} VISIBILITY PUBLIC DEPENDS ${ARG_DEPENDS} LIBS ${ARG_LIBS} ${torch})
+  if(ARG_TORCH AND NOT name MATCHES "^parallel_")  # schemes are what people change: file by file
+    kuafu_compile_in_batches(kuafu_${name} 4)
+  endif()
   if(CMAKE_CURRENT_SOURCE_DIR MATCHES "^${PROJECT_SOURCE_DIR}/src/kuafu/")
     if(ARG_TORCH)
       set_property(GLOBAL APPEND PROPERTY KUAFU_TORCH_FOLDERS "${CMAKE_CURRENT_SOURCE_DIR}")
@@ -99,6 +109,9 @@ function(kuafu_executable name)
     endif()
   endforeach()
   kuafu_target(${name} VISIBILITY PRIVATE DEPENDS ${ARG_DEPENDS} LIBS ${ARG_LIBS} ${flags})
+  if(ARG_TORCH)
+    kuafu_compile_in_batches(${name} 4)
+  endif()
   if(ARG_EXPORTS)
     kuafu_closure(libraries ${ARG_DEPENDS})
     list(JOIN libraries "," libraries)
@@ -143,9 +156,7 @@ function(kuafu_test name)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   set_target_properties(${name} PROPERTIES KUAFU_IS_TEST ON)
   if(ARG_TORCH)
-    # Most of a file's time goes into LibTorch's headers and templates: eight files at once take a third of
-    # the time of eight. Names in anonymous namespaces must then differ between the files of a test.
-    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    kuafu_compile_in_batches(${name} 8)
   endif()
   if(NOT "full" IN_LIST ARG_LABELS AND NOT "quick" IN_LIST ARG_LABELS)
     list(APPEND ARG_LABELS quick)

@@ -27,7 +27,7 @@
 namespace kuafu::micro {
 namespace {
 
-constexpr int64_t kWarmUp = 2;
+constexpr int64_t kProfileWarmUp = 2;
 
 /// CPU seconds of one step on one rank, or on all.
 struct Spent {
@@ -82,7 +82,7 @@ Profile profile_of(const Plan& plan, int64_t steps) {
     Ledger ledger;
     const BookScope booked(&book);
     Engine engine(plan, registries, *listening, *data, {.ledger = &ledger});
-    for (int64_t step = -kWarmUp; step < steps; ++step) {
+    for (int64_t step = -kProfileWarmUp; step < steps; ++step) {
       world.barrier();
       const bool tells = world.rank() == 0 && step >= 0;
       const Spent s = watched_step(engine, comm, tells ? &profile : nullptr);

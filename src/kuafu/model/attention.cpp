@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "kuafu/base/suggest.h"
+#include "kuafu/model/init.h"
 #include "kuafu/model/layers.h"
 #include "kuafu/tensor/differentiable.h"
 #include "kuafu/tensor/ops.h"
@@ -12,7 +13,6 @@
 namespace kuafu {
 namespace {
 
-constexpr double kStd = 0.02;
 constexpr double kRotaryBase = 10000;  // [Su et al., arXiv 2104.09864, section 3.2]
 
 /// (B, S, N parts D), the columns of one head together in every scheme -> `parts` tensors

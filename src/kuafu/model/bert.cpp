@@ -14,6 +14,7 @@
 #include <ATen/ATen.h>
 
 #include "kuafu/model/blocks.h"
+#include "kuafu/model/init.h"
 #include "kuafu/parallel/tensor/first_token.h"
 #include "kuafu/parallel/tensor/relayout.h"
 #include "kuafu/tensor/collectives.h"
@@ -22,7 +23,6 @@
 namespace kuafu {
 namespace {
 
-constexpr double kStd = 0.02;
 constexpr int64_t kSegments = 2, kAnswers = 2;
 
 class BertEmbedding : public ModelBlock {

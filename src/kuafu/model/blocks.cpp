@@ -6,14 +6,13 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "kuafu/model/init.h"
 #include "kuafu/model/relayout_block.h"
 #include "kuafu/parallel/tensor/first_token.h"
 #include "kuafu/tensor/differentiable.h"
 
 namespace kuafu {
 namespace {
-
-constexpr double kStd = 0.02;
 
 /// Branches that end in the residual stream start smaller, by their number. [GPT-2, section 2.3]
 double residual_std(const ModelPlan& plan) {

@@ -19,6 +19,7 @@
 
 #include "kuafu/base/philox.h"
 #include "kuafu/mesh/parts.h"
+#include "kuafu/model/init.h"
 #include "kuafu/parallel/expert/interface.h"
 #include "kuafu/tensor/collectives.h"
 #include "kuafu/tensor/differentiable.h"
@@ -27,8 +28,6 @@
 
 namespace kuafu {
 namespace {
-
-constexpr double kStd = 0.02;
 
 Tensor as_rows(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 

@@ -10,12 +10,11 @@
 #include <ATen/ATen.h>
 
 #include "kuafu/model/blocks.h"
+#include "kuafu/model/init.h"
 #include "kuafu/parallel/tensor/first_token.h"
 
 namespace kuafu {
 namespace {
-
-constexpr double kStd = 0.02;
 
 class PatchEmbedding : public ModelBlock {
  public:

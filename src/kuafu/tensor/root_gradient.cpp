@@ -6,14 +6,14 @@
 namespace kuafu {
 namespace {
 
-thread_local double current = 1;
+thread_local double current_gradient = 1;
 
 }  // namespace
 
-double root_gradient() { return current; }
+double root_gradient() { return current_gradient; }
 
 RootGradientScope::RootGradientScope(double gradient)
-    : previous_(std::exchange(current, gradient)) {}
-RootGradientScope::~RootGradientScope() { current = previous_; }
+    : previous_(std::exchange(current_gradient, gradient)) {}
+RootGradientScope::~RootGradientScope() { current_gradient = previous_; }
 
 }  // namespace kuafu

@@ -11,7 +11,7 @@
 namespace kuafu {
 namespace {
 
-thread_local WeightGrads* current = nullptr;
+thread_local WeightGrads* current_grads = nullptr;
 
 }  // namespace
 
@@ -35,11 +35,13 @@ void WeightGrads::compute() {
   entries_.clear();
 }
 
-WeightGradScope::WeightGradScope(WeightGrads* later) : previous_(std::exchange(current, later)) {}
-WeightGradScope::~WeightGradScope() { current = previous_; }
+WeightGradScope::WeightGradScope(WeightGrads* later)
+    : previous_(std::exchange(current_grads, later)) {}
+WeightGradScope::~WeightGradScope() { current_grads = previous_; }
 
 WeightGrads* weight_grads_for(const Tensor& weight) {
-  return current != nullptr && weight.is_leaf() && weight.requires_grad() ? current : nullptr;
+  return current_grads != nullptr && weight.is_leaf() && weight.requires_grad() ? current_grads
+                                                                                : nullptr;
 }
 
 }  // namespace kuafu
