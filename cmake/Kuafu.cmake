@@ -121,11 +121,12 @@ function(kuafu_executable name)
 endfunction()
 
 # kuafu_test(<executable> SOURCES ... [DEPENDS ...] [LIBS ...] LABELS unit|ranks|mpi|gpu|suite ...
-#            [TORCH] [CUDA] [SHARDS n] [MPIRANKS n ...] [TIMEOUT seconds] [OWN_MAIN] [SERIAL])
+#            [TORCH] [CUDA] [SHARDS n] [MPIRANKS n ...] [TIMEOUT seconds] [OWN_MAIN] [SERIAL] [LONG pattern])
 # One GoogleTest executable; one CTest test a shard, or one a rank count through scripts/mpirun.sh.
 # Every test that is not labelled `full` is labelled `quick`. SERIAL: nothing else runs beside it.
+# LONG: tests of these names (a GoogleTest pattern) are not run with the others but by <executable>_long, `full`.
 function(kuafu_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "TORCH;CUDA;OWN_MAIN;SERIAL" "SHARDS;TIMEOUT"
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "TORCH;CUDA;OWN_MAIN;SERIAL" "SHARDS;TIMEOUT;LONG"
                         "SOURCES;DEPENDS;LIBS;LABELS;MPIRANKS")
   kuafu_no_extra_arguments("kuafu_test(${name})" "${ARG_UNPARSED_ARGUMENTS}")
   foreach(label IN LISTS ARG_LABELS)
@@ -167,6 +168,14 @@ function(kuafu_test name)
   kuafu_add_tests(${name} SHARDS "${ARG_SHARDS}" MPIRANKS ${ARG_MPIRANKS})
   get_property(tests GLOBAL PROPERTY KUAFU_TESTS_OF_${name})
   set_property(TEST ${tests} PROPERTY LABELS ${ARG_LABELS})
+  if(ARG_LONG)
+    set_property(TEST ${tests} APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=-${ARG_LONG}")
+    add_test(NAME ${name}_long COMMAND ${name})
+    set_property(TEST ${name}_long PROPERTY ENVIRONMENT "GTEST_FILTER=${ARG_LONG}")
+    list(TRANSFORM ARG_LABELS REPLACE "^quick$" "full" OUTPUT_VARIABLE labels)
+    set_property(TEST ${name}_long PROPERTY LABELS ${labels})
+    list(APPEND tests ${name}_long)
+  endif()
   set_property(TEST ${tests} PROPERTY TIMEOUT ${ARG_TIMEOUT})
   set_property(TEST ${tests} PROPERTY RUN_SERIAL ${ARG_SERIAL})
   set_property(TEST ${tests} APPEND PROPERTY ENVIRONMENT

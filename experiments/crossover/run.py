@@ -126,7 +126,8 @@ def draw(rows, out):
                 color, _ = style.STRATEGIES[NAMES[scheme]]
                 panel.add_patch(plt.Rectangle((x, y), 1, 1, color=color, alpha=0.85))
                 panel.text(x + 0.5, y + 0.5, f"{lead:.2f}", ha="center", va="center", fontsize=6)
-            panel.set(xlim=(0, len(BANDWIDTHS)), ylim=(0, len(LATENCIES)), title=f"{ranks} ranks, batch {batch}, sequence {sequence}")
+            panel.set(xlim=(0, len(BANDWIDTHS)), ylim=(0, len(LATENCIES)))
+            panel.set_title(f"{ranks} ranks, batch {batch}, sequence {sequence}", fontsize=9)
             panel.set_xticks([i + 0.5 for i in range(len(BANDWIDTHS))], BANDWIDTHS, fontsize=7)
             panel.set_yticks([i + 0.5 for i in range(len(LATENCIES))], LATENCIES, fontsize=7)
             panel.set_xlabel("GB/s", fontsize=7)

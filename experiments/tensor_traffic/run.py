@@ -93,6 +93,7 @@ def measure(kuafu, family, scheme, ranks, depth):
         "same_in_both_worlds": all(counted(docs["simulated", n]) == counted(docs["threads", n]) for n in (1, 2))
         if ranks <= REAL else None,
         "layer_elements_received": {"mean": mean, "most": max(layer["bytes_received"]) / 8},
+        "model_elements_received": sum(per_rank(two, "bytes_received")) / ranks / 8,
         "layer_messages": max(layer["messages"]),
         "closed_form": form,
         "closed_form_error": abs(mean - sum(form.values())) / max(sum(form.values()), 1),
@@ -120,6 +121,8 @@ def verdicts(rows):
     plane_fall = by["2d", 16, 1]["layer_elements_received"]["mean"] / plane["layer_elements_received"]["mean"]
     cube_fall = by["3d", 8, 1]["layer_elements_received"]["mean"] / cube["layer_elements_received"]["mean"]
     # (q-1)/q^2 from q = 4 to 8 is 12/7; (q-1)/q^3 from q = 2 to 4 is 8/3: the finite-size forms of 1/sqrt(P), P^(-2/3).
+    whole = {scheme: by[scheme, few, 1]["model_elements_received"] / by[scheme, 64, 1]["model_elements_received"]
+             for scheme, few in (("1d", 16), ("2d", 16), ("3d", 8))}
     return [
         {"claim": "simulated and thread ranks count the same, to the byte", "found": f"{len(real)} cases",
          "holds": all(r["same_in_both_worlds"] for r in real)},
@@ -132,6 +135,10 @@ def verdicts(rows):
          "holds": abs(plane_fall / (12 / 7) - 1) < 0.02},
         {"claim": "3D falls as P^(-2/3): 8/3 = 2.667 from 8 to 64 with (q-1)/q^3", "found": f"{cube_fall:.3f}",
          "holds": abs(cube_fall / (8 / 3) - 1) < 0.02},
+        {"claim": "a whole model of two layers does as its layers do, embedding, head and loss included: 0.952, 1.714, 2.667",
+         "found": ", ".join(f"{ratio:.3f}" for ratio in whole.values()),
+         "holds": all(abs(whole[scheme] / ratio - 1) < 0.02
+                      for scheme, ratio in (("1d", 20 / 21), ("2d", 12 / 7), ("3d", 8 / 3)))},
         {"claim": "at 64 ranks 3D receives less than 2D, and 2D less than 1D",
          "found": " < ".join(f"{r['layer_elements_received']['mean']:.0f}" for r in (cube, plane, line)),
          "holds": cube["layer_elements_received"]["mean"] < plane["layer_elements_received"]["mean"]
@@ -147,13 +154,13 @@ def verdicts(rows):
 
 def table(rows, checks):
     lines = ["| scheme | ranks | depth | worlds | received a layer, elements | / B S H | closed form: linears + norms + "
-             "gradients | error | messages | peers by axis | peak, bytes |", "|" + "---|" * 11]
+             "gradients | error | a model of two layers | messages | peers by axis | peak, bytes |", "|" + "---|" * 12]
     for r in rows:
         form = " + ".join(f"{v:.0f}" for v in r["closed_form"].values())
         axes = ", ".join(f"{k} {v}" for k, v in r["peers"].items()) or "-"
         lines.append(f"| {r['scheme']} | {r['ranks']} | {r['depth']} | {', '.join(r['worlds'])} | "
                      f"{r['layer_elements_received']['mean']:.0f} | {r['of_residual_stream']:.3f} | {form} | "
-                     f"{r['closed_form_error']:.0e} | {r['layer_messages']} | {axes} | {r['peak_bytes']} |")
+                     f"{r['closed_form_error']:.0e} | {r['model_elements_received']:.0f} | {r['layer_messages']} | {axes} | {r['peak_bytes']} |")
     return "\n".join([*lines, "", *experiment.claims(checks)]) + "\n"
 
 
@@ -174,7 +181,7 @@ def draw(rows, out):
         panels[0].plot(ranks, form, "-", color=color, linewidth=0.8)
         panels[1].plot(ranks, [sum(r["peers"].values()) for r in own], marker, color=color)
         panels[2].plot(ranks, [r["peak_bytes"] / 8 / n for r, n in zip(own, size)], marker, color=color)
-    titles = ("received a layer and step / B S H (lines: closed forms)", "peers a rank, all axes",
+    titles = ("received a layer / B S H (lines: closed forms)", "peers a rank, all axes",
               "peak memory of a rank / B S H")
     for panel, title in zip(panels, titles):
         panel.set(xscale="log", yscale="log", xlabel="ranks", title=title)

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "kuafu/record/schema.h"
 #include "tests/app_worker/process.h"
 
@@ -258,6 +260,24 @@ TEST(Worker, ExplainsAPlanWithoutRunningIt) {
        {"r0 r1", "r2 r3", "(B/dep.row, S, H/col)", "attention qkv", "blocks.0.mlp.up.weight"}) {
     EXPECT_NE(ended.output.find(part), std::string::npos) << part << " in " << ended.output;
   }
+}
+
+// A micro-batch of 8 samples of 16 tokens, 32 wide, in a cube of two: 128 tokens and a table of 64
+// rows, gathered: (q-1)/q^3 (T + V) H elements each way.
+TEST(Worker, ExplainsWhatAnEmbeddingReceives) {
+  const tests::Folder folder;
+  tests::Child child({tests::built("bin/kuafu-worker"), "explain",
+                      folder.write("plan.toml", kSmallPlan), "--set", "parallel.tensor.mode=3d",
+                      "--set", "parallel.tensor.size=8"});
+  const tests::Ended ended = child.wait();
+  EXPECT_EQ(ended.code, kOk) << ended.output;
+  std::istringstream lines(ended.output.substr(ended.output.find("\nCost ")));
+  std::string line, layer;
+  while (layer != "embedding" && std::getline(lines, line)) std::istringstream(line) >> layer;
+  int64_t forward = 0, backward = 0;
+  std::istringstream(line) >> layer >> forward >> backward;
+  EXPECT_EQ(forward, 768) << ended.output;
+  EXPECT_EQ(backward, 768) << ended.output;
 }
 
 TEST(Worker, TrainsAModelOutOfTreeUnderEveryKindOfPlan) {

@@ -9,6 +9,7 @@
 #include "app/worker/options.h"
 #include "kuafu/base/units.h"
 #include "kuafu/comm/trace.h"
+#include "kuafu/parallel/tensor/embedding.h"
 #include "kuafu/record/table.h"
 #include "kuafu/simulate/simulate.h"
 #include "kuafu/tensor/tensor.h"
@@ -56,8 +57,10 @@ void print_mesh(const std::vector<Axis>& all) {
   }
 }
 
+bool is_token_table(const Param& p) { return p.name.find("embedding.tokens") == 0; }
+
 std::string letters_of(const Param& p) {
-  if (p.name.find("embedding.tokens") == 0) return "VH";
+  if (is_token_table(p)) return "VH";
   if (p.name.find("embedding.positions") == 0) return "SH";
   if (p.global.size() == 2) return "IO";
   return "H";
@@ -98,7 +101,18 @@ void print_layouts(const Context& ctx, const Plan& plan, Model& model) {
   std::cout << table.str();
 }
 
-void print_costs(const Context& ctx, const Plan& plan, const std::string& of) {
+/// The model's table of tokens; null where it has none.
+const Param* token_table(Model& model) {
+  for (const auto& block : model.blocks) {
+    for (const Param* p : block->params()) {
+      if (is_token_table(*p)) return p;
+    }
+  }
+  return nullptr;
+}
+
+/// `table` is that of the model's tokens; null where these are not its layers.
+void print_costs(const Context& ctx, const Plan& plan, const std::string& of, const Param* table) {
   struct Row {
     const char* name;
     int64_t in, out;
@@ -106,14 +120,20 @@ void print_costs(const Context& ctx, const Plan& plan, const std::string& of) {
   };
   const int64_t h = plan.model.hidden;
   const Shape tokens = {plan.train.micro_batch, plan.model.sequence};
-  std::cout << "\nCost  elements rank 0 receives for one linear layer and micro-batch" << of
-            << "\n";
-  Table table({{"layer"},
+  std::cout << "\nCost  elements rank 0 receives for one layer and micro-batch" << of << "\n";
+  Table costs({{"layer"},
                {"forward", Align::kRight},
                {"backward", Align::kRight},
                {"input grad", Align::kRight},
                {"weight grad", Align::kRight}});
   const int64_t f = plan.model.ffn_width(), up = plan.model.mlp == "swiglu" ? 2 * f : f;
+  const auto add = [&costs](const char* name, const Cost& c) {
+    costs.add({name, text(c.forward), text(c.backward), text(c.input_grad), text(c.weight_grad)});
+  };
+  if (table != nullptr) {
+    const TokenGrid grid{ctx.activation(Stream::kOuter), tokens[0], tokens[1]};
+    add("embedding", embedding_cost(ctx.mesh, table->global, table->layout, grid));
+  }
   std::vector<Row> linears = {{"attention qkv", h, 3 * h, Role::kExpand}};
   if (plan.model.num_kv_heads() != plan.model.heads) {
     // Ranks that outnumber the key-value heads have one each.
@@ -137,11 +157,9 @@ void print_costs(const Context& ctx, const Plan& plan, const std::string& of) {
     const LinearShape shape{elements(in, {tokens[0], tokens[1], row.in}),
                             elements(ctx.weight(row.role), {row.in, row.out}),
                             elements(out, {tokens[0], tokens[1], row.out})};
-    const Cost c = ctx.tensor.cost(shape, row.role);
-    table.add(
-        {row.name, text(c.forward), text(c.backward), text(c.input_grad), text(c.weight_grad)});
+    add(row.name, ctx.tensor.cost(shape, row.role));
   }
-  std::cout << table.str();
+  std::cout << costs.str();
 }
 
 void print_counts(const RankResult& r, const Plan& plan) {
@@ -203,9 +221,10 @@ int explain_command(const WorkerOptions& options) {
   print_pipeline(plan, registries);
 
   print_layouts(context, plan, model);
-  print_costs(context, plan, "");
+  print_costs(context, plan, "", token_table(model));
   for (const LayerPlan& range : plan.parallel.layers) {
-    print_costs(context.layer(range.from), plan, text(" of layers ", range.from, " to ", range.to));
+    print_costs(context.layer(range.from), plan, text(" of layers ", range.from, " to ", range.to),
+                nullptr);
   }
   // An estimate of a plan over its budget is wanted, not an error.
   Plan unlimited = plan;

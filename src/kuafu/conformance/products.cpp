@@ -4,8 +4,10 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "kuafu/conformance/subject.h"
+#include "kuafu/parallel/tensor/embedding.h"
 
 namespace kuafu::conformance {
 namespace {
@@ -48,6 +50,31 @@ std::string name_of(Role r, const Mesh& mesh) {
 
 constexpr Role kRoles[] = {Role::kExpand, Role::kContract};
 
+/// Runs and compares the elements (f64) received with what a formula says.
+void expect_received(MeshRank& me, Notes& notes, const std::string& what, int64_t expected,
+                     const std::function<void()>& run) {
+  me.ledger.clear();
+  run();
+  const int64_t received = me.received() / 8;
+  notes.expect(received == expected, what, " on ", me.mesh.describe(), " receives ", received,
+               " elements, its cost says ", expected);
+}
+
+void check_embedding_traffic(const TensorParallel& tp, MeshRank& me, const LayerShape& e,
+                             Notes& notes) {
+  const Layout layout = tp.weight(Role::kContract);
+  const TokenGrid grid{tp.activation(Stream::kOuter), e.b, e.s};
+  const Param table = shard("table", {e.v, e.h}, layout, tp.mesh());
+  const Param dy = shard("dy", {e.b, e.s, e.h}, grid.activation, tp.mesh());
+  const Cost cost = embedding_cost(tp.mesh(), table.global, layout, grid);
+  Tensor y;
+  expect_received(me, notes, "embedding", cost.forward, [&] {
+    y = embedding(tp.mesh(), ids(e.b, e.s, e.v, 1), table.value, layout, grid);
+  });
+  expect_received(me, notes, "gradient of the embedding", cost.backward,
+                  [&] { torch::autograd::backward({y}, {dy.value.detach()}); });
+}
+
 }  // namespace
 
 void check_products(const Subject& subject, const LayerShape& e, Notes& notes) {
@@ -85,12 +112,9 @@ void check_traffic(const Subject& subject, const LayerShape& e, Notes& notes) {
       const Linear l(tp, e, r);
       const Tensor &x = l.x.value, &w = l.w.value, &dy = l.dy.value;
       const Cost cost = tp.cost({x.numel(), w.numel(), dy.numel()}, r);
+      const std::string of = r == Role::kExpand ? " of an expand" : " of a contract";
       const auto expect = [&](const char* product, int64_t expected, const auto& run) {
-        me.ledger.clear();
-        run();
-        const int64_t received = me.received() / 8;  // f64
-        notes.expect(received == expected, product, name_of(r, me.mesh), " receives ", received,
-                     " elements, cost() says ", expected);
+        expect_received(me, notes, product + of, expected, run);
       };
       expect("forward", cost.forward, [&] { tp.forward(x, w, r); });
       expect("backward", cost.backward, [&] { tp.backward(x, w, dy, r); });
@@ -98,6 +122,8 @@ void check_traffic(const Subject& subject, const LayerShape& e, Notes& notes) {
       expect("weight gradient", cost.weight_grad, [&] { tp.weight_grad(x, dy, r); });
     });
   }
+  subject.on_ranks(
+      [&](const TensorParallel& tp, MeshRank& me) { check_embedding_traffic(tp, me, e, notes); });
 }
 
 void check_shards(const Subject& subject, const LayerShape& e, Notes& notes) {

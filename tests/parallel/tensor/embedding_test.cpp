@@ -3,15 +3,18 @@
 // A table that several axes shard is gathered or looked up in parts, whichever moves less.
 // Letters: q side of a cube, T = B S tokens.
 
+#include "kuafu/parallel/tensor/embedding.h"
+
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
+
 #include "kuafu/comm/trace.h"
-#include "kuafu/parallel/tensor/interface.h"
-#include "kuafu/parallel/tensor/layers.h"
+#include "kuafu/meter/book.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
 
@@ -25,21 +28,30 @@ struct Sizes {
 };
 
 std::vector<Axis> cube(int64_t q) { return {{"x", q}, {"y", q}, {"z", q}}; }
+int ranks_of(int64_t q) { return static_cast<int>(q * q * q); }
 
-/// Output and gradient of the table, both shards.
+/// Shards of the output and of the table's gradient.
 struct Outcome {
   Param table;
-  Tensor y;
+  Tensor y, dtable;
 };
 
-Outcome look_up(const TensorParallel& tp, const Sizes& e, at::Device device) {
+Outcome look_up(const TensorParallel& tp, const Sizes& e, at::Device device,
+                at::ScalarType dtype = at::kDouble) {
+  const CategoryScope scope(Category::kActivation);
   const Layout layout = tp.weight(Role::kContract);
   const TokenGrid grid{tp.activation(Stream::kOuter), e.b, e.s};
-  Outcome out{tests::shard("table", {e.v, e.h}, layout, tp.mesh(), {}, device), {}};
+  const auto part = [&](const char* name, const Shape& global, const Layout& own) {
+    return tests::shard(name, global, own, tp.mesh(), {}, device);
+  };
+  Outcome out{part("table", {e.v, e.h}, layout), {}, {}};
+  const Tensor table = out.table.value.detach().to(dtype).requires_grad_();
   const Tensor ids = tests::ids(e.b, e.s, e.v, 1, device);
-  out.y = embedding(tp.mesh(), ids, out.table.value, layout, grid);
-  const Param dy = tests::shard("dy", {e.b, e.s, e.h}, grid.activation, tp.mesh(), {}, device);
-  torch::autograd::backward({out.y}, {dy.value.detach()});
+  out.y = embedding(tp.mesh(), ids, table, layout, grid);
+  const Tensor dy = part("dy", {e.b, e.s, e.h}, grid.activation).value.detach().to(dtype);
+  torch::autograd::backward({out.y}, {dy});
+  out.y = out.y.detach();
+  out.dtable = table.grad();
   return out;
 }
 
@@ -52,30 +64,77 @@ int64_t when_summed(int64_t q, const Sizes& e) {
   return 2 * (q * q - 1) * e.b * e.s * e.h / (q * q * q);
 }
 
-TEST(EmbeddingOfACube, IsThatOfOneRankHoweverItMoves) {
+/// On q^3 thread ranks the output has the bits of one rank, and the gradient differs by no more
+/// than sums of up to T numbers of type `dtype` in another order do.
+void expect_equals_one_rank(int64_t q, const Sizes& e, at::ScalarType dtype, double eps) {
   const Mesh alone({}, 0);
+  const Outcome expected = look_up(*make_serial(alone), e, at::kCPU, dtype);
+  const double limit = eps * static_cast<double>(2 * e.b * e.s);
+  tests::run_ranks(ranks_of(q), [&](Communicator& world) {
+    MeshRank me(cube(q), world);
+    const Outcome mine = look_up(*make_cube_3d(me.mesh), e, at::kCPU, dtype);
+    const auto received = me.received() / static_cast<int64_t>(at::elementSize(dtype));
+    const at::NoGradGuard no_grad;
+    const Layout outer{{{"x", "y"}, {}, {"z"}}};
+    const Param y = tests::shard("y", {e.b, e.s, e.h}, outer, me.mesh);
+    EXPECT_TRUE(tests::is_same(gather_param(y, mine.y, me.mesh), expected.y)) << e.v;
+    const Tensor dtable = gather_param(mine.table, mine.dtable, me.mesh);
+    EXPECT_LE(tests::relative_error(dtable, expected.dtable), limit) << e.v;
+    const Sizes whole{e.b, e.s, e.h, padded(e.v, {"y", "x"}, me.mesh)};
+    EXPECT_EQ(received, std::min(when_gathered(q, whole), when_summed(q, whole))) << e.v;
+  });
+}
+
+// Vocabularies that divide and that do not, smaller than the ranks that share them, gathered (up to
+// q T rows) and not.
+TEST(EmbeddingOfACube, IsThatOfOneRankOnEight) {
   for (const Sizes& e : {Sizes{4, 3, 6, 8}, Sizes{4, 3, 6, 7}, Sizes{4, 3, 6, 24},
                          Sizes{4, 3, 6, 97}, Sizes{8, 1, 2, 3}}) {
-    const Outcome expected = look_up(*make_serial(alone), e, at::kCPU);
-    tests::run_ranks(8, [&](Communicator& world) {
-      MeshRank me(cube(2), world);
-      const Outcome mine = look_up(*make_cube_3d(me.mesh), e, at::kCPU);
-      const int64_t received = me.received();
-      const Param y = tests::shard("dy", {e.b, e.s, e.h}, Layout{{{"x", "y"}, {}, {"z"}}}, me.mesh);
-      const at::NoGradGuard no_grad;
-      EXPECT_TRUE(tests::is_same(gather_param(y, mine.y.detach(), me.mesh), expected.y)) << e.v;
-      const Tensor dtable = gather_param(mine.table, mine.table.value.grad(), me.mesh);
-      EXPECT_LT(tests::relative_error(dtable, expected.table.value.grad()), 1e-14) << e.v;
-      const int64_t rows = padded(e.v, {"y", "x"}, me.mesh);
-      const Sizes whole{e.b, e.s, e.h, rows};
-      EXPECT_EQ(received / 8, std::min(when_gathered(2, whole), when_summed(2, whole))) << e.v;
+    expect_equals_one_rank(2, e, at::kDouble, tests::kEps);
+    expect_equals_one_rank(2, e, at::kFloat, 0x1.0p-23);
+  }
+}
+
+TEST(EmbeddingOfACube, IsThatOfOneRankOnTwentySeven) {
+  for (const Sizes& e :
+       {Sizes{9, 2, 6, 5}, Sizes{9, 2, 6, 50}, Sizes{9, 2, 6, 54}, Sizes{9, 2, 3, 101}}) {
+    expect_equals_one_rank(3, e, at::kDouble, tests::kEps);
+  }
+  expect_equals_one_rank(3, {9, 2, 6, 50}, at::kFloat, 0x1.0p-23);
+}
+
+/// What a rank books.
+struct Counts {
+  std::map<std::string, AxisLedger> axes;
+  int64_t flops = 0, peak = 0;
+  BytesByCategory at_peak{};
+  bool operator==(const Counts&) const = default;
+};
+
+Counts count(Communicator& world, int64_t q, const Sizes& e, at::Device device) {
+  RankBook book(world.rank());
+  const BookScope booked(&book);
+  MeshRank me(cube(q), world);
+  look_up(*make_cube_3d(me.mesh), e, device);
+  return {me.ledger.axes(), book.flops(), book.peak(), book.at_peak()};
+}
+
+TEST(EmbeddingOfACube, CountsTheSameSimulated) {
+  for (const auto& [q, e] : {std::pair{2, Sizes{4, 3, 6, 23}}, std::pair{2, Sizes{4, 3, 6, 97}},
+                             std::pair{3, Sizes{9, 2, 6, 50}}, std::pair{3, Sizes{9, 2, 3, 101}}}) {
+    SimulatedWorld simulated(ranks_of(q));
+    tests::run_ranks(ranks_of(q), [&, q = q, e = e](Communicator& world) {
+      const auto twin = simulated.communicator(world.rank());
+      const Counts expected = count(*twin, q, e, at::kMeta);
+      EXPECT_GT(expected.peak, 0);
+      EXPECT_EQ(count(world, q, e, at::kCPU), expected) << e.v << ", rank " << world.rank();
     });
   }
 }
 
 /// Elements that rank 0 of q^3 simulated ranks receives.
 int64_t received(int64_t q, const Sizes& e) {
-  SimulatedWorld world(static_cast<int>(q * q * q));
+  SimulatedWorld world(ranks_of(q));
   const auto first = world.communicator(0);
   MeshRank me(cube(q), *first);
   look_up(*make_cube_3d(me.mesh), e, at::kMeta);
@@ -100,6 +159,18 @@ TEST(EmbeddingOfACube, ChangesItsWayWhereBothCostTheSame) {
   EXPECT_EQ(when_gathered(3, at), when_summed(3, at));
   EXPECT_LT(received(3, {9, 4, 3, 3 * 36 - 9}), received(3, at));
   EXPECT_EQ(received(3, {9, 4, 3, 3 * 36 + 9}), received(3, at));
+}
+
+// A ring's parts of 5 elements on 3 ranks: what a rank receives depends on which it is.
+TEST(EmbeddingCost, OfOneDimensionIsAnAllReduceForwardOnly) {
+  const std::vector<Cost> expected = {{.forward = 6}, {.forward = 7}, {.forward = 7}};
+  for (int rank = 0; rank < 3; ++rank) {
+    const Mesh mesh({{"tensor", 3}}, rank);
+    const auto tp = make_megatron_1d(mesh);
+    const TokenGrid grid{tp->activation(Stream::kOuter), 1, 1};
+    EXPECT_EQ(embedding_cost(mesh, {7, 5}, tp->weight(Role::kContract), grid), expected[rank])
+        << rank;
+  }
 }
 
 }  // namespace

@@ -108,16 +108,22 @@ double received(const std::string& mode, int64_t ranks) {
   return static_cast<double>(bytes) / 8;
 }
 
-/// How a rank's traffic changes with P while a layer stays: log(ratio) / log(ratio of ranks).
+/// How `received(ranks)` of a rank changes with the ranks: log(ratio) / log(ratio of ranks).
 /// `turns` is the size of the groups that data go round in; a group of n sends (n-1)/n of what it
 /// would at infinite size, so that factor is divided out.
-double exponent(const std::string& mode, int64_t few, int64_t many,
+double exponent(const std::function<double(int64_t)>& received, int64_t few, int64_t many,
                 const std::function<double(double)>& turns) {
   const auto whole = [&](int64_t ranks) {
     const double n = turns(static_cast<double>(ranks));
-    return received(mode, ranks) * n / (n - 1);
+    return received(ranks) * n / (n - 1);
   };
   return std::log(whole(many) / whole(few)) / std::log(static_cast<double>(many) / few);
+}
+
+/// Of a pair of layers.
+double exponent(const std::string& mode, int64_t few, int64_t many,
+                const std::function<double(double)>& turns) {
+  return exponent([&](int64_t ranks) { return received(mode, ranks); }, few, many, turns);
 }
 
 // Strong scaling of one pair of layers over 64 to 4096 ranks, counted on one simulated rank.
@@ -139,15 +145,15 @@ TEST(Traffic, OfACubeFallsAsTheTwoThirdsPowerOfTheRanks) {
   EXPECT_NEAR(exponent("3d", 512, 4096, turns), -2.0 / 3, 1e-12);
 }
 
-/// Elements (f64) that rank 0 receives for a step of a whole model in a cube: embedding, norm, a
-/// pair of layers, tied head and loss over a vocabulary of v. What falls more slowly and is left
-/// out are the gradient sums of biases and norms, H elements and not B S H.
-double received_by_model(int64_t ranks, int64_t v) {
+/// Elements (f64) that rank 0 receives for a step of a whole model: embedding, norm, a pair of
+/// layers, tied head and loss over a vocabulary of v. What falls more slowly and is left out are
+/// the gradient sums of biases and norms, H elements and not B S H.
+double received_by_model(const std::string& mode, int64_t ranks, int64_t v) {
   const Pair e{4096, 4, 4096, 4096};
   SimulatedWorld world(static_cast<int>(ranks));
   const auto me = world.communicator(0);
-  MeshRank mine(builtin_tensor_modes().at("3d").axes(ranks, 1), *me);
-  const auto tp = make("3d", mine.mesh);
+  MeshRank mine(builtin_tensor_modes().at(mode).axes(ranks, 1), *me);
+  const auto tp = make(mode, mine.mesh);
   const Layout outer = tp->activation(Stream::kOuter), table_layout = tp->weight(Role::kContract);
   const auto part = [&](const char* name, const Shape& global, const Layout& layout) {
     return tests::shard(name, global, layout, mine.mesh, {}, at::kMeta).value;
@@ -165,16 +171,32 @@ double received_by_model(int64_t ranks, int64_t v) {
   return static_cast<double>(mine.received()) / 8;
 }
 
-// Also with a vocabulary larger than the tokens; from 64 ranks on, 4 times is little enough for the
+/// Of a whole model with a vocabulary of v.
+double exponent(const std::string& mode, int64_t v, int64_t few, int64_t many,
+                const std::function<double(double)>& turns) {
+  return exponent([&](int64_t ranks) { return received_by_model(mode, ranks, v); }, few, many,
+                  turns);
+}
+
+TEST(TrafficOfAWholeModel, InOneDimensionIsConstant) {
+  const auto turns = [](double p) { return p; };
+  EXPECT_NEAR(exponent("1d", 32768, 64, 1024, turns), 0, 1e-12);
+  EXPECT_NEAR(exponent("1d", 32768, 1024, 4096, turns), 0, 1e-12);
+}
+
+TEST(TrafficOfAWholeModel, InTwoDimensionsFallsAsTheRootOfTheRanks) {
+  const auto turns = [](double p) { return std::round(std::sqrt(p)); };
+  EXPECT_NEAR(exponent("2d", 32768, 64, 1024, turns), -1.0 / 2, 1e-12);
+  EXPECT_NEAR(exponent("2d", 32768, 1024, 4096, turns), -1.0 / 2, 1e-12);
+}
+
+// Also with a vocabulary larger than the tokens: from 64 ranks on, 4 times is little enough for the
 // table to be gathered.
-TEST(Traffic, OfAWholeModelInACubeFallsAsTheTwoThirdsPower) {
-  const auto whole = [](int64_t ranks, int64_t v) {
-    const double q = std::round(std::cbrt(static_cast<double>(ranks)));
-    return received_by_model(ranks, v) * q / (q - 1);
-  };
+TEST(TrafficOfAWholeModel, InACubeFallsAsTheTwoThirdsPower) {
+  const auto turns = [](double p) { return std::round(std::cbrt(p)); };
   for (const int64_t v : {1024, 32768, 65536}) {
-    EXPECT_NEAR(std::log(whole(512, v) / whole(64, v)) / std::log(8), -2.0 / 3, 1e-12) << v;
-    EXPECT_NEAR(std::log(whole(4096, v) / whole(512, v)) / std::log(8), -2.0 / 3, 1e-12) << v;
+    EXPECT_NEAR(exponent("3d", v, 64, 512, turns), -2.0 / 3, 1e-12) << v;
+    EXPECT_NEAR(exponent("3d", v, 512, 4096, turns), -2.0 / 3, 1e-12) << v;
   }
 }
 

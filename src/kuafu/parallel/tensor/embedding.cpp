@@ -1,7 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A vocabulary-parallel embedding: rows of a sharded table for tokens that may be sharded by the
+// same axes.
+//
+// Picture (3D, q = 2): rank (x, y, z) has rows y.x of the table and wants tokens x.y.
+//
+//   table (V/y.x, H/z)  --gather over x-->  (V/y, H/z)
+//   tokens of x (B/x, S): look up, rows of others are 0  (B/x, S, H/z)  --sum over y-->  (B/x.y, S,
+//   H/z)
+//
+// Math, E the table, 1[t, v] = 1 where token t is v; [.]_a gathers over a, (sum_a .)_a sums over a
+// and keeps my part of the tokens:
+//   (1) Y  = (sum_y 1 [E]_x)_y
+//   (2) dE = (sum_x 1^T [dY]_y)_x        parts of the rows
+//   Without the gather all of the vocabulary's axes sum: Y = (sum_y (sum_x 1 E)_x)_y,
+//   dE = 1^T [[dY]_y]_x.
+//
+// Cost, elements received per rank of a cube of q, T = B S tokens, in each direction:
+//   gathered over x, summed over y   (q-1) (T + V) H / q^3      as P^(-2/3)
+//   summed over x and y              (q^2-1) T H / q^3          as P^(-1/3)
+//   The first is no more where V <= q T; so it is taken as ranks grow, whatever the vocabulary.
+//   An axis that shards rows and not the tokens (1D) all-reduces forward, and nothing backward.
+
+#include "kuafu/parallel/tensor/embedding.h"
+
 #include <algorithm>
 
-#include "kuafu/parallel/tensor/layers.h"
+#include <ATen/ATen.h>
+
+#include "kuafu/parallel/tensor/products.h"
 #include "kuafu/tensor/collectives.h"
 #include "kuafu/tensor/differentiable.h"
 #include "kuafu/tensor/ops.h"
@@ -48,49 +75,73 @@ std::string gathered_axis(const Mesh& mesh, const Axes& vocabulary, const TokenG
   return p > 1 && (p - 1) * rows <= tokens - tokens / p ? axis : std::string();
 }
 
+/// How rows come to the tokens.
+struct Route {
+  std::string gathered = {};  ///< the table is gathered over this axis first; none: ""
+  Axes vocabulary = {};       ///< axes that shard the table then
+  /// Of those: what shards samples, positions, no tokens.
+  Axes samples = {}, positions = {}, copies = {};
+};
+
+Route route_of(const Mesh& mesh, const Axes& vocabulary, const TokenGrid& grid, int64_t rows) {
+  Route r{.gathered = gathered_axis(mesh, vocabulary, grid, rows), .vocabulary = vocabulary};
+  if (!r.gathered.empty()) r.vocabulary.pop_back();
+  r.samples = common(grid.activation.dims[0], r.vocabulary);
+  r.positions = common(grid.activation.dims[1], r.vocabulary);
+  for (const std::string& axis : r.vocabulary) {
+    if (!contains(r.samples, axis) && !contains(r.positions, axis)) r.copies.push_back(axis);
+  }
+  return r;
+}
+
 }  // namespace
 
 Tensor embedding(const Mesh& mesh, const Tensor& ids, const Tensor& table,
                  const Layout& table_layout, const TokenGrid& grid) {
-  Axes vocabulary = table_layout.dims[0];
-  const std::string gathered = gathered_axis(mesh, vocabulary, grid, table.size(0));
-  if (!gathered.empty()) vocabulary.pop_back();
-  const Axes batch_axes = common(grid.activation.dims[0], vocabulary);
-  const Axes sequence_axes = common(grid.activation.dims[1], vocabulary);
-  Axes replicated;
-  for (const std::string& axis : vocabulary) {
-    if (!contains(batch_axes, axis) && !contains(sequence_axes, axis)) replicated.push_back(axis);
-  }
-  const Tensor mine = local_tokens(mesh, ids, without(grid, vocabulary));
-  const int64_t size = table.size(0) * mesh.size(gathered);
-  const int64_t first = mesh.coord(vocabulary) * size;
+  const Route route = route_of(mesh, table_layout.dims[0], grid, table.size(0));
+  const Tensor mine = local_tokens(mesh, ids, without(grid, route.vocabulary));
+  const int64_t size = table.size(0) * mesh.size(route.gathered);
+  const int64_t first = mesh.coord(route.vocabulary) * size;
 
-  const Forward forward = [&](const Tensors& in) -> ForwardResult {
+  const Forward forward = [&](const Tensors& in) -> ForwardResult {  // (1)
     Tensor rows = in[0];
-    if (!gathered.empty()) rows = raw::all_gather(rows, mesh.comm(gathered), 0);
+    if (!route.gathered.empty()) rows = raw::all_gather(rows, mesh.comm(route.gathered), 0);
     Tensor y = ops::embedding(mine, rows, first);
     rows = Tensor();  // the gathered table is gone before the sums
-    for (const std::string& axis : batch_axes) y = raw::reduce_scatter(y, mesh.comm(axis), 0);
-    for (const std::string& axis : sequence_axes) y = raw::reduce_scatter(y, mesh.comm(axis), 1);
-    for (const std::string& axis : replicated) {
-      raw::all_reduce(y, mesh.comm(axis), ReduceOp::kSum);
-    }
+    for (const std::string& axis : route.samples) y = raw::reduce_scatter(y, mesh.comm(axis), 0);
+    for (const std::string& axis : route.positions) y = raw::reduce_scatter(y, mesh.comm(axis), 1);
+    for (const std::string& axis : route.copies) y = raw::all_reduce(y, mesh.comm(axis));
     return {{y}, {}};
   };
-  const Backward backward = [&mesh, batch_axes, sequence_axes, gathered, mine, first, size](
+  const Backward backward = [&mesh, route, mine, first, size](
                                 const Tensors&, const Tensors& grads,
-                                const std::vector<bool>&) -> Tensors {
+                                const std::vector<bool>&) -> Tensors {  // (2)
     Tensor dy = grads[0].contiguous();
-    for (size_t i = sequence_axes.size(); i-- > 0;) {
-      dy = raw::all_gather(dy, mesh.comm(sequence_axes[i]), 1);
+    for (size_t i = route.positions.size(); i-- > 0;) {
+      dy = raw::all_gather(dy, mesh.comm(route.positions[i]), 1);
     }
-    for (size_t i = batch_axes.size(); i-- > 0;) {
-      dy = raw::all_gather(dy, mesh.comm(batch_axes[i]), 0);
+    for (size_t i = route.samples.size(); i-- > 0;) {
+      dy = raw::all_gather(dy, mesh.comm(route.samples[i]), 0);
     }
-    const Tensor drows = ops::embedding_backward(dy, mine, first, size);
-    return {gathered.empty() ? drows : raw::reduce_scatter(drows, mesh.comm(gathered), 0)};
+    const Tensor rows = ops::embedding_backward(dy, mine, first, size);
+    if (route.gathered.empty()) return {rows};
+    return {raw::reduce_scatter(rows, mesh.comm(route.gathered), 0)};
   };
   return differentiable({table}, forward, backward)[0];
+}
+
+Cost embedding_cost(const Mesh& mesh, const Shape& table, const Layout& table_layout,
+                    const TokenGrid& grid) {
+  const Axes& vocabulary = table_layout.dims[0];
+  const int64_t rows = padded(table[0], vocabulary, mesh) / mesh.size(vocabulary);
+  const int64_t width = local_shape(Layout{{table_layout.dims[1]}}, {table[1]}, mesh, "table")[0];
+  const Route route = route_of(mesh, vocabulary, grid, rows);
+  const int64_t mine = num_tokens(mesh, grid);
+  const int64_t others = num_tokens(mesh, without(grid, route.vocabulary)) - mine;
+  const int64_t each = ((mesh.size(route.gathered) - 1) * rows + others) * width;
+  int64_t copied = 0;
+  for (const std::string& axis : route.copies) copied += all_reduced(mesh, axis, mine * width);
+  return {.forward = each + copied, .backward = each, .weight_grad = each};
 }
 
 }  // namespace kuafu

@@ -52,19 +52,12 @@ class Megatron1d : public TensorParallel {
   }
 
   Cost cost(const LinearShape& s, Role r) const override {
-    const int64_t received = all_reduced(r == Role::kExpand ? s.x : s.y);
+    const int64_t received = all_reduced(mesh(), "tensor", r == Role::kExpand ? s.x : s.y);
     if (r == Role::kExpand) return {.backward = received, .input_grad = received};
     return {.forward = received};
   }
 
  private:
-  /// A ring passes every part but my own and the next one twice; parts differ by one element where
-  /// p does not divide the whole.
-  int64_t all_reduced(int64_t whole) const {
-    const int64_t p = mesh().size("tensor"), rank = mesh().coord("tensor");
-    const auto part = [&](int64_t i) { return whole / p + (i % p < whole % p ? 1 : 0); };
-    return 2 * whole - part(rank) - part(rank + 1);
-  }
   Tensor sum(const Tensor& partial) const {
     return raw::all_reduce(partial, mesh().comm("tensor"));
   }

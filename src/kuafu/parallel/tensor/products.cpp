@@ -15,4 +15,10 @@ Tensor multiply_columns(const Tensor& x, const Tensor& dy) {
   return ops::matmul(rows(x).t(), rows(dy));
 }
 
+int64_t all_reduced(const Mesh& mesh, const std::string& axis, int64_t elements) {
+  const int64_t p = mesh.size(axis), rank = mesh.coord(axis);
+  const auto part = [&](int64_t i) { return elements / p + (i % p < elements % p ? 1 : 0); };
+  return 2 * elements - part(rank) - part(rank + 1);
+}
+
 }  // namespace kuafu
