@@ -44,7 +44,9 @@ TEST(Help, OfEveryCommandHasExamplesAndStartsInATenthOfASecond) {
       expect_has(output.out, "kuafu " + (call.size() > 1 ? call[0] : "doctor"));
       fastest_s = std::min(fastest_s, output.wall_s);
     }
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     EXPECT_LT(fastest_s, 0.1) << call[0];
+#endif
   }
 }
 
