@@ -57,7 +57,17 @@ inline __attribute__((always_inline)) void merge_rows(const HeadExtents& n,
   }
 }
 
+template <class T>
+inline __attribute__((always_inline)) void add_rows(Rows n, const T* x, double* __restrict__ sums) {
+  for (int64_t r = 0; r < n.rows; ++r, x += n.hidden) {
+    for (int64_t i = 0; i < n.hidden; ++i) sums[i] += x[i];
+  }
+}
+
 }  // namespace
+
+KUAFU_WIDE void sum_rows(Rows n, const float* x, double* sums) { add_rows(n, x, sums); }
+KUAFU_WIDE void sum_rows(Rows n, const double* x, double* sums) { add_rows(n, x, sums); }
 
 KUAFU_WIDE void attention_merge(const HeadExtents& n, const AttentionMerge<float>& m) {
   merge_rows(n, m);
