@@ -26,6 +26,7 @@ PEERS = {"single": "single.py", "data": "ddp.py", "pipeline": "pipelining.py",
          "1d": "dtensor_tp.py", "zero1": "zero_redundancy.py", "zero3": "fsdp2.py"}
 STARTS_TOGETHER = ("pipeline", "zero1", "zero3")  # same parameters and tokens: losses are compared
 MODES = (*PEERS, "zero2", "1d-sp", "2d")
+MODEL = ("layers", "hidden", "heads", "sequence", "batch")
 SIDES = {"kuafu": [], "limit": ["--no-communication"], "unmetered": ["--no-meter"], "pytorch": None}
 RESAMPLES = 2000
 
@@ -98,9 +99,10 @@ def parse(arguments):
         epilog="example: .venv/bin/python baselines/pytorch/compare.py --mode data --ranks 2")
     parser.add_argument("--mode", choices=MODES, default="single")
     for name, default in (("layers", 4), ("hidden", 256), ("heads", 4), ("sequence", 128),
-                          ("batch", 8), ("micro-batch", 1), ("ranks", 1), ("rounds", 10),
-                          ("steps", 5), ("warmup", 5)):
+                          ("batch", 8), ("ranks", 1), ("rounds", 10), ("steps", 5), ("warmup", 5)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--micro-batch", type=int,
+                        help="samples of a micro-batch of --mode pipeline; default 1")
     parser.add_argument("--sides", default="kuafu,pytorch",
                         help=f"which take turns, from {', '.join(SIDES)}; default %(default)s")
     parser.add_argument("--implementation", choices=("default", "foreach", "fused"),
@@ -121,15 +123,22 @@ def parse(arguments):
         parser.error(f"--mode single has one rank, not {options.ranks}")
     if options.mode == "pipeline" and options.ranks < 2:
         parser.error("--mode pipeline has two ranks or more; give --ranks")
+    if options.mode != "pipeline" and options.micro_batch is not None:
+        parser.error(f"--micro-batch {options.micro_batch} is of --mode pipeline, not of {options.mode}")
+    if options.mode == "pipeline" and options.micro_batch is None:
+        options.micro_batch = 1
     if set(options.sides) - {"pytorch"} and not options.kuafu.is_file():
         parser.error(f"no program {options.kuafu}: build it first (scripts/setup.sh --build)")
     return options
 
 
-def shape_of(options):
-    names = ["layers", "hidden", "heads", "sequence", "batch", "ranks"]
-    names += ["micro-batch"] if options.mode == "pipeline" else []
+def words_of(options, names):
     return [word for n in names for word in (f"--{n}", str(getattr(options, n.replace("-", "_"))))]
+
+
+def shape_of(options):
+    placement = ["ranks", "micro-batch"] if options.mode == "pipeline" else ["ranks"]
+    return words_of(options, [*MODEL, *placement])
 
 
 def peer_of(options, start):
@@ -178,8 +187,8 @@ def write_start(options, folder):
     start = Path(folder) / "start.safetensors"
     if options.mode in STARTS_TOGETHER and "pytorch" in options.sides:
         count = options.warmup + options.rounds * options.steps
-        subprocess.run([str(options.kuafu), *shape_of(options), "--export", str(start), "--steps",
-                        str(count)], check=True, timeout=options.timeout)
+        subprocess.run([str(options.kuafu), *words_of(options, MODEL), "--export", str(start),
+                        "--steps", str(count)], check=True, timeout=options.timeout)
     return start
 
 

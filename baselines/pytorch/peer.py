@@ -23,11 +23,13 @@ import torch.multiprocessing as processes
 import memory
 
 
-def parse(about, ranks, least_ranks=1):
+def parse(about, ranks, least_ranks=1, has_micro_batches=False):
     parser = argparse.ArgumentParser(description=about)
+    if has_micro_batches:
+        parser.add_argument("--micro-batch", type=int, default=1, help="samples of each")
     for name, default in (("layers", 4), ("hidden", 256), ("heads", 4), ("sequence", 128),
-                          ("batch", 8), ("micro-batch", 1), ("steps", 20), ("warmup", 5),
-                          ("ranks", least_ranks), ("seed", 1)):
+                          ("batch", 8), ("steps", 20), ("warmup", 5), ("ranks", least_ranks),
+                          ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--implementation", choices=("default", "foreach", "fused"),
                         default="default", help="loop of AdamW; default: what PyTorch chooses")
@@ -39,8 +41,8 @@ def parse(about, ranks, least_ranks=1):
                         help="tell the peak of the tensor bytes of each rank in the timed steps; "
                              "slows them")
     options = parser.parse_args()
-    for name in ("layers", "hidden", "heads", "sequence", "batch", "micro_batch", "ranks", "steps"):
-        if getattr(options, name) < 1:
+    for name in ("layers", "hidden", "heads", "sequence", "batch", "ranks", "steps", "micro_batch"):
+        if getattr(options, name, 1) < 1:
             parser.error(f"--{name.replace('_', '-')} {getattr(options, name)}: at least 1")
     if options.ranks < least_ranks:
         parser.error(f"--ranks {options.ranks}: at least {least_ranks}")
@@ -171,8 +173,8 @@ def serve(ranks):
               flush=True)
 
 
-def main(name, build, about, distributed=None, ranks=None, least_ranks=1):
-    options = parse(about, ranks, least_ranks)
+def main(name, build, about, distributed=None, ranks=None, least_ranks=1, has_micro_batches=False):
+    options = parse(about, ranks, least_ranks, has_micro_batches)
     team = Ranks(build, options, distributed)
     if options.serve:
         serve(team)

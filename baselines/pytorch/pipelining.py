@@ -64,4 +64,5 @@ def build(options, rank):
 
 
 if __name__ == "__main__":
-    peer.main("pytorch pipelining 1f1b", build, __doc__, distributed=dist, least_ranks=2)
+    peer.main("pytorch pipelining 1f1b", build, __doc__, distributed=dist, least_ranks=2,
+              has_micro_batches=True)

@@ -111,12 +111,23 @@ def measure(program, part, result):
     return {**result, "stragglers": rows, "provenance": answer["provenance"]}
 
 
+def place(row):
+    """What a row is of, but for its world."""
+    return row["ranks"], row["ranks_per_node"], row["way"], row["bytes"]
+
+
+def by_case(rows):
+    """Rows by world, ranks, way and bytes; where ranks stand in nodes of two sizes, those of 8."""
+    return {(r["world"], r["ranks"], r["way"], r["bytes"]): r for r in sorted(rows, key=lambda r: r["ranks_per_node"])}
+
+
 def verdicts(result):
     """Each a claim, what was found and whether it holds."""
     rows, slow = result["rows"], result["stragglers"]
-    by = {(r["world"], r["ranks"], r["way"], r["bytes"]): r for r in rows}
+    by = by_case(rows)
     small, large = SIZES[0], SIZES[-1]
-    pairs = [(r, by["simulated", r["ranks"], r["way"], r["bytes"]]) for r in rows if r["world"] == "threads"]
+    twins = {place(r): r for r in rows if r["world"] == "simulated"}
+    pairs = [(r, twins[place(r)]) for r in rows if r["world"] == "threads"]
     rings = [r for r in rows if r["way"] == "ring" and r["bytes"] // 4 % r["ranks"] == 0]
     ring_error = max(abs(r["received"]["mean"] / (2 * (r["ranks"] - 1) / r["ranks"] * r["bytes"]) - 1) for r in rings)
     last = SIMULATED[-1][0]
@@ -172,13 +183,13 @@ def verdicts(result):
 
 
 def table(result):
-    timed = {(r["ranks"], r["way"], r["bytes"]): r for r in result["times"]}
-    real = {(r["ranks"], r["way"], r["bytes"]) for r in result["rows"] if r["world"] == "threads"}
+    timed = {place(r): r for r in result["times"]}
+    real = {place(r) for r in result["rows"] if r["world"] == "threads"}
     cells = []
     for r in result["rows"]:
         if r["world"] == "threads":
             continue
-        case = (r["ranks"], r["way"], r["bytes"])
+        case = place(r)
         cells.append((r["ranks"], r["ranks_per_node"], r["way"], f"{r['bytes'] >> 10} KiB", "both" if case in real else "simulated",
                       f"{r['received']['mean']:.0f}", r["received"]["most"], f"{r['received']['mean'] / r['bytes']:.3f}", r["messages"],
                       f"{timed[case]['seconds'] * 1e6:.0f}" if case in timed else "-", f"{r['seconds'] * 1e6:.0f}"))
@@ -248,7 +259,7 @@ def draw_stragglers(panel, rows):
 
 
 def draw(result, out):
-    by = {(r["world"], r["ranks"], r["way"], r["bytes"]): r for r in result["rows"]}
+    by = by_case(result["rows"])
     figure, panels = experiment.subplots(2, 2, figsize=(10.4, 7.6))
     draw_received(panels[0, 0], by, sorted({r["ranks"] for r in result["rows"]}))
     draw_seconds(panels[0, 1], by, SIZES[0])

@@ -6,7 +6,7 @@
                                                         [--measure]
 
 Plays the timetables with pipeline_estimate and writes result.json, table.md and the figures; --measure runs them as well,
-on thread ranks whose stages wait (micro_pipeline), and writes measured.json, measured.md and their figures: two minutes on
+on thread ranks whose stages wait (micro_pipeline), and writes measured.json, measured.md and their figures: three minutes on
 a quiet machine. --draw only draws what the files hold. Exits with 1 where a claim does not hold."""
 
 import argparse

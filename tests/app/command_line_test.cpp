@@ -44,7 +44,9 @@ TEST(Help, OfEveryCommandHasExamplesAndStartsInATenthOfASecond) {
       expect_has(output.out, "kuafu " + (call.size() > 1 ? call[0] : "doctor"));
       fastest_s = std::min(fastest_s, output.wall_s);
     }
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     EXPECT_LT(fastest_s, 0.1) << call[0];
+#endif
   }
 }
 
@@ -79,7 +81,9 @@ TEST(Front, RefusesAWrongValueOfEveryOption) {
   expect_misuse({"run", "x.toml", "--mpi-collectives", "both"}, {"\"own\"", "native"});
   expect_misuse({"run", "x.toml", "--certify=perhaps"}, {"--certify", "takes no value"});
   expect_misuse({"run", "x.toml", "--json"}, {"--json", "FILE"});
-  expect_misuse({"run", "x.toml", "--world", "mpi"}, {"--ranks N", "mpirun -n N"});
+  if (std::filesystem::exists(test::built("kuafu-worker"))) {  // it needs LibTorch
+    expect_misuse({"run", "x.toml", "--world", "mpi"}, {"--ranks N", "mpirun -n N"});
+  }
   expect_misuse({"explain", "x.toml", "--json", "y"}, {"explain has no option --json"});
   expect_misuse({"explain", "x.toml", "--certify"}, {"explain has no option --certify"});
   expect_misuse({"suite", "x.toml", "--worker", "/nowhere"}, {"--worker /nowhere"});

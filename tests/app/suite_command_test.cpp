@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <map>
 
@@ -114,13 +115,15 @@ TEST(SuiteCommand, FinishesAfterKillsAtRandomMomentsWithTheSameResults) {
   const std::string suite =
       suite_in(folder, {"slow", "refuse", "crash", "grandchild_ok", "out_of_memory", "ok"});
   const std::string whole = folder / "whole", killed = folder / "killed";
+  const auto began = std::chrono::steady_clock::now();
   ASSERT_EQ(run_suite(suite, whole).code, 1);  // a case crashes
+  const std::chrono::duration<double, std::milli> all = std::chrono::steady_clock::now() - began;
   const CounterRandom random(7, hash_name("kill"));
   int kills = 0;
   for (uint64_t attempt = 0;; ++attempt) {
     ASSERT_LT(attempt, 100U) << "never finished";
     Process process(started(suite, killed));
-    test::pause_ms(static_cast<int>(20 + 130 * random.uniform(attempt)));
+    test::pause_ms(static_cast<int>(20 + 0.5 * all.count() * random.uniform(attempt)));
     process.signal(SIGKILL);
     const int code = process.wait().code;
     ASSERT_TRUE(eventually([&] { return test::processes_with(killed).empty(); })) << "orphans";

@@ -65,6 +65,8 @@ class Quick(Base):
         for name, value in (("equals_closed_form", False), ("received", {"mean": 7, "most": 7}), ("seconds", 1.0), ("verdict", "different"),
                             ("seconds_per_step", [1.0])):
             self.assertGreater(failures(lambda row: row.update({name: value} if name in row else {})), before, name)
+        one_case = {"world": "threads", "ranks": 8, "way": "hierarchical", "bytes": 4096}
+        self.assertEqual(failures(lambda row: row.update({"traffic_of_all": {}} if one_case.items() <= row.items() else {})), before + 1)
 
     def test_closed_forms_of_a_ring_sum_to_the_buffer(self):
         for elements, n in ((12, 4), (13, 4), (7, 5), (3, 8), (0, 3)):

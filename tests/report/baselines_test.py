@@ -95,6 +95,7 @@ class Peers(unittest.TestCase):
                 ("pipelining.py", ["--ranks", "2"], "--layers 1 do not fill 2 stages"),
                 ("pipelining.py", ["--layers", "2", "--micro-batch", "3"],
                  "--batch 4 is no multiple of --micro-batch 3"),
+                ("ddp.py", ["--micro-batch", "2"], "unrecognized arguments: --micro-batch 2"),
                 ("single.py", ["--serve"], "unknown request 'go 3'")):
             done = peer(program, *options, text="go 3\n")
             self.assertNotEqual(done.returncode, 0, program)
@@ -245,6 +246,7 @@ class Comparison(unittest.TestCase):
                                 (["--mode", "2d", "--ranks", "4"], "has no PyTorch peer"),
                                 (["--mode", "single", "--ranks", "2"], "one rank, not 2"),
                                 (["--mode", "pipeline"], "two ranks or more"),
+                (["--micro-batch", "2"], "--micro-batch 2 is of --mode pipeline, not of single"),
                                 (["--kuafu", "/none"], "no program /none")):
             err = io.StringIO()
             with self.assertRaises(SystemExit), contextlib.redirect_stderr(err):

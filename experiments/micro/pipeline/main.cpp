@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <iostream>
 #include <iterator>
+#include <numeric>
 #include <optional>
 
 #include <CLI/CLI.hpp>
@@ -138,6 +139,8 @@ Json overhead_row(const std::string& schedule, const pipeline::PipeShape& shape,
           {"micro_batches", shape.micro_batches},
           {"chunks", shape.chunks},
           {"actions", gaps.size()},
+          {"mean_us",
+           1e6 * std::accumulate(gaps.begin(), gaps.end(), 0.0) / static_cast<double>(gaps.size())},
           {"median_us", 1e6 * quantile(gaps, 0.5)},
           {"p99_us", 1e6 * quantile(gaps, 0.99)}};
 }

@@ -32,24 +32,31 @@ class Recording : public pipeline::Timeline {
   double begin_ = 0;
 };
 
-/// One rank: its stages and its row, once to warm up and `rounds` times to be recorded.
-void run_rank(const PipelineCase& c, const pipeline::Timetable& t, Communicator& world,
-              Recording& recording, double* begin) {
-  prctl(PR_SET_TIMERSLACK, 1UL);  // of this thread: sleeps end when they should, not 50 us later
+/// The stages of one rank, each working so long.
+using OwnStages = std::vector<std::unique_ptr<TimedStage>>;
+
+PipelineSeat seat_of(const PipelineCase& c, const pipeline::Timetable& t, const TimedWork& work,
+                     Communicator& world, OwnStages& mine) {
   const int stages = c.shape.stages();
   PipelineSeat seat{
       .pipeline = &world, .rank_of_stage = pipeline::ranks_of_stages(t, stages), .stages = {}};
-  std::vector<std::unique_ptr<TimedStage>> mine;
   for (int s = 0; s < stages; ++s) {
     seat.stages.push_back(nullptr);
     if (seat.rank_of_stage[static_cast<size_t>(s)] != world.rank()) continue;
-    mine.push_back(
-        std::make_unique<TimedStage>(TimedStage::Place{s, stages}, c.stage_work(), c.message));
+    mine.push_back(std::make_unique<TimedStage>(TimedStage::Place{s, stages}, work, c.message));
     seat.stages.back() = mine.back().get();
   }
+  return seat;
+}
+
+/// One rank: its row once without work to warm up, then `rounds` times to be recorded.
+void run_rank(const PipelineCase& c, const pipeline::Timetable& t, Communicator& world,
+              Recording& recording, double* begin) {
+  prctl(PR_SET_TIMERSLACK, 1UL);  // of this thread: sleeps end when they should, not 50 us later
   const pipeline::Row row = pipeline::lower(t)[static_cast<size_t>(world.rank())];
-  Executor executor(std::move(seat));
-  executor.run(row);
+  OwnStages idle, mine;
+  Executor(seat_of(c, t, {}, world, idle)).run(row);
+  Executor executor(seat_of(c, t, c.stage_work(), world, mine));
   executor.observe(&recording);
   for (int64_t round = 0; round < c.rounds; ++round) {
     world.barrier();

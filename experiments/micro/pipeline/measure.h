@@ -13,8 +13,8 @@ namespace kuafu::micro {
 struct PipelineCase {
   std::string schedule = "1f1b";
   pipeline::PipeShape shape{2, 8, 1};
-  TimedWork work;           ///< of all chunks of a rank together, one micro-batch
-  int64_t message = 32768;  ///< f32 elements that travel between stages
+  TimedWork work;          ///< of all chunks of a rank together, one micro-batch
+  int64_t message = 4096;  ///< f32 elements that travel between stages
   int64_t rounds = 3;
 
   /// Of one stage: an even share of its rank's.
@@ -37,8 +37,8 @@ struct Round {
   std::vector<double> gaps() const;
 };
 
-/// Runs a case on thread ranks: one round to warm up, then those that count. Every element that
-/// travels is checked. Throws what an unknown schedule or an impossible shape throws.
+/// Runs a case on thread ranks: one round without work to warm up, then those that count. Every
+/// element that travels is checked. Throws what an unknown schedule or an impossible shape throws.
 std::vector<Round> measure(const PipelineCase& c);
 
 /// The same timetable played, with free messages.

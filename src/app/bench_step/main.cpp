@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iostream>
+#include <optional>
 #include <sstream>
 
 #include <CLI/CLI.hpp>
@@ -28,7 +29,8 @@ const std::vector<std::string> kModes = {"single",   "data", "zero1", "zero2", "
 
 struct Options {
   int64_t layers = 4, hidden = 256, heads = 4, sequence = 128, batch = 8;
-  int64_t ranks = 1, steps = 20, warmup = 5, micro_batch = 1;
+  int64_t ranks = 1, steps = 20, warmup = 5;
+  std::optional<int64_t> micro_batch;  // of --mode pipeline alone, 1 where it is not given
   std::string mode = "single";
   bool is_silent = false, is_unmetered = false, serves = false;
   std::string json_file, start_file;
@@ -47,9 +49,9 @@ void add_options(CLI::App& app, Options& o) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--mode", o.mode)->check(CLI::IsMember(kModes))->capture_default_str();
-  app.add_option("--micro-batch", o.micro_batch, "samples of a micro-batch of --mode pipeline")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  app.add_option("--micro-batch", o.micro_batch,
+                 "samples of a micro-batch of --mode pipeline; 1 where it is not given")
+      ->check(CLI::PositiveNumber);
   app.add_flag("--no-communication", o.is_silent,
                "the ranks compute the same shapes and never talk: the limit of any back end");
   app.add_flag("--no-meter", o.is_unmetered, "count neither bytes nor memory nor FLOPs");
@@ -58,13 +60,19 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--json", o.json_file, "write the result to a file as well");
   app.add_option("--export", o.start_file,
                  "only write parameters and the tokens of --steps steps, for another program to "
-                 "begin with");
+                 "begin with")
+      ->excludes("--mode")
+      ->excludes("--ranks")
+      ->excludes("--micro-batch");
 }
 
 /// The plan of the options: f32, AdamW, no clipping, synthetic tokens of a vocabulary of 256.
 Plan plan_of(const Options& o) {
   KUAFU_REQUIRE(o.mode != "single" || o.ranks == 1, "--mode single has one rank, not ", o.ranks,
                 "; choose another of ", to_string(kModes));
+  KUAFU_REQUIRE(!o.micro_batch || o.mode == "pipeline", "--micro-batch ", *o.micro_batch,
+                " is of --mode pipeline; --mode ", o.mode,
+                " takes the batch of a rank in one go: leave it out");
   Plan plan;
   plan.model.layers = o.layers;
   plan.model.hidden = o.hidden;
@@ -76,7 +84,7 @@ Plan plan_of(const Options& o) {
     if (is_zero) plan.parallel.zero = o.mode.back() - '0';
   } else if (o.mode == "pipeline") {
     plan.parallel.pipeline.size = o.ranks;
-    plan.train.micro_batch = o.micro_batch;
+    plan.train.micro_batch = o.micro_batch.value_or(1);
   } else {
     plan.parallel.tensor.mode = o.mode;
     plan.parallel.tensor.size = o.ranks;

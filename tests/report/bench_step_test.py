@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kuafu-bench-step trains one and the same model in every mode, and compare.py drives it beside PyTorch."""
+
+import contextlib
+import functools
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(os.environ.get("KUAFU_BUILD", ROOT / "build" / "release")) / "bin" / "kuafu-bench-step"
+sys.path.insert(0, str(ROOT / "baselines" / "pytorch"))
+
+import compare
+
+HIDDEN = 32
+SHAPE = ["--layers", "3", "--hidden", str(HIDDEN), "--heads", "4", "--sequence", "16", "--batch", "6"]
+# f32 rounding of sums of up to 4 * HIDDEN terms, a few of them after each other, relative.
+TOLERANCE = 4 * 4 * HIDDEN * 1.2e-7
+
+
+def bench(*options, text=None):
+    return subprocess.run([str(PROGRAM), *SHAPE, *options], input=text, capture_output=True, text=True, timeout=120, check=False)
+
+
+@functools.cache
+def steps(*options):
+    done = bench("--steps", "4", "--warmup", "0", *options)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+class Modes(unittest.TestCase):
+    def near(self, mine, reference):
+        for a, b in zip(mine, reference, strict=True):
+            self.assertAlmostEqual(a, b, delta=TOLERANCE * max(reference))
+
+    def test_every_mode_has_the_losses_of_one_rank(self):
+        single = steps()["loss"]
+        self.assertGreater(max(single) - min(single), 10 * TOLERANCE * max(single))
+        for mode, ranks in (("data", 2), ("zero1", 3), ("zero2", 2), ("zero3", 3), ("1d", 2), ("1d-sp", 2), ("2d", 4)):
+            self.near(steps("--mode", mode, "--ranks", str(ranks))["loss"], single)
+
+    def test_pipelines_have_the_losses_of_one_rank(self):
+        for ranks, micro_batch in ((2, ()), (3, ()), (3, ("--micro-batch", "2")), (2, ("--micro-batch", "6"))):
+            self.near(steps("--mode", "pipeline", "--ranks", str(ranks), *micro_batch)["loss"], steps()["loss"])
+
+    def test_micro_batches_keep_fewer_bytes(self):
+        peaks = [max(steps("--mode", "pipeline", "--ranks", "2", "--micro-batch", m)["tensor_bytes"]) for m in ("1", "6")]
+        self.assertLess(peaks[0], peaks[1])
+
+    def test_serve_goes_on_with_the_same_training(self):
+        for mode in (("--mode", "pipeline"), ("--mode", "zero3")):
+            done = bench(*mode, "--ranks", "2", "--serve", text="run 1\nrun 3\nquit\n")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            first, second = map(json.loads, done.stdout.splitlines())
+            self.assertEqual(first["losses"] + second["losses"], steps(*mode, "--ranks", "2")["loss"])
+            self.assertEqual([len(first["samples"]), len(second["samples"]), len(second["tensor_bytes"])], [1, 3, 2])
+
+    def test_limits_take_time_and_send_nothing(self):
+        for mode in ("pipeline", "zero3"):
+            found = steps("--mode", mode, "--ranks", "3", "--no-communication")
+            self.assertFalse(found["settings"]["communicates"])
+            self.assertGreater(min(found["step_time_s"]["samples"]), 0)
+
+    def test_bad_options_are_refused_with_the_reason(self):
+        for options, reason in (
+                (["--mode", "data", "--ranks", "2", "--micro-batch", "3"], "--micro-batch 3 is of --mode pipeline"),
+                (["--micro-batch", "1"], "--micro-batch 1 is of --mode pipeline; --mode single"),
+                (["--mode", "pipeline", "--ranks", "2", "--micro-batch", "4"], "micro_batch"),
+                (["--mode", "pipeline", "--ranks", "6"], "parallel.pipeline"),
+                (["--ranks", "2"], "--mode single has one rank, not 2"),
+                (["--export", "start", "--ranks", "2"], "--ranks"),
+                (["--serve"], "unknown request 'go 3'")):
+            done = bench(*options, text="go 3\n")
+            self.assertNotEqual(done.returncode, 0, options)
+            self.assertIn(reason, done.stderr, options)
+
+
+class BesidePytorch(unittest.TestCase):
+    """Not timed for anybody: that both programs train the same is what is looked at."""
+
+    def test_losses_are_those_of_the_peers(self):
+        for mode, ranks in (("pipeline", "3"), ("zero1", "2"), ("zero3", "3")):
+            with (tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()),
+                  contextlib.redirect_stderr(io.StringIO())):
+                file = Path(folder) / "out.json"
+                compare.main(["--kuafu", str(PROGRAM), "--json", str(file), "--mode", mode, "--ranks", ranks, "--sides",
+                              "kuafu,limit,pytorch", "--rounds", "2", "--steps", "2", "--warmup", "1", *SHAPE])
+                found = json.loads(file.read_text())
+            self.assertEqual(found["compared"]["steps compared"], 5, mode)
+            self.assertLessEqual(found["compared"]["largest relative difference of losses"], TOLERANCE, mode)
+            self.assertGreater(found["compared"]["peak tensor bytes, pytorch / kuafu"], 0.2, mode)
+            self.assertEqual(set(found["ratios"]), {"pytorch / kuafu", "kuafu / limit", "pytorch / limit"})
+
+
+if __name__ == "__main__":
+    unittest.main()
