@@ -88,9 +88,21 @@ void rope(const HeadExtents& n, const Rope<double>& r);
 template <class T>
 void norm_moments(Rows n, const T* x, double* moments);
 
-/// y = (x - mean) rstd w + b.
+/// y = (x - mean) rstd w + b with rstd = (variance + epsilon)^(-1/2). x holds the whole H.
 template <class T>
-void norm_apply(Rows n, const T* x, const T* mean, const T* rstd, const T* w, const T* b, T* y);
+struct NormForward {
+  const T *x, *w, *b;
+  double epsilon;
+  T *y, *mean, *rstd;  ///< (R, H), (R), (R)
+};
+void layer_norm(Rows n, const NormForward<float>& a);
+void layer_norm(Rows n, const NormForward<double>& a);
+
+/// y = (x - mean) rstd w + b.
+void norm_apply(Rows n, const float* x, const float* mean, const float* rstd, const float* w,
+                const float* b, float* y);
+void norm_apply(Rows n, const double* x, const double* mean, const double* rstd, const double* w,
+                const double* b, double* y);
 
 /// dx = rstd (dy w - (moment 0 + xhat moment 1) / hidden) + residual, dw = sum(dy xhat),
 /// db = sum(dy).

@@ -8,12 +8,20 @@
 namespace kuafu {
 namespace {
 
-// ATen's CPU kernel keeps statistics in the type of the weights: wide weights keep them wide.
 NormResults layer_norm_cpu(const Tensor& x, const Tensor& weight, const Tensor& bias,
                            double epsilon) {
-  const auto [y, mean, rstd] =
-      at::native_layer_norm(x, {x.size(-1)}, widened(weight), widened(bias), epsilon);
-  return {y, mean.view(-1), rstd.view(-1)};
+  const Tensor in = widened(x), w = widened(weight), b = widened(bias);
+  const kernels::Rows rows = rows_of(x);
+  const Tensor y = at::empty(x.sizes(), in.options());
+  const Tensor mean = at::empty({rows.rows}, in.options()), rstd = at::empty_like(mean);
+  by_type(x, [&](auto zero) {
+    using T = decltype(zero);
+    kernels::layer_norm(
+        rows, kernels::NormForward<T>{in.const_data_ptr<T>(), w.const_data_ptr<T>(),
+                                      b.const_data_ptr<T>(), epsilon, y.mutable_data_ptr<T>(),
+                                      mean.mutable_data_ptr<T>(), rstd.mutable_data_ptr<T>()});
+  });
+  return {y.to(x.scalar_type()), mean, rstd};
 }
 
 NormResults layer_norm_cuda(const Tensor& x, const Tensor& weight, const Tensor& bias,
