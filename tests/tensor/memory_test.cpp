@@ -30,17 +30,19 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) {
   return differentiable({x, w, b}, forward, backward)[0];
 }
 
-Tensor norm(const Tensor& x, const Tensor& w, const Tensor& b) {
+/// norm(x), and x for what goes around the branch: their gradients are one pass.
+Tensors norm(const Tensor& x, const Tensor& w, const Tensor& b) {
   const Forward forward = [](const Tensors& in) -> ForwardResult {
     const ops::NormOut out = ops::layer_norm(in[0], in[1], in[2], 1e-5);
-    return {{out.y}, {in[0], in[1], out.mean, out.rstd}};
+    return {{out.y, in[0]}, {in[0], in[1], out.mean, out.rstd}};
   };
   const Backward backward = [](const Tensors& s, const Tensors& g,
                                const std::vector<bool>&) -> Tensors {
-    const ops::NormGrads d = ops::layer_norm_backward(g[0].contiguous(), s[0], s[2], s[3], s[1]);
+    const ops::NormGrads d =
+        ops::layer_norm_backward(g[0].contiguous(), s[0], s[2], s[3], s[1], g[1]);
     return {d.dx, d.dweight, d.dbias};
   };
-  return differentiable({x, w, b}, forward, backward)[0];
+  return differentiable({x, w, b}, forward, backward);
 }
 
 Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) {
@@ -185,11 +187,11 @@ Tensor gpt_block(const Leaf& make) {
   const Tensor wqkv = make({kHidden, 3 * kHidden}, 4), bqkv = make({3 * kHidden}, 5);
   const Tensor wo = make({kHidden, kHidden}, 6), bo = make({kHidden}, 7);
   const CategoryScope activations(Category::kActivation);
-  const Tensors residual = fan_out(x, 2);
-  const Tensors qkv = split_heads(linear(norm(residual[1], w1, b1), wqkv, bqkv), kHeads);
+  const Tensors n = norm(x, w1, b1);
+  const Tensors qkv = split_heads(linear(n[0], wqkv, bqkv), kHeads);
   const Tensor merged =
       attend(qkv[0], qkv[1], qkv[2]).transpose(1, 2).reshape({kBatch, kSequence, kHidden});
-  return activate(residual[0] + linear(merged, wo, bo));
+  return activate(n[1] + linear(merged, wo, bo));
 }
 
 /// The same with RMS norm, rotary embeddings, groups of query heads, keys in two halves and SwiGLU.

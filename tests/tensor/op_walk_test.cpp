@@ -116,15 +116,17 @@ std::vector<Case> norm_cases() {
     return (closed_form({12, 2}, 6) + at::tensor({0.0, 30.0}, at::kDouble)).contiguous();
   };
   const auto squares = [] { return closed_form({12}, 6) + 30; };
+  const auto residual = [](T t) { return closed_form({2, 6, 16}, 7, t); };
+  const IValue none;
   return {
       {"layer_norm",
        [=](T t) {
          return Stack{x(t), w(t), w(t), 1e-5};
        }},
       {"layer_norm_backward",
-       [=](T t) {
-         return Stack{dy(t), x(t), mean(t), rstd(t), w(t)};
-       }},
+       [=](T t) { return Stack{dy(t), x(t), mean(t), rstd(t), w(t), none}; }},
+      {"layer_norm_backward",
+       [=](T t) { return Stack{dy(t), x(t), mean(t), rstd(t), w(t), residual(t)}; }},
       {"norm_moments", [=](T t) { return Stack{x(t)}; }},
       {"norm_apply", [=](T t) { return Stack{x(t), moments(), w(t), w(t), 32, 1e-5}; }},
       {"norm_backward_moments",
@@ -132,14 +134,20 @@ std::vector<Case> norm_cases() {
          return Stack{dy(t), x(t), mean(t), rstd(t), w(t)};
        }},
       {"norm_backward_apply",
-       [=](T t) { return Stack{dy(t), x(t), mean(t), rstd(t), w(t), moments(), 32}; }},
+       [=](T t) { return Stack{dy(t), x(t), mean(t), rstd(t), w(t), moments(), 32, none}; }},
+      {"norm_backward_apply",
+       [=](T t) { return Stack{dy(t), x(t), mean(t), rstd(t), w(t), moments(), 32, residual(t)}; }},
       {"rms_norm",
        [=](T t) {
          return Stack{x(t), w(t), 1e-5};
        }},
       {"rms_norm_backward",
        [=](T t) {
-         return Stack{dy(t), x(t), rstd(t), w(t)};
+         return Stack{dy(t), x(t), rstd(t), w(t), none};
+       }},
+      {"rms_norm_backward",
+       [=](T t) {
+         return Stack{dy(t), x(t), rstd(t), w(t), residual(t)};
        }},
       {"rms_moments", [=](T t) { return Stack{x(t)}; }},
       {"rms_apply",
@@ -150,7 +158,15 @@ std::vector<Case> norm_cases() {
        [=](T t) {
          return Stack{dy(t), x(t), rstd(t), w(t)};
        }},
-      {"rms_backward_apply", [=](T t) { return Stack{dy(t), x(t), rstd(t), w(t), squares(), 32}; }},
+      {"rms_backward_apply",
+       [=](T t) { return Stack{dy(t), x(t), rstd(t), w(t), squares(), 32, none}; }},
+      {"rms_backward_apply",
+       [=](T t) { return Stack{dy(t), x(t), rstd(t), w(t), squares(), 32, residual(t)}; }},
+      {"sum_rows", [=](T t) { return Stack{x(t)}; }},
+      {"sum_rows",
+       [=](T t) {
+         return Stack{closed_form({16, 12}, 1, t).t()};
+       }},
       {"gelu", [=](T t) { return Stack{x(t)}; }},
       {"swiglu", [=](T t) { return Stack{x(t)}; }},
       {"swiglu_backward",

@@ -74,6 +74,78 @@ TEST(LayerNorm, KeepsWideStatisticsOfHalfPrecision) {
   EXPECT_EQ(g.dweight.scalar_type(), at::kBFloat16);
 }
 
+/// Whether t has the bits of `norm` + `residual`, added in the accumulator type and rounded once.
+void expect_sum(const Tensor& t, const Tensor& norm, const Tensor& residual) {
+  if (t.scalar_type() != at::kBFloat16) {
+    EXPECT_TRUE(at::equal(t, norm + residual)) << t.scalar_type();
+  } else {  // `norm` was rounded too; values up to 8
+    expect_close(t, norm.to(at::kFloat) + residual.to(at::kFloat), 8 * 0x1.0p-8);
+  }
+}
+
+TEST(LayerNorm, AddsTheGradientThatPassesItByAndBooksItsBytes) {
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    for (const int64_t h : {1, 16, 37}) {
+      const Tensor x = closed_form({3, 5, h}, 1, type), w = closed_form({h}, 2, type);
+      const Tensor dy = closed_form({3, 5, h}, 3, type), residual = closed_form({3, 5, h}, 4, type);
+      const ops::NormOut out = ops::layer_norm(x, w, w, 1e-1);
+      RankBook books[] = {RankBook(0), RankBook(1)};
+      ops::NormGrads plain, sum;
+      {
+        const BookScope scope(&books[0]);
+        plain = ops::layer_norm_backward(dy, x, out.mean, out.rstd, w);
+      }
+      {
+        const BookScope scope(&books[1]);
+        sum = ops::layer_norm_backward(dy, x, out.mean, out.rstd, w, residual);
+      }
+      expect_sum(sum.dx, plain.dx, residual);
+      EXPECT_TRUE(at::equal(sum.dweight, plain.dweight));
+      EXPECT_TRUE(at::equal(sum.dbias, plain.dbias));
+      EXPECT_EQ(books[1].bytes_moved() - books[0].bytes_moved(),
+                static_cast<int64_t>(residual.nbytes()));
+      EXPECT_EQ(books[1].peak(), books[0].peak());
+    }
+  }
+}
+
+// Rounded a few times in f32, the sums of h or of 15 terms in f64.
+TEST(LayerNorm, HasGradientsOfF32ThatAreRoundedAFewTimes) {
+  const double eps = 0x1.0p-23;
+  for (const int64_t h : {1, 33, 1024}) {
+    const Tensor x = closed_form({3, 5, h}, 1), dy = closed_form({3, 5, h}, 2);
+    const Tensor w = closed_form({h}, 3), f32 = x.to(at::kFloat);
+    const ops::NormOut out = ops::layer_norm(f32, w.to(at::kFloat), w.to(at::kFloat), 1e-1);
+    const ops::NormGrads g =
+        ops::layer_norm_backward(dy.to(at::kFloat), f32, out.mean, out.rstd, w.to(at::kFloat));
+    const ops::NormGrads wide =
+        ops::layer_norm_backward(dy, x, out.mean.to(at::kDouble), out.rstd.to(at::kDouble), w);
+    // rstd is at most 1 / sqrt(0.1); xhat, w and dy are below 4.
+    expect_close(g.dx, wide.dx, 8 * 4 * 4 * 3.2 * eps, "dx");
+    expect_close(g.dweight, wide.dweight, 15 * 4 * 4 * 4 * eps, "dweight");
+    expect_close(g.dbias, wide.dbias, 15 * 4 * eps, "dbias");
+  }
+}
+
+TEST(SumRows, AddsEveryRowInF64) {
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    for (const int64_t columns : {1, 7, 64}) {
+      const Tensor x = closed_form({2, 301, columns}, 1, type);
+      const Tensor sum = ops::sum_rows(x);
+      EXPECT_EQ(sum.scalar_type(), type);
+      const Tensor expected = x.to(at::kDouble).view({602, columns}).sum(0);
+      // 602 terms of at most one; in narrower types one rounding of a sum up to 602.
+      const double eps = type == at::kDouble  ? 602 * kEps
+                         : type == at::kFloat ? 0x1.0p-24
+                                              : 0x1.0p-9;
+      expect_close(sum, expected, 602 * eps);
+    }
+  }
+  EXPECT_TRUE(at::equal(ops::sum_rows(at::ones({0, 3}, at::kFloat)), at::zeros({3}, at::kFloat)));
+  const Tensor cut = closed_form({6, 9}, 2).t();  // columns of another matrix
+  EXPECT_TRUE(at::equal(ops::sum_rows(cut), ops::sum_rows(cut.contiguous())));
+}
+
 TEST(Gelu, IsTheTanhFormWithItsGradient) {
   const Tensor x = (closed_form({4, 11}, 1) * 4).requires_grad_(true);
   x.retain_grad();
@@ -111,6 +183,20 @@ TEST(RmsNorm, KeepsWideStatisticsOfHalfPrecision) {
   expect_close(out.y, wide * rstd * w.to(at::kDouble), 2 * 0x1.0p-8);  // results < 2, rounded once
   const ops::RmsGrads g = ops::rms_norm_backward(x, x, out.rstd, w);
   EXPECT_EQ(g.dweight.scalar_type(), at::kBFloat16);
+}
+
+TEST(RmsNorm, AddsTheGradientThatPassesItBy) {
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    for (const int64_t h : {1, 16, 37}) {
+      const Tensor x = closed_form({3, 5, h}, 1, type), w = closed_form({h}, 2, type);
+      const Tensor dy = closed_form({3, 5, h}, 3, type), residual = closed_form({3, 5, h}, 4, type);
+      const ops::RmsOut out = ops::rms_norm(x, w, 1e-1);
+      const ops::RmsGrads plain = ops::rms_norm_backward(dy, x, out.rstd, w);
+      const ops::RmsGrads sum = ops::rms_norm_backward(dy, x, out.rstd, w, residual);
+      expect_sum(sum.dx, plain.dx, residual);
+      EXPECT_TRUE(at::equal(sum.dweight, plain.dweight));
+    }
+  }
 }
 
 TEST(Swiglu, IsSiluOfEvenColumnsTimesOddOnesWithItsGradient) {

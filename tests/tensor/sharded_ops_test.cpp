@@ -24,6 +24,9 @@ Tensor part(const Tensor& x, int64_t i, int64_t n) {
   return x.narrow(-1, i * extent, extent).contiguous();
 }
 
+/// The gradient of the input's use beside the norm.
+Tensor residual_of(const Tensor& x) { return closed_form(x.sizes(), 9, x.scalar_type()); }
+
 struct ShardedNorm {
   Tensor y, dx, dweight, dbias;
 };
@@ -49,8 +52,9 @@ ShardedNorm norm_in_parts(const Tensor& x, const Tensor& w, const Tensor& b, con
   });
   Tensors y, dx, dw, db;
   for (int64_t i = 0; i < n; ++i) {
-    const ops::NormGrads g = ops::norm_backward_apply(part(dy, i, n), part(x, i, n), outs[0].mean,
-                                                      outs[0].rstd, part(w, i, n), back, hidden);
+    const ops::NormGrads g =
+        ops::norm_backward_apply(part(dy, i, n), part(x, i, n), outs[0].mean, outs[0].rstd,
+                                 part(w, i, n), back, hidden, part(residual_of(x), i, n));
     y.push_back(outs[static_cast<size_t>(i)].y);
     dx.push_back(g.dx);
     dw.push_back(g.dweight);
@@ -63,7 +67,7 @@ TEST(ShardedNorm, EqualsTheUnshardedOne) {
   const Tensor x = closed_form({3, 5, 60}, 1) * 2 + 0.5, dy = closed_form({3, 5, 60}, 2);
   const Tensor w = closed_form({60}, 3), b = closed_form({60}, 4);
   const ops::NormOut out = ops::layer_norm(x, w, b, 1e-5);
-  const ops::NormGrads g = ops::layer_norm_backward(dy, x, out.mean, out.rstd, w);
+  const ops::NormGrads g = ops::layer_norm_backward(dy, x, out.mean, out.rstd, w, residual_of(x));
   for (const int64_t n : {1, 2, 3, 5}) {
     const ShardedNorm s = norm_in_parts(x, w, b, dy, n);
     expect_close(s.y, out.y, 1e-12, "y");
@@ -96,7 +100,7 @@ TEST(ShardedRmsNorm, EqualsTheUnshardedOne) {
   const Tensor x = closed_form({3, 5, h}, 1) * 2 + 0.5, dy = closed_form({3, 5, h}, 2);
   const Tensor w = closed_form({h}, 3);
   const ops::RmsOut out = ops::rms_norm(x, w, 1e-5);
-  const ops::RmsGrads g = ops::rms_norm_backward(dy, x, out.rstd, w);
+  const ops::RmsGrads g = ops::rms_norm_backward(dy, x, out.rstd, w, residual_of(x));
   for (const int64_t n : {1, 2, 3, 5}) {
     Tensor moments = at::zeros({15}, at::kDouble), back = at::zeros({15}, at::kDouble);
     for (int64_t i = 0; i < n; ++i) moments += ops::rms_moments(part(x, i, n));
@@ -109,7 +113,8 @@ TEST(ShardedRmsNorm, EqualsTheUnshardedOne) {
     }
     for (int64_t i = 0; i < n; ++i) {
       const ops::RmsGrads p =
-          ops::rms_backward_apply(part(dy, i, n), part(x, i, n), out.rstd, part(w, i, n), back, h);
+          ops::rms_backward_apply(part(dy, i, n), part(x, i, n), out.rstd, part(w, i, n), back, h,
+                                  part(residual_of(x), i, n));
       dx.push_back(p.dx);
       dw.push_back(p.dweight);
     }

@@ -10,6 +10,7 @@
 
 #include "kuafu/conformance/subject.h"
 #include "kuafu/parallel/tensor/layers.h"
+#include "kuafu/parallel/tensor/norms.h"
 
 namespace kuafu::conformance {
 namespace {
@@ -112,9 +113,27 @@ Case norm_case(const LayerShape& e) {
              parameter(tp, "b", {e.h}, vector, Stream::kOuter)},
             tp.activation(Stream::kOuter),
             {e.b, e.s, e.h},
-            [&tp, e](const Tensors& t) { return layer_norm(tp, t[0], t[1], t[2], e.h, 1e-5); }};
+            [&tp, e](const Tensors& t) {
+              const Normed n = layer_norm_with_input(tp, t[0], t[1], t[2], e.h, 1e-5);
+              return n.x + n.y;
+            }};
   };
-  return {"layer norm", make, 3 * std::max(e.b * e.s, e.h)};  // three sums in a row
+  return {"layer norm and its input", make, 3 * std::max(e.b * e.s, e.h)};  // three sums in a row
+}
+
+// Both uses of x have gradients, which the norm's backward adds.
+Case rms_case(const LayerShape& e) {
+  const auto make = [e](const TensorParallel& tp) -> Layer {
+    const Layout vector = last_dim(tp, Stream::kOuter);
+    return {{outer(tp, e), parameter(tp, "w", {e.h}, vector, Stream::kOuter)},
+            tp.activation(Stream::kOuter),
+            {e.b, e.s, e.h},
+            [&tp, e](const Tensors& t) {
+              const Normed n = rms_norm_with_input(tp, t[0], t[1], e.h, 1e-5);
+              return n.x + n.y;
+            }};
+  };
+  return {"RMS norm and its input", make, 3 * std::max(e.b * e.s, e.h)};
 }
 
 // One rank owns a token's row and the others add zeros: exact. So are the position rows.
@@ -216,7 +235,8 @@ void check_layers(const Subject& subject, const LayerShape& e, Notes& notes) {
                                    positions_case(e),
                                    dropout_case(e),
                                    loss_case(e),
-                                   head_case(e)};
+                                   head_case(e),
+                                   rms_case(e)};
   std::vector<Outcome> expected;
   for (const Case& c : cases) expected.push_back(evaluate(*serial, c.make(*serial)));
   subject.on_ranks([&](const TensorParallel& tp, MeshRank& me) {

@@ -19,6 +19,13 @@ double residual_std(const ModelPlan& plan) {
   return kStd / std::sqrt(2.0 * static_cast<double>(plan.layers));
 }
 
+/// x + branch(norm(x)).
+template <class Branch>
+Tensor around(const Norm& norm, const Tensor& x, Branch branch) {
+  const Normed n = norm.with_input(x);
+  return n.x + branch(n.y);
+}
+
 }  // namespace
 
 Embedding::Embedding(const Context& ctx, const ModelPlan& plan)
@@ -60,20 +67,20 @@ TransformerBlock::TransformerBlock(const Context& ctx, const ModelPlan& plan, in
 }
 
 Flow TransformerBlock::forward(const Flow& in, const Side& side) {
-  Tensor x = in[0];
   if (!norm2_) {
-    const Tensors n = fan_out(norm1_(x), 2);
-    x = x + attend(n[0], side);
-    return {x + feed(n[1], side)};
+    const Normed n = norm1_.with_input(in[0]);
+    const Tensors uses = fan_out(n.y, 2);
+    const Tensor x = n.x + attend(uses[0], side);
+    return {x + feed(uses[1], side)};
   }
   if (style_.norm == NormPlace::kAfterSum) {
-    Tensors uses = fan_out(x, 2);
-    x = norm1_(uses[0] + attend(uses[1], side));
+    Tensors uses = fan_out(in[0], 2);
+    const Tensor x = norm1_(uses[0] + attend(uses[1], side));
     uses = fan_out(x, 2);
     return {(*norm2_)(uses[0] + feed(uses[1], side))};
   }
-  x = x + attend(norm1_(x), side);
-  return {x + feed((*norm2_)(x), side)};
+  const Tensor x = around(norm1_, in[0], [&](const Tensor& n) { return attend(n, side); });
+  return {around(*norm2_, x, [&](const Tensor& n) { return feed(n, side); })};
 }
 
 Tensor TransformerBlock::attend(const Tensor& x, const Side& side) const {

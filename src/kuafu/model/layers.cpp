@@ -81,10 +81,12 @@ Norm::Norm(const Context& ctx, const std::string& name, const ModelPlan& plan)
   }
 }
 
-Tensor Norm::operator()(const Tensor& x) const {
-  if (is_rms_) return rms_norm(ctx_.tensor, x, weight_.value, hidden_, kNormEpsilon);
+Tensor Norm::operator()(const Tensor& x) const { return with_input(x).y; }
+
+Normed Norm::with_input(const Tensor& x) const {
+  if (is_rms_) return rms_norm_with_input(ctx_.tensor, x, weight_.value, hidden_, kNormEpsilon);
   const Tensor& bias = bias_ != nullptr ? bias_->value : *no_bias_;
-  return layer_norm(ctx_.tensor, x, weight_.value, bias, hidden_, kNormEpsilon);
+  return layer_norm_with_input(ctx_.tensor, x, weight_.value, bias, hidden_, kNormEpsilon);
 }
 
 Mlp::Mlp(const Context& ctx, const std::string& name, const ModelPlan& plan, int64_t width,

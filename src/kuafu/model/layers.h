@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kuafu/model/context.h"
+#include "kuafu/parallel/tensor/norms.h"
 
 // Layers with their parameters: what models are written with. Inputs and outputs are shards.
 namespace kuafu {
@@ -30,6 +31,8 @@ class Norm : public Module {
  public:
   Norm(const Context& ctx, const std::string& name, const ModelPlan& plan);
   Tensor operator()(const Tensor& x) const;  // outer -> outer
+  /// norm(x) and x, for what goes around a branch: their gradients are added within one pass.
+  Normed with_input(const Tensor& x) const;
 
  private:
   const Context& ctx_;

@@ -57,7 +57,28 @@ inline __attribute__((always_inline)) void merge_rows(const HeadExtents& n,
   }
 }
 
+template <int kRows, class T>
+inline __attribute__((always_inline)) void add_block(int64_t hidden, const T* __restrict__ x,
+                                                     double* __restrict__ sums) {
+  for (int64_t i = 0; i < hidden; ++i) {
+    T block = 0;
+    for (int64_t j = 0; j < kRows; ++j) block += x[j * hidden + i];
+    sums[i] += block;
+  }
+}
+
+/// Eight rows at a time in T, those sums in f64: half of the time of every row in f64.
+template <class T>
+inline __attribute__((always_inline)) void add_rows(Rows n, const T* x, double* sums) {
+  int64_t r = 0;
+  for (; r + 8 <= n.rows; r += 8) add_block<8>(n.hidden, x + r * n.hidden, sums);
+  for (; r < n.rows; ++r) add_block<1>(n.hidden, x + r * n.hidden, sums);
+}
+
 }  // namespace
+
+KUAFU_WIDE void sum_rows(Rows n, const float* x, double* sums) { add_rows(n, x, sums); }
+KUAFU_WIDE void sum_rows(Rows n, const double* x, double* sums) { add_rows(n, x, sums); }
 
 KUAFU_WIDE void attention_merge(const HeadExtents& n, const AttentionMerge<float>& m) {
   merge_rows(n, m);

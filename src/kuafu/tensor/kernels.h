@@ -29,6 +29,15 @@ void dropout(const double* x, double* y, int64_t count, uint64_t first, double s
 double sum_of_squares(const float* x, int64_t count);
 double sum_of_squares(const double* x, int64_t count);
 
+/// Extents of a tensor of rows, or of my shard of them.
+struct Rows {
+  int64_t rows, hidden;  ///< R, my part of H
+};
+
+/// sums (H), zeroed: over the rows of x, first row first.
+void sum_rows(Rows n, const float* x, double* sums);
+void sum_rows(Rows n, const double* x, double* sums);
+
 /// gelu with the tanh approximation, and dx = dy gelu'(x). `y` may be `x`, `dx` may be `dy`.
 void gelu(const float* x, float* y, int64_t count);
 void gelu_backward(const float* dy, const float* x, float* dx, int64_t count);
@@ -75,34 +84,42 @@ struct Rope {
 void rope(const HeadExtents& n, const Rope<float>& r);
 void rope(const HeadExtents& n, const Rope<double>& r);
 
-/// The extents of my shard of a normalised tensor.
-struct Rows {
-  int64_t rows, hidden;  ///< R, my part of H
-};
-
 /// moments (R, 2): sums over my part of H of x and of x^2.
 template <class T>
 void norm_moments(Rows n, const T* x, double* moments);
 
+/// y = (x - mean) rstd w + b with rstd = (variance + epsilon)^(-1/2). x holds the whole H.
+template <class T>
+struct NormForward {
+  const T *x, *w, *b;
+  double epsilon;
+  T *y, *mean, *rstd;  ///< (R, H), (R), (R)
+};
+void layer_norm(Rows n, const NormForward<float>& a);
+void layer_norm(Rows n, const NormForward<double>& a);
+
 /// y = (x - mean) rstd w + b.
-template <class T>
-void norm_apply(Rows n, const T* x, const T* mean, const T* rstd, const T* w, const T* b, T* y);
+void norm_apply(Rows n, const float* x, const float* mean, const float* rstd, const float* w,
+                const float* b, float* y);
+void norm_apply(Rows n, const double* x, const double* mean, const double* rstd, const double* w,
+                const double* b, double* y);
 
-/// moments (R, 2): sums over my part of H of dy w and of dy w xhat.
-template <class T>
-void norm_backward_moments(Rows n, const T* dy, const T* x, const T* mean, const T* rstd,
-                           const T* w, double* moments);
-
-/// What a backward reads and writes.
+/// dx = rstd (dy w - (moment 0 + xhat moment 1) / hidden) + residual, dw = sum(dy xhat),
+/// db = sum(dy).
 template <class T>
 struct NormBackward {
   const T *dy, *x, *mean, *rstd, *w;
-  const double* moments;  ///< (R, 2), divided by the whole H
+  const double* moments;  ///< (R, 2) over the whole H; null: x holds it all
+  int64_t hidden;         ///< the whole H
+  const T* residual;      ///< (R, H), the gradient that passes the norm by; null: none
   T* dx;                  ///< (R, H)
   double *dw, *db;        ///< (H), zeroed
 };
-template <class T>
-void norm_backward_apply(Rows n, const NormBackward<T>& a);
+/// moments (R, 2): sums over my part of H of dy w and of dy w xhat. Reads dy, x, mean, rstd, w.
+void norm_backward_moments(Rows n, const NormBackward<float>& a, double* moments);
+void norm_backward_moments(Rows n, const NormBackward<double>& a, double* moments);
+void norm_backward(Rows n, const NormBackward<float>& a);
+void norm_backward(Rows n, const NormBackward<double>& a);
 
 /// moments (R): sums over my part of H of x^2.
 void rms_moments(Rows n, const float* x, double* moments);
@@ -120,12 +137,13 @@ struct RmsForward {
 void rms_norm(Rows n, const RmsForward<float>& a);
 void rms_norm(Rows n, const RmsForward<double>& a);
 
-/// dx = rstd (dy w - xhat moment / hidden), dw = sum(dy xhat).
+/// dx = rstd (dy w - xhat moment / hidden) + residual, dw = sum(dy xhat).
 template <class T>
 struct RmsBackward {
   const T *dy, *x, *rstd, *w;
   const double* moments;  ///< (R) over the whole H; null: x holds it all
   int64_t hidden;         ///< the whole H
+  const T* residual;      ///< (R, H), the gradient that passes the norm by; null: none
   T* dx;                  ///< (R, H)
   double* dw;             ///< (H), zeroed
 };

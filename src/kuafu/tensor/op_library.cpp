@@ -20,6 +20,7 @@ void register_ops() {
   add_matmul_ops(*lib);
   add_attention_ops(*lib);
   add_rope_ops(*lib);
+  add_sum_ops(*lib);
   add_norm_ops(*lib);
   add_sharded_norm_ops(*lib);
   add_rms_norm_ops(*lib);

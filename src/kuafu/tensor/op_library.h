@@ -6,6 +6,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include <optional>
+
 #include "kuafu/base/errors.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/tensor/kernels.h"
@@ -34,6 +36,7 @@ struct OpLibrary {
 void add_matmul_ops(OpLibrary& lib);
 void add_attention_ops(OpLibrary& lib);
 void add_rope_ops(OpLibrary& lib);
+void add_sum_ops(OpLibrary& lib);
 void add_norm_ops(OpLibrary& lib);
 void add_sharded_norm_ops(OpLibrary& lib);
 void add_rms_norm_ops(OpLibrary& lib);
@@ -83,6 +86,14 @@ class OpScope {
 template <class... T>
 int64_t bytes_of(const T&... tensors) {
   return (0 + ... + static_cast<int64_t>(tensors.defined() ? tensors.nbytes() : 0));
+}
+
+/// The rows of x's last dim.
+inline kernels::Rows rows_of(const Tensor& x) { return {x.numel() / x.size(-1), x.size(-1)}; }
+
+/// t as an op's `Tensor?`: none where it is undefined.
+inline std::optional<Tensor> maybe(const Tensor& t) {
+  return t.defined() ? std::optional<Tensor>(t) : std::nullopt;
 }
 
 /// f64 for f64, else f32: what statistics and accumulators are kept in.

@@ -1,29 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
 
-#include <tuple>
-
 #include "kuafu/tensor/op_library.h"
+#include "kuafu/tensor/op_norm.h"
 #include "kuafu/tensor/ops.h"
 
 namespace kuafu {
 namespace {
 
-using Three = std::tuple<Tensor, Tensor, Tensor>;
-
-// ATen's CPU kernel keeps statistics in the type of the weights: wide weights keep them wide.
-Three layer_norm_cpu(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon) {
-  const auto [y, mean, rstd] =
-      at::native_layer_norm(x, {x.size(-1)}, widened(weight), widened(bias), epsilon);
-  return {y, mean.view(-1), rstd.view(-1)};
+NormResults layer_norm_cpu(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                           double epsilon) {
+  const Tensor in = widened(x), w = widened(weight), b = widened(bias);
+  const kernels::Rows rows = rows_of(x);
+  const Tensor y = at::empty(x.sizes(), in.options());
+  const Tensor mean = at::empty({rows.rows}, in.options()), rstd = at::empty_like(mean);
+  by_type(x, [&](auto zero) {
+    using T = decltype(zero);
+    kernels::layer_norm(
+        rows, kernels::NormForward<T>{in.const_data_ptr<T>(), w.const_data_ptr<T>(),
+                                      b.const_data_ptr<T>(), epsilon, y.mutable_data_ptr<T>(),
+                                      mean.mutable_data_ptr<T>(), rstd.mutable_data_ptr<T>()});
+  });
+  return {y.to(x.scalar_type()), mean, rstd};
 }
 
-Three layer_norm_cuda(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon) {
+NormResults layer_norm_cuda(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                            double epsilon) {
   const auto [y, mean, rstd] = at::native_layer_norm(x, {x.size(-1)}, weight, bias, epsilon);
   return {y, mean.view(-1), rstd.view(-1)};
 }
 
-Three layer_norm_meta(const Tensor& x, const Tensor&, const Tensor&, double) {
+NormResults layer_norm_meta(const Tensor& x, const Tensor&, const Tensor&, double) {
   const auto stats = x.options().dtype(accumulator(x));
   const int64_t rows = x.numel() / x.size(-1);
   return {at::empty(x.sizes(), x.options()), at::empty({rows}, stats), at::empty({rows}, stats)};
@@ -36,22 +43,25 @@ Tensor like_rows(const Tensor& stat, const Tensor& x) {
   return stat.view(shape);
 }
 
-Three layer_norm_backward_cpu(const Tensor& dy, const Tensor& x, const Tensor& mean,
-                              const Tensor& rstd, const Tensor& weight) {
-  const Tensor w = widened(weight);  // stands for the bias too: only its type and size are read
-  const auto [dx, dw, db] = at::native_layer_norm_backward(
-      dy, x, {x.size(-1)}, like_rows(mean, x), like_rows(rstd, x), w, w, {true, true, true});
-  return {dx, dw.to(weight.scalar_type()), db.to(weight.scalar_type())};
+NormResults layer_norm_backward_cpu(const Tensor& dy, const Tensor& x, const Tensor& mean,
+                                    const Tensor& rstd, const Tensor& weight,
+                                    const std::optional<Tensor>& residual) {
+  return norm_backward_cpu(dy, x, mean, rstd, weight, {}, x.size(-1), residual);
 }
 
-Three layer_norm_backward_cuda(const Tensor& dy, const Tensor& x, const Tensor& mean,
-                               const Tensor& rstd, const Tensor& weight) {
-  return at::native_layer_norm_backward(dy, x, {x.size(-1)}, like_rows(mean, x), like_rows(rstd, x),
-                                        weight, weight, {true, true, true});
+NormResults layer_norm_backward_cuda(const Tensor& dy, const Tensor& x, const Tensor& mean,
+                                     const Tensor& rstd, const Tensor& weight,
+                                     const std::optional<Tensor>& residual) {
+  // The weight stands for the bias too: only its type and size are read.
+  auto [dx, dw, db] =
+      at::native_layer_norm_backward(dy, x, {x.size(-1)}, like_rows(mean, x), like_rows(rstd, x),
+                                     weight, weight, {true, true, true});
+  if (residual) dx.add_(*residual);
+  return {dx, dw, db};
 }
 
-Three layer_norm_backward_meta(const Tensor&, const Tensor& x, const Tensor&, const Tensor&,
-                               const Tensor& weight) {
+NormResults layer_norm_backward_meta(const Tensor&, const Tensor& x, const Tensor&, const Tensor&,
+                                     const Tensor& weight, const std::optional<Tensor>&) {
   return {at::empty(x.sizes(), x.options()), at::empty(weight.sizes(), weight.options()),
           at::empty(weight.sizes(), weight.options())};
 }
@@ -64,8 +74,8 @@ void add_norm_ops(OpLibrary& lib) {
       "(Tensor, Tensor, Tensor)",
       "layer_norm", &layer_norm_cpu, &layer_norm_cuda, &layer_norm_meta);
   lib.add(
-      "layer_norm_backward(Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor weight) -> "
-      "(Tensor, Tensor, Tensor)",
+      "layer_norm_backward(Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor weight, "
+      "Tensor? residual) -> (Tensor, Tensor, Tensor)",
       "layer_norm_backward", &layer_norm_backward_cpu, &layer_norm_backward_cuda,
       &layer_norm_backward_meta);
 }
@@ -74,7 +84,7 @@ namespace ops {
 
 NormOut layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon) {
   static const auto op =
-      find_op<Three(const Tensor&, const Tensor&, const Tensor&, double)>("layer_norm");
+      find_op<NormResults(const Tensor&, const Tensor&, const Tensor&, double)>("layer_norm");
   const OpScope scope;
   const auto [y, mean, rstd] = op.call(x, weight, bias, epsilon);
   for (const Tensor& t : {y, mean, rstd}) scope.keep(t);
@@ -83,14 +93,14 @@ NormOut layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, do
 }
 
 NormGrads layer_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& mean,
-                              const Tensor& rstd, const Tensor& weight) {
+                              const Tensor& rstd, const Tensor& weight, const Tensor& residual) {
   static const auto op =
-      find_op<Three(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&)>(
-          "layer_norm_backward");
+      find_op<NormResults(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                          const std::optional<Tensor>&)>("layer_norm_backward");
   const OpScope scope;
-  const auto [dx, dw, db] = op.call(dy, x, mean, rstd, weight);
+  const auto [dx, dw, db] = op.call(dy, x, mean, rstd, weight, maybe(residual));
   for (const Tensor& t : {dx, dw, db}) scope.keep(t);
-  scope.work(0, bytes_of(dy, x, mean, rstd, weight, dx, dw, db));
+  scope.work(0, bytes_of(dy, x, mean, rstd, weight, residual, dx, dw, db));
   return {dx, dw, db};
 }
 

@@ -3,7 +3,7 @@
 // RMS norm, whole and in halves around one summing all-reduce of the last dim's H elements:
 //   forward   moment = sum x^2 over my part          rstd = (moment / H + epsilon)^(-1/2)
 //   backward  moment = sum g xhat, g = dy w          dx = rstd (g - xhat moment / H)
-// Moments are f64 for every type of x.
+// and the residual gradient is added to dx where there is one. Moments are f64 for every type of x.
 
 #include <ATen/ATen.h>
 
@@ -18,10 +18,8 @@ namespace {
 
 using Two = std::tuple<Tensor, Tensor>;
 
-kernels::Rows extents(const Tensor& x) { return {x.numel() / x.size(-1), x.size(-1)}; }
-
 Tensor new_moments(const Tensor& x) {
-  return at::empty({extents(x).rows}, x.options().dtype(at::kDouble));
+  return at::empty({rows_of(x).rows}, x.options().dtype(at::kDouble));
 }
 
 Tensor f64_rows(const Tensor& t) { return t.reshape({-1, t.size(-1)}).to(at::kDouble); }
@@ -30,7 +28,7 @@ Tensor moments_cpu(const Tensor& x) {
   const Tensor in = widened(x), moments = new_moments(x);
   by_type(x, [&](auto zero) {
     using T = decltype(zero);
-    kernels::rms_moments(extents(x), in.const_data_ptr<T>(), moments.mutable_data_ptr<double>());
+    kernels::rms_moments(rows_of(x), in.const_data_ptr<T>(), moments.mutable_data_ptr<double>());
   });
   return moments;
 }
@@ -42,7 +40,7 @@ Two forward_cpu(const Tensor& x, const Tensor& moments, const Tensor& weight, in
                 double epsilon) {
   const Tensor in = widened(x), w = widened(weight);
   const Tensor y = at::empty(x.sizes(), in.options());
-  const Tensor rstd = at::empty({extents(x).rows}, in.options());
+  const Tensor rstd = at::empty({rows_of(x).rows}, in.options());
   by_type(x, [&](auto zero) {
     using T = decltype(zero);
     const kernels::RmsForward<T> args{
@@ -53,7 +51,7 @@ Two forward_cpu(const Tensor& x, const Tensor& moments, const Tensor& weight, in
         epsilon,
         y.mutable_data_ptr<T>(),
         rstd.mutable_data_ptr<T>()};
-    kernels::rms_norm(extents(x), args);
+    kernels::rms_norm(rows_of(x), args);
   });
   return {y.to(x.scalar_type()), rstd};
 }
@@ -75,7 +73,7 @@ Two norm_plain(const Tensor& x, const Tensor& weight, double epsilon) {
 
 Two norm_meta(const Tensor& x, const Tensor&, double) {
   return {at::empty(x.sizes(), x.options()),
-          at::empty({extents(x).rows}, x.options().dtype(accumulator(x)))};
+          at::empty({rows_of(x).rows}, x.options().dtype(accumulator(x)))};
 }
 
 Two apply_meta(const Tensor& x, const Tensor&, const Tensor& weight, int64_t, double epsilon) {
@@ -92,7 +90,7 @@ Tensor backward_moments_cpu(const Tensor& dy, const Tensor& x, const Tensor& rst
     args.x = in.const_data_ptr<T>();
     args.rstd = rstd.const_data_ptr<T>();
     args.w = w.const_data_ptr<T>();
-    kernels::rms_backward_moments(extents(x), args, moments.mutable_data_ptr<double>());
+    kernels::rms_backward_moments(rows_of(x), args, moments.mutable_data_ptr<double>());
   });
   return moments;
 }
@@ -108,8 +106,10 @@ Tensor backward_moments_meta(const Tensor&, const Tensor& x, const Tensor&, cons
 
 /// `moments` undefined: x holds the whole dim.
 Two backward_apply_cpu(const Tensor& dy, const Tensor& x, const Tensor& rstd, const Tensor& weight,
-                       const Tensor& moments, int64_t hidden) {
+                       const Tensor& moments, int64_t hidden,
+                       const std::optional<Tensor>& residual) {
   const Tensor g = widened(dy), in = widened(x), w = widened(weight);
+  const Tensor beside = residual ? widened(*residual) : Tensor();
   const Tensor dx = at::empty(x.sizes(), in.options());
   const Tensor dw = at::zeros({x.size(-1)}, x.options().dtype(at::kDouble));
   by_type(x, [&](auto zero) {
@@ -121,37 +121,43 @@ Two backward_apply_cpu(const Tensor& dy, const Tensor& x, const Tensor& rstd, co
         w.const_data_ptr<T>(),
         moments.defined() ? moments.const_data_ptr<double>() : nullptr,
         hidden,
+        beside.defined() ? beside.const_data_ptr<T>() : nullptr,
         dx.mutable_data_ptr<T>(),
         dw.mutable_data_ptr<double>()};
-    kernels::rms_backward(extents(x), args);
+    kernels::rms_backward(rows_of(x), args);
   });
   return {dx.to(x.scalar_type()), dw.to(weight.scalar_type())};
 }
 
-Two backward_cpu(const Tensor& dy, const Tensor& x, const Tensor& rstd, const Tensor& weight) {
-  return backward_apply_cpu(dy, x, rstd, weight, {}, x.size(-1));
+Two backward_cpu(const Tensor& dy, const Tensor& x, const Tensor& rstd, const Tensor& weight,
+                 const std::optional<Tensor>& residual) {
+  return backward_apply_cpu(dy, x, rstd, weight, {}, x.size(-1), residual);
 }
 
 Two backward_apply_plain(const Tensor& dy, const Tensor& x, const Tensor& rstd,
-                         const Tensor& weight, const Tensor& moments, int64_t hidden) {
+                         const Tensor& weight, const Tensor& moments, int64_t hidden,
+                         const std::optional<Tensor>& residual) {
   const Tensor g = f64_rows(dy), s = rstd.unsqueeze(1), xhat = f64_rows(x) * s;
   const Tensor mean = (moments / static_cast<double>(hidden)).unsqueeze(1);
   const Tensor dx = (g * weight - xhat * mean).mul_(s);
+  if (residual) dx.add_(f64_rows(*residual));
   return {dx.to(x.scalar_type()).view(x.sizes()), (g * xhat).sum(0).to(weight.scalar_type())};
 }
 
-Two backward_plain(const Tensor& dy, const Tensor& x, const Tensor& rstd, const Tensor& weight) {
+Two backward_plain(const Tensor& dy, const Tensor& x, const Tensor& rstd, const Tensor& weight,
+                   const std::optional<Tensor>& residual) {
   return backward_apply_plain(dy, x, rstd, weight, backward_moments_plain(dy, x, rstd, weight),
-                              x.size(-1));
+                              x.size(-1), residual);
 }
 
-Two backward_meta(const Tensor&, const Tensor& x, const Tensor&, const Tensor& weight) {
+Two backward_meta(const Tensor&, const Tensor& x, const Tensor&, const Tensor& weight,
+                  const std::optional<Tensor>&) {
   return {at::empty(x.sizes(), x.options()), at::empty(weight.sizes(), weight.options())};
 }
 
 Two backward_apply_meta(const Tensor& dy, const Tensor& x, const Tensor& rstd, const Tensor& weight,
-                        const Tensor&, int64_t) {
-  return backward_meta(dy, x, rstd, weight);
+                        const Tensor&, int64_t, const std::optional<Tensor>& residual) {
+  return backward_meta(dy, x, rstd, weight, residual);
 }
 
 }  // namespace
@@ -159,8 +165,10 @@ Two backward_apply_meta(const Tensor& dy, const Tensor& x, const Tensor& rstd, c
 void add_rms_norm_ops(OpLibrary& lib) {
   lib.add("rms_norm(Tensor x, Tensor weight, float epsilon) -> (Tensor, Tensor)", "rms_norm",
           &norm_cpu, &norm_plain, &norm_meta);
-  lib.add("rms_norm_backward(Tensor dy, Tensor x, Tensor rstd, Tensor weight) -> (Tensor, Tensor)",
-          "rms_norm_backward", &backward_cpu, &backward_plain, &backward_meta);
+  lib.add(
+      "rms_norm_backward(Tensor dy, Tensor x, Tensor rstd, Tensor weight, Tensor? residual) -> "
+      "(Tensor, Tensor)",
+      "rms_norm_backward", &backward_cpu, &backward_plain, &backward_meta);
   lib.add("rms_moments(Tensor x) -> Tensor", "rms_moments", &moments_cpu, &moments_plain,
           &new_moments);
   lib.add(
@@ -172,7 +180,7 @@ void add_rms_norm_ops(OpLibrary& lib) {
           &backward_moments_meta);
   lib.add(
       "rms_backward_apply(Tensor dy, Tensor x, Tensor rstd, Tensor weight, Tensor moments, "
-      "int hidden) -> (Tensor, Tensor)",
+      "int hidden, Tensor? residual) -> (Tensor, Tensor)",
       "rms_backward_apply", &backward_apply_cpu, &backward_apply_plain, &backward_apply_meta);
 }
 
@@ -188,13 +196,13 @@ RmsOut rms_norm(const Tensor& x, const Tensor& weight, double epsilon) {
 }
 
 RmsGrads rms_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& rstd,
-                           const Tensor& weight) {
-  static const auto op =
-      find_op<Two(const Tensor&, const Tensor&, const Tensor&, const Tensor&)>("rms_norm_backward");
+                           const Tensor& weight, const Tensor& residual) {
+  static const auto op = find_op<Two(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                                     const std::optional<Tensor>&)>("rms_norm_backward");
   const OpScope scope;
-  const auto [dx, dw] = op.call(dy, x, rstd, weight);
+  const auto [dx, dw] = op.call(dy, x, rstd, weight, maybe(residual));
   for (const Tensor& t : {dx, dw}) scope.keep(t);
-  scope.work(0, bytes_of(dy, x, rstd, weight, dx, dw));
+  scope.work(0, bytes_of(dy, x, rstd, weight, residual, dx, dw));
   return {dx, dw};
 }
 
@@ -229,13 +237,15 @@ Tensor rms_backward_moments(const Tensor& dy, const Tensor& x, const Tensor& rst
 }
 
 RmsGrads rms_backward_apply(const Tensor& dy, const Tensor& x, const Tensor& rstd,
-                            const Tensor& weight, const Tensor& moments, int64_t hidden) {
-  static const auto op = find_op<Two(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                                     const Tensor&, int64_t)>("rms_backward_apply");
+                            const Tensor& weight, const Tensor& moments, int64_t hidden,
+                            const Tensor& residual) {
+  static const auto op =
+      find_op<Two(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                  int64_t, const std::optional<Tensor>&)>("rms_backward_apply");
   const OpScope scope;
-  const auto [dx, dw] = op.call(dy, x, rstd, weight, moments, hidden);
+  const auto [dx, dw] = op.call(dy, x, rstd, weight, moments, hidden, maybe(residual));
   for (const Tensor& t : {dx, dw}) scope.keep(t);
-  scope.work(0, bytes_of(dy, x, rstd, weight, moments, dx, dw));
+  scope.work(0, bytes_of(dy, x, rstd, weight, moments, residual, dx, dw));
   return {dx, dw};
 }
 

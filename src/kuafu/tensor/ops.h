@@ -44,6 +44,9 @@ void attention_merge(AttentionOut& into, const AttentionOut& part);
 /// order. Angles are f64. [Su et al., arXiv 2104.09864, equation 34; pairs as in GPT-NeoX]
 Tensor rope(const Tensor& x, const Tensor& positions, double base, bool is_inverse);
 
+/// (..., M) -> (M): the sum of all rows, in order, in f64; the gradient of a bias.
+Tensor sum_rows(const Tensor& x);
+
 struct NormOut {
   Tensor y, mean, rstd;  // y like x; mean, rstd (R)
 };
@@ -52,8 +55,11 @@ NormOut layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, do
 struct NormGrads {
   Tensor dx, dweight, dbias;
 };
+/// `residual`, here and below: the gradient of x's use beside the norm, like x; it is added to dx
+/// in the same pass. Undefined: none.
 NormGrads layer_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& mean,
-                              const Tensor& rstd, const Tensor& weight);
+                              const Tensor& rstd, const Tensor& weight,
+                              const Tensor& residual = {});
 
 // Layer norm where the last dim is sharded, in two halves around an all-reduce:
 /// (R, 2): sum over my part of the last dim of x and of x^2 ... see README for the stable form.
@@ -66,7 +72,7 @@ Tensor norm_backward_moments(const Tensor& dy, const Tensor& x, const Tensor& me
                              const Tensor& rstd, const Tensor& weight);
 NormGrads norm_backward_apply(const Tensor& dy, const Tensor& x, const Tensor& mean,
                               const Tensor& rstd, const Tensor& weight, const Tensor& moments,
-                              int64_t hidden);
+                              int64_t hidden, const Tensor& residual = {});
 
 struct RmsOut {
   Tensor y, rstd;  // y like x; rstd (R)
@@ -78,7 +84,7 @@ struct RmsGrads {
   Tensor dx, dweight;
 };
 RmsGrads rms_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& rstd,
-                           const Tensor& weight);
+                           const Tensor& weight, const Tensor& residual = {});
 
 // RMS norm where the last dim is sharded, in two halves around an all-reduce:
 /// (R): sum over my part of the last dim of x^2.
@@ -90,7 +96,8 @@ RmsOut rms_apply(const Tensor& x, const Tensor& moments, const Tensor& weight, i
 Tensor rms_backward_moments(const Tensor& dy, const Tensor& x, const Tensor& rstd,
                             const Tensor& weight);
 RmsGrads rms_backward_apply(const Tensor& dy, const Tensor& x, const Tensor& rstd,
-                            const Tensor& weight, const Tensor& moments, int64_t hidden);
+                            const Tensor& weight, const Tensor& moments, int64_t hidden,
+                            const Tensor& residual = {});
 
 /// gelu with the tanh approximation, and its gradient.
 Tensor gelu(const Tensor& x);

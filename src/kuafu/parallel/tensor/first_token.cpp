@@ -38,7 +38,7 @@ Tensor classify(const Mesh& mesh, const Tensor& x, const Tensor& w, const Tensor
                                const std::vector<bool>& needs) -> Tensors {
     const Tensor dy = grads[0].contiguous();
     return {multiply_rows(dy, saved[1].t()), multiply_columns(saved[0], dy),
-            needs[2] ? rows(dy).sum(0) : Tensor()};
+            needs[2] ? ops::sum_rows(dy) : Tensor()};
   };
   return differentiable({x, w, bias}, forward, backward)[0];
 }

@@ -3,7 +3,6 @@
 
 #include <ATen/ATen.h>
 
-#include "kuafu/parallel/tensor/products.h"
 #include "kuafu/tensor/collectives.h"
 #include "kuafu/tensor/differentiable.h"
 #include "kuafu/tensor/ops.h"
@@ -23,8 +22,6 @@ Slice token_slice(const Mesh& mesh, const TokenGrid& grid) {
 void all_reduce_axes(const Mesh& mesh, const Tensor& x, const Axes& axes, ReduceOp op) {
   for (const std::string& axis : axes) raw::all_reduce(x, mesh.comm(axis), op);
 }
-
-Tensor sum_rows(const Tensor& dy) { return rows(dy).sum(0); }
 
 }  // namespace
 
@@ -77,7 +74,7 @@ Tensor linear(const TensorParallel& tp, const Tensor& x, const Tensor& w, const 
     } else {
       g.dw = tp.weight_grad(saved[0], dy, r);
     }
-    return {g.dx, g.dw, needs[2] ? sum_rows(dy) : Tensor()};
+    return {g.dx, g.dw, needs[2] ? ops::sum_rows(dy) : Tensor()};
   };
   return differentiable({x, w, bias}, forward, backward)[0];
 }
@@ -101,77 +98,9 @@ Tensor tied_head(const TensorParallel& tp, const Tensor& x, const Tensor& table,
     } else {
       dtable = tp.weight_grad(dlogits, saved[0], Role::kContract);
     }
-    return {dx, dtable, needs[2] ? sum_rows(dlogits) : Tensor()};
+    return {dx, dtable, needs[2] ? ops::sum_rows(dlogits) : Tensor()};
   };
   return differentiable({x, table, bias}, forward, backward)[0];
-}
-
-Tensor layer_norm(const TensorParallel& tp, const Tensor& x, const Tensor& weight,
-                  const Tensor& bias, int64_t hidden, double epsilon) {
-  const Mesh& mesh = tp.mesh();
-  const Axes axes = tp.activation(Stream::kOuter).dims[2];
-  const bool is_whole = mesh.size(axes) == 1;
-  const Forward forward = [&](const Tensors& in) -> ForwardResult {
-    ops::NormOut out;
-    if (is_whole) {
-      out = ops::layer_norm(in[0], in[1], in[2], epsilon);
-    } else {
-      const Tensor moments = ops::norm_moments(in[0]);
-      all_reduce_axes(mesh, moments, axes, ReduceOp::kSum);
-      out = ops::norm_apply(in[0], moments, in[1], in[2], hidden, epsilon);
-    }
-    return {{out.y}, {in[0], in[1], out.mean, out.rstd}};
-  };
-  const Backward backward = [&mesh, axes, is_whole, hidden](const Tensors& saved,
-                                                            const Tensors& grads,
-                                                            const std::vector<bool>&) -> Tensors {
-    const Tensor &x = saved[0], &weight = saved[1], &mean = saved[2], &rstd = saved[3];
-    const Tensor dy = grads[0].contiguous();
-    ops::NormGrads g;
-    if (is_whole) {
-      g = ops::layer_norm_backward(dy, x, mean, rstd, weight);
-    } else {
-      const Tensor moments = ops::norm_backward_moments(dy, x, mean, rstd, weight);
-      all_reduce_axes(mesh, moments, axes, ReduceOp::kSum);
-      g = ops::norm_backward_apply(dy, x, mean, rstd, weight, moments, hidden);
-    }
-    return {g.dx, g.dweight, g.dbias};
-  };
-  return differentiable({x, weight, bias}, forward, backward)[0];
-}
-
-Tensor rms_norm(const TensorParallel& tp, const Tensor& x, const Tensor& weight, int64_t hidden,
-                double epsilon) {
-  const Mesh& mesh = tp.mesh();
-  const Axes axes = tp.activation(Stream::kOuter).dims[2];
-  const bool is_whole = mesh.size(axes) == 1;
-  const Forward forward = [&](const Tensors& in) -> ForwardResult {
-    ops::RmsOut out;
-    if (is_whole) {
-      out = ops::rms_norm(in[0], in[1], epsilon);
-    } else {
-      const Tensor moments = ops::rms_moments(in[0]);
-      all_reduce_axes(mesh, moments, axes, ReduceOp::kSum);
-      out = ops::rms_apply(in[0], moments, in[1], hidden, epsilon);
-    }
-    return {{out.y}, {in[0], in[1], out.rstd}};
-  };
-  const Backward backward = [&mesh, axes, is_whole, hidden](const Tensors& saved,
-                                                            const Tensors& grads,
-                                                            const std::vector<bool>&) -> Tensors {
-    const Tensor &x = saved[0], &weight = saved[1], &rstd = saved[2];
-    const Tensor dy = grads[0].contiguous();
-    ops::RmsGrads g;
-    if (is_whole) {
-      g = ops::rms_norm_backward(dy, x, rstd, weight);
-    } else {
-      const Tensor moments = ops::rms_backward_moments(dy, x, rstd, weight);
-      all_reduce_axes(mesh, moments, axes, ReduceOp::kSum);
-      g = ops::rms_backward_apply(dy, x, rstd, weight, moments, hidden);
-    }
-    return {g.dx, g.dweight};
-  };
-  return differentiable({x, weight}, forward, backward)[0];
 }
 
 Tensor add_positions(const Mesh& mesh, const Tensor& x, const Tensor& table,

@@ -44,7 +44,7 @@ Tensor embed_patches(const Mesh& mesh, const Tensor& images, const Tensor& w, co
     const Tensor dy = grads[0].narrow(1, skip, length - skip).contiguous();
     const Tensor dfirst =
         skip == 1 ? grads[0].select(1, 0).sum(0) : at::zeros({dy.size(2)}, dy.options());
-    return {multiply_columns(patches, dy), needs[1] ? rows(dy).sum(0) : Tensor(), dfirst};
+    return {multiply_columns(patches, dy), needs[1] ? ops::sum_rows(dy) : Tensor(), dfirst};
   };
   return differentiable({w, bias, first}, forward, backward)[0];
 }

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <tuple>
+
+#include "kuafu/tensor/tensor.h"
+
+// What the ops of whole and of sharded layer norms share. Internal to tensor/.
+namespace kuafu {
+
+using NormResults = std::tuple<Tensor, Tensor, Tensor>;
+
+/// dx, dweight, dbias on a CPU. `moments` (R, 2) over all shards; undefined: x holds the whole dim
+/// of `hidden` elements.
+NormResults norm_backward_cpu(const Tensor& dy, const Tensor& x, const Tensor& mean,
+                              const Tensor& rstd, const Tensor& weight, const Tensor& moments,
+                              int64_t hidden, const std::optional<Tensor>& residual);
+
+}  // namespace kuafu
