@@ -60,7 +60,7 @@ void CheckpointWriter::prepare() const {
   make_writable_folder(partial_, kOption);
 }
 
-void CheckpointWriter::write(int rank, const std::vector<Piece>& pieces) const {
+void CheckpointWriter::write(int rank, const std::vector<Piece>& pieces, Pace* pace) const {
   std::vector<TensorBytes> tensors;
   Json table = Json::object();
   for (const Piece& p : pieces) {
@@ -68,7 +68,7 @@ void CheckpointWriter::write(int rank, const std::vector<Piece>& pieces) const {
     tensors.push_back({key, p.dtype, p.slice.extent, p.data});
     table[key] = {{"name", p.name}, {"global", p.global}, {"slice", slice_json(p.slice)}};
   }
-  write_safetensors(partial_ + "/" + file_of(rank), tensors, {{kPieces, table.dump()}});
+  write_safetensors(partial_ + "/" + file_of(rank), tensors, {{kPieces, table.dump()}}, pace);
 }
 
 void CheckpointWriter::commit(int ranks, const Metadata& state) const {

@@ -35,8 +35,9 @@ class CheckpointWriter {
   /// Creates the partial folder, empty, and removes those that earlier saves left unfinished. One
   /// rank, before the others write.
   void prepare() const;
-  /// My pieces, in my file. A replica need not write: pieces may be held by one rank only.
-  void write(int rank, const std::vector<Piece>& pieces) const;
+  /// My pieces, in my file, at `pace` if given. A replica need not write: pieces may be held by one
+  /// rank only.
+  void write(int rank, const std::vector<Piece>& pieces, Pace* pace = nullptr) const;
   /// Checks that the files of `ranks` ranks cover every tensor exactly once, writes the index with
   /// `state` (strings of the whole run: data position, scaler, plan) and renames the folder.
   void commit(int ranks, const Metadata& state) const;

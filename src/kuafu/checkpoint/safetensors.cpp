@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <limits>
@@ -94,7 +95,11 @@ uint64_t checksum(const void* data, int64_t bytes) {
 }
 
 void write_safetensors(const std::string& path, const std::vector<TensorBytes>& tensors,
-                       const Metadata& metadata) {
+                       const Metadata& metadata, Pace* pace) {
+  const auto rest = [&] {
+    if (pace != nullptr) pace->rest();
+  };
+  rest();
   Json strings = Json::object(), entries = Json::object();
   for (const auto& [key, value] : metadata) strings[key] = value;
   int64_t end = 0;
@@ -104,6 +109,7 @@ void write_safetensors(const std::string& path, const std::vector<TensorBytes>& 
     entries[t.name] = {
         {"dtype", name_of(t.dtype)}, {"shape", t.shape}, {"data_offsets", {end, end + t.bytes()}}};
     end += t.bytes();
+    rest();
   }
   Json header = {{"__metadata__", strings}};
   header.update(entries);
@@ -118,7 +124,14 @@ void write_safetensors(const std::string& path, const std::vector<TensorBytes>& 
   try {
     write_all(file, prefix + head, path);
     for (const TensorBytes& t : tensors) {
-      write_all(file, {static_cast<const char*>(t.data), static_cast<size_t>(t.bytes())}, path);
+      std::string_view left{static_cast<const char*>(t.data), static_cast<size_t>(t.bytes())};
+      for (; !left.empty(); left.remove_prefix(std::min(left.size(), Pace::kPartBytes))) {
+        write_all(file, left.substr(0, Pace::kPartBytes), path);
+        if (pace == nullptr) continue;
+        // To the disk by parts as well; what fails here fails below.
+        ::sync_file_range(file.descriptor(), 0, 0, SYNC_FILE_RANGE_WRITE);
+        rest();
+      }
     }
     if (::fsync(file.descriptor()) != 0) throw ConfigError(system_error("write", path));
   } catch (const Error&) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kuafu/base/dtype.h"
+#include "kuafu/checkpoint/pace.h"
 #include "kuafu/mesh/layout.h"
 #include "kuafu/record/files.h"
 
@@ -27,9 +28,10 @@ using Metadata = std::map<std::string, std::string>;
 
 /// Writes one safetensors file: 8 bytes of header length (little endian), a JSON header, the data.
 /// Each tensor's checksum stands in the metadata under "checksum.<name>". The file is on the disk
-/// when this returns. Throws ConfigError with path and reason (disk full).
+/// when this returns, written at `pace` if given. Throws ConfigError with path and reason (disk
+/// full).
 void write_safetensors(const std::string& path, const std::vector<TensorBytes>& tensors,
-                       const Metadata& metadata);
+                       const Metadata& metadata, Pace* pace = nullptr);
 
 /// A file opened for reading. The header is checked at once, data when they are read.
 class Safetensors {

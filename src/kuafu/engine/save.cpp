@@ -137,8 +137,8 @@ const std::vector<bool>& Saver::my_writes(const std::vector<ParamShard>& shards)
 
 void Saver::save() {
   finish();  // one at a time
-  auto saving = std::make_shared<Pending>(
-      Pending{{options_.folder, engine_.steps_done()}, options_.notes, {}, {}, {}});
+  const std::shared_ptr<Pending> saving(
+      new Pending{{options_.folder, engine_.steps_done()}, options_.notes, {}, {}, {}, {}});
   saving->state[kPlan] = to_toml(engine_.plan());
   saving->state[kOptimizerSteps] = text(engine_.optimizer().state().num_steps);
   write_scale(engine_.loss_scaler(), saving->state);
@@ -149,9 +149,10 @@ void Saver::save() {
   const auto when = options_.is_async ? std::launch::async : std::launch::deferred;
   saving->writing = std::async(when, [&pending = *saving, rank = world_.rank(), when] {
     if (when == std::launch::async) yield_to_ranks();
-    pending.writer.write(rank, pending.pieces);
+    pending.writer.write(rank, pending.pieces,
+                         when == std::launch::async ? &pending.pace : nullptr);
   });
-  pending_ = std::move(saving);
+  pending_ = saving;
   ++num_saves_;
   if (!options_.is_async) finish();
 }
@@ -210,6 +211,7 @@ void Saver::poll() {
 
 void Saver::finish() {
   if (pending_) {
+    pending_->pace.hurry();
     if (pending_->writing.valid()) pending_->writing.get();
     world_.barrier();  // all files are there
     if (world_.rank() == 0) commit(*pending_);

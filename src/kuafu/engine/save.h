@@ -57,10 +57,13 @@ class Saver {
  private:
   /// A save whose files are being written.
   struct Pending {
+    ~Pending() { pace.hurry(); }  // it is written to its end even where the run has failed
+
     CheckpointWriter writer;
     Metadata state;
     std::vector<Piece> pieces;
     Tensors data;  ///< of the pieces; where steps go on meanwhile they lie in snapshot_
+    Pace pace;
     std::future<void> writing;
   };
 
