@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "results" / "benchmarks" / "async_save.json"
-EVERY, STEPS, TURNS = 8, 64, 3
+EVERY, STEPS, TURNS = 8, 64, 5
 PLAN = """
 [model]
 layers = 4

@@ -41,7 +41,7 @@ TEST(Pace, HurryEndsARestAndAllOthers) {
   std::this_thread::sleep_for(2 * kPart);  // in the first rest
   pace.hurry();
   writer.join();
-  EXPECT_LT(Clock::now() - begin, kParts * kPart * (Pace::kShare - 1));  // six seconds
+  EXPECT_LT(Clock::now() - begin, kParts * kPart * (Pace::kShare - 1));  // twelve seconds
 }
 
 TEST(Pace, ChangesNoByteOfAFile) {

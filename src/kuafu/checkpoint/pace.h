@@ -11,8 +11,8 @@ namespace kuafu {
 /// its work it rests, until somebody waits for it. A save then takes longer, and no step much.
 class Pace {
  public:
-  /// One part of work in so much time as kShare parts take: 1/16 of a core at most.
-  static constexpr int kShare = 16;
+  /// One part of work in so much time as kShare parts take: 1/32 of a core at most.
+  static constexpr int kShare = 32;
   static constexpr size_t kPartBytes = 1 << 20;
 
   /// The writer's, after a part. The first call begins.
