@@ -6,7 +6,7 @@ cd "$root"
 
 # Folders in which this machine's CUDA toolkit keeps its libraries, one a line.
 toolkit_folders() {
-  local nvcc
+  local nvcc  # `|| true`: a machine without a toolkit is no error, and has no folders
   nvcc="$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)"
   [[ -n "$nvcc" ]] || return 0
   local home

@@ -15,7 +15,7 @@ elif [[ -n "$mode" && "$mode" != "--check" ]]; then
   exit 2
 fi
 
-# Other versions lay the same code out differently.
+# `|| true`: that there is none is said below. Other versions lay the same code out differently.
 tool="$(command -v clang-format-14 || command -v clang-format || true)"
 if [[ -z "$tool" ]]; then
   echo "format.sh: clang-format not found; install it (Debian: clang-format-14, or scripts/setup.sh)" >&2

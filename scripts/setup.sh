@@ -66,7 +66,7 @@ install_packages() {
 
 # True where the toolkit has every library that LibTorch's wheel would bring.
 has_toolkit() {
-  local nvcc
+  local nvcc  # `|| true`: none is an answer
   nvcc="$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)"
   [[ -n "$nvcc" ]] && "$nvcc" --version | grep -q 'release 13\.' || return 1
   local library folder found
@@ -144,6 +144,7 @@ set_up() {
     install_packages "${missing[@]}"
   fi
   say "Debian packages are there"
+  # `|| true`: without a stamp the environment is made.
   if [[ "$(cat "$kStamp" 2>/dev/null || true)" != "$(wanted)" ]] || ! venv_works; then
     rm -f "$kStamp"
     make_venv
@@ -200,7 +201,7 @@ build() {
     cat "$log" >&2
     die "configuring failed; the lines above say why"
   fi
-  grep '^-- Kuafu:' "$log" || true
+  grep '^-- Kuafu:' "$log" || true  # only shown; a log without such lines is no error
   local jobs options=()
   jobs="$(jobs_at_once)"
   for target in "${targets[@]}"; do options+=(--target "$target"); done

@@ -24,24 +24,6 @@ KUAFU_INSTANTIATE(double);
 
 namespace {
 
-/// Sum of the numbers, or of their squared distances from `mean`, by lanes in T, those in f64. With
-/// fewer lanes GCC 12 unrolls the inner loop instead of making vectors of it, and takes four times
-/// as long.
-constexpr int kWide = 32;
-
-template <class T, class F>
-inline __attribute__((always_inline)) double wide_sum(int64_t count, F f) {
-  T partial[kWide] = {};
-  int64_t i = 0;
-  for (; i + kWide <= count; i += kWide) {
-    for (int j = 0; j < kWide; ++j) partial[j] += f(i + j);
-  }
-  double total = 0;
-  for (; i < count; ++i) total += f(i);
-  for (const T p : partial) total += p;
-  return total;
-}
-
 constexpr int64_t kLine = 16;  ///< elements by which rows are asked for in advance
 
 template <class T>
@@ -158,6 +140,12 @@ inline __attribute__((always_inline)) void backward_of_row(int64_t hidden,
   part(i, hidden - i);
 }
 
+/// Null stays null.
+template <class T>
+inline const T* row_of(const T* residual, int64_t at) {
+  return residual == nullptr ? nullptr : residual + at;
+}
+
 template <bool kHasBias, class T>
 inline __attribute__((always_inline)) void backward_of_row(int64_t hidden, bool has_residual,
                                                            const RowBackward<T>& a) {
@@ -218,8 +206,8 @@ inline __attribute__((always_inline)) void norm_backward_rows(Rows n, const Norm
     const int64_t at = r * n.hidden;
     backward_of_row<true>(
         n.hidden, a.residual != nullptr,
-        RowBackward<T>{a.dy + at, a.x + at, a.w, a.residual + at, a.dx + at, dw.block(), db.block(),
-                       a.mean[r], a.rstd[r], static_cast<T>(sums.g / hidden),
+        RowBackward<T>{a.dy + at, a.x + at, a.w, row_of(a.residual, at), a.dx + at, dw.block(),
+                       db.block(), a.mean[r], a.rstd[r], static_cast<T>(sums.g / hidden),
                        static_cast<T>(sums.gx / hidden)});
     dw.end_row(r + 1 == n.rows);
     db.end_row(r + 1 == n.rows);
@@ -269,9 +257,9 @@ inline __attribute__((always_inline)) void rms_backward_rows(Rows n, const RmsBa
     const T *dy = a.dy + at, *x = a.x + at, s = a.rstd[r];
     const double moment = a.moments != nullptr ? a.moments[r] : s * products(dy, x, a.w, n.hidden);
     const T mean = static_cast<T>(moment / static_cast<double>(a.hidden));
-    backward_of_row<false>(
-        n.hidden, a.residual != nullptr,
-        RowBackward<T>{dy, x, a.w, a.residual + at, a.dx + at, dw.block(), nullptr, 0, s, 0, mean});
+    backward_of_row<false>(n.hidden, a.residual != nullptr,
+                           RowBackward<T>{dy, x, a.w, row_of(a.residual, at), a.dx + at, dw.block(),
+                                          nullptr, 0, s, 0, mean});
     dw.end_row(r + 1 == n.rows);
   }
 }
