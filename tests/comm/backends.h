@@ -23,6 +23,14 @@ inline std::vector<Backend> in_process_backends() {
       {"threads",
        {1, 2, 3, 4, 5, 8},
        [](int ranks, const auto& body) { run_on_threads(ranks, body); }},
+      {"turns",  // threads, of those that outnumber the cores
+       {3, 5, 8},
+       [](int ranks, const auto& body) {
+         run_on_threads(ranks, [&](Communicator& world) {
+           const TurnsScope turns(world);
+           body(world);
+         });
+       }},
   };
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/bench_step/action_clock.h"
 
-#include <time.h>
-
+#include <chrono>
 #include <utility>
 
 #include "kuafu/parallel/pipeline/play.h"
@@ -10,29 +9,38 @@
 namespace kuafu {
 namespace {
 
-double thread_seconds() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
 
 void ActionClock::begin() {
   seconds_.clear();
-  mark_ = thread_seconds();
+  so_far_ = 0;
+  mark_ = seconds_now();
+}
+
+void ActionClock::leave_out(const std::function<void()>& wait) {
+  so_far_ += seconds_now() - mark_;
+  wait();
+  mark_ = seconds_now();
 }
 
 void ActionClock::note(int, const pipeline::Action& action, double, double) {
-  if (pipeline::is_message(action.op)) return;
-  const double now = thread_seconds();
-  seconds_.push_back(now - mark_);
-  mark_ = now;
+  if (!pipeline::is_message(action.op)) take_down();
 }
 
 pipeline::RowSeconds ActionClock::end() {
-  seconds_.push_back(thread_seconds() - mark_);
+  take_down();
   return std::move(seconds_);
+}
+
+void ActionClock::take_down() {
+  const double now = seconds_now();
+  seconds_.push_back(so_far_ + now - mark_);
+  so_far_ = 0;
+  mark_ = now;
 }
 
 }  // namespace kuafu

@@ -11,7 +11,8 @@ namespace {
 
 class Silent : public Communicator {
  public:
-  Silent(std::vector<int> members, int index) : members_(std::move(members)), index_(index) {}
+  Silent(std::vector<int> members, int index, std::function<void()> at_receive)
+      : members_(std::move(members)), index_(index), at_receive_(std::move(at_receive)) {}
 
   std::string_view name() const override { return "silent"; }
   int rank() const override { return index_; }
@@ -33,7 +34,7 @@ class Silent : public Communicator {
       if (i == index_) index = static_cast<int>(members.size());
       members.push_back(members_[static_cast<size_t>(i)]);
     }
-    return std::make_unique<Silent>(std::move(members), index);
+    return std::make_unique<Silent>(std::move(members), index, at_receive_);
   }
 
   Work broadcast(Buffer b, int root) override {
@@ -57,6 +58,7 @@ class Silent : public Communicator {
   }
   Work send(Buffer, int, int) override { return {}; }
   Work recv(Buffer b, int, int) override {
+    at_receive_();
     clear(b);
     return {};
   }
@@ -80,14 +82,15 @@ class Silent : public Communicator {
 
   std::vector<int> members_;
   int index_;
+  std::function<void()> at_receive_;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_silent(int rank, int size) {
+std::unique_ptr<Communicator> make_silent(int rank, int size, std::function<void()> at_receive) {
   std::vector<int> members(static_cast<size_t>(size));
   std::iota(members.begin(), members.end(), 0);
-  return std::make_unique<Silent>(std::move(members), rank);
+  return std::make_unique<Silent>(std::move(members), rank, std::move(at_receive));
 }
 
 }  // namespace kuafu

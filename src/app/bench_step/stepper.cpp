@@ -38,7 +38,15 @@ void Stepper::lead(const std::function<void(const Run&)>& lead) {
 }
 
 void Stepper::rank_body(Communicator& world, const std::function<void(const Run&)>& lead) {
-  const auto silent = options_.is_silent ? make_silent(world.rank(), world.size())
+  ActionClock clock;
+  // Silent ranks that share cores hand them on where others would wait, and are timed while they
+  // have one.
+  const auto let_others = [&] {
+    clock.leave_out([&] {
+      if (world.set_turns(false)) world.set_turns(true);
+    });
+  };
+  const auto silent = options_.is_silent ? make_silent(world.rank(), world.size(), let_others)
                                          : std::unique_ptr<Communicator>();
   Communicator& ranks = silent ? *silent : world;
   const Registries registries = builtin_registries();
@@ -48,7 +56,6 @@ void Stepper::rank_body(Communicator& world, const std::function<void(const Run&
   const BookScope booked(options_.is_metered ? &book : nullptr);
   Engine engine(plan_, registries, ranks, *data,
                 {.ledger = options_.is_metered ? &ledger : nullptr});
-  ActionClock clock;
   if (is_silent_pipeline()) engine.observe(&clock);
   if (world.rank() == 0) schedule_ = engine.stages().schedule;
   const auto steps = [&](int64_t count) {
@@ -57,6 +64,8 @@ void Stepper::rank_body(Communicator& world, const std::function<void(const Run&
     ranks.barrier();
     mine.begin = now();
     for (int64_t i = 0; i < count; ++i) {
+      std::optional<TurnsScope> turns;
+      if (is_silent_pipeline()) turns.emplace(world);
       clock.begin();
       mine.losses.push_back(engine.step().loss);
       mine.ends.push_back(now());

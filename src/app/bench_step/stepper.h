@@ -22,8 +22,8 @@ struct StepperOptions {
 /// Steps done on request.
 struct Samples {
   /// From the moment the last rank ended the step before to the moment the last rank ends this one.
-  /// Of ranks that form a pipeline and never talk: what their actions take of a core, played by the
-  /// timetable on the cores there are, so that the bubble is in it.
+  /// Of ranks that form a pipeline and never talk: what their actions take on a core to themselves,
+  /// played by the timetable on the cores there are, so that the bubble is in it.
   std::vector<double> seconds;
   std::vector<double> losses;
   std::vector<int64_t> tensor_bytes;  ///< of each rank, at the peak of these steps; 0 unmetered

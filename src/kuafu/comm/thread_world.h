@@ -6,12 +6,14 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "kuafu/comm/call.h"
+#include "kuafu/comm/core_turns.h"
 #include "kuafu/comm/worlds.h"
 
 namespace kuafu {
@@ -57,6 +59,13 @@ class ThreadWorld {
   bool wake_from(int rank, const Condition& condition);
   /// A rank makes a call: feeds the deadlock detection and the table.
   void note_call(int rank, const Call& call, int64_t sequence, const std::string& group);
+  /// Whether the calling rank, from now on, computes in turns with those it shares cores with:
+  /// always with a core to itself, which it gives up where it blocks. Whoever has waited for a core
+  /// for kPatience, perhaps for a rank that sleeps in its turn, goes on without. Nothing where
+  /// every rank has a core. Returns what was so before.
+  bool set_turns(int rank, bool takes_turns);
+  static constexpr auto kPatience = std::chrono::milliseconds(100);
+
   /// The rank's body returned.
   void finish(int rank);
 
@@ -82,13 +91,17 @@ class ThreadWorld {
     std::atomic<bool> is_finished{false};
   };
 
-  void linger(const Condition& condition) const;
+  void linger(int rank, const Condition& condition) const;
   bool is_lost(const Condition& condition) const;
   bool is_deadlocked() const;
   void block(int rank, const Condition& condition);
+  bool sleep(int rank, std::chrono::steady_clock::time_point deadline,
+             const std::function<bool()>& is_over);
+  void notify(int rank);
 
   std::vector<Spot> spots_;
   ThreadsOptions options_;
+  CoreTurns turns_;
   int num_workers_;
   std::atomic<uint64_t> progress_{0};
   std::atomic<int> num_idle_{0};  // parked or finished

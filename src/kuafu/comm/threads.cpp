@@ -64,6 +64,8 @@ class ThreadCommunicator final : public CallCommunicator {
   int size() const override { return group_->size(); }
   const std::vector<int>& members() const override { return group_->members(); }
 
+  bool set_turns(bool takes_turns) override { return world_->set_turns(world_rank(), takes_turns); }
+
   std::unique_ptr<Communicator> split(const SplitRule& rule) override {
     if (world_->has_failed()) world_->throw_torn_down(world_rank());
     const std::string name = text("split ", num_splits_, " of ", group_label());

@@ -81,6 +81,7 @@ class TimedCommunicator final : public Communicator {
   Work send_recv(Buffer out, int to, Buffer in, int from, int tag) override {
     return tell(Verb::kSendRecv, [&] { return inner_->send_recv(out, to, in, from, tag); });
   }
+  bool set_turns(bool takes_turns) override { return inner_->set_turns(takes_turns); }
   void barrier() override {
     tell(Verb::kBarrier, [&] {
       inner_->barrier();

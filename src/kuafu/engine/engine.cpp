@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -109,6 +110,11 @@ struct Engine::State {
     }
     raw::all_reduce(sum, mesh.comm("pipeline"));
     return read_scalar(sum);
+  }
+
+  /// Whether nothing in a step waits but for other ranks, in calls of the world.
+  bool can_take_turns() const {
+    return options.device.is_cpu() && !options.slowdown && data_parallel->is_in_step();
   }
 
   /// Mean over the samples of this replica, which is one rank.
@@ -227,6 +233,8 @@ double Engine::update() {
 }
 
 StepReport Engine::step() {
+  std::optional<TurnsScope> turns;
+  if (state_->can_take_turns()) turns.emplace(state_->world);
   StepReport report;
   report.lr = state_->lr();
   report.loss_scale = state_->scaler.scale();

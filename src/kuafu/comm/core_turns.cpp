@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/comm/core_turns.h"
+
+#include <algorithm>
+
+namespace kuafu {
+
+CoreTurns::CoreTurns(int ranks) : seats_(static_cast<size_t>(ranks)) {
+  CPU_ZERO(&cores_);
+  sched_getaffinity(0, sizeof(cores_), &cores_);
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &cores_)) free_cores_.push_back(core);
+  }
+}
+
+void CoreTurns::enter(int rank) {
+  {
+    const std::lock_guard lock(mutex_);
+    seat(rank).thread = pthread_self();
+    seat(rank).state = State::kBlocked;
+  }
+  ask(rank);
+}
+
+bool CoreTurns::takes_part(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return seats_[static_cast<size_t>(rank)].state != State::kOutside;
+}
+
+bool CoreTurns::ask(int rank) {
+  const std::lock_guard lock(mutex_);
+  Seat& mine = seat(rank);
+  if (mine.state != State::kBlocked) return mine.state != State::kQueued;
+  if (free_cores_.empty()) {
+    mine.state = State::kQueued;
+    queue_.push_back(rank);
+    ++num_queued_;
+    return false;
+  }
+  place(mine, free_cores_.back());
+  free_cores_.pop_back();
+  return true;
+}
+
+void CoreTurns::run(int rank) {
+  const std::lock_guard lock(mutex_);
+  Seat& mine = seat(rank);
+  if (!mine.is_placed) return;
+  mine.is_placed = false;
+  pthread_setaffinity_np(mine.thread, sizeof(cores_), &cores_);
+}
+
+void CoreTurns::overbook(int rank) {
+  const std::lock_guard lock(mutex_);
+  Seat& mine = seat(rank);
+  if (mine.state != State::kBlocked && mine.state != State::kQueued) return;
+  if (mine.state == State::kQueued) leave_queue(rank);
+  mine.state = State::kOverbooked;
+}
+
+std::optional<int> CoreTurns::give_up(int rank, bool leaves) {
+  const std::lock_guard lock(mutex_);
+  Seat& mine = seat(rank);
+  if (mine.state == State::kOutside) return std::nullopt;
+  const bool had_core = mine.state == State::kHasCore;
+  if (mine.state == State::kQueued) leave_queue(rank);
+  mine.state = leaves ? State::kOutside : State::kBlocked;
+  if (!had_core) return std::nullopt;
+  if (queue_.empty()) {
+    free_cores_.push_back(mine.core);
+    return std::nullopt;
+  }
+  const int heir = queue_.front();
+  leave_queue(heir);
+  place(seat(heir), mine.core);
+  return heir;
+}
+
+void CoreTurns::leave_queue(int rank) {
+  queue_.erase(std::find(queue_.begin(), queue_.end(), rank));
+  --num_queued_;
+}
+
+// A thread that may use no such core any more starts where it likes.
+void CoreTurns::place(Seat& seat, int core) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  seat.is_placed = pthread_setaffinity_np(seat.thread, sizeof(one), &one) == 0;
+  seat.core = core;
+  seat.state = State::kHasCore;
+}
+
+}  // namespace kuafu
