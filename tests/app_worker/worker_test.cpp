@@ -3,6 +3,7 @@
 // kuafu-worker as a program: documents, exit codes, faults, plug-ins.
 
 #include <gtest/gtest.h>
+#include <fstream>
 
 #include <sstream>
 
@@ -260,6 +261,50 @@ TEST(Worker, ExplainsAPlanWithoutRunningIt) {
        {"r0 r1", "r2 r3", "(B/dep.row, S, H/col)", "attention qkv", "blocks.0.mlp.up.weight"}) {
     EXPECT_NE(ended.output.find(part), std::string::npos) << part << " in " << ended.output;
   }
+}
+
+/// What `explain` prints of kSmallPlan in two stages, with more options.
+std::string explained(const Arguments& more, int code) {
+  const tests::Folder folder;
+  Arguments words = {tests::built("bin/kuafu-worker"), "explain",
+                     folder.write("plan.toml", kSmallPlan)};
+  words.insert(words.end(), more.begin(), more.end());
+  const tests::Ended ended = tests::Child(words).wait();
+  EXPECT_EQ(ended.code, code) << ended.output;
+  return ended.output;
+}
+
+std::string content_of(const std::string& file) {
+  std::ifstream in(file);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST(Worker, WritesATimetableThatRunsAndAPictureOfIt) {
+  const tests::Folder folder;
+  const std::string csv = folder.path("mine.csv"), svg = folder.path("mine.svg");
+  const Arguments stages = {"parallel.pipeline.size=2", "train.micro_batch=2"};
+  for (const std::string& file : {csv, svg}) {
+    const std::string output = explained(set(stages, {"--timetable", file}), kOk);
+    EXPECT_NE(output.find("written: " + file), std::string::npos) << output;
+  }
+  EXPECT_EQ(content_of(csv), "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n");
+  EXPECT_NE(content_of(svg).find("<svg"), std::string::npos);
+  Arguments by_hand = stages;
+  by_hand.push_back("parallel.pipeline.schedule=" + csv);
+  const Ran ran = run_worker(kSmallPlan, set(by_hand, {"--certify"}));
+  EXPECT_EQ(ran.document["certificate"]["verdict"], "equal") << ran.output;
+}
+
+TEST(Worker, SaysWhyThereIsNoTimetable) {
+  const tests::Folder folder;
+  const Arguments stages = {"parallel.pipeline.size=2", "train.micro_batch=2"};
+  const auto expect = [&](const Arguments& settings, const char* file, const char* why) {
+    const std::string output = explained(set(settings, {"--timetable", folder.path(file)}), kUsage);
+    EXPECT_NE(output.find(why), std::string::npos) << output;
+  };
+  expect({}, "a.csv", "set parallel.pipeline.size");
+  expect(stages, "a.txt", "must end in .csv");
+  expect(stages, "none/a.csv", "No such file");
 }
 
 // A micro-batch of 8 samples of 16 tokens, 32 wide, in a cube of two: 128 tokens and a table of 64

@@ -25,7 +25,8 @@ struct WorkerCall {
   std::string json;
   std::vector<std::string> plugins;
   double timeout_s = 0;
-  std::string timeline;  ///< file
+  std::string timeline;   ///< file
+  std::string timetable;  ///< explain: file
   std::string mpi_collectives;
   std::string checkpoint;  ///< folder
   int64_t save_every = 0;

@@ -21,6 +21,7 @@ std::vector<std::string> worker_words(const std::string& command, const WorkerCa
   if (!call.is_metered) words.emplace_back("--no-meter");
   add("--json", call.json);
   add("--timeline", call.timeline);
+  add("--timetable", call.timetable);
   for (const auto& plugin : call.plugins) add("--plugin", plugin);
   if (call.timeout_s > 0) add("--timeout", text(call.timeout_s));
   add("--mpi-collectives", call.mpi_collectives);

@@ -208,6 +208,7 @@ int explain_command(const WorkerOptions& options) {
   initialise_tensors();
   plan::with_origins(load_origins(options),
                      [&] { check_placement(plan, registries, Advice::kNearest); });
+  if (!options.timetable_file.empty()) write_timetable(plan, registries, options.timetable_file);
   const Placement placement(plan, registries, 0, at::kMeta);
   const Context& context = placement.context();
   Model model = placement.make_model();
@@ -231,6 +232,7 @@ int explain_command(const WorkerOptions& options) {
   unlimited.memory.device.reset();
   SimulatedWorld world(static_cast<int>(num_ranks(plan)));
   print_counts(simulate_rank(unlimited, registries, world, 0), plan);
+  if (!options.timetable_file.empty()) std::cout << "\nwritten: " << options.timetable_file << "\n";
   return kOk;
 }
 

@@ -8,6 +8,7 @@
 #include "kuafu/engine/placement.h"
 #include "kuafu/engine/stage_map.h"
 #include "kuafu/parallel/pipeline/analysis.h"
+#include "kuafu/record/files.h"
 #include "kuafu/record/table.h"
 
 namespace kuafu {
@@ -74,6 +75,18 @@ void print_pipeline(const Plan& plan, const Registries& registries) {
     return;
   }
   std::cout << pipeline::render_text(map.schedule, {});
+}
+
+void write_timetable(const Plan& plan, const Registries& registries, const std::string& file) {
+  const bool is_csv = file.ends_with(".csv");
+  KUAFU_REQUIRE(is_csv || file.ends_with(".svg"), "--timetable ", file,
+                ": the name must end in .csv (rows to edit and run) or .svg (picture)");
+  KUAFU_REQUIRE(plan.parallel.pipeline.stages() > 1, "--timetable ", file,
+                ": the plan has one stage and no timetable; set parallel.pipeline.size");
+  const Model model = Placement(plan, registries, 0, at::kMeta).make_model();
+  const StageMap map = map_stages(plan, registries, model.blocks.size(), 0);
+  replace_file(file,
+               is_csv ? pipeline::to_csv(map.schedule) : pipeline::render_svg(map.schedule, {}));
 }
 
 }  // namespace kuafu

@@ -26,8 +26,9 @@ struct WorkerOptions {
   bool is_metered = true;
   std::string json_file;
   std::vector<std::string> plugins;
-  double timeout_s = 0;       ///< 0: none
-  std::string timeline_file;  ///< .json or .svg; empty: none
+  double timeout_s = 0;        ///< 0: none
+  std::string timeline_file;   ///< .json or .svg; empty: none
+  std::string timetable_file;  ///< explain: .csv or .svg; empty: none
   std::string mpi_collectives = "own";
   std::string checkpoint;  ///< folder; empty: nothing is saved
   int64_t save_every = 0;  ///< steps; 0: after the last one only
