@@ -307,6 +307,26 @@ TEST(Worker, SaysWhyThereIsNoTimetable) {
   expect(stages, "none/a.csv", "No such file");
 }
 
+// One step would end before there is optimizer state beside the activations.
+TEST(Worker, TheFrontierIsThatOfATrainingHoweverFewItsSteps) {
+  const tests::Folder folder;
+  const std::string plan = folder.write("plan.toml", kSmallPlan), json = folder.path("f.json");
+  std::vector<Json> found;
+  for (const char* steps : {"1", "2"}) {
+    const tests::Ended ended =
+        tests::Child({tests::built("bin/kuafu-worker"), "frontier", plan, "--set",
+                      "memory.device=2 MB", "--vary", "model.layers", "--max", "40", "--steps",
+                      steps, "--json", json})
+            .wait();
+    ASSERT_EQ(ended.code, kOk) << ended.output;
+    found.push_back(Json::parse(content_of(json)));
+  }
+  EXPECT_EQ(found[0], found[1]);
+  EXPECT_GT(found[0]["value"], 1);
+  EXPECT_LT(found[0]["value"], 40) << "the budget decides";
+  EXPECT_LE(found[0]["peak_bytes"], 2'000'000);
+}
+
 // A micro-batch of 8 samples of 16 tokens, 32 wide, in a cube of two: 128 tokens and a table of 64
 // rows, gathered: (q-1)/q^3 (T + V) H elements each way.
 TEST(Worker, ExplainsWhatAnEmbeddingReceives) {

@@ -86,9 +86,11 @@ class Frontier {
     return points_.emplace(value, p).first->second;
   }
 
-  /// Replicas hold alike: every rank of the first one is simulated, to its end.
+  /// Replicas hold alike: every rank of the first one is simulated, to its end. For two steps at
+  /// least: a first one has no optimizer state yet when its activations are at their most.
   Point measure(Plan plan) const {
     plan.memory.device.reset();
+    plan.train.steps = std::max<int64_t>(plan.train.steps, 2);
     const auto ranks = static_cast<int>(num_ranks(plan));
     SimulatedWorld world(ranks);
     Point p{true, ranks, 0, 0};
