@@ -88,15 +88,17 @@ TEST(CoreTurns, OverbookingIsNothingForWhoeverHasACore) {
   EXPECT_EQ(world.turns.give_up(0), cores());
 }
 
-TEST(CoreTurns, AThreadStartsOnItsCoreAndMayRunAnywhereAfterwards) {
-  const cpu_set_t before = affinity();
-  CoreTurns turns(1);
-  turns.enter(0);
-  cpu_set_t placed = affinity();
-  EXPECT_EQ(CPU_COUNT(&placed), 1);
-  turns.run(0);
-  cpu_set_t after = affinity();
-  EXPECT_TRUE(CPU_EQUAL(&after, &before));
+TEST(CoreTurns, AnHeirStartsOnTheCoreThatIsLeftAndMayRunAnywhereAfterwards) {
+  Full world(1);
+  cpu_set_t now = affinity();
+  EXPECT_TRUE(CPU_EQUAL(&now, &world.before)) << "whoever found a core free starts where it likes";
+  EXPECT_EQ(world.turns.give_up(0), cores());
+  now = affinity();
+  EXPECT_EQ(CPU_COUNT(&now), 1);
+  EXPECT_TRUE(CPU_ISSET(sched_getcpu(), &now));
+  world.turns.run(cores());
+  now = affinity();
+  EXPECT_TRUE(CPU_EQUAL(&now, &world.before));
 }
 
 /// Ranks that outnumber the cores, in turns.

@@ -8,9 +8,7 @@ namespace kuafu {
 CoreTurns::CoreTurns(int ranks) : seats_(static_cast<size_t>(ranks)) {
   CPU_ZERO(&cores_);
   sched_getaffinity(0, sizeof(cores_), &cores_);
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &cores_)) free_cores_.push_back(core);
-  }
+  num_free_ = num_cores();
 }
 
 void CoreTurns::enter(int rank) {
@@ -31,14 +29,14 @@ bool CoreTurns::ask(int rank) {
   const std::lock_guard lock(mutex_);
   Seat& mine = seat(rank);
   if (mine.state != State::kBlocked) return mine.state != State::kQueued;
-  if (free_cores_.empty()) {
+  if (num_free_ == 0) {
     mine.state = State::kQueued;
     queue_.push_back(rank);
     ++num_queued_;
     return false;
   }
-  place(mine, free_cores_.back());
-  free_cores_.pop_back();
+  --num_free_;
+  mine.state = State::kHasCore;
   return true;
 }
 
@@ -67,12 +65,13 @@ std::optional<int> CoreTurns::give_up(int rank, bool leaves) {
   mine.state = leaves ? State::kOutside : State::kBlocked;
   if (!had_core) return std::nullopt;
   if (queue_.empty()) {
-    free_cores_.push_back(mine.core);
+    ++num_free_;
     return std::nullopt;
   }
   const int heir = queue_.front();
   leave_queue(heir);
-  place(seat(heir), mine.core);
+  seat(heir).state = State::kHasCore;
+  place(seat(heir));
   return heir;
 }
 
@@ -81,14 +80,14 @@ void CoreTurns::leave_queue(int rank) {
   --num_queued_;
 }
 
-// A thread that may use no such core any more starts where it likes.
-void CoreTurns::place(Seat& seat, int core) {
+// On the caller's core, which it is about to leave.
+void CoreTurns::place(Seat& seat) {
+  const int core = sched_getcpu();
+  if (core < 0 || core >= CPU_SETSIZE) return;
   cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(core, &one);
   seat.is_placed = pthread_setaffinity_np(seat.thread, sizeof(one), &one) == 0;
-  seat.core = core;
-  seat.state = State::kHasCore;
 }
 
 }  // namespace kuafu

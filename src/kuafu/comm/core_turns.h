@@ -19,8 +19,8 @@ namespace kuafu {
 ///
 /// Left alone, Linux puts two ready ranks behind each other on one core and lets another idle until
 /// it balances next, a tick or more later: a pipeline of 4 stages on 2 cores lost 6 % of a step to
-/// it. Threads are placed only as they are about to wake up and may run anywhere
-/// afterwards, so that nothing is lost where other programs want the cores too.
+/// it. A thread is placed only to wake up where another falls asleep, and may run anywhere
+/// afterwards, so that little is lost where other programs want the cores too.
 class CoreTurns {
  public:
   /// On the cores that the calling thread may use.
@@ -50,19 +50,18 @@ class CoreTurns {
   enum class State : uint8_t { kOutside, kBlocked, kQueued, kHasCore, kOverbooked };
   struct Seat {
     State state = State::kOutside;
-    int core = 0;
     bool is_placed = false;
     pthread_t thread{};
   };
 
   Seat& seat(int rank) { return seats_[static_cast<size_t>(rank)]; }
-  void place(Seat& seat, int core);
+  static void place(Seat& seat);
   void leave_queue(int rank);
 
   mutable std::mutex mutex_;
   cpu_set_t cores_;
   std::vector<Seat> seats_;  // guarded by mutex_, as below
-  std::vector<int> free_cores_;
+  int num_free_ = 0;
   std::deque<int> queue_;
   std::atomic<int> num_queued_{0};
 };
