@@ -2,7 +2,8 @@
 """Times a GPT step of Kuafu against PyTorch's, interleaved, in one run.
 
 Both programs stay alive and take turns of a few steps (A B, B A, A B, ...), so that the drift of a
-machine hits both alike; a program that is not asked sleeps. `limit` is Kuafu's own program computing
+machine hits both alike; a program that is not asked is stopped, for PyTorch's threads wake up
+hundreds of times a second even where nothing is to be done. `limit` is Kuafu's own program computing
 without any communication, `unmetered` the same program with its ledger and meters off. Ratios come with a 95 % interval: whole rounds are drawn again with
 replacement, 2000 times, seeded."""
 
@@ -11,6 +12,7 @@ import json
 import os
 import platform
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -32,12 +34,12 @@ RESAMPLES = 2000
 
 
 class Side:
-    """One running program that answers "run K" with a line of samples."""
+    """One running program that answers "run K" with a line of samples, and is stopped in between."""
 
     def __init__(self, name, command, timeout):
         self.name, self.command, self.timeout = name, command, timeout
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        text=True, bufsize=1)
+                                        text=True, bufsize=1, start_new_session=True)
         self.is_late = False
         self.losses, self.resident, self.tensor_bytes = [], [], None
 
@@ -45,6 +47,7 @@ class Side:
         """Seconds of `count` steps. Exits with the reason where the program does not answer."""
         timer = threading.Timer(self.timeout, self._give_up)
         timer.start()
+        self._signal(signal.SIGCONT)
         try:
             self.process.stdin.write(f"run {count}\n")
             self.process.stdin.flush()
@@ -58,6 +61,7 @@ class Side:
                     self.losses += answer.get("losses", [])
                     self.resident.append(sum(answer.get("resident_bytes", [])))
                     self.tensor_bytes = answer.get("tensor_bytes")
+                    self._signal(signal.SIGSTOP)
                     return samples
         except BrokenPipeError:
             pass
@@ -69,7 +73,14 @@ class Side:
 
     def _give_up(self):
         self.is_late = True
-        self.process.kill()
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number):
+        """To the program and the processes it has started."""
+        try:
+            os.killpg(self.process.pid, number)
+        except ProcessLookupError:
+            pass
 
     @staticmethod
     def _answer(line):
@@ -80,6 +91,7 @@ class Side:
         return answer if isinstance(answer, dict) and "samples" in answer else None
 
     def end(self):
+        self._signal(signal.SIGCONT)
         try:
             with self.process.stdin as requests:
                 requests.write("quit\n")
@@ -88,7 +100,7 @@ class Side:
         try:
             self.process.wait(timeout=20)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            self._signal(signal.SIGKILL)
             self.process.wait()
         self.process.stdout.close()
 
@@ -155,6 +167,14 @@ def command_of(side, options, start=Path("START")):
     return [str(options.kuafu), *shape, "--mode", options.mode, *SIDES[side], "--serve"]
 
 
+def turns_of(sides, number):
+    """The order of a round. Over 2 n rounds of n sides each comes as often after every other one:
+    what a program leaves behind, caches or a warm machine, is nobody's advantage."""
+    first = number // 2 % len(sides)
+    order = [*sides[first:], *sides[:first]]
+    return order if number % 2 == 0 else order[::-1]
+
+
 def measure(options, start):
     """{side: [samples of each round]}, {side: {losses, memory}} where they begin together"""
     sides = []
@@ -165,7 +185,7 @@ def measure(options, start):
             side.run(options.warmup)
         rounds = {side.name: [] for side in sides}
         for number in range(options.rounds):
-            for side in sides if number % 2 == 0 else reversed(sides):
+            for side in turns_of(sides, number):
                 rounds[side.name].append(side.run(options.steps))
             shown = ", ".join(f"{name} {statistics.median(r[-1]) * 1e3:.1f} ms"
                               for name, r in rounds.items())

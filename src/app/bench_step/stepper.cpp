@@ -65,7 +65,12 @@ void Stepper::rank_body(Communicator& world, const std::function<void(const Run&
     mine.begin = now();
     for (int64_t i = 0; i < count; ++i) {
       std::optional<TurnsScope> turns;
-      if (is_silent_pipeline()) turns.emplace(world);
+      if (is_silent_pipeline()) {
+        // In step with each other, as where they talk: whoever runs on alone, the others done with
+        // all their steps, has the memory to itself (7 % faster by the fifth step).
+        world.barrier();
+        turns.emplace(world);
+      }
       clock.begin();
       mine.losses.push_back(engine.step().loss);
       mine.ends.push_back(now());
