@@ -168,8 +168,8 @@ def command_of(side, options, start=Path("START")):
 
 
 def turns_of(sides, number):
-    """The order of a round. Over 2 n rounds of n sides each comes as often after every other one:
-    what a program leaves behind, caches or a warm machine, is nobody's advantage."""
+    """The order of a round. Over 2 n rounds of n sides each is in every place twice, and up to three
+    follow each other about as often: what a program leaves behind is nobody's advantage."""
     first = number // 2 % len(sides)
     order = [*sides[first:], *sides[:first]]
     return order if number % 2 == 0 else order[::-1]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The PyTorch peers train one and the same model; the comparison takes turns and divides rightly."""
 
+import collections
 import contextlib
 import functools
 import io
@@ -194,8 +195,9 @@ class Comparison(unittest.TestCase):
         document, out = self.compare("--mode", "data", "--ranks", "2", "--sides", "kuafu,limit",
                                      "--rounds", "4", "--steps", "3", "--warmup", "2")
         requests = self.log.read_text().split("\n")[:-1]
-        turns = ["kuafu 3", "limit 3", "limit 3", "kuafu 3"]
-        self.assertEqual(requests, ["kuafu 2", "limit 2"] + turns + turns)
+        self.assertEqual(requests, ["kuafu 2", "limit 2"] +
+                         [f"{side} 3" for name in "kl lk lk kl".split()
+                          for side in ("kuafu" if letter == "k" else "limit" for letter in name)])
         found = document["ratios"]["kuafu / limit"]
         self.assertAlmostEqual(found["value"], 1.25)
         self.assertAlmostEqual(found["ci95"][0], 1.25)
@@ -204,6 +206,17 @@ class Comparison(unittest.TestCase):
         self.assertIn("kuafu / limit: 1.250", out)
         for key in ("commit", "dirty", "host", "cpu", "cores", "torch", "time", "commands"):
             self.assertIn(key, document["provenance"])
+
+    def test_every_side_is_in_every_place_as_often_and_two_or_three_follow_each_other(self):
+        for sides in ("ab", "abc", "abcd"):
+            order = [s for number in range(2 * len(sides))
+                     for s in compare.turns_of(list(sides), number)]
+            follows = collections.Counter(zip(order, order[1:] + order[:1]))
+            others = {follows[a, b] for a in sides for b in sides if a != b}
+            if len(sides) <= 3:
+                self.assertLessEqual(max(others) - min(others), 1, sides)
+            self.assertTrue(all(order[i::len(sides)].count(s) == 2 for i in range(len(sides))
+                                for s in sides), sides)
 
     def test_losses_of_two_trainings_are_told_apart(self):
         memory = {"tensor_bytes": [3, 3], "resident_bytes": 10}
