@@ -40,10 +40,12 @@ ALLOWED = {
     # Data parallelism owns the shards that an optimizer updates and that tiers of memory hold.
     "parallel/data": GLUE + ("memory", "optim"),
     "model": GLUE + SCHEMES,
-    "engine": GLUE + SCHEMES + ("model",),
-    "simulate": GLUE + SCHEMES + ("model", "engine"),
-    "conformance": GLUE + SCHEMES + ("model", "engine", "simulate"),
-    "elastic": GLUE + SCHEMES + ("model", "engine", "simulate"),
+    # A second opinion on everything above: it may see what a plan says and nothing of what runs it.
+    "oracle": ("base", "plan", "dataset"),
+    "engine": GLUE + SCHEMES + ("model", "oracle"),
+    "simulate": GLUE + SCHEMES + ("model", "oracle", "engine"),
+    "conformance": GLUE + SCHEMES + ("model", "oracle", "engine", "simulate"),
+    "elastic": GLUE + SCHEMES + ("model", "oracle", "engine", "simulate"),
 }
 # Folders that are free of LibTorch.
 NO_TORCH = BELOW_TORCH + ("dataset", "experiment")

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a plan should compute, written a second time: after the papers' listings, in plain ATen with
+// its own autograd, whole tensors on one rank, in the type that the weights have (f64 for a
+// reference). Shares nothing with the library's ops, engine, mesh or optimizers but the
+// counter-based generator (base/philox.h), so that a wrong kernel of theirs is not also wrong here.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "kuafu/dataset/dataset.h"
+#include "kuafu/plan/plan.h"
+
+namespace kuafu::oracle {
+
+/// Whole tensors by the name of their parameter, without padding.
+using Tensors = std::map<std::string, at::Tensor>;
+
+/// What travels from block to block: (B, S, H) each.
+using Flow = std::vector<at::Tensor>;
+
+/// Samples of one micro-batch of one replica, and where they stand in the step.
+struct Samples {
+  Tokens tokens;
+  int64_t first = 0;  ///< index of the first in the global batch: dropout and coins follow it
+  int64_t step = 0;   ///< from 0
+  int64_t batch = 0;  ///< samples of the whole global batch: losses are means over them
+  bool is_training = true;
+};
+
+/// What a router decided, by mixture block ("blocks.1.moe"): handed to the oracle where rounding
+/// may decide otherwise. (B, E, C) i64: the position in its sample that a slot holds, -1 = none.
+using Routes = std::map<std::string, at::Tensor>;
+
+/// How far handed decisions are from the oracle's own: largest (best score - chosen score), and the
+/// largest score that they are measured on.
+struct Regret {
+  double most = 0, scale = 0;
+};
+
+/// What a call of a block gives besides its output.
+struct Extra {
+  at::Tensor loss = {};  ///< auxiliary loss, scaled like the model's own; may be undefined
+  const Routes* routes = nullptr;  ///< in: decisions to take; null: its own
+  Routes* routed = nullptr;        ///< out: decisions taken; may be null
+  Regret* regret = nullptr;        ///< out: of handed decisions; may be null
+  /// out: sum of the absolute terms of each weight gradient, filled in while backward runs
+  /// (|x|^T |dy| for a product, sum |dy| for a bias); may be null.
+  Tensors* absolute = nullptr;
+};
+
+/// A parameter's extents and first value, as a function of the global index.
+struct Weight {
+  std::vector<int64_t> shape;
+  enum class Init : uint8_t { kNormal, kZeros, kOnes } init = Init::kNormal;
+  double std = 0.02;
+};
+
+/// A model as a list of blocks, named as the library names them.
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual std::vector<std::string> blocks() const = 0;
+  /// Names of the parameters a block reads, borrowed ones too.
+  virtual std::vector<std::string> params_of(size_t block) const = 0;
+  virtual std::map<std::string, Weight> weights() const = 0;
+  /// Differentiable by ATen's autograd in `in` and `weights`. The first block takes nothing, the
+  /// last gives {loss}: this micro-batch's part of the mean over the global batch.
+  virtual Flow forward(size_t block, const Flow& in, const Tensors& weights, const Samples& samples,
+                       Extra& extra) const = 0;
+};
+
+/// By plan.kind: "gpt", "moe_gpt", "bert", "vit"; null for a kind it does not know.
+std::unique_ptr<Model> make_model(const ModelPlan& plan, uint64_t seed);
+
+/// The first values of all weights: element i is Philox(seed, name, i), as f64.
+Tensors initial_weights(const Model& model, uint64_t seed);
+
+/// Loss and gradients of a step: the sum over its micro-batches.
+struct Gradients {
+  double loss = 0;
+  Tensors gradients;  ///< before clipping; of every weight that was used
+  Tensors absolute;   ///< sums of the absolute terms of each
+  Regret regret;
+};
+/// `routes`, where not empty: one a micro-batch. `scale`: the loss is multiplied by it in backward
+/// and the gradients are left so.
+Gradients gradients(const Model& model, const Tensors& weights, const std::vector<Samples>& micro,
+                    const std::vector<Routes>& routes = {}, double scale = 1);
+
+/// Optimizer state of every weight by slot: "m", "v", "momentum", as the plan's optimizer has them.
+struct State {
+  int64_t num_steps = 0;  ///< updates made
+  std::map<std::string, Tensors> slots;
+};
+
+/// Euclidean norm over all gradients, in f64.
+double norm_of(const Tensors& gradients);
+/// The rate of step t (from 0) of a schedule of `steps` steps.
+double learning_rate(const OptimizerPlan& plan, int64_t t, int64_t steps);
+/// One update in place, in the type of weights and state: clipping by `norm`, then the rule.
+/// State is made at the first call. `norm`: of the unclipped gradients.
+void update(const OptimizerPlan& plan, double lr, double norm, const Tensors& gradients,
+            Tensors& weights, State& state);
+
+/// Several steps of a plan: what the certificate compares a run with.
+struct Trajectory {
+  std::vector<double> losses, norms;
+  Tensors first_gradients, first_absolute;
+  Tensors weights;  ///< after the last step
+  State state;
+};
+
+}  // namespace kuafu::oracle
