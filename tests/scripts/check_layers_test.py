@@ -41,6 +41,13 @@ class CheckLayers(unittest.TestCase):
         self.assert_refused("kuafu/comm/x.cpp", '"kuafu/device/stream.h"', "may include base")
         self.assert_refused("kuafu/optim/x.cpp", '"kuafu/parallel/data/x.h"', "optim includes")
 
+    def test_refuses_the_oracle_whatever_it_judges(self):
+        for include in ("kuafu/tensor/ops.h", "kuafu/model/blocks.h", "kuafu/optim/optimizer.h",
+                        "kuafu/parallel/tensor/layers.h", "kuafu/engine/engine.h"):
+            self.assert_refused("kuafu/oracle/x.cpp", f'"{include}"', "may include base, plan, dataset")
+        for include in ("kuafu/base/philox.h", "kuafu/plan/plan.h", "kuafu/dataset/dataset.h"):
+            self.assert_accepted("kuafu/oracle/x.cpp", f'"{include}"')
+
     def test_refuses_a_folder_it_does_not_know(self):
         self.assert_refused("kuafu/base/x.cpp", '"kuafu/nowhere/x.h"', "no folder")
         self.assertEqual(len(check("kuafu/nowhere/x.cpp", "int x;\n")), 1)
