@@ -35,11 +35,16 @@ struct Samples {
 };
 
 /// What a router decided, by mixture block ("blocks.1.moe"): handed to the oracle where rounding
-/// may decide otherwise. (B, E, C) i64: the position in its sample that a slot holds, -1 = none.
+/// may decide otherwise. (B, E, C) i64: the position in its sample that a slot holds, -1 = none; C
+/// may be padded. Where tokens choose, "blocks.1.moe.choices" may stand beside it, (B, S, k) i64:
+/// the experts each token chose, best first, also those that had no slot left; without it the
+/// choices that no slot shows are taken to be the oracle's own.
 using Routes = std::map<std::string, at::Tensor>;
 
 /// How far handed decisions are from the oracle's own: largest (best score - chosen score), and the
-/// largest score that they are measured on.
+/// largest score that they are measured on. Infinite where they break a rule that no rounding
+/// excuses: a token twice in an expert's slots, a slot left empty, an order of filling them that is
+/// not the paper's.
 struct Regret {
   double most = 0, scale = 0;
 };
@@ -84,7 +89,7 @@ Tensors initial_weights(const Model& model, uint64_t seed);
 
 /// Loss and gradients of a step: the sum over its micro-batches.
 struct Gradients {
-  double loss = 0;
+  double loss = 0;    ///< of the model alone; auxiliary losses reach the gradients
   Tensors gradients;  ///< before clipping; of every weight that was used
   Tensors absolute;   ///< sums of the absolute terms of each
   Regret regret;
@@ -94,7 +99,8 @@ struct Gradients {
 Gradients gradients(const Model& model, const Tensors& weights, const std::vector<Samples>& micro,
                     const std::vector<Routes>& routes = {}, double scale = 1);
 
-/// Optimizer state of every weight by slot: "m", "v", "momentum", as the plan's optimizer has them.
+/// Optimizer state of every weight by slot: "m" and "v" of AdamW, "velocity" of SGD, and of weights
+/// in half precision "master", their f32 originals; all in the type of the update.
 struct State {
   int64_t num_steps = 0;  ///< updates made
   std::map<std::string, Tensors> slots;
@@ -104,8 +110,10 @@ struct State {
 double norm_of(const Tensors& gradients);
 /// The rate of step t (from 0) of a schedule of `steps` steps.
 double learning_rate(const OptimizerPlan& plan, int64_t t, int64_t steps);
-/// One update in place, in the type of weights and state: clipping by `norm`, then the rule.
-/// State is made at the first call. `norm`: of the unclipped gradients.
+/// One update in place: clipping by `norm`, then the rule, in the type of the weights, or of f32
+/// masters of half-precision weights, which are then rounded. State is made at the first call, or
+/// given: slots and updates made. `norm`: of the unclipped gradients, which may be of a wider type
+/// than the weights. Weights without a gradient stay as they are.
 void update(const OptimizerPlan& plan, double lr, double norm, const Tensors& gradients,
             Tensors& weights, State& state);
 

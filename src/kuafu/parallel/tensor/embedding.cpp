@@ -25,7 +25,6 @@
 #include "kuafu/parallel/tensor/embedding.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -69,28 +68,33 @@ int64_t num_tokens(const Mesh& mesh, const TokenGrid& grid) {
 /// reduce-scatter over one axis after the other leaves every rank its own tokens, and gathers in
 /// reverse bring them back. Axes that are not summed may stand outside, between and inside:
 ///   S/t0.t1 on 2 x 2 of 8 places, summed over t0: ranks of t1 = 0 look up places 0 1 4 5.
-Tensor ids_to_look_up(const Mesh& mesh, const Tensor& ids, const TokenGrid& grid,
-                      const Axes& summed) {
+Tensor ids_to_look_up(const Mesh& mesh, Tensor ids, const TokenGrid& grid, const Axes& summed) {
   const Slice own = local_slice(mesh, grid);
-  std::vector<int64_t> split, extents;  // (B, S) as coordinates of axes and what lies inside them
-  std::vector<std::pair<size_t, int64_t>> mine;  // which of those dims are one coordinate: mine
   for (size_t d = 0; d < 2; ++d) {
-    int64_t all = own.extent[d];
-    for (const std::string& axis : grid.activation.dims[d]) {
-      const int64_t ranks = mesh.size(axis);
-      if (ranks == 1) continue;
-      if (!contains(summed, axis)) mine.emplace_back(split.size(), mesh.coord(axis));
-      if (contains(summed, axis)) all *= ranks;
-      split.push_back(ranks);
+    const auto dim = static_cast<int64_t>(d);
+    const Axes& axes = grid.activation.dims[d];
+    if (common(axes, summed).empty()) {  // parts of a sequence may differ in extent
+      ids = ids.narrow(dim, own.offset[d], own.extent[d]);
+      continue;
     }
-    split.push_back(own.extent[d]);
-    extents.push_back(all);
+    std::vector<int64_t> firsts = {0};  // of runs of `extent` places
+    int64_t extent = ids.size(dim);
+    for (const std::string& axis : axes) {
+      const int64_t ranks = mesh.size(axis);
+      extent /= ranks;
+      std::vector<int64_t> cut;
+      for (const int64_t first : firsts) {
+        for (int64_t r = 0; r < ranks; ++r) {
+          if (contains(summed, axis) || r == mesh.coord(axis)) cut.push_back(first + r * extent);
+        }
+      }
+      firsts = cut;
+    }
+    Tensors runs;
+    for (const int64_t first : firsts) runs.push_back(ids.narrow(dim, first, extent));
+    ids = at::cat(runs, dim);
   }
-  Tensor wanted = ids.view(split);
-  for (size_t i = mine.size(); i-- > 0;) {
-    wanted = wanted.select(static_cast<int64_t>(mine[i].first), mine[i].second);
-  }
-  return wanted.reshape(extents).contiguous();
+  return ids.contiguous();
 }
 
 /// The axis over which a table of so many local `rows` is gathered; none: "". Only the innermost
