@@ -234,7 +234,11 @@ void add_matrix(CLI::App& app, FrontCall& call) {
   kuafu matrix --filter scheme=2d --filter world=threads --triples 0 --out /tmp/matrix
   kuafu matrix --share 0.1 --seed 3 --out /tmp/matrix
 
-Dimensions: scheme, sequence, experts, model, dtype, recompute, optimizer, world.
+  kuafu matrix --filter "data mode=parameter_server" --filter zero=1 --triples 0 --out /tmp/matrix
+
+Dimensions: scheme, sequence, experts, schedule, zero, data mode, order, bucket, overlap,
+micro-batches, model, dtype, recompute, optimizer, world. A kill loses nothing: the same call with
+the same program goes on.
 Exit codes: 0 all equal or refused, 1 one differs from one rank, 2 usage)");
 }
 
