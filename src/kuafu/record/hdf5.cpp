@@ -112,11 +112,7 @@ void put_integers(hid_t at, const std::string& name, const std::vector<int64_t>&
 }
 
 /// Integers above 2^63 - 1 are kept as doubles.
-bool is_int64(const Json& v) {
-  return v.is_number_integer() &&
-         (!v.is_number_unsigned() ||
-          v.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
-}
+bool is_int64(const Json& v) { return whole_number(v).has_value(); }
 
 /// A list of {name: integer}, one a rank: a group with one list a name, 0 where a rank lacks it.
 void put_columns(hid_t at, const std::string& name, const Json& list) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/record/json_text.h"
 
+#include <limits>
+
 #include "kuafu/base/errors.h"
 #include "kuafu/base/utf8.h"
 
@@ -47,6 +49,13 @@ std::string json_line(const Json& value) {
 
 std::string json_document(const Json& value) {
   return value.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::optional<int64_t> whole_number(const Json& value) {
+  constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  const bool is_whole =
+      value.is_number_unsigned() ? value.get<uint64_t>() <= kMost : value.is_number_integer();
+  return is_whole ? std::optional(value.get<int64_t>()) : std::nullopt;
 }
 
 std::string json_excerpt(const Json& value, size_t most) {

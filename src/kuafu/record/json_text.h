@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,6 +21,10 @@ std::string json_line(const Json& value);
 
 /// The same over several lines, as documents are written.
 std::string json_document(const Json& value);
+
+/// An integer as it is written; none where the value is no integer of 64 bits with a sign: neither
+/// 1.0 nor true nor 2^63, which Json would convert.
+std::optional<int64_t> whole_number(const Json& value);
 
 /// The first `most` bytes of a value on one line, for messages.
 std::string json_excerpt(const Json& value, size_t most = 40);
