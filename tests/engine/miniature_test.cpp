@@ -23,10 +23,12 @@ Plan plan_with(const Overrides& overrides) {
 double size_of(const Plan& p) {
   const ModelPlan& m = p.model;
   const auto width = static_cast<double>(m.hidden), layers = static_cast<double>(m.layers);
-  const auto experts = m.kind == "moe_gpt" ? static_cast<double>(m.experts + 1) : 1.0;
+  // MLPs of all layers: a mixture has one for each expert, and those that all tokens visit.
+  const int64_t mixtures = m.kind == "moe_gpt" ? m.layers / m.moe_every : 0;
+  const auto mlps = static_cast<double>(m.layers + mixtures * (m.experts + m.shared_experts - 1));
   const auto tokens = static_cast<double>(p.train.batch * m.sequence);
   const auto vocab = m.kind == "vit" ? 1.0 : static_cast<double>(m.vocab);
-  return layers * width * (4 * width + 3 * experts * static_cast<double>(m.ffn_width())) +
+  return layers * 4 * width * width + mlps * 3 * width * static_cast<double>(m.ffn_width()) +
          vocab * width + tokens * (layers * 16 * width + vocab);
 }
 
