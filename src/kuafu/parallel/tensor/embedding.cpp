@@ -25,6 +25,7 @@
 #include "kuafu/parallel/tensor/embedding.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -68,33 +69,31 @@ int64_t num_tokens(const Mesh& mesh, const TokenGrid& grid) {
 /// reduce-scatter over one axis after the other leaves every rank its own tokens, and gathers in
 /// reverse bring them back. Axes that are not summed may stand outside, between and inside:
 ///   S/t0.t1 on 2 x 2 of 8 places, summed over t0: ranks of t1 = 0 look up places 0 1 4 5.
-Tensor ids_to_look_up(const Mesh& mesh, Tensor ids, const TokenGrid& grid, const Axes& summed) {
+Tensor ids_to_look_up(const Mesh& mesh, const Tensor& ids, const TokenGrid& grid,
+                      const Axes& summed) {
   const Slice own = local_slice(mesh, grid);
+  Tensor wanted = ids;
+  std::vector<int64_t> split, extents;  // (B, S) as coordinates of axes and what lies inside them
+  std::vector<std::pair<size_t, int64_t>> mine;  // which of those dims are one coordinate: mine
   for (size_t d = 0; d < 2; ++d) {
-    const auto dim = static_cast<int64_t>(d);
     const Axes& axes = grid.activation.dims[d];
-    if (common(axes, summed).empty()) {  // parts of a sequence may differ in extent
-      ids = ids.narrow(dim, own.offset[d], own.extent[d]);
+    extents.push_back(own.extent[d] * mesh.size(common(axes, summed)));
+    if (mesh.size(common(axes, summed)) == 1) {  // parts may be uneven
+      wanted = wanted.narrow(static_cast<int64_t>(d), own.offset[d], own.extent[d]);
+      split.push_back(own.extent[d]);
       continue;
     }
-    std::vector<int64_t> firsts = {0};  // of runs of `extent` places
-    int64_t extent = ids.size(dim);
     for (const std::string& axis : axes) {
-      const int64_t ranks = mesh.size(axis);
-      extent /= ranks;
-      std::vector<int64_t> cut;
-      for (const int64_t first : firsts) {
-        for (int64_t r = 0; r < ranks; ++r) {
-          if (contains(summed, axis) || r == mesh.coord(axis)) cut.push_back(first + r * extent);
-        }
-      }
-      firsts = cut;
+      if (!contains(summed, axis)) mine.emplace_back(split.size(), mesh.coord(axis));
+      split.push_back(mesh.size(axis));
     }
-    Tensors runs;
-    for (const int64_t first : firsts) runs.push_back(ids.narrow(dim, first, extent));
-    ids = at::cat(runs, dim);
+    split.push_back(own.extent[d]);
   }
-  return ids.contiguous();
+  wanted = wanted.view(split);
+  for (size_t i = mine.size(); i-- > 0;) {
+    wanted = wanted.select(static_cast<int64_t>(mine[i].first), mine[i].second);
+  }
+  return wanted.reshape(extents).contiguous();
 }
 
 /// The axis over which a table of so many local `rows` is gathered; none: "". Only the innermost
@@ -179,6 +178,13 @@ Cost embedding_cost(const Mesh& mesh, const Shape& table, const Layout& table_la
   int64_t copied = 0;
   for (const std::string& axis : route.copies) copied += all_reduced(mesh, axis, mine * width);
   return {.forward = each + copied, .backward = each, .weight_grad = each};
+}
+
+bool is_table_gathered(const Mesh& mesh, const Shape& table, const Layout& table_layout,
+                       const TokenGrid& grid) {
+  const Axes& vocabulary = table_layout.dims[0];
+  const int64_t rows = padded(table[0], vocabulary, mesh) / mesh.size(vocabulary);
+  return !gathered_axis(mesh, vocabulary, grid, rows).empty();
 }
 
 }  // namespace kuafu
