@@ -15,7 +15,7 @@ namespace {
 /// Small enough that a case takes a fraction of a second, and divisible by every arrangement below.
 const Overrides kSmall = {{"model.layers", "2"},
                           {"model.hidden", "32"},
-                          {"model.heads", "4"},
+                          {"model.heads", "8"},
                           {"model.dtype", "f64"},
                           {"data.kind", "synthetic"},
                           {"train.steps", "2"},

@@ -117,6 +117,8 @@ Outcome Runner::run(const Overrides& settings, const std::string& world) {
   Outcome out;
   try {
     out = run_plan(plan, world);
+  } catch (const Refused& e) {  // by the world
+    out = {Status::kRefused, e.what(), 0};
   } catch (const std::exception& e) {
     out.why = text("failed: ", e.what());
   }
