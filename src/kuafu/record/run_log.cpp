@@ -71,7 +71,10 @@ void add_line(const std::string& path, int64_t number, std::string_view line, Ru
   const bool is_sealed = seal_of(line) != std::string_view::npos;
   const Json value = parse_line(opened(where, line));
   const int64_t own = format_of(where, value);
-  const int64_t format = own > 0 ? own : record.header.value("format", kRecordFormat);
+  const bool has_header = !record.header.is_null();
+  const int64_t format = own > 0      ? own
+                         : has_header ? record.header["format"].get<int64_t>()
+                                      : kRecordFormat;
   KUAFU_REQUIRE(is_sealed || (format == kOldestRecordFormat && !value.contains("checksum")), where,
                 "the line has no checksum at its end, as lines of format ", kRecordFormat,
                 " have; take the line out, and its case runs again");
