@@ -110,6 +110,7 @@ RunRecord read_run(const std::string& path) {
     const std::string_view line = std::string_view(bytes).substr(at, end - at);
     ++number;
     if (end == std::string::npos) {  // written without its end: never whole, even if it parses
+      record.is_cut = true;
       record.damaged.emplace_back(line);
       break;
     }
@@ -149,6 +150,7 @@ void RunLog::move_damage_aside() {
                         " damaged (cut off in the middle); moved to ", aside, ", ",
                         record_.cases.size(), " finished cases are whole"));
   record_.damaged.clear();
+  record_.is_cut = false;
 }
 
 void RunLog::begin(const Json& header) {
