@@ -48,6 +48,24 @@ TEST_F(WorkerDocument, OfARunHoldsToThePage) {
   EXPECT_EQ(value_at(document, "plan.parallel.data.size"), 2);
 }
 
+/// Whatever bytes a message quotes: a plan's name, a value of the command line, a file's content.
+TEST_F(WorkerDocument, KeepsStatusAndReasonWhereTheyAreNoUtf8) {
+  const test::TemporaryFolder folder;
+  test::write_text(folder / "latin\xe4.csv", "0F0,\xff\xc3\n");
+  const std::vector<std::vector<std::string>> all = {
+      {"--set", "model.kind=\xff\xfe"},
+      {"--set", "data.path=\xff"},
+      {"--set", "parallel.pipeline.size=2", "--set",
+       "parallel.pipeline.schedule=" + (folder / "latin\xe4.csv")},
+      {"--checkpoint", "/proc/\xff"}};
+  for (const std::vector<std::string>& options : all) {
+    const Json document = document_of(options, 1);
+    EXPECT_EQ(value_at(document, "status"), "failed") << options[1];
+    EXPECT_TRUE(value_at(document, "reason").is_string()) << options[1];
+    EXPECT_EQ(join(document_problems(document), "\n"), "") << options[1];
+  }
+}
+
 TEST_F(WorkerDocument, OfAMixtureHasTheLoadOfEveryStep) {
   const Json document = document_of({"--ranks", "2", "--set", "model.kind=moe_gpt", "--set",
                                      "model.experts=3", "--set", "model.capacity_factor=0.7"},

@@ -77,5 +77,26 @@ TEST(ReadFile, SaysWhyItCannot) {
   expect_says(message_of<ConfigError>([&] { read_file(folder, "plan"); }), {folder, "is a folder"});
 }
 
+TEST(ParseToml, KeysOfManyPartsAreRefused) {
+  std::string key = "a";
+  for (int i = 1; i < 16; ++i) key += ".a";
+  EXPECT_NO_THROW(parse_toml(key + " = 1\n[b]\n" + key + " = [0.1, 0.2]\n", "x"));
+  EXPECT_NO_THROW(
+      parse_toml("# ....................\nt = \"....................\"\n"
+                 "u = \"\"\"\n....................\"\"\"\nv = '....................'\n"
+                 "w = \"\\\"....................\"\n",
+                 "x"));
+  for (const std::string& deep : {key + ".a = 1", "[" + key + ".a]", "\"x\"." + key + " = 1",
+                                  "b = { " + key + " . a = 1 }"}) {
+    try {
+      parse_toml("# one\nt = \"\"\"\ntwo\"\"\"\n" + deep, "x.toml");
+      ADD_FAILURE() << deep;
+    } catch (const ConfigError& e) {
+      EXPECT_NE(std::string(e.what()).find("x.toml:4: "), std::string::npos) << e.what();
+    }
+    EXPECT_FALSE(parse_toml_value("{ " + key + ".a = 1 }").has_value());
+  }
+}
+
 }  // namespace
 }  // namespace kuafu

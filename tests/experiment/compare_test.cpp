@@ -39,6 +39,23 @@ TEST(Compare, FindsNoRegressionInTheSameResults) {
   EXPECT_TRUE(same.notes.empty());
 }
 
+TEST(Compare, ReadsNoRecordWithADamagedLineInTheMiddle) {
+  const test::TemporaryFolder folder;
+  {
+    RunLog log(folder.path());
+    log.begin(test::sample_header(2));
+    for (const char* id : {"a", "b"}) log.append(test::sample_case(id, clean_document()));
+  }
+  const std::string whole = test::read_text(folder / "run.jsonl");
+  test::write_text(folder / "run.jsonl",
+                   whole.substr(0, whole.size() - 100));  // killed: unfinished
+  EXPECT_EQ(load_results(folder.path()).cases.size(), 1U);
+  std::string bad = whole;
+  bad[whole.find('\n') + 1] = 'x';
+  test::write_text(folder / "run.jsonl", bad);
+  EXPECT_THROW(load_results(folder.path()), ConfigError);
+}
+
 TEST(Compare, HoldsExactMetricsAtZeroTolerance) {
   const std::vector<std::function<void(Json&)>> changes = {
       [](Json& d) { d["ledger"]["data"]["bytes_sent"][1] = 1002; },

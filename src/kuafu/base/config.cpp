@@ -15,6 +15,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/base/utf8.h"
 
 namespace kuafu {
 namespace {
@@ -66,6 +67,50 @@ ConfigValue convert(const toml::node& node) {
     out.string = written.str();
   }
   return out;
+}
+
+constexpr int kMostParts = 16;  ///< of a dotted key; no key of ours has more than five
+
+/// Where the string that opens at `at` is over: behind its closing quotes.
+size_t end_of_string(std::string_view document, size_t at) {
+  const char quote = document[at];
+  const std::string three(3, quote);
+  const bool is_long = document.substr(at, 3) == three;
+  for (at += is_long ? 3 : 1; at < document.size(); ++at) {
+    if (document[at] == '\\' && quote == '"') {
+      ++at;
+    } else if (is_long ? document.substr(at, 3) == three
+                       : document[at] == quote || document[at] == '\n') {
+      return at + (is_long ? 3 : 1);
+    }
+  }
+  return document.size();
+}
+
+/// The parser limits nested values, but a dotted key is as deep as it has parts, and every part
+/// takes a stack frame wherever the tables are walked or destroyed. The line of a key with more
+/// than kMostParts; 0 where there is none.
+int line_of_deep_key(std::string_view document) {
+  int line = 1, dots = 0;
+  for (size_t at = 0; at < document.size();) {
+    const char c = document[at];
+    if (c == '"' || c == '\'') {
+      const size_t end = end_of_string(document, at);
+      line += static_cast<int>(std::count(document.begin() + static_cast<ptrdiff_t>(at),
+                                          document.begin() + static_cast<ptrdiff_t>(end), '\n'));
+      at = end;
+      continue;
+    }
+    if (c == '#') {
+      at = std::min(document.find('\n', at), document.size());
+      continue;
+    }
+    if (c == '.' && ++dots >= kMostParts) return line;
+    if (std::string_view("=,[]{}\n").find(c) != std::string_view::npos) dots = 0;
+    line += c == '\n' ? 1 : 0;
+    ++at;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -123,15 +168,19 @@ std::string to_string(const ConfigValue& value) {
 }
 
 ConfigValue parse_toml(std::string_view document, std::string_view origin) {
+  const int deep = line_of_deep_key(document);
+  KUAFU_REQUIRE(deep == 0, origin, ":", deep, ": a dotted key has more than ", kMostParts,
+                " parts");
   try {
     return convert(toml::parse(document, origin));
   } catch (const toml::parse_error& error) {
-    throw ConfigError(
-        text(origin, ":", error.source().begin.line, ": not valid TOML: ", error.description()));
+    throw ConfigError(text(origin, ":", error.source().begin.line,
+                           ": not valid TOML: ", as_utf8(error.description())));
   }
 }
 
 std::optional<ConfigValue> parse_toml_value(std::string_view value) {
+  if (line_of_deep_key(value) != 0) return {};
   try {
     const ConfigValue document = convert(toml::parse("value = " + std::string(value)));
     // A line break in the text would smuggle in a second key.

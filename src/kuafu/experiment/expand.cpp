@@ -11,6 +11,7 @@ namespace kuafu {
 namespace {
 
 constexpr const char* kSeedKey = "train.seed";
+constexpr int64_t kMostPoints = 100'000;  ///< of a sweep, skipped ones too: weeks of cases
 
 /// Values that one position of the name runs through.
 struct Slot {
@@ -111,6 +112,8 @@ class Expander {
   void cross(const std::vector<Slot>& slots, const std::vector<const Bundle*>& chosen) {
     std::vector<size_t> at(slots.size(), 0);
     while (true) {
+      require(++num_points_ <= kMostPoints, suite_.axes.front().line, "the sweep has more than ",
+              kMostPoints, " points; give fewer values");
       Point point = make_point(slots, at, chosen);
       if (!is_skipped(point)) points_.push_back(std::move(point));
       size_t i = slots.size();
@@ -218,6 +221,7 @@ class Expander {
 
   const SuiteText& suite_;
   std::vector<Point> points_;
+  int64_t num_points_ = 0;
   std::set<size_t> used_skips_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "kuafu/base/config.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/base/utf8.h"
 #include "kuafu/plan/check.h"
 #include "kuafu/plan/keys.h"
 #include "kuafu/plan/layer_ranges.h"
@@ -150,6 +151,8 @@ class Reader {
 /// The value of an override: TOML, or a bare word as a string. A key that takes a string takes the
 /// text as it stands unless it is quoted.
 ConfigValue override_value(const std::string& path, const std::string& given) {
+  KUAFU_REQUIRE(is_utf8(path) && is_utf8(given), "--set ", as_utf8(path), "=", as_utf8(given),
+                ": not UTF-8, as every value of a plan is");
   ConfigValue bare;
   bare.kind = Kind::kString;
   bare.string = given;

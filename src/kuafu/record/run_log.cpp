@@ -71,7 +71,10 @@ void add_line(const std::string& path, int64_t number, std::string_view line, Ru
   const bool is_sealed = seal_of(line) != std::string_view::npos;
   const Json value = parse_line(opened(where, line));
   const int64_t own = format_of(where, value);
-  const int64_t format = own > 0 ? own : record.header.value("format", kRecordFormat);
+  const bool has_header = !record.header.is_null();
+  const int64_t format = own > 0      ? own
+                         : has_header ? record.header["format"].get<int64_t>()
+                                      : kRecordFormat;
   KUAFU_REQUIRE(is_sealed || (format == kOldestRecordFormat && !value.contains("checksum")), where,
                 "the line has no checksum at its end, as lines of format ", kRecordFormat,
                 " have; take the line out, and its case runs again");
@@ -107,6 +110,7 @@ RunRecord read_run(const std::string& path) {
     const std::string_view line = std::string_view(bytes).substr(at, end - at);
     ++number;
     if (end == std::string::npos) {  // written without its end: never whole, even if it parses
+      record.is_cut = true;
       record.damaged.emplace_back(line);
       break;
     }
@@ -146,6 +150,7 @@ void RunLog::move_damage_aside() {
                         " damaged (cut off in the middle); moved to ", aside, ", ",
                         record_.cases.size(), " finished cases are whole"));
   record_.damaged.clear();
+  record_.is_cut = false;
 }
 
 void RunLog::begin(const Json& header) {

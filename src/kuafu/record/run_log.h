@@ -15,6 +15,7 @@ struct RunRecord {
   Json header;                       ///< the line of kind `suite`; null in an empty record
   std::vector<Json> cases;           ///< the lines of kind `case`, as they were written
   std::vector<std::string> damaged;  ///< lines that are no JSON: cut off by a kill or a full disk
+  bool is_cut = false;               ///< the last of them is the file's last, without its end
 };
 
 /// Name of the record inside a results folder.

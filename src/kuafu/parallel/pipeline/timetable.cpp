@@ -5,6 +5,8 @@
 #include <charconv>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/utf8.h"
+#include "kuafu/parallel/pipeline/play.h"
 
 namespace kuafu::pipeline {
 namespace {
@@ -12,8 +14,10 @@ namespace {
 constexpr std::string_view kOps = "FBIWsrSR";
 
 [[noreturn]] void bad_action(std::string_view given) {
-  throw ConfigError(text("\"", given,
-                         "\" is no action; allowed: stage, one of F (forward), B "
+  constexpr size_t kShown = 40;
+  throw ConfigError(text("\"", as_utf8(utf8_prefix(given, kShown)),
+                         given.size() > kShown ? "...\"" : "\"",
+                         " is no action; allowed: stage, one of F (forward), B "
                          "(backward), I (input gradient), W (weight gradient), s, r, S, R "
                          "(send and receive), micro-batch, such as 2F0"));
 }
@@ -99,17 +103,24 @@ Timetable parse_csv(std::string_view csv, std::string_view origin) {
 }
 
 PipeShape shape_of(const Timetable& t) {
-  int stages = 0, micro_batches = 0;
+  int64_t stages = 0, micro_batches = 0, actions = 0;
   for (const Row& row : t) {
     for (const Action& a : row) {
-      stages = std::max(stages, a.stage + 1);
-      micro_batches = std::max(micro_batches, a.micro_batch + 1);
+      stages = std::max(stages, int64_t{a.stage} + 1);
+      micro_batches = std::max(micro_batches, int64_t{a.micro_batch} + 1);
+      actions += is_message(a.op) ? 0 : 1;
     }
   }
-  const int ranks = static_cast<int>(t.size());
+  // Each stage has an action for each micro-batch: nothing larger than the file is ever made room
+  // for.
+  KUAFU_REQUIRE(stages <= actions && micro_batches <= actions / std::max<int64_t>(1, stages),
+                "stages up to ", stages - 1, " and micro-batches up to ", micro_batches - 1,
+                " take at least ", stages, " x ", micro_batches, " actions, it has ", actions);
+  const auto ranks = static_cast<int64_t>(t.size());
   KUAFU_REQUIRE(ranks > 0 && stages % ranks == 0, stages, " stages are not the same number on ",
                 ranks, " ranks");
-  return {ranks, micro_batches, stages / ranks};
+  return {static_cast<int>(ranks), static_cast<int>(micro_batches),
+          static_cast<int>(stages / ranks)};
 }
 
 }  // namespace kuafu::pipeline

@@ -56,7 +56,8 @@ std::string to_csv(const Timetable& t);
 /// Throws ConfigError with `origin` and line.
 Timetable parse_csv(std::string_view csv, std::string_view origin);
 
-/// Highest micro-batch and stage + 1, and rows: the shape a timetable is made for.
+/// Highest micro-batch and stage + 1, and rows: the shape a timetable is made for. Throws ConfigError
+/// where the ranks do not divide the stages, or the actions are fewer than the shape has.
 PipeShape shape_of(const Timetable& t);
 
 }  // namespace kuafu::pipeline

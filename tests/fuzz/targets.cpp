@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fuzz/targets.h"
+
+#include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
+#include "kuafu/base/utf8.h"
+#include "kuafu/experiment/suite.h"
+#include "kuafu/parallel/pipeline/analysis.h"
+#include "kuafu/parallel/pipeline/timetable.h"
+#include "kuafu/plan/plan.h"
+#include "kuafu/record/hdf5.h"
+
+namespace kuafu::fuzz {
+namespace {
+
+const std::vector<std::string> kPlans = {
+    "[model]\nkind = \"gpt\"\nlayers = 4\nhidden = 64\nheads = 4\nvocab = 256\nsequence = 32\n"
+    "[parallel]\ndata = 2\ntensor = { mode = \"1d\", size = 2 }\n[train]\nbatch = 8\nsteps = 3\n",
+    "# a comment\nmodel.hidden = 32\nmodel.dtype = \"bf16\"\nmodel.norm = \"rms\"\n[optimizer]\n"
+    "kind = \"adamw\"\nlr = 1e-3\nbeta2 = 0.95\n[data]\nkind = \"synthetic\"\n"
+    "[parallel.pipeline]\nsize = 2\nschedule = \"1f1b\"\n[train]\nbatch = 8\nmicro_batch = 2\n",
+    "[model]\nlayers = 4\nhidden = 64\n[parallel]\ntensor = { mode = \"1d\", size = 4 }\n"
+    "[[parallel.layers]]\nfrom = 2\nto = 3\nmode = \"2d\"\n[memory]\nrecompute = \"full\"\n"};
+
+const std::vector<std::string> kSuites = {
+    "[suite]\nname = \"a\"\nquestion = \"Which?\"\nworld = \"threads\"\ntimeout_s = 60\nseeds = "
+    "[1, "
+    "2]\n[base]\nmodel.hidden = 32\ntrain = { batch = 8, steps = 2 }\n[grid]\nranks = [1, "
+    "2]\ntrain.batch = [4, 8]\n",
+    "[suite]\nname = \"b\"\nquestion = \"How?\"\ncertify = false\n[[strategy]]\nname = \"one "
+    "rank\"\nranks = 1\n[[strategy]]\nname = \"1D\"\nparallel.tensor.mode = "
+    "\"1d\"\nparallel.tensor.size = \"$ranks\"\nranks = [2, 4]\n[[skip]]\nstrategy = "
+    "\"1D\"\nranks = 4\n[[case]]\nname = \"last\"\nstrategy = \"one rank\"\ntrain.batch = "
+    "4\n[[reference]]\nmetric = \"loss.last\"\nbelow = 5.5\nsource = \"a "
+    "guess\"\n[[reference]]\nmetric = \"ranks\"\nvalue = 2\ntolerance = 0.1\nwhere = { ranks = 2 "
+    "}\n"};
+
+const std::vector<std::string> kTimetables = {
+    "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n",
+    "# zero bubble\n0F0, 0F1, 0I0, 0W0, 0I1, 0W1\r\n1F0, 1I0, 1F1, 1W0, 1I1, 1W1\n",
+    "0F0,0s0,2r0,2F0,2R0,2B0,2S0,0R0,0B0\n1r0,1F0,1s0,3r0,3F0,3B0,3S0,1R0,1B0,1S0\n",
+    "0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n"};
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw Finding(what);
+}
+
+void read_plan(const std::string& bytes) {
+  const TensorModes modes = builtin_tensor_modes();
+  const Plan plan = parse_plan(bytes, "plan.toml", modes);
+  const std::string printed = to_toml(plan);
+  require(is_utf8(printed), "the printed plan is no UTF-8");
+  require(to_toml(parse_plan(printed, "printed", modes)) == printed,
+          "the plan changes when it is printed and read again");
+  const Plan resolved = resolve(plan, 4, modes);
+  const Plan again = resolve(parse_plan(to_toml(resolved), "resolved", modes), 4, modes);
+  require(plan_hash(again) == plan_hash(resolved),
+          "the resolved plan changes when it is printed and read again");
+}
+
+void read_suite(const std::string& bytes) {
+  const SuiteOptions options{{}, {}, "no baselines"};
+  const Suite suite = parse_suite(bytes, "suite.toml", options);
+  require(parse_suite(bytes, "suite.toml", options).hash == suite.hash, "read twice, two suites");
+  require(!suite.name.empty() && !suite.cases.empty(), "a suite without name or cases");
+  for (const Case& c : suite.cases) {
+    require(c.ranks > 0 && c.timeout_s > 0, "a case without ranks or time");
+    require(is_utf8(c.name) && is_utf8(c.plan_toml), "a case that is no UTF-8");
+    case_value(c, "model.hidden");  // reads the plan again
+  }
+}
+
+void read_timetable(const std::string& bytes) {
+  const pipeline::Timetable t = pipeline::parse_csv(bytes, "schedule.csv");
+  require(pipeline::parse_csv(pipeline::to_csv(t), "printed") == t,
+          "the timetable changes when it is printed and read again");
+  const pipeline::PipeShape shape = pipeline::shape_of(t);
+  pipeline::ranks_of_stages(t, shape.stages());
+  pipeline::validate(t, shape);
+}
+
+}  // namespace
+
+std::vector<std::string> target_names() {
+  std::vector<std::string> names = {
+      "index", "index-resealed", "safetensors", "safetensors-resealed", "record", "record-resealed",
+      "plan",  "suite",          "timetable"};
+  if (has_hdf5()) names.push_back("hdf5");
+  return names;
+}
+
+Target make_target(const std::string& name) {
+  const bool is_resealed = name.ends_with("-resealed");
+  if (name.starts_with("index")) return index_target(is_resealed);
+  if (name.starts_with("safetensors")) return safetensors_target(is_resealed);
+  if (name.starts_with("record")) return record_target(is_resealed);
+  if (name == "hdf5") return hdf5_target();
+  if (name == "plan") return {name, kPlans, read_plan};
+  if (name == "suite") return {name, kSuites, read_suite};
+  if (name == "timetable") return {name, kTimetables, read_timetable};
+  throw ConfigError(text(in_quotes(name), " is no target; allowed: ", join(target_names())));
+}
+
+Answer answer_of(const Target& target, const std::string& bytes) {
+  try {
+    target.read(bytes);
+    return Answer::kValue;
+  } catch (const Finding&) {
+    throw;
+  } catch (const ConfigError& e) {
+    const std::string message = e.what();
+    require(!message.empty(), "an error without a text");
+    require(is_utf8(message), "the error is no UTF-8: " + as_utf8(message));
+    return Answer::kRefused;
+  } catch (const std::exception& e) {
+    throw Finding(text("an exception that no reader may throw: ", as_utf8(e.what())));
+  }
+}
+
+}  // namespace kuafu::fuzz
