@@ -3,6 +3,7 @@
 """Checks the include lines of src/ against the layers of Kuafu.
 
     scripts/check_layers.py [ROOT]      ROOT is the source tree (default: the one this file is in)
+    scripts/check_layers.py --table     prints the layers as src/kuafu/README.md shows them
 
 Prints one line a violation, `file:line: what, and what is allowed`, and exits with 1 if there is any.
 """
@@ -124,10 +125,30 @@ def check_line(file, folder, line):
     return check_external(file, folder, target)
 
 
+def table(root):
+    """The folders that are there, highest first, each with those that it may include and none of these may."""
+    there = [f for f in ALLOWED if (Path(root) / "src/kuafu" / f).is_dir()]
+    lines = ["| folder | LibTorch | stands on |", "|---|---|---|"]
+    for folder in reversed(there):
+        own = [f for f in ALLOWED[folder] if f in there]
+        direct = [f for f in own if not any(f in ALLOWED[other] for other in own)]
+        lines.append(f"| `{folder}` | {'no' if folder in NO_TORCH else 'yes'} | "
+                     f"{', '.join(f'`{f}`' for f in direct) or '-'} |")
+    return "\n".join(lines)
+
+
+def check_readme(root):
+    """The line to print where src/kuafu/README.md shows other layers; nothing in a tree without it."""
+    readme = Path(root) / "src/kuafu/README.md"
+    if readme.exists() and table(root) not in readme.read_text(encoding="utf-8"):
+        return ["src/kuafu/README.md:1: its table is not what scripts/check_layers.py --table prints"]
+    return []
+
+
 def violations(root):
     """All violations of the tree, as lines to print, and the number of files read."""
     source = Path(root) / "src"
-    found = []
+    found = check_readme(root)
     files = sorted(p for p in source.rglob("*") if p.suffix in SUFFIXES)
     for path in files:
         file = path.relative_to(source).as_posix()
@@ -143,7 +164,11 @@ def violations(root):
 
 
 def main():
-    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent
+    home = Path(__file__).resolve().parent.parent
+    if sys.argv[1:] == ["--table"]:
+        print(table(home))
+        return 0
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else home
     found, files = violations(root)
     print("\n".join(found), end="\n" if found else "")
     print(f"layers: {files} files, {len(found)} violations")

@@ -4,8 +4,8 @@
 
     .venv/bin/python experiments/tensor_traffic/run.py [--build build/release] [--out results/tensor_traffic] [--draw]
 
-Runs `kuafu run` on threads up to 27 ranks and simulated everywhere, writes result.json, table.md and the figures; --draw
-only draws what result.json holds."""
+Runs `kuafu run` on threads up to 27 ranks and simulated everywhere, writes result.json, table.md and the figures; after
+a kill the same command goes on with the cases that are missing. --draw only draws what result.json holds."""
 
 import argparse
 import json
@@ -201,12 +201,12 @@ def main():
     out = ROOT / options.out
     out.mkdir(parents=True, exist_ok=True)
     if not options.draw:
-        rows = []
-        for i, case in enumerate(CASES):
-            print(f"[{i + 1}/{len(CASES)}] {case[1]} on {case[2]} ranks", file=sys.stderr)
-            rows.append(measure(ROOT / options.build / "bin" / "kuafu", *case))
+        kuafu = ROOT / options.build / "bin" / "kuafu"
+        rows = experiment.measured(CASES, lambda *case: measure(kuafu, *case), out,
+                                   [kuafu, kuafu.with_name("kuafu-worker"), Path(__file__), HERE / "plan.toml"])
         (out / "result.json").write_text(json.dumps({"families": FAMILIES, "rows": rows, "verdicts": verdicts(rows)},
                                                     indent=1) + "\n")
+        experiment.finished(out)
     rows = json.loads((out / "result.json").read_text())["rows"]
     checks = verdicts(rows)
     (out / "table.md").write_text(table(rows, checks))

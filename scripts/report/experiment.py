@@ -1,7 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the drivers in experiments/ share: tables in Markdown, the table of claims, figures in the one look."""
+"""What the drivers in experiments/ share: rows that outlive a kill, tables in Markdown, the table of claims, figures in
+the one look."""
+
+import hashlib
+import json
+import sys
 
 import style
+
+
+def measured(cases, measure, out, programs):
+    """measure(*case) of each case, in order. Rows go to out/unfinished.jsonl one by one, so that a call after a kill goes
+    on where the last one was; rows of other `programs` (files, by their content) are measured again. The caller writes
+    its result and then removes the file: finished(out)."""
+    made_by = hashlib.sha256(b"".join(p.read_bytes() for p in programs)).hexdigest()[:16]
+    path = out / "unfinished.jsonl"
+    known = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:  # a kill cut it off
+            continue
+        if entry["made_by"] == made_by:
+            known[json.dumps(entry["case"])] = entry["row"]
+    path.write_text("".join(json.dumps({"made_by": made_by, "case": json.loads(case), "row": row}) + "\n"
+                            for case, row in known.items()), encoding="utf-8")
+    rows = []
+    for i, case in enumerate(cases):
+        name = json.dumps(case)
+        print(f"[{i + 1}/{len(cases)}] {', '.join(map(str, case))}{' (done before)' if name in known else ''}",
+              file=sys.stderr)
+        if name not in known:
+            known[name] = measure(*case)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"made_by": made_by, "case": case, "row": known[name]}) + "\n")
+        rows.append(known[name])
+    return rows
+
+
+def finished(out):
+    """The result is written: forgets the rows on the way to it."""
+    (out / "unfinished.jsonl").unlink(missing_ok=True)
 
 
 def markdown(head, rows):

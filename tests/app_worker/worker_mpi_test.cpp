@@ -71,6 +71,29 @@ TEST(WorkerMpi, FourRanksOfAGroupAgreeWithThreadsUpToRounding) {
   }
 }
 
+// Layers with a tensor mode of their own: the mesh and those of the schemes are split from one world.
+TEST(WorkerMpi, LayersOfOtherModesAreThoseOfThreads) {
+  const std::vector<std::pair<const char*, const char*>> modes = {
+      {"1d", "2d"}, {"1d-sp", "2.5d"}, {"2d", "1d-sp"}};
+  for (const auto& [base, layer] : modes) {
+    const Arguments more = {
+        "--set",    std::string("parallel.tensor.mode=") + base,
+        "--set",    "parallel.tensor.size=4",
+        "--set",    std::string("parallel.layers=[{from=1,to=1,mode=\"") + layer + "\"}]",
+        "--certify"};
+    const Ran threads = run_worker(kSmallPlan, more);
+    const Ran mpi = run_worker(kSmallPlan, more, mpirun(4));
+    ASSERT_EQ(threads.code, 0) << threads.output;
+    ASSERT_EQ(mpi.code, 0) << base << ", " << layer << ": " << mpi.output;
+    EXPECT_EQ(mpi.document["certificate"]["verdict"], "equal") << base << ", " << layer;
+    EXPECT_EQ(mpi.document["memory"]["peak_bytes"], threads.document["memory"]["peak_bytes"]);
+    for (size_t step = 0; step < 3; ++step) {
+      const double a = mpi.document["loss"][step], b = threads.document["loss"][step];
+      EXPECT_NEAR(a / b, 1, 1e-5) << base << ", " << layer << ", step " << step;
+    }
+  }
+}
+
 // A named algorithm puts the same bytes on the wire of every transport.
 TEST(WorkerMpi, NamedSumsAndServersCountWhatThreadsDo) {
   for (const char* mode : {"tree", "hierarchical", "parameter_server"}) {

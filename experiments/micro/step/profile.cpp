@@ -9,8 +9,8 @@
 //                 copying and adding
 //     model       the other kernels: norms, GELU, embedding, loss, optimizer
 //     own         the rest of the step: in no kernel. Dispatch, views, allocation, autograd,
-//     layouts,
-//                 loader, meters, and the observer of this benchmark itself: an upper bound
+//                 layouts, samples, meters, and the observer of this benchmark itself: an upper
+//                 bound
 //   "own" is the overhead of Kuafu's code; "all but matmul, attention, copies" is model + own.
 // Last result: results/benchmarks/overhead-h1024.json.
 

@@ -5,6 +5,7 @@
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/philox.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/plan/arrange.h"
 #include "kuafu/plan/keys.h"
 
 namespace kuafu::matrix {
@@ -44,15 +45,48 @@ Overrides smallest_grid(const TensorMode& mode) {
   return best;
 }
 
+/// The arrangement of at most 8 ranks in which layer 1 has a mode of its own, with the most axes
+/// that both share, the smallest of those; empty where there is none.
+Overrides smallest_mixed_grid(const std::string& base, const std::string& layer,
+                              const TensorModes& modes) {
+  size_t most = 0;
+  Overrides best;
+  for (int64_t size = 2; size <= 8; ++size) {
+    for (const int64_t depths : {0, 1, 2, 3}) {
+      Plan plan;
+      plan.parallel.tensor = {base, size, 1 + depths % 2};
+      plan.parallel.layers = {{1, 1, layer, 1 + depths / 2}};
+      size_t axes = 0;
+      try {
+        axes = tensor_axes(plan, modes).size();
+      } catch (const Refused&) {
+        continue;
+      }
+      if (axes <= most) continue;
+      most = axes;
+      best = {{"parallel.tensor.mode", base},
+              {"parallel.tensor.size", text(size)},
+              {"parallel.tensor.depth", text(plan.parallel.tensor.depth)},
+              {"parallel.layers", text("[{ from = 1, to = 1, mode = ", in_quotes(layer),
+                                       ", depth = ", plan.parallel.layers[0].depth, " }]")}};
+    }
+  }
+  return best;
+}
+
 Dimension schemes(const Registries& registries) {
   Dimension out{"scheme", {{"none"}}};
   for (const auto& entry : registries.tensor.entries()) {
     if (entry.name != "none") out.values.push_back({entry.name, smallest_grid(entry.make.mode)});
   }
-  out.values.push_back({"1d, then 2d",
-                        {{"parallel.tensor.mode", "1d"},
-                         {"parallel.tensor.size", "4"},
-                         {"parallel.layers", R"([{ from = 1, to = 1, mode = "2d" }])"}}});
+  const TensorModes modes = registries.tensor_modes();
+  for (const auto& [base, first] : modes) {
+    for (const auto& [layer, second] : modes) {
+      if (base == "none" || layer == "none" || base == layer) continue;
+      const Overrides grid = smallest_mixed_grid(base, layer, modes);
+      if (!grid.empty()) out.values.push_back({text(base, ", then ", layer), grid});
+    }
+  }
   return out;
 }
 

@@ -22,15 +22,16 @@ struct WireTraffic {
 /// n ranks, B bytes of the call's argument (the whole for gathers and scatters), |p_i| bytes of
 /// Buffer::part(i, n); "next" is rank + 1, "prev" rank - 1, modulo n.
 ///
-///   verb            algorithm                received                    sent messages all_reduce
-///   ring                     2B - |p_r| - |p_{r+1}|      2B - |p_{r+1}| - |p_{r+2}|  2(n-1)
-///   all_gather      ring                     (n-1)/n B                   the same            n-1
-///   reduce_scatter  ring                     (n-1)/n B                   the same            n-1
-///   broadcast       chain root, root+1, ...  B, 0 at the root            B, 0 at the last    1, 0
-///   reduce          chain root+1, ..., root  B, 0 at root+1              B, 0 at the root    1, 0
-///   all_to_all      direct                   all but one's own part      the same            peers
-///   send, recv      literal                  B                           B                   1
-///   barrier         -                        0                           0                   0
+///   verb            algorithm              received                 sent                messages
+///   all_reduce      ring                   2B - |p_r| - |p_{r+1}|   2B - |p_{r+1}|      2(n-1)
+///                                                                      - |p_{r+2}|
+///   all_gather      ring                   (n-1)/n B                the same            n-1
+///   reduce_scatter  ring                   (n-1)/n B                the same            n-1
+///   broadcast       chain root, root+1...  B, 0 at the root         B, 0 at the last    1, 0
+///   reduce          chain root+1, ...root  B, 0 at root+1           B, 0 at the root    1, 0
+///   all_to_all      direct                 all but one's own part   the same            peers
+///   send, recv      literal                B                        B                   1
+///   barrier         -                      0                        0                   0
 ///
 /// A group of one, and what a rank sends to itself, is no traffic.
 /// @pre the call is checked.

@@ -51,10 +51,11 @@ class MpiChannel final : public algorithms::Wire {
 
   /// Sends a copy of `note` without waiting.
   void send_note(std::span<const std::byte> note, int to, int tag);
-  /// Takes a note that has arrived from `from` (negative: anybody); false if there is none.
-  /// The same for a note of any length; empty where none has arrived.
-  std::vector<std::byte> take_note(int from, int tag);
+  /// Takes a note of the given length that has arrived from `from` (negative: anybody); false if
+  /// there is none.
   bool take_note(std::span<std::byte> note, int from, int tag);
+  /// Takes a note of any length; empty where none has arrived.
+  std::vector<std::byte> take_note(int from, int tag);
 
   /// Starts a barrier over the communicator; a handle for test().
   int start_barrier();

@@ -11,6 +11,14 @@ namespace kuafu {
 
 /// The samples of a step as sides, micro-batch by micro-batch: read when a stage first asks, kept
 /// until every stage of the rank is done with them.
+///
+///   batch = 8, 2 replicas, micro_batch = 2, step t (samples counted from 8 t):
+///                    micro-batch 0    micro-batch 1
+///     replica 0          0 1              2 3
+///     replica 1          4 5              6 7
+///
+/// A step takes the same samples whatever the number of replicas and micro-batches, and depends on
+/// nothing but its number: a resumed run goes on with the next step.
 class MicroBatches {
  public:
   /// `order`: positions of a sharded sequence, may be null. @pre plan is resolved; plan, dataset

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GPT-2 and its relatives.                     [Radford et al., 2019; 12 H^2 + 13 H parameters a
-// layer]
+// GPT-2 and its relatives.        [Radford et al., 2019; 12 H^2 + 13 H parameters a layer]
 //
 //   tokens -> embedding + positions -> [ x + attention(norm1(x)); x + mlp(norm2(x)) ] x layers
 //          -> final norm -> logits = x table^T (tied) -> cross entropy

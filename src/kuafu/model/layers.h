@@ -51,8 +51,8 @@ struct Columns {
 /// H -> key and value of each key-value head, side by side. Where the ranks that share the inner
 /// width outnumber the heads, each has the columns of the one head its queries read, and the weight
 /// is replicated over them: the product is the expand of a virtual weight with a head for each
-/// rank, and gradients sum over the replicas.        [Shazeer, 1911.02150; Ainslie et al.,
-/// 2305.13245]
+/// rank, and gradients sum over the replicas.
+/// [Shazeer, arXiv 1911.02150; Ainslie et al., arXiv 2305.13245]
 class KeyValues : public Module {
  public:
   KeyValues(const Context& ctx, const std::string& name, const ModelPlan& plan);

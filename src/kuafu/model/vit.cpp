@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Vision transformer.                                          [Dosovitskiy et al., arXiv
-// 2010.11929]
+// Vision transformer.                               [Dosovitskiy et al., arXiv 2010.11929]
 //
 //   image -> patches W + positions, a class token in front
 //         -> [ x + attention(norm1(x)); x + mlp(norm2(x)) ] x layers, every patch sees every other

@@ -103,6 +103,35 @@ TEST(EmbeddingOfACube, IsThatOfOneRankOnTwentySeven) {
   expect_equals_one_rank(3, {9, 2, 6, 50}, at::kFloat, 0x1.0p-23);
 }
 
+// Axes that shard tokens and no vocabulary may stand outside, between and inside those that do.
+TEST(Embedding, LeavesEveryRankItsOwnTokensWhateverTheOrderOfAxes) {
+  const int64_t b = 8, s = 8, h = 4, v = 16;
+  const Tensor ids = tests::ids(b, s, v, 1);
+  const Mesh alone({}, 0);
+  const Param whole = tests::shard("table", {v, h}, Layout{{{}, {}}}, alone);
+  const Tensor expected = at::embedding(whole.value.detach(), ids);
+  const std::vector<std::pair<Layout, Layout>> cases = {
+      {{{{}, {"x", "y"}, {}}}, {{{"x", "y"}, {}}}},          // gathered over y, summed over x
+      {{{{}, {"y", "x"}, {}}}, {{{"x", "y"}, {}}}},          // and the other way round
+      {{{{"x", "y", "z"}, {}, {}}}, {{{"y"}, {}}}},          // between two that are not summed
+      {{{{"x"}, {"y", "z"}, {}}}, {{{"x", "y"}, {}}}},       // in both dims
+      {{{{"z", "x"}, {"y"}, {}}}, {{{"x", "z", "y"}, {}}}},  // all three
+  };
+  for (const auto& [activation, table_layout] : cases) {
+    tests::run_ranks(8, [&, activation = activation, layout = table_layout](Communicator& world) {
+      MeshRank me(cube(2), world);
+      const Param table = tests::shard("table", {v, h}, layout, me.mesh);
+      const TokenGrid grid{activation, b, s};
+      const at::NoGradGuard no_grad;
+      const Tensor y = embedding(me.mesh, ids, table.value, layout, grid);
+      const Slice own = local_slice(me.mesh, grid);
+      const Tensor mine =
+          expected.narrow(0, own.offset[0], own.extent[0]).narrow(1, own.offset[1], own.extent[1]);
+      EXPECT_TRUE(at::equal(y, mine)) << to_string(activation, "BSH") << ", rank " << world.rank();
+    });
+  }
+}
+
 /// What a rank books.
 struct Counts {
   std::map<std::string, AxisLedger> axes;

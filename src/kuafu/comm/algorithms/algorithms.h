@@ -28,8 +28,8 @@ Program ring_all_gather(Seat seat, int64_t part, Lane lane = {});
 /// The first half: rank r ends with the sum of all parts r.      received (n-1) B/n
 Program ring_reduce_scatter(Seat seat, int64_t part, Lane lane = {});
 
-/// Binomial tree from the root: after round k, 2^k ranks hold the buffer.   received B, 0 at the
-/// root
+/// Binomial tree from the root: after round k, 2^k ranks hold the buffer.
+/// received B, 0 at the root
 Program tree_broadcast(Seat seat, int root, Range whole);
 /// The same tree upwards.   sent B, 0 at the root; received B a child
 Program tree_reduce(Seat seat, int root, Range whole);
@@ -44,16 +44,16 @@ Program halving_doubling_all_reduce(Seat seat, Range whole);
 /// Recursive doubling: partners exchange everything.   n = m: received B log2 n, messages log2 n
 Program doubling_all_reduce(Seat seat, Range whole);
 
-/// Chain root, root+1, ...: segment k arrives while segment k-1 is passed on.   received B, 0 at
-/// the root
+/// Chain root, root+1, ...: segment k arrives while segment k-1 is passed on.
+/// received B, 0 at the root
 Program chain_broadcast(Seat seat, int root, Range whole, int64_t num_segments);
 /// Chain root+1, root+2, ..., root, added on the way.   received B, 0 at root+1
 Program chain_reduce(Seat seat, int root, Range whole, int64_t num_segments);
 
 /// Everybody sends its part to everybody in one round.   received (n-1) B/n, messages n-1
 Program direct_all_gather(Seat seat, int64_t part);
-/// Everybody sends part i to rank i, which adds them in rank order.   received (n-1) B/n, messages
-/// n-1
+/// Everybody sends part i to rank i, which adds them in rank order.
+/// received (n-1) B/n, messages n-1
 Program direct_reduce_scatter(Seat seat, int64_t part);
 /// Round i exchanges with the ranks i places away.   received: all but one's own part
 Program pairwise_all_to_all(Seat seat, const Splits& splits);

@@ -19,8 +19,7 @@ struct FlatSlot {
 /// in one flat buffer, which `parts` replicas share equally:
 ///
 ///   | weight ............ | bias .. - | scale .. - - |     - padding
-///   | part 0       | part 1       | part 2           |     a part may begin anywhere in a
-///   parameter
+///   | part 0       | part 1       | part 2           |     may begin anywhere in a parameter
 ///
 /// Padding is zero, and takes part in every sum and gather.
 struct FlatBucket {

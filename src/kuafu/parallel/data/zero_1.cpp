@@ -4,16 +4,15 @@
 //
 //   Picture   one bucket of 3 replicas; g_r its gradients on replica r, w its parameters
 //
-//             g_r  | . . . | . . . | . . . |     reduce-scatter: replica r has part r of g = sum
-//             g_r w    | . . . | . . . | . . . |     replica r updates part r, then all-gather
+//             g_r  | . . . | . . . | . . . |   reduce-scatter: replica r has part r of sum g_r
+//             w    | . . . | . . . | . . . |   replica r updates part r, then all-gather
 //
 //   Math      An optimizer that works element by element gives each element the same value whoever
 //             updates it: replica r needs m, v and the master copy of part r only. Norms need
 //             the whole gradient: ParamShard::split_axes says that pieces add up over the replicas.
 //
-//   Cost      bytes received a step: (n-1)/n b psi reduce-scatter + (n-1)/n b psi all-gather: what
-//   an
-//             all-reduce of the gradients receives. Memory: b psi parameters, b psi gradients, the
+//   Cost      bytes received a step: (n-1)/n b psi reduce-scatter + (n-1)/n b psi all-gather, as
+//             an all-reduce of the gradients. Memory: b psi parameters, b psi gradients, the
 //             optimizer's bytes / n.
 //
 //   Code      attach moves parameters into flat buffers; gradients are moved into another one when

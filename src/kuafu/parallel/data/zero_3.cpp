@@ -5,9 +5,9 @@
 //   Picture   blocks of a forward on replica r: W whole, r my part, w on its way; one step a line
 //
 //               0  1  2  3
-//               W  w  r  r        acquire(0) gathers W0 and starts W1, which arrives while 0
-//               computes r  W  w  r        release(0) frees W0; acquire(1) waits for W1 and starts
-//               W2 r  r  W  w        ... and backward the other way round
+//               W  w  r  r     acquire(0) gathers W0 and starts W1, which arrives while 0 computes
+//               r  W  w  r     release(0) frees W0; acquire(1) waits for W1 and starts W2
+//               r  r  W  w     ... and backward the other way round
 //
 //   Math      A bucket's storage is freed and filled anew under the same tensors: what autograd has
 //             saved of a weight (itself or a transposed view) is right again once its group is

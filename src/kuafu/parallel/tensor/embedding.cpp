@@ -25,6 +25,8 @@
 #include "kuafu/parallel/tensor/embedding.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -60,6 +62,35 @@ TokenGrid without(TokenGrid grid, const Axes& axes) {
 int64_t num_tokens(const Mesh& mesh, const TokenGrid& grid) {
   const Slice s = local_slice(mesh, grid);
   return s.extent[0] * s.extent[1];
+}
+
+/// The ids of my tokens and of those that differ from them in the coordinates of `summed` alone. In
+/// each dim they stand in the order of these coordinates, the outer axis first, so that a
+/// reduce-scatter over one axis after the other leaves every rank its own tokens, and gathers in
+/// reverse bring them back. Axes that are not summed may stand outside, between and inside:
+///   S/t0.t1 on 2 x 2 of 8 places, summed over t0: ranks of t1 = 0 look up places 0 1 4 5.
+Tensor ids_to_look_up(const Mesh& mesh, const Tensor& ids, const TokenGrid& grid,
+                      const Axes& summed) {
+  const Slice own = local_slice(mesh, grid);
+  std::vector<int64_t> split, extents;  // (B, S) as coordinates of axes and what lies inside them
+  std::vector<std::pair<size_t, int64_t>> mine;  // which of those dims are one coordinate: mine
+  for (size_t d = 0; d < 2; ++d) {
+    int64_t all = own.extent[d];
+    for (const std::string& axis : grid.activation.dims[d]) {
+      const int64_t ranks = mesh.size(axis);
+      if (ranks == 1) continue;
+      if (!contains(summed, axis)) mine.emplace_back(split.size(), mesh.coord(axis));
+      if (contains(summed, axis)) all *= ranks;
+      split.push_back(ranks);
+    }
+    split.push_back(own.extent[d]);
+    extents.push_back(all);
+  }
+  Tensor wanted = ids.view(split);
+  for (size_t i = mine.size(); i-- > 0;) {
+    wanted = wanted.select(static_cast<int64_t>(mine[i].first), mine[i].second);
+  }
+  return wanted.reshape(extents).contiguous();
 }
 
 /// The axis over which a table of so many local `rows` is gathered; none: "". Only the innermost
@@ -99,7 +130,9 @@ Route route_of(const Mesh& mesh, const Axes& vocabulary, const TokenGrid& grid, 
 Tensor embedding(const Mesh& mesh, const Tensor& ids, const Tensor& table,
                  const Layout& table_layout, const TokenGrid& grid) {
   const Route route = route_of(mesh, table_layout.dims[0], grid, table.size(0));
-  const Tensor mine = local_tokens(mesh, ids, without(grid, route.vocabulary));
+  const Axes summed = common(grid.activation.all_axes(), route.vocabulary);
+  const Tensor mine =
+      summed.empty() ? local_tokens(mesh, ids, grid) : ids_to_look_up(mesh, ids, grid, summed);
   const int64_t size = table.size(0) * mesh.size(route.gathered);
   const int64_t first = mesh.coord(route.vocabulary) * size;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 1D tensor parallelism with sequence-parallel norms.   [Korthikanti et al., arXiv
-// 2205.05198, 4.2.2]
+// 1D tensor parallelism with sequence-parallel norms.
+//                                           [Korthikanti et al., arXiv 2205.05198, section 4.2.2]
 //
 // Picture (p = 2). As 1D, but the residual stream is split along the sequence, so that norms,
 // dropout and residuals are neither replicated in work nor in memory.

@@ -12,10 +12,10 @@ namespace kuafu {
 
 /// One move of a mesh axis between the dims of a tensor; always the minor axis of its dim.
 ///
-///   move                     forward                         backward      received, n = shard
-///   before kSlice    (none -> to)   keep my part of `to`            all-gather    (p-1)/p n
-///   kExchange (from -> to)   all-to-all                      all-to-all    2 (p-1)/p n
-///   kCollect  (from -> none) all-gather along `from`         keep my part  (p-1) n
+///   move                       forward                   backward       received; n = shard before
+///   kSlice    (none -> to)     keep my part of `to`      all-gather     (p-1)/p n
+///   kExchange (from -> to)     all-to-all                all-to-all     2 (p-1)/p n
+///   kCollect  (from -> none)   all-gather along `from`   keep my part   (p-1) n
 struct RelayoutMove {
   enum class Kind : uint8_t { kSlice, kExchange, kCollect };
   Kind kind = Kind::kSlice;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tesseract: 2.5D tensor parallelism on a (dep d) x (row q) x (col q) mesh.
-// d = 1 is 2D SUMMA.                            [Wang et al., arXiv 2105.14500; Xu et al.,
-// 2104.05343]
+// Tesseract: 2.5D tensor parallelism on a (dep d) x (row q) x (col q) mesh. d = 1 is 2D SUMMA.
+//                                 [Wang et al., arXiv 2105.14500; Xu et al., arXiv 2104.05343]
 //
 // Picture (q = 2, d = 2). Each depth layer is a SUMMA grid; layers share W and split the batch.
 //
@@ -13,16 +12,16 @@
 //          X30 X31                 W10 W11                                 Y30 Y31
 //
 // Math, for batch block m = (dep, row) and column block j:
-//   (1) Y[m,j]  = sum_t X[m,t] W[t,j]        turn t: X[m,t] travels along its row, W[t,j] down its
-//   column (2) dX[m,t] = sum_j dY[m,j] W[t,j]^T     turn t: W[t,j] down its column, partials
-//   reduced along the row (3) dW[t,j] = sum_m X[m,t]^T dY[m,j]     turn t: X[m,t] along its row,
-//   partials reduced down the column;
-//                                            the sum over dep is left to gradient sync:
-//                                            grad_axes(W) = {dep}
+//   (1) Y[m,j]  = sum_t X[m,t] W[t,j]       turn t: X[m,t] along its row, W[t,j] down its column
+//   (2) dX[m,t] = sum_j dY[m,j] W[t,j]^T    turn t: W[t,j] down its column, partials reduced along
+//                                           the row
+//   (3) dW[t,j] = sum_m X[m,t]^T dY[m,j]    turn t: X[m,t] along its row, partials reduced down the
+//                                           column; the sum over dep is left to gradient sync:
+//                                           grad_axes(W) = {dep}
 //
-// Cost, elements received per rank, |.| = local size: (1) (q-1)(|X| + |W|)  (2) (q-1)(|W| + |X|)
-//   (3) (q-1)(|X| + |W|). For a fixed rank count a deeper d means less traffic and more copies of
-//   W.
+// Cost, elements received per rank, |.| = local size:
+//   (1) (q-1)(|X| + |W|)     (2) (q-1)(|W| + |X|)     (3) (q-1)(|X| + |W|)
+// For a fixed rank count a deeper d means less traffic and more copies of W.
 
 #include "kuafu/parallel/tensor/interface.h"
 #include "kuafu/parallel/tensor/products.h"
