@@ -7,6 +7,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/oracle/cases.h"
@@ -112,6 +113,8 @@ TEST_P(OracleModels, MicroBatchesAddUpToTheBatch) {
     const double far = (parts.gradients.at(name) - gradient).abs().max().item<double>();
     const double terms = whole.absolute.at(name).max().item<double>();
     EXPECT_LE(far, 8 * 96 * 3 * kEps * terms) << name;
+    const Tensor terms_far = (parts.absolute.at(name) - whole.absolute.at(name)).abs();
+    EXPECT_LE(terms_far.max().item<double>(), 8 * 96 * 3 * kEps * terms) << name;
   }
 }
 
@@ -174,6 +177,36 @@ TEST_P(OracleModels, DropNothingInValidation) {
 
 INSTANTIATE_TEST_SUITE_P(All, OracleModels, testing::ValuesIn(tests::oracle_cases()),
                          [](const auto& info) { return info.param.name; });
+
+// With one token a sample the gradient of a sample is one term, but for the table, which is used
+// twice.
+TEST(Oracle, TermsOfSamplesOfOneTokenAreTheirGradients) {
+  for (const char* name : {"gpt", "gpt_parallel_blocks", "llama", "moe_top1", "moe_top3"}) {
+    const auto& all = tests::oracle_cases();
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const auto& f) { return f.name == name; });
+    const Plan plan =
+        tests::small_plan(tests::keys::both(found->overrides, {{"model.sequence", "1"}}));
+    const auto data = tests::data_of(plan);
+    const auto model = oracle::make_model(plan.model, 1);
+    const oracle::Tensors weights = tests::lively_weights(*model);
+    const auto samples = tests::samples_of(plan, *data, 0, plan.train.batch);
+    const auto whole = oracle::gradients(*model, weights, tests::samples_of(plan, *data, 0));
+    oracle::Tensors sums;
+    for (const auto& sample : samples) {
+      for (const auto& [weight, g] : oracle::gradients(*model, weights, {sample}).gradients) {
+        sums[weight] = sums.contains(weight) ? sums[weight] + g.abs() : g.abs();
+      }
+    }
+    sums.erase("embedding.tokens");
+    // Per sample sums of up to 96 columns, chained as above; the largest sum stands for their terms.
+    for (const auto& [weight, sum] : sums) {
+      const Tensor far = (whole.absolute.at(weight) - sum).abs();
+      EXPECT_LE(far.max().item<double>(), 8 * 96 * 3 * kEps * sum.max().item<double>())
+          << name << " " << weight;
+    }
+  }
+}
 
 TEST(Oracle, KnowsNoOtherModels) { EXPECT_EQ(oracle::make_model({.kind = "mamba"}, 1), nullptr); }
 
