@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where another program begins: `kuafu-bench-step --export FILE` writes its parameters before the first
-step, by Kuafu's names and with (in, out) weights, and the tokens of its first steps, as safetensors."""
+"""Where another program begins: `kuafu-bench-step --export FILE` writes its plan, its parameters before the
+first step, by Kuafu's names and with (in, out) weights, and the samples of its first steps, as safetensors."""
 
 import json
 
@@ -12,12 +12,21 @@ _NAMES = {"embedding.tokens": "tokens.weight", "embedding.positions": "positions
 _TYPES = {"F32": numpy.float32, "I64": numpy.int64}
 
 
-def read(path):
-    """{name: tensor} of a safetensors file: header length, JSON header, data."""
+def _parts(path):
+    """Header and data of a safetensors file: header length, JSON header, data."""
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-        data = file.read()
+        return json.loads(file.read(length)), file.read()
+
+
+def metadata(path):
+    """The strings that travel in the header: "plan" is Kuafu's plan as TOML."""
+    return _parts(path)[0].get("__metadata__", {})
+
+
+def read(path):
+    """{name: tensor}"""
+    header, data = _parts(path)
     tensors = {}
     for name, entry in header.items():
         if name == "__metadata__":

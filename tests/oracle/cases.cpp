@@ -52,6 +52,8 @@ const std::vector<Family>& oracle_cases() {
                             {"model.mlp", "swiglu"},
                             {"model.moe_every", "2"}})},
       {"moe_expert_choice", mixture({{"model.router", "expert_choice"}, {"model.bias", "false"}})},
+      {"moe_expert_choice_rotary",
+       mixture({{"model.router", "expert_choice"}, {"model.positions", "rotary"}})},
       {"bert", {{"model.kind", "bert"}}},
       {"bert_grouped_rms",
        {{"model.kind", "bert"}, {"model.kv_heads", "2"}, {"model.norm", "rms"}}},

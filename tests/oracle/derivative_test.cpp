@@ -7,6 +7,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/oracle/cases.h"
@@ -112,11 +113,100 @@ TEST_P(OracleModels, MicroBatchesAddUpToTheBatch) {
     const double far = (parts.gradients.at(name) - gradient).abs().max().item<double>();
     const double terms = whole.absolute.at(name).max().item<double>();
     EXPECT_LE(far, 8 * 96 * 3 * kEps * terms) << name;
+    const Tensor terms_far = (parts.absolute.at(name) - whole.absolute.at(name)).abs();
+    EXPECT_LE(terms_far.max().item<double>(), 8 * 96 * 3 * kEps * terms) << name;
   }
+}
+
+/// The gradients of a step, a block at a time: each block's input is a leaf, its weights are those
+/// that it names, and its backward begins with the gradient that the next block left.
+oracle::Gradients block_by_block(const oracle::Model& model, const oracle::Tensors& weights,
+                                 const oracle::Samples& samples) {
+  oracle::Gradients sums;
+  std::vector<oracle::Flow> inputs, outputs;
+  std::vector<oracle::Extra> extras(model.blocks().size());
+  std::vector<oracle::Tensors> leaves(extras.size());
+  for (size_t b = 0; b < extras.size(); ++b) {
+    for (const std::string& name : model.params_of(b)) {
+      leaves[b][name] = weights.at(name).detach().clone().requires_grad_();
+    }
+    inputs.emplace_back();
+    if (b > 0) inputs[b].push_back(outputs[b - 1][0].detach().requires_grad_());
+    extras[b].absolute = &sums.absolute;
+    outputs.push_back(model.forward(b, inputs[b], leaves[b], samples, extras[b]));
+  }
+  sums.loss = outputs.back()[0].item<double>();
+  Tensor gradient = at::ones({}, at::kDouble);
+  for (size_t b = extras.size(); b-- > 0;) {
+    const Tensor& loss = extras[b].loss;
+    Tensor root = (outputs[b][0] * gradient).sum();
+    (loss.defined() ? root + loss : root).backward();
+    for (const auto& [name, leaf] : leaves[b]) {
+      Tensor& sum = sums.gradients[name];
+      sum = sum.defined() ? sum + leaf.grad() : leaf.grad();
+    }
+    if (b > 0) gradient = inputs[b][0].grad();
+  }
+  return sums;
+}
+
+// The order of sums alone differs, where a table is used by two blocks.
+TEST_P(OracleModels, BlocksCanBeDrivenOneByOne) {
+  const oracle::Tensors weights = tests::lively_weights(*model_);
+  const auto micro = tests::samples_of(plan_, *data_, 1);
+  const auto whole = oracle::gradients(*model_, weights, micro);
+  const auto parts = block_by_block(*model_, weights, micro[0]);
+  EXPECT_EQ(parts.loss, whole.loss);
+  ASSERT_EQ(parts.gradients.size(), whole.gradients.size());
+  for (const auto& [name, gradient] : whole.gradients) {
+    const Tensor far = (parts.gradients.at(name) - gradient).abs();
+    EXPECT_LE((far - 4 * kEps * whole.absolute.at(name)).max().item<double>(), 0) << name;
+    const Tensor terms_far = (parts.absolute.at(name) - whole.absolute.at(name)).abs();
+    EXPECT_LE((terms_far - 4 * kEps * whole.absolute.at(name)).max().item<double>(), 0) << name;
+  }
+}
+
+TEST_P(OracleModels, DropNothingInValidation) {
+  auto micro = tests::samples_of(plan_, *data_, 1);
+  const oracle::Tensors weights = tests::lively_weights(*model_);
+  const auto training = oracle::gradients(*model_, weights, micro).loss;
+  micro[0].is_training = false;
+  const auto validation = oracle::gradients(*model_, weights, micro).loss;
+  EXPECT_EQ(training != validation, plan_.model.dropout > 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OracleModels, testing::ValuesIn(tests::oracle_cases()),
                          [](const auto& info) { return info.param.name; });
+
+// With one token a sample the gradient of a sample is one term, but for the table, which is used
+// twice.
+TEST(Oracle, TermsOfSamplesOfOneTokenAreTheirGradients) {
+  for (const char* name : {"gpt", "gpt_parallel_blocks", "llama", "moe_top1", "moe_top3"}) {
+    const auto& all = tests::oracle_cases();
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const auto& f) { return f.name == name; });
+    const Plan plan =
+        tests::small_plan(tests::keys::both(found->overrides, {{"model.sequence", "1"}}));
+    const auto data = tests::data_of(plan);
+    const auto model = oracle::make_model(plan.model, 1);
+    const oracle::Tensors weights = tests::lively_weights(*model);
+    const auto samples = tests::samples_of(plan, *data, 0, plan.train.batch);
+    const auto whole = oracle::gradients(*model, weights, tests::samples_of(plan, *data, 0));
+    oracle::Tensors sums;
+    for (const auto& sample : samples) {
+      for (const auto& [weight, g] : oracle::gradients(*model, weights, {sample}).gradients) {
+        sums[weight] = sums.contains(weight) ? sums[weight] + g.abs() : g.abs();
+      }
+    }
+    sums.erase("embedding.tokens");
+    // Per sample sums of up to 96 columns, chained as above; the largest sum stands for their terms.
+    for (const auto& [weight, sum] : sums) {
+      const Tensor far = (whole.absolute.at(weight) - sum).abs();
+      EXPECT_LE(far.max().item<double>(), 8 * 96 * 3 * kEps * sum.max().item<double>())
+          << name << " " << weight;
+    }
+  }
+}
 
 TEST(Oracle, KnowsNoOtherModels) { EXPECT_EQ(oracle::make_model({.kind = "mamba"}, 1), nullptr); }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kuafu-bench-step: times training steps of a GPT on thread ranks, by itself or taking turns with
-// another program (--serve). baselines/pytorch/compare.py drives it beside PyTorch.
+// kuafu-bench-step: times training steps of a GPT, or of a plan, on thread ranks, by itself or
+// taking turns with another program (--serve). baselines/pytorch/compare.py drives it beside
+// PyTorch; train.py trains what --export writes.
 
 #include <algorithm>
 #include <fstream>
@@ -33,8 +34,12 @@ struct Options {
   std::optional<int64_t> micro_batch;  // of --mode pipeline alone, 1 where it is not given
   std::string mode = "single";
   bool is_silent = false, is_unmetered = false, serves = false;
-  std::string json_file, start_file;
+  std::string json_file, start_file, plan_file;
 };
+
+/// What --plan says instead.
+const std::vector<std::string> kPlanned = {"--layers", "--hidden", "--heads", "--sequence",
+                                           "--batch",  "--mode",   "--ranks", "--micro-batch"};
 
 void add_options(CLI::App& app, Options& o) {
   for (auto& [name, value] : {std::pair{"--layers", &o.layers}, std::pair{"--hidden", &o.hidden},
@@ -59,15 +64,24 @@ void add_options(CLI::App& app, Options& o) {
                "wait for lines 'run K' on the input, answer each with a line of JSON; 'quit' ends");
   app.add_option("--json", o.json_file, "write the result to a file as well");
   app.add_option("--export", o.start_file,
-                 "only write parameters and the tokens of --steps steps, for another program to "
-                 "begin with")
+                 "only write the plan, parameters and the samples of --steps steps, for another "
+                 "program to begin with")
       ->excludes("--mode")
       ->excludes("--ranks")
       ->excludes("--micro-batch");
+  CLI::Option* plan =
+      app.add_option("--plan", o.plan_file, "the plan of this file, on as many ranks as it has");
+  for (const std::string& name : kPlanned) plan->excludes(app.get_option(name));
 }
 
-/// The plan of the options: f32, AdamW, no clipping, synthetic tokens of a vocabulary of 256.
+/// The plan of --plan, or of the other options: f32, AdamW, no clipping, synthetic tokens of a
+/// vocabulary of 256.
 Plan plan_of(const Options& o) {
+  if (!o.plan_file.empty()) {
+    const Registries registries = builtin_registries();
+    const TensorModes modes = registries.tensor_modes();
+    return resolve(load_plan(o.plan_file, modes, {}, registries.models.names()), 0, modes);
+  }
   KUAFU_REQUIRE(o.mode != "single" || o.ranks == 1, "--mode single has one rank, not ", o.ranks,
                 "; choose another of ", to_string(kModes));
   KUAFU_REQUIRE(!o.micro_batch || o.mode == "pipeline", "--micro-batch ", *o.micro_batch,
@@ -115,18 +129,18 @@ void serve(const Stepper::Run& run, int64_t resident) {
   }
 }
 
-Json document(const Options& o, const Samples& s) {
+Json document(const Options& o, const Plan& plan, const Samples& s) {
   const StepTime time = summarise(s.seconds);
-  const double tokens = static_cast<double>(o.batch * o.sequence);
+  const double tokens = static_cast<double>(plan.train.batch * plan.model.sequence);
   return {{"benchmark", "step"},
           {"settings",
-           {{"mode", o.mode},
-            {"layers", o.layers},
-            {"hidden", o.hidden},
-            {"heads", o.heads},
-            {"sequence", o.sequence},
-            {"batch", o.batch},
-            {"ranks", o.ranks},
+           {{"mode", o.plan_file.empty() ? o.mode : "plan"},
+            {"layers", plan.model.layers},
+            {"hidden", plan.model.hidden},
+            {"heads", plan.model.heads},
+            {"sequence", plan.model.sequence},
+            {"batch", plan.train.batch},
+            {"ranks", num_ranks(plan)},
             {"communicates", !o.is_silent},
             {"metered", !o.is_unmetered}}},
           {"step_time_s",
@@ -137,9 +151,9 @@ Json document(const Options& o, const Samples& s) {
           {"provenance", provenance()}};
 }
 
-void once(const Options& o, const Stepper::Run& run) {
+void once(const Options& o, const Plan& plan, const Stepper::Run& run) {
   if (o.warmup > 0) run(o.warmup);
-  const Json result = document(o, run(o.steps));
+  const Json result = document(o, plan, run(o.steps));
   std::cout << result.dump() << std::endl;
   if (o.json_file.empty()) return;
   std::ofstream file(o.json_file);
@@ -162,13 +176,13 @@ int main_with(int argc, char** argv) {
     return 0;
   }
   const int64_t resident = resident_bytes();
-  Stepper stepper(plan_of(options),
-                  {.is_silent = options.is_silent, .is_metered = !options.is_unmetered});
+  const Plan plan = plan_of(options);
+  Stepper stepper(plan, {.is_silent = options.is_silent, .is_metered = !options.is_unmetered});
   stepper.lead([&](const Stepper::Run& run) {
     if (options.serves) {
       serve(run, resident);
     } else {
-      once(options, run);
+      once(options, plan, run);
     }
   });
   return 0;

@@ -108,8 +108,9 @@ Tensor add_bias(const Call& call, const Tensor& x, const std::string& name) {
   return y;
 }
 
-Tensor lookup(const Call& call, const Tensor& id, const std::string& table) {
+Tensor lookup(const Call& call, const Tensor& rows_wanted, const std::string& table) {
   const Tensor& w = call.weight(table);
+  const Tensor id = rows_wanted.to(w.device());
   // Widened, so that the gradients of a row met often are added before they are rounded.
   const Tensor y = at::embedding(widened(w), id).to(w.scalar_type());
   note_terms(call, y, table, [id, count = w.size(0)](const Tensor& dy) {

@@ -12,6 +12,7 @@
 #include "kuafu/oracle/router.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -95,19 +96,37 @@ void regret_of(Regret& regret, const Tensor& best, const Tensor& taken) {
   regret.scale = std::max(regret.scale, best.max().item<double>());
 }
 
-/// The experts that hold a token, then the oracle's best of the others, best first each... of all
-/// that a token chose only those without a slot are guessed.                 (B, S, k)
+/// The experts that hold a token and, in place of choices that no slot shows, the oracle's best of
+/// the others; all in the order of the oracle's scores.                      (B, S, k)
 Tensor guessed_choices(const Tensor& probs, const Tensor& is_held, int64_t k) {
-  // Probabilities are at most 1: those that are held come before all others.
-  const Tensor first = ranked(probs + 2 * is_held.to(probs.scalar_type()), 2).index.narrow(2, 0, k);
+  // Probabilities are at most 1: those that are held come before all others. Then by index, so that
+  // equal scores stay in its order.
+  const Tensor best = ranked(probs + 2 * is_held.to(probs.scalar_type()), 2).index.narrow(2, 0, k);
+  const Tensor first = std::get<0>(best.sort(2));
   const Tensor order = ranked(probs.gather(2, first), 2).index;
   return first.gather(2, order);
 }
 
+/// Throws ConfigError where `given` is no i64 tensor of these extents (of the last dim, that or more) with
+/// numbers in [least, end).
+struct Expected {
+  std::string what;
+  std::array<int64_t, 3> extents;
+  int64_t least, end;
+};
+void check(const Tensor& given, const Expected& e) {
+  KUAFU_REQUIRE(given.scalar_type() == at::kLong && given.dim() == 3, e.what, " ", given.sizes(),
+                " of ", given.scalar_type(), " handed to the oracle; allowed: 3 dims of i64");
+  KUAFU_REQUIRE(given.size(0) == e.extents[0] && given.size(1) == e.extents[1] &&
+                    given.size(2) >= e.extents[2],
+                e.what, " ", given.sizes(), " handed to the oracle; allowed: (", e.extents[0], ", ",
+                e.extents[1], ", ", e.extents[2], ")");
+  KUAFU_REQUIRE(given.ge(e.least).logical_and(given.lt(e.end)).all().item<bool>(), e.what,
+                " handed to the oracle hold numbers outside [", e.least, ", ", e.end, ")");
+}
+
 /// Each sample's slots without what pads them; broken where a used slot lies beyond `capacity`.
 Tensor unpadded(const Tensor& slots, int64_t capacity, Regret& regret) {
-  KUAFU_REQUIRE(slots.size(2) >= capacity, "slots handed to the oracle are ", slots.size(2),
-                " an expert; allowed: at least its capacity, ", capacity);
   if (slots.narrow(2, capacity, slots.size(2) - capacity).ge(0).any().item<bool>()) {
     regret.most = kBroken;
   }
@@ -159,12 +178,15 @@ Decision decide(const Call& call, const Tensor& probs, const std::string& name) 
 Decision complete(const Call& call, const Tensor& probs, const std::string& name,
                   const Tensor& given, const Tensor& choices, Regret& regret) {
   const int64_t k = num_choices(call.plan), capacity = capacity_of(call.plan);
+  const int64_t samples = probs.size(0), sequence = probs.size(1), experts = probs.size(2);
+  check(given, {"slots", {samples, experts, capacity}, -1, sequence});
   const Tensor slots = unpadded(given, capacity, regret);
   if (k == 0) {
     regret_of_experts(probs, slots, regret);
     return {.choices = {}, .slots = slots};
   }
-  const Tensor is_held = held(slots, probs.size(1));
+  if (choices.defined()) check(choices, {"choices", {samples, sequence, k}, 0, experts});
+  const Tensor is_held = held(slots, sequence);
   Decision d{.choices = choices.defined() ? choices : guessed_choices(probs, is_held, k),
              .slots = slots};
   regret_of(regret, ranked(probs, 2).scores.narrow(2, 0, k), probs.gather(2, d.choices));
@@ -181,7 +203,7 @@ Decision complete(const Call& call, const Tensor& probs, const std::string& name
     visits = seen;
   }
   // The rest follows from the choices without any rounding.
-  if (!fill_slots(d.choices, visits, probs.size(2), capacity).equal(slots)) regret.most = kBroken;
+  if (!fill_slots(d.choices, visits, experts, capacity).equal(slots)) regret.most = kBroken;
   return d;
 }
 
