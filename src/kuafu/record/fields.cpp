@@ -25,7 +25,20 @@ std::vector<FieldDoc> outcome_fields() {
       {"out_of_memory.budget_bytes", T::kInteger, kOptional, false, "B", "what it may hold"},
       {"plan", T::kObject, kOk, true, "",
        "the resolved plan, every key of `plan.md` with its value, as nested objects"},
-      {"plan_hash", T::kText, kOk, true, "", "16 hex digits of the resolved plan: its identity"},
+      {"plan_hash", T::kText, kOk, true, "",
+       "16 hex digits of the resolved plan, without the data's place and hash: its identity"},
+      {"data", T::kObject, kOptional, true, "",
+       "what the run read; null in the simulated world, which reads nothing"},
+      {"data.kind", T::kText, kOk, false, "", "`text` or `synthetic`"},
+      {"data.path", T::kText, kOptional, true, "",
+       "as the plan names it; null for the headers of the installed LibTorch and for what is made "
+       "up"},
+      {"data.bytes", T::kInteger, kOk, false, "B", "of the corpus; 0 for what is made up"},
+      {"data.hash", T::kText, kOk, false, "",
+       "16 hex digits: XXH64 of those bytes, or of the generator's parameters; part of a case's "
+       "id"},
+      {"data.samples", T::kInteger, kOk, true, "samples",
+       "distinct training samples, an epoch; null where they never end"},
       {"world", T::kText, kOk, true, "", "`threads`, `mpi`, `nccl`, `simulated` or `self`"},
       {"ranks", T::kInteger, kOk, true, "ranks", "size of the world"},
   };
@@ -148,6 +161,8 @@ std::vector<FieldDoc> checkpoint_fields() {
       {"resumed_from", T::kInteger, kOptional, true, "steps",
        "steps that the checkpoint had done from which the run went on; all that was measured is of "
        "the steps after it; null where it began anew"},
+      {"resume_changes", T::kText, kOptional, true, "",
+       "how it learns otherwise since, both values of each key; null where it learns as it did"},
       {"checkpoint", T::kObject, kOptional, true, "",
        "checkpoints that were saved; null where none was"},
       {"checkpoint.saves", T::kInteger, kOk, false, "", "how many"},
