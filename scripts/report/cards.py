@@ -52,8 +52,9 @@ def certificate_text(case):
     verdict = case.certificate.get("verdict")
     if not verdict:
         return "none"
+    reason = case.certificate.get("reason")
     if verdict == "not_run":
-        return "not run"
+        return f"not run: {reason}" if reason else "not run"
     about = [str(case.certificate[k]) for k in ("level",) if case.certificate.get(k)]
     if case.certificate.get("steps"):
         about.append(f"{case.certificate['steps']} steps")

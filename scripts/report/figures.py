@@ -47,10 +47,13 @@ def legend(figure, handles):
 def _strategy_handles(cases, line="none"):
     handles = [Line2D([], [], color=color, marker=marker[0], linestyle=line, label=name)
                for name, (color, marker) in views.looks_of(cases).items()]
-    if not all(c.is_certified for c in cases):
-        handles.append(Line2D([], [], color=style.MUTED, marker="o", markerfacecolor="white",
-                              linestyle="none", label=views.HOLLOW))
-    return handles
+    return handles + proof_handles(cases)
+
+
+def proof_handles(cases):
+    """What marks that are not proven look like."""
+    return [Line2D([], [], color=edge, marker="o", markerfacecolor=fill, linestyle="none", label=label)
+            for label, fill, edge in views.proof_legend(cases)]
 
 
 def tokens_per_second(run):
@@ -66,14 +69,15 @@ def tokens_per_second(run):
     for panel, (_, members) in zip(axes.flat, groups):
         panel.grid(axis="x", visible=False)
         for case in members:
-            if case.ranks == 1:
+            if case.ranks == 1 and not case.is_different:
                 panel.axhline(case.tokens_per_s, color=style.GREY, linewidth=0.8, dashes=(4, 3))
             color, marker = looks[case.strategy]
             low, high = case.tokens_interval or (case.tokens_per_s, case.tokens_per_s)
             panel.errorbar(positions[case.ranks, case.strategy], case.tokens_per_s,
                            yerr=[[max(case.tokens_per_s - low, 0)], [max(high - case.tokens_per_s, 0)]],
                            color=color, marker=marker[0], elinewidth=1.1,
-                           markerfacecolor=color if case.is_certified else "white")
+                           markerfacecolor=views.fill(case, color),
+                           markeredgecolor=views.edge(case, color))
         panel.set_xticks(range(len(counts)), [str(c) for c in counts])
         panel.set_xlim(-0.5, len(counts) - 0.5)
         panel.set_ylim(0, 1.08 * top)
@@ -82,7 +86,7 @@ def tokens_per_second(run):
     figure.supxlabel("ranks", fontsize=8.5)
     figure.supylabel("tokens/s", fontsize=8.5)
     handles = _strategy_handles(cases)
-    if any(c.ranks == 1 for c in cases):
+    if any(c.ranks == 1 and not c.is_different for c in cases):
         handles.append(Line2D([], [], color=style.GREY, linewidth=0.8, dashes=(4, 3),
                               label="level of one rank"))
     legend(figure, handles)
@@ -108,7 +112,8 @@ def loss_curves(run):
             panel.plot(range(1, len(loss) + 1), loss, color=color, linestyle=dash, linewidth=1.8,
                        dash_capstyle="butt")
             panel.plot(len(loss), loss[-1], color=color, marker=marker[0], linestyle="none",
-                       markerfacecolor=color if case.is_certified else "white", markersize=5)
+                       markerfacecolor=views.fill(case, color),
+                       markeredgecolor=views.edge(case, color), markersize=5)
         if len(members) > 1:
             panel.text(0.97, 0.94, f"{len(members)} curves, largest\nrelative distance "
                        f"{views.loss_spread(members):.1e}", transform=panel.transAxes, ha="right",
@@ -155,7 +160,7 @@ def memory(run):
             for category, color in colors.items():
                 width = views.peak_rank(case)[1].get(category, 0) / views.MIB
                 axes[index].barh(y, width, left=left, height=0.68, linewidth=0.7,
-                                 color=color if case.is_certified else "white", edgecolor=color)
+                                 color=views.fill(case, color), edgecolor=views.edge(case, color))
                 left += width
             peaks = [p / views.MIB for p in case.peaks if p is not None]
             axes[index].plot(peaks, [y] * len(peaks), linestyle="none", marker="|", markersize=7,
@@ -164,8 +169,8 @@ def memory(run):
     handles = [Patch(color=color, label=category) for category, color in colors.items()]
     handles.append(Line2D([], [], color=style.INK, marker="|", linestyle="none",
                           label="peak of each rank"))
-    if not all(c.is_certified for c in cases):
-        handles.append(Patch(facecolor="white", edgecolor=style.MUTED, label=views.HOLLOW))
+    handles += [Patch(facecolor=fill, edgecolor=edge, label=label)
+                for label, fill, edge in views.proof_legend(cases)]
     legend(figure, handles)
     return figure
 
@@ -188,7 +193,8 @@ def traffic(run):
                 axes[index].plot([min(sent), max(sent)], [y, y], color=color, linewidth=2.4,
                                  alpha=0.5)
                 axes[index].plot(max(sent), y, color=color, marker=marker[0], linestyle="none",
-                                 markerfacecolor=color if case.is_certified else "white")
+                                 markerfacecolor=views.fill(case, color),
+                                 markeredgecolor=views.edge(case, color))
     for panel in axes[:len(groups)]:
         panel.set_xscale("log")
         panel.xaxis.set_major_formatter(lambda v, _: style.text_bytes(v).replace(".00", ""))
@@ -199,10 +205,7 @@ def traffic(run):
                      "line down to the least)", fontsize=8.5)
     handles = [Line2D([], [], color=color, marker=marker[0], linestyle="none", label=f"axis {axis}")
                for axis, (color, marker) in looks.items()]
-    if not all(c.is_certified for c in cases):
-        handles.append(Line2D([], [], color=style.MUTED, marker="o", markerfacecolor="white",
-                              linestyle="none", label=views.HOLLOW))
-    legend(figure, handles)
+    legend(figure, handles + proof_handles(cases))
     return figure
 
 
@@ -230,7 +233,8 @@ def tradeoff(run):
                        yerr=[[max(case.tokens_per_s - low, 0)], [max(high - case.tokens_per_s, 0)]],
                        color=color, marker=marker[0], elinewidth=0.8, capsize=0,
                        markersize=4.5 + 1.4 * math.log2(max(case.ranks, 1)),
-                       markerfacecolor=color if case.is_certified else "white")
+                       markerfacecolor=views.fill(case, color),
+                       markeredgecolor=views.edge(case, color))
     panel.set_xlabel("peak memory of the fullest rank (MiB); up and left is better, "
                      "a larger mark has more ranks")
     panel.set_ylabel("tokens/s")

@@ -34,7 +34,8 @@ SECTIONS = {
                  "throughput. Up and left is better; a larger mark has more ranks."),
 } | ratios.SECTIONS
 HOLLOW_NOTE = ("Filled marks are proven: the case carries a certificate of equality with a "
-               "single-rank reference. Hollow ones carry none.")
+               "reference. Hollow ones carry none. Marks in red are different: the certificate refutes the case, "
+               "which stands in no ranking and no ratio.")
 
 
 def _tile(value, label, tone):
@@ -49,6 +50,11 @@ def tiles(run):
     certified = sum(c.is_certified for c in run.finished)
     items.append(_tile(f"{certified} / {len(run.finished)}", "certified equal",
                        style.GREEN))
+    different = sum(c.is_different for c in run.finished)
+    if different:
+        items.append(_tile(different, "different", style.DIFFERENT))
+    if certified + different < len(run.finished):
+        items.append(_tile(len(run.finished) - certified - different, "certificate not run", style.MUTED))
     for status, tone in style.STATUSES.items():
         if status != "ok" and counts.get(status):
             items.append(_tile(counts[status], status.replace("_", " "), tone))

@@ -16,10 +16,6 @@ import views
 TITLE_LETTERS = 164      # of panel titles, over the width of a page
 
 
-def _fill(case, color):
-    return color if case.is_certified else style.PAPER
-
-
 def _grid(groups, row_height, alone):
     rows, columns = views.grid_shape(len(groups))
     height = row_height * rows + 96
@@ -48,12 +44,12 @@ def place(index, columns):
 
 
 def finish(figure, cases, groups, columns, x_title, y_title):
-    """Titles at the left and under the lowest panel of each column; what hollow means."""
-    if not all(c.is_certified for c in cases):
+    """Titles at the left and under the lowest panel of each column; what marks without proof mean."""
+    for label, fill, edge in views.proof_legend(cases):
         figure.add_trace(go.Scatter(
-            x=[None], y=[None], mode="markers", name=views.HOLLOW, hoverinfo="skip",
-            marker={"symbol": "circle", "size": 9, "color": style.PAPER,
-                    "line": {"color": style.MUTED, "width": 1.8}}), **place(0, columns))
+            x=[None], y=[None], mode="markers", name=label, hoverinfo="skip",
+            marker={"symbol": "circle", "size": 9, "color": fill,
+                    "line": {"color": edge, "width": 1.8}}), **place(0, columns))
     for index in range(len(groups)):
         if index + columns >= len(groups):
             figure.update_xaxes(title_text=x_title, **place(index, columns))
@@ -82,6 +78,18 @@ class Legend:
         self.seen.add(name)
         return {"name": name, "legendgroup": name, "showlegend": first}
 
+    def under(self, name):
+        """A trace whose points differ in colour: a mark of the legend takes that of the first."""
+        return {"name": name, "legendgroup": name, "showlegend": False}
+
+    def show(self, figure, looks):
+        """{name: (colour, symbol)}: the marks of such traces, as those of proven cases look."""
+        for name, (color, symbol) in looks.items():
+            figure.add_trace(go.Scatter(
+                x=[None], y=[None], mode="markers", hoverinfo="skip",
+                marker={"symbol": symbol, "size": 9, "color": color, "line": {"color": color, "width": 1.8}},
+                **self.of(name)), **place(0, 1))
+
 
 def _points(cases, color, symbol, x, y, legend, name, size=9):
     """One trace of cases; errors of y are the 95 % interval of tokens/s."""
@@ -92,8 +100,9 @@ def _points(cases, color, symbol, x, y, legend, name, size=9):
         error_y={"type": "data", "symmetric": False, "thickness": 1.3, "width": 3, "color": color,
                  "array": [max(b[1] - c.tokens_per_s, 0) for b, c in zip(bounds, cases)],
                  "arrayminus": [max(c.tokens_per_s - b[0], 0) for b, c in zip(bounds, cases)]},
-        marker={"symbol": symbol, "size": size, "color": [_fill(c, color) for c in cases],
-                "opacity": 1, "line": {"color": color, "width": 1.8}}, **legend.of(name))
+        marker={"symbol": symbol, "size": size, "color": [views.fill(c, color) for c in cases],
+                "opacity": 1, "line": {"color": [views.edge(c, color) for c in cases], "width": 1.8}},
+        **legend.under(name))
 
 
 def tokens_per_second(run):
@@ -114,12 +123,13 @@ def tokens_per_second(run):
                                          [positions[c.ranks, strategy] for c in mine],
                                          [c.tokens_per_s for c in mine], legend, strategy), **where)
         for case in members:
-            if case.ranks == 1:
+            if case.ranks == 1 and not case.is_different:
                 figure.add_hline(y=case.tokens_per_s, line={"color": style.GREY, "width": 1,
                                                             "dash": "dash"}, layer="below", **where)
         figure.update_xaxes(tickvals=list(range(len(counts))), ticktext=[str(c) for c in counts],
                             range=[-0.5, len(counts) - 0.5], showgrid=False, **where)
         figure.update_yaxes(range=[0, top], tickformat=",.0f", **where)
+    legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
     _match(figure.select_yaxes())
     finish(figure, cases, groups, columns, "ranks", "tokens/s")
     return figure
@@ -144,9 +154,10 @@ def loss_curves(run):
             figure.add_trace(go.Scatter(
                 x=steps, y=case.loss, mode="lines+markers",
                 line={"color": color, "width": 2.2, "dash": stripe if before + after else "solid"},
-                marker={"symbol": marker[1], "color": _fill(case, color),
+                marker={"symbol": marker[1], "color": views.fill(case, color),
                         "size": [0] * (len(steps) - 1) + [8], "opacity": 1,
-                        "line": {"color": color, "width": [0] * (len(steps) - 1) + [1.6]}},
+                        "line": {"color": views.edge(case, color),
+                                 "width": [0] * (len(steps) - 1) + [1.6]}},
                 meta=[cards.card(case), case.id], hoverlabel={"bordercolor": color},
                 hovertemplate="step %{x}, loss %{y:.5f}<br>%{meta[0]}<extra></extra>",
                 legendgroup=case.strategy, showlegend=False), **where)
@@ -192,13 +203,13 @@ def memory(run):
             held = [views.peak_rank(case)[1].get(category, 0) for _, case in here]
             figure.add_trace(go.Bar(
                 x=[h / views.MIB for h in held], y=[y for y, _ in here], orientation="h", width=0.7,
-                marker={"color": [_fill(case, color) for _, case in here],
-                        "line": {"color": color, "width": 1}},
+                marker={"color": [views.fill(case, color) for _, case in here],
+                        "line": {"color": [views.edge(case, color) for _, case in here], "width": 1}},
                 customdata=[[f"<b>{category}: {style.text_bytes(h)}</b> on rank "
                              f"{views.peak_rank(case)[0]}<br>{cards.card(case)}<br>{cards.all_peaks(case)}",
                              case.id] for h, (_, case) in zip(held, here)],
                 hovertemplate="%{customdata[0]}<extra></extra>",
-                hoverlabel={"bordercolor": color}, **legend.of(category)),
+                hoverlabel={"bordercolor": color}, **legend.under(category)),
                 **place(index, columns))
         peaks = [(p / views.MIB, y, case) for y, case in here for p in case.peaks if p is not None]
         figure.add_trace(go.Scatter(
@@ -208,6 +219,7 @@ def memory(run):
                         for p, _, case in peaks],
             hovertemplate="%{customdata[0]}<extra></extra>", **legend.of("peak of each rank")),
             **place(index, columns))
+    legend.show(figure, {category: (color, "square") for category, color in colors.items()})
     figure.update_layout(barmode="stack")
     _match(figure.select_xaxes())
     finish(figure, cases, groups, columns, "peak memory of a rank (MiB)", None)
@@ -235,12 +247,14 @@ def traffic(run):
                 error_x={"type": "data", "symmetric": False, "array": [0] * len(mine), "width": 4,
                          "arrayminus": [max(sent) - min(sent) for _, _, sent in mine],
                          "color": color, "thickness": 1.5},
-                marker={"symbol": marker[1], "size": 9, "line": {"color": color, "width": 1.8},
-                        "color": [_fill(case, color) for _, case, _ in mine]},
+                marker={"symbol": marker[1], "size": 9,
+                        "line": {"color": [views.edge(case, color) for _, case, _ in mine], "width": 1.8},
+                        "color": [views.fill(case, color) for _, case, _ in mine]},
                 customdata=[[cards.axis_card(case, axis), case.id] for _, case, _ in mine],
                 hovertemplate="%{customdata[0]}<extra></extra>",
-                hoverlabel={"bordercolor": color}, **legend.of(f"axis {axis}")),
+                hoverlabel={"bordercolor": color}, **legend.under(f"axis {axis}")),
                 **place(index, columns))
+    legend.show(figure, {f"axis {axis}": (color, marker[1]) for axis, (color, marker) in looks.items()})
     _match(figure.select_xaxes())
     ticks = views.byte_ticks(cases)
     figure.update_xaxes(type="log", tickvals=ticks, tickfont={"size": 10.5},
@@ -263,6 +277,7 @@ def tradeoff(run):
         figure.add_trace(_points(mine, color, marker[1], [c.peak / views.MIB for c in mine],
                                  [c.tokens_per_s for c in mine], legend, strategy, sizes),
                          **place(0, columns))
+    legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in views.looks_of(cases).items()})
     figure.update_yaxes(rangemode="tozero", tickformat=",.0f")
     figure.update_xaxes(rangemode="tozero")
     finish(figure, cases, [("", cases)], columns, "peak memory of the fullest rank (MiB)",

@@ -49,12 +49,14 @@ def ratio_of(case, base):
 
 
 def ratios(run):
-    """Every finished case of the suite's own against every finished baseline that does the same work."""
+    """Every finished case of the suite's own against every finished baseline that does the same work. What a certificate refutes
+    is no side of a ratio: it did other work."""
     bases = {}
-    for case in run.finished:
+    finished = [c for c in run.finished if not c.is_different]
+    for case in finished:
         if case.baseline and case.plan:
             bases.setdefault(work_of(case), []).append(case)
-    return [ratio_of(case, base) for case in run.finished if not case.baseline and case.plan
+    return [ratio_of(case, base) for case in finished if not case.baseline and case.plan
             for base in bases.get(work_of(case), ())]
 
 
@@ -140,7 +142,8 @@ def _interactive(run, value_of, interval_of, what):
                 customdata=[[_card(r), r.case.id] for r in mine], hovertemplate="%{customdata[0]}<extra></extra>",
                 marker={"symbol": marker[1], "size": 9, "line": {"color": color, "width": 1.8},
                         "color": [color if r.case.is_certified and r.base.is_certified else style.PAPER for r in mine]},
-                **legend.of(f"against {name}")), **where)
+                **legend.under(f"against {name}")), **where)
+    legend.show(figure, {f"against {name}": (color, marker[1]) for name, (color, marker) in _looks(found).items()})
     ticks = _ticks([value_of(r) for r in found])
     figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{t:g}" for t in ticks],
                         range=[math.log10(ticks[0] / 1.2), math.log10(ticks[-1] * 1.2)])
@@ -188,6 +191,9 @@ def section(run):
         f"<tr><td>{text(r.case.name)}</td><td>{text(r.base.strategy)}</td>"
         f'<td class="n">{"-" if r.speed is None else style.text_number(r.speed, 3)}{_interval(r)}</td>'
         f"{_cell(r.memory)}{_cell(r.sent)}</tr>" for r in ratios(run))
+    refuted = [c for c in run.finished if c.is_different]
+    left_out = (f'<p class="caption">Left out, because their certificates say different: '
+                f'{text(", ".join(c.name for c in refuted))}.</p>' if refuted else "")
     bad = "".join(f"<li>{text(c.name)}: {text(c.status.replace('_', ' '))}"
                   f"{': ' + text(c.reason) if c.reason else ''}</li>" for c in compared if c.status != "ok")
     refused = f"<p class=\"caption\">Baselines without a result:</p><ul class=\"refused\">{bad}</ul>" if bad else ""
@@ -195,4 +201,4 @@ def section(run):
     return ('<section id="ratios"><h2>Ratios to baselines</h2><p class="caption">Case / baseline at the same work, ranks and '
             "world: throughput with the interval that both 95 % intervals allow, peak memory of the fullest rank, bytes sent "
             f'by the busiest rank.</p><div class="scroll"><table class="ratios"><thead><tr>{heads}</tr></thead>'
-            f"<tbody>{rows}</tbody></table></div>{refused}</section>")
+            f"<tbody>{rows}</tbody></table></div>{left_out}{refused}</section>")

@@ -132,6 +132,11 @@ class Case:
         return self.certificate.get("verdict") == "equal"
 
     @property
+    def is_different(self):
+        """The certificate refutes the run: its numbers are of a wrong result."""
+        return self.certificate.get("verdict") == "different"
+
+    @property
     def tokens_interval(self):
         """95 % interval of tokens/s: tokens of a step over the interval of the step time."""
         if self.step is None or self.tokens_per_s is None:

@@ -12,6 +12,8 @@ PAPER = "#ffffff"
 GREY, BLUE, VERMILION, ORANGE = "#4d4d4d", "#0072b2", "#d55e00", "#e69f00"
 GREEN, PINK, SKY, VIOLET = "#009e73", "#cc79a7", "#56b4e9", "#5d3a9b"
 SAND, WINE = "#a08000", "#882255"
+# What a certificate refutes; no strategy, axis or category has it.
+DIFFERENT = "#d00030"
 
 # (matplotlib marker, plotly symbol)
 CIRCLE, SQUARE, DIAMOND = ("o", "circle"), ("s", "square"), ("D", "diamond")

@@ -51,7 +51,13 @@ def _certificate_cell(case):
     tolerance = record.number(case.certificate.get("tolerance"))
     small = (f"<br><small>{max(errors):.1e} of {tolerance:.1e}</small>"
              if errors and tolerance is not None and verdict != "not run" else "")
-    return _cell(text(verdict) + small, verdict, "tight")
+    if case.is_different:
+        shown = f'<span class="status" style="--tone:{style.DIFFERENT}">different</span>'
+    else:
+        shown = text(verdict)
+    reason = case.certificate.get("reason")
+    small += f"<br><small>{text(reason)}</small>" if reason else ""
+    return _cell(shown + small, verdict, "tight" if not reason else "reasoned")
 
 
 def _known(value, shown):

@@ -10,7 +10,29 @@ from record import flat
 
 MIB = 2**20
 HOLLOW = "hollow: not certified"
+DIFFERENT = "different: refuted by its certificate"
 STRIPE = 4               # length of a dash of a loss curve
+
+
+
+def fill(case, color):
+    """Of a mark: its colour where the case is proven, one of its own where it is refuted."""
+    return color if case.is_certified else style.DIFFERENT if case.is_different else style.PAPER
+
+
+def edge(case, color):
+    return style.INK if case.is_different else color
+
+
+def proof_legend(cases):
+    """[(label, fill, edge)] of the marks among `cases` that are not proven."""
+    shown = []
+    if any(c.is_different for c in cases):
+        shown.append((DIFFERENT, style.DIFFERENT, style.INK))
+    if not all(c.is_certified or c.is_different for c in cases):
+        shown.append((HOLLOW, style.PAPER, style.MUTED))
+    return shown
+
 
 # What decides where the work goes, not how much work there is: never part of a workload.
 PLACEMENT_KEYS = ("ranks", "world", "strategy", "seed", "seeds", "train.seed", "plugin",

@@ -100,6 +100,21 @@ TEST(SuiteCommand, FailsWhereACaseFailed) {
   expect_has(output.out, "killed by signal 6");
 }
 
+TEST(SuiteCommand, FailsWhereACertificateSaysDifferent) {
+  const TemporaryFolder folder;
+  const std::string out = folder / "out";
+  const Output output = run_suite(suite_in(folder, {"different", "ok", "not_run"}), out);
+  EXPECT_EQ(output.code, 1) << output.err;
+  expect_has(output.out, "6 ok; certificates: 2 equal, 2 different, 2 not run");
+  expect_has(output.out, "certificate different: gradient error 0.250, tolerance 1.00e-09");
+  expect_has(output.out, "certificate not run: no legal miniature");
+  // The same results are no reference to hold others against.
+  const Output compared = front({"compare", "--exact", out, out});
+  EXPECT_EQ(compared.code, 1);
+  expect_has(compared.out, "2 regressions");
+  expect_has(compared.out, "path different, seed 1, in A: gradient error 0.250");
+}
+
 TEST(SuiteCommand, PrintsItsCasesWithoutRunningThem) {
   const TemporaryFolder folder;
   const std::string suite = suite_in(folder, {"ok", "slow"}), out = folder / "out";

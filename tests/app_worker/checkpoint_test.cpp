@@ -170,6 +170,43 @@ TEST_P(Checkpoints, KilledAtAnyByteOfASaveTheRunGoesOn) {
 INSTANTIATE_TEST_SUITE_P(Worlds, Checkpoints, testing::ValuesIn(worlds()),
                          [](const auto& info) { return std::string(info.param.name); });
 
+TEST(ResumeWithChanges, IsRefusedNamingBothValuesUnlessItIsMeant) {
+  const tests::Folder folder;
+  const std::string saved = folder.path("saved"),
+                    corpus = folder.write("corpus", std::string(999, 'x'));
+  const auto resumed = [&](const Arguments& changes, const char* how) {
+    Arguments more = {
+        how, "--set", "data.kind=text", "--set", "model.vocab=256", "--set", "data.path=" + corpus};
+    for (const std::string& change : changes) more.insert(more.end(), {"--set", change});
+    return run(saving(saved, 3, more));
+  };
+  ASSERT_EQ(run(saving(saved, 2,
+                       {"--set", "data.kind=text", "--set", "model.vocab=256", "--set",
+                        "data.path=" + corpus}))
+                .code,
+            0);
+  for (const auto& [change, said] : std::vector<std::pair<std::string, std::string>>{
+           {"optimizer.lr=0.5", "optimizer.lr = 0.001, now 0.5"},
+           {"train.seed=9", "train.seed = 1, now 9"}}) {
+    const Ran refused = resumed({change}, "--resume");
+    EXPECT_EQ(refused.code, 2) << refused.output;
+    expect_says(refused, said);
+    expect_says(refused, "--resume-with-changes");
+  }
+  const std::string before = Checkpoint(saved + "/step-00000002").state().at("plan");
+  folder.write("corpus", std::string(999, 'y'));
+  const Ran other = resumed({}, "--resume");
+  EXPECT_EQ(other.code, 2) << other.output;
+  const size_t at = before.find("hash = \"") + 8;
+  expect_says(other, "data.hash = \"" + before.substr(at, 16) + "\", now \"");
+  const Ran meant = resumed({"optimizer.lr=0.5"}, "--resume-with-changes");
+  ASSERT_EQ(meant.code, 0) << meant.output;
+  EXPECT_EQ(meant.document["resumed_from"], 2);
+  const std::string changes = meant.document["resume_changes"];
+  EXPECT_NE(changes.find("optimizer.lr = 0.001, now 0.5"), std::string::npos) << changes;
+  EXPECT_NE(changes.find("data.hash = "), std::string::npos) << changes;
+}
+
 // One rank of two dies in the middle of its file: the other is not left waiting.
 TEST(CheckpointsUnderMpi, RankKilledInASaveIsTheReason) {
   if (!build_info::kMpi.found) GTEST_SKIP() << "this build has no MPI";

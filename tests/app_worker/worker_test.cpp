@@ -382,6 +382,41 @@ TEST(Plugin, SchemeOutOfTreeRunsAndIsCertified) {
   EXPECT_EQ(calls["reduce"], calls["broadcast"]);
 }
 
+TEST(Worker, ExitsWithOneWhereTheCertificateRefutesTheRun) {
+  const Arguments broken = {"--plugin", tests::built("plugins/broken_1d.so"), "--certify"};
+  const Arguments plan = set({"parallel.tensor.mode=1d-broken", "parallel.tensor.size=2"}, broken);
+  for (const char* program : {"bin/kuafu-worker", "bin/kuafu"}) {
+    const Ran ran = tests::run_program(program, kSmallPlan, plan, {}, {});
+    EXPECT_EQ(ran.code, kFailed) << ran.output;
+    expect_valid(ran.document);
+    EXPECT_EQ(ran.document["status"], "ok");
+    EXPECT_EQ(ran.document["certificate"]["verdict"], "different");
+    EXPECT_NE(ran.output.find("different: the certificate refutes this run"), std::string::npos);
+  }
+}
+
+TEST(Worker, RecordsWhatItRead) {
+  const tests::Folder folder;
+  const std::string corpus = folder.write("corpus", std::string(1000, 'x'));
+  const Arguments text = {"data.kind=text", "model.vocab=256", "data.path=" + corpus};
+  const Ran ran = run_worker(kSmallPlan, set(text, {}));
+  ASSERT_EQ(ran.code, kOk) << ran.output;
+  expect_valid(ran.document);
+  const Json data = ran.document["data"];
+  EXPECT_EQ(data["kind"], "text");
+  EXPECT_EQ(data["path"], corpus);
+  EXPECT_EQ(data["bytes"], 1000);
+  EXPECT_EQ(data["samples"], 56);  // 899 / 16
+  EXPECT_EQ(ran.document["plan"]["data"]["hash"], data["hash"]);
+  // The plan that a record holds runs again on these bytes and on no others.
+  const std::string hash = data["hash"];
+  EXPECT_EQ(run_worker(kSmallPlan, set(text, {"--set", "data.hash=" + hash})).code, kOk);
+  folder.write("corpus", std::string(1000, 'y'));
+  const Ran other = run_worker(kSmallPlan, set(text, {"--set", "data.hash=" + hash}));
+  EXPECT_EQ(other.code, kUsage) << other.output;
+  EXPECT_NE(other.output.find("data.hash = " + hash), std::string::npos) << other.output;
+}
+
 TEST(Plugin, OfAnotherBuildOrNoneIsRefused) {
   struct Case {
     const char* file;

@@ -3,7 +3,11 @@
 
 #include <sys/stat.h>
 
+#include <set>
+
 #include "kuafu/base/errors.h"
+#include "kuafu/base/xxh64.h"
+#include "kuafu/dataset/dataset.h"
 #include "tests/base/messages.h"
 #include "tests/dataset/folder.h"
 
@@ -57,6 +61,56 @@ TEST(Corpus, FollowsLinksToFilesAndPassesOverDanglingOnesAndPipes) {
   std::filesystem::create_directory_symlink(folder.path(), folder.path() + "/loop");
   ASSERT_EQ(mkfifo((folder.path() + "/pipe").c_str(), 0600), 0);
   EXPECT_EQ(text_of(read_corpus(folder.path())), "once once ");
+}
+
+TEST(Corpus, IsKnownByItsBytesWhereverTheyLie) {
+  const Folder one, two;
+  one.write("a", "first ");
+  one.write("b", "second");
+  const std::string same = two.write("same", "first second");
+  const std::string hash = read_corpus(one.path()).hash;
+  EXPECT_EQ(hash, hex_digits(xxh64(read_corpus(one.path()).bytes)));
+  EXPECT_EQ(read_corpus(same).hash, hash);
+  const Corpus changed = read_corpus(two.write("same", "first_second"));
+  EXPECT_NE(changed.hash, hash);
+  EXPECT_NO_THROW(check_hash(changed, ""));
+  EXPECT_NO_THROW(check_hash(changed, changed.hash));
+  expect_says(message_of<ConfigError>([&] { check_hash(changed, hash); }),
+              {changed.hash, "data.hash = " + hash, "12 bytes", same});
+}
+
+TEST(OpenData, TellsWhatARunReads) {
+  const Folder folder;
+  DataPlan data;
+  data.path = folder.write("corpus", std::string(1000, 'x'));
+  ModelPlan model;
+  model.sequence = 10;
+  const DataIdentity found = open_data(data, model, 1, "").identity;
+  EXPECT_EQ(found, (DataIdentity{"text", 1000, read_corpus(data.path).hash, 89}));  // 900 - 1 / 10
+  data.hash = std::string(16, '0');
+  expect_says(message_of<ConfigError>([&] { open_data(data, model, 1, ""); }),
+              {found.hash, data.hash});
+}
+
+TEST(OpenData, KnowsWhatIsMadeUpByItsParameters) {
+  const DataPlan data{.kind = "synthetic", .path = "", .hash = "", .validation = 0.1};
+  std::set<std::string> hashes;
+  const auto add = [&](const ModelPlan& model, uint64_t seed) {
+    const DataIdentity found = open_data(data, model, seed, "").identity;
+    EXPECT_EQ(found.bytes, 0);
+    EXPECT_EQ(found, open_data(data, model, seed, "").identity);
+    return hashes.insert(found.hash).second;
+  };
+  ModelPlan model;
+  EXPECT_TRUE(add(model, 1));
+  EXPECT_TRUE(add(model, 2));
+  model.vocab = 300;
+  EXPECT_TRUE(add(model, 1));
+  model.layers = 7;
+  EXPECT_FALSE(add(model, 1));  // no sample depends on it
+  model.kind = "vit";
+  model.sequence = 65;
+  EXPECT_TRUE(add(model, 1));
 }
 
 TEST(Corpus, SaysWhatIsMissing) {

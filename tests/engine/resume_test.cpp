@@ -224,14 +224,28 @@ TEST(Resume, NamesTheKeyThatDiffersAndBothValues) {
        {Case{"model.hidden", "64", "model.hidden = 32, the plan has model.hidden = 64"},
         Case{"model.vocab", "38", "model.vocab = 37, the plan has model.vocab = 38"},
         Case{"optimizer.kind", "sgd", "optimizer.kind = \"adamw\""},
-        Case{"train.batch", "12", "train.batch = 24"}, Case{"train.seed", "2", "train.seed = 1"},
+        Case{"train.batch", "12", "train.batch = 24, now 12"},
+        Case{"train.seed", "2", "train.seed = 1, now 2"},
+        Case{"optimizer.lr", "0.5", "optimizer.lr = 0.001, now 0.5"},
         Case{"train.steps", "5", "train.steps = 5"}}) {
     Overrides o = {{"train.steps", "6"}, {"train.batch", "24"}};
     o.emplace_back(c.key, c.value);
+    if (std::string(c.value) != "sgd") o.emplace_back("optimizer.epsilon", "0.01");
     const std::string message =
         message_of([&] { run_resumed(tests::small_plan(o), folder.path()); });
     EXPECT_NE(message.find(c.says), std::string::npos) << message;
   }
+}
+
+// Half of a cosine, then the other half: the rates are those of one run only under its horizon.
+TEST(Resume, KeepsTheHorizonOfItsSchedule) {
+  const Overrides cosine = {{"optimizer.schedule", "cosine"},
+                            {"optimizer.schedule_steps", std::to_string(kRunSteps)}};
+  const TemporaryFolder whole_folder, folder;
+  const RankResult whole = run_saving(run_plan_of(cosine), whole_folder.path());
+  const Overrides half = with(cosine, {{"train.steps", std::to_string(kSavedStep)}});
+  run_saving(run_plan_of(half), folder.path());
+  EXPECT_EQ(run_resumed(run_plan_of(cosine), folder.path()).losses, second_half(whole.losses));
 }
 
 TEST(Save, RefusesTheFolderOfAnotherRun) {

@@ -53,7 +53,9 @@ class Baselines : public testing::Test {
   }
 
   Suite suite(const std::string& toml) const {
-    return parse_suite(kHead + toml, "s.toml", {{}, {}, folder_.string()});
+    SuiteOptions options;
+    options.baselines = folder_.string();
+    return parse_suite(kHead + toml, "s.toml", options);
   }
 
   /// Cases that are comparison rows.

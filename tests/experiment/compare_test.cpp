@@ -145,6 +145,79 @@ TEST(Compare, MeetsALoneDocumentInARecordByItsPlan) {
   EXPECT_EQ(c.cases.at(0).name, "y");
 }
 
+Json refuted(Json document) {
+  document["certificate"] = {
+      {"verdict", "different"}, {"gradient_error", 0.25}, {"tolerance", 1e-9}};
+  return document;
+}
+
+TEST(Compare, TakesARefutedRunOnEitherSideForARegression) {
+  const Json good = clean_document(), bad = refuted(clean_document());
+  for (const auto& [a, b] : {std::pair{good, bad}, std::pair{bad, good}, std::pair{bad, bad}}) {
+    const Results left{"A", {{"case", "", a}}}, right{"B", {{"case", "", b}}};
+    const Comparison c = compare(left, right);
+    EXPECT_EQ(c.num_regressions(), 1);
+    EXPECT_EQ(c.cases[0].refuted.size(), (a == bad ? 1U : 0U) + (b == bad ? 1U : 0U));
+    const std::string told = comparison_text(left, right, c);
+    EXPECT_NE(told.find("case, in "), std::string::npos) << told;
+    EXPECT_NE(told.find("gradient error 0.250, tolerance 1.00e-09"), std::string::npos) << told;
+  }
+}
+
+TEST(Compare, TakesARefutedNewCaseForARegression) {
+  const Result x{"x", "1", clean_document(1)}, y{"y", "2", refuted(clean_document(2))};
+  const Comparison c = compare({"A", {x}}, {"B", {x, y}});
+  EXPECT_EQ(c.num_regressions(), 1);
+  EXPECT_NE(c.refuted.at(0).find("y: gradient error"), std::string::npos);
+}
+
+TEST(Compare, TellsWhyACertificateWasNotRun) {
+  const Comparison c = changed([](Json& d) {
+    d["certificate"] = {{"verdict", "not_run"}, {"reason", "no legal miniature"}};
+  });
+  EXPECT_EQ(c.cases[0].verdicts, "equal -> not run");
+  EXPECT_EQ(c.cases[0].not_run, std::vector<std::string>{"in B: no legal miniature"});
+}
+
+/// A run on a corpus of this hash, under a LibTorch of this version.
+Json on_data(const std::string& hash, const std::string& version = "2.1") {
+  Json document = clean_document(1);
+  document["data"] = {
+      {"kind", "text"}, {"path", nullptr}, {"bytes", 100}, {"hash", hash}, {"samples", 3}};
+  document["provenance"]["libraries"]["LibTorch"] = version;
+  return document;
+}
+
+TEST(Compare, SaysThatCasesDoNotMeetBecauseTheCorpusDiffers) {
+  const Result one{"x", "1", on_data("aaaa")}, other{"x", "2", on_data("bbbb", "2.2")},
+      same{"y", "3", clean_document(2)};
+  const Comparison c = compare({"A", {one, same}}, {"B", {other, same}});
+  ASSERT_EQ(c.missing.size(), 1U);
+  for (const char* said : {"x: A read a corpus of 100 bytes, hash aaaa", "hash bbbb",
+                           "headers of the installed LibTorch (A 2.1, B 2.2)"}) {
+    EXPECT_NE(c.missing[0].find(said), std::string::npos) << c.missing[0];
+  }
+  try {
+    compare({"A", {one}}, {"B", {other}});
+    FAIL() << "nothing in common";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("hash aaaa"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Compare, MeetsRecordsFromBeforeHashesByTheirPlan) {
+  const Result old{"x", "1", clean_document(1)}, now{"x", "2", on_data("aaaa")};
+  const Comparison c = compare({"A", {old}}, {"B", {now}});
+  ASSERT_EQ(c.cases.size(), 1U);
+  EXPECT_NE(c.notes.at(0).find("A does not say which data it read"), std::string::npos);
+  EXPECT_THROW(compare({"A", {{"x", "1", on_data("bbbb")}}}, {"B", {now}}), ConfigError);
+}
+
+TEST(Compare, NamesTheDataOfLoneDocuments) {
+  const Comparison c = compare_documents(on_data("aaaa"), on_data("bbbb"));
+  EXPECT_EQ(c.cases[0].differences, std::vector<std::string>{"data.hash: aaaa, then bbbb"});
+}
+
 TEST(LoadResults, ReadsFoldersRecordsAndDocuments) {
   const test::TemporaryFolder folder;
   {

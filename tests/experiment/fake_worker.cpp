@@ -65,17 +65,25 @@ void wait_for_grandchild(const Call& call) {
   while (read_text(call.json + ".grandchild").empty()) ::usleep(1000);
 }
 
-int succeed(const Call& call) {
+int succeed(const Call& call, const Json& certificate = nullptr, int code = 0) {
   const auto tag = static_cast<int64_t>(
       hash_name(to_string(parse_toml(read_text(call.plan), call.plan))) % 1000);
   Json document = sample_document(call.ranks, tag);
   document["world"] = call.world;
+  if (!certificate.is_null()) document["certificate"] = certificate;
   write_document(call, document);
-  return 0;
+  return code;
 }
 
 int act(const std::string& how, const Call& call) {
   if (how == "ok") return succeed(call);
+  if (how == "different" || how == "shrugs") {
+    const Json refuted = {{"verdict", "different"}, {"gradient_error", 0.25}, {"tolerance", 1e-9}};
+    return succeed(call, refuted, how == "different" ? 1 : 0);
+  }
+  if (how == "not_run") {
+    return succeed(call, {{"verdict", "not_run"}, {"reason", "no legal miniature"}});
+  }
   if (how == "slow") {
     ::usleep(30'000);
     return succeed(call);

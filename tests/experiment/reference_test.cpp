@@ -62,5 +62,29 @@ TEST(Summary, ListsCasesAndReasons) {
   EXPECT_EQ(status_counts(lines), "1 ok, 1 refused");
 }
 
+TEST(Summary, CountsWhatCertificatesSayAndTellsWhy) {
+  const auto certified = [](const Json& certificate) {
+    Json document = test::sample_document(2, 0);
+    document["certificate"] = certificate;
+    return document;
+  };
+  const std::vector<Json> lines = {
+      test::sample_case("a", test::sample_document(2, 0)),
+      test::sample_case(
+          "b",
+          certified({{"verdict", "different"}, {"gradient_error", 0.25}, {"tolerance", 1e-9}})),
+      test::sample_case("c", certified({{"verdict", "not_run"}, {"reason", "no legal miniature"}})),
+      test::sample_case("d", certified(nullptr)),
+      test::sample_case("e", {{"status", "refused"}, {"reason", "no square"}})};
+  EXPECT_EQ(verdict_counts(lines), "1 equal, 1 different, 2 not run");
+  const std::string table = result_table(lines);
+  for (const char* said :
+       {"case b: certificate different: gradient error 0.250, tolerance 1.00e-09",
+        "case c: certificate not run: no legal miniature"}) {
+    EXPECT_NE(table.find(said), std::string::npos) << table;
+  }
+  EXPECT_EQ(table.find("case d: certificate"), std::string::npos) << table;
+}
+
 }  // namespace
 }  // namespace kuafu

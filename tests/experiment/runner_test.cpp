@@ -76,6 +76,36 @@ TEST(Runner, RecordsEveryWayACaseCanEndAndGoesOn) {
   EXPECT_EQ(field(runner, 1, "document.out_of_memory.requested_bytes"), "4096");
 }
 
+TEST(Runner, ExpectsExitCodeOneOfARefutedRun) {
+  const TemporaryFolder folder;
+  const Suite suite = suite_of({"different", "shrugs", "not_run"});
+  Runner runner(suite, options_in(folder.path()));
+  ASSERT_EQ(run_all(runner, suite), SweepEnd::kComplete);
+  EXPECT_EQ(field(runner, 0, "status"), "ok");
+  EXPECT_EQ(field(runner, 0, "document.certificate.verdict"), "different");
+  EXPECT_EQ(field(runner, 1, "status"), "failed");
+  expect_has(field(runner, 1, "reason"), "exited with code 0 although its document says ok");
+  EXPECT_EQ(field(runner, 2, "status"), "ok");
+}
+
+TEST(Runner, NamesTheCorporaOfAFolderBegunOnOthers) {
+  const TemporaryFolder folder;
+  const auto suite_on = [&](const std::string& bytes) {
+    test::write_text(folder / "corpus", bytes);
+    return suite_of({folder / "corpus"});
+  };
+  const Suite one = suite_on("first"), other = suite_on("second!");
+  ASSERT_EQ(one.corpora.size(), 1U);
+  { Runner runner(one, options_in(folder / "out")); }
+  try {
+    Runner runner(other, options_in(folder / "out"));
+    FAIL() << "taken for the same";
+  } catch (const ConfigError& error) {
+    expect_has(error.what(), one.corpora.begin()->first);
+    expect_has(error.what(), other.corpora.begin()->first);
+  }
+}
+
 TEST(Runner, KillsACaseThatHangsWithAllItStarted) {
   const TemporaryFolder folder;
   const Suite suite = suite_of({"hang", "grandchild_hang", "ok"}, "timeout_s = 0.3");

@@ -8,6 +8,7 @@
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/experiment/expand.h"
+#include "tests/record/support.h"
 
 namespace kuafu {
 namespace {
@@ -203,7 +204,71 @@ TEST(Suite, LeavesModesOfAPluginToTheWorker) {
   expect_error(toml, {"mine"});
   SuiteOptions options;
   options.plugins = {"libmine.so"};
+  options.names_of_plugins = [](const std::vector<std::string>& plugins) {
+    EXPECT_EQ(plugins, Names{"libmine.so"});
+    return PluginNames{{"macaron"}, {"mine"}, {}};
+  };
   EXPECT_EQ(parse_suite(toml, "s.toml", options).cases[0].ranks, 4);
+  const std::string models = "[grid]\nmodel.kind = [\"gpt\", \"macaron\"]\n";
+  EXPECT_EQ(parse_suite(kHead + models, "s.toml", options).cases.size(), 2U);
+  expect_error(kHead + "[grid]\nmodel.kind = [\"macarons\"]\n", {"\"macarons\"", "\"macaron\""},
+               options);
+  options.plugins = {};
+  const std::string head = "[suite]\nname = \"s\"\nplugins = [\"libmine.so\"]\n";
+  const Suite suite = parse_suite(head + models, "s.toml", options);
+  EXPECT_EQ(suite.plugins, Names{"libmine.so"});
+}
+
+TEST(Suite, SweepsEveryModel) {
+  const Suite suite = parse_suite(kHead + R"(
+[base]
+data.kind = "synthetic"
+[grid]
+model.kind = ["gpt", "moe_gpt", "bert", "vit"]
+)",
+                                  "s.toml");
+  EXPECT_EQ(suite.cases.size(), 4U);
+  for (const Case& c : suite.cases) {
+    EXPECT_NE(c.plan_toml.find("kind = \"" + *case_value(c, "model.kind") + "\""),
+              std::string::npos);
+  }
+  expect_error(kHead + "[grid]\nmodel.kind = [\"birt\"]\n", {"\"birt\"", "nearest: \"bert\""});
+}
+
+TEST(Suite, MakesAnotherCaseOfAnotherCorpusAndNotOfAnotherPlace) {
+  const test::TemporaryFolder folder;
+  const auto suite_on = [&](const std::string& name, const std::string& bytes,
+                            const std::string& more = "") {
+    test::write_text(folder / name, bytes);
+    return parse_suite(
+        kHead + more + "[base]\ndata.path = \"" + (folder / name) + "\"\n[grid]\nranks = [1]\n",
+        "s.toml");
+  };
+  const Suite one = suite_on("a", "first"), moved = suite_on("b", "first"),
+              changed = suite_on("a", "other");
+  EXPECT_EQ(one.cases[0].id, moved.cases[0].id);
+  EXPECT_EQ(one.hash, moved.hash);
+  EXPECT_NE(one.cases[0].id, changed.cases[0].id);
+  ASSERT_EQ(one.corpora.size(), 1U);
+  EXPECT_EQ(one.corpora.begin()->second, 5);
+  EXPECT_EQ(case_value(one.cases[0], "data.hash"), one.corpora.begin()->first);
+  // What is simulated reads nothing.
+  const std::string simulated = "world = \"simulated\"\n";
+  EXPECT_EQ(suite_on("a", "first", simulated).cases[0].id,
+            suite_on("a", "other", simulated).cases[0].id);
+}
+
+TEST(Suite, ReadsTheDefaultCorpusWhereNoPathIsGiven) {
+  const test::TemporaryFolder folder;
+  SuiteOptions options;
+  options.default_corpus = folder / "headers";
+  const auto id_on = [&](const std::string& bytes) {
+    test::write_text(options.default_corpus, bytes);
+    return parse_suite(kHead + "[grid]\nranks = [1]\n", "s.toml", options).cases[0].id;
+  };
+  const std::string id = id_on("one version");
+  EXPECT_EQ(id_on("one version"), id);
+  EXPECT_NE(id_on("the next version"), id);
 }
 
 TEST(Filter, KeepsTheCasesWithTheValue) {

@@ -31,6 +31,26 @@ TEST(ModelPlan, KeyValueHeadsDivideHeads) {
   EXPECT_EQ(parse("[model]\nheads = 8\n").model.num_kv_heads(), 8);
 }
 
+TEST(OptimizerPlan, HasAHorizonOfItsOwn) {
+  const std::string head = "[optimizer]\nschedule = \"cosine\"\n";
+  EXPECT_EQ(parse(head + "[train]\nsteps = 7\n").schedule_steps(), 7);
+  EXPECT_EQ(parse(head + "schedule_steps = \"auto\"\n[train]\nsteps = 7\n").schedule_steps(), 7);
+  EXPECT_EQ(parse(head + "schedule_steps = 90\n[train]\nsteps = 7\n").schedule_steps(), 90);
+  expect_says(mistake(head + "schedule_steps = -1\n"), {"plan.toml:3", "schedule_steps"});
+  expect_says(mistake(head + "warmup = 9\nschedule_steps = 8\n"),
+              {"plan.toml:4", "optimizer.schedule_steps = 8", "optimizer.warmup = 9",
+               "nearest: schedule_steps = 9"});
+  expect_says(mistake("[optimizer]\nschedule_steps = 8\n"),
+              {"no effect", "optimizer.schedule = \"constant\""});
+}
+
+TEST(DataPlan, NamesItsBytesByAHash) {
+  EXPECT_EQ(parse("data.hash = \"0123456789abcdef\"\n").data.hash, "0123456789abcdef");
+  for (const char* wrong : {"123", "0123456789ABCDEF", "0123456789abcdeg"}) {
+    expect_says(mistake(text("data.hash = \"", wrong, "\"\n")), {wrong, "16 hex digits"});
+  }
+}
+
 TEST(ModelPlan, RotaryPositionsTurnPairs) {
   expect_says(refusal("[model]\nhidden = 36\nheads = 4\npositions = \"rotary\"\n"),
               {"plan.toml:4", "is odd", "nearest: hidden = 40"});

@@ -73,6 +73,18 @@ class Ratios(unittest.TestCase):
             self.assertAlmostEqual(low, theirs["step_time_s"]["ci95"][0] / mine["step_time_s"]["ci95"][1], places=9)
             self.assertTrue(low <= r.speed <= high)
 
+    def test_what_a_certificate_refutes_is_no_side_of_a_ratio(self):
+        lines = copy.deepcopy(with_baselines())
+        own = next(l for l in lines[1:] if l["settings"].get("strategy") == "1D tensor" and l["settings"]["ranks"] == 4)
+        base = next(l for l in lines[1:] if l["settings"].get("baseline") and l["settings"].get("model.sequence") == 64)
+        for line in (own, base):
+            line["document"]["certificate"]["verdict"] = "different"
+        run = record.read_run(synthetic.write(self.folder.parent / "refuted", lines))
+        found = ratios.ratios(run)
+        self.assertEqual(len(found), 5 * 4 - 1 - 5)
+        self.assertFalse({own["case_id"], base["case_id"]} & {c.id for r in found for c in (r.case, r.base)})
+        self.assertIn("their certificates say different", ratios.section(run))
+
     def test_other_work_is_not_compared(self):
         lines = copy.deepcopy(with_baselines())
         for line in lines[1:]:

@@ -150,13 +150,86 @@ class Page(unittest.TestCase):
         self.assertEqual(len(hollow), 2)
 
 
+class Refuted(unittest.TestCase):
+    """A run whose fastest cases are refuted by their certificates, and one that was not run for a reason."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.keeper = tempfile.TemporaryDirectory()
+        cls.folder = Path(cls.keeper.name) / "run"
+        objects = synthetic.lines()
+        finished = [o for o in objects[1:] if o["status"] == "ok"]
+        ranked = sorted(finished, key=lambda o: -o["document"]["tokens_per_s"])
+        cls.refuted = {o["case_id"] for o in ranked[:3]}
+        for line in ranked[:3]:
+            line["document"]["certificate"] |= {"verdict": "different", "gradient_error": 0.25}
+        ranked[3]["document"]["certificate"] = {"verdict": "not_run", "reason": "no legal <miniature>"}
+        synthetic.write(cls.folder, objects)
+        cls.code, _, cls.err = run_main(cls.folder)
+        cls.run_ = record.read_run(cls.folder)
+        cls.page = (cls.folder / "report.html").read_text(encoding="utf-8")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.keeper.cleanup()
+
+    def test_has_a_colour_of_its_own_everywhere(self):
+        self.assertEqual(self.code, 0, self.err)
+        for name in ("tokens_per_second", "tradeoff", "traffic", "memory"):
+            met = set()
+            plot = plots.PLOTS[name](self.run_)
+            for trace in plot.data:
+                if trace.customdata is None or trace.name == "peak of each rank":
+                    continue
+                for (_, case_id), color in zip(trace.customdata, trace.marker.color):
+                    self.assertEqual(color == style.DIFFERENT, case_id in self.refuted, name)
+                    met.add(case_id)
+            self.assertTrue(self.refuted & met, name)
+            self.assertIn(views.DIFFERENT, {t.name for t in plot.data}, name)
+            static = figures.draw(name, self.run_)
+            told = [t.get_text() for legend in static.legends for t in legend.get_texts()]
+            self.assertIn(views.DIFFERENT, told, name)
+        ends = [t for t in plots.loss_curves(self.run_).data if t.meta and t.meta[1] in self.refuted]
+        self.assertEqual({t.marker.color for t in ends}, {style.DIFFERENT})
+
+    def test_legend_shows_the_colour_of_a_name_and_not_of_its_first_case(self):
+        looks = views.looks_of(self.run_.finished)
+        for name in ("tokens_per_second", "tradeoff", "memory", "traffic"):
+            shown = [t for t in plots.PLOTS[name](self.run_).data if t.showlegend]
+            self.assertEqual(len(shown), len({t.name for t in shown}), name)
+            for trace in shown:
+                self.assertIsInstance(trace.marker.color or "", str, (name, trace.name))
+                if trace.name in looks:
+                    self.assertEqual(trace.marker.color, looks[trace.name][0])
+
+    def test_is_never_the_fastest(self):
+        best = max((c for c in self.run_.finished if c.is_certified), key=lambda c: c.tokens_per_s)
+        tile = re.search(r"<b>([^<]*) tokens/s</b><span>fastest", self.page).group(1)
+        self.assertEqual(tile, style.text_number(best.tokens_per_s))
+        self.assertLess(best.tokens_per_s, max(c.tokens_per_s for c in self.run_.finished))
+
+    def test_is_counted_and_told_with_reasons(self):
+        tiles = re.search(r'<ul class="tiles">.*?</ul>', self.page, re.S).group(0)
+        for value, label in ((3, "different"), (30, "certified equal"), (3, "certificate not run")):
+            self.assertRegex(tiles, rf"<b>{value}(?: / 36)?</b><span>{label}</span>")
+        self.assertEqual(self.page.count("not run<br><small>no legal &lt;miniature&gt;</small>"), 1)
+        self.assertEqual(self.page.count(f'style="--tone:{style.DIFFERENT}">different</span>'), 3)
+
+    def test_draws_no_level_of_a_refuted_rank(self):
+        objects = synthetic.few(1)
+        objects[1]["document"]["certificate"]["verdict"] = "different"
+        run = record.read_run(synthetic.write(self.folder / "one", objects))
+        self.assertEqual([c.ranks for c in run.finished], [1])
+        self.assertEqual(len(plots.tokens_per_second(run).layout.shapes), 0)
+
+
 class Static(Folder):
     def test_uncertified_marks_are_hollow(self):
         run = record.read_run(synthetic.write(self.folder))
         figure = figures.draw("tokens_per_second", run)
         faces = [c.lines[0].get_markerfacecolor() for a in figure.axes for c in a.containers]
         self.assertEqual(len(faces), 36)
-        self.assertEqual(faces.count("white"), 2)
+        self.assertEqual(faces.count(style.PAPER), 2)
 
     def test_panels_hold_equal_work_only(self):
         run = record.read_run(synthetic.write(self.folder))

@@ -49,6 +49,10 @@ class Colors(unittest.TestCase):
     def test_memory_categories_differ_for_every_sight(self):
         self.assert_apart(style.CATEGORIES.values(), 3)
 
+    def test_what_is_refuted_looks_like_nothing_else(self):
+        for other in [*(c for c, _ in style.STRATEGIES.values()), *style.CATEGORIES.values(), style.PAPER]:
+            self.assert_apart([style.DIFFERENT, other], 4)
+
     def test_no_two_strategies_share_a_look(self):
         looks = list(style.STRATEGIES.values())
         self.assertEqual(len(set(looks)), len(looks))

@@ -94,7 +94,9 @@ void add_checkpoint_options(CLI::App& app, WorkerCall& call) {
   app.add_flag("--async", call.is_save_async,
                "copy and go on with the steps while files are written (memory: one copy more)");
   app.add_flag("--resume", call.is_resumed,
-               "go on from the newest checkpoint in DIR, under whatever plan is given now");
+               "go on from the newest checkpoint in DIR; ranks and placement may be others");
+  app.add_flag("--resume-with-changes", call.is_resumed_with_changes,
+               "the same, and data, seed, schedule and optimizer values may be others too");
 }
 
 void add_run(CLI::App& app, FrontCall& call) {
@@ -113,7 +115,8 @@ void add_run(CLI::App& app, FrontCall& call) {
   kuafu run plan.toml --world simulated --ranks 4 --transport mpi
   mpirun -n 4 kuafu run plan.toml
 
-Exit codes: 0 ok, 1 failed, 2 usage, 3 refused, 4 out of memory, 5 time-out)");
+Exit codes: 0 ok, 1 failed or refuted by its certificate (`different`), 2 usage, 3 refused,
+4 out of memory, 5 time-out)");
 }
 
 void add_explain(CLI::App& app, FrontCall& call) {
@@ -210,8 +213,8 @@ void add_suite(CLI::App& app, FrontCall& call) {
   kuafu suite suites/quickstart.toml --filter strategy="1D tensor" --filter ranks=2
   kuafu suite suites/quickstart.toml --out results/runs/mine --set data.path=corpus.txt
 
-Ctrl-C or a kill stops it; the same call goes on. Exit codes: 0 done, 1 a case failed or a reference
-of the suite does not hold, 2 usage, 130 interrupted)");
+Ctrl-C or a kill stops it; the same call goes on. Exit codes: 0 done, 1 a case failed, a
+certificate says `different` or a reference of the suite does not hold, 2 usage, 130 interrupted)");
 }
 
 void add_matrix(CLI::App& app, FrontCall& call) {
@@ -248,7 +251,8 @@ Exit codes: 0 all equal or refused, 1 one differs from one rank, 2 usage)");
 
 void add_others(CLI::App& app, FrontCall& call) {
   CLI::App& list = *app.add_subcommand(
-      "list", "what there is: tensor and sequence modes, worlds, plan keys, suites, baselines");
+      "list",
+      "what there is: tensor and sequence modes, models, worlds, plan keys, suites, baselines");
   list.add_option("kind", call.list.kind, "one kind only")->type_name("KIND");
   list_option(list, "--plugin", call.list.plugins, "load a plugin; may be repeated")
       ->type_name("LIB.so");

@@ -15,6 +15,7 @@
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/launcher.h"
+#include "kuafu/experiment/verdict.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/schema.h"
@@ -85,10 +86,12 @@ std::string describe_end(int status) {
               number == SIGKILL ? ", perhaps by the system for want of memory)" : ")");
 }
 
-/// Status of the document that this run has written; empty where it has written none.
+/// Status of the document that this run has written, `different` where its certificate says so;
+/// empty where it has written none.
 std::string status_of(const std::string& path, const Version& before) {
   if (version_of(path) == before) return "";
   const Json document = Json::parse(read_file(path, "document"), nullptr, false);
+  if (is_different(document)) return "different";
   const Json status = value_at(document, "status");
   return status.is_string() ? status.get<std::string>() : "";
 }
@@ -96,7 +99,7 @@ std::string status_of(const std::string& path, const Version& before) {
 /// Says why; writes it too where the run has written no failure itself.
 int report_failure(const WorkerCall& call, const std::string& reason, const std::string& written) {
   std::cerr << "kuafu: failed: " << reason << std::endl;
-  const bool has_failure = !written.empty() && written != "ok";
+  const bool has_failure = !written.empty() && written != "ok" && written != "different";
   if (call.json.empty() || has_failure) return kBad;
   const auto or_null = [](bool is_known, Json value) { return is_known ? value : Json(nullptr); };
   const Json document = {{"status", "failed"},

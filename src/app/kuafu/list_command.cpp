@@ -29,6 +29,12 @@ std::string sequence_table() {
   return table.str();
 }
 
+std::string models_table() {
+  Table table({{"model"}, {"what it is"}});
+  for (const auto& [name, summary] : builtin_model_kinds()) table.add({name, summary});
+  return table.str();
+}
+
 std::string worlds_table() {
   const auto state = [](const BuildFeature& feature) {
     return feature.found ? text("yes, ", feature.name, " ", feature.detail)
@@ -98,14 +104,14 @@ struct Kind {
 };
 
 const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> kKinds = {
-      {"tensor", tensor_table}, {"sequence", sequence_table},   {"worlds", worlds_table},
-      {"suites", suites_table}, {"baselines", baselines_table}, {"keys", keys_table},
-      {"fields", fields_table}};
+  static const std::vector<Kind> kKinds = {{"tensor", tensor_table}, {"sequence", sequence_table},
+                                           {"models", models_table}, {"worlds", worlds_table},
+                                           {"suites", suites_table}, {"baselines", baselines_table},
+                                           {"keys", keys_table},     {"fields", fields_table}};
   return kKinds;
 }
 
-/// What only the worker knows: models, and whatever a plugin brings.
+/// What only the worker knows: whatever a plugin brings.
 int list_of_worker(const std::vector<std::string>& plugins) {
   std::vector<std::string> words = {worker_path(), "list"};
   for (const auto& plugin : plugins) words.insert(words.end(), {"--plugin", plugin});

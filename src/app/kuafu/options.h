@@ -33,6 +33,7 @@ struct WorkerCall {
   int64_t save_every = 0;
   int64_t keep = 0;
   bool is_resumed = false;
+  bool is_resumed_with_changes = false;
   bool is_save_async = false;
   std::string vary;  ///< frontier
   int64_t most = 0;

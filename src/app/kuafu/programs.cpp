@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/kuafu/programs.h"
 
+#include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +15,8 @@
 
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
+#include "kuafu/record/files.h"
 
 namespace kuafu {
 namespace {
@@ -78,6 +81,34 @@ int run_and_wait(const std::vector<std::string>& words) {
   while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+std::string output_of(const std::vector<std::string>& words) {
+  int ends[2];
+  KUAFU_REQUIRE(::pipe2(ends, O_CLOEXEC) == 0, "cannot make a pipe: ", std::strerror(errno));
+  const File read(ends[0]);
+  File write(ends[1]);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, write.descriptor(), STDOUT_FILENO);
+  pid_t process = 0;
+  const int result = ::posix_spawnp(&process, words.front().c_str(), &actions, nullptr,
+                                    pointers(words).data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  KUAFU_REQUIRE(result == 0, "cannot start ", words.front(), ": ", std::strerror(result));
+  write = File();
+  std::string out;
+  std::array<char, 4096> buffer{};
+  for (ssize_t got = 1; got != 0;) {
+    got = ::read(read.descriptor(), buffer.data(), buffer.size());
+    if (got < 0 && errno != EINTR) break;
+    if (got > 0) out.append(buffer.data(), static_cast<size_t>(got));
+  }
+  int status = 0;
+  while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
+  }
+  KUAFU_REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 0, join(words, " "), " failed");
+  return out;
 }
 
 std::string first_line_of(const std::string& command) {

@@ -26,6 +26,10 @@ std::string baselines_folder();
 /// Runs a program, waits, returns its exit status; 128 + signal where one killed it.
 int run_and_wait(const std::vector<std::string>& words);
 
+/// What a program prints, to its end; its standard error is ours. Throws ConfigError where it cannot
+/// be started or fails.
+std::string output_of(const std::vector<std::string>& words);
+
 /// First line that a command prints; empty where it fails or prints nothing.
 std::string first_line_of(const std::string& command);
 

@@ -3,13 +3,17 @@
 #include <unistd.h>
 
 #include <iostream>
+#include <sstream>
 
 #include "app/kuafu/options.h"
 #include "app/kuafu/programs.h"
+#include "kuafu/base/build_info.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/units.h"
+#include "kuafu/dataset/corpus.h"
 #include "kuafu/experiment/runner.h"
 #include "kuafu/experiment/summary.h"
+#include "kuafu/experiment/verdict.h"
 #include "kuafu/record/hdf5.h"
 
 namespace kuafu {
@@ -25,12 +29,50 @@ void catch_signals() {
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(number, &action, nullptr);
 }
 
+std::string worker_of(const SuiteCall& call) {
+  return call.worker.empty() ? worker_path() : call.worker;
+}
+
+void require_readable(const char* asked, const std::string& plugin) {
+  KUAFU_REQUIRE(::access(plugin.c_str(), R_OK) == 0, asked, " ", plugin,
+                ": cannot be read; give the path of a shared object");
+}
+
+/// What the worker finds in plug-ins: the front loads none.
+PluginNames names_of_plugins(const std::string& worker, const std::vector<std::string>& plugins) {
+  std::vector<std::string> words = {worker, "list", "--names"};
+  for (const std::string& plugin : plugins) {
+    require_readable("suite.plugins:", plugin);
+    words.insert(words.end(), {"--plugin", plugin});
+  }
+  PluginNames names;
+  std::istringstream lines(output_of(words));
+  for (std::string kind, name; lines >> kind >> name;) {
+    if (kind == "model") names.models.push_back(name);
+    if (kind == "tensor") names.tensor.push_back(name);
+    if (kind == "sequence") names.sequence.push_back(name);
+  }
+  return names;
+}
+
+Suite read_suite(const SuiteCall& call) {
+  SuiteOptions options;
+  options.overrides = split_pairs(call.sets, "--set");
+  options.plugins = call.plugins;
+  options.baselines = baselines_folder();
+  options.default_corpus = default_corpus(build_info::kTorchDir);
+  options.names_of_plugins = [&](const std::vector<std::string>& plugins) {
+    return names_of_plugins(worker_of(call), plugins);
+  };
+  return load_suite(call.suite, options);
+}
+
 Runner make_runner(const SuiteCall& call, const Suite& suite, const std::string& folder) {
   RunnerOptions options;
   options.folder = folder;
-  options.worker = call.worker.empty() ? worker_path() : call.worker;
+  options.worker = worker_of(call);
   options.mpi_launcher = mpi_launcher();
-  options.plugins = call.plugins;
+  options.plugins = suite.plugins;
   return {suite, options};
 }
 
@@ -72,12 +114,16 @@ void draw_report(const std::string& folder) {
 int conclude(const Suite& suite, const std::vector<Case>& cases, const Runner& runner,
              const SuiteCall& call, const std::string& folder) {
   const std::vector<Json> lines = lines_of(runner.record(), cases);
-  std::cout << "\n" << result_table(lines) << "\n" << status_counts(lines) << "\n";
+  std::cout << "\n"
+            << result_table(lines) << "\n"
+            << status_counts(lines) << "; certificates: " << verdict_counts(lines) << "\n";
   const auto references = check_references(suite, runner.record());
   bool is_bad = false;
   if (!references.empty()) std::cout << "\nReferences:\n" << reference_text(references);
   for (const auto& reference : references) is_bad = is_bad || !reference.broken.empty();
-  for (const Json& line : lines) is_bad = is_bad || line["status"] == "failed";
+  for (const Json& line : lines) {
+    is_bad = is_bad || line["status"] == "failed" || is_different(line["document"]);
+  }
   std::cout << "\nresults in " << folder << "\n" << std::flush;
   for (const auto& note : refresh_hdf5(folder, runner.record())) std::cerr << note << "\n";
   if (call.has_report) draw_report(folder);
@@ -89,12 +135,8 @@ int conclude(const Suite& suite, const std::vector<Case>& cases, const Runner& r
 int suite_command(const SuiteCall& call) {
   KUAFU_REQUIRE(call.worker.empty() || ::access(call.worker.c_str(), X_OK) == 0, "--worker ",
                 call.worker, ": no such program, or it may not be run");
-  for (const std::string& plugin : call.plugins) {
-    KUAFU_REQUIRE(::access(plugin.c_str(), R_OK) == 0, "--plugin ", plugin,
-                  ": cannot be read; give the path of a shared object");
-  }
-  const Suite suite =
-      load_suite(call.suite, {split_pairs(call.sets, "--set"), call.plugins, baselines_folder()});
+  for (const std::string& plugin : call.plugins) require_readable("--plugin", plugin);
+  const Suite suite = read_suite(call);
   const std::vector<Case> cases = filtered(suite.cases, split_pairs(call.filters, "--filter"));
   for (const auto& note : suite.notes) std::cerr << note << "\n";
   if (call.is_dry_run) {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "app/worker/plan_json.h"
+#include "kuafu/base/suggest.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/provenance.h"
@@ -188,6 +189,15 @@ Json document_head(const Plan& plan, const std::string& world, int64_t ranks) {
           {"world", world},     {"ranks", ranks},          {"provenance", provenance()}};
 }
 
+Json data_json(const Plan& plan, const DataIdentity& identity) {
+  const auto or_null = [](bool is_known, Json value) { return is_known ? value : Json(nullptr); };
+  return {{"kind", identity.kind},
+          {"path", or_null(!plan.data.path.empty(), plan.data.path)},
+          {"bytes", identity.bytes},
+          {"hash", identity.hash},
+          {"samples", or_null(identity.samples > 0, identity.samples)}};
+}
+
 void add_results(Json& document, const Plan& plan, const std::vector<RankResult>& ranks) {
   // A step ends when its slowest rank does.
   std::vector<double> samples = ranks[0].step_seconds;
@@ -211,6 +221,8 @@ void add_results(Json& document, const Plan& plan, const std::vector<RankResult>
   document["pushes"] = pushes_json(ranks[0].pushes);
   document["loss_scale"] = scale_json(ranks[0]);
   document["resumed_from"] = ranks[0].resumed_from ? Json(*ranks[0].resumed_from) : Json(nullptr);
+  document["resume_changes"] =
+      ranks[0].resume_changes.empty() ? Json(nullptr) : Json(join(ranks[0].resume_changes, "; "));
   document["checkpoint"] = checkpoint_json(ranks);
   document["certificate"] = certificate_json(ranks[0].certificate);
 }
@@ -228,6 +240,7 @@ void add_prediction(Json& document, const Plan& plan, const Prediction& predicti
   document["pushes"] = nullptr;
   document["loss_scale"] = nullptr;
   document["resumed_from"] = nullptr;
+  document["resume_changes"] = nullptr;
   document["checkpoint"] = nullptr;
   document["certificate"] = nullptr;
 }

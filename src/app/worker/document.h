@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "kuafu/dataset/dataset.h"
 #include "kuafu/engine/run.h"
 #include "kuafu/record/json.h"
 #include "kuafu/simulate/simulate.h"
@@ -13,6 +14,9 @@ namespace kuafu {
 /// The parts of the document of one case that do not depend on how it ended. docs/record.md has the
 /// schema.
 Json document_head(const Plan& plan, const std::string& world, int64_t ranks);
+
+/// What a run read.
+Json data_json(const Plan& plan, const DataIdentity& identity);
 
 /// Completes a document with what the ranks measured; status "ok".
 void add_results(Json& document, const Plan& plan, const std::vector<RankResult>& ranks);

@@ -3,7 +3,8 @@
 
 namespace kuafu {
 
-/// Exit codes of the worker and of `kuafu run`, by status.
+/// Exit codes of the worker and of `kuafu run`, by status. A run that ended well and whose
+/// certificate says `different` has kFailed too.
 enum ExitCode : int {
   kOk = 0,
   kFailed = 1,

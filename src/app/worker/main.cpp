@@ -34,6 +34,7 @@ void add_run_options(CLI::App& app, WorkerOptions& o) {
   app.add_option("--every", o.save_every)->check(CLI::PositiveNumber);
   app.add_option("--keep", o.keep)->check(CLI::PositiveNumber);
   app.add_flag("--resume", o.is_resumed);
+  app.add_flag("--resume-with-changes", o.is_resumed_with_changes);
   app.add_flag("--async", o.is_save_async);
   app.add_option("--mpi-collectives", o.mpi_collectives)->check(CLI::IsMember({"own", "native"}));
 }
@@ -59,8 +60,22 @@ void add_matrix_options(CLI::App& app, MatrixOptions& o, std::vector<std::string
   app.add_option("--plugin", o.plugins);
 }
 
+/// "model gpt": one line a name, for programs.
+void print_names(const Registries& registries) {
+  const auto print = [](const char* kind, const std::vector<std::string>& names) {
+    for (const std::string& name : names) std::cout << kind << " " << name << "\n";
+  };
+  print("tensor", registries.tensor.names());
+  print("sequence", registries.sequence.names());
+  print("model", registries.models.names());
+}
+
 int list_command(const WorkerOptions& options) {
   const Registries registries = load_registries(options);
+  if (options.is_names_only) {
+    print_names(registries);
+    return kOk;
+  }
   std::cout << "tensor modes\n"
             << registries.tensor.describe() << "sequence modes\n"
             << registries.sequence.describe() << "models\n"
@@ -99,6 +114,7 @@ int main_with(int argc, char** argv) {
   frontier->add_option("--vary", options.vary)->required();
   frontier->add_option("--max", options.most)->required()->check(CLI::PositiveNumber);
   list->add_option("--plugin", options.plugins);
+  list->add_flag("--names", options.is_names_only);
   try {
     app.parse(argc, argv);
     options.overrides = split(sets, "--set", "train.steps=5");

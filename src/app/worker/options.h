@@ -27,6 +27,7 @@ struct WorkerOptions {
   bool is_metered = true;
   std::string json_file;
   std::vector<std::string> plugins;
+  bool is_names_only = false;  ///< list
   double timeout_s = 0;        ///< 0: none
   std::string timeline_file;   ///< .json or .svg; empty: none
   std::string timetable_file;  ///< explain: .csv or .svg; empty: none
@@ -35,6 +36,7 @@ struct WorkerOptions {
   int64_t save_every = 0;  ///< steps; 0: after the last one only
   int64_t keep = 0;        ///< newest checkpoints that stay; 0: all
   bool is_resumed = false;
+  bool is_resumed_with_changes = false;
   bool is_save_async = false;
   std::string vary;  ///< frontier: the key, and the largest value tried
   int64_t most = 0;
@@ -86,7 +88,9 @@ plan::Origins load_origins(const WorkerOptions& options);
 /// Unavailable where this LibTorch has none.
 void load_cuda_kernels();
 
-/// Opens the dataset of a plan; the corpus without a path is LibTorch's header tree.
+/// Opens the data of a plan; the corpus without a path is LibTorch's header tree.
+OpenedData open_data_of(const Plan& plan);
+/// The dataset alone.
 std::unique_ptr<Dataset> open_dataset(const Plan& plan);
 
 }  // namespace kuafu

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
@@ -68,6 +69,9 @@ void print_summary(const Json& d) {
             << d["world"].get<std::string>() << ", " << d["ranks"] << " ranks\n";
   if (d["resumed_from"].is_number()) {
     std::cout << "  resumed from    step " << d["resumed_from"] << "\n";
+    if (d["resume_changes"].is_string()) {
+      std::cout << "  with changes    " << d["resume_changes"].get<std::string>() << "\n";
+    }
   }
   const Json& t = d["step_time_s"];
   std::cout << "  step time       " << ms(t["median"]) << " ms  [" << ms(t["ci95"][0]) << ", "
@@ -155,7 +159,7 @@ class Run {
     } catch (const std::exception& e) {
       return end("failed", e, kFailed);
     }
-    return kOk;
+    return is_different_ ? kFailed : kOk;
   }
 
  private:
@@ -171,13 +175,23 @@ class Run {
                           world_ == "mpi" ? place.value_or(LaunchedRank{}).ranks : 0);
     head_ = document_head(plan_, world_, num_ranks(plan_));
     if (world_ == "simulated") head_["transport"] = is_for_mpi() ? "mpi" : "threads";
+    head_["data"] = nullptr;
     initialise_tensors();
     plan::with_origins(load_origins(options_), [this] {
       check_placement(plan_, registries_, Advice::kNearest);
-      if (world_ != "simulated") open_dataset(plan_);
+      if (world_ != "simulated") identify_data();
     });
     prepare_checkpoints();
     prepare_timeline();
+  }
+
+  /// Reads the data once before the ranks do; from here on the plan asks for these bytes.
+  void identify_data() {
+    const DataIdentity found = open_data_of(plan_).identity;
+    head_["data"] = data_json(plan_, found);
+    if (plan_.data.kind != "text") return;
+    plan_.data.hash = found.hash;
+    head_["plan"]["data"]["hash"] = found.hash;
   }
 
   void prepare_timeline() const {
@@ -195,14 +209,16 @@ class Run {
     save.folder = options_.checkpoint;
     save.every = options_.save_every;
     save.keep = options_.keep;
-    save.resumes = options_.is_resumed;
+    save.resumes = options_.is_resumed || options_.is_resumed_with_changes;
+    if (options_.is_resumed_with_changes) save.changes = ResumeChanges::kMeant;
     save.is_async = options_.is_save_async;
     if (save.folder.empty()) {
-      const char* asked = save.resumes     ? "--resume"
-                          : save.is_async  ? "--async"
-                          : save.every > 0 ? "--every"
-                          : save.keep > 0  ? "--keep"
-                                           : nullptr;
+      const char* asked = options_.is_resumed_with_changes ? "--resume-with-changes"
+                          : save.resumes                   ? "--resume"
+                          : save.is_async                  ? "--async"
+                          : save.every > 0                 ? "--every"
+                          : save.keep > 0                  ? "--keep"
+                                                           : nullptr;
       KUAFU_REQUIRE(asked == nullptr, asked,
                     " needs the folder of the checkpoints: ", "--checkpoint DIR");
       return;
@@ -250,6 +266,7 @@ class Run {
 
   void rank_body(Communicator& world, const RunOptions& run) {
     const RankResult mine = run_rank(plan_, registries_, world, run);
+    if (mine.certificate.verdict == "different") is_different_ = true;
     std::vector<RankResult> all;
     for (const std::string& text : gather_texts(world, to_json(mine).dump())) {
       all.push_back(rank_result_from(Json::parse(text)));
@@ -260,6 +277,7 @@ class Run {
     all[0].experts = mine.experts;
     all[0].pushes = mine.pushes;
     all[0].resumed_from = mine.resumed_from;
+    all[0].resume_changes = mine.resume_changes;
     Json document = head_;
     add_results(document, plan_, all);
     finish(document);
@@ -292,6 +310,10 @@ class Run {
   void finish(const Json& document) const {
     if (!options_.json_file.empty()) write_document(document, options_.json_file);
     print_summary(document);
+    if (is_different_) {
+      std::cerr << "kuafu: different: the certificate refutes this run; its numbers are recorded"
+                << std::endl;
+    }
   }
 
   void write_failure(int rank, const std::exception& e) const {
@@ -328,6 +350,7 @@ class Run {
   Plan plan_;
   SaveOptions checkpoint_;
   Json head_;
+  std::atomic<bool> is_different_ = false;  ///< says the certificate, on every rank
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/config.h"
+#include "kuafu/dataset/corpus.h"
 #include "kuafu/engine/plugin.h"
 
 namespace kuafu {
@@ -52,10 +53,10 @@ void load_cuda_kernels() {
   }
 }
 
-std::unique_ptr<Dataset> open_dataset(const Plan& plan) {
-  const std::string headers =
-      build_info::kTorchDir.empty() ? "" : text(build_info::kTorchDir, "/include");
-  return make_dataset(plan.data, plan.model, plan.train.seed, headers);
+OpenedData open_data_of(const Plan& plan) {
+  return open_data(plan.data, plan.model, plan.train.seed, default_corpus(build_info::kTorchDir));
 }
+
+std::unique_ptr<Dataset> open_dataset(const Plan& plan) { return open_data_of(plan).dataset; }
 
 }  // namespace kuafu

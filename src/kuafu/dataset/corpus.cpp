@@ -12,6 +12,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/base/xxh64.h"
 
 namespace kuafu {
 namespace {
@@ -111,7 +112,19 @@ Corpus read_corpus(const std::string& path) {
   KUAFU_REQUIRE(!corpus.bytes.empty(), "the corpus ", in_quotes(path),
                 " is empty: 0 bytes; set data.path to a file or folder of text");
   corpus.bytes.shrink_to_fit();
+  corpus.hash = hex_digits(xxh64(corpus.bytes));
   return corpus;
+}
+
+std::string default_corpus(std::string_view folder) {
+  return folder.empty() ? "" : text(folder, "/include");
+}
+
+void check_hash(const Corpus& corpus, const std::string& wanted) {
+  KUAFU_REQUIRE(wanted.empty() || wanted == corpus.hash, "the corpus ", in_quotes(corpus.path),
+                " is not the one of the plan: its ", corpus.bytes.size(), " bytes have the hash ",
+                corpus.hash, ", data.hash = ", wanted, "; give the files that were meant, or ",
+                "data.hash = \"\"");
 }
 
 }  // namespace kuafu

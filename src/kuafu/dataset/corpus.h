@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kuafu {
@@ -14,10 +15,18 @@ struct Corpus {
   std::vector<uint8_t> bytes;
   int64_t num_files = 0;
   int64_t num_binary = 0;  ///< files of the tree left out: a zero byte among their first 8 KiB
+  std::string hash;        ///< XXH64 of the bytes, 16 hex digits
 };
 
 /// Reads a corpus whole. Throws ConfigError: nothing at `path`, neither file nor folder,
 /// unreadable, no text in it.
 Corpus read_corpus(const std::string& path);
+
+/// The corpus where data.path is empty: the headers of the LibTorch in `folder`, which differ from
+/// version to version. Empty where there is none.
+std::string default_corpus(std::string_view folder);
+
+/// Throws ConfigError naming both where a plan's data.hash is given and not the corpus's.
+void check_hash(const Corpus& corpus, const std::string& wanted);
 
 }  // namespace kuafu

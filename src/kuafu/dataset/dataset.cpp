@@ -3,6 +3,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/base/xxh64.h"
 #include "kuafu/dataset/images.h"
 #include "kuafu/dataset/pairs.h"
 #include "kuafu/dataset/synthetic.h"
@@ -12,10 +13,18 @@ namespace kuafu {
 
 namespace {
 
-std::unique_ptr<Dataset> open_tokens(const DataPlan& data, int64_t vocab, int64_t sequence,
-                                     uint64_t seed, const std::string& default_path) {
+/// A generator is known by its name and its parameters; raise the number when it draws otherwise.
+template <class... Parameters>
+std::string hash_of_generator(const Parameters&... parameters) {
+  const std::string words = text("generator 1", parameters...);
+  return hex_digits(xxh64({reinterpret_cast<const uint8_t*>(words.data()), words.size()}));
+}
+
+OpenedData open_tokens(const DataPlan& data, int64_t vocab, int64_t sequence, uint64_t seed,
+                       const std::string& default_path) {
   if (data.kind == "synthetic") {
-    return std::make_unique<SyntheticDataset>(SyntheticDataset::Options{vocab, sequence, seed});
+    return {std::make_unique<SyntheticDataset>(SyntheticDataset::Options{vocab, sequence, seed}),
+            {data.kind, 0, hash_of_generator(" tokens ", vocab, " ", sequence, " ", seed), 0}};
   }
   KUAFU_REQUIRE(data.kind == "text", "data.kind = ", in_quotes(data.kind),
                 " is not allowed; allowed: \"text\" or \"synthetic\"; nearest: ",
@@ -24,9 +33,13 @@ std::unique_ptr<Dataset> open_tokens(const DataPlan& data, int64_t vocab, int64_
   KUAFU_REQUIRE(vocab >= 256, "model.vocab = ", vocab,
                 " is too small for data.kind = \"text\", one token a byte; allowed: at least 256; ",
                 "nearest: vocab = 256, or data.kind = \"synthetic\"");
-  return std::make_unique<TextDataset>(
-      read_corpus(data.path.empty() ? default_path : data.path),
-      TextDataset::Options{vocab, sequence, data.validation, seed});
+  Corpus corpus = read_corpus(data.path.empty() ? default_path : data.path);
+  check_hash(corpus, data.hash);
+  DataIdentity identity{data.kind, static_cast<int64_t>(corpus.bytes.size()), corpus.hash, 0};
+  auto dataset = std::make_unique<TextDataset>(
+      std::move(corpus), TextDataset::Options{vocab, sequence, data.validation, seed});
+  identity.samples = dataset->num_train_samples();
+  return {std::move(dataset), std::move(identity)};
 }
 
 }  // namespace
@@ -44,19 +57,29 @@ Tokens blank_tokens(const ModelPlan& model, int64_t samples) {
   return out;
 }
 
-std::unique_ptr<Dataset> make_dataset(const DataPlan& data, const ModelPlan& model, uint64_t seed,
-                                      const std::string& default_path) {
+OpenedData open_data(const DataPlan& data, const ModelPlan& model, uint64_t seed,
+                     const std::string& default_path) {
   if (model.kind == "vit") {
     KUAFU_REQUIRE(data.kind == "synthetic", "data.kind = ", in_quotes(data.kind),
                   " has no images for model.kind = \"vit\"; nearest: data.kind = \"synthetic\"");
-    return std::make_unique<ImageDataset>(model, seed);
+    return {std::make_unique<ImageDataset>(model, seed),
+            {data.kind, 0,
+             hash_of_generator(" images ", model.image, " ", model.patch, " ", model.classes, " ",
+                               seed),
+             0}};
   }
   if (model.kind == "bert") {
-    auto tokens = open_tokens(data, model.vocab - kSpecialTokens, model.sequence - kSpecialTokens,
-                              seed, default_path);
-    return std::make_unique<PairDataset>(std::move(tokens), model, seed);
+    OpenedData opened = open_tokens(data, model.vocab - kSpecialTokens,
+                                    model.sequence - kSpecialTokens, seed, default_path);
+    opened.dataset = std::make_unique<PairDataset>(std::move(opened.dataset), model, seed);
+    return opened;
   }
   return open_tokens(data, model.vocab, model.sequence, seed, default_path);
+}
+
+std::unique_ptr<Dataset> make_dataset(const DataPlan& data, const ModelPlan& model, uint64_t seed,
+                                      const std::string& default_path) {
+  return open_data(data, model, seed, default_path).dataset;
 }
 
 }  // namespace kuafu

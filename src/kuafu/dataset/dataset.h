@@ -56,10 +56,28 @@ class Dataset {
   virtual std::string describe() const = 0;
 };
 
+/// What a run reads, as records tell it.
+struct DataIdentity {
+  std::string kind;     ///< data.kind
+  int64_t bytes = 0;    ///< of the corpus; 0 where there is none
+  std::string hash;     ///< XXH64 of those bytes, or of the parameters of what is made up
+  int64_t samples = 0;  ///< distinct training samples; 0 = endless
+  bool operator==(const DataIdentity&) const = default;
+};
+
+/// A dataset and what it is.
+struct OpenedData {
+  std::unique_ptr<Dataset> dataset;
+  DataIdentity identity;
+};
+
 /// Opens the dataset of a plan, in the form the model reads: next tokens, masked pairs ("bert") or
 /// images ("vit"). `default_path` is the corpus where data.path is empty.
-/// Throws ConfigError: unknown kind, missing, unreadable, empty or short corpus, vocabulary too
-/// small.
+/// Throws ConfigError: unknown kind, missing, unreadable, empty or short corpus, one of another hash
+/// than data.hash, vocabulary too small.
+OpenedData open_data(const DataPlan& data, const ModelPlan& model, uint64_t seed,
+                     const std::string& default_path);
+/// The dataset alone.
 std::unique_ptr<Dataset> make_dataset(const DataPlan& data, const ModelPlan& model, uint64_t seed,
                                       const std::string& default_path);
 

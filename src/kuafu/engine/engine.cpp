@@ -123,7 +123,8 @@ struct Engine::State {
   }
   double own_norm();
   double lr() const {  // a skipped step is none of the schedule's
-    return learning_rate(plan.optimizer, steps_done - scaler.state().skipped, plan.train.steps);
+    return learning_rate(plan.optimizer, steps_done - scaler.state().skipped,
+                         plan.schedule_steps());
   }
   void step_optimizer(double norm);
 

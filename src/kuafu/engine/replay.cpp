@@ -115,7 +115,8 @@ class Replay {
       shards.push_back(
           {server.values.narrow(0, begin, piece.size()), in_part(gradient, piece), slot.param, {}});
     }
-    server.optimizer->step(shards, learning_rate(plan_.optimizer, push.step, plan_.train.steps));
+    server.optimizer->step(shards,
+                           learning_rate(plan_.optimizer, push.step, plan_.schedule_steps()));
     ++server.applied;
     keep(server);
     if (++uses_[key] == servers_.size()) gradients_.erase(key);

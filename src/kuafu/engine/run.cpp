@@ -94,6 +94,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     if (!options.checkpoint.folder.empty()) saver.emplace(engine, world, options.checkpoint);
     if (options.checkpoint.resumes) {
       result.resumed_from = saver->resume();
+      result.resume_changes = saver->changes();
       book.restart();  // what loading took is no step's
     }
     const int64_t first = engine.steps_done();

@@ -45,6 +45,7 @@ struct RankResult {
   std::vector<ExpertLoad> experts;          ///< one a mixture block, the same on every rank
   std::vector<PushOrder> pushes;            ///< under staleness, one a server; the same everywhere
   std::optional<int64_t> resumed_from;      ///< steps done before, by a checkpoint
+  std::vector<std::string> resume_changes;  ///< what it learns otherwise since: both values
   int64_t saves = 0, saved_bytes = 0;       ///< checkpoints, and what this rank wrote of them
   std::vector<double> save_seconds;         ///< one a step: saving between it and the next
   Certificate certificate;

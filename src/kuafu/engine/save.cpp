@@ -17,7 +17,6 @@
 #include "kuafu/comm/gather.h"
 #include "kuafu/engine/held.h"
 #include "kuafu/meter/book.h"
-#include "kuafu/plan/resume.h"
 #include "kuafu/record/json.h"
 
 namespace kuafu {
@@ -52,8 +51,9 @@ Plan saved_plan(const Checkpoint& from, const std::string& folder) {
   return parse_values(toml->second, text("the plan of ", folder));
 }
 
-void check_agreement(const Checkpoint& from, const std::string& folder, const Plan& plan) {
-  check_resumable(saved_plan(from, folder), plan, folder);
+void check_agreement(const Checkpoint& from, const std::string& folder, const Plan& plan,
+                     ResumeChanges changes) {
+  check_resumable(saved_plan(from, folder), plan, folder, changes);
   KUAFU_REQUIRE(from.step() <= plan.train.steps, folder, " is ", from.step(),
                 " steps far, the plan ends after train.steps = ", plan.train.steps,
                 "; set train.steps to ", from.step(), " or more");
@@ -98,7 +98,7 @@ void check_save_options(const SaveOptions& options, const Plan& plan) {
     } catch (const ConfigError&) {
       continue;  // damaged: passed over, and told of, when it is loaded
     }
-    return check_agreement(*from, folder, plan);
+    return check_agreement(*from, folder, plan, options.changes);
   }
 }
 
@@ -237,6 +237,7 @@ std::optional<int64_t> Saver::resume() {
       const Checkpoint from(folder);
       load(from);
       step = from.step();
+      changes_ = resume_changes(saved_plan(from, folder), engine_.plan());
     } catch (const ConfigError& e) {
       why = e.what();
     }

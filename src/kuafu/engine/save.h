@@ -10,16 +10,19 @@
 
 #include "kuafu/checkpoint/checkpoint.h"
 #include "kuafu/engine/engine.h"
+#include "kuafu/plan/resume.h"
 #include "kuafu/record/folder_lock.h"
 
 namespace kuafu {
 
 /// Where and when a run is saved.
 struct SaveOptions {
-  std::string folder;     ///< of all its checkpoints; empty: nothing is saved
-  int64_t every = 0;      ///< steps between two; 0 = after the last step only. The last always is
-  int64_t keep = 0;       ///< newest checkpoints that stay; 0 = all
-  bool resumes = false;   ///< go on from the newest one
+  std::string folder;    ///< of all its checkpoints; empty: nothing is saved
+  int64_t every = 0;     ///< steps between two; 0 = after the last step only. The last always is
+  int64_t keep = 0;      ///< newest checkpoints that stay; 0 = all
+  bool resumes = false;  ///< go on from the newest one
+  /// Whether it may learn otherwise from there on: resume_changes().
+  ResumeChanges changes = ResumeChanges::kRefused;
   bool is_async = false;  ///< steps go on while files are written, from a copy
   Metadata notes = {};    ///< strings saved with the state: who made it
   /// Called on rank 0 with what a user should know: a damaged checkpoint that was passed over.
@@ -51,6 +54,8 @@ class Saver {
   /// checkpoints stay. Collective.
   void after_step();
 
+  /// What the resumed run changes of how it learns.
+  const std::vector<std::string>& changes() const { return changes_; }
   int64_t num_saves() const { return num_saves_; }
   int64_t saved_bytes() const { return saved_bytes_; }  ///< written by this rank
 
@@ -86,6 +91,7 @@ class Saver {
   SaveOptions options_;
   std::optional<FolderLock> lock_;  ///< rank 0
   std::vector<bool> writes_;
+  std::vector<std::string> changes_;
   Tensor snapshot_;  ///< bytes on the host, kept from save to save
   std::shared_ptr<Pending> pending_;
   std::future<void> committing_;  ///< rank 0

@@ -8,6 +8,8 @@
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/units.h"
+#include "kuafu/experiment/meeting.h"
+#include "kuafu/experiment/verdict.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/run_log.h"
 #include "kuafu/record/schema.h"
@@ -77,6 +79,24 @@ std::string shown_time(const Json& document) {
   return text(ms(median), " [", ms(low), ", ", ms(high), "]");
 }
 
+std::string shown(const std::string& verdict) {
+  return verdict.empty() ? "-" : verdict == "not_run" ? "not run" : verdict;
+}
+
+void judge_certificates(const Json& a, const Json& b, CaseComparison& c) {
+  const std::string before = verdict_of(a), after = verdict_of(b);
+  c.verdicts = before == after ? shown(before) : shown(before) + " -> " + shown(after);
+  for (const auto& [side, document] : {std::pair{"A", &a}, std::pair{"B", &b}}) {
+    const std::string why = why_of_verdict(*document);
+    const std::string sentence = text("in ", side, why.empty() ? "" : ": ", why);
+    if (is_different(*document)) {
+      c.refuted.push_back(sentence);
+    } else if (verdict_of(*document) == "not_run" && !why.empty()) {
+      c.not_run.push_back(sentence);
+    }
+  }
+}
+
 CaseComparison compare_case(const Result& a, const Result& b, std::set<std::string>& notes) {
   CaseComparison c;
   c.name = a.name;
@@ -86,6 +106,15 @@ CaseComparison compare_case(const Result& a, const Result& b, std::set<std::stri
   // One hash is one plan, whatever keys later versions have added to the list.
   if (!is_same(da, db, "plan_hash")) {
     collect("plan", value_at(da, "plan"), value_at(db, "plan"), c.differences);
+  }
+  judge_certificates(da, db, c);
+  const bool knows_data = data_hash(da).empty() == data_hash(db).empty();
+  if (reads_other_data(da, db)) {
+    collect("data.hash", data_hash(da), data_hash(db), c.differences);
+    notes.insert(other_data(da, db));
+  } else if (!knows_data) {
+    notes.insert(text(data_hash(da).empty() ? "A" : "B", " does not say which data it read: it is ",
+                      "older than their hashes; cases meet by plan, world and ranks"));
   }
   if (has_same_arithmetic(da, db)) {
     for (const auto& path : kLosses)
@@ -112,14 +141,6 @@ CaseComparison compare_case(const Result& a, const Result& b, std::set<std::stri
   const bool is_faster = at(db, "step_time_s.ci95.1") < at(da, "step_time_s.ci95.0");
   c.timing = is_slower ? Timing::kSlower : is_faster ? Timing::kFaster : Timing::kSame;
   return c;
-}
-
-/// What makes two cases the same: the case id where both sides have one, else the plan's place.
-std::string key_of(const Result& result, bool by_id) {
-  if (by_id) return result.case_id;
-  const Json& d = result.document;
-  return text(value_at(d, "plan_hash").dump(), value_at(d, "world").dump(),
-              value_at(d, "ranks").dump());
 }
 
 Result lone_document(const std::string& path) {
@@ -176,37 +197,41 @@ Results load_results(const std::string& path) {
 
 int64_t Comparison::num_regressions() const {
   const auto is_worse = [](const CaseComparison& c) {
-    return !c.differences.empty() || c.timing == Timing::kSlower;
+    return !c.differences.empty() || !c.refuted.empty() || c.timing == Timing::kSlower;
   };
-  return std::count_if(cases.begin(), cases.end(), is_worse) + static_cast<int64_t>(missing.size());
+  return std::count_if(cases.begin(), cases.end(), is_worse) +
+         static_cast<int64_t>(missing.size() + refuted.size());
 }
 
 Comparison compare(const Results& a, const Results& b) {
   Comparison comparison;
   std::set<std::string> notes;
   const auto has_id = [](const Results& r) { return !r.cases.front().case_id.empty(); };
-  const bool by_id = has_id(a) && has_id(b);
   if (!has_id(a) && !has_id(b)) {  // two lone documents are compared whatever they are
     comparison.cases.push_back(compare_case(a.cases.front(), b.cases.front(), notes));
     comparison.notes.assign(notes.begin(), notes.end());
     return comparison;
   }
-  std::set<std::string> met;
-  for (const Result& ours : a.cases) {
-    const std::string key = key_of(ours, by_id);
-    const auto theirs = std::find_if(b.cases.begin(), b.cases.end(),
-                                     [&](const Result& r) { return key_of(r, by_id) == key; });
-    if (theirs == b.cases.end()) {
-      comparison.missing.push_back(ours.name);
+  const Meeting meeting(a, b);
+  std::string why;
+  for (size_t i = 0; i < a.cases.size(); ++i) {
+    if (const Result* theirs = meeting.partner_of(i)) {
+      comparison.cases.push_back(compare_case(a.cases[i], *theirs, notes));
       continue;
     }
-    met.insert(key);
-    comparison.cases.push_back(compare_case(ours, *theirs, notes));
+    const std::string reason = meeting.why_missing(a.cases[i]);
+    if (why.empty()) why = reason;
+    comparison.missing.push_back(a.cases[i].name + (reason.empty() ? "" : ": " + reason));
   }
-  for (const Result& theirs : b.cases) {
-    if (!met.contains(key_of(theirs, by_id))) comparison.added.push_back(theirs.name);
+  for (size_t i = 0; i < b.cases.size(); ++i) {
+    const Result& theirs = b.cases[i];
+    if (meeting.is_met(i)) continue;
+    comparison.added.push_back(theirs.name);
+    if (!is_different(theirs.document)) continue;
+    comparison.refuted.push_back(text(theirs.name, ": ", why_of_verdict(theirs.document)));
   }
-  KUAFU_REQUIRE(!comparison.cases.empty(), a.origin, " and ", b.origin, " have no case in common");
+  KUAFU_REQUIRE(!comparison.cases.empty(), a.origin, " and ", b.origin, " have no case in common",
+                why.empty() ? "" : ": ", why);
   comparison.notes.assign(notes.begin(), notes.end());
   return comparison;
 }
@@ -214,20 +239,26 @@ Comparison compare(const Results& a, const Results& b) {
 std::string comparison_text(const Results& a, const Results& b, const Comparison& comparison) {
   Table table({{"case"},
                {"exact"},
+               {"certificate"},
                {"A step ms [95 %]", Table::Align::kRight},
                {"B step ms [95 %]", Table::Align::kRight},
                {"B / A", Table::Align::kRight},
                {"time"}});
-  std::string differences;
+  std::string differences, refuted, not_run;
   for (const CaseComparison& c : comparison.cases) {
-    table.add({c.name, c.differences.empty() ? "equal" : "DIFFERENT", c.step_a, c.step_b, c.ratio,
-               describe(c.timing)});
+    table.add({c.name, c.differences.empty() ? "equal" : "DIFFERENT", c.verdicts, c.step_a,
+               c.step_b, c.ratio, describe(c.timing)});
+    for (const auto& side : c.refuted) refuted += "  " + c.name + ", " + side + "\n";
+    for (const auto& side : c.not_run) not_run += "  " + c.name + ", " + side + "\n";
     for (const auto& difference : c.differences)
       differences += "  " + c.name + ": " + difference + "\n";
   }
   std::string out = text("A = ", a.origin, ", ", a.cases.size(), " cases\nB = ", b.origin, ", ",
                          b.cases.size(), " cases\n\n", table.str());
   if (!differences.empty()) out += "\nExact metrics that differ (A, then B):\n" + differences;
+  for (const auto& only : comparison.refuted) refuted += "  only in B: " + only + "\n";
+  if (!refuted.empty()) out += "\nCertificates that say `different`:\n" + refuted;
+  if (!not_run.empty()) out += "\nCertificates not run:\n" + not_run;
   for (const auto& name : comparison.missing) out += "missing in B: " + name + "\n";
   for (const auto& name : comparison.added) out += "only in B: " + name + "\n";
   for (const auto& note : comparison.notes) out += "note: " + note + "\n";

@@ -30,6 +30,9 @@ Results load_results(const std::string& path);
 struct CaseComparison {
   std::string name;
   std::vector<std::string> differences;  ///< exact metrics that differ: "path: a, then b"
+  std::string verdicts;                  ///< of both certificates: "equal", "equal -> different"
+  std::vector<std::string> refuted;      ///< sides whose certificate says `different`, and why
+  std::vector<std::string> not_run;      ///< sides whose certificate was not run, and why
   enum class Timing : uint8_t {
     kSame,
     kSlower,
@@ -41,18 +44,20 @@ struct CaseComparison {
 
 struct Comparison {
   std::vector<CaseComparison> cases;  ///< in A and in B
-  std::vector<std::string> missing;   ///< in A only: a regression
+  std::vector<std::string> missing;   ///< in A only: a regression; with the reason where known
   std::vector<std::string> added;     ///< in B only
+  std::vector<std::string> refuted;   ///< of those: certificates that say `different`
   std::vector<std::string> notes;     ///< what was left out of the comparison, and why
 
-  /// Cases that differ exactly, are slower, or are missing.
+  /// Cases that differ exactly, are slower, are missing, or are refuted on either side.
   int64_t num_regressions() const;
 };
 
 /// Holds B against the reference A. Exact metrics (status, plan, FLOPs, memory, ledger, verdict,
 /// and losses bit by bit on the same world, processor model and LibTorch) at zero tolerance; step
-/// time by its 95 % intervals, on the same host and clean trees only. Throws ConfigError where no
-/// case is in both.
+/// time by its 95 % intervals, on the same host and clean trees only. Cases meet by their id; where a
+/// record is older than the hashes of data, by plan, world and ranks. Throws ConfigError where no
+/// case is in both, and says so where the corpus is another.
 Comparison compare(const Results& a, const Results& b);
 
 /// The comparison as tables and sentences.

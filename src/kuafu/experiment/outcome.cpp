@@ -9,6 +9,7 @@
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/units.h"
+#include "kuafu/experiment/verdict.h"
 #include "kuafu/record/schema.h"
 
 namespace kuafu {
@@ -98,8 +99,8 @@ Json document_of(const Case& c, const Remains& remains) {
              own, last_lines(remains.error_path)));
   }
   if (result.end == End::kExited && !document.is_null()) {
-    const bool is_ok = document["status"] == "ok";
-    if (is_ok == (result.code == 0)) return document;
+    const bool is_good = document["status"] == "ok" && !is_different(document);
+    if (is_good == (result.code == 0)) return document;
     return failed_with(document, c,
                        text("the worker ", describe_end(result), " although its document says ",
                             document["status"].get<std::string>(), last_lines(remains.error_path)));

@@ -20,6 +20,13 @@ std::set<std::string> finished_ids(const RunRecord& record) {
   return ids;
 }
 
+/// {hash: bytes} of what its cases read.
+Json corpora_json(const Suite& suite) {
+  Json corpora = Json::object();
+  for (const auto& [hash, bytes] : suite.corpora) corpora[hash] = bytes;
+  return corpora;
+}
+
 }  // namespace
 
 Runner::Runner(const Suite& suite, RunnerOptions options)
@@ -42,14 +49,20 @@ void Runner::check_suite(const Suite& suite) {
                  {"question", suite.question},
                  {"suite_hash", suite.hash},
                  {"cases", suite.cases.size()},
+                 {"corpora", corpora_json(suite)},
                  {"provenance", now}});
     return;
   }
   const auto theirs = header["suite_hash"].get<std::string>();
+  const Json before = value_at(header, "corpora"), corpora = corpora_json(suite);
+  const bool is_other_data = !before.is_null() && before != corpora;
   KUAFU_REQUIRE(theirs == suite.hash, options_.folder, " holds the results of another suite: \"",
                 header["name"].get<std::string>(), "\", hash ", theirs, "; this one is \"",
                 suite.name, "\", hash ", suite.hash,
-                ". Choose another folder with --out, or the suite and --set as they were");
+                is_other_data ? text("; its cases read corpora (bytes by hash) ", before.dump(),
+                                     ", now they would read ", corpora.dump())
+                              : "",
+                ". Choose another folder with --out, or the suite, --set and corpora as they were");
   for (const char* field : {"git_commit", "host"}) {
     const Json before = value_at(header, text("provenance.", field));
     if (before != now[field]) {

@@ -2,13 +2,14 @@
 #include "kuafu/experiment/suite.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/philox.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/base/xxh64.h"
+#include "kuafu/dataset/corpus.h"
 #include "kuafu/experiment/baselines.h"
 #include "kuafu/experiment/expand.h"
 #include "kuafu/experiment/suite_text.h"
@@ -16,20 +17,61 @@
 namespace kuafu {
 namespace {
 
-std::string hex_hash(const std::string& bytes) {
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx",
-                static_cast<unsigned long long>(hash_name(bytes)));
-  return digits;
-}
+std::string hex_hash(const std::string& bytes) { return hex_digits(hash_name(bytes)); }
 
-/// Modes of a plugin are known to the worker that loads it; here only how many ranks they take.
-void add_plugin_mode(const std::string& mode, TensorModes& modes) {
-  if (modes.contains(mode)) return;
-  modes[mode] = {mode, "of a plugin", [](int64_t size, int64_t) {
-                   return std::vector<Axis>{{"tensor", size}};
-                 }};
-}
+/// What the cases of a suite may name. Modes of a plug-in are known to the worker that loads it; here
+/// only how many ranks they take.
+struct Names {
+  Names(const SuiteText& suite, const SuiteOptions& options)
+      : plugins(options.plugins), tensor(builtin_tensor_modes()) {
+    plugins.insert(plugins.end(), suite.plugins.begin(), suite.plugins.end());
+    if (plugins.empty()) return;
+    KUAFU_REQUIRE(options.names_of_plugins, suite.origin, ": plugins = ", join(plugins),
+                  ": nobody is there to load them");
+    const PluginNames added = options.names_of_plugins(plugins);
+    for (const std::string& name : added.tensor) {
+      tensor.try_emplace(name, TensorMode{name, "of a plug-in", [](int64_t size, int64_t) {
+                                            return std::vector<Axis>{{"tensor", size}};
+                                          }});
+    }
+    for (const auto& [more, known] :
+         {std::pair{&added.models, &models}, std::pair{&added.sequence, &sequence}}) {
+      for (const std::string& name : *more) {
+        if (std::find(known->begin(), known->end(), name) == known->end()) known->push_back(name);
+      }
+    }
+  }
+
+  std::vector<std::string> plugins;
+  TensorModes tensor;
+  std::vector<std::string> models = builtin_model_names(), sequence = builtin_sequence_names();
+};
+
+/// What corpora hold, each read once.
+class Corpora {
+ public:
+  explicit Corpora(std::string default_corpus) : default_corpus_(std::move(default_corpus)) {}
+
+  /// Hash of the bytes of data.path; empty where they cannot be read: the worker says why.
+  const std::string& hash_of(const std::string& path) {
+    const auto [known, is_new] = hashes_.try_emplace(path);
+    if (!is_new) return known->second;
+    try {
+      const Corpus corpus = read_corpus(path.empty() ? default_corpus_ : path);
+      known->second = corpus.hash;
+      found_[corpus.hash] = static_cast<int64_t>(corpus.bytes.size());
+    } catch (const ConfigError&) {
+    }
+    return known->second;
+  }
+
+  const std::map<std::string, int64_t>& found() const { return found_; }
+
+ private:
+  std::string default_corpus_;
+  std::map<std::string, std::string> hashes_;  ///< by path
+  std::map<std::string, int64_t> found_;       ///< bytes by hash
+};
 
 /// Keys of a point that belong to the run, not to the plan.
 struct RunKeys {
@@ -43,7 +85,10 @@ struct RunKeys {
 class CaseMaker {
  public:
   CaseMaker(const SuiteText& text_, const SuiteOptions& options)
-      : text_(text_), options_(options), modes_(builtin_tensor_modes()) {}
+      : text_(text_), options_(options), names_(text_, options), corpora_(options.default_corpus) {}
+
+  const std::vector<std::string>& plugins() const { return names_.plugins; }
+  const std::map<std::string, int64_t>& corpora() const { return corpora_.found(); }
 
   Case make(const Point& point) {
     RunKeys run{0, "", text_.is_certified, text_.timeout_s};
@@ -85,14 +130,15 @@ class CaseMaker {
     Case c{"",        point.name, point.settings,   "",
            run.ranks, run.world,  run.is_certified, run.timeout_s};
     const std::string base = point.is_comparison ? without_parallel(text_.base) : text_.base;
-    allow_plugin_modes(point);
     std::string identity;  // that of a resolved plan survives keys that later versions add
     try {
-      const Plan plan =
-          resolve(parse_plan(base, text_.origin, modes_, overrides), run.ranks, modes_);
+      Plan plan = resolve(
+          parse_plan(base, text_.origin, names_.tensor, overrides, names_.models, names_.sequence),
+          run.ranks, names_.tensor);
+      const std::string data = identify_data(plan, run.world);
       c.ranks = num_ranks(plan);
       c.plan_toml = to_toml(plan);
-      identity = plan_hash(plan);
+      identity = plan_hash(plan) + data;
     } catch (const Refused&) {
       c.ranks = std::max<int64_t>(1, c.ranks);
       c.plan_toml = identity = written_plan(base, overrides);
@@ -106,10 +152,14 @@ class CaseMaker {
     return c;
   }
 
-  void allow_plugin_modes(const Point& point) {
-    const Json* mode = find_setting(point.given, "parallel.tensor.mode");
-    if (options_.plugins.empty() || mode == nullptr || !mode->is_string()) return;
-    add_plugin_mode(mode->get<std::string>(), modes_);
+  /// Which bytes the plan reads, for its id; the plan asks for them from here on. The simulated world
+  /// reads none.
+  std::string identify_data(Plan& plan, const std::string& world) {
+    if (plan.data.kind != "text" || world == "simulated") return "";
+    const std::string& found = corpora_.hash_of(plan.data.path);
+    if (plan.data.hash.empty()) plan.data.hash = found;
+    if (!plan.data.hash.empty()) return "\ndata=" + plan.data.hash;
+    return plan.data.path.empty() ? "" : "\ndata.path=" + plan.data.path;
   }
 
   /// The base plan with the overrides in their places, one dotted key a line.
@@ -137,7 +187,8 @@ class CaseMaker {
 
   const SuiteText& text_;
   const SuiteOptions& options_;
-  TensorModes modes_;
+  Names names_;
+  Corpora corpora_;
 };
 
 void check_overrides(const std::vector<Point>& points, const SuiteOptions& options) {
@@ -172,7 +223,11 @@ Suite parse_suite(std::string_view toml, const std::string& origin, const SuiteO
   KUAFU_REQUIRE(!points.empty(), origin,
                 ": the suite has no case; give [grid], [[strategy]] or [[case]]");
   check_overrides(points, options);
-  Suite suite{written.name, written.question, "", written.budget_s, {}, written.references, {}};
+  Suite suite;
+  suite.name = written.name;
+  suite.question = written.question;
+  suite.budget_s = written.budget_s;
+  suite.references = written.references;
   CaseMaker maker(written, options);
   std::map<std::string, std::string> name_of_id;
   std::string identity = suite.name;
@@ -196,6 +251,8 @@ Suite parse_suite(std::string_view toml, const std::string& origin, const SuiteO
     add(maker.make(point));
   }
   suite.hash = hex_hash(identity);
+  suite.plugins = maker.plugins();
+  suite.corpora = maker.corpora();
   return suite;
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,9 +23,9 @@ using Settings = std::vector<std::pair<std::string, Json>>;
 
 /// One run of one plan.
 struct Case {
-  std::string id;     ///< 16 hex digits of plan, ranks, world, certificate and experiment version
-  std::string name;   ///< "1D tensor, 2 ranks, batch 8, sequence 32, plain"
-  Settings settings;  ///< what distinguishes it inside the suite
+  std::string id;         ///< 16 hex digits of plan, data, ranks, world, certificate and version
+  std::string name;       ///< "1D tensor, 2 ranks, batch 8, sequence 32, plain"
+  Settings settings;      ///< what distinguishes it inside the suite
   std::string plan_toml;  ///< the whole plan, every key
   int64_t ranks = 1;
   std::string world;
@@ -51,18 +53,30 @@ struct Suite {
   std::optional<double> budget_s;  ///< begin no case after this many seconds
   std::vector<Case> cases;
   std::vector<Reference> references;
-  std::vector<std::string> notes;  ///< duplicates merged
+  std::vector<std::string> plugins;        ///< shared objects that its cases load
+  std::map<std::string, int64_t> corpora;  ///< what its cases read: bytes, by hash
+  std::vector<std::string> notes;          ///< duplicates merged
+};
+
+/// What plug-ins add, by name.
+struct PluginNames {
+  std::vector<std::string> models, tensor, sequence;
 };
 
 struct SuiteOptions {
-  Overrides overrides;  ///< `--set` of plan keys, for every case
-  std::vector<std::string>
-      plugins;  ///< shared objects: names of modes are then the worker's to judge
+  Overrides overrides;                  ///< `--set` of plan keys, for every case
+  std::vector<std::string> plugins;     ///< shared objects, besides those of the suite
   std::string baselines = "baselines";  ///< folder of what `[[compare]]` names
+  std::string default_corpus;           ///< where data.path is empty; empty = there is none
+  /// Asks the program that can load plug-ins; called where there are any.
+  std::function<PluginNames(const std::vector<std::string>& plugins)> names_of_plugins;
 };
 
 /// Reads a suite (suites/README.md has the grammar) and expands it. Every plan is parsed here, so
 /// that a misspelt key costs nothing; plans that cannot be placed stay, for the worker to refuse.
+/// The corpus of every case that reads one is hashed here: the bytes are part of the case's id and of
+/// its plan, so that a worker that finds others refuses to run. One that cannot be read is known by
+/// its path, and the worker says why.
 /// Throws ConfigError with file and line.
 Suite parse_suite(std::string_view toml, const std::string& origin,
                   const SuiteOptions& options = {});

@@ -96,8 +96,8 @@ class Reader : private SuiteValues {
   }
 
   void read_head(const ConfigValue& table) {
-    const std::vector<std::string> known = {"name",  "question",  "world",    "worlds",
-                                            "seeds", "timeout_s", "budget_s", "certify"};
+    const std::vector<std::string> known = {"name",      "question", "world",   "worlds", "seeds",
+                                            "timeout_s", "budget_s", "certify", "plugins"};
     for (const auto& [name, value] : table.entries) {
       if (name == "name")
         suite_.name = string(value, name);
@@ -115,6 +115,8 @@ class Reader : private SuiteValues {
         suite_.budget_s = seconds(value, name);
       else if (name == "certify")
         suite_.is_certified = boolean(value, name);
+      else if (name == "plugins")
+        suite_.plugins = strings(value, name);
       else
         require(false, value.line, "unknown key ", in_quotes("suite." + name), "; did you mean ",
                 in_quotes("suite." + nearest(name, known)), "? Known are ", join(known));

@@ -46,6 +46,7 @@ struct ComparisonRow {
 /// A suite as written, checked for its form only.
 struct SuiteText {
   std::string origin, name, question;
+  std::vector<std::string> plugins;  ///< shared objects
   std::vector<std::string> worlds = {"threads"};
   std::vector<int64_t> seeds;
   double timeout_s = 120;

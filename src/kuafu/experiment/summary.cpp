@@ -8,6 +8,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/units.h"
 #include "kuafu/experiment/expand.h"
+#include "kuafu/experiment/verdict.h"
 #include "kuafu/record/schema.h"
 #include "kuafu/record/table.h"
 
@@ -35,6 +36,9 @@ Json most_bytes_sent(const Json& document) {
   }
   return sums.empty() ? 0 : *std::max_element(sums.begin(), sums.end());
 }
+
+/// As people read it: "not run".
+std::string shown(const std::string& verdict) { return verdict == "not_run" ? "not run" : verdict; }
 
 std::string first_line(const std::string& reason) { return reason.substr(0, reason.find('\n')); }
 
@@ -109,7 +113,7 @@ std::string result_table(const std::vector<Json>& lines) {
   for (const Json& line : lines) {
     const Json& document = line["document"];
     const Json first = value_at(document, "loss.first"), last = value_at(document, "loss.last");
-    const Json verdict = value_at(document, "certificate.verdict");
+    const std::string verdict = verdict_of(document);
     const std::string name = line["name"].get<std::string>();
     table.add({name, line["status"].get<std::string>(), number(value_at(document, "ranks"), 6),
                number(value_at(document, "tokens_per_s"), 4),
@@ -117,12 +121,28 @@ std::string result_table(const std::vector<Json>& lines) {
                number(value_at(document, "memory.peak_bytes.max"), 4, 1 / kMiB),
                number(most_bytes_sent(document), 4, 1 / kMiB),
                first.is_number() ? number(first, 4) + " -> " + number(last, 4) : "-",
-               verdict.is_string() ? verdict.get<std::string>() : "-"});
+               verdict.empty() ? "-" : shown(verdict)});
     if (line["reason"].is_string()) {
       reasons += text("  ", name, ": ", first_line(line["reason"].get<std::string>()), "\n");
     }
+    const std::string why = first_line(why_of_verdict(document));
+    const bool is_told = is_different(document) || !why.empty();
+    if (is_told) {
+      reasons += text("  ", name, ": certificate ", shown(verdict_of(document)),
+                      why.empty() ? "" : ": ", why, "\n");
+    }
   }
   return table.str() + (reasons.empty() ? "" : "\nWhy:\n" + reasons);
+}
+
+std::string verdict_counts(const std::vector<Json>& lines) {
+  int64_t equal = 0, different = 0, not_run = 0;
+  for (const Json& line : lines) {
+    if (line["status"] != "ok") continue;
+    const std::string verdict = verdict_of(line["document"]);
+    ++(verdict == "equal" ? equal : verdict == "different" ? different : not_run);
+  }
+  return text(equal, " equal, ", different, " different, ", not_run, " not run");
 }
 
 std::string status_counts(const std::vector<Json>& lines) {

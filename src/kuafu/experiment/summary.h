@@ -13,8 +13,13 @@ namespace kuafu {
 std::string plan_table(const std::vector<Case>& cases);
 
 /// Table of finished cases: status, ranks, tokens/s, step time, peak memory, bytes sent, loss first
-/// and last, certificate; then the reasons of those that are not `ok`.
+/// and last, certificate; then the reasons of those that are not `ok`, and of certificates that are
+/// not `equal`.
 std::string result_table(const std::vector<Json>& lines);
+
+/// "30 equal, 1 different, 3 not run": what the certificates of the cases that ended well say. A
+/// case without one counts as not run.
+std::string verdict_counts(const std::vector<Json>& lines);
 
 /// "34 ok, 1 refused, 1 out_of_memory"
 std::string status_counts(const std::vector<Json>& lines);

@@ -9,6 +9,8 @@
 // (parallel blocks, one key-value head, swiglu, no biases).
 // Written once: it asks for expand and contract and knows no scheme.
 
+#include <map>
+
 #include "kuafu/model/blocks.h"
 
 namespace kuafu {
@@ -29,12 +31,11 @@ Model make_gpt(const ModelPlan& plan, const Context& ctx) {
 }  // namespace
 
 void register_models(Registry<MakeModel>& models) {
-  models.add("gpt", "GPT-2: pre-norm, causal, tied output; options make it LLaMA or PaLM",
-             make_gpt);
-  models.add("moe_gpt", "GPT whose every moe_every-th MLP is a mixture of experts", make_gpt);
-  models.add("bert", "BERT: masked tokens and next sentence, every token sees every other",
-             make_bert);
-  models.add("vit", "vision transformer: patches and a class token", make_vit);
+  const std::map<std::string, MakeModel> makers = {
+      {"gpt", make_gpt}, {"moe_gpt", make_gpt}, {"bert", make_bert}, {"vit", make_vit}};
+  for (const auto& [name, summary] : builtin_model_kinds()) {
+    models.add(name, summary, makers.at(name));
+  }
 }
 
 }  // namespace kuafu

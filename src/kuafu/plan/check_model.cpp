@@ -47,6 +47,23 @@ void check_validation(const Plan& plan, const Origins& origins) {
                 "; allowed: data.validation above 0, or validation_batches = 0");
 }
 
+void check_schedule(const Plan& plan, const Origins& origins) {
+  const auto& [warmup, steps] = std::pair{plan.optimizer.warmup, plan.optimizer.schedule_steps};
+  KUAFU_REQUIRE(steps == 0 || warmup <= steps,
+                origins.of({"optimizer.schedule_steps", "optimizer.warmup"}),
+                "optimizer.schedule_steps = ", steps, " ends inside optimizer.warmup = ", warmup,
+                "; allowed: at least ", warmup, "; nearest: schedule_steps = ", warmup,
+                ", or warmup = ", steps);
+}
+
+void check_hash(const Plan& plan, const Origins& origins) {
+  const std::string& hash = plan.data.hash;
+  const bool is_hex = hash.find_first_not_of("0123456789abcdef") == std::string::npos;
+  KUAFU_REQUIRE(hash.empty() || (hash.size() == 16 && is_hex), origins.of({"data.hash"}),
+                "data.hash = ", in_quotes(hash),
+                " is no hash of a corpus; allowed: 16 hex digits in small letters, or nothing");
+}
+
 /// Ids of the vocabulary that masked pairs take for themselves.
 constexpr int64_t kSpecialIds = 3;
 
@@ -164,6 +181,8 @@ void check_options(const Plan& plan, const std::vector<std::string>& models,
                 "; nearest: ", in_quotes(nearest(kind, models)));
   check_ignored(plan, origins);
   check_scale(plan, origins);
+  check_schedule(plan, origins);
+  check_hash(plan, origins);
   check_validation(plan, origins);
   check_vocabulary(plan, origins);
   check_kind(plan, origins);

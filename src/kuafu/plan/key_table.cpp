@@ -250,6 +250,10 @@ std::vector<Key> optimizer_keys() {
       Row("optimizer.warmup", Form::kInteger, KUAFU_SLOT(optimizer.warmup),
           "steps in which the learning rate grows linearly")
           .in(0, kMaxSteps),
+      Row("optimizer.schedule_steps", Form::kAutoInteger, KUAFU_SLOT(optimizer.schedule_steps),
+          "steps until the last learning rate; \"auto\" = train.steps")
+          .in(1, kMaxSteps)
+          .only_with("optimizer.schedule", "cosine"),
       Row("optimizer.min_lr_ratio", Form::kNumber, KUAFU_SLOT(optimizer.min_lr_ratio),
           "last learning rate / lr")
           .in(0, 1)
@@ -265,6 +269,9 @@ std::vector<Key> run_keys() {
           .one_of({"text", "synthetic"}),
       Row("data.path", Form::kString, KUAFU_SLOT(data.path),
           "file or folder; empty = the headers of the installed LibTorch")
+          .only_with(kind, "text"),
+      Row("data.hash", Form::kString, KUAFU_SLOT(data.hash),
+          "XXH64 of the corpus, 16 hex digits: other bytes are refused; empty = any")
           .only_with(kind, "text"),
       Row("data.validation", Form::kNumber, KUAFU_SLOT(data.validation),
           "share of the corpus held out, its tail")

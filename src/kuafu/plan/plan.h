@@ -127,6 +127,7 @@ struct OptimizerPlan {
   double clip = 1.0;                  ///< global gradient norm; 0 = off
   std::string schedule = "constant";  ///< "constant" | "cosine"
   int64_t warmup = 0;                 ///< steps of linear warm-up
+  int64_t schedule_steps = 0;         ///< cosine: horizon; 0 = train.steps
   double min_lr_ratio = 0.1;          ///< cosine: final lr / lr
   bool operator==(const OptimizerPlan&) const = default;
 };
@@ -134,6 +135,7 @@ struct OptimizerPlan {
 struct DataPlan {
   std::string kind = "text";  ///< "text" | "synthetic"
   std::string path;           ///< file or folder; empty = the headers of the installed LibTorch
+  std::string hash;           ///< of the bytes it must be, 16 hex digits; empty = any
   double validation = 0.1;    ///< share of the corpus held out, its tail
   bool operator==(const DataPlan&) const = default;
 };
@@ -177,6 +179,10 @@ struct Plan {
   int64_t num_micro_batches() const {
     return train.batch / (parallel.data.size * train.micro_batch);
   }
+  /// Steps over which the learning rate's schedule runs.
+  int64_t schedule_steps() const {
+    return optimizer.schedule_steps == 0 ? train.steps : optimizer.schedule_steps;
+  }
   /// The loss is scaled in backward by a factor that follows overflows.
   bool has_dynamic_scale() const {
     const bool is_auto = train.loss_scale == TrainPlan::kAutoScale;
@@ -212,6 +218,15 @@ const std::vector<SequenceMode>& builtin_sequence_modes();
 /// Their names.
 std::vector<std::string> builtin_sequence_names();
 
+/// A model, as plans and lists name it.
+struct ModelKind {
+  std::string name, summary;
+};
+/// "gpt", "moe_gpt", "bert", "vit".
+const std::vector<ModelKind>& builtin_model_kinds();
+/// Their names.
+std::vector<std::string> builtin_model_names();
+
 /// `key=value` overrides as given on the command line: ("train.steps", "5"). The value is TOML; a
 /// bare word that is no TOML value is taken as a string.
 using Overrides = std::vector<std::pair<std::string, std::string>>;
@@ -221,10 +236,11 @@ using Overrides = std::vector<std::pair<std::string, std::string>>;
 /// allowed, nearest key), Refused (what cannot be placed whatever the number of ranks). `models`
 /// and `attentions` are the names that model.kind and parallel.sequence.mode may have.
 Plan parse_plan(std::string_view toml, std::string_view origin, const TensorModes& modes,
-                const Overrides& overrides = {}, const std::vector<std::string>& models = {"gpt"},
+                const Overrides& overrides = {},
+                const std::vector<std::string>& models = builtin_model_names(),
                 const std::vector<std::string>& attentions = builtin_sequence_names());
 Plan load_plan(const std::string& path, const TensorModes& modes, const Overrides& overrides = {},
-               const std::vector<std::string>& models = {"gpt"},
+               const std::vector<std::string>& models = builtin_model_names(),
                const std::vector<std::string>& attentions = builtin_sequence_names());
 
 /// The values alone, each checked by itself: parse_plan without what concerns several keys, so that
@@ -248,7 +264,8 @@ AxisAliases mesh_aliases(const Plan& resolved, const TensorModes& modes);
 /// Full TOML with every key, defaults included: parses back to the same plan.
 std::string to_toml(const Plan& plan);
 
-/// 16 hex digits: the hash of the values that differ from the defaults, the identity of a case.
+/// 16 hex digits: the hash of the values that differ from the defaults. Where the data lie is no
+/// part of it; which bytes they are (data.hash) stands beside it in records and case ids.
 std::string plan_hash(const Plan& resolved);
 
 /// One row per key: "model.layers", type, default, what it means. docs and tests read it.

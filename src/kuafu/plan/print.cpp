@@ -62,6 +62,7 @@ std::string plan_hash(const Plan& resolved) {
   const Plan defaults;
   std::string meaning;
   for (const Key& key : plan::keys()) {
+    if (key.name == "data.path" || key.name == "data.hash") continue;
     const std::string value = plan::print(key, resolved);
     if (value != plan::print(key, defaults)) meaning += text(hashed_name(key), " = ", value, "\n");
   }

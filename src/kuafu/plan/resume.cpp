@@ -6,39 +6,79 @@
 #include <vector>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
 #include "kuafu/plan/keys.h"
 
 namespace kuafu {
 namespace {
 
+constexpr std::string_view kKind = "optimizer.kind", kHorizon = "optimizer.schedule_steps";
+
 /// Keys of a model that leave its parameters as they are: a run may change them on the way.
 constexpr std::string_view kFreeModelKeys[] = {
     "model.dtype", "model.dropout", "model.capacity_factor", "model.balance_loss", "model.z_loss"};
 
-/// Beyond the model: which state the optimizer has, and which samples a step takes.
-constexpr std::string_view kOtherKeys[] = {"optimizer.kind", "data.kind", "data.validation",
-                                           "train.batch", "train.seed"};
+/// Beyond optimizer.*: which samples a step takes, and by which draws.
+constexpr std::string_view kLearningKeys[] = {"data.kind", "data.validation", "train.batch",
+                                              "train.seed"};
 
 template <size_t n>
 bool contains(const std::string_view (&names)[n], std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-bool must_agree(const plan::Key& key) {
+/// Decides which tensors a checkpoint holds.
+bool is_of_state(const plan::Key& key) {
   if (key.section() == "model") return !contains(kFreeModelKeys, key.name);
-  return contains(kOtherKeys, key.name);
+  return key.name == kKind;
+}
+
+bool is_of_learning(const plan::Key& key) {
+  if (key.name == kKind || key.name == kHorizon) return false;
+  return key.section() == "optimizer" || contains(kLearningKeys, key.name);
+}
+
+/// The horizon matters to a schedule that falls.
+bool has_horizon(const Plan& plan) { return plan.optimizer.schedule != "constant"; }
+
+std::string horizon(const Plan& plan) {
+  return text(plan.schedule_steps(), plan.optimizer.schedule_steps == 0 ? " (by train.steps)" : "");
 }
 
 }  // namespace
 
-void check_resumable(const Plan& saved, const Plan& now, std::string_view saved_as) {
+std::vector<std::string> resume_changes(const Plan& saved, const Plan& now) {
+  std::vector<std::string> changes;
+  const auto note = [&](const auto& name, const std::string& before, const std::string& after) {
+    changes.push_back(text(name, " = ", before, ", now ", after));
+  };
   for (const plan::Key& key : plan::keys()) {
     const std::string before = plan::print(key, saved), after = plan::print(key, now);
-    KUAFU_REQUIRE(!must_agree(key) || before == after, saved_as, " was saved with ", key.name,
-                  " = ", before, ", the plan has ", key.name, " = ", after,
-                  ": a resumed run keeps its model, samples and kind of optimizer; set ", key.name,
-                  " = ", before, ", or start anew in another folder");
+    if (is_of_learning(key) && before != after) note(key.name, before, after);
   }
+  if (has_horizon(saved) && has_horizon(now) && saved.schedule_steps() != now.schedule_steps()) {
+    note(kHorizon, horizon(saved), horizon(now));
+  }
+  const std::string &before = saved.data.hash, &after = now.data.hash;
+  if (!before.empty() && !after.empty() && before != after)
+    note("data.hash", in_quotes(before), in_quotes(after));
+  return changes;
+}
+
+void check_resumable(const Plan& saved, const Plan& now, std::string_view saved_as,
+                     ResumeChanges changes) {
+  for (const plan::Key& key : plan::keys()) {
+    const std::string before = plan::print(key, saved), after = plan::print(key, now);
+    KUAFU_REQUIRE(!is_of_state(key) || before == after, saved_as, " was saved with ", key.name,
+                  " = ", before, ", the plan has ", key.name, " = ", after,
+                  ": a resumed run keeps its model and kind of optimizer; set ", key.name, " = ",
+                  before, ", or start anew in another folder");
+  }
+  if (changes == ResumeChanges::kMeant) return;
+  const std::vector<std::string> found = resume_changes(saved, now);
+  KUAFU_REQUIRE(found.empty(), saved_as, " was saved with ", join(found, "; with "),
+                ": a resumed run learns as it did; set what was saved, resume with "
+                "--resume-with-changes where the change is meant, or start anew in another folder");
 }
 
 }  // namespace kuafu
