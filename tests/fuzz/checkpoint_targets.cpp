@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
@@ -37,8 +38,12 @@ std::string save_sample(const std::string& root, int64_t step) {
   return root + "/" + step_folder(step);
 }
 
-/// Every field of `value` stands in `given` with the same value.
+/// Every field of `value` stands in `given` with the same value, in any order.
 bool is_within(const Json& value, const Json& given) {
+  if (value.is_array()) {
+    return given.is_array() &&
+           std::equal(value.begin(), value.end(), given.begin(), given.end(), is_within);
+  }
   if (!value.is_object()) return value == given;
   for (const auto& [key, inner] : value.items()) {
     if (!given.is_object() || !given.contains(key) || !is_within(inner, given[key])) return false;
