@@ -226,7 +226,7 @@ TEST(Resume, NamesTheKeyThatDiffersAndBothValues) {
         Case{"optimizer.kind", "sgd", "optimizer.kind = \"adamw\""},
         Case{"train.batch", "12", "train.batch = 24, now 12"},
         Case{"train.seed", "2", "train.seed = 1, now 2"},
-        Case{"optimizer.lr", "0.5", "optimizer.lr = 0.001, now 0.5"},
+        Case{"optimizer.lr", "0.5", "optimizer.lr = 0.01, now 0.5"},
         Case{"train.steps", "5", "train.steps = 5"}}) {
     Overrides o = {{"train.steps", "6"}, {"train.batch", "24"}};
     o.emplace_back(c.key, c.value);
