@@ -3,10 +3,13 @@
 
 import json
 import math
+import re
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
 RECORD_NAME = "run.jsonl"
+SEAL = re.compile(r',"checksum":"([^"]{8})"}$')
 
 TENSOR_NAMES = {"1d": "1D tensor", "1d-sp": "1D-sp", "2d": "2D tensor", "2.5d": "2.5D tensor",
                 "3d": "3D tensor"}
@@ -261,18 +264,42 @@ def case_of(line):
         certificate=_dict(document.get("certificate")), document=document)
 
 
-def _parse_lines(text):
-    """(objects, notes): every line that is a JSON object, and what had to be left out."""
+def _checked(line, where):
+    """The line's object without its checksum, the CRC-32 of all bytes before that field.
+
+    Raises RecordError naming file and line where the two differ. Lines of format 1 have none."""
+    value = json.loads(line)
+    seal = SEAL.search(line)
+    if isinstance(value, dict) and seal:
+        found = f"{zlib.crc32(line[:seal.start()].encode()):08x}"
+        if seal[1] != found:
+            raise RecordError(f"{where}: the line has the checksum {seal[1]}, its content has {found}: it was "
+                              "changed after it was written; take the line out and run the suite again")
+        del value["checksum"]
+    return value, seal is not None
+
+
+def _parse_lines(text, path):
+    """(objects, notes): every line that is a JSON object, and what had to be left out.
+
+    Raises RecordError naming `path` and line where a line does not match its checksum."""
     objects, notes = [], []
     lines = text.split("\n")
+    is_sealed = False                # from the suite line on, where the format has checksums
     for index, line in enumerate(lines):
         if not line.strip():
             continue
+        where = f"{path}:{index + 1}"
         try:
-            value = json.loads(line)
-        except json.JSONDecodeError:
-            value = None
+            value, has_checksum = _checked(line, where)
+        except (json.JSONDecodeError, RecursionError):
+            value, has_checksum = None, False
         if isinstance(value, dict):
+            if value.get("kind") == "suite":
+                is_sealed = is_sealed or value.get("format") != 1
+            if is_sealed and not has_checksum or not has_checksum and "checksum" in value:
+                raise RecordError(f"{where}: the line has no checksum at its end, as lines of format 2 "
+                                  "have; take the line out and run the suite again")
             objects.append(value)
         elif index == len(lines) - 1:
             notes.append("The last line of the record is cut off; its case is left out until the "
@@ -285,7 +312,8 @@ def _parse_lines(text):
 def read_run(folder):
     """Reads `folder`/run.jsonl.
 
-    Raises RecordError if the folder or its record is missing or holds no suite."""
+    Raises RecordError if the folder or its record is missing or holds no suite, or where a line does
+    not match its checksum."""
     folder = Path(folder)
     if not folder.is_dir():
         raise RecordError(f"no folder '{folder}': give the folder that `kuafu suite --out` wrote")
@@ -293,7 +321,7 @@ def read_run(folder):
     if not path.is_file():
         raise RecordError(f"no {RECORD_NAME} in '{folder}': give the folder that `kuafu suite "
                           "--out` wrote, or run the suite first")
-    objects, notes = _parse_lines(path.read_text(encoding="utf-8", errors="replace"))
+    objects, notes = _parse_lines(path.read_text(encoding="utf-8", errors="replace"), path)
     suite = next((o for o in objects if o.get("kind") == "suite"), None)
     cases = {}
     for line in objects:

@@ -119,6 +119,21 @@ TEST(WorkerMpi, NamedSumsAndServersCountWhatThreadsDo) {
   }
 }
 
+TEST(WorkerMpi, SimulatedForMpiCountsWhatMpiRanksDo) {
+  Arguments more = {"--set", "parallel.data=2",       "--set", "parallel.tensor.mode=1d",
+                    "--set", "parallel.tensor.size=2"};
+  const Ran mpi = run_worker(kSmallPlan, more, mpirun(4));
+  more.insert(more.end(), {"--world", "simulated", "--transport", "mpi"});
+  const Ran simulated = run_worker(kSmallPlan, more);
+  ASSERT_EQ(mpi.code, 0) << mpi.output;
+  ASSERT_EQ(simulated.code, 0) << simulated.output;
+  for (const std::string& problem : document_problems(simulated.document)) ADD_FAILURE() << problem;
+  EXPECT_TRUE(unknown_fields(simulated.document).empty());
+  EXPECT_EQ(simulated.document["transport"], "mpi");
+  EXPECT_EQ(simulated.document["ledger"], mpi.document["ledger"]);
+  EXPECT_EQ(simulated.document["ledger"]["data"]["counting"], "wire");
+}
+
 TEST(WorkerMpi, StaleWorkersAreCertifiedByTheirRecordedOrder) {
   const Ran ran =
       run_worker(kSmallPlan,

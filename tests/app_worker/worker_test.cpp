@@ -130,12 +130,19 @@ TEST(Worker, SimulatedWorldPredictsWhatThreadsCount) {
   EXPECT_EQ(predicted.document["world"], "simulated");
   EXPECT_TRUE(predicted.document["loss"].is_null());
   EXPECT_TRUE(predicted.document["certificate"].is_null());
+  EXPECT_EQ(predicted.document["transport"], "threads");
   for (const char* key : {"plan_hash", "flops_per_step", "flops_recomputed", "ledger"}) {
     EXPECT_EQ(predicted.document[key], real.document[key]) << key;
   }
   for (const char* key : {"peak_bytes", "peak_by_category", "at_peak"}) {
     EXPECT_EQ(predicted.document["memory"][key], real.document["memory"][key]) << key;
   }
+}
+
+TEST(Worker, TransportOfARealWorldIsRefused) {
+  const Ran ran = run_worker(kSmallPlan, {"--transport", "mpi"});
+  EXPECT_EQ(ran.code, kUsage);
+  EXPECT_NE(ran.output.find("--world simulated"), std::string::npos) << ran.output;
 }
 
 // On this machine, within 2 GiB and a minute.

@@ -5,64 +5,23 @@
 
 #include "kuafu/comm/trace.h"
 #include "kuafu/comm/worlds.h"
+#include "tests/comm/every_verb.h"
 
 namespace kuafu {
 namespace {
 
-/// All verbs once, on the world and on two kinds of subgroups; with data or without.
-void every_verb(Communicator& world, Ledger& ledger, bool has_data) {
-  world.meter(&ledger, "world");
-  std::vector<std::byte> memory(1 << 16);
-  int64_t used = 0;
-  const auto buffer = [&](int64_t count, DType t = DType::kF32) {
-    Buffer b{.data = has_data ? memory.data() + used : nullptr, .count = count, .dtype = t};
-    used += (b.bytes() + 7) / 8 * 8;
-    return b;
-  };
-  const auto use = [&](Communicator& c) {
-    used = 0;
-    const int n = c.size(), next = (c.rank() + 1) % n, prev = (c.rank() + n - 1) % n;
-    for (const int64_t count : {0, 1, 3, 101}) {
-      c.broadcast(buffer(count), n - 1).wait();
-      c.reduce(buffer(count, DType::kF64), n / 2, ReduceOp::kSum).wait();
-      c.all_reduce(buffer(count, DType::kBF16), ReduceOp::kMax).wait();
-      c.all_gather(buffer(count * n), buffer(count)).wait();
-      c.reduce_scatter(buffer(count), buffer(count * n), ReduceOp::kSum).wait();
-      c.all_to_all(buffer(count * n), buffer(count * n)).wait();
-      c.send_recv(buffer(count), next, buffer(count), prev, 0).wait();
-      Work sent = c.send(buffer(count), next, 1);
-      c.recv(buffer(count), prev, 1).wait();
-      sent.wait();
-    }
-    Splits uneven;
-    int64_t send_total = 0, recv_total = 0;
-    for (int r = 0; r < n; ++r) {
-      send_total += uneven.send.emplace_back((c.rank() + 2 * r) % 3);
-      recv_total += uneven.recv.emplace_back((r + 2 * c.rank()) % 3);
-    }
-    c.all_to_all(buffer(recv_total), buffer(send_total), uneven).wait();
-    c.barrier();
-  };
-  use(world);
-  const auto pairs = world.split([](int r) { return SplitKey{r / 2, -r}; });
-  pairs->meter(&ledger, "pairs");
-  use(*pairs);
-  const auto most = world.split([](int r) { return SplitKey{r == 1 ? -1 : 0, 0}; });
-  if (most != nullptr) {
-    most->meter(&ledger, "most");
-    use(*most);
-  }
-}
+using conformance::every_verb;
+using conformance::Substance;
 
 TEST(Ledger, OfSimulatedRanksEqualsThatOfThreads) {
   for (const int n : {1, 2, 3, 5, 8}) {
     std::vector<Ledger> real(static_cast<size_t>(n)), simulated(static_cast<size_t>(n));
     run_on_threads(n, [&](Communicator& world) {
-      every_verb(world, real[static_cast<size_t>(world.rank())], true);
+      every_verb(world, real[static_cast<size_t>(world.rank())], Substance::kData);
     });
     SimulatedWorld world(n);
     for (int r = n - 1; r >= 0; --r) {
-      every_verb(*world.communicator(r), simulated[static_cast<size_t>(r)], false);
+      every_verb(*world.communicator(r), simulated[static_cast<size_t>(r)], Substance::kNone);
     }
     for (int r = 0; r < n; ++r) {
       EXPECT_EQ(real[static_cast<size_t>(r)].axes(), simulated[static_cast<size_t>(r)].axes())
@@ -75,7 +34,7 @@ TEST(Ledger, CountsWhatIsSentAsReceived) {
   for (const int n : {2, 3, 5, 8}) {
     std::vector<Ledger> ledgers(static_cast<size_t>(n));
     run_on_threads(n, [&](Communicator& world) {
-      every_verb(world, ledgers[static_cast<size_t>(world.rank())], true);
+      every_verb(world, ledgers[static_cast<size_t>(world.rank())], Substance::kData);
     });
     int64_t sent = 0, received = 0;
     for (Ledger& ledger : ledgers) {
@@ -141,12 +100,39 @@ TEST(Ledger, FollowsTheConvention) {
   });
 }
 
+// Sent as received, and never fewer messages than one for each call that moves something; that the
+// same counts stand on a wire is asserted where there is one (mpi_test.cpp).
+TEST(Ledger, OfRanksSimulatedForMpiCountsMessagesOfItsAlgorithms) {
+  constexpr int n = 4;
+  std::vector<Ledger> ledgers(n);
+  SimulatedWorld world(n, Transport::kMpi);
+  for (int r = 0; r < n; ++r) {
+    const auto me = world.communicator(r);
+    me->meter(&ledgers[static_cast<size_t>(r)], "axis");
+    me->all_reduce({.count = 64}, ReduceOp::kSum).wait();       // recursive doubling
+    me->all_gather({.count = 40}, {.count = 10}).wait();        // direct
+    me->all_reduce({.count = 1 << 20}, ReduceOp::kSum).wait();  // the ring, a lane
+    me->send_recv({.count = 5}, (r + 1) % n, {.count = 5}, (r + 3) % n, 0).wait();
+    me->barrier();
+  }
+  for (int r = 0; r < n; ++r) {
+    const AxisLedger& e = ledgers[static_cast<size_t>(r)].axis("axis");
+    EXPECT_EQ(e.counting, Counting::kWire);
+    EXPECT_EQ(e.messages, 2 + 3 + 2 * 3 + 1);
+    EXPECT_EQ(e.bytes_sent, 2 * 256 + 3 * 40 + 2 * 3 * (1 << 20) + 20);
+    EXPECT_EQ(e.bytes_received, e.bytes_sent);
+    EXPECT_EQ(e.received[static_cast<size_t>(Verb::kAllReduce)], 2 * 256 + 6 * (1 << 20));
+    EXPECT_EQ(e.wire_peers.size(), n - 1U);
+    EXPECT_EQ(e.calls[static_cast<size_t>(Verb::kBarrier)], 1);
+  }
+}
+
 TEST(Ledger, OfOneRankHasCallsOnly) {
   Ledger ledger;
   const auto self = make_self();
-  every_verb(*self, ledger, true);
+  every_verb(*self, ledger, Substance::kData);
   const AxisLedger& e = ledger.axis("world");
-  EXPECT_EQ(e.calls[static_cast<size_t>(Verb::kAllReduce)], 4);
+  EXPECT_EQ(e.calls[static_cast<size_t>(Verb::kAllReduce)], 8);
   EXPECT_EQ(e.bytes_sent + e.bytes_received + e.messages, 0);
   EXPECT_TRUE(e.peers.empty() && e.wire_peers.empty());
 }
@@ -166,6 +152,21 @@ TEST(Ledger, PausesAndStartsAgain) {
     EXPECT_EQ(ledger.axis("axis"), AxisLedger{});
     world.barrier();
     EXPECT_EQ(ledger.axis("axis").peers, RankSet{1 - world.rank()});
+  });
+}
+
+// Ledgers of one test after the other lie at the same place.
+TEST(Ledger, KnowsItsPeersWhereAnotherLedgerWas) {
+  run_on_threads(2, [](Communicator& world) {
+    alignas(Ledger) std::byte place[sizeof(Ledger)];
+    for (int i = 0; i < 3; ++i) {
+      auto* ledger = new (place) Ledger;
+      world.meter(ledger, "axis");
+      world.barrier();
+      EXPECT_EQ(ledger->axis("axis").peers, RankSet{1 - world.rank()}) << "ledger " << i;
+      world.meter(nullptr, "");
+      ledger->~Ledger();
+    }
   });
 }
 

@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "kuafu/comm/cost_model.h"
+#include "kuafu/comm/trace.h"
 #include "kuafu/comm/worlds.h"
 #include "tests/comm/conformance.h"
+#include "tests/comm/every_verb.h"
 #include "tests/comm/mpi_tests.h"
 #include "tests/comm/values.h"
 
@@ -102,6 +104,32 @@ TEST(MpiLedger, CountsSmallAllReducesByRecursiveDoubling) {
   const int messages = r >= 2 * (n - m) ? rounds : r % 2 == 1 ? rounds + 1 : 1;
   EXPECT_EQ(e.messages, messages);
   EXPECT_EQ(e.bytes_received, messages * 256);
+}
+
+/// Axis by axis: what stands on this rank's wire, and what it would count alone.
+void expect_simulated(Transport transport, const CallSizes& sizes) {
+  Ledger real, simulated;
+  every_verb(*world, real, Substance::kData, sizes);
+  world->meter(nullptr, "world");
+  SimulatedWorld recorded(world->size(), transport);
+  every_verb(*recorded.communicator(world->rank()), simulated, Substance::kNone, sizes);
+  ASSERT_EQ(simulated.axes().size(), real.axes().size());
+  for (const auto& [axis, e] : real.axes()) {
+    const AxisLedger& s = simulated.axes().at(axis);
+    EXPECT_EQ(s.bytes_sent, e.bytes_sent) << axis;
+    EXPECT_EQ(s.bytes_received, e.bytes_received) << axis;
+    EXPECT_EQ(s.messages, e.messages) << axis;
+    EXPECT_EQ(s.wire_peers, e.wire_peers) << axis;
+    EXPECT_EQ(s, e) << axis << ": calls, bytes by verb, peers, or what counted";
+  }
+}
+
+// Own collectives by their messages, the library's by the convention.
+TEST(MpiLedger, EqualsThatOfTheSameRankSimulated) {
+  const bool is_own = collectives == MpiCollectives::kOwn;
+  const Transport transport = is_own ? Transport::kMpi : Transport::kThreads;
+  expect_simulated(transport, {});
+  expect_simulated(transport, sizes_around_thresholds());
 }
 
 TEST(MpiLedger, CountsMessagesLiterally) {

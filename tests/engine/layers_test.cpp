@@ -75,6 +75,45 @@ TEST_P(MixedLayers, AreCertifiedInMiniature) {
 INSTANTIATE_TEST_SUITE_P(All, MixedLayers, testing::ValuesIn(mixes()),
                          [](const auto& info) { return info.param.name; });
 
+/// Tables that are gathered for the tokens at hand (2 tokens >= vocabulary) and tables whose rows are
+/// summed, under every pair of modes that share a grid of 4 or 8 ranks.
+TEST(MixedLayers, EqualOneRankWhereverTheTableIsLookedUp) {
+  struct Mode {
+    const char* name;
+    int64_t depth;
+  };
+  for (const auto& [size, modes] : std::vector<std::pair<int64_t, std::vector<Mode>>>{
+           {4, {{"1d", 1}, {"1d-sp", 1}, {"2d", 1}}},
+           {8, {{"1d-sp", 1}, {"2.5d", 2}, {"3d", 1}}}}) {
+    for (const Mode& base : modes) {
+      for (const Mode& layer : modes) {
+        if (std::string(base.name) == layer.name) continue;
+        for (const char* vocab : {"37", "200"}) {
+          const Certificate c = certificate_of(
+              small_plan({{"parallel.tensor", text("{ mode = \"", base.name, "\", size = ", size,
+                                                   ", depth = ", base.depth, " }")},
+                          {"parallel.layers", text("[{ from = 0, to = 0, mode = \"", layer.name,
+                                                   "\", depth = ", layer.depth, " }]")},
+                          {"model.heads", "8"},
+                          {"model.sequence", "16"},
+                          {"model.vocab", vocab}}));
+          EXPECT_EQ(c.verdict, "equal") << base.name << ", then " << layer.name << " on " << size
+                                        << ", vocabulary " << vocab << ": " << c.worst;
+        }
+      }
+    }
+  }
+}
+
+/// Two axes of the mesh shard the tokens, and the sequence is cut into 22, 21 and 21 places.
+TEST(MixedLayers, LookUpPartsOfASequenceThatDiffer) {
+  const Certificate c =
+      certificate_of(small_plan({{"parallel.tensor", R"({ mode = "2d", size = 4 })"},
+                                 {"parallel.sequence", R"({ mode = "ring", size = 3 })"},
+                                 {"model.sequence", "64"}}));
+  EXPECT_EQ(c.verdict, "equal") << c.worst;
+}
+
 TEST(MixedLayers, BookEachSchemeUnderItsOwnAxes) {
   const Plan plan = small_plan(mixes()[0].overrides);
   const TrafficByAxis traffic = run_plan(plan)[0].traffic;

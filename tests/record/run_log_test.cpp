@@ -101,10 +101,81 @@ TEST(RunLog, NamesLineAndProblemOfAWrongLine) {
   write_record(folder.path(), 1);
   Json wrong = sample_case("c1", sample_document(2, 1));
   wrong["document"]["memory"]["peak_bytes"] = {1};
-  test::write_text(folder / kRunFile, test::read_text(folder / kRunFile) + wrong.dump() + "\n");
+  test::write_text(folder / kRunFile, test::read_text(folder / kRunFile) + sealed(wrong) + "\n");
   const std::string message = message_of([&] { RunLog log(folder.path()); });
   EXPECT_NE(message.find("run.jsonl:3:"), std::string::npos) << message;
   EXPECT_NE(message.find("memory.peak_bytes"), std::string::npos) << message;
+}
+
+TEST(RunLog, NamesTheLineWhoseChecksumIsWrong) {
+  const TemporaryFolder folder;
+  write_record(folder.path(), 3);
+  const std::string whole = test::read_text(folder / kRunFile);
+  const size_t third = whole.find('\n', whole.find('\n') + 1) + 1;
+  const size_t digit = whole.find("1.5", third);  // of wall_s: the line stays whole JSON
+  std::string bad = whole;
+  bad[digit] = '7';
+  test::write_text(folder / kRunFile, bad);
+  for (const auto& read : {std::function<void()>([&] { read_run(folder / kRunFile); }),
+                           std::function<void()>([&] { RunLog log(folder.path()); })}) {
+    const std::string message = message_of(read);
+    EXPECT_NE(message.find("run.jsonl:3:"), std::string::npos) << message;
+    EXPECT_NE(message.find("checksum"), std::string::npos) << message;
+  }
+  EXPECT_EQ(test::read_text(folder / kRunFile), bad) << "the record was changed";
+}
+
+TEST(RunLog, KeepsWhatIsNoUtf8AsItIsReadBack) {
+  const TemporaryFolder folder;
+  RunLog log(folder.path());
+  log.begin(sample_header(1));
+  log.append(sample_case("c0", {{"status", "failed"}, {"reason", "stopped at \xff\xc3"}}));
+  const RunRecord read = read_run(folder / kRunFile);
+  ASSERT_EQ(read.cases.size(), 1U);
+  EXPECT_EQ(read.cases[0]["document"]["reason"], "stopped at \xef\xbf\xbd\xef\xbf\xbd");
+  EXPECT_EQ(log.record().cases[0], read.cases[0]);
+}
+
+TEST(RunLog, QuotesNoHalfCharacters) {
+  const TemporaryFolder folder;
+  write_record(folder.path(), 1);
+  Json wrong = sample_case("c1", sample_document(2, 1));
+  std::string name(36, 'x');
+  for (int i = 0; i < 20; ++i) name += "\xc3\xa4";
+  wrong["wall_s"] = name;
+  test::write_text(folder / kRunFile, test::read_text(folder / kRunFile) + sealed(wrong) + "\n");
+  const std::string message = message_of([&] { read_run(folder / kRunFile); });
+  EXPECT_NE(message.find("wall_s"), std::string::npos) << message;
+  EXPECT_NO_THROW(Json(message).dump()) << "the message is no UTF-8";
+}
+
+TEST(RunLog, ReadsRecordsFromBeforeChecksums) {
+  const TemporaryFolder folder;
+  Json header = sample_header(2);
+  header["format"] = 1;
+  const Json one = sample_case("c0", sample_document(2, 0));
+  test::write_text(folder / kRunFile, header.dump() + "\n" + one.dump() + "\n");
+  {
+    RunLog log(folder.path());
+    EXPECT_EQ(log.record().cases, std::vector<Json>{one});
+    log.append(sample_case("c1", sample_document(2, 1)));
+  }
+  EXPECT_EQ(read_run(folder / kRunFile).cases.size(), 2U);
+  std::string bytes = test::read_text(folder / kRunFile);
+  bytes[bytes.rfind("1.5")] = '7';
+  test::write_text(folder / kRunFile, bytes);
+  EXPECT_NE(message_of([&] { read_run(folder / kRunFile); }).find("run.jsonl:3:"),
+            std::string::npos);
+}
+
+TEST(RunLog, NewRecordsNeedAChecksumOnEveryLine) {
+  const TemporaryFolder folder;
+  write_record(folder.path(), 1);
+  const Json bare = sample_case("c1", sample_document(2, 1));
+  test::write_text(folder / kRunFile, test::read_text(folder / kRunFile) + bare.dump() + "\n");
+  const std::string message = message_of([&] { read_run(folder / kRunFile); });
+  EXPECT_NE(message.find("run.jsonl:3:"), std::string::npos) << message;
+  EXPECT_NE(message.find("no checksum"), std::string::npos) << message;
 }
 
 TEST(RunLog, RefusesTheFormatOfAnotherVersion) {

@@ -218,6 +218,26 @@ class Damage(Folder):
         self.assertEqual(len(run.cases), 8)
         self.assertEqual(run.notes, ["Line 4 of the record is damaged and left out."])
 
+    def test_changed_line_is_an_error_that_names_it(self):
+        path = synthetic.write(self.folder, synthetic.few()) / "run.jsonl"
+        lines = path.read_text(encoding="utf-8").split("\n")
+        for wrong in (lines[3].replace('"wall_s": 4.2', '"wall_s": 4.1'), lines[3].replace('"checksum":"', '"checksum":"x'),
+                      lines[3][:lines[3].rindex(',"checksum"')] + "}"):
+            self.assertNotEqual(wrong, lines[3])
+            json.loads(wrong)
+            path.write_text("\n".join(lines[:3] + [wrong] + lines[4:]), encoding="utf-8")
+            with self.assertRaises(record.RecordError) as caught:
+                record.read_run(self.folder)
+            self.assertIn(f"{path}:4: ", str(caught.exception))
+            self.assertIn("checksum", str(caught.exception))
+
+    def test_record_of_format_1_has_no_checksums(self):
+        objects = synthetic.few()
+        objects[0]["format"] = 1
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "run.jsonl").write_text("".join(json.dumps(o) + "\n" for o in objects), encoding="utf-8")
+        self.assertEqual(len(record.read_run(self.folder).cases), 9)
+
     def test_last_line_of_a_case_wins(self):
         objects = synthetic.few()
         again = json.loads(json.dumps(objects[1]))

@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import random
+import zlib
 
 STRATEGIES = [("one rank", "none", 1, (1,)), ("data parallel", "none", 1, (2, 4)),
               ("1D tensor", "1d", 0, (2, 4)), ("1D-sp", "1d-sp", 0, (2, 4)),
@@ -114,7 +115,8 @@ def case_line(name, settings, document):
 
 
 def suite_line(count):
-    return {"kind": "suite", "name": "quickstart", "suite_hash": "5d0c22f1a0b34e77", "cases": count,
+    return {"kind": "suite", "format": 2, "name": "quickstart",
+            "suite_hash": "5d0c22f1a0b34e77", "cases": count,
             "question": "What do five ways of splitting one GPT cost in time, memory and traffic?",
             "provenance": {"git_commit": "0123456789abcdef0123456789abcdef01234567",
                            "git_dirty": False, "version": "0.1.0",
@@ -184,10 +186,16 @@ def bad_ends():
                       {"status": "timeout", "ranks": 4, "reason": "no end within 60 s"})]
 
 
+def sealed(line):
+    """A line as the suite runner writes it: with the CRC-32 of its content as the last field."""
+    content = json.dumps(line)[:-1]
+    return f'{content},"checksum":"{zlib.crc32(content.encode()):08x}"}}'
+
+
 def write(folder, objects=None, tail=""):
     """Writes run.jsonl into `folder`; `tail` is appended as it is."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = "".join(json.dumps(o) + "\n" for o in (lines() if objects is None else objects))
+    text = "".join(sealed(o) + "\n" for o in (lines() if objects is None else objects))
     (folder / "run.jsonl").write_text(text + tail, encoding="utf-8")
     return folder
 

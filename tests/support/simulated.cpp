@@ -6,7 +6,6 @@
 #include "kuafu/simulate/simulate.h"
 
 namespace kuafu::tests {
-namespace {
 
 void expect_same_traffic(const TrafficByAxis& simulated, const TrafficByAxis& real,
                          const std::string& where) {
@@ -20,10 +19,9 @@ void expect_same_traffic(const TrafficByAxis& simulated, const TrafficByAxis& re
     EXPECT_EQ(s.peers, t.peers) << where << axis;
     EXPECT_EQ(s.wire_peers, t.wire_peers) << where << axis;
     EXPECT_EQ(s.calls, t.calls) << where << axis;
+    EXPECT_EQ(s.counting, t.counting) << where << axis;
   }
 }
-
-}  // namespace
 
 void expect_simulated_equals_threads(const Plan& plan, const std::string& name) {
   const Prediction predicted = simulate(plan, builtin_registries());

@@ -61,6 +61,9 @@ void add_plan_options(CLI::App& app, WorkerCall& call) {
 void add_run_options(CLI::App& app, WorkerCall& call) {
   app.add_option("--world", call.world, "how ranks talk (default threads; mpi under mpirun)")
       ->check(one_of(kWorlds));
+  app.add_option("--transport", call.transport,
+                 "whose messages the simulated world counts: threads (default) or mpi")
+      ->check(one_of({"threads", "mpi"}));
   app.add_flag_callback(
       "--certify", [&call] { call.is_certified = true; },
       "prove the result equal to a single-rank reference");
@@ -107,6 +110,7 @@ void add_run(CLI::App& app, FrontCall& call) {
   kuafu run plan.toml --steps 1000 --checkpoint saved --every 100 --keep 3
   kuafu run plan.toml --steps 1000 --checkpoint saved --every 100 --keep 3 --resume
   kuafu run plan.toml --world simulated --ranks 4096 --set train.batch=4096
+  kuafu run plan.toml --world simulated --ranks 4 --transport mpi
   mpirun -n 4 kuafu run plan.toml
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 refused, 4 out of memory, 5 time-out)");
@@ -234,7 +238,11 @@ void add_matrix(CLI::App& app, FrontCall& call) {
   kuafu matrix --filter scheme=2d --filter world=threads --triples 0 --out /tmp/matrix
   kuafu matrix --share 0.1 --seed 3 --out /tmp/matrix
 
-Dimensions: scheme, sequence, experts, model, dtype, recompute, optimizer, world.
+  kuafu matrix --filter "data mode=parameter_server" --filter zero=1 --triples 0 --out /tmp/matrix
+
+Dimensions: scheme, sequence, experts, schedule, zero, data mode, order, bucket, overlap,
+micro-batches, model, dtype, recompute, optimizer, world. A kill loses nothing: the same call with
+the same program goes on.
 Exit codes: 0 all equal or refused, 1 one differs from one rank, 2 usage)");
 }
 

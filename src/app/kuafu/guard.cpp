@@ -16,6 +16,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/launcher.h"
 #include "kuafu/record/files.h"
+#include "kuafu/record/json_text.h"
 #include "kuafu/record/schema.h"
 
 namespace kuafu {
@@ -104,7 +105,7 @@ int report_failure(const WorkerCall& call, const std::string& reason, const std:
                          {"plan_hash", nullptr},
                          {"world", or_null(!call.world.empty(), call.world)},
                          {"ranks", or_null(call.ranks > 0, call.ranks)}};
-  replace_file(call.json, document.dump(1) + "\n");
+  replace_file(call.json, json_document(document));
   return kBad;
 }
 

@@ -18,6 +18,7 @@ struct WorkerCall {
   std::string plan;
   std::vector<std::string> sets;
   std::string world;
+  std::string transport;
   int64_t ranks = 0;
   int64_t steps = 0;
   std::optional<bool> is_certified;

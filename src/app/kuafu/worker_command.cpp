@@ -15,6 +15,7 @@ std::vector<std::string> worker_words(const std::string& command, const WorkerCa
   };
   for (const auto& pair : call.sets) add("--set", pair);
   add("--world", call.world);
+  add("--transport", call.transport);
   if (call.ranks > 0) add("--ranks", text(call.ranks));
   if (call.steps > 0) add("--steps", text(call.steps));
   if (call.is_certified) words.emplace_back(*call.is_certified ? "--certify" : "--no-certify");

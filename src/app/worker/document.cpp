@@ -8,6 +8,7 @@
 
 #include "app/worker/plan_json.h"
 #include "kuafu/record/files.h"
+#include "kuafu/record/json_text.h"
 #include "kuafu/record/provenance.h"
 
 namespace kuafu {
@@ -243,7 +244,7 @@ void add_failure(Json& document, const std::string& status, const std::exception
 }
 
 void write_document(const Json& document, const std::string& file) {
-  replace_file(file, document.dump(1) + "\n");
+  replace_file(file, json_document(document));
 }
 
 namespace {

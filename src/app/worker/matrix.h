@@ -12,10 +12,12 @@
 // Which choices work together: small plans, each proven equal to one rank or refused with a reason.
 namespace kuafu::matrix {
 
-/// One value of a dimension: a word and what it sets in a plan.
+/// One value of a dimension: a word, what it sets in a plan, and how many replicas and micro-batches
+/// it needs to mean anything.
 struct Value {
   std::string name;
   Overrides overrides = {};
+  int64_t replicas = 1, micro_batches = 1;
 };
 
 /// Something a plan chooses. The first value is the default.
@@ -46,8 +48,9 @@ struct Case {
   Outcome outcome;
 };
 
-/// Scheme, sequence, experts, model, dtype, recompute, optimizer, world: read from the registries
-/// and the table of plan keys, so that what is added there appears by itself.
+/// Scheme and mode of single layers, sequence, experts, schedule, ZeRO, how replicas agree, order,
+/// buckets, overlap, accumulation, model, dtype, recompute, optimizer, world: read from the
+/// registries and the table of plan keys, so that what is added there appears by itself.
 std::vector<Dimension> dimensions(const Registries& registries);
 
 /// Every pair of values of two dimensions, then `triples` combinations of three, drawn by `seed`.
@@ -63,9 +66,9 @@ std::string name_of(const std::vector<Dimension>& dims, const Combination& combi
 /// Runs combinations one after the other in this process; what is asked twice runs once.
 class Runner {
  public:
-  /// `folder` takes plans and documents of runs in processes of their own (MPI).
-  Runner(const Registries& registries, std::string folder)
-      : registries_(registries), folder_(std::move(folder)) {}
+  /// `folder` takes plans and documents of runs in processes of their own (MPI), and what is done,
+  /// so that another Runner of the same program goes on there.
+  Runner(const Registries& registries, std::string folder);
 
   /// The outcome of a small plan in a world: refused when it is read or placed; certified on
   /// threads or MPI; metered in the simulated world as on threads.
@@ -76,6 +79,9 @@ class Runner {
   Outcome certified_on_threads(const Plan& plan) const;
   Outcome metered_alike(const Plan& plan) const;
   Outcome certified_by_mpi(const Plan& plan) const;
+
+  /// Reads outcomes of an earlier call with the same program.
+  void go_on();
 
   const Registries& registries_;
   std::string folder_;

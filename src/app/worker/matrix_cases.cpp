@@ -5,6 +5,7 @@
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/philox.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/parallel/pipeline/choose.h"
 #include "kuafu/plan/arrange.h"
 #include "kuafu/plan/keys.h"
 
@@ -12,10 +13,15 @@ namespace kuafu::matrix {
 namespace {
 
 /// Small enough that a case takes a fraction of a second, and divisible by every arrangement below.
-const Overrides kSmall = {{"model.layers", "2"},      {"model.hidden", "32"},
-                          {"model.heads", "4"},       {"model.dtype", "f64"},
-                          {"data.kind", "synthetic"}, {"train.batch", "8"},
-                          {"train.steps", "2"},       {"train.validation_batches", "0"}};
+const Overrides kSmall = {{"model.layers", "2"},
+                          {"model.hidden", "32"},
+                          {"model.heads", "8"},
+                          {"model.dtype", "f64"},
+                          {"data.kind", "synthetic"},
+                          {"train.steps", "2"},
+                          {"train.validation_batches", "0"}};
+/// Samples of a micro-batch of a replica: what the largest grid below shares.
+constexpr int64_t kMicroBatch = 4, kLeastBatch = 8;
 
 /// What a model needs besides to be small.
 Overrides small_model(const std::string& kind) {
@@ -117,9 +123,76 @@ Dimension experts() {
                           {{"model.kind", "moe_gpt"},
                            {"model.experts", "4"},
                            {"model.router", router},
-                           {"parallel.data", "2"},
-                           {"parallel.expert.size", "2"}}});
+                           {"parallel.expert.size", "2"}},
+                          2});
   }
+  return out;
+}
+
+/// Pipelines of two ranks by every generator, with every number of chunks up to 3 that it has.
+Dimension schedules() {
+  constexpr int kRanks = 2, kMicroBatches = 4;
+  Dimension out{"schedule", {{"none"}}};
+  for (const std::string& name : pipeline::schedule_names()) {
+    for (int chunks = 1; chunks <= 3; ++chunks) {
+      try {
+        pipeline::make_timetable(
+            name, {.ranks = kRanks, .micro_batches = kMicroBatches, .chunks = chunks});
+      } catch (const ConfigError&) {
+        continue;
+      }
+      Value value{chunks == 1 ? name : text(name, " x ", chunks),
+                  {{"parallel.pipeline.size", text(kRanks)},
+                   {"parallel.pipeline.schedule", name},
+                   {"parallel.pipeline.chunks", text(chunks)}}};
+      // Embedding, layers and head are blocks; each stage has one.
+      const int layers = kRanks * chunks - 2;
+      if (layers > 2) value.overrides.emplace_back("model.layers", text(layers));
+      value.micro_batches = kMicroBatches;
+      out.values.push_back(std::move(value));
+    }
+  }
+  return out;
+}
+
+Dimension zero_stages() {
+  Dimension out{"zero", {}};
+  for (int64_t stage = 0; stage <= 3; ++stage) {
+    out.values.push_back({text(stage), {{"parallel.zero", text(stage)}}, 2});
+  }
+  return out;
+}
+
+/// Sums by every algorithm, servers in step, and servers that workers do not wait for.
+Dimension replica_modes() {
+  Dimension out{"data mode", {}};
+  for (const std::string& mode : plan::find_key("parallel.data.mode")->choices) {
+    Value value{mode, {{"parallel.data.mode", mode}}, 2};
+    if (mode == "hierarchical") {  // two nodes of two replicas
+      value.replicas = 4;
+      value.overrides.emplace_back("cluster.ranks_per_node", "2");
+    }
+    out.values.push_back(value);
+    if (mode != "parameter_server") continue;
+    value.name = text(mode, ", stale");
+    value.overrides.emplace_back("parallel.data.staleness", "1");
+    value.overrides.emplace_back("optimizer.clip", "0");
+    out.values.push_back(value);
+  }
+  return out;
+}
+
+/// Values of a key that mean something from two replicas on.
+Dimension of_replicas(const std::string& name, const std::string& key,
+                      const std::vector<std::string>& values) {
+  Dimension out{name, {}};
+  for (const std::string& value : values) out.values.push_back({value, {{key, value}}, 2});
+  return out;
+}
+
+Dimension accumulations() {
+  Dimension out{"micro-batches", {}};
+  for (const int64_t count : {1, 2, 3}) out.values.push_back({text(count), {}, 1, count});
   return out;
 }
 
@@ -143,14 +216,22 @@ Dimension worlds() {
 }  // namespace
 
 std::vector<Dimension> dimensions(const Registries& registries) {
-  return {schemes(registries),
-          sequences(registries),
-          experts(),
-          models(registries),
-          choices_of("dtype", "model.dtype"),
-          choices_of("recompute", "memory.recompute"),
-          choices_of("optimizer", "optimizer.kind"),
-          worlds()};
+  return {
+      schemes(registries),
+      sequences(registries),
+      experts(),
+      schedules(),
+      zero_stages(),
+      replica_modes(),
+      of_replicas("order", "parallel.data.order", plan::find_key("parallel.data.order")->choices),
+      of_replicas("bucket", "parallel.data.bucket", {"25MiB", "1KiB"}),
+      of_replicas("overlap", "parallel.data.overlap", {"true", "false"}),
+      accumulations(),
+      models(registries),
+      choices_of("dtype", "model.dtype"),
+      choices_of("recompute", "memory.recompute"),
+      choices_of("optimizer", "optimizer.kind"),
+      worlds()};
 }
 
 std::vector<Combination> combinations(const std::vector<Dimension>& dims, int64_t triples,
@@ -192,10 +273,17 @@ Overrides settings_of(const std::vector<Dimension>& dims, const Combination& com
     out.insert(out.end(), small.begin(), small.end());
   }
   // Dimensions in their order: a model that is named stands where experts have set one.
+  int64_t replicas = 1, micro_batches = 1;
   for (const Choice& choice : combination) {
-    const Overrides& own = dims[choice.dimension].values[choice.value].overrides;
-    out.insert(out.end(), own.begin(), own.end());
+    const Value& value = dims[choice.dimension].values[choice.value];
+    out.insert(out.end(), value.overrides.begin(), value.overrides.end());
+    replicas = std::max(replicas, value.replicas);
+    micro_batches = std::max(micro_batches, value.micro_batches);
   }
+  const int64_t batch = std::max(kLeastBatch, replicas * micro_batches * kMicroBatch);
+  out.emplace_back("parallel.data.size", text(replicas));
+  out.emplace_back("train.batch", text(batch));
+  out.emplace_back("train.micro_batch", text(batch / (replicas * micro_batches)));
   return out;
 }
 

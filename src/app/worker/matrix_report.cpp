@@ -4,6 +4,7 @@
 #include "app/worker/matrix.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/record/provenance.h"
 
 namespace kuafu::matrix {
 namespace {
@@ -88,6 +89,7 @@ std::string counts(const std::vector<Case>& cases, size_t size) {
 
 Json to_json(const std::vector<Dimension>& dims, const std::vector<Case>& cases, uint64_t seed) {
   Json out;
+  out["provenance"] = provenance();
   out["seed"] = seed;
   for (const Dimension& dimension : dims) {
     for (const Value& value : dimension.values) {

@@ -20,8 +20,9 @@ struct WorkerOptions {
   Overrides overrides;
   std::string
       world;  ///< "threads", "mpi", "nccl", "simulated"; empty: mpi under a launcher, else threads
-  int64_t ranks = 0;  ///< 0: the plan's own product
-  int64_t steps = 0;  ///< 0: the plan's
+  std::string transport;  ///< "threads", "mpi"; of the simulated world alone, empty: threads
+  int64_t ranks = 0;      ///< 0: the plan's own product
+  int64_t steps = 0;      ///< 0: the plan's
   bool is_certified = false;
   bool is_metered = true;
   std::string json_file;

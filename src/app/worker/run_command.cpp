@@ -163,10 +163,14 @@ class Run {
   void prepare() {
     const auto place = launched_rank();
     world_ = !options_.world.empty() ? options_.world : place ? "mpi" : "threads";
+    KUAFU_REQUIRE(options_.transport.empty() || world_ == "simulated", "--transport ",
+                  options_.transport, ": ranks of the world ", world_, " count on their own; ",
+                  "leave it out, or use --world simulated");
     registries_ = load_registries(options_);
     plan_ = load_resolved(options_, registries_,
                           world_ == "mpi" ? place.value_or(LaunchedRank{}).ranks : 0);
     head_ = document_head(plan_, world_, num_ranks(plan_));
+    if (world_ == "simulated") head_["transport"] = is_for_mpi() ? "mpi" : "threads";
     initialise_tensors();
     plan::with_origins(load_origins(options_), [this] {
       check_placement(plan_, registries_, Advice::kNearest);
@@ -271,11 +275,14 @@ class Run {
     write_activities(log_of(steps, world_), options_.timeline_file);
   }
 
+  bool is_for_mpi() const { return options_.transport == "mpi"; }
   bool run_is_observed() const { return !options_.timeline_file.empty(); }
 
   void run_simulated() {
     Json document = head_;
-    add_prediction(document, plan_, simulate(plan_, registries_));
+    add_prediction(
+        document, plan_,
+        simulate(plan_, registries_, is_for_mpi() ? Transport::kMpi : Transport::kThreads));
     if (run_is_observed()) {
       write_activities(simulate_last_step(plan_, registries_, world_), options_.timeline_file);
     }

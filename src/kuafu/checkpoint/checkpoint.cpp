@@ -2,53 +2,61 @@
 #include "kuafu/checkpoint/checkpoint.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstring>
+#include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <utility>
 
-#include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
+#include "kuafu/base/utf8.h"
 #include "kuafu/checkpoint/boxes.h"
-#include "kuafu/record/json.h"
+#include "kuafu/record/json_text.h"
 
 namespace kuafu {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kFormat = 1;
-constexpr const char* kIndex = "index.json";
 constexpr const char* kPartial = ".partial";
 constexpr const char* kOption = "--checkpoint";
-constexpr const char* kPieces = "pieces";      // metadata of a rank's file
-constexpr const char* kChecksum = "checksum";  // of the index without this field
-
-std::string file_of(int rank) {
-  char name[32];
-  std::snprintf(name, sizeof(name), "rank-%05d.safetensors", rank);
-  return name;
-}
-
-std::string folder_of(int64_t step) {
-  char name[32];
-  std::snprintf(name, sizeof(name), "step-%08lld", static_cast<long long>(step));
-  return name;
-}
-
-std::string checksum_of(const Json& index) {
-  const std::string content = index.dump();
-  return hex(checksum(content.data(), static_cast<int64_t>(content.size())));
-}
+constexpr const char* kPieces = "pieces";  // metadata of a rank's file
 
 Json slice_json(const Slice& s) { return {{"offset", s.offset}, {"extent", s.extent}}; }
 Slice slice_of(const Json& j) { return {j.at("offset").get<Shape>(), j.at("extent").get<Shape>()}; }
+
+/// Puts the pieces of a rank's file into the index. What a rank has written is known to be as it
+/// was written: the file's header has a checksum.
+void add_pieces(int rank, const Safetensors& file, CheckpointIndex& index) {
+  const Json table = parse_json(file.metadata().at(kPieces));
+  for (const auto& [key, piece] : table.items()) {
+    const auto name = piece.at("name").get<std::string>();
+    const DType dtype = file.entries().at(key).dtype;
+    const auto global = piece.at("global").get<Shape>();
+    IndexedTensor& tensor =
+        index.tensors.try_emplace(name, IndexedTensor{dtype, global, {}}).first->second;
+    KUAFU_CHECK(tensor.global == global && tensor.dtype == dtype, "tensor ", name,
+                " has two shapes or dtypes among the ranks");
+    tensor.pieces.push_back({rank, key, file.checksum_of(key), slice_of(piece.at("slice"))});
+  }
+}
+
+/// The step that a folder is named for; none where it has another name.
+std::optional<int64_t> step_of(const fs::path& folder) {
+  const std::string name = folder.filename().string(), prefix = "step-";
+  if (name.rfind(prefix, 0) != 0) return {};
+  int64_t step = 0;
+  const char *first = name.data() + prefix.size(), *last = name.data() + name.size();
+  const auto [end, error] = std::from_chars(first, last, step);
+  if (error != std::errc() || end != last || name != step_folder(step)) return {};
+  return step;
+}
 
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(std::string root, int64_t step)
     : root_(std::move(root)),
-      folder_(root_ + "/" + folder_of(step)),
+      folder_(root_ + "/" + step_folder(step)),
       partial_(folder_ + kPartial) {}
 
 void CheckpointWriter::prepare() const {
@@ -68,51 +76,21 @@ void CheckpointWriter::write(int rank, const std::vector<Piece>& pieces, Pace* p
     tensors.push_back({key, p.dtype, p.slice.extent, p.data});
     table[key] = {{"name", p.name}, {"global", p.global}, {"slice", slice_json(p.slice)}};
   }
-  write_safetensors(partial_ + "/" + file_of(rank), tensors, {{kPieces, table.dump()}}, pace);
+  write_safetensors(partial_ + "/" + rank_file(rank), tensors, {{kPieces, table.dump()}}, pace);
 }
 
 void CheckpointWriter::commit(int ranks, const Metadata& state) const {
-  Json tensors = Json::object();
-  std::map<std::string, int64_t> covered;
+  CheckpointIndex index{*step_of(folder_), ranks, state, {}};
   for (int rank = 0; rank < ranks; ++rank) {
-    const Safetensors file(partial_ + "/" + file_of(rank));
-    const Json table = Json::parse(file.metadata().at(kPieces));
-    for (const auto& [key, piece] : table.items()) {
-      const auto name = piece.at("name").get<std::string>();
-      Json& tensor = tensors[name];
-      const std::string dtype(to_string(file.entries().at(key).dtype));
-      if (tensor.is_null()) {
-        tensor = {{"dtype", dtype}, {"global", piece.at("global")}, {"pieces", Json::array()}};
-      }
-      KUAFU_CHECK(tensor["global"] == piece.at("global") && tensor["dtype"] == dtype, "tensor ",
-                  name, " has two shapes or dtypes among the ranks");
-      const Slice mine = slice_of(piece.at("slice"));
-      for (const Json& other : tensor["pieces"]) {
-        KUAFU_CHECK(is_empty(overlap(mine, slice_of(other.at("slice")))),
-                    "two ranks save the same ", "part of ", name);
-      }
-      tensor["pieces"].push_back({{"file", file_of(rank)},
-                                  {"key", key},
-                                  {"slice", piece.at("slice")},
-                                  {"checksum", file.checksum_of(key)}});
-      covered[name] += volume(mine.extent);
-    }
+    add_pieces(rank, Safetensors(partial_ + "/" + rank_file(rank)), index);
   }
-  for (const auto& [name, tensor] : tensors.items()) {
-    const int64_t whole = volume(tensor.at("global").get<Shape>());
-    KUAFU_CHECK(covered[name] == whole, "the ranks save ", covered[name], " of the ", whole,
-                " elements of ", name);
+  for (const auto& [name, tensor] : index.tensors) {
+    const std::string problem = cover_problem(tensor);
+    KUAFU_CHECK(problem.empty(), "the ranks do not save ", name, " as a whole: ", problem);
   }
-  Json strings = Json::object();
-  for (const auto& [key, value] : state) strings[key] = value;
-  Json index = {{"kind", "kuafu checkpoint"},
-                {"format", kFormat},
-                {"step", std::stoll(folder_.substr(folder_.rfind('-') + 1))},
-                {"ranks", ranks},
-                {"state", strings},
-                {"tensors", tensors}};
-  index[kChecksum] = checksum_of(index);
-  replace_file(partial_ + "/" + kIndex, index.dump(1) + "\n");
+  const std::string path = partial_ + "/" + kIndexFile, bytes = to_text(index);
+  KUAFU_CHECK(parse_index(bytes, path) == index, path, " would not be read as it is written");
+  replace_file(path, bytes);
   sync_folder(partial_);
   // Saving a step again puts the old folder aside first: at every moment one of the two counts or
   // the one before does.
@@ -126,82 +104,101 @@ void CheckpointWriter::commit(int ranks, const Metadata& state) const {
 }
 
 Checkpoint::Checkpoint(const std::string& folder) : folder_(folder) {
-  const std::string path = folder + "/" + kIndex;
-  if (!fs::exists(path)) {
-    throw ConfigError(text(folder, " is no complete checkpoint: it has no ", kIndex));
-  }
-  try {
-    Json index = Json::parse(read_file(path, "checkpoint index"));
-    const auto format = index.at("format").get<int64_t>();
-    KUAFU_REQUIRE(format == kFormat, path, " has format ", format, "; this build reads ", kFormat);
-    const auto sum = index.at(kChecksum).get<std::string>();
-    index.erase(kChecksum);
-    KUAFU_REQUIRE(
-        sum == checksum_of(index), "checkpoint index ", path,
-        " is damaged: its content does not match its checksum; use an earlier checkpoint");
-    step_ = index.at("step").get<int64_t>();
-    for (const auto& [key, value] : index.at("state").items()) {
-      state_[key] = value.get<std::string>();
-    }
-    for (const auto& [name, tensor] : index.at("tensors").items()) {
-      tensors_[name] = {dtype_from(tensor.at("dtype").get<std::string>()),
-                        tensor.at("global").get<Shape>()};
-      for (const Json& piece : tensor.at("pieces")) {
-        places_[name].push_back(
-            {piece.at("file").get<std::string>(), piece.at("key").get<std::string>(),
-             piece.at("checksum").get<std::string>(), slice_of(piece.at("slice"))});
-      }
-    }
-  } catch (const Json::exception& e) {
-    throw ConfigError(
-        text("checkpoint index ", path, " is damaged (", e.what(), "); use an earlier checkpoint"));
-  }
+  const std::string path = folder + "/" + kIndexFile;
+  const std::optional<int64_t> step = step_of(folder);
+  KUAFU_REQUIRE(step.has_value(), folder,
+                " is no checkpoint: its name is not that of a step, such as ", step_folder(100));
+  KUAFU_REQUIRE(fs::exists(fs::symlink_status(path)), folder,
+                " is no complete checkpoint: it has no ", kIndexFile);
+  index_ = parse_index(read_all(open_own(path, "checkpoint index"), path), path);
+  KUAFU_REQUIRE(index_.step == *step, path, ": step is ", index_.step, ", its folder's name says ",
+                step_folder(*step), "; use an earlier checkpoint");
 }
 
-const Safetensors& Checkpoint::open(const std::string& file) const {
-  std::unique_ptr<Safetensors>& slot = files_[file];
-  if (!slot) slot = std::make_unique<Safetensors>(folder_ + "/" + file);
+const std::string& Checkpoint::state_text(const std::string& key) const {
+  const auto found = index_.state.find(key);
+  KUAFU_REQUIRE(found != index_.state.end(), folder_, "/", kIndexFile, ": state.", key,
+                " is missing; use an earlier checkpoint");
+  return found->second;
+}
+
+int64_t Checkpoint::state_count(const std::string& key) const {
+  const std::string& given = state_text(key);
+  int64_t count = -1;
+  const char* last = given.data() + given.size();
+  const auto [end, error] = std::from_chars(given.data(), last, count);
+  KUAFU_REQUIRE(error == std::errc() && end == last && count >= 0, folder_, "/", kIndexFile,
+                ": state.", key, ": expected a whole number from 0, found ",
+                in_quotes(as_utf8(given)), "; use an earlier checkpoint");
+  return count;
+}
+
+double Checkpoint::state_number(const std::string& key) const {
+  const std::string& given = state_text(key);
+  double number = 0;
+  const char* last = given.data() + given.size();
+  const auto [end, error] = std::from_chars(given.data(), last, number);
+  KUAFU_REQUIRE(error == std::errc() && end == last && std::isfinite(number) && number > 0, folder_,
+                "/", kIndexFile, ": state.", key, ": expected a number above 0, found ",
+                in_quotes(as_utf8(given)), "; use an earlier checkpoint");
+  return number;
+}
+
+const Safetensors& Checkpoint::open(int rank) const {
+  std::unique_ptr<Safetensors>& slot = files_[rank];
+  if (!slot) slot = std::make_unique<Safetensors>(folder_ + "/" + rank_file(rank));
   return *slot;
 }
 
-const std::vector<char>& Checkpoint::bytes_of(const Place& place) const {
-  if (last_.file != place.file || last_.key != place.key) {
-    const Safetensors& file = open(place.file);
-    last_.bytes = file.read(place.key);
-    KUAFU_REQUIRE(file.checksum_of(place.key) == place.checksum, "checkpoint file ", file.path(),
-                  " is damaged: the bytes of ", place.key,
+const std::vector<char>& Checkpoint::bytes_of(const PlacedPiece& piece, DType dtype) const {
+  if (last_.rank != piece.rank || last_.key != piece.key) {
+    const Safetensors& file = open(piece.rank);
+    const auto found = file.entries().find(piece.key);
+    KUAFU_REQUIRE(found != file.entries().end(), "checkpoint file ", file.path(), " has no tensor ",
+                  in_quotes(as_utf8(piece.key)),
+                  ", which its index lists; use an earlier checkpoint");
+    const Safetensors::Entry& entry = found->second;
+    KUAFU_REQUIRE(entry.dtype == dtype && entry.shape == piece.slice.extent, "checkpoint file ",
+                  file.path(), ": ", piece.key, " is ", to_string(entry.dtype), " ",
+                  to_string(entry.shape), ", its index lists ", to_string(dtype), " ",
+                  to_string(piece.slice.extent), "; use an earlier checkpoint");
+    KUAFU_REQUIRE(file.checksum_of(piece.key) == piece.checksum, "checkpoint file ", file.path(),
+                  " is damaged: the bytes of ", piece.key,
                   " are not those that its index lists; use an earlier checkpoint");
-    last_.file = place.file;
-    last_.key = place.key;
+    last_ = {piece.rank, piece.key, file.read(piece.key)};
   }
   return last_.bytes;
 }
 
 void Checkpoint::read(const std::string& name, const Slice& slice, void* out) const {
-  const auto found = tensors_.find(name);
-  KUAFU_REQUIRE(found != tensors_.end(), "checkpoint ", folder_, " has no tensor ", name);
-  KUAFU_CHECK(slice.extent.size() == found->second.global.size(), name, " has ",
-              found->second.global.size(), " dims");
-  int64_t filled = 0;
-  for (const Place& place : places_.at(name)) {
-    const Slice both = overlap(place.slice, slice);
-    if (is_empty(both)) continue;
-    copy_overlap(place.slice, bytes_of(place).data(), slice, out, size_of(found->second.dtype));
-    filled += volume(both.extent);
+  const auto found = index_.tensors.find(name);
+  KUAFU_REQUIRE(found != index_.tensors.end(), "checkpoint ", folder_, " has no tensor ", name);
+  const IndexedTensor& tensor = found->second;
+  const Slice whole{Shape(tensor.global.size(), 0), tensor.global};
+  KUAFU_CHECK(slice.offset.size() == tensor.global.size() &&
+                  slice.extent.size() == tensor.global.size() && overlap(slice, whole) == slice,
+              name, " of ", to_string(tensor.global), " has no box at ", to_string(slice.offset),
+              " of ", to_string(slice.extent));
+  for (const PlacedPiece& piece : tensor.pieces) {
+    if (is_empty(overlap(piece.slice, slice))) continue;
+    copy_overlap(piece.slice, bytes_of(piece, tensor.dtype).data(), slice, out,
+                 size_of(tensor.dtype));
   }
-  KUAFU_REQUIRE(filled == volume(slice.extent), "checkpoint ", folder_, " holds ", filled,
-                " of the ", volume(slice.extent), " elements wanted of ", name);
 }
 
 std::vector<std::string> complete_checkpoints(const std::string& root) {
-  std::vector<std::string> complete;
+  std::vector<std::pair<int64_t, std::string>> found;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(root, error)) {
-    const std::string name = entry.path().filename().string();
-    const bool is_step = name.rfind("step-", 0) == 0 && entry.path().extension() != kPartial;
-    if (is_step && fs::exists(entry.path() / kIndex)) complete.push_back(entry.path().string());
+    const std::optional<int64_t> step = step_of(entry.path());
+    const bool is_folder = entry.symlink_status(error).type() == fs::file_type::directory;
+    if (step && is_folder && fs::exists(entry.path() / kIndexFile, error)) {
+      found.emplace_back(*step, entry.path().string());
+    }
   }
-  std::sort(complete.rbegin(), complete.rend());
+  std::sort(found.rbegin(), found.rend());
+  std::vector<std::string> complete;
+  for (auto& [step, folder] : found) complete.push_back(std::move(folder));
   return complete;
 }
 

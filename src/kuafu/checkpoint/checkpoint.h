@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kuafu/checkpoint/safetensors.h"
+#include "kuafu/checkpoint/index.h"
 
 namespace kuafu {
 
@@ -49,45 +49,42 @@ class CheckpointWriter {
 /// A complete checkpoint, read piece by piece.
 class Checkpoint {
  public:
-  struct Tensor {
-    DType dtype = DType::kF32;
-    Shape global;
-  };
-
-  /// Throws ConfigError where the folder is no complete checkpoint.
+  /// Reads the index and checks all of it (parse_index), and that its step is the folder's. Throws
+  /// ConfigError where the folder is no complete checkpoint.
   explicit Checkpoint(const std::string& folder);
 
-  int64_t step() const { return step_; }
-  const Metadata& state() const { return state_; }
-  const std::map<std::string, Tensor>& tensors() const { return tensors_; }
+  int64_t step() const { return index_.step; }
+  const Metadata& state() const { return index_.state; }
+  const std::map<std::string, IndexedTensor>& tensors() const { return index_.tensors; }
 
-  /// The box `slice` of tensor `name`, contiguous, into `out`. Reads only the pieces that meet it
-  /// and checks each against its checksum.
+  /// A whole number from 0, or a number above 0, among the state. Throws ConfigError naming folder,
+  /// key, what is written there and what is allowed.
+  int64_t state_count(const std::string& key) const;
+  double state_number(const std::string& key) const;
+
+  /// The box `slice` of tensor `name`, contiguous, into `out`. Reads only the pieces that meet it;
+  /// each must have the dtype, extent and checksum that the index lists. @pre it lies in the tensor
   void read(const std::string& name, const Slice& slice, void* out) const;
 
  private:
-  struct Place {
-    std::string file, key, checksum;
-    Slice slice;
-  };
   struct Read {
-    std::string file, key;
+    int rank = -1;
+    std::string key;
     std::vector<char> bytes;
   };
-  const Safetensors& open(const std::string& file) const;
+  const std::string& state_text(const std::string& key) const;
+  const Safetensors& open(int rank) const;
   /// All bytes of a piece. The last one read is kept: a flat shard is several boxes of one piece.
-  const std::vector<char>& bytes_of(const Place& place) const;
+  const std::vector<char>& bytes_of(const PlacedPiece& piece, DType dtype) const;
 
   std::string folder_;
-  int64_t step_ = 0;
-  Metadata state_;
-  std::map<std::string, Tensor> tensors_;
-  std::map<std::string, std::vector<Place>> places_;
-  mutable std::map<std::string, std::unique_ptr<Safetensors>> files_;
+  CheckpointIndex index_;
+  mutable std::map<int, std::unique_ptr<Safetensors>> files_;
   mutable Read last_;
 };
 
-/// Folders of the complete checkpoints in `root`, newest first. Partial folders are passed over.
+/// Folders of the complete checkpoints in `root`, newest first: those named as step_folder() does.
+/// Partial folders and links are passed over.
 std::vector<std::string> complete_checkpoints(const std::string& root);
 /// The first of them; none where there is none.
 std::optional<std::string> newest_checkpoint(const std::string& root);

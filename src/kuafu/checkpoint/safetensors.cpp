@@ -8,17 +8,19 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <limits>
+#include <optional>
+#include <utility>
 
 #include "kuafu/base/errors.h"
-#include "kuafu/record/json.h"
+#include "kuafu/record/json_text.h"
 
 namespace kuafu {
 namespace {
 
 constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kMostHeaderBytes = 100 << 20;  // the format's own limit
-const std::string kChecksum = "checksum.";
+const std::string kChecksum = "checksum.", kHeaderChecksum = "header_checksum";
+const char* const kMetadata = "__metadata__";
 
 struct DTypeName {
   DType dtype;
@@ -47,6 +49,46 @@ int64_t num_elements(const Shape& shape) {
 [[noreturn]] void damaged(const std::string& path, const std::string& why) {
   throw ConfigError(
       text("checkpoint file ", path, " is damaged: ", why, "; use an earlier checkpoint"));
+}
+
+std::string sum_of_header(const Json& header) {
+  const std::string content = json_line(header);
+  return hex(checksum(content.data(), static_cast<int64_t>(content.size())));
+}
+
+/// Dims of a shape, or the two offsets; none where the value is no list of whole numbers from 0.
+std::optional<Shape> numbers_of(const Json& list) {
+  if (!list.is_array()) return {};
+  Shape numbers;
+  for (const Json& value : list) {
+    const std::optional<int64_t> number = whole_number(value);
+    if (!number || *number < 0) return {};
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
+/// One tensor's row of the header.
+Safetensors::Entry entry_of(const std::string& path, const std::string& name, const Json& row) {
+  const Json dtype = row.is_object() ? row.value("dtype", Json()) : Json();
+  const auto known = std::find_if(std::begin(kNames), std::end(kNames),
+                                  [&](const DTypeName& one) { return dtype == one.name; });
+  if (known == std::end(kNames)) {
+    damaged(path, text("tensor ", name, " has dtype ", json_excerpt(dtype)));
+  }
+  const auto shape = numbers_of(row.value("shape", Json()));
+  const auto offsets = numbers_of(row.value("data_offsets", Json()));
+  const int64_t n = shape ? num_elements(*shape) : -1;
+  int64_t bytes = 0;
+  const bool is_right = n >= 0 && !__builtin_mul_overflow(n, size_of(known->dtype), &bytes) &&
+                        offsets && offsets->size() == 2 && (*offsets)[1] >= (*offsets)[0] &&
+                        (*offsets)[1] - (*offsets)[0] == bytes;
+  if (!is_right) {
+    damaged(path, text("tensor ", name, " has dtype ", known->name, ", shape ",
+                       json_excerpt(row.value("shape", Json())), " and offsets ",
+                       json_excerpt(row.value("data_offsets", Json()))));
+  }
+  return {known->dtype, *shape, (*offsets)[0], (*offsets)[1]};
 }
 
 std::vector<char> read_at(const File& file, int64_t offset, int64_t bytes,
@@ -111,9 +153,11 @@ void write_safetensors(const std::string& path, const std::vector<TensorBytes>& 
     end += t.bytes();
     rest();
   }
-  Json header = {{"__metadata__", strings}};
+  Json header = {{kMetadata, strings}};
   header.update(entries);
-  std::string head = header.dump();
+  KUAFU_CHECK(!strings.contains(kHeaderChecksum), "metadata has the reserved ", kHeaderChecksum);
+  header[kMetadata][kHeaderChecksum] = sum_of_header(header);
+  std::string head = json_line(header);
   head.resize((head.size() + 7) / 8 * 8, ' ');  // data start on a multiple of 8
   const auto length = static_cast<uint64_t>(head.size());
   std::string prefix(kLengthBytes, '\0');
@@ -141,8 +185,7 @@ void write_safetensors(const std::string& path, const std::vector<TensorBytes>& 
 }
 
 Safetensors::Safetensors(const std::string& path)
-    : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (!file_.is_open()) throw ConfigError(system_error("open checkpoint file", path));
+    : path_(path), file_(open_own(path, "checkpoint file")) {
   struct stat status = {};
   if (::fstat(file_.descriptor(), &status) != 0) throw ConfigError(system_error("read", path));
   const int64_t size = status.st_size;
@@ -156,40 +199,48 @@ Safetensors::Safetensors(const std::string& path)
     damaged(path, text("its header claims ", length, " bytes, the file has ", size));
   }
   data_start_ = kLengthBytes + static_cast<int64_t>(length);
-  const std::vector<char> head = read_at(file_, kLengthBytes, static_cast<int64_t>(length), path);
-  const int64_t data_bytes = size - data_start_;
-  int64_t end = 0;
+  read_header(read_at(file_, kLengthBytes, static_cast<int64_t>(length), path));
+  check_offsets(size - data_start_);
+}
+
+void Safetensors::read_header(const std::vector<char>& head) {
+  Json header;
   try {
-    const Json header = Json::parse(head.begin(), head.end());
-    for (const auto& [name, value] : header.items()) {
-      if (name == "__metadata__") {
-        for (const auto& [key, string] : value.items()) metadata_[key] = string.get<std::string>();
-        continue;
-      }
-      Entry e;
-      const auto dtype = value.at("dtype").get<std::string>();
-      bool is_known = false;
-      for (const DTypeName& row : kNames) {
-        if (dtype != row.name) continue;
-        e.dtype = row.dtype;
-        is_known = true;
-      }
-      e.shape = value.at("shape").get<Shape>();
-      e.begin = value.at("data_offsets").at(0).get<int64_t>();
-      e.end = value.at("data_offsets").at(1).get<int64_t>();
-      const int64_t n = num_elements(e.shape);
-      if (!is_known || n < 0 || e.begin < 0 || e.end - e.begin != n * size_of(e.dtype)) {
-        damaged(path, text("tensor ", name, " has dtype ", dtype, ", shape ", to_string(e.shape),
-                           " and bytes ", e.begin, " to ", e.end));
-      }
-      end = std::max(end, e.end);
-      entries_[name] = std::move(e);
+    header = parse_json({head.data(), head.size()});
+  } catch (const ConfigError& e) {
+    damaged(path_, text("its header is no JSON (", e.what(), ")"));
+  }
+  const Json strings = header.is_object() ? header.value(kMetadata, Json()) : Json();
+  const Json sum = strings.is_object() ? strings.value(kHeaderChecksum, Json()) : Json();
+  if (!sum.is_string()) damaged(path_, text("its header has no ", kHeaderChecksum));
+  header[kMetadata].erase(kHeaderChecksum);
+  if (sum != sum_of_header(header)) damaged(path_, "its header does not match its checksum");
+  for (const auto& [key, value] : header[kMetadata].items()) {
+    if (!value.is_string()) damaged(path_, text("metadata ", key, " is ", json_excerpt(value)));
+    metadata_[key] = value.get<std::string>();
+  }
+  for (const auto& [name, row] : header.items()) {
+    if (name == kMetadata) continue;
+    entries_[name] = entry_of(path_, name, row);
+    if (!metadata_.contains(kChecksum + name)) {
+      damaged(path_, text("tensor ", name, " has no checksum"));
     }
-  } catch (const Json::exception& e) {
-    damaged(path, text("its header is no JSON of the format (", e.what(), ")"));
+  }
+}
+
+void Safetensors::check_offsets(int64_t data_bytes) const {
+  std::vector<std::pair<int64_t, int64_t>> parts;
+  for (const auto& [name, e] : entries_) parts.emplace_back(e.begin, e.end);
+  std::sort(parts.begin(), parts.end());
+  int64_t end = 0;
+  for (const auto& [first, last] : parts) {
+    if (first != end) {
+      damaged(path_, text("after byte ", end, " of the data the next tensor begins at ", first));
+    }
+    end = last;
   }
   if (end != data_bytes) {
-    damaged(path, text("its tensors take ", end, " bytes, the file holds ", data_bytes));
+    damaged(path_, text("its tensors take ", end, " bytes, the file holds ", data_bytes));
   }
 }
 
@@ -198,16 +249,14 @@ std::vector<char> Safetensors::read(const std::string& name) const {
   KUAFU_REQUIRE(found != entries_.end(), "checkpoint file ", path_, " has no tensor ", name);
   const Entry& e = found->second;
   std::vector<char> bytes = read_at(file_, data_start_ + e.begin, e.end - e.begin, path_);
-  const std::string sum = checksum_of(name);
-  if (!sum.empty() && sum != hex(checksum(bytes.data(), e.end - e.begin))) {
+  if (checksum_of(name) != hex(checksum(bytes.data(), e.end - e.begin))) {
     damaged(path_, text("the bytes of ", name, " do not match their checksum"));
   }
   return bytes;
 }
 
-std::string Safetensors::checksum_of(const std::string& name) const {
-  const auto found = metadata_.find(kChecksum + name);
-  return found == metadata_.end() ? "" : found->second;
+const std::string& Safetensors::checksum_of(const std::string& name) const {
+  return metadata_.at(kChecksum + name);  // of every entry there is one
 }
 
 }  // namespace kuafu

@@ -27,13 +27,16 @@ struct TensorBytes {
 using Metadata = std::map<std::string, std::string>;
 
 /// Writes one safetensors file: 8 bytes of header length (little endian), a JSON header, the data.
-/// Each tensor's checksum stands in the metadata under "checksum.<name>". The file is on the disk
-/// when this returns, written at `pace` if given. Throws ConfigError with path and reason (disk
+/// Each tensor's checksum stands in the metadata under "checksum.<name>", that of the header without
+/// it under "header_checksum": no byte of the file can change unseen. The file is on the disk when
+/// this returns, written at `pace` if given. Throws ConfigError with path and reason (disk
 /// full).
 void write_safetensors(const std::string& path, const std::vector<TensorBytes>& tensors,
                        const Metadata& metadata, Pace* pace = nullptr);
 
-/// A file opened for reading. The header is checked at once, data when they are read.
+/// A file of write_safetensors, opened for reading. The header is checked at once (its checksum;
+/// each tensor's dtype, shape and bytes; that the tensors fill the file one after the other), data
+/// when they are read.
 class Safetensors {
  public:
   struct Entry {
@@ -42,7 +45,7 @@ class Safetensors {
     int64_t begin = 0, end = 0;  ///< bytes within the data
   };
 
-  /// Throws ConfigError naming the file: missing, cut short, or with a header that is none.
+  /// Throws ConfigError naming the file: missing, a link, cut short, or with a header that is none.
   explicit Safetensors(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -51,10 +54,14 @@ class Safetensors {
 
   /// All bytes of a tensor. Throws ConfigError naming file and tensor where the checksum differs.
   std::vector<char> read(const std::string& name) const;
-  /// The checksum that was written with a tensor, in hex; empty where another tool wrote none.
-  std::string checksum_of(const std::string& name) const;
+  /// The checksum that was written with a tensor, in hex.
+  const std::string& checksum_of(const std::string& name) const;
 
  private:
+  void read_header(const std::vector<char>& head);
+  /// Checks that the tensors lie one after the other and fill `data_bytes`.
+  void check_offsets(int64_t data_bytes) const;
+
   std::string path_;
   File file_;
   int64_t data_start_ = 0;

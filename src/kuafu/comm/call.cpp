@@ -168,18 +168,24 @@ AxisLedger* CallCommunicator::enter_call(const Call& call, Counting counting) {
   if (entry == nullptr) return nullptr;
   entry->calls[static_cast<size_t>(call.verb)] += 1;
   entry->counting = counting;
-  if (size() > 1 && (peers_entry_ != entry || peers_generation_ != ledger()->generation())) {
+  const bool is_complete = peers_entry_ == entry && peers_generation_ == ledger()->generation() &&
+                           num_peers_ <= entry->peers.size();
+  if (size() > 1 && !is_complete) {
     entry->peers.insert_others(members(), members()[static_cast<size_t>(rank())]);
     peers_entry_ = entry;
     peers_generation_ = ledger()->generation();
+    num_peers_ = entry->peers.size();
   }
   return entry;
 }
 
-void CallCommunicator::enter_by_convention(const Call& call) {
-  AxisLedger* entry = enter_call(call, Counting::kConvention);
-  if (entry == nullptr || size() == 1) return;
-  const WireTraffic traffic = convention(call, size(), rank());
+void CallCommunicator::enter(const Call& call) {
+  if (book() != nullptr) enter_call(call, Counting::kConvention, convention(call, size(), rank()));
+}
+
+void CallCommunicator::enter_call(const Call& call, Counting counting, const WireTraffic& traffic) {
+  AxisLedger* entry = enter_call(call, counting);
+  if (entry == nullptr) return;
   entry->bytes_sent += traffic.sent;
   entry->bytes_received += traffic.received;
   entry->messages += traffic.messages;

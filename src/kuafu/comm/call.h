@@ -7,6 +7,8 @@
 
 namespace kuafu {
 
+struct WireTraffic;
+
 std::string_view to_string(ReduceOp op);
 
 /// One call of a communicator as data: what back ends check, compare, book and execute.
@@ -64,15 +66,19 @@ class CallCommunicator : public Communicator {
   /// Where this back end's buffers must live.
   virtual Place place() const { return Place::kHost; }
   /// Books a call: by the convention, unless a back end counts on its wire.
-  virtual void enter(const Call& call) { enter_by_convention(call); }
-  void enter_by_convention(const Call& call);
+  virtual void enter(const Call& call);
   /// Books the call count and the members of the group; returns the entry, null where off.
   AxisLedger* enter_call(const Call& call, Counting counting);
+  /// The same, and what the call sends and receives.
+  void enter_call(const Call& call, Counting counting, const WireTraffic& traffic);
 
  private:
   Work submit(const Call& call);
-  const AxisLedger* peers_entry_ = nullptr;  // entry and generation whose peers are complete
+  // Entry and generation whose peers are complete, and how many it had then: another ledger may
+  // come to lie where one was.
+  const AxisLedger* peers_entry_ = nullptr;
   int64_t peers_generation_ = -1;
+  size_t num_peers_ = 0;
 };
 
 }  // namespace kuafu

@@ -181,16 +181,11 @@ class MpiCommunicator final : public CallCommunicator {
 
   void enter(const Call& call) override {
     entry_ = nullptr;
-    if (is_native(call)) return enter_by_convention(call);
-    entry_ = enter_call(call, Counting::kWire);
-    if (entry_ == nullptr || !call.is_point_to_point()) return;
-    const WireTraffic traffic = convention(call, size(), rank());  // of one message: literal
-    entry_->bytes_sent += traffic.sent;
-    entry_->bytes_received += traffic.received;
-    entry_->messages += traffic.messages;
-    entry_->received[static_cast<size_t>(call.verb)] += traffic.received;
-    for (const int peer : traffic.wire_peers) {
-      entry_->wire_peers.insert(members()[static_cast<size_t>(peer)]);
+    if (is_native(call)) return CallCommunicator::enter(call);
+    if (!call.is_point_to_point()) {
+      entry_ = enter_call(call, Counting::kWire);  // the execution books what it sends
+    } else if (book() != nullptr) {
+      enter_call(call, Counting::kWire, convention(call, size(), rank()));  // one message: literal
     }
   }
 

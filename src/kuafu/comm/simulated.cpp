@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <deque>
 #include <map>
+#include <tuple>
 #include <utility>
 
+#include "kuafu/comm/algorithms/algorithms.h"
 #include "kuafu/comm/call.h"
 #include "kuafu/comm/splitting.h"
 #include "kuafu/comm/trace.h"
@@ -24,6 +26,7 @@ struct RankRecord {
 };
 
 struct Recording {
+  Transport transport = Transport::kThreads;
   std::vector<RankRecord> ranks;
   std::deque<std::vector<int>> groups;  // world ranks
   std::deque<std::string> labels;       // of the groups that have called, as far as known
@@ -74,6 +77,25 @@ class RecordedWork : public PendingWork {
   TraceEvent wait_;
 };
 
+/// What calls of one rank of one group put on the wire, each kind of call summed up once: a step
+/// repeats the same few, and the program of a large group is long.
+class WireBook {
+ public:
+  const WireTraffic& of(const Call& call, algorithms::Seat seat) {
+    const auto [at, is_new] = known_.try_emplace(
+        {call.verb, call.root, call.count(), call.dtype(), call.splits.send, call.splits.recv});
+    if (is_new) {
+      at->second = algorithms::traffic(algorithms::choose(call, seat), size_of(call.dtype()));
+    }
+    return at->second;
+  }
+
+ private:
+  using Key =
+      std::tuple<Verb, int, int64_t, DType, std::vector<int64_t>, std::vector<int64_t>>;  // splits
+  std::map<Key, WireTraffic> known_;
+};
+
 class SimulatedCommunicator final : public CallCommunicator {
  public:
   SimulatedCommunicator(Recording& recording, int group, int index)
@@ -98,6 +120,15 @@ class SimulatedCommunicator final : public CallCommunicator {
  protected:
   Place place() const override { return Place::kMeta; }
 
+  void enter(const Call& call) override {
+    if (recording_.transport == Transport::kThreads || book() == nullptr) {
+      return CallCommunicator::enter(call);
+    }
+    const bool is_literal = size() == 1 || call.is_point_to_point();
+    enter_call(call, Counting::kWire,
+               is_literal ? convention(call, size(), rank()) : wires_.of(call, {size(), rank()}));
+  }
+
   Work start(const Call& call) override {
     RankRecord& record =
         recording_.ranks[static_cast<size_t>(members_[static_cast<size_t>(index_)])];
@@ -120,14 +151,16 @@ class SimulatedCommunicator final : public CallCommunicator {
   int index_;
   const std::vector<int>& members_;
   int64_t num_splits_ = 0;
+  WireBook wires_;
 };
 
 }  // namespace
 
 struct SimulatedWorld::State : Recording {};
 
-SimulatedWorld::SimulatedWorld(int ranks) : state_(std::make_unique<State>()) {
+SimulatedWorld::SimulatedWorld(int ranks, Transport transport) : state_(std::make_unique<State>()) {
   KUAFU_REQUIRE(ranks >= 1, "cannot simulate ", ranks, " ranks; give 1 or more");
+  state_->transport = transport;
   state_->ranks.resize(static_cast<size_t>(ranks));
   std::vector<int> all;
   for (int r = 0; r < ranks; ++r) all.push_back(r);

@@ -34,12 +34,17 @@ struct TraceEvent {
   bool operator==(const TraceEvent&) const = default;
 };
 
+/// Whose ledger a simulated run keeps. kThreads: the convention of cost_model.h, as thread ranks,
+/// native MPI collectives and NCCL book. kMpi: the messages of the algorithms that MPI ranks run
+/// over send and receive, as they count them on their wire.
+enum class Transport : uint8_t { kThreads, kMpi };
+
 /// All ranks of a world that has no data. Ranks are recorded one at a time, each to its end; a
-/// collective returns at once. Books ledgers by the same convention as the thread ranks.
+/// collective returns at once. Books ledgers as the ranks of its transport do.
 /// Ranks may be recorded in any order, and again: a rank's trace grows with every use.
 class SimulatedWorld {
  public:
-  explicit SimulatedWorld(int ranks);
+  explicit SimulatedWorld(int ranks, Transport transport = Transport::kThreads);
   ~SimulatedWorld();
   SimulatedWorld(const SimulatedWorld&) = delete;
   SimulatedWorld& operator=(const SimulatedWorld&) = delete;

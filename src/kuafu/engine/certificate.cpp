@@ -172,8 +172,11 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
   c.steps = kCertificateSteps;
   Plan plan = original;
   if (2 * estimated_bytes(plan) > memory_limit) {
-    plan = miniature(plan);
+    const Miniature small = miniature(plan, registries);
     c.level = "scaled";
+    c.worst = small.reason;
+    if (!small.plan) return c;
+    plan = *small.plan;
   }
   plan.train.steps = std::max<int64_t>(plan.train.steps, kCertificateSteps);
   const DType native = plan.model.dtype;

@@ -39,12 +39,11 @@ void write_scale(const LossScaler& scaler, Metadata& state) {
   state[kSkippedSteps] = text(now.skipped);
 }
 
-void read_scale(const Metadata& state, LossScaler& scaler) {
-  const auto scale = state.find(kLossScale);
-  if (scale == state.end()) return;
-  scaler.restore({.scale = std::stod(scale->second),
-                  .good_steps = std::stoll(state.at(kGoodSteps)),
-                  .skipped = std::stoll(state.at(kSkippedSteps))});
+void read_scale(const Checkpoint& from, LossScaler& scaler) {
+  if (!from.state().contains(kLossScale)) return;
+  scaler.restore({.scale = from.state_number(kLossScale),
+                  .good_steps = from.state_count(kGoodSteps),
+                  .skipped = from.state_count(kSkippedSteps)});
 }
 
 Plan saved_plan(const Checkpoint& from, const std::string& folder) {
@@ -269,13 +268,13 @@ void Saver::load(const Checkpoint& from) {
   for (const ParamShard& s : shards) {
     if (has_state(from, kind, s.param->name)) stepped.push_back(s);
   }
-  engine_.optimizer().begin(stepped, std::stoll(from.state().at(kOptimizerSteps)));
+  engine_.optimizer().begin(stepped, from.state_count(kOptimizerSteps));
   for (const ParamShard& s : shards) fill(s.value, held_by(s, engine_.mesh()), from, s.param->name);
   const OptimizerState state = engine_.optimizer().state();
   for (const SavedTensor& t : saved_tensors(shards, state, kind)) {
     fill(t.tensor, held_by(shards[t.shard], engine_.mesh()), from, t.name);
   }
-  read_scale(from.state(), engine_.loss_scaler());
+  read_scale(from, engine_.loss_scaler());
 }
 
 }  // namespace kuafu

@@ -11,6 +11,7 @@
 #include "kuafu/optim/optimizer.h"
 #include "kuafu/tensor/collectives.h"
 #include "kuafu/tensor/ops.h"
+#include "kuafu/tensor/scale.h"
 
 namespace kuafu {
 namespace {
@@ -85,7 +86,7 @@ void clip_gradients(std::span<ParamShard> shards, double norm, double clip) {
   const double factor = clip_factor(norm, clip);
   if (factor == 1) return;  // a NaN norm leaves the gradients: the loss shows it
   const at::NoGradGuard no_grad;
-  for (ParamShard& shard : shards) shard.grad.mul_(factor);
+  for (ParamShard& shard : shards) scale(shard.grad, factor);
 }
 
 }  // namespace kuafu

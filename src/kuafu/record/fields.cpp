@@ -27,6 +27,8 @@ std::vector<FieldDoc> outcome_fields() {
        "the resolved plan, every key of `plan.md` with its value, as nested objects"},
       {"plan_hash", T::kText, kOk, true, "", "16 hex digits of the resolved plan: its identity"},
       {"world", T::kText, kOk, true, "", "`threads`, `mpi`, `nccl`, `simulated` or `self`"},
+      {"transport", T::kText, kOptional, false, "",
+       "whose ledger the simulated world keeps: `threads` or `mpi`; absent in other worlds"},
       {"ranks", T::kInteger, kOk, true, "ranks", "size of the world"},
   };
 }

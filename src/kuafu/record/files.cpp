@@ -2,6 +2,7 @@
 #include "kuafu/record/files.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -39,6 +40,32 @@ void write_all(const File& file, std::string_view bytes, const std::string& path
     if (n < 0 && errno == EINTR) continue;
     KUAFU_REQUIRE(n >= 0, system_error("write", path));
     bytes.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+File open_own(const std::string& path, std::string_view what) {
+  File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  KUAFU_REQUIRE(file.is_open() || errno != ELOOP, "the ", what, " ", path,
+                " is a link; allowed: a file that lies in the folder itself");
+  KUAFU_REQUIRE(file.is_open(), system_error(text("open the ", what), path));
+  struct stat status = {};
+  KUAFU_REQUIRE(::fstat(file.descriptor(), &status) == 0, system_error("look at", path));
+  KUAFU_REQUIRE(S_ISREG(status.st_mode), "the ", what, " ", path,
+                " is no regular file but a folder, a pipe or a device");
+  return file;
+}
+
+std::string read_all(const File& file, const std::string& path) {
+  constexpr size_t kPart = size_t{1} << 20;
+  std::string bytes;
+  while (true) {
+    const size_t begin = bytes.size();
+    bytes.resize(begin + kPart);
+    const ssize_t n =
+        ::pread(file.descriptor(), bytes.data() + begin, kPart, static_cast<off_t>(begin));
+    KUAFU_REQUIRE(n >= 0, system_error("read", path));
+    bytes.resize(begin + static_cast<size_t>(n));
+    if (n == 0) return bytes;
   }
 }
 

@@ -28,6 +28,14 @@ class File {
 /// Writes all of `bytes`; throws ConfigError with path and reason (disk full, file too large).
 void write_all(const File& file, std::string_view bytes, const std::string& path);
 
+/// Opens a file that a folder of ours holds, for reading. Throws ConfigError where it cannot, and
+/// where it is no file of its own: a link may lead out of the folder, a pipe never ends. `what`
+/// names it: "checkpoint file".
+File open_own(const std::string& path, std::string_view what);
+
+/// All bytes of an open file, from its beginning.
+std::string read_all(const File& file, const std::string& path);
+
 /// Replaces `path` in one step: a temporary beside it, fsync, rename, fsync of the folder. A reader
 /// sees the old content or the new, never a part. What is no regular file (/dev/stdout) is written
 /// to.

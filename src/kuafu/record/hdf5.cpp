@@ -4,11 +4,11 @@
 #include <hdf5.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <limits>
 #include <utility>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/record/json_text.h"
 
 namespace kuafu {
 namespace {
@@ -65,13 +65,6 @@ Id memory_access() {
   return access;
 }
 
-/// Access for reading without locks, on file systems that have none as well.
-Id read_access() {
-  Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "make a property list");
-  check(H5Pset_file_locking(access, false, true), "switch file locking off");
-  return access;
-}
-
 Id text_type(size_t size) {
   Id type(H5Tcopy(H5T_C_S1), H5Tclose, "make a text type");
   check(H5Tset_size(type, std::max<size_t>(size, 1)), "size a text type");
@@ -118,6 +111,9 @@ void put_integers(hid_t at, const std::string& name, const std::vector<int64_t>&
   put_list(at, name, H5T_NATIVE_INT64, values.data(), {values.size()});
 }
 
+/// Integers above 2^63 - 1 are kept as doubles.
+bool is_int64(const Json& v) { return whole_number(v).has_value(); }
+
 /// A list of {name: integer}, one a rank: a group with one list a name, 0 where a rank lacks it.
 void put_columns(hid_t at, const std::string& name, const Json& list) {
   const Id group = make_group(at, name);
@@ -138,7 +134,7 @@ void put_columns(hid_t at, const std::string& name, const Json& list) {
 bool is_table(const Json& list) {
   return !list.empty() && std::all_of(list.begin(), list.end(), [&](const Json& row) {
     return row.is_array() && !row.empty() && row.size() == list[0].size() &&
-           std::all_of(row.begin(), row.end(), [](const Json& v) { return v.is_number_integer(); });
+           std::all_of(row.begin(), row.end(), is_int64);
   });
 }
 
@@ -153,7 +149,7 @@ void put_table(hid_t at, const std::string& name, const Json& rows) {
 
 void put_array(hid_t at, const std::string& name, const Json& list) {
   const auto all = [&](auto&& test) { return std::all_of(list.begin(), list.end(), test); };
-  if (!list.empty() && all([](const Json& v) { return v.is_number_integer(); })) {
+  if (!list.empty() && all(is_int64)) {
     put_integers(at, name, list.get<std::vector<int64_t>>());
   } else if (all([](const Json& v) { return v.is_number() || v.is_null(); })) {
     std::vector<double> values;
@@ -166,7 +162,7 @@ void put_array(hid_t at, const std::string& name, const Json& list) {
   } else if (all([](const Json& v) { return v.is_object(); })) {
     put_columns(at, name, list);
   } else {
-    put_text(at, name, list.dump());
+    put_text(at, name, json_line(list));
   }
 }
 
@@ -180,7 +176,7 @@ void put_fields(hid_t at, const Json& object) {
       put_array(at, name, value);
     } else if (value.is_string()) {
       put_text(at, name, value.get<std::string>());
-    } else if (value.is_boolean() || value.is_number_integer()) {
+    } else if (value.is_boolean() || is_int64(value)) {
       const int64_t number = value.is_boolean() ? value.get<bool>() : value.get<int64_t>();
       put_scalar(at, name, H5T_NATIVE_INT64, &number, false);
     } else if (value.is_number()) {
@@ -195,7 +191,7 @@ void put_case(hid_t cases, const Json& line) {
   const Id group = make_group(cases, line["case_id"].get<std::string>());
   Json fields = line["document"];
   for (const char* name : {"plan", "provenance"}) {
-    if (fields.contains(name) && fields[name].is_object()) fields[name] = fields[name].dump();
+    if (fields.contains(name) && fields[name].is_object()) fields[name] = json_line(fields[name]);
   }
   put_fields(group, fields);
   put_text(group, "name", line["name"].get<std::string>());
@@ -205,7 +201,7 @@ void put_case(hid_t cases, const Json& line) {
 
 void fill(hid_t file, const RunRecord& record) {
   Json header = record.header;
-  header["provenance"] = header["provenance"].dump();
+  header["provenance"] = json_line(header["provenance"]);
   header["record_hash"] = record_hash(record);
   put_fields(file, header);
   const Id cases = make_group(file, "cases_by_id");
@@ -227,40 +223,13 @@ std::string image_of(const RunRecord& record) {
   return bytes;
 }
 
-std::string read_text_attribute(hid_t file, const char* name) {
-  if (H5Aexists(file, name) <= 0) return "";
-  const Id attribute(H5Aopen(file, name, H5P_DEFAULT), H5Aclose, "open an attribute");
-  const Id type(H5Aget_type(attribute), H5Tclose, "read a type");
-  std::string value(H5Tget_size(type), '\0');
-  check(H5Aread(attribute, type, value.data()), "read an attribute");
-  return value;
-}
-
-/// For a walk that opens every object: a file cut off in the middle fails there.
-herr_t open_object(hid_t, const char*, const H5O_info_t*, void*) { return 0; }
-
 }  // namespace
 
 bool has_hdf5() { return true; }
 
 void write_hdf5(const std::string& folder, const RunRecord& record) {
   const QuietErrors quiet;
-  replace_file(folder + "/" + kHdf5File, image_of(record));
-}
-
-Hdf5State hdf5_state(const std::string& folder, const RunRecord& record) {
-  const QuietErrors quiet;
-  const std::string path = folder + "/" + kHdf5File;
-  if (!std::filesystem::exists(path)) return Hdf5State::kMissing;
-  try {
-    const Id access = read_access();
-    const Id file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose, text("open ", path));
-    check(H5Ovisit(file, H5_INDEX_NAME, H5_ITER_NATIVE, open_object, nullptr), "read all objects");
-    return read_text_attribute(file, "record_hash") == record_hash(record) ? Hdf5State::kCurrent
-                                                                           : Hdf5State::kStale;
-  } catch (const ConfigError&) {
-    return Hdf5State::kDamaged;
-  }
+  replace_file(folder + "/" + kHdf5File, with_trailer(image_of(record), record));
 }
 
 }  // namespace kuafu

@@ -22,7 +22,13 @@ void write_hdf5(const std::string& folder, const RunRecord& record);
 
 enum class Hdf5State : uint8_t { kMissing, kDamaged, kStale, kCurrent };
 
-/// Compares `folder`/results.h5 with `record`. Throws Unavailable without HDF5.
+/// The bytes of an HDF5 file with one line behind its end, where HDF5 never looks:
+/// "kuafu results.h5 record 0123456789abcdef checksum 1a2b3c4d\n", the hash of the record and the
+/// CRC-32 of all bytes before the last word. No bit of the file can change unseen.
+std::string with_trailer(std::string image, const RunRecord& record);
+
+/// Compares `folder`/results.h5 with `record` by that line alone: a damaged file never reaches
+/// HDF5, which is not made for one.
 Hdf5State hdf5_state(const std::string& folder, const RunRecord& record);
 
 /// Brings `folder`/results.h5 up to date and returns what to tell the user, one line each. Never

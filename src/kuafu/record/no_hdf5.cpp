@@ -14,6 +14,4 @@ bool has_hdf5() { return false; }
 
 void write_hdf5(const std::string&, const RunRecord&) { throw Unavailable(kReason); }
 
-Hdf5State hdf5_state(const std::string&, const RunRecord&) { throw Unavailable(kReason); }
-
 }  // namespace kuafu

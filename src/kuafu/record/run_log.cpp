@@ -8,7 +8,10 @@
 #include <filesystem>
 
 #include "kuafu/base/config.h"
+#include "kuafu/base/crc32.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/base/utf8.h"
+#include "kuafu/record/json_text.h"
 #include "kuafu/record/schema.h"
 
 namespace kuafu {
@@ -16,33 +19,84 @@ namespace {
 
 constexpr std::chrono::seconds kSyncEvery{3};
 
+// The end of every line: the field's name, 8 hex digits, the object's end.
+constexpr std::string_view kSealOpens = ",\"checksum\":\"", kSealCloses = "\"}";
+constexpr size_t kDigits = 8, kSealBytes = kSealOpens.size() + kDigits + kSealCloses.size();
+
+/// Position of a line's seal; npos where it has none.
+size_t seal_of(std::string_view line) {
+  if (line.size() <= kSealBytes || !line.ends_with(kSealCloses)) return std::string_view::npos;
+  const size_t at = line.size() - kSealBytes;
+  return line.substr(at, kSealOpens.size()) == kSealOpens ? at : std::string_view::npos;
+}
+
+/// The line without its seal. Throws ConfigError where the two do not match.
+std::string opened(const std::string& where, std::string_view line) {
+  const size_t at = seal_of(line);
+  if (at == std::string_view::npos) return std::string(line);
+  const std::string_view content = line.substr(0, at);
+  const std::string_view given = line.substr(at + kSealOpens.size(), kDigits);
+  const std::string found = crc32_digits(content);
+  KUAFU_REQUIRE(
+      given == found, where, "the line has the checksum ", as_utf8(given), ", its content has ",
+      found, ": it was changed after it was written; take the line out, and its case runs again");
+  return text(content, "}");
+}
+
+/// Its format of a first line; 0 of a line that gives none. Throws ConfigError for one that nobody
+/// here reads.
+int64_t format_of(const std::string& where, const Json& line) {
+  const auto format = line.find("format");
+  if (format == line.end()) return 0;
+  if (*format == kRecordFormat || *format == kOldestRecordFormat) return format->get<int64_t>();
+  throw ConfigError(text(where, "the record has format ", json_excerpt(*format),
+                         ", this program reads formats ", kOldestRecordFormat, " and ",
+                         kRecordFormat, "; choose another folder, or the program that wrote it"));
+}
+
+Json parse_line(std::string_view line) {
+  try {
+    return parse_json(line);
+  } catch (const ConfigError&) {
+    return Json(Json::value_t::discarded);
+  }
+}
+
 void add_line(const std::string& path, int64_t number, std::string_view line, RunRecord& record) {
-  const Json value = Json::parse(line, nullptr, false);
-  if (value.is_discarded() || !value.is_object()) {
+  const std::string where = text(path, ":", number, ": ");
+  if (!parse_line(line).is_object()) {
     record.damaged.emplace_back(line);
     return;
   }
-  if (value.contains("format") && value["format"] != kRecordFormat) {
-    throw ConfigError(text(path, ":", number, ": the record has format ", value["format"].dump(),
-                           ", this program reads format ", kRecordFormat,
-                           "; choose another folder, or the program that wrote it"));
-  }
+  const bool is_sealed = seal_of(line) != std::string_view::npos;
+  const Json value = parse_line(opened(where, line));
+  const int64_t own = format_of(where, value);
+  const int64_t format = own > 0 ? own : record.header.value("format", kRecordFormat);
+  KUAFU_REQUIRE(is_sealed || (format == kOldestRecordFormat && !value.contains("checksum")), where,
+                "the line has no checksum at its end, as lines of format ", kRecordFormat,
+                " have; take the line out, and its case runs again");
   const std::vector<std::string> problems = line_problems(value);
-  KUAFU_REQUIRE(problems.empty(), path, ":", number,
-                ": not a line of a record (docs/record.md): ", problems.front());
+  KUAFU_REQUIRE(problems.empty(), where,
+                "not a line of a record (docs/record.md): ", problems.front());
   const bool is_header = value["kind"] == "suite";
   if (is_header) {
-    KUAFU_REQUIRE(record.header.is_null(), path, ":", number, ": a second suite line");
+    KUAFU_REQUIRE(record.header.is_null(), where, "a second suite line");
     record.header = value;
   } else {
-    KUAFU_REQUIRE(!record.header.is_null(), path, ":", number,
-                  ": a case before the suite line, which is damaged or missing; choose another "
+    KUAFU_REQUIRE(!record.header.is_null(), where,
+                  "a case before the suite line, which is damaged or missing; choose another "
                   "folder with --out, or move the file away");
     record.cases.push_back(value);
   }
 }
 
 }  // namespace
+
+std::string sealed(const Json& line) {
+  std::string content = json_line(line);
+  content.pop_back();  // the object's end comes after the seal
+  return text(content, kSealOpens, crc32_digits(content), kSealCloses);
+}
 
 RunRecord read_run(const std::string& path) {
   const std::string bytes = read_file(path, "record");
@@ -84,8 +138,8 @@ void RunLog::move_damage_aside() {
   for (const std::string& line : record_.damaged) write_all(file, line + "\n", aside);
   KUAFU_REQUIRE(::fsync(file.descriptor()) == 0, system_error("write", aside));
   std::string whole;
-  if (!record_.header.is_null()) whole += record_.header.dump() + "\n";
-  for (const Json& line : record_.cases) whole += line.dump() + "\n";
+  if (!record_.header.is_null()) whole += sealed(record_.header) + "\n";
+  for (const Json& line : record_.cases) whole += sealed(line) + "\n";
   replace_file(path_, whole);
   notes_.push_back(text(path_, ": ", record_.damaged.size(),
                         record_.damaged.size() == 1 ? " line was" : " lines were",
@@ -96,24 +150,21 @@ void RunLog::move_damage_aside() {
 
 void RunLog::begin(const Json& header) {
   KUAFU_CHECK(record_.header.is_null() && record_.cases.empty(), "the record has begun already");
-  write_line(header);
+  record_.header = write_line(header);
   sync();
-  record_.header = header;
 }
 
 void RunLog::append(const Json& line) {
-  write_line(line);
-  record_.cases.push_back(line);
+  record_.cases.push_back(write_line(line));
   if (std::chrono::steady_clock::now() - last_sync_ >= kSyncEvery) sync();
 }
 
-void RunLog::write_line(const Json& line) {
+Json RunLog::write_line(const Json& line) {
   const std::vector<std::string> problems = line_problems(line);
   KUAFU_CHECK(problems.empty(), "a line of the record is wrong: ", problems.front());
   struct stat before {};
   KUAFU_REQUIRE(::fstat(file_.descriptor(), &before) == 0, system_error("look at", path_));
-  // Text that is no UTF-8 (a crashing child's stderr) must not cost the case.
-  const std::string bytes = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string bytes = sealed(line) + "\n";
   try {
     write_all(file_, bytes, path_);
   } catch (const ConfigError& error) {
@@ -122,6 +173,7 @@ void RunLog::write_line(const Json& line) {
         error.what(), "; ", record_.cases.size(), " finished cases are safe in it",
         is_undone ? "" : " (its last line is damaged)", "; make room and call again to go on"));
   }
+  return Json::parse(json_line(line));
 }
 
 void RunLog::sync() {

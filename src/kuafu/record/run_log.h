@@ -21,8 +21,13 @@ struct RunRecord {
 inline constexpr const char* kRunFile = "run.jsonl";
 
 /// Reads a record without changing it. Throws ConfigError naming file, line and problem where a
-/// whole line is not what docs/record.md says, or where the format is another version's.
+/// whole line is not what docs/record.md says or does not match its checksum, or where the format
+/// is another version's.
 RunRecord read_run(const std::string& path);
+
+/// A line as it stands in a file, without its end: the object with one more field at the end,
+/// "checksum":"1a2b3c4d", the CRC-32 of all bytes before that field.
+std::string sealed(const Json& line);
 
 /// The append-only record of a run: one JSON line per finished case. Each line is handed to the
 /// system at once and forced to the disk every few seconds, so a kill loses at most the case in
@@ -49,7 +54,8 @@ class RunLog {
 
  private:
   void move_damage_aside();
-  void write_line(const Json& line);
+  /// Returns the line as a reader gets it.
+  Json write_line(const Json& line);
 
   std::string path_;
   RunRecord record_;

@@ -2,8 +2,12 @@
 #include "kuafu/record/schema.h"
 
 #include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <optional>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/record/json_text.h"
 
 namespace kuafu {
 namespace {
@@ -42,10 +46,14 @@ std::string_view describe(FieldType type) {
   return "";
 }
 
-std::string shown(const Json& value) {
-  std::string dump = value.dump();
-  if (dump.size() > 40) dump = dump.substr(0, 37) + "...";
-  return dump;
+std::string shown(const Json& value) { return json_excerpt(value); }
+
+/// Of an index in a dotted path; none where it is no number, or one that no list reaches.
+std::optional<size_t> index_of(const std::string& part) {
+  size_t index = 0;
+  const char* end = part.data() + part.size();
+  const auto [at, error] = std::from_chars(part.data(), end, index);
+  return at == end && error == std::errc() ? std::optional(index) : std::nullopt;
 }
 
 bool is_count(const Json& value) { return value.is_number_integer() && value.get<int64_t>() >= 0; }
@@ -183,6 +191,15 @@ void check_one_of(const Json& document, const char* name, const std::vector<std:
   problems.push_back(text(name, ": ", shown(value), " is none of ", list));
 }
 
+/// Cases have folders by their ids: no id leads out of the results.
+bool is_plain_name(const Json& value) {
+  if (!value.is_string()) return true;  // said already
+  const auto name = value.get<std::string>();
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '-';
+  });
+}
+
 Json element_at(const Json& list, const std::string& which) {
   if (list.empty()) return nullptr;
   if (which == "first") return list.front();
@@ -200,9 +217,8 @@ Json element_at(const Json& list, const std::string& which) {
       are_integers ? void(whole += v.get<int64_t>()) : void(sum += v.get<double>());
     return are_integers ? Json(whole) : Json(sum);
   }
-  if (which.empty() || !std::all_of(which.begin(), which.end(), ::isdigit)) return nullptr;
-  const size_t index = std::stoul(which);
-  return index < list.size() ? list[index] : Json(nullptr);
+  const auto index = index_of(which);
+  return index && *index < list.size() ? list[*index] : Json(nullptr);
 }
 
 }  // namespace
@@ -245,12 +261,14 @@ std::vector<std::string> line_problems(const Json& line) {
   if (!line.is_object()) return {"a line is one JSON object"};
   const Json kind = value_at(line, "kind");
   std::vector<std::string> problems;
-  const auto need = [&](const char* name, bool is_right, const char* type) {
+  const auto need = [&](const char* name, bool is_right, const std::string& type) {
     if (!is_right)
       problems.push_back(text(name, ": expected ", type, ", found ", shown(value_at(line, name))));
   };
   if (kind == "suite") {
-    need("format", value_at(line, "format") == kRecordFormat, "format 1");
+    const Json format = value_at(line, "format");
+    need("format", format == kRecordFormat || format == kOldestRecordFormat,
+         text("format ", kOldestRecordFormat, " or ", kRecordFormat));
     for (const char* name : {"name", "question", "suite_hash"}) {
       need(name, value_at(line, name).is_string(), "text");
     }
@@ -262,6 +280,8 @@ std::vector<std::string> line_problems(const Json& line) {
   for (const char* name : {"case_id", "name", "status"}) {
     need(name, value_at(line, name).is_string(), "text");
   }
+  need("case_id", is_plain_name(value_at(line, "case_id")),
+       "letters, digits, _ and - (a folder's name)");
   need("settings", value_at(line, "settings").is_object(), "object");
   need("wall_s", value_at(line, "wall_s").is_number(), "number");
   for (const auto& problem : document_problems(value_at(line, "document"))) {
@@ -279,12 +299,9 @@ Json value_at(const Json& document, std::string_view path) {
   for (size_t i = 0; i < parts.size(); ++i) {
     if (at->is_array()) {
       if (i + 1 == parts.size()) return element_at(*at, parts[i]);
-      if (parts[i].empty() || !std::all_of(parts[i].begin(), parts[i].end(), ::isdigit)) {
-        return nullptr;
-      }
-      const size_t index = std::stoul(parts[i]);
-      if (index >= at->size()) return nullptr;
-      at = &(*at)[index];
+      const auto index = index_of(parts[i]);
+      if (!index || *index >= at->size()) return nullptr;
+      at = &(*at)[*index];
       continue;
     }
     if (!at->is_object()) return nullptr;

@@ -10,8 +10,10 @@
 
 namespace kuafu {
 
-/// Version of the lines of run.jsonl; another one is refused.
-inline constexpr int64_t kRecordFormat = 1;
+/// Version of the lines of run.jsonl that are written: every line ends with its checksum. Lines of
+/// format 1 had none; they are read still, any other version is refused.
+inline constexpr int64_t kRecordFormat = 2;
+inline constexpr int64_t kOldestRecordFormat = 1;
 
 enum class FieldType : uint8_t {
   kText,

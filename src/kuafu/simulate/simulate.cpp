@@ -86,9 +86,9 @@ RankResult simulate_rank(const Plan& plan, const Registries& registries, Simulat
   return result;
 }
 
-Prediction simulate(const Plan& plan, const Registries& registries) {
+Prediction simulate(const Plan& plan, const Registries& registries, Transport transport) {
   const auto ranks = static_cast<int>(num_ranks(plan));
-  SimulatedWorld world(ranks);
+  SimulatedWorld world(ranks, transport);
   Prediction prediction;
   for (int r = 0; r < ranks; ++r) {
     prediction.ranks.push_back(simulate_rank(plan, registries, world, r));

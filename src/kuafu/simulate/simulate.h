@@ -16,8 +16,10 @@ struct Prediction {
 
 /// Runs every rank of a resolved plan on meta tensors, each alone to its end, and replays the
 /// traces with the plan's [cluster]. Steps repeat exactly from the second on (the first makes the
-/// optimizer state), so two are recorded and the ledger is scaled to the plan's steps.
-Prediction simulate(const Plan& plan, const Registries& registries);
+/// optimizer state), so two are recorded and the ledger is scaled to the plan's steps. Ledgers are
+/// those of ranks on `transport`; times are by the plan's [cluster] alone.
+Prediction simulate(const Plan& plan, const Registries& registries,
+                    Transport transport = Transport::kThreads);
 
 /// One rank of the same, recorded into `world`: what it sends, computes and holds.
 RankResult simulate_rank(const Plan& plan, const Registries& registries, SimulatedWorld& world,

@@ -34,52 +34,102 @@ class OneToken : public Dataset {
   std::unique_ptr<Dataset> inner_;
 };
 
-Plan choosing_plan() {
+Plan choosing_plan(const std::string& router = "expert_choice") {
   return tests::small_plan({{"model.kind", "moe_gpt"},
                             {"model.experts", "4"},
-                            {"model.router", "expert_choice"},
+                            {"model.router", router},
                             {"model.positions", "rotary"},
                             {"parallel.data", "2"},
                             {"parallel.expert.size", "2"},
                             {"train.seed", "11"}});
 }
 
-/// Certificates of all ranks; data are ties up to the seed `last_tied`.
-std::vector<Certificate> certificates(const Plan& plan, uint64_t last_tied) {
-  const Registries registries = builtin_registries();
+/// The library's models, but a router is zero up to the seed `last_tied`: tokens meet nothing but
+/// ties.
+Registries tied_registries(uint64_t last_tied) {
+  const Registries whole = builtin_registries();
+  Registries tied;
+  tied.tensor = whole.tensor;
+  tied.sequence = whole.sequence;
+  const MakeModel make = whole.models.find("moe_gpt");
+  tied.models.add("moe_gpt", "ties", [=](const ModelPlan& plan, const Context& context) {
+    Model model = make(plan, context);
+    for (const auto& block : model.blocks) {
+      for (Param* p : block->params()) {
+        const bool is_router = p->name.find(".router.") != std::string::npos;
+        if (is_router && context.params.seed <= last_tied) p->init.kind = Init::Kind::kZeros;
+      }
+    }
+    return model;
+  });
+  return tied;
+}
+
+/// Certificates of all ranks where tokens choose among ties up to the seed `last_tied`.
+std::vector<Certificate> certificates(uint64_t last_tied) {
+  const Registries registries = tied_registries(last_tied);
   std::vector<Certificate> all(2);
   tests::run_ranks(2, [&](Communicator& world) {
-    const auto make_data = [&](const Plan& p) -> std::unique_ptr<Dataset> {
-      if (p.train.seed > last_tied) return tests::data_of(p);
-      return std::make_unique<OneToken>(tests::data_of(p));
-    };
     all[static_cast<size_t>(world.rank())] =
-        certify(plan, registries, world, make_data, {}, int64_t{1} << 40);
+        certify(choosing_plan("top1"), registries, world, tests::data_of, {}, int64_t{1} << 40);
   });
   return all;
 }
 
 TEST(RoutingRedraw, ClearDecisionsKeepTheSeed) {
-  for (const Certificate& c : certificates(choosing_plan(), 0)) {
+  for (const Certificate& c : certificates(0)) {
     EXPECT_EQ(c.seed, 11u);
     EXPECT_EQ(c.verdict, "equal");
   }
 }
 
 TEST(RoutingRedraw, TiesTakeTheNextSeedOnEveryRank) {
-  for (const Certificate& c : certificates(choosing_plan(), 11)) {
+  for (const Certificate& c : certificates(11)) {
     EXPECT_EQ(c.seed, 12u);
     EXPECT_EQ(c.verdict, "equal");
   }
-  for (const Certificate& c : certificates(choosing_plan(), 14)) {
+  for (const Certificate& c : certificates(14)) {
     EXPECT_EQ(c.seed, 15u);
     EXPECT_EQ(c.verdict, "equal");
   }
 }
 
 TEST(RoutingRedraw, EndsAfterItsDraws) {
-  for (const Certificate& c : certificates(choosing_plan(), 1000)) {
+  for (const Certificate& c : certificates(1000)) {
     EXPECT_EQ(c.seed, 11u + kRoutingDraws - 1);
+  }
+}
+
+// Equal tokens have equal scores but for rounding, under every seed: the first of them are taken.
+TEST(ExpertChoice, TakesTheFirstOfEqualTokensWithoutARedraw) {
+  const Registries registries = builtin_registries();
+  const auto make_data = [](const Plan& p) -> std::unique_ptr<Dataset> {
+    return std::make_unique<OneToken>(tests::data_of(p));
+  };
+  for (const char* mode : {"1d", "1d-sp"}) {
+    Plan plan = choosing_plan();
+    plan.parallel.tensor = {mode, 2, 1};
+    tests::run_ranks(4, [&](Communicator& world) {
+      const Certificate c = certify(plan, registries, world, make_data, {}, int64_t{1} << 40);
+      EXPECT_EQ(c.seed, 11u);
+      EXPECT_EQ(c.verdict, "equal") << mode << ": " << c.worst << ", " << c.gradient_error;
+    });
+  }
+}
+
+// Four bytes in sixteen places: prefixes of one byte are equal tokens, whatever the seed.
+TEST(ExpertChoice, IsCertifiedWhereBytesRepeat) {
+  for (const char* mode : {"1d", "1d-sp"}) {
+    const Certificate c =
+        tests::certificate_of(tests::small_plan({{"model.kind", "moe_gpt"},
+                                                 {"model.router", "expert_choice"},
+                                                 {"model.positions", "rotary"},
+                                                 {"model.vocab", "4"},
+                                                 {"model.sequence", "16"},
+                                                 {"parallel.tensor.mode", mode},
+                                                 {"parallel.tensor.size", "2"}}));
+    EXPECT_EQ(c.verdict, "equal") << mode << ": " << c.worst << ", " << c.gradient_error;
+    EXPECT_EQ(c.seed, 1u) << mode;
   }
 }
 

@@ -185,6 +185,28 @@ TEST(Router, CoinsDependOnTheGlobalTokenOnly) {
   EXPECT_FALSE(tests::is_same(coins({7, 9, 3, 4}, 2, 5, at::kCPU), all.narrow(0, 4, 2)));
 }
 
+// Two tokens of six are taken. Scores within the tie's share of the second best are equal, so that
+// rounding, here 8 eps, does not decide: the first of them are taken, beside the one clearly above.
+template <class T>
+void expect_first_of_ties(at::ScalarType type) {
+  const T eps = std::numeric_limits<T>::epsilon();
+  for (const T noise : {T{0}, 8 * eps, -8 * eps}) {
+    const Tensor logits = at::zeros({1, 6, 2}, type);
+    auto at = logits.accessor<T, 3>();
+    const std::vector<T> first = {0, 1, 1 + noise, 2, 1 - noise, 1 + 2 * noise};
+    for (int64_t t = 0; t < 6; ++t) at[0][t][0] = first[static_cast<size_t>(t)];
+    const Routed routed = route(logits, {.top_k = 0, .capacity = 2, .slots = 2}, {});
+    EXPECT_EQ(routed.token[0][0][0].item<int64_t>(), 3) << noise;
+    EXPECT_EQ(routed.token[0][0][1].item<int64_t>(), 1) << noise;
+    // Of expert 1: 0.27 x 2^5 eps of f32, less 24 eps of the logits x 0.2.
+    EXPECT_GT(routed.margin.item<double>(), 2 * eps) << noise;
+  }
+}
+TEST(Router, ExpertsTakeTheFirstOfScoresThatDifferByRounding) {
+  expect_first_of_ties<double>(at::kDouble);
+  expect_first_of_ties<float>(at::kFloat);
+}
+
 TEST(Router, CapacityIsTheFactorTimesTheEvenShare) {
   ModelPlan plan;
   plan.sequence = 100;

@@ -132,6 +132,24 @@ TEST(Embedding, LeavesEveryRankItsOwnTokensWhateverTheOrderOfAxes) {
   }
 }
 
+TEST(Embedding, TakesUnevenPartsOfASequenceBesideSummedSamples) {
+  const int64_t b = 4, s = 7, h = 4, v = 16;
+  const Tensor ids = tests::ids(b, s, v, 1);
+  const Param whole = tests::shard("table", {v, h}, Layout{{{}, {}}}, Mesh({}, 0));
+  const Tensor expected = at::embedding(whole.value.detach(), ids);
+  tests::run_ranks(6, [&](Communicator& world) {
+    MeshRank me({{"sequence", 3}, {"x", 2}}, world);
+    const Param table = tests::shard("table", {v, h}, Layout{{{"x"}, {}}}, me.mesh);
+    const TokenGrid grid{{{{"x"}, {"sequence"}, {}}}, b, s};
+    const at::NoGradGuard no_grad;
+    const Tensor y = embedding(me.mesh, ids, table.value, table.layout, grid);
+    const Slice own = local_slice(me.mesh, grid);
+    EXPECT_TRUE(at::equal(
+        y,
+        expected.narrow(0, own.offset[0], own.extent[0]).narrow(1, own.offset[1], own.extent[1])));
+  });
+}
+
 /// What a rank books.
 struct Counts {
   std::map<std::string, AxisLedger> axes;

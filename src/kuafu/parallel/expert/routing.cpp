@@ -12,6 +12,7 @@
 #include "kuafu/meter/book.h"
 #include "kuafu/tensor/differentiable.h"
 #include "kuafu/tensor/root_gradient.h"
+#include "kuafu/tensor/scale.h"
 
 namespace kuafu {
 
@@ -35,7 +36,8 @@ Routed route(const Tensor& logits, const ops::RouteSpec& spec, ops::LossWeights 
   ops::RouteOut out;
   const Forward forward = [&](const Tensors& in) -> ForwardResult {
     out = ops::route(in[0], spec);
-    const Tensor loss = out.losses[0] * weights.balance;
+    const Tensor loss = out.losses[0].clone();
+    scale(loss, weights.balance);
     loss.add_(out.losses[1], weights.z);
     return {{out.gates, loss},
             {out.gates, out.token, out.probs, out.lse, out.norm, out.chosen, out.share}};

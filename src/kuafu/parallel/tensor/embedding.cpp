@@ -72,21 +72,24 @@ int64_t num_tokens(const Mesh& mesh, const TokenGrid& grid) {
 Tensor ids_to_look_up(const Mesh& mesh, const Tensor& ids, const TokenGrid& grid,
                       const Axes& summed) {
   const Slice own = local_slice(mesh, grid);
+  Tensor wanted = ids;
   std::vector<int64_t> split, extents;  // (B, S) as coordinates of axes and what lies inside them
   std::vector<std::pair<size_t, int64_t>> mine;  // which of those dims are one coordinate: mine
   for (size_t d = 0; d < 2; ++d) {
-    int64_t all = own.extent[d];
-    for (const std::string& axis : grid.activation.dims[d]) {
-      const int64_t ranks = mesh.size(axis);
-      if (ranks == 1) continue;
+    const Axes& axes = grid.activation.dims[d];
+    extents.push_back(own.extent[d] * mesh.size(common(axes, summed)));
+    if (mesh.size(common(axes, summed)) == 1) {  // parts may be uneven
+      wanted = wanted.narrow(static_cast<int64_t>(d), own.offset[d], own.extent[d]);
+      split.push_back(own.extent[d]);
+      continue;
+    }
+    for (const std::string& axis : axes) {
       if (!contains(summed, axis)) mine.emplace_back(split.size(), mesh.coord(axis));
-      if (contains(summed, axis)) all *= ranks;
-      split.push_back(ranks);
+      split.push_back(mesh.size(axis));
     }
     split.push_back(own.extent[d]);
-    extents.push_back(all);
   }
-  Tensor wanted = ids.view(split);
+  wanted = wanted.view(split);
   for (size_t i = mine.size(); i-- > 0;) {
     wanted = wanted.select(static_cast<int64_t>(mine[i].first), mine[i].second);
   }
@@ -175,6 +178,13 @@ Cost embedding_cost(const Mesh& mesh, const Shape& table, const Layout& table_la
   int64_t copied = 0;
   for (const std::string& axis : route.copies) copied += all_reduced(mesh, axis, mine * width);
   return {.forward = each + copied, .backward = each, .weight_grad = each};
+}
+
+bool is_table_gathered(const Mesh& mesh, const Shape& table, const Layout& table_layout,
+                       const TokenGrid& grid) {
+  const Axes& vocabulary = table_layout.dims[0];
+  const int64_t rows = padded(table[0], vocabulary, mesh) / mesh.size(vocabulary);
+  return !gathered_axis(mesh, vocabulary, grid, rows).empty();
 }
 
 }  // namespace kuafu

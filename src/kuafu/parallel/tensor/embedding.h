@@ -12,4 +12,9 @@ namespace kuafu {
 Cost embedding_cost(const Mesh& mesh, const Shape& table, const Layout& table_layout,
                     const TokenGrid& grid);
 
+/// Whether that table is gathered over its innermost axis before it is looked up in.
+/// @pre the mesh need not be connected.
+bool is_table_gathered(const Mesh& mesh, const Shape& table, const Layout& table_layout,
+                       const TokenGrid& grid);
+
 }  // namespace kuafu

@@ -7,6 +7,7 @@
 #include "kuafu/tensor/differentiable.h"
 #include "kuafu/tensor/ops.h"
 #include "kuafu/tensor/root_gradient.h"
+#include "kuafu/tensor/scale.h"
 #include "kuafu/tensor/weight_grads.h"
 
 namespace kuafu {
@@ -138,7 +139,8 @@ Tensor cross_entropy(const Mesh& mesh, const Tensor& logits, const Tensor& targe
       all_reduce_axes(mesh, sumexp, axes, ReduceOp::kSum);
       all_reduce_axes(mesh, target, axes, ReduceOp::kSum);
     }
-    const Tensor loss = (sumexp.log() + top - target).sum().mul_(scale);
+    const Tensor loss = (sumexp.log() + top - target).sum();
+    kuafu::scale(loss, scale);
     return {{loss}, {in[0], top, sumexp}};
   };
   const Backward backward = [mine, scale, first, vocab](const Tensors& saved, const Tensors&,

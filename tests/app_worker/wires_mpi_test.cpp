@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What training sends by MPI, counted on its wire, is what the same rank counts simulated alone:
+// bytes, messages, numbers of wire peers and calls, axis by axis. (The peers themselves are compared
+// call by call in tests/comm/mpi_test.cpp.)
+
+#include <gtest/gtest.h>
+
+#include <iostream>
+#include <set>
+
+#include "app/worker/matrix.h"
+#include "kuafu/comm/worlds.h"
+#include "kuafu/simulate/simulate.h"
+#include "kuafu/tensor/tensor.h"
+#include "tests/support/plans.h"
+#include "tests/support/simulated.h"
+
+namespace kuafu {
+namespace {
+
+// The world of this process; main() runs the tests inside it.
+Communicator* world = nullptr;
+
+/// On the first ranks of the world, as many as the plan has; false where it has more.
+bool expect_wire_as_simulated(const Plan& plan, const std::string& name) {
+  const auto ranks = static_cast<int>(num_ranks(plan));
+  if (ranks > world->size()) return false;
+  const auto group = world->split([ranks](int r) { return SplitKey{r < ranks ? 0 : -1, r}; });
+  if (group == nullptr) return true;
+  RunOptions run;
+  run.make_data = tests::data_of;
+  const RankResult real = run_rank(plan, builtin_registries(), *group, run);
+  SimulatedWorld simulated(ranks, Transport::kMpi);
+  const RankResult predicted = simulate_rank(plan, builtin_registries(), simulated, group->rank());
+  const std::string where = text(name, ", rank ", group->rank(), " of ", ranks, ": ");
+  tests::expect_same_traffic(predicted.traffic, real.traffic, where);
+  for (const auto& [axis, t] : real.traffic) EXPECT_EQ(t.counting, "wire") << where << axis;
+  return true;
+}
+
+/// Plans of the matrix for 2 ranks or more that this world has: every `stride`-th one.
+int64_t expect_matrix_as_simulated(int64_t stride) {
+  const Registries registries = builtin_registries();
+  const TensorModes modes = registries.tensor_modes();
+  const auto dims = matrix::dimensions(registries);
+  std::set<std::string> met;
+  int64_t num_legal = 0, num_run = 0;
+  for (const auto& combination : matrix::combinations(dims, 200, 1)) {
+    const std::string name = matrix::name_of(dims, combination);
+    Plan plan;
+    try {
+      plan = resolve(parse_plan("", "plan", modes, matrix::settings_of(dims, combination),
+                                registries.models.names()),
+                     0, modes);
+      check_placement(plan, registries);
+    } catch (const ConfigError&) {
+      continue;  // the matrix shows why
+    }
+    if (num_ranks(plan) < 2 || num_ranks(plan) > world->size()) continue;
+    if (!met.insert(plan_hash(plan)).second || num_legal++ % stride != 0) continue;
+    num_run += expect_wire_as_simulated(plan, name) ? 1 : 0;
+  }
+  if (world->rank() == 0) std::cout << num_run << " plans\n";
+  return num_run;
+}
+
+TEST(Wires, OfASampleOfTheMatrixAreThoseSimulated) {
+  EXPECT_GE(expect_matrix_as_simulated(12), 10);
+}
+
+// On 6 ranks: every plan of 2 to 6.
+TEST(Wires, OfEveryPlanOfTheMatrixAreThoseSimulated) {
+  EXPECT_GE(expect_matrix_as_simulated(1), 100);
+}
+
+/// Large enough that every kind of collective takes more than one algorithm.
+Overrides wide(const Overrides& more) {
+  return tests::keys::both({{"model.hidden", "128"},
+                            {"model.vocab", "509"},
+                            {"model.sequence", "48"},
+                            {"model.dtype", "f32"},
+                            {"train.batch", "12"}},
+                           more);
+}
+
+TEST(Wires, OfWidePlansAreThoseSimulated) {
+  using namespace tests::keys;  // NOLINT: the rows below are a table
+  const std::vector<tests::Family> plans = {
+      {"data", {{"parallel.data", "4"}}},
+      {"data on 3", {{"parallel.data", "3"}, {"parallel.data.bucket", "100000"}}},
+      {"1d", tensor("1d", "4")},
+      {"2d", tensor("2d", "4")},
+      {"1d-sp, data", both(tensor("1d-sp", "2"), {{"parallel.data", "2"}})},
+      {"zero 3", {{"parallel.data", "4"}, {"parallel.zero", "3"}}},
+      {"ring on 3", sequence("ring", "3")},
+      {"experts", both(experts("4"), {{"parallel.data", "4"}})},
+      {"pipeline, zero 1",
+       {{"parallel.pipeline", "2"},
+        {"parallel.data", "2"},
+        {"parallel.zero", "1"},
+        {"train.micro_batch", "2"}}},
+      {"zero-bubble V",
+       {{"parallel.pipeline.size", "2"},
+        {"parallel.pipeline.schedule", "zbv"},
+        {"parallel.pipeline.chunks", "2"},
+        {"train.micro_batch", "2"}}},
+      {"tree", {{"parallel.data", "3"}, {"parallel.data.mode", "tree"}}},
+      {"servers", {{"parallel.data", "3"}, {"parallel.data.mode", "parameter_server"}}},
+      {"f16", both(tensor("1d", "2"), {{"model.dtype", "f16"}, {"parallel.data", "2"}})},
+  };
+  int num_run = 0;
+  for (const tests::Family& f : plans) {
+    num_run += expect_wire_as_simulated(tests::small_plan(wide(f.overrides)), f.name) ? 1 : 0;
+  }
+  EXPECT_GE(num_run, world->size() >= 4 ? static_cast<int>(plans.size()) : 1);
+}
+
+}  // namespace
+}  // namespace kuafu
+
+int main(int argc, char** argv) {
+  kuafu::initialise_tensors();
+  int failures = 0;
+  kuafu::run_on_mpi([&](kuafu::Communicator& communicator) {
+    kuafu::world = &communicator;
+    testing::InitGoogleTest(&argc, argv);
+    failures = RUN_ALL_TESTS();
+  });
+  return failures;
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <random>
+#include <string>
+
+#include "kuafu/engine/placement.h"
+#include "tests/support/plans.h"
+
+namespace kuafu::tests {
+
+/// Draws plans of models that are far larger than what a test can train, of every model, scheme,
+/// schedule and way to agree; most can be placed.
+class LargePlans {
+ public:
+  explicit LargePlans(uint64_t seed) : engine_(seed), registries_(builtin_registries()) {}
+
+  /// The next that can be placed.
+  Plan next() {
+    for (;;) {
+      try {
+        Plan plan = resolve(draw(), 0, registries_.tensor_modes());
+        check_placement(plan, registries_);
+        return plan;
+      } catch (const ConfigError&) {  // Refused is one too: draw another
+      }
+    }
+  }
+
+ private:
+  int64_t from(int64_t least, int64_t most) {
+    return least + static_cast<int64_t>(engine_() % static_cast<uint64_t>(most - least + 1));
+  }
+  bool once_in(int64_t n) { return from(1, n) == 1; }
+  template <class T>
+  T one_of(std::initializer_list<T> choices) {
+    return *(choices.begin() + from(0, static_cast<int64_t>(choices.size()) - 1));
+  }
+
+  void draw_model(ModelPlan& m) {
+    m.kind = one_of<std::string>({"gpt", "bert", "vit", "moe_gpt"});
+    m.layers = from(4, 24);
+    m.heads = one_of<int64_t>({6, 8, 12, 16, 18, 24});
+    m.hidden = m.heads * one_of<int64_t>({24, 32, 48, 64});
+    if (m.kind == "vit") {
+      m.patch = one_of<int64_t>({4, 8, 16});
+      m.image = m.patch * from(4, 24);
+      m.sequence = (m.image / m.patch) * (m.image / m.patch) + 1;
+      m.classes = one_of<int64_t>({10, 1000, 1001});
+    } else {
+      m.vocab = one_of<int64_t>({4096, 8191, 16384, 32003, 50257});
+      m.sequence = one_of<int64_t>({96, 192, 250, 256, 384, 512, 1024});
+    }
+    m.dtype = one_of({DType::kF64, DType::kF32, DType::kBF16, DType::kF16});
+    if (once_in(3)) m.kv_heads = one_of<int64_t>({1, 2, m.heads / 2});
+    if (once_in(3)) m.ffn = one_of<int64_t>({3 * m.hidden, 8 * m.hidden / 3, 5 * m.heads * 12});
+    if (m.kind == "gpt" || m.kind == "moe_gpt") {
+      m.positions = one_of<std::string>({"learned", "rotary"});
+      m.mlp = one_of<std::string>({"gelu", "swiglu"});
+      m.norm = one_of<std::string>({"layer", "rms"});
+    }
+    if (m.kind == "moe_gpt") {
+      m.experts = one_of<int64_t>({4, 8, 16});
+      m.router = one_of<std::string>({"top1", "top2", "expert_choice"});
+      m.moe_every = one_of<int64_t>({1, 2, 4});
+      m.shared_experts = from(0, 1);
+    }
+  }
+
+  void draw_pipeline(PipelinePlan& p) {
+    p.size = one_of<int64_t>({1, 1, 2, 3, 4});
+    if (p.size == 1) return;
+    p.schedule = one_of<std::string>({"gpipe", "1f1b", "interleaved", "zero_bubble", "zbv"});
+    if (p.schedule == "zbv") p.chunks = 2;
+    if (p.schedule == "interleaved") p.chunks = from(1, 3);
+  }
+
+  void draw_parallel(ParallelPlan& p, int64_t layers) {
+    p.data.size = one_of<int64_t>({1, 2, 3, 4});
+    p.data.mode = one_of<std::string>({"auto", "ring", "tree"});
+    if (once_in(4)) p.data.order = "fixed";
+    p.data.bucket = int64_t{1} << from(16, 30);
+    p.zero = from(0, 3);
+    draw_pipeline(p.pipeline);
+    const int64_t q = from(2, 3);
+    p.tensor = one_of<TensorPlan>({{"none", 1, 1},
+                                   {"1d", from(2, 6), 1},
+                                   {"1d-sp", from(2, 6), 1},
+                                   {"2d", q * q, 1},
+                                   {"2.5d", q * q * 2, 2},
+                                   {"3d", q * q * q, 1}});
+    const bool is_mixed = p.tensor.mode != "none" && once_in(3);
+    if (is_mixed) {
+      const int64_t first = from(0, layers - 1);
+      p.layers = {{first, from(first, layers - 1),
+                   one_of<std::string>({"1d", "1d-sp", "2d", "2.5d", "3d"}), 1}};
+    }
+    if (once_in(3)) {
+      p.sequence = {one_of<std::string>({"ring", "ring-zigzag", "ulysses", "all-gather"}),
+                    from(2, 3)};
+    }
+  }
+
+  Plan draw() {
+    Plan plan;
+    plan.data.kind = "synthetic";
+    draw_model(plan.model);
+    draw_parallel(plan.parallel, plan.model.layers);
+    if (plan.model.kind == "moe_gpt" && once_in(2)) plan.parallel.expert = plan.parallel.data.size;
+    plan.memory.recompute = one_of({Recompute::kNone, Recompute::kSelective, Recompute::kFull});
+    plan.train.micro_batch = one_of<int64_t>({2, 4, 6, 8, 18, 27, 36});
+    plan.train.batch = plan.parallel.data.size * plan.train.micro_batch * from(1, 12);
+    if (plan.parallel.pipeline.size > 1 && once_in(4)) draw_blocks(plan);
+    return plan;
+  }
+
+  /// Stages by hand, the last with what the others leave.
+  void draw_blocks(Plan& plan) {
+    const int64_t stages = plan.parallel.pipeline.stages(), all = plan.model.layers + 2;
+    if (stages > all) return;
+    std::vector<int64_t> blocks(static_cast<size_t>(stages), all / stages);
+    blocks.back() += all % stages;
+    plan.parallel.pipeline.blocks = blocks;
+  }
+
+  std::mt19937_64 engine_;
+  Registries registries_;
+};
+
+}  // namespace kuafu::tests

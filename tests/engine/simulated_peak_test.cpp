@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Peaks of models so small that a number of four bytes decides them, real and simulated.
+
+#include <gtest/gtest.h>
+
+#include "kuafu/simulate/simulate.h"
+#include "tests/support/plans.h"
+
+namespace kuafu {
+namespace {
+
+void expect_equal_peaks(Overrides overrides) {
+  overrides.emplace_back("train.validation_batches", "0");
+  const Plan plan = tests::small_plan(overrides);
+  const std::vector<RankResult> real = tests::run_plan(plan);
+  const Prediction predicted = simulate(plan, builtin_registries());
+  for (size_t r = 0; r < real.size(); ++r) {
+    EXPECT_EQ(predicted.ranks[r].peak_bytes, real[r].peak_bytes) << "rank " << r;
+  }
+}
+
+// The loss is scaled while its terms are the largest tensors of a rank.
+TEST(SimulatedPeak, IsThatOfTheLossOfATinyVit) {
+  expect_equal_peaks({{"model.kind", "vit"},
+                      {"model.dtype", "f32"},
+                      {"model.hidden", "2"},
+                      {"model.heads", "1"},
+                      {"model.vocab", "256"},
+                      {"model.sequence", "5"},
+                      {"model.image", "8"},
+                      {"parallel.pipeline.size", "4"},
+                      {"parallel.sequence.mode", "ring"},
+                      {"parallel.sequence.size", "3"}});
+}
+
+TEST(SimulatedPeak, IsThatOfTheLossOfATinyMixture) {
+  expect_equal_peaks({{"model.kind", "moe_gpt"},
+                      {"model.dtype", "bf16"},
+                      {"model.layers", "4"},
+                      {"model.moe_every", "4"},
+                      {"model.hidden", "4"},
+                      {"model.experts", "2"},
+                      {"model.vocab", "5"},
+                      {"parallel.tensor.mode", "1d"},
+                      {"parallel.tensor.size", "4"}});
+}
+
+}  // namespace
+}  // namespace kuafu
