@@ -123,8 +123,10 @@ class Campaign {
         settings, outcome.ending, options_.trials,
         [&](const Overrides& next) { return run_apart(next, registries_, world_).ending; });
     const std::string command = command_of(least, options_.world);
+    // An exception of LibTorch carries its stack: the first line says what, --out has the rest.
+    const std::string first = outcome.why.substr(0, outcome.why.find('\n'));
     progress.note(
-        text("plan ", index, "  ", to_string(outcome.ending), "  ", outcome.why, "\n  ", command));
+        text("plan ", index, "  ", to_string(outcome.ending), "  ", first, "\n  ", command));
     return command;
   }
 

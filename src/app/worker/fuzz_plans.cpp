@@ -136,8 +136,12 @@ Overrides draw_settings(const Registries& registries, Draw& draw) {
   for (const Key& key : keys) {
     const bool is_needed = std::find(always.begin(), always.end(), key.name) != always.end();
     const bool is_kind = key.name == "model.kind" || key.name == "parallel.tensor.mode";
-    if (key.name == "data.kind" && !draw.once_in(20)) continue;
-    if (!is_needed && !draw.once_in(is_kind ? 2 : sparse)) continue;
+    const bool is_governed = !key.governor.empty();  // rare enough by what it needs
+    const bool is_drawn = key.name == "data.kind"  ? draw.once_in(16)
+                          : is_needed              ? true
+                          : is_kind || is_governed ? draw.once_in(2)
+                                                   : draw.once_in(sparse);
+    if (!is_drawn) continue;
     if (has_meaning(key, out, draw)) {
       out.emplace_back(key.name, draw_value(key, registries, draw));
     }
