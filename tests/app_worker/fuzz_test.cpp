@@ -30,7 +30,7 @@ std::vector<Json> lines_of(const std::string& path) {
 }
 
 TEST(Fuzz, FindsNothingInASample) {
-  const Ended ran = fuzz({"--seconds", "8", "--seed", "14"});
+  const Ended ran = fuzz({"--seconds", "8", "--plans", "150", "--seed", "14"});
   EXPECT_EQ(ran.code, 0) << ran.output;
   EXPECT_NE(ran.output.find(" equal"), std::string::npos) << ran.output;
 }
