@@ -19,8 +19,8 @@ using test::front;
 using test::Output;
 using test::TemporaryFolder;
 
-const std::vector<std::string> kCommands = {"run",     "suite",  "explain",     "list",  "report",
-                                            "compare", "doctor", "conformance", "matrix"};
+const std::vector<std::string> kCommands = {"run",     "suite",  "explain",     "list",   "report",
+                                            "compare", "doctor", "conformance", "matrix", "fuzz"};
 
 void expect_has(const std::string& whole, const std::string& part) {
   EXPECT_NE(whole.find(part), std::string::npos) << "no \"" << part << "\" in: " << whole;

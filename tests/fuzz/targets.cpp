@@ -59,7 +59,8 @@ void read_plan(const std::string& bytes) {
 }
 
 void read_suite(const std::string& bytes) {
-  const SuiteOptions options{{}, {}, "no baselines"};
+  SuiteOptions options;
+  options.baselines = "no baselines";
   const Suite suite = parse_suite(bytes, "suite.toml", options);
   require(parse_suite(bytes, "suite.toml", options).hash == suite.hash, "read twice, two suites");
   require(!suite.name.empty() && !suite.cases.empty(), "a suite without name or cases");

@@ -249,6 +249,42 @@ the same program goes on.
 Exit codes: 0 all equal or refused, 1 one differs from one rank, 2 usage)");
 }
 
+void add_fuzz(CLI::App& app, FrontCall& call) {
+  FuzzCall& fuzz = call.fuzz;
+  CLI::App& sub =
+      *app.add_subcommand("fuzz", "run random plans over all keys: each must end as a plan may");
+  const auto whole = [](int64_t least) { return number_from<int64_t>(least, "a whole number"); };
+  sub.add_option("--seconds", fuzz.seconds, "how long (default 60)")
+      ->check(whole(1))
+      ->type_name("N");
+  sub.add_option("--plans", fuzz.plans, "stop after so many of the seed, those in --out included")
+      ->check(whole(1))
+      ->type_name("N");
+  sub.add_option("--seed", fuzz.seed, "draws the plans (default 1)")
+      ->check(whole(0))
+      ->type_name("N");
+  sub.add_option("--ranks", fuzz.ranks, "of a plan, at most (default 8)")
+      ->check(whole(1))
+      ->type_name("N");
+  sub.add_option("--world", fuzz.world,
+                 "threads (default), compared with the simulated world; or mpi")
+      ->check(CLI::IsMember({"threads", "mpi"}));
+  sub.add_option("--out", fuzz.out, "JSON lines, one a plan; the same seed goes on behind them")
+      ->type_name("FILE");
+  sub.add_option("--timeout", fuzz.timeout, "seconds a plan may take (default 60)")
+      ->check(whole(1))
+      ->type_name("S");
+  list_option(sub, "--plugin", fuzz.plugins, "load a plugin; may be repeated")->type_name("LIB.so");
+  sub.footer(R"(Examples:
+  kuafu fuzz --seconds 60 --seed 7
+  kuafu fuzz --seconds 600 --plans 10000 --seed 1 --out plans.jsonl
+  kuafu fuzz --world mpi --ranks 4 --seconds 120
+
+A plan may end equal (certified, and metered as simulated), refused, out of memory or diverged. Anything else is minimised and
+printed as a command of `kuafu run`.
+Exit codes: 0 nothing found, 1 something found, 2 usage)");
+}
+
 void add_others(CLI::App& app, FrontCall& call) {
   CLI::App& list = *app.add_subcommand(
       "list",
@@ -359,6 +395,7 @@ FrontCall parse_command_line(int argc, char** argv) {
   add_explain(app, call);
   add_frontier(app, call);
   add_matrix(app, call);
+  add_fuzz(app, call);
   add_conformance(app, call);
   add_others(app, call);
   app.require_subcommand(1);

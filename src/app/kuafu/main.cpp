@@ -25,6 +25,7 @@ int dispatch(const FrontCall& call) {
   if (call.command == "compare") return compare_command(call.compare);
   if (call.command == "list") return list_command(call.list);
   if (call.command == "matrix") return matrix_command(call.matrix);
+  if (call.command == "fuzz") return fuzz_command(call.fuzz);
   if (call.command == "doctor") return doctor_command();
   return call.exit_code;
 }

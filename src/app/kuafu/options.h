@@ -80,6 +80,12 @@ struct MatrixCall {
   std::vector<std::string> plugins;
 };
 
+/// `kuafu fuzz`; empty = the worker's default.
+struct FuzzCall {
+  std::string seconds, plans, seed, ranks, world, out, timeout;
+  std::vector<std::string> plugins;
+};
+
 /// What the command line asks for: exactly one of the calls, by `command`.
 struct FrontCall {
   std::string command;  ///< empty: done, `exit_code` says how
@@ -91,6 +97,7 @@ struct FrontCall {
   CompareCall compare;
   ListCall list;
   MatrixCall matrix;
+  FuzzCall fuzz;
 };
 
 /// Reads the command line; prints help and errors. A misspelt command or option gets the nearest.
@@ -107,5 +114,6 @@ int compare_command(const CompareCall& call);
 int list_command(const ListCall& call);
 int doctor_command();
 int matrix_command(const MatrixCall& call);
+int fuzz_command(const FuzzCall& call);
 
 }  // namespace kuafu

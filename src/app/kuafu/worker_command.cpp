@@ -70,4 +70,20 @@ int matrix_command(const MatrixCall& call) {
   become(words);
 }
 
+int fuzz_command(const FuzzCall& call) {
+  std::vector<std::string> words = {worker_path(), "fuzz"};
+  const auto add = [&](const char* option, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {option, value});
+  };
+  add("--seconds", call.seconds);
+  add("--plans", call.plans);
+  add("--seed", call.seed);
+  add("--ranks", call.ranks);
+  add("--world", call.world);
+  add("--out", call.out);
+  add("--timeout", call.timeout);
+  for (const auto& plugin : call.plugins) add("--plugin", plugin);
+  become(words);
+}
+
 }  // namespace kuafu

@@ -70,6 +70,18 @@ void print_names(const Registries& registries) {
   print("model", registries.models.names());
 }
 
+void add_fuzz_options(CLI::App& app, FuzzOptions& o) {
+  app.add_option("--seconds", o.seconds)->check(CLI::PositiveNumber);
+  app.add_option("--plans", o.plans)->check(CLI::PositiveNumber);
+  app.add_option("--seed", o.seed);
+  app.add_option("--ranks", o.ranks)->check(CLI::PositiveNumber);
+  app.add_option("--world", o.world)->check(CLI::IsMember({"threads", "mpi"}));
+  app.add_option("--out", o.out);
+  app.add_option("--timeout", o.timeout_s)->check(CLI::PositiveNumber);
+  app.add_option("--trials", o.trials)->check(CLI::NonNegativeNumber);
+  app.add_option("--plugin", o.plugins);
+}
+
 int list_command(const WorkerOptions& options) {
   const Registries registries = load_registries(options);
   if (options.is_names_only) {
@@ -105,6 +117,9 @@ int main_with(int argc, char** argv) {
   CLI::App* list = app.add_subcommand("list", "prints the registries");
   CLI::App* matrix = app.add_subcommand("matrix", "tries which choices work together");
   add_matrix_options(*matrix, matrix_options, filters);
+  FuzzOptions fuzz_options;
+  CLI::App* fuzz = app.add_subcommand("fuzz", "runs random plans");
+  add_fuzz_options(*fuzz, fuzz_options);
   add_plan_options(*run, options, sets);
   add_run_options(*run, options);
   add_plan_options(*explain, options, sets);
@@ -123,6 +138,7 @@ int main_with(int argc, char** argv) {
     if (*conformance) return conformance_command(checked);
     if (*explain) return explain_command(options);
     if (*frontier) return frontier_command(options);
+    if (*fuzz) return fuzz_command(fuzz_options);
     if (*matrix) return matrix_command(matrix_options);
     return list_command(options);
   } catch (const CLI::ParseError& e) {

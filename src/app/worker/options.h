@@ -52,6 +52,19 @@ struct MatrixOptions {
   std::vector<std::string> plugins;
 };
 
+/// What `kuafu fuzz` is told.
+struct FuzzOptions {
+  double seconds = 60;
+  int64_t plans = 0;  ///< of the seed, those in the file included; 0: as many as the time allows
+  uint64_t seed = 1;
+  int64_t ranks = 8;  ///< of a plan, at most
+  std::string world = "threads";
+  std::string out;        ///< JSON lines, one a plan; what it holds is not run again; empty: none
+  double timeout_s = 60;  ///< of a plan
+  int64_t trials = 200;   ///< runs to minimise a finding
+  std::vector<std::string> plugins;
+};
+
 /// What `kuafu conformance` is told.
 struct ConformanceOptions {
   std::vector<std::string> schemes;  ///< empty: those of the plug-ins, else all
@@ -70,6 +83,9 @@ int explain_command(const WorkerOptions& options);
 int frontier_command(const WorkerOptions& options);
 /// Runs small plans of every pair of choices and writes which work together. 1 where one is wrong.
 int matrix_command(const MatrixOptions& options);
+
+/// Draws random plans and runs each; minimises what it finds. 1 where a plan ends as none may.
+int fuzz_command(const FuzzOptions& options);
 
 /// Checks tensor schemes on thread ranks; prints a table and every failure. Returns an ExitCode.
 int conformance_command(const ConformanceOptions& options);

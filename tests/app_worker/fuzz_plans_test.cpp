@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The generator of random plans and the minimiser, without running a plan.
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "app/worker/fuzz.h"
+
+namespace kuafu::fuzz {
+namespace {
+
+std::string value_of(const Overrides& settings, const std::string& key) {
+  for (const auto& [name, value] : settings) {
+    if (name == key) return value;
+  }
+  return {};
+}
+
+TEST(FuzzPlans, DrawEveryKeyWithAtLeastTwoValues) {
+  const Registries registries = builtin_registries();
+  std::map<std::string, std::set<std::string>> values;
+  for (uint64_t i = 0; i < 1500; ++i) {
+    Draw draw(3, i);
+    for (const auto& [key, value] : draw_plan(registries, 8, draw)) values[key].insert(value);
+  }
+  for (const KeyDoc& key : plan_keys()) {
+    // "plain" is the one policy there is.
+    const plan::Key& row = *plan::find_key(key.key);
+    const size_t least = row.form == plan::Form::kChoice && row.choices.size() == 1 ? 1 : 2;
+    EXPECT_GE(values[key.key].size(), least) << key.key;
+  }
+  EXPECT_GE(values["parallel.layers"].size(), 2u);
+  EXPECT_EQ(values["model.kind"].size(), registries.models.names().size());
+}
+
+TEST(FuzzPlans, DrawAKeyThatIsNewByItsFormAlone) {
+  const Registries registries = builtin_registries();
+  plan::Key key = *plan::find_key("model.layers");
+  key.name = "model.new";
+  key.range = {3, 5};
+  std::set<std::string> values;
+  Draw draw(1, 1);
+  for (int i = 0; i < 60; ++i) values.insert(draw_value(key, registries, draw));
+  EXPECT_EQ(values, (std::set<std::string>{"3", "4", "5"}));
+  key.form = plan::Form::kNumber;
+  key.range = {0.5, 1, true};
+  for (int i = 0; i < 60; ++i) {
+    const double x = std::stod(draw_value(key, registries, draw));
+    EXPECT_GE(x, 0.5);
+    EXPECT_LT(x, 1);
+  }
+}
+
+TEST(FuzzPlans, AreTheSameForASeedAndANumber) {
+  const Registries registries = builtin_registries();
+  const auto drawn = [&](uint64_t seed, uint64_t index) {
+    Draw draw(seed, index);
+    return draw_plan(registries, 8, draw);
+  };
+  EXPECT_EQ(drawn(5, 7), drawn(5, 7));
+  EXPECT_NE(drawn(5, 7), drawn(5, 8));
+  EXPECT_NE(drawn(5, 7), drawn(6, 7));
+}
+
+TEST(FuzzPlans, AreMostlyPlacedAndOfFewRanks) {
+  const Registries registries = builtin_registries();
+  int64_t num_placed = 0;
+  for (uint64_t i = 0; i < 100; ++i) {
+    Draw draw(2, i);
+    try {
+      EXPECT_LE(num_ranks(placed(draw_plan(registries, 4, draw), registries)), 4);
+      ++num_placed;
+    } catch (const ConfigError&) {
+    }
+  }
+  EXPECT_GE(num_placed, 70);
+  EXPECT_LT(num_placed, 100);
+}
+
+// It fails from 3 layers on with two ranks, whatever else is set.
+TEST(FuzzMinimise, KeepsWhatTheFailureNeeds) {
+  const Overrides least =
+      minimise({{"model.layers", "24"}, {"model.vocab", "64"}, {"parallel.data", "2"}},
+               Ending::kCrash, 100, [](const Overrides& settings) {
+                 const std::string layers = value_of(settings, "model.layers");
+                 const bool fails = !layers.empty() && std::stoll(layers) >= 3 &&
+                                    value_of(settings, "parallel.data") == "2";
+                 return fails ? Ending::kCrash : Ending::kEqual;
+               });
+  EXPECT_EQ(least, (Overrides{{"model.layers", "3"}, {"parallel.data", "2"}}));
+  EXPECT_EQ(command_of({{"a.b", "3"}, {"parallel.layers", "[{ from = 0 }]"}}, "mpi"),
+            "kuafu run /dev/null --certify --world mpi --set a.b=3 --set 'parallel.layers=[{ from "
+            "= 0 }]'");
+}
+
+TEST(FuzzMinimise, EndsAfterItsTrials) {
+  int64_t trials = 0;
+  minimise({{"model.layers", "65536"}}, Ending::kHang, 5, [&](const Overrides& settings) {
+    ++trials;
+    return settings.empty() ? Ending::kEqual : Ending::kHang;
+  });
+  EXPECT_EQ(trials, 5);
+}
+
+}  // namespace
+}  // namespace kuafu::fuzz
