@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include "kuafu/meter/book.h"
 #include "kuafu/tensor/collectives.h"
 #include "kuafu/tensor/differentiable.h"
 #include "kuafu/tensor/ops.h"
@@ -138,7 +139,11 @@ Tensor cross_entropy(const Mesh& mesh, const Tensor& logits, const Tensor& targe
       all_reduce_axes(mesh, sumexp, axes, ReduceOp::kSum);
       all_reduce_axes(mesh, target, axes, ReduceOp::kSum);
     }
-    const Tensor loss = (sumexp.log() + top - target).sum().mul_(scale);
+    const Tensor loss = (sumexp.log() + top - target).sum();
+    {
+      const CategoryScope scratch(Category::kScratch);  // the number as a tensor, on a CPU alone
+      loss.mul_(scale);
+    }
     return {{loss}, {in[0], top, sumexp}};
   };
   const Backward backward = [mine, scale, first, vocab](const Tensors& saved, const Tensors&,
