@@ -8,91 +8,22 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <sstream>
 
-#include "kuafu/comm/trace.h"
-#include "kuafu/comm/worlds.h"
-#include "kuafu/meter/op_trace.h"
 #include "tests/support/pipelines.h"
 #include "tests/support/plans.h"
 #include "tests/support/ranks.h"
+#include "tests/support/traces.h"
 
 namespace kuafu {
 namespace {
 
 using tests::Family;
 
-constexpr int64_t kSteps = 2;
-
-/// What a trace says of memory, work and calls is what the books and the ledger say.
-void expect_as_booked(const Trace& trace, int64_t live, const RankBook& book,
-                      const Ledger& ledger) {
-  int64_t peak = live, flops = 0, again = 0;
-  std::map<std::pair<std::string, std::string>, int64_t> calls;  // by axis and verb
-  for (const TraceRecord& r : trace.records) {
-    const std::string& name = trace.names[static_cast<size_t>(r.name)];
-    if (r.kind == TraceKind::kAlloc) live += r.payload[1];
-    if (r.kind == TraceKind::kFree) live -= r.payload[1];
-    peak = std::max(peak, live);
-    if (r.kind == TraceKind::kOp) ((r.flags & kRecompute) != 0 ? again : flops) += r.payload[1];
-    if (r.kind != TraceKind::kCall) continue;
-    const TraceCall& call = trace.calls[static_cast<size_t>(r.payload[0])];
-    ++calls[{trace.groups[static_cast<size_t>(call.group)].label, name}];
-  }
-  EXPECT_EQ(live, book.live());
-  EXPECT_EQ(peak, book.peak());
-  EXPECT_EQ(flops, book.flops());
-  EXPECT_EQ(again, book.flops_recomputed());
-  for (const auto& [axis, entry] : ledger.axes()) {
-    for (int v = 0; v < kNumVerbs; ++v) {
-      const std::string verb(to_string(static_cast<Verb>(v)));
-      const int64_t counted = entry.calls[static_cast<size_t>(v)];
-      if (counted > 0) {
-        EXPECT_EQ((calls[{axis, verb}]), counted) << axis << " " << verb;
-      }
-      calls.erase({axis, verb});
-    }
-  }
-  EXPECT_TRUE(calls.empty()) << calls.size() << " kinds of calls are in no ledger, as "
-                             << calls.begin()->first.first << " " << calls.begin()->first.second;
-}
-
-/// A rank's steps.
-Trace trace_of(const Plan& plan, Communicator& world, at::Device device, TraceRecorder& recorder) {
-  const Registries registries = builtin_registries();
-  const auto data = tests::data_of(plan);
-  RankBook book(world.rank());
-  const BookScope booked(&book);
-  Ledger ledger;
-  Engine engine(plan, registries, world, *data, {.device = device, .ledger = &ledger});
-  book.restart();
-  ledger.clear();
-  const int64_t live = book.live();
-  const OpTraceScope traced(recorder);
-  for (int64_t step = 0; step < kSteps; ++step) engine.step();
-  Trace trace = recorder.take();
-  expect_as_booked(trace, live, book, ledger);
-  return trace;
-}
-
 void expect_traced_alike(const Plan& plan, const std::string& name) {
-  const auto ranks = static_cast<int>(num_ranks(plan));
-  std::vector<Trace> real(static_cast<size_t>(ranks));
-  tests::run_ranks(ranks, [&](Communicator& world) {
-    TraceRecorder recorder;
-    real[static_cast<size_t>(world.rank())] = trace_of(plan, world, at::kCPU, recorder);
+  tests::run_ranks(static_cast<int>(num_ranks(plan)), [&](Communicator& world) {
+    tests::expect_traced_as_simulated(plan, world, name);
   });
-  SimulatedWorld world(ranks);
-  for (int r = 0; r < ranks; ++r) {
-    const auto me = world.communicator(r);
-    TraceRecorder recorder(TraceRecorder::Clock::kNone);
-    recorder.give_oracles(real[static_cast<size_t>(r)]);
-    const Trace simulated = trace_of(plan, *me, at::kMeta, recorder);
-    const Trace& mine = real[static_cast<size_t>(r)];
-    EXPECT_GT(mine.records.size(), 100u);
-    EXPECT_EQ(first_difference(mine, simulated), "") << name << ", rank " << r;
-  }
 }
 
 class Traces : public testing::TestWithParam<Family> {};
