@@ -15,6 +15,7 @@
 #include "kuafu/tensor/tensor.h"
 #include "tests/support/plans.h"
 #include "tests/support/simulated.h"
+#include "tests/support/traces.h"
 
 namespace kuafu {
 namespace {
@@ -114,6 +115,32 @@ TEST(Wires, OfWidePlansAreThoseSimulated) {
     num_run += expect_wire_as_simulated(tests::small_plan(wide(f.overrides)), f.name) ? 1 : 0;
   }
   EXPECT_GE(num_run, world->size() >= 4 ? static_cast<int>(plans.size()) : 1);
+}
+
+// The recorder is the same on MPI ranks as on threads and simulated (tests/simulate/trace_test.cpp
+// has the rest of the plans).
+TEST(MpiTraces, AreThoseSimulated) {
+  using namespace tests::keys;  // NOLINT: the rows below are a table
+  const std::vector<tests::Family> plans = {
+      {"data", {{"parallel.data", "4"}}},
+      {"2d, full", both(tensor("2d", "4"), {{"memory.recompute", "full"}})},
+      {"zero 3, 1d-sp",
+       both(tensor("1d-sp", "2"), {{"parallel.data", "2"}, {"parallel.zero", "3"}})},
+      {"ulysses", both(sequence("ulysses", "2"), {{"model.dtype", "f32"}})},
+      {"experts", both(experts("2"), {{"parallel.data", "2"}})},
+      {"1f1b, zero 1",
+       {{"parallel.pipeline", "2"},
+        {"parallel.data", "2"},
+        {"parallel.zero", "1"},
+        {"train.micro_batch", "2"}}},
+  };
+  for (const tests::Family& f : plans) {
+    const Plan plan = tests::small_plan(f.overrides);
+    const auto ranks = static_cast<int>(num_ranks(plan));
+    if (ranks > world->size()) continue;
+    const auto group = world->split([ranks](int r) { return SplitKey{r < ranks ? 0 : -1, r}; });
+    if (group != nullptr) tests::expect_traced_as_simulated(plan, *group, f.name);
+  }
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ std::vector<std::string> worker_words(const std::string& command, const WorkerCa
   if (call.is_certified) words.emplace_back(*call.is_certified ? "--certify" : "--no-certify");
   if (!call.is_metered) words.emplace_back("--no-meter");
   add("--json", call.json);
+  add("--trace", call.trace);
   add("--timeline", call.timeline);
   add("--timetable", call.timetable);
   for (const auto& plugin : call.plugins) add("--plugin", plugin);

@@ -18,6 +18,7 @@
 #include "kuafu/record/activity.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/record/table.h"
+#include "kuafu/record/trace_file.h"
 #include "kuafu/simulate/last_step.h"
 #include "kuafu/simulate/simulate.h"
 #include "kuafu/tensor/tensor.h"
@@ -183,6 +184,16 @@ class Run {
     });
     prepare_checkpoints();
     prepare_timeline();
+    prepare_trace();
+  }
+
+  void prepare_trace() const {
+    const std::string& file = options_.trace_file;
+    if (file.empty()) return;
+    KUAFU_REQUIRE(world_ != "nccl", "--trace: a GPU works on after the call that started it, and ",
+                  "its streams are not traced; use --world threads, mpi or simulated");
+    KUAFU_REQUIRE(plan_.train.steps > 0, "--trace shows the last step, and train.steps = 0");
+    require_writable("--trace", file);
   }
 
   /// Reads the data once before the ranks do; from here on the plan asks for these bytes.
@@ -264,9 +275,15 @@ class Run {
     }
   }
 
-  void rank_body(Communicator& world, const RunOptions& run) {
+  void rank_body(Communicator& world, RunOptions run) {
+    TraceRecorder recorder;
+    if (is_traced()) run.recorder = &recorder;
     const RankResult mine = run_rank(plan_, registries_, world, run);
     if (mine.certificate.verdict == "different") is_different_ = true;
+    if (is_traced()) {
+      const auto lines = gather_texts(world, trace_lines(recorder.trace(), world.rank()));
+      if (world.rank() == 0) write_trace(trace_head(), lines, options_.trace_file);
+    }
     std::vector<RankResult> all;
     for (const std::string& text : gather_texts(world, to_json(mine).dump())) {
       all.push_back(rank_result_from(Json::parse(text)));
@@ -294,6 +311,13 @@ class Run {
   }
 
   bool is_for_mpi() const { return options_.transport == "mpi"; }
+  bool is_traced() const { return !options_.trace_file.empty(); }
+  Json trace_head() const {
+    return {{"trace", 1},
+            {"world", world_},
+            {"ranks", num_ranks(plan_)},
+            {"plan_hash", plan_hash(plan_)}};
+  }
   bool run_is_observed() const { return !options_.timeline_file.empty(); }
 
   void run_simulated() {
@@ -303,6 +327,13 @@ class Run {
         simulate(plan_, registries_, is_for_mpi() ? Transport::kMpi : Transport::kThreads));
     if (run_is_observed()) {
       write_activities(simulate_last_step(plan_, registries_, world_), options_.timeline_file);
+    }
+    if (is_traced()) {
+      std::vector<std::string> lines;
+      for (const Trace& trace : trace_last_step(plan_, registries_)) {
+        lines.push_back(trace_lines(trace, static_cast<int>(lines.size())));
+      }
+      write_trace(trace_head(), lines, options_.trace_file);
     }
     finish(document);
   }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "kuafu/base/trace.h"
 #include "kuafu/comm/cost_model.h"
 
 namespace kuafu {
@@ -155,12 +156,63 @@ void run_alone(const Call& call) {
   }
 }
 
+namespace {
+
+/// Tells the recorder of the wait, also where the call was through before it.
+class TracedWork final : public PendingWork {
+ public:
+  TracedWork(Work inner, TraceRecorder& trace, int64_t call, Place place)
+      : inner_(std::move(inner)),
+        trace_(trace),
+        call_(call),
+        is_on_host_(place != Place::kDevice) {}
+
+  void wait() override {
+    wait_by([this] { inner_.wait(); }, is_on_host_);
+  }
+  void wait_host() override {
+    wait_by([this] { inner_.wait_host(); }, true);
+  }
+  bool test() override { return inner_.test(); }
+
+ private:
+  template <class Wait>
+  void wait_by(const Wait& wait, bool blocks_host) {
+    const bool is_traced = current_trace() == &trace_;  // it may outlive the recorder
+    const int64_t start_ns = is_traced ? trace_.now_ns() : 0;
+    wait();
+    if (is_traced) trace_.wait(call_, blocks_host ? kHostSync : kNoFlags, start_ns);
+  }
+
+  Work inner_;
+  TraceRecorder& trace_;
+  int64_t call_;
+  bool is_on_host_;
+};
+
+}  // namespace
+
+int64_t CallCommunicator::trace(TraceRecorder& recorder, const Call& call) const {
+  TraceRecorder::CallEvent event;
+  event.verb = to_string(call.verb);
+  if (call.reduces()) event.reduce = to_string(call.op);
+  event.key = this;
+  event.label = &label();
+  event.members = &members();
+  event.call = {.to = call.root, .from = call.from, .tag = call.tag, .dtype = call.dtype()};
+  event.bytes = call.count() * size_of(call.dtype());
+  return recorder.call(event);
+}
+
 Work CallCommunicator::submit(const Call& call) {
   check(call, size(), place());
   if (call.verb == Verb::kAllGather) check_part(call, call.out, call.in, size(), rank());
   if (call.verb == Verb::kReduceScatter) check_part(call, call.in, call.out, size(), rank());
   enter(call);
-  return start(call);
+  TraceRecorder* recorder = current_trace();
+  if (recorder == nullptr) return start(call);
+  const int64_t number = trace(*recorder, call);
+  return Work(std::make_unique<TracedWork>(start(call), *recorder, number, place()));
 }
 
 AxisLedger* CallCommunicator::enter_call(const Call& call, Counting counting) {

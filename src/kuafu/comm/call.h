@@ -7,6 +7,7 @@
 
 namespace kuafu {
 
+class TraceRecorder;
 struct WireTraffic;
 
 std::string_view to_string(ReduceOp op);
@@ -74,6 +75,7 @@ class CallCommunicator : public Communicator {
 
  private:
   Work submit(const Call& call);
+  int64_t trace(TraceRecorder& recorder, const Call& call) const;
   // Entry and generation whose peers are complete, and how many it had then: another ledger may
   // come to lie where one was.
   const AxisLedger* peers_entry_ = nullptr;

@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "kuafu/base/trace.h"
 #include "kuafu/engine/stage.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/parallel/expert/routing.h"
@@ -21,7 +22,11 @@ namespace kuafu {
 namespace {
 
 /// A scalar of the device as a number. Meta tensors have none: the simulated world's oracle is 1.
-double read_scalar(const Tensor& t) { return t.is_meta() ? 1.0 : t.item<double>(); }
+double read_scalar(const Tensor& t, std::string_view name) {
+  const double value = t.is_meta() ? 1.0 : t.item<double>();
+  TraceRecorder* trace = current_trace();
+  return trace == nullptr ? value : trace->oracle(name, value);
+}
 
 /// My row of a timetable with its messages.
 pipeline::Row row_of(const pipeline::Timetable& schedule, int64_t rank) {
@@ -109,7 +114,7 @@ struct Engine::State {
       if (is_split) raw::all_reduce(sum, mesh.comm(axis.name));
     }
     raw::all_reduce(sum, mesh.comm("pipeline"));
-    return read_scalar(sum);
+    return read_scalar(sum, "loss");
   }
 
   /// Whether nothing in a step waits but for other ranks, in calls of the world.
@@ -119,7 +124,8 @@ struct Engine::State {
 
   /// Mean over the samples of this replica, which is one rank.
   double own_loss(const Tensor& partial) const {
-    return read_scalar(partial.to(at::kDouble)) * static_cast<double>(plan.parallel.data.size);
+    return read_scalar(partial.to(at::kDouble), "loss") *
+           static_cast<double>(plan.parallel.data.size);
   }
   double own_norm();
   double lr() const {  // a skipped step is none of the schedule's
@@ -186,7 +192,7 @@ double Engine::forward_backward_share(int64_t step, int64_t share, int64_t share
   s.groups.begin(count);
   const Tensor loss = s.run(row, true);
   s.ready = s.groups.finish();
-  return read_scalar(loss.to(at::kDouble)) * static_cast<double>(shares);
+  return read_scalar(loss.to(at::kDouble), "loss") * static_cast<double>(shares);
 }
 
 /// Of the gradients of this replica alone, as if its samples were the batch.
@@ -197,7 +203,8 @@ double Engine::State::own_norm() {
     const Tensor squares = ops::sum_of_squares(p->value.grad());
     sum = sum.defined() ? sum + squares : squares;
   }
-  return std::sqrt(read_scalar(sum)) * static_cast<double>(plan.parallel.data.size);
+  return std::sqrt(read_scalar(sum, "gradient norm")) *
+         static_cast<double>(plan.parallel.data.size);
 }
 
 /// One factor takes the scale out of the gradients and clips them, inside the update: in half
@@ -220,6 +227,7 @@ void Engine::State::step_optimizer(double norm) {
 
 double Engine::update() {
   State& s = *state_;
+  const TracePhase phase("update");
   const CategoryScope scope(Category::kTemporary);
   const at::NoGradGuard no_grad;
   const double norm =
@@ -240,6 +248,7 @@ StepReport Engine::step() {
   report.lr = state_->lr();
   report.loss_scale = state_->scaler.scale();
   const int64_t skipped = state_->scaler.state().skipped;
+  const TracePhase phase("step");
   report.loss = forward_backward();
   report.grad_norm = update();
   report.is_skipped = state_->scaler.state().skipped > skipped;

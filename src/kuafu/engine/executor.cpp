@@ -2,10 +2,13 @@
 #include "kuafu/engine/executor.h"
 
 #include <chrono>
+#include <optional>
 
 #include <ATen/ATen.h>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/trace.h"
+#include "kuafu/engine/observed_step.h"
 
 namespace kuafu {
 namespace {
@@ -77,6 +80,8 @@ void Executor::compute(const Action& a) {
     in = take(gradients_, a, Op::kRecvBackward);
   }
   const double start = timeline_ == nullptr ? 0 : seconds_now();
+  std::optional<TracePhase> phase;
+  if (current_trace() != nullptr) phase.emplace(mark_of(a));
   switch (a.op) {
     case Op::kForward:
       out = stage->forward(a.micro_batch, std::move(in));
@@ -90,6 +95,7 @@ void Executor::compute(const Action& a) {
     default:
       stage->weight_grad(a.micro_batch);
   }
+  phase.reset();
   note(a, start);
   if (a.op != Op::kWeightGrad) hand_on(a, std::move(out));
 }

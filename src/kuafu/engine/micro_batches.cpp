@@ -5,6 +5,8 @@
 
 #include <ATen/ATen.h>
 
+#include "kuafu/meter/op_trace.h"
+
 namespace kuafu {
 namespace {
 
@@ -24,6 +26,7 @@ template <class T>
 Tensor to_tensor(const std::vector<T>& numbers, const Shape& shape, at::ScalarType type,
                  at::Device device) {
   const Tensor t = at::empty(shape, at::TensorOptions(type).device(device));
+  const OneOpScope load("load", t);
   if (device.is_meta()) return t;
   const at::ScalarType given = std::is_same_v<T, float> ? at::kFloat : at::kLong;
   t.copy_(at::from_blob(const_cast<T*>(numbers.data()), shape, given));

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/meter/op_trace.h"
 
 namespace kuafu {
 namespace {
@@ -103,7 +104,12 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     for (int64_t step = first; step < plan.train.steps; ++step) {
       const double start = seconds_now();
       if (options.is_observed) observer.begin(world.rank(), pipeline);
+      std::optional<OpTraceScope> traced;
+      if (options.recorder != nullptr && step + 1 == plan.train.steps) {
+        traced.emplace(*options.recorder);
+      }
       const StepReport report = engine.step();
+      traced.reset();
       if (options.is_observed) result.last_step = observer.end();
       result.step_seconds.push_back(seconds_now() - start);
       result.losses.push_back(report.loss);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kuafu/base/trace.h"
 #include "kuafu/comm/ledger.h"
 #include "kuafu/engine/certificate.h"
 #include "kuafu/engine/engine.h"
@@ -61,6 +62,7 @@ struct RunOptions {
   std::vector<int> push_script = {};  ///< order of pushes under staleness; by arrival where empty
   bool is_metered = true;             ///< ledger and FLOPs; off only to measure what they cost
   bool is_observed = false;           ///< what each rank does in its last step, and when
+  TraceRecorder* recorder = nullptr;  ///< of this rank: takes every event of its last step
   std::function<std::unique_ptr<Dataset>(const Plan&)> make_data;
   SaveOptions checkpoint;  ///< no folder: none
   /// Called on rank 0 after each step.

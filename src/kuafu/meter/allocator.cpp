@@ -13,6 +13,7 @@
 #include <new>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/trace.h"
 
 namespace kuafu {
 namespace {
@@ -22,6 +23,8 @@ struct alignas(64) Header {
   std::shared_ptr<MemoryAccount> account;  // null: booked to nobody
   int64_t bytes = 0;
   Category category = Category::kTemporary;
+  int64_t block = 0;  // its number in the trace of `recorder`
+  const TraceRecorder* recorder = nullptr;
 };
 constexpr size_t kHeader = 64;
 static_assert(sizeof(Header) == kHeader);
@@ -79,6 +82,27 @@ KeptBlocks& kept_blocks() {
   return *kept;
 }
 
+/// The recorder of the rank whose block this is; null where nothing is traced, or by another rank.
+TraceRecorder* recorder_of(const Header& h) {
+  TraceRecorder* trace = current_trace();
+  if (trace == nullptr || !h.account) return nullptr;
+  const RankBook* book = current_book();
+  return book != nullptr && book->account() == h.account ? trace : nullptr;
+}
+
+/// Scratch is no event: an op takes what its device needs.
+void trace_alloc(Header& h) {
+  TraceRecorder* trace = h.category == Category::kScratch ? nullptr : recorder_of(h);
+  h.recorder = trace;
+  h.block = trace == nullptr ? 0 : trace->alloc(to_string(h.category), h.bytes);
+}
+
+void trace_free(const Header& h) {
+  TraceRecorder* trace = h.category == Category::kScratch ? nullptr : recorder_of(h);
+  if (trace == nullptr) return;
+  trace->free(trace == h.recorder ? h.block : 0, to_string(h.category), h.bytes);
+}
+
 /// Books first, so that nothing is left behind where the budget refuses.
 Header booked(size_t bytes) {
   Header h;
@@ -87,11 +111,13 @@ Header booked(size_t bytes) {
   if (RankBook* book = current_book()) {
     book->allocated(h.bytes, h.category);
     h.account = book->account();
+    trace_alloc(h);
   }
   return h;
 }
 
 void unbook(const Header& h) {
+  trace_free(h);
   if (h.account) h.account->freed(h.bytes, h.category);
 }
 
@@ -200,7 +226,9 @@ void recategorise(const at::Tensor& t, Category to) {
   Header* h = header_of(t.storage().data_ptr());
   if (h == nullptr || h->category == to) return;
   if (h->account) h->account->recategorised(h->bytes, h->category, to);
+  trace_free(*h);
   h->category = to;
+  trace_alloc(*h);
 }
 
 void free_storage(const at::Tensor& t) { allocate_storage(t, 0); }

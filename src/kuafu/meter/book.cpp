@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/trace.h"
 
 namespace kuafu {
 namespace {
@@ -93,6 +94,9 @@ void RankBook::recategorised(int64_t bytes, Category from, Category to) {
 
 void RankBook::work(int64_t flops, int64_t bytes) {
   if (on_work) on_work(flops, bytes);
+  if (TraceRecorder* trace = current_trace()) {
+    trace->work(flops, bytes, is_recomputing ? kRecompute : kNoFlags);
+  }
   if (!is_counting) return;
   (is_recomputing ? flops_recomputed_ : flops_) += flops;
   bytes_moved_ += bytes;

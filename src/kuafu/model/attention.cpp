@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "kuafu/base/suggest.h"
+#include "kuafu/meter/op_trace.h"
 #include "kuafu/model/init.h"
 #include "kuafu/model/layers.h"
 #include "kuafu/tensor/differentiable.h"
@@ -73,6 +74,7 @@ Tensor positions_of(const Mesh& mesh, const TokenGrid& grid, at::Device device) 
   std::vector<int64_t> mine = local_positions(mesh, grid);
   const auto count = static_cast<int64_t>(mine.size());
   const Tensor positions = at::empty({count}, at::TensorOptions(at::kLong).device(device));
+  const OneOpScope load("load", positions);
   if (!device.is_meta()) positions.copy_(at::from_blob(mine.data(), {count}, at::kLong));
   return positions;
 }

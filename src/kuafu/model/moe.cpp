@@ -19,6 +19,7 @@
 
 #include "kuafu/base/philox.h"
 #include "kuafu/mesh/parts.h"
+#include "kuafu/meter/op_trace.h"
 #include "kuafu/model/init.h"
 #include "kuafu/parallel/expert/interface.h"
 #include "kuafu/tensor/collectives.h"
@@ -50,6 +51,7 @@ int64_t inner_width(const ModelPlan& plan) { return plan.ffn_width() * (is_gated
 Tensor to_tensor(const std::vector<int64_t>& numbers, at::Device device) {
   const auto count = static_cast<int64_t>(numbers.size());
   const Tensor t = at::empty({count}, at::TensorOptions(at::kLong).device(device));
+  const OneOpScope load("load", t);
   if (!device.is_meta()) {
     t.copy_(at::from_blob(const_cast<int64_t*>(numbers.data()), {count}, at::kLong));
   }

@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/trace.h"
 #include "kuafu/tensor/collectives.h"
 
 namespace kuafu {
@@ -51,7 +52,9 @@ bool is_on_any_rank(bool mine, const Mesh& mesh, at::Device device) {
   for (const Axis& axis : mesh.axes()) {
     if (axis.size > 1) raw::all_reduce(flag, mesh.comm(axis.name), ReduceOp::kMax);
   }
-  return flag.is_meta() ? mine : flag.item<float>() != 0;
+  const bool is = flag.is_meta() ? mine : flag.item<float>() != 0;
+  TraceRecorder* trace = current_trace();
+  return trace == nullptr ? is : trace->oracle("overflow", is ? 1 : 0) != 0;
 }
 
 }  // namespace kuafu

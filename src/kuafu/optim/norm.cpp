@@ -7,6 +7,7 @@
 #include <map>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/trace.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/optim/optimizer.h"
 #include "kuafu/tensor/collectives.h"
@@ -73,7 +74,9 @@ double global_grad_norm(std::span<const ParamShard> shards, const Mesh& mesh, at
     raw::all_reduce(whole, mesh.comm(kPipeline));
     if (has_values) total = whole.item<double>();
   }
-  return has_values ? std::sqrt(total) : 1;
+  const double norm = has_values ? std::sqrt(total) : 1;
+  TraceRecorder* trace = current_trace();
+  return trace == nullptr ? norm : trace->oracle("gradient norm", norm);
 }
 
 double clip_factor(double norm, double clip) {

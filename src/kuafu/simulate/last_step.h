@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "kuafu/engine/run.h"
 #include "kuafu/record/activity.h"
@@ -14,5 +15,9 @@ namespace kuafu {
 /// between two calls overlap its memory traffic.
 ActivityLog simulate_last_step(const Plan& plan, const Registries& registries,
                                const std::string& name);
+
+/// Every event of every rank in its second step, or the only one: docs/trace.md. Values that the
+/// program reads off its data are 1.
+std::vector<Trace> trace_last_step(const Plan& plan, const Registries& registries);
 
 }  // namespace kuafu

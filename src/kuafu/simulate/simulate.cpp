@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kuafu/engine/observed_step.h"
+#include "kuafu/meter/op_trace.h"
 #include "kuafu/simulate/activities.h"
 #include "kuafu/simulate/last_step.h"
 #include "kuafu/simulate/replay.h"
@@ -97,6 +98,28 @@ Prediction simulate(const Plan& plan, const Registries& registries, Transport tr
   prediction.step_seconds =
       timeline.makespan_seconds() / static_cast<double>(std::min(plan.train.steps, kRecorded));
   return prediction;
+}
+
+std::vector<Trace> trace_last_step(const Plan& plan, const Registries& registries) {
+  refuse_staleness(plan);
+  const auto ranks = static_cast<int>(num_ranks(plan));
+  SimulatedWorld world(ranks);
+  const NoData data(plan.model);
+  std::vector<Trace> traces;
+  for (int r = 0; r < ranks; ++r) {
+    RankBook book(r, plan.memory.device.value_or(0));
+    const BookScope booked(&book);
+    Ledger ledger;  // groups are named by the axis they are booked under
+    const auto me = world.communicator(r);
+    Engine engine(plan, registries, *me, data, {.device = at::kMeta, .ledger = &ledger});
+    const int64_t last = std::min(plan.train.steps, kRecorded) - 1;
+    for (int64_t step = 0; step < last; ++step) engine.step();
+    TraceRecorder recorder(TraceRecorder::Clock::kNone);
+    const OpTraceScope traced(recorder);
+    if (last >= 0) engine.step();
+    traces.push_back(recorder.take());
+  }
+  return traces;
 }
 
 ActivityLog simulate_last_step(const Plan& plan, const Registries& registries,

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/meter/op_trace.h"
 
 namespace kuafu {
 namespace {
@@ -112,6 +113,7 @@ Tensor take_gradients(const FlatBucket& bucket, std::vector<bool>& used) {
 }
 
 void check_unused(const Param& p, const Tensor& sum) {
+  const OneOpScope look("look for a gradient", sum);
   if (sum.is_meta() || sum.numel() == 0) return;
   KUAFU_CHECK(!sum.any().item<bool>(), p.name, " has a gradient on another replica and none here; ",
               "replicas must use the same parameters");

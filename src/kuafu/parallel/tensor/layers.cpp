@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include "kuafu/meter/book.h"
 #include "kuafu/tensor/collectives.h"
 #include "kuafu/tensor/differentiable.h"
 #include "kuafu/tensor/ops.h"

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/base/trace.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include "kuafu/base/errors.h"
+
+namespace kuafu {
+namespace {
+
+thread_local TraceRecorder* tls_recorder = nullptr;
+
+template <class Table, class Row>
+const Row& row_of(const Table& table, int64_t index, const Row& none) {
+  return index >= 0 && index < static_cast<int64_t>(table.size())
+             ? table[static_cast<size_t>(index)]
+             : none;
+}
+
+std::string describe_call(const Trace& trace, const TraceRecord& r) {
+  const TraceCall c = row_of(trace.calls, r.payload[0], TraceCall{});
+  const TraceGroup group = row_of(trace.groups, c.group, TraceGroup{});
+  std::string members;
+  for (const int m : group.members) members += text(members.empty() ? "" : " ", m);
+  const std::string reduce = row_of(trace.names, c.reduce, std::string());
+  return text(" ", r.payload[2], " on ", group.label, " {", members, "}: ", r.payload[1],
+              " bytes of ", to_string(c.dtype), c.to >= 0 ? text(", to ", c.to) : "",
+              c.from >= 0 ? text(", from ", c.from) : "", c.tag != 0 ? text(", tag ", c.tag) : "",
+              reduce.empty() ? "" : ", " + reduce, (r.flags & kHostSync) != 0 ? ", host" : "");
+}
+
+}  // namespace
+
+std::string_view to_string(TraceKind kind) {
+  static constexpr std::array<std::string_view, kNumTraceKinds> names = {
+      "op", "alloc", "free", "call", "wait", "begin", "end", "oracle"};
+  return names[static_cast<size_t>(kind)];
+}
+
+std::string Trace::describe(const TraceRecord& r) const {
+  const std::string head = text(to_string(r.kind), " ", row_of(names, r.name, std::string("?")));
+  switch (r.kind) {
+    case TraceKind::kOp:
+      return text(head, " (", row_of(shapes, r.payload[0], std::string("?")), "), ", r.payload[1],
+                  " FLOPs, ", r.payload[2], " bytes", (r.flags & kRecompute) != 0 ? ", again" : "");
+    case TraceKind::kAlloc:
+    case TraceKind::kFree:
+      return text(head, " block ", r.payload[0], ", ", r.payload[1], " bytes");
+    case TraceKind::kCall:
+    case TraceKind::kWait:
+      return head + describe_call(*this, r);
+    default:
+      return head;
+  }
+}
+
+std::string first_difference(const Trace& a, const Trace& b) {
+  const size_t both = std::min(a.records.size(), b.records.size());
+  for (size_t i = 0; i < both; ++i) {
+    const std::string left = a.describe(a.records[i]), right = b.describe(b.records[i]);
+    if (left != right) return text("event ", i, ": ", left, "; other: ", right);
+  }
+  if (a.records.size() == b.records.size()) return {};
+  const Trace& longer = a.records.size() > both ? a : b;
+  return text("event ", both, ": ",
+              &longer == &a ? "" : "nothing; other: ", longer.describe(longer.records[both]),
+              &longer == &a ? "; other: nothing" : "");
+}
+
+int64_t TraceRecorder::now_ns() const {
+  if (clock_ == Clock::kNone) return 0;
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+int32_t TraceRecorder::name_of(std::string_view text) {
+  const auto found = names_.find(text);
+  if (found != names_.end()) return found->second;
+  const auto id = static_cast<int32_t>(trace_.names.size());
+  trace_.names.emplace_back(text);
+  names_.emplace(text, id);
+  return id;
+}
+
+TraceRecord& TraceRecorder::add(TraceKind kind, int32_t name) {
+  TraceRecord& r = trace_.records.emplace_back();
+  r.kind = kind;
+  r.name = name;
+  r.start_ns = r.end_ns = now_ns();
+  return r;
+}
+
+void TraceRecorder::op(std::string_view name, std::string_view shape, uint8_t flags,
+                       int64_t start_ns) {
+  auto known = shapes_.find(shape);
+  if (known == shapes_.end()) {
+    known = shapes_.emplace(shape, static_cast<int32_t>(trace_.shapes.size())).first;
+    trace_.shapes.emplace_back(shape);
+  }
+  TraceRecord& r = add(TraceKind::kOp, name_of(name));
+  r.payload[0] = known->second;
+  r.flags = flags;
+  r.start_ns = start_ns;
+  last_op_ = static_cast<int64_t>(trace_.records.size()) - 1;
+}
+
+void TraceRecorder::work(int64_t flops, int64_t bytes, uint8_t flags) {
+  if (last_op_ < 0) op("work", "", flags, now_ns());
+  TraceRecord& r = trace_.records[static_cast<size_t>(last_op_)];
+  r.payload[1] += flops;
+  r.payload[2] += bytes;
+  r.flags |= flags;
+}
+
+int64_t TraceRecorder::alloc(std::string_view category, int64_t bytes) {
+  TraceRecord& r = add(TraceKind::kAlloc, name_of(category));
+  r.payload[0] = ++num_blocks_;
+  r.payload[1] = bytes;
+  return num_blocks_;
+}
+
+void TraceRecorder::free(int64_t block, std::string_view category, int64_t bytes) {
+  TraceRecord& r = add(TraceKind::kFree, name_of(category));
+  r.payload[0] = block;
+  r.payload[1] = bytes;
+}
+
+int64_t TraceRecorder::call(const CallEvent& event) {
+  const auto [group, is_new_group] =
+      groups_.try_emplace({event.key, *event.label}, static_cast<int32_t>(trace_.groups.size()));
+  if (is_new_group) trace_.groups.push_back({*event.label, *event.members});
+  TraceCall call = event.call;
+  call.group = group->second;
+  call.reduce = name_of(event.reduce);
+  const auto [entry, is_new] = calls_.try_emplace(call, static_cast<int32_t>(trace_.calls.size()));
+  if (is_new) trace_.calls.push_back(call);
+  const auto number = static_cast<int64_t>(made_.size());
+  TraceRecord& r = add(TraceKind::kCall, name_of(event.verb));
+  r.queue = TraceQueue::kCommunication;
+  r.flags = event.flags;
+  r.payload[0] = entry->second;
+  r.payload[1] = event.bytes;
+  r.payload[2] = number;
+  made_.push_back({r.name, entry->second, event.bytes});
+  last_op_ = -1;
+  return number;
+}
+
+void TraceRecorder::wait(int64_t call, uint8_t flags, int64_t start_ns) {
+  const Made& made = made_.at(static_cast<size_t>(call));
+  TraceRecord& r = add(TraceKind::kWait, made.verb);
+  r.queue = TraceQueue::kCommunication;
+  r.flags = flags;
+  r.start_ns = start_ns;
+  r.payload[0] = made.entry;
+  r.payload[1] = made.bytes;
+  r.payload[2] = call;
+  last_op_ = -1;
+}
+
+void TraceRecorder::begin_phase(std::string_view name) {
+  add(TraceKind::kPhaseBegin, name_of(name));
+  last_op_ = -1;
+}
+
+void TraceRecorder::end_phase(std::string_view name) {
+  add(TraceKind::kPhaseEnd, name_of(name));
+  last_op_ = -1;
+}
+
+double TraceRecorder::oracle(std::string_view name, double value) {
+  if (!given_.empty()) {
+    const auto [next, given] = given_.front();
+    KUAFU_REQUIRE(next == name, "the oracle given next is '", next, "', the program reads '", name,
+                  "'");
+    given_.pop_front();
+    value = given;
+  }
+  TraceRecord& r = add(TraceKind::kOracle, name_of(name));
+  r.flags = kHostSync;
+  r.value = value;
+  return value;
+}
+
+void TraceRecorder::give_oracles(const Trace& from) {
+  for (const TraceRecord& r : from.records) {
+    if (r.kind != TraceKind::kOracle) continue;
+    given_.emplace_back(from.names[static_cast<size_t>(r.name)], r.value);
+  }
+}
+
+Trace TraceRecorder::take() {
+  Trace taken = trace_;
+  trace_.records.clear();
+  last_op_ = -1;
+  return taken;
+}
+
+TraceRecorder* current_trace() { return tls_recorder; }
+
+TraceScope::TraceScope(TraceRecorder* recorder) : previous_(tls_recorder) {
+  tls_recorder = recorder;
+}
+TraceScope::~TraceScope() { tls_recorder = previous_; }
+
+}  // namespace kuafu

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "kuafu/base/dtype.h"
+
+// What one rank did, event by event, in its own order: the same in every world. Layers write into
+// the recorder of their thread where there is one (current_trace()); without one they pay a look.
+namespace kuafu {
+
+enum class TraceKind : uint8_t {
+  kOp,          ///< name: op; payload: shape, FLOPs, bytes moved by the op's formula
+  kAlloc,       ///< name: category; payload: block, bytes
+  kFree,        ///< the same
+  kCall,        ///< name: verb; payload: entry of calls, bytes of the argument, number of the call
+  kWait,        ///< name: verb; payload: entry of calls, bytes, number of the call waited for
+  kPhaseBegin,  ///< name: what follows, until the kPhaseEnd of that name
+  kPhaseEnd,
+  kOracle,  ///< name: a value the program reads off its data; a simulated run is given it
+};
+inline constexpr int kNumTraceKinds = 8;
+
+/// "op", "alloc", "free", "call", "wait", "begin", "end", "oracle".
+std::string_view to_string(TraceKind kind);
+
+/// Who carries an event out: the rank itself (its thread, a device's compute stream), or what moves
+/// bytes for it meanwhile.
+enum class TraceQueue : uint8_t { kCompute, kCommunication };
+
+/// Facts about an event.
+enum TraceFlags : uint8_t {
+  kNoFlags = 0,
+  kHostSync = 1,   ///< the host stands still until it is done; a stream waits otherwise
+  kRecompute = 2,  ///< an op that repeats a forward
+};
+
+/// One event. The first 32 bytes are the same in every world, the last 16 are not compared.
+struct TraceRecord {
+  TraceKind kind = TraceKind::kOp;
+  TraceQueue queue = TraceQueue::kCompute;
+  uint8_t flags = kNoFlags;
+  uint8_t unused = 0;
+  int32_t name = 0;  ///< of Trace::names
+  int64_t payload[3] = {0, 0, 0};
+  int64_t start_ns = 0;  ///< of the steady clock; 0 in a simulated run
+  union {
+    int64_t end_ns = 0;
+    double value;  ///< kOracle
+  };
+};
+static_assert(sizeof(TraceRecord) == 48);
+
+/// A group of ranks whose calls are traced.
+struct TraceGroup {
+  std::string label;         ///< what its calls are booked under
+  std::vector<int> members;  ///< world ranks in group order
+  bool operator==(const TraceGroup&) const = default;
+};
+
+/// What calls have in common besides verb, bytes and time.
+struct TraceCall {
+  int32_t group = -1;  ///< of Trace::groups
+  int32_t to = -1;     ///< group index: root, receiver of send and send_recv
+  int32_t from = -1;   ///< group index: sender of recv and send_recv
+  int32_t tag = 0;     ///< of messages
+  int32_t reduce = 0;  ///< of Trace::names: "sum", "max", "min", or ""
+  DType dtype = DType::kU8;
+  auto operator<=>(const TraceCall&) const = default;
+};
+
+/// The events of one rank and the tables they refer to, in the order of their first use.
+struct Trace {
+  std::vector<TraceRecord> records;
+  std::vector<std::string> names = {""};
+  std::vector<std::string> shapes = {""};  ///< "f32 4x8, f32 8x16": of an op's tensor arguments
+  std::vector<TraceGroup> groups;
+  std::vector<TraceCall> calls;
+
+  /// One line without times and oracle values: equal where the events are.
+  std::string describe(const TraceRecord& record) const;
+};
+
+/// The first event in which two traces differ, as both have it; empty where none does. Times and
+/// oracle values are not compared.
+std::string first_difference(const Trace& a, const Trace& b);
+
+/// Writes down what one rank does. Of one thread.
+class TraceRecorder {
+ public:
+  /// Whether events get times: a simulated rank has none.
+  enum class Clock : uint8_t { kSteady, kNone };
+  explicit TraceRecorder(Clock clock = Clock::kSteady) : clock_(clock) {}
+
+  /// An op ran since start_ns; its work follows.
+  void op(std::string_view name, std::string_view shape, uint8_t flags, int64_t start_ns);
+  /// Work of the op that ran last, by its formula; a lone event "work" where none did.
+  void work(int64_t flops, int64_t bytes, uint8_t flags);
+  /// A block was taken; returns its number, from 1.
+  int64_t alloc(std::string_view category, int64_t bytes);
+  /// Block 0 was there before the trace.
+  void free(int64_t block, std::string_view category, int64_t bytes);
+  /// A communicator was called; returns the number of the call, from 0. `key` tells groups of one
+  /// label and members apart for as long as they live.
+  struct CallEvent {
+    std::string_view verb, reduce;
+    const void* key = nullptr;
+    const std::string* label = nullptr;
+    const std::vector<int>* members = nullptr;
+    TraceCall call;  ///< but group and reduce
+    int64_t bytes = 0;
+    uint8_t flags = kNoFlags;
+  };
+  int64_t call(const CallEvent& event);
+  /// The wait for that call began at start_ns and ends now.
+  void wait(int64_t call, uint8_t flags, int64_t start_ns);
+  void begin_phase(std::string_view name);
+  void end_phase(std::string_view name);
+  /// A value was read off data. Returns it, or the next one given for it: what a simulated run goes
+  /// on with. Throws ConfigError where the next one given is of another name.
+  double oracle(std::string_view name, double value);
+  /// The oracles of another trace, in its order, to be given here.
+  void give_oracles(const Trace& from);
+
+  int64_t now_ns() const;
+  const Trace& trace() const { return trace_; }
+  /// What was recorded so far, tables kept in it; numbers of calls and blocks go on.
+  Trace take();
+
+ private:
+  TraceRecord& add(TraceKind kind, int32_t name);
+  int32_t name_of(std::string_view text);
+
+  Clock clock_;
+  Trace trace_;
+  std::map<std::string, int32_t, std::less<>> names_ = {{"", 0}};
+  std::map<std::string, int32_t, std::less<>> shapes_ = {{"", 0}};
+  std::map<std::tuple<const void*, std::string>, int32_t> groups_;
+  std::map<TraceCall, int32_t> calls_;
+  struct Made {  // a call: what its wait says
+    int32_t verb, entry;
+    int64_t bytes;
+  };
+  std::vector<Made> made_;
+  int64_t num_blocks_ = 0;
+  std::deque<std::pair<std::string, double>> given_;
+  int64_t last_op_ = -1;  // index of the record
+};
+
+/// The recorder of this thread; null where nothing is traced.
+TraceRecorder* current_trace();
+
+/// Makes `recorder` this thread's recorder until the scope ends; null: nothing is traced.
+class TraceScope {
+ public:
+  explicit TraceScope(TraceRecorder* recorder);
+  ~TraceScope();
+  TraceScope(const TraceScope&) = delete;
+  TraceScope& operator=(const TraceScope&) = delete;
+
+ private:
+  TraceRecorder* previous_;
+};
+
+/// A phase of this thread's recorder, if it has one, until the scope ends.
+class TracePhase {
+ public:
+  explicit TracePhase(std::string name) : name_(std::move(name)) {
+    if (TraceRecorder* trace = current_trace()) trace->begin_phase(name_);
+  }
+  ~TracePhase() {
+    if (TraceRecorder* trace = current_trace()) trace->end_phase(name_);
+  }
+  TracePhase(const TracePhase&) = delete;
+  TracePhase& operator=(const TracePhase&) = delete;
+
+ private:
+  std::string name_;
+};
+
+}  // namespace kuafu

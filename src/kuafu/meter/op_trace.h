@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string_view>
+
+#include "kuafu/base/trace.h"
+
+namespace kuafu {
+
+/// Makes `recorder` this thread's recorder and writes every op of LibTorch's dispatcher into it
+/// until the scope ends: the outermost ones, with their name and the shapes of their tensors. Left
+/// out are views and empty tensors, which do nothing (allocations are events of their own), and
+/// reads of a value, which are oracles.
+class OpTraceScope {
+ public:
+  explicit OpTraceScope(TraceRecorder& recorder);
+  ~OpTraceScope();
+  OpTraceScope(const OpTraceScope&) = delete;
+  OpTraceScope& operator=(const OpTraceScope&) = delete;
+
+  struct State;
+
+ private:
+  std::unique_ptr<State> state_;
+  TraceScope scope_;
+};
+
+/// What happens inside is one op of that name on `result`, whatever the device: data that a
+/// simulated rank does not have is loaded here. Does nothing where ops are not traced.
+class OneOpScope {
+ public:
+  OneOpScope(std::string_view name, const at::Tensor& result);
+  ~OneOpScope();
+  OneOpScope(const OneOpScope&) = delete;
+  OneOpScope& operator=(const OneOpScope&) = delete;
+
+ private:
+  std::string_view name_;
+  const at::Tensor& result_;
+  int64_t start_ns_ = 0;
+};
+
+}  // namespace kuafu

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One recorder in every world: what a rank does on threads is, event by event, what it does
+// simulated: calls, waits, ops with shapes and work, memory, phases. Times and the values of oracles
+// are left out; the simulated rank is given the values that the real one read.
+
+#include "kuafu/base/trace.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "tests/support/pipelines.h"
+#include "tests/support/plans.h"
+#include "tests/support/ranks.h"
+#include "tests/support/traces.h"
+
+namespace kuafu {
+namespace {
+
+using tests::Family;
+
+void expect_traced_alike(const Plan& plan, const std::string& name) {
+  tests::run_ranks(static_cast<int>(num_ranks(plan)), [&](Communicator& world) {
+    tests::expect_traced_as_simulated(plan, world, name);
+  });
+}
+
+class Traces : public testing::TestWithParam<Family> {};
+
+TEST_P(Traces, OfThreadsEqualThoseSimulated) { expect_traced_alike(plan_of(GetParam()), "plain"); }
+
+TEST_P(Traces, OfThreadsEqualThoseSimulatedUnderRecomputation) {
+  for (const char* policy : {"selective", "full"}) {
+    expect_traced_alike(plan_of(GetParam(), {{"memory.recompute", policy}}), policy);
+  }
+}
+
+TEST_P(Traces, OfThreadsEqualThoseSimulatedUnderZero) {
+  if (GetParam().name.find("data") == std::string::npos) GTEST_SKIP() << "no replicas";
+  for (const char* stage : {"1", "2", "3"}) {
+    expect_traced_alike(plan_of(GetParam(), {{"parallel.zero", stage}}), stage);
+  }
+}
+
+TEST_P(Traces, OfThreadsEqualThoseSimulatedInEveryDtype) {
+  for (const char* dtype : {"f32", "bf16", "f16"}) {
+    expect_traced_alike(plan_of(GetParam(), {{"model.dtype", dtype},
+                                             {"model.dropout", "0.1"},
+                                             {"train.batch", "24"},
+                                             {"train.micro_batch", "4"}}),
+                        dtype);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Schemes, Traces, testing::ValuesIn(tests::families()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(TracesOfPipelines, OfThreadsEqualThoseSimulated) {
+  for (const tests::Pipe& pipe : tests::pipes()) {
+    for (const char* zero : {"0", "1", "2", "3"}) {
+      const bool has_replicas = std::string(zero) != "0";
+      if (has_replicas && pipe.ranks > 2) continue;
+      const Overrides overrides = {{"parallel.pipeline.size", text(pipe.ranks)},
+                                   {"parallel.pipeline.schedule", pipe.schedule},
+                                   {"parallel.pipeline.chunks", text(pipe.chunks)},
+                                   {"model.layers", "6"},
+                                   {"parallel.data", has_replicas ? "2" : "1"},
+                                   {"parallel.zero", zero},
+                                   {"memory.recompute", has_replicas ? "full" : "none"},
+                                   {"train.micro_batch", "1"}};
+      std::ostringstream name;
+      name << pipe << ", zero " << zero;
+      expect_traced_alike(tests::small_plan(overrides), name.str());
+    }
+  }
+}
+
+TEST(TracesOfExperts, OfThreadsEqualThoseSimulated) {
+  for (const char* router : {"top1", "top2", "topk", "expert_choice"}) {
+    expect_traced_alike(
+        tests::small_plan(tests::keys::both(tests::keys::experts("2"),
+                                            {{"parallel.data", "2"}, {"model.router", router}})),
+        router);
+  }
+}
+
+TEST(TracesOfReplicas, OfThreadsEqualThoseSimulated) {
+  for (const char* mode : {"auto", "ring", "tree", "hierarchical", "parameter_server"}) {
+    expect_traced_alike(tests::small_plan({{"parallel.data", "4"},
+                                           {"parallel.data.mode", mode},
+                                           {"cluster.ranks_per_node", "2"},
+                                           {"parallel.data.overlap", "false"}}),
+                        mode);
+  }
+}
+
+// The comparison would notice.
+TEST(Trace, DifferenceNamesTheFirstEventThatDiffers) {
+  TraceRecorder a, b;
+  for (TraceRecorder* t : {&a, &b}) {
+    t->begin_phase("step");
+    t->op("kuafu::matmul", "f32 4x8, f32 8x2", kNoFlags, 0);
+    t->work(128, 4 * (32 + 16 + 8), kNoFlags);
+    t->oracle("loss", t == &a ? 1 : 2);  // not compared
+  }
+  EXPECT_EQ(first_difference(a.trace(), b.trace()), "");
+  EXPECT_EQ(a.trace().describe(a.trace().records[1]),
+            "op kuafu::matmul (f32 4x8, f32 8x2), 128 FLOPs, 224 bytes");
+  b.alloc("activation", 64);
+  EXPECT_EQ(first_difference(a.trace(), b.trace()),
+            "event 3: nothing; other: alloc activation block 1, 64 bytes");
+  a.alloc("activation", 32);
+  EXPECT_EQ(
+      first_difference(a.trace(), b.trace()),
+      "event 3: alloc activation block 1, 32 bytes; other: alloc activation block 1, 64 bytes");
+  b.work(1, 0, kNoFlags);  // of the matmul
+  EXPECT_NE(first_difference(a.trace(), b.trace()).find("129 FLOPs"), std::string::npos);
+}
+
+TEST(Trace, OracleGivenMustBeTheOneRead) {
+  TraceRecorder real, simulated;
+  real.oracle("loss", 2.5);
+  simulated.give_oracles(real.trace());
+  EXPECT_THROW(simulated.oracle("gradient norm", 1), ConfigError);
+  EXPECT_EQ(simulated.oracle("loss", 1), 2.5);
+  EXPECT_EQ(simulated.oracle("loss", 1), 1) << "none is left";
+}
+
+}  // namespace
+}  // namespace kuafu
