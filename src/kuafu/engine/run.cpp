@@ -97,14 +97,20 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
       book.restart();  // what loading took is no step's
     }
     const int64_t first = engine.steps_done();
+    if (options.is_certified && engine.is_in_step()) {
+      const bool is_whole = is_certified_whole(plan, options.certificate_memory);
+      witness.emplace(plan, first, is_whole ? Witness::Depth::kFull : Witness::Depth::kReportsOnly);
+    }
     if (options.is_observed) engine.observe(&observer);
     const int pipeline = engine.mesh().comm("pipeline").members().front();
     for (int64_t step = first; step < plan.train.steps; ++step) {
+      if (witness) witness->before_step(engine);
       const double start = seconds_now();
       if (options.is_observed) observer.begin(world.rank(), pipeline);
       const StepReport report = engine.step();
       if (options.is_observed) result.last_step = observer.end();
       result.step_seconds.push_back(seconds_now() - start);
+      if (witness) witness->after_step(engine, report);
       result.losses.push_back(report.loss);
       if (plan.has_loss_scale()) result.loss_scales.push_back(report.loss_scale);
       if (report.is_skipped) result.skipped.push_back(step);
@@ -134,8 +140,9 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     if (plan.train.validation_batches > 0) result.validation_loss = engine.validate();
   }
   if (options.is_certified) {
-    result.certificate = certify(plan, registries, world, options.make_data,
-                                 {.device = options.device}, options.certificate_memory);
+    result.certificate =
+        certify(plan, registries, world, options.make_data, {.device = options.device},
+                options.certificate_memory, witness ? &*witness : nullptr);
   }
   return result;
 }
