@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Forward through all blocks, backward by ATen's autograd, sums over micro-batches.
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/oracle/oracle.h"
+
+namespace kuafu::oracle {
+namespace {
+
+using at::Tensor;
+
+void add_to(Tensors& sums, const std::string& name, const Tensor& more) {
+  Tensor& sum = sums[name];
+  sum = sum.defined() ? sum + more : more;
+}
+
+/// One micro-batch. Its loss is a part of the mean over the global batch, so parts add up.
+void add_micro_batch(const Model& model, const Tensors& leaves, const Samples& samples,
+                     const Routes* routes, double scale, Gradients& out) {
+  Extra extra{.routes = routes, .regret = &out.regret, .absolute = &out.absolute};
+  Flow flow;
+  Tensor auxiliary;
+  for (size_t b = 0; b < model.blocks().size(); ++b) {
+    extra.loss = Tensor();
+    flow = model.forward(b, flow, leaves, samples, extra);
+    if (!extra.loss.defined()) continue;
+    auxiliary = auxiliary.defined() ? auxiliary + extra.loss : extra.loss;
+  }
+  const Tensor& loss = flow.at(0);
+  out.loss += loss.item<double>();
+  const Tensor root = auxiliary.defined() ? loss + auxiliary : loss;
+  std::vector<Tensor> inputs;
+  for (const auto& [name, leaf] : leaves) inputs.push_back(leaf);
+  const auto grads = torch::autograd::grad({root * scale}, inputs, {}, false, false, true);
+  size_t i = 0;
+  for (const auto& [name, leaf] : leaves) {
+    const Tensor& g = grads[i++];
+    if (g.defined()) add_to(out.gradients, name, g);
+  }
+}
+
+}  // namespace
+
+Gradients gradients(const Model& model, const Tensors& weights, const std::vector<Samples>& micro,
+                    const std::vector<Routes>& routes, double scale) {
+  KUAFU_REQUIRE(routes.empty() || routes.size() == micro.size(), "routes of ", routes.size(),
+                " micro-batches for ", micro.size());
+  const at::AutoGradMode recording(true);
+  Tensors leaves;
+  for (const auto& [name, weight] : weights) {
+    leaves[name] = weight.detach().clone().requires_grad_();
+  }
+  Gradients out;
+  for (size_t i = 0; i < micro.size(); ++i) {
+    add_micro_batch(model, leaves, micro[i], routes.empty() ? nullptr : &routes[i], scale, out);
+  }
+  return out;
+}
+
+}  // namespace kuafu::oracle

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Top-k gating                            [Shazeer et al., arXiv 1701.06538, equations 3 to 5]
+// Capacity, order of slots, random second [Lepikhin et al., arXiv 2006.16668, algorithm 1]
+// Switch: k = 1                           [Fedus et al., arXiv 2101.03961, section 2.1]
+// Experts choose tokens                   [Zhou et al., arXiv 2202.09368, section 3.2]
+//
+// Slots are filled by first choices of all tokens, in the order of positions, then by second ones
+// (algorithm 1 loops over the group twice). Scores that are equal, byte by byte, go to the lowest
+// index: a stable sort keeps it in front.
+
+#include "kuafu/oracle/router.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <ATen/ATen.h>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/oracle/random.h"
+
+namespace kuafu::oracle {
+namespace {
+
+constexpr double kBroken = std::numeric_limits<double>::infinity();
+
+struct Ranked {
+  Tensor scores, index;  // best first
+};
+Ranked ranked(const Tensor& scores, int64_t dim) {
+  auto [values, index] = at::sort(scores, /*stable=*/true, dim, /*descending=*/true);
+  return {values, index};
+}
+
+/// Gates of a token's choices: their probabilities over their sum.            (B, S, k)
+Tensor normalised(const Tensor& probs, const Tensor& choices) {
+  const Tensor p = probs.gather(2, choices);
+  return p / p.sum(2, true);
+}
+
+/// (B, S): what the coin of a token is measured on, twice the gate of its second choice.
+Tensor chance_of_second(const Tensor& probs, const Tensor& choices) {
+  return 2 * normalised(probs, choices).select(2, 1).to(at::kDouble);
+}
+
+Tensor coins_of(const Call& call, const std::string& name, const Tensor& probs) {
+  return coins({call.seed, name, call.samples.step}, call.samples.first, probs.size(0),
+               probs.size(1));
+}
+
+bool has_coins(const Call& call, const Tensor& choices) {
+  return call.plan.random_second && choices.size(2) > 1;
+}
+
+/// (B, S) bool: algorithm 1, lines 12 to 15: the second expert is visited where 2 g2 > random.
+Tensor visits_second(const Call& call, const Tensor& probs, const std::string& name,
+                     const Tensor& choices) {
+  if (!has_coins(call, choices)) return at::ones(choices.sizes().slice(0, 2), at::kBool);
+  return coins_of(call, name, probs).lt(chance_of_second(probs, choices));
+}
+
+/// Slots from choices: an expert that is full takes no more.                 (B, E, C)
+Tensor fill_slots(const Tensor& choices, const Tensor& second, int64_t experts, int64_t capacity) {
+  const int64_t samples = choices.size(0), sequence = choices.size(1), k = choices.size(2);
+  const Tensor slots = at::full({samples, experts, capacity}, -1, at::kLong);
+  const Tensor visits = second.contiguous();
+  const auto chosen = choices.accessor<int64_t, 3>();
+  const auto visited = visits.accessor<bool, 2>();
+  auto slot = slots.accessor<int64_t, 3>();
+  for (int64_t b = 0; b < samples; ++b) {
+    std::vector<int64_t> used(static_cast<size_t>(experts));
+    for (int64_t j = 0; j < k; ++j) {
+      for (int64_t s = 0; s < sequence; ++s) {
+        if (j == 1 && !visited[b][s]) continue;
+        const int64_t e = chosen[b][s][j];
+        int64_t& count = used[static_cast<size_t>(e)];
+        if (count < capacity) slot[b][e][count++] = s;
+      }
+    }
+  }
+  return slots;
+}
+
+/// (B, S, E) bool: true where a slot of the expert holds the token.
+Tensor held(const Tensor& slots, int64_t sequence) {
+  const int64_t b = slots.size(0), e = slots.size(1);
+  const Tensor place = at::where(slots.ge(0), slots, at::full({}, sequence, slots.options()));
+  const Tensor out = at::zeros({b, e, sequence + 1}, at::kBool);
+  return out.scatter(2, place, true).narrow(2, 0, sequence).transpose(1, 2);
+}
+
+void regret_of(Regret& regret, const Tensor& best, const Tensor& taken) {
+  regret.most = std::max(regret.most, (best - taken).max().item<double>());
+  regret.scale = std::max(regret.scale, best.max().item<double>());
+}
+
+/// The experts that hold a token, then the oracle's best of the others, best first each... of all
+/// that a token chose only those without a slot are guessed.                 (B, S, k)
+Tensor guessed_choices(const Tensor& probs, const Tensor& is_held, int64_t k) {
+  // Probabilities are at most 1: those that are held come before all others.
+  const Tensor first = ranked(probs + 2 * is_held.to(probs.scalar_type()), 2).index.narrow(2, 0, k);
+  const Tensor order = ranked(probs.gather(2, first), 2).index;
+  return first.gather(2, order);
+}
+
+/// Each sample's slots without what pads them; broken where a used slot lies beyond `capacity`.
+Tensor unpadded(const Tensor& slots, int64_t capacity, Regret& regret) {
+  KUAFU_REQUIRE(slots.size(2) >= capacity, "slots handed to the oracle are ", slots.size(2),
+                " an expert; allowed: at least its capacity, ", capacity);
+  if (slots.narrow(2, capacity, slots.size(2) - capacity).ge(0).any().item<bool>()) {
+    regret.most = kBroken;
+  }
+  return slots.narrow(2, 0, capacity);
+}
+
+/// Experts choose: their tokens' scores, sorted, against the best ones.
+void regret_of_experts(const Tensor& probs, const Tensor& slots, Regret& regret) {
+  const int64_t capacity = slots.size(2);
+  const Tensor count = held(slots, probs.size(1)).sum(1);  // distinct tokens of an expert (B, E)
+  if (!count.eq(capacity).all().item<bool>()) {
+    regret.most = kBroken;
+    return;
+  }
+  const Tensor scores = probs.transpose(1, 2).contiguous();  // (B, E, S)
+  const Tensor best = ranked(scores, 2).scores.narrow(2, 0, capacity);
+  regret_of(regret, best, ranked(scores.gather(2, slots), 2).scores);
+}
+
+}  // namespace
+
+int64_t num_choices(const ModelPlan& plan) {
+  if (plan.router == "top1") return 1;
+  if (plan.router == "top2") return std::min<int64_t>(2, plan.experts);
+  return plan.router == "topk" ? plan.top_k : 0;
+}
+
+int64_t capacity_of(const ModelPlan& plan) {
+  const int64_t k = std::max<int64_t>(1, num_choices(plan));
+  const double share = plan.capacity_factor * static_cast<double>(k * plan.sequence) /
+                       static_cast<double>(plan.experts);
+  // 1.1 * 10 is 11 slots, though its rounding lies above.
+  const double slots = std::ceil(share * (1 - 1e-12));
+  return static_cast<int64_t>(std::clamp(slots, 1.0, static_cast<double>(plan.sequence)));
+}
+
+Decision decide(const Call& call, const Tensor& probs, const std::string& name) {
+  const int64_t k = num_choices(call.plan), capacity = capacity_of(call.plan);
+  if (k == 0) {
+    const Tensor best = ranked(probs.transpose(1, 2).contiguous(), 2).index;
+    return {.choices = {}, .slots = best.narrow(2, 0, capacity)};
+  }
+  const Tensor choices = ranked(probs, 2).index.narrow(2, 0, k);
+  return {.choices = choices,
+          .slots = fill_slots(choices, visits_second(call, probs, name, choices), probs.size(2),
+                              capacity)};
+}
+
+Decision complete(const Call& call, const Tensor& probs, const std::string& name,
+                  const Tensor& given, const Tensor& choices, Regret& regret) {
+  const int64_t k = num_choices(call.plan), capacity = capacity_of(call.plan);
+  const Tensor slots = unpadded(given, capacity, regret);
+  if (k == 0) {
+    regret_of_experts(probs, slots, regret);
+    return {.choices = {}, .slots = slots};
+  }
+  const Tensor is_held = held(slots, probs.size(1));
+  Decision d{.choices = choices.defined() ? choices : guessed_choices(probs, is_held, k),
+             .slots = slots};
+  regret_of(regret, ranked(probs, 2).scores.narrow(2, 0, k), probs.gather(2, d.choices));
+  Tensor visits = visits_second(call, probs, name, d.choices);
+  if (has_coins(call, d.choices)) {
+    // Whose second expert holds it did visit; who lacks a slot though there is one left did not.
+    const Tensor second = d.choices.select(2, 1);
+    const Tensor has_slot = is_held.gather(2, second.unsqueeze(2)).squeeze(2);
+    const Tensor has_room = slots.lt(0).any(2).gather(1, second);
+    const Tensor seen = has_slot.logical_or(visits.logical_and(has_room.logical_not()));
+    const Tensor far = (coins_of(call, name, probs) - chance_of_second(probs, d.choices)).abs();
+    const double most = far.masked_fill(seen.eq(visits), 0).max().item<double>();
+    regret.most = std::max(regret.most, most);
+    visits = seen;
+  }
+  // The rest follows from the choices without any rounding.
+  if (!fill_slots(d.choices, visits, probs.size(2), capacity).equal(slots)) regret.most = kBroken;
+  return d;
+}
+
+}  // namespace kuafu::oracle
