@@ -17,14 +17,13 @@ using tests::plan_of;
 
 void expect_equal(const Plan& plan) {
   const Certificate c = certificate_of(plan);
-  EXPECT_EQ(c.verdict, "equal") << c.worst << ": loss " << c.loss_error << ", gradient "
-                                << c.gradient_error << ", tolerance " << c.tolerance
-                                << ", parameter " << c.parameter_error << ", tolerance "
-                                << c.parameter_tolerance;
+  EXPECT_EQ(c.verdict, "equal") << c.describe() << "; native " << c.native.describe();
   EXPECT_EQ(c.level, "full");
-  EXPECT_EQ(c.steps, 3);
-  EXPECT_LE(c.gradient_error, c.tolerance);
-  EXPECT_LT(c.tolerance, 1e-9);  // f64: far from any real difference
+  EXPECT_EQ(c.reference, "oracle");
+  EXPECT_EQ(c.steps, (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(c.native.verdict, "equal");
+  EXPECT_LE(c.gradient.error, c.gradient.bound);
+  EXPECT_LT(c.gradient.bound, 1e-9);  // f64: far from any real difference
 }
 
 class Certificates : public testing::TestWithParam<Family> {};
@@ -73,21 +72,21 @@ TEST(Certificate, WarmUpCosineAndNoClippingEqualOneRank) {
       {{"optimizer.clip", "0"}, {"optimizer.schedule", "cosine"}, {"optimizer.warmup", "2"}}));
 }
 
-TEST(Certificate, SinglePrecisionPlanIsProvenByItsF64Twin) {
+TEST(Certificate, SinglePrecisionPlanIsProvenInF64AndInItsOwnType) {
   const Certificate c =
       certificate_of(plan_of(tests::family("t1d_sp_2"), {{"model.dtype", "f32"}}));
-  EXPECT_EQ(c.verdict, "equal");
-  EXPECT_FALSE(c.has_native);
+  EXPECT_EQ(c.verdict, "equal") << c.native.describe();
+  EXPECT_EQ(c.native.verdict, "equal");
+  EXPECT_GT(c.native.gradient.error, 100 * c.gradient.error);  // f32 does round
+  EXPECT_LT(c.native.gradient.bound, 1e-5);
 }
 
-// bf16: the native run is measured against f64 beside one native rank.
 TEST(Certificate, HalfPrecisionPlanCarriesNativeErrors) {
   for (const char* name : {"data_2", "t1d_2", "t2d_4"}) {
     const Certificate c = certificate_of(plan_of(tests::family(name), {{"model.dtype", "bf16"}}));
-    EXPECT_EQ(c.verdict, "equal") << name;
-    EXPECT_TRUE(c.has_native) << name;
-    EXPECT_GT(c.native_error_one_rank, 0) << name;  // bf16 does round
-    EXPECT_LE(c.native_error, std::max(2 * c.native_error_one_rank, 0x1.0p-8)) << name;
+    EXPECT_EQ(c.verdict, "equal") << name << ": " << c.native.describe();
+    EXPECT_EQ(c.native.verdict, "equal") << name;
+    EXPECT_GT(c.native.gradient.error, 1e-4) << name;  // bf16 does round
   }
 }
 
@@ -103,8 +102,8 @@ TEST(Certificate, ModelThatDoesNotFitIsScaledDownAndSaysSo) {
 TEST(Certificate, DependsOnTheDataOnlyThroughTheTolerance) {
   const Plan plan = plan_of(tests::family("t2d_4"), {{"train.seed", "77"}});
   const Certificate once = certificate_of(plan), again = certificate_of(plan);
-  EXPECT_EQ(once.gradient_error, again.gradient_error);
-  EXPECT_EQ(once.parameter_error, again.parameter_error);
+  EXPECT_EQ(once.gradient.error, again.gradient.error);
+  EXPECT_EQ(once.update.error, again.update.error);
 }
 
 TEST(Certificate, BooksNothing) {

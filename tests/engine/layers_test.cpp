@@ -58,9 +58,7 @@ TEST_P(MixedLayers, EqualOneRankWithDropoutAndRecomputation) {
   for (const char* policy : {"none", "full"}) {
     overrides.emplace_back("memory.recompute", policy);
     const Certificate c = certificate_of(small_plan(overrides));
-    EXPECT_EQ(c.verdict, "equal") << c.worst << ": loss " << c.loss_error << ", gradient "
-                                  << c.gradient_error << " of " << c.tolerance << ", parameter "
-                                  << c.parameter_error;
+    EXPECT_EQ(c.verdict, "equal") << c.describe() << "; native " << c.native.describe();
   }
 }
 
@@ -68,7 +66,7 @@ TEST_P(MixedLayers, AreCertifiedInMiniature) {
   Overrides overrides = GetParam().overrides;
   const Plan plan = small_plan(overrides);
   const Certificate c = certificate_of(plan, 1);
-  EXPECT_EQ(c.verdict, "equal") << c.worst;
+  EXPECT_EQ(c.verdict, "equal") << c.describe() << "; native " << c.native.describe();
   EXPECT_EQ(c.level, "scaled");
 }
 

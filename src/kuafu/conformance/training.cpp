@@ -85,10 +85,8 @@ void check_training(const Subject& subject, const LayerShape& shape, Notes& note
   subject.on_threads([&](Communicator& world) {
     const Certificate c =
         certify(plan, subject.registries(), world, data_of, {}, kCertificateBytes);
-    notes.expect(c.verdict == "equal" && c.level == "full", "verdict ", c.verdict, " (", c.level,
-                 "): loss error ", c.loss_error, ", gradient error ", c.gradient_error,
-                 ", tolerance ", c.tolerance, ", parameter error ", c.parameter_error,
-                 ", tolerance ", c.parameter_tolerance, ", worst ", c.worst);
+    notes.expect(c.verdict == "equal" && c.level == "full", c.level, ", twin ", c.describe(),
+                 "; native ", c.native.describe());
   });
 }
 

@@ -83,12 +83,13 @@ class Certification {
         margin = std::min(margin, prove(plan, *data, &from, steps, proof, witness));
       }
     }
+    if (proof.steps.empty() && proof.reason.empty()) proof.reason = "no step was made";
     if (margin > routing_tolerance(plan) || proof.verdict != "different") return;
-    const double tie = margin;
-    proof = {.verdict = "not_run",
-             .reason = text("a routing decision of the run is ", tie,
-                            " from a tie, nearer than rounding in its type"),
-             .level = proof.level};
+    Proof none;
+    none.reason = text("a routing decision of the run is ", margin,
+                       " from a tie, nearer than rounding in its type");
+    none.level = proof.level;
+    proof = none;
   }
 
  private:
@@ -165,8 +166,6 @@ void run_part(Proof& proof, const std::function<void()>& part) {
     part();
   } catch (const ConfigError& e) {
     fail(e);
-  } catch (const Refused& e) {
-    fail(e);
   }
 }
 
@@ -198,6 +197,12 @@ const Measure& Proof::worst() const {
 double Proof::ratio() const {
   const Measure& m = worst();
   return m.error > 0 ? m.bound / m.error : 0;
+}
+
+std::string Proof::describe() const {
+  const auto one = [](const Measure& m) { return text(m.error, " of ", m.bound, " (", m.where, ")"); };
+  return text(verdict, reason.empty() ? "" : ": ", reason, "; loss ", one(loss), ", gradient ",
+              one(gradient), ", update ", one(update));
 }
 
 bool is_certified_whole(const Plan& plan, int64_t memory_limit) {

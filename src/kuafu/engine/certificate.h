@@ -37,6 +37,8 @@ struct Proof {
   double ratio() const;
   /// The measure nearest to its bound.
   const Measure& worst() const;
+  /// Verdict, reason and measures on one line.
+  std::string describe() const;
 };
 
 /// Proof that a plan computes what the reference computes.

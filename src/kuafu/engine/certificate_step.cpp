@@ -16,7 +16,9 @@
 //               rounding is proportional to u: for a run in f64 y is that of f32 times 2^-29.
 //   loss        the same; its error is a single number that may be small by chance, so u stands
 //               for one rounding of each of the 2 (layers + 1) halves of blocks: sqrt of that.
-//   update      a few roundings an element of what is added up: |w| and |dw| of absolute values.
+//   update      at most kUpdateRoundings of each element on its way (AdamW: clipping, two constants
+//               and a sum for m, one more product for v, bias corrections, root, sum, quotient,
+//               rate, decay), each u of what is added up: |w| and |dw| of absolute values.
 
 #include "kuafu/engine/certificate_step.h"
 
@@ -35,6 +37,7 @@ namespace {
 /// Of two samples of one distribution of errors, summed in two orders: running sums and pairwise
 /// ones of K = 4096 terms differ by sqrt(K / log2 K) = 18, blocked ones by far less.
 constexpr double kFactor = 8;
+constexpr double kUpdateRoundings = 16;
 
 double unit_roundoff(DType type) {
   switch (type) {
@@ -224,14 +227,14 @@ class Check {
   /// Of the type that is updated, in units of its terms; twice where v squares what was rounded.
   double update_bound() const {
     if (is_rounded_by_clipping()) return 2 * u_;
-    return kFactor * std::min(u_, 0x1p-24);
+    return kUpdateRoundings * std::min(u_, 0x1p-24);
   }
 
   void compare_update(const std::string& name, const Tensor& exact, const oracle::Tensors& before,
                       const oracle::Tensors& moved, const oracle::Tensors& mine) {
     const auto found = mine.find(name);
     if (found == mine.end()) return proof_.refute(at_step(text("no rank holds ", name)));
-    const double fine = kFactor * std::min(u_, 0x1p-24), bound = update_bound();
+    const double fine = kUpdateRoundings * std::min(u_, 0x1p-24), bound = update_bound();
     Tensor scale = before.at(name).abs() * (fine / bound);
     if (const auto by = moved.find(name); by != moved.end()) scale = scale + by->second.abs();
     add_elements(proof_.update, found->second, exact, scale, bound, at_step(name));

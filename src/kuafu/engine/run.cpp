@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/engine/witness.h"
 
 namespace kuafu {
 namespace {
@@ -71,6 +72,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
   RankBook book(world.rank(), plan.memory.device.value_or(0));
   Ledger ledger;
   const auto data = options.make_data(plan);
+  std::optional<Witness> witness;
   {
     KUAFU_REQUIRE(plan.parallel.data.staleness == 0 || options.checkpoint.folder.empty(),
                   "--checkpoint with parallel.data.staleness = ", plan.parallel.data.staleness,
@@ -110,7 +112,6 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
       const StepReport report = engine.step();
       if (options.is_observed) result.last_step = observer.end();
       result.step_seconds.push_back(seconds_now() - start);
-      if (witness) witness->after_step(engine, report);
       result.losses.push_back(report.loss);
       if (plan.has_loss_scale()) result.loss_scales.push_back(report.loss_scale);
       if (report.is_skipped) result.skipped.push_back(step);
@@ -118,6 +119,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
         saver->after_step();
         result.save_seconds.push_back(seconds_now() - start - result.step_seconds.back());
       }
+      if (witness) witness->after_step(engine, report);
       if (options.on_step && world.rank() == 0) options.on_step(step, report);
     }
     engine.settle();

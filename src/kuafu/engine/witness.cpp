@@ -32,7 +32,9 @@ std::vector<ParamShard> stepped_shards(Engine& engine, const OptimizerState& sta
 Snapshot snapshot_of(Engine& engine) {
   const BookScope unbooked(nullptr);
   const at::NoGradGuard no_grad;
-  Snapshot s{.step = engine.steps_done(), .values = {}, .optimizer = engine.optimizer().state()};
+  Snapshot s;
+  s.step = engine.steps_done();
+  s.optimizer = engine.optimizer().state();
   for (const ParamShard& shard : engine.shards()) s.values.push_back(shard.value.clone());
   for (NamedTensor& t : s.optimizer.tensors) t.tensor = t.tensor.clone();
   s.scale = engine.loss_scaler().state();
