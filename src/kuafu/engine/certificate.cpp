@@ -62,14 +62,15 @@ class Certification {
       twin.level = c.level;
       const auto data = make_data_(plan);
       const double margin = prove(plan, *data, nullptr, kCertificateSteps, twin, nullptr);
+      twin.judge();
       static_cast<Proof&>(c) = twin;
       c.seed = plan.train.seed;
       if (margin > routing_tolerance(plan) || draw == kRoutingDraws) break;
     }
   }
 
-  /// The plan itself, as it was timed.
-  void run_native(const Plan& plan, const Witness* witness, Proof& proof) {
+  /// The plan itself, as it was timed. True where no routing decision is too close to call.
+  bool run_native(const Plan& plan, const Witness* witness, Proof& proof) {
     const auto data = make_data_(plan);
     double margin = std::numeric_limits<double>::infinity();
     if (witness == nullptr) {
@@ -84,12 +85,15 @@ class Certification {
       }
     }
     if (proof.steps.empty() && proof.reason.empty()) proof.reason = "no step was made";
-    if (margin > routing_tolerance(plan) || proof.verdict != "different") return;
+    proof.judge();
+    const bool is_clear = margin > routing_tolerance(plan);
+    if (is_clear || proof.verdict != "different" || !proof.reason.empty()) return is_clear;
     Proof none;
     none.reason = text("a routing decision of the run is ", margin,
                        " from a tie, nearer than rounding in its type");
     none.level = proof.level;
     proof = none;
+    return false;
   }
 
  private:
@@ -101,11 +105,12 @@ class Certification {
     if (from != nullptr) go_back_to(*from, engine);
     std::unique_ptr<Reference> reference;
     if (world_.rank() == 0) reference = make_reference(plan, registries_, data);
+    Rounding rounding;
     if (proof.verdict == "not_run") proof.verdict = "equal";
     WholeState state = whole_state(engine, world_);
     for (int64_t step = 0; step < steps; ++step) {
       Evidence e = observe(engine, world_, std::move(state));
-      if (reference != nullptr) check(plan, e, *reference, proof);
+      if (reference != nullptr) check(plan, e, *reference, rounding, proof);
       if (witness != nullptr) compare_with_run(engine, e, *witness, proof);
       state = std::move(e.after);
     }
@@ -113,10 +118,11 @@ class Certification {
   }
 
   /// An error of the reference itself is no rank's fault: it is the reason why nothing is proven.
-  static void check(const Plan& plan, const Evidence& e, Reference& reference, Proof& proof) {
+  static void check(const Plan& plan, const Evidence& e, Reference& reference, Rounding& rounding,
+                    Proof& proof) {
     if (proof.verdict == "not_run") return;
     try {
-      check_step(plan, e, reference, proof);
+      check_step(plan, e, reference, rounding, proof);
     } catch (const std::exception& error) {
       proof.verdict = "not_run";
       proof.reason = error.what();
@@ -185,6 +191,11 @@ void Proof::refute(const std::string& why) {
   verdict = "different";
 }
 
+void Proof::judge() {
+  const bool holds = loss.holds() && gradient.holds() && update.holds();
+  if (verdict == "equal" && !holds) verdict = "different";
+}
+
 const Measure& Proof::worst() const {
   const Measure* most = &gradient;
   for (const Measure* m : {&loss, &update}) {
@@ -226,12 +237,15 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
   }
   Certification certification(registries, world, make_data, options);
   if (world.rank() == 0 && !oracle::make_model(plan.model, plan.train.seed)) c.reference = "engine";
-  run_part(c, [&] { certification.run_twin(plan, c); });
-  run_part(c.native, [&] { certification.run_native(plan, witness, c.native); });
-  for (Proof* p : {static_cast<Proof*>(&c), &c.native}) {
-    for (const Measure* m : {&p->loss, &p->gradient, &p->update}) {
-      if (p->verdict == "equal" && !m->holds()) p->verdict = "different";
-    }
+  bool is_clear = false;
+  run_part(c.native, [&] { is_clear = certification.run_native(plan, witness, c.native); });
+  const bool is_twin = plan.model.dtype == DType::kF64 && is_clear &&
+                       plan.train.steps >= kCertificateSteps;
+  if (is_twin) {
+    static_cast<Proof&>(c) = c.native;
+    c.seed = plan.train.seed;
+  } else {
+    run_part(c, [&] { certification.run_twin(plan, c); });
   }
   if (c.native.verdict == "different") c.verdict = "different";
   return shared(c, world);

@@ -33,6 +33,8 @@ struct Proof {
 
   /// "different" with a reason, once.
   void refute(const std::string& why);
+  /// "different" where a measure does not hold.
+  void judge();
   /// bound / error of whatever came nearest to its bound; 0 where nothing was compared.
   double ratio() const;
   /// The measure nearest to its bound.

@@ -23,9 +23,18 @@ class OracleReference : public Reference {
     return oracle::initial_weights(*model_, plan_.train.seed);
   }
 
-  oracle::Gradients gradients(int64_t step, const oracle::Tensors& weights,
-                              double scale) override {
-    const int64_t batch = plan_.train.batch, size = plan_.train.micro_batch;
+  /// Samples know nothing of each other: all at once, for speed.
+  oracle::Gradients gradients(int64_t step, const oracle::Tensors& weights) override {
+    return run(step, weights, plan_.train.batch, 1);
+  }
+  oracle::Gradients rounded_gradients(int64_t step, const oracle::Tensors& weights,
+                                      double scale) override {
+    return run(step, weights, plan_.train.micro_batch, scale);
+  }
+
+ private:
+  oracle::Gradients run(int64_t step, const oracle::Tensors& weights, int64_t size, double scale) {
+    const int64_t batch = plan_.train.batch;
     std::vector<oracle::Samples> micro;
     for (int64_t first = 0; first < batch; first += size) {
       micro.push_back({.tokens = data_.train(step * batch + first, size),
@@ -39,7 +48,6 @@ class OracleReference : public Reference {
     return out;
   }
 
- private:
   const Plan plan_;
   std::unique_ptr<oracle::Model> model_;
   const Dataset& data_;
@@ -55,8 +63,11 @@ class EngineReference : public Reference {
     return whole_parameters(engine_of(DType::kF64, 1), Keep::kYes);
   }
 
-  oracle::Gradients gradients(int64_t step, const oracle::Tensors& weights,
-                              double scale) override {
+  oracle::Gradients gradients(int64_t step, const oracle::Tensors& weights) override {
+    return rounded_gradients(step, weights, 1);
+  }
+  oracle::Gradients rounded_gradients(int64_t step, const oracle::Tensors& weights,
+                                      double scale) override {
     Engine& engine = engine_of(dtype_of(weights.begin()->second), scale);
     {
       const at::NoGradGuard no_grad;

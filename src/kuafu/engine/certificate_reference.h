@@ -15,10 +15,12 @@ class Reference {
   virtual std::string name() const = 0;  ///< "oracle" or "engine"
   /// Whole weights before the first step, f64.
   virtual oracle::Tensors initial_weights() = 0;
-  /// Of a step (from 0), computed in the type of `weights` with the loss times `scale` in backward;
-  /// gradients in f64, the scale taken out.
-  virtual oracle::Gradients gradients(int64_t step, const oracle::Tensors& weights,
-                                      double scale) = 0;
+  /// Of a step (from 0), computed in the type of `weights`; gradients in f64.
+  virtual oracle::Gradients gradients(int64_t step, const oracle::Tensors& weights) = 0;
+  /// The same as a run of that type rounds it: micro-batch by micro-batch, the loss times `scale`
+  /// in backward, which is taken out again.
+  virtual oracle::Gradients rounded_gradients(int64_t step, const oracle::Tensors& weights,
+                                              double scale) = 0;
 };
 
 /// The oracle where it knows plan.model.kind, else a single rank of the engine, whose sums of

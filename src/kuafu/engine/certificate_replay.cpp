@@ -87,9 +87,7 @@ void judge(Certificate& c, const Plan& plan, const Trajectory& mine, const Traje
   const double rounding = std::min(gradient.absolute, tolerance * gradient.scale);
   c.update.add(parameter.absolute / parameter.scale,
                tolerance + optimizer_term(plan, rounding) / parameter.scale, parameter.worst);
-  for (const Measure* m : {&c.loss, &c.gradient, &c.update}) {
-    if (!m->holds()) c.verdict = "different";
-  }
+  c.judge();
   if (mine.gradients.size() != reference.gradients.size()) c.refute("gradients are missing");
 }
 

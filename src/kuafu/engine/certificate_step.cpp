@@ -7,7 +7,8 @@
 //               terms grows with sqrt(K) u, and its norm over a tensor is about the same whatever
 //               the order [Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019, theorem 2.4]. That
 //               error is measured, not guessed: the reference computes the step once more in the
-//               run's own type, and differs by y from itself in f64. Sums of absolute terms, a,
+//               run's own type, and differs by y from itself in f64 (in the first of the steps
+//               that follow each other). Sums of absolute terms, a,
 //               cost u a by their last rounding alone, however small y happens to be:
 //
 //                   |g - reference|  <=  kFactor (y + u a)
@@ -58,15 +59,17 @@ oracle::Tensors in_type(const oracle::Tensors& tensors, at::ScalarType type) {
   return out;
 }
 
-double norm(const Tensor& t) { return t.norm().item<double>(); }
+double length(const Tensor& t) { return t.norm().item<double>(); }
 double largest(const Tensor& t) { return t.numel() == 0 ? 0 : t.abs().max().item<double>(); }
 
 class Check {
  public:
-  Check(const Plan& plan, const Evidence& evidence, Reference& reference, Proof& proof)
+  Check(const Plan& plan, const Evidence& evidence, Reference& reference, Rounding& rounding,
+        Proof& proof)
       : plan_(plan),
         is_(evidence),
         reference_(reference),
+        rounding_(rounding),
         proof_(proof),
         u_(unit_roundoff(plan.model.dtype)),
         weights_(in_type(evidence.before.values, at::kDouble)) {}
@@ -99,51 +102,57 @@ class Check {
     }
   }
 
-  void check_loss_and_gradients() {
-    const double scale = is_.report.loss_scale;
-    const oracle::Gradients exact = reference_.gradients(is_.step, weights_, 1);
-    // The type whose rounding is measured, and how much more the run's own rounds.
-    const DType rounded = plan_.model.dtype == DType::kF64 ? DType::kF32 : plan_.model.dtype;
-    const double share = u_ / unit_roundoff(rounded);
-    const oracle::Gradients yard =
-        reference_.gradients(is_.step, in_type(weights_, scalar_type(rounded)), scale);
-    const double one = std::abs(exact.loss);
-    const double floor = u_ * std::sqrt(2.0 * static_cast<double>(plan_.model.layers + 1));
-    proof_.loss.add(std::abs(is_.report.loss - exact.loss) / one,
-                    kFactor * (std::abs(yard.loss - exact.loss) / one * share + floor),
-                    at_step("loss"));
-    if (is_.report.is_skipped) return;  // gradients that are no numbers
-    for (const auto& [name, g] : exact.gradients) check_gradient(name, g, exact, yard, share);
-    for (const auto& [name, g] : is_.gradients) {
-      if (!exact.gradients.contains(name)) {
-        proof_.refute(at_step(text(name, " has a gradient, and the reference uses it not")));
-      }
+  /// Where the run's own type is f64, f32's rounding stands for it, times the ratio of both u.
+  void measure_rounding(const oracle::Gradients& exact) {
+    const DType type = plan_.model.dtype == DType::kF64 ? DType::kF32 : plan_.model.dtype;
+    const double share = u_ / unit_roundoff(type);
+    const oracle::Gradients rounded = reference_.rounded_gradients(
+        is_.step, in_type(weights_, scalar_type(type)), is_.report.loss_scale);
+    rounding_.loss = std::abs(rounded.loss / exact.loss - 1) * share;
+    for (const auto& [name, g] : exact.gradients) {
+      const auto mine = rounded.gradients.find(name);
+      if (mine == rounded.gradients.end()) continue;
+      const Tensor far = mine->second - g, terms = terms_of(name, exact);
+      // What overflows in half precision says nothing of rounding.
+      if (length(terms) == 0 || !std::isfinite(length(far))) continue;
+      rounding_.gradient[name] = {.norm = length(far) / length(terms) * share,
+                                  .largest = largest(far) / largest(terms) * share};
     }
-    const double own = oracle::norm_of(is_.gradients);
-    const double terms = static_cast<double>(num_elements());
-    proof_.gradient.add(std::abs(is_.report.grad_norm / own - 1),
+  }
+
+  /// The sums of absolute terms of a gradient.
+  static Tensor terms_of(const std::string& name, const oracle::Gradients& exact) {
+    const auto found = exact.absolute.find(name);
+    return found == exact.absolute.end() ? exact.gradients.at(name).abs() : found->second;
+  }
+
+  void check_loss_and_gradients() {
+    const oracle::Gradients exact = reference_.gradients(is_.step, weights_);
+    if (rounding_.loss < 0) measure_rounding(exact);
+    const double halves = 2.0 * static_cast<double>(plan_.model.layers + 1);
+    proof_.loss.add(std::abs(is_.report.loss - exact.loss) / std::abs(exact.loss),
+                    kFactor * (rounding_.loss + u_ * std::sqrt(halves)), at_step("loss"));
+    if (is_.report.is_skipped) return;  // gradients that are no numbers
+    for (const auto& [name, g] : exact.gradients) check_gradient(name, g, terms_of(name, exact));
+    for (const auto& [name, g] : is_.gradients) {
+      if (exact.gradients.contains(name)) continue;
+      proof_.refute(at_step(text(name, " has a gradient, and the reference does not use it")));
+    }
+    const auto terms = static_cast<double>(num_elements());
+    proof_.gradient.add(std::abs(is_.report.grad_norm / oracle::norm_of(is_.gradients) - 1),
                         kFactor * std::min(u_, 0x1p-24) * std::sqrt(terms), at_step("norm"));
   }
 
-  void check_gradient(const std::string& name, const Tensor& g, const oracle::Gradients& exact,
-                      const oracle::Gradients& yard, double share) {
+  void check_gradient(const std::string& name, const Tensor& g, const Tensor& terms) {
     const auto found = is_.gradients.find(name);
     const Tensor mine = found == is_.gradients.end() ? at::zeros_like(g) : found->second;
     if (mine.sizes() != g.sizes()) return proof_.refute(at_step(text(name, ": another shape")));
-    const auto absolute = exact.absolute.find(name);
-    const Tensor terms = absolute == exact.absolute.end() ? g.abs() : absolute->second;
-    const auto rounded = yard.gradients.find(name);
-    const Tensor y = rounded == yard.gradients.end() ? at::zeros_like(g) : rounded->second - g;
+    if (length(terms) == 0 && length(mine) == 0) return;
     const Tensor far = mine - g;
-    const auto add = [&](double (*size)(const Tensor&), const char* what) {
-      const double whole = size(terms);
-      const double off = std::isfinite(size(y)) ? size(y) : 0;
-      if (whole == 0) return;
-      proof_.gradient.add(size(far) / whole, kFactor * (off / whole * share + u_),
-                          at_step(name + what));
-    };
-    add(norm, "");
-    add(largest, ", an element");
+    const Rounding::Size y = rounding_.gradient[name];
+    proof_.gradient.add(length(far) / length(terms), kFactor * (y.norm + u_), at_step(name));
+    proof_.gradient.add(largest(far) / largest(terms), kFactor * (y.largest + u_),
+                        at_step(name + ", an element"));
   }
 
   /// |mine - exact| <= bound * scale, element by element.
@@ -224,9 +233,10 @@ class Check {
     const double clip = plan_.optimizer.clip;
     return is_half && !plan_.has_loss_scale() && clip > 0 && is_.report.grad_norm > clip;
   }
-  /// Of the type that is updated, in units of its terms; twice where v squares what was rounded.
+  /// Of the type that is updated, in units of its terms; factor and product are rounded where they
+  /// are clipped, and v squares both.
   double update_bound() const {
-    if (is_rounded_by_clipping()) return 2 * u_;
+    if (is_rounded_by_clipping()) return 4 * u_;
     return kUpdateRoundings * std::min(u_, 0x1p-24);
   }
 
@@ -271,6 +281,7 @@ class Check {
   const Plan& plan_;
   const Evidence& is_;
   Reference& reference_;
+  Rounding& rounding_;
   Proof& proof_;
   double u_;
   oracle::Tensors weights_;  // before the step, f64
@@ -291,9 +302,10 @@ Evidence observe(Engine& engine, Communicator& world, WholeState before) {
   return e;
 }
 
-void check_step(const Plan& plan, const Evidence& evidence, Reference& reference, Proof& proof) {
+void check_step(const Plan& plan, const Evidence& evidence, Reference& reference,
+                Rounding& rounding, Proof& proof) {
   const at::NoGradGuard no_grad;
-  Check(plan, evidence, reference, proof).run();
+  Check(plan, evidence, reference, rounding, proof).run();
 }
 
 }  // namespace kuafu
