@@ -364,6 +364,20 @@ TEST(Worker, TrainsAModelOutOfTreeUnderEveryKindOfPlan) {
   }
 }
 
+// Right in f64, or in the first steps: eight weight gradients a step, the 31st is in the fourth.
+TEST(Plugin, SchemesThatAreWrongInTheTimedRunAreCertifiedDifferent) {
+  const std::string library = tests::built("plugins/faults.so");
+  for (const char* scheme : {"1d-tenth", "1d-late"}) {
+    const Ran ran =
+        run_worker(kSmallPlan, set({text("parallel.tensor.mode=", scheme), "parallel.tensor.size=2",
+                                    "model.dtype=f32", "train.steps=20"},
+                                   {"--plugin", library, "--certify"}));
+    expect_valid(ran.document);
+    EXPECT_EQ(ran.document["certificate"]["verdict"], "different") << scheme << ran.output;
+    EXPECT_EQ(ran.document["certificate"]["native"]["verdict"], "different") << scheme;
+  }
+}
+
 TEST(Plugin, SchemeOutOfTreeRunsAndIsCertified) {
   const std::string library = tests::built("plugins/chain_1d.so");
   const Ran ran =

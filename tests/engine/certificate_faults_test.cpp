@@ -53,12 +53,9 @@ class WrongScheme : public TensorParallel {
   mutable int64_t calls_[3] = {0, 0, 0};
 };
 
-const Overrides kQuickstart = {{"model.hidden", "64"},
-                                      {"model.vocab", "256"},
-                                      {"model.sequence", "32"},
-                                      {"model.dtype", "f32"},
-                                      {"optimizer.lr", "3e-3"},
-                                      {"train.validation_batches", "0"}};
+const Overrides kQuickstart = {{"model.hidden", "64"},   {"model.vocab", "256"},
+                               {"model.sequence", "32"}, {"model.dtype", "f32"},
+                               {"optimizer.lr", "3e-3"}, {"train.validation_batches", "0"}};
 
 Plan plan_with(const Overrides& more) {
   return tests::small_plan(tests::keys::both(kQuickstart, more));
@@ -127,7 +124,8 @@ Certificate certificate_of(const Plan& plan, const tests::CommFault& fault) {
   Certificate c;
   tests::run_ranks(static_cast<int>(num_ranks(plan)), [&](Communicator& world) {
     const auto wrapped = m.wrap_world(world);
-    const Certificate mine = certify(plan, registries, *wrapped, tests::data_of, {}, int64_t{1} << 40);
+    const Certificate mine =
+        certify(plan, registries, *wrapped, tests::data_of, {}, int64_t{1} << 40);
     if (world.rank() == 0) c = mine;
   });
   EXPECT_GT(*m.fired, 0);

@@ -93,7 +93,8 @@ TEST_P(Scaling, OfF16IsCertified) {
   for (const char* scale : {"auto", "300"}) {
     const Certificate c = tests::certificate_of(
         plan_of(GetParam(), {{"model.dtype", "f16"}, {"train.loss_scale", scale}}));
-    EXPECT_EQ(c.verdict, "equal") << scale << ": " << c.describe() << "; native " << c.native.describe();
+    EXPECT_EQ(c.verdict, "equal") << scale << ": " << c.describe() << "; native "
+                                  << c.native.describe();
     EXPECT_EQ(c.native.verdict, "equal");
   }
 }

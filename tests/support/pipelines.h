@@ -54,7 +54,8 @@ inline Plan pipelined(const Pipe& s, int64_t micro_batches, const Overrides& mor
 
 inline void expect_equal(const Plan& plan, const std::string& what) {
   const Certificate c = certificate_of(plan);
-  EXPECT_EQ(c.verdict, "equal") << what << ": " << c.describe() << "; native " << c.native.describe();
+  EXPECT_EQ(c.verdict, "equal") << what << ": " << c.describe() << "; native "
+                                << c.native.describe();
 }
 
 }  // namespace kuafu::tests

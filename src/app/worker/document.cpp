@@ -104,8 +104,7 @@ Json native_json(const Proof& p) {
 }
 
 Json certificate_json(const Certificate& c) {
-  Json j = {{"verdict", c.verdict},
-            {"reason", c.reason.empty() ? Json() : Json(c.reason)}};
+  Json j = {{"verdict", c.verdict}, {"reason", c.reason.empty() ? Json() : Json(c.reason)}};
   const bool was_tried = c.verdict != "not_run" || !c.reason.empty();
   j["level"] = was_tried ? Json(c.level) : Json();
   j["reference"] = was_tried ? Json(c.reference) : Json();

@@ -132,7 +132,9 @@ Outcome Runner::certified_by_mpi(const Plan& plan) const {
     return out;
   }
   const Json c = Json::parse(read_file(stem + ".json", "document"))["certificate"];
-  const auto error = [&](const char* name) { return c[name].is_number() ? c[name].get<double>() : 0; };
+  const auto error = [&](const char* name) {
+    return c[name].is_number() ? c[name].get<double>() : 0;
+  };
   return judged(c["verdict"], c["worst"].is_string() ? c["worst"].get<std::string>() : "",
                 error("gradient_error"), error("tolerance"));
 }

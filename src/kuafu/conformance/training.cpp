@@ -36,8 +36,8 @@ Plan plan_of(const Subject& subject, const Extents& e, const char* type = "f64",
   const TensorModes modes = subject.registries().tensor_modes();
   const std::string toml =
       text("[model]\nlayers = 1\nhidden = ", e.hidden, "\nheads = ", e.heads, "\nvocab = ", e.vocab,
-           "\nsequence = ", e.sequence,
-           "\ndropout = 0.1\ndtype = \"", type, "\"\n[parallel.tensor]\nmode = \"", subject.where().mode,
+           "\nsequence = ", e.sequence, "\ndropout = 0.1\ndtype = \"", type,
+           "\"\n[parallel.tensor]\nmode = \"", subject.where().mode,
            "\"\nsize = ", subject.where().size, "\ndepth = ", subject.where().depth,
            "\n[optimizer]\nlr = 0.01\nclip = 0.5\n[data]\nkind = \"synthetic\"\n[train]\nbatch = ",
            e.batch, "\nsteps = ", steps, "\nvalidation_batches = 0\n");

@@ -131,8 +131,7 @@ class Certification {
 
   /// Loss, norm and, where there is a copy after it, the state of the timed run's step, to the bit.
   void compare_with_run(Engine& engine, const Evidence& e, const Witness& witness, Proof& proof) {
-    const StepReport& timed =
-        witness.reports().at(static_cast<size_t>(e.step - witness.first()));
+    const StepReport& timed = witness.reports().at(static_cast<size_t>(e.step - witness.first()));
     std::string why;
     if (timed.loss != e.report.loss || timed.grad_norm != e.report.grad_norm) {
       why = text("step ", e.step + 1, " of the run had loss ", timed.loss, " and gradient norm ",
@@ -211,7 +210,9 @@ double Proof::ratio() const {
 }
 
 std::string Proof::describe() const {
-  const auto one = [](const Measure& m) { return text(m.error, " of ", m.bound, " (", m.where, ")"); };
+  const auto one = [](const Measure& m) {
+    return text(m.error, " of ", m.bound, " (", m.where, ")");
+  };
   return text(verdict, reason.empty() ? "" : ": ", reason, "; loss ", one(loss), ", gradient ",
               one(gradient), ", update ", one(update));
 }
@@ -239,8 +240,8 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
   if (world.rank() == 0 && !oracle::make_model(plan.model, plan.train.seed)) c.reference = "engine";
   bool is_clear = false;
   run_part(c.native, [&] { is_clear = certification.run_native(plan, witness, c.native); });
-  const bool is_twin = plan.model.dtype == DType::kF64 && is_clear &&
-                       plan.train.steps >= kCertificateSteps;
+  const bool is_twin =
+      plan.model.dtype == DType::kF64 && is_clear && plan.train.steps >= kCertificateSteps;
   if (is_twin) {
     static_cast<Proof&>(c) = c.native;
     c.seed = plan.train.seed;

@@ -27,7 +27,7 @@ struct Proof {
   std::string reason;               ///< of "not_run", and of what is no number in "different"
   std::string level = "full";       ///< "full": the plan's own model; "scaled": a smaller one
   std::vector<int64_t> steps;       ///< that were compared, from 0
-  Measure loss;      ///< |loss - reference| / |reference|
+  Measure loss;                     ///< |loss - reference| / |reference|
   Measure gradient;  ///< a tensor's |g - reference| over the norm of its sums of absolute terms
   Measure update;    ///< of a weight or optimizer value, over what the update adds up to it
 

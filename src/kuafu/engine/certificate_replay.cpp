@@ -108,7 +108,8 @@ void certify_replayed(Plan plan, const Registries& registries, Communicator& wor
   Engine engine(plan, registries, world, *data, unmetered);
   const Trajectory mine = follow(engine, is_first ? Keep::kYes : Keep::kNo);
   const std::vector<PushOrder> orders = engine.pushes();
-  if (is_first) judge(c, plan, mine, replay_pushes(plan, registries, *data, options.device, orders));
+  if (is_first)
+    judge(c, plan, mine, replay_pushes(plan, registries, *data, options.device, orders));
 }
 
 }  // namespace kuafu

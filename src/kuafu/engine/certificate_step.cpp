@@ -260,8 +260,8 @@ class Check {
 
   void compare_state(const oracle::State& exact, const oracle::State& absolute) {
     if (exact.num_steps != is_.after.num_steps) {
-      proof_.refute(at_step(text("the optimizer counts ", is_.after.num_steps, " updates for ",
-                                 exact.num_steps)));
+      proof_.refute(at_step(
+          text("the optimizer counts ", is_.after.num_steps, " updates for ", exact.num_steps)));
     }
     for (const auto& [slot, tensors] : exact.slots) {
       if (slot == "master") continue;

@@ -9,7 +9,7 @@ namespace kuafu {
 
 /// All that a step of a run read and wrote, whole, on rank 0.
 struct Evidence {
-  int64_t step = 0;  ///< from 0
+  int64_t step = 0;             ///< from 0
   int64_t updates_skipped = 0;  ///< before it
   StepReport report;
   WholeState before, after;
@@ -26,7 +26,7 @@ struct Rounding {
   struct Size {
     double norm = 0, largest = 0;
   };
-  double loss = -1;                      ///< relative; below 0: not measured yet
+  double loss = -1;                           ///< relative; below 0: not measured yet
   std::map<std::string, Size> gradient = {};  ///< relative to the sums of absolute terms
 };
 

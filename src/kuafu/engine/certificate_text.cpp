@@ -30,7 +30,7 @@ Measure measure_from(const Json& j) {
 }
 
 Json to_json(const Proof& p) {
-  return {p.verdict,           p.reason,           p.level, p.steps, to_json(p.loss),
+  return {p.verdict,           p.reason,         p.level, p.steps, to_json(p.loss),
           to_json(p.gradient), to_json(p.update)};
 }
 

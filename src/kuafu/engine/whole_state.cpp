@@ -170,8 +170,7 @@ class Gathering {
   }
 
   Tensor receive(size_t rank) const {
-    const Tensor packed =
-        at::empty({bytes_of(rank)}, at::TensorOptions(at::kByte).device(device_));
+    const Tensor packed = at::empty({bytes_of(rank)}, at::TensorOptions(at::kByte).device(device_));
     if (packed.numel() > 0) world_.recv(view(packed), static_cast<int>(rank), kTag).wait_host();
     return packed;
   }
@@ -232,7 +231,8 @@ WholeState whole_state(Engine& engine, Communicator& world) {
   }
   for (const Param* p : engine.params()) {  // what forward reads, where it is not what is updated
     const bool is_there = p->value.storage().nbytes() > 0;
-    const bool is_piece = engine.plan().parallel.zero == 0 && held.contains(p->value.const_data_ptr());
+    const bool is_piece =
+        engine.plan().parallel.zero == 0 && held.contains(p->value.const_data_ptr());
     if (!is_there || is_piece) continue;
     add_boxes(mine, "\n" + p->name, {.value = p->value, .grad = {}, .param = p, .split_axes = {}},
               p->value, mesh, true);

@@ -58,8 +58,8 @@ Witness::Witness(const Plan& plan, int64_t first, Depth depth) : first_(first) {
   if (later >= end) return;
   if (later < end - 1) {
     const CounterRandom random(plan.train.seed, 0x77697473);
-    wanted_.push_back(later + static_cast<int64_t>(random.bits(0) %
-                                                   static_cast<uint64_t>(end - 1 - later)));
+    wanted_.push_back(
+        later + static_cast<int64_t>(random.bits(0) % static_cast<uint64_t>(end - 1 - later)));
   }
   wanted_.push_back(end - 1);
 }

@@ -161,7 +161,8 @@ std::vector<FieldDoc> checkpoint_fields() {
 std::vector<FieldDoc> certificate_fields() {
   return {
       {"certificate", T::kObject, kOk, true, "",
-       "the plan's f64 twin against the reference, and the plan itself; null in the simulated world"},
+       "the plan's f64 twin against the reference, and the plan itself; null in the simulated "
+       "world"},
       {"certificate.verdict", T::kText, kOk, false, "",
        "`equal`, `different` (one of the two is) or `not_run`"},
       {"certificate.reason", T::kText, kOptional, true, "",

@@ -73,7 +73,8 @@ class Staleness : public testing::TestWithParam<ServerShape> {
 TEST_P(Staleness, EqualsOneRankThatReplaysTheOrder) {
   for (const char* optimizer : {"adamw", "sgd"}) {
     const Certificate c = certificate_of(small_plan(overrides({{"optimizer.kind", optimizer}})));
-    EXPECT_EQ(c.verdict, "equal") << optimizer << ": " << c.describe() << "; native " << c.native.describe();
+    EXPECT_EQ(c.verdict, "equal") << optimizer << ": " << c.describe() << "; native "
+                                  << c.native.describe();
     EXPECT_EQ(c.level, "full");
   }
 }

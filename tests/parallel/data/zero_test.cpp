@@ -18,7 +18,8 @@ using tests::zero_plan;
 
 void expect_equal(const Plan& plan, const std::string& what) {
   const Certificate c = tests::certificate_of(plan);
-  EXPECT_EQ(c.verdict, "equal") << what << ", ZeRO-" << plan.parallel.zero << ": " << c.describe() << "; native " << c.native.describe();
+  EXPECT_EQ(c.verdict, "equal") << what << ", ZeRO-" << plan.parallel.zero << ": " << c.describe()
+                                << "; native " << c.native.describe();
 }
 
 class Zero : public testing::TestWithParam<Family> {

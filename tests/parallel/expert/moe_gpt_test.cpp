@@ -77,7 +77,8 @@ std::vector<Layouts> layouts() {
 
 void expect_equal(const Plan& plan, const std::string& what) {
   const Certificate c = certificate_of(plan);
-  EXPECT_EQ(c.verdict, "equal") << what << ": " << c.describe() << "; native " << c.native.describe();
+  EXPECT_EQ(c.verdict, "equal") << what << ": " << c.describe() << "; native "
+                                << c.native.describe();
   EXPECT_LE(c.gradient.error, c.gradient.bound);
 }
 

@@ -26,7 +26,8 @@ Overrides with(Overrides a, const Overrides& b) {
 
 void expect_equal(const Overrides& overrides, const std::string& what) {
   const Certificate c = certificate_of(small_plan(overrides));
-  EXPECT_EQ(c.verdict, "equal") << what << ": " << c.describe() << "; native " << c.native.describe();
+  EXPECT_EQ(c.verdict, "equal") << what << ": " << c.describe() << "; native "
+                                << c.native.describe();
   EXPECT_EQ(c.level, "full");
 }
 
