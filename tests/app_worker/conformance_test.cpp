@@ -58,6 +58,18 @@ TEST(Conformance, FailsForAPluginThatIsBroken) {
     EXPECT_NE(f["detail"], "");
   }
   EXPECT_EQ(failed, (std::set<std::string>{"products", "layers", "training"}));
+}
+
+TEST(Conformance, FailsForSchemesThatAreWrongInF32OrLateOrWide) {
+  for (const char* scheme : {"1d-tenth", "1d-late", "1d-wide"}) {
+    const Checked c = check({scheme, "--plugin", built("plugins/faults.so"), "--sizes", "2"});
+    EXPECT_EQ(c.code, kFailed) << scheme << c.output;
+    std::set<std::string> failed;
+    for (const Json& f : c.document["findings"]) {
+      if (f["ok"] == false) failed.insert(f["check"].get<std::string>());
+    }
+    EXPECT_TRUE(failed.contains("training")) << scheme << c.output;
+  }
   EXPECT_NE(c.output.find("input gradient of an expand layer"), std::string::npos) << c.output;
 }
 

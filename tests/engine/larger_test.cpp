@@ -52,10 +52,7 @@ class LargerMesh : public testing::TestWithParam<Family> {};
 
 void expect_equal(const Plan& plan) {
   const Certificate c = certificate_of(plan);
-  EXPECT_EQ(c.verdict, "equal") << c.worst << ": loss " << c.loss_error << ", gradient "
-                                << c.gradient_error << ", tolerance " << c.tolerance
-                                << ", parameter " << c.parameter_error << ", tolerance "
-                                << c.parameter_tolerance;
+  EXPECT_EQ(c.verdict, "equal") << c.describe() << "; native " << c.native.describe();
   EXPECT_EQ(c.level, "full");
 }
 

@@ -62,8 +62,7 @@ TEST_P(LayerPairs, EqualOneRankWithSmallAndLargeVocabularies) {
                            {"model.heads", "8"},
                            {"model.sequence", "16"},
                            {"model.vocab", vocab}}));
-    EXPECT_EQ(c.verdict, "equal") << vocab << " rows, " << c.worst << ": loss " << c.loss_error
-                                  << ", gradient " << c.gradient_error << " of " << c.tolerance;
+    EXPECT_EQ(c.verdict, "equal") << vocab << " rows, " << c.describe();
   }
 }
 

@@ -58,9 +58,7 @@ TEST_P(MixedLayers, EqualOneRankWithDropoutAndRecomputation) {
   for (const char* policy : {"none", "full"}) {
     overrides.emplace_back("memory.recompute", policy);
     const Certificate c = certificate_of(small_plan(overrides));
-    EXPECT_EQ(c.verdict, "equal") << c.worst << ": loss " << c.loss_error << ", gradient "
-                                  << c.gradient_error << " of " << c.tolerance << ", parameter "
-                                  << c.parameter_error;
+    EXPECT_EQ(c.verdict, "equal") << c.describe() << "; native " << c.native.describe();
   }
 }
 
@@ -68,7 +66,7 @@ TEST_P(MixedLayers, AreCertifiedInMiniature) {
   Overrides overrides = GetParam().overrides;
   const Plan plan = small_plan(overrides);
   const Certificate c = certificate_of(plan, 1);
-  EXPECT_EQ(c.verdict, "equal") << c.worst;
+  EXPECT_EQ(c.verdict, "equal") << c.describe() << "; native " << c.native.describe();
   EXPECT_EQ(c.level, "scaled");
 }
 
@@ -98,7 +96,7 @@ TEST(MixedLayers, EqualOneRankWhereverTheTableIsLookedUp) {
                           {"model.sequence", "16"},
                           {"model.vocab", vocab}}));
           EXPECT_EQ(c.verdict, "equal") << base.name << ", then " << layer.name << " on " << size
-                                        << ", vocabulary " << vocab << ": " << c.worst;
+                                        << ", vocabulary " << vocab << ": " << c.describe();
         }
       }
     }
@@ -111,7 +109,7 @@ TEST(MixedLayers, LookUpPartsOfASequenceThatDiffer) {
       certificate_of(small_plan({{"parallel.tensor", R"({ mode = "2d", size = 4 })"},
                                  {"parallel.sequence", R"({ mode = "ring", size = 3 })"},
                                  {"model.sequence", "64"}}));
-  EXPECT_EQ(c.verdict, "equal") << c.worst;
+  EXPECT_EQ(c.verdict, "equal") << c.describe();
 }
 
 TEST(MixedLayers, BookEachSchemeUnderItsOwnAxes) {

@@ -47,7 +47,7 @@ void expect_certified(const Overrides& overrides) {
   const Plan plan = plan_with(overrides);
   const Miniature small = expect_miniature(plan, "plan");
   const Certificate c = tests::certificate_of(plan, 1);
-  EXPECT_EQ(c.verdict, "equal") << c.worst << ", " << c.gradient_error;
+  EXPECT_EQ(c.verdict, "equal") << c.describe();
   EXPECT_EQ(c.level, "scaled");
 }
 

@@ -151,8 +151,7 @@ class SpoilingGroup : public Communicator {
         put(b, dropped);
         break;
       case CommFault::Action::kScale:
-        KUAFU_CHECK(b.dtype == DType::kF64, "only f64 is scaled");
-        for (int64_t i = 0; i < b.count; ++i) static_cast<double*>(b.data)[i] *= fault_.factor;
+        scale(b);
         break;
       case CommFault::Action::kStale:
         if (const auto found = last_.find(b.bytes()); found != last_.end()) put(b, found->second);
@@ -162,6 +161,16 @@ class SpoilingGroup : public Communicator {
         return;
     }
     *fired_ += bytes_of(b) != before;
+  }
+  void scale(const Buffer& b) const {
+    KUAFU_CHECK(b.dtype == DType::kF64 || b.dtype == DType::kF32, "only f64 and f32 are scaled");
+    for (int64_t i = 0; i < b.count; ++i) {
+      if (b.dtype == DType::kF64) {
+        static_cast<double*>(b.data)[i] *= fault_.factor;
+      } else {
+        static_cast<float*>(b.data)[i] *= static_cast<float>(fault_.factor);
+      }
+    }
   }
   void remember(Verb verb, const Buffer& b) {
     if (fault_.action == CommFault::Action::kStale && verb == fault_.verb) {

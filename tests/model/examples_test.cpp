@@ -24,7 +24,7 @@ TEST_P(Examples, TrainOnTwoRanksAsOnOne) {
   RunOptions options;
   options.is_certified = true;
   const RankResult result = tests::run_plan(plan, options)[0];
-  EXPECT_EQ(result.certificate.verdict, "equal") << result.certificate.worst;
+  EXPECT_EQ(result.certificate.verdict, "equal") << result.certificate.describe();
   EXPECT_EQ(result.certificate.level, "full");
   const std::vector<double>& losses = result.losses;
   ASSERT_GE(losses.size(), 20u);

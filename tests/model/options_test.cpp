@@ -82,9 +82,7 @@ class Options : public testing::TestWithParam<std::tuple<Family, OptionSet>> {
 
 TEST_P(Options, AreCertified) {
   const Certificate c = certificate_of(plan({{"model.dropout", "0.1"}}));
-  EXPECT_EQ(c.verdict, "equal") << "loss " << c.loss_error << ", gradient " << c.gradient_error
-                                << ", parameter " << c.parameter_error << " (" << c.worst
-                                << "), tolerances " << c.tolerance << ", " << c.parameter_tolerance;
+  EXPECT_EQ(c.verdict, "equal") << c.describe() << "; native " << c.native.describe();
 }
 
 TEST_P(Options, SimulatedEqualsThreads) {

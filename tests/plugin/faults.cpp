@@ -4,6 +4,10 @@
 // does what the scheme's name says in its 6th contraction, which lies in the second step of a model
 // of two blocks; of "1d-kill-backward" it is the gradient of that contraction, of "1d-kill-update"
 // an update of the optimizer in that step. It prints the time of it, in ms, first.
+//
+// And three that end well and are wrong: "1d-tenth" multiplies each sum of f32 by 0.1, "1d-late"
+// doubles weight gradients of f32 after its 30th, "1d-wide" those of inputs of more than 64 elements
+// a row.
 
 #include <signal.h>
 #include <torch/version.h>
@@ -32,10 +36,13 @@ enum class Fault : uint8_t {
   kKill,
   kSkip,
   kKillBackward,
-  kKillUpdate
+  kKillUpdate,
+  kTenth,
+  kLate,
+  kWide
 };
 
-constexpr int64_t kContraction = 6;
+constexpr int64_t kContraction = 6, kLastRight = 30, kWidest = 64;
 
 class Faulty : public TensorParallel {
  public:
@@ -45,6 +52,10 @@ class Faulty : public TensorParallel {
   Layout activation(Stream s) const override { return sound_->activation(s); }
   Layout weight(Role r) const override { return sound_->weight(r); }
   Tensor forward(const Tensor& x, const Tensor& w, Role r) const override {
+    if (fault_ == Fault::kTenth && r == Role::kContract && x.scalar_type() == at::kFloat) {
+      return sound_->forward(x, w, r).mul_(0.1);
+    }
+    if (is_silent()) return sound_->forward(x, w, r);
     if (r == Role::kContract && ++num_contractions_ == kContraction &&
         mesh().coord("tensor") == 1) {
       if (fault_ == Fault::kKillUpdate) die_in_update();
@@ -64,11 +75,19 @@ class Faulty : public TensorParallel {
     return sound_->input_grad(dy, w, r);
   }
   Tensor weight_grad(const Tensor& x, const Tensor& dy, Role r) const override {
-    return sound_->weight_grad(x, dy, r);
+    const bool is_late = fault_ == Fault::kLate && ++num_weight_grads_ > kLastRight;
+    const bool is_wide = fault_ == Fault::kWide && x.size(-1) > kWidest;
+    const Tensor dw = sound_->weight_grad(x, dy, r);
+    if ((is_late && x.scalar_type() == at::kFloat) || is_wide) dw.mul_(2);
+    return dw;
   }
   Cost cost(const LinearShape& s, Role r) const override { return sound_->cost(s, r); }
 
  private:
+  bool is_silent() const {
+    return fault_ == Fault::kTenth || fault_ == Fault::kLate || fault_ == Fault::kWide;
+  }
+
   [[noreturn]] void die() const {
     print_time();
     ::raise(SIGKILL);
@@ -104,7 +123,7 @@ class Faulty : public TensorParallel {
 
   Fault fault_;
   std::unique_ptr<TensorParallel> sound_;
-  mutable std::atomic<int64_t> num_contractions_ = 0;
+  mutable std::atomic<int64_t> num_contractions_ = 0, num_weight_grads_ = 0;
 };
 
 void add(Registries& registries) {
@@ -112,13 +131,14 @@ void add(Registries& registries) {
     const char* name;
     Fault fault;
   };
-  for (const Row& row :
-       {Row{"1d-throw", Fault::kThrow}, Row{"1d-exit", Fault::kExit},
-        Row{"1d-exit-at-once", Fault::kExitAtOnce}, Row{"1d-crash", Fault::kCrash},
-        Row{"1d-kill", Fault::kKill}, Row{"1d-skip", Fault::kSkip},
-        Row{"1d-kill-backward", Fault::kKillBackward}, Row{"1d-kill-update", Fault::kKillUpdate}}) {
+  for (const Row& row : {Row{"1d-throw", Fault::kThrow}, Row{"1d-exit", Fault::kExit},
+                         Row{"1d-exit-at-once", Fault::kExitAtOnce}, Row{"1d-crash", Fault::kCrash},
+                         Row{"1d-kill", Fault::kKill}, Row{"1d-skip", Fault::kSkip},
+                         Row{"1d-kill-backward", Fault::kKillBackward},
+                         Row{"1d-kill-update", Fault::kKillUpdate}, Row{"1d-tenth", Fault::kTenth},
+                         Row{"1d-late", Fault::kLate}, Row{"1d-wide", Fault::kWide}}) {
     const TensorMode mode{.name = row.name,
-                          .summary = "1d that goes wrong on rank 1",
+                          .summary = "1d that goes wrong",
                           .axes = [](int64_t size, int64_t) -> std::vector<Axis> {
                             return {{"tensor", size}};
                           }};

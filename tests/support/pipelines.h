@@ -54,10 +54,8 @@ inline Plan pipelined(const Pipe& s, int64_t micro_batches, const Overrides& mor
 
 inline void expect_equal(const Plan& plan, const std::string& what) {
   const Certificate c = certificate_of(plan);
-  EXPECT_EQ(c.verdict, "equal") << what << ": " << c.worst << ": loss " << c.loss_error
-                                << ", gradient " << c.gradient_error << ", tolerance "
-                                << c.tolerance << ", parameter " << c.parameter_error
-                                << ", tolerance " << c.parameter_tolerance;
+  EXPECT_EQ(c.verdict, "equal") << what << ": " << c.describe() << "; native "
+                                << c.native.describe();
 }
 
 }  // namespace kuafu::tests

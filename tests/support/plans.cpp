@@ -142,8 +142,8 @@ Certificate certificate_of(const Plan& plan, int64_t memory_limit) {
   });
   for (const Certificate& c : all) {
     EXPECT_EQ(c.verdict, all[0].verdict);
-    EXPECT_EQ(c.gradient_error, all[0].gradient_error);
-    EXPECT_EQ(c.tolerance, all[0].tolerance);
+    EXPECT_EQ(c.gradient.error, all[0].gradient.error);
+    EXPECT_EQ(c.gradient.bound, all[0].gradient.bound);
   }
   return all[0];
 }

@@ -73,27 +73,47 @@ Json ledger_json(const std::vector<RankResult>& ranks) {
   return ledger;
 }
 
+/// Errors and bounds of a proof; null where nothing was compared.
+void add_measures(Json& j, const Proof& p) {
+  const bool has_steps = !p.steps.empty();
+  const auto add = [&](const char* name, double x) { j[name] = has_steps ? number(x) : Json(); };
+  add("loss_error", p.loss.error);
+  add("loss_tolerance", p.loss.bound);
+  add("gradient_error", p.gradient.error);
+  add("tolerance", p.gradient.bound);
+  add("parameter_error", p.update.error);
+  add("parameter_tolerance", p.update.bound);
+  add("ratio", p.ratio());
+  j["worst"] = has_steps ? Json(p.worst().where) : Json();
+}
+
+Json native_json(const Proof& p) {
+  Json j = {{"verdict", p.verdict},
+            {"reason", p.reason.empty() ? Json() : Json(p.reason)},
+            {"level", p.level},
+            {"steps", p.steps}};
+  const bool has_steps = !p.steps.empty();
+  const auto add = [&](const std::string& name, const Measure& m) {
+    j[name + "_error"] = has_steps ? number(m.error) : Json();
+    j[name + "_bound"] = has_steps ? number(m.bound) : Json();
+  };
+  add("loss", p.loss);
+  add("gradient", p.gradient);
+  add("update", p.update);
+  j["ratio"] = has_steps ? number(p.ratio()) : Json();
+  j["worst"] = has_steps ? Json(p.worst().where) : Json();
+  return j;
+}
+
 Json certificate_json(const Certificate& c) {
-  Json j = {{"verdict", c.verdict}};
-  if (c.verdict == "not_run") {
-    for (const char* key :
-         {"level", "steps", "loss_error", "gradient_error", "parameter_error", "tolerance"}) {
-      j[key] = nullptr;
-    }
-    return j;
-  }
-  j["level"] = c.level;
-  j["seed"] = c.seed;
-  j["steps"] = c.steps;
-  j["loss_error"] = number(c.loss_error);
-  j["gradient_error"] = number(c.gradient_error);
-  j["parameter_error"] = number(c.parameter_error);
-  j["tolerance"] = c.tolerance;
-  j["parameter_tolerance"] = c.parameter_tolerance;
-  if (c.has_native) {
-    j["native_error"] = number(c.native_error);
-    j["native_error_one_rank"] = number(c.native_error_one_rank);
-  }
+  Json j = {{"verdict", c.verdict}, {"reason", c.reason.empty() ? Json() : Json(c.reason)}};
+  const bool was_tried = c.verdict != "not_run" || !c.reason.empty();
+  j["level"] = was_tried ? Json(c.level) : Json();
+  j["reference"] = was_tried ? Json(c.reference) : Json();
+  j["seed"] = was_tried ? Json(c.seed) : Json();
+  j["steps"] = was_tried ? Json(c.steps.size()) : Json();
+  add_measures(j, c);
+  j["native"] = was_tried ? native_json(c.native) : Json();
   return j;
 }
 

@@ -14,13 +14,13 @@
 // Random plans over all keys, each run as small as it goes: none may end otherwise than a plan may.
 namespace kuafu::fuzz {
 
-/// How a plan ended. The first four are what may happen.
+/// How a plan ended. The first five are what may happen.
 enum class Ending : uint8_t {
   kEqual,        ///< certified, and metered as simulated
   kRefused,      ///< before anything ran, with a message
   kOutOfMemory,  ///< of memory.device, in the simulated world too
   kDiverged,     ///< a loss that is not finite, with its step
-  kKnown,        ///< different for a reason that is known and named
+  kNotProven,    ///< not certified, for the reason that the certificate gives
   kDifferent,    ///< the certificate says so
   kMetered,      ///< traffic, FLOPs or peaks are not the simulated ones
   kError,        ///< any other exception

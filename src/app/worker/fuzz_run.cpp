@@ -26,9 +26,9 @@ namespace {
 using std::chrono::steady_clock;
 
 const std::vector<std::string>& words() {
-  static const std::vector<std::string> all = {"equal", "refused",   "out_of_memory", "diverged",
-                                               "known", "different", "metered",       "error",
-                                               "crash", "hang"};
+  static const std::vector<std::string> all = {
+      "equal",     "refused", "out_of_memory", "diverged", "not proven",
+      "different", "metered", "error",         "crash",    "hang"};
   return all;
 }
 
@@ -48,35 +48,10 @@ std::vector<RankResult> run_threads(const Plan& plan, const Registries& registri
   return results;
 }
 
-/// Why a certificate that says `different` is known to be wrong; empty where it is not.
-std::string known_difference(const Plan& plan, const Certificate& c) {
-  const bool is_proven = c.loss_error <= c.tolerance && c.gradient_error <= c.tolerance;
-  if (plan.optimizer.kind == "adamw" && plan.optimizer.beta2 == 0 && is_proven) {
-    return "optimizer.beta2 = 0 divides a rounding by itself";
-  }
-  if (plan.optimizer.lr >= 1 && is_proven) {
-    return "optimizer.lr >= 1: after three steps parameters have grown the rounding of the first";
-  }
-  const bool is_attention_bias =
-      c.worst.find(".attn.") != std::string::npos && c.worst.ends_with(".bias");
-  if (plan.optimizer.kind == "adamw" && is_attention_bias && is_proven) {
-    return "key biases are zero in exact arithmetic: their rounding of later steps over epsilon";
-  }
-  if (c.has_native && is_proven && c.parameter_error <= c.parameter_tolerance) {
-    return "half precision: a ratio of two roundings";
-  }
-  return {};
-}
-
-Outcome judged(const Plan& plan, const Certificate& c) {
+Outcome judged(const Certificate& c) {
   if (c.verdict == "equal") return {Ending::kEqual, "", 0};
-  const std::string known = known_difference(plan, c);
-  if (!known.empty()) return {Ending::kKnown, known, 0};
-  return {Ending::kDifferent,
-          text("certificate ", c.verdict, ", worst ", c.worst, ": loss ", c.loss_error,
-               ", gradient ", c.gradient_error, " of ", c.tolerance, ", parameter ",
-               c.parameter_error, " of ", c.parameter_tolerance, ", native ", c.native_error),
-          0};
+  return {c.verdict == "not_run" ? Ending::kNotProven : Ending::kDifferent,
+          text("certificate ", c.describe(), "; native ", c.native.describe()), 0};
 }
 
 /// True where an update has made the optimizer's state before the last step: one that overflows
@@ -141,7 +116,7 @@ Outcome run_threads_and_simulated(const Plan& plan, const Registries& registries
     const bool is_over = std::strstr(e.what(), "training diverged") != nullptr;
     return {is_over ? Ending::kDiverged : Ending::kError, e.what(), 0};
   }
-  const Outcome proven = judged(plan, real[0].certificate);
+  const Outcome proven = judged(real[0].certificate);
   if (is_finding(proven.ending)) return proven;
   const Outcome counted = metered(plan, registries, real);
   return counted.ending == Ending::kEqual ? proven : counted;
@@ -198,7 +173,7 @@ Ending ending_of(const std::string& word) {
   throw ConfigError(text(in_quotes(word), " is no ending of a plan; allowed: ", join(words())));
 }
 
-bool is_finding(Ending ending) { return ending > Ending::kKnown; }
+bool is_finding(Ending ending) { return ending > Ending::kNotProven; }
 
 Outcome run_here(const Overrides& settings, const Registries& registries, const World& world) {
   Outcome out;

@@ -143,7 +143,7 @@ Outcome Runner::run_plan(const Plan& plan, const std::string& world) {
 
 Outcome Runner::certified_on_threads(const Plan& plan) const {
   const Certificate c = run_threads(plan, registries_, true)[0].certificate;
-  return judged(c.verdict, c.worst, c.gradient_error, c.tolerance);
+  return judged(c.verdict, c.reason + c.worst().where, c.gradient.error, c.gradient.bound);
 }
 
 Outcome Runner::metered_alike(const Plan& plan) const {
@@ -178,7 +178,11 @@ Outcome Runner::certified_by_mpi(const Plan& plan) const {
     return out;
   }
   const Json c = Json::parse(read_file(stem + ".json", "document"))["certificate"];
-  return judged(c["verdict"], c.value("worst", ""), c["gradient_error"], c["tolerance"]);
+  const auto error = [&](const char* name) {
+    return c[name].is_number() ? c[name].get<double>() : 0;
+  };
+  return judged(c["verdict"], c["worst"].is_string() ? c["worst"].get<std::string>() : "",
+                error("gradient_error"), error("tolerance"));
 }
 
 }  // namespace kuafu::matrix

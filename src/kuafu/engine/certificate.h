@@ -8,23 +8,48 @@
 
 namespace kuafu {
 
-/// Proof that a plan computes what one rank computes. Errors are relative to the largest element
-/// of what they are measured on (all gradients, all parameters), in f64.
-struct Certificate {
+class Witness;
+
+/// One quantity that was compared: where it came nearest to its bound, or furthest beyond.
+struct Measure {
+  double error = 0, bound = 0;
+  std::string where;  ///< name of a parameter, and what of it
+
+  /// Keeps what is larger in units of its bound. NaN is infinitely far.
+  void add(double error, double bound, const std::string& where);
+  bool holds() const { return error <= bound; }
+};
+
+/// Steps of a run compared with the reference, each from the run's own weights and optimizer state
+/// before it.
+struct Proof {
   std::string verdict = "not_run";  ///< "equal", "different", "not_run"
+  std::string reason;               ///< of "not_run", and of what is no number in "different"
   std::string level = "full";       ///< "full": the plan's own model; "scaled": a smaller one
-  int64_t steps = 0;
-  double loss_error = 0;           ///< |loss - reference| / |reference|, first step
-  double gradient_error = 0;       ///< first step, every parameter, before clipping
-  double parameter_error = 0;      ///< after `steps` steps, every parameter
-  double tolerance = 0;            ///< of loss and gradient: c eps K, see certificate.cpp
-  double parameter_tolerance = 0;  ///< tolerance + the adaptive optimizer's term
-  uint64_t seed = 0;               ///< train.seed, or a later one: see kRoutingDraws
-  std::string worst;               ///< parameter with the largest error against its tolerance
-  /// For dtypes below f64: relative loss error of the native run after `steps` steps against the
-  /// f64 reference, and that of one native rank. The native run must stay within twice the latter.
-  bool has_native = false;
-  double native_error = 0, native_error_one_rank = 0;
+  std::vector<int64_t> steps;       ///< that were compared, from 0
+  Measure loss;                     ///< |loss - reference| / |reference|
+  Measure gradient;  ///< a tensor's |g - reference| over the norm of its sums of absolute terms
+  Measure update;    ///< of a weight or optimizer value, over what the update adds up to it
+
+  /// "different" with a reason, once.
+  void refute(const std::string& why);
+  /// "different" where a measure does not hold.
+  void judge();
+  /// bound / error of whatever came nearest to its bound; 0 where nothing was compared.
+  double ratio() const;
+  /// The measure nearest to its bound.
+  const Measure& worst() const;
+  /// Verdict, reason and measures on one line.
+  std::string describe() const;
+};
+
+/// Proof that a plan computes what the reference computes.
+struct Certificate : Proof {
+  std::string reference = "oracle";  ///< "oracle"; "engine": one rank, for models it does not know
+  uint64_t seed = 0;                 ///< train.seed, or a later one: see kRoutingDraws
+  /// The plan itself in its own type: its first steps, one drawn by the seed and the last, which
+  /// are also the timed run's to the bit. The members above are of its f64 twin.
+  Proof native;
 };
 
 inline constexpr int64_t kCertificateSteps = 3;
@@ -33,12 +58,18 @@ inline constexpr int64_t kCertificateSteps = 3;
 /// tolerance may fall otherwise by rounding alone, and then proves nothing.
 inline constexpr int64_t kRoutingDraws = 8;
 
-/// Runs the plan's f64 twin on the ranks of `world` and a single-rank reference on rank 0, and
-/// compares: loss, every gradient, every parameter after three steps. Same answer on every rank.
-/// Collective. Books nothing. `memory_limit`: bytes both may take together; above it a scaled-down
-/// model of the same shape family is certified and the level says so.
+/// Trains the plan's f64 twin, and the plan itself, on the ranks of `world` and compares every step
+/// with the reference on rank 0: loss, every gradient, the update, optimizer state, and replicas
+/// with each other. What `witness` saw of the timed run must come again to the bit; null: there was
+/// none. Same answer on every rank. Collective. Books nothing. `memory_limit`: bytes the reference
+/// and what it is compared with may take; above it a scaled-down model of the same shape family is
+/// certified and the level says so. What cannot be certified is "not_run" with the reason.
 Certificate certify(const Plan& plan, const Registries& registries, Communicator& world,
                     const std::function<std::unique_ptr<Dataset>(const Plan&)>& make_data,
-                    const EngineOptions& options, int64_t memory_limit);
+                    const EngineOptions& options, int64_t memory_limit,
+                    const Witness* witness = nullptr);
+
+/// Whether certify() would compare the plan's own model under that limit, not a smaller one.
+bool is_certified_whole(const Plan& plan, int64_t memory_limit);
 
 }  // namespace kuafu

@@ -241,7 +241,7 @@ double Engine::update() {
   return norm;
 }
 
-StepReport Engine::step() {
+StepReport Engine::step(const OnGradients& on_gradients) {
   std::optional<TurnsScope> turns;
   if (state_->can_take_turns()) turns.emplace(state_->world);
   StepReport report;
@@ -250,6 +250,7 @@ StepReport Engine::step() {
   const int64_t skipped = state_->scaler.state().skipped;
   const TracePhase phase("step");
   report.loss = forward_backward();
+  if (on_gradients) on_gradients(state_->ready);
   report.grad_norm = update();
   report.is_skipped = state_->scaler.state().skipped > skipped;
   return report;

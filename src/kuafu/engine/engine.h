@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -72,8 +73,11 @@ class Engine {
          const Dataset& dataset, const EngineOptions& options);
   ~Engine();
 
+  /// Told of all gradients of a step, summed (not yet clipped, still times the loss scale), before
+  /// they are applied. It may read and communicate over the world.
+  using OnGradients = std::function<void(std::span<const ParamShard> ready)>;
   /// Forward, backward, gradient sync, clipping, update.
-  StepReport step();
+  StepReport step(const OnGradients& on_gradients = {});
   /// The first half: gradients are summed over all ranks and left in gradient(p).
   double forward_backward();
   /// The second half. Returns the gradient norm. Where the loss is scaled and a gradient of any

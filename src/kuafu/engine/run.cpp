@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/engine/witness.h"
 #include "kuafu/meter/op_trace.h"
 
 namespace kuafu {
@@ -72,6 +73,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
   RankBook book(world.rank(), plan.memory.device.value_or(0));
   Ledger ledger;
   const auto data = options.make_data(plan);
+  std::optional<Witness> witness;
   {
     KUAFU_REQUIRE(plan.parallel.data.staleness == 0 || options.checkpoint.folder.empty(),
                   "--checkpoint with parallel.data.staleness = ", plan.parallel.data.staleness,
@@ -99,9 +101,14 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
       book.restart();  // what loading took is no step's
     }
     const int64_t first = engine.steps_done();
+    if (options.is_certified && engine.is_in_step()) {
+      const bool is_whole = is_certified_whole(plan, options.certificate_memory);
+      witness.emplace(plan, first, is_whole ? Witness::Depth::kFull : Witness::Depth::kReportsOnly);
+    }
     if (options.is_observed) engine.observe(&observer);
     const int pipeline = engine.mesh().comm("pipeline").members().front();
     for (int64_t step = first; step < plan.train.steps; ++step) {
+      if (witness) witness->before_step(engine);
       const double start = seconds_now();
       if (options.is_observed) observer.begin(world.rank(), pipeline);
       std::optional<OpTraceScope> traced;
@@ -119,6 +126,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
         saver->after_step();
         result.save_seconds.push_back(seconds_now() - start - result.step_seconds.back());
       }
+      if (witness) witness->after_step(engine, report);
       if (options.on_step && world.rank() == 0) options.on_step(step, report);
     }
     engine.settle();
@@ -141,8 +149,9 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     if (plan.train.validation_batches > 0) result.validation_loss = engine.validate();
   }
   if (options.is_certified) {
-    result.certificate = certify(plan, registries, world, options.make_data,
-                                 {.device = options.device}, options.certificate_memory);
+    result.certificate =
+        certify(plan, registries, world, options.make_data, {.device = options.device},
+                options.certificate_memory, witness ? &*witness : nullptr);
   }
   return result;
 }

@@ -236,6 +236,8 @@ std::vector<std::string> document_problems(const Json& document) {
   check_one_of(document, "world", {"self", "threads", "mpi", "nccl", "simulated"}, problems);
   check_one_of(document, "certificate.verdict", {"equal", "different", "not_run"}, problems);
   check_one_of(document, "certificate.level", {"full", "scaled", "replay"}, problems);
+  check_one_of(document, "certificate.reference", {"oracle", "engine"}, problems);
+  check_one_of(document, "certificate.native.verdict", {"equal", "different", "not_run"}, problems);
   const Json status = value_at(document, "status");
   if (status.is_string() && status != "ok" && !value_at(document, "reason").is_string()) {
     problems.push_back(text("reason: a document of status ", shown(status), " must say why"));

@@ -66,8 +66,8 @@ TEST_P(DataModes, EqualOneRank) {
       o.emplace_back("parallel.data.overlap", overlap);
       o.emplace_back("parallel.data.bucket", bucket);
       const Certificate c = certificate_of(small_plan(o));
-      EXPECT_EQ(c.verdict, "equal") << overlap << ", bucket " << bucket << ": " << c.worst
-                                    << ", gradient " << c.gradient_error;
+      EXPECT_EQ(c.verdict, "equal") << overlap << ", bucket " << bucket << ": " << c.describe()
+                                    << "; native " << c.native.describe();
     }
   }
 }

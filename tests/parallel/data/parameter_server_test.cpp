@@ -56,9 +56,8 @@ TEST_P(Servers, EqualOneRank) {
     for (const char* bucket : {"1", "3000", "26214400"}) {
       const Certificate c = certificate_of(plan_with(
           GetParam(), {{"parallel.data.overlap", overlap}, {"parallel.data.bucket", bucket}}));
-      EXPECT_EQ(c.verdict, "equal")
-          << overlap << ", bucket " << bucket << ": " << c.worst << ", gradient "
-          << c.gradient_error << ", parameter " << c.parameter_error;
+      EXPECT_EQ(c.verdict, "equal") << overlap << ", bucket " << bucket << ": " << c.describe()
+                                    << "; native " << c.native.describe();
     }
   }
 }

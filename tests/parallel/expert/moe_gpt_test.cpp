@@ -77,11 +77,9 @@ std::vector<Layouts> layouts() {
 
 void expect_equal(const Plan& plan, const std::string& what) {
   const Certificate c = certificate_of(plan);
-  EXPECT_EQ(c.verdict, "equal") << what << ": " << c.worst << ": loss " << c.loss_error
-                                << ", gradient " << c.gradient_error << ", tolerance "
-                                << c.tolerance << ", parameter " << c.parameter_error
-                                << ", tolerance " << c.parameter_tolerance;
-  EXPECT_LE(c.gradient_error, c.tolerance);
+  EXPECT_EQ(c.verdict, "equal") << what << ": " << c.describe() << "; native "
+                                << c.native.describe();
+  EXPECT_LE(c.gradient.error, c.gradient.bound);
 }
 
 class MoeGpt : public testing::TestWithParam<Layouts> {};

@@ -112,7 +112,7 @@ TEST(ExpertChoice, TakesTheFirstOfEqualTokensWithoutARedraw) {
     tests::run_ranks(4, [&](Communicator& world) {
       const Certificate c = certify(plan, registries, world, make_data, {}, int64_t{1} << 40);
       EXPECT_EQ(c.seed, 11u);
-      EXPECT_EQ(c.verdict, "equal") << mode << ": " << c.worst << ", " << c.gradient_error;
+      EXPECT_EQ(c.verdict, "equal") << mode << ": " << c.describe();
     });
   }
 }
@@ -128,7 +128,7 @@ TEST(ExpertChoice, IsCertifiedWhereBytesRepeat) {
                                                  {"model.sequence", "16"},
                                                  {"parallel.tensor.mode", mode},
                                                  {"parallel.tensor.size", "2"}}));
-    EXPECT_EQ(c.verdict, "equal") << mode << ": " << c.worst << ", " << c.gradient_error;
+    EXPECT_EQ(c.verdict, "equal") << mode << ": " << c.describe();
     EXPECT_EQ(c.seed, 1u) << mode;
   }
 }

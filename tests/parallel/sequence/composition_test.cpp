@@ -26,10 +26,8 @@ Overrides with(Overrides a, const Overrides& b) {
 
 void expect_equal(const Overrides& overrides, const std::string& what) {
   const Certificate c = certificate_of(small_plan(overrides));
-  EXPECT_EQ(c.verdict, "equal") << what << ": " << c.worst << ", loss " << c.loss_error
-                                << ", gradient " << c.gradient_error << " of " << c.tolerance
-                                << ", parameter " << c.parameter_error << " of "
-                                << c.parameter_tolerance;
+  EXPECT_EQ(c.verdict, "equal") << what << ": " << c.describe() << "; native "
+                                << c.native.describe();
   EXPECT_EQ(c.level, "full");
 }
 

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "kuafu/engine/engine.h"
+#include "kuafu/oracle/oracle.h"
+
+namespace kuafu {
+
+/// What a plan should compute, by somebody else. Lives on rank 0, outside of all worlds.
+class Reference {
+ public:
+  virtual ~Reference() = default;
+  virtual std::string name() const = 0;  ///< "oracle" or "engine"
+  /// Whole weights before the first step, f64.
+  virtual oracle::Tensors initial_weights() = 0;
+  /// Of a step (from 0), computed in the type of `weights`; gradients in f64.
+  virtual oracle::Gradients gradients(int64_t step, const oracle::Tensors& weights) = 0;
+  /// The same as a run of that type rounds it: micro-batch by micro-batch, the loss times `scale`
+  /// in backward, which is taken out again.
+  virtual oracle::Gradients rounded_gradients(int64_t step, const oracle::Tensors& weights,
+                                              double scale) = 0;
+};
+
+/// The oracle where it knows plan.model.kind, else a single rank of the engine, whose sums of
+/// absolute terms are taken to be the largest gradient everywhere. @pre registries and data outlive
+/// it
+std::unique_ptr<Reference> make_reference(const Plan& plan, const Registries& registries,
+                                          const Dataset& data);
+
+}  // namespace kuafu

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kuafu/engine/certificate.h"
+#include "kuafu/engine/certificate_reference.h"
+#include "kuafu/engine/whole_state.h"
+
+namespace kuafu {
+
+/// All that a step of a run read and wrote, whole, on rank 0.
+struct Evidence {
+  int64_t step = 0;             ///< from 0
+  int64_t updates_skipped = 0;  ///< before it
+  StepReport report;
+  WholeState before, after;
+  WholeTensors gradients;  ///< f64, without the loss scale, not clipped
+};
+
+/// Makes the engine's next step by step(), as a run does, and gathers what came of it; `before` is
+/// the state it starts from. Collective over `world`, the engine's own.
+Evidence observe(Engine& engine, Communicator& world, WholeState before);
+
+/// How far the reference itself is from f64 in the type of a run: of one of its steps, and to first
+/// order of those that follow.
+struct Rounding {
+  struct Size {
+    double norm = 0, largest = 0;
+  };
+  double loss = -1;                           ///< relative; below 0: not measured yet
+  std::map<std::string, Size> gradient = {};  ///< relative to the sums of absolute terms
+};
+
+/// Adds a step to a proof: its loss, gradients and update against the reference from the step's own
+/// weights; the first step's weights against the reference's own. Measures the rounding where
+/// nobody has. @pre plan.model.dtype is the type that the evidence was computed in
+void check_step(const Plan& plan, const Evidence& evidence, Reference& reference,
+                Rounding& rounding, Proof& proof);
+
+}  // namespace kuafu

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/engine/certificate_text.h"
+
+#include <cstring>
+
+#include "kuafu/comm/gather.h"
+#include "kuafu/record/json.h"
+
+namespace kuafu {
+namespace {
+
+/// Infinities have no JSON: numbers travel as their bits.
+Json bits_of(double x) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+double from_bits(const Json& j) {
+  const auto bits = j.get<uint64_t>();
+  double x = 0;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+Json to_json(const Measure& m) { return {bits_of(m.error), bits_of(m.bound), m.where}; }
+
+Measure measure_from(const Json& j) {
+  return {from_bits(j.at(0)), from_bits(j.at(1)), j.at(2).get<std::string>()};
+}
+
+Json to_json(const Proof& p) {
+  return {p.verdict,           p.reason,         p.level, p.steps, to_json(p.loss),
+          to_json(p.gradient), to_json(p.update)};
+}
+
+Proof proof_from(const Json& j) {
+  return {.verdict = j.at(0),
+          .reason = j.at(1),
+          .level = j.at(2),
+          .steps = j.at(3).get<std::vector<int64_t>>(),
+          .loss = measure_from(j.at(4)),
+          .gradient = measure_from(j.at(5)),
+          .update = measure_from(j.at(6))};
+}
+
+}  // namespace
+
+Certificate shared(const Certificate& mine, Communicator& world) {
+  const Json words = {to_json(static_cast<const Proof&>(mine)), mine.reference, mine.seed,
+                      to_json(mine.native)};
+  const auto replace = nlohmann::json::error_handler_t::replace;
+  const Json first = Json::parse(gather_texts(world, words.dump(-1, ' ', false, replace))[0]);
+  Certificate c;
+  static_cast<Proof&>(c) = proof_from(first.at(0));
+  c.reference = first.at(1);
+  c.seed = first.at(2);
+  c.native = proof_from(first.at(3));
+  return c;
+}
+
+}  // namespace kuafu

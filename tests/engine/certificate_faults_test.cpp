@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Wrongs that a run in f64 does not show: of f32 alone, by little, or late. Each certificate is of a
+// timed run.
+
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include "tests/engine/mutants.h"
+#include "tests/support/plans.h"
+#include "tests/support/ranks.h"
+
+namespace kuafu {
+namespace {
+
+using Action = tests::CommFault::Action;
+
+/// What a scheme does to its products.
+struct Wrong {
+  double forward = 1, input_grad = 1, weight_grad = 1;  ///< factors of f32 products
+  int64_t from = 0;                                     ///< calls of each before it begins
+};
+
+/// 1D, wrong in f32.
+class WrongScheme : public TensorParallel {
+ public:
+  WrongScheme(const Mesh& mesh, Wrong wrong)
+      : TensorParallel(mesh), wrong_(wrong), sound_(make_megatron_1d(mesh)) {}
+  Layout activation(Stream s) const override { return sound_->activation(s); }
+  Layout weight(Role r) const override { return sound_->weight(r); }
+  Tensor forward(const Tensor& x, const Tensor& w, Role r) const override {
+    const bool is_sum = r == Role::kContract;
+    return spoil(sound_->forward(x, w, r), is_sum ? wrong_.forward : 1, calls_[0]);
+  }
+  Tensor input_grad(const Tensor& dy, const Tensor& w, Role r) const override {
+    const bool is_sum = r == Role::kExpand;
+    return spoil(sound_->input_grad(dy, w, r), is_sum ? wrong_.input_grad : 1, calls_[1]);
+  }
+  Tensor weight_grad(const Tensor& x, const Tensor& dy, Role r) const override {
+    return spoil(sound_->weight_grad(x, dy, r), wrong_.weight_grad, calls_[2]);
+  }
+  Cost cost(const LinearShape& s, Role r) const override { return sound_->cost(s, r); }
+
+ private:
+  Tensor spoil(const Tensor& t, double factor, int64_t& calls) const {
+    const bool is_wrong = ++calls > wrong_.from && t.scalar_type() == at::kFloat && factor != 1;
+    return is_wrong ? t * factor : t;
+  }
+
+  Wrong wrong_;
+  std::unique_ptr<TensorParallel> sound_;
+  mutable int64_t calls_[3] = {0, 0, 0};
+};
+
+const Overrides kQuickstart = {{"model.hidden", "64"},   {"model.vocab", "256"},
+                               {"model.sequence", "32"}, {"model.dtype", "f32"},
+                               {"optimizer.lr", "3e-3"}, {"train.validation_batches", "0"}};
+
+Plan plan_with(const Overrides& more) {
+  return tests::small_plan(tests::keys::both(kQuickstart, more));
+}
+
+/// The certificate of a run of two ranks under the wrong scheme.
+Certificate certificate_of(const Wrong& wrong, const Overrides& more = {}) {
+  Registries registries = builtin_registries();
+  const TensorScheme sound = registries.tensor.find("1d");
+  TensorMode mode = sound.mode;
+  mode.name = "wrong";
+  registries.tensor.add("wrong", "1d, wrong in f32",
+                        TensorScheme{mode, [wrong](const Mesh& mesh) {
+                                       return std::make_unique<WrongScheme>(mesh, wrong);
+                                     }});
+  Plan plan = plan_with(tests::keys::both(tests::keys::tensor("1d", "2"), more));
+  plan.parallel.tensor.mode = "wrong";
+  Certificate c;
+  tests::run_ranks(2, [&](Communicator& world) {
+    RunOptions options;
+    options.is_certified = true;
+    options.make_data = tests::data_of;
+    const RankResult r = run_rank(plan, registries, world, options);
+    if (world.rank() == 0) c = r.certificate;
+  });
+  return c;
+}
+
+TEST(CertificateOfASoundScheme, IsEqualWithAllItsSteps) {
+  const Certificate c = certificate_of({}, {{"train.steps", "12"}});
+  EXPECT_EQ(c.verdict, "equal") << c.describe() << "; native " << c.native.describe();
+  ASSERT_EQ(c.native.steps.size(), 5u);
+  EXPECT_EQ(c.native.steps.front(), 0);
+  EXPECT_EQ(c.native.steps.back(), 11);
+  EXPECT_LT(c.native.ratio(), 100) << c.native.describe();
+}
+
+TEST(CertificateOfAWrongScheme, TellsSumsOfF32TimesATenth) {
+  for (const Wrong& wrong : {Wrong{.forward = 0.1}, Wrong{.input_grad = 0.1}}) {
+    const Certificate c = certificate_of(wrong);
+    EXPECT_EQ(c.verdict, "different");
+    EXPECT_LT(c.gradient.error, c.gradient.bound);  // in f64 nothing is wrong
+    EXPECT_EQ(c.native.verdict, "different") << c.native.describe();
+  }
+}
+
+TEST(CertificateOfAWrongScheme, TellsSumsOfF32OffByOneInTenThousand) {
+  for (const Wrong& wrong :
+       {Wrong{.forward = 1.0001}, Wrong{.input_grad = 1.0001}, Wrong{.weight_grad = 1.0001}}) {
+    const Certificate c = certificate_of(wrong);
+    EXPECT_EQ(c.native.verdict, "different") << c.native.describe();
+  }
+}
+
+// Eight weight gradients a step: the 31st is in the fourth.
+TEST(CertificateOfAWrongScheme, TellsWhatGoesWrongAfterTheCertifiedSteps) {
+  const Certificate c = certificate_of({.weight_grad = 2, .from = 30}, {{"train.steps", "12"}});
+  EXPECT_EQ(c.native.verdict, "different") << c.native.describe();
+  EXPECT_NE(c.native.reason.find("made again"), std::string::npos) << c.native.reason;
+}
+
+Certificate certificate_of(const Plan& plan, const tests::CommFault& fault) {
+  tests::Mutant m{.name = "", .plan = plan, .fired = std::make_shared<std::atomic<int64_t>>(0)};
+  tests::set_fault(m, fault);
+  const Registries registries = builtin_registries();
+  Certificate c;
+  tests::run_ranks(static_cast<int>(num_ranks(plan)), [&](Communicator& world) {
+    const auto wrapped = m.wrap_world(world);
+    const Certificate mine =
+        certify(plan, registries, *wrapped, tests::data_of, {}, int64_t{1} << 40);
+    if (world.rank() == 0) c = mine;
+  });
+  EXPECT_GT(*m.fired, 0);
+  return c;
+}
+
+TEST(CertificateOfReplicas, TellsOneLostBucketAndOneOffByOneInTenThousand) {
+  const Plan plan = plan_with({{"parallel.data", "2"}, {"parallel.data.bucket", "20000"}});
+  for (const tests::CommFault& fault :
+       {tests::CommFault{.action = Action::kDrop, .axis = "data", .at = 2},
+        tests::CommFault{.action = Action::kScale, .axis = "data", .at = 2, .factor = 1.0001}}) {
+    const Certificate c = certificate_of(plan, fault);
+    EXPECT_EQ(c.native.verdict, "different") << c.native.describe();
+  }
+}
+
+}  // namespace
+}  // namespace kuafu
