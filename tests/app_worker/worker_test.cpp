@@ -376,8 +376,8 @@ TEST(Plugin, SchemesThatAreWrongInTheTimedRunAreCertifiedDifferent) {
   const std::string library = tests::built("plugins/faults.so");
   for (const char* scheme : {"1d-tenth", "1d-late"}) {
     const Ran ran =
-        run_worker(kSmallPlan, set({text("parallel.tensor.mode=", scheme), "parallel.tensor.size=2",
-                                    "model.dtype=f32", "train.steps=20"},
+        run_worker(kSmallPlan, set({std::string("parallel.tensor.mode=") + scheme,
+                                    "parallel.tensor.size=2", "model.dtype=f32", "train.steps=20"},
                                    {"--plugin", library, "--certify"}));
     expect_valid(ran.document);
     EXPECT_EQ(ran.document["certificate"]["verdict"], "different") << scheme << ran.output;

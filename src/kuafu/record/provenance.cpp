@@ -33,6 +33,14 @@ std::string line_value(const std::string& path, std::string_view name) {
 /// "  16384 kB" to bytes.
 int64_t kilobytes(const std::string& value) { return std::atoll(value.c_str()) * 1024; }
 
+/// "AMD EPYC (family 25, model 17)": virtual machines give one name to generations that round
+/// differently.
+std::string cpu_model() {
+  const std::string path = "/proc/cpuinfo", name = line_value(path, "model name");
+  const std::string family = line_value(path, "cpu family"), model = line_value(path, "model\t");
+  return family.empty() ? name : text(name, " (family ", family, ", model ", model, ")");
+}
+
 std::string gpu_models() {
   std::string models;
   std::error_code error;
@@ -62,7 +70,7 @@ Machine machine() {
   cpu_set_t allowed;
   m.cores = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed)
                                                                   : ::sysconf(_SC_NPROCESSORS_ONLN);
-  m.cpu_model = line_value("/proc/cpuinfo", "model name");
+  m.cpu_model = cpu_model();
   m.memory_bytes = kilobytes(line_value("/proc/meminfo", "MemTotal"));
   m.memory_available_bytes = kilobytes(line_value("/proc/meminfo", "MemAvailable"));
   m.gpu = gpu_models();
