@@ -39,7 +39,7 @@ TEST(Fuzz, FindsNothingInASample) {
 TEST(Fuzz, FindsAWrongSchemeAndPrintsTheLeastPlan) {
   const tests::Folder folder;
   const std::string out = folder.path("plans.jsonl");
-  const Ended ran = fuzz({"--seconds", "60", "--plans", "40", "--seed", "1", "--out", out,
+  const Ended ran = fuzz({"--seconds", "60", "--plans", "12", "--seed", "1", "--out", out,
                           "--plugin", tests::built("plugins/broken_1d.so")});
   EXPECT_EQ(ran.code, 1) << ran.output;
   EXPECT_NE(ran.output.find("kuafu run /dev/null --certify"), std::string::npos) << ran.output;

@@ -222,16 +222,17 @@ class Check {
     for (auto& [slot, tensors] : absolute.slots) {
       for (auto& [name, t] : tensors) t = t.abs();
     }
-    OptimizerPlan no_decay = plan_.optimizer;
-    no_decay.weight_decay = 0;
+    const double norm = is_.report.grad_norm, clip = plan_.optimizer.clip;
+    const double factor = clip > 0 && norm > clip ? clip / norm : 1;  // of gradients, not of decay
+    OptimizerPlan bare = plan_.optimizer;
+    bare.weight_decay = bare.clip = 0;
     for (const auto& [name, g] : is_.gradients) {
-      sizes[name] = g.abs() + decay_inside() * weights.at(name).abs();
+      sizes[name] = factor * g.abs() + decay_inside() * weights.at(name).abs();
       moved[name] = at::zeros_like(g);
     }
-    const double norm = is_.report.grad_norm;
     oracle::Tensors before = weights;
     oracle::update(plan_.optimizer, lr, norm, is_.gradients, weights, state);
-    oracle::update(no_decay, lr, norm, sizes, moved, absolute);
+    oracle::update(bare, lr, norm, sizes, moved, absolute);
     const oracle::Tensors mine = updated(is_.after);
     for (const auto& [name, w] : weights) compare_update(name, w, before, moved, mine);
     compare_state(state, absolute);

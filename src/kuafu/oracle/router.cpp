@@ -7,7 +7,8 @@
 //
 // Slots are filled by first choices of all tokens, in the order of positions, then by second ones
 // (algorithm 1 loops over the group twice). Scores that are equal, byte by byte, go to the lowest
-// index: a stable sort keeps it in front.
+// index: a stable sort keeps it in front. Experts that choose take scores near the least one taken
+// for equal.
 
 #include "kuafu/oracle/router.h"
 
@@ -32,6 +33,22 @@ struct Ranked {
 Ranked ranked(const Tensor& scores, int64_t dim) {
   auto [values, index] = at::sort(scores, /*stable=*/true, dim, /*descending=*/true);
   return {values, index};
+}
+
+/// The tokens of each expert: those of the highest scores, (B, E, S) -> (B, E, capacity). Scores
+/// within this share of the least one taken are equal to it: tokens of equal bytes that see equal
+/// tokens have equal scores in exact arithmetic, and rounding must not choose. The share goes by the
+/// type of the plan, whatever the type of the weights here, so that a reference in f64 decides as
+/// the run that it judges.
+Tensor chosen_tokens(const Call& call, const Tensor& scores, int64_t capacity) {
+  const double tie = call.plan.dtype == DType::kF64 ? 0x1p-26 : 0x1p-18;
+  const Tensor least = ranked(scores, 2).scores.narrow(2, capacity - 1, 1), band = least * tie;
+  // 0: clearly in, by score; 1: equal to the least, by index; 2: clearly out.
+  const Tensor rank =
+      2 - scores.gt(least + band).to(at::kLong) - scores.ge(least - band).to(at::kLong);
+  const Tensor by_score = ranked(scores.masked_fill(rank.ne(0), 0), 2).index;
+  const auto by_rank = at::sort(rank.gather(2, by_score), /*stable=*/true, 2, /*descending=*/false);
+  return by_score.gather(2, std::get<1>(by_rank)).narrow(2, 0, capacity);
 }
 
 /// Gates of a token's choices: their probabilities over their sum.            (B, S, k)
@@ -166,8 +183,8 @@ int64_t capacity_of(const ModelPlan& plan) {
 Decision decide(const Call& call, const Tensor& probs, const std::string& name) {
   const int64_t k = num_choices(call.plan), capacity = capacity_of(call.plan);
   if (k == 0) {
-    const Tensor best = ranked(probs.transpose(1, 2).contiguous(), 2).index;
-    return {.choices = {}, .slots = best.narrow(2, 0, capacity)};
+    return {.choices = {},
+            .slots = chosen_tokens(call, probs.transpose(1, 2).contiguous(), capacity)};
   }
   const Tensor choices = ranked(probs, 2).index.narrow(2, 0, k);
   return {.choices = choices,
