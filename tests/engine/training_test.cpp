@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "kuafu/comm/trace.h"
+#include "kuafu/comm/worlds.h"
 #include "tests/support/plans.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
@@ -202,6 +203,26 @@ TEST(Memory, FullRecomputationHoldsFewerActivations) {
   };
   EXPECT_LT(activations("selective"), activations("none"));
   EXPECT_LT(activations("full"), activations("selective"));
+}
+
+/// Six rows a rank: what a library that takes all cores for a product sums in another order.
+TEST(TrainingOfAThread, HasTheBitsThatLaterEnginesMakeInItsFirstStep) {
+  const Plan plan = small_plan({{"model.dtype", "f32"},
+                                {"model.hidden", "64"},
+                                {"model.vocab", "256"},
+                                {"model.sequence", "1"},
+                                {"parallel.data", "2"},
+                                {"train.batch", "12"}});
+  const auto data = tests::data_of(plan);
+  run_on_threads(2, [&](Communicator& world) {
+    double first = 0;
+    for (int i = 0; i < 2; ++i) {
+      Engine engine(plan, builtin_registries(), world, *data, {});
+      const double norm = engine.step().grad_norm;
+      if (i == 0) first = norm;
+      EXPECT_EQ(norm, first) << "rank " << world.rank();
+    }
+  });
 }
 
 TEST(StepTimes, DropWarmUpAndEncloseTheMedian) {

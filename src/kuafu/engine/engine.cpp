@@ -7,6 +7,7 @@
 #include <optional>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
 #include "kuafu/base/trace.h"
@@ -159,6 +160,9 @@ struct Engine::State {
 Engine::Engine(const Plan& plan, const Registries& registries, Communicator& world,
                const Dataset& dataset, const EngineOptions& options)
     : state_(std::make_unique<State>(plan, registries, world, dataset, options)) {
+  // The number of threads that a product takes is this thread's own, and LibTorch sets it only at a
+  // thread's first parallel loop: products before that were summed by all cores, in other bits.
+  at::init_num_threads();
   state_->connect();
 }
 
