@@ -80,7 +80,7 @@ class MemoryWire : public Wire {
 /// Advances all ranks in a seeded random order until all are done; returns each rank's traffic,
 /// which the ledger entry, the plan and the wire must agree on.
 std::vector<WireTraffic> run(const std::vector<Call>& calls,
-                             const std::function<Plan(Seat)>& plan) {
+                             const std::function<Lanes(GroupRank)>& plan) {
   const int n = static_cast<int>(calls.size());
   Post post(n);
   std::vector<int> members(static_cast<size_t>(n));
@@ -127,7 +127,7 @@ std::vector<WireTraffic> run(const std::vector<Call>& calls,
 const std::vector<int> kRanks = {2, 3, 4, 5, 6, 7, 8, 13};
 const std::vector<int64_t> kCounts = {0, 1, 3, 17, 240, 1001};
 
-using AllReduce = std::function<Plan(Seat, int64_t count)>;
+using AllReduce = std::function<Lanes(GroupRank, int64_t count)>;
 
 /// Runs an all-reduce of f32 and checks its result; returns the traffic.
 std::vector<WireTraffic> run_all_reduce(int n, int64_t count, const AllReduce& algorithm) {
@@ -139,7 +139,7 @@ std::vector<WireTraffic> run_all_reduce(int n, int64_t count, const AllReduce& a
   for (Values& v : data) {
     calls.push_back({.verb = Verb::kAllReduce, .out = v.buffer(), .in = v.buffer()});
   }
-  const auto traffics = run(calls, [&](Seat seat) { return algorithm(seat, count); });
+  const auto traffics = run(calls, [&](GroupRank at) { return algorithm(at, count); });
   for (const Values& v : data) {
     expect_values(
         v, [n](int64_t i) { return reduced(ReduceOp::kSum, n, i); },
@@ -148,14 +148,14 @@ std::vector<WireTraffic> run_all_reduce(int n, int64_t count, const AllReduce& a
   return traffics;
 }
 
-Plan one(Program program) {
+Lanes one(Program program) {
   return {1, [program](int64_t) { return program; }};
 }
 
 TEST(RingAllReduce, SendsWhatTheConventionSays) {
   for (const int n : kRanks) {
     for (const int64_t count : kCounts) {
-      const auto traffics = run_all_reduce(n, count, [](Seat s, int64_t c) {
+      const auto traffics = run_all_reduce(n, count, [](GroupRank s, int64_t c) {
         return one(ring_all_reduce(s, {0, c}));
       });
       for (int r = 0; r < n; ++r) {
@@ -171,8 +171,8 @@ TEST(RingAllReduce, LanesChangeMessagesButNotBytes) {
   for (const int n : kRanks) {
     for (const int64_t lanes : {2, 5, 9}) {
       const int64_t count = n * lanes * 3;
-      const auto traffics = run_all_reduce(n, count, [lanes](Seat s, int64_t c) {
-        return Plan{lanes, [=](int64_t k) { return ring_all_reduce(s, {0, c}, {k, lanes}); }};
+      const auto traffics = run_all_reduce(n, count, [lanes](GroupRank s, int64_t c) {
+        return Lanes{lanes, [=](int64_t k) { return ring_all_reduce(s, {0, c}, {k, lanes}); }};
       });
       for (const WireTraffic& t : traffics) {
         EXPECT_EQ(t.received, 2 * (n - 1) * count * 4 / n);
@@ -185,7 +185,7 @@ TEST(RingAllReduce, LanesChangeMessagesButNotBytes) {
 TEST(DoublingAllReduce, MeetsItsClosedForm) {
   for (const int n : kRanks) {
     for (const int64_t count : kCounts) {
-      const auto traffics = run_all_reduce(n, count, [](Seat s, int64_t c) {
+      const auto traffics = run_all_reduce(n, count, [](GroupRank s, int64_t c) {
         return one(doubling_all_reduce(s, {0, c}));
       });
       const int m = static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
@@ -207,7 +207,7 @@ TEST(HalvingDoublingAllReduce, MeetsItsClosedForm) {
     const int rounds = std::countr_zero(static_cast<unsigned>(m)), folded = 2 * (n - m);
     for (const int64_t count :
          {int64_t{0}, int64_t{1}, int64_t{17}, int64_t{240}, 64 * int64_t{m}}) {
-      const auto traffics = run_all_reduce(n, count, [](Seat s, int64_t c) {
+      const auto traffics = run_all_reduce(n, count, [](GroupRank s, int64_t c) {
         return one(halving_doubling_all_reduce(s, {0, c}));
       });
       if (count % m != 0 || count == 0) continue;
@@ -226,7 +226,7 @@ TEST(HalvingDoublingAllReduce, MeetsItsClosedForm) {
 TEST(TreeAllReduce, MeetsItsClosedForm) {
   for (const int n : kRanks) {
     for (const int64_t count : kCounts) {
-      const auto traffics = run_all_reduce(n, count, [](Seat s, int64_t c) {
+      const auto traffics = run_all_reduce(n, count, [](GroupRank s, int64_t c) {
         return one(tree_all_reduce(s, {0, c}));
       });
       int64_t messages = 0, bytes = 0;
@@ -244,7 +244,7 @@ TEST(TreeAllReduce, MeetsItsClosedForm) {
 
 /// Broadcast or reduce of i64 from or to every root.
 void run_rooted(
-    Verb verb, const std::function<Program(Seat, int root, Range)>& algorithm,
+    Verb verb, const std::function<Program(GroupRank, int root, Range)>& algorithm,
     const std::function<void(const WireTraffic&, int n, int place, int64_t bytes)>& check) {
   for (const int n : kRanks) {
     for (const int64_t count : kCounts) {
@@ -257,7 +257,7 @@ void run_rooted(
         for (Values& v : data) {
           calls.push_back({.verb = verb, .out = v.buffer(), .in = v.buffer(), .root = root});
         }
-        const auto traffics = run(calls, [&](Seat s) {
+        const auto traffics = run(calls, [&](GroupRank s) {
           return one(algorithm(s, root, {0, count}));
         });
         for (int r = 0; r < n; ++r) {
@@ -304,7 +304,9 @@ TEST(ChainBroadcast, MeetsItsClosedForm) {
   for (const int64_t segments : {1, 3, 8}) {
     run_rooted(
         Verb::kBroadcast,
-        [=](Seat s, int root, Range whole) { return chain_broadcast(s, root, whole, segments); },
+        [=](GroupRank s, int root, Range whole) {
+          return chain_broadcast(s, root, whole, segments);
+        },
         [=](const WireTraffic& t, int n, int place, int64_t bytes) {
           EXPECT_EQ(t.received, place == 0 ? 0 : bytes);
           EXPECT_EQ(t.sent, place == n - 1 ? 0 : bytes);
@@ -317,7 +319,7 @@ TEST(ChainReduce, MeetsItsClosedForm) {
   for (const int64_t segments : {1, 3, 8}) {
     run_rooted(
         Verb::kReduce,
-        [=](Seat s, int root, Range whole) { return chain_reduce(s, root, whole, segments); },
+        [=](GroupRank s, int root, Range whole) { return chain_reduce(s, root, whole, segments); },
         [=](const WireTraffic& t, int, int place, int64_t bytes) {
           EXPECT_EQ(t.received, place == 1 ? 0 : bytes);
           EXPECT_EQ(t.sent, place == 0 ? 0 : bytes);
@@ -327,7 +329,7 @@ TEST(ChainReduce, MeetsItsClosedForm) {
 }
 
 /// all_gather or reduce_scatter of f32 with the caller's part apart or in place.
-void run_parts(Verb verb, const std::function<Plan(Seat, int64_t part)>& plan) {
+void run_parts(Verb verb, const std::function<Lanes(GroupRank, int64_t part)>& plan) {
   for (const int n : kRanks) {
     for (const int64_t part : {0, 1, 5, 100}) {
       for (const bool is_in_place : {false, true}) {
@@ -347,7 +349,7 @@ void run_parts(Verb verb, const std::function<Plan(Seat, int64_t part)>& plan) {
           calls.push_back(
               {.verb = verb, .out = gathers ? whole : mine, .in = gathers ? mine : whole});
         }
-        const auto traffics = run(calls, [&](Seat s) { return plan(s, part); });
+        const auto traffics = run(calls, [&](GroupRank s) { return plan(s, part); });
         for (int r = 0; r < n; ++r) {
           const auto me = static_cast<size_t>(r);
           EXPECT_EQ(traffics[me].received, (n - 1) * part * 4);
@@ -370,24 +372,25 @@ void run_parts(Verb verb, const std::function<Plan(Seat, int64_t part)>& plan) {
 }
 
 TEST(RingAllGather, MeetsItsClosedForm) {
-  run_parts(Verb::kAllGather, [](Seat s, int64_t part) {
-    return Plan{3, [=](int64_t k) { return ring_all_gather(s, part, {k, 3}); }};
+  run_parts(Verb::kAllGather, [](GroupRank s, int64_t part) {
+    return Lanes{3, [=](int64_t k) { return ring_all_gather(s, part, {k, 3}); }};
   });
 }
 
 TEST(DirectAllGather, MeetsItsClosedForm) {
-  run_parts(Verb::kAllGather, [](Seat s, int64_t part) { return one(direct_all_gather(s, part)); });
+  run_parts(Verb::kAllGather,
+            [](GroupRank s, int64_t part) { return one(direct_all_gather(s, part)); });
 }
 
 TEST(RingReduceScatter, MeetsItsClosedForm) {
-  run_parts(Verb::kReduceScatter, [](Seat s, int64_t part) {
-    return Plan{3, [=](int64_t k) { return ring_reduce_scatter(s, part, {k, 3}); }};
+  run_parts(Verb::kReduceScatter, [](GroupRank s, int64_t part) {
+    return Lanes{3, [=](int64_t k) { return ring_reduce_scatter(s, part, {k, 3}); }};
   });
 }
 
 TEST(DirectReduceScatter, MeetsItsClosedForm) {
   run_parts(Verb::kReduceScatter,
-            [](Seat s, int64_t part) { return one(direct_reduce_scatter(s, part)); });
+            [](GroupRank s, int64_t part) { return one(direct_reduce_scatter(s, part)); });
 }
 
 TEST(PairwiseAllToAll, SendsAllButItsOwnPart) {
@@ -414,7 +417,7 @@ TEST(PairwiseAllToAll, SendsAllButItsOwnPart) {
       calls[me].in = ins[me].buffer();
       calls[me].out = outs[me].buffer();
     }
-    const auto traffics = run(calls, [&](Seat s) {
+    const auto traffics = run(calls, [&](GroupRank s) {
       return one(pairwise_all_to_all(s, calls[static_cast<size_t>(s.rank)].splits));
     });
     for (int r = 0; r < n; ++r) {
@@ -434,7 +437,8 @@ TEST(PairwiseAllToAll, SendsAllButItsOwnPart) {
 TEST(DisseminationBarrier, SendsNoBytesAndEndsOnlyWhenAllHaveCome) {
   for (const int n : kRanks) {
     const std::vector<Call> calls(static_cast<size_t>(n));
-    for (const WireTraffic& t : run(calls, [](Seat s) { return one(dissemination_barrier(s)); })) {
+    for (const WireTraffic& t :
+         run(calls, [](GroupRank s) { return one(dissemination_barrier(s)); })) {
       EXPECT_EQ(t, WireTraffic{});
     }
     // Rank 0 stays away: nobody may pass.

@@ -314,13 +314,13 @@ void tests_without_blocking(Communicator& c) {
 // Algorithms as programs, over the communicator's own messages; the ledger counts what they send.
 void algorithms_over_messages(Communicator& c) {
   using namespace algorithms;
-  const Seat seat{c.size(), c.rank()};
+  const GroupRank at{c.size(), c.rank()};
   if (c.size() == 1) return;
   for (const int64_t count : {0, 1, 3, 17, 1001, 40000}) {
     const Range whole{0, count};
     for (const Program& program :
-         {ring_all_reduce(seat, whole), tree_all_reduce(seat, whole),
-          doubling_all_reduce(seat, whole), halving_doubling_all_reduce(seat, whole)}) {
+         {ring_all_reduce(at, whole), tree_all_reduce(at, whole), doubling_all_reduce(at, whole),
+          halving_doubling_all_reduce(at, whole)}) {
       Values v = mine(DType::kF32, count, c.rank()), room(DType::kF32, program.scratch);
       const Messages::Memory memory{v.buffer(), v.buffer(), room.buffer()};
       Ledger ledger;

@@ -80,13 +80,13 @@ void run_and_check(const Timetable& schedule) {
   const Timetable lowered = pipeline::lower(schedule);
   tests::run_ranks(shape.ranks, [&](Communicator& world) {
     std::vector<std::unique_ptr<Arithmetic>> mine;
-    PipelineSeat seat{.pipeline = &world, .rank_of_stage = rank_of, .stages = {}};
+    PipelineRank rank{.pipeline = &world, .rank_of_stage = rank_of, .stages = {}};
     for (int s = 0; s < shape.stages(); ++s) {
       const bool is_mine = rank_of[static_cast<size_t>(s)] == world.rank();
       if (is_mine) mine.push_back(std::make_unique<Arithmetic>(s, shape.stages()));
-      seat.stages.push_back(is_mine ? mine.back().get() : nullptr);
+      rank.stages.push_back(is_mine ? mine.back().get() : nullptr);
     }
-    Executor executor(std::move(seat));
+    Executor executor(std::move(rank));
     executor.run(lowered[static_cast<size_t>(world.rank())]);
     for (const auto& stage : mine) {
       const bool is_first = stage->inputs().empty(), is_last = stage->outputs().empty();
@@ -122,7 +122,7 @@ TEST(Executor, RunsRandomSchedulesToTheirEnd) {
   }
 }
 
-class Notes : public pipeline::Timeline {
+class Notes : public pipeline::ActionObserver {
  public:
   struct Note {
     int rank;
@@ -145,9 +145,9 @@ TEST(Executor, TellsATimelineOfEveryActionInOrder) {
   Notes notes;
   tests::run_ranks(2, [&](Communicator& world) {
     Arithmetic mine(world.rank(), 2);
-    PipelineSeat seat{.pipeline = &world, .rank_of_stage = {0, 1}, .stages = {nullptr, nullptr}};
-    seat.stages[static_cast<size_t>(world.rank())] = &mine;
-    Executor executor(std::move(seat));
+    PipelineRank rank{.pipeline = &world, .rank_of_stage = {0, 1}, .stages = {nullptr, nullptr}};
+    rank.stages[static_cast<size_t>(world.rank())] = &mine;
+    Executor executor(std::move(rank));
     executor.observe(&notes);
     executor.run(lowered[static_cast<size_t>(world.rank())]);
   });

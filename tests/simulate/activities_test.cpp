@@ -134,7 +134,7 @@ TEST(Activities, AnObserverChangesNoTime) {
   SimulatedWorld marked(2);
   record(marked, program);
   int64_t busy = 0, exposed = 0;
-  const Timeline seen = replay(marked, kCluster, [&](const ReplaySpan& span) {
+  const PricedTimes seen = replay(marked, kCluster, [&](const ReplaySpan& span) {
     if (span.rank != 1) return;
     if (span.kind == ReplaySpan::Kind::kWork) busy += span.end_ps - span.start_ps;
     if (span.kind == ReplaySpan::Kind::kWait || span.kind == ReplaySpan::Kind::kTransfer) {

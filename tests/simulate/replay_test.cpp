@@ -15,7 +15,7 @@ constexpr ComputeModel kCompute{1e9, 1e9};
 
 using Program = std::function<void(Communicator& world, SimulatedWorld& record)>;
 
-Timeline run(int ranks, const Program& program, const CostModel& prices = kPrices) {
+PricedTimes run(int ranks, const Program& program, const CostModel& prices = kPrices) {
   SimulatedWorld world(ranks);
   for (int r = 0; r < ranks; ++r) program(*world.communicator(r), world);
   return replay(world, prices, kCompute);
@@ -24,7 +24,7 @@ Timeline run(int ranks, const Program& program, const CostModel& prices = kPrice
 Buffer floats(int64_t count) { return {.count = count, .place = Place::kMeta}; }
 
 TEST(Replay, LocalWorkTakesTheLongerOfArithmeticAndMemory) {
-  const Timeline t = run(2, [](Communicator& c, SimulatedWorld& world) {
+  const PricedTimes t = run(2, [](Communicator& c, SimulatedWorld& world) {
     world.compute(c.rank(), 100, 30);
     world.compute(c.rank(), 100, 300);  // merged: 200 FLOPs, 330 bytes
   });
@@ -34,7 +34,7 @@ TEST(Replay, LocalWorkTakesTheLongerOfArithmeticAndMemory) {
 
 TEST(Replay, AllReduceTakesTheRingsTime) {
   for (const int n : {1, 2, 4, 7}) {
-    const Timeline t = run(n, [](Communicator& c, SimulatedWorld&) {
+    const PricedTimes t = run(n, [](Communicator& c, SimulatedWorld&) {
       c.all_reduce(floats(700), ReduceOp::kSum).wait();
     });
     const int64_t part = (2800 + n - 1) / n;
@@ -44,7 +44,7 @@ TEST(Replay, AllReduceTakesTheRingsTime) {
 }
 
 TEST(Replay, CollectiveStartsWhenTheLastArrives) {
-  const Timeline t = run(3, [](Communicator& c, SimulatedWorld& world) {
+  const PricedTimes t = run(3, [](Communicator& c, SimulatedWorld& world) {
     world.compute(c.rank(), 5000 * c.rank(), 0);
     c.barrier();
   });
@@ -58,7 +58,7 @@ TEST(Replay, CollectiveStartsWhenTheLastArrives) {
 TEST(Replay, PipelineOfSendsFillsAndDrains) {
   constexpr int p = 4, m = 6;
   constexpr int64_t kWork = 3000, kBytes = 400;  // FLOPs
-  const Timeline t = run(p, [](Communicator& c, SimulatedWorld& world) {
+  const PricedTimes t = run(p, [](Communicator& c, SimulatedWorld& world) {
     for (int i = 0; i < m; ++i) {
       if (c.rank() > 0) c.recv(floats(kBytes / 4), c.rank() - 1, 0).wait();
       world.compute(c.rank(), kWork, 0);
@@ -74,7 +74,7 @@ TEST(Replay, PipelineOfSendsFillsAndDrains) {
 TEST(Replay, WorkHidesAnIssuedAllReduce) {
   const int64_t ring = 2 * (1'000'000 + 2'000 * 1000);  // 2 ranks, 4000 bytes
   for (const int64_t flops : {0, 1000, 6000, 20000}) {
-    const Timeline t = run(2, [flops](Communicator& c, SimulatedWorld& world) {
+    const PricedTimes t = run(2, [flops](Communicator& c, SimulatedWorld& world) {
       Work work = c.all_reduce(floats(1000), ReduceOp::kSum);
       world.compute(c.rank(), flops, 0);
       work.wait();
@@ -86,7 +86,7 @@ TEST(Replay, WorkHidesAnIssuedAllReduce) {
 }
 
 TEST(Replay, CollectivesOfARankShareItsPort) {
-  const Timeline t = run(2, [](Communicator& c, SimulatedWorld&) {
+  const PricedTimes t = run(2, [](Communicator& c, SimulatedWorld&) {
     Work first = c.all_reduce(floats(1000), ReduceOp::kSum);
     Work second = c.all_reduce(floats(1000), ReduceOp::kSum);
     second.wait();
@@ -109,7 +109,7 @@ TEST(Replay, GroupsThatCrossNodesPayTheSlowerLink) {
 }
 
 TEST(Replay, ShiftsAroundARingOverlap) {
-  const Timeline t = run(4, [](Communicator& c, SimulatedWorld&) {
+  const PricedTimes t = run(4, [](Communicator& c, SimulatedWorld&) {
     const int n = c.size();
     c.send_recv(floats(100), (c.rank() + 1) % n, floats(100), (c.rank() + n - 1) % n, 0).wait();
   });
@@ -117,7 +117,7 @@ TEST(Replay, ShiftsAroundARingOverlap) {
 }
 
 TEST(Replay, MessagesMatchByTag) {
-  const Timeline t = run(2, [](Communicator& c, SimulatedWorld&) {
+  const PricedTimes t = run(2, [](Communicator& c, SimulatedWorld&) {
     if (c.rank() == 0) {
       c.send(floats(250), 1, 1).wait();
       c.send(floats(25), 1, 2).wait();
@@ -161,7 +161,7 @@ TEST(Replay, LessLatencyIsNeverSlower) {
 }
 
 TEST(Replay, IsTheSameTwiceAndInEveryOrderOfRecording) {
-  const Timeline forward = run(16, mixed);
+  const PricedTimes forward = run(16, mixed);
   SimulatedWorld world(16);
   for (int r = 15; r >= 0; --r) mixed(*world.communicator(r), world);
   EXPECT_EQ(replay(world, kPrices, kCompute).ranks, forward.ranks);

@@ -15,7 +15,7 @@ namespace kuafu::micro {
 namespace {
 
 /// The spans of one rank's rounds; called from the rank's thread alone.
-class Recording : public pipeline::Timeline {
+class Recording : public pipeline::ActionObserver {
  public:
   void begin(double start_s) {
     begin_ = start_s;
@@ -35,18 +35,18 @@ class Recording : public pipeline::Timeline {
 /// The stages of one rank, each working so long.
 using OwnStages = std::vector<std::unique_ptr<TimedStage>>;
 
-PipelineSeat seat_of(const PipelineCase& c, const pipeline::Timetable& t, const TimedWork& work,
-                     Communicator& world, OwnStages& mine) {
+PipelineRank pipeline_rank(const PipelineCase& c, const pipeline::Timetable& t,
+                           const TimedWork& work, Communicator& world, OwnStages& mine) {
   const int stages = c.shape.stages();
-  PipelineSeat seat{
+  PipelineRank at{
       .pipeline = &world, .rank_of_stage = pipeline::ranks_of_stages(t, stages), .stages = {}};
   for (int s = 0; s < stages; ++s) {
-    seat.stages.push_back(nullptr);
-    if (seat.rank_of_stage[static_cast<size_t>(s)] != world.rank()) continue;
+    at.stages.push_back(nullptr);
+    if (at.rank_of_stage[static_cast<size_t>(s)] != world.rank()) continue;
     mine.push_back(std::make_unique<TimedStage>(TimedStage::Place{s, stages}, work, c.message));
-    seat.stages.back() = mine.back().get();
+    at.stages.back() = mine.back().get();
   }
-  return seat;
+  return at;
 }
 
 /// One rank: its row once without work to warm up, then `rounds` times to be recorded.
@@ -55,8 +55,8 @@ void run_rank(const PipelineCase& c, const pipeline::Timetable& t, Communicator&
   prctl(PR_SET_TIMERSLACK, 1UL);  // of this thread: sleeps end when they should, not 50 us later
   const pipeline::Row row = pipeline::lower(t)[static_cast<size_t>(world.rank())];
   OwnStages idle, mine;
-  Executor(seat_of(c, t, {}, world, idle)).run(row);
-  Executor executor(seat_of(c, t, c.stage_work(), world, mine));
+  Executor(pipeline_rank(c, t, {}, world, idle)).run(row);
+  Executor executor(pipeline_rank(c, t, c.stage_work(), world, mine));
   executor.observe(&recording);
   for (int64_t round = 0; round < c.rounds; ++round) {
     world.barrier();

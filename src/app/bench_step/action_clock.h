@@ -3,14 +3,14 @@
 
 #include <functional>
 
+#include "kuafu/parallel/pipeline/action_observer.h"
 #include "kuafu/parallel/pipeline/on_cores.h"
-#include "kuafu/parallel/pipeline/timeline.h"
 
 namespace kuafu {
 
 /// What the actions of one rank's step take: time between their ends, whatever the machine withheld
 /// included. Calls come from the rank's thread.
-class ActionClock : public pipeline::Timeline {
+class ActionClock : public pipeline::ActionObserver {
  public:
   void begin();
   /// Runs `wait` while the clock stands.

@@ -5,7 +5,7 @@
 
 namespace kuafu {
 
-CoreTurns::CoreTurns(int ranks) : seats_(static_cast<size_t>(ranks)) {
+CoreTurns::CoreTurns(int ranks) : turns_(static_cast<size_t>(ranks)) {
   CPU_ZERO(&cores_);
   sched_getaffinity(0, sizeof(cores_), &cores_);
   num_free_ = num_cores();
@@ -14,20 +14,20 @@ CoreTurns::CoreTurns(int ranks) : seats_(static_cast<size_t>(ranks)) {
 void CoreTurns::enter(int rank) {
   {
     const std::lock_guard lock(mutex_);
-    seat(rank).thread = pthread_self();
-    seat(rank).state = State::kBlocked;
+    turn_of(rank).thread = pthread_self();
+    turn_of(rank).state = State::kBlocked;
   }
   ask(rank);
 }
 
 bool CoreTurns::takes_part(int rank) const {
   const std::lock_guard lock(mutex_);
-  return seats_[static_cast<size_t>(rank)].state != State::kOutside;
+  return turns_[static_cast<size_t>(rank)].state != State::kOutside;
 }
 
 bool CoreTurns::ask(int rank) {
   const std::lock_guard lock(mutex_);
-  Seat& mine = seat(rank);
+  RankTurn& mine = turn_of(rank);
   if (mine.state != State::kBlocked) return mine.state != State::kQueued;
   if (num_free_ == 0) {
     mine.state = State::kQueued;
@@ -42,7 +42,7 @@ bool CoreTurns::ask(int rank) {
 
 void CoreTurns::run(int rank) {
   const std::lock_guard lock(mutex_);
-  Seat& mine = seat(rank);
+  RankTurn& mine = turn_of(rank);
   if (!mine.is_placed) return;
   mine.is_placed = false;
   pthread_setaffinity_np(mine.thread, sizeof(cores_), &cores_);
@@ -50,7 +50,7 @@ void CoreTurns::run(int rank) {
 
 void CoreTurns::overbook(int rank) {
   const std::lock_guard lock(mutex_);
-  Seat& mine = seat(rank);
+  RankTurn& mine = turn_of(rank);
   if (mine.state != State::kBlocked && mine.state != State::kQueued) return;
   if (mine.state == State::kQueued) leave_queue(rank);
   mine.state = State::kOverbooked;
@@ -58,7 +58,7 @@ void CoreTurns::overbook(int rank) {
 
 std::optional<int> CoreTurns::give_up(int rank, bool leaves) {
   const std::lock_guard lock(mutex_);
-  Seat& mine = seat(rank);
+  RankTurn& mine = turn_of(rank);
   if (mine.state == State::kOutside) return std::nullopt;
   const bool had_core = mine.state == State::kHasCore;
   if (mine.state == State::kQueued) leave_queue(rank);
@@ -70,8 +70,8 @@ std::optional<int> CoreTurns::give_up(int rank, bool leaves) {
   }
   const int heir = queue_.front();
   leave_queue(heir);
-  seat(heir).state = State::kHasCore;
-  place(seat(heir));
+  turn_of(heir).state = State::kHasCore;
+  place(turn_of(heir));
   return heir;
 }
 
@@ -81,13 +81,13 @@ void CoreTurns::leave_queue(int rank) {
 }
 
 // On the caller's core, which it is about to leave.
-void CoreTurns::place(Seat& seat) {
+void CoreTurns::place(RankTurn& turn) {
   const int core = sched_getcpu();
   if (core < 0 || core >= CPU_SETSIZE) return;
   cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(core, &one);
-  seat.is_placed = pthread_setaffinity_np(seat.thread, sizeof(one), &one) == 0;
+  turn.is_placed = pthread_setaffinity_np(turn.thread, sizeof(one), &one) == 0;
 }
 
 }  // namespace kuafu

@@ -48,19 +48,19 @@ class CoreTurns {
 
  private:
   enum class State : uint8_t { kOutside, kBlocked, kQueued, kHasCore, kOverbooked };
-  struct Seat {
+  struct RankTurn {
     State state = State::kOutside;
     bool is_placed = false;
     pthread_t thread{};
   };
 
-  Seat& seat(int rank) { return seats_[static_cast<size_t>(rank)]; }
-  static void place(Seat& seat);
+  RankTurn& turn_of(int rank) { return turns_[static_cast<size_t>(rank)]; }
+  static void place(RankTurn& turn);
   void leave_queue(int rank);
 
   mutable std::mutex mutex_;
   cpu_set_t cores_;
-  std::vector<Seat> seats_;  // guarded by mutex_, as below
+  std::vector<RankTurn> turns_;  // guarded by mutex_, as below
   int num_free_ = 0;
   std::deque<int> queue_;
   std::atomic<int> num_queued_{0};

@@ -81,11 +81,11 @@ class RecordedWork : public PendingWork {
 /// repeats the same few, and the program of a large group is long.
 class WireBook {
  public:
-  const WireTraffic& of(const Call& call, algorithms::Seat seat) {
+  const WireTraffic& of(const Call& call, algorithms::GroupRank me) {
     const auto [at, is_new] = known_.try_emplace(
         {call.verb, call.root, call.count(), call.dtype(), call.splits.send, call.splits.recv});
     if (is_new) {
-      at->second = algorithms::traffic(algorithms::choose(call, seat), size_of(call.dtype()));
+      at->second = algorithms::traffic(algorithms::choose(call, me), size_of(call.dtype()));
     }
     return at->second;
   }

@@ -32,7 +32,7 @@ void rethrow_labelled(const std::exception& e, int rank) {
 }  // namespace
 
 ThreadWorld::ThreadWorld(int ranks, const ThreadsOptions& options)
-    : spots_(static_cast<size_t>(ranks)), options_(options), turns_(ranks) {
+    : wait_states_(static_cast<size_t>(ranks)), options_(options), turns_(ranks) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   num_workers_ = std::min(ranks, cores);
 }
@@ -62,26 +62,26 @@ void ThreadWorld::wait(int rank, const Condition& condition) {
          Cause::kProvisional);
     throw_torn_down(rank);
   }
-  Spot& spot = spots_[static_cast<size_t>(rank)];
+  WaitState& state = wait_states_[static_cast<size_t>(rank)];
   {
-    std::lock_guard lock(spot.mutex);
-    spot.waits_for = &condition;
+    std::lock_guard lock(state.mutex);
+    state.waits_for = &condition;
   }
-  spot.is_parked.store(true);
+  state.is_parked.store(true);
   num_idle_.fetch_add(1);
   block(rank, condition);
   num_idle_.fetch_sub(1);
-  spot.is_parked.store(false);
+  state.is_parked.store(false);
   {
-    std::lock_guard lock(spot.mutex);
-    spot.waits_for = nullptr;
+    std::lock_guard lock(state.mutex);
+    state.waits_for = nullptr;
   }
   if (!condition.is_ready()) throw_torn_down(rank);
 }
 
 // Each turn reads the number of wakes before it looks at the state, so that no wake is missed.
 void ThreadWorld::block(int rank, const Condition& condition) {
-  Spot& spot = spots_[static_cast<size_t>(rank)];
+  WaitState& state = wait_states_[static_cast<size_t>(rank)];
   const auto deadline = std::chrono::steady_clock::now() + options_.timeout;
   const auto fail_with = [&](const char* why) {
     fail(rank, std::make_exception_ptr(RankLost(text(
@@ -91,15 +91,15 @@ void ThreadWorld::block(int rank, const Condition& condition) {
   while (true) {
     uint64_t seen = 0;
     {
-      std::lock_guard lock(spot.mutex);
-      seen = spot.num_wakes;
+      std::lock_guard lock(state.mutex);
+      seen = state.num_wakes;
     }
     if (condition.is_ready() || has_failed()) return;
     if (is_lost(condition)) return fail_with("a rank it needs has returned");
     if (is_deadlocked()) return fail_with("every rank waits and none can go on");
     if (is_late) return fail_with(text("nothing for ", options_.timeout.count(), " ms").c_str());
     if (const auto heir = turns_.give_up(rank)) notify(*heir);
-    is_late = !sleep(rank, deadline, [&] { return spot.num_wakes != seen; });
+    is_late = !sleep(rank, deadline, [&] { return state.num_wakes != seen; });
   }
 }
 
@@ -107,14 +107,14 @@ void ThreadWorld::block(int rank, const Condition& condition) {
 // takes turns. False if that was not before the deadline.
 bool ThreadWorld::sleep(int rank, std::chrono::steady_clock::time_point deadline,
                         const std::function<bool()>& is_over) {
-  Spot& spot = spots_[static_cast<size_t>(rank)];
+  WaitState& state = wait_states_[static_cast<size_t>(rank)];
   const bool takes_turns = turns_.takes_part(rank);
   const auto may_run = [&] { return is_over() && turns_.ask(rank); };
   bool is_in_time = true;
   {
-    std::unique_lock lock(spot.mutex);
-    if (!takes_turns) return spot.wakeup.wait_until(lock, deadline, is_over);
-    while (is_in_time && !spot.wakeup.wait_for(lock, kPatience, may_run)) {
+    std::unique_lock lock(state.mutex);
+    if (!takes_turns) return state.wakeup.wait_until(lock, deadline, is_over);
+    while (is_in_time && !state.wakeup.wait_for(lock, kPatience, may_run)) {
       if (is_over()) break;
       is_in_time = std::chrono::steady_clock::now() < deadline;
     }
@@ -138,50 +138,50 @@ bool ThreadWorld::set_turns(int rank, bool takes_turns) {
 }
 
 void ThreadWorld::wake(int rank) {
-  Spot& spot = spots_[static_cast<size_t>(rank)];
-  if (!spot.is_parked.load()) return;
+  WaitState& state = wait_states_[static_cast<size_t>(rank)];
+  if (!state.is_parked.load()) return;
   bool may_run = false;
   {
-    std::lock_guard lock(spot.mutex);
-    ++spot.num_wakes;
+    std::lock_guard lock(state.mutex);
+    ++state.num_wakes;
     may_run = turns_.ask(rank);
   }
-  if (may_run) spot.wakeup.notify_one();
+  if (may_run) state.wakeup.notify_one();
 }
 
 // The lock: its thread either sleeps by then or has not looked yet.
 void ThreadWorld::notify(int rank) {
-  Spot& spot = spots_[static_cast<size_t>(rank)];
-  { const std::lock_guard lock(spot.mutex); }
-  spot.wakeup.notify_one();
+  WaitState& state = wait_states_[static_cast<size_t>(rank)];
+  { const std::lock_guard lock(state.mutex); }
+  state.wakeup.notify_one();
 }
 
 bool ThreadWorld::wake_from(int rank, const Condition& condition) {
-  Spot& spot = spots_[static_cast<size_t>(rank)];
-  if (!spot.is_parked.load()) return false;
+  WaitState& state = wait_states_[static_cast<size_t>(rank)];
+  if (!state.is_parked.load()) return false;
   bool may_run = false;
   {
-    std::lock_guard lock(spot.mutex);
-    if (spot.waits_for != &condition) return false;
-    ++spot.num_wakes;
+    std::lock_guard lock(state.mutex);
+    if (state.waits_for != &condition) return false;
+    ++state.num_wakes;
     may_run = turns_.ask(rank);
   }
-  if (may_run) spot.wakeup.notify_one();
+  if (may_run) state.wakeup.notify_one();
   return true;
 }
 
 void ThreadWorld::note_call(int rank, const Call& call, int64_t sequence,
                             const std::string& group) {
-  Spot& spot = spots_[static_cast<size_t>(rank)];
+  WaitState& state = wait_states_[static_cast<size_t>(rank)];
   progress_.fetch_add(1);
-  std::lock_guard lock(spot.mutex);
-  spot.last_call.call = call;
-  spot.last_call.sequence = sequence;
-  spot.last_call.group = group;
+  std::lock_guard lock(state.mutex);
+  state.last_call.call = call;
+  state.last_call.sequence = sequence;
+  state.last_call.group = group;
 }
 
 void ThreadWorld::finish(int rank) {
-  spots_[static_cast<size_t>(rank)].is_finished.store(true);
+  wait_states_[static_cast<size_t>(rank)].is_finished.store(true);
   num_idle_.fetch_add(1);
   progress_.fetch_add(1);
   for (int other = 0; other < size(); ++other) wake(other);
@@ -191,7 +191,7 @@ bool ThreadWorld::is_lost(const Condition& condition) const {
   // A rank posts before it finishes: whoever is finished first and missing afterwards never comes.
   std::vector<int> finished;
   for (int r = 0; r < size(); ++r) {
-    if (spots_[static_cast<size_t>(r)].is_finished.load()) finished.push_back(r);
+    if (wait_states_[static_cast<size_t>(r)].is_finished.load()) finished.push_back(r);
   }
   if (finished.empty()) return false;
   const std::vector<int> missing = condition.missing();
@@ -204,10 +204,10 @@ bool ThreadWorld::is_lost(const Condition& condition) const {
 bool ThreadWorld::is_deadlocked() const {
   if (num_idle_.load() < size()) return false;
   const uint64_t before = progress_.load();
-  for (const Spot& spot : spots_) {
-    if (spot.is_finished.load()) continue;
-    std::lock_guard lock(spot.mutex);
-    if (spot.waits_for == nullptr || spot.waits_for->is_ready()) return false;
+  for (const WaitState& state : wait_states_) {
+    if (state.is_finished.load()) continue;
+    std::lock_guard lock(state.mutex);
+    if (state.waits_for == nullptr || state.waits_for->is_ready()) return false;
   }
   return progress_.load() == before && num_idle_.load() == size();
 }
@@ -261,21 +261,21 @@ void ThreadWorld::rethrow_first() const {
 std::string ThreadWorld::table() const {
   std::string lines;
   for (int r = 0; r < size(); ++r) {
-    const Spot& spot = spots_[static_cast<size_t>(r)];
-    std::lock_guard lock(spot.mutex);
+    const WaitState& state = wait_states_[static_cast<size_t>(r)];
+    std::lock_guard lock(state.mutex);
     lines += text("  rank ", r, ": ");
-    if (spot.is_finished.load()) {
+    if (state.is_finished.load()) {
       lines += "has returned";
-    } else if (spot.waits_for == nullptr) {
+    } else if (state.waits_for == nullptr) {
       lines += "is not in a call";
     } else {
-      lines += "waits in " + spot.waits_for->describe();
-      const std::vector<int> missing = spot.waits_for->missing();
+      lines += "waits in " + state.waits_for->describe();
+      const std::vector<int> missing = state.waits_for->missing();
       for (size_t i = 0; i < missing.size(); ++i) {
         lines += text(i == 0 ? " for rank " : ", ", missing[i]);
       }
     }
-    const CallNote& last = spot.last_call;
+    const CallNote& last = state.last_call;
     if (last.sequence == CallNote::kNone) {
       lines += "; no call so far";
     } else {

@@ -45,7 +45,7 @@ class ThreadWorld {
   ThreadWorld(const ThreadWorld&) = delete;
   ThreadWorld& operator=(const ThreadWorld&) = delete;
 
-  int size() const { return static_cast<int>(spots_.size()); }
+  int size() const { return static_cast<int>(wait_states_.size()); }
   /// Threads that can work at the same time.
   int num_workers() const { return num_workers_; }
 
@@ -81,7 +81,7 @@ class ThreadWorld {
   std::string table() const;
 
  private:
-  struct Spot {
+  struct WaitState {
     mutable std::mutex mutex;
     std::condition_variable wakeup;
     const Condition* waits_for = nullptr;  // guarded by mutex
@@ -99,7 +99,7 @@ class ThreadWorld {
              const std::function<bool()>& is_over);
   void notify(int rank);
 
-  std::vector<Spot> spots_;
+  std::vector<WaitState> wait_states_;
   ThreadsOptions options_;
   CoreTurns turns_;
   int num_workers_;

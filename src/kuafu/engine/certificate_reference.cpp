@@ -7,7 +7,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "kuafu/comm/worlds.h"
-#include "kuafu/engine/replay.h"
+#include "kuafu/engine/push_replay.h"
 #include "kuafu/engine/whole.h"
 
 namespace kuafu {

@@ -7,7 +7,7 @@
 
 #include <ATen/ATen.h>
 
-#include "kuafu/engine/replay.h"
+#include "kuafu/engine/push_replay.h"
 
 namespace kuafu {
 namespace {

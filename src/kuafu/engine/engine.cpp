@@ -46,8 +46,8 @@ struct Engine::State {
         mesh(placement.mesh()),
         model(placement.make_model()),
         map(map_stages(plan, registries, model.blocks.size(), w.rank())),
-        seat(static_cast<int>(mesh.coord("pipeline"))),
-        groups(model, map, seat, p.memory.recompute),
+        pipeline_rank(static_cast<int>(mesh.coord("pipeline"))),
+        groups(model, map, pipeline_rank, p.memory.recompute),
         micro_batches(plan, d, placement.order(), mesh.coord("data"), o.device),
         scaler(p) {
     groups.materialise(placement.params());
@@ -65,23 +65,23 @@ struct Engine::State {
                            .recomputes = plan.memory.recompute == Recompute::kFull,
                            .slowdown = slowdown_of_step(),
                            .scaler = &scaler};
-    PipelineSeat chair{.pipeline = &mesh.comm("pipeline"),
-                       .rank_of_stage = map.rank_of_stage,
-                       .stages = {},
-                       .device = options.device};
+    PipelineRank at{.pipeline = &mesh.comm("pipeline"),
+                    .rank_of_stage = map.rank_of_stage,
+                    .stages = {},
+                    .device = options.device};
     for (int s = 0; s < map.num_stages(); ++s) {
-      chair.stages.push_back(nullptr);
-      if (map.rank_of_stage[static_cast<size_t>(s)] != seat) continue;
+      at.stages.push_back(nullptr);
+      if (map.rank_of_stage[static_cast<size_t>(s)] != pipeline_rank) continue;
       stages.push_back(std::make_unique<Stage>(tools, map, s));
-      chair.stages.back() = stages.back().get();
+      at.stages.back() = stages.back().get();
       if (!options.wraps.stage) continue;
       wrapped.push_back(options.wraps.stage(*stages.back(), s));
-      chair.stages.back() = wrapped.back().get();
+      at.stages.back() = wrapped.back().get();
     }
     micro_batches.set_users(static_cast<int>(stages.size()));
-    executor = std::make_unique<Executor>(std::move(chair));
-    training_row = row_of(map.schedule, seat);
-    validation_row = row_of(pipeline::forwards_of(map.schedule), seat);
+    executor = std::make_unique<Executor>(std::move(at));
+    training_row = row_of(map.schedule, pipeline_rank);
+    validation_row = row_of(pipeline::forwards_of(map.schedule), pipeline_rank);
   }
 
   std::function<double()> slowdown_of_step() const {
@@ -142,7 +142,7 @@ struct Engine::State {
   Mesh& mesh;
   Model model;  // the whole; what other ranks hold stays on meta
   const StageMap map;
-  const int seat;  // my rank in the pipeline
+  const int pipeline_rank;  // my rank in the pipeline
   BlockGroups groups;
   MicroBatches micro_batches;
   LossScaler scaler;
@@ -297,7 +297,7 @@ std::vector<ExpertLoad> Engine::expert_loads() const {
     const int64_t experts = s.plan.model.experts, width = 2 * experts + 2;
     Tensor sum =
         at::zeros({s.steps_trained, width}, at::TensorOptions(at::kLong).device(s.options.device));
-    if (owner == s.seat) {
+    if (owner == s.pipeline_rank) {
       sum.copy_(tally->counts());
       raw::all_reduce(sum, s.mesh.comm("data"));
       for (const std::string& axis : tally->sample_axes()) {
@@ -368,13 +368,14 @@ std::vector<WholeParam> Engine::all_params() {
   std::vector<WholeParam> all;
   for (size_t b = 0; b < s.model.blocks.size(); ++b) {
     const int owner = s.map.rank_of(b);
-    for (const Param* p : s.model.blocks[b]->params()) all.push_back({p, owner, owner == s.seat});
+    for (const Param* p : s.model.blocks[b]->params())
+      all.push_back({p, owner, owner == s.pipeline_rank});
   }
   return all;
 }
 
 const StageMap& Engine::stages() const { return state_->map; }
 at::Device Engine::device() const { return state_->options.device; }
-void Engine::observe(pipeline::Timeline* timeline) { state_->executor->observe(timeline); }
+void Engine::observe(pipeline::ActionObserver* observer) { state_->executor->observe(observer); }
 
 }  // namespace kuafu

@@ -118,8 +118,8 @@ class Engine {
   std::vector<WholeParam> all_params();
   const StageMap& stages() const;
   at::Device device() const;
-  /// Tells `timeline` of every action of this rank from now on; null stops it.
-  void observe(pipeline::Timeline* timeline);
+  /// Tells `observer` of every action of this rank from now on; null stops it.
+  void observe(pipeline::ActionObserver* observer);
   /// My shard of a parameter and, between forward_backward and update, of its summed gradient
   /// (undefined where it was not used; without the loss scale), wherever replicas keep them.
   /// Collective.

@@ -69,17 +69,17 @@ void Executor::run(const pipeline::Row& row) {
 }
 
 void Executor::compute(const Action& a) {
-  StageWork* stage = seat_.stages[static_cast<size_t>(a.stage)];
+  StageWork* stage = rank_.stages[static_cast<size_t>(a.stage)];
   KUAFU_CHECK(stage != nullptr, "action ", to_string(a), " of a stage that lives on another rank");
   const bool is_first = a.stage == 0,
-             is_last = a.stage + 1 == static_cast<int>(seat_.stages.size());
+             is_last = a.stage + 1 == static_cast<int>(rank_.stages.size());
   Tensors in, out;
   if (a.op == Op::kForward) {
     if (!is_first) in = take(activations_, a, Op::kRecvForward);
   } else if (a.op != Op::kWeightGrad && !is_last) {
     in = take(gradients_, a, Op::kRecvBackward);
   }
-  const double start = timeline_ == nullptr ? 0 : seconds_now();
+  const double start = observer_ == nullptr ? 0 : seconds_now();
   std::optional<TracePhase> phase;
   if (current_trace() != nullptr) phase.emplace(mark_of(a));
   switch (a.op) {
@@ -104,11 +104,11 @@ void Executor::compute(const Action& a) {
 void Executor::hand_on(const Action& a, Tensors tensors) {
   const bool is_forward = a.op == Op::kForward;
   const int to = is_forward ? a.stage + 1 : a.stage - 1;
-  if (to < 0 || to >= static_cast<int>(seat_.stages.size())) return;
-  const StageWork& mine = *seat_.stages[static_cast<size_t>(a.stage)];
+  if (to < 0 || to >= static_cast<int>(rank_.stages.size())) return;
+  const StageWork& mine = *rank_.stages[static_cast<size_t>(a.stage)];
   check_flow(tensors, is_forward ? mine.outputs() : mine.inputs(), a);
   for (Tensor& t : tensors) t = t.detach();
-  if (seat_.stages[static_cast<size_t>(to)] != nullptr) {
+  if (rank_.stages[static_cast<size_t>(to)] != nullptr) {
     (is_forward ? activations_ : gradients_)[{to, a.micro_batch}] = {std::move(tensors), {}};
   } else {
     (is_forward ? made_ : made_gradients_)[{a.stage, a.micro_batch}] = std::move(tensors);
@@ -116,23 +116,23 @@ void Executor::hand_on(const Action& a, Tensors tensors) {
 }
 
 void Executor::post_receive(const Action& a) {
-  const StageWork& mine = *seat_.stages[static_cast<size_t>(a.stage)];
+  const StageWork& mine = *rank_.stages[static_cast<size_t>(a.stage)];
   const bool is_gradient = a.op == Op::kRecvBackward;
   const int neighbour = is_gradient ? a.stage + 1 : a.stage - 1;
-  const int from = seat_.rank_of_stage[static_cast<size_t>(neighbour)];
+  const int from = rank_.rank_of_stage[static_cast<size_t>(neighbour)];
   Message message;
   for (const FlowTensor& t : is_gradient ? mine.outputs() : mine.inputs()) {
-    message.tensors.push_back(at::empty(t.shape, at::TensorOptions(t.type).device(seat_.device)));
+    message.tensors.push_back(at::empty(t.shape, at::TensorOptions(t.type).device(rank_.device)));
     message.works.push_back(
-        seat_.pipeline->recv(view(message.tensors.back()), from, tag_of(neighbour, a.op)));
+        rank_.pipeline->recv(view(message.tensors.back()), from, tag_of(neighbour, a.op)));
   }
   (is_gradient ? gradients_ : activations_)[{a.stage, a.micro_batch}] = std::move(message);
 }
 
 void Executor::send(const Action& a) {
-  const double start = timeline_ == nullptr ? 0 : seconds_now();
+  const double start = observer_ == nullptr ? 0 : seconds_now();
   const bool is_gradient = a.op == Op::kSendBackward;
-  const int to = seat_.rank_of_stage[static_cast<size_t>(is_gradient ? a.stage - 1 : a.stage + 1)];
+  const int to = rank_.rank_of_stage[static_cast<size_t>(is_gradient ? a.stage - 1 : a.stage + 1)];
   std::map<Key, Tensors>& box = is_gradient ? made_gradients_ : made_;
   const auto found = box.find({a.stage, a.micro_batch});
   KUAFU_CHECK(found != box.end(), to_string(a), " has nothing to send");
@@ -145,7 +145,7 @@ void Executor::send(const Action& a) {
   for (const Tensor& t : found->second) {
     message.tensors.push_back(t.contiguous());
     message.works.push_back(
-        seat_.pipeline->send(view(message.tensors.back()), to, tag_of(a.stage, a.op)));
+        rank_.pipeline->send(view(message.tensors.back()), to, tag_of(a.stage, a.op)));
   }
   box.erase(found);
   before.push_back(std::move(message));
@@ -158,7 +158,7 @@ Tensors Executor::take(std::map<Key, Message>& box, const Action& a, Op as) {
   Message message = std::move(found->second);
   box.erase(found);
   if (!message.works.empty()) {
-    const double start = timeline_ == nullptr ? 0 : seconds_now();
+    const double start = observer_ == nullptr ? 0 : seconds_now();
     message.wait();
     note({as, a.stage, a.micro_batch}, start);
   }
@@ -166,7 +166,7 @@ Tensors Executor::take(std::map<Key, Message>& box, const Action& a, Op as) {
 }
 
 void Executor::note(const Action& a, double start) const {
-  if (timeline_ != nullptr) timeline_->note(seat_.pipeline->rank(), a, start, seconds_now());
+  if (observer_ != nullptr) observer_->note(rank_.pipeline->rank(), a, start, seconds_now());
 }
 
 }  // namespace kuafu

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kuafu/comm/communicator.h"
-#include "kuafu/parallel/pipeline/timeline.h"
+#include "kuafu/parallel/pipeline/action_observer.h"
 #include "kuafu/parallel/pipeline/timetable.h"
 #include "kuafu/tensor/tensor.h"
 
@@ -39,7 +39,7 @@ class StageWork {
 };
 
 /// A rank's place in its pipeline.
-struct PipelineSeat {
+struct PipelineRank {
   Communicator* pipeline = nullptr;  ///< the ranks of the pipeline, in order
   std::vector<int> rank_of_stage;
   std::vector<StageWork*> stages;  ///< by stage; null where it lives on another rank
@@ -56,13 +56,13 @@ class Executor {
   static constexpr size_t kSendsUnderWay = 2;
 
   /// @pre the communicator and the stages outlive the executor
-  explicit Executor(PipelineSeat seat) : seat_(std::move(seat)) {}
+  explicit Executor(PipelineRank rank) : rank_(std::move(rank)) {}
 
   /// Every rank of the pipeline runs its row of one timetable. All messages are through afterwards.
   void run(const pipeline::Row& row);
 
-  /// Tells `timeline` of every action from now on; null stops it.
-  void observe(pipeline::Timeline* timeline) { timeline_ = timeline; }
+  /// Tells `observer` of every action from now on; null stops it.
+  void observe(pipeline::ActionObserver* observer) { observer_ = observer; }
 
  private:
   struct Message {
@@ -80,8 +80,8 @@ class Executor {
   Tensors take(std::map<Key, Message>& box, const pipeline::Action& a, pipeline::Op as);
   void note(const pipeline::Action& a, double start) const;
 
-  PipelineSeat seat_;
-  pipeline::Timeline* timeline_ = nullptr;
+  PipelineRank rank_;
+  pipeline::ActionObserver* observer_ = nullptr;
   std::map<Key, Message> activations_, gradients_;  // for a stage, arrived or under way
   std::map<Key, Tensors> made_, made_gradients_;    // of a stage, to be sent
   std::map<Key, std::deque<Message>> under_way_;    // by stage and direction

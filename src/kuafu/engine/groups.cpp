@@ -26,7 +26,7 @@ BlockGroups::BlockGroups(Model& model, const StageMap& map, int pipeline_rank, R
   tied_.resize(blocks_.size());
   for (size_t b = 0; b < blocks_.size(); ++b) {
     if (map.rank_of(b) != rank_) continue;
-    Held held{.block = b};
+    HeldGroup held{.block = b};
     for (Param* p : blocks_[b]->params()) {
       const bool is_tied = std::any_of(ties_.begin(), ties_.end(),
                                        [p](const Tied& t) { return contains(t.params, p); });
@@ -96,7 +96,7 @@ void BlockGroups::find_ties(Model& model, const StageMap& map) {
 
 void BlockGroups::materialise(const ParamFactory& factory) {
   std::set<const Param*> copies;
-  for (const Held& held : held_) {
+  for (const HeldGroup& held : held_) {
     blocks_[held.block]->materialise(factory);
     for (Param* p : blocks_[held.block]->borrowed()) {
       if (p->is_copy && copies.insert(p).second) factory.materialise(*p);
@@ -107,7 +107,7 @@ void BlockGroups::materialise(const ParamFactory& factory) {
 void BlockGroups::connect(const Mesh& mesh, DataParallel& data_parallel) {
   data_parallel_ = &data_parallel;
   std::vector<Group> groups;
-  for (const Held& held : held_) groups.push_back({blocks_[held.block]->name(), held.params});
+  for (const HeldGroup& held : held_) groups.push_back({blocks_[held.block]->name(), held.params});
   for (Tied& tie : ties_) {
     const auto is_in = [&tie](int r) {
       return std::find(tie.ranks.begin(), tie.ranks.end(), r) != tie.ranks.end();
@@ -123,7 +123,7 @@ void BlockGroups::connect(const Mesh& mesh, DataParallel& data_parallel) {
 
 std::vector<Param*> BlockGroups::params() const {
   std::vector<Param*> all;
-  for (const Held& held : held_) {
+  for (const HeldGroup& held : held_) {
     for (Param* p : blocks_[held.block]->params()) all.push_back(p);
     for (Param* p : blocks_[held.block]->borrowed()) {
       if (p->is_copy && !contains(all, p)) all.push_back(p);
@@ -164,12 +164,12 @@ void BlockGroups::release(size_t block, Use use) { data_parallel_->release(group
 
 void BlockGroups::begin(int64_t micro_batches) {
   micro_batches_ = micro_batches;
-  for (Held& held : held_) held.num_ready = 0;
+  for (HeldGroup& held : held_) held.num_ready = 0;
 }
 
 void BlockGroups::gradients_ready(size_t block, int micro_batch) {
   for (const int g : used_[block]) {
-    Held& held = held_[static_cast<size_t>(g)];
+    HeldGroup& held = held_[static_cast<size_t>(g)];
     const auto [left, is_first] = held.left.try_emplace(micro_batch, held.num_users);
     if (--left->second > 0) continue;
     held.left.erase(left);

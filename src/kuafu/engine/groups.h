@@ -55,7 +55,7 @@ class BlockGroups {
     std::unique_ptr<Communicator> comm;
     int group = -1;  ///< -1: not held here
   };
-  struct Held {
+  struct HeldGroup {
     size_t block;
     std::vector<Param*> params = {};  ///< of its group: own ones not tied across ranks
     int num_users = 1;                ///< blocks of this rank that use them
@@ -71,7 +71,7 @@ class BlockGroups {
   Recompute recompute_;
   std::vector<ModelBlock*> blocks_;     ///< of the whole model
   std::vector<Tied> ties_;              ///< of the whole model, the same on every rank
-  std::vector<Held> held_;              ///< by group
+  std::vector<HeldGroup> held_;         ///< by group
   std::vector<std::vector<int>> used_;  ///< by block: groups it uses
   std::vector<std::vector<int>> tied_;  ///< by block: tied groups it uses
   DataParallel* data_parallel_ = nullptr;

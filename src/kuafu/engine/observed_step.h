@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kuafu/comm/timed.h"
-#include "kuafu/parallel/pipeline/timeline.h"
+#include "kuafu/parallel/pipeline/action_observer.h"
 #include "kuafu/record/activity.h"
 
 namespace kuafu {
@@ -28,7 +28,7 @@ std::string mark_of(const pipeline::Action& action);
 
 /// Listens to one rank: actions of its pipeline, and every call of its communicators.
 /// Calls come from one thread.
-class StepObserver : public pipeline::Timeline, public CallObserver {
+class StepObserver : public pipeline::ActionObserver, public CallObserver {
  public:
   /// `pipeline`: what tells the pipelines of a world apart, for example their first rank.
   void begin(int rank, int pipeline);

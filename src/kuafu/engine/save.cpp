@@ -15,7 +15,7 @@
 #include "kuafu/checkpoint/boxes.h"
 #include "kuafu/checkpoint/claims.h"
 #include "kuafu/comm/gather.h"
-#include "kuafu/engine/held.h"
+#include "kuafu/engine/held_elements.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/record/json.h"
 
@@ -122,7 +122,7 @@ const std::vector<bool>& Saver::my_writes(const std::vector<ParamShard>& shards)
   if (writes_.empty()) {
     std::vector<Claim> mine;
     for (const ParamShard& s : shards) {
-      const Held held = held_by(s, engine_.mesh());
+      const HeldElements held = held_by(s, engine_.mesh());
       mine.push_back({held.key(), static_cast<int64_t>(s.value.nbytes())});
     }
     std::vector<std::vector<Claim>> all;
@@ -164,7 +164,7 @@ void Saver::collect(Pending& into) {
   const OptimizerState state = engine_.optimizer().state();
   for (const SavedTensor& t : saved_tensors(shards, state, engine_.plan().optimizer.kind)) {
     if (!writes[t.shard]) continue;
-    const Held held = held_by(shards[t.shard], engine_.mesh());
+    const HeldElements held = held_by(shards[t.shard], engine_.mesh());
     for (size_t b = 0; b < held.boxes.size(); ++b) {
       if (is_empty(held.inside[b])) continue;
       const Tensor box = box_of(t.tensor, held, b);

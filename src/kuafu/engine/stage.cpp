@@ -7,7 +7,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "kuafu/engine/slow.h"
+#include "kuafu/engine/slowdown.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/tensor/root_gradient.h"
 
@@ -56,7 +56,7 @@ Tensors Stage::forward(int micro_batch, Tensors flow) {
     const bool is_kept = !tools_.recomputes || is_head || block.saves_nothing();
     const at::AutoGradMode recording(is_kept);
     {
-      const Slow slow(tools_.slowdown);
+      const Slowdown slow(tools_.slowdown);
       now.outputs[b] = block.forward(now.inputs[b], side);
     }
     now.losses[b] = block.take_losses();
@@ -99,7 +99,7 @@ void Stage::weight_grad(int micro_batch) {
   InFlight& now = in_flight_.at(micro_batch);
   for (size_t b = count_; b-- > 0;) {
     {
-      const Slow slow(tools_.slowdown);
+      const Slowdown slow(tools_.slowdown);
       now.weight_grads[b].compute();
     }
     finish_block(b, micro_batch);
@@ -116,7 +116,7 @@ Tensors Stage::run_backward(int micro_batch, Tensors grads, bool is_split) {
   for (size_t b = count_; b-- > 0;) {
     tools_.groups.acquire(first_ + b, Use::kBackward);
     {
-      const Slow slow(tools_.slowdown);
+      const Slowdown slow(tools_.slowdown);
       const WeightGradScope later(is_split ? &now.weight_grads[b] : nullptr);
       backward_block(b, side, now, grads);
     }

@@ -10,7 +10,7 @@
 
 #include "kuafu/checkpoint/boxes.h"
 #include "kuafu/comm/gather.h"
-#include "kuafu/engine/held.h"
+#include "kuafu/engine/held_elements.h"
 #include "kuafu/record/json.h"
 
 namespace kuafu {
@@ -46,7 +46,7 @@ uint64_t hash_of_tensor(const Tensor& t, uint64_t hash = 0) {
 
 void add_boxes(std::vector<Box>& all, const std::string& name, const ParamShard& shard,
                const Tensor& tensor, const Mesh& mesh, bool is_witness = false) {
-  const Held held = held_by(shard, mesh);
+  const HeldElements held = held_by(shard, mesh);
   for (size_t b = 0; b < held.boxes.size(); ++b) {
     if (is_empty(held.inside[b])) continue;
     all.push_back({name, shard.param->global, held.inside[b], box_of(tensor, held, b).contiguous(),

@@ -9,7 +9,7 @@
 
 #include "kuafu/base/philox.h"
 #include "kuafu/engine/certificate.h"
-#include "kuafu/engine/held.h"
+#include "kuafu/engine/held_elements.h"
 #include "kuafu/engine/whole_state.h"
 #include "kuafu/meter/book.h"
 

@@ -52,21 +52,21 @@ class Replay {
         ranks_(static_cast<size_t>(world.size())) {}
 
   /// Always the rank with the earliest clock goes on: calls are met in the order of their times.
-  Timeline run() {
+  PricedTimes run() {
     for (int r = 0; r < world_.size(); ++r) ready_.push({0, r});
     while (!ready_.empty()) {
       const int r = ready_.top().second;
       ready_.pop();
       step(r);
     }
-    Timeline timeline;
+    PricedTimes times;
     for (int r = 0; r < world_.size(); ++r) {
       RankState& rank = state(r);
       if (rank.next_event < world_.trace(r).size()) throw RankLost(table());
       rank.time.finish_ps = rank.clock;
-      timeline.ranks.push_back(rank.time);
+      times.ranks.push_back(rank.time);
     }
-    return timeline;
+    return times;
   }
 
  private:
@@ -297,14 +297,14 @@ ComputeModel compute_model(const ClusterPlan& cluster) {
   return {cluster.compute_gflops * 1e9, cluster.memory_gbs * 1e9};
 }
 
-int64_t Timeline::makespan_ps() const {
+int64_t PricedTimes::makespan_ps() const {
   int64_t latest = 0;
   for (const RankTime& rank : ranks) latest = std::max(latest, rank.finish_ps);
   return latest;
 }
 
-Timeline replay(const SimulatedWorld& world, const CostModel& prices, const ComputeModel& compute,
-                const ReplayObserver& observer) {
+PricedTimes replay(const SimulatedWorld& world, const CostModel& prices,
+                   const ComputeModel& compute, const ReplayObserver& observer) {
   KUAFU_REQUIRE(prices.ranks_per_node > 0, "a cluster with ", prices.ranks_per_node,
                 " ranks a node; one or more is right");
   KUAFU_REQUIRE(compute.flops_per_second > 0 && compute.bytes_per_second > 0,
@@ -313,8 +313,8 @@ Timeline replay(const SimulatedWorld& world, const CostModel& prices, const Comp
   return Replay(world, prices, compute, observer).run();
 }
 
-Timeline replay(const SimulatedWorld& world, const ClusterPlan& cluster,
-                const ReplayObserver& observer) {
+PricedTimes replay(const SimulatedWorld& world, const ClusterPlan& cluster,
+                   const ReplayObserver& observer) {
   return replay(world, cost_model(cluster), compute_model(cluster), observer);
 }
 

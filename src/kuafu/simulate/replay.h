@@ -47,7 +47,7 @@ struct ReplaySpan {
 };
 using ReplayObserver = std::function<void(const ReplaySpan&)>;
 
-struct Timeline {
+struct PricedTimes {
   std::vector<RankTime> ranks;
   int64_t makespan_ps() const;
   double makespan_seconds() const { return static_cast<double>(makespan_ps()) * 1e-12; }
@@ -66,9 +66,9 @@ struct Timeline {
 /// CollectiveMismatch where members of a group call different verbs at one position.
 /// The observer, where there is one, is told of everything that moves a clock.
 /// @pre every rank of the world was recorded once.
-Timeline replay(const SimulatedWorld& world, const CostModel& prices, const ComputeModel& compute,
-                const ReplayObserver& observer = {});
-Timeline replay(const SimulatedWorld& world, const ClusterPlan& cluster,
-                const ReplayObserver& observer = {});
+PricedTimes replay(const SimulatedWorld& world, const CostModel& prices,
+                   const ComputeModel& compute, const ReplayObserver& observer = {});
+PricedTimes replay(const SimulatedWorld& world, const ClusterPlan& cluster,
+                   const ReplayObserver& observer = {});
 
 }  // namespace kuafu

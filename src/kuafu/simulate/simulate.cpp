@@ -49,7 +49,7 @@ void refuse_staleness(const Plan& plan) {
 }
 
 /// Marks a rank's trace where an action that computes ends.
-class Marks : public pipeline::Timeline {
+class Marks : public pipeline::ActionObserver {
  public:
   Marks(SimulatedWorld& world, int rank) : world_(world), rank_(rank) {}
   void note(int, const pipeline::Action& action, double, double) override {
@@ -94,9 +94,9 @@ Prediction simulate(const Plan& plan, const Registries& registries, Transport tr
   for (int r = 0; r < ranks; ++r) {
     prediction.ranks.push_back(simulate_rank(plan, registries, world, r));
   }
-  const Timeline timeline = replay(world, plan.cluster);
+  const PricedTimes times = replay(world, plan.cluster);
   prediction.step_seconds =
-      timeline.makespan_seconds() / static_cast<double>(std::min(plan.train.steps, kRecorded));
+      times.makespan_seconds() / static_cast<double>(std::min(plan.train.steps, kRecorded));
   return prediction;
 }
 

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-#include "kuafu/engine/replay.h"
+#include "kuafu/engine/push_replay.h"
 #include "kuafu/simulate/simulate.h"
 #include "tests/base/messages.h"
 #include "tests/support/plans.h"
@@ -183,7 +183,7 @@ double far(const Replayed& r) {
 }
 
 // Plain SGD: rounding stays rounding, so other orders and versions stand out.
-TEST(Replay, OfTheRecordedOrderIsTheRunAndOfAnyOtherIsNot) {
+TEST(PushReplay, OfTheRecordedOrderIsTheRunAndOfAnyOtherIsNot) {
   const Plan plan = small_plan(
       stale(3, 2, 2,
             {{"optimizer.kind", "sgd"}, {"optimizer.momentum", "0.9"}, {"optimizer.lr", "0.1"}}));
@@ -193,7 +193,7 @@ TEST(Replay, OfTheRecordedOrderIsTheRunAndOfAnyOtherIsNot) {
   EXPECT_GT(with([](auto& orders) { orders[0][3].version = 1; }), 1e-9);
 }
 
-TEST(Replay, CarriesTheLossesOfEveryStep) {
+TEST(PushReplay, CarriesTheLossesOfEveryStep) {
   const Plan plan = small_plan(stale(3, 1, 2, {{"optimizer.kind", "sgd"}}));
   const Replayed r = follow_script(plan, script(), [](auto&) {});
   ASSERT_EQ(r.real.losses.size(), r.replayed.losses.size());

@@ -6,29 +6,29 @@
 
 namespace kuafu::algorithms {
 
-Program chain_broadcast(Seat seat, int root, Range whole, int64_t num_segments) {
-  const bool is_first = seat.rank == root, is_last = seat.next() == root;
+Program chain_broadcast(GroupRank me, int root, Range whole, int64_t num_segments) {
+  const bool is_first = me.rank == root, is_last = me.next() == root;
   Program program;
   for (int64_t k = 0; k <= num_segments; ++k) {
     Round& round = program.rounds.emplace_back();
-    if (k > 0 && !is_last) round.send(seat.next(), out(whole.part(k - 1, num_segments)));
+    if (k > 0 && !is_last) round.send(me.next(), out(whole.part(k - 1, num_segments)));
     if (k < num_segments && !is_first) {
-      round.receive(seat.prev(), out(whole.part(k, num_segments)));
+      round.receive(me.prev(), out(whole.part(k, num_segments)));
     }
   }
   return program;
 }
 
-Program chain_reduce(Seat seat, int root, Range whole, int64_t num_segments) {
-  const bool is_first = seat.prev() == root, is_last = seat.rank == root;
+Program chain_reduce(GroupRank me, int root, Range whole, int64_t num_segments) {
+  const bool is_first = me.prev() == root, is_last = me.rank == root;
   Program program;
   program.scratch = whole.part(0, num_segments).count;
   for (int64_t k = 0; k <= num_segments; ++k) {
     Round& round = program.rounds.emplace_back();
-    if (k > 0 && !is_last) round.send(seat.next(), out(whole.part(k - 1, num_segments)));
+    if (k > 0 && !is_last) round.send(me.next(), out(whole.part(k - 1, num_segments)));
     if (k < num_segments && !is_first) {
       const Range arriving = whole.part(k, num_segments), room{0, arriving.count};
-      round.receive(seat.prev(), scratch(room));
+      round.receive(me.prev(), scratch(room));
       round.reduce(out(arriving), scratch(room));
     }
   }

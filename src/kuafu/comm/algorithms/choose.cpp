@@ -22,26 +22,26 @@ int64_t num_pieces(int64_t bytes) {
   return std::max<int64_t>(1, (bytes + kPieceBytes - 1) / kPieceBytes);
 }
 
-Plan one(Program program) {
+Lanes one(Program program) {
   return {1, [program = std::move(program)](int64_t) { return program; }};
 }
 
-Plan for_all_reduce(const Call& call, Seat seat) {
+Lanes for_all_reduce(const Call& call, GroupRank me) {
   const Range whole{0, call.in.count};
   const int64_t bytes = call.in.bytes();
-  if (bytes <= (seat.n == 2 ? kDoublingBytesOfTwo : kDoublingBytes)) {
-    return one(doubling_all_reduce(seat, whole));
+  if (bytes <= (me.n == 2 ? kDoublingBytesOfTwo : kDoublingBytes)) {
+    return one(doubling_all_reduce(me, whole));
   }
-  if (bytes <= (seat.n == 2 ? kHalvingBytesOfTwo : kHalvingBytes)) {
-    return one(halving_doubling_all_reduce(seat, whole));
+  if (bytes <= (me.n == 2 ? kHalvingBytesOfTwo : kHalvingBytes)) {
+    return one(halving_doubling_all_reduce(me, whole));
   }
-  const int64_t lanes = num_pieces(bytes / seat.n);
-  return {lanes, [=](int64_t k) { return ring_all_reduce(seat, whole, {k, lanes}); }};
+  const int64_t lanes = num_pieces(bytes / me.n);
+  return {lanes, [=](int64_t k) { return ring_all_reduce(me, whole, {k, lanes}); }};
 }
 
 }  // namespace
 
-Plan choose(const Call& call, Seat seat) {
+Lanes choose(const Call& call, GroupRank me) {
   const Range whole{0, call.in.count};
   const bool is_small = call.count() * size_of(call.dtype()) < kSmallBytes;
   const int64_t segments = num_pieces(call.in.bytes());
@@ -49,23 +49,23 @@ Plan choose(const Call& call, Seat seat) {
   const int64_t lanes = num_pieces(part * size_of(call.dtype()));
   switch (call.verb) {
     case Verb::kAllReduce:
-      return for_all_reduce(call, seat);
+      return for_all_reduce(call, me);
     case Verb::kBroadcast:
-      return one(is_small ? tree_broadcast(seat, call.root, whole)
-                          : chain_broadcast(seat, call.root, whole, segments));
+      return one(is_small ? tree_broadcast(me, call.root, whole)
+                          : chain_broadcast(me, call.root, whole, segments));
     case Verb::kReduce:
-      return one(is_small ? tree_reduce(seat, call.root, whole)
-                          : chain_reduce(seat, call.root, whole, segments));
+      return one(is_small ? tree_reduce(me, call.root, whole)
+                          : chain_reduce(me, call.root, whole, segments));
     case Verb::kAllGather:
-      if (is_small) return one(direct_all_gather(seat, part));
-      return {lanes, [=](int64_t k) { return ring_all_gather(seat, part, {k, lanes}); }};
+      if (is_small) return one(direct_all_gather(me, part));
+      return {lanes, [=](int64_t k) { return ring_all_gather(me, part, {k, lanes}); }};
     case Verb::kReduceScatter:
-      if (is_small) return one(direct_reduce_scatter(seat, part));
-      return {lanes, [=](int64_t k) { return ring_reduce_scatter(seat, part, {k, lanes}); }};
+      if (is_small) return one(direct_reduce_scatter(me, part));
+      return {lanes, [=](int64_t k) { return ring_reduce_scatter(me, part, {k, lanes}); }};
     case Verb::kAllToAll:
-      return one(pairwise_all_to_all(seat, call.splits));
+      return one(pairwise_all_to_all(me, call.splits));
     case Verb::kBarrier:
-      return one(dissemination_barrier(seat));
+      return one(dissemination_barrier(me));
     default:
       break;
   }

@@ -33,12 +33,12 @@ void ScratchPool::give_back(Piece piece) {
   if (piece.bytes > 0) free_.push_back(std::move(piece));
 }
 
-Execution::Execution(const Call& call, Plan plan, const Setting& setting, int tag)
+Execution::Execution(const Call& call, Lanes lanes, const Setting& setting, int tag)
     : call_(call),
-      plan_(std::move(plan)),
+      lanes_(std::move(lanes)),
       setting_(setting),
       element_(size_of(call.dtype())),
-      tracks_(static_cast<size_t>(std::min<int64_t>(kLanesAtOnce, plan_.num_lanes))) {
+      tracks_(static_cast<size_t>(std::min<int64_t>(kLanesAtOnce, lanes_.num_lanes))) {
   // Lanes that share a tag follow each other on every rank, so their messages cannot be mixed up.
   for (size_t k = 0; k < tracks_.size(); ++k) {
     tracks_[k].lane = static_cast<int64_t>(k);
@@ -81,9 +81,9 @@ bool Execution::are_through(std::vector<int>& messages) {
 
 // Of T tracks, track t runs lanes t, t + T, t + 2T, ...: the same on all ranks.
 void Execution::start_lane(Track& track) {
-  track.is_done = track.lane >= plan_.num_lanes;
+  track.is_done = track.lane >= lanes_.num_lanes;
   if (track.is_done) return;
-  track.program = plan_.lane(track.lane);
+  track.program = lanes_.lane(track.lane);
   KUAFU_CHECK(!track.program.rounds.empty(), "a program without rounds for ", describe(call_));
   const int64_t bytes = track.program.scratch * element_;
   if (bytes > track.scratch.bytes) {

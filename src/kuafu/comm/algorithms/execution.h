@@ -40,7 +40,7 @@ class ScratchPool {
   std::vector<Piece> free_;
 };
 
-/// A collective under way: its plan, and how far it has come.
+/// A collective under way: its lanes, and how far it has come.
 class Execution {
  public:
   static constexpr int kLanesAtOnce = 2;
@@ -54,7 +54,7 @@ class Execution {
   };
 
   /// Uses tags [tag, tag + kLanesAtOnce). @pre the setting and the buffers of `call` outlive it.
-  Execution(const Call& call, Plan plan, const Setting& setting, int tag);
+  Execution(const Call& call, Lanes lanes, const Setting& setting, int tag);
   ~Execution();
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
@@ -86,7 +86,7 @@ class Execution {
   void book_received(int64_t bytes, int peer);
 
   Call call_;
-  Plan plan_;
+  Lanes lanes_;
   Setting setting_;
   int64_t element_;
   std::vector<Track> tracks_;

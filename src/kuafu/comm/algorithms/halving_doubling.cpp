@@ -22,34 +22,34 @@ struct Fold {
   int surplus;  // n - m
   int member;   // my number, -1 if a neighbour takes part for me
 
-  explicit Fold(Seat seat) : m(static_cast<int>(std::bit_floor(static_cast<unsigned>(seat.n)))) {
-    surplus = seat.n - m;
-    if (seat.rank >= 2 * surplus) {
-      member = seat.rank - surplus;
+  explicit Fold(GroupRank me) : m(static_cast<int>(std::bit_floor(static_cast<unsigned>(me.n)))) {
+    surplus = me.n - m;
+    if (me.rank >= 2 * surplus) {
+      member = me.rank - surplus;
     } else {
-      member = seat.rank % 2 == 1 ? seat.rank / 2 : -1;
+      member = me.rank % 2 == 1 ? me.rank / 2 : -1;
     }
   }
   int rank_of(int number) const { return number < surplus ? 2 * number + 1 : number + surplus; }
 };
 
 // What a rank without a number does: everything, in two rounds.
-Program hand_over(Seat seat, Range whole) {
+Program hand_over(GroupRank me, Range whole) {
   Program program;
-  program.rounds.emplace_back().send(seat.rank + 1, out(whole));
-  program.rounds.emplace_back().receive(seat.rank + 1, out(whole));
+  program.rounds.emplace_back().send(me.rank + 1, out(whole));
+  program.rounds.emplace_back().receive(me.rank + 1, out(whole));
   return program;
 }
 
-void take_over(Program& program, Seat seat, const Fold& fold, Range whole) {
-  if (seat.rank >= 2 * fold.surplus) return;
+void take_over(Program& program, GroupRank me, const Fold& fold, Range whole) {
+  if (me.rank >= 2 * fold.surplus) return;
   Round& round = program.rounds.emplace_back();
-  round.receive(seat.rank - 1, scratch({0, whole.count}));
+  round.receive(me.rank - 1, scratch({0, whole.count}));
   round.reduce(out(whole), scratch({0, whole.count}));
 }
 
-void hand_back(Program& program, Seat seat, const Fold& fold, Range whole) {
-  if (seat.rank < 2 * fold.surplus) program.rounds.emplace_back().send(seat.rank - 1, out(whole));
+void hand_back(Program& program, GroupRank me, const Fold& fold, Range whole) {
+  if (me.rank < 2 * fold.surplus) program.rounds.emplace_back().send(me.rank - 1, out(whole));
 }
 
 // Parts [first, first + num) of m.
@@ -60,13 +60,13 @@ Range parts(Range whole, int m, int first, int num) {
 
 }  // namespace
 
-Program halving_doubling_all_reduce(Seat seat, Range whole) {
-  const Fold fold(seat);
-  if (fold.member < 0) return hand_over(seat, whole);
+Program halving_doubling_all_reduce(GroupRank me, Range whole) {
+  const Fold fold(me);
+  if (fold.member < 0) return hand_over(me, whole);
   Program program;
   program.scratch =
-      seat.rank < 2 * fold.surplus ? whole.count : parts(whole, fold.m, 0, fold.m / 2).count;
-  take_over(program, seat, fold, whole);
+      me.rank < 2 * fold.surplus ? whole.count : parts(whole, fold.m, 0, fold.m / 2).count;
+  take_over(program, me, fold, whole);
   for (int half = fold.m / 2; half >= 1; half /= 2) {  // I hold 2 * half parts from `first`
     const int first = fold.member / (2 * half) * (2 * half);
     const bool is_upper = (fold.member & half) != 0;
@@ -85,16 +85,16 @@ Program halving_doubling_all_reduce(Seat seat, Range whole) {
     round.send(partner, out(parts(whole, fold.m, mine, half)));
     round.receive(partner, out(parts(whole, fold.m, theirs, half)));
   }
-  hand_back(program, seat, fold, whole);
+  hand_back(program, me, fold, whole);
   return program;
 }
 
-Program doubling_all_reduce(Seat seat, Range whole) {
-  const Fold fold(seat);
-  if (fold.member < 0) return hand_over(seat, whole);
+Program doubling_all_reduce(GroupRank me, Range whole) {
+  const Fold fold(me);
+  if (fold.member < 0) return hand_over(me, whole);
   Program program;
   program.scratch = whole.count;
-  take_over(program, seat, fold, whole);
+  take_over(program, me, fold, whole);
   for (int bit = 1; bit < fold.m; bit *= 2) {
     const int partner = fold.rank_of(fold.member ^ bit);
     Round& round = program.rounds.emplace_back();
@@ -102,7 +102,7 @@ Program doubling_all_reduce(Seat seat, Range whole) {
     round.receive(partner, scratch({0, whole.count}));
     round.reduce(out(whole), scratch({0, whole.count}));
   }
-  hand_back(program, seat, fold, whole);
+  hand_back(program, me, fold, whole);
   return program;
 }
 

@@ -34,13 +34,13 @@ void add(WireTraffic& total, std::set<int>& peers, const Program& program, int64
 }  // namespace
 
 WireTraffic traffic(const Program& program, int64_t element_bytes) {
-  return traffic(Plan{1, [&](int64_t) { return program; }}, element_bytes);
+  return traffic(Lanes{1, [&](int64_t) { return program; }}, element_bytes);
 }
 
-WireTraffic traffic(const Plan& plan, int64_t element_bytes) {
+WireTraffic traffic(const Lanes& lanes, int64_t element_bytes) {
   WireTraffic total;
   std::set<int> peers;
-  for (int64_t k = 0; k < plan.num_lanes; ++k) add(total, peers, plan.lane(k), element_bytes);
+  for (int64_t k = 0; k < lanes.num_lanes; ++k) add(total, peers, lanes.lane(k), element_bytes);
   total.wire_peers.assign(peers.begin(), peers.end());
   return total;
 }

@@ -10,7 +10,7 @@
 namespace kuafu::algorithms {
 
 /// A rank's place in its group.
-struct Seat {
+struct GroupRank {
   int n = 1;
   int rank = 0;
   int next() const { return (rank + 1) % n; }
@@ -73,12 +73,12 @@ WireTraffic traffic(const Program& program, int64_t element_bytes);
 
 /// A collective cut into independent programs ("lanes") that overlap a few at a time: while the
 /// pieces of one lane are added, still in the cache, those of the next one travel.
-struct Plan {
+struct Lanes {
   int64_t num_lanes = 1;
   std::function<Program(int64_t lane)> lane;
 };
 
-WireTraffic traffic(const Plan& plan, int64_t element_bytes);
+WireTraffic traffic(const Lanes& lanes, int64_t element_bytes);
 
 inline Span out(Range range) { return {Area::kOut, range}; }
 inline Span in(Range range) { return {Area::kIn, range}; }

@@ -17,20 +17,20 @@ struct TreePlace {
   std::vector<int> children;  // ranks, the nearest first
 };
 
-TreePlace place_in_tree(Seat seat, int root) {
-  TreePlace place{(seat.rank - root + seat.n) % seat.n, -1, {}};
-  const auto rank_of = [&](int v) { return (v + root) % seat.n; };
+TreePlace place_in_tree(GroupRank me, int root) {
+  TreePlace place{(me.rank - root + me.n) % me.n, -1, {}};
+  const auto rank_of = [&](int v) { return (v + root) % me.n; };
   if (place.v != 0) place.parent = rank_of(place.v & (place.v - 1));
-  for (int bit = 1; bit < seat.n && (place.v & bit) == 0; bit *= 2) {
-    if (place.v + bit < seat.n) place.children.push_back(rank_of(place.v + bit));
+  for (int bit = 1; bit < me.n && (place.v & bit) == 0; bit *= 2) {
+    if (place.v + bit < me.n) place.children.push_back(rank_of(place.v + bit));
   }
   return place;
 }
 
 }  // namespace
 
-Program tree_broadcast(Seat seat, int root, Range whole) {
-  const TreePlace place = place_in_tree(seat, root);
+Program tree_broadcast(GroupRank me, int root, Range whole) {
+  const TreePlace place = place_in_tree(me, root);
   Program program;
   if (place.parent >= 0) program.rounds.emplace_back().receive(place.parent, out(whole));
   Round& down = program.rounds.emplace_back();
@@ -40,8 +40,8 @@ Program tree_broadcast(Seat seat, int root, Range whole) {
   return program;
 }
 
-Program tree_reduce(Seat seat, int root, Range whole) {
-  const TreePlace place = place_in_tree(seat, root);
+Program tree_reduce(GroupRank me, int root, Range whole) {
+  const TreePlace place = place_in_tree(me, root);
   Program program;
   program.scratch = whole.count;
   for (const int child : place.children) {
@@ -53,20 +53,20 @@ Program tree_reduce(Seat seat, int root, Range whole) {
   return program;
 }
 
-Program tree_all_reduce(Seat seat, Range whole) {
-  Program program = tree_reduce(seat, 0, whole);
-  for (Round& round : tree_broadcast(seat, 0, whole).rounds) {
+Program tree_all_reduce(GroupRank me, Range whole) {
+  Program program = tree_reduce(me, 0, whole);
+  for (Round& round : tree_broadcast(me, 0, whole).rounds) {
     program.rounds.push_back(std::move(round));
   }
   return program;
 }
 
-Program dissemination_barrier(Seat seat) {
+Program dissemination_barrier(GroupRank me) {
   Program program;
-  for (int step = 1; step < seat.n; step *= 2) {
+  for (int step = 1; step < me.n; step *= 2) {
     Round& round = program.rounds.emplace_back();
-    round.sends.push_back({seat.shifted(step), out({})});
-    round.receives.push_back({seat.shifted(-step), out({})});
+    round.sends.push_back({me.shifted(step), out({})});
+    round.receives.push_back({me.shifted(-step), out({})});
   }
   return program;
 }

@@ -30,7 +30,7 @@ namespace kuafu {
 namespace {
 
 /// A bucket and, until publish(), the sum of its gradients.
-struct Bucket {
+struct SummedBucket {
   FlatBucket layout;
   std::vector<bool> used = std::vector<bool>(layout.slots.size());
   Tensor sum = {};  // (elements)
@@ -45,7 +45,7 @@ class BucketedAllReduce : public DataParallel {
 
   void attach(std::vector<Group> groups) override {
     for (const Group& group : groups) {
-      std::vector<Bucket>& buckets = buckets_.emplace_back();
+      std::vector<SummedBucket>& buckets = buckets_.emplace_back();
       for (FlatBucket& b : make_buckets(group, mesh_, {.bucket_bytes = options_.bucket_bytes})) {
         buckets.push_back({std::move(b)});
       }
@@ -61,7 +61,7 @@ class BucketedAllReduce : public DataParallel {
     }
     if (!is_last && options_.order == SumOrder::kAny) return;
     complete(static_cast<size_t>(group));
-    for (Bucket& bucket : buckets_[static_cast<size_t>(group)]) {
+    for (SummedBucket& bucket : buckets_[static_cast<size_t>(group)]) {
       if (!bucket.is_summed()) continue;  // gradients stay where autograd has left them
       under_way_[static_cast<size_t>(group)].push_back(reduce(bucket));
     }
@@ -69,8 +69,8 @@ class BucketedAllReduce : public DataParallel {
 
   std::vector<ParamShard> finish() override {
     for (size_t g = groups_.size(); g-- > 0;) complete(g);
-    for (std::vector<Bucket>& buckets : buckets_) {
-      for (Bucket& bucket : buckets) hand_out(bucket);
+    for (std::vector<SummedBucket>& buckets : buckets_) {
+      for (SummedBucket& bucket : buckets) hand_out(bucket);
     }
     std::vector<ParamShard> used;
     for (ParamShard& shard : shards()) {
@@ -89,8 +89,8 @@ class BucketedAllReduce : public DataParallel {
   }
 
   void publish() override {
-    for (std::vector<Bucket>& buckets : buckets_) {
-      for (Bucket& bucket : buckets) {
+    for (std::vector<SummedBucket>& buckets : buckets_) {
+      for (SummedBucket& bucket : buckets) {
         bucket.sum = Tensor();
         bucket.used.assign(bucket.used.size(), false);
       }
@@ -101,8 +101,8 @@ class BucketedAllReduce : public DataParallel {
   /// Sums over replicas by a named algorithm; every rank meets their axes in the same order.
   void connect() {
     int tag = 0;
-    for (std::vector<Bucket>& buckets : buckets_) {
-      for (Bucket& bucket : buckets) {
+    for (std::vector<SummedBucket>& buckets : buckets_) {
+      for (SummedBucket& bucket : buckets) {
         bucket.tag = tag++;
         if (options_.sum.mode == "auto") continue;
         for (const std::string& axis : bucket.layout.replicas) {
@@ -114,7 +114,7 @@ class BucketedAllReduce : public DataParallel {
     }
   }
 
-  PendingSum start_sum(const Bucket& bucket, const Tensor& flat, const std::string& axis) {
+  PendingSum start_sum(const SummedBucket& bucket, const Tensor& flat, const std::string& axis) {
     const auto named = sums_.find(axis);
     if (named == sums_.end()) return sum_everywhere(flat, mesh_.comm(axis), options_.order);
     return PendingSum(named->second->start(flat, bucket.tag));
@@ -129,7 +129,7 @@ class BucketedAllReduce : public DataParallel {
   }
 
   /// Starts the sum of this micro-batch's gradients, or of all since the last one.
-  PendingSum reduce(Bucket& bucket) {
+  PendingSum reduce(SummedBucket& bucket) {
     look();
     const CategoryScope scope(Category::kGradient);
     const Tensor flat = take_gradients(bucket.layout, bucket.used);
@@ -145,7 +145,7 @@ class BucketedAllReduce : public DataParallel {
     return PendingSum(Work());
   }
 
-  void add(Bucket& bucket, const Tensor& flat) const {
+  void add(SummedBucket& bucket, const Tensor& flat) const {
     if (options_.order == SumOrder::kAny || !bucket.sum.defined()) {
       bucket.sum = flat;
     } else {
@@ -160,7 +160,7 @@ class BucketedAllReduce : public DataParallel {
   }
 
   /// Makes each .grad a view of the sum; undefined where the parameter was not used.
-  static void hand_out(Bucket& bucket) {
+  static void hand_out(SummedBucket& bucket) {
     if (!bucket.sum.defined()) return;
     for (size_t i = 0; i < bucket.used.size(); ++i) {
       const FlatSlot& slot = bucket.layout.slots[i];
@@ -176,7 +176,7 @@ class BucketedAllReduce : public DataParallel {
   const Mesh& mesh_;
   AllReduceOptions options_;
   std::vector<Group> groups_;
-  std::vector<std::vector<Bucket>> buckets_;                  // by group
+  std::vector<std::vector<SummedBucket>> buckets_;            // by group
   std::vector<std::vector<PendingSum>> under_way_;            // by group
   std::map<std::string, std::unique_ptr<GradientSum>> sums_;  // by replica axis
 };

@@ -34,10 +34,10 @@
 namespace kuafu {
 namespace {
 
+using algorithms::GroupRank;
 using algorithms::Messages;
 using algorithms::Program;
 using algorithms::Range;
-using algorithms::Seat;
 
 /// A program and the group it runs on.
 struct Leg {
@@ -96,7 +96,7 @@ Work run(std::vector<Leg> legs, const Tensor& flat, int tag) {
   return Work(std::make_unique<LegsWork>(std::move(legs), flat, tag));
 }
 
-Seat seat_of(const Communicator& group) { return {group.size(), group.rank()}; }
+GroupRank rank_in(const Communicator& group) { return {group.size(), group.rank()}; }
 
 class Automatic final : public GradientSum {
  public:
@@ -111,11 +111,11 @@ class Automatic final : public GradientSum {
 
 class Flat final : public GradientSum {
  public:
-  using Algorithm = std::function<Program(Seat seat, Range whole)>;
+  using Algorithm = std::function<Program(GroupRank me, Range whole)>;
   Flat(Communicator& group, Algorithm algorithm)
       : group_(group), algorithm_(std::move(algorithm)) {}
   Work start(const Tensor& flat, int tag) override {
-    return run({{&group_, algorithm_(seat_of(group_), {0, flat.numel()})}}, flat, tag);
+    return run({{&group_, algorithm_(rank_in(group_), {0, flat.numel()})}}, flat, tag);
   }
 
  private:
@@ -141,11 +141,11 @@ class Hierarchical final : public GradientSum {
   }
 
   Work start(const Tensor& flat, int tag) override {
-    const Seat seat = seat_of(*inside_);
-    const Range whole{0, flat.numel()}, mine = whole.part(seat.next(), seat.n);
-    return run({{inside_.get(), algorithms::ring_sum_parts(seat, whole)},
-                {between_.get(), algorithms::ring_all_reduce(seat_of(*between_), mine)},
-                {inside_.get(), algorithms::ring_share_parts(seat, whole)}},
+    const GroupRank me = rank_in(*inside_);
+    const Range whole{0, flat.numel()}, mine = whole.part(me.next(), me.n);
+    return run({{inside_.get(), algorithms::ring_sum_parts(me, whole)},
+                {between_.get(), algorithms::ring_all_reduce(rank_in(*between_), mine)},
+                {inside_.get(), algorithms::ring_share_parts(me, whole)}},
                flat, tag);
   }
 
@@ -158,7 +158,7 @@ class Hierarchical final : public GradientSum {
 std::unique_ptr<GradientSum> make_gradient_sum(const SumOptions& options, Communicator& group) {
   if (options.mode == "ring") {
     return std::make_unique<Flat>(
-        group, [](Seat s, Range whole) { return algorithms::ring_all_reduce(s, whole); });
+        group, [](GroupRank s, Range whole) { return algorithms::ring_all_reduce(s, whole); });
   }
   if (options.mode == "tree") return std::make_unique<Flat>(group, algorithms::tree_all_reduce);
   if (options.mode == "hierarchical") {

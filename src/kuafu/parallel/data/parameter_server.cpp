@@ -34,7 +34,7 @@
 namespace kuafu {
 namespace {
 
-struct Bucket {
+struct ServedBucket {
   FlatBucket layout;
   int tag = 0;  // of its pushes; tag + 1 of its pulls
   std::vector<bool> used = std::vector<bool>(layout.slots.size());
@@ -55,7 +55,7 @@ class ParameterServer final : public DataParallel {
   void attach(std::vector<Group> groups) override {
     int tag = 0;
     for (const Group& group : groups) {
-      std::vector<Bucket>& buckets = buckets_.emplace_back();
+      std::vector<ServedBucket>& buckets = buckets_.emplace_back();
       for (FlatBucket& b : make_buckets(group, mesh_, {.bucket_bytes = options_.bucket_bytes})) {
         KUAFU_CHECK(b.replicas.empty() || b.replicas == Axes{"data"}, "replicas along ",
                     to_string(b.replicas));
@@ -66,7 +66,7 @@ class ParameterServer final : public DataParallel {
   }
 
   void grads_ready(int group, bool is_last) override {
-    for (Bucket& bucket : buckets_[static_cast<size_t>(group)]) {
+    for (ServedBucket& bucket : buckets_[static_cast<size_t>(group)]) {
       for (const FlatSlot& slot : bucket.layout.slots) {
         recategorise(slot.param->value.grad(), Category::kGradient);
       }
@@ -78,13 +78,13 @@ class ParameterServer final : public DataParallel {
 
   std::vector<ParamShard> finish() override {
     for (size_t g = buckets_.size(); g-- > 0;) {
-      for (Bucket& bucket : buckets_[g]) {
+      for (ServedBucket& bucket : buckets_[g]) {
         if (!bucket.is_summed) sum(bucket);
       }
     }
     std::vector<ParamShard> shards;
-    for (const std::vector<Bucket>& buckets : buckets_) {
-      for (const Bucket& bucket : buckets) {
+    for (const std::vector<ServedBucket>& buckets : buckets_) {
+      for (const ServedBucket& bucket : buckets) {
         for (size_t i = 0; i < bucket.used.size(); ++i) {
           if (bucket.used[i]) shards.push_back(shard(bucket, i));
         }
@@ -95,8 +95,8 @@ class ParameterServer final : public DataParallel {
 
   std::vector<ParamShard> shards() override {
     std::vector<ParamShard> all;
-    for (const std::vector<Bucket>& buckets : buckets_) {
-      for (const Bucket& bucket : buckets) {
+    for (const std::vector<ServedBucket>& buckets : buckets_) {
+      for (const ServedBucket& bucket : buckets) {
         for (size_t i = 0; i < bucket.used.size(); ++i) all.push_back(shard(bucket, i));
       }
     }
@@ -104,8 +104,8 @@ class ParameterServer final : public DataParallel {
   }
 
   void publish() override {
-    for (std::vector<Bucket>& buckets : buckets_) {
-      for (Bucket& bucket : buckets) {
+    for (std::vector<ServedBucket>& buckets : buckets_) {
+      for (ServedBucket& bucket : buckets) {
         bucket.flat = Tensor();
         bucket.used.assign(bucket.used.size(), false);
         bucket.is_summed = false;
@@ -115,8 +115,8 @@ class ParameterServer final : public DataParallel {
   }
 
   Tensor gradient(const Param& p) override {
-    for (const std::vector<Bucket>& buckets : buckets_) {
-      for (const Bucket& bucket : buckets) {
+    for (const std::vector<ServedBucket>& buckets : buckets_) {
+      for (const ServedBucket& bucket : buckets) {
         for (size_t i = 0; i < bucket.used.size(); ++i) {
           if (bucket.layout.slots[i].param == &p && bucket.used[i]) return whole(bucket, i);
         }
@@ -127,16 +127,16 @@ class ParameterServer final : public DataParallel {
 
  private:
   bool serves(int64_t replica) const { return replica < options_.servers; }
-  ServedPart part_of(const Bucket& bucket, int64_t server) const {
+  ServedPart part_of(const ServedBucket& bucket, int64_t server) const {
     return served_part(bucket.layout, server, options_.servers);
   }
   /// What this rank serves of a bucket.
-  ServedPart mine_of(const Bucket& bucket) const {
+  ServedPart mine_of(const ServedBucket& bucket) const {
     return serves(group_.rank()) ? part_of(bucket, group_.rank()) : ServedPart{};
   }
 
   /// Sends each server its part of my gradients.
-  void push(Bucket& bucket) {
+  void push(ServedBucket& bucket) {
     const CategoryScope scope(Category::kGradient);
     bucket.flat = take_gradients(bucket.layout, bucket.used);
     for (const std::string& axis : bucket.layout.scheme_axes) {
@@ -150,7 +150,7 @@ class ParameterServer final : public DataParallel {
   }
 
   /// Adds up what the workers have pushed, in rank order, and ends my own pushes.
-  void sum(Bucket& bucket) {
+  void sum(ServedBucket& bucket) {
     const ServedPart part = mine_of(bucket);
     if (part.size() > 0 && group_.size() > 1) add_pushes(bucket, in_part(bucket.flat, part));
     for (Work& push : bucket.pushes) push.wait();
@@ -161,7 +161,7 @@ class ParameterServer final : public DataParallel {
   }
 
   /// Two receives are under way while one is added. Half precision adds in f32, rounded once.
-  void add_pushes(const Bucket& bucket, const Tensor& mine) {
+  void add_pushes(const ServedBucket& bucket, const Tensor& mine) {
     const at::NoGradGuard no_grad;
     const CategoryScope scope(Category::kCommunication);
     const bool is_half = mine.scalar_type() == at::kBFloat16 || mine.scalar_type() == at::kHalf;
@@ -190,7 +190,7 @@ class ParameterServer final : public DataParallel {
   }
 
   /// What this rank serves of slot i, with its gradient once that is summed.
-  ParamShard shard(const Bucket& bucket, size_t i) const {
+  ParamShard shard(const ServedBucket& bucket, size_t i) const {
     const FlatSlot& slot = bucket.layout.slots[i];
     const ServedPart piece = overlap(mine_of(bucket), slot);
     if (piece.size() == 0) {  // every replica names every parameter, and meets in the same sums
@@ -202,7 +202,7 @@ class ParameterServer final : public DataParallel {
   }
 
   /// The servers' new values on every replica.
-  void pull(const Bucket& bucket) {
+  void pull(const ServedBucket& bucket) {
     if (group_.size() == 1) return;
     const at::NoGradGuard no_grad;
     const CategoryScope scope(Category::kCommunication);
@@ -227,7 +227,7 @@ class ParameterServer final : public DataParallel {
   }
 
   /// The summed gradient of slot i, gathered from the servers.
-  Tensor whole(const Bucket& bucket, size_t i) {
+  Tensor whole(const ServedBucket& bucket, size_t i) {
     const CategoryScope scope(Category::kCommunication);
     const FlatSlot& slot = bucket.layout.slots[i];
     const Tensor all = at::empty({slot.extent}, slot.param->value.options().requires_grad(false));
@@ -244,7 +244,7 @@ class ParameterServer final : public DataParallel {
   const Mesh& mesh_;
   ServerOptions options_;
   Communicator& group_;
-  std::vector<std::vector<Bucket>> buckets_;  // by group
+  std::vector<std::vector<ServedBucket>> buckets_;  // by group
 };
 
 }  // namespace

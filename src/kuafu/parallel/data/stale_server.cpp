@@ -62,9 +62,9 @@ void check_script(const StaleOptions& options, int64_t workers) {
 }
 
 /// What one server holds, and what has come to it.
-class Shelf {
+class ServerStore {
  public:
-  Shelf(Communicator& group, const FlatBucket& layout, const StaleOptions& options)
+  ServerStore(Communicator& group, const FlatBucket& layout, const StaleOptions& options)
       : group_(group),
         layout_(layout),
         options_(options),
@@ -264,7 +264,7 @@ class StaleServer final : public DataParallel {
     }
     layout_ = whole_model(params, mesh_);
     if (group_.rank() < options_.servers) {
-      shelf_ = std::make_unique<Shelf>(group_, layout_, options_);
+      store_ = std::make_unique<ServerStore>(group_, layout_, options_);
     }
   }
 
@@ -305,13 +305,13 @@ class StaleServer final : public DataParallel {
       works.push_back(group_.send(view(in_part(gradients, part)), s, kPushTag));
     }
     Tensor own;
-    if (shelf_) {
-      shelf_->push_own(in_part(gradients, shelf_->part()));
+    if (store_) {
+      store_->push_own(in_part(gradients, store_->part()));
       serve_until([&] {
-        if (!own.defined()) own = shelf_->take_own();
+        if (!own.defined()) own = store_->take_own();
         return own.defined() && are_through(works);
       });
-      in_part(values, shelf_->part()).copy_(own);
+      in_part(values, store_->part()).copy_(own);
     }
     for (Work& work : works) work.wait();
     give_values(layout_, values, {0, layout_.elements()});
@@ -325,11 +325,11 @@ class StaleServer final : public DataParallel {
     const Tensor values = receive_values(kSettleTag, works);
     int64_t note = kSettles;
     tell_servers(note, works);
-    if (shelf_) {
-      shelf_->settle_own();
-      serve_until([&] { return shelf_->has_settled(); });
-      shelf_->end_phase();
-      in_part(values, shelf_->part()).copy_(shelf_->values());
+    if (store_) {
+      store_->settle_own();
+      serve_until([&] { return store_->has_settled(); });
+      store_->end_phase();
+      in_part(values, store_->part()).copy_(store_->values());
     }
     for (Work& work : works) work.wait();
     give_values(layout_, values, {0, layout_.elements()});
@@ -355,7 +355,7 @@ class StaleServer final : public DataParallel {
       std::vector<int64_t> numbers(static_cast<size_t>(3 * pushed_ * group_.size()));
       if (s == group_.rank()) {
         size_t i = 0;
-        for (const AppliedPush& p : shelf_->order()) {
+        for (const AppliedPush& p : store_->order()) {
           for (const int64_t x : {p.worker, p.step, p.version}) numbers[i++] = x;
         }
       }
@@ -372,13 +372,13 @@ class StaleServer final : public DataParallel {
  private:
   /// What came in while my worker computed; nothing comes before anybody has pushed.
   void serve() {
-    if (shelf_ && !is_settled_) shelf_->serve();
+    if (store_ && !is_settled_) store_->serve();
   }
 
   template <class Done>
   void serve_until(const Done& is_done) {
     while (!is_done()) {
-      if (!shelf_->serve()) std::this_thread::sleep_for(std::chrono::microseconds(20));
+      if (!store_->serve()) std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
   }
 
@@ -412,8 +412,8 @@ class StaleServer final : public DataParallel {
   StaleOptions options_;
   Communicator& group_;
   FlatBucket layout_;
-  std::unique_ptr<Shelf> shelf_;  // null on a replica that does not serve
-  int64_t pushed_ = 0;            // steps
+  std::unique_ptr<ServerStore> store_;  // null on a replica that does not serve
+  int64_t pushed_ = 0;                  // steps
   bool is_settled_ = true;
 };
 

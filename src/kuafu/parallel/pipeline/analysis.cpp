@@ -11,13 +11,13 @@
 namespace kuafu::pipeline {
 namespace {
 
-/// The rows as text, the seats named between > and <.
-std::string marked(const Timetable& t, const std::vector<Seat>& culprits) {
+/// The rows as text, the positions named between > and <.
+std::string marked(const Timetable& t, const std::vector<Position>& culprits) {
   std::string out;
   for (size_t r = 0; r < t.size(); ++r) {
     out += text("\n  rank ", r, ":");
     for (size_t i = 0; i < t[r].size(); ++i) {
-      const bool is_culprit = std::any_of(culprits.begin(), culprits.end(), [&](const Seat& s) {
+      const bool is_culprit = std::any_of(culprits.begin(), culprits.end(), [&](const Position& s) {
         return s.rank == static_cast<int>(r) && s.index == static_cast<int>(i);
       });
       const std::string word = to_string(t[r][i]);
@@ -58,13 +58,13 @@ void check_once(const Timetable& t, PipeShape s, bool with_backward) {
     for (size_t i = 0; i < t[r].size(); ++i) {
       const Action& a = t[r][i];
       if (is_message(a.op)) continue;
-      const Seat seat{static_cast<int>(r), static_cast<int>(i)};
+      const Position position{static_cast<int>(r), static_cast<int>(i)};
       const auto found = count.find(a);
       KUAFU_REQUIRE(found != count.end(), "action ", to_string(a), " of rank ", r,
                     " does not belong to ", s.stages(), " stages and ", s.micro_batches,
-                    " micro-batches", marked(t, {seat}));
+                    " micro-batches", marked(t, {position}));
       KUAFU_REQUIRE(++found->second == 1, "action ", to_string(a), " of rank ", r, " occurs twice",
-                    marked(t, {seat}));
+                    marked(t, {position}));
     }
   }
   for (const auto& [action, times] : count) {
@@ -127,15 +127,16 @@ Timetable lower(const Timetable& t) {
   const Playback p = play(t, rank_of, {});
   // Messages go into both rows in one order, that in which their data come to be.
   std::vector<std::map<int, Row>> before(t.size()), after(t.size());
-  for (const Seat& seat : p.order) {
-    const Span& span = p.spans[static_cast<size_t>(seat.rank)][static_cast<size_t>(seat.index)];
+  for (const Position& position : p.order) {
+    const Span& span =
+        p.spans[static_cast<size_t>(position.rank)][static_cast<size_t>(position.index)];
     const Action a = span.action;
     const bool is_gradient = a.op == Op::kBackward || a.op == Op::kInputGrad;
     const int to_stage = a.op == Op::kForward ? a.stage + 1 : a.stage - 1;
     if ((a.op != Op::kForward && !is_gradient) || to_stage < 0 || to_stage >= stages) continue;
     const auto to = static_cast<size_t>(rank_of[static_cast<size_t>(to_stage)]);
-    if (static_cast<int>(to) == seat.rank) continue;
-    after[static_cast<size_t>(seat.rank)][seat.index].push_back(
+    if (static_cast<int>(to) == position.rank) continue;
+    after[static_cast<size_t>(position.rank)][position.index].push_back(
         {is_gradient ? Op::kSendBackward : Op::kSendForward, a.stage, a.micro_batch});
     const auto& theirs = p.spans[to];
     const auto next = std::find_if(theirs.begin(), theirs.end(),

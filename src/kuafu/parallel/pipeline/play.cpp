@@ -50,7 +50,7 @@ Playback play(const Timetable& t, const std::vector<int>& rank_of_stage, const O
   p.spans.resize(t.size());
   Ends ends;
   std::vector<double> clock(t.size(), 0);
-  std::vector<std::pair<double, Seat>> ended;
+  std::vector<std::pair<double, Position>> ended;
   for (bool is_moving = true; is_moving;) {
     is_moving = false;
     for (size_t r = 0; r < t.size(); ++r) {
@@ -75,7 +75,7 @@ Playback play(const Timetable& t, const std::vector<int>& rank_of_stage, const O
   }
   std::stable_sort(ended.begin(), ended.end(),
                    [](const auto& x, const auto& y) { return x.first < y.first; });
-  for (const auto& [end, seat] : ended) p.order.push_back(seat);
+  for (const auto& [end, position] : ended) p.order.push_back(position);
   for (size_t r = 0; r < t.size(); ++r) {
     const size_t next = p.spans[r].size();
     if (next < t[r].size()) p.stuck.push_back({static_cast<int>(r), static_cast<int>(next)});

@@ -8,7 +8,7 @@
 namespace kuafu::pipeline {
 
 /// Where one action of a timetable stands.
-struct Seat {
+struct Position {
   int rank = 0;
   int index = 0;
 };
@@ -16,8 +16,8 @@ struct Seat {
 /// What happened when every rank worked down its row.
 struct Playback {
   std::vector<std::vector<Span>> spans;  ///< by rank, in row order; short where a rank stood still
-  std::vector<Seat> order;               ///< actions as they ended, earliest first
-  std::vector<Seat> stuck;               ///< the action each waiting rank stands before
+  std::vector<Position> order;           ///< actions as they ended, earliest first
+  std::vector<Position> stuck;           ///< the action each waiting rank stands before
 };
 
 inline bool is_message(Op op) {

@@ -14,7 +14,7 @@ namespace kuafu {
 
 /// The elements of a parameter's shard that a ParamShard holds, as boxes of the global tensor: a
 /// whole shard is one box, a flat piece a few. They follow each other in the memory of the piece.
-struct Held {
+struct HeldElements {
   const Param* param = nullptr;
   std::vector<Slice> boxes;   ///< padding included
   std::vector<Slice> inside;  ///< each without padding; may be empty
@@ -22,10 +22,10 @@ struct Held {
   /// The same for all that hold the same elements.
   std::string key() const;
 };
-Held held_by(const ParamShard& shard, const Mesh& mesh);
+HeldElements held_by(const ParamShard& shard, const Mesh& mesh);
 
 /// Box b, without padding, of a tensor with the elements of the piece: a view.
-Tensor box_of(const Tensor& piece, const Held& held, size_t b);
+Tensor box_of(const Tensor& piece, const HeldElements& held, size_t b);
 
 /// A tensor as a checkpoint names it.
 struct SavedTensor {
@@ -43,6 +43,7 @@ std::vector<SavedTensor> saved_tensors(const std::vector<ParamShard>& shards,
 bool has_state(const Checkpoint& from, const std::string& kind, const std::string& param);
 
 /// Reads the elements of a piece, converted to its element type; leaves padding as it is.
-void fill(const Tensor& piece, const Held& held, const Checkpoint& from, const std::string& name);
+void fill(const Tensor& piece, const HeldElements& held, const Checkpoint& from,
+          const std::string& name);
 
 }  // namespace kuafu

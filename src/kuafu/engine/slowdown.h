@@ -11,17 +11,17 @@ namespace kuafu {
 
 /// Makes a rank slower for experiments: at the end of its scope it sleeps a multiple of what the
 /// thread has computed in it, so that the scope takes `factor()` times as long. Null: nothing.
-class Slow {
+class Slowdown {
  public:
-  explicit Slow(const std::function<double()>& factor)
+  explicit Slowdown(const std::function<double()>& factor)
       : factor_(factor ? factor() : 1), start_(factor_ > 1 ? seconds() : 0) {}
-  ~Slow() {
+  ~Slowdown() {
     if (factor_ <= 1) return;
     std::this_thread::sleep_for(
         std::chrono::duration<double>((factor_ - 1) * (seconds() - start_)));
   }
-  Slow(const Slow&) = delete;
-  Slow& operator=(const Slow&) = delete;
+  Slowdown(const Slowdown&) = delete;
+  Slowdown& operator=(const Slowdown&) = delete;
 
  private:
   static double seconds() {  // of this thread alone, whoever shares its core

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kuafu/engine/held.h"
+#include "kuafu/engine/held_elements.h"
 
 #include <ATen/ATen.h>
 
@@ -31,14 +31,14 @@ std::vector<size_t> shards_of(const std::vector<ParamShard>& shards, const Optim
 
 }  // namespace
 
-std::string Held::key() const {
+std::string HeldElements::key() const {
   std::string key = param->name;
   for (const Slice& s : inside) key += text(" ", to_string(s.offset), to_string(s.extent));
   return key;
 }
 
-Held held_by(const ParamShard& shard, const Mesh& mesh) {
-  Held held;
+HeldElements held_by(const ParamShard& shard, const Mesh& mesh) {
+  HeldElements held;
   held.param = shard.param;
   const Slice mine = my_slice(shard.param->layout, shard.param->padded, mesh, shard.param->name);
   const int64_t first = shard.first_element, elements = shard.value.numel();
@@ -53,7 +53,7 @@ Held held_by(const ParamShard& shard, const Mesh& mesh) {
   return held;
 }
 
-Tensor box_of(const Tensor& piece, const Held& held, size_t b) {
+Tensor box_of(const Tensor& piece, const HeldElements& held, size_t b) {
   int64_t first = 0;
   for (size_t i = 0; i < b; ++i) first += volume(held.boxes[i].extent);
   const Slice& box = held.boxes[b];
@@ -95,7 +95,8 @@ bool has_state(const Checkpoint& from, const std::string& kind, const std::strin
   return false;
 }
 
-void fill(const Tensor& piece, const Held& held, const Checkpoint& from, const std::string& name) {
+void fill(const Tensor& piece, const HeldElements& held, const Checkpoint& from,
+          const std::string& name) {
   const auto saved = from.tensors().find(name);
   KUAFU_REQUIRE(saved != from.tensors().end(), "the checkpoint has no tensor ", name);
   KUAFU_REQUIRE(saved->second.global == held.param->global, name, " has the shape ",

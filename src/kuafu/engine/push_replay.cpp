@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kuafu/engine/replay.h"
+#include "kuafu/engine/push_replay.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -27,10 +27,10 @@ struct Server {
   std::map<int64_t, Tensor> versions;  // that somebody will read
 };
 
-class Replay {
+class PushReplay {
  public:
-  Replay(const Plan& plan, const Registries& registries, const Dataset& data, at::Device device,
-         const std::vector<PushOrder>& orders)
+  PushReplay(const Plan& plan, const Registries& registries, const Dataset& data, at::Device device,
+             const std::vector<PushOrder>& orders)
       : plan_(plan),
         workers_(plan.parallel.data.size),
         alone_(make_self()),
@@ -183,7 +183,7 @@ Plan single_rank(Plan plan) {
 
 Trajectory replay_pushes(const Plan& plan, const Registries& registries, const Dataset& data,
                          at::Device device, const std::vector<PushOrder>& orders) {
-  return Replay(plan, registries, data, device, orders).run();
+  return PushReplay(plan, registries, data, device, orders).run();
 }
 
 }  // namespace kuafu

@@ -7,9 +7,9 @@ namespace kuafu::pipeline {
 
 /// Told what a rank did and when. Computations and sends are reported as they end; a receive when
 /// it is waited for, with the time the rank stood still for it. What lies between is idle.
-class Timeline {
+class ActionObserver {
  public:
-  virtual ~Timeline() = default;
+  virtual ~ActionObserver() = default;
   /// Seconds of one steady clock of this machine, the same for all ranks on it.
   virtual void note(int rank, const Action& action, double start_s, double end_s) = 0;
 };
