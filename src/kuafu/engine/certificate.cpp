@@ -2,6 +2,7 @@
 #include "kuafu/engine/certificate.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -25,6 +26,11 @@ double routing_tolerance(const Plan& plan) {
                                                      : 0x1p-8;
   const auto longest = static_cast<double>(std::max(plan.model.hidden, plan.model.ffn_width()));
   return 64 * u * std::sqrt(longest) * static_cast<double>(plan.model.layers + 1);
+}
+
+/// The same bits: NaN is equal to none, not to itself.
+bool is_same(double a, double b) {
+  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
 }
 
 /// Parameters, gradients, AdamW state and the largest activations of one copy, roughly: decides
@@ -106,7 +112,7 @@ class Certification {
     std::unique_ptr<Reference> reference;
     if (world_.rank() == 0) reference = make_reference(plan, registries_, data);
     Rounding rounding;
-    if (proof.verdict == "not_run") proof.verdict = "equal";
+    if (proof.verdict == "not_run" && proof.reason.empty()) proof.verdict = "equal";
     WholeState state = whole_state(engine, world_);
     for (int64_t step = 0; step < steps; ++step) {
       Evidence e = observe(engine, world_, std::move(state));
@@ -133,7 +139,7 @@ class Certification {
   void compare_with_run(Engine& engine, const Evidence& e, const Witness& witness, Proof& proof) {
     const StepReport& timed = witness.reports().at(static_cast<size_t>(e.step - witness.first()));
     std::string why;
-    if (timed.loss != e.report.loss || timed.grad_norm != e.report.grad_norm) {
+    if (!is_same(timed.loss, e.report.loss) || !is_same(timed.grad_norm, e.report.grad_norm)) {
       why = text("step ", e.step + 1, " of the run had loss ", timed.loss, " and gradient norm ",
                  timed.grad_norm, "; made again from the same state: ", e.report.loss, " and ",
                  e.report.grad_norm);
@@ -190,9 +196,17 @@ void Proof::refute(const std::string& why) {
   verdict = "different";
 }
 
+void Proof::diverge(const std::string& why) {
+  judge();
+  if (verdict == "different") return;
+  verdict = "not_run";
+  reason = why;
+}
+
 void Proof::judge() {
-  const bool holds = loss.holds() && gradient.holds() && update.holds();
-  if (verdict == "equal" && !holds) verdict = "different";
+  if (holds() || verdict == "different") return;
+  verdict = "different";
+  reason.clear();
 }
 
 const Measure& Proof::worst() const {

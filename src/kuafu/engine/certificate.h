@@ -33,7 +33,10 @@ struct Proof {
 
   /// "different" with a reason, once.
   void refute(const std::string& why);
-  /// "different" where a measure does not hold.
+  /// "not_run" with a reason, unless something compared so far is different.
+  void diverge(const std::string& why);
+  bool holds() const { return loss.holds() && gradient.holds() && update.holds(); }
+  /// "different" where a measure does not hold, also one taken before a run diverged.
   void judge();
   /// bound / error of whatever came nearest to its bound; 0 where nothing was compared.
   double ratio() const;

@@ -108,7 +108,7 @@ Tensor MoeGpt::mixture(const Call& call, const Tensor& x, const std::string& nam
   note_terms(call, logits, name + ".router.weight", [x = widened(x).detach(), h](const Tensor& d) {
     return at::matmul(x.abs().reshape({-1, h}).t(), d.abs().reshape({-1, d.size(2)}));
   });
-  const Tensor probs = at::softmax(logits, -1);
+  const Tensor probs = softmax(logits);
   const Decision d = decision_of(call, probs, name);
   add_losses(call, logits, probs, d);
 
