@@ -278,6 +278,9 @@ void add_fuzz(CLI::App& app, FrontCall& call) {
   sub.add_option("--jobs", fuzz.jobs, "plans at a time, in processes of their own (default 1)")
       ->check(whole(1))
       ->type_name("N");
+  sub.add_option("--only", fuzz.only, "run plan N of the seed, and print it")
+      ->check(whole(0))
+      ->type_name("N");
   list_option(sub, "--set", fuzz.sets, "run the one plan of these settings; may be repeated")
       ->type_name("KEY=VALUE");
   sub.add_option("--out", fuzz.out,

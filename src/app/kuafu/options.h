@@ -83,7 +83,7 @@ struct MatrixCall {
 
 /// `kuafu fuzz`; empty = the worker's default.
 struct FuzzCall {
-  std::string seconds, plans, seed, ranks, jobs, out, timeout;
+  std::string seconds, plans, seed, ranks, jobs, only, out, timeout;
   std::vector<std::string> worlds, sets;
   std::vector<std::string> plugins;
 };

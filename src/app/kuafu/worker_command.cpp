@@ -85,6 +85,7 @@ int fuzz_command(const FuzzCall& call) {
   for (const auto& world : call.worlds) add("--world", world);
   for (const auto& pair : call.sets) add("--set", pair);
   add("--jobs", call.jobs);
+  add("--only", call.only);
   add("--out", call.out);
   add("--timeout", call.timeout);
   for (const auto& plugin : call.plugins) add("--plugin", plugin);

@@ -16,6 +16,7 @@ using namespace fuzz;
 using std::chrono::steady_clock;
 
 constexpr auto kBetweenWrites = std::chrono::seconds(2);
+constexpr auto kMinimising = std::chrono::minutes(3);  ///< of a finding, at most
 
 Registries registries_of(const FuzzOptions& options) {
   WorkerOptions with_plugins;
@@ -59,8 +60,8 @@ class Campaign {
                   },
               .work = [this](int64_t number) { return json_line(one(number)); },
               .take =
-                  [&](int64_t number, const std::string& answer, bool is_lost) {
-                    take(number, is_lost ? lost(number, answer) : Json::parse(answer), progress);
+                  [&](int64_t number, const Answer& answer) {
+                    take(number, answer, progress);
                     if (steady_clock::now() - written < kBetweenWrites) return;
                     record_.write();
                     written = steady_clock::now();
@@ -89,7 +90,7 @@ class Campaign {
   }
 
   /// The process that had the plan ended with it: drawing and placing happen there.
-  static Json lost(int64_t, const std::string& how) {
+  static Json lost(const std::string& how) {
     return {{"ending", to_string(Ending::kCrash)},
             {"why", "before the run: " + how},
             {"cause", ""},
@@ -116,7 +117,8 @@ class Campaign {
     return command_of(plan, world, outcome.ending, ranks);
   }
 
-  void take(int64_t number, const Json& row, Progress& progress) {
+  void take(int64_t number, const Answer& answer, Progress& progress) {
+    const Json row = answer.is_lost ? lost(answer.words) : Json::parse(answer.words);
     const World world = world_of_plan(number);
     const Outcome outcome = {ending_of(row.at("ending")), row.at("why"), row.at("cause"),
                              row.at("ranks")};
@@ -132,7 +134,7 @@ class Campaign {
                          "  ", outcome.why, "\n  ", row.at("command").get<std::string>()));
     }
     record_.add(world, outcome, finding);
-    progress.finish(to_string(outcome.ending));
+    progress.finish(to_string(outcome.ending), answer.seconds);
   }
 
   const FuzzOptions& options_;
@@ -142,14 +144,22 @@ class Campaign {
   Record record_;
 };
 
-/// The plan of --set, in each world.
+/// The plan of --set in each world, or plan --only of the seed in its own.
 int one_plan(const FuzzOptions& options) {
   const Registries registries = registries_of(options);
   initialise_tensors();
+  Overrides settings = options.settings;
+  std::vector<World> worlds = worlds_of(options);
+  if (options.only) {
+    Draw draw(options.seed, *options.only);
+    settings = draw_plan(registries, options.ranks, draw);
+    worlds = {draw_world(worlds, options.seed, *options.only)};
+    std::cout << command_of(settings, worlds[0], Ending::kMetered, 0) << std::endl;
+  }
   Trier trier(registries, {options.ranks, options.timeout_s, options.plugins});
   bool is_found = false;
-  for (const World world : worlds_of(options)) {
-    const Outcome outcome = trier.run(options.settings, world);
+  for (const World world : worlds) {
+    const Outcome outcome = trier.run(settings, world);
     std::cout << to_string(world) << ": " << to_string(outcome.ending)
               << (outcome.why.empty() ? "" : ", ") << outcome.why << std::endl;
     is_found = is_found || is_finding(outcome.ending);
@@ -160,7 +170,8 @@ int one_plan(const FuzzOptions& options) {
 }  // namespace
 
 int fuzz_command(const FuzzOptions& options) {
-  return options.settings.empty() ? Campaign(options)() : one_plan(options);
+  const bool is_one = options.only || !options.settings.empty();
+  return is_one ? one_plan(options) : Campaign(options)();
 }
 
 }  // namespace kuafu

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <iostream>
 #include <map>
@@ -19,11 +20,14 @@
 namespace kuafu {
 namespace {
 
+using std::chrono::steady_clock;
+
 /// A process that takes numbers and answers each.
 struct Process {
   pid_t id = -1;
   File line;
   int64_t number = -1;  ///< of the piece in hand; -1: none
+  steady_clock::time_point begin = {};
 };
 
 [[noreturn]] void serve(const File& line, const Jobs& jobs) {
@@ -80,6 +84,7 @@ class Pool {
     }
     if (p.id < 0) start(p);
     p.number = next_++;
+    p.begin = steady_clock::now();
     send(p.line, text(p.number));
     return true;
   }
@@ -100,13 +105,14 @@ class Pool {
   }
 
   void finish(Process& p) {
-    const auto answer = receive(p.line);
-    done_[p.number] = {answer ? *answer : text("the process ", ended(reap(p))), !answer};
+    const auto words = receive(p.line);
+    done_[p.number] = {words ? *words : text("the process ", ended(reap(p))), !words,
+                       std::chrono::duration<double>(steady_clock::now() - p.begin).count()};
     p.number = -1;
     for (auto at = done_.find(taken_); at != done_.end(); at = done_.find(taken_)) {
-      const auto [words, is_lost] = at->second;
+      const Answer answer = at->second;
       done_.erase(at);
-      jobs_.take(taken_++, words, is_lost);
+      jobs_.take(taken_++, answer);
     }
     start_next(p);
   }
@@ -123,7 +129,7 @@ class Pool {
   std::vector<Process> processes_;
   int64_t next_, taken_;  ///< numbers: to give out, and to take
   bool is_over_ = false;
-  std::map<int64_t, std::pair<std::string, bool>> done_;  ///< before their turn
+  std::map<int64_t, Answer> done_;  ///< before their turn
 };
 
 }  // namespace

@@ -7,6 +7,13 @@
 
 namespace kuafu {
 
+/// What a piece of work came to.
+struct Answer {
+  std::string words;
+  bool is_lost = false;  ///< its process ended without an answer, and `words` say how
+  double seconds = 0;
+};
+
 /// Numbered work, done by several processes forked for it.
 struct Jobs {
   int64_t jobs = 1;   ///< processes at a time
@@ -16,8 +23,7 @@ struct Jobs {
   /// Does a piece, in a forked process.
   std::function<std::string(int64_t number)> work;
   /// Takes what `work` returned, in this process, in the order of the numbers, whoever was first.
-  /// `is_lost`: the process ended without an answer, and `answer` says how.
-  std::function<void(int64_t number, const std::string& answer, bool is_lost)> take;
+  std::function<void(int64_t number, const Answer& answer)> take;
 };
 
 /// Runs them. A process that dies costs its piece alone; all die with this one.

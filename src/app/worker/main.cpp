@@ -81,7 +81,7 @@ void add_fuzz_options(CLI::App& app, FuzzOptions& o, std::vector<std::string>& s
   app.add_option("--ranks", o.ranks)->check(CLI::PositiveNumber);
   app.add_option("--world", o.worlds)->check(CLI::IsMember(fuzz::world_names()));
   app.add_option("--jobs", o.jobs)->check(CLI::Range(1, 1024));
-  app.add_option("--set", sets);
+  app.add_option("--only", o.only)->excludes(app.add_option("--set", sets));
   app.add_option("--out", o.out);
   app.add_option("--timeout", o.timeout_s)->check(CLI::PositiveNumber);
   app.add_option("--trials", o.trials)->check(CLI::NonNegativeNumber);

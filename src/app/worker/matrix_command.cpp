@@ -101,16 +101,17 @@ int matrix_command(const MatrixOptions& options) {
                   return words_of(runner.run(settings_of(dims, one), world_of(dims, one)));
                 },
             .take =
-                [&](int64_t i, const std::string& answer, bool is_lost) {
+                [&](int64_t i, const Answer& answer) {
                   Case& one = cases[static_cast<size_t>(i)];
                   const std::string name = name_of(dims, one.combination);
                   progress.start(name);
-                  one.outcome = is_lost ? Outcome{.why = answer} : outcome_of(answer);
+                  one.outcome =
+                      answer.is_lost ? Outcome{.why = answer.words} : outcome_of(answer.words);
                   if (one.outcome.status == Status::kDifferent) {
                     progress.note(text("DIFFERENT  ", name, "  ", one.outcome.why));
                     ++num_different;
                   }
-                  progress.finish(to_string(one.outcome.status));
+                  progress.finish(to_string(one.outcome.status), answer.seconds);
                 }});
   std::filesystem::remove_all(scratch);
   write(options.out + "/compatibility.json", to_json(dims, cases, options.seed).dump(1) + "\n");

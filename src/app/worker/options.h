@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,7 @@ struct FuzzOptions {
   std::vector<std::string> worlds;  ///< empty: all of this build
   int64_t jobs = 1;                 ///< plans at a time
   Overrides settings;               ///< of the one plan to run; empty: plans are drawn
+  std::optional<uint64_t> only;     ///< number of the one plan of the seed to run
   std::string
       out;  ///< folder for result.json and README.md; what it holds is not run again; empty:
             ///< none
