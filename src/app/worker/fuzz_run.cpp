@@ -63,7 +63,8 @@ Outcome run_placed(const Plan& plan, const Registries& registries, const MpiRank
   std::vector<RankResult> real;
   try {
     const std::chrono::milliseconds longest(static_cast<int64_t>(500 * timeout_s));
-    real = ranks != nullptr ? ranks->run(plan, 2 * longest)
+    // Of MPI ranks the limit of the plan's process comes first.
+    real = ranks != nullptr ? ranks->run(plan, 4 * longest)
                             : run_threads(plan, registries, {.timeout = longest});
   } catch (const OutOfMemory& e) {
     if (plan.memory.device) return {Ending::kOutOfMemory, e.what(), "", 0};
