@@ -91,9 +91,42 @@ TEST(FuzzMinimise, KeepsWhatTheFailureNeeds) {
                  return fails ? Ending::kCrash : Ending::kEqual;
                });
   EXPECT_EQ(least, (Overrides{{"model.layers", "3"}, {"parallel.data", "2"}}));
-  EXPECT_EQ(command_of({{"a.b", "3"}, {"parallel.layers", "[{ from = 0 }]"}}, "mpi"),
-            "kuafu run /dev/null --certify --world mpi --set a.b=3 --set 'parallel.layers=[{ from "
-            "= 0 }]'");
+}
+
+TEST(FuzzCommand, ShowsAFindingInItsWorld) {
+  const Overrides settings = {{"a.b", "3"}, {"parallel.layers", "[{ from = 0 }]"}};
+  const std::string sets = " --set a.b=3 --set 'parallel.layers=[{ from = 0 }]'";
+  EXPECT_EQ(command_of(settings, World::kThreads, Ending::kDifferent, 2),
+            "kuafu run /dev/null --certify" + sets);
+  EXPECT_EQ(command_of(settings, World::kMpi, Ending::kCrash, 2),
+            "kuafu run /dev/null --certify --world mpi --ranks 2" + sets);
+  EXPECT_EQ(command_of(settings, World::kMpiNative, Ending::kError, 3),
+            "kuafu run /dev/null --certify --world mpi --ranks 3 --mpi-collectives native" + sets);
+  EXPECT_EQ(command_of(settings, World::kMpi, Ending::kMetered, 2),
+            "kuafu fuzz --world mpi" + sets);
+}
+
+TEST(FuzzWorlds, AreDrawnByTheSeedBesideThePlans) {
+  const std::vector<World> all = {World::kThreads, World::kMpi, World::kMpiNative};
+  std::map<World, int> met;
+  for (uint64_t i = 0; i < 300; ++i) {
+    EXPECT_EQ(draw_world(all, 7, i), draw_world(all, 7, i));
+    EXPECT_EQ(draw_world({World::kMpi}, 7, i), World::kMpi);
+    ++met[draw_world(all, 7, i)];
+  }
+  for (const World world : all) EXPECT_GE(met[world], 60) << to_string(world);
+}
+
+TEST(FuzzEndings, OfCertificatesThatWereNotRunAreFindingsUnlessTheirReasonIsListed) {
+  EXPECT_NE(cause_of_not_run("a routing decision of the run is 1e-9 from a tie, nearer than"), "");
+  EXPECT_EQ(cause_of_not_run("the oracle has no such model"), "");
+  EXPECT_EQ(cause_of_not_run(""), "");
+  EXPECT_FALSE(is_finding(Ending::kNotRun));
+  EXPECT_TRUE(is_finding(Ending::kUnexplained));
+  for (int i = 0; i < kNumEndings; ++i) {
+    EXPECT_EQ(ending_of(to_string(static_cast<Ending>(i))), static_cast<Ending>(i));
+  }
+  EXPECT_THROW(ending_of("well"), ConfigError);
 }
 
 TEST(FuzzMinimise, EndsAfterItsTrials) {

@@ -49,8 +49,9 @@ class Results {
   Json& of(const std::string& target) {
     Json& row = all_["targets"][target];
     if (row.is_null()) {
-      row = {
-          {"inputs", 0}, {"values", 0}, {"refused", 0}, {"seconds", 0.0}, {"wrong", Json::array()}};
+      row = {{"git_commit", nullptr}, {"git_dirty", nullptr}, {"inputs", 0},
+             {"values", 0},           {"refused", 0},         {"seconds", 0.0},
+             {"wrong", Json::array()}};
     }
     return row;
   }
@@ -75,10 +76,22 @@ std::string keep(const Target& target, const std::string& bytes, const Options& 
   return target.name + "/" + name;
 }
 
+/// A row is of one commit.
+void of_this_program(Json& row, const std::string& target, const std::string& file) {
+  const Json now = provenance();
+  Json& commit = row["git_commit"];
+  KUAFU_REQUIRE(commit.is_null() || commit == now["git_commit"], file, " has ",
+                row["inputs"].dump(), " inputs of ", target, " by commit ", commit.dump(),
+                ", and this is ", now["git_commit"].dump(), "; take that row out to begin anew");
+  commit = now["git_commit"];
+  row["git_dirty"] = now["git_dirty"];
+}
+
 void run_target(const Target& target, const Options& options, Results& results,
                 Clock::time_point end) {
   Json& row = results.of(target.name);
   auto at = row["inputs"].get<uint64_t>();
+  if (at < options.count) of_this_program(row, target.name, options.out);
   while (at < options.count && row["wrong"].size() < kMostFindings &&
          (options.seconds <= 0 || Clock::now() < end)) {
     const auto begin = Clock::now();

@@ -35,6 +35,7 @@ enum class Fault : uint8_t {
   kCrash,
   kKill,
   kSkip,
+  kHang,
   kKillBackward,
   kKillUpdate,
   kTenth,
@@ -119,6 +120,7 @@ class Faulty : public TensorParallel {
     if (fault_ == Fault::kExitAtOnce) ::_exit(0);
     if (fault_ == Fault::kCrash) std::abort();
     if (fault_ == Fault::kKill) ::raise(SIGKILL);
+    while (fault_ == Fault::kHang) ::pause();
   }
 
   Fault fault_;
@@ -131,12 +133,13 @@ void add(Registries& registries) {
     const char* name;
     Fault fault;
   };
-  for (const Row& row : {Row{"1d-throw", Fault::kThrow}, Row{"1d-exit", Fault::kExit},
-                         Row{"1d-exit-at-once", Fault::kExitAtOnce}, Row{"1d-crash", Fault::kCrash},
-                         Row{"1d-kill", Fault::kKill}, Row{"1d-skip", Fault::kSkip},
-                         Row{"1d-kill-backward", Fault::kKillBackward},
-                         Row{"1d-kill-update", Fault::kKillUpdate}, Row{"1d-tenth", Fault::kTenth},
-                         Row{"1d-late", Fault::kLate}, Row{"1d-wide", Fault::kWide}}) {
+  for (const Row& row :
+       {Row{"1d-throw", Fault::kThrow}, Row{"1d-exit", Fault::kExit},
+        Row{"1d-exit-at-once", Fault::kExitAtOnce}, Row{"1d-crash", Fault::kCrash},
+        Row{"1d-kill", Fault::kKill}, Row{"1d-skip", Fault::kSkip}, Row{"1d-hang", Fault::kHang},
+        Row{"1d-kill-backward", Fault::kKillBackward}, Row{"1d-kill-update", Fault::kKillUpdate},
+        Row{"1d-tenth", Fault::kTenth}, Row{"1d-late", Fault::kLate},
+        Row{"1d-wide", Fault::kWide}}) {
     const TensorMode mode{.name = row.name,
                           .summary = "1d that goes wrong",
                           .axes = [](int64_t size, int64_t) -> std::vector<Axis> {

@@ -77,13 +77,14 @@ struct ListCall {
 /// `kuafu matrix`; empty = the worker's default.
 struct MatrixCall {
   std::vector<std::string> filters;
-  std::string triples, seed, share, out;
+  std::string triples, seed, share, jobs, out;
   std::vector<std::string> plugins;
 };
 
 /// `kuafu fuzz`; empty = the worker's default.
 struct FuzzCall {
-  std::string seconds, plans, seed, ranks, world, out, timeout;
+  std::string seconds, plans, seed, ranks, jobs, only, out, timeout;
+  std::vector<std::string> worlds, sets;
   std::vector<std::string> plugins;
 };
 

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "app/worker/jobs.h"
 #include "app/worker/matrix.h"
 #include "app/worker/options.h"
 #include "kuafu/base/philox.h"
@@ -89,19 +90,29 @@ int matrix_command(const MatrixOptions& options) {
   std::filesystem::create_directories(options.out);
   const std::string scratch = options.out + "/.matrix";
   std::filesystem::create_directories(scratch);
-  Runner runner(registries, scratch);
+  Runner runner(registries, scratch, options.plugins);
   Progress progress(std::cerr, progress_options_of_stderr(static_cast<int64_t>(cases.size()), 0));
   int64_t num_different = 0;
-  for (Case& one : cases) {
-    const std::string name = name_of(dims, one.combination);
-    progress.start(name);
-    one.outcome = runner.run(settings_of(dims, one.combination), world_of(dims, one.combination));
-    if (one.outcome.status == Status::kDifferent) {
-      progress.note(text("DIFFERENT  ", name, "  ", one.outcome.why));
-      ++num_different;
-    }
-    progress.finish(to_string(one.outcome.status));
-  }
+  run_jobs({.jobs = options.jobs,
+            .is_wanted = [&](int64_t i) { return i < static_cast<int64_t>(cases.size()); },
+            .work =
+                [&](int64_t i) {
+                  const Combination& one = cases[static_cast<size_t>(i)].combination;
+                  return words_of(runner.run(settings_of(dims, one), world_of(dims, one)));
+                },
+            .take =
+                [&](int64_t i, const Answer& answer) {
+                  Case& one = cases[static_cast<size_t>(i)];
+                  const std::string name = name_of(dims, one.combination);
+                  progress.start(name);
+                  one.outcome =
+                      answer.is_lost ? Outcome{.why = answer.words} : outcome_of(answer.words);
+                  if (one.outcome.status == Status::kDifferent) {
+                    progress.note(text("DIFFERENT  ", name, "  ", one.outcome.why));
+                    ++num_different;
+                  }
+                  progress.finish(to_string(one.outcome.status), answer.seconds);
+                }});
   std::filesystem::remove_all(scratch);
   write(options.out + "/compatibility.json", to_json(dims, cases, options.seed).dump(1) + "\n");
   write(options.out + "/compatibility.md", to_markdown(dims, cases, options.seed));

@@ -46,17 +46,24 @@ Proof proof_from(const Json& j) {
 
 }  // namespace
 
-Certificate shared(const Certificate& mine, Communicator& world) {
-  const Json words = {to_json(static_cast<const Proof&>(mine)), mine.reference, mine.seed,
-                      to_json(mine.native)};
-  const auto replace = nlohmann::json::error_handler_t::replace;
-  const Json first = Json::parse(gather_texts(world, words.dump(-1, ' ', false, replace))[0]);
+std::string words_of(const Certificate& c) {
+  const Json words = {to_json(static_cast<const Proof&>(c)), c.reference, c.seed,
+                      to_json(c.native)};
+  return words.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+Certificate certificate_from(const std::string& words) {
+  const Json j = Json::parse(words);
   Certificate c;
-  static_cast<Proof&>(c) = proof_from(first.at(0));
-  c.reference = first.at(1);
-  c.seed = first.at(2);
-  c.native = proof_from(first.at(3));
+  static_cast<Proof&>(c) = proof_from(j.at(0));
+  c.reference = j.at(1);
+  c.seed = j.at(2);
+  c.native = proof_from(j.at(3));
   return c;
+}
+
+Certificate shared(const Certificate& mine, Communicator& world) {
+  return certificate_from(gather_texts(world, words_of(mine))[0]);
 }
 
 }  // namespace kuafu
