@@ -10,6 +10,7 @@
 #include "app/worker/options.h"
 #include "kuafu/record/json.h"
 #include "kuafu/record/progress.h"
+#include "kuafu/record/provenance.h"
 #include "kuafu/tensor/tensor.h"
 
 namespace kuafu {
@@ -67,6 +68,7 @@ class Campaign {
     const auto total = options_.plans > 0 ? options_.plans : 0;
     std::ofstream out;
     if (!options_.out.empty()) {
+      require_recordable(options_.out);
       out.open(options_.out, std::ios::app);
       KUAFU_REQUIRE(out.good(), "--out ", options_.out, " cannot be written");
     }
