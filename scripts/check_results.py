@@ -100,7 +100,7 @@ def block_problems(block, history):
 
 
 def read(path):
-    """{"lines": [...]} of a .jsonl, the value of a .json; None of what is neither."""
+    """Of a .jsonl {"all": its lines, "lines": those that ended ok}, the value of a .json; None of what is neither."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".jsonl":
         lines = [json.loads(line) for line in text.splitlines()]
@@ -131,7 +131,8 @@ def data_problems(name, index, root, history):
     if value is None:
         yield "this format holds no provenance; write JSON"
         return
-    found = list(blocks(value))
+    beside = root / "results" / f"{name}.provenance.json"
+    found = list(blocks([value, json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else None]))
     if not found:
         yield "no provenance"
     for problem in sorted({p for block in found for p in block_problems(block, history)}):

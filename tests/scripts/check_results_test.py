@@ -128,6 +128,15 @@ class Rule(Tree):
         self.others["new.json"] = "{}"
         self.refused("new.json: results/index.toml does not say what it is")
 
+    def test_the_block_may_stand_beside_lines(self):
+        self.index = INDEX.replace('"counted.json"', '"lines.jsonl*" = "counts"\n"counted.json"')
+        self.others["lines.jsonl"] = '{"a": 1}\n{"a": 2}\n'
+        self.refused("lines.jsonl: no provenance")
+        self.others["lines.jsonl.provenance.json"] = json.dumps([{"provenance": self.block}])
+        self.assertEqual(self.problems(), [])
+        self.others["lines.jsonl.provenance.json"] = json.dumps([{"provenance": self.block | {"git_dirty": True}}])
+        self.assertEqual(len(self.problems()), 2)
+
     def test_a_format_without_provenance(self):
         self.others["words.txt"] = "1 2 3"
         self.refused("words.txt: this format holds no provenance")

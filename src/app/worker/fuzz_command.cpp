@@ -8,7 +8,9 @@
 
 #include "app/worker/fuzz.h"
 #include "app/worker/options.h"
-#include "kuafu/record/json.h"
+#include "kuafu/base/config.h"
+#include "kuafu/record/files.h"
+#include "kuafu/record/json_text.h"
 #include "kuafu/record/progress.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/tensor/tensor.h"
@@ -69,6 +71,7 @@ class Campaign {
     std::ofstream out;
     if (!options_.out.empty()) {
       require_recordable(options_.out);
+      add_provenance();
       out.open(options_.out, std::ios::app);
       KUAFU_REQUIRE(out.good(), "--out ", options_.out, " cannot be written");
     }
@@ -87,6 +90,14 @@ class Campaign {
   }
 
  private:
+  /// What every call wrote its lines with, in a file beside them: a list, a block a call.
+  void add_provenance() const {
+    const std::string path = options_.out + ".provenance.json";
+    Json calls = Json::array();
+    if (std::filesystem::exists(path)) calls = parse_json(read_file(path, "provenance"));
+    calls.push_back({{"provenance", provenance()}});
+    replace_file(path, json_document(calls));
+  }
   /// Counts what the file already has of this seed and world.
   void resume() {
     std::ifstream in(options_.out);
