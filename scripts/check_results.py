@@ -158,7 +158,7 @@ def kind_of(name, index):
 
 def drawn_problems(name, index, root, files):
     rule = next(r for r in index["drawn"] if any(fnmatch.fnmatch(name, p) for p in r["files"]))
-    if rule["from"] not in files or Path(rule["from"]).parent != Path(name).parent:
+    if not fnmatch.filter(files, rule["from"]) or Path(rule["from"]).parent != Path(name).parent:
         yield f"drawn from {rule['from']}, which is no file of its folder"
     program = next((w for w in rule["command"].split() if w.endswith((".py", ".sh"))), None)
     if program and not (root / program).is_file():

@@ -7,7 +7,7 @@
 Commit first: programs and scripts have to come from a commit with a clean tree. A result that meets the rule of
 scripts/check_results.py is left alone (--again records it anew), so that a call after a kill goes on; what is recorded leaves
 the waiting list of results/index.toml. Times want a quiet machine: a load above 0.5 is waited for, ten minutes at most. --list says what would be
-done, with minutes of an estimate made on 2 cores. Afterwards: write the tables of results/benchmarks/README.md anew and commit results/."""
+done, with minutes of an estimate made on 2 cores. Tables of the benchmarks are drawn anew at the end; commit results/ then."""
 
 import argparse
 import os
@@ -129,6 +129,7 @@ def main():
         if done.returncode != 0 or not leave_the_list(file, history):
             failed.append(file)
             print(f"NOT recorded: {file} (exit code {done.returncode})", flush=True)
+    subprocess.run([PYTHON, "scripts/report/benchmark_tables.py"], cwd=ROOT, check=True)
     print(f"{len(left) - len(failed)} recorded, {len(failed)} not{': ' + ', '.join(failed) if failed else ''}")
     return 1 if failed else 0
 

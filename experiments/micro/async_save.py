@@ -82,7 +82,7 @@ def summary(runs: list) -> dict:
 
 def table() -> str:
     runs = json.loads(OUT.read_text())["runs"]
-    rows = [f"a save is {runs[0]['bytes'] / 1e6:.1f} MB",
+    rows = [f"a save is {runs[0]['bytes'] / 1e6:.1f} MB", "",
             "| save | quiet step, ms | step with a save, ms | of it held up, ms | ratio |", "|" + "---|" * 5]
     for kind, label in (("async", "asynchronous"), ("waiting", "waited for")):
         s = summary([r for r in runs if r["save"] == kind])

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 sys.path.insert(0, str(ROOT / "scripts" / "report"))
 
+import benchmark_tables
 import provenance
 import record_results
 
@@ -87,6 +88,28 @@ class Recording(unittest.TestCase):
             provenance.write(Path(folder) / "result.json", {"a": 1})
             self.assertEqual(json.loads((Path(folder) / "result.json").read_text()), {"a": 1})
             self.assertEqual(len(list(Path(folder).iterdir())), 1)
+
+
+class Tables(unittest.TestCase):
+    def test_rows_say_what_the_file_holds(self):
+        ratio = {"value": 1.2, "ci95": [1.1, 1.3], "quartiles": [1.15, 1.25]}
+        step = {"settings": {"mode": "data", "ranks": 2, "hidden": 256},
+                "ratios": {"pytorch / kuafu_mpi": ratio, "kuafu / limit": ratio},
+                "compared": {"losses": {"kuafu_mpi": 1e-8, "pytorch": 3e-7}, "steps": 9}}
+        self.assertEqual(list(benchmark_tables.step(step)),
+                         [("data", 2, 256, "pytorch / kuafu_mpi", "1.20 (1.10 to 1.30)", "3.0e-07", 9),
+                          ("data", 2, 256, "kuafu / limit", "1.20 (1.10 to 1.30)", "-", 9)])
+        side = {"median": 0.05, "gb_per_s": 37.04}
+        world = {"ranks": 1, "step_s": {"kuafu": side, "limit": side, "fused": side}, "limit / kuafu": ratio, "fused / kuafu": ratio}
+        self.assertEqual(list(benchmark_tables.optimizer({"worlds": [world]})),
+                         [(1, "50.0", "50.0", "50.0", "37.0", "1.20 (1.15 to 1.25)", "1.20 (1.15 to 1.25)")])
+
+    def test_files_that_do_not_meet_the_rule_are_left_out_and_named(self):
+        page, left_out = benchmark_tables.tables()
+        index = benchmark_tables.tomllib.loads((ROOT / "results" / "index.toml").read_text())
+        waiting = {Path(w["file"]).name for w in index["waiting"] if w["file"].startswith("benchmarks/")}
+        self.assertEqual(set(left_out), waiting)
+        self.assertEqual(page.count("\n## ") > 0, len(waiting) < len(list(benchmark_tables.FOLDER.glob("*.json"))))
 
 
 if __name__ == "__main__":
