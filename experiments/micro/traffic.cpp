@@ -24,9 +24,9 @@ KUAFU_WIDE void plain(const Share& s) {
 KUAFU_WIDE void ahead(const Share& s) {
   for (float* const values : s.buffers) {
     int64_t i = s.begin;
-    for (; i + kLine <= s.end; i += kLine) {
-      __builtin_prefetch(values + std::min(i + kAhead, s.end - 1), 1);
-      for (int64_t k = 0; k < kLine; ++k) values[i + k] += 1.0F;
+    for (; i + kAhead + kLine <= s.end; i += kLine) {
+      __builtin_prefetch(values + i + kAhead, 1);
+      for (int64_t k = i; k < i + kLine; ++k) values[k] += 1.0F;
     }
     for (; i < s.end; ++i) values[i] += 1.0F;
   }
