@@ -22,6 +22,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -262,6 +263,7 @@ def show(document):
 
 def main(arguments=None):
     options = parse(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))   # sides are ended, stopped ones too
     target = options.json or (ROOT / "results/benchmarks" /
                               f"step-{options.mode}-{options.ranks}ranks-h{options.hidden}.json")
     commands = {s: provenance.portable(command_of(s, options)) for s in options.sides}

@@ -47,7 +47,7 @@ for line in sys.stdin:
 
 def peer(program, *options, text=None):
     return subprocess.run([sys.executable, str(PEERS / program), *SHAPE, *options], input=text,
-                          capture_output=True, text=True, timeout=120, check=False)
+                          capture_output=True, text=True, timeout=400 if "--compile" in options else 120, check=False)
 
 
 @functools.cache
