@@ -12,6 +12,7 @@
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/provenance.h"
+#include "kuafu/record/schema.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/fuzz/supervise.h"
 
@@ -31,11 +32,13 @@ struct Options {
 constexpr uint64_t kSlice = 500;      ///< inputs between two writes of the results
 constexpr size_t kMostFindings = 20;  ///< of a target; there is enough to mend then
 
-/// The results so far, kept in `out`; those of another seed are refused.
+/// The results so far, kept in `out`; those of another seed are refused. A target that was not
+/// finished by a program of the same commit begins anew: its inputs are of one program.
 class Results {
  public:
   explicit Results(const Options& options) : options_(options) {
-    all_ = {{"seed", options.seed}, {"provenance", nullptr}, {"targets", Json::object()}};
+    require_recordable(options.out);
+    all_ = {{"seed", options.seed}, {"targets", Json::object()}};
     for (const std::string& name : target_names()) all_["targets"][name] = nullptr;
     if (!options.out.empty() && std::filesystem::exists(options.out)) {
       all_ = parse_json(read_file(options.out, "results"));
@@ -48,16 +51,21 @@ class Results {
   /// Stays where it is: all names are in from the beginning.
   Json& of(const std::string& target) {
     Json& row = all_["targets"][target];
-    if (row.is_null()) {
-      row = {{"git_commit", nullptr}, {"git_dirty", nullptr}, {"inputs", 0},
-             {"values", 0},           {"refused", 0},         {"seconds", 0.0},
+    const bool is_others =
+        !row.is_null() && row["inputs"] < options_.count &&
+        value_at(row, "provenance.git_commit") != std::string(git_state().commit);
+    if (row.is_null() || is_others) {
+      row = {{"provenance", provenance()},
+             {"inputs", 0},
+             {"values", 0},
+             {"refused", 0},
+             {"seconds", 0.0},
              {"wrong", Json::array()}};
     }
     return row;
   }
 
   void write() {
-    all_["provenance"] = provenance();
     if (!options_.out.empty()) replace_file(options_.out, json_document(all_));
   }
 
@@ -76,22 +84,10 @@ std::string keep(const Target& target, const std::string& bytes, const Options& 
   return target.name + "/" + name;
 }
 
-/// A row is of one commit.
-void of_this_program(Json& row, const std::string& target, const std::string& file) {
-  const Json now = provenance();
-  Json& commit = row["git_commit"];
-  KUAFU_REQUIRE(commit.is_null() || commit == now["git_commit"], file, " has ",
-                row["inputs"].dump(), " inputs of ", target, " by commit ", commit.dump(),
-                ", and this is ", now["git_commit"].dump(), "; take that row out to begin anew");
-  commit = now["git_commit"];
-  row["git_dirty"] = now["git_dirty"];
-}
-
 void run_target(const Target& target, const Options& options, Results& results,
                 Clock::time_point end) {
   Json& row = results.of(target.name);
   auto at = row["inputs"].get<uint64_t>();
-  if (at < options.count) of_this_program(row, target.name, options.out);
   while (at < options.count && row["wrong"].size() < kMostFindings &&
          (options.seconds <= 0 || Clock::now() < end)) {
     const auto begin = Clock::now();

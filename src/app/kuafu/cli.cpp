@@ -334,7 +334,9 @@ void add_others(CLI::App& app, FrontCall& call) {
 
   CLI::App& doctor =
       *app.add_subcommand("doctor", "what was found on this machine; what is off and why");
-  doctor.footer("Example:\n  kuafu doctor");
+  doctor.add_flag("--provenance", call.doctor.tells_provenance,
+                  "only the block of commit, program and machine that results carry, as JSON");
+  doctor.footer("Examples:\n  kuafu doctor\n  kuafu doctor --provenance");
 }
 
 /// Names of the options of `app` as they are typed.

@@ -69,6 +69,10 @@ struct CompareCall {
   bool is_exact_only = false;
 };
 
+struct DoctorCall {
+  bool tells_provenance = false;  ///< the JSON block of results, nothing else
+};
+
 struct ListCall {
   std::string kind;
   std::vector<std::string> plugins;
@@ -98,6 +102,7 @@ struct FrontCall {
   ReportCall report;
   CompareCall compare;
   ListCall list;
+  DoctorCall doctor;
   MatrixCall matrix;
   FuzzCall fuzz;
 };
@@ -114,7 +119,7 @@ int suite_command(const SuiteCall& call);
 int report_command(const ReportCall& call);
 int compare_command(const CompareCall& call);
 int list_command(const ListCall& call);
-int doctor_command();
+int doctor_command(const DoctorCall& call);
 int matrix_command(const MatrixCall& call);
 int fuzz_command(const FuzzCall& call);
 

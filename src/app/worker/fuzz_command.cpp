@@ -7,6 +7,7 @@
 #include "app/worker/options.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/progress.h"
+#include "kuafu/record/provenance.h"
 #include "kuafu/tensor/tensor.h"
 
 namespace kuafu {
@@ -48,6 +49,7 @@ class Campaign {
   }
 
   int operator()() {
+    if (!options_.out.empty()) require_recordable(options_.out);
     const int64_t total = options_.plans;
     Progress progress(std::cerr, progress_options_of_stderr(total, record_.num_plans()));
     const auto end = steady_clock::now() + std::chrono::duration<double>(options_.seconds);

@@ -10,6 +10,7 @@
 #include "kuafu/base/philox.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/record/progress.h"
+#include "kuafu/record/provenance.h"
 #include "kuafu/tensor/tensor.h"
 
 namespace kuafu {
@@ -73,6 +74,7 @@ void write(const std::string& path, const std::string& words) {
 }  // namespace
 
 int matrix_command(const MatrixOptions& options) {
+  require_recordable(options.out);
   WorkerOptions with_plugins;
   with_plugins.plugins = options.plugins;
   const Registries registries = load_registries(with_plugins);

@@ -225,7 +225,7 @@ std::vector<FieldDoc> certificate_fields() {
       {"certificate.native.ratio", T::kNumber, kOptional, true, "", "as above"},
       {"certificate.native.worst", T::kText, kOptional, true, "", "as above"},
       {"provenance", T::kObject, kOk, true, "",
-       "program, libraries and machine that made the numbers"},
+       "program, command, libraries and machine that made the numbers"},
   };
 }
 
