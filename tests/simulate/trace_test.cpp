@@ -36,8 +36,9 @@ TEST_P(Traces, OfThreadsEqualThoseSimulatedUnderRecomputation) {
   }
 }
 
-TEST_P(Traces, OfThreadsEqualThoseSimulatedUnderZero) {
-  if (GetParam().name.find("data") == std::string::npos) GTEST_SKIP() << "no replicas";
+class TracesOfFamiliesWithReplicas : public Traces {};
+
+TEST_P(TracesOfFamiliesWithReplicas, OfThreadsEqualThoseSimulatedUnderZero) {
   for (const char* stage : {"1", "2", "3"}) {
     expect_traced_alike(plan_of(GetParam(), {{"parallel.zero", stage}}), stage);
   }
@@ -54,6 +55,18 @@ TEST_P(Traces, OfThreadsEqualThoseSimulatedInEveryDtype) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Schemes, Traces, testing::ValuesIn(tests::families()),
+                         [](const auto& info) { return info.param.name; });
+
+/// ZeRO shards the state of replicas: other plans have none, and are refused with a stage.
+std::vector<Family> families_with_replicas() {
+  std::vector<Family> all;
+  for (const Family& f : tests::families()) {
+    if (plan_of(f).parallel.data.size > 1) all.push_back(f);
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Schemes, TracesOfFamiliesWithReplicas,
+                         testing::ValuesIn(families_with_replicas()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(TracesOfPipelines, OfThreadsEqualThoseSimulated) {
@@ -95,18 +108,44 @@ TEST(TracesOfReplicas, OfThreadsEqualThoseSimulated) {
   }
 }
 
+// Each model with its norms, positions, optimizers and half precision.
+TEST(TracesOfModels, OfThreadsEqualThoseSimulated) {
+  const std::vector<Overrides> models = {
+      {{"model.kind", "bert"}},
+      {{"model.kind", "vit"}},
+      {{"model.kind", "gpt"},
+       {"model.norm", "rms"},
+       {"model.mlp", "swiglu"},
+       {"model.positions", "rotary"},
+       {"model.kv_heads", "2"}},
+      {{"model.kind", "moe_gpt"}, {"model.experts", "4"}, {"optimizer.kind", "sgd"}},
+      {{"model.kind", "gpt"}, {"optimizer.kind", "sgd"}, {"optimizer.momentum", "0.9"}}};
+  for (const Overrides& model : models) {
+    for (const char* dtype : {"f32", "bf16"}) {
+      expect_traced_alike(
+          tests::small_plan(tests::keys::both(model, {{"parallel.tensor.mode", "1d"},
+                                                      {"parallel.tensor.size", "2"},
+                                                      {"model.dtype", dtype},
+                                                      {"train.micro_batch", "4"}})),
+          model[0].second);
+    }
+  }
+}
+
 // The comparison would notice.
 TEST(Trace, DifferenceNamesTheFirstEventThatDiffers) {
   TraceRecorder a, b;
   for (TraceRecorder* t : {&a, &b}) {
     t->begin_phase("step");
-    t->op("kuafu::matmul", "f32 4x8, f32 8x2", kNoFlags, 0);
+    t->op({.name = t->name_of("kuafu::matmul"),
+           .shape = t->shape_of("f32 4x8, f32 8x2"),
+           .kind = OpKind::kMatmul});
     t->work(128, 4 * (32 + 16 + 8), kNoFlags);
     t->oracle("loss", t == &a ? 1 : 2);  // not compared
   }
   EXPECT_EQ(first_difference(a.trace(), b.trace()), "");
   EXPECT_EQ(a.trace().describe(a.trace().records[1]),
-            "op kuafu::matmul (f32 4x8, f32 8x2), 128 FLOPs, 224 bytes");
+            "op kuafu::matmul (f32 4x8, f32 8x2), matmul, 128 FLOPs, 224 bytes");
   b.alloc("activation", 64);
   EXPECT_EQ(first_difference(a.trace(), b.trace()),
             "event 3: nothing; other: alloc activation block 1, 64 bytes");

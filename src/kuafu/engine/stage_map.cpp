@@ -8,7 +8,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "kuafu/base/suggest.h"
-#include "kuafu/comm/trace.h"
+#include "kuafu/comm/simulated.h"
 #include "kuafu/engine/micro_batches.h"
 #include "kuafu/engine/placement.h"
 #include "kuafu/meter/book.h"
