@@ -112,7 +112,10 @@ TEST(TracesOfReplicas, OfThreadsEqualThoseSimulated) {
 TEST(TracesOfModels, OfThreadsEqualThoseSimulated) {
   const std::vector<Overrides> models = {
       {{"model.kind", "bert"}},
-      {{"model.kind", "vit"}},
+      {{"model.kind", "vit"},
+       {"model.vocab", "256"},
+       {"model.image", "12"},
+       {"model.sequence", "10"}},
       {{"model.kind", "gpt"},
        {"model.norm", "rms"},
        {"model.mlp", "swiglu"},
