@@ -79,21 +79,20 @@ void measure(const Plan& plan, int64_t rounds) {
       cpu_ratios.push_back(times[1].cpu_s / times[0].cpu_s);
     }
     if (world.rank() != 0) return;
-    const Json document = {
-        {"benchmark", "trace"},
-        {"settings",
-         {{"ranks", world.size()},
-          {"model", plan.model.kind},
-          {"layers", plan.model.layers},
-          {"hidden", plan.model.hidden},
-          {"batch", plan.train.batch},
-          {"rounds", rounds}}},
-        {"events", num_events},
-        {"wall_s", {{"without", spread(wall[0])}, {"with", spread(wall[1])}}},
-        {"cpu_s", {{"without", spread(cpu[0])}, {"with", spread(cpu[1])}}},
-        {"wall_ratio_in_a_round", spread(wall_ratios)},
-        {"cpu_ratio_in_a_round", spread(cpu_ratios)},
-        {"provenance", provenance()}};
+    const Json document = {{"benchmark", "trace"},
+                           {"settings",
+                            {{"ranks", world.size()},
+                             {"model", plan.model.kind},
+                             {"layers", plan.model.layers},
+                             {"hidden", plan.model.hidden},
+                             {"batch", plan.train.batch},
+                             {"rounds", rounds}}},
+                           {"events", num_events},
+                           {"wall_s", {{"without", spread(wall[0])}, {"with", spread(wall[1])}}},
+                           {"cpu_s", {{"without", spread(cpu[0])}, {"with", spread(cpu[1])}}},
+                           {"wall_ratio_in_a_round", spread(wall_ratios)},
+                           {"cpu_ratio_in_a_round", spread(cpu_ratios)},
+                           {"provenance", provenance()}};
     std::cout << document.dump(1) << std::endl;
   });
 }

@@ -69,8 +69,8 @@ TEST(WorkerTrace, HasTheSameEventsInEveryWorld) {
 
 /// Runs two ranks with clipping and a trace.
 Ran traced(const std::string& world, const std::string& file, const Arguments& more = {}) {
-  Arguments words = {"--set",   "parallel.data=2", "--set",   "optimizer.clip=0.5",
-                     "--world", world,             "--trace", file};
+  Arguments words = {"--set", "parallel.data=2", "--set", "optimizer.clip=0.5", "--world",
+                     world,   "--trace",         file};
   words.insert(words.end(), more.begin(), more.end());
   return run_worker(kSmallPlan, words);
 }
@@ -104,12 +104,15 @@ TEST(WorkerTrace, OfTheSimulatedWorldTakesTheOraclesOfARealOne) {
 TEST(WorkerTrace, RefusesOraclesThatAreNone) {
   const tests::Folder folder;
   const std::string file = folder.path("real.jsonl"), out = folder.path("out.jsonl");
-  std::ofstream(file) << R"({"trace":1,"ranks":2})" << "\n"
-                      << R"({"event":"oracle","name":"loss","start_ns":0,"rank":0})" << "\n";
+  std::ofstream(file) << R"({"trace":1,"ranks":2})"
+                      << "\n"
+                      << R"({"event":"oracle","name":"loss","start_ns":0,"rank":0})"
+                      << "\n";
   const Ran cut = traced("simulated", out, {"--oracles", file});
   EXPECT_EQ(cut.code, kUsage);
   EXPECT_NE(cut.output.find("real.jsonl:2: \"value\": missing"), std::string::npos) << cut.output;
-  std::ofstream(file) << R"({"trace":1,"ranks":1})" << "\n"
+  std::ofstream(file) << R"({"trace":1,"ranks":1})"
+                      << "\n"
                       << R"({"event":"oracle","name":"loss","start_ns":0,"value":1,"rank":0})";
   const Ran ranks = traced("simulated", out, {"--oracles", file});
   EXPECT_EQ(ranks.code, kUsage);

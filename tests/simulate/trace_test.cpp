@@ -8,8 +8,10 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <sstream>
 
+#include "kuafu/simulate/simulate.h"
 #include "tests/support/pipelines.h"
 #include "tests/support/plans.h"
 #include "tests/support/ranks.h"
@@ -106,6 +108,27 @@ TEST(TracesOfReplicas, OfThreadsEqualThoseSimulated) {
                                            {"parallel.data.overlap", "false"}}),
                         mode);
   }
+}
+
+// All that is priced is in the ledger: placing blocks on stages looks ahead, and that is no call.
+TEST(TracesOfPipelines, HaveTheCallsOfTheLedgerAlone) {
+  const Plan plan = tests::small_plan({{"parallel.pipeline.size", "2"}, {"train.steps", "2"}});
+  SimulatedWorld world(2);
+  TraceRecorder recorder(TraceRecorder::Clock::kNone, TraceRecorder::Keeps::kWork);
+  const RankResult result = simulate_rank(plan, builtin_registries(), world, 0, &recorder);
+  const Trace& trace = recorder.trace();
+  std::map<std::string, std::map<std::string, int64_t>> calls, counted;
+  int64_t flops = 0;
+  for (const TraceRecord& r : trace.records) {
+    if (r.kind == TraceKind::kOp) flops += r.payload[1];
+    if (r.kind != TraceKind::kCall) continue;
+    const TraceCall& call = trace.calls[static_cast<size_t>(r.payload[0])];
+    const std::string& axis = trace.groups[static_cast<size_t>(call.group)].label;
+    ++calls[axis][trace.names[static_cast<size_t>(r.name)]];
+  }
+  for (const auto& [axis, t] : result.traffic) counted[axis] = t.calls;
+  EXPECT_EQ(calls, counted);
+  EXPECT_EQ(flops, 2 * (result.flops + result.flops_recomputed));
 }
 
 // Each model with its norms, positions, optimizers and half precision.
