@@ -46,11 +46,11 @@ TEST(FuzzPlans, DrawAKeyThatIsNewByItsFormAlone) {
   key.range = {3, 5};
   std::set<std::string> values;
   Draw draw(1, 1);
-  for (int i = 0; i < 40; ++i) values.insert(draw_value(key, registries, draw));
+  for (int i = 0; i < 60; ++i) values.insert(draw_value(key, registries, draw));
   EXPECT_EQ(values, (std::set<std::string>{"3", "4", "5"}));
   key.form = plan::Form::kNumber;
   key.range = {0.5, 1, true};
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < 60; ++i) {
     const double x = std::stod(draw_value(key, registries, draw));
     EXPECT_GE(x, 0.5);
     EXPECT_LT(x, 1);
