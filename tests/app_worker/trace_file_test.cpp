@@ -6,6 +6,7 @@
 
 #include <fstream>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "app/worker/exit_code.h"
@@ -63,6 +64,18 @@ TEST(WorkerTrace, HasTheSameEventsInEveryWorld) {
     EXPECT_GT(num_events[kind], 0) << kind;
   }
   EXPECT_EQ(num_events["begin"], num_events["end"]);
+  std::set<std::string> phases, kinds;
+  for (const Json& e : real) {
+    if (e["event"] == "begin") phases.insert(e["name"].get<std::string>());
+    if (e["event"] == "op") kinds.insert(e["kind"].get<std::string>());
+  }
+  for (const char* phase : {"forward 0F0", "backward 0B0", "blocks.0", "head", "update"}) {
+    EXPECT_EQ(phases.count(phase), 1U) << phase;
+  }
+  for (const char* kind : {"matmul", "attention", "norm", "elementwise", "copy", "fill", "load"}) {
+    EXPECT_EQ(kinds.count(kind), 1U) << kind;
+  }
+  EXPECT_EQ(kinds.count("unbooked"), 0U);
   EXPECT_EQ(real.front()["name"], "step");
   EXPECT_EQ(real.back()["name"], "step");
 }
