@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The generator of random plans and the minimiser, without running a plan.
+// The generator of random plans and the minimiser, without training a plan.
 
 #include <gtest/gtest.h>
 
@@ -8,6 +8,9 @@
 #include <set>
 
 #include "app/worker/fuzz.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/meter/op_kinds.h"
+#include "kuafu/simulate/last_step.h"
 
 namespace kuafu::fuzz {
 namespace {
@@ -78,6 +81,30 @@ TEST(FuzzPlans, AreMostlyPlacedAndOfFewRanks) {
   }
   EXPECT_GE(num_placed, 70);
   EXPECT_LT(num_placed, 100);
+}
+
+// The watch on the dispatcher, over all keys: no step makes an op that nothing books. A rank on
+// threads makes the ops of the same rank simulated (tests/simulate/trace_test.cpp).
+TEST(FuzzPlans, MakeNoOpThatNothingBooks) {
+  const Registries registries = builtin_registries();
+  std::set<std::string> unbooked;
+  int64_t num_traced = 0, num_ops = 0;
+  for (uint64_t i = 0; i < 40; ++i) {
+    Draw draw(4, i);
+    try {
+      const Plan plan = placed(draw_plan(registries, 4, draw), registries);
+      for (const Trace& trace : trace_last_step(plan, registries)) {
+        for (const std::string& op : unbooked_ops(trace)) unbooked.insert(op);
+        for (const TraceRecord& r : trace.records) num_ops += r.kind == TraceKind::kOp ? 1 : 0;
+      }
+      ++num_traced;
+    } catch (const ConfigError&) {  // refused, as staleness is
+    } catch (const OutOfMemory&) {
+    }
+  }
+  EXPECT_EQ(unbooked, std::set<std::string>{});
+  EXPECT_GE(num_traced, 25);
+  EXPECT_GE(num_ops, 3000);
 }
 
 // It fails from 3 layers on with two ranks, whatever else is set.

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <map>
+#include <vector>
 
-#include "kuafu/comm/trace.h"
+#include "kuafu/comm/simulated.h"
+#include "kuafu/meter/op_kinds.h"
 #include "kuafu/meter/op_trace.h"
 
 namespace kuafu::tests {
@@ -61,6 +63,7 @@ Trace trace_of(const Plan& plan, Communicator& world, at::Device device, TraceRe
   const OpTraceScope traced(recorder);
   for (int64_t step = 0; step < kSteps; ++step) engine.step();
   Trace trace = recorder.take();
+  EXPECT_EQ(unbooked_ops(trace), std::vector<std::string>{}) << "rank " << world.rank();
   expect_as_booked(trace, live, book, ledger);
   return trace;
 }

@@ -72,6 +72,9 @@ void add_run_options(CLI::App& app, WorkerCall& call) {
   app.add_option("--json", call.json, "write the document of docs/record.md")->type_name("FILE");
   app.add_option("--trace", call.trace, "write every event of the last step, one JSON line each")
       ->type_name("FILE.jsonl");
+  app.add_option("--oracles", call.oracles,
+                 "the trace of a real run, whose values a simulated --trace goes on with")
+      ->type_name("FILE.jsonl");
   app.add_option("--timeline", call.timeline,
                  "draw what every rank did in the last step: a Chrome trace or a picture")
       ->type_name("FILE.json|FILE.svg");

@@ -27,6 +27,7 @@ struct WorkerCall {
   std::vector<std::string> plugins;
   double timeout_s = 0;
   std::string trace;      ///< file
+  std::string oracles;    ///< file
   std::string timeline;   ///< file
   std::string timetable;  ///< explain: file
   std::string mpi_collectives;

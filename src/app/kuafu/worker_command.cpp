@@ -22,6 +22,7 @@ std::vector<std::string> worker_words(const std::string& command, const WorkerCa
   if (!call.is_metered) words.emplace_back("--no-meter");
   add("--json", call.json);
   add("--trace", call.trace);
+  add("--oracles", call.oracles);
   add("--timeline", call.timeline);
   add("--timetable", call.timetable);
   for (const auto& plugin : call.plugins) add("--plugin", plugin);

@@ -31,6 +31,7 @@ void add_run_options(CLI::App& app, WorkerOptions& o) {
   app.add_flag("!--no-meter", o.is_metered);
   app.add_option("--json", o.json_file);
   app.add_option("--trace", o.trace_file);
+  app.add_option("--oracles", o.oracles_file);
   app.add_option("--timeline", o.timeline_file);
   app.add_option("--timeout", o.timeout_s)->check(CLI::NonNegativeNumber);
   app.add_option("--checkpoint", o.checkpoint);

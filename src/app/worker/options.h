@@ -31,6 +31,7 @@ struct WorkerOptions {
   bool is_names_only = false;  ///< list
   double timeout_s = 0;        ///< 0: none
   std::string trace_file;      ///< JSON lines; empty: none
+  std::string oracles_file;    ///< a real trace, for a simulated one; empty: none
   std::string timeline_file;   ///< .json or .svg; empty: none
   std::string timetable_file;  ///< explain: .csv or .svg; empty: none
   std::string mpi_collectives = "own";

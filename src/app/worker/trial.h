@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kuafu/comm/trace.h"
+#include "kuafu/comm/simulated.h"
 #include "kuafu/engine/registries.h"
 #include "kuafu/engine/run.h"
 

@@ -85,10 +85,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     if (options.slowdown) {
       slowdown = [&](int64_t step) { return options.slowdown(world.rank(), step); };
     }
-    StepObserver observer;
-    std::unique_ptr<Communicator> observed;
-    if (options.is_observed) observed = timed(world, observer);
-    Engine engine(plan, registries, observed ? *observed : world, *data,
+    Engine engine(plan, registries, world, *data,
                   {.device = options.device,
                    .ledger = options.is_metered ? &ledger : nullptr,
                    .slowdown = slowdown,
@@ -105,19 +102,17 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
       const bool is_whole = is_certified_whole(plan, options.certificate_memory);
       witness.emplace(plan, first, is_whole ? Witness::Depth::kFull : Witness::Depth::kReportsOnly);
     }
-    if (options.is_observed) engine.observe(&observer);
-    const int pipeline = engine.mesh().comm("pipeline").members().front();
+    std::optional<OpTraceScope> traced;
     for (int64_t step = first; step < plan.train.steps; ++step) {
       if (witness) witness->before_step(engine);
-      const double start = seconds_now();
-      if (options.is_observed) observer.begin(world.rank(), pipeline);
-      std::optional<OpTraceScope> traced;
-      if (options.recorder != nullptr && step + 1 == plan.train.steps) {
-        traced.emplace(*options.recorder);
+      const int64_t left = plan.train.steps - step;
+      if (options.recorder != nullptr && left <= 2) {
+        if (!traced) traced.emplace(*options.recorder);
+        options.recorder->clear();
       }
+      const double start = seconds_now();
       const StepReport report = engine.step();
-      traced.reset();
-      if (options.is_observed) result.last_step = observer.end();
+      if (left == 1) traced.reset();
       result.step_seconds.push_back(seconds_now() - start);
       result.losses.push_back(report.loss);
       if (plan.has_loss_scale()) result.loss_scales.push_back(report.loss_scale);

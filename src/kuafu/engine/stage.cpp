@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "kuafu/base/trace.h"
 #include "kuafu/engine/slowdown.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/tensor/root_gradient.h"
@@ -49,6 +50,7 @@ Tensors Stage::forward(int micro_batch, Tensors flow) {
   now.losses.resize(count_);
   for (size_t b = 0; b < count_; ++b) {
     ModelBlock& block = *tools_.model.blocks[first_ + b];
+    const TracePhase phase([&block] { return block.name(); });
     tools_.groups.acquire(first_ + b, Use::kForward);
     for (const Tensor& t : flow) now.inputs[b].push_back(t.detach().requires_grad_());
     // A graph that is used at once would only cost to make twice: the head's, mostly.
@@ -98,6 +100,7 @@ Tensors Stage::input_grad(int micro_batch, Tensors grads) {
 void Stage::weight_grad(int micro_batch) {
   InFlight& now = in_flight_.at(micro_batch);
   for (size_t b = count_; b-- > 0;) {
+    const TracePhase phase([&] { return tools_.model.blocks[first_ + b]->name(); });
     {
       const Slowdown slow(tools_.slowdown);
       now.weight_grads[b].compute();
@@ -114,6 +117,7 @@ Tensors Stage::run_backward(int micro_batch, Tensors grads, bool is_split) {
   if (has_loss_) grads = {at::full_like(now.loss, root())};
   if (is_split) now.weight_grads.resize(count_);
   for (size_t b = count_; b-- > 0;) {
+    const TracePhase phase([&] { return tools_.model.blocks[first_ + b]->name(); });
     tools_.groups.acquire(first_ + b, Use::kBackward);
     {
       const Slowdown slow(tools_.slowdown);
