@@ -18,6 +18,12 @@
 //               of f32 times 2^-29.
 //   loss        the same; its error is a single number that may be small by chance, so u stands
 //               for one rounding of each of the 2 (layers + 1) halves of blocks: sqrt of that.
+//   routes      a router visits the experts of its largest scores. Where the run's scores p' and
+//               the reference's p differ by at most d, so do the j-th largest of both, and what
+//               the run chose as its j-th is at most 2 d below the j-th best of p; the coin of a
+//               random second expert, 2 p2 / (p1 + p2) with p1 + p2 >= 2 / E, moves by E d. d is
+//               kElementFactor (y + u), y measured as above, u that of the type of scores, at
+//               least f32. The reference takes the run's decisions over.
 //   update      at most kUpdateRoundings of each element on its way (AdamW: clipping, two constants
 //               and a sum for m, one more product for v, bias corrections, root, sum, quotient,
 //               rate, decay), each u of what is added up: |w| and |dw| of absolute values.
@@ -42,23 +48,16 @@ namespace {
 constexpr double kFactor = 8, kElementFactor = 32;
 constexpr double kUpdateRoundings = 16;
 
-double unit_roundoff(DType type) {
-  switch (type) {
-    case DType::kF64:
-      return 0x1p-53;
-    case DType::kBF16:
-      return 0x1p-8;
-    case DType::kF16:
-      return 0x1p-11;
-    default:
-      return 0x1p-24;
-  }
-}
-
 oracle::Tensors in_type(const oracle::Tensors& tensors, at::ScalarType type) {
   oracle::Tensors out;
   for (const auto& [name, t] : tensors) out[name] = t.to(type);
   return out;
+}
+
+bool is_finite(const oracle::Tensors& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const auto& t) {
+    return at::isfinite(t.second).all().template item<bool>();
+  });
 }
 
 double length(const Tensor& t) { return t.norm().item<double>(); }
@@ -111,8 +110,12 @@ class Check {
     const DType type = plan_.model.dtype == DType::kF64 ? DType::kF32 : plan_.model.dtype;
     const double share = u_ / unit_roundoff(type);
     const oracle::Gradients rounded = reference_.rounded_gradients(
-        is_.step, in_type(weights_, scalar_type(type)), is_.report.loss_scale);
+        is_.step, in_type(weights_, scalar_type(type)), is_.routes.tensors, is_.report.loss_scale);
     rounding_.loss = std::abs(rounded.loss / exact.loss - 1) * share;
+    for (const auto& [name, p] : exact.scores) {
+      const Tensor far = rounded.scores.at(name).to(at::kDouble) - p;
+      rounding_.scores = std::max(rounding_.scores, largest(far) * share);
+    }
     for (const auto& [name, g] : exact.gradients) {
       const auto mine = rounded.gradients.find(name);
       if (mine == rounded.gradients.end()) continue;
@@ -131,21 +134,22 @@ class Check {
   }
 
   void check_loss_and_gradients() {
-    const oracle::Gradients exact = reference_.gradients(is_.step, weights_);
+    const oracle::Gradients exact = reference_.gradients(is_.step, weights_, is_.routes.tensors);
     const bool is_measured = rounding_.loss < 0;
     if (is_measured) measure_rounding(exact);
     const Proof before = proof_;
     compare_gradients(exact);
-    if (is_measured || (proof_.loss.holds() && proof_.gradient.holds())) return;
+    const bool holds = proof_.loss.holds() && proof_.gradient.holds() && proof_.routes.holds();
+    if (is_measured || holds) return;
     proof_ = before;  // steps may be conditioned otherwise: this one's own rounding decides
     measure_rounding(exact);
     compare_gradients(exact);
   }
 
   void compare_gradients(const oracle::Gradients& exact) {
-    const double halves = 2.0 * static_cast<double>(plan_.model.layers + 1);
     proof_.loss.add(std::abs(is_.report.loss - exact.loss) / std::abs(exact.loss),
-                    kFactor * (rounding_.loss + u_ * std::sqrt(halves)), at_step("loss"));
+                    loss_bound(plan_, rounding_.loss), at_step("loss"));
+    check_routes(exact.regret);
     if (is_.report.is_skipped) return;  // gradients that are no numbers
     for (const auto& [name, g] : exact.gradients) check_gradient(name, g, terms_of(name, exact));
     for (const auto& [name, g] : is_.gradients) {
@@ -155,6 +159,15 @@ class Check {
     const auto terms = static_cast<double>(num_elements());
     proof_.gradient.add(std::abs(is_.report.grad_norm / oracle::norm_of(is_.gradients) - 1),
                         kFactor * std::min(u_, 0x1p-24) * std::sqrt(terms), at_step("norm"));
+  }
+
+  void check_routes(const oracle::Regret& regret) {
+    if (!is_.routes.disagreement.empty()) proof_.refute(at_step(is_.routes.disagreement));
+    if (regret.where.empty()) return;
+    const double experts = static_cast<double>(plan_.model.experts);
+    const double share = plan_.model.random_second ? std::max(2.0, experts) : 2;
+    const double far = kElementFactor * (rounding_.scores + std::min(u_, 0x1p-24));
+    proof_.routes.add(regret.most, share * far, at_step(regret.where));
   }
 
   void check_gradient(const std::string& name, const Tensor& g, const Tensor& terms) {
@@ -184,7 +197,19 @@ class Check {
     return n;
   }
 
+  /// The run's own gradients overflow, and so do the reference's at no more than kOverflow times the
+  /// scale: parts of a sum may be larger than the whole.
   void check_skipped() {
+    constexpr double kOverflow = 16;
+    if (is_finite(is_.gradients)) proof_.refute(at_step("skipped, and all gradients are finite"));
+    const DType type = plan_.model.dtype;
+    const oracle::Gradients far =
+        reference_.rounded_gradients(is_.step, in_type(weights_, scalar_type(type)),
+                                     is_.routes.tensors, kOverflow * is_.report.loss_scale);
+    if (is_finite(far.gradients)) {
+      proof_.refute(at_step(text("skipped, and the reference does not overflow at ", kOverflow,
+                                 " times its loss scale")));
+    }
     const bool is_same = is_.after.num_steps == is_.before.num_steps;
     if (!is_same) proof_.refute(at_step("a skipped step counts as an update"));
     for (const auto& [name, w] : is_.before.values) {
@@ -304,16 +329,36 @@ class Check {
 
 }  // namespace
 
+double unit_roundoff(DType type) {
+  switch (type) {
+    case DType::kF64:
+      return 0x1p-53;
+    case DType::kBF16:
+      return 0x1p-8;
+    case DType::kF16:
+      return 0x1p-11;
+    default:
+      return 0x1p-24;
+  }
+}
+
+double loss_bound(const Plan& plan, double rounding) {
+  const double halves = 2.0 * static_cast<double>(plan.model.layers + 1);
+  return kFactor * (rounding + unit_roundoff(plan.model.dtype) * std::sqrt(halves));
+}
+
 Evidence observe(Engine& engine, Communicator& world, WholeState before) {
   Evidence e;
   e.step = engine.steps_done();
   e.updates_skipped = engine.loss_scaler().state().skipped;
   e.before = std::move(before);
   const double scale = engine.loss_scaler().scale();
+  engine.keep_routes();
   e.report = engine.step([&](std::span<const ParamShard> ready) {
     e.gradients = whole_gradients(ready, 1 / scale, engine, world);
   });
   e.after = whole_state(engine, world);
+  e.routes = whole_routes(engine, world);
   return e;
 }
 

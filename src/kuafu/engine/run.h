@@ -65,6 +65,9 @@ struct RunOptions {
   TraceRecorder* recorder = nullptr;  ///< of this rank: takes every event of its last step
   std::function<std::unique_ptr<Dataset>(const Plan&)> make_data;
   SaveOptions checkpoint;  ///< no folder: none
+  /// Called on every rank with what it measured, before that is certified: a certificate may end
+  /// badly, and then costs no results. It may communicate over the world.
+  std::function<void(const RankResult& measured)> on_measured;
   /// Called on rank 0 after each step.
   std::function<void(int64_t step, const StepReport& report)> on_step;
 };
