@@ -81,6 +81,8 @@ void add_measures(Json& j, const Proof& p) {
   add("loss_tolerance", p.loss.bound);
   add("gradient_error", p.gradient.error);
   add("tolerance", p.gradient.bound);
+  add("routes_error", p.routes.error);
+  add("routes_tolerance", p.routes.bound);
   add("parameter_error", p.update.error);
   add("parameter_tolerance", p.update.bound);
   add("ratio", p.ratio());
@@ -99,6 +101,7 @@ Json native_json(const Proof& p) {
   };
   add("loss", p.loss);
   add("gradient", p.gradient);
+  add("routes", p.routes);
   add("update", p.update);
   j["ratio"] = has_steps ? number(p.ratio()) : Json();
   j["worst"] = has_steps ? Json(p.worst().where) : Json();
@@ -110,7 +113,6 @@ Json certificate_json(const Certificate& c) {
   const bool was_tried = c.verdict != "not_run" || !c.reason.empty();
   j["level"] = was_tried ? Json(c.level) : Json();
   j["reference"] = was_tried ? Json(c.reference) : Json();
-  j["seed"] = was_tried ? Json(c.seed) : Json();
   j["steps"] = was_tried ? Json(c.steps.size()) : Json();
   add_measures(j, c);
   j["native"] = was_tried ? native_json(c.native) : Json();

@@ -16,9 +16,8 @@ constexpr std::array<const char*, kNumEndings> kEndings = {
 constexpr std::array<const char*, 3> kWorlds = {"threads", "mpi", "mpi-native"};
 
 /// What a reason contains, and its name. Every reason that is not here is a finding.
-constexpr std::array<std::pair<const char*, const char*>, 3> kReasons = {{
-    {"a routing decision of the run is", "routing nearer to a tie than rounding"},
-    {"replicas that go on by themselves have no order in common", "stale replicas: replayed only"},
+constexpr std::array<std::pair<const char*, const char*>, 2> kReasons = {{
+    {"the run has diverged", "diverged"},
     {"training diverged", "diverged"},
 }};
 

@@ -17,6 +17,7 @@
 #include "kuafu/comm/worlds.h"
 #include "kuafu/record/activity.h"
 #include "kuafu/record/provenance.h"
+#include "kuafu/record/schema.h"
 #include "kuafu/record/table.h"
 #include "kuafu/record/trace_file.h"
 #include "kuafu/record/trace_reader.h"
@@ -120,7 +121,6 @@ void print_summary(const Json& d) {
     if (c["level"].is_string()) {
       std::cout << " (" << c["level"].get<std::string>() << ", gradient error "
                 << c["gradient_error"] << ", tolerance " << c["tolerance"];
-      if (c["seed"] != d["plan"]["train"]["seed"]) std::cout << ", seed " << c["seed"];
       std::cout << ")";
     }
     std::cout << "\n";
@@ -288,25 +288,69 @@ class Run {
   void rank_body(Communicator& world, RunOptions run) {
     TraceRecorder recorder;
     if (is_traced() || is_drawn()) run.recorder = &recorder;
+    std::vector<RankResult> all;  // on rank 0
+    run.on_measured = [&](const RankResult& mine) {
+      if (is_traced() || is_drawn()) {
+        const auto lines = gather_texts(world, trace_lines(recorder.trace(), world.rank()));
+        if (world.rank() == 0) write_events(lines);
+      }
+      all = gather(world, mine);
+      if (run.is_certified) keep(world, all);
+    };
     const RankResult mine = run_rank(plan_, registries_, world, run);
     if (mine.certificate.verdict == "different") is_different_ = true;
-    if (is_traced() || is_drawn()) {
-      const auto lines = gather_texts(world, trace_lines(recorder.trace(), world.rank()));
-      if (world.rank() == 0) write_events(lines);
-    }
-    std::vector<RankResult> all;
-    for (const std::string& text : gather_texts(world, to_json(mine).dump())) {
-      all.push_back(rank_result_from(Json::parse(text)));
-    }
     if (world.rank() != 0) return;
     all[0].certificate = mine.certificate;
+    Json document = document_of(all);
+    const std::lock_guard lock(kept_mutex_);
+    kept_ = nullptr;  // from here on a failure is one of the run
+    finish(document);
+  }
+
+  /// What all ranks measured, on rank 0; empty on others.
+  std::vector<RankResult> gather(Communicator& world, const RankResult& mine) const {
+    std::vector<RankResult> all;
+    for (const std::string& text : gather_texts(world, to_json(mine).dump())) {
+      if (world.rank() == 0) all.push_back(rank_result_from(Json::parse(text)));
+    }
+    if (world.rank() != 0) return all;
     all[0].experts = mine.experts;
     all[0].pushes = mine.pushes;
     all[0].resumed_from = mine.resumed_from;
     all[0].resume_changes = mine.resume_changes;
+    return all;
+  }
+
+  Json document_of(const std::vector<RankResult>& all) const {
     Json document = head_;
     add_results(document, plan_, all);
+    return document;
+  }
+
+  /// Writes what was measured, and keeps it on every rank: whatever ends a rank while it certifies
+  /// costs no results.
+  void keep(Communicator& world, std::vector<RankResult> all) {
+    Json document;
+    if (world.rank() == 0) {
+      all[0].certificate.reason = kCutShort;
+      document = document_of(all);
+      if (!options_.json_file.empty()) write_document(document, options_.json_file);
+    }
+    const auto replace = Json::error_handler_t::replace;
+    const std::string words = gather_texts(world, document.dump(-1, ' ', false, replace))[0];
+    const std::lock_guard lock(kept_mutex_);
+    if (kept_.is_null()) kept_ = Json::parse(words);
+  }
+
+  /// True where the run was done before: its document says why it could not be certified.
+  bool end_uncertified(const std::string& why) const {
+    const std::lock_guard lock(kept_mutex_);
+    if (kept_.is_null()) return false;
+    Json document = kept_;
+    document["certificate"]["reason"] = text(kCutShort, ": ", why);
+    std::cerr << "kuafu: " << kCutShort << ": " << why << std::endl;
     finish(document);
+    return true;
   }
 
   void write_events(const std::vector<std::string>& lines_by_rank) const {
@@ -360,6 +404,7 @@ class Run {
   }
 
   void write_failure(int rank, const std::exception& e) const {
+    if (end_uncertified(text("rank ", rank, ": ", e.what()))) return;
     const bool is_oom = dynamic_cast<const OutOfMemory*>(&e) != nullptr;
     Json document = head_;
     add_failure(document, is_oom ? "out_of_memory" : "failed", e);
@@ -368,6 +413,7 @@ class Run {
   }
 
   int end(const std::string& status, const std::exception& cause, int code) const {
+    if (end_uncertified(cause.what())) return kOk;
     std::cerr << "kuafu: " << status << ": " << cause.what() << std::endl;
     Json document = head_.is_null() ? Json{{"status", status},
                                            {"plan", nullptr},
@@ -393,7 +439,9 @@ class Run {
   Plan plan_;
   SaveOptions checkpoint_;
   Json head_;
-  std::vector<Trace> oracles_;              ///< a real run's, a rank each; empty: none
+  std::vector<Trace> oracles_;  ///< a real run's, a rank each; empty: none
+  mutable std::mutex kept_mutex_;
+  Json kept_;  ///< what was measured, while it is certified; null before and after
   std::atomic<bool> is_different_ = false;  ///< says the certificate, on every rank
 };
 

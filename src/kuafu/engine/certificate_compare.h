@@ -8,8 +8,6 @@
 // What the checks of a step share. Internal to the certificate.
 namespace kuafu {
 
-double unit_roundoff(DType type);
-
 oracle::Tensors in_type(const oracle::Tensors& tensors, at::ScalarType type);
 
 /// "what, step 3": steps are told from 1.
@@ -26,7 +24,7 @@ void add_elements(const Elements& elements, double bound, const std::string& whe
 /// The step's update: weights and optimizer state after it, from its own gradients, norm and state.
 void check_update(const Plan& plan, const Evidence& evidence, Proof& proof);
 
-/// A skipped step leaves everything as it was.
+/// A skipped step leaves everything as it was. Whether it had to be skipped: certificate_step.cpp.
 void check_skipped(const Evidence& evidence, Proof& proof);
 
 }  // namespace kuafu

@@ -19,6 +19,12 @@
 //               of f32 times 2^-29.
 //   loss        the same; its error is a single number that may be small by chance, so u stands
 //               for one rounding of each of the 2 (layers + 1) halves of blocks: sqrt of that.
+//   routes      a router visits the experts of its largest scores. Where the run's scores p' and
+//               the reference's p differ by at most d, so do the j-th largest of both, and what
+//               the run chose as its j-th is at most 2 d below the j-th best of p; the coin of a
+//               random second expert, 2 p2 / (p1 + p2) with p1 + p2 >= 2 / E, moves by E d. d is
+//               kElementFactor (y + u), y measured as above, u that of the type of scores, at
+//               least f32. The reference takes the run's decisions over.
 //   cancelling  a is summed from what backward hands on, dy = p - y of a softmax say. Where p is
 //               near y, its rounding u (p + y) is larger than dy, and a says nothing of it; one
 //               computation in the run's type may even have none by chance, p rounded to 1. So a
@@ -55,9 +61,16 @@ constexpr double kFactor = 8, kElementFactor = 32;
 /// The largest of n draws is exceeded by a further one in 1 of n + 1 cases, by kFactor in none.
 constexpr uint64_t kDraws = 4;
 constexpr double kDiverged = 0.1;
+constexpr double kOverflow = 16;
 
 double length(const Tensor& t) { return t.norm().item<double>(); }
 double largest(const Tensor& t) { return t.numel() == 0 ? 0 : t.abs().max().item<double>(); }
+
+bool is_finite(const oracle::Tensors& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const auto& t) {
+    return at::isfinite(t.second).all().template item<bool>();
+  });
+}
 
 /// The sums of absolute terms of a gradient.
 Tensor terms_of(const std::string& name, const oracle::Gradients& exact) {
@@ -69,6 +82,10 @@ Tensor terms_of(const std::string& name, const oracle::Gradients& exact) {
 void take_larger(Rounding& to, const oracle::Gradients& rounded, const oracle::Gradients& exact,
                  double share) {
   to.loss = std::max(to.loss, std::abs(rounded.loss / exact.loss - 1) * share);
+  for (const auto& [name, p] : exact.scores) {
+    const Tensor far = rounded.scores.at(name).to(at::kDouble) - p;
+    to.scores = std::max(to.scores, largest(far) * share);
+  }
   for (const auto& [name, g] : exact.gradients) {
     const auto mine = rounded.gradients.find(name);
     if (mine == rounded.gradients.end()) continue;
@@ -96,6 +113,7 @@ class GradientCheck {
   void run() {
     if (is_.step == 0) check_initial();
     check_loss_and_gradients();
+    if (is_.report.is_skipped) check_overflow();
   }
 
  private:
@@ -116,9 +134,18 @@ class GradientCheck {
     }
   }
 
-  oracle::Gradients rounded_in(DType type) const {
+  /// A skipped step's own gradients overflow, and so do the reference's at no more than kOverflow
+  /// times the scale: parts of a sum may be larger than the whole.
+  void check_overflow() {
+    if (is_finite(is_.gradients)) proof_.refute(at_this("skipped, and all gradients are finite"));
+    if (!is_finite(rounded_in(plan_.model.dtype, kOverflow).gradients)) return;
+    proof_.refute(at_this(text("skipped, and the reference does not overflow at ", kOverflow,
+                               " times its loss scale")));
+  }
+
+  oracle::Gradients rounded_in(DType type, double times = 1) const {
     return reference_.rounded_gradients(is_.step, in_type(weights_, scalar_type(type)),
-                                        is_.report.loss_scale);
+                                        is_.routes.tensors, times * is_.report.loss_scale);
   }
 
   /// Where the run's own type is f64, f32's rounding stands for it, times the ratio of both u.
@@ -142,7 +169,7 @@ class GradientCheck {
   }
 
   void check_loss_and_gradients() {
-    const oracle::Gradients exact = reference_.gradients(is_.step, weights_);
+    const oracle::Gradients exact = reference_.gradients(is_.step, weights_, is_.routes.tensors);
     if (rounding_.loss < 0) rounding_ = measured(exact);
     if (proof_.verdict == "different" || !proof_.holds()) return compare(exact, rounding_);
     const Proof before = proof_;
@@ -189,9 +216,9 @@ class GradientCheck {
   }
 
   void compare(const oracle::Gradients& exact, const Rounding& y) {
-    const double halves = 2.0 * static_cast<double>(plan_.model.layers + 1);
     proof_.loss.add(std::abs(is_.report.loss - exact.loss) / std::abs(exact.loss),
-                    kFactor * (y.loss + u_ * std::sqrt(halves)), at_this("loss"));
+                    loss_bound(plan_, y.loss), at_this("loss"));
+    check_routes(exact.regret, y.scores);
     if (is_.report.is_skipped) return;  // gradients that are no numbers
     for (const auto& [name, g] : exact.gradients) {
       const auto size = y.gradient.find(name);
@@ -205,6 +232,15 @@ class GradientCheck {
     const auto terms = static_cast<double>(num_elements());
     proof_.gradient.add(std::abs(is_.report.grad_norm / oracle::norm_of(is_.gradients) - 1),
                         kFactor * std::min(u_, 0x1p-24) * std::sqrt(terms), at_this("norm"));
+  }
+
+  void check_routes(const oracle::Regret& regret, double rounding) {
+    if (!is_.routes.disagreement.empty()) proof_.refute(at_this(is_.routes.disagreement));
+    if (regret.where.empty()) return;
+    const double experts = static_cast<double>(plan_.model.experts);
+    const double share = plan_.model.random_second ? std::max(2.0, experts) : 2;
+    const double far = kElementFactor * (rounding + std::min(u_, 0x1p-24));
+    proof_.routes.add(regret.most, share * far, at_this(regret.where));
   }
 
   void compare_gradient(const std::string& name, const Tensor& g, const Tensor& terms,
@@ -239,19 +275,6 @@ class GradientCheck {
 
 }  // namespace
 
-double unit_roundoff(DType type) {
-  switch (type) {
-    case DType::kF64:
-      return 0x1p-53;
-    case DType::kBF16:
-      return 0x1p-8;
-    case DType::kF16:
-      return 0x1p-11;
-    default:
-      return 0x1p-24;
-  }
-}
-
 oracle::Tensors in_type(const oracle::Tensors& tensors, at::ScalarType type) {
   oracle::Tensors out;
   for (const auto& [name, t] : tensors) out[name] = t.to(type);
@@ -269,16 +292,36 @@ void add_elements(const Elements& e, double bound, const std::string& where, Pro
   proof.update.add(far.numel() == 0 ? 0 : far.max().item<double>(), bound, where);
 }
 
+double unit_roundoff(DType type) {
+  switch (type) {
+    case DType::kF64:
+      return 0x1p-53;
+    case DType::kBF16:
+      return 0x1p-8;
+    case DType::kF16:
+      return 0x1p-11;
+    default:
+      return 0x1p-24;
+  }
+}
+
+double loss_bound(const Plan& plan, double rounding) {
+  const double halves = 2.0 * static_cast<double>(plan.model.layers + 1);
+  return kFactor * (rounding + unit_roundoff(plan.model.dtype) * std::sqrt(halves));
+}
+
 Evidence observe(Engine& engine, Communicator& world, WholeState before) {
   Evidence e;
   e.step = engine.steps_done();
   e.updates_skipped = engine.loss_scaler().state().skipped;
   e.before = std::move(before);
   const double scale = engine.loss_scaler().scale();
+  engine.keep_routes();
   e.report = engine.step([&](std::span<const ParamShard> ready) {
     e.gradients = whole_gradients(ready, 1 / scale, engine, world);
   });
   e.after = whole_state(engine, world);
+  e.routes = whole_routes(engine, world);
   return e;
 }
 

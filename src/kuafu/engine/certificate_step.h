@@ -14,6 +14,7 @@ struct Evidence {
   StepReport report;
   WholeState before, after;
   WholeTensors gradients;  ///< f64, without the loss scale, not clipped
+  WholeRoutes routes;      ///< what its routers decided
 };
 
 /// Makes the engine's next step by step(), as a run does, and gathers what came of it; `before` is
@@ -27,8 +28,14 @@ struct Rounding {
     double norm = 0, largest = 0;
   };
   double loss = -1;                           ///< relative; below 0: not measured yet
+  double scores = 0;                          ///< largest difference of a router's scores
   std::map<std::string, Size> gradient = {};  ///< relative to the sums of absolute terms
 };
+
+/// Of the numbers of a type.
+double unit_roundoff(DType type);
+/// What |loss / reference - 1| may reach where the reference's own rounding is `rounding` of it.
+double loss_bound(const Plan& plan, double rounding);
 
 /// Adds a step to a proof: its loss, gradients and update against the reference from the step's own
 /// weights; the first step's weights against the reference's own. Measures the rounding where

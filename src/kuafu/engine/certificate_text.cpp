@@ -30,8 +30,8 @@ Measure measure_from(const Json& j) {
 }
 
 Json to_json(const Proof& p) {
-  return {p.verdict,           p.reason,         p.level, p.steps, to_json(p.loss),
-          to_json(p.gradient), to_json(p.update)};
+  return {p.verdict,           p.reason,          p.level,          p.steps, to_json(p.loss),
+          to_json(p.gradient), to_json(p.routes), to_json(p.update)};
 }
 
 Proof proof_from(const Json& j) {
@@ -41,14 +41,14 @@ Proof proof_from(const Json& j) {
           .steps = j.at(3).get<std::vector<int64_t>>(),
           .loss = measure_from(j.at(4)),
           .gradient = measure_from(j.at(5)),
-          .update = measure_from(j.at(6))};
+          .routes = measure_from(j.at(6)),
+          .update = measure_from(j.at(7))};
 }
 
 }  // namespace
 
 std::string words_of(const Certificate& c) {
-  const Json words = {to_json(static_cast<const Proof&>(c)), c.reference, c.seed,
-                      to_json(c.native)};
+  const Json words = {to_json(static_cast<const Proof&>(c)), c.reference, to_json(c.native)};
   return words.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -57,8 +57,7 @@ Certificate certificate_from(const std::string& words) {
   Certificate c;
   static_cast<Proof&>(c) = proof_from(j.at(0));
   c.reference = j.at(1);
-  c.seed = j.at(2);
-  c.native = proof_from(j.at(3));
+  c.native = proof_from(j.at(2));
   return c;
 }
 

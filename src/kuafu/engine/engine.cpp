@@ -290,7 +290,7 @@ std::vector<ExpertLoad> Engine::expert_loads() const {
   const at::NoGradGuard no_grad;
   std::vector<ExpertLoad> loads;
   for (size_t b = 0; b < s.model.blocks.size(); ++b) {
-    const ModelBlock& block = *s.model.blocks[b];
+    ModelBlock& block = *s.model.blocks[b];
     const RouterTally* tally = block.router_tally();
     if (tally == nullptr || s.options.device.is_meta() || s.steps_trained == 0) continue;
     const int owner = s.map.rank_of(b);
@@ -320,13 +320,19 @@ std::vector<ExpertLoad> Engine::expert_loads() const {
   return loads;
 }
 
-double Engine::routing_margin() const {
-  double margin = std::numeric_limits<double>::infinity();
+void Engine::keep_routes() {
   for (const auto& block : state_->model.blocks) {
-    if (const RouterTally* tally = block->router_tally())
-      margin = std::min(margin, tally->margin());
+    if (RouterTally* tally = block->router_tally()) tally->keep_routes();
   }
-  return margin;
+}
+
+std::vector<const RouterTally*> Engine::routers() const {
+  std::vector<const RouterTally*> all;
+  for (const auto& block : state_->model.blocks) {
+    const RouterTally* tally = block->router_tally();
+    if (tally != nullptr && !tally->is_empty()) all.push_back(tally);
+  }
+  return all;
 }
 
 bool Engine::is_in_step() const { return state_->data_parallel->is_in_step(); }

@@ -103,9 +103,10 @@ class Engine {
 
   /// Loads of the mixture blocks so far; empty on meta tensors. Collective.
   std::vector<ExpertLoad> expert_loads() const;
-  /// How near the closest routing decision of this rank's training samples came to falling
-  /// otherwise, in gates; infinite without mixtures.
-  double routing_margin() const;
+  /// From now on the routers of this rank keep what they decide in a training step.
+  void keep_routes();
+  /// What they decided in the last one.
+  std::vector<const RouterTally*> routers() const;
 
   /// Steps done so far: decides the next samples, dropout masks and learning rate.
   int64_t steps_done() const;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/engine/certificate_replay.h"
 #include "kuafu/engine/witness.h"
 #include "kuafu/meter/op_trace.h"
 
@@ -74,6 +75,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
   Ledger ledger;
   const auto data = options.make_data(plan);
   std::optional<Witness> witness;
+  std::optional<StaleRun> stale;
   {
     KUAFU_REQUIRE(plan.parallel.data.staleness == 0 || options.checkpoint.folder.empty(),
                   "--checkpoint with parallel.data.staleness = ", plan.parallel.data.staleness,
@@ -138,15 +140,20 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     result.traffic = traffic_of(ledger);
     ledger.set_counting(false);
     book.is_counting = false;
+    if (options.is_certified && !engine.is_in_step()) {
+      stale = stale_run(engine, world, result.losses);
+    }
     result.losses = engine.mean_over_replicas(std::move(result.losses));
     result.pushes = engine.pushes();
     result.experts = engine.expert_loads();
     if (plan.train.validation_batches > 0) result.validation_loss = engine.validate();
   }
+  if (options.on_measured) options.on_measured(result);
   if (options.is_certified) {
     result.certificate =
         certify(plan, registries, world, options.make_data, {.device = options.device},
-                options.certificate_memory, witness ? &*witness : nullptr);
+                options.certificate_memory,
+                {.witness = witness ? &*witness : nullptr, .stale = stale ? &*stale : nullptr});
   }
   return result;
 }

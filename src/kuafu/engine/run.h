@@ -63,6 +63,9 @@ struct RunOptions {
                                       ///< fills its tables in the step before
   std::function<std::unique_ptr<Dataset>(const Plan&)> make_data;
   SaveOptions checkpoint;  ///< no folder: none
+  /// Called on every rank with what it measured, before that is certified: a certificate may end
+  /// badly, and then costs no results. It may communicate over the world.
+  std::function<void(const RankResult& measured)> on_measured;
   /// Called on rank 0 after each step.
   std::function<void(int64_t step, const StepReport& report)> on_step;
 };

@@ -11,6 +11,7 @@
 #include "kuafu/checkpoint/boxes.h"
 #include "kuafu/comm/gather.h"
 #include "kuafu/engine/held_elements.h"
+#include "kuafu/parallel/expert/routing.h"
 #include "kuafu/record/json.h"
 
 namespace kuafu {
@@ -259,6 +260,28 @@ WholeTensors whole_gradients(std::span<const ParamShard> ready, double factor, E
   gathering.choose(Copies::kAnyIsGood);
   WholeTensors whole = gathering.run();
   for (auto& [name, gradient] : whole) gradient = gradient.to(at::kDouble).mul_(factor);
+  return whole;
+}
+
+WholeRoutes whole_routes(Engine& engine, Communicator& world) {
+  const at::NoGradGuard no_grad;
+  std::vector<Box> mine;
+  for (const RouterTally* router : engine.routers()) {
+    for (const RoutedSamples& r : router->routes()) {
+      const auto add = [&](const std::string& name, const Tensor& t) {
+        Shape global = shape_of(t), offset(global.size(), 0);
+        const Shape extent = global;
+        global[0] = engine.plan().train.batch;
+        offset[0] = r.first;
+        if (t.numel() > 0) mine.push_back({name, global, {offset, extent}, t.contiguous()});
+      };
+      add(router->name(), r.slots);
+      add(router->name() + ".choices", r.choices);
+    }
+  }
+  Gathering gathering(std::move(mine), world, engine.device());
+  gathering.choose(Copies::kAreCompared);
+  WholeRoutes whole{.tensors = gathering.run(), .disagreement = gathering.disagreement()};
   return whole;
 }
 

@@ -31,6 +31,14 @@ WholeState whole_state(Engine& engine, Communicator& world);
 WholeTensors whole_gradients(std::span<const ParamShard> ready, double factor, Engine& engine,
                              Communicator& world);
 
+/// Who visits whom, whole on rank 0: what the oracle takes as routes.
+struct WholeRoutes {
+  WholeTensors tensors;      ///< "blocks.1.moe" (B, E, C), "blocks.1.moe.choices" (B, S, k), i64
+  std::string disagreement;  ///< of ranks that route the same samples; empty: none
+};
+/// Of the last training step. Collective over `world`. @pre engine.keep_routes() was called before
+WholeRoutes whole_routes(Engine& engine, Communicator& world);
+
 /// 64 bits of everything that this rank's optimizer updates: equal where all bits are, but for
 /// chance.
 uint64_t hash_of(Engine& engine);

@@ -24,7 +24,9 @@ void add_to(Tensors& sums, const std::string& name, const Tensor& more) {
 /// One micro-batch. Its loss is a part of the mean over the global batch, so parts add up.
 void add_micro_batch(const Model& model, const Tensors& leaves, const Samples& samples,
                      const Routes* routes, double scale, Gradients& out) {
-  Extra extra{.routes = routes, .regret = &out.regret, .absolute = &out.absolute};
+  Tensors scores;
+  Extra extra{
+      .routes = routes, .regret = &out.regret, .scores = &scores, .absolute = &out.absolute};
   Flow flow;
   Tensor auxiliary;
   for (size_t b = 0; b < model.blocks().size(); ++b) {
@@ -32,6 +34,10 @@ void add_micro_batch(const Model& model, const Tensors& leaves, const Samples& s
     flow = model.forward(b, flow, leaves, samples, extra);
     if (!extra.loss.defined()) continue;
     auxiliary = auxiliary.defined() ? auxiliary + extra.loss : extra.loss;
+  }
+  for (const auto& [name, s] : scores) {
+    Tensor& all = out.scores[name];
+    all = all.defined() ? at::cat({all, s}) : s;
   }
   const Tensor& loss = flow.at(0);
   out.loss += loss.item<double>();
@@ -47,6 +53,12 @@ void add_micro_batch(const Model& model, const Tensors& leaves, const Samples& s
 }
 
 }  // namespace
+
+void Regret::add(const Regret& other) {
+  if (where.empty() || other.most > most) where = other.where;
+  most = std::max(most, other.most);
+  scale = std::max(scale, other.scale);
+}
 
 Gradients gradients(const Model& model, const Tensors& weights, const std::vector<Samples>& micro,
                     const std::vector<Routes>& routes, double scale) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -14,6 +15,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "kuafu/base/errors.h"
+#include "kuafu/base/registry.h"
 #include "kuafu/dataset/dataset.h"
 #include "kuafu/plan/plan.h"
 
@@ -47,6 +50,15 @@ using Routes = std::map<std::string, at::Tensor>;
 /// not the paper's.
 struct Regret {
   double most = 0, scale = 0;
+  std::string where = {};  ///< the mixture that is furthest
+
+  void add(const Regret& other);
+};
+
+/// Routes of other extents, or with numbers that name nothing.
+class WrongRoutes : public ConfigError {
+ public:
+  using ConfigError::ConfigError;
 };
 
 /// What a call of a block gives besides its output.
@@ -55,6 +67,7 @@ struct Extra {
   const Routes* routes = nullptr;  ///< in: decisions to take; null: its own
   Routes* routed = nullptr;        ///< out: decisions taken; may be null
   Regret* regret = nullptr;        ///< out: of handed decisions; may be null
+  Tensors* scores = nullptr;  ///< out: the scores decided by, (B, S, E), by mixture; may be null
   /// out: sum of the absolute terms of each weight gradient, filled in while backward runs
   /// (|x|^T |dy| for a product, sum |dy| for a bias); may be null.
   Tensors* absolute = nullptr;
@@ -84,6 +97,12 @@ class Model {
 /// By plan.kind: "gpt", "moe_gpt", "bert", "vit"; null for a kind it does not know.
 std::unique_ptr<Model> make_model(const ModelPlan& plan, uint64_t seed);
 
+/// Makes the oracle of one kind of model; `seed`: train.seed.
+using MakeModel = std::function<std::unique_ptr<Model>(const ModelPlan& plan, uint64_t seed)>;
+
+/// Those of make_model, by kind.
+void register_models(Registry<MakeModel>& models);
+
 /// The first values of all weights: element i is Philox(seed, name, i), as f64.
 Tensors initial_weights(const Model& model, uint64_t seed);
 
@@ -93,6 +112,7 @@ struct Gradients {
   Tensors gradients;  ///< before clipping; of every weight that was used
   Tensors absolute;   ///< sums of the absolute terms of each
   Regret regret;
+  Tensors scores;  ///< of routers, by mixture, (B, S, E) of all micro-batches
 };
 /// `routes`, where not empty: one a micro-batch. `scale`: the loss is multiplied by it in backward
 /// and the gradients are left so.
