@@ -102,6 +102,7 @@ Json native_json(const Proof& p) {
   add("loss", p.loss);
   add("gradient", p.gradient);
   add("routes", p.routes);
+  add("blocks", p.blocks);
   add("update", p.update);
   j["ratio"] = has_steps ? number(p.ratio()) : Json();
   j["worst"] = has_steps ? Json(p.worst().where) : Json();

@@ -89,8 +89,12 @@ class Certification {
     }
     Rounding rounding;
     WholeState state = whole_state(engine, world_);
+    // Later steps follow no other that was compared: they are looked at closer.
+    const bool is_later = witness != nullptr && from->step != witness->first();
+    const bool has_blocks = registries_.oracles.contains(plan.model.kind);
+    const Look look = is_later && has_blocks ? Look::kBlocksToo : Look::kWhole;
     for (int64_t step = 0; step < steps; ++step) {
-      Evidence e = observe(engine, world_, std::move(state));
+      Evidence e = observe(engine, world_, std::move(state), look);
       if (reference != nullptr) {
         guarded(proof, [&] { check_step(plan, e, *reference, rounding, proof); });
       }
@@ -183,7 +187,7 @@ void Proof::judge() {
 
 const Measure& Proof::worst() const {
   const Measure* most = &gradient;
-  for (const Measure* m : {&loss, &routes, &update}) {
+  for (const Measure* m : {&loss, &routes, &blocks, &update}) {
     const auto share = [](const Measure& x) { return x.bound > 0 ? x.error / x.bound : 0; };
     if (share(*m) > share(*most)) most = m;
   }
@@ -200,8 +204,8 @@ std::string Proof::describe() const {
     return text(m.error, " of ", m.bound, " (", m.where, ")");
   };
   return text(verdict, reason.empty() ? "" : ": ", reason, "; loss ", one(loss), ", gradient ",
-              one(gradient), routes.where.empty() ? "" : ", routes " + one(routes), ", update ",
-              one(update));
+              one(gradient), routes.where.empty() ? "" : ", routes " + one(routes),
+              blocks.where.empty() ? "" : ", blocks " + one(blocks), ", update ", one(update));
 }
 
 bool is_certified_whole(const Plan& plan, int64_t memory_limit) {

@@ -30,6 +30,7 @@ struct Proof {
   Measure loss;                     ///< |loss - reference| / |reference|
   Measure gradient;  ///< a tensor's |g - reference| over the norm of its sums of absolute terms
   Measure routes;    ///< of scores: how far what a router chose is below the reference's best
+  Measure blocks;    ///< in steps that were looked at block by block: of an output or a gradient
   Measure update;    ///< of a weight or optimizer value, over what the update adds up to it
 
   /// "different" with a reason, once.
@@ -37,7 +38,7 @@ struct Proof {
   /// "not_run" with a reason, unless something compared so far is different.
   void diverge(const std::string& why);
   bool holds() const {
-    return loss.holds() && gradient.holds() && routes.holds() && update.holds();
+    return loss.holds() && gradient.holds() && routes.holds() && blocks.holds() && update.holds();
   }
   /// "different" where a measure does not hold, also one taken before a run diverged.
   void judge();

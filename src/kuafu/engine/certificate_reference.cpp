@@ -31,6 +31,19 @@ class OracleReference : public Reference {
                                       const oracle::Routes& routes, double scale) override {
     return run(step, weights, routes, {plan_.train.micro_batch, 0, plan_.train.batch}, scale);
   }
+  oracle::BlockGradients blocks(int64_t step, const oracle::Tensors& weights,
+                                const oracle::BlockFlows& flows, const oracle::Routes& routes,
+                                double scale) override {
+    const int64_t batch = plan_.train.batch;
+    const oracle::Samples samples{
+        .tokens = data_.train(step * batch, batch), .first = 0, .step = step, .batch = batch};
+    auto out = oracle::block_gradients(*model_, weights, samples, flows,
+                                       routes.empty() ? nullptr : &routes, scale);
+    for (auto* sums : {&out.sums.gradients, &out.sums.absolute}) {
+      for (auto& [name, t] : *sums) t = t.to(at::kDouble) / scale;
+    }
+    return out;
+  }
   oracle::Gradients share(int64_t step, Share share, const oracle::Tensors& weights) override {
     const int64_t size = plan_.train.batch / share.count, first = share.index * size;
     return run(step, weights, {}, {plan_.train.micro_batch, first, first + size}, 1);
@@ -90,6 +103,10 @@ class EngineReference : public Reference {
     const double loss = engine.forward_backward();
     require_same(routes, whole_routes(engine, *alone_).tensors);
     return gradients_of(engine, loss);
+  }
+  oracle::BlockGradients blocks(int64_t, const oracle::Tensors&, const oracle::BlockFlows&,
+                                const oracle::Routes&, double) override {
+    return {};
   }
   oracle::Gradients share(int64_t step, Share share, const oracle::Tensors& weights) override {
     Engine& engine = engine_with(step, weights, 1);

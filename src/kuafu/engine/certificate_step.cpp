@@ -48,6 +48,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/engine/certificate_blocks.h"
 #include "kuafu/engine/certificate_compare.h"
 #include "kuafu/oracle/random_rounding.h"
 
@@ -114,6 +115,7 @@ class GradientCheck {
     if (is_.step == 0) check_initial();
     check_loss_and_gradients();
     if (is_.report.is_skipped) check_overflow();
+    if (!is_.report.is_skipped) check_blocks(plan_, is_, weights_, reference_, proof_);
   }
 
  private:
@@ -305,23 +307,29 @@ double unit_roundoff(DType type) {
   }
 }
 
+double gradient_bound(const Plan& plan, double rounding) {
+  return kFactor * (rounding + unit_roundoff(plan.model.dtype));
+}
+
 double loss_bound(const Plan& plan, double rounding) {
   const double halves = 2.0 * static_cast<double>(plan.model.layers + 1);
   return kFactor * (rounding + unit_roundoff(plan.model.dtype) * std::sqrt(halves));
 }
 
-Evidence observe(Engine& engine, Communicator& world, WholeState before) {
+Evidence observe(Engine& engine, Communicator& world, WholeState before, Look look) {
   Evidence e;
   e.step = engine.steps_done();
   e.updates_skipped = engine.loss_scaler().state().skipped;
   e.before = std::move(before);
   const double scale = engine.loss_scaler().scale();
   engine.keep_routes();
+  if (look == Look::kBlocksToo) engine.keep_flows();
   e.report = engine.step([&](std::span<const ParamShard> ready) {
     e.gradients = whole_gradients(ready, 1 / scale, engine, world);
   });
   e.after = whole_state(engine, world);
   e.routes = whole_routes(engine, world);
+  if (look == Look::kBlocksToo) e.flows = whole_flows(engine, world);
   return e;
 }
 

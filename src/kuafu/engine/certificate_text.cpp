@@ -30,8 +30,9 @@ Measure measure_from(const Json& j) {
 }
 
 Json to_json(const Proof& p) {
-  return {p.verdict,           p.reason,          p.level,          p.steps, to_json(p.loss),
-          to_json(p.gradient), to_json(p.routes), to_json(p.update)};
+  return {p.verdict,         p.reason,          p.level,
+          p.steps,           to_json(p.loss),   to_json(p.gradient),
+          to_json(p.routes), to_json(p.blocks), to_json(p.update)};
 }
 
 Proof proof_from(const Json& j) {
@@ -42,7 +43,8 @@ Proof proof_from(const Json& j) {
           .loss = measure_from(j.at(4)),
           .gradient = measure_from(j.at(5)),
           .routes = measure_from(j.at(6)),
-          .update = measure_from(j.at(7))};
+          .blocks = measure_from(j.at(7)),
+          .update = measure_from(j.at(8))};
 }
 
 }  // namespace

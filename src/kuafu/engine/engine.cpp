@@ -64,7 +64,8 @@ struct Engine::State {
                            .device = options.device,
                            .recomputes = plan.memory.recompute == Recompute::kFull,
                            .slowdown = slowdown_of_step(),
-                           .scaler = &scaler};
+                           .scaler = &scaler,
+                           .flows = &flows};
     PipelineRank at{.pipeline = &mesh.comm("pipeline"),
                     .rank_of_stage = map.rank_of_stage,
                     .stages = {},
@@ -152,7 +153,8 @@ struct Engine::State {
   pipeline::Row training_row, validation_row;
   std::unique_ptr<DataParallel> data_parallel;
   std::unique_ptr<Optimizer> optimizer;
-  std::vector<ParamShard> ready;  // between forward_backward and update
+  std::vector<ParamShard> ready;     // between forward_backward and update
+  std::unique_ptr<KeptFlows> flows;  // of the last training step, where they are asked for
   int64_t steps_done = 0;
   int64_t steps_trained = 0;  // by this engine: what the routers tallied
 };
@@ -172,6 +174,7 @@ double Engine::forward_backward() {
   State& s = *state_;
   const CategoryScope scope(Category::kActivation);
   s.micro_batches.use_step(s.steps_done);
+  if (s.flows) keep_flows();
   s.groups.begin(s.plan.num_micro_batches());
   const Tensor loss = s.run(s.training_row, true);
   ++s.steps_trained;
@@ -319,6 +322,12 @@ std::vector<ExpertLoad> Engine::expert_loads() const {
   }
   return loads;
 }
+
+void Engine::keep_flows() {
+  state_->flows = std::make_unique<KeptFlows>(state_->placement.context());
+}
+
+const KeptFlows* Engine::flows() const { return state_->flows.get(); }
 
 void Engine::keep_routes() {
   for (const auto& block : state_->model.blocks) {

@@ -63,6 +63,8 @@ Tensors Stage::forward(int micro_batch, Tensors flow) {
     }
     now.losses[b] = block.take_losses();
     flow = now.outputs[b];
+    keep(block, Boundary::kInput, now.inputs[b], side);
+    keep(block, Boundary::kOutput, flow, side);
     if (!is_kept) {
       now.outputs[b].clear();
       now.losses[b].clear();
@@ -141,6 +143,7 @@ void Stage::backward_block(size_t b, const Side& side, InFlight& now, Flow& grad
   ModelBlock& block = *tools_.model.blocks[first_ + b];
   Flow &in = now.inputs[b], &out = now.outputs[b];
   Tensors& losses = now.losses[b];
+  keep(block, Boundary::kOutputGradient, grads, side);
   if (out.empty()) {
     const RecomputeScope scope;
     const at::AutoGradMode recording(true);
@@ -156,12 +159,18 @@ void Stage::backward_block(size_t b, const Side& side, InFlight& now, Flow& grad
   out.clear();
   grads.clear();
   for (const Tensor& t : in) grads.push_back(t.grad());
+  keep(block, Boundary::kInputGradient, grads, side);
   in.clear();
 }
 
 /// The weight gradients of one micro-batch are complete.
 void Stage::finish_block(size_t b, int micro_batch) {
   tools_.groups.gradients_ready(first_ + b, micro_batch);
+}
+
+void Stage::keep(const ModelBlock& block, Boundary boundary, const Flow& flow,
+                 const Side& side) const {
+  if (tools_.flows != nullptr && *tools_.flows) (*tools_.flows)->add(block, boundary, flow, side);
 }
 
 void Stage::add_loss(const Tensor& loss) { loss_ = loss_.defined() ? loss_ + loss : loss; }

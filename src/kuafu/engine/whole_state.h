@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kuafu/engine/whole.h"
+#include "kuafu/oracle/oracle.h"
 
 namespace kuafu {
 
@@ -38,6 +39,10 @@ struct WholeRoutes {
 };
 /// Of the last training step. Collective over `world`. @pre engine.keep_routes() was called before
 WholeRoutes whole_routes(Engine& engine, Communicator& world);
+
+/// What passed the boundaries of blocks in the last training step, whole on rank 0, in the types and
+/// with the loss scale that it had. Collective over `world`. @pre engine.keep_flows() was called
+oracle::BlockFlows whole_flows(Engine& engine, Communicator& world);
 
 /// 64 bits of everything that this rank's optimizer updates: equal where all bits are, but for
 /// chance.

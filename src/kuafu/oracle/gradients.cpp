@@ -76,4 +76,46 @@ Gradients gradients(const Model& model, const Tensors& weights, const std::vecto
   return out;
 }
 
+BlockGradients block_gradients(const Model& model, const Tensors& weights, const Samples& batch,
+                               const BlockFlows& given, const Routes* routes, double scale) {
+  const at::AutoGradMode recording(true);
+  BlockGradients out;
+  Extra extra{.routes = routes, .regret = &out.sums.regret, .absolute = &out.sums.absolute};
+  const auto names = model.blocks();
+  for (size_t b = 0; b < names.size(); ++b) {
+    const BlockFlow& told = given.at(names[b]);
+    const auto type = weights.begin()->second.options();
+    Tensors leaves;
+    std::vector<Tensor> wanted;
+    for (const std::string& name : model.params_of(b)) {
+      leaves[name] = weights.at(name).detach().clone().requires_grad_();
+      wanted.push_back(leaves[name]);
+    }
+    Flow in;
+    if (b > 0) in = {told.input.to(type).detach().clone().requires_grad_()};
+    wanted.insert(wanted.end(), in.begin(), in.end());
+    extra.loss = Tensor();
+    const Tensor y = model.forward(b, in, leaves, batch, extra).at(0);
+    const bool is_last = b + 1 == names.size();
+    std::vector<Tensor> roots = {y};
+    std::vector<Tensor> gradients = {is_last ? at::full_like(y, scale)
+                                             : told.output_gradient.to(y.options())};
+    if (extra.loss.defined()) {
+      roots.push_back(extra.loss);
+      gradients.push_back(at::full_like(extra.loss, scale));
+    }
+    const auto grads = torch::autograd::grad(roots, wanted, gradients, false, false, true);
+    size_t i = 0;
+    for (const std::string& name : model.params_of(b)) {
+      if (grads[i].defined()) add_to(out.sums.gradients, name, grads[i]);
+      ++i;
+    }
+    BlockFlow& mine = out.flows[names[b]];
+    if (is_last) out.sums.loss = y.item<double>();
+    if (!is_last) mine.output = y.detach();
+    if (b > 0) mine.input_gradient = grads[i];
+  }
+  return out;
+}
+
 }  // namespace kuafu::oracle

@@ -119,6 +119,25 @@ struct Gradients {
 Gradients gradients(const Model& model, const Tensors& weights, const std::vector<Samples>& micro,
                     const std::vector<Routes>& routes = {}, double scale = 1);
 
+/// What passes the boundaries of a block, (B, S, H) of a whole batch; undefined before the first
+/// block, and where the last gives a loss.
+struct BlockFlow {
+  at::Tensor input, output, output_gradient, input_gradient;
+};
+using BlockFlows = std::map<std::string, BlockFlow>;
+
+/// Every block by itself, from the inputs and output gradients of `given`: its output and input
+/// gradient, and the gradients of all weights, summed over the blocks that use them. So no error of
+/// one block reaches another. Losses are multiplied by `scale` in backward, as the output gradients
+/// given are; the gradients are left so.
+struct BlockGradients {
+  Gradients sums;
+  BlockFlows flows;
+};
+BlockGradients block_gradients(const Model& model, const Tensors& weights, const Samples& batch,
+                               const BlockFlows& given, const Routes* routes = nullptr,
+                               double scale = 1);
+
 /// Optimizer state of every weight by slot: "m" and "v" of AdamW, "velocity" of SGD, and of weights
 /// in half precision "master", their f32 originals; all in the type of the update.
 struct State {

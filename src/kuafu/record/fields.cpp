@@ -226,6 +226,10 @@ std::vector<FieldDoc> certificate_fields() {
       {"certificate.native.gradient_bound", T::kNumber, kOptional, true, "", "what it may reach"},
       {"certificate.native.routes_error", T::kNumber, kOptional, true, "", "as above"},
       {"certificate.native.routes_bound", T::kNumber, kOptional, true, "", "what it may reach"},
+      {"certificate.native.blocks_error", T::kNumber, kOptional, true, "",
+       "in the later steps, block by block from the run's own inputs and output gradients: of an "
+       "output, an input gradient or a weight's gradient; 0 where no later step was compared"},
+      {"certificate.native.blocks_bound", T::kNumber, kOptional, true, "", "what it may reach"},
       {"certificate.native.update_error", T::kNumber, kOptional, true, "", "as parameter_error"},
       {"certificate.native.update_bound", T::kNumber, kOptional, true, "", "what it may reach"},
       {"certificate.native.ratio", T::kNumber, kOptional, true, "", "as above"},
