@@ -121,7 +121,8 @@ class BlockCheck {
 
 void check_blocks(const Plan& plan, const Evidence& evidence, const oracle::Tensors& weights,
                   Reference& reference, Proof& proof) {
-  if (evidence.flows.empty() || proof.verdict == "not_run") return;
+  const bool has_ended = proof.verdict == "not_run" && !proof.reason.empty();
+  if (evidence.flows.empty() || has_ended) return;
   BlockCheck(plan, evidence, weights, reference, proof).run();
 }
 
