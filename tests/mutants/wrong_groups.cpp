@@ -2,12 +2,13 @@
 //
 // Communicators that spoil results.
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <utility>
 
 #include "kuafu/base/errors.h"
-#include "tests/engine/mutants.h"
+#include "tests/mutants/mutant.h"
 
 namespace kuafu::tests {
 namespace {
@@ -159,8 +160,17 @@ class SpoilingGroup : public Communicator {
       case CommFault::Action::kMaximum:
         *fired_ += before != local;  // the wire did it
         return;
+      case CommFault::Action::kSwapParts:
+        swap_parts(b);
+        break;
     }
     *fired_ += bytes_of(b) != before;
+  }
+  void swap_parts(const Buffer& b) const {
+    Bytes bytes = bytes_of(b);
+    const auto part = static_cast<std::ptrdiff_t>(bytes.size()) / size();
+    std::swap_ranges(bytes.begin(), bytes.begin() + part, bytes.begin() + part);
+    put(b, bytes);
   }
   void scale(const Buffer& b) const {
     KUAFU_CHECK(b.dtype == DType::kF64 || b.dtype == DType::kF32, "only f64 and f32 are scaled");
