@@ -32,6 +32,8 @@ struct Options {
 /// Of those that came true: by comparison or by an error that names the cause, and by comparison.
 constexpr double kLeastCaught = 0.95, kLeastCompared = 0.85;
 
+constexpr const char* kFates[] = {"comparison", "error", "survived", "out of reach"};
+
 struct Tried {
   std::string name;
   Combination combination;
@@ -120,7 +122,7 @@ void try_harmless(Kit& kit, const Options& options, Row& row) {
 Row try_kit(Kit kit, const Options& options) {
   Row row{.kit = kit.name};
   if (options.only.empty()) try_harmless(kit, options, row);
-  Deal deal(options.seed);
+  Deal deal(options.seed + std::hash<std::string>{}(kit.name));
   for (Mutant& m : drawn(std::move(kit.mutants), options)) {
     const Combination& c = deal.next(m);
     Fate fate = fate_of(m, c);
@@ -131,9 +133,8 @@ Row try_kit(Kit kit, const Options& options) {
     }
     row.tried.push_back({m.name, c, fate});
     if (fate.kind == Kind::kComparison && options.only.empty()) continue;
-    const char* const fates[] = {"compared", "error", "survived", "out of reach"};
-    std::cout << kit.name << ": " << fates[static_cast<size_t>(fate.kind)] << ": " << m.name << " ("
-              << to_string(c) << "): " << fate.words << std::endl;
+    std::cout << kit.name << ": " << kFates[static_cast<size_t>(fate.kind)] << ": " << m.name
+              << " (" << to_string(c) << "): " << fate.words << std::endl;
   }
   for (const std::string& words : row.wrong) std::cout << "WRONG " << words << std::endl;
   return row;
@@ -191,7 +192,6 @@ Json json_of(const std::vector<Row>& rows, const Options& options, double second
               {"command", text("mutants --seed ", options.seed, " --out results/mutants")},
               {"seconds", seconds},
               {"kits", Json::array()}};
-  const char* const fates[] = {"comparison", "error", "survived", "out of reach"};
   for (const Row& r : rows) {
     if (r.kit == "all") continue;
     Json mutants = Json::array();
@@ -200,7 +200,7 @@ Json json_of(const std::vector<Row>& rows, const Options& options, double second
                          {"dtype", std::string(to_string(m.combination.dtype))},
                          {"optimizer", m.combination.optimizer},
                          {"level", m.combination.level},
-                         {"fate", fates[static_cast<size_t>(m.fate.kind)]},
+                         {"fate", kFates[static_cast<size_t>(m.fate.kind)]},
                          {"words", m.fate.words}});
     }
     all["kits"].push_back({{"kit", r.kit},
@@ -214,12 +214,39 @@ Json json_of(const std::vector<Row>& rows, const Options& options, double second
   return all;
 }
 
+/// Kits that were tried before by the same seed and commit: rows of the file that is continued.
+std::vector<Row> known_rows(const Options& options) {
+  const std::string path = options.out + "/result.json";
+  if (options.out.empty() || !std::filesystem::exists(path)) return {};
+  const Json known = parse_json(read_file(path, "results"));
+  const bool is_same = known.at("seed") == options.seed &&
+                       known.at("provenance").at("git_commit") == provenance().at("git_commit");
+  std::vector<Row> rows;
+  if (!is_same) return rows;
+  for (const Json& kit : known.at("kits")) {
+    Row& row = rows.emplace_back(Row{.kit = kit.at("kit")});
+    for (const Json& m : kit.at("mutants")) {
+      const std::string dtype = m.at("dtype"), fate = m.at("fate");
+      const Combination c{dtype == "f32" ? DType::kF32 : DType::kF64, m.at("optimizer"),
+                          m.at("level")};
+      const auto kind = std::find(std::begin(kFates), std::end(kFates), fate) - kFates;
+      row.tried.push_back({m.at("name"), c, {static_cast<Kind>(kind), m.at("words")}});
+    }
+  }
+  return rows;
+}
+
 int run(const Options& options) {
   const auto begin = std::chrono::steady_clock::now();
   std::vector<Row> rows;
   for (Kit& kit : all_kits(options.seed)) {
     if (!options.kit.empty() && kit.name != options.kit) continue;
     rows.push_back(try_kit(std::move(kit), options));
+  }
+  for (const Row& row : known_rows(options)) {
+    const bool is_new =
+        std::none_of(rows.begin(), rows.end(), [&](const Row& r) { return r.kit == row.kit; });
+    if (is_new) rows.push_back(row);
   }
   KUAFU_REQUIRE(!rows.empty(), "--kit ", options.kit,
                 ": no such kit; there are communication, layouts, kernels, optimizer, schedule and "
@@ -258,7 +285,9 @@ int main(int argc, char** argv) {
   app.add_option("--kit", options.kit, "one kit instead of all");
   app.add_option("--only", options.only, "mutants with these words in their name");
   app.add_option("--sample", options.sample, "so many mutants of a kit; 0: all");
-  app.add_option("--out", options.out, "FOLDER for table.md and result.json");
+  app.add_option("--out", options.out,
+                 "FOLDER for table.md and result.json; kits tried there by the same seed and "
+                 "commit are kept");
   CLI11_PARSE(app, argc, argv);
   kuafu::initialise_tensors();
   try {
