@@ -11,6 +11,7 @@
 #include <map>
 #include <random>
 
+#include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
@@ -224,13 +225,13 @@ std::vector<Row> known_rows(const Options& options) {
   std::vector<Row> rows;
   if (!is_same) return rows;
   for (const Json& kit : known.at("kits")) {
-    Row& row = rows.emplace_back(Row{.kit = kit.at("kit")});
+    Row& row = rows.emplace_back(Row{.kit = kit.at("kit").get<std::string>()});
     for (const Json& m : kit.at("mutants")) {
-      const std::string dtype = m.at("dtype"), fate = m.at("fate");
-      const Combination c{dtype == "f32" ? DType::kF32 : DType::kF64, m.at("optimizer"),
-                          m.at("level")};
-      const auto kind = std::find(std::begin(kFates), std::end(kFates), fate) - kFates;
-      row.tried.push_back({m.at("name"), c, {static_cast<Kind>(kind), m.at("words")}});
+      const auto word = [&](const char* key) { return m.at(key).get<std::string>(); };
+      const Combination c{word("dtype") == "f32" ? DType::kF32 : DType::kF64, word("optimizer"),
+                          word("level")};
+      const auto kind = std::find(std::begin(kFates), std::end(kFates), word("fate")) - kFates;
+      row.tried.push_back({word("name"), c, {static_cast<Kind>(kind), word("words")}});
     }
   }
   return rows;
