@@ -130,7 +130,7 @@ class Traces {
                    {{"parallel.data", "2"}, {"parallel.zero", "2"}, {"memory.recompute", "full"}}),
         {{"parallel.pipeline.size", "2"}, {"parallel.pipeline.schedule", "zero_bubble"}},
         keys::sequence("ring", "2")};
-    const size_t first = turn_++;
+    const size_t first = what.find("message") == what.npos ? turn_++ : kPipeline;
     const Spoil fault{finds, change};
     kit_.mutants.push_back({.name = text(what, where == Where::kBoth ? ", in both worlds" : ""),
                             .overrides = plans[first % plans.size()],
@@ -141,6 +141,7 @@ class Traces {
 
  private:
   Kit& kit_;
+  static constexpr size_t kPipeline = 1;  // where there are messages
   size_t turn_ = 0;
 };
 
@@ -183,9 +184,9 @@ void add_values(Traces& kit) {
   real("a call's number", of(TraceKind::kCall), payload(2, 1));
   real("a call's element type", calls_with(any),
        entry([](TraceCall& c) { c.dtype = c.dtype == DType::kF32 ? DType::kF64 : DType::kF32; }));
-  real("a call's receiver", calls_with([](const TraceCall& c) { return c.to >= 0; }),
+  real("a message's receiver", calls_with([](const TraceCall& c) { return c.to >= 0; }),
        entry([](TraceCall& c) { ++c.to; }));
-  real("a call's sender", calls_with([](const TraceCall& c) { return c.from >= 0; }),
+  real("a message's sender", calls_with([](const TraceCall& c) { return c.from >= 0; }),
        entry([](TraceCall& c) { ++c.from; }));
   real("a message's tag", calls_with([](const TraceCall& c) { return c.to >= 0 || c.from >= 0; }),
        entry([](TraceCall& c) { ++c.tag; }));

@@ -51,7 +51,7 @@ bool is_of_replay_alone(const Certificate& c) {
 Fate judged(const Mutant& m, const Certificate& c) {
   const std::string words = text(c.describe(), "; native ", c.native.describe());
   if (c.verdict == "different") {
-    const bool counts = m.is_late || !is_of_replay_alone(c);
+    const bool counts = m.is_of_timed_run || !is_of_replay_alone(c);
     return {counts ? Kind::kComparison : Kind::kSurvived, words};
   }
   for (const Proof* p : {static_cast<const Proof*>(&c), &c.native}) {

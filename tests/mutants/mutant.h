@@ -115,7 +115,8 @@ struct Mutant {
   Overrides overrides = {};              ///< of plan_of()
   std::string optimizer = {};            ///< the only one it has a meaning for; empty: any
   std::vector<std::string> causes = {};  ///< an error that has one of these words names the cause
-  bool is_late = false;  ///< of the timed run alone: shown by the same steps made again
+  /// Strikes in the timed run alone: shown by the same steps made again.
+  bool is_of_timed_run = false;
   /// How often the fault came true, over all ranks.
   std::shared_ptr<std::atomic<int64_t>> fired = std::make_shared<std::atomic<int64_t>>(0);
 

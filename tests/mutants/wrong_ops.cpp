@@ -104,6 +104,9 @@ OpFaultScope::~OpFaultScope() {
   if (!state_->faults.empty()) tls_faults = state_->previous;
 }
 
-void set_fault(Mutant& m, const OpFault& fault) { m.ops.push_back(fault); }
+void set_fault(Mutant& m, const OpFault& fault) {
+  m.ops.push_back(fault);
+  m.is_of_timed_run = fault.at != 0;  // calls are counted once, from the first of the timed run
+}
 
 }  // namespace kuafu::tests
