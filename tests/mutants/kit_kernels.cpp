@@ -199,7 +199,7 @@ void add_tables_and_loss(Kit& kit) {
   kit.add("the loss's gradient without the largest taken off", kPlain,
           with_argument("cross_entropy_backward", 2,
                         [](c10::IValue& v) { v = at::zeros_like(v.toTensor()); }));
-  const Overrides bert = {{"model.kind", "bert"}}, vit = {{"model.kind", "vit"}};
+  const Overrides bert = {{"model.kind", "bert"}};
   kit.add("bert's loss with sums times 1.0001", bert,
           with_result_times("cross_entropy_stats", 1, 1.0001));
   kit.add("bert's gelu by the error function", bert,
@@ -207,9 +207,6 @@ void add_tables_and_loss(Kit& kit) {
             return at::gelu(a[0], "none");
           }));
   kit.add("bert attends causally", bert, with_other_flag("attention", 3));
-  kit.add("vit's norm with 1.1 times epsilon", vit,
-          with_number("layer_norm", 3, [](double e) { return 1.1 * e; }));
-  kit.add("vit attends causally", vit, with_other_flag("attention", 3));
 }
 
 void add_products(Kit& kit) {

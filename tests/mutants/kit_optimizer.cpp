@@ -200,7 +200,9 @@ void add_norm(Kit& kit) {
   believe("replica 1 does not clip", "", [](Plan& p) { p.optimizer.clip = 0; });
   believe("replica 1 does not decay", "", [](Plan& p) { p.optimizer.weight_decay = 0; });
   believe("replica 1 warms up for another step", "", [](Plan& p) { ++p.optimizer.warmup; });
-  believe("replica 1 has another horizon", "", [](Plan& p) { p.optimizer.schedule_steps = 4; });
+  // Without warm-up, so that the first three steps differ.
+  kit.believe("replica 1 has another horizon", keys::both(kPlan, {{"optimizer.warmup", "0"}}),
+              [](Plan& p) { p.optimizer.schedule_steps = 4; });
   believe("replica 1 has no momentum", "sgd", [](Plan& p) { p.optimizer.momentum = 0; });
   believe("replica 1 has another beta2", "adamw", [](Plan& p) { p.optimizer.beta2 = 0.99; });
 }
