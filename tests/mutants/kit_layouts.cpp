@@ -32,6 +32,7 @@ void add_places(Kit& kit) {
   swap("ZeRO-1 and 1D", both(tensor("1d", "2"), {{"parallel.data", "2"}, {"parallel.zero", "1"}}),
        1, 2);
   swap("zig-zag", sequence("ring-zigzag", "3"), 0, 1);
+  kit.mutants.back().causes = {"group 'sequence'"};  // parts differ in length
   swap("Ulysses", sequence("ulysses", "2"), 0, 1);
   swap("gathered keys", sequence("all-gather", "3"), 0, 1);
   swap("pipeline of replicas", {{"parallel.pipeline.size", "2"}, {"parallel.data", "2"}}, 1, 2);
@@ -75,6 +76,7 @@ void add_offsets(Kit& kit) {
   add("the vocabulary shard of rank 1 begins a column late in the loss's gradient", on_two,
       with_int("cross_entropy_backward", 5, 1), 1);
   add("the last id counts as padding in the loss", on_two, with_int("cross_entropy_stats", 3, -1));
+  kit.mutants.back().causes = {"a target is outside"};
   add("the last id counts as padding in the loss's gradient", on_two,
       with_int("cross_entropy_backward", 6, -1));
   add("rank 1 of a ring begins a position late", ring,
