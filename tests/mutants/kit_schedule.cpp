@@ -137,7 +137,7 @@ void add_timetables(Kit& kit) {
     Mutant& m = kit.mutants.emplace_back(
         Mutant{.name = "a timetable " + what,
                .overrides = {{"parallel.pipeline.size", "2"}, {"train.batch", "8"}},
-               .causes = {"timetable", "schedule"}});
+               .causes = {".csv"}});
     m.believe = [what, change, fired = m.fired](Plan plan, int rank) {
       const auto micro_batches = static_cast<int>(plan.num_micro_batches());
       pipeline::Timetable t = pipeline::one_f_one_b({2, micro_batches, 1});
