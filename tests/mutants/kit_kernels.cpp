@@ -215,11 +215,6 @@ void add_products(Kit& kit) {
     f.at = 3;
     return f;
   }());
-  kit.add(
-      "a product with bias without it", kPlain,
-      with_argument("matmul_bias", 2, [](c10::IValue& v) { v = at::zeros_like(v.toTensor()); }));
-  kit.add("a product with bias twice", kPlain,
-          with_argument("matmul_bias", 2, [](c10::IValue& v) { v = 2 * v.toTensor(); }));
   kit.add("a bias' gradient without the first row", kPlain,
           with_formula("sum_rows", 0, [](const Arguments& a, const Arguments& r) {
             return r[0] - a[0].reshape({-1, a[0].size(-1)})[0];
