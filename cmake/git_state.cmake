@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -D GIT=... -D SOURCE=... -D OUTPUT=... -P git_state.cmake
-# Writes git_state() for build_info.h, leaving the file alone where nothing changed.
+# Writes git_state() for build_info.h, leaving the file alone where nothing changed. What lies under
+# results/ makes no tree dirty: programs write it, none is made of it, and of two results that are
+# recorded one after the other the first would spoil the second.
 
 set(commit "unknown")
 set(dirty "true")
@@ -14,6 +16,7 @@ if(GIT)
     execute_process(COMMAND ${git} rev-parse HEAD
       RESULT_VARIABLE failed OUTPUT_VARIABLE head ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
     execute_process(COMMAND ${git} --no-optional-locks status --porcelain --untracked-files=no
+      -- . ":(exclude)results"
       RESULT_VARIABLE status_failed OUTPUT_VARIABLE changes ERROR_QUIET)
     if(NOT failed AND NOT status_failed)
       set(commit "${head}")

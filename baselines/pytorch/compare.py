@@ -1,108 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times a GPT step of Kuafu against PyTorch's, interleaved, in one run.
 
-Both programs stay alive and take turns of a few steps (A B, B A, A B, ...), so that the drift of a
-machine hits both alike; a program that is not asked is stopped, for PyTorch's threads wake up
-hundreds of times a second even where nothing is to be done. `limit` is Kuafu's own program computing
-without any communication, `unmetered` the same program with its ledger and meters off. Ratios come with a 95 % interval: whole rounds are drawn again with
-replacement, 2000 times, seeded."""
+All programs stay alive and take turns of a few steps (A B, B A, A B, ...), so that the drift of a
+machine hits all alike; a program that is not asked is stopped, for PyTorch's threads wake up
+hundreds of times a second even where nothing is to be done, and MPI ranks wait by looking.
+
+  kuafu            Kuafu's ranks as threads of one process
+  kuafu_mpi        as MPI processes, as PyTorch's ranks are processes
+  limit            the threads computing without any communication; nothing that it computes is right
+  unmetered        the threads with ledger and meters off
+  pytorch          eager PyTorch
+  pytorch_compile  with forward, loss and backward through torch.compile; what the first step takes,
+                   the compiler's work included, is told and left out
+
+All but `limit` begin with the same parameters and train on the same tokens: losses of every step are
+compared, and a side that trains something else ends the comparison. Ratios come with a 95 % interval:
+whole rounds are drawn again with replacement, 2000 times, seeded. A limit that is beaten beyond its
+interval is none: nothing is written and the program ends with 1."""
 
 import argparse
 import json
 import os
-import platform
 import random
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from datetime import datetime, timezone
+from importlib.metadata import version
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+sys.path.append(str(ROOT / "scripts" / "report"))
+
+import provenance
+from side import Side
+
 PEERS = {"single": "single.py", "data": "ddp.py", "pipeline": "pipelining.py",
          "1d": "dtensor_tp.py", "zero1": "zero_redundancy.py", "zero3": "fsdp2.py"}
-STARTS_TOGETHER = ("pipeline", "zero1", "zero3")  # same parameters and tokens: losses are compared
 MODES = (*PEERS, "zero2", "1d-sp", "2d")
 MODEL = ("layers", "hidden", "heads", "sequence", "batch")
-SIDES = {"kuafu": [], "limit": ["--no-communication"], "unmetered": ["--no-meter"], "pytorch": None}
+SIDES = {"kuafu": [], "kuafu_mpi": ["--world", "mpi"], "limit": ["--no-communication"],
+         "unmetered": ["--no-meter"], "pytorch": [], "pytorch_compile": ["--compile"]}
+PYTORCH = ("pytorch", "pytorch_compile")
 RESAMPLES = 2000
-
-
-class Side:
-    """One running program that answers "run K" with a line of samples, and is stopped in between."""
-
-    def __init__(self, name, command, timeout):
-        self.name, self.command, self.timeout = name, command, timeout
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        text=True, bufsize=1, start_new_session=True)
-        self.is_late = False
-        self.losses, self.resident, self.tensor_bytes = [], [], None
-
-    def run(self, count):
-        """Seconds of `count` steps. Exits with the reason where the program does not answer."""
-        timer = threading.Timer(self.timeout, self._give_up)
-        timer.start()
-        self._signal(signal.SIGCONT)
-        try:
-            self.process.stdin.write(f"run {count}\n")
-            self.process.stdin.flush()
-            for line in self.process.stdout:
-                answer = self._answer(line)
-                if answer is not None:
-                    samples = answer["samples"]
-                    if len(samples) != count:
-                        raise SystemExit(f"{self.name}: asked for {count} steps, got "
-                                         f"{len(samples)} samples")
-                    self.losses += answer.get("losses", [])
-                    self.resident.append(sum(answer.get("resident_bytes", [])))
-                    self.tensor_bytes = answer.get("tensor_bytes")
-                    self._signal(signal.SIGSTOP)
-                    return samples
-        except BrokenPipeError:
-            pass
-        finally:
-            timer.cancel()
-        code = self.process.wait()
-        why = f"no answer within {self.timeout} s" if self.is_late else f"ended with code {code}"
-        raise SystemExit(f"{self.name}: {why}; command: {' '.join(self.command)}")
-
-    def _give_up(self):
-        self.is_late = True
-        self._signal(signal.SIGKILL)
-
-    def _signal(self, number):
-        """To the program and the processes it has started."""
-        try:
-            os.killpg(self.process.pid, number)
-        except ProcessLookupError:
-            pass
-
-    @staticmethod
-    def _answer(line):
-        try:
-            answer = json.loads(line)
-        except json.JSONDecodeError:
-            return None
-        return answer if isinstance(answer, dict) and "samples" in answer else None
-
-    def end(self):
-        self._signal(signal.SIGCONT)
-        try:
-            with self.process.stdin as requests:
-                requests.write("quit\n")
-        except BrokenPipeError:
-            pass
-        try:
-            self.process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self._signal(signal.SIGKILL)
-            self.process.wait()
-        self.process.stdout.close()
 
 
 def parse(arguments):
@@ -127,7 +70,7 @@ def parse(arguments):
     unknown = set(options.sides) - set(SIDES)
     if unknown or len(options.sides) < 2 or len(set(options.sides)) != len(options.sides):
         parser.error(f"--sides {','.join(options.sides)}: name two or more of {', '.join(SIDES)}")
-    if "pytorch" in options.sides and options.mode not in PEERS:
+    if set(options.sides) & set(PYTORCH) and options.mode not in PEERS:
         parser.error(f"--mode {options.mode} has no PyTorch peer; those with one: {', '.join(PEERS)}")
     if min(options.rounds, options.steps, options.ranks) < 1 or options.warmup < 1:
         parser.error("--rounds, --steps, --ranks and --warmup are at least 1")
@@ -139,7 +82,7 @@ def parse(arguments):
         parser.error(f"--micro-batch {options.micro_batch} is of --mode pipeline, not of {options.mode}")
     if options.mode == "pipeline" and options.micro_batch is None:
         options.micro_batch = 1
-    if set(options.sides) - {"pytorch"} and not options.kuafu.is_file():
+    if not options.kuafu.is_file():
         parser.error(f"no program {options.kuafu}: build it first (scripts/setup.sh --build)")
     return options
 
@@ -155,16 +98,16 @@ def shape_of(options):
 
 def peer_of(options, start):
     """PyTorch's program with everything but how to run it."""
-    begin = ["--start", str(start)] if options.mode in STARTS_TOGETHER else []
     return [sys.executable, str(HERE / PEERS[options.mode]), *shape_of(options),
-            "--implementation", options.implementation, *begin]
+            "--implementation", options.implementation, "--start", str(start)]
 
 
 def command_of(side, options, start=Path("START")):
     shape = shape_of(options)
-    if side == "pytorch":
-        return [*peer_of(options, start), "--serve"]
-    return [str(options.kuafu), *shape, "--mode", options.mode, *SIDES[side], "--serve"]
+    if side in PYTORCH:
+        return [*peer_of(options, start), *SIDES[side], "--serve"]
+    launcher = ([str(ROOT / "scripts/mpirun.sh"), "-n", str(options.ranks)] if side == "kuafu_mpi" else [])
+    return [*launcher, str(options.kuafu), *shape, "--mode", options.mode, *SIDES[side], "--serve"]
 
 
 def turns_of(sides, number):
@@ -176,7 +119,7 @@ def turns_of(sides, number):
 
 
 def measure(options, start):
-    """{side: [samples of each round]}, {side: {losses, memory}} where they begin together"""
+    """{side: [samples of each round]}, {side: {losses, memory, first step}}"""
     sides = []
     try:
         for name in options.sides:
@@ -193,19 +136,17 @@ def measure(options, start):
     finally:
         for side in sides:
             side.end()
-    found = {}
-    if options.mode in STARTS_TOGETHER:
-        found = {s.name: {"losses": s.losses, "resident_bytes": max(s.resident[1:]),
-                          "tensor_bytes": s.tensor_bytes} for s in sides}
-        if "pytorch" in found:
-            found["pytorch"]["tensor_bytes"] = counted(options, start)
+    found = {s.name: {"losses": s.losses, "resident_bytes": max(s.resident[1:]),
+                      "tensor_bytes": s.tensor_bytes, "first_step_s": s.first_s} for s in sides}
+    if "pytorch" in found:
+        found["pytorch"]["tensor_bytes"] = counted(options, start)
     return rounds, found
 
 
 def write_start(options, folder):
-    """Parameters and tokens of all steps, from Kuafu, for both."""
+    """Parameters and tokens of all steps, from Kuafu, for PyTorch."""
     start = Path(folder) / "start.safetensors"
-    if options.mode in STARTS_TOGETHER and "pytorch" in options.sides:
+    if set(options.sides) & set(PYTORCH):
         count = options.warmup + options.rounds * options.steps
         subprocess.run([str(options.kuafu), *words_of(options, MODEL), "--export", str(start),
                         "--steps", str(count)], check=True, timeout=options.timeout)
@@ -221,30 +162,40 @@ def counted(options, start):
         return json.loads(Path(file.name).read_text(encoding="utf-8"))["tensor_bytes"]
 
 
-def losses_apart(kuafu, pytorch, hidden):
+def tolerance_of(hidden):
+    """Relative: f32 sums of up to 4 H terms, four after each other, as far as rounding may go."""
+    return 4 * 4 * hidden * 1.2e-7
+
+
+def losses_apart(name, mine, reference, hidden):
     """Largest relative difference of the losses of the same steps. Exits where it is too large for
-    one training: f32 sums of up to 4 H terms, four after each other, as far as rounding may go."""
-    tolerance = 4 * 4 * hidden * 1.2e-7
-    apart = [abs(a - b) / abs(b) for a, b in zip(kuafu, pytorch, strict=True)]
-    if not apart or not all(difference <= tolerance for difference in apart):
-        raise SystemExit(f"losses of Kuafu and PyTorch are not within {tolerance:.1e} of each other: "
-                         f"{kuafu}, {pytorch}")
+    one training."""
+    apart = [abs(a - b) / abs(b) for a, b in zip(mine, reference, strict=True)]
+    if not apart or not all(difference <= tolerance_of(hidden) for difference in apart):
+        raise SystemExit(f"losses of {name} are not within {tolerance_of(hidden):.1e} of the first side's: "
+                         f"{mine}, {reference}")
     return max(apart)
 
 
 def compared(found, hidden):
-    """How far losses are apart, and memory: what all ranks hold, PyTorch's over Kuafu's. Exits where
-    the two programs did not train the same."""
-    if not {"kuafu", "pytorch"} <= set(found):
-        return {}
-    ours, theirs = found["kuafu"], found["pytorch"]
-    return {"largest relative difference of losses":
-                losses_apart(ours["losses"], theirs["losses"], hidden),
-            "steps compared": len(ours["losses"]),
-            "peak tensor bytes, pytorch / kuafu":
-                sum(theirs["tensor_bytes"]) / sum(ours["tensor_bytes"]),
-            "peak resident bytes, pytorch / kuafu":
-                theirs["resident_bytes"] / ours["resident_bytes"]}
+    """The verdict on what the sides trained, against the first of them that trains: how far losses
+    are apart, and memory of all ranks over the first's. Exits where two did not train the same."""
+    trained = {name: side for name, side in found.items() if name != "limit"}
+    if len(trained) < 2:
+        return {"verdict": "not_run", "reason": "one side alone trains"}
+    first, *others = trained
+    reference = trained[first]
+
+    def over(key, mine):
+        mine, whole = (side[key] if isinstance(side[key], int) else sum(side[key] or []) for side in (mine, reference))
+        return mine / whole if mine and whole else None
+
+    return {"verdict": "equal", "reference": first, "tolerance": tolerance_of(hidden),
+            "steps": len(reference["losses"]),
+            "losses": {name: losses_apart(name, trained[name]["losses"], reference["losses"], hidden)
+                       for name in others},
+            "peak tensor bytes": {name: over("tensor_bytes", trained[name]) for name in others},
+            "peak resident bytes": {name: over("resident_bytes", trained[name]) for name in others}}
 
 
 def pooled(rounds, picks=None):
@@ -272,40 +223,23 @@ def ratio(slow, fast, seed=1):
             "ci95": [drawn[int(0.025 * RESAMPLES)], drawn[int(0.975 * RESAMPLES) - 1]]}
 
 
+PAIRS = (("pytorch", "kuafu"), ("pytorch", "kuafu_mpi"), ("pytorch_compile", "kuafu"),
+         ("pytorch_compile", "kuafu_mpi"), ("pytorch", "pytorch_compile"), ("kuafu_mpi", "kuafu"),
+         ("kuafu", "limit"), ("kuafu", "unmetered"), ("pytorch", "limit"))
+
+
 def ratios(rounds):
     """Every pair that answers a question, by name "slower / faster"."""
-    pairs = (("pytorch", "kuafu"), ("kuafu", "limit"), ("kuafu", "unmetered"), ("pytorch", "limit"))
-    return {f"{a} / {b}": ratio(rounds[a], rounds[b]) for a, b in pairs
+    return {f"{a} / {b}": ratio(rounds[a], rounds[b]) for a, b in PAIRS
             if a in rounds and b in rounds}
 
 
-def _git(*arguments):
-    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True,
-                          check=False)
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
-def provenance(options):
-    model = next((line.split(":", 1)[1].strip() for line in
-                  Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-                  if line.startswith("model name")), platform.processor())
-    from importlib.metadata import version
-    status = _git("status", "--porcelain", "--untracked-files=no")
-    return {"commit": _git("rev-parse", "HEAD"), "dirty": None if status is None else bool(status),
-            "host": platform.node(), "cpu": model, "cores": os.cpu_count(),
-            "system": platform.platform(), "python": platform.python_version(),
-            "torch": version("torch"), "load_average": os.getloadavg(),
-            "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "commands": {s: _portable(command_of(s, options)) for s in options.sides}}
-
-
-def _portable(command):
-    """The command as typed at the root of the source tree."""
-    words = [os.path.relpath(w, ROOT) if os.path.isabs(w) and w.startswith(str(ROOT)) else w
-             for w in command]
-    if os.path.basename(words[0]).startswith("python"):
-        words[0] = "python"
-    return " ".join(words)
+def beaten(found):
+    """Why the limit is none; empty where it stands. It is that of Kuafu's threads alone."""
+    interval = found.get("kuafu / limit", {"ci95": [1, 1]})["ci95"]
+    if interval[1] >= 1:
+        return ""
+    return f"kuafu takes {interval[0]:.3f} to {interval[1]:.3f} of its limit, which is none: mend the limit"
 
 
 def show(document):
@@ -317,15 +251,27 @@ def show(document):
     for name, value in document["ratios"].items():
         low, high = value["ci95"]
         print(f"{name}: {value['value']:.3f}  (95 %: {low:.3f} to {high:.3f})")
-    for name, value in document.get("compared", {}).items():
-        print(f"{name}: {value:.4g}")
+    same = document["compared"]
+    print(f"losses of {same.get('steps', 0)} steps: {same['verdict']}")
+    for name, apart in same.get("losses", {}).items():
+        memory = same["peak tensor bytes"][name]
+        print(f"  {name} from {same['reference']}: {apart:.1e} apart (allowed {same['tolerance']:.1e})"
+              + (f", peak tensor bytes {memory:.3f} of it" if memory else ""))
+    if "pytorch_compile" in document["sides"]:
+        print(f"pytorch_compile: first step, compiling, {document['sides']['pytorch_compile']['first_step_s']:.1f} s, left out")
 
 
 def main(arguments=None):
     options = parse(arguments)
-    before = provenance(options)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))   # sides are ended, stopped ones too
+    target = options.json or (ROOT / "results/benchmarks" /
+                              f"step-{options.mode}-{options.ranks}ranks-h{options.hidden}.json")
+    commands = {s: provenance.portable(command_of(s, options)) for s in options.sides}
+    before = provenance.begin(options.kuafu.parent.parent, target, ("kuafu-bench-step",), torch=version("torch"),
+                              load_average=os.getloadavg(), commands=commands)
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder    # or the first step would find what others compiled
         rounds, found = measure(options, write_start(options, folder))
     settings = {n: getattr(options, n) for n in ("mode", "layers", "hidden", "heads", "sequence",
                                                  "batch", "ranks", "rounds", "steps", "warmup",
@@ -335,14 +281,12 @@ def main(arguments=None):
     document = {"benchmark": "step", "settings": settings,
                 "step_time_s": {name: summary(r) for name, r in rounds.items()},
                 "ratios": ratios(rounds), "seconds": round(time.monotonic() - begin, 1),
-                "provenance": before}
-    if found:
-        document |= {"sides": found, "compared": compared(found, options.hidden)}
+                "provenance": before, "sides": found, "compared": compared(found, options.hidden)}
     show(document)
-    target = options.json or (ROOT / "results/benchmarks" /
-                              f"step-{options.mode}-{options.ranks}ranks-h{options.hidden}.json")
+    if wrong := beaten(document["ratios"]):
+        raise SystemExit(wrong)
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    provenance.write(target, document)
     print(f"written: {target}")
 
 

@@ -17,9 +17,11 @@ def build(options, rank):
     optimizer = gpt.adamw(model.parameters(), options)
     data = gpt.share(options, rank)
 
+    loss_at = gpt.loss_function(model, options)
+
     def step(index):
         tokens, targets = data[index % len(data)]
-        loss = gpt.loss_of(model(tokens), targets)
+        loss = loss_at(tokens, targets)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

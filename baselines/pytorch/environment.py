@@ -4,6 +4,7 @@
 import os
 import shutil
 import sys
+import sysconfig
 from pathlib import Path
 
 _MARK = "KUAFU_TORCH_PATH_SET"
@@ -19,6 +20,15 @@ def _toolkit_libraries():
     return [str(f) for f in folders if f.is_dir()]
 
 
+def lacks_for_compiling():
+    """Why torch.compile cannot work here; empty where it can. Its CPU code is C++ that it compiles at
+    run time, with a wrapper that includes Python.h."""
+    if shutil.which("g++") is None and shutil.which("clang++") is None:
+        return "torch.compile makes C++ and finds neither g++ nor clang++ on the path; install g++"
+    headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    return "" if headers.is_file() else f"torch.compile includes {headers}, which is not there; install python3-dev"
+
+
 def prepare():
     """Call before anything else: one thread per process, and torch's libraries findable.
 
@@ -27,6 +37,7 @@ def prepare():
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # ranks are forked; a pool would not be
     try:
         import torch
     except (ImportError, OSError) as error:

@@ -115,3 +115,10 @@ def adamw(parameters, options):
 
 def loss_of(logits, targets):
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def loss_function(model, options):
+    """(tokens, targets) -> loss; with --compile through torch.compile, and so is its backward."""
+    def loss(tokens, targets):
+        return loss_of(model(tokens), targets)
+    return torch.compile(loss) if options.compile else loss

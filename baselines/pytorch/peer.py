@@ -20,6 +20,7 @@ import time
 import torch
 import torch.multiprocessing as processes
 
+import environment
 import memory
 
 
@@ -37,6 +38,8 @@ def parse(about, ranks, least_ranks=1, has_micro_batches=False):
     parser.add_argument("--serve", action="store_true", help="wait for 'run K' lines on the input")
     parser.add_argument("--start", metavar="FILE",
                         help="parameters and tokens of kuafu-bench-step --export")
+    parser.add_argument("--compile", action="store_true",
+                        help="forward, loss and backward through torch.compile; the first step compiles")
     parser.add_argument("--count-memory", action="store_true",
                         help="tell the peak of the tensor bytes of each rank in the timed steps; "
                              "slows them")
@@ -52,6 +55,8 @@ def parse(about, ranks, least_ranks=1, has_micro_batches=False):
         parser.error(f"--hidden {options.hidden} is no multiple of --heads {options.heads}")
     if ranks and options.ranks not in ranks:
         parser.error(f"--ranks {options.ranks}: this peer has {', '.join(map(str, ranks))}")
+    if options.compile and (why_not := environment.lacks_for_compiling()):
+        parser.error(f"--compile: {why_not}")
     return options
 
 

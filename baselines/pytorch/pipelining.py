@@ -44,6 +44,8 @@ def build(options, rank):
         raise ValueError(f"--layers {options.layers} do not fill {stages} stages")
     ends = dist.new_group([0, stages - 1])
     module = Stage(gpt.made(options), rank, stages)
+    if options.compile:
+        module.compile()
     optimizer = gpt.adamw(module.parameters(), options)
     schedule = Schedule1F1B(PipelineStage(module, rank, stages, torch.device("cpu")),
                             options.batch // options.micro_batch, loss_fn=gpt.loss_of)

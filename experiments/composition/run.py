@@ -20,6 +20,7 @@ ROOT = HERE.parents[1]
 sys.path.append(str(ROOT / "scripts" / "report"))
 
 import experiment
+import provenance
 import style
 
 # The ledger's axes by the kind of parallelism they belong to; every tensor scheme has its own.
@@ -103,7 +104,7 @@ def measure(build, name, ranks, settings):
     return {"name": name, "ranks": ranks, "settings": settings, "certificate": certificate,
             "same_in_both_worlds": counted(real) == counted(simulated), "peak_bytes": max(peaks), "least_peak_bytes": min(peaks),
             "at_peak": real["memory"]["at_peak"][fullest], "axes": received(real), "flops_per_step": real["flops_per_step"],
-            "router_flops": router_flops(real["plan"]), "loss": real["loss"]}, real["provenance"]
+            "router_flops": router_flops(real["plan"]), "loss": real["loss"]}
 
 
 def router_flops(plan):
@@ -202,16 +203,16 @@ def main():
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / "result.json"
     if not options.draw:
-        result = {"rows": []}
+        result = {"provenance": provenance.begin(options.build, options.out), "rows": []}
         for name, ranks, settings in CASES:
             if options.quick and name not in QUICK:
                 continue
             size = math.prod(v for k, v in settings.items() if k.endswith(".size") and "expert" not in k)
             assert size == ranks, (name, size)
-            row, result["provenance"] = measure(options.build, name, ranks, settings)
-            result["rows"].append(row)
+            result["rows"].append(measure(options.build, name, ranks, settings))
+            row = result["rows"][-1]
             print(f"{name}: {row['certificate']['verdict']}", file=sys.stderr)
-            file.write_text(json.dumps(result, indent=1) + "\n")
+            provenance.write(file, result)
     rows = json.loads(file.read_text())["rows"]
     checks = verdicts(rows)
     (options.out / "table.md").write_text(table(rows, checks))

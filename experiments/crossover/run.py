@@ -21,6 +21,7 @@ ROOT = HERE.parents[1]
 sys.path.append(str(ROOT / "scripts" / "report"))
 
 import experiment
+import provenance
 
 SCHEMES = {
     4: [("1d", 1), ("1d-sp", 1), ("2d", 1)],
@@ -161,6 +162,7 @@ def main():
     out = ROOT / options.out
     out.mkdir(parents=True, exist_ok=True)
     if not options.draw:
+        before = provenance.begin(ROOT / options.build, out)
         kuafu = ROOT / options.build / "bin" / "kuafu"
         cases = [(ranks, mode, depth, batch, sequence) for batch, sequence in WORK for ranks, schemes in SCHEMES.items()
                  for mode, depth in schemes]
@@ -168,7 +170,7 @@ def main():
         for i, case in enumerate(cases):
             print(f"[{i + 1}/{len(cases)}] {case[1]} on {case[0]} ranks, batch {case[3]}, sequence {case[4]}", file=sys.stderr)
             rows.append(coefficients(kuafu, *case))
-        (out / "result.json").write_text(json.dumps({"rows": rows, "claims": claims(kuafu)}, indent=1) + "\n")
+        provenance.write(out / "result.json", {"provenance": before, "rows": rows, "claims": claims(kuafu)})
     result = json.loads((out / "result.json").read_text())
     (out / "table.md").write_text(page(result["rows"], result["claims"]))
     draw(result["rows"], out)

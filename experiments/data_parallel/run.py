@@ -22,6 +22,7 @@ ROOT = HERE.parents[1]
 sys.path.append(str(ROOT / "scripts" / "report"))
 
 import experiment
+import provenance
 import style
 
 SIZES = [4 << 10, 64 << 10, 1 << 20, 16 << 20]     # bytes of gradients
@@ -96,7 +97,7 @@ def time_straggler(program, scenario):
     print(f"straggler: {scenario}", file=sys.stderr)
     return ask(program, "straggler", "--ranks", s["ranks"], "--ways", ",".join(COMPARED), "--scenario", scenario, "--base", s["base"],
                "--factor", s["factor"], "--steps", s["steps"], "--rounds", s["rounds"],
-               "--certify" if scenario == "none" else "--no-certify")
+               "--certify")
 
 
 def measure(program, part, result):
@@ -108,7 +109,7 @@ def measure(program, part, result):
     answer = time_straggler(program, part)
     others = [r for r in result.get("stragglers", []) if r["scenario"] != part]
     rows = sorted(others + answer["rows"], key=lambda r: SCENARIOS.index(r["scenario"]))
-    return {**result, "stragglers": rows, "provenance": answer["provenance"]}
+    return {**result, "stragglers": rows}
 
 
 def place(row):
@@ -281,14 +282,16 @@ def main():
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / "result.json"
     result = json.loads(file.read_text()) if file.exists() else {}
+    if not options.draw:
+        result = provenance.kept_parts(result, options.build, options.out, ("data_parallel",))
     for part in () if options.draw else parts:
         result = measure(options.build / "bin" / "data_parallel", part, result)
-        file.write_text(json.dumps(result, indent=1) + "\n")
+        provenance.write(file, result)
     if missing := {"rows", "times", "stragglers"} - set(result) or set(SCENARIOS) - {r["scenario"] for r in result["stragglers"]}:
         print(f"not measured yet: {', '.join(sorted(missing))}", file=sys.stderr)
         return 0
     result["verdicts"] = verdicts(result)
-    file.write_text(json.dumps(result, indent=1) + "\n")
+    provenance.write(file, result)
     (options.out / "table.md").write_text(table(result))
     draw(result, options.out)
     print("\n".join(experiment.claims(result["verdicts"])))

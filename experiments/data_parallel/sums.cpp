@@ -6,7 +6,7 @@
 #include <deque>
 
 #include "experiments/data_parallel/data_parallel.h"
-#include "kuafu/comm/trace.h"
+#include "kuafu/comm/simulated.h"
 #include "kuafu/comm/worlds.h"
 #include "kuafu/engine/run.h"
 #include "kuafu/parallel/data/parameter_server.h"

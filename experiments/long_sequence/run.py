@@ -19,6 +19,8 @@ ROOT = HERE.parents[1]
 OUT = ROOT / "results" / "long_sequence"
 sys.path.insert(0, str(ROOT / "scripts" / "report"))
 
+import provenance
+
 # 1D stops at 12 ranks: BERT-Base has 12 heads. Ring has no such limit.
 SIZES = {"1D": [1, 2, 4, 6, 12], "ring": [1, 2, 4, 8, 16, 32, 64]}
 QUESTIONS = {  # name: (key, largest value tried, fixed settings)
@@ -134,12 +136,13 @@ def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     file = OUT / "result.json"
     if not options.draw:
+        before = provenance.begin(options.bin.parent, OUT)
         kuafu = options.bin / "kuafu"
         checks = try_for_real(kuafu)
         points = search(kuafu)
-        result = {"experiment": "long_sequence", "source": "arXiv 2105.13120", "points": points,
+        result = {"experiment": "long_sequence", "provenance": before, "source": "arXiv 2105.13120", "points": points,
                   "real_ranks": checks, "claims": judge(points)}
-        file.write_text(json.dumps(result, indent=1) + "\n")
+        provenance.write(file, result)
     result = json.loads(file.read_text())
     draw(result)
     for claim in result["claims"]:

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""All-reduce of thread ranks, of Kuafu over MPI and of MPI_Allreduce, in turns in one go.
+"""All-reduce of thread ranks, of Kuafu over MPI and of MPI_Allreduce, beside the traffic that each must move, in turns.
 
-    .venv/bin/python experiments/micro/allreduce.py [--print]
+    .venv/bin/python experiments/micro/allreduce.py [--print | --quick] [--out results/benchmarks/allreduce.json]
 
-Runs micro_comm and micro_mpi (2 and 4 ranks) in one order, then in the other, keeps what they printed under
-results/benchmarks/ and prints the table of medians and ratios; --print only prints the table of the results that
-are there. micro_mpi is started several times, for where its memory comes to lie is drawn anew at every start and
-changes the time of the same copies by a factor of two: ratios are taken within a start, and their median and quartiles
-over the starts."""
+Runs micro_comm and micro_mpi (2 and 4 ranks) in one order, then in the other, keeps what they measured in one file and
+prints the table of medians and ratios; --print only prints the table of the file that is there, --quick runs each program
+once. micro_mpi is started several times, for where its memory comes to lie is drawn anew at every start and changes the time
+of the same copies by a factor of two: ratios are taken within a start, and their median and quartiles over the starts.
 
+The limit of a size is the fastest of several ways of moving the same bytes (traffic.h). Where thread ranks are faster by
+more than the spread of both, it is no limit: the program says so, writes nothing and ends with 1."""
+
+import argparse
 import json
 import re
 import statistics
@@ -18,94 +21,117 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-OUT = ROOT / "results" / "benchmarks"
+sys.path.append(str(ROOT / "scripts" / "report"))
+
+import provenance
+
+OUT = ROOT / "results" / "benchmarks" / "allreduce.json"
 BIN = ROOT / "build" / "release" / "bin"
 STARTS = {2: 7, 4: 3}  # by ranks
 RANKS = tuple(STARTS)
 SIZES = [1 << n for n in (16, 18, 20, 22, 24, 26)]  # bytes
 
 
-def run_threads() -> dict:
-    done = subprocess.run([BIN / "micro_comm", "--benchmark_format=json"], cwd=ROOT, check=True,
-                          stdout=subprocess.PIPE, text=True)
-    return json.loads(done.stdout)
+def run_threads():
+    """[[what, ranks, bytes, nanoseconds]] of one start of micro_comm; what: threads, or a way of its limit."""
+    done = subprocess.run([BIN / "micro_comm", "--benchmark_format=json"], cwd=ROOT, check=True, stdout=subprocess.PIPE,
+                          text=True)
+    entries = [(e["name"].split("/"), e["real_time"]) for e in json.loads(done.stdout)["benchmarks"]]
+    return [[name[0], int(name[1]), int(name[2]), time] for name, time in entries if name[0] != "startup"]
 
 
-def run_mpi(ranks: int) -> str:
-    return subprocess.run(["scripts/mpirun.sh", "-n", str(ranks), BIN / "micro_mpi", "--benchmark_color=false"],
-                          cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+def run_mpi(ranks):
+    """[[what, bytes, nanoseconds]] of one start of micro_mpi; what: own or library."""
+    done = subprocess.run(["scripts/mpirun.sh", "-n", str(ranks), BIN / "micro_mpi", "--benchmark_color=false"], cwd=ROOT,
+                          check=True, stdout=subprocess.PIPE, text=True)
+    found = re.findall(r"^(own|library)/(\d+)/\S+\s+([\d.]+) ns", done.stdout, re.MULTILINE)
+    return [[what, int(size), float(time)] for what, size, time in found]
 
 
-def run() -> None:
-    """Runs all programs forth and back; their output replaces what results/benchmarks holds."""
-    OUT.mkdir(parents=True, exist_ok=True)
-    threads = run_threads()
-    threads["context"]["executable"] = "build/release/bin/micro_comm"
-    mpi = dict.fromkeys(RANKS, "")
+def measure(out, is_quick):
+    """Runs all programs forth and back."""
+    before = provenance.begin(ROOT / "build" / "release", out, ("micro_comm", "micro_mpi"))
+    threads, mpi = run_threads(), {}
     for ranks, starts in STARTS.items():
-        for start in range(starts):
+        mpi[str(ranks)] = []
+        for start in range(1 if is_quick else starts):
             print(f"micro_mpi, {ranks} ranks, start {start + 1} of {starts}", file=sys.stderr, flush=True)
-            mpi[ranks] += f"start {start + 1}\n" + run_mpi(ranks)
-    for ranks in RANKS:
-        (OUT / f"micro_mpi-{ranks}ranks.txt").write_text(mpi[ranks])
-    threads["benchmarks"] += run_threads()["benchmarks"]
-    (OUT / "micro_comm.json").write_text(json.dumps(threads, indent=1) + "\n")
+            mpi[str(ranks)].append(run_mpi(ranks))
+    threads += [] if is_quick else run_threads()
+    return {"benchmark": "allreduce", "provenance": before, "threads": threads, "mpi": mpi}
 
 
-def medians(samples: list) -> dict:
-    """(key, nanoseconds) pairs -> key -> median."""
-    by_key = {}
-    for key, time in samples:
-        by_key.setdefault(key, []).append(time)
-    return {key: statistics.median(times) for key, times in by_key.items()}
+def by_key(samples):
+    """[*key, nanoseconds] -> key -> all of its times."""
+    found = {}
+    for *key, time in samples:
+        found.setdefault(tuple(key), []).append(time)
+    return found
 
 
-def thread_times() -> dict:
-    """(what, ranks, bytes) -> median nanoseconds, what is threads, limit or traffic."""
-    samples = []
-    for entry in json.loads((OUT / "micro_comm.json").read_text())["benchmarks"]:
-        what, ranks, *rest = entry["name"].split("/")
-        if what != "startup":
-            samples.append(((what, int(ranks), int(rest[0])), entry["real_time"]))
-    return medians(samples)
+def medians(samples):
+    return {key: statistics.median(times) for key, times in by_key(samples).items()}
 
 
-def mpi_times(ranks: int) -> tuple:
-    """(what, bytes) -> median nanoseconds over all starts, what is own or library; and bytes -> the ratios
-    library / own of the starts, ascending, each of the medians of one start."""
-    starts = []
-    for line in (OUT / f"micro_mpi-{ranks}ranks.txt").read_text().splitlines():
-        if line.startswith("start"):
-            starts.append([])
-        elif found := re.match(r"(own|library)/(\d+)/\S+\s+([\d.]+) ns", line):
-            starts[-1].append(((found[1], int(found[2])), float(found[3])))
+def limit_of(times, ranks, size):
+    """The fastest way of moving the bytes: its name and its times."""
+    ways = {what: t for (what, n, s), t in times.items() if (n, s) == (ranks, size) and what != "threads"}
+    return min(ways.items(), key=lambda way: statistics.median(way[1]))
+
+
+def beaten(threads):
+    """Sentences: where thread ranks are faster than every way of moving their bytes, by more than the spread."""
+    times = by_key(threads)
+    found = []
+    for (what, ranks, size), own in sorted(times.items()):
+        if what != "threads":
+            continue
+        way, limit = limit_of(times, ranks, size)
+        if max(own) < min(limit):
+            found.append(f"{ranks} ranks, {size} bytes: {statistics.median(own):.0f} ns (at most {max(own):.0f}), the limit "
+                         f"'{way}' {statistics.median(limit):.0f} ns (at least {min(limit):.0f}): find a faster way (traffic.h)")
+    return found
+
+
+def mpi_times(starts):
+    """(what, bytes) -> median nanoseconds over all starts; and bytes -> the ratios library / own of the starts."""
     each = [medians(samples) for samples in starts]
     ratios = {size: sorted(m["library", size] / m["own", size] for m in each) for size in SIZES}
-    return medians([sample for m in each for sample in m.items()]), ratios
+    return medians([[*key, time] for m in each for key, time in m.items()]), ratios
 
 
-def table() -> str:
-    rows = ["| ranks | size | threads, us | memory, us | memory / threads "
-            "| in cache, us | in cache / threads | own MPI, us "
-            "| MPI_Allreduce, us | MPI_Allreduce / threads | MPI_Allreduce / own MPI | its quartiles |", "|" + "---|" * 12]
-    threads = thread_times()
+def table(result):
+    rows = ["| ranks | size | threads, us | limit, us | the fastest way | limit / threads | own MPI, us | MPI_Allreduce, us "
+            "| MPI_Allreduce / threads | MPI_Allreduce / own MPI | its quartiles |", "|" + "---|" * 11]
+    times = by_key(result["threads"])
     for ranks in RANKS:
-        mpi, ratios = mpi_times(ranks)
-        # STREAM's rule: the arrays are several times the last cache.
-        slowest = threads["traffic", ranks, SIZES[-1]] / SIZES[-1]
+        mpi, ratios = mpi_times(result["mpi"][str(ranks)])
         for size in SIZES:
-            t, limit, memory = threads["threads", ranks, size], threads["limit", ranks, size], slowest * size
-            low, _, high = statistics.quantiles(ratios[size])
-            own, library = mpi["own", size], mpi["library", size]
-            rows.append(f"| {ranks} | {size >> 10} KiB | {t / 1e3:.0f} | {memory / 1e3:.0f} | {memory / t:.2f} "
-                        f"| {limit / 1e3:.0f} | {limit / t:.2f} | {own / 1e3:.0f} | {library / 1e3:.0f} "
-                        f"| {library / t:.1f} | {statistics.median(ratios[size]):.2f} | {low:.2f} to {high:.2f} |")
+            t, (way, limit) = statistics.median(times["threads", ranks, size]), limit_of(times, ranks, size)
+            least, own, library = statistics.median(limit), mpi["own", size], mpi["library", size]
+            low, _, high = statistics.quantiles(ratios[size]) if len(ratios[size]) > 1 else ratios[size] * 3
+            rows.append(f"| {ranks} | {size >> 10} KiB | {t / 1e3:.0f} | {least / 1e3:.0f} | {way} | {least / t:.2f} "
+                        f"| {own / 1e3:.0f} | {library / 1e3:.0f} | {library / t:.1f} | {statistics.median(ratios[size]):.2f} "
+                        f"| {low:.2f} to {high:.2f} |")
     return "\n".join(rows)
 
 
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--print", action="store_true", help="only the table of the file that is there")
+    parser.add_argument("--quick", action="store_true", help="every program once")
+    parser.add_argument("--out", type=Path, default=OUT)
+    options = parser.parse_args()
+    result = json.loads(options.out.read_text()) if options.print else measure(options.out, options.quick)
+    print(table(result))
+    wrong = beaten(result["threads"])
+    if wrong:
+        print("\n".join(["a limit that is beaten is none:", *wrong]), file=sys.stderr)
+    elif not options.print:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        provenance.write(options.out, result)
+    return 1 if wrong else 0
+
+
 if __name__ == "__main__":
-    if sys.argv[1:] not in ([], ["--print"]):
-        sys.exit(__doc__)
-    if not sys.argv[1:]:
-        run()
-    print(table())
+    sys.exit(main())

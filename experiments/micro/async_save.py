@@ -4,6 +4,8 @@
 
     .venv/bin/python experiments/micro/async_save.py [--print]
 
+The steps that are timed are certified.
+
 Trains a GPT on two data-parallel thread ranks and saves after every 8th step, with --async and without, in turns in
 one go. A step with a save is the time that saving held the run up plus the step that runs while files are written; a
 quiet step is one of the last four before the next save. Keeps the times under results/benchmarks/ and prints medians
@@ -17,6 +19,10 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "scripts" / "report"))
+
+import provenance
+
 OUT = ROOT / "results" / "benchmarks" / "async_save.json"
 EVERY, STEPS, TURNS = 8, 64, 5
 PLAN = """
@@ -42,21 +48,25 @@ def run(options: list) -> dict:
         plan, document = Path(folder) / "plan.toml", Path(folder) / "document.json"
         plan.write_text(PLAN)
         subprocess.run([ROOT / "build/release/bin/kuafu", "run", plan, "--steps", str(STEPS), "--json", document,
-                        "--checkpoint", Path(folder) / "saved", "--every", str(EVERY), "--keep", "1", *options],
+                        "--checkpoint", Path(folder) / "saved", "--every", str(EVERY), "--keep", "1", "--certify",
+                        *options],
                        cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         d = json.loads(document.read_text())
     saves = d["checkpoint"]
     return {"steps": d["step_time_s"]["samples"], "saving": saves["samples"],
-            "bytes": sum(saves["bytes"]) // saves["saves"], "provenance": d["provenance"]}
+            "bytes": sum(saves["bytes"]) // saves["saves"],
+            "certificate": {key: d["certificate"].get(key) for key in ("verdict", "level", "reason")}}
 
 
 def measure() -> None:
-    runs = {"async": [], "waiting": []}
-    for _ in range(TURNS):
-        runs["async"].append(run(["--async"]))
-        runs["waiting"].append(run([]))
+    before = provenance.begin(ROOT / "build" / "release", OUT)
+    runs = []
+    for turn in range(TURNS):
+        for save, options in (("async", ["--async"]), ("waiting", [])):
+            print(f"turn {turn + 1} of {TURNS}: {save}", file=sys.stderr)
+            runs.append({"save": save} | run(options))
     OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(json.dumps(runs, indent=1) + "\n")
+    provenance.write(OUT, {"benchmark": "async_save", "provenance": before, "runs": runs})
 
 
 def summary(runs: list) -> dict:
@@ -71,11 +81,11 @@ def summary(runs: list) -> dict:
 
 
 def table() -> str:
-    runs = json.loads(OUT.read_text())
-    rows = [f"a save is {runs['async'][0]['bytes'] / 1e6:.1f} MB",
+    runs = json.loads(OUT.read_text())["runs"]
+    rows = [f"a save is {runs[0]['bytes'] / 1e6:.1f} MB", "",
             "| save | quiet step, ms | step with a save, ms | of it held up, ms | ratio |", "|" + "---|" * 5]
     for kind, label in (("async", "asynchronous"), ("waiting", "waited for")):
-        s = summary(runs[kind])
+        s = summary([r for r in runs if r["save"] == kind])
         rows.append(f"| {label} | {s['quiet'] * 1e3:.1f} | {s['loaded'] * 1e3:.1f} | {s['held'] * 1e3:.1f} "
                     f"| {s['loaded'] / s['quiet']:.3f} |")
     return "\n".join(rows)

@@ -5,12 +5,11 @@
 // Compared: ring, ring-zigzag and ulysses with all-gather attention, thread ranks, causal, f32,
 //   batch 1, 4 heads of 64, forward and backward. The modes take turns (there and back); every
 //   result is checked against all-gather's first.
-// Last result: none recorded yet; --json results/benchmarks/attention.json writes one.
+// Last result: results/benchmarks/attention.json.
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <iostream>
 #include <map>
 
@@ -23,7 +22,9 @@
 #include "kuafu/mesh/parts.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/parallel/sequence/interface.h"
-#include "kuafu/record/json.h"
+#include "kuafu/record/files.h"
+#include "kuafu/record/json_text.h"
+#include "kuafu/record/provenance.h"
 #include "kuafu/tensor/kernels.h"
 
 namespace kuafu {
@@ -153,6 +154,8 @@ int run(int argc, char** argv) {
   app.add_option("--rounds", rounds, "each mode once a round, there and back");
   app.add_option("--json", file);
   CLI11_PARSE(app, argc, argv);
+  require_recordable(file);
+  const Json before = provenance();
   Json rows = Json::array();
   for (const int64_t sequence : tokens) {
     for (const int n : ranks) {
@@ -171,22 +174,20 @@ int run(int argc, char** argv) {
                         {"median_s", time},
                         {"speedup", reference / time},
                         {"peak_bytes", s.peak},
+                        {"checksum", s.checksum},
                         {"seconds", s.seconds}});
       }
     }
   }
   if (file.empty()) return 0;
-  std::ofstream out(file);
-  out << Json{{"benchmark", "attention"},
-              {"heads", kHeads},
-              {"head_dim", kHeadDim},
-              {"dtype", "f32"},
-              {"mask", "causal"},
-              {"rounds", rounds},
-              {"rows", rows}}
-             .dump(1)
-      << "\n";
-  KUAFU_REQUIRE(out.good(), "cannot write ", file);
+  replace_file(file, json_document({{"benchmark", "attention"},
+                                    {"provenance", before},
+                                    {"heads", kHeads},
+                                    {"head_dim", kHeadDim},
+                                    {"dtype", "f32"},
+                                    {"mask", "causal"},
+                                    {"rounds", rounds},
+                                    {"rows", rows}}));
   return 0;
 }
 

@@ -6,12 +6,12 @@
 //
 // What is compared
 //   threads/<ranks>/<bytes>   all_reduce in place of f32 on thread ranks, each with its own buffer.
-//   limit/<ranks>/<bytes>     what memory allows to threads that meet: the same number of threads,
-//                             each of which reads and writes every element of its own buffer once,
-//                             then waits for the others. No thread touches another one's memory.
-//   traffic/<ranks>/<bytes>   the same bytes by the same threads, which meet at the end only: the
-//                             bandwidth alone, STREAM-like. Up to a few MiB that of the caches.
-//   The three take turns, in one order, then in the other.
+//   <way>/<ranks>/<bytes>     the traffic of the same all-reduce, each element of every buffer read
+//                             and written once, by threads that wait for nobody (traffic.h). The
+//                             limit of a size is the fastest of the ways at that size; an
+//                             all-reduce that is faster still shows that it is none, and
+//                             allreduce.py ends with an error.
+//   They take turns, in one order, then in the other.
 //   startup/<ranks>           run_on_threads with an empty body.
 //   bytes_per_second counts ranks x bytes, read and written: 2 x ranks x bytes / time.
 //
@@ -21,13 +21,16 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <atomic>
+#include <barrier>
 #include <chrono>
+#include <span>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "experiments/micro/samples.h"
+#include "experiments/micro/traffic.h"
 #include "kuafu/comm/worlds.h"
 
 namespace kuafu::micro {
@@ -58,74 +61,70 @@ void all_reduce(benchmark::State& state) {
   count_bytes(state, ranks, bytes);
 }
 
-/// One thread's share of the traffic: reads and writes each element once.
-[[gnu::optimize("O3"), gnu::target_clones("avx2", "default")]] void touch(float* values,
-                                                                          int64_t count) {
-  for (int64_t i = 0; i < count; ++i) values[i] += 1.0F;
-  benchmark::ClobberMemory();
+/// The elements that thread `number` of `threads` moves of every buffer, whole lines.
+int64_t cut(int64_t count, size_t number, size_t threads) {
+  constexpr int64_t kLine = 16;
+  const auto part = static_cast<int64_t>(number), parts = static_cast<int64_t>(threads);
+  return part == parts ? count : count * part / parts / kLine * kLine;
 }
 
-/// Threads that meet again and again. They never sleep: where they outnumber the cores they hand
-/// them to each other.
-class Meeting {
- public:
-  explicit Meeting(int64_t threads)
-      : threads_(threads), shares_cores_(threads > std::thread::hardware_concurrency()) {}
-  void arrive_and_wait() {
-    const int64_t round = round_.load();
-    if (num_here_.fetch_add(1) + 1 == threads_) {
-      num_here_.store(0);
-      round_.store(round + 1);
-    }
-    while (round_.load() == round) {
-      if (shares_cores_) std::this_thread::yield();
+size_t num_threads(Threads who, int64_t ranks) {
+  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  if (who == Threads::kOne) return 1;
+  return static_cast<size_t>(who == Threads::kRanks ? ranks : std::clamp(cores, int64_t{1}, ranks));
+}
+
+/// Adding 1 is exact; sums begin at 0 and stay there, so that they are what they were.
+void check_traffic(const TrafficWay& way, std::span<float* const> buffers, int64_t count,
+                   int64_t times) {
+  const float expected = way.sums ? 0.0F : static_cast<float>(times);
+  for (const float* values : buffers) {
+    for (const int64_t i : {int64_t{0}, count / 2, count - 1}) {
+      if (values[i] != expected) {
+        throw std::runtime_error(std::string(way.name) + " has not moved element " +
+                                 std::to_string(i) + " every time");
+      }
     }
   }
-
- private:
-  const int64_t threads_;
-  const bool shares_cores_;
-  alignas(64) std::atomic<int64_t> num_here_{0};
-  alignas(64) std::atomic<int64_t> round_{0};
-};
-
-enum class Meet { kEachTime, kAtTheEnd };
-
-void touch_own(benchmark::State& state, Meet meet) {
-  const int64_t ranks = state.range(0), bytes = state.range(1);
-  const int64_t count = bytes / static_cast<int64_t>(sizeof(float));
-  const auto num_times = static_cast<int64_t>(state.max_iterations);
-  using Clock = std::chrono::steady_clock;
-  Meeting together(ranks);
-  std::atomic<bool> is_right = true;
-  Clock::time_point begin, end;
-  const auto body = [&](bool leads) {
-    const Floats values = make_floats(count);
-    std::fill_n(values.get(), count, 0.0F);
-    together.arrive_and_wait();
-    if (leads) begin = Clock::now();
-    for (int64_t i = 0; i < num_times; ++i) {
-      touch(values.get(), count);
-      if (meet == Meet::kEachTime) together.arrive_and_wait();
-    }
-    together.arrive_and_wait();
-    if (leads) end = Clock::now();
-    if (values[0] != static_cast<float>(num_times) || values[count - 1] != values[0]) {
-      is_right = false;
-    }
-  };
-  std::vector<std::thread> others;
-  for (int64_t r = 1; r < ranks; ++r) others.emplace_back(body, false);
-  body(true);
-  for (std::thread& other : others) other.join();
-  if (!is_right) throw std::runtime_error("a thread has not touched its buffer every time");
-  const std::chrono::duration<double> took = end - begin;
-  for (auto _ : state) state.SetIterationTime(took.count() / static_cast<double>(num_times));
-  count_bytes(state, ranks, bytes);
 }
 
-void limit(benchmark::State& state) { touch_own(state, Meet::kEachTime); }
-void traffic(benchmark::State& state) { touch_own(state, Meet::kAtTheEnd); }
+void traffic(benchmark::State& state, const TrafficWay& way) {
+  const int64_t ranks = state.range(0), bytes = state.range(1);
+  const int64_t count = bytes / static_cast<int64_t>(sizeof(float));
+  const auto times = static_cast<int64_t>(state.max_iterations);
+  const size_t threads = num_threads(way.threads, ranks);
+  std::vector<Floats> owners;
+  std::vector<float*> buffers;
+  for (int64_t r = 0; r < ranks; ++r) {
+    buffers.push_back(owners.emplace_back(make_floats(count)).get());
+    std::fill_n(buffers.back(), count, 0.0F);
+  }
+  std::barrier together(static_cast<std::ptrdiff_t>(threads));
+  std::vector<double> seconds(threads);
+  const auto body = [&](size_t number) {
+    const std::span<float* const> all(buffers);
+    const Share share = way.threads == Threads::kRanks ? Share{all.subspan(number, 1), 0, count}
+                                                       : Share{all, cut(count, number, threads),
+                                                               cut(count, number + 1, threads)};
+    way.run(share);  // the caches hold what they would hold
+    together.arrive_and_wait();
+    const auto begin = std::chrono::steady_clock::now();
+    for (int64_t i = 0; i < times; ++i) {
+      way.run(share);
+      benchmark::ClobberMemory();
+    }
+    seconds[number] =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  std::vector<std::thread> others;
+  for (size_t number = 1; number < threads; ++number) others.emplace_back(body, number);
+  body(0);
+  for (std::thread& other : others) other.join();
+  check_traffic(way, buffers, count, times + 1);
+  const double took = *std::max_element(seconds.begin(), seconds.end());
+  for (auto _ : state) state.SetIterationTime(took / static_cast<double>(times));
+  count_bytes(state, ranks, bytes);
+}
 
 void startup(benchmark::State& state) {
   const auto ranks = static_cast<int>(state.range(0));
@@ -133,23 +132,27 @@ void startup(benchmark::State& state) {
 }
 
 void register_all() {
-  struct Subject {
-    const char* name;
-    void (*body)(benchmark::State&);
-  };
-  const Subject threads{"threads", &all_reduce}, limits{"limit", &limit},
-      plain{"traffic", &traffic};
+  std::vector<std::pair<std::string, const TrafficWay*>> subjects = {{"threads", nullptr}};
+  for (const TrafficWay& way : kTrafficWays) subjects.emplace_back(way.name, &way);
   for (const int64_t ranks : {2, 4}) {
     for (const int64_t bytes : kSizes) {
       const auto n = static_cast<benchmark::IterationCount>(iterations(bytes));
-      for (const Subject& s : {threads, limits, plain, plain, limits, threads}) {
-        auto* const added =
-            benchmark::RegisterBenchmark(s.name, s.body)->Args({ranks, bytes})->Iterations(n);
-        if (s.body == &all_reduce) {
-          added->UseRealTime();
-        } else {
-          added->UseManualTime();
+      for (int turn = 0; turn < 2; ++turn) {
+        for (const auto& [name, way] : subjects) {
+          if (way == nullptr) {
+            benchmark::RegisterBenchmark(name.c_str(), all_reduce)
+                ->Args({ranks, bytes})
+                ->Iterations(n)
+                ->UseRealTime();
+          } else {
+            benchmark::RegisterBenchmark(
+                name.c_str(), [way = way](benchmark::State& state) { traffic(state, *way); })
+                ->Args({ranks, bytes})
+                ->Iterations(n)
+                ->UseManualTime();
+          }
         }
+        std::reverse(subjects.begin(), subjects.end());
       }
     }
   }

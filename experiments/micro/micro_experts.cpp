@@ -6,20 +6,25 @@
 //   times as there are layers), taking turns in one run. The share is the quotient of the medians.
 // Last result: results/benchmarks/micro_experts-4ranks.json.
 //
-//   micro_experts [HIDDEN [ROUNDS]]     prints one JSON document
+//   micro_experts [HIDDEN [ROUNDS [FILE]]]     prints one JSON document; FILE: where it is written as
+//                                             well
+//   The plan that is timed is certified on the same ranks, after everything that is timed.
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
 #include <chrono>
 #include <iostream>
+#include <optional>
 
+#include "experiments/micro/proven.h"
 #include "kuafu/comm/worlds.h"
 #include "kuafu/engine/run.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/parallel/expert/interface.h"
 #include "kuafu/parallel/expert/routing.h"
-#include "kuafu/record/json.h"
+#include "kuafu/record/files.h"
+#include "kuafu/record/json_text.h"
 #include "kuafu/record/provenance.h"
 
 namespace kuafu {
@@ -28,7 +33,7 @@ namespace {
 constexpr int kRanks = 4;
 constexpr int64_t kWarmUp = 3;
 
-Plan make_plan(int64_t hidden) {
+Plan make_plan(int64_t hidden, int64_t rounds) {
   Plan plan;
   plan.model.kind = "moe_gpt";
   plan.model.layers = 4;
@@ -40,6 +45,7 @@ Plan make_plan(int64_t hidden) {
   plan.parallel.data.size = plan.parallel.expert = kRanks;
   plan.data.kind = "synthetic";
   plan.train.batch = 2 * kRanks;
+  plan.train.steps = kWarmUp + rounds;
   return resolve(plan, kRanks, builtin_registries().tensor_modes());
 }
 
@@ -87,15 +93,20 @@ double timed(Communicator& world, const Body& body) {
   return now() - start;
 }
 
-void measure(const Plan& plan, int64_t rounds) {
+void measure(const Plan& plan, int64_t rounds, const std::string& file) {
+  require_recordable(file);
+  const Json before = provenance();
   const Registries registries = builtin_registries();
   run_on_threads(kRanks, [&](Communicator& world) {
     const auto data = make_dataset(plan.data, plan.model, plan.train.seed, "");
-    Engine engine(plan, registries, world, *data, {});
-    Way way(plan, engine.mesh());
+    std::optional<Engine> engine;
+    engine.emplace(plan, registries, world, *data, EngineOptions{});
+    Way way(plan, engine->mesh());
+    micro::ProvenSteps proven(plan);
     std::vector<double> steps, ways;
     for (int64_t round = -kWarmUp; round < rounds; ++round) {
-      const double step = timed(world, [&] { engine.step(); });
+      const double step =
+          proven.step(*engine, [&](const auto& body) { return timed(world, body); });
       const double path = timed(world, [&] {
         for (int64_t l = 0; l < plan.model.layers; ++l) way.there_and_back();
       });
@@ -103,6 +114,8 @@ void measure(const Plan& plan, int64_t rounds) {
       steps.push_back(step);
       ways.push_back(path);
     }
+    engine.reset();
+    const Json proof = proven.certificate(registries, world);
     if (world.rank() != 0) return;
     const StepTime step = summarise(steps), path = summarise(ways);
     const Json document = {
@@ -119,8 +132,10 @@ void measure(const Plan& plan, int64_t rounds) {
         {"dispatch_s",
          {{"median", path.median}, {"ci95", {path.low, path.high}}, {"samples", ways}}},
         {"share", path.median / step.median},
-        {"provenance", provenance()}};
+        {"certificate", proof},
+        {"provenance", before}};
     std::cout << document.dump(1) << std::endl;
+    if (!file.empty()) replace_file(file, json_document(document));
   });
 }
 
@@ -132,6 +147,11 @@ int main(int argc, char** argv) {
   kuafu::initialise_tensors();
   const int64_t hidden = argc > 1 ? std::atoll(argv[1]) : 256;
   const int64_t rounds = argc > 2 ? std::atoll(argv[2]) : 30;
-  kuafu::measure(kuafu::make_plan(hidden), rounds);
-  return 0;
+  try {
+    kuafu::measure(kuafu::make_plan(hidden, rounds), rounds, argc > 3 ? argv[3] : "");
+    return 0;
+  } catch (const std::exception& e) {
+    std::cerr << "micro_experts: " << e.what() << std::endl;
+    return 1;
+  }
 }

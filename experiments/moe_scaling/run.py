@@ -10,11 +10,16 @@ import argparse
 import json
 import math
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.append(str(ROOT / "scripts" / "report"))
+
+import provenance
+
 RANKS = (2, 8, 32, 128, 512, 2048)
 REAL = (2, 4)                 # spot-checks on threads, at a size that fits there
 SAMPLES = 2                   # a device
@@ -135,15 +140,16 @@ def main():
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / "result.json"
     if not options.draw:
+        before = provenance.begin(options.build, options.out)
         rows = []
         for ranks in (r for r in RANKS if r <= options.most):
             rows.append(measure(options.build, ranks))
             print(f"{ranks} ranks: {rows[-1]['peak_bytes'] / 2**20:.1f} MiB", flush=True)
         checks = spot_checks(options.build)
-        result = {"rows": rows, "spot_checks": checks}
+        result = {"provenance": before, "rows": rows, "spot_checks": checks}
         if options.most >= CLAIM["to"]:
             result["verdicts"] = verdicts(rows, checks)
-        file.write_text(json.dumps(result, indent=1) + "\n")
+        provenance.write(file, result)
     result = json.loads(file.read_text())
     text = table(result["rows"], result.get("verdicts", []))
     (options.out / "table.md").write_text(text)

@@ -40,7 +40,7 @@ def _fastest(rows):
 
 
 def take(program, asked, passes=PASSES):
-    """Runs micro_pipeline: {"provenance", "rows", "timetables", "overhead"}. The passes lie as far apart as they can: what
+    """Runs micro_pipeline: {"rows", "timetables", "overhead"}. The passes lie as far apart as they can: what
     disturbs a machine comes and goes in tens of seconds."""
     def run(*options, text=None):
         done = subprocess.run([str(program), *options], input=text, capture_output=True, text=True)
@@ -49,7 +49,7 @@ def take(program, asked, passes=PASSES):
         return json.loads(done.stdout)
     timed = [run("--requests", text=json.dumps(asked)) for _ in range(passes)]
     rows = [_fastest(same) for same in zip(*(t["rows"] for t in timed), strict=True)]
-    return {"provenance": timed[0]["provenance"], "rows": [r for r in rows if "spans" not in r],
+    return {"rows": [r for r in rows if "spans" not in r],
             "timetables": [_relative(r) for r in rows if "spans" in r], "overhead": run("--overhead", "--rounds", "20")["rows"]}
 
 

@@ -21,6 +21,10 @@ import pictures
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.append(str(ROOT / "scripts" / "report"))
+
+import provenance
+
 RANKS = (2, 3, 4, 8, 12, 16)
 MICRO_BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 36, 48, 60, 64, 96, 128)
 SCHEDULES = (("gpipe", 1), ("1f1b", 1), ("interleaved", 2), ("interleaved", 4), ("zero_bubble", 1), ("zbv", 2))
@@ -58,7 +62,7 @@ def play(build):
         row["speedup"] = p * row["busy"] / row["length"]  # over one rank that does all the work
         form = closed_forms.bubble(row["schedule"], p, m, v) if row["transfer"] == 0 else None
         row["closed_form"], row["relation"] = form or (None, None)
-    return {"provenance": answer["provenance"], "rows": rows, "timetables": drawn}
+    return {"rows": rows, "timetables": drawn}
 
 
 def at(rows, schedule, p, m, v=1, transfer=0.0):
@@ -146,7 +150,8 @@ def table(rows, checks):
 def play_all(options):
     file = options.out / "result.json"
     if not options.draw:
-        file.write_text(json.dumps(play(options.build)) + "\n")
+        before = provenance.begin(options.build, file, ("pipeline_estimate",))
+        provenance.write(file, {"provenance": before} | play(options.build))
     result = json.loads(file.read_text())
     checks = verdicts(result["rows"])
     (options.out / "table.md").write_text(table(result["rows"], checks))
@@ -160,7 +165,8 @@ def measure_all(options):
     file = options.out / "measured.json"
     if not options.draw:
         asked = measured.requests(SCHEDULES, GPIPE, INTERLEAVED, DRAWN)
-        file.write_text(json.dumps(measured.take(options.build / "bin" / "micro_pipeline", asked)) + "\n")
+        before = provenance.begin(options.build, file, ("micro_pipeline",))
+        provenance.write(file, {"provenance": before} | measured.take(options.build / "bin" / "micro_pipeline", asked))
     found = json.loads(file.read_text())
     checks = measured.verdicts(found, GPIPE, INTERLEAVED)
     (options.out / "measured.md").write_text(measured.table(found, checks))

@@ -22,6 +22,7 @@ ROOT = HERE.parents[1]
 sys.path.append(str(ROOT / "scripts" / "report"))
 
 import experiment
+import provenance
 
 REAL = 27          # ranks that run as threads
 EXACT = 1e-9       # relative: sums of integers below 2^53, divided
@@ -201,11 +202,12 @@ def main():
     out = ROOT / options.out
     out.mkdir(parents=True, exist_ok=True)
     if not options.draw:
+        before = provenance.begin(ROOT / options.build, out)
         kuafu = ROOT / options.build / "bin" / "kuafu"
         rows = experiment.measured(CASES, lambda *case: measure(kuafu, *case), out,
                                    [kuafu, kuafu.with_name("kuafu-worker"), Path(__file__), HERE / "plan.toml"])
-        (out / "result.json").write_text(json.dumps({"families": FAMILIES, "rows": rows, "verdicts": verdicts(rows)},
-                                                    indent=1) + "\n")
+        provenance.write(out / "result.json", {"provenance": before, "families": FAMILIES, "rows": rows,
+                                               "verdicts": verdicts(rows)})
         experiment.finished(out)
     rows = json.loads((out / "result.json").read_text())["rows"]
     checks = verdicts(rows)

@@ -22,6 +22,7 @@ ROOT = HERE.parents[1]
 sys.path.append(str(ROOT / "scripts" / "report"))
 
 import experiment
+import provenance
 import style
 
 STAGES = (0, 1, 2, 3)
@@ -107,10 +108,10 @@ def count(build, ranks, settings):
     rows = []
     for n in ranks:
         for stage in STAGES:
-            row, document = measure(build, n, stage, settings)
+            row, _ = measure(build, n, stage, settings)
             rows.append(row)
             print(f"{n} ranks, ZeRO-{stage}: {sum(row['held'].values()) / 1e9:.4g} GB", file=sys.stderr)
-    return {"rows": rows, "provenance": document["provenance"]}
+    return {"rows": rows}
 
 
 def frontiers(build):
@@ -252,12 +253,14 @@ def main():
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / "result.json"
-    result = {"budget": BUDGET} | (json.loads(file.read_text()) if file.exists() else {})
-    for part in () if options.draw else options.parts.split(","):
-        if part not in PARTS:
-            sys.exit(f"no part {part}; there are {', '.join(PARTS)}")
+    parts = options.parts.split(",")
+    if unknown := set(parts) - set(PARTS):
+        sys.exit(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    known = json.loads(file.read_text()) if file.exists() else {}
+    result = {"budget": BUDGET} | (known if options.draw else provenance.kept_parts(known, options.build, options.out))
+    for part in () if options.draw else parts:
         result |= measure_part(options, part)
-        file.write_text(json.dumps(result, indent=1) + "\n")
+        provenance.write(file, result)
     if missing := {"rows", "worlds", "frontier"} - set(result):
         print(f"not measured yet: {', '.join(sorted(missing))}", file=sys.stderr)
         return 0

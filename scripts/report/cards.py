@@ -58,7 +58,7 @@ def certificate_text(case):
     about = [str(case.certificate[k]) for k in ("level",) if case.certificate.get(k)]
     if case.certificate.get("steps"):
         about.append(f"{case.certificate['steps']} steps")
-    errors = [f"{name} {error:.1e}" for name in ("loss", "gradient", "parameter")
+    errors = [f"{name} {error:.1e}" for name in ("loss", "gradient", "routes", "parameter")
               if (error := record.number(case.certificate.get(f"{name}_error"))) is not None]
     tolerance = record.number(case.certificate.get("tolerance"))
     if tolerance is not None:

@@ -120,6 +120,35 @@ TEST_P(Fault, KilledInAnyPhaseTheRunGoesOnFromItsCheckpoint) {
   }
 }
 
+// The run is done by then: its numbers stand, without a proof.
+TEST_P(Fault, WhileCertifyingCostsNoResults) {
+  for (const auto& [mode, cause] : std::vector<std::pair<std::string, std::string>>{
+           {"1d-throw-certifying", "rank 1: the scheme gives up"},
+           {"1d-exit-certifying", "rank 1 "},
+           {"1d-kill-certifying", ""}}) {
+    Arguments more = {"--certify", "--plugin", tests::built("plugins/faults.so")};
+    for (const std::string& pair :
+         {std::string("model.hidden=48"), std::string("model.heads=6"),
+          std::string("parallel.tensor.size=3"), "parallel.tensor.mode=" + mode}) {
+      more.insert(more.end(), {"--set", pair});
+    }
+    const Arguments launcher = GetParam().is_mpi ? tests::mpirun(3) : Arguments{};
+    const Ran ran = tests::run_program("bin/kuafu", tests::kSmallPlan, more, launcher, {});
+    EXPECT_LT(milliseconds_since(ran.output), 5000) << ran.output;
+    for (const std::string& problem : document_problems(ran.document)) ADD_FAILURE() << problem;
+    EXPECT_EQ(value_at(ran.document, "status"), "ok") << mode << ran.output;
+    EXPECT_EQ(ran.document["loss"].size(), 3u) << mode;
+    EXPECT_EQ(ran.document["certificate"]["verdict"], "not_run") << mode;
+    const std::string reason = ran.document["certificate"].value("reason", "");
+    EXPECT_EQ(reason.find(kCutShort), 0u) << mode << reason;
+    EXPECT_NE(reason.find(cause), std::string::npos) << mode << reason;
+    // A launcher ends with the rank that it lost.
+    if (!GetParam().is_mpi) {
+      EXPECT_EQ(ran.code, 0) << mode << ran.output;
+    }
+  }
+}
+
 TEST_P(Fault, SkippedCollectiveNamesBothCalls) {
   const Ran ran = run("1d-skip");
   expect_cause(ran, "of group 'tensor'");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The generator of random plans and the minimiser, without running a plan.
+// The generator of random plans and the minimiser, without training a plan.
 
 #include <gtest/gtest.h>
 
@@ -8,6 +8,9 @@
 #include <set>
 
 #include "app/worker/fuzz.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/meter/op_kinds.h"
+#include "kuafu/simulate/last_step.h"
 
 namespace kuafu::fuzz {
 namespace {
@@ -80,6 +83,30 @@ TEST(FuzzPlans, AreMostlyPlacedAndOfFewRanks) {
   EXPECT_LT(num_placed, 100);
 }
 
+// The watch on the dispatcher, over all keys: no step makes an op that nothing books. A rank on
+// threads makes the ops of the same rank simulated (tests/simulate/trace_test.cpp).
+TEST(FuzzPlans, MakeNoOpThatNothingBooks) {
+  const Registries registries = builtin_registries();
+  std::set<std::string> unbooked;
+  int64_t num_traced = 0, num_ops = 0;
+  for (uint64_t i = 0; i < 40; ++i) {
+    Draw draw(4, i);
+    try {
+      const Plan plan = placed(draw_plan(registries, 4, draw), registries);
+      for (const Trace& trace : trace_last_step(plan, registries)) {
+        for (const std::string& op : unbooked_ops(trace)) unbooked.insert(op);
+        for (const TraceRecord& r : trace.records) num_ops += r.kind == TraceKind::kOp ? 1 : 0;
+      }
+      ++num_traced;
+    } catch (const ConfigError&) {  // refused, as staleness is
+    } catch (const OutOfMemory&) {
+    }
+  }
+  EXPECT_EQ(unbooked, std::set<std::string>{});
+  EXPECT_GE(num_traced, 25);
+  EXPECT_GE(num_ops, 3000);
+}
+
 // It fails from 3 layers on with two ranks, whatever else is set.
 TEST(FuzzMinimise, KeepsWhatTheFailureNeeds) {
   const Overrides least =
@@ -91,9 +118,42 @@ TEST(FuzzMinimise, KeepsWhatTheFailureNeeds) {
                  return fails ? Ending::kCrash : Ending::kEqual;
                });
   EXPECT_EQ(least, (Overrides{{"model.layers", "3"}, {"parallel.data", "2"}}));
-  EXPECT_EQ(command_of({{"a.b", "3"}, {"parallel.layers", "[{ from = 0 }]"}}, "mpi"),
-            "kuafu run /dev/null --certify --world mpi --set a.b=3 --set 'parallel.layers=[{ from "
-            "= 0 }]'");
+}
+
+TEST(FuzzCommand, ShowsAFindingInItsWorld) {
+  const Overrides settings = {{"a.b", "3"}, {"parallel.layers", "[{ from = 0 }]"}};
+  const std::string sets = " --set a.b=3 --set 'parallel.layers=[{ from = 0 }]'";
+  EXPECT_EQ(command_of(settings, World::kThreads, Ending::kDifferent, 2),
+            "kuafu run /dev/null --certify" + sets);
+  EXPECT_EQ(command_of(settings, World::kMpi, Ending::kCrash, 2),
+            "kuafu run /dev/null --certify --world mpi --ranks 2" + sets);
+  EXPECT_EQ(command_of(settings, World::kMpiNative, Ending::kError, 3),
+            "kuafu run /dev/null --certify --world mpi --ranks 3 --mpi-collectives native" + sets);
+  EXPECT_EQ(command_of(settings, World::kMpi, Ending::kMetered, 2),
+            "kuafu fuzz --world mpi" + sets);
+}
+
+TEST(FuzzWorlds, AreDrawnByTheSeedBesideThePlans) {
+  const std::vector<World> all = {World::kThreads, World::kMpi, World::kMpiNative};
+  std::map<World, int> met;
+  for (uint64_t i = 0; i < 300; ++i) {
+    EXPECT_EQ(draw_world(all, 7, i), draw_world(all, 7, i));
+    EXPECT_EQ(draw_world({World::kMpi}, 7, i), World::kMpi);
+    ++met[draw_world(all, 7, i)];
+  }
+  for (const World world : all) EXPECT_GE(met[world], 60) << to_string(world);
+}
+
+TEST(FuzzEndings, OfCertificatesThatWereNotRunAreFindingsUnlessTheirReasonIsListed) {
+  EXPECT_NE(cause_of_not_run("a routing decision of the run is 1e-9 from a tie, nearer than"), "");
+  EXPECT_EQ(cause_of_not_run("the oracle has no such model"), "");
+  EXPECT_EQ(cause_of_not_run(""), "");
+  EXPECT_FALSE(is_finding(Ending::kNotRun));
+  EXPECT_TRUE(is_finding(Ending::kUnexplained));
+  for (int i = 0; i < kNumEndings; ++i) {
+    EXPECT_EQ(ending_of(to_string(static_cast<Ending>(i))), static_cast<Ending>(i));
+  }
+  EXPECT_THROW(ending_of("well"), ConfigError);
 }
 
 TEST(FuzzMinimise, EndsAfterItsTrials) {

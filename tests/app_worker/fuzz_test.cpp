@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // kuafu fuzz: a seeded sample finds nothing, a wrong scheme is found and minimised, a campaign goes
-// on where it ended.
+// on where it ended and is the same for any number of jobs, MPI ranks that die or hang are found.
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 
+#include "kuafu/base/build_info.h"
 #include "kuafu/record/json.h"
 #include "tests/app_worker/process.h"
 
@@ -16,21 +17,22 @@ namespace {
 using tests::Arguments;
 using tests::Ended;
 
-Ended fuzz(const Arguments& more) {
+Ended fuzz(const Arguments& more, const std::map<std::string, std::string>& environment = {}) {
   Arguments words = {tests::built("bin/kuafu"), "fuzz"};
   words.insert(words.end(), more.begin(), more.end());
-  return tests::Child(words).wait(std::chrono::seconds(120));
+  return tests::Child(words, environment).wait(std::chrono::seconds(120));
 }
 
-std::vector<Json> lines_of(const std::string& path) {
-  std::vector<Json> out;
-  std::ifstream in(path);
-  for (std::string line; std::getline(in, line);) out.push_back(Json::parse(line));
-  return out;
+Json result_in(const std::string& folder) {
+  std::ifstream in(folder + "/result.json");
+  Json result = Json::parse(in);
+  result.erase("provenance");
+  return result;
 }
 
 TEST(Fuzz, FindsNothingInASample) {
-  const Ended ran = fuzz({"--seconds", "8", "--plans", "150", "--seed", "14"});
+  const Ended ran =
+      fuzz({"--seconds", "8", "--plans", "150", "--seed", "14", "--world", "threads"});
   EXPECT_EQ(ran.code, 0) << ran.output;
   EXPECT_NE(ran.output.find(" equal"), std::string::npos) << ran.output;
 }
@@ -38,31 +40,83 @@ TEST(Fuzz, FindsNothingInASample) {
 // A scheme that is wrong whenever it is drawn.
 TEST(Fuzz, FindsAWrongSchemeAndPrintsTheLeastPlan) {
   const tests::Folder folder;
-  const std::string out = folder.path("plans.jsonl");
-  const Ended ran = fuzz({"--seconds", "60", "--plans", "12", "--seed", "1", "--out", out,
-                          "--plugin", tests::built("plugins/broken_1d.so")});
+  const std::string out = folder.path("plans");
+  const Ended ran = fuzz({"--seconds", "60", "--plans", "12", "--seed", "1", "--world", "threads",
+                          "--out", out, "--plugin", tests::built("plugins/broken_1d.so")});
   EXPECT_EQ(ran.code, 1) << ran.output;
   EXPECT_NE(ran.output.find("kuafu run /dev/null --certify"), std::string::npos) << ran.output;
-  int64_t found = 0;
-  for (const Json& line : lines_of(out)) {
-    if (line["ending"] != "different") continue;
-    ++found;
-    EXPECT_NE(line["command"].get<std::string>().find("broken"), std::string::npos) << line;
+  const Json findings = result_in(out)["findings"];
+  EXPECT_GT(findings.size(), 0u) << ran.output;
+  for (const Json& one : findings) {
+    EXPECT_EQ(one["ending"], "different") << one;
+    EXPECT_NE(one["command"].get<std::string>().find("broken"), std::string::npos) << one;
   }
-  EXPECT_GT(found, 0) << ran.output;
 }
 
-TEST(Fuzz, GoesOnBehindWhatTheFileHolds) {
+TEST(Fuzz, GoesOnBehindWhatTheFolderHoldsWithAnyNumberOfJobs) {
   const tests::Folder folder;
-  const std::string out = folder.path("plans.jsonl"), whole = folder.path("whole.jsonl");
-  ASSERT_EQ(fuzz({"--seconds", "60", "--plans", "4", "--seed", "3", "--out", out}).code, 0);
-  ASSERT_EQ(fuzz({"--seconds", "60", "--plans", "9", "--seed", "3", "--out", out}).code, 0);
-  ASSERT_EQ(fuzz({"--seconds", "60", "--plans", "9", "--seed", "3", "--out", whole}).code, 0);
-  EXPECT_EQ(lines_of(out), lines_of(whole));
-  EXPECT_EQ(lines_of(out).size(), 9u);
-  const Ended other = fuzz({"--seconds", "5", "--seed", "4", "--out", out});
+  const std::string out = folder.path("plans"), whole = folder.path("whole");
+  const auto run = [](const std::string& plans, const std::string& jobs, const std::string& to) {
+    return fuzz({"--seconds", "60", "--plans", plans, "--seed", "3", "--world", "threads", "--jobs",
+                 jobs, "--out", to})
+        .code;
+  };
+  ASSERT_EQ(run("4", "1", out), 0);
+  ASSERT_EQ(run("9", "3", out), 0);
+  ASSERT_EQ(run("9", "1", whole), 0);
+  EXPECT_EQ(result_in(out), result_in(whole));
+  EXPECT_EQ(result_in(out)["plan_endings"].get<std::string>().size(), 9u);
+  const Ended other = fuzz({"--seconds", "5", "--seed", "4", "--world", "threads", "--out", out});
   EXPECT_EQ(other.code, 2) << other.output;
-  EXPECT_NE(other.output.find("holds seed 3"), std::string::npos) << other.output;
+  EXPECT_NE(other.output.find("holds plans of seed 3"), std::string::npos) << other.output;
+}
+
+TEST(Fuzz, RunsTheOnePlanOfItsSettings) {
+  const Ended ran = fuzz({"--world", "threads", "--set", "data.kind=synthetic", "--set",
+                          "model.hidden=8", "--set", "parallel.data=2"});
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  EXPECT_EQ(ran.output, "threads: equal\n");
+}
+
+class FuzzMpi : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!build_info::kMpi.found) GTEST_SKIP() << "this build has no MPI";
+  }
+
+  /// One plan of a scheme of tests/plugin/faults.cpp; none of its processes may be left.
+  static Ended run_fault(const std::string& scheme, const std::string& timeout) {
+    const std::string mark = "fuzz-" + scheme;
+    Ended ran = fuzz({"--world", "mpi", "--ranks", "3", "--timeout", timeout, "--plugin",
+                      tests::built("plugins/faults.so"), "--set", "data.kind=synthetic", "--set",
+                      "model.hidden=8", "--set", "train.steps=3", "--set",
+                      "parallel.tensor.mode=" + scheme, "--set", "parallel.tensor.size=2"},
+                     {{"KUAFU_TEST_MARK", mark}});
+    EXPECT_TRUE(
+        tests::eventually([&] { return tests::processes_with("KUAFU_TEST_MARK", mark).empty(); },
+                          std::chrono::seconds(5)));
+    return ran;
+  }
+};
+
+TEST_F(FuzzMpi, FindsNothingInASample) {
+  const Ended ran = fuzz({"--seconds", "8", "--plans", "40", "--seed", "14", "--world", "mpi",
+                          "--world", "mpi-native", "--ranks", "4"});
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  EXPECT_NE(ran.output.find(" equal"), std::string::npos) << ran.output;
+}
+
+TEST_F(FuzzMpi, FindsARankThatIsKilledAndLeavesNobody) {
+  const Ended ran = run_fault("1d-kill", "60");
+  EXPECT_EQ(ran.code, 1) << ran.output;
+  EXPECT_NE(ran.output.find("mpi: crash, the process of rank 1 ended"), std::string::npos)
+      << ran.output;
+}
+
+TEST_F(FuzzMpi, FindsAHangAndLeavesNobody) {
+  const Ended ran = run_fault("1d-hang", "8");
+  EXPECT_EQ(ran.code, 1) << ran.output;
+  EXPECT_NE(ran.output.find("mpi: hang, no end in 8 s"), std::string::npos) << ran.output;
 }
 
 }  // namespace

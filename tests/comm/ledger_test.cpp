@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kuafu/comm/trace.h"
+#include "kuafu/comm/simulated.h"
 #include "kuafu/comm/worlds.h"
 #include "tests/comm/every_verb.h"
 

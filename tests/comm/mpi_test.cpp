@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kuafu/comm/cost_model.h"
-#include "kuafu/comm/trace.h"
+#include "kuafu/comm/simulated.h"
 #include "kuafu/comm/worlds.h"
 #include "tests/comm/conformance.h"
 #include "tests/comm/every_verb.h"

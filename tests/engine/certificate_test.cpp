@@ -6,6 +6,12 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
+#include <ATen/ATen.h>
+
+#include "kuafu/comm/worlds.h"
+#include "kuafu/engine/certificate_step.h"
 #include "tests/support/plans.h"
 
 namespace kuafu {
@@ -155,6 +161,44 @@ TEST(Certificate, HalfPrecisionWithAScaledLossIsEqual) {
   const Certificate c = certificate_of(
       plan_of(tests::family("data_2_t1d_2"), {{"model.dtype", "f16"}, {"train.steps", "3"}}));
   EXPECT_EQ(c.verdict, "equal") << c.describe() << "; native " << c.native.describe();
+}
+
+/// What checking the first step of one rank says after `spoil`.
+Proof checked(const Plan& plan, const std::function<void(Evidence&)>& spoil) {
+  const Registries registries = builtin_registries();
+  const auto data = tests::data_of(plan);
+  const auto alone = make_self();
+  Engine engine(plan, registries, *alone, *data, {});
+  Evidence e = observe(engine, *alone, whole_state(engine, *alone));
+  spoil(e);
+  Rounding rounding;
+  Proof proof;
+  proof.verdict = "equal";
+  check_step(plan, e, *make_reference(plan, registries, *data), rounding, proof);
+  proof.judge();
+  return proof;
+}
+
+TEST(Certificate, ASkippedStepMustHaveOverflowed) {
+  const auto plan = [](const char* scale) {
+    return tests::small_plan({{"model.dtype", "f16"}, {"train.loss_scale", scale}});
+  };
+  const Proof skipped = checked(plan("1e9"), [](Evidence& e) { EXPECT_TRUE(e.report.is_skipped); });
+  EXPECT_EQ(skipped.verdict, "equal") << skipped.describe();
+  const Proof early = checked(plan("1024"), [](Evidence& e) {
+    EXPECT_FALSE(e.report.is_skipped);
+    e.report.is_skipped = true;
+    e.after = e.before;
+  });
+  EXPECT_EQ(early.verdict, "different");
+  EXPECT_NE(early.reason.find("all gradients are finite"), std::string::npos) << early.reason;
+  const Proof alone = checked(plan("1024"), [](Evidence& e) {
+    e.report.is_skipped = true;
+    e.after = e.before;
+    e.gradients.begin()->second.fill_(std::numeric_limits<double>::infinity());
+  });
+  EXPECT_NE(alone.reason.find("the reference does not overflow"), std::string::npos)
+      << alone.reason;
 }
 
 TEST(Certificate, OfARunOfOneStepComparesThatStep) {

@@ -59,6 +59,33 @@ TEST_P(Resume, OfTheSamePlanIsBitIdentical) {
 INSTANTIATE_TEST_SUITE_P(All, Resume, testing::ValuesIn(tests::families()),
                          [](const auto& info) { return info.param.name; });
 
+// The timed steps of the part that went on, made again from the checkpoint's state, and no others.
+TEST(Resume, IsCertifiedFromWhereItWentOn) {
+  for (const Overrides& kind :
+       {tests::family("data_2_t1d_2").overrides,
+        Overrides{{"parallel.data", "2"}, {"parallel.zero", "2"}, {"train.micro_batch", "4"}}}) {
+    const TemporaryFolder folder;
+    const Plan plan = run_plan_of(with(kind, {{"model.dtype", "f32"}, {"train.steps", "12"}}));
+    run_saving(plan, folder.path());
+    forget_after(folder.path(), kSavedStep);
+    RunOptions options;
+    options.is_certified = true;
+    options.checkpoint = {.folder = folder.path(), .resumes = true};
+    const RankResult r = tests::run_plan(plan, options)[0];
+    EXPECT_EQ(r.resumed_from, kSavedStep);
+    const Certificate& c = r.certificate;
+    EXPECT_EQ(c.verdict, "equal") << c.describe() << "; native " << c.native.describe();
+    EXPECT_EQ(c.native.verdict, "equal");
+    ASSERT_EQ(c.native.steps.size(), 5u);
+    EXPECT_EQ(c.native.steps[0], kSavedStep);
+    EXPECT_EQ(c.native.steps[2], kSavedStep + 2);
+    EXPECT_GT(c.native.steps[3], kSavedStep + 2);
+    EXPECT_LT(c.native.steps[3], 11);
+    EXPECT_EQ(c.native.steps[4], 11);
+    EXPECT_EQ(c.steps, (std::vector<int64_t>{0, 1, 2}));  // the twin's are its own
+  }
+}
+
 // A run that grows and shrinks on its way, data order included.
 TEST(Resume, GoesOnOnAnyNumberOfRanks) {
   const TemporaryFolder alone, folder;

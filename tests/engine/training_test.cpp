@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kuafu/comm/trace.h"
+#include "kuafu/comm/simulated.h"
 #include "kuafu/comm/worlds.h"
 #include "tests/support/plans.h"
 #include "tests/support/ranks.h"
@@ -76,8 +76,17 @@ TEST_P(Training, MetersOnOrOffGiveTheSameBits) {
   }
 }
 
+/// A call or a wait.
+struct Event {
+  TraceKind kind;
+  std::string verb;
+  int64_t group, call, bytes;
+  int32_t to, from, tag;
+  bool operator==(const Event&) const = default;
+};
+
 /// What rank 0 calls and waits for in two steps, in order.
-std::vector<TraceEvent> schedule_of(const Plan& plan, bool is_metered) {
+std::vector<Event> schedule_of(const Plan& plan, bool is_metered) {
   const Registries registries = builtin_registries();
   SimulatedWorld world(static_cast<int>(num_ranks(plan)));
   RankBook book(0);
@@ -88,13 +97,22 @@ std::vector<TraceEvent> schedule_of(const Plan& plan, bool is_metered) {
   const auto data = tests::data_of(plan);
   Engine engine(plan, registries, *me, *data,
                 {.device = at::kMeta, .ledger = is_metered ? &ledger : nullptr});
+  TraceRecorder recorder(TraceRecorder::Clock::kNone, TraceRecorder::Keeps::kWork);
+  const TraceScope traced(&recorder);
   for (int step = 0; step < 2; ++step) engine.step();
-  std::vector<TraceEvent> events = world.trace(0);
-  std::erase_if(events, [](const TraceEvent& e) { return e.kind == TraceEvent::Kind::kCompute; });
+  const Trace trace = recorder.take();
+  std::vector<Event> events;
+  for (const TraceRecord& r : trace.records) {
+    if (r.kind == TraceKind::kOp) continue;
+    const TraceCall& call = trace.calls[static_cast<size_t>(r.payload[0])];
+    const TraceGroup& group = trace.groups[static_cast<size_t>(call.group)];
+    events.push_back({r.kind, trace.names[static_cast<size_t>(r.name)], group.number, r.payload[2],
+                      r.payload[1], call.to, call.from, call.tag});
+  }
   return events;
 }
 
-bool is_issue(const TraceEvent& e) { return e.kind == TraceEvent::Kind::kIssue; }
+bool is_issue(const Event& e) { return e.kind == TraceKind::kCall; }
 
 TEST_P(Training, MetersOnOrOffLeaveEveryCallAndWaitInItsPlace) {
   const Plan plan = plan_of(GetParam(), {{"parallel.data.bucket", "1000"}});
@@ -102,9 +120,9 @@ TEST_P(Training, MetersOnOrOffLeaveEveryCallAndWaitInItsPlace) {
   EXPECT_EQ(metered, schedule_of(plan, false));
   if (plan.parallel.data.size == 1) return;
   // Overlap: a bucket is under way while the next one is being filled.
-  const auto two = std::adjacent_find(
-      metered.begin(), metered.end(),
-      [](const TraceEvent& a, const TraceEvent& b) { return is_issue(a) && is_issue(b); });
+  const auto two =
+      std::adjacent_find(metered.begin(), metered.end(),
+                         [](const Event& a, const Event& b) { return is_issue(a) && is_issue(b); });
   EXPECT_NE(two, metered.end());
 }
 

@@ -12,6 +12,7 @@
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/provenance.h"
+#include "kuafu/record/schema.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/fuzz/supervise.h"
 
@@ -31,11 +32,13 @@ struct Options {
 constexpr uint64_t kSlice = 500;      ///< inputs between two writes of the results
 constexpr size_t kMostFindings = 20;  ///< of a target; there is enough to mend then
 
-/// The results so far, kept in `out`; those of another seed are refused.
+/// The results so far, kept in `out`; those of another seed are refused. A target that was not
+/// finished by a program of the same commit begins anew: its inputs are of one program.
 class Results {
  public:
   explicit Results(const Options& options) : options_(options) {
-    all_ = {{"seed", options.seed}, {"provenance", nullptr}, {"targets", Json::object()}};
+    require_recordable(options.out);
+    all_ = {{"seed", options.seed}, {"targets", Json::object()}};
     for (const std::string& name : target_names()) all_["targets"][name] = nullptr;
     if (!options.out.empty() && std::filesystem::exists(options.out)) {
       all_ = parse_json(read_file(options.out, "results"));
@@ -48,15 +51,21 @@ class Results {
   /// Stays where it is: all names are in from the beginning.
   Json& of(const std::string& target) {
     Json& row = all_["targets"][target];
-    if (row.is_null()) {
-      row = {
-          {"inputs", 0}, {"values", 0}, {"refused", 0}, {"seconds", 0.0}, {"wrong", Json::array()}};
+    const bool is_others =
+        !row.is_null() && row["inputs"] < options_.count &&
+        value_at(row, "provenance.git_commit") != std::string(git_state().commit);
+    if (row.is_null() || is_others) {
+      row = {{"provenance", provenance()},
+             {"inputs", 0},
+             {"values", 0},
+             {"refused", 0},
+             {"seconds", 0.0},
+             {"wrong", Json::array()}};
     }
     return row;
   }
 
   void write() {
-    all_["provenance"] = provenance();
     if (!options_.out.empty()) replace_file(options_.out, json_document(all_));
   }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/trace.h"
 #include "tests/meter/categories.h"
 
 namespace kuafu {
@@ -81,14 +82,18 @@ TEST(RankBook, RecomputedWorkIsApartAndUncountedWorkIsNowhere) {
   EXPECT_EQ(book.bytes_moved(), 2);
 }
 
-TEST(RankBook, TellsOfAllWorkInOrder) {
+TEST(RankBook, TellsTheRecorderOfAllWorkInOrder) {
   RankBook book(0);
-  std::vector<std::pair<int64_t, int64_t>> seen;
-  book.on_work = [&](int64_t flops, int64_t bytes) { seen.emplace_back(flops, bytes); };
+  TraceRecorder recorder(TraceRecorder::Clock::kNone);
+  const TraceScope traced(&recorder);
   book.work(1, 2);
+  const TracePhase phase("not counted");
   book.is_counting = false;
   book.work(3, 4);
-  EXPECT_EQ(seen, (std::vector<std::pair<int64_t, int64_t>>{{1, 2}, {3, 4}}));
+  const Trace& trace = recorder.trace();
+  ASSERT_EQ(trace.records.size(), 3U);
+  EXPECT_EQ(trace.describe(trace.records[0]), "op work (), work, 1 FLOPs, 2 bytes");
+  EXPECT_EQ(trace.describe(trace.records[2]), "op work (), work, 3 FLOPs, 4 bytes");
 }
 
 TEST(RankBook, RefusesANegativeBudget) { EXPECT_THROW(RankBook(0, -1), ConfigError); }

@@ -82,7 +82,7 @@ Certificate certificate_of(const Mutant& m, const Plan& plan, Communicator& worl
       witness.after_step(engine, engine.step());
     }
   }
-  return certify(own, registries, own_world, make_data, m.options, kNoLimit, &witness);
+  return certify(own, registries, own_world, make_data, m.options, kNoLimit, {.witness = &witness});
 }
 
 Fate certified(const Mutant& m, const Plan& plan, bool is_scaled) {

@@ -9,7 +9,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/comm/reduction.h"
-#include "kuafu/comm/trace.h"
+#include "kuafu/comm/simulated.h"
 #include "kuafu/comm/worlds.h"
 #include "kuafu/optim/optimizer.h"
 #include "kuafu/tensor/ops.h"

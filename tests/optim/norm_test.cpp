@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "kuafu/base/errors.h"
-#include "kuafu/comm/trace.h"
+#include "kuafu/comm/simulated.h"
 #include "kuafu/comm/worlds.h"
 #include "kuafu/optim/optimizer.h"
 #include "tests/optim/axes.h"

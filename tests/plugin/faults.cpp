@@ -3,7 +3,8 @@
 // Tensor schemes out of tree that go wrong in the middle of a run: 1D, until rank 1 of the group
 // does what the scheme's name says in its 6th contraction, which lies in the second step of a model
 // of two blocks; of "1d-kill-backward" it is the gradient of that contraction, of "1d-kill-update"
-// an update of the optimizer in that step. It prints the time of it, in ms, first.
+// an update of the optimizer in that step. It prints the time of it, in ms, first. Those of
+// "-certifying" come later than 3 steps and a batch of validation: while the run is certified.
 //
 // And three that end well and are wrong: "1d-tenth" multiplies each sum of f32 by 0.1, "1d-late"
 // doubles weight gradients of f32 after its 30th, "1d-wide" those of inputs of more than 64 elements
@@ -35,6 +36,7 @@ enum class Fault : uint8_t {
   kCrash,
   kKill,
   kSkip,
+  kHang,
   kKillBackward,
   kKillUpdate,
   kTenth,
@@ -42,12 +44,14 @@ enum class Fault : uint8_t {
   kWide
 };
 
-constexpr int64_t kContraction = 6, kLastRight = 30, kWidest = 64;
+constexpr int64_t kContraction = 6, kLastOfRun = 16, kLastRight = 30, kWidest = 64;
+
+enum class When : uint8_t { kInAStep, kCertifying };
 
 class Faulty : public TensorParallel {
  public:
-  Faulty(const Mesh& mesh, Fault fault)
-      : TensorParallel(mesh), fault_(fault), sound_(make_megatron_1d(mesh)) {}
+  Faulty(const Mesh& mesh, Fault fault, When when)
+      : TensorParallel(mesh), fault_(fault), when_(when), sound_(make_megatron_1d(mesh)) {}
 
   Layout activation(Stream s) const override { return sound_->activation(s); }
   Layout weight(Role r) const override { return sound_->weight(r); }
@@ -56,8 +60,7 @@ class Faulty : public TensorParallel {
       return sound_->forward(x, w, r).mul_(0.1);
     }
     if (is_silent()) return sound_->forward(x, w, r);
-    if (r == Role::kContract && ++num_contractions_ == kContraction &&
-        mesh().coord("tensor") == 1) {
+    if (r == Role::kContract && is_time(x) && mesh().coord("tensor") == 1) {
       if (fault_ == Fault::kKillUpdate) die_in_update();
       if (fault_ == Fault::kKillBackward || fault_ == Fault::kKillUpdate) {
         return sound_->forward(x, w, r);
@@ -84,6 +87,15 @@ class Faulty : public TensorParallel {
   Cost cost(const LinearShape& s, Role r) const override { return sound_->cost(s, r); }
 
  private:
+  /// Counted in an engine, or in all that this rank's thread has had.
+  bool is_time(const Tensor& x) const {
+    thread_local int64_t num_of_rank = 0;
+    if (!x.is_meta()) ++num_of_rank;
+    ++num_contractions_;
+    return when_ == When::kInAStep ? num_contractions_ == kContraction
+                                   : num_of_rank == kLastOfRun + kContraction;
+  }
+
   bool is_silent() const {
     return fault_ == Fault::kTenth || fault_ == Fault::kLate || fault_ == Fault::kWide;
   }
@@ -119,9 +131,11 @@ class Faulty : public TensorParallel {
     if (fault_ == Fault::kExitAtOnce) ::_exit(0);
     if (fault_ == Fault::kCrash) std::abort();
     if (fault_ == Fault::kKill) ::raise(SIGKILL);
+    while (fault_ == Fault::kHang) ::pause();
   }
 
   Fault fault_;
+  When when_;
   std::unique_ptr<TensorParallel> sound_;
   mutable std::atomic<int64_t> num_contractions_ = 0, num_weight_grads_ = 0;
 };
@@ -130,22 +144,26 @@ void add(Registries& registries) {
   struct Row {
     const char* name;
     Fault fault;
+    When when = When::kInAStep;
   };
-  for (const Row& row : {Row{"1d-throw", Fault::kThrow}, Row{"1d-exit", Fault::kExit},
-                         Row{"1d-exit-at-once", Fault::kExitAtOnce}, Row{"1d-crash", Fault::kCrash},
-                         Row{"1d-kill", Fault::kKill}, Row{"1d-skip", Fault::kSkip},
-                         Row{"1d-kill-backward", Fault::kKillBackward},
-                         Row{"1d-kill-update", Fault::kKillUpdate}, Row{"1d-tenth", Fault::kTenth},
-                         Row{"1d-late", Fault::kLate}, Row{"1d-wide", Fault::kWide}}) {
+  for (const Row& row :
+       {Row{"1d-throw", Fault::kThrow}, Row{"1d-exit", Fault::kExit},
+        Row{"1d-exit-at-once", Fault::kExitAtOnce}, Row{"1d-crash", Fault::kCrash},
+        Row{"1d-kill", Fault::kKill}, Row{"1d-skip", Fault::kSkip}, Row{"1d-hang", Fault::kHang},
+        Row{"1d-kill-backward", Fault::kKillBackward}, Row{"1d-kill-update", Fault::kKillUpdate},
+        Row{"1d-tenth", Fault::kTenth}, Row{"1d-late", Fault::kLate}, Row{"1d-wide", Fault::kWide},
+        Row{"1d-throw-certifying", Fault::kThrow, When::kCertifying},
+        Row{"1d-exit-certifying", Fault::kExit, When::kCertifying},
+        Row{"1d-kill-certifying", Fault::kKill, When::kCertifying}}) {
     const TensorMode mode{.name = row.name,
                           .summary = "1d that goes wrong",
                           .axes = [](int64_t size, int64_t) -> std::vector<Axis> {
                             return {{"tensor", size}};
                           }};
-    registries.tensor.add(mode.name, mode.summary,
-                          TensorScheme{mode, [fault = row.fault](const Mesh& mesh) {
-                                         return std::make_unique<Faulty>(mesh, fault);
-                                       }});
+    registries.tensor.add(mode.name, mode.summary, TensorScheme{mode, [row](const Mesh& mesh) {
+                                                                  return std::make_unique<Faulty>(
+                                                                      mesh, row.fault, row.when);
+                                                                }});
   }
 }
 

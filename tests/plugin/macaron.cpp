@@ -3,11 +3,20 @@
 // A model out of tree, written with the layers of model/: GPT whose blocks have half an MLP before
 // attention and half after it. [Lu et al., arXiv 1906.02762] Load it with --plugin and set
 // model.kind = "macaron".
+//
+// It brings its own oracle, the same model in plain ATen, which certificates hold it against. Built
+// with ORACLE = 0 it brings none, and one rank of the engine is the reference; with ORACLE = 2 the
+// oracle is wrong.
 
 #include <torch/version.h>
 
 #include "kuafu/engine/plugin.h"
 #include "kuafu/model/blocks.h"
+#include "kuafu/oracle/transformer.h"
+
+#ifndef ORACLE
+#define ORACLE 1
+#endif
 
 namespace {
 
@@ -58,9 +67,53 @@ Model make_macaron(const ModelPlan& plan, const Context& ctx) {
   return model;
 }
 
+/// x += mlp1(norm1(x)) / 2; x += attention(norm2(x)); x += mlp2(norm3(x)) / 2
+class MacaronOracle : public oracle::Gpt {
+ public:
+  using Gpt::Gpt;
+
+  oracle::Weights weights() const override {
+    oracle::Weights all;
+    oracle::add_embedding(all, plan());
+    for (int64_t i = 0; i < plan().layers; ++i) {
+      const std::string name = oracle::layer_name(i);
+      for (const char* norm : {".norm1", ".norm2", ".norm3"}) {
+        oracle::add_norm(all, plan(), name + norm);
+      }
+      for (const char* mlp : {".before", ".after"}) {
+        oracle::add_mlp(all, plan(), name + mlp, plan().ffn_width() / 2);
+      }
+      oracle::add_attention(all, plan(), name + ".attn");
+      // The model draws all weights with 0.02, those that end in the residual stream too.
+      for (const char* last : {".before.down", ".after.down", ".attn.out"}) {
+        all.at(name + last + ".weight").std = oracle::kStd;
+      }
+    }
+    oracle::add_norm(all, plan(), "head.norm");
+    return all;
+  }
+
+ protected:
+  Tensor layer(const oracle::Call& call, const Tensor& in, int64_t index) const override {
+    constexpr double kShare = ORACLE == 2 ? 0.501 : 0.5;
+    const std::string name = oracle::layer_name(index);
+    const auto half = [&](const Tensor& x, const std::string& norm, const std::string& mlp) {
+      return x + kShare * oracle::mlp(call, oracle::norm(call, x, name + norm), name + mlp);
+    };
+    Tensor x = half(in, ".norm1", ".before");
+    const Tensor n = oracle::norm(call, x, name + ".norm2");
+    x = x + oracle::attention(call, n, name + ".attn", oracle::Sees::kEarlier);
+    return half(x, ".norm3", ".after");
+  }
+};
+
 void add(Registries& registries) {
   registries.models.add("macaron", "GPT with half an MLP before attention and half after it",
                         make_macaron);
+  if (ORACLE == 0) return;
+  registries.oracles.add("macaron", "in plain ATen", [](const ModelPlan& plan, uint64_t seed) {
+    return std::make_unique<MacaronOracle>(plan, seed);
+  });
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <regex>
 
 #include "kuafu/base/build_info.h"
+#include "kuafu/base/errors.h"
 #include "kuafu/record/schema.h"
 
 namespace kuafu {
@@ -24,6 +26,34 @@ TEST(Provenance, NamesProgramLibrariesAndMachine) {
     const Json& version = p["libraries"][std::string(feature.name)];
     EXPECT_EQ(version.is_string(), feature.found) << feature.name;
   }
+}
+
+TEST(Provenance, NamesTheCommandAsItIsTypedAtTheRootOfTheTree) {
+  const auto command = provenance()["command"].get<std::string>();
+  EXPECT_NE(command.find("record_tests"), std::string::npos) << command;
+  EXPECT_EQ(command.find(build_info::kSourceDir), std::string::npos) << command;
+}
+
+TEST(Provenance, ResultsThatAreKeptComeFromACleanTree) {
+  const std::string root(build_info::kSourceDir), kept = root + "/results/benchmarks/new.json";
+  const GitState clean{"1234567890abcdef", false}, changed{"1234567890abcdef", true};
+  require_recordable(kept, clean);
+  for (const char* elsewhere : {"/results/runs/new/run.jsonl", "/build/results/new.json"}) {
+    require_recordable(root + elsewhere, changed);
+  }
+  require_recordable("/tmp/results/new.json", changed);
+  require_recordable("", changed);  // nothing is written
+  try {
+    require_recordable(root + "/build/../results", changed);
+    FAIL() << "was allowed";
+  } catch (const ConfigError& e) {
+    EXPECT_NE(std::string(e.what()).find("1234567890ab with local changes"), std::string::npos);
+    EXPECT_NE(std::string(e.what()).find("KUAFU_EVEN_DIRTY"), std::string::npos);
+  }
+  EXPECT_THROW(require_recordable(kept, {"unknown", true}), ConfigError);
+  ::setenv("KUAFU_EVEN_DIRTY", "1", 1);
+  require_recordable(kept, changed);
+  ::unsetenv("KUAFU_EVEN_DIRTY");
 }
 
 TEST(Provenance, TellsTheTimeInUtc) {

@@ -62,6 +62,16 @@ class Modes(unittest.TestCase):
             self.assertEqual(first["losses"] + second["losses"], steps(*mode, "--ranks", "2")["loss"])
             self.assertEqual([len(first["samples"]), len(second["samples"]), len(second["tensor_bytes"])], [1, 3, 2])
 
+    def test_mpi_processes_have_the_losses_of_one_rank(self):
+        for mode, ranks in (("data", 2), ("1d", 2), ("zero3", 3), ("pipeline", 3)):
+            done = subprocess.run([str(ROOT / "scripts" / "mpirun.sh"), "-n", str(ranks), str(PROGRAM), *SHAPE, "--mode", mode,
+                                   "--ranks", str(ranks), "--world", "mpi", "--serve"], input="run 1\nrun 3\nquit\n",
+                                  capture_output=True, text=True, timeout=120, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            first, second = map(json.loads, done.stdout.splitlines())
+            self.near(first["losses"] + second["losses"], steps()["loss"])
+            self.assertEqual([len(second[k]) for k in ("samples", "tensor_bytes", "resident_bytes")], [3, ranks, ranks])
+
     def test_limits_take_time_and_send_nothing(self):
         for mode in ("pipeline", "zero3"):
             found = steps("--mode", mode, "--ranks", "3", "--no-communication")
@@ -76,6 +86,7 @@ class Modes(unittest.TestCase):
                 (["--mode", "pipeline", "--ranks", "6"], "parallel.pipeline"),
                 (["--ranks", "2"], "--mode single has one rank, not 2"),
                 (["--export", "start", "--ranks", "2"], "--ranks"),
+                (["--world", "mpi", "--no-communication"], "ranks that never talk are threads"),
                 (["--serve"], "unknown request 'go 3'")):
             done = bench(*options, text="go 3\n")
             self.assertNotEqual(done.returncode, 0, options)
@@ -86,17 +97,33 @@ class BesidePytorch(unittest.TestCase):
     """Not timed for anybody: that both programs train the same is what is looked at."""
 
     def test_losses_are_those_of_the_peers(self):
-        for mode, ranks in (("pipeline", "3"), ("zero1", "2"), ("zero3", "3")):
+        for mode, ranks in (("single", "1"), ("data", "2"), ("1d", "2"), ("pipeline", "3"), ("zero1", "2"), ("zero3", "3")):
             with (tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()),
                   contextlib.redirect_stderr(io.StringIO())):
                 file = Path(folder) / "out.json"
                 compare.main(["--kuafu", str(PROGRAM), "--json", str(file), "--mode", mode, "--ranks", ranks, "--sides",
-                              "kuafu,limit,pytorch", "--rounds", "2", "--steps", "2", "--warmup", "1", *SHAPE])
+                              "kuafu,kuafu_mpi,limit,pytorch", "--rounds", "2", "--steps", "2", "--warmup", "1", *SHAPE])
                 found = json.loads(file.read_text())
-            self.assertEqual(found["compared"]["steps compared"], 5, mode)
-            self.assertLessEqual(found["compared"]["largest relative difference of losses"], TOLERANCE, mode)
-            self.assertGreater(found["compared"]["peak tensor bytes, pytorch / kuafu"], 0.2, mode)
-            self.assertEqual(set(found["ratios"]), {"pytorch / kuafu", "kuafu / limit", "pytorch / limit"})
+            same = found["compared"]
+            self.assertEqual((same["verdict"], same["steps"], set(same["losses"])), ("equal", 5, {"kuafu_mpi", "pytorch"}), mode)
+            self.assertLessEqual(max(same["losses"].values()), TOLERANCE, mode)
+            self.assertGreater(same["peak tensor bytes"]["pytorch"], 0.2, mode)
+            self.assertAlmostEqual(same["peak tensor bytes"]["kuafu_mpi"], 1, delta=0.01, msg=mode)
+            self.assertEqual(set(found["ratios"]), {"pytorch / kuafu", "pytorch / kuafu_mpi", "kuafu_mpi / kuafu", "kuafu / limit",
+                                                    "pytorch / limit"})
+
+    def test_compiled_peers_train_the_same(self):
+        for mode, ranks in (("data", "2"), ("pipeline", "2")):
+            with (tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as out,
+                  contextlib.redirect_stderr(io.StringIO())):
+                file = Path(folder) / "out.json"
+                compare.main(["--kuafu", str(PROGRAM), "--json", str(file), "--mode", mode, "--ranks", ranks, "--sides",
+                              "kuafu,pytorch_compile", "--rounds", "1", "--steps", "2", "--warmup", "1", *SHAPE])
+                found = json.loads(file.read_text())
+            self.assertEqual(found["compared"]["verdict"], "equal", mode)
+            self.assertGreater(found["sides"]["pytorch_compile"]["first_step_s"],
+                               max(max(r) for r in found["step_time_s"]["pytorch_compile"]["rounds"]), mode)
+            self.assertIn("first step, compiling", out.getvalue())
 
 
 if __name__ == "__main__":

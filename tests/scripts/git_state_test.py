@@ -47,6 +47,15 @@ class GitState(unittest.TestCase):
         (self.source / "file").write_text("two")
         self.assertIn(f'{{"{commit}", true}}', self.state())
 
+    def test_a_changed_result_does_not(self):
+        self.git("init", "-q")
+        (self.source / "results").mkdir()
+        (self.source / "results" / "one.json").write_text("1")
+        self.git("add", "results")
+        commit = self.commit("one")
+        (self.source / "results" / "one.json").write_text("2")
+        self.assertIn(f'{{"{commit}", false}}', self.state())
+
     def test_a_new_commit_is_noticed(self):
         self.git("init", "-q")
         self.commit("one")

@@ -5,6 +5,8 @@
 
 #include <functional>
 
+#include "kuafu/comm/simulated.h"
+
 namespace kuafu {
 namespace {
 
@@ -19,10 +21,24 @@ const ClusterPlan kCluster{.ranks_per_node = 8,
                            .compute_gflops = 1,
                            .memory_gbs = 1};
 
-using Program = std::function<void(Communicator& world, SimulatedWorld& record)>;
+using Program = std::function<void(Communicator& world, TraceRecorder& trace)>;
 
-void record(SimulatedWorld& world, const Program& program) {
-  for (int r = 0; r < world.size(); ++r) program(*world.communicator(r), world);
+std::vector<Trace> record(int ranks, const Program& program) {
+  SimulatedWorld world(ranks);
+  std::vector<Trace> traces;
+  for (int r = 0; r < ranks; ++r) {
+    TraceRecorder recorder(TraceRecorder::Clock::kNone, TraceRecorder::Keeps::kWorkByPhase);
+    const TraceScope traced(&recorder);
+    program(*world.communicator(r), recorder);
+    traces.push_back(recorder.take());
+  }
+  return traces;
+}
+
+/// All since the phase before is called that.
+void end_phase(TraceRecorder& trace, const std::string& name) {
+  trace.begin_phase(name);
+  trace.end_phase(name);
 }
 
 Buffer bytes(int64_t count) { return {.count = count, .dtype = DType::kU8, .place = Place::kMeta}; }
@@ -45,27 +61,28 @@ void expect(const Activity& a, Kind kind, const std::string& what, const std::st
 }
 
 /// Two stages, one micro-batch: 3 us forward, a message of 2000 bytes, 3 us on the other rank.
-void two_stages(Communicator& c, SimulatedWorld& world) {
+void two_stages(Communicator& c, TraceRecorder& trace) {
+  const TracePhase step("step");
   Ledger ledger;
   c.meter(&ledger, "pipeline");
   if (c.rank() == 0) {
-    world.compute(0, 3000, 0);
-    world.mark(0, "forward 0F0");
+    {
+      const TracePhase forward("forward 0F0");
+      const TracePhase block("block 0");  // inside a phase: names nothing by itself
+      trace.work(3000, 0, kNoFlags);
+    }
     c.send(bytes(2000), 1, 0).wait();
-    world.mark(0, "send 0s0");
+    end_phase(trace, "send 0s0");
   } else {
     c.recv(bytes(2000), 0, 0).wait();
-    world.mark(1, "receive 1r0");
-    world.compute(1, 3000, 0);
-    world.mark(1, "forward 1F0");
+    end_phase(trace, "receive 1r0");
+    trace.work(3000, 0, kNoFlags);
+    end_phase(trace, "forward 1F0");
   }
-  world.mark(c.rank(), kStepMark);
 }
 
 TEST(Activities, ASimulatedPipelineWaitsThenReceivesThenWorks) {
-  SimulatedWorld world(2);
-  record(world, two_stages);
-  const ActivityLog log = activities_of(world, kCluster, "two stages");
+  const ActivityLog log = activities_of(record(2, two_stages), kCluster, "two stages");
   EXPECT_NEAR(log.length_s, 9e-6, 1e-15);
   const auto first = of_rank(log, 0), second = of_rank(log, 1);
   ASSERT_EQ(first.size(), 3U);
@@ -80,13 +97,12 @@ TEST(Activities, ASimulatedPipelineWaitsThenReceivesThenWorks) {
 }
 
 TEST(Activities, ACollectiveIsIdleUntilTheLastRankComes) {
-  SimulatedWorld world(3);
-  record(world, [](Communicator& c, SimulatedWorld& world) {
-    world.compute(c.rank(), 1000 * (1 + c.rank()), 0);
+  const auto traces = record(3, [](Communicator& c, TraceRecorder& trace) {
+    const TracePhase step("step");
+    trace.work(1000 * (1 + c.rank()), 0, kNoFlags);
     c.all_reduce(bytes(3000), ReduceOp::kSum).wait();
-    world.mark(c.rank(), kStepMark);
   });
-  const ActivityLog log = activities_of(world, kCluster, "sum");
+  const ActivityLog log = activities_of(traces, kCluster, "sum");
   const auto row = of_rank(log, 0);
   ASSERT_EQ(row.size(), 3U);
   expect(row[0], Kind::kCompute, "update", "", 0, 1);
@@ -95,24 +111,22 @@ TEST(Activities, ACollectiveIsIdleUntilTheLastRankComes) {
 }
 
 TEST(Activities, HiddenCommunicationIsNotOnTheRow) {
-  SimulatedWorld world(2);
-  record(world, [](Communicator& c, SimulatedWorld& world) {
+  const auto traces = record(2, [](Communicator& c, TraceRecorder& trace) {
+    const TracePhase step("step");
     Work work = c.all_reduce(bytes(2000), ReduceOp::kSum);
-    world.compute(c.rank(), 9000, 0);
+    trace.work(9000, 0, kNoFlags);
     work.wait();
-    world.mark(c.rank(), kStepMark);
   });
-  const ActivityLog log = activities_of(world, kCluster, "hidden");
+  const ActivityLog log = activities_of(traces, kCluster, "hidden");
   ASSERT_EQ(log.activities.size(), 2U);
   expect(log.activities[1], Kind::kCompute, "update", "", 0, 9);
 }
 
 TEST(Activities, ShowTheLastStepOnly) {
-  SimulatedWorld world(2);
-  record(world, [](Communicator& c, SimulatedWorld& world) {
-    for (int step = 0; step < 3; ++step) two_stages(c, world);
+  const auto traces = record(2, [](Communicator& c, TraceRecorder& trace) {
+    for (int step = 0; step < 3; ++step) two_stages(c, trace);
   });
-  const ActivityLog log = activities_of(world, kCluster, "steps");
+  const ActivityLog log = activities_of(traces, kCluster, "steps");
   EXPECT_TRUE(problems(log, 1e-15).empty());
   // Rank 0 does not wait for rank 1: its third step begins at 10 us, rank 1 ends at 19 us.
   EXPECT_NEAR(log.length_s, 9e-6, 1e-15);
@@ -122,17 +136,16 @@ TEST(Activities, ShowTheLastStepOnly) {
 }
 
 TEST(Activities, WorldsWithoutAStepAreRefused) {
-  SimulatedWorld world(1);
-  world.compute(0, 1, 1);
-  EXPECT_THROW(activities_of(world, kCluster, "none"), ConfigError);
+  const auto traces =
+      record(1, [](Communicator&, TraceRecorder& trace) { trace.work(1, 1, kNoFlags); });
+  EXPECT_THROW(activities_of(traces, kCluster, "none"), ConfigError);
 }
 
 TEST(Activities, AnObserverChangesNoTime) {
-  const auto program = [](Communicator& c, SimulatedWorld& world) {
-    for (int step = 0; step < 2; ++step) two_stages(c, world);
+  const auto program = [](Communicator& c, TraceRecorder& trace) {
+    for (int step = 0; step < 2; ++step) two_stages(c, trace);
   };
-  SimulatedWorld marked(2);
-  record(marked, program);
+  const auto marked = record(2, program);
   int64_t busy = 0, exposed = 0;
   const PricedTimes seen = replay(marked, kCluster, [&](const ReplaySpan& span) {
     if (span.rank != 1) return;

@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <string>
+#include <vector>
+
+#include "kuafu/comm/simulated.h"
 
 namespace kuafu {
 namespace {
@@ -13,20 +17,32 @@ constexpr Link kLink{1'000'000, 1'000'000'000};
 constexpr CostModel kPrices{kLink, {5'000'000, 500'000'000}, 8};
 constexpr ComputeModel kCompute{1e9, 1e9};
 
-using Program = std::function<void(Communicator& world, SimulatedWorld& record)>;
+using Program = std::function<void(Communicator& world, TraceRecorder& trace)>;
+
+Trace record(SimulatedWorld& world, int rank, const Program& program) {
+  TraceRecorder recorder(TraceRecorder::Clock::kNone, TraceRecorder::Keeps::kWork);
+  const TraceScope traced(&recorder);
+  program(*world.communicator(rank), recorder);
+  return recorder.take();
+}
+
+std::vector<Trace> record(SimulatedWorld& world, const Program& program) {
+  std::vector<Trace> traces;
+  for (int r = 0; r < world.size(); ++r) traces.push_back(record(world, r, program));
+  return traces;
+}
 
 PricedTimes run(int ranks, const Program& program, const CostModel& prices = kPrices) {
   SimulatedWorld world(ranks);
-  for (int r = 0; r < ranks; ++r) program(*world.communicator(r), world);
-  return replay(world, prices, kCompute);
+  return replay(record(world, program), prices, kCompute);
 }
 
 Buffer floats(int64_t count) { return {.count = count, .place = Place::kMeta}; }
 
 TEST(Replay, LocalWorkTakesTheLongerOfArithmeticAndMemory) {
-  const PricedTimes t = run(2, [](Communicator& c, SimulatedWorld& world) {
-    world.compute(c.rank(), 100, 30);
-    world.compute(c.rank(), 100, 300);  // merged: 200 FLOPs, 330 bytes
+  const PricedTimes t = run(2, [](Communicator&, TraceRecorder& trace) {
+    trace.work(100, 30, kNoFlags);
+    trace.work(100, 300, kNoFlags);  // merged: 200 FLOPs, 330 bytes
   });
   EXPECT_EQ(t.ranks[0], (RankTime{.finish_ps = 330'000, .busy_ps = 330'000, .exposed_ps = 0}));
   EXPECT_EQ(t.makespan_ps(), 330'000);
@@ -34,7 +50,7 @@ TEST(Replay, LocalWorkTakesTheLongerOfArithmeticAndMemory) {
 
 TEST(Replay, AllReduceTakesTheRingsTime) {
   for (const int n : {1, 2, 4, 7}) {
-    const PricedTimes t = run(n, [](Communicator& c, SimulatedWorld&) {
+    const PricedTimes t = run(n, [](Communicator& c, TraceRecorder&) {
       c.all_reduce(floats(700), ReduceOp::kSum).wait();
     });
     const int64_t part = (2800 + n - 1) / n;
@@ -44,8 +60,8 @@ TEST(Replay, AllReduceTakesTheRingsTime) {
 }
 
 TEST(Replay, CollectiveStartsWhenTheLastArrives) {
-  const PricedTimes t = run(3, [](Communicator& c, SimulatedWorld& world) {
-    world.compute(c.rank(), 5000 * c.rank(), 0);
+  const PricedTimes t = run(3, [](Communicator& c, TraceRecorder& trace) {
+    trace.work(5000 * c.rank(), 0, kNoFlags);
     c.barrier();
   });
   EXPECT_EQ(t.makespan_ps(), 10'000'000 + 2 * 1'000'000);  // ceil(log2 3) latencies
@@ -58,10 +74,10 @@ TEST(Replay, CollectiveStartsWhenTheLastArrives) {
 TEST(Replay, PipelineOfSendsFillsAndDrains) {
   constexpr int p = 4, m = 6;
   constexpr int64_t kWork = 3000, kBytes = 400;  // FLOPs
-  const PricedTimes t = run(p, [](Communicator& c, SimulatedWorld& world) {
+  const PricedTimes t = run(p, [](Communicator& c, TraceRecorder& trace) {
     for (int i = 0; i < m; ++i) {
       if (c.rank() > 0) c.recv(floats(kBytes / 4), c.rank() - 1, 0).wait();
-      world.compute(c.rank(), kWork, 0);
+      trace.work(kWork, 0, kNoFlags);
       if (c.rank() < p - 1) c.send(floats(kBytes / 4), c.rank() + 1, 0).wait();
     }
   });
@@ -74,9 +90,9 @@ TEST(Replay, PipelineOfSendsFillsAndDrains) {
 TEST(Replay, WorkHidesAnIssuedAllReduce) {
   const int64_t ring = 2 * (1'000'000 + 2'000 * 1000);  // 2 ranks, 4000 bytes
   for (const int64_t flops : {0, 1000, 6000, 20000}) {
-    const PricedTimes t = run(2, [flops](Communicator& c, SimulatedWorld& world) {
+    const PricedTimes t = run(2, [flops](Communicator& c, TraceRecorder& trace) {
       Work work = c.all_reduce(floats(1000), ReduceOp::kSum);
-      world.compute(c.rank(), flops, 0);
+      trace.work(flops, 0, kNoFlags);
       work.wait();
     });
     EXPECT_EQ(t.makespan_ps(), std::max(ring, flops * 1000));
@@ -86,7 +102,7 @@ TEST(Replay, WorkHidesAnIssuedAllReduce) {
 }
 
 TEST(Replay, CollectivesOfARankShareItsPort) {
-  const PricedTimes t = run(2, [](Communicator& c, SimulatedWorld&) {
+  const PricedTimes t = run(2, [](Communicator& c, TraceRecorder&) {
     Work first = c.all_reduce(floats(1000), ReduceOp::kSum);
     Work second = c.all_reduce(floats(1000), ReduceOp::kSum);
     second.wait();
@@ -97,7 +113,7 @@ TEST(Replay, CollectivesOfARankShareItsPort) {
 
 TEST(Replay, GroupsThatCrossNodesPayTheSlowerLink) {
   const auto sum_of = [](int color_of_last) {
-    return [color_of_last](Communicator& c, SimulatedWorld&) {
+    return [color_of_last](Communicator& c, TraceRecorder&) {
       const auto group = c.split([=](int r) {
         return SplitKey{r == 0 || r == color_of_last ? 0 : -1, 0};
       });
@@ -109,7 +125,7 @@ TEST(Replay, GroupsThatCrossNodesPayTheSlowerLink) {
 }
 
 TEST(Replay, ShiftsAroundARingOverlap) {
-  const PricedTimes t = run(4, [](Communicator& c, SimulatedWorld&) {
+  const PricedTimes t = run(4, [](Communicator& c, TraceRecorder&) {
     const int n = c.size();
     c.send_recv(floats(100), (c.rank() + 1) % n, floats(100), (c.rank() + n - 1) % n, 0).wait();
   });
@@ -117,7 +133,7 @@ TEST(Replay, ShiftsAroundARingOverlap) {
 }
 
 TEST(Replay, MessagesMatchByTag) {
-  const PricedTimes t = run(2, [](Communicator& c, SimulatedWorld&) {
+  const PricedTimes t = run(2, [](Communicator& c, TraceRecorder&) {
     if (c.rank() == 0) {
       c.send(floats(250), 1, 1).wait();
       c.send(floats(25), 1, 2).wait();
@@ -130,12 +146,12 @@ TEST(Replay, MessagesMatchByTag) {
 }
 
 /// A program with uneven work, subgroups, overlap and messages.
-void mixed(Communicator& c, SimulatedWorld& world) {
+void mixed(Communicator& c, TraceRecorder& trace) {
   const auto pairs = c.split([](int r) { return SplitKey{r / 2, 0}; });
   const int n = c.size();
   for (int step = 0; step < 5; ++step) {
     Work sum = c.all_reduce(floats(5000), ReduceOp::kSum);
-    world.compute(c.rank(), 1000 * (1 + (c.rank() + step) % 3), 500);
+    trace.work(1000 * (1 + (c.rank() + step) % 3), 500, kNoFlags);
     pairs->broadcast(floats(300), 0).wait();
     c.send_recv(floats(40), (c.rank() + 1) % n, floats(40), (c.rank() + n - 1) % n, step).wait();
     sum.wait();
@@ -163,13 +179,14 @@ TEST(Replay, LessLatencyIsNeverSlower) {
 TEST(Replay, IsTheSameTwiceAndInEveryOrderOfRecording) {
   const PricedTimes forward = run(16, mixed);
   SimulatedWorld world(16);
-  for (int r = 15; r >= 0; --r) mixed(*world.communicator(r), world);
-  EXPECT_EQ(replay(world, kPrices, kCompute).ranks, forward.ranks);
+  std::vector<Trace> traces(16);
+  for (int r = 15; r >= 0; --r) traces[static_cast<size_t>(r)] = record(world, r, mixed);
+  EXPECT_EQ(replay(traces, kPrices, kCompute).ranks, forward.ranks);
 }
 
 TEST(Replay, CircularWaitPrintsWhoWaitsForWhom) {
   try {
-    run(2, [](Communicator& c, SimulatedWorld&) {
+    run(2, [](Communicator& c, TraceRecorder&) {
       const auto other = c.split([](int) { return SplitKey{}; });
       (c.rank() == 0 ? c : *other).all_reduce(floats(1), ReduceOp::kSum).wait();
       (c.rank() == 1 ? c : *other).all_reduce(floats(1), ReduceOp::kSum).wait();
@@ -187,7 +204,7 @@ TEST(Replay, CircularWaitPrintsWhoWaitsForWhom) {
 
 TEST(Replay, DifferentVerbsAreRefused) {
   EXPECT_THROW(run(2,
-                   [](Communicator& c, SimulatedWorld&) {
+                   [](Communicator& c, TraceRecorder&) {
                      if (c.rank() == 0) c.barrier();
                      if (c.rank() == 1) c.all_reduce(floats(1), ReduceOp::kSum).wait();
                    }),
@@ -203,12 +220,12 @@ TEST(Replay, TakesACluster) {
                             .compute_gflops = 1,
                             .memory_gbs = 1};
   SimulatedWorld world(4);
-  for (int r = 0; r < 4; ++r) mixed(*world.communicator(r), world);
+  const std::vector<Trace> traces = record(world, mixed);
   CostModel prices = kPrices;
   prices.ranks_per_node = 2;
-  EXPECT_EQ(replay(world, cluster).ranks, replay(world, prices, kCompute).ranks);
-  EXPECT_DOUBLE_EQ(replay(world, cluster).makespan_seconds(),
-                   static_cast<double>(replay(world, cluster).makespan_ps()) * 1e-12);
+  EXPECT_EQ(replay(traces, cluster).ranks, replay(traces, prices, kCompute).ranks);
+  EXPECT_DOUBLE_EQ(replay(traces, cluster).makespan_seconds(),
+                   static_cast<double>(replay(traces, cluster).makespan_ps()) * 1e-12);
 }
 
 TEST(SimulatedWorld, RefusesRulesThatDifferBetweenRanks) {
@@ -221,16 +238,24 @@ TEST(SimulatedWorld, RefusesRulesThatDifferBetweenRanks) {
 TEST(SimulatedWorld, KeepsGroupsOnceForThousandsOfRanks) {
   constexpr int n = 4096;
   SimulatedWorld world(n);
-  for (int r = 0; r < n; ++r) {
-    const auto c = world.communicator(r);
-    const auto rows = c->split([](int i) { return SplitKey{i / 64, i % 64}; });
-    const auto columns = c->split([](int i) { return SplitKey{i % 64, i / 64}; });
+  const std::vector<Trace> traces = record(world, [](Communicator& c, TraceRecorder&) {
+    const auto rows = c.split([](int i) { return SplitKey{i / 64, i % 64}; });
+    const auto columns = c.split([](int i) { return SplitKey{i % 64, i / 64}; });
     rows->all_reduce(floats(1000), ReduceOp::kSum).wait();
     columns->all_gather(floats(64000), floats(1000)).wait();
-  }
+  });
   EXPECT_EQ(world.groups().size(), 1U + 64 + 64);
-  EXPECT_EQ(world.trace(n - 1).size(), 4U);
-  EXPECT_GT(replay(world, kPrices, kCompute).makespan_ps(), 0);
+  EXPECT_EQ(traces[n - 1].records.size(), 4U);
+  EXPECT_GT(replay(traces, kPrices, kCompute).makespan_ps(), 0);
+}
+
+// Groups of ranks on threads have no number: nobody could tell which calls meet.
+TEST(Replay, TracesOfOtherWorldsAreRefused) {
+  TraceRecorder recorder;
+  const std::string label = "data";
+  const std::vector<int> members = {0};
+  recorder.call({.verb = "barrier", .key = &label, .label = &label, .members = &members});
+  EXPECT_THROW(replay({recorder.take()}, kPrices, kCompute), ConfigError);
 }
 
 }  // namespace

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <map>
+#include <vector>
 
-#include "kuafu/comm/trace.h"
+#include "kuafu/comm/simulated.h"
+#include "kuafu/meter/op_kinds.h"
 #include "kuafu/meter/op_trace.h"
 
 namespace kuafu::tests {
@@ -69,9 +71,11 @@ std::string not_as_booked(const TracedSteps& steps) {
   const auto differs = [](const char* what, int64_t traced, int64_t booked) {
     return traced == booked ? "" : text(what, ": ", traced, " traced, ", booked, " booked; ");
   };
-  std::string all = differs("bytes at the end", live, steps.live) +
-                    differs("peak bytes", peak, steps.peak) + differs("FLOPs", flops, steps.flops) +
-                    differs("FLOPs again", again, steps.flops_recomputed);
+  std::string all;
+  for (const std::string& op : unbooked_ops(trace)) all += text(op, " is booked by nothing; ");
+  all += differs("bytes at the end", live, steps.live) + differs("peak bytes", peak, steps.peak) +
+         differs("FLOPs", flops, steps.flops) +
+         differs("FLOPs again", again, steps.flops_recomputed);
   for (const auto& [key, counted] : steps.calls) calls[key];
   for (const auto& [key, counted] : calls) {
     const auto booked = steps.calls.find(key);

@@ -10,7 +10,7 @@
 #include <functional>
 
 #include "kuafu/base/errors.h"
-#include "kuafu/comm/trace.h"
+#include "kuafu/comm/simulated.h"
 #include "kuafu/comm/worlds.h"
 #include "kuafu/meter/allocator.h"
 #include "tests/tensor/support.h"

@@ -5,6 +5,7 @@
 // each.
 #include "kuafu/tensor/ops.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +14,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/meter/flops.h"
+#include "kuafu/meter/op_kinds.h"
 #include "tests/tensor/support.h"
 
 namespace kuafu {
@@ -261,6 +263,17 @@ TEST(Work, IsBookedByFormula) {
   ops::gelu(a);
   EXPECT_EQ(book.flops(), 0);
   EXPECT_EQ(book.bytes_moved(), 2 * 35 * 8);
+}
+
+// Else no trace could say what it does.
+TEST(Work, EveryOwnOpHasAKind) {
+  int64_t num_own = 0;
+  for (const c10::OperatorName& op : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (!op.name.starts_with("kuafu::")) continue;
+    ++num_own;
+    EXPECT_NE(kind_of_op(op.name), OpKind::kUnbooked) << op.name;
+  }
+  EXPECT_GE(num_own, 30);
 }
 
 TEST(Work, IsTheSameThatTheDispatcherSees) {

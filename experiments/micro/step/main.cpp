@@ -4,7 +4,6 @@
 // micro_step predict    a step beside what measured rates predict (predict.cpp)
 
 #include <algorithm>
-#include <fstream>
 #include <iostream>
 
 #include <CLI/CLI.hpp>
@@ -12,6 +11,8 @@
 #include "experiments/micro/step/step.h"
 #include "kuafu/engine/registries.h"
 #include "kuafu/meter/allocator.h"
+#include "kuafu/record/files.h"
+#include "kuafu/record/json_text.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/tensor/tensor.h"
 
@@ -19,7 +20,7 @@ namespace kuafu::micro {
 
 std::string to_string(const Scheme& s) { return text(s.mode, " on ", s.ranks); }
 
-Plan plan_of(const Scheme& scheme, const Shape& shape) {
+Plan plan_of(const Scheme& scheme, const Shape& shape, int64_t steps) {
   Plan plan;
   plan.model.layers = shape.layers;
   plan.model.hidden = shape.hidden;
@@ -29,6 +30,7 @@ Plan plan_of(const Scheme& scheme, const Shape& shape) {
   plan.optimizer.clip = 0;
   plan.data.kind = "synthetic";
   plan.train.batch = shape.batch;
+  plan.train.steps = steps;
   return resolve(plan, scheme.ranks, builtin_registries().tensor_modes());
 }
 
@@ -76,14 +78,12 @@ int main_with(int argc, char** argv) {
   app.require_subcommand(1);
   CLI11_PARSE(app, argc, argv);
   initialise_tensors();
+  require_recordable(json_file);
   const Json before = provenance();
   Json document = *profiles ? profile(shape, rounds) : predict(shape, rounds);
   document["provenance"] = before;
   if (json_file.empty()) return 0;
-  std::ofstream file(json_file);
-  file << document.dump(1) << "\n";
-  file.flush();
-  KUAFU_REQUIRE(file.good(), "cannot write ", json_file);
+  replace_file(json_file, json_document(document));
   return 0;
 }
 

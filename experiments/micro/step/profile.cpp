@@ -12,10 +12,13 @@
 //                 layouts, samples, meters, and the observer of this benchmark itself: an upper
 //                 bound
 //   "own" is the overhead of Kuafu's code; "all but matmul, attention, copies" is model + own.
+//   The steps that are watched are certified.
 // Last result: results/benchmarks/overhead-h1024.json.
 
 #include <iostream>
+#include <optional>
 
+#include "experiments/micro/proven.h"
 #include "experiments/micro/step/op_watch.h"
 #include "experiments/micro/step/step.h"
 #include "experiments/micro/step/watched_world.h"
@@ -47,14 +50,16 @@ struct Profile {
   std::vector<Spent> steps;
   std::map<std::string, double> by_op;
   int64_t calls = 0;
+  Json certificate;
 };
 
-Spent watched_step(Engine& engine, CommWatch& comm, Profile* profile) {
+template <class Body>
+Spent watched_step(const Body& step, CommWatch& comm, Profile* profile) {
   const OpWatch ops(OpWatch::Of::kTimes);
   comm = CommWatch();
   comm.is_on = true;
   const double start = thread_cpu_now();
-  engine.step();
+  step();
   Spent s;
   s.all = thread_cpu_now() - start;
   comm.is_on = false;
@@ -81,13 +86,21 @@ Profile profile_of(const Plan& plan, int64_t steps) {
     RankBook book(world.rank());
     Ledger ledger;
     const BookScope booked(&book);
-    Engine engine(plan, registries, *listening, *data, {.ledger = &ledger});
+    std::optional<Engine> engine;
+    engine.emplace(plan, registries, *listening, *data, EngineOptions{.ledger = &ledger});
+    ProvenSteps proven(plan);
     for (int64_t step = -kProfileWarmUp; step < steps; ++step) {
       world.barrier();
       const bool tells = world.rank() == 0 && step >= 0;
-      const Spent s = watched_step(engine, comm, tells ? &profile : nullptr);
+      const Spent s = proven.step(*engine, [&](const auto& body) {
+        return watched_step(body, comm, tells ? &profile : nullptr);
+      });
       if (step >= 0) by_rank[static_cast<size_t>(world.rank())].push_back(s);
     }
+    engine.reset();
+    book.is_counting = false;
+    const Json certificate = proven.certificate(registries, world);
+    if (world.rank() == 0) profile.certificate = certificate;
   });
   profile.steps.resize(static_cast<size_t>(steps));
   for (const auto& rank : by_rank) {
@@ -122,6 +135,7 @@ Json to_json(const Profile& profile) {
             {"model", shares(profile, &Spent::model)},
             {"own", spread(own)},
             {"all_but_matmul_attention_copies", spread(rest)}}},
+          {"certificate", profile.certificate},
           {"ops_of_rank_0", {{"calls_per_step", profile.calls}, {"by_name", ops}}}};
 }
 
@@ -142,7 +156,7 @@ Json profile(const Shape& shape, int64_t steps) {
                {"model + own %", Align::kRight}});
   Json document = {{"benchmark", "overhead"}, {"schemes", Json::array()}};
   for (const Scheme& scheme : schemes) {
-    Json entry = to_json(profile_of(plan_of(scheme, shape), steps));
+    Json entry = to_json(profile_of(plan_of(scheme, shape, kProfileWarmUp + steps), steps));
     entry["settings"] = to_json(scheme, shape);
     const auto percent = [](const Json& share) {
       return human_number(100 * share.get<double>(), 3);

@@ -22,7 +22,8 @@ struct Scheme {
 };
 std::string to_string(const Scheme& s);  ///< "2.5d on 8"
 
-Plan plan_of(const Scheme& scheme, const Shape& shape);
+/// `steps`: that one engine of the plan will make.
+Plan plan_of(const Scheme& scheme, const Shape& shape, int64_t steps);
 Json to_json(const Scheme& scheme, const Shape& shape);
 
 /// {median, quartiles, minimum, maximum, samples}

@@ -5,7 +5,6 @@
 // PyTorch; train.py trains what --export writes.
 
 #include <algorithm>
-#include <fstream>
 #include <iostream>
 #include <optional>
 #include <sstream>
@@ -15,10 +14,12 @@
 #include "app/bench_step/resident.h"
 #include "app/bench_step/start_file.h"
 #include "app/bench_step/stepper.h"
+#include "kuafu/base/launcher.h"
 #include "kuafu/engine/registries.h"
 #include "kuafu/engine/run.h"
 #include "kuafu/meter/allocator.h"
-#include "kuafu/record/json.h"
+#include "kuafu/record/files.h"
+#include "kuafu/record/json_text.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/tensor/tensor.h"
 
@@ -34,7 +35,7 @@ struct Options {
   std::optional<int64_t> micro_batch;  // of --mode pipeline alone, 1 where it is not given
   std::string mode = "single";
   bool is_silent = false, is_unmetered = false, serves = false;
-  std::string json_file, start_file, plan_file;
+  std::string world = "threads", json_file, start_file, plan_file;
 };
 
 /// What --plan says instead.
@@ -57,6 +58,9 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--micro-batch", o.micro_batch,
                  "samples of a micro-batch of --mode pipeline; 1 where it is not given")
       ->check(CLI::PositiveNumber);
+  app.add_option("--world", o.world, "mpi: one of the processes that scripts/mpirun.sh started")
+      ->check(CLI::IsMember({"threads", "mpi"}))
+      ->capture_default_str();
   app.add_flag("--no-communication", o.is_silent,
                "the ranks compute the same shapes and never talk: the limit of any back end");
   app.add_flag("--no-meter", o.is_unmetered, "count neither bytes nor memory nor FLOPs");
@@ -109,8 +113,8 @@ Plan plan_of(const Options& o) {
   return resolve(plan, o.ranks, builtin_registries().tensor_modes());
 }
 
-/// Answers "run K" until "quit" or the end of the input. `resident`: bytes before there were ranks.
-void serve(const Stepper::Run& run, int64_t resident) {
+/// Answers "run K" until "quit" or the end of the input.
+void serve(const Stepper::Run& run) {
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
     std::string verb, rest;
@@ -119,12 +123,11 @@ void serve(const Stepper::Run& run, int64_t resident) {
     if (verb == "quit") return;
     KUAFU_REQUIRE(verb == "run" && (words >> count) && count >= 1 && !(words >> rest),
                   "unknown request '", line, "': send 'run K' with K >= 1, or 'quit'");
-    restart_resident_peak();
     const Samples s = run(count);
     const Json answer = {{"samples", s.seconds},
                          {"losses", s.losses},
                          {"tensor_bytes", s.tensor_bytes},
-                         {"resident_bytes", {resident_peak() - resident}}};
+                         {"resident_bytes", s.resident_bytes}};
     std::cout << answer.dump() << std::endl;
   }
 }
@@ -141,6 +144,7 @@ Json document(const Options& o, const Plan& plan, const Samples& s) {
             {"sequence", plan.model.sequence},
             {"batch", plan.train.batch},
             {"ranks", num_ranks(plan)},
+            {"world", o.world},
             {"communicates", !o.is_silent},
             {"metered", !o.is_unmetered}}},
           {"step_time_s",
@@ -156,14 +160,11 @@ void once(const Options& o, const Plan& plan, const Stepper::Run& run) {
   const Json result = document(o, plan, run(o.steps));
   std::cout << result.dump() << std::endl;
   if (o.json_file.empty()) return;
-  std::ofstream file(o.json_file);
-  file << result.dump(1) << "\n";
-  file.flush();
-  KUAFU_REQUIRE(file.good(), "cannot write ", o.json_file);
+  replace_file(o.json_file, json_document(result));
 }
 
 int main_with(int argc, char** argv) {
-  CLI::App app("Times training steps of a GPT on thread ranks");
+  CLI::App app("Times training steps of a GPT on thread or MPI ranks");
   app.footer("Example: kuafu-bench-step --mode 1d --ranks 2 --hidden 256 --steps 20");
   Options options;
   add_options(app, options);
@@ -176,11 +177,19 @@ int main_with(int argc, char** argv) {
     return 0;
   }
   const int64_t resident = resident_bytes();
+  KUAFU_REQUIRE(options.world == "threads" || !options.is_silent,
+                "--no-communication --world mpi: ranks that never talk are threads");
+  KUAFU_REQUIRE(options.world == "mpi" || launched_rank().value_or(LaunchedRank{}).ranks == 1,
+                "an MPI launcher started this program; add --world mpi, or start it by itself");
+  require_recordable(options.json_file);
   const Plan plan = plan_of(options);
-  Stepper stepper(plan, {.is_silent = options.is_silent, .is_metered = !options.is_unmetered});
+  Stepper stepper(plan, {.is_silent = options.is_silent,
+                         .is_metered = !options.is_unmetered,
+                         .is_mpi = options.world == "mpi",
+                         .resident_before = resident});
   stepper.lead([&](const Stepper::Run& run) {
     if (options.serves) {
-      serve(run, resident);
+      serve(run);
     } else {
       once(options, plan, run);
     }

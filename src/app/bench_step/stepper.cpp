@@ -7,10 +7,13 @@
 #include <thread>
 
 #include "app/bench_step/action_clock.h"
+#include "app/bench_step/resident.h"
 #include "app/bench_step/silent.h"
+#include "kuafu/comm/gather.h"
 #include "kuafu/comm/worlds.h"
 #include "kuafu/engine/engine.h"
 #include "kuafu/meter/book.h"
+#include "kuafu/record/json.h"
 
 namespace kuafu {
 namespace {
@@ -22,6 +25,15 @@ double now() {
 }  // namespace
 
 void Stepper::lead(const std::function<void(const Run&)>& lead) {
+  if (options_.is_mpi) {
+    run_on_mpi([&](Communicator& world) {
+      KUAFU_REQUIRE(world.size() == num_ranks(plan_), "the launcher started ", world.size(),
+                    " ranks, the plan has ", num_ranks(plan_));
+      answers_.resize(static_cast<size_t>(world.size()));
+      rank_body(world, lead);
+    });
+    return;
+  }
   const auto ranks = static_cast<int>(num_ranks(plan_));
   answers_.resize(static_cast<size_t>(ranks));
   run_on_threads(ranks, [&](Communicator& world) {
@@ -61,6 +73,7 @@ void Stepper::rank_body(Communicator& world, const std::function<void(const Run&
   const auto steps = [&](int64_t count) {
     RankSamples mine;
     book.restart();
+    if (options_.is_mpi || world.rank() == 0) restart_resident_peak();
     ranks.barrier();
     mine.begin = now();
     for (int64_t i = 0; i < count; ++i) {
@@ -77,8 +90,13 @@ void Stepper::rank_body(Communicator& world, const std::function<void(const Run&
       if (is_silent_pipeline()) mine.actions.push_back(clock.end());
     }
     mine.tensor_bytes = book.peak();
+    mine.resident_bytes = resident_peak() - options_.resident_before;
     return mine;
   };
+  if (options_.is_mpi) {
+    lead_by_calls(world, steps, lead);
+    return;
+  }
   if (world.rank() != 0) {
     follow(steps, world.rank());
     return;
@@ -122,13 +140,62 @@ Samples Stepper::run(const std::function<RankSamples(int64_t)>& steps, int64_t c
   const auto ranks = static_cast<int>(answers_.size());
   changed_.wait(lock, [&] { return num_answers_ == ranks || has_failed_; });
   KUAFU_REQUIRE(num_answers_ == ranks, "another rank has failed");
+  Samples all = samples_of_all(count);
+  all.resident_bytes = {resident_peak() - options_.resident_before};  // threads share a process
+  return all;
+}
+
+Samples Stepper::samples_of_all(int64_t count) const {
   const auto steps_done = static_cast<size_t>(count);
   Samples all{
       .seconds = is_silent_pipeline() ? limit_seconds(steps_done) : step_seconds(steps_done),
       .losses = answers_[0].losses,
-      .tensor_bytes = {}};
-  for (const RankSamples& a : answers_) all.tensor_bytes.push_back(a.tensor_bytes);
+      .tensor_bytes = {},
+      .resident_bytes = {}};
+  for (const RankSamples& a : answers_) {
+    all.tensor_bytes.push_back(a.tensor_bytes);
+    all.resident_bytes.push_back(a.resident_bytes);
+  }
   return all;
+}
+
+void Stepper::lead_by_calls(Communicator& world, const std::function<RankSamples(int64_t)>& steps,
+                            const std::function<void(const Run&)>& lead) {
+  if (world.rank() != 0) {
+    while (!together(world, steps, 0).seconds.empty()) {
+    }
+    return;
+  }
+  lead([&](int64_t count) { return together(world, steps, count); });
+  together(world, steps, 0);
+}
+
+Samples Stepper::together(Communicator& world, const std::function<RankSamples(int64_t)>& steps,
+                          int64_t count) {
+  auto ordered = static_cast<double>(count);
+  world.broadcast({&ordered, 1, DType::kF64}, 0).wait_host();
+  count = static_cast<int64_t>(ordered);
+  if (count == 0) return {};
+  const RankSamples mine = steps(count);
+  // One clock for all processes of a machine.
+  const Json told = {{"begin", mine.begin},
+                     {"ends", mine.ends},
+                     {"losses", mine.losses},
+                     {"tensor_bytes", mine.tensor_bytes},
+                     {"resident_bytes", mine.resident_bytes}};
+  const std::vector<std::string> all = gather_texts(world, told.dump());
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const Json answer = Json::parse(all[rank]);
+    answers_[rank] = {.begin = answer["begin"],
+                      .ends = answer["ends"].get<std::vector<double>>(),
+                      .losses = answer["losses"].get<std::vector<double>>(),
+                      .tensor_bytes = answer["tensor_bytes"],
+                      .resident_bytes = answer["resident_bytes"],
+                      .actions = {}};
+  }
+  if (world.rank() != 0)
+    return {.seconds = {0}, .losses = {}, .tensor_bytes = {}, .resident_bytes = {}};
+  return samples_of_all(count);
 }
 
 std::vector<double> Stepper::step_seconds(size_t count) const {

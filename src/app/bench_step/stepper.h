@@ -15,8 +15,10 @@ namespace kuafu {
 
 /// Whether ranks talk, and whether what they do is counted.
 struct StepperOptions {
-  bool is_silent = false;  ///< no communication at all
-  bool is_metered = true;  ///< ledger, memory book, FLOPs
+  bool is_silent = false;       ///< no communication at all
+  bool is_metered = true;       ///< ledger, memory book, FLOPs
+  bool is_mpi = false;          ///< this process is one of the ranks that an MPI launcher started
+  int64_t resident_before = 0;  ///< bytes resident before there was anything
 };
 
 /// Steps done on request.
@@ -27,19 +29,22 @@ struct Samples {
   std::vector<double> seconds;
   std::vector<double> losses;
   std::vector<int64_t> tensor_bytes;  ///< of each rank, at the peak of these steps; 0 unmetered
+  /// Of each process, at that peak, without those from before.
+  std::vector<int64_t> resident_bytes;
 };
 
-/// Thread ranks that train a plan a few steps at a time and sleep in between, without using a core.
+/// Ranks that train a plan a few steps at a time. Threads sleep in between without using a core; MPI
+/// processes wait in a call, as MPI does: whoever drives them stops them meanwhile.
 class Stepper {
  public:
-  /// @pre plan is resolved
+  /// @pre plan is resolved, and in the MPI world has as many ranks as the launcher started
   Stepper(const Plan& plan, const StepperOptions& options) : plan_(plan), options_(options) {}
 
   /// What rank 0 is given to ask for steps with.
   using Run = std::function<Samples(int64_t steps)>;
 
   /// Starts the ranks, calls `lead` on rank 0 and ends them when it returns. Rethrows the first
-  /// error of any rank.
+  /// error of any rank; in the MPI world an error ends all of them.
   void lead(const std::function<void(const Run& run)>& lead);
 
  private:
@@ -47,12 +52,18 @@ class Stepper {
     double begin = 0;
     std::vector<double> ends;
     std::vector<double> losses;
-    int64_t tensor_bytes = 0;
+    int64_t tensor_bytes = 0, resident_bytes = 0;
     std::vector<pipeline::RowSeconds> actions;  // of each step, of silent pipelines alone
   };
 
   void rank_body(Communicator& world, const std::function<void(const Run&)>& lead);
   void follow(const std::function<RankSamples(int64_t)>& steps, int rank);
+  /// Rank 0 leads, the others do what it broadcasts, until it is 0 steps.
+  void lead_by_calls(Communicator& world, const std::function<RankSamples(int64_t)>& steps,
+                     const std::function<void(const Run&)>& lead);
+  Samples together(Communicator& world, const std::function<RankSamples(int64_t)>& steps,
+                   int64_t count);
+  Samples samples_of_all(int64_t count) const;
   Samples run(const std::function<RankSamples(int64_t)>& steps, int64_t count);
   bool is_silent_pipeline() const { return options_.is_silent && plan_.parallel.pipeline.size > 1; }
   std::vector<double> step_seconds(size_t count) const;

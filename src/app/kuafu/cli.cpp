@@ -72,6 +72,9 @@ void add_run_options(CLI::App& app, WorkerCall& call) {
   app.add_option("--json", call.json, "write the document of docs/record.md")->type_name("FILE");
   app.add_option("--trace", call.trace, "write every event of the last step, one JSON line each")
       ->type_name("FILE.jsonl");
+  app.add_option("--oracles", call.oracles,
+                 "the trace of a real run, whose values a simulated --trace goes on with")
+      ->type_name("FILE.jsonl");
   app.add_option("--timeline", call.timeline,
                  "draw what every rank did in the last step: a Chrome trace or a picture")
       ->type_name("FILE.json|FILE.svg");
@@ -234,6 +237,10 @@ void add_matrix(CLI::App& app, FrontCall& call) {
   sub.add_option("--share", matrix.share, "part of all combinations to run (default 1)")
       ->check(CLI::Range(0.0, 1.0))
       ->type_name("X");
+  sub.add_option("--jobs", matrix.jobs,
+                 "combinations at a time, in processes of their own (default 1)")
+      ->check(number_from<int64_t>(1, "a whole number"))
+      ->type_name("N");
   sub.add_option("--out", matrix.out, "where compatibility.json and .md go (default results)")
       ->type_name("DIR");
   list_option(sub, "--plugin", matrix.plugins, "load a plugin; may be repeated")
@@ -241,7 +248,7 @@ void add_matrix(CLI::App& app, FrontCall& call) {
   sub.footer(R"(Examples:
   kuafu matrix
   kuafu matrix --filter scheme=2d --filter world=threads --triples 0 --out /tmp/matrix
-  kuafu matrix --share 0.1 --seed 3 --out /tmp/matrix
+  kuafu matrix --share 0.1 --seed 3 --jobs 2 --out /tmp/matrix
 
   kuafu matrix --filter "data mode=parameter_server" --filter zero=1 --triples 0 --out /tmp/matrix
 
@@ -268,22 +275,33 @@ void add_fuzz(CLI::App& app, FrontCall& call) {
   sub.add_option("--ranks", fuzz.ranks, "of a plan, at most (default 8)")
       ->check(whole(1))
       ->type_name("N");
-  sub.add_option("--world", fuzz.world,
-                 "threads (default), compared with the simulated world; or mpi")
-      ->check(CLI::IsMember({"threads", "mpi"}));
-  sub.add_option("--out", fuzz.out, "JSON lines, one a plan; the same seed goes on behind them")
-      ->type_name("FILE");
+  list_option(sub, "--world", fuzz.worlds,
+              "only plans in this world; may be repeated (default all there are)")
+      ->check(CLI::IsMember({"threads", "mpi", "mpi-native"}));
+  sub.add_option("--jobs", fuzz.jobs, "plans at a time, in processes of their own (default 1)")
+      ->check(whole(1))
+      ->type_name("N");
+  sub.add_option("--only", fuzz.only, "run plan N of the seed, and print it")
+      ->check(whole(0))
+      ->type_name("N");
+  list_option(sub, "--set", fuzz.sets, "run the one plan of these settings; may be repeated")
+      ->type_name("KEY=VALUE");
+  sub.add_option("--out", fuzz.out,
+                 "folder for result.json and README.md; the same seed goes on behind what it holds")
+      ->type_name("DIR");
   sub.add_option("--timeout", fuzz.timeout, "seconds a plan may take (default 60)")
       ->check(whole(1))
       ->type_name("S");
   list_option(sub, "--plugin", fuzz.plugins, "load a plugin; may be repeated")->type_name("LIB.so");
   sub.footer(R"(Examples:
   kuafu fuzz --seconds 60 --seed 7
-  kuafu fuzz --seconds 600 --plans 10000 --seed 1 --out plans.jsonl
+  kuafu fuzz --seconds 4000 --plans 10000 --seed 1 --jobs 2 --out build/fuzz
   kuafu fuzz --world mpi --ranks 4 --seconds 120
+  kuafu fuzz --set model.kind=bert --set parallel.data=3
 
-A plan may end equal (certified, and metered as simulated), refused, out of memory or diverged. Anything else is minimised and
-printed as a command of `kuafu run`.
+Each plan runs in one world: threads, MPI with Kuafu's collectives, MPI with the library's. It may end equal (certified, and
+metered as simulated for that transport), refused, out of memory, diverged, or not certified for a reason that is listed.
+Anything else is minimised and printed as a command that shows it.
 Exit codes: 0 nothing found, 1 something found, 2 usage)");
 }
 
@@ -319,7 +337,9 @@ void add_others(CLI::App& app, FrontCall& call) {
 
   CLI::App& doctor =
       *app.add_subcommand("doctor", "what was found on this machine; what is off and why");
-  doctor.footer("Example:\n  kuafu doctor");
+  doctor.add_flag("--provenance", call.doctor.tells_provenance,
+                  "only the block of commit, program and machine that results carry, as JSON");
+  doctor.footer("Examples:\n  kuafu doctor\n  kuafu doctor --provenance");
 }
 
 /// Names of the options of `app` as they are typed.

@@ -12,6 +12,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/units.h"
+#include "kuafu/record/json_text.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/record/table.h"
 
@@ -166,7 +167,11 @@ void look_at_python(Findings& findings) {
 
 }  // namespace
 
-int doctor_command() {
+int doctor_command(const DoctorCall& call) {
+  if (call.tells_provenance) {
+    std::cout << json_document(provenance());
+    return kDone;
+  }
   Findings findings;
   const Machine m = machine();
   look_at_program(findings);

@@ -27,6 +27,7 @@ struct WorkerCall {
   std::vector<std::string> plugins;
   double timeout_s = 0;
   std::string trace;      ///< file
+  std::string oracles;    ///< file
   std::string timeline;   ///< file
   std::string timetable;  ///< explain: file
   std::string mpi_collectives;
@@ -69,6 +70,10 @@ struct CompareCall {
   bool is_exact_only = false;
 };
 
+struct DoctorCall {
+  bool tells_provenance = false;  ///< the JSON block of results, nothing else
+};
+
 struct ListCall {
   std::string kind;
   std::vector<std::string> plugins;
@@ -77,13 +82,14 @@ struct ListCall {
 /// `kuafu matrix`; empty = the worker's default.
 struct MatrixCall {
   std::vector<std::string> filters;
-  std::string triples, seed, share, out;
+  std::string triples, seed, share, jobs, out;
   std::vector<std::string> plugins;
 };
 
 /// `kuafu fuzz`; empty = the worker's default.
 struct FuzzCall {
-  std::string seconds, plans, seed, ranks, world, out, timeout;
+  std::string seconds, plans, seed, ranks, jobs, only, out, timeout;
+  std::vector<std::string> worlds, sets;
   std::vector<std::string> plugins;
 };
 
@@ -97,6 +103,7 @@ struct FrontCall {
   ReportCall report;
   CompareCall compare;
   ListCall list;
+  DoctorCall doctor;
   MatrixCall matrix;
   FuzzCall fuzz;
 };
@@ -113,7 +120,7 @@ int suite_command(const SuiteCall& call);
 int report_command(const ReportCall& call);
 int compare_command(const CompareCall& call);
 int list_command(const ListCall& call);
-int doctor_command();
+int doctor_command(const DoctorCall& call);
 int matrix_command(const MatrixCall& call);
 int fuzz_command(const FuzzCall& call);
 

@@ -22,6 +22,7 @@ std::vector<std::string> worker_words(const std::string& command, const WorkerCa
   if (!call.is_metered) words.emplace_back("--no-meter");
   add("--json", call.json);
   add("--trace", call.trace);
+  add("--oracles", call.oracles);
   add("--timeline", call.timeline);
   add("--timetable", call.timetable);
   for (const auto& plugin : call.plugins) add("--plugin", plugin);
@@ -66,12 +67,14 @@ int matrix_command(const MatrixCall& call) {
   add("--triples", call.triples);
   add("--seed", call.seed);
   add("--share", call.share);
+  add("--jobs", call.jobs);
   add("--out", call.out);
   for (const auto& plugin : call.plugins) add("--plugin", plugin);
   become(words);
 }
 
 int fuzz_command(const FuzzCall& call) {
+  split_pairs(call.sets, "--set");
   std::vector<std::string> words = {worker_path(), "fuzz"};
   const auto add = [&](const char* option, const std::string& value) {
     if (!value.empty()) words.insert(words.end(), {option, value});
@@ -80,7 +83,10 @@ int fuzz_command(const FuzzCall& call) {
   add("--plans", call.plans);
   add("--seed", call.seed);
   add("--ranks", call.ranks);
-  add("--world", call.world);
+  for (const auto& world : call.worlds) add("--world", world);
+  for (const auto& pair : call.sets) add("--set", pair);
+  add("--jobs", call.jobs);
+  add("--only", call.only);
   add("--out", call.out);
   add("--timeout", call.timeout);
   for (const auto& plugin : call.plugins) add("--plugin", plugin);

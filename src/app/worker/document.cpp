@@ -81,6 +81,8 @@ void add_measures(Json& j, const Proof& p) {
   add("loss_tolerance", p.loss.bound);
   add("gradient_error", p.gradient.error);
   add("tolerance", p.gradient.bound);
+  add("routes_error", p.routes.error);
+  add("routes_tolerance", p.routes.bound);
   add("parameter_error", p.update.error);
   add("parameter_tolerance", p.update.bound);
   add("ratio", p.ratio());
@@ -99,6 +101,8 @@ Json native_json(const Proof& p) {
   };
   add("loss", p.loss);
   add("gradient", p.gradient);
+  add("routes", p.routes);
+  add("blocks", p.blocks);
   add("update", p.update);
   j["ratio"] = has_steps ? number(p.ratio()) : Json();
   j["worst"] = has_steps ? Json(p.worst().where) : Json();
@@ -110,7 +114,6 @@ Json certificate_json(const Certificate& c) {
   const bool was_tried = c.verdict != "not_run" || !c.reason.empty();
   j["level"] = was_tried ? Json(c.level) : Json();
   j["reference"] = was_tried ? Json(c.reference) : Json();
-  j["seed"] = was_tried ? Json(c.seed) : Json();
   j["steps"] = was_tried ? Json(c.steps.size()) : Json();
   add_measures(j, c);
   j["native"] = was_tried ? native_json(c.native) : Json();
@@ -280,36 +283,6 @@ void write_document(const Json& document, const std::string& file) {
   replace_file(file, json_document(document));
 }
 
-namespace {
-
-Json to_json(const ObservedStep& step) {
-  Json activities = Json::array(), waits = Json::array();
-  for (const Activity& a : step.activities) {
-    activities.push_back({a.rank, static_cast<int>(a.kind), a.what, a.label, a.start_s, a.end_s});
-  }
-  for (const auto& w : step.waits) waits.push_back({w.message, w.start_s, w.end_s});
-  return {{"begin", step.begin_s},
-          {"end", step.end_s},
-          {"activities", activities},
-          {"sent", step.sent},
-          {"waits", waits}};
-}
-
-ObservedStep observed_step_from(const Json& j) {
-  ObservedStep step;
-  step.begin_s = j.at("begin");
-  step.end_s = j.at("end");
-  for (const Json& a : j.at("activities")) {
-    step.activities.push_back({a.at(0), static_cast<Activity::Kind>(a.at(1).get<int>()), a.at(2),
-                               a.at(3), a.at(4), a.at(5)});
-  }
-  step.sent = j.at("sent").get<std::map<std::string, double>>();
-  for (const Json& w : j.at("waits")) step.waits.push_back({w.at(0), w.at(1), w.at(2)});
-  return step;
-}
-
-}  // namespace
-
 Json to_json(const RankResult& r) {
   Json traffic = Json::object();
   for (const auto& [axis, t] : r.traffic) {
@@ -328,8 +301,7 @@ Json to_json(const RankResult& r) {
           {"traffic", traffic},
           {"saves", r.saves},
           {"saved_bytes", r.saved_bytes},
-          {"save_seconds", r.save_seconds},
-          {"last_step", r.last_step ? to_json(*r.last_step) : Json(nullptr)}};
+          {"save_seconds", r.save_seconds}};
 }
 
 RankResult rank_result_from(const Json& j) {
@@ -346,7 +318,6 @@ RankResult rank_result_from(const Json& j) {
   r.saves = j.at("saves");
   r.saved_bytes = j.at("saved_bytes");
   r.save_seconds = j.at("save_seconds").get<std::vector<double>>();
-  if (!j.at("last_step").is_null()) r.last_step = observed_step_from(j.at("last_step"));
   for (const auto& [axis, t] : j.at("traffic").items()) {
     r.traffic[axis] = {t.at(0),
                        t.at(1),

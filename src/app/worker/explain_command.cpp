@@ -8,7 +8,7 @@
 #include "app/worker/explain_pipeline.h"
 #include "app/worker/options.h"
 #include "kuafu/base/units.h"
-#include "kuafu/comm/trace.h"
+#include "kuafu/comm/simulated.h"
 #include "kuafu/parallel/tensor/embedding.h"
 #include "kuafu/record/table.h"
 #include "kuafu/simulate/simulate.h"

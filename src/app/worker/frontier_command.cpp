@@ -10,7 +10,7 @@
 
 #include "app/worker/options.h"
 #include "kuafu/base/units.h"
-#include "kuafu/comm/trace.h"
+#include "kuafu/comm/simulated.h"
 #include "kuafu/record/json.h"
 #include "kuafu/record/table.h"
 #include "kuafu/simulate/simulate.h"

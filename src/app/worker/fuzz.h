@@ -3,13 +3,16 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "app/worker/mpi_ranks.h"
 #include "kuafu/base/philox.h"
 #include "kuafu/engine/registries.h"
 #include "kuafu/plan/keys.h"
 #include "kuafu/plan/plan.h"
+#include "kuafu/record/json.h"
 
 // Random plans over all keys, each run as small as it goes: none may end otherwise than a plan may.
 namespace kuafu::fuzz {
@@ -17,17 +20,18 @@ namespace kuafu::fuzz {
 /// How a plan ended. The first five are what may happen.
 enum class Ending : uint8_t {
   kEqual,        ///< certified, and metered as simulated
-  kRefused,      ///< before anything ran, with a message
-  kOutOfMemory,  ///< of memory.device, in the simulated world too
+  kRefused,      ///< before anything ran, by a message that names a key
+  kOutOfMemory,  ///< of memory.device
   kDiverged,     ///< a loss that is not finite, with its step
-  kNotProven,    ///< not certified, for the reason that the certificate gives
+  kNotRun,       ///< certificate not run for a reason that is listed: see cause_of_not_run()
+  kUnexplained,  ///< not run for another reason
   kDifferent,    ///< the certificate says so
   kMetered,      ///< traffic, FLOPs or peaks are not the simulated ones
   kError,        ///< any other exception
-  kCrash,        ///< a signal or an exit of the process
+  kCrash,        ///< a signal or an exit of a process
   kHang,         ///< no end within the time limit
 };
-inline constexpr int kNumEndings = 10;
+inline constexpr int kNumEndings = 11;
 std::string to_string(Ending ending);
 /// Throws ConfigError for a word that names none.
 Ending ending_of(const std::string& word);
@@ -36,9 +40,21 @@ bool is_finding(Ending ending);
 
 struct Outcome {
   Ending ending = Ending::kCrash;
-  std::string why;  ///< message, what differs, the end of what was printed
+  std::string why;    ///< message, what differs, the end of what was printed
+  std::string cause;  ///< class of a reason: the key of a refusal, the list's word of kNotRun
   int64_t ranks = 0;
 };
+
+/// Why a certificate may end `not_run`: a short name for a reason of the list, "" for any other.
+std::string cause_of_not_run(const std::string& reason);
+
+/// Real ranks that a plan can run on; each is compared with the simulated world for its transport.
+enum class World : uint8_t { kThreads, kMpi, kMpiNative };
+/// "threads", "mpi", "mpi-native"
+std::string to_string(World world);
+World world_of(const std::string& word);
+/// Those of this build, by name.
+std::vector<std::string> world_names();
 
 /// Numbers of one plan, one after the other: the same for a seed and an index everywhere.
 class Draw {
@@ -70,25 +86,72 @@ Overrides draw_plan(const Registries& registries, int64_t most_ranks, Draw& draw
 /// The plan of settings, resolved and placed. Throws what refuses it.
 Plan placed(const Overrides& settings, const Registries& registries);
 
-struct World {
-  std::string name = "threads";  ///< or "mpi"
-  std::string folder;            ///< for the files of MPI runs
-  double timeout_s = 60;         ///< of one plan
+/// The world of a plan of a campaign.
+World draw_world(const std::vector<World>& worlds, uint64_t seed, uint64_t index);
+
+/// Runs plans, each in a process forked for it, so that a crash or a hang is an outcome: certified
+/// and metered on real ranks, simulated, and both compared. MPI ranks are processes of their own,
+/// started once and used by one plan after the other; what ends wrong there runs again on ranks
+/// that are new.
+class Trier {
+ public:
+  struct Options {
+    int64_t most_ranks = 8;
+    double timeout_s = 60;  ///< of one plan
+    std::vector<std::string> plugins = {};
+  };
+  Trier(const Registries& registries, Options options);
+
+  Outcome run(const Overrides& settings, World world);
+
+ private:
+  Outcome run_apart(const Overrides& settings, World world, const MpiRanks* ranks) const;
+  Outcome run_by_mpi(const Overrides& settings, World world);
+
+  const Registries& registries_;
+  const Options options_;
+  MpiRanks own_, native_;
 };
-
-/// Runs the plan in this process (MPI: in processes of its own): certified and metered, simulated,
-/// and both compared.
-Outcome run_here(const Overrides& settings, const Registries& registries, const World& world);
-
-/// The same in a process forked for it, so that a crash or a hang is an outcome.
-Outcome run_apart(const Overrides& settings, const Registries& registries, const World& world);
 
 /// Fewer and smaller settings with the same ending: keys are dropped one by one and numbers halved
 /// as long as `ending_of` says the same, at most `trials` times.
 Overrides minimise(Overrides settings, Ending wanted, int64_t trials,
                    const std::function<Ending(const Overrides&)>& try_plan);
 
-/// `kuafu run ...` with these settings, to paste into a shell.
-std::string command_of(const Overrides& settings, const std::string& world);
+/// `kuafu run ...` with these settings on so many ranks, to paste into a shell; `kuafu fuzz ...` for
+/// what `run` does not compare.
+std::string command_of(const Overrides& settings, World world, Ending ending, int64_t ranks);
+
+/// A campaign as it is kept: plans of one seed, in the order of their numbers.
+class Record {
+ public:
+  /// Goes on where `folder` holds one of the same program, seed, ranks and worlds; refuses others.
+  /// No folder: nothing is kept.
+  Record(std::string folder, uint64_t seed, int64_t most_ranks, std::vector<World> worlds);
+
+  /// How many there are, and with them the number of the next.
+  int64_t num_plans() const { return static_cast<int64_t>(endings_.size()); }
+  int64_t num_findings() const { return static_cast<int64_t>(findings_.size()); }
+  /// `finding`: what there is to say about one; null elsewhere.
+  void add(World world, const Outcome& outcome, const Json& finding);
+  /// Writes result.json and README.md.
+  void write() const;
+  /// "9 plans: 8 equal, 1 refused"
+  std::string describe() const;
+
+ private:
+  void go_on(const Json& kept);
+  Json to_json() const;
+  std::string page() const;
+  int64_t count(World world, Ending ending) const;
+
+  const std::string folder_;
+  const uint64_t seed_;
+  const int64_t most_ranks_;
+  const std::vector<World> worlds_;
+  std::string endings_, in_worlds_;                               ///< a letter a plan
+  std::map<std::string, std::map<std::string, int64_t>> causes_;  ///< by ending
+  Json findings_ = Json::array();
+};
 
 }  // namespace kuafu::fuzz

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <array>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <optional>
 
 #include "app/worker/fuzz.h"
+#include "app/worker/jobs.h"
 #include "app/worker/options.h"
-#include "kuafu/record/json.h"
+#include "kuafu/record/json_text.h"
 #include "kuafu/record/progress.h"
+#include "kuafu/record/provenance.h"
 #include "kuafu/tensor/tensor.h"
 
 namespace kuafu {
@@ -18,126 +16,164 @@ namespace {
 using namespace fuzz;
 using std::chrono::steady_clock;
 
-/// What has been found, by ending.
-struct Tally {
-  int64_t plans = 0;
-  std::array<int64_t, kNumEndings> endings{};
+constexpr auto kBetweenWrites = std::chrono::seconds(2);
+constexpr auto kMinimising = std::chrono::minutes(3);  ///< of a finding, at most
 
-  void add(Ending ending) {
-    ++plans;
-    ++endings[static_cast<size_t>(ending)];
-  }
-  int64_t findings() const {
-    int64_t n = 0;
-    for (int i = 0; i < kNumEndings; ++i) {
-      if (is_finding(static_cast<Ending>(i))) n += endings[static_cast<size_t>(i)];
-    }
-    return n;
-  }
-  std::string describe() const {
-    std::string out = text(plans, " plans:");
-    for (int i = 0; i < kNumEndings; ++i) {
-      const int64_t n = endings[static_cast<size_t>(i)];
-      if (n > 0) out += text(" ", n, " ", to_string(static_cast<Ending>(i)), ",");
-    }
-    out.pop_back();
-    return out;
-  }
-};
-
-Json to_json(const Overrides& settings) {
-  Json out = Json::object();
-  for (const auto& [key, value] : settings) out[key] = value;
-  return out;
+Registries registries_of(const FuzzOptions& options) {
+  WorkerOptions with_plugins;
+  with_plugins.plugins = options.plugins;
+  return load_registries(with_plugins);
 }
 
-/// A campaign: plans of one seed in the order of their numbers, from the first that the file lacks.
+std::vector<World> worlds_of(const FuzzOptions& options) {
+  std::vector<World> worlds;
+  for (const std::string& name : options.worlds.empty() ? world_names() : options.worlds) {
+    worlds.push_back(world_of(name));
+  }
+  return worlds;
+}
+
+/// The first line: an exception of LibTorch carries its stack.
+std::string first_line(const std::string& words) { return words.substr(0, words.find('\n')); }
+
+/// Plans of one seed in the order of their numbers, from the first that the record lacks.
 class Campaign {
  public:
-  explicit Campaign(const FuzzOptions& options) : options_(options) {
-    WorkerOptions with_plugins;
-    with_plugins.plugins = options.plugins;
-    registries_ = load_registries(with_plugins);
+  explicit Campaign(const FuzzOptions& options)
+      : options_(options),
+        registries_(registries_of(options)),
+        worlds_(worlds_of(options)),
+        trier_(registries_, {options.ranks, options.timeout_s, options.plugins}),
+        record_(options.out, options.seed, options.ranks, worlds_) {
     initialise_tensors();
-    world_ = {options.world, options.out + ".files", options.timeout_s};
-    resume();
   }
 
   int operator()() {
-    const auto total = options_.plans > 0 ? options_.plans : 0;
-    std::ofstream out;
-    if (!options_.out.empty()) {
-      out.open(options_.out, std::ios::app);
-      KUAFU_REQUIRE(out.good(), "--out ", options_.out, " cannot be written");
-    }
-    if (world_.name == "mpi") std::filesystem::create_directories(world_.folder);
-    Progress progress(std::cerr, progress_options_of_stderr(total, tally_.plans));
+    if (!options_.out.empty()) require_recordable(options_.out);
+    const int64_t total = options_.plans;
+    Progress progress(std::cerr, progress_options_of_stderr(total, record_.num_plans()));
     const auto end = steady_clock::now() + std::chrono::duration<double>(options_.seconds);
-    while (steady_clock::now() < end && (total == 0 || tally_.plans < total)) {
-      progress.start(text("plan ", tally_.plans));
-      const Json line = one(progress);
-      if (out.is_open()) out << line.dump() << std::endl;
-      progress.finish(line["ending"].get<std::string>());
-    }
-    if (world_.name == "mpi") std::filesystem::remove_all(world_.folder);
-    std::cout << tally_.describe() << "; seed " << options_.seed << "\n";
-    return tally_.findings() == 0 ? kOk : kFailed;
+    auto written = steady_clock::now();
+    run_jobs({.jobs = options_.jobs,
+              .first = record_.num_plans(),
+              .is_wanted =
+                  [&](int64_t number) {
+                    return steady_clock::now() < end && (total == 0 || number < total);
+                  },
+              .work = [this](int64_t number) { return json_line(one(number)); },
+              .take =
+                  [&](int64_t number, const Answer& answer) {
+                    take(number, answer, progress);
+                    if (steady_clock::now() - written < kBetweenWrites) return;
+                    record_.write();
+                    written = steady_clock::now();
+                  }});
+    record_.write();
+    std::cout << record_.describe() << "; seed " << options_.seed << "\n";
+    return record_.num_findings() == 0 ? kOk : kFailed;
   }
 
  private:
-  /// Counts what the file already has of this seed and world.
-  void resume() {
-    std::ifstream in(options_.out);
-    for (std::string line; std::getline(in, line);) {
-      const Json done = Json::parse(line, nullptr, false);
-      KUAFU_REQUIRE(done.is_object() && done.contains("ending") && done.contains("seed"), "--out ",
-                    options_.out, ": line ", tally_.plans + 1, " is none of `kuafu fuzz`");
-      KUAFU_REQUIRE(done["seed"] == options_.seed && done["world"] == options_.world, "--out ",
-                    options_.out, " holds seed ", done["seed"].dump(), " and world ",
-                    done["world"].dump(), "; go on with these, or name another file");
-      tally_.add(ending_of(done["ending"].get<std::string>()));
-    }
+  World world_of_plan(int64_t number) const {
+    return draw_world(worlds_, options_.seed, static_cast<uint64_t>(number));
   }
 
-  Json one(Progress& progress) {
-    const auto index = static_cast<uint64_t>(tally_.plans);
-    Draw draw(options_.seed, index);
+  /// Draws and runs a plan; a finding is minimised.
+  Json one(int64_t number) {
+    Draw draw(options_.seed, static_cast<uint64_t>(number));
     const Overrides settings = draw_plan(registries_, options_.ranks, draw);
-    const Outcome outcome = run_apart(settings, registries_, world_);
-    tally_.add(outcome.ending);
-    Json line = {{"plan", index},
-                 {"seed", options_.seed},
-                 {"world", options_.world},
-                 {"ranks", outcome.ranks},
-                 {"ending", to_string(outcome.ending)},
-                 {"settings", to_json(settings)}};
-    if (outcome.ending != Ending::kEqual) line["why"] = outcome.why;
-    if (is_finding(outcome.ending)) line["command"] = report(progress, index, settings, outcome);
-    return line;
+    const World world = world_of_plan(number);
+    const Outcome outcome = trier_.run(settings, world);
+    return {{"ending", to_string(outcome.ending)},
+            {"why", first_line(outcome.why)},
+            {"cause", outcome.cause},
+            {"ranks", outcome.ranks},
+            {"command", is_finding(outcome.ending) ? least(settings, world, outcome) : ""}};
   }
 
-  /// Prints a finding with the smallest plan that has it; returns its command.
-  std::string report(Progress& progress, uint64_t index, const Overrides& settings,
-                     const Outcome& outcome) {
-    const Overrides least = minimise(
-        settings, outcome.ending, options_.trials,
-        [&](const Overrides& next) { return run_apart(next, registries_, world_).ending; });
-    const std::string command = command_of(least, options_.world);
-    // An exception of LibTorch carries its stack: the first line says what, --out has the rest.
-    const std::string first = outcome.why.substr(0, outcome.why.find('\n'));
-    progress.note(
-        text("plan ", index, "  ", to_string(outcome.ending), "  ", first, "\n  ", command));
-    return command;
+  /// The process that had the plan ended with it: drawing and placing happen there.
+  static Json lost(const std::string& how) {
+    return {{"ending", to_string(Ending::kCrash)},
+            {"why", "before the run: " + how},
+            {"cause", ""},
+            {"ranks", 0},
+            {"command", ""}};
+  }
+
+  /// Command of the smallest plan that ends so; on threads where it ends so there, too.
+  std::string least(const Overrides& settings, World world, const Outcome& outcome) {
+    if (world != World::kThreads &&
+        trier_.run(settings, World::kThreads).ending == outcome.ending) {
+      world = World::kThreads;
+    }
+    // A wrong end costs MPI ranks their start.
+    const int64_t trials = world == World::kThreads ? options_.trials : options_.trials / 8;
+    const Overrides plan = minimise(settings, outcome.ending, trials, [&](const Overrides& next) {
+      return trier_.run(next, world).ending;
+    });
+    int64_t ranks = outcome.ranks;
+    try {
+      ranks = num_ranks(placed(plan, registries_));
+    } catch (const std::exception&) {  // which is what was found
+    }
+    return command_of(plan, world, outcome.ending, ranks);
+  }
+
+  void take(int64_t number, const Answer& answer, Progress& progress) {
+    const Json row = answer.is_lost ? lost(answer.words) : Json::parse(answer.words);
+    const World world = world_of_plan(number);
+    const Outcome outcome = {ending_of(row.at("ending")), row.at("why"), row.at("cause"),
+                             row.at("ranks")};
+    progress.start(text("plan ", number, ", ", to_string(world)));
+    Json finding;
+    if (is_finding(outcome.ending)) {
+      finding = {{"plan", number},
+                 {"world", to_string(world)},
+                 {"ending", to_string(outcome.ending)},
+                 {"why", outcome.why},
+                 {"command", row.at("command")}};
+      progress.note(text("plan ", number, ", ", to_string(world), "  ", to_string(outcome.ending),
+                         "  ", outcome.why, "\n  ", row.at("command").get<std::string>()));
+    }
+    record_.add(world, outcome, finding);
+    progress.finish(to_string(outcome.ending), answer.seconds);
   }
 
   const FuzzOptions& options_;
-  Registries registries_;
-  World world_;
-  Tally tally_;
+  const Registries registries_;
+  const std::vector<World> worlds_;
+  Trier trier_;
+  Record record_;
 };
+
+/// The plan of --set in each world, or plan --only of the seed in its own.
+int one_plan(const FuzzOptions& options) {
+  const Registries registries = registries_of(options);
+  initialise_tensors();
+  Overrides settings = options.settings;
+  std::vector<World> worlds = worlds_of(options);
+  if (options.only) {
+    Draw draw(options.seed, *options.only);
+    settings = draw_plan(registries, options.ranks, draw);
+    worlds = {draw_world(worlds, options.seed, *options.only)};
+    std::cout << command_of(settings, worlds[0], Ending::kMetered, 0) << std::endl;
+  }
+  Trier trier(registries, {options.ranks, options.timeout_s, options.plugins});
+  bool is_found = false;
+  for (const World world : worlds) {
+    const Outcome outcome = trier.run(settings, world);
+    std::cout << to_string(world) << ": " << to_string(outcome.ending)
+              << (outcome.why.empty() ? "" : ", ") << outcome.why << std::endl;
+    is_found = is_found || is_finding(outcome.ending);
+  }
+  return is_found ? kFailed : kOk;
+}
 
 }  // namespace
 
-int fuzz_command(const FuzzOptions& options) { return Campaign(options)(); }
+int fuzz_command(const FuzzOptions& options) {
+  const bool is_one = options.only || !options.settings.empty();
+  return is_one ? one_plan(options) : Campaign(options)();
+}
 
 }  // namespace kuafu

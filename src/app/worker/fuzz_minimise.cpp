@@ -42,14 +42,4 @@ Overrides minimise(Overrides settings, Ending wanted, int64_t trials,
   return settings;
 }
 
-std::string command_of(const Overrides& settings, const std::string& world) {
-  std::string out = "kuafu run /dev/null --certify";
-  if (world != "threads") out += " --world " + world;
-  for (const auto& [key, value] : settings) {
-    const bool is_plain = value.find_first_of(" \"'[]{}") == std::string::npos;
-    out += text(" --set ", is_plain ? "" : "'", key, "=", value, is_plain ? "" : "'");
-  }
-  return out;
-}
-
 }  // namespace kuafu::fuzz

@@ -170,6 +170,10 @@ void complete(Overrides& settings, Draw& draw) {
     std::erase_if(settings, [](const auto& s) {
       return s.first == "model.sequence" || s.first == "model.vocab";
     });
+    // The default image has 1,024 patches of one pixel.
+    if (find("model.image") == settings.end()) {
+      settings.emplace_back("model.image", text(draw.one_of(sizes().at("model.image"))));
+    }
   }
 }
 

@@ -6,6 +6,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "app/worker/fuzz.h"
+#include "app/worker/mpi_ranks.h"
 #include "app/worker/options.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/launcher.h"
@@ -29,6 +31,7 @@ void add_run_options(CLI::App& app, WorkerOptions& o) {
   app.add_flag("!--no-meter", o.is_metered);
   app.add_option("--json", o.json_file);
   app.add_option("--trace", o.trace_file);
+  app.add_option("--oracles", o.oracles_file);
   app.add_option("--timeline", o.timeline_file);
   app.add_option("--timeout", o.timeout_s)->check(CLI::NonNegativeNumber);
   app.add_option("--checkpoint", o.checkpoint);
@@ -57,6 +60,7 @@ void add_matrix_options(CLI::App& app, MatrixOptions& o, std::vector<std::string
   app.add_option("--triples", o.triples)->check(CLI::NonNegativeNumber);
   app.add_option("--seed", o.seed);
   app.add_option("--share", o.share)->check(CLI::Range(0.0, 1.0));
+  app.add_option("--jobs", o.jobs)->check(CLI::Range(1, 1024));
   app.add_option("--out", o.out);
   app.add_option("--plugin", o.plugins);
 }
@@ -71,15 +75,23 @@ void print_names(const Registries& registries) {
   print("model", registries.models.names());
 }
 
-void add_fuzz_options(CLI::App& app, FuzzOptions& o) {
+void add_fuzz_options(CLI::App& app, FuzzOptions& o, std::vector<std::string>& sets) {
   app.add_option("--seconds", o.seconds)->check(CLI::PositiveNumber);
   app.add_option("--plans", o.plans)->check(CLI::PositiveNumber);
   app.add_option("--seed", o.seed);
   app.add_option("--ranks", o.ranks)->check(CLI::PositiveNumber);
-  app.add_option("--world", o.world)->check(CLI::IsMember({"threads", "mpi"}));
+  app.add_option("--world", o.worlds)->check(CLI::IsMember(fuzz::world_names()));
+  app.add_option("--jobs", o.jobs)->check(CLI::Range(1, 1024));
+  app.add_option("--only", o.only)->excludes(app.add_option("--set", sets));
   app.add_option("--out", o.out);
   app.add_option("--timeout", o.timeout_s)->check(CLI::PositiveNumber);
   app.add_option("--trials", o.trials)->check(CLI::NonNegativeNumber);
+  app.add_option("--plugin", o.plugins);
+}
+
+void add_ranks_options(CLI::App& app, RanksOptions& o) {
+  app.add_option("door", o.door)->required();
+  app.add_option("--mpi-collectives", o.mpi_collectives)->check(CLI::IsMember({"own", "native"}));
   app.add_option("--plugin", o.plugins);
 }
 
@@ -120,7 +132,10 @@ int main_with(int argc, char** argv) {
   add_matrix_options(*matrix, matrix_options, filters);
   FuzzOptions fuzz_options;
   CLI::App* fuzz = app.add_subcommand("fuzz", "runs random plans");
-  add_fuzz_options(*fuzz, fuzz_options);
+  add_fuzz_options(*fuzz, fuzz_options, sets);
+  RanksOptions ranks_options;
+  CLI::App* ranks = app.add_subcommand("ranks", "an MPI rank of fuzz and matrix");
+  add_ranks_options(*ranks, ranks_options);
   add_plan_options(*run, options, sets);
   add_run_options(*run, options);
   add_plan_options(*explain, options, sets);
@@ -139,7 +154,9 @@ int main_with(int argc, char** argv) {
     if (*conformance) return conformance_command(checked);
     if (*explain) return explain_command(options);
     if (*frontier) return frontier_command(options);
+    fuzz_options.settings = options.overrides;
     if (*fuzz) return fuzz_command(fuzz_options);
+    if (*ranks) return ranks_command(ranks_options);
     if (*matrix) return matrix_command(matrix_options);
     return list_command(options);
   } catch (const CLI::ParseError& e) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "app/worker/mpi_ranks.h"
 #include "kuafu/engine/registries.h"
 #include "kuafu/plan/plan.h"
 #include "kuafu/record/json.h"
@@ -63,12 +64,16 @@ Overrides settings_of(const std::vector<Dimension>& dims, const Combination& com
 /// "scheme=2d sequence=ring"
 std::string name_of(const std::vector<Dimension>& dims, const Combination& combination);
 
-/// Runs combinations one after the other in this process; what is asked twice runs once.
+/// An outcome as it travels between processes, and back.
+std::string words_of(const Outcome& outcome);
+Outcome outcome_of(const std::string& words);
+
+/// Runs combinations one after the other, in this process but for MPI ranks; what is asked twice
+/// runs once.
 class Runner {
  public:
-  /// `folder` takes plans and documents of runs in processes of their own (MPI), and what is done,
-  /// so that another Runner of the same program goes on there.
-  Runner(const Registries& registries, std::string folder);
+  /// `folder` takes what is done, so that another Runner of the same program goes on there.
+  Runner(const Registries& registries, std::string folder, std::vector<std::string> plugins);
 
   /// The outcome of a small plan in a world: refused when it is read or placed; certified on
   /// threads or MPI; metered in the simulated world as on threads.
@@ -76,15 +81,15 @@ class Runner {
 
  private:
   Outcome run_plan(const Plan& plan, const std::string& world);
-  Outcome certified_on_threads(const Plan& plan) const;
   Outcome metered_alike(const Plan& plan) const;
-  Outcome certified_by_mpi(const Plan& plan) const;
+  std::vector<RankResult> run_by_mpi(const Plan& plan);
 
   /// Reads outcomes of an earlier call with the same program.
   void go_on();
 
   const Registries& registries_;
   std::string folder_;
+  MpiRanks ranks_;
   std::map<std::string, Outcome> done_;  ///< by plan hash and world
 };
 

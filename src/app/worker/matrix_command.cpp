@@ -4,11 +4,13 @@
 #include <fstream>
 #include <iostream>
 
+#include "app/worker/jobs.h"
 #include "app/worker/matrix.h"
 #include "app/worker/options.h"
 #include "kuafu/base/philox.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/record/progress.h"
+#include "kuafu/record/provenance.h"
 #include "kuafu/tensor/tensor.h"
 
 namespace kuafu {
@@ -72,6 +74,7 @@ void write(const std::string& path, const std::string& words) {
 }  // namespace
 
 int matrix_command(const MatrixOptions& options) {
+  require_recordable(options.out);
   WorkerOptions with_plugins;
   with_plugins.plugins = options.plugins;
   const Registries registries = load_registries(with_plugins);
@@ -89,19 +92,29 @@ int matrix_command(const MatrixOptions& options) {
   std::filesystem::create_directories(options.out);
   const std::string scratch = options.out + "/.matrix";
   std::filesystem::create_directories(scratch);
-  Runner runner(registries, scratch);
+  Runner runner(registries, scratch, options.plugins);
   Progress progress(std::cerr, progress_options_of_stderr(static_cast<int64_t>(cases.size()), 0));
   int64_t num_different = 0;
-  for (Case& one : cases) {
-    const std::string name = name_of(dims, one.combination);
-    progress.start(name);
-    one.outcome = runner.run(settings_of(dims, one.combination), world_of(dims, one.combination));
-    if (one.outcome.status == Status::kDifferent) {
-      progress.note(text("DIFFERENT  ", name, "  ", one.outcome.why));
-      ++num_different;
-    }
-    progress.finish(to_string(one.outcome.status));
-  }
+  run_jobs({.jobs = options.jobs,
+            .is_wanted = [&](int64_t i) { return i < static_cast<int64_t>(cases.size()); },
+            .work =
+                [&](int64_t i) {
+                  const Combination& one = cases[static_cast<size_t>(i)].combination;
+                  return words_of(runner.run(settings_of(dims, one), world_of(dims, one)));
+                },
+            .take =
+                [&](int64_t i, const Answer& answer) {
+                  Case& one = cases[static_cast<size_t>(i)];
+                  const std::string name = name_of(dims, one.combination);
+                  progress.start(name);
+                  one.outcome =
+                      answer.is_lost ? Outcome{.why = answer.words} : outcome_of(answer.words);
+                  if (one.outcome.status == Status::kDifferent) {
+                    progress.note(text("DIFFERENT  ", name, "  ", one.outcome.why));
+                    ++num_different;
+                  }
+                  progress.finish(to_string(one.outcome.status), answer.seconds);
+                }});
   std::filesystem::remove_all(scratch);
   write(options.out + "/compatibility.json", to_json(dims, cases, options.seed).dump(1) + "\n");
   write(options.out + "/compatibility.md", to_markdown(dims, cases, options.seed));

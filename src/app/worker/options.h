@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct WorkerOptions {
   bool is_names_only = false;  ///< list
   double timeout_s = 0;        ///< 0: none
   std::string trace_file;      ///< JSON lines; empty: none
+  std::string oracles_file;    ///< a real trace, for a simulated one; empty: none
   std::string timeline_file;   ///< .json or .svg; empty: none
   std::string timetable_file;  ///< explain: .csv or .svg; empty: none
   std::string mpi_collectives = "own";
@@ -49,6 +51,7 @@ struct MatrixOptions {
   int64_t triples = 200;  ///< combinations of three besides every pair
   uint64_t seed = 1;      ///< draws triples and share
   double share = 1;       ///< of all combinations
+  int64_t jobs = 1;       ///< combinations at a time
   std::string out = "results";
   std::vector<std::string> plugins;
 };
@@ -58,9 +61,14 @@ struct FuzzOptions {
   double seconds = 60;
   int64_t plans = 0;  ///< of the seed, those in the file included; 0: as many as the time allows
   uint64_t seed = 1;
-  int64_t ranks = 8;  ///< of a plan, at most
-  std::string world = "threads";
-  std::string out;        ///< JSON lines, one a plan; what it holds is not run again; empty: none
+  int64_t ranks = 8;                ///< of a plan, at most
+  std::vector<std::string> worlds;  ///< empty: all of this build
+  int64_t jobs = 1;                 ///< plans at a time
+  Overrides settings;               ///< of the one plan to run; empty: plans are drawn
+  std::optional<uint64_t> only;     ///< number of the one plan of the seed to run
+  std::string
+      out;  ///< folder for result.json and README.md; what it holds is not run again; empty:
+            ///< none
   double timeout_s = 60;  ///< of a plan
   int64_t trials = 200;   ///< runs to minimise a finding
   std::vector<std::string> plugins;

@@ -17,8 +17,11 @@
 #include "kuafu/comm/worlds.h"
 #include "kuafu/record/activity.h"
 #include "kuafu/record/provenance.h"
+#include "kuafu/record/schema.h"
 #include "kuafu/record/table.h"
 #include "kuafu/record/trace_file.h"
+#include "kuafu/record/trace_reader.h"
+#include "kuafu/record/trace_timeline.h"
 #include "kuafu/simulate/last_step.h"
 #include "kuafu/simulate/simulate.h"
 #include "kuafu/tensor/tensor.h"
@@ -118,7 +121,6 @@ void print_summary(const Json& d) {
     if (c["level"].is_string()) {
       std::cout << " (" << c["level"].get<std::string>() << ", gradient error "
                 << c["gradient_error"] << ", tolerance " << c["tolerance"];
-      if (c["seed"] != d["plan"]["train"]["seed"]) std::cout << ", seed " << c["seed"];
       std::cout << ")";
     }
     std::cout << "\n";
@@ -187,8 +189,17 @@ class Run {
     prepare_trace();
   }
 
-  void prepare_trace() const {
+  void prepare_trace() {
     const std::string& file = options_.trace_file;
+    if (!options_.oracles_file.empty()) {
+      KUAFU_REQUIRE(world_ == "simulated" && !file.empty(),
+                    "--oracles gives a simulated trace the ",
+                    "values that a real run read: use it with --world simulated and --trace");
+      oracles_ = read_trace(options_.oracles_file);
+      KUAFU_REQUIRE(static_cast<int64_t>(oracles_.size()) == num_ranks(plan_),
+                    options_.oracles_file, ":1: \"ranks\": ", oracles_.size(), "; the plan has ",
+                    num_ranks(plan_));
+    }
     if (file.empty()) return;
     KUAFU_REQUIRE(world_ != "nccl", "--trace: a GPU works on after the call that started it, and ",
                   "its streams are not traced; use --world threads, mpi or simulated");
@@ -248,7 +259,6 @@ class Run {
     run.checkpoint = checkpoint_;
     run.is_certified = options_.is_certified;
     run.is_metered = options_.is_metered;
-    run.is_observed = run_is_observed();
     run.make_data = open_dataset;
     if (world_ == "nccl") {
       load_cuda_kernels();
@@ -277,37 +287,83 @@ class Run {
 
   void rank_body(Communicator& world, RunOptions run) {
     TraceRecorder recorder;
-    if (is_traced()) run.recorder = &recorder;
+    if (is_traced() || is_drawn()) run.recorder = &recorder;
+    std::vector<RankResult> all;  // on rank 0
+    run.on_measured = [&](const RankResult& mine) {
+      if (is_traced() || is_drawn()) {
+        const auto lines = gather_texts(world, trace_lines(recorder.trace(), world.rank()));
+        if (world.rank() == 0) write_events(lines);
+      }
+      all = gather(world, mine);
+      if (run.is_certified) keep(world, all);
+    };
     const RankResult mine = run_rank(plan_, registries_, world, run);
     if (mine.certificate.verdict == "different") is_different_ = true;
-    if (is_traced()) {
-      const auto lines = gather_texts(world, trace_lines(recorder.trace(), world.rank()));
-      if (world.rank() == 0) write_trace(trace_head(), lines, options_.trace_file);
-    }
+    if (world.rank() != 0) return;
+    all[0].certificate = mine.certificate;
+    Json document = document_of(all);
+    const std::lock_guard lock(kept_mutex_);
+    kept_ = nullptr;  // from here on a failure is one of the run
+    finish(document);
+  }
+
+  /// What all ranks measured, on rank 0; empty on others.
+  std::vector<RankResult> gather(Communicator& world, const RankResult& mine) const {
     std::vector<RankResult> all;
     for (const std::string& text : gather_texts(world, to_json(mine).dump())) {
-      all.push_back(rank_result_from(Json::parse(text)));
+      if (world.rank() == 0) all.push_back(rank_result_from(Json::parse(text)));
     }
-    if (world.rank() != 0) return;
-    write_timeline(all);
-    all[0].certificate = mine.certificate;
+    if (world.rank() != 0) return all;
     all[0].experts = mine.experts;
     all[0].pushes = mine.pushes;
     all[0].resumed_from = mine.resumed_from;
     all[0].resume_changes = mine.resume_changes;
-    Json document = head_;
-    add_results(document, plan_, all);
-    finish(document);
+    return all;
   }
 
-  void write_timeline(const std::vector<RankResult>& ranks) const {
-    if (!run_is_observed()) return;
-    std::vector<ObservedStep> steps;
-    for (const RankResult& r : ranks) {
-      KUAFU_REQUIRE(r.last_step.has_value(), "--timeline: every step was done before this run");
-      steps.push_back(*r.last_step);
+  Json document_of(const std::vector<RankResult>& all) const {
+    Json document = head_;
+    add_results(document, plan_, all);
+    return document;
+  }
+
+  /// Writes what was measured, and keeps it on every rank: whatever ends a rank while it certifies
+  /// costs no results.
+  void keep(Communicator& world, std::vector<RankResult> all) {
+    Json document;
+    if (world.rank() == 0) {
+      all[0].certificate.reason = kCutShort;
+      document = document_of(all);
+      if (!options_.json_file.empty()) write_document(document, options_.json_file);
     }
-    write_activities(log_of(steps, world_), options_.timeline_file);
+    const auto replace = Json::error_handler_t::replace;
+    const std::string words = gather_texts(world, document.dump(-1, ' ', false, replace))[0];
+    const std::lock_guard lock(kept_mutex_);
+    if (kept_.is_null()) kept_ = Json::parse(words);
+  }
+
+  /// True where the run was done before: its document says why it could not be certified.
+  bool end_uncertified(const std::string& why) const {
+    const std::lock_guard lock(kept_mutex_);
+    if (kept_.is_null()) return false;
+    Json document = kept_;
+    document["certificate"]["reason"] = text(kCutShort, ": ", why);
+    std::cerr << "kuafu: " << kCutShort << ": " << why << std::endl;
+    finish(document);
+    return true;
+  }
+
+  void write_events(const std::vector<std::string>& lines_by_rank) const {
+    KUAFU_REQUIRE(!lines_by_rank[0].empty(), is_drawn() ? "--timeline" : "--trace",
+                  ": every step was done before this run");
+    if (is_traced()) write_trace(trace_head(), lines_by_rank, options_.trace_file);
+    if (!is_drawn()) return;
+    std::vector<Trace> ranks;
+    for (const std::string& lines : lines_by_rank) {
+      const auto rank = static_cast<int>(ranks.size());
+      ranks.push_back(read_trace_lines(lines, rank, text("events of rank ", rank)));
+    }
+    write_activities(timeline_of(ranks, world_), options_.timeline_file);
   }
 
   bool is_for_mpi() const { return options_.transport == "mpi"; }
@@ -318,19 +374,19 @@ class Run {
             {"ranks", num_ranks(plan_)},
             {"plan_hash", plan_hash(plan_)}};
   }
-  bool run_is_observed() const { return !options_.timeline_file.empty(); }
+  bool is_drawn() const { return !options_.timeline_file.empty(); }
 
   void run_simulated() {
     Json document = head_;
     add_prediction(
         document, plan_,
         simulate(plan_, registries_, is_for_mpi() ? Transport::kMpi : Transport::kThreads));
-    if (run_is_observed()) {
+    if (is_drawn()) {
       write_activities(simulate_last_step(plan_, registries_, world_), options_.timeline_file);
     }
     if (is_traced()) {
       std::vector<std::string> lines;
-      for (const Trace& trace : trace_last_step(plan_, registries_)) {
+      for (const Trace& trace : trace_last_step(plan_, registries_, oracles_)) {
         lines.push_back(trace_lines(trace, static_cast<int>(lines.size())));
       }
       write_trace(trace_head(), lines, options_.trace_file);
@@ -348,6 +404,7 @@ class Run {
   }
 
   void write_failure(int rank, const std::exception& e) const {
+    if (end_uncertified(text("rank ", rank, ": ", e.what()))) return;
     const bool is_oom = dynamic_cast<const OutOfMemory*>(&e) != nullptr;
     Json document = head_;
     add_failure(document, is_oom ? "out_of_memory" : "failed", e);
@@ -356,6 +413,7 @@ class Run {
   }
 
   int end(const std::string& status, const std::exception& cause, int code) const {
+    if (end_uncertified(cause.what())) return kOk;
     std::cerr << "kuafu: " << status << ": " << cause.what() << std::endl;
     Json document = head_.is_null() ? Json{{"status", status},
                                            {"plan", nullptr},
@@ -381,6 +439,9 @@ class Run {
   Plan plan_;
   SaveOptions checkpoint_;
   Json head_;
+  std::vector<Trace> oracles_;  ///< a real run's, a rank each; empty: none
+  mutable std::mutex kept_mutex_;
+  Json kept_;  ///< what was measured, while it is certified; null before and after
   std::atomic<bool> is_different_ = false;  ///< says the certificate, on every rank
 };
 

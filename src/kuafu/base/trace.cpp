@@ -39,12 +39,20 @@ std::string_view to_string(TraceKind kind) {
   return names[static_cast<size_t>(kind)];
 }
 
+std::string_view to_string(OpKind kind) {
+  static constexpr std::array<std::string_view, kNumOpKinds> names = {
+      "unbooked", "matmul", "attention", "norm", "elementwise", "reduction",
+      "copy",     "fill",   "gather",    "sort", "load",        "work"};
+  return names[static_cast<size_t>(kind)];
+}
+
 std::string Trace::describe(const TraceRecord& r) const {
   const std::string head = text(to_string(r.kind), " ", row_of(names, r.name, std::string("?")));
   switch (r.kind) {
     case TraceKind::kOp:
-      return text(head, " (", row_of(shapes, r.payload[0], std::string("?")), "), ", r.payload[1],
-                  " FLOPs, ", r.payload[2], " bytes", (r.flags & kRecompute) != 0 ? ", again" : "");
+      return text(head, " (", row_of(shapes, r.payload[0], std::string("?")), "), ",
+                  to_string(r.op), ", ", r.payload[1], " FLOPs, ", r.payload[2], " bytes",
+                  (r.flags & kRecompute) != 0 ? ", again" : "");
     case TraceKind::kAlloc:
     case TraceKind::kFree:
       return text(head, " block ", r.payload[0], ", ", r.payload[1], " bytes");
@@ -69,6 +77,11 @@ std::string first_difference(const Trace& a, const Trace& b) {
               &longer == &a ? "; other: nothing" : "");
 }
 
+TraceRecorder::TraceRecorder(Clock clock, Keeps keeps) : clock_(clock), keeps_(keeps) {
+  // A step of a small model, so that none of it waits for memory.
+  if (keeps == Keeps::kEverything) trace_.records.reserve(4096);
+}
+
 int64_t TraceRecorder::now_ns() const {
   if (clock_ == Clock::kNone) return 0;
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -76,39 +89,41 @@ int64_t TraceRecorder::now_ns() const {
       .count();
 }
 
-int32_t TraceRecorder::name_of(std::string_view text) {
-  const auto found = names_.find(text);
-  if (found != names_.end()) return found->second;
-  const auto id = static_cast<int32_t>(trace_.names.size());
-  trace_.names.emplace_back(text);
-  names_.emplace(text, id);
+int32_t TraceRecorder::id_of(std::string_view text, Ids& ids, std::vector<std::string>& table) {
+  const auto found = ids.find(text);
+  if (found != ids.end()) return found->second;
+  const auto id = static_cast<int32_t>(table.size());
+  table.emplace_back(text);
+  ids.emplace(text, id);
   return id;
 }
 
-TraceRecord& TraceRecorder::add(TraceKind kind, int32_t name) {
+int32_t TraceRecorder::name_of(std::string_view text) { return id_of(text, names_, trace_.names); }
+
+int32_t TraceRecorder::shape_of(std::string_view text) {
+  return id_of(text, shapes_, trace_.shapes);
+}
+
+TraceRecord& TraceRecorder::add(TraceKind kind, int32_t name, int64_t at_ns) {
   TraceRecord& r = trace_.records.emplace_back();
   r.kind = kind;
   r.name = name;
-  r.start_ns = r.end_ns = now_ns();
+  r.start_ns = r.end_ns = at_ns;
   return r;
 }
 
-void TraceRecorder::op(std::string_view name, std::string_view shape, uint8_t flags,
-                       int64_t start_ns) {
-  auto known = shapes_.find(shape);
-  if (known == shapes_.end()) {
-    known = shapes_.emplace(shape, static_cast<int32_t>(trace_.shapes.size())).first;
-    trace_.shapes.emplace_back(shape);
-  }
-  TraceRecord& r = add(TraceKind::kOp, name_of(name));
-  r.payload[0] = known->second;
-  r.flags = flags;
-  r.start_ns = start_ns;
+void TraceRecorder::op(const OpEvent& event) {
+  TraceRecord& r = add(TraceKind::kOp, event.name, event.start_ns);
+  r.op = event.kind;
+  r.flags = event.flags;
+  r.payload[0] = event.shape;
+  r.payload[2] = event.bytes;
+  r.end_ns = now_ns();
   last_op_ = static_cast<int64_t>(trace_.records.size()) - 1;
 }
 
 void TraceRecorder::work(int64_t flops, int64_t bytes, uint8_t flags) {
-  if (last_op_ < 0) op("work", "", flags, now_ns());
+  if (last_op_ < 0) op({.name = name_of("work"), .kind = OpKind::kWork, .start_ns = now_ns()});
   TraceRecord& r = trace_.records[static_cast<size_t>(last_op_)];
   r.payload[1] += flops;
   r.payload[2] += bytes;
@@ -116,58 +131,80 @@ void TraceRecorder::work(int64_t flops, int64_t bytes, uint8_t flags) {
 }
 
 int64_t TraceRecorder::alloc(std::string_view category, int64_t bytes) {
-  TraceRecord& r = add(TraceKind::kAlloc, name_of(category));
-  r.payload[0] = ++num_blocks_;
+  if (keeps_ != Keeps::kEverything) return 0;
+  TraceRecord& r = add(TraceKind::kAlloc, name_of(category), now_ns());
+  r.payload[0] = ++num_blocks_ - blocks_before_;
   r.payload[1] = bytes;
   return num_blocks_;
 }
 
 void TraceRecorder::free(int64_t block, std::string_view category, int64_t bytes) {
-  TraceRecord& r = add(TraceKind::kFree, name_of(category));
-  r.payload[0] = block;
+  if (keeps_ != Keeps::kEverything) return;
+  TraceRecord& r = add(TraceKind::kFree, name_of(category), now_ns());
+  r.payload[0] = std::max<int64_t>(0, block - blocks_before_);
   r.payload[1] = bytes;
 }
 
+int32_t TraceRecorder::group_of(const CallEvent& event) {
+  std::vector<int32_t>& of_key = groups_[event.key];
+  for (const int32_t group : of_key) {
+    const TraceGroup& known = trace_.groups[static_cast<size_t>(group)];
+    const bool is_it = known.label == *event.label && known.number == event.group_number &&
+                       known.members == *event.members;
+    if (is_it) return group;
+  }
+  of_key.push_back(static_cast<int32_t>(trace_.groups.size()));
+  trace_.groups.push_back({*event.label, *event.members, event.group_number});
+  return of_key.back();
+}
+
 int64_t TraceRecorder::call(const CallEvent& event) {
-  const auto [group, is_new_group] =
-      groups_.try_emplace({event.key, *event.label}, static_cast<int32_t>(trace_.groups.size()));
-  if (is_new_group) trace_.groups.push_back({*event.label, *event.members});
   TraceCall call = event.call;
-  call.group = group->second;
+  call.group = group_of(event);
   call.reduce = name_of(event.reduce);
   const auto [entry, is_new] = calls_.try_emplace(call, static_cast<int32_t>(trace_.calls.size()));
   if (is_new) trace_.calls.push_back(call);
   const auto number = static_cast<int64_t>(made_.size());
-  TraceRecord& r = add(TraceKind::kCall, name_of(event.verb));
+  TraceRecord& r = add(TraceKind::kCall, name_of(event.verb), now_ns());
   r.queue = TraceQueue::kCommunication;
   r.flags = event.flags;
   r.payload[0] = entry->second;
   r.payload[1] = event.bytes;
-  r.payload[2] = number;
+  r.payload[2] = number - calls_before_;
   made_.push_back({r.name, entry->second, event.bytes});
   last_op_ = -1;
+  last_call_ = static_cast<int64_t>(trace_.records.size()) - 1;
   return number;
 }
 
+void TraceRecorder::returned(int64_t call) {
+  if (last_call_ < 0) return;
+  TraceRecord& r = trace_.records[static_cast<size_t>(last_call_)];
+  if (r.payload[2] == call - calls_before_) r.end_ns = now_ns();
+}
+
 void TraceRecorder::wait(int64_t call, uint8_t flags, int64_t start_ns) {
+  if (call < calls_before_) return;
   const Made& made = made_.at(static_cast<size_t>(call));
-  TraceRecord& r = add(TraceKind::kWait, made.verb);
+  TraceRecord& r = add(TraceKind::kWait, made.verb, start_ns);
   r.queue = TraceQueue::kCommunication;
   r.flags = flags;
-  r.start_ns = start_ns;
+  r.end_ns = now_ns();
   r.payload[0] = made.entry;
   r.payload[1] = made.bytes;
-  r.payload[2] = call;
+  r.payload[2] = call - calls_before_;
   last_op_ = -1;
 }
 
 void TraceRecorder::begin_phase(std::string_view name) {
-  add(TraceKind::kPhaseBegin, name_of(name));
+  if (!keeps_phases()) return;
+  add(TraceKind::kPhaseBegin, name_of(name), now_ns());
   last_op_ = -1;
 }
 
 void TraceRecorder::end_phase(std::string_view name) {
-  add(TraceKind::kPhaseEnd, name_of(name));
+  if (!keeps_phases()) return;
+  add(TraceKind::kPhaseEnd, name_of(name), now_ns());
   last_op_ = -1;
 }
 
@@ -179,7 +216,8 @@ double TraceRecorder::oracle(std::string_view name, double value) {
     given_.pop_front();
     value = given;
   }
-  TraceRecord& r = add(TraceKind::kOracle, name_of(name));
+  if (keeps_ != Keeps::kEverything) return value;
+  TraceRecord& r = add(TraceKind::kOracle, name_of(name), now_ns());
   r.flags = kHostSync;
   r.value = value;
   return value;
@@ -194,9 +232,15 @@ void TraceRecorder::give_oracles(const Trace& from) {
 
 Trace TraceRecorder::take() {
   Trace taken = trace_;
-  trace_.records.clear();
-  last_op_ = -1;
+  clear();
   return taken;
+}
+
+void TraceRecorder::clear() {
+  trace_.records.clear();
+  blocks_before_ = num_blocks_;
+  calls_before_ = static_cast<int64_t>(made_.size());
+  last_op_ = last_call_ = -1;
 }
 
 TraceRecorder* current_trace() { return tls_recorder; }

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
-#include <tuple>
+#include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -31,6 +33,27 @@ inline constexpr int kNumTraceKinds = 8;
 /// "op", "alloc", "free", "call", "wait", "begin", "end", "oracle".
 std::string_view to_string(TraceKind kind);
 
+/// What an op does with its tensors: the rule of its bytes (meter/op_kinds.h).
+enum class OpKind : uint8_t {
+  kUnbooked,  ///< nothing books it
+  kMatmul,
+  kAttention,
+  kNorm,
+  kElementwise,
+  kReduction,
+  kCopy,
+  kFill,    ///< writes without reading
+  kGather,  ///< takes some rows of a tensor
+  kSort,
+  kLoad,  ///< data of the batch
+  kWork,  ///< all work between two calls, where ops are not told apart
+};
+inline constexpr int kNumOpKinds = 12;
+
+/// "unbooked", "matmul", "attention", "norm", "elementwise", "reduction", "copy", "fill", "gather",
+/// "sort", "load", "work".
+std::string_view to_string(OpKind kind);
+
 /// Who carries an event out: the rank itself (its thread, a device's compute stream), or what moves
 /// bytes for it meanwhile.
 enum class TraceQueue : uint8_t { kCompute, kCommunication };
@@ -47,8 +70,8 @@ struct TraceRecord {
   TraceKind kind = TraceKind::kOp;
   TraceQueue queue = TraceQueue::kCompute;
   uint8_t flags = kNoFlags;
-  uint8_t unused = 0;
-  int32_t name = 0;  ///< of Trace::names
+  OpKind op = OpKind::kUnbooked;  ///< kOp
+  int32_t name = 0;               ///< of Trace::names
   int64_t payload[3] = {0, 0, 0};
   int64_t start_ns = 0;  ///< of the steady clock; 0 in a simulated run
   union {
@@ -62,7 +85,7 @@ static_assert(sizeof(TraceRecord) == 48);
 struct TraceGroup {
   std::string label;         ///< what its calls are booked under
   std::vector<int> members;  ///< world ranks in group order
-  bool operator==(const TraceGroup&) const = default;
+  int64_t number = -1;       ///< in the simulated world, the same on all its ranks; not compared
 };
 
 /// What calls have in common besides verb, bytes and time.
@@ -97,28 +120,40 @@ class TraceRecorder {
  public:
   /// Whether events get times: a simulated rank has none.
   enum class Clock : uint8_t { kSteady, kNone };
-  explicit TraceRecorder(Clock clock = Clock::kSteady) : clock_(clock) {}
+  /// kWork: work, calls and waits, all that a price needs; kWorkByPhase: and phases.
+  enum class Keeps : uint8_t { kEverything, kWork, kWorkByPhase };
+  explicit TraceRecorder(Clock clock = Clock::kSteady, Keeps keeps = Keeps::kEverything);
 
-  /// An op ran since start_ns; its work follows.
-  void op(std::string_view name, std::string_view shape, uint8_t flags, int64_t start_ns);
+  /// An op that ran since start_ns; its work may follow.
+  struct OpEvent {
+    int32_t name = 0, shape = 0;  ///< by name_of() and shape_of()
+    OpKind kind = OpKind::kUnbooked;
+    uint8_t flags = kNoFlags;
+    int64_t bytes = 0;
+    int64_t start_ns = 0;
+  };
+  void op(const OpEvent& event);
   /// Work of the op that ran last, by its formula; a lone event "work" where none did.
   void work(int64_t flops, int64_t bytes, uint8_t flags);
   /// A block was taken; returns its number, from 1.
   int64_t alloc(std::string_view category, int64_t bytes);
   /// Block 0 was there before the trace.
   void free(int64_t block, std::string_view category, int64_t bytes);
-  /// A communicator was called; returns the number of the call, from 0. `key` tells groups of one
+  /// A communicator is called; returns the number of the call, from 0. `key` tells groups of one
   /// label and members apart for as long as they live.
   struct CallEvent {
-    std::string_view verb, reduce;
+    std::string_view verb = {}, reduce = {};
     const void* key = nullptr;
     const std::string* label = nullptr;
     const std::vector<int>* members = nullptr;
-    TraceCall call;  ///< but group and reduce
+    int64_t group_number = -1;  ///< TraceGroup::number
+    TraceCall call = {};        ///< but group and reduce
     int64_t bytes = 0;
     uint8_t flags = kNoFlags;
   };
   int64_t call(const CallEvent& event);
+  /// The call of that number came back to the program now.
+  void returned(int64_t call);
   /// The wait for that call began at start_ns and ends now.
   void wait(int64_t call, uint8_t flags, int64_t start_ns);
   void begin_phase(std::string_view name);
@@ -129,20 +164,34 @@ class TraceRecorder {
   /// The oracles of another trace, in its order, to be given here.
   void give_oracles(const Trace& from);
 
+  /// Entries of Trace::names and Trace::shapes.
+  int32_t name_of(std::string_view text);
+  int32_t shape_of(std::string_view text);
+
   int64_t now_ns() const;
   const Trace& trace() const { return trace_; }
-  /// What was recorded so far, tables kept in it; numbers of calls and blocks go on.
+  /// What was recorded so far. The recorder starts anew but keeps its tables: blocks taken before
+  /// count as there before the trace, and waits for calls made before are left out.
   Trace take();
+  /// The same; what was recorded is thrown away.
+  void clear();
 
  private:
-  TraceRecord& add(TraceKind kind, int32_t name);
-  int32_t name_of(std::string_view text);
+  struct TextHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+  using Ids = std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>>;
+  static int32_t id_of(std::string_view text, Ids& ids, std::vector<std::string>& table);
+  int32_t group_of(const CallEvent& event);
+  TraceRecord& add(TraceKind kind, int32_t name, int64_t at_ns);
+  bool keeps_phases() const { return keeps_ != Keeps::kWork; }
 
   Clock clock_;
+  Keeps keeps_;
   Trace trace_;
-  std::map<std::string, int32_t, std::less<>> names_ = {{"", 0}};
-  std::map<std::string, int32_t, std::less<>> shapes_ = {{"", 0}};
-  std::map<std::tuple<const void*, std::string>, int32_t> groups_;
+  Ids names_ = {{"", 0}}, shapes_ = {{"", 0}};
+  std::unordered_map<const void*, std::vector<int32_t>> groups_;  // by key: one a label
   std::map<TraceCall, int32_t> calls_;
   struct Made {  // a call: what its wait says
     int32_t verb, entry;
@@ -150,8 +199,9 @@ class TraceRecorder {
   };
   std::vector<Made> made_;
   int64_t num_blocks_ = 0;
+  int64_t blocks_before_ = 0, calls_before_ = 0;  // clear()
   std::deque<std::pair<std::string, double>> given_;
-  int64_t last_op_ = -1;  // index of the record
+  int64_t last_op_ = -1, last_call_ = -1;  // indices of records
 };
 
 /// The recorder of this thread; null where nothing is traced.
@@ -169,19 +219,28 @@ class TraceScope {
   TraceRecorder* previous_;
 };
 
-/// A phase of this thread's recorder, if it has one, until the scope ends.
+/// A phase of this thread's recorder, if it has one, until the scope ends. Its name is text, or a
+/// function that gives it: asked only where something is traced.
 class TracePhase {
  public:
-  explicit TracePhase(std::string name) : name_(std::move(name)) {
-    if (TraceRecorder* trace = current_trace()) trace->begin_phase(name_);
+  template <class Name>
+  explicit TracePhase(const Name& name) : trace_(current_trace()) {
+    if (trace_ == nullptr) return;
+    if constexpr (std::is_invocable_v<Name>) {
+      name_ = name();
+    } else {
+      name_ = name;
+    }
+    trace_->begin_phase(name_);
   }
   ~TracePhase() {
-    if (TraceRecorder* trace = current_trace()) trace->end_phase(name_);
+    if (trace_ != nullptr && current_trace() == trace_) trace_->end_phase(name_);
   }
   TracePhase(const TracePhase&) = delete;
   TracePhase& operator=(const TracePhase&) = delete;
 
  private:
+  TraceRecorder* trace_;
   std::string name_;
 };
 

@@ -199,6 +199,7 @@ int64_t CallCommunicator::trace(TraceRecorder& recorder, const Call& call) const
   event.key = this;
   event.label = &label();
   event.members = &members();
+  event.group_number = group_number();
   event.call = {.to = call.root, .from = call.from, .tag = call.tag, .dtype = call.dtype()};
   event.bytes = call.count() * size_of(call.dtype());
   return recorder.call(event);
@@ -212,7 +213,9 @@ Work CallCommunicator::submit(const Call& call) {
   TraceRecorder* recorder = current_trace();
   if (recorder == nullptr) return start(call);
   const int64_t number = trace(*recorder, call);
-  return Work(std::make_unique<TracedWork>(start(call), *recorder, number, place()));
+  Work work = start(call);
+  recorder->returned(number);
+  return Work(std::make_unique<TracedWork>(std::move(work), *recorder, number, place()));
 }
 
 AxisLedger* CallCommunicator::enter_call(const Call& call, Counting counting) {

@@ -66,6 +66,8 @@ class CallCommunicator : public Communicator {
   virtual Work start(const Call& call) = 0;
   /// Where this back end's buffers must live.
   virtual Place place() const { return Place::kHost; }
+  /// The number of this group in its world, for traces that are replayed; -1 where it has none.
+  virtual int64_t group_number() const { return -1; }
   /// Books a call: by the convention, unless a back end counts on its wire.
   virtual void enter(const Call& call);
   /// Books the call count and the members of the group; returns the entry, null where off.

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kuafu/comm/simulated.h"
+
 #include <deque>
 #include <map>
 #include <tuple>
@@ -7,7 +9,6 @@
 #include "kuafu/comm/algorithms/algorithms.h"
 #include "kuafu/comm/call.h"
 #include "kuafu/comm/splitting.h"
-#include "kuafu/comm/trace.h"
 
 namespace kuafu {
 
@@ -20,18 +21,10 @@ struct SplitOutcome {
   std::vector<int32_t> index_in;  // by rank of the parent: rank in its group
 };
 
-struct RankRecord {
-  std::vector<TraceEvent> events;
-  int64_t num_calls = 0;
-};
-
-struct Recording {
+struct Splitting {
   Transport transport = Transport::kThreads;
-  std::vector<RankRecord> ranks;
+  int size = 0;
   std::deque<std::vector<int>> groups;  // world ranks
-  std::deque<std::string> labels;       // of the groups that have called, as far as known
-  std::deque<std::string> marks;
-  std::map<std::string, int64_t> mark_numbers;
   // By (parent group, number of the split on it). Ranks are recorded one after another, so the
   // first one evaluates the rule and the others look it up.
   std::map<std::pair<int, int64_t>, SplitOutcome> splits;
@@ -39,7 +32,7 @@ struct Recording {
   const SplitOutcome& split(int parent, int64_t number, int index, const SplitRule& rule);
 };
 
-const SplitOutcome& Recording::split(int parent, int64_t number, int index, const SplitRule& rule) {
+const SplitOutcome& Splitting::split(int parent, int64_t number, int index, const SplitRule& rule) {
   const auto known = splits.find({parent, number});
   if (known != splits.end()) {
     const SplitKey given = rule(index), first = known->second.keys[static_cast<size_t>(index)];
@@ -62,19 +55,12 @@ const SplitOutcome& Recording::split(int parent, int64_t number, int index, cons
   return splits.emplace(std::pair(parent, number), std::move(outcome)).first->second;
 }
 
-class RecordedWork : public PendingWork {
+/// Recorded alone, a rank never knows that something has come: it is waited for where the program
+/// waits at the latest.
+class SimulatedWork : public PendingWork {
  public:
-  RecordedWork(RankRecord& record, const TraceEvent& issue) : record_(record), wait_(issue) {
-    wait_.kind = TraceEvent::Kind::kWait;
-  }
-  void wait() override { record_.events.push_back(wait_); }
-  // Recorded alone, a rank never knows that something has come: it is waited for where the program
-  // waits at the latest.
+  void wait() override {}
   bool test() override { return false; }
-
- private:
-  RankRecord& record_;
-  TraceEvent wait_;
 };
 
 /// What calls of one rank of one group put on the wire, each kind of call summed up once: a step
@@ -98,11 +84,11 @@ class WireBook {
 
 class SimulatedCommunicator final : public CallCommunicator {
  public:
-  SimulatedCommunicator(Recording& recording, int group, int index)
-      : recording_(recording),
+  SimulatedCommunicator(Splitting& splitting, int group, int index)
+      : splitting_(splitting),
         group_(group),
         index_(index),
-        members_(recording.groups[static_cast<size_t>(group)]) {}
+        members_(splitting.groups[static_cast<size_t>(group)]) {}
 
   std::string_view name() const override { return "simulated"; }
   int rank() const override { return index_; }
@@ -110,10 +96,10 @@ class SimulatedCommunicator final : public CallCommunicator {
   const std::vector<int>& members() const override { return members_; }
 
   std::unique_ptr<Communicator> split(const SplitRule& rule) override {
-    const auto& outcome = recording_.split(group_, num_splits_++, index_, rule);
+    const auto& outcome = splitting_.split(group_, num_splits_++, index_, rule);
     const int group = outcome.group_of[static_cast<size_t>(index_)];
     if (group < 0) return nullptr;
-    return std::make_unique<SimulatedCommunicator>(recording_, group,
+    return std::make_unique<SimulatedCommunicator>(splitting_, group,
                                                    outcome.index_in[static_cast<size_t>(index_)]);
   }
 
@@ -121,7 +107,7 @@ class SimulatedCommunicator final : public CallCommunicator {
   Place place() const override { return Place::kMeta; }
 
   void enter(const Call& call) override {
-    if (recording_.transport == Transport::kThreads || book() == nullptr) {
+    if (splitting_.transport == Transport::kThreads || book() == nullptr) {
       return CallCommunicator::enter(call);
     }
     const bool is_literal = size() == 1 || call.is_point_to_point();
@@ -129,24 +115,11 @@ class SimulatedCommunicator final : public CallCommunicator {
                is_literal ? convention(call, size(), rank()) : wires_.of(call, {size(), rank()}));
   }
 
-  Work start(const Call& call) override {
-    RankRecord& record =
-        recording_.ranks[static_cast<size_t>(members_[static_cast<size_t>(index_)])];
-    TraceEvent event{.kind = TraceEvent::Kind::kIssue, .verb = call.verb, .group = group_};
-    event.peer = call.verb == Verb::kRecv ? call.from : call.root;
-    event.from = call.verb == Verb::kSendRecv ? call.from : -1;
-    event.tag = call.tag;
-    event.sequence = record.num_calls++;
-    event.bytes = call.count() * size_of(call.dtype());
-    record.events.push_back(event);
-    auto& labels = recording_.labels;
-    if (labels.size() < recording_.groups.size()) labels.resize(recording_.groups.size());
-    if (labels[static_cast<size_t>(group_)].empty()) labels[static_cast<size_t>(group_)] = label();
-    return Work(std::make_unique<RecordedWork>(record, event));
-  }
+  Work start(const Call&) override { return Work(std::make_unique<SimulatedWork>()); }
+  int64_t group_number() const override { return group_; }
 
  private:
-  Recording& recording_;
+  Splitting& splitting_;
   int group_;
   int index_;
   const std::vector<int>& members_;
@@ -156,12 +129,12 @@ class SimulatedCommunicator final : public CallCommunicator {
 
 }  // namespace
 
-struct SimulatedWorld::State : Recording {};
+struct SimulatedWorld::State : Splitting {};
 
 SimulatedWorld::SimulatedWorld(int ranks, Transport transport) : state_(std::make_unique<State>()) {
   KUAFU_REQUIRE(ranks >= 1, "cannot simulate ", ranks, " ranks; give 1 or more");
   state_->transport = transport;
-  state_->ranks.resize(static_cast<size_t>(ranks));
+  state_->size = ranks;
   std::vector<int> all;
   for (int r = 0; r < ranks; ++r) all.push_back(r);
   state_->groups.push_back(std::move(all));
@@ -169,38 +142,11 @@ SimulatedWorld::SimulatedWorld(int ranks, Transport transport) : state_(std::mak
 
 SimulatedWorld::~SimulatedWorld() = default;
 
-int SimulatedWorld::size() const { return static_cast<int>(state_->ranks.size()); }
+int SimulatedWorld::size() const { return state_->size; }
 
 std::unique_ptr<Communicator> SimulatedWorld::communicator(int rank) {
   KUAFU_REQUIRE(rank >= 0 && rank < size(), "rank ", rank, " of a simulated world of ", size());
   return std::make_unique<SimulatedCommunicator>(*state_, 0, rank);
-}
-
-void SimulatedWorld::compute(int rank, int64_t flops, int64_t bytes_moved) {
-  auto& events = state_->ranks.at(static_cast<size_t>(rank)).events;
-  if (events.empty() || events.back().kind != TraceEvent::Kind::kCompute) events.emplace_back();
-  events.back().flops += flops;
-  events.back().bytes_moved += bytes_moved;
-}
-
-const std::vector<TraceEvent>& SimulatedWorld::trace(int rank) const {
-  return state_->ranks.at(static_cast<size_t>(rank)).events;
-}
-
-void SimulatedWorld::mark(int rank, const std::string& what) {
-  const auto [at, is_new] =
-      state_->mark_numbers.try_emplace(what, static_cast<int64_t>(state_->marks.size()));
-  if (is_new) state_->marks.push_back(what);
-  state_->ranks.at(static_cast<size_t>(rank))
-      .events.push_back({.kind = TraceEvent::Kind::kMark, .sequence = at->second});
-}
-
-const std::deque<std::string>& SimulatedWorld::marks() const { return state_->marks; }
-
-const std::string& SimulatedWorld::label(int group) const {
-  static const std::string none;
-  const auto index = static_cast<size_t>(group);
-  return index < state_->labels.size() ? state_->labels[index] : none;
 }
 
 const std::deque<std::vector<int>>& SimulatedWorld::groups() const { return state_->groups; }

@@ -5,7 +5,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "kuafu/comm/trace.h"
+#include "kuafu/comm/simulated.h"
 #include "kuafu/conformance/subject.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/parallel/tensor/layers.h"

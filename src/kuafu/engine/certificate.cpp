@@ -2,6 +2,7 @@
 #include "kuafu/engine/certificate.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -17,14 +18,9 @@
 namespace kuafu {
 namespace {
 
-/// A routing decision nearer to a tie than this, in gates, may fall otherwise by rounding: a few
-/// roundings of each sum that makes a logit, block after block.
-double routing_tolerance(const Plan& plan) {
-  const double u = plan.model.dtype == DType::kF64   ? 0x1p-53
-                   : plan.model.dtype == DType::kF32 ? 0x1p-24
-                                                     : 0x1p-8;
-  const auto longest = static_cast<double>(std::max(plan.model.hidden, plan.model.ffn_width()));
-  return 64 * u * std::sqrt(longest) * static_cast<double>(plan.model.layers + 1);
+/// The same bits: NaN is equal to none, not to itself.
+bool is_same(double a, double b) {
+  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
 }
 
 /// Parameters, gradients, AdamW state and the largest activations of one copy, roughly: decides
@@ -52,77 +48,68 @@ class Certification {
     options_.ledger = nullptr;
   }
 
-  /// The f64 twin; the seed moves on while routing decisions are too close to call.
+  /// The f64 twin.
   void run_twin(Plan plan, Certificate& c) {
     plan.train.steps = std::max<int64_t>(plan.train.steps, kCertificateSteps);
     if (plan.has_dynamic_scale()) plan.train.loss_scale = TrainPlan::kDynamicScale;
     plan.model.dtype = DType::kF64;
-    for (int64_t draw = 1;; ++draw, ++plan.train.seed) {
-      Proof twin;
-      twin.level = c.level;
-      const auto data = make_data_(plan);
-      const double margin = prove(plan, *data, nullptr, kCertificateSteps, twin, nullptr);
-      twin.judge();
-      static_cast<Proof&>(c) = twin;
-      c.seed = plan.train.seed;
-      if (margin > routing_tolerance(plan) || draw == kRoutingDraws) break;
-    }
+    const auto data = make_data_(plan);
+    prove(plan, *data, nullptr, kCertificateSteps, c, nullptr);
+    c.judge();
   }
 
-  /// The plan itself, as it was timed. True where no routing decision is too close to call.
-  bool run_native(const Plan& plan, const Witness* witness, Proof& proof) {
+  /// The plan itself, as it was timed.
+  void run_native(const Plan& plan, const Witness* witness, Proof& proof) {
     const auto data = make_data_(plan);
-    double margin = std::numeric_limits<double>::infinity();
     if (witness == nullptr) {
       const int64_t steps = std::min(plan.train.steps, kCertificateSteps);
-      if (steps > 0) margin = prove(plan, *data, nullptr, steps, proof, nullptr);
+      if (steps > 0) prove(plan, *data, nullptr, steps, proof, nullptr);
     } else {
       for (const Snapshot& from : witness->snapshots()) {
         const bool is_first = from.step == witness->first();
         const int64_t left = plan.train.steps - from.step;
         const int64_t steps = is_first ? std::min(left, kCertificateSteps) : 1;
-        margin = std::min(margin, prove(plan, *data, &from, steps, proof, witness));
+        prove(plan, *data, &from, steps, proof, witness);
       }
     }
     if (proof.steps.empty() && proof.reason.empty()) proof.reason = "no step was made";
     proof.judge();
-    const bool is_clear = margin > routing_tolerance(plan);
-    if (is_clear || proof.verdict != "different" || !proof.reason.empty()) return is_clear;
-    Proof none;
-    none.reason = text("a routing decision of the run is ", margin,
-                       " from a tie, nearer than rounding in its type");
-    none.level = proof.level;
-    proof = none;
-    return false;
   }
 
  private:
-  /// Makes steps of a plan, from a snapshot of it or from the start, and checks each. The smallest
-  /// routing margin, over all ranks.
-  double prove(const Plan& plan, const Dataset& data, const Snapshot* from, int64_t steps,
-               Proof& proof, const Witness* witness) {
+  /// Makes steps of a plan, from a snapshot of it or from the start, and checks each.
+  void prove(const Plan& plan, const Dataset& data, const Snapshot* from, int64_t steps,
+             Proof& proof, const Witness* witness) {
     Engine engine(plan, registries_, world_, data, options_);
     if (from != nullptr) go_back_to(*from, engine);
+    if (proof.verdict == "not_run" && proof.reason.empty()) proof.verdict = "equal";
     std::unique_ptr<Reference> reference;
-    if (world_.rank() == 0) reference = make_reference(plan, registries_, data);
+    if (world_.rank() == 0) {
+      guarded(proof, [&] { reference = make_reference(plan, registries_, data); });
+    }
     Rounding rounding;
-    if (proof.verdict == "not_run") proof.verdict = "equal";
     WholeState state = whole_state(engine, world_);
+    // Later steps follow no other that was compared: they are looked at closer.
+    const bool is_later = witness != nullptr && from->step != witness->first();
+    const bool has_blocks = registries_.oracles.contains(plan.model.kind);
+    const Look look = is_later && has_blocks ? Look::kBlocksToo : Look::kWhole;
     for (int64_t step = 0; step < steps; ++step) {
-      Evidence e = observe(engine, world_, std::move(state));
-      if (reference != nullptr) check(plan, e, *reference, rounding, proof);
+      Evidence e = observe(engine, world_, std::move(state), look);
+      if (reference != nullptr) {
+        guarded(proof, [&] { check_step(plan, e, *reference, rounding, proof); });
+      }
       if (witness != nullptr) compare_with_run(engine, e, *witness, proof);
       state = std::move(e.after);
     }
-    return least(engine.routing_margin());
   }
 
   /// An error of the reference itself is no rank's fault: it is the reason why nothing is proven.
-  static void check(const Plan& plan, const Evidence& e, Reference& reference, Rounding& rounding,
-                    Proof& proof) {
+  static void guarded(Proof& proof, const std::function<void()>& part) {
     if (proof.verdict == "not_run") return;
     try {
-      check_step(plan, e, reference, rounding, proof);
+      part();
+    } catch (const oracle::WrongRoutes& error) {
+      proof.refute(error.what());
     } catch (const std::exception& error) {
       proof.verdict = "not_run";
       proof.reason = error.what();
@@ -133,7 +120,7 @@ class Certification {
   void compare_with_run(Engine& engine, const Evidence& e, const Witness& witness, Proof& proof) {
     const StepReport& timed = witness.reports().at(static_cast<size_t>(e.step - witness.first()));
     std::string why;
-    if (timed.loss != e.report.loss || timed.grad_norm != e.report.grad_norm) {
+    if (!is_same(timed.loss, e.report.loss) || !is_same(timed.grad_norm, e.report.grad_norm)) {
       why = text("step ", e.step + 1, " of the run had loss ", timed.loss, " and gradient norm ",
                  timed.grad_norm, "; made again from the same state: ", e.report.loss, " and ",
                  e.report.grad_norm);
@@ -147,11 +134,6 @@ class Certification {
     for (const std::string& words : gather_texts(world_, why)) {
       if (!words.empty()) proof.refute(words);
     }
-  }
-
-  double least(double mine) {
-    world_.all_reduce({&mine, 1, DType::kF64}, ReduceOp::kMin).wait_host();
-    return mine;
   }
 
   const Registries& registries_;
@@ -190,14 +172,22 @@ void Proof::refute(const std::string& why) {
   verdict = "different";
 }
 
+void Proof::diverge(const std::string& why) {
+  judge();
+  if (verdict == "different") return;
+  verdict = "not_run";
+  reason = why;
+}
+
 void Proof::judge() {
-  const bool holds = loss.holds() && gradient.holds() && update.holds();
-  if (verdict == "equal" && !holds) verdict = "different";
+  if (holds() || verdict == "different") return;
+  verdict = "different";
+  reason.clear();
 }
 
 const Measure& Proof::worst() const {
   const Measure* most = &gradient;
-  for (const Measure* m : {&loss, &update}) {
+  for (const Measure* m : {&loss, &routes, &blocks, &update}) {
     const auto share = [](const Measure& x) { return x.bound > 0 ? x.error / x.bound : 0; };
     if (share(*m) > share(*most)) most = m;
   }
@@ -214,7 +204,8 @@ std::string Proof::describe() const {
     return text(m.error, " of ", m.bound, " (", m.where, ")");
   };
   return text(verdict, reason.empty() ? "" : ": ", reason, "; loss ", one(loss), ", gradient ",
-              one(gradient), ", update ", one(update));
+              one(gradient), routes.where.empty() ? "" : ", routes " + one(routes),
+              blocks.where.empty() ? "" : ", blocks " + one(blocks), ", update ", one(update));
 }
 
 bool is_certified_whole(const Plan& plan, int64_t memory_limit) {
@@ -223,9 +214,10 @@ bool is_certified_whole(const Plan& plan, int64_t memory_limit) {
 
 Certificate certify(const Plan& original, const Registries& registries, Communicator& world,
                     const std::function<std::unique_ptr<Dataset>(const Plan&)>& make_data,
-                    const EngineOptions& options, int64_t memory_limit, const Witness* witness) {
+                    const EngineOptions& options, int64_t memory_limit, const TimedRun& given) {
   const BookScope unbooked(nullptr);
   Certificate c;
+  TimedRun timed = given;
   Plan plan = original;
   if (!is_certified_whole(plan, memory_limit)) {
     const Miniature small = miniature(plan, registries);
@@ -235,21 +227,17 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
       return c;
     }
     plan = *small.plan;
-    witness = nullptr;
+    timed = {};
   }
+  if (!registries.oracles.contains(plan.model.kind)) c.reference = "engine";
   if (plan.parallel.data.staleness > 0) {
-    certify_replayed(plan, registries, world, make_data, options, c);
+    certify_replayed(plan, registries, world, make_data, options, timed.stale, c);
     return shared(c, world);
   }
   Certification certification(registries, world, make_data, options);
-  if (world.rank() == 0 && !oracle::make_model(plan.model, plan.train.seed)) c.reference = "engine";
-  bool is_clear = false;
-  run_part(c.native, [&] { is_clear = certification.run_native(plan, witness, c.native); });
-  const bool is_twin =
-      plan.model.dtype == DType::kF64 && is_clear && plan.train.steps >= kCertificateSteps;
-  if (is_twin) {
+  run_part(c.native, [&] { certification.run_native(plan, timed.witness, c.native); });
+  if (plan.model.dtype == DType::kF64 && plan.train.steps >= kCertificateSteps) {
     static_cast<Proof&>(c) = c.native;
-    c.seed = plan.train.seed;
   } else {
     run_part(c, [&] { certification.run_twin(plan, c); });
   }

@@ -29,11 +29,18 @@ struct Proof {
   std::vector<int64_t> steps;       ///< that were compared, from 0
   Measure loss;                     ///< |loss - reference| / |reference|
   Measure gradient;  ///< a tensor's |g - reference| over the norm of its sums of absolute terms
+  Measure routes;    ///< of scores: how far what a router chose is below the reference's best
+  Measure blocks;    ///< in steps that were looked at block by block: of an output or a gradient
   Measure update;    ///< of a weight or optimizer value, over what the update adds up to it
 
   /// "different" with a reason, once.
   void refute(const std::string& why);
-  /// "different" where a measure does not hold.
+  /// "not_run" with a reason, unless something compared so far is different.
+  void diverge(const std::string& why);
+  bool holds() const {
+    return loss.holds() && gradient.holds() && routes.holds() && blocks.holds() && update.holds();
+  }
+  /// "different" where a measure does not hold, also one taken before a run diverged.
   void judge();
   /// bound / error of whatever came nearest to its bound; 0 where nothing was compared.
   double ratio() const;
@@ -46,7 +53,6 @@ struct Proof {
 /// Proof that a plan computes what the reference computes.
 struct Certificate : Proof {
   std::string reference = "oracle";  ///< "oracle"; "engine": one rank, for models it does not know
-  uint64_t seed = 0;                 ///< train.seed, or a later one: see kRoutingDraws
   /// The plan itself in its own type: its first steps, one drawn by the seed and the last, which
   /// are also the timed run's to the bit. The members above are of its f64 twin.
   Proof native;
@@ -54,20 +60,26 @@ struct Certificate : Proof {
 
 inline constexpr int64_t kCertificateSteps = 3;
 
-/// Seeds tried, one after the other, where experts are routed: a decision nearer to a tie than the
-/// tolerance may fall otherwise by rounding alone, and then proves nothing.
-inline constexpr int64_t kRoutingDraws = 8;
+/// What a run whose replicas go on by themselves leaves for its certificate.
+struct StaleRun {
+  std::vector<PushOrder> orders;            ///< one a server
+  std::vector<std::vector<double>> losses;  ///< by worker and step, of its own samples
+};
+
+/// What is known of the timed run, where there was one.
+struct TimedRun {
+  const Witness* witness = nullptr;  ///< of replicas in step
+  const StaleRun* stale = nullptr;   ///< of others
+};
 
 /// Trains the plan's f64 twin, and the plan itself, on the ranks of `world` and compares every step
 /// with the reference on rank 0: loss, every gradient, the update, optimizer state, and replicas
-/// with each other. What `witness` saw of the timed run must come again to the bit; null: there was
-/// none. Same answer on every rank. Collective. Books nothing. `memory_limit`: bytes the reference
+/// with each other. What a witness saw of the timed run must come again to the bit. Same answer on every rank. Collective. Books nothing. `memory_limit`: bytes the reference
 /// and what it is compared with may take; above it a scaled-down model of the same shape family is
 /// certified and the level says so. What cannot be certified is "not_run" with the reason.
 Certificate certify(const Plan& plan, const Registries& registries, Communicator& world,
                     const std::function<std::unique_ptr<Dataset>(const Plan&)>& make_data,
-                    const EngineOptions& options, int64_t memory_limit,
-                    const Witness* witness = nullptr);
+                    const EngineOptions& options, int64_t memory_limit, const TimedRun& timed = {});
 
 /// Whether certify() would compare the plan's own model under that limit, not a smaller one.
 bool is_certified_whole(const Plan& plan, int64_t memory_limit);

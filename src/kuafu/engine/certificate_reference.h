@@ -15,18 +15,32 @@ class Reference {
   virtual std::string name() const = 0;  ///< "oracle" or "engine"
   /// Whole weights before the first step, f64.
   virtual oracle::Tensors initial_weights() = 0;
-  /// Of a step (from 0), computed in the type of `weights`; gradients in f64.
-  virtual oracle::Gradients gradients(int64_t step, const oracle::Tensors& weights) = 0;
+  /// Of a step (from 0), computed in the type of `weights`; gradients in f64. `routes`: of the
+  /// whole batch, decisions of routers to take over; empty without mixtures.
+  virtual oracle::Gradients gradients(int64_t step, const oracle::Tensors& weights,
+                                      const oracle::Routes& routes) = 0;
   /// The same as a run of that type rounds it: micro-batch by micro-batch, the loss times `scale`
   /// in backward, which is taken out again.
   virtual oracle::Gradients rounded_gradients(int64_t step, const oracle::Tensors& weights,
-                                              double scale) = 0;
+                                              const oracle::Routes& routes, double scale) = 0;
+  /// Every block by itself from what passed its boundaries in a run, the loss times `scale` in it;
+  /// flows without blocks where the reference has none. Sums are in f64, without the scale.
+  virtual oracle::BlockGradients blocks(int64_t step, const oracle::Tensors& weights,
+                                        const oracle::BlockFlows& flows,
+                                        const oracle::Routes& routes, double scale) = 0;
+  /// One of `count` equal parts of a step's samples, in the order of replicas; parts add up.
+  struct Share {
+    int64_t index = 0, count = 1;
+  };
+  virtual oracle::Gradients share(int64_t step, Share share, const oracle::Tensors& weights) = 0;
 };
 
-/// The oracle where it knows plan.model.kind, else a single rank of the engine, whose sums of
-/// absolute terms are taken to be the largest gradient everywhere. @pre registries and data outlive
-/// it
+/// The oracle registered for plan.model.kind, else a single rank of the engine, whose sums of
+/// absolute terms are taken to be the largest gradient everywhere. @pre registries and data outlive it
 std::unique_ptr<Reference> make_reference(const Plan& plan, const Registries& registries,
                                           const Dataset& data);
+
+/// One rank with everything: the plan without parallelism, in as many micro-batches.
+Plan single_rank(Plan plan);
 
 }  // namespace kuafu

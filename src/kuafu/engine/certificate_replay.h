@@ -5,10 +5,17 @@
 
 namespace kuafu {
 
-/// The certificate of a plan whose replicas go on by themselves: its f64 twin against one rank that
-/// replays the order of its pushes. Complete on rank 0 alone. Collective.
-void certify_replayed(Plan plan, const Registries& registries, Communicator& world,
+/// The order of an engine's pushes, and every rank's losses. Collective.
+StaleRun stale_run(Engine& engine, Communicator& world, const std::vector<double>& losses);
+
+/// The certificate of a plan whose replicas go on by themselves. Its f64 twin: losses, gradients of
+/// the first step and the parameters after three, against the reference that replays the order of
+/// its pushes. The plan itself: the losses of every worker's first steps in the timed run, whose
+/// order the reference replays; of steps of its own where `timed` is null. A loss shows the
+/// gradients and updates before it; these are not compared by themselves. Complete on rank 0 alone.
+/// Collective.
+void certify_replayed(const Plan& plan, const Registries& registries, Communicator& world,
                       const std::function<std::unique_ptr<Dataset>(const Plan&)>& make_data,
-                      const EngineOptions& options, Certificate& c);
+                      const EngineOptions& options, const StaleRun* timed, Certificate& c);
 
 }  // namespace kuafu

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One step against the reference. u is the unit roundoff of the type that it was computed in.
+// Loss and gradients of one step against the reference. u is the unit roundoff of the type that it
+// was computed in. The update is in certificate_update.cpp.
 //
 //   gradients   run and reference sum the same terms, in orders of their own. Rounding errors are
 //               independent with mean zero to a good approximation, so that the error of a sum of K
@@ -8,8 +9,8 @@
 //               the order [Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019, theorem 2.4]. That
 //               error is measured, not guessed: the reference computes the step once more in the
 //               run's own type, and differs by y from itself in f64 (in the first of the steps
-//               that follow each other, and in any that is beyond what that one allows). Sums of absolute terms, a,
-//               cost u a by their last rounding alone, however small y happens to be:
+//               that follow each other). Sums of absolute terms, a, cost u a by their last rounding
+//               alone, however small y happens to be:
 //
 //                   |g - reference|  <=  kFactor (y + u a)
 //
@@ -18,9 +19,24 @@
 //               of f32 times 2^-29.
 //   loss        the same; its error is a single number that may be small by chance, so u stands
 //               for one rounding of each of the 2 (layers + 1) halves of blocks: sqrt of that.
-//   update      at most kUpdateRoundings of each element on its way (AdamW: clipping, two constants
-//               and a sum for m, one more product for v, bias corrections, root, sum, quotient,
-//               rate, decay), each u of what is added up: |w| and |dw| of absolute values.
+//   routes      a router visits the experts of its largest scores. Where the run's scores p' and
+//               the reference's p differ by at most d, so do the j-th largest of both, and what
+//               the run chose as its j-th is at most 2 d below the j-th best of p; the coin of a
+//               random second expert, 2 p2 / (p1 + p2) with p1 + p2 >= 2 / E, moves by E d. d is
+//               kElementFactor (y + u), y measured as above, u that of the type of scores, at
+//               least f32. The reference takes the run's decisions over.
+//   cancelling  a is summed from what backward hands on, dy = p - y of a softmax say. Where p is
+//               near y, its rounding u (p + y) is larger than dy, and a says nothing of it; one
+//               computation in the run's type may even have none by chance, p rounded to 1. So a
+//               step that is beyond its bound is judged by its own y: the largest of kDraws
+//               computations in which every result is moved at random by u of itself
+//               (RandomRounding), each term before it cancels too.
+//   divergence  where that y is above kDiverged, rounding alone moves a gradient by a tenth of its
+//               absolute terms: nothing is compared, the proof ends with the step, not_run, and the
+//               reason says so, unless something before it is wrong or the step is beyond even
+//               that. y is the reference's, from the step's own weights: what a run does wrong in
+//               this step cannot raise it. Of the same kind is a loss or gradient that is no number
+//               in the run and in the reference in the run's type.
 
 #include "kuafu/engine/certificate_step.h"
 
@@ -32,6 +48,9 @@
 #include <ATen/core/grad_mode.h>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/engine/certificate_blocks.h"
+#include "kuafu/engine/certificate_compare.h"
+#include "kuafu/oracle/random_rounding.h"
 
 namespace kuafu {
 namespace {
@@ -40,7 +59,240 @@ namespace {
 /// ones of K = 4096 terms differ by sqrt(K / log2 K) = 18, blocked ones by far less, and a norm
 /// averages over a tensor. The largest element is a single sum: the 18, and nearly twice by chance.
 constexpr double kFactor = 8, kElementFactor = 32;
-constexpr double kUpdateRoundings = 16;
+/// The largest of n draws is exceeded by a further one in 1 of n + 1 cases, by kFactor in none.
+constexpr uint64_t kDraws = 4;
+constexpr double kDiverged = 0.1;
+constexpr double kOverflow = 16;
+
+double length(const Tensor& t) { return t.norm().item<double>(); }
+double largest(const Tensor& t) { return t.numel() == 0 ? 0 : t.abs().max().item<double>(); }
+
+bool is_finite(const oracle::Tensors& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const auto& t) {
+    return at::isfinite(t.second).all().template item<bool>();
+  });
+}
+
+/// The sums of absolute terms of a gradient.
+Tensor terms_of(const std::string& name, const oracle::Gradients& exact) {
+  const auto found = exact.absolute.find(name);
+  return found == exact.absolute.end() ? exact.gradients.at(name).abs() : found->second;
+}
+
+/// Takes over what is larger in a computation that rounds, times `share`.
+void take_larger(Rounding& to, const oracle::Gradients& rounded, const oracle::Gradients& exact,
+                 double share) {
+  to.loss = std::max(to.loss, std::abs(rounded.loss / exact.loss - 1) * share);
+  for (const auto& [name, p] : exact.scores) {
+    const Tensor far = rounded.scores.at(name).to(at::kDouble) - p;
+    to.scores = std::max(to.scores, largest(far) * share);
+  }
+  for (const auto& [name, g] : exact.gradients) {
+    const auto mine = rounded.gradients.find(name);
+    if (mine == rounded.gradients.end()) continue;
+    const Tensor far = mine->second - g, terms = terms_of(name, exact);
+    // What overflows in half precision says nothing of rounding.
+    if (length(terms) == 0 || !std::isfinite(length(far))) continue;
+    Rounding::Size& size = to.gradient[name];
+    size.norm = std::max(size.norm, length(far) / length(terms) * share);
+    size.largest = std::max(size.largest, largest(far) / largest(terms) * share);
+  }
+}
+
+class GradientCheck {
+ public:
+  GradientCheck(const Plan& plan, const Evidence& evidence, Reference& reference,
+                Rounding& rounding, Proof& proof)
+      : plan_(plan),
+        is_(evidence),
+        reference_(reference),
+        rounding_(rounding),
+        proof_(proof),
+        u_(unit_roundoff(plan.model.dtype)),
+        weights_(in_type(evidence.before.values, at::kDouble)) {}
+
+  void run() {
+    if (is_.step == 0) check_initial();
+    check_loss_and_gradients();
+    if (is_.report.is_skipped) check_overflow();
+    if (!is_.report.is_skipped) check_blocks(plan_, is_, weights_, reference_, proof_);
+  }
+
+ private:
+  std::string at_this(const std::string& what) const { return at_step(is_, what); }
+
+  /// Weights are drawn in f64 and rounded.
+  void check_initial() {
+    if (!is_.before.disagreement.empty()) proof_.refute(at_this(is_.before.disagreement));
+    for (const auto& [name, w] : reference_.initial_weights()) {
+      const auto mine = weights_.find(name);
+      if (mine == weights_.end()) {
+        proof_.refute(text("no rank holds ", name));
+        continue;
+      }
+      const double least = plan_.model.dtype == DType::kF16 ? 0x1p-14 : 0;  // normal number
+      add_elements({mine->second, w, w.abs() + least}, kFactor * u_,
+                   at_this(name + " at the start"), proof_);
+    }
+  }
+
+  /// A skipped step's own gradients overflow, and so do the reference's at no more than kOverflow
+  /// times the scale: parts of a sum may be larger than the whole.
+  void check_overflow() {
+    if (is_finite(is_.gradients)) proof_.refute(at_this("skipped, and all gradients are finite"));
+    if (!is_finite(rounded_in(plan_.model.dtype, kOverflow).gradients)) return;
+    proof_.refute(at_this(text("skipped, and the reference does not overflow at ", kOverflow,
+                               " times its loss scale")));
+  }
+
+  oracle::Gradients rounded_in(DType type, double times = 1) const {
+    return reference_.rounded_gradients(is_.step, in_type(weights_, scalar_type(type)),
+                                        is_.routes.tensors, times * is_.report.loss_scale);
+  }
+
+  /// Where the run's own type is f64, f32's rounding stands for it, times the ratio of both u.
+  Rounding measured(const oracle::Gradients& exact) const {
+    const DType type = plan_.model.dtype == DType::kF64 ? DType::kF32 : plan_.model.dtype;
+    Rounding y{.loss = 0};
+    take_larger(y, rounded_in(type), exact, u_ / unit_roundoff(type));
+    return y;
+  }
+
+  /// f64 with the results of the run's u stands for f32; half precision is a mixture of types, and
+  /// computed in it.
+  Rounding measured_at_random(const oracle::Gradients& exact) const {
+    const bool is_wide = u_ < 0x1p-20;
+    Rounding y{.loss = 0};
+    for (uint64_t draw = 0; draw < kDraws; ++draw) {
+      const oracle::RandomRounding at_random(u_, draw);
+      take_larger(y, rounded_in(is_wide ? DType::kF64 : plan_.model.dtype), exact, 1);
+    }
+    return y;
+  }
+
+  void check_loss_and_gradients() {
+    const oracle::Gradients exact = reference_.gradients(is_.step, weights_, is_.routes.tensors);
+    if (rounding_.loss < 0) rounding_ = measured(exact);
+    if (proof_.verdict == "different" || !proof_.holds()) return compare(exact, rounding_);
+    const Proof before = proof_;
+    compare(exact, rounding_);
+    if (proof_.holds()) return;
+    if (is_no_number()) return name_overflow(before);
+    proof_ = before;
+    const std::vector<std::string> beyond = std::move(beyond_);
+    const Rounding own = measured_at_random(exact);
+    compare(exact, own);
+    if (proof_.holds()) name_divergence(beyond, own);
+  }
+
+  bool is_no_number() const {
+    return !is_.report.is_skipped &&
+           (!std::isfinite(is_.report.loss) || !std::isfinite(is_.report.grad_norm));
+  }
+
+  /// Only where the reference has no numbers either is it the plan that diverges.
+  void name_overflow(const Proof& before) {
+    const oracle::Gradients own = rounded_in(plan_.model.dtype);
+    if (std::isfinite(own.loss) && std::isfinite(oracle::norm_of(own.gradients))) return;
+    proof_ = before;
+    proof_.diverge(text("step ", is_.step + 1, ": loss ", is_.report.loss, ", gradient norm ",
+                        is_.report.grad_norm, ", and of the reference in ",
+                        to_string(plan_.model.dtype), " loss ", own.loss, ", gradient norm ",
+                        oracle::norm_of(own.gradients), ": the run has diverged"));
+  }
+
+  void name_divergence(const std::vector<std::string>& beyond, const Rounding& own) {
+    double most = own.loss;
+    std::string what = "loss";
+    for (const std::string& name : beyond) {
+      const auto y = own.gradient.find(name);
+      if (y == own.gradient.end() || y->second.norm <= most) continue;
+      most = y->second.norm;
+      what = "gradient of " + name;
+    }
+    if (most <= kDiverged) return;
+    proof_.diverge(text("step ", is_.step + 1, ": rounding in ", to_string(plan_.model.dtype),
+                        " alone moves the ", what, " by ", most, " of ",
+                        what == "loss" ? "itself" : "its sums of absolute terms",
+                        ": the run has diverged or is saturated"));
+  }
+
+  void compare(const oracle::Gradients& exact, const Rounding& y) {
+    proof_.loss.add(std::abs(is_.report.loss - exact.loss) / std::abs(exact.loss),
+                    loss_bound(plan_, y.loss), at_this("loss"));
+    check_routes(exact.regret, y.scores);
+    if (is_.report.is_skipped) return;  // gradients that are no numbers
+    for (const auto& [name, g] : exact.gradients) {
+      const auto size = y.gradient.find(name);
+      compare_gradient(name, g, terms_of(name, exact),
+                       size == y.gradient.end() ? Rounding::Size{} : size->second);
+    }
+    for (const auto& [name, g] : is_.gradients) {
+      if (exact.gradients.contains(name)) continue;
+      proof_.refute(at_this(text(name, " has a gradient, and the reference does not use it")));
+    }
+    const auto terms = static_cast<double>(num_elements());
+    proof_.gradient.add(std::abs(is_.report.grad_norm / oracle::norm_of(is_.gradients) - 1),
+                        kFactor * std::min(u_, 0x1p-24) * std::sqrt(terms), at_this("norm"));
+  }
+
+  void check_routes(const oracle::Regret& regret, double rounding) {
+    if (!is_.routes.disagreement.empty()) proof_.refute(at_this(is_.routes.disagreement));
+    if (regret.where.empty()) return;
+    const double experts = static_cast<double>(plan_.model.experts);
+    const double share = plan_.model.random_second ? std::max(2.0, experts) : 2;
+    const double far = kElementFactor * (rounding + std::min(u_, 0x1p-24));
+    proof_.routes.add(regret.most, share * far, at_this(regret.where));
+  }
+
+  void compare_gradient(const std::string& name, const Tensor& g, const Tensor& terms,
+                        const Rounding::Size& y) {
+    const auto found = is_.gradients.find(name);
+    const Tensor mine = found == is_.gradients.end() ? at::zeros_like(g) : found->second;
+    if (mine.sizes() != g.sizes()) return proof_.refute(at_this(text(name, ": another shape")));
+    if (length(terms) == 0 && length(mine) == 0) return;
+    const Tensor far = mine - g;
+    const double norm = length(far) / length(terms), most = largest(far) / largest(terms);
+    const double of_norm = kFactor * (y.norm + u_), of_most = kElementFactor * (y.largest + u_);
+    proof_.gradient.add(norm, of_norm, at_this(name));
+    proof_.gradient.add(most, of_most, at_this(name + ", an element"));
+    if (norm > of_norm || most > of_most) beyond_.push_back(name);
+  }
+
+  int64_t num_elements() const {
+    int64_t n = 0;
+    for (const auto& [name, g] : is_.gradients) n += g.numel();
+    return n;
+  }
+
+  const Plan& plan_;
+  const Evidence& is_;
+  Reference& reference_;
+  Rounding& rounding_;
+  Proof& proof_;
+  double u_;
+  oracle::Tensors weights_;          // before the step, f64
+  std::vector<std::string> beyond_;  // gradients that the last comparison found so
+};
+
+}  // namespace
+
+oracle::Tensors in_type(const oracle::Tensors& tensors, at::ScalarType type) {
+  oracle::Tensors out;
+  for (const auto& [name, t] : tensors) out[name] = t.to(type);
+  return out;
+}
+
+std::string at_step(const Evidence& evidence, const std::string& what) {
+  return text(what, ", step ", evidence.step + 1);
+}
+
+void add_elements(const Elements& e, double bound, const std::string& where, Proof& proof) {
+  if (e.mine.sizes() != e.exact.sizes()) return proof.refute(where + ": another shape");
+  // Below the smallest normal number rounding is as large as at it.
+  const Tensor far = (e.mine - e.exact).abs() / (e.scale + 0x1p-126);
+  proof.update.add(far.numel() == 0 ? 0 : far.max().item<double>(), bound, where);
+}
 
 double unit_roundoff(DType type) {
   switch (type) {
@@ -55,272 +307,44 @@ double unit_roundoff(DType type) {
   }
 }
 
-oracle::Tensors in_type(const oracle::Tensors& tensors, at::ScalarType type) {
-  oracle::Tensors out;
-  for (const auto& [name, t] : tensors) out[name] = t.to(type);
-  return out;
+double gradient_bound(const Plan& plan, double rounding) {
+  return kFactor * (rounding + unit_roundoff(plan.model.dtype));
 }
 
-double length(const Tensor& t) { return t.norm().item<double>(); }
-double largest(const Tensor& t) { return t.numel() == 0 ? 0 : t.abs().max().item<double>(); }
+double loss_bound(const Plan& plan, double rounding) {
+  const double halves = 2.0 * static_cast<double>(plan.model.layers + 1);
+  return kFactor * (rounding + unit_roundoff(plan.model.dtype) * std::sqrt(halves));
+}
 
-class Check {
- public:
-  Check(const Plan& plan, const Evidence& evidence, Reference& reference, Rounding& rounding,
-        Proof& proof)
-      : plan_(plan),
-        is_(evidence),
-        reference_(reference),
-        rounding_(rounding),
-        proof_(proof),
-        u_(unit_roundoff(plan.model.dtype)),
-        weights_(in_type(evidence.before.values, at::kDouble)) {}
-
-  void run() {
-    if (is_.step == 0) check_initial();
-    check_loss_and_gradients();
-    if (is_.report.is_skipped) {
-      check_skipped();
-    } else {
-      check_update();
-    }
-    if (!is_.after.disagreement.empty()) proof_.refute(at_step(is_.after.disagreement));
-    proof_.steps.push_back(is_.step);
-  }
-
- private:
-  std::string at_step(const std::string& what) const { return text(what, ", step ", is_.step + 1); }
-
-  /// Weights are drawn in f64 and rounded.
-  void check_initial() {
-    if (!is_.before.disagreement.empty()) proof_.refute(at_step(is_.before.disagreement));
-    for (const auto& [name, w] : reference_.initial_weights()) {
-      const auto mine = weights_.find(name);
-      if (mine == weights_.end()) {
-        proof_.refute(text("no rank holds ", name));
-        continue;
-      }
-      const double least = plan_.model.dtype == DType::kF16 ? 0x1p-14 : 0;  // normal number
-      add_elements(proof_.update, mine->second, w, w.abs() + least, kFactor * u_,
-                   name + " at the start");
-    }
-  }
-
-  /// Where the run's own type is f64, f32's rounding stands for it, times the ratio of both u.
-  void measure_rounding(const oracle::Gradients& exact) {
-    const DType type = plan_.model.dtype == DType::kF64 ? DType::kF32 : plan_.model.dtype;
-    const double share = u_ / unit_roundoff(type);
-    const oracle::Gradients rounded = reference_.rounded_gradients(
-        is_.step, in_type(weights_, scalar_type(type)), is_.report.loss_scale);
-    rounding_.loss = std::abs(rounded.loss / exact.loss - 1) * share;
-    for (const auto& [name, g] : exact.gradients) {
-      const auto mine = rounded.gradients.find(name);
-      if (mine == rounded.gradients.end()) continue;
-      const Tensor far = mine->second - g, terms = terms_of(name, exact);
-      // What overflows in half precision says nothing of rounding.
-      if (length(terms) == 0 || !std::isfinite(length(far))) continue;
-      rounding_.gradient[name] = {.norm = length(far) / length(terms) * share,
-                                  .largest = largest(far) / largest(terms) * share};
-    }
-  }
-
-  /// The sums of absolute terms of a gradient.
-  static Tensor terms_of(const std::string& name, const oracle::Gradients& exact) {
-    const auto found = exact.absolute.find(name);
-    return found == exact.absolute.end() ? exact.gradients.at(name).abs() : found->second;
-  }
-
-  void check_loss_and_gradients() {
-    const oracle::Gradients exact = reference_.gradients(is_.step, weights_);
-    const bool is_measured = rounding_.loss < 0;
-    if (is_measured) measure_rounding(exact);
-    const Proof before = proof_;
-    compare_gradients(exact);
-    if (is_measured || (proof_.loss.holds() && proof_.gradient.holds())) return;
-    proof_ = before;  // steps may be conditioned otherwise: this one's own rounding decides
-    measure_rounding(exact);
-    compare_gradients(exact);
-  }
-
-  void compare_gradients(const oracle::Gradients& exact) {
-    const double halves = 2.0 * static_cast<double>(plan_.model.layers + 1);
-    proof_.loss.add(std::abs(is_.report.loss - exact.loss) / std::abs(exact.loss),
-                    kFactor * (rounding_.loss + u_ * std::sqrt(halves)), at_step("loss"));
-    if (is_.report.is_skipped) return;  // gradients that are no numbers
-    for (const auto& [name, g] : exact.gradients) check_gradient(name, g, terms_of(name, exact));
-    for (const auto& [name, g] : is_.gradients) {
-      if (exact.gradients.contains(name)) continue;
-      proof_.refute(at_step(text(name, " has a gradient, and the reference does not use it")));
-    }
-    const auto terms = static_cast<double>(num_elements());
-    proof_.gradient.add(std::abs(is_.report.grad_norm / oracle::norm_of(is_.gradients) - 1),
-                        kFactor * std::min(u_, 0x1p-24) * std::sqrt(terms), at_step("norm"));
-  }
-
-  void check_gradient(const std::string& name, const Tensor& g, const Tensor& terms) {
-    const auto found = is_.gradients.find(name);
-    const Tensor mine = found == is_.gradients.end() ? at::zeros_like(g) : found->second;
-    if (mine.sizes() != g.sizes()) return proof_.refute(at_step(text(name, ": another shape")));
-    if (length(terms) == 0 && length(mine) == 0) return;
-    const Tensor far = mine - g;
-    const Rounding::Size y = rounding_.gradient[name];
-    proof_.gradient.add(length(far) / length(terms), kFactor * (y.norm + u_), at_step(name));
-    proof_.gradient.add(largest(far) / largest(terms), kElementFactor * (y.largest + u_),
-                        at_step(name + ", an element"));
-  }
-
-  /// |mine - exact| <= bound * scale, element by element.
-  void add_elements(Measure& measure, const Tensor& mine, const Tensor& exact, const Tensor& scale,
-                    double bound, const std::string& where) const {
-    if (mine.sizes() != exact.sizes()) return proof_.refute(at_step(where + ": another shape"));
-    // Below the smallest normal number rounding is as large as at it.
-    const Tensor far = (mine - exact).abs() / (scale + 0x1p-126);
-    measure.add(far.numel() == 0 ? 0 : far.max().item<double>(), bound, where);
-  }
-
-  int64_t num_elements() const {
-    int64_t n = 0;
-    for (const auto& [name, g] : is_.gradients) n += g.numel();
-    return n;
-  }
-
-  void check_skipped() {
-    const bool is_same = is_.after.num_steps == is_.before.num_steps;
-    if (!is_same) proof_.refute(at_step("a skipped step counts as an update"));
-    for (const auto& [name, w] : is_.before.values) {
-      if (!at::equal(w, is_.after.values.at(name))) {
-        proof_.refute(at_step(text("a skipped step changed ", name)));
-      }
-    }
-  }
-
-  /// What is updated: the values, or the f32 masters of half-precision ones.
-  static oracle::Tensors updated(const WholeState& state) {
-    oracle::Tensors values = in_type(state.values, at::kDouble);
-    const auto masters = state.slots.find("master");
-    if (masters == state.slots.end()) return values;
-    for (const auto& [name, master] : masters->second) values[name] = master.to(at::kDouble);
-    return values;
-  }
-
-  static oracle::State state_of(const WholeState& whole) {
-    oracle::State state{.num_steps = whole.num_steps, .slots = {}};
-    for (const auto& [slot, tensors] : whole.slots) {
-      if (slot != "master") state.slots[slot] = in_type(tensors, at::kDouble);
-    }
-    return state;
-  }
-
-  void check_update() {
-    const double lr = oracle::learning_rate(plan_.optimizer, is_.step - is_.updates_skipped,
-                                            plan_.schedule_steps());
-    oracle::Tensors weights = updated(is_.before);
-    oracle::State state = state_of(is_.before);
-    // The same with all terms positive and from no weight: the sums of absolute terms.
-    oracle::Tensors moved, sizes;
-    oracle::State absolute = state;
-    for (auto& [slot, tensors] : absolute.slots) {
-      for (auto& [name, t] : tensors) t = t.abs();
-    }
-    const double norm = is_.report.grad_norm, clip = plan_.optimizer.clip;
-    const double factor = clip > 0 && norm > clip ? clip / norm : 1;  // of gradients, not of decay
-    OptimizerPlan bare = plan_.optimizer;
-    bare.weight_decay = bare.clip = 0;
-    for (const auto& [name, g] : is_.gradients) {
-      sizes[name] = factor * g.abs() + decay_inside() * weights.at(name).abs();
-      moved[name] = at::zeros_like(g);
-    }
-    oracle::Tensors before = weights;
-    oracle::update(plan_.optimizer, lr, norm, is_.gradients, weights, state);
-    oracle::update(bare, lr, norm, sizes, moved, absolute);
-    const oracle::Tensors mine = updated(is_.after);
-    for (const auto& [name, w] : weights) compare_update(name, w, before, moved, mine);
-    compare_state(state, absolute);
-  }
-
-  /// SGD's decay is part of its gradient.
-  double decay_inside() const {
-    return plan_.optimizer.kind == "sgd" ? plan_.optimizer.weight_decay : 0;
-  }
-  /// bf16 gradients are clipped where they are, f16 ones inside the update (see loss_scaler.h).
-  bool is_rounded_by_clipping() const {
-    const bool is_half = plan_.model.dtype == DType::kBF16 || plan_.model.dtype == DType::kF16;
-    const double clip = plan_.optimizer.clip;
-    return is_half && !plan_.has_loss_scale() && clip > 0 && is_.report.grad_norm > clip;
-  }
-  /// Of the type that is updated, in units of its terms; factor and product are rounded where they
-  /// are clipped, and v squares both.
-  double update_bound() const {
-    if (is_rounded_by_clipping()) return 4 * u_;
-    return kUpdateRoundings * std::min(u_, 0x1p-24);
-  }
-
-  void compare_update(const std::string& name, const Tensor& exact, const oracle::Tensors& before,
-                      const oracle::Tensors& moved, const oracle::Tensors& mine) {
-    const auto found = mine.find(name);
-    if (found == mine.end()) return proof_.refute(at_step(text("no rank holds ", name)));
-    const double fine = kUpdateRoundings * std::min(u_, 0x1p-24), bound = update_bound();
-    Tensor scale = before.at(name).abs() * (fine / bound);
-    if (const auto by = moved.find(name); by != moved.end()) scale = scale + by->second.abs();
-    add_elements(proof_.update, found->second, exact, scale, bound, at_step(name));
-    const auto& masters = is_.after.slots.find("master");
-    if (masters == is_.after.slots.end()) return;
-    const auto master = masters->second.find(name);
-    const Tensor& value = is_.after.values.at(name);
-    if (master == masters->second.end()) return;
-    if (!at::equal(master->second.to(value.scalar_type()), value)) {
-      proof_.refute(at_step(text(name, " is not its master copy, rounded")));
-    }
-  }
-
-  void compare_state(const oracle::State& exact, const oracle::State& absolute) {
-    if (exact.num_steps != is_.after.num_steps) {
-      proof_.refute(at_step(
-          text("the optimizer counts ", is_.after.num_steps, " updates for ", exact.num_steps)));
-    }
-    for (const auto& [slot, tensors] : exact.slots) {
-      if (slot == "master") continue;
-      for (const auto& [name, t] : tensors) {
-        const auto mine = is_.after.slots.find(slot);
-        if (mine == is_.after.slots.end() || !mine->second.contains(name)) {
-          proof_.refute(at_step(text("no rank holds ", slot, " of ", name)));
-          continue;
-        }
-        add_elements(proof_.update, mine->second.at(name).to(at::kDouble), t,
-                     absolute.slots.at(slot).at(name), update_bound(),
-                     at_step(text(slot, " of ", name)));
-      }
-    }
-  }
-
-  const Plan& plan_;
-  const Evidence& is_;
-  Reference& reference_;
-  Rounding& rounding_;
-  Proof& proof_;
-  double u_;
-  oracle::Tensors weights_;  // before the step, f64
-};
-
-}  // namespace
-
-Evidence observe(Engine& engine, Communicator& world, WholeState before) {
+Evidence observe(Engine& engine, Communicator& world, WholeState before, Look look) {
   Evidence e;
   e.step = engine.steps_done();
   e.updates_skipped = engine.loss_scaler().state().skipped;
   e.before = std::move(before);
   const double scale = engine.loss_scaler().scale();
+  engine.keep_routes();
+  if (look == Look::kBlocksToo) engine.keep_flows();
   e.report = engine.step([&](std::span<const ParamShard> ready) {
     e.gradients = whole_gradients(ready, 1 / scale, engine, world);
   });
   e.after = whole_state(engine, world);
+  e.routes = whole_routes(engine, world);
+  if (look == Look::kBlocksToo) e.flows = whole_flows(engine, world);
   return e;
 }
 
 void check_step(const Plan& plan, const Evidence& evidence, Reference& reference,
                 Rounding& rounding, Proof& proof) {
   const at::NoGradGuard no_grad;
-  Check(plan, evidence, reference, rounding, proof).run();
+  GradientCheck(plan, evidence, reference, rounding, proof).run();
+  if (!evidence.after.disagreement.empty())
+    proof.refute(at_step(evidence, evidence.after.disagreement));
+  if (evidence.report.is_skipped) {
+    check_skipped(evidence, proof);
+  } else if (std::isfinite(evidence.report.grad_norm)) {
+    check_update(plan, evidence, proof);
+  }
+  if (proof.verdict != "not_run") proof.steps.push_back(evidence.step);
 }
 
 }  // namespace kuafu

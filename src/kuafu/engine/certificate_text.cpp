@@ -30,8 +30,9 @@ Measure measure_from(const Json& j) {
 }
 
 Json to_json(const Proof& p) {
-  return {p.verdict,           p.reason,         p.level, p.steps, to_json(p.loss),
-          to_json(p.gradient), to_json(p.update)};
+  return {p.verdict,         p.reason,          p.level,
+          p.steps,           to_json(p.loss),   to_json(p.gradient),
+          to_json(p.routes), to_json(p.blocks), to_json(p.update)};
 }
 
 Proof proof_from(const Json& j) {
@@ -41,22 +42,29 @@ Proof proof_from(const Json& j) {
           .steps = j.at(3).get<std::vector<int64_t>>(),
           .loss = measure_from(j.at(4)),
           .gradient = measure_from(j.at(5)),
-          .update = measure_from(j.at(6))};
+          .routes = measure_from(j.at(6)),
+          .blocks = measure_from(j.at(7)),
+          .update = measure_from(j.at(8))};
 }
 
 }  // namespace
 
-Certificate shared(const Certificate& mine, Communicator& world) {
-  const Json words = {to_json(static_cast<const Proof&>(mine)), mine.reference, mine.seed,
-                      to_json(mine.native)};
-  const auto replace = nlohmann::json::error_handler_t::replace;
-  const Json first = Json::parse(gather_texts(world, words.dump(-1, ' ', false, replace))[0]);
+std::string words_of(const Certificate& c) {
+  const Json words = {to_json(static_cast<const Proof&>(c)), c.reference, to_json(c.native)};
+  return words.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+Certificate certificate_from(const std::string& words) {
+  const Json j = Json::parse(words);
   Certificate c;
-  static_cast<Proof&>(c) = proof_from(first.at(0));
-  c.reference = first.at(1);
-  c.seed = first.at(2);
-  c.native = proof_from(first.at(3));
+  static_cast<Proof&>(c) = proof_from(j.at(0));
+  c.reference = j.at(1);
+  c.native = proof_from(j.at(2));
   return c;
+}
+
+Certificate shared(const Certificate& mine, Communicator& world) {
+  return certificate_from(gather_texts(world, words_of(mine))[0]);
 }
 
 }  // namespace kuafu

@@ -64,7 +64,8 @@ struct Engine::State {
                            .device = options.device,
                            .recomputes = plan.memory.recompute == Recompute::kFull,
                            .slowdown = slowdown_of_step(),
-                           .scaler = &scaler};
+                           .scaler = &scaler,
+                           .flows = &flows};
     PipelineRank at{.pipeline = &mesh.comm("pipeline"),
                     .rank_of_stage = map.rank_of_stage,
                     .stages = {},
@@ -152,7 +153,8 @@ struct Engine::State {
   pipeline::Row training_row, validation_row;
   std::unique_ptr<DataParallel> data_parallel;
   std::unique_ptr<Optimizer> optimizer;
-  std::vector<ParamShard> ready;  // between forward_backward and update
+  std::vector<ParamShard> ready;     // between forward_backward and update
+  std::unique_ptr<KeptFlows> flows;  // of the last training step, where they are asked for
   int64_t steps_done = 0;
   int64_t steps_trained = 0;  // by this engine: what the routers tallied
 };
@@ -172,6 +174,7 @@ double Engine::forward_backward() {
   State& s = *state_;
   const CategoryScope scope(Category::kActivation);
   s.micro_batches.use_step(s.steps_done);
+  if (s.flows) keep_flows();
   s.groups.begin(s.plan.num_micro_batches());
   const Tensor loss = s.run(s.training_row, true);
   ++s.steps_trained;
@@ -290,7 +293,7 @@ std::vector<ExpertLoad> Engine::expert_loads() const {
   const at::NoGradGuard no_grad;
   std::vector<ExpertLoad> loads;
   for (size_t b = 0; b < s.model.blocks.size(); ++b) {
-    const ModelBlock& block = *s.model.blocks[b];
+    ModelBlock& block = *s.model.blocks[b];
     const RouterTally* tally = block.router_tally();
     if (tally == nullptr || s.options.device.is_meta() || s.steps_trained == 0) continue;
     const int owner = s.map.rank_of(b);
@@ -320,13 +323,25 @@ std::vector<ExpertLoad> Engine::expert_loads() const {
   return loads;
 }
 
-double Engine::routing_margin() const {
-  double margin = std::numeric_limits<double>::infinity();
+void Engine::keep_flows() {
+  state_->flows = std::make_unique<KeptFlows>(state_->placement.context());
+}
+
+const KeptFlows* Engine::flows() const { return state_->flows.get(); }
+
+void Engine::keep_routes() {
   for (const auto& block : state_->model.blocks) {
-    if (const RouterTally* tally = block->router_tally())
-      margin = std::min(margin, tally->margin());
+    if (RouterTally* tally = block->router_tally()) tally->keep_routes();
   }
-  return margin;
+}
+
+std::vector<const RouterTally*> Engine::routers() const {
+  std::vector<const RouterTally*> all;
+  for (const auto& block : state_->model.blocks) {
+    const RouterTally* tally = block->router_tally();
+    if (tally != nullptr && !tally->is_empty()) all.push_back(tally);
+  }
+  return all;
 }
 
 bool Engine::is_in_step() const { return state_->data_parallel->is_in_step(); }

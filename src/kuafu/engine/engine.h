@@ -9,6 +9,7 @@
 
 #include "kuafu/comm/communicator.h"
 #include "kuafu/dataset/dataset.h"
+#include "kuafu/engine/flows.h"
 #include "kuafu/engine/placement.h"
 #include "kuafu/engine/stage_map.h"
 #include "kuafu/optim/loss_scaler.h"
@@ -103,9 +104,14 @@ class Engine {
 
   /// Loads of the mixture blocks so far; empty on meta tensors. Collective.
   std::vector<ExpertLoad> expert_loads() const;
-  /// How near the closest routing decision of this rank's training samples came to falling
-  /// otherwise, in gates; infinite without mixtures.
-  double routing_margin() const;
+  /// From now on copies of what passes the boundaries of blocks in a training step are kept.
+  void keep_flows();
+  /// Those of the last one; null where they are not kept.
+  const KeptFlows* flows() const;
+  /// From now on the routers of this rank keep what they decide in a training step.
+  void keep_routes();
+  /// What they decided in the last one.
+  std::vector<const RouterTally*> routers() const;
 
   /// Steps done so far: decides the next samples, dropout masks and learning rate.
   int64_t steps_done() const;

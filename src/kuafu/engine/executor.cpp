@@ -8,7 +8,6 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/trace.h"
-#include "kuafu/engine/observed_step.h"
 
 namespace kuafu {
 namespace {
@@ -18,6 +17,20 @@ using pipeline::Op;
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// "forward 2F0": the phase of an action that computes.
+std::string phase_of(const Action& action) {
+  switch (action.op) {
+    case Op::kForward:
+      return "forward " + to_string(action);
+    case Op::kBackward:
+      return "backward " + to_string(action);
+    case Op::kInputGrad:
+      return "input_grad " + to_string(action);
+    default:
+      return "weight_grad " + to_string(action);
+  }
 }
 
 /// Messages of one stage and direction share a tag and are met in order.
@@ -81,7 +94,7 @@ void Executor::compute(const Action& a) {
   }
   const double start = observer_ == nullptr ? 0 : seconds_now();
   std::optional<TracePhase> phase;
-  if (current_trace() != nullptr) phase.emplace(mark_of(a));
+  if (current_trace() != nullptr) phase.emplace(phase_of(a));
   switch (a.op) {
     case Op::kForward:
       out = stage->forward(a.micro_batch, std::move(in));

@@ -3,26 +3,30 @@
 
 #include <vector>
 
-#include "kuafu/engine/whole.h"
+#include "kuafu/engine/certificate_reference.h"
+#include "kuafu/parallel/data/flat.h"
 
 namespace kuafu {
 
-/// What a few steps of training left behind, whole.
-struct Trajectory {
-  std::vector<double> losses;
-  WholeTensors gradients;   ///< of the first step
-  WholeTensors parameters;  ///< after the last step
-  double routing_margin = 0;
+/// What a replay of pushes is told.
+struct PushReplay {
+  const Plan& plan;
+  const FlatBucket& layout;              ///< of the servers' parts: whole_model() of an engine
+  const std::vector<PushOrder>& orders;  ///< one a server
+  int64_t steps = 0;                     ///< of every worker whose losses are wanted
+  at::ScalarType type = at::kDouble;     ///< of weights and updates
 };
 
-/// One rank with everything: the plan without parallelism, in as many micro-batches.
-Plan single_rank(Plan plan);
+/// What it finds.
+struct Replayed {
+  std::vector<std::vector<double>> losses;  ///< by worker and step, means over the worker's samples
+  oracle::Tensors gradients;                ///< sums of the pushes of the first step
+  oracle::Tensors weights;                  ///< after the pushes that the losses took, or after all
+};
 
-/// What one rank computes that applies the pushes of `orders` (one a server of the plan), each with
-/// the gradients of that worker's samples at the versions it had read. Losses are means over the
-/// workers, gradients the sum of their first pushes.
-/// Throws InternalError for orders that no run can have recorded.
-Trajectory replay_pushes(const Plan& plan, const Registries& registries, const Dataset& data,
-                         at::Device device, const std::vector<PushOrder>& orders);
+/// Applies recorded pushes in their order by oracle::update, each with the reference's gradient of
+/// that worker's samples at the versions it had read. Where `steps` are all, every push is applied;
+/// else as many as those steps read. Throws InternalError for orders that no run can have recorded.
+Replayed replay_pushes(const PushReplay& replay, Reference& reference);
 
 }  // namespace kuafu

@@ -14,6 +14,7 @@ Registries builtin_registries() {
   register_tensor_schemes(all.tensor);
   register_sequence_modes(all.sequence);
   register_models(all.models);
+  oracle::register_models(all.oracles);
   return all;
 }
 

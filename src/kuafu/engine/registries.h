@@ -3,6 +3,7 @@
 
 #include "kuafu/base/registry.h"
 #include "kuafu/model/context.h"
+#include "kuafu/oracle/oracle.h"
 #include "kuafu/parallel/sequence/interface.h"
 #include "kuafu/parallel/tensor/interface.h"
 
@@ -13,6 +14,8 @@ struct Registries {
   Registry<TensorScheme> tensor{"tensor mode"};
   Registry<MakeAttention> sequence{"sequence mode"};
   Registry<MakeModel> models{"model"};
+  /// References of certificates, by the model's name; a model without one is compared with one rank.
+  Registry<oracle::MakeModel> oracles{"oracle"};
 
   /// The plan side of the tensor schemes.
   TensorModes tensor_modes() const;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/engine/certificate_replay.h"
 #include "kuafu/engine/witness.h"
 #include "kuafu/meter/op_trace.h"
 
@@ -74,6 +75,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
   Ledger ledger;
   const auto data = options.make_data(plan);
   std::optional<Witness> witness;
+  std::optional<StaleRun> stale;
   {
     KUAFU_REQUIRE(plan.parallel.data.staleness == 0 || options.checkpoint.folder.empty(),
                   "--checkpoint with parallel.data.staleness = ", plan.parallel.data.staleness,
@@ -85,10 +87,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     if (options.slowdown) {
       slowdown = [&](int64_t step) { return options.slowdown(world.rank(), step); };
     }
-    StepObserver observer;
-    std::unique_ptr<Communicator> observed;
-    if (options.is_observed) observed = timed(world, observer);
-    Engine engine(plan, registries, observed ? *observed : world, *data,
+    Engine engine(plan, registries, world, *data,
                   {.device = options.device,
                    .ledger = options.is_metered ? &ledger : nullptr,
                    .slowdown = slowdown,
@@ -105,19 +104,17 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
       const bool is_whole = is_certified_whole(plan, options.certificate_memory);
       witness.emplace(plan, first, is_whole ? Witness::Depth::kFull : Witness::Depth::kReportsOnly);
     }
-    if (options.is_observed) engine.observe(&observer);
-    const int pipeline = engine.mesh().comm("pipeline").members().front();
+    std::optional<OpTraceScope> traced;
     for (int64_t step = first; step < plan.train.steps; ++step) {
       if (witness) witness->before_step(engine);
-      const double start = seconds_now();
-      if (options.is_observed) observer.begin(world.rank(), pipeline);
-      std::optional<OpTraceScope> traced;
-      if (options.recorder != nullptr && step + 1 == plan.train.steps) {
-        traced.emplace(*options.recorder);
+      const int64_t left = plan.train.steps - step;
+      if (options.recorder != nullptr && left <= 2) {
+        if (!traced) traced.emplace(*options.recorder);
+        options.recorder->clear();
       }
+      const double start = seconds_now();
       const StepReport report = engine.step();
-      traced.reset();
-      if (options.is_observed) result.last_step = observer.end();
+      if (left == 1) traced.reset();
       result.step_seconds.push_back(seconds_now() - start);
       result.losses.push_back(report.loss);
       if (plan.has_loss_scale()) result.loss_scales.push_back(report.loss_scale);
@@ -143,15 +140,20 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     result.traffic = traffic_of(ledger);
     ledger.set_counting(false);
     book.is_counting = false;
+    if (options.is_certified && !engine.is_in_step()) {
+      stale = stale_run(engine, world, result.losses);
+    }
     result.losses = engine.mean_over_replicas(std::move(result.losses));
     result.pushes = engine.pushes();
     result.experts = engine.expert_loads();
     if (plan.train.validation_batches > 0) result.validation_loss = engine.validate();
   }
+  if (options.on_measured) options.on_measured(result);
   if (options.is_certified) {
     result.certificate =
         certify(plan, registries, world, options.make_data, {.device = options.device},
-                options.certificate_memory, witness ? &*witness : nullptr);
+                options.certificate_memory,
+                {.witness = witness ? &*witness : nullptr, .stale = stale ? &*stale : nullptr});
   }
   return result;
 }

@@ -11,7 +11,6 @@
 #include "kuafu/comm/ledger.h"
 #include "kuafu/engine/certificate.h"
 #include "kuafu/engine/engine.h"
-#include "kuafu/engine/observed_step.h"
 #include "kuafu/engine/save.h"
 #include "kuafu/meter/book.h"
 
@@ -50,7 +49,6 @@ struct RankResult {
   int64_t saves = 0, saved_bytes = 0;       ///< checkpoints, and what this rank wrote of them
   std::vector<double> save_seconds;         ///< one a step: saving between it and the next
   Certificate certificate;
-  std::optional<ObservedStep> last_step;  ///< where the options ask for it and a step was made
 };
 
 struct RunOptions {
@@ -61,10 +59,13 @@ struct RunOptions {
   std::function<double(int rank, int64_t step)> slowdown = {};
   std::vector<int> push_script = {};  ///< order of pushes under staleness; by arrival where empty
   bool is_metered = true;             ///< ledger and FLOPs; off only to measure what they cost
-  bool is_observed = false;           ///< what each rank does in its last step, and when
-  TraceRecorder* recorder = nullptr;  ///< of this rank: takes every event of its last step
+  TraceRecorder* recorder = nullptr;  ///< of this rank: takes every event of its last step, and
+                                      ///< fills its tables in the step before
   std::function<std::unique_ptr<Dataset>(const Plan&)> make_data;
   SaveOptions checkpoint;  ///< no folder: none
+  /// Called on every rank with what it measured, before that is certified: a certificate may end
+  /// badly, and then costs no results. It may communicate over the world.
+  std::function<void(const RankResult& measured)> on_measured;
   /// Called on rank 0 after each step.
   std::function<void(int64_t step, const StepReport& report)> on_step;
 };

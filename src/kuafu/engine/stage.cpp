@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "kuafu/base/trace.h"
 #include "kuafu/engine/slowdown.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/tensor/root_gradient.h"
@@ -49,6 +50,7 @@ Tensors Stage::forward(int micro_batch, Tensors flow) {
   now.losses.resize(count_);
   for (size_t b = 0; b < count_; ++b) {
     ModelBlock& block = *tools_.model.blocks[first_ + b];
+    const TracePhase phase([&block] { return block.name(); });
     tools_.groups.acquire(first_ + b, Use::kForward);
     for (const Tensor& t : flow) now.inputs[b].push_back(t.detach().requires_grad_());
     // A graph that is used at once would only cost to make twice: the head's, mostly.
@@ -61,6 +63,8 @@ Tensors Stage::forward(int micro_batch, Tensors flow) {
     }
     now.losses[b] = block.take_losses();
     flow = now.outputs[b];
+    keep(block, Boundary::kInput, now.inputs[b], side);
+    keep(block, Boundary::kOutput, flow, side);
     if (!is_kept) {
       now.outputs[b].clear();
       now.losses[b].clear();
@@ -98,6 +102,7 @@ Tensors Stage::input_grad(int micro_batch, Tensors grads) {
 void Stage::weight_grad(int micro_batch) {
   InFlight& now = in_flight_.at(micro_batch);
   for (size_t b = count_; b-- > 0;) {
+    const TracePhase phase([&] { return tools_.model.blocks[first_ + b]->name(); });
     {
       const Slowdown slow(tools_.slowdown);
       now.weight_grads[b].compute();
@@ -114,6 +119,7 @@ Tensors Stage::run_backward(int micro_batch, Tensors grads, bool is_split) {
   if (has_loss_) grads = {at::full_like(now.loss, root())};
   if (is_split) now.weight_grads.resize(count_);
   for (size_t b = count_; b-- > 0;) {
+    const TracePhase phase([&] { return tools_.model.blocks[first_ + b]->name(); });
     tools_.groups.acquire(first_ + b, Use::kBackward);
     {
       const Slowdown slow(tools_.slowdown);
@@ -137,6 +143,7 @@ void Stage::backward_block(size_t b, const Side& side, InFlight& now, Flow& grad
   ModelBlock& block = *tools_.model.blocks[first_ + b];
   Flow &in = now.inputs[b], &out = now.outputs[b];
   Tensors& losses = now.losses[b];
+  keep(block, Boundary::kOutputGradient, grads, side);
   if (out.empty()) {
     const RecomputeScope scope;
     const at::AutoGradMode recording(true);
@@ -152,12 +159,18 @@ void Stage::backward_block(size_t b, const Side& side, InFlight& now, Flow& grad
   out.clear();
   grads.clear();
   for (const Tensor& t : in) grads.push_back(t.grad());
+  keep(block, Boundary::kInputGradient, grads, side);
   in.clear();
 }
 
 /// The weight gradients of one micro-batch are complete.
 void Stage::finish_block(size_t b, int micro_batch) {
   tools_.groups.gradients_ready(first_ + b, micro_batch);
+}
+
+void Stage::keep(const ModelBlock& block, Boundary boundary, const Flow& flow,
+                 const Side& side) const {
+  if (tools_.flows != nullptr && *tools_.flows) (*tools_.flows)->add(block, boundary, flow, side);
 }
 
 void Stage::add_loss(const Tensor& loss) { loss_ = loss_.defined() ? loss_ + loss : loss; }

@@ -3,11 +3,13 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <span>
 #include <vector>
 
 #include "kuafu/engine/executor.h"
+#include "kuafu/engine/flows.h"
 #include "kuafu/engine/groups.h"
 #include "kuafu/engine/micro_batches.h"
 #include "kuafu/optim/loss_scaler.h"
@@ -22,8 +24,9 @@ struct StageTools {
   MicroBatches& micro_batches;
   at::Device device;
   bool recomputes = false;  ///< keeps block inputs alone and makes a graph again in backward
-  std::function<double()> slowdown = {};  ///< see EngineOptions; null: 1
-  const LossScaler* scaler = nullptr;     ///< of the losses in backward; null: 1
+  std::function<double()> slowdown = {};              ///< see EngineOptions; null: 1
+  const LossScaler* scaler = nullptr;                 ///< of the losses in backward; null: 1
+  const std::unique_ptr<KeptFlows>* flows = nullptr;  ///< where it is not empty, it is filled
 };
 
 /// Consecutive blocks of a model with what they hold of micro-batches under way. Autograd runs a
@@ -58,6 +61,7 @@ class Stage : public StageWork {
   Tensors run_backward(int micro_batch, Tensors grads, bool is_split);
   void backward_block(size_t b, const Side& side, InFlight& now, Flow& grads);
   void finish_block(size_t b, int micro_batch);
+  void keep(const ModelBlock& block, Boundary boundary, const Flow& flow, const Side& side) const;
   void add_loss(const Tensor& loss);
   /// The gradient that backward starts from at a loss.
   double root() const { return tools_.scaler == nullptr ? 1 : tools_.scaler->scale(); }

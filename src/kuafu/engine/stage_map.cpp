@@ -8,7 +8,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include "kuafu/base/suggest.h"
-#include "kuafu/comm/trace.h"
+#include "kuafu/base/trace.h"
+#include "kuafu/comm/simulated.h"
 #include "kuafu/engine/micro_batches.h"
 #include "kuafu/engine/placement.h"
 #include "kuafu/meter/book.h"
@@ -53,6 +54,7 @@ std::vector<int> share_blocks(const PipelinePlan& plan, const std::vector<double
 std::vector<BlockProfile> profile_blocks(const Plan& plan, const Registries& registries, int rank) {
   RankBook book(rank);
   const BookScope booked(&book);
+  const TraceScope not_traced(nullptr);  // a look ahead, no part of the program
   const at::NoGradGuard no_grad;
   SimulatedWorld world(static_cast<int>(num_ranks(plan)));
   const auto me = world.communicator(rank);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kuafu/engine/whole.h"
+#include "kuafu/oracle/oracle.h"
 
 namespace kuafu {
 
@@ -30,6 +31,18 @@ WholeState whole_state(Engine& engine, Communicator& world);
 /// Gradients that are about to be applied, whole on rank 0, in f64 and times `factor`. Collective.
 WholeTensors whole_gradients(std::span<const ParamShard> ready, double factor, Engine& engine,
                              Communicator& world);
+
+/// Who visits whom, whole on rank 0: what the oracle takes as routes.
+struct WholeRoutes {
+  WholeTensors tensors;      ///< "blocks.1.moe" (B, E, C), "blocks.1.moe.choices" (B, S, k), i64
+  std::string disagreement;  ///< of ranks that route the same samples; empty: none
+};
+/// Of the last training step. Collective over `world`. @pre engine.keep_routes() was called before
+WholeRoutes whole_routes(Engine& engine, Communicator& world);
+
+/// What passed the boundaries of blocks in the last training step, whole on rank 0, in the types and
+/// with the loss scale that it had. Collective over `world`. @pre engine.keep_flows() was called
+oracle::BlockFlows whole_flows(Engine& engine, Communicator& world);
 
 /// 64 bits of everything that this rank's optimizer updates: equal where all bits are, but for
 /// chance.

@@ -90,13 +90,18 @@ Json document_of(const Case& c, const Remains& remains) {
   std::string problem;
   const Json document = read_document(remains.document_path, problem);
   const bool has_reason = !document.is_null() && document["status"] != "ok";
+  const auto too_long = [&] {
+    return text("did not end in ", print_seconds(c.timeout_s),
+                ": killed with everything it started");
+  };
+  if (is_cut_short(document)) {
+    const bool is_late = result.end == End::kTimedOut;
+    return with_end(document, is_late ? too_long() : text("the worker ", describe_end(result)));
+  }
   if (result.end == End::kTimedOut) {
     const std::string own =
         has_reason ? text("; it said: ", value_at(document, "reason").get<std::string>()) : "";
-    return plain_document(
-        c, "timeout",
-        text("did not end in ", print_seconds(c.timeout_s), ": killed with everything it started",
-             own, last_lines(remains.error_path)));
+    return plain_document(c, "timeout", text(too_long(), own, last_lines(remains.error_path)));
   }
   if (result.end == End::kExited && !document.is_null()) {
     const bool is_good = document["status"] == "ok" && !is_different(document);

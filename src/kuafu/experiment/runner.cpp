@@ -31,6 +31,7 @@ Json corpora_json(const Suite& suite) {
 
 Runner::Runner(const Suite& suite, RunnerOptions options)
     : options_(std::move(options)), budget_s_(suite.budget_s) {
+  require_recordable(options_.folder);
   make_writable_folder(options_.folder);
   lock_.emplace(options_.folder);
   if (!lock_->note().empty()) notes_.push_back(lock_->note());

@@ -16,6 +16,18 @@ bool is_different(const Json& document) {
   return value_at(document, "status") == "ok" && verdict_of(document) == "different";
 }
 
+bool is_cut_short(const Json& document) {
+  const Json reason = value_at(document, "certificate.reason");
+  return value_at(document, "status") == "ok" && verdict_of(document) == "not_run" &&
+         reason.is_string() && reason.get<std::string>().starts_with(kCutShort);
+}
+
+Json with_end(Json document, const std::string& how) {
+  Json& reason = document["certificate"]["reason"];
+  if (reason == kCutShort) reason = text(kCutShort, ": ", how);
+  return document;
+}
+
 std::string why_of_verdict(const Json& document) {
   const std::string verdict = verdict_of(document);
   if (verdict.empty() || verdict == "equal") return "";
@@ -23,7 +35,7 @@ std::string why_of_verdict(const Json& document) {
   if (reason.is_string()) return reason.get<std::string>();
   if (verdict != "different") return "";
   std::string errors;
-  for (const char* what : {"loss", "gradient", "parameter"}) {
+  for (const char* what : {"loss", "gradient", "routes", "parameter"}) {
     const Json error = value_at(document, text("certificate.", what, "_error"));
     if (!error.is_number()) continue;
     errors +=

@@ -13,6 +13,11 @@ std::string verdict_of(const Json& document);
 /// The run ended well and its certificate refutes it: its numbers are of a wrong result.
 bool is_different(const Json& document);
 
+/// The run ended well and whatever certified it did not: its numbers stand, without a proof.
+bool is_cut_short(const Json& document);
+/// Such a document with how its process ended, where it does not say why already.
+Json with_end(Json document, const std::string& how);
+
 /// Why the certificate says what it says, where it says so: the reason it was not run for, or the
 /// errors that are too large. Empty for `equal`.
 std::string why_of_verdict(const Json& document);

@@ -93,7 +93,6 @@ void RankBook::recategorised(int64_t bytes, Category from, Category to) {
 }
 
 void RankBook::work(int64_t flops, int64_t bytes) {
-  if (on_work) on_work(flops, bytes);
   if (TraceRecorder* trace = current_trace()) {
     trace->work(flops, bytes, is_recomputing ? kRecompute : kNoFlags);
   }

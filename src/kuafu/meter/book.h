@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -43,6 +42,7 @@ class RankBook {
   /// Moving scratch into another category is when it counts: it may throw OutOfMemory.
   void recategorised(int64_t bytes, Category from, Category to);
   /// Work of one op, by its formula: FLOPs (a multiply-add is two) and bytes read and written.
+  /// This thread's recorder is told of it, counted or not.
   void work(int64_t flops, int64_t bytes);
 
   int rank() const;
@@ -59,8 +59,6 @@ class RankBook {
   bool is_recomputing = false;
   /// FLOPs and bytes moved are booked only while true (off in validation and certificates).
   bool is_counting = true;
-  /// Told of all work, counted or not, in program order; a simulated world traces it.
-  std::function<void(int64_t flops, int64_t bytes)> on_work;
   /// Zeroes FLOPs and traffic, and lets peaks restart from what is live.
   void restart();
 

@@ -3,94 +3,58 @@
 
 #include <ATen/record_function.h>
 
-#include <set>
+#include <cstddef>
+#include <new>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "kuafu/meter/book.h"
+#include "kuafu/meter/op_kinds.h"
 
 namespace kuafu {
 
-struct OpTraceScope::State {
-  enum class Role : uint8_t { kOp, kFrame, kNothing };
-  std::unordered_map<const char*, Role> roles;  // by the dispatcher's own name: one string an op
-  int64_t depth = 0;
-  at::CallbackHandle handle = 0;
-  State* previous = nullptr;
-  std::string shape;  // kept for its memory
+/// What is known of an op by its name.
+struct OpFacts {
+  bool is_told = false;
+  bool is_own = false;  ///< books its own work
+  OpKind kind = OpKind::kUnbooked;
+  int32_t name = 0;
+};
+
+/// Types and extents of an op's tensors as numbers; their text is made once.
+class OpShapes {
+ public:
+  void begin() { key_.clear(); }
+  void add(const at::Tensor& t) {
+    key_.push_back(-1 - static_cast<int64_t>(t.scalar_type()));
+    const at::IntArrayRef sizes = t.sizes();
+    key_.insert(key_.end(), sizes.begin(), sizes.end());
+  }
+  int32_t id(TraceRecorder& trace) {
+    const auto found = ids_.find(key_);
+    if (found != ids_.end()) return found->second;
+    return ids_.emplace(key_, trace.shape_of(text_of_key())).first->second;
+  }
+
+ private:
+  struct Hash {
+    size_t operator()(const std::vector<int64_t>& key) const {
+      uint64_t h = key.size();
+      for (const int64_t x : key) {
+        h = (h ^ static_cast<uint64_t>(x)) * 0x9e3779b97f4a7c15U;
+        h ^= h >> 32;
+      }
+      return h;
+    }
+  };
+  std::string text_of_key() const;
+
+  std::vector<int64_t> key_;
+  std::unordered_map<std::vector<int64_t>, int32_t, Hash> ids_;
 };
 
 namespace {
-
-using State = OpTraceScope::State;
-
-/// The watch of this thread: a thread-local callback has no closure.
-thread_local State* tls_tracing = nullptr;
-
-struct Frame : at::ObserverContext {
-  int64_t start_ns = 0;
-  bool is_counted = false, is_told = false;
-};
-
-/// Views, and memory that nothing is written to.
-bool does_nothing(std::string_view name) {
-  static const std::set<std::string_view> names = {"aten::empty",
-                                                   "aten::empty_like",
-                                                   "aten::empty_strided",
-                                                   "aten::new_empty",
-                                                   "aten::view",
-                                                   "aten::_unsafe_view",
-                                                   "aten::_reshape_alias",
-                                                   "aten::permute",
-                                                   "aten::transpose",
-                                                   "aten::t",
-                                                   "aten::narrow",
-                                                   "aten::slice",
-                                                   "aten::select",
-                                                   "aten::detach",
-                                                   "aten::detach_",
-                                                   "aten::unsqueeze",
-                                                   "aten::squeeze",
-                                                   "aten::expand",
-                                                   "aten::expand_as",
-                                                   "aten::as_strided",
-                                                   "aten::alias",
-                                                   "aten::view_as",
-                                                   "aten::flatten",
-                                                   "aten::unflatten",
-                                                   "aten::is_same_size",
-                                                   "aten::set_",
-                                                   "aten::requires_grad_",
-                                                   "aten::split",
-                                                   "aten::chunk",
-                                                   "aten::unbind",
-                                                   "aten::resolve_conj",
-                                                   "aten::resolve_neg",
-                                                   "aten::data",
-                                                   "aten::item",
-                                                   "aten::is_nonzero",
-                                                   "aten::_local_scalar_dense",
-                                                   "aten::set_data",
-                                                   "aten::_version",
-                                                   "aten::output_nr",
-                                                   "aten::from_blob",
-                                                   "aten::lift_fresh",
-                                                   "aten::_has_compatible_shallow_copy_type",
-                                                   "aten::split_with_sizes"};
-  return names.contains(name);
-}
-
-/// A node of the backward holds ops and is none.
-bool is_frame_of_autograd(std::string_view name) {
-  return name.starts_with("autograd::") || name.find("differentiable") != std::string_view::npos;
-}
-
-State::Role role_of(State& state, const char* name) {
-  const auto [at, is_new] = state.roles.try_emplace(name, State::Role::kOp);
-  if (is_new && is_frame_of_autograd(name)) at->second = State::Role::kFrame;
-  if (is_new && does_nothing(name)) at->second = State::Role::kNothing;
-  return at->second;
-}
 
 const char* short_name(at::ScalarType type) {
   switch (type) {
@@ -113,22 +77,96 @@ const char* short_name(at::ScalarType type) {
   }
 }
 
-void append(std::string& shape, const at::Tensor& t) {
-  if (!t.defined()) return;
-  if (!shape.empty()) shape += ", ";
-  shape += short_name(t.scalar_type());
+}  // namespace
+
+std::string OpShapes::text_of_key() const {
+  std::string text;
   char separator = ' ';
-  for (const int64_t extent : t.sizes()) {
-    shape += separator;
-    shape += std::to_string(extent);
+  for (const int64_t x : key_) {
+    if (x < 0) {
+      if (!text.empty()) text += ", ";
+      text += short_name(static_cast<at::ScalarType>(-1 - x));
+      separator = ' ';
+      continue;
+    }
+    text += separator;
+    text += std::to_string(x);
     separator = 'x';
+  }
+  return text;
+}
+
+struct OpTraceScope::State {
+  explicit State(TraceRecorder& r) : recorder(r) {}
+  const OpFacts& facts_of(const char* name);
+
+  TraceRecorder& recorder;
+  std::unordered_map<const char*, OpFacts> facts;  // by the dispatcher's own name
+  OpShapes shapes;
+  int64_t depth = 0;  // of OneOpScopes
+  at::CallbackHandle handle = 0;
+  State* previous = nullptr;
+};
+
+namespace {
+
+using State = OpTraceScope::State;
+
+/// The watch of this thread: a thread-local callback has no closure.
+thread_local State* tls_tracing = nullptr;
+
+/// An op under way. One a thread at a time, so that it needs no memory of its own.
+struct Frame : at::ObserverContext {
+  TraceRecorder::OpEvent event;
+  bool is_own = false;
+
+  static void* operator new(size_t bytes);
+  static void operator delete(void* frame);
+};
+
+thread_local bool is_place_taken = false;
+alignas(Frame) thread_local std::byte place_of_frame[sizeof(Frame)];
+
+void* Frame::operator new(size_t bytes) {
+  if (is_place_taken) return ::operator new(bytes);
+  is_place_taken = true;
+  return place_of_frame;
+}
+
+void Frame::operator delete(void* frame) {
+  if (frame == static_cast<void*>(place_of_frame)) {
+    is_place_taken = false;
+  } else {
+    ::operator delete(frame);
   }
 }
 
-void append(std::string& shape, const c10::IValue& value) {
-  if (value.isTensor()) append(shape, value.toTensor());
-  if (!value.isTensorList()) return;
-  for (const at::Tensor& t : value.toTensorVector()) append(shape, t);
+/// A node of the backward holds ops and is none.
+bool is_frame_of_autograd(std::string_view name) {
+  return name.starts_with("autograd::") || name.find("differentiable") != std::string_view::npos;
+}
+
+template <class F>
+void each_tensor(const c10::IValue& value, const F& f) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) f(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& t : value.toTensorVector()) {
+      if (t.defined()) f(t);
+    }
+  }
+}
+
+/// Bytes that an op of this kind reads, of a tensor argument of an op that books nothing itself.
+int64_t bytes_read(OpKind kind, const at::Tensor& t) {
+  if (kind == OpKind::kUnbooked || kind == OpKind::kFill) return 0;
+  const bool is_index = at::isIntegralType(t.scalar_type(), true);
+  return kind != OpKind::kGather || is_index ? static_cast<int64_t>(t.nbytes()) : 0;
+}
+
+int64_t bytes_written(OpKind kind, const at::Tensor& t) {
+  if (kind == OpKind::kUnbooked) return 0;
+  return (kind == OpKind::kGather ? 2 : 1) * static_cast<int64_t>(t.nbytes());
 }
 
 uint8_t flags_now() {
@@ -138,38 +176,67 @@ uint8_t flags_now() {
 
 std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& fn) {
   State* s = tls_tracing;
-  TraceRecorder* trace = current_trace();
-  if (s == nullptr || trace == nullptr) return nullptr;
-  const State::Role role = role_of(*s, fn.name());
-  if (role == State::Role::kFrame) return nullptr;
+  if (s == nullptr || s->depth > 0 || current_trace() != &s->recorder) return nullptr;
+  const OpFacts& op = s->facts_of(fn.name());
+  if (!op.is_told) return nullptr;
+  at::disableCallback(s->handle);  // what an op does inside itself is its own
   auto frame = std::make_unique<Frame>();
-  frame->is_counted = true;
-  frame->is_told = s->depth++ == 0 && role == State::Role::kOp;
-  if (!frame->is_told) return frame;
-  s->shape.clear();
-  for (const c10::IValue& value : fn.inputs()) append(s->shape, value);
-  frame->start_ns = trace->now_ns();
+  frame->is_own = op.is_own;
+  frame->event.name = op.name;
+  frame->event.kind = op.kind;
+  s->shapes.begin();
+  // The destination of a copy is its first argument, and not read.
+  size_t to_skip = op.kind == OpKind::kCopy && std::string_view(fn.name()) == "aten::copy_" ? 1 : 0;
+  for (const c10::IValue& value : fn.inputs()) {
+    each_tensor(value, [&](const at::Tensor& t) {
+      s->shapes.add(t);
+      if (!op.is_own && to_skip == 0) frame->event.bytes += bytes_read(op.kind, t);
+      if (to_skip > 0) --to_skip;
+    });
+  }
+  frame->event.shape = s->shapes.id(s->recorder);
+  frame->event.start_ns = s->recorder.now_ns();
   return frame;
 }
 
 void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
   State* s = tls_tracing;
   if (s == nullptr || context == nullptr) return;
-  const auto* frame = static_cast<const Frame*>(context);
-  --s->depth;
-  TraceRecorder* trace = current_trace();
-  if (frame->is_told && trace != nullptr) {
-    trace->op(fn.name(), s->shape, flags_now(), frame->start_ns);
+  at::reenableCallback(s->handle);
+  auto& frame = *static_cast<Frame*>(context);
+  if (current_trace() != &s->recorder) return;
+  if (!frame.is_own) {
+    for (const c10::IValue& value : fn.outputs()) {
+      each_tensor(value, [&](const at::Tensor& t) {
+        frame.event.bytes += bytes_written(frame.event.kind, t);
+      });
+    }
   }
+  frame.event.flags = flags_now();
+  s->recorder.op(frame.event);
 }
 
 }  // namespace
 
+const OpFacts& OpTraceScope::State::facts_of(const char* name) {
+  const auto [at, is_new] = facts.try_emplace(name);
+  if (!is_new) return at->second;
+  OpFacts& op = at->second;
+  op.is_told = !is_frame_of_autograd(name) && !moves_nothing(name);
+  if (!op.is_told) return op;
+  op.is_own = std::string_view(name).starts_with("kuafu::");
+  op.kind = kind_of_op(name);
+  op.name = recorder.name_of(name);
+  return op;
+}
+
 OpTraceScope::OpTraceScope(TraceRecorder& recorder)
-    : state_(std::make_unique<State>()), scope_(&recorder) {
+    : state_(std::make_unique<State>(recorder)), scope_(&recorder) {
   state_->previous = tls_tracing;
+  if (tls_tracing != nullptr) at::disableCallback(tls_tracing->handle);
   state_->handle = at::addThreadLocalCallback(at::RecordFunctionCallback(on_begin, on_end)
                                                   .needsInputs(true)
+                                                  .needsOutputs(true)
                                                   .scopes({at::RecordScope::FUNCTION}));
   tls_tracing = state_.get();
 }
@@ -177,24 +244,27 @@ OpTraceScope::OpTraceScope(TraceRecorder& recorder)
 OpTraceScope::~OpTraceScope() {
   tls_tracing = state_->previous;
   at::removeCallback(state_->handle);
+  if (tls_tracing != nullptr) at::reenableCallback(tls_tracing->handle);
 }
 
 OneOpScope::OneOpScope(std::string_view name, const at::Tensor& result)
     : name_(name), result_(result) {
   if (tls_tracing == nullptr) return;
   ++tls_tracing->depth;
-  if (TraceRecorder* trace = current_trace()) start_ns_ = trace->now_ns();
+  start_ns_ = tls_tracing->recorder.now_ns();
 }
 
 OneOpScope::~OneOpScope() {
-  if (tls_tracing == nullptr) return;
-  --tls_tracing->depth;
-  TraceRecorder* trace = current_trace();
-  if (trace == nullptr || tls_tracing->depth > 0) return;
-  tls_tracing->shape.clear();
-  append(tls_tracing->shape, result_);
-  trace->op(name_, tls_tracing->shape, flags_now(), start_ns_);
-  trace->work(0, static_cast<int64_t>(result_.nbytes()), kNoFlags);
+  State* s = tls_tracing;
+  if (s == nullptr || --s->depth > 0 || current_trace() != &s->recorder) return;
+  s->shapes.begin();
+  s->shapes.add(result_);
+  s->recorder.op({.name = s->recorder.name_of(name_),
+                  .shape = s->shapes.id(s->recorder),
+                  .kind = kind_of_op(name_),
+                  .flags = flags_now(),
+                  .bytes = static_cast<int64_t>(result_.nbytes()),
+                  .start_ns = start_ns_});
 }
 
 }  // namespace kuafu

@@ -11,9 +11,8 @@
 namespace kuafu {
 
 /// Makes `recorder` this thread's recorder and writes every op of LibTorch's dispatcher into it
-/// until the scope ends: the outermost ones, with their name and the shapes of their tensors. Left
-/// out are views and empty tensors, which do nothing (allocations are events of their own), and
-/// reads of a value, which are oracles.
+/// until the scope ends: the outermost ones that move data (op_kinds.h), with their name, kind, bytes
+/// and the shapes of their tensors.
 class OpTraceScope {
  public:
   explicit OpTraceScope(TraceRecorder& recorder);

@@ -45,9 +45,7 @@ class TransformerBlock : public ModelBlock {
   TransformerBlock(const Context& ctx, const ModelPlan& plan, int64_t index, BlockStyle style = {});
   Flow forward(const Flow& in, const Side& side) override;
   std::string name() const override { return name_; }
-  const RouterTally* router_tally() const override {
-    return mixture_ ? &mixture_->tally() : nullptr;
-  }
+  RouterTally* router_tally() override { return mixture_ ? &mixture_->tally() : nullptr; }
 
  private:
   Tensor attend(const Tensor& x, const Side& side) const;

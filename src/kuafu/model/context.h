@@ -92,7 +92,7 @@ class ModelBlock : public Module {
   virtual std::vector<Param*> borrowed() { return {}; }
 
   /// What the router of a mixture block did; null elsewhere.
-  virtual const RouterTally* router_tally() const { return nullptr; }
+  virtual RouterTally* router_tally() { return nullptr; }
 
  protected:
   void add_loss(const Tensor& loss) { losses_.push_back(loss); }

@@ -215,7 +215,7 @@ Mixture::Mixture(const Context& ctx, const std::string& name, const ModelPlan& p
                             Layout{{outer_.dims[2], {}}}, Stream::kOuter, {.std = kStd}))),
       up_(ctx, name + ".experts.up", plan, Role::kExpand, kStd),
       down_(ctx, name + ".experts.down", plan, Role::kContract, out_std),
-      tally_(outer_.dims[0]) {
+      tally_(name, outer_.dims[0]) {
   add_child(up_);
   add_child(down_);
   if (plan.shared_experts == 0) return;
@@ -253,6 +253,10 @@ Tensor Mixture::logits(const Tensor& x, const Side& side) const {
   return take_rows(whole, padded_places(side.sequence, ranks, side.order));
 }
 
+int64_t Mixture::first_sample(int64_t local, const Side& side) const {
+  return side.first_sample + ctx_.mesh.coord(outer_.dims[0]) * local;
+}
+
 Routed Mixture::route_samples(const Tensor& logits, const Side& side) const {
   const int64_t ranks = ctx_.mesh.size(outer_.dims[1]);
   const int64_t capacity = expert_capacity(plan_);
@@ -260,9 +264,9 @@ Routed Mixture::route_samples(const Tensor& logits, const Side& side) const {
                       .capacity = capacity,
                       .slots = (capacity + ranks - 1) / ranks * ranks};
   if (plan_.random_second) {
-    const int64_t local = logits.size(0), first = ctx_.mesh.coord(outer_.dims[0]) * local;
-    spec.coin = coins({ctx_.params.seed, site_, side.step, side.first_sample + first}, local,
-                      side.sequence, logits.device());
+    const int64_t local = logits.size(0), first = first_sample(local, side);
+    spec.coin =
+        coins({ctx_.params.seed, site_, side.step, first}, local, side.sequence, logits.device());
   }
   const double layers = static_cast<double>(num_mixtures(plan_));
   return route(
@@ -287,7 +291,9 @@ Slots Mixture::slots_of(const Tensor& token, const Side& side) const {
 Mixture::Out Mixture::operator()(const Tensor& x, const Side& side) {
   const Tensors uses = fan_out(x, shared_ ? 3 : 2);
   const Routed routed = route_samples(logits(uses[0], side), side);
-  if (side.is_training) tally_.add(routed, side.step, side.first_sample);
+  if (side.is_training) {
+    tally_.add(routed, side.step, first_sample(routed.token.size(0), side));
+  }
   Tensor gates = routed.gates;
   for (const std::string& axis : outer_.dims[2]) gates = fork(gates, ctx_.mesh.comm(axis));
   const Slots slots = slots_of(routed.token, side);

@@ -37,10 +37,12 @@ class Mixture : public Module {
   };
   Out operator()(const Tensor& x, const Side& side);  // outer -> outer
 
-  const RouterTally& tally() const { return tally_; }
+  RouterTally& tally() { return tally_; }
 
  private:
   Tensor logits(const Tensor& x, const Side& side) const;
+  /// The first of this rank's samples in the global batch.
+  int64_t first_sample(int64_t local, const Side& side) const;
   Routed route_samples(const Tensor& logits, const Side& side) const;
   Slots slots_of(const Tensor& token, const Side& side) const;
 

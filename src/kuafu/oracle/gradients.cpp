@@ -24,7 +24,9 @@ void add_to(Tensors& sums, const std::string& name, const Tensor& more) {
 /// One micro-batch. Its loss is a part of the mean over the global batch, so parts add up.
 void add_micro_batch(const Model& model, const Tensors& leaves, const Samples& samples,
                      const Routes* routes, double scale, Gradients& out) {
-  Extra extra{.routes = routes, .regret = &out.regret, .absolute = &out.absolute};
+  Tensors scores;
+  Extra extra{
+      .routes = routes, .regret = &out.regret, .scores = &scores, .absolute = &out.absolute};
   Flow flow;
   Tensor auxiliary;
   for (size_t b = 0; b < model.blocks().size(); ++b) {
@@ -32,6 +34,10 @@ void add_micro_batch(const Model& model, const Tensors& leaves, const Samples& s
     flow = model.forward(b, flow, leaves, samples, extra);
     if (!extra.loss.defined()) continue;
     auxiliary = auxiliary.defined() ? auxiliary + extra.loss : extra.loss;
+  }
+  for (const auto& [name, s] : scores) {
+    Tensor& all = out.scores[name];
+    all = all.defined() ? at::cat({all, s}) : s;
   }
   const Tensor& loss = flow.at(0);
   out.loss += loss.item<double>();
@@ -48,6 +54,12 @@ void add_micro_batch(const Model& model, const Tensors& leaves, const Samples& s
 
 }  // namespace
 
+void Regret::add(const Regret& other) {
+  if (where.empty() || other.most > most) where = other.where;
+  most = std::max(most, other.most);
+  scale = std::max(scale, other.scale);
+}
+
 Gradients gradients(const Model& model, const Tensors& weights, const std::vector<Samples>& micro,
                     const std::vector<Routes>& routes, double scale) {
   KUAFU_REQUIRE(routes.empty() || routes.size() == micro.size(), "routes of ", routes.size(),
@@ -60,6 +72,48 @@ Gradients gradients(const Model& model, const Tensors& weights, const std::vecto
   Gradients out;
   for (size_t i = 0; i < micro.size(); ++i) {
     add_micro_batch(model, leaves, micro[i], routes.empty() ? nullptr : &routes[i], scale, out);
+  }
+  return out;
+}
+
+BlockGradients block_gradients(const Model& model, const Tensors& weights, const Samples& batch,
+                               const BlockFlows& given, const Routes* routes, double scale) {
+  const at::AutoGradMode recording(true);
+  BlockGradients out;
+  Extra extra{.routes = routes, .regret = &out.sums.regret, .absolute = &out.sums.absolute};
+  const auto names = model.blocks();
+  for (size_t b = 0; b < names.size(); ++b) {
+    const BlockFlow& told = given.at(names[b]);
+    const auto type = weights.begin()->second.options();
+    Tensors leaves;
+    std::vector<Tensor> wanted;
+    for (const std::string& name : model.params_of(b)) {
+      leaves[name] = weights.at(name).detach().clone().requires_grad_();
+      wanted.push_back(leaves[name]);
+    }
+    Flow in;
+    if (b > 0) in = {told.input.to(type).detach().clone().requires_grad_()};
+    wanted.insert(wanted.end(), in.begin(), in.end());
+    extra.loss = Tensor();
+    const Tensor y = model.forward(b, in, leaves, batch, extra).at(0);
+    const bool is_last = b + 1 == names.size();
+    std::vector<Tensor> roots = {y};
+    std::vector<Tensor> gradients = {is_last ? at::full_like(y, scale)
+                                             : told.output_gradient.to(y.options())};
+    if (extra.loss.defined()) {
+      roots.push_back(extra.loss);
+      gradients.push_back(at::full_like(extra.loss, scale));
+    }
+    const auto grads = torch::autograd::grad(roots, wanted, gradients, false, false, true);
+    size_t i = 0;
+    for (const std::string& name : model.params_of(b)) {
+      if (grads[i].defined()) add_to(out.sums.gradients, name, grads[i]);
+      ++i;
+    }
+    BlockFlow& mine = out.flows[names[b]];
+    if (is_last) out.sums.loss = y.item<double>();
+    if (!is_last) mine.output = y.detach();
+    if (b > 0) mine.input_gradient = grads[i];
   }
   return out;
 }

@@ -17,6 +17,9 @@ namespace {
 constexpr double kNormEpsilon = 1e-5;
 constexpr double kRotaryBase = 10000;
 
+/// x less the largest of its row, which changes no softmax and has no gradient.
+Tensor below_largest(const Tensor& x) { return x - x.detach().amax(-1, true); }
+
 Tensor rows(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 /// |x|^T |dy|: the absolute terms of x^T dy.
@@ -164,6 +167,18 @@ Tensor swiglu(const Tensor& x) {
   return (gate * at::sigmoid(gate) * value).to(x.scalar_type());
 }
 
+/// e^x_i / sum_j e^x_j
+Tensor softmax(const Tensor& x) {
+  const Tensor e = below_largest(x).exp();
+  return e / e.sum(-1, true);
+}
+
+/// x_i - log sum_j e^x_j
+Tensor log_softmax(const Tensor& x) {
+  const Tensor below = below_largest(x);
+  return below - below.exp().sum(-1, true).log();
+}
+
 /// softmax(Q K^T / sqrt(D)) V; earlier positions alone: -infinity above the diagonal. Scores and
 /// softmax are widened, the weights that multiply V are not.
 ///                                        [Vaswani et al., arXiv 1706.03762, equation 1, 3.2.2]
@@ -176,7 +191,7 @@ Tensor attention(const Call& call, const Tensor& x, const std::string& name, See
     const Tensor later = at::ones({s, s}, at::kBool).triu(1).to(x.device());
     scores = scores.masked_fill(later, -std::numeric_limits<double>::infinity());
   }
-  const Tensor mixed = at::matmul(at::softmax(scores, -1).to(v.scalar_type()), v);
+  const Tensor mixed = at::matmul(softmax(scores).to(v.scalar_type()), v);
   return linear(call, mixed.transpose(1, 2).reshape({b, s, n * d}), name + ".out");
 }
 
@@ -196,7 +211,7 @@ Tensor dropout(const Call& call, const Tensor& x, const std::string& site) {
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, double scale) {
-  const Tensor log_p = at::log_softmax(widened(logits), -1);
+  const Tensor log_p = log_softmax(widened(logits));
   const Tensor where = targets.to(logits.device());
   const Tensor picked = log_p.gather(-1, where.clamp_min(0).unsqueeze(-1)).squeeze(-1);
   return picked.masked_fill(where.eq(-1), 0).sum() * -scale;

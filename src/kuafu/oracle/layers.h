@@ -56,6 +56,10 @@ Tensor norm(const Call& call, const Tensor& x, const std::string& name);
 Tensor gelu_tanh(const Tensor& x);
 /// silu(gate) * value; column 2 f is a gate and 2 f + 1 its value.
 Tensor swiglu(const Tensor& x);
+/// Over the last dim, in the steps of its formula: its derivative is then a difference of two terms,
+/// each rounded by itself, for RandomRounding to see.
+Tensor softmax(const Tensor& x);
+Tensor log_softmax(const Tensor& x);
 enum class Sees : uint8_t { kEarlier, kAll };
 /// Self-attention with all options of the plan: (B, S, H) -> (B, S, H).
 Tensor attention(const Call& call, const Tensor& x, const std::string& name, Sees sees);

@@ -77,12 +77,15 @@ Decision decision_of(const Call& call, const Tensor& probs, const std::string& n
     d = decide(call, scores, name);
   } else {
     const auto slots = given->find(name), choices = given->find(name + ".choices");
-    KUAFU_REQUIRE(slots != given->end(), "the routes handed to the oracle lack ", name);
-    Regret unasked;
+    if (slots == given->end()) {
+      throw WrongRoutes("the routes handed to the oracle lack " + name);
+    }
+    Regret regret{.where = name};
     d = complete(call, scores, name, slots->second.to(at::kCPU),
-                 choices == given->end() ? Tensor() : choices->second.to(at::kCPU),
-                 call.extra.regret != nullptr ? *call.extra.regret : unasked);
+                 choices == given->end() ? Tensor() : choices->second.to(at::kCPU), regret);
+    if (call.extra.regret != nullptr) call.extra.regret->add(regret);
   }
+  if (call.extra.scores != nullptr) (*call.extra.scores)[name] = scores;
   if (call.extra.routed != nullptr) {
     (*call.extra.routed)[name] = d.slots;
     if (d.choices.defined()) (*call.extra.routed)[name + ".choices"] = d.choices;
@@ -108,7 +111,7 @@ Tensor MoeGpt::mixture(const Call& call, const Tensor& x, const std::string& nam
   note_terms(call, logits, name + ".router.weight", [x = widened(x).detach(), h](const Tensor& d) {
     return at::matmul(x.abs().reshape({-1, h}).t(), d.abs().reshape({-1, d.size(2)}));
   });
-  const Tensor probs = at::softmax(logits, -1);
+  const Tensor probs = softmax(logits);
   const Decision d = decision_of(call, probs, name);
   add_losses(call, logits, probs, d);
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -14,6 +15,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "kuafu/base/errors.h"
+#include "kuafu/base/registry.h"
 #include "kuafu/dataset/dataset.h"
 #include "kuafu/plan/plan.h"
 
@@ -47,6 +50,15 @@ using Routes = std::map<std::string, at::Tensor>;
 /// not the paper's.
 struct Regret {
   double most = 0, scale = 0;
+  std::string where = {};  ///< the mixture that is furthest
+
+  void add(const Regret& other);
+};
+
+/// Routes of other extents, or with numbers that name nothing.
+class WrongRoutes : public ConfigError {
+ public:
+  using ConfigError::ConfigError;
 };
 
 /// What a call of a block gives besides its output.
@@ -55,6 +67,7 @@ struct Extra {
   const Routes* routes = nullptr;  ///< in: decisions to take; null: its own
   Routes* routed = nullptr;        ///< out: decisions taken; may be null
   Regret* regret = nullptr;        ///< out: of handed decisions; may be null
+  Tensors* scores = nullptr;  ///< out: the scores decided by, (B, S, E), by mixture; may be null
   /// out: sum of the absolute terms of each weight gradient, filled in while backward runs
   /// (|x|^T |dy| for a product, sum |dy| for a bias); may be null.
   Tensors* absolute = nullptr;
@@ -84,6 +97,12 @@ class Model {
 /// By plan.kind: "gpt", "moe_gpt", "bert", "vit"; null for a kind it does not know.
 std::unique_ptr<Model> make_model(const ModelPlan& plan, uint64_t seed);
 
+/// Makes the oracle of one kind of model; `seed`: train.seed.
+using MakeModel = std::function<std::unique_ptr<Model>(const ModelPlan& plan, uint64_t seed)>;
+
+/// Those of make_model, by kind.
+void register_models(Registry<MakeModel>& models);
+
 /// The first values of all weights: element i is Philox(seed, name, i), as f64.
 Tensors initial_weights(const Model& model, uint64_t seed);
 
@@ -93,11 +112,31 @@ struct Gradients {
   Tensors gradients;  ///< before clipping; of every weight that was used
   Tensors absolute;   ///< sums of the absolute terms of each
   Regret regret;
+  Tensors scores;  ///< of routers, by mixture, (B, S, E) of all micro-batches
 };
 /// `routes`, where not empty: one a micro-batch. `scale`: the loss is multiplied by it in backward
 /// and the gradients are left so.
 Gradients gradients(const Model& model, const Tensors& weights, const std::vector<Samples>& micro,
                     const std::vector<Routes>& routes = {}, double scale = 1);
+
+/// What passes the boundaries of a block, (B, S, H) of a whole batch; undefined before the first
+/// block, and where the last gives a loss.
+struct BlockFlow {
+  at::Tensor input, output, output_gradient, input_gradient;
+};
+using BlockFlows = std::map<std::string, BlockFlow>;
+
+/// Every block by itself, from the inputs and output gradients of `given`: its output and input
+/// gradient, and the gradients of all weights, summed over the blocks that use them. So no error of
+/// one block reaches another. Losses are multiplied by `scale` in backward, as the output gradients
+/// given are; the gradients are left so.
+struct BlockGradients {
+  Gradients sums;
+  BlockFlows flows;
+};
+BlockGradients block_gradients(const Model& model, const Tensors& weights, const Samples& batch,
+                               const BlockFlows& given, const Routes* routes = nullptr,
+                               double scale = 1);
 
 /// Optimizer state of every weight by slot: "m" and "v" of AdamW, "velocity" of SGD, and of weights
 /// in half precision "master", their f32 originals; all in the type of the update.

@@ -35,14 +35,17 @@ Ranked ranked(const Tensor& scores, int64_t dim) {
   return {values, index};
 }
 
-/// The tokens of each expert: those of the highest scores, (B, E, S) -> (B, E, capacity). Scores
-/// within this share of the least one taken are equal to it: tokens of equal bytes that see equal
-/// tokens have equal scores in exact arithmetic, and rounding must not choose. The share goes by the
-/// type of the plan, whatever the type of the weights here, so that a reference in f64 decides as
-/// the run that it judges.
+/// Experts that choose take scores within this share of the least one taken for equal to it: tokens
+/// of equal bytes that see equal tokens have equal scores in exact arithmetic, and rounding must not
+/// choose. It goes by the type of the plan, whatever the type of the weights here, so that a
+/// reference in f64 decides as the run that it judges.
+double tied_share(const Call& call) { return call.plan.dtype == DType::kF64 ? 0x1p-26 : 0x1p-18; }
+
+/// The tokens of each expert: those of the highest scores, (B, E, S) -> (B, E, capacity); of equal
+/// ones the first.
 Tensor chosen_tokens(const Call& call, const Tensor& scores, int64_t capacity) {
-  const double tie = call.plan.dtype == DType::kF64 ? 0x1p-26 : 0x1p-18;
-  const Tensor least = ranked(scores, 2).scores.narrow(2, capacity - 1, 1), band = least * tie;
+  const Tensor least = ranked(scores, 2).scores.narrow(2, capacity - 1, 1);
+  const Tensor band = least * tied_share(call);
   // 0: clearly in, by score; 1: equal to the least, by index; 2: clearly out.
   const Tensor rank =
       2 - scores.gt(least + band).to(at::kLong) - scores.ge(least - band).to(at::kLong);
@@ -124,22 +127,25 @@ Tensor guessed_choices(const Tensor& probs, const Tensor& is_held, int64_t k) {
   return first.gather(2, order);
 }
 
-/// Throws ConfigError where `given` is no i64 tensor of these extents (of the last dim, that or more) with
-/// numbers in [least, end).
+/// Throws WrongRoutes where `given` is no i64 tensor of these extents (of the last dim, that or
+/// more) with numbers in [least, end).
 struct Expected {
-  std::string what;
+  const char* what;
   std::array<int64_t, 3> extents;
   int64_t least, end;
 };
 void check(const Tensor& given, const Expected& e) {
-  KUAFU_REQUIRE(given.scalar_type() == at::kLong && given.dim() == 3, e.what, " ", given.sizes(),
-                " of ", given.scalar_type(), " handed to the oracle; allowed: 3 dims of i64");
-  KUAFU_REQUIRE(given.size(0) == e.extents[0] && given.size(1) == e.extents[1] &&
-                    given.size(2) >= e.extents[2],
-                e.what, " ", given.sizes(), " handed to the oracle; allowed: (", e.extents[0], ", ",
-                e.extents[1], ", ", e.extents[2], ")");
-  KUAFU_REQUIRE(given.ge(e.least).logical_and(given.lt(e.end)).all().item<bool>(), e.what,
-                " handed to the oracle hold numbers outside [", e.least, ", ", e.end, ")");
+  const auto require = [&](bool is_so, const auto&... words) {
+    if (!is_so) throw WrongRoutes(text(e.what, words...));
+  };
+  require(given.scalar_type() == at::kLong && given.dim() == 3, " ", given.sizes(), " of ",
+          given.scalar_type(), " handed to the oracle; allowed: 3 dims of i64");
+  require(given.size(0) == e.extents[0] && given.size(1) == e.extents[1] &&
+              given.size(2) >= e.extents[2],
+          " ", given.sizes(), " handed to the oracle; allowed: (", e.extents[0], ", ", e.extents[1],
+          ", ", e.extents[2], ")");
+  require(given.ge(e.least).logical_and(given.lt(e.end)).all().item<bool>(),
+          " handed to the oracle hold numbers outside [", e.least, ", ", e.end, ")");
 }
 
 /// Each sample's slots without what pads them; broken where a used slot lies beyond `capacity`.
@@ -150,8 +156,9 @@ Tensor unpadded(const Tensor& slots, int64_t capacity, Regret& regret) {
   return slots.narrow(2, 0, capacity);
 }
 
-/// Experts choose: their tokens' scores, sorted, against the best ones.
-void regret_of_experts(const Tensor& probs, const Tensor& slots, Regret& regret) {
+/// Experts choose: their tokens' scores, sorted, against the best ones. One from the lower rim of
+/// the band of equal scores may stand in the place of one from its upper rim.
+void regret_of_experts(const Call& call, const Tensor& probs, const Tensor& slots, Regret& regret) {
   const int64_t capacity = slots.size(2);
   const Tensor count = held(slots, probs.size(1)).sum(1);  // distinct tokens of an expert (B, E)
   if (!count.eq(capacity).all().item<bool>()) {
@@ -160,7 +167,8 @@ void regret_of_experts(const Tensor& probs, const Tensor& slots, Regret& regret)
   }
   const Tensor scores = probs.transpose(1, 2).contiguous();  // (B, E, S)
   const Tensor best = ranked(scores, 2).scores.narrow(2, 0, capacity);
-  regret_of(regret, best, ranked(scores.gather(2, slots), 2).scores);
+  const Tensor band = 2 * tied_share(call) * best.narrow(2, capacity - 1, 1);
+  regret_of(regret, best, ranked(scores.gather(2, slots), 2).scores + band);
 }
 
 }  // namespace
@@ -199,7 +207,7 @@ Decision complete(const Call& call, const Tensor& probs, const std::string& name
   check(given, {"slots", {samples, experts, capacity}, -1, sequence});
   const Tensor slots = unpadded(given, capacity, regret);
   if (k == 0) {
-    regret_of_experts(probs, slots, regret);
+    regret_of_experts(call, probs, slots, regret);
     return {.choices = {}, .slots = slots};
   }
   if (choices.defined()) check(choices, {"choices", {samples, sequence, k}, 0, experts});

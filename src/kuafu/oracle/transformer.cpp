@@ -43,6 +43,12 @@ std::unique_ptr<Model> make_model(const ModelPlan& plan, uint64_t seed) {
   return nullptr;
 }
 
+void register_models(Registry<MakeModel>& models) {
+  for (const char* kind : {"gpt", "moe_gpt", "bert", "vit"}) {
+    models.add(kind, "after the papers' listings", make_model);
+  }
+}
+
 Tensors initial_weights(const Model& model, uint64_t seed) {
   Tensors all;
   for (const auto& [name, weight] : model.weights()) {

@@ -87,8 +87,7 @@ void check_staleness(const Plan& plan, const Origins& origins) {
   }
   if (plan.model.kind == "moe_gpt") {
     refuse({"model.kind", "parallel.data.staleness"}, "model.kind = \"moe_gpt\"",
-           "routing near a tie cannot be drawn again for a certificate that replays an order",
-           "kind = \"gpt\"");
+           "a certificate that replays an order of pushes takes no routes over", "kind = \"gpt\"");
   }
   if (plan.has_loss_scale()) {
     refuse({"train.loss_scale", "model.dtype", "parallel.data.staleness"},

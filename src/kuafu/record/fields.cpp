@@ -188,10 +188,8 @@ std::vector<FieldDoc> certificate_fields() {
        "`full`: the model itself; `scaled`: a smaller one of its shape family; `replay`: its "
        "trace"},
       {"certificate.reference", T::kText, kOptional, true, "",
-       "`oracle`: the model written a second time; `engine`: one rank, for a model of a plug-in"},
-      {"certificate.seed", T::kInteger, kOptional, true, "",
-       "train.seed of the twin: a later one where a routing decision of the plan's own was too "
-       "close to call"},
+       "`oracle`: the model written a second time; `engine`: one rank, for a model of a plug-in "
+       "that brings no oracle"},
       {"certificate.steps", T::kInteger, kOptional, true, "steps", "steps of the twin compared"},
       {"certificate.loss_error", T::kNumber, kOptional, true, "",
        "relative difference of a loss, in the step nearest to its tolerance"},
@@ -200,6 +198,12 @@ std::vector<FieldDoc> certificate_fields() {
        "difference of the gradient nearest to its tolerance, tensor by tensor, relative to the "
        "sums of absolute terms that make it"},
       {"certificate.tolerance", T::kNumber, kOptional, true, "", "what it may reach"},
+      {"certificate.routes_error", T::kNumber, kOptional, true, "",
+       "how far the score of an expert that the run chose is below the reference's best, the "
+       "largest "
+       "of all; 0 without mixtures"},
+      {"certificate.routes_tolerance", T::kNumber, kOptional, true, "",
+       "what it may reach; 0 without mixtures"},
       {"certificate.parameter_error", T::kNumber, kOptional, true, "",
        "difference of a parameter or optimizer value from the update made again from the step's "
        "own gradient and state, relative to what the update adds up"},
@@ -220,12 +224,18 @@ std::vector<FieldDoc> certificate_fields() {
       {"certificate.native.loss_bound", T::kNumber, kOptional, true, "", "what it may reach"},
       {"certificate.native.gradient_error", T::kNumber, kOptional, true, "", "as above"},
       {"certificate.native.gradient_bound", T::kNumber, kOptional, true, "", "what it may reach"},
+      {"certificate.native.routes_error", T::kNumber, kOptional, true, "", "as above"},
+      {"certificate.native.routes_bound", T::kNumber, kOptional, true, "", "what it may reach"},
+      {"certificate.native.blocks_error", T::kNumber, kOptional, true, "",
+       "in the later steps, block by block from the run's own inputs and output gradients: of an "
+       "output, an input gradient or a weight's gradient; 0 where no later step was compared"},
+      {"certificate.native.blocks_bound", T::kNumber, kOptional, true, "", "what it may reach"},
       {"certificate.native.update_error", T::kNumber, kOptional, true, "", "as parameter_error"},
       {"certificate.native.update_bound", T::kNumber, kOptional, true, "", "what it may reach"},
       {"certificate.native.ratio", T::kNumber, kOptional, true, "", "as above"},
       {"certificate.native.worst", T::kText, kOptional, true, "", "as above"},
       {"provenance", T::kObject, kOk, true, "",
-       "program, libraries and machine that made the numbers"},
+       "program, command, libraries and machine that made the numbers"},
   };
 }
 

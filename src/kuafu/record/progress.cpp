@@ -39,7 +39,7 @@ void Progress::tick() {
   draw();
 }
 
-void Progress::finish(const std::string& status) {
+void Progress::finish(const std::string& status, std::optional<double> took_s) {
   ++done_;
   if (options_.is_terminal) {
     draw();
@@ -47,7 +47,7 @@ void Progress::finish(const std::string& status) {
   }
   const double left = remaining_s();
   out_ << options_.finished + done_ << "/" << options_.total << "  " << status << "  "
-       << print_seconds(seconds(options_.now() - case_began_)) << "  " << name_
+       << print_seconds(took_s.value_or(seconds(options_.now() - case_began_))) << "  " << name_
        << (left > 0 ? text("  (", print_seconds(left), " left)") : "") << std::endl;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
+#include <optional>
 #include <string>
 
 namespace kuafu {
@@ -28,8 +29,9 @@ class Progress {
   void start(const std::string& name);
   /// Redraws the bar, at most 10 times a second. Call it as often as you like.
   void tick();
-  /// The case in hand ended as `status`.
-  void finish(const std::string& status);
+  /// The case in hand ended as `status`. `took_s`: where another process had it, and not since
+  /// start().
+  void finish(const std::string& status, std::optional<double> took_s = {});
   /// Prints a line that stays, above the bar.
   void note(const std::string& line);
 

@@ -6,12 +6,12 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
 
-#include "kuafu/base/build_info.h"
 #include "kuafu/base/errors.h"
 
 namespace kuafu {
@@ -58,6 +58,21 @@ std::string gpu_driver_version() {
   return version;
 }
 
+/// `word` with every path of the source tree named from its root, in quotes where a shell needs
+/// them.
+std::string portable(std::string word) {
+  const std::string root = text(build_info::kSourceDir, "/");
+  for (size_t at = word.find(root); at != std::string::npos; at = word.find(root, at)) {
+    word.erase(at, root.size());
+  }
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
 }  // namespace
 
 Machine machine() {
@@ -87,6 +102,15 @@ std::string utc_time() {
   return buffer;
 }
 
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string words;
+  for (std::string word; std::getline(file, word, '\0');) {
+    words += (words.empty() ? "" : " ") + portable(word);
+  }
+  return words;
+}
+
 Json provenance() {
   const Machine m = machine();
   const GitState git = git_state();
@@ -97,6 +121,7 @@ Json provenance() {
   }
   return {{"git_commit", std::string(git.commit)},
           {"git_dirty", git.is_dirty},
+          {"command", command_line()},
           {"version", std::string(build_info::kVersion)},
           {"compiler", std::string(build_info::kCompiler)},
           {"flags", std::string(build_info::kFlags)},
@@ -109,6 +134,25 @@ Json provenance() {
           {"memory_bytes", m.memory_bytes},
           {"gpu", m.gpu.empty() ? Json(nullptr) : Json(m.gpu)},
           {"time", utc_time()}};
+}
+
+void require_recordable(const std::string& path, const GitState& git) {
+  if (path.empty()) return;
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path source = fs::weakly_canonical(std::string(build_info::kSourceDir), error);
+  const fs::path place = fs::weakly_canonical(fs::absolute(path), error).lexically_relative(source);
+  auto part = place.begin();
+  if (part == place.end() || *part != "results") return;
+  if (++part != place.end() && *part == "runs") return;
+  const bool is_clean = !git.is_dirty && git.commit != "unknown";
+  KUAFU_REQUIRE(
+      is_clean || std::getenv("KUAFU_EVEN_DIRTY") != nullptr, path,
+      ": results that are kept come from a ", "commit; this program was built from ",
+      git.commit == "unknown" ? text("no commit")
+                              : text("commit ", git.commit.substr(0, 12), " with local changes"),
+      ". Commit and build again, or write elsewhere (KUAFU_EVEN_DIRTY=1 writes it none the "
+      "less, and fails the test `results`)");
 }
 
 }  // namespace kuafu

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "kuafu/base/build_info.h"
 #include "kuafu/record/json.h"
 
 namespace kuafu {
@@ -26,8 +27,18 @@ Machine machine();
 /// Now, as "2026-01-31T12:00:00Z".
 std::string utc_time();
 
-/// What made a run's numbers: git commit and dirty flag, version, compiler, flags, build type,
-/// library versions, host, cores, CPU and GPU model, memory, time. docs/record.md lists the fields.
+/// This program's name and arguments as a shell takes them, what lies in the source tree named from
+/// its root. "" where Linux does not tell.
+std::string command_line();
+
+/// What made a run's numbers: git commit and dirty flag, command, version, compiler, flags, build
+/// type, library versions, host, cores, CPU and GPU model, memory, time. docs/record.md lists the
+/// fields; scripts/report/provenance.py gives the same block to programs in Python.
 Json provenance();
+
+/// Throws ConfigError where `path` lies in the results/ of the source tree, where results are kept
+/// (results/runs apart), and `git` is no commit with a clean tree: nobody could make such a result
+/// again. With KUAFU_EVEN_DIRTY set it is written none the less, and the test `results` names it.
+void require_recordable(const std::string& path, const GitState& git = git_state());
 
 }  // namespace kuafu

@@ -15,6 +15,10 @@ namespace kuafu {
 inline constexpr int64_t kRecordFormat = 2;
 inline constexpr int64_t kOldestRecordFormat = 1;
 
+/// Begins certificate.reason where the run was done and its process ended while it was certified:
+/// the document was written before that.
+inline constexpr std::string_view kCutShort = "certifying was cut short";
+
 enum class FieldType : uint8_t {
   kText,
   kInteger,

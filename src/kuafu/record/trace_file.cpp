@@ -30,6 +30,7 @@ Json line_of(const Trace& trace, const TraceRecord& r) {
   Json line = {{"event", std::string(to_string(r.kind))}, {"name", at(trace.names, r.name)}};
   switch (r.kind) {
     case TraceKind::kOp:
+      line["kind"] = std::string(to_string(r.op));
       line["shape"] = at(trace.shapes, r.payload[0]);
       line["flops"] = r.payload[1];
       line["bytes"] = r.payload[2];

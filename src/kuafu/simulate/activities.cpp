@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "kuafu/simulate/priced_events.h"
+
 namespace kuafu {
 namespace {
 
@@ -11,8 +13,7 @@ double seconds(int64_t ps) { return static_cast<double>(ps) * 1e-12; }
 /// Turns spans of a replay into activities; a mark names the local work before it.
 class Collector {
  public:
-  explicit Collector(const SimulatedWorld& world)
-      : world_(world), ranks_(static_cast<size_t>(world.size())) {}
+  explicit Collector(const std::vector<Trace>& traces) : traces_(traces), ranks_(traces.size()) {}
 
   void note(const ReplaySpan& span) {
     Row& row = ranks_[static_cast<size_t>(span.rank)];
@@ -25,8 +26,8 @@ class Collector {
     ActivityLog log{name, 0, {}};
     double begin = -1, end = 0;
     for (size_t r = 0; r < ranks_.size(); ++r) {
-      KUAFU_REQUIRE(ranks_[r].num_steps > 0, "rank ", r, " was recorded without the mark ",
-                    kStepMark, ": it has no step to show");
+      KUAFU_REQUIRE(ranks_[r].num_steps > 0, "rank ", r, " was recorded without the phase ",
+                    kStepPhase, ": it has no step to show");
       begin = begin < 0 ? ranks_[r].step_begin : std::min(begin, ranks_[r].step_begin);
       end = std::max(end, ranks_[r].step_end);
     }
@@ -54,7 +55,7 @@ class Collector {
     Activity a{span.rank, Activity::Kind::kCompute, "compute",
                "",        seconds(span.start_ps),   seconds(span.end_ps)};
     if (span.kind == ReplaySpan::Kind::kWork) return a;
-    const std::string& axis = world_.label(span.group);
+    const std::string& axis = trace_of(span).groups[static_cast<size_t>(span.group)].label;
     const std::string verb{to_string(span.verb)};
     a.label = axis.empty() ? verb : text(verb, " ", axis);
     const bool is_wait = span.kind == ReplaySpan::Kind::kWait;
@@ -65,7 +66,8 @@ class Collector {
   }
 
   void close(Row& row, const ReplaySpan& span) const {
-    const std::string& mark = world_.marks()[static_cast<size_t>(span.mark)];
+    const std::string& phase = trace_of(span).names[static_cast<size_t>(span.mark)];
+    const std::string mark = phase == kStepPhase ? "update" : phase;
     const size_t space = std::min(mark.find(' '), mark.size());
     for (; row.num_named < row.all.size(); ++row.num_named) {
       Activity& a = row.all[row.num_named];
@@ -73,22 +75,26 @@ class Collector {
       a.what = mark.substr(0, space);
       a.label = space < mark.size() ? mark.substr(space + 1) : "";
     }
-    if (mark != kStepMark) return;
+    if (phase != kStepPhase) return;
     row.step_begin = row.step_end;
     row.step_end = seconds(span.end_ps);
     ++row.num_steps;
   }
 
-  const SimulatedWorld& world_;
+  const Trace& trace_of(const ReplaySpan& span) const {
+    return traces_[static_cast<size_t>(span.rank)];
+  }
+
+  const std::vector<Trace>& traces_;
   std::vector<Row> ranks_;
 };
 
 }  // namespace
 
-ActivityLog activities_of(const SimulatedWorld& world, const ClusterPlan& cluster,
+ActivityLog activities_of(const std::vector<Trace>& traces, const ClusterPlan& cluster,
                           const std::string& name) {
-  Collector collector(world);
-  replay(world, cluster, [&](const ReplaySpan& span) { collector.note(span); });
+  Collector collector(traces);
+  replay(traces, cluster, [&](const ReplaySpan& span) { collector.note(span); });
   return collector.log(name);
 }
 

@@ -16,8 +16,11 @@ namespace kuafu {
 ActivityLog simulate_last_step(const Plan& plan, const Registries& registries,
                                const std::string& name);
 
-/// Every event of every rank in its second step, or the only one: docs/trace.md. Values that the
-/// program reads off its data are 1.
-std::vector<Trace> trace_last_step(const Plan& plan, const Registries& registries);
+/// Every event of every rank in its second step, or the only one: docs/trace.md. What the program
+/// reads off its data are the oracles of `real`, a trace a rank, in their order; 1 once they are
+/// used up. Throws ConfigError where an oracle given is not the one read, or `real` has another
+/// number of ranks.
+std::vector<Trace> trace_last_step(const Plan& plan, const Registries& registries,
+                                   const std::vector<Trace>& real = {});
 
 }  // namespace kuafu

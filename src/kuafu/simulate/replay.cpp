@@ -12,6 +12,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "kuafu/simulate/priced_events.h"
+
 namespace kuafu {
 
 namespace {
@@ -31,38 +33,40 @@ struct Meeting {
 };
 
 struct RankState {
+  std::vector<PricedEvent> events;
   size_t next_event = 0;
   int64_t clock = 0;
   int64_t port_free = 0;
   bool is_blocked = false;
   RankTime time;
-  std::vector<int64_t> ends;                   // by call: its end; kUnknown while open
-  std::vector<int64_t> begins;                 // by call: when its transfer began
-  std::unordered_map<int, int64_t> positions;  // by group: collectives issued so far
+  std::vector<int64_t> ends;                       // by call: its end; kUnknown while open
+  std::vector<int64_t> begins;                     // by call: when its transfer began
+  std::unordered_map<int64_t, int64_t> positions;  // by group: collectives issued so far
 };
 
 class Replay {
  public:
-  Replay(const SimulatedWorld& world, const CostModel& prices, const ComputeModel& compute,
+  Replay(const std::vector<Trace>& traces, const CostModel& prices, const ComputeModel& compute,
          const ReplayObserver& observer)
-      : world_(world),
-        prices_(prices),
-        compute_(compute),
-        observer_(observer),
-        ranks_(static_cast<size_t>(world.size())) {}
+      : prices_(prices), compute_(compute), observer_(observer), ranks_(traces.size()) {
+    for (size_t r = 0; r < traces.size(); ++r) {
+      ranks_[r].events = priced_events(traces[r]);
+      for (const TraceGroup& group : traces[r].groups) groups_[group.number] = &group.members;
+    }
+  }
 
   /// Always the rank with the earliest clock goes on: calls are met in the order of their times.
   PricedTimes run() {
-    for (int r = 0; r < world_.size(); ++r) ready_.push({0, r});
+    for (int r = 0; r < size(); ++r) ready_.push({0, r});
     while (!ready_.empty()) {
       const int r = ready_.top().second;
       ready_.pop();
       step(r);
     }
     PricedTimes times;
-    for (int r = 0; r < world_.size(); ++r) {
+    for (int r = 0; r < size(); ++r) {
       RankState& rank = state(r);
-      if (rank.next_event < world_.trace(r).size()) throw RankLost(table());
+      if (rank.next_event < rank.events.size()) throw RankLost(table());
       rank.time.finish_ps = rank.clock;
       times.ranks.push_back(rank.time);
     }
@@ -74,31 +78,32 @@ class Replay {
   struct Flight {
     int64_t begin, end;
   };
-  using MessageKey = std::tuple<int, int, int, int>;  // group, sender, receiver (world ranks), tag
+  using MessageKey =
+      std::tuple<int64_t, int, int, int>;  // group, sender, receiver (world ranks), tag
 
+  int size() const { return static_cast<int>(ranks_.size()); }
   RankState& state(int r) { return ranks_[static_cast<size_t>(r)]; }
 
-  const std::vector<int>& members(const TraceEvent& event) const {
-    return world_.groups()[static_cast<size_t>(event.group)];
+  const std::vector<int>& members(const PricedEvent& event) const {
+    return *groups_.at(event.group);
   }
 
   void step(int r) {
     RankState& rank = state(r);
-    const auto& trace = world_.trace(r);
-    if (rank.next_event == trace.size()) return;
-    const TraceEvent& event = trace[rank.next_event];
+    if (rank.next_event == rank.events.size()) return;
+    const PricedEvent& event = rank.events[rank.next_event];
     switch (event.kind) {
-      case TraceEvent::Kind::kCompute: {
+      case PricedEvent::Kind::kCompute: {
         const int64_t ps = work_ps(event);
         tell({.rank = r, .start_ps = rank.clock, .end_ps = rank.clock + ps});
         rank.clock += ps;
         rank.time.busy_ps += ps;
         break;
       }
-      case TraceEvent::Kind::kIssue:
+      case PricedEvent::Kind::kIssue:
         issue(r, event);
         break;
-      case TraceEvent::Kind::kWait: {
+      case PricedEvent::Kind::kWait: {
         const int64_t end = rank.ends[static_cast<size_t>(event.sequence)];
         rank.is_blocked = end == kUnknown;
         if (rank.is_blocked) return;  // finish() puts it back
@@ -107,12 +112,12 @@ class Replay {
         rank.clock = std::max(rank.clock, end);
         break;
       }
-      case TraceEvent::Kind::kMark:
+      case PricedEvent::Kind::kMark:
         tell({.rank = r,
               .kind = ReplaySpan::Kind::kMark,
               .start_ps = rank.clock,
               .end_ps = rank.clock,
-              .mark = event.sequence});
+              .mark = event.name});
         break;
     }
     ++rank.next_event;
@@ -125,22 +130,22 @@ class Replay {
   }
 
   /// A wait until `end`: first for the transfer to begin, then for it to be through.
-  void tell_wait(int r, const TraceEvent& event, int64_t end) {
+  void tell_wait(int r, const PricedEvent& event, int64_t end) {
     if (!observer_) return;
     const RankState& rank = state(r);
     const int64_t begin = rank.begins[static_cast<size_t>(event.sequence)];
     const int64_t between = std::clamp(begin, rank.clock, std::max(rank.clock, end));
-    tell({r, ReplaySpan::Kind::kWait, rank.clock, between, event.verb, event.group});
-    tell({r, ReplaySpan::Kind::kTransfer, between, end, event.verb, event.group});
+    tell({r, ReplaySpan::Kind::kWait, rank.clock, between, event.verb, event.entry});
+    tell({r, ReplaySpan::Kind::kTransfer, between, end, event.verb, event.entry});
   }
 
-  int64_t work_ps(const TraceEvent& event) const {
+  int64_t work_ps(const PricedEvent& event) const {
     const double arithmetic = static_cast<double>(event.flops) / compute_.flops_per_second;
     const double memory = static_cast<double>(event.bytes_moved) / compute_.bytes_per_second;
     return std::llround(std::max(arithmetic, memory) * 1e12);
   }
 
-  void issue(int r, const TraceEvent& event) {
+  void issue(int r, const PricedEvent& event) {
     RankState& rank = state(r);
     KUAFU_CHECK(event.sequence == static_cast<int64_t>(rank.ends.size()), "call ", event.sequence,
                 " of rank ", r, " comes after ", rank.ends.size(), " calls");
@@ -177,7 +182,7 @@ class Replay {
     }
   }
 
-  void issue_message(int r, const TraceEvent& event) {
+  void issue_message(int r, const PricedEvent& event) {
     const std::vector<int>& group = members(event);
     RankState& rank = state(r);
     int64_t sent = rank.clock, begun = rank.clock;
@@ -220,8 +225,7 @@ class Replay {
     rank.ends[static_cast<size_t>(sequence)] = end;
     rank.begins[static_cast<size_t>(sequence)] = begin;
     if (!rank.is_blocked) return;
-    const TraceEvent& waits = world_.trace(r)[rank.next_event];
-    if (waits.sequence != sequence) return;
+    if (rank.events[rank.next_event].sequence != sequence) return;
     rank.is_blocked = false;
     ready_.push({std::max(rank.clock, end), r});
   }
@@ -230,7 +234,7 @@ class Replay {
     constexpr int kMostLines = 32;
     std::string lines = "the recorded program cannot end:";
     int num_lines = 0;
-    for (int r = 0; r < world_.size(); ++r) {
+    for (int r = 0; r < size(); ++r) {
       const RankState& rank = ranks_[static_cast<size_t>(r)];
       if (!rank.is_blocked || num_lines++ >= kMostLines) continue;
       lines += text("\n  rank ", r, ": waits for ", wait_of(r));
@@ -240,13 +244,13 @@ class Replay {
   }
 
   std::string wait_of(int r) const {
-    const auto& trace = world_.trace(r);
-    const int64_t sequence = trace[ranks_[static_cast<size_t>(r)].next_event].sequence;
+    const RankState& rank = ranks_[static_cast<size_t>(r)];
+    const int64_t sequence = rank.events[rank.next_event].sequence;
     for (const auto& [key, meeting] : meetings_) {
       const auto& calls = meeting.calls;
       if (std::find(calls.begin(), calls.end(), std::pair(r, sequence)) == calls.end()) continue;
       std::string missing;
-      for (const int member : world_.groups()[static_cast<size_t>(key.first)]) {
+      for (const int member : *groups_.at(key.first)) {
         const bool came = std::any_of(calls.begin(), calls.end(),
                                       [member](const auto& c) { return c.first == member; });
         if (!came) missing += text(missing.empty() ? "" : ", ", member);
@@ -270,52 +274,33 @@ class Replay {
     int64_t not_before;
   };
 
-  const SimulatedWorld& world_;
   const CostModel& prices_;
   const ComputeModel& compute_;
   const ReplayObserver& observer_;
   std::vector<RankState> ranks_;
   std::priority_queue<std::pair<int64_t, int>, std::vector<std::pair<int64_t, int>>, std::greater<>>
       ready_;
-  std::map<std::pair<int, int64_t>, Meeting> meetings_;  // by group and position in it
+  std::map<int64_t, const std::vector<int>*> groups_;        // members by number
+  std::map<std::pair<int64_t, int64_t>, Meeting> meetings_;  // by group and position in it
   std::map<MessageKey, std::deque<Flight>> arrived_;
   std::map<MessageKey, std::deque<Expected>> expected_;
 };
 
 }  // namespace
 
-CostModel cost_model(const ClusterPlan& cluster) {
-  const auto link = [](double latency_us, double bandwidth_gbs) {
-    return Link{std::llround(latency_us * 1e6), std::llround(bandwidth_gbs * 1e9)};
-  };
-  return {link(cluster.intra_latency_us, cluster.intra_bandwidth_gbs),
-          link(cluster.inter_latency_us, cluster.inter_bandwidth_gbs),
-          static_cast<int>(cluster.ranks_per_node)};
-}
-
-ComputeModel compute_model(const ClusterPlan& cluster) {
-  return {cluster.compute_gflops * 1e9, cluster.memory_gbs * 1e9};
-}
-
-int64_t PricedTimes::makespan_ps() const {
-  int64_t latest = 0;
-  for (const RankTime& rank : ranks) latest = std::max(latest, rank.finish_ps);
-  return latest;
-}
-
-PricedTimes replay(const SimulatedWorld& world, const CostModel& prices,
+PricedTimes replay(const std::vector<Trace>& traces, const CostModel& prices,
                    const ComputeModel& compute, const ReplayObserver& observer) {
   KUAFU_REQUIRE(prices.ranks_per_node > 0, "a cluster with ", prices.ranks_per_node,
                 " ranks a node; one or more is right");
   KUAFU_REQUIRE(compute.flops_per_second > 0 && compute.bytes_per_second > 0,
                 "a cluster that computes ", compute.flops_per_second, " FLOP/s and moves ",
                 compute.bytes_per_second, " bytes/s; both must be positive");
-  return Replay(world, prices, compute, observer).run();
+  return Replay(traces, prices, compute, observer).run();
 }
 
-PricedTimes replay(const SimulatedWorld& world, const ClusterPlan& cluster,
+PricedTimes replay(const std::vector<Trace>& traces, const ClusterPlan& cluster,
                    const ReplayObserver& observer) {
-  return replay(world, cost_model(cluster), compute_model(cluster), observer);
+  return replay(traces, cost_model(cluster), compute_model(cluster), observer);
 }
 
 }  // namespace kuafu

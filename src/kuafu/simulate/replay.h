@@ -5,8 +5,9 @@
 #include <functional>
 #include <vector>
 
+#include "kuafu/base/trace.h"
 #include "kuafu/comm/cost_model.h"
-#include "kuafu/comm/trace.h"
+#include "kuafu/comm/ledger.h"
 #include "kuafu/plan/plan.h"
 
 namespace kuafu {
@@ -36,14 +37,14 @@ struct ReplaySpan {
     kWork,      ///< local work
     kTransfer,  ///< waited for a call under way
     kWait,      ///< waited for a call that not all ranks had begun, or a message not yet sent
-    kMark,  ///< no time: what came since the rank's mark before was SimulatedWorld::marks()[mark]
+    kMark,      ///< no time: what came since the rank's mark before was the phase `mark`
   };
   int rank = 0;
   Kind kind = Kind::kWork;
   int64_t start_ps = 0, end_ps = 0;
   Verb verb = Verb::kBarrier;  ///< kTransfer, kWait
-  int group = -1;              ///< kTransfer, kWait
-  int64_t mark = -1;           ///< kMark
+  int32_t group = -1;          ///< kTransfer, kWait: of the rank's Trace::groups
+  int32_t mark = -1;           ///< kMark: of the rank's Trace::names
 };
 using ReplayObserver = std::function<void(const ReplaySpan&)>;
 
@@ -53,8 +54,8 @@ struct PricedTimes {
   double makespan_seconds() const { return static_cast<double>(makespan_ps()) * 1e-12; }
 };
 
-/// Gives every event of the recorded traces a time, in integer picoseconds, so that equal runs are
-/// equal to the last digit.
+/// Gives every event of the traces of all ranks of a simulated world a time, in integer picoseconds,
+/// so that equal runs are equal to the last digit.
 ///
 /// Each rank has a clock and one port. Local work moves the clock. A collective starts when the
 /// last member has issued it and the ports of all members are free, and holds them for its price
@@ -65,10 +66,10 @@ struct PricedTimes {
 /// Throws RankLost with the table of who waits for whom where the program cannot end, and
 /// CollectiveMismatch where members of a group call different verbs at one position.
 /// The observer, where there is one, is told of everything that moves a clock.
-/// @pre every rank of the world was recorded once.
-PricedTimes replay(const SimulatedWorld& world, const CostModel& prices,
+/// @pre traces begin with the recorder: their calls are numbered from 0.
+PricedTimes replay(const std::vector<Trace>& traces, const CostModel& prices,
                    const ComputeModel& compute, const ReplayObserver& observer = {});
-PricedTimes replay(const SimulatedWorld& world, const ClusterPlan& cluster,
+PricedTimes replay(const std::vector<Trace>& traces, const ClusterPlan& cluster,
                    const ReplayObserver& observer = {});
 
 }  // namespace kuafu

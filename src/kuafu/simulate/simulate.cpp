@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kuafu/engine/observed_step.h"
+#include "kuafu/comm/simulated.h"
 #include "kuafu/meter/op_trace.h"
 #include "kuafu/simulate/activities.h"
 #include "kuafu/simulate/last_step.h"
@@ -48,29 +48,15 @@ void refuse_staleness(const Plan& plan) {
                      "which pushes arrive; nearest: staleness = 0, or thread ranks"));
 }
 
-/// Marks a rank's trace where an action that computes ends.
-class Marks : public pipeline::ActionObserver {
- public:
-  Marks(SimulatedWorld& world, int rank) : world_(world), rank_(rank) {}
-  void note(int, const pipeline::Action& action, double, double) override {
-    const std::string mark = mark_of(action);
-    if (!mark.empty()) world_.mark(rank_, mark);
-  }
-
- private:
-  SimulatedWorld& world_;
-  int rank_;
-};
-
 }  // namespace
 
 RankResult simulate_rank(const Plan& plan, const Registries& registries, SimulatedWorld& world,
-                         int rank) {
+                         int rank, TraceRecorder* recorder) {
   refuse_staleness(plan);
   RankResult result;
   RankBook book(rank, plan.memory.device.value_or(0));
-  book.on_work = [&](int64_t flops, int64_t bytes) { world.compute(rank, flops, bytes); };
   const BookScope booked(&book);
+  const TraceScope traced(recorder);
   Ledger ledger;
   const auto me = world.communicator(rank);
   const NoData data(plan.model);
@@ -91,18 +77,23 @@ Prediction simulate(const Plan& plan, const Registries& registries, Transport tr
   const auto ranks = static_cast<int>(num_ranks(plan));
   SimulatedWorld world(ranks, transport);
   Prediction prediction;
+  std::vector<Trace> traces;
   for (int r = 0; r < ranks; ++r) {
-    prediction.ranks.push_back(simulate_rank(plan, registries, world, r));
+    TraceRecorder recorder(TraceRecorder::Clock::kNone, TraceRecorder::Keeps::kWork);
+    prediction.ranks.push_back(simulate_rank(plan, registries, world, r, &recorder));
+    traces.push_back(recorder.take());
   }
-  const PricedTimes times = replay(world, plan.cluster);
-  prediction.step_seconds =
-      times.makespan_seconds() / static_cast<double>(std::min(plan.train.steps, kRecorded));
+  prediction.step_seconds = replay(traces, plan.cluster).makespan_seconds() /
+                            static_cast<double>(std::min(plan.train.steps, kRecorded));
   return prediction;
 }
 
-std::vector<Trace> trace_last_step(const Plan& plan, const Registries& registries) {
+std::vector<Trace> trace_last_step(const Plan& plan, const Registries& registries,
+                                   const std::vector<Trace>& real) {
   refuse_staleness(plan);
   const auto ranks = static_cast<int>(num_ranks(plan));
+  KUAFU_REQUIRE(real.empty() || static_cast<int>(real.size()) == ranks, "oracles of ", real.size(),
+                " ranks for a plan of ", ranks);
   SimulatedWorld world(ranks);
   const NoData data(plan.model);
   std::vector<Trace> traces;
@@ -115,6 +106,7 @@ std::vector<Trace> trace_last_step(const Plan& plan, const Registries& registrie
     const int64_t last = std::min(plan.train.steps, kRecorded) - 1;
     for (int64_t step = 0; step < last; ++step) engine.step();
     TraceRecorder recorder(TraceRecorder::Clock::kNone);
+    if (!real.empty()) recorder.give_oracles(real[static_cast<size_t>(r)]);
     const OpTraceScope traced(recorder);
     if (last >= 0) engine.step();
     traces.push_back(recorder.take());
@@ -126,22 +118,13 @@ ActivityLog simulate_last_step(const Plan& plan, const Registries& registries,
                                const std::string& name) {
   const auto ranks = static_cast<int>(num_ranks(plan));
   SimulatedWorld world(ranks);
-  const NoData data(plan.model);
+  std::vector<Trace> traces;
   for (int r = 0; r < ranks; ++r) {
-    RankBook book(r, plan.memory.device.value_or(0));
-    book.on_work = [&](int64_t flops, int64_t bytes) { world.compute(r, flops, bytes); };
-    const BookScope booked(&book);
-    Ledger ledger;  // groups are named by the axis they are booked under
-    const auto me = world.communicator(r);
-    Engine engine(plan, registries, *me, data, {.device = at::kMeta, .ledger = &ledger});
-    Marks marks(world, r);
-    engine.observe(&marks);
-    for (int64_t step = 0; step < std::min(plan.train.steps, kRecorded); ++step) {
-      engine.step();
-      world.mark(r, kStepMark);
-    }
+    TraceRecorder recorder(TraceRecorder::Clock::kNone, TraceRecorder::Keeps::kWorkByPhase);
+    simulate_rank(plan, registries, world, r, &recorder);
+    traces.push_back(recorder.take());
   }
-  return activities_of(world, plan.cluster, name);
+  return activities_of(traces, plan.cluster, name);
 }
 
 }  // namespace kuafu

@@ -3,7 +3,8 @@
 
 #include <vector>
 
-#include "kuafu/comm/trace.h"
+#include "kuafu/base/trace.h"
+#include "kuafu/comm/simulated.h"
 #include "kuafu/engine/run.h"
 
 namespace kuafu {
@@ -21,8 +22,9 @@ struct Prediction {
 Prediction simulate(const Plan& plan, const Registries& registries,
                     Transport transport = Transport::kThreads);
 
-/// One rank of the same, recorded into `world`: what it sends, computes and holds.
+/// One rank of the same: what it sends, computes and holds; what it does goes to the recorder, where
+/// there is one.
 RankResult simulate_rank(const Plan& plan, const Registries& registries, SimulatedWorld& world,
-                         int rank);
+                         int rank, TraceRecorder* recorder = nullptr);
 
 }  // namespace kuafu

@@ -51,7 +51,6 @@ class Sampler {
     balance(b);
   }
 
-  double margin = std::numeric_limits<double>::infinity();
   double balance_sum = 0, z_sum = 0;
   int64_t dropped = 0, total = 0;
 
@@ -83,20 +82,18 @@ class Sampler {
     ++used;
   }
 
-  /// The k best experts of a token, best first, and the gaps between them and the next.
+  /// The k best experts of a token, best first.
   void pick(int64_t t, int64_t* best) {
     const T* p = probs_ + t * experts_;
-    const int64_t ranked = std::min(top_k_ + 1, experts_);
     T last = std::numeric_limits<T>::infinity();
     int64_t last_at = -1;
-    for (int64_t k = 0; k < ranked; ++k) {
+    for (int64_t k = 0; k < top_k_; ++k) {
       int64_t at = -1;
       for (int64_t e = 0; e < experts_; ++e) {
         const bool is_after = p[e] < last || (p[e] == last && e > last_at);
         if (is_after && (at < 0 || p[e] > p[at])) at = e;
       }
-      if (k > 0) margin = std::min(margin, static_cast<double>(last - p[at]));
-      if (k < top_k_) best[k] = at;
+      best[k] = at;
       last = p[at];
       last_at = at;
     }
@@ -106,11 +103,11 @@ class Sampler {
     for (int64_t t = 0; t < sequence_; ++t) {
       int64_t* best = &picks_[static_cast<size_t>(t * top_k_)];
       pick(t, best);
+      std::copy_n(best, top_k_, a_.chosen + (b * sequence_ + t) * top_k_);
       if (top_k_ == 1) continue;
       T sum = 0;
       for (int64_t k = 0; k < top_k_; ++k) sum += probs_[t * experts_ + best[k]];
       norm_[t] = sum;
-      std::copy_n(best, top_k_, a_.chosen + (b * sequence_ + t) * top_k_);
     }
     for (int64_t k = 0; k < top_k_; ++k) {
       for (int64_t t = 0; t < sequence_; ++t) {
@@ -123,10 +120,8 @@ class Sampler {
   }
 
   bool visits(int64_t b, int64_t t, int64_t expert) {
-    const double u = a_.coin[b * sequence_ + t];
     const double chance = 2.0 * static_cast<double>(probs_[t * experts_ + expert] / norm_[t]);
-    margin = std::min(margin, std::abs(u - chance));
-    return u < chance;
+    return a_.coin[b * sequence_ + t] < chance;
   }
 
   /// Each expert takes the `capacity_` tokens that it scores highest. Scores within kTie of the
@@ -145,7 +140,6 @@ class Sampler {
       std::nth_element(order.begin(), last, order.end(),
                        [&](int64_t a, int64_t b) { return score(a) > score(b); });
       const T least = score(*last), band = least * kTie<T>;
-      if (capacity_ < sequence_) note_margin(score, least, band);
       // Which of three ranks a token has: clearly in, tied, clearly out.
       const auto rank = [&](int64_t t) {
         return score(t) > least + band ? 0 : score(t) >= least - band ? 1 : 2;
@@ -161,16 +155,6 @@ class Sampler {
     }
     total += sequence_;
     dropped += std::count(is_taken.begin(), is_taken.end(), 0);
-  }
-
-  /// How far the nearest score is from the rim of the band around `least`. A decision falls
-  /// otherwise only where a score crosses it.
-  template <class Score>
-  void note_margin(const Score& score, T least, T band) {
-    for (int64_t t = 0; t < sequence_; ++t) {
-      const double far = std::abs(static_cast<double>(score(t)) - static_cast<double>(least));
-      margin = std::min(margin, std::abs(far - static_cast<double>(band)));
-    }
   }
 
   /// share and E sum f P of the sample.
@@ -214,7 +198,6 @@ void route(const RouteShape& n, const RouteArrays<T>& a) {
   a.losses[1] = static_cast<T>(sampler.z_sum);
   a.counts[2 * n.experts] = sampler.dropped;
   a.counts[2 * n.experts + 1] = sampler.total;
-  *a.margin = sampler.margin;
 }
 
 void take_slots(const SlotShape& n, const int64_t* rows, const void* x, void* slots,

@@ -17,7 +17,6 @@ struct RouteArrays {
   const double* coin;
   T *gates, *losses, *probs, *lse, *norm, *share;
   int64_t *token, *chosen, *counts;
-  double* margin;
 };
 template <class T>
 void route(const RouteShape& n, const RouteArrays<T>& a);

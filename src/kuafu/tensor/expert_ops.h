@@ -27,10 +27,9 @@ struct RouteOut {
   Tensor probs = {};   // (B, S, E) softmax of the logits
   Tensor lse = {};     // (B, S) log of its denominators
   Tensor norm = {};    // (B, S) divides a token's gates: sum of its k > 1 chosen probs, else 1
-  Tensor chosen = {};  // (B, S, k) i64 choices, best first; (B, S, 0) where norm is 1
+  Tensor chosen = {};  // (B, S, k) i64 choices, best first; (B, S, 0) where experts choose
   Tensor share = {};   // (B, E) d(sample's balance loss) / d(probs): E f_e / S
   Tensor counts = {};  // (2 E + 2) i64: tokens taken, choices by expert; choices dropped, made
-  Tensor margin = {};  // (1) f64: how far the nearest decision is from falling otherwise
 };
 
 /// Softmax gates and slots. Priority is the position in the sequence, first choices of all tokens

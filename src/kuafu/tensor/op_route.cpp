@@ -11,7 +11,7 @@ namespace kuafu {
 namespace {
 
 using RouteTuple =
-    std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
+    std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 using RouteOp = RouteTuple(const Tensor&, const Tensor&, int64_t, int64_t, int64_t);
 using BackwardOp = Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                           const Tensor&, const Tensor&, const Tensor&, double, double);
@@ -26,15 +26,13 @@ ops::RouteOut outputs(const Tensor& logits, int64_t top_k, int64_t slots) {
           .probs = at::empty({b, s, e}, real),
           .lse = at::empty({b, s}, real),
           .norm = at::empty({b, s}, real),
-          .chosen = at::empty({b, s, top_k > 1 ? top_k : 0}, i64),
+          .chosen = at::empty({b, s, top_k}, i64),
           .share = at::empty({b, e}, real),
-          .counts = at::empty({2 * e + 2}, i64),
-          .margin = at::empty({1}, real.dtype(at::kDouble))};
+          .counts = at::empty({2 * e + 2}, i64)};
 }
 
 RouteTuple as_tuple(const ops::RouteOut& r) {
-  return {r.gates, r.losses, r.token, r.probs,  r.lse,
-          r.norm,  r.chosen, r.share, r.counts, r.margin};
+  return {r.gates, r.losses, r.token, r.probs, r.lse, r.norm, r.chosen, r.share, r.counts};
 }
 
 template <class T>
@@ -50,8 +48,7 @@ void route_all(const Tensor& logits, const Tensor& coin, const kernels::RouteSha
                             .share = out.share.mutable_data_ptr<T>(),
                             .token = out.token.mutable_data_ptr<int64_t>(),
                             .chosen = out.chosen.mutable_data_ptr<int64_t>(),
-                            .counts = out.counts.mutable_data_ptr<int64_t>(),
-                            .margin = out.margin.mutable_data_ptr<double>()});
+                            .counts = out.counts.mutable_data_ptr<int64_t>()});
 }
 
 RouteTuple route_cpu(const Tensor& logits, const Tensor& coin, int64_t top_k, int64_t capacity,
@@ -105,7 +102,7 @@ Tensor route_backward_kernel(const Tensor& dgates, const Tensor& gates, const Te
     return into.view({b, s + 1, e}).narrow(1, 0, s);
   };
   Tensor d = scatter(dgates) / norm.unsqueeze(-1);
-  if (chosen.size(2) > 0) {
+  if (chosen.size(2) > 1) {
     const Tensor loss = scatter(dgates * gates).sum(-1, true) / norm.unsqueeze(-1);
     d.scatter_add_(2, chosen, loss.neg().expand(chosen.sizes()));
   }
@@ -124,7 +121,7 @@ Tensor route_backward_meta(const Tensor&, const Tensor&, const Tensor&, const Te
 void add_route_ops(OpLibrary& lib) {
   lib.add(
       "route(Tensor logits, Tensor coin, int top_k, int capacity, int slots) -> (Tensor, Tensor, "
-      "Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+      "Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
       "route", &route_cpu, &route_plain, &route_meta);
   lib.add(
       "route_backward(Tensor dgates, Tensor gates, Tensor token, Tensor probs, Tensor lse, Tensor "

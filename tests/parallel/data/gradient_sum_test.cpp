@@ -5,7 +5,7 @@
 
 #include <ATen/ATen.h>
 
-#include "kuafu/comm/trace.h"
+#include "kuafu/comm/simulated.h"
 #include "kuafu/meter/book.h"
 #include "tests/parallel/data/closed_forms.h"
 #include "tests/support/ranks.h"

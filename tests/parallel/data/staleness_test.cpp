@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Workers that go on by themselves: every order that happens is recorded, within the bound, and one
-// rank that replays it gets the same.
+// rank that replays it gets the same. The oracle replays it, too.
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,10 @@
 
 #include <algorithm>
 
+#include "kuafu/engine/certificate_replay.h"
 #include "kuafu/engine/push_replay.h"
+#include "kuafu/engine/whole.h"
+#include "kuafu/parallel/data/served_part.h"
 #include "kuafu/simulate/simulate.h"
 #include "tests/base/messages.h"
 #include "tests/support/plans.h"
@@ -146,37 +149,40 @@ TEST(Script, OfAnotherOrderTrainsOtherwise) {
   EXPECT_NE(ahead[0].losses[2], in_turn[0].losses[2]);
 }
 
-/// A run of a script, and what one rank makes of an order.
-struct Replayed {
-  Trajectory real, replayed;
+/// A run of a script, and what the reference makes of an order.
+struct Followed {
+  std::vector<std::vector<double>> losses;  // by worker and step
+  WholeTensors parameters;
+  Replayed replayed;
 };
-Replayed follow_script(const Plan& plan, const std::vector<int>& order,
+Followed follow_script(const Plan& plan, const std::vector<int>& order,
                        const std::function<void(std::vector<PushOrder>&)>& change) {
   const Registries registries = builtin_registries();
-  Replayed out;
+  Followed out;
   tests::run_ranks(static_cast<int>(num_ranks(plan)), [&](Communicator& world) {
     const auto data = tests::data_of(plan);
     Engine engine(plan, registries, world, *data, {.push_script = order});
     std::vector<double> losses;
     for (int64_t step = 0; step < plan.train.steps; ++step) losses.push_back(engine.step().loss);
-    losses = engine.mean_over_replicas(losses);
-    auto orders = engine.pushes();
-    for (Param* p : engine.params()) {
-      const Tensor whole = gather_param(*p, engine.value(*p), engine.mesh());
-      if (world.rank() == 0) out.real.parameters[p->name] = whole.clone();
-    }
+    StaleRun run = stale_run(engine, world, losses);
+    const WholeTensors parameters =
+        whole_parameters(engine, world.rank() == 0 ? Keep::kYes : Keep::kNo);
     if (world.rank() != 0) return;
-    out.real.losses = losses;
-    change(orders);
-    out.replayed = replay_pushes(plan, registries, *data, at::kCPU, orders);
+    out.losses = run.losses;
+    out.parameters = parameters;
+    change(run.orders);
+    const FlatBucket layout = whole_model(engine.params(), engine.mesh());
+    const auto reference = make_reference(plan, registries, *data);
+    EXPECT_EQ(reference->name(), "oracle");
+    out.replayed = replay_pushes({plan, layout, run.orders, plan.train.steps}, *reference);
   });
   return out;
 }
 
-double far(const Replayed& r) {
+double far(const Followed& r) {
   double most = 0;
-  for (const auto& [name, value] : r.real.parameters) {
-    const Tensor difference = (value - r.replayed.parameters.at(name)).abs().max();
+  for (const auto& [name, value] : r.parameters) {
+    const Tensor difference = (value - r.replayed.weights.at(name)).abs().max();
     most = std::max(most, difference.item<double>());
   }
   return most;
@@ -195,11 +201,62 @@ TEST(PushReplay, OfTheRecordedOrderIsTheRunAndOfAnyOtherIsNot) {
 
 TEST(PushReplay, CarriesTheLossesOfEveryStep) {
   const Plan plan = small_plan(stale(3, 1, 2, {{"optimizer.kind", "sgd"}}));
-  const Replayed r = follow_script(plan, script(), [](auto&) {});
-  ASSERT_EQ(r.real.losses.size(), r.replayed.losses.size());
-  for (size_t t = 0; t < r.real.losses.size(); ++t) {
-    EXPECT_NEAR(r.real.losses[t] / r.replayed.losses[t], 1, 1e-12) << t;
+  const Followed r = follow_script(plan, script(), [](auto&) {});
+  for (size_t w = 0; w < 3; ++w) {
+    for (size_t t = 0; t < 3; ++t) {
+      EXPECT_NEAR(r.losses[w][t] / r.replayed.losses[w][t], 1, 1e-12) << w << t;
+    }
   }
+}
+
+// In the timed run, whatever its order was: the losses of the first three steps of every worker.
+TEST(StaleCertificate, IsOfTheTimedRun) {
+  for (const char* type : {"f64", "f32", "bf16"}) {
+    RunOptions options;
+    options.is_certified = true;
+    options.slowdown = [](int rank, int64_t) { return rank == 1 ? 3 : 1; };
+    const Plan plan = small_plan(stale(3, 2, 2, {{"model.dtype", type}, {"train.steps", "6"}}));
+    const Certificate c = run_plan(plan, options)[0].certificate;
+    EXPECT_EQ(c.reference, "oracle");
+    EXPECT_EQ(c.verdict, "equal") << type << c.describe();
+    EXPECT_EQ(c.native.verdict, "equal") << type << c.native.describe();
+    EXPECT_EQ(c.native.steps, (std::vector<int64_t>{0, 1, 2}));
+    EXPECT_GT(c.native.loss.bound, 0);
+    EXPECT_LT(c.native.loss.bound, *type == 'b' ? 0.2 : 1e-5) << c.native.describe();
+  }
+}
+
+TEST(StaleCertificate, TellsALossThatIsNotTheOrders) {
+  const Plan plan = small_plan(
+      stale(3, 2, 2, {{"model.dtype", "f32"}, {"train.steps", "5"}, {"optimizer.lr", "0.01"}}));
+  const Registries registries = builtin_registries();
+  const auto certified = [&](const std::function<void(StaleRun&)>& spoil) {
+    Certificate c;
+    tests::run_ranks(3, [&](Communicator& world) {
+      const auto data = tests::data_of(plan);
+      StaleRun run;
+      {
+        Engine engine(plan, registries, world, *data, {.push_script = script()});
+        std::vector<double> losses;
+        for (int64_t t = 0; t < plan.train.steps; ++t) losses.push_back(engine.step().loss);
+        run = stale_run(engine, world, losses);
+      }
+      spoil(run);
+      const Certificate mine =
+          certify(plan, registries, world, tests::data_of, {}, int64_t{1} << 40, {.stale = &run});
+      if (world.rank() == 0) c = mine;
+    });
+    return c;
+  };
+  EXPECT_EQ(certified([](StaleRun&) {}).native.verdict, "equal");
+  const Certificate wrong = certified([](StaleRun& run) { run.losses[2][2] *= 1.0001; });
+  EXPECT_EQ(wrong.native.verdict, "different") << wrong.native.describe();
+  EXPECT_EQ(wrong.verdict, "different");
+  EXPECT_EQ(wrong.native.loss.where, "loss of worker 2, step 3");
+  const Certificate order = certified([](StaleRun& run) {
+    for (PushOrder& o : run.orders) std::swap(o[1], o[2]);
+  });
+  EXPECT_EQ(order.native.verdict, "different") << order.native.describe();
 }
 
 TEST(Script, BeyondTheBoundIsRefusedWithItsEntry) {

@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-#include "kuafu/comm/trace.h"
+#include "kuafu/comm/simulated.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
 

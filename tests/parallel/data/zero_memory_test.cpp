@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kuafu/comm/trace.h"
+#include "kuafu/comm/simulated.h"
 #include "tests/parallel/data/zero_plans.h"
 #include "tests/support/ranks.h"
 

@@ -112,26 +112,12 @@ TEST(Router, TiesGoToTheLowestExpertAndTheEarliestToken) {
   EXPECT_EQ(tokens.token[0][0][1].item<int64_t>(), 1);
   EXPECT_EQ(tokens.token[0][1][0].item<int64_t>(), -1);
   EXPECT_EQ(tokens.counts[6].item<int64_t>(), 2);  // tokens 2 and 3 found expert 0 full
-  EXPECT_EQ(tokens.margin.item<double>(), 0);
   const ops::RouteOut experts = ops::route(same, {.top_k = 0, .capacity = 2, .slots = 2});
   for (int64_t e = 0; e < 3; ++e) {
     EXPECT_EQ(experts.token[0][e][0].item<int64_t>(), 0);
     EXPECT_EQ(experts.token[0][e][1].item<int64_t>(), 1);
   }
   EXPECT_EQ(experts.counts[6].item<int64_t>(), 2);  // nobody chose tokens 2 and 3
-}
-
-TEST(Router, MarginIsTheGapToTheNextDecision) {
-  // Probabilities 0.5, 0.3, 0.2 of the only token.
-  const Tensor logits = at::tensor({0.5, 0.3, 0.2}, at::kDouble).log().view({1, 1, 3});
-  const auto margin = [&](ops::RouteSpec spec) {
-    return ops::route(logits, spec).margin.item<double>();
-  };
-  EXPECT_NEAR(margin({.top_k = 1, .capacity = 1, .slots = 1}), 0.2, 8 * kEps);
-  EXPECT_NEAR(margin({.top_k = 2, .capacity = 1, .slots = 1}), 0.1, 8 * kEps);
-  // The second gate is 0.3 / 0.8; u lies 0.05 below its double.
-  const Tensor coin = at::full({1, 1}, 0.70, at::kDouble);
-  EXPECT_NEAR(margin({.top_k = 2, .capacity = 1, .slots = 1, .coin = coin}), 0.05, 8 * kEps);
 }
 
 TEST(Router, EverySampleIsItsOwnGroup) {
@@ -198,8 +184,6 @@ void expect_first_of_ties(at::ScalarType type) {
     const Routed routed = route(logits, {.top_k = 0, .capacity = 2, .slots = 2}, {});
     EXPECT_EQ(routed.token[0][0][0].item<int64_t>(), 3) << noise;
     EXPECT_EQ(routed.token[0][0][1].item<int64_t>(), 1) << noise;
-    // Of expert 1: 0.27 x 2^5 eps of f32, less 24 eps of the logits x 0.2.
-    EXPECT_GT(routed.margin.item<double>(), 2 * eps) << noise;
   }
 }
 TEST(Router, ExpertsTakeTheFirstOfScoresThatDifferByRounding) {
@@ -225,7 +209,7 @@ TEST(Router, CapacityIsTheFactorTimesTheEvenShare) {
 }
 
 TEST(RouterTally, CountsARecomputedMicroBatchOnce) {
-  RouterTally tally({});
+  RouterTally tally("moe", {});
   const Routed routed = route(logits_of(2, 6, 3, 1), {.top_k = 1, .capacity = 2, .slots = 2}, {});
   tally.add(routed, 0, 0);
   tally.add(routed, 0, 0);
@@ -235,7 +219,7 @@ TEST(RouterTally, CountsARecomputedMicroBatchOnce) {
 }
 
 TEST(RouterTally, KeepsTheStepsApart) {
-  RouterTally tally({});
+  RouterTally tally("moe", {});
   const Routed a = route(logits_of(2, 6, 3, 1), {.top_k = 1, .capacity = 2, .slots = 2}, {});
   const Routed b = route(logits_of(2, 6, 3, 2), {.top_k = 1, .capacity = 2, .slots = 2}, {});
   tally.add(a, 4, 0);
@@ -243,6 +227,23 @@ TEST(RouterTally, KeepsTheStepsApart) {
   tally.add(b, 5, 2);
   EXPECT_EQ(tally.steps(), 2);
   EXPECT_TRUE(tests::is_same(tally.counts(), at::stack({a.counts, b.counts * 2})));
+}
+
+TEST(RouterTally, KeepsTheRoutesOfTheLastStepWhereAsked) {
+  RouterTally tally("moe", {});
+  const Routed a = route(logits_of(2, 6, 3, 1), {.top_k = 1, .capacity = 2, .slots = 2}, {});
+  const Routed b = route(logits_of(2, 6, 3, 2), {.top_k = 1, .capacity = 2, .slots = 2}, {});
+  tally.add(a, 4, 0);
+  EXPECT_TRUE(tally.routes().empty());
+  tally.keep_routes();
+  tally.add(a, 5, 0);
+  tally.add(b, 6, 2);
+  tally.add(b, 6, 2);
+  tally.add(a, 6, 6);
+  ASSERT_EQ(tally.routes().size(), 2u);
+  EXPECT_EQ(tally.routes()[0].first, 2);
+  EXPECT_TRUE(tests::is_same(tally.routes()[0].slots, b.token));
+  EXPECT_TRUE(tests::is_same(tally.routes()[1].choices, a.chosen));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "kuafu/comm/trace.h"
+#include "kuafu/comm/simulated.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/parallel/sequence/blocks.h"
 #include "tests/support/ranks.h"

@@ -13,7 +13,7 @@
 
 #include <algorithm>
 
-#include "kuafu/comm/trace.h"
+#include "kuafu/comm/simulated.h"
 #include "kuafu/meter/book.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"

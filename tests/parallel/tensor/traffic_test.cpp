@@ -12,7 +12,7 @@
 #include <cmath>
 #include <set>
 
-#include "kuafu/comm/trace.h"
+#include "kuafu/comm/simulated.h"
 #include "kuafu/parallel/tensor/interface.h"
 #include "kuafu/parallel/tensor/layers.h"
 #include "tests/support/ranks.h"

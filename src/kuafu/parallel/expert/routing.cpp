@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "kuafu/base/philox.h"
 #include "kuafu/meter/book.h"
@@ -64,7 +63,7 @@ Routed route(const Tensor& logits, const ops::RouteSpec& spec, ops::LossWeights 
           .loss = made[1],
           .token = out.token,
           .counts = out.counts,
-          .margin = out.margin};
+          .chosen = out.chosen};
 }
 
 Tensor coins(const CoinKey& key, int64_t samples, int64_t sequence, at::Device device) {
@@ -81,24 +80,21 @@ Tensor coins(const CoinKey& key, int64_t samples, int64_t sequence, at::Device d
 }
 
 void RouterTally::add(const Routed& routed, int64_t step, int64_t first_sample) {
-  if (step != last_step_) seen_.clear();
+  if (step != last_step_) {
+    seen_.clear();
+    routes_.clear();
+  }
   if (!seen_.insert(first_sample).second) return;
   const at::NoGradGuard no_grad;
   const BookScope unbooked(nullptr);
-  if (is_empty()) {
-    margin_ = at::full({1}, std::numeric_limits<double>::infinity(), routed.margin.options());
-  }
   if (is_empty() || step != last_step_) by_step_.push_back(at::zeros_like(routed.counts));
   last_step_ = step;
   by_step_.back().add_(routed.counts);
-  margin_.copy_(at::minimum(margin_, routed.margin));
+  if (keeps_routes_) {
+    routes_.push_back({first_sample, routed.token.clone(), routed.chosen.clone()});
+  }
 }
 
 Tensor RouterTally::counts() const { return at::stack(by_step_); }
-
-double RouterTally::margin() const {
-  const bool is_known = margin_.defined() && !margin_.is_meta();
-  return is_known ? margin_.item<double>() : std::numeric_limits<double>::infinity();
-}
 
 }  // namespace kuafu

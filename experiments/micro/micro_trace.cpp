@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a trace costs: steps of a plan without a recorder, with one, and without one again, in turns
+// in one run. The third says what the ratio of equal steps is here.
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+
+#include "kuafu/comm/worlds.h"
+#include "kuafu/engine/run.h"
+#include "kuafu/meter/allocator.h"
+#include "kuafu/meter/op_trace.h"
+#include "kuafu/record/json.h"
+#include "kuafu/record/provenance.h"
+#include "kuafu/tensor/tensor.h"
+
+namespace kuafu {
+namespace {
+
+/// Of this rank: by the wall, and of its own thread on a core, which neighbours disturb less.
+struct Times {
+  double wall_s = 0, cpu_s = 0;
+};
+
+Times now() {
+  timespec cpu{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
+  const auto wall = std::chrono::steady_clock::now().time_since_epoch();
+  return {std::chrono::duration<double>(wall).count(),
+          static_cast<double>(cpu.tv_sec) + static_cast<double>(cpu.tv_nsec) * 1e-9};
+}
+
+Json spread(std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  const auto at = [&](double share) {
+    return samples[static_cast<size_t>(share * static_cast<double>(samples.size() - 1) + 0.5)];
+  };
+  return {{"median", at(0.5)}, {"quartiles", {at(0.25), at(0.75)}}};
+}
+
+/// The second of two steps: the first one of a trace fills its tables.
+Times second_step(Engine& engine, TraceRecorder* recorder) {
+  std::optional<OpTraceScope> traced;
+  if (recorder != nullptr) traced.emplace(*recorder);
+  engine.step();
+  if (recorder != nullptr) recorder->clear();
+  const Times start = now();
+  engine.step();
+  const Times end = now();
+  return {end.wall_s - start.wall_s, end.cpu_s - start.cpu_s};
+}
+
+void measure(const Plan& plan, int64_t rounds) {
+  const Registries registries = builtin_registries();
+  run_on_threads(static_cast<int>(num_ranks(plan)), [&](Communicator& world) {
+    const auto data = make_dataset(plan.data, plan.model, plan.train.seed, "");
+    RankBook book(world.rank());
+    const BookScope booked(&book);
+    Ledger ledger;
+    Engine engine(plan, registries, world, *data, {.ledger = &ledger});
+    std::vector<double> wall[3], cpu[3], wall_ratios[3], cpu_ratios[3];  // [1]: with a trace
+    size_t num_events = 0;
+    for (int64_t round = -3; round < rounds; ++round) {
+      TraceRecorder recorder;
+      Times times[3];
+      for (int64_t i = 0; i < 3; ++i) {  // each is first in turns
+        const int64_t turn = (round + 3 + i) % 3;
+        times[turn] = second_step(engine, turn == 1 ? &recorder : nullptr);
+      }
+      num_events = recorder.trace().records.size();
+      if (round < 0) continue;
+      for (const int turn : {0, 1, 2}) {
+        wall[turn].push_back(times[turn].wall_s);
+        cpu[turn].push_back(times[turn].cpu_s);
+        wall_ratios[turn].push_back(times[turn].wall_s / times[0].wall_s);
+        cpu_ratios[turn].push_back(times[turn].cpu_s / times[0].cpu_s);
+      }
+    }
+    if (world.rank() != 0) return;
+    const Json document = {
+        {"benchmark", "trace"},
+        {"settings",
+         {{"ranks", world.size()},
+          {"model", plan.model.kind},
+          {"layers", plan.model.layers},
+          {"hidden", plan.model.hidden},
+          {"batch", plan.train.batch},
+          {"rounds", rounds}}},
+        {"events", num_events},
+        {"wall_s", {{"without", spread(wall[0])}, {"with", spread(wall[1])}}},
+        {"cpu_s", {{"without", spread(cpu[0])}, {"with", spread(cpu[1])}}},
+        {"wall_ratio_in_a_round",
+         {{"with", spread(wall_ratios[1])}, {"without_again", spread(wall_ratios[2])}}},
+        {"cpu_ratio_in_a_round",
+         {{"with", spread(cpu_ratios[1])}, {"without_again", spread(cpu_ratios[2])}}},
+        {"provenance", provenance()}};
+    std::cout << document.dump(1) << std::endl;
+  });
+}
+
+}  // namespace
+}  // namespace kuafu
+
+int main(int argc, char** argv) {
+  using namespace kuafu;
+  install_allocators();  // before the first tensor
+  try {
+    KUAFU_REQUIRE(argc >= 3 && std::atoll(argv[2]) > 0,
+                  "usage: micro_trace PLAN.toml ROUNDS [KEY=VALUE]...; data are synthetic");
+    initialise_tensors();
+    Overrides settings = {{"data.kind", "synthetic"}};
+    for (int i = 3; i < argc; ++i) {
+      const std::string pair = argv[i];
+      const size_t equals = std::min(pair.find('='), pair.size());
+      KUAFU_REQUIRE(equals < pair.size(), pair, ": expected KEY=VALUE");
+      settings.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
+    }
+    const TensorModes modes = builtin_registries().tensor_modes();
+    measure(resolve(load_plan(argv[1], modes, settings), 0, modes), std::atoll(argv[2]));
+  } catch (const std::exception& e) {
+    std::cerr << "micro_trace: " << e.what() << std::endl;
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Holds every file under results/ to a commit of the history, a clean tree, a command, a machine, and its cases to a
+certificate or compared losses. The CTest test `results` runs it.
+
+    python3 scripts/check_results.py [--table]
+
+results/index.toml says what each file is; files that wait to be recorded again are printed and counted, and one that meets
+the rule must leave their list. Without a git history (a tarball, a shallow clone) commits are held to their form only, and
+the last line says so. --table prints every file with what it is held to."""
+
+import argparse
+import fnmatch
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = (".json", ".jsonl", ".txt", ".toml")
+MACHINE = ("host", "system", "cpu_model", "cores", "memory_bytes")
+
+
+class History:
+    """The commits that HEAD comes from, as far as this checkout has them."""
+
+    def __init__(self, root):
+        self.root, self.known = root, {}
+        self.why_not = self._why_not()
+
+    def _git(self, *words):
+        return subprocess.run(["git", "-c", f"safe.directory={self.root}", "-C", str(self.root), *words], capture_output=True,
+                              text=True, check=False)
+
+    def _why_not(self):
+        try:
+            top = self._git("rev-parse", "--show-toplevel", "--is-shallow-repository")
+        except FileNotFoundError:
+            return "git was not found"
+        lines = top.stdout.splitlines()
+        if top.returncode != 0 or Path(lines[0]).resolve() != self.root.resolve():
+            return "this is no git checkout"
+        return "this is a shallow clone" if lines[1] == "true" else ""
+
+    def files(self):
+        """Tracked files under results/; without git those that are there, results/runs apart."""
+        if "shallow" in self.why_not or not self.why_not:
+            names = self._git("ls-files", "-z", "results").stdout.split("\0")
+            return sorted(n.removeprefix("results/") for n in names if n and (self.root / n).exists())
+        folder = self.root / "results"
+        names = (f.relative_to(folder).as_posix() for f in folder.rglob("*") if f.is_file())
+        return sorted(n for n in names if not n.startswith("runs/"))
+
+    def has(self, commit):
+        if commit not in self.known:
+            self.known[commit] = self._git("merge-base", "--is-ancestor", commit, "HEAD").returncode == 0
+        return self.known[commit]
+
+
+def values_at(value, path):
+    """All values at a dotted path; * stands for every entry of a list or an object."""
+    for word in path.split(".") if path else []:
+        if word == "*":
+            return [v for part in (value if isinstance(value, list) else list(value.values()))
+                    for v in values_at(part, path.split("*", 1)[1].lstrip("."))]
+        value = value.get(word) if isinstance(value, dict) else None
+    return [value]
+
+
+def blocks(value):
+    """Every object called provenance, at any depth."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key == "provenance" and isinstance(inner, dict):
+                yield inner
+            else:
+                yield from blocks(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from blocks(inner)
+
+
+def block_problems(block, history):
+    commit, command = block.get("git_commit"), block.get("command")
+    if not isinstance(commit, str) or not re.fullmatch("[0-9a-f]{40}", commit):
+        yield f"git_commit is {commit!r}, no commit"
+    elif not history.why_not and not history.has(commit):
+        yield f"commit {commit[:12]} is not in the history of HEAD"
+    if block.get("git_dirty") is not False:
+        yield f"git_dirty is {block.get('git_dirty')!r}, not false"
+    if not isinstance(command, str) or not command.strip():
+        yield "no command"
+    elif re.search(r"(^|[\s='\"])/(home|root|work|usr|tmp|opt|mnt|srv)/", command):
+        yield f"the command names a path outside the tree: {command}"
+    missing = [key for key in MACHINE if not block.get(key)]
+    if missing:
+        yield f"the machine lacks {', '.join(missing)}"
+
+
+def read(path):
+    """Of a .jsonl {"all": its lines, "lines": those that ended ok}, the value of a .json; None of what is neither."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".jsonl":
+        lines = [json.loads(line) for line in text.splitlines()]
+        return {"all": lines, "lines": [line for line in lines if line.get("status") == "ok"]}
+    return json.loads(text) if path.suffix == ".json" else None
+
+
+def verdict_problems(rule, value):
+    found = values_at(value, rule["cases"])
+    cases = [case for part in found for case in (part if isinstance(part, list) else [part])]
+    if not cases or cases == [None]:
+        yield f"no case at {rule['cases']!r}"
+        return
+    for number, case in enumerate(cases):
+        for verdict in values_at(case, rule["verdict"]):
+            if verdict not in rule["accepts"]:
+                yield f"case {number}: {rule['verdict']} is {verdict!r}; accepted: {', '.join(rule['accepts'])}"
+                return
+
+
+def data_problems(name, index, root, history):
+    """Why a file of data does not meet the rule."""
+    try:
+        value = read(root / "results" / name)
+    except ValueError as error:
+        yield f"cannot be read: {error}"
+        return
+    if value is None:
+        yield "this format holds no provenance; write JSON"
+        return
+    beside = root / "results" / f"{name}.provenance.json"
+    found = list(blocks([value, json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else None]))
+    if not found:
+        yield "no provenance"
+    for problem in sorted({p for block in found for p in block_problems(block, history)}):
+        yield problem
+    for rule in index.get("trains", []):
+        if fnmatch.fnmatch(name, rule["file"]):
+            yield from verdict_problems(rule, value)
+
+
+def kind_of(name, index):
+    """(what a file is, why or from what), or None where the index has no such file."""
+    for rule in index.get("trains", []):
+        if fnmatch.fnmatch(name, rule["file"]):
+            return "trains", f"{rule['verdict']} of every case"
+    for pattern, why in index.get("trains_nothing", {}).items():
+        if fnmatch.fnmatch(name, pattern):
+            return "trains nothing", why
+    for rule in index.get("drawn", []):
+        if any(fnmatch.fnmatch(name, pattern) for pattern in rule["files"]):
+            return "drawn", f"{rule['from']}: {rule['command']}"
+    return ("text", "") if name in index.get("texts", {}).get("files", []) else None
+
+
+def drawn_problems(name, index, root, files):
+    rule = next(r for r in index["drawn"] if any(fnmatch.fnmatch(name, p) for p in r["files"]))
+    if not fnmatch.filter(files, rule["from"]) or Path(rule["from"]).parent != Path(name).parent:
+        yield f"drawn from {rule['from']}, which is no file of its folder"
+    program = next((w for w in rule["command"].split() if w.endswith((".py", ".sh"))), None)
+    if program and not (root / program).is_file():
+        yield f"drawn by {program}, which is not there"
+
+
+def check(root, history):
+    """(problems of files that must meet the rule, [waiting: file, why, what it lacks], rows of the table)"""
+    index = tomllib.loads((root / "results" / "index.toml").read_text(encoding="utf-8"))
+    files = history.files()
+    waiting = {w["file"]: w["why"] for w in index.get("waiting", [])}
+    bad = [f"{name}: waits to be recorded again, but there is no such file" for name in waiting if name not in files]
+    lacks, rows, still = {}, [], []
+    for name in files:
+        kind = kind_of(name, index)
+        if kind is None:
+            bad.append(f"{name}: results/index.toml does not say what it is")
+            continue
+        rows.append((name, *kind))
+        if kind[0] == "drawn":
+            lacks[name] = list(drawn_problems(name, index, root, files))
+        elif kind[0] != "text":
+            lacks[name] = list(data_problems(name, index, root, history))
+        problems = lacks.get(name, [])
+        if name in waiting and problems:
+            still.append((name, waiting[name], problems[0]))
+        elif name in waiting:
+            bad.append(f"{name}: waits to be recorded again, but it meets the rule: take it from the list in results/index.toml")
+        else:
+            bad += [f"{name}: {problem}" for problem in problems]
+    return bad, still, rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--table", action="store_true", help="every file and what it is held to")
+    options = parser.parse_args()
+    history = History(ROOT)
+    bad, waiting, rows = check(ROOT, history)
+    if options.table:
+        print("\n".join(f"{name:52} {kind:15} {why}" for name, kind, why in rows))
+    for name, why, lacks in waiting:
+        print(f"waiting to be recorded again: {name}: {why} ({lacks})")
+    print("\n".join(bad))
+    print(f"{len(rows)} files, {len(waiting)} waiting to be recorded again, {len(bad)} problems"
+          + (f"; commits were held to their form only: {history.why_not}" if history.why_not else ""))
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

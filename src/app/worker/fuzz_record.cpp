@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <filesystem>
+
+#include "app/worker/fuzz.h"
+#include "kuafu/base/config.h"
+#include "kuafu/base/suggest.h"
+#include "kuafu/record/files.h"
+#include "kuafu/record/json_text.h"
+#include "kuafu/record/provenance.h"
+
+namespace kuafu::fuzz {
+namespace {
+
+constexpr char kFirst = 'a';  ///< the letter of the first ending or world
+
+std::vector<std::string> names_of(const std::vector<World>& worlds) {
+  std::vector<std::string> names;
+  for (const World world : worlds) names.push_back(to_string(world));
+  return names;
+}
+
+/// Letter by letter: "a equal", ...
+Json legend() {
+  Json out = {{"endings", Json::object()}, {"worlds", Json::object()}};
+  for (int i = 0; i < kNumEndings; ++i) {
+    out["endings"][std::string(1, static_cast<char>(kFirst + i))] =
+        to_string(static_cast<Ending>(i));
+  }
+  for (const World world : {World::kThreads, World::kMpi, World::kMpiNative}) {
+    out["worlds"][std::string(1, static_cast<char>(kFirst + static_cast<int>(world)))] =
+        to_string(world);
+  }
+  return out;
+}
+
+template <class T>
+char letter(T of) {
+  return static_cast<char>(kFirst + static_cast<int>(of));
+}
+
+}  // namespace
+
+Record::Record(std::string folder, uint64_t seed, int64_t most_ranks, std::vector<World> worlds)
+    : folder_(std::move(folder)), seed_(seed), most_ranks_(most_ranks), worlds_(std::move(worlds)) {
+  if (folder_.empty()) return;
+  make_writable_folder(folder_);
+  const std::string file = folder_ + "/result.json";
+  if (std::filesystem::exists(file)) go_on(parse_json(read_file(file, "campaign")));
+}
+
+void Record::go_on(const Json& kept) {
+  const Json now = to_json();
+  for (const char* key : {"seed", "most_ranks", "worlds"}) {
+    KUAFU_REQUIRE(kept.value(key, Json()) == now[key], "--out ", folder_, " holds plans of ", key,
+                  " ", kept.value(key, Json()).dump(), ", not ", now[key].dump(),
+                  "; go on with that, or name another folder");
+  }
+  for (const char* key : {"git_commit", "git_dirty"}) {
+    const Json was = kept.at("provenance").value(key, Json()), is = now["provenance"][key];
+    KUAFU_REQUIRE(was == is, "--out ", folder_, " holds plans of a program of ", key, " ",
+                  was.dump(), ", and this is of ", is.dump(), "; name another folder");
+  }
+  endings_ = kept.at("plan_endings");
+  in_worlds_ = kept.at("plan_worlds");
+  findings_ = kept.at("findings");
+  for (const auto& [ending, causes] : kept.at("causes").items()) {
+    causes_[ending] = causes.get<std::map<std::string, int64_t>>();
+  }
+}
+
+void Record::add(World world, const Outcome& outcome, const Json& finding) {
+  endings_ += letter(outcome.ending);
+  in_worlds_ += letter(world);
+  if (!outcome.cause.empty()) ++causes_[to_string(outcome.ending)][outcome.cause];
+  if (!finding.is_null()) findings_.push_back(finding);
+}
+
+int64_t Record::count(World world, Ending ending) const {
+  int64_t n = 0;
+  for (size_t i = 0; i < endings_.size(); ++i) {
+    if (endings_[i] == letter(ending) && in_worlds_[i] == letter(world)) ++n;
+  }
+  return n;
+}
+
+Json Record::to_json() const {
+  Json counts = Json::object();
+  for (const World world : worlds_) {
+    for (int i = 0; i < kNumEndings; ++i) {
+      const int64_t n = count(world, static_cast<Ending>(i));
+      if (n > 0) counts[to_string(world)][to_string(static_cast<Ending>(i))] = n;
+    }
+  }
+  return {{"provenance", provenance()}, {"seed", seed_},
+          {"most_ranks", most_ranks_},  {"worlds", names_of(worlds_)},
+          {"plans", num_plans()},       {"counts", counts},
+          {"causes", causes_},          {"findings", findings_},
+          {"letters", legend()},        {"plan_endings", endings_},
+          {"plan_worlds", in_worlds_}};
+}
+
+std::string Record::page() const {
+  const Json now = provenance();
+  std::string out =
+      text("# Random plans\n\n", num_plans(), " plans of seed ", seed_,
+           " over all plan keys, worlds and modes of layers, of at most ", most_ranks_,
+           " ranks each: certified, and metered as the same plan simulated for the world's ",
+           "transport. `src/app/worker/README.md` says how a plan may end.\n\n```\nkuafu fuzz ",
+           "--plans ", num_plans(), " --seconds 7200 --seed ", seed_, " --ranks ", most_ranks_,
+           " --jobs 2 --out results/fuzz_plans    # goes on where the record ends\n```\n\nCommit `",
+           now["git_commit"].get<std::string>(), "`, ",
+           now["git_dirty"].get<bool>() ? "with uncommitted changes" : "clean tree", ", ",
+           now["compiler"].get<std::string>(), ", ", now["cpu_model"].get<std::string>(),
+           ". `result.json` has a letter a plan, in the order of their numbers.\n\n| ending |");
+  for (const World world : worlds_) out += text(" ", to_string(world), " |");
+  out += "\n|---|";
+  for (size_t i = 0; i < worlds_.size(); ++i) out += "---|";
+  for (int i = 0; i < kNumEndings; ++i) {
+    std::string row = text("\n| ", to_string(static_cast<Ending>(i)), " |");
+    for (const World world : worlds_) row += text(" ", count(world, static_cast<Ending>(i)), " |");
+    out += row;
+  }
+  for (const auto& [ending, causes] : causes_) {
+    out += text("\n\n", ending, ", by cause:\n");
+    for (const auto& [cause, n] : causes) out += text("\n- ", n, ": ", cause);
+  }
+  out += "\n\nFindings: ";
+  out += findings_.empty() ? "none." : "";
+  for (const Json& one : findings_) {
+    out += text("\n\n- plan ", one.at("plan"), ", ", one.at("world").get<std::string>(), ", ",
+                one.at("ending").get<std::string>(), ": ", one.at("why").get<std::string>(),
+                "\n\n  `", one.at("command").get<std::string>(), "`");
+  }
+  return out + "\n";
+}
+
+void Record::write() const {
+  if (folder_.empty()) return;
+  replace_file(folder_ + "/result.json", json_document(to_json()));
+  replace_file(folder_ + "/README.md", page());
+}
+
+std::string Record::describe() const {
+  std::string out = text(num_plans(), " plans:");
+  for (int i = 0; i < kNumEndings; ++i) {
+    const auto n = std::count(endings_.begin(), endings_.end(), letter(static_cast<Ending>(i)));
+    if (n > 0) out += text(" ", n, " ", to_string(static_cast<Ending>(i)), ",");
+  }
+  if (endings_.empty()) return out + " none";
+  out.pop_back();
+  return out;
+}
+
+}  // namespace kuafu::fuzz

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "app/worker/fuzz.h"
+#include "kuafu/base/build_info.h"
+#include "kuafu/base/suggest.h"
+
+namespace kuafu::fuzz {
+namespace {
+
+constexpr std::array<const char*, kNumEndings> kEndings = {
+    "equal",     "refused", "out of memory", "diverged", "not run", "unexplained",
+    "different", "metered", "error",         "crash",    "hang"};
+constexpr std::array<const char*, 3> kWorlds = {"threads", "mpi", "mpi-native"};
+
+/// What a reason contains, and its name. Every reason that is not here is a finding.
+constexpr std::array<std::pair<const char*, const char*>, 2> kReasons = {{
+    {"the run has diverged", "diverged"},
+    {"training diverged", "diverged"},
+}};
+
+template <size_t N>
+size_t place_of(const std::array<const char*, N>& words, const std::string& word,
+                const char* what) {
+  const auto found = std::find(words.begin(), words.end(), word);
+  KUAFU_REQUIRE(found != words.end(), in_quotes(word), " is no ", what,
+                "; allowed: ", join(std::vector<std::string>(words.begin(), words.end())));
+  return static_cast<size_t>(found - words.begin());
+}
+
+}  // namespace
+
+std::string to_string(Ending ending) { return kEndings.at(static_cast<size_t>(ending)); }
+
+Ending ending_of(const std::string& word) {
+  return static_cast<Ending>(place_of(kEndings, word, "ending of a plan"));
+}
+
+bool is_finding(Ending ending) { return ending > Ending::kNotRun; }
+
+std::string cause_of_not_run(const std::string& reason) {
+  for (const auto& [part, name] : kReasons) {
+    if (reason.find(part) != std::string::npos) return name;
+  }
+  return {};
+}
+
+std::string to_string(World world) { return kWorlds.at(static_cast<size_t>(world)); }
+
+World world_of(const std::string& word) {
+  return static_cast<World>(place_of(kWorlds, word, "world of real ranks"));
+}
+
+std::vector<std::string> world_names() {
+  return {kWorlds.begin(), kWorlds.begin() + (build_info::kMpi.found ? 3 : 1)};
+}
+
+World draw_world(const std::vector<World>& worlds, uint64_t seed, uint64_t index) {
+  // A stream of its own: plans are the same whatever the worlds.
+  Draw draw(seed, index | uint64_t{1} << 63);
+  return draw.one_of(worlds);
+}
+
+std::string command_of(const Overrides& settings, World world, Ending ending, int64_t ranks) {
+  const bool is_run = ending != Ending::kMetered;
+  std::string out = is_run ? "kuafu run /dev/null --certify" : "kuafu fuzz";
+  if (!is_run) {
+    out += " --world " + to_string(world);
+  } else if (world != World::kThreads) {
+    out += text(" --world mpi --ranks ", ranks);
+    if (world == World::kMpiNative) out += " --mpi-collectives native";
+  }
+  for (const auto& [key, value] : settings) {
+    const bool is_plain = value.find_first_of(" \"'[]{}") == std::string::npos;
+    out += text(" --set ", is_plain ? "" : "'", key, "=", value, is_plain ? "" : "'");
+  }
+  return out;
+}
+
+}  // namespace kuafu::fuzz

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/worker/jobs.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <vector>
+
+#include "app/worker/messages.h"
+#include "kuafu/base/errors.h"
+
+namespace kuafu {
+namespace {
+
+using std::chrono::steady_clock;
+
+/// A process that takes numbers and answers each.
+struct Process {
+  pid_t id = -1;
+  File line;
+  int64_t number = -1;  ///< of the piece in hand; -1: none
+  steady_clock::time_point begin = {};
+};
+
+[[noreturn]] void serve(const File& line, const Jobs& jobs) {
+  try {
+    while (const auto number = receive(line)) {
+      if (!send(line, jobs.work(std::stoll(*number)))) break;
+    }
+  } catch (const std::exception& e) {
+    std::cerr << "kuafu: " << e.what() << std::endl;
+    ::_exit(1);
+  }
+  ::_exit(0);
+}
+
+class Pool {
+ public:
+  explicit Pool(const Jobs& jobs) : jobs_(jobs), next_(jobs.first), taken_(jobs.first) {}
+  // An exception leaves nobody behind: a closed line ends its process after its piece.
+  ~Pool() {
+    for (Process& p : processes_) {
+      p.line.close();
+      if (p.id > 0) ::kill(p.id, SIGTERM);
+      reap(p);
+    }
+  }
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  void run() {
+    processes_.resize(static_cast<size_t>(jobs_.jobs));
+    for (Process& p : processes_) {
+      if (!start_next(p)) break;
+    }
+    while (taken_ < next_) {
+      std::vector<pollfd> lines;
+      for (const Process& p : processes_) {
+        lines.push_back({p.number < 0 ? -1 : p.line.descriptor(), POLLIN, 0});
+      }
+      if (::poll(lines.data(), lines.size(), -1) < 0 && errno != EINTR) return;
+      for (size_t i = 0; i < lines.size(); ++i) {
+        if (lines[i].revents != 0) finish(processes_[i]);
+      }
+    }
+    for (Process& p : processes_) p.line.close();  // ends it
+    for (Process& p : processes_) reap(p);
+    processes_.clear();
+  }
+
+ private:
+  bool start_next(Process& p) {
+    if (is_over_ || !jobs_.is_wanted(next_)) {
+      is_over_ = true;
+      return false;
+    }
+    if (p.id < 0) start(p);
+    p.number = next_++;
+    p.begin = steady_clock::now();
+    send(p.line, text(p.number));
+    return true;
+  }
+
+  void start(Process& p) {
+    auto [ours, theirs] = make_line();
+    const pid_t owner = ::getpid();
+    p.id = ::fork();
+    KUAFU_REQUIRE(p.id >= 0, "--jobs ", jobs_.jobs, ": no more processes: ", std::strerror(errno));
+    if (p.id == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (::getppid() != owner) ::_exit(0);
+      ours.close();
+      for (Process& other : processes_) other.line.close();
+      serve(theirs, jobs_);
+    }
+    p.line = std::move(ours);
+  }
+
+  void finish(Process& p) {
+    const auto words = receive(p.line);
+    done_[p.number] = {words ? *words : text("the process ", ended(reap(p))), !words,
+                       std::chrono::duration<double>(steady_clock::now() - p.begin).count()};
+    p.number = -1;
+    for (auto at = done_.find(taken_); at != done_.end(); at = done_.find(taken_)) {
+      const Answer answer = at->second;
+      done_.erase(at);
+      jobs_.take(taken_++, answer);
+    }
+    start_next(p);
+  }
+
+  static int reap(Process& p) {
+    int status = 0;
+    if (p.id > 0) ::waitpid(p.id, &status, 0);
+    p.id = -1;
+    p.line.close();
+    return status;
+  }
+
+  const Jobs& jobs_;
+  std::vector<Process> processes_;
+  int64_t next_, taken_;  ///< numbers: to give out, and to take
+  bool is_over_ = false;
+  std::map<int64_t, Answer> done_;  ///< before their turn
+};
+
+}  // namespace
+
+void run_jobs(const Jobs& jobs) { Pool(jobs).run(); }
+
+}  // namespace kuafu

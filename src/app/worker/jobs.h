@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace kuafu {
+
+/// What a piece of work came to.
+struct Answer {
+  std::string words;
+  bool is_lost = false;  ///< its process ended without an answer, and `words` say how
+  double seconds = 0;
+};
+
+/// Numbered work, done by several processes forked for it.
+struct Jobs {
+  int64_t jobs = 1;   ///< processes at a time
+  int64_t first = 0;  ///< number of the first piece
+  /// Asked before a piece is begun: false ends the work once what is under way is done.
+  std::function<bool(int64_t number)> is_wanted;
+  /// Does a piece, in a forked process.
+  std::function<std::string(int64_t number)> work;
+  /// Takes what `work` returned, in this process, in the order of the numbers, whoever was first.
+  std::function<void(int64_t number, const Answer& answer)> take;
+};
+
+/// Runs them. A process that dies costs its piece alone; all die with this one.
+/// @pre the calling process has one thread.
+void run_jobs(const Jobs& jobs);
+
+}  // namespace kuafu

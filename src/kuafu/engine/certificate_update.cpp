@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The update of a step, made again by the oracle in f64 from the step's own gradients, norm and
+// state. u is the unit roundoff of the type that is updated: f32 for half precision, whose masters
+// are.
+//
+//   elements    at most kUpdateRoundings of each on its way (AdamW: clipping, two constants and a
+//               sum for m, one more product for v, bias corrections, root, sum, quotient, rate,
+//               decay), each u of what is added up: |w| and |dw| of absolute values.
+//   clipping    without a loss scale gradients g in half precision are clipped where they are: factor
+//               (on a CPU, by ATen, in place) and product c g are rounded to their type, 2 u of it,
+//               and v squares both, so that kClippings u is allowed. Below the least normal number n of the type rounding is as
+//               large as at it: m and v are measured on max(|c g|, n), and an update of a weight,
+//               which divides one by the other, has n / |c g| times the error, up to itself twice.
+
+#include <algorithm>
+#include <limits>
+
+#include <ATen/ATen.h>
+
+#include "kuafu/engine/certificate_compare.h"
+
+namespace kuafu {
+namespace {
+
+constexpr double kUpdateRoundings = 16, kClippings = 4;
+
+/// What is updated: the values, or the f32 masters of half-precision ones.
+oracle::Tensors updated(const WholeState& state) {
+  oracle::Tensors values = in_type(state.values, at::kDouble);
+  const auto masters = state.slots.find("master");
+  if (masters == state.slots.end()) return values;
+  for (const auto& [name, master] : masters->second) values[name] = master.to(at::kDouble);
+  return values;
+}
+
+oracle::State state_of(const WholeState& whole) {
+  oracle::State state{.num_steps = whole.num_steps, .slots = {}};
+  for (const auto& [slot, tensors] : whole.slots) {
+    if (slot != "master") state.slots[slot] = in_type(tensors, at::kDouble);
+  }
+  return state;
+}
+
+class UpdateCheck {
+ public:
+  UpdateCheck(const Plan& plan, const Evidence& evidence, Proof& proof)
+      : plan_(plan),
+        is_(evidence),
+        proof_(proof),
+        norm_(evidence.report.grad_norm),
+        fine_(kUpdateRoundings * std::min(unit_roundoff(plan.model.dtype), 0x1p-24)),
+        bound_(is_clipped_in_place() ? kClippings * unit_roundoff(plan.model.dtype) : fine_) {}
+
+  void run() {
+    const double lr = oracle::learning_rate(plan_.optimizer, is_.step - is_.updates_skipped,
+                                            plan_.schedule_steps());
+    const oracle::Tensors before = updated(is_.before);
+    oracle::Tensors weights = before;
+    oracle::State state = state_of(is_.before);
+    oracle::update(plan_.optimizer, lr, norm_, is_.gradients, weights, state);
+    // The same with all terms positive and from no weight: the sums of absolute terms.
+    oracle::State absolute = state_of(is_.before);
+    for (auto& [slot, tensors] : absolute.slots) {
+      for (auto& [name, t] : tensors) t = t.abs();
+    }
+    oracle::Tensors moved;
+    const oracle::Tensors sizes = absolute_terms(before);
+    for (const auto& [name, g] : sizes) moved[name] = at::zeros_like(g);
+    OptimizerPlan rule = plan_.optimizer;
+    rule.weight_decay = rule.clip = 0;
+    oracle::update(rule, lr, norm_, sizes, moved, absolute);
+    for (auto& [name, by] : moved) by = by.abs() * far_below_normal(name);
+    compare_weights(weights, before, moved);
+    compare_state(state, absolute);
+  }
+
+ private:
+  double factor() const {
+    const double clip = plan_.optimizer.clip;
+    return clip > 0 && norm_ > clip ? clip / norm_ : 1;
+  }
+  /// Gradients in half precision without a loss scale; others are clipped inside the update (see
+  /// LossScaler and clip_gradients), or in a type that the bound is of.
+  bool is_clipped_in_place() const {
+    const bool is_half = plan_.model.dtype == DType::kBF16 || plan_.model.dtype == DType::kF16;
+    return is_half && !plan_.has_loss_scale() && factor() < 1;
+  }
+  double least_normal() const {
+    if (!is_clipped_in_place()) return 0;
+    return plan_.model.dtype == DType::kF16 ? 0x1p-14 : 0x1p-126;
+  }
+  /// Clipping is of gradients, not of decay; SGD's decay is part of its gradient.
+  oracle::Tensors absolute_terms(const oracle::Tensors& weights) const {
+    const double decay = plan_.optimizer.kind == "sgd" ? plan_.optimizer.weight_decay : 0;
+    oracle::Tensors sizes;
+    for (const auto& [name, g] : is_.gradients) {
+      sizes[name] = (factor() * g.abs()).clamp_min(least_normal()) + decay * weights.at(name).abs();
+    }
+    return sizes;
+  }
+  /// n / |c g|, at least 1 and as much as makes the bound 2.
+  Tensor far_below_normal(const std::string& name) const {
+    const Tensor clipped = factor() * is_.gradients.at(name).abs();
+    if (!is_clipped_in_place()) return at::ones_like(clipped);
+    return (least_normal() / clipped.clamp_min(least_normal() * bound_ / 2)).clamp_min(1);
+  }
+
+  void compare_weights(const oracle::Tensors& exact, const oracle::Tensors& before,
+                       const oracle::Tensors& moved) {
+    const oracle::Tensors mine = updated(is_.after);
+    for (const auto& [name, w] : exact) {
+      const auto found = mine.find(name);
+      if (found == mine.end()) {
+        proof_.refute(at_step(is_, text("no rank holds ", name)));
+        continue;
+      }
+      Tensor scale = before.at(name).abs() * (fine_ / bound_);
+      if (const auto by = moved.find(name); by != moved.end()) scale = scale + by->second;
+      add_elements({found->second, w, scale}, bound_, at_step(is_, name), proof_);
+      compare_master(name);
+    }
+  }
+
+  void compare_master(const std::string& name) {
+    const auto masters = is_.after.slots.find("master");
+    if (masters == is_.after.slots.end()) return;
+    const auto master = masters->second.find(name);
+    if (master == masters->second.end()) return;
+    const Tensor& value = is_.after.values.at(name);
+    if (at::equal(master->second.to(value.scalar_type()), value)) return;
+    proof_.refute(at_step(is_, text(name, " is not its master copy, rounded")));
+  }
+
+  void compare_state(const oracle::State& exact, const oracle::State& absolute) {
+    if (exact.num_steps != is_.after.num_steps) {
+      proof_.refute(at_step(is_, text("the optimizer counts ", is_.after.num_steps, " updates for ",
+                                      exact.num_steps)));
+    }
+    for (const auto& [slot, tensors] : exact.slots) {
+      if (slot == "master") continue;
+      for (const auto& [name, t] : tensors) {
+        const auto mine = is_.after.slots.find(slot);
+        if (mine == is_.after.slots.end() || !mine->second.contains(name)) {
+          proof_.refute(at_step(is_, text("no rank holds ", slot, " of ", name)));
+          continue;
+        }
+        add_elements({mine->second.at(name).to(at::kDouble), t, absolute.slots.at(slot).at(name)},
+                     bound_, at_step(is_, text(slot, " of ", name)), proof_);
+      }
+    }
+  }
+
+  const Plan& plan_;
+  const Evidence& is_;
+  Proof& proof_;
+  double norm_;
+  double fine_, bound_;  // without and with the rounding of clipped gradients
+};
+
+}  // namespace
+
+void check_update(const Plan& plan, const Evidence& evidence, Proof& proof) {
+  UpdateCheck(plan, evidence, proof).run();
+}
+
+void check_skipped(const Evidence& evidence, Proof& proof) {
+  if (evidence.after.num_steps != evidence.before.num_steps) {
+    proof.refute(at_step(evidence, "a skipped step counts as an update"));
+  }
+  for (const auto& [name, w] : evidence.before.values) {
+    if (at::equal(w, evidence.after.values.at(name))) continue;
+    proof.refute(at_step(evidence, text("a skipped step changed ", name)));
+  }
+}
+
+}  // namespace kuafu

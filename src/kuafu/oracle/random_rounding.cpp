@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/oracle/random_rounding.h"
+
+#include <string_view>
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/function_schema.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
+
+#include "kuafu/base/errors.h"
+
+namespace kuafu::oracle {
+
+struct RandomRounding::State {
+  double u_of_f64 = 0;
+  at::Generator generator;
+  at::CallbackHandle handle = 0;
+  int64_t num_moved = 0;
+};
+
+namespace {
+
+thread_local RandomRounding::State* tls_rounding = nullptr;
+
+/// How many results had been moved when an operation began: one that calls others, which move
+/// theirs, is not moved again.
+struct Begin : at::ObserverContext {
+  int64_t num_moved = 0;
+};
+
+double unit_of(at::ScalarType type, double of_f64) {
+  switch (type) {
+    case at::kDouble:
+      return of_f64;
+    case at::kFloat:
+      return 0x1p-24;
+    case at::kHalf:
+      return 0x1p-11;
+    case at::kBFloat16:
+      return 0x1p-8;
+    default:
+      return 0;
+  }
+}
+
+/// In place, under the tensors that autograd has saved.
+void disturb(const at::Tensor& y, RandomRounding::State& state) {
+  if (!y.defined() || !y.is_cpu() || y.numel() == 0) return;
+  const double u = unit_of(y.scalar_type(), state.u_of_f64);
+  if (u == 0) return;
+  const at::Tensor xi =
+      at::empty(y.sizes(), at::TensorOptions(at::kDouble)).uniform_(-u, u, state.generator);
+  const at::Tensor values = y.variable_data();
+  values.copy_(values.to(at::kDouble) * (1 + xi));
+  // A number that an operation converts to its tensor's type is no result of another.
+  if (y.dim() > 0) ++state.num_moved;
+}
+
+/// Views and results in place have an alias in their schema; copies and constants are exact.
+bool is_rounded(const at::RecordFunction& fn) {
+  const auto schema = fn.operator_schema();
+  if (!schema) return false;
+  const std::string_view name = fn.name();
+  for (const char* exact : {"clone", "empty", "zeros", "ones", "full"}) {
+    if (name.find(exact) != std::string_view::npos) return false;
+  }
+  for (const auto& result : schema->returns()) {
+    if (result.alias_info() != nullptr) return false;
+  }
+  return true;
+}
+
+std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction&) {
+  auto begin = std::make_unique<Begin>();
+  if (tls_rounding != nullptr) begin->num_moved = tls_rounding->num_moved;
+  return begin;
+}
+
+void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
+  RandomRounding::State* state = tls_rounding;
+  if (state == nullptr || !is_rounded(fn)) return;
+  if (state->num_moved != static_cast<const Begin*>(context)->num_moved) return;
+  const at::NoGradGuard no_grad;
+  const at::DisableRecordFunctionGuard unseen;
+  for (const c10::IValue& result : fn.outputs()) {
+    if (result.isTensor()) disturb(result.toTensor(), *state);
+    if (!result.isTensorList()) continue;
+    for (const at::Tensor& t : result.toTensorVector()) disturb(t, *state);
+  }
+}
+
+}  // namespace
+
+RandomRounding::RandomRounding(double u_of_f64, uint64_t seed) : state_(std::make_unique<State>()) {
+  KUAFU_CHECK(tls_rounding == nullptr, "this thread rounds at random already");
+  state_->u_of_f64 = u_of_f64;
+  state_->generator = at::detail::createCPUGenerator(seed);
+  state_->handle = at::addThreadLocalCallback(at::RecordFunctionCallback(on_begin, on_end)
+                                                  .needsOutputs(true)
+                                                  .scopes({at::RecordScope::FUNCTION}));
+  tls_rounding = state_.get();
+}
+
+RandomRounding::~RandomRounding() {
+  tls_rounding = nullptr;
+  at::removeCallback(state_->handle);
+}
+
+}  // namespace kuafu::oracle

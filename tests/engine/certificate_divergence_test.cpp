@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs that diverge, saturate or overflow: never "different" for it, and never a way out of what is
+// wrong before.
+
+#include <gtest/gtest.h>
+
+#include "tests/mutants/mutant.h"
+#include "tests/support/plans.h"
+#include "tests/support/ranks.h"
+
+namespace kuafu {
+namespace {
+
+using Action = tests::CommFault::Action;
+using tests::small_plan;
+
+Certificate of_a_run(const Overrides& overrides) {
+  RunOptions certified;
+  certified.is_certified = true;
+  return tests::run_plan(small_plan(overrides), certified)[0].certificate;
+}
+
+std::string words(const Certificate& c) {
+  return text(c.describe(), "; native ", c.native.describe());
+}
+
+TEST(ProofOfADivergedRun, EndsNotRunWithItsReason) {
+  Proof p;
+  p.verdict = "equal";
+  p.gradient.add(1e-9, 1e-8, "a");
+  p.diverge("step 2 has diverged");
+  p.judge();
+  EXPECT_EQ(p.verdict, "not_run");
+  EXPECT_EQ(p.reason, "step 2 has diverged");
+}
+
+TEST(ProofOfADivergedRun, IsDifferentWhereAnythingBeforeOrAfterIs) {
+  Proof before, after, refuted;
+  before.verdict = after.verdict = refuted.verdict = "equal";
+  before.gradient.add(1e-7, 1e-8, "a");
+  before.diverge("step 2 has diverged");
+  EXPECT_EQ(before.verdict, "different");
+  after.diverge("step 2 has diverged");
+  after.update.add(1e-7, 1e-8, "a");
+  after.judge();
+  EXPECT_EQ(after.verdict, "different");
+  refuted.diverge("step 2 has diverged");
+  refuted.refute("other bits");
+  refuted.judge();
+  EXPECT_EQ(refuted.verdict, "different");
+  EXPECT_EQ(refuted.reason, "other bits");
+}
+
+// Gradients of 1e-7 are two or three spacings of f16; clipped where they are, they round again.
+TEST(CertificateInHalfPrecision, RoundsClippedGradientsAsTheRunDoes) {
+  for (const char* type : {"f16", "bf16"}) {
+    const Certificate c = of_a_run({{"model.dtype", type},
+                                    {"train.loss_scale", "1"},
+                                    {"optimizer.clip", "0.1"},
+                                    {"train.steps", "3"}});
+    EXPECT_EQ(c.native.verdict, "equal") << words(c);
+  }
+}
+
+const Overrides kDiverging = {{"optimizer.lr", "1"},    {"model.hidden", "64"},
+                              {"model.vocab", "256"},   {"model.sequence", "32"},
+                              {"train.steps", "12"},    {"optimizer.clip", "0"},
+                              {"optimizer.warmup", "0"}};
+
+// A rate that no run survives: logits of hundreds, a softmax that is one or zero.
+TEST(CertificateOfADivergingRun, IsEqualOrNamesTheStep) {
+  for (const char* type : {"f32", "bf16"}) {
+    const Certificate c = of_a_run(tests::keys::both(kDiverging, {{"model.dtype", type}}));
+    for (const Proof* p : {static_cast<const Proof*>(&c), &c.native}) {
+      EXPECT_NE(p->verdict, "different") << type << words(c);
+      if (p->verdict == "equal") continue;
+      EXPECT_NE(p->reason.find("diverged"), std::string::npos) << words(c);
+      EXPECT_EQ(p->reason.find("step "), 0u) << words(c);
+    }
+  }
+}
+
+TEST(CertificateOfADivergingRun, TellsALostBucketOfItsHealthySteps) {
+  const Plan plan = small_plan(tests::keys::both(
+      kDiverging,
+      {{"model.dtype", "f32"}, {"parallel.data", "2"}, {"parallel.data.bucket", "20000"}}));
+  tests::Mutant m;
+  tests::set_fault(m, tests::CommFault{.action = Action::kDrop, .axis = "data", .at = 2});
+  const Registries registries = builtin_registries();
+  Certificate c;
+  tests::run_ranks(2, [&](Communicator& world) {
+    const auto wrapped = m.wrap_world(world);
+    const Certificate mine =
+        certify(plan, registries, *wrapped, tests::data_of, {}, int64_t{1} << 40);
+    if (world.rank() == 0) c = mine;
+  });
+  EXPECT_EQ(c.native.verdict, "different") << words(c);
+}
+
+}  // namespace
+}  // namespace kuafu

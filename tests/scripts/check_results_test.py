@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What scripts/check_results.py lets pass under results/, and what it does not."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(os.environ.get("KUAFU_SOURCE_DIR", Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import check_results
+
+INDEX = """
+[[trains]]
+file = "trained.json"
+cases = "rows"
+verdict = "certificate.verdict"
+accepts = ["equal"]
+[trains_nothing]
+"counted.json" = "counts"
+"words.txt" = "a format without provenance"
+[[drawn]]
+files = ["table.md"]
+from = "trained.json"
+command = "python3 draw.py"
+[texts]
+files = ["index.toml"]
+"""
+
+
+class Tree(unittest.TestCase):
+    """A source tree of one commit whose results/ meet the rule."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name) / "tree"
+        (self.root / "results").mkdir(parents=True)
+        (self.root / "draw.py").write_text("")
+        self.git("init", "-q", "-b", "main")
+        self.git("add", "draw.py")
+        self.git("commit", "-q", "-m", "first")
+        self.block = {"git_commit": self.git("rev-parse", "HEAD"), "git_dirty": False, "command": "python3 draw.py --all",
+                      "host": "vm", "system": "Linux", "cpu_model": "a processor", "cores": 2, "memory_bytes": 1 << 34}
+        self.index = INDEX
+        self.trained = {"provenance": self.block, "rows": [{"certificate": {"verdict": "equal"}}]}
+        self.counted = {"provenance": self.block, "rows": [1]}
+        self.others = {"table.md": "| a |"}
+
+    def git(self, *words):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        done = subprocess.run(["git", *identity, "-C", self.root, *words], check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    def checked(self, root=None):
+        results = self.root / "results"
+        (results / "index.toml").write_text(self.index)
+        (results / "trained.json").write_text(json.dumps(self.trained))
+        (results / "counted.json").write_text(json.dumps(self.counted))
+        for name, text in self.others.items():
+            (results / name).write_text(text)
+        self.git("add", "results")
+        root = root or self.root
+        return check_results.check(root, check_results.History(root))
+
+    def problems(self):
+        return self.checked()[0]
+
+    def refused(self, *words):
+        found = self.problems()
+        self.assertEqual(len(found), 1, found)
+        for word in words:
+            self.assertIn(word, found[0])
+
+
+class Rule(Tree):
+    def test_what_meets_the_rule_passes(self):
+        bad, waiting, rows = self.checked()
+        self.assertEqual((bad, waiting, len(rows)), ([], [], 4))
+
+    def test_no_provenance(self):
+        del self.counted["provenance"]
+        self.refused("counted.json: no provenance")
+
+    def test_a_commit_that_is_not_in_the_history(self):
+        self.git("checkout", "-q", "--orphan", "other")
+        self.git("commit", "-q", "-m", "second")
+        self.counted["provenance"] = self.block | {"git_commit": self.git("rev-parse", "HEAD")}
+        self.git("checkout", "-q", "main")
+        self.refused("counted.json: commit", "is not in the history")
+
+    def test_a_commit_that_is_none(self):
+        for commit in ("unknown", None, "12ab"):
+            self.counted["provenance"] = self.block | {"git_commit": commit}
+            self.refused("counted.json: git_commit", "no commit")
+
+    def test_a_dirty_tree(self):
+        for dirty in (True, None):
+            self.counted["provenance"] = self.block | {"git_dirty": dirty}
+            self.refused("counted.json: git_dirty", "not false")
+
+    def test_no_command_and_paths_outside_the_tree(self):
+        self.counted["provenance"] = self.block | {"command": " "}
+        self.refused("no command")
+        self.counted["provenance"] = self.block | {"command": "kuafu run --out /home/me/x"}
+        self.refused("path outside the tree")
+
+    def test_no_machine(self):
+        self.counted["provenance"] = self.block | {"cpu_model": ""}
+        self.refused("the machine lacks cpu_model")
+
+    def test_every_block_counts(self):
+        self.counted["rows"] = [{"provenance": self.block | {"git_dirty": True}}]
+        self.refused("git_dirty is True")
+
+    def test_a_case_that_is_not_certified(self):
+        for row in ({"certificate": {"verdict": "different"}}, {"certificate": {"verdict": "not_run"}}, {}):
+            self.trained["rows"] = [*self.trained["rows"][:1], row]
+            self.refused("trained.json: case 1: certificate.verdict is")
+        self.trained["rows"] = []
+        self.refused("no case at 'rows'")
+
+    def test_a_file_that_the_index_does_not_know(self):
+        self.others["new.json"] = "{}"
+        self.refused("new.json: results/index.toml does not say what it is")
+
+    def test_the_block_may_stand_beside_lines(self):
+        self.index = INDEX.replace('"counted.json"', '"lines.jsonl*" = "counts"\n"counted.json"')
+        self.others["lines.jsonl"] = '{"a": 1}\n{"a": 2}\n'
+        self.refused("lines.jsonl: no provenance")
+        self.others["lines.jsonl.provenance.json"] = json.dumps([{"provenance": self.block}])
+        self.assertEqual(self.problems(), [])
+        self.others["lines.jsonl.provenance.json"] = json.dumps([{"provenance": self.block | {"git_dirty": True}}])
+        self.assertEqual(len(self.problems()), 2)
+
+    def test_a_format_without_provenance(self):
+        self.others["words.txt"] = "1 2 3"
+        self.refused("words.txt: this format holds no provenance")
+
+    def test_a_table_of_another_folder_or_program(self):
+        self.index = INDEX.replace('from = "trained.json"', 'from = "else/where.json"')
+        self.refused("table.md: drawn from else/where.json")
+        self.index = INDEX.replace("draw.py", "gone.py")
+        self.refused("table.md: drawn by gone.py, which is not there")
+
+
+class Waiting(Tree):
+    LIST = '[[waiting]]\nfile = "counted.json"\nwhy = "the machine was busy"\n'
+
+    def test_what_waits_is_told_and_no_problem(self):
+        self.index = INDEX + self.LIST
+        self.counted["provenance"] = self.block | {"git_dirty": True}
+        bad, waiting, _ = self.checked()
+        self.assertEqual((bad, waiting), ([], [("counted.json", "the machine was busy", "git_dirty is True, not false")]))
+
+    def test_what_meets_the_rule_must_leave_the_list(self):
+        self.index = INDEX + self.LIST
+        self.refused("counted.json: waits to be recorded again, but it meets the rule")
+
+    def test_what_is_gone_must_leave_the_list(self):
+        self.index = INDEX + self.LIST.replace("counted", "gone")
+        self.refused("gone.json: waits to be recorded again, but there is no such file")
+
+
+class Histories(Tree):
+    def test_a_shallow_clone_checks_the_form_only(self):
+        self.problems()
+        self.git("commit", "-q", "-m", "results")
+        shallow = self.root.with_name("shallow")
+        subprocess.run(["git", "clone", "-q", "--depth", "1", self.root.as_uri(), shallow], check=True, capture_output=True)
+        history = check_results.History(shallow)
+        self.assertIn("shallow clone", history.why_not)
+        self.assertEqual(check_results.check(shallow, history)[0], [])
+
+    def test_a_tarball_checks_the_form_only(self):
+        self.counted["provenance"] = self.block | {"git_commit": "0" * 40}
+        self.assertEqual(len(self.problems()), 1)
+        bare = self.root.with_name("bare")
+        bare.mkdir()
+        (self.root / "results").rename(bare / "results")
+        (bare / "draw.py").write_text("")
+        history = check_results.History(bare)
+        self.assertIn("no git checkout", history.why_not)
+        self.assertEqual(check_results.check(bare, history)[0], [])
+
+
+if __name__ == "__main__":
+    unittest.main()
