@@ -56,10 +56,10 @@ const std::vector<Place>& places() {
   const Overrides mixture = keys::both(keys::experts("2"), {{"parallel.data", "4"}});
   static const std::vector<Place> all = {
       {"2 replicas", "data", sum, {{"parallel.data", "2"}}, 0, itself},
-      {"ring of 3", "data", {Verb::kRecv}, replicas("3", "ring"), 0, itself},
+      {"ring of 3", "data", {Verb::kSendRecv}, replicas("3", "ring"), 0, itself},
       {"tree of 3", "data", {Verb::kRecv}, replicas("3", "tree"), 0, itself},
-      {"2 nodes of 2", "data.intra", {Verb::kRecv}, nodes, 1, in_pairs},
-      {"2 nodes of 2", "data.inter", {Verb::kRecv}, nodes, 1, of_pairs},
+      {"2 nodes of 2", "data.intra", {Verb::kSendRecv}, nodes, 1, in_pairs},
+      {"2 nodes of 2", "data.inter", {Verb::kSendRecv}, nodes, 1, of_pairs},
       {"3 parameter servers",
        "data",
        {Verb::kRecv},

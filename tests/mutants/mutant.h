@@ -104,6 +104,7 @@ struct Fate {
     kError,       ///< an error of Kuafu's own names the cause
     kSurvived,    ///< neither; a crash, a hang and an error that names something else too
     kOutOfReach,  ///< scaled: no miniature, or the fault cannot come true in it
+    kNothing,     ///< every loss, gradient, weight and state has the bits it has without the fault
   };
   Kind kind = Kind::kSurvived;
   std::string words = {};  ///< measure, message or reason
@@ -117,8 +118,12 @@ struct Mutant {
   std::vector<std::string> causes = {};  ///< an error that has one of these words names the cause
   /// Strikes in the timed run alone: shown by the same steps made again.
   bool is_of_timed_run = false;
-  /// How often the fault came true, over all ranks.
+  /// How often the fault came true, over all ranks: something had other bits.
   std::shared_ptr<std::atomic<int64_t>> fired = std::make_shared<std::atomic<int64_t>>(0);
+
+  /// Of calls: how often it was put into one, whose result may have been the same none the less
+  /// (zeros that are halved).
+  std::shared_ptr<std::atomic<int64_t>> met = std::make_shared<std::atomic<int64_t>>(0);
 
   std::function<std::unique_ptr<Communicator>(Communicator& world)> wrap_world = {};
   EngineOptions options = {};

@@ -30,10 +30,10 @@ struct Options {
   size_t sample = 0;
 };
 
-/// Of those that came true: by comparison or by an error that names the cause, and by comparison.
+/// Of those counted: by comparison or by an error that names the cause, and by comparison.
 constexpr double kLeastCaught = 0.95, kLeastCompared = 0.85;
 
-constexpr const char* kFates[] = {"comparison", "error", "survived", "out of reach"};
+constexpr const char* kFates[] = {"comparison", "error", "survived", "unreached", "same bits"};
 
 struct Tried {
   std::string name;
@@ -50,7 +50,9 @@ struct Row {
     return std::count_if(tried.begin(), tried.end(),
                          [&](const Tried& t) { return t.fate.kind == kind; });
   }
-  int64_t counted() const { return static_cast<int64_t>(tried.size()) - count(Kind::kOutOfReach); }
+  int64_t counted() const {
+    return static_cast<int64_t>(tried.size()) - count(Kind::kOutOfReach) - count(Kind::kNothing);
+  }
   double compared() const {
     return static_cast<double>(count(Kind::kComparison)) / static_cast<double>(counted());
   }
@@ -114,8 +116,7 @@ void try_harmless(Kit& kit, const Options& options, Row& row) {
     const Combination& c = all[(i + options.seed) % all.size()];
     Mutant& m = kit.harmless[i % kit.harmless.size()];
     const Fate fate = fate_of(m, c);
-    const bool is_equal = fate.kind == Kind::kSurvived && fate.words.starts_with("equal");
-    if (is_equal) continue;
+    if (fate.words.starts_with("equal")) continue;
     row.wrong.push_back(text(m.name, " (", to_string(c), ") is not equal: ", fate.words));
   }
 }
@@ -126,10 +127,10 @@ Row try_kit(Kit kit, const Options& options) {
   Deal deal(options.seed + std::hash<std::string>{}(kit.name));
   for (Mutant& m : drawn(std::move(kit.mutants), options)) {
     const Combination& c = deal.next(m);
-    Fate fate = fate_of(m, c);
-    const bool is_here = *m.fired > 0 || fate.kind == Kind::kError;
-    if (!is_here && c.level == "scaled") fate = {Kind::kOutOfReach, "never in the miniature"};
-    if (!is_here && c.level != "scaled") {
+    const Fate fate = fate_of(m, c);
+    const bool is_here = *m.fired > 0 || fate.kind == Kind::kError || fate.kind == Kind::kNothing ||
+                         fate.kind == Kind::kOutOfReach;
+    if (!is_here) {
       row.wrong.push_back(text(m.name, " (", to_string(c), ") never came true: ", fate.words));
     }
     row.tried.push_back({m.name, c, fate});
@@ -155,11 +156,12 @@ std::string percent(double share) { return text(std::round(1000 * share) / 10, "
 std::string table_of(const std::vector<Row>& rows) {
   std::string t =
       "| kit | counted | by comparison | by an error that names the cause | survived | caught | by "
-      "comparison | out of reach |\n|---|---|---|---|---|---|---|---|\n";
+      "comparison | changed nothing | out of reach |\n|---|---|---|---|---|---|---|---|---|\n";
   for (const Row& r : rows) {
     t += text("| ", r.kit, " | ", r.counted(), " | ", r.count(Kind::kComparison), " | ",
               r.count(Kind::kError), " | ", r.count(Kind::kSurvived), " | ", percent(r.caught()),
-              " | ", percent(r.compared()), " | ", r.count(Kind::kOutOfReach), " |\n");
+              " | ", percent(r.compared()), " | ", r.count(Kind::kNothing), " | ",
+              r.count(Kind::kOutOfReach), " |\n");
   }
   t += "\n| combination | counted | by comparison | by an error | survived "
        "|\n|---|---|---|---|---|\n";
@@ -173,6 +175,7 @@ std::string table_of(const std::vector<Row>& rows) {
   }
   for (const auto& [kind, title] : {std::pair{Kind::kSurvived, "Survived"},
                                     {Kind::kError, "Caught by an error"},
+                                    {Kind::kNothing, "Changed nothing"},
                                     {Kind::kOutOfReach, "Out of reach"}}) {
     t += text("\n", title, ":\n\n");
     for (const Row& r : rows) {
@@ -190,7 +193,6 @@ std::string table_of(const std::vector<Row>& rows) {
 Json json_of(const std::vector<Row>& rows, const Options& options, double seconds) {
   Json all = {{"seed", options.seed},
               {"provenance", provenance()},
-              {"command", text("mutants --seed ", options.seed, " --out results/mutants")},
               {"seconds", seconds},
               {"kits", Json::array()}};
   for (const Row& r : rows) {
@@ -209,6 +211,7 @@ Json json_of(const std::vector<Row>& rows, const Options& options, double second
                            {"comparison", r.count(Kind::kComparison)},
                            {"error", r.count(Kind::kError)},
                            {"survived", r.count(Kind::kSurvived)},
+                           {"changed_nothing", r.count(Kind::kNothing)},
                            {"out_of_reach", r.count(Kind::kOutOfReach)},
                            {"mutants", mutants}});
   }
@@ -238,6 +241,7 @@ std::vector<Row> known_rows(const Options& options) {
 }
 
 int run(const Options& options) {
+  require_recordable(options.out);
   const auto begin = std::chrono::steady_clock::now();
   std::vector<Row> rows;
   for (Kit& kit : all_kits(options.seed)) {
@@ -278,9 +282,8 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   kuafu::tests::Options options;
   CLI::App app(
-      "Puts small wrongs into plans and says which are caught. Exit code 1 where too few are, "
-      "where "
-      "one never comes true, or where decorators alone change something.\n"
+      "Puts small wrongs into plans and says which are caught. Exit code 1 where too few are, one "
+      "never comes true, or decorators alone change something.\n"
       "Example: mutants --seed 1 --out results/mutants");
   app.add_option("--seed", options.seed, "draws calls and combinations")->capture_default_str();
   app.add_option("--kit", options.kit, "one kit instead of all");
