@@ -166,10 +166,8 @@ std::string table_of(const std::vector<Row>& rows) {
   t += "\n| combination | counted | by comparison | by an error | survived "
        "|\n|---|---|---|---|---|\n";
   for (const Combination& c : combinations()) {
-    Row of{.kit = to_string(c)};
-    for (const Tried& tried : rows.back().tried) {
-      if (tried.combination == c) of.tried.push_back(tried);
-    }
+    Row of{.kit = to_string(c), .tried = rows.back().tried};
+    std::erase_if(of.tried, [&](const Tried& m) { return !(m.combination == c); });
     t += text("| ", of.kit, " | ", of.counted(), " | ", of.count(Kind::kComparison), " | ",
               of.count(Kind::kError), " | ", of.count(Kind::kSurvived), " |\n");
   }
@@ -249,9 +247,8 @@ int run(const Options& options) {
     rows.push_back(try_kit(std::move(kit), options));
   }
   for (const Row& row : known_rows(options)) {
-    const bool is_new =
-        std::none_of(rows.begin(), rows.end(), [&](const Row& r) { return r.kit == row.kit; });
-    if (is_new) rows.push_back(row);
+    const auto is_it = [&](const Row& r) { return r.kit == row.kit; };
+    if (std::none_of(rows.begin(), rows.end(), is_it)) rows.push_back(row);
   }
   KUAFU_REQUIRE(!rows.empty(), "--kit ", options.kit,
                 ": no such kit; there are communication, layouts, kernels, optimizer, schedule and "
