@@ -35,7 +35,8 @@ class ProvenSteps {
     const auto data_of = [](const Plan& p) {
       return make_dataset(p.data, p.model, p.train.seed, "");
     };
-    const Certificate c = certify(plan_, registries, world, data_of, {}, kMemory, &witness_);
+    const Certificate c =
+        certify(plan_, registries, world, data_of, {}, kMemory, {.witness = &witness_});
     return {{"verdict", c.verdict},
             {"level", c.level},
             {"reason", c.reason.empty() ? Json() : Json(c.reason)},

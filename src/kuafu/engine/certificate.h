@@ -74,9 +74,10 @@ struct TimedRun {
 
 /// Trains the plan's f64 twin, and the plan itself, on the ranks of `world` and compares every step
 /// with the reference on rank 0: loss, every gradient, the update, optimizer state, and replicas
-/// with each other. What a witness saw of the timed run must come again to the bit. Same answer on every rank. Collective. Books nothing. `memory_limit`: bytes the reference
-/// and what it is compared with may take; above it a scaled-down model of the same shape family is
-/// certified and the level says so. What cannot be certified is "not_run" with the reason.
+/// with each other. What a witness saw of the timed run must come again to the bit. Same answer on
+/// every rank. Collective. Books nothing. `memory_limit`: bytes the reference and what it is
+/// compared with may take; above it a scaled-down model of the same shape family is certified and
+/// the level says so. What cannot be certified is "not_run" with the reason.
 Certificate certify(const Plan& plan, const Registries& registries, Communicator& world,
                     const std::function<std::unique_ptr<Dataset>(const Plan&)>& make_data,
                     const EngineOptions& options, int64_t memory_limit, const TimedRun& timed = {});

@@ -8,7 +8,23 @@
 // What the checks of a step share. Internal to the certificate.
 namespace kuafu {
 
+/// Of two samples of one distribution of errors, summed in two orders: running sums and pairwise
+/// ones of K = 4096 terms differ by sqrt(K / log2 K) = 18, blocked ones by far less, and a norm
+/// averages over a tensor. The largest element is a single sum: the 18, and nearly twice by chance.
+inline constexpr double kFactor = 8, kElementFactor = 32;
+/// The largest of n draws is exceeded by a further one in 1 of n + 1 cases, by kFactor in none.
+inline constexpr uint64_t kDraws = 4;
+inline constexpr double kDiverged = 0.1;
+
 oracle::Tensors in_type(const oracle::Tensors& tensors, at::ScalarType type);
+
+/// Numbers that have more bits than a run of that type: f64 with results of its u may stand for it.
+/// Half precision is a mixture of types, and computed in it.
+inline bool is_wide(DType type) { return type == DType::kF64 || type == DType::kF32; }
+
+/// Why a proof ends where rounding alone moves `what` by `y` of `of`.
+std::string divergence(const Plan& plan, const Evidence& evidence, const std::string& what,
+                       double y, const std::string& of);
 
 /// "what, step 3": steps are told from 1.
 std::string at_step(const Evidence& evidence, const std::string& what);

@@ -55,13 +55,6 @@
 namespace kuafu {
 namespace {
 
-/// Of two samples of one distribution of errors, summed in two orders: running sums and pairwise
-/// ones of K = 4096 terms differ by sqrt(K / log2 K) = 18, blocked ones by far less, and a norm
-/// averages over a tensor. The largest element is a single sum: the 18, and nearly twice by chance.
-constexpr double kFactor = 8, kElementFactor = 32;
-/// The largest of n draws is exceeded by a further one in 1 of n + 1 cases, by kFactor in none.
-constexpr uint64_t kDraws = 4;
-constexpr double kDiverged = 0.1;
 constexpr double kOverflow = 16;
 
 double length(const Tensor& t) { return t.norm().item<double>(); }
@@ -158,14 +151,12 @@ class GradientCheck {
     return y;
   }
 
-  /// f64 with the results of the run's u stands for f32; half precision is a mixture of types, and
-  /// computed in it.
   Rounding measured_at_random(const oracle::Gradients& exact) const {
-    const bool is_wide = u_ < 0x1p-20;
+    const DType type = plan_.model.dtype;
     Rounding y{.loss = 0};
     for (uint64_t draw = 0; draw < kDraws; ++draw) {
       const oracle::RandomRounding at_random(u_, draw);
-      take_larger(y, rounded_in(is_wide ? DType::kF64 : plan_.model.dtype), exact, 1);
+      take_larger(y, rounded_in(is_wide(type) ? DType::kF64 : type), exact, 1);
     }
     return y;
   }
@@ -211,10 +202,8 @@ class GradientCheck {
       what = "gradient of " + name;
     }
     if (most <= kDiverged) return;
-    proof_.diverge(text("step ", is_.step + 1, ": rounding in ", to_string(plan_.model.dtype),
-                        " alone moves the ", what, " by ", most, " of ",
-                        what == "loss" ? "itself" : "its sums of absolute terms",
-                        ": the run has diverged or is saturated"));
+    proof_.diverge(divergence(plan_, is_, what, most,
+                              what == "loss" ? "itself" : "its sums of absolute terms"));
   }
 
   void compare(const oracle::Gradients& exact, const Rounding& y) {
@@ -276,45 +265,6 @@ class GradientCheck {
 };
 
 }  // namespace
-
-oracle::Tensors in_type(const oracle::Tensors& tensors, at::ScalarType type) {
-  oracle::Tensors out;
-  for (const auto& [name, t] : tensors) out[name] = t.to(type);
-  return out;
-}
-
-std::string at_step(const Evidence& evidence, const std::string& what) {
-  return text(what, ", step ", evidence.step + 1);
-}
-
-void add_elements(const Elements& e, double bound, const std::string& where, Proof& proof) {
-  if (e.mine.sizes() != e.exact.sizes()) return proof.refute(where + ": another shape");
-  // Below the smallest normal number rounding is as large as at it.
-  const Tensor far = (e.mine - e.exact).abs() / (e.scale + 0x1p-126);
-  proof.update.add(far.numel() == 0 ? 0 : far.max().item<double>(), bound, where);
-}
-
-double unit_roundoff(DType type) {
-  switch (type) {
-    case DType::kF64:
-      return 0x1p-53;
-    case DType::kBF16:
-      return 0x1p-8;
-    case DType::kF16:
-      return 0x1p-11;
-    default:
-      return 0x1p-24;
-  }
-}
-
-double gradient_bound(const Plan& plan, double rounding) {
-  return kFactor * (rounding + unit_roundoff(plan.model.dtype));
-}
-
-double loss_bound(const Plan& plan, double rounding) {
-  const double halves = 2.0 * static_cast<double>(plan.model.layers + 1);
-  return kFactor * (rounding + unit_roundoff(plan.model.dtype) * std::sqrt(halves));
-}
 
 Evidence observe(Engine& engine, Communicator& world, WholeState before, Look look) {
   Evidence e;
