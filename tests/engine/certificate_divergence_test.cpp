@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/engine/mutants.h"
+#include "tests/mutants/mutant.h"
 #include "tests/support/plans.h"
 #include "tests/support/ranks.h"
 
@@ -85,8 +85,8 @@ TEST(CertificateOfADivergingRun, TellsALostBucketOfItsHealthySteps) {
   const Plan plan = small_plan(tests::keys::both(
       kDiverging,
       {{"model.dtype", "f32"}, {"parallel.data", "2"}, {"parallel.data.bucket", "20000"}}));
-  tests::Mutant m{.name = "", .plan = plan, .fired = std::make_shared<std::atomic<int64_t>>(0)};
-  tests::set_fault(m, {.action = Action::kDrop, .axis = "data", .at = 2});
+  tests::Mutant m;
+  tests::set_fault(m, tests::CommFault{.action = Action::kDrop, .axis = "data", .at = 2});
   const Registries registries = builtin_registries();
   Certificate c;
   tests::run_ranks(2, [&](Communicator& world) {

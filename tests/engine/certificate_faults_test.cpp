@@ -7,7 +7,7 @@
 
 #include <ATen/ATen.h>
 
-#include "tests/engine/mutants.h"
+#include "tests/mutants/mutant.h"
 #include "tests/support/plans.h"
 #include "tests/support/ranks.h"
 
@@ -118,7 +118,7 @@ TEST(CertificateOfAWrongScheme, TellsWhatGoesWrongAfterTheCertifiedSteps) {
 }
 
 Certificate certificate_of(const Plan& plan, const tests::CommFault& fault) {
-  tests::Mutant m{.name = "", .plan = plan, .fired = std::make_shared<std::atomic<int64_t>>(0)};
+  tests::Mutant m;
   tests::set_fault(m, fault);
   const Registries registries = builtin_registries();
   Certificate c;

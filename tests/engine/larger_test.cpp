@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "kuafu/simulate/simulate.h"
-#include "tests/engine/mutants.h"
 #include "tests/support/plans.h"
 
 namespace kuafu {
@@ -96,22 +95,6 @@ TEST_P(LargerMesh, IsPredictedExactly) {
 
 INSTANTIATE_TEST_SUITE_P(Full, LargerMesh, testing::ValuesIn(larger_families()),
                          [](const auto& info) { return info.param.name; });
-
-class SweptMutants : public testing::TestWithParam<std::string> {};
-
-// The kit of mutation_test.cpp picks calls by hand; here faults strike every verb on every axis of
-// a family, early, in the middle and late in the first step.
-TEST_P(SweptMutants, AreNoticed) {
-  const std::vector<tests::Mutant> mutants = tests::swept_mutants(GetParam());
-  ASSERT_GE(mutants.size(), 5u);
-  tests::expect_noticed(mutants);
-}
-
-INSTANTIATE_TEST_SUITE_P(Full, SweptMutants,
-                         testing::Values("data_2", "data_3", "t1d_4", "t1d_sp_2", "t2p5d_8",
-                                         "t3d_8", "data_2_t1d_sp_2", "data_2_t2d_4", "ring_2",
-                                         "zigzag_3", "ulysses_2", "all_gather_3"),
-                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace kuafu

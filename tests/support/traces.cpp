@@ -16,11 +16,48 @@ namespace {
 
 constexpr int64_t kSteps = 2;
 
-/// What a trace says of memory, work and calls is what the books and the ledger say.
-void expect_as_booked(const Trace& trace, int64_t live, const RankBook& book,
-                      const Ledger& ledger) {
-  int64_t peak = live, flops = 0, again = 0;
-  std::map<std::pair<std::string, std::string>, int64_t> calls;  // by axis and verb
+}  // namespace
+
+TracedSteps traced_steps(const Plan& plan, Communicator& world, at::Device device,
+                         TraceRecorder& recorder) {
+  const Registries registries = builtin_registries();
+  const auto data = data_of(plan);
+  RankBook book(world.rank());
+  const BookScope booked(&book);
+  Ledger ledger;
+  Engine engine(plan, registries, world, *data, {.device = device, .ledger = &ledger});
+  book.restart();
+  ledger.clear();
+  TracedSteps steps;
+  steps.live_before = book.live();
+  const OpTraceScope traced(recorder);
+  for (int64_t step = 0; step < kSteps; ++step) engine.step();
+  steps.trace = recorder.take();
+  steps.live = book.live();
+  steps.peak = book.peak();
+  steps.flops = book.flops();
+  steps.flops_recomputed = book.flops_recomputed();
+  for (const auto& [axis, entry] : ledger.axes()) {
+    for (int v = 0; v < kNumVerbs; ++v) {
+      const int64_t counted = entry.calls[static_cast<size_t>(v)];
+      if (counted > 0) steps.calls[{axis, std::string(to_string(static_cast<Verb>(v)))}] = counted;
+    }
+  }
+  return steps;
+}
+
+TracedSteps simulated_steps(const Plan& plan, int rank, int ranks, const Trace& real) {
+  SimulatedWorld recorded(ranks);
+  const auto me = recorded.communicator(rank);
+  TraceRecorder alone(TraceRecorder::Clock::kNone);
+  alone.give_oracles(real);
+  return traced_steps(plan, *me, at::kMeta, alone);
+}
+
+std::string not_as_booked(const TracedSteps& steps) {
+  const Trace& trace = steps.trace;
+  int64_t live = steps.live_before, peak = live, flops = 0, again = 0;
+  std::map<std::pair<std::string, std::string>, int64_t> calls;
   for (const TraceRecord& r : trace.records) {
     const std::string& name = trace.names[static_cast<size_t>(r.name)];
     if (r.kind == TraceKind::kAlloc) live += r.payload[1];
@@ -31,55 +68,31 @@ void expect_as_booked(const Trace& trace, int64_t live, const RankBook& book,
     const TraceCall& call = trace.calls[static_cast<size_t>(r.payload[0])];
     ++calls[{trace.groups[static_cast<size_t>(call.group)].label, name}];
   }
-  EXPECT_EQ(live, book.live());
-  EXPECT_EQ(peak, book.peak());
-  EXPECT_EQ(flops, book.flops());
-  EXPECT_EQ(again, book.flops_recomputed());
-  for (const auto& [axis, entry] : ledger.axes()) {
-    for (int v = 0; v < kNumVerbs; ++v) {
-      const std::string verb(to_string(static_cast<Verb>(v)));
-      const int64_t counted = entry.calls[static_cast<size_t>(v)];
-      if (counted > 0) {
-        EXPECT_EQ((calls[{axis, verb}]), counted) << axis << " " << verb;
-      }
-      calls.erase({axis, verb});
-    }
+  const auto differs = [](const char* what, int64_t traced, int64_t booked) {
+    return traced == booked ? "" : text(what, ": ", traced, " traced, ", booked, " booked; ");
+  };
+  std::string all;
+  for (const std::string& op : unbooked_ops(trace)) all += text(op, " is booked by nothing; ");
+  all += differs("bytes at the end", live, steps.live) + differs("peak bytes", peak, steps.peak) +
+         differs("FLOPs", flops, steps.flops) +
+         differs("FLOPs again", again, steps.flops_recomputed);
+  for (const auto& [key, counted] : steps.calls) calls[key];
+  for (const auto& [key, counted] : calls) {
+    const auto booked = steps.calls.find(key);
+    all += differs(text("calls of ", key.second, " on ", key.first).c_str(), counted,
+                   booked == steps.calls.end() ? 0 : booked->second);
   }
-  EXPECT_TRUE(calls.empty()) << calls.size() << " kinds of calls are in no ledger, as "
-                             << calls.begin()->first.first << " " << calls.begin()->first.second;
+  return all;
 }
-
-/// A rank's steps.
-Trace trace_of(const Plan& plan, Communicator& world, at::Device device, TraceRecorder& recorder) {
-  const Registries registries = builtin_registries();
-  const auto data = data_of(plan);
-  RankBook book(world.rank());
-  const BookScope booked(&book);
-  Ledger ledger;
-  Engine engine(plan, registries, world, *data, {.device = device, .ledger = &ledger});
-  book.restart();
-  ledger.clear();
-  const int64_t live = book.live();
-  const OpTraceScope traced(recorder);
-  for (int64_t step = 0; step < kSteps; ++step) engine.step();
-  Trace trace = recorder.take();
-  EXPECT_EQ(unbooked_ops(trace), std::vector<std::string>{}) << "rank " << world.rank();
-  expect_as_booked(trace, live, book, ledger);
-  return trace;
-}
-
-}  // namespace
 
 void expect_traced_as_simulated(const Plan& plan, Communicator& world, const std::string& name) {
   TraceRecorder recorder;
-  const Trace real = trace_of(plan, world, at::kCPU, recorder);
-  SimulatedWorld recorded(world.size());
-  const auto me = recorded.communicator(world.rank());
-  TraceRecorder alone(TraceRecorder::Clock::kNone);
-  alone.give_oracles(real);
-  const Trace simulated = trace_of(plan, *me, at::kMeta, alone);
-  EXPECT_GT(real.records.size(), 100u);
-  EXPECT_EQ(first_difference(real, simulated), "") << name << ", rank " << world.rank();
+  const TracedSteps real = traced_steps(plan, world, at::kCPU, recorder);
+  const TracedSteps simulated = simulated_steps(plan, world.rank(), world.size(), real.trace);
+  EXPECT_EQ(not_as_booked(real), "") << name;
+  EXPECT_EQ(not_as_booked(simulated), "") << name << ", simulated";
+  EXPECT_GT(real.trace.records.size(), 100u);
+  EXPECT_EQ(first_difference(real.trace, simulated.trace), "") << name << ", rank " << world.rank();
 }
 
 }  // namespace kuafu::tests

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include "kuafu/simulate/simulate.h"
-#include "tests/engine/mutants.h"
 #include "tests/support/plans.h"
 
 namespace kuafu {
@@ -122,62 +121,6 @@ TEST(SequenceComposition, SimulatedCountsEqualThreads) {
       EXPECT_EQ(predicted.ranks[r].at_peak, real[r].at_peak);
       EXPECT_GT(real[r].traffic.at("sequence").bytes_received, 0);
     }
-  }
-}
-
-// Attention of a rank to its own block only: no neighbour's keys, no merge.
-class OwnBlockOnly : public AttentionParallel {
- public:
-  explicit OwnBlockOnly(std::unique_ptr<AttentionParallel> inner) : inner_(std::move(inner)) {}
-  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask) const override {
-    return make_local_attention(Recompute::kNone)->attend(q, k, v, mask);
-  }
-  std::vector<int64_t> order() const override { return inner_->order(); }
-
- private:
-  std::unique_ptr<AttentionParallel> inner_;
-};
-
-// Tokens of zig-zag places taken for those of plain ones.
-class WrongOrder : public AttentionParallel {
- public:
-  explicit WrongOrder(std::unique_ptr<AttentionParallel> inner) : inner_(std::move(inner)) {}
-  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask) const override {
-    return inner_->attend(q, k, v, mask);
-  }
-
- private:
-  std::unique_ptr<AttentionParallel> inner_;
-};
-
-tests::Mutant mutant(const std::string& name, const std::string& mode, int64_t size) {
-  return {.name = name,
-          .plan = small_plan(with(sequence(mode, size), {{"optimizer.kind", "sgd"}})),
-          .fired = std::make_shared<std::atomic<int64_t>>(0)};
-}
-
-template <class Wrong>
-tests::Mutant wrapped(const std::string& name, const std::string& mode, int64_t size) {
-  tests::Mutant m = mutant(name, mode, size);
-  m.options.wraps.attention = [](std::unique_ptr<AttentionParallel> inner) {
-    return std::make_unique<Wrong>(std::move(inner));
-  };
-  return m;
-}
-
-TEST(SequenceMutants, AreNoticed) {
-  std::vector<tests::Mutant> mutants;
-  for (const std::string& mode : kComposedModes) {
-    // Ulysses without its exchange would have the wrong heads; here it has the wrong tokens.
-    mutants.push_back(wrapped<OwnBlockOnly>("own block only", mode, 2));
-    mutants.push_back(mutant("ranks 0 and 1 change places", mode, mode == "ulysses" ? 4 : 3));
-    set_fault(mutants.back(), tests::PlaceFault{0, 1, "0 and 1"});
-    mutants.push_back(mutant("no mask", mode, 2));
-    set_fault(mutants.back(), tests::MaskFault::kNone);
-  }
-  mutants.push_back(wrapped<WrongOrder>("order forgotten", "ring-zigzag", 2));
-  for (const tests::Mutant& m : mutants) {
-    EXPECT_NE(tests::fate_of(m), "equal") << m.plan.parallel.sequence.mode << ": " << m.name;
   }
 }
 

@@ -2,18 +2,19 @@
 //
 // Communicators that spoil results.
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <utility>
 
 #include "kuafu/base/errors.h"
-#include "tests/engine/mutants.h"
+#include "tests/mutants/mutant.h"
 
 namespace kuafu::tests {
 namespace {
 
 using Bytes = std::vector<std::byte>;
-using Fired = std::shared_ptr<std::atomic<int64_t>>;
+using Count = std::shared_ptr<std::atomic<int64_t>>;
 
 Bytes bytes_of(const Buffer& b) {
   Bytes bytes(static_cast<size_t>(b.bytes()));
@@ -45,9 +46,11 @@ class LaterWork final : public PendingWork {
 /// A group whose matching calls give wrong results.
 class SpoilingGroup : public Communicator {
  public:
-  SpoilingGroup(std::unique_ptr<Communicator> inner, CommFault fault, Fired fired, int depth = 0)
+  SpoilingGroup(std::unique_ptr<Communicator> inner, CommFault fault, Count met, Count fired,
+                int depth = 0)
       : inner_(std::move(inner)),
         fault_(std::move(fault)),
+        met_(std::move(met)),
         fired_(std::move(fired)),
         depth_(depth) {}
 
@@ -58,7 +61,7 @@ class SpoilingGroup : public Communicator {
   std::unique_ptr<Communicator> split(const SplitRule& rule) override {
     auto group = inner_->split(rule);
     if (group == nullptr) return nullptr;
-    return std::make_unique<SpoilingGroup>(std::move(group), fault_, fired_, depth_ + 1);
+    return std::make_unique<SpoilingGroup>(std::move(group), fault_, met_, fired_, depth_ + 1);
   }
 
   Work broadcast(Buffer b, int root) override {
@@ -145,6 +148,7 @@ class SpoilingGroup : public Communicator {
   }
   void spoil(const Buffer& b, const Bytes& local, const Bytes& dropped) {
     if (fault_.rank >= 0 && fault_.rank != rank()) return;
+    ++*met_;
     const Bytes before = bytes_of(b);
     switch (fault_.action) {
       case CommFault::Action::kDrop:
@@ -159,8 +163,17 @@ class SpoilingGroup : public Communicator {
       case CommFault::Action::kMaximum:
         *fired_ += before != local;  // the wire did it
         return;
+      case CommFault::Action::kSwapParts:
+        swap_parts(b);
+        break;
     }
     *fired_ += bytes_of(b) != before;
+  }
+  void swap_parts(const Buffer& b) const {
+    Bytes bytes = bytes_of(b);
+    const auto part = static_cast<std::ptrdiff_t>(bytes.size()) / size();
+    std::swap_ranges(bytes.begin(), bytes.begin() + part, bytes.begin() + part);
+    put(b, bytes);
   }
   void scale(const Buffer& b) const {
     KUAFU_CHECK(b.dtype == DType::kF64 || b.dtype == DType::kF32, "only f64 and f32 are scaled");
@@ -180,7 +193,7 @@ class SpoilingGroup : public Communicator {
 
   std::unique_ptr<Communicator> inner_;
   CommFault fault_;
-  Fired fired_;
+  Count met_, fired_;
   int depth_;
   int64_t calls_ = 0;
   std::map<int64_t, Bytes> last_;  // by size
@@ -225,9 +238,10 @@ class SpoilingWorld : public Communicator {
 }  // namespace
 
 void set_fault(Mutant& m, const CommFault& fault) {
-  m.wrap_world = [fault, fired = m.fired](Communicator& world) -> std::unique_ptr<Communicator> {
+  m.wrap_world = [fault, met = m.met,
+                  fired = m.fired](Communicator& world) -> std::unique_ptr<Communicator> {
     return std::make_unique<SpoilingWorld>(world, [=](Communicator& inner, const SplitRule& rule) {
-      return std::make_unique<SpoilingGroup>(inner.split(rule), fault, fired);
+      return std::make_unique<SpoilingGroup>(inner.split(rule), fault, met, fired);
     });
   };
 }
