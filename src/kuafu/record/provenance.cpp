@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/utf8.h"
 
 namespace kuafu {
 namespace {
@@ -121,7 +122,7 @@ Json provenance() {
   }
   return {{"git_commit", std::string(git.commit)},
           {"git_dirty", git.is_dirty},
-          {"command", command_line()},
+          {"command", as_utf8(command_line())},
           {"version", std::string(build_info::kVersion)},
           {"compiler", std::string(build_info::kCompiler)},
           {"flags", std::string(build_info::kFlags)},
