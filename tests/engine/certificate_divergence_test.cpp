@@ -81,6 +81,28 @@ TEST(CertificateOfADivergingRun, IsEqualOrNamesTheStep) {
   }
 }
 
+// Infinite weights after the first step: every later loss is NaN, in the same bits each time.
+TEST(CertificateOfADivergingRun, WhoseLossIsNoNumberProvesNothing) {
+  const Certificate c = of_a_run(tests::keys::both(
+      kDiverging, {{"model.dtype", "f32"}, {"optimizer.lr", "1e38"}, {"train.steps", "4"}}));
+  EXPECT_EQ(c.verdict, "not_run") << words(c);
+  EXPECT_EQ(c.native.verdict, "not_run") << words(c);
+  EXPECT_NE(c.reason.find("diverged"), std::string::npos) << words(c);
+}
+
+TEST(CertificateOfADivergingRun, IsNoBetterThanTheRunItself) {
+  Certificate c;
+  c.verdict = "equal";
+  c.native.verdict = "not_run";
+  c.native.reason = "step 2 has diverged";
+  c.conclude();
+  EXPECT_EQ(c.verdict, "not_run");
+  EXPECT_EQ(c.reason, "step 2 has diverged");
+  c.native.verdict = "different";
+  c.conclude();
+  EXPECT_EQ(c.verdict, "different");
+}
+
 TEST(CertificateOfADivergingRun, TellsALostBucketOfItsHealthySteps) {
   const Plan plan = small_plan(tests::keys::both(
       kDiverging,

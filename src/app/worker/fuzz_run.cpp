@@ -25,13 +25,11 @@ namespace {
 constexpr size_t kLongestReason = 4000;  ///< bytes
 
 Outcome judged(const Certificate& c) {
-  // Replicas that go on by themselves are proven by a replay alone; elsewhere both parts count.
-  const Proof& part = c.verdict == "not_run" ? static_cast<const Proof&>(c) : c.native;
-  if (c.verdict != "different" && part.verdict == "not_run") {
-    const std::string cause = cause_of_not_run(part.reason);
-    return {cause.empty() ? Ending::kUnexplained : Ending::kNotRun, part.reason, cause, 0};
-  }
   if (c.verdict == "equal") return {Ending::kEqual, "", "", 0};
+  if (c.verdict == "not_run") {
+    const std::string cause = cause_of_not_run(c.reason);
+    return {cause.empty() ? Ending::kUnexplained : Ending::kNotRun, c.reason, cause, 0};
+  }
   return {Ending::kDifferent, text("certificate ", c.describe(), "; native ", c.native.describe()),
           "", 0};
 }

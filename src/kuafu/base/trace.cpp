@@ -47,7 +47,8 @@ std::string_view to_string(OpKind kind) {
 }
 
 std::string Trace::describe(const TraceRecord& r) const {
-  const std::string head = text(to_string(r.kind), " ", row_of(names, r.name, std::string("?")));
+  const std::string head = text(to_string(r.kind), " ", row_of(names, r.name, std::string("?")),
+                                r.queue == TraceQueue::kCompute ? "" : " [communication]");
   switch (r.kind) {
     case TraceKind::kOp:
       return text(head, " (", row_of(shapes, r.payload[0], std::string("?")), "), ",

@@ -208,6 +208,13 @@ std::string Proof::describe() const {
               blocks.where.empty() ? "" : ", blocks " + one(blocks), ", update ", one(update));
 }
 
+void Certificate::conclude() {
+  if (native.verdict == "different") verdict = "different";
+  if (native.verdict != "not_run" || verdict != "equal") return;
+  verdict = "not_run";
+  reason = native.reason;
+}
+
 bool is_certified_whole(const Plan& plan, int64_t memory_limit) {
   return 2 * estimated_bytes(plan) <= memory_limit;
 }
@@ -241,7 +248,7 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
   } else {
     run_part(c, [&] { certification.run_twin(plan, c); });
   }
-  if (c.native.verdict == "different") c.verdict = "different";
+  c.conclude();
   return shared(c, world);
 }
 

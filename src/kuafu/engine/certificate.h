@@ -56,6 +56,9 @@ struct Certificate : Proof {
   /// The plan itself in its own type: its first steps, one drawn by the seed and the last, which
   /// are also the timed run's to the bit. The members above are of its f64 twin.
   Proof native;
+
+  /// The verdict of both: no better than the native one.
+  void conclude();
 };
 
 inline constexpr int64_t kCertificateSteps = 3;

@@ -183,7 +183,7 @@ void certify_replayed(const Plan& original, const Registries& registries, Commun
       proof.reason = error.what();
     }
   }
-  if (c.native.verdict == "different") c.verdict = "different";
+  c.conclude();
 }
 
 }  // namespace kuafu

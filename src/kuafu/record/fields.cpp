@@ -181,7 +181,7 @@ std::vector<FieldDoc> certificate_fields() {
        "the plan's f64 twin against the reference, and the plan itself; null in the simulated "
        "world"},
       {"certificate.verdict", T::kText, kOk, false, "",
-       "`equal`, `different` (one of the two is) or `not_run`"},
+       "`equal` (both are), `different` (one of the two is) or `not_run`"},
       {"certificate.reason", T::kText, kOptional, true, "",
        "why nothing could be compared, or what differs beside the errors"},
       {"certificate.level", T::kText, kOptional, true, "",
