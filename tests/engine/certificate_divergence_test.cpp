@@ -29,7 +29,7 @@ TEST(ProofOfADivergedRun, EndsNotRunWithItsReason) {
   Proof p;
   p.verdict = "equal";
   p.gradient.add(1e-9, 1e-8, "a");
-  p.diverge("step 2 has diverged");
+  p.give_up("step 2 has diverged");
   p.judge();
   EXPECT_EQ(p.verdict, "not_run");
   EXPECT_EQ(p.reason, "step 2 has diverged");
@@ -39,14 +39,15 @@ TEST(ProofOfADivergedRun, IsDifferentWhereAnythingBeforeOrAfterIs) {
   Proof before, after, refuted;
   before.verdict = after.verdict = refuted.verdict = "equal";
   before.gradient.add(1e-7, 1e-8, "a");
-  before.diverge("step 2 has diverged");
+  before.give_up("step 2 has diverged");
   EXPECT_EQ(before.verdict, "different");
-  after.diverge("step 2 has diverged");
+  after.give_up("step 2 has diverged");
   after.update.add(1e-7, 1e-8, "a");
   after.judge();
   EXPECT_EQ(after.verdict, "different");
-  refuted.diverge("step 2 has diverged");
+  refuted.give_up("step 2 has diverged");
   refuted.refute("other bits");
+  refuted.give_up("step 3 could not be compared");
   refuted.judge();
   EXPECT_EQ(refuted.verdict, "different");
   EXPECT_EQ(refuted.reason, "other bits");
@@ -72,6 +73,9 @@ const Overrides kDiverging = {{"optimizer.lr", "1"},    {"model.hidden", "64"},
 TEST(CertificateOfADivergingRun, IsEqualOrNamesTheStep) {
   for (const char* type : {"f32", "bf16"}) {
     const Certificate c = of_a_run(tests::keys::both(kDiverging, {{"model.dtype", type}}));
+    if (c.native.verdict == "not_run") {
+      EXPECT_EQ(c.verdict, "not_run") << words(c);
+    }
     for (const Proof* p : {static_cast<const Proof*>(&c), &c.native}) {
       EXPECT_NE(p->verdict, "different") << type << words(c);
       if (p->verdict == "equal") continue;
@@ -79,15 +83,6 @@ TEST(CertificateOfADivergingRun, IsEqualOrNamesTheStep) {
       EXPECT_EQ(p->reason.find("step "), 0u) << words(c);
     }
   }
-}
-
-// Infinite weights after the first step: every later loss is NaN, in the same bits each time.
-TEST(CertificateOfADivergingRun, WhoseLossIsNoNumberProvesNothing) {
-  const Certificate c = of_a_run(tests::keys::both(
-      kDiverging, {{"model.dtype", "f32"}, {"optimizer.lr", "1e38"}, {"train.steps", "4"}}));
-  EXPECT_EQ(c.verdict, "not_run") << words(c);
-  EXPECT_EQ(c.native.verdict, "not_run") << words(c);
-  EXPECT_NE(c.reason.find("diverged"), std::string::npos) << words(c);
 }
 
 TEST(CertificateOfADivergingRun, IsNoBetterThanTheRunItself) {

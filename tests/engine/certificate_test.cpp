@@ -9,9 +9,11 @@
 #include <limits>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "kuafu/comm/worlds.h"
 #include "kuafu/engine/certificate_step.h"
+#include "kuafu/engine/witness.h"
 #include "tests/support/plans.h"
 
 namespace kuafu {
@@ -177,6 +179,30 @@ Proof checked(const Plan& plan, const std::function<void(Evidence&)>& spoil) {
   check_step(plan, e, *make_reference(plan, registries, *data), rounding, proof);
   proof.judge();
   return proof;
+}
+
+// What a step leaves behind is held to the timed run, also where no later loss depends on it.
+TEST(Certificate, HoldsWhatEachFirstStepLeavesToTheTimedRun) {
+  const Plan plan = tests::small_plan({{"train.steps", "3"}, {"model.dtype", "f32"}});
+  const Registries registries = builtin_registries();
+  for (const int64_t spoiled : {-1, 0, 1, 2}) {
+    const auto data = tests::data_of(plan);
+    const auto alone = make_self();
+    Witness witness(plan, 0, Witness::Depth::kFull);
+    Engine engine(plan, registries, *alone, *data, {});
+    for (int64_t step = 0; step < 3; ++step) {
+      witness.before_step(engine);
+      const StepReport report = engine.step();
+      const at::NoGradGuard no_grad;
+      if (step == spoiled) engine.shards().back().value.add_(1e-3);
+      witness.after_step(engine, report);
+    }
+    const Certificate c = certify(plan, registries, *alone, tests::data_of, {},
+                                  std::numeric_limits<int64_t>::max(), {.witness = &witness});
+    EXPECT_EQ(c.verdict, spoiled < 0 ? "equal" : "different") << c.native.describe();
+    const std::string why = text("step ", spoiled + 1, " of the run left rank 0");
+    EXPECT_EQ(c.native.reason.find(why), spoiled < 0 ? std::string::npos : 0U);
+  }
 }
 
 TEST(Certificate, ASkippedStepMustHaveOverflowed) {

@@ -111,12 +111,11 @@ class Certification {
     } catch (const oracle::WrongRoutes& error) {
       proof.refute(error.what());
     } catch (const std::exception& error) {
-      proof.verdict = "not_run";
-      proof.reason = error.what();
+      proof.give_up(error.what());
     }
   }
 
-  /// Loss, norm and, where there is a copy after it, the state of the timed run's step, to the bit.
+  /// Loss, norm and state after the timed run's step, to the bit.
   void compare_with_run(Engine& engine, const Evidence& e, const Witness& witness, Proof& proof) {
     const StepReport& timed = witness.reports().at(static_cast<size_t>(e.step - witness.first()));
     std::string why;
@@ -125,11 +124,10 @@ class Certification {
                  timed.grad_norm, "; made again from the same state: ", e.report.loss, " and ",
                  e.report.grad_norm);
     }
-    for (const Snapshot& s : witness.snapshots()) {
-      if (why.empty() && s.step == e.step && s.after != hash_of(engine)) {
-        why = text("step ", e.step + 1, " of the run left rank ", world_.rank(),
-                   " with other bits than the same step made again");
-      }
+    const std::optional<uint64_t> after = witness.hash_after(e.step);
+    if (why.empty() && after && *after != hash_of(engine)) {
+      why = text("step ", e.step + 1, " of the run left rank ", world_.rank(),
+                 " with other bits than the same step made again");
     }
     for (const std::string& words : gather_texts(world_, why)) {
       if (!words.empty()) proof.refute(words);
@@ -145,14 +143,10 @@ class Certification {
 /// Errors that every rank meets alike (checks of plans before any message, a loss that is no
 /// number): what could not be certified, and why. Others end the run, as they do everywhere.
 void run_part(Proof& proof, const std::function<void()>& part) {
-  const auto fail = [&](const std::exception& e) {
-    proof.verdict = "not_run";
-    proof.reason = e.what();
-  };
   try {
     part();
   } catch (const ConfigError& e) {
-    fail(e);
+    proof.give_up(e.what());
   }
 }
 
@@ -172,7 +166,7 @@ void Proof::refute(const std::string& why) {
   verdict = "different";
 }
 
-void Proof::diverge(const std::string& why) {
+void Proof::give_up(const std::string& why) {
   judge();
   if (verdict == "different") return;
   verdict = "not_run";

@@ -36,7 +36,7 @@ struct Proof {
   /// "different" with a reason, once.
   void refute(const std::string& why);
   /// "not_run" with a reason, unless something compared so far is different.
-  void diverge(const std::string& why);
+  void give_up(const std::string& why);
   bool holds() const {
     return loss.holds() && gradient.holds() && routes.holds() && blocks.holds() && update.holds();
   }

@@ -62,7 +62,7 @@ class BlockCheck {
         y.begin(), y.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     if (most == y.end() || most->second <= kDiverged) return;
     proof_ = before;
-    proof_.diverge(divergence(plan_, is_, most->first, most->second, "its norm"));
+    proof_.give_up(divergence(plan_, is_, most->first, most->second, "its norm"));
   }
 
  private:
@@ -102,6 +102,7 @@ class BlockCheck {
     for (const auto& [name, g] : exact_) {
       const auto mine = mine_.find(name);
       const auto rounding = y.find(name);
+      if (mine == mine_.end()) proof_.refute(at_step(is_, name + ": missing"));
       if (mine == mine_.end() || rounding == y.end() || size_.at(name) == 0) continue;
       proof_.blocks.add(norm_of(mine->second - g) / size_.at(name),
                         gradient_bound(plan_, rounding->second), at_step(is_, name));

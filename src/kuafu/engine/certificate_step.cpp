@@ -186,7 +186,7 @@ class GradientCheck {
     const oracle::Gradients own = rounded_in(plan_.model.dtype);
     if (std::isfinite(own.loss) && std::isfinite(oracle::norm_of(own.gradients))) return;
     proof_ = before;
-    proof_.diverge(text("step ", is_.step + 1, ": loss ", is_.report.loss, ", gradient norm ",
+    proof_.give_up(text("step ", is_.step + 1, ": loss ", is_.report.loss, ", gradient norm ",
                         is_.report.grad_norm, ", and of the reference in ",
                         to_string(plan_.model.dtype), " loss ", own.loss, ", gradient norm ",
                         oracle::norm_of(own.gradients), ": the run has diverged"));
@@ -202,7 +202,7 @@ class GradientCheck {
       what = "gradient of " + name;
     }
     if (most <= kDiverged) return;
-    proof_.diverge(divergence(plan_, is_, what, most,
+    proof_.give_up(divergence(plan_, is_, what, most,
                               what == "loss" ? "itself" : "its sums of absolute terms"));
   }
 

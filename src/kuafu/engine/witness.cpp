@@ -72,8 +72,15 @@ void Witness::before_step(Engine& engine) {
 void Witness::after_step(Engine& engine, const StepReport& report) {
   const BookScope unbooked(nullptr);
   reports_.push_back(report);
-  if (snapshots_.empty() || snapshots_.back().step + 1 != engine.steps_done()) return;
-  snapshots_.back().after = hash_of(engine);
+  if (snapshots_.empty()) return;
+  const int64_t step = engine.steps_done() - 1;
+  const bool is_first = step < first_ + kCertificateSteps;
+  if (is_first || snapshots_.back().step == step) hashes_[step] = hash_of(engine);
+}
+
+std::optional<uint64_t> Witness::hash_after(int64_t step) const {
+  const auto found = hashes_.find(step);
+  return found == hashes_.end() ? std::nullopt : std::optional(found->second);
 }
 
 }  // namespace kuafu

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -14,7 +15,6 @@ struct Snapshot {
   Tensors values;    ///< copies, in the order of Engine::shards()
   OptimizerState optimizer;
   LossScale scale;
-  uint64_t after = 0;  ///< hash_of the rank after the step
 };
 
 /// Takes a copy of where a rank stands. Books nothing, calls nothing on a wire.
@@ -27,6 +27,7 @@ void go_back_to(const Snapshot& snapshot, Engine& engine);
 ///
 ///   steps          0 1 2 3 4 5 6 7 8 9
 ///   copies before  x           x     x     the first, one drawn by the seed, the last
+///   hashes after   x x x   x     x     of the rank's state: steps that are certified
 ///   reports        x x x x x x x x x x
 class Witness {
  public:
@@ -41,12 +42,15 @@ class Witness {
   const std::vector<StepReport>& reports() const { return reports_; }
   /// In the order of their steps.
   const std::vector<Snapshot>& snapshots() const { return snapshots_; }
+  /// hash_of the rank after a step, where it was taken.
+  std::optional<uint64_t> hash_after(int64_t step) const;
 
  private:
   int64_t first_;
   std::vector<int64_t> wanted_;
   std::vector<StepReport> reports_;
   std::vector<Snapshot> snapshots_;
+  std::map<int64_t, uint64_t> hashes_;  // by step
 };
 
 }  // namespace kuafu

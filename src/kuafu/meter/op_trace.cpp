@@ -151,8 +151,8 @@ void each_tensor(const c10::IValue& value, const F& f) {
   if (value.isTensor()) {
     if (value.toTensor().defined()) f(value.toTensor());
   } else if (value.isTensorList()) {
-    for (const at::Tensor& t : value.toTensorVector()) {
-      if (t.defined()) f(t);
+    for (const c10::IValue& t : value.toListRef()) {
+      if (t.toTensor().defined()) f(t.toTensor());
     }
   }
 }
