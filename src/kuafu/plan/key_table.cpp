@@ -235,8 +235,8 @@ std::vector<Key> optimizer_keys() {
           .below(0, 1)
           .only_with(kind, "adamw"),
       Row("optimizer.epsilon", Form::kNumber, KUAFU_SLOT(optimizer.epsilon),
-          "added to the root of the second moment")
-          .in(1e-30, 1)
+          "added to the root of the second moment; below 1e-16, f32 moments underflow before it")
+          .in(1e-16, 1)
           .only_with(kind, "adamw"),
       Row("optimizer.weight_decay", Form::kNumber, KUAFU_SLOT(optimizer.weight_decay),
           "weight decay a step, times the learning rate")
