@@ -3,22 +3,21 @@
 
 #include <atomic>
 #include <cerrno>
-#include <condition_variable>
 #include <cstring>
 #include <iostream>
 #include <mutex>
-#include <thread>
 
 #include "app/worker/document.h"
 #include "app/worker/early_exit.h"
 #include "app/worker/options.h"
+#include "app/worker/run_summary.h"
+#include "app/worker/watchdog.h"
 #include "kuafu/base/launcher.h"
 #include "kuafu/comm/gather.h"
 #include "kuafu/comm/worlds.h"
 #include "kuafu/record/activity.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/record/schema.h"
-#include "kuafu/record/table.h"
 #include "kuafu/record/trace_file.h"
 #include "kuafu/record/trace_reader.h"
 #include "kuafu/record/trace_timeline.h"
@@ -37,94 +36,6 @@ void require_writable(const char* option, const std::string& file) {
                                ? ::access(file.c_str(), W_OK) == 0
                                : ::access(folder.c_str(), W_OK | X_OK) == 0;
   KUAFU_REQUIRE(is_writable, option, ": cannot write ", file, ": ", std::strerror(errno));
-}
-
-/// Ends the process with the document's status `timeout` when a run takes too long: a rank inside a
-/// kernel cannot be interrupted otherwise.
-class Watchdog {
- public:
-  Watchdog(double seconds, std::function<void()> on_timeout)
-      : thread_([this, seconds, on_timeout = std::move(on_timeout)] {
-          std::unique_lock lock(mutex_);
-          const auto limit = std::chrono::duration<double>(seconds);
-          if (!ended_.wait_for(lock, limit, [this] { return is_over_; })) on_timeout();
-        }) {}
-  ~Watchdog() {
-    {
-      const std::lock_guard lock(mutex_);
-      is_over_ = true;
-    }
-    ended_.notify_all();
-    thread_.join();
-  }
-  Watchdog(const Watchdog&) = delete;
-  Watchdog& operator=(const Watchdog&) = delete;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  bool is_over_ = false;
-  std::thread thread_;
-};
-
-void print_summary(const Json& d) {
-  const auto ms = [](const Json& s) { return human_number(s.get<double>() * 1e3, 4); };
-  std::cout << "plan " << d["plan_hash"].get<std::string>() << ", world "
-            << d["world"].get<std::string>() << ", " << d["ranks"] << " ranks\n";
-  if (d["resumed_from"].is_number()) {
-    std::cout << "  resumed from    step " << d["resumed_from"] << "\n";
-    if (d["resume_changes"].is_string()) {
-      std::cout << "  with changes    " << d["resume_changes"].get<std::string>() << "\n";
-    }
-  }
-  const Json& t = d["step_time_s"];
-  std::cout << "  step time       " << ms(t["median"]) << " ms  [" << ms(t["ci95"][0]) << ", "
-            << ms(t["ci95"][1]) << "]\n";
-  if (d["tokens_per_s"].is_number()) {
-    std::cout << "  throughput      " << human_number(d["tokens_per_s"].get<double>(), 4)
-              << " tokens/s\n";
-  }
-  if (d["loss"].is_array() && !d["loss"].empty()) {
-    std::cout << "  loss            " << human_number(d["loss"].front().get<double>(), 5) << " -> "
-              << human_number(d["loss"].back().get<double>(), 5);
-    if (d["validation_loss"].is_number()) {
-      std::cout << ", validation " << human_number(d["validation_loss"].get<double>(), 5);
-    }
-    std::cout << "\n";
-  }
-  int64_t peak = 0, received = 0;
-  for (const Json& p : d["memory"]["peak_bytes"]) peak = std::max(peak, p.get<int64_t>());
-  for (const Json& axis : d["ledger"]) {
-    for (const Json& b : axis["bytes_received"]) received += b.get<int64_t>();
-  }
-  std::cout << "  peak memory     " << human_number(static_cast<double>(peak) / 1048576.0, 4)
-            << " MiB on the fullest rank\n"
-            << "  received        " << received << " bytes, all ranks and steps\n"
-            << "  model FLOPs     " << d["flops_per_step"] << " a step\n";
-  if (const Json& x = d["experts"]; x.is_object()) {
-    std::cout << "  experts         " << human_number(100 * x["drop_rate"].get<double>(), 3)
-              << " % of choices dropped, imbalance "
-              << human_number(x["imbalance"].get<double>(), 3) << "\n";
-  }
-  if (const Json& x = d["checkpoint"]; x.is_object()) {
-    int64_t bytes = 0;
-    double seconds = 0;
-    for (const Json& b : x["bytes"]) bytes += b.get<int64_t>();
-    for (const Json& s : x["samples"]) seconds += s.get<double>();
-    std::cout << "  checkpoints     " << x["saves"] << ", "
-              << human_number(static_cast<double>(bytes) / 1048576.0, 4) << " MiB in "
-              << human_number(seconds, 3) << " s\n";
-  }
-  const Json& c = d["certificate"];
-  if (c.is_object()) {
-    std::cout << "  certificate     " << c["verdict"].get<std::string>();
-    if (c["level"].is_string()) {
-      std::cout << " (" << c["level"].get<std::string>() << ", gradient error "
-                << c["gradient_error"] << ", tolerance " << c["tolerance"];
-      std::cout << ")";
-    }
-    std::cout << "\n";
-  }
 }
 
 class Run {
