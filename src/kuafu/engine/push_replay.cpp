@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "kuafu/engine/certificate_compare.h"
 #include "kuafu/parallel/data/served_part.h"
 
 namespace kuafu {
@@ -30,9 +31,11 @@ class Replay {
  public:
   Replay(const PushReplay& told, Reference& reference)
       : told_(told), reference_(reference), workers_(told.plan.parallel.data.size) {
+    const bool is_half = told.type != at::kDouble && told.type != at::kFloat;
+    const at::ScalarType kept = is_half ? at::kFloat : told.type;
     for (auto& [name, w] : reference.initial_weights()) {
       shapes_[name] = w.sizes().vec();
-      initial_[name] = w.to(scalar_type(told.plan.model.dtype)).to(told.type).flatten();
+      initial_[name] = w.to(scalar_type(told.plan.model.dtype)).to(kept).flatten();
     }
     const auto count = static_cast<int64_t>(told.orders.size());
     for (int64_t s = 0; s < count; ++s) {
@@ -133,7 +136,8 @@ class Replay {
     }
     std::vector<const oracle::Tensors*> read;
     for (const Server& server : servers_) read.push_back(&server.versions.at(version(server)));
-    const oracle::Gradients g = reference_.share(key.second, {key.first, workers_}, joined(read));
+    const oracle::Gradients g =
+        reference_.share(key.second, {key.first, workers_}, in_type(joined(read), told_.type));
     for (Server& server : servers_) {
       const int64_t v = version(server);
       if (--server.readers[v] == 0) server.versions.erase(v);
@@ -146,11 +150,14 @@ class Replay {
     for (const auto& [name, t] : g.gradients) {
       gradients_[key][name] = t.flatten();
       if (key.second > 0) continue;
-      Tensor& sum = result_.gradients[name];
-      sum = sum.defined() ? sum + t : t;
+      add(result_.gradients[name], t);
+      const auto terms = g.absolute.find(name);
+      add(result_.absolute[name], terms == g.absolute.end() ? t.abs() : terms->second);
     }
     return true;
   }
+
+  static void add(Tensor& sum, const Tensor& t) { sum = sum.defined() ? sum + t : t; }
 
   const PushReplay& told_;
   Reference& reference_;

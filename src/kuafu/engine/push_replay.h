@@ -14,13 +14,14 @@ struct PushReplay {
   const FlatBucket& layout;              ///< of the servers' parts: whole_model() of an engine
   const std::vector<PushOrder>& orders;  ///< one a server
   int64_t steps = 0;                     ///< of every worker whose losses are wanted
-  at::ScalarType type = at::kDouble;     ///< of weights and updates
+  at::ScalarType type = at::kDouble;  ///< of passes; weights and updates of half precision are f32
 };
 
 /// What it finds.
 struct Replayed {
   std::vector<std::vector<double>> losses;  ///< by worker and step, means over the worker's samples
   oracle::Tensors gradients;                ///< sums of the pushes of the first step
+  oracle::Tensors absolute;                 ///< the same of the absolute terms that make them
   oracle::Tensors weights;                  ///< after the pushes that the losses took, or after all
 };
 

@@ -222,7 +222,7 @@ TEST(StaleCertificate, IsOfTheTimedRun) {
     EXPECT_EQ(c.native.verdict, "equal") << type << c.native.describe();
     EXPECT_EQ(c.native.steps, (std::vector<int64_t>{0, 1, 2}));
     EXPECT_GT(c.native.loss.bound, 0);
-    EXPECT_LT(c.native.loss.bound, *type == 'b' ? 0.2 : 1e-4) << c.native.describe();
+    EXPECT_LT(c.native.loss.bound, *type == 'b' ? 0.5 : 1e-4) << c.native.describe();
   }
 }
 
