@@ -136,6 +136,17 @@ class Case:
         """The certificate refutes the run: its numbers are of a wrong result."""
         return self.certificate.get("verdict") == "different"
 
+    def nearest_measure(self, is_native):
+        """Of the run itself, or of its f64 twin: (measure, error, bound) nearest to its bound or furthest beyond; None where
+        nothing was compared."""
+        part = _dict(self.certificate.get("native")) if is_native else self.certificate
+        names = ([(n, f"{n}_error", f"{n}_bound") for n in ("loss", "gradient", "routes", "blocks", "update")] if is_native else
+                 [("loss", "loss_error", "loss_tolerance"), ("gradient", "gradient_error", "tolerance"),
+                  ("routes", "routes_error", "routes_tolerance"), ("update", "parameter_error", "parameter_tolerance")])
+        found = [(name, math.inf if part.get(error) is None else number(part[error]), bound) for name, error, bound_name in names
+                 if error in part and (bound := number(part.get(bound_name)))]
+        return max(found, key=lambda m: m[1] / m[2], default=None)
+
     @property
     def tokens_interval(self):
         """95 % interval of tokens/s: tokens of a step over the interval of the step time."""

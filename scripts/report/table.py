@@ -46,11 +46,9 @@ def _name_cell(case):
 
 def _certificate_cell(case):
     verdict = str(case.certificate.get("verdict") or "").replace("_", " ")
-    errors = [e for name in ("loss", "gradient", "parameter")
-              if (e := record.number(case.certificate.get(f"{name}_error"))) is not None]
-    tolerance = record.number(case.certificate.get("tolerance"))
-    small = (f"<br><small>{max(errors):.1e} of {tolerance:.1e}</small>"
-             if errors and tolerance is not None and verdict != "not run" else "")
+    # The run itself where it was compared: its f64 twin says less of it.
+    measure = (cards.measure_text(case, True) or cards.measure_text(case, False)) if verdict != "not run" else ""
+    small = f"<br><small>{measure}</small>" if measure else ""
     if case.is_different:
         shown = f'<span class="status" style="--tone:{style.DIFFERENT}">different</span>'
     else:

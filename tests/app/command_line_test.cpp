@@ -241,7 +241,7 @@ TEST(CompareCommand, SaysByItsExitCodeHowItWent) {
   const Output more = front({"compare", folder / "a", folder / "more" + "/run.jsonl"});
   EXPECT_EQ(more.code, 1);
   expect_has(more.out, "ledger.data.bytes_sent.1: 1, then 2");
-  expect_has(more.out, "2 regressions");
+  expect_has(more.out, "2 regressions: ");
   expect_misuse({"compare", folder / "a", folder / "nothing"}, {"nothing"});
   test::write_text(folder / "bad.json", "[]");
   expect_misuse({"compare", folder / "bad.json", folder / "a"}, {"bad.json"});

@@ -115,7 +115,7 @@ TEST(SuiteCommand, FailsWhereACertificateSaysDifferent) {
   // The same results are no reference to hold others against.
   const Output compared = front({"compare", "--exact", out, out});
   EXPECT_EQ(compared.code, 1);
-  expect_has(compared.out, "2 regressions");
+  expect_has(compared.out, "2 regressions: ");
   expect_has(compared.out, "path different, seed 1, in A: gradient error 0.250");
 }
 

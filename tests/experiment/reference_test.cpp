@@ -47,8 +47,25 @@ TEST(Reference, IsAboutTheCasesItNames) {
   EXPECT_EQ(check("metric = \"status\"\nvalue = \"ok\"\n").at(0).broken.size(), 1U);
 }
 
-TEST(Reference, BreaksOnAMetricThatIsNotThere) {
-  EXPECT_EQ(check("metric = \"los.last\"\nvalue = 1\n").at(0).broken.size(), 1U);
+TEST(Reference, IsRefusedWhereNoDocumentHasItsMetric) {
+  const auto refusal = [](const std::string& reference) -> std::string {
+    try {
+      check(reference);
+    } catch (const ConfigError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  for (const char* metric : {"los.last", "loss.lst", "memory.peak_byte"}) {
+    const std::string said = refusal(text("metric = \"", metric, "\"\nvalue = 1\n"));
+    EXPECT_NE(said.find("s.toml:5"), std::string::npos) << said;
+    EXPECT_NE(said.find("did you mean"), std::string::npos) << said;
+  }
+  EXPECT_NE(refusal("metric = \"loss.last\"\nbelow = \"loss.frst\"\n").find("loss.first"),
+            std::string::npos);
+  for (const char* metric : {"loss", "loss.0", "ledger.data.bytes_sent.max", "plan.train.steps"}) {
+    EXPECT_EQ(refusal(text("metric = \"", metric, "\"\nvalue = 1\n")), "");
+  }
 }
 
 TEST(Summary, ListsCasesAndReasons) {

@@ -39,6 +39,7 @@ TEST(ResumePlan, RefusesEveryChangeOfHowItLearnsNamingBothValues) {
       {{{"optimizer.kind", "sgd"}},
        {{"optimizer.kind", "sgd"}, {"optimizer.momentum", "0.5"}},
        "optimizer.momentum = 0.9, now 0.5"},
+      {{}, {{"model.dropout", "0.3"}}, "model.dropout = 0.0, now 0.3"},
       {{}, {{"train.seed", "7"}}, "train.seed = 1, now 7"},
       {{}, {{"train.batch", "4"}}, "train.batch = 8, now 4"},
       {{}, {{"data.kind", "synthetic"}}, "data.kind = \"text\", now \"synthetic\""},

@@ -33,7 +33,7 @@ void add_run_options(CLI::App& app, WorkerOptions& o) {
   app.add_option("--trace", o.trace_file);
   app.add_option("--oracles", o.oracles_file);
   app.add_option("--timeline", o.timeline_file);
-  app.add_option("--timeout", o.timeout_s)->check(CLI::NonNegativeNumber);
+  app.add_option("--timeout", o.timeout_s)->check(CLI::PositiveNumber);
   app.add_option("--checkpoint", o.checkpoint);
   app.add_option("--every", o.save_every)->check(CLI::PositiveNumber);
   app.add_option("--keep", o.keep)->check(CLI::PositiveNumber);

@@ -34,7 +34,7 @@ struct WorkerOptions {
   std::string oracles_file;    ///< a real trace, for a simulated one; empty: none
   std::string timeline_file;   ///< .json or .svg; empty: none
   std::string timetable_file;  ///< explain: .csv or .svg; empty: none
-  std::string mpi_collectives = "own";
+  std::string mpi_collectives;  ///< "own", "native"; empty: own
   std::string checkpoint;  ///< folder; empty: nothing is saved
   int64_t save_every = 0;  ///< steps; 0: after the last one only
   int64_t keep = 0;        ///< newest checkpoints that stay; 0: all

@@ -55,9 +55,10 @@ class Run {
     std::unique_ptr<Watchdog> watchdog;
     if (options_.timeout_s > 0) {
       watchdog = std::make_unique<Watchdog>(options_.timeout_s, [this] {
-        end("timeout", ConfigError(text("the case took longer than ", options_.timeout_s, " s")),
-            kTimeout);
-        _exit(kTimeout);
+        const ConfigError cause(text("the case took longer than ", options_.timeout_s, " s"));
+        const int code = end("timeout", cause, kTimeout);
+        std::cout.flush();
+        _exit(code);
       });
     }
     try {
@@ -84,6 +85,9 @@ class Run {
     KUAFU_REQUIRE(options_.transport.empty() || world_ == "simulated", "--transport ",
                   options_.transport, ": ranks of the world ", world_, " count on their own; ",
                   "leave it out, or use --world simulated");
+    KUAFU_REQUIRE(options_.mpi_collectives.empty() || world_ == "mpi", "--mpi-collectives ",
+                  options_.mpi_collectives, ": ranks of the world ", world_,
+                  " have collectives of their own; leave it out, or use --world mpi");
     registries_ = load_registries(options_);
     plan_ = load_resolved(options_, registries_,
                           world_ == "mpi" ? place.value_or(LaunchedRank{}).ranks : 0);
@@ -288,6 +292,10 @@ class Run {
   bool is_drawn() const { return !options_.timeline_file.empty(); }
 
   void run_simulated() {
+    if (options_.is_certified) {
+      std::cerr << "kuafu: --certify: the simulated world computes no numbers, so nothing is "
+                   "certified; use another --world\n";
+    }
     Json document = head_;
     add_prediction(
         document, plan_,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "kuafu/record/certificate_words.h"
 #include "kuafu/record/table.h"
 
 namespace kuafu {
@@ -17,7 +18,7 @@ void print_training(const Json& d) {
   const auto ms = [](const Json& s) { return human_number(s.get<double>() * 1e3, 4); };
   const Json& t = d["step_time_s"];
   std::cout << "  step time       " << ms(t["median"]) << " ms  [" << ms(t["ci95"][0]) << ", "
-            << ms(t["ci95"][1]) << "]\n";
+            << ms(t["ci95"][1]) << "]: median [95 %]\n";
   if (d["tokens_per_s"].is_number()) {
     std::cout << "  throughput      " << number(d["tokens_per_s"], 4) << " tokens/s\n";
   }
@@ -57,15 +58,19 @@ void print_parts(const Json& d) {
   }
 }
 
-void print_certificate(const Json& c) {
-  if (!c.is_object()) return;
+/// Verdict of both parts, then what came nearest to its bound in each.
+void print_certificate(const Json& d) {
+  const Json& c = d["certificate"];
+  const bool was_tried = c.is_object() && (c["verdict"] != "not_run" || c["reason"].is_string());
+  if (!was_tried) return;
   std::cout << "  certificate     " << c["verdict"].get<std::string>();
-  if (c["gradient_error"].is_number()) {
-    std::cout << " (" << c["level"].get<std::string>() << ", gradient error " << c["gradient_error"]
-              << ", tolerance " << c["tolerance"] << ")";
-  }
+  if (c["level"].is_string()) std::cout << " (" << c["level"].get<std::string>() << ")";
   if (c["reason"].is_string()) std::cout << ": " << c["reason"].get<std::string>();
   std::cout << "\n";
+  const std::string type = d["plan"]["model"]["dtype"].get<std::string>();
+  const std::string native = words_of_native(c), twin = words_of_twin(c);
+  if (!native.empty()) std::cout << "    this run, " << type << "  " << native << "\n";
+  if (!twin.empty()) std::cout << "    its f64 twin   " << twin << "\n";
 }
 
 }  // namespace
@@ -82,7 +87,7 @@ void print_summary(const Json& d) {
   print_training(d);
   print_counts(d);
   print_parts(d);
-  print_certificate(d["certificate"]);
+  print_certificate(d);
 }
 
 }  // namespace kuafu

@@ -203,9 +203,10 @@ std::string Proof::describe() const {
 }
 
 void Certificate::conclude() {
-  if (native.verdict == "different") verdict = "different";
-  if (native.verdict != "not_run" || verdict != "equal") return;
-  verdict = "not_run";
+  const bool is_weaker = verdict == "equal" ? native.verdict != "equal"
+                                            : verdict == "not_run" && native.verdict == "different";
+  if (!is_weaker) return;
+  verdict = native.verdict;
   reason = native.reason;
 }
 

@@ -195,6 +195,30 @@ Results load_results(const std::string& path) {
   return results;
 }
 
+namespace {
+
+/// "3 regressions: 1 case differs, 2 are missing in B".
+std::string words_of_regressions(const Comparison& comparison) {
+  int64_t differing = 0, slower = 0, refuted = static_cast<int64_t>(comparison.refuted.size());
+  for (const CaseComparison& c : comparison.cases) {
+    if (!c.differences.empty()) ++differing;
+    if (c.timing == CaseComparison::Timing::kSlower) ++slower;
+    if (!c.refuted.empty()) ++refuted;
+  }
+  std::string parts;
+  const auto add = [&](int64_t n, const char* what) {
+    if (n > 0) parts += text(parts.empty() ? "" : ", ", n, " ", what);
+  };
+  add(differing, "with other exact metrics");
+  add(slower, "slower");
+  add(refuted, "refuted by a certificate");
+  add(static_cast<int64_t>(comparison.missing.size()), "missing in B");
+  const int64_t all = comparison.num_regressions();
+  return text(all, all == 1 ? " regression: " : " regressions: ", parts);
+}
+
+}  // namespace
+
 int64_t Comparison::num_regressions() const {
   const auto is_worse = [](const CaseComparison& c) {
     return !c.differences.empty() || !c.refuted.empty() || c.timing == Timing::kSlower;
@@ -262,8 +286,8 @@ std::string comparison_text(const Results& a, const Results& b, const Comparison
   for (const auto& name : comparison.missing) out += "missing in B: " + name + "\n";
   for (const auto& name : comparison.added) out += "only in B: " + name + "\n";
   for (const auto& note : comparison.notes) out += "note: " + note + "\n";
-  const int64_t regressions = comparison.num_regressions();
-  return out + (regressions == 0 ? "\nno regression\n" : text("\n", regressions, " regressions\n"));
+  const bool is_good = comparison.num_regressions() == 0;
+  return text(out, "\n", is_good ? "no regression" : words_of_regressions(comparison), "\n");
 }
 
 }  // namespace kuafu

@@ -8,6 +8,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/experiment/suite_values.h"
+#include "kuafu/record/schema.h"
 
 namespace kuafu {
 namespace {
@@ -223,6 +224,10 @@ class Reader : private SuiteValues {
       }
     }
     require(!r.metric.empty(), table.line, "[[reference]]: metric is missing");
+    for (const std::string& path : {r.metric, r.other}) {
+      const std::string problem = path.empty() ? "" : path_problem(path);
+      require(problem.empty(), table.line, "[[reference]]: ", problem);
+    }
     require(num_relations == 1, table.line,
             "[[reference]]: needs exactly one of value, equals and below, has ", num_relations);
     return r;

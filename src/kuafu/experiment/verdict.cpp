@@ -2,8 +2,8 @@
 #include "kuafu/experiment/verdict.h"
 
 #include "kuafu/base/errors.h"
+#include "kuafu/record/certificate_words.h"
 #include "kuafu/record/schema.h"
-#include "kuafu/record/table.h"
 
 namespace kuafu {
 
@@ -31,22 +31,14 @@ Json with_end(Json document, const std::string& how) {
 std::string why_of_verdict(const Json& document) {
   const std::string verdict = verdict_of(document);
   if (verdict.empty() || verdict == "equal") return "";
-  const Json reason = value_at(document, "certificate.reason");
-  if (reason.is_string()) return reason.get<std::string>();
-  if (verdict != "different") return "";
-  std::string errors;
-  for (const char* what : {"loss", "gradient", "routes", "parameter"}) {
-    const Json error = value_at(document, text("certificate.", what, "_error"));
-    if (!error.is_number()) continue;
-    errors +=
-        text(errors.empty() ? "" : ", ", what, " error ", human_number(error.get<double>(), 3));
-  }
-  const Json tolerance = value_at(document, "certificate.tolerance");
-  if (tolerance.is_number()) {
-    errors +=
-        text(errors.empty() ? "" : ", ", "tolerance ", human_number(tolerance.get<double>(), 3));
-  }
-  return errors;
+  const Json certificate = value_at(document, "certificate");
+  const Json reason = value_at(certificate, "reason");
+  const std::string why = reason.is_string() ? reason.get<std::string>() : "";
+  if (verdict != "different") return why;
+  const bool is_native = value_at(certificate, "native.verdict") == "different";
+  const std::string words = is_native ? words_of_native(certificate) : words_of_twin(certificate);
+  return text(why, why.empty() ? "" : "; ", is_native ? "the run itself: " : "its f64 twin: ",
+              words.empty() ? "nothing could be measured" : words);
 }
 
 }  // namespace kuafu

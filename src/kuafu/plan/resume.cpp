@@ -13,14 +13,14 @@ namespace kuafu {
 namespace {
 
 constexpr std::string_view kKind = "optimizer.kind", kHorizon = "optimizer.schedule_steps";
+/// How numbers are rounded is no part of what is learned: a run may go on in another type.
+constexpr std::string_view kType = "model.dtype";
 
-/// Keys of a model that leave its parameters as they are: a run may change them on the way.
-constexpr std::string_view kFreeModelKeys[] = {
-    "model.dtype", "model.dropout", "model.capacity_factor", "model.balance_loss", "model.z_loss"};
-
-/// Beyond optimizer.*: which samples a step takes, and by which draws.
-constexpr std::string_view kLearningKeys[] = {"data.kind", "data.validation", "train.batch",
-                                              "train.seed"};
+/// Beyond optimizer.*: which samples a step takes, by which draws, and what else is learned without
+/// other parameters.
+constexpr std::string_view kLearningKeys[] = {
+    "data.kind",     "data.validation",       "train.batch",        "train.seed",
+    "model.dropout", "model.capacity_factor", "model.balance_loss", "model.z_loss"};
 
 template <size_t n>
 bool contains(const std::string_view (&names)[n], std::string_view name) {
@@ -29,7 +29,7 @@ bool contains(const std::string_view (&names)[n], std::string_view name) {
 
 /// Decides which tensors a checkpoint holds.
 bool is_of_state(const plan::Key& key) {
-  if (key.section() == "model") return !contains(kFreeModelKeys, key.name);
+  if (key.section() == "model") return key.name != kType && !contains(kLearningKeys, key.name);
   return key.name == kKind;
 }
 

@@ -67,6 +67,9 @@ std::vector<std::string> line_problems(const Json& line);
 /// "ok", "refused", "out_of_memory", "timeout", "failed".
 const std::vector<std::string>& statuses();
 
+/// Why no document can have a value at a dotted path, with the nearest one that can; empty: it can.
+std::string path_problem(std::string_view path);
+
 /// The value at a dotted path ("memory.peak_bytes"), or null where there is none. A list element is
 /// named by its index, or by "first", "last", "max", "sum".
 Json value_at(const Json& document, std::string_view path);
