@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "app/worker/matrix.h"
 #include "kuafu/base/build_info.h"
@@ -192,8 +194,14 @@ Dimension of_replicas(const std::string& name, const std::string& key,
 
 Dimension accumulations() {
   Dimension out{"micro-batches", {}};
-  for (const int64_t count : {1, 2, 3}) out.values.push_back({text(count), {}, 1, count});
+  for (const int64_t count : {1, 2, 3}) out.values.push_back({text(count), {}, 1, 1, count});
   return out;
+}
+
+/// With more than the three steps that a certificate makes from the start, it has later ones too:
+/// the drawn one and the last, block by block.
+Dimension train_steps() {
+  return {"steps", {{"2", {{"train.steps", "2"}}}, {"5", {{"train.steps", "5"}}}}};
 }
 
 Dimension models(const Registries& registries) {
@@ -227,6 +235,7 @@ std::vector<Dimension> dimensions(const Registries& registries) {
       of_replicas("bucket", "parallel.data.bucket", {"25MiB", "1KiB"}),
       of_replicas("overlap", "parallel.data.overlap", {"true", "false"}),
       accumulations(),
+      train_steps(),
       models(registries),
       choices_of("dtype", "model.dtype"),
       choices_of("recompute", "memory.recompute"),
@@ -247,6 +256,7 @@ std::vector<Combination> combinations(const std::vector<Dimension>& dims, int64_
   const CounterRandom random(seed, hash_name("compatibility triples"));
   uint64_t next = 0;
   const auto draw = [&](size_t bound) { return random.bits(next++) % bound; };
+  std::set<std::vector<std::pair<size_t, size_t>>> met;
   for (int64_t t = 0; t < triples; ++t) {
     std::vector<size_t> rest(dims.size());
     for (size_t d = 0; d < dims.size(); ++d) rest[d] = d;
@@ -258,7 +268,9 @@ std::vector<Combination> combinations(const std::vector<Dimension>& dims, int64_
     }
     std::sort(triple.begin(), triple.end(),
               [](const Choice& a, const Choice& b) { return a.dimension < b.dimension; });
-    out.push_back(triple);
+    std::vector<std::pair<size_t, size_t>> numbers;
+    for (const Choice& choice : triple) numbers.emplace_back(choice.dimension, choice.value);
+    if (met.insert(numbers).second) out.push_back(triple);
   }
   return out;
 }
@@ -273,13 +285,15 @@ Overrides settings_of(const std::vector<Dimension>& dims, const Combination& com
     out.insert(out.end(), small.begin(), small.end());
   }
   // Dimensions in their order: a model that is named stands where experts have set one.
-  int64_t replicas = 1, micro_batches = 1;
+  int64_t replicas = 1, micro_batches = 1, exactly = 0;
   for (const Choice& choice : combination) {
     const Value& value = dims[choice.dimension].values[choice.value];
     out.insert(out.end(), value.overrides.begin(), value.overrides.end());
     replicas = std::max(replicas, value.replicas);
     micro_batches = std::max(micro_batches, value.micro_batches);
+    exactly = std::max(exactly, value.exactly);
   }
+  if (exactly > 0) micro_batches = exactly;
   const int64_t batch = std::max(kLeastBatch, replicas * micro_batches * kMicroBatch);
   out.emplace_back("parallel.data.size", text(replicas));
   out.emplace_back("train.batch", text(batch));
