@@ -11,7 +11,7 @@
 namespace kuafu::tests {
 
 /// Draws plans of models that are far larger than what a test can train, of every model, scheme,
-/// schedule and way to agree; most can be placed.
+/// schedule, way to agree and optimizer; most can be placed.
 class LargePlans {
  public:
   explicit LargePlans(uint64_t seed) : engine_(seed), registries_(builtin_registries()) {}
@@ -60,12 +60,19 @@ class LargePlans {
       m.mlp = one_of<std::string>({"gelu", "swiglu"});
       m.norm = one_of<std::string>({"layer", "rms"});
     }
-    if (m.kind == "moe_gpt") {
-      m.experts = one_of<int64_t>({4, 8, 16});
-      m.router = one_of<std::string>({"top1", "top2", "expert_choice"});
-      m.moe_every = one_of<int64_t>({1, 2, 4});
-      m.shared_experts = from(0, 1);
-    }
+    if (once_in(3)) m.dropout = 0.1;
+    if (once_in(4)) m.bias = false;
+    if (once_in(4)) m.parallel_blocks = true;
+    if (m.kind == "moe_gpt") draw_experts(m);
+  }
+
+  void draw_experts(ModelPlan& m) {
+    m.experts = one_of<int64_t>({4, 8, 16});
+    m.router = one_of<std::string>({"top1", "top2", "topk", "expert_choice"});
+    if (m.router == "topk") m.top_k = from(1, 3);
+    m.random_second = m.router == "top2" && once_in(3);
+    m.moe_every = one_of<int64_t>({1, 2, 4});
+    m.shared_experts = from(0, 1);
   }
 
   void draw_pipeline(PipelinePlan& p) {
@@ -76,12 +83,43 @@ class LargePlans {
     if (p.schedule == "interleaved") p.chunks = from(1, 3);
   }
 
-  void draw_parallel(ParallelPlan& p, int64_t layers) {
+  /// How replicas agree. Servers and named sums exclude ZeRO and a fixed order.
+  void draw_replicas(Plan& plan) {
+    ParallelPlan& p = plan.parallel;
     p.data.size = one_of<int64_t>({1, 2, 3, 4});
-    p.data.mode = one_of<std::string>({"auto", "ring", "tree"});
-    if (once_in(4)) p.data.order = "fixed";
+    p.data.mode = one_of<std::string>(
+        {"auto", "auto", "auto", "ring", "tree", "hierarchical", "parameter_server"});
     p.data.bucket = int64_t{1} << from(16, 30);
-    p.zero = from(0, 3);
+    if (once_in(4)) p.data.overlap = false;
+    if (p.data.mode == "auto") {
+      p.zero = from(0, 3);
+      if (once_in(4)) p.data.order = "fixed";
+    }
+    if (p.data.mode == "hierarchical") plan.cluster.ranks_per_node = from(2, 8);
+    if (p.data.mode == "parameter_server") {
+      p.data.servers = from(1, p.data.size);
+      if (once_in(2)) p.data.staleness = from(1, 3);
+    }
+  }
+
+  /// One or two ranges of layers of modes of their own, on ranks that more than one can arrange.
+  void draw_layers(ParallelPlan& p, int64_t layers) {
+    if (p.tensor.mode == "1d" || p.tensor.mode == "1d-sp") p.tensor.size = one_of({4, 8, 9});
+    for (int64_t first = from(0, layers - 1), n = from(1, 2); n > 0 && first < layers; --n) {
+      const int64_t last = from(first, layers - 1);
+      const auto mode = one_of<std::string>({"1d", "1d-sp", "2d", "2.5d", "3d"});
+      p.layers.push_back({first, last, mode, mode == "2.5d" ? from(1, 2) : 1});
+      first = last + from(1, 3);
+    }
+  }
+
+  void draw_parallel(Plan& plan) {
+    ParallelPlan& p = plan.parallel;
+    draw_replicas(plan);
+    if (p.data.staleness > 0) {  // a worker is one rank, and clips nothing
+      plan.optimizer.clip = 0;
+      return;
+    }
     draw_pipeline(p.pipeline);
     const int64_t q = from(2, 3);
     p.tensor = one_of<TensorPlan>({{"none", 1, 1},
@@ -90,23 +128,27 @@ class LargePlans {
                                    {"2d", q * q, 1},
                                    {"2.5d", q * q * 2, 2},
                                    {"3d", q * q * q, 1}});
-    const bool is_mixed = p.tensor.mode != "none" && once_in(3);
-    if (is_mixed) {
-      const int64_t first = from(0, layers - 1);
-      p.layers = {{first, from(first, layers - 1),
-                   one_of<std::string>({"1d", "1d-sp", "2d", "2.5d", "3d"}), 1}};
-    }
+    if (p.tensor.mode != "none" && once_in(3)) draw_layers(p, plan.model.layers);
     if (once_in(3)) {
       p.sequence = {one_of<std::string>({"ring", "ring-zigzag", "ulysses", "all-gather"}),
                     from(2, 3)};
     }
   }
 
+  void draw_optimizer(OptimizerPlan& o) {
+    o.kind = one_of<std::string>({"adamw", "sgd"});
+    if (o.kind == "sgd") o.momentum = one_of({0.0, 0.9});
+    o.clip = one_of({0.0, 1.0});
+    if (once_in(3)) o.schedule = "cosine";
+    if (once_in(3)) o.warmup = from(1, 5);
+  }
+
   Plan draw() {
     Plan plan;
     plan.data.kind = "synthetic";
     draw_model(plan.model);
-    draw_parallel(plan.parallel, plan.model.layers);
+    draw_optimizer(plan.optimizer);
+    draw_parallel(plan);
     if (plan.model.kind == "moe_gpt" && once_in(2)) plan.parallel.expert = plan.parallel.data.size;
     plan.memory.recompute = one_of({Recompute::kNone, Recompute::kSelective, Recompute::kFull});
     plan.train.micro_batch = one_of<int64_t>({2, 4, 6, 8, 18, 27, 36});

@@ -6,6 +6,11 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
+
+#include "kuafu/base/suggest.h"
+#include "tests/engine/kept.h"
 #include "tests/engine/large_plans.h"
 
 namespace kuafu {
@@ -40,6 +45,7 @@ Miniature expect_miniature(const Plan& plan, const std::string& of) {
   EXPECT_NO_THROW(check_placement(*small.plan, registries)) << of;
   EXPECT_EQ(resolve(*small.plan, num_ranks(plan), registries.tensor_modes()), *small.plan) << of;
   EXPECT_TRUE(features_of(plan, registries) == features_of(*small.plan, registries)) << of;
+  EXPECT_EQ(tests::kept_of(plan, registries), tests::kept_of(*small.plan, registries)) << of;
   return small;
 }
 
@@ -87,12 +93,100 @@ TEST(Miniature, OfManyBucketsHasSeveral) {
   EXPECT_LT(small.plan->parallel.data.bucket, 1048576);
 }
 
+// Tokens of a rank in zig-zag order are two chunks, and of an odd number one is longer.
+TEST(Miniature, OfUnequalChunksOfAZigzagHasThem) {
+  for (const char* sequence : {"250", "252"}) {
+    const Plan plan = plan_with({{"parallel.sequence.mode", "ring-zigzag"},
+                                 {"parallel.sequence.size", "2"},
+                                 {"model.sequence", sequence}});
+    const Miniature small = expect_miniature(plan, sequence);
+    ASSERT_TRUE(small.plan.has_value());
+    EXPECT_LT(small.plan->model.sequence, 250);
+    EXPECT_EQ(small.plan->model.sequence % 4, plan.model.sequence % 4);
+  }
+}
+
 TEST(Miniature, OfWhatCannotBePlacedSaysWhy) {
   Plan plan = plan_with({});
   plan.parallel.tensor = {"1d", 3, 1};
   const Miniature none = miniature(plan, builtin_registries());
   EXPECT_FALSE(none.plan.has_value());
   EXPECT_NE(none.reason.find("cannot be scaled"), std::string::npos) << none.reason;
+}
+
+// The comparison would notice: each change takes one thing from a plan that has them all.
+TEST(Kept, NamesWhatAPlanLost) {
+  const Registries registries = builtin_registries();
+  const Overrides all = {{"model.kind", "moe_gpt"},
+                         {"model.layers", "8"},
+                         {"model.moe_every", "2"},
+                         {"model.hidden", "96"},
+                         {"model.heads", "6"},
+                         {"model.vocab", "257"},
+                         {"model.sequence", "66"},
+                         {"model.dropout", "0.1"},
+                         {"optimizer.kind", "sgd"},
+                         {"parallel.data", "2"},
+                         {"parallel.zero", "2"},
+                         {"parallel.data.bucket", "65536"},
+                         {"parallel.tensor.mode", "1d"},
+                         {"parallel.tensor.size", "2"},
+                         {"parallel.layers", R"([{ from = 3, to = 4, mode = "2.5d", depth = 2 }])"},
+                         {"parallel.sequence.mode", "ring-zigzag"},
+                         {"parallel.sequence.size", "2"},
+                         {"parallel.pipeline.size", "2"},
+                         {"parallel.pipeline.schedule", "1f1b"},
+                         {"parallel.pipeline.blocks", "[5, 7]"},
+                         {"train.batch", "12"},
+                         {"train.micro_batch", "2"}};
+  const auto kept = tests::kept_of(plan_with(all), registries);
+  const std::map<std::string, Overrides> losses = {
+      {"kinds of layers", {{"parallel.layers", "[]"}, {"parallel.pipeline.blocks", "[4, 6]"}}},
+      {"neighbours", {{"parallel.layers", R"([{ from = 3, to = 3, mode = "2.5d", depth = 2 }])"}}},
+      {"model", {{"model.dropout", "0"}}},
+      {"attention", {{"model.kv_heads", "2"}}},
+      {"experts", {{"model.shared_experts", "1"}}},
+      {"axis sequence", {{"parallel.sequence.mode", "none"}, {"parallel.sequence.size", "1"}}},
+      {"replicas", {{"parallel.zero", "1"}}},
+      {"optimizer", {{"optimizer.momentum", "0"}}},
+      {"schedule", {{"parallel.pipeline.schedule", "gpipe"}}},
+      {"micro-batches", {{"train.batch", "16"}}},
+      {"stages", {{"parallel.pipeline.blocks", "[6, 6]"}}},
+      {"first and last block",
+       {{"parallel.pipeline.schedule", "zbv"},
+        {"parallel.pipeline.chunks", "2"},
+        {"parallel.pipeline.blocks", "[]"}}},
+      {"early and late", {{"model.sequence", "68"}}},
+      {"padded", {{"model.vocab", "256"}}},
+      {"buckets of a block and sum", {{"parallel.data.bucket", "1GiB"}}}};
+  for (const auto& [name, change] : losses) {
+    const auto rest = tests::kept_of(plan_with(tests::keys::both(all, change)), registries);
+    EXPECT_NE(kept.at(name), rest.count(name) > 0 ? rest.at(name) : "") << name;
+  }
+}
+
+// What miniatures are tried on has all that a plan may choose.
+TEST(LargePlans, HaveEveryWayToAgreeOptimizerAndMode) {
+  tests::LargePlans plans(1);
+  std::set<std::string> met;
+  for (int i = 0; i < 400; ++i) {
+    const Plan plan = plans.next();
+    const ParallelPlan& p = plan.parallel;
+    met.insert({"model " + plan.model.kind, "replicas " + p.data.mode, text("zero ", p.zero),
+                "optimizer " + plan.optimizer.kind, "tensor " + p.tensor.mode,
+                "sequence " + p.sequence.mode});
+    if (p.pipeline.size > 1) met.insert("schedule " + p.pipeline.schedule);
+    if (p.data.staleness > 0) met.insert("stale");
+    if (p.data.servers > 1) met.insert("servers");
+    if (p.expert > 1) met.insert("experts over ranks");
+    if (plan.model.dropout > 0) met.insert("dropout");
+    if (p.layers.size() > 1) met.insert("two ranges of layers");
+    for (const LayerPlan& range : p.layers) met.insert("layers " + range.mode);
+  }
+  // 4 models, 5 ways to agree, 4 stages, 2 optimizers, 6 schemes, 5 sequences, 5 schedules, the
+  // five words above, 5 modes of layers.
+  EXPECT_EQ(met.size(), 4u + 5u + 4u + 2u + 6u + 5u + 5u + 5u + 5u)
+      << join(std::vector<std::string>(met.begin(), met.end()));
 }
 
 void expect_miniatures(int64_t count, uint64_t seed) {

@@ -9,8 +9,11 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <random>
+#include <set>
 #include <sstream>
 
+#include "kuafu/engine/placement.h"
 #include "kuafu/simulate/simulate.h"
 #include "tests/support/pipelines.h"
 #include "tests/support/plans.h"
@@ -109,6 +112,90 @@ TEST(TracesOfReplicas, OfThreadsEqualThoseSimulated) {
                         mode);
   }
 }
+
+/// Plans of at most 8 ranks out of the whole product: tensor schemes, single layers of others,
+/// sequence schemes, schedules, ZeRO stages and recomputation; none twice.
+class ProductPlans {
+ public:
+  explicit ProductPlans(uint64_t seed) : random_(seed) {}
+
+  /// The next that can be placed, of a pipeline and a tensor or sequence scheme.
+  Plan next_composed() {
+    for (;;) {
+      try {
+        const Plan plan = tests::small_plan(draw());
+        check_placement(plan, builtin_registries());
+        const ParallelPlan& p = plan.parallel;
+        const bool is_composed = p.pipeline.size > 1 && p.tensor.size * p.sequence.size > 1;
+        if (is_composed && num_ranks(plan) <= 8 && met_.insert(plan_hash(plan)).second) return plan;
+      } catch (const ConfigError&) {  // Refused is one too: draw another
+      }
+    }
+  }
+
+ private:
+  std::string one_of(const std::vector<std::string>& all) { return all[random_() % all.size()]; }
+
+  Overrides draw() {
+    const auto pipes = tests::pipes();
+    const tests::Pipe pipe = pipes[random_() % pipes.size()];
+    const std::string tensor = one_of({"none", "1d", "1d-sp", "2d", "2.5d"});
+    const std::string sequence =
+        one_of({"none", "none", "ring", "ring-zigzag", "ulysses", "all-gather"});
+    Overrides out = {{"model.layers", text(std::max<int64_t>(2, pipe.ranks * pipe.chunks - 1))},
+                     {"model.hidden", "16"},
+                     {"parallel.pipeline.size", text(pipe.ranks)},
+                     {"parallel.pipeline.schedule", pipe.schedule},
+                     {"parallel.pipeline.chunks", text(pipe.chunks)},
+                     {"parallel.tensor.mode", tensor},
+                     {"parallel.tensor.size", tensor == "none" ? "1"
+                                              : tensor == "2d" ? "4"
+                                                               : "2"},
+                     {"parallel.tensor.depth", tensor == "2.5d" ? "2" : "1"},
+                     {"parallel.sequence.mode", sequence},
+                     {"parallel.sequence.size", sequence == "none" ? "1" : "2"},
+                     {"parallel.data", one_of({"1", "2"})},
+                     {"parallel.zero", one_of({"0", "1", "2", "3"})},
+                     {"memory.recompute", one_of({"none", "selective", "full"})},
+                     {"train.micro_batch", one_of({"2", "4"})}};
+    if (tensor != "none" && random_() % 4 == 0) {
+      out.emplace_back("parallel.layers", text("[{ from = 1, to = 1, mode = \"",
+                                               one_of({"1d", "1d-sp", "2d"}), "\" }]"));
+    }
+    return out;
+  }
+
+  std::mt19937_64 random_;
+  std::set<std::string> met_;
+};
+
+/// Traces `count` plans of a seed; how many there were of each value, by "key = value".
+std::map<std::string, int64_t> expect_composed_alike(int64_t count, uint64_t seed) {
+  ProductPlans plans(seed);
+  std::map<std::string, int64_t> met;
+  for (int64_t i = 0; i < count; ++i) {
+    const Plan plan = plans.next_composed();
+    expect_traced_alike(plan, text("plan ", i, " of seed ", seed, ":\n", to_toml(plan)));
+    const ParallelPlan& p = plan.parallel;
+    ++met["tensor " + p.tensor.mode];
+    ++met["sequence " + p.sequence.mode];
+    ++met["schedule " + p.pipeline.schedule];
+    ++met[text("zero ", p.zero)];
+    ++met[text("recompute ", static_cast<int>(plan.memory.recompute))];
+  }
+  return met;
+}
+
+TEST(TracesOfTheProduct, OfThreadsEqualThoseSimulatedInASample) {
+  const auto met = expect_composed_alike(24, 1);
+  EXPECT_EQ(met.size(), 5u + 5u + 5u + 4u + 3u) << "a value is in no plan";
+}
+
+class TracesOfTheWholeProduct : public testing::TestWithParam<uint64_t> {};
+TEST_P(TracesOfTheWholeProduct, OfThreadsEqualThoseSimulated) {
+  expect_composed_alike(60, GetParam());
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, TracesOfTheWholeProduct, testing::Range<uint64_t>(2, 6));
 
 // All that is priced is in the ledger: placing blocks on stages looks ahead, and that is no call.
 TEST(TracesOfPipelines, HaveTheCallsOfTheLedgerAlone) {

@@ -66,7 +66,7 @@ void add_run_options(CLI::App& app, WorkerCall& call) {
       ->check(one_of({"threads", "mpi"}));
   app.add_flag_callback(
       "--certify", [&call] { call.is_certified = true; },
-      "prove the result equal to a single-rank reference");
+      "prove the steps equal to the oracle's: the model written a second time");
   app.add_flag_callback(
       "--no-certify", [&call] { call.is_certified = false; }, "do not (default)");
   app.add_option("--json", call.json, "write the document of docs/record.md")->type_name("FILE");
@@ -253,9 +253,9 @@ void add_matrix(CLI::App& app, FrontCall& call) {
   kuafu matrix --filter "data mode=parameter_server" --filter zero=1 --triples 0 --out /tmp/matrix
 
 Dimensions: scheme, sequence, experts, schedule, zero, data mode, order, bucket, overlap,
-micro-batches, model, dtype, recompute, optimizer, world. A kill loses nothing: the same call with
-the same program goes on.
-Exit codes: 0 all equal or refused, 1 one differs from one rank, 2 usage)");
+micro-batches, steps, model, dtype, recompute, optimizer, world. All of it takes some 20 minutes with
+--jobs 2 on two cores. A kill loses nothing: the same call with the same program goes on.
+Exit codes: 0 all equal or refused, 1 one differs from the oracle, 2 usage)");
 }
 
 void add_fuzz(CLI::App& app, FrontCall& call) {

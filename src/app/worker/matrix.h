@@ -10,7 +10,8 @@
 #include "kuafu/plan/plan.h"
 #include "kuafu/record/json.h"
 
-// Which choices work together: small plans, each proven equal to one rank or refused with a reason.
+// Which choices work together: small plans, each proven equal to the oracle (engine/README.md) or
+// refused with a reason.
 namespace kuafu::matrix {
 
 /// One value of a dimension: a word, what it sets in a plan, and how many replicas and micro-batches
@@ -19,6 +20,7 @@ struct Value {
   std::string name;
   Overrides overrides = {};
   int64_t replicas = 1, micro_batches = 1;
+  int64_t exactly = 0;  ///< micro-batches, whatever the others need; 0: what they need
 };
 
 /// Something a plan chooses. The first value is the default.
@@ -50,15 +52,18 @@ struct Case {
 };
 
 /// Scheme and mode of single layers, sequence, experts, schedule, ZeRO, how replicas agree, order,
-/// buckets, overlap, accumulation, model, dtype, recompute, optimizer, world: read from the
+/// buckets, overlap, accumulation, steps, model, dtype, recompute, optimizer, world: read from the
 /// registries and the table of plan keys, so that what is added there appears by itself.
 std::vector<Dimension> dimensions(const Registries& registries);
 
-/// Every pair of values of two dimensions, then `triples` combinations of three, drawn by `seed`.
+/// Every pair of values of two dimensions, then as many draws of three by `seed`, none of
+/// them twice.
 std::vector<Combination> combinations(const std::vector<Dimension>& dims, int64_t triples,
                                       uint64_t seed);
 
-/// Settings of a small plan with these values, and the rest at defaults.
+/// Settings of a small plan with these values, and the rest at defaults. No value gives way to
+/// another, but that a model that is named stands where experts need theirs (refused unless it is
+/// the same).
 Overrides settings_of(const std::vector<Dimension>& dims, const Combination& combination);
 
 /// "scheme=2d sequence=ring"
@@ -84,12 +89,13 @@ class Runner {
   Outcome metered_alike(const Plan& plan) const;
   std::vector<RankResult> run_by_mpi(const Plan& plan);
 
-  /// Reads outcomes of an earlier call with the same program.
+  /// Reads what an earlier call with the same program, or another process of this one, has added.
   void go_on();
 
   const Registries& registries_;
   std::string folder_;
   MpiRanks ranks_;
+  int64_t num_read_ = 0;                 ///< bytes of the file of outcomes
   std::map<std::string, Outcome> done_;  ///< by plan hash and world
 };
 

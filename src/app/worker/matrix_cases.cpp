@@ -3,7 +3,6 @@
 
 #include "app/worker/matrix.h"
 #include "kuafu/base/build_info.h"
-#include "kuafu/base/philox.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/parallel/pipeline/choose.h"
 #include "kuafu/plan/arrange.h"
@@ -192,8 +191,14 @@ Dimension of_replicas(const std::string& name, const std::string& key,
 
 Dimension accumulations() {
   Dimension out{"micro-batches", {}};
-  for (const int64_t count : {1, 2, 3}) out.values.push_back({text(count), {}, 1, count});
+  for (const int64_t count : {1, 2, 3}) out.values.push_back({text(count), {}, 1, 1, count});
   return out;
+}
+
+/// With more than the three steps that a certificate makes from the start, it has later ones too:
+/// the drawn one and the last, block by block.
+Dimension train_steps() {
+  return {"steps", {{"2", {{"train.steps", "2"}}}, {"5", {{"train.steps", "5"}}}}};
 }
 
 Dimension models(const Registries& registries) {
@@ -227,40 +232,12 @@ std::vector<Dimension> dimensions(const Registries& registries) {
       of_replicas("bucket", "parallel.data.bucket", {"25MiB", "1KiB"}),
       of_replicas("overlap", "parallel.data.overlap", {"true", "false"}),
       accumulations(),
+      train_steps(),
       models(registries),
       choices_of("dtype", "model.dtype"),
       choices_of("recompute", "memory.recompute"),
       choices_of("optimizer", "optimizer.kind"),
       worlds()};
-}
-
-std::vector<Combination> combinations(const std::vector<Dimension>& dims, int64_t triples,
-                                      uint64_t seed) {
-  std::vector<Combination> out;
-  for (size_t a = 0; a < dims.size(); ++a) {
-    for (size_t b = a + 1; b < dims.size(); ++b) {
-      for (size_t i = 0; i < dims[a].values.size(); ++i) {
-        for (size_t j = 0; j < dims[b].values.size(); ++j) out.push_back({{a, i}, {b, j}});
-      }
-    }
-  }
-  const CounterRandom random(seed, hash_name("compatibility triples"));
-  uint64_t next = 0;
-  const auto draw = [&](size_t bound) { return random.bits(next++) % bound; };
-  for (int64_t t = 0; t < triples; ++t) {
-    std::vector<size_t> rest(dims.size());
-    for (size_t d = 0; d < dims.size(); ++d) rest[d] = d;
-    Combination triple;
-    for (int i = 0; i < 3; ++i) {
-      const auto one = rest.begin() + static_cast<long>(draw(rest.size()));
-      triple.push_back({*one, draw(dims[*one].values.size())});
-      rest.erase(one);
-    }
-    std::sort(triple.begin(), triple.end(),
-              [](const Choice& a, const Choice& b) { return a.dimension < b.dimension; });
-    out.push_back(triple);
-  }
-  return out;
 }
 
 Overrides settings_of(const std::vector<Dimension>& dims, const Combination& combination) {
@@ -273,26 +250,19 @@ Overrides settings_of(const std::vector<Dimension>& dims, const Combination& com
     out.insert(out.end(), small.begin(), small.end());
   }
   // Dimensions in their order: a model that is named stands where experts have set one.
-  int64_t replicas = 1, micro_batches = 1;
+  int64_t replicas = 1, micro_batches = 1, exactly = 0;
   for (const Choice& choice : combination) {
     const Value& value = dims[choice.dimension].values[choice.value];
     out.insert(out.end(), value.overrides.begin(), value.overrides.end());
     replicas = std::max(replicas, value.replicas);
     micro_batches = std::max(micro_batches, value.micro_batches);
+    exactly = std::max(exactly, value.exactly);
   }
+  if (exactly > 0) micro_batches = exactly;
   const int64_t batch = std::max(kLeastBatch, replicas * micro_batches * kMicroBatch);
   out.emplace_back("parallel.data.size", text(replicas));
   out.emplace_back("train.batch", text(batch));
   out.emplace_back("train.micro_batch", text(batch / (replicas * micro_batches)));
-  return out;
-}
-
-std::string name_of(const std::vector<Dimension>& dims, const Combination& combination) {
-  std::string out;
-  for (const Choice& choice : combination) {
-    out += text(out.empty() ? "" : " ", dims[choice.dimension].name, "=",
-                dims[choice.dimension].values[choice.value].name);
-  }
   return out;
 }
 

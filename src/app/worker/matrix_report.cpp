@@ -119,11 +119,12 @@ std::string to_markdown(const std::vector<Dimension>& dims, const std::vector<Ca
   Notes notes;
   std::string out = text(
       "# What works together\n\nWritten by `kuafu matrix`. Each cell is a small plan with the two "
-      "values and the rest at defaults. \"equal\": its loss,\nevery gradient and every parameter "
-      "after three steps are those of one rank (in the simulated world: bytes,\nmessages, peers, "
-      "calls, FLOPs and peak memory are those of thread ranks). \"refused n\": refused when the "
-      "plan "
-      "is\nread, for reason n below. \"different\" would be a bug.\n\nPairs: ",
+      "values and the rest at defaults. \"equal\": every\ncertified step is the oracle's: loss, "
+      "gradients, update and optimizer state (`src/kuafu/engine/README.md`); in the\nsimulated "
+      "world: bytes, messages, peers, calls, FLOPs and peak memory are those of thread ranks. "
+      "\"refused n\": refused\nwhen the plan is read, for reason n below. \"different\" would be a "
+      "bug. A value that is a default leaves its plan\nas it is: such cells show one plan.\n\n"
+      "Pairs: ",
       counts(cases, 2), ". Triples (seed ", seed, "): ", counts(cases, 3), ".\n");
   for (size_t a = 0; a < dims.size(); ++a) {
     for (size_t b = a + 1; b < dims.size(); ++b) out += table(dims, a, b, cases, notes);

@@ -12,14 +12,15 @@
 namespace kuafu {
 namespace {
 
-/// The parameters of a block and how they lie: blocks of one kind run the same code.
+/// The parameters of a block, how they lie and along what their gradients are summed: blocks of one
+/// kind run the same code.
 std::string kind_of(ModelBlock& block) {
   std::string kind;
   for (const Param* p : block.params()) {
     const bool is_own = p->name.starts_with(block.name() + ".");
     kind += is_own ? p->name.substr(block.name().size()) : p->name;
     for (const Axes& axes : p->layout.dims) kind += "/" + to_string(axes);
-    kind += " ";
+    kind += "+" + to_string(p->grad_axes) + " ";
   }
   return kind;
 }
@@ -119,7 +120,9 @@ Features features_with_buckets(Plan& plan, const Registries& registries, bool wa
   add_blocks(f, model);
   f.micro_batches = micro_batches_of(plan);
   add_stages(f, model, map);
-  f.has_uneven_sequence = plan.model.sequence % plan.parallel.sequence.size != 0;
+  const auto& [mode, size] = plan.parallel.sequence;
+  f.has_uneven_sequence = plan.model.sequence % size != 0;
+  f.has_uneven_chunks = mode == "ring-zigzag" && plan.model.sequence % (2 * size) != 0;
   add_parameters(f, plan, model, placement.context());
   int64_t& bucket = plan.parallel.data.bucket;
   while (wants_several && bucket > 1 && !has_several_buckets(model, placement.mesh(), bucket)) {

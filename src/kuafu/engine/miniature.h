@@ -34,6 +34,7 @@ struct Features {
   bool has_uneven_stages = false;  ///< stages hold different numbers of blocks
   bool has_ties_between_stages = false;
   bool has_uneven_sequence = false;    ///< ranks of a ring hold parts of different lengths
+  bool has_uneven_chunks = false;      ///< in zig-zag order: early and late ones differ in length
   bool has_padded_parameters = false;  ///< a vocabulary that its ranks do not divide
   bool is_table_gathered = false;  ///< how its rows come to the tokens (parallel/tensor/embedding)
   bool has_several_buckets = false;  ///< of one block and one kind of gradient

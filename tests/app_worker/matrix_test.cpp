@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A cell of the matrix is the plan that its name says: no value gives way to another in silence, and
+// no two combinations are one plan but where a value is a default.
+
+#include "app/worker/matrix.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "kuafu/engine/placement.h"
+
+namespace kuafu {
+namespace {
+
+using matrix::Combination;
+using matrix::Dimension;
+
+class Matrix : public testing::Test {
+ protected:
+  std::optional<Plan> plan_of(const Combination& combination) const {
+    try {
+      const TensorModes modes = registries_.tensor_modes();
+      return resolve(parse_plan("", "plan", modes, matrix::settings_of(dims_, combination),
+                                registries_.models.names()),
+                     0, modes);
+    } catch (const ConfigError&) {  // the matrix shows why
+      return std::nullopt;
+    }
+  }
+
+  const matrix::Value& value_of(const Combination& combination, const std::string& name) const {
+    for (const auto& [dimension, value] : combination) {
+      if (dims_[dimension].name == name) return dims_[dimension].values[value];
+    }
+    static const matrix::Value kNone;
+    return kNone;
+  }
+
+  /// The combination of these words: {"schedule", "1f1b"}.
+  Combination combination(const Overrides& words) const {
+    Combination out;
+    for (size_t d = 0; d < dims_.size(); ++d) {
+      for (size_t v = 0; v < dims_[d].values.size(); ++v) {
+        const std::pair<std::string, std::string> one = {dims_[d].name, dims_[d].values[v].name};
+        if (std::find(words.begin(), words.end(), one) != words.end()) out.push_back({d, v});
+      }
+    }
+    EXPECT_EQ(out.size(), words.size());
+    return out;
+  }
+
+  /// What a combination says beyond defaults. Two say nothing new: the first value of a dimension,
+  /// and the model of mixtures where experts are chosen.
+  std::string beyond_defaults(const Combination& combination) const {
+    const bool has_experts = !value_of(combination, "experts").overrides.empty();
+    Combination rest;
+    for (const matrix::Choice& c : combination) {
+      const bool is_of_experts = has_experts && dims_[c.dimension].name == "model" &&
+                                 dims_[c.dimension].values[c.value].name == "moe_gpt";
+      if (c.value != 0 && !is_of_experts) rest.push_back(c);
+    }
+    return matrix::name_of(dims_, rest);
+  }
+
+  const Registries registries_ = builtin_registries();
+  const std::vector<Dimension> dims_ = matrix::dimensions(registries_);
+  const std::vector<Combination> all_ = matrix::combinations(dims_, 200, 1);
+};
+
+TEST_F(Matrix, HasNoCombinationTwice) {
+  std::set<std::string> names;
+  for (const Combination& one : all_) {
+    EXPECT_TRUE(names.insert(matrix::name_of(dims_, one)).second) << matrix::name_of(dims_, one);
+  }
+}
+
+TEST_F(Matrix, CombinationsOfOnePlanDifferInDefaultsAlone) {
+  std::map<std::string, Combination> first;
+  int64_t num_plans = 0;
+  for (const Combination& one : all_) {
+    const auto plan = plan_of(one);
+    if (!plan) continue;
+    const std::string world = value_of(one, "world").name;
+    const auto [at, is_new] =
+        first.insert({plan_hash(*plan) + (world == "threads" ? "" : world), one});
+    num_plans += is_new ? 1 : 0;
+    EXPECT_EQ(beyond_defaults(at->second), beyond_defaults(one))
+        << matrix::name_of(dims_, at->second) << " and " << matrix::name_of(dims_, one)
+        << " are one plan";
+  }
+  EXPECT_GT(num_plans, 1500);
+}
+
+// Also where the plan is refused: it must be for what the name says.
+TEST_F(Matrix, EveryValueOfANameIsInItsPlan) {
+  for (const Combination& one : all_) {
+    std::map<std::string, std::string> settings;
+    for (const auto& [key, value] : matrix::settings_of(dims_, one)) settings[key] = value;
+    const bool has_experts = !value_of(one, "experts").overrides.empty();
+    for (const matrix::Choice& choice : one) {
+      for (const auto& [key, value] : dims_[choice.dimension].values[choice.value].overrides) {
+        const bool gives_way =
+            key == "model.kind" && has_experts && !value_of(one, "model").name.empty();
+        if (gives_way) continue;
+        EXPECT_EQ(settings[key], value) << matrix::name_of(dims_, one) << ": " << key;
+      }
+    }
+    // Experts beside a model that has none: refused.
+    const std::string& model = value_of(one, "model").name;
+    if (has_experts && !model.empty() && model != "moe_gpt") {
+      EXPECT_FALSE(plan_of(one)) << matrix::name_of(dims_, one);
+    }
+  }
+}
+
+TEST_F(Matrix, PlansHaveTheMicroBatchesThatAreNamedOrNeeded) {
+  for (const Combination& one : all_) {
+    const auto plan = plan_of(one);
+    if (!plan) continue;
+    const int64_t exactly = value_of(one, "micro-batches").exactly;
+    int64_t replicas = 1, needed = 1;
+    for (const matrix::Choice& choice : one) {
+      const matrix::Value& value = dims_[choice.dimension].values[choice.value];
+      replicas = std::max(replicas, value.replicas);
+      needed = std::max(needed, value.micro_batches);
+    }
+    EXPECT_EQ(plan->num_micro_batches(), exactly > 0 ? exactly : needed)
+        << matrix::name_of(dims_, one);
+    EXPECT_EQ(plan->parallel.data.size, replicas) << matrix::name_of(dims_, one);
+  }
+}
+
+TEST_F(Matrix, PipelinesRunWithEveryNumberOfMicroBatches) {
+  for (const matrix::Value& schedule :
+       dims_[combination({{"schedule", "1f1b"}})[0].dimension].values) {
+    for (const std::string count : {"1", "2", "3"}) {
+      const auto plan =
+          plan_of(combination({{"schedule", schedule.name}, {"micro-batches", count}}));
+      ASSERT_TRUE(plan.has_value()) << schedule.name << " " << count;
+      EXPECT_EQ(text(plan->num_micro_batches()), count) << schedule.name;
+    }
+  }
+}
+
+// Beyond the first three are the drawn step and the last.
+TEST_F(Matrix, StepsGoBeyondTheFirstThreeOfACertificate) {
+  const auto plan = plan_of(combination({{"schedule", "1f1b"}, {"steps", "5"}}));
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(plan->train.steps, 5);
+}
+
+}  // namespace
+}  // namespace kuafu
