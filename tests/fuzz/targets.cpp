@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/targets.h"
 
+#include <algorithm>
+#include <sstream>
+
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/utf8.h"
@@ -9,6 +12,7 @@
 #include "kuafu/parallel/pipeline/timetable.h"
 #include "kuafu/plan/plan.h"
 #include "kuafu/record/hdf5.h"
+#include "tests/fuzz/toml_walk.h"
 
 namespace kuafu::fuzz {
 namespace {
@@ -20,7 +24,13 @@ const std::vector<std::string> kPlans = {
     "kind = \"adamw\"\nlr = 1e-3\nbeta2 = 0.95\n[data]\nkind = \"synthetic\"\n"
     "[parallel.pipeline]\nsize = 2\nschedule = \"1f1b\"\n[train]\nbatch = 8\nmicro_batch = 2\n",
     "[model]\nlayers = 4\nhidden = 64\n[parallel]\ntensor = { mode = \"1d\", size = 4 }\n"
-    "[[parallel.layers]]\nfrom = 2\nto = 3\nmode = \"2d\"\n[memory]\nrecompute = \"full\"\n"};
+    "[[parallel.layers]]\nfrom = 2\nto = 3\nmode = \"2d\"\n[memory]\nrecompute = \"full\"\n",
+    "model = { kind = \"vit\", hidden = 32, image = 16, patch = 4, classes = 5 }\n[data]\nkind = "
+    "\"synthetic\"\n[parallel]\ndata = \"auto\"\n[memory]\ndevice = \"6 "
+    "GB\"\n[optimizer]\nschedule "
+    "= \"cosine\"\nschedule_steps = \"auto\"\nwarmup = 2\n[train]\nloss_scale = "
+    "\"dynamic\"\nloss_scale_start = 1024.0\n[cluster]\nranks_per_node = 2\ninter_latency_us = "
+    "3\n"};
 
 const std::vector<std::string> kSuites = {
     "[suite]\nname = \"a\"\nquestion = \"Which?\"\nworld = \"threads\"\ntimeout_s = 60\nseeds = "
@@ -33,7 +43,13 @@ const std::vector<std::string> kSuites = {
     "\"1D\"\nranks = 4\n[[case]]\nname = \"last\"\nstrategy = \"one rank\"\ntrain.batch = "
     "4\n[[reference]]\nmetric = \"loss.last\"\nbelow = 5.5\nsource = \"a "
     "guess\"\n[[reference]]\nmetric = \"ranks\"\nvalue = 2\ntolerance = 0.1\nwhere = { ranks = 2 "
-    "}\n"};
+    "}\n",
+    // Two keys of the base end on one line; of the cases on 3 replicas none can be placed.
+    "[suite]\nname = \"c\"\nquestion = \"Where?\"\nworlds = [\"threads\", \"simulated\"]\nbudget_s "
+    "= 9.5\n[base]\nmodel = { layers = 4, hidden = 32 }\nparallel = { pipeline = { blocks = [\n3, "
+    "3], size = 2 }, zero = 1 }\n[base.optimizer]\nlr = 3e-4\n[grid]\nparallel.data = [2, "
+    "3]\n[[policy]]\nname = \"full\"\nparallel.data.order = \"fixed\"\nmemory.recompute = "
+    "\"full\"\nmemory.device = \"6 GB\"\n"};
 
 const std::vector<std::string> kTimetables = {
     "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n",
@@ -45,17 +61,48 @@ void require(bool condition, const std::string& what) {
   if (!condition) throw Finding(what);
 }
 
+void require_equal(const Plan& got, const Plan& want, const std::string& what) {
+  const std::string found = difference(got, want);
+  require(found.empty(), what + found);
+}
+
+/// What reading gives of what was printed: an error is none there.
+template <class Read>
+auto again(const Read& read) {
+  try {
+    return read();
+  } catch (const ConfigError& e) {
+    throw Finding(text("what is printed cannot be read again: ", as_utf8(e.what())));
+  }
+}
+
+/// What resolve() fills in for so many ranks.
+Plan placed(Plan plan, int64_t ranks) {
+  ParallelPlan& p = plan.parallel;
+  const int64_t replica = p.pipeline.size * p.tensor.size * p.sequence.size;
+  if (p.data.size == 0) p.data.size = ranks / replica;
+  if (plan.train.micro_batch == 0) plan.train.micro_batch = plan.train.batch / p.data.size;
+  return plan;
+}
+
 void read_plan(const std::string& bytes) {
   const TensorModes modes = builtin_tensor_modes();
   const Plan plan = parse_plan(bytes, "plan.toml", modes);
+  Plan written = walked_plan(toml_json(bytes));
+  const int64_t side = written.model.image / std::max<int64_t>(1, written.model.patch);
+  if (written.model.kind == "vit") written.model.sequence = side * side + 1;
+  require_equal(plan, written, "");
   const std::string printed = to_toml(plan);
   require(is_utf8(printed), "the printed plan is no UTF-8");
-  require(to_toml(parse_plan(printed, "printed", modes)) == printed,
-          "the plan changes when it is printed and read again");
+  require_equal(walked_plan(toml_json(printed)), plan, "printed: ");
+  require_equal(again([&] { return parse_plan(printed, "printed", modes); }), plan,
+                "printed and read again: ");
   const Plan resolved = resolve(plan, 4, modes);
-  const Plan again = resolve(parse_plan(to_toml(resolved), "resolved", modes), 4, modes);
-  require(plan_hash(again) == plan_hash(resolved),
-          "the resolved plan changes when it is printed and read again");
+  require_equal(resolved, placed(written, 4), "resolved: ");
+  const std::string whole = to_toml(resolved);
+  require(
+      plan_hash(again([&] { return parse_plan(whole, "resolved", modes); })) == plan_hash(resolved),
+      "the resolved plan has another hash when it is printed and read again");
 }
 
 void read_suite(const std::string& bytes) {
@@ -67,13 +114,59 @@ void read_suite(const std::string& bytes) {
   for (const Case& c : suite.cases) {
     require(c.ranks > 0 && c.timeout_s > 0, "a case without ranks or time");
     require(is_utf8(c.name) && is_utf8(c.plan_toml), "a case that is no UTF-8");
-    case_value(c, "model.hidden");  // reads the plan again
+    again([&] { return case_value(c, "model.hidden"); });
   }
+  check_suite(suite, bytes);
+}
+
+/// The cells of a line between commas, blanks around them left out.
+std::vector<std::string> cells_of(const std::string& line) {
+  std::vector<std::string> cells(1);
+  for (const char c : line) {
+    if (c == ',') {
+      cells.emplace_back();
+    } else {
+      cells.back() += c;
+    }
+  }
+  for (std::string& cell : cells) {
+    while (!cell.empty() && std::string(" \t\r").find(cell.back()) != std::string::npos) {
+      cell.pop_back();
+    }
+    cell.erase(0, std::min(cell.find_first_not_of(" \t\r"), cell.size()));
+  }
+  return cells;
+}
+
+/// "12F3" by its digits: stage, letter, micro-batch.
+void check_action(const pipeline::Action& got, const std::string& cell) {
+  std::istringstream in(cell);
+  int64_t stage = -1, micro_batch = -1;
+  char letter = 0;
+  in >> std::noskipws >> stage >> letter >> micro_batch;
+  require(!in.fail() && in.peek() == std::char_traits<char>::eof(), "no action: " + cell);
+  require(got.stage == stage && static_cast<char>(got.op) == letter &&
+              got.micro_batch == micro_batch && stage >= 0 && micro_batch >= 0,
+          to_string(got) + " is not the action written: " + cell);
+}
+
+void check_timetable(const pipeline::Timetable& t, const std::string& bytes) {
+  std::istringstream in(bytes);
+  size_t rows = 0;
+  for (std::string line; std::getline(in, line);) {
+    const std::vector<std::string> cells = cells_of(line);
+    if (cells[0].starts_with('#') || (cells.size() == 1 && cells[0].empty())) continue;
+    require(rows < t.size() && t[rows].size() == cells.size(), "a row of other actions");
+    for (size_t i = 0; i < cells.size(); ++i) check_action(t[rows][i], cells[i]);
+    ++rows;
+  }
+  require(rows == t.size(), "a row that is not written");
 }
 
 void read_timetable(const std::string& bytes) {
   const pipeline::Timetable t = pipeline::parse_csv(bytes, "schedule.csv");
-  require(pipeline::parse_csv(pipeline::to_csv(t), "printed") == t,
+  check_timetable(t, bytes);
+  require(again([&] { return pipeline::parse_csv(pipeline::to_csv(t), "printed"); }) == t,
           "the timetable changes when it is printed and read again");
   const pipeline::PipeShape shape = pipeline::shape_of(t);
   pipeline::ranks_of_stages(t, shape.stages());
@@ -83,9 +176,11 @@ void read_timetable(const std::string& bytes) {
 }  // namespace
 
 std::vector<std::string> target_names() {
-  std::vector<std::string> names = {
-      "index", "index-resealed", "safetensors", "safetensors-resealed", "record", "record-resealed",
-      "plan",  "suite",          "timetable"};
+  std::vector<std::string> names = {"index",       "index-resealed",
+                                    "safetensors", "safetensors-resealed",
+                                    "record",      "record-resealed",
+                                    "plan",        "suite",
+                                    "timetable",   "trace"};
   if (has_hdf5()) names.push_back("hdf5");
   return names;
 }
@@ -96,6 +191,7 @@ Target make_target(const std::string& name) {
   if (name.starts_with("safetensors")) return safetensors_target(is_resealed);
   if (name.starts_with("record")) return record_target(is_resealed);
   if (name == "hdf5") return hdf5_target();
+  if (name == "trace") return trace_target();
   if (name == "plan") return {name, kPlans, read_plan};
   if (name == "suite") return {name, kSuites, read_suite};
   if (name == "timetable") return {name, kTimetables, read_timetable};

@@ -18,7 +18,7 @@ class Finding : public std::runtime_error {
 enum class Answer : uint8_t { kValue, kRefused };
 
 /// A reader with valid inputs to begin from. `read` gives it the bytes and checks what comes back:
-/// a value must be the one that is written in the bytes (printed and read again it is the same; of
+/// a value must be the one that is written in the bytes (as a walk without the reader finds it; of
 /// what has a checksum it is one of the valid inputs' values). A ConfigError it lets pass on.
 /// Resealed ones get a checksum that fits after the change, so that what lies behind it is met.
 struct Target {
@@ -28,7 +28,7 @@ struct Target {
 };
 
 /// "index", "index-resealed", "safetensors", "safetensors-resealed", "hdf5" (where it was built),
-/// "record", "record-resealed", "plan", "suite", "timetable".
+/// "record", "record-resealed", "plan", "suite", "timetable", "trace".
 std::vector<std::string> target_names();
 Target make_target(const std::string& name);
 
@@ -36,10 +36,11 @@ Target make_target(const std::string& name);
 /// a text of UTF-8.
 Answer answer_of(const Target& target, const std::string& bytes);
 
-// Of the files checkpoint_targets.cpp and record_targets.cpp.
+// Of the files checkpoint_targets.cpp, record_targets.cpp and trace_target.cpp.
 Target index_target(bool is_resealed);
 Target safetensors_target(bool is_resealed);
 Target record_target(bool is_resealed);
 Target hdf5_target();
+Target trace_target();
 
 }  // namespace kuafu::fuzz

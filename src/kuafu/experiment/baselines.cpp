@@ -21,14 +21,6 @@ bool is_parallel(const std::string& key) {
   return key == "parallel" || key.rfind("parallel.", 0) == 0;
 }
 
-/// "parallel.data = 2" is short for "parallel.data.size = 2": one spelling, so that keys meet.
-std::string whole_key(const std::string& key) {
-  for (const char* group : {"data", "pipeline", "sequence", "expert"}) {
-    if (key == text("parallel.", group)) return key + ".size";
-  }
-  return key;
-}
-
 void put(Settings& settings, const std::string& key, const Json& value) {
   const auto at = std::find_if(settings.begin(), settings.end(),
                                [&](const auto& setting) { return setting.first == key; });
@@ -237,6 +229,13 @@ class Comparer {
 };
 
 }  // namespace
+
+std::string whole_key(const std::string& key) {
+  for (const char* group : {"data", "pipeline", "sequence", "expert"}) {
+    if (key == text("parallel.", group)) return key + ".size";
+  }
+  return key;
+}
 
 std::vector<std::string> baseline_names(const std::string& folder) {
   std::vector<std::string> names;

@@ -29,6 +29,9 @@ std::vector<std::string> baseline_names(const std::string& folder);
 /// key of the work itself (model, batch, optimizer), which is the suite's to say.
 Baseline load_baseline(const std::string& folder, const std::string& name);
 
+/// "parallel.data" is short for "parallel.data.size": one spelling, so that keys meet.
+std::string whole_key(const std::string& key);
+
 /// Whether a key says where work goes, so that a comparison may set it.
 bool is_placement_key(const std::string& key);
 

@@ -81,6 +81,43 @@ struct RunKeys {
   double timeout_s = 0;
 };
 
+/// Keys of a plan as they are written, the last value of each. "parallel.data = 2" stays as short as
+/// it was where no other key of the group is there.
+class Written {
+ public:
+  void put(const std::string& key, const std::string& value) {
+    const std::string whole = whole_key(key);
+    lines_[whole] = {value, whole != key};
+  }
+  void put_table(const std::string& prefix, const ConfigValue& table) {
+    for (const auto& [name, value] : table.entries) {
+      if (value.kind == ConfigValue::Kind::kTable) {
+        put_table(prefix + name + ".", value);
+      } else {
+        put(prefix + name, to_string(value));
+      }
+    }
+  }
+  std::string toml() const {
+    std::string toml;
+    for (const auto& [key, line] : lines_) {
+      const std::string group = key.substr(0, key.rfind('.'));
+      const auto num_keys = std::count_if(lines_.begin(), lines_.end(), [&](const auto& other) {
+        return other.first.rfind(group + ".", 0) == 0;
+      });
+      toml += (line.is_short && num_keys == 1 ? group : key) + " = " + line.value + "\n";
+    }
+    return toml;
+  }
+
+ private:
+  struct Line {
+    std::string value;
+    bool is_short = false;
+  };
+  std::map<std::string, Line> lines_;
+};
+
 /// Turns points into cases: parses and resolves their plans, names and numbers them.
 class CaseMaker {
  public:
@@ -164,25 +201,17 @@ class CaseMaker {
 
   /// The base plan with the overrides in their places, one dotted key a line.
   std::string written_plan(const std::string& base, const Overrides& overrides) const {
-    std::map<std::string, std::string> lines;
-    put_leaves(parse_toml(base, text_.origin), "", lines);
-    for (const auto& [key, value] : overrides) {
-      std::erase_if(lines, [&](const auto& line) { return line.first.rfind(key + ".", 0) == 0; });
-      lines[key] = parse_toml_value(value) ? value : in_quotes(value);
+    Written lines;
+    lines.put_table("", parse_toml(base, text_.origin));
+    for (const auto& [key, given] : overrides) {
+      const std::optional<ConfigValue> value = parse_toml_value(given);
+      if (value && value->kind == ConfigValue::Kind::kTable) {
+        lines.put_table(key + ".", *value);
+      } else {
+        lines.put(key, value ? given : in_quotes(given));
+      }
     }
-    std::string toml;
-    for (const auto& [key, value] : lines) toml += key + " = " + value + "\n";
-    return toml;
-  }
-
-  static void put_leaves(const ConfigValue& table, const std::string& prefix,
-                         std::map<std::string, std::string>& lines) {
-    for (const auto& [name, value] : table.entries) {
-      if (value.kind == ConfigValue::Kind::kTable)
-        put_leaves(value, prefix + name + ".", lines);
-      else
-        lines[prefix + name] = to_string(value);
-    }
+    return lines.toml();
   }
 
   const SuiteText& text_;

@@ -33,18 +33,24 @@ std::string quoted_key(const std::string& key) {
   return is_bare ? key : in_quotes(key);
 }
 
-/// Keys of the plan, each on the line it has in the suite, so that messages about it are right.
-void put_lines(const ConfigValue& table, const std::string& prefix,
-               std::vector<std::string>& lines) {
+/// Keys of the plan, each on the line it has in the suite, so that messages about it are right. A
+/// line has one key: what is left of an inline table that goes over several lines is for the end.
+void put_lines(const ConfigValue& table, const std::string& prefix, std::vector<std::string>& lines,
+               std::vector<std::string>& end) {
   for (const auto& [name, value] : table.entries) {
     const std::string key = prefix + quoted_key(name);
     if (value.kind == Kind::kTable && !is_inline(value, value.line)) {
-      put_lines(value, key + ".", lines);
+      put_lines(value, key + ".", lines, end);
       continue;
     }
     const auto line = static_cast<size_t>(std::max(value.line, 1));
     if (lines.size() < line) lines.resize(line);
-    lines[line - 1] = key + " = " + to_string(value);
+    const std::string given = key + " = " + to_string(value);
+    if (lines[line - 1].empty()) {
+      lines[line - 1] = given;
+    } else {
+      end.push_back(given);
+    }
   }
 }
 
@@ -132,8 +138,9 @@ class Reader : private SuiteValues {
   }
 
   void read_base(const ConfigValue& table) {
-    std::vector<std::string> lines;
-    put_lines(table, "", lines);
+    std::vector<std::string> lines, end;
+    put_lines(table, "", lines, end);
+    lines.insert(lines.end(), end.begin(), end.end());
     suite_.base = join(lines, "\n") + "\n";
   }
 

@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "kuafu/base/suggest.h"
-#include "kuafu/parallel/pipeline/analysis.h"
 #include "kuafu/parallel/pipeline/choose.h"
 #include "kuafu/plan/check.h"
 
@@ -34,6 +33,16 @@ int64_t fewest_blocks(const Plan& plan) {
   return 0;
 }
 
+/// Blocks of each stage where all blocks cost the same, as pipeline::partition() deals them out: the
+/// last stages have one more. That takes n^2 steps, and n may be 65536.
+std::vector<std::string> even_blocks(int64_t blocks, int64_t stages) {
+  std::vector<std::string> numbers;
+  for (int64_t stage = 0; stage < stages; ++stage) {
+    numbers.push_back(text(blocks / stages + (stage < stages - blocks % stages ? 0 : 1)));
+  }
+  return numbers;
+}
+
 void check_blocks(const Plan& plan, const Origins& origins) {
   const PipelinePlan& p = plan.parallel.pipeline;
   const int64_t blocks = fewest_blocks(plan), stages = p.stages();
@@ -57,9 +66,7 @@ void check_blocks(const Plan& plan, const Origins& origins) {
                        " numbers, or leave blocks out"));
   }
   if (is_exact && sum != blocks) {
-    const std::vector<double> even(static_cast<size_t>(blocks), 1);
-    std::vector<std::string> near;
-    for (const int n : pipeline::partition(even, static_cast<int>(stages))) near.push_back(text(n));
+    const std::vector<std::string> near = even_blocks(blocks, stages);
     throw Refused(text(where, "parallel.pipeline.blocks adds up to ", sum, ", the model has ",
                        blocks, " blocks (embedding, model.layers = ", plan.model.layers,
                        ", head); nearest: blocks = [", join(near), "]"));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -98,7 +99,13 @@ class Reader {
 
   /// `path` is dotted; `origin` with the line of the value opens messages.
   void read(const std::string& path, const ConfigValue& value, const std::string& where) {
-    if (const Key* key = plan::find_key(path)) {
+    const Key* key = plan::find_key(path);
+    if (key != nullptr || path == "parallel.layers") {
+      // Only a key in quotes, "model.layers" = 2, is new to the parser.
+      KUAFU_REQUIRE(given_.insert(path).second, where, path, " = ", to_string(value),
+                    " is given a second time; allowed: once");
+    }
+    if (key != nullptr) {
       out_.keys.push_back({key, value, where});
     } else if (path == "parallel.layers") {
       out_.layers = plan::read_layers(value, where, origin_, out_.origins);
@@ -145,7 +152,8 @@ class Reader {
   }
 
   Document& out_;
-  std::string origin_;  ///< of the document being read; empty for the command line
+  std::set<std::string> given_;  ///< keys read so far
+  std::string origin_;           ///< of the document being read; empty for the command line
 };
 
 /// The value of an override: TOML, or a bare word as a string. A key that takes a string takes the

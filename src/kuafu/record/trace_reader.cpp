@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/record/files.h"
@@ -25,7 +26,11 @@ class Line {
     KUAFU_REQUIRE(value_.is_object(), place_, ": ", json_excerpt(value_), " is no JSON object");
   }
 
-  bool has(const char* key) const { return value_.contains(key); }
+  /// Whether the line has the field, which is known from now on.
+  bool has(const char* key) const {
+    known_.insert(key);
+    return value_.contains(key);
+  }
   const Json& at(const char* key) const {
     if (!has(key)) wrong(key, "missing");
     return value_[key];
@@ -66,13 +71,20 @@ class Line {
     }
     wrong(key, text('"', given, "\", expected one of ", names));
   }
-  [[noreturn]] void wrong(const char* key, const std::string& what) const {
+  /// Throws where the line has a field that nobody asked for: nothing of it is lost in silence.
+  void end() const {
+    for (const auto& [key, value] : value_.items()) {
+      if (!known_.contains(key)) wrong(key, "unknown field of this event");
+    }
+  }
+  [[noreturn]] void wrong(const std::string& key, const std::string& what) const {
     throw ConfigError(text(place_, ": \"", key, "\": ", what));
   }
 
  private:
   std::string place_;
   Json value_;
+  mutable std::set<std::string> known_;
 };
 
 /// A trace in the making.
@@ -91,6 +103,11 @@ class Builder {
       r.end_ns = line.whole("end_ns");
     }
     add_payload(line, r);
+    const std::string queue = r.queue == TraceQueue::kCompute ? "compute" : "communication";
+    if (line.has("queue") && line.word("queue") != queue) {
+      line.wrong("queue", text(json_excerpt(line.at("queue")), ", expected \"", queue, '"'));
+    }
+    line.end();
     trace_.records.push_back(r);
   }
   Trace take() { return std::move(trace_); }
@@ -161,7 +178,15 @@ class Builder {
     const int32_t given = line.small("group", 0);
     const auto [at, is_new] =
         groups_.try_emplace(given, static_cast<int32_t>(trace_.groups.size()));
-    if (is_new) trace_.groups.push_back(std::move(g));
+    if (is_new) {
+      trace_.groups.push_back(std::move(g));
+      return at->second;
+    }
+    const TraceGroup& before = trace_.groups[static_cast<size_t>(at->second)];
+    if (before.label != g.label) line.wrong("axis", text("group ", given, " is of another axis"));
+    if (before.members != g.members) {
+      line.wrong("members", text(json_excerpt(members), ", group ", given, " has others"));
+    }
     return at->second;
   }
 
@@ -203,7 +228,8 @@ std::vector<Trace> read_trace(const std::string& file) {
   const File opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   KUAFU_REQUIRE(opened.is_open(), system_error("cannot read the trace", file));
   const std::string all = read_all(opened, file);
-  std::vector<Builder> ranks;
+  std::vector<Builder> ranks;  // as they come: the head is not trusted with memory
+  int64_t num_ranks = 0;
   int64_t now = 0;  // events of a rank follow those of the rank before
   each_line(all, 1, [&](std::string_view bytes, int64_t number) {
     const Line line(bytes, place_of(file, number));
@@ -211,20 +237,22 @@ std::vector<Trace> read_trace(const std::string& file) {
       if (line.whole("trace") != 1) line.wrong("trace", "expected 1, the format's version");
       const int32_t count = line.small("ranks", 0);
       if (count < 1) line.wrong("ranks", "expected one or more");
-      ranks.resize(static_cast<size_t>(count));
+      num_ranks = count;
+      ranks.resize(1);
       return;
     }
     const int64_t rank = line.whole("rank");
     const bool is_next = rank == now || rank == now + 1;
-    if (!is_next || rank >= static_cast<int64_t>(ranks.size())) {
-      line.wrong("rank", text(rank, " of ", ranks.size(), " after rank ", now));
+    if (!is_next || rank >= num_ranks) {
+      line.wrong("rank", text(rank, " of ", num_ranks, " after rank ", now));
     }
     now = rank;
+    ranks.resize(static_cast<size_t>(now) + 1);
     ranks[static_cast<size_t>(rank)].add(line);
   });
   KUAFU_REQUIRE(!ranks.empty(), file, ":1: \"trace\": missing; the file is empty");
-  KUAFU_REQUIRE(now + 1 == static_cast<int64_t>(ranks.size()), file, ": events of ", now + 1,
-                " of ", ranks.size(), " ranks; the file was cut");
+  KUAFU_REQUIRE(now + 1 == num_ranks, file, ": events of ", now + 1, " of ", num_ranks,
+                " ranks; the file was cut");
   std::vector<Trace> traces;
   for (Builder& b : ranks) traces.push_back(b.take());
   return traces;

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <set>
+
+#include "tests/fuzz/targets.h"
+#include "tests/fuzz/toml_walk.h"
+
+namespace kuafu::fuzz {
+namespace {
+
+using Values = std::vector<Json>;
+using Choices = std::vector<std::pair<std::string, Values>>;
+
+/// A row of [[case]], [[skip]] or of an axis of rows.
+struct Row {
+  std::string name;
+  Choices choices;
+};
+
+struct Axis {
+  std::string key;
+  Values values;          ///< of a key of [grid]
+  std::vector<Row> rows;  ///< else
+};
+
+struct Sweep {
+  std::vector<Axis> axes;
+  std::vector<Row> extra, skips;
+  Values worlds = {"threads"}, seeds;
+};
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw Finding(what);
+}
+
+Values values_of(const Json& value) {
+  return value.is_array() ? Values(value.begin(), value.end()) : Values{value};
+}
+
+Row row_of(const Json& table, bool is_named) {
+  Row row;
+  for (const auto& [key, value] : leaves_of(table)) {
+    if (is_named && key == "name") {
+      row.name = value.get<std::string>();
+    } else {
+      row.choices.emplace_back(key, values_of(value));
+    }
+  }
+  return row;
+}
+
+std::string plain(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+std::string last_word(const std::string& key) { return key.substr(key.rfind('.') + 1); }
+
+bool has(const Settings& settings, const std::string& key) {
+  return std::any_of(settings.begin(), settings.end(),
+                     [&](const auto& setting) { return setting.first == key; });
+}
+
+Sweep sweep_of(const Json& document) {
+  Sweep sweep;
+  const Json& head = document["suite"];
+  if (head.contains("world")) sweep.worlds = {head["world"]};
+  if (head.contains("worlds")) sweep.worlds = values_of(head["worlds"]);
+  if (head.contains("world") && head.contains("worlds")) {  // the later one counts
+    for (const auto& [key, value] : head.items()) {
+      if (key == "world" || key == "worlds") sweep.worlds = values_of(value);
+    }
+  }
+  if (head.contains("seeds")) sweep.seeds = values_of(head["seeds"]);
+  for (const auto& [name, value] : document.items()) {
+    if (name == "suite" || name == "base" || name == "compare" || name == "reference") continue;
+    if (name == "grid") {
+      for (const auto& [key, list] : leaves_of(value)) sweep.axes.push_back({key, list, {}});
+      continue;
+    }
+    std::vector<Row> rows;
+    for (const Json& item : value) rows.push_back(row_of(item, name != "skip"));
+    if (name == "case") sweep.extra = rows;
+    if (name == "skip") sweep.skips = rows;
+    if (name != "case" && name != "skip") sweep.axes.push_back({name, {}, rows});
+  }
+  return sweep;
+}
+
+/// "$key" takes the value that another key was given.
+void follow(Point& point) {
+  const Settings before = point.given;
+  for (Settings* settings : {&point.given, &point.settings}) {
+    for (auto& [key, value] : *settings) {
+      const std::string word = value.is_string() ? value.get<std::string>() : "";
+      if (word.empty() || word[0] != '$') continue;
+      const Json* other = find(before, word.substr(1));
+      require(other != nullptr, word + " stands for nothing and is taken");
+      value = *other;
+    }
+  }
+}
+
+/// All points of the axes in their order, the last one fastest.
+class Expansion {
+ public:
+  explicit Expansion(const Sweep& sweep) : sweep_(sweep) {}
+
+  std::vector<Point> run() {
+    std::vector<const Row*> chosen;
+    if (!sweep_.axes.empty()) choose(chosen);
+    for (const Row& extra : sweep_.extra) points_.push_back(extra_point(extra));
+    return std::move(points_);
+  }
+
+ private:
+  struct Slot {
+    std::string key;
+    Values values;
+    bool is_row = false;
+  };
+
+  void choose(std::vector<const Row*>& chosen) {
+    if (chosen.size() == sweep_.axes.size()) return cross(chosen, slots_of(chosen), {});
+    const std::vector<Row>& rows = sweep_.axes[chosen.size()].rows;
+    for (size_t i = 0; i < std::max<size_t>(1, rows.size()); ++i) {
+      chosen.push_back(rows.empty() ? nullptr : &rows[i]);
+      choose(chosen);
+      chosen.pop_back();
+    }
+  }
+
+  std::vector<Slot> slots_of(const std::vector<const Row*>& chosen) const {
+    std::set<std::string> of_rows;
+    for (const Row* row : chosen) {
+      for (const auto& [key, values] : row == nullptr ? Choices() : row->choices) {
+        require(of_rows.insert(key).second, key + " is set by two rows of a case");
+      }
+    }
+    std::vector<Slot> slots;
+    for (size_t i = 0; i < chosen.size(); ++i) {
+      const Axis& axis = sweep_.axes[i];
+      if (chosen[i] == nullptr) {
+        if (!of_rows.contains(axis.key)) slots.push_back({axis.key, axis.values});
+        continue;
+      }
+      slots.push_back({axis.key, {chosen[i]->name}, true});
+      for (const auto& [key, values] : chosen[i]->choices) {
+        if (values.size() > 1 || key == "ranks") slots.push_back({key, values});
+      }
+    }
+    slots.push_back({"world", sweep_.worlds});
+    if (!sweep_.seeds.empty()) slots.push_back({"train.seed", sweep_.seeds});
+    return slots;
+  }
+
+  void cross(const std::vector<const Row*>& chosen, const std::vector<Slot>& slots,
+             const Values& picked) {
+    if (picked.size() == slots.size()) return add(chosen, slots, picked);
+    for (const Json& value : slots[picked.size()].values) {
+      Values more = picked;
+      more.push_back(value);
+      cross(chosen, slots, more);
+    }
+  }
+
+  void add(const std::vector<const Row*>& chosen, const std::vector<Slot>& slots,
+           const Values& picked) {
+    Point point;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const std::string label = label_of(slots[i], picked[i]);
+      if (!label.empty()) point.name += (point.name.empty() ? "" : ", ") + label;
+      point.settings.emplace_back(slots[i].key, picked[i]);
+      if (!slots[i].is_row) point.given.emplace_back(slots[i].key, picked[i]);
+    }
+    for (const Row* row : chosen) {
+      for (const auto& [key, values] : row == nullptr ? Choices() : row->choices) {
+        if (!has(point.given, key)) point.given.emplace_back(key, values.front());
+      }
+    }
+    follow(point);
+    if (!is_skipped(point)) points_.push_back(std::move(point));
+  }
+
+  static std::string label_of(const Slot& slot, const Json& value) {
+    if (slot.is_row) return plain(value);
+    const bool is_ranks = slot.key == "ranks";
+    if (slot.values.size() == 1 && (!is_ranks || value == 1)) return "";
+    if (is_ranks) return plain(value) + (value == 1 ? " rank" : " ranks");
+    return slot.key == "world" ? plain(value) : last_word(slot.key) + " " + plain(value);
+  }
+
+  bool is_skipped(const Point& point) const {
+    return std::any_of(sweep_.skips.begin(), sweep_.skips.end(), [&](const Row& skip) {
+      return std::all_of(skip.choices.begin(), skip.choices.end(), [&](const auto& choice) {
+        const Json* value = find(point.settings, choice.first);
+        if (value == nullptr) value = find(point.given, choice.first);
+        return value != nullptr &&
+               std::find(choice.second.begin(), choice.second.end(), *value) != choice.second.end();
+      });
+    });
+  }
+
+  Point extra_point(const Row& extra) const {
+    Point point;
+    point.name = extra.name;
+    std::vector<const Row*> rows;
+    for (const auto& [key, values] : extra.choices) {
+      require(values.size() == 1, "a [[case]] of several values");
+      point.settings.emplace_back(key, values.front());
+      const Row* row = nullptr;
+      bool names_row = false;
+      for (const Axis& axis : sweep_.axes) {
+        if (axis.key != key || axis.rows.empty()) continue;
+        names_row = true;
+        for (const Row& one : axis.rows) {
+          if (row == nullptr && one.name == plain(values.front())) row = &one;
+        }
+      }
+      require(!names_row || row != nullptr, "a [[case]] of no row");
+      if (names_row) rows.push_back(row);
+      if (!names_row) point.given.emplace_back(key, values.front());
+    }
+    for (const Row* row : rows) {
+      for (const auto& [key, values] : row->choices) {
+        if (!has(point.given, key)) point.given.emplace_back(key, values.front());
+      }
+    }
+    if (!has(point.given, "world")) {
+      point.given.emplace_back("world", sweep_.worlds.front());
+      point.settings.emplace_back("world", sweep_.worlds.front());
+    }
+    follow(point);
+    return point;
+  }
+
+  const Sweep& sweep_;
+  std::vector<Point> points_;
+};
+
+}  // namespace
+
+const Json* find(const Settings& settings, const std::string& key) {
+  for (const auto& [name, value] : settings) {
+    if (name == key) return &value;
+  }
+  for (const auto& [name, value] : settings) {
+    if (last_word(name) == key) return &value;
+  }
+  return nullptr;
+}
+
+std::vector<Point> points_of(const Json& document) {
+  const Sweep sweep = sweep_of(document);
+  return Expansion(sweep).run();
+}
+
+}  // namespace kuafu::fuzz
