@@ -79,7 +79,7 @@ void add_run_options(CLI::App& app, WorkerCall& call) {
                  "draw what every rank did in the last step: a Chrome trace or a picture")
       ->type_name("FILE.json|FILE.svg");
   app.add_option("--timeout", call.timeout_s, "give up after so many seconds")
-      ->check(number_from<double>(0, "a number of seconds"))
+      ->check(number_from<double>(1e-3, "a number of seconds"))
       ->type_name("S");
   app.add_option("--mpi-collectives", call.mpi_collectives, "collectives of the MPI world")
       ->check(one_of({"own", "native"}));
