@@ -180,13 +180,23 @@ class CaseMaker {
       c.ranks = std::max<int64_t>(1, c.ranks);
       c.plan_toml = identity = written_plan(base, overrides);
     } catch (const ConfigError& error) {
-      throw ConfigError(text(error.what(), "\n  in the case \"", point.name, "\" (", text_.origin,
-                             ":", point.line, ")"));
+      throw ConfigError(text(as_written(error.what(), point), "\n  in the case \"", point.name,
+                             "\", asked for at ", text_.origin, ":", point.line));
     }
     if (find_setting(c.settings, "ranks") == nullptr) c.settings.emplace_back("ranks", c.ranks);
     c.id = hex_hash(text(identity, "\nranks=", c.ranks, "\nworld=", c.world,
                          "\ncertify=", c.is_certified, "\nversion=", kExperimentVersion));
     return c;
+  }
+
+  /// A key of the suite was not given by --set.
+  std::string as_written(const std::string& error, const Point& point) const {
+    const std::string_view by_set = "--set ";
+    const bool is_of_suite =
+        std::any_of(point.given.begin(), point.given.end(), [&](const auto& given) {
+          return error.rfind(text(by_set, given.first, ":"), 0) == 0;
+        });
+    return is_of_suite ? text(text_.origin, ": ", error.substr(by_set.size())) : error;
   }
 
   /// Which bytes the plan reads, for its id; the plan asks for them from here on. The simulated world
