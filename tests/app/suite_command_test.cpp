@@ -110,13 +110,13 @@ TEST(SuiteCommand, FailsWhereACertificateSaysDifferent) {
   const Output output = run_suite(suite_in(folder, {"different", "ok", "not_run"}), out);
   EXPECT_EQ(output.code, 1) << output.err;
   expect_has(output.out, "6 ok; certificates: 2 equal, 2 different, 2 not run");
-  expect_has(output.out, "certificate different: gradient error 0.250, tolerance 1.00e-09");
+  expect_has(output.out, "certificate different: its f64 twin: gradient error 0.250 of 1.00e-09");
   expect_has(output.out, "certificate not run: no legal miniature");
   // The same results are no reference to hold others against.
   const Output compared = front({"compare", "--exact", out, out});
   EXPECT_EQ(compared.code, 1);
   expect_has(compared.out, "2 regressions: ");
-  expect_has(compared.out, "path different, seed 1, in A: gradient error 0.250");
+  expect_has(compared.out, "path different, seed 1, in A: its f64 twin: gradient error 0.250");
 }
 
 TEST(SuiteCommand, PrintsItsCasesWithoutRunningThem) {

@@ -60,11 +60,12 @@ class Fault : public testing::TestWithParam<World> {
 
   /// From the moment the rank went wrong, which it printed, to now.
   static int64_t milliseconds_since(const std::string& output) {
-    const size_t at = output.find("time ");
+    const std::string lines = "\n" + output, mark = "\ntime ";
+    const size_t at = lines.find(mark);
     EXPECT_NE(at, std::string::npos) << "the fault never came: " << output;
     if (at == std::string::npos) return 0;
     const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return now / std::chrono::milliseconds(1) - std::atoll(output.c_str() + at + 5);
+    return now / std::chrono::milliseconds(1) - std::atoll(lines.c_str() + at + mark.size());
   }
 
   static void expect_cause(const Ran& ran, const std::string& cause) {

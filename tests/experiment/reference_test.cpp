@@ -96,7 +96,7 @@ TEST(Summary, CountsWhatCertificatesSayAndTellsWhy) {
   EXPECT_EQ(verdict_counts(lines), "1 equal, 1 different, 2 not run");
   const std::string table = result_table(lines);
   for (const char* said :
-       {"case b: certificate different: gradient error 0.250, tolerance 1.00e-09",
+       {"case b: certificate different: its f64 twin: gradient error 0.250 of 1.00e-09",
         "case c: certificate not run: no legal miniature"}) {
     EXPECT_NE(table.find(said), std::string::npos) << table;
   }

@@ -333,7 +333,8 @@ void add_others(CLI::App& app, FrontCall& call) {
       "Examples:\n  kuafu compare results/quickstart results/runs/quickstart\n"
       "  kuafu compare before.json after.json\n"
       "  kuafu compare --exact results/quickstart results/runs/quickstart\n\n"
-      "Exit codes: 0 no regression, 1 a regression or a case that its certificate refutes, 2 nothing to compare");
+      "Exit codes: 0 no regression, 1 a regression or a case that its certificate refutes, 2 "
+      "nothing to compare");
 
   CLI::App& doctor =
       *app.add_subcommand("doctor", "what was found on this machine; what is off and why");

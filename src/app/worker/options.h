@@ -28,16 +28,16 @@ struct WorkerOptions {
   bool is_metered = true;
   std::string json_file;
   std::vector<std::string> plugins;
-  bool is_names_only = false;  ///< list
-  double timeout_s = 0;        ///< 0: none
-  std::string trace_file;      ///< JSON lines; empty: none
-  std::string oracles_file;    ///< a real trace, for a simulated one; empty: none
-  std::string timeline_file;   ///< .json or .svg; empty: none
-  std::string timetable_file;  ///< explain: .csv or .svg; empty: none
+  bool is_names_only = false;   ///< list
+  double timeout_s = 0;         ///< 0: none
+  std::string trace_file;       ///< JSON lines; empty: none
+  std::string oracles_file;     ///< a real trace, for a simulated one; empty: none
+  std::string timeline_file;    ///< .json or .svg; empty: none
+  std::string timetable_file;   ///< explain: .csv or .svg; empty: none
   std::string mpi_collectives;  ///< "own", "native"; empty: own
-  std::string checkpoint;  ///< folder; empty: nothing is saved
-  int64_t save_every = 0;  ///< steps; 0: after the last one only
-  int64_t keep = 0;        ///< newest checkpoints that stay; 0: all
+  std::string checkpoint;       ///< folder; empty: nothing is saved
+  int64_t save_every = 0;       ///< steps; 0: after the last one only
+  int64_t keep = 0;             ///< newest checkpoints that stay; 0: all
   bool is_resumed = false;
   bool is_resumed_with_changes = false;
   bool is_save_async = false;

@@ -192,10 +192,9 @@ class CaseMaker {
   /// A key of the suite was not given by --set.
   std::string as_written(const std::string& error, const Point& point) const {
     const std::string_view by_set = "--set ";
-    const bool is_of_suite =
-        std::any_of(point.given.begin(), point.given.end(), [&](const auto& given) {
-          return error.rfind(text(by_set, given.first, ":"), 0) == 0;
-        });
+    const bool is_of_suite = std::any_of(
+        point.given.begin(), point.given.end(),
+        [&](const auto& given) { return error.rfind(text(by_set, given.first, ":"), 0) == 0; });
     return is_of_suite ? text(text_.origin, ": ", error.substr(by_set.size())) : error;
   }
 

@@ -28,8 +28,8 @@ bool is_list(FieldType type) {
 }
 
 bool names_element(const std::string& part) {
-  const bool is_index =
-      !part.empty() && std::all_of(part.begin(), part.end(), [](char c) { return '0' <= c && c <= '9'; });
+  const bool is_index = !part.empty() && std::all_of(part.begin(), part.end(),
+                                                     [](char c) { return '0' <= c && c <= '9'; });
   return is_index || part == "first" || part == "last" || part == "max" || part == "sum";
 }
 
