@@ -19,6 +19,7 @@
 //               of f32 times 2^-29.
 //   loss        the same; its error is a single number that may be small by chance, so u stands
 //               for one rounding of each of the 2 (layers + 1) halves of blocks: sqrt of that.
+//   norm        of the run's own gradients; squares are summed in f64 whatever the type.
 //   routes      a router visits the experts of its largest scores. Where the run's scores p' and
 //               the reference's p differ by at most d, so do the j-th largest of both, and what
 //               the run chose as its j-th is at most 2 d below the j-th best of p; the coin of a
@@ -229,7 +230,7 @@ class GradientCheck {
     }
     const auto terms = static_cast<double>(num_elements());
     proof_.gradient.add(std::abs(is_.report.grad_norm / oracle::norm_of(is_.gradients) - 1),
-                        kFactor * std::min(u_, 0x1p-24) * std::sqrt(terms), at_this("norm"));
+                        kFactor * unit_roundoff(DType::kF64) * std::sqrt(terms), at_this("norm"));
   }
 
   void check_routes(const oracle::Regret& regret, double rounding) {
