@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Wrongs that a run in f64 does not show: of f32 alone, by little, or late. Each certificate is of a
-// timed run.
+// Wrongs that a run in f64 does not show: of fewer bits alone, by little, or late. Each certificate
+// is of a timed run, but for shares of absolute terms, which are of one step.
 
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
 
+#include "kuafu/comm/worlds.h"
+#include "kuafu/engine/certificate_step.h"
 #include "tests/mutants/mutant.h"
 #include "tests/support/plans.h"
 #include "tests/support/ranks.h"
@@ -18,11 +20,12 @@ using Action = tests::CommFault::Action;
 
 /// What a scheme does to its products.
 struct Wrong {
-  double forward = 1, input_grad = 1, weight_grad = 1;  ///< factors of f32 products
-  int64_t from = 0;                                     ///< calls of each before it begins
+  double forward = 1, input_grad = 1,
+         weight_grad = 1;  ///< factors of products, not of those in f64
+  int64_t from = 0;        ///< calls of each before it begins
 };
 
-/// 1D, wrong in f32.
+/// 1D, wrong in all types but f64.
 class WrongScheme : public TensorParallel {
  public:
   WrongScheme(const Mesh& mesh, Wrong wrong)
@@ -44,7 +47,7 @@ class WrongScheme : public TensorParallel {
 
  private:
   Tensor spoil(const Tensor& t, double factor, int64_t& calls) const {
-    const bool is_wrong = ++calls > wrong_.from && t.scalar_type() == at::kFloat && factor != 1;
+    const bool is_wrong = ++calls > wrong_.from && t.scalar_type() != at::kDouble && factor != 1;
     return is_wrong ? t * factor : t;
   }
 
@@ -67,7 +70,7 @@ Certificate certificate_of(const Wrong& wrong, const Overrides& more = {}) {
   const TensorScheme sound = registries.tensor.find("1d");
   TensorMode mode = sound.mode;
   mode.name = "wrong";
-  registries.tensor.add("wrong", "1d, wrong in f32",
+  registries.tensor.add("wrong", "1d, wrong in all types but f64",
                         TensorScheme{mode, [wrong](const Mesh& mesh) {
                                        return std::make_unique<WrongScheme>(mesh, wrong);
                                      }});
@@ -107,6 +110,94 @@ TEST(CertificateOfAWrongScheme, TellsSumsOfF32OffByOneInTenThousand) {
        {Wrong{.forward = 1.0001}, Wrong{.input_grad = 1.0001}, Wrong{.weight_grad = 1.0001}}) {
     const Certificate c = certificate_of(wrong);
     EXPECT_EQ(c.native.verdict, "different") << c.native.describe();
+  }
+}
+
+/// A type of fewer bits, and by what a certificate tells it.
+struct Half {
+  const char* type;
+  double factor;  ///< of a sum
+  double share;   ///< of the sums of absolute terms of a gradient
+  double flow;    ///< of what a block gives on
+};
+constexpr Half kHalves[] = {{"f16", 1.02, 0.01, 0.0125}, {"bf16", 1.2, 0.075, 0.1}};
+
+Overrides in_half(const Half& half) {
+  return {{"model.dtype", half.type}, {"train.loss_scale", "1024"}, {"train.steps", "6"}};
+}
+
+// A factor of a sum is less of its absolute terms, by as much as they cancel.
+TEST(CertificateOfAWrongScheme, TellsSumsOfHalfPrecisionByTheFactorOfTheirType) {
+  for (const Half& half : kHalves) {
+    for (const Wrong& wrong : {Wrong{.forward = half.factor}, Wrong{.input_grad = half.factor},
+                               Wrong{.weight_grad = half.factor}}) {
+      const Certificate c = certificate_of(wrong, in_half(half));
+      EXPECT_LT(c.gradient.error, c.gradient.bound);  // in f64 nothing is wrong
+      EXPECT_FALSE(c.native.gradient.holds()) << half.type << c.native.describe();
+      EXPECT_FALSE(c.native.blocks.holds()) << half.type << c.native.describe();
+    }
+  }
+}
+
+/// One step of one rank, to be checked with something wrong in it.
+class OneStep {
+ public:
+  explicit OneStep(const Overrides& more)
+      : plan_(plan_with(tests::keys::both({{"model.layers", "1"}}, more))),
+        data_(tests::data_of(plan_)),
+        reference_(make_reference(plan_, registries_, *data_)) {
+    const auto alone = make_self();
+    Engine engine(plan_, registries_, *alone, *data_, {});
+    sound_ = observe(engine, *alone, whole_state(engine, *alone), Look::kBlocksToo);
+    oracle::Tensors weights;
+    for (const auto& [name, w] : sound_.before.values) weights[name] = w.to(at::kDouble);
+    terms_ = reference_->gradients(0, weights, {}).absolute;
+  }
+  const oracle::Tensors& terms() const { return terms_; }
+  const Evidence& sound() const { return sound_; }
+  Proof checked(const Evidence& e) {
+    Proof proof;
+    check_step(plan_, e, *reference_, rounding_, proof);
+    return proof;
+  }
+
+ private:
+  Plan plan_;
+  Registries registries_ = builtin_registries();
+  std::unique_ptr<Dataset> data_;
+  std::unique_ptr<Reference> reference_;
+  Evidence sound_;
+  oracle::Tensors terms_;
+  Rounding rounding_;
+};
+
+TEST(CertificateInHalfPrecision, TellsTheShareOfItsTypeInTheTermsOfAnyGradient) {
+  for (const Half& half : kHalves) {
+    OneStep step(in_half(half));
+    const Proof sound = step.checked(step.sound());
+    EXPECT_TRUE(sound.holds()) << sound.describe();
+    for (const auto& [name, terms] : step.terms()) {
+      Evidence e = step.sound();
+      e.gradients[name] = e.gradients.at(name) + half.share * terms;
+      e.report.grad_norm = oracle::norm_of(e.gradients);  // nor does the norm tell it
+      const Proof proof = step.checked(e);
+      EXPECT_FALSE(proof.gradient.holds()) << half.type << proof.describe();
+      EXPECT_FALSE(proof.blocks.holds()) << half.type << proof.describe();
+    }
+  }
+}
+
+TEST(CertificateInHalfPrecision, TellsTheShareOfItsTypeInWhatPassesBlocks) {
+  for (const Half& half : kHalves) {
+    OneStep step(in_half(half));
+    for (Tensor oracle::BlockFlow::*flow :
+         {&oracle::BlockFlow::output, &oracle::BlockFlow::input_gradient}) {
+      Evidence e = step.sound();
+      Tensor& t = e.flows.at("blocks.0").*flow;
+      t = t.to(at::kDouble) * (1 + half.flow);
+      const Proof proof = step.checked(e);
+      EXPECT_FALSE(proof.blocks.holds()) << half.type << proof.describe();
+    }
   }
 }
 

@@ -52,7 +52,8 @@ bool is_of_replay_alone(const Certificate& c) {
 
 Fate judged(const Mutant& m, const Certificate& c) {
   const std::string words = text(c.describe(), "; native ", c.native.describe());
-  if (c.verdict == "different") {
+  // The twin is in f64, and tells what a type of fewer bits may not.
+  if ((m.dtype ? c.native.verdict : c.verdict) == "different") {
     const bool counts = m.is_of_timed_run || !is_of_replay_alone(c);
     return {counts ? Kind::kComparison : Kind::kSurvived, words};
   }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -115,6 +116,7 @@ struct Mutant {
   std::string name;
   Overrides overrides = {};              ///< of plan_of()
   std::string optimizer = {};            ///< the only one it has a meaning for; empty: any
+  std::optional<DType> dtype = {};       ///< likewise, and told in it, not by the twin; none: any
   std::vector<std::string> causes = {};  ///< an error that has one of these words names the cause
   /// Strikes in the timed run alone: shown by the same steps made again.
   bool is_of_timed_run = false;

@@ -80,7 +80,9 @@ class Deal {
   const Combination& next(const Mutant& m) {
     std::vector<size_t> least;
     for (size_t i = 0; i < all_.size(); ++i) {
-      if (!m.optimizer.empty() && m.optimizer != all_[i].optimizer) continue;
+      const Combination& c = all_[i];
+      if (!m.optimizer.empty() && m.optimizer != c.optimizer) continue;
+      if (m.dtype && m.dtype != c.dtype) continue;
       if (!least.empty() && dealt_[i] > dealt_[least[0]]) continue;
       if (!least.empty() && dealt_[i] < dealt_[least[0]]) least.clear();
       least.push_back(i);

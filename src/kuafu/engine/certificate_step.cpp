@@ -19,6 +19,7 @@
 //               of f32 times 2^-29.
 //   loss        the same; its error is a single number that may be small by chance, so u stands
 //               for one rounding of each of the 2 (layers + 1) halves of blocks: sqrt of that.
+//   norm        of the run's own gradients; squares are summed in f64 whatever the type.
 //   routes      a router visits the experts of its largest scores. Where the run's scores p' and
 //               the reference's p differ by at most d, so do the j-th largest of both, and what
 //               the run chose as its j-th is at most 2 d below the j-th best of p; the coin of a
@@ -143,11 +144,18 @@ class GradientCheck {
                                         is_.routes.tensors, times * is_.report.loss_scale);
   }
 
+  /// A loss scale is a power of two, which moves no rounding: where the reference overflows, and the
+  /// run may not, it rounds at a smaller one.
+  oracle::Gradients rounding_in(DType type) const {
+    oracle::Gradients g = rounded_in(type);
+    return is_finite(g.gradients) ? g : rounded_in(type, 1 / kOverflow);
+  }
+
   /// Where the run's own type is f64, f32's rounding stands for it, times the ratio of both u.
   Rounding measured(const oracle::Gradients& exact) const {
     const DType type = plan_.model.dtype == DType::kF64 ? DType::kF32 : plan_.model.dtype;
     Rounding y{.loss = 0};
-    take_larger(y, rounded_in(type), exact, u_ / unit_roundoff(type));
+    take_larger(y, rounding_in(type), exact, u_ / unit_roundoff(type));
     return y;
   }
 
@@ -156,7 +164,7 @@ class GradientCheck {
     Rounding y{.loss = 0};
     for (uint64_t draw = 0; draw < kDraws; ++draw) {
       const oracle::RandomRounding at_random(u_, draw);
-      take_larger(y, rounded_in(is_wide(type) ? DType::kF64 : type), exact, 1);
+      take_larger(y, rounding_in(is_wide(type) ? DType::kF64 : type), exact, 1);
     }
     return y;
   }
@@ -222,7 +230,7 @@ class GradientCheck {
     }
     const auto terms = static_cast<double>(num_elements());
     proof_.gradient.add(std::abs(is_.report.grad_norm / oracle::norm_of(is_.gradients) - 1),
-                        kFactor * std::min(u_, 0x1p-24) * std::sqrt(terms), at_this("norm"));
+                        kFactor * unit_roundoff(DType::kF64) * std::sqrt(terms), at_this("norm"));
   }
 
   void check_routes(const oracle::Regret& regret, double rounding) {

@@ -179,6 +179,23 @@ Tensor log_softmax(const Tensor& x) {
   return below - below.exp().sum(-1, true).log();
 }
 
+/// P V, P = e / L the softmax of x, L its sums. ATen's own derivative of a softmax makes
+///
+///     dx = P (dP - rowsum(P dP)),  dP = dO V^T
+///
+/// of one dP, whose rounding mostly cancels. Fused kernels do not keep P and make
+///
+///     dx = P (dP - rowsum(dO O))         [Dao et al., arXiv 2205.14135, appendix B.2, equation 4]
+///
+/// of an O that was rounded after dP was taken: where a row is sure of its key the terms cancel and
+/// u |dO| |O| is left of their rounding, more than all of dx. This is that form, by autograd: P is
+/// e / L with L held, and O is divided by L / L = 1, held below, so that dL = -rowsum(dO O) / L.
+Tensor weighted_sum(const Tensor& x, const Tensor& v) {
+  const Tensor e = below_largest(x).exp(), sum = e.sum(-1, true), held = sum.detach();
+  const Tensor o = at::matmul((e / held).to(v.scalar_type()), v);
+  return (widened(o) / (sum / held)).to(v.scalar_type());
+}
+
 /// softmax(Q K^T / sqrt(D)) V; earlier positions alone: -infinity above the diagonal. Scores and
 /// softmax are widened, the weights that multiply V are not.
 ///                                        [Vaswani et al., arXiv 1706.03762, equation 1, 3.2.2]
@@ -191,7 +208,7 @@ Tensor attention(const Call& call, const Tensor& x, const std::string& name, See
     const Tensor later = at::ones({s, s}, at::kBool).triu(1).to(x.device());
     scores = scores.masked_fill(later, -std::numeric_limits<double>::infinity());
   }
-  const Tensor mixed = at::matmul(softmax(scores).to(v.scalar_type()), v);
+  const Tensor mixed = weighted_sum(scores, v);
   return linear(call, mixed.transpose(1, 2).reshape({b, s, n * d}), name + ".out");
 }
 
