@@ -51,6 +51,17 @@ TEST(RandomRounding, IsTheSameForASeed) {
   EXPECT_FALSE(at::equal(once(1), once(2)));
 }
 
+// Rows of one token are equal, and so are their errors, which add up.
+TEST(RandomRounding, MovesEqualElementsOfAResultAlike) {
+  const at::Tensor x = at::arange(1, 9, at::kDouble).repeat({3, 1});
+  const RandomRounding at_random(kUnit, 1);
+  const at::Tensor y = x * 3, again = x * 3;
+  EXPECT_TRUE(at::equal(y.select(0, 0), y.select(0, 2)));
+  EXPECT_FALSE(at::equal(y, again));
+  const at::Tensor xi = (y.select(0, 0) / (3 * at::arange(1, 9, at::kDouble)) - 1) / kUnit;
+  EXPECT_GT((xi.max() - xi.min()).item<double>(), 0.5);
+}
+
 TEST(RandomRounding, OfHalfPrecisionIsOfItsUnit) {
   const Tensor x = line(1, 2).to(at::kBFloat16);
   const Tensor exact = x.to(at::kDouble) * 3;

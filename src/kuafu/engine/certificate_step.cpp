@@ -159,9 +159,10 @@ class GradientCheck {
     return y;
   }
 
+  /// Rounding of this very step, measured and at random.
   Rounding measured_at_random(const oracle::Gradients& exact) const {
     const DType type = plan_.model.dtype;
-    Rounding y{.loss = 0};
+    Rounding y = measured(exact);
     for (uint64_t draw = 0; draw < kDraws; ++draw) {
       const oracle::RandomRounding at_random(u_, draw);
       take_larger(y, rounding_in(is_wide(type) ? DType::kF64 : type), exact, 1);

@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/oracle/random_rounding.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/function_schema.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/philox.h"
 
 namespace kuafu::oracle {
 
 struct RandomRounding::State {
+  explicit State(uint64_t seed) : draws(seed, hash_name("random rounding")) {}
   double u_of_f64 = 0;
-  at::Generator generator;
+  CounterRandom draws;
+  uint64_t num_draws = 0;
   at::CallbackHandle handle = 0;
   int64_t num_moved = 0;
 };
@@ -33,7 +36,7 @@ struct Begin : at::ObserverContext {
 double unit_of(at::ScalarType type, double of_f64) {
   switch (type) {
     case at::kDouble:
-      return of_f64;
+      return std::max(of_f64, 0x1p-52);  // what is less than half a spacing moves nothing
     case at::kFloat:
       return 0x1p-24;
     case at::kHalf:
@@ -45,15 +48,29 @@ double unit_of(at::ScalarType type, double of_f64) {
   }
 }
 
+/// Numbers in [-1, 1), a function of the leading bits of each value and of a key: equal results of
+/// an operation are rounded alike, as they are in a run, and errors of equal rows add up. (Tokens
+/// that repeat in a tiny vocabulary make equal rows.) Mixed as in splitmix64 [Steele, Lea & Flood,
+/// OOPSLA 2014].
+at::Tensor moves_of(const at::Tensor& values, int64_t key) {
+  constexpr int64_t kIgnored = 20;  // of 52: what differs by less comes of another order of sums
+  const auto mix = [](const at::Tensor& h, int64_t shift, uint64_t factor) {
+    return h.bitwise_xor(at::bitwise_right_shift(h, shift)) * static_cast<int64_t>(factor);
+  };
+  at::Tensor h = at::bitwise_right_shift(values.view(at::kLong), kIgnored) + key;
+  h = mix(mix(h, 30, 0xbf58476d1ce4e5b9), 27, 0x94d049bb133111eb);
+  return h.bitwise_xor(at::bitwise_right_shift(h, 31)).to(at::kDouble) * 0x1p-63;
+}
+
 /// In place, under the tensors that autograd has saved.
 void disturb(const at::Tensor& y, RandomRounding::State& state) {
   if (!y.defined() || !y.is_cpu() || y.numel() == 0) return;
   const double u = unit_of(y.scalar_type(), state.u_of_f64);
   if (u == 0) return;
-  const at::Tensor xi =
-      at::empty(y.sizes(), at::TensorOptions(at::kDouble)).uniform_(-u, u, state.generator);
   const at::Tensor values = y.variable_data();
-  values.copy_(values.to(at::kDouble) * (1 + xi));
+  const at::Tensor exact = values.to(at::kDouble).contiguous();
+  const auto key = static_cast<int64_t>(state.draws.bits(state.num_draws++));
+  values.copy_(exact * (1 + u * moves_of(exact, key)));
   // A number that an operation converts to its tensor's type is no result of another.
   if (y.dim() > 0) ++state.num_moved;
 }
@@ -93,10 +110,10 @@ void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
 
 }  // namespace
 
-RandomRounding::RandomRounding(double u_of_f64, uint64_t seed) : state_(std::make_unique<State>()) {
+RandomRounding::RandomRounding(double u_of_f64, uint64_t seed)
+    : state_(std::make_unique<State>(seed)) {
   KUAFU_CHECK(tls_rounding == nullptr, "this thread rounds at random already");
   state_->u_of_f64 = u_of_f64;
-  state_->generator = at::detail::createCPUGenerator(seed);
   state_->handle = at::addThreadLocalCallback(at::RecordFunctionCallback(on_begin, on_end)
                                                   .needsOutputs(true)
                                                   .scopes({at::RecordScope::FUNCTION}));

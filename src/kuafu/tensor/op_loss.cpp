@@ -85,8 +85,9 @@ Tensor loss_backward_kernel(const Tensor& logits, const Tensor& targets, const T
   const int64_t columns = real_columns(logits, first, vocab);
   if (columns < rows.size(1)) out.narrow(1, columns, rows.size(1) - columns).zero_();
   if (columns == 0) return out.view(logits.sizes());
-  const Tensor top = max.reshape({-1, 1});
   const Tensor is_used = targets.reshape({-1, 1}).ne(-1);
+  // An ignored row's own maximum is not known here, and its logits may be too large for exp.
+  const Tensor top = at::where(is_used, max.reshape({-1, 1}), kInfinity);
   const Tensor factor = is_used.to(sumexp.scalar_type()).mul_(scale).div_(sumexp.reshape({-1, 1}));
   const auto [index, is_mine] = locate(targets, first, columns);
   const Tensor onehot = is_mine.to(sumexp.scalar_type()).mul_(-scale).unsqueeze(1);
