@@ -71,7 +71,9 @@ class UpdateCheck {
     rule.weight_decay = rule.clip = 0;
     oracle::update(rule, lr, norm_, sizes, moved, absolute);
     for (auto& [name, by] : moved) by = by.abs() * far_below_normal(name);
-    compare_weights(weights, before, moved);
+    // AdamW's decay is of the weight itself: (1 - lr decay) w.
+    const double decay = plan_.optimizer.kind == "sgd" ? 0 : plan_.optimizer.weight_decay;
+    compare_weights(weights, before, 1 + lr * decay, moved);
     compare_state(state, absolute);
   }
 
@@ -106,7 +108,7 @@ class UpdateCheck {
     return (least_normal() / clipped.clamp_min(least_normal() * bound_ / 2)).clamp_min(1);
   }
 
-  void compare_weights(const oracle::Tensors& exact, const oracle::Tensors& before,
+  void compare_weights(const oracle::Tensors& exact, const oracle::Tensors& before, double terms,
                        const oracle::Tensors& moved) {
     const oracle::Tensors mine = updated(is_.after);
     for (const auto& [name, w] : exact) {
@@ -115,7 +117,7 @@ class UpdateCheck {
         proof_.refute(at_step(is_, text("no rank holds ", name)));
         continue;
       }
-      Tensor scale = before.at(name).abs() * (fine_ / bound_);
+      Tensor scale = before.at(name).abs() * (terms * fine_ / bound_);
       if (const auto by = moved.find(name); by != moved.end()) scale = scale + by->second;
       add_elements({found->second, w, scale}, bound_, at_step(is_, name), proof_);
       compare_master(name);

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/function_schema.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
@@ -15,9 +16,12 @@
 namespace kuafu::oracle {
 
 struct RandomRounding::State {
-  explicit State(uint64_t seed) : draws(seed, hash_name("random rounding")) {}
+  explicit State(uint64_t seed)
+      : draws(seed, hash_name("random rounding")),
+        generator(at::detail::createCPUGenerator(seed)) {}
   double u_of_f64 = 0;
   CounterRandom draws;
+  at::Generator generator;
   uint64_t num_draws = 0;
   at::CallbackHandle handle = 0;
   int64_t num_moved = 0;
@@ -52,7 +56,7 @@ double unit_of(at::ScalarType type, double of_f64) {
 /// an operation are rounded alike, as they are in a run, and errors of equal rows add up. (Tokens
 /// that repeat in a tiny vocabulary make equal rows.) Mixed as in splitmix64 [Steele, Lea & Flood,
 /// OOPSLA 2014].
-at::Tensor moves_of(const at::Tensor& values, int64_t key) {
+at::Tensor moves_by_value(const at::Tensor& values, int64_t key) {
   constexpr int64_t kIgnored = 20;  // of 52: what differs by less comes of another order of sums
   const auto mix = [](const at::Tensor& h, int64_t shift, uint64_t factor) {
     return h.bitwise_xor(at::bitwise_right_shift(h, shift)) * static_cast<int64_t>(factor);
@@ -69,8 +73,13 @@ void disturb(const at::Tensor& y, RandomRounding::State& state) {
   if (u == 0) return;
   const at::Tensor values = y.variable_data();
   const at::Tensor exact = values.to(at::kDouble).contiguous();
+  // Of half precision, whatever is widened comes of few values: equal ones were not before they
+  // were rounded.
+  const bool is_half = state.u_of_f64 > 0x1p-20;
   const auto key = static_cast<int64_t>(state.draws.bits(state.num_draws++));
-  values.copy_(exact * (1 + u * moves_of(exact, key)));
+  const at::Tensor moves =
+      is_half ? at::empty_like(exact).uniform_(-1, 1, state.generator) : moves_by_value(exact, key);
+  values.copy_(exact * (1 + u * moves));
   // A number that an operation converts to its tensor's type is no result of another.
   if (y.dim() > 0) ++state.num_moved;
 }
