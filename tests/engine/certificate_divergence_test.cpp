@@ -85,6 +85,20 @@ TEST(CertificateOfADivergingRun, IsEqualOrNamesTheStep) {
   }
 }
 
+// Equal rows err alike, a norm of one or two elements leaves nothing but rounding, decay ten times
+// the weight.
+TEST(CertificateOfADivergingRun, IsNotDifferentWhereRoundingIsAllThatIsLeft) {
+  const Overrides one = {{"model.hidden", "1"}, {"model.heads", "1"}, {"optimizer.lr", "1"}};
+  const Overrides two = {{"model.hidden", "2"},   {"model.heads", "1"}, {"model.vocab", "5"},
+                         {"model.mlp", "swiglu"}, {"optimizer.lr", "10"}};
+  const Overrides decay = {{"optimizer.lr", "10"}, {"optimizer.weight_decay", "1"}};
+  for (const Overrides& o : {one, two, decay}) {
+    const Certificate c = of_a_run(tests::keys::both(
+        {{"model.dtype", "f32"}, {"train.steps", "3"}, {"optimizer.warmup", "0"}}, o));
+    EXPECT_NE(c.verdict, "different") << o[0].second << words(c);
+  }
+}
+
 TEST(CertificateOfADivergingRun, IsNoBetterThanTheRunItself) {
   Certificate c;
   c.verdict = "equal";
