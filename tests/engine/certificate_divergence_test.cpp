@@ -89,13 +89,18 @@ TEST(CertificateOfADivergingRun, IsEqualOrNamesTheStep) {
 // the weight.
 TEST(CertificateOfADivergingRun, IsNotDifferentWhereRoundingIsAllThatIsLeft) {
   const Overrides one = {{"model.hidden", "1"}, {"model.heads", "1"}, {"optimizer.lr", "1"}};
-  const Overrides two = {{"model.hidden", "2"},   {"model.heads", "1"}, {"model.vocab", "5"},
-                         {"model.mlp", "swiglu"}, {"optimizer.lr", "10"}};
+  const Overrides two = {{"model.hidden", "2"},
+                         {"model.heads", "1"},
+                         {"model.vocab", "5"},
+                         {"model.mlp", "swiglu"},
+                         {"optimizer.lr", "10"}};
   const Overrides decay = {{"optimizer.lr", "10"}, {"optimizer.weight_decay", "1"}};
-  for (const Overrides& o : {one, two, decay}) {
+  const Overrides sure = {{"model.hidden", "16"},  {"model.vocab", "32"},  {"model.sequence", "7"},
+                          {"model.kv_heads", "1"}, {"optimizer.lr", "10"}, {"train.steps", "6"}};
+  for (const Overrides& o : {one, two, decay, sure}) {
     const Certificate c = of_a_run(tests::keys::both(
         {{"model.dtype", "f32"}, {"train.steps", "3"}, {"optimizer.warmup", "0"}}, o));
-    EXPECT_NE(c.verdict, "different") << o[0].second << words(c);
+    EXPECT_NE(c.verdict, "different") << o.back().first << words(c);
   }
 }
 
