@@ -85,10 +85,8 @@ Tensor loss_backward_kernel(const Tensor& logits, const Tensor& targets, const T
   const int64_t columns = real_columns(logits, first, vocab);
   if (columns < rows.size(1)) out.narrow(1, columns, rows.size(1) - columns).zero_();
   if (columns == 0) return out.view(logits.sizes());
-  const Tensor is_used = targets.reshape({-1, 1}).ne(-1);
-  // An ignored row's own maximum is not known here, and its logits may be too large for exp.
-  const Tensor top = at::where(is_used, max.reshape({-1, 1}), kInfinity);
-  const Tensor factor = is_used.to(sumexp.scalar_type()).mul_(scale).div_(sumexp.reshape({-1, 1}));
+  const Tensor top = max.reshape({-1, 1}), ignored = targets.reshape({-1, 1}).eq(-1);
+  const Tensor factor = at::full_like(sumexp, scale).reshape({-1, 1}).div_(sumexp.reshape({-1, 1}));
   const auto [index, is_mine] = locate(targets, first, columns);
   const Tensor onehot = is_mine.to(sumexp.scalar_type()).mul_(-scale).unsqueeze(1);
   for_blocks(rows, [&](int64_t at, int64_t n) {
@@ -97,6 +95,8 @@ Tensor loss_backward_kernel(const Tensor& logits, const Tensor& targets, const T
     const bool is_wide = y.scalar_type() == factor.scalar_type();
     Tensor g = is_wide ? y : at::empty(y.sizes(), factor.options());
     at::sub_out(g, x, top.narrow(0, at, n)).exp_().mul_(factor.narrow(0, at, n));
+    // An ignored row's own maximum is not known, so that exp of its logits may be infinite.
+    g.masked_fill_(ignored.narrow(0, at, n), 0);
     g.scatter_add_(1, index.narrow(0, at, n).unsqueeze(1), onehot.narrow(0, at, n));
     if (!is_wide) y.copy_(g);
   });
