@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kuafu/record/field_path.h"
+
 #include <algorithm>
+#include <charconv>
+#include <optional>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
@@ -10,16 +14,33 @@ namespace {
 
 using Parts = std::vector<std::string>;
 
-Parts parts_of(std::string_view path) {
-  Parts parts(1);
-  for (const char c : path) {
-    if (c == '.') {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
+/// Of an index in a dotted path; none where it is no number, or one that no list reaches.
+std::optional<size_t> index_of(const std::string& part) {
+  size_t index = 0;
+  const char* end = part.data() + part.size();
+  const auto [at, error] = std::from_chars(part.data(), end, index);
+  return at == end && error == std::errc() ? std::optional(index) : std::nullopt;
+}
+
+Json element_at(const Json& list, const std::string& which) {
+  if (list.empty()) return nullptr;
+  if (which == "first") return list.front();
+  if (which == "last") return list.back();
+  if (which == "max" || which == "sum") {
+    const bool are_numbers =
+        std::all_of(list.begin(), list.end(), [](const Json& v) { return v.is_number(); });
+    if (!are_numbers) return nullptr;
+    if (which == "max") return *std::max_element(list.begin(), list.end());
+    const bool are_integers =
+        std::all_of(list.begin(), list.end(), [](const Json& v) { return v.is_number_integer(); });
+    int64_t whole = 0;
+    double sum = 0;
+    for (const Json& v : list)
+      are_integers ? void(whole += v.get<int64_t>()) : void(sum += v.get<double>());
+    return are_integers ? Json(whole) : Json(sum);
   }
-  return parts;
+  const auto index = index_of(which);
+  return index && *index < list.size() ? list[*index] : Json(nullptr);
 }
 
 bool is_list(FieldType type) {
@@ -28,9 +49,7 @@ bool is_list(FieldType type) {
 }
 
 bool names_element(const std::string& part) {
-  const bool is_index = !part.empty() && std::all_of(part.begin(), part.end(),
-                                                     [](char c) { return '0' <= c && c <= '9'; });
-  return is_index || part == "first" || part == "last" || part == "max" || part == "sum";
+  return index_of(part) || part == "first" || part == "last" || part == "max" || part == "sum";
 }
 
 /// Whether `path` is the field, something inside of it, or around it.
@@ -47,6 +66,16 @@ bool leads_to(const FieldDoc& field, const Parts& path) {
 
 }  // namespace
 
+std::vector<std::string> parts_of(std::string_view path) {
+  std::vector<std::string> parts;
+  while (true) {
+    const size_t dot = path.find('.');
+    parts.emplace_back(path.substr(0, dot));
+    if (dot == std::string_view::npos) return parts;
+    path.remove_prefix(dot + 1);
+  }
+}
+
 std::string path_problem(std::string_view path) {
   const Parts parts = parts_of(path);
   std::vector<std::string> known;
@@ -60,6 +89,25 @@ std::string path_problem(std::string_view path) {
   }
   return text(in_quotes(path), " is no field of a document; did you mean ",
               in_quotes(nearest(std::string(path), known)), "? `kuafu list fields` has all");
+}
+
+Json value_at(const Json& document, std::string_view path) {
+  const Json* at = &document;
+  const auto parts = parts_of(path);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (at->is_array()) {
+      if (i + 1 == parts.size()) return element_at(*at, parts[i]);
+      const auto index = index_of(parts[i]);
+      if (!index || *index >= at->size()) return nullptr;
+      at = &(*at)[*index];
+      continue;
+    }
+    if (!at->is_object()) return nullptr;
+    const auto it = at->find(parts[i]);
+    if (it == at->end()) return nullptr;
+    at = &*it;
+  }
+  return *at;
 }
 
 }  // namespace kuafu

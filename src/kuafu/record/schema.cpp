@@ -7,20 +7,11 @@
 #include <optional>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/record/field_path.h"
 #include "kuafu/record/json_text.h"
 
 namespace kuafu {
 namespace {
-
-std::vector<std::string> parts_of(std::string_view path) {
-  std::vector<std::string> parts;
-  while (true) {
-    const size_t dot = path.find('.');
-    parts.emplace_back(path.substr(0, dot));
-    if (dot == std::string_view::npos) return parts;
-    path.remove_prefix(dot + 1);
-  }
-}
 
 std::string_view describe(FieldType type) {
   switch (type) {
@@ -47,14 +38,6 @@ std::string_view describe(FieldType type) {
 }
 
 std::string shown(const Json& value) { return json_excerpt(value); }
-
-/// Of an index in a dotted path; none where it is no number, or one that no list reaches.
-std::optional<size_t> index_of(const std::string& part) {
-  size_t index = 0;
-  const char* end = part.data() + part.size();
-  const auto [at, error] = std::from_chars(part.data(), end, index);
-  return at == end && error == std::errc() ? std::optional(index) : std::nullopt;
-}
 
 bool is_count(const Json& value) { return value.is_number_integer() && value.get<int64_t>() >= 0; }
 
@@ -200,27 +183,6 @@ bool is_plain_name(const Json& value) {
   });
 }
 
-Json element_at(const Json& list, const std::string& which) {
-  if (list.empty()) return nullptr;
-  if (which == "first") return list.front();
-  if (which == "last") return list.back();
-  if (which == "max" || which == "sum") {
-    const bool are_numbers =
-        std::all_of(list.begin(), list.end(), [](const Json& v) { return v.is_number(); });
-    if (!are_numbers) return nullptr;
-    if (which == "max") return *std::max_element(list.begin(), list.end());
-    const bool are_integers =
-        std::all_of(list.begin(), list.end(), [](const Json& v) { return v.is_number_integer(); });
-    int64_t whole = 0;
-    double sum = 0;
-    for (const Json& v : list)
-      are_integers ? void(whole += v.get<int64_t>()) : void(sum += v.get<double>());
-    return are_integers ? Json(whole) : Json(sum);
-  }
-  const auto index = index_of(which);
-  return index && *index < list.size() ? list[*index] : Json(nullptr);
-}
-
 }  // namespace
 
 const std::vector<std::string>& statuses() {
@@ -293,25 +255,6 @@ std::vector<std::string> line_problems(const Json& line) {
     problems.push_back("status: differs from document.status");
   }
   return problems;
-}
-
-Json value_at(const Json& document, std::string_view path) {
-  const Json* at = &document;
-  const auto parts = parts_of(path);
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (at->is_array()) {
-      if (i + 1 == parts.size()) return element_at(*at, parts[i]);
-      const auto index = index_of(parts[i]);
-      if (!index || *index >= at->size()) return nullptr;
-      at = &(*at)[*index];
-      continue;
-    }
-    if (!at->is_object()) return nullptr;
-    const auto it = at->find(parts[i]);
-    if (it == at->end()) return nullptr;
-    at = &*it;
-  }
-  return *at;
 }
 
 }  // namespace kuafu
