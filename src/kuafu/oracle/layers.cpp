@@ -179,36 +179,48 @@ Tensor log_softmax(const Tensor& x) {
   return below - below.exp().sum(-1, true).log();
 }
 
-/// P V, P = e / L the softmax of x, L its sums. ATen's own derivative of a softmax makes
+/// Q K^T / sqrt(D); earlier positions alone: -infinity above the diagonal. Widened.
+Tensor attention_scores(const Tensor& q, const Tensor& k, Sees sees) {
+  const int64_t s = q.size(2), d = q.size(3);
+  const Tensor x = at::matmul(widened(q), widened(k).transpose(2, 3)) / std::sqrt(1.0 * d);
+  if (sees == Sees::kAll) return x;
+  const Tensor later = at::ones({s, s}, at::kBool).triu(1).to(x.device());
+  return x.masked_fill(later, -std::numeric_limits<double>::infinity());
+}
+
+/// log sum_j e^x_j, as a number that has no derivative.
+Tensor log_sum(const Tensor& x) {
+  const Tensor all = x.detach(), largest = all.amax(-1, true);
+  return largest + (all - largest).exp().sum(-1, true).log();
+}
+
+/// P V, P the softmax of the scores x. ATen's own derivative of a softmax makes
 ///
 ///     dx = P (dP - rowsum(P dP)),  dP = dO V^T
 ///
-/// of one dP, whose rounding mostly cancels. Fused kernels do not keep P and make
+/// of one dP, whose rounding mostly cancels. Fused kernels keep l = log sum_j e^x_j, not P, make the
+/// scores once more and
 ///
-///     dx = P (dP - rowsum(dO O))         [Dao et al., arXiv 2205.14135, appendix B.2, equation 4]
+///     P = e^(x - l),  dx = P (dP - rowsum(dO O))   [Dao et al., arXiv 2205.14135, appendix B.2]
 ///
 /// of an O that was rounded after dP was taken: where a row is sure of its key the terms cancel and
-/// u |dO| |O| is left of their rounding, more than all of dx. This is that form, by autograd: P is
-/// e / L with L held, and O is divided by L / L = 1, held below, so that dL = -rowsum(dO O) / L.
-Tensor weighted_sum(const Tensor& x, const Tensor& v) {
-  const Tensor e = below_largest(x).exp(), sum = e.sum(-1, true), held = sum.detach();
-  const Tensor o = at::matmul((e / held).to(v.scalar_type()), v);
-  return (widened(o) / (sum / held)).to(v.scalar_type());
+/// u |dO| |O| is left of their rounding, more than all of dx; and P is wrong by what x differs from
+/// the scores that made l, u |q| |k|, all of it once that passes 1. This is that form, by autograd:
+/// O is divided by a 1 whose derivative is that of P's sums, so that theirs is -rowsum(dO O).
+Tensor mixed_values(const Tensor& q, const Tensor& k, const Tensor& v, Sees sees) {
+  const Tensor l = log_sum(attention_scores(q, k, sees));
+  const Tensor p = (attention_scores(q, k, sees) - l).exp(), sums = p.sum(-1, true);
+  const Tensor o = at::matmul(p.to(v.scalar_type()), v);
+  return (widened(o) / (1 + (sums - sums.detach()))).to(v.scalar_type());
 }
 
-/// softmax(Q K^T / sqrt(D)) V; earlier positions alone: -infinity above the diagonal. Scores and
-/// softmax are widened, the weights that multiply V are not.
+/// softmax(Q K^T / sqrt(D)) V. Scores and softmax are widened, the weights that multiply V are not.
 ///                                        [Vaswani et al., arXiv 1706.03762, equation 1, 3.2.2]
 Tensor attention(const Call& call, const Tensor& x, const std::string& name, Sees sees) {
   auto [q, k, v] = heads(call, x, name);
   if (call.plan.positions == "rotary") q = rotate(q), k = rotate(k);
   const int64_t b = q.size(0), n = q.size(1), s = q.size(2), d = q.size(3);
-  Tensor scores = at::matmul(widened(q), widened(k).transpose(2, 3)) / std::sqrt(1.0 * d);
-  if (sees == Sees::kEarlier) {
-    const Tensor later = at::ones({s, s}, at::kBool).triu(1).to(x.device());
-    scores = scores.masked_fill(later, -std::numeric_limits<double>::infinity());
-  }
-  const Tensor mixed = weighted_sum(scores, v);
+  const Tensor mixed = mixed_values(q, k, v, sees);
   return linear(call, mixed.transpose(1, 2).reshape({b, s, n * d}), name + ".out");
 }
 
