@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <iostream>
+#include <map>
 #include <sstream>
 
 #include "app/kuafu/options.h"
@@ -87,6 +89,47 @@ void add_run_options(CLI::App& app, WorkerCall& call) {
       "--no-meter", [&call] { call.is_metered = false; }, "leave memory and FLOPs uncounted");
 }
 
+/// "90", "90 s", "15 m", "2 h", "1 d": seconds; below 0: no time.
+double seconds_of(const std::string& given) {
+  std::istringstream in(given);
+  double number = 0;
+  std::string unit, more;
+  if (!(in >> number) || !(number > 0) || !std::isfinite(number)) return -1;
+  in >> unit >> more;
+  const std::map<std::string, double> kUnits = {{"", 1},     {"s", 1},    {"m", 60},
+                                                {"min", 60}, {"h", 3600}, {"d", 86400}};
+  const auto found = kUnits.find(unit);
+  return found == kUnits.end() || !more.empty() ? -1 : number * found->second;
+}
+
+/// Training that is watched, and stopped before its end.
+void add_watching_options(CLI::App& app, WorkerCall& call) {
+  app.add_option("--log", call.log, "write loss, rates and times of each step as it is made")
+      ->type_name("FILE.jsonl|FILE.csv");
+  app.add_option(
+         "--log-every", call.log_every,
+         "print a line every K steps (default: one each 10 s; on a terminal one that redraws)")
+      ->check(count())
+      ->type_name("K");
+  app.add_option("--tensorboard", call.tensorboard, "write the same as event files for TensorBoard")
+      ->type_name("DIR");
+  app.add_option("--stop-at", call.stop_at,
+                 "end after step K of the plan; its schedule is that of the whole")
+      ->check(count())
+      ->type_name("K");
+  app.add_option_function<std::string>(
+         "--stop-after",
+         [&call](const std::string& given) { call.stop_after_s = seconds_of(given); },
+         "end after the step in hand when so much time has passed; saves, as a signal does")
+      ->check(CLI::Validator(
+          [](const std::string& given) {
+            if (seconds_of(given) > 0) return std::string();
+            return text(in_quotes(given), " is no time; write seconds, or 90s, 15m, 2h, 1d");
+          },
+          ""))
+      ->type_name("TIME");
+}
+
 void add_checkpoint_options(CLI::App& app, WorkerCall& call) {
   app.add_option("--checkpoint", call.checkpoint, "save into this folder after the last step")
       ->type_name("DIR");
@@ -108,6 +151,7 @@ void add_run(CLI::App& app, FrontCall& call) {
   CLI::App& run = *app.add_subcommand("run", "train one plan and report what it cost");
   add_plan_options(run, call.worker);
   add_run_options(run, call.worker);
+  add_watching_options(run, call.worker);
   add_checkpoint_options(run, call.worker);
   run.footer(R"(Examples:
   kuafu run plan.toml
@@ -116,12 +160,18 @@ void add_run(CLI::App& app, FrontCall& call) {
   kuafu run plan.toml --steps 3 --timeline step.svg
   kuafu run plan.toml --steps 1000 --checkpoint saved --every 100 --keep 3
   kuafu run plan.toml --steps 1000 --checkpoint saved --every 100 --keep 3 --resume
+  kuafu run plan.toml --steps 1000 --stop-at 300 --checkpoint saved
+  kuafu run plan.toml --checkpoint saved --resume --stop-after 2h --log run.csv --tensorboard board
   kuafu run plan.toml --world simulated --ranks 4096 --set train.batch=4096
   kuafu run plan.toml --world simulated --ranks 4 --transport mpi
   mpirun -n 4 kuafu run plan.toml
 
+SIGINT (Ctrl-C), SIGTERM and SIGHUP end a run after the step in hand: it is saved into the folder of
+--checkpoint, and what it measured is written; a second one ends it at once. --timeout does the same,
+and ends it at once where a step takes longer than a fifth of the time more. SIGUSR1 saves and goes on.
+
 Exit codes: 0 ok, 1 failed or refuted by its certificate (`different`), 2 usage, 3 refused,
-4 out of memory, 5 time-out)");
+4 out of memory, 5 time-out, 6 diverged, 130 interrupted)");
 }
 
 void add_explain(CLI::App& app, FrontCall& call) {

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <iostream>
@@ -23,27 +24,36 @@
 namespace kuafu {
 namespace {
 
+constexpr std::array kPassedOn = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 volatile sig_atomic_t received = 0;  // written by the handler only
 volatile pid_t worker = 0;
 
-// What a terminal sends it sends to the worker too.
+volatile bool is_launcher = false;  // the worker is mpirun, in a process group of its own
+
+// What a terminal sends it sends to the worker too. mpirun would kill its ranks a second after most
+// signals; SIGUSR1 and SIGUSR2 it hands to them, so that they have the time to save.
 void pass_on(int number, siginfo_t* info, void*) {
-  received = number;
-  if (info->si_code <= 0) ::kill(worker, number);
+  const bool is_first = received == 0;
+  if (number != SIGUSR1) received = number;  // which saves, and ends nothing
+  if (is_launcher) {
+    ::kill(worker, number != SIGUSR1 && is_first ? SIGUSR2 : number);
+  } else if (info->si_code <= 0) {
+    ::kill(worker, number);
+  }
 }
 
 class SignalsBlocked {
  public:
   SignalsBlocked() {
     sigemptyset(&passed_on_);
-    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&passed_on_, number);
+    for (const int number : kPassedOn) sigaddset(&passed_on_, number);
     ::sigprocmask(SIG_BLOCK, &passed_on_, &before_);
   }
   void handle() const {
     struct sigaction action {};
     action.sa_sigaction = pass_on;
     action.sa_flags = SA_SIGINFO;
-    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    for (const int number : kPassedOn) {
       ::sigaction(number, &action, nullptr);
     }
   }
@@ -56,6 +66,7 @@ class SignalsBlocked {
 };
 
 [[noreturn]] void be_worker(const std::vector<std::string>& words, pid_t guard) {
+  if (is_launcher) ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != guard) ::_exit(1);  // it died before it was watched
   try {
@@ -128,6 +139,7 @@ int report_failure(const WorkerCall& call, const std::string& reason, const std:
 
 int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
   const Version before = version_of(call.json);
+  is_launcher = call.world == "mpi" && !launched_rank();
   const pid_t guard = ::getpid();
   {
     const SignalsBlocked blocked;
@@ -139,7 +151,11 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
   int status = 0;
   while (::waitpid(worker, &status, 0) < 0 && errno == EINTR) {
   }
-  if (received != 0) return 128 + received;
+  if (received != 0) {
+    const bool is_orderly = WIFEXITED(status) && status_of(call.json, before) == "interrupted";
+    const bool says_so = WIFEXITED(status) && WEXITSTATUS(status) == kStopped;
+    return is_orderly || says_so ? kStopped : 128 + received;
+  }
   const auto place = launched_rank();
   const std::string who = place ? text("rank ", place->rank, ": its worker ") : "the worker ";
   const std::string written = status_of(call.json, before);

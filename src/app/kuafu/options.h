@@ -26,10 +26,15 @@ struct WorkerCall {
   std::string json;
   std::vector<std::string> plugins;
   double timeout_s = 0;
-  std::string trace;      ///< file
-  std::string oracles;    ///< file
-  std::string timeline;   ///< file
-  std::string timetable;  ///< explain: file
+  double stop_after_s = 0;
+  int64_t stop_at = 0;
+  std::string log;  ///< file
+  int64_t log_every = 0;
+  std::string tensorboard;  ///< folder
+  std::string trace;        ///< file
+  std::string oracles;      ///< file
+  std::string timeline;     ///< file
+  std::string timetable;    ///< explain: file
   std::string mpi_collectives;
   std::string checkpoint;  ///< folder
   int64_t save_every = 0;

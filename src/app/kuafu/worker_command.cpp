@@ -27,6 +27,11 @@ std::vector<std::string> worker_words(const std::string& command, const WorkerCa
   add("--timetable", call.timetable);
   for (const auto& plugin : call.plugins) add("--plugin", plugin);
   if (call.timeout_s > 0) add("--timeout", text(call.timeout_s));
+  if (call.stop_after_s > 0) add("--stop-after", text(call.stop_after_s));
+  if (call.stop_at > 0) add("--stop-at", text(call.stop_at));
+  add("--log", call.log);
+  if (call.log_every > 0) add("--log-every", text(call.log_every));
+  add("--tensorboard", call.tensorboard);
   add("--mpi-collectives", call.mpi_collectives);
   add("--checkpoint", call.checkpoint);
   if (call.save_every > 0) add("--every", text(call.save_every));

@@ -11,7 +11,9 @@ enum ExitCode : int {
   kUsage = 2,
   kRefused = 3,
   kOutOfMemory = 4,
-  kTimeout = 5
+  kTimeout = 5,
+  kDiverged = 6,
+  kInterrupted = 130
 };
 
 }  // namespace kuafu

@@ -34,6 +34,11 @@ void add_run_options(CLI::App& app, WorkerOptions& o) {
   app.add_option("--oracles", o.oracles_file);
   app.add_option("--timeline", o.timeline_file);
   app.add_option("--timeout", o.timeout_s)->check(CLI::PositiveNumber);
+  app.add_option("--stop-after", o.stop_after_s)->check(CLI::PositiveNumber);
+  app.add_option("--stop-at", o.stop_at)->check(CLI::PositiveNumber);
+  app.add_option("--log", o.log_file);
+  app.add_option("--log-every", o.log_every)->check(CLI::PositiveNumber);
+  app.add_option("--tensorboard", o.tensorboard);
   app.add_option("--checkpoint", o.checkpoint);
   app.add_option("--every", o.save_every)->check(CLI::PositiveNumber);
   app.add_option("--keep", o.keep)->check(CLI::PositiveNumber);

@@ -30,6 +30,11 @@ struct WorkerOptions {
   std::vector<std::string> plugins;
   bool is_names_only = false;   ///< list
   double timeout_s = 0;         ///< 0: none
+  double stop_after_s = 0;      ///< 0: none
+  int64_t stop_at = 0;          ///< steps, of a schedule that goes on; 0: the plan's
+  std::string log_file;         ///< .jsonl or .csv; empty: none
+  int64_t log_every = 0;        ///< steps between lines; 0: by time
+  std::string tensorboard;      ///< folder; empty: none
   std::string trace_file;       ///< JSON lines; empty: none
   std::string oracles_file;     ///< a real trace, for a simulated one; empty: none
   std::string timeline_file;    ///< .json or .svg; empty: none

@@ -2,15 +2,18 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
-#include <cstring>
 #include <iostream>
 #include <mutex>
+#include <optional>
 
 #include "app/worker/document.h"
 #include "app/worker/early_exit.h"
 #include "app/worker/options.h"
+#include "app/worker/run_end.h"
+#include "app/worker/run_options.h"
 #include "app/worker/run_summary.h"
+#include "app/worker/step_log.h"
+#include "app/worker/stop_signals.h"
 #include "app/worker/watchdog.h"
 #include "kuafu/base/launcher.h"
 #include "kuafu/comm/gather.h"
@@ -28,16 +31,6 @@
 namespace kuafu {
 namespace {
 
-/// Told before anything is computed.
-void require_writable(const char* option, const std::string& file) {
-  const size_t slash = file.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : file.substr(0, slash + 1);
-  const bool is_writable = ::access(file.c_str(), F_OK) == 0
-                               ? ::access(file.c_str(), W_OK) == 0
-                               : ::access(folder.c_str(), W_OK | X_OK) == 0;
-  KUAFU_REQUIRE(is_writable, option, ": cannot write ", file, ": ", std::strerror(errno));
-}
-
 class Run {
  public:
   explicit Run(const WorkerOptions& options) : options_(options) {}
@@ -52,15 +45,11 @@ class Run {
       let_rank_0_report();
       return end("failed", e, kUsage);
     }
-    std::unique_ptr<Watchdog> watchdog;
-    if (options_.timeout_s > 0) {
-      watchdog = std::make_unique<Watchdog>(options_.timeout_s, [this] {
-        const ConfigError cause(text("the case took longer than ", options_.timeout_s, " s"));
-        const int code = end("timeout", cause, kTimeout);
-        std::cout.flush();
-        _exit(code);
-      });
-    }
+    const Clocks clocks(options_, requests_, [this] {
+      const int code = end("timeout", ConfigError(too_long()), kTimeout);
+      std::cout.flush();
+      _exit(code);
+    });
     try {
       if (world_ == "simulated") {
         run_simulated();
@@ -71,10 +60,12 @@ class Run {
       return end("out_of_memory", e, kOutOfMemory);
     } catch (const Unavailable& e) {
       return end("refused", e, kRefused);
+    } catch (const Diverged& e) {
+      return end("diverged", e, kDiverged);
     } catch (const std::exception& e) {
       return end("failed", e, kFailed);
     }
-    return is_different_ ? kFailed : kOk;
+    return is_different_ ? kFailed : code_.load();
   }
 
  private:
@@ -99,27 +90,10 @@ class Run {
       check_placement(plan_, registries_, Advice::kNearest);
       if (world_ != "simulated") identify_data();
     });
-    prepare_checkpoints();
-    prepare_timeline();
-    prepare_trace();
-  }
-
-  void prepare_trace() {
-    const std::string& file = options_.trace_file;
-    if (!options_.oracles_file.empty()) {
-      KUAFU_REQUIRE(world_ == "simulated" && !file.empty(),
-                    "--oracles gives a simulated trace the ",
-                    "values that a real run read: use it with --world simulated and --trace");
-      oracles_ = read_trace(options_.oracles_file);
-      KUAFU_REQUIRE(static_cast<int64_t>(oracles_.size()) == num_ranks(plan_),
-                    options_.oracles_file, ":1: \"ranks\": ", oracles_.size(), "; the plan has ",
-                    num_ranks(plan_));
-    }
-    if (file.empty()) return;
-    KUAFU_REQUIRE(world_ != "nccl", "--trace: a GPU works on after the call that started it, and ",
-                  "its streams are not traced; use --world threads, mpi or simulated");
-    KUAFU_REQUIRE(plan_.train.steps > 0, "--trace shows the last step, and train.steps = 0");
-    require_writable("--trace", file);
+    checkpoint_ = save_options_of(options_, world_, plan_);
+    check_timeline(options_, world_, plan_);
+    oracles_ = check_trace(options_, world_, plan_);
+    check_watching(options_, world_);
   }
 
   /// Reads the data once before the ranks do; from here on the plan asks for these bytes.
@@ -131,50 +105,14 @@ class Run {
     head_["plan"]["data"]["hash"] = found.hash;
   }
 
-  void prepare_timeline() const {
-    const std::string& file = options_.timeline_file;
-    if (file.empty()) return;
-    check_activity_path(file);
-    KUAFU_REQUIRE(world_ != "nccl", "--timeline: a GPU works on after the call that started it, ",
-                  "so clocks of the host tell nothing; use --world threads, mpi or simulated");
-    KUAFU_REQUIRE(plan_.train.steps > 0, "--timeline shows the last step, and train.steps = 0");
-    require_writable("--timeline", file);
-  }
-
-  void prepare_checkpoints() {
-    SaveOptions& save = checkpoint_;
-    save.folder = options_.checkpoint;
-    save.every = options_.save_every;
-    save.keep = options_.keep;
-    save.resumes = options_.is_resumed || options_.is_resumed_with_changes;
-    if (options_.is_resumed_with_changes) save.changes = ResumeChanges::kMeant;
-    save.is_async = options_.is_save_async;
-    if (save.folder.empty()) {
-      const char* asked = options_.is_resumed_with_changes ? "--resume-with-changes"
-                          : save.resumes                   ? "--resume"
-                          : save.is_async                  ? "--async"
-                          : save.every > 0                 ? "--every"
-                          : save.keep > 0                  ? "--keep"
-                                                           : nullptr;
-      KUAFU_REQUIRE(asked == nullptr, asked,
-                    " needs the folder of the checkpoints: ", "--checkpoint DIR");
-      return;
-    }
-    KUAFU_REQUIRE(world_ != "simulated", "--checkpoint: the simulated world computes no numbers, ",
-                  "so there is nothing to save; leave it out, or use --world threads");
-    save.notes = {{"program", provenance().dump()}};
-    save.on_notice = [](const std::string& notice) {
-      std::cerr << "kuafu: " << notice << std::endl;
-    };
-    check_save_options(save, plan_);
-  }
-
   void run_real() {
     RunOptions run;
     run.checkpoint = checkpoint_;
     run.is_certified = options_.is_certified;
     run.is_metered = options_.is_metered;
     run.make_data = open_dataset;
+    run.requests = &requests_;
+    const StopSignals signals(requests_);
     if (world_ == "nccl") {
       load_cuda_kernels();
       run.device = at::kCUDA;  // the current one: each rank chooses its GPU when its world starts
@@ -205,18 +143,31 @@ class Run {
     if (is_traced() || is_drawn()) run.recorder = &recorder;
     std::vector<RankResult> all;  // on rank 0
     run.on_measured = [&](const RankResult& mine) {
-      if (is_traced() || is_drawn()) {
+      if ((is_traced() || is_drawn()) && mine.is_whole()) {
         const auto lines = gather_texts(world, trace_lines(recorder.trace(), world.rank()));
         if (world.rank() == 0) write_events(lines);
       }
       all = gather(world, mine);
-      if (run.is_certified) keep(world, all);
+      if (run.is_certified && mine.is_whole()) keep(world, all);
+    };
+    std::optional<StepLog> log;  // of rank 0
+    run.on_step = [&](const StepDone& done) {
+      if (!log) log.emplace(std::cerr, log_options_of(options_, plan_, done.step));
+      log->add(done);
     };
     const RankResult mine = run_rank(plan_, registries_, world, run);
     if (mine.certificate.verdict == "different") is_different_ = true;
+    const RunEnd ended = end_of(mine, plan_, options_);
+    code_ = ended.code;
     if (world.rank() != 0) return;
+    log.reset();
     all[0].certificate = mine.certificate;
     Json document = document_of(all);
+    if (ended.code != kOk) {
+      document["status"] = ended.status;
+      document["reason"] = ended.reason;
+      std::cerr << "kuafu: " << ended.status << ": " << ended.reason << std::endl;
+    }
     const std::lock_guard lock(kept_mutex_);
     kept_ = nullptr;  // from here on a failure is one of the run
     finish(document);
@@ -231,6 +182,8 @@ class Run {
     if (world.rank() != 0) return all;
     all[0].experts = mine.experts;
     all[0].pushes = mine.pushes;
+    all[0].loss_scales = mine.loss_scales;
+    all[0].skipped = mine.skipped;
     all[0].resumed_from = mine.resumed_from;
     all[0].resume_changes = mine.resume_changes;
     return all;
@@ -279,6 +232,10 @@ class Run {
       ranks.push_back(read_trace_lines(lines, rank, text("events of rank ", rank)));
     }
     write_activities(timeline_of(ranks, world_), options_.timeline_file);
+  }
+
+  std::string too_long() const {
+    return text("the case took longer than ", options_.timeout_s, " s");
   }
 
   bool is_for_mpi() const { return options_.transport == "mpi"; }
@@ -362,6 +319,8 @@ class Run {
   mutable std::mutex kept_mutex_;
   Json kept_;  ///< what was measured, while it is certified; null before and after
   std::atomic<bool> is_different_ = false;  ///< says the certificate, on every rank
+  Requests requests_;
+  std::atomic<int> code_ = kOk;  ///< of a run that was made, whole or in part; on every rank
 };
 
 }  // namespace

@@ -24,6 +24,15 @@ Overrides all_overrides(const WorkerOptions& options) {
   return overrides;
 }
 
+/// The schedule goes on to where it went; so does a run that is resumed.
+void stop_earlier(Plan& plan, int64_t stop_at) {
+  if (stop_at == 0) return;
+  KUAFU_REQUIRE(stop_at <= plan.train.steps, "--stop-at ", stop_at, ": the plan ends after step ",
+                plan.train.steps, " (train.steps); name one of its steps, or raise --steps");
+  plan.optimizer.schedule_steps = plan.schedule_steps();
+  plan.train.steps = stop_at;
+}
+
 }  // namespace
 
 plan::Origins load_origins(const WorkerOptions& options) {
@@ -39,6 +48,7 @@ Plan load_resolved(const WorkerOptions& options, const Registries& registries,
   KUAFU_REQUIRE(world_ranks == 0 || options.ranks == 0 || options.ranks == world_ranks, "--ranks ",
                 options.ranks, " was given, but the launcher started ", world_ranks,
                 " ranks; leave --ranks out or start as many");
+  stop_earlier(plan, options.stop_at);
   plan::with_origins(load_origins(options), [&] {
     plan = resolve(plan, world_ranks > 0 ? world_ranks : options.ranks, modes);
   });

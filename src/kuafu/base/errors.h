@@ -42,6 +42,12 @@ class InternalError : public Error {
   using Error::Error;
 };
 
+/// A loss that is no number: the state before the step is whole, and no step follows it.
+class Diverged : public ConfigError {
+ public:
+  using ConfigError::ConfigError;
+};
+
 /// A back end that this build or machine lacks.
 class Unavailable : public ConfigError {
  public:

@@ -9,9 +9,11 @@
 //               decay), each u of what is added up: |w| and |dw| of absolute values.
 //   clipping    without a loss scale gradients g in half precision are clipped where they are: factor
 //               (on a CPU, by ATen, in place) and product c g are rounded to their type, 2 u of it,
-//               and v squares both, so that kClippings u is allowed. Below the least normal number n of the type rounding is as
-//               large as at it: m and v are measured on max(|c g|, n), and an update of a weight,
-//               which divides one by the other, has n / |c g| times the error, up to itself twice.
+//               and v squares both, so that kClippings u is allowed. Below the least normal number n
+//               of the type rounding is as large as at it, e = u n: m and v are measured on
+//               max(|c g|, n). An update divides m, mostly of earlier gradients, by the root of v, which
+//               may be mostly this one's: its size is the larger of those by |c g| and by |c g| - 2 e,
+//               nothing perhaps, and it has n / |c g| times the error, up to itself twice.
 
 #include <algorithm>
 #include <limits>
@@ -64,13 +66,15 @@ class UpdateCheck {
     for (auto& [slot, tensors] : absolute.slots) {
       for (auto& [name, t] : tensors) t = t.abs();
     }
-    oracle::Tensors moved;
-    const oracle::Tensors sizes = absolute_terms(before);
-    for (const auto& [name, g] : sizes) moved[name] = at::zeros_like(g);
-    OptimizerPlan rule = plan_.optimizer;
-    rule.weight_decay = rule.clip = 0;
-    oracle::update(rule, lr, norm_, sizes, moved, absolute);
-    for (auto& [name, by] : moved) by = by.abs() * far_below_normal(name);
+    const oracle::State start = absolute;
+    oracle::Tensors moved = movement(lr, absolute_terms(before, 0), absolute);
+    if (is_clipped_in_place()) {
+      oracle::State least = start;
+      const oracle::Tensors most = movement(lr, absolute_terms(before, 2 * half_spacing()), least);
+      for (auto& [name, by] : moved) by = at::maximum(by, most.at(name)) * far_below_normal(name);
+      absolute = start;
+      movement(lr, at_least_normal(absolute_terms(before, 0)), absolute);
+    }
     // AdamW's decay is of the weight itself: (1 - lr decay) w.
     const double decay = plan_.optimizer.kind == "sgd" ? 0 : plan_.optimizer.weight_decay;
     compare_weights(weights, before, 1 + lr * decay, moved);
@@ -92,19 +96,35 @@ class UpdateCheck {
     if (!is_clipped_in_place()) return 0;
     return plan_.model.dtype == DType::kF16 ? 0x1p-14 : 0x1p-126;
   }
-  /// Clipping is of gradients, not of decay; SGD's decay is part of its gradient.
-  oracle::Tensors absolute_terms(const oracle::Tensors& weights) const {
+  double half_spacing() const { return least_normal() * unit_roundoff(plan_.model.dtype); }
+
+  /// Clipping is of gradients, not of decay; SGD's decay is part of its gradient. `less`: what
+  /// rounding may have taken from the clipped ones.
+  oracle::Tensors absolute_terms(const oracle::Tensors& weights, double less) const {
     const double decay = plan_.optimizer.kind == "sgd" ? plan_.optimizer.weight_decay : 0;
     oracle::Tensors sizes;
     for (const auto& [name, g] : is_.gradients) {
-      sizes[name] = (factor() * g.abs()).clamp_min(least_normal()) + decay * weights.at(name).abs();
+      sizes[name] = (factor() * g.abs() - less).clamp_min(0) + decay * weights.at(name).abs();
     }
     return sizes;
+  }
+  oracle::Tensors at_least_normal(oracle::Tensors sizes) const {
+    for (auto& [name, t] : sizes) t = t.clamp_min(least_normal());
+    return sizes;
+  }
+  /// How far gradients of these sizes move a weight; state goes on by a step.
+  oracle::Tensors movement(double lr, const oracle::Tensors& sizes, oracle::State& state) const {
+    OptimizerPlan rule = plan_.optimizer;
+    rule.weight_decay = rule.clip = 0;
+    oracle::Tensors moved;
+    for (const auto& [name, g] : sizes) moved[name] = at::zeros_like(g);
+    oracle::update(rule, lr, norm_, sizes, moved, state);
+    for (auto& [name, by] : moved) by = by.abs();
+    return moved;
   }
   /// n / |c g|, at least 1 and as much as makes the bound 2.
   Tensor far_below_normal(const std::string& name) const {
     const Tensor clipped = factor() * is_.gradients.at(name).abs();
-    if (!is_clipped_in_place()) return at::ones_like(clipped);
     return (least_normal() / clipped.clamp_min(least_normal() * bound_ / 2)).clamp_min(1);
   }
 

@@ -180,8 +180,10 @@ double Engine::forward_backward() {
   ++s.steps_trained;
   s.ready = s.groups.finish();
   const double mean = is_in_step() ? s.global_loss(loss) : s.own_loss(loss);
-  KUAFU_REQUIRE(std::isfinite(mean), "the loss is ", mean, " at step ", s.steps_done + 1,
-                ": training diverged; lower optimizer.lr or raise optimizer.warmup");
+  if (!std::isfinite(mean)) {
+    throw Diverged(text("the loss is ", mean, " at step ", s.steps_done + 1,
+                        ": training diverged; lower optimizer.lr or raise optimizer.warmup"));
+  }
   return mean;
 }
 

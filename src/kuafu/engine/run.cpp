@@ -23,6 +23,116 @@ double median_of(std::vector<double> v) {
   return n % 2 == 1 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
+void take_counts(const RankBook& book, const Ledger& ledger, RankResult& result) {
+  const auto steps = std::max<int64_t>(static_cast<int64_t>(result.losses.size()), 1);
+  result.flops = book.flops() / steps;
+  result.flops_recomputed = book.flops_recomputed() / steps;
+  result.peak_bytes = book.peak();
+  result.at_peak = book.at_peak();
+  result.peak_by_category = book.peak_by_category();
+  result.traffic = traffic_of(ledger);
+}
+
+/// One rank's steps, and all that goes on between two of them.
+class Training {
+ public:
+  Training(const Plan& plan, const RunOptions& options, Communicator& world, Engine& engine,
+           RankBook& book, RankResult& result)
+      : plan_(plan),
+        options_(options),
+        world_(world),
+        engine_(engine),
+        book_(book),
+        result_(result) {
+    if (!options.checkpoint.folder.empty()) saver_.emplace(engine, world, options.checkpoint);
+    if (options.checkpoint.resumes) {
+      result.resumed_from = saver_->resume();
+      result.resume_changes = saver_->changes();
+      book.restart();  // what loading took is no step's
+    }
+    if (options.requests != nullptr && engine.is_in_step())
+      agreement_.emplace(world, *options.requests);
+    if (options.is_certified && engine.is_in_step()) {
+      const bool is_whole = is_certified_whole(plan, options.certificate_memory);
+      witness_.emplace(plan, engine.steps_done(),
+                       is_whole ? Witness::Depth::kFull : Witness::Depth::kReportsOnly);
+    }
+  }
+
+  void run() {
+    while (engine_.steps_done() < plan_.train.steps && result_.is_whole()) step();
+    engine_.settle();
+    if (!saver_) return;
+    if (result_.stopped != Stop::kNone) saver_->save_now();
+    result_.saves = saver_->num_saves();
+    result_.saved_bytes = saver_->saved_bytes();
+  }
+
+  std::optional<Witness> take_witness() { return std::move(witness_); }
+
+ private:
+  void step() {
+    const int64_t step = engine_.steps_done(), left = plan_.train.steps - step;
+    if (witness_) witness_->before_step(engine_);
+    if (options_.recorder != nullptr && left <= 2) {
+      if (!traced_) traced_.emplace(*options_.recorder);
+      options_.recorder->clear();
+    }
+    const double start = seconds_now();
+    StepDone done;
+    done.step = step;
+    try {
+      done.report = engine_.step();
+    } catch (const Diverged& e) {  // on all ranks: a global loss
+      if (!agreement_) throw;
+      result_.diverged = e.what();
+      return;
+    }
+    done.seconds = seconds_now() - start;
+    if (left == 1) traced_.reset();
+    result_.step_seconds.push_back(done.seconds);
+    result_.losses.push_back(done.report.loss);
+    if (plan_.has_loss_scale()) result_.loss_scales.push_back(done.report.loss_scale);
+    if (done.report.is_skipped) result_.skipped.push_back(step);
+    if (saver_) {
+      saver_->after_step();
+      result_.save_seconds.push_back(seconds_now() - start - done.seconds);
+    }
+    if (witness_) witness_->after_step(engine_, done.report);
+    if (left > 1) take_requests();
+    if (options_.on_step) show(done);
+  }
+
+  void take_requests() {
+    if (!agreement_) return;
+    const Agreement::Asked asked = agreement_->ask();
+    result_.stopped = asked.stop;
+    if (asked.is_save && saver_) saver_->save_now();
+  }
+
+  void show(StepDone& done) {
+    if (flops_ == 0 && agreement_) {
+      flops_ = book_.flops() + book_.flops_recomputed();
+      if (world_.size() > 1)
+        world_.all_reduce({&flops_, 1, DType::kI64}, ReduceOp::kSum).wait_host();
+    }
+    done.flops = flops_;
+    if (world_.rank() == 0) options_.on_step(done);
+  }
+
+  const Plan& plan_;
+  const RunOptions& options_;
+  Communicator& world_;
+  Engine& engine_;
+  RankBook& book_;
+  RankResult& result_;
+  std::optional<Saver> saver_;
+  std::optional<Agreement> agreement_;
+  std::optional<Witness> witness_;
+  std::optional<OpTraceScope> traced_;
+  int64_t flops_ = 0;  ///< of all ranks in the first step
+};
+
 }  // namespace
 
 TrafficByAxis traffic_of(const Ledger& ledger) {
@@ -70,6 +180,10 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
                     const RunOptions& options) {
   KUAFU_REQUIRE(!options.checkpoint.resumes || !options.checkpoint.folder.empty(),
                 "a run to be resumed needs the folder of its checkpoints");
+  KUAFU_REQUIRE(plan.parallel.data.staleness == 0 || options.checkpoint.folder.empty(),
+                "--checkpoint with parallel.data.staleness = ", plan.parallel.data.staleness,
+                ": a checkpoint would need the servers' optimizers and the versions that workers "
+                "have read; nearest: staleness = 0, or no --checkpoint");
   RankResult result;
   RankBook book(world.rank(), plan.memory.device.value_or(0));
   Ledger ledger;
@@ -77,10 +191,6 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
   std::optional<Witness> witness;
   std::optional<StaleRun> stale;
   {
-    KUAFU_REQUIRE(plan.parallel.data.staleness == 0 || options.checkpoint.folder.empty(),
-                  "--checkpoint with parallel.data.staleness = ", plan.parallel.data.staleness,
-                  ": a checkpoint would need the servers' optimizers and the versions that workers "
-                  "have read; nearest: staleness = 0, or no --checkpoint");
     const BookScope booked(&book);
     book.is_counting = options.is_metered;
     std::function<double(int64_t)> slowdown;
@@ -92,52 +202,9 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
                    .ledger = options.is_metered ? &ledger : nullptr,
                    .slowdown = slowdown,
                    .push_script = options.push_script});
-    std::optional<Saver> saver;
-    if (!options.checkpoint.folder.empty()) saver.emplace(engine, world, options.checkpoint);
-    if (options.checkpoint.resumes) {
-      result.resumed_from = saver->resume();
-      result.resume_changes = saver->changes();
-      book.restart();  // what loading took is no step's
-    }
-    const int64_t first = engine.steps_done();
-    if (options.is_certified && engine.is_in_step()) {
-      const bool is_whole = is_certified_whole(plan, options.certificate_memory);
-      witness.emplace(plan, first, is_whole ? Witness::Depth::kFull : Witness::Depth::kReportsOnly);
-    }
-    std::optional<OpTraceScope> traced;
-    for (int64_t step = first; step < plan.train.steps; ++step) {
-      if (witness) witness->before_step(engine);
-      const int64_t left = plan.train.steps - step;
-      if (options.recorder != nullptr && left <= 2) {
-        if (!traced) traced.emplace(*options.recorder);
-        options.recorder->clear();
-      }
-      const double start = seconds_now();
-      const StepReport report = engine.step();
-      if (left == 1) traced.reset();
-      result.step_seconds.push_back(seconds_now() - start);
-      result.losses.push_back(report.loss);
-      if (plan.has_loss_scale()) result.loss_scales.push_back(report.loss_scale);
-      if (report.is_skipped) result.skipped.push_back(step);
-      if (saver) {
-        saver->after_step();
-        result.save_seconds.push_back(seconds_now() - start - result.step_seconds.back());
-      }
-      if (witness) witness->after_step(engine, report);
-      if (options.on_step && world.rank() == 0) options.on_step(step, report);
-    }
-    engine.settle();
-    if (saver) {
-      result.saves = saver->num_saves();
-      result.saved_bytes = saver->saved_bytes();
-    }
-    const int64_t steps = std::max<int64_t>(plan.train.steps - first, 1);
-    result.flops = book.flops() / steps;
-    result.flops_recomputed = book.flops_recomputed() / steps;
-    result.peak_bytes = book.peak();
-    result.at_peak = book.at_peak();
-    result.peak_by_category = book.peak_by_category();
-    result.traffic = traffic_of(ledger);
+    Training training(plan, options, world, engine, book, result);
+    training.run();
+    take_counts(book, ledger, result);
     ledger.set_counting(false);
     book.is_counting = false;
     if (options.is_certified && !engine.is_in_step()) {
@@ -146,10 +213,13 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     result.losses = engine.mean_over_replicas(std::move(result.losses));
     result.pushes = engine.pushes();
     result.experts = engine.expert_loads();
-    if (plan.train.validation_batches > 0) result.validation_loss = engine.validate();
+    if (plan.train.validation_batches > 0 && result.is_whole()) {
+      result.validation_loss = engine.validate();
+    }
+    witness = training.take_witness();
   }
   if (options.on_measured) options.on_measured(result);
-  if (options.is_certified) {
+  if (options.is_certified && result.is_whole()) {
     result.certificate =
         certify(plan, registries, world, options.make_data, {.device = options.device},
                 options.certificate_memory,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "kuafu/comm/ledger.h"
 #include "kuafu/engine/certificate.h"
 #include "kuafu/engine/engine.h"
+#include "kuafu/engine/requests.h"
 #include "kuafu/engine/save.h"
 #include "kuafu/meter/book.h"
 
@@ -36,8 +38,8 @@ struct RankResult {
   std::vector<double> loss_scales;   ///< one a step; empty where the plan scales no loss
   std::vector<int64_t> skipped;      ///< steps, from 0, that updated nothing
   std::vector<double> step_seconds;  ///< one a step
-  double validation_loss = 0;
-  int64_t flops = 0, flops_recomputed = 0;  ///< a step
+  double validation_loss = std::numeric_limits<double>::quiet_NaN();  ///< where it was taken
+  int64_t flops = 0, flops_recomputed = 0;                            ///< a step
   int64_t peak_bytes = 0;                   ///< largest live bytes of the steps, without scratch
   BytesByCategory at_peak{};                ///< composition at that moment
   BytesByCategory peak_by_category{};       ///< each category's own peak, scratch too
@@ -48,7 +50,19 @@ struct RankResult {
   std::vector<std::string> resume_changes;  ///< what it learns otherwise since: both values
   int64_t saves = 0, saved_bytes = 0;       ///< checkpoints, and what this rank wrote of them
   std::vector<double> save_seconds;         ///< one a step: saving between it and the next
+  Stop stopped = Stop::kNone;               ///< after the last of `losses`, before the plan's end
+  std::string diverged;                     ///< why there was no further step; empty: it did not
   Certificate certificate;
+
+  bool is_whole() const { return stopped == Stop::kNone && diverged.empty(); }
+};
+
+/// A step that was made, for those who watch.
+struct StepDone {
+  int64_t step = 0;  ///< from 0
+  StepReport report;
+  double seconds = 0;  ///< of rank 0
+  int64_t flops = 0;   ///< of all ranks in a step, what is recomputed too; 0: not known
 };
 
 struct RunOptions {
@@ -66,13 +80,17 @@ struct RunOptions {
   /// Called on every rank with what it measured, before that is certified: a certificate may end
   /// badly, and then costs no results. It may communicate over the world.
   std::function<void(const RankResult& measured)> on_measured;
-  /// Called on rank 0 after each step.
-  std::function<void(int64_t step, const StepReport& report)> on_step;
+  /// Called on rank 0 after each step. Set on all ranks or none.
+  std::function<void(const StepDone& done)> on_step;
+  /// Asked between steps; null: nobody asks, and a loss that is not finite is thrown. Not under
+  /// staleness, where ranks are in different steps. @pre outlives the run, the same on all ranks
+  const Requests* requests = nullptr;
 };
 
-/// One rank of a whole run: load, train, save, validate, certify. The same for every world.
-/// Throws OutOfMemory where the plan's budget is passed, ConfigError with the step of a loss that
-/// is not finite.
+/// One rank of a whole run: load, train, save, validate, certify. The same for every world. A run
+/// that ends early, being asked to or by its loss, is saved where it was asked (a diverged state is
+/// not), and is neither validated nor certified.
+/// Throws OutOfMemory where the plan's budget is passed; where nobody may ask, Diverged.
 RankResult run_rank(const Plan& plan, const Registries& registries, Communicator& world,
                     const RunOptions& options);
 

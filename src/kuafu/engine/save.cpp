@@ -118,6 +118,11 @@ void Saver::after_step() {
   if (is_last) finish();
 }
 
+void Saver::save_now() {
+  if (saved_step_ != engine_.steps_done()) save();
+  finish();
+}
+
 const std::vector<bool>& Saver::my_writes(const std::vector<ParamShard>& shards) {
   if (writes_.empty()) {
     std::vector<Claim> mine;
@@ -136,6 +141,7 @@ const std::vector<bool>& Saver::my_writes(const std::vector<ParamShard>& shards)
 
 void Saver::save() {
   finish();  // one at a time
+  saved_step_ = engine_.steps_done();
   const std::shared_ptr<Pending> saving(
       new Pending{{options_.folder, engine_.steps_done()}, options_.notes, {}, {}, {}, {}});
   saving->state[kPlan] = to_toml(engine_.plan());
@@ -246,6 +252,7 @@ std::optional<int64_t> Saver::resume() {
     }
     if (why.empty()) {
       engine_.go_on_from(step);
+      saved_step_ = step;
       return step;
     }
     reasons += "\n  " + why;

@@ -53,6 +53,8 @@ class Saver {
   /// ConfigError with path and reason where it cannot be written: the run should end, earlier
   /// checkpoints stay. Collective.
   void after_step();
+  /// Saves what is not saved yet, and waits until all is on the disk. Same errors. Collective.
+  void save_now();
 
   /// What the resumed run changes of how it learns.
   const std::vector<std::string>& changes() const { return changes_; }
@@ -95,6 +97,7 @@ class Saver {
   Tensor snapshot_;  ///< bytes on the host, kept from save to save
   std::shared_ptr<Pending> pending_;
   std::future<void> committing_;  ///< rank 0
+  int64_t saved_step_ = -1;       ///< of the newest save; below 0: none
   int64_t num_saves_ = 0, saved_bytes_ = 0;
 };
 

@@ -186,8 +186,8 @@ bool is_plain_name(const Json& value) {
 }  // namespace
 
 const std::vector<std::string>& statuses() {
-  static const std::vector<std::string> kStatuses = {"ok", "refused", "out_of_memory", "timeout",
-                                                     "failed"};
+  static const std::vector<std::string> kStatuses = {
+      "ok", "refused", "out_of_memory", "timeout", "diverged", "interrupted", "failed"};
   return kStatuses;
 }
 

@@ -64,7 +64,7 @@ std::vector<std::string> unknown_fields(const Json& document);
 /// Everything wrong with one line of run.jsonl (kind `suite` or `case`); empty = valid.
 std::vector<std::string> line_problems(const Json& line);
 
-/// "ok", "refused", "out_of_memory", "timeout", "failed".
+/// "ok", "refused", "out_of_memory", "timeout", "diverged", "interrupted", "failed".
 const std::vector<std::string>& statuses();
 
 /// Why no document can have a value at a dotted path, with the nearest one that can; empty: it can.

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/worker/run_end.h"
+
+#include <signal.h>
+#include <string.h>
+
+#include <utility>
+
+#include "app/worker/stop_signals.h"
+#include "kuafu/base/units.h"
+
+namespace kuafu {
+namespace {
+
+/// What a reader wants to know of the state that was left.
+std::string what_is_saved(const RankResult& result, const Plan& plan,
+                          const WorkerOptions& options) {
+  const int64_t done = result.resumed_from.value_or(0) + static_cast<int64_t>(result.losses.size());
+  const std::string after = text("after step ", done, " of ", plan.train.steps);
+  if (options.checkpoint.empty()) return after + "; nothing is saved (--checkpoint DIR)";
+  if (!result.diverged.empty()) {
+    return text(after, "; what ", options.checkpoint, " holds is from before");
+  }
+  return text(after, "; saved in ", options.checkpoint, ": go on with --resume");
+}
+
+/// SIGUSR2 is what a launcher passes on instead of what it would kill at.
+std::string words_of(int number) {
+  return number == SIGUSR2 ? "asked to stop"
+                           : text("signal ", number, " (", ::strsignal(number), ")");
+}
+
+}  // namespace
+
+RunEnd end_of(const RankResult& result, const Plan& plan, const WorkerOptions& options) {
+  const std::string saved = what_is_saved(result, plan, options);
+  if (!result.diverged.empty())
+    return {"diverged", text(result.diverged, "; ended ", saved), kDiverged};
+  switch (result.stopped) {
+    case Stop::kStopAfter:
+      return {"interrupted",
+              text("--stop-after ", print_seconds(options.stop_after_s), ": ", saved),
+              kInterrupted};
+    case Stop::kTimeout:
+      return {"timeout", text("the case took longer than ", options.timeout_s, " s: ended ", saved),
+              kTimeout};
+    case Stop::kSignal: {
+      const int number = StopSignals::received();
+      const std::string who = number == 0 ? "another rank was asked to stop" : words_of(number);
+      return {"interrupted", text(who, ": ended ", saved), kInterrupted};
+    }
+    case Stop::kNone:
+      break;
+  }
+  const size_t steps = result.losses.size();
+  if (steps > 0 && result.skipped.size() == steps) {
+    return {"failed",
+            text("all ", steps, " steps overflowed in ", to_string(plan.model.dtype),
+                 " and updated nothing; lower train.loss_scale, train more steps, or use "
+                 "model.dtype = \"bf16\""),
+            kFailed};
+  }
+  return {"ok", "", kOk};
+}
+
+Clocks::Clocks(const WorkerOptions& options, Requests& requests, std::function<void()> on_timeout) {
+  if (options.stop_after_s > 0) {
+    stop_after_ = std::make_unique<Watchdog>(options.stop_after_s,
+                                             [&requests] { requests.stop(Stop::kStopAfter); });
+  }
+  if (options.timeout_s <= 0) return;
+  timeout_ =
+      std::make_unique<Watchdog>(options.timeout_s, [&requests] { requests.stop(Stop::kTimeout); });
+  last_ = std::make_unique<Watchdog>(1.2 * options.timeout_s + 1, std::move(on_timeout));
+}
+
+}  // namespace kuafu

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "app/worker/options.h"
+#include "app/worker/watchdog.h"
+#include "kuafu/engine/run.h"
+
+namespace kuafu {
+
+/// How a run ended that made steps: whole, or earlier and why.
+struct RunEnd {
+  std::string status, reason;  ///< of the document
+  int code = kOk;
+};
+RunEnd end_of(const RankResult& result, const Plan& plan, const WorkerOptions& options);
+
+/// `--stop-after` and `--timeout` ask a run to stop; where the time-out finds no step's end within
+/// 1 s and a fifth of itself, `on_timeout` is called, which does not return.
+class Clocks {
+ public:
+  Clocks(const WorkerOptions& options, Requests& requests, std::function<void()> on_timeout);
+
+ private:
+  std::unique_ptr<Watchdog> stop_after_, timeout_, last_;
+};
+
+}  // namespace kuafu

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/worker/run_options.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <system_error>
+
+#include "kuafu/record/activity.h"
+#include "kuafu/record/progress.h"
+#include "kuafu/record/provenance.h"
+#include "kuafu/record/trace_reader.h"
+
+namespace kuafu {
+
+void require_writable(const char* option, const std::string& file) {
+  const size_t slash = file.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : file.substr(0, slash + 1);
+  const bool is_writable = ::access(file.c_str(), F_OK) == 0
+                               ? ::access(file.c_str(), W_OK) == 0
+                               : ::access(folder.c_str(), W_OK | X_OK) == 0;
+  KUAFU_REQUIRE(is_writable, option, ": cannot write ", file, ": ", std::strerror(errno));
+}
+
+void check_timeline(const WorkerOptions& options, const std::string& world, const Plan& plan) {
+  const std::string& file = options.timeline_file;
+  if (file.empty()) return;
+  check_activity_path(file);
+  KUAFU_REQUIRE(world != "nccl", "--timeline: a GPU works on after the call that started it, ",
+                "so clocks of the host tell nothing; use --world threads, mpi or simulated");
+  KUAFU_REQUIRE(plan.train.steps > 0, "--timeline shows the last step, and train.steps = 0");
+  require_writable("--timeline", file);
+}
+
+std::vector<Trace> check_trace(const WorkerOptions& options, const std::string& world,
+                               const Plan& plan) {
+  std::vector<Trace> oracles;
+  const std::string& file = options.trace_file;
+  if (!options.oracles_file.empty()) {
+    KUAFU_REQUIRE(world == "simulated" && !file.empty(), "--oracles gives a simulated trace the ",
+                  "values that a real run read: use it with --world simulated and --trace");
+    oracles = read_trace(options.oracles_file);
+    KUAFU_REQUIRE(static_cast<int64_t>(oracles.size()) == num_ranks(plan), options.oracles_file,
+                  ":1: \"ranks\": ", oracles.size(), "; the plan has ", num_ranks(plan));
+  }
+  if (file.empty()) return oracles;
+  KUAFU_REQUIRE(world != "nccl", "--trace: a GPU works on after the call that started it, and ",
+                "its streams are not traced; use --world threads, mpi or simulated");
+  KUAFU_REQUIRE(plan.train.steps > 0, "--trace shows the last step, and train.steps = 0");
+  require_writable("--trace", file);
+  return oracles;
+}
+
+SaveOptions save_options_of(const WorkerOptions& options, const std::string& world,
+                            const Plan& plan) {
+  SaveOptions save;
+  save.folder = options.checkpoint;
+  save.every = options.save_every;
+  save.keep = options.keep;
+  save.resumes = options.is_resumed || options.is_resumed_with_changes;
+  if (options.is_resumed_with_changes) save.changes = ResumeChanges::kMeant;
+  save.is_async = options.is_save_async;
+  if (save.folder.empty()) {
+    const char* asked = options.is_resumed_with_changes ? "--resume-with-changes"
+                        : save.resumes                  ? "--resume"
+                        : save.is_async                 ? "--async"
+                        : save.every > 0                ? "--every"
+                        : save.keep > 0                 ? "--keep"
+                                                        : nullptr;
+    KUAFU_REQUIRE(asked == nullptr, asked,
+                  " needs the folder of the checkpoints: ", "--checkpoint DIR");
+    return save;
+  }
+  KUAFU_REQUIRE(world != "simulated", "--checkpoint: the simulated world computes no numbers, ",
+                "so there is nothing to save; leave it out, or use --world threads");
+  save.notes = {{"program", provenance().dump()}};
+  save.on_notice = [](const std::string& notice) { std::cerr << "kuafu: " << notice << std::endl; };
+  check_save_options(save, plan);
+  return save;
+}
+
+void check_watching(const WorkerOptions& options, const std::string& world) {
+  const char* asked = !options.log_file.empty()      ? "--log"
+                      : options.log_every > 0        ? "--log-every"
+                      : !options.tensorboard.empty() ? "--tensorboard"
+                      : options.stop_after_s > 0     ? "--stop-after"
+                                                     : nullptr;
+  if (asked == nullptr) return;
+  KUAFU_REQUIRE(world != "simulated", asked, ": the simulated world makes no steps to be watched ",
+                "or stopped; leave it out, or use --world threads");
+  if (!options.log_file.empty()) {
+    check_log_path(options.log_file);
+    require_writable("--log", options.log_file);
+  }
+  if (options.tensorboard.empty()) return;
+  std::error_code error;
+  std::filesystem::create_directories(options.tensorboard, error);
+  KUAFU_REQUIRE(!error && ::access(options.tensorboard.c_str(), W_OK | X_OK) == 0, "--tensorboard ",
+                options.tensorboard, ": not a folder that can be written",
+                error ? text(": ", error.message()) : "");
+}
+
+StepLog::Options log_options_of(const WorkerOptions& options, const Plan& plan, int64_t first) {
+  const Progress::Options terminal = progress_options_of_stderr(0, 0);
+  return {.is_terminal = terminal.is_terminal,
+          .width = terminal.width,
+          .every = options.log_every,
+          .file = options.log_file,
+          .board = options.tensorboard,
+          .first = first,
+          .end = plan.train.steps,
+          .tokens = plan.train.batch * plan.model.sequence};
+}
+
+}  // namespace kuafu

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/worker/options.h"
+#include "app/worker/step_log.h"
+#include "kuafu/base/trace.h"
+#include "kuafu/engine/save.h"
+
+namespace kuafu {
+
+// Options of `kuafu run`, checked before anything is computed or said between ranks. Each throws
+// ConfigError naming the option.
+
+/// A file that the run will write.
+void require_writable(const char* option, const std::string& file);
+
+/// What `--checkpoint` and its companions ask.
+SaveOptions save_options_of(const WorkerOptions& options, const std::string& world,
+                            const Plan& plan);
+
+void check_timeline(const WorkerOptions& options, const std::string& world, const Plan& plan);
+
+/// The values of a real run's trace, for `--oracles`; empty without.
+std::vector<Trace> check_trace(const WorkerOptions& options, const std::string& world,
+                               const Plan& plan);
+
+/// `--log`, `--log-every`, `--tensorboard`, `--stop-after`.
+void check_watching(const WorkerOptions& options, const std::string& world);
+
+/// Of a run whose first step, from 0, is `first`; for standard error as it is.
+StepLog::Options log_options_of(const WorkerOptions& options, const Plan& plan, int64_t first);
+
+}  // namespace kuafu

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/worker/step_log.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <ostream>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "kuafu/base/config.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/base/units.h"
+#include "kuafu/record/files.h"
+#include "kuafu/record/json_text.h"
+#include "kuafu/record/schema.h"
+#include "kuafu/record/table.h"
+
+namespace kuafu {
+namespace {
+
+constexpr std::chrono::milliseconds kRedraw{100};
+constexpr std::chrono::seconds kTell{10};
+
+bool is_csv(const std::string& file) { return file.ends_with(".csv"); }
+
+/// Columns of the table, in order. Steps are counted from 1, as everywhere that people read.
+using Row = std::vector<std::pair<const char*, Json>>;
+Row row_of(const StepDone& d, int64_t tokens) {
+  const auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); };
+  return {{"step", d.step + 1},
+          {"loss", number(d.report.loss)},
+          {"grad_norm", number(d.report.grad_norm)},
+          {"lr", number(d.report.lr)},
+          {"loss_scale", number(d.report.loss_scale)},
+          {"skipped", d.report.is_skipped},
+          {"step_time_s", number(d.seconds)},
+          {"tokens_per_s", number(static_cast<double>(tokens) / d.seconds)},
+          {"flop_per_s", d.flops > 0 ? number(static_cast<double>(d.flops) / d.seconds) : Json()}};
+}
+
+std::string header() {
+  std::string line;
+  for (const auto& [name, value] : row_of({}, 0))
+    line += (line.empty() ? "" : ",") + std::string(name);
+  return line;
+}
+
+/// A number of one line of the table, its step; below 0: it has none.
+int64_t step_of(const std::string& line, bool is_table) {
+  if (is_table) {
+    std::istringstream in(line);
+    int64_t step = -1;
+    return in >> step ? step : -1;
+  }
+  const Json row = Json::parse(line, nullptr, false);
+  const Json step = row.is_object() ? value_at(row, "step") : Json();
+  return step.is_number_integer() ? step.get<int64_t>() : -1;
+}
+
+/// The lines of an earlier run up to its step `last`.
+std::string kept_lines(const std::string& file, int64_t last) {
+  std::string kept;
+  if (last == 0 || !std::filesystem::exists(file)) return kept;
+  std::istringstream in(read_file(file, "log"));
+  for (std::string line; std::getline(in, line);) {
+    const int64_t step = step_of(line, is_csv(file));
+    if (step > 0 && step <= last) kept += line + "\n";
+  }
+  return kept;
+}
+
+}  // namespace
+
+void check_log_path(const std::string& file) {
+  KUAFU_REQUIRE(is_csv(file) || file.ends_with(".jsonl"), "--log ", file,
+                ": the ending says how it is written: .jsonl or .csv");
+}
+
+StepLog::StepLog(std::ostream& out, Options options) : out_(out), options_(std::move(options)) {
+  if (!options_.board.empty()) board_ = std::make_unique<TensorBoard>(options_.board);
+  if (options_.file.empty()) return;
+  const std::string head = is_csv(options_.file) ? header() + "\n" : "";
+  replace_file(options_.file, head + kept_lines(options_.file, options_.first));
+  table_.open(options_.file, std::ios::app);
+  KUAFU_REQUIRE(table_.good(), "--log: cannot write ", options_.file);
+}
+
+StepLog::~StepLog() { clear(); }
+
+void StepLog::add(const StepDone& done) {
+  if (steps_++ > 0) seconds_ += done.seconds;
+  if (done.report.is_skipped) ++skipped_;
+  if (table_.is_open()) write_row(done);
+  if (board_) write_scalars(done);
+  const auto now = Clock::now();
+  const bool is_last = done.step + 1 == options_.end;
+  if (options_.is_terminal && (now - drawn_ >= kRedraw || is_last)) {
+    drawn_ = now;
+    std::string line = line_of(done);
+    line.resize(std::min(line.size(), static_cast<size_t>(std::max(options_.width - 1, 20))));
+    out_ << "\r\033[K" << line << std::flush;
+    is_drawn_ = true;
+  }
+  const bool is_due = options_.every > 0 ? (done.step + 1) % options_.every == 0
+                                         : !options_.is_terminal && now - told_ >= kTell;
+  if (!is_due) return;
+  clear();
+  told_ = now;
+  out_ << line_of(done) << std::endl;
+}
+
+std::string StepLog::line_of(const StepDone& done) const {
+  const double mean = steps_ > 1 ? seconds_ / static_cast<double>(steps_ - 1) : done.seconds;
+  const auto rate = [&](double amount) { return human_number(amount / mean, 3); };
+  std::string line =
+      text("step ", done.step + 1, "/", options_.end, "  loss ", human_number(done.report.loss, 5),
+           "  ", rate(static_cast<double>(options_.tokens)), " tokens/s");
+  if (done.flops > 0) line += text("  ", rate(static_cast<double>(done.flops) * 1e-12), " TFLOP/s");
+  if (skipped_ > 0) line += text("  ", skipped_, " skipped");
+  const int64_t left = options_.end - done.step - 1;
+  if (left > 0) line += text("  ", print_seconds(mean * static_cast<double>(left)), " left");
+  return line;
+}
+
+void StepLog::write_row(const StepDone& done) {
+  const Row row = row_of(done, options_.tokens);
+  std::string line;
+  if (is_csv(options_.file)) {
+    for (const auto& [name, value] : row) {
+      line += (line.empty() ? "" : ",") + (value.is_null() ? "" : value.dump());
+    }
+  } else {
+    nlohmann::ordered_json object;
+    for (const auto& [name, value] : row) object[name] = value;
+    line = object.dump();
+  }
+  table_ << line << std::endl;
+  KUAFU_REQUIRE(table_.good(), "--log: cannot write ", options_.file, ": is the disk full?");
+}
+
+void StepLog::write_scalars(const StepDone& done) {
+  for (const auto& [name, value] : row_of(done, options_.tokens)) {
+    if (value.is_number_float())
+      board_->add(text("train/", name), done.step + 1, value.get<double>());
+  }
+  board_->flush();
+}
+
+void StepLog::clear() {
+  if (is_drawn_) out_ << "\r\033[K" << std::flush;
+  is_drawn_ = false;
+}
+
+}  // namespace kuafu

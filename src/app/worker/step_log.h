@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <fstream>
+#include <iosfwd>
+#include <memory>
+#include <string>
+
+#include "app/worker/tensorboard.h"
+#include "kuafu/engine/run.h"
+
+namespace kuafu {
+
+/// What a run says of its steps while it makes them: a line that redraws itself on a terminal and
+/// plain lines elsewhere, a table of metrics that grows, scalars for TensorBoard.
+class StepLog {
+ public:
+  struct Options {
+    bool is_terminal = false;
+    int width = 100;             ///< columns of the terminal
+    int64_t every = 0;           ///< steps between plain lines; 0: one each 10 s
+    std::string file;            ///< .jsonl or .csv; empty: none
+    std::string board;           ///< folder of event files; empty: none
+    int64_t first = 0, end = 0;  ///< steps of this run: first .. end - 1
+    int64_t tokens = 0;          ///< of a step, all ranks
+  };
+
+  /// Throws ConfigError where a file cannot be written. Rows of steps from `first` on, of an earlier
+  /// run in the same table, make room.
+  StepLog(std::ostream& out, Options options);
+  ~StepLog();
+
+  void add(const StepDone& done);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void write_row(const StepDone& done);
+  void write_scalars(const StepDone& done);
+  std::string line_of(const StepDone& done) const;
+  void clear();
+
+  std::ostream& out_;
+  Options options_;
+  std::ofstream table_;
+  std::unique_ptr<TensorBoard> board_;
+  Clock::time_point drawn_ = {}, told_ = Clock::now();
+  double seconds_ = 0;  ///< of all steps but the first, which warms up
+  int64_t steps_ = 0, skipped_ = 0;
+  bool is_drawn_ = false;
+};
+
+/// Throws ConfigError where `file` is neither .jsonl nor .csv.
+void check_log_path(const std::string& file);
+
+}  // namespace kuafu

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Training that is watched and stopped: whatever ends it, what it measured is written, its state is
+// saved, and it goes on to the same bits.
+
+#include <gtest/gtest.h>
+
+#include <signal.h>
+
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "kuafu/base/build_info.h"
+#include "kuafu/record/schema.h"
+#include "tests/app_worker/process.h"
+
+namespace kuafu {
+namespace {
+
+using tests::Arguments;
+using tests::Ended;
+using tests::Ran;
+
+constexpr int kOk = 0, kFailed = 1, kUsage = 2, kTimeout = 5, kDiverged = 6, kInterrupted = 130;
+/// More steps than any test waits for.
+constexpr const char* kMany = "50000000";
+
+std::string read(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream all;
+  all << in.rdbuf();
+  return all.str();
+}
+
+std::vector<std::string> lines_of(const std::string& file) {
+  std::istringstream in(read(file));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+Json document_in(const std::string& file) {
+  const Json d = Json::parse(read(file), nullptr, false);
+  EXPECT_FALSE(d.is_discarded()) << file;
+  for (const std::string& problem : document_problems(d)) ADD_FAILURE() << problem;
+  for (const std::string& field : unknown_fields(d))
+    ADD_FAILURE() << "docs/record.md lacks " << field;
+  return d;
+}
+
+Ran run(const Arguments& more) {
+  return tests::run_program("bin/kuafu", tests::kSmallPlan, more, {}, {});
+}
+
+class Stopping : public testing::TestWithParam<const char*> {
+ protected:
+  /// kSmallPlan on two replicas in the test's world.
+  Arguments command(const std::string& steps, Arguments more) const {
+    Arguments words = {tests::built("bin/kuafu"),
+                       "run",
+                       folder_.write("plan.toml", tests::kSmallPlan),
+                       "--world",
+                       GetParam(),
+                       "--ranks",
+                       "2",
+                       "--steps",
+                       steps,
+                       "--set",
+                       "parallel.data=2",
+                       "--set",
+                       "optimizer.schedule=cosine",
+                       "--set",
+                       std::string("optimizer.schedule_steps=") + kMany};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  Json document(const std::string& name) const { return document_in(folder_.path(name)); }
+  std::string saved() const { return folder_.path("saved"); }
+  bool has_logged() const { return lines_of(folder_.path("log.csv")).size() > 5; }
+  int64_t num_saved() const {
+    int64_t count = 0;
+    if (!std::filesystem::exists(saved())) return 0;
+    for (const auto& entry : std::filesystem::directory_iterator(saved())) {
+      if (std::filesystem::exists(entry.path() / "index.json")) ++count;
+    }
+    return count;
+  }
+
+  tests::Folder folder_;
+};
+
+TEST_P(Stopping, BySignalSavesAndGoesOnToTheSameBits) {
+  tests::Child child(command(kMany, {"--checkpoint", saved(), "--json", folder_.path("a.json"),
+                                     "--log", folder_.path("log.csv")}));
+  ASSERT_TRUE(tests::eventually([&] { return has_logged(); }, std::chrono::seconds(60)))
+      << child.output();
+  ::kill(child.pid(), SIGUSR1);
+  ASSERT_TRUE(tests::eventually([&] { return num_saved() == 1; }, std::chrono::seconds(20)))
+      << child.output();
+  ::kill(child.pid(), SIGTERM);
+  const Ended ended = child.wait();
+  EXPECT_EQ(ended.code, kInterrupted) << ended.output;
+  const Json a = document("a.json");
+  EXPECT_EQ(a["status"], "interrupted");
+  const auto done = static_cast<int64_t>(a["loss"].size());
+  EXPECT_NE(a["reason"].get<std::string>().find("after step " + std::to_string(done) + " of"),
+            std::string::npos)
+      << a["reason"];
+  EXPECT_EQ(num_saved(), 2);
+  EXPECT_EQ(lines_of(folder_.path("log.csv")).size(), static_cast<size_t>(done) + 1);
+
+  const std::string end = std::to_string(done + 4);
+  tests::Child more(command(end, {"--checkpoint", saved(), "--resume", "--json",
+                                  folder_.path("b.json"), "--log", folder_.path("log.csv")}));
+  const Ended went_on = more.wait();
+  ASSERT_EQ(went_on.code, kOk) << went_on.output;
+  tests::Child at_once(command(end, {"--json", folder_.path("c.json")}));
+  const Ended whole = at_once.wait();
+  ASSERT_EQ(whole.code, kOk) << whole.output;
+  Json losses = a["loss"];
+  const Json b = document("b.json");
+  for (const Json& loss : b["loss"]) losses.push_back(loss);
+  EXPECT_EQ(losses, document("c.json")["loss"]);
+  EXPECT_EQ(lines_of(folder_.path("log.csv")).size(), static_cast<size_t>(done) + 5);
+}
+
+TEST_P(Stopping, ByTimeIsWrittenAndSaved) {
+  tests::Child child(command(
+      kMany, {"--checkpoint", saved(), "--json", folder_.path("a.json"), "--timeout", "2"}));
+  const Ended ended = child.wait();
+  EXPECT_EQ(ended.code, kTimeout) << ended.output;
+  const Json d = document("a.json");
+  EXPECT_EQ(d["status"], "timeout");
+  EXPECT_GT(d["loss"].size(), 0u);
+  EXPECT_EQ(num_saved(), 1);
+}
+
+std::vector<const char*> worlds() {
+  if (build_info::kMpi.found) return {"threads", "mpi"};
+  return {"threads"};
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, Stopping, testing::ValuesIn(worlds()),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(Watching, StopAfterIsInterrupted) {
+  const Ran ran = run({"--steps", kMany, "--stop-after", "1s"});
+  EXPECT_EQ(ran.code, kInterrupted) << ran.output;
+  EXPECT_EQ(ran.document["status"], "interrupted");
+  EXPECT_NE(ran.output.find("--stop-after 1 s: after step"), std::string::npos) << ran.output;
+  EXPECT_TRUE(ran.document["validation_loss"].is_null());
+}
+
+TEST(Watching, StopAtKeepsTheScheduleOfTheWhole) {
+  const tests::Folder folder;
+  const Arguments schedule = {"--steps", "12", "--set", "optimizer.schedule=cosine"};
+  const auto with = [&](Arguments more) {
+    more.insert(more.end(), schedule.begin(), schedule.end());
+    return run(more);
+  };
+  const Ran whole = with({});
+  const Ran first = with({"--stop-at", "5", "--checkpoint", folder.path("saved")});
+  const Ran second = with({"--checkpoint", folder.path("saved"), "--resume"});
+  ASSERT_EQ(first.code + second.code + whole.code, kOk) << first.output << second.output;
+  Json losses = first.document["loss"];
+  EXPECT_EQ(losses.size(), 5u);
+  for (const Json& loss : second.document["loss"]) losses.push_back(loss);
+  EXPECT_EQ(losses, whole.document["loss"]);
+}
+
+TEST(Watching, DivergenceKeepsWhatWasMeasured) {
+  const Ran ran = run({"--steps", "200", "--set", "optimizer.lr=100000"});
+  EXPECT_EQ(ran.code, kDiverged) << ran.output;
+  EXPECT_EQ(ran.document["status"], "diverged");
+  EXPECT_GT(ran.document["loss"].size(), 0u);
+  EXPECT_EQ(document_problems(ran.document), std::vector<std::string>{});
+}
+
+TEST(Watching, ARunThatUpdatesNothingHasFailed) {
+  const Ran ran = run({"--set", "model.dtype=f16", "--set", "train.loss_scale=16777216"});
+  EXPECT_EQ(ran.code, kFailed) << ran.output;
+  EXPECT_NE(ran.output.find("all 3 steps overflowed in f16 and updated nothing"), std::string::npos)
+      << ran.output;
+  EXPECT_EQ(ran.document["loss_scale"]["skipped"].size(), 3u);
+}
+
+TEST(Watching, TablesHoldTheStepsOfTheDocument) {
+  const tests::Folder folder;
+  const Ran ran = run({"--log", folder.path("a.jsonl"), "--log-every", "2"});
+  ASSERT_EQ(ran.code, kOk) << ran.output;
+  const auto lines = lines_of(folder.path("a.jsonl"));
+  ASSERT_EQ(lines.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    const Json row = Json::parse(lines[i]);
+    EXPECT_EQ(row["step"], i + 1);
+    EXPECT_EQ(row["loss"], ran.document["loss"][i]);
+    EXPECT_EQ(row["step_time_s"], ran.document["step_time_s"]["samples"][i]);
+  }
+  EXPECT_NE(ran.output.find("step 2/3  loss "), std::string::npos) << ran.output;
+  EXPECT_EQ(ran.output.find("step 3/3  loss "), std::string::npos) << ran.output;
+}
+
+/// CRC-32C bit by bit, as its polynomial is divided by.
+uint32_t check_of(const std::string& bytes) {
+  uint32_t c = 0xffffffff;
+  for (const char b : bytes) {
+    for (int bit = 0; bit < 8; ++bit) {
+      const uint32_t differs =
+          (c ^ static_cast<uint32_t>(static_cast<unsigned char>(b) >> bit)) & 1;
+      c = (c >> 1) ^ (differs != 0 ? 0x82f63b78 : 0);
+    }
+  }
+  c = ~c;
+  return ((c >> 15) | (c << 17)) + 0xa282ead8;
+}
+
+TEST(Watching, EventFilesAreFramedAndHoldTheLosses) {
+  EXPECT_EQ(check_of("123456789"), ((0xe3069283u >> 15) | (0xe3069283u << 17)) + 0xa282ead8);
+  const tests::Folder folder;
+  const Ran ran = run({"--tensorboard", folder.path("board")});
+  ASSERT_EQ(ran.code, kOk) << ran.output;
+  std::string bytes;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path("board"))) {
+    EXPECT_EQ(entry.path().filename().string().rfind("events.out.tfevents.", 0), 0u);
+    bytes += read(entry.path());
+  }
+  std::vector<float> losses;
+  size_t at = 0;
+  const auto number = [&](size_t from) {
+    uint32_t n = 0;
+    std::memcpy(&n, bytes.data() + from, 4);
+    return n;
+  };
+  while (at < bytes.size()) {
+    ASSERT_LE(at + 16, bytes.size());
+    const size_t length = number(at);
+    ASSERT_LE(at + 16 + length, bytes.size());
+    EXPECT_EQ(number(at + 8), check_of(bytes.substr(at, 8)));
+    const std::string event = bytes.substr(at + 12, length);
+    EXPECT_EQ(number(at + 12 + length), check_of(event));
+    const std::string tag = "\x0a\x0atrain/loss\x15";  // field 1, ten bytes; then field 2, a float
+    if (const size_t found = event.find(tag); found != std::string::npos) {
+      losses.push_back(std::bit_cast<float>(number(at + 12 + found + tag.size())));
+    }
+    at += 16 + length;
+  }
+  ASSERT_EQ(losses.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(losses[i], static_cast<float>(ran.document["loss"][i].get<double>()));
+  }
+}
+
+TEST(Watching, WrongUseIsToldBeforeTheRun) {
+  const std::vector<std::pair<Arguments, std::string>> wrong = {
+      {{"--stop-at", "4"}, "--stop-at 4: the plan ends after step 3"},
+      {{"--stop-after", "3x"}, "\"3x\" is no time; write seconds, or 90s, 15m, 2h, 1d"},
+      {{"--stop-after", "-1"}, "is no time"},
+      {{"--log", "metrics.txt"},
+       "--log metrics.txt: the ending says how it is written: .jsonl or .csv"},
+      {{"--log", "/nowhere/a.csv"}, "--log: cannot write /nowhere/a.csv"},
+      {{"--log-every", "0"}, "--log-every"},
+      {{"--tensorboard", "/proc/here"},
+       "--tensorboard /proc/here: not a folder that can be written"},
+      {{"--world", "simulated", "--stop-after", "1h"},
+       "--stop-after: the simulated world makes no steps"},
+      {{"--world", "simulated", "--log", "a.csv"}, "--log: the simulated world makes no steps"},
+  };
+  for (const auto& [more, says] : wrong) {
+    const Ran ran = run(more);
+    EXPECT_EQ(ran.code, kUsage) << ran.output;
+    EXPECT_NE(ran.output.find(says), std::string::npos) << says << "\n" << ran.output;
+  }
+}
+
+}  // namespace
+}  // namespace kuafu
