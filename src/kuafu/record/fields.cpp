@@ -14,7 +14,8 @@ using T = FieldType;
 std::vector<FieldDoc> outcome_fields() {
   return {
       {"status", T::kText, kAlways, false, "",
-       "`ok`, `refused` (cannot be placed), `out_of_memory`, `timeout` or `failed`"},
+       "`ok`, `refused` (cannot be placed), `out_of_memory`, `timeout`, `diverged`, `interrupted` "
+       "or `failed`"},
       {"reason", T::kText, kOptional, true, "",
        "why, where the status is not `ok`; null otherwise"},
       {"out_of_memory", T::kObject, kOptional, true, "",
