@@ -16,7 +16,7 @@ TITLE_LETTERS = 132      # of panel titles, over the width of a figure
 LEGEND_LETTERS = 150     # of one row, at the width of the figures
 
 
-def _panels(count, height, width=10.6, **shared):
+def panels(count, height, width=10.6, **shared):
     rows, columns = views.grid_shape(count)
     figure = Figure(figsize=(width, height * rows + 0.7), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **shared)
@@ -25,7 +25,7 @@ def _panels(count, height, width=10.6, **shared):
     return figure, axes
 
 
-def _titles(axes, groups, alone):
+def titles(axes, groups, alone):
     """The label of each group over its panel, in one size that fits all."""
     labels = [label or alone for label, _ in groups]
     size = views.title_scale(labels, TITLE_LETTERS) * style.MATPLOTLIB["axes.titlesize"]
@@ -44,9 +44,12 @@ def legend(figure, handles):
                   columnspacing=1.5, borderaxespad=0.2)
 
 
-def _strategy_handles(cases, line="none"):
+def strategy_handles(cases, run, line="none"):
+    looks = views.looks_of(cases, run)
     handles = [Line2D([], [], color=color, marker=marker[0], linestyle=line, label=name)
-               for name, (color, marker) in views.looks_of(cases).items()]
+               for name, (color, marker) in looks.items()]
+    if style.repeats_colors(looks):
+        handles.append(Line2D([], [], linestyle="none", label=style.CYCLE_NOTE))
     return handles + proof_handles(cases)
 
 
@@ -61,14 +64,14 @@ def tokens_per_second(run):
     cases = views.timed(run)
     if not cases:
         return None
-    groups, looks = views.workloads(cases), views.looks_of(cases)
+    groups, looks = views.workloads(cases), views.looks_of(cases, run)
     counts, positions = views.rank_positions(cases)
     top = max((c.tokens_interval or (0, c.tokens_per_s))[1] for c in cases)
-    figure, axes = _panels(len(groups), 2.25, sharex=True, sharey=True)
-    _titles(axes, groups, "tokens per second")
+    figure, axes = panels(len(groups), 2.25, sharex=True, sharey=True)
+    titles(axes, groups, "tokens per second")
     for panel, (_, members) in zip(axes.flat, groups):
         panel.grid(axis="x", visible=False)
-        for case in members:
+        for case in views.refuted_last(members):
             if case.ranks == 1 and not case.is_different:
                 panel.axhline(case.tokens_per_s, color=style.GREY, linewidth=0.8, dashes=(4, 3))
             color, marker = looks[case.strategy]
@@ -85,7 +88,7 @@ def tokens_per_second(run):
         panel.xaxis.set_tick_params(labelbottom=True)
     figure.supxlabel("ranks", fontsize=8.5)
     figure.supylabel("tokens/s", fontsize=8.5)
-    handles = _strategy_handles(cases)
+    handles = strategy_handles(cases, run)
     if any(c.ranks == 1 and not c.is_different for c in cases):
         handles.append(Line2D([], [], color=style.GREY, linewidth=0.8, dashes=(4, 3),
                               label="level of one rank"))
@@ -98,13 +101,13 @@ def loss_curves(run):
     cases = views.learned(run)
     if not cases:
         return None
-    groups, looks = views.loss_groups(run), views.looks_of(cases)
-    figure, axes = _panels(len(groups), 2.35, sharey=True)
-    _titles(axes, groups, "loss")
+    groups, looks = views.loss_groups(run), views.looks_of(cases, run)
+    figure, axes = panels(len(groups), 2.35, sharey=True)
+    titles(axes, groups, "loss")
     for panel, (_, members) in zip(axes.flat, groups):
         panel.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(6, integer=True))
         stripes = views.loss_stripes(members)
-        for case in members:
+        for case in views.refuted_last(members):
             color, marker = looks[case.strategy]
             loss = [math.nan if v is None else v for v in case.loss]
             before, after = stripes[case.strategy]
@@ -113,21 +116,21 @@ def loss_curves(run):
                        dash_capstyle="butt")
             panel.plot(len(loss), loss[-1], color=color, marker=marker[0], linestyle="none",
                        markerfacecolor=views.fill(case, color),
-                       markeredgecolor=views.edge(case, color), markersize=5)
+                       markeredgecolor=views.edge(case, color), markersize=5, zorder=3)
         if len(members) > 1:
             panel.text(0.97, 0.94, f"{len(members)} curves, largest\nrelative distance "
                        f"{views.loss_spread(members):.1e}", transform=panel.transAxes, ha="right",
                        va="top", fontsize=7.5, color=style.MUTED)
     figure.supxlabel("training step", fontsize=8.5)
     figure.supylabel("training loss (nats per token)", fontsize=8.5)
-    legend(figure, _strategy_handles(cases, "-"))
+    legend(figure, strategy_handles(cases, run, "-"))
     return figure
 
 
 def bar_panels(groups, rows, title_if_alone):
     """A panel a group with a line a row; (figure, panels in use)."""
-    figure, axes = _panels(len(groups), 0.9 + 0.19 * len(rows), sharex=True, sharey=True)
-    _titles(axes, groups, title_if_alone)
+    figure, axes = panels(len(groups), 0.9 + 0.19 * len(rows), sharex=True, sharey=True)
+    titles(axes, groups, title_if_alone)
     for panel in list(axes.flat)[:len(groups)]:
         panel.grid(axis="y", visible=False)
         panel.set_yticks(range(len(rows)), [label for label, _ in rows])
@@ -223,10 +226,10 @@ def tradeoff(run):
     cases = [c for c in views.timed(run) if c.peak]
     if not cases:
         return None
-    looks = views.looks_of(cases)
+    looks = views.looks_of(cases, run)
     figure = Figure(figsize=(10.6, 4.0), layout="constrained")
     panel = figure.subplots()
-    for case in cases:
+    for case in views.refuted_last(cases):
         color, marker = looks[case.strategy]
         low, high = case.tokens_interval or (case.tokens_per_s, case.tokens_per_s)
         panel.errorbar(case.peak / views.MIB, case.tokens_per_s,
@@ -241,7 +244,7 @@ def tradeoff(run):
     panel.set_xlim(left=0)
     panel.set_ylim(bottom=0)
     panel.yaxis.set_major_formatter(lambda v, _: f"{v:,.0f}")
-    legend(figure, _strategy_handles(cases))
+    legend(figure, strategy_handles(cases, run))
     return figure
 
 

@@ -3,6 +3,7 @@
 with the card of its case. A click on a point is followed to the case's row by page.js."""
 
 import html
+import itertools
 import math
 
 import plotly.graph_objects as go
@@ -16,7 +17,7 @@ import views
 TITLE_LETTERS = 164      # of panel titles, over the width of a page
 
 
-def _grid(groups, row_height, alone):
+def grid(groups, row_height, alone):
     rows, columns = views.grid_shape(len(groups))
     height = row_height * rows + 96
     titles = [f"<b>{html.escape(label or alone, quote=False)}</b>" if label or alone else " "
@@ -31,7 +32,7 @@ def _grid(groups, row_height, alone):
     for index, note in enumerate(figure.layout.annotations):
         axis = figure.get_subplot(index // columns + 1, index % columns + 1).xaxis
         note.x = axis.domain[0]
-    figure.update_layout(template="none", height=height, margin={"l": 64, "r": 12, "t": 74, "b": 54},
+    figure.update_layout(template="none", height=height, margin={"l": 64, "r": 44, "t": 74, "b": 54},
                          **style.plotly_layout())
     figure.layout.legend.y = 1 + 34 / (height - 128)
     figure.update_xaxes(**style.PLOTLY_AXIS)
@@ -60,7 +61,7 @@ def finish(figure, cases, groups, columns, x_title, y_title):
             figure.update_yaxes(showticklabels=False, **place(index, columns))
 
 
-def _match(axes):
+def match(axes):
     """Panels zoom together: every axis follows the first."""
     first, *others = axes
     for axis in others:
@@ -84,6 +85,9 @@ class Legend:
 
     def show(self, figure, looks):
         """{name: (colour, symbol)}: the marks of such traces, as those of proven cases look."""
+        if style.repeats_colors(looks):
+            figure.add_trace(go.Scatter(x=[None], y=[None], mode="lines", line={"color": style.PAPER},
+                                        hoverinfo="skip", **self.of(style.CYCLE_NOTE)), **place(0, 1))
         for name, (color, symbol) in looks.items():
             figure.add_trace(go.Scatter(
                 x=[None], y=[None], mode="markers", hoverinfo="skip",
@@ -110,14 +114,14 @@ def tokens_per_second(run):
     cases = views.timed(run)
     if not cases:
         return None
-    groups, looks, legend = views.workloads(cases), views.looks_of(cases), Legend()
+    groups, looks, legend = views.workloads(cases), views.looks_of(cases, run), Legend()
     counts, positions = views.rank_positions(cases)
-    figure, columns = _grid(groups, 250, "tokens per second")
+    figure, columns = grid(groups, 250, "tokens per second")
     top = 1.08 * max((c.tokens_interval or (0, c.tokens_per_s))[1] for c in cases)
     for index, (_, members) in enumerate(groups):
         where = place(index, columns)
-        for strategy, (color, marker) in looks.items():
-            mine = [c for c in members if c.strategy == strategy]
+        for layer, (strategy, (color, marker)) in itertools.product(views.layers(members), looks.items()):
+            mine = [c for c in layer if c.strategy == strategy]
             if mine:
                 figure.add_trace(_points(mine, color, marker[1],
                                          [positions[c.ranks, strategy] for c in mine],
@@ -130,7 +134,7 @@ def tokens_per_second(run):
                             range=[-0.5, len(counts) - 0.5], showgrid=False, **where)
         figure.update_yaxes(range=[0, top], tickformat=",.0f", **where)
     legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
-    _match(figure.select_yaxes())
+    match(figure.select_yaxes())
     finish(figure, cases, groups, columns, "ranks", "tokens/s")
     return figure
 
@@ -140,13 +144,13 @@ def loss_curves(run):
     cases = views.learned(run)
     if not cases:
         return None
-    groups, looks, legend = views.loss_groups(run), views.looks_of(cases), Legend()
-    figure, columns = _grid(groups, 270, "loss")
+    groups, looks, legend = views.loss_groups(run), views.looks_of(cases, run), Legend()
+    figure, columns = grid(groups, 270, "loss")
     order = list(looks)
     for index, (_, members) in enumerate(groups):
         where = place(index, columns)
         stripes = views.loss_stripes(members)
-        for case in sorted(members, key=lambda c: order.index(c.strategy)):
+        for case in sorted(members, key=lambda c: (c.is_different, order.index(c.strategy))):
             color, marker = looks[case.strategy]
             before, after = (1.6 * gap for gap in stripes[case.strategy])
             stripe = f"0px,{before:g}px,{1.6 * views.STRIPE:g}px,{after:g}px"
@@ -167,20 +171,17 @@ def loss_curves(run):
                      f"{views.loss_spread(members):.1e}", x=0.98, y=0.97, xref="x domain",
                 yref="y domain", xanchor="right", yanchor="top", showarrow=False, align="right",
                 font={"size": 11, "color": style.MUTED}, **where)
-    for strategy, (color, marker) in looks.items():
-        figure.add_trace(go.Scatter(
-            x=[None], y=[None], mode="lines+markers", line={"color": color, "width": 2.2},
-            marker={"symbol": marker[1], "size": 9}, **legend.of(strategy)), **place(0, columns))
-    _match(figure.select_yaxes())
-    _match(figure.select_xaxes())
+    legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
+    match(figure.select_yaxes())
+    match(figure.select_xaxes())
     figure.update_xaxes(rangemode="tozero")
     finish(figure, cases, groups, columns, "training step", "loss (nats per token)")
     return figure
 
 
 def bars_grid(groups, rows, alone):
-    figure, columns = _grid(groups, 92 + 21 * len(rows), alone)
-    _match(figure.select_yaxes())
+    figure, columns = grid(groups, 92 + 21 * len(rows), alone)
+    match(figure.select_yaxes())
     labels = [label for label, _ in rows]
     for index in range(len(groups)):
         figure.update_yaxes(tickvals=list(range(len(rows))), range=[len(rows) - 0.4, -0.6],
@@ -221,7 +222,7 @@ def memory(run):
             **place(index, columns))
     legend.show(figure, {category: (color, "square") for category, color in colors.items()})
     figure.update_layout(barmode="stack")
-    _match(figure.select_xaxes())
+    match(figure.select_xaxes())
     finish(figure, cases, groups, columns, "peak memory of a rank (MiB)", None)
     return figure
 
@@ -236,9 +237,9 @@ def traffic(run):
     figure, columns = bars_grid(groups, rows, "bytes sent")
     for index in range(len(groups)):
         here = [(y, cells[index]) for y, (_, cells) in enumerate(rows) if index in cells]
-        for axis, (color, marker) in looks.items():
+        for above, (axis, (color, marker)) in itertools.product((False, True), looks.items()):
             mine = [(y, case, [v for v in case.traffic[axis].sent if v]) for y, case in here
-                    if axis in case.traffic]
+                    if axis in case.traffic and case.is_different == above]
             mine = [m for m in mine if m[2]]
             if not mine:
                 continue
@@ -255,7 +256,7 @@ def traffic(run):
                 hoverlabel={"bordercolor": color}, **legend.under(f"axis {axis}")),
                 **place(index, columns))
     legend.show(figure, {f"axis {axis}": (color, marker[1]) for axis, (color, marker) in looks.items()})
-    _match(figure.select_xaxes())
+    match(figure.select_xaxes())
     ticks = views.byte_ticks(cases)
     figure.update_xaxes(type="log", tickvals=ticks, tickfont={"size": 10.5},
                         ticktext=[style.text_bytes(t) for t in ticks], tickangle=0,
@@ -269,15 +270,17 @@ def tradeoff(run):
     cases = [c for c in views.timed(run) if c.peak]
     if not cases:
         return None
-    legend = Legend()
-    figure, columns = _grid([("", cases)], 380, "")
-    for strategy, (color, marker) in views.looks_of(cases).items():
-        mine = [c for c in cases if c.strategy == strategy]
+    legend, looks = Legend(), views.looks_of(cases, run)
+    figure, columns = grid([("", cases)], 380, "")
+    for layer, (strategy, (color, marker)) in itertools.product(views.layers(cases), looks.items()):
+        mine = [c for c in layer if c.strategy == strategy]
+        if not mine:
+            continue
         sizes = [7.5 + 2.2 * math.log2(max(c.ranks, 1)) for c in mine]
         figure.add_trace(_points(mine, color, marker[1], [c.peak / views.MIB for c in mine],
                                  [c.tokens_per_s for c in mine], legend, strategy, sizes),
                          **place(0, columns))
-    legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in views.looks_of(cases).items()})
+    legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
     figure.update_yaxes(rangemode="tozero", tickformat=",.0f")
     figure.update_xaxes(rangemode="tozero")
     finish(figure, cases, [("", cases)], columns, "peak memory of the fullest rank (MiB)",

@@ -60,9 +60,9 @@ def ratios(run):
             for base in bases.get(work_of(case), ())]
 
 
-def _looks(found):
+def _looks(found, run):
     """{name of the baseline's row: (colour, marker)}"""
-    return style.palette(sorted({r.base.strategy for r in found}), style.STRATEGIES)
+    return views.looks_of([r.base for r in found], run)
 
 
 def _cells(found):
@@ -86,7 +86,7 @@ def _static(run, value_of, interval_of, what):
     found = _known(run, value_of)
     if not found:
         return None
-    looks = _looks(found)
+    looks = _looks(found, run)
     groups, rows = _cells(found)
     figure, axes = figures.bar_panels(groups, rows, what)
     ticks = _ticks([value_of(r) for r in found])
@@ -128,8 +128,8 @@ def _interactive(run, value_of, interval_of, what):
         where = plots.place(index, columns)
         ids = {c.id for c in members}
         row_of = {cells[index].id: y for y, (_, cells) in enumerate(rows) if index in cells}
-        figure.add_vline(x=1, line={"color": style.MUTED, "width": 1}, layer="below", **where)
-        for name, (color, marker) in _looks(found).items():
+        figure.add_vline(x=1, line={"color": style.MUTED, "width": 1}, layer="below", exclude_empty_subplots=False, **where)
+        for name, (color, marker) in _looks(found, run).items():
             mine = [r for r in found if r.base.strategy == name and r.case.id in ids]
             if not mine:
                 continue
@@ -143,7 +143,7 @@ def _interactive(run, value_of, interval_of, what):
                 marker={"symbol": marker[1], "size": 9, "line": {"color": color, "width": 1.8},
                         "color": [color if r.case.is_certified and r.base.is_certified else style.PAPER for r in mine]},
                 **legend.under(f"against {name}")), **where)
-    legend.show(figure, {f"against {name}": (color, marker[1]) for name, (color, marker) in _looks(found).items()})
+    legend.show(figure, {f"against {name}": (color, marker[1]) for name, (color, marker) in _looks(found, run).items()})
     ticks = _ticks([value_of(r) for r in found])
     figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{t:g}" for t in ticks],
                         range=[math.log10(ticks[0] / 1.2), math.log10(ticks[-1] * 1.2)])

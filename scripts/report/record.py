@@ -343,8 +343,7 @@ def read_run(folder):
     for line in objects:
         if line.get("kind") == "case":
             case = case_of(line)
-            cases.pop(case.id, None)
-            cases[case.id] = case
+            cases[case.id] = case        # run again: in the place where it stood first
     if suite is None:
         if not cases:
             raise RecordError(f"'{path}' holds neither a suite nor a case: run the suite again")

@@ -133,9 +133,22 @@ def _variant(case, key):
     return "" if value is None else str(value) if key == "world" else setting_label(key, value)
 
 
-def looks_of(cases):
-    """{strategy: (colour, marker)} in the order of the legend."""
-    return style.palette(style.strategy_order([c.strategy for c in cases]), style.STRATEGIES)
+def looks_of(cases, run):
+    """{strategy: (colour, marker)} of `cases` in the order of the legend; a strategy looks the same in
+    every figure of the run."""
+    looks = style.palette(style.strategy_order([c.strategy for c in run.cases]), style.STRATEGIES)
+    here = {c.strategy for c in cases}
+    return {name: look for name, look in looks.items() if name in here}
+
+
+def refuted_last(cases):
+    """`cases` in the order of drawing: what a certificate refutes lies above everything else."""
+    return sorted(cases, key=lambda c: c.is_different)
+
+
+def layers(cases):
+    """The same as two lists, the lower one first."""
+    return [c for c in cases if not c.is_different], [c for c in cases if c.is_different]
 
 
 def dodge(strategies):
