@@ -48,9 +48,8 @@ def strategy_handles(cases, run, line="none"):
     looks = views.looks_of(cases, run)
     handles = [Line2D([], [], color=color, marker=marker[0], linestyle=line, label=name)
                for name, (color, marker) in looks.items()]
-    if style.repeats_colors(looks):
-        handles.append(Line2D([], [], linestyle="none", label=style.CYCLE_NOTE))
-    return handles + proof_handles(cases)
+    note = [Line2D([], [], linestyle="none", label=style.CYCLE_NOTE)] if style.repeats_colors(looks) else []
+    return handles + proof_handles(cases) + note
 
 
 def proof_handles(cases):
@@ -79,6 +78,7 @@ def tokens_per_second(run):
             panel.errorbar(positions[case.ranks, case.strategy], case.tokens_per_s,
                            yerr=[[max(case.tokens_per_s - low, 0)], [max(high - case.tokens_per_s, 0)]],
                            color=color, marker=marker[0], elinewidth=1.1,
+                           markersize=views.larger(case, 5.5),
                            markerfacecolor=views.fill(case, color),
                            markeredgecolor=views.edge(case, color))
         panel.set_xticks(range(len(counts)), [str(c) for c in counts])
@@ -116,7 +116,7 @@ def loss_curves(run):
                        dash_capstyle="butt")
             panel.plot(len(loss), loss[-1], color=color, marker=marker[0], linestyle="none",
                        markerfacecolor=views.fill(case, color),
-                       markeredgecolor=views.edge(case, color), markersize=5, zorder=3)
+                       markeredgecolor=views.edge(case, color), markersize=views.larger(case, 5), zorder=3)
         if len(members) > 1:
             panel.text(0.97, 0.94, f"{len(members)} curves, largest\nrelative distance "
                        f"{views.loss_spread(members):.1e}", transform=panel.transAxes, ha="right",
@@ -141,9 +141,9 @@ def bar_panels(groups, rows, title_if_alone):
     return figure, list(axes.flat)
 
 
-def _bar_panels(cases, title_if_alone):
+def _bar_panels(cases, run, title_if_alone):
     groups = views.workloads(cases)
-    rows = views.bar_rows(groups, style.strategy_order([c.strategy for c in cases]))
+    rows = views.bar_rows(groups, list(views.looks_of(cases, run)))
     return *bar_panels(groups, rows, title_if_alone), groups, rows
 
 
@@ -153,7 +153,7 @@ def memory(run):
     if not cases:
         return None
     colors = style.category_colors({k for c in cases for cat in c.categories for k in cat})
-    figure, axes, groups, rows = _bar_panels(cases, "peak memory")
+    figure, axes, groups, rows = _bar_panels(cases, run, "peak memory")
     for index in range(len(groups)):
         for y, (_, cells) in enumerate(rows):
             case = cells.get(index)
@@ -163,7 +163,7 @@ def memory(run):
             for category, color in colors.items():
                 width = views.peak_rank(case)[1].get(category, 0) / views.MIB
                 axes[index].barh(y, width, left=left, height=0.68, linewidth=0.7,
-                                 color=views.fill(case, color), edgecolor=views.edge(case, color))
+                                 color=views.fill(case, color), edgecolor=views.bar_edge(case, color))
                 left += width
             peaks = [p / views.MIB for p in case.peaks if p is not None]
             axes[index].plot(peaks, [y] * len(peaks), linestyle="none", marker="|", markersize=7,
@@ -184,7 +184,7 @@ def traffic(run):
     if not cases:
         return None
     looks = views.axis_looks(cases)
-    figure, axes, groups, rows = _bar_panels(cases, "bytes sent")
+    figure, axes, groups, rows = _bar_panels(cases, run, "bytes sent")
     for index in range(len(groups)):
         for y, (_, cells) in enumerate(rows):
             case = cells.get(index)
@@ -196,6 +196,7 @@ def traffic(run):
                 axes[index].plot([min(sent), max(sent)], [y, y], color=color, linewidth=2.4,
                                  alpha=0.5)
                 axes[index].plot(max(sent), y, color=color, marker=marker[0], linestyle="none",
+                                 markersize=views.larger(case, 5.5),
                                  markerfacecolor=views.fill(case, color),
                                  markeredgecolor=views.edge(case, color))
     for panel in axes[:len(groups)]:
@@ -235,7 +236,7 @@ def tradeoff(run):
         panel.errorbar(case.peak / views.MIB, case.tokens_per_s,
                        yerr=[[max(case.tokens_per_s - low, 0)], [max(high - case.tokens_per_s, 0)]],
                        color=color, marker=marker[0], elinewidth=0.8, capsize=0,
-                       markersize=4.5 + 1.4 * math.log2(max(case.ranks, 1)),
+                       markersize=views.larger(case, 4.5 + 1.4 * math.log2(max(case.ranks, 1))),
                        markerfacecolor=views.fill(case, color),
                        markeredgecolor=views.edge(case, color))
     panel.set_xlabel("peak memory of the fullest rank (MiB); up and left is better, "

@@ -10,7 +10,9 @@ from plotly.offline import get_plotlyjs
 
 import plots
 import ratios
+import reasons
 import record
+import steps
 import style
 import table
 from record import flat
@@ -32,7 +34,7 @@ SECTIONS = {
                 "send nothing and have no row."),
     "tradeoff": ("Speed and memory", "Every finished case by what it costs in memory and gives in "
                  "throughput. Up and left is better; a larger mark has more ranks."),
-} | ratios.SECTIONS
+} | steps.SECTIONS | ratios.SECTIONS
 HOLLOW_NOTE = ("Filled marks are proven: the case carries a certificate of equality with a "
                "reference. Hollow ones carry none. Marks in red are different: the certificate refutes the case, "
                "which stands in no ranking and no ratio.")
@@ -121,7 +123,7 @@ def _script_safe(source):
 
 def render(run, written):
     """The whole page. `written` maps figure names to their SVG files."""
-    figures = {name: plot for name, function in (plots.PLOTS | ratios.PLOTS).items()
+    figures = {name: plot for name, function in (plots.PLOTS | steps.PLOTS | ratios.PLOTS).items()
                if name in written and (plot := function(run)) is not None}
     columns = table.columns_of(run)
     links = [(name, SECTIONS[name][0]) for name in figures]
@@ -139,7 +141,8 @@ def render(run, written):
         statuses=table.options(sorted(run.by_status)),
         strategies=table.options(style.strategy_order([c.strategy for c in run.cases])),
         heads="".join(f'<th class="{css}"><button>{text(h)}</button></th>' for h, css, _ in columns),
-        rows=table.body(run, columns), plotly=get_plotlyjs(), config=json.dumps(style.PLOTLY_CONFIG),
+        rows=table.body(run, columns), reasons=reasons.Reasons(run.cases).list(),
+        plotly=get_plotlyjs(), config=json.dumps(style.PLOTLY_CONFIG),
         plots="{" + ",".join(f"{json.dumps(n)}: {_script_safe(p.to_json())}"
                              for n, p in figures.items()) + "}",
         provenance="".join(f"<tr><td>{text(k)}</td><td>{text(v)}</td></tr>"

@@ -87,7 +87,7 @@ class Legend:
         """{name: (colour, symbol)}: the marks of such traces, as those of proven cases look."""
         if style.repeats_colors(looks):
             figure.add_trace(go.Scatter(x=[None], y=[None], mode="lines", line={"color": style.PAPER},
-                                        hoverinfo="skip", **self.of(style.CYCLE_NOTE)), **place(0, 1))
+                                        hoverinfo="skip", legendrank=2000, **self.of(style.CYCLE_NOTE)), **place(0, 1))
         for name, (color, symbol) in looks.items():
             figure.add_trace(go.Scatter(
                 x=[None], y=[None], mode="markers", hoverinfo="skip",
@@ -95,8 +95,9 @@ class Legend:
                 **self.of(name)), **place(0, 1))
 
 
-def _points(cases, color, symbol, x, y, legend, name, size=9):
+def _points(cases, color, symbol, x, y, legend, name, sizes=None):
     """One trace of cases; errors of y are the 95 % interval of tokens/s."""
+    sizes = sizes or [9] * len(cases)
     bounds = [c.tokens_interval or (c.tokens_per_s, c.tokens_per_s) for c in cases]
     return go.Scatter(
         x=x, y=y, mode="markers", customdata=[[cards.card(c), c.id] for c in cases],
@@ -104,7 +105,7 @@ def _points(cases, color, symbol, x, y, legend, name, size=9):
         error_y={"type": "data", "symmetric": False, "thickness": 1.3, "width": 3, "color": color,
                  "array": [max(b[1] - c.tokens_per_s, 0) for b, c in zip(bounds, cases)],
                  "arrayminus": [max(c.tokens_per_s - b[0], 0) for b, c in zip(bounds, cases)]},
-        marker={"symbol": symbol, "size": size, "color": [views.fill(c, color) for c in cases],
+        marker={"symbol": symbol, "size": [views.larger(c, s) for c, s in zip(cases, sizes)], "color": [views.fill(c, color) for c in cases],
                 "opacity": 1, "line": {"color": [views.edge(c, color) for c in cases], "width": 1.8}},
         **legend.under(name))
 
@@ -159,7 +160,7 @@ def loss_curves(run):
                 x=steps, y=case.loss, mode="lines+markers",
                 line={"color": color, "width": 2.2, "dash": stripe if before + after else "solid"},
                 marker={"symbol": marker[1], "color": views.fill(case, color),
-                        "size": [0] * (len(steps) - 1) + [8], "opacity": 1,
+                        "size": [0] * (len(steps) - 1) + [views.larger(case, 8)], "opacity": 1,
                         "line": {"color": views.edge(case, color),
                                  "width": [0] * (len(steps) - 1) + [1.6]}},
                 meta=[cards.card(case), case.id], hoverlabel={"bordercolor": color},
@@ -196,7 +197,7 @@ def memory(run):
         return None
     colors = style.category_colors({k for c in cases for cat in c.categories for k in cat})
     groups, legend = views.workloads(cases), Legend()
-    rows = views.bar_rows(groups, style.strategy_order([c.strategy for c in cases]))
+    rows = views.bar_rows(groups, list(views.looks_of(cases, run)))
     figure, columns = bars_grid(groups, rows, "peak memory")
     for index in range(len(groups)):
         here = [(y, cells[index]) for y, (_, cells) in enumerate(rows) if index in cells]
@@ -205,7 +206,7 @@ def memory(run):
             figure.add_trace(go.Bar(
                 x=[h / views.MIB for h in held], y=[y for y, _ in here], orientation="h", width=0.7,
                 marker={"color": [views.fill(case, color) for _, case in here],
-                        "line": {"color": [views.edge(case, color) for _, case in here], "width": 1}},
+                        "line": {"color": [views.bar_edge(case, color) for _, case in here], "width": 1}},
                 customdata=[[f"<b>{category}: {style.text_bytes(h)}</b> on rank "
                              f"{views.peak_rank(case)[0]}<br>{cards.card(case)}<br>{cards.all_peaks(case)}",
                              case.id] for h, (_, case) in zip(held, here)],
@@ -233,7 +234,7 @@ def traffic(run):
     if not cases:
         return None
     looks, groups, legend = views.axis_looks(cases), views.workloads(cases), Legend()
-    rows = views.bar_rows(groups, style.strategy_order([c.strategy for c in cases]))
+    rows = views.bar_rows(groups, list(views.looks_of(cases, run)))
     figure, columns = bars_grid(groups, rows, "bytes sent")
     for index in range(len(groups)):
         here = [(y, cells[index]) for y, (_, cells) in enumerate(rows) if index in cells]
@@ -248,7 +249,7 @@ def traffic(run):
                 error_x={"type": "data", "symmetric": False, "array": [0] * len(mine), "width": 4,
                          "arrayminus": [max(sent) - min(sent) for _, _, sent in mine],
                          "color": color, "thickness": 1.5},
-                marker={"symbol": marker[1], "size": 9,
+                marker={"symbol": marker[1], "size": 13.5 if above else 9,
                         "line": {"color": [views.edge(case, color) for _, case, _ in mine], "width": 1.8},
                         "color": [views.fill(case, color) for _, case, _ in mine]},
                 customdata=[[cards.axis_card(case, axis), case.id] for _, case, _ in mine],

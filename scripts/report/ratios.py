@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 import cards
 import figures
 import plots
+import reasons
 import record
 import style
 import views
@@ -65,11 +66,11 @@ def _looks(found, run):
     return views.looks_of([r.base for r in found], run)
 
 
-def _cells(found):
+def _cells(found, run):
     """(panels, rows): as in the other bar charts, one row a strategy and rank count."""
     cases = list({r.case.id: r.case for r in found}.values())
     groups = views.workloads(cases)
-    return groups, views.bar_rows(groups, style.strategy_order([c.strategy for c in cases]))
+    return groups, views.bar_rows(groups, list(views.looks_of(cases, run)))
 
 
 def _ticks(values):
@@ -87,7 +88,7 @@ def _static(run, value_of, interval_of, what):
     if not found:
         return None
     looks = _looks(found, run)
-    groups, rows = _cells(found)
+    groups, rows = _cells(found, run)
     figure, axes = figures.bar_panels(groups, rows, what)
     ticks = _ticks([value_of(r) for r in found])
     for panel, (_, members) in zip(axes, groups):
@@ -121,7 +122,7 @@ def _interactive(run, value_of, interval_of, what):
     found = _known(run, value_of)
     if not found:
         return None
-    groups, rows = _cells(found)
+    groups, rows = _cells(found, run)
     figure, columns = plots.bars_grid(groups, rows, what)
     legend = plots.Legend()
     for index, (_, members) in enumerate(groups):
@@ -194,8 +195,12 @@ def section(run):
     refuted = [c for c in run.finished if c.is_different]
     left_out = (f'<p class="caption">Left out, because their certificates say different: '
                 f'{text(", ".join(c.name for c in refuted))}.</p>' if refuted else "")
-    bad = "".join(f"<li>{text(c.name)}: {text(c.status.replace('_', ' '))}"
-                  f"{': ' + text(c.reason) if c.reason else ''}</li>" for c in compared if c.status != "ok")
+    ends = {}
+    for case in compared:
+        if case.status != "ok":
+            ends.setdefault((case.status.replace("_", " "), case.reason), []).append(case)
+    bad = "".join(f"<li>{text(reasons.names(members))}: {text(status)}{': ' + text(why) if why else ''}</li>"
+                  for (status, why), members in ends.items())
     refused = f"<p class=\"caption\">Baselines without a result:</p><ul class=\"refused\">{bad}</ul>" if bad else ""
     heads = "".join(f"<th>{h}</th>" for h in ("case", "baseline", "tokens/s", "peak memory", "bytes sent"))
     return ('<section id="ratios"><h2>Ratios to baselines</h2><p class="caption">Case / baseline at the same work, ranks and '

@@ -10,6 +10,7 @@ import figures
 import page
 import ratios
 import record
+import steps
 
 
 def parse(arguments):
@@ -34,7 +35,7 @@ def write_report(folder, out):
                            sorted(run.by_status.items()))
         raise record.RecordError(f"no finished case in '{folder}' ({counts}): there is nothing to "
                                  "draw; the reasons are in its run.jsonl")
-    written = figures.write(run, out / "figures", figures.FIGURES | ratios.FIGURES)
+    written = figures.write(run, out / "figures", figures.FIGURES | steps.FIGURES | ratios.FIGURES)
     target = out / "report.html"
     partial = out / "report.html.part"
     partial.write_text(page.render(run, written), encoding="utf-8")

@@ -4,6 +4,7 @@
 import html
 
 import cards
+import reasons
 import record
 import style
 import views
@@ -21,12 +22,13 @@ def _cell(shown, key, kind=""):
 def columns_of(run):
     """[(heading, css class, cell of a case)]"""
     keys = views.varied_keys(run.finished)
+    shared = reasons.Reasons(run.cases)
 
     def setting(key):
         return lambda c: _cell(text("" if c.setting(key) is None else c.setting(key)),
                                c.setting(key), "tight")
 
-    return [("case", "", _name_cell),
+    return [("case", "", lambda c: _name_cell(c, shared)),
             ("status", "", _status_cell),
             ("ranks", "n", lambda c: _cell(c.ranks or "", c.ranks, "n"))] + [
             (key.rsplit(".", 1)[-1].replace("_", " "), "", setting(key)) for key in keys] + [
@@ -36,15 +38,15 @@ def columns_of(run):
             ("peak", "n", lambda c: _cell(_known(c.peak, style.text_bytes), c.peak, "n")),
             ("sent", "n", lambda c: _cell(_known(c.sent, style.text_bytes), c.sent, "n")),
             ("loss", "n", _loss_cell),
-            ("certificate", "", _certificate_cell)]
+            ("certificate", "", lambda c: _certificate_cell(c, shared))]
 
 
-def _name_cell(case):
-    reason = f'<br><small>{text(case.reason)}</small>' if case.reason else ""
+def _name_cell(case, shared):
+    reason = f"<br><small>{shared.cell(case, 0)}</small>" if case.reason else ""
     return _cell(text(case.name) + reason, case.name, "name")
 
 
-def _certificate_cell(case):
+def _certificate_cell(case, shared):
     verdict = str(case.certificate.get("verdict") or "").replace("_", " ")
     # The run itself where it was compared: its f64 twin says less of it.
     measure = (cards.measure_text(case, True) or cards.measure_text(case, False)) if verdict != "not run" else ""
@@ -54,7 +56,7 @@ def _certificate_cell(case):
     else:
         shown = text(verdict)
     reason = case.certificate.get("reason")
-    small += f"<br><small>{text(reason)}</small>" if reason else ""
+    small += f"<br><small>{shared.cell(case, -1)}</small>" if reason else ""
     return _cell(shown + small, verdict, "tight" if not reason else "reasoned")
 
 
@@ -97,9 +99,9 @@ def _per_rank_table(heads, rows):
     return f"<table><tr><th>{heads}</th>{top}</tr>{body}</table>"
 
 
-def detail(case):
+def detail(case, shared):
     """What a row opens: reason, memory by rank, ledger by axis and rank, the plan."""
-    parts = [f"<p><b>Reason:</b> {text(case.reason)}</p>"] if case.reason else []
+    parts = [f"<p><b>Reason:</b> {shared.cell(case, 0)}</p>"] if case.reason else []
     parts.append(f"<p><b>Case</b> {text(case.id)} &nbsp; <b>plan</b> {text(case.plan_hash or '-')}"
                  f" &nbsp; <b>world</b> {text(case.world or '-')}</p>")
     parts.append(f"<p><b>Certificate</b> {text(cards.certificate_text(case))}</p>")
@@ -127,14 +129,14 @@ def detail(case):
 
 
 def body(run, columns):
-    rows = []
+    rows, shared = [], reasons.Reasons(run.cases)
     for case in run.cases:
         words = " ".join([case.name, case.status, case.reason, case.id, case.plan_hash,
                           case.strategy, cards.certificate_text(case)]).lower()
         rows.append(f'<tbody class="case" data-id="{text(case.id)}" data-status="{text(case.status)}"'
                     f' data-strategy="{text(case.strategy)}" data-text="{text(words)}"><tr>'
                     + "".join(cell(case) for _, _, cell in columns) + "</tr>"
-                    f'<tr class="detail"><td colspan="{len(columns)}">{detail(case)}</td></tr>'
+                    f'<tr class="detail"><td colspan="{len(columns)}">{detail(case, shared)}</td></tr>'
                     "</tbody>")
     return "".join(rows)
 
@@ -145,7 +147,7 @@ def plain(run):
     heads = "".join(f"<th>{text(heading)}</th>" for heading, _, _ in columns)
     rows = "".join("<tr>" + "".join(cell(case) for _, _, cell in columns) + "</tr>"
                    for case in run.cases)
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>" + reasons.Reasons(run.cases).list()
 
 
 def options(names):

@@ -10,7 +10,7 @@ from record import flat
 
 MIB = 2**20
 HOLLOW = "hollow: not certified"
-DIFFERENT = "different: refuted by its certificate"
+DIFFERENT = "red, larger: different, refuted by its certificate"
 STRIPE = 4               # length of a dash of a loss curve
 
 
@@ -21,14 +21,24 @@ def fill(case, color):
 
 
 def edge(case, color):
+    return style.DIFFERENT if case.is_different else color
+
+
+def bar_edge(case, color):
+    """Of a part of a stack: dark lines tell the parts of a red bar."""
     return style.INK if case.is_different else color
+
+
+def larger(case, size):
+    """A refuted mark is larger too: for grey print."""
+    return 1.5 * size if case.is_different else size
 
 
 def proof_legend(cases):
     """[(label, fill, edge)] of the marks among `cases` that are not proven."""
     shown = []
     if any(c.is_different for c in cases):
-        shown.append((DIFFERENT, style.DIFFERENT, style.INK))
+        shown.append((DIFFERENT, style.DIFFERENT, style.DIFFERENT))
     if not all(c.is_certified or c.is_different for c in cases):
         shown.append((HOLLOW, style.PAPER, style.MUTED))
     return shown

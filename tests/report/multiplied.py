@@ -32,13 +32,15 @@ def case(rng, source, name, settings, steps):
     line |= {"case_id": synthetic.digest([name, settings]), "name": name, "settings": settings}
     document["plan"]["train"] |= {"batch": settings["train.batch"], "steps": steps}
     document["plan"]["model"]["sequence"] = settings["model.sequence"]
-    median = document["step_time_s"]["median"] * settings["train.batch"] / 8 * rng.uniform(0.5, 2)
+    median = document["step_time_s"]["median"] * settings["train.batch"] * settings["model.sequence"] / 256 * rng.uniform(0.5, 2)
     samples = [median * (1 + abs(rng.gauss(0, 0.08))) * (3 if rng.random() < 0.01 else 1) for _ in range(steps)]
     middle = sorted(samples)[steps // 2]
     document["step_time_s"] |= {"median": middle, "ci95": [0.97 * middle, 1.04 * middle], "samples": samples}
     document["tokens_per_s"] = settings["train.batch"] * settings["model.sequence"] / middle
     document["loss"] = [2.4 + 3.1 / (1 + t / 9) for t in range(steps)]
-    document["memory"]["peak_bytes"] = [int(b * settings["train.batch"] / 8) for b in document["memory"]["peak_bytes"]]
+    memory, factor = document["memory"], settings["train.batch"] / 8
+    memory["at_peak"] = [{k: int(v * factor) for k, v in rank.items()} for rank in memory["at_peak"]]
+    memory["peak_bytes"] = [sum(rank.values()) for rank in memory["at_peak"]]
     return line
 
 
