@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 import style
 import views
 
-TITLE_LETTERS = 132      # of panel titles, over the width of a figure
+TITLE_LETTERS = 118      # of panel titles, over the width of a figure
 LEGEND_LETTERS = 150     # of one row, at the width of the figures
 
 
@@ -26,11 +26,9 @@ def panels(count, height, width=10.6, **shared):
 
 
 def titles(axes, groups, alone):
-    """The label of each group over its panel, in one size that fits all."""
-    labels = [label or alone for label, _ in groups]
-    size = views.title_scale(labels, TITLE_LETTERS) * style.MATPLOTLIB["axes.titlesize"]
-    for panel, label in zip(axes.flat, labels):
-        panel.set_title(label, fontsize=size)
+    """The label of each group over its panel, in lines that end before the next panel."""
+    for panel, (label, _) in zip(axes.flat, groups):
+        panel.set_title("\n".join(views.lines_over(label or alone, len(groups), TITLE_LETTERS)))
 
 
 def legend(figure, handles):
@@ -214,7 +212,7 @@ def traffic(run):
 
 
 def _set_log_bytes(panels, cases):
-    ticks = views.byte_ticks(cases)
+    ticks = views.byte_ticks(cases, views.grid_shape(len(panels))[1])
     for panel in panels:
         panel.set_xticks(ticks)
         panel.set_xticks([], minor=True)

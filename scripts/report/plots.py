@@ -14,27 +14,34 @@ import style
 import views
 
 
-TITLE_LETTERS = 164      # of panel titles, over the width of a page
+# At the narrowest page, over the width of a figure: letters of panel titles and of axis titles.
+TITLE_LETTERS, AXIS_LETTERS = 92, 104
+LINE = 17                # pixels of a further line of a title
+
+
+def _lines(label, panels, letters):
+    return [html.escape(line, quote=False) for line in views.lines_over(label, panels, letters)]
 
 
 def grid(groups, row_height, alone):
+    """(figure, columns): a panel a group, titles in lines that end before the next panel."""
     rows, columns = views.grid_shape(len(groups))
-    height = row_height * rows + 96
-    titles = [f"<b>{html.escape(label or alone, quote=False)}</b>" if label or alone else " "
-              for label, _ in groups]
+    titles = [_lines(label or alone or " ", len(groups), TITLE_LETTERS) for label, _ in groups]
+    more = LINE * (max(map(len, titles)) - 1)
+    height = row_height * rows + 96 + more * rows
     specs = [[{} if r * columns + c < len(groups) else None for c in range(columns)]
              for r in range(rows)]
-    figure = make_subplots(rows=rows, cols=columns, subplot_titles=titles, specs=specs,
+    figure = make_subplots(rows=rows, cols=columns, specs=specs,
+                           subplot_titles=["<br>".join(f"<b>{line}</b>" for line in t) for t in titles],
                            horizontal_spacing=0.12 / columns,
-                           vertical_spacing=64 / height if rows > 1 else 0)
-    scale = views.title_scale([label or alone for label, _ in groups], TITLE_LETTERS)
-    figure.update_annotations(xanchor="left", font={"size": 13 * scale})
+                           vertical_spacing=(64 + more) / height if rows > 1 else 0)
+    figure.update_annotations(xanchor="left", align="left", font={"size": 13})
     for index, note in enumerate(figure.layout.annotations):
         axis = figure.get_subplot(index // columns + 1, index % columns + 1).xaxis
         note.x = axis.domain[0]
-    figure.update_layout(template="none", height=height, margin={"l": 64, "r": 44, "t": 74, "b": 54},
+    figure.update_layout(template="none", height=height, margin={"l": 64, "r": 44, "t": 74 + more, "b": 54},
                          **style.plotly_layout())
-    figure.layout.legend.y = 1 + 34 / (height - 128)
+    figure.layout.legend.y = 1 + (34 + more) / (height - 128 - more)
     figure.update_xaxes(**style.PLOTLY_AXIS)
     figure.update_yaxes(**style.PLOTLY_AXIS)
     return figure, columns
@@ -53,7 +60,8 @@ def finish(figure, cases, groups, columns, x_title, y_title):
                     "line": {"color": edge, "width": 1.8}}), **place(0, columns))
     for index in range(len(groups)):
         if index + columns >= len(groups):
-            figure.update_xaxes(title_text=x_title, **place(index, columns))
+            figure.update_xaxes(title_text="<br>".join(_lines(x_title, len(groups), AXIS_LETTERS)),
+                                **place(index, columns))
         figure.update_xaxes(showticklabels=True, **place(index, columns))
         if index % columns == 0:
             figure.update_yaxes(title_text=y_title, **place(index, columns))
@@ -258,10 +266,10 @@ def traffic(run):
                 **place(index, columns))
     legend.show(figure, {f"axis {axis}": (color, marker[1]) for axis, (color, marker) in looks.items()})
     match(figure.select_xaxes())
-    ticks = views.byte_ticks(cases)
+    ticks = views.byte_ticks(cases, columns)
     figure.update_xaxes(type="log", tickvals=ticks, tickfont={"size": 10.5},
                         ticktext=[style.text_bytes(t) for t in ticks], tickangle=0,
-                        range=[math.log10(ticks[0] / 1.3), math.log10(ticks[-1] * 1.3)])
+                        range=[math.log10(ticks[0] / 1.6), math.log10(ticks[-1] * 1.6)])
     finish(figure, cases, groups, columns, "bytes sent by a rank, all steps (log)", None)
     return figure
 

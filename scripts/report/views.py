@@ -4,6 +4,7 @@ static and the interactive figures, so that both say the same."""
 
 import json
 import math
+import textwrap
 
 import style
 from record import flat
@@ -102,11 +103,9 @@ def setting_label(key, value):
     return f"{name} {'default' if value is None else value}"
 
 
-def title_scale(labels, letters):
-    """1, or less where the longest of `labels` is too long for its panel; `letters` fit the whole
-    width of the figure."""
-    longest = max(map(len, labels))
-    return min(1.0, letters / grid_shape(len(labels))[1] / max(longest, 1))
+def lines_over(label, panels, letters):
+    """`label` in lines that fit one of `panels` panels; `letters` fit the whole width of the figure."""
+    return textwrap.wrap(label, max(int(letters / grid_shape(panels)[1]), 8)) or [label]
 
 
 def grid_shape(panels):
@@ -244,9 +243,10 @@ def axis_looks(cases):
     return style.palette(ordered, style.AXES)
 
 
-def byte_ticks(cases):
-    """Powers of two that span what the ranks sent, at most six."""
+def byte_ticks(cases, columns):
+    """Powers of two that span what the ranks sent: as many as `columns` panels beside each other can name."""
+    most = 6 if columns < 3 else 4 if columns == 3 else 3
     sent = [v for c in cases for t in c.traffic.values() for v in t.sent if v]
     low, high = math.floor(math.log2(min(sent))), math.ceil(math.log2(max(sent)))
-    step = max(1, math.ceil((high - low) / 5))
+    step = max(1, math.ceil((high - low) / (most - 1)))
     return [2.0**e for e in range(low, high + step, step)]
