@@ -30,8 +30,9 @@ def grouped(cases):
 
 def names(cases, shown=SHOWN_NAMES):
     """ "a; b; and 3 more" """
-    more = [f"and {len(cases) - shown} more"] if len(cases) > shown else []
-    return "; ".join([c.name for c in cases[:shown]] + more)
+    every = list(dict.fromkeys(c.name for c in cases))         # a case of several folders once
+    more = [f"and {len(every) - shown} more"] if len(every) > shown else []
+    return "; ".join(every[:shown] + more)
 
 
 class Reasons:

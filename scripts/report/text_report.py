@@ -60,7 +60,8 @@ def _fastest(run, columns):
         ranked = sorted(members, key=lambda c: -c.tokens_per_s)[:FASTEST]
         lines.append(clipped(f"  {label or 'all'}: {len(ranked)} of {len(members)}", columns))
         lines += [_row(case, columns) for case in ranked]
-    return ["", "Fastest with a certificate `equal`, by work: throughput, step, peak of the fullest rank"] + lines if lines else []
+    title = "Fastest with a certificate `equal`, by work: throughput, step, peak memory"
+    return ["", title] + lines if lines else []
 
 
 def _different(run, columns):
@@ -97,7 +98,7 @@ def summary(run, columns):
 def _ratios(runs, labels, columns):
     """How the later folders stand against the first."""
     found = side_by_side.ratios(runs, labels)
-    lines = ["", f"{len(side_by_side.met(runs))} cases in every folder; tokens/s over those of {labels[0]}:"]
+    lines = ["", wrapped(f"{len(side_by_side.met(runs))} cases in every folder; tokens/s over those of {labels[0]}:", columns)]
     for label in labels[1:]:
         mine = sorted((r for r in found if r.label == side_by_side.over(label, labels) and r.speed), key=lambda r: r.speed)
         if not mine:
@@ -120,7 +121,8 @@ def text(runs, labels, columns, is_red=False):
         lines += ([""] if lines else []) + ([f"== {label}"] if len(runs) > 1 else []) + summary(run, columns)
     if len(runs) > 1:
         lines += _ratios(runs, labels, columns)
-    whole = "\n".join(lines) + "\n"
+    # What a case printed may hold codes that move the cursor.
+    whole = "\n".join("".join(c if c.isprintable() else "?" for c in line) for line in "\n".join(lines).split("\n")) + "\n"
     for word in ("DIFFERENT, refuted by the certificate", "  broken "):
         whole = whole.replace(word, f"{RED}{word}{PLAIN}") if is_red else whole
     return whole

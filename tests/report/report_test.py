@@ -215,6 +215,25 @@ class Refuted(unittest.TestCase):
         self.assertEqual(self.page.count("not run<br><small>no legal &lt;miniature&gt;</small>"), 1)
         self.assertEqual(self.page.count(f'style="--tone:{style.DIFFERENT}">different</span>'), 3)
 
+    def test_lies_above_all_other_marks(self):
+        for name in ("tokens_per_second", "tradeoff", "traffic"):
+            refuted = {}                # whether the traces of a panel are refuted, in the order of drawing
+            for trace in plots.PLOTS[name](self.run_).data:
+                if trace.customdata is not None:
+                    refuted.setdefault(trace.xaxis, []).append({case_id in self.refuted for _, case_id in trace.customdata})
+            for order in refuted.values():
+                self.assertEqual(order, sorted(order, key=lambda kinds: kinds == {True}), name)
+            self.assertIn({True}, [kinds for order in refuted.values() for kinds in order])
+        curves = {}
+        for trace in plots.loss_curves(self.run_).data:
+            if trace.meta:
+                curves.setdefault(trace.xaxis, []).append(trace.meta[1] in self.refuted)
+        for order in curves.values():
+            self.assertEqual(order, sorted(order))
+        for axes in figures.draw("loss_curves", self.run_).axes:
+            ends = [line.get_markerfacecolor() for line in axes.lines if line.get_marker() not in ("", "None")]
+            self.assertEqual([c == style.DIFFERENT for c in ends], sorted(c == style.DIFFERENT for c in ends))
+
     def test_draws_no_level_of_a_refuted_rank(self):
         objects = synthetic.few(1)
         objects[1]["document"]["certificate"]["verdict"] = "different"
