@@ -33,8 +33,10 @@ def titles(axes, groups, alone):
 
 def legend(figure, handles):
     """One legend above all panels, filled row by row (matplotlib fills columns)."""
-    rows = -(-sum(len(h.get_label()) + 6 for h in handles) // LEGEND_LETTERS)
-    columns = -(-len(handles) // rows)
+    letters = [len(h.get_label()) + 6 for h in handles]
+    columns = next((n for n in range(len(handles), 1, -1)
+                    if sum(max(letters[c::n]) for c in range(n)) <= LEGEND_LETTERS), 1)
+    rows = -(-len(handles) // columns)
     blank = Line2D([], [], linestyle="none", label="")
     handles = handles + [blank] * (rows * columns - len(handles))
     turned = [handles[r * columns + c] for c in range(columns) for r in range(rows)]

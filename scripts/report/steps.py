@@ -57,8 +57,8 @@ def static(run):
             panel.plot(x, [1e3 * v for v in y], color=color, linewidth=0.9, alpha=0.85)
             panel.plot(x[-1], 1e3 * y[-1], color=color, marker=marker[0], linestyle="none", markersize=views.larger(case, 5), zorder=3,
                        markerfacecolor=views.fill(case, color), markeredgecolor=views.edge(case, color))
-        panel.set_ylim(bottom=0)
         panel.xaxis.set_tick_params(labelbottom=True)
+    axes.flat[0].set_ylim(bottom=0)          # all panels share it; set last, for it ends the fit to the curves
     figure.supxlabel(_x_title(cases), fontsize=8.5)
     figure.supylabel("step time (ms)", fontsize=8.5)
     figures.legend(figure, figures.strategy_handles(cases, run, "-"))

@@ -89,6 +89,15 @@ class Large(unittest.TestCase):
             self.assertIn(part, section)
         self.assertNotIn('id="references"', page.render(self.run_, {}))
 
+    def test_legend_ends_inside_the_figure(self):
+        run = record.read_run(synthetic.write(Path(self.keeper.name) / "few", multiplied.lines(14, 28)))
+        for name in ("tradeoff", "memory"):
+            figure = figures.draw(name, run)
+            figure.draw_without_rendering()
+            box = figure.legends[0].get_window_extent()
+            self.assertGreaterEqual(box.x0, 0, name)
+            self.assertLessEqual(box.x1, figure.bbox.x1, name)
+
     def test_titles_end_before_the_next_panel(self):
         labels = [f"batch {8 << i}, sequence 64, full recomputation" for i in range(4)]
         groups = [(label, []) for label in labels]
@@ -112,7 +121,7 @@ class Steps(unittest.TestCase):
         self.folder = Path(keeper.name) / "run"
 
     def test_long_runs_have_a_curve_a_case(self):
-        run = record.read_run(synthetic.write(self.folder, multiplied.lines(2, 8, 450)))
+        run = record.read_run(synthetic.write(self.folder, multiplied.lines(2, 12, 450)))
         plot = steps.interactive(run)
         curves = {t.meta[1]: t for t in plot.data if t.meta}
         self.assertEqual(set(curves), {c.id for c in run.finished})
@@ -125,6 +134,8 @@ class Steps(unittest.TestCase):
             worst = max(case.step.samples)
             self.assertIn(f"slowest step: {case.step.samples.index(worst) + 1}, ", curve.meta[0])
         self.assertEqual(sum(len(a.lines) for a in steps.static(run).axes), 2 * len(run.finished))
+        slowest = max(y for t in curves.values() for y in t.y)
+        self.assertTrue(all(a.get_ylim()[0] == 0 and a.get_ylim()[1] > slowest for a in steps.static(run).axes))
         refuted = next(c.id for c in run.finished if c.is_different)
         self.assertEqual(curves[refuted].marker.color, style.DIFFERENT)
 
