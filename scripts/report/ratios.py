@@ -93,11 +93,17 @@ def _ticks(values):
     return [2.0**e for e in range(min(low, -1), max(high, 1) + 1, step)]
 
 
+def _offsets(looks):
+    """{what is compared: distance from the middle of its row}: marks at one ratio lie beside each other."""
+    step = min(0.34, 0.68 / len(looks))
+    return {name: (i - (len(looks) - 1) / 2) * step for i, name in enumerate(looks)}
+
+
 def draw_static(found, run, measure, looks):
     """`found` with a known value each; rows as in `run`. None where there is nothing to draw."""
     if not found:
         return None
-    value_of, interval_of = measure.value_of, measure.interval_of
+    value_of, interval_of, offsets = measure.value_of, measure.interval_of, _offsets(looks)
     groups, rows = _cells(found, run)
     figure, axes = figures.bar_panels(groups, rows, measure.what)
     ticks = _ticks([value_of(r) for r in found])
@@ -108,11 +114,11 @@ def draw_static(found, run, measure, looks):
             for r in found:
                 if r.case.id not in ids or r.case.id not in {c.id for c in cells.values()}:
                     continue
-                color, marker = looks[r.label]
+                (color, marker), y_of_mark = looks[r.label], y + offsets[r.label]
                 proven = r.case.is_certified and r.base.is_certified
                 if interval_of(r):
-                    panel.plot(interval_of(r), [y, y], color=color, linewidth=1.1)
-                panel.plot(value_of(r), y, color=color, marker=marker[0], linestyle="none",
+                    panel.plot(interval_of(r), [y_of_mark] * 2, color=color, linewidth=1.1)
+                panel.plot(value_of(r), y_of_mark, color=color, marker=marker[0], linestyle="none",
                            markerfacecolor=color if proven else "white")
         panel.set_xscale("log", base=2)
         panel.set_xticks(ticks, [f"{t:g}" for t in ticks])
@@ -132,7 +138,7 @@ def draw_interactive(found, run, measure, looks):
     """The same with hover cards."""
     if not found:
         return None
-    value_of, interval_of = measure.value_of, measure.interval_of
+    value_of, interval_of, offsets = measure.value_of, measure.interval_of, _offsets(looks)
     groups, rows = _cells(found, run)
     figure, columns = plots.bars_grid(groups, rows, measure.what)
     legend = plots.Legend()
@@ -149,7 +155,7 @@ def draw_interactive(found, run, measure, looks):
                 continue
             bounds = [interval_of(r) or (value_of(r),) * 2 for r in mine]
             figure.add_trace(go.Scatter(
-                x=[value_of(r) for r in mine], y=[row_of[r.case.id] for r in mine], mode="markers",
+                x=[value_of(r) for r in mine], y=[row_of[r.case.id] + offsets[name] for r in mine], mode="markers",
                 error_x={"type": "data", "symmetric": False, "thickness": 1.3, "width": 3, "color": color,
                          "array": [b[1] - value_of(r) for b, r in zip(bounds, mine)],
                          "arrayminus": [value_of(r) - b[0] for b, r in zip(bounds, mine)]},

@@ -30,7 +30,7 @@ STAR, HEXAGON = ("*", "star"), ("h", "hexagon")
 LOOKS = [(GREY, CIRCLE), (BLUE, SQUARE), (VERMILION, UP), (ORANGE, DOWN), (GREEN, DIAMOND),
          (PINK, PLUS), (SKY, PENTAGON), (LIME, CROSS), (VIOLET, RIGHT), (PURPLE, LEFT),
          (PLUM, STAR), (LAVENDER, HEXAGON)]
-CYCLE_NOTE = f"more than {len(LOOKS)} names: colours repeat, with other marks"
+CYCLE_NOTE = f"after {len(LOOKS)} names colours repeat"
 
 # Names that keep one look in every report: the first rows of the table, in the legend's order.
 STRATEGIES = dict(zip(("one rank", "data parallel", "1D tensor", "1D-sp", "2D tensor",

@@ -11,7 +11,7 @@ from record import flat
 
 MIB = 2**20
 HOLLOW = "hollow: not certified"
-DIFFERENT = "red, larger: different, refuted by its certificate"
+DIFFERENT = "red, larger: refuted (different)"
 STRIPE = 4               # length of a dash of a loss curve
 
 
