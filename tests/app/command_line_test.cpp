@@ -290,6 +290,9 @@ TEST(Report, HandsAllFoldersAndOutputsOn) {
   }
   expect_has(output.out, folder / "a" + " " + (folder / "b") +
                              " --csv x.csv --junit x.xml --parquet x.parquet --text");
+  for (const char* name : {"a/results.h5", "b/results.h5", "a/lock"}) {
+    EXPECT_FALSE(std::filesystem::exists(folder / name)) << name;  // only read
+  }
 }
 
 }  // namespace

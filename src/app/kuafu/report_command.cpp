@@ -40,6 +40,13 @@ RunRecord read_folder(const std::string& folder) {
   return record;
 }
 
+/// Whether the page is asked for; where text or another file is, only with --out.
+bool is_page(const ReportCall& call) {
+  const bool has_other =
+      call.is_text || !call.csv.empty() || !call.junit.empty() || !call.parquet.empty();
+  return !call.out.empty() || !has_other;
+}
+
 /// The suite that made the record: the one asked for, or the source tree's of the same name, where
 /// its cases are still the same. None where it is not known.
 std::optional<Suite> suite_of(const ReportCall& call, const std::string& folder,
@@ -96,7 +103,7 @@ int report_command(const ReportCall& call) {
   bool is_known = false;
   for (const std::string& folder : call.folders) {
     const RunRecord record = read_folder(folder);
-    refresh(folder, record);
+    if (call.folders.size() == 1 && is_page(call)) refresh(folder, record);
     const auto suite = suite_of(call, folder, record);
     facts.push_back(suite ? facts_of(*suite, record) : Json());
     is_known = is_known || suite;
