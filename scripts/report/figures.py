@@ -12,11 +12,11 @@ from matplotlib.patches import Patch
 import style
 import views
 
-TITLE_LETTERS = 132      # of panel titles, over the width of a figure
+TITLE_LETTERS = 118      # of panel titles, over the width of a figure
 LEGEND_LETTERS = 150     # of one row, at the width of the figures
 
 
-def _panels(count, height, width=10.6, **shared):
+def panels(count, height, width=10.6, **shared):
     rows, columns = views.grid_shape(count)
     figure = Figure(figsize=(width, height * rows + 0.7), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **shared)
@@ -25,18 +25,18 @@ def _panels(count, height, width=10.6, **shared):
     return figure, axes
 
 
-def _titles(axes, groups, alone):
-    """The label of each group over its panel, in one size that fits all."""
-    labels = [label or alone for label, _ in groups]
-    size = views.title_scale(labels, TITLE_LETTERS) * style.MATPLOTLIB["axes.titlesize"]
-    for panel, label in zip(axes.flat, labels):
-        panel.set_title(label, fontsize=size)
+def titles(axes, groups, alone):
+    """The label of each group over its panel, in lines that end before the next panel."""
+    for panel, (label, _) in zip(axes.flat, groups):
+        panel.set_title("\n".join(views.lines_over(label or alone, len(groups), TITLE_LETTERS)))
 
 
 def legend(figure, handles):
     """One legend above all panels, filled row by row (matplotlib fills columns)."""
-    rows = -(-sum(len(h.get_label()) + 6 for h in handles) // LEGEND_LETTERS)
-    columns = -(-len(handles) // rows)
+    letters = [len(h.get_label()) + 6 for h in handles]
+    columns = next((n for n in range(len(handles), 1, -1)
+                    if sum(max(letters[c::n]) for c in range(n)) <= LEGEND_LETTERS), 1)
+    rows = -(-len(handles) // columns)
     blank = Line2D([], [], linestyle="none", label="")
     handles = handles + [blank] * (rows * columns - len(handles))
     turned = [handles[r * columns + c] for c in range(columns) for r in range(rows)]
@@ -44,10 +44,12 @@ def legend(figure, handles):
                   columnspacing=1.5, borderaxespad=0.2)
 
 
-def _strategy_handles(cases, line="none"):
+def strategy_handles(cases, run, line="none"):
+    looks = views.looks_of(cases, run)
     handles = [Line2D([], [], color=color, marker=marker[0], linestyle=line, label=name)
-               for name, (color, marker) in views.looks_of(cases).items()]
-    return handles + proof_handles(cases)
+               for name, (color, marker) in looks.items()]
+    note = [Line2D([], [], linestyle="none", label=style.CYCLE_NOTE)] if style.repeats_colors(looks) else []
+    return handles + proof_handles(cases) + note
 
 
 def proof_handles(cases):
@@ -61,14 +63,14 @@ def tokens_per_second(run):
     cases = views.timed(run)
     if not cases:
         return None
-    groups, looks = views.workloads(cases), views.looks_of(cases)
+    groups, looks = views.workloads(cases), views.looks_of(cases, run)
     counts, positions = views.rank_positions(cases)
     top = max((c.tokens_interval or (0, c.tokens_per_s))[1] for c in cases)
-    figure, axes = _panels(len(groups), 2.25, sharex=True, sharey=True)
-    _titles(axes, groups, "tokens per second")
+    figure, axes = panels(len(groups), 2.25, sharex=True, sharey=True)
+    titles(axes, groups, "tokens per second")
     for panel, (_, members) in zip(axes.flat, groups):
         panel.grid(axis="x", visible=False)
-        for case in members:
+        for case in views.refuted_last(members):
             if case.ranks == 1 and not case.is_different:
                 panel.axhline(case.tokens_per_s, color=style.GREY, linewidth=0.8, dashes=(4, 3))
             color, marker = looks[case.strategy]
@@ -76,6 +78,7 @@ def tokens_per_second(run):
             panel.errorbar(positions[case.ranks, case.strategy], case.tokens_per_s,
                            yerr=[[max(case.tokens_per_s - low, 0)], [max(high - case.tokens_per_s, 0)]],
                            color=color, marker=marker[0], elinewidth=1.1,
+                           markersize=views.larger(case, 5.5),
                            markerfacecolor=views.fill(case, color),
                            markeredgecolor=views.edge(case, color))
         panel.set_xticks(range(len(counts)), [str(c) for c in counts])
@@ -85,7 +88,7 @@ def tokens_per_second(run):
         panel.xaxis.set_tick_params(labelbottom=True)
     figure.supxlabel("ranks", fontsize=8.5)
     figure.supylabel("tokens/s", fontsize=8.5)
-    handles = _strategy_handles(cases)
+    handles = strategy_handles(cases, run)
     if any(c.ranks == 1 and not c.is_different for c in cases):
         handles.append(Line2D([], [], color=style.GREY, linewidth=0.8, dashes=(4, 3),
                               label="level of one rank"))
@@ -98,13 +101,13 @@ def loss_curves(run):
     cases = views.learned(run)
     if not cases:
         return None
-    groups, looks = views.loss_groups(run), views.looks_of(cases)
-    figure, axes = _panels(len(groups), 2.35, sharey=True)
-    _titles(axes, groups, "loss")
+    groups, looks = views.loss_groups(run), views.looks_of(cases, run)
+    figure, axes = panels(len(groups), 2.35, sharey=True)
+    titles(axes, groups, "loss")
     for panel, (_, members) in zip(axes.flat, groups):
         panel.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(6, integer=True))
         stripes = views.loss_stripes(members)
-        for case in members:
+        for case in views.refuted_last(members):
             color, marker = looks[case.strategy]
             loss = [math.nan if v is None else v for v in case.loss]
             before, after = stripes[case.strategy]
@@ -113,21 +116,21 @@ def loss_curves(run):
                        dash_capstyle="butt")
             panel.plot(len(loss), loss[-1], color=color, marker=marker[0], linestyle="none",
                        markerfacecolor=views.fill(case, color),
-                       markeredgecolor=views.edge(case, color), markersize=5)
+                       markeredgecolor=views.edge(case, color), markersize=views.larger(case, 5), zorder=3)
         if len(members) > 1:
             panel.text(0.97, 0.94, f"{len(members)} curves, largest\nrelative distance "
                        f"{views.loss_spread(members):.1e}", transform=panel.transAxes, ha="right",
                        va="top", fontsize=7.5, color=style.MUTED)
     figure.supxlabel("training step", fontsize=8.5)
     figure.supylabel("training loss (nats per token)", fontsize=8.5)
-    legend(figure, _strategy_handles(cases, "-"))
+    legend(figure, strategy_handles(cases, run, "-"))
     return figure
 
 
 def bar_panels(groups, rows, title_if_alone):
     """A panel a group with a line a row; (figure, panels in use)."""
-    figure, axes = _panels(len(groups), 0.9 + 0.19 * len(rows), sharex=True, sharey=True)
-    _titles(axes, groups, title_if_alone)
+    figure, axes = panels(len(groups), 0.9 + 0.19 * len(rows), sharex=True, sharey=True)
+    titles(axes, groups, title_if_alone)
     for panel in list(axes.flat)[:len(groups)]:
         panel.grid(axis="y", visible=False)
         panel.set_yticks(range(len(rows)), [label for label, _ in rows])
@@ -138,9 +141,9 @@ def bar_panels(groups, rows, title_if_alone):
     return figure, list(axes.flat)
 
 
-def _bar_panels(cases, title_if_alone):
+def _bar_panels(cases, run, title_if_alone):
     groups = views.workloads(cases)
-    rows = views.bar_rows(groups, style.strategy_order([c.strategy for c in cases]))
+    rows = views.bar_rows(groups, list(views.looks_of(cases, run)))
     return *bar_panels(groups, rows, title_if_alone), groups, rows
 
 
@@ -150,7 +153,7 @@ def memory(run):
     if not cases:
         return None
     colors = style.category_colors({k for c in cases for cat in c.categories for k in cat})
-    figure, axes, groups, rows = _bar_panels(cases, "peak memory")
+    figure, axes, groups, rows = _bar_panels(cases, run, "peak memory")
     for index in range(len(groups)):
         for y, (_, cells) in enumerate(rows):
             case = cells.get(index)
@@ -160,7 +163,7 @@ def memory(run):
             for category, color in colors.items():
                 width = views.peak_rank(case)[1].get(category, 0) / views.MIB
                 axes[index].barh(y, width, left=left, height=0.68, linewidth=0.7,
-                                 color=views.fill(case, color), edgecolor=views.edge(case, color))
+                                 color=views.fill(case, color), edgecolor=views.bar_edge(case, color))
                 left += width
             peaks = [p / views.MIB for p in case.peaks if p is not None]
             axes[index].plot(peaks, [y] * len(peaks), linestyle="none", marker="|", markersize=7,
@@ -181,7 +184,7 @@ def traffic(run):
     if not cases:
         return None
     looks = views.axis_looks(cases)
-    figure, axes, groups, rows = _bar_panels(cases, "bytes sent")
+    figure, axes, groups, rows = _bar_panels(cases, run, "bytes sent")
     for index in range(len(groups)):
         for y, (_, cells) in enumerate(rows):
             case = cells.get(index)
@@ -193,6 +196,7 @@ def traffic(run):
                 axes[index].plot([min(sent), max(sent)], [y, y], color=color, linewidth=2.4,
                                  alpha=0.5)
                 axes[index].plot(max(sent), y, color=color, marker=marker[0], linestyle="none",
+                                 markersize=views.larger(case, 5.5),
                                  markerfacecolor=views.fill(case, color),
                                  markeredgecolor=views.edge(case, color))
     for panel in axes[:len(groups)]:
@@ -210,7 +214,7 @@ def traffic(run):
 
 
 def _set_log_bytes(panels, cases):
-    ticks = views.byte_ticks(cases)
+    ticks = views.byte_ticks(cases, views.grid_shape(len(panels))[1])
     for panel in panels:
         panel.set_xticks(ticks)
         panel.set_xticks([], minor=True)
@@ -223,16 +227,16 @@ def tradeoff(run):
     cases = [c for c in views.timed(run) if c.peak]
     if not cases:
         return None
-    looks = views.looks_of(cases)
+    looks = views.looks_of(cases, run)
     figure = Figure(figsize=(10.6, 4.0), layout="constrained")
     panel = figure.subplots()
-    for case in cases:
+    for case in views.refuted_last(cases):
         color, marker = looks[case.strategy]
         low, high = case.tokens_interval or (case.tokens_per_s, case.tokens_per_s)
         panel.errorbar(case.peak / views.MIB, case.tokens_per_s,
                        yerr=[[max(case.tokens_per_s - low, 0)], [max(high - case.tokens_per_s, 0)]],
                        color=color, marker=marker[0], elinewidth=0.8, capsize=0,
-                       markersize=4.5 + 1.4 * math.log2(max(case.ranks, 1)),
+                       markersize=views.larger(case, 4.5 + 1.4 * math.log2(max(case.ranks, 1))),
                        markerfacecolor=views.fill(case, color),
                        markeredgecolor=views.edge(case, color))
     panel.set_xlabel("peak memory of the fullest rank (MiB); up and left is better, "
@@ -241,7 +245,7 @@ def tradeoff(run):
     panel.set_xlim(left=0)
     panel.set_ylim(bottom=0)
     panel.yaxis.set_major_formatter(lambda v, _: f"{v:,.0f}")
-    legend(figure, _strategy_handles(cases))
+    legend(figure, strategy_handles(cases, run))
     return figure
 
 

@@ -10,7 +10,10 @@ from plotly.offline import get_plotlyjs
 
 import plots
 import ratios
+import reasons
 import record
+import side_by_side
+import steps
 import style
 import table
 from record import flat
@@ -32,7 +35,7 @@ SECTIONS = {
                 "send nothing and have no row."),
     "tradeoff": ("Speed and memory", "Every finished case by what it costs in memory and gives in "
                  "throughput. Up and left is better; a larger mark has more ranks."),
-} | ratios.SECTIONS
+} | steps.SECTIONS | ratios.SECTIONS | side_by_side.SECTIONS
 HOLLOW_NOTE = ("Filled marks are proven: the case carries a certificate of equality with a "
                "reference. Hollow ones carry none. Marks in red are different: the certificate refutes the case, "
                "which stands in no ranking and no ratio.")
@@ -88,9 +91,9 @@ def machine(run):
     return text(" \u00b7 ".join(parts)) or "Machine unknown: the record has no provenance."
 
 
-def notes(run):
-    """What a reader must know before trusting the numbers."""
-    said = list(run.notes)
+def odd_facts(run):
+    """What a reader must know before trusting the numbers, besides what was odd in the file."""
+    said = []
     if any(key.rsplit(".", 1)[-1].endswith("dirty") and value is True
            for key, value in flat(run.provenance)):
         said.append("Made from a source tree with uncommitted changes: the commit below does not "
@@ -98,7 +101,11 @@ def notes(run):
     if run.planned > len(run.cases):
         said.append(f"The suite is not finished: {run.planned - len(run.cases)} of {run.planned} "
                     "cases have not ended. Running it again continues where it stopped.")
-    return "".join(f'<p class="note">{text(n)}</p>' for n in said)
+    return said
+
+
+def notes(run):
+    return "".join(f'<p class="note">{text(n)}</p>' for n in run.notes + odd_facts(run))
 
 
 def _image(path):
@@ -119,30 +126,85 @@ def _script_safe(source):
     return source.replace("</", "<\\/")
 
 
-def render(run, written):
-    """The whole page. `written` maps figure names to their SVG files."""
-    figures = {name: plot for name, function in (plots.PLOTS | ratios.PLOTS).items()
-               if name in written and (plot := function(run)) is not None}
-    columns = table.columns_of(run)
-    links = [(name, SECTIONS[name][0]) for name in figures]
-    compared = ratios.section(run)
-    links += [("ratios", "Ratios")] if compared else []
-    links += [("cases", "All cases"), ("provenance", "Provenance")]
-    hollow = f'<p class="caption">{HOLLOW_NOTE}</p>' if figures else ""
+CASES = ("All cases", "Every case that has ended, refused ones included, in the order of the suite where `kuafu report` "
+            "knows it, else in that of the record. A click on a heading sorts, a click on a row opens its plan, memory and ledger.")
+
+
+def _references(run):
+    """The suite's expectations; nothing where it has none or is not known."""
+    if not run.references:
+        return ""
+    tones = {"holds": style.GREEN, "broken": style.DIFFERENT, "no case": style.MUTED}
+    rows = "".join(
+        f'<tr><td><span class="status" style="--tone:{tones[r.verdict]}">{r.verdict}</span></td><td>{text(r.what)}'
+        + "".join(f"<br><small>{text(sentence)}</small>" for sentence in r.broken)
+        + f'</td><td class="n">{r.checked - len(r.broken)} of {r.checked}</td></tr>' for r in run.references)
+    return ('<section id="references"><h2>References</h2><p class="caption">What the suite expects of its results, and in how many '
+            'of the finished cases that it is about it holds.</p><div class="scroll"><table class="ratios"><thead><tr><th>verdict</th>'
+            f"<th>reference</th><th>cases</th></tr></thead><tbody>{rows}</tbody></table></div></section>")
+
+
+def _nav(links):
+    return "<ul>" + "".join(f'<li><a href="#{n}">{t}</a></li>' for n, t in links) + "</ul>"
+
+
+def _fill(plotted, cases, columns, **parts):
+    """The template: `plotted` {name: plot}, `cases` (heading, caption), `columns` of the table, and the other parts."""
     template = string.Template((HERE / "page.html").read_text(encoding="utf-8"))
     return template.substitute(
-        title=text(f"{run.name} - Kuafu report"), css=(HERE / "page.css").read_text(encoding="utf-8"),
-        name=text(run.name), question=text(run.question), tiles=tiles(run), machine=machine(run),
-        notes=notes(run) + hollow,
-        nav="<ul>" + "".join(f'<li><a href="#{n}">{t}</a></li>' for n, t in links) + "</ul>",
-        figures="".join(figure_section(n, written[n]) for n in figures) + compared,
+        css=(HERE / "page.css").read_text(encoding="utf-8"), cases_title=text(cases[0]), cases_caption=text(cases[1]),
+        heads="".join(f'<th class="{css}"><button>{text(h)}</button></th>' for h, css, _ in columns),
+        plotly=get_plotlyjs(), config=json.dumps(style.PLOTLY_CONFIG),
+        plots="{" + ",".join(f"{json.dumps(n)}: {_script_safe(p.to_json())}" for n, p in plotted.items()) + "}",
+        script=(HERE / "page.js").read_text(encoding="utf-8"), **parts)
+
+
+def _facts(rows):
+    return "".join(f"<tr><td>{text(k)}</td><td>{text(v)}</td></tr>" for k, v in rows)
+
+
+def render(run, written):
+    """The whole page of one run. `written` maps figure names to their SVG files."""
+    figures = {name: plot for name, function in (plots.PLOTS | steps.PLOTS | ratios.PLOTS).items()
+               if name in written and (plot := function(run)) is not None}
+    columns = table.columns_of(run)
+    compared, references = ratios.section(run), _references(run)
+    links = [(name, SECTIONS[name][0]) for name in figures]
+    links += [("ratios", "Ratios")] if compared else []
+    links += [("references", "References")] if references else []
+    hollow = f'<p class="caption">{HOLLOW_NOTE}</p>' if figures else ""
+    return _fill(
+        figures, CASES, columns, title=text(f"{run.name} - Kuafu report"), name=text(run.name),
+        question=text(run.question), tiles=tiles(run), machine=machine(run), notes=notes(run) + hollow,
+        nav=_nav(links + [("cases", "All cases"), ("provenance", "Provenance")]),
+        figures="".join(figure_section(n, written[n]) for n in figures) + compared + references,
         statuses=table.options(sorted(run.by_status)),
         strategies=table.options(style.strategy_order([c.strategy for c in run.cases])),
-        heads="".join(f'<th class="{css}"><button>{text(h)}</button></th>' for h, css, _ in columns),
-        rows=table.body(run, columns), plotly=get_plotlyjs(), config=json.dumps(style.PLOTLY_CONFIG),
-        plots="{" + ",".join(f"{json.dumps(n)}: {_script_safe(p.to_json())}"
-                             for n, p in figures.items()) + "}",
-        provenance="".join(f"<tr><td>{text(k)}</td><td>{text(v)}</td></tr>"
-                           for k, v in [("suite hash", run.suite_hash or "-")]
-                           + flat(run.provenance)),
-        script=(HERE / "page.js").read_text(encoding="utf-8"))
+        rows=table.body(run, columns), reasons=reasons.Reasons(run.cases).list(),
+        provenance=_facts([("suite hash", run.suite_hash or "-")] + flat(run.provenance)))
+
+
+def render_side_by_side(runs, labels, written):
+    """The whole page of several runs beside each other."""
+    figures = {name: plot for name, plot in side_by_side.plots(runs, labels).items() if name in written}
+    columns = side_by_side.columns_of(runs, labels)
+    every = [c for run in runs for c in run.cases]
+    said = side_by_side.notes(runs, labels) + [f"{label}: {n}" for run, label in zip(runs, labels) for n in odd_facts(run)]
+    caption = (f"Cases meet by their id. A ratio is that of a later folder to {labels[0]}, with the interval that both 95 % "
+               "intervals allow; there is none where a certificate refutes a side. A click on a heading sorts, a click on a row "
+               "opens the case of each folder.")
+    return _fill(
+        figures, ("Cases side by side", caption), columns, title=text(f"{', '.join(labels)} - Kuafu report"),
+        name=text(" beside ".join(labels)), question=text(runs[0].question),
+        tiles="".join(_tile(f"{sum(c.is_certified for c in run.finished)} / {len(run.finished)}", f"certified equal: {label}", style.GREEN)
+                      + (_tile(refuted, f"different: {label}", style.DIFFERENT) if (refuted := sum(c.is_different for c in run.cases)) else "")
+                      for run, label in zip(runs, labels))
+        + _tile(len(side_by_side.met(runs)), "cases in every folder", style.INK),
+        machine="<br>".join(f"{text(label)}: {machine(run)}" for run, label in zip(runs, labels)),
+        notes="".join(f'<p class="note">{text(n)}</p>' for n in said),
+        nav=_nav([(name, SECTIONS[name][0]) for name in figures] + [("cases", "Cases"), ("provenance", "Provenance")]),
+        figures="".join(figure_section(n, written[n]) for n in figures),
+        statuses=table.options(sorted({c.status for c in every})),
+        strategies=table.options(style.strategy_order([c.strategy for c in every])),
+        rows=side_by_side.body(runs, labels, columns), reasons=reasons.Reasons(every).list(),
+        provenance=_facts(side_by_side.provenance(runs, labels)))

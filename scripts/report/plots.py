@@ -3,6 +3,7 @@
 with the card of its case. A click on a point is followed to the case's row by page.js."""
 
 import html
+import itertools
 import math
 
 import plotly.graph_objects as go
@@ -13,27 +14,34 @@ import style
 import views
 
 
-TITLE_LETTERS = 164      # of panel titles, over the width of a page
+# At the narrowest page, over the width of a figure: letters of panel titles and of axis titles.
+TITLE_LETTERS, AXIS_LETTERS = 92, 104
+LINE = 17                # pixels of a further line of a title
 
 
-def _grid(groups, row_height, alone):
+def _lines(label, panels, letters):
+    return [html.escape(line, quote=False) for line in views.lines_over(label, panels, letters)]
+
+
+def grid(groups, row_height, alone):
+    """(figure, columns): a panel a group, titles in lines that end before the next panel."""
     rows, columns = views.grid_shape(len(groups))
-    height = row_height * rows + 96
-    titles = [f"<b>{html.escape(label or alone, quote=False)}</b>" if label or alone else " "
-              for label, _ in groups]
+    titles = [_lines(label or alone or " ", len(groups), TITLE_LETTERS) for label, _ in groups]
+    more = LINE * (max(map(len, titles)) - 1)
+    height = row_height * rows + 96 + more * rows
     specs = [[{} if r * columns + c < len(groups) else None for c in range(columns)]
              for r in range(rows)]
-    figure = make_subplots(rows=rows, cols=columns, subplot_titles=titles, specs=specs,
+    figure = make_subplots(rows=rows, cols=columns, specs=specs,
+                           subplot_titles=["<br>".join(f"<b>{line}</b>" for line in t) for t in titles],
                            horizontal_spacing=0.12 / columns,
-                           vertical_spacing=64 / height if rows > 1 else 0)
-    scale = views.title_scale([label or alone for label, _ in groups], TITLE_LETTERS)
-    figure.update_annotations(xanchor="left", font={"size": 13 * scale})
+                           vertical_spacing=(64 + more) / height if rows > 1 else 0)
+    figure.update_annotations(xanchor="left", align="left", font={"size": 13})
     for index, note in enumerate(figure.layout.annotations):
         axis = figure.get_subplot(index // columns + 1, index % columns + 1).xaxis
         note.x = axis.domain[0]
-    figure.update_layout(template="none", height=height, margin={"l": 64, "r": 12, "t": 74, "b": 54},
+    figure.update_layout(template="none", height=height, margin={"l": 64, "r": 44, "t": 74 + more, "b": 54},
                          **style.plotly_layout())
-    figure.layout.legend.y = 1 + 34 / (height - 128)
+    figure.layout.legend.y = 1 + (34 + more) / (height - 128 - more)
     figure.update_xaxes(**style.PLOTLY_AXIS)
     figure.update_yaxes(**style.PLOTLY_AXIS)
     return figure, columns
@@ -52,7 +60,8 @@ def finish(figure, cases, groups, columns, x_title, y_title):
                     "line": {"color": edge, "width": 1.8}}), **place(0, columns))
     for index in range(len(groups)):
         if index + columns >= len(groups):
-            figure.update_xaxes(title_text=x_title, **place(index, columns))
+            figure.update_xaxes(title_text="<br>".join(_lines(x_title, len(groups), AXIS_LETTERS)),
+                                **place(index, columns))
         figure.update_xaxes(showticklabels=True, **place(index, columns))
         if index % columns == 0:
             figure.update_yaxes(title_text=y_title, **place(index, columns))
@@ -60,7 +69,7 @@ def finish(figure, cases, groups, columns, x_title, y_title):
             figure.update_yaxes(showticklabels=False, **place(index, columns))
 
 
-def _match(axes):
+def match(axes):
     """Panels zoom together: every axis follows the first."""
     first, *others = axes
     for axis in others:
@@ -84,6 +93,9 @@ class Legend:
 
     def show(self, figure, looks):
         """{name: (colour, symbol)}: the marks of such traces, as those of proven cases look."""
+        if style.repeats_colors(looks):
+            figure.add_trace(go.Scatter(x=[None], y=[None], mode="lines", line={"color": style.PAPER},
+                                        hoverinfo="skip", legendrank=2000, **self.of(style.CYCLE_NOTE)), **place(0, 1))
         for name, (color, symbol) in looks.items():
             figure.add_trace(go.Scatter(
                 x=[None], y=[None], mode="markers", hoverinfo="skip",
@@ -91,8 +103,9 @@ class Legend:
                 **self.of(name)), **place(0, 1))
 
 
-def _points(cases, color, symbol, x, y, legend, name, size=9):
+def _points(cases, color, symbol, x, y, legend, name, sizes=None):
     """One trace of cases; errors of y are the 95 % interval of tokens/s."""
+    sizes = sizes or [9] * len(cases)
     bounds = [c.tokens_interval or (c.tokens_per_s, c.tokens_per_s) for c in cases]
     return go.Scatter(
         x=x, y=y, mode="markers", customdata=[[cards.card(c), c.id] for c in cases],
@@ -100,7 +113,7 @@ def _points(cases, color, symbol, x, y, legend, name, size=9):
         error_y={"type": "data", "symmetric": False, "thickness": 1.3, "width": 3, "color": color,
                  "array": [max(b[1] - c.tokens_per_s, 0) for b, c in zip(bounds, cases)],
                  "arrayminus": [max(c.tokens_per_s - b[0], 0) for b, c in zip(bounds, cases)]},
-        marker={"symbol": symbol, "size": size, "color": [views.fill(c, color) for c in cases],
+        marker={"symbol": symbol, "size": [views.larger(c, s) for c, s in zip(cases, sizes)], "color": [views.fill(c, color) for c in cases],
                 "opacity": 1, "line": {"color": [views.edge(c, color) for c in cases], "width": 1.8}},
         **legend.under(name))
 
@@ -110,14 +123,14 @@ def tokens_per_second(run):
     cases = views.timed(run)
     if not cases:
         return None
-    groups, looks, legend = views.workloads(cases), views.looks_of(cases), Legend()
+    groups, looks, legend = views.workloads(cases), views.looks_of(cases, run), Legend()
     counts, positions = views.rank_positions(cases)
-    figure, columns = _grid(groups, 250, "tokens per second")
+    figure, columns = grid(groups, 250, "tokens per second")
     top = 1.08 * max((c.tokens_interval or (0, c.tokens_per_s))[1] for c in cases)
     for index, (_, members) in enumerate(groups):
         where = place(index, columns)
-        for strategy, (color, marker) in looks.items():
-            mine = [c for c in members if c.strategy == strategy]
+        for layer, (strategy, (color, marker)) in itertools.product(views.layers(members), looks.items()):
+            mine = [c for c in layer if c.strategy == strategy]
             if mine:
                 figure.add_trace(_points(mine, color, marker[1],
                                          [positions[c.ranks, strategy] for c in mine],
@@ -130,7 +143,7 @@ def tokens_per_second(run):
                             range=[-0.5, len(counts) - 0.5], showgrid=False, **where)
         figure.update_yaxes(range=[0, top], tickformat=",.0f", **where)
     legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
-    _match(figure.select_yaxes())
+    match(figure.select_yaxes())
     finish(figure, cases, groups, columns, "ranks", "tokens/s")
     return figure
 
@@ -140,13 +153,13 @@ def loss_curves(run):
     cases = views.learned(run)
     if not cases:
         return None
-    groups, looks, legend = views.loss_groups(run), views.looks_of(cases), Legend()
-    figure, columns = _grid(groups, 270, "loss")
+    groups, looks, legend = views.loss_groups(run), views.looks_of(cases, run), Legend()
+    figure, columns = grid(groups, 270, "loss")
     order = list(looks)
     for index, (_, members) in enumerate(groups):
         where = place(index, columns)
         stripes = views.loss_stripes(members)
-        for case in sorted(members, key=lambda c: order.index(c.strategy)):
+        for case in sorted(members, key=lambda c: (c.is_different, order.index(c.strategy))):
             color, marker = looks[case.strategy]
             before, after = (1.6 * gap for gap in stripes[case.strategy])
             stripe = f"0px,{before:g}px,{1.6 * views.STRIPE:g}px,{after:g}px"
@@ -155,7 +168,7 @@ def loss_curves(run):
                 x=steps, y=case.loss, mode="lines+markers",
                 line={"color": color, "width": 2.2, "dash": stripe if before + after else "solid"},
                 marker={"symbol": marker[1], "color": views.fill(case, color),
-                        "size": [0] * (len(steps) - 1) + [8], "opacity": 1,
+                        "size": [0] * (len(steps) - 1) + [views.larger(case, 8)], "opacity": 1,
                         "line": {"color": views.edge(case, color),
                                  "width": [0] * (len(steps) - 1) + [1.6]}},
                 meta=[cards.card(case), case.id], hoverlabel={"bordercolor": color},
@@ -167,20 +180,17 @@ def loss_curves(run):
                      f"{views.loss_spread(members):.1e}", x=0.98, y=0.97, xref="x domain",
                 yref="y domain", xanchor="right", yanchor="top", showarrow=False, align="right",
                 font={"size": 11, "color": style.MUTED}, **where)
-    for strategy, (color, marker) in looks.items():
-        figure.add_trace(go.Scatter(
-            x=[None], y=[None], mode="lines+markers", line={"color": color, "width": 2.2},
-            marker={"symbol": marker[1], "size": 9}, **legend.of(strategy)), **place(0, columns))
-    _match(figure.select_yaxes())
-    _match(figure.select_xaxes())
+    legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
+    match(figure.select_yaxes())
+    match(figure.select_xaxes())
     figure.update_xaxes(rangemode="tozero")
     finish(figure, cases, groups, columns, "training step", "loss (nats per token)")
     return figure
 
 
 def bars_grid(groups, rows, alone):
-    figure, columns = _grid(groups, 92 + 21 * len(rows), alone)
-    _match(figure.select_yaxes())
+    figure, columns = grid(groups, 92 + 21 * len(rows), alone)
+    match(figure.select_yaxes())
     labels = [label for label, _ in rows]
     for index in range(len(groups)):
         figure.update_yaxes(tickvals=list(range(len(rows))), range=[len(rows) - 0.4, -0.6],
@@ -195,7 +205,7 @@ def memory(run):
         return None
     colors = style.category_colors({k for c in cases for cat in c.categories for k in cat})
     groups, legend = views.workloads(cases), Legend()
-    rows = views.bar_rows(groups, style.strategy_order([c.strategy for c in cases]))
+    rows = views.bar_rows(groups, list(views.looks_of(cases, run)))
     figure, columns = bars_grid(groups, rows, "peak memory")
     for index in range(len(groups)):
         here = [(y, cells[index]) for y, (_, cells) in enumerate(rows) if index in cells]
@@ -204,7 +214,7 @@ def memory(run):
             figure.add_trace(go.Bar(
                 x=[h / views.MIB for h in held], y=[y for y, _ in here], orientation="h", width=0.7,
                 marker={"color": [views.fill(case, color) for _, case in here],
-                        "line": {"color": [views.edge(case, color) for _, case in here], "width": 1}},
+                        "line": {"color": [views.bar_edge(case, color) for _, case in here], "width": 1}},
                 customdata=[[f"<b>{category}: {style.text_bytes(h)}</b> on rank "
                              f"{views.peak_rank(case)[0]}<br>{cards.card(case)}<br>{cards.all_peaks(case)}",
                              case.id] for h, (_, case) in zip(held, here)],
@@ -221,7 +231,7 @@ def memory(run):
             **place(index, columns))
     legend.show(figure, {category: (color, "square") for category, color in colors.items()})
     figure.update_layout(barmode="stack")
-    _match(figure.select_xaxes())
+    match(figure.select_xaxes())
     finish(figure, cases, groups, columns, "peak memory of a rank (MiB)", None)
     return figure
 
@@ -232,13 +242,13 @@ def traffic(run):
     if not cases:
         return None
     looks, groups, legend = views.axis_looks(cases), views.workloads(cases), Legend()
-    rows = views.bar_rows(groups, style.strategy_order([c.strategy for c in cases]))
+    rows = views.bar_rows(groups, list(views.looks_of(cases, run)))
     figure, columns = bars_grid(groups, rows, "bytes sent")
     for index in range(len(groups)):
         here = [(y, cells[index]) for y, (_, cells) in enumerate(rows) if index in cells]
-        for axis, (color, marker) in looks.items():
+        for above, (axis, (color, marker)) in itertools.product((False, True), looks.items()):
             mine = [(y, case, [v for v in case.traffic[axis].sent if v]) for y, case in here
-                    if axis in case.traffic]
+                    if axis in case.traffic and case.is_different == above]
             mine = [m for m in mine if m[2]]
             if not mine:
                 continue
@@ -247,7 +257,7 @@ def traffic(run):
                 error_x={"type": "data", "symmetric": False, "array": [0] * len(mine), "width": 4,
                          "arrayminus": [max(sent) - min(sent) for _, _, sent in mine],
                          "color": color, "thickness": 1.5},
-                marker={"symbol": marker[1], "size": 9,
+                marker={"symbol": marker[1], "size": 13.5 if above else 9,
                         "line": {"color": [views.edge(case, color) for _, case, _ in mine], "width": 1.8},
                         "color": [views.fill(case, color) for _, case, _ in mine]},
                 customdata=[[cards.axis_card(case, axis), case.id] for _, case, _ in mine],
@@ -255,11 +265,11 @@ def traffic(run):
                 hoverlabel={"bordercolor": color}, **legend.under(f"axis {axis}")),
                 **place(index, columns))
     legend.show(figure, {f"axis {axis}": (color, marker[1]) for axis, (color, marker) in looks.items()})
-    _match(figure.select_xaxes())
-    ticks = views.byte_ticks(cases)
+    match(figure.select_xaxes())
+    ticks = views.byte_ticks(cases, columns)
     figure.update_xaxes(type="log", tickvals=ticks, tickfont={"size": 10.5},
                         ticktext=[style.text_bytes(t) for t in ticks], tickangle=0,
-                        range=[math.log10(ticks[0] / 1.3), math.log10(ticks[-1] * 1.3)])
+                        range=[math.log10(ticks[0] / 1.6), math.log10(ticks[-1] * 1.6)])
     finish(figure, cases, groups, columns, "bytes sent by a rank, all steps (log)", None)
     return figure
 
@@ -269,15 +279,17 @@ def tradeoff(run):
     cases = [c for c in views.timed(run) if c.peak]
     if not cases:
         return None
-    legend = Legend()
-    figure, columns = _grid([("", cases)], 380, "")
-    for strategy, (color, marker) in views.looks_of(cases).items():
-        mine = [c for c in cases if c.strategy == strategy]
+    legend, looks = Legend(), views.looks_of(cases, run)
+    figure, columns = grid([("", cases)], 380, "")
+    for layer, (strategy, (color, marker)) in itertools.product(views.layers(cases), looks.items()):
+        mine = [c for c in layer if c.strategy == strategy]
+        if not mine:
+            continue
         sizes = [7.5 + 2.2 * math.log2(max(c.ranks, 1)) for c in mine]
         figure.add_trace(_points(mine, color, marker[1], [c.peak / views.MIB for c in mine],
                                  [c.tokens_per_s for c in mine], legend, strategy, sizes),
                          **place(0, columns))
-    legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in views.looks_of(cases).items()})
+    legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
     figure.update_yaxes(rangemode="tozero", tickformat=",.0f")
     figure.update_xaxes(rangemode="tozero")
     finish(figure, cases, [("", cases)], columns, "peak memory of the fullest rank (MiB)",

@@ -3,6 +3,7 @@
 world. A ratio is only drawn where both sides have finished."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import plotly.graph_objects as go
@@ -11,6 +12,7 @@ from matplotlib.lines import Line2D
 import cards
 import figures
 import plots
+import reasons
 import record
 import style
 import views
@@ -29,6 +31,16 @@ class Ratio:
     speed_interval: tuple   # from the 95 % intervals of both
     memory: float           # peak of the fullest rank: below 1 the case needs less
     sent: float             # bytes of the busiest rank
+    label: str              # what is compared, as a legend says it
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a figure of ratios shows."""
+    value_of: Callable
+    interval_of: Callable
+    what: str               # "tokens per second"
+    over: str               # "of the baseline's at the same work and ranks"
 
 
 def work_of(case):
@@ -41,11 +53,11 @@ def _over(a, b):
     return None if a is None or not b else a / b
 
 
-def ratio_of(case, base):
+def ratio_of(case, base, label=""):
     mine, theirs = case.tokens_interval, base.tokens_interval
     interval = (mine[0] / theirs[1], mine[1] / theirs[0]) if mine and theirs else None
     return Ratio(case, base, _over(case.tokens_per_s, base.tokens_per_s), interval, _over(case.peak, base.peak),
-                 _over(case.sent, base.sent))
+                 _over(case.sent, base.sent), label)
 
 
 def ratios(run):
@@ -56,20 +68,23 @@ def ratios(run):
     for case in finished:
         if case.baseline and case.plan:
             bases.setdefault(work_of(case), []).append(case)
-    return [ratio_of(case, base) for case in finished if not case.baseline and case.plan
+    return [ratio_of(case, base, f"against {base.strategy}") for case in finished if not case.baseline and case.plan
             for base in bases.get(work_of(case), ())]
 
 
-def _looks(found):
-    """{name of the baseline's row: (colour, marker)}"""
-    return style.palette(sorted({r.base.strategy for r in found}), style.STRATEGIES)
+REFERENCE = "as what it is compared with"     # the line at ratio 1
 
 
-def _cells(found):
+def _looks(run):
+    """{what is compared: (colour, marker)}: the look of the baseline's row."""
+    return {f"against {name}": look for name, look in views.looks_of([r.base for r in ratios(run)], run).items()}
+
+
+def _cells(found, run):
     """(panels, rows): as in the other bar charts, one row a strategy and rank count."""
     cases = list({r.case.id: r.case for r in found}.values())
     groups = views.workloads(cases)
-    return groups, views.bar_rows(groups, style.strategy_order([c.strategy for c in cases]))
+    return groups, views.bar_rows(groups, list(views.looks_of(cases, run)))
 
 
 def _ticks(values):
@@ -78,37 +93,39 @@ def _ticks(values):
     return [2.0**e for e in range(min(low, -1), max(high, 1) + 1, step)]
 
 
-def _known(run, value_of):
-    return [r for r in ratios(run) if value_of(r)]
+def _offsets(looks):
+    """{what is compared: distance from the middle of its row}: marks at one ratio lie beside each other."""
+    step = min(0.34, 0.68 / len(looks))
+    return {name: (i - (len(looks) - 1) / 2) * step for i, name in enumerate(looks)}
 
 
-def _static(run, value_of, interval_of, what):
-    found = _known(run, value_of)
+def draw_static(found, run, measure, looks):
+    """`found` with a known value each; rows as in `run`. None where there is nothing to draw."""
     if not found:
         return None
-    looks = _looks(found)
-    groups, rows = _cells(found)
-    figure, axes = figures.bar_panels(groups, rows, what)
+    value_of, interval_of, offsets = measure.value_of, measure.interval_of, _offsets(looks)
+    groups, rows = _cells(found, run)
+    figure, axes = figures.bar_panels(groups, rows, measure.what)
     ticks = _ticks([value_of(r) for r in found])
     for panel, (_, members) in zip(axes, groups):
         ids = {c.id for c in members}
         panel.axvline(1, color=style.MUTED, linewidth=0.9)
         for y, (_, cells) in enumerate(rows):
             for r in found:
-                if r.case.id not in ids or r.case not in cells.values():
+                if r.case.id not in ids or r.case.id not in {c.id for c in cells.values()}:
                     continue
-                color, marker = looks[r.base.strategy]
+                (color, marker), y_of_mark = looks[r.label], y + offsets[r.label]
                 proven = r.case.is_certified and r.base.is_certified
                 if interval_of(r):
-                    panel.plot(interval_of(r), [y, y], color=color, linewidth=1.1)
-                panel.plot(value_of(r), y, color=color, marker=marker[0], linestyle="none",
+                    panel.plot(interval_of(r), [y_of_mark] * 2, color=color, linewidth=1.1)
+                panel.plot(value_of(r), y_of_mark, color=color, marker=marker[0], linestyle="none",
                            markerfacecolor=color if proven else "white")
         panel.set_xscale("log", base=2)
         panel.set_xticks(ticks, [f"{t:g}" for t in ticks])
         panel.set_xlim(ticks[0] / 1.2, ticks[-1] * 1.2)
         panel.minorticks_off()
-    figure.supxlabel(f"{what}, of the baseline's at the same work and ranks (log)", fontsize=8.5)
-    handles = [Line2D([], [], color=color, marker=marker[0], linestyle="none", label=f"against {name}")
+    figure.supxlabel(f"{measure.what}, {measure.over} (log)", fontsize=8.5)
+    handles = [Line2D([], [], color=color, marker=marker[0], linestyle="none", label=name)
                for name, (color, marker) in looks.items()]
     if not all(r.case.is_certified and r.base.is_certified for r in found):
         handles.append(Line2D([], [], color=style.MUTED, marker="o", markerfacecolor="white", linestyle="none",
@@ -117,52 +134,61 @@ def _static(run, value_of, interval_of, what):
     return figure
 
 
-def _interactive(run, value_of, interval_of, what):
-    found = _known(run, value_of)
+def draw_interactive(found, run, measure, looks):
+    """The same with hover cards."""
     if not found:
         return None
-    groups, rows = _cells(found)
-    figure, columns = plots.bars_grid(groups, rows, what)
+    value_of, interval_of, offsets = measure.value_of, measure.interval_of, _offsets(looks)
+    groups, rows = _cells(found, run)
+    figure, columns = plots.bars_grid(groups, rows, measure.what)
     legend = plots.Legend()
     for index, (_, members) in enumerate(groups):
         where = plots.place(index, columns)
         ids = {c.id for c in members}
         row_of = {cells[index].id: y for y, (_, cells) in enumerate(rows) if index in cells}
-        figure.add_vline(x=1, line={"color": style.MUTED, "width": 1}, layer="below", **where)
-        for name, (color, marker) in _looks(found).items():
-            mine = [r for r in found if r.base.strategy == name and r.case.id in ids]
+        # A trace, not a shape: shapes below the marks lie below the grid too, which has a line here.
+        figure.add_trace(go.Scatter(x=[1, 1], y=[-0.6, len(rows) - 0.4], mode="lines", hoverinfo="skip", name=REFERENCE,
+                                    line={"color": style.MUTED, "width": 1.2}, showlegend=False), **where)
+        for name, (color, marker) in looks.items():
+            mine = [r for r in found if r.label == name and r.case.id in ids]
             if not mine:
                 continue
             bounds = [interval_of(r) or (value_of(r),) * 2 for r in mine]
             figure.add_trace(go.Scatter(
-                x=[value_of(r) for r in mine], y=[row_of[r.case.id] for r in mine], mode="markers",
+                x=[value_of(r) for r in mine], y=[row_of[r.case.id] + offsets[name] for r in mine], mode="markers",
                 error_x={"type": "data", "symmetric": False, "thickness": 1.3, "width": 3, "color": color,
                          "array": [b[1] - value_of(r) for b, r in zip(bounds, mine)],
                          "arrayminus": [value_of(r) - b[0] for b, r in zip(bounds, mine)]},
                 customdata=[[_card(r), r.case.id] for r in mine], hovertemplate="%{customdata[0]}<extra></extra>",
                 marker={"symbol": marker[1], "size": 9, "line": {"color": color, "width": 1.8},
                         "color": [color if r.case.is_certified and r.base.is_certified else style.PAPER for r in mine]},
-                **legend.under(f"against {name}")), **where)
-    legend.show(figure, {f"against {name}": (color, marker[1]) for name, (color, marker) in _looks(found).items()})
+                **legend.under(name)), **where)
+    legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
     ticks = _ticks([value_of(r) for r in found])
     figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{t:g}" for t in ticks],
                         range=[math.log10(ticks[0] / 1.2), math.log10(ticks[-1] * 1.2)])
     cases = [c for r in found for c in (r.case, r.base)]
-    plots.finish(figure, cases, groups, columns, f"{what}, of the baseline's (log)", None)
+    plots.finish(figure, cases, groups, columns, f"{measure.what}, {measure.over} (log)", None)
     return figure
 
 
 def _card(r):
-    shown = [f"<b>{style.text_number(r.speed, 3)}x the tokens/s, {style.text_number(r.memory, 3)}x the memory of "
-             f"{text(r.base.strategy)}</b>", cards.card(r.case), "<b>baseline</b>", cards.card(r.base)]
+    shown = [f"<b>{style.text_number(r.speed, 3)}x the tokens/s, {style.text_number(r.memory, 3)}x the memory "
+             f"{text(r.label)}</b>", cards.card(r.case), "<b>compared with</b>", cards.card(r.base)]
     return "<br>".join(shown)
 
 
-SPEED = (lambda r: r.speed, lambda r: r.speed_interval, "tokens per second")
-MEMORY = (lambda r: r.memory, lambda r: None, "peak memory of the fullest rank")
+BASELINES = "over the baseline's at the same work and ranks"
+SPEED = Measure(lambda r: r.speed, lambda r: r.speed_interval, "tokens per second", BASELINES)
+MEMORY = Measure(lambda r: r.memory, lambda r: None, "peak memory of the fullest rank", BASELINES)
 
-FIGURES = {"speed_ratios": lambda run: _static(run, *SPEED), "memory_ratios": lambda run: _static(run, *MEMORY)}
-PLOTS = {"speed_ratios": lambda run: _interactive(run, *SPEED), "memory_ratios": lambda run: _interactive(run, *MEMORY)}
+
+def _of_run(draw, measure):
+    return lambda run: draw([r for r in ratios(run) if measure.value_of(r)], run, measure, _looks(run))
+
+
+FIGURES = {"speed_ratios": _of_run(draw_static, SPEED), "memory_ratios": _of_run(draw_static, MEMORY)}
+PLOTS = {"speed_ratios": _of_run(draw_interactive, SPEED), "memory_ratios": _of_run(draw_interactive, MEMORY)}
 SECTIONS = {
     "speed_ratios": ("Throughput against baselines", "Tokens per second of every case over those of a baseline that does the same "
                      "work on as many ranks. Right of 1 the case is faster; bars are what the 95 % intervals of both allow."),
@@ -194,8 +220,12 @@ def section(run):
     refuted = [c for c in run.finished if c.is_different]
     left_out = (f'<p class="caption">Left out, because their certificates say different: '
                 f'{text(", ".join(c.name for c in refuted))}.</p>' if refuted else "")
-    bad = "".join(f"<li>{text(c.name)}: {text(c.status.replace('_', ' '))}"
-                  f"{': ' + text(c.reason) if c.reason else ''}</li>" for c in compared if c.status != "ok")
+    ends = {}
+    for case in compared:
+        if case.status != "ok":
+            ends.setdefault((case.status.replace("_", " "), case.reason), []).append(case)
+    bad = "".join(f"<li>{text(reasons.names(members))}: {text(status)}{': ' + text(why) if why else ''}</li>"
+                  for (status, why), members in ends.items())
     refused = f"<p class=\"caption\">Baselines without a result:</p><ul class=\"refused\">{bad}</ul>" if bad else ""
     heads = "".join(f"<th>{h}</th>" for h in ("case", "baseline", "tokens/s", "peak memory", "bytes sent"))
     return ('<section id="ratios"><h2>Ratios to baselines</h2><p class="caption">Case / baseline at the same work, ranks and '

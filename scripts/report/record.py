@@ -103,6 +103,7 @@ class Case:
     settings: dict
     status: str
     reason: str
+    wall_s: float                   # seconds of the process of the case
     strategy: str
     ranks: int
     world: str
@@ -194,6 +195,7 @@ class Run:
     provenance: dict
     cases: list
     notes: list                     # what was odd in the file, for the reader of the report
+    references: list = field(default_factory=list)  # of the suite, where it is known
 
     @property
     def finished(self):
@@ -262,6 +264,7 @@ def case_of(line):
         id=str(line.get("case_id") or name), name=name, settings=settings,
         status=str(line.get("status") or document.get("status") or "failed"),
         reason=str(line.get("reason") or document.get("reason") or ""),
+        wall_s=number(line.get("wall_s")),
         strategy=strategy_of(name, settings, plan),
         ranks=_ranks_of(line, document, settings, plan),
         world=str(document.get("world") or ""), plan=plan,
@@ -343,8 +346,7 @@ def read_run(folder):
     for line in objects:
         if line.get("kind") == "case":
             case = case_of(line)
-            cases.pop(case.id, None)
-            cases[case.id] = case
+            cases[case.id] = case        # run again: in the place where it stood first
     if suite is None:
         if not cases:
             raise RecordError(f"'{path}' holds neither a suite nor a case: run the suite again")

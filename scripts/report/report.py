@@ -1,55 +1,130 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the figures and writes the report of a run: figures/*.svg, figures/*.png, report.html."""
+"""Draws the figures and writes the report of a run, or of several side by side: figures/*.svg, figures/*.png, report.html; or
+tells it as text, CSV, JUnit XML or Parquet."""
 
 import argparse
+import difflib
 import os
 import sys
 from pathlib import Path
 
+import export
 import figures
+import junit
 import page
 import ratios
 import record
+import side_by_side
+import steps
+import suite_facts
+import text_report
+
+EPILOG = """examples:
+  scripts/report/report.py results/runs/quickstart
+  scripts/report/report.py results/quickstart results/runs/quickstart --out /tmp/both
+  scripts/report/report.py results/runs/quickstart --text --csv cases.csv --junit junit.xml
+
+With --text, --csv, --junit or --parquet the page is drawn only where --out is given too.
+Exit codes: 0 done, 2 usage, nothing to report or not to be written"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message):
+        if message.startswith("unrecognized arguments: "):
+            given = message.removeprefix("unrecognized arguments: ").split()[0]
+            known = [name for action in self._actions for name in action.option_strings]
+            nearest = difflib.get_close_matches(given.split("=")[0], known, 1, 0)
+            message = f"no option {given}; did you mean {nearest[0]}? --help lists them"
+        raise record.RecordError(message)
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(
-        prog="report.py", description=__doc__,
-        epilog="example: scripts/report/report.py results/runs/quickstart")
-    parser.add_argument("folder", type=Path, help="folder that `kuafu suite --out` wrote")
-    parser.add_argument("--out", type=Path, help="where to write; default: the same folder")
+    parser = Parser(prog="report.py", description=__doc__, epilog=EPILOG, allow_abbrev=False,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", metavar="folder", help="folder that `kuafu suite --out` wrote; several are compared")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where to write; default, of one folder: the same folder")
+    parser.add_argument("--text", action="store_true", help="print a summary of 80 to 120 columns")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write a row a case")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML: how cases ended, certificates, references")
+    parser.add_argument("--parquet", type=Path, metavar="FILE", help="write a row a case (needs pyarrow)")
+    parser.add_argument("--facts", type=Path, metavar="FILE", help="what `kuafu report` knows of the suites (suite_facts.py)")
     return parser.parse_args(arguments)
 
 
-def write_report(folder, out):
-    """Reads the run in `folder`, writes into `out`, returns the path of report.html.
+def read_runs(folders, facts=None):
+    """(runs in their suites' order, what they are called). Raises RecordError where one is no result or none share a case."""
+    runs = [record.read_run(folder) for folder in folders]
+    for run in runs:
+        if not run.cases:
+            raise record.RecordError(f"no case in '{run.folder}' has ended yet: let the suite run for a "
+                                     "while, then report again")
+    labels = side_by_side.labels_of(folders)
+    side_by_side.require_common(runs, labels)
+    return [suite_facts.ordered(*pair) for pair in zip(runs, suite_facts.read(facts, len(runs)))], labels
 
-    Raises RecordError where there is nothing to report, OSError where `out` cannot be written."""
-    run = record.read_run(folder)
-    if not run.cases:
-        raise record.RecordError(f"no case in '{folder}' has ended yet: let the suite run for a "
-                                 "while, then report again")
+
+def _written(path, content):
+    """Writes a file whole or not at all."""
+    partial = path.with_name(path.name + ".part")
+    try:
+        partial.write_bytes(content if isinstance(content, bytes) else content.encode())
+        os.replace(partial, path)
+    except OSError as error:
+        raise record.RecordError(f"cannot write '{path}': {error.strerror}; give a file in a folder that exists and may be "
+                                 "written") from error
+    return path
+
+
+def _finished(run):
     if not run.finished:
-        counts = ", ".join(f"{n} {status.replace('_', ' ')}" for status, n in
-                           sorted(run.by_status.items()))
-        raise record.RecordError(f"no finished case in '{folder}' ({counts}): there is nothing to "
-                                 "draw; the reasons are in its run.jsonl")
-    written = figures.write(run, out / "figures", figures.FIGURES | ratios.FIGURES)
-    target = out / "report.html"
-    partial = out / "report.html.part"
-    partial.write_text(page.render(run, written), encoding="utf-8")
-    os.replace(partial, target)
-    for note in run.notes:
-        print(f"report: {note}", file=sys.stderr)
-    print(f"report: {len(run.cases)} cases, {len(written)} figures (SVG and PNG) in "
-          f"{out / 'figures'}, page {target}")
+        counts = ", ".join(f"{n} {status.replace('_', ' ')}" for status, n in sorted(run.by_status.items()))
+        raise record.RecordError(f"no finished case in '{run.folder}' ({counts}): there is nothing to "
+                                 "draw; the reasons are in its run.jsonl and in `kuafu report --text`")
+
+
+def draw_report(runs, labels, out):
+    """Writes figures and page into `out`, returns the path of report.html."""
+    for run in runs:
+        _finished(run)
+    drawings = figures.FIGURES | steps.FIGURES | ratios.FIGURES if len(runs) == 1 else side_by_side.figures(runs, labels)
+    try:
+        written = figures.write(runs[0], out / "figures", drawings)
+    except OSError as error:
+        raise record.RecordError(f"cannot write '{error.filename}': {error.strerror}; give --out a folder that may be "
+                                 "written") from error
+    content = page.render(runs[0], written) if len(runs) == 1 else page.render_side_by_side(runs, labels, written)
+    target = _written(out / "report.html", content)
+    for run in runs:
+        for note in run.notes:
+            print(f"report: {note}", file=sys.stderr)
+    cases = f"{len(runs[0].cases)} cases" if len(runs) == 1 else f"{len(runs)} folders, {len(side_by_side.met(runs))} cases in all of them"
+    print(f"report: {cases}, {len(written)} figures (SVG and PNG) in {out / 'figures'}, page {target}")
     return target
 
 
+def write_report(folder, out):
+    """The page of one run. Raises RecordError where there is nothing to report or it cannot be written."""
+    return draw_report(*read_runs([folder]), out)
+
+
 def main(arguments=None):
-    options = parse(arguments)
     try:
-        write_report(options.folder, options.out or options.folder)
+        options = parse(arguments)
+        others = [options.csv, options.junit, options.parquet]
+        is_drawn = options.out is not None or not (options.text or any(others))
+        if is_drawn and len(options.folders) > 1 and not options.out:
+            raise record.RecordError(f"{len(options.folders)} folders need --out DIR, where the page that compares them goes")
+        runs, labels = read_runs(options.folders, options.facts)
+        for path, content in zip(others, (export.csv_text, junit.xml, export.parquet_bytes)):
+            if path:
+                _written(path, content(runs, labels))
+        if options.text:
+            is_red = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+            print(text_report.text(runs, labels, text_report.width(), is_red), end="")
+        if is_drawn:
+            draw_report(runs, labels, options.out or Path(options.folders[0]))
     except (record.RecordError, OSError) as error:
         print(f"report: {error}", file=sys.stderr)
         return 2

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """One look for the static and the interactive figures: colours, markers, type, number formats."""
 
+import itertools
+
 FONTS = ["Helvetica Neue", "Helvetica", "Arial", "Liberation Sans", "DejaVu Sans"]
 INK = "#1f2933"
 MUTED = "#5f6b7a"
 GRID = "#e4e8ee"
 PAPER = "#ffffff"
 
-# After Okabe and Ito: told apart with any of the common colour deficiencies; the order of lightness
-# keeps neighbours apart in grey print as well. Markers say the same a second time.
+# After Okabe and Ito, and four more found by search: every two differ with any of the common colour
+# deficiencies, from paper and from the red below (a test computes it). Marks say the same a second
+# time, in grey print and for whoever sees no colour.
 GREY, BLUE, VERMILION, ORANGE = "#4d4d4d", "#0072b2", "#d55e00", "#e69f00"
 GREEN, PINK, SKY, VIOLET = "#009e73", "#cc79a7", "#56b4e9", "#5d3a9b"
-SAND, WINE = "#a08000", "#882255"
+LIME, PURPLE, PLUM, LAVENDER = "#b4c378", "#a500f0", "#4b0f4b", "#a578ff"
 # What a certificate refutes; no strategy, axis or category has it.
 DIFFERENT = "#d00030"
 
@@ -20,62 +23,82 @@ CIRCLE, SQUARE, DIAMOND = ("o", "circle"), ("s", "square"), ("D", "diamond")
 UP, DOWN, PLUS = ("^", "triangle-up"), ("v", "triangle-down"), ("P", "cross")
 LEFT, RIGHT = ("<", "triangle-left"), (">", "triangle-right")
 PENTAGON, CROSS = ("p", "pentagon"), ("X", "x")
+STAR, HEXAGON = ("*", "star"), ("h", "hexagon")
 
-STRATEGIES = {
-    "one rank": (GREY, CIRCLE),
-    "data parallel": (BLUE, SQUARE),
-    "1D tensor": (VERMILION, UP),
-    "1D-sp": (ORANGE, DOWN),
-    "2D tensor": (GREEN, DIAMOND),
-    "data x tensor": (PINK, PLUS),
-    "2.5D tensor": (SKY, PENTAGON),
-    "3D tensor": (SAND, CROSS),
-    "pipeline": (VIOLET, RIGHT),
-}
+# The table of looks: twelve colours, each with a mark of its own. From the thirteenth name on the
+# colours come again in the same order, each with the mark of the next row: see look().
+LOOKS = [(GREY, CIRCLE), (BLUE, SQUARE), (VERMILION, UP), (ORANGE, DOWN), (GREEN, DIAMOND),
+         (PINK, PLUS), (SKY, PENTAGON), (LIME, CROSS), (VIOLET, RIGHT), (PURPLE, LEFT),
+         (PLUM, STAR), (LAVENDER, HEXAGON)]
+CYCLE_NOTE = f"after {len(LOOKS)} names colours repeat"
+
+# Names that keep one look in every report: the first rows of the table, in the legend's order.
+STRATEGIES = dict(zip(("one rank", "data parallel", "1D tensor", "1D-sp", "2D tensor",
+                       "data x tensor", "2.5D tensor", "3D tensor", "pipeline"), LOOKS))
 ALIASES = {"serial": "one rank", "1d": "1D tensor", "1d-sp": "1D-sp", "1d-sp tensor": "1D-sp",
            "1d sequence-parallel": "1D-sp", "2d": "2D tensor", "2.5d": "2.5D tensor",
            "3d": "3D tensor", "data": "data parallel", "data x 1d tensor": "data x tensor"}
-SPARE = [(WINE, LEFT), (SKY, PENTAGON), (SAND, CROSS), (VIOLET, RIGHT), (GREEN, LEFT),
-         (BLUE, CROSS), (VERMILION, PENTAGON), (PINK, LEFT)]
 
 AXES = {
     "data": (BLUE, SQUARE), "tensor": (VERMILION, UP), "row": (GREEN, RIGHT), "col": (ORANGE, DOWN),
     "dep": (PINK, DIAMOND), "pipeline": (VIOLET, PENTAGON), "sequence": (SKY, CIRCLE),
-    "expert": (SAND, PLUS), "world": (GREY, CROSS),
+    "expert": (LIME, PLUS), "world": (GREY, CROSS),
 }
 CATEGORIES = {
     "parameter": BLUE, "gradient": SKY, "optimizer": GREEN, "activation": ORANGE,
     "communication": PINK, "temporary": GREY, "scratch": VERMILION,
 }
 STATUSES = {"ok": GREEN, "refused": MUTED, "out_of_memory": VERMILION, "timeout": ORANGE,
-            "failed": WINE}
+            "failed": PLUM}
 
 
-def palette(names, known, spare=SPARE):
-    """{name: (colour, marker)}: the known names keep theirs in every report, others take spares."""
-    chosen, free = {}, [s for s in spare if s not in known.values()] + list(spare)
+def look(index):
+    """Row `index` of the table of looks, which goes on without end: every further round has the
+    colours in their order, each with the mark one row further down. 144 names differ."""
+    rounds, row = divmod(index, len(LOOKS))
+    return LOOKS[row][0], LOOKS[(row + rounds) % len(LOOKS)][1]
+
+
+def palette(names, known):
+    """{name: (colour, mark)}: known names keep theirs in every report. Others take the rows of the
+    table that no known name has, then those of known names that are not among `names`, then the
+    further rounds: up to twelve names have twelve colours."""
     lowered = {k.lower(): v for k, v in known.items()}
-    for name in names:
+
+    def own(name):
         key = name.lower()
-        if key not in lowered:
-            key = ALIASES.get(key, key).lower()
-        look = lowered.get(key)
-        if look is None or look in chosen.values():
-            look = free.pop(0) if free else (GREY, CIRCLE)
-        chosen[name] = look
-    return chosen
+        return lowered.get(key if key in lowered else ALIASES.get(key, key).lower())
+
+    chosen, taken = {}, set()
+    for name in names:
+        if own(name) and own(name) not in taken:
+            chosen[name] = own(name)
+            taken.add(own(name))
+    reserved, used = {color for color, _ in known.values()}, {color for color, _ in taken}
+    free = sorted((x for x in LOOKS if x[0] not in used), key=lambda x: x[0] in reserved)
+    further = (x for x in map(look, itertools.count(len(LOOKS))) if x not in taken)
+    for name in names:
+        if name not in chosen:
+            chosen[name] = free.pop(0) if free else next(further)
+    return {name: chosen[name] for name in names}
+
+
+def repeats_colors(looks):
+    """Whether two names of a palette have one colour, which the legend then says."""
+    colors = [color for color, _ in looks.values()]
+    return len(set(colors)) < len(colors)
 
 
 def strategy_order(names):
-    """The order of the legend: known strategies as listed above, then the rest by name."""
+    """The order of the legend: known strategies as listed above, then the rest as they come."""
     known = {k.lower(): i for i, k in enumerate(STRATEGIES)}
-    return sorted(set(names), key=lambda n: (known.get(ALIASES.get(n.lower(), n).lower(),
-                                                       len(known)), n))
+    return sorted(dict.fromkeys(names), key=lambda n: known.get(ALIASES.get(n.lower(), n).lower(),
+                                                                len(known)))
 
 
 def category_colors(names):
     """{category: colour}, known ones first and in the order of the stack."""
-    spare = [SAND, WINE, VIOLET, GREY]
+    spare = [LIME, PLUM, VIOLET, LAVENDER]
     ordered = [c for c in CATEGORIES if c in names] + sorted(set(names) - set(CATEGORIES))
     return {c: CATEGORIES[c] if c in CATEGORIES else spare[i % len(spare)]
             for i, c in enumerate(ordered)}
@@ -102,6 +125,7 @@ def plotly_layout():
         "font": {"family": ", ".join(FONTS) + ", sans-serif", "size": 12.5, "color": INK},
         "paper_bgcolor": PAPER, "plot_bgcolor": PAPER, "hoverdistance": 24,
         "hoverlabel": {"bgcolor": PAPER, "align": "left", "font": {"size": 12, "color": INK}},
+        "modebar": {"orientation": "v", "bgcolor": PAPER},     # beside the panels, not over the legend
         "legend": {"orientation": "h", "x": 0, "xanchor": "left", "yanchor": "bottom",
                    "itemsizing": "constant", "font": {"size": 12.5}},
     }

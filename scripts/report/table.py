@@ -4,6 +4,7 @@
 import html
 
 import cards
+import reasons
 import record
 import style
 import views
@@ -13,7 +14,7 @@ def text(value):
     return html.escape(str(value))
 
 
-def _cell(shown, key, kind=""):
+def cell_of(shown, key, kind=""):
     css = f' class="{kind}"' if kind else ""
     return f'<td{css} data-sort="{text("" if key is None else key)}">{shown}</td>'
 
@@ -21,30 +22,31 @@ def _cell(shown, key, kind=""):
 def columns_of(run):
     """[(heading, css class, cell of a case)]"""
     keys = views.varied_keys(run.finished)
+    shared = reasons.Reasons(run.cases)
 
     def setting(key):
-        return lambda c: _cell(text("" if c.setting(key) is None else c.setting(key)),
+        return lambda c: cell_of(text("" if c.setting(key) is None else c.setting(key)),
                                c.setting(key), "tight")
 
-    return [("case", "", _name_cell),
+    return [("case", "", lambda c: _name_cell(c, shared)),
             ("status", "", _status_cell),
-            ("ranks", "n", lambda c: _cell(c.ranks or "", c.ranks, "n"))] + [
+            ("ranks", "n", lambda c: cell_of(c.ranks or "", c.ranks, "n"))] + [
             (key.rsplit(".", 1)[-1].replace("_", " "), "", setting(key)) for key in keys] + [
-            ("tokens/s", "n", lambda c: _cell(_known(c.tokens_per_s, style.text_number),
+            ("tokens/s", "n", lambda c: cell_of(_known(c.tokens_per_s, style.text_number),
                                               c.tokens_per_s, "n")),
             ("step (95 %)", "n", _step_cell),
-            ("peak", "n", lambda c: _cell(_known(c.peak, style.text_bytes), c.peak, "n")),
-            ("sent", "n", lambda c: _cell(_known(c.sent, style.text_bytes), c.sent, "n")),
+            ("peak", "n", lambda c: cell_of(_known(c.peak, style.text_bytes), c.peak, "n")),
+            ("sent", "n", lambda c: cell_of(_known(c.sent, style.text_bytes), c.sent, "n")),
             ("loss", "n", _loss_cell),
-            ("certificate", "", _certificate_cell)]
+            ("certificate", "", lambda c: certificate_cell(c, shared))]
 
 
-def _name_cell(case):
-    reason = f'<br><small>{text(case.reason)}</small>' if case.reason else ""
-    return _cell(text(case.name) + reason, case.name, "name")
+def _name_cell(case, shared):
+    reason = f"<br><small>{shared.cell(case, 0)}</small>" if case.reason else ""
+    return cell_of(text(case.name) + reason, case.name, "name")
 
 
-def _certificate_cell(case):
+def certificate_cell(case, shared):
     verdict = str(case.certificate.get("verdict") or "").replace("_", " ")
     # The run itself where it was compared: its f64 twin says less of it.
     measure = (cards.measure_text(case, True) or cards.measure_text(case, False)) if verdict != "not run" else ""
@@ -54,38 +56,42 @@ def _certificate_cell(case):
     else:
         shown = text(verdict)
     reason = case.certificate.get("reason")
-    small += f"<br><small>{text(reason)}</small>" if reason else ""
-    return _cell(shown + small, verdict, "tight" if not reason else "reasoned")
+    small += f"<br><small>{shared.cell(case, -1)}</small>" if reason else ""
+    return cell_of(shown + small, verdict, "tight" if not reason else "reasoned")
 
 
 def _known(value, shown):
     return "" if value is None else shown(value)
 
 
-def _status_cell(case):
+def status_mark(case):
     tone = style.STATUSES.get(case.status, style.MUTED)
-    shown = f'<span class="status" style="--tone:{tone}">{text(case.status.replace("_", " "))}</span>'
+    return f'<span class="status" style="--tone:{tone}">{text(case.status.replace("_", " "))}</span>'
+
+
+def _status_cell(case):
+    shown = status_mark(case)
     if case.asked_bytes is not None:
         shown += f"<br><small>asked for {style.text_bytes(case.asked_bytes)}</small>"
-    return _cell(shown, case.status)
+    return cell_of(shown, case.status)
 
 
 def _step_cell(case):
     if case.step is None:
-        return _cell("", None, "n")
+        return cell_of("", None, "n")
     low, high = case.step.low * 1e3, case.step.high * 1e3
-    return _cell(f"{style.text_seconds(case.step.median)}<br><small>{low:.3g} to {high:.3g}</small>",
+    return cell_of(f"{style.text_seconds(case.step.median)}<br><small>{low:.3g} to {high:.3g}</small>",
                  case.step.median, "n")
 
 
 def _loss_cell(case):
     known = [v for v in case.loss if v is not None]
     if not known:
-        return _cell("", None, "n")
+        return cell_of("", None, "n")
     shown = f"{known[0]:.3f} to {known[-1]:.3f}"
     if case.validation_loss is not None:
         shown += f"<br><small>validation {case.validation_loss:.3f}</small>"
-    return _cell(shown, known[-1], "n")
+    return cell_of(shown, known[-1], "n")
 
 
 def _per_rank_table(heads, rows):
@@ -97,9 +103,9 @@ def _per_rank_table(heads, rows):
     return f"<table><tr><th>{heads}</th>{top}</tr>{body}</table>"
 
 
-def detail(case):
+def detail(case, shared):
     """What a row opens: reason, memory by rank, ledger by axis and rank, the plan."""
-    parts = [f"<p><b>Reason:</b> {text(case.reason)}</p>"] if case.reason else []
+    parts = [f"<p><b>Reason:</b> {shared.cell(case, 0)}</p>"] if case.reason else []
     parts.append(f"<p><b>Case</b> {text(case.id)} &nbsp; <b>plan</b> {text(case.plan_hash or '-')}"
                  f" &nbsp; <b>world</b> {text(case.world or '-')}</p>")
     parts.append(f"<p><b>Certificate</b> {text(cards.certificate_text(case))}</p>")
@@ -126,16 +132,20 @@ def detail(case):
     return "".join(parts)
 
 
+def row_of(case, words, cells, width, details):
+    """A row and what it opens; the page filters by `words`."""
+    return (f'<tbody class="case" data-id="{text(case.id)}" data-status="{text(case.status)}"'
+            f' data-strategy="{text(case.strategy)}" data-text="{text(words.lower())}"><tr>{cells}</tr>'
+            f'<tr class="detail"><td colspan="{width}">{details}</td></tr></tbody>')
+
+
 def body(run, columns):
-    rows = []
+    rows, shared = [], reasons.Reasons(run.cases)
     for case in run.cases:
         words = " ".join([case.name, case.status, case.reason, case.id, case.plan_hash,
-                          case.strategy, cards.certificate_text(case)]).lower()
-        rows.append(f'<tbody class="case" data-id="{text(case.id)}" data-status="{text(case.status)}"'
-                    f' data-strategy="{text(case.strategy)}" data-text="{text(words)}"><tr>'
-                    + "".join(cell(case) for _, _, cell in columns) + "</tr>"
-                    f'<tr class="detail"><td colspan="{len(columns)}">{detail(case)}</td></tr>'
-                    "</tbody>")
+                          case.strategy, cards.certificate_text(case)])
+        cells = "".join(cell(case) for _, _, cell in columns)
+        rows.append(row_of(case, words, cells, len(columns), detail(case, shared)))
     return "".join(rows)
 
 
@@ -145,7 +155,7 @@ def plain(run):
     heads = "".join(f"<th>{text(heading)}</th>" for heading, _, _ in columns)
     rows = "".join("<tr>" + "".join(cell(case) for _, _, cell in columns) + "</tr>"
                    for case in run.cases)
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>" + reasons.Reasons(run.cases).list()
 
 
 def options(names):

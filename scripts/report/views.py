@@ -4,13 +4,14 @@ static and the interactive figures, so that both say the same."""
 
 import json
 import math
+import textwrap
 
 import style
 from record import flat
 
 MIB = 2**20
 HOLLOW = "hollow: not certified"
-DIFFERENT = "different: refuted by its certificate"
+DIFFERENT = "red, larger: refuted (different)"
 STRIPE = 4               # length of a dash of a loss curve
 
 
@@ -21,14 +22,24 @@ def fill(case, color):
 
 
 def edge(case, color):
+    return style.DIFFERENT if case.is_different else color
+
+
+def bar_edge(case, color):
+    """Of a part of a stack: dark lines tell the parts of a red bar."""
     return style.INK if case.is_different else color
+
+
+def larger(case, size):
+    """A refuted mark is larger too: for grey print."""
+    return 1.5 * size if case.is_different else size
 
 
 def proof_legend(cases):
     """[(label, fill, edge)] of the marks among `cases` that are not proven."""
     shown = []
     if any(c.is_different for c in cases):
-        shown.append((DIFFERENT, style.DIFFERENT, style.INK))
+        shown.append((DIFFERENT, style.DIFFERENT, style.DIFFERENT))
     if not all(c.is_certified or c.is_different for c in cases):
         shown.append((HOLLOW, style.PAPER, style.MUTED))
     return shown
@@ -92,11 +103,9 @@ def setting_label(key, value):
     return f"{name} {'default' if value is None else value}"
 
 
-def title_scale(labels, letters):
-    """1, or less where the longest of `labels` is too long for its panel; `letters` fit the whole
-    width of the figure."""
-    longest = max(map(len, labels))
-    return min(1.0, letters / grid_shape(len(labels))[1] / max(longest, 1))
+def lines_over(label, panels, letters):
+    """`label` in lines that fit one of `panels` panels; `letters` fit the whole width of the figure."""
+    return textwrap.wrap(label, max(int(letters / grid_shape(panels)[1]), 8)) or [label]
 
 
 def grid_shape(panels):
@@ -133,9 +142,22 @@ def _variant(case, key):
     return "" if value is None else str(value) if key == "world" else setting_label(key, value)
 
 
-def looks_of(cases):
-    """{strategy: (colour, marker)} in the order of the legend."""
-    return style.palette(style.strategy_order([c.strategy for c in cases]), style.STRATEGIES)
+def looks_of(cases, run):
+    """{strategy: (colour, marker)} of `cases` in the order of the legend; a strategy looks the same in
+    every figure of the run."""
+    looks = style.palette(style.strategy_order([c.strategy for c in run.cases]), style.STRATEGIES)
+    here = {c.strategy for c in cases}
+    return {name: look for name, look in looks.items() if name in here}
+
+
+def refuted_last(cases):
+    """`cases` in the order of drawing: what a certificate refutes lies above everything else."""
+    return sorted(cases, key=lambda c: c.is_different)
+
+
+def layers(cases):
+    """The same as two lists, the lower one first."""
+    return [c for c in cases if not c.is_different], [c for c in cases if c.is_different]
 
 
 def dodge(strategies):
@@ -221,9 +243,10 @@ def axis_looks(cases):
     return style.palette(ordered, style.AXES)
 
 
-def byte_ticks(cases):
-    """Powers of two that span what the ranks sent, at most six."""
+def byte_ticks(cases, columns):
+    """Powers of two that span what the ranks sent: as many as `columns` panels beside each other can name."""
+    most = 6 if columns < 3 else 4 if columns == 3 else 3
     sent = [v for c in cases for t in c.traffic.values() for v in t.sent if v]
     low, high = math.floor(math.log2(min(sent))), math.ceil(math.log2(max(sent)))
-    step = max(1, math.ceil((high - low) / 5))
+    step = max(1, math.ceil((high - low) / (most - 1)))
     return [2.0**e for e in range(low, high + step, step)]

@@ -266,6 +266,33 @@ TEST(Report, SaysWhatAFolderLacks) {
   expect_misuse({"report", folder.path()}, {"run.jsonl", "not there"});
   { RunLog(folder.path()).begin(test::sample_header(1)); }
   expect_misuse({"report", folder.path()}, {"no finished case"});
+  write_results(folder / "whole", 1);
+  expect_misuse({"report", folder / "whole", folder / "nothing", "--out", "there"},
+                {"nothing", "no folder"});
+  expect_misuse({"report", folder / "whole", "--txt"}, {"no option --txt", "--text"});
+  expect_misuse({"report", folder / "whole", "--set", "a=1"}, {"--suite SUITE.toml", "not given"});
+  test::write_text(folder / "other.toml",
+                   "[suite]\nname = \"other\"\nquestion = \"q\"\n[grid]\nranks = [1]\n");
+  expect_misuse({"report", folder / "whole", "--suite", folder / "other.toml"},
+                {"makes suite", "was made with"});
+}
+
+TEST(Report, HandsAllFoldersAndOutputsOn) {
+  const TemporaryFolder folder;
+  write_results(folder / "a", 1);
+  write_results(folder / "b", 1);
+  const Output output = front({"report", folder / "a", folder / "b", "--text", "--csv", "x.csv",
+                               "--junit", "x.xml", "--parquet", "x.parquet"},
+                              {{"KUAFU_PYTHON", "echo"}});
+  if (output.code == 2) {
+    expect_has(output.err, "report.py is not there");  // a tree without the report
+    return;
+  }
+  expect_has(output.out, folder / "a" + " " + (folder / "b") +
+                             " --csv x.csv --junit x.xml --parquet x.parquet --text");
+  for (const char* name : {"a/results.h5", "b/results.h5", "a/lock"}) {
+    EXPECT_FALSE(std::filesystem::exists(folder / name)) << name;  // only read
+  }
 }
 
 }  // namespace

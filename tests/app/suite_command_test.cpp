@@ -119,6 +119,44 @@ TEST(SuiteCommand, FailsWhereACertificateSaysDifferent) {
   expect_has(compared.out, "path different, seed 1, in A: its f64 twin: gradient error 0.250");
 }
 
+TEST(ReportCommand, HandsTheSuitesOrderAndReferencesOn) {
+  const TemporaryFolder folder;
+  const std::string suite = suite_in(folder, {"ok", "refuse"}), out = folder / "out";
+  test::write_text(suite,
+                   test::read_text(suite) +
+                       "[[reference]]\nmetric = \"status\"\nequals = \"status\"\n"
+                       "[[reference]]\nmetric = \"ranks\"\nvalue = 3\nsource = \"a wish\"\n");
+  EXPECT_EQ(run_suite(suite, out).code, 1);
+  // In the place of Python: prints the file that the report is handed as its last word.
+  const std::string python = folder / "python";
+  test::write_text(python, "#!/bin/sh\nfor last; do :; done\ncat \"$last\"\n");
+  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  const std::vector<std::string> words = {"report", out, "--text", "--suite", suite};
+  const Output output = front(words, {{"KUAFU_PYTHON", python}});
+  if (output.code == 2) {
+    expect_has(output.err, "report.py is not there");  // a tree without the report
+    return;
+  }
+  const Json facts = Json::parse(output.out, nullptr, false);
+  ASSERT_TRUE(facts.is_array() && facts.size() == 1) << output.out;
+  std::vector<std::string> recorded, order = facts[0]["order"];
+  for (const Json& line : read_run(out + "/" + kRunFile).cases) recorded.push_back(line["case_id"]);
+  EXPECT_EQ(order, recorded);  // one after the other, as the suite has them
+  const Json& references = facts[0]["references"];
+  ASSERT_EQ(references.size(), 2U);
+  EXPECT_EQ(references[0]["checked"], 4);
+  EXPECT_TRUE(references[0]["broken"].empty());
+  EXPECT_EQ(references[1]["checked"], 2);
+  EXPECT_EQ(references[1]["broken"].size(), 2U);
+  expect_has(references[1]["what"], "a wish");
+  // Another suite's name, or other cases: told where it is asked for, let be where it is not.
+  EXPECT_EQ(front({"report", out, "--text"}, {{"KUAFU_PYTHON", "echo"}}).out.find("--facts"),
+            std::string::npos);
+  const Output other = front({"report", out, "--suite", suite, "--set", "train.steps=3"});
+  EXPECT_EQ(other.code, 2);
+  expect_has(other.err, "was made with");
+}
+
 TEST(SuiteCommand, PrintsItsCasesWithoutRunningThem) {
   const TemporaryFolder folder;
   const std::string suite = suite_in(folder, {"ok", "slow"}), out = folder / "out";

@@ -110,6 +110,24 @@ class Ratios(unittest.TestCase):
             seen = sorted(x for t in plot.data if t.customdata is not None for x in t.x)
             self.assertEqual(seen, sorted(getattr(r, value) for r in self.found))
 
+    def test_the_line_at_one_is_in_every_panel_of_the_page(self):
+        for name in ratios.PLOTS:
+            plot = ratios.PLOTS[name](self.run_)
+            lines = [t for t in plot.data if t.name == ratios.REFERENCE]
+            self.assertEqual(len(lines), 4)
+            self.assertEqual({t.x for t in lines}, {(1, 1)})
+            self.assertEqual(len({t.xaxis for t in lines}), 4)
+            first_mark = next(i for i, t in enumerate(plot.data) if t.customdata is not None)
+            self.assertLess(plot.data.index(lines[0]), first_mark)
+
+    def test_baselines_without_a_result_share_their_reason(self):
+        lines = copy.deepcopy(with_baselines())
+        for i in range(3):
+            lines.append(lines[-1] | {"case_id": f"{i}" * 16, "name": f"other {i}"})
+        section = ratios.section(record.read_run(synthetic.write(self.folder.parent / "shared", lines)))
+        self.assertEqual(section.count("2 ranks hold no"), 1)
+        self.assertIn("other 0; other 1; other 2", section)
+
     def test_nothing_without_baselines(self):
         run = record.read_run(synthetic.write(self.folder.parent / "plain"))
         self.assertEqual(ratios.section(run), "")

@@ -193,7 +193,7 @@ class Refuted(unittest.TestCase):
         self.assertEqual({t.marker.color for t in ends}, {style.DIFFERENT})
 
     def test_legend_shows_the_colour_of_a_name_and_not_of_its_first_case(self):
-        looks = views.looks_of(self.run_.finished)
+        looks = views.looks_of(self.run_.finished, self.run_)
         for name in ("tokens_per_second", "tradeoff", "memory", "traffic"):
             shown = [t for t in plots.PLOTS[name](self.run_).data if t.showlegend]
             self.assertEqual(len(shown), len({t.name for t in shown}), name)
@@ -214,6 +214,25 @@ class Refuted(unittest.TestCase):
             self.assertRegex(tiles, rf"<b>{value}(?: / 36)?</b><span>{label}</span>")
         self.assertEqual(self.page.count("not run<br><small>no legal &lt;miniature&gt;</small>"), 1)
         self.assertEqual(self.page.count(f'style="--tone:{style.DIFFERENT}">different</span>'), 3)
+
+    def test_lies_above_all_other_marks(self):
+        for name in ("tokens_per_second", "tradeoff", "traffic"):
+            refuted = {}                # whether the traces of a panel are refuted, in the order of drawing
+            for trace in plots.PLOTS[name](self.run_).data:
+                if trace.customdata is not None:
+                    refuted.setdefault(trace.xaxis, []).append({case_id in self.refuted for _, case_id in trace.customdata})
+            for order in refuted.values():
+                self.assertEqual(order, sorted(order, key=lambda kinds: kinds == {True}), name)
+            self.assertIn({True}, [kinds for order in refuted.values() for kinds in order])
+        curves = {}
+        for trace in plots.loss_curves(self.run_).data:
+            if trace.meta:
+                curves.setdefault(trace.xaxis, []).append(trace.meta[1] in self.refuted)
+        for order in curves.values():
+            self.assertEqual(order, sorted(order))
+        for axes in figures.draw("loss_curves", self.run_).axes:
+            ends = [line.get_markerfacecolor() for line in axes.lines if line.get_marker() not in ("", "None")]
+            self.assertEqual([c == style.DIFFERENT for c in ends], sorted(c == style.DIFFERENT for c in ends))
 
     def test_draws_no_level_of_a_refuted_rank(self):
         objects = synthetic.few(1)
@@ -317,7 +336,7 @@ class Damage(Folder):
         again["document"]["tokens_per_s"] = 12345.0
         run = record.read_run(synthetic.write(self.folder, objects + [again]))
         self.assertEqual(len(run.cases), 9)
-        self.assertEqual(run.cases[-1].tokens_per_s, 12345.0)
+        self.assertEqual(run.cases[0].tokens_per_s, 12345.0)
 
     def test_names_are_text_never_markup(self):
         objects = synthetic.few()

@@ -43,14 +43,18 @@ class Colors(unittest.TestCase):
             self.assertGreater(distance, steps * JUST_NOTICEABLE, f"{a} and {b} with {name}")
 
     def test_strategies_differ_for_every_sight(self):
-        names = ["one rank", "data parallel", "1D tensor", "1D-sp", "2D tensor", "data x tensor"]
-        self.assert_apart([style.STRATEGIES[n][0] for n in names], 4)
+        self.assertEqual(len(style.LOOKS), 12)
+        self.assert_apart([color for color, _ in style.LOOKS] + [style.PAPER], 4)
+
+    def test_marks_differ_for_whoever_sees_no_colour(self):
+        for form in (0, 1):                    # matplotlib's and plotly's
+            self.assertEqual(len({marker[form] for _, marker in style.LOOKS}), 12)
 
     def test_memory_categories_differ_for_every_sight(self):
         self.assert_apart(style.CATEGORIES.values(), 3)
 
     def test_what_is_refuted_looks_like_nothing_else(self):
-        for other in [*(c for c, _ in style.STRATEGIES.values()), *style.CATEGORIES.values(), style.PAPER]:
+        for other in [*(c for c, _ in style.LOOKS), *style.CATEGORIES.values(), style.PAPER]:
             self.assert_apart([style.DIFFERENT, other], 4)
 
     def test_no_two_strategies_share_a_look(self):
@@ -59,10 +63,28 @@ class Colors(unittest.TestCase):
         self.assertEqual(len({marker for _, marker in looks}), len(looks))
 
     def test_a_strategy_keeps_its_look_in_every_report(self):
+        self.assertEqual(list(style.STRATEGIES.values()), style.LOOKS[:len(style.STRATEGIES)])
         few = style.palette(["1D tensor", "my scheme"], style.STRATEGIES)
         many = style.palette(list(style.STRATEGIES) + ["my scheme"], style.STRATEGIES)
         self.assertEqual(few["1D tensor"], many["1D tensor"])
         self.assertEqual(len(set(many.values())), len(many))
+
+
+    def test_up_to_twelve_names_have_twelve_colours(self):
+        for names in ([chr(65 + i) for i in range(12)], ["2D tensor"] + [chr(65 + i) for i in range(11)]):
+            looks = style.palette(names, style.STRATEGIES)
+            self.assertEqual(len({color for color, _ in looks.values()}), 12)
+            self.assertEqual(len({marker for _, marker in looks.values()}), 12)
+            self.assertFalse(style.repeats_colors(looks))
+
+    def test_further_names_repeat_colours_with_other_marks(self):
+        looks = style.palette([f"scheme {i}" for i in range(40)], style.STRATEGIES)
+        self.assertEqual(len(set(looks.values())), 40)
+        self.assertTrue(style.repeats_colors(looks))
+        self.assertEqual(len({style.look(i) for i in range(144)}), 144)
+        for i in range(12, 60):
+            self.assertEqual(style.look(i)[0], style.LOOKS[i % 12][0])
+            self.assertEqual(style.look(i)[1], style.LOOKS[(i + i // 12) % 12][1])
 
 
 class Formats(unittest.TestCase):

@@ -364,15 +364,6 @@ void add_others(CLI::App& app, FrontCall& call) {
       ->type_name("LIB.so");
   list.footer("Examples:\n  kuafu list\n  kuafu list keys\n  kuafu list --plugin libmine.so");
 
-  CLI::App& report =
-      *app.add_subcommand("report", "draw figures and report.html of a results folder");
-  report.add_option("folder", call.report.folder, "results folder")->required()->type_name("DIR");
-  report.add_option("--out", call.report.out, "where to write (default: the results folder)")
-      ->type_name("DIR");
-  report.footer(
-      "Examples:\n  kuafu report results/runs/quickstart\n"
-      "  kuafu report results/runs/quickstart --out /tmp/report");
-
   CLI::App& compare = *app.add_subcommand(
       "compare",
       "hold results B against the reference A: exact metrics exactly, times by interval");
@@ -391,6 +382,42 @@ void add_others(CLI::App& app, FrontCall& call) {
   doctor.add_flag("--provenance", call.doctor.tells_provenance,
                   "only the block of commit, program and machine that results carry, as JSON");
   doctor.footer("Examples:\n  kuafu doctor\n  kuafu doctor --provenance");
+}
+
+void add_report(CLI::App& app, FrontCall& call) {
+  ReportCall& report = call.report;
+  CLI::App& sub = *app.add_subcommand(
+      "report", "draw figures and report.html of a results folder, or of several side by side");
+  sub.add_option("folder", report.folders, "results folders; several are compared with the first")
+      ->required()
+      ->type_name("DIR");
+  sub.add_option("--out", report.out, "where the page goes (default, of one folder: that folder)")
+      ->type_name("DIR");
+  sub.add_flag("--text", report.is_text, "print a summary, 80 to 120 columns wide");
+  sub.add_option("--csv", report.csv, "write a row a case, columns as docs/record.md names them")
+      ->type_name("FILE.csv");
+  sub.add_option("--junit", report.junit,
+                 "write JUnit XML: how each case ended, certificates, references")
+      ->type_name("FILE.xml");
+  sub.add_option("--parquet", report.parquet, "the rows of --csv as Parquet (needs pyarrow)")
+      ->type_name("FILE.parquet");
+  sub.add_option("--suite", report.suite.suite,
+                 "the suite of the folders, for order and references (default: the one in suites/ "
+                 "of the same name and cases)")
+      ->type_name("SUITE.toml");
+  list_option(sub, "--set", report.suite.sets, "as the suite was run with; may be repeated")
+      ->type_name("a.b=VALUE");
+  list_option(sub, "--plugin", report.suite.plugins, "as the suite was run with; may be repeated")
+      ->type_name("LIB.so");
+  sub.footer(R"(Examples:
+  kuafu report results/runs/quickstart
+  kuafu report results/runs/quickstart --out /tmp/report
+  kuafu report results/quickstart results/runs/quickstart --out /tmp/both
+  kuafu report --text results/runs/quickstart
+  kuafu report results/runs/quickstart --csv cases.csv --junit junit.xml
+
+With --text, --csv, --junit or --parquet the page is drawn only where --out is given too.
+Exit codes: 0 done, 2 usage, nothing to report, or an output that cannot be written)");
 }
 
 /// Names of the options of `app` as they are typed.
@@ -470,6 +497,7 @@ FrontCall parse_command_line(int argc, char** argv) {
   add_matrix(app, call);
   add_fuzz(app, call);
   add_conformance(app, call);
+  add_report(app, call);
   add_others(app, call);
   app.require_subcommand(1);
   app.footer(

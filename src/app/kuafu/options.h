@@ -10,6 +10,8 @@
 
 namespace kuafu {
 
+struct Suite;
+
 /// Exit codes of the front. `run` and `explain` return the worker's, which are the same and more.
 enum FrontExit : int { kDone = 0, kBad = 1, kMisused = 2, kStopped = 130 };
 
@@ -66,8 +68,13 @@ struct SuiteCall {
   std::string worker;  ///< empty = beside this program
 };
 
+/// `kuafu report`.
 struct ReportCall {
-  std::string folder, out;
+  std::vector<std::string> folders;
+  std::string out;  ///< folder; empty = the one folder, or none where text is asked for
+  std::string csv, junit, parquet;  ///< files
+  bool is_text = false;
+  SuiteCall suite;  ///< what made the folders; its `suite` is empty = look for it by name
 };
 
 struct CompareCall {
@@ -122,6 +129,7 @@ Overrides split_pairs(const std::vector<std::string>& pairs, const std::string& 
 int worker_command(const std::string& command, const WorkerCall& call);
 int conformance_command(const ConformanceCall& call);
 int suite_command(const SuiteCall& call);
+Suite read_suite(const SuiteCall& call);
 int report_command(const ReportCall& call);
 int compare_command(const CompareCall& call);
 int list_command(const ListCall& call);

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 
 #include "app/kuafu/options.h"
 #include "app/kuafu/programs.h"
+#include "kuafu/base/build_info.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/experiment/summary.h"
 #include "kuafu/record/folder_lock.h"
 #include "kuafu/record/hdf5.h"
 #include "kuafu/record/run_log.h"
@@ -22,22 +29,97 @@ void refresh(const std::string& folder, const RunRecord& record) {
   }
 }
 
+RunRecord read_folder(const std::string& folder) {
+  KUAFU_REQUIRE(std::filesystem::is_directory(folder), folder,
+                " is no folder; give the results folder of a suite");
+  const std::string path = folder + "/" + kRunFile;
+  KUAFU_REQUIRE(std::filesystem::exists(path), path,
+                " is not there: the folder holds no results of `kuafu suite`");
+  RunRecord record = read_run(path);
+  KUAFU_REQUIRE(!record.cases.empty(), path, " has no finished case to report");
+  return record;
+}
+
+/// Whether the page is asked for; where text or another file is, only with --out.
+bool is_page(const ReportCall& call) {
+  const bool has_other =
+      call.is_text || !call.csv.empty() || !call.junit.empty() || !call.parquet.empty();
+  return !call.out.empty() || !has_other;
+}
+
+/// The suite that made the record: the one asked for, or the source tree's of the same name, where
+/// its cases are still the same. None where it is not known.
+std::optional<Suite> suite_of(const ReportCall& call, const std::string& folder,
+                              const RunRecord& record) {
+  const std::string hash = record.header.value("suite_hash", "");
+  if (!call.suite.suite.empty()) {
+    Suite suite = read_suite(call.suite);
+    KUAFU_REQUIRE(suite.hash == hash, "--suite ", call.suite.suite, " makes suite ", suite.hash,
+                  ", ", folder, " holds suite ", hash,
+                  ": give the file, and the --set, that the folder was made with");
+    return suite;
+  }
+  SuiteCall found = call.suite;
+  found.suite = text(build_info::kSourceDir, "/suites/", record.header.value("name", ""), ".toml");
+  if (!std::filesystem::is_regular_file(found.suite)) return std::nullopt;
+  try {
+    Suite suite = read_suite(found);
+    if (suite.hash == hash) return suite;
+  } catch (const ConfigError&) {  // another suite of that name, which the record does not need
+  }
+  return std::nullopt;
+}
+
+/// What the script cannot read in the record: the order of the suite, and its references.
+Json facts_of(const Suite& suite, const RunRecord& record) {
+  Json order = Json::array(), references = Json::array();
+  for (const Case& c : suite.cases) order.push_back(c.id);
+  for (const ReferenceResult& r : check_references(suite, record)) {
+    references.push_back({{"what", r.what}, {"checked", r.checked}, {"broken", r.broken}});
+  }
+  return {{"order", order}, {"references", references}};
+}
+
+/// A file in memory that the script inherits; its path.
+std::string handed_on(const std::string& content) {
+  const int file = ::memfd_create("suite-facts", 0);
+  KUAFU_REQUIRE(file >= 0, "cannot make a file in memory: ", std::strerror(errno));
+  size_t done = 0;
+  while (done < content.size()) {
+    const ssize_t count = ::write(file, content.data() + done, content.size() - done);
+    KUAFU_REQUIRE(count > 0, "cannot write a file in memory: ", std::strerror(errno));
+    done += static_cast<size_t>(count);
+  }
+  return text("/proc/self/fd/", file);
+}
+
 }  // namespace
 
 int report_command(const ReportCall& call) {
-  KUAFU_REQUIRE(std::filesystem::is_directory(call.folder), call.folder,
-                " is no folder; give the results folder of a suite");
-  const std::string path = call.folder + "/" + kRunFile;
-  KUAFU_REQUIRE(std::filesystem::exists(path), path,
-                " is not there: the folder holds no results of `kuafu suite`");
-  const RunRecord record = read_run(path);
-  KUAFU_REQUIRE(!record.cases.empty(), path, " has no finished case to report");
-  refresh(call.folder, record);
+  KUAFU_REQUIRE(
+      !call.suite.suite.empty() || (call.suite.sets.empty() && call.suite.plugins.empty()),
+      "--set and --plugin are about --suite SUITE.toml, which is not given");
+  Json facts = Json::array();
+  bool is_known = false;
+  for (const std::string& folder : call.folders) {
+    const RunRecord record = read_folder(folder);
+    if (call.folders.size() == 1 && is_page(call)) refresh(folder, record);
+    const auto suite = suite_of(call, folder, record);
+    facts.push_back(suite ? facts_of(*suite, record) : Json());
+    is_known = is_known || suite;
+  }
   std::string why_not;
   std::vector<std::string> words = python_script("scripts/report/report.py", why_not);
   KUAFU_REQUIRE(!words.empty(), "cannot draw the report: ", why_not);
-  words.push_back(call.folder);
-  if (!call.out.empty()) words.insert(words.end(), {"--out", call.out});
+  words.insert(words.end(), call.folders.begin(), call.folders.end());
+  for (const auto& [option, value] : {std::pair{"--out", call.out},
+                                      {"--csv", call.csv},
+                                      {"--junit", call.junit},
+                                      {"--parquet", call.parquet}}) {
+    if (!value.empty()) words.insert(words.end(), {option, value});
+  }
+  if (call.is_text) words.push_back("--text");
+  if (is_known) words.insert(words.end(), {"--facts", handed_on(facts.dump())});
   become(words);
 }
 

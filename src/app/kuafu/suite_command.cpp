@@ -55,6 +55,8 @@ PluginNames names_of_plugins(const std::string& worker, const std::vector<std::s
   return names;
 }
 
+}  // namespace
+
 Suite read_suite(const SuiteCall& call) {
   SuiteOptions options;
   options.overrides = split_pairs(call.sets, "--set");
@@ -66,6 +68,8 @@ Suite read_suite(const SuiteCall& call) {
   };
   return load_suite(call.suite, options);
 }
+
+namespace {
 
 Runner make_runner(const SuiteCall& call, const Suite& suite, const std::string& folder) {
   RunnerOptions options;

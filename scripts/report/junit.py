@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A suite as JUnit XML, for what shows tests: a test of how each case ended, one of what its certificate says, one a reference."""
+
+import re
+from xml.etree import ElementTree
+
+import cards
+
+# What XML 1.0 cannot hold.
+FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def clean(value):
+    return FORBIDDEN.sub("?", str(value))
+
+
+def _test(suite, area, name, seconds=None):
+    test = ElementTree.SubElement(suite, "testcase", classname=clean(f"{suite.get('name')}.{area}"), name=clean(name))
+    test.set("time", f"{seconds or 0:.6g}")
+    return test
+
+
+def _end(test, kind, what, why):
+    ElementTree.SubElement(test, kind, message=clean(f"{what}: {why}" if why else what)).text = clean(why) or None
+
+
+def _add_case(suite, case):
+    """`failed` fails, as it does in `kuafu suite`; refused, out of memory and out of time are results, told as skipped."""
+    test = _test(suite, "run", case.name, case.wall_s)
+    if case.status != "ok":
+        _end(test, "failure" if case.status == "failed" else "skipped", case.status.replace("_", " "), case.reason)
+        return
+    test = _test(suite, "certificate", case.name)
+    if case.is_different:
+        _end(test, "failure", "different", cards.certificate_text(case))
+    elif not case.is_certified:
+        _end(test, "skipped", "certificate not run", case.certificate.get("reason") or "")
+
+
+def _add_reference(suite, reference):
+    test = _test(suite, "reference", reference.what)
+    if reference.broken:
+        _end(test, "failure", f"broken by {len(reference.broken)} of {reference.checked} cases", "\n".join(reference.broken))
+    elif not reference.checked:
+        _end(test, "skipped", "no finished case is what it is about", "")
+
+
+def xml(runs, labels):
+    """The document: a test suite a folder."""
+    root = ElementTree.Element("testsuites", name="kuafu")
+    for run, label in zip(runs, labels):
+        suite = ElementTree.SubElement(root, "testsuite", name=clean(run.name if len(runs) == 1 else label))
+        for key, name in (("timestamp", "time"), ("hostname", "host")):
+            if run.provenance.get(name):
+                suite.set(key, clean(run.provenance[name]).removesuffix("Z"))
+        for case in run.cases:
+            _add_case(suite, case)
+        for reference in run.references:
+            _add_reference(suite, reference)
+        suite.set("tests", str(len(suite)))
+        suite.set("errors", "0")
+        for key, kind in (("failures", "failure"), ("skipped", "skipped")):
+            suite.set(key, str(len(suite.findall(f"testcase/{kind}"))))
+        suite.set("time", f"{sum(c.wall_s or 0 for c in run.cases):.6g}")
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"

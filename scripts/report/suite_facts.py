@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `kuafu report` knows of the suite behind a folder and the record does not say: the order of its cases, and its references
+held against the record. It comes as JSON from the front, an object a folder:
+{"order": [case id, ...], "references": [{"what", "checked", "broken": [sentence, ...]}, ...]}, or null where the suite is unknown."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One expectation of the suite."""
+    what: str               # "loss.last below loss.first (source)"
+    checked: int            # finished cases it is about
+    broken: list            # one sentence a case
+
+    @property
+    def verdict(self):
+        return "broken" if self.broken else "holds" if self.checked else "no case"
+
+
+def read(path, count):
+    """[facts or None] of `count` folders; all None without a path."""
+    return json.loads(Path(path).read_text(encoding="utf-8")) if path else [None] * count
+
+
+def references_of(facts):
+    return [Reference(r["what"], r["checked"], r["broken"]) for r in facts["references"]] if facts else []
+
+
+def ordered(run, facts):
+    """The run with its cases in the suite's order; cases that the suite has not come last."""
+    if not facts:
+        return run
+    places = {case_id: i for i, case_id in enumerate(facts["order"])}
+    return dataclasses.replace(run, references=references_of(facts),
+                               cases=sorted(run.cases, key=lambda c: places.get(c.id, len(places))))

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report as plain text, 80 to 120 columns: for a terminal and for logs."""
+
+import shutil
+import textwrap
+
+import cards
+import reasons
+import side_by_side
+import style
+import views
+
+FASTEST = 3              # proven cases shown of each group
+NAMES = 3                # cases shown of a reason
+CHANGES = 3              # cases shown at each end of the ratios of a folder
+RED, PLAIN = "\033[1;31m", "\033[0m"
+
+
+def width():
+    """Columns of the terminal, at least 80 and at most 120; 100 where there is none."""
+    return min(max(shutil.get_terminal_size((100, 24)).columns, 80), 120)
+
+
+def wrapped(text, columns, indent="", hanging=None):
+    return textwrap.fill(text, columns, initial_indent=indent, subsequent_indent=indent + "  " if hanging is None else hanging,
+                         break_on_hyphens=False)
+
+
+def clipped(text, columns):
+    return text if len(text) <= columns else text[:columns - 3] + "..."
+
+
+def counts(run):
+    """ "36 ok, 1 refused; certificates of the ok ones: 35 equal, 1 different, 0 not run" """
+    ended = ", ".join(f"{run.by_status[s]} {s.replace('_', ' ')}"
+                      for s in [*style.STATUSES, *sorted(set(run.by_status) - set(style.STATUSES))] if s in run.by_status)
+    equal = sum(c.is_certified for c in run.finished)
+    different = sum(c.is_different for c in run.finished)
+    return (f"{ended}; certificates: {equal} equal, {different} different, {len(run.finished) - equal - different} not run")
+
+
+def _head(run, columns):
+    lines = [wrapped(f"{run.name}: {run.question}" if run.question else run.name, columns)]
+    total = f"{len(run.cases)} of {run.planned}" if run.planned > len(run.cases) else str(len(run.cases))
+    lines.append(wrapped(f"{total} cases ended: {counts(run)}", columns))
+    return lines + [wrapped(f"note: {note}", columns) for note in run.notes]
+
+
+def _row(case, columns):
+    cells = (f"{style.text_number(case.tokens_per_s):>11} tokens/s  {style.text_seconds(case.step.median if case.step else None):>8}"
+             f"  {style.text_bytes(case.peak):>9}  ")
+    return "    " + cells + clipped(case.name, columns - len(cells) - 4)
+
+
+def _fastest(run, columns):
+    """The fastest proven cases of each kind of work."""
+    proven = [c for c in views.timed(run) if c.is_certified]
+    lines = []
+    for label, members in views.workloads(proven) if proven else ():
+        ranked = sorted(members, key=lambda c: -c.tokens_per_s)[:FASTEST]
+        lines.append(clipped(f"  {label or 'all'}: {len(ranked)} of {len(members)}", columns))
+        lines += [_row(case, columns) for case in ranked]
+    title = "Fastest with a certificate `equal`, by work: throughput, step, peak memory"
+    return ["", title] + lines if lines else []
+
+
+def _different(run, columns):
+    refuted = [c for c in run.cases if c.is_different]
+    lines = [wrapped(f"{c.name}: {cards.certificate_text(c)}", columns, "  ", "    ") for c in refuted]
+    return ["", f"DIFFERENT, refuted by the certificate ({len(refuted)}):"] + lines if refuted else []
+
+
+def _reasons(run, columns):
+    """Why cases have no result or no certificate, a reason once."""
+    lines = []
+    for (what, reason), cases in reasons.grouped(c for c in run.cases if not c.is_different).items():
+        count = f"{len(cases)} cases" if len(cases) > 1 else "1 case"
+        lines.append(wrapped(f"{what}, {count}: {reason}", columns, "  ", "    "))
+        lines.append(wrapped(reasons.names(cases, NAMES), columns, "    ", "    "))
+    return ["", "Why:"] + lines if lines else []
+
+
+def _references(run, columns):
+    lines = []
+    for r in run.references:
+        held = r.checked - len(r.broken)
+        lines.append(wrapped(f"{r.verdict:<7}  {r.what}: {held} of {r.checked} cases", columns, "  ", " " * 11))
+        lines += [wrapped(sentence, columns, " " * 11, " " * 13) for sentence in r.broken]
+    return ["", "References of the suite:"] + lines if lines else []
+
+
+def summary(run, columns):
+    """Lines about one folder."""
+    return (_head(run, columns) + _fastest(run, columns) + _different(run, columns) + _reasons(run, columns)
+            + _references(run, columns))
+
+
+def _ratios(runs, labels, columns):
+    """How the later folders stand against the first."""
+    found = side_by_side.ratios(runs, labels)
+    lines = ["", wrapped(f"{len(side_by_side.met(runs))} cases in every folder; tokens/s over those of {labels[0]}:", columns)]
+    for label in labels[1:]:
+        mine = sorted((r for r in found if r.label == side_by_side.over(label, labels) and r.speed), key=lambda r: r.speed)
+        if not mine:
+            lines.append(wrapped(f"{label}: no case that was timed on both sides and refuted on neither", columns, "  "))
+            continue
+        lines.append(wrapped(f"{label}: {len(mine)} cases, {mine[0].speed:.3g} to {mine[-1].speed:.3g}, median "
+                             f"{mine[len(mine) // 2].speed:.3g}", columns, "  "))
+        ends = mine if len(mine) <= 2 * CHANGES else mine[:CHANGES] + mine[-CHANGES:]
+        for r in ends:
+            low, high = r.speed_interval or (r.speed, r.speed)
+            cells = f"    {r.speed:>7.3g}  ({low:.3g} to {high:.3g})".ljust(32)
+            lines.append(cells + clipped(r.case.name, columns - len(cells)))
+    return lines
+
+
+def text(runs, labels, columns, is_red=False):
+    """The whole text; words of refutation in red where the terminal shows colours."""
+    lines = []
+    for run, label in zip(runs, labels):
+        lines += ([""] if lines else []) + ([f"== {label}"] if len(runs) > 1 else []) + summary(run, columns)
+    if len(runs) > 1:
+        lines += _ratios(runs, labels, columns)
+    # What a case printed may hold codes that move the cursor.
+    whole = "\n".join("".join(c if c.isprintable() else "?" for c in line) for line in "\n".join(lines).split("\n")) + "\n"
+    for word in ("DIFFERENT, refuted by the certificate", "  broken "):
+        whole = whole.replace(word, f"{RED}{word}{PLAIN}") if is_red else whole
+    return whole
