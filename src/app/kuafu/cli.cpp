@@ -38,6 +38,17 @@ CLI::Validator number_from(Number least, const std::string& kind) {
       "");
 }
 
+CLI::Validator positive_seconds() {
+  return CLI::Validator(
+      [](const std::string& given) {
+        std::istringstream in(given);
+        double seconds = 0;
+        if (in >> seconds && in.eof() && seconds > 0) return std::string();
+        return text(in_quotes(given), " is no positive number of seconds, such as 120");
+      },
+      "");
+}
+
 CLI::Validator count() { return number_from<int64_t>(1, "a whole number"); }
 
 CLI::Option* list_option(CLI::App& app, const char* name, std::vector<std::string>& values,
@@ -200,8 +211,20 @@ void add_suite(CLI::App& app, FrontCall& call) {
       ->type_name("DIR");
   sub.add_flag_callback(  // accepted because people type it: finished cases are never run again
       "--resume", [] {}, "go on where DIR stopped: what happens anyway if DIR holds this suite");
-  list_option(sub, "--filter", suite.filters, "only cases with this value; may be repeated")
-      ->type_name("KEY=VALUE");
+  sub.add_option("--retry", suite.retry,
+                 "run recorded cases of these statuses anew: a list of failed, timeout, "
+                 "out_of_memory, refused")
+      ->type_name("STATUSES");
+  list_option(sub, "--filter", suite.filters,
+              "only cases with this value, one of a list, or like a pattern with * and ?; may be "
+              "repeated")
+      ->type_name("KEY=VALUE[,VALUE...]");
+  sub.add_option("--timeout", suite.timeout_s, "seconds a case may take, in place of the suite's")
+      ->check(positive_seconds())
+      ->type_name("S");
+  sub.add_option("--budget", suite.budget,
+                 "memory of a rank, such as 2GiB, in place of the suite's memory.device")
+      ->type_name("BYTES");
   list_option(sub, "--set", suite.sets, "set a key of every plan; may be repeated")
       ->type_name("a.b=VALUE");
   list_option(sub, "--plugin", suite.plugins, "load a plugin; may be repeated")
@@ -217,6 +240,12 @@ void add_suite(CLI::App& app, FrontCall& call) {
   kuafu suite suites/quickstart.toml --dry-run
   kuafu suite suites/quickstart.toml --filter strategy="1D tensor" --filter ranks=2
   kuafu suite suites/quickstart.toml --out results/runs/mine --set data.path=corpus.txt
+  kuafu suite suites/quickstart.toml --filter ranks=2,4 --filter "strategy=1D*" --timeout 300 --budget 2GiB
+  kuafu suite suites/quickstart.toml --retry failed,timeout
+
+Cases that the folder holds are not run again, but for those that the machine ended (killed, no memory from the
+system), those that failed or ran out of time under another time-out, and those of --retry. A suite that has grown
+goes on in its folder; recorded cases that it has no more stay there and are left out of the summary.
 
 Ctrl-C or a kill stops it; the same call goes on. Exit codes: 0 done, 1 a case failed, a
 certificate says `different` or a reference of the suite does not hold, 2 usage, 130 interrupted)");

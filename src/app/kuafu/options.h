@@ -56,6 +56,9 @@ struct SuiteCall {
   std::vector<std::string> sets;
   std::vector<std::string> filters;
   std::vector<std::string> plugins;
+  std::optional<std::string> retry;  ///< statuses
+  std::optional<double> timeout_s;
+  std::optional<std::string> budget;  ///< bytes, with their unit
   bool is_dry_run = false;
   bool has_report = true;
   std::string worker;  ///< empty = beside this program
