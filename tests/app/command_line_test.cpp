@@ -67,6 +67,8 @@ TEST(Front, NamesTheNearestCommandAndOption) {
   expect_misuse({"list", "kyes"}, {"\"kyes\"", "\"keys\""});
   expect_misuse({"compare", "a", "b", "c"}, {"\"c\""});
   expect_misuse({"--verbose"}, {"--verbose"});
+  expect_misuse({"merge", "a", "--out", "b"}, {"a: no such file", "results folder"});
+  expect_misuse({"merge", "a", "b"}, {"--out", "required"});
   expect_misuse({"suite", "x.toml", "--retry", "faild"}, {"\"faild\"", "\"failed\""});
 }
 

@@ -251,6 +251,23 @@ Ctrl-C or a kill stops it; the same call goes on. Exit codes: 0 done, 1 a case f
 certificate says `different` or a reference of the suite does not hold, 2 usage, 130 interrupted)");
 }
 
+void add_merge(CLI::App& app, FrontCall& call) {
+  CLI::App& sub = *app.add_subcommand("merge", "put the cases of several results folders into one");
+  sub.add_option("folders", call.merge.folders, "results folders or run.jsonl files, two or more")
+      ->required()
+      ->type_name("A B...");
+  sub.add_option("--out", call.merge.out, "folder for the merged results; it must hold none")
+      ->required()
+      ->type_name("DIR");
+  sub.footer(R"(Examples:
+  kuafu merge results/runs/ranks2 results/runs/ranks4 --out results/runs/all
+
+The folders may be of one suite or of several. A case that more than one of them has is kept once where its lines are
+the same; else the `ok` one; else the newest; where no time tells which that is, it is an error. Former cases of a
+suite stay former. A record whose lines do not match their checksums is refused, as by `kuafu compare`.
+Exit codes: 0 done, 2 usage, nothing was written)");
+}
+
 void add_matrix(CLI::App& app, FrontCall& call) {
   MatrixCall& matrix = call.matrix;
   CLI::App& sub = *app.add_subcommand(
@@ -446,6 +463,7 @@ FrontCall parse_command_line(int argc, char** argv) {
   add_suite(app, call);
   add_explain(app, call);
   add_frontier(app, call);
+  add_merge(app, call);
   add_matrix(app, call);
   add_fuzz(app, call);
   add_conformance(app, call);

@@ -73,6 +73,12 @@ struct CompareCall {
   bool is_exact_only = false;
 };
 
+/// `kuafu merge`.
+struct MergeCall {
+  std::vector<std::string> folders;
+  std::string out;
+};
+
 struct DoctorCall {
   bool tells_provenance = false;  ///< the JSON block of results, nothing else
 };
@@ -105,6 +111,7 @@ struct FrontCall {
   SuiteCall suite;
   ReportCall report;
   CompareCall compare;
+  MergeCall merge;
   ListCall list;
   DoctorCall doctor;
   MatrixCall matrix;
@@ -122,6 +129,7 @@ int conformance_command(const ConformanceCall& call);
 int suite_command(const SuiteCall& call);
 int report_command(const ReportCall& call);
 int compare_command(const CompareCall& call);
+int merge_command(const MergeCall& call);
 int list_command(const ListCall& call);
 int doctor_command(const DoctorCall& call);
 int matrix_command(const MatrixCall& call);
