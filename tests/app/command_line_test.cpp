@@ -70,6 +70,9 @@ TEST(Front, NamesTheNearestCommandAndOption) {
   expect_misuse({"merge", "a", "--out", "b"}, {"a: no such file", "results folder"});
   expect_misuse({"merge", "a", "b"}, {"--out", "required"});
   expect_misuse({"suite", "x.toml", "--retry", "faild"}, {"\"faild\"", "\"failed\""});
+  expect_misuse({"compare", "a", "b", "--by", "nam"}, {"\"nam\"", "\"name\""});
+  expect_misuse({"compare", "a", "b", "--smallest-effect", "5"}, {"did you mean 5%?"});
+  expect_misuse({"compare", "a", "b", "--subset", "ranks"}, {"--subset ranks", "key=value"});
 }
 
 TEST(Front, RefusesAWrongValueOfEveryOption) {

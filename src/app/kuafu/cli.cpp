@@ -268,6 +268,37 @@ suite stay former. A record whose lines do not match their checksums is refused,
 Exit codes: 0 done, 2 usage, nothing was written)");
 }
 
+void add_compare(CLI::App& app, FrontCall& call) {
+  CompareCall& compare = call.compare;
+  CLI::App& sub = *app.add_subcommand(
+      "compare",
+      "hold results B against the reference A: exact metrics exactly, times by interval");
+  sub.add_option("A", compare.a, "results folder, run.jsonl or document")->required();
+  sub.add_option("B", compare.b, "the same")->required();
+  sub.add_flag("--exact", compare.is_exact_only, "leave step times out");
+  list_option(sub, "--subset", compare.subsets,
+              "only cases with this value, one of a list, or like a pattern with * and ?; may be "
+              "repeated")
+      ->type_name("KEY=VALUE[,VALUE...]");
+  sub.add_option("--by", compare.by, "what makes two cases one: id (default) or name")
+      ->check(one_of({"id", "name"}))
+      ->type_name("ID");
+  sub.add_option("--smallest-effect", compare.smallest_effect,
+                 "change of a step time that matters, such as 5% or 0.05 (default 5%)")
+      ->type_name("SHARE");
+  sub.footer(R"(Examples:
+  kuafu compare results/quickstart results/runs/quickstart
+  kuafu compare before.json after.json
+  kuafu compare --exact results/quickstart results/runs/quickstart
+  kuafu compare results/quickstart results/runs/quickstart --subset ranks=2,4 --subset "strategy=1D*"
+  kuafu compare before after --by name --smallest-effect 10%
+
+A step time is `same`, `SLOWER` or `faster` where the interval of B / A lies inside, above or below the smallest effect,
+and `inconclusive` where it spans an end of it: that is no regression.
+Exit codes: 0 no regression, 1 a regression (another exact metric, SLOWER, missing in B) or a case that its certificate
+refutes, 2 wrong usage or nothing to compare)");
+}
+
 void add_matrix(CLI::App& app, FrontCall& call) {
   MatrixCall& matrix = call.matrix;
   CLI::App& sub = *app.add_subcommand(
@@ -369,19 +400,6 @@ void add_others(CLI::App& app, FrontCall& call) {
       "Examples:\n  kuafu report results/runs/quickstart\n"
       "  kuafu report results/runs/quickstart --out /tmp/report");
 
-  CLI::App& compare = *app.add_subcommand(
-      "compare",
-      "hold results B against the reference A: exact metrics exactly, times by interval");
-  compare.add_option("A", call.compare.a, "results folder, run.jsonl or document")->required();
-  compare.add_option("B", call.compare.b, "the same")->required();
-  compare.add_flag("--exact", call.compare.is_exact_only, "leave step times out");
-  compare.footer(
-      "Examples:\n  kuafu compare results/quickstart results/runs/quickstart\n"
-      "  kuafu compare before.json after.json\n"
-      "  kuafu compare --exact results/quickstart results/runs/quickstart\n\n"
-      "Exit codes: 0 no regression, 1 a regression or a case that its certificate refutes, 2 "
-      "nothing to compare");
-
   CLI::App& doctor =
       *app.add_subcommand("doctor", "what was found on this machine; what is off and why");
   doctor.add_flag("--provenance", call.doctor.tells_provenance,
@@ -461,9 +479,10 @@ FrontCall parse_command_line(int argc, char** argv) {
   app.set_version_flag("--version", std::string("kuafu ") + std::string(build_info::kVersion));
   add_run(app, call);
   add_suite(app, call);
+  add_compare(app, call);
+  add_merge(app, call);
   add_explain(app, call);
   add_frontier(app, call);
-  add_merge(app, call);
   add_matrix(app, call);
   add_fuzz(app, call);
   add_conformance(app, call);

@@ -71,6 +71,9 @@ struct ReportCall {
 struct CompareCall {
   std::string a, b;
   bool is_exact_only = false;
+  std::vector<std::string> subsets;
+  std::string by = "id";
+  std::string smallest_effect = "5%";
 };
 
 /// `kuafu merge`.
