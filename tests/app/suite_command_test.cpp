@@ -292,6 +292,24 @@ TEST(SuiteCommand, FindsDataBesideTheSuite) {
   expect_has(by_set.err, "--set data.path=nowhere.txt: no such file or folder");
 }
 
+TEST(MergeCommand, MakesAFolderOfWhichTheSuiteGoesOn) {
+  const TemporaryFolder folder;
+  const std::string suite = suite_in(folder, {"ok", "refuse"}), out = folder / "all";
+  for (const char* seed : {"1", "2"}) {
+    const std::string filter = text("seed=", seed);
+    ASSERT_EQ(run_with(suite, folder / seed, {"--filter", filter}).code, 0);
+  }
+  const Output merged = front({"merge", folder / "1", folder / "2", "--out", out});
+  EXPECT_EQ(merged.code, 0) << merged.err;
+  expect_has(merged.out, "2 ok, 2 refused");
+  EXPECT_EQ(results(out).size(), 4U);
+  EXPECT_EQ(std::filesystem::exists(out + "/results.h5"), build_info::kHdf5.found);
+  expect_has(run_suite(suite, out).err, "4 of 4 cases were finished before");
+  const Output again = front({"merge", folder / "1", folder / "2", "--out", out});
+  EXPECT_EQ(again.code, 2);
+  expect_has(again.err, "holds results already");
+}
+
 TEST(SuiteCommand, LeavesNoLockBehind) {
   const TemporaryFolder folder;
   const std::string out = folder / "out";

@@ -68,7 +68,7 @@ TEST(Merge, NamesAllSuitesOfSeveral) {
             test::sample_header(1)["name"].get<std::string>() + " + other");
   EXPECT_EQ(all.record.header["cases"], 2);
   EXPECT_NE(all.record.header["suite_hash"], "1111111111111111");
-  EXPECT_EQ(all.record.header["merged"][1]["folder"], "B");
+  EXPECT_EQ(all.record.header["merged"][1], "B: other, suite 2222222222222222, cases 1");
 }
 
 TEST(Merge, TakesTheSameLineOnce) {

@@ -106,10 +106,9 @@ Json merged_header(const std::vector<MergeInput>& inputs, const std::vector<Json
   for (const auto& [folder, record] : inputs) {
     const Json theirs = value_at(record.header, "corpora");
     if (theirs.is_object()) corpora.update(theirs);
-    sources.push_back({{"folder", folder},
-                       {"name", record.header["name"]},
-                       {"suite_hash", record.header["suite_hash"]},
-                       {"cases", record.cases.size()}});
+    sources.push_back(text(folder, ": ", record.header["name"].get<std::string>(), ", suite ",
+                           record.header["suite_hash"].get<std::string>(), ", cases ",
+                           record.cases.size()));
   }
   std::string identity = name;
   for (const Json& line : cases) identity += "\n" + id_of(line);
