@@ -19,8 +19,9 @@ using test::front;
 using test::Output;
 using test::TemporaryFolder;
 
-const std::vector<std::string> kCommands = {"run",     "suite",  "explain",     "list",   "report",
-                                            "compare", "doctor", "conformance", "matrix", "fuzz"};
+const std::vector<std::string> kCommands = {"run",    "suite",   "explain", "list",
+                                            "report", "compare", "doctor",  "conformance",
+                                            "matrix", "fuzz",    "merge"};
 
 void expect_has(const std::string& whole, const std::string& part) {
   EXPECT_NE(whole.find(part), std::string::npos) << "no \"" << part << "\" in: " << whole;
@@ -66,6 +67,12 @@ TEST(Front, NamesTheNearestCommandAndOption) {
   expect_misuse({"list", "kyes"}, {"\"kyes\"", "\"keys\""});
   expect_misuse({"compare", "a", "b", "c"}, {"\"c\""});
   expect_misuse({"--verbose"}, {"--verbose"});
+  expect_misuse({"merge", "a", "--out", "b"}, {"a: no such file", "results folder"});
+  expect_misuse({"merge", "a", "b"}, {"--out", "required"});
+  expect_misuse({"suite", "x.toml", "--retry", "faild"}, {"\"faild\"", "\"failed\""});
+  expect_misuse({"compare", "a", "b", "--by", "nam"}, {"\"nam\"", "\"name\""});
+  expect_misuse({"compare", "a", "b", "--smallest-effect", "5"}, {"did you mean 5%?"});
+  expect_misuse({"compare", "a", "b", "--subset", "ranks"}, {"--subset ranks", "key=value"});
 }
 
 TEST(Front, RefusesAWrongValueOfEveryOption) {

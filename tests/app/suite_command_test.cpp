@@ -24,11 +24,14 @@ using test::Output;
 using test::Process;
 using test::TemporaryFolder;
 
-/// Writes a suite of the fake worker's behaviours and returns its path.
+/// Writes a suite of the fake worker's behaviours, each a corpus beside it, and returns its path.
 std::string suite_in(const TemporaryFolder& folder, const std::vector<std::string>& behaviours) {
   std::string toml =
       "[suite]\nname = \"fake\"\nquestion = \"q\"\n[grid]\nranks = [2]\ndata.path = [";
-  for (const auto& behaviour : behaviours) toml += "\"" + behaviour + "\",";
+  for (const auto& behaviour : behaviours) {
+    toml += "\"" + behaviour + "\",";
+    test::write_text(folder / behaviour, behaviour);
+  }
   const std::string path = folder / "suite.toml";
   test::write_text(path, toml + "]\ntrain.seed = [1, 2]\n");
   return path;
@@ -59,6 +62,7 @@ std::map<std::string, Json> results(const std::string& folder) {
   std::map<std::string, Json> lines;
   for (Json line : read_run(folder + "/" + kRunFile).cases) {
     line.erase("wall_s");
+    line.erase("time");
     // The command names the folder.
     if (Json& document = line["document"]; document.contains("provenance")) {
       document["provenance"].erase("command");
@@ -255,6 +259,102 @@ TEST(SuiteCommand, RefusesTheFolderOfAnotherSuite) {
   EXPECT_EQ(other.code, 2);
   expect_has(other.err, "another suite");
   EXPECT_EQ(results(out).size(), 2U);
+}
+
+/// `kuafu suite` with more words.
+Output run_with(const std::string& suite, const std::string& out,
+                const std::vector<std::string>& more) {
+  std::vector<std::string> words = suite_words(suite, out);
+  words.insert(words.end(), more.begin(), more.end());
+  return front(words);
+}
+
+TEST(SuiteCommand, RetriesTheStatusesItIsAskedFor) {
+  const TemporaryFolder folder;
+  const std::string suite = suite_in(folder, {"throw_once", "ok"}), out = folder / "out";
+  expect_has(run_suite(suite, out).out, "2 ok, 2 failed");
+  expect_has(run_suite(suite, out).err, "4 of 4 cases were finished before");
+  const Output again = run_with(suite, out, {"--retry", "failed,timeout"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  expect_has(again.err, "runs again: 2 ranks, path throw_once, seed 1: failed, as --retry asks");
+  expect_has(again.out, "4 ok;");
+  EXPECT_EQ(results(out).size(), 4U);
+}
+
+TEST(SuiteCommand, GoesOnInItsFolderWhenItHasChanged) {
+  const TemporaryFolder folder;
+  const std::string out = folder / "out";
+  run_suite(suite_in(folder, {"ok", "slow"}), out);
+  const Output output = run_suite(suite_in(folder, {"ok", "refuse"}), out);
+  EXPECT_EQ(output.code, 0) << output.err;
+  expect_has(output.err,
+             "2 recorded cases are in it, 2 cases not recorded yet, 2 recorded cases no");
+  expect_has(output.err, "2 of 4 cases were finished before; 2 to run");
+  expect_has(output.out, "2 ok, 2 refused");
+  expect_has(output.out, "2 recorded cases are no longer in the suite: left out here");
+  EXPECT_EQ(output.out.find("path slow"), std::string::npos) << output.out;
+}
+
+TEST(SuiteCommand, OverridesTimeOutAndBudget) {
+  const TemporaryFolder folder;
+  const std::string suite = suite_in(folder, {"ok"}), out = folder / "out";
+  const Output dry = run_with(suite, out, {"--timeout", "7.5", "--budget", "2GiB", "--dry-run"});
+  expect_has(dry.out, "7.5 s");
+  EXPECT_EQ(run_with(suite, out, {"--timeout", "7.5"}).code, 0);
+  for (const auto& [id, line] : results(out)) EXPECT_EQ(line["timeout_s"], 7.5);
+  for (const auto& [option, value] : std::vector<std::pair<std::string, std::string>>{
+           {"--timeout", "0"}, {"--timeout", "1m"}, {"--budget", "2 GiBB"}, {"--budget", "0"}}) {
+    const Output bad = run_with(suite, folder / "bad", {option, value});
+    EXPECT_EQ(bad.code, 2);
+    expect_has(bad.err, option);
+    expect_has(bad.err, value);
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "bad"));
+}
+
+TEST(SuiteCommand, FindsDataBesideTheSuite) {
+  const TemporaryFolder folder;
+  const std::string suite = suite_in(folder, {"ok", "refuse"}), out = folder / "out";
+  EXPECT_EQ(run_suite(suite, out).code, 0);
+  std::filesystem::remove(folder / "refuse");
+  const Output missing = run_suite(suite, out);
+  EXPECT_EQ(missing.code, 2);
+  expect_has(missing.err, suite + ":6: data.path = \"refuse\": no such file or folder");
+  expect_has(missing.err, "paths in a suite are relative to the suite's file");
+  // Cases that are not asked for need no data.
+  EXPECT_EQ(run_with(suite, out, {"--filter", "path=ok"}).code, 0);
+  const Output by_set =
+      front({"suite", std::string(build_info::kSourceDir) + "/suites/quickstart.toml", "--set",
+             "data.path=nowhere.txt", "--dry-run"});
+  EXPECT_EQ(by_set.code, 2);
+  expect_has(by_set.err, "--set data.path=nowhere.txt: no such file or folder");
+}
+
+TEST(MergeCommand, MakesAFolderOfWhichTheSuiteGoesOn) {
+  const TemporaryFolder folder;
+  const std::string suite = suite_in(folder, {"ok", "refuse"}), out = folder / "all";
+  for (const char* seed : {"1", "2"}) {
+    const std::string filter = text("seed=", seed);
+    ASSERT_EQ(run_with(suite, folder / seed, {"--filter", filter}).code, 0);
+  }
+  const Output merged = front({"merge", folder / "1", folder / "2", "--out", out});
+  EXPECT_EQ(merged.code, 0) << merged.err;
+  expect_has(merged.out, "2 ok, 2 refused");
+  EXPECT_EQ(results(out).size(), 4U);
+  EXPECT_EQ(std::filesystem::exists(out + "/results.h5"), build_info::kHdf5.found);
+  expect_has(run_suite(suite, out).err, "4 of 4 cases were finished before");
+  const Output again = front({"merge", folder / "1", folder / "2", "--out", out});
+  EXPECT_EQ(again.code, 2);
+  expect_has(again.err, "holds results already");
+}
+
+TEST(SuiteCommand, LeavesNoLockBehind) {
+  const TemporaryFolder folder;
+  const std::string out = folder / "out";
+  run_suite(suite_in(folder, {"ok"}), out);
+  EXPECT_FALSE(std::filesystem::exists(out + "/lock"));
+  EXPECT_EQ(run_suite(suite_in(folder, {"refuse"}), out).code, 2);
+  EXPECT_FALSE(std::filesystem::exists(out + "/lock"));
 }
 
 TEST(SuiteCommand, WritesItsResultsWhereTheFileSystemHasNoLocks) {

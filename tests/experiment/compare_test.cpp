@@ -13,8 +13,6 @@
 namespace kuafu {
 namespace {
 
-using Timing = CaseComparison::Timing;
-
 /// A document of a clean tree: tests may run in a dirty one.
 Json clean_document(int64_t tag = 0) {
   Json document = test::sample_document(2, tag);
@@ -23,7 +21,7 @@ Json clean_document(int64_t tag = 0) {
 }
 
 Comparison compare_documents(const Json& a, const Json& b) {
-  return compare({"A", {{"case", "", a}}}, {"B", {{"case", "", b}}});
+  return compare({"A", {{"case", "", a, nullptr}}}, {"B", {{"case", "", b, nullptr}}});
 }
 
 Comparison changed(const std::function<void(Json&)>& change) {
@@ -33,10 +31,13 @@ Comparison changed(const std::function<void(Json&)>& change) {
 }
 
 TEST(Compare, FindsNoRegressionInTheSameResults) {
-  const Comparison same = compare_documents(clean_document(), clean_document());
+  Json document = clean_document();
+  document["step_time_s"]["ci95"] = {0.0099, 0.0101};
+  document["step_time_s"]["median"] = 0.01;
+  const Comparison same = compare_documents(document, document);
   EXPECT_EQ(same.num_regressions(), 0);
   EXPECT_EQ(same.cases[0].timing, Timing::kSame);
-  EXPECT_TRUE(same.notes.empty());
+  EXPECT_EQ(same.notes.size(), 1U);  // what the interval leaves out
 }
 
 TEST(Compare, ReadsNoRecordWithADamagedLineInTheMiddle) {
@@ -98,7 +99,9 @@ TEST(Compare, JudgesTimesByTheirIntervals) {
           {"median", median}, {"ci95", {0.9 * median, 1.1 * median}}, {"samples", {median}}};
     });
   };
-  EXPECT_EQ(scaled(1.2).cases[0].timing, Timing::kSame);
+  EXPECT_EQ(scaled(1.0).cases[0].timing, Timing::kInconclusive);
+  EXPECT_EQ(scaled(1.2).cases[0].timing, Timing::kInconclusive);
+  EXPECT_EQ(scaled(1.2).num_regressions(), 0);
   EXPECT_EQ(scaled(1.3).cases[0].timing, Timing::kSlower);
   EXPECT_EQ(scaled(1.3).num_regressions(), 1);
   EXPECT_EQ(scaled(0.7).cases[0].timing, Timing::kFaster);
@@ -129,8 +132,8 @@ TEST(Compare, LeavesLossesOfOtherProcessorsOut) {
 }
 
 TEST(Compare, CountsMissingCasesAndListsNewOnes) {
-  const Result x{"x", "1", clean_document(1)}, y{"y", "2", clean_document(2)},
-      z{"z", "3", clean_document(3)};
+  const Result x{"x", "1", clean_document(1), nullptr}, y{"y", "2", clean_document(2), nullptr},
+      z{"z", "3", clean_document(3), nullptr};
   const Comparison c = compare({"A", {x, y}}, {"B", {y, z}});
   EXPECT_EQ(c.missing, std::vector<std::string>{"x"});
   EXPECT_EQ(c.added, std::vector<std::string>{"z"});
@@ -139,9 +142,9 @@ TEST(Compare, CountsMissingCasesAndListsNewOnes) {
 }
 
 TEST(Compare, MeetsALoneDocumentInARecordByItsPlan) {
-  const Comparison c =
-      compare({"A", {{"x", "1", clean_document(1)}, {"y", "2", clean_document(2)}}},
-              {"B", {{"lone", "", clean_document(2)}}});
+  const Comparison c = compare(
+      {"A", {{"x", "1", clean_document(1), nullptr}, {"y", "2", clean_document(2), nullptr}}},
+      {"B", {{"lone", "", clean_document(2), nullptr}}});
   EXPECT_EQ(c.cases.at(0).name, "y");
 }
 
@@ -154,7 +157,7 @@ Json refuted(Json document) {
 TEST(Compare, TakesARefutedRunOnEitherSideForARegression) {
   const Json good = clean_document(), bad = refuted(clean_document());
   for (const auto& [a, b] : {std::pair{good, bad}, std::pair{bad, good}, std::pair{bad, bad}}) {
-    const Results left{"A", {{"case", "", a}}}, right{"B", {{"case", "", b}}};
+    const Results left{"A", {{"case", "", a, nullptr}}}, right{"B", {{"case", "", b, nullptr}}};
     const Comparison c = compare(left, right);
     EXPECT_EQ(c.num_regressions(), 1);
     EXPECT_EQ(c.cases[0].refuted.size(), (a == bad ? 1U : 0U) + (b == bad ? 1U : 0U));
@@ -166,7 +169,8 @@ TEST(Compare, TakesARefutedRunOnEitherSideForARegression) {
 }
 
 TEST(Compare, TakesARefutedNewCaseForARegression) {
-  const Result x{"x", "1", clean_document(1)}, y{"y", "2", refuted(clean_document(2))};
+  const Result x{"x", "1", clean_document(1), nullptr},
+      y{"y", "2", refuted(clean_document(2)), nullptr};
   const Comparison c = compare({"A", {x}}, {"B", {x, y}});
   EXPECT_EQ(c.num_regressions(), 1);
   EXPECT_NE(c.refuted.at(0).find("y: its f64 twin: gradient error"), std::string::npos);
@@ -190,8 +194,8 @@ Json on_data(const std::string& hash, const std::string& version = "2.1") {
 }
 
 TEST(Compare, SaysThatCasesDoNotMeetBecauseTheCorpusDiffers) {
-  const Result one{"x", "1", on_data("aaaa")}, other{"x", "2", on_data("bbbb", "2.2")},
-      same{"y", "3", clean_document(2)};
+  const Result one{"x", "1", on_data("aaaa"), nullptr},
+      other{"x", "2", on_data("bbbb", "2.2"), nullptr}, same{"y", "3", clean_document(2), nullptr};
   const Comparison c = compare({"A", {one, same}}, {"B", {other, same}});
   ASSERT_EQ(c.missing.size(), 1U);
   for (const char* said : {"x: A read a corpus of 100 bytes, hash aaaa", "hash bbbb",
@@ -207,16 +211,90 @@ TEST(Compare, SaysThatCasesDoNotMeetBecauseTheCorpusDiffers) {
 }
 
 TEST(Compare, MeetsRecordsFromBeforeHashesByTheirPlan) {
-  const Result old{"x", "1", clean_document(1)}, now{"x", "2", on_data("aaaa")};
+  const Result old{"x", "1", clean_document(1), nullptr}, now{"x", "2", on_data("aaaa"), nullptr};
   const Comparison c = compare({"A", {old}}, {"B", {now}});
   ASSERT_EQ(c.cases.size(), 1U);
   EXPECT_NE(c.notes.at(0).find("A does not say which data it read"), std::string::npos);
-  EXPECT_THROW(compare({"A", {{"x", "1", on_data("bbbb")}}}, {"B", {now}}), ConfigError);
+  EXPECT_THROW(compare({"A", {{"x", "1", on_data("bbbb"), nullptr}}}, {"B", {now}}), ConfigError);
 }
 
 TEST(Compare, NamesTheDataOfLoneDocuments) {
   const Comparison c = compare_documents(on_data("aaaa"), on_data("bbbb"));
   EXPECT_EQ(c.cases[0].differences, std::vector<std::string>{"data.hash: aaaa, then bbbb"});
+}
+
+/// A case of a suite: its strategy and ranks.
+Result case_of(const std::string& id, const std::string& strategy, int64_t ranks,
+               const Json& document = clean_document()) {
+  return {strategy + text(", ", ranks, " ranks"),
+          id,
+          document,
+          {{"strategy", strategy}, {"ranks", ranks}}};
+}
+
+TEST(Compare, PicksASubsetOfBothSides) {
+  Results a{"A", {case_of("1", "ZeRO 1", 2), case_of("2", "ZeRO 3", 4), case_of("3", "1D", 4)}},
+      b = a;
+  b.cases.pop_back();
+  pick_subset(a, b, {{"strategy", "ZeRO*"}});
+  EXPECT_EQ(compare(a, b).cases.size(), 2U);
+  EXPECT_EQ(compare(a, b).num_regressions(), 0);
+  pick_subset(a, b, {{"ranks", "4"}});
+  EXPECT_EQ(compare(a, b).cases.at(0).name, "ZeRO 3, 4 ranks");
+  const auto error = [&](const Overrides& subset) {
+    Results left = a, right = b;
+    right.cases = {case_of("4", "2D", 4)};
+    try {
+      pick_subset(left, right, subset);
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(error({{"rank", "4"}})
+                .find("--subset rank=4: no case has the key \"rank\"; did you mean "
+                      "\"ranks\"?"),
+            std::string::npos)
+      << error({{"rank", "4"}});
+  EXPECT_NE(error({{"strategy", "3D"}}).find("did you mean \"2D\""), std::string::npos);
+  EXPECT_NE(error({{"strategy", "2D"}}).find("A has no case of the --subset"), std::string::npos);
+}
+
+TEST(Compare, MeetsCasesByNameAndStillHoldsThemExactly) {
+  CompareOptions by_name;
+  by_name.by = CompareOptions::By::kName;
+  const Results a{"A", {case_of("1", "1D", 2)}}, b{"B", {case_of("2", "1D", 2)}};
+  EXPECT_THROW(compare(a, b), ConfigError);
+  EXPECT_EQ(compare(a, b, by_name).num_regressions(), 0);
+  const Results other{"B", {case_of("2", "1D", 2, clean_document(1))}};
+  EXPECT_EQ(compare(a, other, by_name).num_regressions(), 1);
+  const Results twice{"B", {case_of("2", "1D", 2), case_of("3", "1D", 2)}};
+  try {
+    compare(a, twice, by_name);
+    FAIL() << "two cases of one name";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("--by name: B has two cases named \"1D, 2 ranks\""),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Compare, FindsNothingSlowerInTheSameProgramOnAnUnsteadyMachine) {
+  Results a{"A", {}}, b{"B", {}};
+  for (int64_t i = 0; i < 18; ++i) {
+    for (Results* side : {&a, &b}) {
+      Json document = clean_document(i);
+      const double median = 0.01 * (side == &a || i % 3 > 0 ? 1 : 1.15);  // a third was 15 % slower
+      document["step_time_s"] = {
+          {"median", median}, {"ci95", {0.99 * median, 1.01 * median}}, {"samples", {median}}};
+      side->cases.push_back(case_of(text(i), text("strategy ", i), 2, document));
+    }
+  }
+  const Comparison c = compare(a, b);
+  EXPECT_EQ(c.num_regressions(), 0);
+  EXPECT_NE(comparison_text(a, b, c).find("no regression; step times: 18 inconclusive"),
+            std::string::npos)
+      << comparison_text(a, b, c);
 }
 
 TEST(LoadResults, ReadsFoldersRecordsAndDocuments) {

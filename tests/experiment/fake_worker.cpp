@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Stands in for kuafu-worker where a runner is tested: takes the same command line, trains nothing,
-// and ends in the way that `data.path` of the plan names ("ok", "refuse", "hang", ...).
+// and ends in the way that the last word of `data.path` names ("ok", "refuse", "hang", ...).
 
 #include <signal.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <stdexcept>
@@ -75,7 +76,37 @@ int succeed(const Call& call, const Json& certificate = nullptr, int code = 0) {
   return code;
 }
 
+/// The first time in this folder.
+bool is_first(const Call& call) {
+  const std::string mark = call.json + ".seen";
+  const bool is_new = read_text(mark).empty();
+  write_text(mark, "seen");
+  return is_new;
+}
+
+int run_out_of_memory(const Call& call, int64_t budget) {
+  Json document = document_of_status(call, "out_of_memory", "rank 1 asked for 4096 bytes");
+  document["out_of_memory"] = {
+      {"rank", 1}, {"requested_bytes", 4096}, {"live_bytes", 100}, {"budget_bytes", budget}};
+  write_document(call, document);
+  return 4;
+}
+
+/// Behaviours that change: the second run ends well.
+int act_once(const std::string& how, const Call& call) {
+  if (!is_first(call)) return succeed(call);
+  if (how == "throw_once") throw std::runtime_error("thrown on purpose");
+  if (how == "bad_alloc_once") throw std::bad_alloc();
+  if (how == "kill_once") ::raise(SIGKILL);
+  if (how == "rank_killed_once") return 128 + SIGKILL;
+  if (how == "refused_memory_once") return run_out_of_memory(call, 0);
+  if (how == "budget_once") return run_out_of_memory(call, 1000);
+  if (how == "hang_once") sleep_for_ever();
+  throw ConfigError(text("unknown behaviour ", how));
+}
+
 int act(const std::string& how, const Call& call) {
+  if (how.ends_with("_once")) return act_once(how, call);
   if (how == "ok") return succeed(call);
   if (how == "different" || how == "shrugs") {
     const Json refuted = {{"verdict", "different"}, {"gradient_error", 0.25}, {"tolerance", 1e-9}};
@@ -93,13 +124,7 @@ int act(const std::string& how, const Call& call) {
                    document_of_status(call, "refused", "2 ranks are no square; nearest: 1, 4"));
     return 3;
   }
-  if (how == "out_of_memory") {
-    Json document = document_of_status(call, "out_of_memory", "rank 1 asked for 4096 bytes");
-    document["out_of_memory"] = {
-        {"rank", 1}, {"requested_bytes", 4096}, {"live_bytes", 100}, {"budget_bytes", 1000}};
-    write_document(call, document);
-    return 4;
-  }
+  if (how == "out_of_memory") return run_out_of_memory(call, 1000);
   if (how == "throw") throw std::runtime_error("thrown on purpose");
   if (how == "abort") std::abort();
   if (how == "crash") {
@@ -141,5 +166,6 @@ int main(int argc, char** argv) {
   const ConfigValue plan = parse_toml(read_file(call.plan, "plan"), call.plan);
   const ConfigValue* data = plan.find("data");
   const ConfigValue* path = data == nullptr ? nullptr : data->find("path");
-  return test::act(path == nullptr ? "ok" : path->string, call);
+  const std::filesystem::path behaviour = path == nullptr ? "ok" : path->string;
+  return test::act(behaviour.filename(), call);
 }

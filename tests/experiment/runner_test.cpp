@@ -6,9 +6,11 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <set>
 #include <sstream>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/experiment/finality.h"
 #include "kuafu/record/schema.h"
 #include "tests/record/support.h"
 
@@ -96,7 +98,11 @@ TEST(Runner, NamesTheCorporaOfAFolderBegunOnOthers) {
   };
   const Suite one = suite_on("first"), other = suite_on("second!");
   ASSERT_EQ(one.corpora.size(), 1U);
-  { Runner runner(one, options_in(folder / "out")); }
+  {
+    Runner runner(one, options_in(folder / "out"));
+    RunLog log(folder / "out");
+    log.append(test::sample_case(one.cases[0].id, test::sample_document(2, 0)));
+  }
   try {
     Runner runner(other, options_in(folder / "out"));
     FAIL() << "taken for the same";
@@ -163,18 +169,170 @@ TEST(Runner, RunsNoFinishedCaseAgain) {
   EXPECT_EQ(runner.record().cases.size(), 3U);
 }
 
+/// Statuses of the recorded cases after one call, which may retry some.
+std::vector<std::string> statuses_after(const std::string& folder, const Suite& suite,
+                                        const std::set<std::string>& retried = {}) {
+  RunnerOptions options = options_in(folder);
+  options.retried = retried;
+  Runner runner(suite, options);
+  EXPECT_EQ(run_all(runner, suite), SweepEnd::kComplete);
+  EXPECT_TRUE(runner.unfinished(suite.cases).empty());
+  std::vector<std::string> out;
+  for (size_t i = 0; i < runner.record().cases.size(); ++i) {
+    out.push_back(field(runner, i, "status"));
+  }
+  return out;
+}
+
+using Statuses = std::vector<std::string>;
+
+TEST(Runner, RunsCasesOfTheRetriedStatusesAnewInTheirPlaces) {
+  const TemporaryFolder folder;
+  const std::string head = "timeout_s = 0.3";
+  const Suite suite = suite_of({"throw_once", "ok", "hang_once", "throw"}, head);
+  const Statuses before = {"failed", "ok", "timeout", "failed"};
+  EXPECT_EQ(statuses_after(folder.path(), suite), before);
+  EXPECT_EQ(statuses_after(folder.path(), suite), before);
+  EXPECT_EQ(statuses_after(folder.path(), suite, {"timeout"}),
+            (Statuses{"failed", "ok", "ok", "failed"}));
+  EXPECT_EQ(statuses_after(folder.path(), suite, {"failed", "timeout"}),
+            (Statuses{"ok", "ok", "ok", "failed"}));
+  const RunRecord record = read_run(folder / kRunFile);
+  EXPECT_EQ(record.cases.size(), 4U);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(record.cases[i]["case_id"], suite.cases[i].id);
+}
+
+TEST(Runner, RunsWhatTheMachineEndedAnewWithoutAsking) {
+  const TemporaryFolder folder;
+  const Suite suite =
+      suite_of({"kill_once", "rank_killed_once", "bad_alloc_once", "refused_memory_once"});
+  const Statuses before = {"failed", "failed", "failed", "out_of_memory"};
+  EXPECT_EQ(statuses_after(folder.path(), suite), before);
+  EXPECT_EQ(statuses_after(folder.path(), suite), (Statuses{"ok", "ok", "ok", "ok"}));
+}
+
+TEST(Runner, LeavesACaseOverItsBudgetAsItIs) {
+  const TemporaryFolder folder;
+  const Suite suite = parse_suite(
+      "[suite]\nname = \"fake\"\nquestion = \"q\"\n[base]\nmemory.device = \"1 MiB\"\n"
+      "[grid]\nranks = [2]\ndata.path = [\"budget_once\"]\n",
+      "fake.toml");
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(statuses_after(folder.path(), suite), Statuses{"out_of_memory"});
+  }
+  EXPECT_EQ(statuses_after(folder.path(), suite, {"out_of_memory"}), Statuses{"ok"});
+}
+
+TEST(Runner, RunsACaseAnewWhoseTimeOutHasChanged) {
+  const TemporaryFolder folder;
+  const auto suite = [](const std::string& timeout) {
+    return suite_of({"hang_once", "ok", "throw_once"}, "timeout_s = " + timeout);
+  };
+  const Suite first = suite("0.3");
+  EXPECT_EQ(statuses_after(folder.path(), first), (Statuses{"timeout", "ok", "failed"}));
+  const Suite longer = suite("20");
+  {
+    const Runner runner(longer, options_in(folder.path()));
+    ASSERT_EQ(runner.repeated(longer.cases).size(), 2U);
+    expect_has(runner.repeated(longer.cases)[0], "timeout under a time-out of 300 ms, now 20 s");
+  }
+  EXPECT_EQ(statuses_after(folder.path(), longer), (Statuses{"ok", "ok", "ok"}));
+}
+
+TEST(Retry, NamesTheNearestStatus) {
+  EXPECT_EQ(parse_retry("failed,timeout"), (std::set<std::string>{"failed", "timeout"}));
+  for (const auto& [given, near] : std::vector<std::pair<std::string, std::string>>{
+           {"faild", "failed"}, {"failed,timout", "timeout"}, {"failed,", ""}, {"ok", ""}}) {
+    try {
+      parse_retry(given);
+      FAIL() << given;
+    } catch (const ConfigError& error) {
+      expect_has(error.what(), "--retry " + given);
+      expect_has(error.what(), near.empty() ? "out_of_memory" : "did you mean \"" + near + "\"");
+    }
+  }
+}
+
+TEST(Runner, KeepsWhatASuiteThatGrewHasInCommonAndRunsTheRest) {
+  const TemporaryFolder folder;
+  const Suite small = suite_of({"ok", "refuse"}), large = suite_of({"slow", "ok", "refuse"});
+  EXPECT_EQ(statuses_after(folder.path(), small), (Statuses{"ok", "refused"}));
+  const std::vector<Json> before = read_run(folder / kRunFile).cases;
+  EXPECT_EQ(statuses_after(folder.path(), large), (Statuses{"ok", "refused", "ok"}));
+  const RunRecord after = read_run(folder / kRunFile);
+  EXPECT_EQ(after.cases[0], before[0]);
+  EXPECT_EQ(after.cases[1], before[1]);
+  EXPECT_EQ(after.header["suite_hash"], large.hash);
+  EXPECT_EQ(after.header["cases"], 3);
+}
+
+TEST(Runner, TellsCasesApartThatTheSuiteHasNoMore) {
+  const TemporaryFolder folder;
+  const Suite both = suite_of({"ok", "refuse"}), one = suite_of({"refuse"});
+  statuses_after(folder.path(), both);
+  const std::vector<Json> before = read_run(folder / kRunFile).cases;
+  {
+    const Runner runner(one, options_in(folder.path()));
+    expect_has(runner.notes().at(0), "1 recorded case is in it");
+    expect_has(runner.notes().at(0), "1 recorded case no longer in it");
+  }
+  const RunRecord record = read_run(folder / kRunFile);
+  ASSERT_EQ(record.cases.size(), 1U);
+  ASSERT_EQ(record.former.size(), 1U);
+  EXPECT_EQ(record.former[0]["case_id"], both.cases[0].id);
+  // A suite that has it again finds it done.
+  EXPECT_EQ(statuses_after(folder.path(), both), (Statuses{"refused", "ok"}));
+  const RunRecord again = read_run(folder / kRunFile);
+  EXPECT_TRUE(again.former.empty());
+  EXPECT_EQ(again.cases, (std::vector<Json>{before[1], before[0]}));
+}
+
 TEST(Runner, RefusesTheFolderOfAnotherSuiteNamingBothHashes) {
   const TemporaryFolder folder;
   const Suite suite = suite_of({"ok"}), other = suite_of({"refuse"});
-  { Runner runner(suite, options_in(folder.path())); }
+  statuses_after(folder.path(), suite);
+  const std::string before = test::read_text(folder / kRunFile);
   try {
     Runner runner(other, options_in(folder.path()));
     FAIL() << "took the folder of another suite";
   } catch (const ConfigError& error) {
     expect_has(error.what(), suite.hash);
     expect_has(error.what(), other.hash);
+    expect_has(error.what(), "none of its cases is there");
     expect_has(error.what(), "--out");
   }
+  EXPECT_EQ(test::read_text(folder / kRunFile), before);
+  EXPECT_FALSE(std::filesystem::exists(folder / "lock"));
+}
+
+TEST(Runner, SaysWhichPlanKeysMakeAnotherSuiteOfOneName) {
+  const TemporaryFolder folder;
+  const auto suite = [](const std::string& layers) {
+    return parse_suite("[suite]\nname = \"fake\"\nquestion = \"q\"\n[base]\nmodel.layers = " +
+                           layers + "\n[grid]\ndata.path = [\"ok\"]\n",
+                       "fake.toml");
+  };
+  const Suite two = suite("2"), three = suite("3");
+  statuses_after(folder.path(), two);
+  {  // the fake worker's document has no plan of ours
+    RunLog log(folder.path());
+    RunRecord record = log.record();
+    record.cases[0]["document"]["plan"] = {{"model", {{"layers", 2}}}};
+    log.rewrite(record);
+  }
+  try {
+    Runner runner(three, options_in(folder.path()));
+    FAIL() << "took the folder of another suite";
+  } catch (const ConfigError& error) {
+    expect_has(error.what(), "model.layers 2, now 3");
+  }
+}
+
+TEST(Runner, ReplacesCasesThatGaveNoResultWhateverThePlanIsNow) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(statuses_after(folder.path(), suite_of({"throw"})), Statuses{"failed"});
+  EXPECT_EQ(statuses_after(folder.path(), suite_of({"ok"})), Statuses{"ok"});
+  EXPECT_EQ(read_run(folder / kRunFile).former.size(), 1U);
 }
 
 TEST(Runner, StopsWhereTheRecordCannotBeWrittenAndGoesOnLater) {

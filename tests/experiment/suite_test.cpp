@@ -8,6 +8,7 @@
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/experiment/expand.h"
+#include "kuafu/experiment/filter.h"
 #include "tests/record/support.h"
 
 namespace kuafu {
@@ -291,6 +292,102 @@ TEST(Filter, NamesWhatThereIs) {
   };
   EXPECT_NE(message({{"rank", "2"}}).find("did you mean \"ranks\""), std::string::npos);
   EXPECT_NE(message({{"ranks", "3"}}).find("1 or 2"), std::string::npos);
+}
+
+TEST(Filter, TakesListsAndPatterns) {
+  const Suite suite = parse_suite(kHead + R"(
+[[strategy]]
+name = "ZeRO 1"
+parallel = { data = 2, zero = 1 }
+[[strategy]]
+name = "ZeRO 3"
+parallel = { data = 2, zero = 3 }
+[[strategy]]
+name = "all, but slow"
+ranks = 1
+[grid]
+train.batch = [8, 16, 32]
+)",
+                                  "s.toml");
+  const auto count = [&](const Overrides& filters) {
+    return filtered(suite.cases, filters).size();
+  };
+  EXPECT_EQ(count({{"batch", "8,32"}}), 6U);
+  EXPECT_EQ(count({{"batch", "8, 32"}, {"strategy", "ZeRO*"}}), 4U);
+  EXPECT_EQ(count({{"strategy", "ZeRO ?"}}), 6U);
+  EXPECT_EQ(count({{"strategy", "*slow,ZeRO 3"}}), 6U);
+  EXPECT_EQ(count({{"strategy", "all, but slow"}}), 3U);
+  EXPECT_EQ(count({{"strategy", "*"}}), 9U);
+  EXPECT_EQ(count({{"name", "*batch 8"}}), 3U);
+  const auto error = [&](const Overrides& filters) {
+    try {
+      filtered(suite.cases, filters);
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(error({{"batch", "8,12"}}).find("no case has batch = \"12\"; did you mean \"16\""),
+            std::string::npos)
+      << error({{"batch", "8,12"}});
+  EXPECT_NE(error({{"strategy", "zero*"}}).find("\"zero*\""), std::string::npos);
+  EXPECT_NE(error({{"strateg", "ZeRO*"}}).find("did you mean \"strategy\""), std::string::npos);
+  EXPECT_NE(error({{"strategy", "ZeRO 1"}, {"parallel.zero", "3"}}).find("no case is left"),
+            std::string::npos);
+}
+
+TEST(Suite, PlacesDataBesideItsFileAndThatOfSetBesideTheCaller) {
+  const test::TemporaryFolder folder;
+  test::write_text(folder / "corpus.txt", "words of a corpus");
+  const std::string toml = kHead + "[base]\ndata.path = \"corpus.txt\"\n[grid]\nranks = [1]\n";
+  const Case beside = parse_suite(toml, folder / "s.toml").cases[0];
+  EXPECT_EQ(case_value(beside, "data.path"), folder / "corpus.txt");
+  EXPECT_EQ(beside.missing_data, "");
+  const Case elsewhere = parse_suite(toml, folder / "more/s.toml").cases[0];
+  EXPECT_NE(elsewhere.missing_data.find("paths in a suite are relative to the suite's file"),
+            std::string::npos)
+      << elsewhere.missing_data;
+  SuiteOptions options;
+  options.overrides = {{"data.path", "corpus.txt"}};
+  const Case set = parse_suite(toml, folder / "s.toml", options).cases[0];
+  EXPECT_EQ(case_value(set, "data.path"), "corpus.txt");
+  EXPECT_NE(set.missing_data.find("--set data.path=corpus.txt"), std::string::npos);
+  const std::string simulated =
+      "[suite]\nname = \"s\"\nworld = \"simulated\"\n" + toml.substr(kHead.size());
+  EXPECT_EQ(parse_suite(simulated, folder / "more/s.toml").cases[0].missing_data, "");
+}
+
+TEST(Suite, OverridesTimeOutAndBudgetOfEveryCase) {
+  SuiteOptions options;
+  options.timeout_s = 5;
+  options.budget = int64_t{2} << 30;
+  const std::string rows =
+      "[grid]\nranks = [1]\n[[case]]\nname = \"small\"\ntimeout_s = 7\n"
+      "memory.device = \"1 MiB\"\ntrain.batch = 4\n";
+  const Suite suite = parse_suite(kHead + "timeout_s = 60\n" + rows, "s.toml", options);
+  ASSERT_EQ(suite.cases.size(), 2U);
+  for (const Case& c : suite.cases) {
+    EXPECT_EQ(c.timeout_s, 5);
+    EXPECT_NE(c.plan_toml.find("device = 2147483648\n"), std::string::npos) << c.plan_toml;
+  }
+  EXPECT_EQ(case_value(suite.cases[1], "memory.device"), "2 GiB");
+  expect_error(kHead + "[grid]\nmemory.device = [\"1 MiB\", \"2 MiB\"]\n",
+               {"--budget", "memory.device", "--filter"}, options);
+}
+
+TEST(Suite, NamesTheLineOfTheGridKeyThatIsWrong) {
+  const std::string rows = "[[strategy]]\nname = \"a\"\nranks = 1\n[grid]\n";
+  expect_error(kHead + rows + "model.sequence = [8]\nmodel.layers = [0]\n",
+               {"s.toml:9: model.layers:", "in the case \"a\""});
+  expect_error(kHead + rows + "certify = [3]\n", {"s.toml:8: certify: expected true or false"});
+  expect_error(
+      kHead + "[[strategy]]\nname = \"a\"\nranks = 1\nmodel.layers = 0\n[grid]\nranks = [1]\n",
+      {"s.toml:7: model.layers:"});
+  // What a key of the grid and one of the base are wrong in together names both.
+  expect_error(kHead +
+                   "[base.optimizer]\nschedule = \"cosine\"\nschedule_steps = "
+                   "8\n[grid]\noptimizer.warmup = [50]\n",
+               {"s.toml:6: ", "optimizer.warmup at s.toml:8"});
 }
 
 TEST(Quickstart, HasAtMostFortyCases) {

@@ -4,6 +4,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
 #include "kuafu/base/errors.h"
 #include "tests/record/support.h"
 
@@ -30,6 +36,37 @@ TEST(FolderLock, IsFreeAgainWhenItsOwnerEnds) {
   const test::TemporaryFolder folder;
   { const FolderLock first(folder.path()); }
   EXPECT_NO_THROW(FolderLock(folder.path(), 0ms));
+}
+
+TEST(FolderLock, LeavesNoFileBehind) {
+  const test::TemporaryFolder folder;
+  {
+    const FolderLock first(folder.path());
+    EXPECT_EQ(test::names_in(folder.path()), std::vector<std::string>{"lock"});
+    EXPECT_THROW(FolderLock(folder.path(), 0ms), ConfigError);
+    EXPECT_EQ(test::names_in(folder.path()), std::vector<std::string>{"lock"});
+  }
+  EXPECT_TRUE(test::names_in(folder.path()).empty());
+}
+
+TEST(FolderLock, IsTakenByOneOfThoseThatWaitedForItsOwner) {
+  const test::TemporaryFolder folder;
+  auto first = std::make_unique<FolderLock>(folder.path());
+  std::atomic<int> holders{0}, most{0}, done{0};
+  std::vector<std::thread> waiting;
+  for (int i = 0; i < 4; ++i) {
+    waiting.emplace_back([&] {
+      const FolderLock lock(folder.path(), 10s);
+      most = std::max(most.load(), ++holders);
+      std::this_thread::sleep_for(1ms);
+      --holders;
+      ++done;
+    });
+  }
+  first.reset();
+  for (std::thread& thread : waiting) thread.join();
+  EXPECT_EQ(done, 4);
+  EXPECT_EQ(most, 1);
 }
 
 }  // namespace

@@ -203,6 +203,52 @@ TEST(RunLog, LosesNothingWhenTheDiskFillsInTheMiddleOfALine) {
   EXPECT_EQ(test::read_text(folder / kRunFile), before);
 }
 
+TEST(RunLog, PutsALineInThePlaceOfTheOldOneAndGoesOn) {
+  const TemporaryFolder folder;
+  RunLog log(folder.path());
+  log.begin(sample_header(3));
+  for (const char* id : {"a", "b"}) log.append(sample_case(id, sample_document(2, 0)));
+  const Json next = sample_case("a", sample_document(2, 1));
+  log.replace(next);
+  log.append(sample_case("c", sample_document(2, 2)));
+  const RunRecord read = read_run(folder / kRunFile);
+  ASSERT_EQ(read.cases.size(), 3U);
+  EXPECT_EQ(read.cases[0], next);
+  EXPECT_EQ(read.cases[2]["case_id"], "c");
+  EXPECT_EQ(log.record().cases, read.cases);
+}
+
+TEST(RunLog, KeepsFormerCasesApart) {
+  const TemporaryFolder folder;
+  RunLog log(folder.path());
+  log.begin(sample_header(2));
+  for (const char* id : {"a", "b"}) log.append(sample_case(id, sample_document(2, 0)));
+  RunRecord next = log.record();
+  next.former = {next.cases[0]};
+  next.former[0]["kind"] = "former";
+  next.cases.erase(next.cases.begin());
+  log.rewrite(next);
+  for (const RunRecord& read : {read_run(folder / kRunFile), log.record()}) {
+    EXPECT_EQ(read.cases, next.cases);
+    EXPECT_EQ(read.former, next.former);
+  }
+}
+
+TEST(RunLog, KeepsTheOldLinesWhereTheNewDoNotFit) {
+  const TemporaryFolder folder;
+  RunLog log(folder.path());
+  log.begin(sample_header(1));
+  log.append(sample_case("a", sample_document(2, 0)));
+  const std::string before = test::read_text(folder / kRunFile);
+  {
+    const test::FileSizeLimit full(before.size() / 2);
+    EXPECT_THROW(log.replace(sample_case("a", sample_document(2, 1))), ConfigError);
+  }
+  EXPECT_EQ(test::read_text(folder / kRunFile), before);
+  log.append(sample_case("b", sample_document(2, 2)));
+  EXPECT_EQ(read_run(folder / kRunFile).cases.size(), 2U);
+}
+
 TEST(RunLog, SaysThatTheDeviceIsFull) {
   const TemporaryFolder folder;
   std::filesystem::create_symlink("/dev/full", folder / kRunFile);

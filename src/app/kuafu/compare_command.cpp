@@ -7,12 +7,14 @@
 namespace kuafu {
 
 int compare_command(const CompareCall& call) {
-  const Results a = load_results(call.a), b = load_results(call.b);
-  Comparison comparison = compare(a, b);
-  if (call.is_exact_only) {
-    for (CaseComparison& c : comparison.cases) c.timing = CaseComparison::Timing::kNotCompared;
-    comparison.notes.push_back("step times not compared: --exact was given");
-  }
+  CompareOptions options;
+  if (call.by == "name") options.by = CompareOptions::By::kName;
+  if (call.is_exact_only) options.times = CompareOptions::Times::kLeftOut;
+  const Overrides subset = split_pairs(call.subsets, "--subset");
+  options.smallest_effect = parse_share(call.smallest_effect, "--smallest-effect");
+  Results a = load_results(call.a), b = load_results(call.b);
+  if (!subset.empty()) pick_subset(a, b, subset);
+  const Comparison comparison = compare(a, b, options);
   std::cout << comparison_text(a, b, comparison);
   return comparison.num_regressions() == 0 ? kDone : kBad;
 }

@@ -23,6 +23,7 @@ int dispatch(const FrontCall& call) {
   if (call.command == "suite") return suite_command(call.suite);
   if (call.command == "report") return report_command(call.report);
   if (call.command == "compare") return compare_command(call.compare);
+  if (call.command == "merge") return merge_command(call.merge);
   if (call.command == "list") return list_command(call.list);
   if (call.command == "matrix") return matrix_command(call.matrix);
   if (call.command == "fuzz") return fuzz_command(call.fuzz);

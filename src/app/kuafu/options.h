@@ -63,6 +63,9 @@ struct SuiteCall {
   std::vector<std::string> sets;
   std::vector<std::string> filters;
   std::vector<std::string> plugins;
+  std::optional<std::string> retry;  ///< statuses
+  std::optional<double> timeout_s;
+  std::optional<std::string> budget;  ///< bytes, with their unit
   bool is_dry_run = false;
   bool has_report = true;
   std::string worker;  ///< empty = beside this program
@@ -80,6 +83,15 @@ struct ReportCall {
 struct CompareCall {
   std::string a, b;
   bool is_exact_only = false;
+  std::vector<std::string> subsets;
+  std::string by = "id";
+  std::string smallest_effect = "5%";
+};
+
+/// `kuafu merge`.
+struct MergeCall {
+  std::vector<std::string> folders;
+  std::string out;
 };
 
 struct DoctorCall {
@@ -114,6 +126,7 @@ struct FrontCall {
   SuiteCall suite;
   ReportCall report;
   CompareCall compare;
+  MergeCall merge;
   ListCall list;
   DoctorCall doctor;
   MatrixCall matrix;
@@ -132,6 +145,7 @@ int suite_command(const SuiteCall& call);
 Suite read_suite(const SuiteCall& call);
 int report_command(const ReportCall& call);
 int compare_command(const CompareCall& call);
+int merge_command(const MergeCall& call);
 int list_command(const ListCall& call);
 int doctor_command(const DoctorCall& call);
 int matrix_command(const MatrixCall& call);

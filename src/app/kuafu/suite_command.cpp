@@ -3,14 +3,18 @@
 #include <unistd.h>
 
 #include <iostream>
+#include <set>
 #include <sstream>
 
 #include "app/kuafu/options.h"
 #include "app/kuafu/programs.h"
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
 #include "kuafu/base/units.h"
 #include "kuafu/dataset/corpus.h"
+#include "kuafu/experiment/filter.h"
+#include "kuafu/experiment/finality.h"
 #include "kuafu/experiment/runner.h"
 #include "kuafu/experiment/summary.h"
 #include "kuafu/experiment/verdict.h"
@@ -55,11 +59,25 @@ PluginNames names_of_plugins(const std::string& worker, const std::vector<std::s
   return names;
 }
 
+int64_t budget_of(const std::string& given) {
+  int64_t bytes = 0;
+  try {
+    bytes = parse_bytes(given);
+  } catch (const ConfigError& error) {
+    throw ConfigError(text("--budget: ", error.what()));
+  }
+  KUAFU_REQUIRE(bytes > 0, "--budget: ", in_quotes(given),
+                " leaves no memory; give a size such as 2GiB");
+  return bytes;
+}
+
 }  // namespace
 
 Suite read_suite(const SuiteCall& call) {
   SuiteOptions options;
   options.overrides = split_pairs(call.sets, "--set");
+  options.timeout_s = call.timeout_s;
+  if (call.budget) options.budget = budget_of(*call.budget);
   options.plugins = call.plugins;
   options.baselines = baselines_folder();
   options.default_corpus = default_corpus(build_info::kTorchDir);
@@ -71,8 +89,10 @@ Suite read_suite(const SuiteCall& call) {
 
 namespace {
 
-Runner make_runner(const SuiteCall& call, const Suite& suite, const std::string& folder) {
+Runner make_runner(const SuiteCall& call, const Suite& suite, const std::string& folder,
+                   const std::set<std::string>& retried) {
   RunnerOptions options;
+  options.retried = retried;
   options.folder = folder;
   options.worker = worker_of(call);
   options.mpi_launcher = mpi_launcher();
@@ -87,6 +107,7 @@ SweepEnd sweep(Runner& runner, const std::vector<Case>& cases) {
     std::cerr << total - left << " of " << total << " cases were finished before; " << left
               << " to run\n";
   }
+  for (const std::string& sentence : runner.repeated(cases)) std::cerr << sentence << "\n";
   Progress progress(std::cerr, progress_options_of_stderr(total, total - left));
   return runner.run(cases, progress, [] { return interrupted != 0; });
 }
@@ -121,6 +142,11 @@ int conclude(const Suite& suite, const std::vector<Case>& cases, const Runner& r
   std::cout << "\n"
             << result_table(lines) << "\n"
             << status_counts(lines) << "; certificates: " << verdict_counts(lines) << "\n";
+  const size_t former = runner.record().former.size();
+  if (former > 0) {
+    std::cout << former << (former == 1 ? " recorded case is" : " recorded cases are")
+              << " no longer in the suite: left out here, kept in " << kRunFile << "\n";
+  }
   const auto references = check_references(suite, runner.record());
   bool is_bad = false;
   if (!references.empty()) std::cout << "\nReferences:\n" << reference_text(references);
@@ -140,8 +166,13 @@ int suite_command(const SuiteCall& call) {
   KUAFU_REQUIRE(call.worker.empty() || ::access(call.worker.c_str(), X_OK) == 0, "--worker ",
                 call.worker, ": no such program, or it may not be run");
   for (const std::string& plugin : call.plugins) require_readable("--plugin", plugin);
+  const std::set<std::string> retried =
+      call.retry ? parse_retry(*call.retry) : std::set<std::string>();
   const Suite suite = read_suite(call);
   const std::vector<Case> cases = filtered(suite.cases, split_pairs(call.filters, "--filter"));
+  for (const Case& c : cases) {
+    if (!c.missing_data.empty()) throw ConfigError(c.missing_data);
+  }
   for (const auto& note : suite.notes) std::cerr << note << "\n";
   if (call.is_dry_run) {
     std::cout << suite.name << ": " << suite.question << "\n\n"
@@ -152,7 +183,7 @@ int suite_command(const SuiteCall& call) {
   }
   const std::string folder = call.out.empty() ? "results/runs/" + suite.name : call.out;
   catch_signals();
-  Runner runner = make_runner(call, suite, folder);
+  Runner runner = make_runner(call, suite, folder, retried);
   for (const auto& note : runner.notes()) std::cerr << note << "\n";
   const SweepEnd end = sweep(runner, cases);
   const size_t left = runner.unfinished(cases).size();

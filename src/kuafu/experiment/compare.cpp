@@ -2,23 +2,16 @@
 #include "kuafu/experiment/compare.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 
-#include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
-#include "kuafu/base/units.h"
 #include "kuafu/experiment/meeting.h"
 #include "kuafu/experiment/verdict.h"
-#include "kuafu/record/json_text.h"
-#include "kuafu/record/run_log.h"
 #include "kuafu/record/schema.h"
 #include "kuafu/record/table.h"
 
 namespace kuafu {
 namespace {
-
-using Timing = CaseComparison::Timing;
 
 const std::vector<std::string> kExact = {"status", "plan_hash",      "world",
                                          "ranks",  "memory",         "flops_recomputed",
@@ -137,84 +130,37 @@ CaseComparison compare_case(const Result& a, const Result& b, std::set<std::stri
     notes.insert("step times not compared: " + reason);
     return c;
   }
-  const bool is_slower = at(db, "step_time_s.ci95.0") > at(da, "step_time_s.ci95.1");
-  const bool is_faster = at(db, "step_time_s.ci95.1") < at(da, "step_time_s.ci95.0");
-  c.timing = is_slower ? Timing::kSlower : is_faster ? Timing::kFaster : Timing::kSame;
+  c.times = step_ratio(da, db);
   return c;
 }
 
-Result lone_document(const std::string& path) {
-  Json document;
-  try {
-    document = parse_json(read_file(path, "document"));
-  } catch (const ConfigError& e) {
-    throw ConfigError(text(path, ": ", e.what()));
+/// Gives every case that has times its verdict.
+void judge_all(Comparison& comparison, const CompareOptions& options,
+               std::set<std::string>& notes) {
+  if (options.times == CompareOptions::Times::kLeftOut) {
+    notes.insert("step times not compared: --exact was given");
+    return;
   }
-  const auto problems = document_problems(document);
-  KUAFU_REQUIRE(problems.empty(), path, ": not a document of docs/record.md: ", problems.front());
-  return {std::filesystem::path(path).filename().string(), "", document};
-}
-
-const char* describe(Timing timing) {
-  switch (timing) {
-    case Timing::kSame:
-      return "same";
-    case Timing::kSlower:
-      return "SLOWER";
-    case Timing::kFaster:
-      return "faster";
-    case Timing::kNotCompared:
-      return "-";
-  }
-  return "";
-}
-
-}  // namespace
-
-Results load_results(const std::string& path) {
-  Results results{path, {}};
-  const bool is_folder = std::filesystem::is_directory(path);
-  const std::string file = is_folder ? path + "/" + kRunFile : path;
-  KUAFU_REQUIRE(
-      std::filesystem::exists(file), file,
-      ": no such file; give a results folder, a run.jsonl or a document of `kuafu run --json`");
-  if (!is_folder && std::filesystem::path(path).extension() != ".jsonl") {
-    results.cases.push_back(lone_document(path));
-    return results;
-  }
-  const RunRecord record = read_run(file);
-  const size_t damaged = record.damaged.size() - (record.is_cut ? 1 : 0);
-  KUAFU_REQUIRE(
-      damaged == 0, file, ": ", damaged, damaged == 1 ? " line is" : " lines are",
-      " no JSON any more; `kuafu suite` sets such lines aside and runs their cases again");
-  for (const Json& line : record.cases) {
-    results.cases.push_back(
-        {line["name"].get<std::string>(), line["case_id"].get<std::string>(), line["document"]});
-  }
-  KUAFU_REQUIRE(!results.cases.empty(), file, ": has no finished case");
-  return results;
-}
-
-namespace {
-
-/// "3 regressions: 1 case differs, 2 are missing in B".
-std::string words_of_regressions(const Comparison& comparison) {
-  int64_t differing = 0, slower = 0, refuted = static_cast<int64_t>(comparison.refuted.size());
+  std::vector<StepRatio> ratios;
   for (const CaseComparison& c : comparison.cases) {
-    if (!c.differences.empty()) ++differing;
-    if (c.timing == CaseComparison::Timing::kSlower) ++slower;
-    if (!c.refuted.empty()) ++refuted;
+    if (c.times) ratios.push_back(*c.times);
   }
-  std::string parts;
-  const auto add = [&](int64_t n, const char* what) {
-    if (n > 0) parts += text(parts.empty() ? "" : ", ", n, " ", what);
-  };
-  add(differing, "with other exact metrics");
-  add(slower, "slower");
-  add(refuted, "refuted by a certificate");
-  add(static_cast<int64_t>(comparison.missing.size()), "missing in B");
-  const int64_t all = comparison.num_regressions();
-  return text(all, all == 1 ? " regression: " : " regressions: ", parts);
+  const std::vector<Timing> verdicts = judge_times(ratios, options.smallest_effect);
+  auto verdict = verdicts.begin();
+  for (CaseComparison& c : comparison.cases) {
+    if (c.times) c.timing = *verdict++;
+  }
+  if (ratios.empty()) return;
+  const auto percent = [](double share) { return human_number(100 * share, 3) + " %"; };
+  const std::string effect = text("step times: less than ", percent(options.smallest_effect),
+                                  " is the same; intervals are of 95 % for all cases at once");
+  notes.insert(ratios.size() < kFewestRatios
+                   ? text(effect,
+                          "; how much a process differs from the next is not in them: it is "
+                          "known from ",
+                          kFewestRatios, " cases on")
+                   : text(effect, " and hold that processes differ: by ",
+                          percent(std::expm1(process_scatter(ratios))), ", from all ratios"));
 }
 
 }  // namespace
@@ -227,16 +173,17 @@ int64_t Comparison::num_regressions() const {
          static_cast<int64_t>(missing.size() + refuted.size());
 }
 
-Comparison compare(const Results& a, const Results& b) {
+Comparison compare(const Results& a, const Results& b, const CompareOptions& options) {
   Comparison comparison;
   std::set<std::string> notes;
   const auto has_id = [](const Results& r) { return !r.cases.front().case_id.empty(); };
   if (!has_id(a) && !has_id(b)) {  // two lone documents are compared whatever they are
     comparison.cases.push_back(compare_case(a.cases.front(), b.cases.front(), notes));
+    judge_all(comparison, options, notes);
     comparison.notes.assign(notes.begin(), notes.end());
     return comparison;
   }
-  const Meeting meeting(a, b);
+  const Meeting meeting(a, b, options.by);
   std::string why;
   for (size_t i = 0; i < a.cases.size(); ++i) {
     if (const Result* theirs = meeting.partner_of(i)) {
@@ -256,38 +203,9 @@ Comparison compare(const Results& a, const Results& b) {
   }
   KUAFU_REQUIRE(!comparison.cases.empty(), a.origin, " and ", b.origin, " have no case in common",
                 why.empty() ? "" : ": ", why);
+  judge_all(comparison, options, notes);
   comparison.notes.assign(notes.begin(), notes.end());
   return comparison;
-}
-
-std::string comparison_text(const Results& a, const Results& b, const Comparison& comparison) {
-  Table table({{"case"},
-               {"exact"},
-               {"certificate"},
-               {"A step ms [95 %]", Table::Align::kRight},
-               {"B step ms [95 %]", Table::Align::kRight},
-               {"B / A", Table::Align::kRight},
-               {"time"}});
-  std::string differences, refuted, not_run;
-  for (const CaseComparison& c : comparison.cases) {
-    table.add({c.name, c.differences.empty() ? "equal" : "DIFFERENT", c.verdicts, c.step_a,
-               c.step_b, c.ratio, describe(c.timing)});
-    for (const auto& side : c.refuted) refuted += "  " + c.name + ", " + side + "\n";
-    for (const auto& side : c.not_run) not_run += "  " + c.name + ", " + side + "\n";
-    for (const auto& difference : c.differences)
-      differences += "  " + c.name + ": " + difference + "\n";
-  }
-  std::string out = text("A = ", a.origin, ", ", a.cases.size(), " cases\nB = ", b.origin, ", ",
-                         b.cases.size(), " cases\n\n", table.str());
-  if (!differences.empty()) out += "\nExact metrics that differ (A, then B):\n" + differences;
-  for (const auto& only : comparison.refuted) refuted += "  only in B: " + only + "\n";
-  if (!refuted.empty()) out += "\nCertificates that say `different`:\n" + refuted;
-  if (!not_run.empty()) out += "\nCertificates not run:\n" + not_run;
-  for (const auto& name : comparison.missing) out += "missing in B: " + name + "\n";
-  for (const auto& name : comparison.added) out += "only in B: " + name + "\n";
-  for (const auto& note : comparison.notes) out += "note: " + note + "\n";
-  const bool is_good = comparison.num_regressions() == 0;
-  return text(out, "\n", is_good ? "no regression" : words_of_regressions(comparison), "\n");
 }
 
 }  // namespace kuafu

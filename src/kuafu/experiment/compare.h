@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "kuafu/experiment/timing.h"
+#include "kuafu/plan/plan.h"
 #include "kuafu/record/json.h"
 
 namespace kuafu {
@@ -14,6 +17,7 @@ struct Result {
   std::string name;
   std::string case_id;  ///< empty for a lone document
   Json document;
+  Json settings;  ///< what distinguishes it in its suite; null for a lone document
 };
 
 /// Results read from a folder, a run.jsonl or one document.
@@ -33,13 +37,16 @@ struct CaseComparison {
   std::string verdicts;                  ///< of both certificates: "equal", "equal -> different"
   std::vector<std::string> refuted;      ///< sides whose certificate says `different`, and why
   std::vector<std::string> not_run;      ///< sides whose certificate was not run, and why
-  enum class Timing : uint8_t {
-    kSame,
-    kSlower,
-    kFaster,
-    kNotCompared
-  } timing = Timing::kNotCompared;
+  Timing timing = Timing::kNotCompared;
+  std::optional<StepRatio> times;     ///< where times are compared
   std::string step_a, step_b, ratio;  ///< printed; "-" where unknown
+};
+
+/// What of two results is compared, and how.
+struct CompareOptions {
+  enum class By : uint8_t { kId, kName } by = By::kId;  ///< what makes two cases one
+  double smallest_effect = 0.05;                        ///< of a step time, as a share
+  enum class Times : uint8_t { kCompared, kLeftOut } times = Times::kCompared;
 };
 
 struct Comparison {
@@ -55,10 +62,13 @@ struct Comparison {
 
 /// Holds B against the reference A. Exact metrics (status, plan, FLOPs, memory, ledger, verdict,
 /// and losses bit by bit on the same world, processor model and LibTorch) at zero tolerance; step
-/// time by its 95 % intervals, on the same host and clean trees only. Cases meet by their id; where a
-/// record is older than the hashes of data, by plan, world and ranks. Throws ConfigError where no
-/// case is in both, and says so where the corpus is another.
-Comparison compare(const Results& a, const Results& b);
+/// times by their intervals (timing.h), on the same host and clean trees only. Cases meet by their
+/// id, or by their name where asked; where a record is older than the hashes of data, by plan, world
+/// and ranks. Throws ConfigError where no case is in both, and says so where the corpus is another.
+Comparison compare(const Results& a, const Results& b, const CompareOptions& options = {});
+
+/// The cases of both sides that `subset` picks. Throws ConfigError as `--filter` does.
+void pick_subset(Results& a, Results& b, const Overrides& subset);
 
 /// The comparison as tables and sentences.
 std::string comparison_text(const Results& a, const Results& b, const Comparison& comparison);

@@ -17,6 +17,7 @@ constexpr int64_t kMostPoints = 100'000;  ///< of a sweep, skipped ones too: wee
 struct Slot {
   std::string key;
   std::vector<Json> values;
+  int line = 0;
   const Bundle* bundle = nullptr;  ///< the row a slot of one value stands for
 };
 
@@ -87,13 +88,13 @@ class Expander {
     for (size_t i = 0; i < chosen.size(); ++i) {
       const SweepAxis& axis = suite_.axes[i];
       if (chosen[i] == nullptr) {
-        if (!taken.contains(axis.name)) slots.push_back({axis.name, axis.values});
+        if (!taken.contains(axis.name)) slots.push_back({axis.name, axis.values, axis.line});
         continue;
       }
-      slots.push_back({axis.name, {Json(chosen[i]->name)}, chosen[i]});
+      slots.push_back({axis.name, {Json(chosen[i]->name)}, chosen[i]->line, chosen[i]});
       for (const Choice& choice : chosen[i]->choices) {
         if (choice.values.size() > 1 || choice.key == "ranks") {
-          slots.push_back({choice.key, choice.values});
+          slots.push_back({choice.key, choice.values, choice.line});
         }
       }
     }
@@ -134,7 +135,9 @@ class Expander {
         point.name += (point.name.empty() ? "" : ", ") + point.labels.back();
       }
       point.settings.emplace_back(slots[i].key, value);
-      if (slots[i].bundle == nullptr) point.given.emplace_back(slots[i].key, value);
+      if (slots[i].bundle != nullptr) continue;
+      point.given.emplace_back(slots[i].key, value);
+      if (slots[i].line > 0) point.lines[slots[i].key] = slots[i].line;
     }
     for (const Bundle* bundle : chosen) {
       if (bundle == nullptr) continue;
@@ -142,6 +145,7 @@ class Expander {
       for (const Choice& choice : bundle->choices) {
         if (!has(point.given, choice.key)) {
           point.given.emplace_back(choice.key, choice.values.front());
+          point.lines[choice.key] = choice.line;
         }
       }
     }
@@ -194,6 +198,7 @@ class Expander {
       require(choice.values.size() == 1, choice.line, "[[case]]: ", choice.key,
               " has several values; a case is one");
       point.settings.emplace_back(choice.key, choice.values.front());
+      point.lines[choice.key] = choice.line;
       const auto axis = std::find_if(suite_.axes.begin(), suite_.axes.end(), [&](const auto& a) {
         return a.name == choice.key && !a.bundles.empty();
       });
@@ -208,6 +213,7 @@ class Expander {
         require(choice.values.size() == 1, extra.line, "[[case]]: say which ", choice.key, ": ",
                 in_quotes(bundle->name), " has several");
         point.given.emplace_back(choice.key, choice.values.front());
+        point.lines[choice.key] = choice.line;
       }
     }
     for (const auto& [key, value] : Settings{{"world", suite_.worlds.front()}}) {

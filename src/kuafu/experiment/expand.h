@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,9 +15,10 @@ struct Point {
   Settings settings;  ///< what distinguishes it: one entry an axis
   Settings given;     ///< every key it sets: of plans, and ranks, world, certify, timeout_s
   int line = 0;       ///< where the suite asks for it
-  std::vector<std::string> labels;  ///< of each setting, as in the name; empty where not named
-  bool is_of_sweep = false;         ///< from the axes, not a `[[case]]`
-  bool is_comparison = false;       ///< a baseline's: the base's own parallel keys do not count
+  std::map<std::string, int> lines;  ///< where the suite has a key of `given`
+  std::vector<std::string> labels;   ///< of each setting, as in the name; empty where not named
+  bool is_of_sweep = false;          ///< from the axes, not a `[[case]]`
+  bool is_comparison = false;        ///< a baseline's: the base's own parallel keys do not count
 };
 
 /// Cartesian product of all axes, without the skipped points, then the extra cases. A bundle's key

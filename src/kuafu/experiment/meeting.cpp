@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/experiment/meeting.h"
 
+#include <set>
+
 #include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
 #include "kuafu/experiment/verdict.h"
 #include "kuafu/record/schema.h"
 
@@ -17,6 +20,15 @@ std::string place_of(const Result& result) {
 
 bool is_of_same_plan(const Result& a, const Result& b) {
   return !value_at(a.document, "plan_hash").is_null() && place_of(a) == place_of(b);
+}
+
+void require_names_once(const Results& results) {
+  std::set<std::string> names;
+  for (const Result& result : results.cases) {
+    KUAFU_REQUIRE(names.insert(result.name).second, "--by name: ", results.origin,
+                  " has two cases named ", in_quotes(result.name),
+                  "; compare by id, or a --subset");
+  }
 }
 
 bool is_default_corpus(const Json& document) {
@@ -51,8 +63,14 @@ std::string other_data(const Json& a, const Json& b) {
   return out;
 }
 
-Meeting::Meeting(const Results& a, const Results& b)
+Meeting::Meeting(const Results& a, const Results& b, CompareOptions::By by)
     : a_(a), b_(b), partners_(a.cases.size(), nullptr), met_(b.cases.size(), false) {
+  if (by == CompareOptions::By::kName) {
+    require_names_once(a);
+    require_names_once(b);
+    pair([](const Result& ours, const Result& theirs) { return ours.name == theirs.name; });
+    return;
+  }
   pair([](const Result& ours, const Result& theirs) {
     return !ours.case_id.empty() && ours.case_id == theirs.case_id;
   });

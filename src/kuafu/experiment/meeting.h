@@ -18,11 +18,12 @@ bool reads_other_data(const Json& a, const Json& b);
 std::string other_data(const Json& a, const Json& b);
 
 /// Pairs the cases of two results: by id first; then, where a side has no ids or is older than the
-/// hashes of data, by plan, world, ranks and whether there is a certificate.
+/// hashes of data, by plan, world, ranks and whether there is a certificate. Or by name alone.
 /// @pre both results outlive it
 class Meeting {
  public:
-  Meeting(const Results& a, const Results& b);
+  /// Throws ConfigError where they meet by name and a side has a name twice.
+  Meeting(const Results& a, const Results& b, CompareOptions::By by = CompareOptions::By::kId);
 
   /// Of case `ours` of A; null where it met none.
   const Result* partner_of(size_t ours) const { return partners_[ours]; }

@@ -9,7 +9,9 @@
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/units.h"
+#include "kuafu/experiment/finality.h"
 #include "kuafu/experiment/verdict.h"
+#include "kuafu/record/provenance.h"
 #include "kuafu/record/schema.h"
 
 namespace kuafu {
@@ -121,7 +123,7 @@ Json document_of(const Case& c, const Remains& remains) {
       document, c, text("the worker ", describe_end(result), own, last_lines(remains.error_path)));
 }
 
-Json case_line(const Case& c, const Json& document, double wall_s) {
+Json case_line(const Case& c, const Json& document, const ChildResult& result) {
   Json settings = Json::object();
   for (const auto& [key, value] : c.settings) settings[key] = value;
   const Json reason = document.contains("reason") ? document["reason"] : Json(nullptr);
@@ -131,7 +133,10 @@ Json case_line(const Case& c, const Json& document, double wall_s) {
           {"settings", settings},
           {"status", document["status"]},
           {"reason", reason},
-          {"wall_s", wall_s},
+          {"wall_s", result.wall_s},
+          {"time", utc_time()},
+          {"timeout_s", c.timeout_s},
+          {"is_final", !is_of_machine(c, document, result)},
           {"document", document}};
 }
 

@@ -21,7 +21,7 @@ struct Remains {
 /// the last lines of standard error.
 Json document_of(const Case& c, const Remains& remains);
 
-/// The line of run.jsonl for a finished case.
-Json case_line(const Case& c, const Json& document, double wall_s);
+/// The line of run.jsonl for a case that ended so with this document.
+Json case_line(const Case& c, const Json& document, const ChildResult& result);
 
 }  // namespace kuafu

@@ -3,31 +3,16 @@
 
 #include <chrono>
 #include <filesystem>
-#include <set>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/units.h"
+#include "kuafu/experiment/finality.h"
+#include "kuafu/experiment/membership.h"
 #include "kuafu/experiment/outcome.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/record/schema.h"
 
 namespace kuafu {
-namespace {
-
-std::set<std::string> finished_ids(const RunRecord& record) {
-  std::set<std::string> ids;
-  for (const Json& line : record.cases) ids.insert(line["case_id"].get<std::string>());
-  return ids;
-}
-
-/// {hash: bytes} of what its cases read.
-Json corpora_json(const Suite& suite) {
-  Json corpora = Json::object();
-  for (const auto& [hash, bytes] : suite.corpora) corpora[hash] = bytes;
-  return corpora;
-}
-
-}  // namespace
 
 Runner::Runner(const Suite& suite, RunnerOptions options)
     : options_(std::move(options)), budget_s_(suite.budget_s) {
@@ -37,35 +22,17 @@ Runner::Runner(const Suite& suite, RunnerOptions options)
   if (!lock_->note().empty()) notes_.push_back(lock_->note());
   log_.emplace(options_.folder);
   notes_.insert(notes_.end(), log_->notes().begin(), log_->notes().end());
-  check_suite(suite);
+  take_up(suite);
 }
 
-void Runner::check_suite(const Suite& suite) {
-  const Json& header = record().header;
+void Runner::take_up(const Suite& suite) {
+  if (record().header.is_null()) return log_->begin(suite_header(suite));
+  const Membership member = taken_up(record(), suite, options_.folder);
+  if (member.is_changed) log_->rewrite(member.record);
+  notes_.insert(notes_.end(), member.notes.begin(), member.notes.end());
   const Json now = provenance();
-  if (header.is_null()) {
-    log_->begin({{"kind", "suite"},
-                 {"format", kRecordFormat},
-                 {"name", suite.name},
-                 {"question", suite.question},
-                 {"suite_hash", suite.hash},
-                 {"cases", suite.cases.size()},
-                 {"corpora", corpora_json(suite)},
-                 {"provenance", now}});
-    return;
-  }
-  const auto theirs = header["suite_hash"].get<std::string>();
-  const Json before = value_at(header, "corpora"), corpora = corpora_json(suite);
-  const bool is_other_data = !before.is_null() && before != corpora;
-  KUAFU_REQUIRE(theirs == suite.hash, options_.folder, " holds the results of another suite: \"",
-                header["name"].get<std::string>(), "\", hash ", theirs, "; this one is \"",
-                suite.name, "\", hash ", suite.hash,
-                is_other_data ? text("; its cases read corpora (bytes by hash) ", before.dump(),
-                                     ", now they would read ", corpora.dump())
-                              : "",
-                ". Choose another folder with --out, or the suite, --set and corpora as they were");
   for (const char* field : {"git_commit", "host"}) {
-    const Json before = value_at(header, text("provenance.", field));
+    const Json before = value_at(record().header, text("provenance.", field));
     if (before != now[field]) {
       notes_.push_back(text("the folder was begun with ", field, " ", before.dump(), ", now it is ",
                             now[field].dump(), ": each case records its own"));
@@ -73,13 +40,44 @@ void Runner::check_suite(const Suite& suite) {
   }
 }
 
+const Json* Runner::line_of(const Case& c) const {
+  for (const Json& line : record().cases) {
+    if (line["case_id"] == c.id) return &line;
+  }
+  return nullptr;
+}
+
+std::string Runner::why_unfinished(const Case& c) const {
+  const Json* line = line_of(c);
+  if (line == nullptr) return "not recorded";
+  return has_run_.contains(c.id) ? "" : why_again(c, *line, options_.retried);
+}
+
 std::vector<Case> Runner::unfinished(const std::vector<Case>& cases) const {
-  const std::set<std::string> ids = finished_ids(record());
   std::vector<Case> left;
   for (const Case& c : cases) {
-    if (!ids.contains(c.id)) left.push_back(c);
+    if (!why_unfinished(c).empty()) left.push_back(c);
   }
   return left;
+}
+
+std::vector<std::string> Runner::repeated(const std::vector<Case>& cases) const {
+  std::vector<std::string> sentences;
+  for (const Case& c : cases) {
+    if (line_of(c) == nullptr) continue;
+    const std::string why = why_unfinished(c);
+    if (!why.empty()) sentences.push_back(text("runs again: ", c.name, ": ", why));
+  }
+  return sentences;
+}
+
+void Runner::put(const Case& c, const Json& line) {
+  if (line_of(c) == nullptr) {
+    log_->append(line);
+  } else {
+    log_->replace(line);
+  }
+  has_run_.insert(c.id);
 }
 
 SweepEnd Runner::run(const std::vector<Case>& cases, Progress& progress,
@@ -96,7 +94,7 @@ SweepEnd Runner::run(const std::vector<Case>& cases, Progress& progress,
     progress.start(c.name);
     const std::optional<Json> line = run_case(c, tick);
     if (!line) return SweepEnd::kInterrupted;
-    log_->append(*line);
+    put(c, *line);
     progress.finish((*line)["status"].get<std::string>());
   }
   log_->sync();
@@ -115,7 +113,7 @@ std::optional<Json> Runner::run_case(const Case& c, const std::function<bool()>&
   if (result.end == ChildResult::End::kCancelled) return std::nullopt;
   const Json document = document_of(c, {result, document_path, command.error_path});
   std::filesystem::remove(document_path);  // run.jsonl has it now
-  return case_line(c, document, result.wall_s);
+  return case_line(c, document, result);
 }
 
 std::vector<std::string> Runner::words(const Case& c, const std::string& case_folder) const {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,21 +21,26 @@ struct RunnerOptions {
   std::string worker;                                  ///< the program that runs one plan
   std::vector<std::string> mpi_launcher = {"mpirun"};  ///< before `-n RANKS` in the MPI world
   std::vector<std::string> plugins;
-  double grace_s = 5;  ///< after its own time-out, before a case is killed from outside
+  std::set<std::string> retried;  ///< statuses whose cases run again
+  double grace_s = 5;             ///< after its own time-out, before a case is killed from outside
 };
 
 enum class SweepEnd { kComplete, kInterrupted, kOutOfBudget };
 
 /// Runs the cases of a suite one after the other, each in a process of its own, into one results
-/// folder. Cases that the folder holds already are not run again.
+/// folder. Cases of which the folder holds a final line are not run again (finality.h); a suite that
+/// has grown or shrunk goes on in its folder (membership.h).
 class Runner {
  public:
   /// Locks the folder and reads what it holds. Throws ConfigError: not writable, another runner,
   /// another suite (naming both hashes).
   Runner(const Suite& suite, RunnerOptions options);
 
-  /// Which of `cases` the folder lacks.
+  /// Which of `cases` the folder lacks, or holds without a final line.
   std::vector<Case> unfinished(const std::vector<Case>& cases) const;
+
+  /// Why recorded ones among `cases` run again, a sentence each.
+  std::vector<std::string> repeated(const std::vector<Case>& cases) const;
 
   /// Runs them in order. A case that throws, crashes, hangs or runs out of memory is recorded as
   /// such and the next one follows. `is_interrupted` ends the sweep within a tick; the case in hand
@@ -47,7 +53,10 @@ class Runner {
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:
-  void check_suite(const Suite& suite);
+  void take_up(const Suite& suite);
+  std::string why_unfinished(const Case& c) const;
+  const Json* line_of(const Case& c) const;
+  void put(const Case& c, const Json& line);
   std::optional<Json> run_case(const Case& c, const std::function<bool()>& tick);
   std::vector<std::string> words(const Case& c, const std::string& case_folder) const;
   void write_plan(const Case& c, const std::string& case_folder) const;
@@ -57,6 +66,7 @@ class Runner {
   std::optional<FolderLock> lock_;
   std::optional<RunLog> log_;
   std::vector<std::string> notes_;
+  std::set<std::string> has_run_;  ///< ids of what this runner ran: final for it
 };
 
 }  // namespace kuafu

@@ -2,20 +2,27 @@
 #include "kuafu/experiment/suite.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/philox.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/base/units.h"
 #include "kuafu/base/xxh64.h"
-#include "kuafu/dataset/corpus.h"
 #include "kuafu/experiment/baselines.h"
+#include "kuafu/experiment/corpora.h"
 #include "kuafu/experiment/expand.h"
 #include "kuafu/experiment/suite_text.h"
+#include "kuafu/experiment/written_plan.h"
 
 namespace kuafu {
 namespace {
+
+constexpr const char* kPathKey = "data.path";
+constexpr const char* kBudgetKey = "memory.device";
+constexpr const char* kTimeoutKey = "timeout_s";
 
 std::string hex_hash(const std::string& bytes) { return hex_digits(hash_name(bytes)); }
 
@@ -47,75 +54,12 @@ struct Names {
   std::vector<std::string> models = builtin_model_names(), sequence = builtin_sequence_names();
 };
 
-/// What corpora hold, each read once.
-class Corpora {
- public:
-  explicit Corpora(std::string default_corpus) : default_corpus_(std::move(default_corpus)) {}
-
-  /// Hash of the bytes of data.path; empty where they cannot be read: the worker says why.
-  const std::string& hash_of(const std::string& path) {
-    const auto [known, is_new] = hashes_.try_emplace(path);
-    if (!is_new) return known->second;
-    try {
-      const Corpus corpus = read_corpus(path.empty() ? default_corpus_ : path);
-      known->second = corpus.hash;
-      found_[corpus.hash] = static_cast<int64_t>(corpus.bytes.size());
-    } catch (const ConfigError&) {
-    }
-    return known->second;
-  }
-
-  const std::map<std::string, int64_t>& found() const { return found_; }
-
- private:
-  std::string default_corpus_;
-  std::map<std::string, std::string> hashes_;  ///< by path
-  std::map<std::string, int64_t> found_;       ///< bytes by hash
-};
-
 /// Keys of a point that belong to the run, not to the plan.
 struct RunKeys {
   int64_t ranks = 0;
   std::string world;
   bool is_certified = true;
   double timeout_s = 0;
-};
-
-/// Keys of a plan as they are written, the last value of each. "parallel.data = 2" stays as short as
-/// it was where no other key of the group is there.
-class Written {
- public:
-  void put(const std::string& key, const std::string& value) {
-    const std::string whole = whole_key(key);
-    lines_[whole] = {value, whole != key};
-  }
-  void put_table(const std::string& prefix, const ConfigValue& table) {
-    for (const auto& [name, value] : table.entries) {
-      if (value.kind == ConfigValue::Kind::kTable) {
-        put_table(prefix + name + ".", value);
-      } else {
-        put(prefix + name, to_string(value));
-      }
-    }
-  }
-  std::string toml() const {
-    std::string toml;
-    for (const auto& [key, line] : lines_) {
-      const std::string group = key.substr(0, key.rfind('.'));
-      const auto num_keys = std::count_if(lines_.begin(), lines_.end(), [&](const auto& other) {
-        return other.first.rfind(group + ".", 0) == 0;
-      });
-      toml += (line.is_short && num_keys == 1 ? group : key) + " = " + line.value + "\n";
-    }
-    return toml;
-  }
-
- private:
-  struct Line {
-    std::string value;
-    bool is_short = false;
-  };
-  std::map<std::string, Line> lines_;
 };
 
 /// Turns points into cases: parses and resolves their plans, names and numbers them.
@@ -134,14 +78,16 @@ class CaseMaker {
       if (!take(key, value, point, run)) overrides.emplace_back(key, toml_text(value));
     }
     for (const auto& override : options_.overrides) overrides.push_back(override);
+    if (options_.timeout_s) run.timeout_s = *options_.timeout_s;
+    if (options_.budget) overrides.emplace_back(kBudgetKey, text(*options_.budget));
     return finish(point, run, overrides);
   }
 
  private:
   bool take(const std::string& key, const Json& value, const Point& point, RunKeys& run) const {
     const auto require = [&](bool condition, const char* expected) {
-      KUAFU_REQUIRE(condition, text_.origin, ":", point.line, ": ", key, ": expected ", expected,
-                    ", given ", value.dump());
+      KUAFU_REQUIRE(condition, text_.origin, ":", line_of(key, point), ": ", key, ": expected ",
+                    expected, ", given ", value.dump());
     };
     if (key == "ranks") {
       require(value.is_number_integer() && value > 0, "a number of ranks from 1");
@@ -164,24 +110,28 @@ class CaseMaker {
   /// The plan resolved for the case's ranks. One that cannot be placed stays as it was written: the
   /// worker says why, and the record keeps it.
   Case finish(const Point& point, const RunKeys& run, const Overrides& overrides) {
-    Case c{"",        point.name, point.settings,   "",
-           run.ranks, run.world,  run.is_certified, run.timeout_s};
+    Case c{"",        point.name,       point.settings, "", run.ranks,
+           run.world, run.is_certified, run.timeout_s,  ""};
+    for (auto& [key, value] : c.settings) {
+      if (options_.budget && key == kBudgetKey) value = print_bytes(*options_.budget);
+      if (options_.timeout_s && key == kTimeoutKey) value = *options_.timeout_s;
+    }
     const std::string base = point.is_comparison ? without_parallel(text_.base) : text_.base;
     std::string identity;  // that of a resolved plan survives keys that later versions add
     try {
       Plan plan = resolve(
           parse_plan(base, text_.origin, names_.tensor, overrides, names_.models, names_.sequence),
           run.ranks, names_.tensor);
+      if (run.world != "simulated") place_data(plan, point, c);
       const std::string data = identify_data(plan, run.world);
       c.ranks = num_ranks(plan);
       c.plan_toml = to_toml(plan);
       identity = plan_hash(plan) + data;
     } catch (const Refused&) {
       c.ranks = std::max<int64_t>(1, c.ranks);
-      c.plan_toml = identity = written_plan(base, overrides);
+      c.plan_toml = identity = written_plan(base, text_.origin, overrides);
     } catch (const ConfigError& error) {
-      throw ConfigError(text(as_written(error.what(), point), "\n  in the case \"", point.name,
-                             "\", asked for at ", text_.origin, ":", point.line));
+      throw ConfigError(as_written(error.what(), point));
     }
     if (find_setting(c.settings, "ranks") == nullptr) c.settings.emplace_back("ranks", c.ranks);
     c.id = hex_hash(text(identity, "\nranks=", c.ranks, "\nworld=", c.world,
@@ -189,13 +139,58 @@ class CaseMaker {
     return c;
   }
 
-  /// A key of the suite was not given by --set.
+  int line_of(const std::string& key, const Point& point) const {
+    const auto line = point.lines.find(key);
+    return line == point.lines.end() ? point.line : line->second;
+  }
+
+  /// An error about a key of the suite, which was not given by --set, begins with the key's line; any
+  /// other ends with the lines of the keys that it names.
   std::string as_written(const std::string& error, const Point& point) const {
-    const std::string_view by_set = "--set ";
-    const bool is_of_suite = std::any_of(
-        point.given.begin(), point.given.end(),
-        [&](const auto& given) { return error.rfind(text(by_set, given.first, ":"), 0) == 0; });
-    return is_of_suite ? text(text_.origin, ": ", error.substr(by_set.size())) : error;
+    const std::string in_case = text("\n  in the case ", in_quotes(point.name));
+    std::string named;
+    for (const auto& [key, value] : point.given) {
+      const std::string by_set = text("--set ", key, ":");
+      if (error.rfind(by_set, 0) == 0 && !is_overridden(key)) {
+        return text(text_.origin, ":", line_of(key, point), ": ", key,
+                    error.substr(by_set.size() - 1), in_case);
+      }
+      if (error.find(key) == std::string::npos || !point.lines.contains(key)) continue;
+      named += text(", ", key, " at ", text_.origin, ":", line_of(key, point));
+    }
+    return text(error, in_case,
+                named.empty() ? text(", asked for at ", text_.origin, ":", point.line) : named);
+  }
+
+  /// By --set, itself or its whole group.
+  bool is_overridden(const std::string& key) const {
+    return std::any_of(options_.overrides.begin(), options_.overrides.end(),
+                       [&](const auto& given) {
+                         return given.first == key || key.starts_with(given.first + ".");
+                       });
+  }
+
+  /// A path of the suite begins at its file. One that leads nowhere is told, before anything runs.
+  void place_data(Plan& plan, const Point& point, Case& c) const {
+    namespace fs = std::filesystem;
+    if (plan.data.kind != "text" || plan.data.path.empty()) return;
+    const std::string written = plan.data.path;
+    const bool is_of_suite = !is_overridden(kPathKey);
+    if (is_of_suite && fs::path(written).is_relative()) {
+      plan.data.path = (fs::path(text_.origin).parent_path() / written).lexically_normal().string();
+    }
+    std::error_code error;
+    if (fs::exists(plan.data.path, error)) return;
+    const std::string found = text("no such file or folder ", in_quotes(plan.data.path), "; ");
+    c.missing_data =
+        is_of_suite
+            ? text(text_.origin,
+                   point.lines.contains(kPathKey) ? text(":", line_of(kPathKey, point)) : "",
+                   ": data.path = ", in_quotes(written), ": ", found,
+                   "paths in a suite are relative to the suite's file\n  in the case ",
+                   in_quotes(point.name))
+            : text("--set data.path=", written, ": ", found,
+                   "paths on the command line are relative to the working folder");
   }
 
   /// Which bytes the plan reads, for its id; the plan asks for them from here on. The simulated world
@@ -208,28 +203,25 @@ class CaseMaker {
     return plan.data.path.empty() ? "" : "\ndata.path=" + plan.data.path;
   }
 
-  /// The base plan with the overrides in their places, one dotted key a line.
-  std::string written_plan(const std::string& base, const Overrides& overrides) const {
-    Written lines;
-    lines.put_table("", parse_toml(base, text_.origin));
-    for (const auto& [key, given] : overrides) {
-      const std::optional<ConfigValue> value = parse_toml_value(given);
-      if (value && value->kind == ConfigValue::Kind::kTable) {
-        lines.put_table(key + ".", *value);
-      } else {
-        lines.put(key, value ? given : in_quotes(given));
-      }
-    }
-    return lines.toml();
-  }
-
   const SuiteText& text_;
   const SuiteOptions& options_;
   Names names_;
   Corpora corpora_;
 };
 
+void check_not_varied(const std::vector<Point>& points, const char* key, const char* option) {
+  for (const Point& point : points) {
+    if (!point.is_of_sweep) continue;
+    const bool is_varied = std::any_of(point.settings.begin(), point.settings.end(),
+                                       [&](const auto& setting) { return setting.first == key; });
+    KUAFU_REQUIRE(!is_varied, option, ": the sweep varies ", key, " (case ", in_quotes(point.name),
+                  "); pick cases with --filter ", key, "=VALUE, or change the suite");
+  }
+}
+
 void check_overrides(const std::vector<Point>& points, const SuiteOptions& options) {
+  if (options.timeout_s) check_not_varied(points, kTimeoutKey, "--timeout");
+  if (options.budget) check_not_varied(points, kBudgetKey, "--budget");
   for (const auto& [key, value] : options.overrides) {
     for (const Point& point : points) {
       const bool is_varied = std::any_of(point.settings.begin(), point.settings.end(),
@@ -303,33 +295,6 @@ std::optional<std::string> case_value(const Case& c, const std::string& key) {
   if (key == "name") return c.name;
   if (const Json* value = find_setting(c.settings, key)) return plain_text(*value);
   return plan_value(parse_toml(c.plan_toml, c.name), key);
-}
-
-std::vector<Case> filtered(const std::vector<Case>& cases, const Overrides& filters) {
-  std::vector<Case> kept = cases;
-  for (const auto& [key, wanted] : filters) {
-    std::vector<std::string> values;
-    std::vector<Case> next;
-    for (const Case& c : kept) {
-      const auto value = case_value(c, key);
-      if (!value) continue;
-      if (*value == wanted) next.push_back(c);
-      if (std::find(values.begin(), values.end(), *value) == values.end()) values.push_back(*value);
-    }
-    std::vector<std::string> keys;
-    for (const Case& c : cases) {
-      for (const auto& [name, v] : c.settings) {
-        if (std::find(keys.begin(), keys.end(), name) == keys.end()) keys.push_back(name);
-      }
-    }
-    KUAFU_REQUIRE(kept.empty() || !values.empty(), "--filter ", key, "=", wanted,
-                  ": no case has the key ", in_quotes(key), "; did you mean ",
-                  in_quotes(nearest(key, keys)), "? The suite varies ", join(keys));
-    KUAFU_REQUIRE(!next.empty(), "--filter ", key, "=", wanted, ": no case is left; ", key, " is ",
-                  join_or(values), " in the suite");
-    kept = std::move(next);
-  }
-  return kept;
 }
 
 }  // namespace kuafu

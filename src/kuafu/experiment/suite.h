@@ -31,6 +31,7 @@ struct Case {
   std::string world;
   bool is_certified = true;
   double timeout_s = 0;
+  std::string missing_data;  ///< the sentence to say where its corpus is not there; else empty
 };
 
 /// What cases must show, checked when the sweep is complete.
@@ -65,6 +66,8 @@ struct PluginNames {
 
 struct SuiteOptions {
   Overrides overrides;                  ///< `--set` of plan keys, for every case
+  std::optional<double> timeout_s;      ///< over the suite's, for every case
+  std::optional<int64_t> budget;        ///< of memory in bytes, over the suite's, for every case
   std::vector<std::string> plugins;     ///< shared objects, besides those of the suite
   std::string baselines = "baselines";  ///< folder of what `[[compare]]` names
   std::string default_corpus;           ///< where data.path is empty; empty = there is none
@@ -76,7 +79,8 @@ struct SuiteOptions {
 /// that a misspelt key costs nothing; plans that cannot be placed stay, for the worker to refuse.
 /// The corpus of every case that reads one is hashed here: the bytes are part of the case's id and of
 /// its plan, so that a worker that finds others refuses to run. One that cannot be read is known by
-/// its path, and the worker says why.
+/// its path, and the worker says why. A relative data.path of the suite begins at the suite's file,
+/// one of `overrides` at the working folder.
 /// Throws ConfigError with file and line.
 Suite parse_suite(std::string_view toml, const std::string& origin,
                   const SuiteOptions& options = {});
@@ -85,9 +89,5 @@ Suite load_suite(const std::string& path, const SuiteOptions& options = {});
 /// The value of a case's setting or plan key, texts without quotes; none where it has no such key.
 /// A key is a setting's name, its last word, a dotted plan key, `name` or `case_id`.
 std::optional<std::string> case_value(const Case& c, const std::string& key);
-
-/// Keeps the cases whose settings or plan have all the given values, as case_value() reads them.
-/// Throws ConfigError where no case has the key or the value.
-std::vector<Case> filtered(const std::vector<Case>& cases, const Overrides& filters);
 
 }  // namespace kuafu

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,10 +18,29 @@ namespace {
 
 constexpr std::chrono::milliseconds kPause{50};
 
+/// Whether `path` still names the open file: its owner removes it when it ends.
+bool is_still_there(const File& file, const std::string& path) {
+  struct stat own {
+  }, there{};
+  return ::fstat(file.descriptor(), &own) == 0 && ::stat(path.c_str(), &there) == 0 &&
+         own.st_dev == there.st_dev && own.st_ino == there.st_ino;
+}
+
+File open_lock(const std::string& path) {
+  File file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  KUAFU_REQUIRE(file.is_open(), system_error("open", path));
+  return file;
+}
+
 /// A killed runner's guard process still holds the lock while it ends the case: worth a short wait.
-bool try_lock(const File& file, std::chrono::milliseconds patience) {
+bool try_lock(File& file, const std::string& path, std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
-  while (::flock(file.descriptor(), LOCK_EX | LOCK_NB) != 0) {
+  while (true) {
+    if (::flock(file.descriptor(), LOCK_EX | LOCK_NB) == 0) {
+      if (is_still_there(file, path)) return true;
+      file = open_lock(path);  // locked what its last owner has just removed
+      continue;
+    }
     if (errno != EWOULDBLOCK) return false;
     if (std::chrono::steady_clock::now() >= deadline) {
       errno = EWOULDBLOCK;
@@ -28,17 +48,14 @@ bool try_lock(const File& file, std::chrono::milliseconds patience) {
     }
     std::this_thread::sleep_for(kPause);
   }
-  return true;
 }
 
 }  // namespace
 
 FolderLock::FolderLock(const std::string& folder, std::chrono::milliseconds patience,
-                       std::string_view option) {
-  const std::string path = folder + "/lock";
-  file_ = File(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  KUAFU_REQUIRE(file_.is_open(), system_error("open", path));
-  if (!try_lock(file_, patience)) {
+                       std::string_view option)
+    : path_(folder + "/lock"), file_(open_lock(path_)) {
+  if (!try_lock(file_, path_, patience)) {
     const int reason = errno;
     if (reason == EWOULDBLOCK) {
       char owner[32] = {};
@@ -51,11 +68,16 @@ FolderLock::FolderLock(const std::string& folder, std::chrono::milliseconds pati
                  "): start no second runner there");
     return;
   }
+  is_held_ = true;
   const std::string process = text(::getpid());
   const bool is_named = ::ftruncate(file_.descriptor(), 0) == 0 &&
                         ::write(file_.descriptor(), process.data(), process.size()) > 0;
   if (!is_named)
-    note_ = system_error("name the runner in", path);  // full disk: the lock still holds
+    note_ = system_error("name the runner in", path_);  // full disk: the lock still holds
+}
+
+FolderLock::~FolderLock() {
+  if (is_held_) ::unlink(path_.c_str());  // before the lock is given up: the next one makes its own
 }
 
 }  // namespace kuafu

@@ -10,7 +10,7 @@
 namespace kuafu {
 
 /// Keeps a folder of results or checkpoints to one runner. The lock ends with the process, however
-/// it dies.
+/// it dies; its file goes with the object, unless the process was killed.
 class FolderLock {
  public:
   /// Takes `folder`/lock, waiting up to `patience` for it. Throws ConfigError naming the process
@@ -20,11 +20,17 @@ class FolderLock {
                       std::chrono::milliseconds patience = std::chrono::seconds(3),
                       std::string_view option = "--out");
 
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
   /// Empty, or why the folder is not protected.
   const std::string& note() const { return note_; }
 
  private:
+  std::string path_;
   File file_;
+  bool is_held_ = false;
   std::string note_;
 };
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "kuafu/base/config.h"
@@ -89,8 +90,17 @@ void add_line(const std::string& path, int64_t number, std::string_view line, Ru
     KUAFU_REQUIRE(!record.header.is_null(), where,
                   "a case before the suite line, which is damaged or missing; choose another "
                   "folder with --out, or move the file away");
-    record.cases.push_back(value);
+    (value["kind"] == "former" ? record.former : record.cases).push_back(value);
   }
+}
+
+std::string all_lines(const RunRecord& record) {
+  std::string all;
+  if (!record.header.is_null()) all += sealed(record.header) + "\n";
+  for (const std::vector<Json>* lines : {&record.cases, &record.former}) {
+    for (const Json& line : *lines) all += sealed(line) + "\n";
+  }
+  return all;
 }
 
 }  // namespace
@@ -126,13 +136,17 @@ RunLog::RunLog(const std::string& folder)
     record_ = read_run(path_);
     if (!record_.damaged.empty()) move_damage_aside();
   }
-  file_ = File(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  KUAFU_REQUIRE(file_.is_open(), system_error("write", path_));
+  open();
   sync_folder(folder);
 }
 
 RunLog::~RunLog() {
   if (file_.is_open()) ::fsync(file_.descriptor());
+}
+
+void RunLog::open() {
+  file_ = File(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  KUAFU_REQUIRE(file_.is_open(), system_error("write", path_));
 }
 
 void RunLog::move_damage_aside() {
@@ -141,10 +155,7 @@ void RunLog::move_damage_aside() {
   KUAFU_REQUIRE(file.is_open(), system_error("write", aside));
   for (const std::string& line : record_.damaged) write_all(file, line + "\n", aside);
   KUAFU_REQUIRE(::fsync(file.descriptor()) == 0, system_error("write", aside));
-  std::string whole;
-  if (!record_.header.is_null()) whole += sealed(record_.header) + "\n";
-  for (const Json& line : record_.cases) whole += sealed(line) + "\n";
-  replace_file(path_, whole);
+  replace_file(path_, all_lines(record_));
   notes_.push_back(text(path_, ": ", record_.damaged.size(),
                         record_.damaged.size() == 1 ? " line was" : " lines were",
                         " damaged (cut off in the middle); moved to ", aside, ", ",
@@ -162,6 +173,31 @@ void RunLog::begin(const Json& header) {
 void RunLog::append(const Json& line) {
   record_.cases.push_back(write_line(line));
   if (std::chrono::steady_clock::now() - last_sync_ >= kSyncEvery) sync();
+}
+
+void RunLog::replace(const Json& line) {
+  RunRecord next = record_;
+  const auto is_same = [&](const Json& other) { return other["case_id"] == line["case_id"]; };
+  const auto first = std::find_if(next.cases.begin(), next.cases.end(), is_same);
+  KUAFU_CHECK(first != next.cases.end(), "no line of the case is there to be replaced");
+  *first = line;
+  next.cases.erase(std::remove_if(first + 1, next.cases.end(), is_same), next.cases.end());
+  rewrite(next);
+}
+
+void RunLog::rewrite(const RunRecord& record) {
+  RunRecord next{record.header, {}, {}, {}, false};
+  for (const Json& line : record.cases) next.cases.push_back(Json::parse(json_line(line)));
+  for (const Json& line : record.former) next.former.push_back(Json::parse(json_line(line)));
+  for (const std::vector<Json>* lines : {&next.cases, &next.former}) {
+    for (const Json& line : *lines) {
+      const std::vector<std::string> problems = line_problems(line);
+      KUAFU_CHECK(problems.empty(), "a line of the record is wrong: ", problems.front());
+    }
+  }
+  replace_file(path_, all_lines(next));
+  record_ = std::move(next);
+  open();  // the name is another file's now
 }
 
 Json RunLog::write_line(const Json& line) {

@@ -14,6 +14,7 @@ namespace kuafu {
 struct RunRecord {
   Json header;                       ///< the line of kind `suite`; null in an empty record
   std::vector<Json> cases;           ///< the lines of kind `case`, as they were written
+  std::vector<Json> former;          ///< those of kind `former`: no longer in the suite
   std::vector<std::string> damaged;  ///< lines that are no JSON: cut off by a kill or a full disk
   bool is_cut = false;               ///< the last of them is the file's last, without its end
 };
@@ -30,9 +31,9 @@ RunRecord read_run(const std::string& path);
 /// "checksum":"1a2b3c4d", the CRC-32 of all bytes before that field.
 std::string sealed(const Json& line);
 
-/// The append-only record of a run: one JSON line per finished case. Each line is handed to the
-/// system at once and forced to the disk every few seconds, so a kill loses at most the case in
-/// hand.
+/// The record of a run: one JSON line per finished case. Each line is handed to the system at once
+/// and forced to the disk every few seconds, so a kill loses at most the case in hand. Lines change
+/// only where a case runs anew or the suite does.
 class RunLog {
  public:
   /// Opens or creates `folder`/run.jsonl. Damaged lines go to run.jsonl.damaged, as notes() says.
@@ -50,10 +51,19 @@ class RunLog {
   /// record then ends with the line before it.
   void append(const Json& line);
 
+  /// Puts the line in the place of those that its case has. Throws ConfigError as append() does; the
+  /// old lines are still there then.
+  void replace(const Json& line);
+
+  /// Puts all of `record` in the place of the lines there are, in one step. Throws ConfigError where
+  /// it cannot be written whole; nothing has changed then.
+  void rewrite(const RunRecord& record);
+
   /// Forces everything to the disk. Throws ConfigError.
   void sync();
 
  private:
+  void open();
   void move_damage_aside();
   /// Returns the line as a reader gets it.
   Json write_line(const Json& line);

@@ -240,7 +240,9 @@ std::vector<std::string> line_problems(const Json& line) {
     need("provenance", value_at(line, "provenance").is_object(), "object");
     return problems;
   }
-  if (kind != "case") return {text("kind: ", shown(kind), " is neither \"suite\" nor \"case\"")};
+  if (kind != "case" && kind != "former") {
+    return {text("kind: ", shown(kind), R"( is none of "suite", "case" and "former")")};
+  }
   for (const char* name : {"case_id", "name", "status"}) {
     need(name, value_at(line, name).is_string(), "text");
   }

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/experiment/filter.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
+
+namespace kuafu {
+namespace {
+
+/// `*` stands for any letters, `?` for one.
+bool is_like(std::string_view word, std::string_view pattern) {
+  constexpr size_t kNone = std::string_view::npos;
+  size_t w = 0, p = 0, star = kNone, behind = 0;  // `star` took the letters up to `behind`
+  while (w < word.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      behind = w;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == word[w])) {
+      ++p, ++w;
+    } else if (star != kNone) {
+      p = star + 1;
+      w = ++behind;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == kNone;
+}
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    const size_t first = std::min(list.find_first_not_of(' ', begin), end);
+    parts.push_back(list.substr(first, end - first));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+bool has(const std::vector<std::string>& values, const std::string& pattern) {
+  return std::any_of(values.begin(), values.end(),
+                     [&](const std::string& value) { return is_like(value, pattern); });
+}
+
+/// The patterns of one filter: the whole of it where some value is like that, else its parts.
+std::vector<std::string> patterns_of(const std::string& wanted,
+                                     const std::vector<std::string>& values) {
+  return has(values, wanted) ? std::vector<std::string>{wanted} : split(wanted);
+}
+
+}  // namespace
+
+std::vector<size_t> picked(const Pickable& from, const Overrides& filters,
+                           std::string_view option) {
+  std::vector<size_t> kept(from.size);
+  std::iota(kept.begin(), kept.end(), size_t{0});
+  for (const auto& [key, wanted] : filters) {
+    std::vector<std::string> values;  // of all, so that a list may name what another filter drops
+    for (size_t i = 0; i < from.size; ++i) {
+      const auto value = from.value(i, key);
+      if (value && std::find(values.begin(), values.end(), *value) == values.end()) {
+        values.push_back(*value);
+      }
+    }
+    KUAFU_REQUIRE(!values.empty(), option, " ", key, "=", wanted, ": no case has the key ",
+                  in_quotes(key), "; did you mean ", in_quotes(nearest(key, from.keys)),
+                  "? The cases differ in ", join(from.keys));
+    const std::vector<std::string> patterns = patterns_of(wanted, values);
+    for (const std::string& pattern : patterns) {
+      KUAFU_REQUIRE(has(values, pattern), option, " ", key, "=", wanted, ": no case has ", key,
+                    " = ", in_quotes(pattern), "; did you mean ",
+                    in_quotes(nearest(pattern, values)), "? ", key, " is ", join_or(values));
+    }
+    std::erase_if(kept, [&](size_t i) {
+      const auto value = from.value(i, key);
+      return !value || std::none_of(patterns.begin(), patterns.end(),
+                                    [&](const auto& pattern) { return is_like(*value, pattern); });
+    });
+    KUAFU_REQUIRE(!kept.empty(), option, " ", key, "=", wanted,
+                  ": no case is left: none has this beside what the filters before it ask for");
+  }
+  return kept;
+}
+
+std::vector<Case> filtered(const std::vector<Case>& cases, const Overrides& filters) {
+  std::vector<std::string> keys;
+  for (const Case& c : cases) {
+    for (const auto& [name, v] : c.settings) {
+      if (std::find(keys.begin(), keys.end(), name) == keys.end()) keys.push_back(name);
+    }
+  }
+  const Pickable from{cases.size(),
+                      [&](size_t i, const std::string& key) { return case_value(cases[i], key); },
+                      keys};
+  std::vector<Case> kept;
+  for (const size_t i : picked(from, filters, "--filter")) kept.push_back(cases[i]);
+  return kept;
+}
+
+}  // namespace kuafu

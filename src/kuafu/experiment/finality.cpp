@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/experiment/finality.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
+#include "kuafu/base/units.h"
+#include "kuafu/record/schema.h"
+
+namespace kuafu {
+namespace {
+
+using End = ChildResult::End;
+
+constexpr std::string_view kRefusals[] = {"std::bad_alloc", "can't allocate memory",
+                                          "Cannot allocate memory",
+                                          "Resource temporarily unavailable"};
+
+/// A signal that others send; those of a crash are the program's own.
+bool is_from_outside(int signal) {
+  return signal == SIGKILL || signal == SIGTERM || signal == SIGHUP || signal == SIGINT;
+}
+
+/// What the system and its libraries say where they give no memory or process.
+bool is_refused_by_system(const std::string& reason) {
+  return std::any_of(std::begin(kRefusals), std::end(kRefusals), [&](std::string_view words) {
+    return reason.find(words) != std::string::npos;
+  });
+}
+
+}  // namespace
+
+std::vector<std::string> retried_statuses() {
+  std::vector<std::string> retried = statuses();
+  retried.erase(std::remove(retried.begin(), retried.end(), "ok"), retried.end());
+  return retried;
+}
+
+std::set<std::string> parse_retry(std::string_view list) {
+  const std::vector<std::string> known = retried_statuses();
+  std::set<std::string> asked;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    const std::string status(list.substr(begin, end - begin));
+    KUAFU_REQUIRE(std::find(known.begin(), known.end(), status) != known.end(), "--retry ", list,
+                  ": ", in_quotes(status), " is no status that runs again; did you mean ",
+                  in_quotes(nearest(status, known)), "? Give a list of ", join_or(known),
+                  ", such as --retry failed,timeout");
+    asked.insert(status);
+    begin = end + 1;
+  }
+  return asked;
+}
+
+bool is_of_machine(const Case& c, const Json& document, const ChildResult& result) {
+  const std::string status = document["status"].get<std::string>();
+  if (status == "out_of_memory") {
+    const Json budget = value_at(document, "out_of_memory.budget_bytes");
+    const bool has_budget = budget.is_number_integer() && budget > 0;
+    return !has_budget || !case_value(c, "memory.device");
+  }
+  if (status != "failed") return false;
+  if (result.end == End::kNotStarted || result.end == End::kLost) return true;
+  // A launcher of MPI ranks ends with 128 and the signal of the rank that was killed.
+  const int signal = result.end == End::kSignalled ? result.code
+                     : result.end == End::kExited  ? result.code - 128
+                                                   : 0;
+  const Json reason = value_at(document, "reason");
+  return is_from_outside(signal) ||
+         (reason.is_string() && is_refused_by_system(reason.get<std::string>()));
+}
+
+std::string why_again(const Case& c, const Json& line, const std::set<std::string>& retried) {
+  const std::string status = line["status"].get<std::string>();
+  if (value_at(line, "is_final") == false) return status + " by the machine's doing";
+  const Json before = value_at(line, "timeout_s");
+  const bool may_differ = status == "timeout" || status == "failed";
+  if (may_differ && before.is_number() && before.get<double>() != c.timeout_s) {
+    return text(status, " under a time-out of ", print_seconds(before.get<double>()), ", now ",
+                print_seconds(c.timeout_s));
+  }
+  return retried.contains(status) ? status + ", as --retry asks" : "";
+}
+
+}  // namespace kuafu

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/experiment/membership.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "kuafu/base/config.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
+#include "kuafu/experiment/suite_text.h"
+#include "kuafu/record/provenance.h"
+#include "kuafu/record/schema.h"
+
+namespace kuafu {
+namespace {
+
+constexpr size_t kMostKeys = 3;  ///< of a plan, told as different
+
+/// {hash: bytes} of what its cases read.
+Json corpora_json(const Suite& suite) {
+  Json corpora = Json::object();
+  for (const auto& [hash, bytes] : suite.corpora) corpora[hash] = bytes;
+  return corpora;
+}
+
+std::string counted(size_t n, const char* what) { return text(n, " ", what, n == 1 ? "" : "s"); }
+
+void collect_differences(const ConfigValue& now, const Json& before, const std::string& prefix,
+                         std::vector<std::string>& out) {
+  for (const auto& [name, value] : now.entries) {
+    const std::string key = prefix + name;
+    const Json theirs = before.is_object() && before.contains(name) ? before[name] : Json(nullptr);
+    if (value.kind == ConfigValue::Kind::kTable) {
+      collect_differences(value, theirs, key + ".", out);
+      continue;
+    }
+    const std::optional<Json> ours = json_value(value);
+    if (key == "data.path" || !ours || *ours == theirs || theirs.is_null()) continue;
+    out.push_back(text(key, " ", theirs.dump(), ", now ", ours->dump()));
+  }
+}
+
+/// What the plans of a case and of a line of its name differ in: "model.hidden 64, now 32".
+std::string plan_differences(const Case& c, const Json& line) {
+  std::vector<std::string> keys;
+  collect_differences(parse_toml(c.plan_toml, c.name), value_at(line, "document.plan"), "", keys);
+  if (keys.size() > kMostKeys) {
+    keys.resize(kMostKeys);
+    keys.emplace_back("...");
+  }
+  return keys.empty() ? "" : " (" + join(keys) + ")";
+}
+
+/// Cases that have the name of a recorded one and are another: how many, and the first.
+std::string renewed_names(const std::vector<Json>& lines, const Suite& suite) {
+  std::map<std::string, const Json*> by_name;
+  for (const Json& line : lines) by_name[line["name"].get<std::string>()] = &line;
+  size_t number = 0;
+  std::string first;
+  for (const Case& c : suite.cases) {
+    const auto found = by_name.find(c.name);
+    if (found == by_name.end() || (*found->second)["case_id"] == c.id) continue;
+    if (number++ == 0) first = in_quotes(c.name) + plan_differences(c, *found->second);
+  }
+  if (number == 0) return "";
+  return text(counted(number, "case"), number == 1 ? " has" : " have",
+              " a recorded name and another plan or data: ", first, number > 1 ? ", ..." : "");
+}
+
+/// Results that a user would miss, where the suite has none of them.
+bool holds_other_results(const RunRecord& record, const std::set<std::string>& ids) {
+  bool has_results = false;
+  for (const std::vector<Json>* lines : {&record.cases, &record.former}) {
+    for (const Json& line : *lines) {
+      if (ids.contains(line["case_id"].get<std::string>())) return false;
+      has_results = has_results || (line["status"] != "failed" && line["status"] != "timeout");
+    }
+  }
+  return has_results;
+}
+
+void require_compatible(const RunRecord& record, const Suite& suite, const std::string& folder,
+                        const std::set<std::string>& ids) {
+  const Json& header = record.header;
+  const auto name = header["name"].get<std::string>();
+  const bool is_other = holds_other_results(record, ids);
+  if (name == suite.name && !is_other) return;
+  const Json before = value_at(header, "corpora"), corpora = corpora_json(suite);
+  const bool is_other_data = !before.is_null() && before != corpora;
+  const std::string renewed = renewed_names(record.cases, suite);
+  throw ConfigError(
+      text(folder, " holds the results of another suite: ", in_quotes(name), ", hash ",
+           header["suite_hash"].get<std::string>(), "; this one is ", in_quotes(suite.name),
+           ", hash ", suite.hash, name == suite.name ? ", and none of its cases is there" : "",
+           renewed.empty() ? "" : "; " + renewed,
+           is_other_data ? text("; its cases read corpora (bytes by hash) ", before.dump(),
+                                ", now they would read ", corpora.dump())
+                         : "",
+           ". Choose another folder with --out, or the suite, --set and corpora as they were"));
+}
+
+}  // namespace
+
+Json suite_header(const Suite& suite) {
+  return {{"kind", "suite"},
+          {"format", kRecordFormat},
+          {"name", suite.name},
+          {"question", suite.question},
+          {"suite_hash", suite.hash},
+          {"cases", suite.cases.size()},
+          {"corpora", corpora_json(suite)},
+          {"provenance", provenance()}};
+}
+
+Membership taken_up(const RunRecord& record, const Suite& suite, const std::string& folder) {
+  std::set<std::string> ids;
+  for (const Case& c : suite.cases) ids.insert(c.id);
+  require_compatible(record, suite, folder, ids);
+  Membership next{record, {}, record.header["suite_hash"] != suite.hash};
+  if (!next.is_changed) return next;
+  size_t left = 0, back = 0;
+  next.record.cases.clear();
+  next.record.former.clear();
+  for (const std::vector<Json>* lines : {&record.cases, &record.former}) {
+    for (Json line : *lines) {
+      const bool was_former = line["kind"] == "former";
+      const bool is_member = ids.contains(line["case_id"].get<std::string>());
+      left += !is_member && !was_former ? 1 : 0;
+      back += is_member && was_former ? 1 : 0;
+      line["kind"] = is_member ? "case" : "former";
+      (is_member ? next.record.cases : next.record.former).push_back(std::move(line));
+    }
+  }
+  const Json now = suite_header(suite);
+  for (const char* field : {"question", "suite_hash", "cases", "corpora"}) {
+    next.record.header[field] = now[field];
+  }
+  const size_t kept = next.record.cases.size();
+  next.notes.push_back(text("the suite has changed since: ", counted(kept, "recorded case"),
+                            kept == 1 ? " is" : " are", " in it",
+                            back > 0 ? text(", ", back, " of them again") : "", ", ",
+                            counted(suite.cases.size() - kept, "case"), " not recorded yet, ",
+                            counted(left, "recorded case"), " no longer in it"));
+  const std::string renewed = renewed_names(record.cases, suite);
+  if (!renewed.empty()) next.notes.push_back(renewed);
+  return next;
+}
+
+}  // namespace kuafu

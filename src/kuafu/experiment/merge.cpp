@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/experiment/merge.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/base/philox.h"
+#include "kuafu/base/suggest.h"
+#include "kuafu/base/xxh64.h"
+#include "kuafu/record/files.h"
+#include "kuafu/record/folder_lock.h"
+#include "kuafu/record/provenance.h"
+#include "kuafu/record/schema.h"
+
+namespace kuafu {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string id_of(const Json& line) { return line["case_id"].get<std::string>(); }
+
+/// When a case ended; empty where neither its line nor its document says so.
+std::string time_of(const Json& line) {
+  for (const char* path : {"time", "document.provenance.time"}) {
+    const Json time = value_at(line, path);
+    if (time.is_string()) return time.get<std::string>();
+  }
+  return "";
+}
+
+bool is_same(Json a, Json b) {
+  a.erase("kind");
+  b.erase("kind");
+  return a == b;
+}
+
+/// Lines of one kind, each with the folder that it comes from.
+class Lines {
+ public:
+  void add(const Json& line, const std::string& folder) {
+    const auto [known, is_new] = places_.try_emplace(id_of(line), lines_.size());
+    if (is_new) {
+      lines_.push_back(line);
+      folders_.push_back(folder);
+      return;
+    }
+    const size_t at = known->second;
+    if (is_same(lines_[at], line)) {
+      ++num_same_;
+    } else if (is_better(line, folder, at)) {
+      notes_.push_back(text(name_of(line), ": taken from ", folder, ", not from ", folders_[at]));
+      lines_[at] = line;
+      folders_[at] = folder;
+    } else {
+      notes_.push_back(text(name_of(line), ": taken from ", folders_[at], ", not from ", folder));
+    }
+  }
+
+  bool has(const std::string& id) const { return places_.contains(id); }
+  const std::vector<Json>& lines() const { return lines_; }
+  const std::vector<std::string>& folders() const { return folders_; }
+  const std::vector<std::string>& notes() const { return notes_; }
+  size_t num_same() const { return num_same_; }
+
+ private:
+  static std::string name_of(const Json& line) {
+    return text("case ", in_quotes(line["name"].get<std::string>()), " (", id_of(line), ")");
+  }
+
+  bool is_better(const Json& line, const std::string& folder, size_t at) const {
+    const bool is_ok = line["status"] == "ok", was_ok = lines_[at]["status"] == "ok";
+    if (is_ok != was_ok) return is_ok;
+    const std::string before = time_of(lines_[at]), now = time_of(line);
+    KUAFU_REQUIRE(!before.empty() && !now.empty() && before != now, name_of(line), " is in ",
+                  folders_[at], " and in ", folder, " with other results, and ",
+                  before == now && !now.empty() ? text("both are of ", now)
+                                                : "not both say when they were made",
+                  "; take its line out of one run.jsonl, or merge one folder alone");
+    return now > before;
+  }
+
+  std::vector<Json> lines_;
+  std::vector<std::string> folders_;
+  std::map<std::string, size_t> places_;  ///< by id
+  std::vector<std::string> notes_;
+  size_t num_same_ = 0;
+};
+
+/// The distinct texts of a header field, in order.
+std::vector<std::string> distinct(const std::vector<MergeInput>& inputs, const char* field) {
+  std::vector<std::string> texts;
+  for (const MergeInput& input : inputs) {
+    const auto value = input.record.header[field].get<std::string>();
+    if (std::find(texts.begin(), texts.end(), value) == texts.end()) texts.push_back(value);
+  }
+  return texts;
+}
+
+Json merged_header(const std::vector<MergeInput>& inputs, const std::vector<Json>& cases) {
+  const Json& first = inputs.front().record.header;
+  const std::string name = join(distinct(inputs, "name"), " + ");
+  const std::vector<std::string> hashes = distinct(inputs, "suite_hash");
+  Json corpora = Json::object(), sources = Json::array();
+  for (const auto& [folder, record] : inputs) {
+    const Json theirs = value_at(record.header, "corpora");
+    if (theirs.is_object()) corpora.update(theirs);
+    sources.push_back(text(folder, ": ", record.header["name"].get<std::string>(), ", suite ",
+                           record.header["suite_hash"].get<std::string>(), ", cases ",
+                           record.cases.size()));
+  }
+  std::string identity = name;
+  for (const Json& line : cases) identity += "\n" + id_of(line);
+  const bool is_one_suite = hashes.size() == 1;
+  return {{"kind", "suite"},
+          {"format", kRecordFormat},
+          {"name", name},
+          {"question", join(distinct(inputs, "question"), " ")},
+          {"suite_hash", is_one_suite ? hashes.front() : hex_digits(hash_name(identity))},
+          {"cases", is_one_suite ? first["cases"] : Json(cases.size())},
+          {"corpora", corpora},
+          {"merged", sources},
+          {"provenance", provenance()}};
+}
+
+}  // namespace
+
+RunRecord load_record(const std::string& path) {
+  const std::string file = fs::is_directory(path) ? path + "/" + kRunFile : path;
+  KUAFU_REQUIRE(fs::exists(file), file,
+                ": no such file; give a results folder of `kuafu suite`, or its run.jsonl");
+  RunRecord record = read_run(file);
+  const size_t damaged = record.damaged.size() - (record.is_cut ? 1 : 0);
+  KUAFU_REQUIRE(
+      damaged == 0, file, ": ", damaged, damaged == 1 ? " line is" : " lines are",
+      " no JSON any more; `kuafu suite` sets such lines aside and runs their cases again");
+  KUAFU_REQUIRE(!record.cases.empty() || !record.former.empty(), file, ": has no finished case");
+  return record;
+}
+
+Merged merged(const std::vector<MergeInput>& inputs) {
+  KUAFU_REQUIRE(inputs.size() > 1, "merge: expected two folders or more, given ", inputs.size());
+  Merged out;
+  Lines cases, former;
+  for (const auto& [folder, record] : inputs) {
+    for (const Json& line : record.cases) cases.add(line, folder);
+    for (const Json& line : record.former) former.add(line, folder);
+    if (record.is_cut) {
+      out.notes.push_back(folder + ": its last line is cut off and was left out");
+    }
+  }
+  out.record.cases = cases.lines();
+  for (size_t i = 0; i < cases.lines().size(); ++i) {
+    out.origins[id_of(cases.lines()[i])] = cases.folders()[i];
+  }
+  for (size_t i = 0; i < former.lines().size(); ++i) {
+    const std::string id = id_of(former.lines()[i]);
+    if (cases.has(id)) continue;
+    out.record.former.push_back(former.lines()[i]);
+    out.origins[id] = former.folders()[i];
+  }
+  out.notes.insert(out.notes.end(), cases.notes().begin(), cases.notes().end());
+  if (cases.num_same() > 0) {
+    out.notes.push_back(text(cases.num_same(), cases.num_same() == 1 ? " line was" : " lines were",
+                             " the same in another folder: kept once"));
+  }
+  out.record.header = merged_header(inputs, out.record.cases);
+  return out;
+}
+
+void write_merged(const Merged& merged, const std::string& out) {
+  require_recordable(out);
+  make_writable_folder(out);
+  const FolderLock lock(out);
+  const std::string file = out + "/" + kRunFile;
+  KUAFU_REQUIRE(!fs::exists(file) || fs::file_size(file) == 0, out,
+                " holds results already; choose another folder with --out");
+  for (const auto& [id, folder] : merged.origins) {
+    const fs::path given(folder);
+    const fs::path source = (fs::is_directory(given) ? given : given.parent_path()) / "cases" / id;
+    if (!fs::is_directory(source)) continue;
+    fs::create_directories(fs::path(out) / "cases");
+    std::error_code error;
+    fs::copy(source, fs::path(out) / "cases" / id,
+             fs::copy_options::recursive | fs::copy_options::overwrite_existing |
+                 fs::copy_options::skip_symlinks,
+             error);
+    KUAFU_REQUIRE(!error, source.string(), ": cannot be copied to ", out, ": ", error.message());
+  }
+  RunLog log(out);
+  log.rewrite(merged.record);
+}
+
+}  // namespace kuafu
