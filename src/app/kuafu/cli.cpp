@@ -126,14 +126,19 @@ Exit codes: 0 ok, 1 failed or refuted by its certificate (`different`), 2 usage,
 
 void add_explain(CLI::App& app, FrontCall& call) {
   CLI::App& explain = *app.add_subcommand(
-      "explain", "print mesh, layouts, cost and memory of a plan before anything runs");
+      "explain", "print parameters, mesh, layouts, cost and memory of a plan before anything runs");
   add_plan_options(explain, call.worker);
   explain
       .add_option("--timetable", call.worker.timetable,
                   "write the pipeline's timetable: rows to edit and run, or a picture")
       ->type_name("FILE.csv|FILE.svg");
+  explain
+      .add_option("--json", call.worker.json,
+                  "write all of it as JSON (docs/explain.md); - writes it instead of the text")
+      ->type_name("FILE|-");
   explain.footer(R"(Examples:
   kuafu explain plan.toml
+  kuafu explain plan.toml --json - | python3 -m json.tool
   kuafu explain plan.toml --ranks 4 --set parallel.pipeline=4 --timetable mine.csv
   kuafu explain plan.toml --ranks 8 --set parallel.tensor.mode=1d --set parallel.tensor.size=4)");
 }

@@ -140,6 +140,7 @@ int main_with(int argc, char** argv) {
   add_run_options(*run, options);
   add_plan_options(*explain, options, sets);
   explain->add_option("--timetable", options.timetable_file);
+  explain->add_option("--json", options.json_file);
   add_plan_options(*frontier, options, sets);
   frontier->add_option("--json", options.json_file);
   frontier->add_option("--vary", options.vary)->required();

@@ -104,7 +104,10 @@ Registries load_registries(const WorkerOptions& options);
 
 /// The plan of the options, parsed and resolved for its ranks. `world_ranks`: ranks a launcher
 /// started, 0 = none did.
-Plan load_resolved(const WorkerOptions& options, const Registries& registries, int64_t world_ranks);
+/// Rank 0 prints the plan's warnings, unless the call says otherwise.
+enum class Warn : uint8_t { kYes, kNo };
+Plan load_resolved(const WorkerOptions& options, const Registries& registries, int64_t world_ranks,
+                   Warn warn = Warn::kYes);
 
 /// Where the plan of the options gives its keys, for messages.
 plan::Origins load_origins(const WorkerOptions& options);

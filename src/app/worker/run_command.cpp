@@ -99,6 +99,7 @@ class Run {
       check_placement(plan_, registries_, Advice::kNearest);
       if (world_ != "simulated") identify_data();
     });
+    head_["parameters"] = parameters_json(model_parts(plan_, registries_));
     prepare_checkpoints();
     prepare_timeline();
     prepare_trace();
