@@ -19,8 +19,9 @@ using test::front;
 using test::Output;
 using test::TemporaryFolder;
 
-const std::vector<std::string> kCommands = {"run",     "suite",  "explain",     "list",   "report",
-                                            "compare", "doctor", "conformance", "matrix", "fuzz"};
+const std::vector<std::string> kCommands = {"run",    "suite",   "explain", "list",
+                                            "report", "compare", "doctor",  "conformance",
+                                            "matrix", "fuzz",    "export",  "import"};
 
 void expect_has(const std::string& whole, const std::string& part) {
   EXPECT_NE(whole.find(part), std::string::npos) << "no \"" << part << "\" in: " << whole;
@@ -85,6 +86,12 @@ TEST(Front, RefusesAWrongValueOfEveryOption) {
     expect_misuse({"run", "x.toml", "--world", "mpi"}, {"--ranks N", "mpirun -n N"});
   }
   expect_misuse({"explain", "x.toml", "--json"}, {"--json", "FILE|-"});
+  expect_misuse({"export", "saved"}, {"--out", "required"});
+  expect_misuse({"export", "/no/saved", "--out", "x.safetensors"}, {"/no/saved", "is no folder"});
+  expect_misuse({"export", "saved", "--out", "x.bin"}, {"--out x.bin", ".safetensors"});
+  expect_misuse({"export", "saved", "--ot", "x"}, {"--ot", "--out"});
+  expect_misuse({"import"}, {"file", "required"});
+  expect_misuse({"import", "x.safetensors"}, {"--out", "required"});
   expect_misuse({"explain", "x.toml", "--certify"}, {"explain has no option --certify"});
   expect_misuse({"suite", "x.toml", "--worker", "/nowhere"}, {"--worker /nowhere"});
   expect_misuse({"suite", "x.toml", "--plugin", "/no/lib.so"}, {"--plugin /no/lib.so"});

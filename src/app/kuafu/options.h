@@ -61,6 +61,19 @@ struct SuiteCall {
   std::string worker;  ///< empty = beside this program
 };
 
+/// `kuafu export`.
+struct ExportCall {
+  std::string checkpoint;  ///< folder of one, or of several
+  std::string out;         ///< file
+};
+
+/// `kuafu import`.
+struct ImportCall {
+  std::string file;
+  std::string out;  ///< folder of checkpoints
+  std::vector<std::string> plugins;
+};
+
 struct ReportCall {
   std::string folder, out;
 };
@@ -100,6 +113,8 @@ struct FrontCall {
   WorkerCall worker;
   ConformanceCall conformance;
   SuiteCall suite;
+  ExportCall exported;
+  ImportCall imported;
   ReportCall report;
   CompareCall compare;
   ListCall list;
@@ -117,6 +132,8 @@ Overrides split_pairs(const std::vector<std::string>& pairs, const std::string& 
 int worker_command(const std::string& command, const WorkerCall& call);
 int conformance_command(const ConformanceCall& call);
 int suite_command(const SuiteCall& call);
+int export_command(const ExportCall& call);
+int import_command(const ImportCall& call);
 int report_command(const ReportCall& call);
 int compare_command(const CompareCall& call);
 int list_command(const ListCall& call);

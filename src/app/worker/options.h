@@ -82,6 +82,13 @@ struct ConformanceOptions {
   std::string json_file;
 };
 
+/// What `kuafu import` is told.
+struct ImportOptions {
+  std::string file;
+  std::string out;  ///< folder of checkpoints
+  std::vector<std::string> plugins;
+};
+
 /// Trains one case and reports it. Returns an ExitCode.
 int run_command(const WorkerOptions& options);
 
@@ -95,6 +102,9 @@ int matrix_command(const MatrixOptions& options);
 
 /// Draws random plans and runs each; minimises what it finds. 1 where a plan ends as none may.
 int fuzz_command(const FuzzOptions& options);
+
+/// Makes a plain file of weights the checkpoint of step 0 of a folder.
+int import_command(const ImportOptions& options);
 
 /// Checks tensor schemes on thread ranks; prints a table and every failure. Returns an ExitCode.
 int conformance_command(const ConformanceOptions& options);
