@@ -49,7 +49,7 @@ CATEGORIES = {
     "communication": PINK, "temporary": GREY, "scratch": VERMILION,
 }
 STATUSES = {"ok": GREEN, "refused": MUTED, "out_of_memory": VERMILION, "timeout": ORANGE,
-            "failed": PLUM}
+            "diverged": PURPLE, "interrupted": SKY, "failed": PLUM}
 
 
 def look(index):

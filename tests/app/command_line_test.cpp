@@ -19,9 +19,9 @@ using test::front;
 using test::Output;
 using test::TemporaryFolder;
 
-const std::vector<std::string> kCommands = {"run",    "suite",   "explain", "list",
-                                            "report", "compare", "doctor",  "conformance",
-                                            "matrix", "fuzz",    "merge"};
+const std::vector<std::string> kCommands = {"run",     "suite",  "explain",     "list",   "report",
+                                            "compare", "doctor", "conformance", "matrix", "fuzz",
+                                            "export",  "import", "merge"};
 
 void expect_has(const std::string& whole, const std::string& part) {
   EXPECT_NE(whole.find(part), std::string::npos) << "no \"" << part << "\" in: " << whole;
@@ -91,7 +91,13 @@ TEST(Front, RefusesAWrongValueOfEveryOption) {
   if (std::filesystem::exists(test::built("kuafu-worker"))) {  // it needs LibTorch
     expect_misuse({"run", "x.toml", "--world", "mpi"}, {"--ranks N", "mpirun -n N"});
   }
-  expect_misuse({"explain", "x.toml", "--json", "y"}, {"explain has no option --json"});
+  expect_misuse({"explain", "x.toml", "--json"}, {"--json", "FILE|-"});
+  expect_misuse({"export", "saved"}, {"--out", "required"});
+  expect_misuse({"export", "/no/saved", "--out", "x.safetensors"}, {"/no/saved", "is no folder"});
+  expect_misuse({"export", "saved", "--out", "x.bin"}, {"--out x.bin", ".safetensors"});
+  expect_misuse({"export", "saved", "--ot", "x"}, {"--ot", "--out"});
+  expect_misuse({"import"}, {"file", "required"});
+  expect_misuse({"import", "x.safetensors"}, {"--out", "required"});
   expect_misuse({"explain", "x.toml", "--certify"}, {"explain has no option --certify"});
   expect_misuse({"suite", "x.toml", "--worker", "/nowhere"}, {"--worker /nowhere"});
   expect_misuse({"suite", "x.toml", "--plugin", "/no/lib.so"}, {"--plugin /no/lib.so"});

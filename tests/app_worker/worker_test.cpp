@@ -7,6 +7,7 @@
 
 #include <sstream>
 
+#include "kuafu/base/errors.h"
 #include "kuafu/record/schema.h"
 #include "tests/app_worker/process.h"
 
@@ -242,6 +243,25 @@ TEST(Worker, UnwritableDocumentIsAnErrorBeforeTheRun) {
   EXPECT_NE(ended.output.find("cannot write /proc/nothing/here.json"), std::string::npos)
       << ended.output;
   EXPECT_EQ(ended.output.find("loss"), std::string::npos) << "trained first: " << ended.output;
+}
+
+TEST(Worker, EveryKindOfModelTrainsWithItsDefaults) {
+  for (const char* kind : {"gpt", "bert", "vit", "moe_gpt"}) {
+    const Ran ran = run_worker("", set({text("model.kind=", kind)}, {"--steps", "2"}));
+    EXPECT_EQ(ran.code, kOk) << ran.output;
+    EXPECT_EQ(ran.document["loss"].size(), 2U) << kind;
+    EXPECT_EQ(ran.output.find("warning"), std::string::npos) << ran.output;
+  }
+}
+
+TEST(Worker, WarnsOfWhatAPlanAsksInVain) {
+  const Ran ran = run_worker("model.vocab = 300\n", set({"parallel.zero=1"}, {"--steps", "1"}));
+  EXPECT_EQ(ran.code, kOk) << ran.output;
+  expect_says(ran, "warning: ");
+  expect_says(ran, "plan.toml:1: model.vocab = 300, but data.kind = \"text\" has 256 tokens");
+  expect_says(ran, "--set parallel.zero: parallel.zero = 1 has no effect on one replica");
+  const Ran two = run_worker("", set({"parallel.zero=1"}, {"--steps", "1", "--ranks", "2"}));
+  EXPECT_EQ(two.output.find("warning"), std::string::npos) << two.output;
 }
 
 TEST(Worker, UnknownOptionIsAUsageError) {

@@ -52,6 +52,15 @@ TEST(PrintBytes, HasThreeDigits) {
   EXPECT_EQ(print_bytes(std::numeric_limits<int64_t>::max()), "8 EiB");
 }
 
+TEST(PrintCount, HasThreeDigits) {
+  EXPECT_EQ(print_count(0), "0");
+  EXPECT_EQ(print_count(768), "768");
+  EXPECT_EQ(print_count(999.6), "1 k");
+  EXPECT_EQ(print_count(119296), "119 k");
+  EXPECT_EQ(print_count(1.5437e12, "FLOP"), "1.54 TFLOP");
+  EXPECT_EQ(print_count(12, "FLOP"), "12 FLOP");
+}
+
 TEST(PrintSeconds, PicksTheUnit) {
   EXPECT_EQ(print_seconds(0), "0 s");
   EXPECT_EQ(print_seconds(0.0132), "13.2 ms");

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 
 #include "kuafu/base/errors.h"
 #include "tests/record/support.h"
@@ -38,6 +39,36 @@ TEST(SafetensorsFile, ReadsBack) {
   EXPECT_EQ(std::memcmp(bytes.data(), kWeights.data(), 48), 0);
   EXPECT_TRUE(file.read("none").empty());
   EXPECT_THROW(file.read("v"), ConfigError);
+}
+
+TEST(SafetensorsFile, IsTheSameATensorAtATime) {
+  const TemporaryFolder folder;
+  write_sample(folder / "a.safetensors");
+  const std::vector<TensorBytes> named = {{"w", DType::kF64, {2, 3}, nullptr},
+                                          {"step", DType::kI64, {}, nullptr},
+                                          {"none", DType::kBF16, {0, 4}, nullptr}};
+  {
+    SafetensorsWriter writer(folder / "b.safetensors", named, {{"who", "rank 3"}});
+    writer.add(kWeights.data());
+    writer.add(kSteps.data());
+    writer.add(nullptr);
+    writer.finish();
+    SafetensorsWriter left(folder / "c.safetensors", named, {});
+    left.add(kWeights.data());
+  }
+  EXPECT_EQ(read_text(folder / "b.safetensors"), read_text(folder / "a.safetensors"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "c.safetensors"));
+}
+
+TEST(SafetensorsFile, OfOtherToolsHasNoChecksums) {
+  const TemporaryFolder folder;
+  const std::string head = R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+  std::string bytes(8, '\0');
+  bytes[0] = static_cast<char>(head.size());
+  write_text(folder / "a.safetensors", bytes + head + "abcd");
+  const Safetensors file(folder / "a.safetensors", SafetensorsKind::kPlain);
+  EXPECT_EQ(file.read("w"), (std::vector<char>{'a', 'b', 'c', 'd'}));
+  EXPECT_THROW(Safetensors(folder / "a.safetensors"), ConfigError);
 }
 
 TEST(SafetensorsFile, IsTheFormatOfOtherTools) {

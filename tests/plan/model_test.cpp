@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "kuafu/plan/plan.h"
+#include "kuafu/plan/warnings.h"
 #include "tests/base/messages.h"
 
 namespace kuafu {
@@ -69,8 +70,58 @@ TEST(ModelPlan, SequenceOfImagesFollowsFromThem) {
   expect_says(refusal(head + "image = 28\npatch = 5\n"),
               {"plan.toml:6", "model.patch = 5 does not divide model.image = 28",
                "nearest: patch = 4 or 7"});
-  expect_says(mistake("[model]\nkind = \"vit\"\n"), {"no images", "data.kind = \"synthetic\""});
+  expect_says(mistake("[model]\nkind = \"vit\"\n[data]\nkind = \"text\"\n"),
+              {"plan.toml:4", "no images", "data.kind = \"synthetic\""});
+  expect_says(mistake("[model]\nkind = \"vit\"\n[data]\npath = \"x\"\n"), {"no images"});
   EXPECT_EQ(parse("").model.sequence, 64);
+}
+
+TEST(ModelPlan, KindsHaveDefaultsThatRun) {
+  const TensorModes modes = builtin_tensor_modes();
+  const Plan vit = parse("[model]\nkind = \"vit\"\n");
+  EXPECT_EQ(vit.data.kind, "synthetic");
+  const Plan bert = parse("[model]\nkind = \"bert\"\n");
+  EXPECT_EQ(bert.model.vocab, 259);
+  EXPECT_EQ(parse("[model]\nkind = \"bert\"\n[data]\nkind = \"synthetic\"\n").model.vocab, 256);
+  for (const Plan& plan : {vit, bert}) {
+    EXPECT_EQ(parse(to_toml(plan)), plan);
+    EXPECT_EQ(resolve(plan, 1, modes), resolve(resolve(plan, 1, modes), 1, modes));
+  }
+  Plan made;  // by no document
+  made.model.kind = "bert";
+  EXPECT_EQ(resolve(made, 1, modes).model.vocab, 259);
+}
+
+/// Warnings of a plan on so many ranks.
+std::vector<std::string> warnings_of(const std::string& toml, int64_t ranks) {
+  const Plan plan = resolve(parse(toml), ranks, builtin_tensor_modes());
+  return plan::warnings(plan, plan::origins_of(toml, "plan.toml"));
+}
+
+TEST(Warnings, OfAVocabularyBeyondTheBytesOfTheData) {
+  const auto found = warnings_of("[model]\nvocab = 50257\n", 1);
+  ASSERT_EQ(found.size(), 1u);
+  expect_says(found[0], {"plan.toml:2: model.vocab = 50257", "data.kind = \"text\" has 256 tokens",
+                         "50001 rows", "nearest: vocab = 256"});
+  const auto bert = warnings_of("[model]\nkind = \"bert\"\nvocab = 260\n", 1);
+  ASSERT_EQ(bert.size(), 1u);
+  expect_says(bert[0], {"plan.toml:3", "259 tokens", "three special ones", "1 rows"});
+  EXPECT_TRUE(warnings_of("[model]\nvocab = 50257\n[data]\nkind = \"synthetic\"\n", 1).empty());
+  for (const char* kind : {"gpt", "bert", "vit"}) {
+    EXPECT_TRUE(warnings_of(text("[model]\nkind = \"", kind, "\"\n"), 1).empty()) << kind;
+  }
+}
+
+TEST(Warnings, OfWhatReplicasDoWhereThereIsOne) {
+  for (const auto& [toml, given] : std::vector<std::pair<std::string, std::string>>{
+           {"[parallel]\nzero = 1\n", "parallel.zero = 1"},
+           {"[parallel]\ndata.overlap = false\n", "parallel.data.overlap = false"},
+           {"[parallel]\ndata.bucket = 1000\n", "parallel.data.bucket = 1000"}}) {
+    const auto found = warnings_of(toml, 1);
+    ASSERT_EQ(found.size(), 1u) << toml;
+    expect_says(found[0], {"plan.toml:2: " + given + " has no effect on one replica"});
+    EXPECT_TRUE(warnings_of(toml, 2).empty()) << toml;
+  }
 }
 
 TEST(ModelPlan, BertNeedsRoomForItsSpecialTokens) {

@@ -19,6 +19,16 @@ Plan with_hash(Plan plan, const std::string& hash) {
   return plan;
 }
 
+TEST(ResumePlan, WeightsAloneAskForTheirModelAlone) {
+  const Plan saved = plan_of({});
+  check_same_model(saved, plan_of({{"optimizer.kind", "sgd"}, {"train.seed", "7"}}), "here");
+  check_same_model(saved, plan_of({{"model.dtype", "bf16"}, {"model.dropout", "0.1"}}), "here");
+  expect_says(message_of<ConfigError>([&] {
+                check_same_model(saved, plan_of({{"model.layers", "3"}}), "here");
+              }),
+              {"here has weights", "model.layers = 2", "the plan has model.layers = 3"});
+}
+
 TEST(ResumePlan, RefusesEveryChangeOfHowItLearnsNamingBothValues) {
   struct Change {
     Overrides before, after;

@@ -187,14 +187,19 @@ Exit codes: 0 ok, 1 failed or refuted by its certificate (`different`), 2 usage,
 
 void add_explain(CLI::App& app, FrontCall& call) {
   CLI::App& explain = *app.add_subcommand(
-      "explain", "print mesh, layouts, cost and memory of a plan before anything runs");
+      "explain", "print parameters, mesh, layouts, cost and memory of a plan before anything runs");
   add_plan_options(explain, call.worker);
   explain
       .add_option("--timetable", call.worker.timetable,
                   "write the pipeline's timetable: rows to edit and run, or a picture")
       ->type_name("FILE.csv|FILE.svg");
+  explain
+      .add_option("--json", call.worker.json,
+                  "write all of it as JSON (docs/explain.md); - writes it instead of the text")
+      ->type_name("FILE|-");
   explain.footer(R"(Examples:
   kuafu explain plan.toml
+  kuafu explain plan.toml --json - | python3 -m json.tool
   kuafu explain plan.toml --ranks 4 --set parallel.pipeline=4 --timetable mine.csv
   kuafu explain plan.toml --ranks 8 --set parallel.tensor.mode=1d --set parallel.tensor.size=4)");
 }
@@ -229,6 +234,41 @@ Examples:
   kuafu frontier plan.toml --vary model.sequence --max 100000 --ranks 64 --json answer.json
 
 Exit codes: 0 found, 2 usage, 4 no value fits)");
+}
+
+void add_weights(CLI::App& app, FrontCall& call) {
+  CLI::App& out = *app.add_subcommand(
+      "export", "write a checkpoint's weights as one plain safetensors file of whole tensors");
+  out.add_option("checkpoint", call.exported.checkpoint,
+                 "folder of a checkpoint, or of several: the newest is taken")
+      ->required()
+      ->type_name("CHECKPOINT");
+  out.add_option("--out", call.exported.out, "file to write; FILE.json beside it describes it")
+      ->required()
+      ->type_name("FILE.safetensors");
+  out.footer(R"(Examples:
+  kuafu export saved --out weights.safetensors
+  kuafu export saved/step-00000100 --out weights.safetensors
+
+Tensors pass one at a time. Names, types and metadata: docs/checkpoint.md.
+Exit codes: 0 written, 2 no complete checkpoint, a damaged one, or a file that cannot be written)");
+
+  CLI::App& in = *app.add_subcommand(
+      "import", "make a plain file of weights a checkpoint that a run of any plan can begin from");
+  in.add_option("file", call.imported.file, "what `kuafu export` wrote, or another of its form")
+      ->required()
+      ->type_name("FILE.safetensors");
+  in.add_option("--out", call.imported.out, "folder of checkpoints; must hold none yet")
+      ->required()
+      ->type_name("DIR");
+  list_option(in, "--plugin", call.imported.plugins, "load a plugin; may be repeated")
+      ->type_name("LIB.so");
+  in.footer(R"(Examples:
+  kuafu import weights.safetensors --out begun
+  kuafu run plan.toml --checkpoint begun --resume
+
+The plan must have the model that the file names; its optimizer begins anew at step 0.
+Exit codes: 0 written, 2 a file that is damaged or lacks, adds or misshapes a tensor)");
 }
 
 void add_conformance(CLI::App& app, FrontCall& call) {
@@ -441,7 +481,6 @@ void add_others(CLI::App& app, FrontCall& call) {
       ->type_name("LIB.so");
   list.footer("Examples:\n  kuafu list\n  kuafu list keys\n  kuafu list --plugin libmine.so");
 
-
   CLI::App& doctor =
       *app.add_subcommand("doctor", "what was found on this machine; what is off and why");
   doctor.add_flag("--provenance", call.doctor.tells_provenance,
@@ -561,6 +600,7 @@ FrontCall parse_command_line(int argc, char** argv) {
   add_merge(app, call);
   add_explain(app, call);
   add_frontier(app, call);
+  add_weights(app, call);
   add_matrix(app, call);
   add_fuzz(app, call);
   add_conformance(app, call);

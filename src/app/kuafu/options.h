@@ -71,6 +71,19 @@ struct SuiteCall {
   std::string worker;  ///< empty = beside this program
 };
 
+/// `kuafu export`.
+struct ExportCall {
+  std::string checkpoint;  ///< folder of one, or of several
+  std::string out;         ///< file
+};
+
+/// `kuafu import`.
+struct ImportCall {
+  std::string file;
+  std::string out;  ///< folder of checkpoints
+  std::vector<std::string> plugins;
+};
+
 /// `kuafu report`.
 struct ReportCall {
   std::vector<std::string> folders;
@@ -124,6 +137,8 @@ struct FrontCall {
   WorkerCall worker;
   ConformanceCall conformance;
   SuiteCall suite;
+  ExportCall exported;
+  ImportCall imported;
   ReportCall report;
   CompareCall compare;
   MergeCall merge;
@@ -142,6 +157,8 @@ Overrides split_pairs(const std::vector<std::string>& pairs, const std::string& 
 int worker_command(const std::string& command, const WorkerCall& call);
 int conformance_command(const ConformanceCall& call);
 int suite_command(const SuiteCall& call);
+int export_command(const ExportCall& call);
+int import_command(const ImportCall& call);
 Suite read_suite(const SuiteCall& call);
 int report_command(const ReportCall& call);
 int compare_command(const CompareCall& call);

@@ -62,6 +62,12 @@ int worker_command(const std::string& command, const WorkerCall& call) {
   become(words);
 }
 
+int import_command(const ImportCall& call) {
+  std::vector<std::string> words = {worker_path(), "import", call.file, "--out", call.out};
+  for (const auto& plugin : call.plugins) words.insert(words.end(), {"--plugin", plugin});
+  become(words);
+}
+
 int matrix_command(const MatrixCall& call) {
   split_pairs(call.filters, "--filter");
   std::vector<std::string> words = {worker_path(), "matrix"};

@@ -15,15 +15,6 @@
 namespace kuafu {
 namespace {
 
-Json by_category(const BytesByCategory& bytes) {
-  Json j = Json::object();
-  for (int c = 0; c < kNumCategories; ++c) {
-    if (static_cast<Category>(c) == Category::kScratch) continue;
-    j[std::string(to_string(static_cast<Category>(c)))] = bytes[static_cast<size_t>(c)];
-  }
-  return j;
-}
-
 /// NaN and infinity have no JSON number: null.
 Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
 
@@ -193,19 +184,52 @@ Json checkpoint_json(const std::vector<RankResult>& ranks) {
   return {{"saves", ranks[0].saves}, {"bytes", bytes}, {"samples", samples}};
 }
 
-void add_counted(Json& document, const std::vector<RankResult>& ranks) {
+void add_counted(Json& document, const Plan& plan, const std::vector<RankResult>& ranks) {
   int64_t flops = 0, recomputed = 0;
   for (const RankResult& r : ranks) {
     flops += r.flops;
     recomputed += r.flops_recomputed;
   }
   document["flops_per_step"] = flops;
+  document["flops_per_token"] = flops_per_token(plan, flops);
   document["flops_recomputed"] = recomputed;
   document["memory"] = memory_json(ranks);
   document["ledger"] = ledger_json(ranks);
 }
 
+Json counts_json(const PartCounts& counts) {
+  Json j = Json::object();
+  for (int k = 0; k < kNumPartKinds; ++k) {
+    const auto kind = static_cast<PartKind>(k);
+    if (counts.of(kind) > 0) j[std::string(to_string(kind))] = counts.of(kind);
+  }
+  return j;
+}
+
 }  // namespace
+
+Json by_category(const BytesByCategory& bytes) {
+  Json j = Json::object();
+  for (int c = 0; c < kNumCategories; ++c) {
+    if (static_cast<Category>(c) == Category::kScratch) continue;
+    j[std::string(to_string(static_cast<Category>(c)))] = bytes[static_cast<size_t>(c)];
+  }
+  return j;
+}
+
+Json parameters_json(const ModelParts& parts) {
+  return {{"total", parts.whole.total()},
+          {"by_kind", counts_json(parts.whole)},
+          {"fullest_rank",
+           {{"rank", parts.rank},
+            {"total", parts.fullest.total()},
+            {"by_kind", counts_json(parts.fullest)}}}};
+}
+
+double flops_per_token(const Plan& plan, int64_t flops_per_step) {
+  return static_cast<double>(flops_per_step) /
+         static_cast<double>(plan.train.batch * plan.model.sequence);
+}
 
 Json document_head(const Plan& plan, const std::string& world, int64_t ranks) {
   return {{"status", "failed"}, {"plan", plan_json(plan)}, {"plan_hash", plan_hash(plan)},
@@ -239,7 +263,7 @@ void add_results(Json& document, const Plan& plan, const std::vector<RankResult>
                              {"warmup", time.warmup}};
   const auto tokens = static_cast<double>(plan.train.batch * plan.model.sequence);
   document["tokens_per_s"] = time.median > 0 ? Json(tokens / time.median) : Json(nullptr);
-  add_counted(document, ranks);
+  add_counted(document, plan, ranks);
   document["experts"] = experts_json(ranks[0].experts);
   document["pushes"] = pushes_json(ranks[0].pushes);
   document["loss_scale"] = scale_json(ranks[0]);
@@ -258,7 +282,7 @@ void add_prediction(Json& document, const Plan& plan, const Prediction& predicti
   document["step_time_s"] = {{"median", t}, {"ci95", {t, t}}, {"samples", Json::array({t})}};
   document["tokens_per_s"] =
       t > 0 ? Json(static_cast<double>(plan.train.batch * plan.model.sequence) / t) : Json(nullptr);
-  add_counted(document, prediction.ranks);
+  add_counted(document, plan, prediction.ranks);
   document["experts"] = nullptr;
   document["pushes"] = nullptr;
   document["loss_scale"] = nullptr;

@@ -7,6 +7,7 @@
 #include "kuafu/dataset/dataset.h"
 #include "kuafu/engine/run.h"
 #include "kuafu/record/json.h"
+#include "kuafu/simulate/model_parts.h"
 #include "kuafu/simulate/simulate.h"
 
 namespace kuafu {
@@ -14,6 +15,15 @@ namespace kuafu {
 /// The parts of the document of one case that do not depend on how it ended. docs/record.md has the
 /// schema.
 Json document_head(const Plan& plan, const std::string& world, int64_t ranks);
+
+/// Bytes by category; scratch is no part of what a rank holds.
+Json by_category(const BytesByCategory& bytes);
+
+/// The field `parameters`.
+Json parameters_json(const ModelParts& parts);
+
+/// Model FLOPs of a token of the global batch.
+double flops_per_token(const Plan& plan, int64_t flops_per_step);
 
 /// What a run read.
 Json data_json(const Plan& plan, const DataIdentity& identity);

@@ -2,16 +2,17 @@
 //
 // What a plan would do, before anything runs: the rank program of rank 0 on meta tensors.
 
-#include <algorithm>
+#include <filesystem>
 #include <iostream>
 
+#include "app/worker/document.h"
 #include "app/worker/explain_pipeline.h"
+#include "app/worker/explained.h"
 #include "app/worker/options.h"
 #include "kuafu/base/units.h"
-#include "kuafu/comm/simulated.h"
-#include "kuafu/parallel/tensor/embedding.h"
+#include "kuafu/record/files.h"
+#include "kuafu/record/json_text.h"
 #include "kuafu/record/table.h"
-#include "kuafu/simulate/simulate.h"
 #include "kuafu/tensor/tensor.h"
 
 namespace kuafu {
@@ -57,15 +58,6 @@ void print_mesh(const std::vector<Axis>& all) {
   }
 }
 
-bool is_token_table(const Param& p) { return p.name.find("embedding.tokens") == 0; }
-
-std::string letters_of(const Param& p) {
-  if (is_token_table(p)) return "VH";
-  if (p.name.find("embedding.positions") == 0) return "SH";
-  if (p.global.size() == 2) return "IO";
-  return "H";
-}
-
 void print_activations(const Context& ctx) {
   std::cout << "  outer activations  " << to_string(ctx.activation(Stream::kOuter), "BSH") << "\n"
             << "  inner activations  " << to_string(ctx.activation(Stream::kInner), "BSF") << "\n";
@@ -78,161 +70,160 @@ bool is_like_the_last(const std::string& block, const Plan& plan) {
   return index > 0 && arrangement_of(plan, index) == arrangement_of(plan, index - 1);
 }
 
-void print_layouts(const Context& ctx, const Plan& plan, Model& model) {
+void print_layouts(const Explained& all, const Context& ctx) {
   std::cout
       << "\nLayouts  axis names after a slash shard that dim; ranks on other axes hold copies\n";
   print_activations(ctx);
-  for (const LayerPlan& range : plan.parallel.layers) {
+  for (const LayerPlan& range : all.plan.parallel.layers) {
     std::cout << "  layers " << range.from << " to " << range.to << ": " << range.mode << "\n";
     print_activations(ctx.layer(range.from));
   }
   Table table(
       {{"parameter"}, {"shape"}, {"layout"}, {"shard of rank 0"}, {"gradient summed over"}});
-  for (const auto& block : model.blocks) {
-    if (is_like_the_last(block->name(), plan)) continue;
-    for (const Param* p : block->params()) {
-      Axes summed = p->grad_axes;
-      if (ctx.mesh.size("data") > 1) summed.push_back("data");
-      std::erase_if(summed, [&](const std::string& axis) { return ctx.mesh.size(axis) == 1; });
-      table.add({p->name, to_string(p->global), to_string(p->layout, letters_of(*p)),
-                 to_string(shape_of(p->value)), to_string(summed)});
-    }
+  for (const ExplainedParam& p : all.params) {
+    if (is_like_the_last(p.name, all.plan)) continue;
+    table.add({p.name, to_string(p.global), p.layout, to_string(p.shard), to_string(p.summed)});
   }
   std::cout << table.str();
 }
 
-/// The model's table of tokens; null where it has none.
-const Param* token_table(Model& model) {
-  for (const auto& block : model.blocks) {
-    for (const Param* p : block->params()) {
-      if (is_token_table(*p)) return p;
-    }
+std::string count(int64_t n) { return print_count(static_cast<double>(n)); }
+
+void print_model(const Explained& all) {
+  const ModelParts& parts = all.parts;
+  std::cout << "\nModel  " << all.plan.model.kind << ": " << count(parts.whole.total())
+            << " parameters, " << count(parts.fullest.total()) << " on rank " << parts.rank
+            << ", the fullest; " << print_count(flops_per_token(all.plan, all.flops), "FLOP")
+            << " a token\n";
+  Table table({{"parameters"}, {"all", Align::kRight}, {"fullest rank", Align::kRight}});
+  for (int k = 0; k < kNumPartKinds; ++k) {
+    const auto kind = static_cast<PartKind>(k);
+    if (parts.whole.of(kind) == 0) continue;
+    table.add(
+        {std::string(to_string(kind)), count(parts.whole.of(kind)), count(parts.fullest.of(kind))});
   }
-  return nullptr;
+  table.add({"total", count(parts.whole.total()), count(parts.fullest.total())});
+  std::cout << table.str();
 }
 
-/// `table` is that of the model's tokens; null where these are not its layers.
-void print_costs(const Context& ctx, const Plan& plan, const std::string& of, const Param* table) {
-  struct Row {
-    const char* name;
-    int64_t in, out;
-    Role role;
-  };
-  const int64_t h = plan.model.hidden;
-  const Shape tokens = {plan.train.micro_batch, plan.model.sequence};
-  std::cout << "\nCost  elements rank 0 receives for one layer and micro-batch" << of << "\n";
-  Table costs({{"layer"},
-               {"forward", Align::kRight},
-               {"backward", Align::kRight},
-               {"input grad", Align::kRight},
-               {"weight grad", Align::kRight}});
-  const int64_t f = plan.model.ffn_width(), up = plan.model.mlp == "swiglu" ? 2 * f : f;
-  const auto add = [&costs](const char* name, const Cost& c) {
-    costs.add({name, text(c.forward), text(c.backward), text(c.input_grad), text(c.weight_grad)});
-  };
-  if (table != nullptr) {
-    const TokenGrid grid{ctx.activation(Stream::kOuter), tokens[0], tokens[1]};
-    add("embedding", embedding_cost(ctx.mesh, table->global, table->layout, grid));
+void print_costs(const Explained& all) {
+  for (size_t i = 0; i < all.costs.size();) {
+    const std::string& layers = all.costs[i].layers;
+    std::cout << "\nCost  elements rank 0 receives for one layer and micro-batch"
+              << (layers.empty() ? "" : " of layers " + layers) << "\n";
+    Table costs({{"layer"},
+                 {"forward", Align::kRight},
+                 {"backward", Align::kRight},
+                 {"input grad", Align::kRight},
+                 {"weight grad", Align::kRight}});
+    for (; i < all.costs.size() && all.costs[i].layers == layers; ++i) {
+      const Cost& c = all.costs[i].cost;
+      costs.add({all.costs[i].layer, count(c.forward), count(c.backward), count(c.input_grad),
+                 count(c.weight_grad)});
+    }
+    std::cout << costs.str();
   }
-  std::vector<Row> linears = {{"attention qkv", h, 3 * h, Role::kExpand}};
-  if (plan.model.num_kv_heads() != plan.model.heads) {
-    // Ranks that outnumber the key-value heads have one each.
-    const int64_t ranks = ctx.mesh.size(ctx.activation(Stream::kInner).dims[2]);
-    const int64_t kv_heads = std::max(plan.model.kv_heads, ranks);
-    linears = {{"attention q", h, h, Role::kExpand},
-               {"attention kv", h, 2 * kv_heads * h / plan.model.heads, Role::kExpand}};
-  }
-  linears.push_back({"attention out", h, h, Role::kContract});
-  linears.push_back({"mlp up", h, up, Role::kExpand});
-  linears.push_back({"mlp down", f, h, Role::kContract});
-  for (const Row& row : linears) {
-    const bool expands = row.role == Role::kExpand;
-    const auto elements = [&](const Layout& layout, const Shape& shape) {
-      int64_t n = 1;
-      for (const int64_t extent : local_shape(layout, shape, ctx.mesh, row.name)) n *= extent;
-      return n;
-    };
-    const Layout in = ctx.activation(expands ? Stream::kOuter : Stream::kInner);
-    const Layout out = ctx.activation(expands ? Stream::kInner : Stream::kOuter);
-    const LinearShape shape{elements(in, {tokens[0], tokens[1], row.in}),
-                            elements(ctx.weight(row.role), {row.in, row.out}),
-                            elements(out, {tokens[0], tokens[1], row.out})};
-    add(row.name, ctx.tensor.cost(shape, row.role));
-  }
-  std::cout << costs.str();
 }
 
-void print_counts(const RankResult& r, const Plan& plan) {
-  std::cout << "\nTraffic  rank 0, counted over " << plan.train.steps << " steps\n";
-  if (r.traffic.empty()) std::cout << "  none: no axis is longer than 1\n";
-  if (!r.traffic.empty()) {
-    Table table({{"axis"},
-                 {"received", Align::kRight},
-                 {"sent", Align::kRight},
-                 {"messages", Align::kRight},
-                 {"peers", Align::kRight},
-                 {"calls"}});
-    for (const auto& [axis, t] : r.traffic) {
-      std::string calls;
-      for (const auto& [verb, count] : t.calls) {
-        calls += text(calls.empty() ? "" : ", ", verb, " ", count);
-      }
-      table.add({axis, print_bytes(t.bytes_received), print_bytes(t.bytes_sent), text(t.messages),
-                 text(t.peers), calls});
-    }
-    std::cout << table.str();
+void print_traffic(const Explained& all) {
+  std::cout << "\nTraffic  rank 0, counted over " << all.plan.train.steps << " steps\n";
+  if (all.first.traffic.empty()) {
+    std::cout << "  none: no axis is longer than 1\n";
+    return;
   }
-  std::cout << "\nMemory  rank 0, largest live bytes of a step, exact\n";
-  Table memory({{"category"}, {"bytes", Align::kRight}, {"", Align::kRight}});
+  Table table({{"axis"},
+               {"received", Align::kRight},
+               {"sent", Align::kRight},
+               {"messages", Align::kRight},
+               {"peers", Align::kRight},
+               {"calls"}});
+  for (const auto& [axis, t] : all.first.traffic) {
+    std::string calls;
+    for (const auto& [verb, n] : t.calls) {
+      calls += text(calls.empty() ? "" : ", ", verb, " ", n);
+    }
+    table.add({axis, print_bytes(t.bytes_received), print_bytes(t.bytes_sent), count(t.messages),
+               text(t.peers), calls});
+  }
+  std::cout << table.str();
+}
+
+void print_memory(const Explained& all) {
+  const RankResult& r = all.fullest;
+  std::cout << "\nMemory  rank " << all.fullest_rank
+            << ", the fullest: most live bytes of a step\n";
+  Table memory({{"category"}, {"bytes", Align::kRight}});
   for (int c = 0; c < kNumCategories; ++c) {
     const int64_t bytes = r.at_peak[static_cast<size_t>(c)];
     if (bytes == 0) continue;
-    memory.add({std::string(to_string(static_cast<Category>(c))), text(bytes), print_bytes(bytes)});
+    memory.add({std::string(to_string(static_cast<Category>(c))), print_bytes(bytes)});
   }
-  memory.add({"total", text(r.peak_bytes), print_bytes(r.peak_bytes)});
+  memory.add({"total", print_bytes(r.peak_bytes)});
   std::cout << memory.str();
-  if (plan.memory.device.has_value()) {
-    std::cout << "  budget " << print_bytes(*plan.memory.device)
-              << (r.peak_bytes > *plan.memory.device ? ": NOT ENOUGH\n" : ": enough\n");
+  if (const auto& budget = all.plan.memory.device) {
+    std::cout << "  budget " << print_bytes(*budget)
+              << (r.peak_bytes > *budget ? ": NOT ENOUGH\n" : ": enough\n");
   }
-  std::cout << "\nWork  rank 0: " << r.flops << " model FLOPs a step";
-  if (r.flops_recomputed > 0) std::cout << ", " << r.flops_recomputed << " recomputed";
+  const auto flops = [](int64_t n) { return print_count(static_cast<double>(n), "FLOP"); };
+  std::cout << "\nWork  " << flops(all.flops) << " a step, all ranks";
+  if (all.flops_recomputed > 0)
+    std::cout << ", and " << flops(all.flops_recomputed) << " recomputed";
   std::cout << "\n";
 }
 
-}  // namespace
-
-int explain_command(const WorkerOptions& options) {
-  const Registries registries = load_registries(options);
-  Plan plan = load_resolved(options, registries, 0);
-  initialise_tensors();
-  plan::with_origins(load_origins(options),
-                     [&] { check_placement(plan, registries, Advice::kNearest); });
-  if (!options.timetable_file.empty()) write_timetable(plan, registries, options.timetable_file);
-  const Placement placement(plan, registries, 0, at::kMeta);
-  const Context& context = placement.context();
-  Model model = placement.make_model();
+void print_plan(const Plan& plan) {
   std::cout << "Plan " << plan_hash(plan) << "  " << plan.model.kind << ", " << plan.model.layers
             << " layers, hidden " << plan.model.hidden << ", heads " << plan.model.heads
             << ", vocab " << plan.model.vocab << ", sequence " << plan.model.sequence << ", "
             << to_string(plan.model.dtype) << "; batch " << plan.train.batch << " in "
             << plan.num_micro_batches() << " micro-batches of " << plan.train.micro_batch
             << " on each of " << plan.parallel.data.size << " replicas\n\n";
-  print_mesh(mesh_axes(plan, registries.tensor_modes()));
-  print_pipeline(plan, registries);
+}
 
-  print_layouts(context, plan, model);
-  print_costs(context, plan, "", token_table(model));
-  for (const LayerPlan& range : plan.parallel.layers) {
-    print_costs(context.layer(range.from), plan, text(" of layers ", range.from, " to ", range.to),
-                nullptr);
+void print_all(const Explained& all, const Registries& registries) {
+  const Placement placement(all.plan, registries, 0, at::kMeta);
+  print_plan(all.plan);
+  print_mesh(all.axes);
+  print_model(all);
+  print_pipeline(all.plan, registries);
+  print_layouts(all, placement.context());
+  print_costs(all);
+  print_traffic(all);
+  print_memory(all);
+}
+
+/// Told before anything is computed.
+void check_json(const std::string& file) {
+  if (file.empty() || file == "-") return;
+  std::error_code error;
+  KUAFU_REQUIRE(!std::filesystem::is_directory(file, error), "--json ", file,
+                " is a folder; name a file, or - for standard output");
+  const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+  KUAFU_REQUIRE(folder.empty() || std::filesystem::is_directory(folder, error), "--json ", file,
+                ": there is no folder ", folder.string());
+}
+
+}  // namespace
+
+int explain_command(const WorkerOptions& options) {
+  check_json(options.json_file);
+  const Registries registries = load_registries(options);
+  const Plan plan = load_resolved(options, registries, 0);
+  initialise_tensors();
+  plan::with_origins(load_origins(options),
+                     [&] { check_placement(plan, registries, Advice::kNearest); });
+  if (!options.timetable_file.empty()) write_timetable(plan, registries, options.timetable_file);
+  const Explained all = explain(plan, registries);
+  if (options.json_file == "-") {
+    std::cout << json_document(explained_json(all));
+    return kOk;
   }
-  // An estimate of a plan over its budget is wanted, not an error.
-  Plan unlimited = plan;
-  unlimited.memory.device.reset();
-  SimulatedWorld world(static_cast<int>(num_ranks(plan)));
-  print_counts(simulate_rank(unlimited, registries, world, 0), plan);
-  if (!options.timetable_file.empty()) std::cout << "\nwritten: " << options.timetable_file << "\n";
+  if (!options.json_file.empty())
+    replace_file(options.json_file, json_document(explained_json(all)));
+  print_all(all, registries);
+  for (const std::string& file : {options.timetable_file, options.json_file}) {
+    if (!file.empty()) std::cout << "\nwritten: " << file << "\n";
+  }
   return kOk;
 }
 

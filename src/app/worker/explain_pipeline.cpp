@@ -65,7 +65,7 @@ void print_pipeline(const Plan& plan, const Registries& registries) {
     const std::string first = model.blocks[map.first_block[s]]->name();
     const std::string last = model.blocks[map.first_block[s + 1] - 1]->name();
     table.add({text(s), text(map.rank_of_stage[s]),
-               first == last ? first : text(first, " to ", last), human_number(flops[s], 4),
+               first == last ? first : text(first, " to ", last), print_count(flops[s]),
                flow_text(map.inputs[s])});
   }
   std::cout << table.str();
@@ -75,6 +75,32 @@ void print_pipeline(const Plan& plan, const Registries& registries) {
     return;
   }
   std::cout << pipeline::render_text(map.schedule, {});
+}
+
+Json pipeline_json(const Plan& plan, const Registries& registries) {
+  const PipelinePlan& p = plan.parallel.pipeline;
+  if (p.stages() == 1) return nullptr;
+  const Model model = Placement(plan, registries, 0, at::kMeta).make_model();
+  const StageMap map = map_stages(plan, registries, model.blocks.size(), 0);
+  const std::vector<double> flops = stage_flops(map, profile_blocks(plan, registries, 0));
+  Json stages = Json::array();
+  for (size_t s = 0; s < flops.size(); ++s) {
+    Json takes = Json::array();
+    for (const FlowTensor& t : map.inputs[s]) takes.push_back(t.shape);
+    stages.push_back({{"rank", map.rank_of_stage[s]},
+                      {"first_block", model.blocks[map.first_block[s]]->name()},
+                      {"last_block", model.blocks[map.first_block[s + 1] - 1]->name()},
+                      {"forward_flops", flops[s]},
+                      {"takes", takes}});
+  }
+  return {{"schedule", p.schedule},
+          {"ranks", p.size},
+          {"chunks", p.chunks},
+          {"micro_batches", plan.num_micro_batches()},
+          {"bubble_of_equal_stages", pipeline::estimate(map.schedule, {}).bubble()},
+          {"bubble", weighted_bubble(map, flops)},
+          {"stages", stages},
+          {"timetable", pipeline::to_csv(map.schedule)}};
 }
 
 void write_timetable(const Plan& plan, const Registries& registries, const std::string& file) {

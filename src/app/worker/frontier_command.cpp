@@ -78,7 +78,7 @@ class Frontier {
     here.overrides.emplace_back(options_.vary, text(value));
     Point p;
     try {
-      Plan plan = load_resolved(here, registries_, 0);
+      Plan plan = load_resolved(here, registries_, 0, Warn::kNo);
       check_placement(plan, registries_);
       p = measure(plan);
     } catch (const Refused&) {  // stepped over

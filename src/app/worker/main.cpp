@@ -100,6 +100,12 @@ void add_ranks_options(CLI::App& app, RanksOptions& o) {
   app.add_option("--plugin", o.plugins);
 }
 
+void add_import_options(CLI::App& app, ImportOptions& o) {
+  app.add_option("file", o.file)->required();
+  app.add_option("--out", o.out)->required();
+  app.add_option("--plugin", o.plugins);
+}
+
 int list_command(const WorkerOptions& options) {
   const Registries registries = load_registries(options);
   if (options.is_names_only) {
@@ -141,10 +147,14 @@ int main_with(int argc, char** argv) {
   RanksOptions ranks_options;
   CLI::App* ranks = app.add_subcommand("ranks", "an MPI rank of fuzz and matrix");
   add_ranks_options(*ranks, ranks_options);
+  ImportOptions import_options;
+  CLI::App* import = app.add_subcommand("import", "makes weights a checkpoint");
+  add_import_options(*import, import_options);
   add_plan_options(*run, options, sets);
   add_run_options(*run, options);
   add_plan_options(*explain, options, sets);
   explain->add_option("--timetable", options.timetable_file);
+  explain->add_option("--json", options.json_file);
   add_plan_options(*frontier, options, sets);
   frontier->add_option("--json", options.json_file);
   frontier->add_option("--vary", options.vary)->required();
@@ -157,6 +167,7 @@ int main_with(int argc, char** argv) {
     matrix_options.filters = split(filters, "--filter", "scheme=2d");
     if (*run) return run_command(options);
     if (*conformance) return conformance_command(checked);
+    if (*import) return import_command(import_options);
     if (*explain) return explain_command(options);
     if (*frontier) return frontier_command(options);
     fuzz_options.settings = options.overrides;

@@ -87,6 +87,13 @@ struct ConformanceOptions {
   std::string json_file;
 };
 
+/// What `kuafu import` is told.
+struct ImportOptions {
+  std::string file;
+  std::string out;  ///< folder of checkpoints
+  std::vector<std::string> plugins;
+};
+
 /// Trains one case and reports it. Returns an ExitCode.
 int run_command(const WorkerOptions& options);
 
@@ -101,6 +108,9 @@ int matrix_command(const MatrixOptions& options);
 /// Draws random plans and runs each; minimises what it finds. 1 where a plan ends as none may.
 int fuzz_command(const FuzzOptions& options);
 
+/// Makes a plain file of weights the checkpoint of step 0 of a folder.
+int import_command(const ImportOptions& options);
+
 /// Checks tensor schemes on thread ranks; prints a table and every failure. Returns an ExitCode.
 int conformance_command(const ConformanceOptions& options);
 
@@ -109,7 +119,10 @@ Registries load_registries(const WorkerOptions& options);
 
 /// The plan of the options, parsed and resolved for its ranks. `world_ranks`: ranks a launcher
 /// started, 0 = none did.
-Plan load_resolved(const WorkerOptions& options, const Registries& registries, int64_t world_ranks);
+/// Rank 0 prints the plan's warnings, unless the call says otherwise.
+enum class Warn : uint8_t { kYes, kNo };
+Plan load_resolved(const WorkerOptions& options, const Registries& registries, int64_t world_ranks,
+                   Warn warn = Warn::kYes);
 
 /// Where the plan of the options gives its keys, for messages.
 plan::Origins load_origins(const WorkerOptions& options);

@@ -25,6 +25,7 @@
 #include "kuafu/record/trace_reader.h"
 #include "kuafu/record/trace_timeline.h"
 #include "kuafu/simulate/last_step.h"
+#include "kuafu/simulate/model_parts.h"
 #include "kuafu/simulate/simulate.h"
 #include "kuafu/tensor/tensor.h"
 
@@ -90,6 +91,7 @@ class Run {
       check_placement(plan_, registries_, Advice::kNearest);
       if (world_ != "simulated") identify_data();
     });
+    head_["parameters"] = parameters_json(model_parts(plan_, registries_));
     checkpoint_ = save_options_of(options_, world_, plan_);
     check_timeline(options_, world_, plan_);
     oracles_ = check_trace(options_, world_, plan_);
@@ -283,7 +285,8 @@ class Run {
     if (end_uncertified(text("rank ", rank, ": ", e.what()))) return;
     const bool is_oom = dynamic_cast<const OutOfMemory*>(&e) != nullptr;
     Json document = head_;
-    add_failure(document, is_oom ? "out_of_memory" : "failed", e);
+    const bool is_diverged = dynamic_cast<const Diverged*>(&e) != nullptr;
+    add_failure(document, is_oom ? "out_of_memory" : is_diverged ? "diverged" : "failed", e);
     if (!is_oom) document["reason"] = text("rank ", rank, ": ", e.what());
     if (!options_.json_file.empty()) write_document(document, options_.json_file);
   }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <iostream>
 
+#include "kuafu/base/errors.h"
+#include "kuafu/base/units.h"
 #include "kuafu/record/certificate_words.h"
 #include "kuafu/record/table.h"
 
@@ -12,15 +14,37 @@ namespace {
 
 std::string number(const Json& x, int digits) { return human_number(x.get<double>(), digits); }
 
-std::string mib(int64_t bytes) { return human_number(static_cast<double>(bytes) / 1048576.0, 4); }
+/// "embedding 20.5 k, attention 33.3 k": what `print` makes of each entry above 0.
+template <class Print>
+std::string listed(const Json& by_name, const Print& print) {
+  std::string words;
+  for (const auto& [name, count] : by_name.items()) {
+    if (count == 0) continue;
+    words += text(words.empty() ? "" : ", ", name, " ", print(count.template get<int64_t>()));
+  }
+  return words;
+}
+
+std::string rounded(int64_t n) { return print_count(static_cast<double>(n)); }
+
+void print_model(const Json& d) {
+  const Json& p = d["parameters"];
+  if (!p.is_object()) return;
+  std::cout << "  model           " << d["plan"]["model"]["kind"].get<std::string>() << ", "
+            << rounded(p["total"]) << " parameters: " << listed(p["by_kind"], rounded) << "\n";
+  if (d["ranks"] == 1) return;
+  std::cout << "  on a rank       " << rounded(p["fullest_rank"]["total"])
+            << " parameters at most, on rank " << p["fullest_rank"]["rank"] << "\n";
+}
 
 void print_training(const Json& d) {
-  const auto ms = [](const Json& s) { return human_number(s.get<double>() * 1e3, 4); };
+  const auto time = [](const Json& s) { return print_seconds(s.get<double>()); };
   const Json& t = d["step_time_s"];
-  std::cout << "  step time       " << ms(t["median"]) << " ms  [" << ms(t["ci95"][0]) << ", "
-            << ms(t["ci95"][1]) << "]: median [95 %]\n";
+  std::cout << "  step time       " << time(t["median"]) << "  [" << time(t["ci95"][0]) << ", "
+            << time(t["ci95"][1]) << "]: median [95 %]\n";
   if (d["tokens_per_s"].is_number()) {
-    std::cout << "  throughput      " << number(d["tokens_per_s"], 4) << " tokens/s\n";
+    std::cout << "  throughput      " << print_count(d["tokens_per_s"].get<double>())
+              << " tokens/s\n";
   }
   if (d["loss"].is_array() && !d["loss"].empty()) {
     std::cout << "  loss            " << number(d["loss"].front(), 5) << " -> "
@@ -33,14 +57,20 @@ void print_training(const Json& d) {
 }
 
 void print_counts(const Json& d) {
-  int64_t peak = 0, received = 0;
-  for (const Json& p : d["memory"]["peak_bytes"]) peak = std::max(peak, p.get<int64_t>());
+  const Json& peaks = d["memory"]["peak_bytes"];
+  const auto fullest =
+      static_cast<size_t>(std::max_element(peaks.begin(), peaks.end()) - peaks.begin());
+  int64_t received = 0;
   for (const Json& axis : d["ledger"]) {
     for (const Json& b : axis["bytes_received"]) received += b.get<int64_t>();
   }
-  std::cout << "  peak memory     " << mib(peak) << " MiB on the fullest rank\n"
-            << "  received        " << received << " bytes, all ranks and steps\n"
-            << "  model FLOPs     " << d["flops_per_step"] << " a step\n";
+  std::cout << "  peak memory     " << print_bytes(peaks[fullest].get<int64_t>()) << " on rank "
+            << fullest << ", the fullest: " << listed(d["memory"]["at_peak"][fullest], print_bytes)
+            << "\n"
+            << "  received        " << print_bytes(received) << ", all ranks and steps\n"
+            << "  model FLOPs     " << print_count(d["flops_per_step"].get<double>(), "FLOP")
+            << " a step, " << print_count(d["flops_per_token"].get<double>(), "FLOP")
+            << " a token\n";
 }
 
 void print_parts(const Json& d) {
@@ -53,8 +83,8 @@ void print_parts(const Json& d) {
     double seconds = 0;
     for (const Json& b : x["bytes"]) bytes += b.get<int64_t>();
     for (const Json& s : x["samples"]) seconds += s.get<double>();
-    std::cout << "  checkpoints     " << x["saves"] << ", " << mib(bytes) << " MiB in "
-              << human_number(seconds, 3) << " s\n";
+    std::cout << "  checkpoints     " << x["saves"] << ", " << print_bytes(bytes) << " in "
+              << print_seconds(seconds) << "\n";
   }
 }
 
@@ -84,6 +114,7 @@ void print_summary(const Json& d) {
       std::cout << "  with changes    " << d["resume_changes"].get<std::string>() << "\n";
     }
   }
+  print_model(d);
   print_training(d);
   print_counts(d);
   print_parts(d);

@@ -3,10 +3,14 @@
 
 #include <dlfcn.h>
 
+#include <iostream>
+
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/config.h"
+#include "kuafu/base/launcher.h"
 #include "kuafu/dataset/corpus.h"
 #include "kuafu/engine/plugin.h"
+#include "kuafu/plan/warnings.h"
 
 namespace kuafu {
 
@@ -40,8 +44,8 @@ plan::Origins load_origins(const WorkerOptions& options) {
                           all_overrides(options));
 }
 
-Plan load_resolved(const WorkerOptions& options, const Registries& registries,
-                   int64_t world_ranks) {
+Plan load_resolved(const WorkerOptions& options, const Registries& registries, int64_t world_ranks,
+                   Warn warn) {
   const TensorModes modes = registries.tensor_modes();
   Plan plan = load_plan(options.plan_file, modes, all_overrides(options), registries.models.names(),
                         registries.sequence.names());
@@ -52,6 +56,11 @@ Plan load_resolved(const WorkerOptions& options, const Registries& registries,
   plan::with_origins(load_origins(options), [&] {
     plan = resolve(plan, world_ranks > 0 ? world_ranks : options.ranks, modes);
   });
+  const bool is_told = launched_rank().value_or(LaunchedRank{}).rank == 0 && warn == Warn::kYes;
+  if (!is_told) return plan;
+  for (const std::string& warning : plan::warnings(plan, load_origins(options))) {
+    std::cerr << "kuafu: warning: " << warning << std::endl;
+  }
   return plan;
 }
 

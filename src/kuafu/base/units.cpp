@@ -95,6 +95,17 @@ std::string print_bytes(int64_t bytes) {
   return text(three_digits(value), " ", kNames[power]);
 }
 
+std::string print_count(double count, std::string_view unit) {
+  constexpr std::array<std::string_view, 7> kPrefixes = {"", "k", "M", "G", "T", "P", "E"};
+  size_t power = 0;
+  while (std::abs(count) >= 999.5 && power + 1 < kPrefixes.size()) {
+    count /= 1000;
+    ++power;
+  }
+  const std::string_view prefix = kPrefixes[power];
+  return text(three_digits(count), prefix.empty() && unit.empty() ? "" : " ", prefix, unit);
+}
+
 std::string print_seconds(double seconds) {
   if (!std::isfinite(seconds)) return text(seconds, " s");
   const double size = std::abs(seconds);

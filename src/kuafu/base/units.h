@@ -15,6 +15,10 @@ int64_t parse_bytes(std::string_view size);
 /// "512 MiB", "1.5 KiB", "12 B": three significant digits, powers of 1024.
 std::string print_bytes(int64_t bytes);
 
+/// "119 k", "1.54 G", "768"; with a unit "119 kFLOP", "768 FLOP": three significant digits, powers of
+/// 1000.
+std::string print_count(double count, std::string_view unit = "");
+
 /// "13.2 ms", "1.5 us", "2 min 5 s": three significant digits up to a minute.
 std::string print_seconds(double seconds);
 

@@ -25,6 +25,27 @@ constexpr const char* kPieces = "pieces";  // metadata of a rank's file
 Json slice_json(const Slice& s) { return {{"offset", s.offset}, {"extent", s.extent}}; }
 Slice slice_of(const Json& j) { return {j.at("offset").get<Shape>(), j.at("extent").get<Shape>()}; }
 
+/// Name of piece i of a file, in that file.
+std::string key_of(const Piece& piece, size_t i) { return text(piece.name, "@", i); }
+
+std::vector<TensorBytes> tensors_of(const std::vector<Piece>& pieces) {
+  std::vector<TensorBytes> tensors;
+  for (const Piece& p : pieces) {
+    tensors.push_back({key_of(p, tensors.size()), p.dtype, p.slice.extent, p.data});
+  }
+  return tensors;
+}
+
+/// Which piece of which tensor each is, for the header.
+Metadata table_of(const std::vector<Piece>& pieces) {
+  Json table = Json::object();
+  for (const Piece& p : pieces) {
+    table[key_of(p, table.size())] = {
+        {"name", p.name}, {"global", p.global}, {"slice", slice_json(p.slice)}};
+  }
+  return {{kPieces, table.dump()}};
+}
+
 /// Puts the pieces of a rank's file into the index. What a rank has written is known to be as it
 /// was written: the file's header has a checksum.
 void add_pieces(int rank, const Safetensors& file, CheckpointIndex& index) {
@@ -69,14 +90,14 @@ void CheckpointWriter::prepare() const {
 }
 
 void CheckpointWriter::write(int rank, const std::vector<Piece>& pieces, Pace* pace) const {
-  std::vector<TensorBytes> tensors;
-  Json table = Json::object();
-  for (const Piece& p : pieces) {
-    const std::string key = text(p.name, "@", tensors.size());
-    tensors.push_back({key, p.dtype, p.slice.extent, p.data});
-    table[key] = {{"name", p.name}, {"global", p.global}, {"slice", slice_json(p.slice)}};
-  }
-  write_safetensors(partial_ + "/" + rank_file(rank), tensors, {{kPieces, table.dump()}}, pace);
+  write_safetensors(partial_ + "/" + rank_file(rank), tensors_of(pieces), table_of(pieces), pace);
+}
+
+void CheckpointWriter::write(int rank, const std::vector<Piece>& pieces,
+                             const std::function<const void*(size_t piece)>& data) const {
+  SafetensorsWriter writer(partial_ + "/" + rank_file(rank), tensors_of(pieces), table_of(pieces));
+  for (size_t i = 0; i < pieces.size(); ++i) writer.add(data(i));
+  writer.finish();
 }
 
 void CheckpointWriter::commit(int ranks, const Metadata& state) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -38,6 +39,9 @@ class CheckpointWriter {
   /// My pieces, in my file, at `pace` if given. A replica need not write: pieces may be held by one
   /// rank only.
   void write(int rank, const std::vector<Piece>& pieces, Pace* pace = nullptr) const;
+  /// The same with data that are asked for a piece at a time, and used until the next is.
+  void write(int rank, const std::vector<Piece>& pieces,
+             const std::function<const void*(size_t piece)>& data) const;
   /// Checks that the files of `ranks` ranks cover every tensor exactly once, writes the index with
   /// `state` (strings of the whole run: data position, scaler, plan) and renames the folder.
   void commit(int ranks, const Metadata& state) const;

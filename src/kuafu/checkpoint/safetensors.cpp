@@ -46,11 +46,6 @@ int64_t num_elements(const Shape& shape) {
   return n;
 }
 
-[[noreturn]] void damaged(const std::string& path, const std::string& why) {
-  throw ConfigError(
-      text("checkpoint file ", path, " is damaged: ", why, "; use an earlier checkpoint"));
-}
-
 std::string sum_of_header(const Json& header) {
   const std::string content = json_line(header);
   return hex(checksum(content.data(), static_cast<int64_t>(content.size())));
@@ -66,42 +61,6 @@ std::optional<Shape> numbers_of(const Json& list) {
     numbers.push_back(*number);
   }
   return numbers;
-}
-
-/// One tensor's row of the header.
-Safetensors::Entry entry_of(const std::string& path, const std::string& name, const Json& row) {
-  const Json dtype = row.is_object() ? row.value("dtype", Json()) : Json();
-  const auto known = std::find_if(std::begin(kNames), std::end(kNames),
-                                  [&](const DTypeName& one) { return dtype == one.name; });
-  if (known == std::end(kNames)) {
-    damaged(path, text("tensor ", name, " has dtype ", json_excerpt(dtype)));
-  }
-  const auto shape = numbers_of(row.value("shape", Json()));
-  const auto offsets = numbers_of(row.value("data_offsets", Json()));
-  const int64_t n = shape ? num_elements(*shape) : -1;
-  int64_t bytes = 0;
-  const bool is_right = n >= 0 && !__builtin_mul_overflow(n, size_of(known->dtype), &bytes) &&
-                        offsets && offsets->size() == 2 && (*offsets)[1] >= (*offsets)[0] &&
-                        (*offsets)[1] - (*offsets)[0] == bytes;
-  if (!is_right) {
-    damaged(path, text("tensor ", name, " has dtype ", known->name, ", shape ",
-                       json_excerpt(row.value("shape", Json())), " and offsets ",
-                       json_excerpt(row.value("data_offsets", Json()))));
-  }
-  return {known->dtype, *shape, (*offsets)[0], (*offsets)[1]};
-}
-
-std::vector<char> read_at(const File& file, int64_t offset, int64_t bytes,
-                          const std::string& path) {
-  std::vector<char> out(static_cast<size_t>(bytes));
-  for (int64_t done = 0; done < bytes;) {
-    const ssize_t n = ::pread(file.descriptor(), out.data() + done,
-                              static_cast<size_t>(bytes - done), offset + done);
-    if (n < 0) throw ConfigError(system_error("read", path));
-    if (n == 0) damaged(path, text("it ends after ", offset + done, " bytes"));
-    done += n;
-  }
-  return out;
 }
 
 }  // namespace
@@ -136,22 +95,22 @@ uint64_t checksum(const void* data, int64_t bytes) {
   return lane[1];
 }
 
-void write_safetensors(const std::string& path, const std::vector<TensorBytes>& tensors,
-                       const Metadata& metadata, Pace* pace) {
-  const auto rest = [&] {
-    if (pace != nullptr) pace->rest();
-  };
-  rest();
+namespace {
+
+/// Length, header and the spaces behind it: all before the data. Checksums have one width, so a
+/// header of other sums is as long.
+std::string header_of(const std::vector<TensorBytes>& tensors, const std::vector<std::string>& sums,
+                      const Metadata& metadata) {
   Json strings = Json::object(), entries = Json::object();
   for (const auto& [key, value] : metadata) strings[key] = value;
   int64_t end = 0;
-  for (const TensorBytes& t : tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorBytes& t = tensors[i];
     KUAFU_CHECK(!entries.contains(t.name), "tensor ", t.name, " is written twice");
-    strings[kChecksum + t.name] = hex(checksum(t.data, t.bytes()));
+    strings[kChecksum + t.name] = sums[i];
     entries[t.name] = {
         {"dtype", name_of(t.dtype)}, {"shape", t.shape}, {"data_offsets", {end, end + t.bytes()}}};
     end += t.bytes();
-    rest();
   }
   Json header = {{kMetadata, strings}};
   header.update(entries);
@@ -162,11 +121,28 @@ void write_safetensors(const std::string& path, const std::vector<TensorBytes>& 
   const auto length = static_cast<uint64_t>(head.size());
   std::string prefix(kLengthBytes, '\0');
   for (int i = 0; i < kLengthBytes; ++i) prefix[static_cast<size_t>(i)] = char(length >> (8 * i));
+  return prefix + head;
+}
+
+}  // namespace
+
+void write_safetensors(const std::string& path, const std::vector<TensorBytes>& tensors,
+                       const Metadata& metadata, Pace* pace) {
+  const auto rest = [&] {
+    if (pace != nullptr) pace->rest();
+  };
+  rest();
+  std::vector<std::string> sums;
+  for (const TensorBytes& t : tensors) {
+    sums.push_back(hex(checksum(t.data, t.bytes())));
+    rest();
+  }
+  const std::string head = header_of(tensors, sums, metadata);
 
   const File file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!file.is_open()) throw ConfigError(system_error("write", path));
   try {
-    write_all(file, prefix + head, path);
+    write_all(file, head, path);
     for (const TensorBytes& t : tensors) {
       std::string_view left{static_cast<const char*>(t.data), static_cast<size_t>(t.bytes())};
       for (; !left.empty(); left.remove_prefix(std::min(left.size(), Pace::kPartBytes))) {
@@ -184,22 +160,103 @@ void write_safetensors(const std::string& path, const std::vector<TensorBytes>& 
   }
 }
 
-Safetensors::Safetensors(const std::string& path)
-    : path_(path), file_(open_own(path, "checkpoint file")) {
+SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<TensorBytes> tensors,
+                                     Metadata metadata)
+    : path_(std::move(path)),
+      tensors_(std::move(tensors)),
+      metadata_(std::move(metadata)),
+      file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
+  if (!file_.is_open()) throw ConfigError(system_error("write", path_));
+  const std::vector<std::string> none(tensors_.size(), hex(0));
+  try {
+    write_all(file_, header_of(tensors_, none, metadata_), path_);
+  } catch (const Error&) {
+    ::unlink(path_.c_str());
+    throw;
+  }
+}
+
+SafetensorsWriter::~SafetensorsWriter() {
+  if (!is_finished_) ::unlink(path_.c_str());
+}
+
+void SafetensorsWriter::add(const void* data) {
+  KUAFU_CHECK(sums_.size() < tensors_.size(), path_, ": more tensors than were named");
+  const int64_t bytes = tensors_[sums_.size()].bytes();
+  sums_.push_back(hex(checksum(data, bytes)));
+  write_all(file_, {static_cast<const char*>(data), static_cast<size_t>(bytes)}, path_);
+}
+
+void SafetensorsWriter::finish() {
+  KUAFU_CHECK(sums_.size() == tensors_.size(), path_, ": ", sums_.size(), " of ", tensors_.size(),
+              " tensors were added");
+  if (::lseek(file_.descriptor(), 0, SEEK_SET) != 0) {
+    throw ConfigError(system_error("write", path_));
+  }
+  write_all(file_, header_of(tensors_, sums_, metadata_), path_);
+  if (::fsync(file_.descriptor()) != 0) throw ConfigError(system_error("write", path_));
+  is_finished_ = true;
+}
+
+void Safetensors::damaged(const std::string& why) const {
+  const bool is_plain = kind_ == SafetensorsKind::kPlain;
+  throw ConfigError(text(is_plain ? "weights file " : "checkpoint file ", path_, " is damaged: ",
+                         why, is_plain ? "; export it again" : "; use an earlier checkpoint"));
+}
+
+/// One tensor's row of the header.
+Safetensors::Entry Safetensors::entry_of(const std::string& name, const Json& row) const {
+  const Json dtype = row.is_object() ? row.value("dtype", Json()) : Json();
+  const auto known = std::find_if(std::begin(kNames), std::end(kNames),
+                                  [&](const DTypeName& one) { return dtype == one.name; });
+  if (known == std::end(kNames)) {
+    damaged(text("tensor ", name, " has dtype ", json_excerpt(dtype)));
+  }
+  const auto shape = numbers_of(row.value("shape", Json()));
+  const auto offsets = numbers_of(row.value("data_offsets", Json()));
+  const int64_t n = shape ? num_elements(*shape) : -1;
+  int64_t bytes = 0;
+  const bool is_right = n >= 0 && !__builtin_mul_overflow(n, size_of(known->dtype), &bytes) &&
+                        offsets && offsets->size() == 2 && (*offsets)[1] >= (*offsets)[0] &&
+                        (*offsets)[1] - (*offsets)[0] == bytes;
+  if (!is_right) {
+    damaged(text("tensor ", name, " has dtype ", known->name, ", shape ",
+                 json_excerpt(row.value("shape", Json())), " and offsets ",
+                 json_excerpt(row.value("data_offsets", Json()))));
+  }
+  return {known->dtype, *shape, (*offsets)[0], (*offsets)[1]};
+}
+
+std::vector<char> Safetensors::read_at(int64_t offset, int64_t bytes) const {
+  std::vector<char> out(static_cast<size_t>(bytes));
+  for (int64_t done = 0; done < bytes;) {
+    const ssize_t n = ::pread(file_.descriptor(), out.data() + done,
+                              static_cast<size_t>(bytes - done), offset + done);
+    if (n < 0) throw ConfigError(system_error("read", path_));
+    if (n == 0) damaged(text("it ends after ", offset + done, " bytes"));
+    done += n;
+  }
+  return out;
+}
+
+Safetensors::Safetensors(const std::string& path, SafetensorsKind kind)
+    : path_(path),
+      kind_(kind),
+      file_(open_own(path, kind == SafetensorsKind::kPlain ? "weights file" : "checkpoint file")) {
   struct stat status = {};
   if (::fstat(file_.descriptor(), &status) != 0) throw ConfigError(system_error("read", path));
   const int64_t size = status.st_size;
-  if (size < kLengthBytes) damaged(path, text("it has ", size, " bytes"));
-  const std::vector<char> prefix = read_at(file_, 0, kLengthBytes, path);
+  if (size < kLengthBytes) damaged(text("it has ", size, " bytes"));
+  const std::vector<char> prefix = read_at(0, kLengthBytes);
   uint64_t length = 0;
   for (size_t i = 0; i < kLengthBytes; ++i) {
     length |= static_cast<uint64_t>(static_cast<unsigned char>(prefix[i])) << (8 * i);
   }
   if (length > static_cast<uint64_t>(std::min(size - kLengthBytes, kMostHeaderBytes))) {
-    damaged(path, text("its header claims ", length, " bytes, the file has ", size));
+    damaged(text("its header claims ", length, " bytes, the file has ", size));
   }
   data_start_ = kLengthBytes + static_cast<int64_t>(length);
-  read_header(read_at(file_, kLengthBytes, static_cast<int64_t>(length), path));
+  read_header(read_at(kLengthBytes, static_cast<int64_t>(length)));
   check_offsets(size - data_start_);
 }
 
@@ -208,23 +265,34 @@ void Safetensors::read_header(const std::vector<char>& head) {
   try {
     header = parse_json({head.data(), head.size()});
   } catch (const ConfigError& e) {
-    damaged(path_, text("its header is no JSON (", e.what(), ")"));
+    damaged(text("its header is no JSON (", e.what(), ")"));
   }
-  const Json strings = header.is_object() ? header.value(kMetadata, Json()) : Json();
-  const Json sum = strings.is_object() ? strings.value(kHeaderChecksum, Json()) : Json();
-  if (!sum.is_string()) damaged(path_, text("its header has no ", kHeaderChecksum));
-  header[kMetadata].erase(kHeaderChecksum);
-  if (sum != sum_of_header(header)) damaged(path_, "its header does not match its checksum");
-  for (const auto& [key, value] : header[kMetadata].items()) {
-    if (!value.is_string()) damaged(path_, text("metadata ", key, " is ", json_excerpt(value)));
-    metadata_[key] = value.get<std::string>();
-  }
+  read_metadata(header);
   for (const auto& [name, row] : header.items()) {
     if (name == kMetadata) continue;
-    entries_[name] = entry_of(path_, name, row);
-    if (!metadata_.contains(kChecksum + name)) {
-      damaged(path_, text("tensor ", name, " has no checksum"));
+    entries_[name] = entry_of(name, row);
+    if (kind_ == SafetensorsKind::kCheckpoint && !metadata_.contains(kChecksum + name)) {
+      damaged(text("tensor ", name, " has no checksum"));
     }
+  }
+}
+
+void Safetensors::read_metadata(Json& header) {
+  const bool is_plain = kind_ == SafetensorsKind::kPlain;
+  if (!header.is_object()) damaged("its header is no JSON object");
+  if (is_plain && !header.contains(kMetadata)) return;
+  const Json strings = header.value(kMetadata, Json());
+  const Json sum = strings.is_object() ? strings.value(kHeaderChecksum, Json()) : Json();
+  if (!sum.is_string() && !(is_plain && sum.is_null() && strings.is_object())) {
+    damaged(text("its header has no ", kHeaderChecksum));
+  }
+  header[kMetadata].erase(kHeaderChecksum);
+  if (sum.is_string() && sum != sum_of_header(header)) {
+    damaged("its header does not match its checksum");
+  }
+  for (const auto& [key, value] : header[kMetadata].items()) {
+    if (!value.is_string()) damaged(text("metadata ", key, " is ", json_excerpt(value)));
+    metadata_[key] = value.get<std::string>();
   }
 }
 
@@ -235,22 +303,25 @@ void Safetensors::check_offsets(int64_t data_bytes) const {
   int64_t end = 0;
   for (const auto& [first, last] : parts) {
     if (first != end) {
-      damaged(path_, text("after byte ", end, " of the data the next tensor begins at ", first));
+      damaged(text("after byte ", end, " of the data the next tensor begins at ", first));
     }
     end = last;
   }
   if (end != data_bytes) {
-    damaged(path_, text("its tensors take ", end, " bytes, the file holds ", data_bytes));
+    damaged(text("its tensors take ", end, " bytes, the file holds ", data_bytes));
   }
 }
 
 std::vector<char> Safetensors::read(const std::string& name) const {
   const auto found = entries_.find(name);
-  KUAFU_REQUIRE(found != entries_.end(), "checkpoint file ", path_, " has no tensor ", name);
+  KUAFU_REQUIRE(found != entries_.end(),
+                kind_ == SafetensorsKind::kPlain ? "weights file " : "checkpoint file ", path_,
+                " has no tensor ", name);
   const Entry& e = found->second;
-  std::vector<char> bytes = read_at(file_, data_start_ + e.begin, e.end - e.begin, path_);
-  if (checksum_of(name) != hex(checksum(bytes.data(), e.end - e.begin))) {
-    damaged(path_, text("the bytes of ", name, " do not match their checksum"));
+  std::vector<char> bytes = read_at(data_start_ + e.begin, e.end - e.begin);
+  const auto sum = metadata_.find(kChecksum + name);
+  if (sum != metadata_.end() && sum->second != hex(checksum(bytes.data(), e.end - e.begin))) {
+    damaged(text("the bytes of ", name, " do not match their checksum"));
   }
   return bytes;
 }

@@ -10,6 +10,7 @@
 #include "kuafu/checkpoint/pace.h"
 #include "kuafu/mesh/layout.h"
 #include "kuafu/record/files.h"
+#include "kuafu/record/json.h"
 
 namespace kuafu {
 
@@ -34,6 +35,34 @@ using Metadata = std::map<std::string, std::string>;
 void write_safetensors(const std::string& path, const std::vector<TensorBytes>& tensors,
                        const Metadata& metadata, Pace* pace = nullptr);
 
+/// The same a tensor at a time, in the order given: no more than one need be in memory. The header is
+/// written last. A file that is not finished is removed.
+class SafetensorsWriter {
+ public:
+  /// `tensors`: without their data.
+  SafetensorsWriter(std::string path, std::vector<TensorBytes> tensors, Metadata metadata);
+  ~SafetensorsWriter();
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+
+  /// The bytes of the next tensor.
+  void add(const void* data);
+  /// Writes the header; the file is on the disk when this returns. @pre all were added
+  void finish();
+
+ private:
+  std::string path_;
+  std::vector<TensorBytes> tensors_;
+  Metadata metadata_;
+  std::vector<std::string> sums_;
+  File file_;
+  bool is_finished_ = false;
+};
+
+/// What a safetensors file is, for messages. One that Kuafu did not write has no checksums: where a
+/// plain file has some, they are checked.
+enum class SafetensorsKind : uint8_t { kCheckpoint, kPlain };
+
 /// A file of write_safetensors, opened for reading. The header is checked at once (its checksum;
 /// each tensor's dtype, shape and bytes; that the tensors fill the file one after the other), data
 /// when they are read.
@@ -46,7 +75,8 @@ class Safetensors {
   };
 
   /// Throws ConfigError naming the file: missing, a link, cut short, or with a header that is none.
-  explicit Safetensors(const std::string& path);
+  explicit Safetensors(const std::string& path,
+                       SafetensorsKind kind = SafetensorsKind::kCheckpoint);
 
   const std::string& path() const { return path_; }
   const std::map<std::string, Entry>& entries() const { return entries_; }
@@ -58,11 +88,17 @@ class Safetensors {
   const std::string& checksum_of(const std::string& name) const;
 
  private:
+  [[noreturn]] void damaged(const std::string& why) const;
+  Entry entry_of(const std::string& name, const Json& row) const;
+  std::vector<char> read_at(int64_t offset, int64_t bytes) const;
   void read_header(const std::vector<char>& head);
+  /// The strings of the header, its own checksum checked.
+  void read_metadata(Json& header);
   /// Checks that the tensors lie one after the other and fill `data_bytes`.
   void check_offsets(int64_t data_bytes) const;
 
   std::string path_;
+  SafetensorsKind kind_;
   File file_;
   int64_t data_start_ = 0;
   std::map<std::string, Entry> entries_;

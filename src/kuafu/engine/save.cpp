@@ -14,6 +14,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/checkpoint/boxes.h"
 #include "kuafu/checkpoint/claims.h"
+#include "kuafu/checkpoint/weights.h"
 #include "kuafu/comm/gather.h"
 #include "kuafu/engine/held_elements.h"
 #include "kuafu/meter/book.h"
@@ -51,8 +52,12 @@ Plan saved_plan(const Checkpoint& from, const std::string& folder) {
   return parse_values(toml->second, text("the plan of ", folder));
 }
 
+/// Imported, not saved by a run: there is a model, and nothing was learned by any plan.
+bool is_weights_only(const Checkpoint& from) { return from.state().contains(weights::kStateKey); }
+
 void check_agreement(const Checkpoint& from, const std::string& folder, const Plan& plan,
                      ResumeChanges changes) {
+  if (is_weights_only(from)) return check_same_model(saved_plan(from, folder), plan, folder);
   check_resumable(saved_plan(from, folder), plan, folder, changes);
   KUAFU_REQUIRE(from.step() <= plan.train.steps, folder, " is ", from.step(),
                 " steps far, the plan ends after train.steps = ", plan.train.steps,
@@ -243,7 +248,9 @@ std::optional<int64_t> Saver::resume() {
       const Checkpoint from(folder);
       load(from);
       step = from.step();
-      changes_ = resume_changes(saved_plan(from, folder), engine_.plan());
+      changes_.clear();
+      if (!is_weights_only(from))
+        changes_ = resume_changes(saved_plan(from, folder), engine_.plan());
     } catch (const ConfigError& e) {
       why = e.what();
     }

@@ -63,6 +63,7 @@ bool is_of_machine(const Case& c, const Json& document, const ChildResult& resul
     const bool has_budget = budget.is_number_integer() && budget > 0;
     return !has_budget || !case_value(c, "memory.device");
   }
+  if (status == "interrupted") return true;  // by a signal: nobody stops a case by --stop-after
   if (status != "failed") return false;
   if (result.end == End::kNotStarted || result.end == End::kLost) return true;
   // A launcher of MPI ranks ends with 128 and the signal of the rank that was killed.

@@ -19,7 +19,7 @@ std::vector<std::string> retried_statuses();
 std::set<std::string> parse_retry(std::string_view list);
 
 /// Whether the machine, and not the plan, decided how a case ended: its process was killed from
-/// outside or could not start, or the system refused it memory. Over the plan's own budget is the
+/// outside, interrupted or could not start, or the system refused it memory. Over the plan's own budget is the
 /// plan's doing.
 bool is_of_machine(const Case& c, const Json& document, const ChildResult& result);
 

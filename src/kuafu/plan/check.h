@@ -29,6 +29,13 @@ void check_data(const Plan& plan, const Origins& origins);
 /// runs. Throws ConfigError for schedules that are none, Refused for stages that cannot be filled.
 void check_pipeline(const Plan& plan, const Origins& origins);
 
+/// Tokens of data.kind = "text" for a kind of model: one a byte, and the special ones of BERT.
+int64_t text_tokens(const std::string& kind);
+
+/// Defaults that follow from the kind of model, where the key is not given: BERT's vocabulary of
+/// text, ViT's data.
+void fill_defaults(Plan& plan, const Origins& origins);
+
 /// Fills what other keys of the model decide: the sequence of images. Throws Refused where a patch
 /// does not divide its image, or where the sequence was given and is another.
 void complete(Plan& plan, const Origins& origins);

@@ -77,7 +77,7 @@ void check_vocabulary(const Plan& plan, const Origins& origins) {
                   ModelPlan{}.vocab);
     return;
   }
-  const int64_t least = 256 + (is_bert ? kSpecialIds : 0);
+  const int64_t least = text_tokens(plan.model.kind);
   KUAFU_REQUIRE(plan.data.kind != "text" || plan.model.vocab >= least,
                 origins.of({"model.vocab", "data.kind"}), "model.vocab = ", plan.model.vocab,
                 " is too small for data.kind = \"text\", one token a byte",
@@ -112,6 +112,21 @@ void check_kind(const Plan& plan, const Origins& origins) {
 }
 
 }  // namespace
+
+int64_t text_tokens(const std::string& kind) { return 256 + (kind == "bert" ? kSpecialIds : 0); }
+
+void fill_defaults(Plan& plan, const Origins& origins) {
+  const auto is_given = [&](const char* key) { return !origins.of({key}).empty(); };
+  const bool has_text = plan.data.kind == "text";
+  if (plan.model.kind == "vit" && has_text && !is_given("data.kind") && plan.data.path.empty() &&
+      plan.data.hash.empty()) {
+    plan.data.kind = "synthetic";
+  }
+  if (plan.model.kind == "bert" && has_text && !is_given("model.vocab") &&
+      plan.model.vocab == ModelPlan{}.vocab) {
+    plan.model.vocab = text_tokens(plan.model.kind);
+  }
+}
 
 void check_model(const Plan& plan, const Origins& origins) {
   const auto& [heads, hidden] = std::pair{plan.model.heads, plan.model.hidden};

@@ -57,7 +57,9 @@ std::vector<Key> model_keys() {
           "attention heads; divides `hidden`")
           .in(1, kMaxHidden),
       Row("model.vocab", Form::kInteger, KUAFU_SLOT(model.vocab),
-          "token ids; text needs 256, one a byte, bert 3 more; padded where ranks do not divide it")
+          "token ids; text has 256, one a byte, bert 3 more, which is its default with text; "
+          "padded "
+          "where ranks do not divide it")
           .in(2, kMaxTokens),
       Row("model.sequence", Form::kInteger, KUAFU_SLOT(model.sequence),
           "tokens of a sample; vit: follows from `image` and `patch`")
@@ -265,7 +267,9 @@ std::vector<Key> run_keys() {
   const std::string kind = "data.kind";
   return {
       Row(kind, Form::kChoice, KUAFU_SLOT(data.kind),
-          "\"text\": bytes of files; \"synthetic\": seeded tokens of any vocabulary, or images")
+          "\"text\": bytes of files; \"synthetic\": seeded tokens of any vocabulary, or images, "
+          "which "
+          "is the default of vit")
           .one_of({"text", "synthetic"}),
       Row("data.path", Form::kString, KUAFU_SLOT(data.path),
           "file or folder; empty = the headers of the installed LibTorch")

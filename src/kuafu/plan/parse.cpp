@@ -210,6 +210,7 @@ Plan parse_plan(std::string_view toml, std::string_view origin, const TensorMode
     given.origins.note(one.key->name, one.where);
   }
   plan.parallel.layers = given.layers;
+  plan::fill_defaults(plan, given.origins);
   plan::check_options(plan, models, given.origins);
   plan::check_sequence_mode(plan, attentions, given.origins);
   plan::complete(plan, given.origins);

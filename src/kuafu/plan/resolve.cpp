@@ -144,6 +144,7 @@ Plan resolve(Plan plan, int64_t ranks, const TensorModes& modes) {
   KUAFU_REQUIRE(ranks >= 0 && ranks <= kMaxRanks, ranks, " ranks were given; allowed: 1 to ",
                 kMaxRanks, ", or 0 for the plan's own product");
   plan::check_values(plan);
+  plan::fill_defaults(plan, {});
   plan::complete(plan, {});
   plan::check_plan(plan, modes, {});
   const Plan given = plan;

@@ -28,4 +28,7 @@ std::vector<std::string> resume_changes(const Plan& saved, const Plan& now);
 void check_resumable(const Plan& saved, const Plan& now, std::string_view saved_as,
                      ResumeChanges changes = ResumeChanges::kRefused);
 
+/// The same where weights alone were saved: the model must agree, all else is the plan's own.
+void check_same_model(const Plan& saved, const Plan& now, std::string_view saved_as);
+
 }  // namespace kuafu

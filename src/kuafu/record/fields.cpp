@@ -44,6 +44,19 @@ std::vector<FieldDoc> outcome_fields() {
       {"transport", T::kText, kOptional, false, "",
        "whose ledger the simulated world keeps: `threads` or `mpi`; absent in other worlds"},
       {"ranks", T::kInteger, kOk, true, "ranks", "size of the world"},
+      {"parameters", T::kObject, kOptional, true, "", "elements of the model's parameters"},
+      {"parameters.total", T::kInteger, kOk, false, "",
+       "of the whole model, without padding; what is tied counts once"},
+      {"parameters.by_kind", T::kObject, kOk, false, "",
+       "the same by kind: `embedding`, `attention`, `mlp`, `experts`, `norms`, `head`, `other`"},
+      {"parameters.by_kind.*", T::kInteger, kOptional, false, "", "of one kind"},
+      {"parameters.fullest_rank", T::kObject, kOk, false, "",
+       "what the rank that keeps most of them keeps: its shards with padding and copies of tied "
+       "ones, under ZeRO-3 its part"},
+      {"parameters.fullest_rank.rank", T::kInteger, kOk, false, "", "the first such rank"},
+      {"parameters.fullest_rank.total", T::kInteger, kOk, false, "", "elements it keeps"},
+      {"parameters.fullest_rank.by_kind", T::kObject, kOk, false, "", "the same by kind"},
+      {"parameters.fullest_rank.by_kind.*", T::kInteger, kOptional, false, "", "of one kind"},
   };
 }
 
@@ -64,6 +77,8 @@ std::vector<FieldDoc> training_fields() {
        "tokens of the global batch over the median step time"},
       {"flops_per_step", T::kNumber, kOk, true, "FLOP",
        "model FLOPs of one step, all ranks, forward and backward, without recomputation"},
+      {"flops_per_token", T::kNumber, kOptional, true, "FLOP / token",
+       "`flops_per_step` over the tokens of the global batch"},
       {"flops_recomputed", T::kNumber, kOk, true, "FLOP",
        "FLOPs of one step that recomputation adds, all ranks"},
   };

@@ -7,25 +7,11 @@
 #include "kuafu/meter/op_trace.h"
 #include "kuafu/simulate/activities.h"
 #include "kuafu/simulate/last_step.h"
+#include "kuafu/simulate/no_data.h"
 #include "kuafu/simulate/replay.h"
 
 namespace kuafu {
 namespace {
-
-/// Tokens without substance: the rank program on meta tensors needs their number only.
-class NoData : public Dataset {
- public:
-  explicit NoData(const ModelPlan& model) : model_(model) {}
-  int64_t vocab() const override { return model_.vocab; }
-  int64_t num_train_samples() const override { return 0; }
-  int64_t num_validation_samples() const override { return 0; }
-  Tokens train(int64_t, int64_t count) const override { return blank_tokens(model_, count); }
-  Tokens validation(int64_t, int64_t count) const override { return train(0, count); }
-  std::string describe() const override { return "no data"; }
-
- private:
-  ModelPlan model_;
-};
 
 /// Recorded steps: the first makes the optimizer's state, the second is like all later ones.
 constexpr int64_t kRecorded = 2;

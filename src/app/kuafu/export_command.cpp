@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `kuafu export`: a checkpoint as one plain file. Needs no LibTorch: tensors are only copied.
+
+#include <filesystem>
+#include <iostream>
+
+#include "app/kuafu/options.h"
+#include "kuafu/base/units.h"
+#include "kuafu/checkpoint/weights.h"
+#include "kuafu/plan/keys.h"
+#include "kuafu/record/files.h"
+#include "kuafu/record/json_text.h"
+
+namespace kuafu {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kEnding = ".safetensors";
+
+/// The folder of one step: as given, or the newest of the folder given.
+std::string checkpoint_folder(const std::string& given) {
+  std::error_code error;
+  KUAFU_REQUIRE(fs::is_directory(given, error), given,
+                " is no folder; name that of a checkpoint, such as saved/", step_folder(100),
+                ", or the one of --checkpoint, whose newest is taken");
+  if (fs::exists(fs::path(given) / kIndexFile, error)) return fs::path(given).lexically_normal();
+  const auto newest = newest_checkpoint(given);
+  if (newest) return *newest;
+  std::string unfinished;
+  for (const auto& entry : fs::directory_iterator(given, error)) {
+    if (entry.path().extension() == ".partial") unfinished = entry.path().filename().string();
+  }
+  const bool is_partial =
+      fs::path(given).lexically_normal().string().find(".partial") != std::string::npos;
+  throw ConfigError(text(given, " holds no complete checkpoint: ",
+                         is_partial           ? "its save did not end"
+                         : unfinished.empty() ? "it has no folder such as " + step_folder(100)
+                                              : "the save of " + unfinished + " did not end"));
+}
+
+/// The model's keys and values.
+Json model_json(const Plan& plan) {
+  Json model = Json::object();
+  for (const plan::Key& key : plan::keys()) {
+    if (key.section() != "model") continue;
+    model[key.name.substr(key.section().size() + 1)] = parse_json(plan::print(key, plan));
+  }
+  return model;
+}
+
+Plan saved_plan(const Checkpoint& from, const std::string& folder) {
+  const auto toml = from.state().find("plan");
+  KUAFU_REQUIRE(toml != from.state().end(), folder, " holds no run: it has no plan");
+  return parse_values(toml->second, text("the plan of ", folder));
+}
+
+}  // namespace
+
+int export_command(const ExportCall& call) {
+  KUAFU_REQUIRE(call.out.ends_with(kEnding) && call.out.size() > kEnding.size(), "--out ", call.out,
+                ": the name must end in ", kEnding);
+  const std::string folder = checkpoint_folder(call.checkpoint);
+  const Checkpoint from(folder);
+  const Plan plan = saved_plan(from, folder);
+  const std::vector<std::string> names = weight_names(from, plan.optimizer.kind);
+  Json about = {{weights::kFormatKey, weights::kFormat},
+                {weights::kModelKey, model_json(plan)},
+                {weights::kStepKey, from.step()},
+                {"parameters", 0},
+                {"tensors", Json::object()}};
+  int64_t parameters = 0;
+  for (const std::string& name : names) {
+    const IndexedTensor& t = from.tensors().at(name);
+    int64_t elements = 1;
+    for (const int64_t extent : t.global) elements *= extent;
+    parameters += elements;
+    about["tensors"][name] = {{"dtype", std::string(to_string(t.dtype))}, {"shape", t.global}};
+  }
+  about["parameters"] = parameters;
+  const int64_t bytes = export_weights(from, names,
+                                       {{weights::kFormatKey, weights::kFormat},
+                                        {weights::kModelKey, json_line(about["model"])},
+                                        {weights::kStepKey, text(from.step())}},
+                                       call.out);
+  const std::string beside = call.out.substr(0, call.out.size() - kEnding.size()) + ".json";
+  replace_file(beside, json_document(about));
+  std::cout << "written: " << call.out << "  " << names.size() << " tensors, "
+            << print_count(static_cast<double>(parameters)) << " parameters, " << print_bytes(bytes)
+            << ", of step " << from.step() << "\nwritten: " << beside << "\n";
+  return kDone;
+}
+
+}  // namespace kuafu

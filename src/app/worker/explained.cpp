@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/worker/explained.h"
+
+#include <algorithm>
+
+#include "app/worker/document.h"
+#include "app/worker/explain_pipeline.h"
+#include "app/worker/plan_json.h"
+#include "kuafu/comm/simulated.h"
+#include "kuafu/engine/stage_map.h"
+#include "kuafu/parallel/tensor/embedding.h"
+
+namespace kuafu {
+namespace {
+
+/// Replicas of more ranks are looked at by the first rank of each tensor group.
+constexpr int64_t kMostRanksSimulated = 64;
+
+std::string letters_of(const Param& p) {
+  if (is_token_table(p)) return "VH";
+  if (p.name.find("embedding.positions") == 0) return "SH";
+  const bool is_of_experts =
+      p.name.find(".moe.") != std::string::npos && p.layout.dims.size() > 1 &&
+      p.name.find(".router.") == std::string::npos && p.name.find(".shared.") == std::string::npos;
+  if (is_of_experts) return p.global.size() == 3 ? "EIO" : "EO";
+  if (p.global.size() == 2) return "IO";
+  if (p.global.size() > 2) return std::string("ABCDEFGH").substr(0, p.global.size());
+  return "H";
+}
+
+void add_params(Explained& all, const Context& ctx, Model& model) {
+  for (const auto& block : model.blocks) {
+    for (const Param* p : block->params()) {
+      Axes summed = p->grad_axes;
+      if (ctx.mesh.size("data") > 1) summed.push_back("data");
+      std::erase_if(summed, [&](const std::string& axis) { return ctx.mesh.size(axis) == 1; });
+      all.params.push_back({p->name, p->global, to_string(p->layout, letters_of(*p)),
+                            shape_of(p->value), std::move(summed)});
+    }
+  }
+}
+
+/// The model's table of tokens; null where it has none.
+const Param* token_table(Model& model) {
+  for (const auto& block : model.blocks) {
+    for (const Param* p : block->params()) {
+      if (is_token_table(*p)) return p;
+    }
+  }
+  return nullptr;
+}
+
+/// `table` is that of the model's tokens; null where these are not its layers.
+void add_costs(Explained& all, const Context& ctx, const std::string& layers, const Param* table) {
+  struct Row {
+    const char* name;
+    int64_t in, out;
+    Role role;
+  };
+  const Plan& plan = all.plan;
+  const int64_t h = plan.model.hidden;
+  const Shape tokens = {plan.train.micro_batch, plan.model.sequence};
+  const int64_t f = plan.model.ffn_width(), up = plan.model.mlp == "swiglu" ? 2 * f : f;
+  const auto add = [&](const char* name, const Cost& cost) {
+    all.costs.push_back({layers, name, cost});
+  };
+  if (table != nullptr) {
+    const TokenGrid grid{ctx.activation(Stream::kOuter), tokens[0], tokens[1]};
+    add("embedding", embedding_cost(ctx.mesh, table->global, table->layout, grid));
+  }
+  std::vector<Row> linears = {{"attention qkv", h, 3 * h, Role::kExpand}};
+  if (plan.model.num_kv_heads() != plan.model.heads) {
+    // Ranks that outnumber the key-value heads have one each.
+    const int64_t ranks = ctx.mesh.size(ctx.activation(Stream::kInner).dims[2]);
+    const int64_t kv_heads = std::max(plan.model.kv_heads, ranks);
+    linears = {{"attention q", h, h, Role::kExpand},
+               {"attention kv", h, 2 * kv_heads * h / plan.model.heads, Role::kExpand}};
+  }
+  linears.push_back({"attention out", h, h, Role::kContract});
+  linears.push_back({"mlp up", h, up, Role::kExpand});
+  linears.push_back({"mlp down", f, h, Role::kContract});
+  for (const Row& row : linears) {
+    const bool expands = row.role == Role::kExpand;
+    const auto elements = [&](const Layout& layout, const Shape& shape) {
+      int64_t n = 1;
+      for (const int64_t extent : local_shape(layout, shape, ctx.mesh, row.name)) n *= extent;
+      return n;
+    };
+    const Layout in = ctx.activation(expands ? Stream::kOuter : Stream::kInner);
+    const Layout out = ctx.activation(expands ? Stream::kInner : Stream::kOuter);
+    const LinearShape shape{elements(in, {tokens[0], tokens[1], row.in}),
+                            elements(ctx.weight(row.role), {row.in, row.out}),
+                            elements(out, {tokens[0], tokens[1], row.out})};
+    add(row.name, ctx.tensor.cost(shape, row.role));
+  }
+}
+
+/// Rank 0, and the fullest of the first replica: replicas hold alike.
+void add_counts(Explained& all, const Registries& registries) {
+  Plan unlimited = all.plan;  // an estimate of a plan over its budget is wanted, not an error
+  unlimited.memory.device.reset();
+  const auto ranks = static_cast<int>(num_ranks(all.plan));
+  const AxisAliases aliases = mesh_aliases(all.plan, registries.tensor_modes());
+  const int64_t replicas = all.plan.parallel.data.size, group = all.plan.parallel.tensor.size;
+  const bool is_large = ranks / replicas > kMostRanksSimulated;
+  SimulatedWorld world(ranks);
+  for (int r = 0; r < ranks; ++r) {
+    const Mesh mesh(all.axes, r, aliases);
+    if (mesh.coord(Axes{"data"}) != 0 || (is_large && r % group != 0)) continue;
+    const RankResult result = simulate_rank(unlimited, registries, world, r);
+    ++all.simulated_ranks;
+    all.flops += result.flops;
+    all.flops_recomputed += result.flops_recomputed;
+    if (r == 0) all.first = result;
+    if (r > 0 && result.peak_bytes <= all.fullest.peak_bytes) continue;
+    all.fullest = result;
+    all.fullest_rank = r;
+  }
+  const int64_t alike = ranks / all.simulated_ranks;
+  all.flops *= alike;
+  all.flops_recomputed *= alike;
+}
+
+Json traffic_json(const RankResult& r) {
+  Json axes = Json::object();
+  for (const auto& [axis, t] : r.traffic) {
+    axes[axis] = {{"bytes_received", t.bytes_received},
+                  {"bytes_sent", t.bytes_sent},
+                  {"messages", t.messages},
+                  {"peers", t.peers},
+                  {"calls", t.calls}};
+  }
+  return axes;
+}
+
+}  // namespace
+
+bool is_token_table(const Param& p) { return p.name.find("embedding.tokens") == 0; }
+
+Explained explain(const Plan& plan, const Registries& registries) {
+  Explained all;
+  all.plan = plan;
+  all.axes = mesh_axes(plan, registries.tensor_modes());
+  const Placement placement(plan, registries, 0, at::kMeta);
+  const Context& context = placement.context();
+  Model model = placement.make_model();
+  all.parts = model_parts(plan, registries);
+  add_params(all, context, model);
+  add_costs(all, context, "", token_table(model));
+  for (const LayerPlan& range : plan.parallel.layers) {
+    add_costs(all, context.layer(range.from), text(range.from, " to ", range.to), nullptr);
+  }
+  add_counts(all, registries);
+  all.pipeline = pipeline_json(plan, registries);
+  return all;
+}
+
+Json explained_json(const Explained& all) {
+  Json mesh = Json::array(), layouts = Json::array(), costs = Json::array();
+  for (const Axis& axis : all.axes) mesh.push_back({{"axis", axis.name}, {"size", axis.size}});
+  for (const ExplainedParam& p : all.params) {
+    layouts.push_back({{"parameter", p.name},
+                       {"shape", p.global},
+                       {"layout", p.layout},
+                       {"shard", p.shard},
+                       {"summed_over", p.summed}});
+  }
+  for (const ExplainedCost& c : all.costs) {
+    costs.push_back({{"layers", c.layers.empty() ? Json(nullptr) : Json(c.layers)},
+                     {"layer", c.layer},
+                     {"forward", c.cost.forward},
+                     {"backward", c.cost.backward},
+                     {"input_grad", c.cost.input_grad},
+                     {"weight_grad", c.cost.weight_grad}});
+  }
+  const auto& budget = all.plan.memory.device;
+  return {{"explain", kExplainFormat},
+          {"plan", plan_json(all.plan)},
+          {"plan_hash", plan_hash(all.plan)},
+          {"ranks", num_ranks(all.plan)},
+          {"mesh", mesh},
+          {"parameters", parameters_json(all.parts)},
+          {"flops_per_step", all.flops},
+          {"flops_per_token", flops_per_token(all.plan, all.flops)},
+          {"flops_recomputed", all.flops_recomputed},
+          {"memory",
+           {{"rank", all.fullest_rank},
+            {"simulated_ranks", all.simulated_ranks},
+            {"peak_bytes", all.fullest.peak_bytes},
+            {"at_peak", by_category(all.fullest.at_peak)},
+            {"budget_bytes", budget ? Json(*budget) : Json(nullptr)}}},
+          {"pipeline", all.pipeline},
+          {"layouts", layouts},
+          {"costs", costs},
+          {"traffic",
+           {{"rank", 0}, {"steps", all.plan.train.steps}, {"axes", traffic_json(all.first)}}}};
+}
+
+}  // namespace kuafu

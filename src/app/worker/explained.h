@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kuafu/engine/placement.h"
+#include "kuafu/parallel/tensor/interface.h"
+#include "kuafu/record/json.h"
+#include "kuafu/simulate/model_parts.h"
+#include "kuafu/simulate/simulate.h"
+
+namespace kuafu {
+
+/// Version of what explained_json() writes.
+inline constexpr int64_t kExplainFormat = 1;
+
+/// A parameter's row: how it lies on the mesh.
+struct ExplainedParam {
+  std::string name;
+  Shape global;
+  std::string layout;
+  Shape shard;  ///< of rank 0
+  Axes summed;  ///< axes its gradient is summed over
+};
+
+/// Elements rank 0 receives for one layer and micro-batch.
+struct ExplainedCost {
+  std::string layers;  ///< "" for the plan's own scheme, "2 to 5" for a range with one of its own
+  std::string layer;
+  Cost cost;
+};
+
+/// What `kuafu explain` knows of a plan.
+struct Explained {
+  Plan plan;
+  std::vector<Axis> axes;
+  ModelParts parts;
+  Json pipeline;                       ///< null for one stage
+  std::vector<ExplainedParam> params;  ///< of every block
+  std::vector<ExplainedCost> costs;
+  RankResult first;    ///< rank 0
+  RankResult fullest;  ///< the rank of the first replica with the highest peak
+  int64_t fullest_rank = 0;
+  int64_t simulated_ranks = 0;  ///< ranks looked at for it
+  int64_t flops = 0;            ///< a step, all ranks
+  int64_t flops_recomputed = 0;
+};
+
+/// Finds all of it on meta tensors. Throws Refused for what cannot be placed.
+Explained explain(const Plan& plan, const Registries& registries);
+
+/// What a model's first parameter of tokens is called.
+bool is_token_table(const Param& p);
+
+/// docs/explain.md has the fields.
+Json explained_json(const Explained& all);
+
+}  // namespace kuafu

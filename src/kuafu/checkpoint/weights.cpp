@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/checkpoint/weights.h"
+
+#include <cstdio>
+#include <filesystem>
+
+#include "kuafu/base/errors.h"
+
+namespace kuafu {
+namespace {
+
+Slice whole(const Shape& extent) { return {Shape(extent.size(), 0), extent}; }
+
+/// "optimizer.slot.NAME" of a tensor NAME that is saved too.
+bool is_state(const Checkpoint& from, const std::string& name, const std::string& optimizer) {
+  const std::string first = optimizer + ".";
+  if (!name.starts_with(first)) return false;
+  const size_t dot = name.find('.', first.size());
+  return dot != std::string::npos && from.tensors().contains(name.substr(dot + 1));
+}
+
+}  // namespace
+
+std::vector<std::string> weight_names(const Checkpoint& from, const std::string& optimizer) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : from.tensors()) {
+    if (!is_state(from, name, optimizer)) names.push_back(name);
+  }
+  return names;
+}
+
+int64_t export_weights(const Checkpoint& from, const std::vector<std::string>& names,
+                       const Metadata& metadata, const std::string& file) {
+  std::vector<TensorBytes> tensors;
+  for (const std::string& name : names) {
+    const IndexedTensor& t = from.tensors().at(name);
+    tensors.push_back({name, t.dtype, t.global, nullptr});
+  }
+  const std::string partial = file + ".partial";
+  SafetensorsWriter writer(partial, tensors, metadata);
+  int64_t written = 0;
+  for (const TensorBytes& t : tensors) {
+    std::vector<char> bytes(static_cast<size_t>(t.bytes()));
+    from.read(t.name, whole(t.shape), bytes.data());
+    writer.add(bytes.data());
+    written += t.bytes();
+  }
+  writer.finish();
+  if (std::rename(partial.c_str(), file.c_str()) != 0) {
+    const ConfigError error(system_error("write", file));
+    std::error_code ignored;
+    std::filesystem::remove(partial, ignored);
+    throw error;
+  }
+  return written;
+}
+
+void import_weights(const Safetensors& from, const Metadata& state, const std::string& root) {
+  std::vector<Piece> pieces;
+  for (const auto& [name, entry] : from.entries()) {
+    pieces.push_back({name, entry.dtype, entry.shape, whole(entry.shape), nullptr});
+  }
+  const CheckpointWriter writer(root, 0);
+  writer.prepare();
+  std::vector<char> bytes;
+  writer.write(0, pieces, [&](size_t i) {
+    bytes = {};  // one tensor at a time
+    bytes = from.read(pieces[i].name);
+    return bytes.data();
+  });
+  writer.commit(1, state);
+}
+
+}  // namespace kuafu

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kuafu/checkpoint/checkpoint.h"
+
+namespace kuafu {
+
+// One plain safetensors file of a model's whole tensors, for other programs (docs/checkpoint.md):
+// named as in checkpoints, without optimizer state. Tensors pass one at a time.
+
+/// Metadata of such a file: kFormat, the model's keys as JSON, the steps of the run it is from.
+namespace weights {
+inline constexpr const char* kFormatKey = "format";
+inline constexpr const char* kFormat = "kuafu weights 1";
+inline constexpr const char* kModelKey = "model";
+inline constexpr const char* kStepKey = "step";
+/// A string of a checkpoint's state that says: weights alone, where a run may begin.
+inline constexpr const char* kStateKey = "weights_only";
+}  // namespace weights
+
+/// Names of a checkpoint's tensors without what an optimizer of that kind keeps of them, in order.
+std::vector<std::string> weight_names(const Checkpoint& from, const std::string& optimizer);
+
+/// Writes them into one file, whole, in the type they were saved in. The file gets its name when it
+/// is complete. Returns its bytes of data. Throws ConfigError as Checkpoint::read does, and where
+/// it cannot be written.
+int64_t export_weights(const Checkpoint& from, const std::vector<std::string>& names,
+                       const Metadata& metadata, const std::string& file);
+
+/// Writes all tensors of a file as the checkpoint of step 0 in folder `root`, whose state is
+/// `state`. Throws ConfigError for what the file or the folder has wrong.
+void import_weights(const Safetensors& from, const Metadata& state, const std::string& root);
+
+}  // namespace kuafu

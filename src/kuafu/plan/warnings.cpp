@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/plan/warnings.h"
+
+#include "kuafu/plan/check.h"
+#include "kuafu/plan/keys.h"
+
+namespace kuafu::plan {
+namespace {
+
+/// What replicas do among themselves: nothing where there is one.
+constexpr const char* kOfReplicas[] = {"parallel.zero", "parallel.data.overlap",
+                                       "parallel.data.bucket"};
+
+}  // namespace
+
+std::vector<std::string> warnings(const Plan& resolved, const Origins& origins) {
+  std::vector<std::string> all;
+  const ModelPlan& m = resolved.model;
+  const int64_t read = text_tokens(m.kind);
+  if (resolved.data.kind == "text" && m.vocab > read) {
+    all.push_back(text(origins.of({"model.vocab", "data.kind"}), "model.vocab = ", m.vocab,
+                       ", but data.kind = \"text\" has ", read, " tokens, one a byte",
+                       m.kind == "bert" ? " and three special ones" : "", ": ", m.vocab - read,
+                       " rows of the table are never read; nearest: vocab = ", read,
+                       ", or data.kind = \"synthetic\""));
+  }
+  if (resolved.parallel.data.size != 1) return all;
+  const Plan defaults;
+  for (const char* name : kOfReplicas) {
+    const Key& key = *find_key(name);
+    if (print(key, resolved) == print(key, defaults)) continue;
+    all.push_back(text(origins.of({name}), name, " = ", print(key, resolved),
+                       " has no effect on one replica (parallel.data = 1); leave it out, or give "
+                       "the plan more ranks"));
+  }
+  return all;
+}
+
+}  // namespace kuafu::plan

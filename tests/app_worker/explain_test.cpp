@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `kuafu explain`: its text, its JSON, and whether a run then records the same.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "kuafu/record/schema.h"
+#include "tests/app_worker/process.h"
+
+namespace kuafu {
+namespace {
+
+using tests::Arguments;
+using tests::kSmallPlan;
+using tests::Ran;
+using tests::run_worker;
+
+constexpr int kOk = 0, kUsage = 2;
+
+Arguments set(const Arguments& settings, Arguments more = {}) {
+  for (const std::string& s : settings) more.insert(more.end(), {"--set", s});
+  return more;
+}
+
+/// What `explain` prints of kSmallPlan with more options.
+std::string explained(const Arguments& more, int code) {
+  const tests::Folder folder;
+  Arguments words = {tests::built("bin/kuafu-worker"), "explain",
+                     folder.write("plan.toml", kSmallPlan)};
+  words.insert(words.end(), more.begin(), more.end());
+  const tests::Ended ended = tests::Child(words).wait();
+  EXPECT_EQ(ended.code, code) << ended.output;
+  return ended.output;
+}
+
+std::string content_of(const std::string& file) {
+  std::ifstream in(file);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// Dotted paths of a JSON value: `[]` an entry of a list of objects, `*` any name below `open`.
+void add_paths(const Json& value, const std::string& path, std::set<std::string>& paths) {
+  static const std::set<std::string> open = {"parameters.by_kind",
+                                             "parameters.fullest_rank.by_kind", "memory.at_peak",
+                                             "traffic.axes", "traffic.axes.*.calls"};
+  if (!path.empty()) paths.insert(path);
+  if (value.is_array() && !value.empty() && value[0].is_object()) {
+    for (const Json& one : value) {
+      for (const auto& [key, inner] : one.items()) add_paths(inner, path + "[]." + key, paths);
+    }
+  }
+  if (!value.is_object() || path == "plan") return;
+  for (const auto& [key, inner] : value.items()) {
+    const std::string name = open.contains(path) ? "*" : key;
+    add_paths(inner, path.empty() ? name : path + "." + name, paths);
+  }
+}
+
+/// The fields of docs/explain.md.
+std::set<std::string> documented_fields() {
+  std::istringstream page(
+      content_of(std::string(std::getenv("KUAFU_SOURCE_DIR")) + "/docs/explain.md"));
+  std::set<std::string> fields;
+  for (std::string line; std::getline(page, line);) {
+    if (line.rfind("| `", 0) == 0) fields.insert(line.substr(3, line.find('`', 3) - 3));
+  }
+  return fields;
+}
+
+TEST(Explain, ExplainsInJsonAsThePageSays) {
+  const Arguments settings = {"parallel.pipeline.size=2", "parallel.tensor.mode=1d",
+                              "parallel.tensor.size=2",   "train.micro_batch=2",
+                              "memory.device=1 GB",       "parallel.data=2"};
+  const Json json = Json::parse(explained(set(settings, {"--json", "-"}), kOk));
+  std::set<std::string> paths;
+  add_paths(json, "", paths);
+  EXPECT_EQ(paths, documented_fields());
+  int64_t sum = 0;
+  for (const auto& [category, bytes] : json["memory"]["at_peak"].items())
+    sum += bytes.get<int64_t>();
+  EXPECT_EQ(sum, json["memory"]["peak_bytes"]);
+  EXPECT_EQ(json["ranks"], 8);
+}
+
+TEST(Explain, ExplainsWhatARunThenRecords) {
+  for (const Arguments& plan :
+       std::vector<Arguments>{{"parallel.data=2", "parallel.zero=3"},
+                              {"parallel.pipeline.size=2", "train.micro_batch=2"},
+                              {"parallel.sequence.mode=ring", "parallel.sequence.size=3"},
+                              {"parallel.data.size=2", "parallel.data.mode=parameter_server"},
+                              {"model.kind=moe_gpt", "parallel.data=2", "parallel.expert.size=2"},
+                              {"model.kind=vit", "model.vocab=256", "parallel.tensor.mode=2d",
+                               "parallel.tensor.size=4", "model.sequence=65"}}) {
+    const Json told = Json::parse(explained(set(plan, {"--json", "-"}), kOk));
+    const Ran ran = run_worker(kSmallPlan, set(plan, {"--no-certify"}));
+    ASSERT_EQ(ran.code, kOk) << ran.output;
+    EXPECT_EQ(told["parameters"], ran.document["parameters"]);
+    EXPECT_EQ(told["flops_per_step"], ran.document["flops_per_step"]);
+    EXPECT_EQ(told["flops_per_token"], ran.document["flops_per_token"]);
+    const Json& memory = ran.document["memory"];
+    const auto rank = told["memory"]["rank"].get<size_t>();
+    EXPECT_EQ(told["memory"]["at_peak"], memory["at_peak"][rank]) << plan[0];
+    EXPECT_EQ(told["memory"]["peak_bytes"], value_at(ran.document, "memory.peak_bytes.max"));
+  }
+}
+
+// 128 ranks of one replica: the first of each tensor group stands for it.
+TEST(Explain, ExplainsALargeReplicaByTheFirstOfEachTensorGroup) {
+  const Arguments plan = {"parallel.tensor.mode=2d",     "parallel.tensor.size=4",
+                          "parallel.sequence.mode=ring", "parallel.sequence.size=16",
+                          "parallel.pipeline.size=2",    "train.micro_batch=8"};
+  const Json told = Json::parse(explained(set(plan, {"--json", "-"}), kOk));
+  EXPECT_EQ(told["memory"]["simulated_ranks"], 32);
+  const Ran ran = run_worker(kSmallPlan, set(plan, {"--world", "simulated"}));
+  EXPECT_EQ(told["flops_per_step"], ran.document["flops_per_step"]);
+  EXPECT_EQ(told["memory"]["peak_bytes"], value_at(ran.document, "memory.peak_bytes.max"));
+}
+
+TEST(Explain, SaysWhyExplanationsCannotBeWritten) {
+  const tests::Folder folder;
+  const auto expect = [&](const std::string& file, const std::string& why) {
+    const std::string output = explained({"--json", file}, kUsage);
+    EXPECT_NE(output.find("--json " + file), std::string::npos) << output;
+    EXPECT_NE(output.find(why), std::string::npos) << output;
+  };
+  expect(folder.path(""), "is a folder");
+  expect(folder.path("none/a.json"), "there is no folder");
+}
+
+TEST(Explain, PrintsWhatTheModelIsInHumanUnits) {
+  const std::string output = explained({}, kOk);
+  const Ran ran = run_worker(kSmallPlan);
+  // 2 (12 H^2 + 13 H) + (V + S) H + 2 H of H = 32, V = 64, S = 16.
+  for (const char* part : {"28 k parameters", "embedding", "2.56 k", "FLOP a token"}) {
+    EXPECT_NE(output.find(part), std::string::npos) << part << " in " << output;
+    EXPECT_NE(ran.output.find(part), std::string::npos) << part << " in " << ran.output;
+  }
+  EXPECT_EQ(ran.document["parameters"]["total"], 28032);
+  for (const std::string& text : {output, ran.output}) {
+    EXPECT_FALSE(std::regex_search(text, std::regex("\\b[0-9]{7,}\\b"))) << text;
+  }
+}
+
+}  // namespace
+}  // namespace kuafu

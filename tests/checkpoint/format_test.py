@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints and plain weights as docs/checkpoint.md describes them, read in plain Python."""
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+KUAFU = os.path.join(os.environ["KUAFU_BINARY_DIR"], "bin", "kuafu")
+PAGE = os.path.join(os.environ["KUAFU_SOURCE_DIR"], "docs", "checkpoint.md")
+PLUGIN = os.path.join(os.environ["KUAFU_BINARY_DIR"], "plugins", "macaron.so")
+SMALL = ["model.hidden=16", "model.heads=2", "model.layers=2", "train.batch=4",
+         "train.validation_batches=0", "data.kind=synthetic", "train.steps=2"]
+SIZE = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
+
+
+def kuafu(*words, code=0):
+    done = subprocess.run([KUAFU, *words], capture_output=True, text=True)
+    assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def train(folder, settings, more=()):
+    words = ["run", "/dev/null", "--checkpoint", folder]
+    for setting in [*SMALL, *settings]:
+        words += ["--set", setting]
+    return kuafu(*words, *more)
+
+
+def checksum(data):
+    mask, prime = 2**64 - 1, 0x9E3779B97F4A7C15
+    lanes = [prime ^ len(data), 0x632BE59BD9B4E019]
+
+    def mix(i, word):
+        x = (lanes[i] ^ word) * prime & mask
+        lanes[i] = x ^ x >> 29
+
+    whole = len(data) // 8
+    for i, word in enumerate(struct.unpack(f"<{whole}Q", data[:8 * whole])):
+        mix(i % 2, word)
+    mix(0, int.from_bytes(data[8 * whole:], "little"))
+    mix(1, lanes[0])
+    return f"{lanes[1]:016x}"
+
+
+def line(value):
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def read_file(test, path):
+    """Header (its strings apart) and data of a safetensors file, every checksum checked."""
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+        data = file.read()
+    own = header["__metadata__"].pop("header_checksum")
+    test.assertEqual(own, checksum(line(header)))
+    strings = header.pop("__metadata__")
+    end = 0
+    for key, tensor in header.items():
+        begin, stop = tensor["data_offsets"]
+        test.assertEqual(begin, end)
+        test.assertEqual(strings["checksum." + key], checksum(data[begin:stop]))
+        end = stop
+    test.assertEqual(end, len(data))
+    return header, strings, data
+
+
+def volume(extent):
+    n = 1
+    for e in extent:
+        n *= e
+    return n
+
+
+def rows(slice_, shape):
+    """First element in the whole tensor of each run along the last dim of a box."""
+    starts = [0]
+    for d, (offset, extent) in enumerate(zip(slice_["offset"], slice_["extent"])):
+        last = d == len(shape) - 1
+        inner = volume(shape[d + 1:])
+        steps = [offset] if last else range(offset, offset + extent)
+        starts = [s + i * inner for s in starts for i in steps]
+    return starts
+
+
+def walk(test, folder):
+    """All tensors of a checkpoint: name -> (dtype, shape, bytes)."""
+    with open(os.path.join(folder, "index.json"), encoding="utf-8") as file:
+        index = json.load(file)
+    own = index.pop("checksum")
+    test.assertEqual(own, checksum(line(index)))
+    test.assertEqual((index["kind"], index["format"]), ("kuafu checkpoint", 2))
+    test.assertEqual(os.path.basename(folder), f"step-{index['step']:08d}")
+    files = {f"rank-{r:05d}.safetensors" for r in range(index["ranks"])}
+    test.assertEqual(set(os.listdir(folder)), files | {"index.json"})
+    read = {name: read_file(test, os.path.join(folder, name)) for name in files}
+    tensors = {}
+    for name, tensor in index["tensors"].items():
+        size = SIZE[tensor["dtype"]]
+        whole, held = bytearray(size * volume(tensor["global"])), 0
+        for piece in tensor["pieces"]:
+            header, strings, data = read[piece["file"]]
+            row = header[piece["key"]]
+            test.assertEqual(row["shape"], piece["slice"]["extent"])
+            test.assertEqual(row["dtype"].lower(), tensor["dtype"])
+            test.assertEqual(piece["checksum"], strings["checksum." + piece["key"]])
+            at, run = row["data_offsets"][0], size * piece["slice"]["extent"][-1]
+            for start in rows(piece["slice"], tensor["global"]):
+                whole[size * start:size * start + run] = data[at:at + run]
+                at += run
+            held += volume(piece["slice"]["extent"])
+        test.assertEqual(held, volume(tensor["global"]), name)
+        tensors[name] = (tensor["dtype"], tensor["global"], bytes(whole))
+    return index, tensors
+
+
+def plain(test, path):
+    header, strings, data = read_file(test, path)
+    return strings, {name: (t["dtype"].lower(), t["shape"], data[slice(*t["data_offsets"])])
+                     for name, t in header.items()}
+
+
+class Trips(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def round_trip(self, settings, more=()):
+        saved, begun, again = self.path("saved"), self.path("begun"), self.path("again")
+        first, second = self.path("a.safetensors"), self.path("b.safetensors")
+        train(saved, settings, more)
+        kuafu("export", saved, "--out", first)
+        kuafu("import", first, "--out", begun, *more)
+        kuafu("export", os.path.join(begun, "step-00000000"), "--out", second)
+        (one, a), (two, b) = plain(self, first), plain(self, second)
+        self.assertEqual(a, b)
+        self.assertEqual(one["model"], two["model"])
+        with open(self.path("a.json"), encoding="utf-8") as file:
+            about = json.load(file)
+        self.assertEqual(about["model"], json.loads(one["model"]))
+        self.assertEqual({n: (t["dtype"], t["shape"]) for n, t in about["tensors"].items()},
+                         {n: t[:2] for n, t in a.items()})
+        self.assertEqual(about["parameters"], sum(volume(t[1]) for t in a.values()))
+        return begun
+
+    def round_trip_of(self, kind, dtype):
+        with self.subTest(kind=kind, dtype=dtype), tempfile.TemporaryDirectory() as own:
+            kept = self.folder.name
+            self.folder.name = own
+            more = ["--plugin", PLUGIN] if kind == "macaron" else []
+            try:
+                self.round_trip([f"model.kind={kind}", f"model.dtype={dtype}"], more)
+            finally:
+                self.folder.name = kept
+
+
+class Format(Trips):
+    def test_page_and_checkpoint_agree(self):
+        train(self.path("saved"), ["parallel.tensor.mode=2d", "parallel.tensor.size=4"])
+        step = self.path("saved/step-00000002")
+        index, tensors = walk(self, step)
+        self.assertIn("adamw.m.embedding.tokens", tensors)
+        with open(PAGE, encoding="utf-8") as file:
+            page = file.read()
+        told = set(re.findall(r"^\| `([^`]+)` \|", page, re.M))
+        for field in [*index, *(f"tensors.*.{key}" for key in index["tensors"]["embedding.tokens"])]:
+            self.assertIn(field, told)
+        for key in index["state"]:
+            self.assertIn(f"`{key}`", page)
+        # Exported, it is the same to the bit; so it is by the page's own program.
+        kuafu("export", self.path("saved"), "--out", self.path("w.safetensors"))
+        strings, exported = plain(self, self.path("w.safetensors"))
+        weights = {n: t for n, t in tensors.items() if not n.startswith("adamw.")}
+        self.assertEqual(exported, weights)
+        try:
+            import numpy
+        except ImportError:
+            return
+        program = {}
+        exec(re.search(r"```python\n(.*?)```", page, re.S)[1], program)
+        model, arrays = program["weights"](self.path("w.safetensors"))
+        self.assertEqual(model["hidden"], 16)
+        self.assertEqual({n: a.tobytes() for n, a in arrays.items()},
+                         {n: t[2] for n, t in weights.items()})
+
+    def test_round_trip_of_every_model_and_type(self):
+        for kind, dtype in [("gpt", "f32"), ("bert", "bf16"), ("vit", "f16"), ("moe_gpt", "f64"),
+                            ("macaron", "f32")]:
+            self.round_trip_of(kind, dtype)
+
+    def test_any_plan_begins_from_the_same_weights(self):
+        self.round_trip(["model.dtype=f64"])
+        losses = []
+        for plan in [[], ["parallel.tensor.mode=2d", "parallel.tensor.size=4", "optimizer.kind=sgd"],
+                     ["parallel.pipeline.size=2", "train.micro_batch=2", "optimizer.lr=0.5"]]:
+            folder, out = self.path(f"begun{len(losses)}"), self.path("out.json")
+            kuafu("import", self.path("a.safetensors"), "--out", folder)
+            said = train(folder, ["model.dtype=f64", *plan], ["--resume", "--json", out])
+            self.assertIn("resumed from    step 0", said)
+            with open(out, encoding="utf-8") as file:
+                document = json.load(file)
+            self.assertEqual(document["resumed_from"], 0)
+            self.assertIsNone(document["resume_changes"])
+            losses.append(document["loss"][0])
+        for loss in losses:
+            self.assertAlmostEqual(loss / losses[0], 1, delta=1e-12)
+        untrained = self.path("untrained.json")
+        train(self.path("new"), ["model.dtype=f64"], ["--json", untrained])
+        with open(untrained, encoding="utf-8") as file:
+            self.assertNotAlmostEqual(json.load(file)["loss"][0], losses[0], delta=1e-6)
+
+    def rewrite(self, change, name="bad.safetensors"):
+        """The exported file without checksums, as other programs write it, with a change."""
+        with open(self.path("a.safetensors"), "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header, data = json.loads(file.read(length)), file.read()
+        strings = {"model": header.pop("__metadata__")["model"]}
+        tensors = {n: [t["dtype"], t["shape"], data[slice(*t["data_offsets"])]]
+                   for n, t in header.items()}
+        change(tensors, strings)
+        header, body = {"__metadata__": strings}, b""
+        for key, (dtype, shape, part) in tensors.items():
+            header[key] = {"dtype": dtype, "shape": shape,
+                           "data_offsets": [len(body), len(body) + len(part)]}
+            body += part
+        head = line(header)
+        with open(self.path(name), "wb") as file:
+            file.write(len(head).to_bytes(8, "little") + head + body)
+        return self.path(name)
+
+    def refused(self, change, *parts):
+        out = self.path("none")
+        said = kuafu("import", self.rewrite(change), "--out", out, code=2)
+        self.assertEqual(len(said.strip().splitlines()), 1, said)
+        for part in parts:
+            self.assertIn(part, said)
+        self.assertFalse(os.path.exists(os.path.join(out, "step-00000000")))
+
+    def test_bad_files_are_one_error_that_names_the_tensor(self):
+        self.round_trip([])
+        name = "blocks.1.mlp.up.bias"
+        good = self.rewrite(lambda t, s: None, "good.safetensors")
+        kuafu("import", good, "--out", self.path("good"))
+        self.refused(lambda t, s: t.pop(name), "has no tensor " + name, "(64)")
+        self.refused(lambda t, s: t.update({"blocks.1.mlp.up.bia": t[name]}),
+                     "blocks.1.mlp.up.bia is none of the model (gpt)", "nearest: " + name)
+        self.refused(lambda t, s: t[name].__setitem__(1, [8, 8]), name, "(8, 8)", "(64)")
+        self.refused(lambda t, s: t[name].__setitem__(0, "I32"), name, "i32", "f32")
+        self.refused(lambda t, s: t[name].__setitem__(0, "I16"), name, "I16")
+        self.refused(lambda t, s: s.pop("model"), "metadata has no \"model\"")
+        self.refused(lambda t, s: s.update(model="{"), "metadata model", "not JSON")
+        self.refused(lambda t, s: s.update(model='{"kind":"gtp"}'), "model.kind", '"gpt"')
+        self.refused(lambda t, s: s.update(model='{"hiden":4}'), "model.hiden", "model.hidden")
+        self.refused(lambda t, s: s.update(format="other"), "format", "kuafu weights 1")
+        with open(self.path("a.safetensors"), "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            last = file.read(1)[0]
+            file.seek(-1, os.SEEK_END)
+            file.write(bytes([last ^ 1]))
+        said = kuafu("import", self.path("a.safetensors"), "--out", self.path("none"), code=2)
+        self.assertIn("do not match their checksum", said)
+        self.assertIn("head.norm.weight", said)
+        self.assertIn("/nowhere", kuafu("import", "/nowhere", "--out", self.path("x"), code=2))
+        self.assertIn("holds checkpoints", kuafu("import", good, "--out", self.path("saved"), code=2))
+
+    def test_bad_checkpoints_are_one_error(self):
+        train(self.path("saved"), [])
+        step, out = self.path("saved/step-00000002"), self.path("w.safetensors")
+        os.mkdir(self.path("empty"))
+        os.makedirs(self.path("cut/step-00000007.partial"))
+        for given, part in [(self.path("nothing"), "is no folder"),
+                            (self.path("empty"), "holds no complete checkpoint"),
+                            (self.path("cut"), "step-00000007.partial did not end"),
+                            (self.path("cut/step-00000007.partial"), "did not end")]:
+            said = kuafu("export", given, "--out", out, code=2)
+            self.assertIn(given, said)
+            self.assertIn(part, said)
+        for name, part in [("w.bin", ".safetensors"), ("none/w.safetensors", "No such file")]:
+            self.assertIn(part, kuafu("export", step, "--out", self.path(name), code=2))
+        file = os.path.join(step, "rank-00000.safetensors")
+        header, _, data = read_file(self, file)
+        key = next(k for k in header if k.startswith("embedding.positions@"))
+        with open(file, "r+b") as opened:
+            opened.seek(os.path.getsize(file) - len(data) + header[key]["data_offsets"][0])
+            opened.write(b"\xff\x00\xff")
+        said = kuafu("export", step, "--out", out, code=2)
+        self.assertIn("embedding.positions", said)
+        self.assertIn("checksum", said)
+        self.assertEqual([n for n in os.listdir(self.folder.name) if n.startswith("w.")], [])
+
+    def test_another_model_cannot_begin_from_them(self):
+        begun = self.round_trip([])
+        words = ["run", "/dev/null", "--checkpoint", begun, "--resume"]
+        for setting in [*SMALL, "model.hidden=32"]:
+            words += ["--set", setting]
+        said = kuafu(*words, code=2)
+        self.assertIn("model.hidden = 16, the plan has model.hidden = 32", said)
+
+
+class Large(Trips):
+    def test_round_trip_of_every_model_in_every_type(self):
+        for kind in ["gpt", "bert", "vit", "moe_gpt", "macaron"]:
+            for dtype in ["f64", "f32", "bf16", "f16"]:
+                self.round_trip_of(kind, dtype)
+
+    def test_export_streams(self):
+        """A model of 64 MB whose tensors are 8 MB at most passes in far less memory."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        saved, out = os.path.join(folder.name, "saved"), os.path.join(folder.name, "w.safetensors")
+        settings = ["model.hidden=512", "model.layers=5", "train.steps=1", "train.batch=1",
+                    "model.sequence=16", "optimizer.kind=sgd"]
+        train(saved, settings)
+        script = ("import resource,subprocess,sys;code=subprocess.call(sys.argv[1:]);"
+                  "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss);sys.exit(code)")
+        said = subprocess.run(
+            [sys.executable, "-c", script, KUAFU, "export", saved, "--out",
+             out], capture_output=True, text=True, check=True).stdout
+        size = os.path.getsize(out)
+        self.assertGreater(size, 60 << 20)
+        self.assertLess(int(said.split()[-1]) * 1024, 40 << 20, said)
+
+
+if __name__ == "__main__":
+    unittest.main()
