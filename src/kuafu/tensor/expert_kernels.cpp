@@ -19,6 +19,13 @@ namespace {
 template <class T>
 constexpr T kTie = std::is_same_v<T, double> ? T{0x1.0p-26} : T{0x1.0p-18};
 
+/// What experts and tokens are chosen by: a score that is no number, of a run that has diverged, is
+/// below all others, so that every choice stays one.
+template <class T>
+T ranked(T score) {
+  return std::isnan(score) ? T{-1} : score;
+}
+
 /// Routes one sample after the other.
 template <class T>
 class Sampler {
@@ -90,11 +97,12 @@ class Sampler {
     for (int64_t k = 0; k < top_k_; ++k) {
       int64_t at = -1;
       for (int64_t e = 0; e < experts_; ++e) {
-        const bool is_after = p[e] < last || (p[e] == last && e > last_at);
-        if (is_after && (at < 0 || p[e] > p[at])) at = e;
+        const T score = ranked(p[e]);
+        const bool is_after = score < last || (score == last && e > last_at);
+        if (is_after && (at < 0 || score > ranked(p[at]))) at = e;
       }
       best[k] = at;
-      last = p[at];
+      last = ranked(p[at]);
       last_at = at;
     }
   }
@@ -134,7 +142,7 @@ class Sampler {
     std::vector<int64_t> order(static_cast<size_t>(sequence_));
     std::vector<char> is_taken(static_cast<size_t>(sequence_), 0);
     for (int64_t e = 0; e < experts_; ++e) {
-      const auto score = [&](int64_t t) { return probs_[t * experts_ + e]; };
+      const auto score = [&](int64_t t) { return ranked(probs_[t * experts_ + e]); };
       std::iota(order.begin(), order.end(), int64_t{0});
       const auto last = order.begin() + (capacity_ - 1);
       std::nth_element(order.begin(), last, order.end(),

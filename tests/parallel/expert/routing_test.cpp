@@ -105,6 +105,33 @@ INSTANTIATE_TEST_SUITE_P(
                     RouterCase{"choice_all", 0, 10, false, 0}),
     [](const auto& info) { return info.param.name; });
 
+/// A run that diverges ends by its loss, not by a choice of no expert.
+TEST_P(Routers, ChooseWhateverTheScores) {
+  const RouterCase c = GetParam();
+  const int64_t b = 3, s = 10, e = 4;
+  const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
+  Tensor logits = logits_of(b, s, e, 1, c.levels);
+  logits[0].fill_(nan);
+  logits[1][3][2] = nan;
+  logits[1][5].fill_(infinity);
+  logits[2][0][1] = -infinity;
+  ops::RouteSpec spec{.top_k = c.top_k, .capacity = c.capacity, .slots = c.capacity + 1};
+  if (c.has_coin) spec.coin = coins({7, 9, 2, 5}, b, s, at::kCPU);
+  for (const Tensor& scores : {logits, logits.to(at::kFloat)}) {
+    const ops::RouteOut out = ops::route(scores, spec);
+    EXPECT_TRUE(out.chosen.ge(0).logical_and(out.chosen.lt(e)).all().item<bool>());
+    EXPECT_TRUE(out.token.ge(-1).logical_and(out.token.lt(s)).all().item<bool>());
+    const Tensor times = std::get<0>(at::sort(out.token[0], 1));
+    EXPECT_TRUE(times.slice(1, 1)
+                    .ne(times.slice(1, 0, -1))
+                    .logical_or(times.slice(1, 1).eq(-1))
+                    .all()
+                    .item<bool>())
+        << "a token twice in an expert's slots";
+    EXPECT_TRUE(out.losses[1].isnan().item<bool>());
+  }
+}
+
 TEST(Router, TiesGoToTheLowestExpertAndTheEarliestToken) {
   const Tensor same = at::zeros({1, 4, 3}, at::kDouble);
   const ops::RouteOut tokens = ops::route(same, {.top_k = 1, .capacity = 2, .slots = 2});
