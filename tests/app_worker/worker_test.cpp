@@ -19,7 +19,8 @@ using tests::kSmallPlan;
 using tests::Ran;
 using tests::run_worker;
 
-constexpr int kOk = 0, kFailed = 1, kUsage = 2, kRefused = 3, kOutOfMemory = 4, kTimeout = 5;
+constexpr int kOk = 0, kFailed = 1, kUsage = 2, kRefused = 3, kOutOfMemory = 4, kTimeout = 5,
+              kDiverged = 6;
 
 /// kSmallPlan with keys overridden: {"parallel.data=2"} -> --set parallel.data=2.
 Arguments set(const Arguments& settings, Arguments more = {}) {
@@ -193,7 +194,7 @@ const std::vector<Bad>& bad_inputs() {
       {"loss that is no number",
        set({"optimizer.kind=sgd", "optimizer.lr=1e6", "optimizer.clip=0",
             "optimizer.weight_decay=1e6", "train.steps=20"}),
-       kFailed, "failed", "at step "},
+       kDiverged, "diverged", "at step "},
       {"missing plug-in",
        {"--plugin", "/nowhere/plugin.so"},
        kUsage,

@@ -66,7 +66,8 @@ TEST(Schema, KnowsTheNamesOfStatusesAndVerdicts) {
   Json document = sample_document(2, 0);
   document["status"] = "done";
   expect_problem(document,
-                 "status: \"done\" is none of ok, refused, out_of_memory, timeout, failed");
+                 "status: \"done\" is none of ok, refused, out_of_memory, timeout, diverged, "
+                 "interrupted, failed");
   document = sample_document(2, 0);
   document["certificate"]["verdict"] = "perhaps";
   expect_problem(document, "certificate.verdict");

@@ -181,7 +181,7 @@ double Engine::forward_backward() {
   s.ready = s.groups.finish();
   const double mean = is_in_step() ? s.global_loss(loss) : s.own_loss(loss);
   if (!std::isfinite(mean)) {
-    throw Diverged(text("the loss is ", mean, " at step ", s.steps_done + 1,
+    throw Diverged(text("the loss is ", std::abs(mean), " at step ", s.steps_done + 1,
                         ": training diverged; lower optimizer.lr or raise optimizer.warmup"));
   }
   return mean;
