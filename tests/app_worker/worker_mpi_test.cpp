@@ -217,6 +217,14 @@ TEST(WorkerMpi, KilledRankEndsTheRunAndLeavesNobody) {
       [&] { return tests::processes_with("KUAFU_TEST_MARK", run.mark).empty(); }, seconds(5)));
 }
 
+TEST(WorkerMpi, OverBudgetEndsWithItsOwnCode) {
+  const Ran ran = run_worker(
+      kSmallPlan, {"--set", "parallel.data=2", "--set", "memory.device=100000"}, mpirun(2));
+  EXPECT_EQ(ran.code, 4) << ran.output;
+  EXPECT_EQ(ran.document["status"], "out_of_memory");
+  EXPECT_EQ(ran.document["out_of_memory"]["budget_bytes"], 100000);
+}
+
 TEST(WorkerMpi, ADivergedRunEndsOnAllRanksWithWhatItMeasured) {
   const Ran ran = run_worker(kSmallPlan,
                              {"--set", "parallel.data=2", "--set", "optimizer.kind=sgd", "--set",

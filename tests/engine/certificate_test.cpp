@@ -170,13 +170,13 @@ Certificate of_whole_run(const Plan& plan) {
 // divides by the little that rounding left.
 TEST(Certificate, SubnormalGradientsUnderAnOldMomentAreEqual) {
   const Certificate c = of_whole_run(tests::small_plan({{"model.dtype", "f16"},
-                                                          {"model.hidden", "64"},
-                                                          {"model.vocab", "256"},
-                                                          {"model.sequence", "64"},
-                                                          {"optimizer.lr", "0.001"},
-                                                          {"optimizer.beta2", "0.0788"},
-                                                          {"train.loss_scale", "1"},
-                                                          {"train.steps", "20"}}));
+                                                        {"model.hidden", "64"},
+                                                        {"model.vocab", "256"},
+                                                        {"model.sequence", "64"},
+                                                        {"optimizer.lr", "0.001"},
+                                                        {"optimizer.beta2", "0.0788"},
+                                                        {"train.loss_scale", "1"},
+                                                        {"train.steps", "20"}}));
   EXPECT_EQ(c.verdict, "equal") << c.describe() << "; native " << c.native.describe();
 }
 
@@ -184,20 +184,20 @@ TEST(Certificate, SubnormalGradientsUnderAnOldMomentAreEqual) {
 // move its softmax by a tenth. Said, and neither equal nor different.
 TEST(Certificate, ScoresBeyondTheTypeAreANamedDivergence) {
   const Certificate c = of_whole_run(tests::small_plan({{"model.layers", "4"},
-                                                          {"model.hidden", "24"},
-                                                          {"model.heads", "4"},
-                                                          {"model.vocab", "37"},
-                                                          {"model.sequence", "12"},
-                                                          {"model.positions", "rotary"},
-                                                          {"model.dropout", "0.0006182505235715038"},
-                                                          {"model.dtype", "f32"},
-                                                          {"optimizer.lr", "0.001"},
-                                                          {"optimizer.beta2", "0"},
-                                                          {"optimizer.epsilon", "1e-16"},
-                                                          {"optimizer.clip", "0.01"},
-                                                          {"train.batch", "1"},
-                                                          {"train.loss_scale", "0.5"},
-                                                          {"train.steps", "5"}}));
+                                                        {"model.hidden", "24"},
+                                                        {"model.heads", "4"},
+                                                        {"model.vocab", "37"},
+                                                        {"model.sequence", "12"},
+                                                        {"model.positions", "rotary"},
+                                                        {"model.dropout", "0.0006182505235715038"},
+                                                        {"model.dtype", "f32"},
+                                                        {"optimizer.lr", "0.001"},
+                                                        {"optimizer.beta2", "0"},
+                                                        {"optimizer.epsilon", "1e-16"},
+                                                        {"optimizer.clip", "0.01"},
+                                                        {"train.batch", "1"},
+                                                        {"train.loss_scale", "0.5"},
+                                                        {"train.steps", "5"}}));
   EXPECT_EQ(c.verdict, "not_run") << c.describe() << "; native " << c.native.describe();
   EXPECT_NE(c.reason.find("alone moves the "), std::string::npos) << c.reason;
 }

@@ -151,7 +151,9 @@ void check_action(const pipeline::Action& got, const std::string& cell) {
 }
 
 void check_timetable(const pipeline::Timetable& t, const std::string& bytes) {
-  std::istringstream in(bytes);
+  const bool is_marked =
+      bytes.size() >= 3 && bytes[0] == '\xef' && bytes[1] == '\xbb' && bytes[2] == '\xbf';
+  std::istringstream in(bytes.substr(is_marked ? 3 : 0));
   size_t rows = 0;
   for (std::string line; std::getline(in, line);) {
     const std::vector<std::string> cells = cells_of(line);

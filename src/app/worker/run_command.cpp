@@ -57,14 +57,9 @@ class Run {
       } else {
         run_real();
       }
-    } catch (const OutOfMemory& e) {
-      return end("out_of_memory", e, kOutOfMemory);
-    } catch (const Unavailable& e) {
-      return end("refused", e, kRefused);
-    } catch (const Diverged& e) {
-      return end("diverged", e, kDiverged);
     } catch (const std::exception& e) {
-      return end("failed", e, kFailed);
+      const RunEnd failure = failure_of(e);
+      return end(failure.status, e, failure.code);
     }
     return is_different_ ? kFailed : code_.load();
   }
@@ -133,8 +128,10 @@ class Run {
     if (world_ == "threads") {
       run_on_threads(static_cast<int>(num_ranks(plan_)), body);
     } else if (world_ == "mpi") {
-      run_on_mpi(body, options_.mpi_collectives == "native" ? MpiCollectives::kNative
-                                                            : MpiCollectives::kOwn);
+      run_on_mpi(
+          body,
+          options_.mpi_collectives == "native" ? MpiCollectives::kNative : MpiCollectives::kOwn,
+          [](const std::exception& e) { return failure_of(e).code; });
     } else {
       run_on_nccl(body);
     }
@@ -283,11 +280,10 @@ class Run {
 
   void write_failure(int rank, const std::exception& e) const {
     if (end_uncertified(text("rank ", rank, ": ", e.what()))) return;
-    const bool is_oom = dynamic_cast<const OutOfMemory*>(&e) != nullptr;
     Json document = head_;
-    const bool is_diverged = dynamic_cast<const Diverged*>(&e) != nullptr;
-    add_failure(document, is_oom ? "out_of_memory" : is_diverged ? "diverged" : "failed", e);
-    if (!is_oom) document["reason"] = text("rank ", rank, ": ", e.what());
+    add_failure(document, failure_of(e).status, e);
+    const bool names_rank = dynamic_cast<const OutOfMemory*>(&e) != nullptr;
+    if (!names_rank) document["reason"] = text("rank ", rank, ": ", e.what());
     if (!options_.json_file.empty()) write_document(document, options_.json_file);
   }
 

@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <string.h>
 
+#include <new>
+#include <string_view>
 #include <utility>
 
 #include "app/worker/stop_signals.h"
@@ -24,6 +26,11 @@ std::string what_is_saved(const RankResult& result, const Plan& plan,
   return text(after, "; saved in ", options.checkpoint, ": go on with --resume");
 }
 
+template <class T>
+bool is_a(const std::exception& e) {
+  return dynamic_cast<const T*>(&e) != nullptr;
+}
+
 /// SIGUSR2 is what a launcher passes on instead of what it would kill at.
 std::string words_of(int number) {
   return number == SIGUSR2 ? "asked to stop"
@@ -31,6 +38,19 @@ std::string words_of(int number) {
 }
 
 }  // namespace
+
+RunEnd failure_of(const std::exception& cause) {
+  // LibTorch says it in words of an exception of all kinds.
+  const bool has_no_memory =
+      is_a<OutOfMemory>(cause) || is_a<std::bad_alloc>(cause) ||
+      std::string_view(cause.what()).find("can't allocate memory") != std::string_view::npos;
+  if (has_no_memory) return {"out_of_memory", cause.what(), kOutOfMemory};
+  if (is_a<Refused>(cause) || is_a<Unavailable>(cause)) {
+    return {"refused", cause.what(), kRefused};
+  }
+  if (is_a<Diverged>(cause)) return {"diverged", cause.what(), kDiverged};
+  return {"failed", cause.what(), kFailed};
+}
 
 RunEnd end_of(const RankResult& result, const Plan& plan, const WorkerOptions& options) {
   const std::string saved = what_is_saved(result, plan, options);

@@ -15,6 +15,10 @@ struct RunEnd {
   std::string status, reason;  ///< of the document
   int code = kOk;
 };
+/// How a run ends that was thrown out of: status and exit code. Memory that the system refuses is
+/// `out_of_memory` too, without the bytes of a budget.
+RunEnd failure_of(const std::exception& cause);
+
 RunEnd end_of(const RankResult& result, const Plan& plan, const WorkerOptions& options);
 
 /// `--stop-after` and `--timeout` ask a run to stop; where the time-out finds no step's end within

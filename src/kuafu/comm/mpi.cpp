@@ -254,7 +254,8 @@ void run_body(MpiWorld& world, const std::function<void(Communicator& world)>& b
 
 }  // namespace
 
-void run_on_mpi(const std::function<void(Communicator& world)>& body, MpiCollectives collectives) {
+void run_on_mpi(const std::function<void(Communicator& world)>& body, MpiCollectives collectives,
+                const ExitCodeOf& exit_code) {
   MpiSession session;
   {
     MpiWorld world(collectives);
@@ -262,10 +263,10 @@ void run_on_mpi(const std::function<void(Communicator& world)>& body, MpiCollect
       run_body(world, body);
     } catch (const std::exception& e) {
       report(world.channel().rank(), e.what());
-      session.abort();
+      session.abort(exit_code ? exit_code(e) : 1);
     } catch (...) {
       report(world.channel().rank(), "an exception that is no std::exception");
-      session.abort();
+      session.abort(1);
     }
   }
   session.finalize();

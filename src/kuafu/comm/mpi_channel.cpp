@@ -81,9 +81,9 @@ MpiSession::MpiSession() {
 
 void MpiSession::finalize() { KUAFU_MPI(MPI_Finalize()); }
 
-void MpiSession::abort() {
-  MPI_Abort(MPI_COMM_WORLD, 1);
-  std::_Exit(1);
+void MpiSession::abort(int exit_code) {
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::_Exit(exit_code);
 }
 
 MpiChannel::MpiChannel(std::unique_ptr<State> state) : state_(std::move(state)) {}

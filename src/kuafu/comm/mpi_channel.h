@@ -18,7 +18,7 @@ class MpiSession {
   /// Ends MPI; all communicators go with it. Collective over all processes.
   void finalize();
   /// Ends all processes of the job. Does not return.
-  [[noreturn]] void abort();
+  [[noreturn]] void abort(int exit_code);
 };
 
 /// A message that is longer or shorter than the receive that met it.

@@ -3,7 +3,8 @@
 
 namespace kuafu {
 
-void run_on_mpi(const std::function<void(Communicator& world)>&, MpiCollectives) {
+void run_on_mpi(const std::function<void(Communicator& world)>&, MpiCollectives,
+                const ExitCodeOf&) {
   throw Unavailable(
       "this kuafu was built without MPI; install MPI (Debian: libopenmpi-dev), configure and build "
       "again, or choose --world threads");

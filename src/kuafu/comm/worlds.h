@@ -30,10 +30,12 @@ enum class MpiCollectives : uint8_t { kOwn, kNative };
 bool is_under_mpi_launcher();
 
 /// Initialises MPI, runs `body` with the world communicator and finalises. An exception is printed
-/// with its rank and ends all ranks (MPI_Abort); it does not return then.
-/// Throws Unavailable where the build has no MPI.
+/// with its rank and ends all ranks (MPI_Abort) with its exit code, 1 where there is no `exit_code`;
+/// it does not return then. Throws Unavailable where the build has no MPI.
+using ExitCodeOf = std::function<int(const std::exception& cause)>;
 void run_on_mpi(const std::function<void(Communicator& world)>& body,
-                MpiCollectives collectives = MpiCollectives::kOwn);
+                MpiCollectives collectives = MpiCollectives::kOwn,
+                const ExitCodeOf& exit_code = {});
 
 /// The NCCL world: one MPI process (or one process) a GPU; collectives on device buffers.
 /// Throws Unavailable where the build has no NCCL, the machine no GPU, or ranks outnumber GPUs.

@@ -78,6 +78,8 @@ std::string to_csv(const Timetable& t) {
 
 Timetable parse_csv(std::string_view csv, std::string_view origin) {
   Timetable t;
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (csv.starts_with(kByteOrderMark)) csv.remove_prefix(kByteOrderMark.size());
   for (int line = 1; !csv.empty(); ++line) {
     const size_t end = std::min(csv.find('\n'), csv.size());
     std::string_view rest = trimmed(csv.substr(0, end));
