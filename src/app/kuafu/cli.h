@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "app/kuafu/options.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
+
+namespace kuafu {
+
+/// Accepts the given words only; the message has the nearest.
+CLI::Validator one_of(const std::vector<std::string>& allowed);
+
+/// Accepts a number from `least` on, written out to its end.
+template <class Number>
+CLI::Validator number_from(Number least, const std::string& kind) {
+  return CLI::Validator(
+      [=](const std::string& given) {
+        std::istringstream in(given);
+        Number number{};
+        const bool is_number = static_cast<bool>(in >> number) && in.eof();
+        if (is_number && number >= least) return std::string();
+        return text(in_quotes(given), " is not ", kind, " from ", least, " on");
+      },
+      "");
+}
+
+/// Whole numbers from 1 on.
+CLI::Validator count();
+
+/// An option that may be repeated, one value each time.
+CLI::Option* list_option(CLI::App& app, const char* name, std::vector<std::string>& values,
+                         const char* help);
+
+/// The commands of each file and their options, filled into `call` as the line is parsed.
+void add_run_commands(CLI::App& app, FrontCall& call);      ///< run, explain, frontier
+void add_sweep_commands(CLI::App& app, FrontCall& call);    ///< suite, merge, compare, report
+void add_check_commands(CLI::App& app, FrontCall& call);    ///< matrix, fuzz, conformance
+void add_weights_commands(CLI::App& app, FrontCall& call);  ///< export, import
+void add_machine_commands(CLI::App& app, FrontCall& call);  ///< list, doctor
+
+}  // namespace kuafu

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/kuafu/cli.h"
+
+namespace kuafu {
+void add_weights_commands(CLI::App& app, FrontCall& call) {
+  CLI::App& out = *app.add_subcommand(
+      "export", "write a checkpoint's weights as one plain safetensors file of whole tensors");
+  out.add_option("checkpoint", call.exported.checkpoint,
+                 "folder of a checkpoint, or of several: the newest is taken")
+      ->required()
+      ->type_name("CHECKPOINT");
+  out.add_option("--out", call.exported.out, "file to write; FILE.json beside it describes it")
+      ->required()
+      ->type_name("FILE.safetensors");
+  out.footer(R"(Examples:
+  kuafu export saved --out weights.safetensors
+  kuafu export saved/step-00000100 --out weights.safetensors
+
+Tensors pass one at a time. Names, types and metadata: docs/checkpoint.md.
+Exit codes: 0 written, 2 no complete checkpoint, a damaged one, or a file that cannot be written)");
+
+  CLI::App& in = *app.add_subcommand(
+      "import", "make a plain file of weights a checkpoint that a run of any plan can begin from");
+  in.add_option("file", call.imported.file, "what `kuafu export` wrote, or another of its form")
+      ->required()
+      ->type_name("FILE.safetensors");
+  in.add_option("--out", call.imported.out, "folder of checkpoints; must hold none yet")
+      ->required()
+      ->type_name("DIR");
+  list_option(in, "--plugin", call.imported.plugins, "load a plugin; may be repeated")
+      ->type_name("LIB.so");
+  in.footer(R"(Examples:
+  kuafu import weights.safetensors --out begun
+  kuafu run plan.toml --checkpoint begun --resume
+
+The plan must have the model that the file names; its optimizer begins anew at step 0.
+Exit codes: 0 written, 2 a file that is damaged or lacks, adds or misshapes a tensor)");
+}
+
+}  // namespace kuafu
