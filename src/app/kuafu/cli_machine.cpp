@@ -2,6 +2,7 @@
 #include "app/kuafu/cli.h"
 
 namespace kuafu {
+
 void add_machine_commands(CLI::App& app, FrontCall& call) {
   CLI::App& list = *app.add_subcommand(
       "list",

@@ -2,6 +2,7 @@
 #include "app/kuafu/cli.h"
 
 namespace kuafu {
+
 void add_weights_commands(CLI::App& app, FrontCall& call) {
   CLI::App& out = *app.add_subcommand(
       "export", "write a checkpoint's weights as one plain safetensors file of whole tensors");
