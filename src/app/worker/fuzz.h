@@ -122,10 +122,11 @@ Overrides minimise(Overrides settings, Ending wanted, int64_t trials,
 /// what `run` does not compare.
 std::string command_of(const Overrides& settings, World world, Ending ending, int64_t ranks);
 
-/// A campaign as it is kept: plans of one seed, in the order of their numbers.
+/// A campaign as it is kept: plans of one seed, in the order of their numbers, and which program
+/// ran them from which number on.
 class Record {
  public:
-  /// Goes on where `folder` holds one of the same program, seed, ranks and worlds; refuses others.
+  /// Goes on where `folder` holds one of the same seed, ranks and worlds; refuses others.
   /// No folder: nothing is kept.
   Record(std::string folder, uint64_t seed, int64_t most_ranks, std::vector<World> worlds);
 
@@ -141,6 +142,7 @@ class Record {
 
  private:
   void go_on(const Json& kept);
+  void begin_block();
   Json to_json() const;
   std::string page() const;
   int64_t count(World world, Ending ending) const;
@@ -152,6 +154,8 @@ class Record {
   std::string endings_, in_worlds_;                               ///< a letter a plan
   std::map<std::string, std::map<std::string, int64_t>> causes_;  ///< by ending
   Json findings_ = Json::array();
+  const Json now_;  ///< provenance of this program, from its start on
+  Json blocks_ = Json::array();
 };
 
 }  // namespace kuafu::fuzz

@@ -4,7 +4,6 @@
 
 #include "app/worker/fuzz.h"
 #include "kuafu/base/config.h"
-#include "kuafu/base/suggest.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/provenance.h"
@@ -42,7 +41,11 @@ char letter(T of) {
 }  // namespace
 
 Record::Record(std::string folder, uint64_t seed, int64_t most_ranks, std::vector<World> worlds)
-    : folder_(std::move(folder)), seed_(seed), most_ranks_(most_ranks), worlds_(std::move(worlds)) {
+    : folder_(std::move(folder)),
+      seed_(seed),
+      most_ranks_(most_ranks),
+      worlds_(std::move(worlds)),
+      now_(provenance()) {
   if (folder_.empty()) return;
   make_writable_folder(folder_);
   const std::string file = folder_ + "/result.json";
@@ -56,11 +59,7 @@ void Record::go_on(const Json& kept) {
                   " ", kept.value(key, Json()).dump(), ", not ", now[key].dump(),
                   "; go on with that, or name another folder");
   }
-  for (const char* key : {"git_commit", "git_dirty"}) {
-    const Json was = kept.at("provenance").value(key, Json()), is = now["provenance"][key];
-    KUAFU_REQUIRE(was == is, "--out ", folder_, " holds plans of a program of ", key, " ",
-                  was.dump(), ", and this is of ", is.dump(), "; name another folder");
-  }
+  blocks_ = kept.at("blocks");
   endings_ = kept.at("plan_endings");
   in_worlds_ = kept.at("plan_worlds");
   findings_ = kept.at("findings");
@@ -69,7 +68,17 @@ void Record::go_on(const Json& kept) {
   }
 }
 
+/// A program of another commit begins another block: what it ends is not what the one before would.
+void Record::begin_block() {
+  const auto same = [&](const char* key) {
+    return blocks_.back()["provenance"].value(key, Json()) == now_[key];
+  };
+  if (!blocks_.empty() && same("git_commit") && same("git_dirty")) return;
+  blocks_.push_back({{"first", num_plans()}, {"provenance", now_}});
+}
+
 void Record::add(World world, const Outcome& outcome, const Json& finding) {
+  begin_block();
   endings_ += letter(outcome.ending);
   in_worlds_ += letter(world);
   if (!outcome.cause.empty()) ++causes_[to_string(outcome.ending)][outcome.cause];
@@ -92,27 +101,37 @@ Json Record::to_json() const {
       if (n > 0) counts[to_string(world)][to_string(static_cast<Ending>(i))] = n;
     }
   }
-  return {{"provenance", provenance()}, {"seed", seed_},
-          {"most_ranks", most_ranks_},  {"worlds", names_of(worlds_)},
-          {"plans", num_plans()},       {"counts", counts},
-          {"causes", causes_},          {"findings", findings_},
-          {"letters", legend()},        {"plan_endings", endings_},
+  return {{"seed", seed_},
+          {"most_ranks", most_ranks_},
+          {"worlds", names_of(worlds_)},
+          {"plans", num_plans()},
+          {"blocks", blocks_},
+          {"counts", counts},
+          {"causes", causes_},
+          {"findings", findings_},
+          {"letters", legend()},
+          {"plan_endings", endings_},
           {"plan_worlds", in_worlds_}};
 }
 
 std::string Record::page() const {
-  const Json now = provenance();
   std::string out =
       text("# Random plans\n\n", num_plans(), " plans of seed ", seed_,
            " over all plan keys, worlds and modes of layers, of at most ", most_ranks_,
            " ranks each: certified, and metered as the same plan simulated for the world's ",
            "transport. `src/app/worker/README.md` says how a plan may end.\n\n```\nkuafu fuzz ",
            "--plans ", num_plans(), " --seconds 7200 --seed ", seed_, " --ranks ", most_ranks_,
-           " --jobs 2 --out results/fuzz_plans    # goes on where the record ends\n```\n\nCommit `",
-           now["git_commit"].get<std::string>(), "`, ",
-           now["git_dirty"].get<bool>() ? "with uncommitted changes" : "clean tree", ", ",
-           now["compiler"].get<std::string>(), ", ", now["cpu_model"].get<std::string>(),
-           ". `result.json` has a letter a plan, in the order of their numbers.\n\n| ending |");
+           " --jobs 2 --out results/fuzz_plans    # goes on where the record "
+           "ends\n```\n\n`result.json` has a letter a plan, in the order of their ",
+           "numbers. Programs that ran them:\n");
+  for (const Json& block : blocks_) {
+    const Json& made = block["provenance"];
+    out +=
+        text("\n- from plan ", block["first"], ": commit `", made["git_commit"].get<std::string>(),
+             "`, ", made["git_dirty"].get<bool>() ? "with uncommitted changes" : "clean tree", ", ",
+             made["compiler"].get<std::string>(), ", ", made["cpu_model"].get<std::string>());
+  }
+  out += "\n\n| ending |";
   for (const World world : worlds_) out += text(" ", to_string(world), " |");
   out += "\n|---|";
   for (size_t i = 0; i < worlds_.size(); ++i) out += "---|";
