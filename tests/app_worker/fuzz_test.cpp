@@ -26,7 +26,7 @@ Ended fuzz(const Arguments& more, const std::map<std::string, std::string>& envi
 Json result_in(const std::string& folder) {
   std::ifstream in(folder + "/result.json");
   Json result = Json::parse(in);
-  result.erase("provenance");
+  for (Json& block : result["blocks"]) block["provenance"].erase("time");
   return result;
 }
 
@@ -69,6 +69,27 @@ TEST(Fuzz, GoesOnBehindWhatTheFolderHoldsWithAnyNumberOfJobs) {
   const Ended other = fuzz({"--seconds", "5", "--seed", "4", "--world", "threads", "--out", out});
   EXPECT_EQ(other.code, 2) << other.output;
   EXPECT_NE(other.output.find("holds plans of seed 3"), std::string::npos) << other.output;
+}
+
+TEST(Fuzz, SaysWhichProgramRanWhichPlans) {
+  const tests::Folder folder;
+  const std::string out = folder.path("plans");
+  const auto run = [&](const std::string& plans) {
+    return fuzz({"--seconds", "60", "--plans", plans, "--seed", "3", "--world", "threads", "--out",
+                 out})
+        .code;
+  };
+  ASSERT_EQ(run("2"), 0);
+  Json result = result_in(out);
+  result["blocks"][0]["provenance"]["git_commit"] = "0123456789abcdef";  // of an older program
+  std::ofstream(out + "/result.json") << result;
+  ASSERT_EQ(run("3"), 0);
+  const Json blocks = result_in(out)["blocks"];
+  ASSERT_EQ(blocks.size(), 2u) << blocks;
+  EXPECT_EQ(blocks[0]["first"], 0);
+  EXPECT_EQ(blocks[0]["provenance"]["git_commit"], "0123456789abcdef");
+  EXPECT_EQ(blocks[1]["first"], 2);
+  EXPECT_NE(blocks[1]["provenance"]["git_commit"], "0123456789abcdef");
 }
 
 TEST(Fuzz, RunsTheOnePlanOfItsSettings) {
