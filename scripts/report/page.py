@@ -11,13 +11,12 @@ from plotly.offline import get_plotlyjs
 import plots
 import ratios
 import reasons
-import record
 import side_by_side
 import steps
 import style
 import table
-from record import flat
 from table import text
+from values import flat, number
 
 HERE = Path(__file__).resolve().parent
 
@@ -86,7 +85,7 @@ def machine(run):
         if value in (None, "", "none"):
             continue
         if key == "memory_bytes":
-            value = style.text_bytes(record.number(value))
+            value = style.text_bytes(number(value))
         parts.append(f"{value} cores" if key == "cores" else str(value))
     return text(" \u00b7 ".join(parts)) or "Machine unknown: the record has no provenance."
 

@@ -3,6 +3,7 @@
 world. A ratio is only drawn where both sides have finished."""
 
 import math
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ import plots
 import reasons
 import record
 import style
+import values
 import views
 from table import text
 
@@ -28,7 +30,8 @@ class Ratio:
     case: record.Case
     base: record.Case
     speed: float            # tokens/s: above 1 the case is faster
-    speed_interval: tuple   # from the 95 % intervals of both
+    speed_interval: tuple   # of 95 %: over rounds where both have several, else from the intervals of both
+    rounds: int             # in which both ran; 1: one process of each
     memory: float           # peak of the fullest rank: below 1 the case needs less
     sent: float             # bytes of the busiest rank
     label: str              # what is compared, as a legend says it
@@ -46,18 +49,41 @@ class Measure:
 def work_of(case):
     """What two cases must share to be compared."""
     return (case.ranks, case.world) + tuple(
-        (key, str(value)) for key, value in sorted(record.flat(case.plan)) if not key.startswith(PLACEMENT))
+        (key, str(value)) for key, value in sorted(values.flat(case.plan)) if not key.startswith(PLACEMENT))
 
 
 def _over(a, b):
     return None if a is None or not b else a / b
 
 
-def ratio_of(case, base, label=""):
-    mine, theirs = case.tokens_interval, base.tokens_interval
-    interval = (mine[0] / theirs[1], mine[1] / theirs[0]) if mine and theirs else None
-    return Ratio(case, base, _over(case.tokens_per_s, base.tokens_per_s), interval, _over(case.peak, base.peak),
-                 _over(case.sent, base.sent), label)
+# Of Student's t for 95 % from both sides, by degrees of freedom.
+T95 = [math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228]
+
+
+def paired(case, base):
+    """[log of the ratio of tokens/s] of each round in which both ran: a slow minute slows both sides of its round."""
+    theirs = {r.number: r.tokens_per_s for r in base.rounds if r.tokens_per_s}
+    return [math.log(r.tokens_per_s / theirs[r.number]) for r in case.rounds if r.tokens_per_s and r.number in theirs]
+
+
+def over_rounds(logs):
+    """(median ratio, interval of 95 % of Student's t) of two rounds or more."""
+    count = len(logs)
+    middle = statistics.median(logs)
+    half = (T95[count - 1] if count <= len(T95) else 1.96) * statistics.stdev(logs) / math.sqrt(count)
+    return math.exp(middle), (math.exp(middle - half), math.exp(middle + half))
+
+
+def ratio_of(case, base, label="", is_of_one_sweep=True):
+    """Rounds of one sweep are paired; those of two ran at other times."""
+    logs = paired(case, base) if is_of_one_sweep else []
+    if len(logs) > 1:
+        speed, interval = over_rounds(logs)
+    else:
+        mine, theirs = case.tokens_interval, base.tokens_interval
+        speed = _over(case.tokens_per_s, base.tokens_per_s)
+        interval = (mine[0] / theirs[1], mine[1] / theirs[0]) if mine and theirs else None
+    return Ratio(case, base, speed, interval, max(1, len(logs)), _over(case.peak, base.peak), _over(case.sent, base.sent), label)
 
 
 def ratios(run):
@@ -191,7 +217,8 @@ FIGURES = {"speed_ratios": _of_run(draw_static, SPEED), "memory_ratios": _of_run
 PLOTS = {"speed_ratios": _of_run(draw_interactive, SPEED), "memory_ratios": _of_run(draw_interactive, MEMORY)}
 SECTIONS = {
     "speed_ratios": ("Throughput against baselines", "Tokens per second of every case over those of a baseline that does the same "
-                     "work on as many ranks. Right of 1 the case is faster; bars are what the 95 % intervals of both allow."),
+                     "work on as many ranks. Right of 1 the case is faster; bars are 95 % intervals: of the ratios within a round where both "
+                     "sides ran in several rounds, else what the intervals of both allow."),
     "memory_ratios": ("Memory against baselines", "Peak memory of the fullest rank over the baseline's. Left of 1 the case needs "
                       "less."),
 }
@@ -205,7 +232,8 @@ def _interval(r):
     if r.speed_interval is None:
         return ""
     low, high = r.speed_interval
-    return f"<br><small>{low:.3g} to {high:.3g}</small>"
+    rounds = f", {r.rounds} rounds" if r.rounds > 1 else ""
+    return f"<br><small>{low:.3g} to {high:.3g}{rounds}</small>"
 
 
 def section(run):
@@ -229,6 +257,6 @@ def section(run):
     refused = f"<p class=\"caption\">Baselines without a result:</p><ul class=\"refused\">{bad}</ul>" if bad else ""
     heads = "".join(f"<th>{h}</th>" for h in ("case", "baseline", "tokens/s", "peak memory", "bytes sent"))
     return ('<section id="ratios"><h2>Ratios to baselines</h2><p class="caption">Case / baseline at the same work, ranks and '
-            "world: throughput with the interval that both 95 % intervals allow, peak memory of the fullest rank, bytes sent "
+            "world: throughput with its 95 % interval (over rounds where there are several), peak memory of the fullest rank, bytes sent "
             f'by the busiest rank.</p><div class="scroll"><table class="ratios"><thead><tr>{heads}</tr></thead>'
             f"<tbody>{rows}</tbody></table></div>{left_out}{refused}</section>")

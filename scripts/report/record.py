@@ -1,58 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the record of a run, run.jsonl: one line for the suite, then one line per finished case."""
 
-import json
 import math
-import re
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import lines
+from lines import RecordError
+from strategies import strategy_of
+from values import as_dict, lookup, number, numbers
+
 RECORD_NAME = "run.jsonl"
-SEAL = re.compile(r',"checksum":"([^"]{8})"}$')
-
-TENSOR_NAMES = {"1d": "1D tensor", "1d-sp": "1D-sp", "2d": "2D tensor", "2.5d": "2.5D tensor",
-                "3d": "3D tensor"}
-
-
-class RecordError(Exception):
-    """The folder cannot be reported; the message says what was given and what to do."""
-
-
-def flat(nested, prefix=""):
-    """[(dotted key, value)] of nested objects; lists are joined."""
-    rows = []
-    for key, value in nested.items():
-        if isinstance(value, dict):
-            rows += flat(value, f"{prefix}{key}.")
-        else:
-            shown = ", ".join(map(str, value)) if isinstance(value, list) else value
-            rows.append((prefix + key, "none" if shown is None else shown))
-    return rows
-
-
-def number(value):
-    """A finite float, or None for anything else (JSON has null where a value was not finite)."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return float(value) if math.isfinite(value) else None
-
-
-def numbers(value):
-    """A list of floats, None where an entry is no finite number."""
-    return [number(v) for v in value] if isinstance(value, list) else []
-
-
-def _dict(value):
-    return value if isinstance(value, dict) else {}
-
-
-def _lookup(nested, dotted):
-    for part in dotted.split("."):
-        if not isinstance(nested, dict) or part not in nested:
-            return None
-        nested = nested[part]
-    return nested
 
 
 @dataclass(frozen=True)
@@ -65,7 +23,7 @@ class Timing:
 
     @staticmethod
     def of(value):
-        value = _dict(value)
+        value = as_dict(value)
         median = number(value.get("median"))
         if median is None or median <= 0:
             return None
@@ -74,6 +32,20 @@ class Timing:
             interval = [median, median]
         samples = [s for s in numbers(value.get("samples")) if s is not None]
         return Timing(median, interval[0], interval[1], samples)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One run of a case among those of a sweep that repeats it; rounds go over all cases in turns."""
+    number: int
+    step: Timing
+    tokens_per_s: float
+
+    @staticmethod
+    def all_of(line):
+        """Those that ended well."""
+        return [Round(int(number(r.get("round")) or 0), Timing.of(r.get("step_time_s")), number(r.get("tokens_per_s")))
+                for r in line.get("rounds") or [] if as_dict(r).get("status") == "ok"]
 
 
 @dataclass(frozen=True)
@@ -87,9 +59,9 @@ class AxisTraffic:
 
     @staticmethod
     def of(value):
-        value = _dict(value)
+        value = as_dict(value)
         peers = value.get("peers")
-        calls = {verb: numbers(counts) for verb, counts in _dict(value.get("calls")).items()}
+        calls = {verb: numbers(counts) for verb, counts in as_dict(value.get("calls")).items()}
         return AxisTraffic(numbers(value.get("bytes_sent")), numbers(value.get("bytes_received")),
                            numbers(value.get("messages")),
                            peers if isinstance(peers, list) else [], calls)
@@ -111,8 +83,9 @@ class Case:
     plan_hash: str
     loss: list
     validation_loss: float
-    step: Timing
+    step: Timing                    # over all rounds where there are several
     tokens_per_s: float
+    rounds: list                    # Round, in their order
     flops: float
     flops_recomputed: float
     peaks: list                     # bytes, per rank
@@ -140,7 +113,7 @@ class Case:
     def nearest_measure(self, is_native):
         """Of the run itself, or of its f64 twin: (measure, error, bound) nearest to its bound or furthest beyond; None where
         nothing was compared."""
-        part = _dict(self.certificate.get("native")) if is_native else self.certificate
+        part = as_dict(self.certificate.get("native")) if is_native else self.certificate
         names = ([(n, f"{n}_error", f"{n}_bound") for n in ("loss", "gradient", "routes", "blocks", "update")] if is_native else
                  [("loss", "loss_error", "loss_tolerance"), ("gradient", "gradient_error", "tolerance"),
                   ("routes", "routes_error", "routes_tolerance"), ("update", "parameter_error", "parameter_tolerance")])
@@ -176,12 +149,12 @@ class Case:
 
     @property
     def steps(self):
-        return len(self.loss) or int(_lookup(self.plan, "train.steps") or 0)
+        return len(self.loss) or int(lookup(self.plan, "train.steps") or 0)
 
     def setting(self, key):
         """A varied setting, or the resolved plan's value of the same key."""
         value = self.settings.get(key)
-        return value if value is not None else _lookup(self.plan, key)
+        return value if value is not None else lookup(self.plan, key)
 
 
 @dataclass(frozen=True)
@@ -209,36 +182,6 @@ class Run:
         return counts
 
 
-def _size(plan, key):
-    """Ranks of a group, written as a number or as a table with `size`."""
-    return number(_lookup(plan, f"{key}.size")) or number(_lookup(plan, key)) or 1
-
-
-def strategy_of(name, settings, plan):
-    """Name of the strategy: as the suite calls it, else said from the resolved plan."""
-    if isinstance(settings.get("strategy"), str):
-        return settings["strategy"]
-    head = name.split(",")[0].strip()
-    if "," in name and head and "=" not in head:
-        return head
-    parts = []
-    data = _size(plan, "parallel.data")
-    if data > 1:
-        parts.append("data")
-    if _size(plan, "parallel.pipeline") > 1:
-        parts.append("pipeline")
-    mode = _lookup(plan, "parallel.tensor.mode")
-    if mode not in (None, "none") and (number(_lookup(plan, "parallel.tensor.size")) or 1) > 1:
-        parts.append(TENSOR_NAMES.get(mode, f"{mode} tensor"))
-    if (number(_lookup(plan, "parallel.sequence.size")) or 1) > 1:
-        parts.append(f"{_lookup(plan, 'parallel.sequence.mode')} sequence")
-    if not parts:
-        return "one rank" if plan else "unnamed"
-    if parts == ["data"]:
-        return "data parallel"
-    return " x ".join(parts)
-
-
 def _ranks_of(line, document, settings, plan):
     for value in (document.get("ranks"), line.get("ranks"), settings.get("ranks")):
         if isinstance(value, list):
@@ -247,16 +190,23 @@ def _ranks_of(line, document, settings, plan):
             return int(value)
     product = 1
     for key in ("data", "pipeline", "tensor.size", "sequence.size"):
-        product *= int(number(_lookup(plan, f"parallel.{key}")) or 1)
+        product *= int(number(lookup(plan, f"parallel.{key}")) or 1)
     return product if plan else 0
+
+
+def _step_of(timing, document):
+    """Over the rounds, with the samples of the first."""
+    first = as_dict(document.get("step_time_s"))
+    return Timing.of({**first, **as_dict(timing.get("step_time_s"))})
 
 
 def case_of(line):
     """The Case of one parsed line of kind "case"."""
-    document = _dict(line.get("document"))
-    settings = _dict(line.get("settings"))
-    plan = _dict(document.get("plan"))
-    memory = _dict(document.get("memory"))
+    document = as_dict(line.get("document"))
+    settings = as_dict(line.get("settings"))
+    plan = as_dict(document.get("plan"))
+    memory = as_dict(document.get("memory"))
+    timing = as_dict(line.get("timing"))
     name = str(line.get("name") or line.get("case_id") or "unnamed")
     # at_peak adds up to the peak; peak_by_category, each category's own peak, stands in for it.
     categories = memory.get("at_peak") or memory.get("peak_by_category")
@@ -271,61 +221,16 @@ def case_of(line):
         plan_hash=str(document.get("plan_hash") or ""),
         loss=numbers(document.get("loss")),
         validation_loss=number(document.get("validation_loss")),
-        step=Timing.of(document.get("step_time_s")),
-        tokens_per_s=number(document.get("tokens_per_s")),
+        step=_step_of(timing, document), rounds=Round.all_of(line),
+        tokens_per_s=number(timing.get("tokens_per_s", document.get("tokens_per_s"))),
         flops=number(document.get("flops_per_step")),
         flops_recomputed=number(document.get("flops_recomputed")),
         peaks=numbers(memory.get("peak_bytes")),
-        categories=[_dict(c) for c in categories] if isinstance(categories, list) else [],
+        categories=[as_dict(c) for c in categories] if isinstance(categories, list) else [],
         scratch=numbers(memory.get("scratch_bytes")),
-        asked_bytes=number(_lookup(document, "out_of_memory.requested_bytes")),
-        traffic={axis: AxisTraffic.of(v) for axis, v in _dict(document.get("ledger")).items()},
-        certificate=_dict(document.get("certificate")), document=document)
-
-
-def _checked(line, where):
-    """The line's object without its checksum, the CRC-32 of all bytes before that field.
-
-    Raises RecordError naming file and line where the two differ. Lines of format 1 have none."""
-    value = json.loads(line)
-    seal = SEAL.search(line)
-    if isinstance(value, dict) and seal:
-        found = f"{zlib.crc32(line[:seal.start()].encode()):08x}"
-        if seal[1] != found:
-            raise RecordError(f"{where}: the line has the checksum {seal[1]}, its content has {found}: it was "
-                              "changed after it was written; take the line out and run the suite again")
-        del value["checksum"]
-    return value, seal is not None
-
-
-def _parse_lines(text, path):
-    """(objects, notes): every line that is a JSON object, and what had to be left out.
-
-    Raises RecordError naming `path` and line where a line does not match its checksum."""
-    objects, notes = [], []
-    lines = text.split("\n")
-    is_sealed = False                # from the suite line on, where the format has checksums
-    for index, line in enumerate(lines):
-        if not line.strip():
-            continue
-        where = f"{path}:{index + 1}"
-        try:
-            value, has_checksum = _checked(line, where)
-        except (json.JSONDecodeError, RecursionError):
-            value, has_checksum = None, False
-        if isinstance(value, dict):
-            if value.get("kind") == "suite":
-                is_sealed = is_sealed or value.get("format") != 1
-            if is_sealed and not has_checksum or not has_checksum and "checksum" in value:
-                raise RecordError(f"{where}: the line has no checksum at its end, as lines of format 2 "
-                                  "have; take the line out and run the suite again")
-            objects.append(value)
-        elif index == len(lines) - 1:
-            notes.append("The last line of the record is cut off; its case is left out until the "
-                         "suite is run again.")
-        else:
-            notes.append(f"Line {index + 1} of the record is damaged and left out.")
-    return objects, notes
+        asked_bytes=number(lookup(document, "out_of_memory.requested_bytes")),
+        traffic={axis: AxisTraffic.of(v) for axis, v in as_dict(document.get("ledger")).items()},
+        certificate=as_dict(document.get("certificate")), document=document)
 
 
 def read_run(folder):
@@ -340,7 +245,7 @@ def read_run(folder):
     if not path.is_file():
         raise RecordError(f"no {RECORD_NAME} in '{folder}': give the folder that `kuafu suite "
                           "--out` wrote, or run the suite first")
-    objects, notes = _parse_lines(path.read_text(encoding="utf-8", errors="replace"), path)
+    objects, notes = lines.parsed(path.read_text(encoding="utf-8", errors="replace"), path)
     suite = next((o for o in objects if o.get("kind") == "suite"), None)
     cases = {}
     for line in objects:
@@ -356,4 +261,4 @@ def read_run(folder):
                question=str(suite.get("question") or ""),
                suite_hash=str(suite.get("suite_hash") or ""),
                planned=int(number(suite.get("cases")) or len(cases)),
-               provenance=_dict(suite.get("provenance")), cases=list(cases.values()), notes=notes)
+               provenance=as_dict(suite.get("provenance")), cases=list(cases.values()), notes=notes)

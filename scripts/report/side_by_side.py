@@ -11,6 +11,7 @@ import record
 import style
 import table
 from table import text
+from values import flat
 
 
 def labels_of(folders):
@@ -45,7 +46,7 @@ def over(label, labels):
 def ratios(runs, labels):
     """Every case of a later run over the same case of the first; what a certificate refutes is no side of a ratio."""
     first = {c.id: c for c in runs[0].finished if not c.is_different}
-    return [baselines.ratio_of(case, first[case.id], over(label, labels)) for run, label in zip(runs[1:], labels[1:])
+    return [baselines.ratio_of(case, first[case.id], over(label, labels), False) for run, label in zip(runs[1:], labels[1:])
             for case in run.finished if case.id in first and not case.is_different]
 
 
@@ -94,7 +95,7 @@ def _value_cell(value, shown):
 
 def _ratio_cell(first, case, measure):
     refuted = any(c is None or c.is_different for c in (first, case))
-    ratio = None if refuted else baselines.ratio_of(case, first)
+    ratio = None if refuted else baselines.ratio_of(case, first, is_of_one_sweep=False)
     value = measure.value_of(ratio) if ratio else None
     if value is None:
         return table.cell_of("", None, "n")
@@ -149,7 +150,7 @@ def body(runs, labels, columns):
 def provenance(runs, labels):
     """[(fact, value)] of each folder."""
     return [(f"{label}: {key}", value) for run, label in zip(runs, labels)
-            for key, value in [("suite", run.name), ("suite hash", run.suite_hash or "-")] + record.flat(run.provenance)]
+            for key, value in [("suite", run.name), ("suite hash", run.suite_hash or "-")] + flat(run.provenance)]
 
 
 def notes(runs, labels):

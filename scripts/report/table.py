@@ -5,9 +5,9 @@ import html
 
 import cards
 import reasons
-import record
 import style
 import views
+from values import flat
 
 
 def text(value):
@@ -127,7 +127,7 @@ def detail(case, shared):
     if rows:
         parts.append("<h4>Ledger of the training steps</h4>" + _per_rank_table("axis", rows))
     if case.plan:
-        lines = "\n".join(f"{key} = {value}" for key, value in record.flat(case.plan))
+        lines = "\n".join(f"{key} = {value}" for key, value in flat(case.plan))
         parts.append(f'<h4>Plan</h4><pre class="plan">{text(lines)}</pre>')
     return "".join(parts)
 

@@ -2,6 +2,7 @@
 """Ratios to baselines: who is compared with whom, what the ratios are, what the page says."""
 
 import copy
+import math
 import random
 import re
 import sys
@@ -36,6 +37,59 @@ def with_baselines(seed=3):
     lines = synthetic.lines() + rows
     lines[0] = synthetic.suite_line(len(lines) - 1)
     return lines
+
+
+def in_rounds(lines, number, slow_minute):
+    """The lines as a sweep of so many rounds writes them: each case is slower by a minute of its own, and in each round all cases
+    alike by slow_minute(round)."""
+    rng = random.Random(7)
+    for line in lines:
+        if line.get("kind") != "case" or line["status"] != "ok":
+            continue
+        first = line["document"]["step_time_s"]["median"]
+        rounds = []
+        for index in range(number):
+            median = first * slow_minute(index) * math.exp(rng.gauss(0, 0.002))
+            rounds.append({"round": index + 1, "status": "ok", "step_time_s": {"median": median, "ci95": [median * 0.99, median * 1.01]},
+                           "tokens_per_s": line["document"]["tokens_per_s"] * first / median})
+        middle = sorted(r["step_time_s"]["median"] for r in rounds)[number // 2]
+        line["rounds"] = rounds
+        line["timing"] = {"rounds": number, "step_time_s": {"median": middle, "ci95": [middle / 2, middle * 2]},
+                          "tokens_per_s": line["document"]["tokens_per_s"] * first / middle}
+    return lines
+
+
+class Rounds(unittest.TestCase):
+    """A ratio is made within a round."""
+
+    def test_a_slow_minute_leaves_no_trace_in_a_ratio(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run = record.read_run(synthetic.write(Path(folder), in_rounds(with_baselines(), 5, lambda r: 1 + 2 * (r == 3))))
+        found = ratios.ratios(run)
+        self.assertEqual(len(found), 5 * 4)
+        for r in found:
+            alone = r.case.document["tokens_per_s"] / r.base.document["tokens_per_s"]
+            self.assertEqual(r.rounds, 5)
+            self.assertLess(abs(math.log(r.speed / alone)), 0.01)
+            self.assertLess(r.speed_interval[1] / r.speed_interval[0], 1.03)    # the cases' own intervals allow 16
+            self.assertLessEqual(r.speed_interval[0], r.speed)
+        self.assertIn("5 rounds", ratios.section(run))
+
+    def test_a_round_that_one_side_lacks_is_left_out(self):
+        lines = in_rounds(with_baselines(), 4, lambda r: 1)
+        for line in lines:
+            if line.get("settings", {}).get("baseline"):
+                line["rounds"] = [dict(r, status="timeout" if r["round"] == 2 else "ok") for r in line.get("rounds", [])]
+        with tempfile.TemporaryDirectory() as folder:
+            run = record.read_run(synthetic.write(Path(folder), lines))
+        self.assertEqual({r.rounds for r in ratios.ratios(run)}, {3})
+
+    def test_intervals_are_students(self):
+        # Three logs of mean 0 and spread 0.1: t of 2 degrees of freedom is 4.303.
+        ratio, (low, high) = ratios.over_rounds([-0.1, 0.0, 0.1])
+        self.assertAlmostEqual(ratio, 1)
+        self.assertAlmostEqual(math.log(high), 4.303 * 0.1 / math.sqrt(3), places=6)
+        self.assertAlmostEqual(math.log(low), -4.303 * 0.1 / math.sqrt(3), places=6)
 
 
 class Ratios(unittest.TestCase):
