@@ -33,7 +33,7 @@ def steps():
     rows = [("single", 1, shape + " --sides kuafu,kuafu_mpi,unmetered,pytorch,pytorch_compile --rounds 20", 6),
             ("single", 1, "--hidden 1024 --layers 2 --heads 16 --sequence 128 --batch 4 --sides kuafu,pytorch,pytorch_compile --rounds 12", 8)]
     # As many ranks as cores: with more, a row says how the system shares a core.
-    rows += [(mode, 2, shape + " --sides kuafu,kuafu_mpi,limit,pytorch,pytorch_compile --rounds 12", 5)
+    rows += [(mode, 2, shape + " --sides kuafu,kuafu_mpi,limit,pytorch,pytorch_compile --rounds 10", 5)
              for mode in ("data", "1d", "zero1", "zero3", "pipeline")]
     for mode, ranks, options, minutes in rows:
         hidden = re.search(r"--hidden (\d+)", options)[1]
