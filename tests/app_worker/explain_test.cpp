@@ -17,32 +17,14 @@ namespace kuafu {
 namespace {
 
 using tests::Arguments;
+using tests::content_of;
+using tests::explained;
 using tests::kSmallPlan;
 using tests::Ran;
 using tests::run_worker;
+using tests::set;
 
 constexpr int kOk = 0, kUsage = 2;
-
-Arguments set(const Arguments& settings, Arguments more = {}) {
-  for (const std::string& s : settings) more.insert(more.end(), {"--set", s});
-  return more;
-}
-
-/// What `explain` prints of kSmallPlan with more options.
-std::string explained(const Arguments& more, int code) {
-  const tests::Folder folder;
-  Arguments words = {tests::built("bin/kuafu-worker"), "explain",
-                     folder.write("plan.toml", kSmallPlan)};
-  words.insert(words.end(), more.begin(), more.end());
-  const tests::Ended ended = tests::Child(words).wait();
-  EXPECT_EQ(ended.code, code) << ended.output;
-  return ended.output;
-}
-
-std::string content_of(const std::string& file) {
-  std::ifstream in(file);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 /// Dotted paths of a JSON value: `[]` an entry of a list of objects, `*` any name below `open`.
 void add_paths(const Json& value, const std::string& path, std::set<std::string>& paths) {

@@ -2,6 +2,7 @@
 #include "tests/app_worker/process.h"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -145,6 +146,25 @@ Ran run_program(const std::string& program, const std::string& plan, const Argum
 
 Arguments mpirun(int ranks) {
   return {environment("KUAFU_SOURCE_DIR") + "/scripts/mpirun.sh", "-n", std::to_string(ranks)};
+}
+
+Arguments set(const Arguments& settings, Arguments more) {
+  for (const std::string& s : settings) more.insert(more.end(), {"--set", s});
+  return more;
+}
+
+std::string explained(const Arguments& more, int code) {
+  const Folder folder;
+  Arguments words = {built("bin/kuafu-worker"), "explain", folder.write("plan.toml", kSmallPlan)};
+  words.insert(words.end(), more.begin(), more.end());
+  const Ended ended = Child(words).wait();
+  EXPECT_EQ(ended.code, code) << ended.output;
+  return ended.output;
+}
+
+std::string content_of(const std::string& file) {
+  std::ifstream in(file);
+  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 }  // namespace kuafu::tests

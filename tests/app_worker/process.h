@@ -77,6 +77,15 @@ Ran run_worker(const std::string& plan, const Arguments& more = {}, const Argume
 Ran run_program(const std::string& program, const std::string& plan, const Arguments& more,
                 const Arguments& launcher, const std::map<std::string, std::string>& environment);
 
+/// {"parallel.data=2"} -> --set parallel.data=2, behind `more`.
+Arguments set(const Arguments& settings, Arguments more = {});
+
+/// What `kuafu-worker explain` prints of kSmallPlan with more options; its exit code must be `code`.
+std::string explained(const Arguments& more, int code);
+
+/// All bytes of a file; empty where there is none.
+std::string content_of(const std::string& file);
+
 /// Starts so many MPI ranks of what follows.
 Arguments mpirun(int ranks);
 

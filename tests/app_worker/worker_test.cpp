@@ -15,21 +15,15 @@ namespace kuafu {
 namespace {
 
 using tests::Arguments;
+using tests::content_of;
+using tests::explained;
 using tests::kSmallPlan;
 using tests::Ran;
 using tests::run_worker;
+using tests::set;
 
 constexpr int kOk = 0, kFailed = 1, kUsage = 2, kRefused = 3, kOutOfMemory = 4, kTimeout = 5,
               kDiverged = 6;
-
-/// kSmallPlan with keys overridden: {"parallel.data=2"} -> --set parallel.data=2.
-Arguments set(const Arguments& settings, Arguments more = {}) {
-  for (const std::string& s : settings) {
-    more.push_back("--set");
-    more.push_back(s);
-  }
-  return more;
-}
 
 void expect_valid(const Json& document) {
   ASSERT_FALSE(document.is_null());
@@ -282,22 +276,6 @@ TEST(Worker, ExplainsAPlanWithoutRunningIt) {
        {"r0 r1", "r2 r3", "(B/dep.row, S, H/col)", "attention qkv", "blocks.0.mlp.up.weight"}) {
     EXPECT_NE(ended.output.find(part), std::string::npos) << part << " in " << ended.output;
   }
-}
-
-/// What `explain` prints of kSmallPlan in two stages, with more options.
-std::string explained(const Arguments& more, int code) {
-  const tests::Folder folder;
-  Arguments words = {tests::built("bin/kuafu-worker"), "explain",
-                     folder.write("plan.toml", kSmallPlan)};
-  words.insert(words.end(), more.begin(), more.end());
-  const tests::Ended ended = tests::Child(words).wait();
-  EXPECT_EQ(ended.code, code) << ended.output;
-  return ended.output;
-}
-
-std::string content_of(const std::string& file) {
-  std::ifstream in(file);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 TEST(Worker, WritesATimetableThatRunsAndAPictureOfIt) {
