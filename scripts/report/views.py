@@ -7,7 +7,7 @@ import math
 import textwrap
 
 import style
-from record import flat
+from values import flat
 
 MIB = 2**20
 HOLLOW = "hollow: not certified"
