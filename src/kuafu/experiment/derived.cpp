@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/experiment/derived.h"
 
+#include <filesystem>
+
 #include "kuafu/base/errors.h"
 
 namespace kuafu {
@@ -59,7 +61,8 @@ Derived read(const Json& json) {
 }  // namespace
 
 Json to_json(const Derived& derived) {
-  Json out = {{"suite", derived.origin}};
+  // Of the path only the name: a suite called from elsewhere is the same.
+  Json out = {{"suite", std::filesystem::path(derived.origin).filename().string()}};
   for (const Column& c : derived.columns) {
     Json& row = out["columns"].emplace_back(
         Json{{"name", c.name}, {"formula", c.formula}, {"line", c.line}});
@@ -96,6 +99,15 @@ Derived derived_of(const Json& json, const std::string& origin) {
     throw ConfigError(text(origin, ": its columns, claims or figures: ", error.what(),
                            "; give --suite SUITE.toml, whose own are taken"));
   }
+}
+
+bool renew_derived(Json& header, const Derived& derived) {
+  const Json before = header.value("derived", Json());
+  const Json now = derived.is_empty() ? Json() : to_json(derived);
+  if (before == now) return false;
+  header.erase("derived");
+  if (!now.is_null()) header["derived"] = now;
+  return true;
 }
 
 }  // namespace kuafu

@@ -45,6 +45,7 @@ struct FigureSpec {
 /// hash: it may change between two readings of the same results.
 struct Derived {
   std::string origin;  ///< the suite's file, for messages
+  std::string folder;  ///< where its scripts are; empty: not known, as in a record
   std::vector<Column> columns;
   std::vector<Claim> claims;
   std::vector<FigureSpec> figures;
@@ -58,5 +59,8 @@ struct Derived {
 /// or of another type.
 Json to_json(const Derived& derived);
 Derived derived_of(const Json& json, const std::string& origin);
+
+/// Puts them into the first line of a record, or takes them out; whether that changed it.
+bool renew_derived(Json& header, const Derived& derived);
 
 }  // namespace kuafu

@@ -14,20 +14,6 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kMostExact = 9007199254740992.0;  ///< whole doubles up to here are exact
 
-/// The first of them that is absent; else why they are not numbers.
-std::optional<Value> no_numbers(const std::string& what, const std::vector<Value>& values) {
-  for (const Value& v : values) {
-    if (v.is_absent()) return v;
-  }
-  for (const Value& v : values) {
-    if (!v.is_number()) {
-      return Value::absent(kuafu::text(what, " wants numbers, and ", v.shown(), " is ",
-                                       v.kind == Value::Kind::kText ? "a text" : "true or false"));
-    }
-  }
-  return std::nullopt;
-}
-
 std::optional<int64_t> whole_result(char op, int64_t a, int64_t b) {
   int64_t out = 0;
   switch (op) {
@@ -119,41 +105,20 @@ Value rising(const Value& a, double (*function)(double)) {
   return out;
 }
 
-double middle(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
-}
-
-double ascending_mean(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double v : values) sum += v;
-  return sum / static_cast<double>(values.size());
-}
-
-/// A measure of all of them, of their low ends and of their high ends.
-Value measured(const std::vector<Value>& values, double (*measure)(std::vector<double>)) {
-  std::vector<double> numbers, lows, highs;
-  for (const Value& v : values) {
-    numbers.push_back(v.number);
-    lows.push_back(v.low);
-    highs.push_back(v.high);
-  }
-  return Value::within(measure(numbers), measure(lows), measure(highs));
-}
-
-Value extreme(const std::vector<Value>& values, bool is_least) {
-  Value best = values.front();
-  for (const Value& v : values) {
-    const Value before = best;
-    if (is_least ? v.number < before.number : v.number > before.number) best = v;
-    best.low = is_least ? std::min(v.low, before.low) : std::max(v.low, before.low);
-    best.high = is_least ? std::min(v.high, before.high) : std::max(v.high, before.high);
-  }
-  return best;
-}
-
 }  // namespace
+
+std::optional<Value> no_numbers(const std::string& what, const std::vector<Value>& values) {
+  for (const Value& v : values) {
+    if (v.is_absent()) return v;
+  }
+  for (const Value& v : values) {
+    if (!v.is_number()) {
+      return Value::absent(kuafu::text(what, " wants numbers, and ", v.shown(), " is ",
+                                       v.kind == Value::Kind::kText ? "a text" : "true or false"));
+    }
+  }
+  return std::nullopt;
+}
 
 Value Value::absent(std::string why) {
   Value v;
@@ -305,24 +270,6 @@ Value of_one(const std::string& function, const Value& a) {
   if (function == "ceil") return rising(a, [](double x) { return std::ceil(x); });
   if (function == "floor") return rising(a, [](double x) { return std::floor(x); });
   return rising(a, [](double x) { return std::round(x); });
-}
-
-Value of_many(const std::string& function, const std::vector<Value>& values) {
-  if (function == "all" || function == "any") {
-    Value out = Value::truth(function == "all");
-    for (const Value& v : values) out = function == "all" ? both(out, v) : either(out, v);
-    return out;
-  }
-  if (function == "sum") {
-    Value out = Value::whole(0);
-    for (const Value& v : values) out = arithmetic("+", out, v);
-    return out;
-  }
-  if (const auto why = no_numbers(function, values)) return *why;
-  if (values.empty()) return Value::absent(function + " of no row");
-  if (function == "min" || function == "max") return extreme(values, function == "min");
-  if (function == "median") return measured(values, [](std::vector<double> v) { return middle(v); });
-  return measured(values, [](std::vector<double> v) { return ascending_mean(v); });
 }
 
 }  // namespace kuafu

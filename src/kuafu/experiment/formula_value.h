@@ -57,6 +57,9 @@ Value both(const Value& a, const Value& b);
 Value either(const Value& a, const Value& b);
 Value negation(const Value& a);
 
+/// The first of them that is absent; else why they are not all numbers, as `what` wants them.
+std::optional<Value> no_numbers(const std::string& what, const std::vector<Value>& values);
+
 /// `function` is one of abs sqrt ceil floor round log2.
 Value of_one(const std::string& function, const Value& a);
 

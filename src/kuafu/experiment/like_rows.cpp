@@ -89,7 +89,7 @@ std::optional<size_t> Rows::like(size_t row, const Picks& picks, std::string& wh
   int64_t least = 0;
   for (size_t i = 0; i < rows_.size(); ++i) {
     const bool is_asked = std::all_of(picks.begin(), picks.end(), [&](const auto& pick) {
-      return has(i, pick.first, pick.second);
+      return has(i, pick.first, pick.second).is_true();
     });
     if (!is_asked) continue;
     const auto apart = distance(row, i, asked, free);

@@ -113,7 +113,7 @@ Json merged_header(const std::vector<MergeInput>& inputs, const std::vector<Json
   std::string identity = name;
   for (const Json& line : cases) identity += "\n" + id_of(line);
   const bool is_one_suite = hashes.size() == 1;
-  return {{"kind", "suite"},
+  Json header = {{"kind", "suite"},
           {"format", kRecordFormat},
           {"name", name},
           {"question", join(distinct(inputs, "question"), " ")},
@@ -122,6 +122,8 @@ Json merged_header(const std::vector<MergeInput>& inputs, const std::vector<Json
           {"corpora", corpora},
           {"merged", sources},
           {"provenance", provenance()}};
+  if (is_one_suite && first.contains("derived")) header["derived"] = first["derived"];
+  return header;
 }
 
 }  // namespace

@@ -165,12 +165,7 @@ std::optional<Json> PointFormulas::base_value(const std::string& key, bool is_co
     const std::string toml = is_comparison ? without_parallel(suite_.base) : suite_.base;
     base = parse_toml(to_toml(parse_values(toml, suite_.origin, overrides_)), suite_.origin);
   }
-  const ConfigValue* at = &*base;
-  for (size_t begin = 0; at != nullptr && begin <= key.size();) {
-    const size_t dot = std::min(key.find('.', begin), key.size());
-    at = at->find(key.substr(begin, dot - begin));
-    begin = dot + 1;
-  }
+  const ConfigValue* at = find_dotted(*base, key);
   return at == nullptr ? std::nullopt : json_value(*at);
 }
 

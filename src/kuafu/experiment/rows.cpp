@@ -56,7 +56,7 @@ class RowScope : public FormulaScope {
     std::vector<std::unique_ptr<FormulaScope>> out;
     for (const size_t i : *among_) {
       const bool is_in = std::all_of(picks.begin(), picks.end(), [&](const auto& pick) {
-        return rows_.has(i, pick.first, pick.second);
+        return rows_.has(i, pick.first, pick.second).is_true();
       });
       if (is_in) out.push_back(rows_.scope(i, among_, Rows::Reading::kStrict));
     }
@@ -170,25 +170,30 @@ Value Rows::value(size_t index, const std::string& name, Reading reading) const 
   return is_field(name) ? field(row, name, reading) : plan_value(index, name);
 }
 
-bool Rows::has(size_t row, const std::string& key, const Value& value) const {
+Value Rows::has(size_t row, const std::string& key, const Value& value) const {
   const Value own = this->value(row, key, Reading::kAsRecorded);
-  return !own.is_absent() && plain_text(own.json()) == plain_text(value.json());
+  if (own.is_absent()) return own;
+  return Value::truth(plain_text(own.json()) == plain_text(value.json()));
 }
 
-std::vector<size_t> Rows::picked(const Picked& where) const {
+Value Rows::is_in(size_t row, const Picked& where, const std::optional<Formula>& formula) const {
+  Value is_in = Value::truth(true);
+  for (const auto& [key, allowed] : where.values) {
+    Value is_one = Value::truth(false);
+    for (const Json& value : allowed) is_one = either(is_one, has(row, key, Value::of(value, key)));
+    is_in = both(is_in, is_one);
+  }
+  return formula ? both(is_in, formula->evaluate(*scope(row, sound_, Reading::kAsRecorded))) : is_in;
+}
+
+std::vector<size_t> Rows::picked(const Picked& where, int64_t& num_open) const {
   std::optional<Formula> formula;
   if (!where.formula.empty()) formula.emplace(where.formula);
   std::vector<size_t> out;
   for (size_t i = 0; i < rows_.size(); ++i) {
-    const bool is_in = std::all_of(where.values.begin(), where.values.end(), [&](const auto& key) {
-      return std::any_of(key.second.begin(), key.second.end(), [&](const Json& value) {
-        return has(i, key.first, Value::of(value, key.first));
-      });
-    });
-    if (!is_in) continue;
-    const bool is_true =
-        !formula || formula->evaluate(*scope(i, sound_, Reading::kAsRecorded)).is_true();
-    if (is_true) out.push_back(i);
+    const Value is_picked = is_in(i, where, formula);
+    if (is_picked.is_true()) out.push_back(i);
+    if (is_picked.is_absent() && rows_[i].line == nullptr) ++num_open;
   }
   return out;
 }

@@ -55,8 +55,9 @@ class Rows {
 
   Value value(size_t row, const std::string& name, Reading reading) const;
 
-  /// Rows that `where` is about. One that cannot tell whether its formula holds is left out.
-  std::vector<size_t> picked(const Picked& where) const;
+  /// Rows that `where` is about. Those of which that cannot be told are left out; of cases that have
+  /// not ended they are counted in `num_open`.
+  std::vector<size_t> picked(const Picked& where, int64_t& num_open) const;
   /// All sound rows.
   const Among& sound() const { return sound_; }
 
@@ -64,7 +65,9 @@ class Rows {
   friend class RowScope;
   Value field(const Row& row, const std::string& name, Reading reading) const;
   Value plan_value(size_t row, const std::string& name) const;
-  bool has(size_t row, const std::string& key, const Value& value) const;
+  /// Absent where the row has no such key (yet).
+  Value has(size_t row, const std::string& key, const Value& value) const;
+  Value is_in(size_t row, const Picked& where, const std::optional<Formula>& formula) const;
   bool is_field(const std::string& name) const;
 
   /// The row like `row` but for `picks`; none, with the reason, where there is none or are several.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
@@ -74,6 +75,7 @@ class Reader : private SuiteValues {
  public:
   explicit Reader(const std::string& origin) : SuiteValues(origin), derived_(origin) {
     suite_.origin = suite_.derived.origin = origin;
+    suite_.derived.folder = std::filesystem::absolute(origin).parent_path().string();
   }
 
   SuiteText read(const ConfigValue& root) {

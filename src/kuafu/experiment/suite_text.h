@@ -68,6 +68,9 @@ SuiteText read_suite_text(std::string_view toml, const std::string& origin);
 /// A value as JSON, lists included; none for tables and times.
 std::optional<Json> json_value(const ConfigValue& value);
 
+/// The value of a dotted key; null where the table has none.
+const ConfigValue* find_dotted(const ConfigValue& table, const std::string& key);
+
 /// A single value as TOML writes it.
 std::string toml_text(const Json& value);
 
