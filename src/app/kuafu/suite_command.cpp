@@ -183,9 +183,8 @@ int suite_command(const SuiteCall& call) {
   if (call.is_dry_run) {
     std::cout << suite.name << ": " << suite.question << "\n\n"
               << plan_table(cases) << "\n"
-              << derived_text(suite.derived)
-              << cases.size() << " of " << suite.cases.size() << " cases, suite " << suite.hash
-              << "\n";
+              << derived_text(suite.derived) << cases.size() << " of " << suite.cases.size()
+              << " cases, suite " << suite.hash << "\n";
     return kDone;
   }
   const std::string folder = call.out.empty() ? "results/runs/" + suite.name : call.out;

@@ -15,9 +15,9 @@ struct ClaimResult {
 
   const Claim* claim = nullptr;
   Verdict verdict = Verdict::kUnresolved;
-  int64_t checked = 0, held = 0;       ///< cases it is about; 1 where it is about all at once
-  std::vector<std::string> failing;    ///< a sentence a case
-  std::vector<std::string> open;       ///< why it is not decided, a sentence a case
+  int64_t checked = 0, held = 0;     ///< cases it is about; 1 where it is about all at once
+  std::vector<std::string> failing;  ///< a sentence a case
+  std::vector<std::string> open;     ///< why it is not decided, a sentence a case
 };
 
 const char* describe(ClaimResult::Verdict verdict);

@@ -69,8 +69,8 @@ Json to_json(const Derived& derived) {
     put(row, "unit", c.unit);
   }
   for (const Claim& c : derived.claims) {
-    Json& row = out["claims"].emplace_back(Json{
-        {"name", c.name}, {"formula", c.formula}, {"source", c.source}, {"line", c.line}});
+    Json& row = out["claims"].emplace_back(
+        Json{{"name", c.name}, {"formula", c.formula}, {"source", c.source}, {"line", c.line}});
     put(row, c.where);
     if (c.tolerance > 0) row["within"] = c.tolerance;
   }

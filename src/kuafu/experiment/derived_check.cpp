@@ -33,8 +33,9 @@ const FieldDoc* field_of(const std::string& path) {
     const auto own = parts_of(field.path);
     const bool is_element = is_list(field) && parts.size() == own.size() + 1;
     if (parts.size() != own.size() && !is_element) continue;
-    const bool is_same = std::equal(own.begin(), own.end(), parts.begin(),
-                                    [](const auto& a, const auto& b) { return a == "*" || a == b; });
+    const bool is_same =
+        std::equal(own.begin(), own.end(), parts.begin(),
+                   [](const auto& a, const auto& b) { return a == "*" || a == b; });
     if (is_same) return &field;
   }
   return nullptr;
@@ -80,7 +81,8 @@ class Checker {
     for (const FigureSpec& f : derived_.figures) {
       line_ = f.line;
       what_ = "[[figure]]: ";
-      for (const auto& [key, name] : {std::pair{"x", &f.x}, {"y", &f.y}, {"z", &f.z}, {"by", &f.by}}) {
+      for (const auto& [key, name] :
+           {std::pair{"x", &f.x}, {"y", &f.y}, {"z", &f.z}, {"by", &f.by}}) {
         if (!name->empty()) check_name(*name, text(key, " = ", in_quotes(*name)));
       }
       check(f.where);
@@ -155,8 +157,8 @@ class Checker {
               in_quotes(plain_text(value)), "; did you mean ",
               in_quotes(nearest(plain_text(value), statuses())), "?");
     }
-    const bool is_decided = key == "name" || is_setting(key) ||
-                            plan::find_key(whole_key(key)) != nullptr;
+    const bool is_decided =
+        key == "name" || is_setting(key) || plan::find_key(whole_key(key)) != nullptr;
     if (is_one_of(key, columns_) || !is_decided) return;
     std::vector<std::string> there;
     for (const Case& c : cases_) {
@@ -173,8 +175,10 @@ class Checker {
   void check_claim(const Formula& formula) const {
     check(formula, "formula");
     const FormulaNode& root = formula.root();
-    const bool is_sum = root.kind == Kind::kBinary && std::string("+-*/%").find(root.word) != std::string::npos;
-    const bool is_number = root.kind == Kind::kCall && root.word != "at" && root.word != "all" && root.word != "any";
+    const bool is_sum =
+        root.kind == Kind::kBinary && std::string("+-*/%").find(root.word) != std::string::npos;
+    const bool is_number =
+        root.kind == Kind::kCall && root.word != "at" && root.word != "all" && root.word != "any";
     require(!is_sum && !is_number && root.kind != Kind::kSign && root.kind != Kind::kLiteral,
             "formula: expected what is true or false, such as loss.last < loss.first; given ",
             in_quotes(formula.text()));

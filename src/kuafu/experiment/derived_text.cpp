@@ -105,8 +105,8 @@ FigureSpec DerivedReader::figure(const ConfigValue& table) const {
   FigureSpec out;
   out.line = table.line;
   const std::vector<std::pair<std::string, std::string*>> texts = {
-      {"kind", &out.kind}, {"x", &out.x},     {"y", &out.y},          {"z", &out.z}, {"by", &out.by},
-      {"log", &out.log},   {"title", &out.title}, {"script", &out.script}};
+      {"kind", &out.kind}, {"x", &out.x},     {"y", &out.y},         {"z", &out.z},
+      {"by", &out.by},     {"log", &out.log}, {"title", &out.title}, {"script", &out.script}};
   for (const auto& [key, value] : table.entries) {
     const auto known = std::find_if(texts.begin(), texts.end(),
                                     [&, name = key](const auto& t) { return t.first == name; });
@@ -139,8 +139,9 @@ void DerivedReader::check_figure(const FigureSpec& figure, const ConfigValue& ta
           ") or script is missing");
   one_of("kind", figure.kind, kKinds);
   if (!figure.log.empty()) one_of("log", figure.log, kLogs);
-  require(!figure.x.empty() && !figure.y.empty(), table.line, "[[figure]]: ",
-          figure.x.empty() ? "x" : "y", " is missing: a metric, a setting or a [[column]]");
+  require(!figure.x.empty() && !figure.y.empty(), table.line,
+          "[[figure]]: ", figure.x.empty() ? "x" : "y",
+          " is missing: a metric, a setting or a [[column]]");
   const bool is_map = figure.kind == "heatmap";
   require(is_map == !figure.z.empty(), table.line, "[[figure]]: ",
           is_map ? "a heatmap wants z, whose value is the colour"
@@ -160,8 +161,8 @@ void DerivedReader::check_script(const FigureSpec& figure, const ConfigValue& ta
   std::error_code error;
   require(fs::path(figure.script).extension() == ".py", value->line, "figure.script ",
           in_quotes(figure.script), ": expected a Python file, *.py");
-  require(fs::is_regular_file(path, error), value->line, "figure.script ",
-          in_quotes(figure.script), ": no such file ", in_quotes(path.lexically_normal().string()),
+  require(fs::is_regular_file(path, error), value->line, "figure.script ", in_quotes(figure.script),
+          ": no such file ", in_quotes(path.lexically_normal().string()),
           "; paths in a suite are relative to the suite's file");
 }
 

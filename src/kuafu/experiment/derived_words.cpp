@@ -35,14 +35,13 @@ std::string words_of(const Picked& where) {
 
 std::string what(const Claim& claim) {
   const std::string where = words_of(claim.where);
-  return text(claim.formula,
-              claim.tolerance > 0 ? text(" within ", human_number(100 * claim.tolerance, 3), " %") : "",
-              where.empty() ? "" : " where " + where);
+  return text(
+      claim.formula,
+      claim.tolerance > 0 ? text(" within ", human_number(100 * claim.tolerance, 3), " %") : "",
+      where.empty() ? "" : " where " + where);
 }
 
-bool has_ended_ok(const Row& row) {
-  return row.line != nullptr && (*row.line)["status"] == "ok";
-}
+bool has_ended_ok(const Row& row) { return row.line != nullptr && (*row.line)["status"] == "ok"; }
 
 Json columns_json(const Rows& rows) {
   Json out = Json::array();
@@ -202,10 +201,10 @@ std::string derived_text(const Derived& derived) {
     out += text("claim   ", c.name, ": ", what(c), " (", c.source, ")\n");
   }
   for (const FigureSpec& f : derived.figures) {
-    const std::string drawn =
-        f.script.empty() ? text(f.kind, " of ", f.z.empty() ? "" : f.z + " at ", f.y, " over ", f.x,
-                                f.by.empty() ? "" : " by " + f.by)
-                         : f.script;
+    const std::string drawn = f.script.empty()
+                                  ? text(f.kind, " of ", f.z.empty() ? "" : f.z + " at ", f.y,
+                                         " over ", f.x, f.by.empty() ? "" : " by " + f.by)
+                                  : f.script;
     out += text("figure  ", f.title.empty() ? "" : f.title + ": ", drawn, "\n");
   }
   return out;

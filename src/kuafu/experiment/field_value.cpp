@@ -25,15 +25,17 @@ Json sum_under(const Json& object, const std::string& rest) {
   // A list is summed before its element is taken: the most of any rank, over all axes.
   const size_t dot = rest.rfind('.');
   const std::string last = dot == std::string::npos ? "" : rest.substr(dot + 1);
-  const bool is_element = last == "first" || last == "last" || last == "max" || last == "sum" ||
-                          (!last.empty() && last.find_first_not_of("0123456789") == std::string::npos);
+  const bool is_element =
+      last == "first" || last == "last" || last == "max" || last == "sum" ||
+      (!last.empty() && last.find_first_not_of("0123456789") == std::string::npos);
   const std::string path = is_element ? rest.substr(0, dot) : rest;
   Json sum;
   for (const auto& [name, under] : object.items()) {
     const size_t star = path.find("*.");
-    sum = added(sum, star == std::string::npos
-                         ? value_at(under, path)
-                         : sum_under(value_at(under, path.substr(0, star - 1)), path.substr(star + 2)));
+    sum = added(sum,
+                star == std::string::npos
+                    ? value_at(under, path)
+                    : sum_under(value_at(under, path.substr(0, star - 1)), path.substr(star + 2)));
   }
   if (sum.is_null()) return 0;
   if (!is_element || !sum.is_array()) return sum;

@@ -15,8 +15,8 @@ using Kind = FormulaNode::Kind;
 using Picks = FormulaScope::Picks;
 
 bool is_comparison(const FormulaNode& node) {
-  return node.kind == Kind::kBinary && (node.word[0] == '=' || node.word[0] == '!' ||
-                                        node.word[0] == '<' || node.word[0] == '>');
+  return node.kind == Kind::kBinary &&
+         (node.word[0] == '=' || node.word[0] == '!' || node.word[0] == '<' || node.word[0] == '>');
 }
 
 class Evaluator {
@@ -142,7 +142,8 @@ void Formula::visit(const std::function<void(const FormulaNode&, bool)>& seen) c
 bool Formula::is_of_row() const {
   bool is_found = false;
   visit([&](const FormulaNode& node, bool is_of_row) {
-    const bool needs_row = node.kind == Kind::kName || (node.kind == Kind::kCall && node.word == "at");
+    const bool needs_row =
+        node.kind == Kind::kName || (node.kind == Kind::kCall && node.word == "at");
     is_found = is_found || (is_of_row && needs_row);
   });
   return is_found;

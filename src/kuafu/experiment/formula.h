@@ -16,9 +16,9 @@ struct FormulaNode {
   enum class Kind : uint8_t { kLiteral, kName, kSign, kNot, kBinary, kCall };
 
   Kind kind = Kind::kLiteral;
-  std::string word;                ///< a name, an operator or a function
-  Value value;                     ///< of a literal
-  std::vector<FormulaNode> parts;  ///< operands
+  std::string word;                                        ///< a name, an operator or a function
+  Value value;                                             ///< of a literal
+  std::vector<FormulaNode> parts;                          ///< operands
   std::vector<std::pair<std::string, FormulaNode>> picks;  ///< `key = value` of at() and aggregates
   size_t letter = 0;                                       ///< where it begins, from 1
 };

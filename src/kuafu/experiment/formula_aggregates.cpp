@@ -56,7 +56,8 @@ Value of_many(const std::string& function, const std::vector<Value>& values) {
   if (const auto why = no_numbers(function, values)) return *why;
   if (values.empty()) return Value::absent(function + " of no row");
   if (function == "min" || function == "max") return extreme(values, function == "min");
-  if (function == "median") return measured(values, [](std::vector<double> v) { return middle(v); });
+  if (function == "median")
+    return measured(values, [](std::vector<double> v) { return middle(v); });
   return measured(values, [](std::vector<double> v) { return ascending_mean(v); });
 }
 

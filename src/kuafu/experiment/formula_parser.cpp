@@ -149,9 +149,8 @@ class Parser {
       case Token::Kind::kName:
         if (is_word("true") || is_word("false")) return literal(Value::truth(is_word("true")));
         if (is_word("and") || is_word("or") || is_word("not")) expected("a value");
-        return tokens_[at_ + 1].kind == Token::Kind::kSign && tokens_[at_ + 1].word == "("
-                   ? call()
-                   : name();
+        return tokens_[at_ + 1].kind == Token::Kind::kSign && tokens_[at_ + 1].word == "(" ? call()
+                                                                                           : name();
       case Token::Kind::kQuotedName:
         return name();
       default:
@@ -238,9 +237,9 @@ class Parser {
 }  // namespace
 
 const std::vector<std::string>& formula_functions() {
-  static const std::vector<std::string> names = {"min",    "max",   "abs",  "sqrt", "ceil",
-                                                 "floor",  "round", "log2", "at",   "mean",
-                                                 "median", "sum",   "count", "all", "any"};
+  static const std::vector<std::string> names = {"min",    "max",   "abs",   "sqrt", "ceil",
+                                                 "floor",  "round", "log2",  "at",   "mean",
+                                                 "median", "sum",   "count", "all",  "any"};
   return names;
 }
 

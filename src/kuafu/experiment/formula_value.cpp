@@ -38,8 +38,11 @@ double floored_remainder(double a, double b) {
 }
 
 double plain_result(char op, double a, double b) {
-  return op == '+' ? a + b : op == '-' ? a - b : op == '*' ? a * b : op == '/' ? a / b
-                                                                   : floored_remainder(a, b);
+  return op == '+'   ? a + b
+         : op == '-' ? a - b
+         : op == '*' ? a * b
+         : op == '/' ? a / b
+                     : floored_remainder(a, b);
 }
 
 /// The four corners hold the ends of sums, differences, products and quotients.
@@ -61,8 +64,8 @@ Value corners(char op, const Value& a, const Value& b) {
 }
 
 Value undecided(const std::string& op, const Value& a, const Value& b) {
-  return Value::absent(kuafu::text("undecided within the 95 % intervals: ", a.shown(), " ", op, " ",
-                                   b.shown()));
+  return Value::absent(
+      kuafu::text("undecided within the 95 % intervals: ", a.shown(), " ", op, " ", b.shown()));
 }
 
 /// yes or no where both ends agree.
@@ -163,7 +166,8 @@ Value Value::text(std::string text) {
 Value Value::of(const Json& json, const std::string& name) {
   if (json.is_boolean()) return truth(json.get<bool>());
   if (json.is_string()) return text(json.get<std::string>());
-  if (json.is_number_unsigned() && json.get<uint64_t>() > INT64_MAX) return real(json.get<double>());
+  if (json.is_number_unsigned() && json.get<uint64_t>() > INT64_MAX)
+    return real(json.get<double>());
   if (json.is_number_integer()) return whole(json.get<int64_t>());
   if (json.is_number()) return real(json.get<double>());
   return absent(kuafu::text(name, json.is_null()    ? " is not recorded"

@@ -38,10 +38,10 @@ struct Value {
   std::string shown() const;
 
   Kind kind = Kind::kAbsent;
-  std::optional<int64_t> integer;         ///< of a number that is exactly whole
-  double number = 0, low = 0, high = 0;   ///< low <= number <= high
+  std::optional<int64_t> integer;        ///< of a number that is exactly whole
+  double number = 0, low = 0, high = 0;  ///< low <= number <= high
   bool is_yes = false;
-  std::string words;                      ///< a text, or why it is absent
+  std::string words;  ///< a text, or why it is absent
 };
 
 /// `op` is one of + - * / %. Whole operands give whole results where they exist; the remainder has

@@ -54,8 +54,8 @@ std::set<std::string> Rows::free_keys(const Picks& picks) const {
 
 std::optional<int64_t> Rows::distance(size_t a, size_t b, const std::set<std::string>& asked,
                                       const std::set<std::string>& free) const {
-  const bool is_beside_baseline =
-      (setting_of(rows_[a], "baseline") == nullptr) != (setting_of(rows_[b], "baseline") == nullptr);
+  const bool is_beside_baseline = (setting_of(rows_[a], "baseline") == nullptr) !=
+                                  (setting_of(rows_[b], "baseline") == nullptr);
   int64_t sum = 0;
   for (const auto& [from, to] : {std::pair{a, b}, {b, a}}) {
     for (const auto& [key, value] : rows_[from].settings) {
@@ -68,9 +68,8 @@ std::optional<int64_t> Rows::distance(size_t a, size_t b, const std::set<std::st
       } else if (other != nullptr) {
         if (*other != value) return std::nullopt;
       } else {
-        const Value planned = plan::find_key(whole_key(key)) == nullptr
-                                  ? Value::absent("")
-                                  : plan_value(to, key);
+        const Value planned =
+            plan::find_key(whole_key(key)) == nullptr ? Value::absent("") : plan_value(to, key);
         const bool is_other =
             !planned.is_absent() && plain_text(planned.json()) != plain_text(value);
         if (is_other) return std::nullopt;

@@ -104,13 +104,13 @@ void require_compatible(const RunRecord& record, const Suite& suite, const std::
 
 Json suite_header(const Suite& suite) {
   Json header = {{"kind", "suite"},
-          {"format", kRecordFormat},
-          {"name", suite.name},
-          {"question", suite.question},
-          {"suite_hash", suite.hash},
-          {"cases", suite.cases.size()},
-          {"corpora", corpora_json(suite)},
-          {"provenance", provenance()}};
+                 {"format", kRecordFormat},
+                 {"name", suite.name},
+                 {"question", suite.question},
+                 {"suite_hash", suite.hash},
+                 {"cases", suite.cases.size()},
+                 {"corpora", corpora_json(suite)},
+                 {"provenance", provenance()}};
   renew_derived(header, suite.derived);
   return header;
 }
@@ -124,8 +124,9 @@ Membership taken_up(const RunRecord& record, const Suite& suite, const std::stri
   if (!next.is_changed) {
     next.is_changed = is_told_anew;
     if (is_told_anew) {
-      next.notes.emplace_back("the suite's columns, claims or figures have changed: no case runs "
-                              "again for them");
+      next.notes.emplace_back(
+          "the suite's columns, claims or figures have changed: no case runs "
+          "again for them");
     }
     return next;
   }

@@ -100,9 +100,9 @@ class PointScope : public FormulaScope {
     for (const auto& [key, value] : point_.given) names.push_back(key);
     const std::string own = join(names);
     for (const KeyDoc& doc : plan_keys()) names.push_back(doc.key);
-    fail(open_.back(), text("the case has no key ", name, "; did you mean ",
-                            in_quotes(nearest_name(name, names)), "? It gives ", own,
-                            "; every other plan key has the base's value"));
+    fail(open_.back(),
+         text("the case has no key ", name, "; did you mean ", in_quotes(nearest_name(name, names)),
+              "? It gives ", own, "; every other plan key has the base's value"));
   }
 
   void settle(size_t i) const {
@@ -130,7 +130,8 @@ class PointScope : public FormulaScope {
     }
     formula->visit([&](const FormulaNode& node, bool) {
       if (is_aggregate(node) || (node.kind == FormulaNode::Kind::kCall && node.word == "at")) {
-        fail(i, text(node.word, "() looks at finished cases; a setting is computed before any runs"));
+        fail(i,
+             text(node.word, "() looks at finished cases; a setting is computed before any runs"));
       }
     });
     const Value value = formula->evaluate(*this);
@@ -172,10 +173,9 @@ std::optional<Json> PointFormulas::base_value(const std::string& key, bool is_co
 void PointFormulas::follow(Point& point) const {
   for (const Choice& choice : suite_.base_formulas) {
     const auto is_same = [&](const auto& given) { return is_key(given.first, choice.key); };
-    const bool is_replaced =
-        std::any_of(point.given.begin(), point.given.end(), is_same) ||
-        std::any_of(overrides_.begin(), overrides_.end(), is_same) ||
-        (point.is_comparison && choice.key.starts_with("parallel."));
+    const bool is_replaced = std::any_of(point.given.begin(), point.given.end(), is_same) ||
+                             std::any_of(overrides_.begin(), overrides_.end(), is_same) ||
+                             (point.is_comparison && choice.key.starts_with("parallel."));
     if (is_replaced) continue;
     point.given.emplace_back(choice.key, choice.values.front());
     point.lines[choice.key] = choice.line;

@@ -77,8 +77,7 @@ Rows::Rows(const Derived& derived, const RunRecord& record, const Suite* suite)
   if (suite != nullptr) {
     for (const Case& c : suite->cases) {
       const auto line = lines.find(c.id);
-      rows_.push_back(
-          {c.id, c.name, c.settings, line == lines.end() ? nullptr : line->second, &c});
+      rows_.push_back({c.id, c.name, c.settings, line == lines.end() ? nullptr : line->second, &c});
     }
   } else {
     for (const Json& line : record.cases) {
@@ -88,7 +87,8 @@ Rows::Rows(const Derived& derived, const RunRecord& record, const Suite* suite)
       }
       rows_.push_back(std::move(row));
     }
-    const int64_t planned = record.header.is_object() ? record.header.value("cases", int64_t{0}) : 0;
+    const int64_t planned =
+        record.header.is_object() ? record.header.value("cases", int64_t{0}) : 0;
     num_unknown_ = std::max<int64_t>(0, planned - static_cast<int64_t>(rows_.size()));
   }
   for (const Column& c : derived.columns) formulas_.emplace_back(c.formula);
@@ -101,7 +101,8 @@ Rows::Rows(const Derived& derived, const RunRecord& record, const Suite* suite)
 }
 
 bool Rows::is_sound(const Row& row) {
-  return row.line != nullptr && (*row.line)["status"] == "ok" && !is_different((*row.line)["document"]);
+  return row.line != nullptr && (*row.line)["status"] == "ok" &&
+         !is_different((*row.line)["document"]);
 }
 
 Value Rows::column(size_t column, size_t row) const {
@@ -183,7 +184,8 @@ Value Rows::is_in(size_t row, const Picked& where, const std::optional<Formula>&
     for (const Json& value : allowed) is_one = either(is_one, has(row, key, Value::of(value, key)));
     is_in = both(is_in, is_one);
   }
-  return formula ? both(is_in, formula->evaluate(*scope(row, sound_, Reading::kAsRecorded))) : is_in;
+  return formula ? both(is_in, formula->evaluate(*scope(row, sound_, Reading::kAsRecorded)))
+                 : is_in;
 }
 
 std::vector<size_t> Rows::picked(const Picked& where, int64_t& num_open) const {

@@ -21,7 +21,7 @@ namespace kuafu {
 struct Row {
   std::string id, name;
   Settings settings;
-  const Json* line = nullptr;  ///< of the record; null: it has not ended
+  const Json* line = nullptr;     ///< of the record; null: it has not ended
   const Case* planned = nullptr;  ///< of the suite; null: the suite is not known
 };
 

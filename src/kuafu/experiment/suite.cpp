@@ -273,7 +273,8 @@ Suite parse_suite(std::string_view toml, const std::string& origin, const SuiteO
     ranks.push_back(c.ranks);
     add(std::move(c));
   }
-  for (const Point& point : comparison_points(written, points, ranks, options.baselines, options.overrides)) {
+  for (const Point& point :
+       comparison_points(written, points, ranks, options.baselines, options.overrides)) {
     add(maker.make(point));
   }
   suite.derived = written.derived;

@@ -114,13 +114,11 @@ class Reader : private SuiteValues {
     } else if (name == "reference") {
       for (const auto& item : value.items) suite_.references.push_back(reference(item));
     } else if (name == "column") {
-      for (const auto& item : value.items)
-        suite_.derived.columns.push_back(derived_.column(item));
+      for (const auto& item : value.items) suite_.derived.columns.push_back(derived_.column(item));
     } else if (name == "claim") {
       for (const auto& item : value.items) suite_.derived.claims.push_back(derived_.claim(item));
     } else if (name == "figure") {
-      for (const auto& item : value.items)
-        suite_.derived.figures.push_back(derived_.figure(item));
+      for (const auto& item : value.items) suite_.derived.figures.push_back(derived_.figure(item));
     } else {
       SweepAxis axis{name, {}, {}, value.items.front().line};
       for (const auto& item : value.items) {

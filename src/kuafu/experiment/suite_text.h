@@ -52,11 +52,11 @@ struct SuiteText {
   double timeout_s = 120;
   std::optional<double> budget_s;
   bool is_certified = true;
-  std::string base;             ///< the plan as TOML, each key on its line of the suite
+  std::string base;                   ///< the plan as TOML, each key on its line of the suite
   std::vector<Choice> base_formulas;  ///< its keys whose values are computed for each case
-  std::vector<SweepAxis> axes;  ///< in file order
-  std::vector<Bundle> extra;    ///< `[[case]]`
-  std::vector<Bundle> skips;    ///< `[[skip]]`
+  std::vector<SweepAxis> axes;        ///< in file order
+  std::vector<Bundle> extra;          ///< `[[case]]`
+  std::vector<Bundle> skips;          ///< `[[skip]]`
   std::vector<ComparisonRow> comparisons;
   std::vector<Reference> references;
   Derived derived;

@@ -89,7 +89,8 @@ double SuiteValues::seconds(const ConfigValue& value, const std::string& key) co
   const bool is_number = value.kind == Kind::kInteger || value.kind == Kind::kNumber;
   const double number =
       value.kind == Kind::kInteger ? static_cast<double>(value.integer) : value.number;
-  require(is_number && std::isfinite(number) && number >= 0 && (number > 0 || key == "tolerance" || key == "within"),
+  require(is_number && std::isfinite(number) && number >= 0 &&
+              (number > 0 || key == "tolerance" || key == "within"),
           value.line, key, ": expected a positive number, given ", to_string(value));
   return number;
 }
