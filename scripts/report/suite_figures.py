@@ -17,8 +17,10 @@ import suite_points
 import views
 
 BAR = 0.8                # of the distance of two places, for all bars of one
-SCALE = [style.PAPER, style.SKY, style.BLUE]
-PLOTLY_DASHES = {"-": "solid", "--": "dash", ":": "dot", "-.": "dashdot"}
+LETTERS = 110            # of the names under all panels of a row, at the width of the figures
+SCALE = ["#e6f1f8", style.SKY, style.BLUE]
+# (line, plotly's line, hatch, plotly's pattern) of the series of one name
+RESTS = [("-", "solid", "", ""), ("--", "dash", "///", "/"), (":", "dot", "...", "."), ("-.", "dashdot", "xxx", "x")]
 
 
 def _place(d, axis, value):
@@ -26,14 +28,22 @@ def _place(d, axis, value):
     return value if names is None else names.index(value)
 
 
+def _beside(series, x):
+    """The series of a panel that have a mark at x: their bars stand beside each other."""
+    return [s for s in series if any(m.x == x for m in s.marks)]
+
+
 def _bar_width(d):
-    return BAR / max(len(series) for _, series in d.panels)
+    return BAR / max(len(_beside(series, x)) for _, series in d.panels for x in d.x_names)
 
 
 def _bar_places(d, series, index):
     """x of the marks of series `index` of a panel."""
-    width = _bar_width(d)
-    return [_place(d, "x", m.x) + width * (index - (len(series) - 1) / 2) for m in series[index].marks]
+    width, places = _bar_width(d), []
+    for m in series[index].marks:
+        there = _beside(series, m.x)
+        places.append(_place(d, "x", m.x) + width * (there.index(series[index]) - (len(there) - 1) / 2))
+    return places
 
 
 def _names_axis(d, axis):
@@ -50,12 +60,13 @@ def _draw_marks(panel, d, series):
         color, marker = d.looks[s.by]
         if d.kind == "bar":
             for x, m in zip(_bar_places(d, series, index), s.marks):
-                panel.bar(x, m.y, _bar_width(d) * 0.92, color=views.fill(m.case, color), edgecolor=views.edge(m.case, color),
-                          linewidth=0.9, yerr=_reach(m) if m.high > m.low else None, ecolor=style.INK)
+                panel.bar(x, m.y, _bar_width(d) * 0.92, facecolor=views.fill(m.case, color),
+                          edgecolor=style.PAPER if RESTS[s.rest][2] and m.case.is_certified else views.edge(m.case, color),
+                          hatch=RESTS[s.rest][2], linewidth=0.9, yerr=_reach(m) if m.high > m.low else None, ecolor=style.INK)
             continue
         xs = [_place(d, "x", m.x) for m in s.marks]
         if d.kind == "line":
-            panel.plot(xs, [m.y for m in s.marks], color=color, linestyle=s.dash, linewidth=1.4)
+            panel.plot(xs, [m.y for m in s.marks], color=color, linestyle=RESTS[s.rest][0], linewidth=1.4)
         for x, m in sorted(zip(xs, s.marks), key=lambda pair: pair[1].case.is_different):
             panel.errorbar(x, m.y, yerr=_reach(m), color=color, marker=marker[0], elinewidth=1.0,
                            markersize=views.larger(m.case, 5.5), markerfacecolor=views.fill(m.case, color),
@@ -91,16 +102,19 @@ def _format_axes(panel, d):
         of = panel.xaxis if axis == "x" else panel.yaxis
         names = _names_axis(d, axis)
         if names is not None:
-            of.set_ticks(range(len(names)), names)
+            is_long = axis == "x" and sum(map(len, names)) * views.grid_shape(len(d.panels))[1] > LETTERS
+            of.set_ticks(range(len(names)), names, **({"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if is_long else {}))
         else:
             if d.is_log(axis):
                 (panel.set_xscale if axis == "x" else panel.set_yscale)("log")
+                is_bytes = d.spec[axis]["unit"] == "B"
+                of.set_major_locator(matplotlib.ticker.LogLocator(2 if is_bytes else 10, subs=(1,) if is_bytes else (1, 2, 5), numticks=8))
                 of.set_minor_formatter(matplotlib.ticker.NullFormatter())
             if d.spec[axis]["unit"] in ("B", "s"):
                 of.set_major_formatter(lambda v, _, axis=axis: d.shown(axis, v))
             elif d.is_log(axis):
                 of.set_major_formatter(lambda v, _: style.text_number(v))
-        of.set_tick_params(**{"labelbottom" if axis == "x" else "labelleft": True})
+    panel.xaxis.set_tick_params(labelbottom=True)
 
 
 def _ticks_at_marks(panel, d):
@@ -109,6 +123,16 @@ def _ticks_at_marks(panel, d):
     if d.kind == "line" and 0 < len(xs) <= 8 and all(isinstance(x, int) for x in xs):
         panel.set_xticks(xs, [d.shown("x", x) for x in xs])
         panel.set_xticks([], minor=True)
+
+
+def _rests(d):
+    """{what tells series of one name apart: which look}"""
+    found = {}
+    for _, series in d.panels:
+        for s in series:
+            if s.name != s.by:
+                found.setdefault(s.name.removeprefix(s.by).lstrip(", "), s.rest)
+    return found
 
 
 def _handles(d):
@@ -120,12 +144,8 @@ def _handles(d):
     else:
         named = [Line2D([], [], color=color, marker=marker[0], linestyle="-" if d.kind == "line" else "none", label=name)
                  for name, (color, marker) in d.looks.items() if name]
-    dashes = {}
-    for _, series in d.panels:
-        for s in series:
-            if s.dash != "-" or s.name != s.by:
-                dashes.setdefault(s.name.removeprefix(s.by).lstrip(", "), s.dash)
-    told = [Line2D([], [], color=style.MUTED, linestyle=dash, label=name) for name, dash in dashes.items()] if d.kind == "line" else []
+    told = [Line2D([], [], color=style.MUTED, linestyle=RESTS[rest][0], label=name) if d.kind == "line" else
+            Patch(facecolor=style.MUTED, edgecolor=style.PAPER, hatch=RESTS[rest][2], label=name) for name, rest in _rests(d).items()]
     return named + told + figures.proof_handles(d.cases) + note
 
 
@@ -136,7 +156,7 @@ def static(run, spec):
         return None
     is_map = d.kind == "heatmap"
     height = 0.9 + 0.34 * len(d.y_names) if is_map else 3.4 if len(d.panels) == 1 else 2.5
-    figure, axes = figures.panels(len(d.panels), height)
+    figure, axes = figures.panels(len(d.panels), height, sharey=True)
     figures.titles(axes, d.panels, suite_points.title_of(spec))
     scale, image = _scale(d) if is_map else None, None
     for panel, (_, series) in zip(axes.flat, d.panels):
@@ -175,9 +195,10 @@ def _trace(d, series, index):
     fills, edges = [views.fill(m.case, color) for m in s.marks], [views.edge(m.case, color) for m in s.marks]
     if d.kind == "bar":
         return go.Bar(x=_bar_places(d, series, index), width=_bar_width(d) * 0.92,
-                      marker={"color": fills, "line": {"color": edges, "width": 1.2}}, **common)
+                      marker={"color": fills, "line": {"color": edges, "width": 1.2},
+                              "pattern": {"shape": RESTS[s.rest][3], "fgcolor": style.PAPER, "fillmode": "overlay"}}, **common)
     return go.Scatter(x=[_place(d, "x", m.x) for m in s.marks], mode="lines+markers" if d.kind == "line" else "markers",
-                      line={"color": color, "dash": PLOTLY_DASHES[s.dash], "width": 1.8},
+                      line={"color": color, "dash": RESTS[s.rest][1], "width": 1.8},
                       marker={"symbol": marker[1], "size": [views.larger(m.case, 9) for m in s.marks], "color": fills, "opacity": 1,
                               "line": {"color": edges, "width": 1.8}}, **common)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import style
 import views
 
-DASHES = ("-", "--", ":", "-.")          # of the series of one name, such as its rank counts
+RESTS = 4                                # looks of the series of one name, such as its rank counts
 REST = ("strategy", "ranks", "world")    # of equal work; what an axis does not show tells series apart
 
 
@@ -33,7 +33,7 @@ class Mark:
 class Series:
     name: str               # with what tells it apart from others of the same look
     by: str                 # of the legend
-    dash: str
+    rest: int               # which of these it is: dashes of lines, hatches of bars
     marks: list
 
 
@@ -58,7 +58,7 @@ class Drawing:
     def title_of(self, axis):
         """ "step_time_s.median [s]" """
         name, unit = self.spec[axis]["name"], self.spec[axis]["unit"]
-        return f"{name} [{unit}]" if unit else name
+        return f"{name} [{unit}]" if unit and unit != name else name
 
     def shown(self, axis, value):
         return shown(value, self.spec[axis]["unit"])
@@ -174,24 +174,24 @@ def _panels(spec, points, cases):
     return list(split.items())
 
 
-def _series(spec, points, cases):
-    """Series of one panel: one a value of `by`, and of whatever else varies and is equal work."""
+def _series(spec, points, cases, looks):
+    """Series of one panel: one a value of `by`, and of whatever else varies and is equal work, which `looks` number."""
     series, found = [], {}
     for point in points:
         found.setdefault(point.get("by", ""), []).append(point)
     for by, mine in found.items():
         if spec["kind"] in ("scatter", "heatmap"):
             is_map = spec["kind"] == "heatmap"
-            series.append(Series(by, by, "-", _marks(mine, cases, lambda p: (p["x"], p["y"]) if is_map else p["id"])))
+            series.append(Series(by, by, 0, _marks(mine, cases, lambda p: (p["x"], p["y"]) if is_map else p["id"])))
             continue
         rest, parts = _rest(spec, [cases[p["id"]] for p in mine]), {}
         for point in mine:
             parts.setdefault(_label(cases[point["id"]], rest), []).append(point)
-        for index, (label, part) in enumerate(parts.items()):
+        for label, part in parts.items():
             marks = _marks(part, cases, lambda p: p["x"])
             if all(_is_number(m.x) for m in marks):
                 marks.sort(key=lambda m: m.x)
-            series.append(Series(", ".join(filter(None, [by, label])), by, DASHES[index % len(DASHES)], marks))
+            series.append(Series(", ".join(filter(None, [by, label])), by, looks.setdefault(label, len(looks)) % RESTS, marks))
     return series
 
 
@@ -213,7 +213,8 @@ def drawing(run, spec):
     if len(points) < len(known):
         above = " above 0, as a logarithmic axis wants" if spec["log"] else ""
         notes.append(f"{len(known) - len(points)} of {len(known)} cases are left out: they have no number{above}.")
-    panels = [(label, _series(spec, members, cases)) for label, members in _panels(spec, points, cases)]
+    looks = {}
+    panels = [(label, _series(spec, members, cases, looks)) for label, members in _panels(spec, points, cases)]
     if any(len(m.cases) > 1 for _, series in panels for s in series for m in s.marks):
         notes.append("Where several cases have one place, the mark is their median and the bar their range.")
     xs, ys = [p["x"] for p in points], [p["y"] for p in points]
