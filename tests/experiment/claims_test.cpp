@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "kuafu/base/errors.h"
 #include "kuafu/experiment/membership.h"
 #include "kuafu/experiment/summary.h"
@@ -149,6 +151,32 @@ TEST_F(Derivation, ColumnsStandOnColumnsAbove) {
   EXPECT_NE(table.find("a step [ms]"), std::string::npos) << table;
   EXPECT_NE(table.find(" 80 "), std::string::npos) << table;
   EXPECT_NE(table.find("0.1562"), std::string::npos) << table;
+}
+
+TEST_F(Derivation, OtherCasesMayBeBaselinesBesideTheSweep) {
+  const test::TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "rival");
+  test::write_text(folder / "rival/split.toml",
+                   "[parallel]\ntensor = { mode = \"1d\", size = 2 }\n");
+  SuiteOptions options;
+  options.baselines = folder.path();
+  suite_ = parse_suite(kSweep +
+                           "[[compare]]\nbaseline = \"rival\"\nranks = [2]\n[[column]]\n"
+                           "name = \"x\"\nformula = \"at(strategy = 'rival split', case_id)\"\n"
+                           "[[column]]\nname = \"y\"\n"
+                           "formula = \"at(strategy = 'one rank', ranks + batch)\"\n",
+                       "s.toml", options);
+  for (const Case& c : suite_.cases) record_.cases.push_back(line_of(c));
+  const Rows all = rows();
+  ASSERT_EQ(all.all().size(), 8U);
+  for (size_t i = 0; i < all.all().size(); ++i) {
+    const Row& row = all.all()[i];
+    const std::string batch = case_value(*row.planned, "train.batch").value();
+    if (row.name.starts_with("data, 2 ranks")) {
+      EXPECT_EQ(all.column(0, i).words, suite_.cases.at(batch == "8" ? 6 : 7).id) << row.name;
+    }
+    EXPECT_EQ(all.column(1, i).json(), 1 + std::stoi(batch)) << row.name;  // of baselines too
+  }
 }
 
 TEST_F(Derivation, ClaimsHoldOrFailInEachCase) {
