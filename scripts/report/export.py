@@ -5,6 +5,7 @@ import csv
 import io
 import json
 
+import derived
 import record
 
 # Lists under these are told as a whole; every other list of numbers by these four, as in metrics of suites.
@@ -47,7 +48,7 @@ def rows_of(runs, labels):
     """(columns, rows) of all cases of all runs; more than one folder is told by the first column."""
     rows = []
     for run, label in zip(runs, labels):
-        rows += [({"folder": label} if len(runs) > 1 else {}) | row_of(case) for case in run.cases]
+        rows += [({"folder": label} if len(runs) > 1 else {}) | row_of(case) | derived.csv_row(run, case) for case in run.cases]
     columns = list(dict.fromkeys(column for row in rows for column in row))
     areas = list(dict.fromkeys(column.split(".")[0] for column in columns))
     return sorted(columns, key=lambda column: areas.index(column.split(".")[0])), rows

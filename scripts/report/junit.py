@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A suite as JUnit XML, for what shows tests: a test of how each case ended, one of what its certificate says, one a reference."""
+"""A suite as JUnit XML, for what shows tests: a test of how each case ended, one of what its certificate says, one a reference, one a
+claim."""
 
 import re
 from xml.etree import ElementTree
@@ -45,6 +46,13 @@ def _add_reference(suite, reference):
         _end(test, "skipped", "no finished case is what it is about", "")
 
 
+def _add_claim(suite, claim):
+    """A claim that fails is a result, told as skipped: `kuafu suite` exits with 0."""
+    test = _test(suite, "claim", claim.name)
+    if claim.verdict != "holds":
+        _end(test, "skipped", f"claim {claim.verdict}: {claim.what} ({claim.source})", "\n".join(claim.sentences))
+
+
 def xml(runs, labels):
     """The document: a test suite a folder."""
     root = ElementTree.Element("testsuites", name="kuafu")
@@ -57,6 +65,8 @@ def xml(runs, labels):
             _add_case(suite, case)
         for reference in run.references:
             _add_reference(suite, reference)
+        for claim in run.claims:
+            _add_claim(suite, claim)
         suite.set("tests", str(len(suite)))
         suite.set("errors", "0")
         for key, kind in (("failures", "failure"), ("skipped", "skipped")):

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from plotly.offline import get_plotlyjs
 
+import derived
 import plots
 import ratios
 import reasons
 import side_by_side
 import steps
 import style
+import suite_figures
 import table
 from table import text
 from values import flat, number
@@ -112,13 +114,20 @@ def _image(path):
     return f"data:image/svg+xml;base64,{data}"
 
 
-def figure_section(name, static):
-    title, caption = SECTIONS[name]
-    return (f'<section id="{name}"><h2>{title}</h2><p class="caption">{text(caption)} '
+def figure_section(name, static, sections=SECTIONS):
+    title, caption = sections[name]
+    return (f'<section id="{name}"><h2>{text(title)}</h2><p class="caption">{text(caption)} '
             f'<a data-static="static-{name}" download="{name}.svg" href="#">SVG</a></p>'
             f'<div class="figure"><div class="plot" id="plot-{name}"></div>'
             f'<img class="static" id="static-{name}" alt="{text(title)}" src="{_image(static)}">'
             "</div></section>")
+
+
+def script_section(name, static, sections):
+    """What a script of the suite drew: a picture that moves nothing and loads nothing."""
+    title, caption = sections[name]
+    return (f'<section id="{name}"><h2>{text(title)}</h2><p class="caption">{text(caption)}</p>'
+            f'<div class="figure"><img class="drawn" alt="{text(title)}" src="{_image(static)}"></div></section>')
 
 
 def _script_safe(source):
@@ -164,19 +173,23 @@ def _facts(rows):
 
 def render(run, written):
     """The whole page of one run. `written` maps figure names to their SVG files."""
-    figures = {name: plot for name, function in (plots.PLOTS | steps.PLOTS | ratios.PLOTS).items()
+    asked, sections = suite_figures.pages(run), SECTIONS | suite_figures.sections(run)
+    figures = {name: plot for name, function in (plots.PLOTS | steps.PLOTS | asked | ratios.PLOTS).items()
                if name in written and (plot := function(run)) is not None}
+    scripts = [name for name in sections if name in written and name not in figures and name not in SECTIONS]
     columns = table.columns_of(run)
-    compared, references = ratios.section(run), _references(run)
-    links = [(name, SECTIONS[name][0]) for name in figures]
+    compared, references, claims = ratios.section(run), _references(run), derived.section(run)
+    links = [(name, text(sections[name][0])) for name in [*figures, *scripts]]
     links += [("ratios", "Ratios")] if compared else []
     links += [("references", "References")] if references else []
+    links += [("claims", "Claims")] if claims else []
     hollow = f'<p class="caption">{HOLLOW_NOTE}</p>' if figures else ""
     return _fill(
         figures, CASES, columns, title=text(f"{run.name} - Kuafu report"), name=text(run.name),
         question=text(run.question), tiles=tiles(run), machine=machine(run), notes=notes(run) + hollow,
         nav=_nav(links + [("cases", "All cases"), ("provenance", "Provenance")]),
-        figures="".join(figure_section(n, written[n]) for n in figures) + compared + references,
+        figures="".join(figure_section(n, written[n], sections) for n in figures)
+        + "".join(script_section(n, written[n], sections) for n in scripts) + compared + references + claims,
         statuses=table.options(sorted(run.by_status)),
         strategies=table.options(style.strategy_order([c.strategy for c in run.cases])),
         rows=table.body(run, columns), reasons=reasons.Reasons(run.cases).list(),

@@ -169,6 +169,9 @@ class Run:
     cases: list
     notes: list                     # what was odd in the file, for the reader of the report
     references: list = field(default_factory=list)  # of the suite, where it is known
+    columns: list = field(default_factory=list)     # what the suite computes (derived.py)
+    claims: list = field(default_factory=list)
+    figures: list = field(default_factory=list)     # suite_points.py
 
     @property
     def finished(self):

@@ -17,6 +17,8 @@ import record
 import side_by_side
 import steps
 import suite_facts
+import suite_figures
+import suite_scripts
 import text_report
 
 EPILOG = """examples:
@@ -88,18 +90,26 @@ def draw_report(runs, labels, out):
     """Writes figures and page into `out`, returns the path of report.html."""
     for run in runs:
         _finished(run)
-    drawings = figures.FIGURES | steps.FIGURES | ratios.FIGURES if len(runs) == 1 else side_by_side.figures(runs, labels)
+    is_one = len(runs) == 1
+    drawings = (figures.FIGURES | steps.FIGURES | suite_figures.drawings(runs[0]) | ratios.FIGURES if is_one
+                else side_by_side.figures(runs, labels))
+    scripted, left_out = {}, []
     try:
+        suite_scripts.clear(runs[0], out / "figures")
         written = figures.write(runs[0], out / "figures", drawings)
+        if is_one:
+            scripted, left_out = suite_scripts.draw(runs[0], out / "figures")
     except OSError as error:
         raise record.RecordError(f"cannot write '{error.filename}': {error.strerror}; give --out a folder that may be "
                                  "written") from error
-    content = page.render(runs[0], written) if len(runs) == 1 else page.render_side_by_side(runs, labels, written)
+    runs[0].notes.extend(left_out)
+    content = page.render(runs[0], written | scripted) if is_one else page.render_side_by_side(runs, labels, written)
     target = _written(out / "report.html", content)
     for run in runs:
         for note in run.notes:
             print(f"report: {note}", file=sys.stderr)
     cases = f"{len(runs[0].cases)} cases" if len(runs) == 1 else f"{len(runs)} folders, {len(side_by_side.met(runs))} cases in all of them"
+    cases += f", {len(scripted)} drawn by scripts of the suite" if scripted else ""
     print(f"report: {cases}, {len(written)} figures (SVG and PNG) in {out / 'figures'}, page {target}")
     return target
 

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `kuafu report` knows of the suite behind a folder and the record does not say: the order of its cases, and its references
 held against the record. It comes as JSON from the front, an object a folder:
-{"order": [case id, ...], "references": [{"what", "checked", "broken": [sentence, ...]}, ...]}, or null where the suite is unknown."""
+{"order": [case id, ...], "references": [{"what", "checked", "broken": [sentence, ...]}, ...], "derived": {columns, claims, figures}}.
+Order and references are absent where the suite is unknown, `derived` where it asks for nothing, and all is null where both are."""
 
 import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
+
+import derived
 
 
 @dataclass(frozen=True)
@@ -27,13 +30,14 @@ def read(path, count):
 
 
 def references_of(facts):
-    return [Reference(r["what"], r["checked"], r["broken"]) for r in facts["references"]] if facts else []
+    return [Reference(r["what"], r["checked"], r["broken"]) for r in facts.get("references", [])] if facts else []
 
 
 def ordered(run, facts):
     """The run with its cases in the suite's order; cases that the suite has not come last."""
     if not facts:
         return run
-    places = {case_id: i for i, case_id in enumerate(facts["order"])}
-    return dataclasses.replace(run, references=references_of(facts),
+    places = {case_id: i for i, case_id in enumerate(facts.get("order", []))}
+    columns, claims, figures = derived.of(facts)
+    return dataclasses.replace(run, references=references_of(facts), columns=columns, claims=claims, figures=figures,
                                cases=sorted(run.cases, key=lambda c: places.get(c.id, len(places))))

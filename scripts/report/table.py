@@ -4,6 +4,7 @@
 import html
 
 import cards
+import derived
 import reasons
 import style
 import views
@@ -37,7 +38,7 @@ def columns_of(run):
             ("step (95 %)", "n", _step_cell),
             ("peak", "n", lambda c: cell_of(_known(c.peak, style.text_bytes), c.peak, "n")),
             ("sent", "n", lambda c: cell_of(_known(c.sent, style.text_bytes), c.sent, "n")),
-            ("loss", "n", _loss_cell),
+            ("loss", "n", _loss_cell)] + derived.cells(run, cell_of) + [
             ("certificate", "", lambda c: certificate_cell(c, shared))]
 
 

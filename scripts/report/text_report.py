@@ -5,6 +5,7 @@ import shutil
 import textwrap
 
 import cards
+import derived
 import reasons
 import side_by_side
 import style
@@ -89,10 +90,19 @@ def _references(run, columns):
     return ["", "References of the suite:"] + lines if lines else []
 
 
+def _claims(run, columns):
+    lines = []
+    for c in run.claims:
+        verdict = "FAILS" if c.verdict == "fails" else c.verdict
+        lines.append(wrapped(f"{verdict:<10}  {c.name}: {c.held} of {c.checked}: {c.what} ({c.source})", columns, "  ", " " * 14))
+        lines += [wrapped(sentence, columns, " " * 14, " " * 16) for sentence in derived.few(c.sentences)]
+    return ["", "Claims:"] + lines if lines else []
+
+
 def summary(run, columns):
     """Lines about one folder."""
     return (_head(run, columns) + _fastest(run, columns) + _different(run, columns) + _reasons(run, columns)
-            + _references(run, columns))
+            + _references(run, columns) + _claims(run, columns))
 
 
 def _ratios(runs, labels, columns):
@@ -123,6 +133,6 @@ def text(runs, labels, columns, is_red=False):
         lines += _ratios(runs, labels, columns)
     # What a case printed may hold codes that move the cursor.
     whole = "\n".join("".join(c if c.isprintable() else "?" for c in line) for line in "\n".join(lines).split("\n")) + "\n"
-    for word in ("DIFFERENT, refuted by the certificate", "  broken "):
+    for word in ("DIFFERENT, refuted by the certificate", "  broken ", "  FAILS "):
         whole = whole.replace(word, f"{RED}{word}{PLAIN}") if is_red else whole
     return whole

@@ -123,6 +123,14 @@ TEST(SuiteCommand, FailsWhereACertificateSaysDifferent) {
   expect_has(compared.out, "path different, seed 1, in A: its f64 twin: gradient error 0.250");
 }
 
+/// In the place of Python: prints the file that the report is handed as its last word.
+std::string teller_in(const TemporaryFolder& folder) {
+  const std::string python = folder / "python";
+  test::write_text(python, "#!/bin/sh\nfor last; do :; done\ncat \"$last\"\n");
+  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  return python;
+}
+
 TEST(ReportCommand, HandsTheSuitesOrderAndReferencesOn) {
   const TemporaryFolder folder;
   const std::string suite = suite_in(folder, {"ok", "refuse"}), out = folder / "out";
@@ -131,10 +139,7 @@ TEST(ReportCommand, HandsTheSuitesOrderAndReferencesOn) {
                        "[[reference]]\nmetric = \"status\"\nequals = \"status\"\n"
                        "[[reference]]\nmetric = \"ranks\"\nvalue = 3\nsource = \"a wish\"\n");
   EXPECT_EQ(run_suite(suite, out).code, 1);
-  // In the place of Python: prints the file that the report is handed as its last word.
-  const std::string python = folder / "python";
-  test::write_text(python, "#!/bin/sh\nfor last; do :; done\ncat \"$last\"\n");
-  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  const std::string python = teller_in(folder);
   const std::vector<std::string> words = {"report", out, "--text", "--suite", suite};
   const Output output = front(words, {{"KUAFU_PYTHON", python}});
   if (output.code == 2) {
@@ -159,6 +164,61 @@ TEST(ReportCommand, HandsTheSuitesOrderAndReferencesOn) {
   const Output other = front({"report", out, "--suite", suite, "--set", "train.steps=3"});
   EXPECT_EQ(other.code, 2);
   expect_has(other.err, "was made with");
+}
+
+TEST(SuiteCommand, ComputesColumnsAndClaimsAndRunsNothingAnewForThem) {
+  const TemporaryFolder folder;
+  const std::string suite = suite_in(folder, {"ok", "refuse"}), out = folder / "out";
+  const std::string sweep = test::read_text(suite);
+  const auto claim = [](const std::string& name, const std::string& formula) {
+    return "[[claim]]\nname = \"" + name + "\"\nsource = \"a book\"\nformula = \"" + formula +
+           "\"\n";
+  };
+  const std::string ok = "where = { status = \"ok\" }\n";
+  test::write_text(suite, sweep + "[[column]]\nname = \"twice\"\nformula = \"ranks * 2\"\n" +
+                              claim("it learns", "loss.last < loss.first") + ok +
+                              claim("ranks are many", "ranks > 2") + ok +
+                              claim("all learn", "loss.last < loss.first") +
+                              "[[figure]]\nkind = \"bar\"\nx = \"seed\"\ny = \"twice\"\n");
+  const Output dry = front({"suite", suite, "--out", out, "--dry-run"});
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  expect_has(dry.out, "column  twice = ranks * 2\n");
+  expect_has(dry.out, "claim   ranks are many: ranks > 2 where status = ok (a book)\n");
+  expect_has(dry.out, "figure  bar of twice over seed\n");
+  const Output first = run_suite(suite, out);
+  EXPECT_EQ(first.code, 0) << first.out << first.err;  // though a claim fails
+  expect_has(first.out, "twice");
+  expect_has(first.out, "  holds       it learns: 2 of 2");
+  expect_has(first.out, "  FAILS       ranks are many: 0 of 2");
+  expect_has(first.out, "  unresolved  all learn: 2 of 4");
+  expect_has(first.out, "ended as refused");
+  // Other claims, and a case that is to be run again: only the claims change.
+  const auto before = results(out);
+  test::write_text(suite, sweep + claim("two ranks", "all(ranks == 2)"));
+  const Output again = run_suite(suite, out);
+  EXPECT_EQ(again.code, 0);
+  expect_has(again.err, "columns, claims or figures have changed: no case runs again");
+  expect_has(again.err, "4 of 4 cases were finished before; 0 to run");
+  expect_has(again.out, "  holds       two ranks: 1 of 1");
+  EXPECT_EQ(results(out), before);
+  // The report has the record's own; with --suite those of the file.
+  const Process::Environment told = {{"KUAFU_PYTHON", teller_in(folder)}};
+  const Output own = front({"report", out, "--text"}, told);
+  if (own.code == 2) return;  // a tree without the report
+  const Json facts = Json::parse(own.out, nullptr, false);
+  ASSERT_TRUE(facts.is_array()) << own.out;
+  EXPECT_EQ(facts[0]["derived"]["claims"][0]["verdict"], "holds");
+  EXPECT_FALSE(facts[0].contains("order"));
+  test::write_text(suite, sweep + claim("three ranks", "any(ranks == 3)"));
+  const Json asked =
+      Json::parse(front({"report", out, "--text", "--suite", suite}, told).out, nullptr, false);
+  ASSERT_TRUE(asked.is_array());
+  EXPECT_EQ(asked[0]["derived"]["claims"][0]["verdict"], "fails");
+  test::write_text(suite, sweep + claim("bad", "rank > 1"));
+  const Output wrong = front({"suite", suite, "--out", folder / "other"});
+  EXPECT_EQ(wrong.code, 2);
+  expect_has(wrong.err, "suite.toml:6: [[claim]] \"bad\": formula, letter 1: no \"rank\"");
+  EXPECT_FALSE(std::filesystem::exists(folder / "other"));
 }
 
 TEST(SuiteCommand, PrintsItsCasesWithoutRunningThem) {

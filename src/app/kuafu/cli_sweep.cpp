@@ -60,7 +60,8 @@ system), those that failed or ran out of time under another time-out, and those 
 goes on in its folder; recorded cases that it has no more stay there and are left out of the summary.
 
 Ctrl-C or a kill stops it; the same call goes on. Exit codes: 0 done, 1 a case failed, a
-certificate says `different` or a reference of the suite does not hold, 2 usage, 130 interrupted)");
+certificate says `different` or a reference of the suite does not hold, 2 usage, 130 interrupted. A claim of the suite
+that fails is shown and leaves the code as it is.)");
 }
 
 void add_merge(CLI::App& app, FrontCall& call) {
@@ -124,13 +125,13 @@ void add_report(CLI::App& app, FrontCall& call) {
   sub.add_option("--csv", report.csv, "write a row a case, columns as docs/record.md names them")
       ->type_name("FILE.csv");
   sub.add_option("--junit", report.junit,
-                 "write JUnit XML: how each case ended, certificates, references")
+                 "write JUnit XML: how each case ended, certificates, references, claims")
       ->type_name("FILE.xml");
   sub.add_option("--parquet", report.parquet, "the rows of --csv as Parquet (needs pyarrow)")
       ->type_name("FILE.parquet");
   sub.add_option("--suite", report.suite.suite,
-                 "the suite of the folders, for order and references (default: the one in suites/ "
-                 "of the same name and cases)")
+                 "the suite of the folders, for order, references, columns, claims and figures "
+                 "(default: the one in suites/ of the same name and cases)")
       ->type_name("SUITE.toml");
   list_option(sub, "--set", report.suite.sets, "as the suite was run with; may be repeated")
       ->type_name("a.b=VALUE");
@@ -141,6 +142,7 @@ void add_report(CLI::App& app, FrontCall& call) {
   kuafu report results/runs/quickstart --out /tmp/report
   kuafu report results/quickstart results/runs/quickstart --out /tmp/both
   kuafu report --text results/runs/quickstart
+  kuafu report results/runs/quickstart --suite suites/quickstart.toml
   kuafu report results/runs/quickstart --csv cases.csv --junit junit.xml
 
 With --text, --csv, --junit or --parquet the page is drawn only where --out is given too.

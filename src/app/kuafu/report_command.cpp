@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <iostream>
 
 #include "app/kuafu/options.h"
 #include "app/kuafu/programs.h"
+#include "app/kuafu/report_facts.h"
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/errors.h"
-#include "kuafu/experiment/summary.h"
 #include "kuafu/record/folder_lock.h"
 #include "kuafu/record/hdf5.h"
 #include "kuafu/record/run_log.h"
@@ -70,29 +65,6 @@ std::optional<Suite> suite_of(const ReportCall& call, const std::string& folder,
   return std::nullopt;
 }
 
-/// What the script cannot read in the record: the order of the suite, and its references.
-Json facts_of(const Suite& suite, const RunRecord& record) {
-  Json order = Json::array(), references = Json::array();
-  for (const Case& c : suite.cases) order.push_back(c.id);
-  for (const ReferenceResult& r : check_references(suite, record)) {
-    references.push_back({{"what", r.what}, {"checked", r.checked}, {"broken", r.broken}});
-  }
-  return {{"order", order}, {"references", references}};
-}
-
-/// A file in memory that the script inherits; its path.
-std::string handed_on(const std::string& content) {
-  const int file = ::memfd_create("suite-facts", 0);
-  KUAFU_REQUIRE(file >= 0, "cannot make a file in memory: ", std::strerror(errno));
-  size_t done = 0;
-  while (done < content.size()) {
-    const ssize_t count = ::write(file, content.data() + done, content.size() - done);
-    KUAFU_REQUIRE(count > 0, "cannot write a file in memory: ", std::strerror(errno));
-    done += static_cast<size_t>(count);
-  }
-  return text("/proc/self/fd/", file);
-}
-
 }  // namespace
 
 int report_command(const ReportCall& call) {
@@ -105,8 +77,9 @@ int report_command(const ReportCall& call) {
     const RunRecord record = read_folder(folder);
     if (call.folders.size() == 1 && is_page(call)) refresh(folder, record);
     const auto suite = suite_of(call, folder, record);
-    facts.push_back(suite ? facts_of(*suite, record) : Json());
-    is_known = is_known || suite;
+    const bool is_asked = !call.suite.suite.empty();
+    facts.push_back(report_facts(record, suite ? &*suite : nullptr, is_asked, folder));
+    is_known = is_known || !facts.back().is_null();
   }
   std::string why_not;
   std::vector<std::string> words = python_script("scripts/report/report.py", why_not);
@@ -119,7 +92,7 @@ int report_command(const ReportCall& call) {
     if (!value.empty()) words.insert(words.end(), {option, value});
   }
   if (call.is_text) words.push_back("--text");
-  if (is_known) words.insert(words.end(), {"--facts", handed_on(facts.dump())});
+  if (is_known) words.insert(words.end(), {"--facts", handed_on(facts)});
   become(words);
 }
 

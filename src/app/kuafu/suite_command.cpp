@@ -8,6 +8,7 @@
 
 #include "app/kuafu/options.h"
 #include "app/kuafu/programs.h"
+#include "app/kuafu/report_facts.h"
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
@@ -124,14 +125,15 @@ std::vector<Json> lines_of(const RunRecord& record, const std::vector<Case>& cas
 }
 
 /// Figures and report.html; what is missing is told in one line.
-void draw_report(const std::string& folder) {
+void draw_report(const std::string& folder, const Suite& suite, const RunRecord& record) {
   std::string why_not;
   std::vector<std::string> words = python_script("scripts/report/report.py", why_not);
   if (words.empty()) {
     std::cerr << "report left out: " << why_not << "\n";
     return;
   }
-  words.push_back(folder);
+  const Json facts = Json::array({report_facts(record, &suite, true, folder)});
+  words.insert(words.end(), {folder, "--facts", handed_on(facts)});
   const int status = run_and_wait(words);
   if (status != 0) std::cerr << "report failed with exit code " << status << "\n";
 }
@@ -139,8 +141,9 @@ void draw_report(const std::string& folder) {
 int conclude(const Suite& suite, const std::vector<Case>& cases, const Runner& runner,
              const SuiteCall& call, const std::string& folder) {
   const std::vector<Json> lines = lines_of(runner.record(), cases);
+  const Rows rows(suite.derived, runner.record(), &suite);
   std::cout << "\n"
-            << result_table(lines) << "\n"
+            << result_table(lines, column_cells(rows)) << "\n"
             << status_counts(lines) << "; certificates: " << verdict_counts(lines) << "\n";
   const size_t former = runner.record().former.size();
   if (former > 0) {
@@ -148,6 +151,9 @@ int conclude(const Suite& suite, const std::vector<Case>& cases, const Runner& r
               << " no longer in the suite: left out here, kept in " << kRunFile << "\n";
   }
   const auto references = check_references(suite, runner.record());
+  const std::string claims = claim_text(check_claims(rows));
+  if (!claims.empty()) std::cout << "\nClaims:\n" << claims;
+  for (const auto& note : empty_columns(rows)) std::cerr << note << "\n";
   bool is_bad = false;
   if (!references.empty()) std::cout << "\nReferences:\n" << reference_text(references);
   for (const auto& reference : references) is_bad = is_bad || !reference.broken.empty();
@@ -156,7 +162,7 @@ int conclude(const Suite& suite, const std::vector<Case>& cases, const Runner& r
   }
   std::cout << "\nresults in " << folder << "\n" << std::flush;
   for (const auto& note : refresh_hdf5(folder, runner.record())) std::cerr << note << "\n";
-  if (call.has_report) draw_report(folder);
+  if (call.has_report) draw_report(folder, suite, runner.record());
   return is_bad ? kBad : kDone;
 }
 
@@ -177,8 +183,8 @@ int suite_command(const SuiteCall& call) {
   if (call.is_dry_run) {
     std::cout << suite.name << ": " << suite.question << "\n\n"
               << plan_table(cases) << "\n"
-              << cases.size() << " of " << suite.cases.size() << " cases, suite " << suite.hash
-              << "\n";
+              << derived_text(suite.derived) << cases.size() << " of " << suite.cases.size()
+              << " cases, suite " << suite.hash << "\n";
     return kDone;
   }
   const std::string folder = call.out.empty() ? "results/runs/" + suite.name : call.out;

@@ -8,6 +8,7 @@
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/experiment/point_formulas.h"
 
 namespace kuafu {
 namespace {
@@ -80,7 +81,8 @@ struct Row {
 
 class Comparer {
  public:
-  Comparer(const SuiteText& suite, const std::string& folder) : suite_(suite) {
+  Comparer(const SuiteText& suite, const std::string& folder, const Overrides& overrides)
+      : suite_(suite), formulas_(suite, overrides) {
     for (const ComparisonRow& row : suite.comparisons) rows_.push_back(read(row, folder));
     for (const SweepAxis& axis : suite.axes) {
       for (const Bundle& bundle : axis.bundles) {
@@ -184,7 +186,7 @@ class Comparer {
     }
     put(made.given, "ranks", ranks);
     for (const auto& [key, value] : row.written.set) put(made.given, whole_key(key), value);
-    follow_references(suite_.origin, made);
+    formulas_.follow(made);
     return made;
   }
 
@@ -222,6 +224,7 @@ class Comparer {
   }
 
   const SuiteText& suite_;
+  PointFormulas formulas_;
   std::vector<Row> rows_;
   std::set<std::string> placement_axes_;  ///< axes whose rows set parallel keys
   std::set<std::string> known_;
@@ -261,10 +264,11 @@ Baseline load_baseline(const std::string& folder, const std::string& name) {
 bool is_placement_key(const std::string& key) { return is_parallel(key) || key == kMicroBatch; }
 
 std::vector<Point> comparison_points(const SuiteText& suite, const std::vector<Point>& points,
-                                     const std::vector<int64_t>& ranks, const std::string& folder) {
+                                     const std::vector<int64_t>& ranks, const std::string& folder,
+                                     const Overrides& overrides) {
   KUAFU_CHECK(points.size() == ranks.size(), points.size(), " points, ranks of ", ranks.size());
   if (suite.comparisons.empty()) return {};
-  return Comparer(suite, folder).run(points, ranks);
+  return Comparer(suite, folder, overrides).run(points, ranks);
 }
 
 std::string without_parallel(const std::string& base) {

@@ -41,7 +41,8 @@ bool is_placement_key(const std::string& key);
 /// Throws ConfigError with the line of the suite: unknown baseline or plan (naming the nearest), a
 /// key that is no placement, ranks that no point has.
 std::vector<Point> comparison_points(const SuiteText& suite, const std::vector<Point>& points,
-                                     const std::vector<int64_t>& ranks, const std::string& folder);
+                                     const std::vector<int64_t>& ranks, const std::string& folder,
+                                     const Overrides& overrides = {});
 
 /// The suite's base plan without its parallel keys, every other key on its line.
 std::string without_parallel(const std::string& base);

@@ -6,6 +6,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/experiment/point_formulas.h"
 
 namespace kuafu {
 namespace {
@@ -41,7 +42,8 @@ bool has(const Settings& settings, const std::string& key) {
 
 class Expander {
  public:
-  explicit Expander(const SuiteText& suite) : suite_(suite) {}
+  Expander(const SuiteText& suite, const Overrides& overrides)
+      : suite_(suite), formulas_(suite, overrides) {}
 
   std::vector<Point> run() {
     std::vector<const Bundle*> chosen;
@@ -130,10 +132,6 @@ class Expander {
     point.line = suite_.axes.front().line;
     for (size_t i = 0; i < slots.size(); ++i) {
       const Json& value = slots[i].values[at[i]];
-      point.labels.push_back(is_named(slots[i]) ? label(slots[i], value) : "");
-      if (!point.labels.back().empty()) {
-        point.name += (point.name.empty() ? "" : ", ") + point.labels.back();
-      }
       point.settings.emplace_back(slots[i].key, value);
       if (slots[i].bundle != nullptr) continue;
       point.given.emplace_back(slots[i].key, value);
@@ -149,8 +147,20 @@ class Expander {
         }
       }
     }
-    follow_references(suite_.origin, point);
+    put_name(point, slots);  // for messages
+    formulas_.follow(point);
+    put_name(point, slots);
     return point;
+  }
+
+  static void put_name(Point& point, const std::vector<Slot>& slots) {
+    point.name.clear();
+    point.labels.clear();
+    for (size_t i = 0; i < slots.size(); ++i) {
+      point.labels.push_back(is_named(slots[i]) ? label(slots[i], point.settings[i].second) : "");
+      if (point.labels.back().empty()) continue;
+      point.name += (point.name.empty() ? "" : ", ") + point.labels.back();
+    }
   }
 
   bool is_skipped(const Point& point) {
@@ -221,11 +231,12 @@ class Expander {
       point.given.emplace_back(key, value);
       point.settings.emplace_back(key, value);
     }
-    follow_references(suite_.origin, point);
+    formulas_.follow(point);
     return point;
   }
 
   const SuiteText& suite_;
+  PointFormulas formulas_;
   std::vector<Point> points_;
   int64_t num_points_ = 0;
   std::set<size_t> used_skips_;
@@ -233,22 +244,8 @@ class Expander {
 
 }  // namespace
 
-std::vector<Point> expand(const SuiteText& suite) { return Expander(suite).run(); }
-
-void follow_references(const std::string& origin, Point& point) {
-  const Settings before = point.given;
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : before) keys.push_back(key);
-  for (Settings* settings : {&point.given, &point.settings}) {
-    for (auto& [key, value] : *settings) {
-      if (!value.is_string() || value.get<std::string>().rfind('$', 0) != 0) continue;
-      const std::string target = value.get<std::string>().substr(1);
-      const Json* found = find_setting(before, target);
-      KUAFU_REQUIRE(found != nullptr, origin, ":", point.line, ": ", key, " = \"$", target,
-                    "\": the case has no key ", target, "; it has ", join(keys));
-      value = *found;
-    }
-  }
+std::vector<Point> expand(const SuiteText& suite, const Overrides& overrides) {
+  return Expander(suite, overrides).run();
 }
 
 const Json* find_setting(const Settings& settings, const std::string& key) {

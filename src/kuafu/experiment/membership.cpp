@@ -103,14 +103,16 @@ void require_compatible(const RunRecord& record, const Suite& suite, const std::
 }  // namespace
 
 Json suite_header(const Suite& suite) {
-  return {{"kind", "suite"},
-          {"format", kRecordFormat},
-          {"name", suite.name},
-          {"question", suite.question},
-          {"suite_hash", suite.hash},
-          {"cases", suite.cases.size()},
-          {"corpora", corpora_json(suite)},
-          {"provenance", provenance()}};
+  Json header = {{"kind", "suite"},
+                 {"format", kRecordFormat},
+                 {"name", suite.name},
+                 {"question", suite.question},
+                 {"suite_hash", suite.hash},
+                 {"cases", suite.cases.size()},
+                 {"corpora", corpora_json(suite)},
+                 {"provenance", provenance()}};
+  renew_derived(header, suite.derived);
+  return header;
 }
 
 Membership taken_up(const RunRecord& record, const Suite& suite, const std::string& folder) {
@@ -118,7 +120,16 @@ Membership taken_up(const RunRecord& record, const Suite& suite, const std::stri
   for (const Case& c : suite.cases) ids.insert(c.id);
   require_compatible(record, suite, folder, ids);
   Membership next{record, {}, record.header["suite_hash"] != suite.hash};
-  if (!next.is_changed) return next;
+  const bool is_told_anew = renew_derived(next.record.header, suite.derived);
+  if (!next.is_changed) {
+    next.is_changed = is_told_anew;
+    if (is_told_anew) {
+      next.notes.emplace_back(
+          "the suite's columns, claims or figures have changed: no case runs "
+          "again for them");
+    }
+    return next;
+  }
   size_t left = 0, back = 0;
   next.record.cases.clear();
   next.record.former.clear();

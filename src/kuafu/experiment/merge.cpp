@@ -113,15 +113,17 @@ Json merged_header(const std::vector<MergeInput>& inputs, const std::vector<Json
   std::string identity = name;
   for (const Json& line : cases) identity += "\n" + id_of(line);
   const bool is_one_suite = hashes.size() == 1;
-  return {{"kind", "suite"},
-          {"format", kRecordFormat},
-          {"name", name},
-          {"question", join(distinct(inputs, "question"), " ")},
-          {"suite_hash", is_one_suite ? hashes.front() : hex_digits(hash_name(identity))},
-          {"cases", is_one_suite ? first["cases"] : Json(cases.size())},
-          {"corpora", corpora},
-          {"merged", sources},
-          {"provenance", provenance()}};
+  Json header = {{"kind", "suite"},
+                 {"format", kRecordFormat},
+                 {"name", name},
+                 {"question", join(distinct(inputs, "question"), " ")},
+                 {"suite_hash", is_one_suite ? hashes.front() : hex_digits(hash_name(identity))},
+                 {"cases", is_one_suite ? first["cases"] : Json(cases.size())},
+                 {"corpora", corpora},
+                 {"merged", sources},
+                 {"provenance", provenance()}};
+  if (is_one_suite && first.contains("derived")) header["derived"] = first["derived"];
+  return header;
 }
 
 }  // namespace

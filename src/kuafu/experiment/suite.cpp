@@ -13,6 +13,7 @@
 #include "kuafu/base/xxh64.h"
 #include "kuafu/experiment/baselines.h"
 #include "kuafu/experiment/corpora.h"
+#include "kuafu/experiment/derived_check.h"
 #include "kuafu/experiment/expand.h"
 #include "kuafu/experiment/suite_text.h"
 #include "kuafu/experiment/written_plan.h"
@@ -235,12 +236,7 @@ void check_overrides(const std::vector<Point>& points, const SuiteOptions& optio
 
 /// The value of a dotted key in a plan's TOML; empty where it has none.
 std::optional<std::string> plan_value(const ConfigValue& plan, const std::string& key) {
-  const ConfigValue* at = &plan;
-  for (size_t begin = 0; at != nullptr && begin <= key.size();) {
-    const size_t dot = std::min(key.find('.', begin), key.size());
-    at = at->find(key.substr(begin, dot - begin));
-    begin = dot + 1;
-  }
+  const ConfigValue* at = find_dotted(plan, key);
   if (at == nullptr) return std::nullopt;
   return at->kind == ConfigValue::Kind::kString ? at->string : to_string(*at);
 }
@@ -249,7 +245,7 @@ std::optional<std::string> plan_value(const ConfigValue& plan, const std::string
 
 Suite parse_suite(std::string_view toml, const std::string& origin, const SuiteOptions& options) {
   const SuiteText written = read_suite_text(toml, origin);
-  const std::vector<Point> points = expand(written);
+  const std::vector<Point> points = expand(written, options.overrides);
   KUAFU_REQUIRE(!points.empty(), origin,
                 ": the suite has no case; give [grid], [[strategy]] or [[case]]");
   check_overrides(points, options);
@@ -277,9 +273,12 @@ Suite parse_suite(std::string_view toml, const std::string& origin, const SuiteO
     ranks.push_back(c.ranks);
     add(std::move(c));
   }
-  for (const Point& point : comparison_points(written, points, ranks, options.baselines)) {
+  for (const Point& point :
+       comparison_points(written, points, ranks, options.baselines, options.overrides)) {
     add(maker.make(point));
   }
+  suite.derived = written.derived;
+  check_derived(suite.derived, suite.cases);
   suite.hash = hex_hash(identity);
   suite.plugins = maker.plugins();
   suite.corpora = maker.corpora();

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "kuafu/experiment/derived.h"
 #include "kuafu/plan/plan.h"
 #include "kuafu/record/json.h"
 
@@ -54,6 +55,7 @@ struct Suite {
   std::optional<double> budget_s;  ///< begin no case after this many seconds
   std::vector<Case> cases;
   std::vector<Reference> references;
+  Derived derived;                         ///< columns, claims and figures
   std::vector<std::string> plugins;        ///< shared objects that its cases load
   std::map<std::string, int64_t> corpora;  ///< what its cases read: bytes, by hash
   std::vector<std::string> notes;          ///< duplicates merged

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/experiment/derived_text.h"
+#include "kuafu/experiment/point_formulas.h"
 #include "kuafu/experiment/suite_values.h"
 #include "kuafu/record/schema.h"
 
@@ -16,8 +19,8 @@ namespace {
 using Kind = ConfigValue::Kind;
 
 /// Sections with a meaning of their own; every other array of tables is an axis of the sweep.
-const std::vector<std::string> kSections = {"suite", "base",    "grid",     "case",
-                                            "skip",  "compare", "reference"};
+const std::vector<std::string> kSections = {"suite",   "base",      "grid",   "case",  "skip",
+                                            "compare", "reference", "column", "claim", "figure"};
 
 bool is_inline(const ConfigValue& value, int line) {
   if (value.kind != Kind::kTable) return value.line == line;
@@ -31,6 +34,19 @@ std::string quoted_key(const std::string& key) {
     return std::isalnum(c) || c == '_' || c == '-';
   });
   return is_bare ? key : in_quotes(key);
+}
+
+/// Takes values that are formulas out of a table, as choices of one value.
+void take_formulas(ConfigValue& table, const std::string& prefix, std::vector<Choice>& formulas) {
+  for (auto& [name, value] : table.entries) {
+    if (value.kind == Kind::kTable) take_formulas(value, prefix + name + ".", formulas);
+    if (value.kind == Kind::kString && is_formula(Json(value.string))) {
+      formulas.push_back({prefix + name, {Json(value.string)}, value.line});
+    }
+  }
+  std::erase_if(table.entries, [](const auto& entry) {
+    return entry.second.kind == Kind::kString && is_formula(Json(entry.second.string));
+  });
 }
 
 /// Keys of the plan, each on the line it has in the suite, so that messages about it are right. A
@@ -57,7 +73,10 @@ void put_lines(const ConfigValue& table, const std::string& prefix, std::vector<
 /// Reads one suite; the origin and the current line are in every message.
 class Reader : private SuiteValues {
  public:
-  explicit Reader(const std::string& origin) : SuiteValues(origin) { suite_.origin = origin; }
+  explicit Reader(const std::string& origin) : SuiteValues(origin), derived_(origin) {
+    suite_.origin = suite_.derived.origin = origin;
+    suite_.derived.folder = std::filesystem::absolute(origin).parent_path().string();
+  }
 
   SuiteText read(const ConfigValue& root) {
     for (const auto& [name, value] : root.entries) read_section(name, value);
@@ -94,10 +113,20 @@ class Reader : private SuiteValues {
       for (const auto& item : value.items) suite_.comparisons.push_back(comparison(item));
     } else if (name == "reference") {
       for (const auto& item : value.items) suite_.references.push_back(reference(item));
+    } else if (name == "column") {
+      for (const auto& item : value.items) suite_.derived.columns.push_back(derived_.column(item));
+    } else if (name == "claim") {
+      for (const auto& item : value.items) suite_.derived.claims.push_back(derived_.claim(item));
+    } else if (name == "figure") {
+      for (const auto& item : value.items) suite_.derived.figures.push_back(derived_.figure(item));
     } else {
       SweepAxis axis{name, {}, {}, value.items.front().line};
-      for (const auto& item : value.items)
+      for (const auto& item : value.items) {
         axis.bundles.push_back(bundle(item, name, Name::kNeeded));
+        for (const Choice& choice : axis.bundles.back().choices) {
+          suite_.derived.row_keys[name].insert(choice.key);
+        }
+      }
       suite_.axes.push_back(std::move(axis));
     }
   }
@@ -137,7 +166,8 @@ class Reader : private SuiteValues {
     }
   }
 
-  void read_base(const ConfigValue& table) {
+  void read_base(ConfigValue table) {
+    take_formulas(table, "", suite_.base_formulas);
     std::vector<std::string> lines, end;
     put_lines(table, "", lines, end);
     lines.insert(lines.end(), end.begin(), end.end());
@@ -241,6 +271,7 @@ class Reader : private SuiteValues {
   }
 
   SuiteText suite_;
+  DerivedReader derived_;
 };
 
 }  // namespace

@@ -52,12 +52,14 @@ struct SuiteText {
   double timeout_s = 120;
   std::optional<double> budget_s;
   bool is_certified = true;
-  std::string base;             ///< the plan as TOML, each key on its line of the suite
-  std::vector<SweepAxis> axes;  ///< in file order
-  std::vector<Bundle> extra;    ///< `[[case]]`
-  std::vector<Bundle> skips;    ///< `[[skip]]`
+  std::string base;                   ///< the plan as TOML, each key on its line of the suite
+  std::vector<Choice> base_formulas;  ///< its keys whose values are computed for each case
+  std::vector<SweepAxis> axes;        ///< in file order
+  std::vector<Bundle> extra;          ///< `[[case]]`
+  std::vector<Bundle> skips;          ///< `[[skip]]`
   std::vector<ComparisonRow> comparisons;
   std::vector<Reference> references;
+  Derived derived;
 };
 
 /// Reads the TOML of a suite. Throws ConfigError "origin:line: ...".
@@ -65,6 +67,9 @@ SuiteText read_suite_text(std::string_view toml, const std::string& origin);
 
 /// A value as JSON, lists included; none for tables and times.
 std::optional<Json> json_value(const ConfigValue& value);
+
+/// The value of a dotted key; null where the table has none.
+const ConfigValue* find_dotted(const ConfigValue& table, const std::string& key);
 
 /// A single value as TOML writes it.
 std::string toml_text(const Json& value);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/experiment/suite_values.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace kuafu {
@@ -32,6 +33,16 @@ std::optional<Json> json_value(const ConfigValue& value) {
     list.push_back(*one);
   }
   return list;
+}
+
+const ConfigValue* find_dotted(const ConfigValue& table, const std::string& key) {
+  const ConfigValue* at = &table;
+  for (size_t begin = 0; at != nullptr && begin <= key.size();) {
+    const size_t dot = std::min(key.find('.', begin), key.size());
+    at = at->find(key.substr(begin, dot - begin));
+    begin = dot + 1;
+  }
+  return at;
 }
 
 Json SuiteValues::scalar(const ConfigValue& value) const {
@@ -78,7 +89,8 @@ double SuiteValues::seconds(const ConfigValue& value, const std::string& key) co
   const bool is_number = value.kind == Kind::kInteger || value.kind == Kind::kNumber;
   const double number =
       value.kind == Kind::kInteger ? static_cast<double>(value.integer) : value.number;
-  require(is_number && std::isfinite(number) && number >= 0 && (number > 0 || key == "tolerance"),
+  require(is_number && std::isfinite(number) && number >= 0 &&
+              (number > 0 || key == "tolerance" || key == "within"),
           value.line, key, ": expected a positive number, given ", to_string(value));
   return number;
 }

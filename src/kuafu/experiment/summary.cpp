@@ -99,29 +99,39 @@ std::string plan_table(const std::vector<Case>& cases) {
   return table.str();
 }
 
-std::string result_table(const std::vector<Json>& lines) {
-  Table table({{"case"},
-               {"status"},
-               {"ranks", Align::kRight},
-               {"tokens/s", Align::kRight},
-               {"step ms", Align::kRight},
-               {"peak MiB", Align::kRight},
-               {"MiB sent", Align::kRight},
-               {"loss"},
-               {"certificate"}});
+std::string result_table(const std::vector<Json>& lines, const std::vector<ColumnCells>& more) {
+  std::vector<Table::Column> columns = {{"case"},
+                                        {"status"},
+                                        {"ranks", Align::kRight},
+                                        {"tokens/s", Align::kRight},
+                                        {"step ms", Align::kRight},
+                                        {"peak MiB", Align::kRight},
+                                        {"MiB sent", Align::kRight},
+                                        {"loss"},
+                                        {"certificate"}};
+  for (const ColumnCells& column : more) columns.push_back({column.title, Align::kRight});
+  Table table(columns);
   std::string reasons;
   for (const Json& line : lines) {
     const Json& document = line["document"];
     const Json first = value_at(document, "loss.first"), last = value_at(document, "loss.last");
     const std::string verdict = verdict_of(document);
     const std::string name = line["name"].get<std::string>();
-    table.add({name, line["status"].get<std::string>(), number(value_at(document, "ranks"), 6),
-               number(value_at(document, "tokens_per_s"), 4),
-               number(value_at(document, "step_time_s.median"), 3, 1e3),
-               number(value_at(document, "memory.peak_bytes.max"), 4, 1 / kMiB),
-               number(most_bytes_sent(document), 4, 1 / kMiB),
-               first.is_number() ? number(first, 4) + " -> " + number(last, 4) : "-",
-               verdict.empty() ? "-" : shown(verdict)});
+    std::vector<std::string> cells = {
+        name,
+        line["status"].get<std::string>(),
+        number(value_at(document, "ranks"), 6),
+        number(value_at(document, "tokens_per_s"), 4),
+        number(value_at(document, "step_time_s.median"), 3, 1e3),
+        number(value_at(document, "memory.peak_bytes.max"), 4, 1 / kMiB),
+        number(most_bytes_sent(document), 4, 1 / kMiB),
+        first.is_number() ? number(first, 4) + " -> " + number(last, 4) : "-",
+        verdict.empty() ? "-" : shown(verdict)};
+    for (const ColumnCells& column : more) {
+      const auto cell = column.cells.find(line["case_id"].get<std::string>());
+      cells.push_back(cell == column.cells.end() ? "-" : cell->second);
+    }
+    table.add(cells);
     if (line["reason"].is_string()) {
       reasons += text("  ", name, ": ", first_line(line["reason"].get<std::string>()), "\n");
     }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "kuafu/experiment/claims.h"
 #include "kuafu/experiment/suite.h"
 #include "kuafu/record/run_log.h"
 
@@ -14,8 +15,8 @@ std::string plan_table(const std::vector<Case>& cases);
 
 /// Table of finished cases: status, ranks, tokens/s, step time, peak memory, bytes sent, loss first
 /// and last, certificate; then the reasons of those that are not `ok`, and of certificates that are
-/// not `equal`.
-std::string result_table(const std::vector<Json>& lines);
+/// not `equal`. `more`: the suite's own columns, at the end.
+std::string result_table(const std::vector<Json>& lines, const std::vector<ColumnCells>& more = {});
 
 /// "30 equal, 1 different, 3 not run": what the certificates of the cases that ended well say. A
 /// case without one counts as not run.

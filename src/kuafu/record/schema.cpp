@@ -238,6 +238,8 @@ std::vector<std::string> line_problems(const Json& line) {
     }
     need("cases", is_count(value_at(line, "cases")), "integer");
     need("provenance", value_at(line, "provenance").is_object(), "object");
+    const Json derived = value_at(line, "derived");
+    need("derived", derived.is_null() || derived.is_object(), "object");
     return problems;
   }
   if (kind != "case" && kind != "former") {

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a suite computes from its cases, as `kuafu` hands it on: columns of the table, claims and their verdicts."""
+
+import html
+from dataclasses import dataclass
+
+import style
+import suite_points
+
+
+@dataclass(frozen=True)
+class Column:
+    """A number, text or truth of each case; absent where it has none."""
+    name: str
+    formula: str
+    unit: str
+    values: dict            # by case id
+
+    @property
+    def heading(self):
+        return self.name if self.unit in ("", "B", "s") else f"{self.name} [{self.unit}]"
+
+    def shown(self, case):
+        return suite_points.shown(self.values.get(case.id), self.unit)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a source says, held against the cases."""
+    name: str
+    what: str               # the formula and the cases it is about
+    source: str
+    verdict: str            # "holds", "fails" or "unresolved"
+    checked: int
+    held: int
+    failing: list           # one sentence a case
+    open: list              # why it is not decided
+
+    @property
+    def sentences(self):
+        return self.failing or self.open
+
+
+TONES = {"holds": style.GREEN, "fails": style.DIFFERENT, "unresolved": style.ORANGE}
+SHOWN = 5                # sentences of a claim
+
+
+def of(facts):
+    """(columns, claims, figures) of what the front hands on."""
+    found = (facts or {}).get("derived") or {}
+    return ([Column(**c) for c in found.get("columns", [])], [Claim(**c) for c in found.get("claims", [])], found.get("figures", []))
+
+
+def few(sentences):
+    """The first of them, and how many more there are."""
+    more = len(sentences) - SHOWN
+    return sentences[:SHOWN] + ([f"... and {more} more"] if more > 0 else [])
+
+
+def cells(run, cell_of):
+    """Columns of the page's table: [(heading, css class, cell of a case)]"""
+    def cell(column, case):
+        value = column.values.get(case.id)
+        return cell_of("" if value is None else html.escape(str(column.shown(case))), value, "n")
+
+    return [(column.heading, "n", lambda case, column=column: cell(column, case)) for column in run.columns]
+
+
+def section(run):
+    """The claims in the page; nothing where there is none."""
+    if not run.claims:
+        return ""
+    rows = "".join(
+        f'<tr><td><span class="status" style="--tone:{TONES[c.verdict]}">{c.verdict}</span></td><td>{html.escape(c.name)}'
+        f"<br><small>{html.escape(c.what)}</small>" + "".join(f"<br><small>{html.escape(s)}</small>" for s in few(c.sentences))
+        + f'</td><td>{html.escape(c.source)}</td><td class="n">{c.held} of {c.checked}</td></tr>' for c in run.claims)
+    return ('<section id="claims"><h2>Claims</h2><p class="caption">What sources say of such cases, held against these. Unresolved: '
+            'a case that a claim needs has not ended ok or is refuted, or 95 % intervals overlap.</p><div class="scroll">'
+            '<table class="ratios"><thead><tr><th>verdict</th><th>claim</th><th>source</th><th>cases</th></tr></thead>'
+            f"<tbody>{rows}</tbody></table></div></section>")
+
+
+def csv_row(run, case):
+    """{column: value} of `--csv`."""
+    return {f"columns.{column.name}": column.values.get(case.id) for column in run.columns}

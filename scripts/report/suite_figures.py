@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures that a suite asks for (`[[figure]]`), static (matplotlib) and interactive (plotly), in the look of all others."""
+
+import html
+
+import matplotlib
+import plotly.graph_objects as go
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+
+import cards
+import figures
+import plots
+import style
+import suite_points
+import views
+
+BAR = 0.8                # of the distance of two places, for all bars of one
+LETTERS = 110            # of the names under all panels of a row, at the width of the figures
+SCALE = ["#e6f1f8", style.SKY, style.BLUE]
+# (line, plotly's line, hatch, plotly's pattern) of the series of one name
+RESTS = [("-", "solid", "", ""), ("--", "dash", "///", "/"), (":", "dot", "...", "."), ("-.", "dashdot", "xxx", "x")]
+
+
+def _place(d, axis, value):
+    names = d.x_names if axis == "x" else d.y_names
+    return value if names is None else names.index(value)
+
+
+def _beside(series, x):
+    """The series of a panel that have a mark at x: their bars stand beside each other."""
+    return [s for s in series if any(m.x == x for m in s.marks)]
+
+
+def _bar_width(d):
+    return BAR / max(len(_beside(series, x)) for _, series in d.panels for x in d.x_names)
+
+
+def _bar_places(d, series, index):
+    """x of the marks of series `index` of a panel."""
+    width, places = _bar_width(d), []
+    for m in series[index].marks:
+        there = _beside(series, m.x)
+        places.append(_place(d, "x", m.x) + width * (there.index(series[index]) - (len(there) - 1) / 2))
+    return places
+
+
+def _names_axis(d, axis):
+    names = d.x_names if axis == "x" else d.y_names
+    return None if names is None else [str(d.shown(axis, v)) for v in names]
+
+
+def _reach(mark):
+    return [max(mark.y - mark.low, 0)], [max(mark.high - mark.y, 0)]
+
+
+def _draw_marks(panel, d, series):
+    for index, s in enumerate(series):
+        color, marker = d.looks[s.by]
+        if d.kind == "bar":
+            for x, m in zip(_bar_places(d, series, index), s.marks):
+                panel.bar(x, m.y, _bar_width(d) * 0.92, facecolor=views.fill(m.case, color),
+                          edgecolor=style.PAPER if RESTS[s.rest][2] and m.case.is_certified else views.edge(m.case, color),
+                          hatch=RESTS[s.rest][2], linewidth=0.9, yerr=_reach(m) if m.high > m.low else None, ecolor=style.INK)
+            continue
+        xs = [_place(d, "x", m.x) for m in s.marks]
+        if d.kind == "line":
+            panel.plot(xs, [m.y for m in s.marks], color=color, linestyle=RESTS[s.rest][0], linewidth=1.4)
+        for x, m in sorted(zip(xs, s.marks), key=lambda pair: pair[1].case.is_different):
+            panel.errorbar(x, m.y, yerr=_reach(m), color=color, marker=marker[0], elinewidth=1.0,
+                           markersize=views.larger(m.case, 5.5), markerfacecolor=views.fill(m.case, color),
+                           markeredgecolor=views.edge(m.case, color))
+
+
+def _draw_cells(panel, d, series, scale):
+    grid = [[float("nan")] * len(d.x_names) for _ in d.y_names]
+    marks = [m for s in series for m in s.marks]
+    for m in marks:
+        grid[_place(d, "y", m.y)][_place(d, "x", m.x)] = m.z
+    image = panel.imshow(grid, aspect="auto", origin="lower", cmap=LinearSegmentedColormap.from_list("kuafu", SCALE),
+                         vmin=scale[0], vmax=scale[1])
+    panel.grid(False)
+    for m in marks:
+        x, y = _place(d, "x", m.x), _place(d, "y", m.y)
+        is_dark = m.z > scale[0] + 0.65 * (scale[1] - scale[0])
+        panel.text(x, y, d.shown("z", m.z), ha="center", va="center", fontsize=7.5, color=style.PAPER if is_dark else style.INK)
+        if m.case.is_different:
+            panel.add_patch(Rectangle((x - 0.47, y - 0.47), 0.94, 0.94, fill=False, edgecolor=style.DIFFERENT, linewidth=2))
+    return image
+
+
+def _scale(d):
+    """Least and greatest value of a heatmap."""
+    values = [m.z for _, series in d.panels for s in series for m in s.marks]
+    low, high = min(values), max(values)
+    return (low, high) if high > low else (low - 0.5, high + 0.5)
+
+
+def _format_axes(panel, d):
+    for axis in ("x", "y"):
+        of = panel.xaxis if axis == "x" else panel.yaxis
+        names = _names_axis(d, axis)
+        if names is not None:
+            is_long = axis == "x" and sum(map(len, names)) * views.grid_shape(len(d.panels))[1] > LETTERS
+            of.set_ticks(range(len(names)), names, **({"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if is_long else {}))
+        else:
+            if d.is_log(axis):
+                (panel.set_xscale if axis == "x" else panel.set_yscale)("log")
+                is_bytes = d.spec[axis]["unit"] == "B"
+                of.set_major_locator(matplotlib.ticker.LogLocator(2 if is_bytes else 10, subs=(1,) if is_bytes else (1, 2, 5), numticks=8))
+                of.set_minor_formatter(matplotlib.ticker.NullFormatter())
+            if d.spec[axis]["unit"] in ("B", "s"):
+                of.set_major_formatter(lambda v, _, axis=axis: d.shown(axis, v))
+            elif d.is_log(axis):
+                of.set_major_formatter(lambda v, _: style.text_number(v))
+    panel.xaxis.set_tick_params(labelbottom=True)
+
+
+def _ticks_at_marks(panel, d):
+    """Few whole x, such as rank counts: a tick at each."""
+    xs = sorted({m.x for _, series in d.panels for s in series for m in s.marks}) if d.x_names is None else []
+    if d.kind == "line" and 0 < len(xs) <= 8 and all(isinstance(x, int) for x in xs):
+        panel.set_xticks(xs, [d.shown("x", x) for x in xs])
+        panel.set_xticks([], minor=True)
+
+
+def _rests(d):
+    """{what tells series of one name apart: which look}"""
+    found = {}
+    for _, series in d.panels:
+        for s in series:
+            if s.name != s.by:
+                found.setdefault(s.name.removeprefix(s.by).lstrip(", "), s.rest)
+    return found
+
+
+def _handles(d):
+    if d.kind == "heatmap":
+        return []
+    note = [Line2D([], [], linestyle="none", label=style.CYCLE_NOTE)] if style.repeats_colors(d.looks) else []
+    if d.kind == "bar":
+        named = [Patch(color=color, label=name) for name, (color, _) in d.looks.items() if name]
+    else:
+        named = [Line2D([], [], color=color, marker=marker[0], linestyle="-" if d.kind == "line" else "none", label=name)
+                 for name, (color, marker) in d.looks.items() if name]
+    told = [Line2D([], [], color=style.MUTED, linestyle=RESTS[rest][0], label=name) if d.kind == "line" else
+            Patch(facecolor=style.MUTED, edgecolor=style.PAPER, hatch=RESTS[rest][2], label=name) for name, rest in _rests(d).items()]
+    return named + told + figures.proof_handles(d.cases) + note
+
+
+def static(run, spec):
+    """The figure, or None where nothing is to be shown."""
+    d = suite_points.drawing(run, spec)
+    if d is None:
+        return None
+    is_map = d.kind == "heatmap"
+    height = 0.9 + 0.34 * len(d.y_names) if is_map else 3.4 if len(d.panels) == 1 else 2.5
+    figure, axes = figures.panels(len(d.panels), height, sharey=True)
+    figures.titles(axes, d.panels, suite_points.title_of(spec))
+    scale, image = _scale(d) if is_map else None, None
+    for panel, (_, series) in zip(axes.flat, d.panels):
+        if is_map:
+            image = _draw_cells(panel, d, series, scale)
+        else:
+            _draw_marks(panel, d, series)
+        _format_axes(panel, d)
+        _ticks_at_marks(panel, d)
+        if d.kind == "bar" and not d.is_log("y"):
+            panel.axhline(0, color=style.MUTED, linewidth=0.7)
+    figure.supxlabel(d.title_of("x"), fontsize=8.5)
+    figure.supylabel(d.title_of("y"), fontsize=8.5)
+    if is_map:
+        bar = figure.colorbar(image, ax=axes.ravel().tolist(), label=d.title_of("z"), pad=0.01)
+        bar.ax.yaxis.set_major_formatter(lambda v, _: d.shown("z", v))
+    if handles := _handles(d):
+        figures.legend(figure, handles)
+    return figure
+
+
+def _hover(d, s, mark):
+    value = f"{d.shown('z', mark.z)} at " if d.kind == "heatmap" else ""
+    at = f"{html.escape(str(d.shown('x', mark.x)))}, {value}{html.escape(str(d.shown('y', mark.y)))}"
+    more = f"<br>and {len(mark.cases) - 1} more" if len(mark.cases) > 1 else ""
+    return [f"{html.escape(s.name)}: {at}<br>{cards.card(mark.case)}{more}", mark.case.id]
+
+
+def _trace(d, series, index):
+    s = series[index]
+    color, marker = d.looks[s.by]
+    common = {"y": [m.y for m in s.marks], "customdata": [_hover(d, s, m) for m in s.marks],
+              "hovertemplate": "%{customdata[0]}<extra></extra>", "hoverlabel": {"bordercolor": color},
+              "error_y": {"type": "data", "symmetric": False, "thickness": 1.2, "width": 3, "color": style.INK if d.kind == "bar" else color,
+                          "array": [_reach(m)[1][0] for m in s.marks], "arrayminus": [_reach(m)[0][0] for m in s.marks]}}
+    fills, edges = [views.fill(m.case, color) for m in s.marks], [views.edge(m.case, color) for m in s.marks]
+    if d.kind == "bar":
+        return go.Bar(x=_bar_places(d, series, index), width=_bar_width(d) * 0.92,
+                      marker={"color": fills, "line": {"color": edges, "width": 1.2},
+                              "pattern": {"shape": RESTS[s.rest][3], "fgcolor": style.PAPER, "fillmode": "overlay"}}, **common)
+    return go.Scatter(x=[_place(d, "x", m.x) for m in s.marks], mode="lines+markers" if d.kind == "line" else "markers",
+                      line={"color": color, "dash": RESTS[s.rest][1], "width": 1.8},
+                      marker={"symbol": marker[1], "size": [views.larger(m.case, 9) for m in s.marks], "color": fills, "opacity": 1,
+                              "line": {"color": edges, "width": 1.8}}, **common)
+
+
+def _cells(d, series, scale):
+    marks = [(s, m) for s in series for m in s.marks]
+    grid = {key: [[None] * len(d.x_names) for _ in d.y_names] for key in ("z", "text", "card")}
+    for s, m in marks:
+        y, x = _place(d, "y", m.y), _place(d, "x", m.x)
+        grid["z"][y][x], grid["text"][y][x], grid["card"][y][x] = m.z, d.shown("z", m.z), _hover(d, s, m)[0]
+    return go.Heatmap(z=grid["z"], text=grid["text"], texttemplate="%{text}", customdata=grid["card"],
+                      hovertemplate="%{customdata}<extra></extra>", hoverongaps=False, zmin=scale[0], zmax=scale[1], xgap=2, ygap=2,
+                      colorscale=[[i / (len(SCALE) - 1), color] for i, color in enumerate(SCALE)],
+                      colorbar={"title": {"text": d.title_of("z"), "side": "right"}})
+
+
+def interactive(run, spec):
+    """The same for the page."""
+    d = suite_points.drawing(run, spec)
+    if d is None:
+        return None
+    is_map = d.kind == "heatmap"
+    groups, legend = d.panels, plots.Legend()
+    figure, columns = plots.grid(groups, 110 + 34 * len(d.y_names) if is_map else 330 if len(groups) == 1 else 270,
+                                 suite_points.title_of(spec))
+    for index, (_, series) in enumerate(groups):
+        where = plots.place(index, columns)
+        for i in range(len(series) if not is_map else 0):
+            figure.add_trace(_trace(d, series, i).update(legend.under(series[i].by)), **where)
+        if is_map:
+            figure.add_trace(_cells(d, series, _scale(d)).update(showscale=index == 0), **where)
+            _mark_refuted(figure, d, series, where)
+    if not is_map:
+        legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in d.looks.items() if name})
+    for axis, update in (("x", figure.update_xaxes), ("y", figure.update_yaxes)):
+        names = _names_axis(d, axis)
+        if names is not None:
+            update(tickvals=list(range(len(names))), ticktext=names)
+        elif d.is_log(axis):
+            update(type="log")
+        if names is None and d.spec[axis]["unit"] == "s":
+            update(ticksuffix="s", exponentformat="SI")
+        if names is None and d.spec[axis]["unit"] == "B":
+            update(ticksuffix="B", exponentformat="SI")
+    if len(groups) > 1:
+        plots.match(figure.select_yaxes())
+    plots.finish(figure, [] if is_map else d.cases, groups, columns, d.title_of("x"), d.title_of("y"))
+    return figure
+
+
+def _mark_refuted(figure, d, series, where):
+    for s in series:
+        for m in s.marks:
+            if m.case.is_different:
+                x, y = _place(d, "x", m.x), _place(d, "y", m.y)
+                figure.add_shape(type="rect", x0=x - 0.47, x1=x + 0.47, y0=y - 0.47, y1=y + 0.47,
+                                 line={"color": style.DIFFERENT, "width": 2}, **where)
+
+
+def _drawn(run):
+    """{name: spec} of the figures that kuafu draws."""
+    return {suite_points.name_of(i, spec): spec for i, spec in enumerate(run.figures) if "kind" in spec}
+
+
+def drawings(run):
+    """{name: function of a run}, as figures.FIGURES."""
+    return {name: lambda r, spec=spec: static(r, spec) for name, spec in _drawn(run).items()}
+
+
+def pages(run):
+    """{name: function of a run}, as plots.PLOTS."""
+    return {name: lambda r, spec=spec: interactive(r, spec) for name, spec in _drawn(run).items()}
+
+
+def sections(run):
+    """{name: (title, caption)} of all figures of the suite."""
+    out = {}
+    for index, spec in enumerate(run.figures):
+        said = [f"A figure of the suite ({spec['at']})."]
+        if "kind" in spec:
+            over = f"{spec['z']['name']} at {spec['y']['name']}" if "z" in spec else spec["y"]["name"]
+            said = [f"{over} over {spec['x']['name']}" + (f" by {spec['by']}" if spec["by"] else "")
+                    + (f", where {spec['where']}" if spec["where"] else "") + f"; asked for at {spec['at']}."]
+            d = suite_points.drawing(run, spec)
+            said += d.notes if d else []
+        out[suite_points.name_of(index, spec)] = (suite_points.title_of(spec), " ".join(said))
+    return out

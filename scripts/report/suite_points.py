@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the figures of a suite (`[[figure]]`) show: points that `kuafu` computed, in panels of equal work and series. Shared by the
+static and the interactive drawing. Nothing is computed here but medians of points that lie on each other."""
+
+import re
+import statistics
+from dataclasses import dataclass, field
+
+import style
+import views
+
+RESTS = 4                                # looks of the series of one name, such as its rank counts
+REST = ("strategy", "ranks", "world")    # of equal work; what an axis does not show tells series apart
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One point: of one case, or the median of several."""
+    x: object
+    y: object
+    z: float
+    low: float
+    high: float
+    cases: list
+
+    @property
+    def case(self):
+        """The one that decides how the mark looks: the least proven."""
+        return min(self.cases, key=lambda c: (not c.is_different, c.is_certified))
+
+
+@dataclass(frozen=True)
+class Series:
+    name: str               # with what tells it apart from others of the same look
+    by: str                 # of the legend
+    rest: int               # which of these it is: dashes of lines, hatches of bars
+    marks: list
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure of the suite, ready to be drawn."""
+    spec: dict
+    panels: list            # [(label, [Series])]
+    x_names: list           # categories of the x axis in order; None where it has numbers
+    y_names: list           # the same of a heatmap's y axis
+    looks: dict             # {by: (colour, mark)}
+    cases: list
+    notes: list = field(default_factory=list)
+
+    @property
+    def kind(self):
+        return self.spec["kind"]
+
+    def is_log(self, axis):
+        return axis in self.spec["log"]
+
+    def title_of(self, axis):
+        """ "step_time_s.median [s]" """
+        name, unit = self.spec[axis]["name"], self.spec[axis]["unit"]
+        return f"{name} [{unit}]" if unit and unit != name else name
+
+    def shown(self, axis, value):
+        return shown(value, self.spec[axis]["unit"])
+
+
+def shown(value, unit):
+    """A value as people read it, in its unit."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    return {"B": style.text_bytes, "s": style.text_seconds}.get(unit, style.text_number)(value)
+
+
+def name_of(index, spec):
+    """Of files and of the section in the page: "suite_1_speed_up"."""
+    words = re.sub("[^a-z0-9]+", "_", title_of(spec).lower()).strip("_")[:40].strip("_")
+    return f"suite_{index + 1}_{words}"
+
+
+def title_of(spec):
+    if spec["title"]:
+        return spec["title"]
+    if "script" in spec:
+        return spec["script"]
+    return f"{spec.get('z', spec['y'])['name']} by {spec['x']['name']}"
+
+
+def _is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _names(values):
+    """Categories in order: numbers by size, words as they come; None where all are numbers."""
+    if all(map(_is_number, values)):
+        return None
+    return _ordered(values)
+
+
+def _ordered(values):
+    numbers = sorted({v for v in values if _is_number(v)})
+    return numbers + [v for v in dict.fromkeys(values) if not _is_number(v)]
+
+
+def _is_drawable(spec, point):
+    if spec["kind"] == "heatmap":
+        return _is_number(point["z"])
+    if not _is_number(point["y"]) or "y" in spec["log"] and point["y"] <= 0:
+        return False
+    return "x" not in spec["log"] or _is_number(point["x"]) and point["x"] > 0
+
+
+def _used(spec):
+    return {spec[axis]["name"] for axis in "xyz" if axis in spec} | {spec["by"]}
+
+
+def _is_used(key, names):
+    return key in names or key.rsplit(".", 1)[-1] in names
+
+
+def _value(case, key):
+    return {"strategy": case.strategy, "ranks": case.ranks, "world": case.world}[key]
+
+
+def _rest(spec, cases):
+    """Keys of equal work that vary among `cases` and that no axis shows."""
+    names = _used(spec)
+    return [k for k in REST if k not in names and len({_value(c, k) for c in cases}) > 1]
+
+
+def _label(case, keys):
+    words = []
+    for key in keys:
+        value = _value(case, key)
+        words.append(f"{value} rank" + "s" * (value != 1) if key == "ranks" else str(value))
+    return ", ".join(words)
+
+
+def _marks(points, cases, places):
+    """Points of one series by x and y (y only of a heatmap): those that lie on each other are one mark at their median."""
+    found = {}
+    for point in points:
+        found.setdefault(places(point), []).append(point)
+    marks = []
+    for members in found.values():
+        values = [p["y"] for p in members]
+        y = statistics.median(values) if len(members) > 1 and all(map(_is_number, values)) else values[0]
+        reach = [b for p in members for b in p.get("reach", [p["y"]])] if _is_number(y) else [0, 0]
+        z = statistics.median(p["z"] for p in members) if "z" in members[0] else None
+        marks.append(Mark(members[0]["x"], y, z, min(reach), max(reach), [cases[p["id"]] for p in members]))
+    return marks
+
+
+def _panels(spec, points, cases):
+    """[(label, points)]: equal work a panel, but all in one of a scatter plot; of a heatmap also one a series."""
+    if spec["kind"] == "scatter":
+        return [("", points)]
+    shown_keys, by_case = _used(spec), {}
+    for point in points:
+        by_case[point["id"]] = point
+    members = [cases[i] for i in by_case]
+    without = [k for k in views.varied_keys(members) if _is_used(k, shown_keys)]
+    groups = [(label, [by_case[c.id] for c in group]) for label, group in views.workloads(members, without)]
+    if spec["kind"] != "heatmap":
+        return groups
+    rest, split = _rest(spec, members), {}
+    for label, group in groups:
+        for point in group:
+            words = [label, point.get("by", ""), _label(cases[point["id"]], rest)]
+            split.setdefault(", ".join(filter(None, words)), []).append(point)
+    return list(split.items())
+
+
+def _series(spec, points, cases, looks):
+    """Series of one panel: one a value of `by`, and of whatever else varies and is equal work, which `looks` number."""
+    series, found = [], {}
+    for point in points:
+        found.setdefault(point.get("by", ""), []).append(point)
+    for by, mine in found.items():
+        if spec["kind"] in ("scatter", "heatmap"):
+            is_map = spec["kind"] == "heatmap"
+            series.append(Series(by, by, 0, _marks(mine, cases, lambda p: (p["x"], p["y"]) if is_map else p["id"])))
+            continue
+        rest, parts = _rest(spec, [cases[p["id"]] for p in mine]), {}
+        for point in mine:
+            parts.setdefault(_label(cases[point["id"]], rest), []).append(point)
+        for label, part in parts.items():
+            marks = _marks(part, cases, lambda p: p["x"])
+            if all(_is_number(m.x) for m in marks):
+                marks.sort(key=lambda m: m.x)
+            series.append(Series(", ".join(filter(None, [by, label])), by, looks.setdefault(label, len(looks)) % RESTS, marks))
+    return series
+
+
+def _looks(spec, points, cases, run):
+    """{by: look}: strategies look as in every other figure."""
+    if spec["by"] == "strategy" and all(p.get("by") == cases[p["id"]].strategy for p in points):
+        return views.looks_of([cases[p["id"]] for p in points], run)
+    return style.palette(list(dict.fromkeys(p.get("by", "") for p in points)), {})
+
+
+def drawing(run, spec):
+    """The Drawing of a spec; None where no finished case has a point."""
+    cases = {c.id: c for c in run.cases}
+    known = [p for p in spec["points"] if p["id"] in cases]
+    points = [p for p in known if _is_drawable(spec, p)]
+    if not points:
+        return None
+    notes = []
+    if len(points) < len(known):
+        above = " above 0, as a logarithmic axis wants" if spec["log"] else ""
+        notes.append(f"{len(known) - len(points)} of {len(known)} cases are left out: they have no number{above}.")
+    looks = {}
+    panels = [(label, _series(spec, members, cases, looks)) for label, members in _panels(spec, points, cases)]
+    if any(len(m.cases) > 1 for _, series in panels for s in series for m in s.marks):
+        notes.append("Where several cases have one place, the mark is their median and the bar their range.")
+    xs, ys = [p["x"] for p in points], [p["y"] for p in points]
+    is_cells = spec["kind"] in ("bar", "heatmap")
+    return Drawing(spec, panels, _ordered(xs) if is_cells else _names(xs), _ordered(ys) if spec["kind"] == "heatmap" else None,
+                   _looks(spec, points, cases, run), [cases[p["id"]] for p in points], notes)

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/experiment/claims.h"
+
+#include "kuafu/base/errors.h"
+
+namespace kuafu {
+namespace {
+
+using Verdict = ClaimResult::Verdict;
+
+std::string counted(int64_t n, const char* one, const char* many) {
+  return text(n, " ", n == 1 ? one : many);
+}
+
+void check_each(const Rows& rows, const Formula& formula, const Rows::Among& picked,
+                ClaimResult& result) {
+  for (const size_t i : *picked) {
+    const auto scope = rows.scope(i, picked, Rows::Reading::kStrict);
+    const Value value = both(formula.evaluate(*scope, result.claim->tolerance), Value::truth(true));
+    ++result.checked;
+    const std::string& name = rows.all()[i].name;
+    if (value.is_true()) ++result.held;
+    if (value.is_false()) result.failing.push_back(name + ": " + formula.values_shown(*scope));
+    if (value.is_absent()) result.open.push_back(name + ": " + value.words);
+  }
+}
+
+void check_all(const Rows& rows, const Formula& formula, const Rows::Among& picked,
+               ClaimResult& result) {
+  const auto scope = rows.scope(picked);
+  const Value value = both(formula.evaluate(*scope, result.claim->tolerance), Value::truth(true));
+  result.checked = 1;
+  const std::string over = counted(static_cast<int64_t>(picked->size()), "case", "cases");
+  const std::string shown = formula.values_shown(*scope);
+  if (value.is_true()) result.held = 1;
+  if (value.is_false()) {
+    result.failing.push_back(shown.empty() ? "of " + over : text(shown, ", of ", over));
+  }
+  if (value.is_absent()) result.open.push_back(value.words);
+}
+
+ClaimResult check(const Rows& rows, const Claim& claim) {
+  ClaimResult result;
+  result.claim = &claim;
+  int64_t num_open = 0;
+  const auto picked =
+      std::make_shared<const std::vector<size_t>>(rows.picked(claim.where, num_open));
+  if (picked->empty() && num_open == 0) {
+    result.open.emplace_back("no case is what it is about");
+    return result;
+  }
+  const Formula formula(claim.formula);
+  const bool is_each = formula.is_of_row();
+  if (is_each)
+    check_each(rows, formula, picked, result);
+  else
+    check_all(rows, formula, picked, result);
+  const int64_t missing = num_open + rows.num_unknown();
+  if (missing > 0) {
+    result.open.push_back(counted(missing, "case", "cases") + " of the suite " +
+                          (missing == 1 ? "has" : "have") + " not ended");
+  }
+  // A case that is still to come cannot mend another, but changes a mean.
+  const bool is_final = is_each || missing == 0;
+  result.verdict = !result.failing.empty() && is_final ? Verdict::kFails
+                   : result.open.empty()               ? Verdict::kHolds
+                                                       : Verdict::kUnresolved;
+  return result;
+}
+
+}  // namespace
+
+const char* describe(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kHolds:
+      return "holds";
+    case Verdict::kFails:
+      return "fails";
+    case Verdict::kUnresolved:
+      return "unresolved";
+  }
+  return "";
+}
+
+std::vector<ClaimResult> check_claims(const Rows& rows) {
+  std::vector<ClaimResult> results;
+  for (const Claim& claim : rows.derived().claims) results.push_back(check(rows, claim));
+  return results;
+}
+
+}  // namespace kuafu

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/experiment/derived_check.h"
+
+#include <algorithm>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
+#include "kuafu/experiment/baselines.h"
+#include "kuafu/experiment/expand.h"
+#include "kuafu/experiment/formula.h"
+#include "kuafu/plan/keys.h"
+#include "kuafu/record/field_path.h"
+#include "kuafu/record/schema.h"
+
+namespace kuafu {
+namespace {
+
+using Kind = FormulaNode::Kind;
+
+bool is_one_of(const std::string& word, const std::vector<std::string>& words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+bool is_list(const FieldDoc& field) {
+  return field.type != FieldType::kText && field.type != FieldType::kInteger &&
+         field.type != FieldType::kNumber && field.type != FieldType::kObject;
+}
+
+/// The field of a path, or of the list that it names an element of; null in open objects.
+const FieldDoc* field_of(const std::string& path) {
+  const auto parts = parts_of(path);
+  for (const FieldDoc& field : document_fields()) {
+    const auto own = parts_of(field.path);
+    const bool is_element = is_list(field) && parts.size() == own.size() + 1;
+    if (parts.size() != own.size() && !is_element) continue;
+    const bool is_same =
+        std::equal(own.begin(), own.end(), parts.begin(),
+                   [](const auto& a, const auto& b) { return a == "*" || a == b; });
+    if (is_same) return &field;
+  }
+  return nullptr;
+}
+
+/// Why a field is no single value; empty: it is.
+std::string not_single(const std::string& path) {
+  const FieldDoc* field = field_of(path);
+  if (field == nullptr) return path == "plan" || path == "provenance" ? path + " is an object" : "";
+  if (field->type == FieldType::kObject) return path + " is an object; name a field inside of it";
+  if (!is_list(*field) || parts_of(path).size() > parts_of(field->path).size()) return "";
+  return text(path, " is a list; say ", path, ".first, .last, .max, .sum or an index");
+}
+
+class Checker {
+ public:
+  Checker(const Derived& derived, const std::vector<Case>& cases)
+      : derived_(derived), cases_(cases), names_({"name", "case_id", "wall_s"}) {
+    for (const Case& c : cases) {
+      for (const auto& [key, value] : c.settings) {
+        if (!is_one_of(key, settings_)) settings_.push_back(key);
+      }
+    }
+    names_.insert(names_.end(), settings_.begin(), settings_.end());
+    for (const KeyDoc& doc : plan_keys()) names_.push_back(doc.key);
+  }
+
+  void run() {
+    for (const Column& c : derived_.columns) {
+      line_ = c.line;
+      what_ = text("[[column]] ", in_quotes(c.name), ": ");
+      require(!is_one_of(c.name, columns_), "a column above has this name");
+      require(!is_taken(c.name), "a setting, a plan key or a field has this name");
+      check(Formula(c.formula), "formula");
+      columns_.push_back(c.name);
+    }
+    for (const Claim& c : derived_.claims) {
+      line_ = c.line;
+      what_ = text("[[claim]] ", in_quotes(c.name), ": ");
+      check_claim(Formula(c.formula));
+      check(c.where);
+    }
+    for (const FigureSpec& f : derived_.figures) {
+      line_ = f.line;
+      what_ = "[[figure]]: ";
+      for (const auto& [key, name] :
+           {std::pair{"x", &f.x}, {"y", &f.y}, {"z", &f.z}, {"by", &f.by}}) {
+        if (!name->empty()) check_name(*name, text(key, " = ", in_quotes(*name)));
+      }
+      check(f.where);
+    }
+  }
+
+ private:
+  template <class... Args>
+  void require(bool condition, const Args&... message) const {
+    KUAFU_REQUIRE(condition, derived_.origin, ":", line_, ": ", what_, message...);
+  }
+
+  bool is_setting(const std::string& name) const {
+    return std::any_of(settings_.begin(), settings_.end(), [&](const std::string& key) {
+      return key == name || last_word(key) == name;
+    });
+  }
+
+  bool is_taken(const std::string& name) const {
+    return is_one_of(name, names_) || is_setting(name) ||
+           plan::find_key(whole_key(name)) != nullptr || path_problem(name).empty();
+  }
+
+  /// What is wrong with a name; empty: nothing.
+  std::string find_problem(const std::string& name) const {
+    if (is_one_of(name, columns_) || is_one_of(name, names_) || is_setting(name)) return "";
+    const std::string key = name.starts_with("plan.") ? name.substr(5) : name;
+    if (plan::find_key(whole_key(key)) != nullptr) return "";
+    if (!name.starts_with("plan.") && path_problem(name).empty()) return not_single(name);
+    std::vector<std::string> known = columns_;
+    known.insert(known.end(), names_.begin(), names_.end());
+    for (const FieldDoc& field : document_fields()) {
+      known.push_back(field.path);
+      if (!is_list(field)) continue;
+      for (const char* element : {".first", ".last", ".max", ".sum"}) {
+        known.push_back(field.path + element);
+      }
+    }
+    return text("no ", in_quotes(name), " is known here; did you mean ",
+                in_quotes(nearest_name(name, known)),
+                "? Known are columns above, settings, plan keys and what `kuafu list fields` has");
+  }
+
+  void check_name(const std::string& name, const std::string& where) const {
+    const std::string problem = find_problem(name);
+    require(problem.empty(), where, ": ", problem);
+  }
+
+  void check(const Formula& formula, const char* where) const {
+    formula.visit([&](const FormulaNode& node, bool) {
+      const std::string place = text(where, ", letter ", node.letter);
+      if (node.kind == Kind::kName) check_name(node.word, place);
+      for (const auto& [key, asked] : node.picks) {
+        check_name(key, place);
+        if (asked.kind == Kind::kLiteral) check_value(key, asked.value.json(), place);
+      }
+    });
+  }
+
+  void check(const Picked& where) const {
+    for (const auto& [key, allowed] : where.values) {
+      check_name(key, "where");
+      for (const Json& value : allowed) check_value(key, value, "where");
+    }
+    if (!where.formula.empty()) check(Formula(where.formula), "where");
+  }
+
+  /// A setting or plan key has the value in some case; of other names that is known when they ended.
+  void check_value(const std::string& key, const Json& value, const std::string& where) const {
+    if (key == "status") {
+      require(is_one_of(plain_text(value), statuses()), where, ": no status is ",
+              in_quotes(plain_text(value)), "; did you mean ",
+              in_quotes(nearest(plain_text(value), statuses())), "?");
+    }
+    const bool is_decided =
+        key == "name" || is_setting(key) || plan::find_key(whole_key(key)) != nullptr;
+    if (is_one_of(key, columns_) || !is_decided) return;
+    std::vector<std::string> there;
+    for (const Case& c : cases_) {
+      const auto own = case_value(c, key);
+      if (!own) continue;
+      if (*own == plain_text(value)) return;
+      if (!is_one_of(*own, there)) there.push_back(*own);
+    }
+    require(false, where, ": no case has ", key, " = ", in_quotes(plain_text(value)),
+            "; did you mean ", in_quotes(nearest(plain_text(value), there)), "? ", key, " is ",
+            join_or(there));
+  }
+
+  void check_claim(const Formula& formula) const {
+    check(formula, "formula");
+    const FormulaNode& root = formula.root();
+    const bool is_sum =
+        root.kind == Kind::kBinary && std::string("+-*/%").find(root.word) != std::string::npos;
+    const bool is_number =
+        root.kind == Kind::kCall && root.word != "at" && root.word != "all" && root.word != "any";
+    require(!is_sum && !is_number && root.kind != Kind::kSign && root.kind != Kind::kLiteral,
+            "formula: expected what is true or false, such as loss.last < loss.first; given ",
+            in_quotes(formula.text()));
+    require(formula.is_of_row() || formula.has_aggregate(), "formula: ", in_quotes(formula.text()),
+            " asks no case");
+  }
+
+  const Derived& derived_;
+  const std::vector<Case>& cases_;
+  std::vector<std::string> names_, settings_, columns_;
+  int line_ = 0;
+  std::string what_;
+};
+
+}  // namespace
+
+void check_derived(const Derived& derived, const std::vector<Case>& cases) {
+  if (!derived.is_empty()) Checker(derived, cases).run();
+}
+
+std::string unit_of(const Derived& derived, const std::string& name) {
+  for (const Column& c : derived.columns) {
+    if (c.name == name) return c.unit;
+  }
+  const FieldDoc* field = field_of(name);
+  return field == nullptr ? "" : field->unit;
+}
+
+}  // namespace kuafu

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Columns, claims and figures as text for the console and as JSON for the report.
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
+#include "kuafu/experiment/claims.h"
+#include "kuafu/experiment/derived_check.h"
+#include "kuafu/experiment/expand.h"
+#include "kuafu/record/table.h"
+
+namespace kuafu {
+namespace {
+
+constexpr size_t kMostSentences = 5;  ///< told of a claim on the console
+
+std::string titled(const std::string& name, const std::string& unit) {
+  return unit.empty() ? name : text(name, " [", unit, "]");
+}
+
+std::string words_of(const Picked& where) {
+  std::vector<std::string> words;
+  for (const auto& [key, allowed] : where.values) {
+    std::vector<std::string> values;
+    for (const Json& value : allowed) values.push_back(plain_text(value));
+    words.push_back(text(key, " = ", join_or(values)));
+  }
+  if (!where.formula.empty()) words.push_back(where.formula);
+  return join(words, " and ");
+}
+
+std::string what(const Claim& claim) {
+  const std::string where = words_of(claim.where);
+  return text(
+      claim.formula,
+      claim.tolerance > 0 ? text(" within ", human_number(100 * claim.tolerance, 3), " %") : "",
+      where.empty() ? "" : " where " + where);
+}
+
+bool has_ended_ok(const Row& row) { return row.line != nullptr && (*row.line)["status"] == "ok"; }
+
+Json columns_json(const Rows& rows) {
+  Json out = Json::array();
+  const auto& columns = rows.derived().columns;
+  for (size_t c = 0; c < columns.size(); ++c) {
+    Json values = Json::object();
+    for (size_t i = 0; i < rows.all().size(); ++i) {
+      if (!has_ended_ok(rows.all()[i])) continue;
+      const Value value = rows.column(c, i);
+      if (!value.is_absent()) values[rows.all()[i].id] = value.json();
+    }
+    out.push_back({{"name", columns[c].name},
+                   {"formula", columns[c].formula},
+                   {"unit", columns[c].unit},
+                   {"values", values}});
+  }
+  return out;
+}
+
+Json axis_json(const Derived& derived, const std::string& name) {
+  return {{"name", name}, {"unit", unit_of(derived, name)}};
+}
+
+/// What tells the series apart: strategies, where nothing is said and there are some.
+std::string by_of(const Derived& derived, const FigureSpec& figure) {
+  if (!figure.by.empty() || figure.kind == "heatmap") return figure.by;
+  return derived.row_keys.contains("strategy") ? "strategy" : "";
+}
+
+/// A point a case that has what the axes show.
+Json points_of(const Rows& rows, const FigureSpec& figure) {
+  Json points = Json::array();
+  int64_t num_open = 0;
+  for (const size_t i : rows.picked(figure.where, num_open)) {
+    if (!has_ended_ok(rows.all()[i])) continue;
+    const auto value = [&](const std::string& name) {
+      return name.empty() ? Value::absent("") : rows.value(i, name, Rows::Reading::kAsRecorded);
+    };
+    const Value x = value(figure.x), y = value(figure.y), z = value(figure.z),
+                by = value(by_of(rows.derived(), figure));
+    if (x.is_absent() || y.is_absent() || (z.is_absent() && !figure.z.empty())) continue;
+    Json point = {{"id", rows.all()[i].id}, {"x", x.json()}, {"y", y.json()}};
+    if (!figure.z.empty()) point["z"] = z.json();
+    if (!by.is_absent()) point["by"] = plain_text(by.json());
+    if (y.is_number() && !y.is_point() && std::isfinite(y.low) && std::isfinite(y.high)) {
+      point["reach"] = {y.low, y.high};
+    }
+    points.push_back(std::move(point));
+  }
+  return points;
+}
+
+Json figure_json(const Rows& rows, const FigureSpec& figure) {
+  const Derived& derived = rows.derived();
+  Json out = {{"at", text(derived.origin, ":", figure.line)}, {"title", figure.title}};
+  if (!figure.script.empty()) {
+    const auto path = std::filesystem::path(derived.folder) / figure.script;
+    out["script"] = figure.script;
+    // A record alone, which may come from anywhere, makes no program run.
+    if (!derived.folder.empty()) {
+      out["path"] = std::filesystem::absolute(path).lexically_normal().string();
+    }
+    return out;
+  }
+  out["kind"] = figure.kind;
+  out["log"] = figure.log;
+  out["by"] = by_of(derived, figure);
+  out["where"] = words_of(figure.where);
+  for (const auto& [axis, name] : {std::pair{"x", &figure.x}, {"y", &figure.y}, {"z", &figure.z}}) {
+    if (!name->empty()) out[axis] = axis_json(derived, *name);
+  }
+  out["points"] = points_of(rows, figure);
+  return out;
+}
+
+void add_sentences(std::string& out, const std::vector<std::string>& sentences) {
+  for (size_t i = 0; i < std::min(sentences.size(), kMostSentences); ++i) {
+    out += "              " + sentences[i] + "\n";
+  }
+  if (sentences.size() > kMostSentences) {
+    out += text("              ... and ", sentences.size() - kMostSentences, " more\n");
+  }
+}
+
+}  // namespace
+
+Json derived_json(const Rows& rows) {
+  Json claims = Json::array(), figures = Json::array();
+  for (const ClaimResult& r : check_claims(rows)) {
+    claims.push_back({{"name", r.claim->name},
+                      {"what", what(*r.claim)},
+                      {"source", r.claim->source},
+                      {"verdict", describe(r.verdict)},
+                      {"checked", r.checked},
+                      {"held", r.held},
+                      {"failing", r.failing},
+                      {"open", r.open}});
+  }
+  for (const FigureSpec& f : rows.derived().figures) figures.push_back(figure_json(rows, f));
+  return {{"columns", columns_json(rows)}, {"claims", claims}, {"figures", figures}};
+}
+
+std::vector<ColumnCells> column_cells(const Rows& rows) {
+  std::vector<ColumnCells> out;
+  const auto& columns = rows.derived().columns;
+  for (size_t c = 0; c < columns.size(); ++c) {
+    ColumnCells shown{titled(columns[c].name, columns[c].unit), {}};
+    for (size_t i = 0; i < rows.all().size(); ++i) {
+      Value value = rows.column(c, i);
+      value.low = value.high = value.number;  // the report has intervals
+      if (has_ended_ok(rows.all()[i])) shown.cells[rows.all()[i].id] = value.shown();
+    }
+    out.push_back(std::move(shown));
+  }
+  return out;
+}
+
+std::vector<std::string> empty_columns(const Rows& rows) {
+  std::vector<std::string> notes;
+  const auto& columns = rows.derived().columns;
+  for (size_t c = 0; c < columns.size(); ++c) {
+    std::string why;
+    bool has_value = false;
+    for (size_t i = 0; i < rows.all().size() && !has_value; ++i) {
+      if (!has_ended_ok(rows.all()[i])) continue;
+      const Value value = rows.column(c, i);
+      has_value = !value.is_absent();
+      if (why.empty()) why = value.words;
+    }
+    if (!has_value && !why.empty()) {
+      notes.push_back(text("column ", in_quotes(columns[c].name), " has no value: ", why));
+    }
+  }
+  return notes;
+}
+
+std::string claim_text(const std::vector<ClaimResult>& results) {
+  std::string out;
+  for (const ClaimResult& r : results) {
+    const bool is_failing = r.verdict == ClaimResult::Verdict::kFails;
+    std::string verdict = is_failing ? "FAILS" : describe(r.verdict);
+    verdict.resize(10, ' ');
+    out += text("  ", verdict, "  ", r.claim->name, ": ", r.held, " of ", r.checked, ": ",
+                what(*r.claim), " (", r.claim->source, ")\n");
+    add_sentences(out, r.failing);
+    if (!is_failing) add_sentences(out, r.open);
+  }
+  return out;
+}
+
+std::string derived_text(const Derived& derived) {
+  std::string out;
+  for (const Column& c : derived.columns) {
+    out += text("column  ", titled(c.name, c.unit), " = ", c.formula, "\n");
+  }
+  for (const Claim& c : derived.claims) {
+    out += text("claim   ", c.name, ": ", what(c), " (", c.source, ")\n");
+  }
+  for (const FigureSpec& f : derived.figures) {
+    const std::string drawn = f.script.empty()
+                                  ? text(f.kind, " of ", f.z.empty() ? "" : f.z + " at ", f.y,
+                                         " over ", f.x, f.by.empty() ? "" : " by " + f.by)
+                                  : f.script;
+    out += text("figure  ", f.title.empty() ? "" : f.title + ": ", drawn, "\n");
+  }
+  return out;
+}
+
+}  // namespace kuafu

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/experiment/rows.h"
+
+#include <algorithm>
+#include <map>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
+#include "kuafu/experiment/baselines.h"
+#include "kuafu/experiment/expand.h"
+#include "kuafu/experiment/verdict.h"
+#include "kuafu/record/schema.h"
+
+namespace kuafu {
+namespace {
+
+using Picks = FormulaScope::Picks;
+
+/// Fields that a case has however it ended.
+bool is_about_the_end(const std::string& path) {
+  for (const char* field : {"status", "reason", "world", "ranks", "certificate", "out_of_memory"}) {
+    if (path == field || path.starts_with(text(field, "."))) return true;
+  }
+  return false;
+}
+
+const Json* exact_setting(const Settings& settings, const std::string& key) {
+  for (const auto& [name, value] : settings) {
+    if (name == key) return &value;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+/// A row, or none, as the scope of a formula.
+class RowScope : public FormulaScope {
+ public:
+  RowScope(const Rows& rows, std::optional<size_t> row, Rows::Among among, Rows::Reading reading)
+      : rows_(rows), row_(row), among_(std::move(among)), reading_(reading) {}
+
+  Value value(const std::string& name) const override {
+    return row_ ? rows_.value(*row_, name, reading_) : Value::absent(name + ": of which case?");
+  }
+
+  std::unique_ptr<FormulaScope> like(const Picks& picks, std::string& why_not) const override {
+    if (!row_) {
+      why_not = "at(): like which case?";
+      return nullptr;
+    }
+    const auto found = rows_.like(*row_, picks, why_not);
+    return found ? rows_.scope(*found, among_, Rows::Reading::kStrict) : nullptr;
+  }
+
+  std::vector<std::unique_ptr<FormulaScope>> rows(const Picks& picks) const override {
+    std::vector<std::unique_ptr<FormulaScope>> out;
+    for (const size_t i : *among_) {
+      const bool is_in = std::all_of(picks.begin(), picks.end(), [&](const auto& pick) {
+        return rows_.has(i, pick.first, pick.second).is_true();
+      });
+      if (is_in) out.push_back(rows_.scope(i, among_, Rows::Reading::kStrict));
+    }
+    return out;
+  }
+
+ private:
+  const Rows& rows_;
+  std::optional<size_t> row_;
+  Rows::Among among_;
+  Rows::Reading reading_;
+};
+
+Rows::Rows(const Derived& derived, const RunRecord& record, const Suite* suite)
+    : derived_(derived) {
+  std::map<std::string, const Json*> lines;
+  for (const Json& line : record.cases) lines[line["case_id"].get<std::string>()] = &line;
+  if (suite != nullptr) {
+    for (const Case& c : suite->cases) {
+      const auto line = lines.find(c.id);
+      rows_.push_back({c.id, c.name, c.settings, line == lines.end() ? nullptr : line->second, &c});
+    }
+  } else {
+    for (const Json& line : record.cases) {
+      Row row{line["case_id"].get<std::string>(), line["name"].get<std::string>(), {}, &line, {}};
+      for (const auto& [key, value] : line["settings"].items()) {
+        row.settings.emplace_back(key, value);
+      }
+      rows_.push_back(std::move(row));
+    }
+    const int64_t planned =
+        record.header.is_object() ? record.header.value("cases", int64_t{0}) : 0;
+    num_unknown_ = std::max<int64_t>(0, planned - static_cast<int64_t>(rows_.size()));
+  }
+  for (const Column& c : derived.columns) formulas_.emplace_back(c.formula);
+  std::vector<size_t> sound;
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    if (is_sound(rows_[i])) sound.push_back(i);
+  }
+  sound_ = std::make_shared<const std::vector<size_t>>(std::move(sound));
+  columns_.assign(formulas_.size(), std::vector<std::optional<Value>>(rows_.size()));
+}
+
+bool Rows::is_sound(const Row& row) {
+  return row.line != nullptr && (*row.line)["status"] == "ok" &&
+         !is_different((*row.line)["document"]);
+}
+
+Value Rows::column(size_t column, size_t row) const {
+  auto& known = columns_[column][row];
+  if (!known) known = formulas_[column].evaluate(*scope(row, sound_, Reading::kAsRecorded));
+  return *known;
+}
+
+std::unique_ptr<FormulaScope> Rows::scope(size_t row, Among among, Reading reading) const {
+  return std::make_unique<RowScope>(*this, row, std::move(among), reading);
+}
+
+std::unique_ptr<FormulaScope> Rows::scope(Among among) const {
+  return std::make_unique<RowScope>(*this, std::nullopt, std::move(among), Reading::kStrict);
+}
+
+bool Rows::is_field(const std::string& name) const {
+  const auto [known, is_new] = is_field_.emplace(name, false);
+  if (is_new) known->second = !name.starts_with("plan.") && path_problem(name).empty();
+  return known->second;
+}
+
+Value Rows::field(const Row& row, const std::string& name, Reading reading) const {
+  const std::string who = in_quotes(row.name);
+  if (row.line == nullptr) return Value::absent(who + " has not ended");
+  const std::string status = (*row.line)["status"].get<std::string>();
+  if (!is_about_the_end(name)) {
+    if (status != "ok") return Value::absent(text(who, " ended as ", status));
+    if (reading == Reading::kStrict && !is_sound(row)) {
+      return Value::absent(text("the certificate of ", who, " says different"));
+    }
+  }
+  Value value = field_value(*row.line, name);
+  if (value.is_absent()) value.words += " in " + who;
+  return value;
+}
+
+/// Of the plan as it ran, else as it is planned, else of the setting.
+Value Rows::plan_value(size_t index, const std::string& name) const {
+  const Row& row = rows_[index];
+  const std::string key = whole_key(name.starts_with("plan.") ? name.substr(5) : name);
+  if (row.line != nullptr) {
+    const Json recorded = value_at((*row.line)["document"], "plan." + key);
+    if (!recorded.is_null()) return Value::of(recorded, name);
+  }
+  if (const Json* setting = find_setting(row.settings, name)) return Value::of(*setting, name);
+  const auto planned = row.planned != nullptr ? case_value(*row.planned, key) : std::nullopt;
+  if (!planned) return Value::absent(text(name, " is not known of ", in_quotes(row.name)));
+  const Json json = Json::parse(*planned, nullptr, false);
+  return json.is_number() || json.is_boolean() ? Value::of(json, name) : Value::text(*planned);
+}
+
+Value Rows::value(size_t index, const std::string& name, Reading reading) const {
+  const Row& row = rows_[index];
+  for (size_t i = 0; i < formulas_.size(); ++i) {
+    if (derived_.columns[i].name != name) continue;
+    // What a wrong result is worth is no side of a comparison.
+    const bool is_refuted = row.line != nullptr && (*row.line)["status"] == "ok" && !is_sound(row);
+    if (reading == Reading::kStrict && is_refuted) return field(row, name, reading);
+    return column(i, index);
+  }
+  if (const Json* setting = exact_setting(row.settings, name)) return Value::of(*setting, name);
+  if (name == "name") return Value::text(row.name);
+  if (name == "case_id") return Value::text(row.id);
+  if (name == "wall_s" && row.line != nullptr) return Value::of((*row.line)["wall_s"], name);
+  return is_field(name) ? field(row, name, reading) : plan_value(index, name);
+}
+
+Value Rows::has(size_t row, const std::string& key, const Value& value) const {
+  const Value own = this->value(row, key, Reading::kAsRecorded);
+  if (own.is_absent()) return own;
+  return Value::truth(plain_text(own.json()) == plain_text(value.json()));
+}
+
+Value Rows::is_in(size_t row, const Picked& where, const std::optional<Formula>& formula) const {
+  Value is_in = Value::truth(true);
+  for (const auto& [key, allowed] : where.values) {
+    Value is_one = Value::truth(false);
+    for (const Json& value : allowed) is_one = either(is_one, has(row, key, Value::of(value, key)));
+    is_in = both(is_in, is_one);
+  }
+  return formula ? both(is_in, formula->evaluate(*scope(row, sound_, Reading::kAsRecorded)))
+                 : is_in;
+}
+
+std::vector<size_t> Rows::picked(const Picked& where, int64_t& num_open) const {
+  std::optional<Formula> formula;
+  if (!where.formula.empty()) formula.emplace(where.formula);
+  std::vector<size_t> out;
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    const Value is_picked = is_in(i, where, formula);
+    if (is_picked.is_true()) out.push_back(i);
+    if (is_picked.is_absent() && rows_[i].line == nullptr) ++num_open;
+  }
+  return out;
+}
+
+}  // namespace kuafu

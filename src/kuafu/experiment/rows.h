@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kuafu/experiment/derived.h"
+#include "kuafu/experiment/formula.h"
+#include "kuafu/experiment/suite.h"
+#include "kuafu/record/run_log.h"
+
+namespace kuafu {
+
+/// One case as formulas see it.
+struct Row {
+  std::string id, name;
+  Settings settings;
+  const Json* line = nullptr;     ///< of the record; null: it has not ended
+  const Case* planned = nullptr;  ///< of the suite; null: the suite is not known
+};
+
+/// The cases of a suite with what is computed from them. Names in a formula are, in this order:
+/// columns, settings, `name`, `case_id`, `wall_s`, fields of the document, plan keys, the last word
+/// of a setting. A `*` in a field's path adds up what stands under every name.
+class Rows {
+ public:
+  /// The suite's cases where it is known, else those of the record. All arguments outlive it.
+  Rows(const Derived& derived, const RunRecord& record, const Suite* suite);
+
+  const std::vector<Row>& all() const { return rows_; }
+  const Derived& derived() const { return derived_; }
+  /// Cases of the suite that have not ended and of which nothing is known, where it is unknown.
+  int64_t num_unknown() const { return num_unknown_; }
+
+  /// Whether its numbers may stand in a comparison: it ended ok and no certificate refutes it.
+  static bool is_sound(const Row& row);
+
+  /// The value of a column in a row.
+  Value column(size_t column, size_t row) const;
+
+  /// What aggregates run over, by index.
+  using Among = std::shared_ptr<const std::vector<size_t>>;
+
+  /// A row in hand. Strict: what a certificate refutes is absent.
+  enum class Reading : uint8_t { kStrict, kAsRecorded };
+  std::unique_ptr<FormulaScope> scope(size_t row, Among among, Reading reading) const;
+  /// No row in hand: for aggregates alone.
+  std::unique_ptr<FormulaScope> scope(Among among) const;
+
+  Value value(size_t row, const std::string& name, Reading reading) const;
+
+  /// Rows that `where` is about. Those of which that cannot be told are left out; of cases that have
+  /// not ended they are counted in `num_open`.
+  std::vector<size_t> picked(const Picked& where, int64_t& num_open) const;
+  /// All sound rows.
+  const Among& sound() const { return sound_; }
+
+ private:
+  friend class RowScope;
+  Value field(const Row& row, const std::string& name, Reading reading) const;
+  Value plan_value(size_t row, const std::string& name) const;
+  /// Absent where the row has no such key (yet).
+  Value has(size_t row, const std::string& key, const Value& value) const;
+  Value is_in(size_t row, const Picked& where, const std::optional<Formula>& formula) const;
+  bool is_field(const std::string& name) const;
+
+  /// The row like `row` but for `picks`; none, with the reason, where there is none or are several.
+  std::optional<size_t> like(size_t row, const FormulaScope::Picks& picks,
+                             std::string& why_not) const;
+  std::set<std::string> free_keys(const FormulaScope::Picks& picks) const;
+  /// How far apart two rows are that should be the same but for `free` keys; none where they differ
+  /// in another. Less is nearer.
+  std::optional<int64_t> distance(size_t a, size_t b, const std::set<std::string>& asked,
+                                  const std::set<std::string>& free) const;
+
+  const Derived& derived_;
+  std::vector<Row> rows_;
+  std::vector<Formula> formulas_;  ///< of the columns
+  int64_t num_unknown_ = 0;
+  Among sound_;
+  mutable std::vector<std::vector<std::optional<Value>>> columns_;  ///< values that were asked for
+  mutable std::map<std::string, bool> is_field_;                    ///< names that were asked for
+};
+
+/// A field of a document, with `*` for the sum over every name. A measured time or rate has its
+/// 95 % interval; of a line with `timing` that of all its rounds.
+Value field_value(const Json& line, const std::string& path);
+
+}  // namespace kuafu

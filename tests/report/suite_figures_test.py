@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns, claims and figures of suites: in the page, the text, CSV and JUnit, and what scripts of a suite draw."""
+
+import contextlib
+import io
+import json
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from xml.etree import ElementTree
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent.parent / "scripts" / "report")]
+
+import matplotlib
+
+import export
+import junit
+import record
+import report
+import style
+import suite_facts
+import suite_figures
+import suite_points
+import suite_scripts
+import synthetic
+
+AXIS = {"ranks": ("ranks", ""), "batch": ("train.batch", ""), "step": ("step_time_s.median", "s"), "sent": ("bytes sent", "B"),
+        "strategy": ("strategy", ""), "recompute": ("memory.recompute", "")}
+
+
+def axis(name):
+    return {"name": AXIS[name][0], "unit": AXIS[name][1]}
+
+
+def value(line, name):
+    document = line["document"]
+    return {"ranks": document["ranks"], "step": document["step_time_s"]["median"],
+            "sent": sum(sum(a["bytes_sent"]) for a in document["ledger"].values()), "strategy": line["settings"]["strategy"],
+            "batch": line["settings"]["train.batch"], "recompute": document["plan"]["memory"]["recompute"]}[name]
+
+
+def spec_of(lines, kind, x, y, z=None, by="strategy", log="", title=""):
+    """A figure as the front hands it on."""
+    points = []
+    for line in lines[1:]:
+        if line["status"] != "ok":
+            continue
+        point = {"id": line["case_id"], "x": value(line, x), "y": value(line, y)}
+        if z:
+            point["z"] = value(line, z)
+        if by:
+            point["by"] = str(value(line, by))
+        if y == "step":
+            point["reach"] = line["document"]["step_time_s"]["ci95"]
+        points.append(point)
+    return {"at": "s.toml:7", "title": title, "kind": kind, "log": log, "by": by, "where": "", "x": axis(x), "y": axis(y),
+            "points": points} | ({"z": axis(z)} if z else {})
+
+
+def facts_of(lines, figures):
+    finished = [line for line in lines[1:] if line["status"] == "ok"]
+    return {"derived": {
+        "columns": [{"name": "bytes a <token>", "formula": "1", "unit": "B",
+                     "values": {line["case_id"]: 2048 * line["document"]["ranks"] for line in finished[1:]}},
+                    {"name": "rate", "formula": "1", "unit": "1/s", "values": {line["case_id"]: 0.5 for line in finished}}],
+        "claims": [
+            {"name": "it learns", "what": "loss.last < loss.first", "source": "a book", "verdict": "holds", "checked": 36, "held": 36,
+             "failing": [], "open": []},
+            {"name": "two are faster", "what": "tokens_per_s > 1 <always>", "source": "a paper", "verdict": "fails", "checked": 9,
+             "held": 2, "failing": [f"case {i}: 1 > 2" for i in range(7)], "open": []},
+            {"name": "four are faster", "what": "ranks > 1", "source": "a talk", "verdict": "unresolved", "checked": 2, "held": 1,
+             "failing": [], "open": ["slow: ended as timeout"]}],
+        "figures": figures}}
+
+
+class Derived(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        keeper = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(keeper.cleanup)
+        cls.root = Path(keeper.name)
+        cls.lines = synthetic.lines()
+        cls.lines[5]["document"]["certificate"]["verdict"] = "different"
+        cls.refuted = cls.lines[5]["case_id"]
+        cls.folder = synthetic.write(cls.root / "run", cls.lines)
+        cls.specs = {
+            "line": spec_of(cls.lines, "line", "ranks", "step", log="xy", title="Step time"),
+            "bar": spec_of(cls.lines, "bar", "strategy", "step", by="ranks"),
+            "scatter": spec_of(cls.lines, "scatter", "sent", "step", log="x"),
+            "heatmap": spec_of(cls.lines, "heatmap", "ranks", "strategy", z="step", by="")}
+        cls.facts = facts_of(cls.lines, list(cls.specs.values()))
+        cls.run_ = suite_facts.ordered(record.read_run(cls.folder), cls.facts)
+
+    def main(self, *arguments, facts=None):
+        path = self.root / "facts.json"
+        path.write_text(json.dumps([facts or self.facts]))
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = report.main([str(self.folder), "--facts", str(path), *map(str, arguments)])
+        return code, out.getvalue(), err.getvalue()
+
+
+class Figures(Derived):
+    def drawn(self, kind):
+        with matplotlib.rc_context(style.MATPLOTLIB):
+            return suite_figures.static(self.run_, self.specs[kind])
+
+    def test_each_kind_is_drawn_both_ways(self):
+        for kind, spec in self.specs.items():
+            self.assertGreater(len(self.drawn(kind).axes), 0, kind)
+            plot = suite_figures.interactive(self.run_, spec)
+            json.loads(plot.to_json())
+            self.assertGreater(len(plot.data), 1, kind)
+
+    def test_marks_stand_where_the_points_do(self):
+        plot = suite_figures.interactive(self.run_, self.specs["scatter"])
+        wanted = {p["id"]: (p["x"], p["y"]) for p in self.specs["scatter"]["points"] if p["x"] > 0}
+        found = {}
+        for trace in plot.data:
+            if trace.customdata is not None:
+                found |= {card[1]: (x, y) for card, x, y in zip(trace.customdata, trace.x, trace.y)}
+        self.assertEqual(found, wanted)
+
+    def test_lines_go_up_in_x_and_tell_intervals(self):
+        for trace in suite_figures.interactive(self.run_, self.specs["line"]).data:
+            if trace.customdata is None:
+                continue
+            self.assertEqual(list(trace.x), sorted(trace.x))
+            by_id = {p["id"]: p for p in self.specs["line"]["points"]}
+            for card, y, up in zip(trace.customdata, trace.y, trace.error_y.array):
+                self.assertAlmostEqual(y + up, by_id[card[1]]["reach"][1])
+
+    def test_panels_hold_equal_work(self):
+        labels = [label for label, _ in suite_points.drawing(self.run_, self.specs["line"]).panels]
+        self.assertEqual(len(labels), 4)
+        self.assertIn("batch 8, sequence 64, full recomputation", labels)
+        self.assertEqual(len(suite_points.drawing(self.run_, self.specs["scatter"]).panels), 1)
+
+    def test_strategies_look_as_everywhere(self):
+        looks = suite_points.drawing(self.run_, self.specs["line"]).looks
+        self.assertEqual(looks["1D tensor"], style.STRATEGIES["1D tensor"])
+
+    def test_refuted_marks_are_red(self):
+        red = {card[1] for trace in suite_figures.interactive(self.run_, self.specs["scatter"]).data if trace.customdata is not None
+               for card, color in zip(trace.customdata, trace.marker.color) if color == style.DIFFERENT}
+        self.assertEqual(red, {self.refuted})
+        self.assertEqual(len(suite_figures.interactive(self.run_, self.specs["heatmap"]).layout.shapes), 1)
+
+    def test_axes_have_their_units(self):
+        figure = self.drawn("scatter")
+        self.assertEqual(figure.get_supxlabel(), "bytes sent [B]")
+        self.assertEqual(figure.get_supylabel(), "step_time_s.median [s]")
+        self.assertEqual(suite_figures.interactive(self.run_, self.specs["scatter"]).layout.xaxis.title.text, "bytes sent [B]")
+
+    def test_what_a_logarithmic_axis_cannot_show_is_told(self):
+        alone = sum(p["x"] == 0 for p in self.specs["scatter"]["points"])
+        self.assertGreater(alone, 0)
+        notes = suite_points.drawing(self.run_, self.specs["scatter"]).notes
+        self.assertEqual(notes, [f"{alone} of 36 cases are left out: they have no number above 0, as a logarithmic axis wants."])
+
+    def test_cases_in_one_place_are_their_median(self):
+        spec = dict(self.specs["line"], points=[dict(p) for p in self.specs["line"]["points"]])
+        drawing = suite_points.drawing(self.run_, spec)
+        self.assertEqual(drawing.notes, [])
+        first = spec["points"][0]
+        double = dict(spec, points=[first, dict(first, y=3 * first["y"], reach=[first["y"], 4 * first["y"]])])
+        mark = suite_points._marks(double["points"], {c.id: c for c in self.run_.cases}, lambda p: p["x"])[0]
+        self.assertAlmostEqual(mark.y, 2 * first["y"])
+        self.assertAlmostEqual(mark.high, 4 * first["y"])
+
+    def test_a_figure_without_a_point_is_left_out(self):
+        self.assertIsNone(suite_figures.static(self.run_, dict(self.specs["line"], points=[])))
+        self.assertIsNone(suite_figures.interactive(self.run_, dict(self.specs["heatmap"], points=[])))
+
+    def test_bars_of_a_group_do_not_overlap(self):
+        plot = suite_figures.interactive(self.run_, self.specs["bar"])
+        spans = {}
+        for trace in plot.data:
+            if trace.type == "bar":
+                spans.setdefault(trace.xaxis, []).extend((x - trace.width / 2, x + trace.width / 2) for x in trace.x)
+        self.assertTrue(spans)
+        for found in spans.values():
+            found.sort()
+            self.assertTrue(all(a[1] <= b[0] + 1e-9 for a, b in zip(found, found[1:])))
+
+
+class Outputs(Derived):
+    def test_page_has_columns_claims_and_figures(self):
+        out = self.root / "page"
+        code, told, err = self.main("--out", out)
+        self.assertEqual((code, err), (0, ""))
+        page = (out / "report.html").read_text(encoding="utf-8")
+        for part in ("<button>bytes a &lt;token&gt;</button>", "<button>rate [1/s]</button>", '<section id="claims">',
+                     ">fails</span>", "tokens_per_s &gt; 1 &lt;always&gt;", "... and 2 more", "a paper",
+                     '<section id="suite_1_step_time">', "asked for at s.toml:7", "4.00 KiB"):
+            self.assertIn(part, page)
+        names = {p.name for p in (out / "figures").glob("suite_*")}
+        self.assertEqual(len(names), 8)
+        self.assertIn("suite_1_step_time.png", names)
+        self.assertIn("9 figures", told)
+        # A suite that asks for less takes its figures away.
+        code, _, _ = self.main("--out", out, facts=facts_of(self.lines, [self.specs["bar"]]))
+        self.assertEqual(code, 0)
+        self.assertEqual(len(list((out / "figures").glob("suite_*"))), 2)
+
+    def test_csv_has_the_columns(self):
+        columns, rows = export.rows_of([self.run_], ["run"])
+        self.assertIn("columns.bytes a <token>", columns)
+        values = [row["columns.bytes a <token>"] for row in rows if row["status"] == "ok"]
+        self.assertIsNone(values[0])
+        self.assertEqual(values[1], 2048 * self.run_.finished[1].ranks)
+
+    def test_text_has_the_claims(self):
+        code, out, _ = self.main("--text")
+        self.assertEqual(code, 0)
+        said = " ".join(out.split())
+        self.assertIn("holds it learns: 36 of 36: loss.last < loss.first (a book)", said)
+        self.assertIn("FAILS two are faster: 2 of 9", said)
+        self.assertIn("unresolved four are faster: 1 of 2: ranks > 1 (a talk) slow: ended as timeout", said)
+        self.assertIn("... and 2 more", said)
+
+    def test_junit_skips_claims_that_do_not_hold(self):
+        root = ElementTree.fromstring(junit.xml([self.run_], ["run"]))
+        claims = {t.get("name"): t for t in root.iter("testcase") if t.get("classname").endswith(".claim")}
+        self.assertEqual(len(claims), 3)
+        self.assertEqual(len(claims["it learns"]), 0)
+        self.assertEqual([e.tag for e in claims["two are faster"]], ["skipped"])
+        self.assertIn("claim fails: tokens_per_s > 1", claims["two are faster"][0].get("message"))
+        self.assertIn("claim unresolved", claims["four are faster"][0].get("message"))
+
+    def test_without_facts_nothing_changes(self):
+        run = suite_facts.ordered(record.read_run(self.folder), None)
+        self.assertEqual((run.columns, run.claims, run.figures), ([], [], []))
+        self.assertEqual(suite_figures.sections(run), {})
+
+
+class Scripts(Derived):
+    def drawn(self, source, **spec):
+        script = self.root / "mine.py"
+        script.write_text(source)
+        figures = [{"at": "s.toml:9", "title": "Mine", "script": "mine.py", "path": str(script)} | spec]
+        run = suite_facts.ordered(record.read_run(self.folder), facts_of(self.lines, figures))
+        return suite_scripts.draw(run, self.root / "scripted")
+
+    def test_gets_record_rows_and_a_place(self):
+        written, notes = self.drawn(
+            "import csv, json, sys\nrecord, out, rows = sys.argv[1:]\n"
+            "lines = [json.loads(line) for line in open(record)]\nfound = list(csv.DictReader(open(rows)))\n"
+            "open(out, 'w').write(f\"<svg><text>{len(lines)} {len(found)} {found[2]['columns.rate']}</text></svg>\")\n")
+        self.assertEqual(notes, [])
+        drawn = written["suite_1_mine"].read_text()
+        self.assertEqual(drawn, f"<svg><text>{len(self.lines)} {len(self.lines) - 1} 0.5</text></svg>")
+
+    def test_failures_are_told_with_the_line_of_the_suite(self):
+        for source, why in (("raise ValueError('no such thing')", "exit code 1: ValueError: no such thing"),
+                            ("pass", "wrote nothing"), ("import sys; open(sys.argv[2], 'w').write('x')", "is no SVG")):
+            written, notes = self.drawn(source)
+            self.assertEqual(written, {})
+            self.assertIn("s.toml:9: the figure by mine.py is left out: ", notes[0])
+            self.assertIn(why, notes[0])
+
+    def test_takes_no_longer_than_allowed(self):
+        before, suite_scripts.SECONDS = suite_scripts.SECONDS, 0.2
+        try:
+            _, notes = self.drawn("while True: pass")
+        finally:
+            suite_scripts.SECONDS = before
+        self.assertIn("longer than 0.2 s", notes[0])
+
+    def test_a_record_alone_runs_nothing(self):
+        mark = self.root / "mark"
+        (self.root / "mine.py").write_text(f"open({str(mark)!r}, 'w')")
+        figures = [{"at": "s.toml:9", "title": "Mine", "script": "mine.py"}]
+        run = suite_facts.ordered(record.read_run(self.folder), facts_of(self.lines, figures))
+        written, notes = suite_scripts.draw(run, self.root / "scripted")
+        self.assertEqual(written, {})
+        self.assertIn("--suite", notes[0])
+        self.assertFalse(mark.exists())
+
+    def test_stands_in_the_page(self):
+        script = self.root / "page.py"
+        script.write_text("import sys\nopen(sys.argv[2], 'w').write('<svg xmlns=\"http://www.w3.org/2000/svg\"/>')\n")
+        out = self.root / "scripted_page"
+        code, told, err = self.main("--out", out, facts=facts_of(self.lines, [
+            {"at": "s.toml:9", "title": "Mine", "script": "page.py", "path": str(script)},
+            {"at": "s.toml:11", "title": "", "script": "gone.py"}]))
+        self.assertEqual(code, 0)
+        self.assertIn("1 drawn by scripts", told)
+        self.assertIn("s.toml:11: the figure by gone.py is left out", err)
+        page = (out / "report.html").read_text(encoding="utf-8")
+        self.assertIn('<section id="suite_1_mine"><h2>Mine</h2>', page)
+        self.assertIn('<img class="drawn"', page)
+        self.assertIn("s.toml:11: the figure by gone.py is left out", page)
+
+
+if __name__ == "__main__":
+    unittest.main()
