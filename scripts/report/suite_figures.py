@@ -182,7 +182,8 @@ def _hover(d, s, mark):
     value = f"{d.shown('z', mark.z)} at " if d.kind == "heatmap" else ""
     at = f"{html.escape(str(d.shown('x', mark.x)))}, {value}{html.escape(str(d.shown('y', mark.y)))}"
     more = f"<br>and {len(mark.cases) - 1} more" if len(mark.cases) > 1 else ""
-    return [f"{html.escape(s.name)}: {at}<br>{cards.card(mark.case)}{more}", mark.case.id]
+    name = f"{html.escape(s.name)}: " if s.name else ""
+    return [f"{name}{at}<br>{cards.card(mark.case)}{more}", mark.case.id]
 
 
 def _trace(d, series, index):
@@ -208,9 +209,9 @@ def _cells(d, series, scale):
     grid = {key: [[None] * len(d.x_names) for _ in d.y_names] for key in ("z", "text", "card")}
     for s, m in marks:
         y, x = _place(d, "y", m.y), _place(d, "x", m.x)
-        grid["z"][y][x], grid["text"][y][x], grid["card"][y][x] = m.z, d.shown("z", m.z), _hover(d, s, m)[0]
+        grid["z"][y][x], grid["text"][y][x], grid["card"][y][x] = m.z, d.shown("z", m.z), _hover(d, s, m)
     return go.Heatmap(z=grid["z"], text=grid["text"], texttemplate="%{text}", customdata=grid["card"],
-                      hovertemplate="%{customdata}<extra></extra>", hoverongaps=False, zmin=scale[0], zmax=scale[1], xgap=2, ygap=2,
+                      hovertemplate="%{customdata[0]}<extra></extra>", hoverongaps=False, zmin=scale[0], zmax=scale[1], xgap=2, ygap=2,
                       colorscale=[[i / (len(SCALE) - 1), color] for i, color in enumerate(SCALE)],
                       colorbar={"title": {"text": d.title_of("z"), "side": "right"}})
 

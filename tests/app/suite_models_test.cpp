@@ -48,9 +48,7 @@ class SuiteModels : public testing::Test {
 };
 
 TEST_F(SuiteModels, AllFiveAreSweptAndCertified) {
-  const Output output =
-      run("plugins = [\"" + plugin("macaron") + "\"]",
-          R"(
+  const Output output = run("plugins = [\"" + plugin("macaron") + "\"]", R"toml(
 [[family]]
 name = "gpt"
 model.kind = "gpt"
@@ -69,15 +67,18 @@ model.kind = "macaron"
 [base.parallel]
 tensor = { mode = "1d", size = "= 4 / 2" }
 [[column]]
-name = "FLOPs a step and rank"
+name = "FLOPs a sample and rank"
 formula = "flops_per_step / ranks / train.batch"
 [[column]]
 name = "over gpt"
 formula = "parameters.total / at(family = 'gpt', parameters.total)"
-          [[claim]] name = "a mixture has more parameters" formula =
-              "`over gpt` > 1" where = {family = "moe_gpt"} source = "two experts for one MLP") ");
-      EXPECT_NE(output.out.find("holds       a mixture has more parameters: 1 of 1"),
-                std::string::npos)
+[[claim]]
+name = "a mixture has more parameters"
+formula = "`over gpt` > 1"
+where = { family = "moe_gpt" }
+source = "two experts for one MLP"
+)toml");
+  EXPECT_NE(output.out.find("holds       a mixture has more parameters: 1 of 1"), std::string::npos)
       << output.out;
   EXPECT_EQ(output.err.find("has no value"), std::string::npos) << output.err;
   EXPECT_EQ(output.code, 0) << output.out << output.err;

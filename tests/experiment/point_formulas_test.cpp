@@ -31,7 +31,7 @@ void expect_error(const std::string& toml, const std::vector<std::string>& words
 }
 
 TEST(PointFormulas, FollowFromOtherSettingsAndTheBase) {
-  const Suite suite = parse_suite(kHead + R"(
+  const Suite suite = parse_suite(kHead + R"toml(
 [base.model]
 hidden = 128
 [grid]
@@ -41,7 +41,7 @@ train.batch = ["= ranks * 4", "= max(8, model.hidden / 64)"]
 name = "scaled"
 optimizer.lr = "= 0.001 * train.batch / 8"
 train.steps = "= model.layers + 1"
-)",
+)toml",
                                   "s.toml");
   ASSERT_EQ(suite.cases.size(), 3U);  // on two ranks both make a batch of 8
   EXPECT_EQ(suite.cases[0].name, "2 ranks, batch 8, scaled");
