@@ -66,9 +66,10 @@ TEST(Compare, ReadsTheTimeOfAllRounds) {
     RunLog log(at);
     Json line = test::sample_case("a", clean_document());
     const double median = 0.02 * factor;
-    line["timing"] = {{"rounds", 3},
-                      {"step_time_s", {{"median", median}, {"ci95", {0.98 * median, median / 0.98}}}},
-                      {"tokens_per_s", 256 / median}};
+    line["timing"] = {
+        {"rounds", 3},
+        {"step_time_s", {{"median", median}, {"ci95", {0.98 * median, median / 0.98}}}},
+        {"tokens_per_s", 256 / median}};
     log.begin(test::sample_header(1));
     log.append(line);
   }

@@ -116,7 +116,8 @@ TEST(Summary, TellsWhatOtherRoundsFound) {
   line["rounds"][2]["losses"] = "different";
   const std::string table = result_table({line});
   EXPECT_NE(table.find("case a: round 2: failed: killed\n"), std::string::npos) << table;
-  EXPECT_NE(table.find("case a: round 3: other losses than in round 1"), std::string::npos) << table;
+  EXPECT_NE(table.find("case a: round 3: other losses than in round 1"), std::string::npos)
+      << table;
 }
 
 TEST(Reference, IsHeldAgainstTheTimeOfAllRounds) {

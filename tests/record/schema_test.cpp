@@ -109,23 +109,8 @@ TEST(Schema, ReadsValuesByPath) {
   EXPECT_TRUE(value_at(document, "no.such").is_null());
 }
 
-/// A line of two rounds.
 Json line_of_rounds() {
-  const Json time = {{"median", 0.01}, {"ci95", {0.009, 0.011}}};
-  Json line = test::sample_case("a", sample_document(2, 0));
-  for (int round = 1; round <= 2; ++round) {
-    line["rounds"].push_back({{"round", round},
-                              {"position", 3},
-                              {"began", "2026-01-31T12:00:00Z"},
-                              {"status", "ok"},
-                              {"wall_s", 1.5},
-                              {"step_time_s", time},
-                              {"tokens_per_s", 25600.0},
-                              {"load", {{"foreign_share", 0.5}}},
-                              {"losses", "same"}});
-  }
-  line["timing"] = {{"rounds", 2}, {"step_time_s", time}, {"tokens_per_s", 25600.0}};
-  return line;
+  return test::with_rounds(test::sample_case("a", sample_document(2, 0)), 2);
 }
 
 TEST(Schema, KnowsTheRoundsOfALine) {
@@ -142,7 +127,8 @@ TEST(Schema, KnowsTheRoundsOfALine) {
   expect_wrong("rounds.1.status", [](Json& l) { l["rounds"][1]["status"] = "fine"; });
   expect_wrong("rounds.1.position", [](Json& l) { l["rounds"][1]["position"] = 0; });
   expect_wrong("rounds.0.losses", [](Json& l) { l["rounds"][0]["losses"] = "alike"; });
-  expect_wrong("rounds.0.step_time_s", [](Json& l) { l["rounds"][0]["step_time_s"].erase("ci95"); });
+  expect_wrong("rounds.0.step_time_s",
+               [](Json& l) { l["rounds"][0]["step_time_s"].erase("ci95"); });
   expect_wrong("rounds.0.load", [](Json& l) { l["rounds"][0]["load"] = 2; });
   expect_wrong("timing.rounds", [](Json& l) { l["timing"].erase("rounds"); });
   expect_wrong("timing.step_time_s", [](Json& l) { l["timing"]["step_time_s"] = 0.01; });

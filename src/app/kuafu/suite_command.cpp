@@ -16,6 +16,7 @@
 #include "kuafu/dataset/corpus.h"
 #include "kuafu/experiment/filter.h"
 #include "kuafu/experiment/finality.h"
+#include "kuafu/experiment/ratios.h"
 #include "kuafu/experiment/rounds.h"
 #include "kuafu/experiment/runner.h"
 #include "kuafu/experiment/summary.h"
@@ -126,10 +127,11 @@ std::string words_of_plan(const Suite& suite, const std::vector<Case>& cases) {
       text(cases.size(), " of ", suite.cases.size(), " cases, suite ", suite.hash, "\n");
   if (suite.repeats == 1) return words;
   const auto timed = std::count_if(cases.begin(), cases.end(), is_timed);
-  return text(words, suite.repeats, " rounds: ",
-              static_cast<int64_t>(cases.size()) + (suite.repeats - 1) * timed,
-              " runs, fewer where a case does not end well; certificates in the first round, another "
-              "order in each\n");
+  return text(
+      words, suite.repeats,
+      " rounds: ", static_cast<int64_t>(cases.size()) + (suite.repeats - 1) * timed,
+      " runs, fewer where a case does not end well; certificates in the first round, another "
+      "order in each\n");
 }
 
 /// The lines of the given cases, in the suite's order.
@@ -160,7 +162,7 @@ int conclude(const Suite& suite, const std::vector<Case>& cases, const Runner& r
              const SuiteCall& call, const std::string& folder) {
   const std::vector<Json> lines = lines_of(runner.record(), cases);
   std::cout << "\n"
-            << result_table(lines) << "\n"
+            << result_table(lines) << ratio_table(lines) << "\n"
             << status_counts(lines) << "; certificates: " << verdict_counts(lines) << "\n";
   const size_t former = runner.record().former.size();
   if (former > 0) {
@@ -213,8 +215,9 @@ int suite_command(const SuiteCall& call) {
     return kStopped;
   }
   if (end == SweepEnd::kOutOfBudget) {
-    std::cerr << "the suite's budget of " << print_seconds(*suite.budget_s) << " is spent: "
-              << counts.left << unit_of(suite) << " are left; the same call goes on\n";
+    std::cerr << "the suite's budget of " << print_seconds(*suite.budget_s)
+              << " is spent: " << counts.left << unit_of(suite)
+              << " are left; the same call goes on\n";
   }
   return conclude(suite, cases, runner, call, folder);
 }

@@ -232,8 +232,12 @@ double flops_per_token(const Plan& plan, int64_t flops_per_step) {
 }
 
 Json document_head(const Plan& plan, const std::string& world, int64_t ranks) {
-  return {{"status", "failed"}, {"plan", plan_json(plan)}, {"plan_hash", plan_hash(plan)},
-          {"world", world},     {"ranks", ranks},          {"load", nullptr},
+  return {{"status", "failed"},
+          {"plan", plan_json(plan)},
+          {"plan_hash", plan_hash(plan)},
+          {"world", world},
+          {"ranks", ranks},
+          {"load", nullptr},
           {"provenance", provenance()}};
 }
 

@@ -152,13 +152,16 @@ void judge_all(Comparison& comparison, const CompareOptions& options,
   const std::string in_rounds = has_rounds ? " and hold what the rounds of a case differ by" : "";
   const std::string between = percent(std::expm1(process_scatter(ratios)));
   if (ratios.size() >= kFewestRatios) {
-    notes.insert(text(effect, in_rounds,
-                      has_rounds ? "; the two runs differ by another " : " and hold that processes differ: by ",
-                      between, ", from all ratios"));
+    notes.insert(text(
+        effect, in_rounds,
+        has_rounds ? "; the two runs differ by another " : " and hold that processes differ: by ",
+        between, ", from all ratios"));
   } else {
-    notes.insert(text(effect, in_rounds,
-                      has_rounds ? "" : "; how much a process differs from the next is not in them: it is known from ",
-                      has_rounds ? "" : text(kFewestRatios, " cases on")));
+    notes.insert(text(
+        effect, in_rounds,
+        has_rounds ? ""
+                   : "; how much a process differs from the next is not in them: it is known from ",
+        has_rounds ? "" : text(kFewestRatios, " cases on")));
   }
 }
 

@@ -17,7 +17,7 @@ struct Result {
   std::string name;
   std::string case_id;  ///< empty for a lone document
   Json document;        ///< with the step time of all its rounds
-  Json settings;  ///< what distinguishes it in its suite; null for a lone document
+  Json settings;        ///< what distinguishes it in its suite; null for a lone document
 };
 
 /// Results read from a folder, a run.jsonl or one document.

@@ -31,9 +31,7 @@ std::string time_of(const Json& line) {
 }
 
 /// Rounds that a line has; 1 in older records.
-size_t num_rounds(const Json& line) {
-  return std::max<size_t>(1, value_at(line, "rounds").size());
-}
+size_t num_rounds(const Json& line) { return std::max<size_t>(1, value_at(line, "rounds").size()); }
 
 bool is_same(Json a, Json b) {
   a.erase("kind");

@@ -140,8 +140,9 @@ RoundFindings findings_of_rounds(const Json& line) {
     }
     if (value_at(entry, "losses") == "different") {
       findings.sentences.push_back(
-          round + "other losses than in round 1: the same plan on the same machine computes the "
-                  "same bits, so the program or the machine is at fault");
+          round +
+          "other losses than in round 1: the same plan on the same machine computes the "
+          "same bits, so the program or the machine is at fault");
       findings.is_bad = true;
     }
   }

@@ -111,7 +111,8 @@ std::vector<std::string> Runner::repeated(const std::vector<Case>& cases) const 
     if (is_wanted && !is_of_here(*line, provenance_)) ++num_foreign;
   }
   if (num_foreign > 0) {
-    sentences.push_back(text("not timed again: ", num_foreign, num_foreign == 1 ? " case" : " cases",
+    sentences.push_back(text("not timed again: ", num_foreign,
+                             num_foreign == 1 ? " case" : " cases",
                              " of another commit or machine, with whose times these would not "
                              "mix; choose another folder with --out"));
   }

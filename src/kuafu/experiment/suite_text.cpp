@@ -103,8 +103,9 @@ class Reader : private SuiteValues {
   }
 
   void read_head(const ConfigValue& table) {
-    const std::vector<std::string> known = {"name",      "question", "world",   "worlds", "seeds",
-                                            "timeout_s", "budget_s", "certify", "plugins", "repeats"};
+    const std::vector<std::string> known = {"name",    "question",  "world",    "worlds",
+                                            "seeds",   "timeout_s", "budget_s", "certify",
+                                            "plugins", "repeats"};
     for (const auto& [name, value] : table.entries) {
       if (name == "name")
         suite_.name = string(value, name);

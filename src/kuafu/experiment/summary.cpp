@@ -73,7 +73,8 @@ std::string reasons_of(const Json& line) {
   const auto tell = [&](const std::string& why) {
     reasons += text("  ", line["name"].get<std::string>(), ": ", first_line(why), "\n");
   };
-  if (line["reason"].is_string()) tell(line["reason"].get<std::string>());
+  const Json reason = value_at(line, "reason");
+  if (reason.is_string()) tell(reason.get<std::string>());
   const std::string why = why_of_verdict(document);
   if (is_different(document) || !why.empty()) {
     tell(text("certificate ", shown(verdict_of(document)), why.empty() ? "" : ": ", why));

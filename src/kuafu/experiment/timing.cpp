@@ -58,10 +58,10 @@ double median_of(std::vector<double> values) {
 ///
 /// With x_r the logarithm of round r's median: x_r = mu + p_r + w_r, where p_r is how this process and
 /// this moment differ from others and w_r the error within the process. The sample variance s^2 of the
-/// x_r over n rounds estimates var(p) + var(w), so both are in t_(n-1) s / sqrt(n), the interval of
-/// their mean. Two corrections, both to the wide side:
-/// - of three rounds s may come out small by chance; var(w) alone is known from the steps of each
-///   process, and s^2 cannot be expected below its mean over the rounds: the larger of the two counts;
+/// x_r over n rounds estimates var(p) + var(w), so both are in +- t s / sqrt(n), the interval of their
+/// mean, with t Student's for n - 1 degrees of freedom. Two corrections, both to the wide side:
+/// - of few rounds s may come out small by chance. var(w) is known from the steps of each process, and
+///   nothing known of n processes is closer than z sqrt(var(w) / n), z = 1.96: the wider one counts;
 /// - the median of n normal values has a larger standard error than their mean: by 1.16 for 3, 1.20
 ///   for 5, sqrt(pi / 2) = 1.25 in the limit, which is taken for all n from 3 on (for 2 both are one).
 Json over_rounds(const std::vector<StepRatio>& rounds) {
@@ -75,10 +75,17 @@ Json over_rounds(const std::vector<StepRatio>& rounds) {
   }
   for (const double x : logs) square += (x - mean) * (x - mean) / (n - 1);
   const double of_median = rounds.size() > 2 ? std::sqrt(kPi / 2) : 1;
-  const double half = student_95(static_cast<int64_t>(rounds.size()) - 1) * of_median *
-                      std::sqrt(std::max(square, within) / n);
+  const double t = student_95(static_cast<int64_t>(rounds.size()) - 1);
+  const double half =
+      of_median * std::max(t * std::sqrt(square / n), kNormal95 * std::sqrt(within / n));
   const double log = median_of(logs);
   return {{"median", std::exp(log)}, {"ci95", {std::exp(log - half), std::exp(log + half)}}};
+}
+
+Json of_one_ratio(const StepRatio& ratio) {
+  const double half = kNormal95 * ratio.error;
+  return {{"median", std::exp(ratio.log)},
+          {"ci95", {std::exp(ratio.log - half), std::exp(ratio.log + half)}}};
 }
 
 std::optional<StepRatio> of_one(const Json& document) {
@@ -101,8 +108,7 @@ std::optional<StepRatio> step_ratio(const Json& a, const Json& b) {
 
 double student_95(int64_t degrees) {
   KUAFU_CHECK(degrees > 0, "a Student t of ", degrees, " degrees of freedom");
-  return where_it_falls_to(0.05, 100,
-                           [&](double x) { return 1 - student_within(x, degrees); });
+  return where_it_falls_to(0.05, 100, [&](double x) { return 1 - student_within(x, degrees); });
 }
 
 Json timing_of(const Json& rounds) {
@@ -122,8 +128,26 @@ Json timing_of(const Json& rounds) {
   const Json time = times.size() == 1 ? only : over_rounds(times);
   return {{"rounds", times.size()},
           {"step_time_s", time},
-          {"tokens_per_s", tokens.empty() ? Json(nullptr)
-                                          : Json(tokens.front() / time["median"].get<double>())}};
+          {"tokens_per_s",
+           tokens.empty() ? Json(nullptr) : Json(tokens.front() / time["median"].get<double>())}};
+}
+
+Json paired_step_ratio(const Json& a, const Json& b) {
+  std::vector<StepRatio> ratios;
+  const Json of_a = value_at(a, "rounds"), of_b = value_at(b, "rounds");
+  if (!of_a.is_array() || !of_b.is_array()) {
+    if (const auto ratio = step_ratio(a["document"], b["document"])) ratios.push_back(*ratio);
+  }
+  for (size_t i = 0; i < of_a.size(); ++i) {
+    for (size_t j = 0; j < of_b.size(); ++j) {
+      if (of_a[i]["round"] != of_b[j]["round"]) continue;
+      if (const auto ratio = step_ratio(of_a[i], of_b[j])) ratios.push_back(*ratio);
+    }
+  }
+  if (ratios.empty()) return nullptr;
+  Json paired = {{"rounds", ratios.size()}};
+  paired.update(ratios.size() == 1 ? of_one_ratio(ratios.front()) : over_rounds(ratios));
+  return paired;
 }
 
 Json timed_document(const Json& line) {
@@ -132,7 +156,7 @@ Json timed_document(const Json& line) {
   if (!timing.is_object() || !value_at(document, "step_time_s").is_object()) return document;
   document["step_time_s"].update(timing["step_time_s"]);
   document["step_time_s"]["rounds"] = timing["rounds"];
-  document["tokens_per_s"] = timing["tokens_per_s"];
+  document["tokens_per_s"] = value_at(timing, "tokens_per_s");
   return document;
 }
 

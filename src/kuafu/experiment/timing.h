@@ -38,6 +38,12 @@ double student_95(int64_t degrees);
 /// several the interval holds what steps of a process and what processes and rounds differ by.
 Json timing_of(const Json& rounds);
 
+/// Step times of line B over those of line A, each over the other of its round, so that what a slow
+/// minute does to both falls out: {"rounds": those that both have, "median", "ci95"}, as timing_of()
+/// of these ratios; of one round the interval is that of the two processes. Null where no round of both
+/// was timed. Lines from before rounds are one round each.
+Json paired_step_ratio(const Json& a, const Json& b);
+
 /// The document of a case's line with the step time and tokens/s of all its rounds, where the line
 /// has them; `step_time_s.rounds` says over how many.
 Json timed_document(const Json& line);

@@ -91,8 +91,10 @@ std::vector<FieldDoc> load_fields() {
       {"load.average", T::kNumber, kOptional, true, "",
        "load average of the minute before the run; earlier cases of a sweep are in it"},
       {"load.foreign_share", T::kNumber, kOptional, true, "",
-       "of the cores' time during the training steps, what surely went to processes that are not of "
-       "the run: `/proc/stat` less the run's own CPU time and a tick (10 ms) a core; null where Linux "
+       "of the cores' time during the training steps, what surely went to processes that are not "
+       "of "
+       "the run: `/proc/stat` less the run's own CPU time and a tick (10 ms) a core; null where "
+       "Linux "
        "does not tell, or nothing was timed"},
       {"load.window_s", T::kNumber, kOptional, true, "s", "how long that was watched"},
       {"load.cores", T::kInteger, kOptional, false, "",
@@ -305,10 +307,9 @@ std::string type_name(FieldType type) {
 const std::vector<FieldDoc>& document_fields() {
   static const std::vector<FieldDoc> kFields = [] {
     std::vector<FieldDoc> all;
-    for (auto part :
-         {outcome_fields(), training_fields(), load_fields(), memory_fields(), ledger_fields(),
-          expert_fields(), push_fields(), scale_fields(), checkpoint_fields(),
-          certificate_fields()}) {
+    for (auto part : {outcome_fields(), training_fields(), load_fields(), memory_fields(),
+                      ledger_fields(), expert_fields(), push_fields(), scale_fields(),
+                      checkpoint_fields(), certificate_fields()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

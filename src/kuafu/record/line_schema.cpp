@@ -115,8 +115,7 @@ class LineChecker {
     need(at + "wall_s", value_at(round, "wall_s").is_number(), "number");
     const Json time = value_at(round, "step_time_s");
     need(at + "step_time_s", time.is_null() || is_step_time(time), "median and ci95, or null");
-    need(at + "tokens_per_s", is_number_or_null(value_at(round, "tokens_per_s")),
-         "number or null");
+    need(at + "tokens_per_s", is_number_or_null(value_at(round, "tokens_per_s")), "number or null");
     const Json load = value_at(round, "load"), losses = value_at(round, "losses");
     need(at + "load", load.is_object() || load.is_null(), "object or null");
     need(at + "losses", losses.is_null() || is_one_of(losses, {"same", "different"}),

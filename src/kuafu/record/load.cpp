@@ -126,7 +126,7 @@ LoadMeter::LoadMeter()
 
 CpuWindow LoadMeter::window() const {
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began_;
-  CpuWindow w{host_name(), ::getpid(),    seconds.count(), own_cpu_seconds() - own_s_,
+  CpuWindow w{host_name(),    ::getpid(), seconds.count(), own_cpu_seconds() - own_s_,
               usable_cores(), {}};
   double counted = 0;
   for (const auto& [core, now] : core_times_now()) {
@@ -189,8 +189,12 @@ Json to_json(const CpuWindow& w) {
 }
 
 CpuWindow cpu_window_from(const Json& j) {
-  CpuWindow w{j.at("host"),  j.at("process"), j.at("seconds"),
-              j.at("own_s"), j.at("cores").get<std::vector<int>>(), {}};
+  CpuWindow w{j.at("host"),
+              j.at("process"),
+              j.at("seconds"),
+              j.at("own_s"),
+              j.at("cores").get<std::vector<int>>(),
+              {}};
   for (const Json& core : j.at("busy")) w.busy[core.at(0).get<int>()] = core.at(1);
   return w;
 }

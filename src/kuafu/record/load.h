@@ -36,10 +36,11 @@ struct CpuWindow {
   std::string host;
   int64_t process = 0;
   double seconds = 0;
-  double own_s = 0;            ///< CPU time of the process and of children that have ended
-  std::vector<int> cores;      ///< that the process may use
-  std::map<int, double> busy;  ///< seconds in which each core of the machine was not idle; empty: the
-                               ///< system does not tell
+  double own_s = 0;        ///< CPU time of the process and of children that have ended
+  std::vector<int> cores;  ///< that the process may use
+  std::map<int, double>
+      busy;  ///< seconds in which each core of the machine was not idle; empty: the
+             ///< system does not tell
 };
 
 /// Opens a window at its construction. Costs two looks at /proc; never throws.
