@@ -36,11 +36,10 @@ struct CpuWindow {
   std::string host;
   int64_t process = 0;
   double seconds = 0;
-  double own_s = 0;        ///< CPU time of the process and of children that have ended
-  std::vector<int> cores;  ///< that the process may use
-  std::map<int, double>
-      busy;  ///< seconds in which each core of the machine was not idle; empty: the
-             ///< system does not tell
+  double own_s = 0;            ///< CPU time of the process and of children that have ended
+  std::vector<int> cores;      ///< that the process may use
+  std::map<int, double> busy;  ///< seconds in which each core of the machine was not idle;
+                               ///< empty: the system does not tell
 };
 
 /// Opens a window at its construction. Costs two looks at /proc; never throws.
@@ -61,8 +60,8 @@ class LoadMeter {
 std::optional<double> foreign_share(const std::vector<CpuWindow>& windows);
 
 /// Above this share a row is said to be timed under foreign load. Where ranks use all cores, a step
-/// is then 1 / 0.9 = 11 % slower: twice the smallest effect that a comparison looks for (5 %), and
-/// ten times what an idle machine does by itself (about 1 % of two cores).
+/// is then 1 / 0.9 = 11 % slower: twice the smallest effect that a comparison looks for (5 %). Less
+/// is in the scatter of rounds anyway.
 inline constexpr double kForeignShare = 0.10;
 
 /// The field `load` of a run that has not begun: null shares.
