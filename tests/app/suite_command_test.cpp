@@ -63,6 +63,10 @@ std::map<std::string, Json> results(const std::string& folder) {
   for (Json line : read_run(folder + "/" + kRunFile).cases) {
     line.erase("wall_s");
     line.erase("time");
+    const size_t num_rounds = line.contains("rounds") ? line["rounds"].size() : 0;
+    for (size_t r = 0; r < num_rounds; ++r) {
+      for (const char* moment : {"wall_s", "began"}) line["rounds"][r].erase(moment);
+    }
     // The command names the folder.
     if (Json& document = line["document"]; document.contains("provenance")) {
       document["provenance"].erase("command");
@@ -237,6 +241,8 @@ TEST(SuiteCommand, FinishesAfterKillsAtRandomMomentsWithTheSameResults) {
       suite_in(folder, {"slow", "refuse", "crash", "grandchild_ok", "out_of_memory", "ok"});
   const std::string whole = folder / "whole", killed = folder / "killed";
   const auto began = std::chrono::steady_clock::now();
+  test::write_text(suite, "[suite]\nrepeats = 2\n" +
+                              test::read_text(suite).substr(std::string("[suite]\n").size()));
   ASSERT_EQ(run_suite(suite, whole).code, 1);  // a case crashes
   const std::chrono::duration<double, std::milli> all = std::chrono::steady_clock::now() - began;
   const CounterRandom random(7, hash_name("kill"));
@@ -370,6 +376,43 @@ TEST(SuiteCommand, OverridesTimeOutAndBudget) {
     expect_has(bad.err, value);
   }
   EXPECT_FALSE(std::filesystem::exists(folder / "bad"));
+}
+
+TEST(SuiteCommand, RepeatsAsItIsAsked) {
+  const TemporaryFolder folder;
+  const std::string suite = suite_in(folder, {"ok", "refuse"}), out = folder / "out";
+  const Output dry = run_with(suite, out, {"--repeats", "3", "--dry-run"});
+  expect_has(dry.out, "4 of 4 cases");
+  expect_has(dry.out, "3 rounds: 12 runs");
+  const Output output = run_with(suite, out, {"--repeats", "3"});
+  EXPECT_EQ(output.code, 0) << output.err;
+  expect_has(output.err, "8/8  ok");
+  expect_has(output.err, "path ok, seed 1, round 3");
+  expect_has(output.out, "step times are medians over 3 rounds");
+  EXPECT_EQ(results(out).size(), 4U);
+  const Output more = run_with(suite, out, {"--repeats", "4"});
+  expect_has(more.err, "8 of 10 runs were finished before; 2 to run");
+  expect_has(more.out, "medians over 4 rounds");
+  expect_has(run_suite(suite, out).err, "4 of 4 cases were finished before; 0 to run");
+  for (const char* bad : {"0", "-1", "x", "1.5"}) {
+    const Output wrong = run_with(suite, folder / "bad", {"--repeats", bad});
+    EXPECT_EQ(wrong.code, 2) << bad;
+    expect_has(wrong.err, "--repeats");
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "bad"));
+}
+
+TEST(SuiteCommand, FailsWhereALaterRoundFailsOrComputesSomethingElse) {
+  const TemporaryFolder folder;
+  for (const auto& [behaviour, said] : std::vector<std::pair<std::string, std::string>>{
+           {"throw_later", "round 2: failed: the worker was killed by signal 6"},
+           {"differ_later", "round 2: other losses than in round 1"}}) {
+    const Output output =
+        run_with(suite_in(folder, {behaviour}), folder / ("of_" + behaviour), {"--repeats", "2"});
+    EXPECT_EQ(output.code, 1) << behaviour;
+    expect_has(output.out, "2 ok;");
+    expect_has(output.out, said);
+  }
 }
 
 TEST(SuiteCommand, FindsDataBesideTheSuite) {

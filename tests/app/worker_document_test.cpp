@@ -48,6 +48,21 @@ TEST_F(WorkerDocument, OfARunHoldsToThePage) {
   EXPECT_EQ(value_at(document, "plan.parallel.data.size"), 2);
 }
 
+TEST_F(WorkerDocument, SaysWhoElseUsedTheMachine) {
+  const Json document = document_of({"--ranks", "2", "--set", "train.steps=30"}, 0);
+  expect_documented(document, "ok");
+  const Json& load = document["load"];
+  EXPECT_EQ(load["threads_per_rank"], 1);
+  EXPECT_EQ(load["threads"], 2);
+  EXPECT_EQ(load["oversubscription"], 2 / load["cores"].get<double>());
+  EXPECT_GT(load["window_s"], 0);
+  EXPECT_GE(load["average"], 0);
+  if (::access("/proc/stat", R_OK) == 0) {
+    EXPECT_GE(load["foreign_share"], 0);
+    EXPECT_LE(load["foreign_share"], 1);
+  }
+}
+
 /// Whatever bytes a message quotes: a plan's name, a value of the command line, a file's content.
 TEST_F(WorkerDocument, KeepsStatusAndReasonWhereTheyAreNoUtf8) {
   const test::TemporaryFolder folder;
@@ -93,6 +108,7 @@ TEST_F(WorkerDocument, OfASimulationHoldsToThePage) {
   const Json document = document_of({"--ranks", "2", "--world", "simulated"}, 0);
   expect_documented(document, "ok");
   EXPECT_TRUE(document["loss"].is_null());
+  EXPECT_TRUE(document["load"].is_null());
 }
 
 TEST_F(WorkerDocument, OfAPlanThatCannotBePlacedHoldsToThePage) {
@@ -103,6 +119,8 @@ TEST_F(WorkerDocument, OfAPlanOverItsBudgetHoldsToThePage) {
   const Json document = document_of({"--ranks", "2", "--set", "memory.device=20 kB"}, 4);
   expect_documented(document, "out_of_memory");
   EXPECT_GT(value_at(document, "out_of_memory.requested_bytes"), 0);
+  EXPECT_TRUE(value_at(document, "load.foreign_share").is_null());
+  EXPECT_GT(value_at(document, "load.cores"), 0);
 }
 
 }  // namespace

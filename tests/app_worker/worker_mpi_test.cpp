@@ -43,6 +43,9 @@ TEST(WorkerMpi, LossesEqualThoseOfThreads) {
     for (const std::string& problem : document_problems(mpi.document)) ADD_FAILURE() << problem;
     EXPECT_TRUE(unknown_fields(mpi.document).empty());
     EXPECT_EQ(mpi.document["world"], "mpi");
+    // The processes of all ranks are its own: not what one of them is to another.
+    EXPECT_EQ(value_at(mpi.document, "load.threads"), ranks);
+    EXPECT_EQ(value_at(mpi.document, "load.cores"), value_at(threads.document, "load.cores"));
     EXPECT_EQ(mpi.document["ranks"], ranks);
     EXPECT_EQ(mpi.document["certificate"]["verdict"], "equal");
     EXPECT_EQ(mpi.document["plan_hash"], threads.document["plan_hash"]);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <functional>
 
 #include "kuafu/base/errors.h"
@@ -55,6 +56,29 @@ TEST(Compare, ReadsNoRecordWithADamagedLineInTheMiddle) {
   bad[whole.find('\n') + 1] = 'x';
   test::write_text(folder / "run.jsonl", bad);
   EXPECT_THROW(load_results(folder.path()), ConfigError);
+}
+
+TEST(Compare, ReadsTheTimeOfAllRounds) {
+  const test::TemporaryFolder folder;
+  for (const double factor : {1.0, 1.5}) {
+    const std::string at = folder / text(factor);
+    std::filesystem::create_directories(at);
+    RunLog log(at);
+    Json line = test::sample_case("a", clean_document());
+    const double median = 0.02 * factor;
+    line["timing"] = {
+        {"rounds", 3},
+        {"step_time_s", {{"median", median}, {"ci95", {0.98 * median, median / 0.98}}}},
+        {"tokens_per_s", 256 / median}};
+    log.begin(test::sample_header(1));
+    log.append(line);
+  }
+  const Comparison c = compare(load_results(folder / "1"), load_results(folder / "1.5"));
+  EXPECT_EQ(c.cases.at(0).timing, Timing::kSlower);
+  EXPECT_EQ(c.cases[0].ratio, "1.50");
+  EXPECT_EQ(c.cases[0].step_a, "20.0 [19.6, 20.4]");
+  EXPECT_EQ(c.cases[0].rounds, 3);
+  EXPECT_NE(c.notes.at(0).find("hold what the rounds of a case differ by"), std::string::npos);
 }
 
 TEST(Compare, HoldsExactMetricsAtZeroTolerance) {

@@ -24,6 +24,7 @@ namespace {
 struct Call {
   std::string plan, json, world = "mpi";
   int64_t ranks = 1;
+  bool is_certified = false;  ///< asked for: so it is of a suite's first round
 };
 
 Call read_call(int argc, char** argv) {
@@ -32,6 +33,7 @@ Call read_call(int argc, char** argv) {
   call.plan = argv[2];
   for (int i = 3; i + 1 < argc; ++i) {
     const std::string word = argv[i];
+    call.is_certified = call.is_certified || word == "--certify";
     if (word == "--json") call.json = argv[i + 1];
     if (word == "--ranks") call.ranks = std::atoll(argv[i + 1]);
     if (word == "--world") call.world = argv[i + 1];
@@ -66,11 +68,16 @@ void wait_for_grandchild(const Call& call) {
   while (read_text(call.json + ".grandchild").empty()) ::usleep(1000);
 }
 
-int succeed(const Call& call, const Json& certificate = nullptr, int code = 0) {
+Json good_document(const Call& call) {
   const auto tag = static_cast<int64_t>(
       hash_name(to_string(parse_toml(read_text(call.plan), call.plan))) % 1000);
   Json document = sample_document(call.ranks, tag);
   document["world"] = call.world;
+  return document;
+}
+
+int succeed(const Call& call, const Json& certificate = nullptr, int code = 0) {
+  Json document = good_document(call);
   if (!certificate.is_null()) document["certificate"] = certificate;
   write_document(call, document);
   return code;
@@ -92,6 +99,22 @@ int run_out_of_memory(const Call& call, int64_t budget) {
   return 4;
 }
 
+/// Behaviours of the rounds after the first.
+int act_later(const std::string& how, const Call& call) {
+  if (call.is_certified) return succeed(call);
+  if (how == "throw_later") throw std::runtime_error("thrown on purpose");
+  if (how == "kill_once_later") {
+    if (is_first(call)) ::raise(SIGKILL);
+    return succeed(call);
+  }
+  Json document = good_document(call);
+  document["loss"][4] = 0.125;
+  if (how == "stale_later") document["pushes"] = Json::object();
+  if (how == "elsewhere_later") document["provenance"]["cpu_model"] = "another";
+  write_document(call, document);
+  return 0;
+}
+
 /// Behaviours that change: the second run ends well.
 int act_once(const std::string& how, const Call& call) {
   if (!is_first(call)) return succeed(call);
@@ -107,6 +130,7 @@ int act_once(const std::string& how, const Call& call) {
 
 int act(const std::string& how, const Call& call) {
   if (how.ends_with("_once")) return act_once(how, call);
+  if (how.ends_with("_later")) return act_later(how, call);
   if (how == "ok") return succeed(call);
   if (how == "different" || how == "shrugs") {
     const Json refuted = {{"verdict", "different"}, {"gradient_error", 0.25}, {"tolerance", 1e-9}};
@@ -163,6 +187,7 @@ int act(const std::string& how, const Call& call) {
 int main(int argc, char** argv) {
   using namespace kuafu;
   const test::Call call = test::read_call(argc, argv);
+  for (int i = 1; i < argc; ++i) std::cout << argv[i] << std::endl;
   const ConfigValue plan = parse_toml(read_file(call.plan, "plan"), call.plan);
   const ConfigValue* data = plan.find("data");
   const ConfigValue* path = data == nullptr ? nullptr : data->find("path");

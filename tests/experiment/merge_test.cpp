@@ -71,6 +71,19 @@ TEST(Merge, NamesAllSuitesOfSeveral) {
   EXPECT_EQ(all.record.header["merged"][1], "B: other, suite 2222222222222222, cases 1");
 }
 
+TEST(Merge, TakesTheLineOfMoreRounds) {
+  const auto with_rounds = [](Json line, size_t rounds) {
+    line["rounds"] = Json::array();
+    for (size_t r = 1; r <= rounds; ++r) line["rounds"].push_back({{"round", r}});
+    return line;
+  };
+  // A copy of the folder that went on, so both lines are of one time; an older one of more rounds.
+  const Json once = with_rounds(line_of("a", kEarly), 1), grown = with_rounds(once, 3);
+  EXPECT_EQ(merged({input_of("A", {once}), input_of("B", {grown})}).record.cases.at(0), grown);
+  const Json later = with_rounds(line_of("a", kLate, 1), 1);
+  EXPECT_EQ(merged({input_of("A", {grown}), input_of("B", {later})}).record.cases.at(0), grown);
+}
+
 TEST(Merge, TakesTheSameLineOnce) {
   const Json a = line_of("a", kEarly);
   const Merged all = merged({input_of("A", {a}), input_of("B", {a})});

@@ -73,10 +73,62 @@ TEST(Summary, ListsCasesAndReasons) {
       test::sample_case("a", test::sample_document(2, 0)),
       test::sample_case("b", {{"status", "refused"}, {"reason", "no square\nmore"}})};
   const std::string table = result_table(lines);
-  EXPECT_NE(table.find("case a  ok           2     25600     10.0"), std::string::npos) << table;
+  EXPECT_NE(table.find("case a  ok           2     25600  10.0 [9.00, 11.0] "), std::string::npos)
+      << table;
   EXPECT_NE(table.find("5.500 -> 1.100  equal"), std::string::npos) << table;
   EXPECT_NE(table.find("\n  case b: no square\n"), std::string::npos) << table;
   EXPECT_EQ(status_counts(lines), "1 ok, 1 refused");
+}
+
+/// A case of three rounds whose processes had the machine to themselves but for the second.
+Json line_of_rounds(double foreign_share) {
+  Json line = test::sample_case("a", test::sample_document(2, 0));
+  for (int round = 1; round <= 3; ++round) {
+    line["rounds"].push_back(
+        {{"round", round},
+         {"status", "ok"},
+         {"load", {{"foreign_share", round == 2 ? Json(foreign_share) : Json(nullptr)}}},
+         {"losses", "same"}});
+  }
+  line["timing"] = {{"rounds", 3},
+                    {"step_time_s", {{"median", 0.02}, {"ci95", {0.015, 0.025}}}},
+                    {"tokens_per_s", 12800.0}};
+  return line;
+}
+
+TEST(Summary, ShowsTheTimeOfAllRoundsAndWhoElseUsedTheMachine) {
+  const std::string quiet = result_table({line_of_rounds(0.10)});
+  EXPECT_NE(quiet.find("12800  20.0 [15.0, 25.0] "), std::string::npos) << quiet;
+  EXPECT_NE(quiet.find("step times are medians over 3 rounds"), std::string::npos) << quiet;
+  EXPECT_EQ(quiet.find("*"), std::string::npos) << quiet;
+  const std::string loaded = result_table({line_of_rounds(0.42), line_of_rounds(0.0)});
+  EXPECT_NE(loaded.find("20.0 [15.0, 25.0]  *"), std::string::npos) << loaded;
+  EXPECT_NE(loaded.find("* timed under foreign load: 1 case, where other processes took more than "
+                        "10 % of the cores in a round (the most: 42 %, case a)"),
+            std::string::npos)
+      << loaded;
+}
+
+TEST(Summary, TellsWhatOtherRoundsFound) {
+  Json line = line_of_rounds(0);
+  line["rounds"][1]["status"] = "failed";
+  line["rounds"][1]["reason"] = "killed\nmore";
+  line["rounds"][2]["losses"] = "different";
+  const std::string table = result_table({line});
+  EXPECT_NE(table.find("case a: round 2: failed: killed\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("case a: round 3: other losses than in round 1"), std::string::npos)
+      << table;
+}
+
+TEST(Reference, IsHeldAgainstTheTimeOfAllRounds) {
+  const Suite suite = parse_suite(
+      "[suite]\nname = \"s\"\nquestion = \"q\"\n[grid]\nranks = [2]\n[[reference]]\n"
+      "metric = \"step_time_s.median\"\nvalue = 0.02\n",
+      "s.toml");
+  RunRecord record;
+  record.cases.push_back(line_of_rounds(0));
+  record.cases[0]["case_id"] = suite.cases.at(0).id;
+  EXPECT_TRUE(check_references(suite, record).at(0).broken.empty());
 }
 
 TEST(Summary, CountsWhatCertificatesSayAndTellsWhy) {

@@ -390,6 +390,24 @@ TEST(Suite, NamesTheLineOfTheGridKeyThatIsWrong) {
                {"s.toml:6: ", "optimizer.warmup at s.toml:8"});
 }
 
+TEST(Suite, RepeatsWithoutBeingAnother) {
+  const std::string rows = "[grid]\nranks = [1, 2]\n";
+  const Suite once = parse_suite(kHead + rows, "s.toml");
+  const Suite thrice = parse_suite(kHead + "repeats = 3\n" + rows, "s.toml");
+  EXPECT_EQ(once.repeats, 1);
+  EXPECT_EQ(thrice.repeats, 3);
+  EXPECT_EQ(once.hash, thrice.hash);
+  SuiteOptions options;
+  options.repeats = 5;
+  EXPECT_EQ(parse_suite(kHead + "repeats = 3\n" + rows, "s.toml", options).repeats, 5);
+  for (const char* bad : {"0", "-1", "1.5", "\"three\""}) {
+    expect_error(kHead + "repeats = " + bad + "\n",
+                 {"s.toml:4: suite.repeats: expected whole numbers from 1", bad});
+  }
+  expect_error(kHead + "repeats = [2, 3]\n", {"s.toml:4: suite.repeats: expected one number"});
+  expect_error(kHead + "repeat = 3\n", {"s.toml:4", "did you mean \"suite.repeats\""});
+}
+
 TEST(Quickstart, HasAtMostFortyCases) {
   const Suite suite = load_suite(std::string(build_info::kSourceDir) + "/suites/quickstart.toml");
   EXPECT_LE(suite.cases.size(), 40U);

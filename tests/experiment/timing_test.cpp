@@ -59,6 +59,169 @@ TEST(Timing, NeedsFourCasesForTheScatter) {
             0);  // all of it is within the processes
 }
 
+/// Rounds of a case: processes that differ by `scatter`, a tenth of them a third slower (somebody
+/// else's program), each known to `error`. In logarithms.
+struct Machine {
+  double scatter = 0.05, error = 0.02;
+  double slow_share = 0.1, slow_by = 0.3;
+
+  Json rounds(double step_s, int64_t number, const CounterRandom& random, uint64_t draw) const {
+    Json all = Json::array();
+    for (int64_t r = 1; r <= number; ++r) {
+      const auto at = draw * 1000 + static_cast<uint64_t>(r) * 10;
+      const bool is_slow = random.uniform(at + 2) < slow_share;
+      const double median =
+          step_s * std::exp(scatter * random.normal(at) + error * random.normal(at + 1) +
+                            (is_slow ? slow_by : 0));
+      const double half = 1.96 * error;
+      all.push_back(
+          {{"round", r},
+           {"status", "ok"},
+           {"step_time_s",
+            {{"median", median}, {"ci95", {median * std::exp(-half), median * std::exp(half)}}}},
+           {"tokens_per_s", 256 / median}});
+    }
+    return all;
+  }
+};
+
+TEST(Timing, KnowsStudentsT) {
+  EXPECT_NEAR(student_95(1), 12.7062, 1e-3);
+  EXPECT_NEAR(student_95(2), 4.3027, 1e-3);
+  EXPECT_NEAR(student_95(5), 2.5706, 1e-3);
+  EXPECT_NEAR(student_95(10), 2.2281, 1e-3);
+  EXPECT_NEAR(student_95(1000), 1.9623, 1e-3);
+}
+
+TEST(Timing, OfOneRoundIsThatOfItsProcess) {
+  const CounterRandom random(1, hash_name("one"));
+  Json rounds = Machine{}.rounds(0.01, 2, random, 0);
+  rounds[1]["status"] = "failed";
+  const Json timing = timing_of(rounds);
+  EXPECT_EQ(timing["rounds"], 1);
+  EXPECT_EQ(timing["step_time_s"], rounds[0]["step_time_s"]);
+  EXPECT_DOUBLE_EQ(timing["tokens_per_s"], rounds[0]["tokens_per_s"]);
+  rounds[0]["status"] = "timeout";
+  EXPECT_TRUE(timing_of(rounds).is_null());
+}
+
+TEST(Timing, OfSeveralRoundsIsTheirMedianWithWhatTheyDifferBy) {
+  const auto round = [](double median, double half) {
+    return Json{
+        {"status", "ok"},
+        {"step_time_s",
+         {{"median", median}, {"ci95", {median * std::exp(-half), median * std::exp(half)}}}},
+        {"tokens_per_s", 1 / median}};
+  };
+  const Json timing = timing_of({round(1.0, 0.01), round(4.0, 0.01), round(2.0, 0.01)});
+  EXPECT_NEAR(timing["step_time_s"]["median"], 2.0, 1e-12);
+  EXPECT_NEAR(timing["tokens_per_s"], 0.5, 1e-12);
+  // The logarithms' standard deviation is log 2.
+  const double half =
+      student_95(2) * std::sqrt(std::acos(-1.0) / 2) * std::log(2.0) / std::sqrt(3.0);
+  EXPECT_NEAR(std::log(timing["step_time_s"]["ci95"][1].get<double>() / 2), half, 1e-9);
+  // Rounds that agree by chance are known no better than their processes.
+  const Json agreed = timing_of({round(1.0, 0.1), round(1.0, 0.1)});
+  EXPECT_NEAR(std::log(agreed["step_time_s"]["ci95"][1].get<double>()), 0.1 / std::sqrt(2.0), 1e-9);
+}
+
+TEST(Timing, IntervalsOfRoundsHoldWhatTheyEstimate) {
+  const CounterRandom random(2, hash_name("coverage"));
+  const Machine steady{0.05, 0.02, 0, 0};
+  for (const int64_t number : {2, 3, 5, 8}) {
+    int inside = 0;
+    for (uint64_t i = 0; i < 2000; ++i) {
+      const Json ci = timing_of(steady.rounds(1.0, number, random, i))["step_time_s"]["ci95"];
+      inside += ci[0] <= 1.0 && ci[1] >= 1.0 ? 1 : 0;
+    }
+    EXPECT_GE(inside, 1900 - 20) << number << " rounds";  // 95 %, less two standard errors
+    EXPECT_LE(inside, 1990) << number << " rounds";       // and not by being endless
+  }
+}
+
+/// How often each verdict falls where B's case `slower` takes `factor` times as long as A's: over
+/// `sweeps` comparisons of 18 cases.
+struct Verdicts {
+  int of_all[5] = {}, of_slower[5] = {};
+};
+Verdicts compared(const Machine& machine, int64_t rounds, double factor, uint64_t sweeps) {
+  const CounterRandom random(5, hash_name("sweeps"));
+  Verdicts counts;
+  for (uint64_t sweep = 0; sweep < sweeps; ++sweep) {
+    std::vector<StepRatio> ratios;
+    for (uint64_t c = 0; c < 18; ++c) {
+      const uint64_t draw = (sweep * 18 + c) * 2;
+      const Json a = timing_of(machine.rounds(0.01, rounds, random, draw));
+      const Json b =
+          timing_of(machine.rounds(c == 7 ? 0.01 * factor : 0.01, rounds, random, draw + 1));
+      ratios.push_back(*step_ratio(a, b));
+    }
+    const std::vector<Timing> verdicts = judge_times(ratios, 0.05);
+    for (const Timing timing : verdicts) ++counts.of_all[static_cast<size_t>(timing)];
+    ++counts.of_slower[static_cast<size_t>(verdicts[7])];
+  }
+  return counts;
+}
+
+TEST(Timing, TheSameProgramTwiceIsHardlyEverSlower) {
+  constexpr auto kSlower = static_cast<size_t>(Timing::kSlower);
+  for (const int64_t rounds : {1, 2, 3, 5}) {
+    const Verdicts v = compared(Machine{}, rounds, 1.0, 100);
+    EXPECT_LE(v.of_all[kSlower], 9) << rounds << " rounds: of 1800";  // 0.5 %
+  }
+}
+
+TEST(Timing, EnoughRoundsFindAStepThatIsAFifthSlower) {
+  constexpr auto kSlower = static_cast<size_t>(Timing::kSlower);
+  const Machine steady{0.03, 0.02, 0, 0}, disturbed{0.03, 0.02, 0.1, 0.3};
+  EXPECT_GE(compared(steady, 10, 1.2, 50).of_slower[kSlower], 48);
+  EXPECT_GE(compared(disturbed, 40, 1.2, 50).of_slower[kSlower], 45);
+}
+
+TEST(Timing, RatiosOfARoundLeaveOutWhatSlowsBothSides) {
+  const auto line_of = [](const std::vector<double>& medians) {
+    Json line = {{"document", Json::object()}};
+    for (size_t r = 0; r < medians.size(); ++r) {
+      line["rounds"].push_back(
+          {{"round", r + 1},
+           {"status", "ok"},
+           {"step_time_s",
+            {{"median", medians[r]}, {"ci95", {0.99 * medians[r], 1.01 * medians[r]}}}}});
+    }
+    return line;
+  };
+  const Json a = line_of({1.0, 3.0, 1.5, 0.9}), b = line_of({2.0, 6.1, 2.95});
+  const Json ratio = paired_step_ratio(a, b);
+  EXPECT_EQ(ratio["rounds"], 3);
+  EXPECT_NEAR(ratio["median"], 2.0, 1e-12);
+  EXPECT_GT(ratio["ci95"][0], 1.85);
+  EXPECT_LT(ratio["ci95"][1], 2.15);
+  // The medians over rounds, one over the other, know far less.
+  const Json of_a = timing_of(a["rounds"]), of_b = timing_of(b["rounds"]);
+  EXPECT_GT(step_ratio(of_a, of_b)->error, 0.3);
+  EXPECT_EQ(paired_step_ratio(line_of({1.0}), b)["rounds"], 1);
+  EXPECT_TRUE(paired_step_ratio(line_of({}), b).is_null());
+}
+
+TEST(Timing, TakesADocumentsOwnTimeWhereALineHasNoRounds) {
+  const Json own = {
+      {"step_time_s", {{"median", 0.01}, {"ci95", {0.009, 0.011}}, {"samples", {0.01}}}},
+      {"tokens_per_s", 100.0}};
+  Json line = {{"document", own}};
+  EXPECT_EQ(timed_document(line), own);
+  line["timing"] = {{"rounds", 3},
+                    {"step_time_s", {{"median", 0.02}, {"ci95", {0.015, 0.025}}}},
+                    {"tokens_per_s", 50.0}};
+  const Json timed = timed_document(line);
+  EXPECT_EQ(timed["step_time_s"]["median"], 0.02);
+  EXPECT_EQ(timed["step_time_s"]["rounds"], 3);
+  EXPECT_EQ(timed["step_time_s"]["samples"], own["step_time_s"]["samples"]);
+  EXPECT_EQ(timed["tokens_per_s"], 50.0);
+  line["document"] = {{"status", "refused"}};
+  line["timing"] = nullptr;
+  EXPECT_EQ(timed_document(line), line["document"]);
+}
+
 TEST(Timing, ReadsNoRatioWhereATimeIsMissing) {
   const Json timed = {{"step_time_s", {{"median", 0.01}, {"ci95", {0.009, 0.011}}}}};
   const Json from_zero = {{"step_time_s", {{"median", 0.01}, {"ci95", {0.0, 0.011}}}}};

@@ -4,6 +4,8 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/utf8.h"
 #include "kuafu/experiment/compare.h"
+#include "kuafu/experiment/ratios.h"
+#include "kuafu/experiment/summary.h"
 #include "kuafu/record/hdf5.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/run_log.h"
@@ -27,6 +29,7 @@ RunRecord sample_record(int64_t cases, int64_t tag) {
   for (int64_t i = 0; i < cases; ++i) {
     record.cases.push_back(test::sample_case(text("c", i), test::sample_document(2, tag + i)));
   }
+  record.cases.front() = test::with_rounds(record.cases.front(), 2);
   record.cases.push_back(test::sample_case("r", {{"status", "refused"}, {"reason", "no place"}}));
   return record;
 }
@@ -91,6 +94,8 @@ Target record_target(bool is_resealed) {
             if (!is_resealed) return check_values(record, valid);
             record_hash(record);
             compare(load_results(path), whole);
+            result_table(record.cases);
+            ratio_table(record.cases);
           }};
 }
 

@@ -88,6 +88,21 @@ TEST(Hdf5, HoldsOneRowAStep) {
             (std::vector<double>{0.5, 0.25}));
 }
 
+TEST(Hdf5, HoldsTheRoundsOfACase) {
+  const TemporaryFolder folder;
+  RunRecord record = sample_record();
+  const Json time = {{"median", 0.5}, {"ci95", {0.25, 0.75}}};
+  record.cases[0]["rounds"] = {{{"round", 1}, {"status", "ok"}, {"step_time_s", time}},
+                               {{"round", 2}, {"status", "timeout"}, {"step_time_s", nullptr}}};
+  record.cases[0]["timing"] = {{"rounds", 1}, {"step_time_s", time}};
+  write_hdf5(folder.path(), record);
+  const std::string file = folder / kHdf5File, at = "/cases_by_id/aaaa/";
+  const std::vector<double> interval = {0.25, 0.75};
+  EXPECT_EQ(read_list<double>(file, at + "timing/step_time_s/ci95", H5T_NATIVE_DOUBLE), interval);
+  EXPECT_EQ(read_list<double>(file, at + "rounds/1/step_time_s/ci95", H5T_NATIVE_DOUBLE), interval);
+  EXPECT_EQ(read_attribute(file, at + "rounds/2", "status"), "timeout");
+}
+
 TEST(Hdf5, IsCurrentUntilTheRecordGrows) {
   const TemporaryFolder folder;
   RunRecord record = sample_record();

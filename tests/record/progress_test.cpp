@@ -14,10 +14,11 @@ using namespace std::chrono_literals;
 
 /// A sweep of `total` cases on a clock that the test moves.
 struct Sweep {
-  explicit Sweep(int64_t total, bool is_terminal, int64_t finished = 0) {
+  explicit Sweep(int64_t total, bool is_terminal, int64_t finished = 0, int64_t repeats = 0) {
     Progress::Options options;
     options.total = total;
     options.finished = finished;
+    options.repeats = repeats;
     options.is_terminal = is_terminal;
     options.width = 80;
     options.now = [this] { return now; };
@@ -39,6 +40,25 @@ TEST(Progress, EstimatesFromTheCasesFinishedNow) {
   sweep.now += 3s;
   sweep.progress->finish("ok");
   EXPECT_DOUBLE_EQ(sweep.progress->remaining_s(), 15);  // five of ten are left, 3 s each
+}
+
+TEST(Progress, EstimatesRepeatsFromRepeatsOnceThereAreAny) {
+  Sweep sweep(6, false, 0, 4);
+  const auto run = [&](std::chrono::seconds took, Progress::Kind kind) {
+    sweep.progress->start("a", kind);
+    sweep.now += took;
+    sweep.progress->finish("ok");
+  };
+  run(10s, Progress::Kind::kFirst);
+  EXPECT_DOUBLE_EQ(sweep.progress->remaining_s(), 50);  // one first run and four repeats, like it
+  run(20s, Progress::Kind::kFirst);
+  EXPECT_DOUBLE_EQ(sweep.progress->remaining_s(), 60);
+  run(2s, Progress::Kind::kRepeat);
+  EXPECT_DOUBLE_EQ(sweep.progress->remaining_s(), 6);
+  sweep.progress->drop_repeats(2);
+  EXPECT_DOUBLE_EQ(sweep.progress->remaining_s(), 2);
+  run(2s, Progress::Kind::kRepeat);
+  EXPECT_NE(sweep.out.str().find("4/4  ok"), std::string::npos) << sweep.out.str();
 }
 
 TEST(Progress, PrintsAPlainLineACaseInALog) {

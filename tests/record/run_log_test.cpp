@@ -55,6 +55,15 @@ TEST(RunLog, ReopensForMoreLines) {
   EXPECT_EQ(read_run(folder / kRunFile).cases.size(), 3U);
 }
 
+TEST(RunLog, RemovesWhatAKillLeftOfAReplacement) {
+  const TemporaryFolder folder;
+  write_record(folder.path(), 2);
+  test::write_text(folder / "run.jsonl.123.new", "half a record");
+  test::write_text(folder / "notes.new", "somebody's own");
+  RunLog log(folder.path());
+  EXPECT_EQ(test::names_in(folder.path()), (std::vector<std::string>{"notes.new", kRunFile}));
+}
+
 TEST(RunLog, RecoversFromACutAtEveryByteOfTheLastLine) {
   const TemporaryFolder folder;
   write_record(folder.path(), 2);

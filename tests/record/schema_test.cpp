@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/errors.h"
 #include "tests/record/support.h"
@@ -105,6 +107,31 @@ TEST(Schema, ReadsValuesByPath) {
   EXPECT_EQ(value_at(document, "step_time_s.ci95.0"), document["step_time_s"]["ci95"][0]);
   EXPECT_TRUE(value_at(document, "loss.99").is_null());
   EXPECT_TRUE(value_at(document, "no.such").is_null());
+}
+
+Json line_of_rounds() {
+  return test::with_rounds(test::sample_case("a", sample_document(2, 0)), 2);
+}
+
+TEST(Schema, KnowsTheRoundsOfALine) {
+  EXPECT_EQ(all(line_problems(line_of_rounds())), "");
+  const auto expect_wrong = [](const char* where, const std::function<void(Json&)>& change) {
+    Json line = line_of_rounds();
+    change(line);
+    const std::string problems = all(line_problems(line));
+    EXPECT_NE(problems.find(where), std::string::npos) << "no " << where << " in: " << problems;
+  };
+  expect_wrong("rounds: expected a list", [](Json& l) { l["rounds"] = Json::array(); });
+  expect_wrong("rounds.1.round", [](Json& l) { l["rounds"][1]["round"] = 1; });
+  expect_wrong("rounds.0.round", [](Json& l) { l["rounds"].erase(0); });
+  expect_wrong("rounds.1.status", [](Json& l) { l["rounds"][1]["status"] = "fine"; });
+  expect_wrong("rounds.1.position", [](Json& l) { l["rounds"][1]["position"] = 0; });
+  expect_wrong("rounds.0.losses", [](Json& l) { l["rounds"][0]["losses"] = "alike"; });
+  expect_wrong("rounds.0.step_time_s",
+               [](Json& l) { l["rounds"][0]["step_time_s"].erase("ci95"); });
+  expect_wrong("rounds.0.load", [](Json& l) { l["rounds"][0]["load"] = 2; });
+  expect_wrong("timing.rounds", [](Json& l) { l["timing"].erase("rounds"); });
+  expect_wrong("timing.step_time_s", [](Json& l) { l["timing"]["step_time_s"] = 0.01; });
 }
 
 TEST(Schema, IsThePageThatPeopleRead) {

@@ -98,6 +98,26 @@ Json sample_case(const std::string& id, const Json& document) {
           {"document", document}};
 }
 
+Json with_rounds(Json line, int64_t rounds) {
+  const Json time = {{"median", value_at(line, "document.step_time_s.median")},
+                     {"ci95", value_at(line, "document.step_time_s.ci95")}};
+  const Json tokens = value_at(line, "document.tokens_per_s");
+  line["rounds"] = Json::array();
+  for (int64_t round = 1; round <= rounds; ++round) {
+    line["rounds"].push_back({{"round", round},
+                              {"position", 3},
+                              {"began", "2026-01-31T12:00:00Z"},
+                              {"status", "ok"},
+                              {"wall_s", 1.5},
+                              {"step_time_s", time},
+                              {"tokens_per_s", tokens},
+                              {"load", {{"foreign_share", 0.5}}},
+                              {"losses", "same"}});
+  }
+  line["timing"] = {{"rounds", rounds}, {"step_time_s", time}, {"tokens_per_s", tokens}};
+  return line;
+}
+
 Json sample_header(int64_t cases) {
   return {{"kind", "suite"},
           {"format", kRecordFormat},

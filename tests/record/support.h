@@ -30,6 +30,9 @@ Json sample_document(int64_t ranks, int64_t tag);
 /// The line of a case around a document.
 Json sample_case(const std::string& id, const Json& document);
 
+/// The line with so many rounds, all like its document, and their timing.
+Json with_rounds(Json line, int64_t rounds);
+
 /// The first line of a record.
 Json sample_header(int64_t cases);
 

@@ -37,6 +37,11 @@ void add_suite(CLI::App& app, FrontCall& call) {
   sub.add_option("--budget", suite.budget,
                  "memory of a rank, such as 2GiB, in place of the suite's memory.device")
       ->type_name("BYTES");
+  sub.add_option("--repeats", suite.repeats,
+                 "rounds over all cases, in place of the suite's: step times again in new "
+                 "processes, in another order each")
+      ->check(count())
+      ->type_name("N");
   list_option(sub, "--set", suite.sets, "set a key of every plan; may be repeated")
       ->type_name("a.b=VALUE");
   list_option(sub, "--plugin", suite.plugins, "load a plugin; may be repeated")
@@ -54,10 +59,12 @@ void add_suite(CLI::App& app, FrontCall& call) {
   kuafu suite suites/quickstart.toml --out results/runs/mine --set data.path=corpus.txt
   kuafu suite suites/quickstart.toml --filter ranks=2,4 --filter "strategy=1D*" --timeout 300 --budget 2GiB
   kuafu suite suites/quickstart.toml --retry failed,timeout
+  kuafu suite suites/quickstart.toml --repeats 5
 
 Cases that the folder holds are not run again, but for those that the machine ended (killed, no memory from the
 system), those that failed or ran out of time under another time-out, and those of --retry. A suite that has grown
-goes on in its folder; recorded cases that it has no more stay there and are left out of the summary.
+goes on in its folder; recorded cases that it has no more stay there and are left out of the summary. More --repeats
+in the same folder add rounds; fewer leave those that are there.
 
 Ctrl-C or a kill stops it; the same call goes on. Exit codes: 0 done, 1 a case failed, a
 certificate says `different` or a reference of the suite does not hold, 2 usage, 130 interrupted. A claim of the suite
@@ -76,7 +83,7 @@ void add_merge(CLI::App& app, FrontCall& call) {
   kuafu merge results/runs/ranks2 results/runs/ranks4 --out results/runs/all
 
 The folders may be of one suite or of several. A case that more than one of them has is kept once where its lines are
-the same; else the `ok` one; else the newest; where no time tells which that is, it is an error. Former cases of a
+the same; else the `ok` one; else the one of more rounds; else the newest; where no time tells which that is, it is an error. Former cases of a
 suite stay former. A record whose lines do not match their checksums is refused, as by `kuafu compare`.
 Exit codes: 0 done, 2 usage, nothing was written)");
 }

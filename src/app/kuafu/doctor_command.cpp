@@ -13,6 +13,7 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/units.h"
 #include "kuafu/record/json_text.h"
+#include "kuafu/record/load.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/record/table.h"
 
@@ -121,7 +122,7 @@ void look_at_gpu(Findings& findings, const Machine& m) {
 void look_at_machine(Findings& findings, const Machine& m) {
   findings.found("host", text(m.host, ", ", m.system));
   findings.found("cores", text(m.cores, ", ", m.cpu_model));
-  findings.found("oversubscription", text("from ", m.cores + 1,
+  findings.found("oversubscription", text("from ", first_oversubscribed(m.cores),
                                           " ranks on, ranks share cores: their times say how they "
                                           "would wait, not how they would scale"));
   const std::string memory =
@@ -132,11 +133,11 @@ void look_at_machine(Findings& findings, const Machine& m) {
   } else {
     findings.found("memory", memory);
   }
-  double load[1] = {0};
-  if (::getloadavg(load, 1) == 1 && load[0] > 0.5) {
-    findings.off("quiet", text("load ", human_number(load[0], 2), ": timings will be disturbed"));
+  const double load = load_average().value_or(0);
+  if (load > 0.5) {
+    findings.off("quiet", text("load ", human_number(load, 2), ": timings will be disturbed"));
   } else {
-    findings.found("quiet", text("load ", human_number(load[0], 2)));
+    findings.found("quiet", text("load ", human_number(load, 2)));
   }
 }
 

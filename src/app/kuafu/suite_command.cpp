@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <set>
 #include <sstream>
@@ -16,6 +17,8 @@
 #include "kuafu/dataset/corpus.h"
 #include "kuafu/experiment/filter.h"
 #include "kuafu/experiment/finality.h"
+#include "kuafu/experiment/ratios.h"
+#include "kuafu/experiment/rounds.h"
 #include "kuafu/experiment/runner.h"
 #include "kuafu/experiment/summary.h"
 #include "kuafu/experiment/verdict.h"
@@ -79,6 +82,7 @@ Suite read_suite(const SuiteCall& call) {
   options.overrides = split_pairs(call.sets, "--set");
   options.timeout_s = call.timeout_s;
   if (call.budget) options.budget = budget_of(*call.budget);
+  options.repeats = call.repeats;
   options.plugins = call.plugins;
   options.baselines = baselines_folder();
   options.default_corpus = default_corpus(build_info::kTorchDir);
@@ -101,16 +105,34 @@ Runner make_runner(const SuiteCall& call, const Suite& suite, const std::string&
   return {suite, options};
 }
 
-SweepEnd sweep(Runner& runner, const std::vector<Case>& cases) {
-  const auto total = static_cast<int64_t>(cases.size());
-  const auto left = static_cast<int64_t>(runner.unfinished(cases).size());
-  if (left < total) {
-    std::cerr << total - left << " of " << total << " cases were finished before; " << left
-              << " to run\n";
+/// What a sweep counts: cases, or the runs of all rounds.
+const char* unit_of(const Suite& suite) { return suite.repeats > 1 ? " runs" : " cases"; }
+
+SweepEnd sweep(Runner& runner, const Suite& suite, const std::vector<Case>& cases) {
+  const RunCounts counts = runner.counts(cases);
+  const int64_t done = counts.total - counts.left;
+  if (done > 0) {
+    std::cerr << done << " of " << counts.total << unit_of(suite) << " were finished before; "
+              << counts.left << " to run\n";
   }
   for (const std::string& sentence : runner.repeated(cases)) std::cerr << sentence << "\n";
-  Progress progress(std::cerr, progress_options_of_stderr(total, total - left));
+  Progress::Options options = progress_options_of_stderr(counts.total, done);
+  options.repeats = counts.repeats;
+  Progress progress(std::cerr, options);
   return runner.run(cases, progress, [] { return interrupted != 0; });
+}
+
+/// "4 of 6 cases, suite 0123456789abcdef", and what rounds add.
+std::string words_of_plan(const Suite& suite, const std::vector<Case>& cases) {
+  std::string words =
+      text(cases.size(), " of ", suite.cases.size(), " cases, suite ", suite.hash, "\n");
+  if (suite.repeats == 1) return words;
+  const auto timed = std::count_if(cases.begin(), cases.end(), is_timed);
+  return text(
+      words, suite.repeats,
+      " rounds: ", static_cast<int64_t>(cases.size()) + (suite.repeats - 1) * timed,
+      " runs, fewer where a case does not end well; certificates in the first round, another "
+      "order in each\n");
 }
 
 /// The lines of the given cases, in the suite's order.
@@ -143,7 +165,7 @@ int conclude(const Suite& suite, const std::vector<Case>& cases, const Runner& r
   const std::vector<Json> lines = lines_of(runner.record(), cases);
   const Rows rows(suite.derived, runner.record(), &suite);
   std::cout << "\n"
-            << result_table(lines, column_cells(rows)) << "\n"
+            << result_table(lines, column_cells(rows)) << ratio_table(lines) << "\n"
             << status_counts(lines) << "; certificates: " << verdict_counts(lines) << "\n";
   const size_t former = runner.record().former.size();
   if (former > 0) {
@@ -158,7 +180,8 @@ int conclude(const Suite& suite, const std::vector<Case>& cases, const Runner& r
   if (!references.empty()) std::cout << "\nReferences:\n" << reference_text(references);
   for (const auto& reference : references) is_bad = is_bad || !reference.broken.empty();
   for (const Json& line : lines) {
-    is_bad = is_bad || line["status"] == "failed" || is_different(line["document"]);
+    is_bad = is_bad || line["status"] == "failed" || is_different(line["document"]) ||
+             findings_of_rounds(line).is_bad;
   }
   std::cout << "\nresults in " << folder << "\n" << std::flush;
   for (const auto& note : refresh_hdf5(folder, runner.record())) std::cerr << note << "\n";
@@ -183,24 +206,24 @@ int suite_command(const SuiteCall& call) {
   if (call.is_dry_run) {
     std::cout << suite.name << ": " << suite.question << "\n\n"
               << plan_table(cases) << "\n"
-              << derived_text(suite.derived) << cases.size() << " of " << suite.cases.size()
-              << " cases, suite " << suite.hash << "\n";
+              << derived_text(suite.derived) << words_of_plan(suite, cases);
     return kDone;
   }
   const std::string folder = call.out.empty() ? "results/runs/" + suite.name : call.out;
   catch_signals();
   Runner runner = make_runner(call, suite, folder, retried);
   for (const auto& note : runner.notes()) std::cerr << note << "\n";
-  const SweepEnd end = sweep(runner, cases);
-  const size_t left = runner.unfinished(cases).size();
+  const SweepEnd end = sweep(runner, suite, cases);
+  const RunCounts counts = runner.counts(cases);
   if (end == SweepEnd::kInterrupted) {
-    std::cerr << "interrupted: " << cases.size() - left << " of " << cases.size()
-              << " cases are in " << folder << "; the same call goes on\n";
+    std::cerr << "interrupted: " << counts.total - counts.left << " of " << counts.total
+              << unit_of(suite) << " are in " << folder << "; the same call goes on\n";
     return kStopped;
   }
   if (end == SweepEnd::kOutOfBudget) {
-    std::cerr << "the suite's budget of " << print_seconds(*suite.budget_s) << " is spent: " << left
-              << " cases are left; the same call goes on\n";
+    std::cerr << "the suite's budget of " << print_seconds(*suite.budget_s)
+              << " is spent: " << counts.left << unit_of(suite)
+              << " are left; the same call goes on\n";
   }
   return conclude(suite, cases, runner, call, folder);
 }

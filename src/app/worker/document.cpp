@@ -232,8 +232,13 @@ double flops_per_token(const Plan& plan, int64_t flops_per_step) {
 }
 
 Json document_head(const Plan& plan, const std::string& world, int64_t ranks) {
-  return {{"status", "failed"}, {"plan", plan_json(plan)}, {"plan_hash", plan_hash(plan)},
-          {"world", world},     {"ranks", ranks},          {"provenance", provenance()}};
+  return {{"status", "failed"},
+          {"plan", plan_json(plan)},
+          {"plan_hash", plan_hash(plan)},
+          {"world", world},
+          {"ranks", ranks},
+          {"load", nullptr},
+          {"provenance", provenance()}};
 }
 
 Json data_json(const Plan& plan, const DataIdentity& identity) {
@@ -263,6 +268,9 @@ void add_results(Json& document, const Plan& plan, const std::vector<RankResult>
                              {"warmup", time.warmup}};
   const auto tokens = static_cast<double>(plan.train.batch * plan.model.sequence);
   document["tokens_per_s"] = time.median > 0 ? Json(tokens / time.median) : Json(nullptr);
+  std::vector<CpuWindow> windows;
+  for (const RankResult& r : ranks) windows.push_back(r.load);
+  add_windows(document["load"], windows);
   add_counted(document, plan, ranks);
   document["experts"] = experts_json(ranks[0].experts);
   document["pushes"] = pushes_json(ranks[0].pushes);
@@ -325,7 +333,8 @@ Json to_json(const RankResult& r) {
           {"traffic", traffic},
           {"saves", r.saves},
           {"saved_bytes", r.saved_bytes},
-          {"save_seconds", r.save_seconds}};
+          {"save_seconds", r.save_seconds},
+          {"load", to_json(r.load)}};
 }
 
 RankResult rank_result_from(const Json& j) {
@@ -342,6 +351,7 @@ RankResult rank_result_from(const Json& j) {
   r.saves = j.at("saves");
   r.saved_bytes = j.at("saved_bytes");
   r.save_seconds = j.at("save_seconds").get<std::vector<double>>();
+  r.load = cpu_window_from(j.at("load"));
   for (const auto& [axis, t] : j.at("traffic").items()) {
     r.traffic[axis] = {t.at(0),
                        t.at(1),

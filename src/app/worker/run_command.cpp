@@ -6,6 +6,8 @@
 #include <mutex>
 #include <optional>
 
+#include <ATen/Parallel.h>
+
 #include "app/worker/document.h"
 #include "app/worker/early_exit.h"
 #include "app/worker/options.h"
@@ -19,6 +21,7 @@
 #include "kuafu/comm/gather.h"
 #include "kuafu/comm/worlds.h"
 #include "kuafu/record/activity.h"
+#include "kuafu/record/load.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/record/schema.h"
 #include "kuafu/record/trace_file.h"
@@ -82,6 +85,9 @@ class Run {
     if (world_ == "simulated") head_["transport"] = is_for_mpi() ? "mpi" : "threads";
     head_["data"] = nullptr;
     initialise_tensors();
+    if (world_ != "simulated") {
+      head_["load"] = load_before(num_ranks(plan_), at::get_num_threads());
+    }
     plan::with_origins(load_origins(options_), [this] {
       check_placement(plan_, registries_, Advice::kNearest);
       if (world_ != "simulated") identify_data();

@@ -60,8 +60,10 @@ class Training {
   }
 
   void run() {
+    const LoadMeter meter;
     while (engine_.steps_done() < plan_.train.steps && result_.is_whole()) step();
     engine_.settle();
+    result_.load = meter.window();
     if (!saver_) return;
     if (result_.stopped != Stop::kNone) saver_->save_now();
     result_.saves = saver_->num_saves();

@@ -15,6 +15,7 @@
 #include "kuafu/engine/requests.h"
 #include "kuafu/engine/save.h"
 #include "kuafu/meter/book.h"
+#include "kuafu/record/load.h"
 
 namespace kuafu {
 
@@ -50,6 +51,7 @@ struct RankResult {
   std::vector<std::string> resume_changes;  ///< what it learns otherwise since: both values
   int64_t saves = 0, saved_bytes = 0;       ///< checkpoints, and what this rank wrote of them
   std::vector<double> save_seconds;         ///< one a step: saving between it and the next
+  CpuWindow load;                           ///< of this process and its machine, over all steps
   Stop stopped = Stop::kNone;               ///< after the last of `losses`, before the plan's end
   std::string diverged;                     ///< why there was no further step; empty: it did not
   Certificate certificate;

@@ -46,12 +46,6 @@ bool is_same(const Json& a, const Json& b, const char* path) {
   return value_at(a, path) == value_at(b, path);
 }
 
-/// Kernels are chosen by the processor: only on the same one are losses the same to the bit.
-bool has_same_arithmetic(const Json& a, const Json& b) {
-  return is_same(a, b, "world") && is_same(a, b, "provenance.cpu_model") &&
-         is_same(a, b, "provenance.libraries.LibTorch");
-}
-
 std::string why_not_timed(const Json& a, const Json& b) {
   for (const char* side : {"A", "B"}) {
     const Json dirty = value_at(*side == 'A' ? a : b, "provenance.git_dirty");
@@ -63,13 +57,10 @@ std::string why_not_timed(const Json& a, const Json& b) {
   return "";
 }
 
-std::string shown_time(const Json& document) {
-  const Json median = value_at(document, "step_time_s.median");
-  const Json low = value_at(document, "step_time_s.ci95.0");
-  const Json high = value_at(document, "step_time_s.ci95.1");
-  if (!median.is_number() || !low.is_number() || !high.is_number()) return "-";
-  const auto ms = [](const Json& v) { return human_number(v.get<double>() * 1e3, 3); };
-  return text(ms(median), " [", ms(low), ", ", ms(high), "]");
+/// Over how many rounds the step time is; 1 in older records.
+int64_t num_rounds(const Json& document) {
+  const Json rounds = value_at(document, "step_time_s.rounds");
+  return rounds.is_number_integer() ? rounds.get<int64_t>() : 1;
 }
 
 std::string shown(const std::string& verdict) {
@@ -117,8 +108,8 @@ CaseComparison compare_case(const Result& a, const Result& b, std::set<std::stri
         "losses not compared: they are equal to the bit only on the same world, processor "
         "model and LibTorch");
   }
-  c.step_a = shown_time(da);
-  c.step_b = shown_time(db);
+  c.step_a = shown_step_time(da);
+  c.step_b = shown_step_time(db);
   c.ratio = "-";
   if (c.step_a == "-" || c.step_b == "-") return c;
   const auto at = [](const Json& document, const char* path) {
@@ -131,6 +122,7 @@ CaseComparison compare_case(const Result& a, const Result& b, std::set<std::stri
     return c;
   }
   c.times = step_ratio(da, db);
+  c.rounds = std::min(num_rounds(da), num_rounds(db));
   return c;
 }
 
@@ -154,13 +146,23 @@ void judge_all(Comparison& comparison, const CompareOptions& options,
   const auto percent = [](double share) { return human_number(100 * share, 3) + " %"; };
   const std::string effect = text("step times: less than ", percent(options.smallest_effect),
                                   " is the same; intervals are of 95 % for all cases at once");
-  notes.insert(ratios.size() < kFewestRatios
-                   ? text(effect,
-                          "; how much a process differs from the next is not in them: it is "
-                          "known from ",
-                          kFewestRatios, " cases on")
-                   : text(effect, " and hold that processes differ: by ",
-                          percent(std::expm1(process_scatter(ratios))), ", from all ratios"));
+  const bool has_rounds =
+      std::all_of(comparison.cases.begin(), comparison.cases.end(),
+                  [](const CaseComparison& c) { return !c.times || c.rounds > 1; });
+  const std::string in_rounds = has_rounds ? " and hold what the rounds of a case differ by" : "";
+  const std::string between = percent(std::expm1(process_scatter(ratios)));
+  if (ratios.size() >= kFewestRatios) {
+    notes.insert(text(
+        effect, in_rounds,
+        has_rounds ? "; the two runs differ by another " : " and hold that processes differ: by ",
+        between, ", from all ratios"));
+  } else {
+    notes.insert(text(
+        effect, in_rounds,
+        has_rounds ? ""
+                   : "; how much a process differs from the next is not in them: it is known from ",
+        has_rounds ? "" : text(kFewestRatios, " cases on")));
+  }
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ namespace kuafu {
 struct Result {
   std::string name;
   std::string case_id;  ///< empty for a lone document
-  Json document;
-  Json settings;  ///< what distinguishes it in its suite; null for a lone document
+  Json document;        ///< with the step time of all its rounds
+  Json settings;        ///< what distinguishes it in its suite; null for a lone document
 };
 
 /// Results read from a folder, a run.jsonl or one document.
@@ -39,6 +39,7 @@ struct CaseComparison {
   std::vector<std::string> not_run;      ///< sides whose certificate was not run, and why
   Timing timing = Timing::kNotCompared;
   std::optional<StepRatio> times;     ///< where times are compared
+  int64_t rounds = 1;                 ///< that they are over, on the side that has fewer
   std::string step_a, step_b, ratio;  ///< printed; "-" where unknown
 };
 

@@ -30,6 +30,9 @@ std::string time_of(const Json& line) {
   return "";
 }
 
+/// Rounds that a line has; 1 in older records.
+size_t num_rounds(const Json& line) { return std::max<size_t>(1, value_at(line, "rounds").size()); }
+
 bool is_same(Json a, Json b) {
   a.erase("kind");
   b.erase("kind");
@@ -72,6 +75,9 @@ class Lines {
   bool is_better(const Json& line, const std::string& folder, size_t at) const {
     const bool is_ok = line["status"] == "ok", was_ok = lines_[at]["status"] == "ok";
     if (is_ok != was_ok) return is_ok;
+    if (num_rounds(line) != num_rounds(lines_[at])) {
+      return num_rounds(line) > num_rounds(lines_[at]);
+    }
     const std::string before = time_of(lines_[at]), now = time_of(line);
     KUAFU_REQUIRE(!before.empty() && !now.empty() && before != now, name_of(line), " is in ",
                   folders_[at], " and in ", folder, " with other results, and ",

@@ -26,7 +26,7 @@ struct Merged {
 };
 
 /// Puts the cases of all inputs into one record. A case that several have: once where their lines are
-/// the same; else the `ok` one; else, or where both are, the newest. Throws ConfigError naming case
+/// the same; else the `ok` one; else, or where both are, the one of more rounds; else the newest. Throws ConfigError naming case
 /// and folders where no time tells which that is.
 /// Inputs of one suite hash give a record of that suite; of others, one of all their cases.
 Merged merged(const std::vector<MergeInput>& inputs);

@@ -56,7 +56,7 @@ Results load_results(const std::string& path) {
   const RunRecord record = load_record(file);
   for (const Json& line : record.cases) {
     results.cases.push_back({line["name"].get<std::string>(), line["case_id"].get<std::string>(),
-                             line["document"], line["settings"]});
+                             timed_document(line), line["settings"]});
   }
   KUAFU_REQUIRE(!results.cases.empty(), file, ": has no finished case");
   return results;

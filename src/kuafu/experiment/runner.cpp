@@ -15,7 +15,7 @@
 namespace kuafu {
 
 Runner::Runner(const Suite& suite, RunnerOptions options)
-    : options_(std::move(options)), budget_s_(suite.budget_s) {
+    : suite_(suite), options_(std::move(options)), provenance_(provenance()) {
   require_recordable(options_.folder);
   make_writable_folder(options_.folder);
   lock_.emplace(options_.folder);
@@ -30,12 +30,11 @@ void Runner::take_up(const Suite& suite) {
   const Membership member = taken_up(record(), suite, options_.folder);
   if (member.is_changed) log_->rewrite(member.record);
   notes_.insert(notes_.end(), member.notes.begin(), member.notes.end());
-  const Json now = provenance();
   for (const char* field : {"git_commit", "host"}) {
     const Json before = value_at(record().header, text("provenance.", field));
-    if (before != now[field]) {
+    if (before != provenance_[field]) {
       notes_.push_back(text("the folder was begun with ", field, " ", before.dump(), ", now it is ",
-                            now[field].dump(), ": each case records its own"));
+                            provenance_[field].dump(), ": each case records its own"));
     }
   }
 }
@@ -50,7 +49,7 @@ const Json* Runner::line_of(const Case& c) const {
 std::string Runner::why_unfinished(const Case& c) const {
   const Json* line = line_of(c);
   if (line == nullptr) return "not recorded";
-  return has_run_.contains(c.id) ? "" : why_again(c, *line, options_.retried);
+  return has_run_.contains({c.id, 1}) ? "" : why_again(c, *line, options_.retried);
 }
 
 std::vector<Case> Runner::unfinished(const std::vector<Case>& cases) const {
@@ -61,23 +60,76 @@ std::vector<Case> Runner::unfinished(const std::vector<Case>& cases) const {
   return left;
 }
 
+bool Runner::is_due(const Turn& turn) const {
+  const Case& c = *turn.of;
+  if (turn.round == 1) return !why_unfinished(c).empty();
+  const Json* line = line_of(c);
+  if (line == nullptr || !is_repeatable(c, *line) || !is_of_here(*line, provenance_)) return false;
+  const Json entry = round_of(*line, turn.round);
+  if (entry.is_null()) return true;
+  return !has_run_.contains({c.id, turn.round}) && !why_again(c, entry, options_.retried).empty();
+}
+
+std::vector<Turn> Runner::due_in(int64_t round, const std::vector<Case>& cases) const {
+  std::set<std::string> ids;
+  for (const Case& c : cases) ids.insert(c.id);
+  std::vector<Turn> due;
+  for (const Turn& turn : order_of_round(suite_, round)) {
+    if (ids.contains(turn.of->id) && is_due(turn)) due.push_back(turn);
+  }
+  return due;
+}
+
+RunCounts Runner::counts(const std::vector<Case>& cases) const {
+  RunCounts counts;
+  for (const Case& c : cases) {
+    const Json* line = line_of(c);
+    const bool is_new = is_due({&c, 1});
+    ++counts.total;
+    counts.left += is_new ? 1 : 0;
+    for (int64_t round = 2; round <= suite_.repeats; ++round) {
+      const bool is_left = is_new ? is_timed(c) : is_due({&c, round});
+      const bool is_there = !is_new && !is_left && !round_of(*line, round).is_null();
+      counts.total += is_left || is_there ? 1 : 0;
+      counts.left += is_left ? 1 : 0;
+      counts.repeats += is_left ? 1 : 0;
+    }
+  }
+  return counts;
+}
+
 std::vector<std::string> Runner::repeated(const std::vector<Case>& cases) const {
   std::vector<std::string> sentences;
+  int64_t num_foreign = 0;
   for (const Case& c : cases) {
-    if (line_of(c) == nullptr) continue;
+    const Json* line = line_of(c);
+    if (line == nullptr) continue;
     const std::string why = why_unfinished(c);
     if (!why.empty()) sentences.push_back(text("runs again: ", c.name, ": ", why));
+    const bool is_wanted = suite_.repeats > 1 && why.empty() && is_repeatable(c, *line) &&
+                           round_of(*line, suite_.repeats).is_null();
+    if (is_wanted && !is_of_here(*line, provenance_)) ++num_foreign;
+  }
+  if (num_foreign > 0) {
+    sentences.push_back(text("not timed again: ", num_foreign,
+                             num_foreign == 1 ? " case" : " cases",
+                             " of another commit or machine, with whose times these would not "
+                             "mix; choose another folder with --out"));
   }
   return sentences;
 }
 
-void Runner::put(const Case& c, const Json& line) {
-  if (line_of(c) == nullptr) {
+void Runner::put(const RoundRun& run) {
+  const Case& c = *run.turn.of;
+  const Json* before = line_of(c);
+  Json line = run.turn.round == 1 ? case_line(c, run.document, run.result) : *before;
+  if (is_repeatable(c, line)) put_round(line, run);
+  if (before == nullptr) {
     log_->append(line);
   } else {
     log_->replace(line);
   }
-  has_run_.insert(c.id);
+  has_run_.insert({c.id, run.turn.round});
 }
 
 SweepEnd Runner::run(const std::vector<Case>& cases, Progress& progress,
@@ -87,36 +139,46 @@ SweepEnd Runner::run(const std::vector<Case>& cases, Progress& progress,
     progress.tick();
     return !is_interrupted();
   };
-  for (const Case& c : unfinished(cases)) {
-    if (is_interrupted()) return SweepEnd::kInterrupted;
-    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
-    if (budget_s_ && spent.count() >= *budget_s_) return SweepEnd::kOutOfBudget;
-    progress.start(c.name);
-    const std::optional<Json> line = run_case(c, tick);
-    if (!line) return SweepEnd::kInterrupted;
-    put(c, *line);
-    progress.finish((*line)["status"].get<std::string>());
+  for (int64_t round = 1; round <= suite_.repeats; ++round) {
+    for (const Turn& turn : due_in(round, cases)) {
+      if (is_interrupted()) return SweepEnd::kInterrupted;
+      const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+      if (suite_.budget_s && spent.count() >= *suite_.budget_s) return SweepEnd::kOutOfBudget;
+      const bool is_first = round == 1;
+      progress.start(is_first ? turn.of->name : text(turn.of->name, ", round ", round),
+                     is_first ? Progress::Kind::kFirst : Progress::Kind::kRepeat);
+      const std::optional<RoundRun> done = run_turn(turn, tick);
+      if (!done) return SweepEnd::kInterrupted;
+      put(*done);
+      const bool has_no_more = is_first && !is_repeatable(*turn.of, *line_of(*turn.of));
+      if (has_no_more && is_timed(*turn.of)) progress.drop_repeats(suite_.repeats - 1);
+      progress.finish(done->document["status"].get<std::string>());
+    }
   }
   log_->sync();
   return SweepEnd::kComplete;
 }
 
-std::optional<Json> Runner::run_case(const Case& c, const std::function<bool()>& tick) {
+std::optional<RoundRun> Runner::run_turn(const Turn& turn, const std::function<bool()>& tick) {
+  const Case& c = *turn.of;
   const std::string folder = options_.folder + "/cases/" + c.id;
   make_writable_folder(folder);
   write_plan(c, folder);
   const std::string document_path = folder + "/document.json";
   std::filesystem::remove(document_path);
-  ChildCommand command{words(c, folder), folder + "/output.txt", folder + "/errors.txt",
-                       c.timeout_s + options_.grace_s};
+  const std::string of_round = turn.round == 1 ? "" : text("-round-", turn.round);
+  ChildCommand command{words(turn, folder), text(folder, "/output", of_round, ".txt"),
+                       text(folder, "/errors", of_round, ".txt"), c.timeout_s + options_.grace_s};
+  const std::string began = utc_time();
   const ChildResult result = run_child(command, tick);
   if (result.end == ChildResult::End::kCancelled) return std::nullopt;
   const Json document = document_of(c, {result, document_path, command.error_path});
   std::filesystem::remove(document_path);  // run.jsonl has it now
-  return case_line(c, document, result);
+  return RoundRun{turn, began, document, result};
 }
 
-std::vector<std::string> Runner::words(const Case& c, const std::string& case_folder) const {
+std::vector<std::string> Runner::words(const Turn& turn, const std::string& case_folder) const {
+  const Case& c = *turn.of;
   std::vector<std::string> words;
   if (c.world == "mpi") {
     words = options_.mpi_launcher;
@@ -124,7 +186,8 @@ std::vector<std::string> Runner::words(const Case& c, const std::string& case_fo
   }
   words.insert(words.end(), {options_.worker, "run", case_folder + "/plan.toml"});
   if (c.world != "mpi") words.insert(words.end(), {"--world", c.world, "--ranks", text(c.ranks)});
-  words.insert(words.end(), {c.is_certified ? "--certify" : "--no-certify", "--json",
+  const bool is_certified = c.is_certified && turn.round == 1;
+  words.insert(words.end(), {is_certified ? "--certify" : "--no-certify", "--json",
                              case_folder + "/document.json", "--timeout", text(c.timeout_s)});
   for (const auto& plugin : options_.plugins) words.insert(words.end(), {"--plugin", plugin});
   return words;

@@ -253,6 +253,7 @@ Suite parse_suite(std::string_view toml, const std::string& origin, const SuiteO
   suite.name = written.name;
   suite.question = written.question;
   suite.budget_s = written.budget_s;
+  suite.repeats = options.repeats.value_or(written.repeats);
   suite.references = written.references;
   CaseMaker maker(written, options);
   std::map<std::string, std::string> name_of_id;

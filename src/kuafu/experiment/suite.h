@@ -53,6 +53,7 @@ struct Suite {
   std::string question;
   std::string hash;                ///< of all case ids: the identity of a results folder
   std::optional<double> budget_s;  ///< begin no case after this many seconds
+  int64_t repeats = 1;             ///< rounds over the timed cases; no part of any id
   std::vector<Case> cases;
   std::vector<Reference> references;
   Derived derived;                         ///< columns, claims and figures
@@ -70,6 +71,7 @@ struct SuiteOptions {
   Overrides overrides;                  ///< `--set` of plan keys, for every case
   std::optional<double> timeout_s;      ///< over the suite's, for every case
   std::optional<int64_t> budget;        ///< of memory in bytes, over the suite's, for every case
+  std::optional<int64_t> repeats;       ///< over the suite's
   std::vector<std::string> plugins;     ///< shared objects, besides those of the suite
   std::string baselines = "baselines";  ///< folder of what `[[compare]]` names
   std::string default_corpus;           ///< where data.path is empty; empty = there is none

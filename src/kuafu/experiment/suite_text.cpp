@@ -132,8 +132,9 @@ class Reader : private SuiteValues {
   }
 
   void read_head(const ConfigValue& table) {
-    const std::vector<std::string> known = {"name",      "question", "world",   "worlds", "seeds",
-                                            "timeout_s", "budget_s", "certify", "plugins"};
+    const std::vector<std::string> known = {"name",    "question",  "world",    "worlds",
+                                            "seeds",   "timeout_s", "budget_s", "certify",
+                                            "plugins", "repeats"};
     for (const auto& [name, value] : table.entries) {
       if (name == "name")
         suite_.name = string(value, name);
@@ -149,6 +150,8 @@ class Reader : private SuiteValues {
         suite_.timeout_s = seconds(value, name);
       else if (name == "budget_s")
         suite_.budget_s = seconds(value, name);
+      else if (name == "repeats")
+        suite_.repeats = repeats(value);
       else if (name == "certify")
         suite_.is_certified = boolean(value, name);
       else if (name == "plugins")
@@ -164,6 +167,12 @@ class Reader : private SuiteValues {
               "suite.world ", in_quotes(world), " is none of ", join(worlds), "; did you mean ",
               in_quotes(nearest(world, worlds)), "?");
     }
+  }
+
+  int64_t repeats(const ConfigValue& value) const {
+    require(value.kind != Kind::kList, value.line, "suite.repeats: expected one number, given ",
+            to_string(value));
+    return whole_numbers(value, "suite.repeats", 1).front();
   }
 
   void read_base(ConfigValue table) {

@@ -51,6 +51,7 @@ struct SuiteText {
   std::vector<int64_t> seeds;
   double timeout_s = 120;
   std::optional<double> budget_s;
+  int64_t repeats = 1;
   bool is_certified = true;
   std::string base;                   ///< the plan as TOML, each key on its line of the suite
   std::vector<Choice> base_formulas;  ///< its keys whose values are computed for each case

@@ -8,7 +8,10 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/units.h"
 #include "kuafu/experiment/expand.h"
+#include "kuafu/experiment/rounds.h"
+#include "kuafu/experiment/timing.h"
 #include "kuafu/experiment/verdict.h"
+#include "kuafu/record/load.h"
 #include "kuafu/record/schema.h"
 #include "kuafu/record/table.h"
 
@@ -63,6 +66,76 @@ std::string describe(const Reference& r) {
   return r.source.empty() ? what : what + " (" + r.source + ")";
 }
 
+/// Why a case is not simply good, a line each.
+std::string reasons_of(const Json& line) {
+  const Json& document = line["document"];
+  std::string reasons;
+  const auto tell = [&](const std::string& why) {
+    reasons += text("  ", line["name"].get<std::string>(), ": ", first_line(why), "\n");
+  };
+  const Json reason = value_at(line, "reason");
+  if (reason.is_string()) tell(reason.get<std::string>());
+  const std::string why = why_of_verdict(document);
+  if (is_different(document) || !why.empty()) {
+    tell(text("certificate ", shown(verdict_of(document)), why.empty() ? "" : ": ", why));
+  }
+  for (const std::string& finding : findings_of_rounds(line).sentences) tell(finding);
+  return reasons;
+}
+
+/// Largest share of the cores that others had while the case was timed, in any of its rounds; 0 where
+/// nobody knows.
+double largest_foreign_share(const Json& line) {
+  double largest = 0;
+  const auto see = [&](const Json& share) {
+    if (share.is_number()) largest = std::max(largest, share.get<double>());
+  };
+  see(value_at(line, "document.load.foreign_share"));
+  const Json rounds = value_at(line, "rounds");
+  for (size_t i = 0; i < rounds.size(); ++i) {
+    see(value_at(rounds, text(i, ".load.foreign_share")));
+  }
+  return largest;
+}
+
+std::string percent(double share) { return human_number(100 * share, 2) + " %"; }
+
+/// Over how many rounds the step times are, and so what their intervals hold.
+std::string words_of_rounds(const std::vector<Json>& lines) {
+  int64_t fewest = 0, most = 0;
+  for (const Json& line : lines) {
+    const Json rounds = value_at(line, "timing.rounds");
+    if (!rounds.is_number_integer()) continue;
+    const auto n = rounds.get<int64_t>();
+    fewest = fewest == 0 ? n : std::min(fewest, n);
+    most = std::max(most, n);
+  }
+  if (most == 0) return "";
+  if (most == 1) {
+    return "\nstep times are of one process a case: how much the next would differ is not in their "
+           "intervals (--repeats 3)\n";
+  }
+  return text("\nstep times are medians over ", fewest == most ? "" : text(fewest, " to "), most,
+              " rounds, with what processes and rounds differ by in their intervals\n");
+}
+
+std::string words_of_foreign_load(const std::vector<Json>& lines) {
+  int64_t num_loaded = 0;
+  double largest = 0;
+  std::string name;
+  for (const Json& line : lines) {
+    const double share = largest_foreign_share(line);
+    if (share <= kForeignShare) continue;
+    ++num_loaded;
+    if (share > largest) name = line["name"].get<std::string>();
+    largest = std::max(largest, share);
+  }
+  if (num_loaded == 0) return "";
+  return text("\n* timed under foreign load: ", num_loaded, num_loaded == 1 ? " case" : " cases",
+              ", where other processes took more than ", percent(kForeignShare),
+              " of the cores in a round (the most: ", percent(largest), ", ", name, ")\n");
+}
+
 bool is_about(const Reference& r, const Case& c, const Json& document) {
   if (r.metric != "status" && document["status"] != "ok") return false;
   return std::all_of(r.where.begin(), r.where.end(), [&](const auto& setting) {
@@ -104,7 +177,8 @@ std::string result_table(const std::vector<Json>& lines, const std::vector<Colum
                                         {"status"},
                                         {"ranks", Align::kRight},
                                         {"tokens/s", Align::kRight},
-                                        {"step ms", Align::kRight},
+                                        {"step ms [95 %]", Align::kRight},
+                                        {""},
                                         {"peak MiB", Align::kRight},
                                         {"MiB sent", Align::kRight},
                                         {"loss"},
@@ -113,16 +187,16 @@ std::string result_table(const std::vector<Json>& lines, const std::vector<Colum
   Table table(columns);
   std::string reasons;
   for (const Json& line : lines) {
-    const Json& document = line["document"];
+    const Json document = timed_document(line);
     const Json first = value_at(document, "loss.first"), last = value_at(document, "loss.last");
     const std::string verdict = verdict_of(document);
-    const std::string name = line["name"].get<std::string>();
     std::vector<std::string> cells = {
-        name,
+        line["name"].get<std::string>(),
         line["status"].get<std::string>(),
         number(value_at(document, "ranks"), 6),
         number(value_at(document, "tokens_per_s"), 4),
-        number(value_at(document, "step_time_s.median"), 3, 1e3),
+        shown_step_time(document),
+        largest_foreign_share(line) > kForeignShare ? "*" : "",
         number(value_at(document, "memory.peak_bytes.max"), 4, 1 / kMiB),
         number(most_bytes_sent(document), 4, 1 / kMiB),
         first.is_number() ? number(first, 4) + " -> " + number(last, 4) : "-",
@@ -132,17 +206,10 @@ std::string result_table(const std::vector<Json>& lines, const std::vector<Colum
       cells.push_back(cell == column.cells.end() ? "-" : cell->second);
     }
     table.add(cells);
-    if (line["reason"].is_string()) {
-      reasons += text("  ", name, ": ", first_line(line["reason"].get<std::string>()), "\n");
-    }
-    const std::string why = first_line(why_of_verdict(document));
-    const bool is_told = is_different(document) || !why.empty();
-    if (is_told) {
-      reasons += text("  ", name, ": certificate ", shown(verdict_of(document)),
-                      why.empty() ? "" : ": ", why, "\n");
-    }
+    reasons += reasons_of(line);
   }
-  return table.str() + (reasons.empty() ? "" : "\nWhy:\n" + reasons);
+  return table.str() + words_of_rounds(lines) + words_of_foreign_load(lines) +
+         (reasons.empty() ? "" : "\nWhy:\n" + reasons);
 }
 
 std::string verdict_counts(const std::vector<Json>& lines) {
@@ -166,18 +233,18 @@ std::string status_counts(const std::vector<Json>& lines) {
 }
 
 std::vector<ReferenceResult> check_references(const Suite& suite, const RunRecord& record) {
-  std::map<std::string, const Json*> documents;
+  std::map<std::string, Json> documents;
   for (const Json& line : record.cases) {
-    documents[line["case_id"].get<std::string>()] = &line["document"];
+    documents[line["case_id"].get<std::string>()] = timed_document(line);
   }
   std::vector<ReferenceResult> results;
   for (const Reference& reference : suite.references) {
     ReferenceResult result{describe(reference), 0, {}};
     for (const Case& c : suite.cases) {
       const auto document = documents.find(c.id);
-      if (document == documents.end() || !is_about(reference, c, *document->second)) continue;
+      if (document == documents.end() || !is_about(reference, c, document->second)) continue;
       ++result.checked;
-      const std::string broken = broken_by(reference, *document->second);
+      const std::string broken = broken_by(reference, document->second);
       if (!broken.empty()) result.broken.push_back(c.name + ": " + broken);
     }
     results.push_back(std::move(result));

@@ -13,8 +13,9 @@ namespace kuafu {
 /// Table of cases before they run: name, world, ranks, certificate, time-out, id.
 std::string plan_table(const std::vector<Case>& cases);
 
-/// Table of finished cases: status, ranks, tokens/s, step time, peak memory, bytes sent, loss first
-/// and last, certificate; then the reasons of those that are not `ok`, and of certificates that are
+/// Table of finished cases: status, ranks, tokens/s, step time with its interval, peak memory, bytes
+/// sent, loss first and last, certificate; then over how many rounds times are, which were taken
+/// under foreign load, the reasons of cases and rounds that are not `ok`, and of certificates that are
 /// not `equal`. `more`: the suite's own columns, at the end.
 std::string result_table(const std::vector<Json>& lines, const std::vector<ColumnCells>& more = {});
 

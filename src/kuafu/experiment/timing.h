@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -27,6 +28,28 @@ struct StepRatio {
 
 /// None where a document has no step time, or an interval that begins at 0.
 std::optional<StepRatio> step_ratio(const Json& a, const Json& b);
+
+/// Where a Student t of so many degrees of freedom lies within +- this in 95 % of cases.
+/// @pre degrees > 0
+double student_95(int64_t degrees);
+
+/// The step time of a case over its rounds: {"rounds": those that are ok, "step_time_s": {median, ci95},
+/// "tokens_per_s"}; null where none of them was timed. With one round it is the process's own; with
+/// several the interval holds what steps of a process and what processes and rounds differ by.
+Json timing_of(const Json& rounds);
+
+/// Step times of line B over those of line A, each over the other of its round, so that what a slow
+/// minute does to both falls out: {"rounds": those that both have, "median", "ci95"}, as timing_of()
+/// of these ratios; of one round the interval is that of the two processes. Null where no round of both
+/// was timed. Lines from before rounds are one round each.
+Json paired_step_ratio(const Json& a, const Json& b);
+
+/// The document of a case's line with the step time and tokens/s of all its rounds, where the line
+/// has them; `step_time_s.rounds` says over how many.
+Json timed_document(const Json& line);
+
+/// "3.21 [3.10, 3.40]", in ms; "-" where there is none.
+std::string shown_step_time(const Json& document);
 
 /// How much ratios of one process a side scatter beyond their own errors: the root of their mean
 /// square, less that of the errors. Around 1, not around their mean: a machine that was slower as a

@@ -18,6 +18,10 @@ bool is_cut_short(const Json& document);
 /// Such a document with how its process ended, where it does not say why already.
 Json with_end(Json document, const std::string& how);
 
+/// Whether two runs of a plan compute the same bits: kernels are chosen by the processor, so only on the
+/// same one, in the same world, with the same LibTorch.
+bool has_same_arithmetic(const Json& a, const Json& b);
+
 /// Why the certificate says what it says, where it says so: the reason it was not run for, or the
 /// errors that are too large. Empty for `equal`.
 std::string why_of_verdict(const Json& document);

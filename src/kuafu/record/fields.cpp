@@ -84,6 +84,29 @@ std::vector<FieldDoc> training_fields() {
   };
 }
 
+std::vector<FieldDoc> load_fields() {
+  return {
+      {"load", T::kObject, kOptional, true, "",
+       "who else used the machine while the steps were timed; null in the simulated world"},
+      {"load.average", T::kNumber, kOptional, true, "",
+       "load average of the minute before the run; earlier cases of a sweep are in it"},
+      {"load.foreign_share", T::kNumber, kOptional, true, "",
+       "of the cores' time during the training steps, what surely went to processes that are not "
+       "of "
+       "the run: `/proc/stat` less the run's own CPU time and a tick (10 ms) a core; null where "
+       "Linux "
+       "does not tell, or nothing was timed"},
+      {"load.window_s", T::kNumber, kOptional, true, "s", "how long that was watched"},
+      {"load.cores", T::kInteger, kOptional, false, "",
+       "that the run may use, on the machine of rank 0"},
+      {"load.threads_per_rank", T::kInteger, kOptional, false, "", "that compute"},
+      {"load.threads", T::kInteger, kOptional, false, "", "of all ranks on that machine"},
+      {"load.oversubscription", T::kNumber, kOptional, false, "",
+       "these threads over the cores: above 1 ranks share cores, and their times say "
+       "how they would wait, not how they would scale"},
+  };
+}
+
 std::vector<FieldDoc> memory_fields() {
   return {
       {"memory", T::kObject, kOk, true, "", "what the ranks held"},
@@ -284,9 +307,9 @@ std::string type_name(FieldType type) {
 const std::vector<FieldDoc>& document_fields() {
   static const std::vector<FieldDoc> kFields = [] {
     std::vector<FieldDoc> all;
-    for (auto part :
-         {outcome_fields(), training_fields(), memory_fields(), ledger_fields(), expert_fields(),
-          push_fields(), scale_fields(), checkpoint_fields(), certificate_fields()}) {
+    for (auto part : {outcome_fields(), training_fields(), load_fields(), memory_fields(),
+                      ledger_fields(), expert_fields(), push_fields(), scale_fields(),
+                      checkpoint_fields(), certificate_fields()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

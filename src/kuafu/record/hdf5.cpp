@@ -186,7 +186,21 @@ void put_fields(hid_t at, const Json& object) {
   }
 }
 
-/// A case's group: its document's fields, plan and provenance as JSON text, name and settings.
+/// The times of a case over its rounds, and a group a round by its number.
+void put_rounds(hid_t at, const Json& line) {
+  if (line.contains("timing") && line["timing"].is_object()) {
+    const Id timing = make_group(at, "timing");
+    put_fields(timing, line["timing"]);
+  }
+  if (!line.contains("rounds") || !line["rounds"].is_array()) return;
+  const Id rounds = make_group(at, "rounds");
+  for (const Json& round : line["rounds"]) {
+    const Id group = make_group(rounds, text(round["round"].get<int64_t>()));
+    put_fields(group, round);
+  }
+}
+
+/// A case's group: its document's fields, plan and provenance as JSON text, name, settings, rounds.
 void put_case(hid_t cases, const Json& line) {
   const Id group = make_group(cases, line["case_id"].get<std::string>());
   Json fields = line["document"];
@@ -197,6 +211,7 @@ void put_case(hid_t cases, const Json& line) {
   put_text(group, "name", line["name"].get<std::string>());
   const Id settings = make_group(group, "settings");
   put_fields(settings, line["settings"]);
+  put_rounds(group, line);
 }
 
 void fill(hid_t file, const RunRecord& record) {

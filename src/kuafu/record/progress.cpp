@@ -23,15 +23,25 @@ double seconds(Progress::Clock::duration d) { return std::chrono::duration<doubl
 }  // namespace
 
 Progress::Progress(std::ostream& out, Options options)
-    : out_(out), options_(std::move(options)), began_(options_.now()), case_began_(began_) {}
+    : out_(out),
+      options_(std::move(options)),
+      finished_(options_.now()),
+      case_began_(finished_),
+      runs_{Runs{options_.total - options_.finished - options_.repeats}, Runs{options_.repeats}} {}
 
 Progress::~Progress() { clear(); }
 
-void Progress::start(const std::string& name) {
+void Progress::start(const std::string& name, Kind kind) {
   name_ = name;
+  kind_ = kind;
   case_began_ = options_.now();
   drawn_ = {};
   tick();
+}
+
+void Progress::drop_repeats(int64_t number) {
+  options_.total -= number;
+  runs_[static_cast<size_t>(Kind::kRepeat)].left -= number;
 }
 
 void Progress::tick() {
@@ -41,6 +51,12 @@ void Progress::tick() {
 
 void Progress::finish(const std::string& status, std::optional<double> took_s) {
   ++done_;
+  const Clock::time_point now = options_.now();
+  Runs& runs = runs_in_hand();
+  --runs.left;
+  ++runs.done;
+  runs.took_s += seconds(now - finished_);
+  finished_ = now;
   if (options_.is_terminal) {
     draw();
     return;
@@ -58,8 +74,12 @@ void Progress::note(const std::string& line) {
 
 double Progress::remaining_s() const {
   if (done_ == 0) return -1;
-  const double mean = seconds(options_.now() - began_) / static_cast<double>(done_);
-  return mean * static_cast<double>(options_.total - options_.finished - done_);
+  double left_s = 0;
+  for (const Runs& runs : runs_) {
+    const Runs& known = runs.done > 0 ? runs : runs_[&runs == &runs_[0] ? 1 : 0];
+    left_s += static_cast<double>(runs.left) * known.took_s / static_cast<double>(known.done);
+  }
+  return left_s;
 }
 
 void Progress::draw() {

@@ -55,6 +55,20 @@ int64_t format_of(const std::string& where, const Json& line) {
                          kRecordFormat, "; choose another folder, or the program that wrote it"));
 }
 
+/// Removes what a kill left of a record that was being replaced. @pre nobody else writes it
+void remove_unfinished(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::vector<fs::path> unfinished;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(text(kRunFile, ".")) && name.ends_with(".new")) {
+      unfinished.push_back(entry.path());
+    }
+  }
+  for (const fs::path& path : unfinished) fs::remove(path, error);
+}
+
 Json parse_line(std::string_view line) {
   try {
     return parse_json(line);
@@ -92,6 +106,13 @@ void add_line(const std::string& path, int64_t number, std::string_view line, Ru
                   "folder with --out, or move the file away");
     (value["kind"] == "former" ? record.former : record.cases).push_back(value);
   }
+}
+
+/// A line as a reader gets it. @pre it is one of docs/record.md
+Json as_read(const Json& line) {
+  const std::vector<std::string> problems = line_problems(line);
+  KUAFU_CHECK(problems.empty(), "a line of the record is wrong: ", problems.front());
+  return Json::parse(json_line(line));
 }
 
 std::string all_lines(const RunRecord& record) {
@@ -132,6 +153,7 @@ RunRecord read_run(const std::string& path) {
 
 RunLog::RunLog(const std::string& folder)
     : path_(folder + "/" + kRunFile), last_sync_(std::chrono::steady_clock::now()) {
+  remove_unfinished(folder);
   if (std::filesystem::exists(path_)) {
     record_ = read_run(path_);
     if (!record_.damaged.empty()) move_damage_aside();
@@ -180,29 +202,26 @@ void RunLog::replace(const Json& line) {
   const auto is_same = [&](const Json& other) { return other["case_id"] == line["case_id"]; };
   const auto first = std::find_if(next.cases.begin(), next.cases.end(), is_same);
   KUAFU_CHECK(first != next.cases.end(), "no line of the case is there to be replaced");
-  *first = line;
+  *first = as_read(line);
   next.cases.erase(std::remove_if(first + 1, next.cases.end(), is_same), next.cases.end());
-  rewrite(next);
+  put_in_place(std::move(next));
 }
 
 void RunLog::rewrite(const RunRecord& record) {
   RunRecord next{record.header, {}, {}, {}, false};
-  for (const Json& line : record.cases) next.cases.push_back(Json::parse(json_line(line)));
-  for (const Json& line : record.former) next.former.push_back(Json::parse(json_line(line)));
-  for (const std::vector<Json>* lines : {&next.cases, &next.former}) {
-    for (const Json& line : *lines) {
-      const std::vector<std::string> problems = line_problems(line);
-      KUAFU_CHECK(problems.empty(), "a line of the record is wrong: ", problems.front());
-    }
-  }
+  for (const Json& line : record.cases) next.cases.push_back(as_read(line));
+  for (const Json& line : record.former) next.former.push_back(as_read(line));
+  put_in_place(std::move(next));
+}
+
+void RunLog::put_in_place(RunRecord next) {
   replace_file(path_, all_lines(next));
   record_ = std::move(next);
   open();  // the name is another file's now
 }
 
 Json RunLog::write_line(const Json& line) {
-  const std::vector<std::string> problems = line_problems(line);
-  KUAFU_CHECK(problems.empty(), "a line of the record is wrong: ", problems.front());
+  Json read = as_read(line);
   struct stat before {};
   KUAFU_REQUIRE(::fstat(file_.descriptor(), &before) == 0, system_error("look at", path_));
   const std::string bytes = sealed(line) + "\n";
@@ -214,7 +233,7 @@ Json RunLog::write_line(const Json& line) {
         error.what(), "; ", record_.cases.size(), " finished cases are safe in it",
         is_undone ? "" : " (its last line is damaged)", "; make room and call again to go on"));
   }
-  return Json::parse(json_line(line));
+  return read;
 }
 
 void RunLog::sync() {

@@ -33,7 +33,7 @@ std::string sealed(const Json& line);
 
 /// The record of a run: one JSON line per finished case. Each line is handed to the system at once
 /// and forced to the disk every few seconds, so a kill loses at most the case in hand. Lines change
-/// only where a case runs anew or the suite does.
+/// only where a case runs anew or in another round, or the suite changes.
 class RunLog {
  public:
   /// Opens or creates `folder`/run.jsonl. Damaged lines go to run.jsonl.damaged, as notes() says.
@@ -65,6 +65,7 @@ class RunLog {
  private:
   void open();
   void move_damage_aside();
+  void put_in_place(RunRecord next);
   /// Returns the line as a reader gets it.
   Json write_line(const Json& line);
 

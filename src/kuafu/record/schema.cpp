@@ -2,9 +2,6 @@
 #include "kuafu/record/schema.h"
 
 #include <algorithm>
-#include <cctype>
-#include <charconv>
-#include <optional>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/record/field_path.h"
@@ -174,15 +171,6 @@ void check_one_of(const Json& document, const char* name, const std::vector<std:
   problems.push_back(text(name, ": ", shown(value), " is none of ", list));
 }
 
-/// Cases have folders by their ids: no id leads out of the results.
-bool is_plain_name(const Json& value) {
-  if (!value.is_string()) return true;  // said already
-  const auto name = value.get<std::string>();
-  return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '_' || c == '-';
-  });
-}
-
 }  // namespace
 
 const std::vector<std::string>& statuses() {
@@ -219,46 +207,6 @@ std::vector<std::string> unknown_fields(const Json& document) {
   std::vector<std::string> path, unknown;
   if (document.is_object()) collect_unknown(document, path, unknown);
   return unknown;
-}
-
-std::vector<std::string> line_problems(const Json& line) {
-  if (!line.is_object()) return {"a line is one JSON object"};
-  const Json kind = value_at(line, "kind");
-  std::vector<std::string> problems;
-  const auto need = [&](const char* name, bool is_right, const std::string& type) {
-    if (!is_right)
-      problems.push_back(text(name, ": expected ", type, ", found ", shown(value_at(line, name))));
-  };
-  if (kind == "suite") {
-    const Json format = value_at(line, "format");
-    need("format", format == kRecordFormat || format == kOldestRecordFormat,
-         text("format ", kOldestRecordFormat, " or ", kRecordFormat));
-    for (const char* name : {"name", "question", "suite_hash"}) {
-      need(name, value_at(line, name).is_string(), "text");
-    }
-    need("cases", is_count(value_at(line, "cases")), "integer");
-    need("provenance", value_at(line, "provenance").is_object(), "object");
-    const Json derived = value_at(line, "derived");
-    need("derived", derived.is_null() || derived.is_object(), "object");
-    return problems;
-  }
-  if (kind != "case" && kind != "former") {
-    return {text("kind: ", shown(kind), R"( is none of "suite", "case" and "former")")};
-  }
-  for (const char* name : {"case_id", "name", "status"}) {
-    need(name, value_at(line, name).is_string(), "text");
-  }
-  need("case_id", is_plain_name(value_at(line, "case_id")),
-       "letters, digits, _ and - (a folder's name)");
-  need("settings", value_at(line, "settings").is_object(), "object");
-  need("wall_s", value_at(line, "wall_s").is_number(), "number");
-  for (const auto& problem : document_problems(value_at(line, "document"))) {
-    problems.push_back("document: " + problem);
-  }
-  if (problems.empty() && line["status"] != line["document"]["status"]) {
-    problems.push_back("status: differs from document.status");
-  }
-  return problems;
 }
 
 }  // namespace kuafu
