@@ -78,6 +78,7 @@ void print_names(const Registries& registries) {
   print("tensor", registries.tensor.names());
   print("sequence", registries.sequence.names());
   print("model", registries.models.names());
+  print("schedule", registries.schedules.names());
 }
 
 void add_fuzz_options(CLI::App& app, FuzzOptions& o, std::vector<std::string>& sets) {
@@ -115,7 +116,8 @@ int list_command(const WorkerOptions& options) {
   std::cout << "tensor modes\n"
             << registries.tensor.describe() << "sequence modes\n"
             << registries.sequence.describe() << "models\n"
-            << registries.models.describe();
+            << registries.models.describe() << "pipeline schedules\n"
+            << registries.schedules.describe();
   return kOk;
 }
 
