@@ -274,10 +274,10 @@ Exit codes: 0 written, 2 a file that is damaged or lacks, adds or misshapes a te
 
 void add_conformance(CLI::App& app, FrontCall& call) {
   ConformanceCall& conformance = call.conformance;
-  CLI::App& sub = *app.add_subcommand(
-      "conformance",
-      "check schemes, sequence modes, models and schedules, in or out of tree, against all that they "
-      "promise");
+  CLI::App& sub = *app.add_subcommand("conformance",
+                                      "check schemes, sequence modes, models and schedules, in or "
+                                      "out of tree, against all that they "
+                                      "promise");
   sub.add_option("scheme", conformance.schemes,
                  "tensor modes (default, where nothing is named: all that the plugins bring, else "
                  "all there is)")
@@ -289,7 +289,9 @@ void add_conformance(CLI::App& app, FrontCall& call) {
       ->type_name("NAME");
   list_option(sub, "--plugin", conformance.plugins, "load a plugin; may be repeated")
       ->type_name("LIB.so");
-  sub.add_option("--sizes", conformance.sizes, "rank counts (default: schemes 1,2,3,4,5,8,9,12,27; sequence modes 1,2,3,4,8; schedules 2 to "
+  sub.add_option("--sizes", conformance.sizes,
+                 "rank counts (default: schemes 1,2,3,4,5,8,9,12,27; sequence modes 1,2,3,4,8; "
+                 "schedules 2 to "
                  "8; of no effect on models, whose runs choose their own)")
       ->delimiter(',')
       ->check(CLI::Range(1, 64))
@@ -490,7 +492,8 @@ Exit codes: 0 nothing found, 1 something found, 2 usage)");
 void add_others(CLI::App& app, FrontCall& call) {
   CLI::App& list = *app.add_subcommand(
       "list",
-      "what there is: tensor and sequence modes, models, worlds, plan keys, suites, baselines");
+      "what there is: tensor and sequence modes, models, schedules, worlds, plan keys, suites, "
+      "baselines");
   list.add_option("kind", call.list.kind, "one kind only")->type_name("KIND");
   list_option(list, "--plugin", call.list.plugins, "load a plugin; may be repeated")
       ->type_name("LIB.so");

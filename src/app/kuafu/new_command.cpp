@@ -69,7 +69,9 @@ bool is_reserved(const std::string& name) {
 }
 
 bool is_identifier(const std::string& name) {
-  const auto is_part = [](unsigned char c) { return std::islower(c) || std::isdigit(c) || c == '_'; };
+  const auto is_part = [](unsigned char c) {
+    return std::islower(c) || std::isdigit(c) || c == '_';
+  };
   return !name.empty() && std::islower(static_cast<unsigned char>(name[0])) &&
          std::all_of(name.begin(), name.end(), is_part);
 }
@@ -87,11 +89,12 @@ std::string identifier_near(const std::string& given) {
 void check_name(const Kind& kind, const std::string& name) {
   KUAFU_REQUIRE(is_identifier(name), in_quotes(name), " is no name for a ", kind.what,
                 "; allowed: a small letter, then small letters, digits and _ (it becomes a file, a "
-                "library and a value of plans); nearest: ", in_quotes(identifier_near(name)));
+                "library and a value of plans); nearest: ",
+                in_quotes(identifier_near(name)));
   const std::vector<std::string> taken = kind.taken();
-  KUAFU_REQUIRE(std::find(taken.begin(), taken.end(), name) == taken.end(), "there is a ", kind.what,
-                " ", in_quotes(name), " already, beside ", join(taken), "; nearest: ",
-                in_quotes("my_" + name));
+  KUAFU_REQUIRE(std::find(taken.begin(), taken.end(), name) == taken.end(), "there is a ",
+                kind.what, " ", in_quotes(name), " already, beside ", join(taken),
+                "; nearest: ", in_quotes("my_" + name));
   KUAFU_REQUIRE(!is_reserved(name), in_quotes(name),
                 " is a word of the build's own; nearest: ", in_quotes("my_" + name));
 }

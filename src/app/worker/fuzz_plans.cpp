@@ -221,8 +221,7 @@ std::string draw_value(const Key& key, const Registries& registries, Draw& draw)
 
 Plan placed(const Overrides& settings, const Registries& registries) {
   const TensorModes modes = registries.tensor_modes();
-  const Plan plan =
-      resolve(parse_plan("", "plan", registries.choices(), settings), 0, modes);
+  const Plan plan = resolve(parse_plan("", "plan", registries.choices(), settings), 0, modes);
   check_placement(plan, registries);
   return plan;
 }

@@ -133,15 +133,15 @@ Overrides settings_of(const std::string& kind, const ModelShape& s) {
     const auto side = static_cast<int64_t>(std::lround(std::sqrt(s.sequence - 1)));
     return joined(settings, {{"model.image", text(side * kPatch)}, {"model.patch", text(kPatch)}});
   }
-  return joined(settings,
-                {{"model.vocab", text(s.vocab)}, {"model.sequence", text(s.sequence)}});
+  return joined(settings, {{"model.vocab", text(s.vocab)}, {"model.sequence", text(s.sequence)}});
 }
 
 std::vector<Variant> model_variants(const Registries& registries) {
   std::vector<Variant> all = {{"one rank", {}, Shapes::kAll}};
   for (const auto& entry : registries.tensor.entries()) {
     const Overrides grid = smallest_grid_of(entry.make.mode);
-    if (!grid.empty()) all.push_back({text(entry.name, " on ", grid[1].second), grid, Shapes::kAll});
+    if (!grid.empty())
+      all.push_back({text(entry.name, " on ", grid[1].second), grid, Shapes::kAll});
   }
   for (const std::string& name : registries.sequence.names()) {
     if (name == "none") continue;
@@ -177,8 +177,7 @@ std::vector<Finding> check_model_under(const Variant& variant, const Registries&
   std::vector<Finding> all;
   const Shapes both = variant.shapes == Shapes::kSmall ? Shapes::kSmall : shapes;
   for (const ModelShape& shape : model_shapes(name, both)) {
-    Finding blank{
-        .kind = "model", .name = name, .where = variant.name, .shape = to_string(shape)};
+    Finding blank{.kind = "model", .name = name, .where = variant.name, .shape = to_string(shape)};
     const auto add = [&](const char* check, const std::function<void(const Plan&, Notes&)>& body) {
       blank.check = check;
       all.push_back(found_or_refused(blank, [&](Notes& notes) {

@@ -44,8 +44,8 @@ std::string to_string(const AttentionShape& s) {
 
 /// For n ranks; the first three are small, the others go beyond 64 in one dim or more.
 std::vector<AttentionShape> attention_shapes(int64_t n, Shapes shapes) {
-  std::vector<AttentionShape> all = {{2, 2 * n, n, 4, 3 * n + 1}, {1, n, 1, 3, n},
-                                     {2, 3, 1, 4, 2 * n + 1}};
+  std::vector<AttentionShape> all = {
+      {2, 2 * n, n, 4, 3 * n + 1}, {1, n, 1, 3, n}, {2, 3, 1, 4, 2 * n + 1}};
   if (shapes == Shapes::kSmall) return all;
   all.insert(all.end(), {{65, n, n, 4, 2 * n},
                          {1, n, n, 8, 65 * n + 1},
@@ -59,7 +59,8 @@ std::vector<AttentionShape> attention_shapes(int64_t n, Shapes shapes) {
 Tensor whole_input(const Attended& a, const std::string& name, int64_t heads) {
   const AttentionShape& s = a.shape;
   const Mesh alone({}, 0);
-  const Param p = shard(name, {s.batch, s.sequence, heads, s.head_dim}, Layout::replicated(4), alone);
+  const Param p =
+      shard(name, {s.batch, s.sequence, heads, s.head_dim}, Layout::replicated(4), alone);
   return p.value.detach().to(a.dtype).to(at::kDouble).transpose(1, 2);
 }
 
@@ -106,11 +107,12 @@ class AttendingRank {
 
   /// The part of a whole tensor that this rank holds.
   Tensor mine(const Tensor& t) const {
-    const Part p = nth_part(attended_.shape.sequence, me_.mesh.size("sequence"),
-                            me_.mesh.coord("sequence"));
+    const Part p =
+        nth_part(attended_.shape.sequence, me_.mesh.size("sequence"), me_.mesh.coord("sequence"));
     const std::vector<int64_t> order = mode_->order();
     if (order.empty()) return t.narrow(kSeqDim, p.offset, p.extent);
-    const std::vector<int64_t> places(order.begin() + p.offset, order.begin() + p.offset + p.extent);
+    const std::vector<int64_t> places(order.begin() + p.offset,
+                                      order.begin() + p.offset + p.extent);
     return t.index_select(kSeqDim, at::tensor(places, at::kLong));
   }
 
@@ -255,8 +257,7 @@ AttentionCounts count_attention(const Sequenced& s, const Attended& a, Communica
   RankBook book(world.rank());
   const BookScope booked(&book);
   MeshRank me({{"sequence", s.ranks}}, world);
-  const auto mode =
-      s.registries.sequence.find(s.mode)({me.mesh, a.shape.sequence, a.recompute});
+  const auto mode = s.registries.sequence.find(s.mode)({me.mesh, a.shape.sequence, a.recompute});
   const int64_t tokens = nth_part(a.shape.sequence, s.ranks, world.rank()).extent;
   const CategoryScope scope(Category::kActivation);
   const auto leaf = [&](int64_t heads) {
@@ -295,18 +296,19 @@ void check_attention_worlds(const Sequenced& s, const AttentionShape& shape, Not
 /// A GPT of the shape's sequence and heads, in f32, with an f64 twin.
 void check_attention_training(const Sequenced& s, const AttentionShape& shape, Notes& notes) {
   for (const char* recompute : {"none", "selective", "full"}) {
-    const Plan plan = placed_plan(s.registries, {{"model.layers", "1"},
-                                                 {"model.hidden", text(shape.heads * shape.head_dim)},
-                                                 {"model.heads", text(shape.heads)},
-                                                 {"model.kv_heads", text(shape.kv_heads)},
-                                                 {"model.vocab", "67"},
-                                                 {"model.sequence", text(shape.sequence)},
-                                                 {"model.dropout", "0.1"},
-                                                 {"parallel.sequence.mode", s.mode},
-                                                 {"parallel.sequence.size", text(s.ranks)},
-                                                 {"memory.recompute", recompute},
-                                                 {"train.batch", text(shape.batch)},
-                                                 {"train.steps", "3"}});
+    const Plan plan =
+        placed_plan(s.registries, {{"model.layers", "1"},
+                                   {"model.hidden", text(shape.heads * shape.head_dim)},
+                                   {"model.heads", text(shape.heads)},
+                                   {"model.kv_heads", text(shape.kv_heads)},
+                                   {"model.vocab", "67"},
+                                   {"model.sequence", text(shape.sequence)},
+                                   {"model.dropout", "0.1"},
+                                   {"parallel.sequence.mode", s.mode},
+                                   {"parallel.sequence.size", text(s.ranks)},
+                                   {"memory.recompute", recompute},
+                                   {"train.batch", text(shape.batch)},
+                                   {"train.steps", "3"}});
     expect_certified(plan, s.registries, notes);
   }
 }
@@ -318,12 +320,9 @@ struct SequenceCheck {
 };
 
 constexpr SequenceCheck kSequenceChecks[] = {
-    {"attention", check_attention},
-    {"bits", check_bits, Shapes::kSmall},
-    {"traffic", check_attention_traffic},
-    {"half", check_half},
-    {"worlds", check_attention_worlds},
-    {"training", check_attention_training, Shapes::kSmall},
+    {"attention", check_attention},       {"bits", check_bits, Shapes::kSmall},
+    {"traffic", check_attention_traffic}, {"half", check_half},
+    {"worlds", check_attention_worlds},   {"training", check_attention_training, Shapes::kSmall},
 };
 
 std::vector<Finding> run_one(const SequenceCheck& check, const Sequenced& s, Shapes shapes) {

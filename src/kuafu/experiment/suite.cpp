@@ -30,8 +30,7 @@ std::string hex_hash(const std::string& bytes) { return hex_digits(hash_name(byt
 /// What the cases of a suite may name. Modes of a plug-in are known to the worker that loads it; here
 /// only how many ranks they take.
 struct Names {
-  Names(const SuiteText& suite, const SuiteOptions& options)
-      : plugins(options.plugins) {
+  Names(const SuiteText& suite, const SuiteOptions& options) : plugins(options.plugins) {
     plugins.insert(plugins.end(), suite.plugins.begin(), suite.plugins.end());
     if (plugins.empty()) return;
     KUAFU_REQUIRE(options.names_of_plugins, suite.origin, ": plugins = ", join(plugins),
@@ -39,12 +38,12 @@ struct Names {
     const PluginNames added = options.names_of_plugins(plugins);
     for (const std::string& name : added.tensor) {
       known.tensor.try_emplace(name, TensorMode{name, "of a plug-in", [](int64_t size, int64_t) {
-                                            return std::vector<Axis>{{"tensor", size}};
-                                          }});
+                                                  return std::vector<Axis>{{"tensor", size}};
+                                                }});
     }
-    for (const auto& [more, all] : {std::pair{&added.models, &known.models},
-                                    std::pair{&added.sequence, &known.sequence},
-                                    std::pair{&added.schedules, &known.schedules}}) {
+    for (const auto& [more, all] :
+         {std::pair{&added.models, &known.models}, std::pair{&added.sequence, &known.sequence},
+          std::pair{&added.schedules, &known.schedules}}) {
       for (const std::string& name : *more) {
         if (std::find(all->begin(), all->end(), name) == all->end()) all->push_back(name);
       }

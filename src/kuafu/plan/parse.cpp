@@ -226,8 +226,8 @@ Plan load_plan(const std::string& path, const Choices& choices, const Overrides&
 Plan parse_plan(std::string_view toml, std::string_view origin, const TensorModes& modes,
                 const Overrides& overrides, const std::vector<std::string>& models,
                 const std::vector<std::string>& attentions) {
-  return parse_plan(toml, origin, Choices{.tensor = modes, .models = models, .sequence = attentions},
-                    overrides);
+  return parse_plan(toml, origin,
+                    Choices{.tensor = modes, .models = models, .sequence = attentions}, overrides);
 }
 
 Plan load_plan(const std::string& path, const TensorModes& modes, const Overrides& overrides,

@@ -65,7 +65,7 @@ Model make(const ModelPlan& plan, const Context& ctx) {
   Param& table = embedding->table();
   model.blocks.push_back(std::move(embedding));
   for (int64_t i = 0; i < plan.layers; ++i) {
-    model.blocks.push_back(std::make_unique<MyModel>(ctx.layer(i), plan, text("blocks.", i)));
+    model.blocks.push_back(std::make_unique<MyModel>(ctx, plan, text("blocks.", i)));
   }
   model.blocks.push_back(std::make_unique<Head>(ctx, plan, table));
   model.loss_axes = loss_axes(ctx, Stream::kInner);

@@ -88,17 +88,16 @@ class MySequence : public kuafu::BlockAttention {
   /// (k, v) of one rank on all of them.
   Tensor sent_by(int64_t turn, const Tensor& k, const Tensor& v) const {
     const CategoryScope scope(Category::kCommunication);
-    const Tensor held = turn == rank() ? packed(k, v)
-                                       : empty_pack(k, tokens_of(turn).extent, k.scalar_type());
+    const Tensor held =
+        turn == rank() ? packed(k, v) : empty_pack(k, tokens_of(turn).extent, k.scalar_type());
     return size() == 1 ? held : raw::broadcast(held, group(), turn);
   }
 };
 
 void add(Registries& registries) {
-  registries.sequence.add("my_sequence", "ranks send their keys and values in turn: my own mode",
-                          [](const AttentionSetup& setup) {
-                            return std::make_unique<MySequence>(setup);
-                          });
+  registries.sequence.add(
+      "my_sequence", "ranks send their keys and values in turn: my own mode",
+      [](const AttentionSetup& setup) { return std::make_unique<MySequence>(setup); });
 }
 
 }  // namespace
