@@ -307,7 +307,7 @@ void add_conformance(CLI::App& app, FrontCall& call) {
 
 Shapes go from as narrow as can be to more than 64 elements in every dim of a shard. What a choice refuses is listed with the
 reason; sizes that a scheme cannot arrange are left out. One choice takes about a minute on two cores.
- Exit codes: 0 all hold, 1 one does not, 2 usage)");
+Exit codes: 0 all hold, 1 one does not, 2 usage)");
 }
 
 void add_suite(CLI::App& app, FrontCall& call) {

@@ -87,14 +87,14 @@ std::string identifier_near(const std::string& given) {
 }
 
 void check_name(const Kind& kind, const std::string& name) {
+  const std::vector<std::string> taken = kind.taken();
+  KUAFU_REQUIRE(std::find(taken.begin(), taken.end(), name) == taken.end(), "there is a ",
+                kind.what, " ", in_quotes(name), " already, beside ", join(taken), "; nearest: ",
+                in_quotes(is_identifier(name) ? "my_" + name : identifier_near(name)));
   KUAFU_REQUIRE(is_identifier(name), in_quotes(name), " is no name for a ", kind.what,
                 "; allowed: a small letter, then small letters, digits and _ (it becomes a file, a "
                 "library and a value of plans); nearest: ",
                 in_quotes(identifier_near(name)));
-  const std::vector<std::string> taken = kind.taken();
-  KUAFU_REQUIRE(std::find(taken.begin(), taken.end(), name) == taken.end(), "there is a ",
-                kind.what, " ", in_quotes(name), " already, beside ", join(taken),
-                "; nearest: ", in_quotes("my_" + name));
   KUAFU_REQUIRE(!is_reserved(name), in_quotes(name),
                 " is a word of the build's own; nearest: ", in_quotes("my_" + name));
 }

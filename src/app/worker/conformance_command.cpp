@@ -42,6 +42,9 @@ std::vector<Checked> choices_of(const ConformanceOptions& options, const Registr
   for (const Kind& kind : conformance::kinds()) {
     const auto asked = options.names.find(kind.name);
     if (asked == options.names.end()) continue;
+    KUAFU_REQUIRE(asked->second.empty() || options.sizes.empty() || !kind.sizes.empty(), "--sizes ",
+                  "has no effect on a ", kind.what,
+                  ", whose runs choose their ranks; leave it out");
     const std::vector<std::string> known = kind.names(registries);
     for (const std::string& name : asked->second) {
       KUAFU_REQUIRE(std::find(known.begin(), known.end(), name) != known.end(), "no ", kind.what,
