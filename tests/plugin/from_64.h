@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "kuafu/engine/registries.h"
 #include "kuafu/model/blocks.h"
 #include "kuafu/oracle/transformer.h"

@@ -11,6 +11,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
+#include <map>
 
 #include "kuafu/comm/worlds.h"
 #include "kuafu/conformance/models.h"
