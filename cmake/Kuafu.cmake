@@ -235,5 +235,3 @@ function(kuafu_no_extra_arguments where extra)
     message(FATAL_ERROR "${where}: did not understand ${extra}")
   endif()
 endfunction()
-
-configure_file("${CMAKE_CURRENT_LIST_DIR}/KuafuConfig.cmake.in" "${CMAKE_BINARY_DIR}/KuafuConfig.cmake" @ONLY)

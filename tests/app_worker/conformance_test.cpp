@@ -40,7 +40,7 @@ TEST(Conformance, HoldsForAPluginThatIsRight) {
   EXPECT_EQ(c.document["failed"], 0);
   EXPECT_EQ(c.document["passed"], c.document["findings"].size());
   for (const Json& f : c.document["findings"]) {
-    EXPECT_EQ(f["scheme"], "1d-chain");  // without names, what the plug-in brought
+    EXPECT_EQ(f["name"], "1d-chain");  // without names, what the plug-in brought
     EXPECT_EQ(f["ok"], true);
     EXPECT_EQ(f["detail"], "");
   }
@@ -54,7 +54,7 @@ TEST(Conformance, FailsForAPluginThatIsBroken) {
   for (const Json& f : c.document["findings"]) {
     if (f["ok"] == true) continue;
     failed.insert(f["check"].get<std::string>());
-    EXPECT_EQ(f["mesh"], "tensor2");  // one rank has nothing to sum
+    EXPECT_EQ(f["where"], "tensor2");  // one rank has nothing to sum
     EXPECT_NE(f["detail"], "");
   }
   EXPECT_EQ(failed, (std::set<std::string>{"products", "layers", "training"}));
@@ -77,7 +77,7 @@ TEST(Conformance, ChecksWhatIsNamed) {
   const Checked c = check({"2d", "3d", "--sizes", "1,4,8"});
   ASSERT_EQ(c.code, kOk) << c.output;
   std::set<std::string> meshes;
-  for (const Json& f : c.document["findings"]) meshes.insert(f["mesh"].get<std::string>());
+  for (const Json& f : c.document["findings"]) meshes.insert(f["where"].get<std::string>());
   EXPECT_EQ(meshes, (std::set<std::string>{"dep1 x row1 x col1", "dep1 x row2 x col2",
                                            "x1 x y1 x z1", "x2 x y2 x z2"}));
 }

@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include "app/kuafu/cli.h"
+#include "app/kuafu/new_command.h"
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
@@ -100,6 +101,7 @@ FrontCall parse_command_line(int argc, char** argv) {
   add_sweep_commands(app, call);
   add_weights_commands(app, call);
   add_check_commands(app, call);
+  add_new(app, call.created);
   add_machine_commands(app, call);
   app.require_subcommand(1);
   app.footer(

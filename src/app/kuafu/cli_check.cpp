@@ -89,14 +89,25 @@ Exit codes: 0 nothing found, 1 something found, 2 usage)");
 
 void add_conformance(CLI::App& app, FrontCall& call) {
   ConformanceCall& conformance = call.conformance;
-  CLI::App& sub = *app.add_subcommand(
-      "conformance", "check tensor schemes, in or out of tree, against all that they promise");
+  CLI::App& sub = *app.add_subcommand("conformance",
+                                      "check schemes, sequence modes, models and schedules, in or "
+                                      "out of tree, against all that they "
+                                      "promise");
   sub.add_option("scheme", conformance.schemes,
-                 "tensor modes (default: those of the plugins, else all)")
+                 "tensor modes (default, where nothing is named: all that the plugins bring, else "
+                 "all there is)")
       ->type_name("SCHEME");
+  list_option(sub, "--sequence", conformance.sequences, "a sequence mode; may be repeated")
+      ->type_name("NAME");
+  list_option(sub, "--model", conformance.models, "a model; may be repeated")->type_name("NAME");
+  list_option(sub, "--schedule", conformance.schedules, "a pipeline schedule; may be repeated")
+      ->type_name("NAME");
   list_option(sub, "--plugin", conformance.plugins, "load a plugin; may be repeated")
       ->type_name("LIB.so");
-  sub.add_option("--sizes", conformance.sizes, "rank counts (default 1,2,3,4,5,8,9,12,27)")
+  sub.add_option("--sizes", conformance.sizes,
+                 "rank counts (default: schemes 1,2,3,4,5,8,9,12,27; sequence modes 1,2,3,4,8; "
+                 "schedules 2 to "
+                 "8; of no effect on models, whose runs choose their own)")
       ->delimiter(',')
       ->check(CLI::Range(1, 64))
       ->type_name("N,N...");
@@ -104,9 +115,14 @@ void add_conformance(CLI::App& app, FrontCall& call) {
   sub.footer(R"(Examples:
   kuafu conformance
   kuafu conformance 3d 2.5d --sizes 8,27
+  kuafu conformance --sequence ring --sizes 2,4
+  kuafu conformance --model gpt
+  kuafu conformance --schedule zbv --schedule 1f1b
   kuafu conformance --plugin libmine.so --json findings.json
 
-Sizes that a scheme cannot arrange are left out. Exit codes: 0 all hold, 1 one does not, 2 usage)");
+Shapes go from as narrow as can be to more than 64 elements in every dim of a shard. What a choice refuses is listed with the
+reason; sizes that a scheme cannot arrange are left out. One choice takes about a minute on two cores.
+Exit codes: 0 all hold, 1 one does not, 2 usage)");
 }
 
 }  // namespace

@@ -8,6 +8,9 @@ namespace kuafu {
 int conformance_command(const ConformanceCall& call) {
   std::vector<std::string> words = {worker_path(), "conformance"};
   words.insert(words.end(), call.schemes.begin(), call.schemes.end());
+  for (const auto& name : call.sequences) words.insert(words.end(), {"--sequence", name});
+  for (const auto& name : call.models) words.insert(words.end(), {"--model", name});
+  for (const auto& name : call.schedules) words.insert(words.end(), {"--schedule", name});
   for (const auto& plugin : call.plugins) words.insert(words.end(), {"--plugin", plugin});
   std::string sizes;
   for (const int64_t size : call.sizes) sizes += text(sizes.empty() ? "" : ",", size);

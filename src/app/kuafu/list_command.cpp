@@ -11,6 +11,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/experiment/baselines.h"
+#include "kuafu/parallel/pipeline/schedules.h"
 #include "kuafu/record/schema.h"
 #include "kuafu/record/table.h"
 
@@ -32,6 +33,14 @@ std::string sequence_table() {
 std::string models_table() {
   Table table({{"model"}, {"what it is"}});
   for (const auto& [name, summary] : builtin_model_kinds()) table.add({name, summary});
+  return table.str();
+}
+
+std::string schedules_table() {
+  Table table({{"schedule"}, {"what it is"}});
+  for (const auto& entry : pipeline::builtin_schedules().entries()) {
+    table.add({entry.name, entry.summary});
+  }
   return table.str();
 }
 
@@ -104,10 +113,10 @@ struct Kind {
 };
 
 const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> kKinds = {{"tensor", tensor_table}, {"sequence", sequence_table},
-                                           {"models", models_table}, {"worlds", worlds_table},
-                                           {"suites", suites_table}, {"baselines", baselines_table},
-                                           {"keys", keys_table},     {"fields", fields_table}};
+  static const std::vector<Kind> kKinds = {
+      {"tensor", tensor_table},       {"sequence", sequence_table}, {"models", models_table},
+      {"schedules", schedules_table}, {"worlds", worlds_table},     {"suites", suites_table},
+      {"baselines", baselines_table}, {"keys", keys_table},         {"fields", fields_table}};
   return kKinds;
 }
 
@@ -137,7 +146,7 @@ int list_command(const ListCall& call) {
   }
   KUAFU_REQUIRE(call.plugins.empty(), "kuafu list ", call.kind,
                 " is the same with every plugin; `kuafu list --plugin ", call.plugins.front(),
-                "` prints the tensor modes and models that it adds");
+                "` prints what it adds");
   for (const Kind& kind : kinds()) {
     if (kind.name != call.kind) continue;
     std::cout << kind.table();

@@ -28,6 +28,7 @@ int dispatch(const FrontCall& call) {
   if (call.command == "merge") return merge_command(call.merge);
   if (call.command == "list") return list_command(call.list);
   if (call.command == "matrix") return matrix_command(call.matrix);
+  if (call.command == "new") return new_command(call.created);
   if (call.command == "fuzz") return fuzz_command(call.fuzz);
   if (call.command == "doctor") return doctor_command(call.doctor);
   return call.exit_code;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "app/kuafu/new_command.h"
 #include "kuafu/plan/plan.h"
 
 namespace kuafu {
@@ -50,7 +51,7 @@ struct WorkerCall {
 
 /// `kuafu conformance`.
 struct ConformanceCall {
-  std::vector<std::string> schemes;
+  std::vector<std::string> schemes, sequences, models, schedules;
   std::vector<std::string> plugins;
   std::vector<int64_t> sizes;  ///< empty = the worker's
   std::string json;
@@ -147,6 +148,7 @@ struct FrontCall {
   DoctorCall doctor;
   MatrixCall matrix;
   FuzzCall fuzz;
+  NewCall created;
 };
 
 /// Reads the command line; prints help and errors. A misspelt command or option gets the nearest.

@@ -59,6 +59,7 @@ PluginNames names_of_plugins(const std::string& worker, const std::vector<std::s
     if (kind == "model") names.models.push_back(name);
     if (kind == "tensor") names.tensor.push_back(name);
     if (kind == "sequence") names.sequence.push_back(name);
+    if (kind == "schedule") names.schedules.push_back(name);
   }
   return names;
 }

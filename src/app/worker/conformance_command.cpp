@@ -4,7 +4,8 @@
 
 #include "app/worker/document.h"
 #include "app/worker/options.h"
-#include "kuafu/conformance/schemes.h"
+#include "kuafu/base/suggest.h"
+#include "kuafu/conformance/kinds.h"
 #include "kuafu/engine/plugin.h"
 #include "kuafu/record/table.h"
 #include "kuafu/tensor/tensor.h"
@@ -13,30 +14,48 @@ namespace kuafu {
 namespace {
 
 using conformance::Finding;
-using conformance::SchemeCase;
+using conformance::Kind;
 
-/// The schemes asked for; without names, what the plug-ins brought, or everything there is.
-std::vector<std::string> schemes_of(const ConformanceOptions& options,
-                                    const Registries& registries) {
-  if (!options.schemes.empty()) return options.schemes;
-  std::vector<std::string> names = registries.tensor.names();
-  if (options.plugins.empty()) return names;
+/// A choice to check.
+struct Checked {
+  const Kind* kind;
+  std::string name;
+};
+
+/// All choices, or those that the plug-ins brought.
+std::vector<Checked> all_choices(const Registries& registries, bool only_added) {
   const Registries builtin = builtin_registries();
-  std::erase_if(names, [&](const std::string& name) { return builtin.tensor.contains(name); });
-  KUAFU_REQUIRE(!names.empty(),
-                "the plug-ins given add no tensor scheme; name the schemes to check");
-  return names;
+  std::vector<Checked> all;
+  for (const Kind& kind : conformance::kinds()) {
+    const std::vector<std::string> old = kind.names(builtin);
+    for (const std::string& name : kind.names(registries)) {
+      const bool is_old = std::find(old.begin(), old.end(), name) != old.end();
+      if (!only_added || !is_old) all.push_back({&kind, name});
+    }
+  }
+  return all;
 }
 
-std::vector<SchemeCase> cases_of(const ConformanceOptions& options, const Registries& registries) {
-  std::vector<SchemeCase> all;
-  for (const std::string& name : schemes_of(options, registries)) {
-    const auto cases = conformance::cases_of(registries, name, options.sizes);
-    KUAFU_REQUIRE(!cases.empty(), "tensor mode \"", name,
-                  "\" arranges none of --sizes; give one "
-                  "that it does (`kuafu list tensor` says what it is)");
-    all.insert(all.end(), cases.begin(), cases.end());
+/// Those asked for. Throws ConfigError for a name that is not there, with the nearest.
+std::vector<Checked> choices_of(const ConformanceOptions& options, const Registries& registries) {
+  std::vector<Checked> named;
+  for (const Kind& kind : conformance::kinds()) {
+    const auto asked = options.names.find(kind.name);
+    if (asked == options.names.end()) continue;
+    KUAFU_REQUIRE(asked->second.empty() || options.sizes.empty() || !kind.sizes.empty(), "--sizes ",
+                  "has no effect on a ", kind.what,
+                  ", whose runs choose their ranks; leave it out");
+    const std::vector<std::string> known = kind.names(registries);
+    for (const std::string& name : asked->second) {
+      KUAFU_REQUIRE(std::find(known.begin(), known.end(), name) != known.end(), "no ", kind.what,
+                    " ", in_quotes(name), "; nearest: ", in_quotes(nearest(name, known)),
+                    "; allowed: ", join(in_quotes(known)));
+      named.push_back({&kind, name});
+    }
   }
+  if (!named.empty()) return named;
+  const std::vector<Checked> all = all_choices(registries, !options.plugins.empty());
+  KUAFU_REQUIRE(!all.empty(), "the plug-ins given add nothing to check; name what to check");
   return all;
 }
 
@@ -47,11 +66,13 @@ int64_t num_failed(const std::vector<Finding>& findings) {
 Json document_of(const std::vector<Finding>& findings) {
   Json list = Json::array();
   for (const Finding& f : findings) {
-    list.push_back({{"check", f.check},
-                    {"scheme", f.scheme},
-                    {"mesh", f.mesh},
+    list.push_back({{"kind", f.kind},
+                    {"name", f.name},
+                    {"check", f.check},
+                    {"where", f.where},
                     {"shape", f.shape},
                     {"ok", f.is_ok},
+                    {"refusal", f.refusal},
                     {"detail", f.detail}});
   }
   const int64_t failed = num_failed(findings);
@@ -62,8 +83,55 @@ Json document_of(const std::vector<Finding>& findings) {
 }
 
 /// A cell for a check of one case: all of its shapes.
-std::string cell(const std::vector<Finding>& findings) {
-  return num_failed(findings) == 0 ? "ok" : "FAILED";
+std::string cell(const std::vector<const Finding*>& findings) {
+  if (findings.empty()) return "-";
+  const auto is_bad = [](const Finding* f) { return !f->is_ok; };
+  const auto is_refused = [](const Finding* f) { return !f->refusal.empty(); };
+  if (std::any_of(findings.begin(), findings.end(), is_bad)) return "FAILED";
+  return std::all_of(findings.begin(), findings.end(), is_refused) ? "refused" : "ok";
+}
+
+void add_once(std::vector<std::string>& to, const std::string& word) {
+  if (std::find(to.begin(), to.end(), word) == to.end()) to.push_back(word);
+}
+
+/// A row for each place of a choice, a column for each check.
+std::string table_of(const Checked& choice, const std::vector<Finding>& findings) {
+  std::vector<std::string> checks, places;
+  for (const Finding& f : findings) {
+    add_once(checks, f.check);
+    add_once(places, f.where);
+  }
+  std::vector<Table::Column> columns = {{choice.kind->name}, {"on"}};
+  for (const std::string& check : checks) columns.push_back({check});
+  Table table(columns);
+  for (const std::string& place : places) {
+    std::vector<std::string> row = {choice.name, place};
+    for (const std::string& check : checks) {
+      std::vector<const Finding*> here;
+      for (const Finding& f : findings) {
+        if (f.check == check && f.where == place) here.push_back(&f);
+      }
+      row.push_back(cell(here));
+    }
+    table.add(row);
+  }
+  return table.str();
+}
+
+/// What was wrong, shape by shape, and what was refused, once a reason.
+void print_details(const std::vector<Finding>& findings) {
+  std::vector<std::string> refusals;
+  for (const Finding& f : findings) {
+    if (!f.is_ok) {
+      std::cout << "\n"
+                << f.check << " of " << f.name << " on " << f.where << ", " << f.shape << ":\n  "
+                << f.detail << "\n";
+    }
+    if (!f.refusal.empty()) add_once(refusals, text(f.where, ": ", f.refusal));
+  }
+  if (!refusals.empty()) std::cout << "\nrefused\n";
+  for (const std::string& refusal : refusals) std::cout << "  " << refusal << "\n";
 }
 
 }  // namespace
@@ -72,27 +140,15 @@ int conformance_command(const ConformanceOptions& options) {
   initialise_tensors();
   Registries registries = builtin_registries();
   for (const std::string& plugin : options.plugins) load_plugin(plugin, registries);
-  const std::vector<SchemeCase> cases = cases_of(options, registries);
-  std::vector<Table::Column> columns = {{"scheme"}, {"ranks", Table::Align::kRight}, {"mesh"}};
-  for (const auto& check : conformance::scheme_checks()) columns.push_back({check.name});
-  Table table(columns);
   std::vector<Finding> all;
-  for (const SchemeCase& where : cases) {
-    std::vector<std::string> row = {where.mode, text(where.size), ""};
-    for (const auto& check : conformance::scheme_checks()) {
-      const std::vector<Finding> findings = conformance::run_check(check, registries, where);
-      row.push_back(cell(findings));
-      row[2] = findings[0].mesh;
-      all.insert(all.end(), findings.begin(), findings.end());
-    }
-    table.add(row);
-  }
-  std::cout << table.str();
-  for (const Finding& f : all) {
-    if (f.is_ok) continue;
-    std::cout << "\n"
-              << f.check << " of " << f.scheme << " on " << f.mesh << ", " << f.shape << ":\n  "
-              << f.detail << "\n";
+  for (const Checked& choice : choices_of(options, registries)) {
+    const Kind& kind = *choice.kind;
+    const std::vector<Finding> findings =
+        kind.check(registries, choice.name, options.sizes.empty() ? kind.sizes : options.sizes);
+    std::cout << (all.empty() ? "" : "\n") << table_of(choice, findings);
+    print_details(findings);
+    std::cout << std::flush;
+    all.insert(all.end(), findings.begin(), findings.end());
   }
   const int64_t failed = num_failed(all);
   std::cout << "\n"

@@ -89,7 +89,7 @@ std::string draw_name(const Key& key, const Registries& registries, Draw& draw) 
   if (key.name == "model.kind") return draw.one_of(registries.models.names());
   if (key.name == "parallel.tensor.mode") return draw.one_of(registries.tensor.names());
   if (key.name == "parallel.sequence.mode") return draw.one_of(registries.sequence.names());
-  if (key.name == "parallel.pipeline.schedule") return draw.one_of(pipeline::schedule_names());
+  if (key.name == "parallel.pipeline.schedule") return draw.one_of(registries.schedules.names());
   if (key.name == "data.path") return draw.one_of<std::string>({"/proc/self/exe", "/nowhere"});
   return draw.one_of<std::string>({"", "word"});
 }
@@ -221,9 +221,7 @@ std::string draw_value(const Key& key, const Registries& registries, Draw& draw)
 
 Plan placed(const Overrides& settings, const Registries& registries) {
   const TensorModes modes = registries.tensor_modes();
-  const Plan plan = resolve(parse_plan("", "plan", modes, settings, registries.models.names(),
-                                       registries.sequence.names()),
-                            0, modes);
+  const Plan plan = resolve(parse_plan("", "plan", registries.choices(), settings), 0, modes);
   check_placement(plan, registries);
   return plan;
 }

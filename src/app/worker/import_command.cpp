@@ -46,9 +46,7 @@ Plan plan_of(const Safetensors& file, const Registries& registries) {
     toml += text(json_line(key), " = ", json_line(value), "\n");
   }
   const TensorModes modes = registries.tensor_modes();
-  return resolve(
-      parse_plan(toml, where, modes, {}, registries.models.names(), registries.sequence.names()), 1,
-      modes);
+  return resolve(parse_plan(toml, where, registries.choices()), 1, modes);
 }
 
 /// F64 for a model of f64, F32 for others; half precision may come in its own type too.

@@ -78,6 +78,7 @@ void print_names(const Registries& registries) {
   print("tensor", registries.tensor.names());
   print("sequence", registries.sequence.names());
   print("model", registries.models.names());
+  print("schedule", registries.schedules.names());
 }
 
 void add_fuzz_options(CLI::App& app, FuzzOptions& o, std::vector<std::string>& sets) {
@@ -115,12 +116,16 @@ int list_command(const WorkerOptions& options) {
   std::cout << "tensor modes\n"
             << registries.tensor.describe() << "sequence modes\n"
             << registries.sequence.describe() << "models\n"
-            << registries.models.describe();
+            << registries.models.describe() << "pipeline schedules\n"
+            << registries.schedules.describe();
   return kOk;
 }
 
 void add_conformance_options(CLI::App& app, ConformanceOptions& o) {
-  app.add_option("scheme", o.schemes);
+  app.add_option("scheme", o.names["scheme"]);
+  for (const char* kind : {"sequence", "model", "schedule"}) {
+    app.add_option(text("--", kind), o.names[kind])->allow_extra_args(false);
+  }
   app.add_option("--plugin", o.plugins)->allow_extra_args(false);
   app.add_option("--sizes", o.sizes)->delimiter(',')->check(CLI::Range(1, 64));
   app.add_option("--json", o.json_file);
@@ -135,7 +140,7 @@ int main_with(int argc, char** argv) {
   CLI::App* run = app.add_subcommand("run", "trains one case");
   CLI::App* explain = app.add_subcommand("explain", "prints what a plan would do");
   CLI::App* frontier = app.add_subcommand("frontier", "finds the largest value that fits");
-  CLI::App* conformance = app.add_subcommand("conformance", "checks tensor schemes");
+  CLI::App* conformance = app.add_subcommand("conformance", "checks choices of the registries");
   ConformanceOptions checked;
   add_conformance_options(*conformance, checked);
   CLI::App* list = app.add_subcommand("list", "prints the registries");

@@ -129,14 +129,15 @@ Dimension experts() {
 }
 
 /// Pipelines of two ranks by every generator, with every number of chunks up to 3 that it has.
-Dimension schedules() {
+Dimension schedules(const Registries& registries) {
   constexpr int kRanks = 2, kMicroBatches = 4;
   Dimension out{"schedule", {{"none"}}};
-  for (const std::string& name : pipeline::schedule_names()) {
+  for (const std::string& name : registries.schedules.names()) {
     for (int chunks = 1; chunks <= 3; ++chunks) {
       try {
         pipeline::make_timetable(
-            name, {.ranks = kRanks, .micro_batches = kMicroBatches, .chunks = chunks});
+            name, {.ranks = kRanks, .micro_batches = kMicroBatches, .chunks = chunks},
+            registries.schedules);
       } catch (const ConfigError&) {
         continue;
       }
@@ -225,7 +226,7 @@ std::vector<Dimension> dimensions(const Registries& registries) {
       schemes(registries),
       sequences(registries),
       experts(),
-      schedules(),
+      schedules(registries),
       zero_stages(),
       replica_modes(),
       of_replicas("order", "parallel.data.order", plan::find_key("parallel.data.order")->choices),

@@ -77,7 +77,7 @@ Outcome Runner::run(const Overrides& settings, const std::string& world) {
   Plan plan;
   try {
     const TensorModes modes = registries_.tensor_modes();
-    plan = resolve(parse_plan("", "plan", modes, settings, registries_.models.names()), 0, modes);
+    plan = resolve(parse_plan("", "plan", registries_.choices(), settings), 0, modes);
     check_placement(plan, registries_);
   } catch (const ConfigError& e) {  // Refused is one too
     return {Status::kRefused, e.what(), 0};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -81,9 +82,10 @@ struct FuzzOptions {
 
 /// What `kuafu conformance` is told.
 struct ConformanceOptions {
-  std::vector<std::string> schemes;  ///< empty: those of the plug-ins, else all
+  /// By kind ("scheme", "model"); no names at all: those of the plug-ins, else all there is.
+  std::map<std::string, std::vector<std::string>> names;
   std::vector<std::string> plugins;
-  std::vector<int64_t> sizes = {1, 2, 3, 4, 5, 8, 9, 12, 27};
+  std::vector<int64_t> sizes;  ///< rank counts; empty: those of the kind
   std::string json_file;
 };
 
@@ -111,7 +113,8 @@ int fuzz_command(const FuzzOptions& options);
 /// Makes a plain file of weights the checkpoint of step 0 of a folder.
 int import_command(const ImportOptions& options);
 
-/// Checks tensor schemes on thread ranks; prints a table and every failure. Returns an ExitCode.
+/// Checks choices of the registries on thread ranks; prints a table a kind and every failure. Returns
+/// an ExitCode.
 int conformance_command(const ConformanceOptions& options);
 
 /// Registries with the plug-ins of the options loaded.

@@ -49,9 +49,7 @@ Json answer_of(const RankResult& mine, int rank) {
 void try_plan(const std::string& words, const Registries& registries, Communicator& world,
               const File& line) {
   const TensorModes modes = registries.tensor_modes();
-  const Plan plan = resolve(
-      parse_plan(words, "plan", modes, {}, registries.models.names(), registries.sequence.names()),
-      0, modes);
+  const Plan plan = resolve(parse_plan(words, "plan", registries.choices()), 0, modes);
   const auto ranks = static_cast<int>(num_ranks(plan));
   const auto group = world.split([ranks](int r) { return SplitKey{r < ranks ? 0 : -1, r}; });
   if (group == nullptr) return;

@@ -47,8 +47,7 @@ plan::Origins load_origins(const WorkerOptions& options) {
 Plan load_resolved(const WorkerOptions& options, const Registries& registries, int64_t world_ranks,
                    Warn warn) {
   const TensorModes modes = registries.tensor_modes();
-  Plan plan = load_plan(options.plan_file, modes, all_overrides(options), registries.models.names(),
-                        registries.sequence.names());
+  Plan plan = load_plan(options.plan_file, registries.choices(), all_overrides(options));
   KUAFU_REQUIRE(world_ranks == 0 || options.ranks == 0 || options.ranks == world_ranks, "--ranks ",
                 options.ranks, " was given, but the launcher started ", world_ranks,
                 " ranks; leave --ranks out or start as many");

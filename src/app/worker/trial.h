@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "kuafu/comm/simulated.h"
 #include "kuafu/engine/registries.h"
 #include "kuafu/engine/run.h"
+#include "kuafu/simulate/compare.h"
 
 // Small plans tried on real ranks and compared with the simulated ones: for `matrix` and `fuzz`.
 namespace kuafu {
@@ -20,16 +20,5 @@ struct TrialOptions {
 /// What each thread rank of a resolved plan measured, with the certificate.
 std::vector<RankResult> run_threads(const Plan& plan, const Registries& registries,
                                     const TrialOptions& options);
-
-/// What a rank metered otherwise than the same rank simulated for that transport; empty where
-/// nothing. Peaks are left out where steps before the last one all overflowed: no optimizer state
-/// was made, which a simulated run cannot know.
-std::string difference(const Plan& plan, const RankResult& real, const RankResult& simulated,
-                       Transport transport);
-
-/// The same of all ranks, simulated for the transport whose counts they hold. Throws Refused for
-/// what cannot be simulated.
-std::string difference(const Plan& plan, const Registries& registries,
-                       const std::vector<RankResult>& real, Transport transport);
 
 }  // namespace kuafu

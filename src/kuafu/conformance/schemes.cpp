@@ -11,9 +11,6 @@
 namespace kuafu::conformance {
 namespace {
 
-/// The smallest multiple of `unit` that is not below `least`.
-int64_t multiple(int64_t unit, int64_t least) { return (least + unit - 1) / unit * unit; }
-
 /// What the extents must be multiples of; v: the ranks a vocabulary is dealt out to.
 LayerShape units_of(const TensorParallel& tp) {
   const Mesh& mesh = tp.mesh();
@@ -67,7 +64,7 @@ std::string to_string(const LayerShape& e) {
 
 const std::vector<Check>& scheme_checks() {
   static const std::vector<Check> checks = {
-      {"layouts", "layouts name axes of the mesh, each once", check_layouts},
+      {"layouts", "layouts name axes of the mesh, each once", check_layouts, Shapes::kSmall},
       {"products", "the three products equal the serial ones", check_products},
       {"gradients", "gradients apart have the bits of gradients together, run after run",
        check_gradients},
@@ -79,8 +76,9 @@ const std::vector<Check>& scheme_checks() {
       {"worlds", "the simulated world counts the bytes, FLOPs and peak of thread ranks",
        check_worlds},
       {"training", "losses, gradients and updates of a GPT equal the oracle's, in f64 and f32",
-       check_training},
-      {"refusal", "shapes that do not divide are refused before any communication", check_refusal},
+       check_training, Shapes::kSmall},
+      {"refusal", "shapes that do not divide are refused before any communication", check_refusal,
+       Shapes::kSmall},
   };
   return checks;
 }
@@ -104,7 +102,8 @@ std::vector<SchemeCase> cases_of(const Registries& registries, const std::string
   return cases;
 }
 
-std::vector<LayerShape> shapes_of(const Registries& registries, const SchemeCase& where) {
+std::vector<LayerShape> shapes_of(const Registries& registries, const SchemeCase& where,
+                                  Shapes shapes) {
   const Subject subject(registries, where);
   const Mesh mesh(subject.axes(), 0);
   const LayerShape unit = units_of(*subject.make(mesh));
@@ -119,34 +118,52 @@ std::vector<LayerShape> shapes_of(const Registries& registries, const SchemeCase
                              .h = multiple(unit.h, 5),
                              .f = multiple(unit.f, 7),
                              .v = unit.v + 1};
-  return {wide, narrow};
+  if (shapes == Shapes::kSmall) return {wide, narrow};
+  const auto times = [&](const LayerShape& n) -> LayerShape {
+    return {unit.b * n.b, unit.s * n.s, unit.h * n.h, unit.f * n.f, unit.v * n.v + 1};
+  };
+  return {wide,
+          narrow,
+          times({.b = 65, .s = 1, .h = 5, .f = 7, .v = 127}),
+          times({.b = 1, .s = 130, .h = 7, .f = 5, .v = 64}),
+          times({.b = 1, .s = 64, .h = 64, .f = 64, .v = 65}),
+          times({.b = 2, .s = 3, .h = 127, .f = 256, .v = 2}),
+          times({.b = 3, .s = 65, .h = 96, .f = 130, .v = 128})};
 }
 
 std::vector<Finding> run_check(const Check& check, const Registries& registries,
-                               const SchemeCase& where) {
+                               const SchemeCase& where, Shapes shapes) {
+  Finding blank{.kind = "scheme", .name = where.mode, .check = check.name};
   std::vector<Finding> findings;
-  Finding blank{.check = check.name, .scheme = where.mode};
   try {
     const Subject subject(registries, where);
-    blank.mesh = subject.mesh();
-    for (const LayerShape& shape : shapes_of(registries, where)) {
-      Finding f = blank;
-      f.shape = to_string(shape);
-      Notes notes;
-      try {
-        check.body(subject, shape, notes);
-      } catch (const std::exception& error) {
-        notes.fail(text("threw: ", error.what()));
-      }
-      f.detail = notes.first();
-      f.is_ok = f.detail.empty();
-      findings.push_back(f);
+    blank.where = subject.mesh();
+    const Shapes both = check.shapes == Shapes::kSmall ? Shapes::kSmall : shapes;
+    for (const LayerShape& shape : shapes_of(registries, where, both)) {
+      blank.shape = to_string(shape);
+      findings.push_back(found(blank, [&](Notes& n) { check.body(subject, shape, n); }));
     }
   } catch (const std::exception& error) {
     blank.detail = text("threw: ", error.what());
     findings.push_back(blank);
   }
   return findings;
+}
+
+std::vector<Finding> check_scheme(const Registries& registries, const std::string& mode,
+                                  const std::vector<int64_t>& sizes) {
+  const std::vector<SchemeCase> cases = cases_of(registries, mode, sizes);
+  KUAFU_REQUIRE(!cases.empty(), "tensor mode \"", mode,
+                "\" arranges none of --sizes; give one that it does (`kuafu list tensor` says what "
+                "it is)");
+  std::vector<Finding> all;
+  for (const SchemeCase& where : cases) {
+    for (const Check& check : scheme_checks()) {
+      const std::vector<Finding> some = run_check(check, registries, where);
+      all.insert(all.end(), some.begin(), some.end());
+    }
+  }
+  return all;
 }
 
 }  // namespace kuafu::conformance

@@ -5,10 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "kuafu/conformance/findings.h"
 #include "kuafu/engine/registries.h"
 
 // What every tensor-parallel scheme must do, in or out of tree, as a library: tests and `kuafu
-// conformance` run the same bodies. Nothing here asserts; a check returns what it found.
+// conformance` run the same bodies.
 namespace kuafu::conformance {
 
 /// Where a scheme is put: a mode of the plan on `size` ranks.
@@ -25,23 +26,14 @@ struct LayerShape {
 /// "B 8, S 6, H 24, F 36, V 29"
 std::string to_string(const LayerShape& shape);
 
-struct Finding {
-  std::string check = {};   ///< name of the check
-  std::string scheme = {};  ///< mode of the plan
-  std::string mesh = {};    ///< "x2 x y2 x z2"
-  std::string shape = {};   ///< extents checked
-  bool is_ok = false;
-  std::string detail = {};  ///< the first thing that was wrong, and where; empty if is_ok
-};
-
 class Subject;
-class Notes;
 
 /// One fact about a scheme. The body runs on thread ranks of its own and notes what it sees.
 struct Check {
   std::string name;
   std::string fact;
   std::function<void(const Subject& subject, const LayerShape& shape, Notes& notes)> body;
+  Shapes shapes = Shapes::kAll;
 };
 
 /// layouts, products, gradients, traffic, shards, layers, worlds, training, refusal.
@@ -52,12 +44,19 @@ const std::vector<Check>& scheme_checks();
 std::vector<SchemeCase> cases_of(const Registries& registries, const std::string& mode,
                                  const std::vector<int64_t>& sizes);
 
-/// Two shapes that the case's layouts divide: one of several elements a shard, one as narrow as can
-/// be. The vocabulary divides in neither, where it is sharded at all.
-std::vector<LayerShape> shapes_of(const Registries& registries, const SchemeCase& where);
+/// Shapes that the case's layouts divide. The first two are small: one of several elements a shard,
+/// one as narrow as can be. In the others each dim of a shard has 64 elements and more at least once,
+/// and numbers beside powers of two. The vocabulary divides in none, where it is sharded at all.
+std::vector<LayerShape> shapes_of(const Registries& registries, const SchemeCase& where,
+                                  Shapes shapes = Shapes::kAll);
 
-/// One check of one case, once a shape. An exception of the scheme is a finding, not the end.
+/// One check of one case, once a shape, as far as both `shapes` and the check go. An exception of the
+/// scheme is a finding, not the end.
 std::vector<Finding> run_check(const Check& check, const Registries& registries,
-                               const SchemeCase& where);
+                               const SchemeCase& where, Shapes shapes = Shapes::kAll);
+
+/// Everything about one scheme on the given rank counts. Throws ConfigError where it takes none.
+std::vector<Finding> check_scheme(const Registries& registries, const std::string& mode,
+                                  const std::vector<int64_t>& sizes);
 
 }  // namespace kuafu::conformance

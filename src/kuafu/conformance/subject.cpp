@@ -5,26 +5,7 @@
 
 namespace kuafu::conformance {
 
-void Notes::fail(const std::string& what) {
-  const std::lock_guard lock(mutex_);
-  if (first_.empty()) first_ = what.empty() ? "failed" : what;
-}
-
-std::string Notes::first() const {
-  const std::lock_guard lock(mutex_);
-  return first_;
-}
-
-void Notes::expect_close(const Tensor& mine, const Tensor& expected, double limit,
-                         const std::string& what) {
-  const double error = relative_error(mine, expected);
-  expect(error <= limit, what, ": relative error ", error, ", tolerance ", limit);
-}
-
-void Notes::expect_same(const Tensor& mine, const Tensor& expected, const std::string& what) {
-  expect(is_same(mine, expected), what, ": bits differ, relative error ",
-         relative_error(mine, expected));
-}
+int64_t multiple(int64_t unit, int64_t least) { return (least + unit - 1) / unit * unit; }
 
 Subject::Subject(const Registries& registries, SchemeCase where)
     : registries_(registries),

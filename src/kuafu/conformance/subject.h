@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <mutex>
 #include <string>
 
 #include "kuafu/conformance/mesh_rank.h"
@@ -10,27 +9,6 @@
 #include "kuafu/conformance/schemes.h"
 
 namespace kuafu::conformance {
-
-/// What ranks find out about one check. Thread-safe; keeps the first thing that was wrong.
-class Notes {
- public:
-  /// Further arguments say what was expected, and of which rank.
-  template <class... Parts>
-  void expect(bool is_ok, const Parts&... what) {
-    if (!is_ok) fail(text(what...));
-  }
-  /// The relative error of `mine` against `expected` is at most `limit`.
-  void expect_close(const Tensor& mine, const Tensor& expected, double limit,
-                    const std::string& what);
-  void expect_same(const Tensor& mine, const Tensor& expected, const std::string& what);
-  void fail(const std::string& what);
-
-  std::string first() const;
-
- private:
-  mutable std::mutex mutex_;
-  std::string first_;
-};
 
 /// A scheme on its ranks.
 class Subject {
@@ -70,6 +48,8 @@ class Reference {
 
 Stream input_of(Role r);
 Stream output_of(Role r);
+/// The smallest multiple of `unit` that is not below `least`.
+int64_t multiple(int64_t unit, int64_t least);
 /// The layout of a vector added to the last dim of a stream.
 Layout last_dim(const TensorParallel& tp, Stream s);
 

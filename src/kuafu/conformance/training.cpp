@@ -7,15 +7,11 @@
 #include <optional>
 
 #include "kuafu/conformance/subject.h"
-#include "kuafu/dataset/dataset.h"
+#include "kuafu/conformance/trial_runs.h"
 #include "kuafu/engine/run.h"
 
 namespace kuafu::conformance {
 namespace {
-
-constexpr int64_t kCertificateBytes = int64_t{1} << 30;
-
-int64_t multiple(int64_t unit, int64_t least) { return (least + unit - 1) / unit * unit; }
 
 struct Extents {
   int64_t batch, sequence, heads, hidden, vocab;
@@ -41,12 +37,8 @@ Plan plan_of(const Subject& subject, const Extents& e, const char* type = "f64",
            "\"\nsize = ", subject.where().size, "\ndepth = ", subject.where().depth,
            "\n[optimizer]\nlr = 0.01\nclip = 0.5\n[data]\nkind = \"synthetic\"\n[train]\nbatch = ",
            e.batch, "\nsteps = ", steps, "\nvalidation_batches = 0\n");
-  return resolve(parse_plan(toml, "conformance", modes, {}, subject.registries().models.names()),
-                 subject.ranks(), modes);
-}
-
-std::unique_ptr<Dataset> data_of(const Plan& plan) {
-  return make_dataset(plan.data, plan.model, plan.train.seed, "");
+  return resolve(parse_plan(toml, "conformance", subject.registries().choices()), subject.ranks(),
+                 modes);
 }
 
 /// Tries to place a plan that the scheme does not divide; what it used of the wire is noted.
@@ -58,7 +50,7 @@ void expect_refused(const Subject& subject, const Extents& e, const std::string&
   } catch (const Refused&) {
     return;  // when the plan is read
   }
-  const auto data = data_of(*plan);
+  const auto data = made_up_data(*plan);
   subject.on_threads([&](Communicator& world) {
     Ledger of_world, of_mesh;
     world.meter(&of_world, "world");
@@ -93,7 +85,7 @@ void check_training(const Subject& subject, const LayerShape& shape, Notes& note
     RunOptions options;
     options.is_certified = true;
     options.certificate_memory = kCertificateBytes;
-    options.make_data = data_of;
+    options.make_data = made_up_data;
     const Certificate c = run_rank(plan, subject.registries(), world, options).certificate;
     notes.expect(c.verdict == "equal" && c.level == "full", c.level, ", twin ", c.describe(),
                  "; native ", c.native.describe());

@@ -4,8 +4,10 @@
 #include "kuafu/base/registry.h"
 #include "kuafu/model/context.h"
 #include "kuafu/oracle/oracle.h"
+#include "kuafu/parallel/pipeline/schedules.h"
 #include "kuafu/parallel/sequence/interface.h"
 #include "kuafu/parallel/tensor/interface.h"
+#include "kuafu/plan/choices.h"
 
 namespace kuafu {
 
@@ -14,11 +16,14 @@ struct Registries {
   Registry<TensorScheme> tensor{"tensor mode"};
   Registry<MakeAttention> sequence{"sequence mode"};
   Registry<MakeModel> models{"model"};
+  Registry<pipeline::Schedule> schedules{"pipeline schedule"};
   /// References of certificates, by the model's name; a model without one is compared with one rank.
   Registry<oracle::MakeModel> oracles{"oracle"};
 
   /// The plan side of the tensor schemes.
   TensorModes tensor_modes() const;
+  /// What a plan may name.
+  Choices choices() const;
 };
 
 /// The table of contents of this build.

@@ -87,7 +87,7 @@ StageMap map_stages(const Plan& plan, const Registries& registries, size_t num_b
   const pipeline::PipeShape shape{static_cast<int>(p.size),
                                   static_cast<int>(plan.num_micro_batches()),
                                   static_cast<int>(p.chunks)};
-  map.schedule = pipeline::make_timetable(p.schedule, shape);
+  map.schedule = pipeline::make_timetable(p.schedule, shape, registries.schedules);
   map.rank_of_stage = pipeline::ranks_of_stages(map.schedule, shape.stages());
   map.inputs.resize(static_cast<size_t>(shape.stages()) + 1);
   map.first_block = {0};

@@ -17,6 +17,7 @@
 #include "kuafu/experiment/expand.h"
 #include "kuafu/experiment/suite_text.h"
 #include "kuafu/experiment/written_plan.h"
+#include "kuafu/plan/choices.h"
 
 namespace kuafu {
 namespace {
@@ -30,29 +31,28 @@ std::string hex_hash(const std::string& bytes) { return hex_digits(hash_name(byt
 /// What the cases of a suite may name. Modes of a plug-in are known to the worker that loads it; here
 /// only how many ranks they take.
 struct Names {
-  Names(const SuiteText& suite, const SuiteOptions& options)
-      : plugins(options.plugins), tensor(builtin_tensor_modes()) {
+  Names(const SuiteText& suite, const SuiteOptions& options) : plugins(options.plugins) {
     plugins.insert(plugins.end(), suite.plugins.begin(), suite.plugins.end());
     if (plugins.empty()) return;
     KUAFU_REQUIRE(options.names_of_plugins, suite.origin, ": plugins = ", join(plugins),
                   ": nobody is there to load them");
     const PluginNames added = options.names_of_plugins(plugins);
     for (const std::string& name : added.tensor) {
-      tensor.try_emplace(name, TensorMode{name, "of a plug-in", [](int64_t size, int64_t) {
-                                            return std::vector<Axis>{{"tensor", size}};
-                                          }});
+      known.tensor.try_emplace(name, TensorMode{name, "of a plug-in", [](int64_t size, int64_t) {
+                                                  return std::vector<Axis>{{"tensor", size}};
+                                                }});
     }
-    for (const auto& [more, known] :
-         {std::pair{&added.models, &models}, std::pair{&added.sequence, &sequence}}) {
+    for (const auto& [more, all] :
+         {std::pair{&added.models, &known.models}, std::pair{&added.sequence, &known.sequence},
+          std::pair{&added.schedules, &known.schedules}}) {
       for (const std::string& name : *more) {
-        if (std::find(known->begin(), known->end(), name) == known->end()) known->push_back(name);
+        if (std::find(all->begin(), all->end(), name) == all->end()) all->push_back(name);
       }
     }
   }
 
   std::vector<std::string> plugins;
-  TensorModes tensor;
-  std::vector<std::string> models = builtin_model_names(), sequence = builtin_sequence_names();
+  Choices known;
 };
 
 /// Keys of a point that belong to the run, not to the plan.
@@ -120,9 +120,8 @@ class CaseMaker {
     const std::string base = point.is_comparison ? without_parallel(text_.base) : text_.base;
     std::string identity;  // that of a resolved plan survives keys that later versions add
     try {
-      Plan plan = resolve(
-          parse_plan(base, text_.origin, names_.tensor, overrides, names_.models, names_.sequence),
-          run.ranks, names_.tensor);
+      Plan plan = resolve(parse_plan(base, text_.origin, names_.known, overrides), run.ranks,
+                          names_.known.tensor);
       if (run.world != "simulated") place_data(plan, point, c);
       const std::string data = identify_data(plan, run.world);
       c.ranks = num_ranks(plan);

@@ -64,7 +64,7 @@ struct Suite {
 
 /// What plug-ins add, by name.
 struct PluginNames {
-  std::vector<std::string> models, tensor, sequence;
+  std::vector<std::string> models, tensor, sequence, schedules;
 };
 
 struct SuiteOptions {

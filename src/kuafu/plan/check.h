@@ -44,6 +44,11 @@ void complete(Plan& plan, const Origins& origins);
 void check_sequence_mode(const Plan& plan, const std::vector<std::string>& attentions,
                          const Origins& origins);
 
+/// Checks parallel.pipeline.schedule against the names of schedules. Throws ConfigError where it is
+/// neither one of them nor a file.
+void check_schedule(const Plan& plan, const std::vector<std::string>& schedules,
+                    const Origins& origins);
+
 /// Checks where a plan can be placed, whatever the number of ranks. Throws Refused for sizes that
 /// do not divide and for schemes that this build lacks, ConfigError for unknown ones.
 void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origins);

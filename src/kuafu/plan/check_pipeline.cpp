@@ -84,13 +84,26 @@ std::optional<int64_t> num_micro_batches(const Plan& plan) {
 
 }  // namespace
 
+void check_schedule(const Plan& plan, const std::vector<std::string>& schedules,
+                    const Origins& origins) {
+  if (plan.parallel.pipeline.size == 1) return;  // then it has no effect, which is told
+  try {
+    pipeline::check_schedule_name(plan.parallel.pipeline.schedule, schedules);
+  } catch (const ConfigError& e) {
+    throw ConfigError(text(origins.of({"parallel.pipeline.schedule", "parallel.pipeline.size"}),
+                           "parallel.pipeline.schedule: ", e.what()));
+  }
+}
+
 void check_pipeline(const Plan& plan, const Origins& origins) {
   const PipelinePlan& p = plan.parallel.pipeline;
   if (p.size == 1) return check_alone(p, origins);
   try {
-    if (!pipeline::is_schedule_file(p.schedule)) {
-      // Name and chunks; whatever the micro-batches, a generator's schedule runs.
+    if (pipeline::builtin_schedules().contains(p.schedule)) {
+      // Chunks; whatever the micro-batches, a generator's schedule runs.
       pipeline::make_timetable(p.schedule, {2, 1, static_cast<int>(p.chunks)});
+    } else if (!pipeline::is_schedule_file(p.schedule)) {
+      // A plug-in's: check_schedule has seen its name, what it makes is checked when it is made.
     } else if (const auto micro_batches = num_micro_batches(plan)) {
       pipeline::make_timetable(
           p.schedule,

@@ -10,6 +10,7 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/utf8.h"
 #include "kuafu/plan/check.h"
+#include "kuafu/plan/choices.h"
 #include "kuafu/plan/keys.h"
 #include "kuafu/plan/layer_ranges.h"
 #include "kuafu/plan/plan.h"
@@ -200,9 +201,8 @@ plan::Origins plan::origins_of(std::string_view toml, std::string_view origin,
   return given.origins;
 }
 
-Plan parse_plan(std::string_view toml, std::string_view origin, const TensorModes& modes,
-                const Overrides& overrides, const std::vector<std::string>& models,
-                const std::vector<std::string>& attentions) {
+Plan parse_plan(std::string_view toml, std::string_view origin, const Choices& choices,
+                const Overrides& overrides) {
   Plan plan;
   Document given = read_all(toml, origin, overrides);
   for (const Given& one : given.keys) {
@@ -211,11 +211,23 @@ Plan parse_plan(std::string_view toml, std::string_view origin, const TensorMode
   }
   plan.parallel.layers = given.layers;
   plan::fill_defaults(plan, given.origins);
-  plan::check_options(plan, models, given.origins);
-  plan::check_sequence_mode(plan, attentions, given.origins);
+  plan::check_options(plan, choices.models, given.origins);
+  plan::check_sequence_mode(plan, choices.sequence, given.origins);
   plan::complete(plan, given.origins);
-  plan::check_plan(plan, modes, given.origins);
+  plan::check_schedule(plan, choices.schedules, given.origins);
+  plan::check_plan(plan, choices.tensor, given.origins);
   return plan;
+}
+
+Plan load_plan(const std::string& path, const Choices& choices, const Overrides& overrides) {
+  return parse_plan(read_file(path, "plan"), path, choices, overrides);
+}
+
+Plan parse_plan(std::string_view toml, std::string_view origin, const TensorModes& modes,
+                const Overrides& overrides, const std::vector<std::string>& models,
+                const std::vector<std::string>& attentions) {
+  return parse_plan(toml, origin,
+                    Choices{.tensor = modes, .models = models, .sequence = attentions}, overrides);
 }
 
 Plan load_plan(const std::string& path, const TensorModes& modes, const Overrides& overrides,

@@ -14,6 +14,7 @@ namespace {
 using conformance::Check;
 using conformance::Finding;
 using conformance::SchemeCase;
+using conformance::Shapes;
 
 /// Cubes that are none: the scheme itself takes any box, axes of one included.
 const std::vector<std::vector<Axis>>& boxes() {
@@ -90,10 +91,10 @@ class TensorSchemes : public testing::TestWithParam<Row> {};
 
 TEST_P(TensorSchemes, Conform) {
   const std::vector<Finding> findings =
-      conformance::run_check(*GetParam().check, registries(), GetParam().where);
+      conformance::run_check(*GetParam().check, registries(), GetParam().where, Shapes::kSmall);
   EXPECT_EQ(findings.size(), 2u);  // one a shape
   for (const Finding& f : findings) {
-    EXPECT_TRUE(f.is_ok) << f.mesh << ", " << f.shape << ": " << f.detail;
+    EXPECT_TRUE(f.is_ok) << f.where << ", " << f.shape << ": " << f.detail;
   }
 }
 
@@ -143,7 +144,7 @@ std::vector<std::string> failures_of(Wrong1d::Fault fault) {
                                                      }});
   std::vector<std::string> names;
   for (const Check& check : conformance::scheme_checks()) {
-    for (const Finding& f : conformance::run_check(check, r, {"wrong", 2})) {
+    for (const Finding& f : conformance::run_check(check, r, {"wrong", 2}, Shapes::kSmall)) {
       if (!f.is_ok && (names.empty() || names.back() != f.check)) names.push_back(f.check);
       EXPECT_EQ(f.is_ok, f.detail.empty());
     }

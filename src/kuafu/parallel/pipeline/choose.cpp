@@ -1,20 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/parallel/pipeline/choose.h"
 
+#include <algorithm>
+
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/parallel/pipeline/analysis.h"
 #include "kuafu/parallel/pipeline/play.h"
-#include "kuafu/parallel/pipeline/schedules.h"
 
 namespace kuafu::pipeline {
 namespace {
 
-Registry<Schedule> builtin_schedules() {
-  Registry<Schedule> schedules("pipeline schedule");
-  register_schedules(schedules);
-  return schedules;
+/// Throws where a timetable is not made for `s`, or cannot run; `source` is what made it.
+void check_runs(const Timetable& t, PipeShape s, const std::string& source) {
+  try {
+    const PipeShape own = shape_of(t);
+    KUAFU_REQUIRE(own == s, "it is made for ", own.ranks, " ranks, ", own.chunks,
+                  own.chunks == 1 ? " stage" : " stages", " a rank and ", own.micro_batches,
+                  " micro-batches");
+    validate(t, s);
+  } catch (const ConfigError& e) {
+    throw ConfigError(text(source, ", for ", s.ranks, " ranks, ", s.chunks,
+                           s.chunks == 1 ? " stage" : " stages", " a rank and ", s.micro_batches,
+                           " micro-batches: ", e.what()));
+  }
 }
 
 }  // namespace
@@ -26,6 +36,13 @@ bool is_schedule_file(const std::string& schedule) {
          schedule.find_first_of("./") != std::string::npos;
 }
 
+void check_schedule_name(const std::string& schedule, const std::vector<std::string>& names) {
+  if (std::find(names.begin(), names.end(), schedule) != names.end()) return;
+  KUAFU_REQUIRE(is_schedule_file(schedule), in_quotes(schedule),
+                " is no pipeline schedule; allowed: ", join_or(in_quotes(names)),
+                ", or a CSV file; nearest: ", in_quotes(nearest(schedule, names)));
+}
+
 Timetable load_timetable(const std::string& file) {
   Timetable t = parse_csv(read_file(file, "schedule"), file);
   for (Row& row : t) {
@@ -34,23 +51,13 @@ Timetable load_timetable(const std::string& file) {
   return t;
 }
 
-Timetable make_timetable(const std::string& schedule, PipeShape s) {
-  const Registry<Schedule> known = builtin_schedules();
-  if (known.contains(schedule)) return known.find(schedule).make(s);
-  KUAFU_REQUIRE(is_schedule_file(schedule), in_quotes(schedule),
-                " is no pipeline schedule; allowed: ", join_or(in_quotes(known.names())),
-                ", or a CSV file; nearest: ", in_quotes(nearest(schedule, known.names())));
-  const Timetable t = load_timetable(schedule);
-  try {
-    const PipeShape own = shape_of(t);
-    KUAFU_REQUIRE(own == s, "it is made for ", own.ranks, " ranks, ", own.chunks,
-                  own.chunks == 1 ? " stage" : " stages", " a rank and ", own.micro_batches,
-                  " micro-batches");
-    validate(t, s);
-  } catch (const ConfigError& e) {
-    throw ConfigError(text(schedule, ", for ", s.ranks, " ranks, ", s.chunks,
-                           s.chunks == 1 ? " stage" : " stages", " a rank and ", s.micro_batches,
-                           " micro-batches: ", e.what()));
+Timetable make_timetable(const std::string& schedule, PipeShape s,
+                         const Registry<Schedule>& known) {
+  check_schedule_name(schedule, known.names());
+  const bool is_named = known.contains(schedule);
+  const Timetable t = is_named ? known.find(schedule).make(s) : load_timetable(schedule);
+  if (!builtin_schedules().contains(schedule)) {
+    check_runs(t, s, is_named ? text("schedule ", in_quotes(schedule)) : schedule);
   }
   return t;
 }

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "kuafu/parallel/pipeline/timetable.h"
+#include "kuafu/parallel/pipeline/schedules.h"
 
 namespace kuafu::pipeline {
 
@@ -19,10 +19,15 @@ bool is_schedule_file(const std::string& schedule);
 /// Throws ConfigError: unreadable, or a line that is no row of actions.
 Timetable load_timetable(const std::string& file);
 
-/// The timetable of a plan: that of a generator, or of a CSV file, checked against the shape.
-/// Throws ConfigError for an unknown name (with the nearest), an unreadable file, and a file whose
-/// schedule cannot run (with its table); Refused for chunks that the schedule does not have.
-Timetable make_timetable(const std::string& schedule, PipeShape s);
+/// Throws ConfigError, with the nearest, where a schedule is none of `names` and no file.
+void check_schedule_name(const std::string& schedule, const std::vector<std::string>& names);
+
+/// The timetable of a plan: that of a generator, or of a CSV file. What this build does not bring
+/// itself is checked against the shape. Throws ConfigError for an unknown name (with the nearest),
+/// an unreadable file, and a schedule that cannot run (with its table); Refused for chunks that the
+/// schedule does not have.
+Timetable make_timetable(const std::string& schedule, PipeShape s,
+                         const Registry<Schedule>& known = builtin_schedules());
 
 /// The forwards alone, every stage where it was and in the same order: validation.
 Timetable forwards_of(const Timetable& t);

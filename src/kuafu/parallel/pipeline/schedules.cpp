@@ -118,15 +118,30 @@ Timetable zero_bubble_h1(PipeShape s) {
 }
 
 void register_schedules(Registry<Schedule>& schedules) {
-  schedules.add("gpipe", "all forwards, then all backwards", {gpipe, 1});
+  const auto at_most = [](int alive, PipeShape s) {
+    return std::min(alive, s.chunks * s.micro_batches);
+  };
+  schedules.add("gpipe", "all forwards, then all backwards",
+                {gpipe, 1, [=](PipeShape s, int) { return s.micro_batches; }});
   schedules.add("1f1b", "one forward, one backward: at most p micro-batches alive",
-                {one_f_one_b, 1});
+                {one_f_one_b, 1, [=](PipeShape s, int r) { return at_most(s.ranks - r, s); }});
   schedules.add("interleaved", "several stages a rank: the bubble divided by their number",
-                {interleaved, 0});
+                {interleaved, 0, [=](PipeShape s, int r) {
+                   return at_most(s.chunks * s.ranks + s.ranks - 1 - 2 * r, s);
+                 }});
   schedules.add("zero_bubble", "1F1B, weight gradients fill the bubble (ZB-H1)",
-                {zero_bubble_h1, 1});
+                {zero_bubble_h1, 1, [=](PipeShape s, int) { return at_most(s.ranks, s); }});
   schedules.add("zbv", "two stages a rank in a V, weight gradients fill the bubble (ZB-V)",
-                {zbv, 2});
+                {zbv, 2, [=](PipeShape s, int) { return at_most(2 * s.ranks, s); }});
+}
+
+const Registry<Schedule>& builtin_schedules() {
+  static const Registry<Schedule> kAll = [] {
+    Registry<Schedule> schedules("pipeline schedule");
+    register_schedules(schedules);
+    return schedules;
+  }();
+  return kAll;
 }
 
 }  // namespace kuafu::pipeline

@@ -36,9 +36,13 @@ Timetable forward_only(PipeShape s);
 struct Schedule {
   std::function<Timetable(PipeShape)> make;
   int chunks = 0;  ///< stages a rank must hold; 0 = any number
+  /// Most stage inputs that `rank` keeps at once, as the schedule declares it; null: it does not.
+  std::function<int(PipeShape, int rank)> most_alive = {};
 };
 
 /// "gpipe", "1f1b", "interleaved", "zero_bubble", "zbv".
 void register_schedules(Registry<Schedule>& schedules);
+/// The same, as a registry of their own.
+const Registry<Schedule>& builtin_schedules();
 
 }  // namespace kuafu::pipeline

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/conformance/findings.h"
+
+#include <exception>
+
+#include "kuafu/conformance/samples.h"
+
+namespace kuafu::conformance {
+
+void Notes::fail(const std::string& what) {
+  const std::lock_guard lock(mutex_);
+  if (first_.empty()) first_ = what.empty() ? "failed" : what;
+}
+
+std::string Notes::first() const {
+  const std::lock_guard lock(mutex_);
+  return first_;
+}
+
+void Notes::expect_close(const Tensor& mine, const Tensor& expected, double limit,
+                         const std::string& what) {
+  const double error = relative_error(mine, expected);
+  expect(error <= limit, what, ": relative error ", error, ", tolerance ", limit);
+}
+
+void Notes::expect_same(const Tensor& mine, const Tensor& expected, const std::string& what) {
+  expect(is_same(mine, expected), what, ": bits differ, relative error ",
+         relative_error(mine, expected));
+}
+
+Finding found(Finding blank, const std::function<void(Notes& notes)>& body) {
+  Notes notes;
+  try {
+    body(notes);
+  } catch (const std::exception& error) {
+    notes.fail(text("threw: ", error.what()));
+  }
+  blank.detail = notes.first();
+  blank.is_ok = blank.detail.empty();
+  return blank;
+}
+
+Finding found_or_refused(Finding blank, const std::function<void(Notes& notes)>& body) {
+  std::string refusal;
+  Finding f = found(blank, [&](Notes& notes) {
+    try {
+      body(notes);
+    } catch (const Refused& error) {
+      refusal = error.what();
+    }
+  });
+  if (f.is_ok) f.refusal = refusal;
+  return f;
+}
+
+}  // namespace kuafu::conformance

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "kuafu/engine/registries.h"
+#include "kuafu/model/blocks.h"
+#include "kuafu/oracle/transformer.h"
+#include "kuafu/parallel/pipeline/schedules.h"
+#include "kuafu/parallel/sequence/interface.h"
+#include "kuafu/parallel/tensor/interface.h"
+#include "kuafu/tensor/differentiable.h"
+
+// Choices that are right as long as everything is small, for the conformance kit to find out.
+namespace kuafu::tests {
+
+constexpr int64_t kSmallest = 64;     ///< elements of a shard from which they are wrong
+constexpr double kSlightly = 1.0001;  ///< factor of a result
+
+/// 1D whose products are wrong where dim `dim` of the shard of x (B, S, K) has 64 elements or more.
+class From64Scheme : public TensorParallel {
+ public:
+  From64Scheme(const Mesh& mesh, int64_t dim)
+      : TensorParallel(mesh), right_(make_megatron_1d(mesh)), dim_(dim) {}
+  Layout activation(Stream s) const override { return right_->activation(s); }
+  Layout weight(Role r) const override { return right_->weight(r); }
+  Tensor forward(const Tensor& x, const Tensor& w, Role r) const override {
+    const Tensor y = right_->forward(x, w, r);
+    return x.size(dim_) >= kSmallest ? y.mul_(kSlightly) : y;
+  }
+  Tensor input_grad(const Tensor& dy, const Tensor& w, Role r) const override {
+    return right_->input_grad(dy, w, r);
+  }
+  Tensor weight_grad(const Tensor& x, const Tensor& dy, Role r) const override {
+    return right_->weight_grad(x, dy, r);
+  }
+  Cost cost(const LinearShape& s, Role r) const override { return right_->cost(s, r); }
+
+ private:
+  std::unique_ptr<TensorParallel> right_;
+  int64_t dim_;
+};
+
+/// A ring whose result is wrong where dim `dim` of the shard of q (B, N, S, D) has 64 elements or more.
+class From64Ring : public AttentionParallel {
+ public:
+  From64Ring(const AttentionSetup& setup, int64_t dim)
+      : right_(make_ring_attention(setup)), dim_(dim) {}
+  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask) const override {
+    const Tensor out = right_->attend(q, k, v, mask);
+    return q.size(dim_) >= kSmallest ? out * kSlightly : out;
+  }
+  AttentionCost cost(const AttentionShape& s) const override { return right_->cost(s); }
+
+ private:
+  std::unique_ptr<AttentionParallel> right_;
+  int64_t dim_;
+};
+
+/// GPT's layer, off where the stream (B, S, H) has a dim of 64 elements or more: in its values, or in
+/// their gradients alone.
+enum class Off : uint8_t { kValues, kGradients };
+class From64Block : public TransformerBlock {
+ public:
+  From64Block(const Context& ctx, const ModelPlan& plan, int64_t index, Off off, int64_t dim)
+      : TransformerBlock(ctx, plan, index), off_(off), dim_(dim) {}
+  Flow forward(const Flow& in, const Side& side) override {
+    const Flow out = TransformerBlock::forward(in, side);
+    if (in[0].size(dim_) < kSmallest) return out;
+    if (off_ == Off::kValues) return {out[0] * kSlightly};
+    return differentiable(
+        out,
+        [](const Tensors& x) -> ForwardResult {
+          return {{x[0].clone()}, {}};
+        },
+        [](const Tensors&, const Tensors& grads, const std::vector<bool>&) -> Tensors {
+          return {grads[0] * 1.01};
+        });
+  }
+
+ private:
+  Off off_;
+  int64_t dim_;
+};
+
+inline MakeModel from_64_model(Off off, int64_t dim) {
+  return [off, dim](const ModelPlan& plan, const Context& ctx) {
+    check_block(ctx, plan);
+    Model model;
+    auto embedding = std::make_unique<Embedding>(ctx, plan);
+    Param& table = embedding->table();
+    model.blocks.push_back(std::move(embedding));
+    for (int64_t i = 0; i < plan.layers; ++i) {
+      model.blocks.push_back(std::make_unique<From64Block>(ctx, plan, i, off, dim));
+    }
+    model.blocks.push_back(std::make_unique<Head>(ctx, plan, table));
+    model.loss_axes = loss_axes(ctx, Stream::kInner);
+    return model;
+  };
+}
+
+/// 1F1B without its last micro-batch, where it has more than 4.
+inline pipeline::Timetable drops_one(pipeline::PipeShape s) {
+  pipeline::Timetable t = pipeline::one_f_one_b(s);
+  if (s.micro_batches <= 4) return t;
+  for (pipeline::Row& row : t) {
+    std::erase_if(row,
+                  [&](const pipeline::Action& a) { return a.micro_batch == s.micro_batches - 1; });
+  }
+  return t;
+}
+
+/// 1F1B whose first rank, with more than 4 micro-batches, wants the fifth gradient before it has sent
+/// the fifth forward.
+inline pipeline::Timetable swaps_two(pipeline::PipeShape s) {
+  pipeline::Timetable t = pipeline::one_f_one_b(s);
+  if (s.micro_batches <= 4) return t;
+  pipeline::Row& row = t[0];
+  const auto at = [&](pipeline::Op op) {
+    return std::find(row.begin(), row.end(), pipeline::Action{op, 0, 4});
+  };
+  std::iter_swap(at(pipeline::Op::kForward), at(pipeline::Op::kBackward));
+  return t;
+}
+
+inline void add_from_64(Registries& all) {
+  const auto line = [](int64_t size, int64_t) -> std::vector<Axis> { return {{"tensor", size}}; };
+  for (const auto& [name, dim] :
+       {std::pair{"1d-batch-64", 0}, {"1d-tokens-64", 1}, {"1d-width-64", 2}}) {
+    const TensorMode mode{name, "1d, wrong from 64 elements on", line};
+    all.tensor.add(mode.name, mode.summary, TensorScheme{mode, [dim = dim](const Mesh& mesh) {
+                                                           return std::make_unique<From64Scheme>(
+                                                               mesh, dim);
+                                                         }});
+  }
+  for (const auto& [name, dim] : {std::pair{"ring-batch-64", 0},
+                                  {"ring-heads-64", 1},
+                                  {"ring-tokens-64", 2},
+                                  {"ring-head-64", 3}}) {
+    all.sequence.add(name, "ring, wrong from 64 elements on",
+                     [dim = dim](const AttentionSetup& setup) {
+                       return std::make_unique<From64Ring>(setup, dim);
+                     });
+  }
+  for (const auto& [name, dim] :
+       {std::pair{"gpt-batch-64", 0}, {"gpt-tokens-64", 1}, {"gpt-width-64", 2}}) {
+    all.models.add(name, "GPT, wrong from 64 elements on", from_64_model(Off::kValues, dim));
+    all.oracles.add(name, "GPT", [](const ModelPlan& plan, uint64_t seed) {
+      return std::make_unique<oracle::Gpt>(plan, seed);
+    });
+  }
+  all.models.add("gpt-slope-64", "GPT, wrong gradients from a width of 64 on; it brings no oracle",
+                 from_64_model(Off::kGradients, 2));
+  const auto all_of_them = [](pipeline::PipeShape s, int) { return s.micro_batches; };
+  all.schedules.add("drops-one", "1F1B that drops a micro-batch beyond 4",
+                    {drops_one, 1, all_of_them});
+  all.schedules.add("swaps-two", "1F1B that runs two in a wrong order beyond 4",
+                    {swaps_two, 1, all_of_them});
+  all.schedules.add("keeps-more", "GPipe that declares less than it keeps",
+                    {pipeline::gpipe, 1,
+                     [](pipeline::PipeShape s, int) { return std::min(4, s.micro_batches); }});
+  all.schedules.add("keeps-silent", "GPipe that does not declare what it keeps",
+                    {pipeline::gpipe, 1});
+}
+
+}  // namespace kuafu::tests
