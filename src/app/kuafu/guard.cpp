@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iostream>
+#include <optional>
 
 #include "app/kuafu/programs.h"
 #include "kuafu/base/config.h"
@@ -18,6 +19,7 @@
 #include "kuafu/base/launcher.h"
 #include "kuafu/experiment/verdict.h"
 #include "kuafu/record/files.h"
+#include "kuafu/record/launch_folders.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/schema.h"
 
@@ -149,6 +151,8 @@ int report_failure(const WorkerCall& call, const std::string& reason, const std:
 int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
   const Version before = version_of(call.json);
   is_launcher = call.world == "mpi" && !launched_rank();
+  std::optional<LaunchFolders> folders;
+  if (is_launcher) folders.emplace();
   const pid_t guard = ::getpid();
   {
     const SignalsBlocked blocked;

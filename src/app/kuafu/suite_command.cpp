@@ -19,6 +19,7 @@
 #include "kuafu/experiment/summary.h"
 #include "kuafu/experiment/verdict.h"
 #include "kuafu/record/hdf5.h"
+#include "kuafu/record/launch_folders.h"
 
 namespace kuafu {
 namespace {
@@ -108,6 +109,7 @@ SweepEnd sweep(Runner& runner, const std::vector<Case>& cases) {
               << " to run\n";
   }
   for (const std::string& sentence : runner.repeated(cases)) std::cerr << sentence << "\n";
+  const LaunchFolders folders;
   Progress progress(std::cerr, progress_options_of_stderr(total, total - left));
   return runner.run(cases, progress, [] { return interrupted != 0; });
 }
