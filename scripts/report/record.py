@@ -111,6 +111,7 @@ class Case:
     plan_hash: str
     loss: list
     validation_loss: float
+    validation: list                # [(steps done, loss)] on the way
     step: Timing
     tokens_per_s: float
     flops: float
@@ -271,6 +272,7 @@ def case_of(line):
         plan_hash=str(document.get("plan_hash") or ""),
         loss=numbers(document.get("loss")),
         validation_loss=number(document.get("validation_loss")),
+        validation=list(zip(numbers(_lookup(document, "validation.steps")), numbers(_lookup(document, "validation.losses")))),
         step=Timing.of(document.get("step_time_s")),
         tokens_per_s=number(document.get("tokens_per_s")),
         flops=number(document.get("flops_per_step")),
