@@ -83,9 +83,8 @@ TEST_F(Leftovers, OfAFullDiskAreWholeRowsAndWholeEvents) {
   const std::string folder = folder_.path("x.partial");
   fs::create_directories(folder);
   const auto cut_off = [](int bytes) {
-    return std::map<std::string, std::string>{
-        {"KUAFU_TEST_DISK", "full:" + std::to_string(bytes)},
-        {"LD_PRELOAD", tests::built("lib/libcut_disk.so")}};
+    return std::map<std::string, std::string>{{"KUAFU_TEST_DISK", "full:" + std::to_string(bytes)},
+                                              {"LD_PRELOAD", tests::built("lib/libcut_disk.so")}};
   };
   const Ended logged = run({"--log", folder + "/log.csv", "--steps", "8"}, cut_off(500));
   EXPECT_EQ(logged.code, kUnwritten) << logged.output;
@@ -152,16 +151,16 @@ TEST_F(Leftovers, OfKilledProcessesGoWithTheNextRun) {
     more.insert(more.end(), ranks.begin(), ranks.end());
     tests::Child child(command(more), environment);
     const std::string shared = "/dev/shm/kuafu-run-" + std::to_string(child.pid());
-    ASSERT_TRUE(tests::eventually([&] { return count(read(log), "\n") > 3; },
-                                  std::chrono::seconds(60)))
+    ASSERT_TRUE(
+        tests::eventually([&] { return count(read(log), "\n") > 3; }, std::chrono::seconds(60)))
         << child.output();
     EXPECT_EQ(fs::exists(shared), world == "mpi");
     const std::vector<int> found = named(mark, name);
     ASSERT_FALSE(found.empty()) << name;
     ::kill(found.front(), SIGKILL);
-    EXPECT_TRUE(tests::eventually(
-        [&] { return tests::processes_with("KUAFU_TEST_MARK", mark).empty(); },
-        std::chrono::seconds(30)))
+    EXPECT_TRUE(
+        tests::eventually([&] { return tests::processes_with("KUAFU_TEST_MARK", mark).empty(); },
+                          std::chrono::seconds(30)))
         << world << " " << name;
     const Ended next = run(ranks, environment);
     EXPECT_EQ(next.code, kOk) << next.output;

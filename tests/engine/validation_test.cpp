@@ -35,9 +35,10 @@ std::vector<Family> disturbed() {
   add("vit_t1d_2", vit, tests::keys::tensor("1d", "2"));
   add("moe_2", with(tests::keys::experts("2"), moe), {{"parallel.data", "2"}});
   add("pipeline_2", {{"parallel.pipeline", "2"}, {"train.micro_batch", "6"}});
-  add("zbv_2",
-      {{"parallel.pipeline.size", "2"}, {"parallel.pipeline.schedule", "zbv"},
-       {"parallel.pipeline.chunks", "2"}, {"train.micro_batch", "6"}});
+  add("zbv_2", {{"parallel.pipeline.size", "2"},
+                {"parallel.pipeline.schedule", "zbv"},
+                {"parallel.pipeline.chunks", "2"},
+                {"train.micro_batch", "6"}});
   for (const char* stage : {"1", "2", "3"}) {
     all.push_back({std::string("zero_") + stage,
                    {{"parallel.data", "2"}, {"parallel.zero", stage}, {"train.micro_batch", "6"}}});

@@ -147,7 +147,8 @@ void add_checkpoint_options(CLI::App& app, WorkerCall& call) {
   app.add_option("--every", call.save_every, "and after every K steps")
       ->check(count())
       ->type_name("K");
-  app.add_option("--keep", call.keep, "keep the newest K checkpoints, the best and the last good one (default: all)")
+  app.add_option("--keep", call.keep,
+                 "keep the newest K checkpoints, the best and the last good one (default: all)")
       ->check(count())
       ->type_name("K");
   app.add_flag("--async", call.is_save_async,

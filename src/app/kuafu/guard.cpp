@@ -19,8 +19,8 @@
 #include "kuafu/base/launcher.h"
 #include "kuafu/experiment/verdict.h"
 #include "kuafu/record/files.h"
-#include "kuafu/record/launch_folders.h"
 #include "kuafu/record/json_text.h"
+#include "kuafu/record/launch_folders.h"
 #include "kuafu/record/schema.h"
 
 namespace kuafu {
@@ -178,8 +178,9 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
   const int code = WEXITSTATUS(status);
   // Rank 0 writes the document of a run that ends well; wrong usage has none.
   const bool is_rank_0 = !place || place->rank == 0;
-  const bool is_told = code == 0 ? !is_rank_0 || written == "ok"
-                                 : code == kMisused || code == kUnwritten || (!written.empty() && written != "ok");
+  const bool is_told =
+      code == 0 ? !is_rank_0 || written == "ok"
+                : code == kMisused || code == kUnwritten || (!written.empty() && written != "ok");
   if (call.json.empty() || is_told) return code;
   return report_failure(
       call,

@@ -95,8 +95,8 @@ void add_results(Json& document, const Plan& plan, const std::vector<RankResult>
   const auto tokens = static_cast<double>(plan.train.batch * plan.model.sequence);
   document["tokens_per_s"] = time.median > 0 ? Json(tokens / time.median) : Json(nullptr);
   add_counted(document, plan, ranks);
-  const int64_t worked = document["flops_per_step"].get<int64_t>() +
-                         document["flops_recomputed"].get<int64_t>();
+  const int64_t worked =
+      document["flops_per_step"].get<int64_t>() + document["flops_recomputed"].get<int64_t>();
   document["compute"] = compute_json(ranks[0].peak_flops_per_s, worked, time.median);
   document["experts"] = experts_json(ranks[0].experts);
   document["pushes"] = pushes_json(ranks[0].pushes);

@@ -14,7 +14,9 @@ namespace {
 /// Errors and bounds of a proof; null where nothing was compared.
 void add_measures(Json& j, const Proof& p) {
   const bool has_steps = !p.steps.empty();
-  const auto add = [&](const char* name, double x) { j[name] = has_steps ? finite_or_null(x) : Json(); };
+  const auto add = [&](const char* name, double x) {
+    j[name] = has_steps ? finite_or_null(x) : Json();
+  };
   add("loss_error", p.loss.error);
   add("loss_tolerance", p.loss.bound);
   add("gradient_error", p.gradient.error);

@@ -61,8 +61,7 @@ RunEnd end_of(const RankResult& result, const Plan& plan, const WorkerOptions& o
   const std::string saved = what_is_saved(result, plan, options);
   if (!result.diverged.empty())
     return {"diverged", text(result.diverged, "; ended ", saved), kDiverged};
-  if (!result.unsaved.empty())
-    return {"failed", text(result.unsaved, ": ended ", saved), kFailed};
+  if (!result.unsaved.empty()) return {"failed", text(result.unsaved, ": ended ", saved), kFailed};
   switch (result.stopped) {
     case Stop::kStopAfter:
       return {"interrupted",

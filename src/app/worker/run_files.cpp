@@ -40,8 +40,7 @@ void RunFiles::write_events(const Plan& plan, const std::string& world,
   const std::string &trace = options_.trace_file, &timeline = options_.timeline_file;
   KUAFU_REQUIRE(!lines_by_rank[0].empty(), timeline.empty() ? "--trace" : "--timeline",
                 ": every step was done before this run");
-  if (!trace.empty())
-    attempt([&] { write_trace(trace_head(plan, world), lines_by_rank, trace); });
+  if (!trace.empty()) attempt([&] { write_trace(trace_head(plan, world), lines_by_rank, trace); });
   if (timeline.empty()) return;
   std::vector<Trace> ranks;
   for (const std::string& lines : lines_by_rank) {

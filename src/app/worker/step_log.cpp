@@ -33,18 +33,18 @@ using Row = std::vector<std::pair<const char*, Json>>;
 Row row_of(const StepDone& d, int64_t tokens) {
   const auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); };
   const double flop_per_s = static_cast<double>(d.flops) / d.seconds;
-  return {{"step", d.step + 1},
-          {"loss", number(d.report.loss)},
-          {"grad_norm", number(d.report.grad_norm)},
-          {"lr", number(d.report.lr)},
-          {"loss_scale", number(d.report.loss_scale)},
-          {"skipped", d.report.is_skipped},
-          {"step_time_s", number(d.seconds)},
-          {"tokens_per_s", number(static_cast<double>(tokens) / d.seconds)},
-          {"flop_per_s", d.flops > 0 ? number(flop_per_s) : Json()},
-          {"share_of_peak",
-           d.peak_flops_per_s > 0 ? number(flop_per_s / d.peak_flops_per_s) : Json()},
-          {kValidation, d.validation_loss ? number(*d.validation_loss) : Json()}};
+  return {
+      {"step", d.step + 1},
+      {"loss", number(d.report.loss)},
+      {"grad_norm", number(d.report.grad_norm)},
+      {"lr", number(d.report.lr)},
+      {"loss_scale", number(d.report.loss_scale)},
+      {"skipped", d.report.is_skipped},
+      {"step_time_s", number(d.seconds)},
+      {"tokens_per_s", number(static_cast<double>(tokens) / d.seconds)},
+      {"flop_per_s", d.flops > 0 ? number(flop_per_s) : Json()},
+      {"share_of_peak", d.peak_flops_per_s > 0 ? number(flop_per_s / d.peak_flops_per_s) : Json()},
+      {kValidation, d.validation_loss ? number(*d.validation_loss) : Json()}};
 }
 
 std::string header() {

@@ -76,8 +76,8 @@ TensorBoard::TensorBoard(const std::string& folder) {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
   const std::string path =
-      text(folder, "/events.out.tfevents.", static_cast<int64_t>(wall_seconds()), ".",
-               host.data(), ".", ::getpid());
+      text(folder, "/events.out.tfevents.", static_cast<int64_t>(wall_seconds()), ".", host.data(),
+           ".", ::getpid());
   file_.emplace("--tensorboard", path);
   write(field(1, wall_seconds()) + field(3, std::string("brain.Event:2")));
   flush();
@@ -88,9 +88,7 @@ void TensorBoard::add(const std::string& tag, int64_t step, double value) {
   write(field(1, wall_seconds()) + field(2, step) + field(5, field(1, scalar)));
 }
 
-void TensorBoard::flush() {
-  file_->add(std::exchange(unwritten_, {}));
-}
+void TensorBoard::flush() { file_->add(std::exchange(unwritten_, {})); }
 
 void TensorBoard::write(const std::string& event) {
   const std::string length = little_endian<uint64_t>(event.size());

@@ -40,9 +40,9 @@ struct RankResult {
   std::vector<int64_t> skipped;      ///< steps, from 0, that updated nothing
   std::vector<double> step_seconds;  ///< one a step
   double validation_loss = std::numeric_limits<double>::quiet_NaN();  ///< where it was taken
-  ValidationSeries validation;   ///< of the run that it goes on from, too; the same everywhere
-  double peak_flops_per_s = 0;   ///< of all ranks together, in products; 0: not measured
-  int64_t flops = 0, flops_recomputed = 0;                            ///< a step
+  ValidationSeries validation;  ///< of the run that it goes on from, too; the same everywhere
+  double peak_flops_per_s = 0;  ///< of all ranks together, in products; 0: not measured
+  int64_t flops = 0, flops_recomputed = 0;  ///< a step
   int64_t peak_bytes = 0;                   ///< largest live bytes of the steps, without scratch
   BytesByCategory at_peak{};                ///< composition at that moment
   BytesByCategory peak_by_category{};       ///< each category's own peak, scratch too
@@ -66,9 +66,9 @@ struct RankResult {
 struct StepDone {
   int64_t step = 0;  ///< from 0
   StepReport report;
-  double seconds = 0;  ///< of rank 0
-  int64_t flops = 0;   ///< of all ranks in a step, what is recomputed too; 0: not known
-  double peak_flops_per_s = 0;            ///< measured before the first step; 0: not known
+  double seconds = 0;           ///< of rank 0
+  int64_t flops = 0;            ///< of all ranks in a step, what is recomputed too; 0: not known
+  double peak_flops_per_s = 0;  ///< measured before the first step; 0: not known
   std::optional<double> validation_loss;  ///< after it, where it was taken
 };
 

@@ -314,7 +314,8 @@ void Saver::go_on_in(const std::string& folder, int64_t step) {
     if (world_.rank() != 0 || !best) return;
     const int64_t lowest = validation_.steps[*best];
     const std::string there = options_.folder + "/" + step_folder(lowest);
-    if (fs::exists(there) && step_of_folder(best_checkpoint(options_.folder).value_or("")) != lowest)
+    if (fs::exists(there) &&
+        step_of_folder(best_checkpoint(options_.folder).value_or("")) != lowest)
       name_best(options_.folder, lowest);
   }));
 }

@@ -33,8 +33,8 @@ class Unbooked {
 
 }  // namespace
 
-Training::Training(const Plan& plan, const RunOptions& options, Communicator& world,
-                   Engine& engine, Meters meters, RankResult& result)
+Training::Training(const Plan& plan, const RunOptions& options, Communicator& world, Engine& engine,
+                   Meters meters, RankResult& result)
     : plan_(plan),
       options_(options),
       world_(world),

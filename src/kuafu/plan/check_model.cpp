@@ -53,8 +53,8 @@ void check_validation(const Plan& plan, const Origins& origins) {
                 "validation_batches above 0, or validate_every = 0");
   KUAFU_REQUIRE(every == 0 || plan.parallel.data.staleness == 0,
                 origins.of({"train.validate_every", "parallel.data.staleness"}),
-                "train.validate_every = ", every, " with parallel.data.staleness = ",
-                plan.parallel.data.staleness,
+                "train.validate_every = ", every,
+                " with parallel.data.staleness = ", plan.parallel.data.staleness,
                 ": workers are in different steps, and would have to wait for each other; allowed: "
                 "staleness = 0, or validate_every = 0 (after the last step)");
 }

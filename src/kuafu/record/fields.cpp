@@ -71,7 +71,8 @@ std::vector<FieldDoc> training_fields() {
        "validation losses on the way, those from before a resume too; null without "
        "`train.validate_every` and in the simulated world, which does not validate"},
       {"validation.steps", T::kNumbers, kOk, false, "steps", "done before each"},
-      {"validation.losses", T::kNumbers, kOk, false, "nat / token", "mean over the held-out windows"},
+      {"validation.losses", T::kNumbers, kOk, false, "nat / token",
+       "mean over the held-out windows"},
       {"validation.best_step", T::kInteger, kOk, true, "steps",
        "of the lowest: with `--checkpoint` its state is the link `best`"},
       {"validation.best_loss", T::kNumber, kOk, true, "nat / token", "the lowest"},

@@ -88,8 +88,7 @@ LaunchFolders::LaunchFolders() {
   std::error_code error;
   const fs::path temporary = fs::temp_directory_path(error);
   if (!error) make(temporary_, temporary.string(), kTemporaryVariable);
-  if (fs::is_directory(kSharedMemory, error))
-    make(shared_, kSharedMemory, kSharedVariable);
+  if (fs::is_directory(kSharedMemory, error)) make(shared_, kSharedMemory, kSharedVariable);
 }
 
 LaunchFolders::~LaunchFolders() {
