@@ -26,21 +26,7 @@ namespace kuafu {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Claims of a rank as text and back.
-std::string to_text(const std::vector<Claim>& claims) {
-  Json list = Json::array();
-  for (const Claim& c : claims) list.push_back({c.key, c.bytes});
-  return list.dump();
-}
-
-std::vector<Claim> claims_from(const std::string& words) {
-  std::vector<Claim> claims;
-  for (const Json& c : Json::parse(words)) {
-    claims.push_back({c.at(0).get<std::string>(), c.at(1).get<int64_t>()});
-  }
-  return claims;
-}
+using namespace std::chrono_literals;
 
 /// Why it failed, in words for all ranks; empty where it did not.
 template <class F>
@@ -53,10 +39,6 @@ std::string failure_of(const F& work) {
   return "";
 }
 
-bool is_ready(const std::future<void>& f) {
-  return f.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-}
-
 /// Cores are for the ranks: this thread writes where they leave one.
 void yield_to_ranks() {
   constexpr int kNice = 10;
@@ -65,31 +47,12 @@ void yield_to_ranks() {
 
 }  // namespace
 
-void check_save_options(const SaveOptions& options, const Plan& plan) {
-  const std::vector<std::string> complete = complete_checkpoints(options.folder);
-  KUAFU_REQUIRE(complete.empty() || options.resumes, "--checkpoint ", options.folder,
-                " holds the checkpoints of another run, the newest ", complete.front(),
-                "; add --resume to go on from it, or choose another folder");
-  for (const std::string& folder : complete) {
-    std::optional<Checkpoint> from;
-    try {
-      from.emplace(folder);
-    } catch (const ConfigError&) {
-      continue;  // damaged: passed over, and told of, when it is loaded
-    }
-    return saved_run::check_agreement(*from, folder, plan, options.changes);
-  }
-  if (options.from.empty()) return;
-  const std::string folder = named_checkpoint(options.from);
-  saved_run::check_agreement(Checkpoint(folder), folder, plan, options.changes);
-}
-
 Saver::Saver(Engine& engine, Communicator& world, SaveOptions options)
     : engine_(engine), world_(world), options_(std::move(options)) {
   check_save_options(options_, engine_.plan());
   if (world_.rank() != 0) return;
   make_writable_folder(options_.folder, "--checkpoint");
-  lock_.emplace(options_.folder, std::chrono::seconds(3), "--checkpoint");
+  lock_.emplace(options_.folder, 3s, "--checkpoint");
 }
 
 void Saver::after_step(const ValidationSeries& validation) {
@@ -142,11 +105,7 @@ void Saver::save(const ValidationSeries& validation) {
   const std::shared_ptr<Pending> saving(new Pending{{options_.folder, saved_step_},
                                                     saved_step_,
                                                     validation.is_best(saved_step_),
-                                                    options_.notes,
-                                                    {},
-                                                    {},
-                                                    {},
-                                                    {}});
+                                                    options_.notes});
   saving->state[saved_run::kPlan] = to_toml(engine_.plan());
   saving->state[saved_run::kOptimizerSteps] = text(engine_.optimizer().state().num_steps);
   saved_run::write_scale(engine_.loss_scaler(), saving->state);
@@ -210,7 +169,8 @@ void Saver::poll() {
   // Asked at every step boundary while a save is under way, so that all ranks make the same calls.
   std::future<void>& writing = pending_->writing;
   std::string why;
-  if (writing.valid() && is_ready(writing)) why = failure_of([&] { writing.get(); });
+  const bool is_ready = writing.valid() && writing.wait_for(0s) == std::future_status::ready;
+  if (is_ready) why = failure_of([&] { writing.get(); });
   constexpr int64_t kFailed = -1, kWriting = 0, kDone = 1;
   int64_t least = !why.empty() ? kFailed : writing.valid() ? kWriting : kDone;
   world_.all_reduce({&least, 1, DType::kI64}, ReduceOp::kMin).wait_host();
@@ -251,12 +211,11 @@ void Saver::commit(const Pending& saved) const {
 }
 
 void Saver::rotate() const {
-  if (options_.keep == 0) return;
-  remove_checkpoints(options_.folder, {.keep = options_.keep, .sound = sound_});
+  const Rotation rotation{.keep = options_.keep, .sound = sound_};
+  if (options_.keep > 0) remove_checkpoints(options_.folder, rotation);
 }
 
 std::vector<std::string> Saver::found_checkpoints() {
-  // Another rank's view of the folder may lag behind.
   Json found = Json::array();
   if (world_.rank() == 0) {
     found = complete_checkpoints(options_.folder);

@@ -92,11 +92,11 @@ class Saver {
     CheckpointWriter writer;
     int64_t step = 0;
     bool is_best = false;  ///< of the lowest validation loss so far
-    Metadata state;
-    std::vector<Piece> pieces;
-    Tensors data;  ///< of the pieces; where steps go on meanwhile they lie in snapshot_
-    Pace pace;
-    std::future<void> writing;
+    Metadata state = {};
+    std::vector<Piece> pieces = {};
+    Tensors data = {};  ///< of the pieces; where steps go on meanwhile they lie in snapshot_
+    Pace pace = {};
+    std::future<void> writing = {};
   };
 
   void save(const ValidationSeries& validation);

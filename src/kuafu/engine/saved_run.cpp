@@ -4,8 +4,10 @@
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/checkpoint/weights.h"
+#include "kuafu/engine/save.h"
 
-namespace kuafu::saved_run {
+namespace kuafu {
+namespace saved_run {
 namespace {
 
 constexpr const char* kLossScale = "loss_scale";  // all three where a run has had one
@@ -59,4 +61,25 @@ void check_agreement(const Checkpoint& from, const std::string& folder, const Pl
                 "; set train.steps to ", from.step(), " or more");
 }
 
-}  // namespace kuafu::saved_run
+}  // namespace saved_run
+
+void check_save_options(const SaveOptions& options, const Plan& plan) {
+  const std::vector<std::string> complete = complete_checkpoints(options.folder);
+  KUAFU_REQUIRE(complete.empty() || options.resumes, "--checkpoint ", options.folder,
+                " holds the checkpoints of another run, the newest ", complete.front(),
+                "; add --resume to go on from it, or choose another folder");
+  for (const std::string& folder : complete) {
+    std::optional<Checkpoint> from;
+    try {
+      from.emplace(folder);
+    } catch (const ConfigError&) {
+      continue;  // damaged: passed over, and told of, when it is loaded
+    }
+    return saved_run::check_agreement(*from, folder, plan, options.changes);
+  }
+  if (options.from.empty()) return;
+  const std::string folder = named_checkpoint(options.from);
+  saved_run::check_agreement(Checkpoint(folder), folder, plan, options.changes);
+}
+
+}  // namespace kuafu
