@@ -97,7 +97,8 @@ def tokens_per_second(run):
 
 
 def loss_curves(run):
-    """Training loss by step, one panel per batch and sequence; equal work gives equal curves."""
+    """Training loss by step, one panel per batch and sequence; equal work gives equal curves. Rings are
+    validation losses."""
     cases = views.learned(run)
     if not cases:
         return None
@@ -117,6 +118,10 @@ def loss_curves(run):
             panel.plot(len(loss), loss[-1], color=color, marker=marker[0], linestyle="none",
                        markerfacecolor=views.fill(case, color),
                        markeredgecolor=views.edge(case, color), markersize=views.larger(case, 5), zorder=3)
+            if case.validation:
+                panel.plot([s for s, _ in case.validation], [math.nan if v is None else v for _, v in case.validation],
+                           color=color, marker="o", linestyle=":", linewidth=0.9, markersize=4.5,
+                           markerfacecolor="none", markeredgecolor=views.edge(case, color))
         if len(members) > 1:
             panel.text(0.97, 0.94, f"{len(members)} curves, largest\nrelative distance "
                        f"{views.loss_spread(members):.1e}", transform=panel.transAxes, ha="right",

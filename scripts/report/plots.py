@@ -149,7 +149,7 @@ def tokens_per_second(run):
 
 
 def loss_curves(run):
-    """Training loss by step, one panel per batch and sequence."""
+    """Training loss by step, one panel per batch and sequence; rings are validation losses."""
     cases = views.learned(run)
     if not cases:
         return None
@@ -174,6 +174,14 @@ def loss_curves(run):
                 meta=[cards.card(case), case.id], hoverlabel={"bordercolor": color},
                 hovertemplate="step %{x}, loss %{y:.5f}<br>%{meta[0]}<extra></extra>",
                 legendgroup=case.strategy, showlegend=False), **where)
+            if case.validation:
+                figure.add_trace(go.Scatter(
+                    x=[s for s, _ in case.validation], y=[v for _, v in case.validation], mode="lines+markers",
+                    line={"color": color, "width": 1, "dash": "dot"},
+                    marker={"symbol": "circle-open", "size": 7, "color": views.edge(case, color)},
+                    text=[case.name] * len(case.validation), hoverlabel={"bordercolor": color},
+                    hovertemplate="validation after step %{x}: %{y:.5f}<br>%{text}<extra></extra>",
+                    legendgroup=case.strategy, showlegend=False), **where)
         if len(members) > 1:
             figure.add_annotation(
                 text=f"{len(members)} curves, largest<br>relative distance "

@@ -83,6 +83,7 @@ class Case:
     plan_hash: str
     loss: list
     validation_loss: float
+    validation: list                # [(steps done, loss)] on the way
     step: Timing                    # over all rounds where there are several
     tokens_per_s: float
     rounds: list                    # Round, in their order
@@ -224,6 +225,7 @@ def case_of(line):
         plan_hash=str(document.get("plan_hash") or ""),
         loss=numbers(document.get("loss")),
         validation_loss=number(document.get("validation_loss")),
+        validation=list(zip(numbers(lookup(document, "validation.steps")), numbers(lookup(document, "validation.losses")))),
         step=_step_of(timing, document), rounds=Round.all_of(line),
         tokens_per_s=number(timing.get("tokens_per_s", document.get("tokens_per_s"))),
         flops=number(document.get("flops_per_step")),

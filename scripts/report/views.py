@@ -197,7 +197,7 @@ def loss_groups(run):
     if not all(plans):
         return workloads(cases, without=("memory.recompute", "memory.policy"))
     keys = [k for k in dict.fromkeys(k for plan in plans for k in plan)
-            if k.startswith(LEARNING_PREFIXES) and k != "train.micro_batch"
+            if k.startswith(LEARNING_PREFIXES) and k not in ("train.micro_batch", "train.validate_every")
             and len({plan.get(k) for plan in plans}) > 1]
     return _grouped(cases, keys, lambda index, key: plans[index].get(key))
 

@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 
 #include "kuafu/base/errors.h"
@@ -275,6 +277,19 @@ TEST(Folder, SaysWhyItCannotBeWritten) {
   EXPECT_NE(read_only.find("/proc/kuafu/results"), std::string::npos) << read_only;
   EXPECT_NE(read_only.find("--out"), std::string::npos) << read_only;
   EXPECT_NE(message_of([&] { make_writable_folder("/proc/self"); }), "");
+}
+
+TEST(ReplaceFile, RemovesWhatKilledWritersLeftAndNothingElse) {
+  const test::TemporaryFolder folder;
+  const auto old = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+  for (const char* name : {"a.123.new", "a.old.new", "b.123.new", "a.new"}) {
+    std::ofstream(folder / name) << "half";
+    std::filesystem::last_write_time(folder / name, old);
+  }
+  std::ofstream(folder / "a.7.new") << "being made";
+  replace_file(folder / "a", "whole");
+  EXPECT_EQ(test::names_in(folder.path()),
+            (std::vector<std::string>{"a", "a.7.new", "a.new", "a.old.new", "b.123.new"}));
 }
 
 TEST(ReplaceFile, LeavesTheOldContentWhereTheNewDoesNotFit) {

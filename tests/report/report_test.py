@@ -234,6 +234,16 @@ class Refuted(unittest.TestCase):
             ends = [line.get_markerfacecolor() for line in axes.lines if line.get_marker() not in ("", "None")]
             self.assertEqual([c == style.DIFFERENT for c in ends], sorted(c == style.DIFFERENT for c in ends))
 
+    def test_validation_losses_are_rings_on_their_curve(self):
+        objects = synthetic.few(2)
+        objects[1]["document"]["validation"] = {"steps": [2, 4, 6], "losses": [3.5, None, 3.1]}
+        run = record.read_run(synthetic.write(self.folder / "validated", objects))
+        rings = [t for t in plots.loss_curves(run).data if t.marker.symbol == "circle-open"]
+        self.assertEqual([(list(t.x), list(t.y)) for t in rings], [([2, 4, 6], [3.5, None, 3.1])])
+        lines = [line for axes in figures.draw("loss_curves", run).axes for line in axes.lines
+                 if line.get_markerfacecolor() == "none" and line.get_marker() == "o"]
+        self.assertEqual([list(line.get_xdata()) for line in lines], [[2, 4, 6]])
+
     def test_draws_no_level_of_a_refuted_rank(self):
         objects = synthetic.few(1)
         objects[1]["document"]["certificate"]["verdict"] = "different"

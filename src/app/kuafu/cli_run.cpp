@@ -98,13 +98,18 @@ void add_checkpoint_options(CLI::App& app, WorkerCall& call) {
   app.add_option("--every", call.save_every, "and after every K steps")
       ->check(count())
       ->type_name("K");
-  app.add_option("--keep", call.keep, "keep the newest K checkpoints (default: all)")
+  app.add_option("--keep", call.keep,
+                 "keep the newest K checkpoints, the best and the last good one (default: all)")
       ->check(count())
       ->type_name("K");
   app.add_flag("--async", call.is_save_async,
                "copy and go on with the steps while files are written (memory: one copy more)");
   app.add_flag("--resume", call.is_resumed,
                "go on from the newest checkpoint in DIR; ranks and placement may be others");
+  app.add_option("--from", call.begin_from,
+                 "begin from this checkpoint, such as saved/best, and save into another DIR; with "
+                 "--resume only where DIR holds none")
+      ->type_name("CHECKPOINT");
   app.add_flag("--resume-with-changes", call.is_resumed_with_changes,
                "the same, and data, seed, schedule and optimizer values may be others too");
 }
@@ -123,6 +128,8 @@ void add_run(CLI::App& app, FrontCall& call) {
   kuafu run plan.toml --steps 1000 --checkpoint saved --every 100 --keep 3
   kuafu run plan.toml --steps 1000 --checkpoint saved --every 100 --keep 3 --resume
   kuafu run plan.toml --steps 1000 --stop-at 300 --checkpoint saved
+  kuafu run plan.toml --checkpoint saved --set train.validate_every=100    # saved/best: the lowest
+  kuafu run plan.toml --checkpoint tuned --from saved/best --steps 2000
   kuafu run plan.toml --checkpoint saved --resume --stop-after 2h --log run.csv --tensorboard board
   kuafu run plan.toml --world simulated --ranks 4096 --set train.batch=4096
   kuafu run plan.toml --world simulated --ranks 4 --transport mpi
@@ -133,7 +140,7 @@ SIGINT (Ctrl-C), SIGTERM and SIGHUP end a run after the step in hand: it is save
 and ends it at once where a step takes longer than a fifth of the time more. SIGUSR1 saves and goes on.
 
 Exit codes: 0 ok, 1 failed or refuted by its certificate (`different`), 2 usage, 3 refused,
-4 out of memory, 5 time-out, 6 diverged, 130 interrupted)");
+4 out of memory, 5 time-out, 6 diverged, 7 a file could not be written (a full disk), 130 interrupted)");
 }
 
 void add_explain(CLI::App& app, FrontCall& call) {

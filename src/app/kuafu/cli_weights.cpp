@@ -16,6 +16,7 @@ void add_weights_commands(CLI::App& app, FrontCall& call) {
   out.footer(R"(Examples:
   kuafu export saved --out weights.safetensors
   kuafu export saved/step-00000100 --out weights.safetensors
+  kuafu export saved/best --out weights.safetensors
 
 Tensors pass one at a time. Names, types and metadata: docs/checkpoint.md.
 Exit codes: 0 written, 2 no complete checkpoint, a damaged one, or a file that cannot be written)");

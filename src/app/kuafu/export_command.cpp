@@ -2,7 +2,6 @@
 //
 // `kuafu export`: a checkpoint as one plain file. Needs no LibTorch: tensors are only copied.
 
-#include <filesystem>
 #include <iostream>
 
 #include "app/kuafu/options.h"
@@ -15,30 +14,7 @@
 namespace kuafu {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::string_view kEnding = ".safetensors";
-
-/// The folder of one step: as given, or the newest of the folder given.
-std::string checkpoint_folder(const std::string& given) {
-  std::error_code error;
-  KUAFU_REQUIRE(fs::is_directory(given, error), given,
-                " is no folder; name that of a checkpoint, such as saved/", step_folder(100),
-                ", or the one of --checkpoint, whose newest is taken");
-  if (fs::exists(fs::path(given) / kIndexFile, error)) return fs::path(given).lexically_normal();
-  const auto newest = newest_checkpoint(given);
-  if (newest) return *newest;
-  std::string unfinished;
-  for (const auto& entry : fs::directory_iterator(given, error)) {
-    if (entry.path().extension() == ".partial") unfinished = entry.path().filename().string();
-  }
-  const bool is_partial =
-      fs::path(given).lexically_normal().string().find(".partial") != std::string::npos;
-  throw ConfigError(text(given, " holds no complete checkpoint: ",
-                         is_partial           ? "its save did not end"
-                         : unfinished.empty() ? "it has no folder such as " + step_folder(100)
-                                              : "the save of " + unfinished + " did not end"));
-}
 
 /// The model's keys and values.
 Json model_json(const Plan& plan) {
@@ -61,7 +37,7 @@ Plan saved_plan(const Checkpoint& from, const std::string& folder) {
 int export_command(const ExportCall& call) {
   KUAFU_REQUIRE(call.out.ends_with(kEnding) && call.out.size() > kEnding.size(), "--out ", call.out,
                 ": the name must end in ", kEnding);
-  const std::string folder = checkpoint_folder(call.checkpoint);
+  const std::string folder = named_checkpoint(call.checkpoint);
   const Checkpoint from(folder);
   const Plan plan = saved_plan(from, folder);
   const std::vector<std::string> names = weight_names(from, plan.optimizer.kind);

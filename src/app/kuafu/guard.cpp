@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iostream>
+#include <optional>
 
 #include "app/kuafu/programs.h"
 #include "kuafu/base/config.h"
@@ -19,6 +20,7 @@
 #include "kuafu/experiment/verdict.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
+#include "kuafu/record/launch_folders.h"
 #include "kuafu/record/schema.h"
 
 namespace kuafu {
@@ -107,6 +109,15 @@ std::string status_of(const std::string& path, const Version& before) {
   return status.is_string() ? status.get<std::string>() : "";
 }
 
+/// Best effort: what the document says is on standard error too.
+void write(const Json& document, const std::string& path) {
+  try {
+    replace_file(path, json_document(document));
+  } catch (const ConfigError& e) {
+    std::cerr << "kuafu: " << e.what() << std::endl;
+  }
+}
+
 /// Where the run was done before it was certified, its results stand: says so, once.
 bool keep_results(const WorkerCall& call, const std::string& how) {
   const Json document = Json::parse(read_file(call.json, "document"), nullptr, false);
@@ -114,7 +125,7 @@ bool keep_results(const WorkerCall& call, const std::string& how) {
   const Json whole = with_end(document, how);
   if (whole != document) {
     std::cerr << "kuafu: " << why_of_verdict(whole) << std::endl;
-    replace_file(call.json, json_document(whole));
+    write(whole, call.json);
   }
   return true;
 }
@@ -131,7 +142,7 @@ int report_failure(const WorkerCall& call, const std::string& reason, const std:
                          {"plan_hash", nullptr},
                          {"world", or_null(!call.world.empty(), call.world)},
                          {"ranks", or_null(call.ranks > 0, call.ranks)}};
-  replace_file(call.json, json_document(document));
+  write(document, call.json);
   return kBad;
 }
 
@@ -140,6 +151,8 @@ int report_failure(const WorkerCall& call, const std::string& reason, const std:
 int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
   const Version before = version_of(call.json);
   is_launcher = call.world == "mpi" && !launched_rank();
+  std::optional<LaunchFolders> folders;
+  if (is_launcher) folders.emplace();
   const pid_t guard = ::getpid();
   {
     const SignalsBlocked blocked;
@@ -165,8 +178,9 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
   const int code = WEXITSTATUS(status);
   // Rank 0 writes the document of a run that ends well; wrong usage has none.
   const bool is_rank_0 = !place || place->rank == 0;
-  const bool is_told = code == 0 ? !is_rank_0 || written == "ok"
-                                 : code == kMisused || (!written.empty() && written != "ok");
+  const bool is_told =
+      code == 0 ? !is_rank_0 || written == "ok"
+                : code == kMisused || code == kUnwritten || (!written.empty() && written != "ok");
   if (call.json.empty() || is_told) return code;
   return report_failure(
       call,

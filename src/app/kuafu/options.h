@@ -14,7 +14,7 @@ namespace kuafu {
 struct Suite;
 
 /// Exit codes of the front. `run` and `explain` return the worker's, which are the same and more.
-enum FrontExit : int { kDone = 0, kBad = 1, kMisused = 2, kStopped = 130 };
+enum FrontExit : int { kDone = 0, kBad = 1, kMisused = 2, kUnwritten = 7, kStopped = 130 };
 
 /// `kuafu run`, `kuafu explain` and `kuafu frontier`.
 struct WorkerCall {
@@ -42,6 +42,7 @@ struct WorkerCall {
   std::string checkpoint;  ///< folder
   int64_t save_every = 0;
   int64_t keep = 0;
+  std::string begin_from;  ///< a checkpoint
   bool is_resumed = false;
   bool is_resumed_with_changes = false;
   bool is_save_async = false;

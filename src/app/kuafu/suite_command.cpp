@@ -23,6 +23,7 @@
 #include "kuafu/experiment/summary.h"
 #include "kuafu/experiment/verdict.h"
 #include "kuafu/record/hdf5.h"
+#include "kuafu/record/launch_folders.h"
 
 namespace kuafu {
 namespace {
@@ -117,6 +118,7 @@ SweepEnd sweep(Runner& runner, const Suite& suite, const std::vector<Case>& case
               << counts.left << " to run\n";
   }
   for (const std::string& sentence : runner.repeated(cases)) std::cerr << sentence << "\n";
+  const LaunchFolders folders;
   Progress::Options options = progress_options_of_stderr(counts.total, done);
   options.repeats = counts.repeats;
   Progress progress(std::cerr, options);

@@ -32,6 +32,8 @@ Json data_json(const Plan& plan, const DataIdentity& identity);
 void add_results(Json& document, const Plan& plan, const std::vector<RankResult>& ranks);
 /// The same for the simulated world: loss and certificate are null.
 void add_prediction(Json& document, const Plan& plan, const Prediction& prediction);
+/// What happened, in human units: of memory, what was asked for, and the budget where there is one.
+std::string reason_of(const std::exception& cause);
 /// status and reason of a case that did not finish; for OutOfMemory its fields too.
 void add_failure(Json& document, const std::string& status, const std::exception& cause);
 
@@ -41,5 +43,7 @@ void write_document(const Json& document, const std::string& file);
 /// One rank's result as JSON and back: what travels to rank 0.
 Json to_json(const RankResult& r);
 RankResult rank_result_from(const Json& j);
+/// What all ranks measured, on rank 0, with what only rank 0 has; empty on others. Collective.
+std::vector<RankResult> gather_results(Communicator& world, const RankResult& mine);
 
 }  // namespace kuafu

@@ -13,6 +13,7 @@ enum ExitCode : int {
   kOutOfMemory = 4,
   kTimeout = 5,
   kDiverged = 6,
+  kUnwritten = 7,  ///< it ended otherwise well, and a file that it was to write is not whole
   kInterrupted = 130
 };
 

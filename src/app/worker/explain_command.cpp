@@ -177,7 +177,12 @@ void print_plan(const Plan& plan) {
             << ", vocab " << plan.model.vocab << ", sequence " << plan.model.sequence << ", "
             << to_string(plan.model.dtype) << "; batch " << plan.train.batch << " in "
             << plan.num_micro_batches() << " micro-batches of " << plan.train.micro_batch
-            << " on each of " << plan.parallel.data.size << " replicas\n\n";
+            << " on each of " << plan.parallel.data.size << " replicas";
+  if (plan.train.validate_every > 0) {
+    std::cout << "; validated every " << plan.train.validate_every << " steps on "
+              << plan.train.validation_batches << " held-out batches";
+  }
+  std::cout << "\n\n";
 }
 
 void print_all(const Explained& all, const Registries& registries) {

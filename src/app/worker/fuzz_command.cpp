@@ -6,6 +6,7 @@
 #include "app/worker/jobs.h"
 #include "app/worker/options.h"
 #include "kuafu/record/json_text.h"
+#include "kuafu/record/launch_folders.h"
 #include "kuafu/record/progress.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/tensor/tensor.h"
@@ -172,6 +173,7 @@ int one_plan(const FuzzOptions& options) {
 }  // namespace
 
 int fuzz_command(const FuzzOptions& options) {
+  const LaunchFolders folders;  // its MPI ranks are killed now and then
   const bool is_one = options.only || !options.settings.empty();
   return is_one ? one_plan(options) : Campaign(options)();
 }

@@ -46,7 +46,8 @@ const std::map<std::string, std::vector<int64_t>>& sizes() {
       {"train.batch", {1, 4, 6, 8, 12, 16, 18, 24}},
       {"train.micro_batch", {1, 2, 2, 3, 4, 6}},
       {"train.steps", {2, 3, 5, 6}},
-      {"train.validation_batches", {0, 1}},
+      {"train.validation_batches", {0, 1, 1}},
+      {"train.validate_every", {0, 0, 1, 2, 4}},
       {"train.loss_scale_interval", {1, 2, 2000}},
       {"cluster.ranks_per_node", {1, 2, 3, 4, 8}},
   };

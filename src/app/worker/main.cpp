@@ -43,6 +43,7 @@ void add_run_options(CLI::App& app, WorkerOptions& o) {
   app.add_option("--every", o.save_every)->check(CLI::PositiveNumber);
   app.add_option("--keep", o.keep)->check(CLI::PositiveNumber);
   app.add_flag("--resume", o.is_resumed);
+  app.add_option("--from", o.begin_from);
   app.add_flag("--resume-with-changes", o.is_resumed_with_changes);
   app.add_flag("--async", o.is_save_async);
   app.add_option("--mpi-collectives", o.mpi_collectives)->check(CLI::IsMember({"own", "native"}));

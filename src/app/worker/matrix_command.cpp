@@ -9,6 +9,7 @@
 #include "app/worker/options.h"
 #include "kuafu/base/philox.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/record/launch_folders.h"
 #include "kuafu/record/progress.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/tensor/tensor.h"
@@ -75,6 +76,7 @@ void write(const std::string& path, const std::string& words) {
 
 int matrix_command(const MatrixOptions& options) {
   require_recordable(options.out);
+  const LaunchFolders folders;
   WorkerOptions with_plugins;
   with_plugins.plugins = options.plugins;
   const Registries registries = load_registries(with_plugins);

@@ -44,6 +44,7 @@ struct WorkerOptions {
   std::string checkpoint;       ///< folder; empty: nothing is saved
   int64_t save_every = 0;       ///< steps; 0: after the last one only
   int64_t keep = 0;             ///< newest checkpoints that stay; 0: all
+  std::string begin_from;       ///< a checkpoint; empty: none
   bool is_resumed = false;
   bool is_resumed_with_changes = false;
   bool is_save_async = false;

@@ -12,6 +12,7 @@
 #include "app/worker/early_exit.h"
 #include "app/worker/options.h"
 #include "app/worker/run_end.h"
+#include "app/worker/run_files.h"
 #include "app/worker/run_options.h"
 #include "app/worker/run_summary.h"
 #include "app/worker/step_log.h"
@@ -20,14 +21,10 @@
 #include "kuafu/base/launcher.h"
 #include "kuafu/comm/gather.h"
 #include "kuafu/comm/worlds.h"
-#include "kuafu/record/activity.h"
 #include "kuafu/record/load.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/record/schema.h"
 #include "kuafu/record/trace_file.h"
-#include "kuafu/record/trace_reader.h"
-#include "kuafu/record/trace_timeline.h"
-#include "kuafu/simulate/last_step.h"
 #include "kuafu/simulate/model_parts.h"
 #include "kuafu/simulate/simulate.h"
 #include "kuafu/tensor/tensor.h"
@@ -37,7 +34,7 @@ namespace {
 
 class Run {
  public:
-  explicit Run(const WorkerOptions& options) : options_(options) {}
+  explicit Run(const WorkerOptions& options) : options_(options), files_(options) {}
 
   int operator()() {
     try {
@@ -64,7 +61,8 @@ class Run {
       const RunEnd failure = failure_of(e);
       return end(failure.status, e, failure.code);
     }
-    return is_different_ ? kFailed : code_.load();
+    const int code = is_different_ ? kFailed : code_.load();
+    return code == kOk && files_.is_incomplete() ? kUnwritten : code;
   }
 
  private:
@@ -113,6 +111,7 @@ class Run {
     run.checkpoint = checkpoint_;
     run.is_certified = options_.is_certified;
     run.is_metered = options_.is_metered;
+    run.measures_peak = shows_progress(options_);
     run.make_data = open_dataset;
     run.requests = &requests_;
     const StopSignals signals(requests_);
@@ -145,27 +144,35 @@ class Run {
 
   void rank_body(Communicator& world, RunOptions run) {
     TraceRecorder recorder;
-    if (is_traced() || is_drawn()) run.recorder = &recorder;
+    if (files_.is_traced()) run.recorder = &recorder;
     std::vector<RankResult> all;  // on rank 0
     run.on_measured = [&](const RankResult& mine) {
-      if ((is_traced() || is_drawn()) && mine.is_whole()) {
+      if (files_.is_traced() && mine.is_whole()) {
         const auto lines = gather_texts(world, trace_lines(recorder.trace(), world.rank()));
-        if (world.rank() == 0) write_events(lines);
+        if (world.rank() == 0) files_.write_events(plan_, world_, lines);
       }
-      all = gather(world, mine);
+      all = gather_results(world, mine);
       if (run.is_certified && mine.is_whole()) keep(world, all);
     };
     std::optional<StepLog> log;  // of rank 0
     run.on_step = [&](const StepDone& done) {
       if (!log) log.emplace(std::cerr, log_options_of(options_, plan_, done.step));
-      log->add(done);
+      files_.attempt([&] { log->add(done); });
     };
     const RankResult mine = run_rank(plan_, registries_, world, run);
     if (mine.certificate.verdict == "different") is_different_ = true;
     const RunEnd ended = end_of(mine, plan_, options_);
     code_ = ended.code;
-    if (world.rank() != 0) return;
     log.reset();
+    if (world.rank() == 0) tell(ended, mine, all);
+    if (world_ != "mpi" || ended.code != kOk) return;
+    // Only rank 0 writes, and every process ends with its code.
+    const std::string incomplete = files_.is_incomplete() ? "incomplete" : "";
+    if (!gather_texts(world, incomplete)[0].empty()) code_ = kUnwritten;
+  }
+
+  /// What came out, on rank 0.
+  void tell(const RunEnd& ended, const RankResult& mine, std::vector<RankResult>& all) {
     all[0].certificate = mine.certificate;
     Json document = document_of(all);
     if (ended.code != kOk) {
@@ -176,22 +183,6 @@ class Run {
     const std::lock_guard lock(kept_mutex_);
     kept_ = nullptr;  // from here on a failure is one of the run
     finish(document);
-  }
-
-  /// What all ranks measured, on rank 0; empty on others.
-  std::vector<RankResult> gather(Communicator& world, const RankResult& mine) const {
-    std::vector<RankResult> all;
-    for (const std::string& text : gather_texts(world, to_json(mine).dump())) {
-      if (world.rank() == 0) all.push_back(rank_result_from(Json::parse(text)));
-    }
-    if (world.rank() != 0) return all;
-    all[0].experts = mine.experts;
-    all[0].pushes = mine.pushes;
-    all[0].loss_scales = mine.loss_scales;
-    all[0].skipped = mine.skipped;
-    all[0].resumed_from = mine.resumed_from;
-    all[0].resume_changes = mine.resume_changes;
-    return all;
   }
 
   Json document_of(const std::vector<RankResult>& all) const {
@@ -207,7 +198,7 @@ class Run {
     if (world.rank() == 0) {
       all[0].certificate.reason = kCutShort;
       document = document_of(all);
-      if (!options_.json_file.empty()) write_document(document, options_.json_file);
+      files_.write_document(document);
     }
     const auto replace = Json::error_handler_t::replace;
     const std::string words = gather_texts(world, document.dump(-1, ' ', false, replace))[0];
@@ -216,7 +207,7 @@ class Run {
   }
 
   /// True where the run was done before: its document says why it could not be certified.
-  bool end_uncertified(const std::string& why) const {
+  bool end_uncertified(const std::string& why) {
     const std::lock_guard lock(kept_mutex_);
     if (kept_.is_null()) return false;
     Json document = kept_;
@@ -226,32 +217,11 @@ class Run {
     return true;
   }
 
-  void write_events(const std::vector<std::string>& lines_by_rank) const {
-    KUAFU_REQUIRE(!lines_by_rank[0].empty(), is_drawn() ? "--timeline" : "--trace",
-                  ": every step was done before this run");
-    if (is_traced()) write_trace(trace_head(), lines_by_rank, options_.trace_file);
-    if (!is_drawn()) return;
-    std::vector<Trace> ranks;
-    for (const std::string& lines : lines_by_rank) {
-      const auto rank = static_cast<int>(ranks.size());
-      ranks.push_back(read_trace_lines(lines, rank, text("events of rank ", rank)));
-    }
-    write_activities(timeline_of(ranks, world_), options_.timeline_file);
-  }
-
   std::string too_long() const {
     return text("the case took longer than ", options_.timeout_s, " s");
   }
 
   bool is_for_mpi() const { return options_.transport == "mpi"; }
-  bool is_traced() const { return !options_.trace_file.empty(); }
-  Json trace_head() const {
-    return {{"trace", 1},
-            {"world", world_},
-            {"ranks", num_ranks(plan_)},
-            {"plan_hash", plan_hash(plan_)}};
-  }
-  bool is_drawn() const { return !options_.timeline_file.empty(); }
 
   void run_simulated() {
     if (options_.is_certified) {
@@ -262,40 +232,32 @@ class Run {
     add_prediction(
         document, plan_,
         simulate(plan_, registries_, is_for_mpi() ? Transport::kMpi : Transport::kThreads));
-    if (is_drawn()) {
-      write_activities(simulate_last_step(plan_, registries_, world_), options_.timeline_file);
-    }
-    if (is_traced()) {
-      std::vector<std::string> lines;
-      for (const Trace& trace : trace_last_step(plan_, registries_, oracles_)) {
-        lines.push_back(trace_lines(trace, static_cast<int>(lines.size())));
-      }
-      write_trace(trace_head(), lines, options_.trace_file);
-    }
+    files_.write_simulated_events(plan_, registries_, oracles_);
     finish(document);
   }
 
-  void finish(const Json& document) const {
-    if (!options_.json_file.empty()) write_document(document, options_.json_file);
+  void finish(const Json& document) {
     print_summary(document);
+    std::cout.flush();
+    files_.write_document(document);
     if (is_different_) {
       std::cerr << "kuafu: different: the certificate refutes this run; its numbers are recorded"
                 << std::endl;
     }
   }
 
-  void write_failure(int rank, const std::exception& e) const {
+  void write_failure(int rank, const std::exception& e) {
     if (end_uncertified(text("rank ", rank, ": ", e.what()))) return;
     Json document = head_;
     add_failure(document, failure_of(e).status, e);
     const bool names_rank = dynamic_cast<const OutOfMemory*>(&e) != nullptr;
     if (!names_rank) document["reason"] = text("rank ", rank, ": ", e.what());
-    if (!options_.json_file.empty()) write_document(document, options_.json_file);
+    files_.write_document(document);
   }
 
-  int end(const std::string& status, const std::exception& cause, int code) const {
+  int end(const std::string& status, const std::exception& cause, int code) {
     if (end_uncertified(cause.what())) return kOk;
-    std::cerr << "kuafu: " << status << ": " << cause.what() << std::endl;
+    std::cerr << "kuafu: " << status << ": " << reason_of(cause) << std::endl;
     Json document = head_.is_null() ? Json{{"status", status},
                                            {"plan", nullptr},
                                            {"plan_hash", nullptr},
@@ -303,18 +265,12 @@ class Run {
                                            {"ranks", options_.ranks}}
                                     : head_;
     add_failure(document, status, cause);
-    try {
-      if (!options_.json_file.empty()) write_document(document, options_.json_file);
-    } catch (const std::exception& e) {
-      if (std::string_view(e.what()) != cause.what()) {
-        std::cerr << "kuafu: " << e.what() << std::endl;
-      }
-      return kFailed;
-    }
-    return code;
+    files_.write_document(document);
+    return files_.is_incomplete() ? kUnwritten : code;
   }
 
   const WorkerOptions& options_;
+  RunFiles files_;
   std::string world_;
   Registries registries_;
   Plan plan_;

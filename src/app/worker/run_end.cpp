@@ -20,8 +20,13 @@ std::string what_is_saved(const RankResult& result, const Plan& plan,
   const int64_t done = result.resumed_from.value_or(0) + static_cast<int64_t>(result.losses.size());
   const std::string after = text("after step ", done, " of ", plan.train.steps);
   if (options.checkpoint.empty()) return after + "; nothing is saved (--checkpoint DIR)";
-  if (!result.diverged.empty()) {
+  if (!result.unsaved.empty()) {
     return text(after, "; what ", options.checkpoint, " holds is from before");
+  }
+  if (!result.diverged.empty()) {
+    if (result.last_good.empty()) return text(after, "; ", options.checkpoint, " holds no state");
+    return text(after, "; the last good state is ", result.last_good,
+                ": go on from it with --resume-with-changes");
   }
   return text(after, "; saved in ", options.checkpoint, ": go on with --resume");
 }
@@ -56,6 +61,7 @@ RunEnd end_of(const RankResult& result, const Plan& plan, const WorkerOptions& o
   const std::string saved = what_is_saved(result, plan, options);
   if (!result.diverged.empty())
     return {"diverged", text(result.diverged, "; ended ", saved), kDiverged};
+  if (!result.unsaved.empty()) return {"failed", text(result.unsaved, ": ended ", saved), kFailed};
   switch (result.stopped) {
     case Stop::kStopAfter:
       return {"interrupted",

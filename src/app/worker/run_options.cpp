@@ -61,12 +61,14 @@ SaveOptions save_options_of(const WorkerOptions& options, const std::string& wor
   save.folder = options.checkpoint;
   save.every = options.save_every;
   save.keep = options.keep;
+  save.from = options.begin_from;
   save.resumes = options.is_resumed || options.is_resumed_with_changes;
   if (options.is_resumed_with_changes) save.changes = ResumeChanges::kMeant;
   save.is_async = options.is_save_async;
   if (save.folder.empty()) {
     const char* asked = options.is_resumed_with_changes ? "--resume-with-changes"
                         : save.resumes                  ? "--resume"
+                        : !save.from.empty()            ? "--from"
                         : save.is_async                 ? "--async"
                         : save.every > 0                ? "--every"
                         : save.keep > 0                 ? "--keep"
@@ -102,6 +104,11 @@ void check_watching(const WorkerOptions& options, const std::string& world) {
   KUAFU_REQUIRE(!error && ::access(options.tensorboard.c_str(), W_OK | X_OK) == 0, "--tensorboard ",
                 options.tensorboard, ": not a folder that can be written",
                 error ? text(": ", error.message()) : "");
+}
+
+bool shows_progress(const WorkerOptions& options) {
+  return options.log_every > 0 || !options.log_file.empty() || !options.tensorboard.empty() ||
+         progress_options_of_stderr(0, 0).is_terminal;
 }
 
 StepLog::Options log_options_of(const WorkerOptions& options, const Plan& plan, int64_t first) {

@@ -30,6 +30,9 @@ std::vector<Trace> check_trace(const WorkerOptions& options, const std::string& 
 /// `--log`, `--log-every`, `--tensorboard`, `--stop-after`.
 void check_watching(const WorkerOptions& options, const std::string& world);
 
+/// Whether somebody watches the steps: a terminal, lines that were asked for, a log.
+bool shows_progress(const WorkerOptions& options);
+
 /// Of a run whose first step, from 0, is `first`; for standard error as it is.
 StepLog::Options log_options_of(const WorkerOptions& options, const Plan& plan, int64_t first);
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <ostream>
 #include <sstream>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,21 +24,27 @@ namespace {
 constexpr std::chrono::milliseconds kRedraw{100};
 constexpr std::chrono::seconds kTell{10};
 
+constexpr const char* kValidation = "validation_loss";
+
 bool is_csv(const std::string& file) { return file.ends_with(".csv"); }
 
 /// Columns of the table, in order. Steps are counted from 1, as everywhere that people read.
 using Row = std::vector<std::pair<const char*, Json>>;
 Row row_of(const StepDone& d, int64_t tokens) {
   const auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); };
-  return {{"step", d.step + 1},
-          {"loss", number(d.report.loss)},
-          {"grad_norm", number(d.report.grad_norm)},
-          {"lr", number(d.report.lr)},
-          {"loss_scale", number(d.report.loss_scale)},
-          {"skipped", d.report.is_skipped},
-          {"step_time_s", number(d.seconds)},
-          {"tokens_per_s", number(static_cast<double>(tokens) / d.seconds)},
-          {"flop_per_s", d.flops > 0 ? number(static_cast<double>(d.flops) / d.seconds) : Json()}};
+  const double flop_per_s = static_cast<double>(d.flops) / d.seconds;
+  return {
+      {"step", d.step + 1},
+      {"loss", number(d.report.loss)},
+      {"grad_norm", number(d.report.grad_norm)},
+      {"lr", number(d.report.lr)},
+      {"loss_scale", number(d.report.loss_scale)},
+      {"skipped", d.report.is_skipped},
+      {"step_time_s", number(d.seconds)},
+      {"tokens_per_s", number(static_cast<double>(tokens) / d.seconds)},
+      {"flop_per_s", d.flops > 0 ? number(flop_per_s) : Json()},
+      {"share_of_peak", d.peak_flops_per_s > 0 ? number(flop_per_s / d.peak_flops_per_s) : Json()},
+      {kValidation, d.validation_loss ? number(*d.validation_loss) : Json()}};
 }
 
 std::string header() {
@@ -78,22 +85,32 @@ void check_log_path(const std::string& file) {
                 ": the ending says how it is written: .jsonl or .csv");
 }
 
-StepLog::StepLog(std::ostream& out, Options options) : out_(out), options_(std::move(options)) {
-  if (!options_.board.empty()) board_ = std::make_unique<TensorBoard>(options_.board);
-  if (options_.file.empty()) return;
-  const std::string head = is_csv(options_.file) ? header() + "\n" : "";
-  replace_file(options_.file, head + kept_lines(options_.file, options_.first));
-  table_.open(options_.file, std::ios::app);
-  KUAFU_REQUIRE(table_.good(), "--log: cannot write ", options_.file);
-}
-
 StepLog::~StepLog() { clear(); }
 
 void StepLog::add(const StepDone& done) {
-  if (steps_++ > 0) seconds_ += done.seconds;
-  if (done.report.is_skipped) ++skipped_;
-  if (table_.is_open()) write_row(done);
+  show(done);
+  if (steps_++ == 0) open();
+  if (table_) write_row(done);
   if (board_) write_scalars(done);
+}
+
+void StepLog::open() {
+  const std::string& file = options_.file;
+  if (!options_.board.empty()) board_.emplace(options_.board);
+  if (file.empty()) return;
+  const std::string head = is_csv(file) ? header() + "\n" : "";
+  try {
+    replace_file(file, head + kept_lines(file, options_.first));
+  } catch (const ConfigError& e) {
+    throw ConfigError(text("--log: ", e.what()));
+  }
+  table_.emplace("--log", file);
+}
+
+void StepLog::show(const StepDone& done) {
+  if (steps_ > 0) seconds_ += done.seconds;
+  if (done.report.is_skipped) ++skipped_;
+  if (done.validation_loss) validation_loss_ = done.validation_loss;
   const auto now = Clock::now();
   const bool is_last = done.step + 1 == options_.end;
   if (options_.is_terminal && (now - drawn_ >= kRedraw || is_last)) {
@@ -112,16 +129,20 @@ void StepLog::add(const StepDone& done) {
 }
 
 std::string StepLog::line_of(const StepDone& done) const {
-  const double mean = steps_ > 1 ? seconds_ / static_cast<double>(steps_ - 1) : done.seconds;
+  const double mean = steps_ > 0 ? seconds_ / static_cast<double>(steps_) : done.seconds;
   const auto rate = [&](double amount) { return human_number(amount / mean, 3); };
   std::string line =
-      text("step ", done.step + 1, "/", options_.end, "  loss ", human_number(done.report.loss, 5),
-           "  ", rate(static_cast<double>(options_.tokens)), " tokens/s");
-  if (done.flops > 0) line += text("  ", rate(static_cast<double>(done.flops) * 1e-12), " TFLOP/s");
+      text("step ", done.step + 1, "/", options_.end, "  loss ", human_number(done.report.loss, 5));
+  if (validation_loss_) line += text("  validation ", human_number(*validation_loss_, 5));
   if (skipped_ > 0) line += text("  ", skipped_, " skipped");
   const int64_t left = options_.end - done.step - 1;
   if (left > 0) line += text("  ", print_seconds(mean * static_cast<double>(left)), " left");
-  return line;
+  line += text("  ", rate(static_cast<double>(options_.tokens)), " tokens/s");
+  if (done.flops == 0) return line;
+  const auto flops = static_cast<double>(done.flops);
+  line += text("  ", rate(flops * 1e-12), " TFLOP/s");
+  if (done.peak_flops_per_s == 0) return line;
+  return line + text(" (", rate(100 * flops / done.peak_flops_per_s), " % of peak)");
 }
 
 void StepLog::write_row(const StepDone& done) {
@@ -136,16 +157,27 @@ void StepLog::write_row(const StepDone& done) {
     for (const auto& [name, value] : row) object[name] = value;
     line = object.dump();
   }
-  table_ << line << std::endl;
-  KUAFU_REQUIRE(table_.good(), "--log: cannot write ", options_.file, ": is the disk full?");
+  try {
+    table_->add(line + "\n");
+  } catch (const ConfigError&) {
+    table_.reset();
+    throw;
+  }
 }
 
 void StepLog::write_scalars(const StepDone& done) {
   for (const auto& [name, value] : row_of(done, options_.tokens)) {
-    if (value.is_number_float())
-      board_->add(text("train/", name), done.step + 1, value.get<double>());
+    if (!value.is_number_float()) continue;
+    const bool is_validation = std::string_view(name) == kValidation;
+    board_->add(is_validation ? "validation/loss" : text("train/", name), done.step + 1,
+                value.get<double>());
   }
-  board_->flush();
+  try {
+    board_->flush();
+  } catch (const ConfigError&) {
+    board_.reset();
+    throw;
+  }
 }
 
 void StepLog::clear() {

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <chrono>
-#include <fstream>
 #include <iosfwd>
-#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
+#include "app/worker/appended_file.h"
 #include "app/worker/tensorboard.h"
 #include "kuafu/engine/run.h"
 
@@ -26,16 +27,18 @@ class StepLog {
     int64_t tokens = 0;          ///< of a step, all ranks
   };
 
-  /// Throws ConfigError where a file cannot be written. Rows of steps from `first` on, of an earlier
-  /// run in the same table, make room.
-  StepLog(std::ostream& out, Options options);
+  StepLog(std::ostream& out, Options options) : out_(out), options_(std::move(options)) {}
   ~StepLog();
 
+  /// Rows of steps from `first` on, of an earlier run in the same table, make room. Throws
+  /// ConfigError where a file cannot be written: that file gets no more.
   void add(const StepDone& done);
 
  private:
   using Clock = std::chrono::steady_clock;
 
+  void open();
+  void show(const StepDone& done);
   void write_row(const StepDone& done);
   void write_scalars(const StepDone& done);
   std::string line_of(const StepDone& done) const;
@@ -43,8 +46,9 @@ class StepLog {
 
   std::ostream& out_;
   Options options_;
-  std::ofstream table_;
-  std::unique_ptr<TensorBoard> board_;
+  std::optional<AppendedFile> table_;
+  std::optional<TensorBoard> board_;
+  std::optional<double> validation_loss_;  ///< the last
   Clock::time_point drawn_ = {}, told_ = Clock::now();
   double seconds_ = 0;  ///< of all steps but the first, which warms up
   int64_t steps_ = 0, skipped_ = 0;

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "kuafu/base/errors.h"
 
@@ -74,9 +75,10 @@ TensorBoard::TensorBoard(const std::string& folder) {
   KUAFU_REQUIRE(!error, "--tensorboard ", folder, ": cannot make the folder: ", error.message());
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
-  path_ = text(folder, "/events.out.tfevents.", static_cast<int64_t>(wall_seconds()), ".",
-               host.data(), ".", ::getpid());
-  file_.open(path_, std::ios::binary);
+  const std::string path =
+      text(folder, "/events.out.tfevents.", static_cast<int64_t>(wall_seconds()), ".", host.data(),
+           ".", ::getpid());
+  file_.emplace("--tensorboard", path);
   write(field(1, wall_seconds()) + field(3, std::string("brain.Event:2")));
   flush();
 }
@@ -86,14 +88,11 @@ void TensorBoard::add(const std::string& tag, int64_t step, double value) {
   write(field(1, wall_seconds()) + field(2, step) + field(5, field(1, scalar)));
 }
 
-void TensorBoard::flush() {
-  file_.flush();
-  KUAFU_REQUIRE(file_.good(), "--tensorboard: cannot write ", path_, ": is the disk full?");
-}
+void TensorBoard::flush() { file_->add(std::exchange(unwritten_, {})); }
 
 void TensorBoard::write(const std::string& event) {
   const std::string length = little_endian<uint64_t>(event.size());
-  file_ << length << check_of(length) << event << check_of(event);
+  unwritten_ += length + check_of(length) + event + check_of(event);
 }
 
 }  // namespace kuafu

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
+#include <optional>
 #include <string>
+
+#include "app/worker/appended_file.h"
 
 namespace kuafu {
 
@@ -30,8 +32,8 @@ class TensorBoard {
  private:
   void write(const std::string& event);
 
-  std::string path_;
-  std::ofstream file_;
+  std::optional<AppendedFile> file_;
+  std::string unwritten_;  ///< whole events
 };
 
 }  // namespace kuafu

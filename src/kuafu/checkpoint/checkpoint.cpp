@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/checkpoint/checkpoint.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -62,17 +61,6 @@ void add_pieces(int rank, const Safetensors& file, CheckpointIndex& index) {
   }
 }
 
-/// The step that a folder is named for; none where it has another name.
-std::optional<int64_t> step_of(const fs::path& folder) {
-  const std::string name = folder.filename().string(), prefix = "step-";
-  if (name.rfind(prefix, 0) != 0) return {};
-  int64_t step = 0;
-  const char *first = name.data() + prefix.size(), *last = name.data() + name.size();
-  const auto [end, error] = std::from_chars(first, last, step);
-  if (error != std::errc() || end != last || name != step_folder(step)) return {};
-  return step;
-}
-
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(std::string root, int64_t step)
@@ -101,7 +89,7 @@ void CheckpointWriter::write(int rank, const std::vector<Piece>& pieces,
 }
 
 void CheckpointWriter::commit(int ranks, const Metadata& state) const {
-  CheckpointIndex index{*step_of(folder_), ranks, state, {}};
+  CheckpointIndex index{*step_of_folder(folder_), ranks, state, {}};
   for (int rank = 0; rank < ranks; ++rank) {
     add_pieces(rank, Safetensors(partial_ + "/" + rank_file(rank)), index);
   }
@@ -126,7 +114,7 @@ void CheckpointWriter::commit(int ranks, const Metadata& state) const {
 
 Checkpoint::Checkpoint(const std::string& folder) : folder_(folder) {
   const std::string path = folder + "/" + kIndexFile;
-  const std::optional<int64_t> step = step_of(folder);
+  const std::optional<int64_t> step = step_of_folder(folder);
   KUAFU_REQUIRE(step.has_value(), folder,
                 " is no checkpoint: its name is not that of a step, such as ", step_folder(100));
   KUAFU_REQUIRE(fs::exists(fs::symlink_status(path)), folder,
@@ -204,38 +192,6 @@ void Checkpoint::read(const std::string& name, const Slice& slice, void* out) co
     if (is_empty(overlap(piece.slice, slice))) continue;
     copy_overlap(piece.slice, bytes_of(piece, tensor.dtype).data(), slice, out,
                  size_of(tensor.dtype));
-  }
-}
-
-std::vector<std::string> complete_checkpoints(const std::string& root) {
-  std::vector<std::pair<int64_t, std::string>> found;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(root, error)) {
-    const std::optional<int64_t> step = step_of(entry.path());
-    const bool is_folder = entry.symlink_status(error).type() == fs::file_type::directory;
-    if (step && is_folder && fs::exists(entry.path() / kIndexFile, error)) {
-      found.emplace_back(*step, entry.path().string());
-    }
-  }
-  std::sort(found.rbegin(), found.rend());
-  std::vector<std::string> complete;
-  for (auto& [step, folder] : found) complete.push_back(std::move(folder));
-  return complete;
-}
-
-std::optional<std::string> newest_checkpoint(const std::string& root) {
-  const std::vector<std::string> complete = complete_checkpoints(root);
-  return complete.empty() ? std::nullopt : std::optional(complete.front());
-}
-
-void remove_checkpoints(const std::string& root, int64_t keep) {
-  const std::vector<std::string> complete = complete_checkpoints(root);
-  for (auto i = static_cast<size_t>(keep); i < complete.size(); ++i) {
-    // First the name: what is cut off in the middle must not look complete.
-    std::error_code error;
-    const std::string aside = complete[i] + kPartial;
-    fs::rename(complete[i], aside, error);
-    if (!error) fs::remove_all(aside, error);
   }
 }
 

@@ -4,10 +4,10 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "kuafu/checkpoint/folder.h"
 #include "kuafu/checkpoint/index.h"
 
 namespace kuafu {
@@ -86,13 +86,5 @@ class Checkpoint {
   mutable std::map<int, std::unique_ptr<Safetensors>> files_;
   mutable Read last_;
 };
-
-/// Folders of the complete checkpoints in `root`, newest first: those named as step_folder() does.
-/// Partial folders and links are passed over.
-std::vector<std::string> complete_checkpoints(const std::string& root);
-/// The first of them; none where there is none.
-std::optional<std::string> newest_checkpoint(const std::string& root);
-/// Removes all but the newest `keep` of them. What cannot be removed stays.
-void remove_checkpoints(const std::string& root, int64_t keep);
 
 }  // namespace kuafu

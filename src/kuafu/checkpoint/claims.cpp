@@ -5,6 +5,7 @@
 #include <map>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/record/json.h"
 
 namespace kuafu {
 namespace {
@@ -20,6 +21,20 @@ struct Wanted {
 };
 
 }  // namespace
+
+std::string to_text(const std::vector<Claim>& claims) {
+  Json list = Json::array();
+  for (const Claim& c : claims) list.push_back({c.key, c.bytes});
+  return list.dump();
+}
+
+std::vector<Claim> claims_from(const std::string& words) {
+  std::vector<Claim> claims;
+  for (const Json& c : Json::parse(words)) {
+    claims.push_back({c.at(0).get<std::string>(), c.at(1).get<int64_t>()});
+  }
+  return claims;
+}
 
 std::vector<std::vector<bool>> assign_writers(const std::vector<std::vector<Claim>>& by_rank) {
   std::map<std::string, Wanted> pieces;

@@ -20,4 +20,8 @@ struct Claim {
 ///   rank 0 holds a:6 b:3, rank 1 a:6 b:3 c:2        rank 0 writes a, rank 1 b and c
 std::vector<std::vector<bool>> assign_writers(const std::vector<std::vector<Claim>>& by_rank);
 
+/// Claims of a rank as text and back: what travels between ranks.
+std::string to_text(const std::vector<Claim>& claims);
+std::vector<Claim> claims_from(const std::string& words);
+
 }  // namespace kuafu

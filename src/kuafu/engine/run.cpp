@@ -2,20 +2,14 @@
 #include "kuafu/engine/run.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/engine/certificate_replay.h"
-#include "kuafu/engine/witness.h"
-#include "kuafu/meter/op_trace.h"
+#include "kuafu/engine/training.h"
 
 namespace kuafu {
 namespace {
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 double median_of(std::vector<double> v) {
   std::sort(v.begin(), v.end());
@@ -32,108 +26,6 @@ void take_counts(const RankBook& book, const Ledger& ledger, RankResult& result)
   result.peak_by_category = book.peak_by_category();
   result.traffic = traffic_of(ledger);
 }
-
-/// One rank's steps, and all that goes on between two of them.
-class Training {
- public:
-  Training(const Plan& plan, const RunOptions& options, Communicator& world, Engine& engine,
-           RankBook& book, RankResult& result)
-      : plan_(plan),
-        options_(options),
-        world_(world),
-        engine_(engine),
-        book_(book),
-        result_(result) {
-    if (!options.checkpoint.folder.empty()) saver_.emplace(engine, world, options.checkpoint);
-    if (options.checkpoint.resumes) {
-      result.resumed_from = saver_->resume();
-      result.resume_changes = saver_->changes();
-      book.restart();  // what loading took is no step's
-    }
-    if (options.requests != nullptr && engine.is_in_step())
-      agreement_.emplace(world, *options.requests);
-    if (options.is_certified && engine.is_in_step()) {
-      const bool is_whole = is_certified_whole(plan, options.certificate_memory);
-      witness_.emplace(plan, engine.steps_done(),
-                       is_whole ? Witness::Depth::kFull : Witness::Depth::kReportsOnly);
-    }
-  }
-
-  void run() {
-    const LoadMeter meter;
-    while (engine_.steps_done() < plan_.train.steps && result_.is_whole()) step();
-    engine_.settle();
-    result_.load = meter.window();
-    if (!saver_) return;
-    if (result_.stopped != Stop::kNone) saver_->save_now();
-    result_.saves = saver_->num_saves();
-    result_.saved_bytes = saver_->saved_bytes();
-  }
-
-  std::optional<Witness> take_witness() { return std::move(witness_); }
-
- private:
-  void step() {
-    const int64_t step = engine_.steps_done(), left = plan_.train.steps - step;
-    if (witness_) witness_->before_step(engine_);
-    if (options_.recorder != nullptr && left <= 2) {
-      if (!traced_) traced_.emplace(*options_.recorder);
-      options_.recorder->clear();
-    }
-    const double start = seconds_now();
-    StepDone done;
-    done.step = step;
-    try {
-      done.report = engine_.step();
-    } catch (const Diverged& e) {  // on all ranks: a global loss
-      if (!agreement_) throw;
-      result_.diverged = e.what();
-      return;
-    }
-    done.seconds = seconds_now() - start;
-    if (left == 1) traced_.reset();
-    result_.step_seconds.push_back(done.seconds);
-    result_.losses.push_back(done.report.loss);
-    if (plan_.has_loss_scale()) result_.loss_scales.push_back(done.report.loss_scale);
-    if (done.report.is_skipped) result_.skipped.push_back(step);
-    if (saver_) {
-      saver_->after_step();
-      result_.save_seconds.push_back(seconds_now() - start - done.seconds);
-    }
-    if (witness_) witness_->after_step(engine_, done.report);
-    if (left > 1) take_requests();
-    if (options_.on_step) show(done);
-  }
-
-  void take_requests() {
-    if (!agreement_) return;
-    const Agreement::Asked asked = agreement_->ask();
-    result_.stopped = asked.stop;
-    if (asked.is_save && saver_) saver_->save_now();
-  }
-
-  void show(StepDone& done) {
-    if (flops_ == 0 && agreement_) {
-      flops_ = book_.flops() + book_.flops_recomputed();
-      if (world_.size() > 1)
-        world_.all_reduce({&flops_, 1, DType::kI64}, ReduceOp::kSum).wait_host();
-    }
-    done.flops = flops_;
-    if (world_.rank() == 0) options_.on_step(done);
-  }
-
-  const Plan& plan_;
-  const RunOptions& options_;
-  Communicator& world_;
-  Engine& engine_;
-  RankBook& book_;
-  RankResult& result_;
-  std::optional<Saver> saver_;
-  std::optional<Agreement> agreement_;
-  std::optional<Witness> witness_;
-  std::optional<OpTraceScope> traced_;
-  int64_t flops_ = 0;  ///< of all ranks in the first step
-};
 
 }  // namespace
 
@@ -180,7 +72,8 @@ StepTime summarise(const std::vector<double>& seconds) {
 
 RankResult run_rank(const Plan& plan, const Registries& registries, Communicator& world,
                     const RunOptions& options) {
-  KUAFU_REQUIRE(!options.checkpoint.resumes || !options.checkpoint.folder.empty(),
+  const SaveOptions& saving = options.checkpoint;
+  KUAFU_REQUIRE((!saving.resumes && saving.from.empty()) || !saving.folder.empty(),
                 "a run to be resumed needs the folder of its checkpoints");
   KUAFU_REQUIRE(plan.parallel.data.staleness == 0 || options.checkpoint.folder.empty(),
                 "--checkpoint with parallel.data.staleness = ", plan.parallel.data.staleness,
@@ -204,7 +97,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
                    .ledger = options.is_metered ? &ledger : nullptr,
                    .slowdown = slowdown,
                    .push_script = options.push_script});
-    Training training(plan, options, world, engine, book, result);
+    Training training(plan, options, world, engine, {book, ledger}, result);
     training.run();
     take_counts(book, ledger, result);
     ledger.set_counting(false);
@@ -215,9 +108,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     result.losses = engine.mean_over_replicas(std::move(result.losses));
     result.pushes = engine.pushes();
     result.experts = engine.expert_loads();
-    if (plan.train.validation_batches > 0 && result.is_whole()) {
-      result.validation_loss = engine.validate();
-    }
+    if (result.is_whole()) training.finish();
     witness = training.take_witness();
   }
   if (options.on_measured) options.on_measured(result);

@@ -14,6 +14,7 @@
 #include "kuafu/engine/engine.h"
 #include "kuafu/engine/requests.h"
 #include "kuafu/engine/save.h"
+#include "kuafu/engine/validation.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/record/load.h"
 
@@ -40,7 +41,9 @@ struct RankResult {
   std::vector<int64_t> skipped;      ///< steps, from 0, that updated nothing
   std::vector<double> step_seconds;  ///< one a step
   double validation_loss = std::numeric_limits<double>::quiet_NaN();  ///< where it was taken
-  int64_t flops = 0, flops_recomputed = 0;                            ///< a step
+  ValidationSeries validation;  ///< of the run that it goes on from, too; the same everywhere
+  double peak_flops_per_s = 0;  ///< of all ranks together, in products; 0: not measured
+  int64_t flops = 0, flops_recomputed = 0;  ///< a step
   int64_t peak_bytes = 0;                   ///< largest live bytes of the steps, without scratch
   BytesByCategory at_peak{};                ///< composition at that moment
   BytesByCategory peak_by_category{};       ///< each category's own peak, scratch too
@@ -54,17 +57,21 @@ struct RankResult {
   CpuWindow load;                           ///< of this process and its machine, over all steps
   Stop stopped = Stop::kNone;               ///< after the last of `losses`, before the plan's end
   std::string diverged;                     ///< why there was no further step; empty: it did not
+  std::string last_good;                    ///< rank 0, diverged: the newest sound checkpoint
+  std::string unsaved;                      ///< why it could not be saved, which ended it
   Certificate certificate;
 
-  bool is_whole() const { return stopped == Stop::kNone && diverged.empty(); }
+  bool is_whole() const { return stopped == Stop::kNone && diverged.empty() && unsaved.empty(); }
 };
 
 /// A step that was made, for those who watch.
 struct StepDone {
   int64_t step = 0;  ///< from 0
   StepReport report;
-  double seconds = 0;  ///< of rank 0
-  int64_t flops = 0;   ///< of all ranks in a step, what is recomputed too; 0: not known
+  double seconds = 0;           ///< of rank 0
+  int64_t flops = 0;            ///< of all ranks in a step, what is recomputed too; 0: not known
+  double peak_flops_per_s = 0;  ///< measured before the first step; 0: not known
+  std::optional<double> validation_loss;  ///< after it, where it was taken
 };
 
 struct RunOptions {
@@ -74,6 +81,7 @@ struct RunOptions {
   /// How many times slower a rank computes in a step: stragglers, for experiments; null: 1.
   std::function<double(int rank, int64_t step)> slowdown = {};
   std::vector<int> push_script = {};  ///< order of pushes under staleness; by arrival where empty
+  bool measures_peak = false;         ///< RankResult::peak_flops_per_s, before the first step
   bool is_metered = true;             ///< ledger and FLOPs; off only to measure what they cost
   TraceRecorder* recorder = nullptr;  ///< of this rank: takes every event of its last step, and
                                       ///< fills its tables in the step before
@@ -92,7 +100,8 @@ struct RunOptions {
 /// One rank of a whole run: load, train, save, validate, certify. The same for every world. A run
 /// that ends early, being asked to or by its loss, is saved where it was asked (a diverged state is
 /// not), and is neither validated nor certified.
-/// Throws OutOfMemory where the plan's budget is passed; where nobody may ask, Diverged.
+/// Throws OutOfMemory where the plan's budget is passed; where nobody may ask, Diverged and
+/// SaveFailed.
 RankResult run_rank(const Plan& plan, const Registries& registries, Communicator& world,
                     const RunOptions& options);
 

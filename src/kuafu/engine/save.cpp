@@ -6,81 +6,37 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
+#include <system_error>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/checkpoint/boxes.h"
 #include "kuafu/checkpoint/claims.h"
-#include "kuafu/checkpoint/weights.h"
 #include "kuafu/comm/gather.h"
 #include "kuafu/engine/held_elements.h"
+#include "kuafu/engine/saved_run.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/record/json.h"
 
 namespace kuafu {
 namespace {
 
-// Strings of the saved state.
-constexpr const char* kPlan = "plan";
-constexpr const char* kOptimizerSteps = "optimizer_steps";
-constexpr const char* kLossScale = "loss_scale";  // all three where a run has had one
-constexpr const char* kGoodSteps = "loss_scale_good_steps";
-constexpr const char* kSkippedSteps = "skipped_steps";
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
 
-/// Nothing of a run that never scaled its loss, so that its checkpoints are as they were.
-void write_scale(const LossScaler& scaler, Metadata& state) {
-  const LossScale& now = scaler.state();
-  if (!scaler.is_active() && now.skipped == 0) return;
-  state[kLossScale] = toml_number(now.scale);
-  state[kGoodSteps] = text(now.good_steps);
-  state[kSkippedSteps] = text(now.skipped);
-}
-
-void read_scale(const Checkpoint& from, LossScaler& scaler) {
-  if (!from.state().contains(kLossScale)) return;
-  scaler.restore({.scale = from.state_number(kLossScale),
-                  .good_steps = from.state_count(kGoodSteps),
-                  .skipped = from.state_count(kSkippedSteps)});
-}
-
-Plan saved_plan(const Checkpoint& from, const std::string& folder) {
-  const auto toml = from.state().find(kPlan);
-  KUAFU_REQUIRE(toml != from.state().end(), folder, " holds no run: it has no ", kPlan);
-  return parse_values(toml->second, text("the plan of ", folder));
-}
-
-/// Imported, not saved by a run: there is a model, and nothing was learned by any plan.
-bool is_weights_only(const Checkpoint& from) { return from.state().contains(weights::kStateKey); }
-
-void check_agreement(const Checkpoint& from, const std::string& folder, const Plan& plan,
-                     ResumeChanges changes) {
-  if (is_weights_only(from)) return check_same_model(saved_plan(from, folder), plan, folder);
-  check_resumable(saved_plan(from, folder), plan, folder, changes);
-  KUAFU_REQUIRE(from.step() <= plan.train.steps, folder, " is ", from.step(),
-                " steps far, the plan ends after train.steps = ", plan.train.steps,
-                "; set train.steps to ", from.step(), " or more");
-}
-
-/// Claims of a rank as text and back.
-std::string to_text(const std::vector<Claim>& claims) {
-  Json list = Json::array();
-  for (const Claim& c : claims) list.push_back({c.key, c.bytes});
-  return list.dump();
-}
-
-std::vector<Claim> claims_from(const std::string& words) {
-  std::vector<Claim> claims;
-  for (const Json& c : Json::parse(words)) {
-    claims.push_back({c.at(0).get<std::string>(), c.at(1).get<int64_t>()});
+/// Why it failed, in words for all ranks; empty where it did not.
+template <class F>
+std::string failure_of(const F& work) {
+  try {
+    work();
+  } catch (const ConfigError& e) {
+    return e.what();
   }
-  return claims;
-}
-
-bool is_ready(const std::future<void>& f) {
-  return f.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  return "";
 }
 
 /// Cores are for the ranks: this thread writes where they leave one.
@@ -91,41 +47,40 @@ void yield_to_ranks() {
 
 }  // namespace
 
-void check_save_options(const SaveOptions& options, const Plan& plan) {
-  const std::vector<std::string> complete = complete_checkpoints(options.folder);
-  KUAFU_REQUIRE(complete.empty() || options.resumes, "--checkpoint ", options.folder,
-                " holds the checkpoints of another run, the newest ", complete.front(),
-                "; add --resume to go on from it, or choose another folder");
-  for (const std::string& folder : complete) {
-    std::optional<Checkpoint> from;
-    try {
-      from.emplace(folder);
-    } catch (const ConfigError&) {
-      continue;  // damaged: passed over, and told of, when it is loaded
-    }
-    return check_agreement(*from, folder, plan, options.changes);
-  }
-}
-
 Saver::Saver(Engine& engine, Communicator& world, SaveOptions options)
     : engine_(engine), world_(world), options_(std::move(options)) {
   check_save_options(options_, engine_.plan());
   if (world_.rank() != 0) return;
   make_writable_folder(options_.folder, "--checkpoint");
-  lock_.emplace(options_.folder, std::chrono::seconds(3), "--checkpoint");
+  lock_.emplace(options_.folder, 3s, "--checkpoint");
 }
 
-void Saver::after_step() {
+void Saver::after_step(const ValidationSeries& validation) {
   const int64_t steps = engine_.steps_done();
   const bool is_last = steps == engine_.plan().train.steps;
   if (pending_) poll();
-  if (is_last || (options_.every > 0 && steps % options_.every == 0)) save();
+  const bool is_due = is_last || (options_.every > 0 && steps % options_.every == 0);
+  if (is_due || validation.is_best(steps)) save(validation);
   if (is_last) finish();
 }
 
-void Saver::save_now() {
-  if (saved_step_ != engine_.steps_done()) save();
+void Saver::save_now(const ValidationSeries& validation) {
+  if (saved_step_ != engine_.steps_done()) save(validation);
   finish();
+}
+
+void Saver::found_sound(int64_t step) {
+  sound_ = step;
+  const bool is_on_disk = saved_step_ == step && !pending_ && !is_committing_;
+  if (is_on_disk && world_.rank() == 0) rotate();
+}
+
+std::string Saver::leave_unsound() {
+  finish();
+  if (world_.rank() != 0) return "";
+  const int64_t step = engine_.steps_done();
+  if (sound_ < step) set_aside(options_.folder, step);
+  return newest_checkpoint(options_.folder).value_or("");
 }
 
 const std::vector<bool>& Saver::my_writes(const std::vector<ParamShard>& shards) {
@@ -144,18 +99,22 @@ const std::vector<bool>& Saver::my_writes(const std::vector<ParamShard>& shards)
   return writes_;
 }
 
-void Saver::save() {
+void Saver::save(const ValidationSeries& validation) {
   finish();  // one at a time
   saved_step_ = engine_.steps_done();
-  const std::shared_ptr<Pending> saving(
-      new Pending{{options_.folder, engine_.steps_done()}, options_.notes, {}, {}, {}, {}});
-  saving->state[kPlan] = to_toml(engine_.plan());
-  saving->state[kOptimizerSteps] = text(engine_.optimizer().state().num_steps);
-  write_scale(engine_.loss_scaler(), saving->state);
+  const std::shared_ptr<Pending> saving(new Pending{{options_.folder, saved_step_},
+                                                    saved_step_,
+                                                    validation.is_best(saved_step_),
+                                                    options_.notes});
+  saving->state[saved_run::kPlan] = to_toml(engine_.plan());
+  saving->state[saved_run::kOptimizerSteps] = text(engine_.optimizer().state().num_steps);
+  saved_run::write_scale(engine_.loss_scaler(), saving->state);
+  saved_run::write_validation(validation, saving->state);
   collect(*saving);
   if (options_.is_async) take_snapshot(*saving);
-  if (world_.rank() == 0) saving->writer.prepare();
-  world_.barrier();  // the folder is there
+  agree(failure_of([&] {
+    if (world_.rank() == 0) saving->writer.prepare();
+  }));  // the folder is there
   const auto when = options_.is_async ? std::launch::async : std::launch::deferred;
   saving->writing = std::async(when, [&pending = *saving, rank = world_.rank(), when] {
     if (when == std::launch::async) yield_to_ranks();
@@ -209,39 +168,66 @@ void Saver::take_snapshot(Pending& of) {
 void Saver::poll() {
   // Asked at every step boundary while a save is under way, so that all ranks make the same calls.
   std::future<void>& writing = pending_->writing;
-  if (writing.valid() && is_ready(writing)) writing.get();  // throws what went wrong
-  int64_t is_done = writing.valid() ? 0 : 1;
-  world_.all_reduce({&is_done, 1, DType::kI64}, ReduceOp::kMin).wait_host();
-  if (is_done == 0) return;
-  if (world_.rank() == 0) {
-    committing_ = std::async(std::launch::async, [saved = pending_, this] { commit(*saved); });
-  }
-  pending_.reset();
+  std::string why;
+  const bool is_ready = writing.valid() && writing.wait_for(0s) == std::future_status::ready;
+  if (is_ready) why = failure_of([&] { writing.get(); });
+  constexpr int64_t kFailed = -1, kWriting = 0, kDone = 1;
+  int64_t least = !why.empty() ? kFailed : writing.valid() ? kWriting : kDone;
+  world_.all_reduce({&least, 1, DType::kI64}, ReduceOp::kMin).wait_host();
+  if (least == kWriting) return;
+  const auto saved = std::exchange(pending_, nullptr);
+  if (least == kFailed) agree(why);
+  is_committing_ = true;
+  if (world_.rank() != 0) return;
+  committing_ = std::async(std::launch::async, [saved, this] { commit(*saved); });
 }
 
 void Saver::finish() {
-  if (pending_) {
-    pending_->pace.hurry();
-    if (pending_->writing.valid()) pending_->writing.get();
-    world_.barrier();  // all files are there
-    if (world_.rank() == 0) commit(*pending_);
-    pending_.reset();
+  if (const auto saved = std::exchange(pending_, nullptr)) {
+    saved->pace.hurry();
+    agree(failure_of([&] {
+      if (saved->writing.valid()) saved->writing.get();
+    }));  // all files are there
+    agree(failure_of([&] {
+      if (world_.rank() == 0) commit(*saved);
+    }));
   }
-  if (committing_.valid()) committing_.get();
+  if (!std::exchange(is_committing_, false)) return;
+  agree(failure_of([&] {
+    if (committing_.valid()) committing_.get();
+  }));
+}
+
+void Saver::agree(const std::string& why) {
+  for (const std::string& words : gather_texts(world_, why)) {
+    if (!words.empty()) throw SaveFailed(words);
+  }
 }
 
 void Saver::commit(const Pending& saved) const {
   saved.writer.commit(world_.size(), saved.state);
-  if (options_.keep > 0) remove_checkpoints(options_.folder, options_.keep);
+  if (saved.is_best) name_best(options_.folder, saved.step);
+  rotate();
+}
+
+void Saver::rotate() const {
+  const Rotation rotation{.keep = options_.keep, .sound = sound_};
+  if (options_.keep > 0) remove_checkpoints(options_.folder, rotation);
+}
+
+std::vector<std::string> Saver::found_checkpoints() {
+  Json found = Json::array();
+  if (world_.rank() == 0) {
+    found = complete_checkpoints(options_.folder);
+    if (found.empty() && !options_.from.empty()) found.push_back(named_checkpoint(options_.from));
+  }
+  return Json::parse(gather_texts(world_, found.dump())[0]).get<std::vector<std::string>>();
 }
 
 std::optional<int64_t> Saver::resume() {
-  // Rank 0 decides what there is: another rank's view of the folder may lag behind.
-  Json found = Json::array();
-  if (world_.rank() == 0) found = complete_checkpoints(options_.folder);
-  found = Json::parse(gather_texts(world_, found.dump())[0]);
+  const std::vector<std::string> found = found_checkpoints();
   std::string reasons;
-  for (const auto& folder : found.get<std::vector<std::string>>()) {
+  for (const std::string& folder : found) {
     std::string why;
     int64_t step = 0;
     try {
@@ -249,8 +235,9 @@ std::optional<int64_t> Saver::resume() {
       load(from);
       step = from.step();
       changes_.clear();
-      if (!is_weights_only(from))
-        changes_ = resume_changes(saved_plan(from, folder), engine_.plan());
+      if (!saved_run::is_weights_only(from))
+        changes_ = resume_changes(saved_run::plan_of(from, folder), engine_.plan());
+      validation_ = saved_run::read_validation(from, folder, engine_.plan());
     } catch (const ConfigError& e) {
       why = e.what();
     }
@@ -259,7 +246,7 @@ std::optional<int64_t> Saver::resume() {
     }
     if (why.empty()) {
       engine_.go_on_from(step);
-      saved_step_ = step;
+      go_on_in(folder, step);
       return step;
     }
     reasons += "\n  " + why;
@@ -274,6 +261,24 @@ std::optional<int64_t> Saver::resume() {
   return {};
 }
 
+void Saver::go_on_in(const std::string& folder, int64_t step) {
+  std::error_code error;
+  if (!fs::equivalent(fs::path(folder).parent_path(), options_.folder, error)) {
+    validation_ = {};  // another run's
+    return;
+  }
+  saved_step_ = step;
+  agree(failure_of([&] {  // a kill may have come between a save and its link
+    const auto best = validation_.best();
+    if (world_.rank() != 0 || !best) return;
+    const int64_t lowest = validation_.steps[*best];
+    const std::string there = options_.folder + "/" + step_folder(lowest);
+    if (fs::exists(there) &&
+        step_of_folder(best_checkpoint(options_.folder).value_or("")) != lowest)
+      name_best(options_.folder, lowest);
+  }));
+}
+
 void Saver::load(const Checkpoint& from) {
   const CategoryScope scope(Category::kTemporary);
   const at::NoGradGuard no_grad;
@@ -283,13 +288,13 @@ void Saver::load(const Checkpoint& from) {
   for (const ParamShard& s : shards) {
     if (has_state(from, kind, s.param->name)) stepped.push_back(s);
   }
-  engine_.optimizer().begin(stepped, from.state_count(kOptimizerSteps));
+  engine_.optimizer().begin(stepped, from.state_count(saved_run::kOptimizerSteps));
   for (const ParamShard& s : shards) fill(s.value, held_by(s, engine_.mesh()), from, s.param->name);
   const OptimizerState state = engine_.optimizer().state();
   for (const SavedTensor& t : saved_tensors(shards, state, kind)) {
     fill(t.tensor, held_by(shards[t.shard], engine_.mesh()), from, t.name);
   }
-  read_scale(from, engine_.loss_scaler());
+  saved_run::read_scale(from, engine_.loss_scaler());
 }
 
 }  // namespace kuafu

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <future>
 #include <memory>
@@ -10,6 +11,7 @@
 
 #include "kuafu/checkpoint/checkpoint.h"
 #include "kuafu/engine/engine.h"
+#include "kuafu/engine/validation.h"
 #include "kuafu/plan/resume.h"
 #include "kuafu/record/folder_lock.h"
 
@@ -21,12 +23,22 @@ struct SaveOptions {
   int64_t every = 0;     ///< steps between two; 0 = after the last step only. The last always is
   int64_t keep = 0;      ///< newest checkpoints that stay; 0 = all
   bool resumes = false;  ///< go on from the newest one
+  /// The checkpoint that the run begins from where the folder holds none; empty: none. As
+  /// named_checkpoint() takes it.
+  std::string from = {};
   /// Whether it may learn otherwise from there on: resume_changes().
   ResumeChanges changes = ResumeChanges::kRefused;
   bool is_async = false;  ///< steps go on while files are written, from a copy
   Metadata notes = {};    ///< strings saved with the state: who made it
   /// Called on rank 0 with what a user should know: a damaged checkpoint that was passed over.
   std::function<void(const std::string& notice)> on_notice = {};
+};
+
+/// A checkpoint could not be written, on one rank or more: told to all of them, so that the run ends
+/// with what it measured.
+class SaveFailed : public ConfigError {
+ public:
+  using ConfigError::ConfigError;
 };
 
 /// Throws ConfigError where a run under `plan` may not save into the folder: it holds the
@@ -38,6 +50,9 @@ void check_save_options(const SaveOptions& options, const Plan& plan);
 /// names: "blocks.0.mlp.up.weight", and "adamw.m.blocks.0.mlp.up.weight" for what the optimizer
 /// keeps. Half-precision parameters are saved as their f32 master copies. A piece that several
 /// ranks hold is written by one of them.
+///
+/// What is removed for a newer checkpoint (`keep`) was proven to be replaced: the newest one whose
+/// own loss is known to be finite stays, and so does the one of the lowest validation loss.
 class Saver {
  public:
   /// Collective. Same errors as check_save_options; rank 0 locks the folder.
@@ -45,16 +60,24 @@ class Saver {
   Saver(Engine& engine, Communicator& world, SaveOptions options);
 
   /// Loads the newest checkpoint that is whole, whatever plan saved it; passes damaged ones over.
-  /// Returns its step; none where the folder holds no checkpoint. Element types that differ are
-  /// converted. Throws ConfigError where all are damaged. Collective.
+  /// Returns its step; none where there is no checkpoint. Element types that differ are converted.
+  /// Throws ConfigError where all are damaged. Collective.
   std::optional<int64_t> resume();
+  /// The validation losses that the checkpoint held.
+  const ValidationSeries& validation() const { return validation_; }
 
-  /// Saves where one is due; after the last step all is on the disk when it returns. Throws
-  /// ConfigError with path and reason where it cannot be written: the run should end, earlier
-  /// checkpoints stay. Collective.
-  void after_step();
+  /// Saves where one is due or `validation` was never as low; after the last step all is on the
+  /// disk when it returns. Throws SaveFailed with path and reason, on all ranks, where it cannot be
+  /// written: the run should end, earlier checkpoints stay. Collective.
+  void after_step(const ValidationSeries& validation = {});
   /// Saves what is not saved yet, and waits until all is on the disk. Same errors. Collective.
-  void save_now();
+  void save_now(const ValidationSeries& validation = {});
+  /// A loss after `step` steps is finite: checkpoints up to there are sound, and may replace others.
+  void found_sound(int64_t step);
+  /// The loss after the steps done is no number: sets a checkpoint of that state aside, where
+  /// nothing says that it is sound. Returns on rank 0 the newest that is left, empty where there is
+  /// none. Collective.
+  std::string leave_unsound();
 
   /// What the resumed run changes of how it learns.
   const std::vector<std::string>& changes() const { return changes_; }
@@ -67,14 +90,16 @@ class Saver {
     ~Pending() { pace.hurry(); }  // it is written to its end even where the run has failed
 
     CheckpointWriter writer;
-    Metadata state;
-    std::vector<Piece> pieces;
-    Tensors data;  ///< of the pieces; where steps go on meanwhile they lie in snapshot_
-    Pace pace;
-    std::future<void> writing;
+    int64_t step = 0;
+    bool is_best = false;  ///< of the lowest validation loss so far
+    Metadata state = {};
+    std::vector<Piece> pieces = {};
+    Tensors data = {};  ///< of the pieces; where steps go on meanwhile they lie in snapshot_
+    Pace pace = {};
+    std::future<void> writing = {};
   };
 
-  void save();
+  void save(const ValidationSeries& validation);
   /// The pieces that this rank writes.
   void collect(Pending& into);
   /// Copies the data to where no step changes them.
@@ -84,9 +109,16 @@ class Saver {
   /// Waits for the save under way. Collective.
   void finish();
   void commit(const Pending& saved) const;
+  void rotate() const;
+  /// Throws SaveFailed on all ranks where one of them says why. Collective.
+  void agree(const std::string& why);
+  /// Folders to go on from, the newest first, as rank 0 sees them. Collective.
+  std::vector<std::string> found_checkpoints();
   /// Which of my shards I write: replicas agree once.
   const std::vector<bool>& my_writes(const std::vector<ParamShard>& shards);
   void load(const Checkpoint& from);
+  /// After loading.
+  void go_on_in(const std::string& folder, int64_t step);
 
   Engine& engine_;
   Communicator& world_;
@@ -96,8 +128,11 @@ class Saver {
   std::vector<std::string> changes_;
   Tensor snapshot_;  ///< bytes on the host, kept from save to save
   std::shared_ptr<Pending> pending_;
+  bool is_committing_ = false;    ///< on all ranks
   std::future<void> committing_;  ///< rank 0
   int64_t saved_step_ = -1;       ///< of the newest save; below 0: none
+  std::atomic<int64_t> sound_{-1};
+  ValidationSeries validation_;
   int64_t num_saves_ = 0, saved_bytes_ = 0;
 };
 

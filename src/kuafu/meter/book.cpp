@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <mutex>
 #include <numeric>
+#include <utility>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/trace.h"
@@ -133,6 +134,25 @@ void RankBook::restart() {
   MemoryAccount::State& s = *account_->state_;
   const std::lock_guard lock(s.mutex);
   s.peak = s.live;
+  s.peak_total = s.total;
+  s.note_composition();
+}
+
+UnmeasuredScope::UnmeasuredScope(RankBook& book)
+    : book_(book),
+      was_counting_(std::exchange(book.is_counting, false)),
+      peak_(book.peak()),
+      at_peak_(book.at_peak()),
+      peak_by_category_(book.peak_by_category()) {}
+
+UnmeasuredScope::~UnmeasuredScope() {
+  book_.is_counting = was_counting_;
+  MemoryAccount::State& s = *book_.account_->state_;
+  const std::lock_guard lock(s.mutex);
+  for (size_t c = 0; c < s.peak.size(); ++c) s.peak[c] = std::max(peak_by_category_[c], s.live[c]);
+  s.peak_total = peak_;
+  s.at_peak = at_peak_;
+  if (s.total <= peak_) return;
   s.peak_total = s.total;
   s.note_composition();
 }

@@ -66,6 +66,7 @@ class RankBook {
   const std::shared_ptr<MemoryAccount>& account() const { return account_; }
 
  private:
+  friend class UnmeasuredScope;
   std::shared_ptr<MemoryAccount> account_;
   int64_t flops_ = 0, flops_recomputed_ = 0, bytes_moved_ = 0;
 };
@@ -83,6 +84,7 @@ class MemoryAccount {
 
  private:
   friend class RankBook;
+  friend class UnmeasuredScope;
   struct State;
   std::unique_ptr<State> state_;
 };
@@ -100,6 +102,22 @@ class BookScope {
 
  private:
   RankBook* previous_;
+};
+
+/// What happens in the scope is no part of what `book` measures: FLOPs and traffic are not counted,
+/// peaks stay as they were (what is still live at the end is in them). The budget holds.
+class UnmeasuredScope {
+ public:
+  explicit UnmeasuredScope(RankBook& book);
+  ~UnmeasuredScope();
+  UnmeasuredScope(const UnmeasuredScope&) = delete;
+  UnmeasuredScope& operator=(const UnmeasuredScope&) = delete;
+
+ private:
+  RankBook& book_;
+  bool was_counting_;
+  int64_t peak_;
+  BytesByCategory at_peak_, peak_by_category_;
 };
 
 /// Allocations of this thread count as `c` until the scope ends. The default is kTemporary.

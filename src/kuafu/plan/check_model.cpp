@@ -45,6 +45,18 @@ void check_validation(const Plan& plan, const Origins& origins) {
                 "data.validation = 0 holds nothing out for train.validation_batches = ",
                 plan.train.validation_batches,
                 "; allowed: data.validation above 0, or validation_batches = 0");
+  const int64_t every = plan.train.validate_every;
+  KUAFU_REQUIRE(every == 0 || plan.train.validation_batches > 0,
+                origins.of({"train.validate_every", "train.validation_batches"}),
+                "train.validate_every = ", every,
+                " has nothing to validate on: train.validation_batches = 0; allowed: "
+                "validation_batches above 0, or validate_every = 0");
+  KUAFU_REQUIRE(every == 0 || plan.parallel.data.staleness == 0,
+                origins.of({"train.validate_every", "parallel.data.staleness"}),
+                "train.validate_every = ", every,
+                " with parallel.data.staleness = ", plan.parallel.data.staleness,
+                ": workers are in different steps, and would have to wait for each other; allowed: "
+                "staleness = 0, or validate_every = 0 (after the last step)");
 }
 
 void check_schedule(const Plan& plan, const Origins& origins) {

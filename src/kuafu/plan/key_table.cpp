@@ -291,6 +291,9 @@ std::vector<Key> run_keys() {
       Row("train.validation_batches", Form::kInteger, KUAFU_SLOT(train.validation_batches),
           "held-out batches of `batch` samples whose mean loss is reported; 0 = none")
           .in(0, kMaxTokens),
+      Row("train.validate_every", Form::kInteger, KUAFU_SLOT(train.validate_every),
+          "validated after every so many steps and after the last, a series; 0 = after the last")
+          .in(0, kMaxSteps),
       Row("train.seed", Form::kInteger, KUAFU_SLOT(train.seed),
           "seed of weights, order of samples and dropout")
           .in(0, kMaxExact),

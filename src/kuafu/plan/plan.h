@@ -145,6 +145,7 @@ struct TrainPlan {
   int64_t micro_batch = 0;  ///< per data-parallel rank; 0 = batch / data (one micro-batch)
   int64_t steps = 20;
   int64_t validation_batches = 2;
+  int64_t validate_every = 0;  ///< steps between two validations; 0 = after the last step only
   uint64_t seed = 1;
   static constexpr double kAutoScale = 0, kDynamicScale = -1;
   /// Factor of the loss in backward, against underflow of f16 gradients: kDynamicScale halves it at

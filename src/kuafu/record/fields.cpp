@@ -23,7 +23,8 @@ std::vector<FieldDoc> outcome_fields() {
       {"out_of_memory.rank", T::kInteger, kOptional, false, "", "the rank that asked"},
       {"out_of_memory.requested_bytes", T::kInteger, kOptional, false, "B", "what it asked for"},
       {"out_of_memory.live_bytes", T::kInteger, kOptional, false, "B", "what it held already"},
-      {"out_of_memory.budget_bytes", T::kInteger, kOptional, false, "B", "what it may hold"},
+      {"out_of_memory.budget_bytes", T::kInteger, kOptional, true, "B",
+       "what it may hold; null where the plan sets none and the system gave no more"},
       {"plan", T::kObject, kOk, true, "",
        "the resolved plan, every key of `plan.md` with its value, as nested objects"},
       {"plan_hash", T::kText, kOk, true, "",
@@ -66,6 +67,15 @@ std::vector<FieldDoc> training_fields() {
        "training loss of each step, mean over the global batch; null in the simulated world"},
       {"validation_loss", T::kNumber, kOk, true, "nat / token",
        "mean loss on the held-out windows after the last step; null in the simulated world"},
+      {"validation", T::kObject, kOptional, true, "",
+       "validation losses on the way, those from before a resume too; null without "
+       "`train.validate_every` and in the simulated world, which does not validate"},
+      {"validation.steps", T::kNumbers, kOk, false, "steps", "done before each"},
+      {"validation.losses", T::kNumbers, kOk, false, "nat / token",
+       "mean over the held-out windows"},
+      {"validation.best_step", T::kInteger, kOk, true, "steps",
+       "of the lowest: with `--checkpoint` its state is the link `best`"},
+      {"validation.best_loss", T::kNumber, kOk, true, "nat / token", "the lowest"},
       {"step_time_s", T::kObject, kOk, true, "", "time of one training step"},
       {"step_time_s.median", T::kNumber, kOk, false, "s", "median of the samples"},
       {"step_time_s.ci95", T::kInterval, kOk, false, "s", "95 % interval of the median"},
@@ -81,6 +91,13 @@ std::vector<FieldDoc> training_fields() {
        "`flops_per_step` over the tokens of the global batch"},
       {"flops_recomputed", T::kNumber, kOk, true, "FLOP",
        "FLOPs of one step that recomputation adds, all ranks"},
+      {"compute", T::kObject, kOptional, true, "",
+       "how near to its peak the machine worked; null unless the steps were watched (a terminal, "
+       "`--log`, `--log-every`, `--tensorboard`)"},
+      {"compute.peak_flops_per_s", T::kNumber, kOk, false, "FLOP / s",
+       "measured before the first step: square products of the plan's type on all ranks at once"},
+      {"compute.share_of_peak", T::kNumber, kOk, true, "",
+       "FLOPs of a step, with recomputation, over its median time, as a share of that"},
   };
 }
 
@@ -211,6 +228,8 @@ std::vector<FieldDoc> checkpoint_fields() {
       {"checkpoint.samples", T::kNumbers, kOk, false, "s",
        "one a training step: the time that saving took between it and the next, on the slowest "
        "rank; not in `step_time_s`"},
+      {"checkpoint.last_good", T::kText, kOptional, true, "",
+       "of a run that diverged: the newest checkpoint whose own loss is a number; null otherwise"},
   };
 }
 

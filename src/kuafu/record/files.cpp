@@ -2,10 +2,12 @@
 #include "kuafu/record/files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -69,6 +71,33 @@ std::string read_all(const File& file, const std::string& path) {
   }
 }
 
+namespace {
+
+constexpr std::string_view kTemporary = ".new";
+
+/// Temporaries of `path` whose writers were killed: nobody holds them, and they are not being made.
+void remove_orphans(const std::string& path) {
+  namespace fs = std::filesystem;
+  constexpr std::chrono::seconds kJustMade{2};
+  const fs::path whole(path);
+  const std::string name = whole.filename().string() + ".";
+  std::error_code error;
+  const fs::path folder = whole.has_parent_path() ? whole.parent_path() : fs::path(".");
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string other = entry.path().filename().string();
+    if (!other.starts_with(name) || !other.ends_with(kTemporary)) continue;
+    const size_t end = other.size() - kTemporary.size();
+    if (other.find_first_not_of("0123456789", name.size()) != end) continue;  // somebody else's
+    const auto written = fs::last_write_time(entry.path(), error);
+    if (error || fs::file_time_type::clock::now() - written < kJustMade) continue;
+    const File file(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (file.is_open() && ::flock(file.descriptor(), LOCK_EX | LOCK_NB) == 0)
+      fs::remove(entry.path(), error);
+  }
+}
+
+}  // namespace
+
 void replace_file(const std::string& path, std::string_view bytes) {
   std::error_code unknown;
   if (std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown)) {
@@ -77,10 +106,12 @@ void replace_file(const std::string& path, std::string_view bytes) {
     KUAFU_REQUIRE(device.is_open(), system_error("write", path));
     return write_all(device, bytes, path);
   }
-  const std::string temporary = text(path, ".", ::getpid(), ".new");
+  remove_orphans(path);
+  const std::string temporary = text(path, ".", ::getpid(), kTemporary);
   try {
     const File file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     KUAFU_REQUIRE(file.is_open(), system_error("write", temporary));
+    ::flock(file.descriptor(), LOCK_EX | LOCK_NB);  // while it is held, it is no orphan
     write_all(file, bytes, temporary);
     KUAFU_REQUIRE(::fsync(file.descriptor()) == 0, system_error("write", temporary));
     KUAFU_REQUIRE(::rename(temporary.c_str(), path.c_str()) == 0, system_error("replace", path));

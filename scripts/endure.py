@@ -1,0 +1,344 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Ends trainings at random moments and lets them go on, until they are done: to the same bits as undisturbed ones?
+
+    .venv/bin/python scripts/endure.py --kills 100 --seed 1 --out results/endurance
+
+Plans (model, parallelism, ZeRO, type, world) and what ends them are drawn by the seed. Each training is made once
+undisturbed, then again: killed (SIGKILL to the guard, the launcher, a worker or a rank), asked to stop (SIGTERM, SIGINT, time-out),
+told to save (SIGUSR1, which goes on), or cut off by a full disk in the middle of a save, at a moment of its wall time, and resumed
+each time. Every end is held to its exit code and to a whole checkpoint; at the end each step's loss, gradient norm and validation
+loss, each tensor of the last checkpoint and the optimizer's state must be those of the undisturbed training, bit by bit, and no
+file may be left in shared memory or the temporary folder. A call after a kill goes on behind the trainings of the file."""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts" / "report"))
+import provenance  # noqa: E402
+
+SIGNALS = {"sigterm": signal.SIGTERM, "sigint": signal.SIGINT}
+KINDS = ("sigkill", "sigkill", "sigterm", "sigint", "sigusr1", "full disk", "time-out")
+# How a run may end that was stopped so: its own code; before it listens, that of the signal. 0: it was done before.
+CODES = {"sigterm": {0, 130, 143}, "sigint": {0, 130}, "full disk": {0, 1}, "time-out": {0, 5}, "none": {0}}
+COMPARED = ("loss", "grad_norm", "lr", "loss_scale", "skipped", "validation_loss")
+MODELS = (["model.kind=gpt"], ["model.kind=llama"], ["model.kind=bert"], ["model.kind=vit", "model.image=8", "model.patch=2"],
+          ["model.kind=moe_gpt", "model.experts=4", "model.balance_loss=0.1"])
+PARALLEL = ([], ["parallel.data=2"], ["parallel.data=2", "parallel.zero=1"], ["parallel.data=2", "parallel.zero=2"],
+            ["parallel.data=2", "parallel.zero=3"], ["parallel.tensor.mode=1d", "parallel.tensor.size=2"],
+            ["parallel.tensor.mode=1d-sp", "parallel.tensor.size=2"], ["parallel.tensor.mode=2d", "parallel.tensor.size=4"],
+            ["parallel.pipeline=2", "train.micro_batch=4"], ["parallel.sequence.mode=ring", "parallel.sequence.size=2"],
+            ["parallel.data=2", "parallel.tensor.mode=1d", "parallel.tensor.size=2"],
+            ["parallel.data=2", "parallel.pipeline=2", "parallel.zero=1"])
+SHAPE = ["model.layers=2", "model.hidden=48", "model.heads=4", "model.sequence=24", "train.batch=8", "train.validation_batches=1",
+         "data.kind=synthetic", "optimizer.schedule=cosine", "model.dropout=0.1"]
+
+
+def draw_training(draw, steps, worlds):
+    """Options of `kuafu run` but for files."""
+    settings = [*SHAPE, *draw.choice(MODELS), *draw.choice(PARALLEL), f"model.dtype={draw.choice(('f32', 'f32', 'bf16', 'f16'))}",
+                f"optimizer.kind={draw.choice(('adamw', 'sgd'))}", f"train.steps={steps}", f"train.seed={draw.randrange(1000)}",
+                f"train.validate_every={draw.choice((0, 7, 20))}"]
+    ranks = 1
+    for setting in settings:
+        key, value = setting.split("=")
+        if key in ("parallel.data", "parallel.tensor.size", "parallel.pipeline", "parallel.sequence.size"):
+            ranks *= int(value)
+    saving = ["--every", str(draw.choice((5, 10, 25)))]
+    saving += draw.choice(([], ["--keep", "1"], ["--keep", "3"])) + draw.choice(([], ["--async"]))
+    return {"world": draw.choice(worlds), "ranks": ranks, "settings": settings, "saving": saving}
+
+
+class Place:
+    """Where one training lives: its checkpoints, documents, log and a temporary folder of its own."""
+
+    def __init__(self, build, folder, training):
+        self.kuafu, self.library = build / "bin" / "kuafu", build / "lib" / "libcut_disk.so"
+        self.folder, self.training, self.guards = folder, training, []
+        self.saved, self.log, self.document = folder / "saved", folder / "log.jsonl", folder / "run.json"
+        self.temporary = folder / "t"
+        self.temporary.mkdir(parents=True)
+        (folder / "plan.toml").write_text("", encoding="utf-8")
+
+    def start(self, options=(), environment=None):
+        words = [str(self.kuafu), "run", str(self.folder / "plan.toml"), "--world", self.training["world"], "--ranks",
+                 str(self.training["ranks"]), "--checkpoint", str(self.saved), "--log", str(self.log), "--json", str(self.document),
+                 *self.training["saving"], *options]
+        for setting in self.training["settings"]:
+            words += ["--set", setting]
+        self.document.unlink(missing_ok=True)
+        with open(self.folder / "output.txt", "ab") as out:
+            guard = subprocess.Popen(words, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True,
+                                     env=os.environ | {"TMPDIR": str(self.temporary)} | (environment or {}))
+        self.guards.append(guard.pid)
+        return guard
+
+    def rows(self):
+        """What the log says of each step, the last word where a step was made again."""
+        found = {}
+        for line in self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []:
+            row = json.loads(line)
+            found[row["step"]] = [row[key] for key in COMPARED]
+        return found
+
+    def checkpoints(self):
+        return sorted(f for f in self.saved.glob("step-*") if f.name[5:].isdigit() and (f / "index.json").is_file())
+
+    def state(self):
+        """Checksums of every piece of the last checkpoint, and the run's strings but for who saved it."""
+        index = json.loads((self.checkpoints()[-1] / "index.json").read_text(encoding="utf-8"))
+        return {"step": index["step"], "tensors": index["tensors"],
+                "state": {k: v for k, v in index["state"].items() if k != "program"}}
+
+    def is_readable(self):
+        """Whether every weight of the newest checkpoint is read and has its checksum; none yet is fine."""
+        if not self.checkpoints():
+            return True
+        words = [str(self.kuafu), "export", str(self.saved), "--out", str(self.folder / "weights.safetensors")]
+        return subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+    def left_over(self):
+        """Files that no one needs any more, after a run that ended well."""
+        found = [str(f.relative_to(self.folder)) for f in self.temporary.rglob("*")]
+        found += [f.name for f in self.folder.iterdir() if f.name.endswith(".new")]
+        found += [f"saved/{f.name}" for f in self.saved.iterdir() if f.name.endswith(".partial") or f.name == "lock"]
+        found += [f.name for pid in self.guards for f in Path("/dev/shm").glob(f"kuafu-run-{pid}*")]
+        return found
+
+
+def descendants(pid):
+    """Processes below one, the nearest first: [(pid, name)]."""
+    below = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "stat").read_text(encoding="utf-8")
+            except OSError:
+                continue
+            name = words[words.index("(") + 1:words.rindex(")")]
+            below.setdefault(int(words[words.rindex(")") + 2:].split()[1]), []).append((int(entry.name), name))
+    found = list(below.get(pid, []))
+    for child, _ in found:
+        found += below.get(child, [])
+    return found
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def kill_one(draw, guard):
+    """SIGKILL to the guard, the launcher, the worker or a rank; which one."""
+    below = descendants(guard.pid)
+    targets = {"guard": [guard.pid], "launcher": [p for p, name in below if name in ("mpirun", "orterun")],
+               "worker": [p for p, name in below if name.startswith("kuafu-worker")]}
+    who = draw.choice([name for name, pids in targets.items() if pids])
+    try:
+        os.kill(draw.choice(targets[who]), signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    return who
+
+
+def wait_for_all(guard, pids, limit=60):
+    """The guard's code; None where a process hangs, which is ended then."""
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        if guard.poll() is not None and not any(is_alive(p) for p in pids):
+            return guard.returncode if guard.returncode >= 0 else 128 - guard.returncode
+        time.sleep(0.02)
+    for pid in [guard.pid, *pids]:
+        if is_alive(pid):
+            os.kill(pid, signal.SIGKILL)
+    guard.wait()
+    return None
+
+
+def disturb(draw, place, kind, wall_s, checkpoint_bytes):
+    """One attempt that something ends: what, when, and what was found after."""
+    options, environment, entry = ["--resume"], {}, {"kind": kind}
+    moment = round(draw.uniform(0.02, 0.95) * wall_s, 3)
+    if kind == "full disk":
+        entry["bytes"] = draw.randrange(int(1.5 * checkpoint_bytes))
+        environment = {"LD_PRELOAD": str(place.library), "KUAFU_TEST_DISK": f"full:{entry['bytes']}"}
+    elif kind == "time-out":
+        entry["at_s"] = max(moment, 0.5)
+        options += ["--timeout", str(entry["at_s"])]
+    elif kind != "none":
+        entry["at_s"] = moment
+    guard = place.start(options, environment)
+    pids = set()
+    if "at_s" in entry and kind != "time-out":
+        end = time.monotonic() + moment
+        while time.monotonic() < end and guard.poll() is None:
+            time.sleep(0.005)
+        pids = {p for p, _ in descendants(guard.pid)}
+        if guard.poll() is None and kind == "sigkill":
+            entry["whom"] = kill_one(draw, guard)
+        elif guard.poll() is None and kind == "sigusr1":
+            guard.send_signal(signal.SIGUSR1)
+            time.sleep(draw.uniform(0, 0.3) * wall_s)
+            pids = {p for p, _ in descendants(guard.pid)}
+            if guard.poll() is None:
+                entry["whom"] = "SIGUSR1, then " + kill_one(draw, guard)
+        elif guard.poll() is None:
+            guard.send_signal(SIGNALS[kind])
+    code = wait_for_all(guard, pids)
+    steps = [int(f.name[5:]) for f in place.checkpoints()]
+    entry |= {"exit_code": code, "last_step": max(place.rows(), default=0), "checkpoint": steps[-1] if steps else None}
+    entry["problems"] = problems_of(place, entry)
+    return entry
+
+
+def problems_of(place, entry):
+    """What must not be after an end."""
+    kind, code, found = entry["kind"], entry["exit_code"], []
+    if code is None:
+        found.append("a process was still there after 60 s")
+    elif kind in CODES and code not in CODES[kind]:
+        found.append(f"ended with {code}")
+    if not place.is_readable():
+        found.append("the newest checkpoint cannot be read")
+    if code not in (0, None) and kind in ("time-out", "full disk"):
+        text = (place.folder / "output.txt").read_text(encoding="utf-8", errors="replace")
+        words = {"time-out": "took longer than", "full disk": "No space left on device"}[kind]
+        if words not in text[-4000:]:
+            found.append(f"nothing says: {words}")
+    return found
+
+
+def compare(reference, place):
+    """Why the disturbed training is not the undisturbed one; empty where it is."""
+    found = []
+    mine, whole = place.rows(), reference.rows()
+    for step in sorted(set(mine) | set(whole)):
+        if mine.get(step) != whole.get(step):
+            found.append(f"step {step}: {mine.get(step)} instead of {whole.get(step)}")
+            break
+    here, there = place.state(), reference.state()
+    found += [f"the last checkpoint's {part} differs" for part in there if here[part] != there[part]]
+    left = place.left_over()
+    if left:
+        found.append(f"left behind: {', '.join(sorted(left)[:5])}")
+    return found
+
+
+def endure(build, folder, draw, training, most):
+    """One training, disturbed at most `most` times; None where its plan is refused."""
+    reference = Place(build, folder / "whole", training)
+    begin = time.monotonic()
+    code = wait_for_all(reference.start(), set(), 600)
+    wall_s = time.monotonic() - begin
+    if code in (2, 3):
+        return None
+    row = training | {"wall_s": round(wall_s, 3), "ends": [], "problems": []}
+    if code != 0:
+        row["problems"] = [f"undisturbed, it ended with {code}"]
+        return row | {"verdict": "different"}
+    newest = reference.checkpoints()[-1]
+    size = max(f.stat().st_size for f in newest.iterdir()) if training["world"] == "mpi" else sum(
+        f.stat().st_size for f in newest.iterdir())
+    place = Place(build, folder / "disturbed", training)
+    while True:
+        is_last = len(row["ends"]) == most
+        entry = disturb(draw, place, "none" if is_last else draw.choice(KINDS), wall_s, size)
+        row["problems"] += [f"end {len(row['ends'])}: {p}" for p in entry.pop("problems")]
+        if entry["kind"] != "none":
+            row["ends"].append(entry)
+        if entry["exit_code"] == 0 or is_last or row["problems"]:
+            break
+    row["problems"] = row["problems"] or compare(reference, place)
+    return row | {"verdict": "different" if row["problems"] else "equal"}
+
+
+def page(result):
+    trainings = result["trainings"]
+    ends = [(t, e) for t in trainings for e in t["ends"]]
+    lines = ["# Trainings that are ended at random moments", "",
+             f"{len(ends)} ends of {len(trainings)} trainings, drawn by seed {result['seed']}: killed, asked to stop, cut off by a full disk, and resumed until they "
+             "were done. `scripts/endure.py` says what each end and each finished training is held to.", "",
+             "```", result["provenance"]["command"] + "    # goes on behind the last training", "```", "",
+             f"Commit `{result['provenance']['git_commit']}`, {'clean tree' if not result['provenance']['git_dirty'] else 'changed tree'}, "
+             f"{result['provenance']['cpu_model']}. `result.json` has every end: moment, kind, whom, exit code, the last step in the log, the newest checkpoint.", "",
+             "| end | threads | mpi | during start-up | while it trained or saved | done before |", "|---|---|---|---|---|---|"]
+    for kind in sorted(set(KINDS)):
+        mine = [(t, e) for t, e in ends if e["kind"] == kind]
+        done = [e for _, e in mine if e["exit_code"] == 0]
+        early = [e for _, e in mine if e["exit_code"] != 0 and e["last_step"] <= (e["checkpoint"] or 0)]
+        lines.append(f"| {kind} | {sum(t['world'] == 'threads' for t, _ in mine)} | {sum(t['world'] == 'mpi' for t, _ in mine)} | "
+                     f"{len(early)} | {len(mine) - len(done) - len(early)} | {len(done)} |")
+    equal = sum(t["verdict"] == "equal" for t in trainings)
+    lines += ["", f"{equal} of {len(trainings)} trainings ended with the bits of the undisturbed one: losses, gradient norms and validation losses of all steps, "
+              "every tensor of the last checkpoint; nothing was left in shared memory or the temporary folder.", ""]
+    lines += [f"- training {n}: {problem}" for n, t in enumerate(trainings) for problem in t["problems"]]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def write(out, result):
+    for name, text in (("result.json", json.dumps(result, indent=1) + "\n"), ("README.md", page(result))):
+        fresh = out / f"{name}.new"
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(out / name)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=100, metavar="N", help="ends, of all trainings together (default 100)")
+    parser.add_argument("--each", type=int, default=6, metavar="N", help="ends of one training, at most (default 6)")
+    parser.add_argument("--steps", type=int, default=400, metavar="N", help="steps of a training (default 400)")
+    parser.add_argument("--seed", type=int, default=1, help="draws plans, ends and moments (default 1)")
+    parser.add_argument("--world", action="append", choices=("threads", "mpi"), help="only this; may be repeated")
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "release", metavar="DIR")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for result.json and README.md; goes on where they end")
+    options = parser.parse_args()
+    if min(options.kills, options.each, options.steps) < 1:
+        parser.error("--kills, --each and --steps are whole numbers from 1")
+    if not (options.build / "lib" / "libcut_disk.so").is_file():
+        sys.exit(f"{options.build}/lib/libcut_disk.so is not there: build the target cut_disk, or name another --build")
+    found = provenance.block(options.build)
+    provenance.require_recordable(options.out, found)
+    options.out.mkdir(parents=True, exist_ok=True)
+    result = {"provenance": found, "seed": options.seed, "each": options.each, "steps": options.steps,
+              "worlds": options.world or ["threads", "mpi"], "draws": 0, "trainings": []}
+    file = options.out / "result.json"
+    if file.exists():
+        before = json.loads(file.read_text(encoding="utf-8"))
+        for key in ("seed", "each", "steps", "worlds"):
+            if before[key] != result[key]:
+                sys.exit(f"{file} is of --{key} {before[key]}, not {result[key]}: go on with that, or name another --out")
+        if before["provenance"]["git_commit"] != found["git_commit"]:
+            sys.exit(f"{file} is of commit {before['provenance']['git_commit'][:12]}, the programs of {found['git_commit'][:12]}: name another --out")
+        result |= {"draws": before["draws"], "trainings": before["trainings"]}
+    while (ends := sum(len(t["ends"]) for t in result["trainings"])) < options.kills:
+        draw = random.Random(f"{options.seed} {result['draws']}")
+        training = draw_training(draw, options.steps, result["worlds"])
+        with tempfile.TemporaryDirectory(prefix="endure-") as folder:
+            row = endure(options.build, Path(folder), draw, training, min(options.each, options.kills - ends))
+        result["draws"] += 1
+        if row is None:
+            continue
+        result["trainings"].append(row)
+        write(options.out, result)
+        print(f"[{ends + len(row['ends'])}/{options.kills}] {row['world']} {' '.join(s for s in row['settings'] if s not in SHAPE)} "
+              f"{' '.join(row['saving'])}: {', '.join(e['kind'] for e in row['ends'])}: {row['verdict']}", flush=True)
+        for problem in row["problems"]:
+            print(f"  {problem}", flush=True)
+    different = [t for t in result["trainings"] if t["verdict"] != "equal"]
+    print(f"{len(result['trainings'])} trainings, {sum(len(t['ends']) for t in result['trainings'])} ends, {len(different)} different")
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "app/worker/document.h"
+#include "kuafu/comm/gather.h"
+
+namespace kuafu {
+
+Json to_json(const RankResult& r) {
+  Json traffic = Json::object();
+  for (const auto& [axis, t] : r.traffic) {
+    traffic[axis] = {t.bytes_sent, t.bytes_received, t.messages, t.peers,
+                     t.wire_peers, t.calls,          t.counting};
+  }
+  // NaN travels as null and comes back as NaN; a loss is finite here.
+  return {{"losses", r.losses},
+          {"step_seconds", r.step_seconds},
+          {"validation_loss", r.validation_loss},
+          {"flops", r.flops},
+          {"flops_recomputed", r.flops_recomputed},
+          {"peak_bytes", r.peak_bytes},
+          {"at_peak", r.at_peak},
+          {"peak_by_category", r.peak_by_category},
+          {"traffic", traffic},
+          {"saves", r.saves},
+          {"saved_bytes", r.saved_bytes},
+          {"save_seconds", r.save_seconds},
+          {"load", to_json(r.load)}};
+}
+
+RankResult rank_result_from(const Json& j) {
+  RankResult r;
+  r.losses = j.at("losses").get<std::vector<double>>();
+  r.step_seconds = j.at("step_seconds").get<std::vector<double>>();
+  r.validation_loss =
+      j.at("validation_loss").is_null() ? std::nan("") : j.at("validation_loss").get<double>();
+  r.flops = j.at("flops");
+  r.flops_recomputed = j.at("flops_recomputed");
+  r.peak_bytes = j.at("peak_bytes");
+  r.at_peak = j.at("at_peak").get<BytesByCategory>();
+  r.peak_by_category = j.at("peak_by_category").get<BytesByCategory>();
+  r.saves = j.at("saves");
+  r.saved_bytes = j.at("saved_bytes");
+  r.save_seconds = j.at("save_seconds").get<std::vector<double>>();
+  r.load = cpu_window_from(j.at("load"));
+  for (const auto& [axis, t] : j.at("traffic").items()) {
+    r.traffic[axis] = {t.at(0),
+                       t.at(1),
+                       t.at(2),
+                       t.at(3),
+                       t.at(4),
+                       t.at(5).get<std::map<std::string, int64_t>>(),
+                       t.at(6).get<std::string>()};
+  }
+  return r;
+}
+
+std::vector<RankResult> gather_results(Communicator& world, const RankResult& mine) {
+  std::vector<RankResult> all;
+  for (const std::string& text : gather_texts(world, to_json(mine).dump())) {
+    if (world.rank() == 0) all.push_back(rank_result_from(Json::parse(text)));
+  }
+  if (world.rank() != 0) return all;
+  all[0].validation = mine.validation;
+  all[0].peak_flops_per_s = mine.peak_flops_per_s;
+  all[0].last_good = mine.last_good;
+  all[0].experts = mine.experts;
+  all[0].pushes = mine.pushes;
+  all[0].loss_scales = mine.loss_scales;
+  all[0].skipped = mine.skipped;
+  all[0].resumed_from = mine.resumed_from;
+  all[0].resume_changes = mine.resume_changes;
+  return all;
+}
+
+}  // namespace kuafu

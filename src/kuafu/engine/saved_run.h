@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "kuafu/checkpoint/checkpoint.h"
+#include "kuafu/engine/validation.h"
+#include "kuafu/optim/loss_scaler.h"
+#include "kuafu/plan/resume.h"
+
+// The strings of a checkpoint's state: what a run is besides its tensors.
+namespace kuafu::saved_run {
+
+inline constexpr const char* kPlan = "plan";
+inline constexpr const char* kOptimizerSteps = "optimizer_steps";
+
+/// Nothing of a run that never scaled its loss, so that its checkpoints are as they were.
+void write_scale(const LossScaler& scaler, Metadata& state);
+void read_scale(const Checkpoint& from, LossScaler& scaler);
+
+/// Nothing of a run that was not validated yet.
+void write_validation(const ValidationSeries& series, Metadata& state);
+/// Empty where the checkpoint has none, or of other samples than `now` validates on.
+ValidationSeries read_validation(const Checkpoint& from, const std::string& folder,
+                                 const Plan& now);
+
+/// The plan that saved it.
+Plan plan_of(const Checkpoint& from, const std::string& folder);
+
+/// Imported, not saved by a run: there is a model, and nothing was learned by any plan.
+bool is_weights_only(const Checkpoint& from);
+
+/// Throws ConfigError where a run under `plan` may not go on from it.
+void check_agreement(const Checkpoint& from, const std::string& folder, const Plan& plan,
+                     ResumeChanges changes);
+
+}  // namespace kuafu::saved_run

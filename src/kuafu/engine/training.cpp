@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/engine/training.h"
+
+#include <chrono>
+#include <cmath>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/engine/measured_peak.h"
+
+namespace kuafu {
+namespace {
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// What happens in the scope is booked nowhere.
+class Unbooked {
+ public:
+  explicit Unbooked(Training::Meters meters)
+      : ledger_(meters.ledger), was_counting_(ledger_.is_counting()), book_(meters.book) {
+    ledger_.set_counting(false);
+  }
+  ~Unbooked() { ledger_.set_counting(was_counting_); }
+  Unbooked(const Unbooked&) = delete;
+  Unbooked& operator=(const Unbooked&) = delete;
+
+ private:
+  Ledger& ledger_;
+  bool was_counting_;
+  UnmeasuredScope book_;
+};
+
+}  // namespace
+
+Training::Training(const Plan& plan, const RunOptions& options, Communicator& world, Engine& engine,
+                   Meters meters, RankResult& result)
+    : plan_(plan),
+      options_(options),
+      world_(world),
+      engine_(engine),
+      meters_(meters),
+      result_(result) {
+  const SaveOptions& saving = options.checkpoint;
+  if (!saving.folder.empty()) saver_.emplace(engine, world, saving);
+  if (saving.resumes || !saving.from.empty()) {
+    result.resumed_from = saver_->resume();
+    result.resume_changes = saver_->changes();
+    result.validation = saver_->validation();
+    meters.book.restart();  // what loading took is no step's
+  }
+  if (options.requests != nullptr && engine.is_in_step())
+    agreement_.emplace(world, *options.requests);
+  if (options.is_certified && engine.is_in_step()) {
+    const bool is_whole = is_certified_whole(plan, options.certificate_memory);
+    witness_.emplace(plan, engine.steps_done(),
+                     is_whole ? Witness::Depth::kFull : Witness::Depth::kReportsOnly);
+  }
+  if (options.measures_peak) result.peak_flops_per_s = measured_peak(plan, options.device, world);
+}
+
+void Training::run() {
+  try {
+    const LoadMeter meter;
+    while (engine_.steps_done() < plan_.train.steps && result_.is_whole()) step();
+    engine_.settle();
+    result_.load = meter.window();
+    if (saver_ && result_.stopped != Stop::kNone) saver_->save_now(result_.validation);
+  } catch (const SaveFailed& e) {  // on all ranks
+    if (!agreement_) throw;
+    result_.unsaved = e.what();
+  }
+  if (!saver_) return;
+  result_.saves = saver_->num_saves();
+  result_.saved_bytes = saver_->saved_bytes();
+}
+
+void Training::finish() {
+  const bool is_validated = plan_.train.validation_batches > 0;
+  if (is_validated) {
+    const ValidationSeries& series = result_.validation;
+    const bool is_known = series.has(engine_.steps_done());
+    result_.validation_loss = is_known ? series.losses.back() : validation_loss();
+  }
+  // Without a loss after it the last update is taken for sound.
+  const bool is_sound = !is_validated || std::isfinite(result_.validation_loss);
+  if (saver_ && is_sound) saver_->found_sound(engine_.steps_done());
+}
+
+void Training::step() {
+  StepDone done;
+  done.step = engine_.steps_done();
+  if (!make_step(done)) return;
+  if (saver_) saver_->found_sound(done.step);  // its loss is of the state before it
+  validate(done);
+  if (options_.on_step) show(done);
+  Agreement::Asked asked;
+  const bool is_last = done.step + 1 == plan_.train.steps;
+  if (agreement_ && !is_last) asked = agreement_->ask();
+  save(asked.is_save);
+  result_.stopped = asked.stop;
+}
+
+bool Training::make_step(StepDone& done) {
+  const int64_t left = plan_.train.steps - done.step;
+  if (witness_) witness_->before_step(engine_);
+  if (options_.recorder != nullptr && left <= 2) {
+    if (!traced_) traced_.emplace(*options_.recorder);
+    options_.recorder->clear();
+  }
+  const double start = seconds_now();
+  try {
+    done.report = engine_.step();
+  } catch (const Diverged& e) {  // on all ranks: a global loss
+    if (!agreement_) throw;
+    diverge(e.what());
+    return false;
+  }
+  done.seconds = seconds_now() - start;
+  if (left == 1) traced_.reset();
+  result_.step_seconds.push_back(done.seconds);
+  result_.losses.push_back(done.report.loss);
+  if (plan_.has_loss_scale()) result_.loss_scales.push_back(done.report.loss_scale);
+  if (done.report.is_skipped) result_.skipped.push_back(done.step);
+  if (witness_) witness_->after_step(engine_, done.report);
+  return true;
+}
+
+void Training::diverge(const char* why) {
+  result_.diverged = why;
+  if (saver_) result_.last_good = saver_->leave_unsound();
+}
+
+void Training::validate(StepDone& done) {
+  const int64_t every = plan_.train.validate_every, steps = engine_.steps_done();
+  if (every == 0 || (steps % every != 0 && steps != plan_.train.steps)) return;
+  done.validation_loss = validation_loss();
+  result_.validation.add(steps, *done.validation_loss);
+  if (saver_ && std::isfinite(*done.validation_loss)) saver_->found_sound(steps);
+}
+
+double Training::validation_loss() {
+  traced_.reset();  // a step's events alone
+  const Unbooked unbooked(meters_);
+  return engine_.validate();
+}
+
+void Training::save(bool is_asked) {
+  if (!saver_) return;
+  result_.save_seconds.push_back(0);
+  const double start = seconds_now();
+  saver_->after_step(result_.validation);
+  if (is_asked) saver_->save_now(result_.validation);
+  result_.save_seconds.back() = seconds_now() - start;
+}
+
+void Training::show(StepDone& done) {
+  if (flops_ == 0 && agreement_) {
+    flops_ = meters_.book.flops() + meters_.book.flops_recomputed();
+    if (world_.size() > 1) world_.all_reduce({&flops_, 1, DType::kI64}, ReduceOp::kSum).wait_host();
+  }
+  done.flops = flops_;
+  done.peak_flops_per_s = result_.peak_flops_per_s;
+  if (world_.rank() == 0) options_.on_step(done);
+}
+
+}  // namespace kuafu

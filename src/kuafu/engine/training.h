@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+
+#include "kuafu/comm/ledger.h"
+#include "kuafu/engine/run.h"
+#include "kuafu/engine/witness.h"
+#include "kuafu/meter/book.h"
+#include "kuafu/meter/op_trace.h"
+
+namespace kuafu {
+
+/// One rank's steps, and all that goes on between two of them: validation, saving, requests.
+class Training {
+ public:
+  /// What measures the steps.
+  struct Meters {
+    RankBook& book;
+    Ledger& ledger;
+  };
+
+  /// Loads a checkpoint where the run goes on from one; this is in `result`. Collective.
+  /// @pre all arguments outlive it
+  Training(const Plan& plan, const RunOptions& options, Communicator& world, Engine& engine,
+           Meters meters, RankResult& result);
+
+  /// Makes the steps that are left. Collective.
+  void run();
+  /// After a whole run: the last validation loss, and what it says of the last checkpoint.
+  /// Collective.
+  void finish();
+
+  std::optional<Witness> take_witness() { return std::move(witness_); }
+
+ private:
+  void step();
+  /// False where the loss is no number.
+  bool make_step(StepDone& done);
+  void diverge(const char* why);
+  void validate(StepDone& done);
+  double validation_loss();
+  void save(bool is_asked);
+  void show(StepDone& done);
+
+  const Plan& plan_;
+  const RunOptions& options_;
+  Communicator& world_;
+  Engine& engine_;
+  Meters meters_;
+  RankResult& result_;
+  std::optional<Saver> saver_;
+  std::optional<Agreement> agreement_;
+  std::optional<Witness> witness_;
+  std::optional<OpTraceScope> traced_;
+  int64_t flops_ = 0;  ///< of all ranks in the first step
+};
+
+}  // namespace kuafu

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/record/launch_folders.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
+#include <system_error>
+
+#include "kuafu/base/errors.h"
+
+namespace kuafu {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kName = "kuafu-run-";
+constexpr const char* kLock = ".lock";
+constexpr const char* kSharedMemory = "/dev/shm";
+constexpr const char* kTemporaryVariable = "OMPI_MCA_orte_tmpdir_base";
+constexpr const char* kSharedVariable = "OMPI_MCA_btl_vader_backing_directory";
+
+/// Locked by this process, if nobody else has it; a name that was removed meanwhile is no lock.
+bool take(const File& lock, const std::string& path) {
+  if (!lock.is_open() || ::flock(lock.descriptor(), LOCK_EX | LOCK_NB) != 0) return false;
+  struct stat own {
+  }, there{};
+  return ::fstat(lock.descriptor(), &own) == 0 && ::stat(path.c_str(), &there) == 0 &&
+         own.st_ino == there.st_ino && own.st_uid == ::geteuid();
+}
+
+/// Folders of processes that are gone: their locks can be had.
+void remove_orphans(const std::string& base) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(base, error)) {
+    const std::string path = entry.path().string(), name = entry.path().filename().string();
+    if (!name.starts_with(kName) || !name.ends_with(kLock)) continue;
+    const File lock(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    if (!take(lock, path)) continue;
+    std::error_code ignored;
+    fs::remove_all(path.substr(0, path.size() - std::string_view(kLock).size()), ignored);
+    fs::remove(path, ignored);
+  }
+}
+
+bool is_set(const char* name) { return std::getenv(name) != nullptr; }
+
+/// Makes the folder that a variable of Open MPI names, unless somebody has set it.
+void make(std::optional<OwnedFolder>& folder, const std::string& base, const char* variable) {
+  if (is_set(variable)) return;
+  try {
+    folder.emplace(base);
+    ::setenv(variable, folder->path().c_str(), 1);
+  } catch (const ConfigError&) {  // then it takes its own
+  }
+}
+
+}  // namespace
+
+OwnedFolder::OwnedFolder(const std::string& base)
+    : path_(text(base, "/", kName, ::getpid())), owner_(::getpid()) {
+  remove_orphans(base);
+  const std::string lock = path_ + kLock;
+  // Without O_CLOEXEC: the launcher holds it too, and may outlive a killed parent for a moment.
+  lock_ = File(::open(lock.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
+  KUAFU_REQUIRE(take(lock_, lock), system_error("lock", lock));
+  std::error_code error;
+  fs::create_directory(path_, error);
+  KUAFU_REQUIRE(!error, "cannot make the folder ", path_, ": ", error.message());
+}
+
+OwnedFolder::~OwnedFolder() {
+  if (::getpid() != owner_) return;
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+  fs::remove(path_ + kLock, ignored);  // while it is held: nobody takes what is going away
+}
+
+LaunchFolders::LaunchFolders() {
+  constexpr const char* kElsewhere[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID",
+                                        "OMPI_MCA_orte_default_hostfile"};
+  if (std::any_of(std::begin(kElsewhere), std::end(kElsewhere), is_set)) return;
+  std::error_code error;
+  const fs::path temporary = fs::temp_directory_path(error);
+  if (!error) make(temporary_, temporary.string(), kTemporaryVariable);
+  if (fs::is_directory(kSharedMemory, error)) make(shared_, kSharedMemory, kSharedVariable);
+}
+
+LaunchFolders::~LaunchFolders() {
+  if (temporary_) ::unsetenv(kTemporaryVariable);
+  if (shared_) ::unsetenv(kSharedVariable);
+}
+
+}  // namespace kuafu

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/endure.py: a small campaign, what it records, and that it sees a training that went on to other bits."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SOURCE, BUILD = Path(os.environ["KUAFU_SOURCE_DIR"]), Path(os.environ["KUAFU_BINARY_DIR"])
+sys.path.insert(0, str(SOURCE / "scripts"))
+import endure  # noqa: E402
+
+
+def campaign(out, *words):
+    command = [sys.executable, str(SOURCE / "scripts" / "endure.py"), "--build", str(BUILD), "--out", str(out), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+class Endurance(unittest.TestCase):
+    def setUp(self):
+        keeper = tempfile.TemporaryDirectory()
+        self.addCleanup(keeper.cleanup)
+        self.out = Path(keeper.name) / "out"
+
+    def test_goes_on_to_the_same_bits_and_behind_what_is_recorded(self):
+        first = campaign(self.out, "--kills", "2", "--each", "2", "--steps", "60", "--world", "threads", "--seed", "5")
+        self.assertEqual(first.returncode, 0, first.stdout + first.stderr)
+        before = json.loads((self.out / "result.json").read_text())
+        self.assertTrue(all(t["verdict"] == "equal" for t in before["trainings"]))
+        self.assertGreaterEqual(sum(len(t["ends"]) for t in before["trainings"]), 2)
+        self.assertIn("| sigkill |", (self.out / "README.md").read_text())
+        again = campaign(self.out, "--kills", "2", "--each", "2", "--steps", "60", "--world", "threads", "--seed", "5")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertEqual(json.loads((self.out / "result.json").read_text())["trainings"], before["trainings"])
+        other = campaign(self.out, "--kills", "3", "--each", "2", "--steps", "61", "--world", "threads", "--seed", "5")
+        self.assertIn("is of --steps 60, not 61", other.stderr)
+
+    def test_sees_other_bits_and_files_that_are_left(self):
+        def place(name, loss, checksum):
+            there = endure.Place(BUILD, self.out / name, {"world": "threads", "ranks": 1, "settings": [], "saving": []})
+            saved = there.saved / "step-00000002"
+            saved.mkdir(parents=True)
+            (saved / "index.json").write_text(json.dumps({"step": 2, "tensors": {"w": checksum}, "state": {"program": name}}))
+            rows = [{**dict.fromkeys(endure.COMPARED), "step": s, "loss": loss * s} for s in (1, 2)]
+            there.log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            return there
+
+        whole, same = place("whole", 0.5, "aa"), place("same", 0.5, "aa")
+        self.assertEqual(endure.compare(whole, same), [])
+        self.assertIn("step 1: [0.25", endure.compare(whole, place("loss", 0.25, "aa"))[0])
+        self.assertEqual(endure.compare(whole, place("tensor", 0.5, "ab")), ["the last checkpoint's tensors differs"])
+        (same.temporary / "kuafu-run-1").mkdir()
+        (same.saved / "step-00000003.partial").mkdir()
+        self.assertEqual(endure.compare(whole, same), ["left behind: saved/step-00000003.partial, t/kuafu-run-1"])
+
+    def test_wrong_use_is_told(self):
+        self.assertIn("--kills, --each and --steps are whole numbers from 1", campaign(self.out, "--kills", "0").stderr)
+        missing = subprocess.run([sys.executable, str(SOURCE / "scripts" / "endure.py"), "--build", "/nowhere", "--out", str(self.out)],
+                                 capture_output=True, text=True, check=False)
+        self.assertIn("build the target cut_disk", missing.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

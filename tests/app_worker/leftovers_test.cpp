@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Full disks and killed processes: what stays of a run, and what does not.
+
+#include <gtest/gtest.h>
+
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "kuafu/base/build_info.h"
+#include "tests/app_worker/process.h"
+
+namespace kuafu {
+namespace {
+
+using tests::Arguments;
+using tests::Ended;
+
+namespace fs = std::filesystem;
+
+constexpr int kOk = 0, kUnwritten = 7;
+constexpr const char* kFull = "No space left on device";
+
+std::string read(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream all;
+  all << in.rdbuf();
+  return all.str();
+}
+
+int64_t count(const std::string& text, const std::string& part) {
+  int64_t n = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+class Leftovers : public testing::Test {
+ protected:
+  Arguments command(const Arguments& more) const {
+    Arguments words = {tests::built("bin/kuafu"), "run",
+                       folder_.write("plan.toml", tests::kSmallPlan)};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  Ended run(const Arguments& more, const std::map<std::string, std::string>& environment = {}) {
+    tests::Child child(command(more), environment);
+    return child.wait();
+  }
+  /// A name that ends as the option wants, of a disk that is full.
+  std::string full(const std::string& name) const {
+    fs::create_symlink("/dev/full", folder_.path(name));
+    return folder_.path(name);
+  }
+
+  tests::Folder folder_;
+};
+
+TEST_F(Leftovers, OfAFullDiskAreTheResultsAndOneMessageThatNamesTheFile) {
+  const std::vector<Arguments> options = {{"--json", full("a.json")},
+                                          {"--log", full("a.csv")},
+                                          {"--trace", full("a.trace.jsonl")},
+                                          {"--timeline", full("a.svg")}};
+  for (const Arguments& option : options) {
+    const Ended ran = run(option);
+    EXPECT_EQ(ran.code, kUnwritten) << ran.output;
+    EXPECT_NE(ran.output.find("  loss            "), std::string::npos) << ran.output;
+    EXPECT_NE(ran.output.find(option[1] + ": " + kFull), std::string::npos) << ran.output;
+    EXPECT_EQ(count(ran.output, kFull), 1) << ran.output;
+  }
+  if (!build_info::kMpi.found) return;
+  const Ended ran = run({"--world", "mpi", "--ranks", "2", "--set", "parallel.data=2", "--json",
+                         folder_.path("a.json")});  // still the full one
+  EXPECT_EQ(ran.code, kUnwritten) << ran.output;
+  EXPECT_EQ(count(ran.output, kFull), 1) << ran.output;
+}
+
+TEST_F(Leftovers, OfAFullDiskAreWholeRowsAndWholeEvents) {
+  // tests/app_worker/cut_disk.c ends the disk below folders of this name.
+  const std::string folder = folder_.path("x.partial");
+  fs::create_directories(folder);
+  const auto cut_off = [](int bytes) {
+    return std::map<std::string, std::string>{{"KUAFU_TEST_DISK", "full:" + std::to_string(bytes)},
+                                              {"LD_PRELOAD", tests::built("lib/libcut_disk.so")}};
+  };
+  const Ended logged = run({"--log", folder + "/log.csv", "--steps", "8"}, cut_off(500));
+  EXPECT_EQ(logged.code, kUnwritten) << logged.output;
+  EXPECT_NE(logged.output.find("--log: cannot write " + folder + "/log.csv: " + kFull),
+            std::string::npos)
+      << logged.output;
+  const std::string rows = read(folder + "/log.csv");
+  std::istringstream lines(rows);
+  std::string head, line;
+  std::getline(lines, head);
+  int64_t num_rows = 0;
+  for (; std::getline(lines, line); ++num_rows)
+    EXPECT_EQ(count(line, ","), count(head, ",")) << line;
+  EXPECT_GT(num_rows, 0);
+  EXPECT_LT(num_rows, 8);
+  EXPECT_EQ(rows.back(), '\n');
+
+  const Ended drawn = run({"--tensorboard", folder + "/board", "--steps", "8"}, cut_off(1000));
+  EXPECT_EQ(drawn.code, kUnwritten) << drawn.output;
+  EXPECT_NE(drawn.output.find("--tensorboard: cannot write " + folder + "/board/events"),
+            std::string::npos)
+      << drawn.output;
+}
+
+TEST_F(Leftovers, OfAFullDiskUnderCheckpointsIsWhatWasMeasured) {
+  const std::string json = folder_.path("a.json"), saved = folder_.path("saved");
+  const Ended ran =
+      run({"--json", json, "--checkpoint", saved, "--every", "2", "--steps", "6"},
+          {{"KUAFU_TEST_DISK", "full:300000"}, {"LD_PRELOAD", tests::built("lib/libcut_disk.so")}});
+  EXPECT_EQ(ran.code, 1) << ran.output;
+  const Json d = Json::parse(read(json));
+  EXPECT_EQ(d["status"], "failed");
+  EXPECT_GE(d["loss"].size(), 2u);
+  const std::string reason = d["reason"];
+  EXPECT_NE(reason.find(kFull), std::string::npos) << reason;
+  EXPECT_NE(reason.find("what " + saved + " holds is from before"), std::string::npos) << reason;
+}
+
+/// Of the processes that were started with this mark: those of that name.
+std::vector<int> named(const std::string& mark, const std::string& name) {
+  std::vector<int> found;
+  for (const int pid : tests::processes_with("KUAFU_TEST_MARK", mark)) {
+    std::string comm;
+    std::ifstream("/proc/" + std::to_string(pid) + "/comm") >> comm;
+    if (comm == name) found.push_back(pid);
+  }
+  return found;
+}
+
+TEST_F(Leftovers, OfKilledProcessesGoWithTheNextRun) {
+  std::vector<std::pair<std::string, const char*>> targets = {{"threads", "kuafu"},
+                                                              {"threads", "kuafu-worker"}};
+  if (build_info::kMpi.found) {
+    for (const char* name : {"kuafu", "mpirun", "kuafu-worker"}) targets.emplace_back("mpi", name);
+  }
+  const std::string temporary = folder_.path("t");
+  fs::create_directories(temporary);
+  for (const auto& [world, name] : targets) {
+    const std::string log = folder_.path(world + name + ".csv"), mark = folder_.path(world + name);
+    const std::map<std::string, std::string> environment = {{"KUAFU_TEST_MARK", mark},
+                                                            {"TMPDIR", temporary}};
+    const Arguments ranks = {"--world", world, "--ranks", "2", "--set", "parallel.data=2"};
+    Arguments more = {"--steps", "50000000", "--log", log};
+    more.insert(more.end(), ranks.begin(), ranks.end());
+    tests::Child child(command(more), environment);
+    const std::string shared = "/dev/shm/kuafu-run-" + std::to_string(child.pid());
+    ASSERT_TRUE(
+        tests::eventually([&] { return count(read(log), "\n") > 3; }, std::chrono::seconds(60)))
+        << child.output();
+    EXPECT_EQ(fs::exists(shared), world == "mpi");
+    const std::vector<int> found = named(mark, name);
+    ASSERT_FALSE(found.empty()) << name;
+    ::kill(found.front(), SIGKILL);
+    EXPECT_TRUE(
+        tests::eventually([&] { return tests::processes_with("KUAFU_TEST_MARK", mark).empty(); },
+                          std::chrono::seconds(30)))
+        << world << " " << name;
+    const Ended next = run(ranks, environment);
+    EXPECT_EQ(next.code, kOk) << next.output;
+    EXPECT_FALSE(fs::exists(shared)) << world << " " << name;
+    std::string left;
+    for (const auto& entry : fs::recursive_directory_iterator(temporary))
+      left += entry.path().string() + "\n";
+    EXPECT_EQ(left, "") << world << " " << name;
+  }
+}
+
+}  // namespace
+}  // namespace kuafu
