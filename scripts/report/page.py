@@ -9,6 +9,7 @@ from pathlib import Path
 from plotly.offline import get_plotlyjs
 
 import derived
+import load
 import plots
 import ratios
 import reasons
@@ -89,6 +90,7 @@ def machine(run):
         if key == "memory_bytes":
             value = style.text_bytes(number(value))
         parts.append(f"{value} cores" if key == "cores" else str(value))
+    parts += load.words(run)
     return text(" \u00b7 ".join(parts)) or "Machine unknown: the record has no provenance."
 
 
@@ -99,6 +101,8 @@ def odd_facts(run):
            for key, value in flat(run.provenance)):
         said.append("Made from a source tree with uncommitted changes: the commit below does not "
                     "fully describe the program.")
+    if load.sentence(run):
+        said.append(load.sentence(run))
     if run.planned > len(run.cases):
         said.append(f"The suite is not finished: {run.planned - len(run.cases)} of {run.planned} "
                     "cases have not ended. Running it again continues where it stopped.")

@@ -40,11 +40,13 @@ class Round:
     number: int
     step: Timing
     tokens_per_s: float
+    foreign_share: float            # of the cores' time, taken by other processes
 
     @staticmethod
     def all_of(line):
         """Those that ended well."""
-        return [Round(int(number(r.get("round")) or 0), Timing.of(r.get("step_time_s")), number(r.get("tokens_per_s")))
+        return [Round(int(number(r.get("round")) or 0), Timing.of(r.get("step_time_s")), number(r.get("tokens_per_s")),
+                      number(lookup(r, "load.foreign_share")))
                 for r in line.get("rounds") or [] if as_dict(r).get("status") == "ok"]
 
 

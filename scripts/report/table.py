@@ -4,6 +4,7 @@
 import html
 
 import cards
+import load
 import derived
 import reasons
 import style
@@ -81,7 +82,8 @@ def _step_cell(case):
     if case.step is None:
         return cell_of("", None, "n")
     low, high = case.step.low * 1e3, case.step.high * 1e3
-    return cell_of(f"{style.text_seconds(case.step.median)}<br><small>{low:.3g} to {high:.3g}</small>",
+    mark = '<span title="timed under foreign load">*</span>' if load.is_loaded(case) else ""
+    return cell_of(f"{style.text_seconds(case.step.median)}{mark}<br><small>{low:.3g} to {high:.3g}</small>",
                  case.step.median, "n")
 
 

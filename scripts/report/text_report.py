@@ -6,6 +6,7 @@ import textwrap
 
 import cards
 import derived
+import load
 import reasons
 import side_by_side
 import style
@@ -44,12 +45,12 @@ def _head(run, columns):
     lines = [wrapped(f"{run.name}: {run.question}" if run.question else run.name, columns)]
     total = f"{len(run.cases)} of {run.planned}" if run.planned > len(run.cases) else str(len(run.cases))
     lines.append(wrapped(f"{total} cases ended: {counts(run)}", columns))
-    return lines + [wrapped(f"note: {note}", columns) for note in run.notes]
+    return lines + [wrapped(f"note: {note}", columns) for note in [*run.notes, load.sentence(run)] if note]
 
 
 def _row(case, columns):
     cells = (f"{style.text_number(case.tokens_per_s):>11} tokens/s  {style.text_seconds(case.step.median if case.step else None):>8}"
-             f"  {style.text_bytes(case.peak):>9}  ")
+             f"  {style.text_bytes(case.peak):>9} {'*' if load.is_loaded(case) else ' '}")
     return "    " + cells + clipped(case.name, columns - len(cells) - 4)
 
 
