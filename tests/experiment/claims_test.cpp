@@ -295,7 +295,7 @@ TEST_F(Derivation, FiguresHavePointsWithUnitsAndReach) {
   end_as("data, 4 ranks, batch 8", "refused");
   const Json figures = derived_json(rows())["figures"];
   EXPECT_EQ(figures[0]["y"]["unit"], "s");
-  EXPECT_EQ(figures[0]["x"]["unit"], "");
+  EXPECT_EQ(figures[0]["x"]["unit"], "ranks");
   EXPECT_EQ(figures[0]["by"], "strategy");
   ASSERT_EQ(figures[0]["points"].size(), 2U);
   EXPECT_EQ(figures[0]["points"][1]["x"], 2);
@@ -343,7 +343,7 @@ TEST(DerivedErrors, NameTheLineAndTheNearestName) {
   expect_error(column + "\"los.last\"\n",
                {"dir/s.toml:12", "[[column]] \"x\"", "\"los.last\"", "\"loss.last\""});
   expect_error(column + "\"hiden * 2\"\n", {"\"hiden\"", "did you mean"});
-  expect_error(column + "\"loss * 2\"\n", {"loss is a list", "loss.last"});
+  expect_error(column + "\"loss * 2\"\n", {"loss is a list", "loss.first, .last"});
   expect_error(column + "\"memory\"\n", {"memory is an object"});
   expect_error(column + "\"1 +\"\n", {"dir/s.toml:14", "formula", "letter 4"});
   expect_error(column + "\"at(strategy = 'one rnk', ranks)\"\n", {"\"one rnk\"", "\"one rank\""});
