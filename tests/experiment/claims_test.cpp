@@ -209,8 +209,7 @@ TEST_F(Derivation, ClaimsAreUnresolvedWhereACaseIsMissing) {
   read("");
   end_as("one rank, batch 16", "out_of_memory");
   EXPECT_EQ(verdict("loss.last < loss.first"), "unresolved");
-  EXPECT_EQ(results_[0].open.at(0),
-            "one rank, batch 16: \"one rank, batch 16\" ended as out_of_memory");
+  EXPECT_EQ(results_[0].open.at(0), "one rank, batch 16: ended as out_of_memory");
   EXPECT_EQ(verdict("loss.last > loss.first"), "fails");  // the others decide
   EXPECT_EQ(verdict("loss.last < loss.first", "where = { status = \"ok\" }\n"), "holds");
   EXPECT_EQ(verdict("mean(loss.last) < 9"), "unresolved");
