@@ -221,7 +221,7 @@ TEST(SuiteCommand, ComputesColumnsAndClaimsAndRunsNothingAnewForThem) {
   test::write_text(suite, sweep + claim("bad", "rank > 1"));
   const Output wrong = front({"suite", suite, "--out", folder / "other"});
   EXPECT_EQ(wrong.code, 2);
-  expect_has(wrong.err, "suite.toml:6: [[claim]] \"bad\": formula, letter 1: no \"rank\"");
+  expect_has(wrong.err, "suite.toml:8: [[claim]] \"bad\": formula, letter 1: no \"rank\"");
   EXPECT_FALSE(std::filesystem::exists(folder / "other"));
 }
 

@@ -2,6 +2,7 @@
 #include "kuafu/experiment/claims.h"
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
 
 namespace kuafu {
 namespace {
@@ -21,7 +22,11 @@ void check_each(const Rows& rows, const Formula& formula, const Rows::Among& pic
     const std::string& name = rows.all()[i].name;
     if (value.is_true()) ++result.held;
     if (value.is_false()) result.failing.push_back(name + ": " + formula.values_shown(*scope));
-    if (value.is_absent()) result.open.push_back(name + ": " + value.words);
+    if (!value.is_absent()) continue;
+    const std::string own = in_quotes(name) + " ";  // said already
+    result.open.push_back(
+        name + ": " +
+        (value.words.starts_with(own) ? value.words.substr(own.size()) : value.words));
   }
 }
 

@@ -2,6 +2,7 @@
 #include "kuafu/experiment/formula.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "kuafu/base/errors.h"
@@ -116,10 +117,17 @@ std::unique_ptr<FormulaScope> FormulaScope::like(const Picks&, std::string& why_
 std::vector<std::unique_ptr<FormulaScope>> FormulaScope::rows(const Picks&) const { return {}; }
 
 std::string nearest_name(const std::string& name, const std::vector<std::string>& known) {
+  std::string best;
+  int64_t fewest = std::numeric_limits<int64_t>::max();
   for (const std::string& other : known) {
-    if (last_word(other) == last_word(name)) return other;
+    const bool has_dots = last_word(other) != other;
+    const int64_t by_word = has_dots ? 1 + edit_distance(name, last_word(other)) : fewest;
+    const int64_t edits = std::min(edit_distance(name, other), by_word);
+    if (edits >= fewest) continue;
+    fewest = edits;
+    best = other;
   }
-  return nearest(name, known);
+  return best;
 }
 
 bool is_aggregate(const FormulaNode& call) {

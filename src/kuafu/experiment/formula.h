@@ -74,7 +74,8 @@ bool is_aggregate(const FormulaNode& call);
 /// Of a formula's text. Throws as Formula does.
 FormulaNode parse_formula(const std::string& text);
 
-/// The name nearest to one that is unknown: first of all one with the same last word.
+/// The name nearest to one that is unknown, as a whole or by its last word: "model.hidden" for
+/// "hiden".
 std::string nearest_name(const std::string& name, const std::vector<std::string>& known);
 
 /// All functions.
