@@ -26,7 +26,8 @@ using tests::with;
 std::vector<Family> disturbed() {
   std::vector<Family> all = tests::families();
   const Overrides bert = {{"model.kind", "bert"}, {"model.vocab", "64"}};
-  const Overrides vit = {{"model.kind", "vit"}};
+  const Overrides vit = {{"model.kind", "vit"},    {"model.image", "12"},  {"model.patch", "4"},
+                         {"model.sequence", "10"}, {"model.vocab", "256"}, {"model.classes", "5"}};
   const auto add = [&](const char* name, const Overrides& a, const Overrides& b = {}) {
     all.push_back({name, with(a, b)});
   };
@@ -150,9 +151,9 @@ RankResult diverging(const std::string& folder, const Overrides& more) {
   options.checkpoint = {.folder = folder, .every = 1, .keep = 1};
   return run_plan(run_plan_of(with({{"model.dtype", "f32"},
                                     {"optimizer.kind", "sgd"},
-                                    {"optimizer.lr", "1e6"},
+                                    {"optimizer.lr", "100"},
                                     {"optimizer.clip", "0"},
-                                    {"optimizer.weight_decay", "1e6"},
+                                    {"optimizer.warmup", "40"},
                                     {"train.validation_batches", "0"},
                                     {"train.steps", "20"}},
                                    more)),

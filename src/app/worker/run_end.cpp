@@ -25,7 +25,7 @@ std::string what_is_saved(const RankResult& result, const Plan& plan,
   }
   if (!result.diverged.empty()) {
     if (result.last_good.empty()) return text(after, "; ", options.checkpoint, " holds no state");
-    return text(after, "; the last good state is ", result.last_good,
+    return text(after, "; the last good state, by its finite loss, is ", result.last_good,
                 ": go on from it with --resume-with-changes");
   }
   return text(after, "; saved in ", options.checkpoint, ": go on with --resume");
