@@ -13,10 +13,8 @@ file may be left in shared memory or the temporary folder. A call after a kill g
 
 import argparse
 import json
-import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,12 +23,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts" / "report"))
 import provenance  # noqa: E402
+from endure_place import Place, descendants, kill_one, wait_for_all  # noqa: E402
 
 SIGNALS = {"sigterm": signal.SIGTERM, "sigint": signal.SIGINT}
 KINDS = ("sigkill", "sigkill", "sigterm", "sigint", "sigusr1", "full disk", "time-out")
 # How a run may end that was stopped so: its own code; before it listens, that of the signal. 0: it was done before.
 CODES = {"sigterm": {0, 130, 143}, "sigint": {0, 130}, "full disk": {0, 1}, "time-out": {0, 5}, "none": {0}}
-COMPARED = ("loss", "grad_norm", "lr", "loss_scale", "skipped", "validation_loss")
 MODELS = (["model.kind=gpt"], ["model.kind=llama"], ["model.kind=bert"], ["model.kind=vit", "model.image=8", "model.patch=2"],
           ["model.kind=moe_gpt", "model.experts=4", "model.balance_loss=0.1"])
 PARALLEL = ([], ["parallel.data=2"], ["parallel.data=2", "parallel.zero=1"], ["parallel.data=2", "parallel.zero=2"],
@@ -56,114 +54,6 @@ def draw_training(draw, steps, worlds):
     saving = ["--every", str(draw.choice((5, 10, 25)))]
     saving += draw.choice(([], ["--keep", "1"], ["--keep", "3"])) + draw.choice(([], ["--async"]))
     return {"world": draw.choice(worlds), "ranks": ranks, "settings": settings, "saving": saving}
-
-
-class Place:
-    """Where one training lives: its checkpoints, documents, log and a temporary folder of its own."""
-
-    def __init__(self, build, folder, training):
-        self.kuafu, self.library = build / "bin" / "kuafu", build / "lib" / "libcut_disk.so"
-        self.folder, self.training, self.guards = folder, training, []
-        self.saved, self.log, self.document = folder / "saved", folder / "log.jsonl", folder / "run.json"
-        self.temporary = folder / "t"
-        self.temporary.mkdir(parents=True)
-        (folder / "plan.toml").write_text("", encoding="utf-8")
-
-    def start(self, options=(), environment=None):
-        words = [str(self.kuafu), "run", str(self.folder / "plan.toml"), "--world", self.training["world"], "--ranks",
-                 str(self.training["ranks"]), "--checkpoint", str(self.saved), "--log", str(self.log), "--json", str(self.document),
-                 *self.training["saving"], *options]
-        for setting in self.training["settings"]:
-            words += ["--set", setting]
-        self.document.unlink(missing_ok=True)
-        with open(self.folder / "output.txt", "ab") as out:
-            guard = subprocess.Popen(words, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True,
-                                     env=os.environ | {"TMPDIR": str(self.temporary)} | (environment or {}))
-        self.guards.append(guard.pid)
-        return guard
-
-    def rows(self):
-        """What the log says of each step, the last word where a step was made again."""
-        found = {}
-        for line in self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []:
-            row = json.loads(line)
-            found[row["step"]] = [row[key] for key in COMPARED]
-        return found
-
-    def checkpoints(self):
-        return sorted(f for f in self.saved.glob("step-*") if f.name[5:].isdigit() and (f / "index.json").is_file())
-
-    def state(self):
-        """Checksums of every piece of the last checkpoint, and the run's strings but for who saved it."""
-        index = json.loads((self.checkpoints()[-1] / "index.json").read_text(encoding="utf-8"))
-        return {"step": index["step"], "tensors": index["tensors"],
-                "state": {k: v for k, v in index["state"].items() if k != "program"}}
-
-    def is_readable(self):
-        """Whether every weight of the newest checkpoint is read and has its checksum; none yet is fine."""
-        if not self.checkpoints():
-            return True
-        words = [str(self.kuafu), "export", str(self.saved), "--out", str(self.folder / "weights.safetensors")]
-        return subprocess.run(words, capture_output=True, check=False).returncode == 0
-
-    def left_over(self):
-        """Files that no one needs any more, after a run that ended well."""
-        found = [str(f.relative_to(self.folder)) for f in self.temporary.rglob("*")]
-        found += [f.name for f in self.folder.iterdir() if f.name.endswith(".new")]
-        found += [f"saved/{f.name}" for f in self.saved.iterdir() if f.name.endswith(".partial") or f.name == "lock"]
-        found += [f.name for pid in self.guards for f in Path("/dev/shm").glob(f"kuafu-run-{pid}*")]
-        return found
-
-
-def descendants(pid):
-    """Processes below one, the nearest first: [(pid, name)]."""
-    below = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "stat").read_text(encoding="utf-8")
-            except OSError:
-                continue
-            name = words[words.index("(") + 1:words.rindex(")")]
-            below.setdefault(int(words[words.rindex(")") + 2:].split()[1]), []).append((int(entry.name), name))
-    found = list(below.get(pid, []))
-    for child, _ in found:
-        found += below.get(child, [])
-    return found
-
-
-def is_alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def kill_one(draw, guard):
-    """SIGKILL to the guard, the launcher, the worker or a rank; which one."""
-    below = descendants(guard.pid)
-    targets = {"guard": [guard.pid], "launcher": [p for p, name in below if name in ("mpirun", "orterun")],
-               "worker": [p for p, name in below if name.startswith("kuafu-worker")]}
-    who = draw.choice([name for name, pids in targets.items() if pids])
-    try:
-        os.kill(draw.choice(targets[who]), signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    return who
-
-
-def wait_for_all(guard, pids, limit=60):
-    """The guard's code; None where a process hangs, which is ended then."""
-    end = time.monotonic() + limit
-    while time.monotonic() < end:
-        if guard.poll() is not None and not any(is_alive(p) for p in pids):
-            return guard.returncode if guard.returncode >= 0 else 128 - guard.returncode
-        time.sleep(0.02)
-    for pid in [guard.pid, *pids]:
-        if is_alive(pid):
-            os.kill(pid, signal.SIGKILL)
-    guard.wait()
-    return None
 
 
 def disturb(draw, place, kind, wall_s, checkpoint_bytes):
@@ -237,7 +127,15 @@ def compare(reference, place):
 
 def endure(build, folder, draw, training, most):
     """One training, disturbed at most `most` times; None where its plan is refused."""
-    reference = Place(build, folder / "whole", training)
+    places = [Place(build, folder / name, training) for name in ("whole", "disturbed")]
+    try:
+        return disturbed_training(*places, draw, training, most)
+    finally:
+        for place in places:
+            place.stop()
+
+
+def disturbed_training(reference, place, draw, training, most):
     begin = time.monotonic()
     code = wait_for_all(reference.start(), set(), 600)
     wall_s = time.monotonic() - begin
@@ -245,12 +143,9 @@ def endure(build, folder, draw, training, most):
         return None
     row = training | {"wall_s": round(wall_s, 3), "ends": [], "problems": []}
     if code != 0:
-        row["problems"] = [f"undisturbed, it ended with {code}"]
-        return row | {"verdict": "different"}
-    newest = reference.checkpoints()[-1]
-    size = max(f.stat().st_size for f in newest.iterdir()) if training["world"] == "mpi" else sum(
-        f.stat().st_size for f in newest.iterdir())
-    place = Place(build, folder / "disturbed", training)
+        return row | {"problems": [f"undisturbed, it ended with {code}"], "verdict": "different"}
+    sizes = [f.stat().st_size for f in reference.checkpoints()[-1].iterdir()]
+    size = max(sizes) if training["world"] == "mpi" else sum(sizes)   # of a process
     while True:
         is_last = len(row["ends"]) == most
         entry = disturb(draw, place, "none" if is_last else draw.choice(KINDS), wall_s, size)
@@ -321,6 +216,7 @@ def main():
         if before["provenance"]["git_commit"] != found["git_commit"]:
             sys.exit(f"{file} is of commit {before['provenance']['git_commit'][:12]}, the programs of {found['git_commit'][:12]}: name another --out")
         result |= {"draws": before["draws"], "trainings": before["trainings"]}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))   # through every `finally`
     while (ends := sum(len(t["ends"]) for t in result["trainings"])) < options.kills:
         draw = random.Random(f"{options.seed} {result['draws']}")
         training = draw_training(draw, options.steps, result["worlds"])

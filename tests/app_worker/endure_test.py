@@ -11,6 +11,7 @@ from pathlib import Path
 SOURCE, BUILD = Path(os.environ["KUAFU_SOURCE_DIR"]), Path(os.environ["KUAFU_BINARY_DIR"])
 sys.path.insert(0, str(SOURCE / "scripts"))
 import endure  # noqa: E402
+from endure_place import COMPARED, Place  # noqa: E402
 
 
 def campaign(out, *words):
@@ -39,11 +40,11 @@ class Endurance(unittest.TestCase):
 
     def test_sees_other_bits_and_files_that_are_left(self):
         def place(name, loss, checksum):
-            there = endure.Place(BUILD, self.out / name, {"world": "threads", "ranks": 1, "settings": [], "saving": []})
+            there = Place(BUILD, self.out / name, {"world": "threads", "ranks": 1, "settings": [], "saving": []})
             saved = there.saved / "step-00000002"
             saved.mkdir(parents=True)
             (saved / "index.json").write_text(json.dumps({"step": 2, "tensors": {"w": checksum}, "state": {"program": name}}))
-            rows = [{**dict.fromkeys(endure.COMPARED), "step": s, "loss": loss * s} for s in (1, 2)]
+            rows = [{**dict.fromkeys(COMPARED), "step": s, "loss": loss * s} for s in (1, 2)]
             there.log.write_text("".join(json.dumps(row) + "\n" for row in rows))
             return there
 

@@ -123,6 +123,20 @@ TEST_F(Leftovers, OfAFullDiskUnderCheckpointsIsWhatWasMeasured) {
   EXPECT_NE(reason.find("what " + saved + " holds is from before"), std::string::npos) << reason;
 }
 
+TEST_F(Leftovers, OfMemoryThatTheSystemRefusesIsNoBudget) {
+  const std::string json = folder_.path("a.json");
+  Arguments words = {"bash", "-c", "ulimit -v 1500000; exec \"$@\"", "-"};
+  for (const std::string& word : command({"--set", "model.hidden=4096", "--json", json}))
+    words.push_back(word);
+  tests::Child child(words);
+  const Ended ran = child.wait();
+  EXPECT_EQ(ran.code, 4) << ran.output;
+  EXPECT_EQ(ran.output.find("budget 0"), std::string::npos) << ran.output;
+  EXPECT_NE(ran.output.find("the system gave no more; the plan sets no budget"), std::string::npos)
+      << ran.output;
+  EXPECT_TRUE(Json::parse(read(json))["out_of_memory"]["budget_bytes"].is_null());
+}
+
 /// Of the processes that were started with this mark: those of that name.
 std::vector<int> named(const std::string& mark, const std::string& name) {
   std::vector<int> found;

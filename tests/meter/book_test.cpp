@@ -82,6 +82,31 @@ TEST(RankBook, RecomputedWorkIsApartAndUncountedWorkIsNowhere) {
   EXPECT_EQ(book.bytes_moved(), 2);
 }
 
+TEST(RankBook, WhatIsUnmeasuredIsInNoPeakAndNoCountButInTheBudget) {
+  RankBook book(0, 1000);
+  book.allocated(100, Category::kParameter);
+  book.work(7, 9);
+  const BytesByCategory before = book.peak_by_category();
+  {
+    const UnmeasuredScope scope(book);
+    book.allocated(700, Category::kActivation);
+    book.work(50, 50);
+    EXPECT_THROW(book.allocated(201, Category::kActivation), OutOfMemory);
+    book.freed(700, Category::kActivation);
+  }
+  EXPECT_EQ(book.peak(), 100);
+  EXPECT_EQ(book.at_peak(), before);
+  EXPECT_EQ(book.peak_by_category(), before);
+  EXPECT_EQ(book.flops(), 7);
+  EXPECT_TRUE(book.is_counting);
+  {
+    const UnmeasuredScope scope(book);
+    book.allocated(30, Category::kGradient);  // and stays
+  }
+  EXPECT_EQ(book.peak(), 130);
+  EXPECT_EQ(book.at_peak()[static_cast<size_t>(Category::kGradient)], 30);
+}
+
 TEST(RankBook, TellsTheRecorderOfAllWorkInOrder) {
   RankBook book(0);
   TraceRecorder recorder(TraceRecorder::Clock::kNone);
