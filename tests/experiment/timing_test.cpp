@@ -52,6 +52,18 @@ TEST(Timing, StillFindsTheOneCaseThatIsSlower) {
   EXPECT_EQ(std::count(verdicts.begin(), verdicts.end(), Timing::kSlower), 1);
 }
 
+TEST(Timing, LetsNoSlowerCaseHideItselfWhereThereAreRounds) {
+  std::vector<StepRatio> ratios(6, StepRatio{0.0, 0.02});
+  ratios[0].log = ratios[1].log = std::log(1.3);
+  EXPECT_EQ(judge_times(ratios, 0.05).front(), Timing::kInconclusive);
+  EXPECT_EQ(judge_times(ratios, 0.05, Errors::kOfRounds).front(), Timing::kSlower);
+  // A whole run in a slow hour still says nothing of the program.
+  const std::vector<StepRatio> slow_hour(18, StepRatio{0.2, 0.005});
+  for (const Timing timing : judge_times(slow_hour, 0.05, Errors::kOfRounds)) {
+    EXPECT_EQ(timing, Timing::kInconclusive);
+  }
+}
+
 TEST(Timing, NeedsFourCasesForTheScatter) {
   EXPECT_EQ(process_scatter(std::vector<StepRatio>(3, {0.2, 0.0})), 0);
   EXPECT_NEAR(process_scatter(std::vector<StepRatio>(4, {0.2, 0.0})), 0.2, 1e-15);
@@ -156,7 +168,8 @@ Verdicts compared(const Machine& machine, int64_t rounds, double factor, uint64_
           timing_of(machine.rounds(c == 7 ? 0.01 * factor : 0.01, rounds, random, draw + 1));
       ratios.push_back(*step_ratio(a, b));
     }
-    const std::vector<Timing> verdicts = judge_times(ratios, 0.05);
+    const std::vector<Timing> verdicts =
+        judge_times(ratios, 0.05, rounds > 1 ? Errors::kOfRounds : Errors::kOfOneProcess);
     for (const Timing timing : verdicts) ++counts.of_all[static_cast<size_t>(timing)];
     ++counts.of_slower[static_cast<size_t>(verdicts[7])];
   }

@@ -137,32 +137,31 @@ void judge_all(Comparison& comparison, const CompareOptions& options,
   for (const CaseComparison& c : comparison.cases) {
     if (c.times) ratios.push_back(*c.times);
   }
-  const std::vector<Timing> verdicts = judge_times(ratios, options.smallest_effect);
+  const bool has_rounds =
+      std::all_of(comparison.cases.begin(), comparison.cases.end(),
+                  [](const CaseComparison& c) { return !c.times || c.rounds > 1; });
+  const Errors errors = has_rounds ? Errors::kOfRounds : Errors::kOfOneProcess;
+  const std::vector<Timing> verdicts = judge_times(ratios, options.smallest_effect, errors);
   auto verdict = verdicts.begin();
   for (CaseComparison& c : comparison.cases) {
     if (c.times) c.timing = *verdict++;
   }
   if (ratios.empty()) return;
   const auto percent = [](double share) { return human_number(100 * share, 3) + " %"; };
-  const std::string effect = text("step times: less than ", percent(options.smallest_effect),
-                                  " is the same; intervals are of 95 % for all cases at once");
-  const bool has_rounds =
-      std::all_of(comparison.cases.begin(), comparison.cases.end(),
-                  [](const CaseComparison& c) { return !c.times || c.rounds > 1; });
-  const std::string in_rounds = has_rounds ? " and hold what the rounds of a case differ by" : "";
-  const std::string between = percent(std::expm1(process_scatter(ratios)));
-  if (ratios.size() >= kFewestRatios) {
-    notes.insert(text(
-        effect, in_rounds,
-        has_rounds ? "; the two runs differ by another " : " and hold that processes differ: by ",
-        between, ", from all ratios"));
+  std::string note = text("step times: less than ", percent(options.smallest_effect),
+                          " is the same; intervals are of 95 % for all cases at once");
+  const std::string scatter = percent(std::expm1(process_scatter(ratios, errors)));
+  const bool is_known = ratios.size() >= kFewestRatios;
+  if (has_rounds) {
+    note += " and hold what the rounds of a case differ by";
+    if (is_known) note += text("; beyond that the two runs differ by ", scatter);
+  } else if (is_known) {
+    note += text(" and hold that processes differ: by ", scatter, ", from all ratios");
   } else {
-    notes.insert(text(
-        effect, in_rounds,
-        has_rounds ? ""
-                   : "; how much a process differs from the next is not in them: it is known from ",
-        has_rounds ? "" : text(kFewestRatios, " cases on")));
+    note += text("; how much a process differs from the next is not in them: it is known from ",
+                 kFewestRatios, " cases on");
   }
+  notes.insert(note);
 }
 
 }  // namespace

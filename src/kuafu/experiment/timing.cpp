@@ -15,7 +15,8 @@
 namespace kuafu {
 namespace {
 
-constexpr double kNormal95 = 1.959963984540054;  ///< of a 95 % interval, in standard errors
+constexpr double kNormal95 = 1.959963984540054;     ///< of a 95 % interval, in standard errors
+constexpr double kMiddleHalf = 0.6744897501960817;  ///< of a normal lies within so many of them
 constexpr double kPi = 3.14159265358979323846;
 
 /// Where a probability that falls from x = 0 on reaches `wanted`, by bisection.
@@ -169,15 +170,25 @@ std::string shown_step_time(const Json& document) {
   return text(ms(median), " [", ms(low), ", ", ms(high), "]");
 }
 
-double process_scatter(const std::vector<StepRatio>& ratios) {
+double process_scatter(const std::vector<StepRatio>& ratios, Errors errors) {
   if (ratios.size() < kFewestRatios) return 0;
-  double square = 0;
-  for (const StepRatio& r : ratios) square += r.log * r.log - r.error * r.error;
-  return std::sqrt(std::max(0.0, square / static_cast<double>(ratios.size())));
+  double square = 0, of_errors = 0;
+  std::vector<double> sizes, squares;
+  for (const StepRatio& r : ratios) {
+    square += r.log * r.log;
+    of_errors += r.error * r.error;
+    sizes.push_back(std::abs(r.log));
+    squares.push_back(r.error * r.error);
+  }
+  const auto n = static_cast<double>(ratios.size());
+  if (errors == Errors::kOfOneProcess) return std::sqrt(std::max(0.0, (square - of_errors) / n));
+  const double deviation = median_of(sizes) / kMiddleHalf;
+  return std::sqrt(std::max(0.0, deviation * deviation - median_of(squares)));
 }
 
-std::vector<Timing> judge_times(const std::vector<StepRatio>& ratios, double smallest_effect) {
-  const double scatter = process_scatter(ratios), effect = std::log1p(smallest_effect);
+std::vector<Timing> judge_times(const std::vector<StepRatio>& ratios, double smallest_effect,
+                                Errors errors) {
+  const double scatter = process_scatter(ratios, errors), effect = std::log1p(smallest_effect);
   const double width =
       normal_quantile(0.025 / static_cast<double>(std::max<size_t>(1, ratios.size())));
   std::vector<Timing> verdicts;

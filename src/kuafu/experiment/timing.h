@@ -51,15 +51,22 @@ Json timed_document(const Json& line);
 /// "3.21 [3.10, 3.40]", in ms; "-" where there is none.
 std::string shown_step_time(const Json& document);
 
-/// How much ratios of one process a side scatter beyond their own errors: the root of their mean
-/// square, less that of the errors. Around 1, not around their mean: a machine that was slower as a
-/// whole in one of the runs is scatter too. 0 of fewer than kFewestRatios.
-double process_scatter(const std::vector<StepRatio>& ratios);
+/// What the errors of ratios hold: the steps within one process a side, or several rounds of both.
+enum class Errors : uint8_t { kOfOneProcess, kOfRounds };
+
+/// How much ratios scatter beyond their own errors, around 1, not around their mean: a machine that was
+/// slower as a whole in one of the runs is scatter too. Of one process a side it is the root of their
+/// mean square, less that of the errors: processes differ, and nothing else tells by how much. Errors
+/// of rounds hold that, and what is left is how the two runs differ as a whole: the median of the
+/// |log|, which is 0.6745 standard deviations of a normal, so that a case that is slower does not hide
+/// itself. 0 of fewer than kFewestRatios.
+double process_scatter(const std::vector<StepRatio>& ratios, Errors errors = Errors::kOfOneProcess);
 inline constexpr size_t kFewestRatios = 4;
 
 /// The verdict of each ratio. Its interval, error and scatter together, is of 95 % for all of them at
 /// once (Bonferroni). `smallest_effect` 0.05: from 1 / 1.05 to 1.05 is the same.
-std::vector<Timing> judge_times(const std::vector<StepRatio>& ratios, double smallest_effect);
+std::vector<Timing> judge_times(const std::vector<StepRatio>& ratios, double smallest_effect,
+                                Errors errors = Errors::kOfOneProcess);
 
 /// A share from 0 to 1, of "5%" or "0.05". Throws ConfigError naming the option.
 double parse_share(std::string_view share, std::string_view option);
