@@ -21,7 +21,7 @@ using test::TemporaryFolder;
 
 const std::vector<std::string> kCommands = {"run",     "suite",  "explain",     "list",   "report",
                                             "compare", "doctor", "conformance", "matrix", "fuzz",
-                                            "export",  "import", "merge"};
+                                            "export",  "import", "merge",       "new"};
 
 void expect_has(const std::string& whole, const std::string& part) {
   EXPECT_NE(whole.find(part), std::string::npos) << "no \"" << part << "\" in: " << whole;

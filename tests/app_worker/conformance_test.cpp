@@ -6,6 +6,7 @@
 
 #include <fstream>
 #include <set>
+#include <tuple>
 
 #include "app/worker/exit_code.h"
 #include "tests/app_worker/process.h"
@@ -82,14 +83,80 @@ TEST(Conformance, ChecksWhatIsNamed) {
                                            "x1 x y1 x z1", "x2 x y2 x z2"}));
 }
 
+/// Shapes on which a check found something wrong.
+std::set<std::string> failed_shapes(const Checked& c, const std::string& check) {
+  std::set<std::string> shapes;
+  for (const Json& f : c.document["findings"]) {
+    if (f["ok"] == false && f["check"] == check) shapes.insert(f["shape"].get<std::string>());
+  }
+  return shapes;
+}
+
+TEST(Conformance, NamesTheShapesFromWhichOnASchemeIsWrong) {
+  const Checked c = check({"1d-batch-64", "--plugin", built("plugins/from_64.so"), "--sizes", "2"});
+  EXPECT_EQ(c.code, kFailed) << c.output;
+  EXPECT_EQ(failed_shapes(c, "products"), std::set<std::string>{"B 65, S 1, H 5, F 14, V 255"});
+  EXPECT_NE(c.output.find("products of 1d-batch-64 on tensor2, B 65, S 1, H 5, F 14, V 255"),
+            std::string::npos)
+      << c.output;
+}
+
+TEST(Conformance, FindsSchedulesThatDropOrSwapAMicroBatch) {
+  for (const auto& [name, says] :
+       {std::pair{"drops-one", "is missing"}, std::pair{"swaps-two", "the schedule deadlocks"}}) {
+    const Checked c =
+        check({"--schedule", name, "--plugin", built("plugins/from_64.so"), "--sizes", "2"});
+    EXPECT_EQ(c.code, kFailed) << c.output;
+    EXPECT_EQ(*failed_shapes(c, "timetable").begin(), "5 micro-batches, 1 stage a rank");
+    EXPECT_NE(c.output.find(says), std::string::npos) << c.output;
+  }
+}
+
+TEST(Conformance, HoldsForTheTemplateOfASchedule) {
+  const Checked c = check({"--plugin", built("plugins/my_schedule.so"), "--sizes", "2,3"});
+  EXPECT_EQ(c.code, kOk) << c.output;
+  EXPECT_EQ(c.document["findings"][0]["kind"], "schedule");
+  EXPECT_EQ(c.document["findings"][0]["name"], "my_schedule");
+}
+
+// Everything about one choice takes long.
+TEST(ConformanceWhole, HoldsForTheTemplatesOfKuafuNew) {
+  for (const char* kind : {"scheme", "sequence", "model", "schedule"}) {
+    const Checked c = check({"--plugin", built(std::string("plugins/my_") + kind + ".so")});
+    EXPECT_EQ(c.code, kOk) << c.output;
+    for (const Json& f : c.document["findings"]) EXPECT_EQ(f["kind"], kind);
+  }
+}
+
+TEST(ConformanceWhole, FindsModelsAndSequenceModesThatAreWrongFrom64On) {
+  for (const auto& [option, name, shape] :
+       {std::tuple{"--model", "gpt-width-64", "layers 1, H 260, N 4, V 259, S 132, B 4"},
+        std::tuple{"--sequence", "ring-tokens-64", "B 1, N 2, Nkv 2, D 8, S 131"}}) {
+    const Checked c = check({option, name, "--plugin", built("plugins/from_64.so")});
+    EXPECT_EQ(c.code, kFailed) << c.output;
+    EXPECT_NE(c.output.find(shape), std::string::npos) << c.output;
+  }
+}
+
+TEST(ConformanceWhole, HoldsForAModelThatBringsNoOracle) {
+  const Checked c = check({"--plugin", built("plugins/macaron_alone.so")});
+  EXPECT_EQ(c.code, kOk) << c.output;
+  EXPECT_NE(c.output.find("differences"), std::string::npos) << c.output;
+}
+
 TEST(Conformance, RefusesSchemesAndSizesThatDoNotExist) {
   struct Case {
     tests::Arguments arguments;
     const char* says;
   };
-  for (const Case& c : {Case{{"4d"}, "4d"}, Case{{"3d", "--sizes", "4"}, "--sizes"},
-                        Case{{"1d", "--sizes", "0"}, "0"},
-                        Case{{"--plugin", built("plugins/no_symbol.so")}, "no symbol"}}) {
+  for (const Case& c :
+       {Case{{"4d"}, "4d"}, Case{{"3d", "--sizes", "4"}, "--sizes"},
+        Case{{"1d", "--sizes", "0"}, "0"},
+        Case{{"--sequence", "rnig"}, "no sequence mode \"rnig\"; nearest: \"ring\""},
+        Case{{"--model", "gtp"}, "no model \"gtp\"; nearest: \"gpt\""},
+        Case{{"--schedule", "zbw"}, "no pipeline schedule \"zbw\"; nearest: \"zbv\""},
+        Case{{"--model", "gpt", "--sizes", "2"}, "--sizes has no effect on a model"},
+        Case{{"--plugin", built("plugins/no_symbol.so")}, "no symbol"}}) {
     const Checked checked = check(c.arguments);
     EXPECT_EQ(checked.code, kUsage) << checked.output;
     EXPECT_NE(checked.output.find(c.says), std::string::npos) << checked.output;

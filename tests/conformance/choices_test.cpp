@@ -18,7 +18,11 @@
 namespace kuafu {
 namespace {
 
+using conformance::check_differences;
+using conformance::check_model_under;
+using conformance::check_schedule;
 using conformance::Finding;
+using conformance::run_sequence_check;
 using conformance::Shapes;
 using conformance::Variant;
 

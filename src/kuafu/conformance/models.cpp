@@ -15,22 +15,29 @@ namespace {
 
 constexpr int64_t kPatch = 2, kMostRanks = 8;
 
-/// The smallest grid of several ranks that a scheme arranges; none where it has none.
-Overrides smallest_grid_of(const TensorMode& mode) {
+/// The smallest grid with as many axes of several ranks as a scheme has on up to 8; none where it has
+/// none.
+Overrides fullest_grid_of(const TensorMode& mode) {
+  Overrides best;
+  std::ptrdiff_t most = 0;
   for (int64_t size = 2; size <= kMostRanks; ++size) {
-    // The deepest first: 2.5D on 8 ranks with depth 2 is no 2D.
-    for (int64_t depth = size / 2; depth >= 1; --depth) {
+    for (int64_t depth = 1; depth <= size; ++depth) {
+      std::vector<Axis> axes;
       try {
-        mode.axes(size, depth);
+        axes = mode.axes(size, depth);
       } catch (const Refused&) {
         continue;
       }
-      return {{"parallel.tensor.mode", mode.name},
+      const auto several =
+          std::count_if(axes.begin(), axes.end(), [](const Axis& axis) { return axis.size > 1; });
+      if (several <= most) continue;
+      most = several;
+      best = {{"parallel.tensor.mode", mode.name},
               {"parallel.tensor.size", text(size)},
               {"parallel.tensor.depth", text(depth)}};
     }
   }
-  return {};
+  return best;
 }
 
 Overrides joined(Overrides a, const Overrides& b) {
@@ -139,7 +146,7 @@ Overrides settings_of(const std::string& kind, const ModelShape& s) {
 std::vector<Variant> model_variants(const Registries& registries) {
   std::vector<Variant> all = {{"one rank", {}, Shapes::kAll}};
   for (const auto& entry : registries.tensor.entries()) {
-    const Overrides grid = smallest_grid_of(entry.make.mode);
+    const Overrides grid = fullest_grid_of(entry.make.mode);
     if (!grid.empty())
       all.push_back({text(entry.name, " on ", grid[1].second), grid, Shapes::kAll});
   }

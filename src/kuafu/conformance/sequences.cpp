@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sequence modes against attention over the whole sample in plain ATen.
+// Sequence modes against attention over the whole sample.
 
 #include "kuafu/conformance/sequences.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "kuafu/comm/simulated.h"
@@ -18,6 +15,7 @@
 #include "kuafu/conformance/mesh_rank.h"
 #include "kuafu/conformance/samples.h"
 #include "kuafu/conformance/trial_runs.h"
+#include "kuafu/conformance/whole_attention.h"
 #include "kuafu/mesh/parts.h"
 #include "kuafu/meter/book.h"
 
@@ -25,23 +23,6 @@ namespace kuafu::conformance {
 namespace {
 
 constexpr int64_t kSeqDim = 2;  // of (B, N, S, D)
-
-/// One attention: whole extents, mask, what is kept, and the type.
-struct Attended {
-  AttentionShape shape;
-  Recompute recompute = Recompute::kNone;
-  at::ScalarType dtype = at::kDouble;
-
-  std::string name() const {
-    return text(shape.mask == Mask::kCausal ? "causal" : "full",
-                recompute == Recompute::kSelective ? ", selective recomputation" : "");
-  }
-};
-
-std::string to_string(const AttentionShape& s) {
-  return text("B ", s.batch, ", N ", s.heads, ", Nkv ", s.kv_heads, ", D ", s.head_dim, ", S ",
-              s.sequence);
-}
 
 /// For n ranks; the first three are small, the others go beyond 64 in one dim or more.
 std::vector<AttentionShape> attention_shapes(int64_t n, Shapes shapes) {
@@ -54,47 +35,6 @@ std::vector<AttentionShape> attention_shapes(int64_t n, Shapes shapes) {
                          {1, 66 * n, n, 3, 2 * n},
                          {1, 2 * n, 2 * n, 65, 64 * n}});
   return all;
-}
-
-/// (B, N, S, D) over memory (B, S, N, D), of the whole sample, in the order of positions.
-Tensor whole_input(const Attended& a, const std::string& name, int64_t heads) {
-  const AttentionShape& s = a.shape;
-  const Mesh alone({}, 0);
-  const Param p =
-      shard(name, {s.batch, s.sequence, heads, s.head_dim}, Layout::replicated(4), alone);
-  return p.value.detach().to(a.dtype).to(at::kDouble).transpose(1, 2);
-}
-
-struct AttentionInputs {
-  explicit AttentionInputs(const Attended& a)
-      : q(whole_input(a, "q", a.shape.heads)),
-        k(whole_input(a, "k", a.shape.kv_heads)),
-        v(whole_input(a, "v", a.shape.kv_heads)),
-        dout(whole_input(a, "dout", a.shape.heads)) {}
-  Tensor q, k, v, dout;
-};
-
-struct AttentionResult {
-  Tensor out, dq, dk, dv;
-};
-
-/// softmax(q k^T / sqrt(D)) v as it is written, with ATen's autograd, in f64.
-AttentionResult plain_attention(const Attended& a) {
-  const AttentionShape& s = a.shape;
-  const AttentionInputs in(a);
-  const at::AutoGradMode recording(true);
-  const auto leaf = [](const Tensor& t) { return t.clone().requires_grad_(true); };
-  const Tensor q = leaf(in.q), k = leaf(in.k), v = leaf(in.v);
-  const int64_t share = s.heads / s.kv_heads;
-  Tensor scores = at::matmul(q, k.repeat_interleave(share, 1).transpose(2, 3)) /
-                  std::sqrt(static_cast<double>(s.head_dim));
-  if (s.mask == Mask::kCausal) {
-    const Tensor later = at::ones({s.sequence, s.sequence}, at::kBool).triu(1);
-    scores = scores.masked_fill(later, -std::numeric_limits<double>::infinity());
-  }
-  const Tensor out = at::matmul(at::softmax(scores, -1), v.repeat_interleave(share, 1));
-  torch::autograd::backward({out}, {in.dout});
-  return {out.detach(), q.grad(), k.grad(), v.grad()};
 }
 
 /// A mode on one rank.
@@ -160,15 +100,24 @@ struct Sequenced {
   }
 };
 
-/// Every mask and what may be kept.
-std::vector<Attended> settings_of(const AttentionShape& shape, at::ScalarType dtype = at::kDouble) {
+constexpr Mask kMasks[] = {Mask::kCausal, Mask::kNone};
+
+/// What may be kept of an attention.
+std::vector<Attended> kept_of(const AttentionShape& shape, Mask mask,
+                              at::ScalarType dtype = at::kDouble) {
   std::vector<Attended> all;
-  for (const Mask mask : {Mask::kCausal, Mask::kNone}) {
-    for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective}) {
-      Attended a{shape, recompute, dtype};
-      a.shape.mask = mask;
-      all.push_back(a);
-    }
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective}) {
+    all.push_back({shape, recompute, dtype});
+    all.back().shape.mask = mask;
+  }
+  return all;
+}
+
+/// Every mask and what may be kept.
+std::vector<Attended> settings_of(const AttentionShape& shape) {
+  std::vector<Attended> all;
+  for (const Mask mask : kMasks) {
+    for (const Attended& a : kept_of(shape, mask)) all.push_back(a);
   }
   return all;
 }
@@ -182,44 +131,46 @@ void check_order(const AttentionParallel& mode, int64_t sequence, Notes& notes) 
   notes.expect(order == places, "order() is no permutation of the ", sequence, " positions");
 }
 
-/// Relative to the whole tensor: a first token's dq is zero but for rounding.
-void expect_attention(const Sequenced& s, const Attended& a, double limit, Notes& notes) {
-  const AttentionResult expected = plain_attention(a);
+/// Errors are relative to the largest sum of absolute terms: of a first token's dq all cancels.
+void expect_attention(const Sequenced& s, const Attended& a, const WholeAttention& whole,
+                      double limit, Notes& notes) {
   s.on_ranks(a, [&](AttendingRank& rank, int r) {
     check_order(rank.mode(), a.shape.sequence, notes);
     const AttentionResult got = rank.run();
-    const auto expect = [&](const char* what, const Tensor& mine, const Tensor& whole) {
-      const Tensor difference = mine.to(at::kDouble) - rank.mine(whole);
+    const auto expect = [&](const char* what, Tensor AttentionResult::*part) {
+      const Tensor difference = (got.*part).to(at::kDouble) - rank.mine(whole.values.*part);
       const double error = difference.numel() == 0 ? 0 : difference.abs().max().item<double>();
-      const double bound = limit * whole.abs().max().item<double>();
+      const double bound = limit * (whole.terms.*part).max().item<double>();
       notes.expect(error <= bound, what, " of ", a.name(), " attention on rank ", r, " of ",
                    s.ranks, ": error ", error, ", tolerance ", bound);
     };
-    expect("output", got.out, expected.out);
-    expect("gradient of the queries", got.dq, expected.dq);
-    expect("gradient of the keys", got.dk, expected.dk);
-    expect("gradient of the values", got.dv, expected.dv);
+    expect("output", &AttentionResult::out);
+    expect("gradient of the queries", &AttentionResult::dq);
+    expect("gradient of the keys", &AttentionResult::dk);
+    expect("gradient of the values", &AttentionResult::dv);
   });
 }
 
+void expect_all_attention(const Sequenced& s, const AttentionShape& shape, at::ScalarType dtype,
+                          double limit, Notes& notes) {
+  for (const Mask mask : kMasks) {
+    const std::vector<Attended> kept = kept_of(shape, mask, dtype);
+    const WholeAttention whole = whole_attention(kept[0]);
+    for (const Attended& a : kept) expect_attention(s, a, whole, limit, notes);
+  }
+}
+
 /// Chains of sums of at most S terms (scores D, softmax S, gradients S N / Nkv), and one more a rank.
-double attention_tolerance(const Sequenced& s, const AttentionShape& a) {
-  return 16 * kEps *
-         static_cast<double>(a.sequence * (a.heads / a.kv_heads) + a.head_dim + s.ranks);
-}
-
 void check_attention(const Sequenced& s, const AttentionShape& shape, Notes& notes) {
-  for (const Attended& a : settings_of(shape)) {
-    expect_attention(s, a, attention_tolerance(s, shape), notes);
-  }
+  const auto length = static_cast<double>(shape.sequence * (shape.heads / shape.kv_heads) +
+                                          shape.head_dim + s.ranks);
+  expect_all_attention(s, shape, at::kDouble, 16 * kEps * length, notes);
 }
 
-/// Inputs are rounded to 8 bits alike; the weights, the result and each gradient are rounded to 8
-/// bits once, sums are f32: a few halves of 2^-8 of the largest element.
+/// Inputs are rounded to 8 bits alike; weights, result and each gradient are rounded to 8 bits once or
+/// twice, sums are f32: a few halves of 2^-8.
 void check_half(const Sequenced& s, const AttentionShape& shape, Notes& notes) {
-  for (const Attended& a : settings_of(shape, at::kBFloat16)) {
-    expect_attention(s, a, 4 * 0x1.0p-8, notes);
-  }
+  expect_all_attention(s, shape, at::kBFloat16, 4 * 0x1.0p-8, notes);
 }
 
 void check_bits(const Sequenced& s, const AttentionShape& shape, Notes& notes) {

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `kuafu new`: what it writes, and what it refuses.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "kuafu/base/config.h"
+#include "tests/app/process.h"
+#include "tests/record/support.h"
+
+namespace kuafu {
+namespace {
+
+using test::front;
+using test::Output;
+using test::TemporaryFolder;
+
+void expect_has(const std::string& whole, const std::string& part) {
+  EXPECT_NE(whole.find(part), std::string::npos) << "no \"" << part << "\" in: " << whole;
+}
+
+TEST(New, WritesAProjectOfEveryKindUnderItsName) {
+  const TemporaryFolder folder;
+  for (const char* kind : {"scheme", "sequence", "model", "schedule"}) {
+    const std::filesystem::path out = folder / kind;
+    const Output output = front({"new", kind, "late_bird", "--out", out.string()});
+    ASSERT_EQ(output.code, 0) << output.err;
+    for (const char* line :
+         {"cmake -B build", "cmake --build build", "conformance ", "run plan.toml --certify"}) {
+      expect_has(output.out, line);
+    }
+    for (const char* file : {"CMakeLists.txt", "README.md", "late_bird.cpp", "plan.toml"}) {
+      const std::string text = read_file((out / file).string(), "file");
+      expect_has(text, "late_bird");
+      for (const char* word :
+           {"my_plugin", "my_scheme", "my_sequence", "my_model", "my_schedule", "@"}) {
+        EXPECT_EQ(text.find(word), std::string::npos) << word << " in " << kind << "/" << file;
+      }
+    }
+    expect_has(read_file((out / "CMakeLists.txt").string(), "file"),
+               "find_package(Kuafu REQUIRED HINTS");
+    expect_has(read_file((out / "CMakeLists.txt").string(), "file"), "kuafu_plugin(late_bird");
+  }
+  expect_has(read_file((folder / "model" / "late_bird.cpp").string(), "file"),
+             "class LateBirdModel ");
+}
+
+TEST(New, ReplacesNamesOnce) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(front({"new", "scheme", "my_scheme_2", "--out", (folder / "x").string()}).code, 0);
+  const std::string text = read_file((folder / "x" / "my_scheme_2.cpp").string(), "file");
+  expect_has(text, "\"my_scheme_2\"");
+  EXPECT_EQ(text.find("my_scheme_2_2"), std::string::npos);
+}
+
+TEST(New, RefusesWhatItCannotWrite) {
+  const TemporaryFolder folder;
+  struct Case {
+    std::vector<std::string> arguments, words;
+  };
+  for (const Case& c :
+       {Case{{"bogus", "x"}, {"\"bogus\"", "scheme, sequence, model, schedule"}},
+        Case{{"shceme", "x"}, {"did you mean \"scheme\""}},
+        Case{{"scheme", "2.5d"},
+             {"tensor-parallel scheme \"2.5d\" already", "nearest: \"my_2_5d\""}},
+        Case{{"sequence", "ring"}, {"sequence mode \"ring\" already", "\"my_ring\""}},
+        Case{{"model", "gpt"}, {"model \"gpt\" already", "bert"}},
+        Case{{"schedule", "1f1b"}, {"pipeline schedule \"1f1b\" already", "zbv"}},
+        Case{{"scheme", "Two-Rings"}, {"\"Two-Rings\" is no name", "nearest: \"two_rings\""}},
+        Case{{"scheme", ""}, {"is no name"}}, Case{{"scheme", "../up"}, {"is no name"}},
+        Case{{"scheme", "install"}, {"\"install\" is a word of the build's own", "\"my_install\""}},
+        Case{{"scheme"}, {"name", "required"}},
+        Case{{"scheme", "x", "--uot", "y"}, {"--uot", "--out"}}}) {
+    std::vector<std::string> words = {"new"};
+    words.insert(words.end(), c.arguments.begin(), c.arguments.end());
+    const Output output = front(words);
+    EXPECT_EQ(output.code, 2) << output.out;
+    for (const std::string& word : c.words) expect_has(output.err, word);
+  }
+  const std::string there = (folder / "there").string();
+  std::filesystem::create_directory(there);
+  const Output output = front({"new", "scheme", "x", "--out", there});
+  EXPECT_EQ(output.code, 2);
+  expect_has(output.err, there + " is there already");
+  EXPECT_TRUE(std::filesystem::is_empty(there));
+}
+
+}  // namespace
+}  // namespace kuafu
