@@ -57,9 +57,10 @@ def draw_training(draw, steps, worlds):
 
 
 def disturb(draw, place, kind, wall_s, checkpoint_bytes):
-    """One attempt that something ends: what, when, and what was found after."""
-    options, environment, entry = ["--resume"], {}, {"kind": kind}
-    moment = round(draw.uniform(0.02, 0.95) * wall_s, 3)
+    """One attempt that something ends, which would take wall_s: what, when, and what was found after."""
+    options, environment, entry = ["--resume"], {}, {"kind": kind, "from_step": place.newest_step()}
+    moment = round(draw.uniform(0.02, 0.98) * wall_s, 3)
+    log_before, unfinished = place.log_file(), place.unfinished_saves()
     if kind == "full disk":
         entry["bytes"] = draw.randrange(int(1.5 * checkpoint_bytes))
         environment = {"LD_PRELOAD": str(place.library), "KUAFU_TEST_DISK": f"full:{entry['bytes']}"}
@@ -79,15 +80,17 @@ def disturb(draw, place, kind, wall_s, checkpoint_bytes):
             entry["whom"] = kill_one(draw, guard)
         elif guard.poll() is None and kind == "sigusr1":
             guard.send_signal(signal.SIGUSR1)
-            time.sleep(draw.uniform(0, 0.3) * wall_s)
+            time.sleep(draw.uniform(0, 0.5) * (wall_s - moment))
             pids = {p for p, _ in descendants(guard.pid)}
             if guard.poll() is None:
                 entry["whom"] = "SIGUSR1, then " + kill_one(draw, guard)
         elif guard.poll() is None:
             guard.send_signal(SIGNALS[kind])
     code = wait_for_all(guard, pids)
-    steps = [int(f.name[5:]) for f in place.checkpoints()]
-    entry |= {"exit_code": code, "last_step": max(place.rows(), default=0), "checkpoint": steps[-1] if steps else None}
+    has_steps, is_saving = place.log_file() != log_before, kind == "full disk" or place.unfinished_saves() - unfinished
+    phase = "start-up" if not has_steps else "a save" if is_saving else "training"
+    entry |= {"exit_code": code, "phase": "done before" if code == 0 else phase,
+              "last_step": max(place.rows(), default=0) if has_steps else None, "checkpoint": place.newest_step()}
     entry["problems"] = problems_of(place, entry)
     return entry
 
@@ -137,20 +140,28 @@ def endure(build, folder, draw, training, most):
 
 def disturbed_training(reference, place, draw, training, most):
     begin = time.monotonic()
-    code = wait_for_all(reference.start(), set(), 600)
+    guard = reference.start()
+    while guard.poll() is None and reference.log_file() is None:
+        time.sleep(0.01)
+    startup_s = time.monotonic() - begin
+    code = wait_for_all(guard, set(), 600)
     wall_s = time.monotonic() - begin
     if code in (2, 3):
         return None
-    row = training | {"wall_s": round(wall_s, 3), "ends": [], "problems": []}
+    row = training | {"startup_s": round(startup_s, 3), "wall_s": round(wall_s, 3), "ends": [], "too_late": None, "problems": []}
     if code != 0:
         return row | {"problems": [f"undisturbed, it ended with {code}"], "verdict": "different"}
     sizes = [f.stat().st_size for f in reference.checkpoints()[-1].iterdir()]
     size = max(sizes) if training["world"] == "mpi" else sum(sizes)   # of a process
+    whole = reference.newest_step()
     while True:
         is_last = len(row["ends"]) == most
-        entry = disturb(draw, place, "none" if is_last else draw.choice(KINDS), wall_s, size)
+        left = 1 - (place.newest_step() or 0) / whole
+        entry = disturb(draw, place, "none" if is_last else draw.choice(KINDS), startup_s + left * (wall_s - startup_s), size)
         row["problems"] += [f"end {len(row['ends'])}: {p}" for p in entry.pop("problems")]
-        if entry["kind"] != "none":
+        if entry["kind"] != "none" and entry["exit_code"] == 0:
+            row["too_late"] = entry                              # it was done before, and is no end
+        elif entry["kind"] != "none":
             row["ends"].append(entry)
         if entry["exit_code"] == 0 or is_last or row["problems"]:
             break
@@ -163,17 +174,15 @@ def page(result):
     ends = [(t, e) for t in trainings for e in t["ends"]]
     lines = ["# Trainings that are ended at random moments", "",
              f"{len(ends)} ends of {len(trainings)} trainings, drawn by seed {result['seed']}: killed, asked to stop, cut off by a full disk, and resumed until they "
-             "were done. `scripts/endure.py` says what each end and each finished training is held to.", "",
+             "were done. What came too late, to a training that was done, is no end. `scripts/endure.py` says what each end and each finished training is held to.", "",
              "```", result["provenance"]["command"] + "    # goes on behind the last training", "```", "",
              f"Commit `{result['provenance']['git_commit']}`, {'clean tree' if not result['provenance']['git_dirty'] else 'changed tree'}, "
              f"{result['provenance']['cpu_model']}. `result.json` has every end: moment, kind, whom, exit code, the last step in the log, the newest checkpoint.", "",
-             "| end | threads | mpi | during start-up | while it trained or saved | done before |", "|---|---|---|---|---|---|"]
+             "| end | threads | mpi | during start-up | between two saves | in a save |", "|---|---|---|---|---|---|"]
     for kind in sorted(set(KINDS)):
-        mine = [(t, e) for t, e in ends if e["kind"] == kind]
-        done = [e for _, e in mine if e["exit_code"] == 0]
-        early = [e for _, e in mine if e["exit_code"] != 0 and e["last_step"] <= (e["checkpoint"] or 0)]
-        lines.append(f"| {kind} | {sum(t['world'] == 'threads' for t, _ in mine)} | {sum(t['world'] == 'mpi' for t, _ in mine)} | "
-                     f"{len(early)} | {len(mine) - len(done) - len(early)} | {len(done)} |")
+        mine = [(t["world"], e["phase"]) for t, e in ends if e["kind"] == kind]
+        counts = [sum(part in words for words in mine) for part in ("threads", "mpi", "start-up", "training", "a save")]
+        lines.append(f"| {kind} | {' | '.join(map(str, counts))} |")
     equal = sum(t["verdict"] == "equal" for t in trainings)
     lines += ["", f"{equal} of {len(trainings)} trainings ended with the bits of the undisturbed one: losses, gradient norms and validation losses of all steps, "
               "every tensor of the last checkpoint; nothing was left in shared memory or the temporary folder.", ""]

@@ -51,6 +51,17 @@ class Place:
             found[row["step"]] = [row[key] for key in COMPARED]
         return found
 
+    def log_file(self):
+        """Which file the log is: a run makes a new one at its first step."""
+        return self.log.stat().st_ino if self.log.exists() else None
+
+    def unfinished_saves(self):
+        return {(f.name, f.stat().st_ino) for f in self.saved.glob("step-*.partial")}
+
+    def newest_step(self):
+        found = self.checkpoints()
+        return int(found[-1].name[5:]) if found else None
+
     def checkpoints(self):
         return sorted(f for f in self.saved.glob("step-*") if f.name[5:].isdigit() and (f / "index.json").is_file())
 
