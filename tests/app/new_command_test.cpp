@@ -43,14 +43,13 @@ TEST(New, WritesAProjectOfEveryKindUnderItsName) {
                "find_package(Kuafu REQUIRED HINTS");
     expect_has(read_file((out / "CMakeLists.txt").string(), "file"), "kuafu_plugin(late_bird");
   }
-  expect_has(read_file((folder / "model" / "late_bird.cpp").string(), "file"),
-             "class LateBirdModel ");
+  expect_has(read_file(folder / "model/late_bird.cpp", "file"), "class LateBirdModel ");
 }
 
 TEST(New, ReplacesNamesOnce) {
   const TemporaryFolder folder;
-  ASSERT_EQ(front({"new", "scheme", "my_scheme_2", "--out", (folder / "x").string()}).code, 0);
-  const std::string text = read_file((folder / "x" / "my_scheme_2.cpp").string(), "file");
+  ASSERT_EQ(front({"new", "scheme", "my_scheme_2", "--out", folder / "x"}).code, 0);
+  const std::string text = read_file(folder / "x/my_scheme_2.cpp", "file");
   expect_has(text, "\"my_scheme_2\"");
   EXPECT_EQ(text.find("my_scheme_2_2"), std::string::npos);
 }
@@ -79,7 +78,7 @@ TEST(New, RefusesWhatItCannotWrite) {
     EXPECT_EQ(output.code, 2) << output.out;
     for (const std::string& word : c.words) expect_has(output.err, word);
   }
-  const std::string there = (folder / "there").string();
+  const std::string there = folder / "there";
   std::filesystem::create_directory(there);
   const Output output = front({"new", "scheme", "x", "--out", there});
   EXPECT_EQ(output.code, 2);
