@@ -13,6 +13,7 @@ file may be left in shared memory or the temporary folder. A call after a kill g
 
 import argparse
 import json
+import math
 import random
 import signal
 import sys
@@ -29,31 +30,28 @@ SIGNALS = {"sigterm": signal.SIGTERM, "sigint": signal.SIGINT}
 KINDS = ("sigkill", "sigkill", "sigterm", "sigint", "sigusr1", "full disk", "time-out")
 # How a run may end that was stopped so: its own code; before it listens, that of the signal. 0: it was done before.
 CODES = {"sigterm": {0, 130, 143}, "sigint": {0, 130}, "full disk": {0, 1}, "time-out": {0, 5}, "none": {0}}
-MODELS = (["model.kind=gpt"], ["model.kind=llama"], ["model.kind=bert"], ["model.kind=vit", "model.image=8", "model.patch=2"],
-          ["model.kind=moe_gpt", "model.experts=4", "model.balance_loss=0.1"])
-PARALLEL = ([], ["parallel.data=2"], ["parallel.data=2", "parallel.zero=1"], ["parallel.data=2", "parallel.zero=2"],
-            ["parallel.data=2", "parallel.zero=3"], ["parallel.tensor.mode=1d", "parallel.tensor.size=2"],
-            ["parallel.tensor.mode=1d-sp", "parallel.tensor.size=2"], ["parallel.tensor.mode=2d", "parallel.tensor.size=4"],
-            ["parallel.pipeline=2", "train.micro_batch=4"], ["parallel.sequence.mode=ring", "parallel.sequence.size=2"],
-            ["parallel.data=2", "parallel.tensor.mode=1d", "parallel.tensor.size=2"],
-            ["parallel.data=2", "parallel.pipeline=2", "parallel.zero=1"])
-SHAPE = ["model.layers=2", "model.hidden=48", "model.heads=4", "model.sequence=24", "train.batch=8", "train.validation_batches=1",
-         "data.kind=synthetic", "optimizer.schedule=cosine", "model.dropout=0.1"]
+MODELS = ({}, {"model.kind": "bert"}, {"model.kind": "moe_gpt", "model.experts": 4, "model.balance_loss": 0.1},
+          {"model.mlp": "swiglu", "model.norm": "rms"},
+          {"model.kind": "vit", "model.image": 12, "model.patch": 4, "model.sequence": 10})
+PARALLEL = ({"data": 2, "zero": 3}, {"tensor.mode": "1d", "tensor.size": 2}, {"pipeline.size": 2}, {"data": 2},
+            {"sequence.mode": "ring", "sequence.size": 2}, {"data": 2, "pipeline.size": 2, "zero": 1}, {"data": 2, "zero": 2}, {},
+            {"tensor.mode": "1d-sp", "tensor.size": 2}, {"data": 2, "tensor.mode": "1d", "tensor.size": 2}, {"data": 2, "zero": 1},
+            {"tensor.mode": "2d", "tensor.size": 4})
+SHAPE = {"model.layers": 2, "model.hidden": 48, "model.heads": 4, "model.sequence": 24, "train.batch": 8, "train.micro_batch": 4,
+         "train.validation_batches": 1, "data.kind": "synthetic", "optimizer.schedule": "cosine", "model.dropout": 0.1}
 
 
-def draw_training(draw, steps, worlds):
-    """Options of `kuafu run` but for files."""
-    settings = [*SHAPE, *draw.choice(MODELS), *draw.choice(PARALLEL), f"model.dtype={draw.choice(('f32', 'f32', 'bf16', 'f16'))}",
-                f"optimizer.kind={draw.choice(('adamw', 'sgd'))}", f"train.steps={steps}", f"train.seed={draw.randrange(1000)}",
-                f"train.validate_every={draw.choice((0, 7, 20))}"]
-    ranks = 1
-    for setting in settings:
-        key, value = setting.split("=")
-        if key in ("parallel.data", "parallel.tensor.size", "parallel.pipeline", "parallel.sequence.size"):
-            ranks *= int(value)
+def draw_training(draw, number, steps, worlds):
+    """Options of `kuafu run` but for files. Models and placements come in turn, the rest by chance."""
+    placed = PARALLEL[number % len(PARALLEL)]
+    varied = {**MODELS[number % len(MODELS)], **{f"parallel.{key}": value for key, value in placed.items()},
+              "model.dtype": draw.choice(("f32", "f32", "bf16", "f16")), "optimizer.kind": draw.choice(("adamw", "sgd")),
+              "train.seed": draw.randrange(1000), "train.validate_every": draw.choice((0, 7, 20))}
+    ranks = math.prod(value for key, value in placed.items() if key == "data" or key.endswith(".size"))
     saving = ["--every", str(draw.choice((5, 10, 25)))]
     saving += draw.choice(([], ["--keep", "1"], ["--keep", "3"])) + draw.choice(([], ["--async"]))
-    return {"world": draw.choice(worlds), "ranks": ranks, "settings": settings, "saving": saving}
+    return {"world": draw.choice(worlds), "ranks": ranks, "varied": varied, "settings": {**SHAPE, **varied, "train.steps": steps},
+            "saving": saving}
 
 
 def disturb(draw, place, kind, wall_s, checkpoint_bytes):
@@ -147,7 +145,7 @@ def disturbed_training(reference, place, draw, training, most):
     code = wait_for_all(guard, set(), 600)
     wall_s = time.monotonic() - begin
     if code in (2, 3):
-        return None
+        return None                                              # the plan is refused
     row = training | {"startup_s": round(startup_s, 3), "wall_s": round(wall_s, 3), "ends": [], "too_late": None, "problems": []}
     if code != 0:
         return row | {"problems": [f"undisturbed, it ended with {code}"], "verdict": "different"}
@@ -215,7 +213,7 @@ def main():
     provenance.require_recordable(options.out, found)
     options.out.mkdir(parents=True, exist_ok=True)
     result = {"provenance": found, "seed": options.seed, "each": options.each, "steps": options.steps,
-              "worlds": options.world or ["threads", "mpi"], "draws": 0, "trainings": []}
+              "worlds": options.world or ["threads", "mpi"], "draws": 0, "refused": [], "trainings": []}
     file = options.out / "result.json"
     if file.exists():
         before = json.loads(file.read_text(encoding="utf-8"))
@@ -224,19 +222,21 @@ def main():
                 sys.exit(f"{file} is of --{key} {before[key]}, not {result[key]}: go on with that, or name another --out")
         if before["provenance"]["git_commit"] != found["git_commit"]:
             sys.exit(f"{file} is of commit {before['provenance']['git_commit'][:12]}, the programs of {found['git_commit'][:12]}: name another --out")
-        result |= {"draws": before["draws"], "trainings": before["trainings"]}
+        result |= {key: before[key] for key in ("draws", "refused", "trainings")}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))   # through every `finally`
     while (ends := sum(len(t["ends"]) for t in result["trainings"])) < options.kills:
         draw = random.Random(f"{options.seed} {result['draws']}")
-        training = draw_training(draw, options.steps, result["worlds"])
+        training = draw_training(draw, result["draws"], options.steps, result["worlds"])
         with tempfile.TemporaryDirectory(prefix="endure-") as folder:
             row = endure(options.build, Path(folder), draw, training, min(options.each, options.kills - ends))
         result["draws"] += 1
         if row is None:
+            result["refused"].append(training["varied"])
+            print(f"refused: {training['varied']}", flush=True)
             continue
         result["trainings"].append(row)
         write(options.out, result)
-        print(f"[{ends + len(row['ends'])}/{options.kills}] {row['world']} {' '.join(s for s in row['settings'] if s not in SHAPE)} "
+        print(f"[{ends + len(row['ends'])}/{options.kills}] {row['world']} {' '.join(f'{k}={v}' for k, v in row['varied'].items())} "
               f"{' '.join(row['saving'])}: {', '.join(e['kind'] for e in row['ends'])}: {row['verdict']}", flush=True)
         for problem in row["problems"]:
             print(f"  {problem}", flush=True)

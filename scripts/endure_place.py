@@ -26,8 +26,8 @@ class Place:
         words = [str(self.kuafu), "run", str(self.folder / "plan.toml"), "--world", self.training["world"], "--ranks",
                  str(self.training["ranks"]), "--checkpoint", str(self.saved), "--log", str(self.log), "--json", str(self.document),
                  *self.training["saving"], *options]
-        for setting in self.training["settings"]:
-            words += ["--set", setting]
+        for key, value in self.training["settings"].items():
+            words += ["--set", f"{key}={value}"]
         self.document.unlink(missing_ok=True)
         with open(self.folder / "output.txt", "ab") as out:
             guard = subprocess.Popen(words, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True,

@@ -40,7 +40,7 @@ class Endurance(unittest.TestCase):
 
     def test_sees_other_bits_and_files_that_are_left(self):
         def place(name, loss, checksum):
-            there = Place(BUILD, self.out / name, {"world": "threads", "ranks": 1, "settings": [], "saving": []})
+            there = Place(BUILD, self.out / name, {"world": "threads", "ranks": 1, "settings": {}, "saving": []})
             saved = there.saved / "step-00000002"
             saved.mkdir(parents=True)
             (saved / "index.json").write_text(json.dumps({"step": 2, "tensors": {"w": checksum}, "state": {"program": name}}))
