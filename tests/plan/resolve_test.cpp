@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "kuafu/plan/check.h"
 #include "kuafu/plan/plan.h"
 #include "tests/base/messages.h"
 #include "tests/plan/random_plan.h"
@@ -163,7 +164,11 @@ TEST(Resolve, ChecksPlansThatProgramsFill) {
   plan = {};
   plan.parallel.pipeline.size = 2;
   plan.parallel.pipeline.schedule = "gpip";
-  expect_says(message_of<ConfigError>([&] { resolved(plan, 2); }), {"nearest: \"gpipe\""});
+  // Names of schedules are the registry's, which the caller hands over.
+  expect_says(message_of<ConfigError>([&] {
+                plan::check_schedule(plan, {"1f1b", "gpipe"}, {});
+              }),
+              {"nearest: \"gpipe\""});
 }
 
 TEST(Resolve, RefusesRankCountsOutOfRange) {

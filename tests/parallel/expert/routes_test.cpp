@@ -82,6 +82,7 @@ Registries tied_registries() {
   Registries tied;
   tied.tensor = whole.tensor;
   tied.sequence = whole.sequence;
+  tied.schedules = whole.schedules;
   const MakeModel make = whole.models.find("moe_gpt");
   tied.models.add("moe_gpt", "ties", [=](const ModelPlan& plan, const Context& context) {
     Model model = make(plan, context);
