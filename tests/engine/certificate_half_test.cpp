@@ -33,7 +33,13 @@ class HalfPrecision : public testing::TestWithParam<Learner> {};
 TEST_P(HalfPrecision, IsEqualOrNamesTheStep) {
   RunOptions certified;
   certified.is_certified = true;
-  const Certificate c = tests::run_plan(plan_of(GetParam()), certified)[0].certificate;
+  Certificate c;
+  try {
+    c = tests::run_plan(plan_of(GetParam()), certified)[0].certificate;
+  } catch (const Diverged& e) {  // such rates end so under the roundings of some processors
+    EXPECT_NE(std::string(e.what()).find("is nan at step "), std::string::npos) << e.what();
+    return;
+  }
   const std::string words = text(c.describe(), "; native ", c.native.describe());
   EXPECT_TRUE(c.native.verdict == "equal" || c.native.verdict == "not_run") << words;
   if (c.native.verdict != "not_run") return;
