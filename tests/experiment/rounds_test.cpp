@@ -13,29 +13,20 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/experiment/runner.h"
 #include "kuafu/record/schema.h"
+#include "tests/experiment/fake_suite.h"
 #include "tests/record/support.h"
 
 namespace kuafu {
 namespace {
 
+using test::fake_options;
 using test::TemporaryFolder;
 
 /// Cases of the fake worker's behaviours on two seeds.
 Suite suite_of(const std::vector<std::string>& behaviours, int64_t repeats,
                const std::string& head = "") {
-  std::string toml = text("[suite]\nname = \"fake\"\nquestion = \"q\"\nrepeats = ", repeats, "\n",
-                          head, "\n[grid]\nranks = [2]\ndata.path = [");
-  for (const auto& behaviour : behaviours) toml += "\"" + behaviour + "\",";
-  return parse_suite(toml + "]\ntrain.seed = [1, 2]\n", "fake.toml");
-}
-
-RunnerOptions options_in(const std::string& folder) {
-  RunnerOptions options;
-  options.folder = folder;
-  options.worker =
-      (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "fake-worker").string();
-  options.grace_s = 0.1;
-  return options;
+  return test::fake_suite(behaviours, text("repeats = ", repeats, "\n", head),
+                          "train.seed = [1, 2]\n");
 }
 
 /// What one call did, and what it printed.
@@ -50,7 +41,7 @@ using Stop = std::function<bool(const RunRecord&)>;
 
 Swept sweep(const std::string& folder, const Suite& suite, const Stop& stop = {},
             const std::set<std::string>& retried = {}) {
-  RunnerOptions runner_options = options_in(folder);
+  RunnerOptions runner_options = fake_options(folder);
   runner_options.retried = retried;
   Runner runner(suite, runner_options);
   Swept swept;

@@ -12,29 +12,15 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/experiment/finality.h"
 #include "kuafu/record/schema.h"
+#include "tests/experiment/fake_suite.h"
 #include "tests/record/support.h"
 
 namespace kuafu {
 namespace {
 
+using test::fake_options;
+using test::fake_suite;
 using test::TemporaryFolder;
-
-/// A suite of one case a behaviour of the fake worker.
-Suite suite_of(const std::vector<std::string>& behaviours, const std::string& head = "") {
-  std::string toml = "[suite]\nname = \"fake\"\nquestion = \"q\"\n" + head +
-                     "\n[grid]\nranks = [2]\ndata.path = [";
-  for (const auto& behaviour : behaviours) toml += "\"" + behaviour + "\",";
-  return parse_suite(toml + "]\n", "fake.toml");
-}
-
-RunnerOptions options_in(const std::string& folder) {
-  RunnerOptions options;
-  options.folder = folder;
-  options.worker =
-      (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "fake-worker").string();
-  options.grace_s = 0.1;
-  return options;
-}
 
 SweepEnd run_all(
     Runner& runner, const Suite& suite, const std::function<bool()>& stop = [] { return false; }) {
@@ -56,9 +42,9 @@ void expect_has(const std::string& whole, const std::string& part) {
 
 TEST(Runner, RecordsEveryWayACaseCanEndAndGoesOn) {
   const TemporaryFolder folder;
-  const Suite suite = suite_of({"refuse", "out_of_memory", "throw", "abort", "crash", "silent",
-                                "usage", "broken", "liar", "ok"});
-  Runner runner(suite, options_in(folder.path()));
+  const Suite suite = fake_suite({"refuse", "out_of_memory", "throw", "abort", "crash", "silent",
+                                  "usage", "broken", "liar", "ok"});
+  Runner runner(suite, fake_options(folder.path()));
   ASSERT_EQ(run_all(runner, suite), SweepEnd::kComplete);
   const std::vector<std::pair<std::string, std::string>> expected = {
       {"refused", "no square"},
@@ -80,8 +66,8 @@ TEST(Runner, RecordsEveryWayACaseCanEndAndGoesOn) {
 
 TEST(Runner, ExpectsExitCodeOneOfARefutedRun) {
   const TemporaryFolder folder;
-  const Suite suite = suite_of({"different", "shrugs", "not_run"});
-  Runner runner(suite, options_in(folder.path()));
+  const Suite suite = fake_suite({"different", "shrugs", "not_run"});
+  Runner runner(suite, fake_options(folder.path()));
   ASSERT_EQ(run_all(runner, suite), SweepEnd::kComplete);
   EXPECT_EQ(field(runner, 0, "status"), "ok");
   EXPECT_EQ(field(runner, 0, "document.certificate.verdict"), "different");
@@ -94,17 +80,17 @@ TEST(Runner, NamesTheCorporaOfAFolderBegunOnOthers) {
   const TemporaryFolder folder;
   const auto suite_on = [&](const std::string& bytes) {
     test::write_text(folder / "corpus", bytes);
-    return suite_of({folder / "corpus"});
+    return fake_suite({folder / "corpus"});
   };
   const Suite one = suite_on("first"), other = suite_on("second!");
   ASSERT_EQ(one.corpora.size(), 1U);
   {
-    Runner runner(one, options_in(folder / "out"));
+    Runner runner(one, fake_options(folder / "out"));
     RunLog log(folder / "out");
     log.append(test::sample_case(one.cases[0].id, test::sample_document(2, 0)));
   }
   try {
-    Runner runner(other, options_in(folder / "out"));
+    Runner runner(other, fake_options(folder / "out"));
     FAIL() << "taken for the same";
   } catch (const ConfigError& error) {
     expect_has(error.what(), one.corpora.begin()->first);
@@ -114,8 +100,8 @@ TEST(Runner, NamesTheCorporaOfAFolderBegunOnOthers) {
 
 TEST(Runner, KillsACaseThatHangsWithAllItStarted) {
   const TemporaryFolder folder;
-  const Suite suite = suite_of({"hang", "grandchild_hang", "ok"}, "timeout_s = 0.3");
-  Runner runner(suite, options_in(folder.path()));
+  const Suite suite = fake_suite({"hang", "grandchild_hang", "ok"}, "timeout_s = 0.3");
+  Runner runner(suite, fake_options(folder.path()));
   ASSERT_EQ(run_all(runner, suite), SweepEnd::kComplete);
   EXPECT_EQ(field(runner, 0, "status"), "timeout");
   expect_has(field(runner, 0, "reason"), "300 ms");
@@ -130,8 +116,8 @@ TEST(Runner, KillsACaseThatHangsWithAllItStarted) {
 
 TEST(Runner, LeavesNoProcessBehindAGoodCase) {
   const TemporaryFolder folder;
-  const Suite suite = suite_of({"grandchild_ok"});
-  Runner runner(suite, options_in(folder.path()));
+  const Suite suite = fake_suite({"grandchild_ok"});
+  Runner runner(suite, fake_options(folder.path()));
   ASSERT_EQ(run_all(runner, suite), SweepEnd::kComplete);
   EXPECT_EQ(field(runner, 0, "status"), "ok");
   const std::string grandchild =
@@ -141,8 +127,8 @@ TEST(Runner, LeavesNoProcessBehindAGoodCase) {
 
 TEST(Runner, SaysThatTheWorkerIsMissing) {
   const TemporaryFolder folder;
-  const Suite suite = suite_of({"ok"});
-  RunnerOptions options = options_in(folder.path());
+  const Suite suite = fake_suite({"ok"});
+  RunnerOptions options = fake_options(folder.path());
   options.worker = folder / "no-such-worker";
   Runner runner(suite, options);
   run_all(runner, suite);
@@ -152,9 +138,9 @@ TEST(Runner, SaysThatTheWorkerIsMissing) {
 
 TEST(Runner, RunsNoFinishedCaseAgain) {
   const TemporaryFolder folder;
-  const Suite suite = suite_of({"ok", "refuse", "slow"});
+  const Suite suite = fake_suite({"ok", "refuse", "slow"});
   {
-    Runner runner(suite, options_in(folder.path()));
+    Runner runner(suite, fake_options(folder.path()));
     int ticks = 0;  // the first case asks once before and at most once within itself
     EXPECT_EQ(
         run_all(runner, suite, [&] { return runner.record().cases.size() == 2 && ++ticks > 0; }),
@@ -162,7 +148,7 @@ TEST(Runner, RunsNoFinishedCaseAgain) {
     EXPECT_EQ(runner.record().cases.size(), 2U);
   }
   const std::string before = test::read_text(folder / kRunFile);
-  Runner runner(suite, options_in(folder.path()));
+  Runner runner(suite, fake_options(folder.path()));
   EXPECT_EQ(runner.unfinished(suite.cases).size(), 1U);
   EXPECT_EQ(run_all(runner, suite), SweepEnd::kComplete);
   EXPECT_EQ(test::read_text(folder / kRunFile).substr(0, before.size()), before);
@@ -172,7 +158,7 @@ TEST(Runner, RunsNoFinishedCaseAgain) {
 /// Statuses of the recorded cases after one call, which may retry some.
 std::vector<std::string> statuses_after(const std::string& folder, const Suite& suite,
                                         const std::set<std::string>& retried = {}) {
-  RunnerOptions options = options_in(folder);
+  RunnerOptions options = fake_options(folder);
   options.retried = retried;
   Runner runner(suite, options);
   EXPECT_EQ(run_all(runner, suite), SweepEnd::kComplete);
@@ -189,7 +175,7 @@ using Statuses = std::vector<std::string>;
 TEST(Runner, RunsCasesOfTheRetriedStatusesAnewInTheirPlaces) {
   const TemporaryFolder folder;
   const std::string head = "timeout_s = 0.3";
-  const Suite suite = suite_of({"throw_once", "ok", "hang_once", "throw"}, head);
+  const Suite suite = fake_suite({"throw_once", "ok", "hang_once", "throw"}, head);
   const Statuses before = {"failed", "ok", "timeout", "failed"};
   EXPECT_EQ(statuses_after(folder.path(), suite), before);
   EXPECT_EQ(statuses_after(folder.path(), suite), before);
@@ -205,7 +191,7 @@ TEST(Runner, RunsCasesOfTheRetriedStatusesAnewInTheirPlaces) {
 TEST(Runner, RunsWhatTheMachineEndedAnewWithoutAsking) {
   const TemporaryFolder folder;
   const Suite suite =
-      suite_of({"kill_once", "rank_killed_once", "bad_alloc_once", "refused_memory_once"});
+      fake_suite({"kill_once", "rank_killed_once", "bad_alloc_once", "refused_memory_once"});
   const Statuses before = {"failed", "failed", "failed", "out_of_memory"};
   EXPECT_EQ(statuses_after(folder.path(), suite), before);
   EXPECT_EQ(statuses_after(folder.path(), suite), (Statuses{"ok", "ok", "ok", "ok"}));
@@ -226,13 +212,13 @@ TEST(Runner, LeavesACaseOverItsBudgetAsItIs) {
 TEST(Runner, RunsACaseAnewWhoseTimeOutHasChanged) {
   const TemporaryFolder folder;
   const auto suite = [](const std::string& timeout) {
-    return suite_of({"hang_once", "ok", "throw_once"}, "timeout_s = " + timeout);
+    return fake_suite({"hang_once", "ok", "throw_once"}, "timeout_s = " + timeout);
   };
   const Suite first = suite("0.3");
   EXPECT_EQ(statuses_after(folder.path(), first), (Statuses{"timeout", "ok", "failed"}));
   const Suite longer = suite("20");
   {
-    const Runner runner(longer, options_in(folder.path()));
+    const Runner runner(longer, fake_options(folder.path()));
     ASSERT_EQ(runner.repeated(longer.cases).size(), 2U);
     expect_has(runner.repeated(longer.cases)[0], "timeout under a time-out of 300 ms, now 20 s");
   }
@@ -255,7 +241,7 @@ TEST(Retry, NamesTheNearestStatus) {
 
 TEST(Runner, KeepsWhatASuiteThatGrewHasInCommonAndRunsTheRest) {
   const TemporaryFolder folder;
-  const Suite small = suite_of({"ok", "refuse"}), large = suite_of({"slow", "ok", "refuse"});
+  const Suite small = fake_suite({"ok", "refuse"}), large = fake_suite({"slow", "ok", "refuse"});
   EXPECT_EQ(statuses_after(folder.path(), small), (Statuses{"ok", "refused"}));
   const std::vector<Json> before = read_run(folder / kRunFile).cases;
   EXPECT_EQ(statuses_after(folder.path(), large), (Statuses{"ok", "refused", "ok"}));
@@ -268,11 +254,11 @@ TEST(Runner, KeepsWhatASuiteThatGrewHasInCommonAndRunsTheRest) {
 
 TEST(Runner, TellsCasesApartThatTheSuiteHasNoMore) {
   const TemporaryFolder folder;
-  const Suite both = suite_of({"ok", "refuse"}), one = suite_of({"refuse"});
+  const Suite both = fake_suite({"ok", "refuse"}), one = fake_suite({"refuse"});
   statuses_after(folder.path(), both);
   const std::vector<Json> before = read_run(folder / kRunFile).cases;
   {
-    const Runner runner(one, options_in(folder.path()));
+    const Runner runner(one, fake_options(folder.path()));
     expect_has(runner.notes().at(0), "1 recorded case is in it");
     expect_has(runner.notes().at(0), "1 recorded case no longer in it");
   }
@@ -289,11 +275,11 @@ TEST(Runner, TellsCasesApartThatTheSuiteHasNoMore) {
 
 TEST(Runner, RefusesTheFolderOfAnotherSuiteNamingBothHashes) {
   const TemporaryFolder folder;
-  const Suite suite = suite_of({"ok"}), other = suite_of({"refuse"});
+  const Suite suite = fake_suite({"ok"}), other = fake_suite({"refuse"});
   statuses_after(folder.path(), suite);
   const std::string before = test::read_text(folder / kRunFile);
   try {
-    Runner runner(other, options_in(folder.path()));
+    Runner runner(other, fake_options(folder.path()));
     FAIL() << "took the folder of another suite";
   } catch (const ConfigError& error) {
     expect_has(error.what(), suite.hash);
@@ -321,7 +307,7 @@ TEST(Runner, SaysWhichPlanKeysMakeAnotherSuiteOfOneName) {
     log.rewrite(record);
   }
   try {
-    Runner runner(three, options_in(folder.path()));
+    Runner runner(three, fake_options(folder.path()));
     FAIL() << "took the folder of another suite";
   } catch (const ConfigError& error) {
     expect_has(error.what(), "model.layers 2, now 3");
@@ -330,28 +316,28 @@ TEST(Runner, SaysWhichPlanKeysMakeAnotherSuiteOfOneName) {
 
 TEST(Runner, ReplacesCasesThatGaveNoResultWhateverThePlanIsNow) {
   const TemporaryFolder folder;
-  EXPECT_EQ(statuses_after(folder.path(), suite_of({"throw"})), Statuses{"failed"});
-  EXPECT_EQ(statuses_after(folder.path(), suite_of({"ok"})), Statuses{"ok"});
+  EXPECT_EQ(statuses_after(folder.path(), fake_suite({"throw"})), Statuses{"failed"});
+  EXPECT_EQ(statuses_after(folder.path(), fake_suite({"ok"})), Statuses{"ok"});
   EXPECT_EQ(read_run(folder / kRunFile).former.size(), 1U);
 }
 
 TEST(Runner, StopsWhereTheRecordCannotBeWrittenAndGoesOnLater) {
   const TemporaryFolder folder;
-  const Suite suite = suite_of({"ok", "slow", "refuse"});
+  const Suite suite = fake_suite({"ok", "slow", "refuse"});
   size_t before = 0;
   {
-    Runner runner(suite, options_in(folder.path()));
+    Runner runner(suite, fake_options(folder.path()));
     EXPECT_EQ(run_all(runner, suite, [&] { return runner.record().cases.size() == 1; }),
               SweepEnd::kInterrupted);
     before = std::filesystem::file_size(folder / kRunFile);
   }
   {
-    Runner runner(suite, options_in(folder.path()));
+    Runner runner(suite, fake_options(folder.path()));
     const test::FileSizeLimit full(before + 50);
     EXPECT_THROW(run_all(runner, suite), ConfigError);
   }
   EXPECT_EQ(std::filesystem::file_size(folder / kRunFile), before);
-  Runner runner(suite, options_in(folder.path()));
+  Runner runner(suite, fake_options(folder.path()));
   EXPECT_TRUE(runner.notes().empty());
   EXPECT_EQ(run_all(runner, suite), SweepEnd::kComplete);
   EXPECT_EQ(runner.record().cases.size(), 3U);
@@ -359,16 +345,16 @@ TEST(Runner, StopsWhereTheRecordCannotBeWrittenAndGoesOnLater) {
 
 TEST(Runner, BeginsNoCaseAfterItsBudget) {
   const TemporaryFolder folder;
-  const Suite suite = suite_of({"slow", "ok"}, "budget_s = 0.02");
-  Runner runner(suite, options_in(folder.path()));
+  const Suite suite = fake_suite({"slow", "ok"}, "budget_s = 0.02");
+  Runner runner(suite, fake_options(folder.path()));
   EXPECT_EQ(run_all(runner, suite), SweepEnd::kOutOfBudget);
   EXPECT_EQ(runner.record().cases.size(), 1U);
 }
 
 TEST(Runner, StartsMpiRanksThroughTheLauncher) {
   const TemporaryFolder folder;
-  const Suite suite = suite_of({"ok"}, "world = \"mpi\"");
-  RunnerOptions options = options_in(folder.path());
+  const Suite suite = fake_suite({"ok"}, "world = \"mpi\"");
+  RunnerOptions options = fake_options(folder.path());
   options.mpi_launcher = {"sh", "-c", "echo \"$1 $2\" >&2; shift 2; exec \"$@\"", "launcher"};
   Runner runner(suite, options);
   run_all(runner, suite);
@@ -378,8 +364,8 @@ TEST(Runner, StartsMpiRanksThroughTheLauncher) {
 
 TEST(Runner, RecordsPlanSettingsAndProvenance) {
   const TemporaryFolder folder;
-  const Suite suite = suite_of({"ok"});
-  Runner runner(suite, options_in(folder.path()));
+  const Suite suite = fake_suite({"ok"});
+  Runner runner(suite, fake_options(folder.path()));
   run_all(runner, suite);
   EXPECT_EQ(field(runner, 0, "case_id"), suite.cases[0].id);
   EXPECT_EQ(value_at(runner.record().cases[0], "settings")["data.path"], "ok");
