@@ -31,6 +31,7 @@
 
 #include "experiments/micro/samples.h"
 #include "experiments/micro/traffic.h"
+#include "kuafu/base/build_info.h"
 #include "kuafu/comm/worlds.h"
 
 namespace kuafu::micro {
@@ -165,6 +166,8 @@ void register_all() {
 }  // namespace kuafu::micro
 
 int main(int argc, char** argv) {
+  // allreduce.py asks every program for the commit it was built from.
+  benchmark::AddCustomContext("commit", std::string(kuafu::git_state().commit));
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   kuafu::micro::register_all();

@@ -25,6 +25,7 @@
 #include <sstream>
 
 #include "experiments/micro/samples.h"
+#include "kuafu/base/build_info.h"
 #include "kuafu/comm/worlds.h"
 
 namespace kuafu::micro {
@@ -97,6 +98,8 @@ class Silence : public benchmark::BenchmarkReporter {
 }  // namespace kuafu::micro
 
 int main(int argc, char** argv) {
+  // allreduce.py asks every program for the commit it was built from.
+  benchmark::AddCustomContext("commit", std::string(kuafu::git_state().commit));
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   kuafu::run_on_mpi([](kuafu::Communicator& world) {

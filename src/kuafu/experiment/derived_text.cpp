@@ -87,7 +87,7 @@ Claim DerivedReader::claim(const ConfigValue& table) const {
     else if (key == "where")
       out.where = picked(value);
     else if (key == "within")
-      out.tolerance = seconds(value, key);
+      out.tolerance = tolerance(value, key);
     else
       unknown(value, "claim", key, {"name", "formula", "source", "where", "within"});
   }

@@ -248,7 +248,7 @@ class Reader : private SuiteValues {
       else if (key == "source")
         r.source = string(value, key);
       else if (key == "tolerance")
-        r.tolerance = seconds(value, key);
+        r.tolerance = tolerance(value, key);
       else if (key == "value")
         r.value = scalar(value), ++num_relations;
       else if (key == "equals")

@@ -85,14 +85,25 @@ std::vector<int64_t> SuiteValues::whole_numbers(const ConfigValue& value, const 
   return list;
 }
 
-double SuiteValues::seconds(const ConfigValue& value, const std::string& key) const {
+double SuiteValues::number(const ConfigValue& value, const std::string& key,
+                           const char* expected) const {
   const bool is_number = value.kind == Kind::kInteger || value.kind == Kind::kNumber;
   const double number =
       value.kind == Kind::kInteger ? static_cast<double>(value.integer) : value.number;
-  require(is_number && std::isfinite(number) && number >= 0 &&
-              (number > 0 || key == "tolerance" || key == "within"),
-          value.line, key, ": expected a positive number, given ", to_string(value));
+  require(is_number && std::isfinite(number) && number >= 0, value.line, key, ": expected ",
+          expected, ", given ", to_string(value));
   return number;
+}
+
+double SuiteValues::seconds(const ConfigValue& value, const std::string& key) const {
+  constexpr const char* kExpected = "a positive number of seconds";
+  const double seconds = number(value, key, kExpected);
+  require(seconds > 0, value.line, key, ": expected ", kExpected, ", given ", to_string(value));
+  return seconds;
+}
+
+double SuiteValues::tolerance(const ConfigValue& value, const std::string& key) const {
+  return number(value, key, "a relative tolerance, 0 or more");
 }
 
 bool SuiteValues::boolean(const ConfigValue& value, const std::string& key) const {

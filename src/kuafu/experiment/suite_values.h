@@ -33,8 +33,10 @@ class SuiteValues {
   std::vector<std::string> strings(const ConfigValue& value, const std::string& key) const;
   std::vector<int64_t> whole_numbers(const ConfigValue& value, const std::string& key,
                                      int64_t least) const;
-  /// A positive number; `tolerance` may be 0.
+  /// Above 0.
   double seconds(const ConfigValue& value, const std::string& key) const;
+  /// 0 or more.
+  double tolerance(const ConfigValue& value, const std::string& key) const;
   bool boolean(const ConfigValue& value, const std::string& key) const;
   /// A table whose leaves are single values, as dotted keys.
   Settings single_settings(const ConfigValue& table, const std::string& name) const;
@@ -43,6 +45,9 @@ class SuiteValues {
                std::vector<Choice>& choices) const;
 
  private:
+  /// Finite and not negative; `expected`: what the error says was wanted.
+  double number(const ConfigValue& value, const std::string& key, const char* expected) const;
+
   std::string origin_;
 };
 
