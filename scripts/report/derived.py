@@ -66,15 +66,16 @@ def cells(run, cell_of):
     return [(column.heading, "n", lambda case, column=column: cell(column, case)) for column in run.columns]
 
 
-def section(run):
-    """The claims in the page; nothing where there is none."""
+def section(run, label=""):
+    """The claims in the page, of the folder `label` among several; nothing where there is none."""
     if not run.claims:
         return ""
+    of = f": {html.escape(label)}" if label else ""
     rows = "".join(
         f'<tr><td><span class="status" style="--tone:{TONES[c.verdict]}">{c.verdict}</span></td><td>{html.escape(c.name)}'
         f"<br><small>{html.escape(c.what)}</small>" + "".join(f"<br><small>{html.escape(s)}</small>" for s in few(c.sentences))
         + f'</td><td>{html.escape(c.source)}</td><td class="n">{c.held} of {c.checked}</td></tr>' for c in run.claims)
-    return ('<section id="claims"><h2>Claims</h2><p class="caption">What sources say of such cases, held against these. Unresolved: '
+    return (f'<section id="claims{html.escape(label)}"><h2>Claims{of}</h2><p class="caption">What sources say of such cases, held against these. Unresolved: '
             'a case that a claim needs has not ended ok or is refuted, or 95 % intervals overlap.</p><div class="scroll">'
             '<table class="ratios"><thead><tr><th>verdict</th><th>claim</th><th>source</th><th>cases</th></tr></thead>'
             f"<tbody>{rows}</tbody></table></div></section>")

@@ -142,16 +142,17 @@ CASES = ("All cases", "Every case that has ended, refused ones included, in the 
             "knows it, else in that of the record. A click on a heading sorts, a click on a row opens its plan, memory and ledger.")
 
 
-def _references(run):
-    """The suite's expectations; nothing where it has none or is not known."""
+def _references(run, label=""):
+    """The suite's expectations, held against the folder `label` among several; nothing where there are none or none are known."""
     if not run.references:
         return ""
+    of = f": {text(label)}" if label else ""
     tones = {"holds": style.GREEN, "broken": style.DIFFERENT, "no case": style.MUTED}
     rows = "".join(
         f'<tr><td><span class="status" style="--tone:{tones[r.verdict]}">{r.verdict}</span></td><td>{text(r.what)}'
         + "".join(f"<br><small>{text(sentence)}</small>" for sentence in r.broken)
         + f'</td><td class="n">{r.checked - len(r.broken)} of {r.checked}</td></tr>' for r in run.references)
-    return ('<section id="references"><h2>References</h2><p class="caption">What the suite expects of its results, and in how many '
+    return (f'<section id="references{text(label)}"><h2>References{of}</h2><p class="caption">What the suite expects of its results, and in how many '
             'of the finished cases that it is about it holds.</p><div class="scroll"><table class="ratios"><thead><tr><th>verdict</th>'
             f"<th>reference</th><th>cases</th></tr></thead><tbody>{rows}</tbody></table></div></section>")
 
@@ -205,6 +206,9 @@ def render_side_by_side(runs, labels, written):
     figures = {name: plot for name, plot in side_by_side.plots(runs, labels).items() if name in written}
     columns = side_by_side.columns_of(runs, labels)
     every = [c for run in runs for c in run.cases]
+    held = [(f"{name}{label}", f"{title}: {label}", section) for name, title, draw in
+            (("references", "References", _references), ("claims", "Claims", derived.section))
+            for run, label in zip(runs, labels) if (section := draw(run, label))]
     said = side_by_side.notes(runs, labels) + [f"{label}: {n}" for run, label in zip(runs, labels) for n in odd_facts(run)]
     caption = (f"Cases meet by their id. A ratio is that of a later folder to {labels[0]}, with the interval that both 95 % "
                "intervals allow; there is none where a certificate refutes a side. A click on a heading sorts, a click on a row "
@@ -218,8 +222,9 @@ def render_side_by_side(runs, labels, written):
         + _tile(len(side_by_side.met(runs)), "cases in every folder", style.INK),
         machine="<br>".join(f"{text(label)}: {machine(run)}" for run, label in zip(runs, labels)),
         notes="".join(f'<p class="note">{text(n)}</p>' for n in said),
-        nav=_nav([(name, SECTIONS[name][0]) for name in figures] + [("cases", "Cases"), ("provenance", "Provenance")]),
-        figures="".join(figure_section(n, written[n]) for n in figures),
+        nav=_nav([(name, SECTIONS[name][0]) for name in figures] + [(text(name), text(title)) for name, title, _ in held]
+                 + [("cases", "Cases"), ("provenance", "Provenance")]),
+        figures="".join(figure_section(n, written[n]) for n in figures) + "".join(section for _, _, section in held),
         statuses=table.options(sorted({c.status for c in every})),
         strategies=table.options(style.strategy_order([c.strategy for c in every])),
         rows=side_by_side.body(runs, labels, columns), reasons=reasons.Reasons(every).list(),

@@ -104,6 +104,12 @@ def _ratio_cell(first, case, measure):
     return table.cell_of(style.text_number(value, 3) + small, value, "n")
 
 
+def _computed_cell(column, case):
+    """Of a column that the suite computes."""
+    value = column.values.get(case.id) if case else None
+    return table.cell_of("" if value is None else text(column.shown(case)), value, "n")
+
+
 def columns_of(runs, labels):
     """[(heading, css class, cell of a row)]"""
     shared = reasons.Reasons([c for run in runs for c in run.cases])
@@ -119,6 +125,10 @@ def columns_of(runs, labels):
             if i:
                 columns.append(("ratio", "n", lambda _, row, i=i, measure=measure:
                                 _ratio_cell(row[0], row[i], measure)))
+    for name in dict.fromkeys(column.name for run in runs for column in run.columns):
+        for i, (run, label) in enumerate(zip(runs, labels)):
+            columns += [(f"{column.heading}, {label}", "n", lambda _, row, i=i, column=column: _computed_cell(column, row[i]))
+                        for column in run.columns if column.name == name]
     for i, label in enumerate(labels):
         columns.append((f"verdict, {label}", "", lambda _, row, i=i: _verdict_cell(row[i], shared)))
     return columns

@@ -249,6 +249,24 @@ class SideBySide(Folders):
         for name in plots:
             self.assertTrue((out / "figures" / f"{name}.png").is_file())
 
+    def test_page_holds_columns_claims_and_references_of_each_folder(self):
+        case = self.lines[6]["case_id"]
+        facts = [FACTS | {"derived": {
+            "columns": [{"name": "share", "formula": "tokens_per_s / 8", "unit": "", "values": {case: value}}], "figures": [],
+            "claims": [{"name": "B wins", "what": "share above 1", "source": "a paper", "verdict": verdict, "checked": 1,
+                        "held": held, "failing": [], "open": []}]}} for value, verdict, held in ((0.4375, "fails", 0), (7.625, "holds", 1))]
+        path = self.root / "both.json"
+        path.write_text(json.dumps(facts))
+        code, _, err = run_main(self.first, self.second, "--facts", path, "--out", self.root / "asked")
+        self.assertEqual((code, err), (0, ""))
+        content = (self.root / "asked" / "report.html").read_text(encoding="utf-8")
+        for folder, value, held in (("first", "0.4375", "0 of 1"), ("second", "7.625", "1 of 1")):
+            self.assertIn(f"<button>share, {folder}</button>", content)
+            self.assertEqual(content.count(f'data-sort="{value}">'), 1)
+            claims = content.split(f"<h2>Claims: {folder}</h2>")[1].split("</section>")[0]
+            self.assertIn(f">{held}</td>", claims)
+            self.assertIn(f"<h2>References: {folder}</h2>", content)
+
     def test_text_tells_the_spread_of_the_ratios(self):
         _, out, _ = run_main(self.first, self.second, "--text")
         self.assertIn("37 cases in every folder; tokens/s over those of first:", out)
