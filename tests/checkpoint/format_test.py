@@ -156,7 +156,13 @@ class Trips(unittest.TestCase):
             self.folder.name = own
             more = ["--plugin", PLUGIN] if kind == "macaron" else []
             try:
-                self.round_trip([f"model.kind={kind}", f"model.dtype={dtype}"], more)
+                settings = [f"model.kind={kind}", f"model.dtype={dtype}"]
+                self.round_trip(settings, more)
+                if more:    # totals of a model that this tree has not
+                    words = [w for s in [*SMALL, *settings] for w in ("--set", s)]
+                    explained = json.loads(kuafu("explain", "/dev/null", "--json", "-", *words, *more))["parameters"]
+                    held = sum(volume(t[1]) for t in plain(self, self.path("a.safetensors"))[1].values())
+                    self.assertEqual((explained["total"], sum(explained["by_kind"].values())), (held, held))
             finally:
                 self.folder.name = kept
 
