@@ -33,6 +33,21 @@ KUAFU_WIDE void ahead(const Share& s) {
 }
 
 /// @pre buffers begin on lines, and so does the share
+void beside(const Share& s) {
+  const __m128 one = _mm_set1_ps(1.0F);
+  const int64_t whole = s.begin + (s.end - s.begin) / kLine * kLine;
+  const std::span<float* const> buffers = s.buffers;
+  for (int64_t i = s.begin; i < whole; i += kLine) {
+    for (float* const values : buffers) {
+      __m128 parts[4];
+      for (int k = 0; k < 4; ++k) parts[k] = _mm_add_ps(_mm_load_ps(values + i + 4 * k), one);
+      for (int k = 0; k < 4; ++k) _mm_store_ps(values + i + 4 * k, parts[k]);
+    }
+  }
+  plain({buffers, whole, s.end});
+}
+
+/// @pre as for beside
 void past(const Share& s) {
   const __m128 one = _mm_set1_ps(1.0F);
   for (float* const values : s.buffers) {
@@ -65,7 +80,7 @@ KUAFU_WIDE void sum(const Share& s) {
 const TrafficWay kTrafficWays[kNumTrafficWays] = {
     {"one", Threads::kOne, false, &plain},     {"cores", Threads::kCores, false, &plain},
     {"ranks", Threads::kRanks, false, &plain}, {"ahead", Threads::kCores, false, &ahead},
-    {"past", Threads::kCores, false, &past},   {"sum", Threads::kCores, true, &sum},
-    {"one, sum", Threads::kOne, true, &sum}};
+    {"past", Threads::kCores, false, &past},   {"beside", Threads::kCores, false, &beside},
+    {"sum", Threads::kCores, true, &sum},      {"one, sum", Threads::kOne, true, &sum}};
 
 }  // namespace kuafu::micro

@@ -35,13 +35,20 @@ def _flat(path, value, is_text):
     return _of_list(path, value, is_text or path in TEXT_LISTS) if isinstance(value, list) else [(path, value)]
 
 
+def _timing_of(case):
+    """{column: value} over all rounds, in the place of those of the document, which is round 1's."""
+    timed = {"step_time_s.median": case.step.median, "step_time_s.ci95.0": case.step.low, "step_time_s.ci95.1": case.step.high,
+             "tokens_per_s": case.tokens_per_s} if case.step else {}
+    return timed | {"rounds": len(case.rounds) or None}
+
+
 def row_of(case):
     """{column: value} of one case."""
     row = {"case_id": case.id, "name": case.name, "status": case.status, "reason": case.reason or None, "wall_s": case.wall_s}
     for key, value in {"settings": case.settings, **case.document}.items():
         if key not in ("status", "reason"):
             row |= _flat(key, value, False)
-    return row
+    return row | _timing_of(case)
 
 
 def rows_of(runs, labels):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A suite as JUnit XML, for what shows tests: a test of how each case ended, one of what its certificate says, one a reference, one a
-claim."""
+"""A suite as JUnit XML, for what shows tests: a test of how each case ended, one of what its certificate says, one of its rounds where
+it has several, one a reference, one a claim."""
 
 import re
 from xml.etree import ElementTree
@@ -36,6 +36,12 @@ def _add_case(suite, case):
         _end(test, "failure", "different", cards.certificate_text(case))
     elif not case.is_certified:
         _end(test, "skipped", "certificate not run", case.certificate.get("reason") or "")
+    if len(case.rounds) > 1 or case.round_problems:
+        test = _test(suite, "rounds", case.name)
+        if case.round_problems:
+            is_bad = any(fails for _, fails in case.round_problems)
+            _end(test, "failure" if is_bad else "skipped", f"{len(case.round_problems)} in rounds after the first",
+                 "\n".join(sentence for sentence, _ in case.round_problems))
 
 
 def _add_reference(suite, reference):

@@ -13,6 +13,7 @@ import load
 import plots
 import ratios
 import reasons
+import record
 import side_by_side
 import steps
 import style
@@ -101,6 +102,7 @@ def odd_facts(run):
            for key, value in flat(run.provenance)):
         said.append("Made from a source tree with uncommitted changes: the commit below does not "
                     "fully describe the program.")
+    said += record.round_sentences(run)
     if load.sentence(run):
         said.append(load.sentence(run))
     if run.planned > len(run.cases):

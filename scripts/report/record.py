@@ -50,6 +50,18 @@ class Round:
                 for r in line.get("rounds") or [] if as_dict(r).get("status") == "ok"]
 
 
+def round_problems_of(line):
+    """[(sentence, whether it makes the sweep fail)] of what rounds show besides times."""
+    found = []
+    for r in map(as_dict, line.get("rounds") or []):
+        head, status = f"round {r.get('round')}", r.get("status")
+        if status != "ok":
+            found.append((f"{head}: {status}: {r['reason']}" if r.get("reason") else f"{head}: {status}", status == "failed"))
+        if r.get("losses") == "different":
+            found.append((f"{head}: other losses than in round 1", True))
+    return found
+
+
 @dataclass(frozen=True)
 class AxisTraffic:
     """Bytes one mesh axis carried during the training steps, per rank."""
@@ -89,6 +101,7 @@ class Case:
     step: Timing                    # over all rounds where there are several
     tokens_per_s: float
     rounds: list                    # Round, in their order
+    round_problems: list            # round_problems_of
     flops: float
     flops_recomputed: float
     peaks: list                     # bytes, per rank
@@ -228,7 +241,7 @@ def case_of(line):
         loss=numbers(document.get("loss")),
         validation_loss=number(document.get("validation_loss")),
         validation=list(zip(numbers(lookup(document, "validation.steps")), numbers(lookup(document, "validation.losses")))),
-        step=_step_of(timing, document), rounds=Round.all_of(line),
+        step=_step_of(timing, document), rounds=Round.all_of(line), round_problems=round_problems_of(line),
         tokens_per_s=number(timing.get("tokens_per_s", document.get("tokens_per_s"))),
         flops=number(document.get("flops_per_step")),
         flops_recomputed=number(document.get("flops_recomputed")),
@@ -238,6 +251,11 @@ def case_of(line):
         asked_bytes=number(lookup(document, "out_of_memory.requested_bytes")),
         traffic={axis: AxisTraffic.of(v) for axis, v in as_dict(document.get("ledger")).items()},
         certificate=as_dict(document.get("certificate")), document=document)
+
+
+def round_sentences(run):
+    """What the rounds of its cases show besides times, a sentence each."""
+    return [f"{case.name}: {sentence}" for case in run.cases for sentence, _ in case.round_problems]
 
 
 def read_run(folder):

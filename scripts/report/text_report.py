@@ -8,6 +8,7 @@ import cards
 import derived
 import load
 import reasons
+import record
 import side_by_side
 import style
 import views
@@ -45,7 +46,7 @@ def _head(run, columns):
     lines = [wrapped(f"{run.name}: {run.question}" if run.question else run.name, columns)]
     total = f"{len(run.cases)} of {run.planned}" if run.planned > len(run.cases) else str(len(run.cases))
     lines.append(wrapped(f"{total} cases ended: {counts(run)}", columns))
-    return lines + [wrapped(f"note: {note}", columns) for note in [*run.notes, load.sentence(run)] if note]
+    return lines + [wrapped(f"note: {note}", columns) for note in [*run.notes, *record.round_sentences(run), load.sentence(run)] if note]
 
 
 def _row(case, columns):

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ratios to baselines: who is compared with whom, what the ratios are, what the page says."""
 
+import contextlib
 import copy
+import io
 import math
 import random
 import re
@@ -9,10 +11,13 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from xml.etree import ElementTree
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent.parent / "scripts" / "report")]
 
+import export
+import junit
 import page
 import plots
 import ratios
@@ -59,7 +64,44 @@ def in_rounds(lines, number, slow_minute):
     return lines
 
 
+def told(folder, *options):
+    """What the program prints of a folder."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert report.main([str(folder), *map(str, options)]) == 0
+    return out.getvalue()
+
+
 class Rounds(unittest.TestCase):
+    def test_tables_for_other_programs_hold_the_times_over_all_rounds(self):
+        with tempfile.TemporaryDirectory() as folder:
+            lines = in_rounds(with_baselines(), 5, lambda r: 1 + 2 * (r == 0))
+            run = record.read_run(synthetic.write(Path(folder), lines))
+            for line, case in zip((x for x in lines if x.get("kind") == "case"), run.cases):
+                if line["status"] != "ok":
+                    continue
+                row, timing = export.row_of(case), line["timing"]
+                self.assertNotEqual(row["tokens_per_s"], line["document"]["tokens_per_s"])
+                self.assertEqual((row["tokens_per_s"], row["rounds"]), (timing["tokens_per_s"], 5))
+                self.assertEqual([row["step_time_s.median"], row["step_time_s.ci95.0"], row["step_time_s.ci95.1"]],
+                                 [timing["step_time_s"]["median"], *timing["step_time_s"]["ci95"]])
+
+    def test_a_later_round_that_failed_or_lost_other_bits_is_told_everywhere(self):
+        lines = in_rounds(with_baselines(), 3, lambda r: 1)
+        failed, other, good = [x for x in lines if x.get("kind") == "case" and x["status"] == "ok"][:3]
+        failed["rounds"][1] |= {"status": "failed", "reason": "killed <by 9>"}
+        other["rounds"][2]["losses"] = "different"
+        with tempfile.TemporaryDirectory() as folder:
+            run = record.read_run(synthetic.write(Path(folder), lines))
+            tests = {(t.get("classname").split(".")[-1], t.get("name")): t for t in ElementTree.fromstring(junit.xml([run], [""])).iter("testcase")}
+            self.assertIn("round 2: failed: killed <by 9>", tests["rounds", failed["name"]].find("failure").text)
+            self.assertIn("round 3: other losses", tests["rounds", other["name"]].find("failure").text)
+            self.assertEqual(list(tests["rounds", good["name"]]), [])
+            words = " ".join(told(folder, "--text").split())
+            self.assertIn(f"note: {failed['name']}: round 2: failed: killed <by 9>", words)
+            self.assertIn(f"note: {other['name']}: round 3: other losses than in round 1", words)
+            self.assertIn("round 2: failed: killed &lt;by 9&gt;", page.notes(run))
+
     """A ratio is made within a round."""
 
     def test_a_slow_minute_leaves_no_trace_in_a_ratio(self):
