@@ -126,6 +126,13 @@ TEST(ConformanceOfSchedules, FindsADroppedMicroBatchBeyondFour) {
   expect_has(wrong, "is missing");
 }
 
+TEST(ConformanceOfSchedules, FindsADroppedMicroBatchFrom64On) {
+  const std::string wrong =
+      first_wrong(check_schedule(registries(), "drops-of-64", {3}), "timetable");
+  expect_has(wrong, "65 micro-batches");
+  expect_has(wrong, "is missing");
+}
+
 TEST(ConformanceOfSchedules, FindsTwoInAWrongOrder) {
   const std::string wrong =
       first_wrong(check_schedule(registries(), "swaps-two", {2, 3}), "timetable");

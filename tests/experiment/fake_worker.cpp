@@ -125,6 +125,12 @@ int act_once(const std::string& how, const Call& call) {
   if (how == "refused_memory_once") return run_out_of_memory(call, 0);
   if (how == "budget_once") return run_out_of_memory(call, 1000);
   if (how == "hang_once") sleep_for_ever();
+  if (how == "library_once") {
+    std::cerr << "libgomp: Thread creation failed: Resource temporarily unavailable\n";
+    write_document(
+        call, document_of_status(call, "failed", "rank 0 called exit(1) in the middle of the run"));
+    return 1;
+  }
   throw ConfigError(text("unknown behaviour ", how));
 }
 
@@ -132,6 +138,10 @@ int act(const std::string& how, const Call& call) {
   if (how.ends_with("_once")) return act_once(how, call);
   if (how.ends_with("_later")) return act_later(how, call);
   if (how == "ok") return succeed(call);
+  if (how == "late") {  // it has measured all and does not end
+    succeed(call);
+    sleep_for_ever();
+  }
   if (how == "different" || how == "shrugs") {
     const Json refuted = {{"verdict", "different"}, {"gradient_error", 0.25}, {"tolerance", 1e-9}};
     return succeed(call, refuted, how == "different" ? 1 : 0);

@@ -114,6 +114,16 @@ TEST(Runner, KillsACaseThatHangsWithAllItStarted) {
   EXPECT_EQ(errno, ESRCH);
 }
 
+TEST(Runner, KeepsWhatALateCaseHasMeasured) {
+  const TemporaryFolder folder;
+  const Suite suite = fake_suite({"late"}, "timeout_s = 0.3");
+  Runner runner(suite, fake_options(folder.path()));
+  run_all(runner, suite);
+  EXPECT_EQ(field(runner, 0, "status"), "timeout");
+  expect_has(field(runner, 0, "reason"), "did not end in 300 ms");
+  EXPECT_FALSE(value_at(runner.record().cases[0], "document.loss").empty());
+}
+
 TEST(Runner, LeavesNoProcessBehindAGoodCase) {
   const TemporaryFolder folder;
   const Suite suite = fake_suite({"grandchild_ok"});
@@ -190,11 +200,13 @@ TEST(Runner, RunsCasesOfTheRetriedStatusesAnewInTheirPlaces) {
 
 TEST(Runner, RunsWhatTheMachineEndedAnewWithoutAsking) {
   const TemporaryFolder folder;
-  const Suite suite =
-      fake_suite({"kill_once", "rank_killed_once", "bad_alloc_once", "refused_memory_once"});
-  const Statuses before = {"failed", "failed", "failed", "out_of_memory"};
+  const Suite suite = fake_suite(
+      {"kill_once", "rank_killed_once", "bad_alloc_once", "refused_memory_once", "library_once"});
+  const Statuses before = {"failed", "failed", "failed", "out_of_memory", "failed"};
   EXPECT_EQ(statuses_after(folder.path(), suite), before);
-  EXPECT_EQ(statuses_after(folder.path(), suite), (Statuses{"ok", "ok", "ok", "ok"}));
+  expect_has(read_run(folder / kRunFile).cases[4]["reason"].get<std::string>(),
+             "exit(1) in the middle of the run; its last lines:\nlibgomp: Thread creation failed");
+  EXPECT_EQ(statuses_after(folder.path(), suite), (Statuses{"ok", "ok", "ok", "ok", "ok"}));
 }
 
 TEST(Runner, LeavesACaseOverItsBudgetAsItIs) {

@@ -170,8 +170,10 @@ TEST(Suite, NamesFileLineAndNearestWord) {
   expect_error("[suite]\nname = \"s\"\nworld = \"thread\"\n", {"thread", "\"threads\""});
   expect_error("[suite]\nname = \"s\"\ntimeout_s = -3\n", {"s.toml:3", "seconds", "-3"});
   expect_error("[suite]\nname = \"s\"\nbudget_s = 0\n", {"s.toml:3", "positive", "seconds"});
-  expect_error(kHead + "[[reference]]\ntolerance = -1\n", {"s.toml:5", "tolerance, 0 or more", "-1"});
-  expect_error(kHead + "[[claim]]\nwithin = \"1\"\n", {"s.toml:5", "tolerance, 0 or more", "\"1\""});
+  expect_error(kHead + "[[reference]]\ntolerance = -1\n",
+               {"s.toml:5", "tolerance, 0 or more", "-1"});
+  expect_error(kHead + "[[claim]]\nwithin = \"1\"\n",
+               {"s.toml:5", "tolerance, 0 or more", "\"1\""});
   expect_error(kHead + "[grid]\ntrain.batch = []\n", {"s.toml:5", "train.batch"});
   expect_error(kHead + "[grid]\nranks = [0]\n", {"ranks", "from 1", "0"});
   expect_error(kHead + "[grid]\ntrain.batch = 8\n", {"s.toml:5", "list"});

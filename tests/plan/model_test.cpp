@@ -115,6 +115,8 @@ TEST(Warnings, OfAVocabularyBeyondTheBytesOfTheData) {
 TEST(Warnings, OfWhatReplicasDoWhereThereIsOne) {
   for (const auto& [toml, given] : std::vector<std::pair<std::string, std::string>>{
            {"[parallel]\nzero = 1\n", "parallel.zero = 1"},
+           {"[parallel]\ndata.mode = \"ring\"\n", "parallel.data.mode = \"ring\""},
+           {"[parallel]\ndata.order = \"fixed\"\n", "parallel.data.order = \"fixed\""},
            {"[parallel]\ndata.overlap = false\n", "parallel.data.overlap = false"},
            {"[parallel]\ndata.bucket = 1000\n", "parallel.data.bucket = 1000"}}) {
     const auto found = warnings_of(toml, 1);

@@ -101,10 +101,11 @@ inline MakeModel from_64_model(Off off, int64_t dim) {
   };
 }
 
-/// 1F1B without its last micro-batch, where it has more than 4.
-inline pipeline::Timetable drops_one(pipeline::PipeShape s) {
+/// 1F1B without its last micro-batch, where it has `least` or more.
+template <int least>
+pipeline::Timetable drops_one(pipeline::PipeShape s) {
   pipeline::Timetable t = pipeline::one_f_one_b(s);
-  if (s.micro_batches <= 4) return t;
+  if (s.micro_batches < least) return t;
   for (pipeline::Row& row : t) {
     std::erase_if(row,
                   [&](const pipeline::Action& a) { return a.micro_batch == s.micro_batches - 1; });
@@ -155,7 +156,9 @@ inline void add_from_64(Registries& all) {
                  from_64_model(Off::kGradients, 2));
   const auto all_of_them = [](pipeline::PipeShape s, int) { return s.micro_batches; };
   all.schedules.add("drops-one", "1F1B that drops a micro-batch beyond 4",
-                    {drops_one, 1, all_of_them});
+                    {drops_one<5>, 1, all_of_them});
+  all.schedules.add("drops-of-64", "1F1B that drops a micro-batch from 64 on",
+                    {drops_one<kSmallest>, 1, all_of_them});
   all.schedules.add("swaps-two", "1F1B that runs two in a wrong order beyond 4",
                     {swaps_two, 1, all_of_them});
   all.schedules.add("keeps-more", "GPipe that declares less than it keeps",

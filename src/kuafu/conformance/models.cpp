@@ -124,6 +124,7 @@ std::vector<ModelShape> model_shapes(const std::string& kind, Shapes shapes) {
   if (shapes == Shapes::kSmall) return all;
   all.push_back({1, 260, 4, 259, has_images ? 122 : 132, 4});  // wide, long
   all.push_back({1, 64, 2, 130, 10, 132});                     // many samples
+  all.push_back({1, 130, 65, 17, 10, 4});                      // many heads
   return all;
 }
 

@@ -5,6 +5,7 @@
 #include "kuafu/conformance/schedules.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "kuafu/conformance/trial_runs.h"
 #include "kuafu/parallel/pipeline/analysis.h"
@@ -84,6 +85,16 @@ void check_run(const Registries& registries, const std::string& name, PipeShape 
   expect_certified(plan, registries, notes);
 }
 
+/// Every number up to 4 a rank, and some beyond 64.
+std::vector<int> planned_micro_batches(int ranks) {
+  std::vector<int> all(static_cast<size_t>(4 * ranks));
+  std::iota(all.begin(), all.end(), 1);
+  for (const int many : {65, 130}) {
+    if (many > 4 * ranks) all.push_back(many);
+  }
+  return all;
+}
+
 /// Fewer micro-batches than ranks, as many, more, and an odd number of them.
 std::vector<int> trained_micro_batches(int ranks) {
   std::vector<int> all = {1, ranks, 2 * ranks + 1};
@@ -110,7 +121,7 @@ std::vector<Finding> check_schedule(const Registries& registries, const std::str
     };
     for (const int chunks : chunks_of(schedule)) {
       bool is_sound = true;
-      for (int m = 1; m <= 4 * ranks; ++m) {
+      for (const int m : planned_micro_batches(ranks)) {
         const PipeShape s{ranks, m, chunks};
         const auto timetable = [&](Notes& n) { check_timetable(schedule, s, n); };
         const Finding f = add("timetable", s, timetable);

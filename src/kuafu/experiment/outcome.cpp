@@ -74,11 +74,18 @@ std::string describe_end(const ChildResult& result) {
   return text("exited with code ", result.code);
 }
 
-Json failed_with(Json document, const Case& c, const std::string& reason) {
-  if (document.is_null()) return plain_document(c, "failed", reason);
-  document["status"] = "failed";
+/// The document, with all that was measured, or a plain one where there is none.
+Json ended_with(Json document, const Case& c, const char* status, const std::string& reason) {
+  if (document.is_null()) return plain_document(c, status, reason);
+  document["status"] = status;
   document["reason"] = reason;
   return document;
+}
+
+/// A library that ends the process says why on standard error alone.
+bool is_of_a_library(const Json& document) {
+  return document["status"] == "failed" && document["reason"].get<std::string>().find(
+                                               " in the middle of the run") != std::string::npos;
 }
 
 }  // namespace
@@ -103,14 +110,20 @@ Json document_of(const Case& c, const Remains& remains) {
   if (result.end == End::kTimedOut) {
     const std::string own =
         has_reason ? text("; it said: ", value_at(document, "reason").get<std::string>()) : "";
-    return plain_document(c, "timeout", text(too_long(), own, last_lines(remains.error_path)));
+    return ended_with(document, c, "timeout",
+                      text(too_long(), own, last_lines(remains.error_path)));
   }
   if (result.end == End::kExited && !document.is_null()) {
     const bool is_good = document["status"] == "ok" && !is_different(document);
-    if (is_good == (result.code == 0)) return document;
-    return failed_with(document, c,
-                       text("the worker ", describe_end(result), " although its document says ",
-                            document["status"].get<std::string>(), last_lines(remains.error_path)));
+    if (is_good != (result.code == 0)) {
+      return ended_with(
+          document, c, "failed",
+          text("the worker ", describe_end(result), " although its document says ",
+               document["status"].get<std::string>(), last_lines(remains.error_path)));
+    }
+    if (!is_of_a_library(document)) return document;
+    return ended_with(document, c, "failed",
+                      document["reason"].get<std::string>() + last_lines(remains.error_path));
   }
   if (result.end == End::kExited) {
     return plain_document(
@@ -119,8 +132,8 @@ Json document_of(const Case& c, const Remains& remains) {
   }
   const std::string own =
       has_reason ? text("; it said: ", value_at(document, "reason").get<std::string>()) : "";
-  return failed_with(
-      document, c, text("the worker ", describe_end(result), own, last_lines(remains.error_path)));
+  return ended_with(document, c, "failed",
+                    text("the worker ", describe_end(result), own, last_lines(remains.error_path)));
 }
 
 Json case_line(const Case& c, const Json& document, const ChildResult& result) {

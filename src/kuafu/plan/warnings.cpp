@@ -8,8 +8,8 @@ namespace kuafu::plan {
 namespace {
 
 /// What replicas do among themselves: nothing where there is one.
-constexpr const char* kOfReplicas[] = {"parallel.zero", "parallel.data.overlap",
-                                       "parallel.data.bucket"};
+constexpr const char* kOfReplicas[] = {"parallel.zero", "parallel.data.mode", "parallel.data.order",
+                                       "parallel.data.overlap", "parallel.data.bucket"};
 
 }  // namespace
 
@@ -29,6 +29,8 @@ std::vector<std::string> warnings(const Plan& resolved, const Origins& origins) 
   for (const char* name : kOfReplicas) {
     const Key& key = *find_key(name);
     if (print(key, resolved) == print(key, defaults)) continue;
+    // Ranks that share parameters of a tensor scheme add gradients in that order too.
+    if (name == std::string_view("parallel.data.order") && num_ranks(resolved) > 1) continue;
     all.push_back(text(origins.of({name}), name, " = ", print(key, resolved),
                        " has no effect on one replica (parallel.data = 1); leave it out, or give "
                        "the plan more ranks"));
