@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -37,7 +38,8 @@ class Fault : public testing::TestWithParam<World> {
  protected:
   /// kSmallPlan on three ranks of a scheme of tests/plugin/faults.cpp, by `kuafu run`; checks what
   /// holds for every fault.
-  Ran run(const std::string& mode, const Arguments& options = {}) {
+  Ran run(const std::string& mode, const Arguments& options = {},
+          const std::string& status = "failed") {
     Arguments more = {"--plugin", tests::built("plugins/faults.so")};
     more.insert(more.end(), options.begin(), options.end());
     for (const char* pair : {"model.hidden=48", "model.heads=6", "parallel.tensor.size=3"}) {
@@ -53,7 +55,7 @@ class Fault : public testing::TestWithParam<World> {
     EXPECT_TRUE(tests::eventually([&] { return tests::processes_with(kMark, mark).empty(); },
                                   std::chrono::seconds(2)))
         << "a process is left";
-    EXPECT_EQ(value_at(ran.document, "status"), "failed") << ran.output;
+    EXPECT_EQ(value_at(ran.document, "status"), status) << ran.output;
     for (const std::string& problem : document_problems(ran.document)) ADD_FAILURE() << problem;
     return ran;
   }
@@ -68,6 +70,14 @@ class Fault : public testing::TestWithParam<World> {
     return now / std::chrono::milliseconds(1) - std::atoll(lines.c_str() + at + mark.size());
   }
 
+  /// What was made before the second step, in which ranks go wrong.
+  static void expect_first_step(const Json& document) {
+    EXPECT_EQ(value_at(document, "loss").size(), 1u) << document.dump();
+    EXPECT_GT(value_at(document, "loss.first"), 0);
+    EXPECT_EQ(value_at(document, "step_time_s.samples").size(), 1u);
+    EXPECT_TRUE(unknown_fields(document).empty());
+  }
+
   static void expect_cause(const Ran& ran, const std::string& cause) {
     EXPECT_NE(ran.output.find(cause), std::string::npos) << ran.output;
     const std::string reason = ran.document.value("reason", "");
@@ -76,7 +86,18 @@ class Fault : public testing::TestWithParam<World> {
 };
 
 TEST_P(Fault, ExceptionOfARankIsTheReason) {
-  expect_cause(run("1d-throw"), "rank 1: the scheme gives up");
+  const Ran ran = run("1d-throw", {"--set", "train.validate_every=1"});
+  expect_cause(ran, "rank 1: the scheme gives up");
+  expect_first_step(ran.document);
+}
+
+// No step ends, so that the run is ended in the middle of one.
+TEST_P(Fault, HangOfARankEndsByTheClockWithTheStepsMade) {
+  if (GetParam().is_mpi) GTEST_SKIP() << "the same clock";
+  const Ran ran = run("1d-hang", {"--timeout", "1.2"}, "timeout");
+  expect_cause(ran, "took longer than 1.2 s");
+  EXPECT_EQ(ran.code, 5);
+  expect_first_step(ran.document);
 }
 
 TEST_P(Fault, ExitOfARankIsTheReason) {
@@ -148,6 +169,36 @@ TEST_P(Fault, WhileCertifyingCostsNoResults) {
       EXPECT_EQ(ran.code, 0) << mode << ran.output;
     }
   }
+}
+
+TEST_P(Fault, ASignalWhileCertifyingCostsNoResults) {
+  const tests::Folder folder;
+  const std::string json = folder.path("a.json");
+  Arguments words = {tests::built("bin/kuafu"),
+                     "run",
+                     folder.write("plan.toml", tests::kSmallPlan),
+                     "--world",
+                     GetParam().name,
+                     "--ranks",
+                     "3",
+                     "--json",
+                     json,
+                     "--certify",
+                     "--plugin",
+                     tests::built("plugins/faults.so")};
+  words = tests::set({"model.hidden=48", "model.heads=6", "parallel.tensor.size=3",
+                      "parallel.tensor.mode=1d-hang-certifying"},
+                     words);
+  tests::Child child(words);
+  const auto is_hanging = [&] { return child.output().find("time ") != std::string::npos; };
+  ASSERT_TRUE(tests::eventually(is_hanging, std::chrono::seconds(60))) << child.output();
+  ::kill(child.pid(), SIGTERM);
+  const tests::Ended ended = child.wait(std::chrono::seconds(20));
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  const Json d = Json::parse(tests::content_of(json));
+  EXPECT_EQ(d["status"], "ok");
+  EXPECT_EQ(d["loss"].size(), 3u);
+  EXPECT_EQ(d["certificate"].value("reason", "").find(kCutShort), 0u) << d["certificate"];
 }
 
 TEST_P(Fault, SkippedCollectiveNamesBothCalls) {

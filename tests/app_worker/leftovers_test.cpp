@@ -123,18 +123,44 @@ TEST_F(Leftovers, OfAFullDiskUnderCheckpointsIsWhatWasMeasured) {
   EXPECT_NE(reason.find("what " + saved + " holds is from before"), std::string::npos) << reason;
 }
 
-TEST_F(Leftovers, OfMemoryThatTheSystemRefusesIsNoBudget) {
-  const std::string json = folder_.path("a.json");
-  Arguments words = {"bash", "-c", "ulimit -v 1500000; exec \"$@\"", "-"};
-  for (const std::string& word : command({"--set", "model.hidden=4096", "--json", json}))
-    words.push_back(word);
+/// A program under a limit of the shell: "-v 1500000".
+Ended limited(const std::string& limits, const Arguments& command) {
+  Arguments words = {"bash", "-c", limits + "; exec \"$@\"", "-"};
+  words.insert(words.end(), command.begin(), command.end());
   tests::Child child(words);
-  const Ended ran = child.wait();
-  EXPECT_EQ(ran.code, 4) << ran.output;
-  EXPECT_EQ(ran.output.find("budget 0"), std::string::npos) << ran.output;
-  EXPECT_NE(ran.output.find("the system gave no more; the plan sets no budget"), std::string::npos)
-      << ran.output;
-  EXPECT_TRUE(Json::parse(read(json))["out_of_memory"]["budget_bytes"].is_null());
+  return child.wait();
+}
+
+TEST_F(Leftovers, OfMemoryThatTheSystemRefusesIsNoBudget) {
+  std::vector<Arguments> all = {{"--set", "model.hidden=4096"}};
+  if (build_info::kMpi.found) {
+    all.push_back({"--set", "model.hidden=4096", "--world", "mpi", "--ranks", "2", "--set",
+                   "parallel.data=2"});
+  }
+  for (Arguments& more : all) {
+    const std::string json = folder_.path(std::to_string(more.size()) + ".json");
+    more.insert(more.end(), {"--json", json});
+    const Ended ran = limited("ulimit -v 1500000", command(more));
+    EXPECT_EQ(ran.code, 4) << ran.output;
+    EXPECT_EQ(ran.output.find("budget 0"), std::string::npos) << ran.output;
+    EXPECT_NE(ran.output.find("the system gave no more; the plan sets no budget"),
+              std::string::npos)
+        << ran.output;
+    EXPECT_TRUE(Json::parse(read(json))["out_of_memory"]["budget_bytes"].is_null());
+  }
+}
+
+// The machine's doing, not the plan's: a suite runs it again.
+TEST_F(Leftovers, OfThreadsThatTheSystemRefusesIsAFailure) {
+  const std::string json = folder_.path("a.json");
+  const Ended ran = limited("ulimit -s 1000000; ulimit -v 4000000",
+                            command({"--ranks", "8", "--set", "parallel.data=8", "--json", json}));
+  EXPECT_EQ(ran.code, 1) << ran.output;
+  const Json d = Json::parse(read(json));
+  EXPECT_EQ(d["status"], "failed");
+  const std::string reason = d["reason"];
+  EXPECT_NE(reason.find("cannot start thread "), std::string::npos) << reason;
+  EXPECT_NE(reason.find("Resource temporarily unavailable"), std::string::npos) << reason;
 }
 
 /// Of the processes that were started with this mark: those of that name.

@@ -5,7 +5,11 @@
 
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <pty.h>
 #include <signal.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <bit>
 #include <cstring>
@@ -127,6 +131,22 @@ TEST_P(Stopping, BySignalSavesAndGoesOnToTheSameBits) {
   EXPECT_EQ(lines_of(folder_.path("log.csv")).size(), static_cast<size_t>(done) + 5);
 }
 
+// Before the first step there is nothing to save, and nothing to die of.
+TEST_P(Stopping, AskedToSaveBeforeItListensItGoesOn) {
+  const std::string mark = folder_.path("mark");
+  tests::Child child(
+      command("3", {"--json", folder_.path("a.json"), "--log", folder_.path("log.csv")}),
+      {{"KUAFU_TEST_MARK", mark}});
+  const auto asked = [&] {
+    if (tests::processes_with("KUAFU_TEST_MARK", mark).size() > 1) ::kill(child.pid(), SIGUSR1);
+    return std::filesystem::exists(folder_.path("a.json"));
+  };
+  EXPECT_TRUE(tests::eventually(asked, std::chrono::seconds(60)));
+  const Ended ended = child.wait();
+  EXPECT_EQ(ended.code, kOk) << ended.output;
+  EXPECT_EQ(document("a.json")["status"], "ok");
+}
+
 TEST_P(Stopping, ByTimeIsWrittenAndSaved) {
   tests::Child child(command(
       kMany, {"--checkpoint", saved(), "--json", folder_.path("a.json"), "--timeout", "2"}));
@@ -185,6 +205,81 @@ TEST(Watching, ARunThatUpdatesNothingHasFailed) {
   EXPECT_NE(ran.output.find("all 3 steps overflowed in f16 and updated nothing"), std::string::npos)
       << ran.output;
   EXPECT_EQ(ran.document["loss_scale"]["skipped"].size(), 3u);
+  EXPECT_NE(ran.output.find("  loss scale      16777216, 3 of 3 steps skipped"), std::string::npos)
+      << ran.output;
+}
+
+const Arguments kStale = {
+    "--set", "parallel.data=2",           "--set", "parallel.data.mode=parameter_server",
+    "--set", "parallel.data.staleness=1", "--set", "optimizer.clip=0"};
+
+// Its workers are in different steps: nobody listens.
+TEST(Watching, AStaleRunEndsAtTheFirstSignal) {
+  const tests::Folder folder;
+  const std::string log = folder.path("log.csv");
+  Arguments words = {tests::built("bin/kuafu"),
+                     "run",
+                     folder.write("plan.toml", tests::kSmallPlan),
+                     "--steps",
+                     kMany,
+                     "--log",
+                     log};
+  words.insert(words.end(), kStale.begin(), kStale.end());
+  tests::Child child(words);
+  ASSERT_TRUE(tests::eventually([&] { return lines_of(log).size() > 5; }, std::chrono::seconds(60)))
+      << child.output();
+  ::kill(child.pid(), SIGUSR1);
+  const size_t rows = lines_of(log).size();
+  ASSERT_TRUE(
+      tests::eventually([&] { return lines_of(log).size() > rows; }, std::chrono::seconds(20)))
+      << child.output();
+  ::kill(child.pid(), SIGTERM);
+  const Ended ended = child.wait(std::chrono::seconds(20));
+  EXPECT_EQ(ended.code, 128 + SIGTERM) << ended.output;
+}
+
+/// Both ends of a terminal of 60 columns.
+struct Terminal {
+  Terminal() {
+    winsize size{};
+    size.ws_row = 24;
+    size.ws_col = 60;
+    EXPECT_EQ(::openpty(&own, &other, nullptr, nullptr, &size), 0);
+    ::fcntl(own, F_SETFL, O_NONBLOCK);
+  }
+  ~Terminal() {
+    ::close(own);
+    ::close(other);
+  }
+  std::string name() const {
+    return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(other);
+  }
+  std::string shown() const {
+    std::string all;
+    char bytes[512];
+    for (ssize_t n = 0; (n = ::read(own, bytes, sizeof bytes)) > 0;) {
+      all.append(bytes, static_cast<size_t>(n));
+    }
+    return all;
+  }
+  int own = -1, other = -1;
+};
+
+TEST(Watching, OnATerminalALineRedrawsAndGoes) {
+  const tests::Folder folder;
+  const Terminal terminal;
+  tests::Child child({"sh", "-c", "exec \"$@\" 2>" + terminal.name(), "-",
+                      tests::built("bin/kuafu"), "run",
+                      folder.write("plan.toml", tests::kSmallPlan)});
+  const Ended ended = child.wait();
+  EXPECT_EQ(ended.code, kOk) << ended.output;
+  const std::string shown = terminal.shown(), redraw = "\r\033[K";
+  EXPECT_EQ(shown.find(redraw + "step 1/3  loss "), 0u) << shown;
+  EXPECT_NE(shown.find(redraw + "step 3/3  loss "), std::string::npos) << shown;
+  EXPECT_TRUE(shown.ends_with(redraw)) << shown;
+  std::istringstream lines(shown);
+  for (std::string line; std::getline(lines, line, '\r');) EXPECT_LT(line.size(), 60u + 3) << line;
+  EXPECT_EQ(ended.output.find("step 3/3"), std::string::npos) << ended.output;
 }
 
 TEST(Watching, TablesHoldTheStepsOfTheDocument) {
@@ -258,6 +353,10 @@ TEST(Watching, WrongUseIsToldBeforeTheRun) {
       {{"--stop-at", "4"}, "--stop-at 4: the plan ends after step 3"},
       {{"--stop-after", "3x"}, "\"3x\" is no time; write seconds, or 90s, 15m, 2h, 1d"},
       {{"--stop-after", "-1"}, "is no time"},
+      {{"--stop-after", "1h", "--set", "parallel.data=2", "--set",
+        "parallel.data.mode=parameter_server", "--set", "parallel.data.staleness=1", "--set",
+        "optimizer.clip=0"},
+       "--stop-after with parallel.data.staleness = 1: workers are in different steps"},
       {{"--log", "metrics.txt"},
        "--log metrics.txt: the ending says how it is written: .jsonl or .csv"},
       {{"--log", "/nowhere/a.csv"}, "--log: cannot write /nowhere/a.csv"},

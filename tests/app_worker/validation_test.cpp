@@ -124,6 +124,29 @@ TEST(Validation, DivergenceNamesTheLastGoodStateAndGoesOnFromIt) {
   EXPECT_EQ(step_of_folder(good), static_cast<int64_t>(ran.document["loss"].size()) - 1);
 }
 
+TEST(Validation, ALastUpdateThatBlowsUpIsDivergence) {
+  const tests::Folder folder;
+  const std::string saved = folder.path("saved");
+  const auto with = [&](const char* steps, const char* rate, const char* resume) {
+    const std::string lr = std::string("optimizer.lr=") + rate,
+                      decay = std::string("optimizer.weight_decay=") + rate;
+    return run({"--set", "optimizer.kind=sgd", "--set", "optimizer.clip=0", "--set", lr, "--set",
+                decay, "--steps", steps, "--checkpoint", saved, resume});
+  };
+  ASSERT_EQ(with("2", "0.01", "--resume").code, kOk);
+  const Ran ran = with("3", "1e6", "--resume-with-changes");
+  ASSERT_EQ(ran.code, kDiverged) << ran.output;
+  EXPECT_EQ(ran.document["status"], "diverged");
+  EXPECT_EQ(ran.document["loss"].size(), 1u);
+  EXPECT_TRUE(ran.document["loss"][0].is_number());
+  EXPECT_TRUE(ran.document["validation_loss"].is_null());
+  EXPECT_NE(ran.output.find("the validation loss is "), std::string::npos) << ran.output;
+  const std::string good = ran.document["checkpoint"]["last_good"];
+  EXPECT_EQ(step_of_folder(good), 2);
+  EXPECT_EQ(newest_checkpoint(saved), good);
+  EXPECT_TRUE(std::filesystem::exists(saved + "/step-00000003.diverged"));
+}
+
 TEST(Validation, WrongUseIsToldBeforeTheRun) {
   const tests::Folder folder;
   const std::vector<std::pair<Arguments, std::string>> wrong = {

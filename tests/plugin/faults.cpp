@@ -154,7 +154,8 @@ void add(Registries& registries) {
         Row{"1d-tenth", Fault::kTenth}, Row{"1d-late", Fault::kLate}, Row{"1d-wide", Fault::kWide},
         Row{"1d-throw-certifying", Fault::kThrow, When::kCertifying},
         Row{"1d-exit-certifying", Fault::kExit, When::kCertifying},
-        Row{"1d-kill-certifying", Fault::kKill, When::kCertifying}}) {
+        Row{"1d-kill-certifying", Fault::kKill, When::kCertifying},
+        Row{"1d-hang-certifying", Fault::kHang, When::kCertifying}}) {
     const TensorMode mode{.name = row.name,
                           .summary = "1d that goes wrong",
                           .axes = [](int64_t size, int64_t) -> std::vector<Axis> {

@@ -5,8 +5,8 @@
 
 #include "app/worker/document_parts.h"
 #include "app/worker/plan_json.h"
+#include "kuafu/base/reason.h"
 #include "kuafu/base/suggest.h"
-#include "kuafu/base/units.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/provenance.h"
@@ -80,6 +80,24 @@ Json data_json(const Plan& plan, const DataIdentity& identity) {
           {"samples", or_null(identity.samples > 0, identity.samples)}};
 }
 
+StepTime add_steps(Json& document, const Plan& plan, const RankResult& rank,
+                   const std::vector<double>& seconds) {
+  const StepTime time = summarise(seconds);
+  document["loss"] = rank.losses;
+  document["validation"] = validation_json(rank.validation);
+  document["step_time_s"] = {{"median", time.median},
+                             {"ci95", {time.low, time.high}},
+                             {"samples", seconds},
+                             {"warmup", time.warmup}};
+  const auto tokens = static_cast<double>(plan.train.batch * plan.model.sequence);
+  document["tokens_per_s"] = time.median > 0 ? Json(tokens / time.median) : Json(nullptr);
+  document["loss_scale"] = scale_json(rank);
+  document["resumed_from"] = rank.resumed_from ? Json(*rank.resumed_from) : Json(nullptr);
+  document["resume_changes"] =
+      rank.resume_changes.empty() ? Json(nullptr) : Json(join(rank.resume_changes, "; "));
+  return time;
+}
+
 void add_results(Json& document, const Plan& plan, const std::vector<RankResult>& ranks) {
   // A step ends when its slowest rank does.
   std::vector<double> samples = ranks[0].step_seconds;
@@ -87,18 +105,10 @@ void add_results(Json& document, const Plan& plan, const std::vector<RankResult>
     for (size_t i = 0; i < samples.size(); ++i)
       samples[i] = std::max(samples[i], r.step_seconds[i]);
   }
-  const StepTime time = summarise(samples);
   document["status"] = "ok";
-  document["loss"] = ranks[0].losses;
+  const StepTime time = add_steps(document, plan, ranks[0], samples);
   document["validation_loss"] =
       plan.train.validation_batches > 0 ? finite_or_null(ranks[0].validation_loss) : Json(nullptr);
-  document["validation"] = validation_json(ranks[0].validation);
-  document["step_time_s"] = {{"median", time.median},
-                             {"ci95", {time.low, time.high}},
-                             {"samples", samples},
-                             {"warmup", time.warmup}};
-  const auto tokens = static_cast<double>(plan.train.batch * plan.model.sequence);
-  document["tokens_per_s"] = time.median > 0 ? Json(tokens / time.median) : Json(nullptr);
   std::vector<CpuWindow> windows;
   for (const RankResult& r : ranks) windows.push_back(r.load);
   add_windows(document["load"], windows);
@@ -108,10 +118,6 @@ void add_results(Json& document, const Plan& plan, const std::vector<RankResult>
   document["compute"] = compute_json(ranks[0].peak_flops_per_s, worked, time.median);
   document["experts"] = experts_json(ranks[0].experts);
   document["pushes"] = pushes_json(ranks[0].pushes);
-  document["loss_scale"] = scale_json(ranks[0]);
-  document["resumed_from"] = ranks[0].resumed_from ? Json(*ranks[0].resumed_from) : Json(nullptr);
-  document["resume_changes"] =
-      ranks[0].resume_changes.empty() ? Json(nullptr) : Json(join(ranks[0].resume_changes, "; "));
   document["checkpoint"] = checkpoint_json(ranks);
   document["certificate"] = certificate_json(ranks[0].certificate);
 }
@@ -145,16 +151,6 @@ void add_failure(Json& document, const std::string& status, const std::exception
                                  {"live_bytes", oom->live},
                                  {"budget_bytes", oom->budget > 0 ? Json(oom->budget) : Json()}};
   }
-}
-
-std::string reason_of(const std::exception& cause) {
-  const auto* oom = dynamic_cast<const OutOfMemory*>(&cause);
-  if (oom == nullptr) return cause.what();
-  const std::string asked =
-      text("rank ", oom->rank, " is out of memory: asked for ", print_bytes(oom->requested),
-           " with ", print_bytes(oom->live), " live");
-  if (oom->budget > 0) return text(asked, " of a budget of ", print_bytes(oom->budget));
-  return asked + ", and the system gave no more; the plan sets no budget (memory.device)";
 }
 
 void write_document(const Json& document, const std::string& file) {

@@ -28,12 +28,13 @@ double flops_per_token(const Plan& plan, int64_t flops_per_step);
 /// What a run read.
 Json data_json(const Plan& plan, const DataIdentity& identity);
 
+/// Losses, scales and times of the steps that were made; `seconds`: of each.
+StepTime add_steps(Json& document, const Plan& plan, const RankResult& rank,
+                   const std::vector<double>& seconds);
 /// Completes a document with what the ranks measured; status "ok".
 void add_results(Json& document, const Plan& plan, const std::vector<RankResult>& ranks);
 /// The same for the simulated world: loss and certificate are null.
 void add_prediction(Json& document, const Plan& plan, const Prediction& prediction);
-/// What happened, in human units: of memory, what was asked for, and the budget where there is one.
-std::string reason_of(const std::exception& cause);
 /// status and reason of a case that did not finish; for OutOfMemory its fields too.
 void add_failure(Json& document, const std::string& status, const std::exception& cause);
 

@@ -2,6 +2,8 @@
 //
 // kuafu-worker: the program that loads LibTorch and runs one case. `kuafu` starts it.
 
+#include <signal.h>
+
 #include <iostream>
 
 #include <CLI/CLI.hpp>
@@ -197,6 +199,7 @@ int main_with(int argc, char** argv) {
 }  // namespace kuafu
 
 int main(int argc, char** argv) {
+  ::signal(SIGUSR1, SIG_IGN);   // asks to save: nothing to die of before there is what to save
   kuafu::install_allocators();  // before the first tensor
   return kuafu::main_with(argc, argv);
 }

@@ -10,6 +10,7 @@
 
 #include "app/worker/document.h"
 #include "app/worker/early_exit.h"
+#include "app/worker/made_steps.h"
 #include "app/worker/options.h"
 #include "app/worker/run_end.h"
 #include "app/worker/run_files.h"
@@ -19,6 +20,7 @@
 #include "app/worker/stop_signals.h"
 #include "app/worker/watchdog.h"
 #include "kuafu/base/launcher.h"
+#include "kuafu/base/reason.h"
 #include "kuafu/comm/gather.h"
 #include "kuafu/comm/worlds.h"
 #include "kuafu/record/load.h"
@@ -46,12 +48,12 @@ class Run {
       let_rank_0_report();
       return end("failed", e, kUsage);
     }
-    const Clocks clocks(options_, requests_, [this] {
-      const int code = end("timeout", ConfigError(too_long()), kTimeout);
-      std::cout.flush();
-      _exit(code);
-    });
     try {
+      const Clocks clocks(options_, requests_, [this] {
+        const int code = end("timeout", ConfigError(too_long()), kTimeout);
+        std::cout.flush();
+        _exit(code);
+      });
       if (world_ == "simulated") {
         run_simulated();
       } else {
@@ -70,12 +72,7 @@ class Run {
   void prepare() {
     const auto place = launched_rank();
     world_ = !options_.world.empty() ? options_.world : place ? "mpi" : "threads";
-    KUAFU_REQUIRE(options_.transport.empty() || world_ == "simulated", "--transport ",
-                  options_.transport, ": ranks of the world ", world_, " count on their own; ",
-                  "leave it out, or use --world simulated");
-    KUAFU_REQUIRE(options_.mpi_collectives.empty() || world_ == "mpi", "--mpi-collectives ",
-                  options_.mpi_collectives, ": ranks of the world ", world_,
-                  " have collectives of their own; leave it out, or use --world mpi");
+    check_world(options_, world_);
     registries_ = load_registries(options_);
     plan_ = load_resolved(options_, registries_,
                           world_ == "mpi" ? place.value_or(LaunchedRank{}).ranks : 0);
@@ -94,7 +91,7 @@ class Run {
     checkpoint_ = save_options_of(options_, world_, plan_);
     check_timeline(options_, world_, plan_);
     oracles_ = check_trace(options_, world_, plan_);
-    check_watching(options_, world_);
+    check_watching(options_, world_, plan_);
   }
 
   /// Reads the data once before the ranks do; from here on the plan asks for these bytes.
@@ -114,7 +111,7 @@ class Run {
     run.measures_peak = shows_progress(options_);
     run.make_data = open_dataset;
     run.requests = &requests_;
-    const StopSignals signals(requests_);
+    if (plan_.parallel.data.staleness == 0) listening_.emplace(requests_);
     if (world_ == "nccl") {
       load_cuda_kernels();
       run.device = at::kCUDA;  // the current one: each rank chooses its GPU when its world starts
@@ -140,6 +137,7 @@ class Run {
     } else {
       run_on_nccl(body);
     }
+    listening_.reset();
   }
 
   void rank_body(Communicator& world, RunOptions run) {
@@ -154,6 +152,9 @@ class Run {
       all = gather_results(world, mine);
       if (run.is_certified && mine.is_whole()) keep(world, all);
     };
+    if (world_ != "threads" || world.rank() == 0) {  // of a process
+      run.on_made = [this](const RankResult& so_far) { made_.take(so_far); };
+    }
     std::optional<StepLog> log;  // of rank 0
     run.on_step = [&](const StepDone& done) {
       if (!log) log.emplace(std::cerr, log_options_of(options_, plan_, done.step));
@@ -204,6 +205,7 @@ class Run {
     const std::string words = gather_texts(world, document.dump(-1, ' ', false, replace))[0];
     const std::lock_guard lock(kept_mutex_);
     if (kept_.is_null()) kept_ = Json::parse(words);
+    listening_.reset();  // no step is left to end after: a signal ends the process
   }
 
   /// True where the run was done before: its document says why it could not be certified.
@@ -249,6 +251,7 @@ class Run {
   void write_failure(int rank, const std::exception& e) {
     if (end_uncertified(text("rank ", rank, ": ", e.what()))) return;
     Json document = head_;
+    made_.add_to(document, plan_);
     add_failure(document, failure_of(e).status, e);
     const bool names_rank = dynamic_cast<const OutOfMemory*>(&e) != nullptr;
     if (!names_rank) document["reason"] = text("rank ", rank, ": ", e.what());
@@ -264,6 +267,7 @@ class Run {
                                            {"world", world_},
                                            {"ranks", options_.ranks}}
                                     : head_;
+    made_.add_to(document, plan_);
     add_failure(document, status, cause);
     files_.write_document(document);
     return files_.is_incomplete() ? kUnwritten : code;
@@ -281,6 +285,8 @@ class Run {
   Json kept_;  ///< what was measured, while it is certified; null before and after
   std::atomic<bool> is_different_ = false;  ///< says the certificate, on every rank
   Requests requests_;
+  std::optional<StopSignals> listening_;  ///< while steps are made
+  MadeSteps made_;
   std::atomic<int> code_ = kOk;  ///< of a run that was made, whole or in part; on every rank
 };
 

@@ -26,6 +26,15 @@ void require_writable(const char* option, const std::string& file) {
   KUAFU_REQUIRE(is_writable, option, ": cannot write ", file, ": ", std::strerror(errno));
 }
 
+void check_world(const WorkerOptions& options, const std::string& world) {
+  KUAFU_REQUIRE(options.transport.empty() || world == "simulated", "--transport ",
+                options.transport, ": ranks of the world ", world, " count on their own; ",
+                "leave it out, or use --world simulated");
+  KUAFU_REQUIRE(options.mpi_collectives.empty() || world == "mpi", "--mpi-collectives ",
+                options.mpi_collectives, ": ranks of the world ", world,
+                " have collectives of their own; leave it out, or use --world mpi");
+}
+
 void check_timeline(const WorkerOptions& options, const std::string& world, const Plan& plan) {
   const std::string& file = options.timeline_file;
   if (file.empty()) return;
@@ -85,7 +94,7 @@ SaveOptions save_options_of(const WorkerOptions& options, const std::string& wor
   return save;
 }
 
-void check_watching(const WorkerOptions& options, const std::string& world) {
+void check_watching(const WorkerOptions& options, const std::string& world, const Plan& plan) {
   const char* asked = !options.log_file.empty()      ? "--log"
                       : options.log_every > 0        ? "--log-every"
                       : !options.tensorboard.empty() ? "--tensorboard"
@@ -94,6 +103,10 @@ void check_watching(const WorkerOptions& options, const std::string& world) {
   if (asked == nullptr) return;
   KUAFU_REQUIRE(world != "simulated", asked, ": the simulated world makes no steps to be watched ",
                 "or stopped; leave it out, or use --world threads");
+  KUAFU_REQUIRE(options.stop_after_s <= 0 || plan.parallel.data.staleness == 0,
+                "--stop-after with parallel.data.staleness = ", plan.parallel.data.staleness,
+                ": workers are in different steps, so that no step ends for all of them; nearest: "
+                "staleness = 0, or --stop-at K");
   if (!options.log_file.empty()) {
     check_log_path(options.log_file);
     require_writable("--log", options.log_file);

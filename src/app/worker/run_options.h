@@ -17,6 +17,9 @@ namespace kuafu {
 /// A file that the run will write.
 void require_writable(const char* option, const std::string& file);
 
+/// `--transport`, `--mpi-collectives`.
+void check_world(const WorkerOptions& options, const std::string& world);
+
 /// What `--checkpoint` and its companions ask.
 SaveOptions save_options_of(const WorkerOptions& options, const std::string& world,
                             const Plan& plan);
@@ -28,7 +31,7 @@ std::vector<Trace> check_trace(const WorkerOptions& options, const std::string& 
                                const Plan& plan);
 
 /// `--log`, `--log-every`, `--tensorboard`, `--stop-after`.
-void check_watching(const WorkerOptions& options, const std::string& world);
+void check_watching(const WorkerOptions& options, const std::string& world, const Plan& plan);
 
 /// Whether somebody watches the steps: a terminal, lines that were asked for, a log.
 bool shows_progress(const WorkerOptions& options);

@@ -37,6 +37,16 @@ void print_model(const Json& d) {
             << " parameters at most, on rank " << p["fullest_rank"]["rank"] << "\n";
 }
 
+/// Of a run that scales its loss: a skipped step updated nothing.
+void print_scale(const Json& d) {
+  const Json& scale = d["scale"];
+  if (scale.empty()) return;
+  std::cout << "  loss scale      " << number(scale.front(), 5);
+  if (scale.front() != scale.back()) std::cout << " -> " << number(scale.back(), 5);
+  std::cout << ", " << d["skipped"].size() << " of " << scale.size()
+            << " steps skipped: their gradients overflowed\n";
+}
+
 void print_training(const Json& d) {
   const auto time = [](const Json& s) { return print_seconds(s.get<double>()); };
   const Json& t = d["step_time_s"];
@@ -54,6 +64,7 @@ void print_training(const Json& d) {
     }
     std::cout << "\n";
   }
+  if (d["loss_scale"].is_object()) print_scale(d["loss_scale"]);
 }
 
 void print_counts(const Json& d) {

@@ -3,6 +3,23 @@
 
 #include <string_view>
 
+#include "kuafu/base/reason.h"
+#include "kuafu/base/units.h"
+
+namespace kuafu {
+
+std::string reason_of(const std::exception& cause) {
+  const auto* oom = dynamic_cast<const OutOfMemory*>(&cause);
+  if (oom == nullptr) return cause.what();
+  const std::string asked =
+      text("rank ", oom->rank, " is out of memory: asked for ", print_bytes(oom->requested),
+           " with ", print_bytes(oom->live), " live");
+  if (oom->budget > 0) return text(asked, " of a budget of ", print_bytes(oom->budget));
+  return asked + ", and the system gave no more; the plan sets no budget (memory.device)";
+}
+
+}  // namespace kuafu
+
 namespace kuafu::detail {
 
 void fail_check(const char* condition, const char* file, int line, const std::string& message) {

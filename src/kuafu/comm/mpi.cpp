@@ -7,6 +7,7 @@
 #include <optional>
 #include <thread>
 
+#include "kuafu/base/reason.h"
 #include "kuafu/comm/algorithms/algorithms.h"
 #include "kuafu/comm/mpi_group.h"
 #include "kuafu/comm/mpi_world.h"
@@ -232,9 +233,11 @@ class MpiCommunicator final : public CallCommunicator {
 
 /// Says why this rank ends the run. Where all ranks fail the same way, rank 0 is heard and ends the
 /// rest.
-void report(int rank, const char* what) {
+void report(int rank, const std::string& what) {
   if (rank != 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  std::fprintf(stderr, "kuafu: rank %d: %s\n", rank, what);
+  const std::string who = text("rank ", rank);
+  const bool is_named = what.starts_with(who + " ") || what.starts_with(who + ":");
+  std::fprintf(stderr, "kuafu: %s%s\n", is_named ? "" : (who + ": ").c_str(), what.c_str());
   std::fflush(stderr);
 }
 
@@ -262,7 +265,7 @@ void run_on_mpi(const std::function<void(Communicator& world)>& body, MpiCollect
     try {
       run_body(world, body);
     } catch (const std::exception& e) {
-      report(world.channel().rank(), e.what());
+      report(world.channel().rank(), reason_of(e));
       session.abort(exit_code ? exit_code(e) : 1);
     } catch (...) {
       report(world.channel().rank(), "an exception that is no std::exception");

@@ -173,7 +173,7 @@ void run_on_threads(int ranks, const std::function<void(Communicator& world)>& b
     try {
       threads.emplace_back(run_rank, rank);
     } catch (const std::system_error& e) {
-      world->fail(rank, std::make_exception_ptr(Unavailable(
+      world->fail(rank, std::make_exception_ptr(Error(
                             text("cannot start thread ", rank, " of ", ranks, ": ", e.what()))));
       break;
     }

@@ -90,6 +90,9 @@ struct RunOptions {
   /// Called on every rank with what it measured, before that is certified: a certificate may end
   /// badly, and then costs no results. It may communicate over the world.
   std::function<void(const RankResult& measured)> on_measured;
+  /// Called on every rank once a step is made, and after a validation on the way: what is known
+  /// where the run ends by an exception. Not under staleness, where losses are the replicas' own.
+  std::function<void(const RankResult& so_far)> on_made;
   /// Called on rank 0 after each step. Set on all ranks or none.
   std::function<void(const StepDone& done)> on_step;
   /// Asked between steps; null: nobody asks, and a loss that is not finite is thrown. Not under
@@ -99,7 +102,8 @@ struct RunOptions {
 
 /// One rank of a whole run: load, train, save, validate, certify. The same for every world. A run
 /// that ends early, being asked to or by its loss, is saved where it was asked (a diverged state is
-/// not), and is neither validated nor certified.
+/// not), and is neither validated nor certified. One whose last validation loss is no number has
+/// diverged too.
 /// Throws OutOfMemory where the plan's budget is passed; where nobody may ask, Diverged and
 /// SaveFailed.
 RankResult run_rank(const Plan& plan, const Registries& registries, Communicator& world,

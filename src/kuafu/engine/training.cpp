@@ -76,15 +76,22 @@ void Training::run() {
 }
 
 void Training::finish() {
-  const bool is_validated = plan_.train.validation_batches > 0;
-  if (is_validated) {
+  const int64_t steps = engine_.steps_done();
+  if (plan_.train.validation_batches > 0) {
     const ValidationSeries& series = result_.validation;
-    const bool is_known = series.has(engine_.steps_done());
-    result_.validation_loss = is_known ? series.losses.back() : validation_loss();
+    result_.validation_loss = series.has(steps) ? series.losses.back() : validation_loss();
+    if (!std::isfinite(result_.validation_loss)) return diverge_at_the_end();
   }
   // Without a loss after it the last update is taken for sound.
-  const bool is_sound = !is_validated || std::isfinite(result_.validation_loss);
-  if (saver_ && is_sound) saver_->found_sound(engine_.steps_done());
+  if (saver_) saver_->found_sound(steps);
+}
+
+void Training::diverge_at_the_end() {
+  const std::string why = text("the validation loss is ", std::abs(result_.validation_loss),
+                               " after step ", engine_.steps_done(),
+                               ": training diverged; lower optimizer.lr or raise optimizer.warmup");
+  if (options_.requests == nullptr) throw Diverged(why);
+  diverge(why);
 }
 
 void Training::step() {
@@ -92,7 +99,9 @@ void Training::step() {
   done.step = engine_.steps_done();
   if (!make_step(done)) return;
   if (saver_) saver_->found_sound(done.step);  // its loss is of the state before it
+  tell_made();
   validate(done);
+  if (done.validation_loss) tell_made();
   if (options_.on_step) show(done);
   Agreement::Asked asked;
   const bool is_last = done.step + 1 == plan_.train.steps;
@@ -126,7 +135,11 @@ bool Training::make_step(StepDone& done) {
   return true;
 }
 
-void Training::diverge(const char* why) {
+void Training::tell_made() {
+  if (options_.on_made && engine_.is_in_step()) options_.on_made(result_);
+}
+
+void Training::diverge(const std::string& why) {
   result_.diverged = why;
   if (saver_) result_.last_good = saver_->leave_unsound();
 }

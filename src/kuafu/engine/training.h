@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "kuafu/comm/ledger.h"
 #include "kuafu/engine/run.h"
@@ -27,7 +28,8 @@ class Training {
 
   /// Makes the steps that are left. Collective.
   void run();
-  /// After a whole run: the last validation loss, and what it says of the last checkpoint.
+  /// After a whole run: the last validation loss, and what it says of the last checkpoint and of
+  /// the run: where it is no number, the run has diverged.
   /// Collective.
   void finish();
 
@@ -37,7 +39,10 @@ class Training {
   void step();
   /// False where the loss is no number.
   bool make_step(StepDone& done);
-  void diverge(const char* why);
+  void diverge(const std::string& why);
+  /// By the validation loss after the last step.
+  void diverge_at_the_end();
+  void tell_made();
   void validate(StepDone& done);
   double validation_loss();
   void save(bool is_asked);
