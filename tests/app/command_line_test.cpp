@@ -7,6 +7,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/experiment/finality.h"
 #include "kuafu/record/run_log.h"
 #include "kuafu/record/schema.h"
 #include "tests/app/process.h"
@@ -19,9 +20,9 @@ using test::front;
 using test::Output;
 using test::TemporaryFolder;
 
-const std::vector<std::string> kCommands = {"run",     "suite",  "explain",     "list",   "report",
-                                            "compare", "doctor", "conformance", "matrix", "fuzz",
-                                            "export",  "import", "merge",       "new"};
+const std::vector<std::string> kCommands = {
+    "run",    "suite", "explain", "list",   "report", "compare", "doctor",  "conformance",
+    "matrix", "fuzz",  "export",  "import", "merge",  "new",     "frontier"};
 
 void expect_has(const std::string& whole, const std::string& part) {
   EXPECT_NE(whole.find(part), std::string::npos) << "no \"" << part << "\" in: " << whole;
@@ -49,6 +50,12 @@ TEST(Help, OfEveryCommandHasExamplesAndStartsInATenthOfASecond) {
     EXPECT_LT(fastest_s, 0.1) << call[0];
 #endif
   }
+}
+
+TEST(Help, OfSuiteNamesAllThatItTakesAndAllThatItFailsBy) {
+  const std::string help = front({"suite", "--help"}).out;
+  for (const std::string& status : retried_statuses()) expect_has(help, status);
+  expect_has(help, "a later round");
 }
 
 TEST(Front, LoadsNoLibTorch) {
@@ -199,6 +206,30 @@ TEST(Run, EndsItsWorkerWithItself) {
     process.signal(number);
     EXPECT_EQ(process.wait().code, 128 + number);
     EXPECT_TRUE(test::eventually([&] { return !is_there(); }));
+  }
+}
+
+// A signal that comes when the last step is made finds a run that ends by itself.
+TEST(Run, AfterASignalKeepsTheCodeOfARunThatCameToItsEnd) {
+  struct Case {
+    const char* status;
+    const char* end;
+    int code;
+  };
+  for (const Case& c : {Case{"ok", "exit 0", 0}, Case{"diverged", "exit 6", 6},
+                        Case{"interrupted", "exit 130", 130}, Case{"ok", "exit 7", 7},
+                        Case{"ok", "kill -TERM $$", 0}, Case{"failed", "kill -KILL $$", 143}}) {
+    const TemporaryFolder folder;
+    const std::string json = folder / "out.json", ready = folder / "ready";
+    const FrontWithWorker front(text("trap 'trap - TERM; echo \"{\\\"status\\\": \\\"", c.status,
+                                     "\\\", \\\"reason\\\": \\\"own\\\"}\" > ", json, "; ", c.end,
+                                     "' TERM\ntouch ", ready, "\nwhile :; do sleep 0.02; done\n"));
+    test::Process process(front.call({"p.toml", "--json", json}));
+    ASSERT_TRUE(test::eventually([&] { return std::filesystem::exists(ready); }));
+    process.signal(SIGTERM);
+    const Output output = process.wait();
+    EXPECT_EQ(output.code, c.code) << c.status << ", " << c.end << ": " << output.err;
+    EXPECT_EQ(value_at(Json::parse(test::read_text(json)), "status"), c.status) << c.end;
   }
 }
 

@@ -138,9 +138,11 @@ void add_run(CLI::App& app, FrontCall& call) {
 SIGINT (Ctrl-C), SIGTERM and SIGHUP end a run after the step in hand: it is saved into the folder of
 --checkpoint, and what it measured is written; a second one ends it at once. --timeout does the same,
 and ends it at once where a step takes longer than a fifth of the time more. SIGUSR1 saves and goes on.
+While a run is certified, and under parallel.data.staleness, the first signal ends it at once.
 
 Exit codes: 0 ok, 1 failed or refuted by its certificate (`different`), 2 usage, 3 refused,
-4 out of memory, 5 time-out, 6 diverged, 7 a file could not be written (a full disk), 130 interrupted)");
+4 out of memory, 5 time-out, 6 diverged, 7 a file could not be written (a full disk), 130 interrupted,
+128 + signal where a signal ended it before it listened)");
 }
 
 void add_explain(CLI::App& app, FrontCall& call) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/kuafu/cli.h"
+#include "kuafu/base/suggest.h"
+#include "kuafu/experiment/finality.h"
 
 namespace kuafu {
 namespace {
@@ -23,9 +25,9 @@ void add_suite(CLI::App& app, FrontCall& call) {
       ->type_name("DIR");
   sub.add_flag_callback(  // accepted because people type it: finished cases are never run again
       "--resume", [] {}, "go on where DIR stopped: what happens anyway if DIR holds this suite");
-  sub.add_option("--retry", suite.retry,
-                 "run recorded cases of these statuses anew: a list of failed, timeout, "
-                 "out_of_memory, refused")
+  sub.add_option(
+         "--retry", suite.retry,
+         text("run recorded cases of these statuses anew: a list of ", join(retried_statuses())))
       ->type_name("STATUSES");
   list_option(sub, "--filter", suite.filters,
               "only cases with this value, one of a list, or like a pattern with * and ?; may be "
@@ -66,9 +68,9 @@ system), those that failed or ran out of time under another time-out, and those 
 goes on in its folder; recorded cases that it has no more stay there and are left out of the summary. More --repeats
 in the same folder add rounds; fewer leave those that are there.
 
-Ctrl-C or a kill stops it; the same call goes on. Exit codes: 0 done, 1 a case failed, a
-certificate says `different` or a reference of the suite does not hold, 2 usage, 130 interrupted. A claim of the suite
-that fails is shown and leaves the code as it is.)");
+Ctrl-C or a kill stops it; the same call goes on. Exit codes: 0 done, 1 a case or a later round of one failed, a
+later round has other losses, a certificate says `different` or a reference of the suite does not hold, 2 usage,
+130 interrupted. A claim of the suite that fails is shown and leaves the code as it is.)");
 }
 
 void add_merge(CLI::App& app, FrontCall& call) {

@@ -146,6 +146,18 @@ int report_failure(const WorkerCall& call, const std::string& reason, const std:
   return kBad;
 }
 
+/// The exit code where a signal to this process ended the run; none where the run came to an end of
+/// its own.
+std::optional<int> code_of_signal(int status, const std::string& written) {
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (code == kStopped || written == "interrupted") return kStopped;
+  // A launcher ends as its killed ranks do, or with 1 where it was killed itself.
+  const bool is_killed = code > 128 || (is_launcher && code != 0 && written.empty());
+  if (!is_killed) return {};
+  if (written == "ok") return kDone;  // it was done
+  return written == "different" ? kBad : 128 + received;
+}
+
 }  // namespace
 
 int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
@@ -159,21 +171,20 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
     worker = ::fork();
     KUAFU_REQUIRE(worker >= 0, "cannot start a process: ", std::strerror(errno));
     if (worker > 0) blocked.handle();
+    if (worker == 0) ::signal(SIGUSR1, SIG_IGN);  // until the run listens
   }
   if (worker == 0) be_worker(words, guard);
   int status = 0;
   while (::waitpid(worker, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (received != 0) {
-    const bool is_orderly = WIFEXITED(status) && status_of(call.json, before) == "interrupted";
-    const bool says_so = WIFEXITED(status) && WEXITSTATUS(status) == kStopped;
-    return is_orderly || says_so ? kStopped : 128 + received;
   }
   const auto place = launched_rank();
   const std::string who = place ? text("rank ", place->rank, ": its worker ") : "the worker ";
   const std::string written = status_of(call.json, before);
   const bool is_bad = status != 0 && written == "ok";
   if (is_bad && keep_results(call, who + describe_end(status))) return kDone;
+  if (received != 0) {
+    if (const auto code = code_of_signal(status, written)) return *code;
+  }
   if (WIFSIGNALED(status)) return report_failure(call, who + describe_end(status), written);
   const int code = WEXITSTATUS(status);
   // Rank 0 writes the document of a run that ends well; wrong usage has none.

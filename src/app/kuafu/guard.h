@@ -11,8 +11,8 @@ namespace kuafu {
 /// Runs the worker of `kuafu run` and waits beside it, so that a worker that ends without a word (a
 /// crash, a kill, a library that aborts) is still an error with a reason and, where `call` asks for
 /// one, a document of status `failed`. The worker ends with this process; signals are passed on.
-/// Returns the worker's exit code, 1 where it did not get to one, 128 + signal after a signal to
-/// this process.
+/// Returns the worker's exit code, 1 where it did not get to one, 128 + signal where a signal to
+/// this process ended the worker before its end.
 int run_guarded(const std::vector<std::string>& words, const WorkerCall& call);
 
 }  // namespace kuafu
