@@ -28,8 +28,11 @@ from endure_place import Place, descendants, kill_one, wait_for_all  # noqa: E40
 
 SIGNALS = {"sigterm": signal.SIGTERM, "sigint": signal.SIGINT}
 KINDS = ("sigkill", "sigkill", "sigterm", "sigint", "sigusr1", "full disk", "time-out")
-# How a run may end that was stopped so: its own code; before it listens, that of the signal. 0: it was done before.
-CODES = {"sigterm": {0, 130, 143}, "sigint": {0, 130}, "full disk": {0, 1}, "time-out": {0, 5}, "none": {0}}
+# How a run may end that was stopped so: its own code; before it listens, that of the signal. 0: it was done before. 1: the guard tells
+# of a worker, launcher or rank that was killed; killed itself it tells nothing. SIGUSR1 ends nothing: a kill follows.
+CODES = {"sigterm": {0, 130, 143}, "sigint": {0, 130}, "full disk": {0, 1}, "time-out": {0, 5}, "none": {0},
+         "sigkill": {0, 1}, "sigusr1": {0, 1}, "guard": {0, 137}}
+IN_ORDER = (5, 130)   # ends after a step, which is saved
 MODELS = ({}, {"model.kind": "bert"}, {"model.kind": "moe_gpt", "model.experts": 4, "model.balance_loss": 0.1},
           {"model.mlp": "swiglu", "model.norm": "rms"},
           {"model.kind": "vit", "model.image": 12, "model.patch": 4, "model.sequence": 10})
@@ -82,6 +85,8 @@ def disturb(draw, place, kind, wall_s, checkpoint_bytes):
             pids = {p for p, _ in descendants(guard.pid)}
             if guard.poll() is None:
                 entry["whom"] = "SIGUSR1, then " + kill_one(draw, guard)
+            elif guard.returncode != 0:
+                entry["whom"] = "SIGUSR1 alone"
         elif guard.poll() is None:
             guard.send_signal(SIGNALS[kind])
     code = wait_for_all(guard, pids)
@@ -96,10 +101,13 @@ def disturb(draw, place, kind, wall_s, checkpoint_bytes):
 def problems_of(place, entry):
     """What must not be after an end."""
     kind, code, found = entry["kind"], entry["exit_code"], []
+    whom = entry.get("whom", "")
     if code is None:
         found.append("a process was still there after 60 s")
-    elif kind in CODES and code not in CODES[kind]:
+    elif whom == "SIGUSR1 alone" or code not in CODES["guard" if whom.endswith("guard") else kind]:
         found.append(f"ended with {code}")
+    elif code in IN_ORDER and entry["last_step"] is not None and entry["checkpoint"] != entry["last_step"] and not place.was_cut_off():
+        found.append(f"step {entry['last_step']} was made and not saved, but {entry['checkpoint']}")
     if not place.is_readable():
         found.append("the newest checkpoint cannot be read")
     if code not in (0, None) and kind in ("time-out", "full disk"):

@@ -78,6 +78,11 @@ class Place:
         words = [str(self.kuafu), "export", str(self.saved), "--out", str(self.folder / "weights.safetensors")]
         return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
+    def was_cut_off(self):
+        """Whether the clock ended the last run in the middle of a step: it took too long, and nothing is saved."""
+        found = json.loads(self.document.read_text(encoding="utf-8")) if self.document.exists() else {}
+        return found.get("status") == "timeout" and ": ended after step" not in found.get("reason", "")
+
     def left_over(self):
         """Files that no one needs any more, after a run that ended well."""
         found = [str(f.relative_to(self.folder)) for f in self.temporary.rglob("*")]

@@ -56,6 +56,27 @@ class Endurance(unittest.TestCase):
         (same.saved / "step-00000003.partial").mkdir()
         self.assertEqual(endure.compare(whole, same), ["left behind: saved/step-00000003.partial, t/kuafu-run-1"])
 
+    def test_holds_every_kind_of_end_to_its_code_and_to_its_last_step(self):
+        there = Place(BUILD, self.out, {})
+        there.is_readable = lambda: True
+        (self.out / "output.txt").write_text("kuafu: timeout: the case took longer than 1 s")
+
+        def problems(kind, code, **more):
+            return endure.problems_of(there, {"kind": kind, "exit_code": code, "last_step": 7, "checkpoint": 7, **more})
+
+        self.assertEqual(set(endure.KINDS) - set(endure.CODES), set())
+        self.assertEqual(problems("sigkill", 1, whom="worker") + problems("sigkill", 137, whom="guard"), [])
+        self.assertEqual(problems("sigkill", 137, whom="rank"), ["ended with 137"])
+        self.assertEqual(problems("sigkill", 1, whom="guard"), ["ended with 1"])
+        self.assertEqual(problems("sigusr1", 1, whom="SIGUSR1, then worker") + problems("sigusr1", 137, whom="SIGUSR1, then guard"), [])
+        self.assertEqual(problems("sigusr1", 1, whom="SIGUSR1 alone"), ["ended with 1"])
+        self.assertEqual(problems("sigterm", 130) + problems("sigint", 130, last_step=None, checkpoint=None), [])
+        self.assertEqual(problems("sigterm", 130, checkpoint=5), ["step 7 was made and not saved, but 5"])
+        self.assertEqual(problems("sigkill", 1, whom="worker", checkpoint=5), [])
+        for reason, found in ((": ended after step 7 of 9", ["step 7 was made and not saved, but None"]), ("", [])):
+            there.document.write_text(json.dumps({"status": "timeout", "reason": f"the case took longer than 1 s{reason}"}))
+            self.assertEqual(problems("time-out", 5, checkpoint=None), found)
+
     def test_wrong_use_is_told(self):
         self.assertIn("--kills, --each and --steps are whole numbers from 1", campaign(self.out, "--kills", "0").stderr)
         missing = subprocess.run([sys.executable, str(SOURCE / "scripts" / "endure.py"), "--build", "/nowhere", "--out", str(self.out)],
