@@ -8,6 +8,7 @@
 
 #include "kuafu/comm/worlds.h"
 #include "kuafu/engine/certificate_step.h"
+#include "tests/base/messages.h"
 #include "tests/support/plans.h"
 
 namespace kuafu {
@@ -98,6 +99,17 @@ TEST(LaterSteps, TellAnOutputAnInputGradientAndASumThatAreSlightlyOff) {
   });
   EXPECT_FALSE(sum.holds());
   EXPECT_EQ(sum.where, "blocks.0.mlp.up.weight, step 1");
+}
+
+// A plug-in's block of another name.
+TEST(LaterSteps, SayWhichBlockNobodyKept) {
+  const auto without = [](const std::string& name) {
+    return message_of<ConfigError>(
+        [&] { checked([&](auto& flows, auto&) { flows.erase(name); }); });
+  };
+  for (const char* name : {"blocks.1", "head"}) {
+    expect_says(without(name), {text("block \"", name, "\""), "\"embedding\", \"blocks.0\""});
+  }
 }
 
 }  // namespace

@@ -52,12 +52,24 @@ void add_micro_batch(const Model& model, const Tensors& leaves, const Samples& s
   }
 }
 
+/// What was kept of a block. A plug-in's may have names, or hand on what, nobody keeps.
+const BlockFlow& flow_of(const std::string& name, size_t index, size_t count,
+                         const BlockFlows& given) {
+  const auto found = given.find(name);
+  const bool is_known = found != given.end() && (index == 0 || found->second.input.defined()) &&
+                        (index + 1 == count || found->second.output_gradient.defined());
+  KUAFU_REQUIRE(is_known, "what passes the boundaries of block \"", name,
+                "\" was not kept, so that it cannot be compared by itself; allowed: blocks named "
+                "\"embedding\", \"blocks.0\", \"blocks.1\", ... and \"head\", in the model and in "
+                "its oracle, that hand on one (B, S, H)");
+  return found->second;
+}
+
 }  // namespace
 
 void Regret::add(const Regret& other) {
   if (where.empty() || other.most > most) where = other.where;
   most = std::max(most, other.most);
-  scale = std::max(scale, other.scale);
 }
 
 Gradients gradients(const Model& model, const Tensors& weights, const std::vector<Samples>& micro,
@@ -83,7 +95,7 @@ BlockGradients block_gradients(const Model& model, const Tensors& weights, const
   Extra extra{.routes = routes, .regret = &out.sums.regret, .absolute = &out.sums.absolute};
   const auto names = model.blocks();
   for (size_t b = 0; b < names.size(); ++b) {
-    const BlockFlow& told = given.at(names[b]);
+    const BlockFlow& told = flow_of(names[b], b, names.size(), given);
     const auto type = weights.begin()->second.options();
     Tensors leaves;
     std::vector<Tensor> wanted;

@@ -44,12 +44,11 @@ struct Samples {
 /// choices that no slot shows are taken to be the oracle's own.
 using Routes = std::map<std::string, at::Tensor>;
 
-/// How far handed decisions are from the oracle's own: largest (best score - chosen score), and the
-/// largest score that they are measured on. Infinite where they break a rule that no rounding
-/// excuses: a token twice in an expert's slots, a slot left empty, an order of filling them that is
-/// not the paper's.
+/// How far handed decisions are from the oracle's own: largest (best score - chosen score). Infinite
+/// where they break a rule that no rounding excuses: a token twice in an expert's slots, a slot left
+/// empty, an order of filling them that is not the paper's.
 struct Regret {
-  double most = 0, scale = 0;
+  double most = 0;
   std::string where = {};  ///< the mixture that is furthest
 
   void add(const Regret& other);
@@ -155,13 +154,5 @@ double learning_rate(const OptimizerPlan& plan, int64_t t, int64_t steps);
 /// than the weights. Weights without a gradient stay as they are.
 void update(const OptimizerPlan& plan, double lr, double norm, const Tensors& gradients,
             Tensors& weights, State& state);
-
-/// Several steps of a plan: what the certificate compares a run with.
-struct Trajectory {
-  std::vector<double> losses, norms;
-  Tensors first_gradients, first_absolute;
-  Tensors weights;  ///< after the last step
-  State state;
-};
 
 }  // namespace kuafu::oracle

@@ -113,7 +113,6 @@ Tensor held(const Tensor& slots, int64_t sequence) {
 
 void regret_of(Regret& regret, const Tensor& best, const Tensor& taken) {
   regret.most = std::max(regret.most, (best - taken).max().item<double>());
-  regret.scale = std::max(regret.scale, best.max().item<double>());
 }
 
 /// The experts that hold a token and, in place of choices that no slot shows, the oracle's best of
