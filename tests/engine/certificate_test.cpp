@@ -107,7 +107,7 @@ TEST(Certificate, ModelThatDoesNotFitIsScaledDownAndSaysSo) {
   EXPECT_EQ(scaled.verdict, "equal");
 }
 
-TEST(Certificate, DependsOnTheDataOnlyThroughTheTolerance) {
+TEST(Certificate, OfAPlanIsTheSameTwice) {
   const Plan plan = plan_of(tests::family("t2d_4"), {{"train.seed", "77"}});
   const Certificate once = certificate_of(plan), again = certificate_of(plan);
   EXPECT_EQ(once.gradient.error, again.gradient.error);
@@ -224,24 +224,41 @@ Proof checked(const Plan& plan, const std::function<void(Evidence&)>& spoil) {
   return proof;
 }
 
-// What a step leaves behind is held to the timed run, also where no later loss depends on it.
-TEST(Certificate, HoldsWhatEachFirstStepLeavesToTheTimedRun) {
+/// A run of one rank whose last shard is moved after a step (0: before the first), and certified.
+Certificate of_moved_run(int64_t moved_after, bool is_resumed) {
   const Plan plan = tests::small_plan({{"train.steps", "3"}, {"model.dtype", "f32"}});
   const Registries registries = builtin_registries();
+  const auto data = tests::data_of(plan);
+  const auto alone = make_self();
+  Witness witness(plan, 0, Witness::Depth::kFull);
+  Engine engine(plan, registries, *alone, *data, {});
+  const auto move = [&](int64_t step) {
+    const at::NoGradGuard no_grad;
+    if (step == moved_after) engine.shards().back().value.add_(1e-3);
+  };
+  move(0);
+  for (int64_t step = 0; step < 3; ++step) {
+    witness.before_step(engine);
+    const StepReport report = engine.step();
+    move(step + 1);
+    witness.after_step(engine, report);
+  }
+  return certify(plan, registries, *alone, tests::data_of, {}, std::numeric_limits<int64_t>::max(),
+                 {.witness = &witness, .is_resumed = is_resumed});
+}
+
+// As from imported weights: only a run that begins anew begins with the seed's.
+TEST(Certificate, OfARunFromACheckpointOfStep0StartsFromItsWeights) {
+  const Certificate resumed = of_moved_run(0, true), anew = of_moved_run(0, false);
+  EXPECT_EQ(resumed.verdict, "equal") << resumed.native.describe();
+  EXPECT_EQ(anew.verdict, "different") << anew.native.describe();
+  EXPECT_NE(anew.native.update.where.find("at the start"), std::string::npos);
+}
+
+// What a step leaves behind is held to the timed run, also where no later loss depends on it.
+TEST(Certificate, HoldsWhatEachFirstStepLeavesToTheTimedRun) {
   for (const int64_t spoiled : {-1, 0, 1, 2}) {
-    const auto data = tests::data_of(plan);
-    const auto alone = make_self();
-    Witness witness(plan, 0, Witness::Depth::kFull);
-    Engine engine(plan, registries, *alone, *data, {});
-    for (int64_t step = 0; step < 3; ++step) {
-      witness.before_step(engine);
-      const StepReport report = engine.step();
-      const at::NoGradGuard no_grad;
-      if (step == spoiled) engine.shards().back().value.add_(1e-3);
-      witness.after_step(engine, report);
-    }
-    const Certificate c = certify(plan, registries, *alone, tests::data_of, {},
-                                  std::numeric_limits<int64_t>::max(), {.witness = &witness});
+    const Certificate c = of_moved_run(spoiled < 0 ? -1 : spoiled + 1, false);
     EXPECT_EQ(c.verdict, spoiled < 0 ? "equal" : "different") << c.native.describe();
     const std::string why = text("step ", spoiled + 1, " of the run left rank 0");
     EXPECT_EQ(c.native.reason.find(why), spoiled < 0 ? std::string::npos : 0U);
@@ -268,6 +285,46 @@ TEST(Certificate, ASkippedStepMustHaveOverflowed) {
   });
   EXPECT_NE(alone.reason.find("the reference does not overflow"), std::string::npos)
       << alone.reason;
+}
+
+TEST(Certificate, ASkippedStepChangesNoValueOfTheOptimizer) {
+  const Plan plan = tests::small_plan({{"model.dtype", "f16"}, {"train.loss_scale", "1e9"}});
+  for (const char* slot : {"m", "v", "master"}) {
+    for (const double changed : {0.0, 1e-3}) {
+      const Proof p = checked(plan, [&](Evidence& e) {
+        ASSERT_TRUE(e.report.is_skipped);
+        e.before.slots[slot]["head.norm.weight"] = at::zeros({32});
+        e.after.slots[slot]["head.norm.weight"] = at::full({32}, changed);
+      });
+      EXPECT_EQ(p.verdict, changed == 0 ? "equal" : "different") << p.describe();
+      if (changed == 0) continue;
+      EXPECT_EQ(p.reason, text("a skipped step changed ", slot, " of head.norm.weight, step 1"));
+    }
+  }
+  const Proof made = checked(plan, [](Evidence& e) { e.after.slots["v"]["x"] = at::zeros({1}); });
+  EXPECT_EQ(made.reason, "a skipped step changed v of x, step 1");
+}
+
+TEST(Certificate, TheLossScaleGoesByItsRule) {
+  const auto plan = [](const char* start) {
+    return tests::small_plan({{"model.dtype", "f16"},
+                              {"train.loss_scale", "dynamic"},
+                              {"train.loss_scale_start", start},
+                              {"train.loss_scale_interval", "1"}});
+  };
+  for (const auto& [start, factor] : {std::pair("1073741824", 0.5), std::pair("256", 2.0)}) {
+    double scale = 0;
+    const Proof sound = checked(plan(start), [&](Evidence& e) {
+      scale = e.scale_before.scale;
+      EXPECT_EQ(e.scale_after.scale, scale * factor);
+    });
+    EXPECT_EQ(sound.verdict, "equal") << sound.describe();
+    const Proof stays = checked(plan(start), [&](Evidence& e) { e.scale_after.scale = scale; });
+    EXPECT_EQ(stays.verdict, "different") << stays.describe();
+    EXPECT_NE(stays.reason.find("the loss scale goes on as"), std::string::npos) << stays.reason;
+    const Proof other = checked(plan(start), [&](Evidence& e) { e.report.loss_scale *= 2; });
+    EXPECT_EQ(other.verdict, "different") << other.describe();
+  }
 }
 
 TEST(Certificate, OfARunOfOneStepComparesThatStep) {

@@ -43,8 +43,12 @@ class Certification {
  public:
   using MakeData = std::function<std::unique_ptr<Dataset>(const Plan&)>;
   Certification(const Registries& registries, Communicator& world, const MakeData& make_data,
-                const EngineOptions& options)
-      : registries_(registries), world_(world), make_data_(make_data), options_(options) {
+                const EngineOptions& options, bool is_resumed)
+      : registries_(registries),
+        world_(world),
+        make_data_(make_data),
+        options_(options),
+        is_resumed_(is_resumed) {
     options_.ledger = nullptr;
   }
 
@@ -95,6 +99,7 @@ class Certification {
     const Look look = is_later && has_blocks ? Look::kBlocksToo : Look::kWhole;
     for (int64_t step = 0; step < steps; ++step) {
       Evidence e = observe(engine, world_, std::move(state), look);
+      if (from != nullptr && is_resumed_) e.is_first = false;
       if (reference != nullptr) {
         guarded(proof, [&] { check_step(plan, e, *reference, rounding, proof); });
       }
@@ -138,6 +143,7 @@ class Certification {
   Communicator& world_;
   const MakeData& make_data_;
   EngineOptions options_;
+  bool is_resumed_;
 };
 
 /// Errors that every rank meets alike (checks of plans before any message, a loss that is no
@@ -236,7 +242,7 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
     certify_replayed(plan, registries, world, make_data, options, timed.stale, c);
     return shared(c, world);
   }
-  Certification certification(registries, world, make_data, options);
+  Certification certification(registries, world, make_data, options, timed.is_resumed);
   run_part(c.native, [&] { certification.run_native(plan, timed.witness, c.native); });
   if (plan.model.dtype == DType::kF64 && plan.train.steps >= kCertificateSteps) {
     static_cast<Proof&>(c) = c.native;

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "kuafu/engine/engine.h"
+#include "kuafu/engine/whole.h"
 
 namespace kuafu {
 
@@ -67,12 +67,14 @@ inline constexpr int64_t kCertificateSteps = 3;
 struct StaleRun {
   std::vector<PushOrder> orders;            ///< one a server
   std::vector<std::vector<double>> losses;  ///< by worker and step, of its own samples
+  WholeTensors values;                      ///< of the servers after all pushes, on rank 0
 };
 
 /// What is known of the timed run, where there was one.
 struct TimedRun {
   const Witness* witness = nullptr;  ///< of replicas in step
   const StaleRun* stale = nullptr;   ///< of others
+  bool is_resumed = false;           ///< it went on from a checkpoint, maybe of step 0
 };
 
 /// Trains the plan's f64 twin, and the plan itself, on the ranks of `world` and compares every step

@@ -43,4 +43,8 @@ void check_update(const Plan& plan, const Evidence& evidence, Proof& proof);
 /// A skipped step leaves everything as it was. Whether it had to be skipped: certificate_step.cpp.
 void check_skipped(const Evidence& evidence, Proof& proof);
 
+/// A dynamic loss scale is halved by a skipped step and doubled by loss_scale_interval good ones
+/// after each other [Micikevicius et al., arXiv 1710.03740, section 3.2]; a fixed one stays.
+void check_scale(const Plan& plan, const Evidence& evidence, Proof& proof);
+
 }  // namespace kuafu

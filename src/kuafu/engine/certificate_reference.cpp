@@ -195,6 +195,9 @@ std::unique_ptr<Reference> make_reference(const Plan& plan, const Registries& re
                   " made no model");
     return std::make_unique<OracleReference>(plan, std::move(model), data);
   }
+  KUAFU_REQUIRE(
+      num_ranks(plan) > 1, "one rank would be compared with itself: nothing else says what ",
+      "model.kind = ", in_quotes(plan.model.kind), " computes; register an oracle for it");
   return std::make_unique<EngineReference>(plan, registries, data);
 }
 

@@ -36,7 +36,8 @@ class Reference {
 };
 
 /// The oracle registered for plan.model.kind, else a single rank of the engine, whose sums of
-/// absolute terms are taken to be the largest gradient everywhere. @pre registries and data outlive it
+/// absolute terms are taken to be the largest gradient everywhere. Throws ConfigError for a plan of
+/// one rank without an oracle, which would be its own reference. @pre registries and data outlive it
 std::unique_ptr<Reference> make_reference(const Plan& plan, const Registries& registries,
                                           const Dataset& data);
 

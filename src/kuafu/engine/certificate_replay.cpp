@@ -10,6 +10,7 @@
 #include "kuafu/engine/certificate_compare.h"
 #include "kuafu/engine/push_replay.h"
 #include "kuafu/engine/whole.h"
+#include "kuafu/meter/book.h"
 #include "kuafu/oracle/random_rounding.h"
 #include "kuafu/parallel/data/served_part.h"
 
@@ -19,8 +20,7 @@ namespace {
 /// What a few steps of a run left behind, whole on rank 0.
 struct Followed {
   StaleRun run;
-  WholeTensors gradients;   ///< of the first step, summed over the workers
-  WholeTensors parameters;  ///< after the last step
+  WholeTensors gradients;  ///< of the first step, summed over the workers
 };
 
 Followed follow(Engine& engine, Communicator& world, int64_t steps) {
@@ -32,7 +32,6 @@ Followed follow(Engine& engine, Communicator& world, int64_t steps) {
     if (step == 0) f.gradients = whole_gradients(engine, keep);
     engine.update();
   }
-  f.parameters = whole_parameters(engine, keep);
   f.run = stale_run(engine, world, losses);
   return f;
 }
@@ -96,28 +95,27 @@ class Judge {
     }
   }
 
-  /// On the largest of all, since each holds errors of all that a step read.
+  /// Tensor by tensor: rounding of a gradient that is zero in exact arithmetic, divided by its own
+  /// size, moves a bias of keys by whole steps, and nothing else.
   void compare_weights(const WholeTensors& weights, Proof& proof) const {
-    double most = 0, scale = 0;
-    for (const auto& [name, w] : exact_.weights) {
-      scale = std::max(scale, largest(w));
-      for (const Replayed& r : rounded_) {
-        most = std::max(most, largest(r.weights.at(name).to(at::kDouble) - w));
-      }
-    }
     for (const auto& [name, w] : exact_.weights) {
       const auto mine = weights.find(name);
       if (mine == weights.end()) {
-        proof.refute(text("no worker holds ", name));
+        proof.refute(text("no server holds ", name));
         continue;
       }
-      proof.update.add(largest(mine->second - w) / scale,
-                       gradient_bound(plan_, most / scale * share_), name);
+      const double norm = norm_of(w), size = norm > 0 ? norm : 1;
+      double most = 0;
+      for (const Replayed& r : rounded_) {
+        most = std::max(most, norm_of(r.weights.at(name).to(at::kDouble) - w));
+      }
+      proof.update.add(norm_of(mine->second.to(at::kDouble) - w) / size,
+                       gradient_bound(plan_, most / size * share_), name);
     }
   }
 
  private:
-  static double largest(const Tensor& t) { return t.abs().max().item<double>(); }
+  static double norm_of(const Tensor& t) { return t.norm().item<double>(); }
 
   void round_at_random() {
     const DType type = plan_.model.dtype;
@@ -152,11 +150,11 @@ void judge_twin(Proof& proof, const Plan& plan, const PushReplay& told, const Fo
   judge.run(proof, [&] {
     judge.compare_losses(mine.run, proof);
     judge.compare_gradients(mine.gradients, proof);
-    judge.compare_weights(mine.parameters, proof);
+    judge.compare_weights(mine.run.values, proof);
   });
 }
 
-/// The losses of the run's own first steps.
+/// The losses of the run's own steps, and what they left on the servers where all are replayed.
 void judge_native(Proof& proof, const Plan& plan, const PushReplay& told, const StaleRun& run,
                   Reference& reference) {
   if (told.steps == 0) {
@@ -164,13 +162,27 @@ void judge_native(Proof& proof, const Plan& plan, const PushReplay& told, const 
     return;
   }
   Judge judge(plan, told, reference);
-  judge.run(proof, [&] { judge.compare_losses(run, proof); });
+  judge.run(proof, [&] {
+    judge.compare_losses(run, proof);
+    if (told.steps == std::ssize(run.losses.at(0))) judge.compare_weights(run.values, proof);
+  });
+}
+
+/// Refutes a proof whose orders break the rules. A replay would wait for what never comes.
+bool is_lawful(const Plan& plan, const StaleRun& run, Proof& proof) {
+  const std::string why = why_unlawful(run.orders, {.workers = plan.parallel.data.size,
+                                                    .steps = std::ssize(run.losses.at(0)),
+                                                    .staleness = plan.parallel.data.staleness});
+  if (!why.empty()) proof.refute(why);
+  return why.empty();
 }
 
 }  // namespace
 
 StaleRun stale_run(Engine& engine, Communicator& world, const std::vector<double>& losses) {
-  StaleRun run{.orders = engine.pushes(), .losses = {}};
+  const BookScope unbooked(nullptr);
+  const Keep keep = world.rank() == 0 ? Keep::kYes : Keep::kNo;
+  StaleRun run{.orders = engine.pushes(), .losses = {}, .values = whole_parameters(engine, keep)};
   const auto steps = static_cast<int64_t>(losses.size());
   std::vector<double> mine = losses, all(losses.size() * static_cast<size_t>(world.size()));
   world.all_gather({all.data(), std::ssize(all), DType::kF64}, {mine.data(), steps, DType::kF64})
@@ -196,20 +208,21 @@ void certify_replayed(const Plan& original, const Registries& registries, Commun
     const auto data = make_data(plan);
     Engine engine(plan, registries, world, *data, unmetered);
     const bool is_followed = is_twin || timed == nullptr;
-    const int64_t steps = std::min(plan.train.steps, kCertificateSteps);
     Followed mine;
-    if (is_followed) mine = follow(engine, world, steps);
+    if (is_followed) mine = follow(engine, world, std::min(plan.train.steps, kCertificateSteps));
     if (world.rank() != 0) continue;
     const FlatBucket layout = whole_model(engine.params(), engine.mesh());
     Proof& proof = is_twin ? c : c.native;
     try {
       const auto reference = make_reference(plan, registries, *data);
       const StaleRun& run = is_followed ? mine.run : *timed;
+      if (!is_lawful(plan, run, proof)) continue;
+      const int64_t all = std::ssize(run.losses.at(0));
+      const int64_t steps = all <= kReplayedSteps ? all : kCertificateSteps;
       if (is_twin) {
         judge_twin(proof, plan, {plan, layout, run.orders, steps}, mine, *reference);
       } else {
-        const auto known = std::min<int64_t>(kCertificateSteps, std::ssize(run.losses.at(0)));
-        judge_native(proof, plan, {plan, layout, run.orders, known}, run, *reference);
+        judge_native(proof, plan, {plan, layout, run.orders, steps}, run, *reference);
       }
     } catch (const ConfigError& error) {
       proof.verdict = "not_run";

@@ -110,7 +110,8 @@ class GradientCheck {
         weights_(in_type(evidence.before.values, at::kDouble)) {}
 
   void run() {
-    if (is_.step == 0) check_initial();
+    if (!is_.before.disagreement.empty()) proof_.refute(at_this(is_.before.disagreement));
+    if (is_.is_first) check_initial();
     check_loss_and_gradients();
     if (is_.report.is_skipped) check_overflow();
     if (!is_.report.is_skipped) check_blocks(plan_, is_, weights_, reference_, proof_);
@@ -121,7 +122,6 @@ class GradientCheck {
 
   /// Weights are drawn in f64 and rounded.
   void check_initial() {
-    if (!is_.before.disagreement.empty()) proof_.refute(at_this(is_.before.disagreement));
     for (const auto& [name, w] : reference_.initial_weights()) {
       const auto mine = weights_.find(name);
       if (mine == weights_.end()) {
@@ -299,15 +299,16 @@ class GradientCheck {
 Evidence observe(Engine& engine, Communicator& world, WholeState before, Look look) {
   Evidence e;
   e.step = engine.steps_done();
-  e.updates_skipped = engine.loss_scaler().state().skipped;
+  e.is_first = e.step == 0;
+  e.scale_before = engine.loss_scaler().state();
   e.before = std::move(before);
-  const double scale = engine.loss_scaler().scale();
   engine.keep_routes();
   if (look == Look::kBlocksToo) engine.keep_flows();
   e.report = engine.step([&](std::span<const ParamShard> ready) {
-    e.gradients = whole_gradients(ready, 1 / scale, engine, world);
+    e.gradients = whole_gradients(ready, 1 / e.scale_before.scale, engine, world);
   });
   e.after = whole_state(engine, world);
+  e.scale_after = engine.loss_scaler().state();
   e.routes = whole_routes(engine, world);
   if (look == Look::kBlocksToo) e.flows = whole_flows(engine, world);
   return e;
@@ -319,6 +320,7 @@ void check_step(const Plan& plan, const Evidence& evidence, Reference& reference
   GradientCheck(plan, evidence, reference, rounding, proof).run();
   if (!evidence.after.disagreement.empty())
     proof.refute(at_step(evidence, evidence.after.disagreement));
+  check_scale(plan, evidence, proof);
   if (evidence.report.is_skipped) {
     check_skipped(evidence, proof);
   } else if (std::isfinite(evidence.report.grad_norm)) {

@@ -9,8 +9,9 @@ namespace kuafu {
 
 /// All that a step of a run read and wrote, whole, on rank 0.
 struct Evidence {
-  int64_t step = 0;             ///< from 0
-  int64_t updates_skipped = 0;  ///< before it
+  int64_t step = 0;       ///< from 0
+  bool is_first = false;  ///< of a run that began anew: its weights are the seed's
+  LossScale scale_before, scale_after;
   StepReport report;
   WholeState before, after;
   WholeTensors gradients;    ///< f64, without the loss scale, not clipped

@@ -55,7 +55,7 @@ class UpdateCheck {
         bound_(is_clipped_in_place() ? kClippings * unit_roundoff(plan.model.dtype) : fine_) {}
 
   void run() {
-    const double lr = oracle::learning_rate(plan_.optimizer, is_.step - is_.updates_skipped,
+    const double lr = oracle::learning_rate(plan_.optimizer, is_.step - is_.scale_before.skipped,
                                             plan_.schedule_steps());
     const oracle::Tensors before = updated(is_.before);
     oracle::Tensors weights = before;
@@ -190,10 +190,45 @@ void check_skipped(const Evidence& evidence, Proof& proof) {
   if (evidence.after.num_steps != evidence.before.num_steps) {
     proof.refute(at_step(evidence, "a skipped step counts as an update"));
   }
-  for (const auto& [name, w] : evidence.before.values) {
-    if (at::equal(w, evidence.after.values.at(name))) continue;
-    proof.refute(at_step(evidence, text("a skipped step changed ", name)));
+  const auto compare = [&](const std::string& of, const WholeTensors& a, const WholeTensors& b) {
+    for (const auto& [name, t] : a) {
+      const auto found = b.find(name);
+      if (found != b.end() && at::equal(t, found->second)) continue;
+      proof.refute(at_step(evidence, text("a skipped step changed ", of, name)));
+    }
+  };
+  compare("", evidence.before.values, evidence.after.values);
+  const auto slots_of = [](const WholeState& state, const std::string& slot) {
+    const auto found = state.slots.find(slot);
+    return found == state.slots.end() ? WholeTensors() : found->second;
+  };
+  for (const WholeState* one : {&evidence.before, &evidence.after}) {
+    const WholeState& other = one == &evidence.before ? evidence.after : evidence.before;
+    for (const auto& [slot, tensors] : one->slots)
+      compare(slot + " of ", tensors, slots_of(other, slot));
   }
+}
+
+void check_scale(const Plan& plan, const Evidence& evidence, Proof& proof) {
+  const bool is_skipped = evidence.report.is_skipped;
+  LossScale want = evidence.scale_before;
+  if (is_skipped) ++want.skipped;
+  if (plan.has_dynamic_scale()) {
+    if (is_skipped || ++want.good_steps == plan.train.loss_scale_interval) {
+      want.scale *= is_skipped ? 0.5 : 2;
+      want.good_steps = 0;
+    }
+  }
+  const LossScale& is = evidence.scale_after;
+  if (is != want) {
+    proof.refute(
+        at_step(evidence, text("the loss scale goes on as ", is.scale, " after ", is.good_steps,
+                               " good steps, ", is.skipped, " skipped in all; by its rule as ",
+                               want.scale, " after ", want.good_steps, ", ", want.skipped)));
+  }
+  if (evidence.report.loss_scale == evidence.scale_before.scale) return;
+  proof.refute(at_step(evidence, text("the loss was scaled by ", evidence.report.loss_scale,
+                                      ", not by ", evidence.scale_before.scale)));
 }
 
 }  // namespace kuafu

@@ -27,9 +27,9 @@ struct Server {
   std::map<int64_t, oracle::Tensors> versions;  // that somebody will read
 };
 
-class Replay {
+class PushReplayer {
  public:
-  Replay(const PushReplay& told, Reference& reference)
+  PushReplayer(const PushReplay& told, Reference& reference)
       : told_(told), reference_(reference), workers_(told.plan.parallel.data.size) {
     const bool is_half = told.type != at::kDouble && told.type != at::kFloat;
     const at::ScalarType kept = is_half ? at::kFloat : told.type;
@@ -170,11 +170,54 @@ class Replay {
   Replayed result_;
 };
 
+/// Why one server can have recorded no such order; empty: it can.
+std::string why_unlawful(const PushOrder& order, const PushRules& rules) {
+  if (std::ssize(order) != rules.workers * rules.steps) {
+    return text(order.size(), " updates for ", rules.steps, " steps of ", rules.workers,
+                " workers");
+  }
+  const auto workers = static_cast<size_t>(rules.workers);
+  std::vector<int64_t> pushed(workers), read(workers);  // -1: it waits for others
+  for (int64_t i = 0; i < std::ssize(order); ++i) {
+    const AppliedPush& push = order[static_cast<size_t>(i)];
+    const std::string what = text("update ", i + 1, ", of worker ", push.worker);
+    if (push.worker < 0 || push.worker >= rules.workers) return what + ": there is no such worker";
+    const auto w = static_cast<size_t>(push.worker);
+    if (push.step != pushed[w]) {
+      return text(what, ", is its step ", push.step + 1, " after step ", pushed[w]);
+    }
+    const int64_t ahead = push.step - *std::min_element(pushed.begin(), pushed.end());
+    if (ahead > rules.staleness) {
+      return text(what, ", is its step ", push.step + 1, ", ", ahead,
+                  " ahead of the slowest; allowed: parallel.data.staleness = ", rules.staleness);
+    }
+    if (push.version != read[w]) {
+      return text(what, ", was computed with version ", push.version, "; the worker had read ",
+                  read[w]);
+    }
+    ++pushed[w];
+    const int64_t slowest = *std::min_element(pushed.begin(), pushed.end());
+    for (size_t other = 0; other < workers; ++other) {  // it reads as soon as it may go on
+      if (other != w && read[other] >= 0) continue;
+      read[other] = pushed[other] - slowest <= rules.staleness ? i + 1 : -1;
+    }
+  }
+  return {};
+}
+
 }  // namespace
+
+std::string why_unlawful(const std::vector<PushOrder>& orders, const PushRules& rules) {
+  for (size_t s = 0; s < orders.size(); ++s) {
+    const std::string why = why_unlawful(orders[s], rules);
+    if (!why.empty()) return text("server ", s, ": ", why);
+  }
+  return {};
+}
 
 Replayed replay_pushes(const PushReplay& replay, Reference& reference) {
   const at::NoGradGuard no_grad;
-  return Replay(replay, reference).run();
+  return PushReplayer(replay, reference).run();
 }
 
 }  // namespace kuafu

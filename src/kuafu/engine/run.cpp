@@ -113,10 +113,11 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
   }
   if (options.on_measured) options.on_measured(result);
   if (options.is_certified && result.is_whole()) {
-    result.certificate =
-        certify(plan, registries, world, options.make_data, {.device = options.device},
-                options.certificate_memory,
-                {.witness = witness ? &*witness : nullptr, .stale = stale ? &*stale : nullptr});
+    result.certificate = certify(plan, registries, world, options.make_data,
+                                 {.device = options.device}, options.certificate_memory,
+                                 {.witness = witness ? &*witness : nullptr,
+                                  .stale = stale ? &*stale : nullptr,
+                                  .is_resumed = result.resumed_from.has_value()});
   }
   return result;
 }

@@ -7,8 +7,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-
 #include "kuafu/engine/certificate_replay.h"
 #include "kuafu/engine/push_replay.h"
 #include "kuafu/engine/whole.h"
@@ -34,29 +32,6 @@ Overrides stale(int64_t workers, int64_t servers, int64_t staleness, Overrides m
                             {"train.batch", text(2 * workers)}};
   more.insert(more.begin(), common.begin(), common.end());
   return more;
-}
-
-/// What every order of `workers` workers must satisfy, whatever came first.
-void expect_lawful(const PushOrder& order, int64_t workers, int64_t steps, int64_t staleness) {
-  ASSERT_EQ(static_cast<int64_t>(order.size()), workers * steps);
-  std::vector<int64_t> pushed(static_cast<size_t>(workers)), read(pushed);
-  for (size_t i = 0; i < order.size(); ++i) {
-    const AppliedPush& push = order[i];
-    const auto w = static_cast<size_t>(push.worker);
-    ASSERT_LT(w, pushed.size());
-    EXPECT_EQ(push.step, pushed[w]) << "update " << i;
-    EXPECT_EQ(push.version, read[w]) << "update " << i;
-    const auto slowest = *std::min_element(pushed.begin(), pushed.end());
-    EXPECT_LE(push.step - slowest, staleness) << "update " << i;
-    ++pushed[w];
-    // A worker reads as soon as it may go on: after this update or a later one.
-    const auto now = *std::min_element(pushed.begin(), pushed.end());
-    for (size_t other = 0; other < pushed.size(); ++other) {
-      const bool waits = other == w || read[other] < 0;
-      if (!waits) continue;
-      read[other] = pushed[other] - now <= staleness ? static_cast<int64_t>(i) + 1 : -1;
-    }
-  }
 }
 
 struct ServerShape {
@@ -101,7 +76,8 @@ TEST_P(Staleness, RecordsALawfulOrderOfEveryServer) {
     EXPECT_EQ(r.validation_loss, ranks[0].validation_loss);
   }
   ASSERT_EQ(static_cast<int64_t>(ranks[0].pushes.size()), servers);
-  for (const PushOrder& order : ranks[0].pushes) expect_lawful(order, workers, 8, staleness);
+  const PushRules rules{.workers = workers, .steps = 8, .staleness = staleness};
+  EXPECT_EQ(why_unlawful(ranks[0].pushes, rules), "");
 }
 
 TEST_P(Staleness, LossFalls) {
@@ -209,7 +185,27 @@ TEST(PushReplay, CarriesTheLossesOfEveryStep) {
   }
 }
 
-// In the timed run, whatever its order was: the losses of the first three steps of every worker.
+// Three workers, at most two steps ahead, as script() has them.
+TEST(PushRules, TellWhichUpdateOfWhomNoServerCanHaveApplied) {
+  const PushOrder lawful = {{0, 0, 0}, {0, 1, 1}, {1, 0, 0}, {0, 2, 2}, {1, 1, 3},
+                            {2, 0, 0}, {2, 1, 6}, {1, 2, 5}, {2, 2, 7}};
+  const auto why = [](const PushOrder& order, int64_t staleness) {
+    return why_unlawful({order}, {.workers = 3, .steps = 3, .staleness = staleness});
+  };
+  EXPECT_EQ(why(lawful, 2), "");
+  expect_says(why(lawful, 1), {"update 4, of worker 0", "step 3, 2 ahead", "staleness = 1"});
+  PushOrder late = lawful, twice = lawful, other = lawful;
+  late[6].version = 0;
+  expect_says(why(late, 2), {"update 7, of worker 2", "version 0; the worker had read 6"});
+  twice[4].step = 0;
+  expect_says(why(twice, 2), {"update 5, of worker 1", "step 1 after step 1"});
+  other[8].worker = 3;
+  expect_says(why(other, 2), {"update 9, of worker 3", "no such worker"});
+  other.pop_back();
+  expect_says(why(other, 2), {"8 updates for 3 steps of 3 workers"});
+}
+
+// In the timed run, whatever its order was: every loss of every worker, and the servers' last values.
 TEST(StaleCertificate, IsOfTheTimedRun) {
   for (const char* type : {"f64", "f32", "bf16"}) {
     RunOptions options;
@@ -220,10 +216,23 @@ TEST(StaleCertificate, IsOfTheTimedRun) {
     EXPECT_EQ(c.reference, "oracle");
     EXPECT_EQ(c.verdict, "equal") << type << c.describe();
     EXPECT_EQ(c.native.verdict, "equal") << type << c.native.describe();
-    EXPECT_EQ(c.native.steps, (std::vector<int64_t>{0, 1, 2}));
+    EXPECT_EQ(c.native.steps, (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+    EXPECT_FALSE(c.native.update.where.empty());
     EXPECT_GT(c.native.loss.bound, 0);
     EXPECT_LT(c.native.loss.bound, *type == 'b' ? 0.5 : 1e-4) << c.native.describe();
   }
+}
+
+TEST(StaleCertificate, OfALongRunIsOfTheLossesOfItsFirstSteps) {
+  RunOptions options;
+  options.is_certified = true;
+  const Certificate c =
+      run_plan(small_plan(stale(2, 1, 1, {{"model.dtype", "f32"}, {"train.steps", "33"}})),
+               options)[0]
+          .certificate;
+  EXPECT_EQ(c.verdict, "equal") << c.describe() << "; native " << c.native.describe();
+  EXPECT_EQ(c.native.steps, (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_TRUE(c.native.update.where.empty());
 }
 
 TEST(StaleCertificate, TellsALossThatIsNotTheOrders) {
@@ -257,6 +266,13 @@ TEST(StaleCertificate, TellsALossThatIsNotTheOrders) {
     for (PushOrder& o : run.orders) std::swap(o[1], o[2]);
   });
   EXPECT_EQ(order.native.verdict, "different") << order.native.describe();
+  expect_says(order.native.reason,
+              {"server 0: update 4, of worker 0", "version 2; the worker had read 3"});
+  const Certificate last = certified([](StaleRun& run) {
+    if (!run.values.empty()) run.values.begin()->second.add_(1e-3);
+  });
+  EXPECT_EQ(last.native.verdict, "different") << last.native.describe();
+  EXPECT_GT(last.native.update.error, last.native.update.bound);
 }
 
 TEST(Script, BeyondTheBoundIsRefusedWithItsEntry) {
