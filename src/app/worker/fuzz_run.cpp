@@ -18,6 +18,7 @@
 #include "app/worker/trial.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/record/json_text.h"
+#include "kuafu/simulate/simulate.h"
 
 namespace kuafu::fuzz {
 namespace {
@@ -56,6 +57,24 @@ Outcome refused(const std::string& message) {
   return {Ending::kRefused, message, key, 0};
 }
 
+Transport transport_of(World world) {
+  return world == World::kMpi ? Transport::kMpi : Transport::kThreads;
+}
+
+/// A plan that is over its budget must be over it simulated too.
+Outcome out_of_memory(const Plan& plan, const Registries& registries, World world,
+                      const std::string& why) {
+  const Outcome out{Ending::kOutOfMemory, why, "", 0};
+  if (plan.parallel.data.staleness > 0) return out;  // not simulated, by design
+  try {
+    simulate(plan, registries, transport_of(world));
+  } catch (const OutOfMemory&) {
+    return out;
+  }
+  return {Ending::kMetered, "simulated, the plan keeps to its budget, and not on its ranks: " + why,
+          "", 0};
+}
+
 Outcome run_placed(const Plan& plan, const Registries& registries, const MpiRanks* ranks,
                    World world, double timeout_s) {
   std::vector<RankResult> real;
@@ -65,8 +84,8 @@ Outcome run_placed(const Plan& plan, const Registries& registries, const MpiRank
     real = ranks != nullptr ? ranks->run(plan, 4 * longest)
                             : run_threads(plan, registries, {.timeout = longest});
   } catch (const OutOfMemory& e) {
-    if (plan.memory.device) return {Ending::kOutOfMemory, e.what(), "", 0};
-    throw;
+    if (!plan.memory.device) throw;
+    return out_of_memory(plan, registries, world, e.what());
   } catch (const RankDied& e) {
     return {Ending::kCrash, e.what(), "", 0};
   } catch (const ConfigError& e) {
@@ -76,8 +95,7 @@ Outcome run_placed(const Plan& plan, const Registries& registries, const MpiRank
   const Outcome proven = judged(real[0].certificate);
   if (is_finding(proven.ending)) return proven;
   if (plan.parallel.data.staleness > 0) return proven;  // not simulated, by design
-  const Transport transport = world == World::kMpi ? Transport::kMpi : Transport::kThreads;
-  const std::string what = difference(plan, registries, real, transport);
+  const std::string what = difference(plan, registries, real, transport_of(world));
   return what.empty() ? proven : Outcome{Ending::kMetered, what, "", 0};
 }
 
