@@ -63,8 +63,7 @@ def losses(program, ranks, *options):
 class Peers(unittest.TestCase):
     def test_all_peers_have_the_same_losses(self):
         single = losses("single.py", 1)
-        # f32 rounding of sums of up to 4 * HIDDEN terms, a few of them after each other.
-        tolerance = 4 * 4 * HIDDEN * 1.2e-7 * max(single)
+        tolerance = compare.tolerance_of(1, HIDDEN) * max(single)
         self.assertGreater(max(single) - min(single), 10 * tolerance)
         for program, ranks in (("ddp.py", 2), ("dtensor_tp.py", 2), ("fsdp2.py", 2),
                                ("zero_redundancy.py", 2)):
@@ -74,7 +73,7 @@ class Peers(unittest.TestCase):
     def test_a_pipeline_has_the_losses_of_one_rank(self):
         for layers, ranks, micro_batch in (("2", 2, "1"), ("3", 3, "1"), ("2", 2, "2")):
             single = losses("single.py", 1, "--layers", layers)
-            tolerance = 4 * 4 * HIDDEN * 1.2e-7 * max(single)
+            tolerance = compare.tolerance_of(1, HIDDEN) * max(single)
             self.assertGreater(max(single) - min(single), 10 * tolerance)
             piped = losses("pipelining.py", ranks, "--layers", layers, "--micro-batch", micro_batch)
             for mine, reference in zip(piped, single):
@@ -104,7 +103,7 @@ class Peers(unittest.TestCase):
             self.assertIn(reason, done.stderr)
 
     def test_a_compiled_step_has_the_losses_of_the_eager_one(self):
-        tolerance = 4 * 4 * HIDDEN * 1.2e-7
+        tolerance = compare.tolerance_of(1, HIDDEN)
         for mine, reference in zip(losses("single.py", 1, "--compile"), losses("single.py", 1), strict=True):
             self.assertAlmostEqual(mine, reference, delta=tolerance * reference)
 
@@ -265,7 +264,7 @@ class Comparison(unittest.TestCase):
                  "kuafu_mpi": {"losses": [5.5, 5.4], **memory},
                  "pytorch": {"losses": [5.5, 5.4001], "tensor_bytes": [4, 5], "resident_bytes": 15},
                  "pytorch_compile": {"losses": [5.5, 5.4], "tensor_bytes": None, "resident_bytes": 15}}
-        near = compare.compared(found, 256)
+        near = compare.compared(found, 4, 256)
         self.assertEqual((near["verdict"], near["reference"], near["steps"]), ("equal", "kuafu", 2))
         self.assertEqual(set(near["losses"]), {"kuafu_mpi", "pytorch", "pytorch_compile"})
         self.assertAlmostEqual(near["losses"]["pytorch"], 1e-4 / 5.4)
@@ -274,8 +273,8 @@ class Comparison(unittest.TestCase):
         for name in ("kuafu_mpi", "pytorch", "pytorch_compile"):
             for wrong in ([5.5, 5.41], [5.5, float("nan")]):
                 broken = found | {name: {"losses": wrong, **memory}}
-                with self.assertRaisesRegex(SystemExit, f"losses of {name} are not within 4.9e-04 of the first side's"):
-                    compare.compared(broken, 256)
+                with self.assertRaisesRegex(SystemExit, f"losses of {name} are not within 4.8e-05 of the first side's"):
+                    compare.compared(broken, 4, 256)
 
     def test_interval_covers_rounds_that_differ(self):
         slow = [[1.0, 1.0], [1.2, 1.2], [1.1, 1.1], [1.0, 1.0], [1.3, 1.3]]

@@ -20,8 +20,7 @@ import compare
 
 HIDDEN = 32
 SHAPE = ["--layers", "3", "--hidden", str(HIDDEN), "--heads", "4", "--sequence", "16", "--batch", "6"]
-# f32 rounding of sums of up to 4 * HIDDEN terms, a few of them after each other, relative.
-TOLERANCE = 4 * 4 * HIDDEN * 1.2e-7
+TOLERANCE = compare.tolerance_of(3, HIDDEN)
 
 
 def bench(*options, text=None):
@@ -91,6 +90,25 @@ class Modes(unittest.TestCase):
             done = bench(*options, text="go 3\n")
             self.assertNotEqual(done.returncode, 0, options)
             self.assertIn(reason, done.stderr, options)
+
+
+class OtherTrainings(unittest.TestCase):
+    def losses(self, decay):
+        with tempfile.TemporaryDirectory() as folder:
+            plan = Path(folder) / "plan.toml"
+            plan.write_text(f"[model]\nkind = \"gpt\"\nlayers = 3\nhidden = {HIDDEN}\nheads = 4\nvocab = 256\nsequence = 16\n"
+                            f"[optimizer]\nlr = 1e-3\nclip = 0\nweight_decay = {decay}\n"
+                            "[data]\nkind = \"synthetic\"\n[train]\nbatch = 6\nsteps = 40\n", encoding="utf-8")
+            done = subprocess.run([str(PROGRAM), "--plan", str(plan), "--steps", "40", "--warmup", "0"], capture_output=True,
+                                  text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return {"losses": json.loads(done.stdout)["loss"], "tensor_bytes": None, "resident_bytes": 1}
+
+    def test_a_side_without_weight_decay_is_refused(self):
+        kuafu = self.losses(0.01)
+        self.assertEqual(compare.compared({"kuafu": kuafu, "pytorch": kuafu}, 3, HIDDEN)["verdict"], "equal")
+        with self.assertRaisesRegex(SystemExit, "losses of pytorch are not within"):
+            compare.compared({"kuafu": kuafu, "pytorch": self.losses(0)}, 3, HIDDEN)
 
 
 class BesidePytorch(unittest.TestCase):
