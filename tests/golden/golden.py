@@ -38,10 +38,11 @@ def digest(value):
 
 
 def plans():
-    """{name: settings}, each on top of the common ones."""
+    """{name: settings}, each on top of the common ones; "-" leaves one out."""
     with open(HERE / "plans.toml", "rb") as file:
         table = tomllib.load(file)
-    return {name: table["common"] | settings for name, settings in table["plan"].items()}
+    return {name: {key: value for key, value in (table["common"] | settings).items() if value != "-"}
+            for name, settings in table["plan"].items()}
 
 
 def whole_tensors(folder):
@@ -121,7 +122,7 @@ def run(name, settings, program):
                 words += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
         done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=300)
         if done.returncode != 0:
-            raise SystemExit(f"{name}: exit {done.returncode}\n{done.stderr}{done.stdout}")
+            return {"name": name, "failure": f"exit {done.returncode}: {(done.stderr or done.stdout).strip()}"}
         document = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         last = max((folder / "saved").glob("step-*"))
         memory = document["memory"]
@@ -187,6 +188,10 @@ def main(arguments):
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         found = pool.map(lambda item: run(*item, options.kuafu), chosen.items())
         for (name, settings), line in zip(chosen.items(), found):
+            if "failure" in line:
+                failed += 1
+                print(f"FAILED  {name}\n  {line['failure']}", flush=True)
+                continue
             if options.record:
                 record[name] = line
                 print(f"recorded  {name}", flush=True)
