@@ -137,6 +137,18 @@ std::string resealed_file(const std::string& bytes) {
   return prefix + head + bytes.substr(header.end);
 }
 
+/// Shapes and places of all tensors as the header has them.
+void check_rows(const Safetensors& file, Json header) {
+  header.erase("__metadata__");
+  require(file.entries().size() == header.size(), "a tensor too many or too few");
+  for (const auto& [name, e] : file.entries()) {
+    const int64_t bytes = volume(e.shape) * size_of(e.dtype);
+    require(header[name]["shape"] == Json(e.shape) && e.end - e.begin == bytes &&
+                header[name]["data_offsets"] == Json({e.begin, e.end}),
+            "a value is not the one that is written");
+  }
+}
+
 /// All that a file says, as text.
 std::string content_of(const std::string& path) {
   const Safetensors file(path);
@@ -192,13 +204,36 @@ Target safetensors_target(bool is_resealed) {
                       "a changed file passes its checksums");
               return;
             }
-            const Json header = header_of(given).json;
-            const Safetensors file(path);
-            require(file.entries().size() + 1 == header.size(), "a tensor too many or too few");
+            check_rows(Safetensors(path), header_of(given).json);
+          }};
+}
+
+Target weights_target() {
+  const auto root = std::make_shared<TemporaryFolder>();
+  const std::string folder = save_sample(root->path(), 7), path = *root / "file";
+  std::vector<std::string> valid = {test::read_text(folder + "/" + rank_file(0))};
+  // As other programs write them: without checksums, with and without metadata.
+  for (const char* notes : {R"("__metadata__":{"format":"pt"},)", ""}) {
+    const std::string head =
+        text("{", notes, R"("w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)",
+             R"("b":{"dtype":"BF16","shape":[4],"data_offsets":[24,32]}})");
+    std::string prefix(8, '\0');
+    const uint64_t length = head.size();
+    std::memcpy(prefix.data(), &length, 8);
+    valid.push_back(prefix + head + std::string(32, 'x'));
+  }
+  return {"weights", valid, [root, path](const std::string& bytes) {
+            write_text(path, bytes);
+            const Safetensors file(path, SafetensorsKind::kPlain);
+            const Header header = header_of(bytes);
+            check_rows(file, header.json);
             for (const auto& [name, e] : file.entries()) {
-              require(header[name]["shape"] == Json(e.shape) &&
-                          header[name]["data_offsets"] == Json({e.begin, e.end}),
-                      "a value is not the one that is written");
+              const std::vector<char> data = file.read(name);
+              const auto begin = static_cast<int64_t>(header.end) + e.begin;
+              require(std::string_view(bytes)
+                          .substr(static_cast<size_t>(begin))
+                          .starts_with(std::string_view(data.data(), data.size())),
+                      "the bytes of a tensor are not those in its place");
             }
           }};
 }

@@ -291,10 +291,12 @@ std::string difference(const Plan& got, const Plan& want) {
   return text("not as written: ", line(a), "; written: ", line(b));
 }
 
-Plan walked_plan(const Json& document) {
+Plan walked_plan(const Json& document) { return walked_plan(leaves_of(document)); }
+
+Plan walked_plan(const Leaves& leaves) {
   Plan plan;
   std::set<std::string> given;
-  for (const auto& [key, value] : leaves_of(document)) {
+  for (const auto& [key, value] : leaves) {
     require(given.insert(whole_key(key)).second, key + " is given twice, and one of them is lost");
     put(plan, key, value);
   }

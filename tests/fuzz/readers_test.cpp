@@ -38,7 +38,7 @@ TEST_P(Readers, AreRightWithWhatWasKept) {
   }
 }
 
-/// 1.5 s of the campaign each, from its beginning: the eleven targets take 17 s.
+/// 1.5 s of the campaign each, from its beginning: the twelve targets take 18 s.
 TEST_P(Readers, GiveAnErrorOrTheValueAsWritten) {
   const Target target = make_target(GetParam());
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);

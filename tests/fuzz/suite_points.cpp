@@ -72,7 +72,9 @@ Sweep sweep_of(const Json& document) {
   }
   if (head.contains("seeds")) sweep.seeds = values_of(head["seeds"]);
   for (const auto& [name, value] : document.items()) {
-    if (name == "suite" || name == "base" || name == "compare" || name == "reference") continue;
+    const std::set<std::string> others = {"suite",  "base",  "compare", "reference",
+                                          "column", "claim", "figure"};
+    if (others.contains(name)) continue;
     if (name == "grid") {
       for (const auto& [key, list] : leaves_of(value)) sweep.axes.push_back({key, list, {}});
       continue;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <set>
 
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/experiment/baselines.h"
 #include "tests/fuzz/targets.h"
 #include "tests/fuzz/toml_walk.h"
 
@@ -62,6 +64,83 @@ void check_reference(const Reference& got, const Json& table) {
           "a reference is not the one written: " + table.dump());
 }
 
+/// The cases that a claim or a figure is about.
+bool is_picked(const Picked& got, const Json& table) {
+  const Json where = table.value("where", Json());
+  if (where.is_string()) return got.values.empty() && got.formula == where;
+  if (where.is_null()) return got.values.empty() && got.formula.empty();
+  const Leaves written = leaves_of(where);
+  bool is_same = got.formula.empty() && got.values.size() == written.size();
+  for (size_t i = 0; is_same && i < written.size(); ++i) {
+    const auto& [key, value] = written[i];
+    const Json values = value.is_array() ? value : Json::array({value});
+    is_same = got.values[i].first == key && Json(got.values[i].second) == values;
+  }
+  return is_same;
+}
+
+/// Columns, claims and figures, each with the fields of its table and no other.
+void check_derived(const Derived& got, const Json& document) {
+  using Texts = std::vector<std::pair<const char*, const std::string*>>;
+  const auto check = [](const Json& table, const Texts& texts, const std::string& of) {
+    for (const auto& [key, value] : texts) {
+      require(table.value(key, "") == *value, text(of, ".", key, " is not the one written"));
+    }
+  };
+  const Json none = Json::array(), columns = document.value("column", none);
+  const Json claims = document.value("claim", none), figures = document.value("figure", none);
+  require(got.columns.size() == columns.size() && got.claims.size() == claims.size() &&
+              got.figures.size() == figures.size(),
+          "a column, claim or figure too many or too few");
+  for (size_t i = 0; i < columns.size(); ++i) {
+    const Column& c = got.columns[i];
+    check(columns[i], {{"name", &c.name}, {"formula", &c.formula}, {"unit", &c.unit}}, "column");
+  }
+  for (size_t i = 0; i < claims.size(); ++i) {
+    const Claim& c = got.claims[i];
+    check(claims[i], {{"name", &c.name}, {"formula", &c.formula}, {"source", &c.source}}, "claim");
+    require(c.tolerance == claims[i].value("within", 0.0) && is_picked(c.where, claims[i]),
+            "a claim is about other cases than written, or with another tolerance");
+  }
+  for (size_t i = 0; i < figures.size(); ++i) {
+    const FigureSpec& f = got.figures[i];
+    check(figures[i],
+          {{"kind", &f.kind},
+           {"x", &f.x},
+           {"y", &f.y},
+           {"z", &f.z},
+           {"by", &f.by},
+           {"log", &f.log},
+           {"title", &f.title},
+           {"script", &f.script}},
+          "figure");
+    require(is_picked(f.where, figures[i]), "a figure is about other cases than written");
+  }
+}
+
+bool is_formula_text(const Json& value) {
+  return value.is_string() &&
+         (value.get<std::string>().starts_with('=') || value.get<std::string>().starts_with('$'));
+}
+
+bool has_formula(const Json& value) {
+  if (value.is_string()) return value.get<std::string>().starts_with('=');
+  return value.is_structured() && std::any_of(value.begin(), value.end(), has_formula);
+}
+
+/// The base with what its formulas give in a case, whose plan is `given`: nobody else computes them
+/// here.
+Plan base_plan(const Json& base, const Leaves& given) {
+  Leaves leaves = leaves_of(base);
+  for (auto& [key, value] : leaves) {
+    if (!is_formula_text(value)) continue;
+    for (const auto& [name, computed] : given) {
+      if (name == whole_key(key)) value = computed;
+    }
+  }
+  return walked_plan(leaves);
+}
+
 /// What a point asks of the run, and the plan as it is written.
 struct Wanted {
   Plan plan;
@@ -71,10 +150,10 @@ struct Wanted {
   double timeout_s = 120;
 };
 
-Wanted wanted(const Point& point, const Json& document) {
+Wanted wanted(const Point& point, const Json& document, const Leaves& plan) {
   const Json& head = document["suite"];
   Wanted want;
-  if (document.contains("base")) want.plan = walked_plan(document["base"]);
+  if (document.contains("base")) want.plan = base_plan(document["base"], plan);
   want.is_certified = head.value("certify", true);
   want.timeout_s = head.value("timeout_s", 120.0);
   for (const auto& [key, value] : point.given) {
@@ -153,22 +232,31 @@ void check_suite(const Suite& suite, const std::string& bytes) {
   require(suite.references.size() == references.size(), "a reference too many or too few");
   for (size_t i = 0; i < references.size(); ++i)
     check_reference(suite.references[i], references[i]);
+  check_derived(suite.derived, document);
+  for (const auto& [name, value] : document.items()) {
+    const std::set<std::string> others = {"base", "reference", "column", "claim", "figure"};
+    if (!others.contains(name) && has_formula(value)) return;  // names follow from what it gives
+  }
 
+  std::vector<Leaves> leaves;
   std::vector<Plan> plans;
-  for (const Case& c : suite.cases) plans.push_back(walked_plan(toml_json(c.plan_toml)));
+  for (const Case& c : suite.cases) {
+    leaves.push_back(leaves_of(toml_json(c.plan_toml)));
+    plans.push_back(walked_plan(leaves.back()));
+  }
   size_t next = 0, merged = 0;
   for (const Point& point : points_of(document)) {
-    const Wanted want = wanted(point, document);
-    std::string why = "no case";
-    if (next < plans.size()) why = mismatch(suite.cases[next], plans[next], point, want, false);
+    const auto why_not = [&](size_t i, bool is_same_run) {
+      return mismatch(suite.cases[i], plans[i], point, wanted(point, document, leaves[i]),
+                      is_same_run);
+    };
+    const std::string why = next < plans.size() ? why_not(next, false) : "no case";
     if (why.empty()) {
       ++next;
       continue;
     }
     bool is_known = false;
-    for (size_t i = 0; i < next && !is_known; ++i) {
-      is_known = mismatch(suite.cases[i], plans[i], point, want, true).empty();
-    }
+    for (size_t i = 0; i < next && !is_known; ++i) is_known = why_not(i, true).empty();
     require(is_known, text("\"", point.name, "\" is not as written: ", why));
     ++merged;
   }

@@ -49,7 +49,47 @@ const std::vector<std::string> kSuites = {
     "= 9.5\n[base]\nmodel = { layers = 4, hidden = 32 }\nparallel = { pipeline = { blocks = [\n3, "
     "3], size = 2 }, zero = 1 }\n[base.optimizer]\nlr = 3e-4\n[grid]\nparallel.data = [2, "
     "3]\n[[policy]]\nname = \"full\"\nparallel.data.order = \"fixed\"\nmemory.recompute = "
-    "\"full\"\nmemory.device = \"6 GB\"\n"};
+    "\"full\"\nmemory.device = \"6 GB\"\n",
+    // Values by formula, and what is computed of the results.
+    R"toml([suite]
+name = "d"
+question = "How fast?"
+[base]
+model = { hidden = 32, layers = 2 }
+train.batch = "= 8 * ranks"
+optimizer.lr = "= 0.001 * max(1, model.layers / 2)"
+[grid]
+ranks = [1, 2]
+[[strategy]]
+name = "replicas"
+parallel.data = "auto"
+[[column]]
+name = "speed-up"
+formula = "at(ranks = 1, step_time_s.median) / step_time_s.median"
+unit = "s"
+[[column]]
+name = "share"
+formula = "`speed-up` / ranks"
+[[claim]]
+name = "twice as fast"
+formula = "`speed-up` >= 0.9 * ranks"
+where = { ranks = [1, 2], strategy = "replicas" }
+within = 0.05
+source = "a guess"
+[[claim]]
+name = "all learn"
+formula = "all(loss.last < loss.first)"
+where = "ranks > 1"
+source = "another"
+[[figure]]
+kind = "line"
+x = "ranks"
+y = "speed-up"
+by = "strategy"
+where = { train.batch = 8 }
+log = "xy"
+title = "Speed-up"
+)toml"};
 
 const std::vector<std::string> kTimetables = {
     "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n",
@@ -178,11 +218,10 @@ void read_timetable(const std::string& bytes) {
 }  // namespace
 
 std::vector<std::string> target_names() {
-  std::vector<std::string> names = {"index",       "index-resealed",
-                                    "safetensors", "safetensors-resealed",
-                                    "record",      "record-resealed",
-                                    "plan",        "suite",
-                                    "timetable",   "trace"};
+  std::vector<std::string> names = {
+      "index",     "index-resealed",  "safetensors", "safetensors-resealed",
+      "record",    "record-resealed", "plan",        "suite",
+      "timetable", "trace",           "weights"};
   if (has_hdf5()) names.push_back("hdf5");
   return names;
 }
@@ -194,6 +233,7 @@ Target make_target(const std::string& name) {
   if (name.starts_with("record")) return record_target(is_resealed);
   if (name == "hdf5") return hdf5_target();
   if (name == "trace") return trace_target();
+  if (name == "weights") return weights_target();
   if (name == "plan") return {name, kPlans, read_plan};
   if (name == "suite") return {name, kSuites, read_suite};
   if (name == "timetable") return {name, kTimetables, read_timetable};

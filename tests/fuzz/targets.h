@@ -27,8 +27,8 @@ struct Target {
   std::function<void(const std::string& bytes)> read;
 };
 
-/// "index", "index-resealed", "safetensors", "safetensors-resealed", "hdf5" (where it was built),
-/// "record", "record-resealed", "plan", "suite", "timetable", "trace".
+/// "index", "index-resealed", "safetensors", "safetensors-resealed", "weights", "hdf5" (where it was
+/// built), "record", "record-resealed", "plan", "suite", "timetable", "trace".
 std::vector<std::string> target_names();
 Target make_target(const std::string& name);
 
@@ -39,6 +39,7 @@ Answer answer_of(const Target& target, const std::string& bytes);
 // Of the files checkpoint_targets.cpp, record_targets.cpp and trace_target.cpp.
 Target index_target(bool is_resealed);
 Target safetensors_target(bool is_resealed);
+Target weights_target();
 Target record_target(bool is_resealed);
 Target hdf5_target();
 Target trace_target();

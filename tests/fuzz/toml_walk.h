@@ -27,6 +27,7 @@ void put(Plan& plan, const std::string& key, const Json& value);
 
 /// The defaults with every key of the document set; one that is set twice is a Finding.
 Plan walked_plan(const Json& document);
+Plan walked_plan(const Leaves& leaves);
 
 /// The first line in which two plans differ, as both have it; empty where they are equal.
 std::string difference(const Plan& got, const Plan& want);
@@ -45,7 +46,9 @@ std::vector<Point> points_of(const Json& suite);
 const Json* find(const Settings& settings, const std::string& key);
 
 /// Throws Finding where a suite is not what the bytes say: head, cases (name, settings, plan, ranks,
-/// world, certificate, time) and references, by an expansion of the sweep of its own.
+/// world, certificate, time), references, columns, claims and figures, by an expansion of the sweep of
+/// its own. What formulas of the base give is taken as the cases have it; where one stands in the
+/// sweep cases are not looked at.
 void check_suite(const Suite& suite, const std::string& bytes);
 
 }  // namespace kuafu::fuzz

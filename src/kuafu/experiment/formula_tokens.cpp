@@ -50,7 +50,10 @@ class Tokenizer {
       }
     }
     if (std::string("+-*/%(),<>=").find(c) == std::string::npos) {
-      fail(text_, begin + 1, kuafu::text("unexpected ", in_quotes(std::string(1, c))));
+      size_t end = begin + 1;  // of the character in UTF-8
+      while (end < text_.size() && (text_[end] & 0xC0) == 0x80) ++end;
+      fail(text_, begin + 1,
+           kuafu::text("unexpected ", in_quotes(text_.substr(begin, end - begin))));
     }
     ++at_;
     return token(Token::Kind::kSign);
