@@ -165,6 +165,13 @@ std::string table_of(const std::vector<Row>& rows) {
               " | ", percent(r.compared()), " | ", r.count(Kind::kNothing), " | ",
               r.count(Kind::kOutOfReach), " |\n");
   }
+  const auto is_of_one = [](const Tried& m) { return m.name.find("in both") == m.name.npos; };
+  for (const Row& r : rows) {
+    if (r.kit != "trace") continue;
+    t += text("\nOf trace, ", std::count_if(r.tried.begin(), r.tried.end(), is_of_one),
+              " change one of two equal traces and cannot survive: they say that the comparison "
+              "looks at every field.\n");
+  }
   t += "\n| combination | counted | by comparison | by an error | survived "
        "|\n|---|---|---|---|---|\n";
   for (const Combination& c : combinations()) {
