@@ -19,7 +19,6 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-DATA = (".json", ".jsonl", ".txt", ".toml")
 MACHINE = ("host", "system", "cpu_model", "cores", "memory_bytes")
 
 

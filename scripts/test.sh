@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Set-up, build, and all tests labelled `quick`:
-#   scripts/test.sh                    at most 25 minutes from a fresh clone on 2 cores
-#   scripts/test.sh --full             the tests labelled `full` after them, at most 40 minutes more
+#   scripts/test.sh                    at most 12 minutes on 2 cores, 25 from a fresh clone
+#   scripts/test.sh --full             the tests labelled `full` after them, up to an hour more
 #   scripts/test.sh --filter REGEX     only the tests whose names match
 # Fails if any test does, or if there is none to run.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
