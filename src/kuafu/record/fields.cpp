@@ -243,8 +243,7 @@ std::vector<FieldDoc> certificate_fields() {
       {"certificate.reason", T::kText, kOptional, true, "",
        "why nothing could be compared, or what differs beside the errors"},
       {"certificate.level", T::kText, kOptional, true, "",
-       "`full`: the model itself; `scaled`: a smaller one of its shape family; `replay`: its "
-       "trace"},
+       "`full`: the model itself; `scaled`: a smaller one of its shape family"},
       {"certificate.reference", T::kText, kOptional, true, "",
        "`oracle`: the model written a second time; `engine`: one rank, for a model of a plug-in "
        "that brings no oracle"},

@@ -185,7 +185,7 @@ std::vector<std::string> document_problems(const Json& document) {
   check_one_of(document, "status", statuses(), problems);
   check_one_of(document, "world", {"self", "threads", "mpi", "nccl", "simulated"}, problems);
   check_one_of(document, "certificate.verdict", {"equal", "different", "not_run"}, problems);
-  check_one_of(document, "certificate.level", {"full", "scaled", "replay"}, problems);
+  check_one_of(document, "certificate.level", {"full", "scaled"}, problems);
   check_one_of(document, "certificate.reference", {"oracle", "engine"}, problems);
   check_one_of(document, "certificate.native.verdict", {"equal", "different", "not_run"}, problems);
   const Json status = value_at(document, "status");
