@@ -206,20 +206,25 @@ TEST(PushRules, TellWhichUpdateOfWhomNoServerCanHaveApplied) {
 }
 
 // In the timed run, whatever its order was: every loss of every worker, and the servers' last values.
+// SGD has bounds that tell; AdamW divides by gradients that may be nothing but rounding.
 TEST(StaleCertificate, IsOfTheTimedRun) {
-  for (const char* type : {"f64", "f32", "bf16"}) {
+  for (const auto& [optimizer, type] : {std::pair("sgd", "f64"), std::pair("sgd", "f32"),
+                                        std::pair("adamw", "f32"), std::pair("adamw", "bf16")}) {
     RunOptions options;
     options.is_certified = true;
     options.slowdown = [](int rank, int64_t) { return rank == 1 ? 3 : 1; };
-    const Plan plan = small_plan(stale(3, 2, 2, {{"model.dtype", type}, {"train.steps", "6"}}));
+    const Plan plan = small_plan(stale(
+        3, 2, 2, {{"optimizer.kind", optimizer}, {"model.dtype", type}, {"train.steps", "6"}}));
     const Certificate c = run_plan(plan, options)[0].certificate;
     EXPECT_EQ(c.reference, "oracle");
     EXPECT_EQ(c.verdict, "equal") << type << c.describe();
     EXPECT_EQ(c.native.verdict, "equal") << type << c.native.describe();
     EXPECT_EQ(c.native.steps, (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
-    EXPECT_FALSE(c.native.update.where.empty());
     EXPECT_GT(c.native.loss.bound, 0);
-    EXPECT_LT(c.native.loss.bound, *type == 'b' ? 0.5 : 1e-4) << c.native.describe();
+    EXPECT_FALSE(c.native.update.where.empty());
+    if (plan.optimizer.kind == "adamw") continue;
+    EXPECT_LT(c.native.loss.bound, 1e-4) << c.native.describe();
+    EXPECT_LT(c.native.update.bound, 1e-4) << c.native.describe();
   }
 }
 
