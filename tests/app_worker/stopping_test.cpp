@@ -5,14 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include <fcntl.h>
-#include <pty.h>
 #include <signal.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
-#include <bit>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -236,116 +230,6 @@ TEST(Watching, AStaleRunEndsAtTheFirstSignal) {
   ::kill(child.pid(), SIGTERM);
   const Ended ended = child.wait(std::chrono::seconds(20));
   EXPECT_EQ(ended.code, 128 + SIGTERM) << ended.output;
-}
-
-/// Both ends of a terminal of 60 columns.
-struct Terminal {
-  Terminal() {
-    winsize size{};
-    size.ws_row = 24;
-    size.ws_col = 60;
-    EXPECT_EQ(::openpty(&own, &other, nullptr, nullptr, &size), 0);
-    ::fcntl(own, F_SETFL, O_NONBLOCK);
-  }
-  ~Terminal() {
-    ::close(own);
-    ::close(other);
-  }
-  std::string name() const {
-    return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(other);
-  }
-  std::string shown() const {
-    std::string all;
-    char bytes[512];
-    for (ssize_t n = 0; (n = ::read(own, bytes, sizeof bytes)) > 0;) {
-      all.append(bytes, static_cast<size_t>(n));
-    }
-    return all;
-  }
-  int own = -1, other = -1;
-};
-
-TEST(Watching, OnATerminalALineRedrawsAndGoes) {
-  const tests::Folder folder;
-  const Terminal terminal;
-  tests::Child child({"sh", "-c", "exec \"$@\" 2>" + terminal.name(), "-",
-                      tests::built("bin/kuafu"), "run",
-                      folder.write("plan.toml", tests::kSmallPlan)});
-  const Ended ended = child.wait();
-  EXPECT_EQ(ended.code, kOk) << ended.output;
-  const std::string shown = terminal.shown(), redraw = "\r\033[K";
-  EXPECT_EQ(shown.find(redraw + "step 1/3  loss "), 0u) << shown;
-  EXPECT_NE(shown.find(redraw + "step 3/3  loss "), std::string::npos) << shown;
-  EXPECT_TRUE(shown.ends_with(redraw)) << shown;
-  std::istringstream lines(shown);
-  for (std::string line; std::getline(lines, line, '\r');) EXPECT_LT(line.size(), 60u + 3) << line;
-  EXPECT_EQ(ended.output.find("step 3/3"), std::string::npos) << ended.output;
-}
-
-TEST(Watching, TablesHoldTheStepsOfTheDocument) {
-  const tests::Folder folder;
-  const Ran ran = run({"--log", folder.path("a.jsonl"), "--log-every", "2"});
-  ASSERT_EQ(ran.code, kOk) << ran.output;
-  const auto lines = lines_of(folder.path("a.jsonl"));
-  ASSERT_EQ(lines.size(), 3u);
-  for (size_t i = 0; i < 3; ++i) {
-    const Json row = Json::parse(lines[i]);
-    EXPECT_EQ(row["step"], i + 1);
-    EXPECT_EQ(row["loss"], ran.document["loss"][i]);
-    EXPECT_EQ(row["step_time_s"], ran.document["step_time_s"]["samples"][i]);
-  }
-  EXPECT_NE(ran.output.find("step 2/3  loss "), std::string::npos) << ran.output;
-  EXPECT_EQ(ran.output.find("step 3/3  loss "), std::string::npos) << ran.output;
-}
-
-/// CRC-32C bit by bit, as its polynomial is divided by.
-uint32_t check_of(const std::string& bytes) {
-  uint32_t c = 0xffffffff;
-  for (const char b : bytes) {
-    for (int bit = 0; bit < 8; ++bit) {
-      const uint32_t differs =
-          (c ^ static_cast<uint32_t>(static_cast<unsigned char>(b) >> bit)) & 1;
-      c = (c >> 1) ^ (differs != 0 ? 0x82f63b78 : 0);
-    }
-  }
-  c = ~c;
-  return ((c >> 15) | (c << 17)) + 0xa282ead8;
-}
-
-TEST(Watching, EventFilesAreFramedAndHoldTheLosses) {
-  EXPECT_EQ(check_of("123456789"), ((0xe3069283u >> 15) | (0xe3069283u << 17)) + 0xa282ead8);
-  const tests::Folder folder;
-  const Ran ran = run({"--tensorboard", folder.path("board")});
-  ASSERT_EQ(ran.code, kOk) << ran.output;
-  std::string bytes;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path("board"))) {
-    EXPECT_EQ(entry.path().filename().string().rfind("events.out.tfevents.", 0), 0u);
-    bytes += read(entry.path());
-  }
-  std::vector<float> losses;
-  size_t at = 0;
-  const auto number = [&](size_t from) {
-    uint32_t n = 0;
-    std::memcpy(&n, bytes.data() + from, 4);
-    return n;
-  };
-  while (at < bytes.size()) {
-    ASSERT_LE(at + 16, bytes.size());
-    const size_t length = number(at);
-    ASSERT_LE(at + 16 + length, bytes.size());
-    EXPECT_EQ(number(at + 8), check_of(bytes.substr(at, 8)));
-    const std::string event = bytes.substr(at + 12, length);
-    EXPECT_EQ(number(at + 12 + length), check_of(event));
-    const std::string tag = "\x0a\x0atrain/loss\x15";  // field 1, ten bytes; then field 2, a float
-    if (const size_t found = event.find(tag); found != std::string::npos) {
-      losses.push_back(std::bit_cast<float>(number(at + 12 + found + tag.size())));
-    }
-    at += 16 + length;
-  }
-  ASSERT_EQ(losses.size(), 3u);
-  for (size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(losses[i], static_cast<float>(ran.document["loss"][i].get<double>()));
-  }
 }
 
 TEST(Watching, WrongUseIsToldBeforeTheRun) {
