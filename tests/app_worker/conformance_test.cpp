@@ -107,7 +107,8 @@ TEST(Conformance, FindsSchedulesThatDropOrSwapAMicroBatch) {
     const Checked c =
         check({"--schedule", name, "--plugin", built("plugins/from_64.so"), "--sizes", "2"});
     EXPECT_EQ(c.code, kFailed) << c.output;
-    EXPECT_EQ(*failed_shapes(c, "timetable").begin(), "5 micro-batches, 1 stage a rank");
+    EXPECT_TRUE(failed_shapes(c, "timetable").contains("5 micro-batches, 1 stage a rank"))
+        << c.output;
     EXPECT_NE(c.output.find(says), std::string::npos) << c.output;
   }
 }
