@@ -16,7 +16,7 @@ StaleRun stale_run(Engine& engine, Communicator& world, const std::vector<double
 /// the first step and the parameters after three, against the reference that replays the order of
 /// its pushes. The plan itself: every loss of every worker in the timed run, whose order the
 /// reference replays, and what its servers hold in the end; of a run of more than kReplayedSteps
-/// the losses of the first three steps; of steps of its own where `timed` is null. A loss shows the
+/// the losses of the first three steps, and none from where rounding alone moves one by a tenth; of steps of its own where `timed` is null. A loss shows the
 /// gradients and updates before it; these are not compared by themselves. Orders that the plan's
 /// staleness does not allow are refuted. Complete on rank 0 alone. Collective.
 void certify_replayed(const Plan& plan, const Registries& registries, Communicator& world,

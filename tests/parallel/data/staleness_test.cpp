@@ -228,6 +228,18 @@ TEST(StaleCertificate, IsOfTheTimedRun) {
   }
 }
 
+// Without a second moment every update is of the size of the rate, whatever rounding left of it.
+TEST(StaleCertificate, EndsWhereRoundingAloneMovesALoss) {
+  RunOptions options;
+  options.is_certified = true;
+  options.push_script = {0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2};
+  const Plan plan = small_plan(
+      stale(3, 1, 2, {{"optimizer.beta2", "0"}, {"model.dtype", "bf16"}, {"train.steps", "5"}}));
+  const Certificate c = run_plan(plan, options)[0].certificate;
+  EXPECT_NE(c.verdict, "different") << c.describe() << "; native " << c.native.describe();
+  EXPECT_LT(c.native.steps.size(), 5U) << c.native.describe();
+}
+
 TEST(StaleCertificate, OfALongRunIsOfTheLossesOfItsFirstSteps) {
   RunOptions options;
   options.is_certified = true;
