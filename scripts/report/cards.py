@@ -58,7 +58,7 @@ def certificate_text(case):
     verdict = case.certificate.get("verdict")
     if not verdict:
         return "none"
-    reason = case.certificate.get("reason")
+    reason = " ".join((case.certificate.get("reason") or "").split())
     if verdict == "not_run":
         return f"not run: {reason}" if reason else "not asked"
     level = case.certificate.get("level")

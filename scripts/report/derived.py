@@ -37,6 +37,15 @@ class Claim:
     open: list              # why it is not decided
 
     @property
+    def counts(self):
+        """ "3 of 6", and where cases fail how many are not decided."""
+        undecided = self.checked - self.held - len(self.failing)
+        held = f"{self.held} of {self.checked}"
+        if not self.failing or self.checked == 1:
+            return held
+        return f"{held} hold, {len(self.failing)} fail" + (f", {undecided} undecided" if undecided > 0 else "")
+
+    @property
     def sentences(self):
         return self.failing or self.open
 
@@ -74,7 +83,7 @@ def section(run, label=""):
     rows = "".join(
         f'<tr><td><span class="status" style="--tone:{TONES[c.verdict]}">{c.verdict}</span></td><td>{html.escape(c.name)}'
         f"<br><small>{html.escape(c.what)}</small>" + "".join(f"<br><small>{html.escape(s)}</small>" for s in few(c.sentences))
-        + f'</td><td>{html.escape(c.source)}</td><td class="n">{c.held} of {c.checked}</td></tr>' for c in run.claims)
+        + f'</td><td>{html.escape(c.source)}</td><td class="n">{c.counts}</td></tr>' for c in run.claims)
     return (f'<section id="claims{html.escape(label)}"><h2>Claims{of}</h2><p class="caption">What sources say of such cases, held against these. Unresolved: '
             'a case that a claim needs has not ended ok or is refuted, or 95 % intervals overlap.</p><div class="scroll">'
             '<table class="ratios"><thead><tr><th>verdict</th><th>claim</th><th>source</th><th>cases</th></tr></thead>'

@@ -12,6 +12,9 @@ from pathlib import Path
 import derived
 
 
+UNKNOWN = "References and the order of the suite are not known: the suite's file was not found; give --suite SUITE.toml."
+
+
 @dataclass(frozen=True)
 class Reference:
     """One expectation of the suite."""
@@ -26,7 +29,7 @@ class Reference:
 
 def read(path, count):
     """[facts or None] of `count` folders; all None without a path."""
-    return json.loads(Path(path).read_text(encoding="utf-8")) if path else [None] * count
+    return [facts or {} for facts in json.loads(Path(path).read_text(encoding="utf-8"))] if path else [None] * count
 
 
 def references_of(facts):
@@ -35,8 +38,10 @@ def references_of(facts):
 
 def ordered(run, facts):
     """The run with its cases in the suite's order; cases that the suite has not come last."""
-    if not facts:
+    if facts is None:
         return run
+    if "references" not in facts:
+        run.notes.append(UNKNOWN)
     places = {case_id: i for i, case_id in enumerate(facts.get("order", []))}
     columns, claims, figures = derived.of(facts)
     return dataclasses.replace(run, references=references_of(facts), columns=columns, claims=claims, figures=figures,

@@ -206,7 +206,7 @@ def _trace(d, series, index):
 
 def _cells(d, series, scale):
     marks = [(s, m) for s in series for m in s.marks]
-    grid = {key: [[None] * len(d.x_names) for _ in d.y_names] for key in ("z", "text", "card")}
+    grid = {key: [[empty] * len(d.x_names) for _ in d.y_names] for key, empty in (("z", None), ("text", ""), ("card", None))}
     for s, m in marks:
         y, x = _place(d, "y", m.y), _place(d, "x", m.x)
         grid["z"][y][x], grid["text"][y][x], grid["card"][y][x] = m.z, d.shown("z", m.z), _hover(d, s, m)

@@ -96,7 +96,7 @@ def _claims(run, columns):
     lines = []
     for c in run.claims:
         verdict = "FAILS" if c.verdict == "fails" else c.verdict
-        lines.append(wrapped(f"{verdict:<10}  {c.name}: {c.held} of {c.checked}: {c.what} ({c.source})", columns, "  ", " " * 14))
+        lines.append(wrapped(f"{verdict:<10}  {c.name}: {c.counts}: {c.what} ({c.source})", columns, "  ", " " * 14))
         lines += [wrapped(sentence, columns, " " * 14, " " * 16) for sentence in derived.few(c.sentences)]
     return ["", "Claims:"] + lines if lines else []
 

@@ -366,10 +366,14 @@ TEST(SuiteCommand, OverridesTimeOutAndBudget) {
   const std::string suite = suite_in(folder, {"ok"}), out = folder / "out";
   const Output dry = run_with(suite, out, {"--timeout", "7.5", "--budget", "2GiB", "--dry-run"});
   expect_has(dry.out, "7.5 s");
-  EXPECT_EQ(run_with(suite, out, {"--timeout", "7.5"}).code, 0);
+  expect_has(run_with(suite, out, {"--timeout", "2m", "--dry-run"}).out, "2 min 0 s");
+  EXPECT_EQ(run_with(suite, out, {"--timeout", "7.5s"}).code, 0);
   for (const auto& [id, line] : results(out)) EXPECT_EQ(line["timeout_s"], 7.5);
-  for (const auto& [option, value] : std::vector<std::pair<std::string, std::string>>{
-           {"--timeout", "0"}, {"--timeout", "1m"}, {"--budget", "2 GiBB"}, {"--budget", "0"}}) {
+  for (const auto& [option, value] :
+       std::vector<std::pair<std::string, std::string>>{{"--timeout", "0"},
+                                                        {"--timeout", "1 week"},
+                                                        {"--budget", "2 GiBB"},
+                                                        {"--budget", "0"}}) {
     const Output bad = run_with(suite, folder / "bad", {option, value});
     EXPECT_EQ(bad.code, 2);
     expect_has(bad.err, option);

@@ -135,6 +135,16 @@ TEST(Worker, TransportOfARealWorldIsRefused) {
 }
 
 // On this machine, within 2 GiB and a minute.
+TEST(Worker, RefusesPlansWithMoreFlopsThanAreCounted) {
+  const Ran ran =
+      run_worker("", set({"train.batch=1", "model.sequence=16777216", "model.hidden=16384",
+                          "model.layers=1", "model.heads=128", "model.vocab=300",
+                          "data.kind=synthetic", "train.validation_batches=0"},
+                         {"--steps", "2", "--world", "simulated"}));
+  EXPECT_EQ(ran.code, kRefused) << ran.output;
+  expect_says(ran, "model FLOPs of this plan are beyond what is counted");
+}
+
 TEST(Worker, SimulatesFourThousandRanks) {
   const Ran ran = run_worker(
       kSmallPlan, set({"train.batch=4096"}, {"--world", "simulated", "--ranks", "4096"}));

@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "kuafu/base/counts.h"
 #include "kuafu/base/errors.h"
 #include "tests/base/messages.h"
 
@@ -71,6 +72,17 @@ TEST(PrintSeconds, PicksTheUnit) {
   EXPECT_EQ(print_seconds(125), "2 min 5 s");
   EXPECT_EQ(print_seconds(7260), "2 h 1 min");
   EXPECT_EQ(print_seconds(-0.5), "-500 ms");
+}
+
+TEST(Counts, ThatGrowBeyondTheirTypeAreRefused) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(product_of_counts({2, 3, 0, kMost}, "FLOPs"), 0);
+  EXPECT_EQ(product_of_counts({kMost, 1}, "FLOPs"), kMost);
+  EXPECT_THROW(product_of_counts({int64_t{1} << 32, int64_t{1} << 31}, "FLOPs"), Refused);
+  int64_t sum = kMost - 1;
+  add_to_count(sum, int64_t{1}, "FLOPs");
+  EXPECT_EQ(sum, kMost);
+  EXPECT_THROW(add_to_count(sum, int64_t{1}, "FLOPs"), Refused);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints and plain weights as docs/checkpoint.md describes them, read in plain Python."""
 import json
+import math
 import os
 import re
 import struct
@@ -8,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 import unittest
+
+import numpy
 
 KUAFU = os.path.join(os.environ["KUAFU_BINARY_DIR"], "bin", "kuafu")
 PAGE = os.path.join(os.environ["KUAFU_SOURCE_DIR"], "docs", "checkpoint.md")
@@ -308,6 +311,76 @@ class Format(Trips):
             words += ["--set", setting]
         said = kuafu(*words, code=2)
         self.assertIn("model.hidden = 16, the plan has model.hidden = 32", said)
+
+
+def norm(x, t, name):
+    x = x - x.mean(-1, keepdims=True)
+    return x / numpy.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * t[name + ".weight"] + t[name + ".bias"]
+
+
+def linear(x, t, name):
+    return x @ t[name + ".weight"] + t[name + ".bias"]
+
+
+def attention(x, t, name, heads, kv_heads):
+    rows, width = x.shape
+    d = width // heads
+    if kv_heads == heads:
+        q, k, v = numpy.moveaxis(linear(x, t, name + ".qkv").reshape(rows, heads, 3, d), 2, 0)
+    else:
+        q = linear(x, t, name + ".q").reshape(rows, heads, d)
+        k, v = numpy.repeat(numpy.moveaxis(linear(x, t, name + ".kv").reshape(rows, kv_heads, 2, d), 2, 0), heads // kv_heads, 2)
+    scores = numpy.einsum("inD,jnD->nij", q, k) / math.sqrt(d)
+    scores = numpy.where(numpy.tri(rows), scores, -numpy.inf)
+    shares = numpy.exp(scores - scores.max(-1, keepdims=True))
+    shares /= shares.sum(-1, keepdims=True)
+    return linear(numpy.einsum("nij,jnD->inD", shares, v).reshape(rows, width), t, name + ".out")
+
+
+def mlp(x, t, name, kind):
+    up = linear(x, t, name + ".up")
+    if kind == "swiglu":
+        gate, value = up[:, 0::2], up[:, 1::2]
+        return linear(gate / (1 + numpy.exp(-gate)) * value, t, name + ".down")
+    return linear(0.5 * up * (1 + numpy.tanh(math.sqrt(2 / math.pi) * (up + 0.044715 * up**3))), t, name + ".down")
+
+
+class Meaning(Trips):
+    """What the page says that the tensors are: a forward in numpy alone has the loss of the run."""
+
+    def loss_of(self, settings):
+        corpus, saved, out, record = (self.path(n) for n in ("corpus", "saved", "w.safetensors", "run.json"))
+        with open(corpus, "wb") as file:
+            file.write(b"a" * 4000)    # so that every sample is the same
+        own = ["data.kind=text", "data.path=" + corpus, "model.dtype=f64", "model.heads=4", "train.validation_batches=1",
+               "optimizer.lr=0.02", "train.steps=3", *settings]
+        words = [w for s in [*SMALL, *own] for w in ("--set", s)]
+        kuafu("run", "/dev/null", *words, "--checkpoint", saved, "--json", record)
+        kuafu("export", saved, "--out", out)
+        strings, raw = plain(self, out)
+        model = json.loads(strings["model"])
+        t = {n: numpy.frombuffer(data, "<f8").reshape(shape) for n, (_, shape, data) in raw.items()}
+        kv_heads = model["heads"] if model["kv_heads"] == "auto" else model["kv_heads"]
+        x = t["embedding.tokens"][ord("a")] + t["embedding.positions"]
+        for layer in range(model["layers"]):
+            name = f"blocks.{layer}."
+            x = x + attention(norm(x, t, name + "norm1"), t, name + "attn", model["heads"], kv_heads)
+            x = x + mlp(norm(x, t, name + "norm2"), t, name + "mlp", model["mlp"])
+        logits = norm(x, t, "head.norm") @ t["embedding.tokens"].T
+        top = logits.max(-1, keepdims=True)
+        losses = top[:, 0] + numpy.log(numpy.exp(logits - top).sum(-1)) - logits[:, ord("a")]
+        with open(record, encoding="utf-8") as file:
+            return losses.mean(), json.load(file)["validation_loss"]
+
+    def test_forward_by_the_page_has_the_loss_of_the_run(self):
+        for settings in ([], ["model.kv_heads=2", "model.mlp=swiglu"]):
+            with self.subTest(settings=settings), tempfile.TemporaryDirectory() as own:
+                kept, self.folder.name = self.folder.name, own
+                try:
+                    mine, theirs = self.loss_of(settings)
+                finally:
+                    self.folder.name = kept
+                self.assertLess(abs(mine - theirs), 1e-12 * theirs)
 
 
 class Large(Trips):

@@ -164,6 +164,32 @@ TEST(Suite, AppliesOverridesToEveryPlan) {
                options);
 }
 
+TEST(Suite, TakesWorldsOfTheGridAndOfRows) {
+  const Suite grid = parse_suite(
+      kHead + "[grid]\nworld = [\"simulated\", \"threads\"]\nranks = [2, 3]\n", "s.toml");
+  ASSERT_EQ(grid.cases.size(), 4U);
+  for (const Case& c : grid.cases) EXPECT_EQ(c.name.find(c.world), 0U) << c.name;
+  EXPECT_EQ(grid.cases[0].world, "simulated");
+  const Suite rows =
+      parse_suite(kHead +
+                      "[grid]\nranks = [2]\n[[strategy]]\nname = \"a\"\nworld = \"simulated\"\n"
+                      "[[strategy]]\nname = \"b\"\n",
+                  "s.toml");
+  ASSERT_EQ(rows.cases.size(), 2U);
+  EXPECT_EQ(rows.cases[0].world, "simulated");
+  EXPECT_EQ(rows.cases[1].world, "threads");
+  for (const char* axis : {"[grid]\nworld = [\"moon\", \"threads\"]\n",
+                           "[[case]]\nname = \"a\"\nworld = \"moon\"\n"}) {
+    expect_error(kHead + axis, {"s.toml:", "world", "moon", "threads, mpi, nccl or simulated"});
+  }
+}
+
+TEST(Suite, RefusesControlCharactersInNames) {
+  for (const char* name : {"a\\nb", "a\\rb", "a\\u007fb", "a\\u001b[31m"}) {
+    expect_error(kHead + "[[case]]\nname = \"" + name + "\"\n", {"s.toml:5", "control"});
+  }
+}
+
 TEST(Suite, NamesFileLineAndNearestWord) {
   expect_error("[suit]\nname = \"s\"\n", {"s.toml:1", "\"suit\"", "\"suite\""});
   expect_error("[suite]\nname = \"s\"\ntimeout = 3\n", {"s.toml:3", "timeout_s"});

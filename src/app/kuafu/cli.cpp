@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
 #include <iostream>
+#include <map>
+#include <sstream>
 
 #include "app/kuafu/cli.h"
 #include "app/kuafu/new_command.h"
@@ -76,6 +79,26 @@ CLI::Validator one_of(const std::vector<std::string>& allowed) {
 }
 
 CLI::Validator count() { return number_from<int64_t>(1, "a whole number"); }
+
+CLI::Validator time_in_seconds() {
+  return CLI::Validator(
+      [](std::string& given) {
+        const std::map<std::string, double> kUnits = {{"", 1},     {"s", 1},    {"m", 60},
+                                                      {"min", 60}, {"h", 3600}, {"d", 86400}};
+        std::istringstream in(given);
+        double number = 0;
+        std::string unit, more;
+        const bool is_number = in >> number && std::isfinite(number) && number > 0;
+        in >> unit >> more;
+        const auto found = kUnits.find(unit);
+        if (!is_number || found == kUnits.end() || !more.empty()) {
+          return text(in_quotes(given), " is no time above 0; write seconds, or 90s, 15m, 2h, 1d");
+        }
+        given = text(number * found->second);
+        return std::string();
+      },
+      "TIME");
+}
 
 CLI::Option* list_option(CLI::App& app, const char* name, std::vector<std::string>& values,
                          const char* help) {

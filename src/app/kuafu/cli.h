@@ -33,6 +33,9 @@ CLI::Validator number_from(Number least, const std::string& kind) {
 /// Whole numbers from 1 on.
 CLI::Validator count();
 
+/// To transform() a time with: "90", "90s", "15m", "2h", "1d" become seconds.
+CLI::Validator time_in_seconds();
+
 /// An option that may be repeated, one value each time.
 CLI::Option* list_option(CLI::App& app, const char* name, std::vector<std::string>& values,
                          const char* help);

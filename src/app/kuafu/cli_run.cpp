@@ -1,7 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cmath>
-#include <map>
-
 #include "app/kuafu/cli.h"
 
 namespace kuafu {
@@ -42,26 +39,13 @@ void add_run_options(CLI::App& app, WorkerCall& call) {
   app.add_option("--timeline", call.timeline,
                  "draw what every rank did in the last step: a Chrome trace or a picture")
       ->type_name("FILE.json|FILE.svg");
-  app.add_option("--timeout", call.timeout_s, "give up after so many seconds")
-      ->check(number_from<double>(1e-3, "a number of seconds"))
-      ->type_name("S");
+  app.add_option("--timeout", call.timeout_s, "give up after so much time")
+      ->transform(time_in_seconds())
+      ->type_name("TIME");
   app.add_option("--mpi-collectives", call.mpi_collectives, "collectives of the MPI world")
       ->check(one_of({"own", "native"}));
   app.add_flag_callback(
       "--no-meter", [&call] { call.is_metered = false; }, "leave memory and FLOPs uncounted");
-}
-
-/// "90", "90 s", "15 m", "2 h", "1 d": seconds; below 0: no time.
-double seconds_of(const std::string& given) {
-  std::istringstream in(given);
-  double number = 0;
-  std::string unit, more;
-  if (!(in >> number) || !(number > 0) || !std::isfinite(number)) return -1;
-  in >> unit >> more;
-  const std::map<std::string, double> kUnits = {{"", 1},     {"s", 1},    {"m", 60},
-                                                {"min", 60}, {"h", 3600}, {"d", 86400}};
-  const auto found = kUnits.find(unit);
-  return found == kUnits.end() || !more.empty() ? -1 : number * found->second;
 }
 
 /// Training that is watched, and stopped before its end.
@@ -79,16 +63,9 @@ void add_watching_options(CLI::App& app, WorkerCall& call) {
                  "end after step K of the plan; its schedule is that of the whole")
       ->check(count())
       ->type_name("K");
-  app.add_option_function<std::string>(
-         "--stop-after",
-         [&call](const std::string& given) { call.stop_after_s = seconds_of(given); },
-         "end after the step in hand when so much time has passed; saves, as a signal does")
-      ->check(CLI::Validator(
-          [](const std::string& given) {
-            if (seconds_of(given) > 0) return std::string();
-            return text(in_quotes(given), " is no time; write seconds, or 90s, 15m, 2h, 1d");
-          },
-          ""))
+  app.add_option("--stop-after", call.stop_after_s,
+                 "end after the step in hand when so much time has passed; saves, as a signal does")
+      ->transform(time_in_seconds())
       ->type_name("TIME");
 }
 

@@ -6,17 +6,6 @@
 namespace kuafu {
 namespace {
 
-CLI::Validator positive_seconds() {
-  return CLI::Validator(
-      [](const std::string& given) {
-        std::istringstream in(given);
-        double seconds = 0;
-        if (in >> seconds && in.eof() && seconds > 0) return std::string();
-        return text(in_quotes(given), " is no positive number of seconds, such as 120");
-      },
-      "");
-}
-
 void add_suite(CLI::App& app, FrontCall& call) {
   SuiteCall& suite = call.suite;
   CLI::App& sub = *app.add_subcommand("suite", "run a sweep of cases into a results folder");
@@ -33,9 +22,9 @@ void add_suite(CLI::App& app, FrontCall& call) {
               "only cases with this value, one of a list, or like a pattern with * and ?; may be "
               "repeated")
       ->type_name("KEY=VALUE[,VALUE...]");
-  sub.add_option("--timeout", suite.timeout_s, "seconds a case may take, in place of the suite's")
-      ->check(positive_seconds())
-      ->type_name("S");
+  sub.add_option("--timeout", suite.timeout_s, "what a case may take, in place of the suite's")
+      ->transform(time_in_seconds())
+      ->type_name("TIME");
   sub.add_option("--budget", suite.budget,
                  "memory of a rank, such as 2GiB, in place of the suite's memory.device")
       ->type_name("BYTES");

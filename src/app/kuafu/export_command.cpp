@@ -2,9 +2,11 @@
 //
 // `kuafu export`: a checkpoint as one plain file. Needs no LibTorch: tensors are only copied.
 
+#include <filesystem>
 #include <iostream>
 
 #include "app/kuafu/options.h"
+#include "kuafu/base/config.h"
 #include "kuafu/base/units.h"
 #include "kuafu/checkpoint/weights.h"
 #include "kuafu/plan/keys.h"
@@ -32,11 +34,23 @@ Plan saved_plan(const Checkpoint& from, const std::string& folder) {
   return parse_values(toml->second, text("the plan of ", folder));
 }
 
+/// What lies beside the weights is replaced where an export has written it, and nothing else.
+void require_of_an_export(const std::string& beside) {
+  if (!std::filesystem::exists(beside)) return;
+  const Json there = Json::parse(read_file(beside, "file"), nullptr, false);
+  KUAFU_REQUIRE(there.is_object() && there.value(weights::kFormatKey, Json()) == weights::kFormat,
+                "--out: ", beside,
+                " is written beside the weights, and there is one that no export "
+                "has written; move it away, or choose another name");
+}
+
 }  // namespace
 
 int export_command(const ExportCall& call) {
   KUAFU_REQUIRE(call.out.ends_with(kEnding) && call.out.size() > kEnding.size(), "--out ", call.out,
                 ": the name must end in ", kEnding);
+  const std::string beside = call.out.substr(0, call.out.size() - kEnding.size()) + ".json";
+  require_of_an_export(beside);
   const std::string folder = named_checkpoint(call.checkpoint);
   const Checkpoint from(folder);
   const Plan plan = saved_plan(from, folder);
@@ -60,7 +74,6 @@ int export_command(const ExportCall& call) {
                                         {weights::kModelKey, json_line(about["model"])},
                                         {weights::kStepKey, text(from.step())}},
                                        call.out);
-  const std::string beside = call.out.substr(0, call.out.size() - kEnding.size()) + ".json";
   replace_file(beside, json_document(about));
   std::cout << "written: " << call.out << "  " << names.size() << " tensors, "
             << print_count(static_cast<double>(parameters)) << " parameters, " << print_bytes(bytes)

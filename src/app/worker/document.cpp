@@ -7,6 +7,7 @@
 #include "app/worker/plan_json.h"
 #include "kuafu/base/reason.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/meter/flops.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/provenance.h"
@@ -15,13 +16,13 @@ namespace kuafu {
 namespace {
 
 void add_counted(Json& document, const Plan& plan, const std::vector<RankResult>& ranks) {
-  int64_t flops = 0, recomputed = 0;
+  uint64_t total = 0, recomputed = 0;
   for (const RankResult& r : ranks) {
-    flops += r.flops;
-    recomputed += r.flops_recomputed;
+    add_to_count(total, static_cast<uint64_t>(r.flops), flops::kWhat);
+    add_to_count(recomputed, static_cast<uint64_t>(r.flops_recomputed), flops::kWhat);
   }
-  document["flops_per_step"] = flops;
-  document["flops_per_token"] = flops_per_token(plan, flops);
+  document["flops_per_step"] = total;
+  document["flops_per_token"] = flops_per_token(plan, total);
   document["flops_recomputed"] = recomputed;
   document["memory"] = memory_json(ranks);
   document["ledger"] = ledger_json(ranks);
@@ -56,7 +57,7 @@ Json parameters_json(const ModelParts& parts) {
             {"by_kind", counts_json(parts.fullest)}}}};
 }
 
-double flops_per_token(const Plan& plan, int64_t flops_per_step) {
+double flops_per_token(const Plan& plan, uint64_t flops_per_step) {
   return static_cast<double>(flops_per_step) /
          static_cast<double>(plan.train.batch * plan.model.sequence);
 }
@@ -113,8 +114,8 @@ void add_results(Json& document, const Plan& plan, const std::vector<RankResult>
   for (const RankResult& r : ranks) windows.push_back(r.load);
   add_windows(document["load"], windows);
   add_counted(document, plan, ranks);
-  const int64_t worked =
-      document["flops_per_step"].get<int64_t>() + document["flops_recomputed"].get<int64_t>();
+  const double worked =
+      document["flops_per_step"].get<double>() + document["flops_recomputed"].get<double>();
   document["compute"] = compute_json(ranks[0].peak_flops_per_s, worked, time.median);
   document["experts"] = experts_json(ranks[0].experts);
   document["pushes"] = pushes_json(ranks[0].pushes);

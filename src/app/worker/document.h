@@ -23,7 +23,7 @@ Json by_category(const BytesByCategory& bytes);
 Json parameters_json(const ModelParts& parts);
 
 /// Model FLOPs of a token of the global batch.
-double flops_per_token(const Plan& plan, int64_t flops_per_step);
+double flops_per_token(const Plan& plan, uint64_t flops_per_step);
 
 /// What a run read.
 Json data_json(const Plan& plan, const DataIdentity& identity);

@@ -196,12 +196,11 @@ Json validation_json(const ValidationSeries& series) {
           {"best_loss", best ? Json(series.losses[*best]) : Json(nullptr)}};
 }
 
-Json compute_json(double peak, int64_t flops, double step_seconds) {
+Json compute_json(double peak, double flops, double step_seconds) {
   if (peak <= 0) return nullptr;
   const bool is_known = flops > 0 && step_seconds > 0;
   return {{"peak_flops_per_s", peak},
-          {"share_of_peak",
-           is_known ? Json(static_cast<double>(flops) / step_seconds / peak) : Json(nullptr)}};
+          {"share_of_peak", is_known ? Json(flops / step_seconds / peak) : Json(nullptr)}};
 }
 
 }  // namespace kuafu

@@ -23,6 +23,6 @@ Json scale_json(const RankResult& rank);
 Json checkpoint_json(const std::vector<RankResult>& ranks);
 Json validation_json(const ValidationSeries& series);
 /// `flops` of a step, all ranks, with what is recomputed; `peak` 0: not measured.
-Json compute_json(double peak, int64_t flops, double step_seconds);
+Json compute_json(double peak, double flops, double step_seconds);
 
 }  // namespace kuafu

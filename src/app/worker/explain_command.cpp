@@ -164,7 +164,7 @@ void print_memory(const Explained& all) {
     std::cout << "  budget " << print_bytes(*budget)
               << (r.peak_bytes > *budget ? ": NOT ENOUGH\n" : ": enough\n");
   }
-  const auto flops = [](int64_t n) { return print_count(static_cast<double>(n), "FLOP"); };
+  const auto flops = [](uint64_t n) { return print_count(static_cast<double>(n), "FLOP"); };
   std::cout << "\nWork  " << flops(all.flops) << " a step, all ranks";
   if (all.flops_recomputed > 0)
     std::cout << ", and " << flops(all.flops_recomputed) << " recomputed";

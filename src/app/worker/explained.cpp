@@ -8,6 +8,7 @@
 #include "app/worker/plan_json.h"
 #include "kuafu/comm/simulated.h"
 #include "kuafu/engine/stage_map.h"
+#include "kuafu/meter/flops.h"
 #include "kuafu/parallel/tensor/embedding.h"
 
 namespace kuafu {
@@ -109,16 +110,18 @@ void add_counts(Explained& all, const Registries& registries) {
     if (mesh.coord(Axes{"data"}) != 0 || (is_large && r % group != 0)) continue;
     const RankResult result = simulate_rank(unlimited, registries, world, r);
     ++all.simulated_ranks;
-    all.flops += result.flops;
-    all.flops_recomputed += result.flops_recomputed;
+    add_to_count(all.flops, static_cast<uint64_t>(result.flops), flops::kWhat);
+    add_to_count(all.flops_recomputed, static_cast<uint64_t>(result.flops_recomputed),
+                 flops::kWhat);
     if (r == 0) all.first = result;
     if (r > 0 && result.peak_bytes <= all.fullest.peak_bytes) continue;
     all.fullest = result;
     all.fullest_rank = r;
   }
-  const int64_t alike = ranks / all.simulated_ranks;
-  all.flops *= alike;
-  all.flops_recomputed *= alike;
+  const uint64_t alike = static_cast<uint64_t>(ranks / all.simulated_ranks);
+  for (uint64_t* count : {&all.flops, &all.flops_recomputed}) {
+    if (__builtin_mul_overflow(*count, alike, count)) throw_too_large(flops::kWhat);
+  }
 }
 
 Json traffic_json(const RankResult& r) {

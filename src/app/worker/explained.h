@@ -43,8 +43,8 @@ struct Explained {
   RankResult fullest;  ///< the rank of the first replica with the highest peak
   int64_t fullest_rank = 0;
   int64_t simulated_ranks = 0;  ///< ranks looked at for it
-  int64_t flops = 0;            ///< a step, all ranks
-  int64_t flops_recomputed = 0;
+  uint64_t flops = 0;           ///< a step, all ranks
+  uint64_t flops_recomputed = 0;
 };
 
 /// Finds all of it on meta tensors. Throws Refused for what cannot be placed.

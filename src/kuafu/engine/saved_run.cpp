@@ -57,8 +57,8 @@ void check_agreement(const Checkpoint& from, const std::string& folder, const Pl
   if (is_weights_only(from)) return check_same_model(plan_of(from, folder), plan, folder);
   check_resumable(plan_of(from, folder), plan, folder, changes);
   KUAFU_REQUIRE(from.step() <= plan.train.steps, folder, " is ", from.step(),
-                " steps far, the plan ends after train.steps = ", plan.train.steps,
-                "; set train.steps to ", from.step(), " or more");
+                " steps far, and this run ends after step ", plan.train.steps,
+                " (train.steps, or --stop-at); name a step from ", from.step(), " on");
 }
 
 }  // namespace saved_run

@@ -178,14 +178,26 @@ std::vector<std::string> empty_columns(const Rows& rows) {
   return notes;
 }
 
+namespace {
+
+/// "3 of 6", and where cases fail how many are not decided.
+std::string counts(const ClaimResult& r) {
+  const int64_t fail = static_cast<int64_t>(r.failing.size()), open = r.checked - r.held - fail;
+  const std::string held = text(r.held, " of ", r.checked);
+  if (fail == 0 || r.checked == 1) return held;
+  return text(held, " hold, ", fail, " fail", open > 0 ? text(", ", open, " undecided") : "");
+}
+
+}  // namespace
+
 std::string claim_text(const std::vector<ClaimResult>& results) {
   std::string out;
   for (const ClaimResult& r : results) {
     const bool is_failing = r.verdict == ClaimResult::Verdict::kFails;
     std::string verdict = is_failing ? "FAILS" : describe(r.verdict);
     verdict.resize(10, ' ');
-    out += text("  ", verdict, "  ", r.claim->name, ": ", r.held, " of ", r.checked, ": ",
-                what(*r.claim), " (", r.claim->source, ")\n");
+    out += text("  ", verdict, "  ", r.claim->name, ": ", counts(r), ": ", what(*r.claim), " (",
+                r.claim->source, ")\n");
     add_sentences(out, r.failing);
     if (!is_failing) add_sentences(out, r.open);
   }

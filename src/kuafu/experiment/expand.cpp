@@ -12,6 +12,7 @@ namespace kuafu {
 namespace {
 
 constexpr const char* kSeedKey = "train.seed";
+constexpr const char* kWorldKey = "world";
 constexpr int64_t kMostPoints = 100'000;  ///< of a sweep, skipped ones too: weeks of cases
 
 /// Values that one position of the name runs through.
@@ -105,8 +106,17 @@ class Expander {
   }
 
   void add_suite_slots(std::vector<Slot>& slots) const {
-    slots.push_back({"world", {}});
-    for (const auto& world : suite_.worlds) slots.back().values.emplace_back(world);
+    const bool has_world = std::any_of(slots.begin(), slots.end(), [](const Slot& slot) {
+      const auto names = [](const auto& choices) {
+        return std::any_of(choices.begin(), choices.end(),
+                           [](const Choice& c) { return c.key == kWorldKey; });
+      };
+      return slot.key == kWorldKey || (slot.bundle != nullptr && names(slot.bundle->choices));
+    });
+    if (!has_world) {
+      slots.push_back({kWorldKey, {}});
+      for (const auto& world : suite_.worlds) slots.back().values.emplace_back(world);
+    }
     if (suite_.seeds.empty()) return;
     slots.push_back({kSeedKey, {}});
     for (const int64_t seed : suite_.seeds) slots.back().values.emplace_back(seed);

@@ -217,6 +217,9 @@ Value arithmetic(const std::string& op, const Value& a, const Value& b) {
   if ((sign == '/' || sign == '%') && b.number == 0) {
     return Value::absent(text("division by zero: ", a.shown(), " ", op, " ", b.shown()));
   }
+  const bool is_one_measurement = !a.origin.empty() && a.origin == b.origin;
+  if (is_one_measurement && sign == '/') return Value::whole(1);
+  if (is_one_measurement && sign == '-') return Value::whole(0);
   if (a.integer && b.integer) {
     const auto whole = whole_result(sign, *a.integer, *b.integer);
     if (whole) return Value::whole(*whole);

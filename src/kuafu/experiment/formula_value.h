@@ -41,10 +41,11 @@ struct Value {
   std::optional<int64_t> integer;        ///< of a number that is exactly whole
   double number = 0, low = 0, high = 0;  ///< low <= number <= high
   bool is_yes = false;
-  std::string words;  ///< a text, or why it is absent
+  std::string origin;  ///< the case and field it was read from; empty for what is computed
+  std::string words;   ///< a text, or why it is absent
 };
 
-/// `op` is one of + - * / %. Whole operands give whole results where they exist; the remainder has
+/// `op` is one of + - * / %; what was measured once over itself is exactly 1, less itself 0. Whole operands give whole results where they exist; the remainder has
 /// the sign of the divisor. Absent: a division by zero, an operand that is no number.
 Value arithmetic(const std::string& op, const Value& a, const Value& b);
 

@@ -137,6 +137,7 @@ Value Rows::field(const Row& row, const std::string& name, Reading reading) cons
   }
   Value value = field_value(*row.line, name);
   if (value.is_absent()) value.words += " in " + who;
+  value.origin = row.id + " " + name;
   return value;
 }
 

@@ -14,6 +14,10 @@
 
 namespace kuafu {
 
+/// A worker ends itself at this share of its time-out, where a step does not end: with all it has
+/// measured, which it cannot write once it is killed.
+static constexpr double kOwnEnd = 1.2;
+
 Runner::Runner(const Suite& suite, RunnerOptions options)
     : suite_(suite), options_(std::move(options)), provenance_(provenance()) {
   require_recordable(options_.folder);
@@ -168,7 +172,7 @@ std::optional<RoundRun> Runner::run_turn(const Turn& turn, const std::function<b
   std::filesystem::remove(document_path);
   const std::string of_round = turn.round == 1 ? "" : text("-round-", turn.round);
   ChildCommand command{words(turn, folder), text(folder, "/output", of_round, ".txt"),
-                       text(folder, "/errors", of_round, ".txt"), c.timeout_s + options_.grace_s};
+                       text(folder, "/errors", of_round, ".txt"), c.timeout_s * kOwnEnd + options_.grace_s};
   const std::string began = utc_time();
   const ChildResult result = run_child(command, tick);
   if (result.end == ChildResult::End::kCancelled) return std::nullopt;

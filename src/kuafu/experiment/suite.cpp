@@ -22,6 +22,8 @@
 namespace kuafu {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr const char* kPathKey = "data.path";
 constexpr const char* kBudgetKey = "memory.device";
 constexpr const char* kTimeoutKey = "timeout_s";
@@ -32,7 +34,16 @@ std::string hex_hash(const std::string& bytes) { return hex_digits(hash_name(byt
 /// only how many ranks they take.
 struct Names {
   Names(const SuiteText& suite, const SuiteOptions& options) : plugins(options.plugins) {
-    plugins.insert(plugins.end(), suite.plugins.begin(), suite.plugins.end());
+    const auto whole = [](const std::string& path) { return fs::weakly_canonical(path); };
+    for (const std::string& written : suite.plugins) {
+      // As data, they lie beside the suite; one that is given on the command line too is the same.
+      const std::string path =
+          (fs::path(suite.origin).parent_path() / written).lexically_normal().string();
+      const bool is_there = std::any_of(plugins.begin(), plugins.end(), [&](const std::string& p) {
+        return whole(p) == whole(path);
+      });
+      if (!is_there) plugins.push_back(path);
+    }
     if (plugins.empty()) return;
     KUAFU_REQUIRE(options.names_of_plugins, suite.origin, ": plugins = ", join(plugins),
                   ": nobody is there to load them");
@@ -94,7 +105,10 @@ class CaseMaker {
       require(value.is_number_integer() && value > 0, "a number of ranks from 1");
       run.ranks = value.get<int64_t>();
     } else if (key == "world") {
-      require(value.is_string(), "the name of a world");
+      const std::vector<std::string>& known = suite_worlds();
+      require(value.is_string() &&
+                  std::find(known.begin(), known.end(), value.get<std::string>()) != known.end(),
+              text("one of ", join_or(known)).c_str());
       run.world = value.get<std::string>();
     } else if (key == "certify") {
       require(value.is_boolean(), "true or false");
@@ -172,7 +186,6 @@ class CaseMaker {
 
   /// A path of the suite begins at its file. One that leads nowhere is told, before anything runs.
   void place_data(Plan& plan, const Point& point, Case& c) const {
-    namespace fs = std::filesystem;
     if (plan.data.kind != "text" || plan.data.path.empty()) return;
     const std::string written = plan.data.path;
     const bool is_of_suite = !is_overridden(kPathKey);

@@ -161,7 +161,7 @@ class Reader : private SuiteValues {
                 in_quotes("suite." + nearest(name, known)), "? Known are ", join(known));
     }
     require(!suite_.name.empty(), table.line, "suite.name is missing");
-    const std::vector<std::string> worlds = {"threads", "mpi", "nccl", "simulated"};
+    const std::vector<std::string>& worlds = suite_worlds();
     for (const auto& world : suite_.worlds) {
       require(std::find(worlds.begin(), worlds.end(), world) != worlds.end(), table.line,
               "suite.world ", in_quotes(world), " is none of ", join(worlds), "; did you mean ",
@@ -284,6 +284,11 @@ class Reader : private SuiteValues {
 };
 
 }  // namespace
+
+const std::vector<std::string>& suite_worlds() {
+  static const std::vector<std::string> kWorlds = {"threads", "mpi", "nccl", "simulated"};
+  return kWorlds;
+}
 
 SuiteText read_suite_text(std::string_view toml, const std::string& origin) {
   return Reader(origin).read(parse_toml(toml, origin));

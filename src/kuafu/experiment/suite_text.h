@@ -63,6 +63,9 @@ struct SuiteText {
   Derived derived;
 };
 
+/// Worlds that a case may run in.
+const std::vector<std::string>& suite_worlds();
+
 /// Reads the TOML of a suite. Throws ConfigError "origin:line: ...".
 SuiteText read_suite_text(std::string_view toml, const std::string& origin);
 

@@ -2,6 +2,7 @@
 #include "kuafu/experiment/suite_values.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 namespace kuafu {
@@ -62,6 +63,11 @@ std::vector<Json> SuiteValues::scalars(const ConfigValue& value) const {
 std::string SuiteValues::string(const ConfigValue& value, const std::string& key) const {
   require(value.kind == Kind::kString && !value.string.empty(), value.line, key,
           ": expected text, given ", to_string(value));
+  const bool is_plain = std::none_of(value.string.begin(), value.string.end(), [&](char c) {
+    const bool is_space = (c == '\n' || c == '\t') && key != "name";
+    return !is_space && std::iscntrl(static_cast<unsigned char>(c)) != 0;
+  });
+  require(is_plain, value.line, key, ": has control characters: ", to_string(value));
   return value.string;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/experiment/verdict.h"
 
+#include <sstream>
+
 #include "kuafu/base/errors.h"
 #include "kuafu/record/certificate_words.h"
 #include "kuafu/record/schema.h"
@@ -35,12 +37,24 @@ bool has_same_arithmetic(const Json& a, const Json& b) {
   return true;
 }
 
+namespace {
+
+/// The words of a text with a blank between them.
+std::string in_one_line(const std::string& text) {
+  std::istringstream in(text);
+  std::string line, word;
+  while (in >> word) line += (line.empty() ? "" : " ") + word;
+  return line;
+}
+
+}  // namespace
+
 std::string why_of_verdict(const Json& document) {
   const std::string verdict = verdict_of(document);
   if (verdict.empty() || verdict == "equal") return "";
   const Json certificate = value_at(document, "certificate");
   const Json reason = value_at(certificate, "reason");
-  const std::string why = reason.is_string() ? reason.get<std::string>() : "";
+  const std::string why = reason.is_string() ? in_one_line(reason.get<std::string>()) : "";
   if (verdict != "different") return why;
   const bool is_native = value_at(certificate, "native.verdict") == "different";
   const std::string words = is_native ? words_of_native(certificate) : words_of_twin(certificate);

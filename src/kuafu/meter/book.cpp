@@ -8,6 +8,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/trace.h"
+#include "kuafu/meter/flops.h"
 
 namespace kuafu {
 namespace {
@@ -98,8 +99,8 @@ void RankBook::work(int64_t flops, int64_t bytes) {
     trace->work(flops, bytes, is_recomputing ? kRecompute : kNoFlags);
   }
   if (!is_counting) return;
-  (is_recomputing ? flops_recomputed_ : flops_) += flops;
-  bytes_moved_ += bytes;
+  add_to_count(is_recomputing ? flops_recomputed_ : flops_, flops, flops::kWhat);
+  add_to_count(bytes_moved_, bytes, "moved bytes");
 }
 
 int RankBook::rank() const { return account_->state_->rank; }

@@ -6,14 +6,20 @@
 #include <memory>
 #include <string>
 
+#include "kuafu/base/counts.h"
+
 namespace kuafu {
 
 /// Model FLOPs by formula; a multiply-add is two. Element-wise work (norms, GELU, softmax outside
 /// attention, optimizers) counts as none: it is limited by memory, so its bytes are what is booked.
 namespace flops {
 
+inline constexpr const char* kWhat = "model FLOPs";
+
 /// (R, K) x (K, M): 2 R K M.
-constexpr int64_t matmul(int64_t r, int64_t k, int64_t m) { return 2 * r * k * m; }
+constexpr int64_t matmul(int64_t r, int64_t k, int64_t m) {
+  return product_of_counts({2, r, k, m}, kWhat);
+}
 
 /// Extents of one attention call.
 struct Attention {
@@ -23,13 +29,16 @@ struct Attention {
 
 /// Scores and weighted values: 4 B N S T D; half of it under a causal mask.
 constexpr int64_t attention(const Attention& a) {
-  const int64_t all = 4 * a.batch * a.heads * a.queries * a.keys * a.head_dim;
+  const int64_t all =
+      product_of_counts({4, a.batch, a.heads, a.queries, a.keys, a.head_dim}, kWhat);
   return a.is_causal ? all / 2 : all;
 }
 
 /// Twice the forward: four products for two. The flash kernel's fifth, which rebuilds the scores,
 /// is the kernel's own recomputation and no model FLOPs.
-constexpr int64_t attention_backward(const Attention& a) { return 2 * attention(a); }
+constexpr int64_t attention_backward(const Attention& a) {
+  return product_of_counts({2, attention(a)}, kWhat);
+}
 
 }  // namespace flops
 

@@ -86,7 +86,8 @@ std::vector<FieldDoc> training_fields() {
       {"tokens_per_s", T::kNumber, kOk, true, "token / s",
        "tokens of the global batch over the median step time"},
       {"flops_per_step", T::kNumber, kOk, true, "FLOP",
-       "model FLOPs of one step, all ranks, forward and backward, without recomputation"},
+       "model FLOPs of one step (a plan with 2^63 of them on a rank, or 2^64 on all, is refused), "
+       "all ranks, forward and backward, without recomputation"},
       {"flops_per_token", T::kNumber, kOptional, true, "FLOP / token",
        "`flops_per_step` over the tokens of the global batch"},
       {"flops_recomputed", T::kNumber, kOk, true, "FLOP",

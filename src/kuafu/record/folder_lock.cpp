@@ -27,7 +27,7 @@ bool is_still_there(const File& file, const std::string& path) {
 }
 
 File open_lock(const std::string& path) {
-  File file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  File file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
   KUAFU_REQUIRE(file.is_open(), system_error("open", path));
   return file;
 }

@@ -163,7 +163,8 @@ void Zero::reduce(ZeroShard& shard) {
     flat = scheme_sum(shard);
   }
   const CategoryScope scope(kept);
-  const Tensor out = is_whole ? shard.my_part(flat) : at::empty({shard.layout.part}, flat.options());
+  const Tensor out =
+      is_whole ? shard.my_part(flat) : at::empty({shard.layout.part}, flat.options());
   if (is_first) {
     shard.sum = out;
     if (is_whole) shard.whole_sum = flat;

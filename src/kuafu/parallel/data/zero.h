@@ -29,8 +29,8 @@ struct ZeroShard {
   Tensor values;           ///< parameters whole: (elements), they are views; in parts: (part), mine
   Tensor sum;              ///< (part) my part of the summed gradients; undefined outside a step
   Tensor whole_sum;        ///< gradients whole: (elements), what `sum` is a part of
-  Tensor gathered;   ///< parameters in parts: (elements), they are views; no storage between uses
-  Work gathering;    ///< of `gathered`
+  Tensor gathered;  ///< parameters in parts: (elements), they are views; no storage between uses
+  Work gathering;   ///< of `gathered`
 
   Tensor my_part(const Tensor& flat) const { return flat.narrow(0, first, layout.part); }
 };

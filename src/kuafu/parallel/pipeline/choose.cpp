@@ -2,6 +2,8 @@
 #include "kuafu/parallel/pipeline/choose.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
@@ -44,6 +46,10 @@ void check_schedule_name(const std::string& schedule, const std::vector<std::str
 }
 
 Timetable load_timetable(const std::string& file) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(file, ignored);
+  KUAFU_REQUIRE(!std::filesystem::is_other(status), "the schedule ", in_quotes(file),
+                " is no regular file but a pipe or a device");
   Timetable t = parse_csv(read_file(file, "schedule"), file);
   for (Row& row : t) {
     std::erase_if(row, [](const Action& a) { return is_message(a.op); });

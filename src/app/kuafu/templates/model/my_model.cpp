@@ -14,6 +14,7 @@
 // What to change first: MyModel::forward, and layer() of the oracle with it. Change one of them
 // alone, and conformance says what differs.
 
+#include <ATen/ATen.h>
 #include <torch/version.h>
 
 #include "kuafu/engine/plugin.h"
