@@ -19,7 +19,7 @@ struct RulePiece {
   std::vector<Tensor> slots;  ///< like the value, in the order of Rule::slots
   double grad_factor = 1;
   double weight_decay = 0;  ///< 0 for layers that are left out
-  ops::LayerRun layers;     ///< where the elements lie among them
+  ops::LayerRun layers = {};  ///< where the elements lie among them
 };
 
 /// Of one step.
