@@ -49,6 +49,7 @@ const Kinds& kinds() {
                                "aten::div",
                                "aten::div_",
                                "aten::neg",
+                               "aten::sign",
                                "aten::exp",
                                "aten::exp_",
                                "aten::log",

@@ -60,8 +60,8 @@ Rule make_rule(const OptimizerPlan& plan);
 void check_betas(const OptimizerPlan& plan);
 void check_momentum(const OptimizerPlan& plan);
 
-/// `ratio` (layers) where both norms, columns 0 and 1 of (layers, 2), are above zero; 1 elsewhere: a
-/// layer of zeros could never leave them.
-Tensor where_both(const Tensor& norms, const Tensor& ratio);
+/// (layers): 1 where either norm, column 0 or 1 of (layers, 2), is zero, else 0. Such a layer has the
+/// ratio 1: of zeros it could never leave them. By arithmetic that meta tensors have too.
+Tensor is_zero_layer(const Tensor& norms);
 
 }  // namespace kuafu

@@ -20,9 +20,8 @@ void check_momentum(const OptimizerPlan& plan) {
                 "; allowed are 0 <= momentum < 1");
 }
 
-Tensor where_both(const Tensor& norms, const Tensor& ratio) {
-  const Tensor is_there = norms.select(1, 0).gt(0).logical_and(norms.select(1, 1).gt(0));
-  return at::where(is_there, ratio, at::ones_like(ratio));
+Tensor is_zero_layer(const Tensor& norms) {
+  return at::minimum(norms.select(1, 0), norms.select(1, 1)).sign().neg() + 1;
 }
 
 Rule make_rule(const OptimizerPlan& plan) {
