@@ -18,7 +18,7 @@ struct RulePiece {
   Tensor grad;                ///< of any type, to be multiplied by grad_factor
   std::vector<Tensor> slots;  ///< like the value, in the order of Rule::slots
   double grad_factor = 1;
-  double weight_decay = 0;  ///< 0 for layers that are left out
+  double weight_decay = 0;    ///< 0 for layers that are left out
   ops::LayerRun layers = {};  ///< where the elements lie among them
 };
 
