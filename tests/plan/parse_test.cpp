@@ -161,7 +161,7 @@ TEST(ParsePlan, RefusesValuesOutOfRange) {
        {"plan.toml:2: ", "\"ful\" is not allowed", "nearest: \"full\""}},
       {"[data]\nkind = \"txt\"\n",
        {"plan.toml:2: ", "\"text\" or \"synthetic\"", "nearest: \"text\""}},
-      {"[optimizer]\nkind = \"adamm\"\n", {"plan.toml:2: ", "nearest: \"adam\""}},
+      {"[optimizer]\nkind = \"lambda\"\n", {"plan.toml:2: ", "nearest: \"lamb\""}},
       {"[optimizer]\nlr = -0.1\n", {"plan.toml:2: ", "lr = -0.1 is out of range", "nearest: 0"}},
       {"[optimizer]\nkind = \"lamb\"\n\nratio_min = 2.0\nratio_max = 0.5\n",
        {"plan.toml:5: ", "optimizer.ratio_max = 0.5 is below optimizer.ratio_min = 2",
