@@ -302,6 +302,35 @@ TEST(Rules, SendOneAllReduceAnAxisAndTheSameOnMeta) {
   }
 }
 
+// An overflow skips the update, not its messages, which the simulated world counts on.
+TEST(Rules, SendWithoutAnUpdateWhatAStepSends) {
+  for (const OptimizerPlan& plan : rule_plans()) {
+    const std::vector<Axis> axes = {{"data", 2}, {"row", 2}, {"col", 2}};
+    std::vector<std::map<std::string, AxisLedger>> sent;
+    for (const bool is_skipped : {false, true}) {
+      SimulatedWorld simulated(ranks_of(axes));
+      Ledger ledger;
+      const auto world = simulated.communicator(5);
+      Mesh mesh(axes, 5);
+      mesh.connect(*world, &ledger);
+      Held held;
+      hold(mesh, at::kMeta, held);
+      for (ParamShard& s : held.shards) s.grad = s.value;
+      if (is_skipped) {
+        make_optimizer(plan)->skip(held.shards, mesh);
+      } else {
+        make_optimizer(plan)->step(held.shards, plan.lr, mesh);
+      }
+      sent.emplace_back(ledger.axes().begin(), ledger.axes().end());
+    }
+    ASSERT_EQ(sent[0].size(), sent[1].size());
+    for (const auto& [axis, row] : sent[0]) {
+      EXPECT_EQ(row.calls, sent[1].at(axis).calls) << rule_words(plan) << ", " << axis;
+      EXPECT_EQ(row.bytes_sent, sent[1].at(axis).bytes_sent) << rule_words(plan) << ", " << axis;
+    }
+  }
+}
+
 TEST(Rules, OfHalfPrecisionRoundTheirMasters) {
   for (const OptimizerPlan& plan : rule_plans()) {
     for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {

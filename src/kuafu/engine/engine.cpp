@@ -230,6 +230,8 @@ void Engine::State::step_optimizer(double norm) {
     const double factor = clip_factor(norm, plan.optimizer.clip) / scaler.scale();
     for (ParamShard& shard : ready) shard.grad_factor = factor;
     optimizer->step(ready, lr(), mesh);
+  } else {
+    optimizer->skip(ready, mesh);
   }
   scaler.step(has_overflow);
 }

@@ -124,42 +124,49 @@ void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) 
   }
 }
 
+void Optimizer::skip(std::span<const ParamShard> shards, const Mesh& mesh) const {
+  if (!rule_.has_ratios()) return;
+  const at::NoGradGuard no_grad;
+  sum_over_axes(tables_of(shards, mesh).partial, mesh);
+}
+
+Optimizer::Tables Optimizer::tables_of(std::span<const ParamShard> shards, const Mesh& mesh) const {
+  Tables out;
+  std::map<uint64_t, int64_t> heights;  // in the same order on every rank
+  for (const ParamShard& shard : shards) {
+    const HeldLayers held = layers_of(shard, mesh);
+    const uint64_t axes = splitting_axes(shard, mesh);
+    out.rows.push_back({axes, heights[axes] + held.first, held.run});
+    if (!is_left_out(*shard.param)) heights[axes] += num_layers(*shard.param);
+  }
+  for (const auto& [axes, height] : heights) {
+    const auto f64 = shards[0].value.options().dtype(at::kDouble).requires_grad(false);
+    out.partial.push_back({axes, at::zeros({height, rule_.num_norms}, f64)});
+  }
+  return out;
+}
+
 std::vector<Tensor> Optimizer::ratios_of(std::span<const ParamShard> shards,
                                          std::vector<RulePiece>& pieces, const Rates& rates,
                                          const Mesh& mesh) const {
-  struct Rows {
-    uint64_t axes = 0;
-    int64_t first = 0, count = 0;
-  };
-  std::vector<Rows> rows;
-  std::map<uint64_t, int64_t> heights;  // in the same order on every rank
-  for (size_t i = 0; i < shards.size(); ++i) {
-    const HeldLayers held = layers_of(shards[i], mesh);
-    pieces[i].layers = held.run;
-    const uint64_t axes = splitting_axes(shards[i], mesh);
-    rows.push_back({axes, heights[axes] + held.first, held.run.layers});
-    if (!is_left_out(*shards[i].param)) heights[axes] += num_layers(*shards[i].param);
-  }
-  const auto f64 = [&](const at::IntArrayRef& sizes, double value) {
-    return at::full(sizes, value,
-                    shards[0].value.options().dtype(at::kDouble).requires_grad(false));
-  };
+  const Tables all = tables_of(shards, mesh);
   std::map<uint64_t, Tensor> tables;
-  for (const auto& [axes, height] : heights) tables[axes] = f64({height, rule_.num_norms}, 0);
+  for (const PartialSums& p : all.partial) tables[p.axes] = p.sums;
   for (size_t i = 0; i < shards.size(); ++i) {
+    const Rows& rows = all.rows[i];
+    pieces[i].layers = rows.run;
     const Tensor sums = rule_.measure(pieces[i], rates);
     if (is_left_out(*shards[i].param)) continue;
-    tables.at(rows[i].axes).narrow(0, rows[i].first, rows[i].count).copy_(sums);
+    tables.at(rows.axes).narrow(0, rows.first, rows.run.layers).copy_(sums);
   }
-  std::vector<PartialSums> partial;
-  for (const auto& [axes, table] : tables) partial.push_back({axes, table});
-  sum_over_axes(partial, mesh);
+  sum_over_axes(all.partial, mesh);
   for (auto& [axes, table] : tables) table = rule_.ratios(table.sqrt());
   std::vector<Tensor> ratios;
   for (size_t i = 0; i < shards.size(); ++i) {
-    const bool is_out = is_left_out(*shards[i].param);
-    ratios.push_back(is_out ? f64({rows[i].count}, 1)
-                            : tables.at(rows[i].axes).narrow(0, rows[i].first, rows[i].count));
+    const Rows& rows = all.rows[i];
+    const Tensor& table = tables.at(rows.axes);
+    ratios.push_back(is_left_out(*shards[i].param) ? at::ones({rows.run.layers}, table.options())
+                                                   : table.narrow(0, rows.first, rows.run.layers));
   }
   return ratios;
 }

@@ -11,11 +11,6 @@ namespace kuafu {
 /// Bit i is set where mesh axis i, not the pipeline, splits the piece among several ranks.
 uint64_t splitting_axes(const ParamShard& shard, const Mesh& mesh);
 
-/// f64 sums of my pieces, all of which the same axes split.
-struct PartialSums {
-  uint64_t axes = 0;
-  Tensor sums;
-};
 /// Adds the sums of all ranks, in place: each axis carries one all-reduce with all sums that need
 /// it. Collective over the mesh; every rank of an axis has as many sums of the same sets of axes.
 void sum_over_axes(const std::vector<PartialSums>& partial, const Mesh& mesh);

@@ -37,6 +37,12 @@ struct OptimizerState {
   std::vector<NamedTensor> tensors;  ///< the optimizer's own, not copies: (shard) each
 };
 
+/// f64 sums of my pieces, all of which the same axes of a mesh split: bit i is axis i.
+struct PartialSums {
+  uint64_t axes = 0;
+  Tensor sums;
+};
+
 /// Updates shards in place by the rule of a plan. State is made at the first step, by position.
 class Optimizer {
  public:
@@ -48,6 +54,8 @@ class Optimizer {
   void step(std::span<ParamShard> shards, double lr, const Mesh& mesh);
   /// The same where no other rank has a part of them.
   void step(std::span<ParamShard> shards, double lr);
+  /// What a step that updates nothing (an overflow) sends: the same, so that every step is alike.
+  void skip(std::span<const ParamShard> shards, const Mesh& mesh) const;
   OptimizerState state() const;
   /// Makes the state over these shards anew, zero (master copies: of the values) and with so many
   /// steps done. A saved run goes on once state().tensors are filled.
@@ -66,6 +74,17 @@ class Optimizer {
   void make_states(std::span<const ParamShard> shards);
   /// optimizer.exclude: neither decay nor ratio.
   bool is_left_out(const Param& p) const;
+  /// Where the layers of a shard are in the table of its axes.
+  struct Rows {
+    uint64_t axes = 0;
+    int64_t first = 0;
+    ops::LayerRun run;
+  };
+  struct Tables {
+    std::vector<Rows> rows;  // by shard
+    std::vector<PartialSums> partial;
+  };
+  Tables tables_of(std::span<const ParamShard> shards, const Mesh& mesh) const;
   /// Measures the pieces and sets their layers; the ratios of each one's layers.
   std::vector<Tensor> ratios_of(std::span<const ParamShard> shards, std::vector<RulePiece>& pieces,
                                 const Rates& rates, const Mesh& mesh) const;

@@ -48,7 +48,7 @@ double learning_rate(const OptimizerPlan& plan, int64_t t, int64_t steps, int64_
   if (plan.schedule == "cosine") {
     return least + 0.5 * (most - least) * (1 + std::cos(std::numbers::pi * done));
   }
-  if (plan.schedule == "linear") return most - done * (most - least);
+  if (plan.schedule == "linear") return least + (most - least) * (1 - done);
   KUAFU_REQUIRE(plan.schedule == "polynomial", "optimizer.schedule = \"", plan.schedule,
                 "\" is not known to the oracle; allowed: constant, cosine, linear, polynomial, "
                 "step");
