@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "kuafu/tensor/layer_kernels.h"
+#include "kuafu/tensor/op_library.h"
 #include "kuafu/tensor/op_update.h"
 #include "kuafu/tensor/ops.h"
 

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "kuafu/tensor/op_library.h"
 #include "kuafu/tensor/op_update.h"
 #include "kuafu/tensor/ops.h"
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <type_traits>
 
-#include "kuafu/tensor/kernels.h"
-#include "kuafu/tensor/op_library.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/tensor/tensor.h"
 #include "kuafu/tensor/update_kernels.h"
 
 // What ops that update values share. Internal to tensor/.
