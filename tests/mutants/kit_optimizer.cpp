@@ -182,6 +182,92 @@ void add_sgd(Kit& kit) {
   add("with the rate inside of the velocity", by_hand(false, false, true));
 }
 
+/// Norms of layers, on which both LARS and LAMB depend; `norms` gives them, `op` takes steps by
+/// `rates`.
+void add_layers(Kit& kit, const std::string& op, size_t rates) {
+  const std::string norms = op + "_norms";
+  Overrides zero = kPlan, tensor = kPlan, pipeline = kPlan, experts = kPlan;
+  zero.emplace_back("parallel.zero", "1");
+  for (const auto& [key, value] : keys::tensor("1d", "2")) tensor.emplace_back(key, value);
+  pipeline.emplace_back("parallel.pipeline", "2");
+  for (const auto& [key, value] : keys::experts("2")) experts.emplace_back(key, value);
+  const auto add = [&](const std::string& what, const Overrides& o, const auto& fault) {
+    kit.add(op + " " + what, o, fault).optimizer = op;
+  };
+  // Of a step on "data": the loss, the norm of all gradients, the norms of layers.
+  const CommFault third{.action = CommFault::Action::kDrop, .axis = "data", .at = 3};
+  add("without the sum over the replicas' pieces", zero, third);
+  for (const auto& [name, plan] :
+       {std::pair{"replicas' pieces", zero}, std::pair{"tensor ranks", tensor},
+        std::pair{"experts", experts}}) {
+    add(text("with norms that lack a rank of the ", name), plan,
+        on_rank_1(with_result_times(norms, 0, 0)));
+    add(text("with norms that count one of the ", name, " twice"), plan,
+        on_rank_1(with_result_times(norms, 0, 2)));
+  }
+  // Both norms times the same would leave their quotient.
+  const auto norms_by = [&](std::function<Tensor(const Tensor& sums)> f) {
+    return with_formula(norms, 0, [f](const Arguments&, const Arguments& r) { return f(r[0]); });
+  };
+  add("that counts the weights of replicas twice", kPlan, norms_by([](const Tensor& sums) {
+        return sums * at::tensor({2.0, 1.0}, at::kDouble);
+      }));
+  add("with the norms of another stage in its own", pipeline, norms_by([](const Tensor& sums) {
+        return sums + at::tensor({0.25, 4.0}, at::kDouble);
+      }));
+  add("with one norm for q, k and v", kPlan,
+      norms_by([](const Tensor& sums) { return sums.mean(0, true).expand_as(sums).contiguous(); }));
+  add("with squares for norms", kPlan, norms_by([](const Tensor& sums) { return sums.square(); }));
+  const auto rates_by = [&](std::function<Tensor(const Tensor& rates)> f) {
+    return with_argument(op, rates, [f](c10::IValue& v) { v = f(v.toTensor()).contiguous(); });
+  };
+  add("with 1.0001 times the ratios", kPlan, rates_by([](const Tensor& r) { return r * 1.0001; }));
+  add("with the first layer's ratio for all", kPlan,
+      rates_by([](const Tensor& r) { return r.narrow(0, 0, 1).expand_as(r); }));
+  add("with ratios of one replica 1.01 times", kPlan,
+      on_rank_1(rates_by([](const Tensor& r) { return r * 1.01; })));
+  add("that keeps its weights", kPlan, forgets(op, 0));
+  add("made twice", kPlan, twice(op));
+  add("skipped for the third parameter", kPlan, in_call(skips(op), 3));
+  const auto believe = [&](const std::string& what, auto change) {
+    kit.believe(op + ": " + what, kPlan, change).optimizer = op;
+  };
+  believe("replica 1 scales vectors too", [](Plan& p) { p.optimizer.exclude = "none"; });
+}
+
+void add_lamb(Kit& kit) {
+  add_layers(kit, "lamb", 3);
+  const auto add = [&](const std::string& what, const OpFault& fault) {
+    kit.add("lamb " + what, kPlan, fault).optimizer = "lamb";
+  };
+  add("with beta1 0.9001", with_number("lamb_norms", 4, [](double b) { return b + 1e-4; }));
+  add("with beta2 0.99901", with_number("lamb_norms", 5, [](double b) { return b + 1e-5; }));
+  add("with a norm without decay", with_number("lamb_norms", 7, [](double) { return 0.0; }));
+  add("with a step without decay", with_number("lamb", 7, [](double) { return 0.0; }));
+  add("with a step without correction",
+      with_argument("lamb", 8, [](c10::IValue& v) { v = int64_t{0}; }));
+  add("with ten times epsilon", with_number("lamb", 6, [](double e) { return 10 * e; }));
+  add("that keeps its first moment", forgets("lamb_norms", 2));
+  add("that keeps its second moment", forgets("lamb_norms", 3));
+}
+
+void add_lars(Kit& kit) {
+  add_layers(kit, "lars", 3);
+  const auto add = [&](const std::string& what, const OpFault& fault) {
+    kit.add("lars " + what, kPlan, fault).optimizer = "lars";
+  };
+  add("with momentum 0.9001", with_number("lars", 4, [](double m) { return m + 1e-4; }));
+  add("without decay", with_number("lars", 5, [](double) { return 0.0; }));
+  add("that keeps its velocity", forgets("lars", 2));
+  add("with the rate outside of the velocity", instead("lars", [](Stack& s, const Right&) {
+        const Tensor w = s[0].toTensor(), u = s[2].toTensor(), rates = s[3].toTensor();
+        const double momentum = s[4].toDouble(), decay = s[5].toDouble();
+        u.mul_(momentum).add_(s[1].toTensor() * s[6].toDouble() + decay * w);
+        w.sub_(u * rates[0].item<double>());
+        s.clear();
+      }));
+}
+
 void add_norm(Kit& kit) {
   kit.add("the norm of 1.001 times the squares", kPlan,
           with_result_times("sum_of_squares", 0, 1.001));
@@ -215,9 +301,12 @@ Kit optimizer_kit() {
   add_common(kit, "sgd", kSgd);
   add_adamw(kit);
   add_sgd(kit);
+  add_lars(kit);
+  add_lamb(kit);
   add_norm(kit);
   Mutant& none = kit.harmless.emplace_back(Mutant{.name = "nothing", .overrides = kPlan});
-  for (const char* op : {"adamw", "sgd", "sum_of_squares"}) {
+  for (const char* op :
+       {"adamw", "sgd", "lars", "lars_norms", "lamb", "lamb_norms", "sum_of_squares"}) {
     set_fault(none, instead(op, [](Stack& s, const Right& right) { right(s); }));
   }
   return kit;

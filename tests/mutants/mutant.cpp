@@ -182,11 +182,11 @@ Plan plan_of(const Mutant& m, const Combination& c) {
                           {"train.micro_batch", "2"},
                           {"train.steps", kTimedSteps},
                           {"train.validation_batches", "0"}};
-  const bool is_adamw = c.optimizer == "adamw";
+  const bool has_momentum = c.optimizer == "sgd" || c.optimizer == "lars";
   const Overrides combined = {{"model.dtype", std::string(to_string(c.dtype))},
                               {"parallel.data.bucket", "1"},
                               {"optimizer.kind", c.optimizer},
-                              {"optimizer.lr", is_adamw ? "0.01" : "0.1"}};
+                              {"optimizer.lr", has_momentum ? "0.1" : "0.01"}};
   return small_plan(keys::both(keys::both(base, m.overrides), combined));
 }
 

@@ -64,7 +64,7 @@ struct Row {
 std::vector<Combination> combinations() {
   std::vector<Combination> all;
   for (const DType dtype : {DType::kF32, DType::kF64}) {
-    for (const char* optimizer : {"adamw", "sgd"}) {
+    for (const char* optimizer : {"adamw", "sgd", "lars", "lamb"}) {
       for (const char* level : {"full", "scaled"}) all.push_back({dtype, optimizer, level});
     }
   }
@@ -81,7 +81,8 @@ class Deal {
     std::vector<size_t> least;
     for (size_t i = 0; i < all_.size(); ++i) {
       const Combination& c = all_[i];
-      if (!m.optimizer.empty() && m.optimizer != c.optimizer) continue;
+      const bool is_for_any = c.optimizer == "adamw" || c.optimizer == "sgd";
+      if (m.optimizer.empty() ? !is_for_any : m.optimizer != c.optimizer) continue;
       if (m.dtype && m.dtype != c.dtype) continue;
       if (!least.empty() && dealt_[i] > dealt_[least[0]]) continue;
       if (!least.empty() && dealt_[i] < dealt_[least[0]]) least.clear();

@@ -114,7 +114,10 @@ TEST(Optimizer, StateIsNamedTypedAndBookedAsOptimizer) {
            {"adamw", at::kFloat, {"w.m", "w.v"}},
            {"adamw", at::kBFloat16, {"w.m", "w.v", "w.master"}},
            {"sgd", at::kDouble, {"w.velocity"}},
-           {"sgd", at::kBFloat16, {"w.velocity", "w.master"}}}) {
+           {"sgd", at::kBFloat16, {"w.velocity", "w.master"}},
+           {"adam", at::kDouble, {"w.m", "w.v"}},
+           {"lars", at::kBFloat16, {"w.velocity", "w.master"}},
+           {"lamb", at::kFloat, {"w.m", "w.v"}}}) {
     const Param p = param_of("w", at::ones({16}, type));
     const auto optimizer = make_optimizer(plan_of(kind));
     EXPECT_TRUE(optimizer->state().tensors.empty());
@@ -135,7 +138,7 @@ TEST(Optimizer, StateIsNamedTypedAndBookedAsOptimizer) {
 }
 
 TEST(Optimizer, RestoredGoesOnToTheBit) {
-  for (const char* kind : {"adamw", "sgd"}) {
+  for (const char* kind : {"adamw", "sgd", "adam", "lars", "lamb"}) {
     for (const at::ScalarType type : {at::kDouble, at::kBFloat16}) {
       const Tensor uninterrupted = train(plan_of(kind), type);
       const Param p = param_of("w", closed_form({5, 4}, 1, type));
@@ -168,7 +171,7 @@ TEST(Optimizer, RefusesTheStateOfOtherParameters) {
 }
 
 TEST(Optimizer, HasTheSameBooksOnMeta) {
-  for (const char* kind : {"adamw", "sgd"}) {
+  for (const char* kind : {"adamw", "sgd", "adam", "lars", "lamb"}) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
       std::vector<RankBook> books;
       books.reserve(2);
@@ -191,7 +194,7 @@ TEST(Optimizer, HasTheSameBooksOnMeta) {
 
 TEST(Optimizer, RefusesUnknownKindsIllegalBetasAndChangedShards) {
   OptimizerPlan plan;
-  plan.kind = "adam";
+  plan.kind = "lion";
   EXPECT_THROW(make_optimizer(plan), ConfigError);
   plan.kind = "adamw";
   plan.beta2 = 1;

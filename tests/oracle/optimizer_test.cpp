@@ -128,7 +128,7 @@ TEST(OracleOptimizer, RefusesKindsItDoesNotKnow) {
   oracle::Tensors w;
   oracle::State state;
   EXPECT_THROW(oracle::update({.kind = "lion"}, 1, 1, {}, w, state), ConfigError);
-  EXPECT_THROW(oracle::learning_rate({.schedule = "step"}, 0, 1), ConfigError);
+  EXPECT_THROW(oracle::learning_rate({.schedule = "sine"}, 0, 1), ConfigError);
 }
 
 TEST(OracleSchedule, WarmsUpThenFallsAlongACosine) {
@@ -140,6 +140,75 @@ TEST(OracleSchedule, WarmsUpThenFallsAlongACosine) {
   EXPECT_DOUBLE_EQ(oracle::learning_rate(plan, 20, 21), 0.5);
   EXPECT_DOUBLE_EQ(oracle::learning_rate(plan, 30, 21), 0.5);
   EXPECT_DOUBLE_EQ(oracle::learning_rate({.lr = 2}, 1000, 10), 2);
+}
+
+TEST(OracleSchedule, FallsByAPowerALineOrSteps) {
+  OptimizerPlan plan = {.lr = 2, .schedule = "linear", .warmup = 4, .min_lr_ratio = 0.25};
+  EXPECT_DOUBLE_EQ(oracle::learning_rate(plan, 12, 21), 1.25);
+  plan.schedule = "polynomial";
+  plan.power = 2;
+  EXPECT_DOUBLE_EQ(oracle::learning_rate(plan, 12, 21), 0.875);  // 0.5 + 1.5 / 4
+  EXPECT_DOUBLE_EQ(oracle::learning_rate(plan, 20, 21), 0.5);
+  plan.schedule = "step";
+  plan.drop_every = 10;
+  plan.drop_factor = 0.1;
+  EXPECT_DOUBLE_EQ(oracle::learning_rate(plan, 13, 21), 2);
+  EXPECT_DOUBLE_EQ(oracle::learning_rate(plan, 14, 21), 0.2);
+}
+
+TEST(OracleSchedule, FollowsTheBatch) {
+  OptimizerPlan plan = {.lr = 0.3, .scale_lr = "linear", .base_batch = 8};
+  EXPECT_DOUBLE_EQ(oracle::learning_rate(plan, 0, 1, 32), 1.2);
+  plan.scale_lr = "sqrt";
+  EXPECT_DOUBLE_EQ(oracle::learning_rate(plan, 0, 1, 32), 0.6);
+}
+
+/// (2, 1, 4): two experts, each with two matrices of one row in turns of one column.
+TEST(OracleOptimizer, NormsAreThoseOfLayers) {
+  const oracle::Weight weight = {.shape = {2, 1, 4}, .is_stacked = true, .fused = 2};
+  const Tensor t =
+      at::tensor({3.0, 5.0, 4.0, 12.0, 8.0, 0.0, 6.0, 1.0}, at::kDouble).view({2, 1, 4});
+  const Tensor norms = at::tensor({5.0, 13.0, 5.0, 13.0, 10.0, 1.0, 10.0, 1.0}, at::kDouble);
+  EXPECT_TRUE(oracle::norms_of_layers(t, weight).flatten().equal(norms));
+}
+
+// One layer (0.6, 0.8) of norm 1; by hand.
+TEST(OracleOptimizer, LarsAndLambAreTheirFormulas) {
+  const oracle::Tensors g = {{"w", at::tensor({0.0, 2.0}, at::kDouble).view({1, 2})}};
+  const Tensor start = at::tensor({0.6, 0.8}, at::kDouble).view({1, 2});
+  oracle::Tensors w = {{"w", start}};
+  oracle::State state;
+  OptimizerPlan lars = {.kind = "lars", .momentum = 0.9, .coefficient = 0.1};
+  lars.weight_decay = 0.5, lars.clip = 0;
+  oracle::update(lars, 0.25, 0, g, w, state);
+  const double ratio = 0.1 * 1 / (2 + 0.5 * 1);  // eta |w| / (|g| + beta |w|)
+  EXPECT_NEAR(w["w"][0][0].item<double>(), 0.6 - 0.25 * ratio * (0.5 * 0.6), kEps);
+  EXPECT_NEAR(w["w"][0][1].item<double>(), 0.8 - 0.25 * ratio * (2 + 0.5 * 0.8), kEps);
+
+  OptimizerPlan lamb = {.kind = "lamb", .weight_decay = 0.5, .clip = 0};
+  for (const double most : {10.0, 0.1}) {
+    lamb.ratio_max = most;
+    w = {{"w", start}};
+    state = {};
+    oracle::update(lamb, 0.25, 0, g, w, state);
+    const double r0 = 0.3, r1 = 2 / (2 + 1e-8) + 0.4;  // Adam's first direction is the sign
+    const double trust = std::min(most, 1 / std::hypot(r0, r1));
+    EXPECT_NEAR(w["w"][0][0].item<double>(), 0.6 - 0.25 * trust * r0, 4 * kEps);
+    EXPECT_NEAR(w["w"][0][1].item<double>(), 0.8 - 0.25 * trust * r1, 4 * kEps);
+  }
+}
+
+TEST(OracleOptimizer, LeavesVectorsOutWhereThePlanSaysSo) {
+  const oracle::Weight vector = {.shape = {4}}, matrix = {.shape = {2, 2}};
+  const oracle::Weight stacked = {.shape = {2, 2}, .is_stacked = true};
+  for (const char* kind : {"sgd", "adamw", "lars", "lamb"}) {
+    const bool scales = std::string(kind).starts_with("la");
+    EXPECT_EQ(oracle::is_excluded({.kind = kind}, vector), scales);
+    EXPECT_EQ(oracle::is_excluded({.kind = kind}, stacked), scales);
+    EXPECT_FALSE(oracle::is_excluded({.kind = kind}, matrix));
+    EXPECT_FALSE(oracle::is_excluded({.kind = kind, .exclude = "none"}, vector));
+    EXPECT_TRUE(oracle::is_excluded({.kind = kind, .exclude = "vectors"}, vector));
+  }
 }
 
 }  // namespace

@@ -161,7 +161,15 @@ TEST(ParsePlan, RefusesValuesOutOfRange) {
        {"plan.toml:2: ", "\"ful\" is not allowed", "nearest: \"full\""}},
       {"[data]\nkind = \"txt\"\n",
        {"plan.toml:2: ", "\"text\" or \"synthetic\"", "nearest: \"text\""}},
-      {"[optimizer]\nkind = \"adam\"\n", {"plan.toml:2: ", "nearest: \"adamw\""}},
+      {"[optimizer]\nkind = \"lambda\"\n", {"plan.toml:2: ", "nearest: \"lamb\""}},
+      {"[optimizer]\nlr = -0.1\n", {"plan.toml:2: ", "lr = -0.1 is out of range", "nearest: 0"}},
+      {"[optimizer]\nkind = \"lamb\"\n\nratio_min = 2.0\nratio_max = 0.5\n",
+       {"plan.toml:5: ", "optimizer.ratio_max = 0.5 is below optimizer.ratio_min = 2",
+        "nearest: ratio_max = 2"}},
+      {"[optimizer]\nscale_lr = \"linear\"\nbase_batch = 0\n",
+       {"plan.toml:3: ", "optimizer.base_batch = 0 is out of range", "nearest: 1"}},
+      {"[optimizer]\nexclude = \"vector\"\n", {"plan.toml:2: ", "nearest: \"vectors\""}},
+      {"[optimizer]\nschedule = \"poly\"\n", {"plan.toml:2: ", "\"polynomial\""}},
   });
 }
 
@@ -181,6 +189,11 @@ TEST(ParsePlan, RefusesOptionsWithoutEffect) {
         "set optimizer.kind = \"sgd\""}},
       {"[data]\nkind = \"synthetic\"\npath = \"x\"\n",
        {"plan.toml:3: ", "data.path = \"x\" has no effect"}},
+      {"[optimizer]\nkind = \"lamb\"\nmomentum = 0.5\n",
+       {"plan.toml:3: ", "optimizer.momentum = 0.5 has no effect", "optimizer.kind = \"lamb\"",
+        "set optimizer.kind = \"sgd\" or \"lars\""}},
+      {"[optimizer]\nbase_batch = 8\n",
+       {"plan.toml:2: ", "optimizer.scale_lr = \"none\"", "\"linear\" or \"sqrt\""}},
       {"[optimizer]\nmin_lr_ratio = 0.5\n", {"plan.toml:2: ", "optimizer.schedule"}},
       {"[data]\nvalidation = 0\n",
        {"plan.toml:2: ", "holds nothing out", "validation_batches = 2", "allowed"}},

@@ -43,7 +43,11 @@ inline RandomPlan random_plan(uint64_t seed) {
   p.memory.recompute =
       std::vector{Recompute::kNone, Recompute::kSelective, Recompute::kFull}[below(3)];
   if (below(2) == 0) p.memory.device = 1 + below(int64_t{1} << 40);
-  p.optimizer.kind = below(2) == 0 ? "adamw" : "sgd";
+  p.optimizer.kind = std::vector<std::string>{"adamw", "sgd", "adam", "lars", "lamb"}[below(5)];
+  if (p.optimizer.kind == "lars") p.optimizer.coefficient = real() + 1e-6;
+  if (p.optimizer.kind == "lamb") p.optimizer.ratio_max = real() + 1e-6;
+  p.optimizer.exclude = std::vector<std::string>{"auto", "none", "vectors"}[below(3)];
+  if (below(4) == 0) p.optimizer.scale_lr = below(2) == 0 ? "linear" : "sqrt";
   if (p.optimizer.kind == "sgd") p.optimizer.momentum = real();
   if (p.optimizer.kind == "adamw") p.optimizer.epsilon = real() + 1e-12;
   p.optimizer.lr = real() * 1e-3;

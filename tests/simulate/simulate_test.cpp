@@ -42,6 +42,10 @@ TEST_P(Simulated, EqualsThreadsWithSgdAndOneStep) {
                                   "sgd");
 }
 
+TEST_P(Simulated, EqualsThreadsWithNormsOfLayers) {
+  expect_simulated_equals_threads(plan_of(GetParam(), {{"optimizer.kind", "lamb"}}), "lamb");
+}
+
 TEST_P(Simulated, EqualsThreadsInBf16) {
   expect_simulated_equals_threads(plan_of(GetParam(), {{"model.dtype", "bf16"}}), "bf16");
 }

@@ -234,6 +234,60 @@ std::vector<Case> update_cases() {
        [=](T t) {
          return Stack{wide(1, t), closed_form({33}, 2, t), wide(3, t), 0.1, 0.9, 0.01, 0.5};
        }},
+      {"adam",
+       [=](T t) {
+         return Stack{wide(1, t), closed_form({33}, 2, t),
+                      wide(3, t), wide(4, t).square(),
+                      0.1,        0.9,
+                      0.99,       1e-8,
+                      0.01,       3,
+                      0.5};
+       }},
+      {"nesterov",
+       [=](T t) {
+         return Stack{wide(1, t), closed_form({33}, 2, t), wide(3, t), 0.1, 0.9, 0.01, 0.5};
+       }},
+      // Elements 5 to 37 of a shard (2, 3, 8) with two tensors in turns of two columns, from 6 on.
+      {"lamb_norms",
+       [=](T t) {
+         return Stack{wide(1, t),
+                      closed_form({33}, 2, t),
+                      wide(3, t),
+                      wide(4, t).square(),
+                      0.9,
+                      0.99,
+                      1e-8,
+                      0.01,
+                      3,
+                      0.5,
+                      std::vector<int64_t>{5, 8, 24, 2, 2, 6},
+                      4};
+       }},
+      {"lamb",
+       [=](T t) {
+         return Stack{wide(1, t),
+                      wide(3, t),
+                      wide(4, t).square(),
+                      closed_form({4}, 5).abs(),
+                      0.9,
+                      0.99,
+                      1e-8,
+                      0.01,
+                      3,
+                      std::vector<int64_t>{5, 8, 24, 2, 2, 6}};
+       }},
+      {"lars_norms",
+       [=](T t) {
+         return Stack{wide(1, t), closed_form({33}, 2, t), 0.5,
+                      std::vector<int64_t>{5, 8, 24, 2, 2, 6}, 4};
+       }},
+      {"lars",
+       [=](T t) {
+         return Stack{wide(1, t), closed_form({33}, 2, t),
+                      wide(3, t), closed_form({4}, 5).abs(),
+                      0.9,        0.01,
+                      0.5,        std::vector<int64_t>{5, 8, 24, 2, 2, 6}};
+       }},
   };
 }
 

@@ -43,6 +43,8 @@ const std::map<std::string, std::vector<int64_t>>& sizes() {
       {"parallel.sequence.size", {1, 2, 2, 3, 4}},
       {"parallel.expert.size", {1, 2, 2, 4}},
       {"optimizer.warmup", {0, 1, 2, 5}},
+      {"optimizer.drop_every", {1, 2, 3}},
+      {"optimizer.base_batch", {1, 4, 8, 256}},
       {"train.batch", {1, 4, 6, 8, 12, 16, 18, 24}},
       {"train.micro_batch", {1, 2, 2, 3, 4, 6}},
       {"train.steps", {2, 3, 5, 6}},
@@ -60,6 +62,9 @@ const std::map<std::string, std::vector<std::string>>& numbers() {
       {"optimizer.lr", {"0", "0.0001", "0.01", "0.1", "10"}},
       {"optimizer.weight_decay", {"0", "0.1", "1"}},
       {"optimizer.clip", {"0", "0.01", "1", "100"}},
+      {"optimizer.ratio_min", {"0", "0.1", "1"}},
+      {"optimizer.ratio_max", {"0.5", "1", "10", "1e6"}},
+      {"optimizer.power", {"0.5", "1", "2", "3"}},
       {"model.capacity_factor", {"0.3", "1", "1.25", "2", "100"}},
       {"model.balance_loss", {"0", "0.01", "1"}},
       {"model.z_loss", {"0", "0.001", "0.1"}},
@@ -120,11 +125,11 @@ std::string draw_layers(const Plan& plan, const Registries& registries, Draw& dr
 bool has_meaning(const Key& key, const Overrides& settings, Draw& draw) {
   if (key.governor.empty() || draw.once_in(40)) return true;
   Plan defaults;
-  std::string value = plan::print(*plan::find_key(key.governor), defaults);
+  std::string value = *std::get<std::string*>(plan::find_key(key.governor)->slot(defaults));
   for (const auto& [name, set] : settings) {
-    if (name == key.governor) value = in_quotes(set);
+    if (name == key.governor) value = set;
   }
-  return value == in_quotes(key.needs);
+  return plan::has_meaning(key, value);
 }
 
 Overrides draw_settings(const Registries& registries, Draw& draw) {

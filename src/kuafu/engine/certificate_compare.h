@@ -38,7 +38,9 @@ struct Elements {
 void add_elements(const Elements& elements, double bound, const std::string& where, Proof& proof);
 
 /// The step's update: weights and optimizer state after it, from its own gradients, norm and state.
-void check_update(const Plan& plan, const Evidence& evidence, Proof& proof);
+/// `weights`: which layers they hold.
+void check_update(const Plan& plan, const oracle::Weights& weights, const Evidence& evidence,
+                  Proof& proof);
 
 /// A skipped step leaves everything as it was. Whether it had to be skipped: certificate_step.cpp.
 void check_skipped(const Evidence& evidence, Proof& proof);

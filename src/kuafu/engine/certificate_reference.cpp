@@ -18,6 +18,7 @@ class OracleReference : public Reference {
       : plan_(plan), model_(std::move(model)), data_(data) {}
 
   std::string name() const override { return "oracle"; }
+  oracle::Weights weights() override { return model_->weights(); }
   oracle::Tensors initial_weights() override {
     return oracle::initial_weights(*model_, plan_.train.seed);
   }
@@ -88,6 +89,16 @@ class EngineReference : public Reference {
   }
 
   std::string name() const override { return "engine"; }
+  oracle::Weights weights() override {
+    if (!layers_.empty()) return layers_;
+    for (const Param* p : engine_of(DType::kF64, 1).params()) {
+      layers_[p->name] = {.shape = p->global,
+                          .is_stacked = p->layers.is_stacked,
+                          .fused = p->layers.parts,
+                          .run = p->layers.width};
+    }
+    return layers_;
+  }
   oracle::Tensors initial_weights() override {
     return whole_parameters(engine_of(DType::kF64, 1), Keep::kYes);
   }
@@ -169,6 +180,7 @@ class EngineReference : public Reference {
   std::unique_ptr<Communicator> alone_;
   std::unique_ptr<Engine> engine_;
   std::pair<DType, double> made_for_;
+  oracle::Weights layers_;
 };
 
 }  // namespace

@@ -13,6 +13,8 @@ class Reference {
  public:
   virtual ~Reference() = default;
   virtual std::string name() const = 0;  ///< "oracle" or "engine"
+  /// What weights there are, and which layers each holds.
+  virtual oracle::Weights weights() = 0;
   /// Whole weights before the first step, f64.
   virtual oracle::Tensors initial_weights() = 0;
   /// Of a step (from 0), computed in the type of `weights`; gradients in f64. `routes`: of the

@@ -324,7 +324,7 @@ void check_step(const Plan& plan, const Evidence& evidence, Reference& reference
   if (evidence.report.is_skipped) {
     check_skipped(evidence, proof);
   } else if (std::isfinite(evidence.report.grad_norm)) {
-    check_update(plan, evidence, proof);
+    check_update(plan, reference.weights(), evidence, proof);
   }
   if (proof.verdict != "not_run") proof.steps.push_back(evidence.step);
 }

@@ -6,7 +6,8 @@
 //
 //   elements    at most kUpdateRoundings of each on its way (AdamW: clipping, two constants and a
 //               sum for m, one more product for v, bias corrections, root, sum, quotient, rate,
-//               decay), each u of what is added up: |w| and |dw| of absolute values.
+//               decay; LAMB: four more, for r itself, its rate and their product), each u of what is
+//               added up: |w| and |dw| of absolute values.
 //   clipping    without a loss scale gradients g in half precision are clipped where they are: factor
 //               (on a CPU, by ATen, in place) and product c g are rounded to their type, 2 u of it,
 //               and v squares both, so that kClippings u is allowed. Below the least normal number n
@@ -14,8 +15,18 @@
 //               max(|c g|, n). An update divides m, mostly of earlier gradients, by the root of v, which
 //               may be mostly this one's: its size is the larger of those by |c g| and by |c g| - 2 e,
 //               nothing perhaps, and it has n / |c g| times the error, up to itself twice.
+//   Adam        decays through its gradient, G = c g + d w, whose terms s = |c g| + d |w| may cancel:
+//               with b the bound, m / (sqrt(v) + eps) moves by b s times its derivative in G,
+//               at most ((1 - b1) + |m| sqrt(1 - b2) / (sqrt(v) + eps)) / (sqrt(v) + eps), for v
+//               the least of G +- b s, bias corrections beside their moments.
+//   LARS, LAMB  the ratio of a layer has the relative error of its norms. Elements x with errors
+//               b t, t their terms, have a norm within b |t| / |x| of itself: |g| of LARS (t = g but
+//               for clipping), |r| of LAMB, r = direction + d w, whose terms may cancel. Sums of K
+//               squares, in f64 in any order, differ by less than 2 sqrt(K) 2^-53 of themselves.
+//               Each element of the step has that error besides its own.
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include <ATen/ATen.h>
@@ -25,7 +36,7 @@
 namespace kuafu {
 namespace {
 
-constexpr double kUpdateRoundings = 16, kClippings = 4;
+constexpr double kUpdateRoundings = 16, kLambRoundings = 20, kClippings = 4;
 
 /// What is updated: the values, or the f32 masters of half-precision ones.
 oracle::Tensors updated(const WholeState& state) {
@@ -46,44 +57,50 @@ oracle::State state_of(const WholeState& whole) {
 
 class UpdateCheck {
  public:
-  UpdateCheck(const Plan& plan, const Evidence& evidence, Proof& proof)
+  UpdateCheck(const Plan& plan, const oracle::Weights& layers, const Evidence& evidence,
+              Proof& proof)
       : plan_(plan),
+        rule_(plan.optimizer),
+        layers_(layers),
         is_(evidence),
         proof_(proof),
         norm_(evidence.report.grad_norm),
-        fine_(kUpdateRoundings * std::min(unit_roundoff(plan.model.dtype), 0x1p-24)),
-        bound_(is_clipped_in_place() ? kClippings * unit_roundoff(plan.model.dtype) : fine_) {}
+        fine_((rule_.kind == "lamb" ? kLambRoundings : kUpdateRoundings) *
+              std::min(unit_roundoff(plan.model.dtype), 0x1p-24)),
+        bound_(is_clipped_in_place() ? kClippings * unit_roundoff(plan.model.dtype) : fine_),
+        lr_(oracle::learning_rate(rule_, evidence.step - evidence.scale_before.skipped,
+                                  plan.schedule_steps(), plan.train.batch)),
+        before_(updated(evidence.before)) {}
 
   void run() {
-    const double lr = oracle::learning_rate(plan_.optimizer, is_.step - is_.scale_before.skipped,
-                                            plan_.schedule_steps());
-    const oracle::Tensors before = updated(is_.before);
-    oracle::Tensors weights = before;
+    oracle::Tensors weights = before_;
     oracle::State state = state_of(is_.before);
-    oracle::update(plan_.optimizer, lr, norm_, is_.gradients, weights, state);
+    oracle::update(rule_, lr_, norm_, is_.gradients, weights, state, layers_, &trust_);
     // The same with all terms positive and from no weight: the sums of absolute terms.
     oracle::State absolute = state_of(is_.before);
     for (auto& [slot, tensors] : absolute.slots) {
       for (auto& [name, t] : tensors) t = t.abs();
     }
     const oracle::State start = absolute;
-    oracle::Tensors moved = movement(lr, absolute_terms(before, 0), absolute);
+    oracle::Tensors moved = movement(absolute_terms(0), absolute);
     if (is_clipped_in_place()) {
       oracle::State least = start;
-      const oracle::Tensors most = movement(lr, absolute_terms(before, 2 * half_spacing()), least);
+      const oracle::Tensors most = movement(absolute_terms(2 * half_spacing()), least);
       for (auto& [name, by] : moved) by = at::maximum(by, most.at(name)) * far_below_normal(name);
       absolute = start;
-      movement(lr, at_least_normal(absolute_terms(before, 0)), absolute);
+      movement(at_least_normal(absolute_terms(0)), absolute);
     }
-    // AdamW's decay is of the weight itself: (1 - lr decay) w.
-    const double decay = plan_.optimizer.kind == "sgd" ? 0 : plan_.optimizer.weight_decay;
-    compare_weights(weights, before, 1 + lr * decay, moved);
+    if (rule_.kind == "adam") moved = adam_movement(start, absolute);
+    if (rule_.kind == "lamb") {
+      for (auto& [name, by] : moved) by = lamb_movement(name, by);
+    }
+    compare_weights(weights, moved);
     compare_state(state, absolute);
   }
 
  private:
   double factor() const {
-    const double clip = plan_.optimizer.clip;
+    const double clip = rule_.clip;
     return clip > 0 && norm_ > clip ? clip / norm_ : 1;
   }
   /// Gradients in half precision without a loss scale; others are clipped inside the update (see
@@ -98,13 +115,33 @@ class UpdateCheck {
   }
   double half_spacing() const { return least_normal() * unit_roundoff(plan_.model.dtype); }
 
-  /// Clipping is of gradients, not of decay; SGD's decay is part of its gradient. `less`: what
-  /// rounding may have taken from the clipped ones.
-  oracle::Tensors absolute_terms(const oracle::Tensors& weights, double less) const {
-    const double decay = plan_.optimizer.kind == "sgd" ? plan_.optimizer.weight_decay : 0;
+  oracle::Weight layers_of(const std::string& name) const {
+    const auto found = layers_.find(name);
+    if (found != layers_.end()) return found->second;
+    return {.shape = before_.at(name).sizes().vec()};
+  }
+  bool is_excluded(const std::string& name) const {
+    return oracle::is_excluded(rule_, layers_of(name));
+  }
+  double decay(const std::string& name) const { return is_excluded(name) ? 0 : rule_.weight_decay; }
+  /// Of decay that is part of the gradient.
+  double coupled_decay(const std::string& name) const {
+    return rule_.kind == "adamw" || rule_.kind == "lamb" ? 0 : decay(name);
+  }
+
+  /// Clipping is of gradients, not of decay. `less`: what rounding may have taken from the clipped
+  /// ones. LARS: with the rates of layers, and what they may be wrong by.
+  oracle::Tensors absolute_terms(double less) const {
     oracle::Tensors sizes;
     for (const auto& [name, g] : is_.gradients) {
-      sizes[name] = (factor() * g.abs() - less).clamp_min(0) + decay * weights.at(name).abs();
+      const Tensor clipped = factor() * g.abs();
+      sizes[name] = (clipped - less).clamp_min(0) + coupled_decay(name) * before_.at(name).abs();
+      if (rule_.kind != "lars") continue;
+      const Tensor& ratio = trust_.ratio.at(name);
+      sizes[name] = sizes[name] * ratio;
+      if (is_excluded(name)) continue;
+      sizes[name] =
+          sizes[name] * (1 + norm_error(name, clipped, clipped.clamp_min(least_normal())));
     }
     return sizes;
   }
@@ -112,14 +149,55 @@ class UpdateCheck {
     for (auto& [name, t] : sizes) t = t.clamp_min(least_normal());
     return sizes;
   }
-  /// How far gradients of these sizes move a weight; state goes on by a step.
-  oracle::Tensors movement(double lr, const oracle::Tensors& sizes, oracle::State& state) const {
-    OptimizerPlan rule = plan_.optimizer;
+  /// How far gradients of these sizes move a weight, LAMB's before its ratio and rate; state goes on
+  /// by a step.
+  oracle::Tensors movement(const oracle::Tensors& sizes, oracle::State& state) const {
+    OptimizerPlan rule = rule_;
     rule.weight_decay = rule.clip = 0;
     oracle::Tensors moved;
     for (const auto& [name, g] : sizes) moved[name] = at::zeros_like(g);
-    oracle::update(rule, lr, norm_, sizes, moved, state);
+    oracle::update(rule, rule.kind == "lamb" ? 1 : lr_, norm_, sizes, moved, state, layers_);
     for (auto& [name, by] : moved) by = by.abs();
+    return moved;
+  }
+  /// The relative error of a layer's norm whose elements x have terms t, at each element, over the
+  /// bound; with the sums of two norms.
+  Tensor norm_error(const std::string& name, const Tensor& x, const Tensor& t) const {
+    const oracle::Weight of = layers_of(name);
+    const Tensor norm = oracle::norms_of_layers(x, of), terms = oracle::norms_of_layers(t, of);
+    const double stacked = of.is_stacked ? static_cast<double>(x.size(0)) : 1;
+    const double count = static_cast<double>(x.numel()) / (stacked * static_cast<double>(of.fused));
+    const Tensor far = at::where(norm.gt(0), terms / norm, at::zeros_like(norm));
+    return far + 2 * std::sqrt(count) * 0x1p-53 / bound_;
+  }
+  /// ratio rate (terms of r + |r| times the error of |r|).
+  Tensor lamb_movement(const std::string& name, const Tensor& direction) const {
+    const Tensor &ratio = trust_.ratio.at(name), &r = trust_.direction.at(name);
+    Tensor terms = direction + decay(name) * before_.at(name).abs();
+    if (!is_excluded(name)) terms = terms + r.abs() * norm_error(name, r, terms);
+    return lr_ * ratio * terms;
+  }
+  /// By the derivative above. `absolute`: state after the step, its first moment of absolute terms.
+  oracle::Tensors adam_movement(const oracle::State& start, const oracle::State& absolute) const {
+    const oracle::Tensors terms = absolute_terms(0);
+    oracle::Tensors least_gradients;
+    for (const auto& [name, g] : is_.gradients) {
+      const Tensor whole = factor() * g + decay(name) * before_.at(name);
+      least_gradients[name] =
+          (whole.abs() - bound_ * terms.at(name) - 2 * half_spacing()).clamp_min(0);
+    }
+    oracle::State least = start;
+    movement(least_gradients, least);
+    const auto t = static_cast<double>(least.num_steps);
+    const double first = 1 - std::pow(rule_.beta1, t), second = 1 - std::pow(rule_.beta2, t);
+    oracle::Tensors moved;
+    for (const auto& [name, s] : terms) {
+      const Tensor m = absolute.slots.at("m").at(name) / first;
+      const Tensor root = (least.slots.at("v").at(name) / second).sqrt() + rule_.epsilon;
+      const Tensor own = 1 + s * std::sqrt((1 - rule_.beta2) / second) / root;
+      moved[name] = lr_ * m / root * own;
+      if (is_clipped_in_place()) moved[name] = moved[name] * far_below_normal(name);
+    }
     return moved;
   }
   /// n / |c g|, at least 1 and as much as makes the bound 2.
@@ -128,8 +206,7 @@ class UpdateCheck {
     return (least_normal() / clipped.clamp_min(least_normal() * bound_ / 2)).clamp_min(1);
   }
 
-  void compare_weights(const oracle::Tensors& exact, const oracle::Tensors& before, double terms,
-                       const oracle::Tensors& moved) {
+  void compare_weights(const oracle::Tensors& exact, const oracle::Tensors& moved) {
     const oracle::Tensors mine = updated(is_.after);
     for (const auto& [name, w] : exact) {
       const auto found = mine.find(name);
@@ -137,7 +214,9 @@ class UpdateCheck {
         proof_.refute(at_step(is_, text("no rank holds ", name)));
         continue;
       }
-      Tensor scale = before.at(name).abs() * (terms * fine_ / bound_);
+      // AdamW's decay is of the weight itself: (1 - lr decay) w.
+      const double terms = rule_.kind == "adamw" ? 1 + lr_ * decay(name) : 1;
+      Tensor scale = before_.at(name).abs() * (terms * fine_ / bound_);
       if (const auto by = moved.find(name); by != moved.end()) scale = scale + by->second;
       add_elements({found->second, w, scale}, bound_, at_step(is_, name), proof_);
       compare_master(name);
@@ -174,16 +253,22 @@ class UpdateCheck {
   }
 
   const Plan& plan_;
+  const OptimizerPlan& rule_;
+  const oracle::Weights& layers_;
   const Evidence& is_;
   Proof& proof_;
   double norm_;
   double fine_, bound_;  // without and with the rounding of clipped gradients
+  double lr_;
+  oracle::Tensors before_;  // what is updated, f64
+  oracle::Trust trust_;
 };
 
 }  // namespace
 
-void check_update(const Plan& plan, const Evidence& evidence, Proof& proof) {
-  UpdateCheck(plan, evidence, proof).run();
+void check_update(const Plan& plan, const oracle::Weights& weights, const Evidence& evidence,
+                  Proof& proof) {
+  UpdateCheck(plan, weights, evidence, proof).run();
 }
 
 void check_skipped(const Evidence& evidence, Proof& proof) {

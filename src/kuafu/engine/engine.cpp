@@ -131,8 +131,8 @@ struct Engine::State {
   }
   double own_norm();
   double lr() const {  // a skipped step is none of the schedule's
-    return learning_rate(plan.optimizer, steps_done - scaler.state().skipped,
-                         plan.schedule_steps());
+    return learning_rate(plan.optimizer, steps_done - scaler.state().skipped, plan.schedule_steps(),
+                         plan.train.batch);
   }
   void step_optimizer(double norm);
 
@@ -222,14 +222,16 @@ double Engine::State::own_norm() {
 void Engine::State::step_optimizer(double norm) {
   if (!scaler.is_active()) {
     clip_gradients(ready, norm, plan.optimizer.clip);
-    optimizer->step(ready, lr());
+    optimizer->step(ready, lr(), mesh);
     return;
   }
   const bool has_overflow = is_on_any_rank(!std::isfinite(norm), mesh, options.device);
   if (!has_overflow) {
     const double factor = clip_factor(norm, plan.optimizer.clip) / scaler.scale();
     for (ParamShard& shard : ready) shard.grad_factor = factor;
-    optimizer->step(ready, lr());
+    optimizer->step(ready, lr(), mesh);
+  } else {
+    optimizer->skip(ready, mesh);
   }
   scaler.step(has_overflow);
 }

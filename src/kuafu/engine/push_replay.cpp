@@ -33,6 +33,7 @@ class PushReplayer {
       : told_(told), reference_(reference), workers_(told.plan.parallel.data.size) {
     const bool is_half = told.type != at::kDouble && told.type != at::kFloat;
     const at::ScalarType kept = is_half ? at::kFloat : told.type;
+    layers_ = reference.weights();
     for (auto& [name, w] : reference.initial_weights()) {
       shapes_[name] = w.sizes().vec();
       initial_[name] = w.to(scalar_type(told.plan.model.dtype)).to(kept).flatten();
@@ -113,10 +114,10 @@ class PushReplayer {
     const AppliedPush& push = (*server.order)[server.applied];
     const Push key{push.worker, push.step};
     if (gradients_.count(key) == 0 && !compute(key)) return false;
-    const double lr =
-        oracle::learning_rate(told_.plan.optimizer, push.step, told_.plan.schedule_steps());
+    const double lr = oracle::learning_rate(told_.plan.optimizer, push.step,
+                                            told_.plan.schedule_steps(), told_.plan.train.batch);
     oracle::update(told_.plan.optimizer, lr, 0, pieces(gradients_.at(key), server.part),
-                   server.weights, server.state);
+                   server.weights, server.state, layers_);
     ++server.applied;
     keep(server);
     if (++uses_[key] == servers_.size()) gradients_.erase(key);
@@ -163,6 +164,7 @@ class PushReplayer {
   Reference& reference_;
   int64_t workers_, num_losses_ = 0;
   std::map<std::string, std::vector<int64_t>> shapes_;
+  oracle::Weights layers_;
   oracle::Tensors initial_;  // flat
   std::vector<Server> servers_;
   std::map<Push, oracle::Tensors> gradients_;  // flat; not applied everywhere yet

@@ -165,12 +165,14 @@ KeyValues::KeyValues(const Context& ctx, const std::string& name, const ModelPla
         sum_also_over(p, expand.dims[1]);
         return p;
       }())) {
+  weight_.layers = {.parts = 2, .width = plan.hidden / plan.heads};
   if (!plan.bias) return;
   const Init zeros = {.kind = Init::Kind::kZeros};
   const Axes axes = ctx.activation(Stream::kInner).dims[2];
   const bool is_shared = weight_columns_.has_value();
   bias_ = &add(ctx.param(name + ".bias", {weight_.global[1]}, Layout{{is_shared ? Axes{} : axes}},
                          Stream::kInner, zeros));
+  bias_->layers = weight_.layers;
   if (!is_shared) return;
   bias_columns_ = real_columns(ctx, axes, ctx.mesh.size(axes), plan);
   sum_also_over(*bias_, axes);
@@ -191,7 +193,8 @@ Attention::Attention(const Context& ctx, const std::string& name, const ModelPla
       out_(ctx, name + ".out", plan.hidden, plan.hidden, Role::kContract, out_std, bias_of(plan)) {
   const int64_t h = plan.hidden;
   if (plan.num_kv_heads() == plan.heads) {
-    add_child(qkv_.emplace(ctx, name + ".qkv", h, 3 * h, Role::kExpand, kStd, bias_of(plan)));
+    add_child(qkv_.emplace(ctx, name + ".qkv", h, 3 * h, Role::kExpand, kStd, bias_of(plan),
+                           LayerSplit{.parts = 3, .width = head_dim_}));
   } else {
     add_child(q_.emplace(ctx, name + ".q", h, h, Role::kExpand, kStd, bias_of(plan)));
     add_child(kv_.emplace(ctx, name + ".kv", plan));

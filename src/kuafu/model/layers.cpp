@@ -50,16 +50,18 @@ Param Context::param(const std::string& name, const Shape& global, const Layout&
 }
 
 Linear::Linear(const Context& ctx, const std::string& name, int64_t in, int64_t out, Role role,
-               double std, WithBias with_bias)
+               double std, WithBias with_bias, LayerSplit layers)
     : ctx_(ctx),
       role_(role),
       weight_(add(
           ctx.param(name + ".weight", {in, out}, ctx.weight(role), input_of(role), {.std = std}))) {
   // Vocabularies are padded; the widths of a layer divide.
   local_shape(weight_.layout, weight_.global, ctx.mesh, weight_.name);
+  weight_.layers = layers;
   if (with_bias == WithBias::kNo) return;
   bias_ = &add(ctx.param(name + ".bias", {out}, last_dim(ctx, output_of(role)), output_of(role),
                          {.kind = Init::Kind::kZeros}));
+  bias_->layers = layers;
 }
 
 Tensor Linear::operator()(const Tensor& x) const {
@@ -93,7 +95,7 @@ Mlp::Mlp(const Context& ctx, const std::string& name, const ModelPlan& plan, int
          double out_std)
     : is_gated_(plan.mlp == "swiglu"),
       up_(ctx, name + ".up", plan.hidden, is_gated_ ? 2 * width : width, Role::kExpand, 0.02,
-          bias_of(plan)),
+          bias_of(plan), LayerSplit{.parts = is_gated_ ? 2 : 1}),
       down_(ctx, name + ".down", width, plan.hidden, Role::kContract, out_std, bias_of(plan)) {
   add_child(up_);
   add_child(down_);

@@ -14,9 +14,10 @@ enum class WithBias : uint8_t { kNo, kYes };
 
 class Linear : public Module {
  public:
-  /// in, out: global widths; weight is laid out by the role, bias as the output's last dim.
+  /// in, out: global widths; weight is laid out by the role, bias as the output's last dim;
+  /// `layers`: linears of the published model that are one here.
   Linear(const Context& ctx, const std::string& name, int64_t in, int64_t out, Role role,
-         double std, WithBias with_bias = WithBias::kYes);
+         double std, WithBias with_bias = WithBias::kYes, LayerSplit layers = {});
   Tensor operator()(const Tensor& x) const;  // input layout of the role -> its output layout
 
  private:

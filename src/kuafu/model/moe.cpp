@@ -175,11 +175,13 @@ ExpertLinear::ExpertLinear(const Context& ctx, const std::string& name, const Mo
                                               : Shape{plan.experts, plan.ffn_width(), plan.hidden},
                         expert_weight(ctx, role),
                         role == Role::kExpand ? Stream::kOuter : Stream::kInner, {.std = std}))) {
+  weight_.layers = {.is_stacked = true, .parts = role == Role::kExpand && is_gated(plan) ? 2 : 1};
   if (!plan.bias) return;
   const Stream out = role == Role::kExpand ? Stream::kInner : Stream::kOuter;
   bias_ = &add(ctx.param(name + ".bias", {plan.experts, weight_.global[2]},
                          Layout{{{"expert"}, ctx.activation(out).dims[2]}}, out,
                          {.kind = Init::Kind::kZeros}));
+  bias_->layers = weight_.layers;
 }
 
 Tensor ExpertLinear::operator()(const Tensor& x) const {

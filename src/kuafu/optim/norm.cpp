@@ -9,7 +9,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/trace.h"
 #include "kuafu/meter/allocator.h"
-#include "kuafu/optim/optimizer.h"
+#include "kuafu/optim/norm.h"
 #include "kuafu/tensor/collectives.h"
 #include "kuafu/tensor/ops.h"
 #include "kuafu/tensor/scale.h"
@@ -19,7 +19,8 @@ namespace {
 
 constexpr const char* kPipeline = "pipeline";
 
-/// Bit i is set where mesh axis i splits the shard among several ranks.
+}  // namespace
+
 uint64_t splitting_axes(const ParamShard& shard, const Mesh& mesh) {
   Axes axes = shard.param->layout.all_axes();
   axes.insert(axes.end(), shard.split_axes.begin(), shard.split_axes.end());
@@ -34,7 +35,22 @@ uint64_t splitting_axes(const ParamShard& shard, const Mesh& mesh) {
   return bits;
 }
 
-}  // namespace
+void sum_over_axes(const std::vector<PartialSums>& partial, const Mesh& mesh) {
+  for (size_t i = 0; i < mesh.axes().size(); ++i) {
+    std::vector<Tensor> needed;
+    for (const PartialSums& p : partial) {
+      if ((p.axes >> i & 1) != 0 && p.sums.numel() > 0) needed.push_back(p.sums.view(-1));
+    }
+    if (needed.empty()) continue;
+    const Tensor batch = at::cat(needed);
+    raw::all_reduce(batch, mesh.comm(mesh.axes()[i].name));
+    int64_t at = 0;
+    for (const Tensor& sums : needed) {
+      sums.copy_(batch.narrow(0, at, sums.numel()));
+      at += sums.numel();
+    }
+  }
+}
 
 double global_grad_norm(std::span<const ParamShard> shards, const Mesh& mesh, at::Device device) {
   const at::NoGradGuard no_grad;
@@ -52,17 +68,9 @@ double global_grad_norm(std::span<const ParamShard> shards, const Mesh& mesh, at
       total = sum;
     }
   }
-  // Each axis carries one small all-reduce with all sums that need it.
-  for (size_t i = 0; i < mesh.axes().size(); ++i) {
-    std::vector<Tensor> needed;
-    for (const auto& [axes, sum] : partial) {
-      if ((axes >> i & 1) != 0) needed.push_back(sum);
-    }
-    if (needed.empty()) continue;
-    const Tensor batch = at::stack(needed);
-    raw::all_reduce(batch, mesh.comm(mesh.axes()[i].name));
-    for (size_t k = 0; k < needed.size(); ++k) needed[k].copy_(batch[static_cast<int64_t>(k)]);
-  }
+  std::vector<PartialSums> all;
+  for (const auto& [axes, sum] : partial) all.push_back({axes, sum});
+  sum_over_axes(all, mesh);
   const bool has_values =
       !device.is_meta() && std::none_of(partial.begin(), partial.end(),
                                         [](const auto& p) { return p.second.is_meta(); });

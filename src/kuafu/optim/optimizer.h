@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kuafu/optim/rule.h"
 #include "kuafu/plan/plan.h"
 #include "kuafu/tensor/param.h"
 
@@ -36,27 +37,70 @@ struct OptimizerState {
   std::vector<NamedTensor> tensors;  ///< the optimizer's own, not copies: (shard) each
 };
 
-/// Updates shards in place. State is made at the first step, keyed by position.
-class Optimizer {
- public:
-  virtual ~Optimizer() = default;
-  virtual void step(std::span<ParamShard> shards, double lr) = 0;
-  virtual OptimizerState state() = 0;
-  /// Makes the state over these shards anew, zero (master copies: of the values) and with so many
-  /// steps done. A saved run goes on once state().tensors are filled.
-  virtual void begin(std::span<const ParamShard> shards, int64_t num_steps) = 0;
-  /// Takes over a copy of another optimizer's state over the same shards, which must not have
-  /// stepped here yet. Throws ConfigError where names or shapes differ.
-  virtual void restore(std::span<const ParamShard> shards, const OptimizerState& from) = 0;
+/// f64 sums of my pieces, all of which the same axes of a mesh split: bit i is axis i.
+struct PartialSums {
+  uint64_t axes = 0;
+  Tensor sums;
 };
 
-std::unique_ptr<Optimizer> make_adamw(const OptimizerPlan& plan);
-std::unique_ptr<Optimizer> make_sgd(const OptimizerPlan& plan);
+/// Updates shards in place by the rule of a plan. State is made at the first step, by position.
+class Optimizer {
+ public:
+  /// Throws ConfigError for kinds and coefficients that there are not.
+  explicit Optimizer(const OptimizerPlan& plan);
+
+  /// Collective over the mesh where the rule has trust ratios: every rank lists the same
+  /// parameters, each with its own piece, which may be empty.
+  void step(std::span<ParamShard> shards, double lr, const Mesh& mesh);
+  /// The same where no other rank has a part of them.
+  void step(std::span<ParamShard> shards, double lr);
+  /// What a step that updates nothing (an overflow) sends: the same, so that every step is alike.
+  void skip(std::span<const ParamShard> shards, const Mesh& mesh) const;
+  OptimizerState state() const;
+  /// Makes the state over these shards anew, zero (master copies: of the values) and with so many
+  /// steps done. A saved run goes on once state().tensors are filled.
+  void begin(std::span<const ParamShard> shards, int64_t num_steps);
+  /// Takes over a copy of another optimizer's state over the same shards, which must not have
+  /// stepped here yet. Throws ConfigError where names or shapes differ.
+  void restore(std::span<const ParamShard> shards, const OptimizerState& from);
+
+ private:
+  struct State {
+    std::string name;
+    std::vector<Tensor> slots;  // like the shard, by Rule::slots
+    Tensor master;              // of half precision
+  };
+
+  void make_states(std::span<const ParamShard> shards);
+  /// optimizer.exclude: neither decay nor ratio.
+  bool is_left_out(const Param& p) const;
+  /// Where the layers of a shard are in the table of its axes.
+  struct Rows {
+    uint64_t axes = 0;
+    int64_t first = 0;
+    ops::LayerRun run;
+  };
+  struct Tables {
+    std::vector<Rows> rows;  // by shard
+    std::vector<PartialSums> partial;
+  };
+  Tables tables_of(std::span<const ParamShard> shards, const Mesh& mesh) const;
+  /// Measures the pieces and sets their layers; the ratios of each one's layers.
+  std::vector<Tensor> ratios_of(std::span<const ParamShard> shards, std::vector<RulePiece>& pieces,
+                                const Rates& rates, const Mesh& mesh) const;
+
+  OptimizerPlan plan_;
+  Rule rule_;
+  std::vector<State> states_;
+  int64_t num_steps_ = 0;
+};
+
 /// By plan.kind; throws ConfigError listing the kinds.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerPlan& plan);
 
-/// Learning rate of step t (from 0) out of `steps`: linear warm-up, then constant or cosine.
-double learning_rate(const OptimizerPlan& plan, int64_t t, int64_t steps);
+/// Learning rate of step t (from 0) out of `steps`: linear warm-up, then the schedule. `batch`:
+/// samples of a step, for optimizer.scale_lr.
+double learning_rate(const OptimizerPlan& plan, int64_t t, int64_t steps, int64_t batch = 0);
 
 /// Euclidean norm of the whole gradient over all shards: each piece is summed over exactly the axes
 /// that split it, so that replicas count once; those of the stages of a pipeline are added up, tied

@@ -7,21 +7,46 @@
 #include "kuafu/optim/optimizer.h"
 
 namespace kuafu {
+namespace {
 
-double learning_rate(const OptimizerPlan& plan, int64_t t, int64_t steps) {
+/// The rate after the warm-up: optimizer.lr, times what a larger batch allows.
+double peak_rate(const OptimizerPlan& plan, int64_t batch) {
+  if (plan.scale_lr == "none") return plan.lr;
+  KUAFU_CHECK(batch > 0, "optimizer.scale_lr = ", plan.scale_lr, " of a batch of ", batch);
+  const double factor = static_cast<double>(batch) / static_cast<double>(plan.base_batch);
+  if (plan.scale_lr == "linear") return plan.lr * factor;
+  KUAFU_REQUIRE(plan.scale_lr == "sqrt", "unknown optimizer.scale_lr \"", plan.scale_lr,
+                "\"; allowed: none, linear, sqrt");
+  return plan.lr * std::sqrt(factor);
+}
+
+/// The part of the way from the last rate to the first that is left, at a progress from 0 to 1.
+double left_of(const OptimizerPlan& plan, double progress) {
+  if (plan.schedule == "cosine") return 0.5 * (1 + std::cos(std::numbers::pi * progress));
+  if (plan.schedule == "linear") return 1 - progress;
+  KUAFU_REQUIRE(plan.schedule == "polynomial", "unknown optimizer.schedule \"", plan.schedule,
+                "\"; allowed: constant, cosine, linear, polynomial, step");
+  return std::pow(1 - progress, plan.power);
+}
+
+}  // namespace
+
+double learning_rate(const OptimizerPlan& plan, int64_t t, int64_t steps, int64_t batch) {
   KUAFU_CHECK(t >= 0, "step ", t);
+  const double peak = peak_rate(plan, batch);
   if (t < plan.warmup) {
-    return plan.lr * static_cast<double>(t + 1) / static_cast<double>(plan.warmup);
+    return peak * static_cast<double>(t + 1) / static_cast<double>(plan.warmup);
   }
-  if (plan.schedule == "constant") return plan.lr;
-  KUAFU_REQUIRE(plan.schedule == "cosine", "unknown optimizer.schedule \"", plan.schedule,
-                "\"; allowed: constant, cosine");
+  if (plan.schedule == "constant") return peak;
+  if (plan.schedule == "step") {
+    const int64_t drops = (t - plan.warmup) / plan.drop_every;
+    return peak * std::pow(plan.drop_factor, static_cast<double>(drops));
+  }
   // The first step after warm-up has the full rate, the last step of all has the final one.
   const int64_t span = std::max<int64_t>(1, steps - 1 - plan.warmup);
   const double progress =
       std::min(1.0, static_cast<double>(t - plan.warmup) / static_cast<double>(span));
-  const double wave = 0.5 * (1 + std::cos(std::numbers::pi * progress));
-  return plan.lr * (plan.min_lr_ratio + (1 - plan.min_lr_ratio) * wave);
+  return peak * (plan.min_lr_ratio + (1 - plan.min_lr_ratio) * left_of(plan, progress));
 }
 
 }  // namespace kuafu

@@ -251,12 +251,17 @@ double residual_std(const ModelPlan& plan) {
 }
 
 void add_linear(Weights& to, const ModelPlan& plan, const std::string& name,
-                const std::vector<int64_t>& extents, double std) {
-  to[name + ".weight"] = {.shape = extents, .std = std};
+                const std::vector<int64_t>& extents, double std, Fused of) {
+  const Weight weight = {.shape = extents,
+                         .std = std,
+                         .is_stacked = extents.size() == 3,
+                         .fused = of.fused,
+                         .run = of.run};
+  to[name + ".weight"] = weight;
   if (!plan.bias) return;
-  std::vector<int64_t> shape = extents;
-  shape.erase(shape.end() - 2);
-  to[name + ".bias"] = {.shape = shape, .init = Weight::Init::kZeros};
+  Weight& bias = to[name + ".bias"] = weight;
+  bias.shape.erase(bias.shape.end() - 2);
+  bias.init = Weight::Init::kZeros;
 }
 
 void add_norm(Weights& to, const ModelPlan& plan, const std::string& name) {
@@ -266,18 +271,19 @@ void add_norm(Weights& to, const ModelPlan& plan, const std::string& name) {
 }
 
 void add_attention(Weights& to, const ModelPlan& plan, const std::string& name) {
-  const int64_t h = plan.hidden, groups = plan.num_kv_heads();
+  const int64_t h = plan.hidden, groups = plan.num_kv_heads(), d = h / plan.heads;
   if (groups == plan.heads) {
-    add_linear(to, plan, name + ".qkv", {h, 3 * h});
+    add_linear(to, plan, name + ".qkv", {h, 3 * h}, kStd, {.fused = 3, .run = d});
   } else {
     add_linear(to, plan, name + ".q", {h, h});
-    add_linear(to, plan, name + ".kv", {h, 2 * groups * (h / plan.heads)});
+    add_linear(to, plan, name + ".kv", {h, 2 * groups * d}, kStd, {.fused = 2, .run = d});
   }
   add_linear(to, plan, name + ".out", {h, h}, residual_std(plan));
 }
 
 void add_mlp(Weights& to, const ModelPlan& plan, const std::string& name, int64_t width) {
-  add_linear(to, plan, name + ".up", {plan.hidden, plan.mlp == "swiglu" ? 2 * width : width});
+  const int64_t fused = plan.mlp == "swiglu" ? 2 : 1;
+  add_linear(to, plan, name + ".up", {plan.hidden, fused * width}, kStd, {.fused = fused});
   add_linear(to, plan, name + ".down", {width, plan.hidden}, residual_std(plan));
 }
 

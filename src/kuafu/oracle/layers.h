@@ -12,7 +12,6 @@
 namespace kuafu::oracle {
 
 using at::Tensor;
-using Weights = std::map<std::string, Weight>;
 
 /// One call of one block: what its layers read and fill in.
 struct Call {
@@ -76,8 +75,12 @@ constexpr double kStd = 0.02;
 double residual_std(const ModelPlan& plan);
 
 /// What a layer of that name reads.
+/// `fused` linears side by side, `run` columns of each in turns; stacked with extents (E, in, out).
+struct Fused {
+  int64_t fused = 1, run = 1;
+};
 void add_linear(Weights& to, const ModelPlan& plan, const std::string& name,
-                const std::vector<int64_t>& extents, double std = kStd);
+                const std::vector<int64_t>& extents, double std = kStd, Fused of = {});
 void add_norm(Weights& to, const ModelPlan& plan, const std::string& name);
 void add_attention(Weights& to, const ModelPlan& plan, const std::string& name);
 void add_mlp(Weights& to, const ModelPlan& plan, const std::string& name, int64_t width);

@@ -52,7 +52,8 @@ class MoeGpt : public Gpt {
     const std::string name = layer_name(index) + ".moe";
     const int64_t h = plan().hidden, f = plan().ffn_width(), e = plan().experts;
     to[name + ".router.weight"] = {.shape = {h, e}};
-    add_linear(to, plan(), name + ".experts.up", {e, h, plan().mlp == "swiglu" ? 2 * f : f});
+    const int64_t fused = plan().mlp == "swiglu" ? 2 : 1;
+    add_linear(to, plan(), name + ".experts.up", {e, h, fused * f}, kStd, {.fused = fused});
     add_linear(to, plan(), name + ".experts.down", {e, f, h}, residual_std(plan()));
     if (plan().shared_experts == 0) return;
     add_mlp(to, plan(), name + ".shared", plan().shared_experts * f);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Clipping, AdamW, SGD with momentum and the learning-rate schedule.
+// Clipping and the update rules, whole tensors at a time.
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -21,29 +20,109 @@ at::ScalarType update_type(const Tensor& weight) {
   return weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-Tensor& slot(State& state, const char* kind, const std::string& name, const Tensor& weight) {
-  Tensor& t = state.slots[kind][name];
-  if (!t.defined()) t = at::zeros(weight.sizes(), weight.options().dtype(update_type(weight)));
-  return t;
+/// One weight in one step. theta, g, m, v, u and the Greek letters are those of the papers.
+struct Step {
+  const OptimizerPlan& plan;
+  double alpha;   // the rate
+  double lambda;  // weight decay
+  int64_t t;      // from 1
+  Weight shape;
+  bool is_scaled;  // by a trust ratio
+  State& state;
+  const std::string& name;
+  Trust* trust;
+
+  Tensor& slot(const char* kind, const Tensor& theta) const {
+    Tensor& s = state.slots[kind][name];
+    if (!s.defined()) s = at::zeros_like(theta);
+    return s;
+  }
+  void note(const Tensor& ratio, const Tensor& direction) const {
+    if (trust == nullptr) return;
+    trust->ratio[name] = ratio;
+    trust->direction[name] = direction;
+  }
+};
+
+/// m^ / (sqrt(v^) + eps) of moments that go on by g; without correction m / (sqrt(v) + eps).
+///                                                  [Kingma & Ba, arXiv 1412.6980, algorithm 1]
+Tensor adam_direction(const Step& s, const Tensor& g, bool is_corrected) {
+  const double beta1 = s.plan.beta1, beta2 = s.plan.beta2, t = static_cast<double>(s.t);
+  Tensor &m = s.slot("m", g), &v = s.slot("v", g);
+  m = beta1 * m + (1 - beta1) * g;
+  v = beta2 * v + (1 - beta2) * g * g;
+  const Tensor first = is_corrected ? m / (1 - std::pow(beta1, t)) : m;
+  const Tensor second = is_corrected ? v / (1 - std::pow(beta2, t)) : v;
+  return first / (second.sqrt() + s.plan.epsilon);
+}
+
+/// The decay is part of the gradient, as in the paper's L2 regularisation.
+Tensor adam_rule(const Step& s, const Tensor& g, const Tensor& theta) {
+  return theta - s.alpha * adam_direction(s, g + s.lambda * theta, true);
 }
 
 /// theta <- theta - (alpha m^ / (sqrt(v^) + eps) + lambda theta), lambda = lr times the decay.
 ///                                       [Loshchilov & Hutter, arXiv 1711.05101, algorithm 2]
-void adamw_rule(const OptimizerPlan& p, double lr, const Tensor& g, Tensor& m, Tensor& v, int64_t t,
-                Tensor& w) {
-  const auto steps = static_cast<double>(t);
-  m = p.beta1 * m + (1 - p.beta1) * g;                                           // line 7
-  v = p.beta2 * v + (1 - p.beta2) * g * g;                                       // line 8
-  const Tensor first = m / (1 - std::pow(p.beta1, steps));                       // line 9
-  const Tensor second = v / (1 - std::pow(p.beta2, steps));                      // line 10
-  w = w - (lr * first / (second.sqrt() + p.epsilon) + lr * p.weight_decay * w);  // line 12
+Tensor adamw_rule(const Step& s, const Tensor& g, const Tensor& theta) {
+  return theta - (s.alpha * adam_direction(s, g, true) + s.alpha * s.lambda * theta);
 }
 
 /// u <- mu u + (g + lambda w); w <- w - lr u. The decay is part of the gradient.
 ///      [Sutskever et al., ICML 2013, equations 1 and 2, with lr outside of u, as PyTorch has it]
-void sgd_rule(const OptimizerPlan& p, double lr, const Tensor& g, Tensor& u, Tensor& w) {
-  u = p.momentum * u + (g + p.weight_decay * w);
-  w = w - lr * u;
+/// Nesterov: w <- w - lr (g + lambda w + mu u), the gradient's own place being the one ahead.
+///                                                            [the same, equations 3 and 4]
+Tensor sgd_rule(const Step& s, const Tensor& g, const Tensor& theta) {
+  Tensor& u = s.slot("velocity", theta);
+  const Tensor decayed = g + s.lambda * theta;
+  u = s.plan.momentum * u + decayed;
+  return theta - s.alpha * (s.plan.nesterov ? decayed + s.plan.momentum * u : u);
+}
+
+/// `ratio` where both norms are above zero, 1 elsewhere: a layer that is zero could never leave it.
+Tensor where_both(const Tensor& a, const Tensor& b, const Tensor& ratio) {
+  return at::where(a.gt(0).logical_and(b.gt(0)), ratio, at::ones_like(ratio));
+}
+
+/// lambda^l = eta |w^l| / (|grad L(w^l)| + beta |w^l|)
+/// v <- m v + gamma lambda^l (grad L(w) + beta w);  w <- w - v
+///                  [You et al., arXiv 1708.03888, equations 4 to 6 and algorithm 1]
+Tensor lars_rule(const Step& s, const Tensor& g, const Tensor& theta) {
+  Tensor ratio = at::ones_like(theta);
+  if (s.is_scaled) {
+    const Tensor weight = norms_of_layers(theta, s.shape), gradient = norms_of_layers(g, s.shape);
+    const Tensor local = s.plan.coefficient * weight / (gradient + s.lambda * weight);
+    ratio = where_both(weight, gradient, local).to(theta.scalar_type());
+  }
+  Tensor& v = s.slot("velocity", theta);
+  v = s.plan.momentum * v + s.alpha * ratio * (g + s.lambda * theta);
+  s.note(ratio, g + s.lambda * theta);
+  return theta - v;
+}
+
+/// x <- x - eta phi(|x|) / |r + lambda x| (r + lambda x), r Adam's direction
+///                                                  [You et al., arXiv 1904.00962, algorithm 2]
+/// with the quotient of the norms, not the first norm alone, kept between two bounds.
+Tensor lamb_rule(const Step& s, const Tensor& g, const Tensor& theta) {
+  const Tensor direction = adam_direction(s, g, s.plan.bias_correction) + s.lambda * theta;
+  Tensor ratio = at::ones_like(theta);
+  if (s.is_scaled) {
+    const Tensor x = norms_of_layers(theta, s.shape), r = norms_of_layers(direction, s.shape);
+    const Tensor bounded = (x / r).clamp(s.plan.ratio_min, s.plan.ratio_max);
+    ratio = where_both(x, r, bounded).to(theta.scalar_type());
+  }
+  s.note(ratio, direction);
+  return theta - s.alpha * ratio * direction;
+}
+
+using Rule = Tensor (*)(const Step&, const Tensor& g, const Tensor& theta);
+
+const std::map<std::string, Rule>& rules() {
+  static const std::map<std::string, Rule> all = {{"adam", adam_rule},
+                                                  {"adamw", adamw_rule},
+                                                  {"sgd", sgd_rule},
+                                                  {"lars", lars_rule},
+                                                  {"lamb", lamb_rule}};
+  return all;
 }
 
 }  // namespace
@@ -56,29 +135,28 @@ double norm_of(const Tensors& gradients) {
   return std::sqrt(sum);
 }
 
-/// Linear warm-up: step t of w has (t + 1) / w of the rate [Goyal et al., arXiv 1706.02677, 2.2].
-/// Cosine: eta_min + (eta_max - eta_min) (1 + cos(pi T_cur / T)) / 2, T_cur = 0 at the first step
-/// after warm-up and T at the last step  [Loshchilov & Hutter, arXiv 1608.03983, equation 5].
-double learning_rate(const OptimizerPlan& plan, int64_t t, int64_t steps) {
-  if (t < plan.warmup) {
-    return plan.lr * static_cast<double>(t + 1) / static_cast<double>(plan.warmup);
-  }
-  if (plan.schedule == "constant") return plan.lr;
-  KUAFU_REQUIRE(plan.schedule == "cosine", "optimizer.schedule = \"", plan.schedule,
-                "\" is not known to the oracle; allowed: constant, cosine");
-  const auto last = static_cast<double>(std::max<int64_t>(1, steps - 1 - plan.warmup));
-  const double done = std::min(1.0, static_cast<double>(t - plan.warmup) / last);
-  const double least = plan.lr * plan.min_lr_ratio;
-  return least + 0.5 * (plan.lr - least) * (1 + std::cos(std::numbers::pi * done));
+Tensor norms_of_layers(const Tensor& t, const Weight& weight) {
+  // (E, rows, turns, fused, run): a layer is one e and one of the fused.
+  const int64_t stacked = weight.is_stacked ? t.size(0) : 1;
+  const int64_t turns = t.size(-1) / (weight.fused * weight.run);
+  const Tensor parts = t.to(at::kDouble).reshape({stacked, -1, turns, weight.fused, weight.run});
+  const Tensor norms = parts.square().sum({1, 2, 4}, true).sqrt();
+  return norms.expand(parts.sizes()).reshape(t.sizes());
+}
+
+bool is_excluded(const OptimizerPlan& plan, const Weight& weight) {
+  const bool is_scaling = plan.kind == "lars" || plan.kind == "lamb";
+  const bool leaves_vectors = plan.exclude == "vectors" || (plan.exclude == "auto" && is_scaling);
+  return leaves_vectors && weight.shape.size() - (weight.is_stacked ? 1 : 0) == 1;
 }
 
 /// Clipping: g <- g c / max(c, |g|)           [Pascanu et al., arXiv 1211.5063, algorithm 1].
 void update(const OptimizerPlan& plan, double lr, double norm, const Tensors& gradients,
-            Tensors& weights, State& state) {
+            Tensors& weights, State& state, const Weights& shapes, Trust* trust) {
   const at::NoGradGuard no_grad;
-  const bool is_adamw = plan.kind == "adamw";
-  KUAFU_REQUIRE(is_adamw || plan.kind == "sgd", "optimizer.kind = \"", plan.kind,
-                "\" is not known to the oracle; allowed: adamw, sgd");
+  const auto rule = rules().find(plan.kind);
+  KUAFU_REQUIRE(rule != rules().end(), "optimizer.kind = \"", plan.kind,
+                "\" is not known to the oracle; allowed: adam, adamw, sgd, lars, lamb");
   const double factor = plan.clip > 0 && norm > plan.clip ? plan.clip / norm : 1;
   ++state.num_steps;
   for (const auto& [name, gradient] : gradients) {
@@ -87,12 +165,19 @@ void update(const OptimizerPlan& plan, double lr, double norm, const Tensors& gr
     Tensor& master = is_half ? state.slots["master"][name] : weight;
     if (!master.defined()) master = weight.to(update_type(weight));
     const Tensor g = gradient.to(master.scalar_type()) * factor;
-    if (is_adamw) {
-      adamw_rule(plan, lr, g, slot(state, "m", name, weight), slot(state, "v", name, weight),
-                 state.num_steps, master);
-    } else {
-      sgd_rule(plan, lr, g, slot(state, "velocity", name, weight), master);
-    }
+    const auto shape = shapes.find(name);
+    const Weight of = shape == shapes.end() ? Weight{.shape = weight.sizes().vec()} : shape->second;
+    const bool is_out = is_excluded(plan, of);
+    const Step step{.plan = plan,
+                    .alpha = lr,
+                    .lambda = is_out ? 0 : plan.weight_decay,
+                    .t = state.num_steps,
+                    .shape = of,
+                    .is_scaled = !is_out,
+                    .state = state,
+                    .name = name,
+                    .trust = trust};
+    master = rule->second(step, g, master);
     if (is_half) weight = master.to(weight.scalar_type());
   }
 }

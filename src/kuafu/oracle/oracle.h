@@ -77,6 +77,10 @@ struct Weight {
   std::vector<int64_t> shape;
   enum class Init : uint8_t { kNormal, kZeros, kOnes } init = Init::kNormal;
   double std = 0.02;
+  /// Tensors of the papers that it holds, each a layer to an optimizer: one an index of dim 0 where
+  /// they are stacked (experts); `fused` of them share the last dim, `run` columns of each in turns.
+  bool is_stacked = false;
+  int64_t fused = 1, run = 1;
 };
 
 /// A model as a list of blocks, named as the library names them.
@@ -137,8 +141,9 @@ BlockGradients block_gradients(const Model& model, const Tensors& weights, const
                                const BlockFlows& given, const Routes* routes = nullptr,
                                double scale = 1);
 
-/// Optimizer state of every weight by slot: "m" and "v" of AdamW, "velocity" of SGD, and of weights
-/// in half precision "master", their f32 originals; all in the type of the update.
+/// Optimizer state of every weight by slot: "m" and "v" of Adam, AdamW and LAMB, "velocity" of SGD
+/// and LARS, and of weights in half precision "master", their f32 originals; all in the type of the
+/// update.
 struct State {
   int64_t num_steps = 0;  ///< updates made
   std::map<std::string, Tensors> slots;
@@ -146,13 +151,28 @@ struct State {
 
 /// Euclidean norm over all gradients, in f64.
 double norm_of(const Tensors& gradients);
-/// The rate of step t (from 0) of a schedule of `steps` steps.
-double learning_rate(const OptimizerPlan& plan, int64_t t, int64_t steps);
+/// The rate of step t (from 0) of a schedule of `steps` steps; `batch`: samples of a step, for rates
+/// that follow it.
+double learning_rate(const OptimizerPlan& plan, int64_t t, int64_t steps, int64_t batch = 0);
+
+/// Extents and layers of weights, by name; a weight that is not there is one layer.
+using Weights = std::map<std::string, Weight>;
+
+/// At every element the Euclidean norm of the layer it belongs to, in f64.
+at::Tensor norms_of_layers(const at::Tensor& t, const Weight& weight);
+/// Whether optimizer.exclude leaves a weight out of decay and trust ratios.
+bool is_excluded(const OptimizerPlan& plan, const Weight& weight);
+
+/// What LARS and LAMB scale each layer's step by, at every element: the ratio (1 where they scale
+/// nothing), and LAMB's step before it.
+struct Trust {
+  Tensors ratio, direction;
+};
 /// One update in place: clipping by `norm`, then the rule, in the type of the weights, or of f32
 /// masters of half-precision weights, which are then rounded. State is made at the first call, or
 /// given: slots and updates made. `norm`: of the unclipped gradients, which may be of a wider type
-/// than the weights. Weights without a gradient stay as they are.
+/// than the weights. Weights without a gradient stay as they are. `trust`: filled in where not null.
 void update(const OptimizerPlan& plan, double lr, double norm, const Tensors& gradients,
-            Tensors& weights, State& state);
+            Tensors& weights, State& state, const Weights& shapes = {}, Trust* trust = nullptr);
 
 }  // namespace kuafu::oracle

@@ -18,9 +18,11 @@ void check_ignored(const Plan& plan, const Origins& origins) {
   for (const Key& key : keys()) {
     if (key.governor.empty() || print(key, plan) == print(key, defaults)) continue;
     const std::string kind = print(*find_key(key.governor), plan);
-    KUAFU_REQUIRE(kind == in_quotes(key.needs), origins.of({key.name}), key.name, " = ",
-                  print(key, plan), " has no effect with ", key.governor, " = ", kind,
-                  "; leave it out or set ", key.governor, " = ", in_quotes(key.needs));
+    const bool is_read = std::any_of(key.needs.begin(), key.needs.end(),
+                                     [&](const std::string& n) { return kind == in_quotes(n); });
+    KUAFU_REQUIRE(is_read, origins.of({key.name}), key.name, " = ", print(key, plan),
+                  " has no effect with ", key.governor, " = ", kind, "; leave it out or set ",
+                  key.governor, " = ", join_or(in_quotes(key.needs)));
   }
 }
 
@@ -66,6 +68,15 @@ void check_schedule(const Plan& plan, const Origins& origins) {
                 "optimizer.schedule_steps = ", steps, " ends inside optimizer.warmup = ", warmup,
                 "; allowed: at least ", warmup, "; nearest: schedule_steps = ", warmup,
                 ", or warmup = ", steps);
+}
+
+void check_ratios(const Plan& plan, const Origins& origins) {
+  const OptimizerPlan& o = plan.optimizer;
+  KUAFU_REQUIRE(
+      o.ratio_min <= o.ratio_max, origins.of({"optimizer.ratio_max", "optimizer.ratio_min"}),
+      "optimizer.ratio_max = ", o.ratio_max, " is below optimizer.ratio_min = ", o.ratio_min,
+      "; allowed: at least ", o.ratio_min, "; nearest: ratio_max = ", o.ratio_min,
+      ", or ratio_min = ", o.ratio_max);
 }
 
 void check_hash(const Plan& plan, const Origins& origins) {
@@ -209,6 +220,7 @@ void check_options(const Plan& plan, const std::vector<std::string>& models,
   check_ignored(plan, origins);
   check_scale(plan, origins);
   check_schedule(plan, origins);
+  check_ratios(plan, origins);
   check_hash(plan, origins);
   check_validation(plan, origins);
   check_vocabulary(plan, origins);

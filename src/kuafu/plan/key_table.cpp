@@ -34,7 +34,7 @@ class Row {
     key_.choices = std::move(choices);
     return *this;
   }
-  Row& only_with(std::string governor, std::string needs) {
+  Row& only_with(std::string governor, std::vector<std::string> needs) {
     key_.governor = std::move(governor);
     key_.needs = std::move(needs);
     return *this;
@@ -95,35 +95,35 @@ std::vector<Key> expert_keys() {
   return {
       Row("model.experts", Form::kInteger, KUAFU_SLOT(model.experts), "experts of a mixture layer")
           .in(1, kMaxHidden)
-          .only_with(kind, moe),
+          .only_with(kind, {moe}),
       Row("model.router", Form::kChoice, KUAFU_SLOT(model.router), "who picks whom")
           .one_of({"top1", "top2", "topk", "expert_choice"})
-          .only_with(kind, moe),
+          .only_with(kind, {moe}),
       Row("model.top_k", Form::kInteger, KUAFU_SLOT(model.top_k), "experts of a token")
           .in(1, kMaxHidden)
-          .only_with("model.router", "topk"),
+          .only_with("model.router", {"topk"}),
       Row("model.capacity_factor", Form::kNumber, KUAFU_SLOT(model.capacity_factor),
           "slots of an expert / its even share of a sample's choices; tokens beyond are dropped")
           .in(1e-6, kMaxRate)
-          .only_with(kind, moe),
+          .only_with(kind, {moe}),
       Row("model.balance_loss", Form::kNumber, KUAFU_SLOT(model.balance_loss),
           "weight of the auxiliary load-balance loss")
           .in(0, kMaxRate)
-          .only_with(kind, moe),
+          .only_with(kind, {moe}),
       Row("model.z_loss", Form::kNumber, KUAFU_SLOT(model.z_loss), "weight of the router z-loss")
           .in(0, kMaxRate)
-          .only_with(kind, moe),
+          .only_with(kind, {moe}),
       Row("model.random_second", Form::kBoolean, KUAFU_SLOT(model.random_second),
           "the second expert is visited with probability 2 x its gate (GShard)")
-          .only_with("model.router", "top2"),
+          .only_with("model.router", {"top2"}),
       Row("model.shared_experts", Form::kInteger, KUAFU_SLOT(model.shared_experts),
           "experts every token visits")
           .in(0, kMaxHidden)
-          .only_with(kind, moe),
+          .only_with(kind, {moe}),
       Row("model.moe_every", Form::kInteger, KUAFU_SLOT(model.moe_every),
           "every n-th layer is a mixture, the last of each n")
           .in(1, kMaxLayers)
-          .only_with(kind, moe),
+          .only_with(kind, {moe}),
   };
 }
 
@@ -132,14 +132,14 @@ std::vector<Key> image_keys() {
   return {
       Row("model.image", Form::kInteger, KUAFU_SLOT(model.image), "side of an image, pixels")
           .in(1, kMaxTokens)
-          .only_with(kind, vit),
+          .only_with(kind, {vit}),
       Row("model.patch", Form::kInteger, KUAFU_SLOT(model.patch),
           "side of a patch, pixels; divides `image`")
           .in(1, kMaxTokens)
-          .only_with(kind, vit),
+          .only_with(kind, {vit}),
       Row("model.classes", Form::kInteger, KUAFU_SLOT(model.classes), "labels of images")
           .in(2, kMaxTokens)
-          .only_with(kind, vit),
+          .only_with(kind, {vit}),
   };
 }
 
@@ -156,11 +156,11 @@ std::vector<Key> parallel_keys() {
       Row("parallel.data.servers", Form::kInteger, KUAFU_SLOT(parallel.data.servers),
           "replicas that also serve a share of the parameters")
           .in(1, kMaxRanks)
-          .only_with("parallel.data.mode", "parameter_server"),
+          .only_with("parallel.data.mode", {"parameter_server"}),
       Row("parallel.data.staleness", Form::kInteger, KUAFU_SLOT(parallel.data.staleness),
           "steps a worker may be ahead of the slowest; 0 = synchronous")
           .in(0, kMaxSteps)
-          .only_with("parallel.data.mode", "parameter_server"),
+          .only_with("parallel.data.mode", {"parameter_server"}),
       Row("parallel.data.bucket", Form::kBytes, KUAFU_SLOT(parallel.data.bucket),
           "bytes of a bucket of gradients, reduced as one")
           .in(1, kMaxExact),
@@ -222,44 +222,98 @@ std::vector<Key> memory_keys() {
 
 std::vector<Key> optimizer_keys() {
   const std::string kind = "optimizer.kind";
+  const std::vector<std::string> with_momentum = {"sgd", "lars"},
+                                 with_moments = {"adam", "adamw", "lamb"};
   return {
-      Row(kind, Form::kChoice, KUAFU_SLOT(optimizer.kind), "update rule").one_of({"adamw", "sgd"}),
+      Row(kind, Form::kChoice, KUAFU_SLOT(optimizer.kind),
+          "update rule: \"adam\" decays through its gradient, \"adamw\" the weight itself; "
+          "\"lars\" and \"lamb\" scale the step of each layer, a tensor of the published model, by "
+          "its norms")
+          .one_of({"adamw", "sgd", "adam", "lars", "lamb"}),
       Row("optimizer.lr", Form::kNumber, KUAFU_SLOT(optimizer.lr), "learning rate").in(0, kMaxRate),
       Row("optimizer.momentum", Form::kNumber, KUAFU_SLOT(optimizer.momentum), "momentum")
           .below(0, 1)
-          .only_with(kind, "sgd"),
+          .only_with(kind, with_momentum),
+      Row("optimizer.nesterov", Form::kBoolean, KUAFU_SLOT(optimizer.nesterov),
+          "the step is that of the velocity one step on")
+          .only_with(kind, {"sgd"}),
+      Row("optimizer.coefficient", Form::kNumber, KUAFU_SLOT(optimizer.coefficient),
+          "factor of the trust ratio |w| / (|g| + weight_decay |w|)")
+          .in(1e-9, kMaxRate)
+          .only_with(kind, {"lars"}),
       Row("optimizer.beta1", Form::kNumber, KUAFU_SLOT(optimizer.beta1),
           "decay of the first moment")
           .below(0, 1)
-          .only_with(kind, "adamw"),
+          .only_with(kind, with_moments),
       Row("optimizer.beta2", Form::kNumber, KUAFU_SLOT(optimizer.beta2),
           "decay of the second moment")
           .below(0, 1)
-          .only_with(kind, "adamw"),
+          .only_with(kind, with_moments),
       Row("optimizer.epsilon", Form::kNumber, KUAFU_SLOT(optimizer.epsilon),
           "added to the root of the second moment; below 1e-16, f32 moments underflow before it")
           .in(1e-16, 1)
-          .only_with(kind, "adamw"),
+          .only_with(kind, with_moments),
+      Row("optimizer.bias_correction", Form::kBoolean, KUAFU_SLOT(optimizer.bias_correction),
+          "moments are divided by 1 - beta^t, as Adam's; the others that have moments always do")
+          .only_with(kind, {"lamb"}),
+      Row("optimizer.ratio_min", Form::kNumber, KUAFU_SLOT(optimizer.ratio_min),
+          "least trust ratio |w| / |step| of a layer")
+          .in(0, kMaxReal)
+          .only_with(kind, {"lamb"}),
+      Row("optimizer.ratio_max", Form::kNumber, KUAFU_SLOT(optimizer.ratio_max),
+          "largest trust ratio |w| / |step| of a layer")
+          .in(1e-9, kMaxReal)
+          .only_with(kind, {"lamb"}),
       Row("optimizer.weight_decay", Form::kNumber, KUAFU_SLOT(optimizer.weight_decay),
           "weight decay a step, times the learning rate")
           .in(0, kMaxRate),
+      Row("optimizer.exclude", Form::kChoice, KUAFU_SLOT(optimizer.exclude),
+          "layers without decay and trust ratio: \"vectors\" are biases and norms; \"auto\": those "
+          "with lars and lamb, none with other kinds")
+          .one_of({"auto", "none", "vectors"}),
       Row("optimizer.clip", Form::kNumber, KUAFU_SLOT(optimizer.clip),
           "largest global norm of the gradient; 0 = off")
           .in(0, kMaxReal),
-      Row("optimizer.schedule", Form::kChoice, KUAFU_SLOT(optimizer.schedule),
+  };
+}
+
+std::vector<Key> schedule_keys() {
+  const std::string schedule = "optimizer.schedule", scale = "optimizer.scale_lr";
+  const std::vector<std::string> with_end = {"cosine", "linear", "polynomial"};
+  return {
+      Row(schedule, Form::kChoice, KUAFU_SLOT(optimizer.schedule),
           "learning rate after the warm-up")
-          .one_of({"constant", "cosine"}),
+          .one_of({"constant", "cosine", "linear", "polynomial", "step"}),
       Row("optimizer.warmup", Form::kInteger, KUAFU_SLOT(optimizer.warmup),
           "steps in which the learning rate grows linearly")
           .in(0, kMaxSteps),
       Row("optimizer.schedule_steps", Form::kAutoInteger, KUAFU_SLOT(optimizer.schedule_steps),
           "steps until the last learning rate; \"auto\" = train.steps")
           .in(1, kMaxSteps)
-          .only_with("optimizer.schedule", "cosine"),
+          .only_with(schedule, with_end),
       Row("optimizer.min_lr_ratio", Form::kNumber, KUAFU_SLOT(optimizer.min_lr_ratio),
           "last learning rate / lr")
           .in(0, 1)
-          .only_with("optimizer.schedule", "cosine"),
+          .only_with(schedule, with_end),
+      Row("optimizer.power", Form::kNumber, KUAFU_SLOT(optimizer.power),
+          "exponent of the share of the steps that is left")
+          .in(1e-3, 1e3)
+          .only_with(schedule, {"polynomial"}),
+      Row("optimizer.drop_every", Form::kInteger, KUAFU_SLOT(optimizer.drop_every),
+          "steps between two drops of the learning rate, the first so many after the warm-up")
+          .in(1, kMaxSteps)
+          .only_with(schedule, {"step"}),
+      Row("optimizer.drop_factor", Form::kNumber, KUAFU_SLOT(optimizer.drop_factor),
+          "learning rate after a drop / before it")
+          .in(0, 1)
+          .only_with(schedule, {"step"}),
+      Row(scale, Form::kChoice, KUAFU_SLOT(optimizer.scale_lr),
+          "`lr` is that of base_batch samples, and grows with train.batch / base_batch or its root")
+          .one_of({"none", "linear", "sqrt"}),
+      Row("optimizer.base_batch", Form::kInteger, KUAFU_SLOT(optimizer.base_batch),
+          "samples of a step that `lr` is meant for")
+          .in(1, kMaxTokens)
+          .only_with(scale, {"linear", "sqrt"}),
   };
 }
 
@@ -273,14 +327,14 @@ std::vector<Key> run_keys() {
           .one_of({"text", "synthetic"}),
       Row("data.path", Form::kString, KUAFU_SLOT(data.path),
           "file or folder; empty = the headers of the installed LibTorch")
-          .only_with(kind, "text"),
+          .only_with(kind, {"text"}),
       Row("data.hash", Form::kString, KUAFU_SLOT(data.hash),
           "XXH64 of the corpus, 16 hex digits: other bytes are refused; empty = any")
-          .only_with(kind, "text"),
+          .only_with(kind, {"text"}),
       Row("data.validation", Form::kNumber, KUAFU_SLOT(data.validation),
           "share of the corpus held out, its tail")
           .below(0, 1)
-          .only_with(kind, "text"),
+          .only_with(kind, {"text"}),
       Row("train.batch", Form::kInteger, KUAFU_SLOT(train.batch), "samples a step, over all ranks")
           .in(1, kMaxTokens),
       Row("train.micro_batch", Form::kAutoInteger, KUAFU_SLOT(train.micro_batch),
@@ -345,7 +399,7 @@ const std::vector<Key>& keys() {
   static const std::vector<Key> all = [] {
     std::vector<Key> out;
     for (auto part : {model_keys, expert_keys, image_keys, parallel_keys, memory_keys,
-                      optimizer_keys, run_keys, cluster_keys}) {
+                      optimizer_keys, schedule_keys, run_keys, cluster_keys}) {
       for (Key& key : part()) out.push_back(std::move(key));
     }
     return out;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/plan/keys.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -38,6 +39,11 @@ const Key* find_key(std::string_view name) {
     if (key.name == name) return &key;
   }
   return nullptr;
+}
+
+bool has_meaning(const Key& key, const std::string& governing) {
+  return key.governor.empty() ||
+         std::find(key.needs.begin(), key.needs.end(), governing) != key.needs.end();
 }
 
 std::string allowed(const Key& key) {
@@ -106,7 +112,7 @@ const std::vector<KeyDoc>& plan_keys() {
     for (const plan::Key& key : plan::keys()) {
       std::string meaning = key.meaning;
       if (!key.governor.empty()) {
-        meaning += text("; only with ", key.governor, " = ", in_quotes(key.needs));
+        meaning += text("; only with ", key.governor, " = ", join_or(in_quotes(key.needs)));
       }
       out.push_back({key.name, plan::allowed(key), plan::print(key, defaults), meaning});
     }

@@ -44,8 +44,10 @@ struct Key {
   std::string meaning;
   Range range = {};
   std::vector<std::string> choices = {};
-  /// The key has meaning only while `governor` has the value `needs`; both empty where always.
-  std::string governor = {}, needs = {};
+  /// The key has meaning only while `governor` has one of the values `needs`; both empty where
+  /// always.
+  std::string governor = {};
+  std::vector<std::string> needs = {};
 
   std::string section() const { return name.substr(0, name.find('.')); }
 };
@@ -55,6 +57,9 @@ const std::vector<Key>& keys();
 
 /// The key of that name; null where there is none.
 const Key* find_key(std::string_view name);
+
+/// Whether a key has a meaning while its governor has this value, without quotes.
+bool has_meaning(const Key& key, const std::string& governing);
 
 /// What a key takes, in words: `an integer from 1 to 1048576`, `"f64", "f32" or "bf16"`.
 std::string allowed(const Key& key);

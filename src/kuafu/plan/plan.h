@@ -119,17 +119,37 @@ struct MemoryPlan {
 };
 
 struct OptimizerPlan {
-  std::string kind = "adamw";  ///< "adamw" | "sgd"
+  std::string kind = "adamw";  ///< "sgd" | "adam" | "adamw" | "lars" | "lamb"
   double lr = 1e-3;
-  double momentum = 0.9;                              ///< sgd
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adamw
+  double momentum = 0.9;                              ///< sgd, lars
+  bool nesterov = false;                              ///< sgd
+  double coefficient = 1e-3;                          ///< lars: of the trust ratio
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adam, adamw, lamb
+  bool bias_correction = true;                        ///< lamb
+  double ratio_min = 0, ratio_max = 10;               ///< lamb: what the trust ratio is kept in
   double weight_decay = 0.01;
-  double clip = 1.0;                  ///< global gradient norm; 0 = off
-  std::string schedule = "constant";  ///< "constant" | "cosine"
-  int64_t warmup = 0;                 ///< steps of linear warm-up
-  int64_t schedule_steps = 0;         ///< cosine: horizon; 0 = train.steps
-  double min_lr_ratio = 0.1;          ///< cosine: final lr / lr
+  std::string exclude = "auto";  ///< of decay and trust ratios: "auto" | "none" | "vectors"
+  double clip = 1.0;             ///< global gradient norm; 0 = off
+  /// "constant" | "cosine" | "linear" | "polynomial" | "step"
+  std::string schedule = "constant";
+  int64_t warmup = 0;             ///< steps of linear warm-up
+  int64_t schedule_steps = 0;     ///< of a schedule with an end: where; 0 = train.steps
+  double min_lr_ratio = 0.1;      ///< of a schedule with an end: final lr / lr
+  double power = 2;               ///< polynomial
+  int64_t drop_every = 1000;      ///< step: steps between two drops
+  double drop_factor = 0.1;       ///< step
+  std::string scale_lr = "none";  ///< with train.batch / base_batch: "none" | "linear" | "sqrt"
+  int64_t base_batch = 256;
   bool operator==(const OptimizerPlan&) const = default;
+
+  /// Layers of LARS and LAMB take steps of a length by their own norms.
+  bool has_trust_ratios() const { return kind == "lars" || kind == "lamb"; }
+  /// Vectors (biases, scales of norms) neither decay nor have a trust ratio.
+  bool leaves_vectors_out() const {
+    return exclude == "vectors" || (exclude == "auto" && has_trust_ratios());
+  }
+  /// The schedule falls until a step that it has to know.
+  bool has_horizon() const { return schedule != "constant" && schedule != "step"; }
 };
 
 struct DataPlan {

@@ -38,9 +38,6 @@ bool is_of_learning(const plan::Key& key) {
   return key.section() == "optimizer" || contains(kLearningKeys, key.name);
 }
 
-/// The horizon matters to a schedule that falls.
-bool has_horizon(const Plan& plan) { return plan.optimizer.schedule != "constant"; }
-
 std::string horizon(const Plan& plan) {
   return text(plan.schedule_steps(), plan.optimizer.schedule_steps == 0 ? " (by train.steps)" : "");
 }
@@ -56,7 +53,8 @@ std::vector<std::string> resume_changes(const Plan& saved, const Plan& now) {
     const std::string before = plan::print(key, saved), after = plan::print(key, now);
     if (is_of_learning(key) && before != after) note(key.name, before, after);
   }
-  if (has_horizon(saved) && has_horizon(now) && saved.schedule_steps() != now.schedule_steps()) {
+  if (saved.optimizer.has_horizon() && now.optimizer.has_horizon() &&
+      saved.schedule_steps() != now.schedule_steps()) {
     note(kHorizon, horizon(saved), horizon(now));
   }
   const std::string &before = saved.data.hash, &after = now.data.hash;

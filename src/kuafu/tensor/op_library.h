@@ -45,6 +45,7 @@ void add_embedding_ops(OpLibrary& lib);
 void add_loss_ops(OpLibrary& lib);
 void add_dropout_ops(OpLibrary& lib);
 void add_update_ops(OpLibrary& lib);
+void add_layer_ops(OpLibrary& lib);
 void add_route_ops(OpLibrary& lib);
 void add_slot_ops(OpLibrary& lib);
 

@@ -2,40 +2,31 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
-#include <type_traits>
 
-#include "kuafu/tensor/kernels.h"
 #include "kuafu/tensor/op_library.h"
+#include "kuafu/tensor/op_update.h"
 #include "kuafu/tensor/ops.h"
-#include "kuafu/tensor/update_kernels.h"
 
 namespace kuafu {
 namespace {
 
-void check_dense(const Tensor& t) {
-  KUAFU_CHECK(t.is_contiguous(), "updated in place: strides ", to_string(t.strides().vec()));
-}
-
-/// Calls f(gradients) with a pointer to elements that an update of `value` reads: f32 for f32 (bf16
-/// and f16 as their bits), f64 for f64.
-template <class T, class F>
-void with_gradients(const Tensor& value, const Tensor& grad, F f) {
-  if constexpr (std::is_same_v<T, float>) {
-    if (grad.scalar_type() == at::kBFloat16 || grad.scalar_type() == at::kHalf) {
-      const Tensor g = grad.contiguous();
-      const void* bits = g.const_data_ptr();
-      if (grad.scalar_type() == at::kHalf) return f(static_cast<const kernels::F16*>(bits));
-      return f(static_cast<const kernels::BF16*>(bits));
-    }
-  }
-  const Tensor g = grad.to(value.scalar_type()).contiguous();
-  f(g.const_data_ptr<T>());
+template <class Kernel>
+void adam_on_cpu(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v,
+                 const kernels::AdamWFactors& factors, const Kernel& kernel) {
+  for (const Tensor* x : {&value, &m, &v}) check_dense(*x);
+  by_type(value, [&](auto zero) {
+    using T = decltype(zero);
+    with_gradients<T>(value, grad, [&]<class Grad>(const Grad* g) {
+      kernel(kernels::AdamWData<T, Grad>{value.mutable_data_ptr<T>(), g, m.mutable_data_ptr<T>(),
+                                         v.mutable_data_ptr<T>(), value.numel()},
+             factors);
+    });
+  });
 }
 
 void adamw_cpu(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v, double lr,
                double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
                double grad_factor) {
-  for (const Tensor* x : {&value, &m, &v}) check_dense(*x);
   const auto steps = static_cast<double>(t);
   const kernels::AdamWFactors factors{
       .beta1 = beta1,
@@ -46,21 +37,26 @@ void adamw_cpu(const Tensor& value, const Tensor& grad, const Tensor& m, const T
       .spread = 1 / std::sqrt(1 - std::pow(beta2, steps)),
       .grad = grad_factor,
   };
-  by_type(value, [&](auto zero) {
-    using T = decltype(zero);
-    with_gradients<T>(value, grad, [&]<class Grad>(const Grad* g) {
-      kernels::adamw(
-          kernels::AdamWData<T, Grad>{value.mutable_data_ptr<T>(), g, m.mutable_data_ptr<T>(),
-                                      v.mutable_data_ptr<T>(), value.numel()},
-          factors);
-    });
-  });
+  adam_on_cpu(value, grad, m, v, factors,
+              [](const auto& data, const auto& f) { kernels::adamw(data, f); });
 }
 
-/// grad times a factor in the type of the value.
-Tensor scaled(const Tensor& value, const Tensor& grad, double factor) {
-  const Tensor g = grad.to(value.scalar_type());
-  return factor == 1 ? g : g.mul(factor);
+void adam_cpu(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v, double lr,
+              double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
+              double grad_factor) {
+  const auto steps = static_cast<double>(t);
+  const kernels::AdamWFactors factors{
+      .beta1 = beta1,
+      .beta2 = beta2,
+      .epsilon = epsilon,
+      .keep = 1,
+      .rate = lr / (1 - std::pow(beta1, steps)),
+      .spread = 1 / std::sqrt(1 - std::pow(beta2, steps)),
+      .grad = grad_factor,
+      .coupled = weight_decay,
+  };
+  adam_on_cpu(value, grad, m, v, factors,
+              [](const auto& data, const auto& f) { kernels::adam(data, f); });
 }
 
 void adamw_kernel(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v,
@@ -71,20 +67,41 @@ void adamw_kernel(const Tensor& value, const Tensor& grad, const Tensor& m, cons
                     weight_decay, epsilon, false, false);
 }
 
+void adam_kernel(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v,
+                 double lr, double beta1, double beta2, double epsilon, double weight_decay,
+                 int64_t t, double grad_factor) {
+  const Tensor step = at::full({}, static_cast<double>(t), value.options().dtype(at::kFloat));
+  at::_fused_adam_(value, scaled(value, grad, grad_factor), m, v, {}, step, lr, beta1, beta2,
+                   weight_decay, epsilon, false, false);
+}
+
 void adamw_meta(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, double, double,
                 double, double, int64_t, double) {}
 
-void sgd_cpu(const Tensor& value, const Tensor& grad, const Tensor& velocity, double lr,
-             double momentum, double weight_decay, double grad_factor) {
+template <class Kernel>
+void sgd_on_cpu(const Tensor& value, const Tensor& grad, const Tensor& velocity,
+                const kernels::SgdFactors& factors, const Kernel& kernel) {
   for (const Tensor* x : {&value, &velocity}) check_dense(*x);
   by_type(value, [&](auto zero) {
     using T = decltype(zero);
     with_gradients<T>(value, grad, [&]<class Grad>(const Grad* g) {
-      kernels::sgd(kernels::SgdData<T, Grad>{value.mutable_data_ptr<T>(), g,
-                                             velocity.mutable_data_ptr<T>(), value.numel()},
-                   {lr, momentum, weight_decay, grad_factor});
+      kernel(kernels::SgdData<T, Grad>{value.mutable_data_ptr<T>(), g,
+                                       velocity.mutable_data_ptr<T>(), value.numel()},
+             factors);
     });
   });
+}
+
+void sgd_cpu(const Tensor& value, const Tensor& grad, const Tensor& velocity, double lr,
+             double momentum, double weight_decay, double grad_factor) {
+  sgd_on_cpu(value, grad, velocity, {lr, momentum, weight_decay, grad_factor},
+             [](const auto& data, const auto& f) { kernels::sgd(data, f); });
+}
+
+void nesterov_cpu(const Tensor& value, const Tensor& grad, const Tensor& velocity, double lr,
+                  double momentum, double weight_decay, double grad_factor) {
+  sgd_on_cpu(value, grad, velocity, {lr, momentum, weight_decay, grad_factor},
+             [](const auto& data, const auto& f) { kernels::nesterov(data, f); });
 }
 
 void sgd_kernel(const Tensor& value, const Tensor& grad, const Tensor& velocity, double lr,
@@ -92,6 +109,13 @@ void sgd_kernel(const Tensor& value, const Tensor& grad, const Tensor& velocity,
   velocity.mul_(momentum).add_(scaled(value, grad, grad_factor));
   if (weight_decay != 0) velocity.add_(value, weight_decay);
   value.sub_(velocity, lr);
+}
+
+void nesterov_kernel(const Tensor& value, const Tensor& grad, const Tensor& velocity, double lr,
+                     double momentum, double weight_decay, double grad_factor) {
+  const Tensor g = at::add(scaled(value, grad, grad_factor), value, weight_decay);
+  velocity.mul_(momentum).add_(g);
+  value.sub_(at::add(g, velocity, momentum), lr);
 }
 
 void sgd_meta(const Tensor&, const Tensor&, const Tensor&, double, double, double, double) {}
@@ -114,15 +138,6 @@ using AdamWOp = void(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                      double, double, double, int64_t, double);
 using SgdOp = void(const Tensor&, const Tensor&, const Tensor&, double, double, double, double);
 
-void check(const Tensor& value, const Tensor& grad, const Tensor& state) {
-  KUAFU_CHECK(value.sizes() == grad.sizes() && value.sizes() == state.sizes() &&
-                  value.scalar_type() == state.scalar_type(),
-              "an update of ", to_string(shape_of(value)), " by ", to_string(shape_of(grad)),
-              " with state ", to_string(shape_of(state)));
-  KUAFU_CHECK(value.scalar_type() == at::kFloat || value.scalar_type() == at::kDouble,
-              "values are updated in f32 or f64, got ", value.scalar_type());
-}
-
 }  // namespace
 
 void add_update_ops(OpLibrary& lib) {
@@ -131,32 +146,64 @@ void add_update_ops(OpLibrary& lib) {
       "float beta2, float epsilon, float weight_decay, int t, float grad_factor) -> ()",
       "adamw", &adamw_cpu, &adamw_kernel, &adamw_meta);
   lib.add(
+      "adam(Tensor(a!) value, Tensor grad, Tensor(b!) m, Tensor(c!) v, float lr, float beta1, "
+      "float beta2, float epsilon, float weight_decay, int t, float grad_factor) -> ()",
+      "adam", &adam_cpu, &adam_kernel, &adamw_meta);
+  lib.add(
       "sgd(Tensor(a!) value, Tensor grad, Tensor(b!) velocity, float lr, float momentum, "
       "float weight_decay, float grad_factor) -> ()",
       "sgd", &sgd_cpu, &sgd_kernel, &sgd_meta);
+  lib.add(
+      "nesterov(Tensor(a!) value, Tensor grad, Tensor(b!) velocity, float lr, float momentum, "
+      "float weight_decay, float grad_factor) -> ()",
+      "nesterov", &nesterov_cpu, &nesterov_kernel, &sgd_meta);
   lib.add("sum_of_squares(Tensor x) -> Tensor", "sum_of_squares", &sum_of_squares_cpu,
           &sum_of_squares_plain, &sum_of_squares_meta);
 }
 
 namespace ops {
 
-void adamw(Tensor& value, const Tensor& grad, Tensor& m, Tensor& v, const AdamWArgs& args) {
-  static const auto op = find_op<AdamWOp>("adamw");
-  check(value, grad, m);
-  check(value, grad, v);
-  KUAFU_CHECK(args.t >= 1, "AdamW counts steps from 1, got ", args.t);
+namespace {
+
+void update_by(const c10::TypedOperatorHandle<AdamWOp>& op, Tensor& value, const Tensor& grad,
+               Tensor& m, Tensor& v, const AdamWArgs& args) {
+  check_update(value, grad, m);
+  check_update(value, grad, v);
+  KUAFU_CHECK(args.t >= 1, "Adam counts steps from 1, got ", args.t);
   const OpScope scope;
   op.call(value, grad, m, v, args.lr, args.beta1, args.beta2, args.epsilon, args.weight_decay,
           args.t, args.grad_factor);
   scope.work(0, bytes_of(value, value, grad, m, m, v, v));
 }
 
-void sgd(Tensor& value, const Tensor& grad, Tensor& velocity, const SgdArgs& args) {
-  static const auto op = find_op<SgdOp>("sgd");
-  check(value, grad, velocity);
+void update_by(const c10::TypedOperatorHandle<SgdOp>& op, Tensor& value, const Tensor& grad,
+               Tensor& velocity, const SgdArgs& args) {
+  check_update(value, grad, velocity);
   const OpScope scope;
   op.call(value, grad, velocity, args.lr, args.momentum, args.weight_decay, args.grad_factor);
   scope.work(0, bytes_of(value, value, grad, velocity, velocity));
+}
+
+}  // namespace
+
+void adamw(Tensor& value, const Tensor& grad, Tensor& m, Tensor& v, const AdamWArgs& args) {
+  static const auto op = find_op<AdamWOp>("adamw");
+  update_by(op, value, grad, m, v, args);
+}
+
+void adam(Tensor& value, const Tensor& grad, Tensor& m, Tensor& v, const AdamWArgs& args) {
+  static const auto op = find_op<AdamWOp>("adam");
+  update_by(op, value, grad, m, v, args);
+}
+
+void sgd(Tensor& value, const Tensor& grad, Tensor& velocity, const SgdArgs& args) {
+  static const auto op = find_op<SgdOp>("sgd");
+  update_by(op, value, grad, velocity, args);
+}
+
+void nesterov(Tensor& value, const Tensor& grad, Tensor& velocity, const SgdArgs& args) {
+  static const auto op = find_op<SgdOp>("nesterov");
+  update_by(op, value, grad, velocity, args);
 }
 
 Tensor sum_of_squares(const Tensor& x) {

@@ -153,6 +153,40 @@ struct SgdArgs {
   double grad_factor = 1;
 };
 void sgd(Tensor& value, const Tensor& grad, Tensor& velocity, const SgdArgs& args);
+/// Adam: the same with weight_decay times the value in the gradient instead.
+void adam(Tensor& value, const Tensor& grad, Tensor& m, Tensor& v, const AdamWArgs& args);
+/// The same velocity as sgd's; value -= lr (grad_factor grad + weight_decay value + momentum
+/// velocity).
+void nesterov(Tensor& value, const Tensor& grad, Tensor& velocity, const SgdArgs& args);
+
+/// Where the elements of a contiguous piece lie among the layers of their parameter (LayerSplit).
+struct LayerRun {
+  int64_t first = 0;    ///< element of the shard, row-major, where the piece begins
+  int64_t columns = 1;  ///< of a row of the shard
+  int64_t stacked =
+      0;  ///< elements of the shard in one index of dim 0, where that is a layer; or 0
+  int64_t parts = 1, width = 1;
+  int64_t column = 0;  ///< of the parameter, where the shard's first column is
+  int64_t layers = 1;  ///< of which the shard has something, from the first on
+};
+struct LambArgs {
+  double beta1, beta2, epsilon, weight_decay;
+  int64_t t;  ///< of the bias correction, from 1; 0: none is made
+  double grad_factor = 1;
+};
+/// LAMB's moments of a step in place; sums of squares of the value and of its direction r
+/// [You et al., 2020, algorithm 2] by layer, (layers, 2) f64.
+Tensor lamb_norms(const Tensor& value, const Tensor& grad, Tensor& m, Tensor& v,
+                  const LambArgs& args, const LayerRun& run);
+/// value -= rates[layer] r; rates (layers) f64.
+void lamb(Tensor& value, const Tensor& m, const Tensor& v, const Tensor& rates,
+          const LambArgs& args, const LayerRun& run);
+/// Sums of squares of the value and of grad_factor grad by layer, (layers, 2) f64.
+Tensor lars_norms(const Tensor& value, const Tensor& grad, double grad_factor, const LayerRun& run);
+/// velocity = momentum velocity + rates[layer] (grad_factor grad + weight_decay value);
+/// value -= velocity. Rates (layers) f64; args.lr is not read.
+void lars(Tensor& value, const Tensor& grad, Tensor& velocity, const Tensor& rates,
+          const SgdArgs& args, const LayerRun& run);
 /// Sum of squares of all elements as an f64 scalar tensor on the same device.
 Tensor sum_of_squares(const Tensor& x);
 

@@ -150,6 +150,14 @@ Tensor ParamFactory::initial_value(const Param& p) const {
   return make_value(mine, p.global, p.init, source, options).to(device);
 }
 
+int64_t num_layers(const Param& p) {
+  return p.layers.parts * (p.layers.is_stacked ? p.global[0] : 1);
+}
+
+bool holds_vectors(const Param& p) {
+  return p.global.size() == (p.layers.is_stacked ? size_t{2} : size_t{1});
+}
+
 Tensor gather_param(const Param& p, const Tensor& shard, const Mesh& mesh) {
   const at::NoGradGuard no_grad;
   Tensor whole = shard.detach();

@@ -17,6 +17,14 @@ struct Init {
   double std = 0.02;
 };
 
+/// Which tensors of the published model a parameter holds: what optimizers call layers.
+struct LayerSplit {
+  bool is_stacked = false;  ///< each index of dim 0 is a tensor by itself (experts)
+  int64_t parts = 1;        ///< tensors side by side in the last dim (q, k, v), in turns of
+  int64_t width = 1;        ///< so many columns of each
+  bool operator==(const LayerSplit&) const = default;
+};
+
 /// What every optimizer, ZeRO stage and checkpoint needs to know about one parameter.
 struct Param {
   std::string name;  ///< "blocks.3.mlp.up.weight", identical under every scheme
@@ -28,7 +36,13 @@ struct Param {
   Init init;         ///< how `value` comes about
   /// Tied to a parameter that another pipeline stage owns: kept equal to it, and counted there.
   bool is_copy = false;
+  LayerSplit layers = {};
 };
+
+/// How many tensors of the published model a parameter holds.
+int64_t num_layers(const Param& p);
+/// Whether these are vectors: biases and scales of norms.
+bool holds_vectors(const Param& p);
 
 /// Where parameters are made: device, dtype, seed.
 struct ParamFactory {

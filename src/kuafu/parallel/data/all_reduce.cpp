@@ -192,8 +192,8 @@ std::unique_ptr<DataParallel> make_data_parallel(const Plan& plan, const Mesh& m
                                                  const std::vector<int>& script) {
   const DataParallelPlan& data = plan.parallel.data;
   if (data.staleness > 0) {
-    return make_stale_server(
-        mesh, {data.servers, data.staleness, plan.optimizer, plan.schedule_steps(), script});
+    return make_stale_server(mesh, {data.servers, data.staleness, plan.optimizer,
+                                    plan.schedule_steps(), plan.train.batch, script});
   }
   KUAFU_REQUIRE(script.empty(), "a script orders the pushes of parallel.data.staleness > 0 only");
   if (data.mode == "parameter_server") {

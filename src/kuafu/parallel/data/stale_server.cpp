@@ -205,7 +205,8 @@ class ServerStore {
       const Tensor grad = worker.gradient.narrow(0, piece.begin - part_.begin, piece.size());
       shards.push_back({in_values(piece), grad, slot.param, {"data"}});
     }
-    optimizer_->step(shards, learning_rate(options_.optimizer, worker.pushed, options_.steps));
+    optimizer_->step(
+        shards, learning_rate(options_.optimizer, worker.pushed, options_.steps, options_.batch));
     order_.push_back({w, worker.pushed, worker.version});
     ++worker.pushed;
     worker.gradient = Tensor();

@@ -12,7 +12,7 @@ struct StaleOptions {
   int64_t servers = 1;    ///< the first replicas also serve
   int64_t staleness = 1;  ///< steps a worker may be ahead of the slowest
   OptimizerPlan optimizer;
-  int64_t steps = 1;  ///< of the run: for the learning rate's schedule
+  int64_t steps = 1, batch = 1;  ///< of the run: for the learning rate's schedule
   /// Workers in the order in which every server applies their pushes, until it ends; then, and by
   /// default, as they arrive. Makes a run repeatable.
   std::vector<int> script = {};

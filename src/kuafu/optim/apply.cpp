@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What all rules have in common: slots and master copies by shard, and norms of layers over a mesh.
+//
+// A layer's sums of squares are rows of a table in f64, one table for each set of axes that splits
+// parameters. A rank fills the rows of what it holds; then each axis carries one all-reduce with all
+// tables whose layers it splits. Replicas fill the same rows and meet nobody, stages of a pipeline
+// have tables of their own; a copy of a tied parameter has the elements of its owner, and so its
+// norms, to the bit.
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <map>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/meter/allocator.h"
+#include "kuafu/optim/norm.h"
+
+namespace kuafu {
+namespace {
+
+/// f32 and f64 values are updated in place. Half-precision ones have an f32 master copy, which is
+/// optimizer state: a step of lr 1e-4 is lost in a bf16's 8 bits.
+bool needs_master(const Tensor& value) {
+  return value.scalar_type() == at::kBFloat16 || value.scalar_type() == at::kHalf;
+}
+
+/// A slot like value, in the type it is updated in.
+Tensor new_slot(const Tensor& value) {
+  const CategoryScope scope(Category::kOptimizer);
+  const auto type = needs_master(value) ? at::kFloat : value.scalar_type();
+  return at::zeros(value.sizes(), value.options().dtype(type).requires_grad(false));
+}
+
+/// The master copy of a half-precision value; undefined for others.
+Tensor new_master(const Tensor& value) {
+  if (!needs_master(value)) return {};
+  const Tensor master = new_slot(value);
+  master.copy_(value.detach());
+  return master;
+}
+
+/// Copies the tensors of one state into those of another. Throws ConfigError where names or shapes
+/// differ.
+void copy_state(const std::vector<NamedTensor>& from, const std::vector<NamedTensor>& to) {
+  KUAFU_REQUIRE(from.size() == to.size(), "an optimizer state of ", from.size(),
+                " tensors cannot be restored into one of ", to.size(),
+                ": kind, dtype and parameters must be those of the saved run");
+  for (size_t i = 0; i < to.size(); ++i) {
+    KUAFU_REQUIRE(from[i].name == to[i].name && from[i].tensor.sizes() == to[i].tensor.sizes(),
+                  "optimizer state ", from[i].name, " ", to_string(shape_of(from[i].tensor)),
+                  " was given where ", to[i].name, " ", to_string(shape_of(to[i].tensor)),
+                  " is expected");
+  }
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < to.size(); ++i) to[i].tensor.copy_(from[i].tensor);
+}
+
+/// Throws where the shards of this step are not those the state was made for.
+void check_shards(std::span<const ParamShard> shards, size_t num_states) {
+  KUAFU_CHECK(shards.size() == num_states, "a step over ", shards.size(),
+              " shards after steps over ", num_states);
+  for (const ParamShard& s : shards) {
+    KUAFU_CHECK(s.param != nullptr && s.value.defined() && s.grad.defined(), "a shard of ",
+                s.param == nullptr ? "nothing" : s.param->name, " lacks its value or gradient");
+  }
+}
+
+/// The layers of a shard, and which of its parameter's is the first of them.
+struct HeldLayers {
+  ops::LayerRun run;
+  int64_t first = 0;
+};
+
+HeldLayers layers_of(const ParamShard& shard, const Mesh& mesh) {
+  const Param& p = *shard.param;
+  const Slice mine = my_slice(p.layout, p.padded, mesh, p.name);
+  HeldLayers held{.run = {.first = shard.first_element,
+                          .columns = mine.extent.back(),
+                          .parts = p.layers.parts,
+                          .width = p.layers.width,
+                          .column = mine.offset.back(),
+                          .layers = p.layers.parts}};
+  if (!p.layers.is_stacked) return held;
+  held.run.stacked = 1;
+  for (size_t d = 1; d < mine.extent.size(); ++d) held.run.stacked *= mine.extent[d];
+  held.run.layers *= mine.extent[0];
+  held.first = p.layers.parts * mine.offset[0];
+  KUAFU_CHECK(held.first + held.run.layers <= num_layers(p), p.name, ": layers ", held.first,
+              " to ", held.first + held.run.layers, " of ", num_layers(p));
+  return held;
+}
+
+}  // namespace
+
+Optimizer::Optimizer(const OptimizerPlan& plan) : plan_(plan), rule_(make_rule(plan)) {}
+
+bool Optimizer::is_left_out(const Param& p) const {
+  return plan_.leaves_vectors_out() && holds_vectors(p);
+}
+
+void Optimizer::step(std::span<ParamShard> shards, double lr) { step(shards, lr, Mesh({}, 0)); }
+
+void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) {
+  const at::NoGradGuard no_grad;
+  if (states_.empty()) make_states(shards);
+  check_shards(shards, states_.size());
+  const Rates rates{.lr = lr, .step = ++num_steps_};
+  std::vector<RulePiece> pieces;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const State& state = states_[i];
+    pieces.push_back({.value = state.master.defined() ? state.master : shards[i].value,
+                      .grad = shards[i].grad,
+                      .slots = state.slots,
+                      .grad_factor = shards[i].grad_factor,
+                      .weight_decay = is_left_out(*shards[i].param) ? 0 : plan_.weight_decay});
+  }
+  std::vector<Tensor> ratios(shards.size());
+  if (rule_.has_ratios()) ratios = ratios_of(shards, pieces, rates, mesh);
+  for (size_t i = 0; i < shards.size(); ++i) {
+    rule_.update(pieces[i], rates, ratios[i]);
+    if (states_[i].master.defined()) shards[i].value.copy_(states_[i].master);
+  }
+}
+
+void Optimizer::skip(std::span<const ParamShard> shards, const Mesh& mesh) const {
+  if (!rule_.has_ratios()) return;
+  const at::NoGradGuard no_grad;
+  sum_over_axes(tables_of(shards, mesh).partial, mesh);
+}
+
+Optimizer::Tables Optimizer::tables_of(std::span<const ParamShard> shards, const Mesh& mesh) const {
+  Tables out;
+  std::map<uint64_t, int64_t> heights;  // in the same order on every rank
+  for (const ParamShard& shard : shards) {
+    const HeldLayers held = layers_of(shard, mesh);
+    const uint64_t axes = splitting_axes(shard, mesh);
+    out.rows.push_back({axes, heights[axes] + held.first, held.run});
+    if (!is_left_out(*shard.param)) heights[axes] += num_layers(*shard.param);
+  }
+  for (const auto& [axes, height] : heights) {
+    const auto f64 = shards[0].value.options().dtype(at::kDouble).requires_grad(false);
+    out.partial.push_back({axes, at::zeros({height, rule_.num_norms}, f64)});
+  }
+  return out;
+}
+
+std::vector<Tensor> Optimizer::ratios_of(std::span<const ParamShard> shards,
+                                         std::vector<RulePiece>& pieces, const Rates& rates,
+                                         const Mesh& mesh) const {
+  const Tables all = tables_of(shards, mesh);
+  std::map<uint64_t, Tensor> tables;
+  for (const PartialSums& p : all.partial) tables[p.axes] = p.sums;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const Rows& rows = all.rows[i];
+    pieces[i].layers = rows.run;
+    const Tensor sums = rule_.measure(pieces[i], rates);
+    if (is_left_out(*shards[i].param)) continue;
+    tables.at(rows.axes).narrow(0, rows.first, rows.run.layers).copy_(sums);
+  }
+  sum_over_axes(all.partial, mesh);
+  for (auto& [axes, table] : tables) table = rule_.ratios(table.sqrt());
+  std::vector<Tensor> ratios;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const Rows& rows = all.rows[i];
+    const Tensor& table = tables.at(rows.axes);
+    ratios.push_back(is_left_out(*shards[i].param) ? at::ones({rows.run.layers}, table.options())
+                                                   : table.narrow(0, rows.first, rows.run.layers));
+  }
+  return ratios;
+}
+
+OptimizerState Optimizer::state() const {
+  OptimizerState all{.num_steps = num_steps_, .tensors = {}};
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const State& s = states_[i];
+    for (size_t k = 0; k < s.slots.size(); ++k) {
+      all.tensors.push_back({s.name + "." + rule_.slots[k], s.slots[k], i});
+    }
+    if (s.master.defined()) all.tensors.push_back({s.name + ".master", s.master, i});
+  }
+  return all;
+}
+
+void Optimizer::begin(std::span<const ParamShard> shards, int64_t num_steps) {
+  states_.clear();
+  make_states(shards);
+  num_steps_ = num_steps;
+}
+
+void Optimizer::restore(std::span<const ParamShard> shards, const OptimizerState& from) {
+  KUAFU_CHECK(states_.empty(), "restored after ", num_steps_, " steps");
+  if (from.num_steps == 0) return;
+  begin(shards, from.num_steps);
+  copy_state(from.tensors, state().tensors);
+}
+
+void Optimizer::make_states(std::span<const ParamShard> shards) {
+  for (const ParamShard& s : shards) {
+    State& state = states_.emplace_back();
+    state.name = s.param->name;
+    for (size_t k = 0; k < rule_.slots.size(); ++k) state.slots.push_back(new_slot(s.value));
+    state.master = new_master(s.value);
+  }
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerPlan& plan) {
+  return std::make_unique<Optimizer>(plan);
+}
+
+}  // namespace kuafu

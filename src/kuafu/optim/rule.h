@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kuafu/plan/plan.h"
+#include "kuafu/tensor/ops.h"
+
+// An optimizer as its paper has it: data and arithmetic on the elements of a piece. Who holds the
+// other pieces of a layer, how norms come together, masters, saving: apply.cpp, once for all rules.
+namespace kuafu {
+
+/// What a rule reads and changes: some elements of a parameter, whole layers or not.
+struct RulePiece {
+  Tensor value;               ///< f32 or f64; of a half-precision parameter its master copy
+  Tensor grad;                ///< of any type, to be multiplied by grad_factor
+  std::vector<Tensor> slots;  ///< like the value, in the order of Rule::slots
+  double grad_factor = 1;
+  double weight_decay = 0;    ///< 0 for layers that are left out
+  ops::LayerRun layers = {};  ///< where the elements lie among them
+};
+
+/// Of one step.
+struct Rates {
+  double lr = 0;
+  int64_t step = 1;  ///< from 1
+};
+
+/// One update rule. A rule without ratios is elementwise: update alone. With ratios a step is
+///
+///   measure   elementwise: moments, and sums of squares by layer over the piece, (layers, k) f64
+///             (sums of all pieces of a layer, then norms: not the rule's)
+///   ratios    norms (layers, k) f64 -> (layers) f64
+///   update    elementwise, with the ratio of each element's layer
+struct Rule {
+  /// Zero at first; a checkpoint calls them "kind.slot.parameter".
+  std::vector<std::string> slots;
+  std::function<Tensor(RulePiece& piece, const Rates& rates)> measure = {};
+  int64_t num_norms = 2;  ///< k
+  std::function<Tensor(const Tensor& norms)> ratios = {};
+  /// `ratios` is undefined where there are none.
+  std::function<void(RulePiece& piece, const Rates& rates, const Tensor& ratios)> update;
+
+  bool has_ratios() const { return static_cast<bool>(ratios); }
+};
+
+/// Each in the file of its name. Throw ConfigError for coefficients that no key allows.
+Rule make_sgd(const OptimizerPlan& plan);
+Rule make_adam(const OptimizerPlan& plan);   ///< decay as part of the gradient
+Rule make_adamw(const OptimizerPlan& plan);  ///< decay of the weight itself
+Rule make_lars(const OptimizerPlan& plan);
+Rule make_lamb(const OptimizerPlan& plan);
+
+/// By plan.kind; throws ConfigError listing the kinds.
+Rule make_rule(const OptimizerPlan& plan);
+
+/// What rules share: betas and momentum below 1. Throw ConfigError.
+void check_betas(const OptimizerPlan& plan);
+void check_momentum(const OptimizerPlan& plan);
+
+/// (layers): 1 where either norm, column 0 or 1 of (layers, 2), is zero, else 0. Such a layer has the
+/// ratio 1: of zeros it could never leave them. By arithmetic that meta tensors have too.
+Tensor is_zero_layer(const Tensor& norms);
+
+}  // namespace kuafu
