@@ -16,9 +16,10 @@ constexpr std::array<const char*, kNumEndings> kEndings = {
 constexpr std::array<const char*, 3> kWorlds = {"threads", "mpi", "mpi-native"};
 
 /// What a reason contains, and its name. Every reason that is not here is a finding.
-constexpr std::array<std::pair<const char*, const char*>, 2> kReasons = {{
+constexpr std::array<std::pair<const char*, const char*>, 3> kReasons = {{
     {"the run has diverged", "diverged"},
     {"training diverged", "diverged"},
+    {"compared with itself", "no oracle"},  // a plug-in's model on one rank
 }};
 
 template <size_t N>
