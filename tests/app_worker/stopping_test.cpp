@@ -260,6 +260,14 @@ TEST(Watching, ASignalOfTheLastValidationCutsTheCertificateShort) {
   EXPECT_NE(ended.output.find("certifying was cut short"), std::string::npos) << ended.output;
 }
 
+TEST(Watching, TheTimeCountsFromTheStart) {
+  const Ran ran = run({"--timeout", "0.1", "--set", "model.layers=65536", "--set", "model.hidden=1",
+                       "--set", "model.heads=1"});
+  EXPECT_EQ(ran.code, kTimeout) << ran.output;
+  EXPECT_EQ(ran.document["status"], "timeout");
+  EXPECT_EQ(document_problems(ran.document), std::vector<std::string>{});
+}
+
 TEST(Watching, ALimitOfYearsIsNone) {
   for (const char* option : {"--timeout", "--stop-after"}) {
     const Ran ran = run({option, "1e12"});
