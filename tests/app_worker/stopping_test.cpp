@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "kuafu/base/build_info.h"
 #include "kuafu/record/schema.h"
@@ -22,7 +23,8 @@ using tests::Arguments;
 using tests::Ended;
 using tests::Ran;
 
-constexpr int kOk = 0, kFailed = 1, kUsage = 2, kTimeout = 5, kDiverged = 6, kInterrupted = 130;
+constexpr int kOk = 0, kFailed = 1, kUsage = 2, kTimeout = 5, kDiverged = 6, kUnwritten = 7,
+              kInterrupted = 130;
 /// More steps than any test waits for.
 constexpr const char* kMany = "50000000";
 
@@ -125,6 +127,36 @@ TEST_P(Stopping, BySignalSavesAndGoesOnToTheSameBits) {
   EXPECT_EQ(lines_of(folder_.path("log.csv")).size(), static_cast<size_t>(done) + 5);
 }
 
+// A terminal and `timeout` tell the front and its worker, and the front tells the worker again.
+TEST_P(Stopping, BySignalToItsGroupSaves) {
+  tests::Child child(command(kMany, {"--checkpoint", saved(), "--json", folder_.path("a.json"),
+                                     "--log", folder_.path("log.csv")}));
+  ASSERT_TRUE(tests::eventually([&] { return has_logged(); }, std::chrono::seconds(60)))
+      << child.output();
+  ::kill(child.pid(), SIGTERM);
+  ::kill(-child.pid(), SIGTERM);
+  const Ended ended = child.wait();
+  EXPECT_EQ(ended.code, kInterrupted) << ended.output;
+  EXPECT_EQ(document("a.json")["status"], "interrupted");
+  EXPECT_EQ(num_saved(), 1);
+}
+
+TEST_P(Stopping, WhileItValidatesIsWrittenAndSaved) {
+  tests::Child child(command("3", {"--checkpoint", saved(), "--json", folder_.path("a.json"),
+                                   "--set", "train.validation_batches=1000000"}));
+  ASSERT_TRUE(tests::eventually([&] { return num_saved() == 1; }, std::chrono::seconds(60)))
+      << child.output();
+  ::kill(child.pid(), SIGTERM);
+  const Ended ended = child.wait(std::chrono::seconds(20));
+  EXPECT_EQ(ended.code, kInterrupted) << ended.output;
+  const Json d = document("a.json");
+  EXPECT_EQ(d["status"], "interrupted");
+  EXPECT_EQ(d["loss"].size(), 3u);
+  EXPECT_TRUE(d["validation_loss"].is_null());
+  EXPECT_NE(d["reason"].get<std::string>().find("after step 3 of 3; saved in"), std::string::npos)
+      << d["reason"];
+}
+
 // Before the first step there is nothing to save, and nothing to die of.
 TEST_P(Stopping, AskedToSaveBeforeItListensItGoesOn) {
   const std::string mark = folder_.path("mark");
@@ -168,6 +200,81 @@ TEST(Watching, StopAfterIsInterrupted) {
   EXPECT_TRUE(ran.document["validation_loss"].is_null());
 }
 
+TEST(Watching, ValidationOnTheWayIsEndedToo) {
+  const tests::Folder folder;
+  const Ran ran =
+      run({"--steps", kMany, "--timeout", "0.6", "--checkpoint", folder.path("saved"), "--set",
+           "train.validate_every=1", "--set", "train.validation_batches=1000000"});
+  EXPECT_EQ(ran.code, kTimeout) << ran.output;
+  EXPECT_EQ(ran.document["loss"].size(), 1u);
+  EXPECT_EQ(ran.document["checkpoint"]["saves"], 1);
+  EXPECT_GT(ran.document["checkpoint"]["samples"][0].get<double>(), 1e-5);
+}
+
+/// Its steps have many micro-batches: 12288 samples take a second and more.
+struct LongRun {
+  explicit LongRun(const Arguments& more) : child(words(more)) {
+    is_logged =
+        tests::eventually([&] { return lines_of(log).size() > 1; }, std::chrono::seconds(60));
+  }
+  Arguments words(const Arguments& more) const {
+    Arguments all = {tests::built("bin/kuafu"),
+                     "run",
+                     folder.write("plan.toml", tests::kSmallPlan),
+                     "--log",
+                     log,
+                     "--json",
+                     json};
+    for (const char* key : {"train.micro_batch=8", "data.kind=synthetic"}) {
+      all.insert(all.end(), {"--set", key});
+    }
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  tests::Folder folder;
+  std::string log = folder.path("log.csv"), json = folder.path("a.json");
+  tests::Child child;
+  bool is_logged = false;
+};
+
+TEST(Watching, ALaterSecondSignalEndsItAtOnce) {
+  LongRun run({"--steps", kMany, "--set", "train.batch=12288"});
+  ASSERT_TRUE(run.is_logged) << run.child.output();
+  ::kill(run.child.pid(), SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  ::kill(run.child.pid(), SIGTERM);
+  const Ended ended = run.child.wait(std::chrono::seconds(20));
+  EXPECT_EQ(ended.code, 128 + SIGTERM) << ended.output;
+}
+
+// It comes when no step is left, and nobody will ask for it.
+TEST(Watching, ASignalOfTheLastValidationCutsTheCertificateShort) {
+  LongRun run({"--steps", "1", "--set", "train.batch=4096", "--certify"});
+  ASSERT_TRUE(run.is_logged) << run.child.output();
+  ::kill(run.child.pid(), SIGTERM);
+  const Ended ended = run.child.wait(std::chrono::seconds(20));
+  EXPECT_EQ(ended.code, kOk) << ended.output;
+  const Json d = document_in(run.json);
+  EXPECT_EQ(d["status"], "ok");
+  EXPECT_EQ(d["certificate"]["verdict"], "not_run");
+  EXPECT_NE(ended.output.find("certifying was cut short"), std::string::npos) << ended.output;
+}
+
+TEST(Watching, TheTimeCountsFromTheStart) {
+  const Ran ran = run({"--timeout", "0.1", "--set", "model.layers=65536", "--set", "model.hidden=1",
+                       "--set", "model.heads=1"});
+  EXPECT_EQ(ran.code, kTimeout) << ran.output;
+  EXPECT_EQ(ran.document["status"], "timeout");
+  EXPECT_EQ(document_problems(ran.document), std::vector<std::string>{});
+}
+
+TEST(Watching, ALimitOfYearsIsNone) {
+  for (const char* option : {"--timeout", "--stop-after"}) {
+    const Ran ran = run({option, "1e12"});
+    EXPECT_EQ(ran.code, kOk) << ran.output;
+  }
+}
+
 TEST(Watching, StopAtKeepsTheScheduleOfTheWhole) {
   const tests::Folder folder;
   const Arguments schedule = {"--steps", "12", "--set", "optimizer.schedule=cosine"};
@@ -183,6 +290,25 @@ TEST(Watching, StopAtKeepsTheScheduleOfTheWhole) {
   EXPECT_EQ(losses.size(), 5u);
   for (const Json& loss : second.document["loss"]) losses.push_back(loss);
   EXPECT_EQ(losses, whole.document["loss"]);
+
+  const Ran third = with({"--checkpoint", folder.path("saved"), "--resume"});
+  EXPECT_EQ(third.code, kOk) << third.output;
+  EXPECT_NE(third.output.find("  nothing left: step 12 of 12\n"), std::string::npos)
+      << third.output;
+  EXPECT_EQ(third.output.find("step time"), std::string::npos) << third.output;
+}
+
+TEST(Watching, WhatCannotBePrintedIsTold) {
+  const tests::Folder folder;
+  const std::string plan = folder.write("plan.toml", tests::kSmallPlan);
+  for (const char* command : {"run", "explain"}) {
+    tests::Child child(
+        {"/bin/sh", "-c", tests::built("bin/kuafu") + " " + command + " " + plan + " >/dev/full"});
+    const Ended ended = child.wait();
+    EXPECT_EQ(ended.code, kUnwritten) << ended.output;
+    EXPECT_NE(ended.output.find("cannot write all of the standard output"), std::string::npos)
+        << ended.output;
+  }
 }
 
 TEST(Watching, DivergenceKeepsWhatWasMeasured) {
@@ -235,7 +361,7 @@ TEST(Watching, AStaleRunEndsAtTheFirstSignal) {
 TEST(Watching, WrongUseIsToldBeforeTheRun) {
   const std::vector<std::pair<Arguments, std::string>> wrong = {
       {{"--stop-at", "4"}, "--stop-at 4: the plan ends after step 3"},
-      {{"--stop-after", "3x"}, "\"3x\" is no time; write seconds, or 90s, 15m, 2h, 1d"},
+      {{"--stop-after", "3x"}, "\"3x\" is no time"},
       {{"--stop-after", "-1"}, "is no time"},
       {{"--stop-after", "1h", "--set", "parallel.data=2", "--set",
         "parallel.data.mode=parameter_server", "--set", "parallel.data.staleness=1", "--set",
@@ -249,6 +375,8 @@ TEST(Watching, WrongUseIsToldBeforeTheRun) {
        "--tensorboard /proc/here: not a folder that can be written"},
       {{"--world", "simulated", "--stop-after", "1h"},
        "--stop-after: the simulated world makes no steps"},
+      {{"--set", "parallel.pipeline.size=2", "--set", "parallel.pipeline.schedule=/dev/zero"},
+       "the schedule \"/dev/zero\" is no regular file but a pipe or a device"},
       {{"--world", "simulated", "--log", "a.csv"}, "--log: the simulated world makes no steps"},
   };
   for (const auto& [more, says] : wrong) {

@@ -3,6 +3,10 @@
 // Runs that diverge, saturate or overflow: never "different" for it, and never a way out of what is
 // wrong before.
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "tests/mutants/mutant.h"
@@ -102,6 +106,56 @@ TEST(CertificateOfADivergingRun, IsNotDifferentWhereRoundingIsAllThatIsLeft) {
         {{"model.dtype", "f32"}, {"train.steps", "3"}, {"optimizer.warmup", "0"}}, o));
     EXPECT_NE(c.verdict, "different") << o.back().first << words(c);
   }
+}
+
+/// What `kuafu run` does of an empty document.
+Certificate of_a_default_run(const Overrides& overrides) {
+  RunOptions certified;
+  certified.is_certified = true;
+  const Registries registries = builtin_registries();
+  const TensorModes modes = registries.tensor_modes();
+  const Overrides common = {{"data.kind", "synthetic"}, {"train.steps", "3"}};
+  const Plan plan =
+      resolve(parse_plan("", "empty.toml", modes, tests::keys::both(common, overrides),
+                         registries.models.names()),
+              0, modes);
+  return tests::run_plan(plan, certified)[0].certificate;
+}
+
+void expect_named(const Overrides& overrides) {
+  const Certificate c = of_a_default_run(overrides);
+  EXPECT_EQ(c.verdict, "not_run") << words(c);
+  EXPECT_NE(c.reason.find("the run has diverged"), std::string::npos) << words(c);
+  EXPECT_NE(c.native.verdict, "different") << words(c);
+}
+
+// Every draw at random leaves the range of numbers: logits whose rounding is more than 88, squares
+// of gradients beyond 1e308.
+TEST(CertificateOfADivergingRun, IsNamedWhereEveryDrawOverflows) {
+  expect_named({{"optimizer.lr", "1e5"}, {"model.dtype", "f64"}});
+  for (const char* type : {"f32", "f64", "bf16"}) {
+    expect_named({{"optimizer.lr", "1e6"}, {"optimizer.weight_decay", "0"}, {"model.dtype", type}});
+  }
+  for (const char* lr : {"30", "100", "1000"}) {
+    expect_named({{"optimizer.lr", lr}, {"model.dtype", "bf16"}});
+  }
+}
+
+// Moments below the normal numbers of f32 are rounded to whole multiples of 2^-149.
+TEST(CertificateOfAnUnderflow, IsEqual) {
+  const std::map<std::string, std::vector<const char*>> clips = {
+      {"f32", {"1e-25", "1e-28", "1e-30", "1e-35"}},
+      {"f16", {"1e-28", "1e-30", "1e-35"}},
+      {"bf16", {"1e-10", "1e-30"}}};
+  for (const auto& [type, values] : clips) {
+    for (const char* clip : values) {
+      const Certificate c = of_a_default_run({{"model.dtype", type}, {"optimizer.clip", clip}});
+      EXPECT_EQ(c.verdict, "equal") << type << " " << clip << " " << words(c);
+    }
+  }
+  const Certificate sgd =
+      of_a_default_run({{"optimizer.kind", "sgd"}, {"optimizer.clip", "1e-40"}});
+  EXPECT_EQ(sgd.verdict, "equal") << words(sgd);
 }
 
 TEST(CertificateOfADivergingRun, IsNoBetterThanTheRunItself) {

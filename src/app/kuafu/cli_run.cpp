@@ -118,7 +118,7 @@ and ends it at once where a step takes longer than a fifth of the time more. SIG
 While a run is certified, and under parallel.data.staleness, the first signal ends it at once.
 
 Exit codes: 0 ok, 1 failed or refuted by its certificate (`different`), 2 usage, 3 refused,
-4 out of memory, 5 time-out, 6 diverged, 7 a file could not be written (a full disk), 130 interrupted,
+4 out of memory, 5 time-out, 6 diverged, 7 a document, log or trace could not be written (a full disk; at a checkpoint: 1), 130 interrupted,
 128 + signal where a signal ended it before it listened)");
 }
 

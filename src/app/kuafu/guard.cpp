@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <array>
@@ -27,8 +28,11 @@ namespace kuafu {
 namespace {
 
 constexpr std::array kPassedOn = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+constexpr time_t kSameSignalMs = 500;
 volatile sig_atomic_t received = 0;  // written by the handler only
 volatile pid_t worker = 0;
+
+volatile time_t received_at_ms = 0;
 
 volatile bool is_launcher = false;  // the worker is mpirun, in a process group of its own
 
@@ -36,9 +40,16 @@ volatile bool is_launcher = false;  // the worker is mpirun, in a process group 
 // signals; SIGUSR1 and SIGUSR2 it hands to them, so that they have the time to save.
 void pass_on(int number, siginfo_t* info, void*) {
   const bool is_first = received == 0;
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  const time_t now_ms = now.tv_sec * 1000 + now.tv_nsec / 1'000'000;
+  if (is_first) received_at_ms = now_ms;
   if (number != SIGUSR1) received = number;  // which saves, and ends nothing
   if (is_launcher) {
-    ::kill(worker, number != SIGUSR1 && is_first ? SIGUSR2 : number);
+    // What comes at once is the same one: to the process, and to its group.
+    const bool is_copy = !is_first && now_ms - received_at_ms < kSameSignalMs;
+    if (number == SIGUSR1 || !is_copy)
+      ::kill(worker, number != SIGUSR1 && is_first ? SIGUSR2 : number);
   } else if (info->si_code <= 0) {
     ::kill(worker, number);
   }
@@ -150,7 +161,7 @@ int report_failure(const WorkerCall& call, const std::string& reason, const std:
 /// its own.
 std::optional<int> code_of_signal(int status, const std::string& written) {
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  if (code == kStopped || written == "interrupted") return kStopped;
+  if ((WIFEXITED(status) && code == kStopped) || written == "interrupted") return kStopped;
   // A launcher ends as its killed ranks do, or with 1 where it was killed itself.
   const bool is_killed = code > 128 || (is_launcher && code != 0 && written.empty());
   if (!is_killed) return {};

@@ -201,5 +201,9 @@ int main_with(int argc, char** argv) {
 int main(int argc, char** argv) {
   ::signal(SIGUSR1, SIG_IGN);   // asks to save: nothing to die of before there is what to save
   kuafu::install_allocators();  // before the first tensor
-  return kuafu::main_with(argc, argv);
+  const int code = kuafu::main_with(argc, argv);
+  std::cout.flush();
+  if (std::cout || code != kuafu::kOk) return code;
+  std::cerr << "kuafu: cannot write all of the standard output" << std::endl;
+  return kuafu::kUnwritten;
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -39,8 +40,16 @@ class Run {
   explicit Run(const WorkerOptions& options) : options_(options), files_(options) {}
 
   int operator()() {
+    const Clocks clocks(options_, requests_, [this] {
+      const ConfigError why(too_long());
+      const int code = is_prepared_ ? end("timeout", why, kTimeout)
+                                    : end_with(no_head(options_.world), "timeout", why, kTimeout);
+      std::cout.flush();
+      _exit(code);
+    });
     try {
       prepare();
+      is_prepared_ = true;
     } catch (const Refused& e) {
       let_rank_0_report();
       return end("refused", e, kRefused);
@@ -49,11 +58,6 @@ class Run {
       return end("failed", e, kUsage);
     }
     try {
-      const Clocks clocks(options_, requests_, [this] {
-        const int code = end("timeout", ConfigError(too_long()), kTimeout);
-        std::cout.flush();
-        _exit(code);
-      });
       if (world_ == "simulated") {
         run_simulated();
       } else {
@@ -206,6 +210,7 @@ class Run {
     const std::lock_guard lock(kept_mutex_);
     if (kept_.is_null()) kept_ = Json::parse(words);
     listening_.reset();  // no step is left to end after: a signal ends the process
+    if (StopSignals::received() != 0) ::raise(StopSignals::received());  // it came after the last
   }
 
   /// True where the run was done before: its document says why it could not be certified.
@@ -260,13 +265,19 @@ class Run {
 
   int end(const std::string& status, const std::exception& cause, int code) {
     if (end_uncertified(cause.what())) return kOk;
+    return end_with(head_.is_null() ? no_head(world_) : head_, status, cause, code);
+  }
+
+  /// Of a run whose plan is not known.
+  Json no_head(const std::string& world) const {
+    return {{"plan", nullptr},
+            {"plan_hash", nullptr},
+            {"world", world.empty() ? Json() : Json(world)},
+            {"ranks", options_.ranks > 0 ? Json(options_.ranks) : Json()}};
+  }
+
+  int end_with(Json document, const std::string& status, const std::exception& cause, int code) {
     std::cerr << "kuafu: " << status << ": " << reason_of(cause) << std::endl;
-    Json document = head_.is_null() ? Json{{"status", status},
-                                           {"plan", nullptr},
-                                           {"plan_hash", nullptr},
-                                           {"world", world_},
-                                           {"ranks", options_.ranks}}
-                                    : head_;
     made_.add_to(document, plan_);
     add_failure(document, status, cause);
     files_.write_document(document);
@@ -284,6 +295,7 @@ class Run {
   mutable std::mutex kept_mutex_;
   Json kept_;  ///< what was measured, while it is certified; null before and after
   std::atomic<bool> is_different_ = false;  ///< says the certificate, on every rank
+  std::atomic<bool> is_prepared_ = false;   ///< from then on other threads may read all of it
   Requests requests_;
   std::optional<StopSignals> listening_;  ///< while steps are made
   MadeSteps made_;

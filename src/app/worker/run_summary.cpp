@@ -47,6 +47,19 @@ void print_scale(const Json& d) {
             << " steps skipped: their gradients overflowed\n";
 }
 
+/// Whether the checkpoint that it went on from had done every step.
+bool has_nothing_left(const Json& d) {
+  return d["resumed_from"].is_number() && d["resumed_from"] >= d["plan"]["train"]["steps"];
+}
+
+/// Of a run that made no step.
+void print_rest(const Json& d) {
+  std::cout << "  nothing left: step " << d["resumed_from"] << " of " << d["plan"]["train"]["steps"]
+            << "\n";
+  if (!d["validation_loss"].is_number()) return;
+  std::cout << "  validation loss " << number(d["validation_loss"], 5) << "\n";
+}
+
 void print_training(const Json& d) {
   const auto time = [](const Json& s) { return print_seconds(s.get<double>()); };
   const Json& t = d["step_time_s"];
@@ -126,8 +139,12 @@ void print_summary(const Json& d) {
     }
   }
   print_model(d);
-  print_training(d);
-  print_counts(d);
+  if (has_nothing_left(d)) {
+    print_rest(d);
+  } else {
+    print_training(d);
+    print_counts(d);
+  }
   print_parts(d);
   print_certificate(d);
 }

@@ -2,6 +2,7 @@
 #include "app/worker/stop_signals.h"
 
 #include <signal.h>
+#include <time.h>
 
 #include <array>
 
@@ -12,6 +13,17 @@ constexpr std::array kStopping = {SIGINT, SIGTERM, SIGHUP, SIGUSR2};
 
 std::atomic<Requests*> asked = nullptr;
 std::atomic<int> signal_received = 0;
+std::atomic<int64_t> received_at_ns = 0;
+
+/// A terminal, `timeout` and a launcher send a signal to all processes of a group, and each of those
+/// that passes signals on sends it once more: within that time it is the same one.
+constexpr int64_t kSameSignalNs = 500'000'000;
+
+int64_t now_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
 
 void handle(int number, void (*handler)(int)) {
   struct sigaction action {};
@@ -27,9 +39,14 @@ void on_signal(int number) {
     requests->save();
     return;
   }
-  signal_received = number;
-  requests->stop(Stop::kSignal);
-  for (const int stopping : kStopping) handle(stopping, SIG_DFL);  // the next one ends the process
+  if (signal_received == 0) {
+    received_at_ns = now_ns();
+    signal_received = number;
+    requests->stop(Stop::kSignal);
+  } else if (now_ns() - received_at_ns > kSameSignalNs) {
+    handle(number, SIG_DFL);
+    ::raise(number);  // blocked until this returns; then it ends the process
+  }
 }
 
 }  // namespace

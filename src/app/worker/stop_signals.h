@@ -6,8 +6,8 @@
 namespace kuafu {
 
 /// While it stands, SIGINT, SIGTERM, SIGHUP and SIGUSR2 ask a run to stop after its step, and SIGUSR1
-/// to save after it. A second signal that stops ends the process at once, as if nobody listened. One at a
-/// time.
+/// to save after it. A second signal that stops ends the process at once, as if nobody listened; within
+/// half a second of the first it is a copy of it, and does nothing. One at a time.
 class StopSignals {
  public:
   explicit StopSignals(Requests& requests);

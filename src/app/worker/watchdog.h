@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -16,7 +17,8 @@ class Watchdog {
   Watchdog(double seconds, std::function<void()> on_timeout)
       : thread_([this, seconds, on_timeout = std::move(on_timeout)] {
           std::unique_lock lock(mutex_);
-          const auto limit = std::chrono::duration<double>(seconds);
+          // More does not fit into a clock's nanoseconds.
+          const std::chrono::duration<double> limit(std::min(seconds, kLongest));
           if (!ended_.wait_for(lock, limit, [this] { return is_over_; })) on_timeout();
         }) {}
   ~Watchdog() {
@@ -31,6 +33,8 @@ class Watchdog {
   Watchdog& operator=(const Watchdog&) = delete;
 
  private:
+  static constexpr double kLongest = 1e8;  ///< s: three years
+
   std::mutex mutex_;
   std::condition_variable ended_;
   bool is_over_ = false;

@@ -10,9 +10,9 @@
 //               added up: |w| and |dw| of absolute values.
 //   clipping    without a loss scale gradients g in half precision are clipped where they are: factor
 //               (on a CPU, by ATen, in place) and product c g are rounded to their type, 2 u of it,
-//               and v squares both, so that kClippings u is allowed. Below the least normal number n
-//               of the type rounding is as large as at it, e = u n: m and v are measured on
-//               max(|c g|, n). An update divides m, mostly of earlier gradients, by the root of v, which
+//               and v squares both, so that (1 + u)^kClippings - 1 is allowed besides. Below the
+//               least normal number n of the type rounding is as large as at it, e = u n: m and v
+//               are measured on max(|c g|, n). An update divides m, mostly of earlier gradients, by the root of v, which
 //               may be mostly this one's: its size is the larger of those by |c g| and by |c g| - 2 e,
 //               nothing perhaps, and it has n / |c g| times the error, up to itself twice.
 //   Adam        decays through its gradient, G = c g + d w, whose terms s = |c g| + d |w| may cancel:
@@ -24,10 +24,22 @@
 //               for clipping), |r| of LAMB, r = direction + d w, whose terms may cancel. Sums of K
 //               squares, in f64 in any order, differ by less than 2 sqrt(K) 2^-53 of themselves.
 //               Each element of the step has that error besides its own.
+//   underflow   a result below the least normal number of the updated type is rounded by up to half
+//               its least subnormal number e, whatever its size (sums of such are exact). The factor c
+//               of a gradient S g, S the loss scale, and their product: d = e (1 + S |g|) / 2.
+//               m, two products more:       dm = (1 - beta1) d + 2 e
+//               v, of the squares:          dv = (1 - beta2) d (2 |c g| + d) + 2 e
+//               so the root, r = sqrt(v^) + eps, is r' = sqrt((v - dv)^) + eps at least (concave: it
+//               rises by less), and lr m^ / r is off by
+//                   lr |m|^ (1 / r' - 1 / r) + (lr dm^ + e) / r' + (2 + lr) e,
+//               x^ being corrected for its bias: product with the rate, quotient, decay. SGD's u has
+//               du = d + 2 e, its weight lr du + e; LARS has its rate inside, LAMB its ratio in lr.
+//               All of it is far below u of anything normal.
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include <ATen/ATen.h>
 
@@ -67,7 +79,7 @@ class UpdateCheck {
         norm_(evidence.report.grad_norm),
         fine_((rule_.kind == "lamb" ? kLambRoundings : kUpdateRoundings) *
               std::min(unit_roundoff(plan.model.dtype), 0x1p-24)),
-        bound_(is_clipped_in_place() ? kClippings * unit_roundoff(plan.model.dtype) : fine_),
+        bound_(is_clipped_in_place() ? clippings() + fine_ : fine_),
         lr_(oracle::learning_rate(rule_, evidence.step - evidence.scale_before.skipped,
                                   plan.schedule_steps(), plan.train.batch)),
         before_(updated(evidence.before)) {}
@@ -94,8 +106,9 @@ class UpdateCheck {
     if (rule_.kind == "lamb") {
       for (auto& [name, by] : moved) by = lamb_movement(name, by);
     }
-    compare_weights(weights, moved);
-    compare_state(state, absolute);
+    const Underflow lost = underflow(state);
+    compare_weights(weights, moved, lost.weights);
+    compare_state(state, absolute, lost.state);
   }
 
  private:
@@ -109,9 +122,49 @@ class UpdateCheck {
     const bool is_half = plan_.model.dtype == DType::kBF16 || plan_.model.dtype == DType::kF16;
     return is_half && !plan_.has_loss_scale() && factor() < 1;
   }
+  /// (1 + u)^kClippings - 1: of v, whose largest element may well come near it.
+  double clippings() const {
+    return std::pow(1 + unit_roundoff(plan_.model.dtype), kClippings) - 1;
+  }
   double least_normal() const {
     if (!is_clipped_in_place()) return 0;
     return plan_.model.dtype == DType::kF16 ? 0x1p-14 : 0x1p-126;
+  }
+  /// What underflow may add to the errors of weights and of every slot.
+  struct Underflow {
+    oracle::Tensors weights;
+    std::map<std::string, oracle::Tensors> state;
+  };
+  Underflow underflow(const oracle::State& state) const {
+    const double e = plan_.model.dtype == DType::kF64 ? 0x1p-1074 : 0x1p-149;
+    const auto steps = static_cast<double>(state.num_steps);
+    const bool is_corrected = rule_.kind != "lamb" || rule_.bias_correction;
+    const double first = is_corrected ? 1 - std::pow(rule_.beta1, steps) : 1;
+    const double second = is_corrected ? 1 - std::pow(rule_.beta2, steps) : 1;
+    Underflow lost;
+    for (const auto& [name, g] : is_.gradients) {
+      const double half = factor() < 1 || is_.report.loss_scale != 1 ? e / 2 : 0;
+      const Tensor d = half * (1 + is_.report.loss_scale * g.abs());
+      const Tensor lr = rule_.has_trust_ratios() ? lr_ * trust_.ratio.at(name)
+                                                 : at::scalar_tensor(lr_, d.options());
+      if (state.slots.contains("velocity")) {
+        const bool has_rate = rule_.kind == "lars";
+        lost.state["velocity"][name] = (has_rate ? lr * d : d) + 2 * e;
+        lost.weights[name] = (has_rate ? lr * d + 2 * e : lr * (d + 2 * e)) + e;
+        continue;
+      }
+      const Tensor dm = (1 - rule_.beta1) * d + 2 * e;
+      const Tensor dv = (1 - rule_.beta2) * d * (2 * factor() * g.abs() + d) + 2 * e;
+      const Tensor& v = state.slots.at("v").at(name);
+      const Tensor root = (v / second).sqrt() + rule_.epsilon;
+      const Tensor least = ((v - dv).clamp_min(0) / second).sqrt() + rule_.epsilon;
+      const Tensor turned = state.slots.at("m").at(name).abs() * (root - least) / root;
+      lost.state["m"][name] = dm;
+      lost.state["v"][name] = dv;
+      // Without an epsilon a v below dv leaves no bound: its root may be lost as a whole.
+      lost.weights[name] = (lr / first * (turned + dm) + e) / least + (2 + lr) * e;
+    }
+    return lost;
   }
   double half_spacing() const { return least_normal() * unit_roundoff(plan_.model.dtype); }
 
@@ -206,7 +259,8 @@ class UpdateCheck {
     return (least_normal() / clipped.clamp_min(least_normal() * bound_ / 2)).clamp_min(1);
   }
 
-  void compare_weights(const oracle::Tensors& exact, const oracle::Tensors& moved) {
+  void compare_weights(const oracle::Tensors& exact, const oracle::Tensors& moved,
+                       const oracle::Tensors& lost) {
     const oracle::Tensors mine = updated(is_.after);
     for (const auto& [name, w] : exact) {
       const auto found = mine.find(name);
@@ -218,6 +272,7 @@ class UpdateCheck {
       const double terms = rule_.kind == "adamw" ? 1 + lr_ * decay(name) : 1;
       Tensor scale = before_.at(name).abs() * (terms * fine_ / bound_);
       if (const auto by = moved.find(name); by != moved.end()) scale = scale + by->second;
+      if (const auto by = lost.find(name); by != lost.end()) scale = scale + by->second / bound_;
       add_elements({found->second, w, scale}, bound_, at_step(is_, name), proof_);
       compare_master(name);
     }
@@ -233,7 +288,8 @@ class UpdateCheck {
     proof_.refute(at_step(is_, text(name, " is not its master copy, rounded")));
   }
 
-  void compare_state(const oracle::State& exact, const oracle::State& absolute) {
+  void compare_state(const oracle::State& exact, const oracle::State& absolute,
+                     const std::map<std::string, oracle::Tensors>& lost) {
     if (exact.num_steps != is_.after.num_steps) {
       proof_.refute(at_step(is_, text("the optimizer counts ", is_.after.num_steps, " updates for ",
                                       exact.num_steps)));
@@ -246,8 +302,12 @@ class UpdateCheck {
           proof_.refute(at_step(is_, text("no rank holds ", slot, " of ", name)));
           continue;
         }
-        add_elements({mine->second.at(name).to(at::kDouble), t, absolute.slots.at(slot).at(name)},
-                     bound_, at_step(is_, text(slot, " of ", name)), proof_);
+        Tensor scale = absolute.slots.at(slot).at(name);
+        if (const auto of = lost.find(slot); of != lost.end() && of->second.contains(name)) {
+          scale = scale + of->second.at(name) / bound_;
+        }
+        add_elements({mine->second.at(name).to(at::kDouble), t, scale}, bound_,
+                     at_step(is_, text(slot, " of ", name)), proof_);
       }
     }
   }

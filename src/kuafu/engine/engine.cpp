@@ -12,6 +12,7 @@
 
 #include "kuafu/base/trace.h"
 #include "kuafu/engine/stage.h"
+#include "kuafu/engine/validation.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/parallel/expert/routing.h"
 #include "kuafu/parallel/pipeline/analysis.h"
@@ -274,6 +275,7 @@ double Engine::validate() {
   const CategoryScope scope(Category::kActivation);
   Tensor total;
   for (int64_t batch = 0; batch < s.plan.train.validation_batches; ++batch) {
+    if (batch > 0) ValidationWatch::ask();
     s.micro_batches.use_validation(s.steps_done, batch);
     const Tensor loss = s.run(s.validation_row, false);
     if (loss.defined()) total = total.defined() ? total + loss : loss;

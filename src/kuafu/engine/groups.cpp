@@ -22,30 +22,31 @@ bool contains(const std::vector<Param*>& params, const Param* p) {
 BlockGroups::BlockGroups(Model& model, const StageMap& map, int pipeline_rank, Recompute recompute)
     : map_(map), rank_(pipeline_rank), recompute_(recompute) {
   find_ties(model, map);
+  std::set<const Param*> tied;
+  for (const Tied& t : ties_) tied.insert(t.params.begin(), t.params.end());
   used_.resize(blocks_.size());
   tied_.resize(blocks_.size());
   for (size_t b = 0; b < blocks_.size(); ++b) {
     if (map.rank_of(b) != rank_) continue;
     HeldGroup held{.block = b};
     for (Param* p : blocks_[b]->params()) {
-      const bool is_tied = std::any_of(ties_.begin(), ties_.end(),
-                                       [p](const Tied& t) { return contains(t.params, p); });
-      if (!is_tied) held.params.push_back(p);
+      if (tied.count(p) == 0) held.params.push_back(p);
     }
     held_.push_back(std::move(held));
   }
+  std::map<const Param*, int> group_of;
   for (size_t g = 0; g < held_.size(); ++g) {
-    used_[held_[g].block].push_back(static_cast<int>(g));
-    for (size_t b = 0; b < blocks_.size(); ++b) {
-      if (map.rank_of(b) != rank_ || b == held_[g].block) continue;
-      const std::vector<Param*> borrowed = blocks_[b]->borrowed();
-      const bool is_user = std::any_of(borrowed.begin(), borrowed.end(), [&](const Param* p) {
-        return contains(held_[g].params, p);
-      });
-      if (!is_user) continue;
-      used_[b].push_back(static_cast<int>(g));
-      ++held_[g].num_users;
+    for (const Param* p : held_[g].params) group_of[p] = static_cast<int>(g);
+  }
+  for (size_t g = 0; g < held_.size(); ++g) {
+    const size_t b = held_[g].block;
+    std::set<int> groups = {static_cast<int>(g)};
+    for (const Param* p : blocks_[b]->borrowed()) {
+      const auto found = group_of.find(p);
+      if (found == group_of.end() || !groups.insert(found->second).second) continue;
+      ++held_[static_cast<size_t>(found->second)].num_users;
     }
+    used_[b].assign(groups.begin(), groups.end());
   }
   int next = static_cast<int>(held_.size());
   for (Tied& tie : ties_) {

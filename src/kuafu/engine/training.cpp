@@ -65,7 +65,7 @@ void Training::run() {
     while (engine_.steps_done() < plan_.train.steps && result_.is_whole()) step();
     engine_.settle();
     result_.load = meter.window();
-    if (saver_ && result_.stopped != Stop::kNone) saver_->save_now(result_.validation);
+    if (saver_ && result_.stopped != Stop::kNone) save_last();
   } catch (const SaveFailed& e) {  // on all ranks
     if (!agreement_) throw;
     result_.unsaved = e.what();
@@ -79,7 +79,11 @@ void Training::finish() {
   const int64_t steps = engine_.steps_done();
   if (plan_.train.validation_batches > 0) {
     const ValidationSeries& series = result_.validation;
-    result_.validation_loss = series.has(steps) ? series.losses.back() : validation_loss();
+    asked_ = {};
+    const std::optional<double> loss = series.has(steps) ? series.losses.back() : validation_loss();
+    result_.stopped = asked_.stop;
+    if (!loss) return;
+    result_.validation_loss = *loss;
     if (!std::isfinite(result_.validation_loss)) return diverge_at_the_end();
   }
   // Without a loss after it the last update is taken for sound.
@@ -96,6 +100,7 @@ void Training::diverge_at_the_end() {
 
 void Training::step() {
   StepDone done;
+  asked_ = {};
   done.step = engine_.steps_done();
   if (!make_step(done)) return;
   if (saver_) saver_->found_sound(done.step);  // its loss is of the state before it
@@ -103,11 +108,16 @@ void Training::step() {
   validate(done);
   if (done.validation_loss) tell_made();
   if (options_.on_step) show(done);
-  Agreement::Asked asked;
   const bool is_last = done.step + 1 == plan_.train.steps;
-  if (agreement_ && !is_last) asked = agreement_->ask();
-  save(asked.is_save);
-  result_.stopped = asked.stop;
+  if (agreement_ && !is_last && asked_.stop == Stop::kNone) ask();
+  save(asked_.is_save);
+  result_.stopped = asked_.stop;
+}
+
+void Training::ask() {
+  const Agreement::Asked now = agreement_->ask();
+  asked_.stop = now.stop;
+  asked_.is_save = asked_.is_save || now.is_save;
 }
 
 bool Training::make_step(StepDone& done) {
@@ -148,14 +158,23 @@ void Training::validate(StepDone& done) {
   const int64_t every = plan_.train.validate_every, steps = engine_.steps_done();
   if (every == 0 || (steps % every != 0 && steps != plan_.train.steps)) return;
   done.validation_loss = validation_loss();
+  if (!done.validation_loss) return;
   result_.validation.add(steps, *done.validation_loss);
   if (saver_ && std::isfinite(*done.validation_loss)) saver_->found_sound(steps);
 }
 
-double Training::validation_loss() {
+std::optional<double> Training::validation_loss() {
   traced_.reset();  // a step's events alone
   const Unbooked unbooked(meters_);
-  return engine_.validate();
+  const ValidationWatch watch([this] {
+    if (agreement_) ask();
+    return asked_.stop != Stop::kNone;
+  });
+  try {
+    return engine_.validate();
+  } catch (const ValidationEnded&) {
+    return {};
+  }
 }
 
 void Training::save(bool is_asked) {
@@ -165,6 +184,12 @@ void Training::save(bool is_asked) {
   saver_->after_step(result_.validation);
   if (is_asked) saver_->save_now(result_.validation);
   result_.save_seconds.back() = seconds_now() - start;
+}
+
+void Training::save_last() {
+  const double start = seconds_now();
+  saver_->save_now(result_.validation);
+  result_.save_seconds.back() += seconds_now() - start;
 }
 
 void Training::show(StepDone& done) {

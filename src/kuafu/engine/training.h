@@ -44,8 +44,13 @@ class Training {
   void diverge_at_the_end();
   void tell_made();
   void validate(StepDone& done);
-  double validation_loss();
+  /// None where the run is asked to stop meanwhile; this is in `asked_`, on all ranks.
+  std::optional<double> validation_loss();
+  /// Adds to `asked_`. Collective.
+  void ask();
   void save(bool is_asked);
+  /// Of a run that was asked to stop.
+  void save_last();
   void show(StepDone& done);
 
   const Plan& plan_;
@@ -56,6 +61,7 @@ class Training {
   RankResult& result_;
   std::optional<Saver> saver_;
   std::optional<Agreement> agreement_;
+  Agreement::Asked asked_;  ///< since the last step
   std::optional<Witness> witness_;
   std::optional<OpTraceScope> traced_;
   int64_t flops_ = 0;  ///< of all ranks in the first step

@@ -3,11 +3,17 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/record/json_text.h"
 
 namespace kuafu {
+namespace {
+
+thread_local const std::function<bool()>* watching = nullptr;
+
+}  // namespace
 
 void ValidationSeries::add(int64_t step, double loss) {
   steps.push_back(step);
@@ -51,6 +57,16 @@ ValidationSeries validation_from(const std::string& line, int64_t last, const st
                                           : losses[i].get<double>());
   }
   return series;
+}
+
+ValidationWatch::ValidationWatch(std::function<bool()> ends) : ends_(std::move(ends)) {
+  watching = &ends_;
+}
+
+ValidationWatch::~ValidationWatch() { watching = nullptr; }
+
+void ValidationWatch::ask() {
+  if (watching != nullptr && (*watching)()) throw ValidationEnded();
 }
 
 bool has_same_validation(const Plan& a, const Plan& b) {

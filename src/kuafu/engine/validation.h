@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "kuafu/base/errors.h"
 #include "kuafu/plan/plan.h"
 
 namespace kuafu {
@@ -30,6 +32,28 @@ struct ValidationSeries {
 std::string to_text(const ValidationSeries& series);
 /// The entries of such a line up to `last` steps. Throws ConfigError "where: ..." where it is none.
 ValidationSeries validation_from(const std::string& line, int64_t last, const std::string& where);
+
+/// A validation was ended between two of its batches, on all ranks.
+class ValidationEnded : public Error {
+ public:
+  ValidationEnded() : Error("the validation was ended") {}
+};
+
+/// While it stands, validations of this thread ask before each batch but the first whether to end.
+class ValidationWatch {
+ public:
+  /// `ends` may communicate; the same on all ranks.
+  explicit ValidationWatch(std::function<bool()> ends);
+  ~ValidationWatch();
+  ValidationWatch(const ValidationWatch&) = delete;
+  ValidationWatch& operator=(const ValidationWatch&) = delete;
+
+  /// Asks; throws ValidationEnded. Nothing where nobody watches.
+  static void ask();
+
+ private:
+  std::function<bool()> ends_;
+};
 
 /// Whether both plans take their validation losses on the same samples.
 bool has_same_validation(const Plan& a, const Plan& b);
