@@ -310,7 +310,8 @@ TEST_F(Derivation, IsToldOnTheConsole) {
       "[[claim]]\nname = \"small\"\nsource = \"a wish\"\nformula = \"ranks < 2\"\n"
       "[[figure]]\nkind = \"bar\"\nx = \"ranks\"\ny = \"loss.last\"\n");
   const std::string claims = claim_text(check_claims(rows()));
-  EXPECT_NE(claims.find("FAILS       small: 2 of 6 hold, 4 fail: ranks < 2 (a wish)"), std::string::npos)
+  EXPECT_NE(claims.find("FAILS       small: 2 of 6 hold, 4 fail: ranks < 2 (a wish)"),
+            std::string::npos)
       << claims;
   EXPECT_NE(claims.find("data, 2 ranks, batch 8: 2 < 2"), std::string::npos) << claims;
   ASSERT_EQ(empty_columns(rows()).size(), 1U);

@@ -172,7 +172,8 @@ std::optional<RoundRun> Runner::run_turn(const Turn& turn, const std::function<b
   std::filesystem::remove(document_path);
   const std::string of_round = turn.round == 1 ? "" : text("-round-", turn.round);
   ChildCommand command{words(turn, folder), text(folder, "/output", of_round, ".txt"),
-                       text(folder, "/errors", of_round, ".txt"), c.timeout_s * kOwnEnd + options_.grace_s};
+                       text(folder, "/errors", of_round, ".txt"),
+                       c.timeout_s * kOwnEnd + options_.grace_s};
   const std::string began = utc_time();
   const ChildResult result = run_child(command, tick);
   if (result.end == ChildResult::End::kCancelled) return std::nullopt;
