@@ -4,7 +4,7 @@
 // does. What is compared: AdamW in f32 over all parameters of a GPT, on each rank its own (one
 // rank, then
 //   two at a time), far beyond the last cache:
-//     kuafu   make_adamw's step
+//     kuafu   the step of the optimizer "adamw"
 //     fused   LibTorch's at::_fused_adamw_ over the same tensors, one thread a rank
 //     limit   the same streams with hardly any arithmetic (streams.h), in each round the fastest of
 //             several loops
@@ -64,7 +64,7 @@ std::vector<Shape> shapes_of(const Settings& s) {
 /// The parameters of one rank and what updates them.
 class Rank {
  public:
-  explicit Rank(const Settings& settings) : adamw_(make_adamw(plan_)) {
+  explicit Rank(const Settings& settings) : adamw_(make_optimizer(plan_)) {
     for (const Shape& shape : shapes_of(settings)) {
       Param& p = params_.emplace_back();
       p.name = "p" + std::to_string(params_.size());
