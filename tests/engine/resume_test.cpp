@@ -254,7 +254,7 @@ TEST(Resume, NamesTheKeyThatDiffersAndBothValues) {
         Case{"train.batch", "12", "train.batch = 24, now 12"},
         Case{"train.seed", "2", "train.seed = 1, now 2"},
         Case{"optimizer.lr", "0.5", "optimizer.lr = 0.01, now 0.5"},
-        Case{"train.steps", "5", "train.steps = 5"}}) {
+        Case{"train.steps", "5", "is 6 steps far, and this run ends after step 5"}}) {
     Overrides o = {{"train.steps", "6"}, {"train.batch", "24"}};
     o.emplace_back(c.key, c.value);
     if (std::string(c.value) != "sgd") o.emplace_back("optimizer.epsilon", "0.01");

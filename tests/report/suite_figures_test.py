@@ -62,7 +62,7 @@ def spec_of(lines, kind, x, y, z=None, by="strategy", log="", title=""):
 
 def facts_of(lines, figures):
     finished = [line for line in lines[1:] if line["status"] == "ok"]
-    return {"derived": {
+    return {"references": [], "derived": {
         "columns": [{"name": "bytes a <token>", "formula": "1", "unit": "B",
                      "values": {line["case_id"]: 2048 * line["document"]["ranks"] for line in finished[1:]}},
                     {"name": "rate", "formula": "1", "unit": "1/s", "values": {line["case_id"]: 0.5 for line in finished}}],
