@@ -21,6 +21,7 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <span>
@@ -102,6 +103,8 @@ void traffic(benchmark::State& state, const TrafficWay& way) {
   }
   std::barrier together(static_cast<std::ptrdiff_t>(threads));
   std::vector<double> seconds(threads);
+  const int64_t tiles = (count + kTile - 1) / kTile;
+  std::atomic<int64_t> next_tile = 0;  // of all times, so that nobody waits between two of them
   const auto body = [&](size_t number) {
     const std::span<float* const> all(buffers);
     const Share share = way.threads == Threads::kRanks ? Share{all.subspan(number, 1), 0, count}
@@ -110,9 +113,17 @@ void traffic(benchmark::State& state, const TrafficWay& way) {
     way.run(share);  // the caches hold what they would hold
     together.arrive_and_wait();
     const auto begin = std::chrono::steady_clock::now();
-    for (int64_t i = 0; i < times; ++i) {
-      way.run(share);
-      benchmark::ClobberMemory();
+    if (way.threads == Threads::kTiles) {
+      for (int64_t tile = next_tile++; tile < tiles * times; tile = next_tile++) {
+        const int64_t first = tile % tiles * kTile;
+        way.run({all, first, std::min(first + kTile, count)});
+        benchmark::ClobberMemory();
+      }
+    } else {
+      for (int64_t i = 0; i < times; ++i) {
+        way.run(share);
+        benchmark::ClobberMemory();
+      }
     }
     seconds[number] =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -32,22 +32,28 @@ KUAFU_WIDE void ahead(const Share& s) {
   }
 }
 
-/// @pre buffers begin on lines, and so does the share
-void beside(const Share& s) {
-  const __m128 one = _mm_set1_ps(1.0F);
-  const int64_t whole = s.begin + (s.end - s.begin) / kLine * kLine;
-  const std::span<float* const> buffers = s.buffers;
-  for (int64_t i = s.begin; i < whole; i += kLine) {
-    for (float* const values : buffers) {
-      __m128 parts[4];
-      for (int k = 0; k < 4; ++k) parts[k] = _mm_add_ps(_mm_load_ps(values + i + 4 * k), one);
-      for (int k = 0; k < 4; ++k) _mm_store_ps(values + i + 4 * k, parts[k]);
-    }
+template <int n>
+[[gnu::always_inline]] inline void beside_n(const Share& s) {
+  float* const a = s.buffers[0];
+  float* const b = s.buffers[1];
+  float* const c = n > 2 ? s.buffers[2] : nullptr;
+  float* const d = n > 3 ? s.buffers[3] : nullptr;
+#pragma GCC ivdep
+  for (int64_t i = s.begin; i < s.end; ++i) {
+    a[i] += 1.0F;
+    b[i] += 1.0F;
+    if constexpr (n > 2) c[i] += 1.0F;
+    if constexpr (n > 3) d[i] += 1.0F;
   }
-  plain({buffers, whole, s.end});
 }
 
-/// @pre as for beside
+/// @pre two or four buffers
+KUAFU_WIDE void beside(const Share& s) {
+  if (s.buffers.size() == 2) return beside_n<2>(s);
+  return beside_n<4>(s);
+}
+
+/// @pre buffers begin on lines, and so does the share
 void past(const Share& s) {
   const __m128 one = _mm_set1_ps(1.0F);
   for (float* const values : s.buffers) {
@@ -80,7 +86,7 @@ KUAFU_WIDE void sum(const Share& s) {
 const TrafficWay kTrafficWays[kNumTrafficWays] = {
     {"one", Threads::kOne, false, &plain},     {"cores", Threads::kCores, false, &plain},
     {"ranks", Threads::kRanks, false, &plain}, {"ahead", Threads::kCores, false, &ahead},
-    {"past", Threads::kCores, false, &past},   {"beside", Threads::kCores, false, &beside},
+    {"past", Threads::kCores, false, &past},   {"beside", Threads::kTiles, false, &beside},
     {"sum", Threads::kCores, true, &sum},      {"one, sum", Threads::kOne, true, &sum}};
 
 }  // namespace kuafu::micro

@@ -21,6 +21,7 @@ enum class Threads : uint8_t {
   kOne,    ///< one thread everything: the second level's cache where all fits into it
   kCores,  ///< a thread a core, at most one a rank, the same elements of all buffers
   kRanks,  ///< a thread a rank, all elements of its own buffer
+  kTiles,  ///< a thread a core, at most one a rank, each the next kTile elements of all buffers
 };
 
 /// One way of moving a share: adds 1 to every element, or writes the sum of all to all.
@@ -37,14 +38,16 @@ struct TrafficWay {
 ///   ranks      a thread a rank, its own buffer
 ///   ahead      a thread a core that asks for lines before it needs them
 ///   past       a thread a core that stores past the caches
-///   beside     a thread a core that goes through all buffers at once, line by line
+///   beside     a thread a core that goes through all buffers at once, tile by tile
 ///   sum        a thread a core that reads a block of all buffers, then writes it to all
 ///   one, sum   one thread that does
 /// One way alone is no limit: rates of arrays beyond the caches were beaten 4.2 times by small
 /// all-reduces that stay in them, and threads on buffers of their own 2.3 times by an all-reduce
 /// whose work one thread did, since four threads on two cores hand the cores to each other; one
 /// buffer after the other was beaten 1.27 times where caches hold all of them, since a core has more
-/// lines under way that come from several places.
+/// lines under way that come from several places; the two halves of buffers beyond the caches, a core
+/// each, 1.21 times by cores that take tile after tile from one place.
+inline constexpr int64_t kTile = 64 * 1024;
 inline constexpr int kNumTrafficWays = 8;
 extern const TrafficWay kTrafficWays[kNumTrafficWays];
 
