@@ -21,7 +21,6 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <span>
@@ -70,6 +69,9 @@ int64_t cut(int64_t count, size_t number, size_t threads) {
   return part == parts ? count : count * part / parts / kLine * kLine;
 }
 
+/// Elements of a tile: a multiple of a line, and every thread has some.
+int64_t tile_of(int64_t count, size_t threads) { return std::min(kTile, cut(count, 1, threads)); }
+
 size_t num_threads(Threads who, int64_t ranks) {
   const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
   if (who == Threads::kOne) return 1;
@@ -103,27 +105,24 @@ void traffic(benchmark::State& state, const TrafficWay& way) {
   }
   std::barrier together(static_cast<std::ptrdiff_t>(threads));
   std::vector<double> seconds(threads);
-  const int64_t tiles = (count + kTile - 1) / kTile;
-  std::atomic<int64_t> next_tile = 0;  // of all times, so that nobody waits between two of them
   const auto body = [&](size_t number) {
     const std::span<float* const> all(buffers);
     const Share share = way.threads == Threads::kRanks ? Share{all.subspan(number, 1), 0, count}
                                                        : Share{all, cut(count, number, threads),
                                                                cut(count, number + 1, threads)};
-    way.run(share);  // the caches hold what they would hold
+    const auto once = [&] {
+      if (way.threads != Threads::kTiles) return way.run(share);
+      const int64_t tile = tile_of(count, threads), stride = static_cast<int64_t>(threads) * tile;
+      for (int64_t at = static_cast<int64_t>(number) * tile; at < count; at += stride) {
+        way.run({all, at, std::min(at + tile, count)});
+      }
+    };
+    once();  // the caches hold what they would hold
     together.arrive_and_wait();
     const auto begin = std::chrono::steady_clock::now();
-    if (way.threads == Threads::kTiles) {
-      for (int64_t tile = next_tile++; tile < tiles * times; tile = next_tile++) {
-        const int64_t first = tile % tiles * kTile;
-        way.run({all, first, std::min(first + kTile, count)});
-        benchmark::ClobberMemory();
-      }
-    } else {
-      for (int64_t i = 0; i < times; ++i) {
-        way.run(share);
-        benchmark::ClobberMemory();
-      }
+    for (int64_t i = 0; i < times; ++i) {
+      once();
+      benchmark::ClobberMemory();
     }
     seconds[number] =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

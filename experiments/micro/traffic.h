@@ -21,7 +21,7 @@ enum class Threads : uint8_t {
   kOne,    ///< one thread everything: the second level's cache where all fits into it
   kCores,  ///< a thread a core, at most one a rank, the same elements of all buffers
   kRanks,  ///< a thread a rank, all elements of its own buffer
-  kTiles,  ///< a thread a core, at most one a rank, each the next kTile elements of all buffers
+  kTiles,  ///< a thread a core, at most one a rank, by turns kTile elements of all buffers
 };
 
 /// One way of moving a share: adds 1 to every element, or writes the sum of all to all.
@@ -46,7 +46,7 @@ struct TrafficWay {
 /// whose work one thread did, since four threads on two cores hand the cores to each other; one
 /// buffer after the other was beaten 1.27 times where caches hold all of them, since a core has more
 /// lines under way that come from several places; the two halves of buffers beyond the caches, a core
-/// each, 1.21 times by cores that take tile after tile from one place.
+/// each, 1.21 times by cores that take tiles of one place by turns.
 inline constexpr int64_t kTile = 64 * 1024;
 inline constexpr int kNumTrafficWays = 8;
 extern const TrafficWay kTrafficWays[kNumTrafficWays];
