@@ -148,7 +148,7 @@ def bar_panels(groups, rows, title_if_alone):
 
 def _bar_panels(cases, run, title_if_alone):
     groups = views.workloads(cases)
-    rows = views.bar_rows(groups, list(views.looks_of(cases, run)))
+    rows = views.bar_rows(groups, run)
     return *bar_panels(groups, rows, title_if_alone), groups, rows
 
 

@@ -19,6 +19,7 @@ import steps
 import style
 import suite_figures
 import table
+import views
 from table import text
 from values import flat, number
 
@@ -48,6 +49,12 @@ def _tile(value, label, tone):
     return f'<li style="--tone:{tone}"><b>{text(value)}</b><span>{text(label)}</span></li>'
 
 
+def _described(case, cases):
+    """A case among `cases`: how it spreads its work, and which work that is."""
+    work = next(label for label, members in views.workloads(cases) if case in members)
+    return ", ".join([case.strategy, "1 rank" if case.ranks == 1 else f"{case.ranks} ranks"] + ([work] if work else []))
+
+
 def tiles(run):
     """The headline: how many cases ended how, and the best of the proven ones."""
     counts, items = run.by_status, []
@@ -67,12 +74,10 @@ def tiles(run):
     proven = [c for c in run.finished if c.is_certified]
     fastest = max((c for c in proven if c.tokens_per_s), key=lambda c: c.tokens_per_s, default=None)
     if fastest:
-        items.append(_tile(f"{style.text_number(fastest.tokens_per_s)} tokens/s",
-                           f"fastest: {fastest.strategy}, {fastest.ranks} ranks", style.BLUE))
+        items.append(_tile(f"{style.text_number(fastest.tokens_per_s)} tokens/s", f"fastest: {_described(fastest, proven)}", style.BLUE))
     leanest = min((c for c in proven if c.peak), key=lambda c: c.peak, default=None)
     if leanest:
-        items.append(_tile(style.text_bytes(leanest.peak),
-                           f"smallest peak: {leanest.strategy}, {leanest.ranks} ranks", style.BLUE))
+        items.append(_tile(style.text_bytes(leanest.peak), f"smallest peak: {_described(leanest, proven)}", style.BLUE))
     return "".join(items)
 
 

@@ -15,7 +15,7 @@ import views
 
 
 # At the narrowest page, over the width of a figure: letters of panel titles and of axis titles.
-TITLE_LETTERS, AXIS_LETTERS = 92, 104
+TITLE_LETTERS, AXIS_LETTERS = 84, 100
 LINE = 17                # pixels of a further line of a title
 
 
@@ -213,7 +213,7 @@ def memory(run):
         return None
     colors = style.category_colors({k for c in cases for cat in c.categories for k in cat})
     groups, legend = views.workloads(cases), Legend()
-    rows = views.bar_rows(groups, list(views.looks_of(cases, run)))
+    rows = views.bar_rows(groups, run)
     figure, columns = bars_grid(groups, rows, "peak memory")
     for index in range(len(groups)):
         here = [(y, cells[index]) for y, (_, cells) in enumerate(rows) if index in cells]
@@ -250,7 +250,7 @@ def traffic(run):
     if not cases:
         return None
     looks, groups, legend = views.axis_looks(cases), views.workloads(cases), Legend()
-    rows = views.bar_rows(groups, list(views.looks_of(cases, run)))
+    rows = views.bar_rows(groups, run)
     figure, columns = bars_grid(groups, rows, "bytes sent")
     for index in range(len(groups)):
         here = [(y, cells[index]) for y, (_, cells) in enumerate(rows) if index in cells]

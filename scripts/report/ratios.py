@@ -110,7 +110,7 @@ def _cells(found, run):
     """(panels, rows): as in the other bar charts, one row a strategy and rank count."""
     cases = list({r.case.id: r.case for r in found}.values())
     groups = views.workloads(cases)
-    return groups, views.bar_rows(groups, list(views.looks_of(cases, run)))
+    return groups, views.bar_rows(groups, run)
 
 
 def _ticks(values):
@@ -236,15 +236,22 @@ def _interval(r):
     return f"<br><small>{low:.3g} to {high:.3g}{rounds}</small>"
 
 
+def _table(found):
+    """Nothing where there is no ratio."""
+    rows = "".join(
+        f"<tr><td>{text(r.case.name)}</td><td>{text(r.base.strategy)}</td>"
+        f'<td class="n">{"-" if r.speed is None else style.text_number(r.speed, 3)}{_interval(r)}</td>'
+        f"{_cell(r.memory)}{_cell(r.sent)}</tr>" for r in found)
+    heads = "".join(f"<th>{h}</th>" for h in ("case", "baseline", "tokens/s", "peak memory", "bytes sent"))
+    return f'<div class="scroll"><table class="ratios"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>' if rows else ""
+
+
 def section(run):
     """The table of ratios, and which baselines did not finish; nothing where the suite compares with none."""
     compared = [c for c in run.cases if c.baseline]
     if not compared:
         return ""
-    rows = "".join(
-        f"<tr><td>{text(r.case.name)}</td><td>{text(r.base.strategy)}</td>"
-        f'<td class="n">{"-" if r.speed is None else style.text_number(r.speed, 3)}{_interval(r)}</td>'
-        f"{_cell(r.memory)}{_cell(r.sent)}</tr>" for r in ratios(run))
+    shown = _table(ratios(run)) or '<p class="note">There is no ratio: no baseline and case of the same work have both finished.</p>'
     refuted = [c for c in run.finished if c.is_different]
     left_out = (f'<p class="caption">Left out, because their certificates say different: '
                 f'{text(", ".join(c.name for c in refuted))}.</p>' if refuted else "")
@@ -255,8 +262,6 @@ def section(run):
     bad = "".join(f"<li>{text(reasons.names(members))}: {text(status)}{': ' + text(why) if why else ''}</li>"
                   for (status, why), members in ends.items())
     refused = f"<p class=\"caption\">Baselines without a result:</p><ul class=\"refused\">{bad}</ul>" if bad else ""
-    heads = "".join(f"<th>{h}</th>" for h in ("case", "baseline", "tokens/s", "peak memory", "bytes sent"))
     return ('<section id="ratios"><h2>Ratios to baselines</h2><p class="caption">Case / baseline at the same work, ranks and '
             "world: throughput with its 95 % interval (over rounds where there are several), peak memory of the fullest rank, bytes sent "
-            f'by the busiest rank.</p><div class="scroll"><table class="ratios"><thead><tr>{heads}</tr></thead>'
-            f"<tbody>{rows}</tbody></table></div>{left_out}{refused}</section>")
+            f"by the busiest rank.</p>{shown}{left_out}{refused}</section>")

@@ -90,10 +90,8 @@ def repeats_colors(looks):
 
 
 def strategy_order(names):
-    """The order of the legend: known strategies as listed above, then the rest as they come."""
-    known = {k.lower(): i for i, k in enumerate(STRATEGIES)}
-    return sorted(dict.fromkeys(names), key=lambda n: known.get(ALIASES.get(n.lower(), n).lower(),
-                                                                len(known)))
+    """The order of the legend: that in which the suite has them."""
+    return list(dict.fromkeys(names))
 
 
 def category_colors(names):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `kuafu report` knows of the suite behind a folder and the record does not say: the order of its cases, and its references
-held against the record. It comes as JSON from the front, an object a folder:
+"""What the front computes of the suite behind a folder: the order of its cases, its references held against the record, and what
+its columns, claims and figures are worth. It comes as JSON, an object a folder:
 {"order": [case id, ...], "references": [{"what", "checked", "broken": [sentence, ...]}, ...], "derived": {columns, claims, figures}}.
-Order and references are absent where the suite is unknown, `derived` where it asks for nothing, and all is null where both are."""
+Order and references are absent where neither the record (an older one) nor a suite's file says them, `derived` where the suite asks
+for nothing, and all is null where both are."""
 
 import dataclasses
 import json
@@ -12,7 +13,8 @@ from pathlib import Path
 import derived
 
 
-UNKNOWN = "References and the order of the suite are not known: the suite's file was not found; give --suite SUITE.toml."
+UNKNOWN = ("References and the order of the suite are not known: the record is older than those, and the suite's file was not found; "
+           "give --suite SUITE.toml.")
 
 
 @dataclass(frozen=True)

@@ -204,6 +204,12 @@ def _trace(d, series, index):
                               "line": {"color": edges, "width": 1.8}}, **common)
 
 
+def _plotly_unit(d, axis):
+    """Ticks of seconds and bytes have a prefix: 20ms."""
+    unit = d.spec[axis]["unit"]
+    return {"ticksuffix": unit, "exponentformat": "SI", "minexponent": 0} if unit in ("s", "B") else {}
+
+
 def _cells(d, series, scale):
     marks = [(s, m) for s in series for m in s.marks]
     grid = {key: [[empty] * len(d.x_names) for _ in d.y_names] for key, empty in (("z", None), ("text", ""), ("card", None))}
@@ -213,7 +219,9 @@ def _cells(d, series, scale):
     return go.Heatmap(z=grid["z"], text=grid["text"], texttemplate="%{text}", customdata=grid["card"],
                       hovertemplate="%{customdata[0]}<extra></extra>", hoverongaps=False, zmin=scale[0], zmax=scale[1], xgap=2, ygap=2,
                       colorscale=[[i / (len(SCALE) - 1), color] for i, color in enumerate(SCALE)],
-                      colorbar={"title": {"text": d.title_of("z"), "side": "right"}})
+                      # Left of the buttons; seconds and bytes with their prefix.
+                      colorbar={"title": {"text": html.escape(d.title_of("z"), quote=False), "side": "right"}, "thickness": 16,
+                                **_plotly_unit(d, "z")})
 
 
 def interactive(run, spec):
@@ -240,12 +248,12 @@ def interactive(run, spec):
             update(tickvals=list(range(len(names))), ticktext=names)
         elif d.is_log(axis):
             update(type="log")
-        if names is None and d.spec[axis]["unit"] == "s":
-            update(ticksuffix="s", exponentformat="SI")
-        if names is None and d.spec[axis]["unit"] == "B":
-            update(ticksuffix="B", exponentformat="SI")
+        if names is None:
+            update(**_plotly_unit(d, axis))
     if len(groups) > 1:
         plots.match(figure.select_yaxes())
+    if is_map:
+        figure.update_layout(margin_r=130)
     plots.finish(figure, [] if is_map else d.cases, groups, columns, d.title_of("x"), d.title_of("y"))
     return figure
 

@@ -93,16 +93,15 @@ def _is_number(value):
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _names(values):
-    """Categories in order: numbers by size, words as they come; None where all are numbers."""
-    if all(map(_is_number, values)):
+def _names(spec, axis, points, run):
+    """Categories in order, numbers by size, words as the suite has them, refused cases included; None where an axis has numbers."""
+    values = [p[axis] for p in points]
+    is_of_places = spec["kind"] == "heatmap" or spec["kind"] == "bar" and axis == "x"
+    if not is_of_places and (axis == "y" or all(map(_is_number, values))):
         return None
-    return _ordered(values)
-
-
-def _ordered(values):
-    numbers = sorted({v for v in values if _is_number(v)})
-    return numbers + [v for v in dict.fromkeys(values) if not _is_number(v)]
+    settings = [c.setting(spec[axis]["name"]) for c in run.cases]
+    words = dict.fromkeys(v for v in [*settings, *values] if isinstance(v, (str, bool)) and v in values)
+    return sorted({v for v in values if _is_number(v)}) + list(words)
 
 
 def _is_drawable(spec, point):
@@ -217,7 +216,5 @@ def drawing(run, spec):
     panels = [(label, _series(spec, members, cases, looks)) for label, members in _panels(spec, points, cases)]
     if any(len(m.cases) > 1 for _, series in panels for s in series for m in s.marks):
         notes.append("Where several cases have one place, the mark is their median and the bar their range.")
-    xs, ys = [p["x"] for p in points], [p["y"] for p in points]
-    is_cells = spec["kind"] in ("bar", "heatmap")
-    return Drawing(spec, panels, _ordered(xs) if is_cells else _names(xs), _ordered(ys) if spec["kind"] == "heatmap" else None,
-                   _looks(spec, points, cases, run), [cases[p["id"]] for p in points], notes)
+    return Drawing(spec, panels, _names(spec, "x", points, run), _names(spec, "y", points, run), _looks(spec, points, cases, run),
+                   [cases[p["id"]] for p in points], notes)

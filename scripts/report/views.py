@@ -114,11 +114,16 @@ def grid_shape(panels):
     return -(-panels // max(columns, 1)), columns
 
 
-def bar_rows(groups, order):
-    """Rows of a chart with one bar per case: [(label, {panel index: case})].
+def bar_rows(groups, run):
+    """Rows of a chart with one bar per case: [(label, {panel index: case})], in the order of the suite.
 
-    `groups` as from workloads(), `order` the strategies in the order wanted. Cases that differ in
-    more than strategy and ranks (seed, world, shape of a grid) get rows of their own."""
+    `groups` as from workloads(). Cases that differ in more than strategy and ranks (seed, world, shape
+    of a grid) get rows of their own."""
+    # A row stands where the suite has it first, though that case may have been refused.
+    places, first = {}, {}
+    for place, case in enumerate(run.cases):
+        places[case.id] = place
+        first.setdefault((case.strategy, case.ranks), place)
     cells = {}
     for panel, (_, cases) in enumerate(groups):
         for case in cases:
@@ -131,10 +136,11 @@ def bar_rows(groups, order):
     for (panel, ranks, strategy), cases in cells.items():
         for index, case in enumerate(cases):
             variant = tuple(_variant(case, k) for k in dict.fromkeys(told)) if told else ()
-            key = (ranks, order.index(strategy), variant, 0 if told else index)
+            key = (ranks, strategy, variant, 0 if told else index)
             label = ", ".join([f"{strategy}, {ranks}"] + [v for v in variant if v])
             rows.setdefault(key, (label, {}))[1].setdefault(panel, case)
-    return [rows[key] for key in sorted(rows)]
+    return [rows[key] for key in sorted(rows, key=lambda key: (first[key[1], key[0]],
+                                                               min(places[case.id] for case in rows[key][1].values())))]
 
 
 def _variant(case, key):

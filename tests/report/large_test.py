@@ -8,6 +8,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import matplotlib
+
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent.parent / "scripts" / "report")]
 
@@ -79,6 +81,23 @@ class Large(unittest.TestCase):
         self.assertEqual([c.id for c in ordered.cases], wanted)
         shown = re.findall(r'data-id="([^"]*)"', table.body(ordered, table.columns_of(ordered)))
         self.assertEqual(shown, wanted)
+
+    def test_charts_and_legends_stand_in_the_order_of_the_suite(self):
+        """Fourteen strategies, some of whose first cases were refused; the suite goes from four ranks to two."""
+        suite, *cases = multiplied.lines(14, 84)
+        lines = [suite] + sorted(cases, key=lambda line: -line["settings"]["ranks"])
+        run = record.read_run(synthetic.write(Path(self.keeper.name) / "order", lines))
+        wanted = list(dict.fromkeys(f"{c.strategy}, {c.ranks}" for c in run.cases))
+        self.assertEqual(len(wanted), 28)
+        self.assertTrue(wanted[0].endswith(", 4"))
+        for name in ("memory", "traffic"):
+            rows = list(plots.PLOTS[name](run).layout.yaxis.ticktext)
+            self.assertEqual(rows, [row for row in wanted if row in rows], name)
+            with matplotlib.rc_context(style.MATPLOTLIB):
+                labels = [t.get_text() for t in figures.FIGURES[name](run).axes[0].get_yticklabels()]
+            self.assertEqual(labels, rows, name)
+        # Known names of strategies keep their looks, not a place of their own.
+        self.assertEqual(style.strategy_order(["2D tensor", "mine", "one rank", "mine"]), ["2D tensor", "mine", "one rank"])
 
     def test_references_are_told_with_what_breaks_them(self):
         facts = {"order": [], "references": [{"what": "loss.last < loss.first", "checked": 3, "broken": ["A: 2 & more"]},

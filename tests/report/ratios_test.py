@@ -73,6 +73,8 @@ def told(folder, *options):
 
 
 class Rounds(unittest.TestCase):
+    """Times over rounds; a ratio is made within a round."""
+
     def test_tables_for_other_programs_hold_the_times_over_all_rounds(self):
         with tempfile.TemporaryDirectory() as folder:
             lines = in_rounds(with_baselines(), 5, lambda r: 1 + 2 * (r == 0))
@@ -102,8 +104,6 @@ class Rounds(unittest.TestCase):
             self.assertIn(f"note: {other['name']}: round 3: other losses than in round 1", words)
             self.assertIn("round 2: failed: killed &lt;by 9&gt;", page.notes(run))
 
-    """A ratio is made within a round."""
-
     def test_a_slow_minute_leaves_no_trace_in_a_ratio(self):
         with tempfile.TemporaryDirectory() as folder:
             run = record.read_run(synthetic.write(Path(folder), in_rounds(with_baselines(), 5, lambda r: 1 + 2 * (r == 3))))
@@ -125,6 +125,17 @@ class Rounds(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             run = record.read_run(synthetic.write(Path(folder), lines))
         self.assertEqual({r.rounds for r in ratios.ratios(run)}, {3})
+
+    def test_no_ratio_is_said_where_no_baseline_finished(self):
+        lines = with_baselines()
+        for line in lines:
+            if line.get("settings", {}).get("baseline") and line["status"] == "ok":
+                line |= {"status": "refused", "document": {"status": "refused", "reason": "no such grid"}, "reason": "no such grid"}
+        with tempfile.TemporaryDirectory() as folder:
+            shown = ratios.section(record.read_run(synthetic.write(Path(folder), lines)))
+        self.assertIn("There is no ratio: no baseline", shown)
+        self.assertIn("no such grid", shown)
+        self.assertNotIn("<table", shown)
 
     def test_intervals_are_students(self):
         # Three logs of mean 0 and spread 0.1: t of 2 degrees of freedom is 4.303.

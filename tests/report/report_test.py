@@ -204,8 +204,12 @@ class Refuted(unittest.TestCase):
 
     def test_is_never_the_fastest(self):
         best = max((c for c in self.run_.finished if c.is_certified), key=lambda c: c.tokens_per_s)
-        tile = re.search(r"<b>([^<]*) tokens/s</b><span>fastest", self.page).group(1)
+        tile, said = re.search(r"<b>([^<]*) tokens/s</b><span>fastest: ([^<]*)<", self.page).groups()
         self.assertEqual(tile, style.text_number(best.tokens_per_s))
+        # Which work: rates of other work are no rivals.
+        self.assertIn(f"{best.strategy}, {best.ranks} ranks", said)
+        for key in ("train.batch", "model.sequence"):
+            self.assertIn(f"{key.split('.')[1]} {best.setting(key)}", said)
         self.assertLess(best.tokens_per_s, max(c.tokens_per_s for c in self.run_.finished))
 
     def test_is_counted_and_told_with_reasons(self):

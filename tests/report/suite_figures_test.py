@@ -148,7 +148,11 @@ class Figures(Derived):
         red = {card[1] for trace in suite_figures.interactive(self.run_, self.specs["scatter"]).data if trace.customdata is not None
                for card, color in zip(trace.customdata, trace.marker.color) if color == style.DIFFERENT}
         self.assertEqual(red, {self.refuted})
-        self.assertEqual(len(suite_figures.interactive(self.run_, self.specs["heatmap"]).layout.shapes), 1)
+        heatmap = suite_figures.interactive(self.run_, self.specs["heatmap"])
+        self.assertEqual(len(heatmap.layout.shapes), 1)
+        bar = heatmap.data[0].colorbar      # what the colours are, and in which unit
+        self.assertEqual((bar.title.text, bar.ticksuffix), (suite_points.drawing(self.run_, self.specs["heatmap"]).title_of("z"), "s"))
+        self.assertGreater(heatmap.layout.margin.r, 100)    # beside the buttons
 
     def test_axes_have_their_units(self):
         figure = self.drawn("scatter")
