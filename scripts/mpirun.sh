@@ -4,11 +4,19 @@
 #   scripts/mpirun.sh -n 4 build/release/bin/kuafu-worker ...
 # More ranks than cores are allowed and yield to each other, none is bound to a core, and messages go
 # through shared memory only. Variables that are already set win.
+# Ctrl-C, SIGTERM or SIGHUP reach the ranks as SIGUSR2, at which kuafu ends after its step and saves; a
+# second one, half a second later or more, ends them at once.
+#   scripts/mpirun.sh --exec ...    becomes mpirun, for a program that passes signals on by itself
 set -euo pipefail
 
 if [[ $# -eq 0 || "$1" == "--help" ]]; then
-  sed -n '3,6s/^# \{0,1\}//p' "$0"
+  sed -n '3,9s/^# \{0,1\}//p' "$0"
   exit 0
+fi
+is_replaced=false
+if [[ "$1" == "--exec" ]]; then
+  is_replaced=true
+  shift
 fi
 if ! command -v mpirun >/dev/null; then
   echo "mpirun.sh: mpirun not found; install it (Debian: openmpi-bin, or scripts/setup.sh)" >&2
@@ -25,4 +33,40 @@ export OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}"
 # The ranks of one machine find each other without a network.
 export OMPI_MCA_oob_tcp_if_include="${OMPI_MCA_oob_tcp_if_include:-lo}"
 
-exec mpirun --oversubscribe "$@"
+if $is_replaced; then exec mpirun --oversubscribe "$@"; fi
+
+# mpirun kills its ranks a second after a signal that ends. In a group of its own it gets none from the
+# terminal, and it ends with this script, whatever ends that.
+set -m
+launch=(mpirun --oversubscribe "$@")
+if command -v setpriv >/dev/null; then launch=(setpriv --pdeathsig TERM "${launch[@]}"); fi
+"${launch[@]}" <&0 &
+launcher=$!
+
+received=0 first_us=0 wakes=0 ended_by=0
+# A terminal and `timeout` send a signal to the process and to its group: what comes at once is a copy.
+pass_on() {
+  local now_us=${EPOCHREALTIME/[.,]/}
+  wakes=$((wakes + 1)) received=$((received + 1))
+  if ((received == 1)); then
+    first_us=$now_us
+    kill -USR2 "$launcher" 2>/dev/null || true
+  elif ((now_us - first_us > 500000)); then
+    ended_by=$(kill -l "$1")
+    kill "-$1" "$launcher" 2>/dev/null || true
+  fi
+}
+trap 'pass_on INT' INT
+trap 'pass_on TERM' TERM
+trap 'pass_on HUP' HUP
+trap 'pass_on TERM' USR2
+trap 'wakes=$((wakes + 1)); kill -USR1 "$launcher" 2>/dev/null || true' USR1
+
+# A signal ends `wait`, not mpirun.
+while true; do
+  before=$wakes code=0
+  wait "$launcher" || code=$?
+  if ((wakes == before)); then break; fi
+done
+if ((ended_by > 0)); then exit $((128 + ended_by)); fi
+exit "$code"

@@ -106,7 +106,7 @@ def command_of(side, options, start=Path("START")):
     shape = shape_of(options)
     if side in PYTORCH:
         return [*peer_of(options, start), *SIDES[side], "--serve"]
-    launcher = ([str(ROOT / "scripts/mpirun.sh"), "-n", str(options.ranks)] if side == "kuafu_mpi" else [])
+    launcher = ([str(ROOT / "scripts/mpirun.sh"), "--exec", "-n", str(options.ranks)] if side == "kuafu_mpi" else [])
     return [*launcher, str(options.kuafu), *shape, "--mode", options.mode, *SIDES[side], "--serve"]
 
 

@@ -47,7 +47,8 @@ std::string worker_path() {
 
 std::vector<std::string> mpi_launcher() {
   const std::string script = in_source("scripts/mpirun.sh");
-  return {::access(script.c_str(), X_OK) == 0 ? script : "mpirun"};
+  if (::access(script.c_str(), X_OK) != 0) return {"mpirun"};
+  return {script, "--exec"};
 }
 
 std::vector<std::string> python_script(const std::string& script, std::string& why_not) {

@@ -102,8 +102,8 @@ void MpiRanks::start(int64_t ranks) {
   const std::string name = text("kuafu-ranks-", ::getpid(), "-", num_started++);
   const File door = open_door(name);
   std::vector<std::string> words = {
-      text(build_info::kSourceDir, "/scripts/mpirun.sh"),       "-n",    text(ranks),
-      std::filesystem::read_symlink("/proc/self/exe").string(), "ranks", name};
+      text(build_info::kSourceDir, "/scripts/mpirun.sh"),       "--exec", "-n", text(ranks),
+      std::filesystem::read_symlink("/proc/self/exe").string(), "ranks",  name};
   if (options_.collectives == MpiCollectives::kNative) {
     words.insert(words.end(), {"--mpi-collectives", "native"});
   }
