@@ -2,7 +2,7 @@
 """What a suite computes from its cases, as `kuafu` hands it on: columns of the table, claims and their verdicts."""
 
 import html
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import style
 import suite_points
@@ -14,7 +14,8 @@ class Column:
     name: str
     formula: str
     unit: str
-    values: dict            # by case id
+    values: dict            # by case id, as the next
+    ci95: dict = field(default_factory=dict)    # [low, high] of what was measured
 
     @property
     def heading(self):
@@ -22,6 +23,16 @@ class Column:
 
     def shown(self, case):
         return suite_points.shown(self.values.get(case.id), self.unit)
+
+    def interval(self, case):
+        """ "1.9 to 2.1" """
+        return " to ".join(str(suite_points.shown(end, self.unit)) for end in self.ci95.get(case.id, ()))
+
+    def csv(self, case):
+        """{column: value} of `--csv`."""
+        ends = self.ci95.get(case.id) or (None, None)
+        return {f"columns.{self.name}": self.values.get(case.id)} | (
+            {f"columns.{self.name}.ci95.{i}": end for i, end in enumerate(ends)} if self.ci95 else {})
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,8 @@ def cells(run, cell_of):
     """Columns of the page's table: [(heading, css class, cell of a case)]"""
     def cell(column, case):
         value = column.values.get(case.id)
-        return cell_of("" if value is None else html.escape(str(column.shown(case))), value, "n")
+        said = "" if value is None else html.escape(str(column.shown(case)))
+        return cell_of(said + (f"<br><small>{html.escape(interval)}</small>" if (interval := column.interval(case)) else ""), value, "n")
 
     return [(column.heading, "n", lambda case, column=column: cell(column, case)) for column in run.columns]
 
@@ -92,4 +104,4 @@ def section(run, label=""):
 
 def csv_row(run, case):
     """{column: value} of `--csv`."""
-    return {f"columns.{column.name}": column.values.get(case.id) for column in run.columns}
+    return {name: value for column in run.columns for name, value in column.csv(case).items()}

@@ -2,105 +2,15 @@
 """The figures of a run, interactive (plotly): the same content and look as figures.py, every point
 with the card of its case. A click on a point is followed to the case's row by page.js."""
 
-import html
 import itertools
 import math
 
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 import cards
+import panels
 import style
 import views
-
-
-# At the narrowest page, over the width of a figure: letters of panel titles and of axis titles.
-TITLE_LETTERS, AXIS_LETTERS = 84, 100
-LINE = 17                # pixels of a further line of a title
-
-
-def _lines(label, panels, letters):
-    return [html.escape(line, quote=False) for line in views.lines_over(label, panels, letters)]
-
-
-def grid(groups, row_height, alone):
-    """(figure, columns): a panel a group, titles in lines that end before the next panel."""
-    rows, columns = views.grid_shape(len(groups))
-    titles = [_lines(label or alone or " ", len(groups), TITLE_LETTERS) for label, _ in groups]
-    more = LINE * (max(map(len, titles)) - 1)
-    height = row_height * rows + 96 + more * rows
-    specs = [[{} if r * columns + c < len(groups) else None for c in range(columns)]
-             for r in range(rows)]
-    figure = make_subplots(rows=rows, cols=columns, specs=specs,
-                           subplot_titles=["<br>".join(f"<b>{line}</b>" for line in t) for t in titles],
-                           horizontal_spacing=0.12 / columns,
-                           vertical_spacing=(64 + more) / height if rows > 1 else 0)
-    figure.update_annotations(xanchor="left", align="left", font={"size": 13})
-    for index, note in enumerate(figure.layout.annotations):
-        axis = figure.get_subplot(index // columns + 1, index % columns + 1).xaxis
-        note.x = axis.domain[0]
-    figure.update_layout(template="none", height=height, margin={"l": 64, "r": 44, "t": 74 + more, "b": 54},
-                         **style.plotly_layout())
-    figure.layout.legend.y = 1 + (34 + more) / (height - 128 - more)
-    figure.update_xaxes(**style.PLOTLY_AXIS)
-    figure.update_yaxes(**style.PLOTLY_AXIS)
-    return figure, columns
-
-
-def place(index, columns):
-    return {"row": index // columns + 1, "col": index % columns + 1}
-
-
-def finish(figure, cases, groups, columns, x_title, y_title):
-    """Titles at the left and under the lowest panel of each column; what marks without proof mean."""
-    for label, fill, edge in views.proof_legend(cases):
-        figure.add_trace(go.Scatter(
-            x=[None], y=[None], mode="markers", name=label, hoverinfo="skip",
-            marker={"symbol": "circle", "size": 9, "color": fill,
-                    "line": {"color": edge, "width": 1.8}}), **place(0, columns))
-    for index in range(len(groups)):
-        if index + columns >= len(groups):
-            figure.update_xaxes(title_text="<br>".join(_lines(x_title, len(groups), AXIS_LETTERS)),
-                                **place(index, columns))
-        figure.update_xaxes(showticklabels=True, **place(index, columns))
-        if index % columns == 0:
-            figure.update_yaxes(title_text=y_title, **place(index, columns))
-        else:
-            figure.update_yaxes(showticklabels=False, **place(index, columns))
-
-
-def match(axes):
-    """Panels zoom together: every axis follows the first."""
-    first, *others = axes
-    for axis in others:
-        axis.matches = first.plotly_name.replace("axis", "")
-
-
-class Legend:
-    """Shows every name once, whatever panel it comes from."""
-
-    def __init__(self):
-        self.seen = set()
-
-    def of(self, name):
-        first = name not in self.seen
-        self.seen.add(name)
-        return {"name": name, "legendgroup": name, "showlegend": first}
-
-    def under(self, name):
-        """A trace whose points differ in colour: a mark of the legend takes that of the first."""
-        return {"name": name, "legendgroup": name, "showlegend": False}
-
-    def show(self, figure, looks):
-        """{name: (colour, symbol)}: the marks of such traces, as those of proven cases look."""
-        if style.repeats_colors(looks):
-            figure.add_trace(go.Scatter(x=[None], y=[None], mode="lines", line={"color": style.PAPER},
-                                        hoverinfo="skip", legendrank=2000, **self.of(style.CYCLE_NOTE)), **place(0, 1))
-        for name, (color, symbol) in looks.items():
-            figure.add_trace(go.Scatter(
-                x=[None], y=[None], mode="markers", hoverinfo="skip",
-                marker={"symbol": symbol, "size": 9, "color": color, "line": {"color": color, "width": 1.8}},
-                **self.of(name)), **place(0, 1))
 
 
 def _points(cases, color, symbol, x, y, legend, name, sizes=None):
@@ -123,12 +33,12 @@ def tokens_per_second(run):
     cases = views.timed(run)
     if not cases:
         return None
-    groups, looks, legend = views.workloads(cases), views.looks_of(cases, run), Legend()
+    groups, looks, legend = views.workloads(cases), views.looks_of(cases, run), panels.Legend()
     counts, positions = views.rank_positions(cases)
-    figure, columns = grid(groups, 250, "tokens per second")
+    figure, columns = panels.grid(groups, 250, "tokens per second")
     top = 1.08 * max((c.tokens_interval or (0, c.tokens_per_s))[1] for c in cases)
     for index, (_, members) in enumerate(groups):
-        where = place(index, columns)
+        where = panels.place(index, columns)
         for layer, (strategy, (color, marker)) in itertools.product(views.layers(members), looks.items()):
             mine = [c for c in layer if c.strategy == strategy]
             if mine:
@@ -143,8 +53,8 @@ def tokens_per_second(run):
                             range=[-0.5, len(counts) - 0.5], showgrid=False, **where)
         figure.update_yaxes(range=[0, top], tickformat=",.0f", **where)
     legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
-    match(figure.select_yaxes())
-    finish(figure, cases, groups, columns, "ranks", "tokens/s")
+    panels.match(figure.select_yaxes())
+    panels.finish(figure, cases, groups, columns, "ranks", "tokens/s")
     return figure
 
 
@@ -153,11 +63,11 @@ def loss_curves(run):
     cases = views.learned(run)
     if not cases:
         return None
-    groups, looks, legend = views.loss_groups(run), views.looks_of(cases, run), Legend()
-    figure, columns = grid(groups, 270, "loss")
+    groups, looks, legend = views.loss_groups(run), views.looks_of(cases, run), panels.Legend()
+    figure, columns = panels.grid(groups, 270, "loss")
     order = list(looks)
     for index, (_, members) in enumerate(groups):
-        where = place(index, columns)
+        where = panels.place(index, columns)
         stripes = views.loss_stripes(members)
         for case in sorted(members, key=lambda c: (c.is_different, order.index(c.strategy))):
             color, marker = looks[case.strategy]
@@ -189,21 +99,11 @@ def loss_curves(run):
                 yref="y domain", xanchor="right", yanchor="top", showarrow=False, align="right",
                 font={"size": 11, "color": style.MUTED}, **where)
     legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
-    match(figure.select_yaxes())
-    match(figure.select_xaxes())
+    panels.match(figure.select_yaxes())
+    panels.match(figure.select_xaxes())
     figure.update_xaxes(rangemode="tozero")
-    finish(figure, cases, groups, columns, "training step", "loss (nats per token)")
+    panels.finish(figure, cases, groups, columns, "training step", "loss (nats per token)")
     return figure
-
-
-def bars_grid(groups, rows, alone):
-    figure, columns = grid(groups, 92 + 21 * len(rows), alone)
-    match(figure.select_yaxes())
-    labels = [label for label, _ in rows]
-    for index in range(len(groups)):
-        figure.update_yaxes(tickvals=list(range(len(rows))), range=[len(rows) - 0.4, -0.6],
-                            ticktext=labels, ticks="", showgrid=False, **place(index, columns))
-    return figure, columns
 
 
 def memory(run):
@@ -212,9 +112,9 @@ def memory(run):
     if not cases:
         return None
     colors = style.category_colors({k for c in cases for cat in c.categories for k in cat})
-    groups, legend = views.workloads(cases), Legend()
+    groups, legend = views.workloads(cases), panels.Legend()
     rows = views.bar_rows(groups, run)
-    figure, columns = bars_grid(groups, rows, "peak memory")
+    figure, columns = panels.bars_grid(groups, rows, "peak memory")
     for index in range(len(groups)):
         here = [(y, cells[index]) for y, (_, cells) in enumerate(rows) if index in cells]
         for category, color in colors.items():
@@ -228,7 +128,7 @@ def memory(run):
                              case.id] for h, (_, case) in zip(held, here)],
                 hovertemplate="%{customdata[0]}<extra></extra>",
                 hoverlabel={"bordercolor": color}, **legend.under(category)),
-                **place(index, columns))
+                **panels.place(index, columns))
         peaks = [(p / views.MIB, y, case) for y, case in here for p in case.peaks if p is not None]
         figure.add_trace(go.Scatter(
             x=[p for p, _, _ in peaks], y=[y for _, y, _ in peaks], mode="markers",
@@ -236,11 +136,11 @@ def memory(run):
             customdata=[[f"<b>peak {p:.3f} MiB</b><br>{cards.card(case)}<br>{cards.all_peaks(case)}", case.id]
                         for p, _, case in peaks],
             hovertemplate="%{customdata[0]}<extra></extra>", **legend.of("peak of each rank")),
-            **place(index, columns))
+            **panels.place(index, columns))
     legend.show(figure, {category: (color, "square") for category, color in colors.items()})
     figure.update_layout(barmode="stack")
-    match(figure.select_xaxes())
-    finish(figure, cases, groups, columns, "peak memory of a rank (MiB)", None)
+    panels.match(figure.select_xaxes())
+    panels.finish(figure, cases, groups, columns, "peak memory of a rank (MiB)", None)
     return figure
 
 
@@ -249,9 +149,9 @@ def traffic(run):
     cases = views.talking(run)
     if not cases:
         return None
-    looks, groups, legend = views.axis_looks(cases), views.workloads(cases), Legend()
+    looks, groups, legend = views.axis_looks(cases), views.workloads(cases), panels.Legend()
     rows = views.bar_rows(groups, run)
-    figure, columns = bars_grid(groups, rows, "bytes sent")
+    figure, columns = panels.bars_grid(groups, rows, "bytes sent")
     for index in range(len(groups)):
         here = [(y, cells[index]) for y, (_, cells) in enumerate(rows) if index in cells]
         for above, (axis, (color, marker)) in itertools.product((False, True), looks.items()):
@@ -271,14 +171,14 @@ def traffic(run):
                 customdata=[[cards.axis_card(case, axis), case.id] for _, case, _ in mine],
                 hovertemplate="%{customdata[0]}<extra></extra>",
                 hoverlabel={"bordercolor": color}, **legend.under(f"axis {axis}")),
-                **place(index, columns))
+                **panels.place(index, columns))
     legend.show(figure, {f"axis {axis}": (color, marker[1]) for axis, (color, marker) in looks.items()})
-    match(figure.select_xaxes())
+    panels.match(figure.select_xaxes())
     ticks = views.byte_ticks(cases, columns)
     figure.update_xaxes(type="log", tickvals=ticks, tickfont={"size": 10.5},
                         ticktext=[style.text_bytes(t) for t in ticks], tickangle=0,
                         range=[math.log10(ticks[0] / 1.6), math.log10(ticks[-1] * 1.6)])
-    finish(figure, cases, groups, columns, "bytes sent by a rank, all steps (log)", None)
+    panels.finish(figure, cases, groups, columns, "bytes sent by a rank, all steps (log)", None)
     return figure
 
 
@@ -287,8 +187,8 @@ def tradeoff(run):
     cases = [c for c in views.timed(run) if c.peak]
     if not cases:
         return None
-    legend, looks = Legend(), views.looks_of(cases, run)
-    figure, columns = grid([("", cases)], 380, "")
+    legend, looks = panels.Legend(), views.looks_of(cases, run)
+    figure, columns = panels.grid([("", cases)], 380, "")
     for layer, (strategy, (color, marker)) in itertools.product(views.layers(cases), looks.items()):
         mine = [c for c in layer if c.strategy == strategy]
         if not mine:
@@ -296,11 +196,11 @@ def tradeoff(run):
         sizes = [7.5 + 2.2 * math.log2(max(c.ranks, 1)) for c in mine]
         figure.add_trace(_points(mine, color, marker[1], [c.peak / views.MIB for c in mine],
                                  [c.tokens_per_s for c in mine], legend, strategy, sizes),
-                         **place(0, columns))
+                         **panels.place(0, columns))
     legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
     figure.update_yaxes(rangemode="tozero", tickformat=",.0f")
     figure.update_xaxes(rangemode="tozero")
-    finish(figure, cases, [("", cases)], columns, "peak memory of the fullest rank (MiB)",
+    panels.finish(figure, cases, [("", cases)], columns, "peak memory of the fullest rank (MiB)",
                    "tokens/s")
     return figure
 

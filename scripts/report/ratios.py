@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 import cards
 import figures
-import plots
+import panels
 import reasons
 import record
 import style
@@ -166,10 +166,10 @@ def draw_interactive(found, run, measure, looks):
         return None
     value_of, interval_of, offsets = measure.value_of, measure.interval_of, _offsets(looks)
     groups, rows = _cells(found, run)
-    figure, columns = plots.bars_grid(groups, rows, measure.what)
-    legend = plots.Legend()
+    figure, columns = panels.bars_grid(groups, rows, measure.what)
+    legend = panels.Legend()
     for index, (_, members) in enumerate(groups):
-        where = plots.place(index, columns)
+        where = panels.place(index, columns)
         ids = {c.id for c in members}
         row_of = {cells[index].id: y for y, (_, cells) in enumerate(rows) if index in cells}
         # A trace, not a shape: shapes below the marks lie below the grid too, which has a line here.
@@ -194,7 +194,7 @@ def draw_interactive(found, run, measure, looks):
     figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{t:g}" for t in ticks],
                         range=[math.log10(ticks[0] / 1.2), math.log10(ticks[-1] * 1.2)])
     cases = [c for r in found for c in (r.case, r.base)]
-    plots.finish(figure, cases, groups, columns, f"{measure.what}, {measure.over} (log)", None)
+    panels.finish(figure, cases, groups, columns, f"{measure.what}, {measure.over} (log)", None)
     return figure
 
 

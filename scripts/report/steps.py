@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 import cards
 import figures
-import plots
+import panels
 import style
 import views
 
@@ -70,8 +70,8 @@ def interactive(run):
     cases = long_cases(run)
     if not cases:
         return None
-    groups, looks, legend = views.workloads(cases), views.looks_of(cases, run), plots.Legend()
-    figure, columns = plots.grid(groups, 270, "time of each step")
+    groups, looks, legend = views.workloads(cases), views.looks_of(cases, run), panels.Legend()
+    figure, columns = panels.grid(groups, 270, "time of each step")
     for index, (_, members) in enumerate(groups):
         for case in views.refuted_last(members):
             color, marker = looks[case.strategy]
@@ -83,11 +83,11 @@ def interactive(run):
                         "line": {"color": views.edge(case, color), "width": last + [1.6]}},
                 meta=[f"{slowest(case)}<br>{cards.card(case)}", case.id], hoverlabel={"bordercolor": color},
                 hovertemplate="step %{x}, %{y:.3g} ms<br>%{meta[0]}<extra></extra>", **legend.under(case.strategy)),
-                **plots.place(index, columns))
+                **panels.place(index, columns))
     legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
-    plots.match(figure.select_yaxes())
+    panels.match(figure.select_yaxes())
     figure.update_yaxes(rangemode="tozero")
-    plots.finish(figure, cases, groups, columns, _x_title(cases), "step time (ms)")
+    panels.finish(figure, cases, groups, columns, _x_title(cases), "step time (ms)")
     return figure
 
 

@@ -11,7 +11,7 @@ from matplotlib.patches import Patch, Rectangle
 
 import cards
 import figures
-import plots
+import panels
 import style
 import suite_points
 import views
@@ -230,11 +230,11 @@ def interactive(run, spec):
     if d is None:
         return None
     is_map = d.kind == "heatmap"
-    groups, legend = d.panels, plots.Legend()
-    figure, columns = plots.grid(groups, 110 + 34 * len(d.y_names) if is_map else 330 if len(groups) == 1 else 270,
+    groups, legend = d.panels, panels.Legend()
+    figure, columns = panels.grid(groups, 110 + 34 * len(d.y_names) if is_map else 330 if len(groups) == 1 else 270,
                                  suite_points.title_of(spec))
     for index, (_, series) in enumerate(groups):
-        where = plots.place(index, columns)
+        where = panels.place(index, columns)
         for i in range(len(series) if not is_map else 0):
             figure.add_trace(_trace(d, series, i).update(legend.under(series[i].by)), **where)
         if is_map:
@@ -251,10 +251,10 @@ def interactive(run, spec):
         if names is None:
             update(**_plotly_unit(d, axis))
     if len(groups) > 1:
-        plots.match(figure.select_yaxes())
+        panels.match(figure.select_yaxes())
     if is_map:
         figure.update_layout(margin_r=130)
-    plots.finish(figure, [] if is_map else d.cases, groups, columns, d.title_of("x"), d.title_of("y"))
+    panels.finish(figure, [] if is_map else d.cases, groups, columns, d.title_of("x"), d.title_of("y"))
     return figure
 
 

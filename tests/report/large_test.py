@@ -16,6 +16,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent.parent / "scripts" / "report")]
 import figures
 import multiplied
 import page
+import panels
 import plots
 import reasons
 import record
@@ -120,10 +121,10 @@ class Large(unittest.TestCase):
     def test_titles_end_before_the_next_panel(self):
         labels = [f"batch {8 << i}, sequence 64, full recomputation" for i in range(4)]
         groups = [(label, []) for label in labels]
-        plot, columns = plots.grid(groups, 250, "")
+        plot, columns = panels.grid(groups, 250, "")
         self.assertEqual(columns, 4)
         lines = [re.sub("<.*?>", "", line) for note in plot.layout.annotations for line in note.text.split("<br>")]
-        self.assertLessEqual(max(map(len, lines)), plots.TITLE_LETTERS / 4)
+        self.assertLessEqual(max(map(len, lines)), panels.TITLE_LETTERS / 4)
         self.assertEqual(" ".join(lines), " ".join(labels))
         figure, axes = figures.panels(4, 2)
         figures.titles(axes, groups, "")

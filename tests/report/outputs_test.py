@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report as text, CSV, JUnit XML and Parquet, several folders side by side, and what is said of bad input."""
 
-import contextlib
 import copy
 import csv
 import importlib.util
 import io
 import json
-import os
 import re
 import sys
 import tempfile
@@ -25,20 +23,12 @@ import junit
 import multiplied
 import ratios
 import record
-import report
 import side_by_side
 import style
 import suite_facts
 import synthetic
 import text_report
-
-
-def run_main(*arguments, columns="100"):
-    """(exit code, standard output, standard error) of the program."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), mock.patch.dict(os.environ, COLUMNS=columns):
-        code = report.main([str(a) for a in arguments])
-    return code, out.getvalue(), err.getvalue()
+from program import run_main
 
 
 def other_times(lines, factor):
@@ -296,53 +286,3 @@ class SideBySide(Folders):
     def test_folders_are_called_by_the_ends_of_their_paths_that_differ(self):
         self.assertEqual(side_by_side.labels_of(["a/run", "b/run"]), ["a/run", "b/run"])
         self.assertEqual(side_by_side.labels_of(["x/a", "y/b", "z/c"]), ["a", "b", "c"])
-
-
-class Refusals(unittest.TestCase):
-    def setUp(self):
-        keeper = tempfile.TemporaryDirectory()
-        self.addCleanup(keeper.cleanup)
-        self.root = Path(keeper.name)
-        self.good = synthetic.write(self.root / "good", multiplied.lines(2, 8))
-
-    def refused(self, *arguments):
-        code, out, err = run_main(*arguments)
-        self.assertEqual((code, out), (2, ""))
-        self.assertEqual(len(err.strip().split("\n")), 1, err)
-        return err
-
-    def test_folder_that_is_no_result(self):
-        (self.root / "other").mkdir()
-        self.assertIn("no run.jsonl in", self.refused(self.root / "other", "--text"))
-        self.assertIn("no folder", self.refused(self.good, self.root / "nothing", "--text"))
-
-    def test_folder_without_a_case(self):
-        empty = synthetic.write(self.root / "empty", multiplied.lines(2, 8)[:1])
-        for option in ("--text", "--csv=x.csv", "--junit=x.xml"):
-            self.assertIn("no case in", self.refused(empty, option))
-
-    def test_folders_with_no_case_in_common(self):
-        other = synthetic.write(self.root / "other", synthetic.few())
-        told = self.refused(self.good, other, "--out", self.root / "out")
-        self.assertIn("'good' (8 cases) and 'other' (9 cases) have no case in common", told)
-        self.assertFalse((self.root / "out").exists())
-
-    def test_the_same_folder_twice(self):
-        self.assertIn("is given twice", self.refused(self.good, self.good, "--text"))
-
-    def test_several_folders_without_a_place_for_the_page(self):
-        self.assertIn("need --out DIR", self.refused(self.good, self.root / "b"))
-
-    def test_output_that_cannot_be_written(self):
-        for option in ("--csv", "--junit"):
-            told = self.refused(self.good, option, self.root / "no" / "file")
-            self.assertIn(f"cannot write '{self.root / 'no' / 'file'}'", told)
-        self.assertIn("may be written", self.refused(self.good, "--out", self.good / "run.jsonl"))
-
-    def test_unknown_option_has_the_nearest(self):
-        self.assertIn("no option --jnuit; did you mean --junit?", self.refused(self.good, "--jnuit", "x"))
-        self.assertIn("folder", self.refused())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report: what it says is what the record says, for finished, refused and damaged cases."""
 
-import contextlib
 import html
-import io
 import json
 import re
 import sys
@@ -18,27 +16,10 @@ sys.path[:0] = [str(HERE), str(HERE.parent.parent / "scripts" / "report")]
 import figures
 import plots
 import record
-import report
 import style
 import synthetic
 import views
-
-
-def run_main(*arguments):
-    """(exit code, standard output, standard error) of the program."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = report.main([str(a) for a in arguments])
-    return code, out.getvalue(), err.getvalue()
-
-
-class Folder(unittest.TestCase):
-    """A test with a folder of its own."""
-
-    def setUp(self):
-        keeper = tempfile.TemporaryDirectory()
-        self.addCleanup(keeper.cleanup)
-        self.folder = Path(keeper.name) / "run"
+from program import Folder, run_main
 
 
 class Page(unittest.TestCase):
@@ -301,106 +282,3 @@ class Static(Folder):
         self.assertFalse(any(c.is_certified for c in run.finished))
         self.assertNotIn("ok", {c.status for c in views.learned(run)})
         self.assertEqual(run_main(self.folder)[0], 0)
-
-
-class Damage(Folder):
-    def test_truncated_last_line_is_left_out_and_told(self):
-        objects = synthetic.few()
-        synthetic.write(self.folder, objects[:-4], tail=json.dumps(objects[-5])[:300])
-        code, out, err = run_main(self.folder)
-        self.assertEqual(code, 0)
-        self.assertIn(f"{len(objects) - 5} cases", out)
-        self.assertIn("last line of the record is cut off", err)
-        page = (self.folder / "report.html").read_text(encoding="utf-8")
-        self.assertIn("last line of the record is cut off", page)
-        self.assertIn("The suite is not finished: 4 of 9 cases", page)
-
-    def test_damaged_line_in_the_middle_is_named(self):
-        path = synthetic.write(self.folder, synthetic.few()) / "run.jsonl"
-        lines = path.read_text(encoding="utf-8").split("\n")
-        lines[3] = lines[3][:100]
-        path.write_text("\n".join(lines), encoding="utf-8")
-        run = record.read_run(self.folder)
-        self.assertEqual(len(run.cases), 8)
-        self.assertEqual(run.notes, ["Line 4 of the record is damaged and left out."])
-
-    def test_changed_line_is_an_error_that_names_it(self):
-        path = synthetic.write(self.folder, synthetic.few()) / "run.jsonl"
-        lines = path.read_text(encoding="utf-8").split("\n")
-        for wrong in (lines[3].replace('"wall_s": 4.2', '"wall_s": 4.1'), lines[3].replace('"checksum":"', '"checksum":"x'),
-                      lines[3][:lines[3].rindex(',"checksum"')] + "}"):
-            self.assertNotEqual(wrong, lines[3])
-            json.loads(wrong)
-            path.write_text("\n".join(lines[:3] + [wrong] + lines[4:]), encoding="utf-8")
-            with self.assertRaises(record.RecordError) as caught:
-                record.read_run(self.folder)
-            self.assertIn(f"{path}:4: ", str(caught.exception))
-            self.assertIn("checksum", str(caught.exception))
-
-    def test_record_of_format_1_has_no_checksums(self):
-        objects = synthetic.few()
-        objects[0]["format"] = 1
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "run.jsonl").write_text("".join(json.dumps(o) + "\n" for o in objects), encoding="utf-8")
-        self.assertEqual(len(record.read_run(self.folder).cases), 9)
-
-    def test_last_line_of_a_case_wins(self):
-        objects = synthetic.few()
-        again = json.loads(json.dumps(objects[1]))
-        again["document"]["tokens_per_s"] = 12345.0
-        run = record.read_run(synthetic.write(self.folder, objects + [again]))
-        self.assertEqual(len(run.cases), 9)
-        self.assertEqual(run.cases[0].tokens_per_s, 12345.0)
-
-    def test_names_are_text_never_markup(self):
-        objects = synthetic.few()
-        objects[1]["name"] = "</script><script>alert(1)</script>"
-        synthetic.write(self.folder, objects)
-        self.assertEqual(run_main(self.folder)[0], 0)
-        self.assertNotIn("<script>alert", (self.folder / "report.html").read_text(encoding="utf-8"))
-
-    def test_dirty_tree_is_told(self):
-        objects = synthetic.few()
-        objects[0]["provenance"]["git_dirty"] = True
-        synthetic.write(self.folder, objects)
-        self.assertEqual(run_main(self.folder)[0], 0)
-        self.assertIn("uncommitted changes", (self.folder / "report.html").read_text("utf-8"))
-
-
-class Refusals(Folder):
-    def refused(self, *arguments):
-        code, out, err = run_main(*arguments)
-        self.assertEqual((code, out), (2, ""))
-        self.assertEqual(len(err.strip().split("\n")), 1, err)
-        return err
-
-    def test_missing_folder(self):
-        self.assertIn(f"no folder '{self.folder}'", self.refused(self.folder))
-
-    def test_missing_record(self):
-        self.folder.mkdir()
-        self.assertIn("no run.jsonl in", self.refused(self.folder))
-
-    def test_empty_record(self):
-        synthetic.write(self.folder, [])
-        self.assertIn("neither a suite nor a case", self.refused(self.folder))
-
-    def test_no_case_yet(self):
-        synthetic.write(self.folder, synthetic.lines()[:1])
-        self.assertIn("no case in", self.refused(self.folder))
-
-    def test_no_finished_case(self):
-        objects = [o for o in synthetic.lines() if o.get("status", "refused") != "ok"]
-        synthetic.write(self.folder, objects)
-        self.assertIn("1 failed, 1 out of memory, 1 refused, 1 timeout", self.refused(self.folder))
-        self.assertFalse((self.folder / "report.html").exists())
-
-    def test_output_that_cannot_be_written(self):
-        synthetic.write(self.folder)
-        blocked = self.folder / "blocked"
-        blocked.write_text("a file")
-        self.assertIn("blocked", self.refused(self.folder, "--out", blocked))
-
-
-if __name__ == "__main__":
-    unittest.main()
