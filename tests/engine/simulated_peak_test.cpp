@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kuafu/base/errors.h"
 #include "kuafu/simulate/simulate.h"
 #include "tests/support/plans.h"
 
@@ -44,6 +45,29 @@ TEST(SimulatedPeak, IsThatOfTheLossOfATinyMixture) {
                       {"model.vocab", "5"},
                       {"parallel.tensor.mode", "1d"},
                       {"parallel.tensor.size", "4"}});
+}
+
+// A simulated run knows no overflow and updates in every step: where its peak is the same, slots and
+// master copies are there without a step.
+TEST(SimulatedPeak, IsThatOfARunWhoseEveryStepOverflows) {
+  for (const char* kind : {"sgd", "adamw", "lamb"}) {
+    for (const char* zero : {"0", "1", "2", "3"}) {
+      const testing::ScopedTrace trace(__FILE__, __LINE__, text(kind, ", ZeRO ", zero));
+      const Overrides overrides = {{"model.dtype", "f16"},
+                                   {"train.loss_scale", "1000000000000000"},
+                                   {"train.validation_batches", "0"},
+                                   {"optimizer.kind", kind},
+                                   {"parallel.data.size", "2"},
+                                   {"parallel.zero", zero}};
+      const Plan plan = tests::small_plan(overrides);
+      const std::vector<RankResult> real = tests::run_plan(plan);
+      const Prediction predicted = simulate(plan, builtin_registries());
+      for (size_t r = 0; r < real.size(); ++r) {
+        EXPECT_EQ(static_cast<int64_t>(real[r].skipped.size()), plan.train.steps);
+        EXPECT_EQ(predicted.ranks[r].peak_bytes, real[r].peak_bytes) << "rank " << r;
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -181,7 +181,7 @@ TEST(HalfGradients, AreScaledInTheTypeOfTheUpdate) {
       std::vector<ParamShard> shards = {{p.value, given, &p, {}}};
       if (is_scaled) shards[0].grad_factor = 0x1.0p-30;
       for (int t = 0; t < 3; ++t) optimizer->step(shards, 0.1);
-      const std::vector<NamedTensor> state = optimizer->state().tensors;
+      const std::vector<SlotTensor> state = optimizer->state().tensors;
       results.push_back(is_scaled ? state.back().tensor : p.value);  // the master copy is the last
     }
     EXPECT_TRUE(at::equal(results[0], results[1])) << kind;

@@ -111,29 +111,32 @@ TEST(Optimizer, StateIsNamedTypedAndBookedAsOptimizer) {
   const BookScope scope(&book);
   for (const auto& [kind, type, names] :
        std::vector<std::tuple<std::string, at::ScalarType, std::vector<std::string>>>{
-           {"adamw", at::kFloat, {"w.m", "w.v"}},
-           {"adamw", at::kBFloat16, {"w.m", "w.v", "w.master"}},
-           {"sgd", at::kDouble, {"w.velocity"}},
-           {"sgd", at::kBFloat16, {"w.velocity", "w.master"}},
-           {"adam", at::kDouble, {"w.m", "w.v"}},
-           {"lars", at::kBFloat16, {"w.velocity", "w.master"}},
-           {"lamb", at::kFloat, {"w.m", "w.v"}}}) {
+           {"adamw", at::kFloat, {"m", "v"}},
+           {"adamw", at::kBFloat16, {"m", "v", "master"}},
+           {"sgd", at::kDouble, {"velocity"}},
+           {"sgd", at::kBFloat16, {"velocity", "master"}},
+           {"adam", at::kDouble, {"m", "v"}},
+           {"lars", at::kBFloat16, {"velocity", "master"}},
+           {"lamb", at::kFloat, {"m", "v"}}}) {
     const Param p = param_of("w", at::ones({16}, type));
     const auto optimizer = make_optimizer(plan_of(kind));
     EXPECT_TRUE(optimizer->state().tensors.empty());
-    EXPECT_EQ(optimizer->state().num_steps, 0);
     std::vector<ParamShard> shards = {{p.value, at::ones({16}, type), &p, {}}};
-    optimizer->step(shards, 0.1);
-    std::vector<std::string> found;
-    int64_t bytes = 0;
-    EXPECT_EQ(optimizer->state().num_steps, 1);
-    for (const NamedTensor& s : optimizer->state().tensors) {
-      found.push_back(s.name);
-      bytes += static_cast<int64_t>(s.tensor.nbytes());
-      EXPECT_EQ(s.tensor.scalar_type(), type == at::kBFloat16 ? at::kFloat : type);
+    optimizer->begin(shards);
+    for (int64_t step = 0; step < 2; ++step) {
+      std::vector<std::string> found;
+      int64_t bytes = 0;
+      EXPECT_EQ(optimizer->state().num_steps, step);
+      for (const SlotTensor& s : optimizer->state().tensors) {
+        EXPECT_EQ(s.param, "w");
+        found.push_back(s.slot);
+        bytes += static_cast<int64_t>(s.tensor.nbytes());
+        EXPECT_EQ(s.tensor.scalar_type(), type == at::kBFloat16 ? at::kFloat : type);
+      }
+      EXPECT_EQ(found, names);
+      EXPECT_EQ(book.live_by_category()[static_cast<size_t>(Category::kOptimizer)], bytes);
+      optimizer->step(shards, 0.1);
     }
-    EXPECT_EQ(found, names);
-    EXPECT_EQ(book.live_by_category()[static_cast<size_t>(Category::kOptimizer)], bytes);
   }
 }
 
@@ -209,6 +212,28 @@ TEST(Optimizer, RefusesUnknownKindsIllegalBetasAndChangedShards) {
   optimizer->step(shards, 0.1);
   shards.push_back(shards[0]);
   EXPECT_THROW(optimizer->step(shards, 0.1), InternalError);
+}
+
+TEST(Optimizer, KeepsTheStateOfWhatAStepDoesNotUse) {
+  const Param a = param_of("a", at::ones({2}, at::kDouble)), b = param_of("b", a.value.clone()),
+              c = param_of("c", a.value.clone());
+  const auto shard = [](const Param& p) {
+    return ParamShard{p.value, at::ones({2}, at::kDouble), &p, {}};
+  };
+  const auto optimizer = make_optimizer(plan_of("sgd"));
+  std::vector<ParamShard> all = {shard(a), shard(b), shard(c)}, some = {shard(a), shard(c)};
+  optimizer->begin(all);
+  optimizer->step(some, 0.1);
+  std::vector<double> velocities;
+  for (const SlotTensor& t : optimizer->state().tensors) {
+    velocities.push_back(t.tensor[0].item<double>());
+  }
+  EXPECT_EQ(velocities[1], 0);
+  EXPECT_NE(velocities[0], 0);
+  EXPECT_EQ(velocities[0], velocities[2]);
+  EXPECT_EQ(b.value[0].item<double>(), 1);
+  std::vector<ParamShard> turned = {shard(c), shard(a)};
+  EXPECT_THROW(optimizer->step(turned, 0.1), InternalError);
 }
 
 }  // namespace

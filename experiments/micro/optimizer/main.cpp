@@ -76,8 +76,8 @@ class Rank {
           {.value = p.value, .grad = made(p.global, 0.61), .param = &p, .split_axes = {}});
     }
     adamw_->begin(shards_, kStepsBefore);
-    for (const NamedTensor& state : adamw_->state().tensors) {
-      (state.name.ends_with(".m") ? m_ : v_).push_back(state.tensor);
+    for (const SlotTensor& state : adamw_->state().tensors) {
+      (state.slot == "m" ? m_ : v_).push_back(state.tensor);
     }
     for (const ParamShard& s : shards_) {
       w_.push_back(s.value);

@@ -11,6 +11,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "kuafu/base/trace.h"
+#include "kuafu/comm/turns.h"
 #include "kuafu/engine/stage.h"
 #include "kuafu/engine/validation.h"
 #include "kuafu/meter/allocator.h"
@@ -54,11 +55,13 @@ struct Engine::State {
     groups.materialise(placement.params());
   }
 
-  void connect() {
+  void connect(const Registries& registries) {
     placement.connect(world, options.ledger);
-    data_parallel = make_data_parallel(plan, mesh, placement.params(), options.push_script);
+    data_parallel = make_data_parallel(plan, mesh, placement.params(), options.push_script,
+                                       registries.optimizers);
     groups.connect(mesh, *data_parallel);
-    optimizer = make_optimizer(plan.optimizer);
+    optimizer = make_optimizer(plan.optimizer, registries.optimizers);
+    if (data_parallel->is_in_step()) optimizer->begin(data_parallel->shards());
     const StageTools tools{.model = model,
                            .groups = groups,
                            .micro_batches = micro_batches,
@@ -166,7 +169,7 @@ Engine::Engine(const Plan& plan, const Registries& registries, Communicator& wor
   // The number of threads that a product takes is this thread's own, and LibTorch sets it only at a
   // thread's first parallel loop: products before that were summed by all cores, in other bits.
   at::init_num_threads();
-  state_->connect();
+  state_->connect(registries);
 }
 
 Engine::~Engine() = default;
@@ -254,8 +257,7 @@ double Engine::update() {
 }
 
 StepReport Engine::step(const OnGradients& on_gradients) {
-  std::optional<TurnsScope> turns;
-  if (state_->can_take_turns()) turns.emplace(state_->world);
+  const TurnsScope turns(state_->can_take_turns() ? turns_of(state_->world) : std::nullopt);
   StepReport report;
   report.lr = state_->lr();
   report.loss_scale = state_->scaler.scale();

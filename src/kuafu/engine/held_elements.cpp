@@ -7,29 +7,6 @@
 #include "kuafu/checkpoint/boxes.h"
 
 namespace kuafu {
-namespace {
-
-/// "m" of "blocks.0.norm1.weight.m"; the parameter's name may have dots, the state's own has none.
-std::string own_name(const NamedTensor& state) {
-  return state.name.substr(state.name.rfind('.') + 1);
-}
-
-/// For each state tensor the index of its shard among all shards, of which steps used a part.
-std::vector<size_t> shards_of(const std::vector<ParamShard>& shards, const OptimizerState& state) {
-  std::vector<size_t> found;
-  size_t at = 0;
-  for (size_t i = 0; i < state.tensors.size(); ++i) {
-    const NamedTensor& t = state.tensors[i];
-    const std::string param = t.name.substr(0, t.name.rfind('.'));
-    if (i > 0 && t.shard != state.tensors[i - 1].shard) ++at;
-    while (at < shards.size() && shards[at].param->name != param) ++at;
-    KUAFU_CHECK(at < shards.size(), "the optimizer keeps ", t.name, ", which is no shard's");
-    found.push_back(at);
-  }
-  return found;
-}
-
-}  // namespace
 
 std::string HeldElements::key() const {
   std::string key = param->name;
@@ -69,30 +46,17 @@ std::vector<SavedTensor> saved_tensors(const std::vector<ParamShard>& shards,
                                        const OptimizerState& state, const std::string& kind) {
   std::vector<SavedTensor> all;
   for (size_t i = 0; i < shards.size(); ++i) {
-    all.push_back({shards[i].param->name, shards[i].value, i});
+    all.push_back({shards[i].param->name, shards[i].value, i, ""});
   }
-  const std::vector<size_t> owners = shards_of(shards, state);
-  for (size_t i = 0; i < owners.size(); ++i) {
-    const std::string& param = shards[owners[i]].param->name;
-    const std::string own = own_name(state.tensors[i]);
-    if (own == "master") {
-      all[owners[i]].tensor = state.tensors[i].tensor;
+  for (const SlotTensor& t : state.tensors) {
+    if (t.slot == "master") {
+      all[t.shard].tensor = t.tensor;
+      all[t.shard].slot = t.slot;
     } else {
-      all.push_back({text(kind, ".", own, ".", param), state.tensors[i].tensor, owners[i]});
+      all.push_back({text(kind, ".", t.slot, ".", t.param), t.tensor, t.shard, t.slot});
     }
   }
   return all;
-}
-
-bool has_state(const Checkpoint& from, const std::string& kind, const std::string& param) {
-  const std::string first = kind + ".", last = "." + param;
-  for (auto at = from.tensors().lower_bound(first); at != from.tensors().end(); ++at) {
-    const std::string& name = at->first;
-    if (name.compare(0, first.size(), first) != 0) return false;
-    const size_t dot = name.find('.', first.size());
-    if (dot != std::string::npos && name.compare(dot, std::string::npos, last) == 0) return true;
-  }
-  return false;
 }
 
 void fill(const Tensor& piece, const HeldElements& held, const Checkpoint& from,

@@ -31,16 +31,14 @@ Tensor box_of(const Tensor& piece, const HeldElements& held, size_t b);
 struct SavedTensor {
   std::string name;
   Tensor tensor;
-  size_t shard = 0;  ///< whose elements it has
+  size_t shard = 0;   ///< whose elements it has
+  std::string slot;  ///< "master", of the optimizer's rule, or of a value without copy none
 };
 
-/// Everything to save of these shards: the values (of half-precision ones the master copies) and
-/// the optimizer's tensors, "kind.m.<parameter>".
+/// Everything to save of the engine's shards: the values (of half-precision ones the master copies)
+/// and the optimizer's tensors, "kind.m.<parameter>".
 std::vector<SavedTensor> saved_tensors(const std::vector<ParamShard>& shards,
                                        const OptimizerState& state, const std::string& kind);
-
-/// Whether a checkpoint holds what an optimizer of that kind keeps of a parameter.
-bool has_state(const Checkpoint& from, const std::string& kind, const std::string& param);
 
 /// Reads the elements of a piece, converted to its element type; leaves padding as it is.
 void fill(const Tensor& piece, const HeldElements& held, const Checkpoint& from,

@@ -283,16 +283,14 @@ void Saver::load(const Checkpoint& from) {
   const CategoryScope scope(Category::kTemporary);
   const at::NoGradGuard no_grad;
   const std::vector<ParamShard> shards = engine_.shards();
-  const std::string& kind = engine_.plan().optimizer.kind;
-  std::vector<ParamShard> stepped;  // a parameter that no step used has no state
-  for (const ParamShard& s : shards) {
-    if (has_state(from, kind, s.param->name)) stepped.push_back(s);
-  }
-  engine_.optimizer().begin(stepped, from.state_count(saved_run::kOptimizerSteps));
   for (const ParamShard& s : shards) fill(s.value, held_by(s, engine_.mesh()), from, s.param->name);
+  engine_.optimizer().begin(shards, from.state_count(saved_run::kOptimizerSteps));
   const OptimizerState state = engine_.optimizer().state();
-  for (const SavedTensor& t : saved_tensors(shards, state, kind)) {
-    fill(t.tensor, held_by(shards[t.shard], engine_.mesh()), from, t.name);
+  for (const SavedTensor& t : saved_tensors(shards, state, engine_.plan().optimizer.kind)) {
+    // Weights that come from elsewhere have no slots yet.
+    if (from.tensors().contains(t.name)) {
+      fill(t.tensor, held_by(shards[t.shard], engine_.mesh()), from, t.name);
+    }
   }
   saved_run::read_scale(from, engine_.loss_scaler());
 }

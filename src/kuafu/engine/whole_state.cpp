@@ -30,7 +30,6 @@ void add_boxes(std::vector<Box>& all, const std::string& name, const ParamShard&
 WholeState whole_state(Engine& engine, Communicator& world) {
   const at::NoGradGuard no_grad;
   const Mesh& mesh = engine.mesh();
-  const std::string& kind = engine.plan().optimizer.kind;
   const std::vector<ParamShard> shards = engine.shards();
   const OptimizerState state = engine.optimizer().state();
   std::vector<Box> mine;
@@ -39,16 +38,10 @@ WholeState whole_state(Engine& engine, Communicator& world) {
     add_boxes(mine, "\n" + s.param->name, s, s.value, mesh);
     held.insert(s.value.const_data_ptr());
   }
-  const std::vector<SavedTensor> saved = saved_tensors(shards, state, kind);
-  for (size_t i = 0; i < saved.size(); ++i) {
-    const ParamShard& shard = shards[saved[i].shard];
-    const bool is_value = i < shards.size();
-    if (is_value && saved[i].tensor.is_same(shard.value)) continue;
-    // "adamw.m.blocks.0..." has the slot between the first two dots.
-    const size_t dot = kind.size() + 1;
-    const std::string slot =
-        is_value ? "master" : saved[i].name.substr(dot, saved[i].name.find('.', dot) - dot);
-    add_boxes(mine, slot + "\n" + shard.param->name, shard, saved[i].tensor, mesh);
+  for (const SavedTensor& t : saved_tensors(shards, state, engine.plan().optimizer.kind)) {
+    if (t.slot.empty()) continue;
+    const ParamShard& shard = shards[t.shard];
+    add_boxes(mine, t.slot + "\n" + shard.param->name, shard, t.tensor, mesh);
   }
   for (const Param* p : engine.params()) {  // what forward reads, where it is not what is updated
     const bool is_there = p->value.storage().nbytes() > 0;
@@ -137,7 +130,7 @@ oracle::BlockFlows whole_flows(Engine& engine, Communicator& world) {
 uint64_t hash_of(Engine& engine) {
   uint64_t hash = 0;
   for (const ParamShard& s : engine.shards()) hash = hash_of_tensor(s.value, hash);
-  for (const NamedTensor& t : engine.optimizer().state().tensors) {
+  for (const SlotTensor& t : engine.optimizer().state().tensors) {
     hash = hash_of_tensor(t.tensor, hash);
   }
   return hash;

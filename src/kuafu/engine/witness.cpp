@@ -2,33 +2,16 @@
 #include "kuafu/engine/witness.h"
 
 #include <algorithm>
-#include <set>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include "kuafu/base/philox.h"
 #include "kuafu/engine/certificate.h"
-#include "kuafu/engine/held_elements.h"
 #include "kuafu/engine/whole_state.h"
 #include "kuafu/meter/book.h"
 
 namespace kuafu {
-namespace {
-
-/// The shards that the optimizer has state of.
-std::vector<ParamShard> stepped_shards(Engine& engine, const OptimizerState& state) {
-  const std::vector<ParamShard> shards = engine.shards();
-  std::set<size_t> with_state;
-  const auto saved = saved_tensors(shards, state, engine.plan().optimizer.kind);
-  for (size_t i = shards.size(); i < saved.size(); ++i) with_state.insert(saved[i].shard);
-  std::vector<ParamShard> stepped;
-  for (const size_t i : with_state) stepped.push_back(shards[i]);
-  return stepped;
-}
-
-}  // namespace
-
 Snapshot snapshot_of(Engine& engine) {
   const BookScope unbooked(nullptr);
   const at::NoGradGuard no_grad;
@@ -36,7 +19,7 @@ Snapshot snapshot_of(Engine& engine) {
   s.step = engine.steps_done();
   s.optimizer = engine.optimizer().state();
   for (const ParamShard& shard : engine.shards()) s.values.push_back(shard.value.clone());
-  for (NamedTensor& t : s.optimizer.tensors) t.tensor = t.tensor.clone();
+  for (SlotTensor& t : s.optimizer.tensors) t.tensor = t.tensor.clone();
   s.scale = engine.loss_scaler().state();
   return s;
 }
@@ -45,7 +28,7 @@ void go_back_to(const Snapshot& snapshot, Engine& engine) {
   const at::NoGradGuard no_grad;
   const std::vector<ParamShard> shards = engine.shards();
   for (size_t i = 0; i < shards.size(); ++i) shards[i].value.copy_(snapshot.values.at(i));
-  engine.optimizer().restore(stepped_shards(engine, snapshot.optimizer), snapshot.optimizer);
+  engine.optimizer().restore(shards, snapshot.optimizer);
   engine.loss_scaler().restore(snapshot.scale);
   engine.go_on_from(snapshot.step);
 }

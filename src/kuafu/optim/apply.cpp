@@ -43,28 +43,19 @@ Tensor new_master(const Tensor& value) {
 
 /// Copies the tensors of one state into those of another. Throws ConfigError where names or shapes
 /// differ.
-void copy_state(const std::vector<NamedTensor>& from, const std::vector<NamedTensor>& to) {
+void copy_state(const std::vector<SlotTensor>& from, const std::vector<SlotTensor>& to) {
   KUAFU_REQUIRE(from.size() == to.size(), "an optimizer state of ", from.size(),
                 " tensors cannot be restored into one of ", to.size(),
                 ": kind, dtype and parameters must be those of the saved run");
+  const auto describe = [](const SlotTensor& t) {
+    return text(t.slot, " of ", t.param, " ", to_string(shape_of(t.tensor)));
+  };
   for (size_t i = 0; i < to.size(); ++i) {
-    KUAFU_REQUIRE(from[i].name == to[i].name && from[i].tensor.sizes() == to[i].tensor.sizes(),
-                  "optimizer state ", from[i].name, " ", to_string(shape_of(from[i].tensor)),
-                  " was given where ", to[i].name, " ", to_string(shape_of(to[i].tensor)),
-                  " is expected");
+    KUAFU_REQUIRE(describe(from[i]) == describe(to[i]), "optimizer state ", describe(from[i]),
+                  " was given where ", describe(to[i]), " is expected");
   }
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < to.size(); ++i) to[i].tensor.copy_(from[i].tensor);
-}
-
-/// Throws where the shards of this step are not those the state was made for.
-void check_shards(std::span<const ParamShard> shards, size_t num_states) {
-  KUAFU_CHECK(shards.size() == num_states, "a step over ", shards.size(),
-              " shards after steps over ", num_states);
-  for (const ParamShard& s : shards) {
-    KUAFU_CHECK(s.param != nullptr && s.value.defined() && s.grad.defined(), "a shard of ",
-                s.param == nullptr ? "nothing" : s.param->name, " lacks its value or gradient");
-  }
 }
 
 /// The layers of a shard, and which of its parameter's is the first of them.
@@ -94,22 +85,22 @@ HeldLayers layers_of(const ParamShard& shard, const Mesh& mesh) {
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimizerPlan& plan) : plan_(plan), rule_(make_rule(plan)) {}
+Optimizer::Optimizer(const OptimizerPlan& plan, const OptimizerRules& rules)
+    : plan_(plan), rule_(make_rule(plan, rules)) {}
 
 bool Optimizer::is_left_out(const Param& p) const {
-  return plan_.leaves_vectors_out() && holds_vectors(p);
+  return plan_.leaves_vectors_out(rule_.has_ratios()) && holds_vectors(p);
 }
 
 void Optimizer::step(std::span<ParamShard> shards, double lr) { step(shards, lr, Mesh({}, 0)); }
 
 void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) {
   const at::NoGradGuard no_grad;
-  if (states_.empty()) make_states(shards);
-  check_shards(shards, states_.size());
+  const std::vector<State*> states = states_of(shards);
   const Rates rates{.lr = lr, .step = ++num_steps_};
   std::vector<RulePiece> pieces;
   for (size_t i = 0; i < shards.size(); ++i) {
-    const State& state = states_[i];
+    const State& state = *states[i];
     pieces.push_back({.value = state.master.defined() ? state.master : shards[i].value,
                       .grad = shards[i].grad,
                       .slots = state.slots,
@@ -120,7 +111,7 @@ void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) 
   if (rule_.has_ratios()) ratios = ratios_of(shards, pieces, rates, mesh);
   for (size_t i = 0; i < shards.size(); ++i) {
     rule_.update(pieces[i], rates, ratios[i]);
-    if (states_[i].master.defined()) shards[i].value.copy_(states_[i].master);
+    if (states[i]->master.defined()) shards[i].value.copy_(states[i]->master);
   }
 }
 
@@ -176,37 +167,47 @@ OptimizerState Optimizer::state() const {
   for (size_t i = 0; i < states_.size(); ++i) {
     const State& s = states_[i];
     for (size_t k = 0; k < s.slots.size(); ++k) {
-      all.tensors.push_back({s.name + "." + rule_.slots[k], s.slots[k], i});
+      all.tensors.push_back({s.param->name, rule_.slots[k], s.slots[k], i});
     }
-    if (s.master.defined()) all.tensors.push_back({s.name + ".master", s.master, i});
+    if (s.master.defined()) all.tensors.push_back({s.param->name, "master", s.master, i});
   }
   return all;
 }
 
 void Optimizer::begin(std::span<const ParamShard> shards, int64_t num_steps) {
-  states_.clear();
-  make_states(shards);
+  const at::NoGradGuard no_grad;
   num_steps_ = num_steps;
-}
-
-void Optimizer::restore(std::span<const ParamShard> shards, const OptimizerState& from) {
-  KUAFU_CHECK(states_.empty(), "restored after ", num_steps_, " steps");
-  if (from.num_steps == 0) return;
-  begin(shards, from.num_steps);
-  copy_state(from.tensors, state().tensors);
-}
-
-void Optimizer::make_states(std::span<const ParamShard> shards) {
+  states_.clear();
   for (const ParamShard& s : shards) {
     State& state = states_.emplace_back();
-    state.name = s.param->name;
+    state.param = s.param;
     for (size_t k = 0; k < rule_.slots.size(); ++k) state.slots.push_back(new_slot(s.value));
     state.master = new_master(s.value);
   }
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerPlan& plan) {
-  return std::make_unique<Optimizer>(plan);
+void Optimizer::restore(std::span<const ParamShard> shards, const OptimizerState& from) {
+  begin(shards, from.num_steps);
+  copy_state(from.tensors, state().tensors);
+}
+
+std::vector<Optimizer::State*> Optimizer::states_of(std::span<const ParamShard> shards) {
+  if (states_.empty()) begin(shards);
+  std::vector<State*> found;
+  size_t at = 0;
+  for (const ParamShard& s : shards) {
+    KUAFU_CHECK(s.param != nullptr && s.value.defined() && s.grad.defined(), "a shard of ",
+                s.param == nullptr ? "nothing" : s.param->name, " lacks its value or gradient");
+    while (at < states_.size() && states_[at].param != s.param) ++at;
+    KUAFU_CHECK(at < states_.size(), "a step over ", s.param->name,
+                ", of which there is no state, or not in this order");
+    found.push_back(&states_[at++]);
+  }
+  return found;
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerPlan& plan, const OptimizerRules& rules) {
+  return std::make_unique<Optimizer>(plan, rules);
 }
 
 }  // namespace kuafu

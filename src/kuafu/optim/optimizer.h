@@ -25,16 +25,17 @@ struct ParamShard {
   double grad_factor = 1;
 };
 
-struct NamedTensor {
-  std::string name;
-  Tensor tensor;
+/// A slot of a rule, or "master", the f32 copy of a half-precision value.
+struct SlotTensor {
+  std::string param, slot;
+  Tensor tensor;     ///< (shard)
   size_t shard = 0;  ///< position of the shard it belongs to
 };
 
 /// What a resumed run needs to go on to the bit.
 struct OptimizerState {
   int64_t num_steps = 0;             ///< done so far: the bias correction of AdamW depends on it
-  std::vector<NamedTensor> tensors;  ///< the optimizer's own, not copies: (shard) each
+  std::vector<SlotTensor> tensors;  ///< the optimizer's own, not copies
 };
 
 /// f64 sums of my pieces, all of which the same axes of a mesh split: bit i is axis i.
@@ -43,12 +44,17 @@ struct PartialSums {
   Tensor sums;
 };
 
-/// Updates shards in place by the rule of a plan. State is made at the first step, by position.
+/// Updates shards in place by the rule of a plan. Slots are there from begin() on, used or not.
 class Optimizer {
  public:
   /// Throws ConfigError for kinds and coefficients that there are not.
-  explicit Optimizer(const OptimizerPlan& plan);
+  explicit Optimizer(const OptimizerPlan& plan,
+                     const OptimizerRules& rules = builtin_optimizers());
 
+  /// Makes the state over these shards anew, zero (master copies: of the values) and with so many
+  /// steps done. A saved run goes on once state().tensors are filled.
+  void begin(std::span<const ParamShard> shards, int64_t num_steps = 0);
+  /// Of the shards of begin(), or in their order some of them; begins with these where nobody has.
   /// Collective over the mesh where the rule has trust ratios: every rank lists the same
   /// parameters, each with its own piece, which may be empty.
   void step(std::span<ParamShard> shards, double lr, const Mesh& mesh);
@@ -57,21 +63,19 @@ class Optimizer {
   /// What a step that updates nothing (an overflow) sends: the same, so that every step is alike.
   void skip(std::span<const ParamShard> shards, const Mesh& mesh) const;
   OptimizerState state() const;
-  /// Makes the state over these shards anew, zero (master copies: of the values) and with so many
-  /// steps done. A saved run goes on once state().tensors are filled.
-  void begin(std::span<const ParamShard> shards, int64_t num_steps);
-  /// Takes over a copy of another optimizer's state over the same shards, which must not have
-  /// stepped here yet. Throws ConfigError where names or shapes differ.
+  /// Takes over a copy of another optimizer's state over the same shards. Throws ConfigError where
+  /// names or shapes differ.
   void restore(std::span<const ParamShard> shards, const OptimizerState& from);
 
  private:
   struct State {
-    std::string name;
+    const Param* param = nullptr;
     std::vector<Tensor> slots;  // like the shard, by Rule::slots
     Tensor master;              // of half precision
   };
 
-  void make_states(std::span<const ParamShard> shards);
+  /// The states of the shards of a step. Throws InternalError where they lack a value or gradient.
+  std::vector<State*> states_of(std::span<const ParamShard> shards);
   /// optimizer.exclude: neither decay nor ratio.
   bool is_left_out(const Param& p) const;
   /// Where the layers of a shard are in the table of its axes.
@@ -96,7 +100,8 @@ class Optimizer {
 };
 
 /// By plan.kind; throws ConfigError listing the kinds.
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerPlan& plan);
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerPlan& plan,
+                                          const OptimizerRules& rules = builtin_optimizers());
 
 /// Learning rate of step t (from 0) out of `steps`: linear warm-up, then the schedule. `batch`:
 /// samples of a step, for optimizer.scale_lr.

@@ -9,14 +9,6 @@
 namespace kuafu {
 namespace {
 
-/// True where an update has made the optimizer's state before the last step.
-bool has_state(const Plan& plan, const RankResult& real) {
-  const int64_t before = plan.train.steps - 1;
-  const auto skipped = std::count_if(real.skipped.begin(), real.skipped.end(),
-                                     [before](int64_t step) { return step < before; });
-  return real.skipped.empty() || skipped < before;
-}
-
 std::string describe(const AxisTraffic& t) {
   int64_t calls = 0;
   for (const auto& [verb, count] : t.calls) calls += count;
@@ -41,15 +33,14 @@ std::string difference(const TrafficByAxis& real, const TrafficByAxis& simulated
 
 }  // namespace
 
-std::string difference(const Plan& plan, const RankResult& real, const RankResult& simulated,
-                       Transport transport) {
+std::string difference(const RankResult& real, const RankResult& simulated, Transport transport) {
   const std::string traffic = difference(real.traffic, simulated.traffic, transport);
   if (!traffic.empty()) return traffic;
   if (simulated.flops != real.flops) return text("FLOPs ", simulated.flops, " for ", real.flops);
   if (simulated.flops_recomputed != real.flops_recomputed) {
     return text("recomputed FLOPs ", simulated.flops_recomputed, " for ", real.flops_recomputed);
   }
-  if (has_state(plan, real) && simulated.peak_bytes != real.peak_bytes) {
+  if (simulated.peak_bytes != real.peak_bytes) {
     return text("peak ", simulated.peak_bytes, " bytes for ", real.peak_bytes);
   }
   return {};
@@ -59,7 +50,7 @@ std::string difference(const Plan& plan, const Registries& registries,
                        const std::vector<RankResult>& real, Transport transport) {
   const Prediction predicted = simulate(plan, registries, transport);
   for (size_t r = 0; r < real.size(); ++r) {
-    const std::string what = difference(plan, real[r], predicted.ranks[r], transport);
+    const std::string what = difference(real[r], predicted.ranks[r], transport);
     if (!what.empty()) return text("rank ", r, " simulated: ", what);
   }
   return {};

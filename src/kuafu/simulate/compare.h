@@ -10,10 +10,8 @@
 namespace kuafu {
 
 /// What a rank metered otherwise than the same rank simulated for that transport; empty where
-/// nothing. Peaks are left out where steps before the last one all overflowed: no optimizer state
-/// was made, which a simulated run cannot know.
-std::string difference(const Plan& plan, const RankResult& real, const RankResult& simulated,
-                       Transport transport);
+/// nothing.
+std::string difference(const RankResult& real, const RankResult& simulated, Transport transport);
 
 /// The same of all ranks, simulated for the transport whose counts they hold. Throws Refused for
 /// what cannot be simulated.

@@ -69,7 +69,7 @@ class ServerStore {
         layout_(layout),
         options_(options),
         part_(served_part(layout, group.rank(), options.servers)),
-        optimizer_(make_optimizer(options.optimizer)),
+        optimizer_(make_optimizer(options.optimizer, options.rules)),
         workers_(static_cast<size_t>(group.size())) {
     const CategoryScope scope(Category::kParameter);
     values_ = at::empty({part_.size()}, options_of_values());
@@ -77,6 +77,7 @@ class ServerStore {
       const ServedPart piece = overlap(part_, slot);
       if (piece.size() > 0) in_values(piece).copy_(value_in(slot, piece));
     }
+    optimizer_->begin(pieces({}));
   }
 
   const ServedPart& part() const { return part_; }
@@ -195,16 +196,23 @@ class ServerStore {
     return -1;
   }
 
-  void apply(int w) {
-    const at::NoGradGuard no_grad;
-    Worker& worker = workers_[static_cast<size_t>(w)];
-    std::vector<ParamShard> shards;
+  /// My part of every parameter, with that of a gradient (part) where one is given.
+  std::vector<ParamShard> pieces(const Tensor& gradient) const {
+    std::vector<ParamShard> all;
     for (const FlatSlot& slot : layout_.slots) {
       const ServedPart piece = overlap(part_, slot);
       if (piece.size() == 0) continue;
-      const Tensor grad = worker.gradient.narrow(0, piece.begin - part_.begin, piece.size());
-      shards.push_back({in_values(piece), grad, slot.param, {"data"}});
+      Tensor grad;
+      if (gradient.defined()) grad = gradient.narrow(0, piece.begin - part_.begin, piece.size());
+      all.push_back({in_values(piece), grad, slot.param, {"data"}});
     }
+    return all;
+  }
+
+  void apply(int w) {
+    const at::NoGradGuard no_grad;
+    Worker& worker = workers_[static_cast<size_t>(w)];
+    std::vector<ParamShard> shards = pieces(worker.gradient);
     optimizer_->step(
         shards, learning_rate(options_.optimizer, worker.pushed, options_.steps, options_.batch));
     order_.push_back({w, worker.pushed, worker.version});
