@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kuafu/comm/turns.h"
 #include "kuafu/comm/worlds.h"
 
 namespace kuafu::conformance {
@@ -27,7 +28,7 @@ inline std::vector<Backend> in_process_backends() {
        {3, 5, 8},
        [](int ranks, const auto& body) {
          run_on_threads(ranks, [&](Communicator& world) {
-           const TurnsScope turns(world);
+           const TurnsScope turns(turns_of(world));
            body(world);
          });
        }},

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "kuafu/comm/core_turns.h"
+#include "kuafu/comm/simulated.h"
+#include "kuafu/comm/turns.h"
 #include "kuafu/comm/worlds.h"
 
 namespace kuafu {
@@ -104,7 +106,7 @@ TEST(CoreTurns, AnHeirStartsOnTheCoreThatIsLeftAndMayRunAnywhereAfterwards) {
 /// Ranks that outnumber the cores, in turns.
 void run_in_turns(int more, const std::function<void(Communicator&)>& body) {
   run_on_threads(cores() + more, [&](Communicator& world) {
-    const TurnsScope turns(world);
+    const TurnsScope turns(turns_of(world));
     body(world);
   });
 }
@@ -132,23 +134,37 @@ TEST(Turns, SumsAndRingsOfMessagesAreWhatTheyAreWithoutThem) {
 
 TEST(Turns, AScopeEndsThemAndScopesNest) {
   run_on_threads(cores() + 1, [](Communicator& world) {
+    std::optional<Turns> turns = turns_of(world);
+    ASSERT_TRUE(turns);
     {
-      const TurnsScope outer(world);
-      { const TurnsScope inner(world); }
-      EXPECT_TRUE(world.set_turns(true)) << "the outer scope is still open";
+      const TurnsScope outer(turns);
+      { const TurnsScope inner(turns); }
+      EXPECT_FALSE(turns->enter()) << "the outer scope is still open";
       world.barrier();
     }
-    EXPECT_FALSE(world.set_turns(false));
+    EXPECT_FALSE(turns->leave());
     const cpu_set_t set = affinity();
     EXPECT_EQ(CPU_COUNT(&set), cores());
   });
 }
 
-TEST(Turns, RanksWithACoreEachTakeNone) {
-  run_on_threads(1, [](Communicator& world) {
-    const TurnsScope turns(world);
-    EXPECT_FALSE(world.set_turns(true));
+TEST(Turns, AGroupOfRanksHasThoseOfItsWorld) {
+  run_on_threads(cores() + 1, [](Communicator& world) {
+    const auto group = world.split([](int rank) { return SplitKey{rank % 2, rank}; });
+    const TurnsScope outer(turns_of(world));
+    std::optional<Turns> turns = turns_of(*group);
+    ASSERT_TRUE(turns);
+    EXPECT_FALSE(turns->enter()) << "the scope of the world is open";
+    world.barrier();
   });
+}
+
+TEST(Turns, AreNoneWhereEachRankHasACoreNorInOtherWorlds) {
+  run_on_threads(1, [](Communicator& world) { EXPECT_FALSE(turns_of(world)); });
+  EXPECT_FALSE(turns_of(*make_self()));
+  SimulatedWorld simulated(cores() + 1);
+  EXPECT_FALSE(turns_of(*simulated.communicator(0)));
+  const TurnsScope none(std::nullopt);
 }
 
 // All who have a core wait for one who has none, and not in a call.

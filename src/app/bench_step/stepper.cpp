@@ -10,6 +10,7 @@
 #include "app/bench_step/resident.h"
 #include "app/bench_step/silent.h"
 #include "kuafu/comm/gather.h"
+#include "kuafu/comm/turns.h"
 #include "kuafu/comm/worlds.h"
 #include "kuafu/engine/engine.h"
 #include "kuafu/meter/book.h"
@@ -51,11 +52,12 @@ void Stepper::lead(const std::function<void(const Run&)>& lead) {
 
 void Stepper::rank_body(Communicator& world, const std::function<void(const Run&)>& lead) {
   ActionClock clock;
+  std::optional<Turns> turns = turns_of(world);
   // Silent ranks that share cores hand them on where others would wait, and are timed while they
   // have one.
   const auto let_others = [&] {
     clock.leave_out([&] {
-      if (world.set_turns(false)) world.set_turns(true);
+      if (turns && turns->leave()) turns->enter();
     });
   };
   const auto silent = options_.is_silent ? make_silent(world.rank(), world.size(), let_others)
@@ -77,12 +79,12 @@ void Stepper::rank_body(Communicator& world, const std::function<void(const Run&
     ranks.barrier();
     mine.begin = now();
     for (int64_t i = 0; i < count; ++i) {
-      std::optional<TurnsScope> turns;
+      std::optional<TurnsScope> in_turns;
       if (is_silent_pipeline()) {
         // In step with each other, as where they talk: whoever runs on alone, the others done with
         // all their steps, has the memory to itself (7 % faster by the fifth step).
         world.barrier();
-        turns.emplace(world);
+        in_turns.emplace(turns);
       }
       clock.begin();
       mine.losses.push_back(engine.step().loss);

@@ -63,11 +63,6 @@ class Communicator {
                          int tag) = 0;  ///< sends `out`, receives `in`
   virtual void barrier() = 0;
 
-  /// Whether this rank computes in turns with those it shares cores with: thread ranks that
-  /// outnumber the cores have one each to themselves then, and give it up where they wait. Nothing
-  /// elsewhere. @pre the rank blocks in calls of its world alone. Returns what was so before.
-  virtual bool set_turns(bool /*takes_turns*/) { return false; }
-
   /// Books all further calls of this communicator under `label`; null stops booking.
   /// @pre the ledger outlives this communicator.
   void meter(Ledger* ledger, const std::string& label) {
@@ -88,19 +83,6 @@ class Communicator {
   Ledger* ledger_ = nullptr;
   AxisLedger* entry_ = nullptr;
   std::string label_;
-};
-
-/// In turns from here to the end of the scope.
-class TurnsScope {
- public:
-  explicit TurnsScope(Communicator& world) : world_(world), before_(world.set_turns(true)) {}
-  ~TurnsScope() { world_.set_turns(before_); }
-  TurnsScope(const TurnsScope&) = delete;
-  TurnsScope& operator=(const TurnsScope&) = delete;
-
- private:
-  Communicator& world_;
-  bool before_;
 };
 
 }  // namespace kuafu

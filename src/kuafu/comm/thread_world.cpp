@@ -124,17 +124,17 @@ bool ThreadWorld::sleep(int rank, std::chrono::steady_clock::time_point deadline
   return is_in_time;
 }
 
-bool ThreadWorld::set_turns(int rank, bool takes_turns) {
-  if (num_workers_ == size() || turns_.num_cores() == 0) return false;
-  const bool before = turns_.takes_part(rank);
-  if (before == takes_turns) return before;
-  if (takes_turns) {
-    turns_.enter(rank);
-    sleep(rank, std::chrono::steady_clock::time_point::max(), [] { return true; });
-  } else if (const auto heir = turns_.give_up(rank, true)) {
-    notify(*heir);
-  }
-  return before;
+bool ThreadWorld::enter_turns(int rank) {
+  if (turns_.takes_part(rank)) return false;
+  turns_.enter(rank);
+  sleep(rank, std::chrono::steady_clock::time_point::max(), [] { return true; });
+  return true;
+}
+
+bool ThreadWorld::leave_turns(int rank) {
+  if (!turns_.takes_part(rank)) return false;
+  if (const auto heir = turns_.give_up(rank, true)) notify(*heir);
+  return true;
 }
 
 void ThreadWorld::wake(int rank) {

@@ -59,11 +59,15 @@ class ThreadWorld {
   bool wake_from(int rank, const Condition& condition);
   /// A rank makes a call: feeds the deadlock detection and the table.
   void note_call(int rank, const Call& call, int64_t sequence, const std::string& group);
-  /// Whether the calling rank, from now on, computes in turns with those it shares cores with:
-  /// always with a core to itself, which it gives up where it blocks. Whoever has waited for a core
-  /// for kPatience, perhaps for a rank that sleeps in its turn, goes on without. Nothing where
-  /// every rank has a core. Returns what was so before.
-  bool set_turns(int rank, bool takes_turns);
+  /// Whether ranks outnumber the cores and may share them in turns.
+  bool has_turns() const { return num_workers_ < size() && turns_.num_cores() > 0; }
+  /// The calling rank, from now on, computes in turns with those it shares cores with: always with
+  /// a core to itself, which it gives up where it blocks. Whoever has waited for a core for
+  /// kPatience, perhaps for a rank that sleeps in its turn, goes on without. False where it was so.
+  /// @pre has_turns()
+  bool enter_turns(int rank);
+  /// No longer. False where it was not.
+  bool leave_turns(int rank);
   static constexpr auto kPatience = std::chrono::milliseconds(100);
 
   /// The rank's body returned.

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "kuafu/comm/thread_group.h"
+#include "kuafu/comm/turns.h"
 
 namespace kuafu {
 
@@ -64,7 +65,8 @@ class ThreadCommunicator final : public CallCommunicator {
   int size() const override { return group_->size(); }
   const std::vector<int>& members() const override { return group_->members(); }
 
-  bool set_turns(bool takes_turns) override { return world_->set_turns(world_rank(), takes_turns); }
+  ThreadWorld& world() const { return *world_; }
+  int world_rank() const { return members()[static_cast<size_t>(index_)]; }
 
   std::unique_ptr<Communicator> split(const SplitRule& rule) override {
     if (world_->has_failed()) world_->throw_torn_down(world_rank());
@@ -92,8 +94,6 @@ class ThreadCommunicator final : public CallCommunicator {
   }
 
  private:
-  int world_rank() const { return members()[static_cast<size_t>(index_)]; }
-
   const std::string& group_label() const { return label().empty() ? group_name_ : label(); }
 
   Work pending(std::shared_ptr<Operation> operation) const {
@@ -144,6 +144,15 @@ std::vector<int> all_ranks(int ranks) {
 }
 
 }  // namespace
+
+std::optional<Turns> turns_of(Communicator& world) {
+  const auto* threads = dynamic_cast<const ThreadCommunicator*>(&world);
+  if (threads == nullptr || !threads->world().has_turns()) return {};
+  return Turns(threads->world(), threads->world_rank());
+}
+
+bool Turns::enter() { return world_->enter_turns(rank_); }
+bool Turns::leave() { return world_->leave_turns(rank_); }
 
 std::unique_ptr<Communicator> make_self() {
   auto world = std::make_shared<ThreadWorld>(1, ThreadsOptions{});
