@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <thread>
 
 #include "kuafu/meter/op_kinds.h"
 
@@ -86,6 +87,34 @@ TEST(OpTrace, NestedScopesGiveTheOuterOneBack) {
   });
   ASSERT_EQ(outer.size(), 2U);
   EXPECT_EQ(inner.trace().records.size(), 1U);
+}
+
+// Autograd's engine sets the state of its threads anew for each node.
+TEST(OpTrace, TellsOpsOfTheBackward) {
+  const at::Tensor x = at::ones({2, 3}).requires_grad_();
+  const at::Tensor y = x.exp().sum();
+  EXPECT_EQ(ops_of([&] { y.backward(); }),
+            (Lines{"op aten::ones_like (f32), fill, 0 FLOPs, 4 bytes",
+                   "op aten::mul (f32 2x3, f32 2x3), elementwise, 0 FLOPs, 72 bytes"}));
+}
+
+TEST(OpTrace, OneOpScopeIsOneOp) {
+  const at::Tensor x = at::zeros({2});
+  EXPECT_EQ(ops_of([&] {
+              const OneOpScope load("load", x);
+              x.add(1).mul(2);
+            }),
+            Lines{"op load (f32 2), load, 0 FLOPs, 8 bytes"});
+}
+
+TEST(OpTrace, IsOfItsThreadAndItsScope) {
+  const at::Tensor x = at::zeros({2});
+  const Lines lines = ops_of([&] {
+    std::thread([&] { x.add(1); }).join();
+    x.mul(2);
+  });
+  x.sub(1);
+  EXPECT_EQ(lines, Lines{"op aten::mul (f32 2), elementwise, 0 FLOPs, 16 bytes"});
 }
 
 TEST(OpTrace, AnOpThatThrowsLeavesTheNextOnesTold) {

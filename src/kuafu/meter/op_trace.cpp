@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/meter/op_trace.h"
 
-#include <ATen/record_function.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include <cstddef>
-#include <new>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -14,12 +14,13 @@
 
 namespace kuafu {
 
-/// What is known of an op by its name.
+/// What is known of an op before it is called.
 struct OpFacts {
-  bool is_told = false;
-  bool is_own = false;  ///< books its own work
+  bool is_own = false;        ///< books its own work
+  bool writes_first = false;  ///< its first argument is a destination, and not read
   OpKind kind = OpKind::kUnbooked;
   int32_t name = 0;
+  size_t num_arguments = 0, num_results = 0;
 };
 
 /// Types and extents of an op's tensors as numbers; their text is made once.
@@ -96,55 +97,28 @@ std::string OpShapes::text_of_key() const {
   return text;
 }
 
+/// Ops go to the watch before anything else of the dispatcher while the thread's set has this key.
+/// It is one of those that LibTorch leaves to programs and gives no kernels.
+constexpr c10::DispatchKey kWatch = c10::DispatchKey::DeferredInit;
+
 struct OpTraceScope::State {
   explicit State(TraceRecorder& r) : recorder(r) {}
-  const OpFacts& facts_of(const char* name);
+  const OpFacts& facts_of(const c10::OperatorHandle& handle);
 
   TraceRecorder& recorder;
-  std::unordered_map<const char*, OpFacts> facts;  // by the dispatcher's own name
+  std::unordered_map<const c10::OperatorName*, OpFacts> facts;  // by the dispatcher's own name
   OpShapes shapes;
   int64_t depth = 0;  // of OneOpScopes
-  at::CallbackHandle handle = 0;
   State* previous = nullptr;
+  c10::impl::IncludeDispatchKeyGuard watched{kWatch};
 };
 
 namespace {
 
 using State = OpTraceScope::State;
 
-/// The watch of this thread: a thread-local callback has no closure.
+/// The watch of this thread: a kernel has no closure.
 thread_local State* tls_tracing = nullptr;
-
-/// An op under way. One a thread at a time, so that it needs no memory of its own.
-struct Frame : at::ObserverContext {
-  TraceRecorder::OpEvent event;
-  bool is_own = false;
-
-  static void* operator new(size_t bytes);
-  static void operator delete(void* frame);
-};
-
-thread_local bool is_place_taken = false;
-alignas(Frame) thread_local std::byte place_of_frame[sizeof(Frame)];
-
-void* Frame::operator new(size_t bytes) {
-  if (is_place_taken) return ::operator new(bytes);
-  is_place_taken = true;
-  return place_of_frame;
-}
-
-void Frame::operator delete(void* frame) {
-  if (frame == static_cast<void*>(place_of_frame)) {
-    is_place_taken = false;
-  } else {
-    ::operator delete(frame);
-  }
-}
-
-/// A node of the backward holds ops and is none.
-bool is_frame_of_autograd(std::string_view name) {
-  return name.starts_with("autograd::") || name.find("differentiable") != std::string_view::npos;
-}
 
 template <class F>
 void each_tensor(const c10::IValue& value, const F& f) {
@@ -174,79 +148,89 @@ uint8_t flags_now() {
   return book != nullptr && book->is_recomputing ? kRecompute : kNoFlags;
 }
 
-std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& fn) {
-  State* s = tls_tracing;
-  if (s == nullptr || s->depth > 0 || current_trace() != &s->recorder) return nullptr;
-  const OpFacts& op = s->facts_of(fn.name());
-  if (!op.is_told) return nullptr;
-  // What an op does inside itself is its own. Faster than to switch off the callback alone.
-  at::enableRecordFunction(false);
-  auto frame = std::make_unique<Frame>();
-  frame->is_own = op.is_own;
-  frame->event.name = op.name;
-  frame->event.kind = op.kind;
-  s->shapes.begin();
-  // The destination of a copy is its first argument, and not read.
-  size_t to_skip = op.kind == OpKind::kCopy && std::string_view(fn.name()) == "aten::copy_" ? 1 : 0;
-  for (const c10::IValue& value : fn.inputs()) {
-    each_tensor(value, [&](const at::Tensor& t) {
-      s->shapes.add(t);
-      if (!op.is_own && to_skip == 0) frame->event.bytes += bytes_read(op.kind, t);
-      if (to_skip > 0) --to_skip;
-    });
-  }
-  frame->event.shape = s->shapes.id(s->recorder);
-  frame->event.start_ns = s->recorder.now_ns();
-  return frame;
+/// Calls f(tensor) for each tensor among the last `count` values.
+template <class F>
+void each_tensor_of_last(const torch::jit::Stack& stack, size_t count, const F& f) {
+  for (size_t i = stack.size() - count; i < stack.size(); ++i) each_tensor(stack[i], f);
 }
 
-void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
+/// Types, shapes and bytes of the arguments on the stack.
+TraceRecorder::OpEvent event_of(State& s, const OpFacts& op, const torch::jit::Stack& stack) {
+  TraceRecorder::OpEvent event{.name = op.name, .kind = op.kind};
+  s.shapes.begin();
+  bool is_read = !op.is_own && !op.writes_first;
+  each_tensor_of_last(stack, op.num_arguments, [&](const at::Tensor& t) {
+    s.shapes.add(t);
+    if (is_read) event.bytes += bytes_read(op.kind, t);
+    is_read = !op.is_own;
+  });
+  event.shape = s.shapes.id(s.recorder);
+  event.start_ns = s.recorder.now_ns();
+  return event;
+}
+
+/// An op of a watched thread, which may be any.
+void on_op(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  // What an op does inside itself is its own.
+  const c10::impl::ExcludeDispatchKeyGuard inside(kWatch);
+  const auto go_on = [&] {
+    const c10::DispatchKeySet after(c10::DispatchKeySet::FULL_AFTER, kWatch);
+    handle.redispatchBoxed(keys & after, stack);
+  };
   State* s = tls_tracing;
-  if (s == nullptr || context == nullptr) return;
-  at::enableRecordFunction(true);
-  auto& frame = *static_cast<Frame*>(context);
-  if (current_trace() != &s->recorder) return;
-  if (!frame.is_own) {
-    for (const c10::IValue& value : fn.outputs()) {
-      each_tensor(value, [&](const at::Tensor& t) {
-        frame.event.bytes += bytes_written(frame.event.kind, t);
-      });
-    }
+  if (s == nullptr || s->depth > 0 || current_trace() != &s->recorder) return go_on();
+  const OpFacts& op = s->facts_of(handle);
+  TraceRecorder::OpEvent event = event_of(*s, op, *stack);
+  go_on();
+  if (!op.is_own) {
+    each_tensor_of_last(*stack, op.num_results,
+                        [&](const at::Tensor& t) { event.bytes += bytes_written(event.kind, t); });
   }
-  frame.event.flags = flags_now();
-  s->recorder.op(frame.event);
+  event.flags = flags_now();
+  s->recorder.op(event);
+}
+
+/// Leads every op to the watch but those that move nothing.
+void register_watch() {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  // Never destroyed: a thread may be watched as long as the process lives.
+  static auto* kept = new std::vector<c10::RegistrationHandleRAII>;
+  kept->push_back(dispatcher.registerFallback(
+      kWatch, c10::KernelFunction::makeFromBoxedFunction<&on_op>(), "kuafu: the watch on ops"));
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (!moves_nothing(name.name)) continue;
+    kept->push_back(dispatcher.registerImpl(name, kWatch, c10::KernelFunction::makeFallthrough(),
+                                            {}, nullptr, "kuafu: moves nothing"));
+  }
 }
 
 }  // namespace
 
-const OpFacts& OpTraceScope::State::facts_of(const char* name) {
-  const auto [at, is_new] = facts.try_emplace(name);
-  if (!is_new) return at->second;
-  OpFacts& op = at->second;
-  op.is_told = !is_frame_of_autograd(name) && !moves_nothing(name);
-  if (!op.is_told) return op;
-  op.is_own = std::string_view(name).starts_with("kuafu::");
-  op.kind = kind_of_op(name);
-  op.name = recorder.name_of(name);
-  return op;
+void install_op_watch() {
+  static std::once_flag once;
+  std::call_once(once, register_watch);
 }
 
-OpTraceScope::OpTraceScope(TraceRecorder& recorder)
-    : state_(std::make_unique<State>(recorder)), scope_(&recorder) {
+const OpFacts& OpTraceScope::State::facts_of(const c10::OperatorHandle& handle) {
+  const auto [at, is_new] = facts.try_emplace(&handle.operator_name());
+  if (!is_new) return at->second;
+  const std::string& name = handle.operator_name().name;
+  return at->second = {.is_own = name.starts_with("kuafu::"),
+                       .writes_first = name == "aten::copy_",
+                       .kind = kind_of_op(name),
+                       .name = recorder.name_of(name),
+                       .num_arguments = handle.schema().arguments().size(),
+                       .num_results = handle.schema().returns().size()};
+}
+
+OpTraceScope::OpTraceScope(TraceRecorder& recorder) : scope_(&recorder) {
+  install_op_watch();
+  state_ = std::make_unique<State>(recorder);
   state_->previous = tls_tracing;
-  if (tls_tracing != nullptr) at::disableCallback(tls_tracing->handle);
-  state_->handle = at::addThreadLocalCallback(at::RecordFunctionCallback(on_begin, on_end)
-                                                  .needsInputs(true)
-                                                  .needsOutputs(true)
-                                                  .scopes({at::RecordScope::FUNCTION}));
   tls_tracing = state_.get();
 }
 
-OpTraceScope::~OpTraceScope() {
-  tls_tracing = state_->previous;
-  at::removeCallback(state_->handle);
-  if (tls_tracing != nullptr) at::reenableCallback(tls_tracing->handle);
-}
+OpTraceScope::~OpTraceScope() { tls_tracing = state_->previous; }
 
 OneOpScope::OneOpScope(std::string_view name, const at::Tensor& result)
     : name_(name), result_(result) {

@@ -10,6 +10,10 @@
 
 namespace kuafu {
 
+/// Puts a watch before the kernels of LibTorch's ops, once in a process: nothing to threads without
+/// an OpTraceScope. Called before ranks run, since the dispatcher's tables change.
+void install_op_watch();
+
 /// Makes `recorder` this thread's recorder and writes every op of LibTorch's dispatcher into it
 /// until the scope ends: the outermost ones that move data (op_kinds.h), with their name, kind, bytes
 /// and the shapes of their tensors.

@@ -8,6 +8,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/meter/allocator.h"
+#include "kuafu/meter/op_trace.h"
 #include "kuafu/tensor/op_library.h"
 
 namespace kuafu {
@@ -82,6 +83,7 @@ void initialise_tensors() {
   static std::once_flag once;
   std::call_once(once, [] {
     install_allocators();
+    install_op_watch();
     at::set_num_threads(1);
     register_ops();
   });
