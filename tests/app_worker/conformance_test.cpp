@@ -113,6 +113,25 @@ TEST(Conformance, FindsSchedulesThatDropOrSwapAMicroBatch) {
   }
 }
 
+// A broken model on many ranks takes minutes: what is found is told at once, and it ends there.
+TEST(Conformance, TellsAtOnceAndStopsAtTheFirstSizeThatFails) {
+  const tests::Folder folder;
+  tests::Child child({built("bin/kuafu-worker"), "conformance", "--model", "gpt-batch-64",
+                      "--sizes", "1,2", "--plugin", built("plugins/from_64.so"), "--json",
+                      folder.path("findings.json")});
+  const auto says = [&](const char* part) {
+    return child.output().find(part) != std::string::npos;
+  };
+  EXPECT_TRUE(
+      tests::eventually([&] { return says("one rank: start ."); }, std::chrono::seconds(60)));
+  EXPECT_FALSE(says("findings hold"));
+  const Ended ended = child.wait();
+  EXPECT_EQ(ended.code, kFailed) << ended.output;
+  const Json document = Json::parse(tests::content_of(folder.path("findings.json")));
+  EXPECT_EQ(document["status"], "failed");
+  for (const Json& f : document["findings"]) EXPECT_EQ(f["where"], "one rank");
+}
+
 TEST(Conformance, HoldsForTheTemplateOfASchedule) {
   const Checked c = check({"--plugin", built("plugins/my_schedule.so"), "--sizes", "2,3"});
   EXPECT_EQ(c.code, kOk) << c.output;
@@ -156,7 +175,7 @@ TEST(Conformance, RefusesSchemesAndSizesThatDoNotExist) {
         Case{{"--sequence", "rnig"}, "no sequence mode \"rnig\"; nearest: \"ring\""},
         Case{{"--model", "gtp"}, "no model \"gtp\"; nearest: \"gpt\""},
         Case{{"--schedule", "zbw"}, "no pipeline schedule \"zbw\"; nearest: \"zbv\""},
-        Case{{"--model", "gpt", "--sizes", "2"}, "--sizes has no effect on a model"},
+        Case{{"--model", "gpt", "--sizes", "3"}, "a model is checked on 1, 2, 4, 8 ranks; --sizes"},
         Case{{"--plugin", built("plugins/no_symbol.so")}, "no symbol"}}) {
     const Checked checked = check(c.arguments);
     EXPECT_EQ(checked.code, kUsage) << checked.output;

@@ -106,8 +106,7 @@ void add_conformance(CLI::App& app, FrontCall& call) {
       ->type_name("LIB.so");
   sub.add_option("--sizes", conformance.sizes,
                  "rank counts (default: schemes 1,2,3,4,5,8,9,12,27; sequence modes 1,2,3,4,8; "
-                 "schedules 2 to "
-                 "8; of no effect on models, whose runs choose their own)")
+                 "models and schedules up to 8); the first that fails is the last")
       ->delimiter(',')
       ->check(CLI::Range(1, 64))
       ->type_name("N,N...");
@@ -119,9 +118,11 @@ void add_conformance(CLI::App& app, FrontCall& call) {
   kuafu conformance --model gpt
   kuafu conformance --schedule zbv --schedule 1f1b
   kuafu conformance --plugin libmine.so --json findings.json
+  kuafu conformance --model gpt --sizes 1,2
 
 Shapes go from as narrow as can be to more than 64 elements in every dim of a shard. What a choice refuses is listed with the
-reason; sizes that a scheme cannot arrange are left out. One choice takes about a minute on two cores.
+reason; sizes that a scheme cannot arrange are left out. Each finding is
+told as it comes: . holds, r refused, or what FAILED; after that no larger size is tried. One choice takes about a minute on two cores.
 Exit codes: 0 all hold, 1 one does not, 2 usage)");
 }
 

@@ -42,9 +42,6 @@ std::vector<Checked> choices_of(const ConformanceOptions& options, const Registr
   for (const Kind& kind : conformance::kinds()) {
     const auto asked = options.names.find(kind.name);
     if (asked == options.names.end()) continue;
-    KUAFU_REQUIRE(asked->second.empty() || options.sizes.empty() || !kind.sizes.empty(), "--sizes ",
-                  "has no effect on a ", kind.what,
-                  ", whose runs choose their ranks; leave it out");
     const std::vector<std::string> known = kind.names(registries);
     for (const std::string& name : asked->second) {
       KUAFU_REQUIRE(std::find(known.begin(), known.end(), name) != known.end(), "no ", kind.what,
@@ -119,15 +116,34 @@ std::string table_of(const Checked& choice, const std::vector<Finding>& findings
   return table.str();
 }
 
-/// What was wrong, shape by shape, and what was refused, once a reason.
-void print_details(const std::vector<Finding>& findings) {
+/// Tells of findings as they come: a check takes from nothing to minutes.
+class Progress {
+ public:
+  void operator()(const Finding& f) {
+    if (where_.empty()) std::cout << f.kind << " " << f.name;
+    if (f.where != where_) std::cout << "\n  " << f.where << ":";
+    if (f.where != where_ || f.check != check_) std::cout << " " << f.check << " ";
+    where_ = f.where;
+    check_ = f.check;
+    if (f.is_ok) {
+      std::cout << (f.refusal.empty() ? "." : "r");
+    } else {
+      std::cout << "FAILED\n"
+                << f.check << " of " << f.name << " on " << f.where << ", " << f.shape << ":\n  "
+                << f.detail << "\n ";
+      check_.clear();
+    }
+    std::cout << std::flush;
+  }
+
+ private:
+  std::string where_, check_;
+};
+
+/// What was refused, once a reason.
+void print_refusals(const std::vector<Finding>& findings) {
   std::vector<std::string> refusals;
   for (const Finding& f : findings) {
-    if (!f.is_ok) {
-      std::cout << "\n"
-                << f.check << " of " << f.name << " on " << f.where << ", " << f.shape << ":\n  "
-                << f.detail << "\n";
-    }
     if (!f.refusal.empty()) add_once(refusals, text(f.where, ": ", f.refusal));
   }
   if (!refusals.empty()) std::cout << "\nrefused\n";
@@ -143,10 +159,14 @@ int conformance_command(const ConformanceOptions& options) {
   std::vector<Finding> all;
   for (const Checked& choice : choices_of(options, registries)) {
     const Kind& kind = *choice.kind;
+    if (!all.empty()) std::cout << "\n";
+    Progress progress;
     const std::vector<Finding> findings =
-        kind.check(registries, choice.name, options.sizes.empty() ? kind.sizes : options.sizes);
-    std::cout << (all.empty() ? "" : "\n") << table_of(choice, findings);
-    print_details(findings);
+        kind.check(registries, choice.name, options.sizes.empty() ? kind.sizes : options.sizes,
+                   [&](const Finding& f) { progress(f); });
+    std::cout << "\n\n" << table_of(choice, findings);
+    print_refusals(findings);
+    if (num_failed(findings) > 0) std::cout << "\nlarger and later cases were not tried\n";
     std::cout << std::flush;
     all.insert(all.end(), findings.begin(), findings.end());
   }

@@ -107,19 +107,19 @@ void check_slopes(const Plan& plan, const ModelShape& shape, const Registries& r
 }  // namespace
 
 std::vector<Finding> check_differences(const Registries& registries, const std::string& name,
-                                       Shapes shapes) {
-  std::vector<Finding> all;
+                                       Shapes shapes, const Tell& tell) {
+  Findings findings(tell);
   for (const ModelShape& shape : model_shapes(name, shapes)) {
     const Finding blank{.kind = "model",
                         .name = name,
                         .check = "differences",
                         .where = "one rank",
                         .shape = to_string(shape)};
-    all.push_back(found_or_refused(blank, [&](Notes& notes) {
+    findings.add(found_or_refused(blank, [&](Notes& notes) {
       check_slopes(placed_plan(registries, settings_of(name, shape)), shape, registries, notes);
     }));
   }
-  return all;
+  return std::move(findings).all();
 }
 
 }  // namespace kuafu::conformance

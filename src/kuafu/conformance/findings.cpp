@@ -28,6 +28,19 @@ void Notes::expect_same(const Tensor& mine, const Tensor& expected, const std::s
          relative_error(mine, expected));
 }
 
+void Findings::add(Finding finding) {
+  has_failed_ = has_failed_ || !finding.is_ok;
+  all_.push_back(std::move(finding));
+  if (tell_) tell_(all_.back());
+}
+
+void Findings::add(std::vector<Finding> told) {
+  for (Finding& finding : told) {
+    has_failed_ = has_failed_ || !finding.is_ok;
+    all_.push_back(std::move(finding));
+  }
+}
+
 Finding found(Finding blank, const std::function<void(Notes& notes)>& body) {
   Notes notes;
   try {

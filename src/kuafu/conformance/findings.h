@@ -4,6 +4,7 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kuafu/base/errors.h"
@@ -13,7 +14,7 @@
 namespace kuafu::conformance {
 
 struct Finding {
-  std::string kind = {};   ///< "scheme", "sequence", "model", "schedule"
+  std::string kind = {};   ///< of conformance::kinds()
   std::string name = {};   ///< of the choice: "2d"
   std::string check = {};  ///< "products"
   std::string where = {};  ///< on what: "x2 x y2 x z2"
@@ -43,6 +44,27 @@ class Notes {
  private:
   mutable std::mutex mutex_;
   std::string first_;
+};
+
+/// Hears of each finding as it comes.
+using Tell = std::function<void(const Finding&)>;
+
+/// What is found about one choice.
+class Findings {
+ public:
+  explicit Findings(Tell tell = {}) : tell_(std::move(tell)) {}
+
+  void add(Finding finding);
+  /// Those that were told already.
+  void add(std::vector<Finding> told);
+  /// Whether one so far does not hold: larger sizes would say it again, and may take long.
+  bool has_failed() const { return has_failed_; }
+  std::vector<Finding> all() && { return std::move(all_); }
+
+ private:
+  Tell tell_;
+  std::vector<Finding> all_;
+  bool has_failed_ = false;
 };
 
 /// Runs a check and fills in what it found. An exception is a finding, not the end.

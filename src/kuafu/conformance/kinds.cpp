@@ -9,29 +9,26 @@
 namespace kuafu::conformance {
 
 const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> kAll = {
-      {"scheme",
-       "tensor mode",
-       [](const Registries& r) { return r.tensor.names(); },
-       {1, 2, 3, 4, 5, 8, 9, 12, 27},
-       check_scheme},
-      {"sequence",
-       "sequence mode",
-       [](const Registries& r) { return r.sequence.names(); },
-       {1, 2, 3, 4, 8},
-       check_sequence},
-      {"model",
-       "model",
-       [](const Registries& r) { return r.models.names(); },
-       {},
-       [](const Registries& registries, const std::string& name, const std::vector<int64_t>&) {
-         return check_model(registries, name);
-       }},
-      {"schedule",
-       "pipeline schedule",
-       [](const Registries& r) { return r.schedules.names(); },
-       {2, 3, 4, 5, 6, 7, 8},
-       check_schedule}};
+  static const std::vector<Kind> kAll = {{"scheme",
+                                          "tensor mode",
+                                          [](const Registries& r) { return r.tensor.names(); },
+                                          {1, 2, 3, 4, 5, 8, 9, 12, 27},
+                                          check_scheme},
+                                         {"sequence",
+                                          "sequence mode",
+                                          [](const Registries& r) { return r.sequence.names(); },
+                                          {1, 2, 3, 4, 8},
+                                          check_sequence},
+                                         {"model",
+                                          "model",
+                                          [](const Registries& r) { return r.models.names(); },
+                                          {1, 2, 3, 4, 5, 6, 7, 8},
+                                          check_model},
+                                         {"schedule",
+                                          "pipeline schedule",
+                                          [](const Registries& r) { return r.schedules.names(); },
+                                          {2, 3, 4, 5, 6, 7, 8},
+                                          check_schedule}};
   return kAll;
 }
 

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
+#include "kuafu/base/suggest.h"
 #include "kuafu/conformance/samples.h"
 #include "kuafu/conformance/trial_runs.h"
 
@@ -180,18 +182,28 @@ std::vector<Variant> model_variants(const Registries& registries) {
   return all;
 }
 
+int64_t ranks_of(const Variant& variant) {
+  int64_t ranks = 1;
+  for (const auto& [key, value] : variant.settings) {
+    // The ranks of experts are those of the replicas.
+    if (key.ends_with(".size") && key != "parallel.expert.size") ranks *= std::stoll(value);
+  }
+  return ranks;
+}
+
 std::vector<Finding> check_model_under(const Variant& variant, const Registries& registries,
-                                       const std::string& name, Shapes shapes) {
-  std::vector<Finding> all;
+                                       const std::string& name, Shapes shapes, const Tell& tell) {
+  Findings findings(tell);
   const Shapes both = variant.shapes == Shapes::kSmall ? Shapes::kSmall : shapes;
   for (const ModelShape& shape : model_shapes(name, both)) {
     Finding blank{.kind = "model", .name = name, .where = variant.name, .shape = to_string(shape)};
     const auto add = [&](const char* check, const std::function<void(const Plan&, Notes&)>& body) {
       blank.check = check;
-      all.push_back(found_or_refused(blank, [&](Notes& notes) {
+      const Finding f = found_or_refused(blank, [&](Notes& notes) {
         body(placed_plan(registries, joined(settings_of(name, shape), variant.settings)), notes);
-      }));
-      return all.back().refusal.empty();
+      });
+      findings.add(f);
+      return f.refusal.empty();
     };
     const auto start = [&](const Plan& plan, Notes& notes) {
       check_start(plan, alone_of(plan, registries), shape, registries, notes);
@@ -200,26 +212,44 @@ std::vector<Finding> check_model_under(const Variant& variant, const Registries&
     add("training",
         [&](const Plan& plan, Notes& notes) { expect_certified(plan, registries, notes); });
   }
-  return all;
+  return std::move(findings).all();
 }
 
-std::vector<Finding> check_model(const Registries& registries, const std::string& name) {
+std::vector<Finding> check_model(const Registries& registries, const std::string& name,
+                                 const std::vector<int64_t>& sizes, const Tell& tell) {
   registries.models.find(name);  // throws NotFound
-  std::vector<Finding> all;
+  const auto is_asked = [&](int64_t ranks) {
+    return std::find(sizes.begin(), sizes.end(), ranks) != sizes.end();
+  };
+  std::set<int64_t> there;
+  Findings findings;
+  bool has_any = false;
   for (const Variant& variant : model_variants(registries)) {
-    const std::vector<Finding> some = check_model_under(variant, registries, name);
-    all.insert(all.end(), some.begin(), some.end());
+    there.insert(ranks_of(variant));
+    if (!is_asked(ranks_of(variant))) continue;
+    has_any = true;
+    std::vector<Finding> some = check_model_under(variant, registries, name, Shapes::kAll, tell);
     const bool is_refused =
         std::all_of(some.begin(), some.end(), [](const Finding& f) { return !f.refusal.empty(); });
-    if (!is_refused || !variant.settings.empty()) continue;
-    all.front().is_ok = false;
-    all.front().detail = "it is refused on one rank in every shape: " + all.front().refusal;
-    return all;
+    if (is_refused && variant.settings.empty()) {
+      Finding none = some.front();
+      none.is_ok = false;
+      none.detail = "it is refused on one rank in every shape: " + none.refusal;
+      none.refusal.clear();
+      if (tell) tell(none);
+      some.front() = none;
+    }
+    findings.add(some);
+    if (findings.has_failed()) return std::move(findings).all();
   }
-  if (registries.oracles.contains(name)) return all;
-  const std::vector<Finding> more = check_differences(registries, name);
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
+  std::vector<std::string> words;
+  for (const int64_t ranks : there) words.push_back(text(ranks));
+  KUAFU_REQUIRE(has_any, "a model is checked on ", join(words), " ranks; --sizes has none of them");
+  // One rank of a model without an oracle would be compared with itself.
+  if (is_asked(1) && !registries.oracles.contains(name)) {
+    findings.add(check_differences(registries, name, Shapes::kAll, tell));
+  }
+  return std::move(findings).all();
 }
 
 }  // namespace kuafu::conformance

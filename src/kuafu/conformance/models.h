@@ -22,6 +22,8 @@ struct Variant {
   Overrides settings = {};
   Shapes shapes = Shapes::kSmall;  ///< kAll: on those beyond 64 elements too
 };
+/// Ranks that a variant is made for.
+int64_t ranks_of(const Variant& variant);
 
 /// One rank, replicas, every ZeRO stage, recomputation, tensor scheme, sequence mode and schedule of the
 /// registries, experts, half precision, and several of these at once.
@@ -31,13 +33,17 @@ std::vector<Variant> model_variants(const Registries& registries);
 /// its oracle where it brings one; trainings under every variant are certified (against the oracle, or
 /// one rank of the same code) and simulated alike; without an oracle, gradients are held to finite
 /// differences. Variants that are refused are told with the reason; a model must run on one rank.
-std::vector<Finding> check_model(const Registries& registries, const std::string& name);
+/// Only variants of these rank counts, one rank first, up to the first that fails. Throws ConfigError
+/// where there is none.
+std::vector<Finding> check_model(const Registries& registries, const std::string& name,
+                                 const std::vector<int64_t>& sizes, const Tell& tell = {});
 
 /// The same under one variant, or of one rank without an oracle ("differences").
 std::vector<Finding> check_model_under(const Variant& variant, const Registries& registries,
-                                       const std::string& name, Shapes shapes = Shapes::kAll);
+                                       const std::string& name, Shapes shapes = Shapes::kAll,
+                                       const Tell& tell = {});
 std::vector<Finding> check_differences(const Registries& registries, const std::string& name,
-                                       Shapes shapes = Shapes::kAll);
+                                       Shapes shapes = Shapes::kAll, const Tell& tell = {});
 
 /// Shapes of a kind of model: small and narrow first, then those beyond 64 elements in every dim.
 std::vector<ModelShape> model_shapes(const std::string& kind, Shapes shapes);

@@ -105,9 +105,9 @@ std::vector<int> trained_micro_batches(int ranks) {
 }  // namespace
 
 std::vector<Finding> check_schedule(const Registries& registries, const std::string& name,
-                                    const std::vector<int64_t>& sizes) {
+                                    const std::vector<int64_t>& sizes, const Tell& tell) {
   const Schedule& schedule = registries.schedules.find(name);
-  std::vector<Finding> all;
+  Findings findings(tell);
   for (const int64_t size : sizes) {
     const auto ranks = static_cast<int>(size);
     const auto add = [&](const char* check, const PipeShape& s, const auto& body) {
@@ -116,8 +116,9 @@ std::vector<Finding> check_schedule(const Registries& registries, const std::str
                           .check = check,
                           .where = text("pipeline", ranks),
                           .shape = name_of(s)};
-      all.push_back(found_or_refused(blank, body));
-      return all.back();
+      const Finding f = found_or_refused(blank, body);
+      findings.add(f);
+      return f;
     };
     for (const int chunks : chunks_of(schedule)) {
       bool is_sound = true;
@@ -137,8 +138,9 @@ std::vector<Finding> check_schedule(const Registries& registries, const std::str
         add("training", s, [&](Notes& n) { check_run(registries, name, s, n); });
       }
     }
+    if (findings.has_failed()) break;
   }
-  return all;
+  return std::move(findings).all();
 }
 
 }  // namespace kuafu::conformance

@@ -132,38 +132,38 @@ std::vector<LayerShape> shapes_of(const Registries& registries, const SchemeCase
 }
 
 std::vector<Finding> run_check(const Check& check, const Registries& registries,
-                               const SchemeCase& where, Shapes shapes) {
+                               const SchemeCase& where, Shapes shapes, const Tell& tell) {
+  Findings findings(tell);
   Finding blank{.kind = "scheme", .name = where.mode, .check = check.name};
-  std::vector<Finding> findings;
   try {
     const Subject subject(registries, where);
     blank.where = subject.mesh();
     const Shapes both = check.shapes == Shapes::kSmall ? Shapes::kSmall : shapes;
     for (const LayerShape& shape : shapes_of(registries, where, both)) {
       blank.shape = to_string(shape);
-      findings.push_back(found(blank, [&](Notes& n) { check.body(subject, shape, n); }));
+      findings.add(found(blank, [&](Notes& n) { check.body(subject, shape, n); }));
     }
   } catch (const std::exception& error) {
     blank.detail = text("threw: ", error.what());
-    findings.push_back(blank);
+    findings.add(blank);
   }
-  return findings;
+  return std::move(findings).all();
 }
 
 std::vector<Finding> check_scheme(const Registries& registries, const std::string& mode,
-                                  const std::vector<int64_t>& sizes) {
+                                  const std::vector<int64_t>& sizes, const Tell& tell) {
   const std::vector<SchemeCase> cases = cases_of(registries, mode, sizes);
   KUAFU_REQUIRE(!cases.empty(), "tensor mode \"", mode,
                 "\" arranges none of --sizes; give one that it does (`kuafu list tensor` says what "
                 "it is)");
-  std::vector<Finding> all;
+  Findings findings;
   for (const SchemeCase& where : cases) {
     for (const Check& check : scheme_checks()) {
-      const std::vector<Finding> some = run_check(check, registries, where);
-      all.insert(all.end(), some.begin(), some.end());
+      findings.add(run_check(check, registries, where, Shapes::kAll, tell));
     }
+    if (findings.has_failed()) break;
   }
-  return all;
+  return std::move(findings).all();
 }
 
 }  // namespace kuafu::conformance

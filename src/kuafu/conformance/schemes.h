@@ -53,10 +53,12 @@ std::vector<LayerShape> shapes_of(const Registries& registries, const SchemeCase
 /// One check of one case, once a shape, as far as both `shapes` and the check go. An exception of the
 /// scheme is a finding, not the end.
 std::vector<Finding> run_check(const Check& check, const Registries& registries,
-                               const SchemeCase& where, Shapes shapes = Shapes::kAll);
+                               const SchemeCase& where, Shapes shapes = Shapes::kAll,
+                               const Tell& tell = {});
 
-/// Everything about one scheme on the given rank counts. Throws ConfigError where it takes none.
+/// Everything about one scheme on the given rank counts, up to the first that fails. Throws ConfigError
+/// where it takes none.
 std::vector<Finding> check_scheme(const Registries& registries, const std::string& mode,
-                                  const std::vector<int64_t>& sizes);
+                                  const std::vector<int64_t>& sizes, const Tell& tell = {});
 
 }  // namespace kuafu::conformance

@@ -277,8 +277,9 @@ constexpr SequenceCheck kSequenceChecks[] = {
     {"worlds", check_attention_worlds},   {"training", check_attention_training, Shapes::kSmall},
 };
 
-std::vector<Finding> run_one(const SequenceCheck& check, const Sequenced& s, Shapes shapes) {
-  std::vector<Finding> findings;
+std::vector<Finding> run_one(const SequenceCheck& check, const Sequenced& s, Shapes shapes,
+                             const Tell& tell) {
+  Findings findings(tell);
   const Shapes both = check.shapes == Shapes::kSmall ? Shapes::kSmall : shapes;
   for (const AttentionShape& shape : attention_shapes(s.ranks, both)) {
     const Finding blank{.kind = "sequence",
@@ -286,14 +287,14 @@ std::vector<Finding> run_one(const SequenceCheck& check, const Sequenced& s, Sha
                         .check = check.name,
                         .where = text("sequence", s.ranks),
                         .shape = to_string(shape)};
-    findings.push_back(found_or_refused(blank, [&](Notes& notes) {
+    findings.add(found_or_refused(blank, [&](Notes& notes) {
       const Mesh mesh({{"sequence", s.ranks}}, 0);
       s.registries.sequence.find(s.mode)({mesh, shape.sequence, Recompute::kNone})
           ->check(shape.heads, shape.kv_heads);
       check.body(s, shape, notes);
     }));
   }
-  return findings;
+  return std::move(findings).all();
 }
 
 }  // namespace
@@ -305,26 +306,28 @@ std::vector<std::string> sequence_checks() {
 }
 
 std::vector<Finding> run_sequence_check(const std::string& check, const Registries& registries,
-                                        const std::string& mode, int64_t ranks, Shapes shapes) {
+                                        const std::string& mode, int64_t ranks, Shapes shapes,
+                                        const Tell& tell) {
   registries.sequence.find(mode);  // throws NotFound
   std::vector<Finding> all;
   for (const SequenceCheck& c : kSequenceChecks) {
     if (check != c.name) continue;
-    all = run_one(c, {registries, mode, ranks}, shapes);
+    all = run_one(c, {registries, mode, ranks}, shapes, tell);
   }
   return all;
 }
 
 std::vector<Finding> check_sequence(const Registries& registries, const std::string& mode,
-                                    const std::vector<int64_t>& sizes) {
-  std::vector<Finding> all;
+                                    const std::vector<int64_t>& sizes, const Tell& tell) {
+  Findings findings;
   for (const int64_t ranks : sizes) {
     if (mode == "none" && ranks > 1) continue;
     for (const std::string& check : sequence_checks()) {
-      const std::vector<Finding> some = run_sequence_check(check, registries, mode, ranks);
-      all.insert(all.end(), some.begin(), some.end());
+      findings.add(run_sequence_check(check, registries, mode, ranks, Shapes::kAll, tell));
     }
+    if (findings.has_failed()) break;
   }
+  std::vector<Finding> all = std::move(findings).all();
   KUAFU_REQUIRE(!all.empty(), "sequence mode \"none\" keeps sequences whole on one rank; give ",
                 "--sizes 1");
   return all;
