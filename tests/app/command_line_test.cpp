@@ -116,6 +116,16 @@ TEST(Front, RefusesAWrongValueOfEveryOption) {
   expect_misuse({"doctor", "--json"}, {"no option --json"});
 }
 
+// A full disk is not a success, whatever command prints.
+TEST(Front, WhatCannotBePrintedIsTold) {
+  for (const std::string& command : {"list", "list keys", "--help", "suite --help", "--version"}) {
+    test::Process process({"/bin/sh", "-c", test::built("kuafu") + " " + command + " >/dev/full"});
+    const Output output = process.wait();
+    EXPECT_EQ(output.code, 7) << command << output.err;
+    EXPECT_EQ(output.err, "kuafu: cannot write all of the standard output\n") << command;
+  }
+}
+
 TEST(Front, ShowsHelpWithoutACommand) {
   const Output output = front({});
   EXPECT_EQ(output.code, 2);

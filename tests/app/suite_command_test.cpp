@@ -457,6 +457,18 @@ TEST(MergeCommand, MakesAFolderOfWhichTheSuiteGoesOn) {
 
 TEST(SuiteCommand, LeavesNoLockBehind) {
   const TemporaryFolder folder;
+TEST(MergeCommand, TellsOfCasesOfOneName) {
+  const TemporaryFolder folder;
+  const std::string suite = suite_in(folder, {"ok"});
+  for (const char* steps : {"2", "3"}) {
+    ASSERT_EQ(run_with(suite, folder / steps, {"--set", text("train.steps=", steps)}).code, 0);
+  }
+  const Output merged = front({"merge", folder / "2", folder / "3", "--out", folder / "all"});
+  EXPECT_EQ(merged.code, 0) << merged.err;
+  expect_has(merged.err, "several cases have one name: \"");
+  expect_has(merged.err, "\" (2)");
+}
+
   const std::string out = folder / "out";
   run_suite(suite_in(folder, {"ok"}), out);
   EXPECT_FALSE(std::filesystem::exists(out + "/lock"));

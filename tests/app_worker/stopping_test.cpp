@@ -209,22 +209,36 @@ TEST(Watching, ValidationOnTheWayIsEndedToo) {
   EXPECT_EQ(ran.document["loss"].size(), 1u);
   EXPECT_EQ(ran.document["checkpoint"]["saves"], 1);
   EXPECT_GT(ran.document["checkpoint"]["samples"][0].get<double>(), 1e-5);
+
+  // What goes on has the entry that was left open.
+  const auto go_on = [&](Arguments more) {
+    more.insert(more.end(), {"--checkpoint", folder.path("saved"), "--resume", "--set",
+                             "train.validate_every=1"});
+    return run(more);
+  };
+  const Ran again =
+      go_on({"--steps", kMany, "--timeout", "0.6", "--set", "train.validation_batches=1000000"});
+  EXPECT_EQ(again.code, kTimeout) << again.output;
+  EXPECT_EQ(again.document["loss"].size(), 0u);
+  const Ran rest = go_on({"--steps", "3"});
+  EXPECT_EQ(rest.code, kOk) << rest.output;
+  EXPECT_EQ(rest.document["validation"]["steps"], (Json{1, 2, 3}));
 }
 
 /// Its steps have many micro-batches: 12288 samples take a second and more.
 struct LongRun {
-  explicit LongRun(const Arguments& more) : child(words(more)) {
+  explicit LongRun(const Arguments& more, const Arguments& launcher = {})
+      : child(words(launcher, more)) {
     is_logged =
         tests::eventually([&] { return lines_of(log).size() > 1; }, std::chrono::seconds(60));
   }
-  Arguments words(const Arguments& more) const {
-    Arguments all = {tests::built("bin/kuafu"),
-                     "run",
-                     folder.write("plan.toml", tests::kSmallPlan),
-                     "--log",
-                     log,
-                     "--json",
-                     json};
+  Arguments words(const Arguments& launcher, const Arguments& more) const {
+    Arguments all = launcher;
+    for (const std::string& word : {tests::built("bin/kuafu"), std::string("run"),
+                                    folder.write("plan.toml", tests::kSmallPlan),
+                                    std::string("--log"), log, std::string("--json"), json}) {
+      all.push_back(word);
+    }
     for (const char* key : {"train.micro_batch=8", "data.kind=synthetic"}) {
       all.insert(all.end(), {"--set", key});
     }
@@ -245,6 +259,37 @@ TEST(Watching, ALaterSecondSignalEndsItAtOnce) {
   ::kill(run.child.pid(), SIGTERM);
   const Ended ended = run.child.wait(std::chrono::seconds(20));
   EXPECT_EQ(ended.code, 128 + SIGTERM) << ended.output;
+}
+
+// mpirun itself would kill the ranks a second after the signal, in the middle of their step.
+TEST(Watching, CtrlCToTheLauncherScriptEndsAfterTheStep) {
+  if (!build_info::kMpi.found) GTEST_SKIP() << "built without MPI";
+  const tests::Folder folder;
+  const std::string saved = folder.path("saved");
+  LongRun run({"--steps", kMany, "--set", "train.batch=8192", "--set", "parallel.data=2",
+               "--checkpoint", saved},
+              tests::mpirun(2));
+  ASSERT_TRUE(run.is_logged) << run.child.output();
+  ::kill(-run.child.pid(), SIGINT);
+  const Ended ended = run.child.wait(std::chrono::seconds(60));
+  EXPECT_EQ(ended.code, kInterrupted) << ended.output;
+  const Json d = document_in(run.json);
+  EXPECT_EQ(d["status"], "interrupted");
+  EXPECT_TRUE(std::filesystem::exists(saved + "/step-0000000" + std::to_string(d["loss"].size()) +
+                                      "/index.json"));
+}
+
+TEST(Watching, ALaterSecondSignalEndsTheLauncherScriptAtOnce) {
+  if (!build_info::kMpi.found) GTEST_SKIP() << "built without MPI";
+  LongRun run({"--steps", kMany, "--set", "train.batch=12288", "--set", "parallel.data=2"},
+              tests::mpirun(2));
+  ASSERT_TRUE(run.is_logged) << run.child.output();
+  ::kill(run.child.pid(), SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  ::kill(run.child.pid(), SIGTERM);
+  const Ended ended = run.child.wait(std::chrono::seconds(20));
+  EXPECT_EQ(ended.code, 128 + SIGTERM) << ended.output;
+  EXPECT_FALSE(std::filesystem::exists(run.json));
 }
 
 // It comes when no step is left, and nobody will ask for it.
@@ -356,6 +401,20 @@ TEST(Watching, AStaleRunEndsAtTheFirstSignal) {
   ::kill(child.pid(), SIGTERM);
   const Ended ended = child.wait(std::chrono::seconds(20));
   EXPECT_EQ(ended.code, 128 + SIGTERM) << ended.output;
+}
+
+TEST(Watching, ALogOfAnotherRunIsNotReplaced) {
+  const tests::Folder folder;
+  const std::string log = folder.write("log.csv", "step,loss\n1,5.0\n"), saved = folder.path("s");
+  const Ran refused = run({"--log", log});
+  EXPECT_EQ(refused.code, kUsage) << refused.output;
+  EXPECT_NE(refused.output.find(log + ": there is one already"), std::string::npos)
+      << refused.output;
+  EXPECT_EQ(lines_of(log).size(), 2u);
+  const Ran resumed = run({"--log", log, "--checkpoint", saved, "--resume"});
+  EXPECT_EQ(resumed.code, kOk) << resumed.output;
+  const Ran fresh = run({"--log", folder.write("empty.csv", "")});
+  EXPECT_EQ(fresh.code, kOk) << fresh.output;
 }
 
 TEST(Watching, WrongUseIsToldBeforeTheRun) {

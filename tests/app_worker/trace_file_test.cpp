@@ -131,6 +131,17 @@ TEST(WorkerTrace, RefusesOraclesThatAreNone) {
   EXPECT_EQ(ranks.code, kUsage);
   EXPECT_NE(ranks.output.find("real.jsonl:1: \"ranks\": 1; the plan has 2"), std::string::npos)
       << ranks.output;
+  std::ofstream(file) << R"({"trace":1,"ranks":2,"plan_hash":"0123456789abcdef"})"
+                      << "\n"
+                      << R"({"event":"oracle","name":"loss","start_ns":0,"value":1,"rank":0})"
+                      << "\n"
+                      << R"({"event":"oracle","name":"loss","start_ns":0,"value":1,"rank":1})";
+  const Ran other = traced("simulated", out, {"--oracles", file});
+  EXPECT_EQ(other.code, kUsage);
+  EXPECT_NE(other.output.find("real.jsonl:1: it is of the plan 0123456789abcdef, and this is " +
+                              other.document["plan_hash"].get<std::string>()),
+            std::string::npos)
+      << other.output;
   const Ran threads = traced("threads", out, {"--oracles", file});
   EXPECT_EQ(threads.code, kUsage);
   EXPECT_NE(threads.output.find("--world simulated"), std::string::npos) << threads.output;

@@ -51,6 +51,18 @@ TEST(ParseToml, NamesFileAndLineOfSyntaxErrors) {
               {"bad.toml:3: not valid TOML", "'a'"});
 }
 
+TEST(ParseToml, RefusesNumbersThatUnderflow) {
+  expect_says(
+      message_of<ConfigError>([] { parse_toml("a = 1\n\"\u00e9\" = 1_0.5e-400\n", "x.toml"); }),
+      {"x.toml:2: \u00e9 = 1_0.5e-400 is too small for a number of 64 bits"});
+  expect_says(message_of<ConfigError>([] { parse_toml("a = [0.0, -1e-999]", "x.toml"); }),
+              {"x.toml:1: a = -1e-999 is too small"});
+  EXPECT_FALSE(parse_toml_value("1e-400").has_value());
+  for (const char* zero : {"0.0", "-0.0", "0e5", "0.000", "+0.0e-400"}) {
+    EXPECT_EQ(parse_toml_value(zero)->number, 0) << zero;
+  }
+}
+
 TEST(ParseTomlValue, TakesOneValueOnly) {
   EXPECT_EQ(parse_toml_value("5")->integer, 5);
   EXPECT_EQ(parse_toml_value("{ size = 2 }")->find("size")->integer, 2);

@@ -5,8 +5,10 @@
 
 #include <cstring>
 #include <filesystem>
+#include <limits>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/checkpoint/weights.h"
 #include "tests/record/support.h"
 
 namespace kuafu {
@@ -39,6 +41,32 @@ TEST(SafetensorsFile, ReadsBack) {
   EXPECT_EQ(std::memcmp(bytes.data(), kWeights.data(), 48), 0);
   EXPECT_TRUE(file.read("none").empty());
   EXPECT_THROW(file.read("v"), ConfigError);
+}
+
+TEST(Weights, OfNoNumberAreRefusedByNameAndIndex) {
+  const TemporaryFolder folder;
+  const double inf = std::numeric_limits<double>::infinity();
+  const std::vector<double> f64 = {1, -1.7e308, 0, 5e-324, -inf, 6};
+  const std::vector<uint32_t> f32 = {0x7F7F'FFFF, 0x7FC0'0000};
+  const std::vector<uint16_t> bf16 = {0x7F7F, 0xFF81}, f16 = {0x7BFF, 0x7C00};
+  const std::vector<std::pair<TensorBytes, std::string>> wrong = {
+      {{"w", DType::kF64, {2, 3}, f64.data()}, "tensor w is infinite or no number at [1, 1]"},
+      {{"b", DType::kF32, {2}, f32.data()}, "tensor b is infinite or no number at [1]"},
+      {{"c", DType::kBF16, {2, 1}, bf16.data()}, "tensor c is infinite or no number at [1, 0]"},
+      {{"d", DType::kF16, {2}, f16.data()}, "tensor d is infinite or no number at [1]"}};
+  for (const auto& [tensor, says] : wrong) {
+    write_safetensors(folder / "a.safetensors", {tensor}, {});
+    const Safetensors file(folder / "a.safetensors", SafetensorsKind::kPlain);
+    try {
+      import_weights(file, {}, folder / "begun");
+      ADD_FAILURE() << says;
+    } catch (const ConfigError& e) {
+      EXPECT_NE(std::string(e.what()).find(says), std::string::npos) << e.what();
+    }
+    EXPECT_FALSE(std::filesystem::exists(folder / "begun"));
+  }
+  write_sample(folder / "a.safetensors");
+  EXPECT_NO_THROW(require_finite(Safetensors(folder / "a.safetensors")));
 }
 
 TEST(SafetensorsFile, IsTheSameATensorAtATime) {

@@ -206,6 +206,12 @@ TEST(Suite, NamesFileLineAndNearestWord) {
   expect_error(kHead + "[[refrence]]\nmetric = \"loss\"\n", {"s.toml:4", "\"reference\""});
   expect_error(kHead + "[[reference]]\nmetric = \"loss\"\n",
                {"s.toml:4", "value, equals and below"});
+  expect_error(kHead + "[[reference]]\nmetric = \"loss\"\nvalue = nan\n",
+               {"s.toml:6", "reference.value: expected a finite number, given nan"});
+  expect_error(kHead + "[[reference]]\nmetric = \"loss\"\nbelow = inf\n",
+               {"s.toml:6", "reference.below: expected a finite number, given inf"});
+  expect_error(kHead + "[[case]]\nname = \"a\"\n[[case]]\nname = \"a\"\ntrain.batch = 16\n",
+               {"s.toml:6", "the case \"a\" has the name of another, asked for at s.toml:4"});
   expect_error(kHead + "[[strategy]]\nranks = 2\n", {"s.toml:4", "name is missing"});
   expect_error(kHead, {"no case"});
   expect_error("name = \n", {"s.toml:1"});

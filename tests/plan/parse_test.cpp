@@ -123,6 +123,8 @@ TEST(ParsePlan, RefusesWrongTypes) {
        {"plan.toml:2: ", "optimizer.lr = \"0.1\" is a string", "a number", "nearest: 0.1"}},
       {"[parallel]\ndata = { overlap = \"True\" }\n",
        {"plan.toml:2: ", "overlap = \"True\" is a string", "true or false", "nearest: true"}},
+      {"[data]\npath = \"a\\u0000b\"\n", {"plan.toml:2: ", "data.path = ", "holds a NUL byte"}},
+      {"[optimizer]\nlr = 1e-400\n", {"plan.toml:2: lr = 1e-400 is too small"}},
       {"[data]\npath = 7\n", {"plan.toml:2: ", "data.path = 7 is an integer", "allowed: a string"}},
       {"model = 3\n", {"plan.toml:1: ", "model = 3 is an integer", "a section [model]"}},
       {"[[model]]\nlayers = 1\n", {"plan.toml:1: ", "is a list", "a section [model]"}},

@@ -45,6 +45,18 @@ TEST(Resolve, KeepsAMicroBatchThatDivides) {
   EXPECT_EQ(plan.num_micro_batches(), 4);
 }
 
+TEST(Resolve, RefusesTensorsOfMoreBytesThanAreCounted) {
+  Plan plan;
+  plan.train.batch = plan.model.sequence = 1 << 24;
+  plan.model.hidden = 1 << 20;
+  expect_says(message_of<Refused>([&] { resolved(plan, 1); }),
+              {"train.micro_batch = 16777216 times model.sequence = 16777216 times model.hidden = "
+               "1048576 in f32",
+               "(2^63)"});
+  plan.train.micro_batch = 1 << 10;  // 2^10 2^24 2^22 4
+  EXPECT_NO_THROW(resolved(plan, 1));
+}
+
 TEST(Resolve, IsIdempotentOnRandomPlans) {
   for (uint64_t seed = 0; seed < 500; ++seed) {
     const RandomPlan random = random_plan(seed);

@@ -129,7 +129,9 @@ FrontCall parse_command_line(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "Each command has its own --help with examples. Start with:\n"
-      "  kuafu doctor\n  kuafu suite suites/quickstart.toml");
+      "  kuafu doctor\n  kuafu suite suites/quickstart.toml\n"
+      "Exit codes of every command: 0 done, 2 wrong usage, 7 the standard output could not be "
+      "written whole (a full disk)");
   for (CLI::App* sub : app.get_subcommands(nullptr)) sub->allow_extras();
   if (argc < 2) {
     std::cout << app.help();

@@ -50,7 +50,10 @@ void add_run_options(CLI::App& app, WorkerCall& call) {
 
 /// Training that is watched, and stopped before its end.
 void add_watching_options(CLI::App& app, WorkerCall& call) {
-  app.add_option("--log", call.log, "write loss, rates and times of each step as it is made")
+  app.add_option("--log", call.log,
+                 "write loss, rates and times of each step as it is made; of a file that is there "
+                 "only with "
+                 "--resume, behind its rows")
       ->type_name("FILE.jsonl|FILE.csv");
   app.add_option(
          "--log-every", call.log_every,

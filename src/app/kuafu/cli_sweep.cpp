@@ -75,7 +75,7 @@ void add_merge(CLI::App& app, FrontCall& call) {
 
 The folders may be of one suite or of several. A case that more than one of them has is kept once where its lines are
 the same; else the `ok` one; else the one of more rounds; else the newest; where no time tells which that is, it is an error. Former cases of a
-suite stay former. A record whose lines do not match their checksums is refused, as by `kuafu compare`.
+suite stay former. Names that several of the cases have are told. A record whose lines do not match their checksums is refused, as by `kuafu compare`.
 Exit codes: 0 done, 2 usage, nothing was written)");
 }
 

@@ -36,7 +36,8 @@ Exit codes: 0 written, 2 no complete checkpoint, a damaged one, or a file that c
   kuafu run plan.toml --checkpoint begun --resume
 
 The plan must have the model that the file names; its optimizer begins anew at step 0.
-Exit codes: 0 written, 2 a file that is damaged or lacks, adds or misshapes a tensor)");
+Exit codes: 0 written, 2 a file that is damaged, lacks, adds or misshapes a tensor, or holds an element that
+is infinite or no number)");
 }
 
 }  // namespace kuafu

@@ -34,13 +34,21 @@ int dispatch(const FrontCall& call) {
   return call.exit_code;
 }
 
+/// A command that has done its work has not, where what it printed went nowhere.
+int after_output(int code) {
+  std::cout.flush();
+  if (std::cout || code != kDone) return code;
+  std::cerr << "kuafu: cannot write all of the standard output\n";
+  return kUnwritten;
+}
+
 }  // namespace
 }  // namespace kuafu
 
 int main(int argc, char** argv) {
   ::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is an error of write(), not the end of the sweep
   try {
-    return kuafu::dispatch(kuafu::parse_command_line(argc, argv));
+    return kuafu::after_output(kuafu::dispatch(kuafu::parse_command_line(argc, argv)));
   } catch (const kuafu::ConfigError& error) {
     kuafu::let_rank_0_report();
     std::cerr << "kuafu: " << error.what() << "\n";

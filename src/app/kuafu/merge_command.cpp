@@ -1,12 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <iostream>
+#include <map>
 
 #include "app/kuafu/options.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
 #include "kuafu/experiment/merge.h"
 #include "kuafu/experiment/summary.h"
 #include "kuafu/record/hdf5.h"
 
 namespace kuafu {
+namespace {
+
+/// Tells of names that several cases have; suites of their own may well call two alike.
+void tell_same_names(const std::vector<Json>& cases) {
+  std::map<std::string, int64_t> times;
+  for (const Json& line : cases) ++times[line["name"].get<std::string>()];
+  std::vector<std::string> names;
+  for (const auto& [name, count] : times) {
+    if (count > 1) names.push_back(text(in_quotes(name), " (", count, ")"));
+  }
+  if (names.empty()) return;
+  const size_t shown = std::min<size_t>(names.size(), 3);
+  std::cerr << "several cases have one name: "
+            << join({names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown)})
+            << (shown < names.size() ? text(" and ", names.size() - shown, " more names") : "")
+            << "; by it alone they are not told apart (`kuafu compare --by name`)\n";
+}
+
+}  // namespace
 
 int merge_command(const MergeCall& call) {
   std::vector<MergeInput> inputs;
@@ -14,6 +37,7 @@ int merge_command(const MergeCall& call) {
   const Merged all = merged(inputs);
   write_merged(all, call.out);
   for (const auto& note : all.notes) std::cerr << note << "\n";
+  tell_same_names(all.record.cases);
   for (const auto& [folder, record] : inputs) {
     std::cout << folder << ": " << status_counts(record.cases) << "\n";
   }

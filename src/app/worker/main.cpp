@@ -13,6 +13,7 @@
 #include "app/worker/options.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/launcher.h"
+#include "kuafu/base/reason.h"
 #include "kuafu/meter/allocator.h"
 
 namespace kuafu {
@@ -194,6 +195,10 @@ int main_with(int argc, char** argv) {
     return kUsage;
   }
 }
+  } catch (const std::exception& e) {
+    let_rank_0_report();
+    std::cerr << "kuafu: " << reason_of(e) << "\n";
+    return kFailed;
 
 }  // namespace
 }  // namespace kuafu

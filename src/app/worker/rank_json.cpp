@@ -3,6 +3,7 @@
 
 #include "app/worker/document.h"
 #include "kuafu/comm/gather.h"
+#include "kuafu/record/json_text.h"
 
 namespace kuafu {
 
@@ -57,7 +58,7 @@ RankResult rank_result_from(const Json& j) {
 
 std::vector<RankResult> gather_results(Communicator& world, const RankResult& mine) {
   std::vector<RankResult> all;
-  for (const std::string& text : gather_texts(world, to_json(mine).dump())) {
+  for (const std::string& text : gather_texts(world, json_line(to_json(mine)))) {
     if (world.rank() == 0) all.push_back(rank_result_from(Json::parse(text)));
   }
   if (world.rank() != 0) return all;

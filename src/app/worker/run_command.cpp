@@ -24,6 +24,7 @@
 #include "kuafu/base/reason.h"
 #include "kuafu/comm/gather.h"
 #include "kuafu/comm/worlds.h"
+#include "kuafu/record/json_text.h"
 #include "kuafu/record/load.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/record/schema.h"
@@ -205,8 +206,7 @@ class Run {
       document = document_of(all);
       files_.write_document(document);
     }
-    const auto replace = Json::error_handler_t::replace;
-    const std::string words = gather_texts(world, document.dump(-1, ' ', false, replace))[0];
+    const std::string words = gather_texts(world, json_line(document))[0];
     const std::lock_guard lock(kept_mutex_);
     if (kept_.is_null()) kept_ = Json::parse(words);
     listening_.reset();  // no step is left to end after: a signal ends the process

@@ -7,12 +7,14 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <system_error>
 
 #include "kuafu/record/activity.h"
 #include "kuafu/record/progress.h"
 #include "kuafu/record/provenance.h"
+#include "kuafu/record/schema.h"
 #include "kuafu/record/trace_reader.h"
 
 namespace kuafu {
@@ -45,6 +47,22 @@ void check_timeline(const WorkerOptions& options, const std::string& world, cons
   require_writable("--timeline", file);
 }
 
+namespace {
+
+/// The values that a run read off its data are those of its own plan.
+void check_plan_of_oracles(const std::string& file, const Plan& plan) {
+  std::ifstream in(file);
+  std::string line;
+  std::getline(in, line);
+  const Json theirs = value_at(Json::parse(line, nullptr, false), "plan_hash");
+  const std::string mine = plan_hash(plan);
+  KUAFU_REQUIRE(theirs == mine, "--oracles ", file, ":1: it is of the plan ",
+                theirs.is_string() ? theirs.get<std::string>() : "of no name", ", and this is ",
+                mine, ": give the trace of a run with the same plan, --set, --ranks and --steps");
+}
+
+}  // namespace
+
 std::vector<Trace> check_trace(const WorkerOptions& options, const std::string& world,
                                const Plan& plan) {
   std::vector<Trace> oracles;
@@ -55,6 +73,7 @@ std::vector<Trace> check_trace(const WorkerOptions& options, const std::string& 
     oracles = read_trace(options.oracles_file);
     KUAFU_REQUIRE(static_cast<int64_t>(oracles.size()) == num_ranks(plan), options.oracles_file,
                   ":1: \"ranks\": ", oracles.size(), "; the plan has ", num_ranks(plan));
+    check_plan_of_oracles(options.oracles_file, plan);
   }
   if (file.empty()) return oracles;
   KUAFU_REQUIRE(world != "nccl", "--trace: a GPU works on after the call that started it, and ",
@@ -94,6 +113,20 @@ SaveOptions save_options_of(const WorkerOptions& options, const std::string& wor
   return save;
 }
 
+namespace {
+
+/// A log that is there belongs to another run, unless that one goes on.
+void check_log_is_new(const WorkerOptions& options) {
+  std::error_code error;
+  const bool has_rows = std::filesystem::is_regular_file(options.log_file, error) &&
+                        std::filesystem::file_size(options.log_file, error) > 0;
+  KUAFU_REQUIRE(!has_rows || options.is_resumed || options.is_resumed_with_changes, "--log ",
+                options.log_file, ": there is one already, which this run would replace; give ",
+                "another name, or go on behind its rows with --checkpoint DIR --resume");
+}
+
+}  // namespace
+
 void check_watching(const WorkerOptions& options, const std::string& world, const Plan& plan) {
   const char* asked = !options.log_file.empty()      ? "--log"
                       : options.log_every > 0        ? "--log-every"
@@ -110,6 +143,7 @@ void check_watching(const WorkerOptions& options, const std::string& world, cons
   if (!options.log_file.empty()) {
     check_log_path(options.log_file);
     require_writable("--log", options.log_file);
+    check_log_is_new(options);
   }
   if (options.tensorboard.empty()) return;
   std::error_code error;

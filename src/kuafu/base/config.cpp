@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <sstream>
 #include <system_error>
 
@@ -22,10 +23,37 @@ namespace {
 
 using Kind = ConfigValue::Kind;
 
-ConfigValue convert(const toml::node& node);
+/// A document, and how errors name it.
+struct Source {
+  std::string_view document, origin;
+
+  /// A number that is written as another than 0, and is none of those that a double holds.
+  void refuse_underflow(const toml::node& node, double value, std::string_view key) const {
+    if (value != 0) return;
+    const toml::source_position at = node.source().begin;
+    size_t from = 0;
+    for (auto line = at.line; line > 1; --line) from = document.find('\n', from) + 1;
+    for (auto column = at.column; column > 1; ++from) {  // columns are characters
+      if (from + 1 >= document.size() || !is_in_character(document[from + 1])) --column;
+    }
+    const std::string_view rest = document.substr(std::min(from, document.size()));
+    const std::string_view written = rest.substr(0, rest.find_first_not_of("+-._0123456789eE"));
+    const bool is_zero =
+        written.substr(0, written.find_first_of("eE")).find_first_of("123456789") ==
+        std::string_view::npos;
+    KUAFU_REQUIRE(is_zero, origin, ":", at.line, ": ", key, " = ", written,
+                  " is too small for a number of 64 bits; nearest: ",
+                  toml_number(std::numeric_limits<double>::min()), ", or 0");
+  }
+
+ private:
+  static bool is_in_character(char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U; }
+};
+
+ConfigValue convert(const toml::node& node, const Source& source, std::string_view key);
 
 /// The parser keeps tables sorted by name; the order written comes back from the positions.
-void convert_table(const toml::table& table, ConfigValue& out) {
+void convert_table(const toml::table& table, const Source& source, ConfigValue& out) {
   std::vector<std::pair<toml::source_position, std::string>> order;
   for (const auto& [key, node] : table) {
     order.emplace_back(key.source().begin, std::string(key.str()));
@@ -33,27 +61,28 @@ void convert_table(const toml::table& table, ConfigValue& out) {
   std::stable_sort(order.begin(), order.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& [position, name] : order) {
-    ConfigValue value = convert(*table.get(name));
+    ConfigValue value = convert(*table.get(name), source, name);
     value.line = static_cast<int>(position.line);
     out.entries.emplace_back(name, std::move(value));
   }
 }
 
-ConfigValue convert(const toml::node& node) {
+ConfigValue convert(const toml::node& node, const Source& source, std::string_view key) {
   ConfigValue out;
   out.line = static_cast<int>(node.source().begin.line);
   if (const auto* table = node.as_table()) {
     out.kind = Kind::kTable;
-    convert_table(*table, out);
+    convert_table(*table, source, out);
   } else if (const auto* list = node.as_array()) {
     out.kind = Kind::kList;
-    for (const toml::node& item : *list) out.items.push_back(convert(item));
+    for (const toml::node& item : *list) out.items.push_back(convert(item, source, key));
   } else if (const auto* integer = node.as_integer()) {
     out.kind = Kind::kInteger;
     out.integer = integer->get();
   } else if (const auto* number = node.as_floating_point()) {
     out.kind = Kind::kNumber;
     out.number = number->get();
+    source.refuse_underflow(node, out.number, key);
   } else if (const auto* boolean = node.as_boolean()) {
     out.kind = Kind::kBoolean;
     out.boolean = boolean->get();
@@ -172,7 +201,7 @@ ConfigValue parse_toml(std::string_view document, std::string_view origin) {
   KUAFU_REQUIRE(deep == 0, origin, ":", deep, ": a dotted key has more than ", kMostParts,
                 " parts");
   try {
-    return convert(toml::parse(document, origin));
+    return convert(toml::parse(document, origin), {document, origin}, "");
   } catch (const toml::parse_error& error) {
     throw ConfigError(text(origin, ":", error.source().begin.line,
                            ": not valid TOML: ", as_utf8(error.description())));
@@ -182,11 +211,14 @@ ConfigValue parse_toml(std::string_view document, std::string_view origin) {
 std::optional<ConfigValue> parse_toml_value(std::string_view value) {
   if (line_of_deep_key(value) != 0) return {};
   try {
-    const ConfigValue document = convert(toml::parse("value = " + std::string(value)));
+    const std::string whole = "value = " + std::string(value);
+    const ConfigValue document = convert(toml::parse(whole), {whole, "value"}, "");
     // A line break in the text would smuggle in a second key.
     if (document.entries.size() != 1 || value.find('\n') != std::string_view::npos) return {};
     return document.entries.front().second;
   } catch (const toml::parse_error&) {
+    return {};
+  } catch (const ConfigError&) {  // a number that is none
     return {};
   }
 }

@@ -2,6 +2,7 @@
 #include "kuafu/checkpoint/weights.h"
 
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 
 #include "kuafu/base/errors.h"
@@ -17,6 +18,42 @@ bool is_state(const Checkpoint& from, const std::string& name, const std::string
   if (!name.starts_with(first)) return false;
   const size_t dot = name.find('.', first.size());
   return dot != std::string::npos && from.tensors().contains(name.substr(dot + 1));
+}
+
+/// The first of `count` numbers whose exponent has all its bits, which says infinite or no number;
+/// -1: there is none.
+template <class Bits>
+int64_t first_not_finite(const std::vector<char>& bytes, Bits exponent) {
+  for (size_t at = 0; at + sizeof(Bits) <= bytes.size(); at += sizeof(Bits)) {
+    Bits bits;
+    std::memcpy(&bits, bytes.data() + at, sizeof bits);
+    if ((bits & exponent) == exponent) return static_cast<int64_t>(at / sizeof(Bits));
+  }
+  return -1;
+}
+
+int64_t first_not_finite(const std::vector<char>& bytes, DType type) {
+  switch (type) {
+    case DType::kF64:
+      return first_not_finite<uint64_t>(bytes, 0x7FF0'0000'0000'0000);
+    case DType::kF32:
+      return first_not_finite<uint32_t>(bytes, 0x7F80'0000);
+    case DType::kBF16:
+      return first_not_finite<uint16_t>(bytes, 0x7F80);
+    case DType::kF16:
+      return first_not_finite<uint16_t>(bytes, 0x7C00);
+    default:
+      return -1;  // integers
+  }
+}
+
+/// "[2, 0]" of element `at` in the order of memory.
+std::string index_of(int64_t at, const Shape& shape) {
+  std::string index;
+  for (size_t dim = shape.size(); dim-- > 0; at /= shape[dim]) {
+    index = text(at % shape[dim], index.empty() ? "" : ", ", index);
+  }
+  return "[" + index + "]";
 }
 
 }  // namespace
@@ -55,7 +92,16 @@ int64_t export_weights(const Checkpoint& from, const std::vector<std::string>& n
   return written;
 }
 
+void require_finite(const Safetensors& from) {
+  for (const auto& [name, entry] : from.entries()) {
+    const int64_t at = first_not_finite(from.read(name), entry.dtype);
+    KUAFU_REQUIRE(at < 0, from.path(), ": tensor ", name, " is infinite or no number at ",
+                  index_of(at, entry.shape), "; a run could only diverge from there");
+  }
+}
+
 void import_weights(const Safetensors& from, const Metadata& state, const std::string& root) {
+  require_finite(from);
   std::vector<Piece> pieces;
   for (const auto& [name, entry] : from.entries()) {
     pieces.push_back({name, entry.dtype, entry.shape, whole(entry.shape), nullptr});

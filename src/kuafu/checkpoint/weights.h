@@ -30,8 +30,12 @@ std::vector<std::string> weight_names(const Checkpoint& from, const std::string&
 int64_t export_weights(const Checkpoint& from, const std::vector<std::string>& names,
                        const Metadata& metadata, const std::string& file);
 
+/// Throws ConfigError naming the first element that is no number or infinite: "blocks.0.bias[3]".
+void require_finite(const Safetensors& from);
+
 /// Writes all tensors of a file as the checkpoint of step 0 in folder `root`, whose state is
-/// `state`. Throws ConfigError for what the file or the folder has wrong.
+/// `state`. Throws ConfigError for what the file or the folder has wrong; before anything is written
+/// for an element that is not finite.
 void import_weights(const Safetensors& from, const Metadata& state, const std::string& root);
 
 }  // namespace kuafu

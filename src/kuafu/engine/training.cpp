@@ -62,6 +62,7 @@ Training::Training(const Plan& plan, const RunOptions& options, Communicator& wo
 void Training::run() {
   try {
     const LoadMeter meter;
+    catch_up();
     while (engine_.steps_done() < plan_.train.steps && result_.is_whole()) step();
     engine_.settle();
     result_.load = meter.window();
@@ -73,6 +74,15 @@ void Training::run() {
   if (!saver_) return;
   result_.saves = saver_->num_saves();
   result_.saved_bytes = saver_->saved_bytes();
+}
+
+void Training::catch_up() {
+  const int64_t every = plan_.train.validate_every, steps = engine_.steps_done();
+  const bool is_due = every > 0 && steps > 0 && steps % every == 0;
+  if (!result_.resumed_from || !is_due || result_.validation.has(steps)) return;
+  asked_ = {};
+  if (const std::optional<double> loss = validation_loss()) result_.validation.add(steps, *loss);
+  result_.stopped = asked_.stop;
 }
 
 void Training::finish() {
@@ -187,6 +197,7 @@ void Training::save(bool is_asked) {
 }
 
 void Training::save_last() {
+  if (result_.save_seconds.empty()) result_.save_seconds.push_back(0);  // before the first step
   const double start = seconds_now();
   saver_->save_now(result_.validation);
   result_.save_seconds.back() += seconds_now() - start;

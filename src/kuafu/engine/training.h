@@ -36,6 +36,8 @@ class Training {
   std::optional<Witness> take_witness() { return std::move(witness_); }
 
  private:
+  /// The validation in which the run that was saved has been stopped.
+  void catch_up();
   void step();
   /// False where the loss is no number.
   bool make_step(StepDone& done);

@@ -2,6 +2,7 @@
 #include "kuafu/experiment/expand.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "kuafu/base/errors.h"
@@ -255,7 +256,19 @@ class Expander {
 }  // namespace
 
 std::vector<Point> expand(const SuiteText& suite, const Overrides& overrides) {
-  return Expander(suite, overrides).run();
+  std::vector<Point> points = Expander(suite, overrides).run();
+  std::map<std::string, const Point*> by_name;
+  for (const Point& point : points) {
+    const auto [known, is_new] = by_name.emplace(point.name, &point);
+    // Of two that are the same in all the later one is left out.
+    KUAFU_REQUIRE(
+        is_new || known->second->given == point.given, suite.origin, ":", point.line, ": the case ",
+        in_quotes(point.name), " has the name of another, asked for at ", suite.origin, ":",
+        known->second->line,
+        "; tables, references and `compare --by name` tell cases by their names: give it ",
+        "another, such as ", in_quotes(point.name + " 2"));
+  }
+  return points;
 }
 
 const Json* find_setting(const Settings& settings, const std::string& key) {

@@ -24,7 +24,8 @@ struct Point {
 /// Cartesian product of all axes, without the skipped points, then the extra cases. A bundle's key
 /// replaces the grid's axis of that key; a list in a bundle is an axis of its own; values may follow
 /// from others (point_formulas.h), for which keys of `overrides` have the values given there.
-/// Throws ConfigError with the line: a key set twice, an unknown name in a formula or in `[[skip]]`.
+/// Throws ConfigError with the line: a key set twice, two cases of one name, an unknown name in a
+/// formula or in `[[skip]]`.
 std::vector<Point> expand(const SuiteText& suite, const Overrides& overrides = {});
 
 /// The value of a key in `settings`, by its whole name or its last word; null where it has none.

@@ -18,7 +18,9 @@ using End = ChildResult::End;
 
 constexpr std::string_view kRefusals[] = {"std::bad_alloc", "can't allocate memory",
                                           "Cannot allocate memory",
-                                          "Resource temporarily unavailable"};
+                                          "Resource temporarily unavailable",
+                                          // the loader of libraries, which ends with 127
+                                          "failed to map segment from shared object"};
 
 /// A signal that others send; those of a crash are the program's own.
 bool is_from_outside(int signal) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <filesystem>
 
 #include "kuafu/base/config.h"
@@ -238,6 +239,14 @@ class Reader : private SuiteValues {
     return row;
   }
 
+  /// A value to compare with: nothing equals what is no number, or is near infinity.
+  Json finite(const ConfigValue& value, const std::string& key) const {
+    const Json given = scalar(value);
+    require(!given.is_number_float() || std::isfinite(given.get<double>()), value.line,
+            "reference.", key, ": expected a finite number, given ", to_string(value));
+    return given;
+  }
+
   Reference reference(const ConfigValue& table) const {
     Reference r;
     r.line = table.line;
@@ -250,7 +259,7 @@ class Reader : private SuiteValues {
       else if (key == "tolerance")
         r.tolerance = tolerance(value, key);
       else if (key == "value")
-        r.value = scalar(value), ++num_relations;
+        r.value = finite(value, key), ++num_relations;
       else if (key == "equals")
         r.other = string(value, key), ++num_relations;
       else if (key == "below") {
@@ -259,7 +268,7 @@ class Reader : private SuiteValues {
         if (value.kind == Kind::kString)
           r.other = value.string;
         else
-          r.value = scalar(value);
+          r.value = finite(value, key);
       } else if (key == "where")
         r.where = single_settings(value, key);
       else {

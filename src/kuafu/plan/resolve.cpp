@@ -73,6 +73,26 @@ std::optional<std::string> place(Plan& plan, int64_t ranks) {
   return {};
 }
 
+/// A tensor of a micro-batch may have as many bytes as a number of 63 bits counts.
+void check_tensor_bytes(const Plan& plan) {
+  const ModelPlan& m = plan.model;
+  const int64_t element = size_of(m.dtype);
+  for (const auto& [key, width] : {std::pair{"model.hidden", m.hidden},
+                                   {"model.ffn", m.ffn_width()},
+                                   {"model.vocab", m.vocab}}) {
+    int64_t bytes = element;
+    bool is_beyond = false;
+    for (const int64_t extent : {plan.train.micro_batch, m.sequence, width}) {
+      is_beyond = __builtin_mul_overflow(bytes, extent, &bytes) || is_beyond;
+    }
+    if (!is_beyond) continue;
+    throw Refused(text("train.micro_batch = ", plan.train.micro_batch,
+                       " times model.sequence = ", m.sequence, " times ", key, " = ", width, " in ",
+                       to_string(m.dtype), " are more bytes than a tensor can have (2^63); give ",
+                       "it fewer samples at a time (train.micro_batch), or a shorter sequence"));
+  }
+}
+
 bool fits(Plan plan, int64_t ranks) { return !place(plan, ranks).has_value(); }
 
 /// Whether a mode arranges the tensor group of a plan with axes that divide the heads. Layouts have
@@ -153,6 +173,7 @@ Plan resolve(Plan plan, int64_t ranks, const TensorModes& modes) {
     const std::string near = has_advice || ranks == 0 ? "" : nearest_plans(given, ranks, modes);
     throw Refused(near.empty() ? *reason : text(*reason, "; nearest: ", near));
   }
+  check_tensor_bytes(plan);
   return plan;
 }
 

@@ -121,6 +121,8 @@ double scale(const Offence& offence) {
 
 const std::string& string(const Offence& offence) {
   if (offence.value.kind != Kind::kString) offence.wrong_type();
+  // The system's calls would take the text before it.
+  if (offence.value.string.find('\0') != std::string::npos) offence.fail("holds a NUL byte", {});
   return offence.value.string;
 }
 
