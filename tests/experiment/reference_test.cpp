@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "kuafu/experiment/membership.h"
+#include "kuafu/experiment/references.h"
 #include "kuafu/experiment/summary.h"
 #include "tests/record/support.h"
 
@@ -14,7 +16,14 @@ std::vector<ReferenceResult> check(const std::string& reference) {
   RunRecord record;
   record.cases = {test::sample_case(suite.cases[0].id, test::sample_document(2, 3)),
                   test::sample_case(suite.cases[1].id, {{"status", "refused"}, {"reason", "no"}})};
-  return check_references(suite, record);
+  for (size_t i = 0; i < 2; ++i) record.cases[i]["name"] = suite.cases[i].name;
+  auto results = check_references(suite.references, order_of(suite), record);
+  // The record alone says the same, without the suite.
+  record.header = Json::parse(suite_header(suite).dump());
+  const auto again =
+      check_references(references_in(record.header, "run.jsonl"), order_in(record.header), record);
+  EXPECT_EQ(reference_text(again), reference_text(results));
+  return results;
 }
 
 TEST(Reference, HoldsOrSaysWhichCaseBreaksIt) {
@@ -32,6 +41,12 @@ TEST(Reference, ComparesTwoMetrics) {
   EXPECT_FALSE(check("metric = \"loss.first\"\nequals = \"loss.last\"\n").at(0).broken.empty());
 }
 
+TEST(Reference, MayBeBelowANumber) {
+  EXPECT_TRUE(check("metric = \"loss.last\"\nbelow = 3\n").at(0).broken.empty());
+  const auto bad = check("metric = \"loss.last\"\nbelow = 1\n").at(0);
+  EXPECT_EQ(bad.broken.at(0), "2 ranks: loss.last is 2.1, expected below 1");
+}
+
 TEST(Reference, AllowsItsTolerance) {
   EXPECT_TRUE(
       check("metric = \"validation_loss\"\nvalue = 1.3\ntolerance = 0.05\n").at(0).broken.empty());
@@ -45,6 +60,25 @@ TEST(Reference, IsAboutTheCasesItNames) {
   EXPECT_EQ(refused.checked, 1);
   EXPECT_TRUE(refused.broken.empty());
   EXPECT_EQ(check("metric = \"status\"\nvalue = \"ok\"\n").at(0).broken.size(), 1U);
+}
+
+TEST(Reference, IsHeldOfARefusedPlanByWhatThePlanWouldHaveBeen) {
+  // The line of a refused case may have no plan: its header knows which cases are meant.
+  const auto wider =
+      check("metric = \"status\"\nvalue = \"ok\"\nwhere = { \"model.hidden\" = 64 }\n").at(0);
+  EXPECT_EQ(wider.checked, 2);
+  EXPECT_EQ(wider.broken.size(), 1U);
+}
+
+TEST(Reference, OfADamagedHeaderSaysWhatToGive) {
+  const Json header = {{"order", Json::array()}, {"references", {{{"below", "loss.first"}}}}};
+  try {
+    references_in(header, "dir");
+    FAIL() << "a reference without a metric was read";
+  } catch (const ConfigError& e) {
+    EXPECT_NE(std::string(e.what()).find("dir: its references"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("--suite SUITE.toml"), std::string::npos) << e.what();
+  }
 }
 
 TEST(Reference, IsRefusedWhereNoDocumentHasItsMetric) {
@@ -128,7 +162,7 @@ TEST(Reference, IsHeldAgainstTheTimeOfAllRounds) {
   RunRecord record;
   record.cases.push_back(line_of_rounds(0));
   record.cases[0]["case_id"] = suite.cases.at(0).id;
-  EXPECT_TRUE(check_references(suite, record).at(0).broken.empty());
+  EXPECT_TRUE(check_references(suite.references, order_of(suite), record).at(0).broken.empty());
 }
 
 TEST(Summary, CountsWhatCertificatesSayAndTellsWhy) {

@@ -9,7 +9,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/experiment/claims.h"
-#include "kuafu/experiment/summary.h"
+#include "kuafu/experiment/references.h"
 
 namespace kuafu {
 namespace {
@@ -31,10 +31,12 @@ Json report_facts(const RunRecord& record, const Suite* suite, bool is_asked,
                   const std::string& folder) {
   const Derived derived = derived_in(record, suite, is_asked, folder);
   Json facts;
-  if (suite != nullptr) {
-    Json order = Json::array(), references = Json::array();
-    for (const Case& c : suite->cases) order.push_back(c.id);
-    for (const ReferenceResult& r : check_references(*suite, record)) {
+  const bool is_own = has_references(record.header) && (suite == nullptr || !is_asked);
+  if (suite != nullptr || is_own) {
+    const std::vector<std::string> order = is_own ? order_in(record.header) : order_of(*suite);
+    const auto expected = is_own ? references_in(record.header, folder) : suite->references;
+    Json references = Json::array();
+    for (const ReferenceResult& r : check_references(expected, order, record)) {
       references.push_back({{"what", r.what}, {"checked", r.checked}, {"broken", r.broken}});
     }
     facts = {{"order", order}, {"references", references}};

@@ -18,6 +18,7 @@
 #include "kuafu/experiment/filter.h"
 #include "kuafu/experiment/finality.h"
 #include "kuafu/experiment/ratios.h"
+#include "kuafu/experiment/references.h"
 #include "kuafu/experiment/rounds.h"
 #include "kuafu/experiment/runner.h"
 #include "kuafu/experiment/summary.h"
@@ -61,6 +62,7 @@ PluginNames names_of_plugins(const std::string& worker, const std::vector<std::s
     if (kind == "tensor") names.tensor.push_back(name);
     if (kind == "sequence") names.sequence.push_back(name);
     if (kind == "schedule") names.schedules.push_back(name);
+    if (kind == "optimizer") names.optimizers.push_back(name);
   }
   return names;
 }
@@ -175,7 +177,7 @@ int conclude(const Suite& suite, const std::vector<Case>& cases, const Runner& r
     std::cout << former << (former == 1 ? " recorded case is" : " recorded cases are")
               << " no longer in the suite: left out here, kept in " << kRunFile << "\n";
   }
-  const auto references = check_references(suite, runner.record());
+  const auto references = check_references(suite.references, order_of(suite), runner.record());
   const std::string claims = claim_text(check_claims(rows));
   if (!claims.empty()) std::cout << "\nClaims:\n" << claims;
   for (const auto& note : empty_columns(rows)) std::cerr << note << "\n";

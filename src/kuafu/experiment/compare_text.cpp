@@ -85,8 +85,11 @@ std::string comparison_text(const Results& a, const Results& b, const Comparison
   for (const auto& name : comparison.added) out += "only in B: " + name + "\n";
   for (const auto& note : comparison.notes) out += "note: " + note + "\n";
   const bool is_good = comparison.num_regressions() == 0;
+  const bool is_open = std::any_of(comparison.cases.begin(), comparison.cases.end(),
+                                   [](const auto& c) { return c.timing == Timing::kInconclusive; });
   return text(out, "\n", is_good ? "no regression" : words_of_regressions(comparison),
-              words_of_times(comparison), "\n");
+              words_of_times(comparison),
+              is_open ? " (more rounds on both sides narrow the intervals: --repeats)" : "", "\n");
 }
 
 }  // namespace kuafu

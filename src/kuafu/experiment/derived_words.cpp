@@ -43,20 +43,28 @@ std::string what(const Claim& claim) {
 
 bool has_ended_ok(const Row& row) { return row.line != nullptr && (*row.line)["status"] == "ok"; }
 
+/// What was measured, as far as its interval ends.
+bool has_reach(const Value& value) {
+  return value.is_number() && !value.is_point() && std::isfinite(value.low) &&
+         std::isfinite(value.high);
+}
+
 Json columns_json(const Rows& rows) {
   Json out = Json::array();
   const auto& columns = rows.derived().columns;
   for (size_t c = 0; c < columns.size(); ++c) {
-    Json values = Json::object();
+    Json values = Json::object(), intervals = Json::object();
     for (size_t i = 0; i < rows.all().size(); ++i) {
       if (!has_ended_ok(rows.all()[i])) continue;
       const Value value = rows.column(c, i);
       if (!value.is_absent()) values[rows.all()[i].id] = value.json();
+      if (has_reach(value)) intervals[rows.all()[i].id] = {value.low, value.high};
     }
     out.push_back({{"name", columns[c].name},
                    {"formula", columns[c].formula},
                    {"unit", columns[c].unit},
-                   {"values", values}});
+                   {"values", values},
+                   {"ci95", intervals}});
   }
   return out;
 }
@@ -86,9 +94,7 @@ Json points_of(const Rows& rows, const FigureSpec& figure) {
     Json point = {{"id", rows.all()[i].id}, {"x", x.json()}, {"y", y.json()}};
     if (!figure.z.empty()) point["z"] = z.json();
     if (!by.is_absent()) point["by"] = plain_text(by.json());
-    if (y.is_number() && !y.is_point() && std::isfinite(y.low) && std::isfinite(y.high)) {
-      point["reach"] = {y.low, y.high};
-    }
+    if (has_reach(y)) point["reach"] = {y.low, y.high};
     points.push_back(std::move(point));
   }
   return points;

@@ -49,28 +49,60 @@ Json plain_field(const Json& document, const std::string& path) {
   return object.is_object() ? sum_under(object, path.substr(star + 3)) : Json(nullptr);
 }
 
-/// Median and interval in seconds of a line: of all rounds, else of the document's process.
+constexpr const char* kStepTime = "step_time_s.median";
+
+/// The median of a step time in seconds with its interval; none where there is none.
+std::optional<Value> step_time_in(const Json& part) {
+  const auto at = [&](const char* path) { return value_at(part, path); };
+  const Json median = at(kStepTime), low = at("step_time_s.ci95.0"),
+             high = at("step_time_s.ci95.1");
+  if (!median.is_number()) return std::nullopt;
+  if (!low.is_number() || !high.is_number()) return Value::of(median, kStepTime);
+  return Value::within(median.get<double>(), low.get<double>(), high.get<double>());
+}
+
+/// Of all rounds, else of the document's process.
 std::optional<Value> step_time(const Json& line) {
-  for (const char* place : {"timing.step_time_s", "document.step_time_s"}) {
-    const auto at = [&](const char* part) { return value_at(line, text(place, part)); };
-    const Json median = at(".median"), low = at(".ci95.0"), high = at(".ci95.1");
-    if (!median.is_number()) continue;
-    if (!low.is_number() || !high.is_number()) return Value::of(median, "step_time_s.median");
-    return Value::within(median.get<double>(), low.get<double>(), high.get<double>());
+  for (const char* place : {"timing", "document"}) {
+    if (auto time = step_time_in(value_at(line, place))) return time;
   }
   return std::nullopt;
 }
 
+/// A time or a rate in one round. Of a line without rounds it is in each what it is in all, where it
+/// is exact (simulated), and else absent: one process is not several.
+Value value_in_round(const Json& line, const std::string& path, int64_t round) {
+  const Json rounds = value_at(line, "rounds");
+  if (!rounds.is_array()) {
+    const Value of_all = field_value(line, path);
+    return of_all.is_number() && !of_all.is_point() ? Value::absent(path + " is of one process")
+                                                    : of_all;
+  }
+  for (const Json& one : rounds) {
+    if (one["round"] != round) continue;
+    const auto time = step_time_in(one);
+    if (!time) break;
+    if (path == kStepTime) return *time;
+    const Value rate = Value::of(value_at(one, path), path);
+    const Value tokens = arithmetic("*", rate, Value::of(value_at(one, kStepTime), path));
+    return arithmetic("/", tokens, *time);
+  }
+  return Value::absent(text(path, " was not measured in round ", round));
+}
+
 }  // namespace
 
-Value field_value(const Json& line, const std::string& path) {
+Value field_value(const Json& line, const std::string& path, int64_t round) {
   const Json& document = line["document"];
-  if (path == "step_time_s.median") {
+  if (round != Rows::kAllRounds && (path == kStepTime || path == "tokens_per_s")) {
+    return value_in_round(line, path, round);
+  }
+  if (path == kStepTime) {
     if (const auto time = step_time(line)) return *time;
   }
   const Value plain = Value::of(plain_field(document, path), path);
   if (path != "tokens_per_s" || !plain.is_number()) return plain;
-  const Json median = value_at(document, "step_time_s.median");
+  const Json median = value_at(document, kStepTime);
   const auto time = step_time(line);
   if (!median.is_number() || !time) return plain;
   return arithmetic("/", arithmetic("*", plain, Value::of(median, path)), *time);

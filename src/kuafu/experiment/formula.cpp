@@ -20,9 +20,47 @@ bool is_comparison(const FormulaNode& node) {
          (node.word[0] == '=' || node.word[0] == '!' || node.word[0] == '<' || node.word[0] == '>');
 }
 
+/// What was measured is positive, and stays so without a difference: then errors are of its logarithm.
+Scale scale_of(const FormulaNode& node, const FormulaScope& scope) {
+  const bool is_sum = node.kind == Kind::kBinary || node.kind == Kind::kSign;
+  if ((is_sum && (node.word == "-" || node.word == "%")) ||
+      (node.kind == Kind::kCall && node.word == "log2") ||
+      (node.kind == Kind::kName && scope.is_difference(node.word))) {
+    return Scale::kDifference;
+  }
+  const bool is_ratio =
+      std::all_of(node.parts.begin(), node.parts.end(),
+                  [&](const FormulaNode& part) { return scale_of(part, scope) == Scale::kRatio; });
+  return is_ratio ? Scale::kRatio : Scale::kDifference;
+}
+
+/// Both sides of a comparison as one number: of positive sides left over right, else left less right.
+struct Paired {
+  Value value;
+  Scale scale = Scale::kRatio;
+};
+
 class Evaluator {
  public:
   explicit Evaluator(double tolerance) : tolerance_(tolerance) {}
+
+  /// A number over the rounds that all it reads was timed in, where there are several of them.
+  Value over_rounds_of(const FormulaNode& node, const FormulaScope& scope) const {
+    Value at_once = of(node, scope);
+    if (!at_once.is_number() || at_once.is_point()) return at_once;
+    std::vector<Value> rounds;
+    for (const auto& round : scope.rounds()) {
+      Value value = of(node, *round);
+      if (value.is_number()) rounds.push_back(std::move(value));
+    }
+    return over_rounds(rounds, scale_of(node, scope)).value_or(at_once);
+  }
+
+  /// "0.012 (0.011 to 0.013) < 0.015 (0.013 to 0.017), ..."
+  std::string shown(const FormulaNode& compared, const FormulaScope& scope) const {
+    const Value a = of(compared.parts[0], scope), b = of(compared.parts[1], scope);
+    return shown(compared, a, b, paired(compared, a, b, scope));
+  }
 
   Value of(const FormulaNode& node, const FormulaScope& scope) const {
     switch (node.kind) {
@@ -51,8 +89,48 @@ class Evaluator {
     const Value a = of(node.parts[0], scope), b = of(node.parts[1], scope);
     if (node.word == "and") return both(a, b);
     if (node.word == "or") return either(a, b);
-    return is_comparison(node) ? comparison(node.word, a, b, tolerance_)
-                               : arithmetic(node.word, a, b);
+    return is_comparison(node) ? of_comparison(node, a, b, scope) : arithmetic(node.word, a, b);
+  }
+
+  Value of_comparison(const FormulaNode& node, const Value& a, const Value& b,
+                      const FormulaScope& scope) const {
+    const auto both_sides = paired(node, a, b, scope);
+    if (!both_sides) return comparison(node.word, a, b, tolerance_);
+    const bool is_ratio = both_sides->scale == Scale::kRatio;
+    const Value right = is_ratio ? Value::whole(1) : Value::real(b.number);
+    const Value left = is_ratio ? both_sides->value : arithmetic("+", both_sides->value, right);
+    const Value decided = comparison(node.word, left, right, tolerance_);
+    if (!decided.is_absent()) return decided;
+    return Value::absent(
+        text("undecided within the 95 % intervals: ", shown(node, a, b, both_sides)));
+  }
+
+  /// None where a side is no measured number, or was timed in one round.
+  std::optional<Paired> paired(const FormulaNode& node, const Value& a, const Value& b,
+                               const FormulaScope& scope) const {
+    if (!a.is_number() || !b.is_number() || (a.is_point() && b.is_point())) return std::nullopt;
+    std::vector<Value> ratios, differences;
+    for (const auto& round : scope.rounds()) {
+      const Value x = of(node.parts[0], *round), y = of(node.parts[1], *round);
+      if (!x.is_number() || !y.is_number()) continue;
+      if (x.low > 0 && y.low > 0) ratios.push_back(arithmetic("/", x, y));
+      differences.push_back(arithmetic("-", x, y));
+    }
+    const bool is_ratio = ratios.size() == differences.size() &&
+                          scale_of(node.parts[0], scope) == Scale::kRatio &&
+                          scale_of(node.parts[1], scope) == Scale::kRatio;
+    const Scale scale = is_ratio ? Scale::kRatio : Scale::kDifference;
+    const auto value = over_rounds(is_ratio ? ratios : differences, scale);
+    return value ? std::optional(Paired{*value, scale}) : std::nullopt;
+  }
+
+  static std::string shown(const FormulaNode& node, const Value& a, const Value& b,
+                           const std::optional<Paired>& both_sides) {
+    const std::string sides = text(a.shown(), " ", node.word, " ", b.shown());
+    if (!both_sides) return sides;
+    const bool is_ratio = both_sides->scale == Scale::kRatio;
+    return text(sides, ", round by round the left ", is_ratio ? "over" : "less", " the right is ",
+                both_sides->value.shown());
   }
 
   /// The asked values are those of the row in hand. False with the reason where one is absent.
@@ -115,6 +193,8 @@ std::unique_ptr<FormulaScope> FormulaScope::like(const Picks&, std::string& why_
 }
 
 std::vector<std::unique_ptr<FormulaScope>> FormulaScope::rows(const Picks&) const { return {}; }
+std::vector<std::unique_ptr<FormulaScope>> FormulaScope::rounds() const { return {}; }
+bool FormulaScope::is_difference(const std::string&) const { return false; }
 
 std::string nearest_name(const std::string& name, const std::vector<std::string>& known) {
   std::string best;
@@ -140,7 +220,11 @@ bool is_aggregate(const FormulaNode& call) {
 Formula::Formula(std::string text) : text_(std::move(text)), root_(parse_formula(text_)) {}
 
 Value Formula::evaluate(const FormulaScope& scope, double tolerance) const {
-  return Evaluator(tolerance).of(root_, scope);
+  return Evaluator(tolerance).over_rounds_of(root_, scope);
+}
+
+bool Formula::is_difference(const FormulaScope& scope) const {
+  return scale_of(root_, scope) == Scale::kDifference;
 }
 
 void Formula::visit(const std::function<void(const FormulaNode&, bool)>& seen) const {
@@ -165,10 +249,7 @@ bool Formula::has_aggregate() const {
 
 std::string Formula::values_shown(const FormulaScope& scope) const {
   const Evaluator evaluator(0);
-  if (is_comparison(root_)) {
-    return kuafu::text(evaluator.of(root_.parts[0], scope).shown(), " ", root_.word, " ",
-                       evaluator.of(root_.parts[1], scope).shown());
-  }
+  if (is_comparison(root_)) return evaluator.shown(root_, scope);
   std::vector<std::string> shown;
   std::set<std::string> told;
   visit([&](const FormulaNode& node, bool is_of_row) {

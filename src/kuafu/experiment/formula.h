@@ -35,12 +35,19 @@ class FormulaScope {
   virtual std::unique_ptr<FormulaScope> like(const Picks& picks, std::string& why_not) const;
   /// What an aggregate runs over: all rows in hand that have what `picks` say.
   virtual std::vector<std::unique_ptr<FormulaScope>> rows(const Picks& picks) const;
+  /// What is in hand here, in each round of the sweep alone; none in a scope that is of one round.
+  virtual std::vector<std::unique_ptr<FormulaScope>> rounds() const;
+  /// Whether a name stands for what may change its sign, as a difference does.
+  virtual bool is_difference(const std::string& name) const;
 };
 
 /// An expression over names: numbers, 'texts', true, false; + - * / %; == != < <= > >=; not, and, or;
 /// min max (of two and more) abs sqrt ceil floor round log2; at(key = value, formula), which is the
 /// formula in another row; and over rows, with or without picks: min max mean median sum count all
 /// any. A name has dots, `*` for any part, or `backticks` around what else is in it.
+/// Where what it reads was timed in the same rounds, a number and both sides of a comparison are
+/// computed in each of them, and the interval is that over rounds: what a slow minute does to all its
+/// cases falls out.
 class Formula {
  public:
   /// Throws ConfigError: formula, letter, what was expected, the nearest function.
@@ -51,6 +58,9 @@ class Formula {
 
   /// `tolerance` is that of comparison(). What cannot be told is absent, with the reason.
   Value evaluate(const FormulaScope& scope, double tolerance = 0) const;
+
+  /// Whether it may change its sign: it has a difference, a remainder, a logarithm, or a name that may.
+  bool is_difference(const FormulaScope& scope) const;
 
   /// Calls `seen` for every part; `is_of_row`: outside of aggregates, so that a row must be in hand.
   void visit(const std::function<void(const FormulaNode&, bool is_of_row)>& seen) const;

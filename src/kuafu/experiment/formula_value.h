@@ -53,6 +53,12 @@ Value arithmetic(const std::string& op, const Value& a, const Value& b);
 /// where the intervals leave it open. Texts have == and != only; a text equals no number.
 Value comparison(const std::string& op, const Value& a, const Value& b, double tolerance);
 
+/// One quantity out of its values in each round: their median, and a 95 % interval of it. Of ratios on
+/// logarithms, where all of them are positive. None of fewer than two rounds, and where an end is not
+/// finite.
+enum class Scale : uint8_t { kRatio, kDifference };
+std::optional<Value> over_rounds(const std::vector<Value>& rounds, Scale scale);
+
 /// Three-valued: absent unless one side decides.
 Value both(const Value& a, const Value& b);
 Value either(const Value& a, const Value& b);

@@ -8,6 +8,7 @@
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/experiment/references.h"
 #include "kuafu/experiment/suite_text.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/record/schema.h"
@@ -111,6 +112,7 @@ Json suite_header(const Suite& suite) {
                  {"cases", suite.cases.size()},
                  {"corpora", corpora_json(suite)},
                  {"provenance", provenance()}};
+  renew_references(header, suite);
   renew_derived(header, suite.derived);
   return header;
 }
@@ -120,13 +122,15 @@ Membership taken_up(const RunRecord& record, const Suite& suite, const std::stri
   for (const Case& c : suite.cases) ids.insert(c.id);
   require_compatible(record, suite, folder, ids);
   Membership next{record, {}, record.header["suite_hash"] != suite.hash};
+  const bool was_known = has_references(record.header);
+  const bool has_others = renew_references(next.record.header, suite);
   const bool is_told_anew = renew_derived(next.record.header, suite.derived);
   if (!next.is_changed) {
-    next.is_changed = is_told_anew;
-    if (is_told_anew) {
+    next.is_changed = has_others || is_told_anew;
+    if (is_told_anew || (has_others && was_known)) {
       next.notes.emplace_back(
-          "the suite's columns, claims or figures have changed: no case runs "
-          "again for them");
+          "the suite's references, columns, claims or figures have changed: no case runs again for "
+          "them");
     }
     return next;
   }

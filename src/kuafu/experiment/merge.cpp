@@ -128,7 +128,9 @@ Json merged_header(const std::vector<MergeInput>& inputs, const std::vector<Json
                  {"corpora", corpora},
                  {"merged", sources},
                  {"provenance", provenance()}};
-  if (is_one_suite && first.contains("derived")) header["derived"] = first["derived"];
+  for (const char* told : {"order", "references", "derived"}) {
+    if (is_one_suite && first.contains(told)) header[told] = first[told];
+  }
   return header;
 }
 

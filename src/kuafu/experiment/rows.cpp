@@ -36,11 +36,13 @@ const Json* exact_setting(const Settings& settings, const std::string& key) {
 /// A row, or none, as the scope of a formula.
 class RowScope : public FormulaScope {
  public:
-  RowScope(const Rows& rows, std::optional<size_t> row, Rows::Among among, Rows::Reading reading)
-      : rows_(rows), row_(row), among_(std::move(among)), reading_(reading) {}
+  RowScope(const Rows& rows, std::optional<size_t> row, Rows::Among among, Rows::Reading reading,
+           int64_t round)
+      : rows_(rows), row_(row), among_(std::move(among)), reading_(reading), round_(round) {}
 
   Value value(const std::string& name) const override {
-    return row_ ? rows_.value(*row_, name, reading_) : Value::absent(name + ": of which case?");
+    if (!row_) return Value::absent(name + ": of which case?");
+    return rows_.value(*row_, name, reading_, round_);
   }
 
   std::unique_ptr<FormulaScope> like(const Picks& picks, std::string& why_not) const override {
@@ -49,7 +51,7 @@ class RowScope : public FormulaScope {
       return nullptr;
     }
     const auto found = rows_.like(*row_, picks, why_not);
-    return found ? rows_.scope(*found, among_, Rows::Reading::kStrict) : nullptr;
+    return found ? rows_.scope(*found, among_, Rows::Reading::kStrict, round_) : nullptr;
   }
 
   std::vector<std::unique_ptr<FormulaScope>> rows(const Picks& picks) const override {
@@ -58,16 +60,27 @@ class RowScope : public FormulaScope {
       const bool is_in = std::all_of(picks.begin(), picks.end(), [&](const auto& pick) {
         return rows_.has(i, pick.first, pick.second).is_true();
       });
-      if (is_in) out.push_back(rows_.scope(i, among_, Rows::Reading::kStrict));
+      if (is_in) out.push_back(rows_.scope(i, among_, Rows::Reading::kStrict, round_));
     }
     return out;
   }
+
+  std::vector<std::unique_ptr<FormulaScope>> rounds() const override {
+    std::vector<std::unique_ptr<FormulaScope>> out;
+    for (int64_t r = 1; round_ == Rows::kAllRounds && r <= rows_.num_rounds_; ++r) {
+      out.push_back(std::make_unique<RowScope>(rows_, row_, among_, reading_, r));
+    }
+    return out;
+  }
+
+  bool is_difference(const std::string& name) const override { return rows_.is_difference(name); }
 
  private:
   const Rows& rows_;
   std::optional<size_t> row_;
   Rows::Among among_;
   Rows::Reading reading_;
+  int64_t round_;
 };
 
 Rows::Rows(const Derived& derived, const RunRecord& record, const Suite* suite)
@@ -97,7 +110,14 @@ Rows::Rows(const Derived& derived, const RunRecord& record, const Suite* suite)
     if (is_sound(rows_[i])) sound.push_back(i);
   }
   sound_ = std::make_shared<const std::vector<size_t>>(std::move(sound));
-  columns_.assign(formulas_.size(), std::vector<std::optional<Value>>(rows_.size()));
+  for (const Row& row : rows_) {
+    const Json rounds = row.line == nullptr ? Json() : value_at(*row.line, "rounds");
+    for (const Json& round : rounds) {
+      num_rounds_ = std::max(num_rounds_, round["round"].get<int64_t>());
+    }
+  }
+  columns_.assign(static_cast<size_t>(num_rounds_) + 1,
+                  {formulas_.size(), std::vector<std::optional<Value>>(rows_.size())});
 }
 
 bool Rows::is_sound(const Row& row) {
@@ -105,18 +125,27 @@ bool Rows::is_sound(const Row& row) {
          !is_different((*row.line)["document"]);
 }
 
-Value Rows::column(size_t column, size_t row) const {
-  auto& known = columns_[column][row];
-  if (!known) known = formulas_[column].evaluate(*scope(row, sound_, Reading::kAsRecorded));
+Value Rows::column(size_t column, size_t row, int64_t round) const {
+  auto& known = columns_[static_cast<size_t>(round)][column][row];
+  if (!known) known = formulas_[column].evaluate(*scope(row, sound_, Reading::kAsRecorded, round));
   return *known;
 }
 
-std::unique_ptr<FormulaScope> Rows::scope(size_t row, Among among, Reading reading) const {
-  return std::make_unique<RowScope>(*this, row, std::move(among), reading);
+std::unique_ptr<FormulaScope> Rows::scope(size_t row, Among among, Reading reading,
+                                          int64_t round) const {
+  return std::make_unique<RowScope>(*this, row, std::move(among), reading, round);
 }
 
 std::unique_ptr<FormulaScope> Rows::scope(Among among) const {
-  return std::make_unique<RowScope>(*this, std::nullopt, std::move(among), Reading::kStrict);
+  return std::make_unique<RowScope>(*this, std::nullopt, std::move(among), Reading::kStrict,
+                                    kAllRounds);
+}
+
+bool Rows::is_difference(const std::string& name) const {
+  for (size_t i = 0; i < formulas_.size(); ++i) {
+    if (derived_.columns[i].name == name) return formulas_[i].is_difference(*scope(sound_));
+  }
+  return false;
 }
 
 bool Rows::is_field(const std::string& name) const {
@@ -125,7 +154,7 @@ bool Rows::is_field(const std::string& name) const {
   return known->second;
 }
 
-Value Rows::field(const Row& row, const std::string& name, Reading reading) const {
+Value Rows::field(const Row& row, const std::string& name, Reading reading, int64_t round) const {
   const std::string who = in_quotes(row.name);
   if (row.line == nullptr) return Value::absent(who + " has not ended");
   const std::string status = (*row.line)["status"].get<std::string>();
@@ -135,7 +164,7 @@ Value Rows::field(const Row& row, const std::string& name, Reading reading) cons
       return Value::absent(text("the certificate of ", who, " says different"));
     }
   }
-  Value value = field_value(*row.line, name);
+  Value value = field_value(*row.line, name, round);
   if (value.is_absent()) value.words += " in " + who;
   value.origin = row.id + " " + name;
   return value;
@@ -156,20 +185,20 @@ Value Rows::plan_value(size_t index, const std::string& name) const {
   return json.is_number() || json.is_boolean() ? Value::of(json, name) : Value::text(*planned);
 }
 
-Value Rows::value(size_t index, const std::string& name, Reading reading) const {
+Value Rows::value(size_t index, const std::string& name, Reading reading, int64_t round) const {
   const Row& row = rows_[index];
   for (size_t i = 0; i < formulas_.size(); ++i) {
     if (derived_.columns[i].name != name) continue;
     // What a wrong result is worth is no side of a comparison.
     const bool is_refuted = row.line != nullptr && (*row.line)["status"] == "ok" && !is_sound(row);
-    if (reading == Reading::kStrict && is_refuted) return field(row, name, reading);
-    return column(i, index);
+    if (reading == Reading::kStrict && is_refuted) return field(row, name, reading, round);
+    return column(i, index, round);
   }
   if (const Json* setting = exact_setting(row.settings, name)) return Value::of(*setting, name);
   if (name == "name") return Value::text(row.name);
   if (name == "case_id") return Value::text(row.id);
   if (name == "wall_s" && row.line != nullptr) return Value::of((*row.line)["wall_s"], name);
-  return is_field(name) ? field(row, name, reading) : plan_value(index, name);
+  return is_field(name) ? field(row, name, reading, round) : plan_value(index, name);
 }
 
 Value Rows::has(size_t row, const std::string& key, const Value& value) const {

@@ -41,19 +41,24 @@ class Rows {
   /// Whether its numbers may stand in a comparison: it ended ok and no certificate refutes it.
   static bool is_sound(const Row& row);
 
+  /// Times of all rounds together, else of the one with this number.
+  static constexpr int64_t kAllRounds = 0;
+
   /// The value of a column in a row.
-  Value column(size_t column, size_t row) const;
+  Value column(size_t column, size_t row, int64_t round = kAllRounds) const;
 
   /// What aggregates run over, by index.
   using Among = std::shared_ptr<const std::vector<size_t>>;
 
   /// A row in hand. Strict: what a certificate refutes is absent.
   enum class Reading : uint8_t { kStrict, kAsRecorded };
-  std::unique_ptr<FormulaScope> scope(size_t row, Among among, Reading reading) const;
+  std::unique_ptr<FormulaScope> scope(size_t row, Among among, Reading reading,
+                                      int64_t round = kAllRounds) const;
   /// No row in hand: for aggregates alone.
   std::unique_ptr<FormulaScope> scope(Among among) const;
 
-  Value value(size_t row, const std::string& name, Reading reading) const;
+  Value value(size_t row, const std::string& name, Reading reading,
+              int64_t round = kAllRounds) const;
 
   /// Rows that `where` is about. Those of which that cannot be told are left out; of cases that have
   /// not ended they are counted in `num_open`.
@@ -63,12 +68,14 @@ class Rows {
 
  private:
   friend class RowScope;
-  Value field(const Row& row, const std::string& name, Reading reading) const;
+  Value field(const Row& row, const std::string& name, Reading reading, int64_t round) const;
   Value plan_value(size_t row, const std::string& name) const;
   /// Absent where the row has no such key (yet).
   Value has(size_t row, const std::string& key, const Value& value) const;
   Value is_in(size_t row, const Picked& where, const std::optional<Formula>& formula) const;
   bool is_field(const std::string& name) const;
+  /// Of a column that subtracts, itself or through another.
+  bool is_difference(const std::string& name) const;
 
   /// The row like `row` but for `picks`; none, with the reason, where there is none or are several.
   std::optional<size_t> like(size_t row, const FormulaScope::Picks& picks,
@@ -84,12 +91,14 @@ class Rows {
   std::vector<Formula> formulas_;  ///< of the columns
   int64_t num_unknown_ = 0;
   Among sound_;
-  mutable std::vector<std::vector<std::optional<Value>>> columns_;  ///< values that were asked for
-  mutable std::map<std::string, bool> is_field_;                    ///< names that were asked for
+  int64_t num_rounds_ = 0;  ///< of the case that was timed most often
+  /// Values that were asked for, by round, column and row.
+  mutable std::vector<std::vector<std::vector<std::optional<Value>>>> columns_;
+  mutable std::map<std::string, bool> is_field_;  ///< names that were asked for
 };
 
 /// A field of a document, with `*` for the sum over every name. A measured time or rate has its
-/// 95 % interval; of a line with `timing` that of all its rounds.
-Value field_value(const Json& line, const std::string& path);
+/// 95 % interval: that of all its rounds, or of the process of one round.
+Value field_value(const Json& line, const std::string& path, int64_t round = Rows::kAllRounds);
 
 }  // namespace kuafu

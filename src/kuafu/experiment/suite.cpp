@@ -15,6 +15,7 @@
 #include "kuafu/experiment/corpora.h"
 #include "kuafu/experiment/derived_check.h"
 #include "kuafu/experiment/expand.h"
+#include "kuafu/experiment/references.h"
 #include "kuafu/experiment/suite_text.h"
 #include "kuafu/experiment/written_plan.h"
 #include "kuafu/plan/choices.h"
@@ -290,6 +291,7 @@ Suite parse_suite(std::string_view toml, const std::string& origin, const SuiteO
        comparison_points(written, points, ranks, options.baselines, options.overrides)) {
     add(maker.make(point));
   }
+  for (Reference& r : suite.references) find_cases(r, suite.cases);
   suite.derived = written.derived;
   check_derived(suite.derived, suite.cases);
   suite.hash = hex_hash(identity);

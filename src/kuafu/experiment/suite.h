@@ -41,8 +41,9 @@ struct Reference {
   enum class Relation : uint8_t { kEquals, kBelow } relation = Relation::kEquals;
   std::string other;  ///< path of the metric to compare with; empty = `value`
   Json value;
-  double tolerance = 0;  ///< relative
-  Settings where;        ///< the cases it is about; empty = all
+  double tolerance = 0;            ///< relative
+  Settings where;                  ///< the cases it is about; empty = all
+  std::vector<std::string> cases;  ///< ids of those, where `where` is not empty
   std::string source;
   int line = 0;
 };

@@ -2,12 +2,10 @@
 #include "kuafu/experiment/summary.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/units.h"
-#include "kuafu/experiment/expand.h"
 #include "kuafu/experiment/rounds.h"
 #include "kuafu/experiment/timing.h"
 #include "kuafu/experiment/verdict.h"
@@ -44,27 +42,6 @@ Json most_bytes_sent(const Json& document) {
 std::string shown(const std::string& verdict) { return verdict == "not_run" ? "not run" : verdict; }
 
 std::string first_line(const std::string& reason) { return reason.substr(0, reason.find('\n')); }
-
-/// Whether two values agree within the relative tolerance; texts and exact numbers to the letter.
-bool is_close(const Json& a, const Json& b, double tolerance) {
-  if (!a.is_number() || !b.is_number() || tolerance == 0) return a == b;
-  const double x = a.get<double>(), y = b.get<double>();
-  return std::abs(x - y) <= tolerance * std::abs(y);
-}
-
-std::string describe(const Reference& r) {
-  const std::string relation = r.relation == Reference::Relation::kEquals ? " equals " : " below ";
-  std::string what = r.metric + relation + (r.other.empty() ? plain_text(r.value) : r.other);
-  if (r.tolerance > 0) what += text(" within ", human_number(100 * r.tolerance, 3), " %");
-  if (!r.where.empty()) {
-    std::string where;
-    for (const auto& [key, value] : r.where) {
-      where += (where.empty() ? "" : ", ") + key + " = " + plain_text(value);
-    }
-    what += " where " + where;
-  }
-  return r.source.empty() ? what : what + " (" + r.source + ")";
-}
 
 /// Why a case is not simply good, a line each.
 std::string reasons_of(const Json& line) {
@@ -134,26 +111,6 @@ std::string words_of_foreign_load(const std::vector<Json>& lines) {
   return text("\n* timed under foreign load: ", num_loaded, num_loaded == 1 ? " case" : " cases",
               ", where other processes took more than ", percent(kForeignShare),
               " of the cores in a round (the most: ", percent(largest), ", ", name, ")\n");
-}
-
-bool is_about(const Reference& r, const Case& c, const Json& document) {
-  if (r.metric != "status" && document["status"] != "ok") return false;
-  return std::all_of(r.where.begin(), r.where.end(), [&](const auto& setting) {
-    const auto value = case_value(c, setting.first);
-    return value && *value == plain_text(setting.second);
-  });
-}
-
-/// Empty, or how the case breaks the reference.
-std::string broken_by(const Reference& r, const Json& document) {
-  const Json found = value_at(document, r.metric);
-  const Json wanted = r.other.empty() ? r.value : value_at(document, r.other);
-  const bool holds = r.relation == Reference::Relation::kEquals
-                         ? !found.is_null() && is_close(found, wanted, r.tolerance)
-                         : found.is_number() && wanted.is_number() && found < wanted;
-  if (holds) return "";
-  return text(r.metric, " is ", found.dump(), ", expected ",
-              r.relation == Reference::Relation::kEquals ? "" : "below ", wanted.dump());
 }
 
 }  // namespace
@@ -230,40 +187,6 @@ std::string status_counts(const std::vector<Json>& lines) {
     if (counts[status] > 0) out += text(out.empty() ? "" : ", ", counts[status], " ", status);
   }
   return out.empty() ? "no case" : out;
-}
-
-std::vector<ReferenceResult> check_references(const Suite& suite, const RunRecord& record) {
-  std::map<std::string, Json> documents;
-  for (const Json& line : record.cases) {
-    documents[line["case_id"].get<std::string>()] = timed_document(line);
-  }
-  std::vector<ReferenceResult> results;
-  for (const Reference& reference : suite.references) {
-    ReferenceResult result{describe(reference), 0, {}};
-    for (const Case& c : suite.cases) {
-      const auto document = documents.find(c.id);
-      if (document == documents.end() || !is_about(reference, c, document->second)) continue;
-      ++result.checked;
-      const std::string broken = broken_by(reference, document->second);
-      if (!broken.empty()) result.broken.push_back(c.name + ": " + broken);
-    }
-    results.push_back(std::move(result));
-  }
-  return results;
-}
-
-std::string reference_text(const std::vector<ReferenceResult>& results) {
-  std::string out;
-  for (const ReferenceResult& result : results) {
-    const char* verdict = !result.broken.empty() ? "BROKEN "
-                          : result.checked > 0   ? "holds  "
-                                                 : "no case";
-    out += text("  ", verdict, "  ", result.what, ": ",
-                result.checked - static_cast<int64_t>(result.broken.size()), " of ", result.checked,
-                " cases\n");
-    for (const auto& sentence : result.broken) out += "           " + sentence + "\n";
-  }
-  return out;
 }
 
 }  // namespace kuafu

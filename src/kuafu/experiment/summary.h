@@ -6,7 +6,6 @@
 
 #include "kuafu/experiment/claims.h"
 #include "kuafu/experiment/suite.h"
-#include "kuafu/record/run_log.h"
 
 namespace kuafu {
 
@@ -25,19 +24,5 @@ std::string verdict_counts(const std::vector<Json>& lines);
 
 /// "34 ok, 1 refused, 1 out_of_memory"
 std::string status_counts(const std::vector<Json>& lines);
-
-/// One reference of a suite, held against the record.
-struct ReferenceResult {
-  std::string what;                 ///< "loss.last below loss.first"
-  int64_t checked = 0;              ///< cases it is about that have finished
-  std::vector<std::string> broken;  ///< one sentence a case
-};
-
-/// Checks every reference on the finished cases. A metric of `status` is about all cases, any other
-/// one about those of status `ok`.
-std::vector<ReferenceResult> check_references(const Suite& suite, const RunRecord& record);
-
-/// What the results say about the references, for the console.
-std::string reference_text(const std::vector<ReferenceResult>& results);
 
 }  // namespace kuafu

@@ -15,7 +15,6 @@
 namespace kuafu {
 namespace {
 
-constexpr double kNormal95 = 1.959963984540054;     ///< of a 95 % interval, in standard errors
 constexpr double kMiddleHalf = 0.6744897501960817;  ///< of a normal lies within so many of them
 constexpr double kPi = 3.14159265358979323846;
 
@@ -65,7 +64,7 @@ double median_of(std::vector<double> values) {
 ///   nothing known of n processes is closer than z sqrt(var(w) / n), z = 1.96: the wider one counts;
 /// - the median of n normal values has a larger standard error than their mean: by 1.16 for 3, 1.20
 ///   for 5, sqrt(pi / 2) = 1.25 in the limit, which is taken for all n from 3 on (for 2 both are one).
-Json over_rounds(const std::vector<StepRatio>& rounds) {
+Spread spread_of(const std::vector<StepRatio>& rounds) {
   const auto n = static_cast<double>(rounds.size());
   std::vector<double> logs;
   double mean = 0, square = 0, within = 0;
@@ -79,7 +78,11 @@ Json over_rounds(const std::vector<StepRatio>& rounds) {
   const double t = student_95(static_cast<int64_t>(rounds.size()) - 1);
   const double half =
       of_median * std::max(t * std::sqrt(square / n), kNormal95 * std::sqrt(within / n));
-  const double log = median_of(logs);
+  return {median_of(logs), half};
+}
+
+Json over_rounds(const std::vector<StepRatio>& rounds) {
+  const auto [log, half] = spread_of(rounds);
   return {{"median", std::exp(log)}, {"ci95", {std::exp(log - half), std::exp(log + half)}}};
 }
 
@@ -105,6 +108,11 @@ std::optional<StepRatio> step_ratio(const Json& a, const Json& b) {
   const auto before = of_one(a), after = of_one(b);
   if (!before || !after) return std::nullopt;
   return StepRatio{after->log - before->log, std::hypot(before->error, after->error)};
+}
+
+Spread spread_over_rounds(const std::vector<StepRatio>& rounds) {
+  KUAFU_CHECK(rounds.size() > 1, "an interval over ", rounds.size(), " rounds");
+  return spread_of(rounds);
 }
 
 double student_95(int64_t degrees) {

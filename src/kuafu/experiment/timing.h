@@ -20,6 +20,8 @@ enum class Timing : uint8_t {
   kNotCompared
 };
 
+inline constexpr double kNormal95 = 1.959963984540054;  ///< of a 95 % interval, in standard errors
+
 /// B / A of two medians, as logarithm.
 struct StepRatio {
   double log = 0;
@@ -32,6 +34,14 @@ std::optional<StepRatio> step_ratio(const Json& a, const Json& b);
 /// Where a Student t of so many degrees of freedom lies within +- this in 95 % of cases.
 /// @pre degrees > 0
 double student_95(int64_t degrees);
+
+/// The median of what each round gives, and half the width of its 95 % interval: what the rounds
+/// differ by, never less than what the errors within them leave open. `log` may be any value.
+/// @pre two rounds or more
+struct Spread {
+  double median = 0, half = 0;
+};
+Spread spread_over_rounds(const std::vector<StepRatio>& rounds);
 
 /// The step time of a case over its rounds: {"rounds": those that are ok, "step_time_s": {median, ci95},
 /// "tokens_per_s"}; null where none of them was timed. With one round it is the process's own; with

@@ -217,7 +217,9 @@ void put_case(hid_t cases, const Json& line) {
 void fill(hid_t file, const RunRecord& record) {
   Json header = record.header;
   header["provenance"] = json_line(header["provenance"]);
-  if (header.contains("derived")) header["derived"] = json_line(header["derived"]);
+  for (const char* told : {"order", "references", "derived"}) {
+    if (header.contains(told)) header[told] = json_line(header[told]);
+  }
   header["record_hash"] = record_hash(record);
   put_fields(file, header);
   const Id cases = make_group(file, "cases_by_id");

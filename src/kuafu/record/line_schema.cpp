@@ -29,6 +29,13 @@ bool is_one_of(const Json& value, const std::vector<std::string>& words) {
          std::find(words.begin(), words.end(), value.get<std::string>()) != words.end();
 }
 
+/// Or absent, as in older records.
+bool is_list_of(const Json& value, bool (Json::*is_right)() const noexcept) {
+  return value.is_null() ||
+         (value.is_array() && std::all_of(value.begin(), value.end(),
+                                          [&](const Json& item) { return (item.*is_right)(); }));
+}
+
 /// {"median": number, "ci95": [low, high]}
 bool is_step_time(const Json& value) {
   const Json interval = value_at(value, "ci95");
@@ -72,6 +79,9 @@ class LineChecker {
     need("provenance", value_at(line_, "provenance").is_object(), "object");
     const Json derived = value_at(line_, "derived");
     need("derived", derived.is_null() || derived.is_object(), "object");
+    need("order", is_list_of(value_at(line_, "order"), &Json::is_string), "a list of texts");
+    need("references", is_list_of(value_at(line_, "references"), &Json::is_object),
+         "a list of objects");
   }
 
   void check_case() {

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "tests/experiment/derivation.h"
+
+namespace kuafu {
+namespace {
+
+using test::kSweep;
+
+std::string error_of(const std::string& more, const std::string& origin = "dir/s.toml") {
+  try {
+    parse_suite(kSweep + more, origin);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+void expect_error(const std::string& more, const std::vector<std::string>& words) {
+  const std::string said = error_of(more);
+  for (const auto& word : words) {
+    EXPECT_NE(said.find(word), std::string::npos) << "no \"" << word << "\" in: " << said;
+  }
+}
+
+TEST(DerivedErrors, NameTheLineAndTheNearestName) {
+  const std::string column = "[[column]]\nname = \"x\"\nformula = ";
+  expect_error(column + "\"los.last\"\n",
+               {"dir/s.toml:12", "[[column]] \"x\"", "\"los.last\"", "\"loss.last\""});
+  expect_error(column + "\"hiden * 2\"\n", {"\"hiden\"", "did you mean"});
+  expect_error(column + "\"loss * 2\"\n", {"loss is a list", "loss.first, .last"});
+  expect_error(column + "\"memory\"\n", {"memory is an object"});
+  expect_error(column + "\"1 +\"\n", {"dir/s.toml:14", "formula", "letter 4"});
+  expect_error(column + "\"at(strategy = 'one rnk', ranks)\"\n", {"\"one rnk\"", "\"one rank\""});
+  expect_error(column + "\"at(ranks = 3, loss.last)\"\n",
+               {"no case has ranks = \"3\"", "1, 2 or 4"});
+  expect_error(column + "\"at(rank = 2, loss.last)\"\n", {"\"rank\"", "\"ranks\""});
+  expect_error(column + "\"x + 1\"\n", {"no \"x\" is known"});
+  expect_error("[[column]]\nname = \"loss\"\nformula = \"1\"\n", {"has this name"});
+  expect_error(column + "\"1\"\n" + column + "\"2\"\n", {"dir/s.toml:15", "a column above"});
+  expect_error("[[column]]\nname = \"x\"\n", {"dir/s.toml:12", "formula is missing"});
+  expect_error(column + "\"1\"\nunits = \"s\"\n",
+               {"dir/s.toml:15", "\"column.units\"", "\"unit\""});
+  expect_error("[[colum]]\nname = \"x\"\n", {"\"colum\"", "\"column\""});
+}
+
+TEST(DerivedErrors, OfClaims) {
+  const std::string claim = "[[claim]]\nname = \"c\"\nsource = \"s\"\nformula = ";
+  expect_error("[[claim]]\nname = \"c\"\nformula = \"ranks > 1\"\n",
+               {"dir/s.toml:12", "source", "is missing"});
+  expect_error(claim + "\"ranks + 1\"\n", {"true or false", "ranks + 1"});
+  expect_error(claim + "\"1 < 2\"\n", {"asks no case"});
+  expect_error(claim + "\"ranks > 1\"\nwhere = { stategy = \"data\" }\n",
+               {"\"stategy\"", "\"strategy\""});
+  expect_error(claim + "\"ranks > 1\"\nwhere = { strategy = \"dta\" }\n", {"\"dta\"", "\"data\""});
+  expect_error(claim + "\"ranks > 1\"\nwhere = { status = \"fine\" }\n", {"\"fine\"", "status"});
+  expect_error(claim + "\"ranks > 1\"\nwhere = 3\n", {"dir/s.toml:16", "where"});
+  expect_error(claim + "\"ranks > 1\"\nwithin = \"5%\"\n", {"dir/s.toml:16", "within"});
+}
+
+TEST(DerivedErrors, OfFigures) {
+  const std::string axes = "x = \"ranks\"\ny = \"loss.last\"\n";
+  expect_error("[[figure]]\nkind = \"lines\"\n" + axes,
+               {"dir/s.toml:13", "\"lines\"", "did you mean \"line\""});
+  expect_error("[[figure]]\n" + axes, {"dir/s.toml:12", "kind", "script"});
+  expect_error("[[figure]]\nkind = \"line\"\nx = \"ranks\"\n", {"y is missing"});
+  expect_error("[[figure]]\nkind = \"bar\"\nx = \"ranks\"\ny = \"speed\"\n",
+               {"dir/s.toml:12", "y = \"speed\""});
+  expect_error("[[figure]]\nkind = \"bar\"\n" + axes + "by = \"stratgy\"\n", {"\"strategy\""});
+  expect_error("[[figure]]\nkind = \"bar\"\n" + axes + "log = \"z\"\n",
+               {"dir/s.toml:16", "\"z\"", "\"xy\""});
+  expect_error("[[figure]]\nkind = \"bar\"\n" + axes + "z = \"ranks\"\n", {"heatmap"});
+  expect_error("[[figure]]\nkind = \"heatmap\"\n" + axes, {"wants z"});
+  expect_error("[[figure]]\nscript = \"gone.py\"\n", {"dir/s.toml:13", "gone.py", "no such file"});
+  expect_error("[[figure]]\nscript = \"gone.sh\"\n", {"*.py"});
+  expect_error("[[figure]]\nscript = \"gone.py\"\nkind = \"bar\"\n", {"draws by itself"});
+}
+
+}  // namespace
+}  // namespace kuafu
