@@ -9,191 +9,61 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <random>
 #include <set>
-#include <sstream>
 
-#include "kuafu/engine/placement.h"
 #include "kuafu/simulate/simulate.h"
-#include "tests/support/pipelines.h"
-#include "tests/support/plans.h"
 #include "tests/support/ranks.h"
+#include "tests/support/traced_plans.h"
 #include "tests/support/traces.h"
 
 namespace kuafu {
 namespace {
 
 using tests::Family;
+using tests::TracedPlan;
 
-void expect_traced_alike(const Plan& plan, const std::string& name) {
-  tests::run_ranks(static_cast<int>(num_ranks(plan)), [&](Communicator& world) {
-    tests::expect_traced_as_simulated(plan, world, name);
-  });
+void expect_traced_alike(const std::vector<TracedPlan>& plans) {
+  for (const TracedPlan& traced : plans) {
+    tests::run_ranks(static_cast<int>(num_ranks(traced.plan)), [&](Communicator& world) {
+      tests::expect_traced_as_simulated(traced.plan, world, traced.name);
+    });
+  }
 }
 
 class Traces : public testing::TestWithParam<Family> {};
 
-TEST_P(Traces, OfThreadsEqualThoseSimulated) { expect_traced_alike(plan_of(GetParam()), "plain"); }
-
-TEST_P(Traces, OfThreadsEqualThoseSimulatedUnderRecomputation) {
-  for (const char* policy : {"selective", "full"}) {
-    expect_traced_alike(plan_of(GetParam(), {{"memory.recompute", policy}}), policy);
-  }
-}
-
-class TracesOfFamiliesWithReplicas : public Traces {};
-
-TEST_P(TracesOfFamiliesWithReplicas, OfThreadsEqualThoseSimulatedUnderZero) {
-  for (const char* stage : {"1", "2", "3"}) {
-    expect_traced_alike(plan_of(GetParam(), {{"parallel.zero", stage}}), stage);
-  }
-}
-
-TEST_P(Traces, OfThreadsEqualThoseSimulatedInEveryDtype) {
-  for (const char* dtype : {"f32", "bf16", "f16"}) {
-    expect_traced_alike(plan_of(GetParam(), {{"model.dtype", dtype},
-                                             {"model.dropout", "0.1"},
-                                             {"train.batch", "24"},
-                                             {"train.micro_batch", "4"}}),
-                        dtype);
-  }
+TEST_P(Traces, OfThreadsEqualThoseSimulated) {
+  expect_traced_alike(tests::traced_family(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Schemes, Traces, testing::ValuesIn(tests::families()),
                          [](const auto& info) { return info.param.name; });
 
-/// ZeRO shards the state of replicas: other plans have none, and are refused with a stage.
-std::vector<Family> families_with_replicas() {
-  std::vector<Family> all;
-  for (const Family& f : tests::families()) {
-    if (plan_of(f).parallel.data.size > 1) all.push_back(f);
-  }
-  return all;
-}
-INSTANTIATE_TEST_SUITE_P(Schemes, TracesOfFamiliesWithReplicas,
-                         testing::ValuesIn(families_with_replicas()),
-                         [](const auto& info) { return info.param.name; });
-
 TEST(TracesOfPipelines, OfThreadsEqualThoseSimulated) {
-  for (const tests::Pipe& pipe : tests::pipes()) {
-    for (const char* zero : {"0", "1", "2", "3"}) {
-      const bool has_replicas = std::string(zero) != "0";
-      if (has_replicas && pipe.ranks > 2) continue;
-      const Overrides overrides = {{"parallel.pipeline.size", text(pipe.ranks)},
-                                   {"parallel.pipeline.schedule", pipe.schedule},
-                                   {"parallel.pipeline.chunks", text(pipe.chunks)},
-                                   {"model.layers", "6"},
-                                   {"parallel.data", has_replicas ? "2" : "1"},
-                                   {"parallel.zero", zero},
-                                   {"memory.recompute", has_replicas ? "full" : "none"},
-                                   {"train.micro_batch", "1"}};
-      std::ostringstream name;
-      name << pipe << ", zero " << zero;
-      expect_traced_alike(tests::small_plan(overrides), name.str());
-    }
-  }
+  expect_traced_alike(tests::traced_pipelines());
 }
 
-TEST(TracesOfExperts, OfThreadsEqualThoseSimulated) {
-  for (const char* router : {"top1", "top2", "topk", "expert_choice"}) {
-    expect_traced_alike(
-        tests::small_plan(tests::keys::both(tests::keys::experts("2"),
-                                            {{"parallel.data", "2"}, {"model.router", router}})),
-        router);
-  }
-}
-
-TEST(TracesOfReplicas, OfThreadsEqualThoseSimulated) {
-  for (const char* mode : {"auto", "ring", "tree", "hierarchical", "parameter_server"}) {
-    expect_traced_alike(tests::small_plan({{"parallel.data", "4"},
-                                           {"parallel.data.mode", mode},
-                                           {"cluster.ranks_per_node", "2"},
-                                           {"parallel.data.overlap", "false"}}),
-                        mode);
-  }
-}
-
-/// Plans of at most 8 ranks out of the whole product: tensor schemes, single layers of others,
-/// sequence schemes, schedules, ZeRO stages and recomputation; none twice.
-class ProductPlans {
- public:
-  explicit ProductPlans(uint64_t seed) : random_(seed) {}
-
-  /// The next that can be placed, of a pipeline and a tensor or sequence scheme.
-  Plan next_composed() {
-    for (;;) {
-      try {
-        const Plan plan = tests::small_plan(draw());
-        check_placement(plan, builtin_registries());
-        const ParallelPlan& p = plan.parallel;
-        const bool is_composed = p.pipeline.size > 1 && p.tensor.size * p.sequence.size > 1;
-        if (is_composed && num_ranks(plan) <= 8 && met_.insert(plan_hash(plan)).second) return plan;
-      } catch (const ConfigError&) {  // Refused is one too: draw another
-      }
-    }
-  }
-
- private:
-  std::string one_of(const std::vector<std::string>& all) { return all[random_() % all.size()]; }
-
-  Overrides draw() {
-    const auto pipes = tests::pipes();
-    const tests::Pipe pipe = pipes[random_() % pipes.size()];
-    const std::string tensor = one_of({"none", "1d", "1d-sp", "2d", "2.5d"});
-    const std::string sequence =
-        one_of({"none", "none", "ring", "ring-zigzag", "ulysses", "all-gather"});
-    Overrides out = {{"model.layers", text(std::max<int64_t>(2, pipe.ranks * pipe.chunks - 1))},
-                     {"model.hidden", "16"},
-                     {"parallel.pipeline.size", text(pipe.ranks)},
-                     {"parallel.pipeline.schedule", pipe.schedule},
-                     {"parallel.pipeline.chunks", text(pipe.chunks)},
-                     {"parallel.tensor.mode", tensor},
-                     {"parallel.tensor.size", tensor == "none" ? "1"
-                                              : tensor == "2d" ? "4"
-                                                               : "2"},
-                     {"parallel.tensor.depth", tensor == "2.5d" ? "2" : "1"},
-                     {"parallel.sequence.mode", sequence},
-                     {"parallel.sequence.size", sequence == "none" ? "1" : "2"},
-                     {"parallel.data", one_of({"1", "2"})},
-                     {"parallel.zero", one_of({"0", "1", "2", "3"})},
-                     {"memory.recompute", one_of({"none", "selective", "full"})},
-                     {"train.micro_batch", one_of({"2", "4"})}};
-    if (tensor != "none" && random_() % 4 == 0) {
-      out.emplace_back("parallel.layers", text("[{ from = 1, to = 1, mode = \"",
-                                               one_of({"1d", "1d-sp", "2d"}), "\" }]"));
-    }
-    return out;
-  }
-
-  std::mt19937_64 random_;
-  std::set<std::string> met_;
-};
-
-/// Traces `count` plans of a seed; how many there were of each value, by "key = value".
-std::map<std::string, int64_t> expect_composed_alike(int64_t count, uint64_t seed) {
-  ProductPlans plans(seed);
-  std::map<std::string, int64_t> met;
-  for (int64_t i = 0; i < count; ++i) {
-    const Plan plan = plans.next_composed();
-    expect_traced_alike(plan, text("plan ", i, " of seed ", seed, ":\n", to_toml(plan)));
-    const ParallelPlan& p = plan.parallel;
-    ++met["tensor " + p.tensor.mode];
-    ++met["sequence " + p.sequence.mode];
-    ++met["schedule " + p.pipeline.schedule];
-    ++met[text("zero ", p.zero)];
-    ++met[text("recompute ", static_cast<int>(plan.memory.recompute))];
-  }
-  return met;
+// Each router, way of summing, and model with its norms, positions, optimizers and half precision.
+TEST(TracesOfFeatures, OfThreadsEqualThoseSimulated) {
+  expect_traced_alike(tests::traced_features());
 }
 
 TEST(TracesOfTheProduct, OfThreadsEqualThoseSimulatedInASample) {
-  const auto met = expect_composed_alike(24, 1);
+  const auto plans = tests::traced_product(24, 1, 8);
+  std::set<std::string> met;
+  for (const TracedPlan& traced : plans) {
+    const ParallelPlan& p = traced.plan.parallel;
+    met.insert({"tensor " + p.tensor.mode, "sequence " + p.sequence.mode,
+                "schedule " + p.pipeline.schedule, text("zero ", p.zero),
+                text("recompute ", static_cast<int>(traced.plan.memory.recompute))});
+  }
   EXPECT_EQ(met.size(), 5u + 5u + 5u + 4u + 3u) << "a value is in no plan";
+  expect_traced_alike(plans);
 }
 
 class TracesOfTheWholeProduct : public testing::TestWithParam<uint64_t> {};
 TEST_P(TracesOfTheWholeProduct, OfThreadsEqualThoseSimulated) {
-  expect_composed_alike(60, GetParam());
+  expect_traced_alike(tests::traced_product(60, GetParam(), 8));
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, TracesOfTheWholeProduct, testing::Range<uint64_t>(2, 6));
 
@@ -216,33 +86,6 @@ TEST(TracesOfPipelines, HaveTheCallsOfTheLedgerAlone) {
   for (const auto& [axis, t] : result.traffic) counted[axis] = t.calls;
   EXPECT_EQ(calls, counted);
   EXPECT_EQ(flops, 2 * (result.flops + result.flops_recomputed));
-}
-
-// Each model with its norms, positions, optimizers and half precision.
-TEST(TracesOfModels, OfThreadsEqualThoseSimulated) {
-  const std::vector<Overrides> models = {
-      {{"model.kind", "bert"}},
-      {{"model.kind", "vit"},
-       {"model.vocab", "256"},
-       {"model.image", "12"},
-       {"model.sequence", "10"}},
-      {{"model.kind", "gpt"},
-       {"model.norm", "rms"},
-       {"model.mlp", "swiglu"},
-       {"model.positions", "rotary"},
-       {"model.kv_heads", "2"}},
-      {{"model.kind", "moe_gpt"}, {"model.experts", "4"}, {"optimizer.kind", "sgd"}},
-      {{"model.kind", "gpt"}, {"optimizer.kind", "sgd"}, {"optimizer.momentum", "0.9"}}};
-  for (const Overrides& model : models) {
-    for (const char* dtype : {"f32", "bf16"}) {
-      expect_traced_alike(
-          tests::small_plan(tests::keys::both(model, {{"parallel.tensor.mode", "1d"},
-                                                      {"parallel.tensor.size", "2"},
-                                                      {"model.dtype", dtype},
-                                                      {"train.micro_batch", "4"}})),
-          model[0].second);
-    }
-  }
 }
 
 // The comparison would notice.

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/traced_plans.h"
+
+#include <algorithm>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "kuafu/engine/placement.h"
+#include "tests/support/pipelines.h"
+
+namespace kuafu::tests {
+namespace {
+
+/// The next plans of a seed that can be placed.
+class ProductPlans {
+ public:
+  ProductPlans(uint64_t seed, int64_t most_ranks) : random_(seed), most_ranks_(most_ranks) {}
+
+  Plan next() {
+    for (;;) {
+      try {
+        const Plan plan = small_plan(draw());
+        check_placement(plan, builtin_registries());
+        const ParallelPlan& p = plan.parallel;
+        const bool is_composed = p.pipeline.size > 1 && p.tensor.size * p.sequence.size > 1;
+        const bool fits = is_composed && num_ranks(plan) <= most_ranks_;
+        if (fits && met_.insert(plan_hash(plan)).second) return plan;
+      } catch (const ConfigError&) {  // Refused is one too: draw another
+      }
+    }
+  }
+
+ private:
+  std::string one_of(const std::vector<std::string>& all) { return all[random_() % all.size()]; }
+
+  Overrides draw() {
+    const auto all = pipes();
+    const Pipe pipe = all[random_() % all.size()];
+    const std::string tensor = one_of({"none", "1d", "1d-sp", "2d", "2.5d"});
+    const std::string sequence =
+        one_of({"none", "none", "ring", "ring-zigzag", "ulysses", "all-gather"});
+    Overrides out = {{"model.layers", text(std::max<int64_t>(2, pipe.ranks * pipe.chunks - 1))},
+                     {"model.hidden", "16"},
+                     {"parallel.pipeline.size", text(pipe.ranks)},
+                     {"parallel.pipeline.schedule", pipe.schedule},
+                     {"parallel.pipeline.chunks", text(pipe.chunks)},
+                     {"parallel.tensor.mode", tensor},
+                     {"parallel.tensor.size", tensor == "none" ? "1"
+                                              : tensor == "2d" ? "4"
+                                                               : "2"},
+                     {"parallel.tensor.depth", tensor == "2.5d" ? "2" : "1"},
+                     {"parallel.sequence.mode", sequence},
+                     {"parallel.sequence.size", sequence == "none" ? "1" : "2"},
+                     {"parallel.data", one_of({"1", "2"})},
+                     {"parallel.zero", one_of({"0", "1", "2", "3"})},
+                     {"memory.recompute", one_of({"none", "selective", "full"})},
+                     {"train.micro_batch", one_of({"2", "4"})}};
+    if (tensor != "none" && random_() % 4 == 0) {
+      out.emplace_back("parallel.layers", text("[{ from = 1, to = 1, mode = \"",
+                                               one_of({"1d", "1d-sp", "2d"}), "\" }]"));
+    }
+    return out;
+  }
+
+  std::mt19937_64 random_;
+  int64_t most_ranks_;
+  std::set<std::string> met_;
+};
+
+std::vector<Overrides> models() {
+  return {{{"model.kind", "bert"}},
+          {{"model.kind", "vit"},
+           {"model.vocab", "256"},
+           {"model.image", "12"},
+           {"model.sequence", "10"}},
+          {{"model.kind", "gpt"},
+           {"model.norm", "rms"},
+           {"model.mlp", "swiglu"},
+           {"model.positions", "rotary"},
+           {"model.kv_heads", "2"}},
+          {{"model.kind", "moe_gpt"}, {"model.experts", "4"}, {"optimizer.kind", "sgd"}},
+          {{"model.kind", "gpt"}, {"optimizer.kind", "sgd"}, {"optimizer.momentum", "0.9"}}};
+}
+
+}  // namespace
+
+std::vector<TracedPlan> traced_family(const Family& family) {
+  std::vector<TracedPlan> all;
+  const auto add = [&](const std::string& what, const Overrides& more) {
+    all.push_back({family.name + ", " + what, plan_of(family, more)});
+  };
+  add("plain", {});
+  for (const char* policy : {"selective", "full"}) {
+    add(text("recompute ", policy), {{"memory.recompute", policy}});
+  }
+  const bool has_replicas = all[0].plan.parallel.data.size > 1;  // others are refused with a stage
+  for (int stage = 1; has_replicas && stage <= 3; ++stage) {
+    add(text("zero ", stage), {{"parallel.zero", text(stage)}});
+  }
+  for (const char* dtype : {"f32", "bf16", "f16"}) {
+    add(dtype, {{"model.dtype", dtype},
+                {"model.dropout", "0.1"},
+                {"train.batch", "24"},
+                {"train.micro_batch", "4"}});
+  }
+  return all;
+}
+
+std::vector<TracedPlan> traced_pipelines() {
+  std::vector<TracedPlan> all;
+  for (const Pipe& pipe : pipes()) {
+    for (int zero = 0; zero <= (pipe.ranks > 2 ? 0 : 3); ++zero) {
+      const bool has_replicas = zero > 0;
+      std::ostringstream name;
+      name << pipe << ", zero " << zero;
+      all.push_back({name.str(), small_plan({{"parallel.pipeline.size", text(pipe.ranks)},
+                                             {"parallel.pipeline.schedule", pipe.schedule},
+                                             {"parallel.pipeline.chunks", text(pipe.chunks)},
+                                             {"model.layers", "6"},
+                                             {"parallel.data", has_replicas ? "2" : "1"},
+                                             {"parallel.zero", text(zero)},
+                                             {"memory.recompute", has_replicas ? "full" : "none"},
+                                             {"train.micro_batch", "1"}})});
+    }
+  }
+  return all;
+}
+
+std::vector<TracedPlan> traced_features() {
+  std::vector<TracedPlan> all;
+  for (const char* router : {"top1", "top2", "topk", "expert_choice"}) {
+    all.push_back({router, small_plan(keys::both(keys::experts("2"), {{"parallel.data", "2"},
+                                                                      {"model.router", router}}))});
+  }
+  for (const char* mode : {"auto", "ring", "tree", "hierarchical", "parameter_server"}) {
+    all.push_back({mode, small_plan({{"parallel.data", "4"},
+                                     {"parallel.data.mode", mode},
+                                     {"cluster.ranks_per_node", "2"},
+                                     {"parallel.data.overlap", "false"}})});
+  }
+  for (const Overrides& model : models()) {
+    for (const char* dtype : {"f32", "bf16"}) {
+      all.push_back({text(model[0].second, ", ", dtype),
+                     small_plan(keys::both(model, {{"parallel.tensor.mode", "1d"},
+                                                   {"parallel.tensor.size", "2"},
+                                                   {"model.dtype", dtype},
+                                                   {"train.micro_batch", "4"}}))});
+    }
+  }
+  for (const char* kind : {"sgd", "adam", "adamw", "lars", "lamb"}) {
+    all.push_back({kind, small_plan({{"parallel.data", "2"},
+                                     {"parallel.zero", "1"},
+                                     {"model.dtype", "f16"},
+                                     {"optimizer.kind", kind}})});
+  }
+  return all;
+}
+
+std::vector<TracedPlan> traced_product(int64_t count, uint64_t seed, int64_t most_ranks) {
+  ProductPlans plans(seed, most_ranks);
+  std::vector<TracedPlan> all;
+  for (int64_t i = 0; i < count; ++i) {
+    Plan plan = plans.next();
+    std::string name = text("plan ", i, " of seed ", seed, ":\n", to_toml(plan));
+    all.push_back({std::move(name), std::move(plan)});
+  }
+  return all;
+}
+
+}  // namespace kuafu::tests
