@@ -225,6 +225,43 @@ TEST(CheckpointsUnderMpi, RankKilledInASaveIsTheReason) {
   EXPECT_EQ(resumed.document["resumed_from"], 1);
 }
 
+/// A plain file of trained weights, imported; the folder to begin from.
+std::string imported_weights(const tests::Folder& folder) {
+  const std::string saved = folder.path("saved"), begun = folder.path("begun");
+  const std::string file = folder.path("w.safetensors");
+  EXPECT_EQ(run(saving(saved, 2)).code, 0);
+  for (const Arguments& words :
+       {Arguments{"export", saved, "--out", file}, Arguments{"import", file, "--out", begun}}) {
+    Arguments command = {tests::built("bin/kuafu")};
+    command.insert(command.end(), words.begin(), words.end());
+    const tests::Ended ended = tests::Child(command).wait();
+    EXPECT_EQ(ended.code, 0) << ended.output;
+  }
+  return begun;
+}
+
+TEST(ImportedWeights, AreCertifiedUnderAnotherPlan) {
+  const tests::Folder folder;
+  const std::string begun = imported_weights(folder), again = folder.path("again");
+  std::filesystem::copy(begun, again, std::filesystem::copy_options::recursive);
+  const auto certified = [&](const Arguments& settings, const Arguments& more) {
+    return run(tests::set(settings, more));
+  };
+  const Arguments from = {"--certify", "--checkpoint", begun, "--resume"};
+  const Ran ran = certified({"parallel.data=2"}, from);
+  ASSERT_EQ(ran.code, 0) << ran.output;
+  EXPECT_EQ(ran.document["resumed_from"], 0);
+  EXPECT_EQ(ran.document["certificate"]["verdict"], "equal") << ran.output;
+  EXPECT_EQ(ran.document["certificate"]["native"]["verdict"], "equal") << ran.output;
+  const Ran anew = certified({"parallel.data=2"}, {"--certify"});
+  EXPECT_NE(ran.document["loss"][0], anew.document["loss"][0]) << "the seed's weights";
+  const Ran wrong = certified({"parallel.tensor.mode=1d-tenth", "parallel.tensor.size=2"},
+                              {"--certify", "--checkpoint", again, "--resume", "--plugin",
+                               tests::built("plugins/faults.so")});
+  EXPECT_EQ(wrong.code, 1) << wrong.output;
+  EXPECT_EQ(wrong.document["certificate"]["verdict"], "different") << wrong.output;
+}
+
 TEST(CheckpointOptions, WithoutSenseAreRefusedBeforeAnythingRuns) {
   const tests::Folder folder;
   const std::string path = folder.path("saved");

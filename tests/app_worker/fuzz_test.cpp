@@ -5,9 +5,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "kuafu/base/build_info.h"
+#include "kuafu/base/errors.h"
 #include "kuafu/record/json.h"
 #include "tests/app_worker/process.h"
 
@@ -99,6 +101,34 @@ TEST(Fuzz, RunsTheOnePlanOfItsSettings) {
                           "model.hidden=8", "--set", "parallel.data=2"});
   EXPECT_EQ(ran.code, 0) << ran.output;
   EXPECT_EQ(ran.output, "threads: equal\n");
+}
+
+/// How `kuafu fuzz` ends with one plan of two ranks of that scheme and budget.
+Ended fuzz_budget(const std::string& scheme, int64_t budget) {
+  return fuzz({"--world", "threads", "--plugin", tests::built("plugins/faults.so"), "--set",
+               "data.kind=synthetic", "--set", "model.hidden=8", "--set", "train.steps=2", "--set",
+               "parallel.tensor.mode=" + scheme, "--set", "parallel.tensor.size=2", "--set",
+               text("memory.device=", budget)});
+}
+
+// A plan that is over its budget is simulated too, and must be over it there: to the byte.
+TEST(Fuzz, PlansOverTheirBudgetAreOverItSimulated) {
+  const tests::Ran whole =
+      tests::run_worker("", tests::set({"data.kind=synthetic", "model.hidden=8", "train.steps=2",
+                                        "parallel.tensor.mode=1d", "parallel.tensor.size=2"}));
+  ASSERT_EQ(whole.code, 0) << whole.output;
+  const std::vector<int64_t> peaks = whole.document["memory"]["peak_bytes"];
+  const int64_t peak = *std::max_element(peaks.begin(), peaks.end());
+  const Ended enough = fuzz_budget("1d", peak), less = fuzz_budget("1d", peak - 1);
+  EXPECT_EQ(enough.output, "threads: equal\n");
+  EXPECT_EQ(less.code, 0);
+  EXPECT_TRUE(less.output.starts_with("threads: out of memory, ")) << less.output;
+  const Ended hoarding = fuzz_budget("1d-hoard", peak);
+  EXPECT_EQ(hoarding.code, 1);
+  EXPECT_TRUE(
+      hoarding.output.starts_with("threads: metered, simulated, the plan keeps to its "
+                                  "budget, and not on its ranks: "))
+      << hoarding.output;
 }
 
 class FuzzMpi : public testing::Test {

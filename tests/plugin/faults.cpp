@@ -6,9 +6,9 @@
 // an update of the optimizer in that step. It prints the time of it, in ms, first. Those of
 // "-certifying" come later than 3 steps and a batch of validation: while the run is certified.
 //
-// And three that end well and are wrong: "1d-tenth" multiplies each sum of f32 by 0.1, "1d-late"
+// And four that end well and are wrong: "1d-tenth" multiplies each sum of f32 by 0.1, "1d-late"
 // doubles weight gradients of f32 after its 30th, "1d-wide" those of inputs of more than 64 elements
-// a row.
+// a row, "1d-hoard" keeps memory that it does not take simulated.
 
 #include <signal.h>
 #include <torch/version.h>
@@ -19,6 +19,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include <ATen/record_function.h>
 
@@ -41,7 +42,8 @@ enum class Fault : uint8_t {
   kKillUpdate,
   kTenth,
   kLate,
-  kWide
+  kWide,
+  kHoard
 };
 
 constexpr int64_t kContraction = 6, kLastOfRun = 16, kLastRight = 30, kWidest = 64;
@@ -59,6 +61,7 @@ class Faulty : public TensorParallel {
     if (fault_ == Fault::kTenth && r == Role::kContract && x.scalar_type() == at::kFloat) {
       return sound_->forward(x, w, r).mul_(0.1);
     }
+    if (fault_ == Fault::kHoard && !x.is_meta()) hoard_.push_back(x.new_empty(x.sizes()));
     if (is_silent()) return sound_->forward(x, w, r);
     if (r == Role::kContract && is_time(x) && mesh().coord("tensor") == 1) {
       if (fault_ == Fault::kKillUpdate) die_in_update();
@@ -97,7 +100,8 @@ class Faulty : public TensorParallel {
   }
 
   bool is_silent() const {
-    return fault_ == Fault::kTenth || fault_ == Fault::kLate || fault_ == Fault::kWide;
+    return fault_ == Fault::kTenth || fault_ == Fault::kLate || fault_ == Fault::kWide ||
+           fault_ == Fault::kHoard;
   }
 
   [[noreturn]] void die() const {
@@ -138,6 +142,7 @@ class Faulty : public TensorParallel {
   When when_;
   std::unique_ptr<TensorParallel> sound_;
   mutable std::atomic<int64_t> num_contractions_ = 0, num_weight_grads_ = 0;
+  mutable std::vector<Tensor> hoard_;  // of one rank
 };
 
 void add(Registries& registries) {
@@ -152,6 +157,7 @@ void add(Registries& registries) {
         Row{"1d-kill", Fault::kKill}, Row{"1d-skip", Fault::kSkip}, Row{"1d-hang", Fault::kHang},
         Row{"1d-kill-backward", Fault::kKillBackward}, Row{"1d-kill-update", Fault::kKillUpdate},
         Row{"1d-tenth", Fault::kTenth}, Row{"1d-late", Fault::kLate}, Row{"1d-wide", Fault::kWide},
+        Row{"1d-hoard", Fault::kHoard},
         Row{"1d-throw-certifying", Fault::kThrow, When::kCertifying},
         Row{"1d-exit-certifying", Fault::kExit, When::kCertifying},
         Row{"1d-kill-certifying", Fault::kKill, When::kCertifying},
