@@ -23,7 +23,7 @@ void expect_has(const std::string& whole, const std::string& part) {
 
 TEST(New, WritesAProjectOfEveryKindUnderItsName) {
   const TemporaryFolder folder;
-  for (const char* kind : {"scheme", "sequence", "model", "schedule"}) {
+  for (const char* kind : {"scheme", "sequence", "model", "schedule", "optimizer"}) {
     const std::filesystem::path out = folder / kind;
     const Output output = front({"new", kind, "late_bird", "--out", out.string()});
     ASSERT_EQ(output.code, 0) << output.err;
@@ -34,8 +34,8 @@ TEST(New, WritesAProjectOfEveryKindUnderItsName) {
     for (const char* file : {"CMakeLists.txt", "README.md", "late_bird.cpp", "plan.toml"}) {
       const std::string text = read_file((out / file).string(), "file");
       expect_has(text, "late_bird");
-      for (const char* word :
-           {"my_plugin", "my_scheme", "my_sequence", "my_model", "my_schedule", "@"}) {
+      for (const char* word : {"my_plugin", "my_scheme", "my_sequence", "my_model", "my_schedule",
+                               "my_optimizer", "@"}) {
         EXPECT_EQ(text.find(word), std::string::npos) << word << " in " << kind << "/" << file;
       }
     }
@@ -60,12 +60,14 @@ TEST(New, RefusesWhatItCannotWrite) {
     std::vector<std::string> arguments, words;
   };
   for (const Case& c :
-       {Case{{"bogus", "x"}, {"\"bogus\"", "scheme, sequence, model, schedule"}},
+       {Case{{"bogus", "x"}, {"\"bogus\"", "scheme, sequence, model, schedule, optimizer"}},
         Case{{"shceme", "x"}, {"did you mean \"scheme\""}},
         Case{{"scheme", "2.5d"},
              {"tensor-parallel scheme \"2.5d\" already", "nearest: \"my_2_5d\""}},
         Case{{"sequence", "ring"}, {"sequence mode \"ring\" already", "\"my_ring\""}},
         Case{{"model", "gpt"}, {"model \"gpt\" already", "bert"}},
+        Case{{"optimizer", "lamb"}, {"an optimizer \"lamb\" already", "adamw", "\"my_lamb\""}},
+        Case{{"optimzer", "x"}, {"did you mean \"optimizer\""}},
         Case{{"schedule", "1f1b"}, {"pipeline schedule \"1f1b\" already", "zbv"}},
         Case{{"scheme", "Two-Rings"}, {"\"Two-Rings\" is no name", "nearest: \"two_rings\""}},
         Case{{"scheme", ""}, {"is no name"}}, Case{{"scheme", "../up"}, {"is no name"}},

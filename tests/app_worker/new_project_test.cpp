@@ -37,7 +37,7 @@ TEST_P(NewProject, BuildsOutOfTreeAndPassesConformance) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, NewProject,
-                         testing::Values("scheme", "sequence", "model", "schedule"),
+                         testing::Values("scheme", "sequence", "model", "schedule", "optimizer"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(NewProject, BuildsAgainstAnInstalledKuafu) {
@@ -53,7 +53,7 @@ TEST(NewProject, BuildsUnderAnyName) {
     const char *kind, *name;
   };
   for (const Case& c : {Case{"scheme", "tensor"}, Case{"model", "model"}, Case{"sequence", "block"},
-                        Case{"schedule", "int"}}) {
+                        Case{"schedule", "int"}, Case{"optimizer", "rule"}}) {
     const std::string project = folder.path(c.name);
     expect_done({built("bin/kuafu"), "new", c.kind, c.name, "--out", project});
     expect_done({"cmake", "-S", project, "-B", project + "/build"});

@@ -173,6 +173,12 @@ TEST(Optimizers, FollowEverySchedule) {
        std::vector<Overrides>{{{"optimizer.schedule", "linear"}, {"optimizer.scale_lr", "linear"}},
                               {{"optimizer.schedule", "polynomial"}, {"optimizer.power", "3"}},
                               {{"optimizer.schedule", "step"}, {"optimizer.drop_every", "2"}},
+                              {{"optimizer.schedule", "cosine"},
+                               {"optimizer.warmup", "1"},
+                               {"optimizer.rewarm_at", "2"}},
+                              {{"optimizer.warmup", "2"},
+                               {"optimizer.warmup_unit", "epochs"},
+                               {"optimizer.epoch", "13"}},
                               {{"optimizer.scale_lr", "sqrt"}, {"optimizer.base_batch", "4"}}}) {
     const Certificate c = tests::certificate_of(
         tests::small_plan(both({{"parallel.data", "2"}, {"train.steps", "5"}}, schedule)));

@@ -288,7 +288,7 @@ TEST(Rules, SendOneAllReduceAnAxisAndTheSameOnMeta) {
         train_layers(plan, mesh, held);
         for (const Axis& axis : axes) {
           if (axis.size == 1) continue;
-          const bool is_summed = plan.has_trust_ratios() && axis.name != "pipeline";
+          const bool is_summed = make_rule(plan).has_ratios() && axis.name != "pipeline";
           const auto row = ledger.axes().find(axis.name);
           int64_t calls = 0;
           if (row != ledger.axes().end()) {

@@ -82,5 +82,48 @@ TEST(LearningRate, FollowsTheBatch) {
   EXPECT_THROW(learning_rate(plan, 0, 3), InternalError);
 }
 
+TEST(LearningRate, WarmsUpByEpochs) {
+  OptimizerPlan plan;
+  plan.lr = 0.6;
+  plan.warmup = 2;
+  plan.warmup_unit = "epochs";
+  plan.epoch = 10;
+  // 20 samples by 8 are 3 steps, the last of them not full; by 4 they are 5.
+  const double expected[] = {0.2, 0.4, 0.6, 0.6};
+  for (int64_t t = 0; t < 4; ++t) EXPECT_DOUBLE_EQ(learning_rate(plan, t, 9, 8), expected[t]) << t;
+  EXPECT_DOUBLE_EQ(learning_rate(plan, 0, 9, 4), 0.12);
+  EXPECT_THROW(learning_rate(plan, 0, 9), InternalError);
+  plan.epoch = int64_t{1} << 53;  // products beyond 2^63 stay what they are: for ever
+  plan.warmup = int64_t{1} << 40;
+  EXPECT_LT(learning_rate(plan, 1000, 9, 1), 1e-12);
+}
+
+TEST(LearningRate, BeginsAgainWhereItWarmsUpAgain) {
+  OptimizerPlan plan;
+  plan.lr = 1;
+  plan.warmup = 2;
+  plan.rewarm_at = 7;
+  const double flat[] = {0.5, 1, 1, 1, 1, 1, 1, 0.5, 1, 1};
+  for (int64_t t = 0; t < 10; ++t) EXPECT_DOUBLE_EQ(learning_rate(plan, t, 10), flat[t]) << t;
+  // A line of 7 steps down to 0.2, then another of 4.
+  plan.schedule = "linear";
+  plan.min_lr_ratio = 0.2;
+  EXPECT_DOUBLE_EQ(learning_rate(plan, 0, 12), 0.5);
+  for (int64_t t = 2; t < 7; ++t) {
+    EXPECT_DOUBLE_EQ(learning_rate(plan, t, 12), 1 - 0.8 * static_cast<double>(t - 2) / 4) << t;
+  }
+  const double again[] = {0.5, 1, 1, 0.2};
+  for (int64_t t = 0; t < 4; ++t) {
+    EXPECT_NEAR(learning_rate(plan, 7 + t, 11), again[t], 1e-15) << t;
+  }
+  // Steps of the second part count from its beginning.
+  plan.schedule = "step";
+  plan.drop_every = 3;
+  plan.drop_factor = 0.5;
+  EXPECT_DOUBLE_EQ(learning_rate(plan, 6, 20), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate(plan, 9, 20), 1);
+  EXPECT_DOUBLE_EQ(learning_rate(plan, 12, 20), 0.5);
+}
+
 }  // namespace
 }  // namespace kuafu

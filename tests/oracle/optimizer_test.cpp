@@ -156,6 +156,21 @@ TEST(OracleSchedule, FallsByAPowerALineOrSteps) {
   EXPECT_DOUBLE_EQ(oracle::learning_rate(plan, 14, 21), 0.2);
 }
 
+TEST(OracleSchedule, WarmsUpByEpochsAndAgain) {
+  OptimizerPlan plan = {.lr = 2, .warmup = 3, .warmup_unit = "epochs", .epoch = 5};
+  EXPECT_DOUBLE_EQ(oracle::learning_rate(plan, 0, 21, 4), 0.5);  // 15 samples: 4 steps
+  EXPECT_DOUBLE_EQ(oracle::learning_rate(plan, 3, 21, 4), 2);
+  EXPECT_THROW(oracle::learning_rate(plan, 0, 21), InternalError);
+  plan.schedule = "cosine";
+  plan.min_lr_ratio = 0.25;
+  plan.rewarm_at = 10;
+  EXPECT_DOUBLE_EQ(oracle::learning_rate(plan, 9, 21, 4), 0.5);  // the end of the first part
+  EXPECT_DOUBLE_EQ(oracle::learning_rate(plan, 10, 21, 4), 0.5);
+  EXPECT_DOUBLE_EQ(oracle::learning_rate(plan, 14, 21, 4), 2);
+  EXPECT_DOUBLE_EQ(oracle::learning_rate(plan, 17, 21, 4), 1.25);  // half way from 14 to 20
+  EXPECT_DOUBLE_EQ(oracle::learning_rate(plan, 20, 21, 4), 0.5);
+}
+
 TEST(OracleSchedule, FollowsTheBatch) {
   OptimizerPlan plan = {.lr = 0.3, .scale_lr = "linear", .base_batch = 8};
   EXPECT_DOUBLE_EQ(oracle::learning_rate(plan, 0, 1, 32), 1.2);

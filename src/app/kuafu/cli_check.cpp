@@ -102,6 +102,8 @@ void add_conformance(CLI::App& app, FrontCall& call) {
   list_option(sub, "--model", conformance.models, "a model; may be repeated")->type_name("NAME");
   list_option(sub, "--schedule", conformance.schedules, "a pipeline schedule; may be repeated")
       ->type_name("NAME");
+  list_option(sub, "--optimizer", conformance.optimizers, "an optimizer; may be repeated")
+      ->type_name("NAME");
   list_option(sub, "--plugin", conformance.plugins, "load a plugin; may be repeated")
       ->type_name("LIB.so");
   sub.add_option("--sizes", conformance.sizes,
@@ -116,9 +118,10 @@ void add_conformance(CLI::App& app, FrontCall& call) {
   kuafu conformance 3d 2.5d --sizes 8,27
   kuafu conformance --sequence ring --sizes 2,4
   kuafu conformance --model gpt
-  kuafu conformance --schedule zbv --schedule 1f1b
-  kuafu conformance --plugin libmine.so --json findings.json
   kuafu conformance --model gpt --sizes 1,2
+  kuafu conformance --schedule zbv --schedule 1f1b
+  kuafu conformance --optimizer lamb --sizes 1,2,4
+  kuafu conformance --plugin libmine.so --json findings.json
 
 Shapes go from as narrow as can be to more than 64 elements in every dim of a shard. What a choice refuses is listed with the
 reason; sizes that a scheme cannot arrange are left out. Each finding is

@@ -44,6 +44,14 @@ std::string schedules_table() {
   return table.str();
 }
 
+std::string optimizers_table() {
+  Table table({{"optimizer"}, {"what it is"}, {"keys of its own"}});
+  for (const OptimizerKind& kind : builtin_optimizer_kinds()) {
+    table.add({kind.name, kind.summary, join(kind.keys)});
+  }
+  return table.str();
+}
+
 std::string worlds_table() {
   const auto state = [](const BuildFeature& feature) {
     return feature.found ? text("yes, ", feature.name, " ", feature.detail)
@@ -114,9 +122,10 @@ struct Kind {
 
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> kKinds = {
-      {"tensor", tensor_table},       {"sequence", sequence_table}, {"models", models_table},
-      {"schedules", schedules_table}, {"worlds", worlds_table},     {"suites", suites_table},
-      {"baselines", baselines_table}, {"keys", keys_table},         {"fields", fields_table}};
+      {"tensor", tensor_table},       {"sequence", sequence_table},     {"models", models_table},
+      {"schedules", schedules_table}, {"optimizers", optimizers_table}, {"worlds", worlds_table},
+      {"suites", suites_table},       {"baselines", baselines_table},   {"keys", keys_table},
+      {"fields", fields_table}};
   return kKinds;
 }
 

@@ -42,7 +42,8 @@ const std::vector<Kind>& kinds() {
       {"scheme", "tensor-parallel scheme", "", tensor_names},
       {"sequence", "sequence mode", "--sequence ", builtin_sequence_names},
       {"model", "model", "--model ", builtin_model_names},
-      {"schedule", "pipeline schedule", "--schedule ", pipeline::schedule_names}};
+      {"schedule", "pipeline schedule", "--schedule ", pipeline::schedule_names},
+      {"optimizer", "optimizer", "--optimizer ", builtin_optimizer_names}};
   return kKinds;
 }
 
@@ -86,12 +87,18 @@ std::string identifier_near(const std::string& given) {
   return is_identifier(name) ? name : "my_" + name;
 }
 
+std::string with_article(const std::string& what) {
+  const bool is_open = std::string("aeiou").find(what.front()) != std::string::npos;
+  return (is_open ? "an " : "a ") + what;
+}
+
 void check_name(const Kind& kind, const std::string& name) {
   const std::vector<std::string> taken = kind.taken();
-  KUAFU_REQUIRE(std::find(taken.begin(), taken.end(), name) == taken.end(), "there is a ",
-                kind.what, " ", in_quotes(name), " already, beside ", join(taken), "; nearest: ",
-                in_quotes(is_identifier(name) ? "my_" + name : identifier_near(name)));
-  KUAFU_REQUIRE(is_identifier(name), in_quotes(name), " is no name for a ", kind.what,
+  KUAFU_REQUIRE(
+      std::find(taken.begin(), taken.end(), name) == taken.end(), "there is ",
+      with_article(kind.what), " ", in_quotes(name), " already, beside ", join(taken),
+      "; nearest: ", in_quotes(is_identifier(name) ? "my_" + name : identifier_near(name)));
+  KUAFU_REQUIRE(is_identifier(name), in_quotes(name), " is no name for ", with_article(kind.what),
                 "; allowed: a small letter, then small letters, digits and _ (it becomes a file, a "
                 "library and a value of plans); nearest: ",
                 in_quotes(identifier_near(name)));
@@ -129,7 +136,7 @@ std::vector<std::pair<std::string, std::string>> words_of(const Kind& kind,
           {"@KUAFU_FOLDER@", own_program().parent_path().parent_path().string()},
           {"@KUAFU@", own_program().string()},
           {"@OPTION@", kind.option},
-          {"@WHAT@", "a " + kind.what},
+          {"@WHAT@", with_article(kind.what)},
           {"@KINDS@", kind.what + "s"}};
 }
 
@@ -145,7 +152,8 @@ std::string file_of(const Template& from, const Kind& kind, const std::string& n
 
 void add_new(CLI::App& app, NewCall& call) {
   CLI::App& sub = *app.add_subcommand(
-      "new", "write a project for a scheme, sequence mode, model or schedule of your own");
+      "new",
+      "write a project for a scheme, sequence mode, model, schedule or optimizer of your own");
   sub.add_option("kind", call.kind, "one of " + join(kind_names()))->required()->type_name("KIND");
   sub.add_option("name", call.name, "its name: in plans, of its file and of its library")
       ->required()
@@ -155,6 +163,7 @@ void add_new(CLI::App& app, NewCall& call) {
   sub.footer(R"(Examples:
   kuafu new scheme two_rings
   kuafu new model braked --out ../braked_gpt
+  kuafu new optimizer rms
   kuafu new schedule late_weights && cd late_weights && cmake -B build && cmake --build build
 
 The project stands outside of Kuafu's tree. It works as it is written, passes `kuafu conformance`, and its source is the

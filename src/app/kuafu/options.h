@@ -52,7 +52,7 @@ struct WorkerCall {
 
 /// `kuafu conformance`.
 struct ConformanceCall {
-  std::vector<std::string> schemes, sequences, models, schedules;
+  std::vector<std::string> schemes, sequences, models, schedules, optimizers;
   std::vector<std::string> plugins;
   std::vector<int64_t> sizes;  ///< empty = the worker's
   std::string json;

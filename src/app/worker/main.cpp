@@ -83,6 +83,7 @@ void print_names(const Registries& registries) {
   print("sequence", registries.sequence.names());
   print("model", registries.models.names());
   print("schedule", registries.schedules.names());
+  print("optimizer", registries.optimizers.names());
 }
 
 void add_fuzz_options(CLI::App& app, FuzzOptions& o, std::vector<std::string>& sets) {
@@ -121,13 +122,14 @@ int list_command(const WorkerOptions& options) {
             << registries.tensor.describe() << "sequence modes\n"
             << registries.sequence.describe() << "models\n"
             << registries.models.describe() << "pipeline schedules\n"
-            << registries.schedules.describe();
+            << registries.schedules.describe() << "optimizers\n"
+            << registries.optimizers.describe();
   return kOk;
 }
 
 void add_conformance_options(CLI::App& app, ConformanceOptions& o) {
   app.add_option("scheme", o.names["scheme"]);
-  for (const char* kind : {"sequence", "model", "schedule"}) {
+  for (const char* kind : {"sequence", "model", "schedule", "optimizer"}) {
     app.add_option(text("--", kind), o.names[kind])->allow_extra_args(false);
   }
   app.add_option("--plugin", o.plugins)->allow_extra_args(false);
@@ -193,12 +195,12 @@ int main_with(int argc, char** argv) {
     let_rank_0_report();
     std::cerr << "kuafu: " << e.what() << "\n";
     return kUsage;
-  }
-}
   } catch (const std::exception& e) {
     let_rank_0_report();
     std::cerr << "kuafu: " << reason_of(e) << "\n";
     return kFailed;
+  }
+}
 
 }  // namespace
 }  // namespace kuafu

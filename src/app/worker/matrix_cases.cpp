@@ -213,6 +213,14 @@ Dimension models(const Registries& registries) {
   return out;
 }
 
+Dimension optimizers(const Registries& registries) {
+  Dimension out{"optimizer", {}};
+  for (const std::string& name : registries.optimizers.names()) {
+    out.values.push_back({name, {{"optimizer.kind", name}}});
+  }
+  return out;
+}
+
 Dimension worlds() {
   Dimension out{"world", {{"threads"}, {"simulated"}}};
   if (build_info::kMpi.found) out.values.push_back({"mpi"});
@@ -237,7 +245,7 @@ std::vector<Dimension> dimensions(const Registries& registries) {
       models(registries),
       choices_of("dtype", "model.dtype"),
       choices_of("recompute", "memory.recompute"),
-      choices_of("optimizer", "optimizer.kind"),
+      optimizers(registries),
       worlds()};
 }
 

@@ -2,6 +2,7 @@
 #include "kuafu/conformance/kinds.h"
 
 #include "kuafu/conformance/models.h"
+#include "kuafu/conformance/optimizers.h"
 #include "kuafu/conformance/schedules.h"
 #include "kuafu/conformance/schemes.h"
 #include "kuafu/conformance/sequences.h"
@@ -28,7 +29,12 @@ const std::vector<Kind>& kinds() {
                                           "pipeline schedule",
                                           [](const Registries& r) { return r.schedules.names(); },
                                           {2, 3, 4, 5, 6, 7, 8},
-                                          check_schedule}};
+                                          check_schedule},
+                                         {"optimizer",
+                                          "optimizer",
+                                          [](const Registries& r) { return r.optimizers.names(); },
+                                          {1, 2, 3, 4, 5, 6, 7, 8},
+                                          check_optimizer}};
   return kAll;
 }
 

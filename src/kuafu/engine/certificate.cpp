@@ -101,7 +101,8 @@ class Certification {
       Evidence e = observe(engine, world_, std::move(state), look);
       if (from != nullptr && is_resumed_) e.is_first = false;
       if (reference != nullptr) {
-        guarded(proof, [&] { check_step(plan, e, *reference, rounding, proof); });
+        guarded(proof,
+                [&] { check_step(plan, e, *reference, rounding, proof, registries_.updates); });
       }
       if (witness != nullptr) compare_with_run(engine, e, *witness, proof);
       state = std::move(e.after);

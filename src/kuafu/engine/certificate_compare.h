@@ -37,10 +37,20 @@ struct Elements {
 };
 void add_elements(const Elements& elements, double bound, const std::string& where, Proof& proof);
 
+/// What an update changes, in f64: the values, or the f32 masters of half-precision ones.
+oracle::Tensors updated(const WholeState& state);
+/// The slots of a rule, in f64.
+oracle::State state_of(const WholeState& whole);
+/// Where a half-precision weight is not its master copy, rounded, refutes.
+void compare_master(const std::string& name, const Evidence& evidence, Proof& proof);
+
 /// The step's update: weights and optimizer state after it, from its own gradients, norm and state.
-/// `weights`: which layers they hold.
+/// `weights`: which layers they hold; `rules`: formulas of all optimizers.
 void check_update(const Plan& plan, const oracle::Weights& weights, const Evidence& evidence,
-                  Proof& proof);
+                  Proof& proof, const oracle::UpdateRules& rules);
+/// The same of a rule that this build does not know, without a derivation of its own.
+void check_own_update(const Plan& plan, const oracle::Weights& weights, const Evidence& evidence,
+                      Proof& proof, const oracle::UpdateRules& rules);
 
 /// A skipped step leaves everything as it was. Whether it had to be skipped: certificate_step.cpp.
 void check_skipped(const Evidence& evidence, Proof& proof);

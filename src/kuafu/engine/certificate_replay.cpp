@@ -241,10 +241,11 @@ void certify_replayed(const Plan& original, const Registries& registries, Commun
       if (!is_lawful(plan, run, proof)) continue;
       const int64_t all = std::ssize(run.losses.at(0));
       const int64_t steps = all <= kReplayedSteps ? all : kCertificateSteps;
+      const PushReplay told{plan, layout, run.orders, steps, at::kDouble, registries.updates};
       if (is_twin) {
-        judge_twin(proof, plan, {plan, layout, run.orders, steps}, mine, *reference);
+        judge_twin(proof, plan, told, mine, *reference);
       } else {
-        judge_native(proof, plan, {plan, layout, run.orders, steps}, run, *reference);
+        judge_native(proof, plan, told, run, *reference);
       }
     } catch (const ConfigError& error) {
       proof.verdict = "not_run";

@@ -336,7 +336,7 @@ Evidence observe(Engine& engine, Communicator& world, WholeState before, Look lo
 }
 
 void check_step(const Plan& plan, const Evidence& evidence, Reference& reference,
-                Rounding& rounding, Proof& proof) {
+                Rounding& rounding, Proof& proof, const oracle::UpdateRules& rules) {
   const at::NoGradGuard no_grad;
   GradientCheck(plan, evidence, reference, rounding, proof).run();
   if (!evidence.after.disagreement.empty())
@@ -345,7 +345,7 @@ void check_step(const Plan& plan, const Evidence& evidence, Reference& reference
   if (evidence.report.is_skipped) {
     check_skipped(evidence, proof);
   } else if (std::isfinite(evidence.report.grad_norm)) {
-    check_update(plan, reference.weights(), evidence, proof);
+    check_update(plan, reference.weights(), evidence, proof, rules);
   }
   if (proof.verdict != "not_run") proof.steps.push_back(evidence.step);
 }

@@ -45,8 +45,10 @@ double loss_bound(const Plan& plan, double rounding);
 
 /// Adds a step to a proof: its loss, gradients and update against the reference from the step's own
 /// weights; the first step's weights against the reference's own. Measures the rounding where
-/// nobody has. @pre plan.model.dtype is the type that the evidence was computed in
+/// nobody has. `rules`: formulas of all optimizers. @pre plan.model.dtype is the type that the evidence
+/// was computed in
 void check_step(const Plan& plan, const Evidence& evidence, Reference& reference,
-                Rounding& rounding, Proof& proof);
+                Rounding& rounding, Proof& proof,
+                const oracle::UpdateRules& rules = oracle::builtin_updates());
 
 }  // namespace kuafu

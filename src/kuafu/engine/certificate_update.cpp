@@ -50,23 +50,6 @@ namespace {
 
 constexpr double kUpdateRoundings = 16, kLambRoundings = 20, kClippings = 4;
 
-/// What is updated: the values, or the f32 masters of half-precision ones.
-oracle::Tensors updated(const WholeState& state) {
-  oracle::Tensors values = in_type(state.values, at::kDouble);
-  const auto masters = state.slots.find("master");
-  if (masters == state.slots.end()) return values;
-  for (const auto& [name, master] : masters->second) values[name] = master.to(at::kDouble);
-  return values;
-}
-
-oracle::State state_of(const WholeState& whole) {
-  oracle::State state{.num_steps = whole.num_steps, .slots = {}};
-  for (const auto& [slot, tensors] : whole.slots) {
-    if (slot != "master") state.slots[slot] = in_type(tensors, at::kDouble);
-  }
-  return state;
-}
-
 class UpdateCheck {
  public:
   UpdateCheck(const Plan& plan, const oracle::Weights& layers, const Evidence& evidence,
@@ -145,8 +128,9 @@ class UpdateCheck {
     for (const auto& [name, g] : is_.gradients) {
       const double half = factor() < 1 || is_.report.loss_scale != 1 ? e / 2 : 0;
       const Tensor d = half * (1 + is_.report.loss_scale * g.abs());
-      const Tensor lr = rule_.has_trust_ratios() ? lr_ * trust_.ratio.at(name)
-                                                 : at::scalar_tensor(lr_, d.options());
+      const auto ratio = trust_.ratio.find(name);
+      const Tensor lr =
+          ratio != trust_.ratio.end() ? lr_ * ratio->second : at::scalar_tensor(lr_, d.options());
       if (state.slots.contains("velocity")) {
         const bool has_rate = rule_.kind == "lars";
         lost.state["velocity"][name] = (has_rate ? lr * d : d) + 2 * e;
@@ -274,18 +258,8 @@ class UpdateCheck {
       if (const auto by = moved.find(name); by != moved.end()) scale = scale + by->second;
       if (const auto by = lost.find(name); by != lost.end()) scale = scale + by->second / bound_;
       add_elements({found->second, w, scale}, bound_, at_step(is_, name), proof_);
-      compare_master(name);
+      compare_master(name, is_, proof_);
     }
-  }
-
-  void compare_master(const std::string& name) {
-    const auto masters = is_.after.slots.find("master");
-    if (masters == is_.after.slots.end()) return;
-    const auto master = masters->second.find(name);
-    if (master == masters->second.end()) return;
-    const Tensor& value = is_.after.values.at(name);
-    if (at::equal(master->second.to(value.scalar_type()), value)) return;
-    proof_.refute(at_step(is_, text(name, " is not its master copy, rounded")));
   }
 
   void compare_state(const oracle::State& exact, const oracle::State& absolute,
@@ -326,8 +300,37 @@ class UpdateCheck {
 
 }  // namespace
 
+oracle::Tensors updated(const WholeState& state) {
+  oracle::Tensors values = in_type(state.values, at::kDouble);
+  const auto masters = state.slots.find("master");
+  if (masters == state.slots.end()) return values;
+  for (const auto& [name, master] : masters->second) values[name] = master.to(at::kDouble);
+  return values;
+}
+
+oracle::State state_of(const WholeState& whole) {
+  oracle::State state{.num_steps = whole.num_steps, .slots = {}};
+  for (const auto& [slot, tensors] : whole.slots) {
+    if (slot != "master") state.slots[slot] = in_type(tensors, at::kDouble);
+  }
+  return state;
+}
+
+void compare_master(const std::string& name, const Evidence& evidence, Proof& proof) {
+  const auto masters = evidence.after.slots.find("master");
+  if (masters == evidence.after.slots.end()) return;
+  const auto master = masters->second.find(name);
+  if (master == masters->second.end()) return;
+  const Tensor& value = evidence.after.values.at(name);
+  if (at::equal(master->second.to(value.scalar_type()), value)) return;
+  proof.refute(at_step(evidence, text(name, " is not its master copy, rounded")));
+}
+
 void check_update(const Plan& plan, const oracle::Weights& weights, const Evidence& evidence,
-                  Proof& proof) {
+                  Proof& proof, const oracle::UpdateRules& rules) {
+  if (!oracle::builtin_updates().contains(plan.optimizer.kind)) {
+    return check_own_update(plan, weights, evidence, proof, rules);
+  }
   UpdateCheck(plan, weights, evidence, proof).run();
 }
 

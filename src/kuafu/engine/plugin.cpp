@@ -29,6 +29,11 @@ void load_plugin(const std::string& path, Registries& registries) {
                 " was built with LibTorch ", info->torch, ", this build with ", TORCH_VERSION,
                 "; rebuild the plug-in");
   info->add(registries);
+  try {
+    check_optimizers(registries);
+  } catch (const ConfigError& error) {
+    throw ConfigError(text("plug-in ", path, ": ", error.what()));
+  }
 }
 
 }  // namespace kuafu

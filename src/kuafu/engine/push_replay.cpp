@@ -117,7 +117,7 @@ class PushReplayer {
     const double lr = oracle::learning_rate(told_.plan.optimizer, push.step,
                                             told_.plan.schedule_steps(), told_.plan.train.batch);
     oracle::update(told_.plan.optimizer, lr, 0, pieces(gradients_.at(key), server.part),
-                   server.weights, server.state, layers_);
+                   server.weights, server.state, layers_, nullptr, told_.rules);
     ++server.applied;
     keep(server);
     if (++uses_[key] == servers_.size()) gradients_.erase(key);

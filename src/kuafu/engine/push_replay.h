@@ -25,6 +25,7 @@ struct PushReplay {
   const std::vector<PushOrder>& orders;  ///< one a server
   int64_t steps = 0;                     ///< of every worker whose losses are wanted
   at::ScalarType type = at::kDouble;  ///< of passes; weights and updates of half precision are f32
+  const oracle::UpdateRules& rules = oracle::builtin_updates();
 };
 
 /// What it finds.

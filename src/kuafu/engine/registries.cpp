@@ -1,7 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/engine/registries.h"
 
+#include <algorithm>
+
+#include "kuafu/base/suggest.h"
+#include "kuafu/plan/keys.h"
+
 namespace kuafu {
+namespace {
+
+const std::string kSection = "optimizer.";
+
+/// Keys of [optimizer] that a kind has to name to read.
+std::vector<std::string> coefficients() {
+  std::vector<std::string> names;
+  for (const plan::Key& key : plan::keys()) {
+    if (key.governor == kSection + "kind") names.push_back(key.name.substr(kSection.size()));
+  }
+  return names;
+}
+
+/// What the rule is where no key is given.
+Rule default_rule(const OptimizerRules& rules, const std::string& name) {
+  OptimizerPlan plan;
+  plan.kind = name;
+  return make_rule(plan, rules);
+}
+
+}  // namespace
 
 TensorModes Registries::tensor_modes() const {
   TensorModes modes;
@@ -10,10 +36,43 @@ TensorModes Registries::tensor_modes() const {
 }
 
 Choices Registries::choices() const {
+  std::vector<OptimizerKind> kinds;
+  for (const auto& entry : optimizers.entries()) {
+    kinds.push_back({entry.name, entry.summary, entry.make.keys,
+                     default_rule(optimizers, entry.name).has_ratios()});
+  }
   return {.tensor = tensor_modes(),
           .models = models.names(),
           .sequence = sequence.names(),
-          .schedules = schedules.names()};
+          .schedules = schedules.names(),
+          .optimizers = kinds};
+}
+
+void check_optimizers(const Registries& registries) {
+  const std::vector<std::string> known = coefficients();
+  for (const auto& entry : registries.optimizers.entries()) {
+    const std::string who = text("optimizer ", in_quotes(entry.name));
+    KUAFU_REQUIRE(entry.make.make, who, " has no make, which gives its rule");
+    for (const std::string& key : entry.make.keys) {
+      KUAFU_REQUIRE(std::find(known.begin(), known.end(), key) != known.end(), who, " reads a key ",
+                    in_quotes(key), " that [optimizer] has not; allowed: ", join(in_quotes(known)),
+                    "; nearest: ", in_quotes(nearest(key, known)));
+    }
+    const Rule rule = default_rule(registries.optimizers, entry.name);
+    KUAFU_REQUIRE(
+        registries.updates.contains(entry.name) && registries.updates.find(entry.name).update, who,
+        " has no formula for certificates to hold it against; add one of that name "
+        "to registries.updates");
+    KUAFU_REQUIRE(registries.updates.find(entry.name).is_by_layers == rule.has_ratios(), who,
+                  rule.has_ratios() ? " has ratios" : " has no ratios", " and its formula says ",
+                  "is_by_layers = ", rule.has_ratios() ? "false" : "true",
+                  ": \"auto\" of optimizer.exclude would leave out other layers");
+  }
+  for (const std::string& name : registries.updates.names()) {
+    KUAFU_REQUIRE(
+        registries.optimizers.contains(name), "the formula of an optimizer ", in_quotes(name),
+        " has no rule; nearest: ", in_quotes(nearest(name, registries.optimizers.names())));
+  }
 }
 
 Registries builtin_registries() {
@@ -23,6 +82,8 @@ Registries builtin_registries() {
   register_models(all.models);
   pipeline::register_schedules(all.schedules);
   oracle::register_models(all.oracles);
+  register_optimizers(all.optimizers);
+  oracle::register_updates(all.updates);
   return all;
 }
 

@@ -3,6 +3,7 @@
 
 #include "kuafu/base/registry.h"
 #include "kuafu/model/context.h"
+#include "kuafu/optim/rule.h"
 #include "kuafu/oracle/oracle.h"
 #include "kuafu/parallel/pipeline/schedules.h"
 #include "kuafu/parallel/sequence/interface.h"
@@ -17,6 +18,9 @@ struct Registries {
   Registry<MakeAttention> sequence{"sequence mode"};
   Registry<MakeModel> models{"model"};
   Registry<pipeline::Schedule> schedules{"pipeline schedule"};
+  OptimizerRules optimizers{"optimizer"};
+  /// What certificates hold updates against: of each optimizer, by its name.
+  oracle::UpdateRules updates{"formula of an optimizer"};
   /// References of certificates, by the model's name; a model without one is compared with one rank.
   Registry<oracle::MakeModel> oracles{"oracle"};
 
@@ -25,6 +29,10 @@ struct Registries {
   /// What a plan may name.
   Choices choices() const;
 };
+
+/// Throws ConfigError for an optimizer that cannot be one (see check_rule), that reads keys there are
+/// not, or that has no formula, and for a formula of none.
+void check_optimizers(const Registries& registries);
 
 /// The table of contents of this build.
 Registries builtin_registries();

@@ -61,6 +61,21 @@ struct Names {
         if (std::find(all->begin(), all->end(), name) == all->end()) all->push_back(name);
       }
     }
+    add_optimizers(added.optimizers);
+  }
+
+  /// Which keys a rule reads is known to the worker alone: here it may read any.
+  void add_optimizers(const std::vector<std::string>& names) {
+    OptimizerKind any{.name = "", .summary = "of a plug-in"};
+    for (const OptimizerKind& kind : known.optimizers) {
+      any.keys.insert(any.keys.end(), kind.keys.begin(), kind.keys.end());
+    }
+    for (const std::string& name : names) {
+      const bool is_known = std::any_of(known.optimizers.begin(), known.optimizers.end(),
+                                        [&](const OptimizerKind& k) { return k.name == name; });
+      any.name = name;
+      if (!is_known) known.optimizers.push_back(any);
+    }
   }
 
   std::vector<std::string> plugins;

@@ -65,7 +65,7 @@ struct Suite {
 
 /// What plug-ins add, by name.
 struct PluginNames {
-  std::vector<std::string> models, tensor, sequence, schedules;
+  std::vector<std::string> models, tensor, sequence, schedules, optimizers;
 };
 
 struct SuiteOptions {

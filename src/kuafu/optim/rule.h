@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kuafu/base/registry.h"
 #include "kuafu/plan/plan.h"
 #include "kuafu/tensor/ops.h"
 
@@ -46,6 +47,23 @@ struct Rule {
   bool has_ratios() const { return static_cast<bool>(ratios); }
 };
 
+/// A rule of a registry.
+struct OptimizerRule {
+  /// Keys of [optimizer] that it reads besides those that all read: "momentum".
+  std::vector<std::string> keys = {};
+  /// Throws ConfigError for coefficients that no key allows.
+  std::function<Rule(const OptimizerPlan& plan)> make = {};
+};
+using OptimizerRules = Registry<OptimizerRule>;
+
+/// Those of builtin_optimizer_kinds(), in their order.
+void register_optimizers(OptimizerRules& rules);
+const OptimizerRules& builtin_optimizers();
+
+/// Throws ConfigError where it cannot be a rule: no update, ratios that nothing measures, slots
+/// without a name, of one name, or of a name that checkpoints cannot have.
+void check_rule(const std::string& name, const Rule& rule);
+
 /// Each in the file of its name. Throw ConfigError for coefficients that no key allows.
 Rule make_sgd(const OptimizerPlan& plan);
 Rule make_adam(const OptimizerPlan& plan);   ///< decay as part of the gradient
@@ -53,8 +71,8 @@ Rule make_adamw(const OptimizerPlan& plan);  ///< decay of the weight itself
 Rule make_lars(const OptimizerPlan& plan);
 Rule make_lamb(const OptimizerPlan& plan);
 
-/// By plan.kind; throws ConfigError listing the kinds.
-Rule make_rule(const OptimizerPlan& plan);
+/// By plan.kind; throws ConfigError listing the kinds, or for a rule that is none.
+Rule make_rule(const OptimizerPlan& plan, const OptimizerRules& rules = builtin_optimizers());
 
 /// What rules share: betas and momentum below 1. Throw ConfigError.
 void check_betas(const OptimizerPlan& plan);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <map>
 
 #include "kuafu/base/errors.h"
@@ -21,23 +22,60 @@ void check_momentum(const OptimizerPlan& plan) {
 }
 
 Tensor is_zero_layer(const Tensor& norms) {
-  return at::minimum(norms.select(1, 0), norms.select(1, 1)).sign().neg() + 1;
+  // A double: an integer is converted first, on the CPU but not on meta, and traces would differ.
+  return at::minimum(norms.select(1, 0), norms.select(1, 1)).sign().neg() + 1.0;
 }
 
-Rule make_rule(const OptimizerPlan& plan) {
+void register_optimizers(OptimizerRules& rules) {
   using Make = Rule (*)(const OptimizerPlan&);
-  static const std::map<std::string, Make> rules = {{"sgd", make_sgd},
-                                                    {"adam", make_adam},
-                                                    {"adamw", make_adamw},
-                                                    {"lars", make_lars},
-                                                    {"lamb", make_lamb}};
-  const auto found = rules.find(plan.kind);
-  if (found != rules.end()) return found->second(plan);
-  std::vector<std::string> names;
-  for (const auto& [name, make] : rules) names.push_back(name);
-  throw ConfigError(text("unknown optimizer.kind ", in_quotes(plan.kind),
-                         "; allowed: ", join_or(in_quotes(names)),
-                         "; nearest: ", in_quotes(nearest(plan.kind, names))));
+  static const std::map<std::string, Make> makers = {{"sgd", make_sgd},
+                                                     {"adam", make_adam},
+                                                     {"adamw", make_adamw},
+                                                     {"lars", make_lars},
+                                                     {"lamb", make_lamb}};
+  for (const OptimizerKind& kind : builtin_optimizer_kinds()) {
+    rules.add(kind.name, kind.summary, {kind.keys, makers.at(kind.name)});
+  }
+}
+
+const OptimizerRules& builtin_optimizers() {
+  static const OptimizerRules all = [] {
+    OptimizerRules rules("optimizer");
+    register_optimizers(rules);
+    return rules;
+  }();
+  return all;
+}
+
+void check_rule(const std::string& name, const Rule& rule) {
+  const std::string who = text("optimizer ", in_quotes(name));
+  KUAFU_REQUIRE(rule.update, who, " has no update; a rule is at least {.update = ...}");
+  KUAFU_REQUIRE(!rule.ratios || rule.measure, who,
+                " has ratios and no measure, which gives the sums that norms are made of; add "
+                ".measure, or leave .ratios out");
+  KUAFU_REQUIRE(!rule.measure || rule.ratios, who,
+                " has a measure and no ratios: nothing would read its norms; add .ratios, or do "
+                "its part in .update");
+  KUAFU_REQUIRE(rule.num_norms >= 1, who, " has num_norms = ", rule.num_norms,
+                "; allowed: from 1; nearest: 1");
+  for (size_t i = 0; i < rule.slots.size(); ++i) {
+    const std::string& slot = rule.slots[i];
+    const bool is_word = !slot.empty() && slot.find_first_not_of(
+                                              "abcdefghijklmnopqrstuvwxyz"
+                                              "0123456789_") == std::string::npos;
+    KUAFU_REQUIRE(is_word && slot != "master", who, " has a slot ", in_quotes(slot),
+                  slot == "master" ? ", the name of the f32 copies of half-precision weights" : "",
+                  "; allowed: small letters, digits and _, as in \"velocity\"");
+    const auto before = rule.slots.begin() + static_cast<std::ptrdiff_t>(i);
+    KUAFU_REQUIRE(std::find(rule.slots.begin(), before, slot) == before, who, " has two slots ",
+                  in_quotes(slot), "; rename one of them");
+  }
+}
+
+Rule make_rule(const OptimizerPlan& plan, const OptimizerRules& rules) {
+  Rule rule = rules.find(plan.kind).make(plan);
+  check_rule(plan.kind, rule);
+  return rule;
 }
 
 }  // namespace kuafu

@@ -6,6 +6,9 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/optim/optimizer.h"
 
+// Warm-up, then a fall. At rewarm_at both begin again, over the steps that are left: the schedule
+// before it has its last rate at the step before.
+
 namespace kuafu {
 namespace {
 
@@ -33,19 +36,22 @@ double left_of(const OptimizerPlan& plan, double progress) {
 
 double learning_rate(const OptimizerPlan& plan, int64_t t, int64_t steps, int64_t batch) {
   KUAFU_CHECK(t >= 0, "step ", t);
+  const int64_t begin = plan.rewarm_at > 0 && t >= plan.rewarm_at ? plan.rewarm_at : 0;
+  if (begin == 0 && plan.rewarm_at > 0) steps = std::min(steps, plan.rewarm_at);
+  t -= begin;
+  steps -= begin;
   const double peak = peak_rate(plan, batch);
-  if (t < plan.warmup) {
-    return peak * static_cast<double>(t + 1) / static_cast<double>(plan.warmup);
-  }
+  const int64_t warmup = plan.warmup_steps(batch);
+  if (t < warmup) return peak * static_cast<double>(t + 1) / static_cast<double>(warmup);
   if (plan.schedule == "constant") return peak;
   if (plan.schedule == "step") {
-    const int64_t drops = (t - plan.warmup) / plan.drop_every;
+    const int64_t drops = (t - warmup) / plan.drop_every;
     return peak * std::pow(plan.drop_factor, static_cast<double>(drops));
   }
   // The first step after warm-up has the full rate, the last step of all has the final one.
-  const int64_t span = std::max<int64_t>(1, steps - 1 - plan.warmup);
+  const int64_t span = std::max<int64_t>(1, steps - 1 - warmup);
   const double progress =
-      std::min(1.0, static_cast<double>(t - plan.warmup) / static_cast<double>(span));
+      std::min(1.0, static_cast<double>(t - warmup) / static_cast<double>(span));
   return peak * (plan.min_lr_ratio + (1 - plan.min_lr_ratio) * left_of(plan, progress));
 }
 

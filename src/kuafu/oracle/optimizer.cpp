@@ -20,30 +20,6 @@ at::ScalarType update_type(const Tensor& weight) {
   return weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-/// One weight in one step. theta, g, m, v, u and the Greek letters are those of the papers.
-struct Step {
-  const OptimizerPlan& plan;
-  double alpha;   // the rate
-  double lambda;  // weight decay
-  int64_t t;      // from 1
-  Weight shape;
-  bool is_scaled;  // by a trust ratio
-  State& state;
-  const std::string& name;
-  Trust* trust;
-
-  Tensor& slot(const char* kind, const Tensor& theta) const {
-    Tensor& s = state.slots[kind][name];
-    if (!s.defined()) s = at::zeros_like(theta);
-    return s;
-  }
-  void note(const Tensor& ratio, const Tensor& direction) const {
-    if (trust == nullptr) return;
-    trust->ratio[name] = ratio;
-    trust->direction[name] = direction;
-  }
-};
-
 /// m^ / (sqrt(v^) + eps) of moments that go on by g; without correction m / (sqrt(v) + eps).
 ///                                                  [Kingma & Ba, arXiv 1412.6980, algorithm 1]
 Tensor adam_direction(const Step& s, const Tensor& g, bool is_corrected) {
@@ -114,18 +90,42 @@ Tensor lamb_rule(const Step& s, const Tensor& g, const Tensor& theta) {
   return theta - s.alpha * ratio * direction;
 }
 
-using Rule = Tensor (*)(const Step&, const Tensor& g, const Tensor& theta);
-
-const std::map<std::string, Rule>& rules() {
-  static const std::map<std::string, Rule> all = {{"adam", adam_rule},
-                                                  {"adamw", adamw_rule},
-                                                  {"sgd", sgd_rule},
-                                                  {"lars", lars_rule},
-                                                  {"lamb", lamb_rule}};
-  return all;
+bool is_left_out(const OptimizerPlan& plan, const UpdateRule& rule, const Weight& weight) {
+  const bool leaves_vectors =
+      plan.exclude == "vectors" || (plan.exclude == "auto" && rule.is_by_layers);
+  return leaves_vectors && weight.shape.size() - (weight.is_stacked ? 1 : 0) == 1;
 }
 
 }  // namespace
+
+Tensor& Step::slot(const std::string& kind, const Tensor& theta) const {
+  Tensor& s = state.slots[kind][name];
+  if (!s.defined()) s = at::zeros_like(theta);
+  return s;
+}
+
+void Step::note(const Tensor& ratio, const Tensor& direction) const {
+  if (trust == nullptr) return;
+  trust->ratio[name] = ratio;
+  trust->direction[name] = direction;
+}
+
+void register_updates(UpdateRules& rules) {
+  rules.add("adamw", "decoupled weight decay", {adamw_rule});
+  rules.add("sgd", "momentum", {sgd_rule});
+  rules.add("adam", "adaptive moments", {adam_rule});
+  rules.add("lars", "layer-wise rates", {lars_rule, true});
+  rules.add("lamb", "layer-wise Adam", {lamb_rule, true});
+}
+
+const UpdateRules& builtin_updates() {
+  static const UpdateRules all = [] {
+    UpdateRules rules("formula of an optimizer");
+    register_updates(rules);
+    return rules;
+  }();
+  return all;
+}
 
 double norm_of(const Tensors& gradients) {
   double sum = 0;
@@ -145,18 +145,15 @@ Tensor norms_of_layers(const Tensor& t, const Weight& weight) {
 }
 
 bool is_excluded(const OptimizerPlan& plan, const Weight& weight) {
-  const bool is_scaling = plan.kind == "lars" || plan.kind == "lamb";
-  const bool leaves_vectors = plan.exclude == "vectors" || (plan.exclude == "auto" && is_scaling);
-  return leaves_vectors && weight.shape.size() - (weight.is_stacked ? 1 : 0) == 1;
+  return is_left_out(plan, builtin_updates().find(plan.kind), weight);
 }
 
 /// Clipping: g <- g c / max(c, |g|)           [Pascanu et al., arXiv 1211.5063, algorithm 1].
 void update(const OptimizerPlan& plan, double lr, double norm, const Tensors& gradients,
-            Tensors& weights, State& state, const Weights& shapes, Trust* trust) {
+            Tensors& weights, State& state, const Weights& shapes, Trust* trust,
+            const UpdateRules& rules) {
   const at::NoGradGuard no_grad;
-  const auto rule = rules().find(plan.kind);
-  KUAFU_REQUIRE(rule != rules().end(), "optimizer.kind = \"", plan.kind,
-                "\" is not known to the oracle; allowed: adam, adamw, sgd, lars, lamb");
+  const UpdateRule& rule = rules.find(plan.kind);
   const double factor = plan.clip > 0 && norm > plan.clip ? plan.clip / norm : 1;
   ++state.num_steps;
   for (const auto& [name, gradient] : gradients) {
@@ -167,7 +164,7 @@ void update(const OptimizerPlan& plan, double lr, double norm, const Tensors& gr
     const Tensor g = gradient.to(master.scalar_type()) * factor;
     const auto shape = shapes.find(name);
     const Weight of = shape == shapes.end() ? Weight{.shape = weight.sizes().vec()} : shape->second;
-    const bool is_out = is_excluded(plan, of);
+    const bool is_out = is_left_out(plan, rule, of);
     const Step step{.plan = plan,
                     .alpha = lr,
                     .lambda = is_out ? 0 : plan.weight_decay,
@@ -177,7 +174,7 @@ void update(const OptimizerPlan& plan, double lr, double norm, const Tensors& gr
                     .state = state,
                     .name = name,
                     .trust = trust};
-    master = rule->second(step, g, master);
+    master = rule.update(step, g, master);
     if (is_half) weight = master.to(weight.scalar_type());
   }
 }

@@ -160,7 +160,7 @@ using Weights = std::map<std::string, Weight>;
 
 /// At every element the Euclidean norm of the layer it belongs to, in f64.
 at::Tensor norms_of_layers(const at::Tensor& t, const Weight& weight);
-/// Whether optimizer.exclude leaves a weight out of decay and trust ratios.
+/// Whether optimizer.exclude leaves a weight out of decay and trust ratios. @pre a kind of this build
 bool is_excluded(const OptimizerPlan& plan, const Weight& weight);
 
 /// What LARS and LAMB scale each layer's step by, at every element: the ratio (1 where they scale
@@ -168,11 +168,42 @@ bool is_excluded(const OptimizerPlan& plan, const Weight& weight);
 struct Trust {
   Tensors ratio, direction;
 };
+/// What a formula reads of one weight in one step, and the state it goes on with. Letters are those of
+/// the papers.
+struct Step {
+  const OptimizerPlan& plan;
+  double alpha;   ///< the rate
+  double lambda;  ///< weight decay; 0 where the weight is left out of it
+  int64_t t;      ///< from 1
+  Weight shape;
+  bool is_scaled;  ///< by a trust ratio: the weight is not left out
+  State& state;
+  const std::string& name;
+  Trust* trust;
+
+  /// State of the weight, which the formula replaces or changes: zeros at first.
+  at::Tensor& slot(const std::string& kind, const at::Tensor& theta) const;
+  void note(const at::Tensor& ratio, const at::Tensor& direction) const;
+};
+
+/// An update rule as a formula over whole tensors, in their type: the weight after the step, from the
+/// clipped gradient g and the weight theta.
+struct UpdateRule {
+  std::function<at::Tensor(const Step& step, const at::Tensor& g, const at::Tensor& theta)> update;
+  bool is_by_layers = false;  ///< "auto" leaves vectors out
+};
+using UpdateRules = Registry<UpdateRule>;
+
+/// Those of this build, by optimizer.kind.
+void register_updates(UpdateRules& rules);
+const UpdateRules& builtin_updates();
+
 /// One update in place: clipping by `norm`, then the rule, in the type of the weights, or of f32
 /// masters of half-precision weights, which are then rounded. State is made at the first call, or
 /// given: slots and updates made. `norm`: of the unclipped gradients, which may be of a wider type
 /// than the weights. Weights without a gradient stay as they are. `trust`: filled in where not null.
 void update(const OptimizerPlan& plan, double lr, double norm, const Tensors& gradients,
-            Tensors& weights, State& state, const Weights& shapes = {}, Trust* trust = nullptr);
+            Tensors& weights, State& state, const Weights& shapes = {}, Trust* trust = nullptr,
+            const UpdateRules& rules = builtin_updates());
 
 }  // namespace kuafu::oracle

@@ -32,17 +32,31 @@ double full_rate(const OptimizerPlan& plan, int64_t batch) {
 /// Polynomial: eta_min + (eta_max - eta_min) (1 - T_cur / T)^power; linear: the same, power 1
 ///                                                  [You et al., arXiv 1708.03888, algorithm 1]
 /// Step: eta_max factor^floor(T_cur / n)                  [He et al., arXiv 1512.03385, 3.4]
+/// A warm-up of e epochs of n samples is one of ceil(e n / B) steps.
+/// Warm restart at step R: the steps before it are a run of R steps, those from it on a run of its own
+///                                     [Loshchilov & Hutter, arXiv 1608.03983, section 3; one restart]
 double learning_rate(const OptimizerPlan& plan, int64_t t, int64_t steps, int64_t batch) {
-  const double most = full_rate(plan, batch);
-  if (t < plan.warmup) {
-    return most * static_cast<double>(t + 1) / static_cast<double>(plan.warmup);
+  if (const int64_t restart = plan.rewarm_at; restart > 0) {
+    OptimizerPlan once = plan;
+    once.rewarm_at = 0;
+    return t < restart ? learning_rate(once, t, std::min(steps, restart), batch)
+                       : learning_rate(once, t - restart, steps - restart, batch);
   }
-  const int64_t current = t - plan.warmup;
+  const double most = full_rate(plan, batch);
+  int64_t warmup = plan.warmup;
+  if (plan.warmup_unit == "epochs") {
+    KUAFU_CHECK(batch > 0, "epochs of no batch");
+    const double samples = static_cast<double>(warmup) * static_cast<double>(plan.epoch);
+    warmup =
+        static_cast<int64_t>(std::min(0x1p53, std::ceil(samples / static_cast<double>(batch))));
+  }
+  if (t < warmup) return most * static_cast<double>(t + 1) / static_cast<double>(warmup);
+  const int64_t current = t - warmup;
   if (plan.schedule == "constant") return most;
   if (plan.schedule == "step") {
     return most * std::pow(plan.drop_factor, static_cast<double>(current / plan.drop_every));
   }
-  const auto last = static_cast<double>(std::max<int64_t>(1, steps - 1 - plan.warmup));
+  const auto last = static_cast<double>(std::max<int64_t>(1, steps - 1 - warmup));
   const double done = std::min(1.0, static_cast<double>(current) / last);
   const double least = most * plan.min_lr_ratio;
   if (plan.schedule == "cosine") {

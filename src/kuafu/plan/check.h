@@ -10,10 +10,15 @@
 
 namespace kuafu::plan {
 
-/// Checks the options of a document against each other, and model.kind against the names of models.
-/// Throws ConfigError for options that have no effect or contradict each other.
+/// Checks the options of a document against each other, and model.kind and optimizer.kind against
+/// those there are. Throws ConfigError for options that have no effect or contradict each other.
 void check_options(const Plan& plan, const std::vector<std::string>& models,
-                   const Origins& origins);
+                   const std::vector<OptimizerKind>& optimizers, const Origins& origins);
+
+/// The part of it that concerns [optimizer] and keys that the value of another one makes idle.
+/// Throws Refused for a rule whose steps are of layers under staleness.
+void check_optimizer(const Plan& plan, const std::vector<OptimizerKind>& optimizers,
+                     const Origins& origins);
 
 /// Checks the model's own numbers: heads and widths that divide. Throws Refused.
 void check_model(const Plan& plan, const Origins& origins);

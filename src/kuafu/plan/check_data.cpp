@@ -85,14 +85,6 @@ void check_staleness(const Plan& plan, const Origins& origins) {
            "the global norm needs every worker's gradient at once, and each is applied alone",
            "clip = 0");
   }
-  if (plan.optimizer.has_trust_ratios()) {
-    refuse(
-        {"optimizer.kind", "parallel.data.staleness"},
-        text("optimizer.kind = ", in_quotes(plan.optimizer.kind)),
-        "the norm of a layer is that of its parts on all servers at once, and each server updates "
-        "its own by itself",
-        "kind = \"adamw\" or \"sgd\"");
-  }
   if (plan.model.kind == "moe_gpt") {
     refuse({"model.kind", "parallel.data.staleness"}, "model.kind = \"moe_gpt\"",
            "a certificate that replays an order of pushes takes no routes over", "kind = \"gpt\"");

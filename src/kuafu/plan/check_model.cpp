@@ -12,20 +12,6 @@
 namespace kuafu::plan {
 namespace {
 
-/// A key that differs from its default and that the chosen kind never reads.
-void check_ignored(const Plan& plan, const Origins& origins) {
-  const Plan defaults;
-  for (const Key& key : keys()) {
-    if (key.governor.empty() || print(key, plan) == print(key, defaults)) continue;
-    const std::string kind = print(*find_key(key.governor), plan);
-    const bool is_read = std::any_of(key.needs.begin(), key.needs.end(),
-                                     [&](const std::string& n) { return kind == in_quotes(n); });
-    KUAFU_REQUIRE(is_read, origins.of({key.name}), key.name, " = ", print(key, plan),
-                  " has no effect with ", key.governor, " = ", kind, "; leave it out or set ",
-                  key.governor, " = ", join_or(in_quotes(key.needs)));
-  }
-}
-
 /// How a dynamic scale moves, given where it does not.
 void check_scale(const Plan& plan, const Origins& origins) {
   if (plan.has_dynamic_scale()) return;
@@ -59,24 +45,6 @@ void check_validation(const Plan& plan, const Origins& origins) {
                 " with parallel.data.staleness = ", plan.parallel.data.staleness,
                 ": workers are in different steps, and would have to wait for each other; allowed: "
                 "staleness = 0, or validate_every = 0 (after the last step)");
-}
-
-void check_schedule(const Plan& plan, const Origins& origins) {
-  const auto& [warmup, steps] = std::pair{plan.optimizer.warmup, plan.optimizer.schedule_steps};
-  KUAFU_REQUIRE(steps == 0 || warmup <= steps,
-                origins.of({"optimizer.schedule_steps", "optimizer.warmup"}),
-                "optimizer.schedule_steps = ", steps, " ends inside optimizer.warmup = ", warmup,
-                "; allowed: at least ", warmup, "; nearest: schedule_steps = ", warmup,
-                ", or warmup = ", steps);
-}
-
-void check_ratios(const Plan& plan, const Origins& origins) {
-  const OptimizerPlan& o = plan.optimizer;
-  KUAFU_REQUIRE(
-      o.ratio_min <= o.ratio_max, origins.of({"optimizer.ratio_max", "optimizer.ratio_min"}),
-      "optimizer.ratio_max = ", o.ratio_max, " is below optimizer.ratio_min = ", o.ratio_min,
-      "; allowed: at least ", o.ratio_min, "; nearest: ratio_max = ", o.ratio_min,
-      ", or ratio_min = ", o.ratio_max);
 }
 
 void check_hash(const Plan& plan, const Origins& origins) {
@@ -211,16 +179,14 @@ void check_experts(const Plan& plan, const Origins& origins) {
 }
 
 void check_options(const Plan& plan, const std::vector<std::string>& models,
-                   const Origins& origins) {
+                   const std::vector<OptimizerKind>& optimizers, const Origins& origins) {
   const std::string& kind = plan.model.kind;
   KUAFU_REQUIRE(std::find(models.begin(), models.end(), kind) != models.end(),
                 origins.of({"model.kind"}), "model.kind = ", in_quotes(kind),
                 " is not allowed; allowed: ", join_or(in_quotes(models)),
                 "; nearest: ", in_quotes(nearest(kind, models)));
-  check_ignored(plan, origins);
+  check_optimizer(plan, optimizers, origins);
   check_scale(plan, origins);
-  check_schedule(plan, origins);
-  check_ratios(plan, origins);
   check_hash(plan, origins);
   check_validation(plan, origins);
   check_vocabulary(plan, origins);

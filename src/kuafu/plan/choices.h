@@ -15,6 +15,7 @@ struct Choices {
   TensorModes tensor = builtin_tensor_modes();
   std::vector<std::string> models = builtin_model_names(), sequence = builtin_sequence_names(),
                            schedules = pipeline::schedule_names();
+  std::vector<OptimizerKind> optimizers = builtin_optimizer_kinds();
 };
 
 /// parse_plan and load_plan of plan.h where plug-ins may have added to any of the choices.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kuafu/base/suggest.h"
 #include "kuafu/plan/keys.h"
 
 namespace kuafu::plan {
@@ -220,50 +222,58 @@ std::vector<Key> memory_keys() {
   };
 }
 
+/// The kinds of optimizers that read a key of [optimizer].
+std::vector<std::string> that_read(const std::string& key) {
+  std::vector<std::string> names;
+  for (const OptimizerKind& kind : builtin_optimizer_kinds()) {
+    const bool reads = std::find(kind.keys.begin(), kind.keys.end(), key) != kind.keys.end();
+    if (reads) names.push_back(kind.name);
+  }
+  return names;
+}
+
 std::vector<Key> optimizer_keys() {
   const std::string kind = "optimizer.kind";
-  const std::vector<std::string> with_momentum = {"sgd", "lars"},
-                                 with_moments = {"adam", "adamw", "lamb"};
   return {
-      Row(kind, Form::kChoice, KUAFU_SLOT(optimizer.kind),
-          "update rule: \"adam\" decays through its gradient, \"adamw\" the weight itself; "
-          "\"lars\" and \"lamb\" scale the step of each layer, a tensor of the published model, by "
-          "its norms")
-          .one_of({"adamw", "sgd", "adam", "lars", "lamb"}),
+      Row(kind, Form::kString, KUAFU_SLOT(optimizer.kind),
+          "update rule: " + join(in_quotes(builtin_optimizer_names())) +
+              ", or one that a plug-in adds; \"adam\" decays through its gradient, \"adamw\" the "
+              "weight itself; \"lars\" and \"lamb\" scale the step of each layer, a tensor of the "
+              "published model, by its norms"),
       Row("optimizer.lr", Form::kNumber, KUAFU_SLOT(optimizer.lr), "learning rate").in(0, kMaxRate),
       Row("optimizer.momentum", Form::kNumber, KUAFU_SLOT(optimizer.momentum), "momentum")
           .below(0, 1)
-          .only_with(kind, with_momentum),
+          .only_with(kind, that_read("momentum")),
       Row("optimizer.nesterov", Form::kBoolean, KUAFU_SLOT(optimizer.nesterov),
           "the step is that of the velocity one step on")
-          .only_with(kind, {"sgd"}),
+          .only_with(kind, that_read("nesterov")),
       Row("optimizer.coefficient", Form::kNumber, KUAFU_SLOT(optimizer.coefficient),
           "factor of the trust ratio |w| / (|g| + weight_decay |w|)")
           .in(1e-9, kMaxRate)
-          .only_with(kind, {"lars"}),
+          .only_with(kind, that_read("coefficient")),
       Row("optimizer.beta1", Form::kNumber, KUAFU_SLOT(optimizer.beta1),
           "decay of the first moment")
           .below(0, 1)
-          .only_with(kind, with_moments),
+          .only_with(kind, that_read("beta1")),
       Row("optimizer.beta2", Form::kNumber, KUAFU_SLOT(optimizer.beta2),
           "decay of the second moment")
           .below(0, 1)
-          .only_with(kind, with_moments),
+          .only_with(kind, that_read("beta2")),
       Row("optimizer.epsilon", Form::kNumber, KUAFU_SLOT(optimizer.epsilon),
           "added to the root of the second moment; below 1e-16, f32 moments underflow before it")
           .in(1e-16, 1)
-          .only_with(kind, with_moments),
+          .only_with(kind, that_read("epsilon")),
       Row("optimizer.bias_correction", Form::kBoolean, KUAFU_SLOT(optimizer.bias_correction),
           "moments are divided by 1 - beta^t, as Adam's; the others that have moments always do")
-          .only_with(kind, {"lamb"}),
+          .only_with(kind, that_read("bias_correction")),
       Row("optimizer.ratio_min", Form::kNumber, KUAFU_SLOT(optimizer.ratio_min),
           "least trust ratio |w| / |step| of a layer")
           .in(0, kMaxReal)
-          .only_with(kind, {"lamb"}),
+          .only_with(kind, that_read("ratio_min")),
       Row("optimizer.ratio_max", Form::kNumber, KUAFU_SLOT(optimizer.ratio_max),
           "largest trust ratio |w| / |step| of a layer")
           .in(1e-9, kMaxReal)
-          .only_with(kind, {"lamb"}),
+          .only_with(kind, that_read("ratio_max")),
       Row("optimizer.weight_decay", Form::kNumber, KUAFU_SLOT(optimizer.weight_decay),
           "weight decay a step, times the learning rate")
           .in(0, kMaxRate),
@@ -278,14 +288,26 @@ std::vector<Key> optimizer_keys() {
 }
 
 std::vector<Key> schedule_keys() {
-  const std::string schedule = "optimizer.schedule", scale = "optimizer.scale_lr";
+  const std::string schedule = "optimizer.schedule", scale = "optimizer.scale_lr",
+                    unit = "optimizer.warmup_unit";
   const std::vector<std::string> with_end = {"cosine", "linear", "polynomial"};
   return {
       Row(schedule, Form::kChoice, KUAFU_SLOT(optimizer.schedule),
           "learning rate after the warm-up")
           .one_of({"constant", "cosine", "linear", "polynomial", "step"}),
       Row("optimizer.warmup", Form::kInteger, KUAFU_SLOT(optimizer.warmup),
-          "steps in which the learning rate grows linearly")
+          "steps, or epochs, in which the learning rate grows linearly")
+          .in(0, kMaxSteps),
+      Row(unit, Form::kChoice, KUAFU_SLOT(optimizer.warmup_unit), "what `warmup` counts")
+          .one_of({"steps", "epochs"}),
+      Row("optimizer.epoch", Form::kInteger, KUAFU_SLOT(optimizer.epoch),
+          "samples of an epoch of `warmup`; 0 = not said")
+          .in(0, kMaxExact)
+          .only_with(unit, {"epochs"}),
+      Row("optimizer.rewarm_at", Form::kInteger, KUAFU_SLOT(optimizer.rewarm_at),
+          "step, counted from 0, at which warm-up and schedule begin again, over the steps that "
+          "are "
+          "left; the schedule before it ends there; 0 = none")
           .in(0, kMaxSteps),
       Row("optimizer.schedule_steps", Form::kAutoInteger, KUAFU_SLOT(optimizer.schedule_steps),
           "steps until the last learning rate; \"auto\" = train.steps")

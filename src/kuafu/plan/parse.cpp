@@ -211,7 +211,7 @@ Plan parse_plan(std::string_view toml, std::string_view origin, const Choices& c
   }
   plan.parallel.layers = given.layers;
   plan::fill_defaults(plan, given.origins);
-  plan::check_options(plan, choices.models, given.origins);
+  plan::check_options(plan, choices.models, choices.optimizers, given.origins);
   plan::check_sequence_mode(plan, choices.sequence, given.origins);
   plan::complete(plan, given.origins);
   plan::check_schedule(plan, choices.schedules, given.origins);

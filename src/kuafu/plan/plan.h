@@ -119,12 +119,13 @@ struct MemoryPlan {
 };
 
 struct OptimizerPlan {
-  std::string kind = "adamw";  ///< "sgd" | "adam" | "adamw" | "lars" | "lamb"
+  std::string kind = "adamw";  ///< one of builtin_optimizer_kinds(), or of a plug-in
   double lr = 1e-3;
   double momentum = 0.9;                              ///< sgd, lars
   bool nesterov = false;                              ///< sgd
   double coefficient = 1e-3;                          ///< lars: of the trust ratio
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adam, adamw, lamb
+  double adam_lr = 1e-3;                              ///< muon: of what it leaves to AdamW
   bool bias_correction = true;                        ///< lamb
   double ratio_min = 0, ratio_max = 10;               ///< lamb: what the trust ratio is kept in
   double weight_decay = 0.01;
@@ -132,22 +133,26 @@ struct OptimizerPlan {
   double clip = 1.0;             ///< global gradient norm; 0 = off
   /// "constant" | "cosine" | "linear" | "polynomial" | "step"
   std::string schedule = "constant";
-  int64_t warmup = 0;             ///< steps of linear warm-up
-  int64_t schedule_steps = 0;     ///< of a schedule with an end: where; 0 = train.steps
-  double min_lr_ratio = 0.1;      ///< of a schedule with an end: final lr / lr
-  double power = 2;               ///< polynomial
-  int64_t drop_every = 1000;      ///< step: steps between two drops
-  double drop_factor = 0.1;       ///< step
-  std::string scale_lr = "none";  ///< with train.batch / base_batch: "none" | "linear" | "sqrt"
+  int64_t warmup = 0;                 ///< of linear warm-up, in
+  std::string warmup_unit = "steps";  ///< "steps" | "epochs"
+  int64_t epoch = 0;                  ///< samples of an epoch; 0 = not said
+  int64_t rewarm_at = 0;              ///< step that begins warm-up and schedule again; 0 = none
+  int64_t schedule_steps = 0;         ///< of a schedule with an end: where; 0 = train.steps
+  double min_lr_ratio = 0.1;          ///< of a schedule with an end: final lr / lr
+  double power = 2;                   ///< polynomial
+  int64_t drop_every = 1000;          ///< step: steps between two drops
+  double drop_factor = 0.1;           ///< step
+  std::string scale_lr = "none";      ///< with train.batch / base_batch: "none" | "linear" | "sqrt"
   int64_t base_batch = 256;
   bool operator==(const OptimizerPlan&) const = default;
 
-  /// Layers of LARS and LAMB take steps of a length by their own norms.
-  bool has_trust_ratios() const { return kind == "lars" || kind == "lamb"; }
-  /// Vectors (biases, scales of norms) neither decay nor have a trust ratio.
-  bool leaves_vectors_out() const {
-    return exclude == "vectors" || (exclude == "auto" && has_trust_ratios());
+  /// Vectors (biases, scales of norms) neither decay nor have a trust ratio, under a rule whose steps
+  /// are of layers or not.
+  bool leaves_vectors_out(bool is_by_layers) const {
+    return exclude == "vectors" || (exclude == "auto" && is_by_layers);
   }
+  /// Steps of linear warm-up where a step has so many samples.
+  int64_t warmup_steps(int64_t batch) const;
   /// The schedule falls until a step that it has to know.
   bool has_horizon() const { return schedule != "constant" && schedule != "step"; }
 };
@@ -247,6 +252,19 @@ struct ModelKind {
 const std::vector<ModelKind>& builtin_model_kinds();
 /// Their names.
 std::vector<std::string> builtin_model_names();
+
+/// An update rule, as plans and lists name it.
+struct OptimizerKind {
+  std::string name, summary;
+  /// Keys of [optimizer] that it reads besides those that all read: "momentum".
+  std::vector<std::string> keys = {};
+  /// The step of an element follows from the whole layer it belongs to.
+  bool is_by_layers = false;
+};
+/// "adamw", "sgd", "adam", "lars", "lamb".
+const std::vector<OptimizerKind>& builtin_optimizer_kinds();
+/// Their names.
+std::vector<std::string> builtin_optimizer_names();
 
 /// `key=value` overrides as given on the command line: ("train.steps", "5"). The value is TOML; a
 /// bare word that is no TOML value is taken as a string.

@@ -189,11 +189,12 @@ std::unique_ptr<DataParallel> make_bucketed_all_reduce(const Mesh& mesh, AllRedu
 
 std::unique_ptr<DataParallel> make_data_parallel(const Plan& plan, const Mesh& mesh,
                                                  const ParamFactory& params,
-                                                 const std::vector<int>& script) {
+                                                 const std::vector<int>& script,
+                                                 const OptimizerRules& rules) {
   const DataParallelPlan& data = plan.parallel.data;
   if (data.staleness > 0) {
     return make_stale_server(mesh, {data.servers, data.staleness, plan.optimizer,
-                                    plan.schedule_steps(), plan.train.batch, script});
+                                    plan.schedule_steps(), plan.train.batch, script, rules});
   }
   KUAFU_REQUIRE(script.empty(), "a script orders the pushes of parallel.data.staleness > 0 only");
   if (data.mode == "parameter_server") {

@@ -16,6 +16,7 @@ struct StaleOptions {
   /// Workers in the order in which every server applies their pushes, until it ends; then, and by
   /// default, as they arrive. Makes a run repeatable.
   std::vector<int> script = {};
+  const OptimizerRules& rules = builtin_optimizers();  ///< read when the server is made
 };
 
 /// The bounded-staleness parameter server: workers go on by themselves.

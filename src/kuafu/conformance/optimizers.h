@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kuafu/conformance/findings.h"
+#include "kuafu/engine/registries.h"
+
+namespace kuafu::conformance {
+
+/// Everything about one optimizer: its rule has the bits of the whole on pieces of it, where it is
+/// elementwise, and goes on from a state that was saved; and a GPT trained by it under every variant of
+/// check_model on these rank counts is certified against its formula and simulated alike. One rank
+/// first, up to the first rank count that fails. Throws ConfigError where no variant has one of them.
+std::vector<Finding> check_optimizer(const Registries& registries, const std::string& name,
+                                     const std::vector<int64_t>& sizes, const Tell& tell = {});
+
+}  // namespace kuafu::conformance

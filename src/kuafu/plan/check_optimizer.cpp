@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the keys of [optimizer] say about each other, and which keys the chosen kinds never read.
+
+#include <algorithm>
+
+#include "kuafu/base/suggest.h"
+#include "kuafu/plan/check.h"
+#include "kuafu/plan/keys.h"
+
+namespace kuafu::plan {
+namespace {
+
+constexpr std::string_view kKind = "optimizer.kind";
+
+const OptimizerKind& kind_of(const Plan& plan, const std::vector<OptimizerKind>& kinds,
+                             const Origins& origins) {
+  std::vector<std::string> names;
+  for (const OptimizerKind& kind : kinds) {
+    if (kind.name == plan.optimizer.kind) return kind;
+    names.push_back(kind.name);
+  }
+  throw ConfigError(text(origins.of({std::string(kKind)}), kKind, " = ",
+                         in_quotes(plan.optimizer.kind),
+                         " is not allowed; allowed: ", join_or(in_quotes(names)),
+                         "; nearest: ", in_quotes(nearest(plan.optimizer.kind, names))));
+}
+
+/// Values of its governor under which a key is read; of optimizer.kind also those of plug-ins.
+std::vector<std::string> needs_of(const Key& key, const std::vector<OptimizerKind>& kinds) {
+  if (key.governor != kKind) return key.needs;
+  const std::string name = key.name.substr(key.section().size() + 1);
+  std::vector<std::string> needs;
+  for (const OptimizerKind& kind : kinds) {
+    const bool reads = std::find(kind.keys.begin(), kind.keys.end(), name) != kind.keys.end();
+    if (reads) needs.push_back(kind.name);
+  }
+  return needs;
+}
+
+/// A key that differs from its default and that the chosen kind never reads.
+void check_ignored(const Plan& plan, const std::vector<OptimizerKind>& kinds,
+                   const Origins& origins) {
+  const Plan defaults;
+  for (const Key& key : keys()) {
+    if (key.governor.empty() || print(key, plan) == print(key, defaults)) continue;
+    const std::string governing = print(*find_key(key.governor), plan);
+    const std::vector<std::string> needs = in_quotes(needs_of(key, kinds));
+    KUAFU_REQUIRE(std::find(needs.begin(), needs.end(), governing) != needs.end(),
+                  origins.of({key.name}), key.name, " = ", print(key, plan), " has no effect with ",
+                  key.governor, " = ", governing, "; leave it out or set ", key.governor, " = ",
+                  join_or(needs));
+  }
+}
+
+void check_schedule(const Plan& plan, const Origins& origins) {
+  const OptimizerPlan& o = plan.optimizer;
+  const int64_t warmup = o.warmup_steps(plan.train.batch), steps = o.schedule_steps;
+  KUAFU_REQUIRE(o.warmup_unit != "epochs" || o.epoch > 0,
+                origins.of({"optimizer.epoch", "optimizer.warmup_unit"}),
+                "optimizer.warmup_unit = \"epochs\" with optimizer.epoch = 0: how many samples an "
+                "epoch has is not said; allowed: from 1; nearest: epoch = the samples that `kuafu "
+                "run` prints of its data, or warmup_unit = \"steps\"");
+  KUAFU_REQUIRE(steps == 0 || warmup <= steps,
+                origins.of({"optimizer.schedule_steps", "optimizer.warmup"}),
+                "optimizer.schedule_steps = ", steps, " ends inside optimizer.warmup = ", o.warmup,
+                o.warmup_unit == "epochs" ? text(" epochs, ", warmup, " steps") : "",
+                "; allowed: at least ", warmup, "; nearest: schedule_steps = ", warmup,
+                o.warmup_unit == "steps" ? text(", or warmup = ", steps) : "");
+  const bool is_flat = o.schedule == "constant" && warmup == 0;
+  KUAFU_REQUIRE(o.rewarm_at == 0 || !is_flat, origins.of({"optimizer.rewarm_at"}),
+                "optimizer.rewarm_at = ", o.rewarm_at,
+                " begins nothing again with optimizer.warmup = 0 and optimizer.schedule = "
+                "\"constant\"; nearest: warmup = 1, or rewarm_at = 0");
+}
+
+void check_ratios(const Plan& plan, const Origins& origins) {
+  const OptimizerPlan& o = plan.optimizer;
+  KUAFU_REQUIRE(
+      o.ratio_min <= o.ratio_max, origins.of({"optimizer.ratio_max", "optimizer.ratio_min"}),
+      "optimizer.ratio_max = ", o.ratio_max, " is below optimizer.ratio_min = ", o.ratio_min,
+      "; allowed: at least ", o.ratio_min, "; nearest: ratio_max = ", o.ratio_min,
+      ", or ratio_min = ", o.ratio_max);
+}
+
+void check_stale(const Plan& plan, const OptimizerKind& kind, const Origins& origins) {
+  if (!kind.is_by_layers || plan.parallel.data.staleness == 0) return;
+  throw Refused(text(origins.of({"optimizer.kind", "parallel.data.staleness"}),
+                     "optimizer.kind = ", in_quotes(kind.name),
+                     " with parallel.data.staleness = ", plan.parallel.data.staleness,
+                     ": a step follows from the norm of a layer or all of it, whose parts are on "
+                     "all servers, and each server updates its own by itself; nearest: kind = "
+                     "\"adamw\" or \"sgd\", or staleness = 0"));
+}
+
+}  // namespace
+
+void check_optimizer(const Plan& plan, const std::vector<OptimizerKind>& optimizers,
+                     const Origins& origins) {
+  const OptimizerKind& kind = kind_of(plan, optimizers, origins);
+  check_ignored(plan, optimizers, origins);
+  check_schedule(plan, origins);
+  check_ratios(plan, origins);
+  check_stale(plan, kind, origins);
+}
+
+}  // namespace kuafu::plan

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Optimizers that a plug-in brings: what is refused when they are registered, and what certificates
+// find out about them.
+
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include "kuafu/conformance/optimizers.h"
+#include "kuafu/conformance/trial_runs.h"
+#include "tests/support/plans.h"
+
+namespace kuafu {
+namespace {
+
+using tests::keys::both;
+
+/// u = mu u + g + wd w; w = w - lr u / 2. The rule takes `share` of it for a half.
+Rule half_steps(const OptimizerPlan& plan, double share = 0.5) {
+  const auto update = [mu = plan.momentum, share](RulePiece& p, const Rates& rates, const Tensor&) {
+    const Tensor g = p.grad.to(p.value.scalar_type()) * p.grad_factor;
+    p.slots[0].mul_(mu).add_(g + p.weight_decay * p.value);
+    p.value.sub_(p.slots[0] * (share * rates.lr));
+  };
+  return {.slots = {"u"}, .update = update};
+}
+Tensor half_formula(const oracle::Step& s, const Tensor& g, const Tensor& theta) {
+  Tensor& u = s.slot("u", theta);
+  u = s.plan.momentum * u + g + s.lambda * theta;
+  return theta - s.alpha * 0.5 * u;
+}
+
+/// Steps of each layer have 1 / 100 of its length: w = w - lr / 100 |w| / |g| g.
+Rule even_steps(const OptimizerPlan&) {
+  const auto measure = [](RulePiece& p, const Rates&) {
+    return ops::lars_norms(p.value, p.grad, p.grad_factor, p.layers);
+  };
+  const auto ratios = [](const Tensor& norms) {
+    const Tensor none = is_zero_layer(norms);
+    return norms.select(1, 0) * 0.01 / (norms.select(1, 1) + none) * (-none + 1) + none;
+  };
+  const auto update = [](RulePiece& p, const Rates& rates, const Tensor& ratio) {
+    ops::lars(p.value, p.grad, p.slots[0], ratio * rates.lr,
+              {rates.lr, 0, p.weight_decay, p.grad_factor}, p.layers);
+  };
+  return {.slots = {"last"}, .measure = measure, .ratios = ratios, .update = update};
+}
+Tensor even_formula(const oracle::Step& s, const Tensor& g, const Tensor& theta) {
+  Tensor ratio = at::ones_like(theta);
+  if (s.is_scaled) {
+    const Tensor w = oracle::norms_of_layers(theta, s.shape),
+                 n = oracle::norms_of_layers(g, s.shape);
+    ratio = at::where(w.gt(0).logical_and(n.gt(0)), 0.01 * w / n, ratio);
+  }
+  Tensor& last = s.slot("last", theta);
+  last = s.alpha * ratio * (g + s.lambda * theta);
+  return theta - last;
+}
+
+Registries with(const std::string& name, OptimizerRule rule, oracle::UpdateRule formula) {
+  Registries all = builtin_registries();
+  all.optimizers.add(name, "of a plug-in", std::move(rule));
+  if (formula.update) all.updates.add(name, "of a plug-in", std::move(formula));
+  return all;
+}
+OptimizerRule made_by(Rule rule) {
+  return {.make = [rule](const OptimizerPlan&) { return rule; }};
+}
+Registries halves(double share = 0.5) {
+  const auto make = [share](const OptimizerPlan& plan) { return half_steps(plan, share); };
+  return with("half", {.keys = {"momentum"}, .make = make}, {half_formula});
+}
+Registries evens() { return with("even", {.make = even_steps}, {even_formula, true}); }
+
+/// Empty, or why a run is not certified.
+std::string refuted(const Registries& registries, const std::string& kind, const Overrides& more) {
+  const Overrides settings = {{"optimizer.kind", kind}, {"model.hidden", "36"},
+                              {"model.heads", "6"},     {"model.mlp", "swiglu"},
+                              {"train.batch", "4"},     {"data.kind", "synthetic"},
+                              {"model.sequence", "6"},  {"train.steps", "3"}};
+  conformance::Notes notes;
+  conformance::expect_certified(conformance::placed_plan(registries, both(settings, more)),
+                                registries, notes);
+  return notes.first();
+}
+
+TEST(OwnOptimizer, ThatCannotBeOneIsRefusedWithTheReason) {
+  const Rule sound = half_steps({});
+  const auto changed = [&](auto change) {
+    Rule rule = sound;
+    change(rule);
+    return made_by(rule);
+  };
+  struct Case {
+    OptimizerRule rule;
+    oracle::UpdateRule formula;
+    std::string words;
+  };
+  const oracle::UpdateRule formula{half_formula};
+  const std::vector<Case> cases = {
+      {changed([](Rule& r) { r.slots = {"master"}; }), formula, "a slot \"master\", the name of"},
+      {changed([](Rule& r) { r.slots = {"a.b"}; }), formula, "a slot \"a.b\"; allowed: small"},
+      {changed([](Rule& r) { r.slots = {""}; }), formula, "a slot \"\"; allowed"},
+      {changed([](Rule& r) {
+         r.slots = {"u", "u"};
+       }),
+       formula, "two slots \"u\""},
+      {changed([](Rule& r) { r.update = {}; }), formula, "has no update"},
+      {changed([](Rule& r) { r.ratios = even_steps({}).ratios; }), formula,
+       "ratios and no measure"},
+      {changed([](Rule& r) { r.measure = even_steps({}).measure; }), formula,
+       "measure and no ratio"},
+      {changed([](Rule& r) { r.num_norms = 0; }), formula, "num_norms = 0"},
+      {{.make = {}}, formula, "has no make"},
+      {{.keys = {"momentun"}, .make = even_steps}, formula, "nearest: \"momentum\""},
+      {{.make = even_steps}, formula, "is_by_layers = false"},
+      {made_by(sound), {half_formula, true}, "is_by_layers = true"},
+      {made_by(sound), {}, "has no formula"}};
+  for (const Case& c : cases) {
+    try {
+      check_optimizers(with("mine", c.rule, c.formula));
+      ADD_FAILURE() << "taken: " << c.words;
+    } catch (const ConfigError& e) {
+      const std::string words = e.what();
+      EXPECT_NE(words.find("optimizer \"mine\""), std::string::npos) << words;
+      EXPECT_NE(words.find(c.words), std::string::npos) << words;
+    }
+  }
+  EXPECT_THROW(with("lamb", made_by(sound), formula), ConfigError);
+  Registries formula_alone = builtin_registries();
+  formula_alone.updates.add("mine", "alone", formula);
+  EXPECT_THROW(check_optimizers(formula_alone), ConfigError);
+  EXPECT_NO_THROW(check_optimizers(halves()));
+  EXPECT_NO_THROW(check_optimizers(evens()));
+  EXPECT_NO_THROW(check_optimizers(builtin_registries()));
+}
+
+TEST(OwnOptimizer, IsNamedAndReadsTheKeysThatItNames) {
+  const Registries all = halves();
+  const auto parse = [&](const Overrides& settings) {
+    return parse_plan("", "plan.toml", all.choices(), settings);
+  };
+  EXPECT_EQ(parse({{"optimizer.kind", "half"}, {"optimizer.momentum", "0.5"}}).optimizer.kind,
+            "half");
+  for (const auto& [settings, words] : std::vector<std::pair<Overrides, std::string>>{
+           {{{"optimizer.kind", "hafl"}}, "nearest: \"half\""},
+           {{{"optimizer.kind", "half"}, {"optimizer.beta1", "0.5"}},
+            "no effect with optimizer.kind = \"half\""},
+           {{{"optimizer.momentum", "0.5"}},
+            "set optimizer.kind = \"sgd\", \"lars\" or \"half\""}}) {
+    try {
+      parse(settings);
+      ADD_FAILURE() << "taken: " << words;
+    } catch (const ConfigError& e) {
+      EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
+    }
+  }
+}
+
+TEST(OwnOptimizer, IsCertifiedUnderShards) {
+  const Overrides cut = {{"parallel.tensor.mode", "1d"},
+                         {"parallel.tensor.size", "2"},
+                         {"parallel.data", "2"},
+                         {"parallel.zero", "2"},
+                         {"train.micro_batch", "1"}};
+  for (const char* dtype : {"f32", "bf16"}) {
+    const Overrides typed = both(cut, {{"model.dtype", dtype}});
+    EXPECT_EQ(refuted(halves(), "half", both(typed, {{"optimizer.lr", "0.1"}})), "") << dtype;
+    EXPECT_EQ(refuted(evens(), "even", both(typed, {{"optimizer.lr", "0.5"}})), "") << dtype;
+  }
+}
+
+TEST(OwnOptimizer, UnderStalenessIsReplayedByItsFormulaOrRefused) {
+  const Overrides stale = {{"parallel.data", "2"},
+                           {"parallel.data.mode", "parameter_server"},
+                           {"parallel.data.staleness", "1"},
+                           {"optimizer.clip", "0"}};
+  EXPECT_EQ(refuted(halves(), "half", stale), "");
+  EXPECT_NE(refuted(halves(0.7), "half", both(stale, {{"optimizer.lr", "0.3"}})), "");
+  EXPECT_THROW(refuted(evens(), "even", stale), Refused);
+}
+
+// A step of 0.01 % more than the formula's is some 800 roundings of the step in f32.
+TEST(OwnOptimizer, ThatIsNotItsFormulaIsRefuted) {
+  const std::string why = refuted(halves(0.50005), "half", {{"optimizer.lr", "0.1"}});
+  EXPECT_NE(why.find("different"), std::string::npos) << why;
+  Registries renamed = with("half",
+                            {.keys = {"momentum"},
+                             .make =
+                                 [](const OptimizerPlan& plan) {
+                                   Rule rule = half_steps(plan);
+                                   rule.slots = {"other"};
+                                   return rule;
+                                 }},
+                            {half_formula});
+  const std::string slots = refuted(renamed, "half", {});
+  EXPECT_NE(slots.find("the formula has no state other"), std::string::npos) << slots;
+}
+
+TEST(OwnOptimizer, PassesConformanceAndAForgetfulOneDoesNot) {
+  const auto failed = [](const Registries& all, const std::string& name) {
+    std::string first;
+    for (const conformance::Finding& f : conformance::check_optimizer(all, name, {1})) {
+      if (!f.is_ok && first.empty()) first = f.check + ": " + f.detail;
+    }
+    return first;
+  };
+  // Momentum kept by the rule itself is no state that anything saves or cuts.
+  const auto forgetful = [](const OptimizerPlan&) -> Rule {
+    const auto steps = std::make_shared<int64_t>(0);
+    return {
+        .slots = {}, .update = [steps](RulePiece& p, const Rates& rates, const Tensor&) {
+          p.value.sub_(p.grad.to(p.value.scalar_type()) * (p.grad_factor * rates.lr / ++*steps));
+        }};
+  };
+  const auto formula = [](const oracle::Step& s, const Tensor& g, const Tensor& theta) {
+    return theta - s.alpha * g / static_cast<double>(s.t);
+  };
+  EXPECT_EQ(failed(with("forgetful", {.make = forgetful}, {formula}), "forgetful").substr(0, 6),
+            "state:");
+  EXPECT_THROW(conformance::check_optimizer(halves(), "half", {64}), ConfigError);
+}
+
+}  // namespace
+}  // namespace kuafu
