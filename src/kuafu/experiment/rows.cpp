@@ -67,8 +67,9 @@ class RowScope : public FormulaScope {
 
   std::vector<std::unique_ptr<FormulaScope>> rounds() const override {
     std::vector<std::unique_ptr<FormulaScope>> out;
-    for (int64_t r = 1; round_ == Rows::kAllRounds && r <= rows_.num_rounds_; ++r) {
-      out.push_back(std::make_unique<RowScope>(rows_, row_, among_, reading_, r));
+    if (round_ != Rows::kAllRounds) return out;
+    for (const int64_t round : rows_.rounds_) {
+      out.push_back(std::make_unique<RowScope>(rows_, row_, among_, reading_, round));
     }
     return out;
   }
@@ -112,12 +113,10 @@ Rows::Rows(const Derived& derived, const RunRecord& record, const Suite* suite)
   sound_ = std::make_shared<const std::vector<size_t>>(std::move(sound));
   for (const Row& row : rows_) {
     const Json rounds = row.line == nullptr ? Json() : value_at(*row.line, "rounds");
-    for (const Json& round : rounds) {
-      num_rounds_ = std::max(num_rounds_, round["round"].get<int64_t>());
-    }
+    for (const Json& round : rounds) rounds_.insert(round["round"].get<int64_t>());
   }
-  columns_.assign(static_cast<size_t>(num_rounds_) + 1,
-                  {formulas_.size(), std::vector<std::optional<Value>>(rows_.size())});
+  columns_[kAllRounds].assign(formulas_.size(), std::vector<std::optional<Value>>(rows_.size()));
+  for (const int64_t round : rounds_) columns_[round] = columns_[kAllRounds];
 }
 
 bool Rows::is_sound(const Row& row) {
@@ -126,7 +125,7 @@ bool Rows::is_sound(const Row& row) {
 }
 
 Value Rows::column(size_t column, size_t row, int64_t round) const {
-  auto& known = columns_[static_cast<size_t>(round)][column][row];
+  auto& known = columns_[round][column][row];
   if (!known) known = formulas_[column].evaluate(*scope(row, sound_, Reading::kAsRecorded, round));
   return *known;
 }

@@ -91,9 +91,9 @@ class Rows {
   std::vector<Formula> formulas_;  ///< of the columns
   int64_t num_unknown_ = 0;
   Among sound_;
-  int64_t num_rounds_ = 0;  ///< of the case that was timed most often
+  std::set<int64_t> rounds_;  ///< their numbers, of all cases
   /// Values that were asked for, by round, column and row.
-  mutable std::vector<std::vector<std::vector<std::optional<Value>>>> columns_;
+  mutable std::map<int64_t, std::vector<std::vector<std::optional<Value>>>> columns_;
   mutable std::map<std::string, bool> is_field_;  ///< names that were asked for
 };
 
