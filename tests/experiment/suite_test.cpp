@@ -244,7 +244,11 @@ TEST(Suite, LeavesModesOfAPluginToTheWorker) {
   options.plugins = {"libmine.so"};
   options.names_of_plugins = [](const std::vector<std::string>& plugins) {
     EXPECT_EQ(plugins, Names{"libmine.so"});
-    return PluginNames{{"macaron"}, {"mine"}, {}, {}};
+    return PluginNames{.models = {"macaron"},
+                       .tensor = {"mine"},
+                       .sequence = {},
+                       .schedules = {},
+                       .optimizers = {}};
   };
   EXPECT_EQ(parse_suite(toml, "s.toml", options).cases[0].ranks, 4);
   const std::string models = "[grid]\nmodel.kind = [\"gpt\", \"macaron\"]\n";
