@@ -10,37 +10,10 @@
 namespace kuafu {
 namespace {
 
-template <class Kernel>
-void adam_on_cpu(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v,
-                 const kernels::AdamWFactors& factors, const Kernel& kernel) {
-  for (const Tensor* x : {&value, &m, &v}) check_dense(*x);
-  by_type(value, [&](auto zero) {
-    using T = decltype(zero);
-    with_gradients<T>(value, grad, [&]<class Grad>(const Grad* g) {
-      kernel(kernels::AdamWData<T, Grad>{value.mutable_data_ptr<T>(), g, m.mutable_data_ptr<T>(),
-                                         v.mutable_data_ptr<T>(), value.numel()},
-             factors);
-    });
-  });
-}
+using kernels::Decay;
+using kernels::Momentum;
 
-void adamw_cpu(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v, double lr,
-               double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
-               double grad_factor) {
-  const auto steps = static_cast<double>(t);
-  const kernels::AdamWFactors factors{
-      .beta1 = beta1,
-      .beta2 = beta2,
-      .epsilon = epsilon,
-      .keep = 1 - lr * weight_decay,
-      .rate = lr / (1 - std::pow(beta1, steps)),
-      .spread = 1 / std::sqrt(1 - std::pow(beta2, steps)),
-      .grad = grad_factor,
-  };
-  adam_on_cpu(value, grad, m, v, factors,
-              [](const auto& data, const auto& f) { kernels::adamw(data, f); });
-}
-
+template <Decay decay>
 void adam_cpu(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v, double lr,
               double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
               double grad_factor) {
@@ -49,59 +22,58 @@ void adam_cpu(const Tensor& value, const Tensor& grad, const Tensor& m, const Te
       .beta1 = beta1,
       .beta2 = beta2,
       .epsilon = epsilon,
-      .keep = 1,
       .rate = lr / (1 - std::pow(beta1, steps)),
       .spread = 1 / std::sqrt(1 - std::pow(beta2, steps)),
       .grad = grad_factor,
       .coupled = weight_decay,
+      .keep = 1 - lr * weight_decay,
   };
-  adam_on_cpu(value, grad, m, v, factors,
-              [](const auto& data, const auto& f) { kernels::adam(data, f); });
-}
-
-void adamw_kernel(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v,
-                  double lr, double beta1, double beta2, double epsilon, double weight_decay,
-                  int64_t t, double grad_factor) {
-  const Tensor step = at::full({}, static_cast<double>(t), value.options().dtype(at::kFloat));
-  at::_fused_adamw_(value, scaled(value, grad, grad_factor), m, v, {}, step, lr, beta1, beta2,
-                    weight_decay, epsilon, false, false);
-}
-
-void adam_kernel(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v,
-                 double lr, double beta1, double beta2, double epsilon, double weight_decay,
-                 int64_t t, double grad_factor) {
-  const Tensor step = at::full({}, static_cast<double>(t), value.options().dtype(at::kFloat));
-  at::_fused_adam_(value, scaled(value, grad, grad_factor), m, v, {}, step, lr, beta1, beta2,
-                   weight_decay, epsilon, false, false);
-}
-
-void adamw_meta(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, double, double,
-                double, double, int64_t, double) {}
-
-template <class Kernel>
-void sgd_on_cpu(const Tensor& value, const Tensor& grad, const Tensor& velocity,
-                const kernels::SgdFactors& factors, const Kernel& kernel) {
-  for (const Tensor* x : {&value, &velocity}) check_dense(*x);
+  for (const Tensor* x : {&value, &m, &v}) check_dense(*x);
   by_type(value, [&](auto zero) {
     using T = decltype(zero);
     with_gradients<T>(value, grad, [&]<class Grad>(const Grad* g) {
-      kernel(kernels::SgdData<T, Grad>{value.mutable_data_ptr<T>(), g,
-                                       velocity.mutable_data_ptr<T>(), value.numel()},
-             factors);
+      kernels::adam(
+          decay,
+          kernels::AdamWData<T, Grad>{value.mutable_data_ptr<T>(), g, m.mutable_data_ptr<T>(),
+                                      v.mutable_data_ptr<T>(), value.numel()},
+          factors);
     });
   });
 }
 
-void sgd_cpu(const Tensor& value, const Tensor& grad, const Tensor& velocity, double lr,
-             double momentum, double weight_decay, double grad_factor) {
-  sgd_on_cpu(value, grad, velocity, {lr, momentum, weight_decay, grad_factor},
-             [](const auto& data, const auto& f) { kernels::sgd(data, f); });
+template <Decay decay>
+void adam_plain(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v,
+                double lr, double beta1, double beta2, double epsilon, double weight_decay,
+                int64_t t, double grad_factor) {
+  const Tensor step = at::full({}, static_cast<double>(t), value.options().dtype(at::kFloat));
+  constexpr auto fused = [](const auto&... arguments) {
+    if constexpr (decay == Decay::kInGradient) {
+      at::_fused_adam_(arguments...);
+    } else {
+      at::_fused_adamw_(arguments...);
+    }
+  };
+  fused(at::TensorList(value), at::TensorList(scaled(value, grad, grad_factor)), at::TensorList(m),
+        at::TensorList(v), at::TensorList(), at::TensorList(step), lr, beta1, beta2, weight_decay,
+        epsilon, false, false);
 }
 
-void nesterov_cpu(const Tensor& value, const Tensor& grad, const Tensor& velocity, double lr,
-                  double momentum, double weight_decay, double grad_factor) {
-  sgd_on_cpu(value, grad, velocity, {lr, momentum, weight_decay, grad_factor},
-             [](const auto& data, const auto& f) { kernels::nesterov(data, f); });
+void adam_meta(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, double, double,
+               double, double, int64_t, double) {}
+
+template <Momentum kind>
+void sgd_cpu(const Tensor& value, const Tensor& grad, const Tensor& velocity, double lr,
+             double momentum, double weight_decay, double grad_factor) {
+  for (const Tensor* x : {&value, &velocity}) check_dense(*x);
+  by_type(value, [&](auto zero) {
+    using T = decltype(zero);
+    with_gradients<T>(value, grad, [&]<class Grad>(const Grad* g) {
+      kernels::sgd(kind,
+                   kernels::SgdData<T, Grad>{value.mutable_data_ptr<T>(), g,
+                                             velocity.mutable_data_ptr<T>(), value.numel()},
+                   {lr, momentum, weight_decay, grad_factor});
+    });
+  });
 }
 
 void sgd_kernel(const Tensor& value, const Tensor& grad, const Tensor& velocity, double lr,
@@ -144,19 +116,19 @@ void add_update_ops(OpLibrary& lib) {
   lib.add(
       "adamw(Tensor(a!) value, Tensor grad, Tensor(b!) m, Tensor(c!) v, float lr, float beta1, "
       "float beta2, float epsilon, float weight_decay, int t, float grad_factor) -> ()",
-      "adamw", &adamw_cpu, &adamw_kernel, &adamw_meta);
+      "adamw", &adam_cpu<Decay::kOfWeight>, &adam_plain<Decay::kOfWeight>, &adam_meta);
   lib.add(
       "adam(Tensor(a!) value, Tensor grad, Tensor(b!) m, Tensor(c!) v, float lr, float beta1, "
       "float beta2, float epsilon, float weight_decay, int t, float grad_factor) -> ()",
-      "adam", &adam_cpu, &adam_kernel, &adamw_meta);
+      "adam", &adam_cpu<Decay::kInGradient>, &adam_plain<Decay::kInGradient>, &adam_meta);
   lib.add(
       "sgd(Tensor(a!) value, Tensor grad, Tensor(b!) velocity, float lr, float momentum, "
       "float weight_decay, float grad_factor) -> ()",
-      "sgd", &sgd_cpu, &sgd_kernel, &sgd_meta);
+      "sgd", &sgd_cpu<Momentum::kPlain>, &sgd_kernel, &sgd_meta);
   lib.add(
       "nesterov(Tensor(a!) value, Tensor grad, Tensor(b!) velocity, float lr, float momentum, "
       "float weight_decay, float grad_factor) -> ()",
-      "nesterov", &nesterov_cpu, &nesterov_kernel, &sgd_meta);
+      "nesterov", &sgd_cpu<Momentum::kNesterov>, &nesterov_kernel, &sgd_meta);
   lib.add("sum_of_squares(Tensor x) -> Tensor", "sum_of_squares", &sum_of_squares_cpu,
           &sum_of_squares_plain, &sum_of_squares_meta);
 }

@@ -31,17 +31,20 @@ inline float widen(F16 x) {
   return std::bit_cast<float>(sign | wide);
 }
 
-/// Factors of one AdamW step, of optim/adam.cpp's formula with t as b^t and g = grad x gradient:
+/// Where weight decay stands: added to the gradient (Adam), or taken of the weight (AdamW).
+enum class Decay : uint8_t { kInGradient, kOfWeight };
+
+/// Factors of one step of Adam or AdamW, of optim/adam.cpp's formula with t as b^t:
+///   g = grad x gradient (+ coupled w: kInGradient)
 ///   m = beta1 m + (1 - beta1) g    v = beta2 v + (1 - beta2) g^2
-///   w = keep w - rate m / (sqrt(v) spread + epsilon)
-/// Adam's g has coupled x w added, and its keep is 1.
+///   w = w (x keep: kOfWeight) - rate m / (sqrt(v) spread + epsilon)
 struct AdamWFactors {
   double beta1, beta2, epsilon;
-  double keep;    ///< 1 - lr weight_decay
-  double rate;    ///< lr / (1 - beta1^t)
-  double spread;  ///< 1 / sqrt(1 - beta2^t)
-  double grad;    ///< 1 unless the loss was scaled
-  double coupled = 0;
+  double rate;     ///< lr / (1 - beta1^t)
+  double spread;   ///< 1 / sqrt(1 - beta2^t)
+  double grad;     ///< 1 unless the loss was scaled
+  double coupled;  ///< weight_decay
+  double keep;     ///< 1 - lr weight_decay
 };
 
 /// Elements of one update, `count` of each.
@@ -53,16 +56,12 @@ struct AdamWData {
   int64_t count;
 };
 
-void adamw(const AdamWData<float, float>& data, const AdamWFactors& factors);
-void adamw(const AdamWData<float, BF16>& data, const AdamWFactors& factors);
-void adamw(const AdamWData<float, F16>& data, const AdamWFactors& factors);
-void adamw(const AdamWData<double, double>& data, const AdamWFactors& factors);
-void adam(const AdamWData<float, float>& data, const AdamWFactors& factors);
-void adam(const AdamWData<float, BF16>& data, const AdamWFactors& factors);
-void adam(const AdamWData<float, F16>& data, const AdamWFactors& factors);
-void adam(const AdamWData<double, double>& data, const AdamWFactors& factors);
+/// How the velocity moves a weight: by itself, or with the gradient once more before it (Nesterov).
+enum class Momentum : uint8_t { kPlain, kNesterov };
 
-/// u = momentum u + (g + weight_decay w); w = w - lr u; g = grad x gradient
+/// Factors of one step of SGD:
+///   g = grad x gradient + weight_decay w    u = momentum u + g
+///   w = w - lr u (kPlain)    w = w - lr (g + momentum u) (kNesterov)
 struct SgdFactors {
   double lr, momentum, weight_decay;
   double grad;
@@ -76,14 +75,13 @@ struct SgdData {
   int64_t count;
 };
 
-void sgd(const SgdData<float, float>& data, const SgdFactors& factors);
-void sgd(const SgdData<float, BF16>& data, const SgdFactors& factors);
-void sgd(const SgdData<float, F16>& data, const SgdFactors& factors);
-void sgd(const SgdData<double, double>& data, const SgdFactors& factors);
-/// The same velocity, and w = w - lr (g + weight_decay w + momentum u).
-void nesterov(const SgdData<float, float>& data, const SgdFactors& factors);
-void nesterov(const SgdData<float, BF16>& data, const SgdFactors& factors);
-void nesterov(const SgdData<float, F16>& data, const SgdFactors& factors);
-void nesterov(const SgdData<double, double>& data, const SgdFactors& factors);
+#define KUAFU_UPDATES(T, Grad)                                                         \
+  void adam(Decay decay, const AdamWData<T, Grad>& data, const AdamWFactors& factors); \
+  void sgd(Momentum kind, const SgdData<T, Grad>& data, const SgdFactors& factors)
+KUAFU_UPDATES(float, float);
+KUAFU_UPDATES(float, BF16);
+KUAFU_UPDATES(float, F16);
+KUAFU_UPDATES(double, double);
+#undef KUAFU_UPDATES
 
 }  // namespace kuafu::kernels
