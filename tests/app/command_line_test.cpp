@@ -118,7 +118,7 @@ TEST(Front, RefusesAWrongValueOfEveryOption) {
 
 // A full disk is not a success, whatever command prints.
 TEST(Front, WhatCannotBePrintedIsTold) {
-  for (const std::string& command : {"list", "list keys", "--help", "suite --help", "--version"}) {
+  for (const std::string command : {"list", "list keys", "--help", "suite --help", "--version"}) {
     test::Process process({"/bin/sh", "-c", test::built("kuafu") + " " + command + " >/dev/full"});
     const Output output = process.wait();
     EXPECT_EQ(output.code, 7) << command << output.err;

@@ -105,8 +105,9 @@ TEST(Conformance, FindsSchedulesThatDropOrSwapAMicroBatch) {
   for (const auto& [name, says] :
        {std::pair{"drops-one", "is missing"}, std::pair{"swaps-two", "the schedule deadlocks"}}) {
     const Checked c =
-        check({"--schedule", name, "--plugin", built("plugins/from_64.so"), "--sizes", "2"});
+        check({"--schedule", name, "--plugin", built("plugins/from_64.so"), "--sizes", "2,3"});
     EXPECT_EQ(c.code, kFailed) << c.output;
+    for (const Json& f : c.document["findings"]) EXPECT_EQ(f["where"], "pipeline2");  // no larger
     EXPECT_TRUE(failed_shapes(c, "timetable").contains("5 micro-batches, 1 stage a rank"))
         << c.output;
     EXPECT_NE(c.output.find(says), std::string::npos) << c.output;
@@ -114,7 +115,7 @@ TEST(Conformance, FindsSchedulesThatDropOrSwapAMicroBatch) {
 }
 
 // A broken model on many ranks takes minutes: what is found is told at once, and it ends there.
-TEST(Conformance, TellsAtOnceAndStopsAtTheFirstSizeThatFails) {
+TEST(ConformanceWhole, TellsAtOnceAndStopsAtTheFirstSizeThatFails) {
   const tests::Folder folder;
   tests::Child child({built("bin/kuafu-worker"), "conformance", "--model", "gpt-batch-64",
                       "--sizes", "1,2", "--plugin", built("plugins/from_64.so"), "--json",

@@ -266,7 +266,7 @@ TEST(Watching, CtrlCToTheLauncherScriptEndsAfterTheStep) {
   if (!build_info::kMpi.found) GTEST_SKIP() << "built without MPI";
   const tests::Folder folder;
   const std::string saved = folder.path("saved");
-  LongRun run({"--steps", kMany, "--set", "train.batch=8192", "--set", "parallel.data=2",
+  LongRun run({"--steps", kMany, "--set", "train.batch=6144", "--set", "parallel.data=2",
                "--checkpoint", saved},
               tests::mpirun(2));
   ASSERT_TRUE(run.is_logged) << run.child.output();

@@ -212,7 +212,7 @@ class WholeConformance : public testing::TestWithParam<Choice> {};
 TEST_P(WholeConformance, Holds) {
   for (const conformance::Kind& kind : conformance::kinds()) {
     if (kind.name != GetParam().kind) continue;
-    expect_all_hold(kind.check(registries(), GetParam().name, kind.sizes));
+    expect_all_hold(kind.check(registries(), GetParam().name, kind.sizes, {}));
   }
 }
 
