@@ -197,6 +197,7 @@ const Members kMembers = {
     KUAFU_MEMBER(take, optimizer.min_lr_ratio),
     KUAFU_MEMBER(take, optimizer.nesterov),
     KUAFU_MEMBER(take, optimizer.coefficient),
+    KUAFU_MEMBER(take, optimizer.adam_lr),
     KUAFU_MEMBER(take, optimizer.bias_correction),
     KUAFU_MEMBER(take, optimizer.ratio_min),
     KUAFU_MEMBER(take, optimizer.ratio_max),

@@ -187,6 +187,33 @@ TEST(OracleOptimizer, NormsAreThoseOfLayers) {
   EXPECT_TRUE(oracle::norms_of_layers(t, weight).flatten().equal(norms));
 }
 
+// Singular values s of a gradient that is diagonal go, one by one, through the quintic five times; the
+// columns of two matrices take turns.
+TEST(OracleOptimizer, MuonIsItsFormulaOnSingularValues) {
+  const double s[] = {3, 4, 12}, norm = 13, lr = 0.5;
+  Tensor g = at::zeros({3, 8}, at::kDouble);
+  for (int64_t i = 0; i < 3; ++i) g[i][2 * i] = s[i];  // the even columns are one of the matrices
+  oracle::Tensors w = {{"blocks.0.w", at::zeros({3, 8}, at::kDouble)}};
+  oracle::State state;
+  const OptimizerPlan muon = {.kind = "muon", .lr = lr, .weight_decay = 0, .clip = 0};
+  oracle::update(muon, lr, 0, {{"blocks.0.w", g}}, w, state,
+                 {{"blocks.0.w", {.shape = {3, 8}, .fused = 2}}});
+  for (int64_t i = 0; i < 3; ++i) {
+    double x = s[i] / (norm + 1e-7);
+    for (int n = 0; n < 5; ++n) x = 3.4445 * x - 4.7750 * x * x * x + 2.0315 * x * x * x * x * x;
+    EXPECT_GT(x, 0.68);
+    EXPECT_LT(x, 1.2);
+    const double wide = std::sqrt(4.0 / 3.0);
+    EXPECT_NEAR(w.at("blocks.0.w")[i][2 * i].item<double>(), -lr * wide * x, 1e-14) << i;
+    w.at("blocks.0.w")[i][2 * i] = 0;
+  }
+  EXPECT_LT(w.at("blocks.0.w").abs().max().item<double>(), 1e-14);
+  EXPECT_FALSE(state.slots.contains("m"));
+  oracle::Tensors table = {{"embedding.w", at::zeros({3, 8}, at::kDouble)}};
+  oracle::update(muon, lr, 0, {{"embedding.w", g}}, table, state);
+  EXPECT_TRUE(state.slots.contains("m"));
+}
+
 // One layer (0.6, 0.8) of norm 1; by hand.
 TEST(OracleOptimizer, LarsAndLambAreTheirFormulas) {
   const oracle::Tensors g = {{"w", at::tensor({0.0, 2.0}, at::kDouble).view({1, 2})}};

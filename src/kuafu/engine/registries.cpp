@@ -38,8 +38,9 @@ TensorModes Registries::tensor_modes() const {
 Choices Registries::choices() const {
   std::vector<OptimizerKind> kinds;
   for (const auto& entry : optimizers.entries()) {
-    kinds.push_back({entry.name, entry.summary, entry.make.keys,
-                     default_rule(optimizers, entry.name).has_ratios()});
+    const Rule rule = default_rule(optimizers, entry.name);
+    kinds.push_back(
+        {entry.name, entry.summary, entry.make.keys, rule.is_by_layers(), rule.has_matrices()});
   }
   return {.tensor = tensor_modes(),
           .models = models.names(),
@@ -63,9 +64,10 @@ void check_optimizers(const Registries& registries) {
         registries.updates.contains(entry.name) && registries.updates.find(entry.name).update, who,
         " has no formula for certificates to hold it against; add one of that name "
         "to registries.updates");
-    KUAFU_REQUIRE(registries.updates.find(entry.name).is_by_layers == rule.has_ratios(), who,
-                  rule.has_ratios() ? " has ratios" : " has no ratios", " and its formula says ",
-                  "is_by_layers = ", rule.has_ratios() ? "false" : "true",
+    KUAFU_REQUIRE(registries.updates.find(entry.name).is_by_layers == rule.is_by_layers(), who,
+                  rule.is_by_layers() ? " is by layers" : " is not by layers",
+                  " and its formula says ",
+                  "is_by_layers = ", rule.is_by_layers() ? "false" : "true",
                   ": \"auto\" of optimizer.exclude would leave out other layers");
   }
   for (const std::string& name : registries.updates.names()) {

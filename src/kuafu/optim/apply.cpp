@@ -10,10 +10,12 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/accumulate.h>
 
 #include <map>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/optim/norm.h"
 
@@ -83,13 +85,30 @@ HeldLayers layers_of(const ParamShard& shard, const Mesh& mesh) {
   return held;
 }
 
+/// A rank cannot make a step of a matrix of which it holds a part.
+void check_whole(const OptimizerPlan& plan, const Rule& rule, const ParamShard& s) {
+  if (!rule.has_matrices() || !holds_hidden_matrices(*s.param)) return;
+  if (s.value.numel() == s.param->value.numel() &&
+      s.value.numel() == c10::multiply_integers(s.param->global))
+    return;
+  throw Refused(text("optimizer.kind = ", in_quotes(plan.kind),
+                     " updates whole matrices, and a rank "
+                     "holds ",
+                     s.value.numel(), " elements of ", s.param->name, " ",
+                     to_string(s.param->global)));
+}
+
 }  // namespace
 
 Optimizer::Optimizer(const OptimizerPlan& plan, const OptimizerRules& rules)
     : plan_(plan), rule_(make_rule(plan, rules)) {}
 
 bool Optimizer::is_left_out(const Param& p) const {
-  return plan_.leaves_vectors_out(rule_.has_ratios()) && holds_vectors(p);
+  return plan_.leaves_vectors_out(rule_.is_by_layers()) && holds_vectors(p);
+}
+
+const std::vector<std::string>& Optimizer::slots_of(const Param& p) const {
+  return rule_.has_matrices() && holds_hidden_matrices(p) ? rule_.matrix_slots : rule_.slots;
 }
 
 void Optimizer::step(std::span<ParamShard> shards, double lr) { step(shards, lr, Mesh({}, 0)); }
@@ -106,6 +125,8 @@ void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) 
                       .slots = state.slots,
                       .grad_factor = shards[i].grad_factor,
                       .weight_decay = is_left_out(*shards[i].param) ? 0 : plan_.weight_decay});
+    const Param& p = *shards[i].param;
+    if (rule_.has_matrices() && holds_hidden_matrices(p)) pieces.back().matrix = &p;
   }
   std::vector<Tensor> ratios(shards.size());
   if (rule_.has_ratios()) ratios = ratios_of(shards, pieces, rates, mesh);
@@ -167,7 +188,7 @@ OptimizerState Optimizer::state() const {
   for (size_t i = 0; i < states_.size(); ++i) {
     const State& s = states_[i];
     for (size_t k = 0; k < s.slots.size(); ++k) {
-      all.tensors.push_back({s.param->name, rule_.slots[k], s.slots[k], i});
+      all.tensors.push_back({s.param->name, slots_of(*s.param)[k], s.slots[k], i});
     }
     if (s.master.defined()) all.tensors.push_back({s.param->name, "master", s.master, i});
   }
@@ -181,7 +202,8 @@ void Optimizer::begin(std::span<const ParamShard> shards, int64_t num_steps) {
   for (const ParamShard& s : shards) {
     State& state = states_.emplace_back();
     state.param = s.param;
-    for (size_t k = 0; k < rule_.slots.size(); ++k) state.slots.push_back(new_slot(s.value));
+    check_whole(plan_, rule_, s);
+    for (size_t k = 0; k < slots_of(*s.param).size(); ++k) state.slots.push_back(new_slot(s.value));
     state.master = new_master(s.value);
   }
 }

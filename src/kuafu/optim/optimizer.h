@@ -34,7 +34,7 @@ struct SlotTensor {
 
 /// What a resumed run needs to go on to the bit.
 struct OptimizerState {
-  int64_t num_steps = 0;             ///< done so far: the bias correction of AdamW depends on it
+  int64_t num_steps = 0;            ///< done so far: the bias correction of AdamW depends on it
   std::vector<SlotTensor> tensors;  ///< the optimizer's own, not copies
 };
 
@@ -48,8 +48,7 @@ struct PartialSums {
 class Optimizer {
  public:
   /// Throws ConfigError for kinds and coefficients that there are not.
-  explicit Optimizer(const OptimizerPlan& plan,
-                     const OptimizerRules& rules = builtin_optimizers());
+  explicit Optimizer(const OptimizerPlan& plan, const OptimizerRules& rules = builtin_optimizers());
 
   /// Makes the state over these shards anew, zero (master copies: of the values) and with so many
   /// steps done. A saved run goes on once state().tensors are filled.
@@ -76,6 +75,8 @@ class Optimizer {
 
   /// The states of the shards of a step. Throws InternalError where they lack a value or gradient.
   std::vector<State*> states_of(std::span<const ParamShard> shards);
+  /// The slots of a parameter, by name.
+  const std::vector<std::string>& slots_of(const Param& p) const;
   /// optimizer.exclude: neither decay nor ratio.
   bool is_left_out(const Param& p) const;
   /// Where the layers of a shard are in the table of its axes.

@@ -8,6 +8,7 @@
 #include "kuafu/base/registry.h"
 #include "kuafu/plan/plan.h"
 #include "kuafu/tensor/ops.h"
+#include "kuafu/tensor/param.h"
 
 // An optimizer as its paper has it: data and arithmetic on the elements of a piece. Who holds the
 // other pieces of a layer, how norms come together, masters, saving: apply.cpp, once for all rules.
@@ -21,6 +22,8 @@ struct RulePiece {
   double grad_factor = 1;
   double weight_decay = 0;    ///< 0 for layers that are left out
   ops::LayerRun layers = {};  ///< where the elements lie among them
+  /// Of a rule with matrix_slots: set where the piece is all of a parameter of hidden matrices.
+  const Param* matrix = nullptr;
 };
 
 /// Of one step.
@@ -37,7 +40,10 @@ struct Rates {
 ///   update    elementwise, with the ratio of each element's layer
 struct Rule {
   /// Zero at first; a checkpoint calls them "kind.slot.parameter".
-  std::vector<std::string> slots;
+  std::vector<std::string> slots = {};
+  /// Of hidden matrices instead, where the rule updates those as wholes: a rank must hold all of each.
+  /// Empty where it has no use for that.
+  std::vector<std::string> matrix_slots = {};
   std::function<Tensor(RulePiece& piece, const Rates& rates)> measure = {};
   int64_t num_norms = 2;  ///< k
   std::function<Tensor(const Tensor& norms)> ratios = {};
@@ -45,6 +51,9 @@ struct Rule {
   std::function<void(RulePiece& piece, const Rates& rates, const Tensor& ratios)> update;
 
   bool has_ratios() const { return static_cast<bool>(ratios); }
+  bool has_matrices() const { return !matrix_slots.empty(); }
+  /// The step of an element follows from its whole layer.
+  bool is_by_layers() const { return has_ratios() || has_matrices(); }
 };
 
 /// A rule of a registry.
@@ -70,9 +79,13 @@ Rule make_adam(const OptimizerPlan& plan);   ///< decay as part of the gradient
 Rule make_adamw(const OptimizerPlan& plan);  ///< decay of the weight itself
 Rule make_lars(const OptimizerPlan& plan);
 Rule make_lamb(const OptimizerPlan& plan);
+Rule make_muon(const OptimizerPlan& plan);
 
 /// By plan.kind; throws ConfigError listing the kinds, or for a rule that is none.
 Rule make_rule(const OptimizerPlan& plan, const OptimizerRules& rules = builtin_optimizers());
+
+/// Whether a parameter holds matrices of blocks: none that embeds, none of the head, no vectors.
+bool holds_hidden_matrices(const Param& p);
 
 /// What rules share: betas and momentum below 1. Throw ConfigError.
 void check_betas(const OptimizerPlan& plan);

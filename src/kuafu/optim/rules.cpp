@@ -26,13 +26,15 @@ Tensor is_zero_layer(const Tensor& norms) {
   return at::minimum(norms.select(1, 0), norms.select(1, 1)).sign().neg() + 1.0;
 }
 
+bool holds_hidden_matrices(const Param& p) {
+  return p.name.starts_with("blocks.") && !holds_vectors(p);
+}
+
 void register_optimizers(OptimizerRules& rules) {
   using Make = Rule (*)(const OptimizerPlan&);
-  static const std::map<std::string, Make> makers = {{"sgd", make_sgd},
-                                                     {"adam", make_adam},
-                                                     {"adamw", make_adamw},
-                                                     {"lars", make_lars},
-                                                     {"lamb", make_lamb}};
+  static const std::map<std::string, Make> makers = {{"sgd", make_sgd},     {"adam", make_adam},
+                                                     {"adamw", make_adamw}, {"lars", make_lars},
+                                                     {"lamb", make_lamb},   {"muon", make_muon}};
   for (const OptimizerKind& kind : builtin_optimizer_kinds()) {
     rules.add(kind.name, kind.summary, {kind.keys, makers.at(kind.name)});
   }
@@ -47,6 +49,22 @@ const OptimizerRules& builtin_optimizers() {
   return all;
 }
 
+/// Names that checkpoints can have, each once.
+void check_slots(const std::string& who, const std::vector<std::string>& slots) {
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const std::string& slot = slots[i];
+    const bool is_word = !slot.empty() && slot.find_first_not_of(
+                                              "abcdefghijklmnopqrstuvwxyz"
+                                              "0123456789_") == std::string::npos;
+    KUAFU_REQUIRE(is_word && slot != "master", who, " has a slot ", in_quotes(slot),
+                  slot == "master" ? ", the name of the f32 copies of half-precision weights" : "",
+                  "; allowed: small letters, digits and _, as in \"velocity\"");
+    const auto before = slots.begin() + static_cast<std::ptrdiff_t>(i);
+    KUAFU_REQUIRE(std::find(slots.begin(), before, slot) == before, who, " has two slots ",
+                  in_quotes(slot), "; rename one of them");
+  }
+}
+
 void check_rule(const std::string& name, const Rule& rule) {
   const std::string who = text("optimizer ", in_quotes(name));
   KUAFU_REQUIRE(rule.update, who, " has no update; a rule is at least {.update = ...}");
@@ -58,18 +76,8 @@ void check_rule(const std::string& name, const Rule& rule) {
                 "its part in .update");
   KUAFU_REQUIRE(rule.num_norms >= 1, who, " has num_norms = ", rule.num_norms,
                 "; allowed: from 1; nearest: 1");
-  for (size_t i = 0; i < rule.slots.size(); ++i) {
-    const std::string& slot = rule.slots[i];
-    const bool is_word = !slot.empty() && slot.find_first_not_of(
-                                              "abcdefghijklmnopqrstuvwxyz"
-                                              "0123456789_") == std::string::npos;
-    KUAFU_REQUIRE(is_word && slot != "master", who, " has a slot ", in_quotes(slot),
-                  slot == "master" ? ", the name of the f32 copies of half-precision weights" : "",
-                  "; allowed: small letters, digits and _, as in \"velocity\"");
-    const auto before = rule.slots.begin() + static_cast<std::ptrdiff_t>(i);
-    KUAFU_REQUIRE(std::find(rule.slots.begin(), before, slot) == before, who, " has two slots ",
-                  in_quotes(slot), "; rename one of them");
-  }
+  check_slots(who, rule.slots);
+  check_slots(who, rule.matrix_slots);
 }
 
 Rule make_rule(const OptimizerPlan& plan, const OptimizerRules& rules) {

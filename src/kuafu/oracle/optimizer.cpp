@@ -90,6 +90,53 @@ Tensor lamb_rule(const Step& s, const Tensor& g, const Tensor& theta) {
   return theta - s.alpha * ratio * direction;
 }
 
+/// X <- a X + b (X X^T) X + c (X X^T)^2 X, five times, from X = U / |U|
+///            [Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024]
+Tensor newton_schulz(const Tensor& u) {
+  if (u.size(0) > u.size(1)) return newton_schulz(u.t()).t();
+  Tensor x = u / (u.square().sum().sqrt() + 1e-7);
+  for (int i = 0; i < 5; ++i) {
+    const Tensor gram = x.mm(x.t());
+    x = 3.4445 * x - 4.7750 * gram.mm(x) + 2.0315 * gram.mm(gram.mm(x));
+  }
+  return x;
+}
+
+/// newton_schulz() of each matrix that a weight holds, times sqrt(max(1, out / in)).
+Tensor orthogonal_step(const Tensor& u, const Weight& weight) {
+  std::vector<Tensor> experts;
+  for (const Tensor& one : weight.is_stacked ? u.unbind(0) : std::vector<Tensor>{u}) {
+    // (in, turns, fused, run): the columns of a matrix are those of all turns.
+    const int64_t run = weight.fused == 1 ? u.size(-1) : weight.run;
+    const Tensor split = one.reshape({one.size(0), -1, weight.fused, run});
+    std::vector<Tensor> parts;
+    for (const Tensor& part : split.unbind(2)) {
+      const Tensor matrix = part.reshape({one.size(0), -1});
+      const double wide = static_cast<double>(matrix.size(1)) / static_cast<double>(matrix.size(0));
+      parts.push_back(
+          (newton_schulz(matrix) * std::sqrt(std::max(1.0, wide))).reshape(part.sizes()));
+    }
+    experts.push_back(at::stack(parts, 2).reshape(one.sizes()));
+  }
+  return weight.is_stacked ? at::stack(experts) : experts.at(0);
+}
+
+/// Hidden matrices: B <- mu B + G; theta <- theta - eta (scale NewtonSchulz5(B) + lambda theta), with
+/// Nesterov of G + mu B                    [the same, algorithm 2; decay: Liu et al., arXiv 2502.16982]
+/// All else: AdamW, whose rate has the schedule of eta.
+Tensor muon_rule(const Step& s, const Tensor& g, const Tensor& theta) {
+  const bool is_hidden =
+      s.name.starts_with("blocks.") && s.shape.shape.size() - (s.shape.is_stacked ? 1 : 0) == 2;
+  if (!is_hidden) {
+    const double alpha = s.plan.adam_lr * s.alpha / s.plan.lr;
+    return theta - alpha * (adam_direction(s, g, true) + s.lambda * theta);
+  }
+  Tensor& b = s.slot("velocity", theta);
+  b = s.plan.momentum * b + g;
+  const Tensor u = s.plan.nesterov ? g + s.plan.momentum * b : b;
+  return theta - s.alpha * (orthogonal_step(u, s.shape) + s.lambda * theta);
+}
+
 bool is_left_out(const OptimizerPlan& plan, const UpdateRule& rule, const Weight& weight) {
   const bool leaves_vectors =
       plan.exclude == "vectors" || (plan.exclude == "auto" && rule.is_by_layers);
@@ -116,6 +163,7 @@ void register_updates(UpdateRules& rules) {
   rules.add("adam", "adaptive moments", {adam_rule});
   rules.add("lars", "layer-wise rates", {lars_rule, true});
   rules.add("lamb", "layer-wise Adam", {lamb_rule, true});
+  rules.add("muon", "orthogonal momentum", {muon_rule, true});
 }
 
 const UpdateRules& builtin_updates() {

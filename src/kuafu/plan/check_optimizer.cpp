@@ -93,6 +93,35 @@ void check_stale(const Plan& plan, const OptimizerKind& kind, const Origins& ori
                      "\"adamw\" or \"sgd\", or staleness = 0"));
 }
 
+/// A step of a matrix needs all of it, and its rank has a part.
+void check_matrices(const Plan& plan, const OptimizerKind& kind, const Origins& origins) {
+  if (!kind.has_matrices) return;
+  const ParallelPlan& p = plan.parallel;
+  const auto refuse = [&](const std::string& key, const std::string& given,
+                          const std::string& nearest) {
+    throw Refused(text(origins.of({"optimizer.kind", key}),
+                       "optimizer.kind = ", in_quotes(kind.name), " with ", given,
+                       ": a step of a hidden matrix follows from all of it, and a rank would hold "
+                       "a part; nearest: ",
+                       nearest, ", or optimizer.kind = \"adamw\""));
+  };
+  if (p.tensor.size > 1) {
+    refuse("parallel.tensor.size", text("parallel.tensor.size = ", p.tensor.size),
+           "tensor.size = 1");
+  }
+  if (p.expert > 1) {
+    refuse("parallel.expert.size", text("parallel.expert.size = ", p.expert), "expert.size = 1");
+  }
+  if (p.zero > 0) refuse("parallel.zero", text("parallel.zero = ", p.zero), "zero = 0");
+  if (p.data.mode == "parameter_server") {
+    refuse("parallel.data.mode", "parallel.data.mode = \"parameter_server\"",
+           "data.mode = \"auto\"");
+  }
+  KUAFU_REQUIRE(plan.optimizer.lr > 0, origins.of({"optimizer.lr"}), "optimizer.lr = 0 with ",
+                "optimizer.kind = ", in_quotes(kind.name),
+                ", whose adam_lr follows the schedule of lr; allowed: above 0");
+}
+
 }  // namespace
 
 void check_optimizer(const Plan& plan, const std::vector<OptimizerKind>& optimizers,
@@ -102,6 +131,7 @@ void check_optimizer(const Plan& plan, const std::vector<OptimizerKind>& optimiz
   check_schedule(plan, origins);
   check_ratios(plan, origins);
   check_stale(plan, kind, origins);
+  check_matrices(plan, kind, origins);
 }
 
 }  // namespace kuafu::plan

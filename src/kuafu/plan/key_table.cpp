@@ -239,8 +239,13 @@ std::vector<Key> optimizer_keys() {
           "update rule: " + join(in_quotes(builtin_optimizer_names())) +
               ", or one that a plug-in adds; \"adam\" decays through its gradient, \"adamw\" the "
               "weight itself; \"lars\" and \"lamb\" scale the step of each layer, a tensor of the "
-              "published model, by its norms"),
+              "published model, by its norms; \"muon\" makes the step of each hidden matrix "
+              "orthogonal"),
       Row("optimizer.lr", Form::kNumber, KUAFU_SLOT(optimizer.lr), "learning rate").in(0, kMaxRate),
+      Row("optimizer.adam_lr", Form::kNumber, KUAFU_SLOT(optimizer.adam_lr),
+          "learning rate of what is no hidden matrix, by the schedule of `lr`")
+          .in(0, kMaxRate)
+          .only_with(kind, that_read("adam_lr")),
       Row("optimizer.momentum", Form::kNumber, KUAFU_SLOT(optimizer.momentum), "momentum")
           .below(0, 1)
           .only_with(kind, that_read("momentum")),

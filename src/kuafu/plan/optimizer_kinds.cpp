@@ -18,6 +18,11 @@ const std::vector<OptimizerKind>& builtin_optimizer_kinds() {
       {"lamb",
        "Adam whose step in each layer is as long as its weights",
        {"beta1", "beta2", "epsilon", "bias_correction", "ratio_min", "ratio_max"},
+       true},
+      {"muon",
+       "momentum of hidden matrices made orthogonal, AdamW of all else",
+       {"momentum", "nesterov", "adam_lr", "beta1", "beta2", "epsilon"},
+       true,
        true}};
   return kinds;
 }

@@ -260,8 +260,10 @@ struct OptimizerKind {
   std::vector<std::string> keys = {};
   /// The step of an element follows from the whole layer it belongs to.
   bool is_by_layers = false;
+  /// Hidden matrices are updated as wholes: a rank holds all of each.
+  bool has_matrices = false;
 };
-/// "adamw", "sgd", "adam", "lars", "lamb".
+/// "adamw", "sgd", "adam", "lars", "lamb", "muon".
 const std::vector<OptimizerKind>& builtin_optimizer_kinds();
 /// Their names.
 std::vector<std::string> builtin_optimizer_names();
