@@ -32,7 +32,7 @@ std::string sequence_table() {
 
 std::string models_table() {
   Table table({{"model"}, {"what it is"}});
-  for (const auto& [name, summary] : builtin_model_kinds()) table.add({name, summary});
+  for (const ModelKind& kind : builtin_model_kinds()) table.add({kind.name, kind.summary});
   return table.str();
 }
 

@@ -173,7 +173,9 @@ void complete(Overrides& settings, Draw& draw) {
     }
   }
   const auto kind = find("model.kind");
-  if (kind != settings.end() && kind->second == "vit") {  // follows from the image
+  const bool has_images =
+      kind != settings.end() && ModelPlan{.kind = kind->second}.input() == ModelInput::kImages;
+  if (has_images) {  // vocabulary and sequence follow from them
     std::erase_if(settings, [](const auto& s) {
       return s.first == "model.sequence" || s.first == "model.vocab";
     });

@@ -24,7 +24,9 @@ constexpr int64_t kMicroBatch = 4, kLeastBatch = 8;
 
 /// What a model needs besides to be small.
 Overrides small_model(const std::string& kind) {
-  if (kind == "vit") return {{"model.image", "12"}, {"model.patch", "4"}};
+  if (ModelPlan{.kind = kind}.input() == ModelInput::kImages) {
+    return {{"model.image", "12"}, {"model.patch", "4"}};
+  }
   return {{"model.vocab", "53"}, {"model.sequence", "16"}};
 }
 

@@ -120,7 +120,7 @@ std::string to_string(const ModelShape& s) {
 
 std::vector<ModelShape> model_shapes(const std::string& kind, Shapes shapes) {
   // Of images the sequence is an odd square and the class token.
-  const bool has_images = kind == "vit";
+  const bool has_images = ModelPlan{.kind = kind}.input() == ModelInput::kImages;
   std::vector<ModelShape> all = {{2, 48, 4, 61, has_images ? 10 : 12, 8},
                                  {2, 16, 4, 17, has_images ? 10 : 8, 4}};
   if (shapes == Shapes::kSmall) return all;
@@ -139,7 +139,7 @@ Overrides settings_of(const std::string& kind, const ModelShape& s) {
                         {"model.dtype", "f64"},
                         {"train.batch", text(s.batch)},
                         {"train.steps", "3"}};
-  if (kind == "vit") {
+  if (ModelPlan{.kind = kind}.input() == ModelInput::kImages) {
     const auto side = static_cast<int64_t>(std::lround(std::sqrt(s.sequence - 1)));
     return joined(settings, {{"model.image", text(side * kPatch)}, {"model.patch", text(kPatch)}});
   }

@@ -46,10 +46,10 @@ OpenedData open_tokens(const DataPlan& data, int64_t vocab, int64_t sequence, ui
 
 Tokens blank_tokens(const ModelPlan& model, int64_t samples) {
   Tokens out{{}, {}, samples, model.sequence};
-  if (model.kind == "bert") {
+  if (model.input() == ModelInput::kMaskedPairs) {
     out.is_pair = true;
     out.predictions = masked_positions(model.sequence);
-  } else if (model.kind == "vit") {
+  } else if (model.input() == ModelInput::kImages) {
     out.patches = model.sequence - 1;
     out.pixels = 3 * model.patch * model.patch;
     out.predictions = 1;
@@ -59,7 +59,7 @@ Tokens blank_tokens(const ModelPlan& model, int64_t samples) {
 
 OpenedData open_data(const DataPlan& data, const ModelPlan& model, uint64_t seed,
                      const std::string& default_path) {
-  if (model.kind == "vit") {
+  if (model.input() == ModelInput::kImages) {
     KUAFU_REQUIRE(data.kind == "synthetic", "data.kind = ", in_quotes(data.kind),
                   " has no images for model.kind = \"vit\"; nearest: data.kind = \"synthetic\"");
     return {std::make_unique<ImageDataset>(model, seed),
@@ -68,7 +68,7 @@ OpenedData open_data(const DataPlan& data, const ModelPlan& model, uint64_t seed
                                seed),
              0}};
   }
-  if (model.kind == "bert") {
+  if (model.input() == ModelInput::kMaskedPairs) {
     OpenedData opened = open_tokens(data, model.vocab - kSpecialTokens,
                                     model.sequence - kSpecialTokens, seed, default_path);
     opened.dataset = std::make_unique<PairDataset>(std::move(opened.dataset), model, seed);

@@ -27,7 +27,7 @@ bool is_same(double a, double b) {
 /// between "full" and "scaled" only.
 int64_t estimated_bytes(const Plan& plan) {
   const ModelPlan& m = plan.model;
-  const int64_t mixtures = m.kind == "moe_gpt" ? m.layers / m.moe_every : 0;
+  const int64_t mixtures = m.has_mixtures() ? m.layers / m.moe_every : 0;
   const int64_t mlp = (m.mlp == "swiglu" ? 3 : 2) * m.hidden * m.ffn_width();
   const int64_t weights = m.layers * (4 * m.hidden * m.hidden + mlp) +
                           (m.vocab + m.sequence) * m.hidden +

@@ -74,7 +74,7 @@ void add_parameters(Features& f, const Plan& plan, Model& model, const Context& 
     for (const Param* p : block->params()) {
       f.has_padded_parameters = f.has_padded_parameters || p->padded != p->global;
       const bool is_table = p->global.size() == 2 && p->global[0] == plan.model.vocab;
-      if (!is_table || plan.model.kind == "vit") continue;
+      if (!is_table || plan.model.input() == ModelInput::kImages) continue;
       f.is_table_gathered =
           f.is_table_gathered || is_table_gathered(context.mesh, p->global, p->layout, grid);
     }

@@ -31,7 +31,7 @@ Tensor box_of(const Tensor& piece, const HeldElements& held, size_t b);
 struct SavedTensor {
   std::string name;
   Tensor tensor;
-  size_t shard = 0;   ///< whose elements it has
+  size_t shard = 0;  ///< whose elements it has
   std::string slot;  ///< "master", of the optimizer's rule, or of a value without copy none
 };
 

@@ -5,6 +5,8 @@
 #include <functional>
 #include <numeric>
 
+#include "kuafu/plan/check.h"
+
 namespace kuafu {
 namespace {
 
@@ -123,9 +125,9 @@ void Search::shrink_layers() {
 
 void Search::shrink_vocabulary() {
   const int64_t given = plan_.model.vocab;
-  const bool is_text = plan_.data.kind == "text" && plan_.model.kind != "vit";
-  const int64_t least = !is_text ? 32 : plan_.model.kind == "bert" ? 259 : 256;
-  if (plan_.model.kind == "vit") {
+  const bool is_text = plan_.data.kind == "text" && plan_.model.input() != ModelInput::kImages;
+  const int64_t least = is_text ? plan::text_tokens(plan_.model) : 32;
+  if (plan_.model.input() == ModelInput::kImages) {
     for (const int64_t n : below(plan_.model.classes, 32, 32)) {
       if (take([n](Plan& p) { p.model.classes = n; })) return;
     }
@@ -163,7 +165,7 @@ void Search::shrink_width() {
 
 void Search::shrink_sequence() {
   const ModelPlan given = plan_.model;
-  if (given.kind != "vit") {
+  if (given.input() != ModelInput::kImages) {
     const int64_t least = std::max<int64_t>(8, 2 * plan_.parallel.sequence.size);
     for (const int64_t n : below(given.sequence, least, 64)) {
       if (take([n](Plan& p) { p.model.sequence = n; })) return;

@@ -111,7 +111,7 @@ struct Model {
 /// Builds a model's shard. Checks every layout, before any communication; makes parameters.
 using MakeModel = std::function<Model(const ModelPlan& plan, const Context& context)>;
 
-/// "gpt", "bert", "vit", "moe_gpt".
+/// Those of builtin_model_kinds().
 void register_models(Registry<MakeModel>& models);
 
 }  // namespace kuafu

@@ -33,8 +33,8 @@ Model make_gpt(const ModelPlan& plan, const Context& ctx) {
 void register_models(Registry<MakeModel>& models) {
   const std::map<std::string, MakeModel> makers = {
       {"gpt", make_gpt}, {"moe_gpt", make_gpt}, {"bert", make_bert}, {"vit", make_vit}};
-  for (const auto& [name, summary] : builtin_model_kinds()) {
-    models.add(name, summary, makers.at(name));
+  for (const ModelKind& kind : builtin_model_kinds()) {
+    models.add(kind.name, kind.summary, makers.at(kind.name));
   }
 }
 

@@ -158,11 +158,11 @@ Tensor stacked_weight_gradients(const TensorParallel& tp, const Tensor& x, const
 }  // namespace
 
 bool is_mixture(const ModelPlan& plan, int64_t index) {
-  return plan.kind == "moe_gpt" && (index + 1) % plan.moe_every == 0;
+  return plan.has_mixtures() && (index + 1) % plan.moe_every == 0;
 }
 
 int64_t num_mixtures(const ModelPlan& plan) {
-  return plan.kind == "moe_gpt" ? plan.layers / plan.moe_every : 0;
+  return plan.has_mixtures() ? plan.layers / plan.moe_every : 0;
 }
 
 ExpertLinear::ExpertLinear(const Context& ctx, const std::string& name, const ModelPlan& plan,

@@ -39,7 +39,7 @@ Rule make_lamb(const OptimizerPlan& plan) {
   const auto ratios = [least = plan.ratio_min, most = plan.ratio_max](const Tensor& norms) {
     const Tensor w = norms.select(1, 0), r = norms.select(1, 1);
     const Tensor none = is_zero_layer(norms);
-    return (w / (r + none)).clamp(least, most) * (-none + 1) + none;  // 5
+    return (w / (r + none)).clamp(least, most) * (-none + 1.0) + none;  // 5
   };
   const auto update = [args](RulePiece& p, const Rates& rates, const Tensor& ratio) {
     ops::lamb(p.value, p.slots[0], p.slots[1], ratio * rates.lr, args(p, rates), p.layers);  // 6

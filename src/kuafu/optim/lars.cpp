@@ -27,7 +27,7 @@ Rule make_lars(const OptimizerPlan& plan) {
   const auto ratios = [eta = plan.coefficient, wd = plan.weight_decay](const Tensor& norms) {
     const Tensor w = norms.select(1, 0), g = norms.select(1, 1);
     const Tensor none = is_zero_layer(norms);
-    return w * eta / (g + w * wd + none) * (-none + 1) + none;  // 2
+    return w * eta / (g + w * wd + none) * (-none + 1.0) + none;  // 2
   };
   const auto update = [momentum = plan.momentum](RulePiece& p, const Rates& rates,
                                                  const Tensor& ratio) {

@@ -97,7 +97,7 @@ class Model {
                        Extra& extra) const = 0;
 };
 
-/// By plan.kind: "gpt", "moe_gpt", "bert", "vit"; null for a kind it does not know.
+/// By plan.kind; null for a kind it does not know.
 std::unique_ptr<Model> make_model(const ModelPlan& plan, uint64_t seed);
 
 /// Makes the oracle of one kind of model; `seed`: train.seed.

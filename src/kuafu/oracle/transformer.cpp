@@ -44,7 +44,7 @@ std::unique_ptr<Model> make_model(const ModelPlan& plan, uint64_t seed) {
 }
 
 void register_models(Registry<MakeModel>& models) {
-  for (const char* kind : {"gpt", "moe_gpt", "bert", "vit"}) {
+  for (const std::string& kind : builtin_model_names()) {
     models.add(kind, "after the papers' listings", make_model);
   }
 }

@@ -65,8 +65,7 @@ void check_sequence(const Plan& plan, const Origins& origins) {
                        nearest_divisors(plan.model.heads, size),
                        ", or mode = \"ring\" with this size"));
   }
-  const bool sees_all = plan.model.kind == "bert" || plan.model.kind == "vit";
-  if (mode == "ring-zigzag" && sees_all) {
+  if (mode == "ring-zigzag" && !plan.model.is_causal()) {
     throw Refused(text(origins.of({"parallel.sequence.mode", "model.kind"}),
                        "parallel.sequence.mode = \"ring-zigzag\" balances causal masks, and ",
                        "model.kind = ", in_quotes(plan.model.kind),

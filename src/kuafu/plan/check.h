@@ -35,7 +35,7 @@ void check_data(const Plan& plan, const Origins& origins);
 void check_pipeline(const Plan& plan, const Origins& origins);
 
 /// Tokens of data.kind = "text" for a kind of model: one a byte, and the special ones of BERT.
-int64_t text_tokens(const std::string& kind);
+int64_t text_tokens(const ModelPlan& model);
 
 /// Defaults that follow from the kind of model, where the key is not given: BERT's vocabulary of
 /// text, ViT's data.

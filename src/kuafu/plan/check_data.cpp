@@ -85,8 +85,9 @@ void check_staleness(const Plan& plan, const Origins& origins) {
            "the global norm needs every worker's gradient at once, and each is applied alone",
            "clip = 0");
   }
-  if (plan.model.kind == "moe_gpt") {
-    refuse({"model.kind", "parallel.data.staleness"}, "model.kind = \"moe_gpt\"",
+  if (plan.model.has_mixtures()) {
+    refuse({"model.kind", "parallel.data.staleness"},
+           text("model.kind = ", in_quotes(plan.model.kind)),
            "a certificate that replays an order of pushes takes no routes over", "kind = \"gpt\"");
   }
   if (plan.has_loss_scale()) {

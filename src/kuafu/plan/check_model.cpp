@@ -59,8 +59,8 @@ void check_hash(const Plan& plan, const Origins& origins) {
 constexpr int64_t kSpecialIds = 3;
 
 void check_vocabulary(const Plan& plan, const Origins& origins) {
-  const bool is_bert = plan.model.kind == "bert";
-  if (plan.model.kind == "vit") {
+  const bool has_pairs = plan.model.input() == ModelInput::kMaskedPairs;
+  if (plan.model.input() == ModelInput::kImages) {
     KUAFU_REQUIRE(plan.model.vocab == ModelPlan{}.vocab, origins.of({"model.vocab", "model.kind"}),
                   "model.vocab = ", plan.model.vocab,
                   " has no effect with model.kind = \"vit\", which reads images; leave it out or "
@@ -68,13 +68,13 @@ void check_vocabulary(const Plan& plan, const Origins& origins) {
                   ModelPlan{}.vocab);
     return;
   }
-  const int64_t least = text_tokens(plan.model.kind);
+  const int64_t least = text_tokens(plan.model);
   KUAFU_REQUIRE(plan.data.kind != "text" || plan.model.vocab >= least,
                 origins.of({"model.vocab", "data.kind"}), "model.vocab = ", plan.model.vocab,
                 " is too small for data.kind = \"text\", one token a byte",
-                is_bert ? " and three special ones" : "", "; allowed: at least ", least,
+                has_pairs ? " and three special ones" : "", "; allowed: at least ", least,
                 "; nearest: vocab = ", least, ", or data.kind = \"synthetic\"");
-  KUAFU_REQUIRE(!is_bert || plan.model.vocab > kSpecialIds,
+  KUAFU_REQUIRE(!has_pairs || plan.model.vocab > kSpecialIds,
                 origins.of({"model.vocab", "model.kind"}), "model.vocab = ", plan.model.vocab,
                 " leaves no token beside the three special ones of model.kind = \"bert\"; allowed: "
                 "at least ",
@@ -84,11 +84,11 @@ void check_vocabulary(const Plan& plan, const Origins& origins) {
 /// What one kind of model asks of the rest of the plan.
 void check_kind(const Plan& plan, const Origins& origins) {
   const ModelPlan& m = plan.model;
-  if (m.kind == "vit") {
+  if (m.input() == ModelInput::kImages) {
     KUAFU_REQUIRE(plan.data.kind == "synthetic", origins.of({"data.kind", "model.kind"}),
                   "data.kind = ", in_quotes(plan.data.kind),
                   " has no images for model.kind = \"vit\"; nearest: data.kind = \"synthetic\"");
-  } else if (m.kind == "bert") {
+  } else if (m.input() == ModelInput::kMaskedPairs) {
     KUAFU_REQUIRE(m.sequence >= kSpecialIds + 2, origins.of({"model.sequence", "model.kind"}),
                   "model.sequence = ", m.sequence,
                   " leaves no pair of sentences beside the three "
@@ -104,18 +104,20 @@ void check_kind(const Plan& plan, const Origins& origins) {
 
 }  // namespace
 
-int64_t text_tokens(const std::string& kind) { return 256 + (kind == "bert" ? kSpecialIds : 0); }
+int64_t text_tokens(const ModelPlan& model) {
+  return 256 + (model.input() == ModelInput::kMaskedPairs ? kSpecialIds : 0);
+}
 
 void fill_defaults(Plan& plan, const Origins& origins) {
   const auto is_given = [&](const char* key) { return !origins.of({key}).empty(); };
   const bool has_text = plan.data.kind == "text";
-  if (plan.model.kind == "vit" && has_text && !is_given("data.kind") && plan.data.path.empty() &&
-      plan.data.hash.empty()) {
+  if (plan.model.input() == ModelInput::kImages && has_text && !is_given("data.kind") &&
+      plan.data.path.empty() && plan.data.hash.empty()) {
     plan.data.kind = "synthetic";
   }
-  if (plan.model.kind == "bert" && has_text && !is_given("model.vocab") &&
+  if (plan.model.input() == ModelInput::kMaskedPairs && has_text && !is_given("model.vocab") &&
       plan.model.vocab == ModelPlan{}.vocab) {
-    plan.model.vocab = text_tokens(plan.model.kind);
+    plan.model.vocab = text_tokens(plan.model);
   }
 }
 
@@ -146,7 +148,7 @@ void check_model(const Plan& plan, const Origins& origins) {
 void check_experts(const Plan& plan, const Origins& origins) {
   const ModelPlan& m = plan.model;
   const int64_t ranks = plan.parallel.expert;
-  if (m.kind != "moe_gpt") {
+  if (!m.has_mixtures()) {
     KUAFU_REQUIRE(ranks == 1, origins.of({"parallel.expert.size"}),
                   "parallel.expert.size = ", ranks,
                   " has no effect with model.kind = ", in_quotes(m.kind),
@@ -195,7 +197,7 @@ void check_options(const Plan& plan, const std::vector<std::string>& models,
 
 void complete(Plan& plan, const Origins& origins) {
   ModelPlan& m = plan.model;
-  if (m.kind != "vit") return;
+  if (m.input() != ModelInput::kImages) return;
   if (m.image % m.patch != 0) {
     throw Refused(text(origins.of({"model.patch", "model.image"}), "model.patch = ", m.patch,
                        " does not divide model.image = ", m.image,

@@ -27,10 +27,9 @@ void check_alone(const PipelinePlan& p, const Origins& origins) {
 
 /// Blocks that a built-in model has at least: embedding, layers, head; 0 where nobody knows.
 int64_t fewest_blocks(const Plan& plan) {
-  for (const char* kind : {"gpt", "moe_gpt", "bert", "vit"}) {
-    if (plan.model.kind == kind) return plan.model.layers + 2;
-  }
-  return 0;
+  const std::vector<std::string> kinds = builtin_model_names();
+  const bool is_known = std::find(kinds.begin(), kinds.end(), plan.model.kind) != kinds.end();
+  return is_known ? plan.model.layers + 2 : 0;
 }
 
 /// Blocks of each stage where all blocks cost the same, as pipeline::partition() deals them out: the

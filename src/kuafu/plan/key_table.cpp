@@ -92,56 +92,66 @@ std::vector<Key> model_keys() {
   };
 }
 
+std::vector<std::string> kinds_that(bool (*have)(const ModelKind&)) {
+  std::vector<std::string> names;
+  for (const ModelKind& kind : builtin_model_kinds()) {
+    if (have(kind)) names.push_back(kind.name);
+  }
+  return names;
+}
+
 std::vector<Key> expert_keys() {
-  const std::string kind = "model.kind", moe = "moe_gpt";
+  const std::string kind = "model.kind";
+  const auto mixtures = kinds_that([](const ModelKind& k) { return k.has_mixtures; });
   return {
       Row("model.experts", Form::kInteger, KUAFU_SLOT(model.experts), "experts of a mixture layer")
           .in(1, kMaxHidden)
-          .only_with(kind, {moe}),
+          .only_with(kind, mixtures),
       Row("model.router", Form::kChoice, KUAFU_SLOT(model.router), "who picks whom")
           .one_of({"top1", "top2", "topk", "expert_choice"})
-          .only_with(kind, {moe}),
+          .only_with(kind, mixtures),
       Row("model.top_k", Form::kInteger, KUAFU_SLOT(model.top_k), "experts of a token")
           .in(1, kMaxHidden)
           .only_with("model.router", {"topk"}),
       Row("model.capacity_factor", Form::kNumber, KUAFU_SLOT(model.capacity_factor),
           "slots of an expert / its even share of a sample's choices; tokens beyond are dropped")
           .in(1e-6, kMaxRate)
-          .only_with(kind, {moe}),
+          .only_with(kind, mixtures),
       Row("model.balance_loss", Form::kNumber, KUAFU_SLOT(model.balance_loss),
           "weight of the auxiliary load-balance loss")
           .in(0, kMaxRate)
-          .only_with(kind, {moe}),
+          .only_with(kind, mixtures),
       Row("model.z_loss", Form::kNumber, KUAFU_SLOT(model.z_loss), "weight of the router z-loss")
           .in(0, kMaxRate)
-          .only_with(kind, {moe}),
+          .only_with(kind, mixtures),
       Row("model.random_second", Form::kBoolean, KUAFU_SLOT(model.random_second),
           "the second expert is visited with probability 2 x its gate (GShard)")
           .only_with("model.router", {"top2"}),
       Row("model.shared_experts", Form::kInteger, KUAFU_SLOT(model.shared_experts),
           "experts every token visits")
           .in(0, kMaxHidden)
-          .only_with(kind, {moe}),
+          .only_with(kind, mixtures),
       Row("model.moe_every", Form::kInteger, KUAFU_SLOT(model.moe_every),
           "every n-th layer is a mixture, the last of each n")
           .in(1, kMaxLayers)
-          .only_with(kind, {moe}),
+          .only_with(kind, mixtures),
   };
 }
 
 std::vector<Key> image_keys() {
-  const std::string kind = "model.kind", vit = "vit";
+  const std::string kind = "model.kind";
+  const auto images = kinds_that([](const ModelKind& k) { return k.input == ModelInput::kImages; });
   return {
       Row("model.image", Form::kInteger, KUAFU_SLOT(model.image), "side of an image, pixels")
           .in(1, kMaxTokens)
-          .only_with(kind, {vit}),
+          .only_with(kind, images),
       Row("model.patch", Form::kInteger, KUAFU_SLOT(model.patch),
           "side of a patch, pixels; divides `image`")
           .in(1, kMaxTokens)
-          .only_with(kind, {vit}),
+          .only_with(kind, images),
       Row("model.classes", Form::kInteger, KUAFU_SLOT(model.classes), "labels of images")
           .in(2, kMaxTokens)
-          .only_with(kind, {vit}),
+          .only_with(kind, images),
   };
 }
 

@@ -18,6 +18,9 @@ namespace kuafu {
 
 enum class Recompute : uint8_t { kNone, kSelective, kFull };
 
+/// What a model reads of the data.
+enum class ModelInput : uint8_t { kTokens, kMaskedPairs, kImages };
+
 struct ModelPlan {
   std::string kind = "gpt";
   int64_t layers = 2;
@@ -53,6 +56,10 @@ struct ModelPlan {
 
   int64_t num_kv_heads() const { return kv_heads == 0 ? heads : kv_heads; }
   int64_t ffn_width() const { return ffn == 0 ? 4 * hidden : ffn; }
+  /// Of the kind; see ModelKind.
+  ModelInput input() const;
+  bool is_causal() const;
+  bool has_mixtures() const;
 };
 
 struct TensorPlan {
@@ -244,11 +251,15 @@ const std::vector<SequenceMode>& builtin_sequence_modes();
 /// Their names.
 std::vector<std::string> builtin_sequence_names();
 
-/// A model, as plans and lists name it.
+/// A kind of model: its name and summary in plans and lists, and all that anything outside the
+/// model's own files has to know of it. A plugin's kind is as the defaults say.
 struct ModelKind {
   std::string name, summary;
+  ModelInput input = ModelInput::kTokens;
+  bool is_causal = true;      ///< a token sees none after it
+  bool has_mixtures = false;  ///< of experts, in every model.moe_every-th layer
 };
-/// "gpt", "moe_gpt", "bert", "vit".
+/// The one table of them.
 const std::vector<ModelKind>& builtin_model_kinds();
 /// Their names.
 std::vector<std::string> builtin_model_names();

@@ -16,12 +16,12 @@ constexpr const char* kOfReplicas[] = {"parallel.zero", "parallel.data.mode", "p
 std::vector<std::string> warnings(const Plan& resolved, const Origins& origins) {
   std::vector<std::string> all;
   const ModelPlan& m = resolved.model;
-  const int64_t read = text_tokens(m.kind);
+  const int64_t read = text_tokens(m);
   if (resolved.data.kind == "text" && m.vocab > read) {
     all.push_back(text(origins.of({"model.vocab", "data.kind"}), "model.vocab = ", m.vocab,
                        ", but data.kind = \"text\" has ", read, " tokens, one a byte",
-                       m.kind == "bert" ? " and three special ones" : "", ": ", m.vocab - read,
-                       " rows of the table are never read; nearest: vocab = ", read,
+                       m.input() == ModelInput::kMaskedPairs ? " and three special ones" : "", ": ",
+                       m.vocab - read, " rows of the table are never read; nearest: vocab = ", read,
                        ", or data.kind = \"synthetic\""));
   }
   if (resolved.parallel.data.size != 1) return all;

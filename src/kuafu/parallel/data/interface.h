@@ -78,10 +78,9 @@ struct AllReduceOptions {
 
 /// By plan.parallel.zero and plan.parallel.data. `params` fills what parameters lack that it made
 /// deferred; `script`, `rules`: see StaleOptions. @pre the plan is resolved
-std::unique_ptr<DataParallel> make_data_parallel(const Plan& plan, const Mesh& mesh,
-                                                 const ParamFactory& params,
-                                                 const std::vector<int>& script = {},
-                                                 const OptimizerRules& rules = builtin_optimizers());
+std::unique_ptr<DataParallel> make_data_parallel(
+    const Plan& plan, const Mesh& mesh, const ParamFactory& params,
+    const std::vector<int>& script = {}, const OptimizerRules& rules = builtin_optimizers());
 
 /// Whole gradients, all-reduced in flat buckets of one group each.
 std::unique_ptr<DataParallel> make_bucketed_all_reduce(const Mesh& mesh, AllReduceOptions options);
