@@ -108,8 +108,9 @@ TEST(MpiFaults, ExitAndKillLeaveNoProcess) {
 }
 
 TEST(MpiFaults, EarlyReturnNamesBothCalls) {
+  // Rank 0 or 2, whichever waits first.
   expect_contains(run("return"),
-                  {"call 1 of group 'data'", "rank 2 called all_reduce(f32 x 20, sum)",
+                  {"call 1 of group 'data'", " called all_reduce(f32 x 20, sum)",
                    "rank 1 has left the group after its call 0"});
 }
 

@@ -63,6 +63,8 @@ class Saver {
   /// Returns its step; none where there is no checkpoint. Element types that differ are converted.
   /// Throws ConfigError where all are damaged. Collective.
   std::optional<int64_t> resume();
+  /// Whether the checkpoint was this folder's own: not another run's, which this one begins from.
+  bool goes_on() const { return saved_step_ >= 0; }
   /// The validation losses that the checkpoint held.
   const ValidationSeries& validation() const { return validation_; }
 

@@ -79,7 +79,8 @@ void Training::run() {
 void Training::catch_up() {
   const int64_t every = plan_.train.validate_every, steps = engine_.steps_done();
   const bool is_due = every > 0 && steps > 0 && steps % every == 0;
-  if (!result_.resumed_from || !is_due || result_.validation.has(steps)) return;
+  const bool goes_on = result_.resumed_from && saver_->goes_on();
+  if (!goes_on || !is_due || result_.validation.has(steps)) return;
   asked_ = {};
   if (const std::optional<double> loss = validation_loss()) result_.validation.add(steps, *loss);
   result_.stopped = asked_.stop;

@@ -83,6 +83,8 @@ Registries tied_registries() {
   tied.tensor = whole.tensor;
   tied.sequence = whole.sequence;
   tied.schedules = whole.schedules;
+  tied.optimizers = whole.optimizers;
+  tied.updates = whole.updates;
   const MakeModel make = whole.models.find("moe_gpt");
   tied.models.add("moe_gpt", "ties", [=](const ModelPlan& plan, const Context& context) {
     Model model = make(plan, context);
