@@ -154,8 +154,8 @@ int list_command(const ListCall& call) {
     return list_of_worker(call.plugins);
   }
   KUAFU_REQUIRE(call.plugins.empty(), "kuafu list ", call.kind,
-                " is the same with every plugin; `kuafu list --plugin ", call.plugins.front(),
-                "` prints what it adds");
+                " lists what is built in; `kuafu list --plugin ", call.plugins.front(),
+                "` prints that and what the plugin adds");
   for (const Kind& kind : kinds()) {
     if (kind.name != call.kind) continue;
     std::cout << kind.table();

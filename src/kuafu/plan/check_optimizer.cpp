@@ -59,8 +59,8 @@ void check_schedule(const Plan& plan, const Origins& origins) {
   KUAFU_REQUIRE(o.warmup_unit != "epochs" || o.epoch > 0,
                 origins.of({"optimizer.epoch", "optimizer.warmup_unit"}),
                 "optimizer.warmup_unit = \"epochs\" with optimizer.epoch = 0: how many samples an "
-                "epoch has is not said; allowed: from 1; nearest: epoch = the samples that `kuafu "
-                "run` prints of its data, or warmup_unit = \"steps\"");
+                "epoch has is not said; allowed: from 1; nearest: epoch = data.samples of `kuafu "
+                "run PLAN --json -`, or warmup_unit = \"steps\"");
   KUAFU_REQUIRE(steps == 0 || warmup <= steps,
                 origins.of({"optimizer.schedule_steps", "optimizer.warmup"}),
                 "optimizer.schedule_steps = ", steps, " ends inside optimizer.warmup = ", o.warmup,
