@@ -109,9 +109,8 @@ TEST(MpiFaults, ExitAndKillLeaveNoProcess) {
 
 TEST(MpiFaults, EarlyReturnNamesBothCalls) {
   // Rank 0 or 2, whichever waits first.
-  expect_contains(run("return"),
-                  {"call 1 of group 'data'", " called all_reduce(f32 x 20, sum)",
-                   "rank 1 has left the group after its call 0"});
+  expect_contains(run("return"), {"call 1 of group 'data'", " called all_reduce(f32 x 20, sum)",
+                                  "rank 1 has left the group after its call 0"});
 }
 
 TEST(MpiFaults, SkippedCollectiveNamesBothCalls) {
