@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The update of a step by a rule that a plug-in brings, or by Muon: made again by its formula in f64 from the
-// step's own gradients, norm and state, and once more a few times with every operation's result
-// moved by a rounding error drawn at random (RandomRounding).
+// The update of a step by a rule that a plug-in brings, or by Muon: made again by its formula in
+// f64 from the step's own gradients, norm and state, and once more a few times with every
+// operation's result moved by a rounding error drawn at random (RandomRounding).
 //
 // u is the unit roundoff of the type that is updated. An element may differ from the formula by
 //
@@ -12,11 +12,16 @@
 //                                                   happens to be small
 //   + kFactor x that difference's root mean square  where rules are by layers: what rounding does to a
 //     in the layer                                  norm or a product reaches all elements alike, and
-//                                                   in one of many thousands four draws are small
+//                                                   in one of many thousands all draws are small
 //
 // Gradients in half precision that were clipped where they are (certificate_update.cpp) are drawn
-// too, by up to 2 u of their own type, and once by all of it either way. A formula that jumps where rounding decides has no bound but the jump:
-// where a draw jumps, so may the run.
+// too, by up to 2 u of their own type, and once by all of it either way. A formula that jumps where
+// rounding decides has no bound but the jump: where a draw jumps, so may the run. Muon makes the
+// smallest of what a gradient holds as large as the rest, rounding of bf16 included: where that is
+// clipped the bound can be as large as the step (few samples, small matrices), and the native part
+// then says nothing of it; f32, f16, unclipped bf16 and the f64 twin do.
+//
+// The errors are told as shares of the bound, in units of 16 u.
 
 #include <algorithm>
 #include <cmath>

@@ -13,8 +13,8 @@
 //   all else (vectors, embeddings, heads)
 //   6  AdamW with adam_lr, which follows lr's schedule
 //
-// Singular values of X end between 0.7 and 1.2, whatever they were. A step follows from all of the
-// matrix: a rank that holds a part of it cannot make it.
+// Singular values of X that were at least 0.002 end between 0.68 and 1.2; smaller ones grow some
+// 480 times. A step follows from all of the matrix: a rank that holds a part of it cannot make it.
 // State: 1 x matrices, 2 x all else, in their type; half precision: in f32, and a master copy.
 
 #include <ATen/ATen.h>
