@@ -4,6 +4,7 @@
 // saved, and it goes on to the same bits.
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <signal.h>
 
@@ -411,6 +412,15 @@ TEST(Watching, ALogOfAnotherRunIsNotReplaced) {
   EXPECT_NE(refused.output.find(log + ": there is one already"), std::string::npos)
       << refused.output;
   EXPECT_EQ(lines_of(log).size(), 2u);
+  const std::string notes = folder.write("notes.csv", "my own notes\n");
+  const Ran foreign = run({"--log", notes, "--checkpoint", saved, "--resume"});
+  EXPECT_EQ(foreign.code, kUsage) << foreign.output;
+  EXPECT_NE(foreign.output.find("is there and is no log"), std::string::npos) << foreign.output;
+  EXPECT_EQ(lines_of(notes), std::vector<std::string>{"my own notes"});
+  const std::string pipe = folder.path("pipe.csv");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const Ran blocked = run({"--log", pipe});
+  EXPECT_EQ(blocked.code, kUsage) << blocked.output;
   const Ran resumed = run({"--log", log, "--checkpoint", saved, "--resume"});
   EXPECT_EQ(resumed.code, kOk) << resumed.output;
   const Ran fresh = run({"--log", folder.write("empty.csv", "")});

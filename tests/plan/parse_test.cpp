@@ -209,6 +209,10 @@ TEST(ParsePlan, RefusesOptionsWithoutEffect) {
       {"[optimizer]\nkind = \"muon\"\nlr = 0\n", {"plan.toml:3: ", "optimizer.lr = 0", "above 0"}},
       {"[optimizer]\nrewarm_at = 8\n",
        {"plan.toml:2: ", "optimizer.rewarm_at = 8", "warmup = 1, or rewarm_at = 0"}},
+      {"[optimizer]\nwarmup = 1\nrewarm_at = 10\n[train]\nsteps = 10\n",
+       {"plan.toml:3: ", "optimizer.rewarm_at = 10", "has no effect", "nearest: rewarm_at = 9"}},
+      {"[optimizer]\nkind = \"sgd\"\nmomentum = 0\nnesterov = true\n",
+       {"plan.toml:4: ", "optimizer.nesterov = true has no effect", "nesterov = false"}},
       {"[optimizer]\nrewarm_at = -1\n", {"plan.toml:2: ", "optimizer.rewarm_at = -1", "from 0"}},
       {"[optimizer]\nwarmup = 3\nwarmup_unit = \"epochs\"\nepoch = 80\nschedule = \"linear\"\n"
        "schedule_steps = 29\n",

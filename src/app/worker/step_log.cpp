@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <ostream>
 #include <sstream>
 #include <string_view>
@@ -83,6 +84,16 @@ std::string kept_lines(const std::string& file, int64_t last) {
 void check_log_path(const std::string& file) {
   KUAFU_REQUIRE(is_csv(file) || file.ends_with(".jsonl"), "--log ", file,
                 ": the ending says how it is written: .jsonl or .csv");
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) return;
+  KUAFU_REQUIRE(std::filesystem::is_regular_file(file, error), "--log ", file,
+                " is no file that a log could replace; give another name");
+  std::ifstream in(file);
+  std::string first;
+  if (!std::getline(in, first)) return;
+  const std::string begin = is_csv(file) ? header() : "{\"step\":";  // a kill may have cut it
+  KUAFU_REQUIRE(first.starts_with(begin) || begin.starts_with(first), "--log ", file,
+                " is there and is no log, which would begin with ", begin, "; give another name");
 }
 
 StepLog::~StepLog() { clear(); }

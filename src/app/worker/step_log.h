@@ -55,7 +55,8 @@ class StepLog {
   bool is_drawn_ = false;
 };
 
-/// Throws ConfigError where `file` is neither .jsonl nor .csv.
+/// Throws ConfigError where `file` is neither .jsonl nor .csv, or what is there is no file (a pipe
+/// would have to be read for the run to go on) or no log.
 void check_log_path(const std::string& file);
 
 }  // namespace kuafu

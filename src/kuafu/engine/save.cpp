@@ -122,7 +122,6 @@ void Saver::save(const ValidationSeries& validation) {
                          when == std::launch::async ? &pending.pace : nullptr);
   });
   pending_ = saving;
-  ++num_saves_;
   if (!options_.is_async) finish();
 }
 
@@ -191,11 +190,13 @@ void Saver::finish() {
     agree(failure_of([&] {
       if (world_.rank() == 0) commit(*saved);
     }));
+    ++num_saves_;
   }
   if (!std::exchange(is_committing_, false)) return;
   agree(failure_of([&] {
     if (committing_.valid()) committing_.get();
   }));
+  ++num_saves_;
 }
 
 void Saver::agree(const std::string& why) {

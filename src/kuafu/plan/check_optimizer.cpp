@@ -72,6 +72,15 @@ void check_schedule(const Plan& plan, const Origins& origins) {
                 "optimizer.rewarm_at = ", o.rewarm_at,
                 " begins nothing again with optimizer.warmup = 0 and optimizer.schedule = "
                 "\"constant\"; nearest: warmup = 1, or rewarm_at = 0");
+  KUAFU_REQUIRE(o.rewarm_at == 0 || o.rewarm_at < plan.schedule_steps(),
+                origins.of({"optimizer.rewarm_at"}), "optimizer.rewarm_at = ", o.rewarm_at,
+                " has no effect: the schedule ends after step ", plan.schedule_steps(),
+                "; allowed: below ", plan.schedule_steps(),
+                "; nearest: rewarm_at = ", plan.schedule_steps() - 1);
+  KUAFU_REQUIRE(o.kind != "sgd" || !o.nesterov || o.momentum > 0,
+                origins.of({"optimizer.nesterov", "optimizer.momentum"}),
+                "optimizer.nesterov = true has no effect with optimizer.momentum = 0; nearest: "
+                "momentum = 0.9, or nesterov = false");
 }
 
 void check_ratios(const Plan& plan, const Origins& origins) {
