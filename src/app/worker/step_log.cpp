@@ -84,10 +84,12 @@ std::string kept_lines(const std::string& file, int64_t last) {
 void check_log_path(const std::string& file) {
   KUAFU_REQUIRE(is_csv(file) || file.ends_with(".jsonl"), "--log ", file,
                 ": the ending says how it is written: .jsonl or .csv");
+  namespace fs = std::filesystem;
   std::error_code error;
-  if (!std::filesystem::exists(file, error)) return;
-  KUAFU_REQUIRE(std::filesystem::is_regular_file(file, error), "--log ", file,
-                " is no file that a log could replace; give another name");
+  const fs::file_status there = fs::status(file, error);
+  KUAFU_REQUIRE(!fs::is_fifo(there) && !fs::is_socket(there), "--log ", file,
+                " is a pipe, which would hold the run up until it is read; give another name");
+  if (!fs::is_regular_file(there)) return;
   std::ifstream in(file);
   std::string first;
   if (!std::getline(in, first)) return;

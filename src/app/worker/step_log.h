@@ -55,7 +55,7 @@ class StepLog {
   bool is_drawn_ = false;
 };
 
-/// Throws ConfigError where `file` is neither .jsonl nor .csv, or what is there is no file (a pipe
+/// Throws ConfigError where `file` is neither .jsonl nor .csv, or what is there is a pipe (which
 /// would have to be read for the run to go on) or no log.
 void check_log_path(const std::string& file);
 
