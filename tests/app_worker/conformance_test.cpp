@@ -152,7 +152,7 @@ TEST(ConformanceWhole, HoldsForTheTemplatesOfKuafuNew) {
 TEST(ConformanceWhole, FindsModelsAndSequenceModesThatAreWrongFrom64On) {
   for (const auto& [option, name, shape] :
        {std::tuple{"--model", "gpt-width-64", "layers 1, H 130, N 65, V 17, S 10, B 4"},
-        std::tuple{"--sequence", "ring-tokens-64", "B 1, N 2, Nkv 2, D 8, S 131"}}) {
+        std::tuple{"--sequence", "ring-tokens-64", "B 1, N 1, Nkv 1, D 8, S 66"}}) {
     const Checked c = check({option, name, "--plugin", built("plugins/from_64.so")});
     EXPECT_EQ(c.code, kFailed) << c.output;
     EXPECT_NE(c.output.find(shape), std::string::npos) << c.output;
