@@ -45,6 +45,7 @@ launcher=$!
 
 received=0 first_us=0 wakes=0 ended_by=0
 # A terminal and `timeout` send a signal to the process and to its group: what comes at once is a copy.
+# `|| true`: mpirun may have ended just now; its exit code is read below either way.
 pass_on() {
   local now_us=${EPOCHREALTIME/[.,]/}
   wakes=$((wakes + 1)) received=$((received + 1))
