@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <ATen/Parallel.h>
 
 #include <cerrno>
 #include <chrono>
@@ -177,7 +176,6 @@ Outcome Trier::run_apart(const Overrides& settings, World world, const MpiRanks*
     const int nothing = ::open("/dev/null", O_WRONLY);
     ::dup2(nothing, STDOUT_FILENO);
     ::dup2(nothing, STDERR_FILENO);
-    at::set_num_threads(1);  // LibTorch makes its pool anew here, before ranks ask for it together
     send(theirs, words_of(run_here(settings, registries_, ranks, world, options_.timeout_s)));
     ::_exit(0);  // without what the parent has at its exit
   }

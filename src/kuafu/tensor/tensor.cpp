@@ -3,6 +3,7 @@
 
 #include <ATen/Parallel.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <pthread.h>
 
 #include <mutex>
 
@@ -85,6 +86,9 @@ void initialise_tensors() {
     install_allocators();
     install_op_watch();
     at::set_num_threads(1);
+    // LibTorch replaces its thread pool at the first use after a fork, without a lock: a forked
+    // child does so at once, before its ranks are threads that would find no pool.
+    ::pthread_atfork(nullptr, nullptr, [] { at::set_num_threads(1); });
     register_ops();
   });
 }
