@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <numeric>
@@ -154,6 +155,31 @@ TEST(CheckpointIndex, NumbersOfTheStateAreChecked) {
     EXPECT_THROW(Checkpoint(folder).state_number("loss_scale"), ConfigError) << bad;
   }
   EXPECT_THROW(Checkpoint(folder).state_count("no such key"), ConfigError);
+}
+
+// A parser keeps the last of two, and so does the checksum: nobody would know of the first.
+TEST(CheckpointIndex, AKeyTwiceIsNamed) {
+  const TemporaryFolder root;
+  const std::string folder = save_sample(root.path()), path = folder + "/index.json";
+  const std::string sound = test::read_text(path);
+  const auto answer_to = [&](const std::string& before, const std::string& more) {
+    std::string bytes = sound;
+    const size_t at = bytes.find(before);
+    EXPECT_NE(at, std::string::npos) << before;
+    test::write_text(path, bytes.insert(at, more));
+    return message_of(folder);
+  };
+  for (const auto& [before, more, named] : std::vector<std::array<std::string, 3>>{
+           {"\"step\"", "\"step\": 8, ", "\"step\""},
+           {"\"loss_scale\"", "\"loss_scale\": \"1\", ", "\"state.loss_scale\""},
+           {"\"w\"", "\"w\": {}, ", "\"tensors.w\""},
+           {"\"dtype\"", "\"dtype\": [{\"dtype\": 1}], ", "\"tensors.v.dtype\""},
+           {"\"offset\"", "\"offset\": [0], ", "\"tensors.v.pieces.slice.offset\""}}) {
+    const std::string message = answer_to(before, more);
+    EXPECT_NE(message.find(named + " twice"), std::string::npos) << message;
+    EXPECT_NE(message.find(path), std::string::npos) << message;
+  }
+  EXPECT_EQ(answer_to("\"step\"", ""), "");
 }
 
 TEST(CheckpointIndex, AnotherFormatIsNamedWithBothVersions) {

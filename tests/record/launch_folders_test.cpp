@@ -7,9 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "kuafu/base/errors.h"
 #include "tests/record/support.h"
@@ -58,6 +61,33 @@ TEST(OwnedFolder, OfAKilledProcessGoesWhenTheNextIsMadeAndOthersStay) {
                                       "kuafu-run-of-another-kind"}));
   ::kill(alive, SIGKILL);
   ::waitpid(alive, nullptr, 0);
+}
+
+// A launcher that was killed late: what it still writes keeps a folder from being removed.
+TEST(OwnedFolder, GoesWhileSomebodyStillWritesIntoIt) {
+  const test::TemporaryFolder base;
+  std::thread writer;
+  {
+    const OwnedFolder folder(base.path());
+    std::atomic<bool> is_there = false;
+    writer = std::thread([path = folder.path(), &is_there] {
+      const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(150);
+      for (int i = 0; std::chrono::steady_clock::now() < end; ++i) {
+        std::ofstream(text(path, "/", i % 1000)) << "bytes";
+        if (i == 1000) is_there = true;
+      }
+    });
+    while (!is_there) std::this_thread::yield();
+  }
+  writer.join();
+  EXPECT_TRUE(test::names_in(base.path()).empty());
+}
+
+TEST(OwnedFolder, WithoutALockGoesWhenTheNextIsMade) {
+  const test::TemporaryFolder base;
+  std::filesystem::create_directories(base / "kuafu-run-999999999");
+  { const OwnedFolder next(base.path()); }
+  EXPECT_TRUE(test::names_in(base.path()).empty());
 }
 
 TEST(LaunchFolders, TellOpenMpiUnlessSomebodyHas) {

@@ -7,10 +7,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
+#include <set>
+#include <string_view>
 #include <system_error>
+#include <thread>
 
 #include "kuafu/base/errors.h"
 
@@ -34,17 +38,53 @@ bool take(const File& lock, const std::string& path) {
          own.st_ino == there.st_ino && own.st_uid == ::geteuid();
 }
 
-/// Folders of processes that are gone: their locks can be had.
+/// Removes a folder that a killed launcher may still be writing into: again and again, for at most a
+/// second. True where it is gone.
+bool remove_whole(const std::string& path) {
+  constexpr int kTries = 50;
+  constexpr std::chrono::milliseconds kPause(20);
+  std::error_code error;
+  for (int i = 0; i < kTries; ++i) {
+    fs::remove_all(path, error);
+    if (!fs::exists(fs::symlink_status(path, error))) return true;
+    std::this_thread::sleep_for(kPause);
+  }
+  return false;
+}
+
+/// The folder that a name in `base` stands for, by itself or by its lock; empty: none of ours.
+std::string folder_of(const std::string& name) {
+  if (!name.starts_with(kName)) return {};
+  const bool is_lock = name.ends_with(kLock);
+  const std::string folder =
+      name.substr(0, name.size() - (is_lock ? std::string_view(kLock).size() : 0));
+  const std::string number = folder.substr(std::string_view(kName).size());
+  const bool is_number = !number.empty() && std::all_of(number.begin(), number.end(), [](char c) {
+    return c >= '0' && c <= '9';
+  });
+  return is_number ? folder : std::string();
+}
+
+bool is_own(const fs::path& path) {
+  struct stat s {};
+  return ::lstat(path.c_str(), &s) == 0 && s.st_uid == ::geteuid();
+}
+
+/// Folders of processes that are gone: their locks can be had, or they have none.
 void remove_orphans(const std::string& base) {
   std::error_code error;
+  std::set<std::string> folders;
   for (const auto& entry : fs::directory_iterator(base, error)) {
-    const std::string path = entry.path().string(), name = entry.path().filename().string();
-    if (!name.starts_with(kName) || !name.ends_with(kLock)) continue;
-    const File lock(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    const std::string folder = folder_of(entry.path().filename().string());
+    if (!folder.empty() && is_own(entry.path())) folders.insert(text(base, "/", folder));
+  }
+  for (const std::string& folder : folders) {
+    const std::string path = folder + kLock;
+    const File lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!take(lock, path)) continue;
     std::error_code ignored;
-    fs::remove_all(path.substr(0, path.size() - std::string_view(kLock).size()), ignored);
-    fs::remove(path, ignored);
+    // One that cannot be removed keeps its lock, so that the next run finds it.
+    if (remove_whole(folder)) fs::remove(path, ignored);
   }
 }
 
@@ -77,8 +117,8 @@ OwnedFolder::OwnedFolder(const std::string& base)
 OwnedFolder::~OwnedFolder() {
   if (::getpid() != owner_) return;
   std::error_code ignored;
-  fs::remove_all(path_, ignored);
-  fs::remove(path_ + kLock, ignored);  // while it is held: nobody takes what is going away
+  // While the lock is held: nobody takes what is going away.
+  if (remove_whole(path_)) fs::remove(path_ + kLock, ignored);
 }
 
 LaunchFolders::LaunchFolders() {
