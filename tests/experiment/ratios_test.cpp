@@ -43,6 +43,14 @@ TEST(Ratios, AreOfTheSameWorkAndTheSameRound) {
   EXPECT_EQ(table.find("case d"), std::string::npos) << table;
 }
 
+TEST(Ratios, OfTwoRoundsOrOfEstimatesHaveNoInterval) {
+  Json a = line_of("a", 2, 5.0), b = base_of("b", 10.0);
+  for (Json* line : {&a, &b}) (*line)["rounds"].erase(2);
+  EXPECT_NE(ratio_table({a, b}).find("2.00 [-]"), std::string::npos) << ratio_table({a, b});
+  for (Json* line : {&a, &b}) (*line)["document"]["world"] = "simulated";
+  EXPECT_NE(ratio_table({a, b}).find(" ~2.00 "), std::string::npos) << ratio_table({a, b});
+}
+
 TEST(Ratios, AreNoneWithoutABaseline) {
   EXPECT_EQ(ratio_table({line_of("a", 2, 5.0)}), "");
   EXPECT_EQ(ratio_table({base_of("b", 5.0)}), "");

@@ -143,6 +143,29 @@ TEST(Summary, ShowsTheTimeOfAllRoundsAndWhoElseUsedTheMachine) {
       << loaded;
 }
 
+TEST(Summary, EstimatesAreMarkedAndHaveNoInterval) {
+  Json line = test::sample_case("a", test::sample_document(2, 0));
+  EXPECT_EQ(result_table({line}).find("estimated"), std::string::npos);
+  line["document"]["world"] = "simulated";
+  line["document"]["step_time_s"]["ci95"] = {0.01, 0.01};
+  const std::string table = result_table({line});
+  EXPECT_NE(table.find("~25600           ~10.0 "), std::string::npos) << table;
+  EXPECT_EQ(table.find("[10.0"), std::string::npos) << table;
+  EXPECT_NE(table.find("~ estimated by the cost model"), std::string::npos) << table;
+}
+
+TEST(Summary, TwoRoundsGiveNoInterval) {
+  Json line = line_of_rounds(0);
+  EXPECT_EQ(result_table({line}).find("no interval"), std::string::npos);
+  line["timing"]["rounds"] = 2;
+  line["rounds"].erase(2);
+  for (const auto& lines : {std::vector<Json>{line}, {line, line_of_rounds(0)}}) {
+    const std::string table = result_table(lines);
+    EXPECT_NE(table.find(" 20.0 [-] "), std::string::npos) << table;
+    EXPECT_NE(table.find("two rounds give no interval"), std::string::npos) << table;
+  }
+}
+
 TEST(Summary, TellsWhatOtherRoundsFound) {
   Json line = line_of_rounds(0);
   line["rounds"][1]["status"] = "failed";

@@ -63,11 +63,16 @@ void print_rest(const Json& d) {
 void print_training(const Json& d) {
   const auto time = [](const Json& s) { return print_seconds(s.get<double>()); };
   const Json& t = d["step_time_s"];
-  std::cout << "  step time       " << time(t["median"]) << "  [" << time(t["ci95"][0]) << ", "
-            << time(t["ci95"][1]) << "]: median [95 %]\n";
+  const bool is_priced = d["world"] == "simulated";
+  std::cout << "  step time       " << (is_priced ? "~" : "") << time(t["median"]);
+  if (is_priced) {
+    std::cout << "  estimated by the cost model, not measured\n";
+  } else {
+    std::cout << "  [" << time(t["ci95"][0]) << ", " << time(t["ci95"][1]) << "]: median [95 %]\n";
+  }
   if (d["tokens_per_s"].is_number()) {
-    std::cout << "  throughput      " << print_count(d["tokens_per_s"].get<double>())
-              << " tokens/s\n";
+    std::cout << "  throughput      " << (is_priced ? "~" : "")
+              << print_count(d["tokens_per_s"].get<double>()) << " tokens/s\n";
   }
   if (d["loss"].is_array() && !d["loss"].empty()) {
     std::cout << "  loss            " << number(d["loss"].front(), 5) << " -> "

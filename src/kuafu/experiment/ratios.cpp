@@ -53,8 +53,11 @@ std::string ratio_table(const std::vector<Json>& lines) {
         const Json value = value_at(ratio, path);
         return value.is_number() ? human_number(value.get<double>(), 3) : "-";
       };
+      const std::string interval =
+          ratio["rounds"] == 2 ? "[-]" : text("[", shown("ci95.0"), ", ", shown("ci95.1"), "]");
       table.add({line["name"].get<std::string>(), (*base->second)["name"].get<std::string>(),
-                 text(shown("median"), " [", shown("ci95.0"), ", ", shown("ci95.1"), "]"),
+                 is_estimated(line["document"]) ? text(kEstimatedMark, shown("median"))
+                                                : text(shown("median"), " ", interval),
                  ratio["rounds"].dump()});
       has_rows = true;
     }

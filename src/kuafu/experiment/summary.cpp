@@ -77,13 +77,30 @@ double largest_foreign_share(const Json& line) {
 
 std::string percent(double share) { return human_number(100 * share, 2) + " %"; }
 
+std::string throughput(const Json& document) {
+  const Json rate = value_at(document, "tokens_per_s");
+  const bool is_marked = rate.is_number() && is_estimated(document);
+  return text(is_marked ? kEstimatedMark : "", number(rate, 4));
+}
+
+std::string words_of_estimates(const std::vector<Json>& lines) {
+  const bool has_one = std::any_of(lines.begin(), lines.end(), [](const Json& line) {
+    return line["status"] == "ok" && is_estimated(line["document"]);
+  });
+  if (!has_one) return "";
+  return text("\n", kEstimatedMark,
+              " estimated by the cost model: cases of the simulated world are not timed\n");
+}
+
 /// Over how many rounds the step times are, and so what their intervals hold.
 std::string words_of_rounds(const std::vector<Json>& lines) {
+  bool has_two = false;
   int64_t fewest = 0, most = 0;
   for (const Json& line : lines) {
     const Json rounds = value_at(line, "timing.rounds");
     if (!rounds.is_number_integer()) continue;
     const auto n = rounds.get<int64_t>();
+    has_two = has_two || n == 2;
     fewest = fewest == 0 ? n : std::min(fewest, n);
     most = std::max(most, n);
   }
@@ -92,8 +109,11 @@ std::string words_of_rounds(const std::vector<Json>& lines) {
     return "\nstep times are of one process a case: how much the next would differ is not in their "
            "intervals (--repeats 3)\n";
   }
-  return text("\nstep times are medians over ", fewest == most ? "" : text(fewest, " to "), most,
-              " rounds, with what processes and rounds differ by in their intervals\n");
+  const std::string medians = text("\nstep times are medians over ",
+                                   fewest == most ? "" : text(fewest, " to "), most, " rounds");
+  if (most == 2) return text(medians, "; ", kNoInterval, "\n");
+  return text(medians, ", with what processes and rounds differ by in their intervals",
+              has_two ? text("; ", kNoInterval) : "", "\n");
 }
 
 std::string words_of_foreign_load(const std::vector<Json>& lines) {
@@ -151,7 +171,7 @@ std::string result_table(const std::vector<Json>& lines, const std::vector<Colum
         line["name"].get<std::string>(),
         line["status"].get<std::string>(),
         number(value_at(document, "ranks"), 6),
-        number(value_at(document, "tokens_per_s"), 4),
+        throughput(document),
         shown_step_time(document),
         largest_foreign_share(line) > kForeignShare ? "*" : "",
         number(value_at(document, "memory.peak_bytes.max"), 4, 1 / kMiB),
@@ -165,8 +185,8 @@ std::string result_table(const std::vector<Json>& lines, const std::vector<Colum
     table.add(cells);
     reasons += reasons_of(line);
   }
-  return table.str() + words_of_rounds(lines) + words_of_foreign_load(lines) +
-         (reasons.empty() ? "" : "\nWhy:\n" + reasons);
+  return table.str() + words_of_estimates(lines) + words_of_rounds(lines) +
+         words_of_foreign_load(lines) + (reasons.empty() ? "" : "\nWhy:\n" + reasons);
 }
 
 std::string verdict_counts(const std::vector<Json>& lines) {

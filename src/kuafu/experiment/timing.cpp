@@ -169,12 +169,16 @@ Json timed_document(const Json& line) {
   return document;
 }
 
+bool is_estimated(const Json& document) { return value_at(document, "world") == "simulated"; }
+
 std::string shown_step_time(const Json& document) {
   const Json median = value_at(document, "step_time_s.median");
   const Json low = value_at(document, "step_time_s.ci95.0");
   const Json high = value_at(document, "step_time_s.ci95.1");
   if (!median.is_number() || !low.is_number() || !high.is_number()) return "-";
   const auto ms = [](const Json& v) { return human_number(v.get<double>() * 1e3, 3); };
+  if (is_estimated(document)) return text(kEstimatedMark, ms(median));
+  if (value_at(document, "step_time_s.rounds") == 2) return ms(median) + " [-]";
   return text(ms(median), " [", ms(low), ", ", ms(high), "]");
 }
 

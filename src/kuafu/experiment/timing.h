@@ -58,8 +58,20 @@ Json paired_step_ratio(const Json& a, const Json& b);
 /// has them; `step_time_s.rounds` says over how many.
 Json timed_document(const Json& line);
 
-/// "3.21 [3.10, 3.40]", in ms; "-" where there is none.
+/// Whether times are prices of the cost model (the simulated world), which nobody measured. They have
+/// no interval, and the mark before them.
+bool is_estimated(const Json& document);
+inline constexpr std::string_view kEstimatedMark = "~";
+
+/// "3.21 [3.10, 3.40]", in ms; "~3.21" of an estimate; "3.21 [-]" over two rounds, which give no interval
+/// (kNoInterval); "-" where there is none.
 std::string shown_step_time(const Json& document);
+
+/// Student's t of one degree of freedom: what two rounds differ by says nothing of the next.
+inline constexpr std::string_view kNoInterval =
+    "two rounds give no interval: that of 95 % would be 12.7 standard errors wide to each side; "
+    "three "
+    "or more do (--repeats 3)";
 
 /// What the errors of ratios hold: the steps within one process a side, or several rounds of both.
 enum class Errors : uint8_t { kOfOneProcess, kOfRounds };
