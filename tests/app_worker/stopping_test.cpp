@@ -194,11 +194,15 @@ INSTANTIATE_TEST_SUITE_P(Worlds, Stopping, testing::ValuesIn(worlds()),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Watching, StopAfterIsInterrupted) {
-  const Ran ran = run({"--steps", kMany, "--stop-after", "1s"});
+  const Ran ran = run({"--steps", kMany, "--stop-after", "1s", "--set", "train.validate_every=1"});
   EXPECT_EQ(ran.code, kInterrupted) << ran.output;
   EXPECT_EQ(ran.document["status"], "interrupted");
   EXPECT_NE(ran.output.find("--stop-after 1 s: after step"), std::string::npos) << ran.output;
   EXPECT_TRUE(ran.document["validation_loss"].is_null());
+  EXPECT_NE(ran.output.find("\n  validation      "), std::string::npos) << ran.output;
+  EXPECT_NE(ran.output.find(" after step " + ran.document["validation"]["steps"].back().dump()),
+            std::string::npos)
+      << ran.output;
 }
 
 TEST(Watching, ValidationOnTheWayIsEndedToo) {
@@ -323,7 +327,8 @@ TEST(Watching, ALimitOfYearsIsNone) {
 
 TEST(Watching, StopAtKeepsTheScheduleOfTheWhole) {
   const tests::Folder folder;
-  const Arguments schedule = {"--steps", "12", "--set", "optimizer.schedule=cosine"};
+  const Arguments schedule = {
+      "--steps", "12", "--set", "optimizer.schedule=cosine", "--set", "train.validate_every=3"};
   const auto with = [&](Arguments more) {
     more.insert(more.end(), schedule.begin(), schedule.end());
     return run(more);
@@ -336,6 +341,9 @@ TEST(Watching, StopAtKeepsTheScheduleOfTheWhole) {
   EXPECT_EQ(losses.size(), 5u);
   for (const Json& loss : second.document["loss"]) losses.push_back(loss);
   EXPECT_EQ(losses, whole.document["loss"]);
+  EXPECT_EQ(first.document["validation"]["steps"], Json{3});
+  EXPECT_TRUE(first.document["validation_loss"].is_number());
+  EXPECT_EQ(second.document["validation"], whole.document["validation"]);
 
   const Ran third = with({"--checkpoint", folder.path("saved"), "--resume"});
   EXPECT_EQ(third.code, kOk) << third.output;

@@ -60,6 +60,22 @@ void print_rest(const Json& d) {
   std::cout << "  validation loss " << number(d["validation_loss"], 5) << "\n";
 }
 
+/// The series, where it says more than the loss after the last step: of a run that ended early, and
+/// which step was the best.
+void print_validation(const Json& d) {
+  const Json& v = d["validation"];
+  if (!v.is_object() || v["steps"].empty()) return;
+  const Json &last = v["losses"].back(), &best = v["best_step"];
+  if (d["validation_loss"].is_number() && best == v["steps"].back()) return;
+  std::cout << "  validation      ";
+  std::cout << (last.is_number() ? number(last, 5) : "no number") << " after step "
+            << v["steps"].back();
+  if (best.is_number() && best != v["steps"].back()) {
+    std::cout << ", best " << number(v["best_loss"], 5) << " after step " << best;
+  }
+  std::cout << "\n";
+}
+
 void print_training(const Json& d) {
   const auto time = [](const Json& s) { return print_seconds(s.get<double>()); };
   const Json& t = d["step_time_s"];
@@ -81,6 +97,10 @@ void print_training(const Json& d) {
       std::cout << ", validation " << number(d["validation_loss"], 5);
     }
     std::cout << "\n";
+  }
+  print_validation(d);
+  if (d["world"] == "simulated") {
+    std::cout << "  loss            none: this world computes no numbers\n";
   }
   if (d["loss_scale"].is_object()) print_scale(d["loss_scale"]);
 }

@@ -86,6 +86,9 @@ struct RunOptions {
   TraceRecorder* recorder = nullptr;  ///< of this rank: takes every event of its last step, and
                                       ///< fills its tables in the step before
   std::function<std::unique_ptr<Dataset>(const Plan&)> make_data;
+  /// Whether the plan's steps are the first of a run that goes on: the validation after the last of
+  /// them is in its series where `train.validate_every` has it.
+  bool goes_on_later = false;
   SaveOptions checkpoint;  ///< no folder: none
   /// Called on every rank with what it measured, before that is certified: a certificate may end
   /// badly, and then costs no results. It may communicate over the world.

@@ -167,7 +167,8 @@ void Training::diverge(const std::string& why) {
 
 void Training::validate(StepDone& done) {
   const int64_t every = plan_.train.validate_every, steps = engine_.steps_done();
-  if (every == 0 || (steps % every != 0 && steps != plan_.train.steps)) return;
+  const bool is_last = steps == plan_.train.steps && !options_.goes_on_later;
+  if (every == 0 || (steps % every != 0 && !is_last)) return;
   done.validation_loss = validation_loss();
   if (!done.validation_loss) return;
   result_.validation.add(steps, *done.validation_loss);
