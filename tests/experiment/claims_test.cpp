@@ -29,6 +29,17 @@ TEST_F(Derivation, ClaimsHoldOrFailInEachCase) {
   EXPECT_EQ(results_[0].checked, 2);
 }
 
+TEST_F(Derivation, ClaimsTellCasesInTheOrderOfTheSuiteWhereItsFileIsGone) {
+  read("");
+  std::swap(record_.cases[2], record_.cases[4]);  // as they ended
+  const std::string formula = "ranks < 2";
+  EXPECT_EQ(verdict(formula), "fails");
+  const std::vector<std::string> known = results_[0].failing;
+  EXPECT_EQ(known.size(), 4U);
+  EXPECT_EQ(verdict(formula, "", false), "fails");
+  EXPECT_EQ(results_[0].failing, known);
+}
+
 TEST_F(Derivation, ClaimsOfAggregatesAreAboutAllCasesAtOnce) {
   EXPECT_EQ(verdict("mean(loss.last) < mean(loss.first)"), "holds");
   EXPECT_EQ(results_[0].checked, 1);

@@ -8,6 +8,7 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/experiment/baselines.h"
 #include "kuafu/experiment/expand.h"
+#include "kuafu/experiment/references.h"
 #include "kuafu/experiment/verdict.h"
 #include "kuafu/record/schema.h"
 
@@ -29,6 +30,22 @@ const Json* exact_setting(const Settings& settings, const std::string& key) {
     if (name == key) return &value;
   }
   return nullptr;
+}
+
+/// The cases as the suite has them, as far as the record tells; those that it does not name come last.
+std::vector<const Json*> in_order(const RunRecord& record) {
+  std::vector<const Json*> lines;
+  for (const Json& line : record.cases) lines.push_back(&line);
+  if (!has_references(record.header)) return lines;
+  std::map<std::string, size_t> places;
+  for (const std::string& id : order_in(record.header)) places.emplace(id, places.size());
+  const auto place = [&](const Json* line) {
+    const auto found = places.find((*line)["case_id"].get<std::string>());
+    return found == places.end() ? places.size() : found->second;
+  };
+  std::stable_sort(lines.begin(), lines.end(),
+                   [&](const Json* a, const Json* b) { return place(a) < place(b); });
+  return lines;
 }
 
 }  // namespace
@@ -94,11 +111,13 @@ Rows::Rows(const Derived& derived, const RunRecord& record, const Suite* suite)
       rows_.push_back({c.id, c.name, c.settings, line == lines.end() ? nullptr : line->second, &c});
     }
   } else {
-    for (const Json& line : record.cases) {
-      Row row{line["case_id"].get<std::string>(), line["name"].get<std::string>(), {}, &line, {}};
-      for (const auto& [key, value] : line["settings"].items()) {
-        row.settings.emplace_back(key, value);
-      }
+    for (const Json* line : in_order(record)) {
+      const Json& settings = (*line)["settings"];
+      Row row;
+      row.id = (*line)["case_id"].get<std::string>();
+      row.name = (*line)["name"].get<std::string>();
+      row.line = line;
+      for (const auto& [key, value] : settings.items()) row.settings.emplace_back(key, value);
       rows_.push_back(std::move(row));
     }
     const int64_t planned =
