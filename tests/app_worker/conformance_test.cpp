@@ -174,7 +174,9 @@ TEST(Conformance, RefusesSchemesAndSizesThatDoNotExist) {
        {Case{{"4d"}, "4d"}, Case{{"3d", "--sizes", "4"}, "--sizes"},
         Case{{"1d", "--sizes", "0"}, "0"},
         Case{{"--sequence", "rnig"}, "no sequence mode \"rnig\"; nearest: \"ring\""},
-        Case{{"--model", "gtp"}, "no model \"gtp\"; nearest: \"gpt\""},
+        Case{{"--model", "gtp"},
+             "no model \"gtp\"; nearest: \"gpt\"; allowed: \"gpt\", \"moe_gpt\", \"bert\", "
+             "\"vit\"; or give the plug-in"},
         Case{{"--schedule", "zbw"}, "no pipeline schedule \"zbw\"; nearest: \"zbv\""},
         Case{{"--model", "gpt", "--sizes", "3"}, "a model is checked on 1, 2, 4, 8 ranks; --sizes"},
         Case{{"--plugin", built("plugins/no_symbol.so")}, "no symbol"}}) {

@@ -199,7 +199,7 @@ TEST(ParsePlan, RefusesOptionsWithoutEffect) {
       {"[optimizer]\nmin_lr_ratio = 0.5\n", {"plan.toml:2: ", "optimizer.schedule"}},
       {"[optimizer]\nkind = \"lamd\"\n",
        {"plan.toml:2: ", "optimizer.kind = \"lamd\" is not allowed", "\"lamb\" or \"muon\"",
-        "nearest: \"lamb\""}},
+        "with --plugin", "nearest: \"lamb\""}},
       {"[optimizer]\nepoch = 8\n",
        {"plan.toml:2: ", "optimizer.warmup_unit = \"steps\"", "\"epochs\""}},
       {"[optimizer]\nwarmup_unit = \"epochs\"\n",
@@ -342,7 +342,7 @@ TEST(ParsePlan, RefusesAModeThatIsNotRegistered) {
 TEST(ParsePlan, NamesTheModesForAnUnknownOne) {
   expect_refused<ConfigError>({{"[parallel]\ntensor = { mode = \"1D\", size = 2 }\n",
                                 {"plan.toml:2: ", "parallel.tensor.mode = \"1D\" is not allowed",
-                                 "\"1d-sp\"", "nearest: \"1d\""}}});
+                                 "with --plugin", "\"1d-sp\"", "nearest: \"1d\""}}});
 }
 
 TEST(ParsePlan, KnowsTheModesOfPlugIns) {
@@ -360,7 +360,8 @@ TEST(ParsePlan, KnowsTheModelsOfPlugIns) {
   const std::string toml = "[model]\nkind = \"gpx\"\n";
   EXPECT_EQ(parse_plan(toml, "p", modes, {}, {"gpt", "gpx"}).model.kind, "gpx");
   expect_says(message_of<ConfigError>([&] { parse(toml); }),
-              {"plan.toml:2: ", "model.kind = \"gpx\" is not allowed", "nearest: \"gpt\""});
+              {"plan.toml:2: ", "model.kind = \"gpx\" is not allowed",
+               "nearest: \"gpt\"; or give the plug-in"});
 }
 
 TEST(ParseValues, ReadsPlansThatAreRefused) {

@@ -4,6 +4,7 @@
 
 #include "app/worker/document.h"
 #include "app/worker/options.h"
+#include "kuafu/base/plugin_hint.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/conformance/kinds.h"
 #include "kuafu/engine/plugin.h"
@@ -46,7 +47,7 @@ std::vector<Checked> choices_of(const ConformanceOptions& options, const Registr
     for (const std::string& name : asked->second) {
       KUAFU_REQUIRE(std::find(known.begin(), known.end(), name) != known.end(), "no ", kind.what,
                     " ", in_quotes(name), "; nearest: ", in_quotes(nearest(name, known)),
-                    "; allowed: ", join(in_quotes(known)));
+                    "; allowed: ", join(in_quotes(known)), kOrPlugin);
       named.push_back({&kind, name});
     }
   }

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "kuafu/base/plugin_hint.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/plan/keys.h"
 #include "kuafu/plan/layer_ranges.h"
@@ -145,7 +146,7 @@ const TensorMode& find_mode(const Plan& plan, const TensorModes& modes, const Or
   }
   throw ConfigError(text(where, "parallel.tensor.mode = ", in_quotes(name),
                          " is not allowed; allowed: ", join_or(in_quotes(available)),
-                         "; nearest: ", in_quotes(nearest(name, available))));
+                         "; nearest: ", in_quotes(nearest(name, available)), kOrPlugin));
 }
 
 void check_sequence_mode(const Plan& plan, const std::vector<std::string>& attentions,
@@ -155,7 +156,7 @@ void check_sequence_mode(const Plan& plan, const std::vector<std::string>& atten
                 origins.of({"parallel.sequence.mode"}),
                 "parallel.sequence.mode = ", in_quotes(mode),
                 " is not allowed; allowed: ", join_or(in_quotes(attentions)),
-                "; nearest: ", in_quotes(nearest(mode, attentions)));
+                "; nearest: ", in_quotes(nearest(mode, attentions)), kOrPlugin);
 }
 
 void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origins) {

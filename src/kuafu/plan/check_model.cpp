@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kuafu/base/plugin_hint.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/plan/check.h"
 #include "kuafu/plan/keys.h"
@@ -186,7 +187,7 @@ void check_options(const Plan& plan, const std::vector<std::string>& models,
   KUAFU_REQUIRE(std::find(models.begin(), models.end(), kind) != models.end(),
                 origins.of({"model.kind"}), "model.kind = ", in_quotes(kind),
                 " is not allowed; allowed: ", join_or(in_quotes(models)),
-                "; nearest: ", in_quotes(nearest(kind, models)));
+                "; nearest: ", in_quotes(nearest(kind, models)), kOrPlugin);
   check_optimizer(plan, optimizers, origins);
   check_scale(plan, origins);
   check_hash(plan, origins);

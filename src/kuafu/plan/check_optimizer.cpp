@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kuafu/base/plugin_hint.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/plan/check.h"
 #include "kuafu/plan/keys.h"
@@ -23,7 +24,7 @@ const OptimizerKind& kind_of(const Plan& plan, const std::vector<OptimizerKind>&
   throw ConfigError(text(origins.of({std::string(kKind)}), kKind, " = ",
                          in_quotes(plan.optimizer.kind),
                          " is not allowed; allowed: ", join_or(in_quotes(names)),
-                         "; nearest: ", in_quotes(nearest(plan.optimizer.kind, names))));
+                         "; nearest: ", in_quotes(nearest(plan.optimizer.kind, names)), kOrPlugin));
 }
 
 /// Values of its governor under which a key is read; of optimizer.kind also those of plug-ins.

@@ -7,6 +7,7 @@
 
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/base/plugin_hint.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/parallel/pipeline/analysis.h"
 #include "kuafu/parallel/pipeline/play.h"
@@ -42,7 +43,7 @@ void check_schedule_name(const std::string& schedule, const std::vector<std::str
   if (std::find(names.begin(), names.end(), schedule) != names.end()) return;
   KUAFU_REQUIRE(is_schedule_file(schedule), in_quotes(schedule),
                 " is no pipeline schedule; allowed: ", join_or(in_quotes(names)),
-                ", or a CSV file; nearest: ", in_quotes(nearest(schedule, names)));
+                ", or a CSV file; nearest: ", in_quotes(nearest(schedule, names)), kOrPlugin);
 }
 
 Timetable load_timetable(const std::string& file) {
