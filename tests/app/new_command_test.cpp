@@ -54,6 +54,13 @@ TEST(New, ReplacesNamesOnce) {
   EXPECT_EQ(text.find("my_scheme_2_2"), std::string::npos);
 }
 
+TEST(New, TakesTheNamesThatPluginsMayHave) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(front({"new", "model", "Late-bird_2", "--out", folder / "x"}).code, 0);
+  expect_has(read_file(folder / "x/Late-bird_2.cpp", "file"), "class LateBird2Model ");
+  expect_has(read_file(folder / "x/CMakeLists.txt", "file"), "kuafu_plugin(Late-bird_2 ");
+}
+
 TEST(New, RefusesWhatItCannotWrite) {
   const TemporaryFolder folder;
   struct Case {
@@ -69,8 +76,10 @@ TEST(New, RefusesWhatItCannotWrite) {
         Case{{"optimizer", "lamb"}, {"an optimizer \"lamb\" already", "adamw", "\"my_lamb\""}},
         Case{{"optimzer", "x"}, {"did you mean \"optimizer\""}},
         Case{{"schedule", "1f1b"}, {"pipeline schedule \"1f1b\" already", "zbv"}},
-        Case{{"scheme", "Two-Rings"}, {"\"Two-Rings\" is no name", "nearest: \"two_rings\""}},
+        Case{{"scheme", "Two Rings"},
+             {"a tensor-parallel scheme \"Two Rings\"", "is no name", "nearest: \"Two_Rings\""}},
         Case{{"scheme", ""}, {"is no name"}}, Case{{"scheme", "../up"}, {"is no name"}},
+        Case{{"optimizer", std::string(65, 'x')}, {"is no name", "at most 64"}},
         Case{{"scheme", "install"}, {"\"install\" is a word of the build's own", "\"my_install\""}},
         Case{{"scheme"}, {"name", "required"}},
         Case{{"scheme", "x", "--uot", "y"}, {"--uot", "--out"}}}) {

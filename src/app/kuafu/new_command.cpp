@@ -4,7 +4,9 @@
 
 #include "app/kuafu/new_command.h"
 
+#include <unistd.h>
 #include <CLI/CLI.hpp>
+
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -14,6 +16,7 @@
 #include "app/kuafu/options.h"
 #include "app/kuafu/templates.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/base/names.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/parallel/pipeline/choose.h"
 #include "kuafu/record/files.h"
@@ -69,24 +72,6 @@ bool is_reserved(const std::string& name) {
   return std::find(kWords.begin(), kWords.end(), name) != kWords.end();
 }
 
-bool is_identifier(const std::string& name) {
-  const auto is_part = [](unsigned char c) {
-    return std::islower(c) || std::isdigit(c) || c == '_';
-  };
-  return !name.empty() && std::islower(static_cast<unsigned char>(name[0])) &&
-         std::all_of(name.begin(), name.end(), is_part);
-}
-
-/// The identifier that a name nearly is: "2D-ring" -> "my_2d_ring".
-std::string identifier_near(const std::string& given) {
-  std::string name;
-  for (const char c : given) {
-    const auto byte = static_cast<unsigned char>(c);
-    name += std::isalnum(byte) && byte < 128 ? static_cast<char>(std::tolower(byte)) : '_';
-  }
-  return is_identifier(name) ? name : "my_" + name;
-}
-
 std::string with_article(const std::string& what) {
   const bool is_open = std::string("aeiou").find(what.front()) != std::string::npos;
   return (is_open ? "an " : "a ") + what;
@@ -97,22 +82,21 @@ void check_name(const Kind& kind, const std::string& name) {
   KUAFU_REQUIRE(
       std::find(taken.begin(), taken.end(), name) == taken.end(), "there is ",
       with_article(kind.what), " ", in_quotes(name), " already, beside ", join(taken),
-      "; nearest: ", in_quotes(is_identifier(name) ? "my_" + name : identifier_near(name)));
-  KUAFU_REQUIRE(is_identifier(name), in_quotes(name), " is no name for ", with_article(kind.what),
-                "; allowed: a small letter, then small letters, digits and _ (it becomes a file, a "
-                "library and a value of plans); nearest: ",
-                in_quotes(identifier_near(name)));
+      "; nearest: ", in_quotes(is_plain_name(name) ? "my_" + name : plain_name_near(name)));
+  KUAFU_REQUIRE(is_plain_name(name), with_article(kind.what), " ", problem_of_name(name),
+                " (it becomes a file, a library and a value of plans)");
   KUAFU_REQUIRE(!is_reserved(name), in_quotes(name),
                 " is a word of the build's own; nearest: ", in_quotes("my_" + name));
 }
 
-/// "two_rings" -> "TwoRings"
+/// "two_rings", "two-rings" -> "TwoRings"
 std::string camel_case(const std::string& name) {
   std::string out;
   bool is_start = true;
   for (const char c : name) {
-    if (c != '_') out += is_start ? static_cast<char>(std::toupper(c)) : c;
-    is_start = c == '_';
+    const bool is_between = c == '_' || c == '-';
+    if (!is_between) out += is_start ? static_cast<char>(std::toupper(c)) : c;
+    is_start = is_between;
   }
   return out;
 }
@@ -148,6 +132,44 @@ std::string file_of(const Template& from, const Kind& kind, const std::string& n
   return replaced(path.filename().string(), "my_" + kind.name, name);
 }
 
+/// Writes the project's files into a folder that is there. Returns their names.
+std::vector<std::string> write_project(const fs::path& folder, const Kind& kind,
+                                       const std::string& name) {
+  std::vector<std::string> files;
+  for (const Template& from : templates()) {
+    const std::string file = file_of(from, kind, name);
+    if (file.empty()) continue;
+    std::string content(from.text);
+    for (const auto& [word, by] : words_of(kind, name)) content = replaced(content, word, by);
+    replace_file((folder / file).string(), content);
+    files.push_back(file);
+  }
+  return files;
+}
+
+/// Makes the whole project or nothing, under its name at the end.
+std::vector<std::string> make_project(const fs::path& folder, const Kind& kind,
+                                      const std::string& name) {
+  const fs::path parent = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
+  make_writable_folder(parent.string());
+  const fs::path partial = text(folder.string(), ".", ::getpid(), ".partial");
+  std::error_code error;
+  try {
+    make_writable_folder(partial.string());
+    const std::vector<std::string> files = write_project(partial, kind, name);
+    fs::rename(partial, folder, error);
+    KUAFU_REQUIRE(!error, "cannot make the folder ", folder.string(), ": ", error.message(),
+                  "; choose another one with --out");
+    return files;
+  } catch (const Unwritten& e) {
+    fs::remove_all(partial, error);
+    throw Unwritten(replaced(e.what(), partial.string(), folder.string()));
+  } catch (const Error&) {
+    fs::remove_all(partial, error);
+    throw;
+  }
+}
+
 }  // namespace
 
 void add_new(CLI::App& app, NewCall& call) {
@@ -155,7 +177,10 @@ void add_new(CLI::App& app, NewCall& call) {
       "new",
       "write a project for a scheme, sequence mode, model, schedule or optimizer of your own");
   sub.add_option("kind", call.kind, "one of " + join(kind_names()))->required()->type_name("KIND");
-  sub.add_option("name", call.name, "its name: in plans, of its file and of its library")
+  sub.add_option("name", call.name,
+                 text("its name, in plans, of its file and of its library: a letter, then letters, "
+                      "digits, _ and -, at most ",
+                      kLongestName))
       ->required()
       ->type_name("NAME");
   sub.add_option("--out", call.out, "folder to write, which must not be there (default: NAME)")
@@ -168,28 +193,22 @@ void add_new(CLI::App& app, NewCall& call) {
 
 The project stands outside of Kuafu's tree. It works as it is written, passes `kuafu conformance`, and its source is the
 tutorial: start with its README.
-Exit codes: 0 written, 2 no such kind, a name that will not do, or a folder that is there: nothing was written)");
+Exit codes: 0 written, 2 no such kind, a name that will not do, or a folder that is there, 7 a full disk; where it is
+not 0, nothing was written)");
 }
 
 int new_command(const NewCall& call) {
   const Kind& kind = kind_of(call.kind);
   check_name(kind, call.name);
-  const fs::path folder = call.out.empty() ? call.name : call.out;
+  fs::path folder = fs::path(call.out.empty() ? call.name : call.out).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();  // "mine/"
   std::error_code error;
   KUAFU_REQUIRE(!fs::exists(fs::symlink_status(folder, error)), folder.string(),
                 " is there already; name another folder with --out, such as --out ",
-                folder.lexically_normal().string(), "_2");
-  make_writable_folder(folder.string());
-  std::cout << "wrote " << folder.string() << ":";
-  for (const Template& from : templates()) {
-    const std::string file = file_of(from, kind, call.name);
-    if (file.empty()) continue;
-    std::string content(from.text);
-    for (const auto& [word, by] : words_of(kind, call.name)) content = replaced(content, word, by);
-    replace_file((folder / file).string(), content);
-    std::cout << " " << file;
-  }
-  std::cout << "\n\n  cd " << folder.string() << "\n  cmake -B build\n  cmake --build build\n  "
+                folder.string(), "_2");
+  const std::vector<std::string> files = make_project(folder, kind, call.name);
+  std::cout << "wrote " << folder.string() << ": " << join(files, " ") << "\n\n  cd "
+            << folder.string() << "\n  cmake -B build\n  cmake --build build\n  "
             << own_program().string() << " conformance " << kind.option << call.name
             << " --plugin build/lib" << call.name << ".so\n  " << own_program().string()
             << " run plan.toml --certify --plugin build/lib" << call.name << ".so\n";

@@ -13,6 +13,7 @@
 #include "app/worker/options.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/launcher.h"
+#include "kuafu/base/plugin_error.h"
 #include "kuafu/base/reason.h"
 #include "kuafu/meter/allocator.h"
 
@@ -176,16 +177,23 @@ int main_with(int argc, char** argv) {
     app.parse(argc, argv);
     options.overrides = split(sets, "--set", "train.steps=5");
     matrix_options.filters = split(filters, "--filter", "scheme=2d");
-    if (*run) return run_command(options);
-    if (*conformance) return conformance_command(checked);
-    if (*import) return import_command(import_options);
-    if (*explain) return explain_command(options);
-    if (*frontier) return frontier_command(options);
     fuzz_options.settings = options.overrides;
+    // These run plans in processes of their own, whose end says what they threw.
     if (*fuzz) return fuzz_command(fuzz_options);
     if (*ranks) return ranks_command(ranks_options);
     if (*matrix) return matrix_command(matrix_options);
-    return list_command(options);
+    std::vector<std::string> plugins = options.plugins;
+    for (const auto* more : {&checked.plugins, &import_options.plugins}) {
+      plugins.insert(plugins.end(), more->begin(), more->end());
+    }
+    return with_plugins(plugins, [&] {
+      if (*run) return run_command(options);
+      if (*conformance) return conformance_command(checked);
+      if (*import) return import_command(import_options);
+      if (*explain) return explain_command(options);
+      if (*frontier) return frontier_command(options);
+      return list_command(options);
+    });
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? kOk : kUsage;
   } catch (const Refused& e) {

@@ -21,6 +21,7 @@
 #include "app/worker/stop_signals.h"
 #include "app/worker/watchdog.h"
 #include "kuafu/base/launcher.h"
+#include "kuafu/base/plugin_error.h"
 #include "kuafu/base/reason.h"
 #include "kuafu/comm/gather.h"
 #include "kuafu/comm/worlds.h"
@@ -36,6 +37,10 @@
 namespace kuafu {
 namespace {
 
+bool is_of_plugin(const std::exception& cause) {
+  return dynamic_cast<const PluginError*>(&cause) != nullptr;
+}
+
 class Run {
  public:
   explicit Run(const WorkerOptions& options) : options_(options), files_(options) {}
@@ -49,7 +54,7 @@ class Run {
       _exit(code);
     });
     try {
-      prepare();
+      with_plugins(options_.plugins, [this] { prepare(); });
       is_prepared_ = true;
     } catch (const Refused& e) {
       let_rank_0_report();
@@ -59,11 +64,8 @@ class Run {
       return end("failed", e, kUsage);
     }
     try {
-      if (world_ == "simulated") {
-        run_simulated();
-      } else {
-        run_real();
-      }
+      with_plugins(options_.plugins,
+                   [this] { world_ == "simulated" ? run_simulated() : run_real(); });
     } catch (const std::exception& e) {
       const RunEnd failure = failure_of(e);
       return end(failure.status, e, failure.code);
@@ -126,7 +128,7 @@ class Run {
     const auto body = [&](Communicator& world) {
       const WatchedRank watched(world.rank());
       try {
-        rank_body(world, run);
+        with_plugins(options_.plugins, [&] { rank_body(world, run); });
       } catch (const std::exception& e) {
         // MPI ends here: the first rank to fail tells, the launcher ends the rest.
         if (world_ == "mpi") write_failure(world.rank(), e);
@@ -214,12 +216,17 @@ class Run {
     if (StopSignals::received() != 0) ::raise(StopSignals::received());  // it came after the last
   }
 
-  /// True where the run was done before: its document says why it could not be certified.
-  bool end_uncertified(const std::string& why) {
+  /// True where the run was done before: its document says why it could not be certified. Where a
+  /// plug-in is to blame, its numbers have failed too.
+  bool end_uncertified(const std::string& why, const std::exception& cause) {
     const std::lock_guard lock(kept_mutex_);
     if (kept_.is_null()) return false;
     Json document = kept_;
     document["certificate"]["reason"] = text(kCutShort, ": ", why);
+    if (is_of_plugin(cause)) {
+      document["status"] = "failed";
+      document["reason"] = why;
+    }
     std::cerr << "kuafu: " << kCutShort << ": " << why << std::endl;
     finish(document);
     return true;
@@ -255,7 +262,7 @@ class Run {
   }
 
   void write_failure(int rank, const std::exception& e) {
-    if (end_uncertified(text("rank ", rank, ": ", e.what()))) return;
+    if (end_uncertified(text("rank ", rank, ": ", e.what()), e)) return;
     Json document = head_;
     made_.add_to(document, plan_);
     add_failure(document, failure_of(e).status, e);
@@ -265,7 +272,7 @@ class Run {
   }
 
   int end(const std::string& status, const std::exception& cause, int code) {
-    if (end_uncertified(cause.what())) return kOk;
+    if (end_uncertified(cause.what(), cause)) return is_of_plugin(cause) ? kFailed : kOk;
     return end_with(head_.is_null() ? no_head(world_) : head_, status, cause, code);
   }
 

@@ -47,6 +47,8 @@ Finding found(Finding blank, const std::function<void(Notes& notes)>& body) {
     body(notes);
   } catch (const std::exception& error) {
     notes.fail(text("threw: ", error.what()));
+  } catch (...) {
+    notes.fail("threw something that is no std::exception");
   }
   blank.detail = notes.first();
   blank.is_ok = blank.detail.empty();

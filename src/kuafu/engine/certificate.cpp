@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 
+#include "kuafu/base/plugin_error.h"
 #include "kuafu/comm/gather.h"
 #include "kuafu/engine/certificate_replay.h"
 #include "kuafu/engine/certificate_step.h"
@@ -116,6 +117,8 @@ class Certification {
       part();
     } catch (const oracle::WrongRoutes& error) {
       proof.refute(error.what());
+    } catch (const PluginError&) {  // what is certified cannot be trusted either
+      throw;
     } catch (const std::exception& error) {
       proof.give_up(error.what());
     }

@@ -38,9 +38,9 @@
 //               that. y is the reference's, from the step's own weights: what a run does wrong in
 //               this step cannot raise it. Where logits of z have a rounding u |z| > 88, exp of it
 //               overflows: a draw that leaves the range of a type with the exponents of f32 or f64,
-//               from weights with finite exact gradients, counts as y without bound. Of the same
-//               kind is a loss or gradient that is no number
-//               in the run and in the reference in the run's type.
+//               from weights with finite exact gradients, counts as y without bound, and of scores
+//               as 1, the most that two of them differ by. Of the same kind is a loss or gradient
+//               that is no number in the run and in the reference in the run's type.
 
 #include "kuafu/engine/certificate_step.h"
 
@@ -81,6 +81,8 @@ Tensor terms_of(const std::string& name, const oracle::Gradients& exact) {
 void take_overflow(Rounding& to, const oracle::Gradients& drawn, const oracle::Gradients& exact) {
   const double beyond = std::numeric_limits<double>::infinity();
   if (std::isfinite(exact.loss) && !std::isfinite(drawn.loss)) to.loss = beyond;
+  // Scores are probabilities: two of them are never further apart than 1.
+  if (!is_finite(drawn.scores) && is_finite(exact.scores)) to.scores = std::max(to.scores, 1.0);
   for (const auto& [name, g] : exact.gradients) {
     const auto moved = drawn.gradients.find(name);
     if (moved == drawn.gradients.end() || !std::isfinite(length(g))) continue;

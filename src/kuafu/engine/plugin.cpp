@@ -3,15 +3,22 @@
 
 #include <dlfcn.h>
 
+#include <exception>
+#include <functional>
 #include <string_view>
 
+#include <ATen/ATen.h>
 #include <torch/csrc/api/include/torch/version.h>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/names.h"
+#include "kuafu/base/plugin_error.h"
+#include "kuafu/optim/checked_rule.h"
 
 namespace kuafu {
+namespace {
 
-void load_plugin(const std::string& path, Registries& registries) {
+const PluginInfo& info_of(const std::string& path) {
   // A bare name would be searched in system folders: a plug-in is a file.
   const std::string file = path.find('/') == std::string::npos ? "./" + path : path;
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -25,14 +32,115 @@ void load_plugin(const std::string& path, Registries& registries) {
   KUAFU_REQUIRE(info != nullptr && info->abi == KUAFU_PLUGIN_ABI, "plug-in ", path, " has ABI ",
                 info == nullptr ? 0 : info->abi, ", this build has ", KUAFU_PLUGIN_ABI,
                 "; rebuild the plug-in with this build's headers and compiler");
+  KUAFU_REQUIRE(info->torch != nullptr && info->name != nullptr && info->add != nullptr, "plug-in ",
+                path, " leaves torch, name or add of its PluginInfo empty; fill in all three");
   KUAFU_REQUIRE(std::string_view(info->torch) == TORCH_VERSION, "plug-in ", info->name,
                 " was built with LibTorch ", info->torch, ", this build with ", TORCH_VERSION,
                 "; rebuild the plug-in");
-  info->add(registries);
+  return *info;
+}
+
+template <class Factory>
+void check_names(const Registry<Factory>& all, const Registry<Factory>& before, const char* kind) {
+  for (size_t i = before.entries().size(); i < all.entries().size(); ++i) {
+    const std::string& name = all.entries()[i].name;
+    KUAFU_REQUIRE(is_plain_name(name), kind, " ", problem_of_name(name));
+  }
+}
+
+void check_names(const Registries& all, const Registries& before) {
+  check_names(all.tensor, before.tensor, "tensor mode");
+  check_names(all.sequence, before.sequence, "sequence mode");
+  check_names(all.models, before.models, "model");
+  check_names(all.schedules, before.schedules, "pipeline schedule");
+  check_names(all.optimizers, before.optimizers, "optimizer");
+  check_names(all.updates, before.updates, "formula of an optimizer");
+  check_names(all.oracles, before.oracles, "oracle");
+}
+
+/// run_foreign() of what may refuse with a ConfigError, which passes as it is.
+void run_or_refuse(const std::string& who, const std::string& what,
+                   const std::function<void()>& f) {
+  std::exception_ptr refusal;
+  run_foreign(who, what, [&] {
+    try {
+      f();
+    } catch (const ConfigError&) {
+      refusal = std::current_exception();
+    }
+  });
+  if (refusal) std::rethrow_exception(refusal);
+}
+
+OptimizerRule held(const OptimizerRule& given, const std::string& name, const std::string& who) {
+  if (!given.make) return given;  // check_optimizers() says so
+  OptimizerRule out = given;
+  out.make = [make = given.make, name, who](const OptimizerPlan& plan) {
+    Rule rule;
+    run_or_refuse(who, "make", [&] { rule = make(plan); });
+    try {
+      check_rule(name, rule);
+    } catch (const ConfigError& e) {
+      throw PluginError(text(who, ": ", e.what()));
+    }
+    return checked(rule, who);
+  };
+  return out;
+}
+
+oracle::UpdateRule held(const oracle::UpdateRule& given, const std::string& who) {
+  if (!given.update) return given;
+  oracle::UpdateRule out = given;
+  out.update = [update = given.update, who](const oracle::Step& s, const at::Tensor& g,
+                                            const at::Tensor& theta) {
+    at::Tensor after;
+    run_foreign(who, "its formula", [&] { after = update(s, g, theta); });
+    const bool is_right = after.defined() && after.sizes() == theta.sizes() &&
+                          after.scalar_type() == theta.scalar_type();
+    if (is_right) return after;
+    const auto described = [](const at::Tensor& t) {
+      return t.defined() ? text(t.scalar_type(), " ", to_string(shape_of(t))) : "no tensor";
+    };
+    throw PluginError(text(who, ": its formula gave ", described(after), " for ", s.name,
+                           "; allowed: ", described(theta), ", the weight after the step"));
+  };
+  return out;
+}
+
+/// What rules of this plug-in do in steps is held to what rules may do, and told with its path.
+void hold_rules(const std::string& path, const Registries& before, Registries& registries) {
+  const auto who = [&](const std::string& name) {
+    return text("plug-in ", path, ": optimizer ", in_quotes(name));
+  };
+  Registries held_ones;
+  for (const auto& e : registries.optimizers.entries()) {
+    held_ones.optimizers.add(
+        e.name, e.summary,
+        before.optimizers.contains(e.name) ? e.make : held(e.make, e.name, who(e.name)));
+  }
+  for (const auto& e : registries.updates.entries()) {
+    held_ones.updates.add(e.name, e.summary,
+                          before.updates.contains(e.name) ? e.make : held(e.make, who(e.name)));
+  }
+  registries.optimizers = held_ones.optimizers;
+  registries.updates = held_ones.updates;
+}
+
+}  // namespace
+
+void load_plugin(const std::string& path, Registries& registries) {
+  const std::string who = "plug-in " + path;
+  const PluginInfo& info = info_of(path);
+  const Registries before = registries;
   try {
+    run_or_refuse(who, "add", [&] { info.add(registries); });
+    check_names(registries, before);
+    hold_rules(path, before, registries);
     check_optimizers(registries);
+  } catch (const PluginError& error) {
+    throw ConfigError(error.what());
   } catch (const ConfigError& error) {
-    throw ConfigError(text("plug-in ", path, ": ", error.what()));
+    throw ConfigError(text(who, ": ", error.what()));
   }
 }
 

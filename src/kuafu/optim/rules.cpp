@@ -9,6 +9,11 @@
 #include "kuafu/optim/rule.h"
 
 namespace kuafu {
+namespace {
+
+constexpr int64_t kMostNorms = 64;
+
+}  // namespace
 
 void check_betas(const OptimizerPlan& plan) {
   KUAFU_REQUIRE(plan.beta1 >= 0 && plan.beta1 < 1 && plan.beta2 >= 0 && plan.beta2 < 1,
@@ -74,8 +79,9 @@ void check_rule(const std::string& name, const Rule& rule) {
   KUAFU_REQUIRE(!rule.measure || rule.ratios, who,
                 " has a measure and no ratios: nothing would read its norms; add .ratios, or do "
                 "its part in .update");
-  KUAFU_REQUIRE(rule.num_norms >= 1, who, " has num_norms = ", rule.num_norms,
-                "; allowed: from 1; nearest: 1");
+  KUAFU_REQUIRE(rule.num_norms >= 1 && rule.num_norms <= kMostNorms, who,
+                " has num_norms = ", rule.num_norms, "; allowed: 1 to ", kMostNorms,
+                ", of each layer; nearest: ", std::clamp<int64_t>(rule.num_norms, 1, kMostNorms));
   check_slots(who, rule.slots);
   check_slots(who, rule.matrix_slots);
 }

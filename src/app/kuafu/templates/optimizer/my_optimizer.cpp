@@ -27,11 +27,12 @@ using namespace kuafu;
 Rule make(const OptimizerPlan& plan) {
   const auto update = [b2 = plan.beta2, eps = plan.epsilon](RulePiece& p, const Rates& rates,
                                                             const Tensor& /*ratios*/) {
+    // Ops that Kuafu counts: conformance names any other.
     // The gradient may be of a narrower type than the value, and waits for its factor: what clipping
     // and the loss scale make of it.
     const Tensor g = p.grad.to(p.value.scalar_type()) * p.grad_factor;
     Tensor& v = p.slots[0];
-    v.mul_(b2).addcmul_(g, g, 1 - b2);                                           // 1
+    v.mul_(b2).add_(g * g, 1 - b2);                                              // 1
     p.value.sub_((g / (v.sqrt() + eps) + p.weight_decay * p.value) * rates.lr);  // 2
   };
   // State of the rule, like the value, zero at first; a checkpoint has it by this name. A rule whose

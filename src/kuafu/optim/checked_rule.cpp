@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rules of plug-ins, held to their contract. A wrong shape would be broadcast in silence, and a slot
+// that is replaced is lost with the piece.
+
+#include "kuafu/optim/checked_rule.h"
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <new>
+#include <string_view>
+
+#include "kuafu/base/plugin_error.h"
+#include "kuafu/base/suggest.h"
+
+namespace kuafu {
+namespace {
+
+/// LibTorch's words without the stack that it appends.
+std::string first_line(const std::string& what) { return what.substr(0, what.find('\n')); }
+
+std::string described(const Tensor& t) {
+  if (!t.defined()) return "no tensor";
+  return text(t.scalar_type(), " ", to_string(shape_of(t)), t.is_meta() ? " without values" : "");
+}
+
+/// A tensor that may be changed in place and no otherwise.
+class InPlace {
+ public:
+  explicit InPlace(const Tensor& t)
+      : tensor_(t),
+        storage_(t.storage().unsafeGetStorageImpl()),
+        strides_(t.strides().vec()),
+        was_(described(t)) {}
+
+  /// "replaced by f32 (2, 3)", "resized from ... to ..."; empty where it is what it was.
+  std::string change(const Tensor& now) const {
+    if (!now.is_same(tensor_)) return "replaced by another tensor, " + described(now);
+    const std::string is = described(now);
+    if (is != was_) return text("changed from ", was_, " to ", is);
+    const bool is_there =
+        now.storage().unsafeGetStorageImpl() == storage_ && now.strides().vec() == strides_;
+    return is_there ? "" : "given other memory";
+  }
+
+ private:
+  Tensor tensor_;
+  const void* storage_;
+  std::vector<int64_t> strides_;
+  std::string was_;
+};
+
+class CheckedRule {
+ public:
+  CheckedRule(Rule rule, std::string who) : rule_(std::move(rule)), who_(std::move(who)) {}
+
+  Tensor measure(RulePiece& piece, const Rates& rates) const {
+    Tensor sums;
+    watched("measure", piece, [&] { sums = rule_.measure(piece, rates); });
+    expect(sums, {piece.layers.layers, rule_.num_norms}, piece.value.device(), "measure",
+           "a row for each layer of the piece, num_norms columns");
+    return sums;
+  }
+  Tensor ratios(const Tensor& norms) const {
+    Tensor ratios;
+    run_foreign(who_, "ratios", [&] { ratios = rule_.ratios(norms); });
+    expect(ratios, {norms.size(0)}, norms.device(), "ratios", "one for each row of its norms");
+    return ratios;
+  }
+  void update(RulePiece& piece, const Rates& rates, const Tensor& ratios) const {
+    watched("update", piece, [&] { rule_.update(piece, rates, ratios); });
+  }
+
+ private:
+  void watched(const char* part, RulePiece& piece, const std::function<void()>& f) const {
+    const InPlace value(piece.value);
+    const std::vector<InPlace> slots(piece.slots.begin(), piece.slots.end());
+    run_foreign(who_, part, f);
+    const auto require = [&](const std::string& change, const std::string& of) {
+      if (change.empty()) return;
+      throw PluginError(text(who_, ": after ", part, " ", of, " is ", change,
+                             "; allowed: changes of its elements in place, as by copy_ or mul_"));
+    };
+    require(value.change(piece.value), "the value");
+    if (piece.slots.size() != slots.size()) {
+      throw PluginError(text(who_, ": after ", part, " the piece has ", piece.slots.size(),
+                             " slots; allowed: the ", slots.size(), " that the rule declares"));
+    }
+    const std::vector<std::string>& names =
+        piece.matrix != nullptr ? rule_.matrix_slots : rule_.slots;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      require(slots[i].change(piece.slots[i]), "slot " + in_quotes(names.at(i)));
+    }
+  }
+
+  void expect(const Tensor& given, const Shape& shape, at::Device device, const char* part,
+              const char* meaning) const {
+    const bool is_right = given.defined() && given.scalar_type() == at::kDouble &&
+                          shape_of(given) == shape && given.device() == device;
+    if (is_right) return;
+    throw PluginError(text(who_, ": ", part, " gave ", described(given), "; allowed: ", at::kDouble,
+                           " ", to_string(shape), " on ", device.str(), ", ", meaning));
+  }
+
+  Rule rule_;
+  std::string who_;
+};
+
+}  // namespace
+
+void run_foreign(const std::string& who, const std::string& what, const std::function<void()>& f) {
+  const auto fail = [&](const std::string& how) {
+    throw PluginError(text(who, ": ", what, " threw ", how));
+  };
+  const auto is_of_memory = [](std::string_view words) {
+    return words.find("can't allocate memory") != std::string_view::npos;
+  };
+  try {
+    f();
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const RankLost&) {
+    throw;
+  } catch (const PluginError&) {
+    throw;
+  } catch (const c10::Error& e) {
+    if (is_of_memory(e.what_without_backtrace())) throw;
+    fail("an error of LibTorch: " + first_line(e.what_without_backtrace()));
+  } catch (const std::exception& e) {
+    if (is_of_memory(e.what())) throw;
+    fail(text("an exception: ", first_line(e.what())));
+  } catch (...) {
+    fail(
+        "something that is no std::exception; allowed: kuafu::ConfigError for what a user can "
+        "mend, or another std::exception");
+  }
+}
+
+Rule checked(Rule rule, const std::string& who) {
+  const auto held = std::make_shared<const CheckedRule>(rule, who);
+  if (rule.measure) {
+    rule.measure = [held](RulePiece& p, const Rates& rates) { return held->measure(p, rates); };
+  }
+  if (rule.ratios) rule.ratios = [held](const Tensor& norms) { return held->ratios(norms); };
+  if (rule.update) {
+    rule.update = [held](RulePiece& p, const Rates& rates, const Tensor& ratios) {
+      held->update(p, rates, ratios);
+    };
+  }
+  return rule;
+}
+
+}  // namespace kuafu

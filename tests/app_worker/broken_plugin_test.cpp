@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plug-ins that do what none may (tests/plugin/broken_rules.cpp): one error that names the plug-in,
+// what it gave and what is allowed; no backtrace, no abort, nothing that hangs.
+
+#include <gtest/gtest.h>
+
+#include "kuafu/base/build_info.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/record/schema.h"
+#include "tests/app_worker/process.h"
+
+namespace kuafu {
+namespace {
+
+using tests::Arguments;
+using tests::built;
+using tests::Ended;
+using tests::kSmallPlan;
+using tests::Ran;
+using tests::run_worker;
+using tests::set;
+
+const std::string& library() {
+  static const std::string path = built("plugins/broken_rules.so");
+  return path;
+}
+
+void expect_has(const std::string& whole, const std::string& part) {
+  EXPECT_NE(whole.find(part), std::string::npos) << "no " << part << " in " << whole;
+}
+
+/// Failed while it ran, for this reason, told without LibTorch's stack.
+void expect_failed(const Ran& ran, const std::string& words) {
+  EXPECT_EQ(ran.code, 1) << ran.output;
+  EXPECT_EQ(value_at(ran.document, "status"), "failed") << ran.output;
+  const std::string reason = ran.document.value("reason", "");
+  expect_has(reason, library());
+  expect_has(reason, words);
+  EXPECT_EQ(reason.find('\n'), std::string::npos) << reason;
+  EXPECT_EQ(ran.output.find("frame #"), std::string::npos) << ran.output;
+  EXPECT_EQ(ran.output.find("terminate called"), std::string::npos) << ran.output;
+}
+
+Ran trained(const Arguments& settings, const Arguments& more = {}, const Arguments& launcher = {}) {
+  Arguments all = {"--plugin", library()};
+  all.insert(all.end(), more.begin(), more.end());
+  return run_worker(kSmallPlan, set(settings, all), launcher);
+}
+Ran by(const std::string& rule, const Arguments& more = {}, const Arguments& launcher = {}) {
+  return trained({"optimizer.kind=" + rule, "parallel.data=2", "parallel.zero=1"}, more, launcher);
+}
+
+struct Broken {
+  const char* rule;
+  const char* words;
+};
+
+void expect_told(const Broken& b, const Arguments& more = {}) {
+  const Ran ran = by(b.rule, more);
+  expect_failed(ran, b.words);
+  expect_has(ran.document.value("reason", ""), text("optimizer \"", b.rule, "\""));
+}
+
+TEST(BrokenPlugin, RuleIsTold) {
+  expect_told({"few_sums", "measure gave Double"});
+  expect_told({"throws_int", "update threw something that is no std::exception"});
+}
+
+TEST(BrokenPlugin, EveryBrokenRuleIsTold) {
+  for (const Broken& b :
+       {Broken{"no_sums", "measure gave no tensor; allowed: Double"},
+        Broken{"no_ratios", "ratios gave no tensor"}, Broken{"wide_ratios", "ratios gave Double"},
+        Broken{"replaces", "slot \"u\" is replaced by another tensor"},
+        Broken{"resizes", "slot \"u\" is changed from"},
+        Broken{"throws_error", "update threw an exception: no luck today"},
+        Broken{"wrong_shapes", "update threw an error of LibTorch: "}}) {
+    expect_told(b);
+    expect_told(b, {"--world", "simulated"});
+  }
+}
+
+// What was measured stands, and is not called certified.
+TEST(BrokenPlugin, RuleThatFailsOnlyWhileItIsCertifiedFailsTheRun) {
+  for (const Broken& b :
+       {Broken{"throws_in_f64", "update threw an exception: no doubles"},
+        Broken{"no_formula", "its formula threw an exception: no such formula"}}) {
+    const Ran ran = by(b.rule, {"--certify"});
+    expect_failed(ran, b.words);
+    EXPECT_EQ(ran.document["loss"].size(), 3u) << ran.document.dump();
+    EXPECT_EQ(value_at(ran.document, "certificate.verdict"), "not_run");
+  }
+}
+
+TEST(BrokenPlugin, WhatIsNoExceptionIsToldOfEveryKind) {
+  for (const Arguments& settings :
+       {Arguments{"parallel.tensor.mode=throws_int", "parallel.tensor.size=2"},
+        Arguments{"model.kind=throws_int"},
+        Arguments{"parallel.sequence.mode=throws_int", "parallel.sequence.size=2"},
+        Arguments{"parallel.pipeline.schedule=throws_int", "parallel.pipeline.size=2"}}) {
+    const Ran ran = trained(settings);
+    EXPECT_TRUE(ran.code == 1 || ran.code == 2) << ran.output;
+    expect_has(ran.document.value("reason", ""), library());
+    expect_has(ran.document.value("reason", ""), "no std::exception; allowed");
+    EXPECT_EQ(ran.output.find("terminate called"), std::string::npos) << ran.output;
+  }
+}
+
+TEST(BrokenPlugin, EndsEveryMpiRank) {
+  if (!build_info::kMpi.found) GTEST_SKIP() << "no MPI";
+  expect_failed(by("throws_int", {}, tests::mpirun(2)), "no std::exception");
+  expect_failed(
+      trained({"parallel.tensor.mode=throws_int", "parallel.tensor.size=2"}, {}, tests::mpirun(2)),
+      "no std::exception");
+}
+
+Ended listed(const std::string& kind, const std::string& name) {
+  return tests::Child({built("bin/kuafu-worker"), "list", "--plugin", library()},
+                      {{"KUAFU_TEST_KIND", kind}, {"KUAFU_TEST_NAME", name}})
+      .wait();
+}
+
+TEST(BrokenPlugin, NamesThatPlansCannotHaveAreRefused) {
+  for (const auto& [kind, name] :
+       std::vector<std::pair<std::string, std::string>>{{"optimizer", "a.b"},
+                                                        {"tensor", "../a"},
+                                                        {"model", "\xff"},
+                                                        {"sequence", ""},
+                                                        {"schedule", std::string(300, 'x')}}) {
+    const Ended ended = listed(kind, name);
+    EXPECT_EQ(ended.code, 2) << ended.output;
+    expect_has(ended.output, "plug-in " + library() + ": ");
+    if (!name.empty()) expect_has(ended.output, "is no name; allowed: a letter, then letters");
+    EXPECT_LT(ended.output.size(), 600u) << ended.output;
+  }
+  EXPECT_EQ(listed("optimizer", "Fine-name_2").code, 0);
+  const Ended thrown = listed("throw", "");
+  EXPECT_EQ(thrown.code, 2) << thrown.output;
+  expect_has(thrown.output, "plug-in " + library() + ": add threw something that is no");
+}
+
+TEST(BrokenPlugin, OpsThatNothingBooksFailConformance) {
+  const Ended ended = tests::Child({built("bin/kuafu"), "conformance", "--optimizer", "unbooked",
+                                    "--sizes", "1", "--plugin", library()})
+                          .wait();
+  EXPECT_EQ(ended.code, 1) << ended.output;
+  expect_has(ended.output, "aten::addcmul_");
+  expect_has(ended.output, "is booked by nothing");
+}
+
+}  // namespace
+}  // namespace kuafu
