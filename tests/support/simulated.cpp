@@ -32,6 +32,7 @@ void expect_simulated_equals_threads(const Plan& plan, const std::string& name) 
     expect_same_traffic(predicted.ranks[r].traffic, real[r].traffic, where);
     EXPECT_EQ(predicted.ranks[r].flops, real[r].flops) << where;
     EXPECT_EQ(predicted.ranks[r].flops_recomputed, real[r].flops_recomputed) << where;
+    EXPECT_EQ(predicted.ranks[r].flops_optimizer, real[r].flops_optimizer) << where;
     EXPECT_EQ(predicted.ranks[r].peak_bytes, real[r].peak_bytes) << where;
     for (int c = 0; c < kNumCategories; ++c) {
       const auto i = static_cast<size_t>(c);

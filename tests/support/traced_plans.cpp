@@ -148,11 +148,20 @@ std::vector<TracedPlan> traced_features() {
                                                    {"train.micro_batch", "4"}}))});
     }
   }
-  for (const char* kind : {"sgd", "adam", "adamw", "lars", "lamb"}) {
+  for (const char* kind : {"sgd", "adam", "adamw", "lars", "lamb", "muon"}) {
     all.push_back({kind, small_plan({{"parallel.data", "2"},
                                      {"parallel.zero", "1"},
                                      {"model.dtype", "f16"},
                                      {"optimizer.kind", kind}})});
+  }
+  // Matrices that come together along one axis, along two, and of experts.
+  const Overrides muon = {{"optimizer.kind", "muon"}, {"optimizer.nesterov", "true"}};
+  for (const Overrides& sharding :
+       {keys::tensor("2d", "4"),
+        keys::both(keys::tensor("1d", "2"), {{"parallel.data", "2"}, {"parallel.zero", "3"}}),
+        keys::both(keys::experts("2"), {{"parallel.data", "4"}, {"parallel.zero", "1"}})}) {
+    all.push_back({text("muon, ", sharding.front().second, " of ", sharding.size(), " keys"),
+                   small_plan(keys::both(muon, sharding))});
   }
   return all;
 }

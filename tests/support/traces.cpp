@@ -35,7 +35,7 @@ TracedSteps traced_steps(const Plan& plan, Communicator& world, at::Device devic
   steps.trace = recorder.take();
   steps.live = book.live();
   steps.peak = book.peak();
-  steps.flops = book.flops();
+  steps.flops = book.flops() + book.flops_optimizer();  // a trace tells them by the op
   steps.flops_recomputed = book.flops_recomputed();
   for (const auto& [axis, entry] : ledger.axes()) {
     for (int v = 0; v < kNumVerbs; ++v) {

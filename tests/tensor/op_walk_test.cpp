@@ -288,6 +288,28 @@ std::vector<Case> update_cases() {
                       0.9,        0.01,
                       0.5,        std::vector<int64_t>{5, 8, 24, 2, 2, 6}};
        }},
+      {"momentum",
+       [=](T t) {
+         return Stack{wide(3, t), closed_form({33}, 2, t), 0.9, 0.5};
+       }},
+      {"momentum_ahead",
+       [=](T t) {
+         return Stack{wide(3, t), closed_form({33}, 2, t), 0.9, 0.5};
+       }},
+      {"decayed_step",
+       [=](T t) {
+         return Stack{wide(1, t), wide(2, t), 0.1, 0.01};
+       }},
+      {"newton_schulz",  // two wide matrices in turns of three columns
+       [=](T t) {
+         return Stack{
+             closed_form({4, 12}, 1, stats_type(t)), 3.4445, -4.775, 2.0315, 1e-7, 5, 2, 3, 1.5};
+       }},
+      {"newton_schulz",
+       [=](T t) {
+         return Stack{
+             closed_form({9, 4}, 1, stats_type(t)), 3.4445, -4.775, 2.0315, 1e-7, 5, 1, 4, 1.0};
+       }},
   };
 }
 

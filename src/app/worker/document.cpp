@@ -16,14 +16,16 @@ namespace kuafu {
 namespace {
 
 void add_counted(Json& document, const Plan& plan, const std::vector<RankResult>& ranks) {
-  uint64_t total = 0, recomputed = 0;
+  uint64_t total = 0, recomputed = 0, optimizer = 0;
   for (const RankResult& r : ranks) {
     add_to_count(total, static_cast<uint64_t>(r.flops), flops::kWhat);
     add_to_count(recomputed, static_cast<uint64_t>(r.flops_recomputed), flops::kWhat);
+    add_to_count(optimizer, static_cast<uint64_t>(r.flops_optimizer), flops::kOptimizer);
   }
   document["flops_per_step"] = total;
   document["flops_per_token"] = flops_per_token(plan, total);
   document["flops_recomputed"] = recomputed;
+  document["flops_optimizer"] = optimizer;
   document["memory"] = memory_json(ranks);
   document["ledger"] = ledger_json(ranks);
 }

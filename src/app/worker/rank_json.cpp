@@ -19,6 +19,7 @@ Json to_json(const RankResult& r) {
           {"validation_loss", r.validation_loss},
           {"flops", r.flops},
           {"flops_recomputed", r.flops_recomputed},
+          {"flops_optimizer", r.flops_optimizer},
           {"peak_bytes", r.peak_bytes},
           {"at_peak", r.at_peak},
           {"peak_by_category", r.peak_by_category},
@@ -37,6 +38,7 @@ RankResult rank_result_from(const Json& j) {
       j.at("validation_loss").is_null() ? std::nan("") : j.at("validation_loss").get<double>();
   r.flops = j.at("flops");
   r.flops_recomputed = j.at("flops_recomputed");
+  r.flops_optimizer = j.at("flops_optimizer");
   r.peak_bytes = j.at("peak_bytes");
   r.at_peak = j.at("at_peak").get<BytesByCategory>();
   r.peak_by_category = j.at("peak_by_category").get<BytesByCategory>();

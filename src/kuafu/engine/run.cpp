@@ -21,6 +21,7 @@ void take_counts(const RankBook& book, const Ledger& ledger, RankResult& result)
   const auto steps = std::max<int64_t>(static_cast<int64_t>(result.losses.size()), 1);
   result.flops = book.flops() / steps;
   result.flops_recomputed = book.flops_recomputed() / steps;
+  result.flops_optimizer = book.flops_optimizer() / steps;
   result.peak_bytes = book.peak();
   result.at_peak = book.at_peak();
   result.peak_by_category = book.peak_by_category();

@@ -44,6 +44,7 @@ struct RankResult {
   ValidationSeries validation;  ///< of the run that it goes on from, too; the same everywhere
   double peak_flops_per_s = 0;  ///< of all ranks together, in products; 0: not measured
   int64_t flops = 0, flops_recomputed = 0;  ///< a step
+  int64_t flops_optimizer = 0;              ///< a step; none of the model's
   int64_t peak_bytes = 0;                   ///< largest live bytes of the steps, without scratch
   BytesByCategory at_peak{};                ///< composition at that moment
   BytesByCategory peak_by_category{};       ///< each category's own peak, scratch too

@@ -94,12 +94,16 @@ void RankBook::recategorised(int64_t bytes, Category from, Category to) {
   account_->recategorised(bytes, from, to);
 }
 
-void RankBook::work(int64_t flops, int64_t bytes) {
+void RankBook::work(int64_t flops, int64_t bytes, FlopsOf of) {
   if (TraceRecorder* trace = current_trace()) {
     trace->work(flops, bytes, is_recomputing ? kRecompute : kNoFlags);
   }
   if (!is_counting) return;
-  add_to_count(is_recomputing ? flops_recomputed_ : flops_, flops, flops::kWhat);
+  if (of == FlopsOf::kOptimizer) {
+    add_to_count(flops_optimizer_, flops, flops::kOptimizer);
+  } else {
+    add_to_count(is_recomputing ? flops_recomputed_ : flops_, flops, flops::kWhat);
+  }
   add_to_count(bytes_moved_, bytes, "moved bytes");
 }
 
@@ -131,7 +135,7 @@ BytesByCategory RankBook::peak_by_category() const {
 }
 
 void RankBook::restart() {
-  flops_ = flops_recomputed_ = bytes_moved_ = 0;
+  flops_ = flops_recomputed_ = flops_optimizer_ = bytes_moved_ = 0;
   MemoryAccount::State& s = *account_->state_;
   const std::lock_guard lock(s.mutex);
   s.peak = s.live;

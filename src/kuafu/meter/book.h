@@ -30,6 +30,9 @@ using BytesByCategory = std::array<int64_t, kNumCategories>;
 /// Thread-safe: a tensor may be freed on another thread.
 class MemoryAccount;
 
+/// Whose FLOPs: an optimizer's products are none of the model's, so shares of peak leave them out.
+enum class FlopsOf : uint8_t { kModel, kOptimizer };
+
 /// One rank's memory, FLOPs and memory traffic.
 class RankBook {
  public:
@@ -43,7 +46,7 @@ class RankBook {
   void recategorised(int64_t bytes, Category from, Category to);
   /// Work of one op, by its formula: FLOPs (a multiply-add is two) and bytes read and written.
   /// This thread's recorder is told of it, counted or not.
-  void work(int64_t flops, int64_t bytes);
+  void work(int64_t flops, int64_t bytes, FlopsOf of = FlopsOf::kModel);
 
   int rank() const;
   int64_t live() const;  ///< bytes, without scratch
@@ -51,8 +54,9 @@ class RankBook {
   int64_t peak() const;                      ///< most bytes ever live, without scratch
   BytesByCategory at_peak() const;           ///< composition when the peak was reached
   BytesByCategory peak_by_category() const;  ///< each category's own peak (scratch too)
-  int64_t flops() const { return flops_; }   ///< without recomputation
+  int64_t flops() const { return flops_; }   ///< of the model, without recomputation
   int64_t flops_recomputed() const { return flops_recomputed_; }
+  int64_t flops_optimizer() const { return flops_optimizer_; }
   int64_t bytes_moved() const { return bytes_moved_; }
 
   /// Recomputed forward work is booked apart while true.
@@ -68,7 +72,7 @@ class RankBook {
  private:
   friend class UnmeasuredScope;
   std::shared_ptr<MemoryAccount> account_;
-  int64_t flops_ = 0, flops_recomputed_ = 0, bytes_moved_ = 0;
+  int64_t flops_ = 0, flops_recomputed_ = 0, flops_optimizer_ = 0, bytes_moved_ = 0;
 };
 
 class MemoryAccount {

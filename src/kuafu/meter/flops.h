@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -10,11 +11,12 @@
 
 namespace kuafu {
 
-/// Model FLOPs by formula; a multiply-add is two. Element-wise work (norms, GELU, softmax outside
+/// FLOPs by formula; a multiply-add is two. Element-wise work (norms, GELU, softmax outside
 /// attention, optimizers) counts as none: it is limited by memory, so its bytes are what is booked.
 namespace flops {
 
 inline constexpr const char* kWhat = "model FLOPs";
+inline constexpr const char* kOptimizer = "optimizer FLOPs";
 
 /// (R, K) x (K, M): 2 R K M.
 constexpr int64_t matmul(int64_t r, int64_t k, int64_t m) {
@@ -38,6 +40,13 @@ constexpr int64_t attention(const Attention& a) {
 /// is the kernel's own recomputation and no model FLOPs.
 constexpr int64_t attention_backward(const Attention& a) {
   return product_of_counts({2, attention(a)}, kWhat);
+}
+
+/// Newton-Schulz on (R, C), m the smaller of both and M the larger: an iteration is X X^T, the
+/// square of that, and its product with X: 2 m^2 (2 M + m). The optimizer's, not the model's.
+constexpr int64_t newton_schulz(int64_t r, int64_t c, int64_t iterations) {
+  const int64_t small = std::min(r, c), large = std::max(r, c);
+  return product_of_counts({iterations, 2, small, small, 2 * large + small}, kOptimizer);
 }
 
 }  // namespace flops

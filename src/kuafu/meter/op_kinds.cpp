@@ -17,7 +17,8 @@ const Kinds& kinds() {
     const auto are = [&kinds](OpKind kind, std::initializer_list<std::string_view> names) {
       for (const std::string_view name : names) kinds.emplace(name, kind);
     };
-    are(OpKind::kMatmul, {"kuafu::matmul", "kuafu::matmul_bias", "kuafu::matmul_add"});
+    are(OpKind::kMatmul,
+        {"kuafu::matmul", "kuafu::matmul_bias", "kuafu::matmul_add", "kuafu::newton_schulz"});
     are(OpKind::kAttention, {"kuafu::attention", "kuafu::attention_backward"});
     are(OpKind::kNorm,
         {"kuafu::layer_norm", "kuafu::layer_norm_backward", "kuafu::rms_norm",
@@ -39,6 +40,9 @@ const Kinds& kinds() {
                                "kuafu::lars_norms",
                                "kuafu::lamb",
                                "kuafu::lamb_norms",
+                               "kuafu::momentum",
+                               "kuafu::momentum_ahead",
+                               "kuafu::decayed_step",
                                "kuafu::cross_entropy_backward",
                                "aten::add",
                                "aten::add_",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What all rules have in common: slots and master copies by shard, and norms of layers over a mesh.
+// What all rules have in common: slots and master copies by shard, norms of layers over a mesh,
+// matrices that come together (matrices.cpp).
 //
 // A layer's sums of squares are rows of a table in f64, one table for each set of axes that splits
 // parameters. A rank fills the rows of what it holds; then each axis carries one all-reduce with all
@@ -10,13 +11,13 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/util/accumulate.h>
 
 #include <map>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/meter/allocator.h"
+#include "kuafu/optim/matrices.h"
 #include "kuafu/optim/norm.h"
 
 namespace kuafu {
@@ -85,19 +86,6 @@ HeldLayers layers_of(const ParamShard& shard, const Mesh& mesh) {
   return held;
 }
 
-/// A rank cannot make a step of a matrix of which it holds a part.
-void check_whole(const OptimizerPlan& plan, const Rule& rule, const ParamShard& s) {
-  if (!rule.has_matrices() || !holds_hidden_matrices(*s.param)) return;
-  if (s.value.numel() == s.param->value.numel() &&
-      s.value.numel() == c10::multiply_integers(s.param->global))
-    return;
-  throw Refused(text("optimizer.kind = ", in_quotes(plan.kind),
-                     " updates whole matrices, and a rank "
-                     "holds ",
-                     s.value.numel(), " elements of ", s.param->name, " ",
-                     to_string(s.param->global)));
-}
-
 }  // namespace
 
 Optimizer::Optimizer(const OptimizerPlan& plan, const OptimizerRules& rules)
@@ -108,7 +96,11 @@ bool Optimizer::is_left_out(const Param& p) const {
 }
 
 const std::vector<std::string>& Optimizer::slots_of(const Param& p) const {
-  return rule_.has_matrices() && holds_hidden_matrices(p) ? rule_.matrix_slots : rule_.slots;
+  return updates_whole(p) ? rule_.matrix_slots : rule_.slots;
+}
+
+bool Optimizer::updates_whole(const Param& p) const {
+  return rule_.has_matrices() && holds_hidden_matrices(p);
 }
 
 void Optimizer::step(std::span<ParamShard> shards, double lr) { step(shards, lr, Mesh({}, 0)); }
@@ -125,21 +117,51 @@ void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) 
                       .slots = state.slots,
                       .grad_factor = shards[i].grad_factor,
                       .weight_decay = is_left_out(*shards[i].param) ? 0 : plan_.weight_decay});
-    const Param& p = *shards[i].param;
-    if (rule_.has_matrices() && holds_hidden_matrices(p)) pieces.back().matrix = &p;
+    if (updates_whole(*shards[i].param)) pieces.back().matrix = shards[i].param;
   }
   std::vector<Tensor> ratios(shards.size());
   if (rule_.has_ratios()) ratios = ratios_of(shards, pieces, rates, mesh);
+  std::vector<Tensor> steps = steps_of(shards, pieces, rates, mesh);
   for (size_t i = 0; i < shards.size(); ++i) {
-    rule_.update(pieces[i], rates, ratios[i]);
+    RulePiece& piece = pieces[i];
+    piece.step = std::move(steps[i]);
+    if (updates_whole(*shards[i].param) && !piece.step.defined()) {
+      const DirectionPiece whole{&shards[i], rule_.direction(piece, rates)};
+      piece.step = steps_of_matrices({whole}, mesh, rule_.whole)[0];
+    }
+    rule_.update(piece, rates, ratios[i]);
+    piece.step = Tensor();  // one at a time, where a rank has all of it
     if (states[i]->master.defined()) shards[i].value.copy_(states[i]->master);
   }
 }
 
 void Optimizer::skip(std::span<const ParamShard> shards, const Mesh& mesh) const {
-  if (!rule_.has_ratios()) return;
   const at::NoGradGuard no_grad;
-  sum_over_axes(tables_of(shards, mesh).partial, mesh);
+  if (rule_.has_ratios()) sum_over_axes(tables_of(shards, mesh).partial, mesh);
+  std::vector<DirectionPiece> nothing;
+  for (const ParamShard& s : shards) {
+    if (!updates_whole(*s.param) || splitting_axes(s, mesh) == 0) continue;
+    const auto type = needs_master(s.value) ? at::kFloat : s.value.scalar_type();
+    const Tensor zero = at::zeros({1}, s.value.options().dtype(type).requires_grad(false));
+    nothing.push_back({&s, zero.expand({s.value.numel()})});
+  }
+  steps_of_matrices(nothing, mesh, [](const Tensor& u, const LayerSplit&) { return u; });
+}
+
+std::vector<Tensor> Optimizer::steps_of(std::span<const ParamShard> shards,
+                                        std::vector<RulePiece>& pieces, const Rates& rates,
+                                        const Mesh& mesh) const {
+  std::vector<Tensor> steps(shards.size());
+  std::vector<size_t> at;
+  std::vector<DirectionPiece> parts;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    if (!updates_whole(*shards[i].param) || splitting_axes(shards[i], mesh) == 0) continue;
+    at.push_back(i);
+    parts.push_back({&shards[i], rule_.direction(pieces[i], rates)});
+  }
+  const std::vector<Tensor> found = steps_of_matrices(parts, mesh, rule_.whole);
+  for (size_t i = 0; i < at.size(); ++i) steps[at[i]] = found[i];
+  return steps;
 }
 
 Optimizer::Tables Optimizer::tables_of(std::span<const ParamShard> shards, const Mesh& mesh) const {
@@ -202,7 +224,6 @@ void Optimizer::begin(std::span<const ParamShard> shards, int64_t num_steps) {
   for (const ParamShard& s : shards) {
     State& state = states_.emplace_back();
     state.param = s.param;
-    check_whole(plan_, rule_, s);
     for (size_t k = 0; k < slots_of(*s.param).size(); ++k) state.slots.push_back(new_slot(s.value));
     state.master = new_master(s.value);
   }

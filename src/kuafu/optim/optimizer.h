@@ -23,6 +23,9 @@ struct ParamShard {
   /// The gradient is `grad` times this: what a scaled loss and clipping make of it, multiplied in
   /// the type of the update, so that nothing of an f16 gradient is lost.
   double grad_factor = 1;
+  /// Where the pieces of all ranks along split_axes begin in it, in their order, and the last one's
+  /// end; empty where nothing splits it further.
+  std::vector<int64_t> bounds = {};
 };
 
 /// A slot of a rule, or "master", the f32 copy of a half-precision value.
@@ -54,7 +57,7 @@ class Optimizer {
   /// steps done. A saved run goes on once state().tensors are filled.
   void begin(std::span<const ParamShard> shards, int64_t num_steps = 0);
   /// Of the shards of begin(), or in their order some of them; begins with these where nobody has.
-  /// Collective over the mesh where the rule has trust ratios: every rank lists the same
+  /// Collective over the mesh where the rule has trust ratios or matrices: every rank lists the same
   /// parameters, each with its own piece, which may be empty.
   void step(std::span<ParamShard> shards, double lr, const Mesh& mesh);
   /// The same where no other rank has a part of them.
@@ -93,6 +96,10 @@ class Optimizer {
   /// Measures the pieces and sets their layers; the ratios of each one's layers.
   std::vector<Tensor> ratios_of(std::span<const ParamShard> shards, std::vector<RulePiece>& pieces,
                                 const Rates& rates, const Mesh& mesh) const;
+  bool updates_whole(const Param& p) const;
+  /// The steps of matrices that ranks hold parts of; undefined for other shards.
+  std::vector<Tensor> steps_of(std::span<const ParamShard> shards, std::vector<RulePiece>& pieces,
+                               const Rates& rates, const Mesh& mesh) const;
 
   OptimizerPlan plan_;
   Rule rule_;

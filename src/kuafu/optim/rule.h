@@ -22,8 +22,9 @@ struct RulePiece {
   double grad_factor = 1;
   double weight_decay = 0;    ///< 0 for layers that are left out
   ops::LayerRun layers = {};  ///< where the elements lie among them
-  /// Of a rule with matrix_slots: set where the piece is all of a parameter of hidden matrices.
+  /// Of a rule with matrix_slots: the parameter of hidden matrices that this is a piece of.
   const Param* matrix = nullptr;
+  Tensor step = {};  ///< of these elements, for the update of a piece of matrices
 };
 
 /// Of one step.
@@ -38,12 +39,20 @@ struct Rates {
 ///             (sums of all pieces of a layer, then norms: not the rule's)
 ///   ratios    norms (layers, k) f64 -> (layers) f64
 ///   update    elementwise, with the ratio of each element's layer
+///
+/// With matrix_slots hidden matrices have a step that follows from all of each:
+///
+///   direction  elementwise: what the step is made of, like the piece
+///              (all pieces of a matrix come to one rank, and its step goes back: not the rule's)
+///   whole      the direction of one matrix (R, C), or of several side by side (q, k, v) -> the step
+///   update     elementwise, with RulePiece::step
 struct Rule {
   /// Zero at first; a checkpoint calls them "kind.slot.parameter".
   std::vector<std::string> slots = {};
-  /// Of hidden matrices instead, where the rule updates those as wholes: a rank must hold all of each.
-  /// Empty where it has no use for that.
+  /// Of hidden matrices instead, where the rule updates those as wholes; else empty.
   std::vector<std::string> matrix_slots = {};
+  std::function<Tensor(RulePiece& piece, const Rates& rates)> direction = {};
+  std::function<Tensor(const Tensor& direction, const LayerSplit& layers)> whole = {};
   std::function<Tensor(RulePiece& piece, const Rates& rates)> measure = {};
   int64_t num_norms = 2;  ///< k
   std::function<Tensor(const Tensor& norms)> ratios = {};

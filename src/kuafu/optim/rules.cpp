@@ -82,6 +82,12 @@ void check_rule(const std::string& name, const Rule& rule) {
   KUAFU_REQUIRE(rule.num_norms >= 1 && rule.num_norms <= kMostNorms, who,
                 " has num_norms = ", rule.num_norms, "; allowed: 1 to ", kMostNorms,
                 ", of each layer; nearest: ", std::clamp<int64_t>(rule.num_norms, 1, kMostNorms));
+  const bool has_stages = rule.direction && rule.whole;
+  KUAFU_REQUIRE(
+      has_stages == rule.has_matrices() && (has_stages || !(rule.direction || rule.whole)), who,
+      rule.has_matrices() ? " has matrix_slots" : " has no matrix_slots", " and ",
+      rule.direction ? "a direction" : "no direction", " and ", rule.whole ? "a whole" : "no whole",
+      "; allowed: all three, or none of them");
   check_slots(who, rule.slots);
   check_slots(who, rule.matrix_slots);
 }

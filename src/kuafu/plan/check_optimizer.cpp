@@ -60,8 +60,8 @@ void check_schedule(const Plan& plan, const Origins& origins) {
   KUAFU_REQUIRE(o.warmup_unit != "epochs" || o.epoch > 0,
                 origins.of({"optimizer.epoch", "optimizer.warmup_unit"}),
                 "optimizer.warmup_unit = \"epochs\" with optimizer.epoch = 0: how many samples an "
-                "epoch has is not said; allowed: from 1; nearest: epoch = data.samples of `kuafu "
-                "run PLAN --json -`, or warmup_unit = \"steps\"");
+                "epoch has is not said; allowed: from 1; nearest: epoch = the samples that `kuafu "
+                "explain PLAN` shows under Data, or warmup_unit = \"steps\"");
   KUAFU_REQUIRE(steps == 0 || warmup <= steps,
                 origins.of({"optimizer.schedule_steps", "optimizer.warmup"}),
                 "optimizer.schedule_steps = ", steps, " ends inside optimizer.warmup = ", o.warmup,
@@ -103,30 +103,9 @@ void check_stale(const Plan& plan, const OptimizerKind& kind, const Origins& ori
                      "\"adamw\" or \"sgd\", or staleness = 0"));
 }
 
-/// A step of a matrix needs all of it, and its rank has a part.
+/// What is no matrix follows the schedule of lr, as a share of it.
 void check_matrices(const Plan& plan, const OptimizerKind& kind, const Origins& origins) {
   if (!kind.has_matrices) return;
-  const ParallelPlan& p = plan.parallel;
-  const auto refuse = [&](const std::string& key, const std::string& given,
-                          const std::string& nearest) {
-    throw Refused(text(origins.of({"optimizer.kind", key}),
-                       "optimizer.kind = ", in_quotes(kind.name), " with ", given,
-                       ": a step of a hidden matrix follows from all of it, and a rank would hold "
-                       "a part; nearest: ",
-                       nearest, ", or optimizer.kind = \"adamw\""));
-  };
-  if (p.tensor.size > 1) {
-    refuse("parallel.tensor.size", text("parallel.tensor.size = ", p.tensor.size),
-           "tensor.size = 1");
-  }
-  if (p.expert > 1) {
-    refuse("parallel.expert.size", text("parallel.expert.size = ", p.expert), "expert.size = 1");
-  }
-  if (p.zero > 0) refuse("parallel.zero", text("parallel.zero = ", p.zero), "zero = 0");
-  if (p.data.mode == "parameter_server") {
-    refuse("parallel.data.mode", "parallel.data.mode = \"parameter_server\"",
-           "data.mode = \"auto\"");
-  }
   KUAFU_REQUIRE(plan.optimizer.lr > 0, origins.of({"optimizer.lr"}), "optimizer.lr = 0 with ",
                 "optimizer.kind = ", in_quotes(kind.name),
                 ", whose adam_lr follows the schedule of lr; allowed: above 0");

@@ -92,6 +92,9 @@ std::vector<FieldDoc> training_fields() {
        "`flops_per_step` over the tokens of the global batch"},
       {"flops_recomputed", T::kNumber, kOk, true, "FLOP",
        "FLOPs of one step that recomputation adds, all ranks"},
+      {"flops_optimizer", T::kNumber, kOptional, true, "FLOP",
+       "FLOPs of one step in the optimizer's products (Muon's iterations), all ranks; no model "
+       "FLOPs, so in no share of peak; records of before it was counted lack it"},
       {"compute", T::kObject, kOptional, true, "",
        "how near to its peak the machine worked; null unless the steps were watched (a terminal, "
        "`--log`, `--log-every`, `--tensorboard`)"},

@@ -40,6 +40,9 @@ std::string difference(const RankResult& real, const RankResult& simulated, Tran
   if (simulated.flops_recomputed != real.flops_recomputed) {
     return text("recomputed FLOPs ", simulated.flops_recomputed, " for ", real.flops_recomputed);
   }
+  if (simulated.flops_optimizer != real.flops_optimizer && real.skipped.empty()) {
+    return text("optimizer FLOPs ", simulated.flops_optimizer, " for ", real.flops_optimizer);
+  }
   if (simulated.peak_bytes != real.peak_bytes) {
     return text("peak ", simulated.peak_bytes, " bytes for ", real.peak_bytes);
   }

@@ -51,6 +51,7 @@ RankResult simulate_rank(const Plan& plan, const Registries& registries, Simulat
   for (int64_t step = 0; step < recorded; ++step) engine.step();
   result.flops = book.flops() / std::max<int64_t>(recorded, 1);
   result.flops_recomputed = book.flops_recomputed() / std::max<int64_t>(recorded, 1);
+  result.flops_optimizer = book.flops_optimizer() / std::max<int64_t>(recorded, 1);
   result.peak_bytes = book.peak();
   result.at_peak = book.at_peak();
   result.peak_by_category = book.peak_by_category();

@@ -30,6 +30,7 @@ void register_ops() {
   add_dropout_ops(*lib);
   add_update_ops(*lib);
   add_layer_ops(*lib);
+  add_orthogonal_ops(*lib);
   add_route_ops(*lib);
   add_slot_ops(*lib);
 }

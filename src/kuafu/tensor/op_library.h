@@ -34,6 +34,7 @@ struct OpLibrary {
 };
 
 void add_matmul_ops(OpLibrary& lib);
+void add_orthogonal_ops(OpLibrary& lib);
 void add_attention_ops(OpLibrary& lib);
 void add_rope_ops(OpLibrary& lib);
 void add_sum_ops(OpLibrary& lib);
@@ -73,8 +74,8 @@ class OpScope {
     return t;
   }
   /// Books the op's work by its formula.
-  static void work(int64_t flops, int64_t bytes) {
-    if (RankBook* book = current_book()) book->work(flops, bytes);
+  static void work(int64_t flops, int64_t bytes, FlopsOf of = FlopsOf::kModel) {
+    if (RankBook* book = current_book()) book->work(flops, bytes, of);
   }
 
  private:

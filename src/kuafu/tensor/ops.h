@@ -187,6 +187,24 @@ Tensor lars_norms(const Tensor& value, const Tensor& grad, double grad_factor, c
 /// value -= velocity. Rates (layers) f64; args.lr is not read.
 void lars(Tensor& value, const Tensor& grad, Tensor& velocity, const Tensor& rates,
           const SgdArgs& args, const LayerRun& run);
+/// Newton-Schulz of every matrix of u (R, C), like u: X = U / (|U| + least_norm), of U^T where that
+/// is wider, then `iterations` times X = a X + (b A + c A^2) X with A = X X^T; in the end scale X.
+/// [Jordan et al., "Muon", 2024, algorithm 2]
+struct NewtonSchulzArgs {
+  double a, b, c, least_norm;
+  int64_t iterations;
+  int64_t parts = 1;  ///< matrices side by side, in turns of
+  int64_t width = 1;  ///< so many columns of each; not read of one
+  double scale = 1;
+};
+Tensor newton_schulz(const Tensor& u, const NewtonSchulzArgs& args);
+/// velocity = momentum velocity + grad_factor grad
+void momentum(Tensor& velocity, const Tensor& grad, double momentum, double grad_factor);
+/// grad_factor grad + momentum velocity, like the velocity: Nesterov's.
+Tensor momentum_ahead(const Tensor& velocity, const Tensor& grad, double momentum,
+                      double grad_factor);
+/// value = (1 - lr weight_decay) value - lr step
+void decayed_step(Tensor& value, const Tensor& step, double lr, double weight_decay);
 /// Sum of squares of all elements as an f64 scalar tensor on the same device.
 Tensor sum_of_squares(const Tensor& x);
 

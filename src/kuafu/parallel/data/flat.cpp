@@ -86,6 +86,14 @@ Overlap overlap(const FlatSlot& slot, int64_t first, int64_t extent) {
   return {begin, end - begin};
 }
 
+std::vector<int64_t> bounds_in(const FlatSlot& slot, const std::vector<int64_t>& ends) {
+  std::vector<int64_t> bounds = {0};
+  for (const int64_t end : ends) {
+    bounds.push_back(std::clamp<int64_t>(end - slot.offset, 0, slot.extent));
+  }
+  return bounds;
+}
+
 Tensor in_shape(const FlatSlot& slot, const Tensor& flat) {
   return flat.narrow(0, slot.offset, slot.extent).view(slot.param->value.sizes());
 }

@@ -51,6 +51,10 @@ struct Overlap {
 /// Of [first, first + extent); nothing begins at `first`.
 Overlap overlap(const FlatSlot& slot, int64_t first, int64_t extent);
 
+/// Where in the parameter the parts of a buffer begin that end at `ends`, in order, and the last one
+/// ends: ParamShard::bounds.
+std::vector<int64_t> bounds_in(const FlatSlot& slot, const std::vector<int64_t>& ends);
+
 /// The parameter's part of a flat buffer, in its shape; shares the buffer's storage.
 Tensor in_shape(const FlatSlot& slot, const Tensor& flat);
 

@@ -193,12 +193,23 @@ class ParameterServer final : public DataParallel {
   ParamShard shard(const ServedBucket& bucket, size_t i) const {
     const FlatSlot& slot = bucket.layout.slots[i];
     const ServedPart piece = overlap(mine_of(bucket), slot);
-    if (piece.size() == 0) {  // every replica names every parameter, and meets in the same sums
-      const Tensor none = at::empty({0}, slot.param->value.options().requires_grad(false));
-      return {none, none, slot.param, {"data"}};
+    std::vector<int64_t> ends;
+    for (int64_t r = 0; r < group_.size(); ++r) {
+      ends.push_back(serves(r) ? part_of(bucket, r).end : bucket.layout.elements());
     }
-    const Tensor grad = bucket.flat.defined() ? in_part(bucket.flat, piece) : Tensor();
-    return {value_in(slot, piece), grad, slot.param, {"data"}, piece.begin - slot.offset};
+    ParamShard mine;
+    mine.param = slot.param;
+    mine.split_axes = {"data"};
+    mine.bounds = bounds_in(slot, ends);
+    if (piece.size() == 0) {  // every replica names every parameter, and meets in the same sums
+      mine.value = at::empty({0}, slot.param->value.options().requires_grad(false));
+      mine.grad = mine.value;
+      return mine;
+    }
+    mine.value = value_in(slot, piece);
+    if (bucket.flat.defined()) mine.grad = in_part(bucket.flat, piece);
+    mine.first_element = piece.begin - slot.offset;
+    return mine;
   }
 
   /// The servers' new values on every replica.

@@ -198,6 +198,8 @@ void Zero::each_piece(const Visit& visit) const {
   for (const std::vector<ZeroShard>& shards : shards_) {
     for (const ZeroShard& shard : shards) {
       const Tensor values = my_values(shard);
+      std::vector<int64_t> ends;
+      for (int64_t r = 1; r <= shard.layout.parts; ++r) ends.push_back(r * shard.layout.part);
       for (size_t i = 0; i < shard.layout.slots.size(); ++i) {
         const FlatSlot& slot = shard.layout.slots[i];
         const Overlap mine = overlap(slot, shard.first, shard.layout.part);
@@ -206,7 +208,8 @@ void Zero::each_piece(const Visit& visit) const {
                          .grad = {},
                          .param = slot.param,
                          .split_axes = mesh_.canonical(shard.layout.replicas),
-                         .first_element = mine.length == 0 ? 0 : mine.begin - slot.offset});
+                         .first_element = mine.length == 0 ? 0 : mine.begin - slot.offset,
+                         .bounds = bounds_in(slot, ends)});
       }
     }
   }
