@@ -5,12 +5,13 @@
 # More ranks than cores are allowed and yield to each other, none is bound to a core, and messages go
 # through shared memory only. Variables that are already set win.
 # Ctrl-C, SIGTERM or SIGHUP reach the ranks as SIGUSR2, at which kuafu ends after its step and saves; a
-# second one, half a second later or more, ends them at once.
+# second one, half a second later or more, ends them at once. Started with & in a script, it never gets
+# SIGINT, which the shell has such programs ignore: send SIGTERM.
 #   scripts/mpirun.sh --exec ...    becomes mpirun, for a program that passes signals on by itself
 set -euo pipefail
 
 if [[ $# -eq 0 || "$1" == "--help" ]]; then
-  sed -n '3,9s/^# \{0,1\}//p' "$0"
+  sed -n '3,10s/^# \{0,1\}//p' "$0"
   exit 0
 fi
 is_replaced=false

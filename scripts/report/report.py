@@ -4,6 +4,7 @@ tells it as text, CSV, JUnit XML or Parquet."""
 
 import argparse
 import difflib
+import errno
 import os
 import sys
 from pathlib import Path
@@ -27,7 +28,9 @@ EPILOG = """examples:
   scripts/report/report.py results/runs/quickstart --text --csv cases.csv --junit junit.xml
 
 With --text, --csv, --junit or --parquet the page is drawn only where --out is given too.
-Exit codes: 0 done, 2 usage, nothing to report or not to be written"""
+Exit codes: 0 done, 2 usage, nothing to report or not to be written, 7 a full disk"""
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 class Parser(argparse.ArgumentParser):
@@ -100,7 +103,7 @@ def draw_report(runs, labels, out):
         if is_one:
             scripted, left_out = suite_scripts.draw(runs[0], out / "figures")
     except OSError as error:
-        raise record.RecordError(f"cannot write '{error.filename}': {error.strerror}; give --out a folder that may be "
+        raise record.RecordError(f"cannot write '{error.filename or out / 'figures'}': {error.strerror}; give --out a folder that may be "
                                  "written") from error
     runs[0].notes.extend(left_out)
     content = page.render(runs[0], written | scripted) if is_one else page.render_side_by_side(runs, labels, written)
@@ -137,7 +140,8 @@ def main(arguments=None):
             draw_report(runs, labels, options.out or Path(options.folders[0]))
     except (record.RecordError, OSError) as error:
         print(f"report: {error}", file=sys.stderr)
-        return 2
+        cause = error if isinstance(error, OSError) else error.__cause__
+        return 7 if getattr(cause, "errno", None) in FULL else 2
     return 0
 
 

@@ -130,8 +130,8 @@ FrontCall parse_command_line(int argc, char** argv) {
   app.footer(
       "Each command has its own --help with examples. Start with:\n"
       "  kuafu doctor\n  kuafu suite suites/quickstart.toml\n"
-      "Exit codes of every command: 0 done, 2 wrong usage, 7 the standard output could not be "
-      "written whole (a full disk)");
+      "Exit codes of every command: 0 done, 2 wrong usage, 4 too little memory (ulimit -v), 7 the "
+      "standard output or a file could not be written whole (a full disk)");
   for (CLI::App* sub : app.get_subcommands(nullptr)) sub->allow_extras();
   if (argc < 2) {
     std::cout << app.help();

@@ -18,8 +18,9 @@ void add_weights_commands(CLI::App& app, FrontCall& call) {
   kuafu export saved/step-00000100 --out weights.safetensors
   kuafu export saved/best --out weights.safetensors
 
-Tensors pass one at a time. Names, types and metadata: docs/checkpoint.md.
-Exit codes: 0 written, 2 no complete checkpoint, a damaged one, or a file that cannot be written)");
+A file that is there is not replaced. Tensors pass one at a time. Names, types and metadata: docs/checkpoint.md.
+Exit codes: 0 written, 2 no complete checkpoint, a damaged one, or a file that is there or may not be written,
+7 a full disk)");
 
   CLI::App& in = *app.add_subcommand(
       "import", "make a plain file of weights a checkpoint that a run of any plan can begin from");
@@ -37,7 +38,7 @@ Exit codes: 0 written, 2 no complete checkpoint, a damaged one, or a file that c
 
 The plan must have the model that the file names; its optimizer begins anew at step 0.
 Exit codes: 0 written, 2 a file that is damaged, lacks, adds or misshapes a tensor, or holds an element that
-is infinite or no number)");
+is infinite or no number, 7 a full disk)");
 }
 
 }  // namespace kuafu

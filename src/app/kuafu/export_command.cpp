@@ -34,8 +34,13 @@ Plan saved_plan(const Checkpoint& from, const std::string& folder) {
   return parse_values(toml->second, text("the plan of ", folder));
 }
 
-/// What lies beside the weights is replaced where an export has written it, and nothing else.
-void require_of_an_export(const std::string& beside) {
+/// Weights that are there are somebody's. What lies beside them is replaced where an export has
+/// written it, and nothing else.
+void require_free(const std::string& out, const std::string& beside) {
+  std::error_code error;
+  KUAFU_REQUIRE(!std::filesystem::exists(std::filesystem::symlink_status(out, error)), "--out ",
+                out, ": there is one already, which this export would replace; give another ",
+                "name, or remove it");
   if (!std::filesystem::exists(beside)) return;
   const Json there = Json::parse(read_file(beside, "file"), nullptr, false);
   KUAFU_REQUIRE(there.is_object() && there.value(weights::kFormatKey, Json()) == weights::kFormat,
@@ -50,7 +55,7 @@ int export_command(const ExportCall& call) {
   KUAFU_REQUIRE(call.out.ends_with(kEnding) && call.out.size() > kEnding.size(), "--out ", call.out,
                 ": the name must end in ", kEnding);
   const std::string beside = call.out.substr(0, call.out.size() - kEnding.size()) + ".json";
-  require_of_an_export(beside);
+  require_free(call.out, beside);
   const std::string folder = named_checkpoint(call.checkpoint);
   const Checkpoint from(folder);
   const Plan plan = saved_plan(from, folder);

@@ -141,20 +141,27 @@ bool keep_results(const WorkerCall& call, const std::string& how) {
   return true;
 }
 
+/// How a run ended that could not say so itself.
+struct Failure {
+  std::string status = "failed", reason;
+  int code = kBad;
+};
+
 /// Says why; writes it too where the run has written no failure itself.
-int report_failure(const WorkerCall& call, const std::string& reason, const std::string& written) {
-  std::cerr << "kuafu: failed: " << reason << std::endl;
+int report_failure(const WorkerCall& call, const Failure& failure, const std::string& written) {
+  const auto& [status, reason, code] = failure;
+  std::cerr << "kuafu: " << status << ": " << reason << std::endl;
   const bool has_failure = !written.empty() && written != "ok" && written != "different";
-  if (call.json.empty() || has_failure) return kBad;
+  if (call.json.empty() || has_failure) return code;
   const auto or_null = [](bool is_known, Json value) { return is_known ? value : Json(nullptr); };
-  const Json document = {{"status", "failed"},
+  const Json document = {{"status", status},
                          {"reason", reason},
                          {"plan", nullptr},
                          {"plan_hash", nullptr},
                          {"world", or_null(!call.world.empty(), call.world)},
                          {"ranks", or_null(call.ranks > 0, call.ranks)}};
   write(document, call.json);
-  return kBad;
+  return code;
 }
 
 /// The exit code where a signal to this process ended the run; none where the run came to an end of
@@ -196,7 +203,8 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
   if (received != 0) {
     if (const auto code = code_of_signal(status, written)) return *code;
   }
-  if (WIFSIGNALED(status)) return report_failure(call, who + describe_end(status), written);
+  if (WIFSIGNALED(status))
+    return report_failure(call, {.reason = who + describe_end(status)}, written);
   const int code = WEXITSTATUS(status);
   // Rank 0 writes the document of a run that ends well; wrong usage has none.
   const bool is_rank_0 = !place || place->rank == 0;
@@ -204,11 +212,11 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
       code == 0 ? !is_rank_0 || written == "ok"
                 : code == kMisused || code == kUnwritten || (!written.empty() && written != "ok");
   if (call.json.empty() || is_told) return code;
-  return report_failure(
-      call,
-      text(who, describe_end(status),
-           written.empty() ? " without writing " + call.json : " after its document said ok"),
-      written);
+  Failure failure{.reason = text(who, describe_end(status),
+                                 written.empty() ? " without writing " + call.json
+                                                 : " after its document said ok")};
+  if (code == kNoMemory) failure = {"out_of_memory", who + "got no more memory", kNoMemory};
+  return report_failure(call, failure, written);
 }
 
 }  // namespace kuafu

@@ -7,10 +7,14 @@
 
 #include <exception>
 #include <iostream>
+#include <new>
 
 #include "app/kuafu/options.h"
+#include "app/kuafu/programs.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/launcher.h"
+#include "kuafu/base/reason.h"
+#include "kuafu/record/files.h"
 
 namespace kuafu {
 namespace {
@@ -34,6 +38,11 @@ int dispatch(const FrontCall& call) {
   return call.exit_code;
 }
 
+int told(const std::exception& error, int code) {
+  std::cerr << "kuafu: " << reason_of(error) << "\n";
+  return code;
+}
+
 /// A command that has done its work has not, where what it printed went nowhere.
 int after_output(int code) {
   std::cout.flush();
@@ -49,12 +58,17 @@ int main(int argc, char** argv) {
   ::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is an error of write(), not the end of the sweep
   try {
     return kuafu::after_output(kuafu::dispatch(kuafu::parse_command_line(argc, argv)));
+  } catch (const kuafu::Unwritten& error) {
+    return kuafu::told(error, kuafu::kUnwritten);
+  } catch (const kuafu::TooLittleMemory& error) {
+    kuafu::let_rank_0_report();
+    return kuafu::told(error, kuafu::kNoMemory);
   } catch (const kuafu::ConfigError& error) {
     kuafu::let_rank_0_report();
-    std::cerr << "kuafu: " << error.what() << "\n";
-    return kuafu::kMisused;
+    return kuafu::told(error, kuafu::kMisused);
+  } catch (const std::bad_alloc& error) {
+    return kuafu::told(error, kuafu::kNoMemory);
   } catch (const std::exception& error) {
-    std::cerr << "kuafu: " << error.what() << "\n";
-    return kuafu::kBad;
+    return kuafu::told(error, kuafu::kBad);
   }
 }

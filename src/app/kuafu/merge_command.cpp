@@ -42,10 +42,9 @@ int merge_command(const MergeCall& call) {
     std::cout << folder << ": " << status_counts(record.cases) << "\n";
   }
   std::cout << call.out << ": " << status_counts(all.record.cases) << "\n" << std::flush;
-  for (const auto& note : refresh_hdf5(call.out, load_record(call.out))) {
-    std::cerr << note << "\n";
-  }
-  return kDone;
+  const RunRecord written = load_record(call.out);
+  for (const auto& note : refresh_hdf5(call.out, written)) std::cerr << note << "\n";
+  return is_hdf5_current(call.out, written) ? kDone : kUnwritten;
 }
 
 }  // namespace kuafu

@@ -14,7 +14,14 @@ namespace kuafu {
 struct Suite;
 
 /// Exit codes of the front. `run` and `explain` return the worker's, which are the same and more.
-enum FrontExit : int { kDone = 0, kBad = 1, kMisused = 2, kUnwritten = 7, kStopped = 130 };
+enum FrontExit : int {
+  kDone = 0,
+  kBad = 1,
+  kMisused = 2,
+  kNoMemory = 4,
+  kUnwritten = 7,
+  kStopped = 130
+};
 
 /// `kuafu run`, `kuafu explain` and `kuafu frontier`.
 struct WorkerCall {

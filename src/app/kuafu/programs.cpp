@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/base/units.h"
 #include "kuafu/record/files.h"
 
 namespace kuafu {
@@ -32,6 +34,37 @@ std::string in_source(const std::string& path) {
   return std::string(build_info::kSourceDir) + "/" + path;
 }
 
+/// Runs a program that says nothing. Its exit status, as of run_and_wait().
+int run_silently(const std::vector<std::string>& words) {
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  for (const int output : {STDOUT_FILENO, STDERR_FILENO}) {
+    ::posix_spawn_file_actions_addopen(&actions, output, "/dev/null", O_WRONLY, 0);
+  }
+  pid_t process = 0;
+  const int result = ::posix_spawnp(&process, words.front().c_str(), &actions, nullptr,
+                                    pointers(words).data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  int status = 0;
+  while (result == 0 && ::waitpid(process, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (result != 0) return 127;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/// A program that is loaded into too little memory ends before its first line, without a cause.
+void require_memory_for(const std::string& worker) {
+  for (const auto& [kind, option] : {std::pair{RLIMIT_AS, "-v"}, {RLIMIT_DATA, "-d"}}) {
+    rlimit limit{};
+    if (::getrlimit(kind, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
+    if (run_silently({worker, "list", "--names"}) == 0) return;
+    throw TooLittleMemory(text("out of memory: ", worker, " cannot be loaded in ",
+                               print_bytes(static_cast<int64_t>(limit.rlim_cur)), " (ulimit ",
+                               option, " ", limit.rlim_cur / 1024,
+                               "); allow more, or none: ulimit ", option, " unlimited"));
+  }
+}
+
 }  // namespace
 
 std::string worker_path() {
@@ -42,6 +75,7 @@ std::string worker_path() {
                 build_info::kTorch.found
                     ? ": build it (ninja kuafu-worker), or run the whole build"
                     : text(": this build has no LibTorch (", build_info::kTorch.detail, ")"));
+  require_memory_for(worker);
   return worker;
 }
 

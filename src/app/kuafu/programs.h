@@ -4,9 +4,18 @@
 #include <string>
 #include <vector>
 
+#include "kuafu/base/errors.h"
+
 namespace kuafu {
 
-/// The kuafu-worker beside this program. Throws ConfigError where the build has none.
+/// A limit of this process's memory under which the worker cannot even be loaded.
+class TooLittleMemory : public ConfigError {
+ public:
+  using ConfigError::ConfigError;
+};
+
+/// The kuafu-worker beside this program. Throws ConfigError where the build has none, TooLittleMemory
+/// where `ulimit -v` or `-d` leaves no room for it, which is tried.
 std::string worker_path();
 
 /// Words before `-n RANKS` that start MPI ranks with the settings they need: the project's script

@@ -151,18 +151,34 @@ std::vector<Json> lines_of(const RunRecord& record, const std::vector<Case>& cas
   return lines;
 }
 
-/// Figures and report.html; what is missing is told in one line.
-void draw_report(const std::string& folder, const Suite& suite, const RunRecord& record) {
+/// Figures and report.html; what is missing is told in one line. False where it could not be written.
+bool draw_report(const std::string& folder, const Suite& suite, const RunRecord& record) {
   std::string why_not;
   std::vector<std::string> words = python_script("scripts/report/report.py", why_not);
   if (words.empty()) {
     std::cerr << "report left out: " << why_not << "\n";
-    return;
+    return true;
   }
   const Json facts = Json::array({report_facts(record, &suite, true, folder)});
   words.insert(words.end(), {folder, "--facts", handed_on(facts)});
   const int status = run_and_wait(words);
   if (status != 0) std::cerr << "report failed with exit code " << status << "\n";
+  return status != kUnwritten;
+}
+
+/// Why a sweep has nothing to show; empty where a case ended well.
+std::string nothing_to_draw(const std::vector<Json>& lines) {
+  int64_t late = 0;
+  for (const Json& line : lines) {
+    if (line["status"] == "ok") return "";
+    late += line["status"] == "timeout" ? 1 : 0;
+  }
+  const bool is_time = late > 0 && late == static_cast<int64_t>(lines.size());
+  return text("no case ended well", is_time ? text(": all ", late,
+                                                   " took longer than they may; "
+                                                   "give them more with --timeout S, or "
+                                                   "suite.timeout_s")
+                                            : "");
 }
 
 int conclude(const Suite& suite, const std::vector<Case>& cases, const Runner& runner,
@@ -190,8 +206,12 @@ int conclude(const Suite& suite, const std::vector<Case>& cases, const Runner& r
   }
   std::cout << "\nresults in " << folder << "\n" << std::flush;
   for (const auto& note : refresh_hdf5(folder, runner.record())) std::cerr << note << "\n";
-  if (call.has_report) draw_report(folder, suite, runner.record());
-  return is_bad ? kBad : kDone;
+  bool is_written = is_hdf5_current(folder, runner.record());
+  const std::string nothing = nothing_to_draw(lines);
+  if (call.has_report && !nothing.empty()) std::cerr << "report left out: " << nothing << "\n";
+  if (call.has_report && nothing.empty())
+    is_written = draw_report(folder, suite, runner.record()) && is_written;
+  return is_bad ? kBad : is_written ? kDone : kUnwritten;
 }
 
 }  // namespace

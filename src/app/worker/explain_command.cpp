@@ -188,6 +188,7 @@ void print_plan(const Plan& plan) {
 void print_all(const Explained& all, const Registries& registries) {
   const Placement placement(all.plan, registries, 0, at::kMeta);
   print_plan(all.plan);
+  std::cout << "Data  " << all.data_words << "\n\n";
   print_mesh(all.axes);
   print_model(all);
   print_pipeline(all.plan, registries);

@@ -5,6 +5,7 @@
 
 #include "app/worker/document.h"
 #include "app/worker/explain_pipeline.h"
+#include "app/worker/options.h"
 #include "app/worker/plan_json.h"
 #include "kuafu/comm/simulated.h"
 #include "kuafu/engine/stage_map.h"
@@ -124,6 +125,17 @@ void add_counts(Explained& all, const Registries& registries) {
   }
 }
 
+/// Of another machine the data may lie elsewhere: the rest is explained all the same.
+void add_data(Explained& all) {
+  try {
+    const OpenedData opened = open_data_of(all.plan);
+    all.data = data_json(all.plan, opened.identity);
+    all.data_words = opened.dataset->describe();
+  } catch (const ConfigError& e) {
+    all.data_words = text("cannot be read here: ", e.what());
+  }
+}
+
 Json traffic_json(const RankResult& r) {
   Json axes = Json::object();
   for (const auto& [axis, t] : r.traffic) {
@@ -148,6 +160,7 @@ Explained explain(const Plan& plan, const Registries& registries) {
   const Context& context = placement.context();
   Model model = placement.make_model();
   all.parts = model_parts(plan, registries);
+  add_data(all);
   add_params(all, context, model);
   add_costs(all, context, "", token_table(model));
   for (const LayerPlan& range : plan.parallel.layers) {
@@ -181,6 +194,7 @@ Json explained_json(const Explained& all) {
           {"plan", plan_json(all.plan)},
           {"plan_hash", plan_hash(all.plan)},
           {"ranks", num_ranks(all.plan)},
+          {"data", all.data},
           {"mesh", mesh},
           {"parameters", parameters_json(all.parts)},
           {"flops_per_step", all.flops},

@@ -35,6 +35,8 @@ struct ExplainedCost {
 struct Explained {
   Plan plan;
   std::vector<Axis> axes;
+  Json data;               ///< what the ranks would read, as a run's document; null where it cannot
+  std::string data_words;  ///< the same, or why it cannot
   ModelParts parts;
   Json pipeline;                       ///< null for one stage
   std::vector<ExplainedParam> params;  ///< of every block

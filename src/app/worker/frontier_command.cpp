@@ -4,14 +4,14 @@
 // rank program on meta tensors, found by bisection.
 
 #include <algorithm>
-#include <fstream>
 #include <iostream>
 #include <map>
 
 #include "app/worker/options.h"
 #include "kuafu/base/units.h"
 #include "kuafu/comm/simulated.h"
-#include "kuafu/record/json.h"
+#include "kuafu/record/files.h"
+#include "kuafu/record/json_text.h"
 #include "kuafu/record/table.h"
 #include "kuafu/simulate/simulate.h"
 #include "kuafu/tensor/tensor.h"
@@ -156,9 +156,7 @@ int frontier_command(const WorkerOptions& options) {
   std::cout << table.str();
   if (best == 0) std::cout << "no legal value up to " << options.most << " fits\n";
   if (!options.json_file.empty()) {
-    std::ofstream file(options.json_file);
-    file << to_json(frontier, options, best).dump(1) << "\n";
-    KUAFU_REQUIRE(file.good(), "cannot write ", options.json_file);
+    replace_file(options.json_file, json_document(to_json(frontier, options, best)));
   }
   return best > 0 ? kOk : kOutOfMemory;
 }

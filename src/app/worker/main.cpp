@@ -3,7 +3,11 @@
 // kuafu-worker: the program that loads LibTorch and runs one case. `kuafu` starts it.
 
 #include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <exception>
 #include <iostream>
 
 #include <CLI/CLI.hpp>
@@ -11,11 +15,13 @@
 #include "app/worker/fuzz.h"
 #include "app/worker/mpi_ranks.h"
 #include "app/worker/options.h"
+#include "app/worker/run_end.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/launcher.h"
 #include "kuafu/base/plugin_error.h"
 #include "kuafu/base/reason.h"
 #include "kuafu/meter/allocator.h"
+#include "kuafu/record/files.h"
 
 namespace kuafu {
 namespace {
@@ -199,6 +205,9 @@ int main_with(int argc, char** argv) {
   } catch (const Refused& e) {
     std::cerr << "kuafu: refused: " << e.what() << "\n";
     return kRefused;
+  } catch (const Unwritten& e) {
+    std::cerr << "kuafu: " << e.what() << "\n";
+    return kUnwritten;
   } catch (const ConfigError& e) {
     let_rank_0_report();
     std::cerr << "kuafu: " << e.what() << "\n";
@@ -206,14 +215,31 @@ int main_with(int argc, char** argv) {
   } catch (const std::exception& e) {
     let_rank_0_report();
     std::cerr << "kuafu: " << reason_of(e) << "\n";
-    return kFailed;
+    return failure_of(e).code;
   }
+}
+
+/// An exception that nobody may catch, such as one that leaves the start of a thread. Without memory
+/// for it the program has an end of its own; others abort.
+[[noreturn]] void end_uncaught() {
+  try {
+    if (std::current_exception()) std::rethrow_exception(std::current_exception());
+  } catch (const std::exception& e) {
+    const RunEnd end = failure_of(e);
+    std::cerr << "kuafu: " << end.status << ": " << reason_of(e) << std::endl;
+    if (end.code == kOutOfMemory) {
+      while (true) ::syscall(SYS_exit_group, end.code);  // no handler of exit() is to run
+    }
+  } catch (...) {
+  }
+  std::abort();
 }
 
 }  // namespace
 }  // namespace kuafu
 
 int main(int argc, char** argv) {
+  std::set_terminate(kuafu::end_uncaught);
   ::signal(SIGUSR1, SIG_IGN);   // asks to save: nothing to die of before there is what to save
   kuafu::install_allocators();  // before the first tensor
   const int code = kuafu::main_with(argc, argv);

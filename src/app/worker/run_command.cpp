@@ -25,6 +25,7 @@
 #include "kuafu/base/reason.h"
 #include "kuafu/comm/gather.h"
 #include "kuafu/comm/worlds.h"
+#include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/load.h"
 #include "kuafu/record/provenance.h"
@@ -61,7 +62,10 @@ class Run {
       return end("refused", e, kRefused);
     } catch (const std::exception& e) {
       let_rank_0_report();
-      return end("failed", e, kUsage);
+      const RunEnd failure = failure_of(e);
+      const bool is_usage =
+          failure.code != kOutOfMemory && dynamic_cast<const Unwritten*>(&e) == nullptr;
+      return is_usage ? end("failed", e, kUsage) : end(failure.status, e, failure.code);
     }
     try {
       with_plugins(options_.plugins,
@@ -285,7 +289,8 @@ class Run {
   }
 
   int end_with(Json document, const std::string& status, const std::exception& cause, int code) {
-    std::cerr << "kuafu: " << status << ": " << reason_of(cause) << std::endl;
+    const std::string ended = code == kUsage ? "" : status + ": ";  // wrong usage began nothing
+    std::cerr << "kuafu: " << ended << reason_of(cause) << std::endl;
     made_.add_to(document, plan_);
     add_failure(document, status, cause);
     files_.write_document(document);
@@ -313,6 +318,9 @@ class Run {
 }  // namespace
 
 int run_command(const WorkerOptions& options) {
+  KUAFU_REQUIRE(options.json_file != "-",
+                "--json -: standard output has the summary of a run; name ",
+                "a file, such as run.json");
   if (!options.json_file.empty()) require_writable("--json", options.json_file);
   return Run(options)();
 }

@@ -10,6 +10,7 @@
 
 #include "app/worker/stop_signals.h"
 #include "kuafu/base/units.h"
+#include "kuafu/checkpoint/folder.h"
 
 namespace kuafu {
 namespace {
@@ -21,7 +22,9 @@ std::string what_is_saved(const RankResult& result, const Plan& plan,
   const std::string after = text("after step ", done, " of ", plan.train.steps);
   if (options.checkpoint.empty()) return after + "; nothing is saved (--checkpoint DIR)";
   if (!result.unsaved.empty()) {
-    return text(after, "; what ", options.checkpoint, " holds is from before");
+    const auto newest = newest_checkpoint(options.checkpoint);
+    if (!newest) return text(after, "; ", options.checkpoint, " holds no state");
+    return text(after, "; the newest state is ", *newest, ": go on from it with --resume");
   }
   if (!result.diverged.empty()) {
     if (result.last_good.empty()) return text(after, "; ", options.checkpoint, " holds no state");

@@ -37,6 +37,20 @@ void print_model(const Json& d) {
             << " parameters at most, on rank " << p["fullest_rank"]["rank"] << "\n";
 }
 
+/// What was read; nothing of the simulated world.
+void print_data(const Json& d) {
+  const Json& data = d["data"];
+  if (!data.is_object()) return;
+  std::cout << "  data            " << data["kind"].get<std::string>();
+  if (data["bytes"] > 0) std::cout << ", " << print_bytes(data["bytes"].get<int64_t>());
+  if (data["samples"].is_number()) {
+    std::cout << ", " << data["samples"] << " samples";
+  } else {
+    std::cout << ", endless";
+  }
+  std::cout << "\n";
+}
+
 /// Of a run that scales its loss: a skipped step updated nothing.
 void print_scale(const Json& d) {
   const Json& scale = d["scale"];
@@ -164,6 +178,7 @@ void print_summary(const Json& d) {
     }
   }
   print_model(d);
+  print_data(d);
   if (has_nothing_left(d)) {
     print_rest(d);
   } else {

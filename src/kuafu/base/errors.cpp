@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/base/errors.h"
 
+#include <new>
 #include <string_view>
+#include <system_error>
 
 #include "kuafu/base/reason.h"
 #include "kuafu/base/units.h"
@@ -10,6 +12,14 @@ namespace kuafu {
 
 std::string reason_of(const std::exception& cause) {
   const auto* oom = dynamic_cast<const OutOfMemory*>(&cause);
+  if (dynamic_cast<const std::bad_alloc*>(&cause) != nullptr) {
+    return text("the system gave no more memory (", cause.what(), "); `ulimit -v` shows a limit");
+  }
+  const auto* refused = dynamic_cast<const std::system_error*>(&cause);
+  if (refused != nullptr && refused->code() == std::errc::resource_unavailable_try_again) {
+    return text(cause.what(), ": the system starts no more threads; `ulimit -u` and, for their ",
+                "stacks, `ulimit -v` show its limits");
+  }
   if (oom == nullptr) return cause.what();
   const std::string asked =
       text("rank ", oom->rank, " is out of memory: asked for ", print_bytes(oom->requested),

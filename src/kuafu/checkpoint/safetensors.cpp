@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
+#include "kuafu/base/utf8.h"
 #include "kuafu/record/json_text.h"
 
 namespace kuafu {
@@ -140,7 +142,7 @@ void write_safetensors(const std::string& path, const std::vector<TensorBytes>& 
   const std::string head = header_of(tensors, sums, metadata);
 
   const File file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!file.is_open()) throw ConfigError(system_error("write", path));
+  if (!file.is_open()) throw_unwritten(path);
   try {
     write_all(file, head, path);
     for (const TensorBytes& t : tensors) {
@@ -153,7 +155,7 @@ void write_safetensors(const std::string& path, const std::vector<TensorBytes>& 
         rest();
       }
     }
-    if (::fsync(file.descriptor()) != 0) throw ConfigError(system_error("write", path));
+    if (::fsync(file.descriptor()) != 0) throw_unwritten(path);
   } catch (const Error&) {
     ::unlink(path.c_str());  // a full disk gets its space back
     throw;
@@ -166,7 +168,7 @@ SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<TensorBytes> 
       tensors_(std::move(tensors)),
       metadata_(std::move(metadata)),
       file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
-  if (!file_.is_open()) throw ConfigError(system_error("write", path_));
+  if (!file_.is_open()) throw_unwritten(path_);
   const std::vector<std::string> none(tensors_.size(), hex(0));
   try {
     write_all(file_, header_of(tensors_, none, metadata_), path_);
@@ -190,11 +192,9 @@ void SafetensorsWriter::add(const void* data) {
 void SafetensorsWriter::finish() {
   KUAFU_CHECK(sums_.size() == tensors_.size(), path_, ": ", sums_.size(), " of ", tensors_.size(),
               " tensors were added");
-  if (::lseek(file_.descriptor(), 0, SEEK_SET) != 0) {
-    throw ConfigError(system_error("write", path_));
-  }
+  if (::lseek(file_.descriptor(), 0, SEEK_SET) != 0) throw_unwritten(path_);
   write_all(file_, header_of(tensors_, sums_, metadata_), path_);
-  if (::fsync(file_.descriptor()) != 0) throw ConfigError(system_error("write", path_));
+  if (::fsync(file_.descriptor()) != 0) throw_unwritten(path_);
   is_finished_ = true;
 }
 
@@ -252,6 +252,11 @@ Safetensors::Safetensors(const std::string& path, SafetensorsKind kind)
   for (size_t i = 0; i < kLengthBytes; ++i) {
     length |= static_cast<uint64_t>(static_cast<unsigned char>(prefix[i])) << (8 * i);
   }
+  const bool is_another_format =
+      kind_ == SafetensorsKind::kPlain && size > kLengthBytes && read_at(kLengthBytes, 1)[0] != '{';
+  KUAFU_REQUIRE(!is_another_format, "weights file ", path_, " is no safetensors file: it begins ",
+                "with ", in_quotes(as_utf8({prefix.data(), prefix.size()})),
+                "; one begins with the length of its header (8 bytes) and then the header, {...}");
   if (length > static_cast<uint64_t>(std::min(size - kLengthBytes, kMostHeaderBytes))) {
     damaged(text("its header claims ", length, " bytes, the file has ", size));
   }

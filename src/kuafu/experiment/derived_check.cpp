@@ -172,14 +172,51 @@ class Checker {
             join_or(there));
   }
 
+  /// Whether a name may be true or false in some case; of what the documents leave open it may.
+  bool may_be_truth(const std::string& name) const {
+    for (const Column& c : derived_.columns) {
+      if (c.name == name) return may_be_truth(Formula(c.formula).root());
+    }
+    const std::string key = name.starts_with("plan.") ? name.substr(5) : name;
+    if (const plan::Key* known = plan::find_key(whole_key(key))) {
+      return known->form == plan::Form::kBoolean;
+    }
+    if (name == "name" || name == "case_id" || name == "wall_s") return false;
+    if (is_setting(name)) {
+      return std::any_of(cases_.begin(), cases_.end(), [&](const Case& c) {
+        const Json* value = find_setting(c.settings, name);
+        return value != nullptr && value->is_boolean();
+      });
+    }
+    return field_of(name) == nullptr;
+  }
+
+  bool may_be_truth(const FormulaNode& node) const {
+    const auto is_part = [this](const FormulaNode& part) { return may_be_truth(part); };
+    switch (node.kind) {
+      case Kind::kLiteral:
+        return node.value.kind == Value::Kind::kTruth;
+      case Kind::kName:
+        return may_be_truth(node.word);
+      case Kind::kSign:
+        return false;
+      case Kind::kNot:
+        return is_part(node.parts.front());
+      case Kind::kBinary:
+        if (node.word != "and" && node.word != "or") {
+          return std::string("+-*/%").find(node.word) == std::string::npos;
+        }
+        return std::all_of(node.parts.begin(), node.parts.end(), is_part);
+      case Kind::kCall:
+        if (node.word != "at" && node.word != "all" && node.word != "any") return false;
+        return node.parts.empty() || is_part(node.parts.back());
+    }
+    return true;
+  }
+
   void check_claim(const Formula& formula) const {
     check(formula, "formula");
-    const FormulaNode& root = formula.root();
-    const bool is_sum =
-        root.kind == Kind::kBinary && std::string("+-*/%").find(root.word) != std::string::npos;
-    const bool is_number =
-        root.kind == Kind::kCall && root.word != "at" && root.word != "all" && root.word != "any";
-    require(!is_sum && !is_number && root.kind != Kind::kSign && root.kind != Kind::kLiteral,
+    require(formula.root().kind != Kind::kLiteral && may_be_truth(formula.root()),
             "formula: expected what is true or false, such as loss.last < loss.first; given ",
             in_quotes(formula.text()));
     require(formula.is_of_row() || formula.has_aggregate(), "formula: ", in_quotes(formula.text()),

@@ -97,7 +97,9 @@ class PointScope : public FormulaScope {
     if (auto value = all_.base_value(whole_key(name), point_.is_comparison)) return *value;
     if (name == "ranks") fail(open_.back(), "the case has no key ranks; give it ranks");
     std::vector<std::string> names = {"ranks"};
-    for (const auto& [key, value] : point_.given) names.push_back(key);
+    for (const auto& [key, value] : point_.given) {
+      if (key != "ranks") names.push_back(key);
+    }
     const std::string own = join(names);
     for (const KeyDoc& doc : plan_keys()) names.push_back(doc.key);
     fail(open_.back(),

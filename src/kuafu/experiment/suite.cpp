@@ -90,6 +90,15 @@ struct RunKeys {
   double timeout_s = 0;
 };
 
+/// What to write instead of "2", where a number is wanted.
+std::string without_quotes(const Json& value) {
+  if (!value.is_string()) return "";
+  const auto inside = parse_toml_value(value.get<std::string>());
+  const bool is_other = inside && inside->kind != ConfigValue::Kind::kString &&
+                        inside->kind != ConfigValue::Kind::kTable;
+  return is_other ? text("; write ", to_string(*inside), ", without quotes") : "";
+}
+
 /// Turns points into cases: parses and resolves their plans, names and numbers them.
 class CaseMaker {
  public:
@@ -115,7 +124,7 @@ class CaseMaker {
   bool take(const std::string& key, const Json& value, const Point& point, RunKeys& run) const {
     const auto require = [&](bool condition, const char* expected) {
       KUAFU_REQUIRE(condition, text_.origin, ":", line_of(key, point), ": ", key, ": expected ",
-                    expected, ", given ", value.dump());
+                    expected, ", given ", value.dump(), without_quotes(value));
     };
     if (key == "ranks") {
       require(value.is_number_integer() && value > 0, "a number of ranks from 1");

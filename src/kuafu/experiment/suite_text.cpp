@@ -163,9 +163,12 @@ class Reader : private SuiteValues {
     }
     require(!suite_.name.empty(), table.line, "suite.name is missing");
     const std::vector<std::string>& worlds = suite_worlds();
+    const bool is_list = table.find("worlds") != nullptr;
+    const ConfigValue* given = table.find(is_list ? "worlds" : "world");
     for (const auto& world : suite_.worlds) {
-      require(std::find(worlds.begin(), worlds.end(), world) != worlds.end(), table.line,
-              "suite.world ", in_quotes(world), " is none of ", join(worlds), "; did you mean ",
+      require(std::find(worlds.begin(), worlds.end(), world) != worlds.end(),
+              given == nullptr ? table.line : given->line, "suite.world", is_list ? "s " : " ",
+              in_quotes(world), " is none of ", join(worlds), "; did you mean ",
               in_quotes(nearest(world, worlds)), "?");
     }
   }

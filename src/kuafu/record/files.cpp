@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -36,11 +37,19 @@ std::string system_error(std::string_view what, const std::string& path) {
   return text("cannot ", what, " ", path, ": ", std::strerror(code));
 }
 
+void throw_unwritten(const std::string& path, std::string_view before) {
+  const int code = errno;
+  const std::string why = text(before, "cannot write ", path, ": ", std::strerror(code));
+  const auto is_lack = {ENOSPC, EDQUOT, EFBIG, EIO};
+  if (std::find(is_lack.begin(), is_lack.end(), code) != is_lack.end()) throw Unwritten(why);
+  throw ConfigError(why);
+}
+
 void write_all(const File& file, std::string_view bytes, const std::string& path) {
   while (!bytes.empty()) {
     const ssize_t n = ::write(file.descriptor(), bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
-    KUAFU_REQUIRE(n >= 0, system_error("write", path));
+    if (n < 0) throw_unwritten(path);
     bytes.remove_prefix(static_cast<size_t>(n));
   }
 }
@@ -103,18 +112,18 @@ void replace_file(const std::string& path, std::string_view bytes) {
   if (std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown)) {
     const File device(
         ::open(path.c_str(), O_WRONLY | O_CLOEXEC));  // /dev/null, /dev/stdout, a pipe
-    KUAFU_REQUIRE(device.is_open(), system_error("write", path));
+    if (!device.is_open()) throw_unwritten(path);
     return write_all(device, bytes, path);
   }
   remove_orphans(path);
   const std::string temporary = text(path, ".", ::getpid(), kTemporary);
   try {
     const File file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    KUAFU_REQUIRE(file.is_open(), system_error("write", temporary));
+    if (!file.is_open()) throw_unwritten(path);
     ::flock(file.descriptor(), LOCK_EX | LOCK_NB);  // while it is held, it is no orphan
-    write_all(file, bytes, temporary);
-    KUAFU_REQUIRE(::fsync(file.descriptor()) == 0, system_error("write", temporary));
-    KUAFU_REQUIRE(::rename(temporary.c_str(), path.c_str()) == 0, system_error("replace", path));
+    write_all(file, bytes, path);
+    if (::fsync(file.descriptor()) != 0) throw_unwritten(path);
+    if (::rename(temporary.c_str(), path.c_str()) != 0) throw_unwritten(path);
   } catch (const Error&) {
     ::unlink(temporary.c_str());
     throw;
@@ -131,11 +140,15 @@ void sync_folder(const std::string& folder) {
 void make_writable_folder(const std::string& folder, std::string_view option) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
+  if (error == std::errc::no_space_on_device) {
+    throw Unwritten(text("cannot make the folder ", folder, ": ", error.message()));
+  }
   KUAFU_REQUIRE(std::filesystem::is_directory(folder), "cannot make the folder ", folder, ": ",
                 error ? error.message() : "a file of that name is in the way",
                 "; choose another one with ", option);
   const std::string probe = folder + "/.probe";
   const File file(::open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!file.is_open() && errno == ENOSPC) throw_unwritten(probe);
   KUAFU_REQUIRE(file.is_open(), system_error("write in the folder", folder),
                 "; choose another one with ", option);
   ::unlink(probe.c_str());

@@ -5,7 +5,16 @@
 #include <string>
 #include <string_view>
 
+#include "kuafu/base/errors.h"
+
 namespace kuafu {
+
+/// A file that cannot be written through no fault of the call: a full disk, a quota, a limit of a
+/// file's size, a device that fails. Says path and cause.
+class Unwritten : public ConfigError {
+ public:
+  using ConfigError::ConfigError;
+};
 
 /// Owns an open POSIX file descriptor.
 class File {
@@ -25,7 +34,11 @@ class File {
   int descriptor_ = -1;
 };
 
-/// Writes all of `bytes`; throws ConfigError with path and reason (disk full, file too large).
+/// "cannot write path: reason" of the current errno, after `before`: Unwritten, or ConfigError where
+/// another path would do.
+[[noreturn]] void throw_unwritten(const std::string& path, std::string_view before = "");
+
+/// Writes all of `bytes`; throws as throw_unwritten() does.
 void write_all(const File& file, std::string_view bytes, const std::string& path);
 
 /// Opens a file that a folder of ours holds, for reading. Throws ConfigError where it cannot, and
@@ -38,7 +51,7 @@ std::string read_all(const File& file, const std::string& path);
 
 /// Replaces `path` in one step: a temporary beside it, fsync, rename, fsync of the folder. A reader
 /// sees the old content or the new, never a part. What is no regular file (/dev/stdout) is written
-/// to.
+/// to. Throws as throw_unwritten() does.
 void replace_file(const std::string& path, std::string_view bytes);
 
 /// Makes the last rename or creation inside `folder` survive a power cut. Best effort.

@@ -35,6 +35,9 @@ Hdf5State hdf5_state(const std::string& folder, const RunRecord& record);
 /// throws for the file's sake: run.jsonl has everything, and the next call tries again.
 std::vector<std::string> refresh_hdf5(const std::string& folder, const RunRecord& record);
 
+/// Whether `folder`/results.h5 is of this record, or this build makes none.
+bool is_hdf5_current(const std::string& folder, const RunRecord& record);
+
 /// Hash of all lines of a record: says whether an HDF5 file was made from it.
 std::string record_hash(const RunRecord& record);
 

@@ -65,4 +65,8 @@ std::vector<std::string> refresh_hdf5(const std::string& folder, const RunRecord
   return notes;
 }
 
+bool is_hdf5_current(const std::string& folder, const RunRecord& record) {
+  return !has_hdf5() || hdf5_state(folder, record) == Hdf5State::kCurrent;
+}
+
 }  // namespace kuafu

@@ -168,15 +168,15 @@ RunLog::~RunLog() {
 
 void RunLog::open() {
   file_ = File(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  KUAFU_REQUIRE(file_.is_open(), system_error("write", path_));
+  if (!file_.is_open()) throw_unwritten(path_);
 }
 
 void RunLog::move_damage_aside() {
   const std::string aside = path_ + ".damaged";
   const File file(::open(aside.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  KUAFU_REQUIRE(file.is_open(), system_error("write", aside));
+  if (!file.is_open()) throw_unwritten(aside);
   for (const std::string& line : record_.damaged) write_all(file, line + "\n", aside);
-  KUAFU_REQUIRE(::fsync(file.descriptor()) == 0, system_error("write", aside));
+  if (::fsync(file.descriptor()) != 0) throw_unwritten(aside);
   replace_file(path_, all_lines(record_));
   notes_.push_back(text(path_, ": ", record_.damaged.size(),
                         record_.damaged.size() == 1 ? " line was" : " lines were",
@@ -229,15 +229,17 @@ Json RunLog::write_line(const Json& line) {
     write_all(file_, bytes, path_);
   } catch (const ConfigError& error) {
     const bool is_undone = ::ftruncate(file_.descriptor(), before.st_size) == 0;
-    throw ConfigError(text(
-        error.what(), "; ", record_.cases.size(), " finished cases are safe in it",
-        is_undone ? "" : " (its last line is damaged)", "; make room and call again to go on"));
+    const std::string why =
+        text(error.what(), "; ", record_.cases.size(), " finished cases are safe in it",
+             is_undone ? "" : " (its last line is damaged)", "; make room and call again to go on");
+    if (dynamic_cast<const Unwritten*>(&error) != nullptr) throw Unwritten(why);
+    throw ConfigError(why);
   }
   return read;
 }
 
 void RunLog::sync() {
-  KUAFU_REQUIRE(::fsync(file_.descriptor()) == 0, system_error("write", path_));
+  if (::fsync(file_.descriptor()) != 0) throw_unwritten(path_);
   last_sync_ = std::chrono::steady_clock::now();
 }
 
