@@ -18,11 +18,11 @@ def card(case):
         settings = ", ".join(f"{k} = {v}" for k, v in case.settings.items())
         rows += [html.escape(part, quote=False) for part in _wrapped(settings, 78)]
     if case.step:
-        rows.append(_line("step", f"{style.text_seconds(case.step.median)} (95 %: "
-                          f"{style.text_seconds(case.step.low)} to "
-                          f"{style.text_seconds(case.step.high)}, {len(case.step.samples)} samples)"))
+        step = style.estimated(style.text_seconds(case.step.median), case.is_estimated)
+        rows.append(_line("step", f"{step} ({interval_text(case)})" if case.step_interval is None else
+                          f"{step} (95 %: {interval_text(case)}, {len(case.step.samples)} samples)"))
     if case.tokens_per_s is not None:
-        rows.append(_line("throughput", f"{style.text_number(case.tokens_per_s)} tokens/s"))
+        rows.append(_line("throughput", style.estimated(f"{style.text_number(case.tokens_per_s)} tokens/s", case.is_estimated)))
     if case.peak is not None:
         rows.append(_line("peak of the fullest rank", style.text_bytes(case.peak)))
     if case.sent is not None:
@@ -34,6 +34,15 @@ def card(case):
     if case.plan_hash:
         rows.append(_line("plan", html.escape(case.plan_hash, quote=False)))
     return "<br>".join(rows)
+
+
+def interval_text(case):
+    """ "12.1 ms to 12.9 ms", or why there is none. """
+    if case.is_estimated:
+        return "estimated by the cost model"
+    if case.has_two_rounds:
+        return "two rounds: no interval"
+    return " to ".join(map(style.text_seconds, case.step_interval))
 
 
 def _wrapped(text, width):

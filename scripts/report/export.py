@@ -37,7 +37,8 @@ def _flat(path, value, is_text):
 
 def _timing_of(case):
     """{column: value} over all rounds, in the place of those of the document, which is round 1's."""
-    timed = {"step_time_s.median": case.step.median, "step_time_s.ci95.0": case.step.low, "step_time_s.ci95.1": case.step.high,
+    low, high = case.step_interval or (None, None)
+    timed = {"step_time_s.median": case.step.median, "step_time_s.ci95.0": low, "step_time_s.ci95.1": high,
              "tokens_per_s": case.tokens_per_s} if case.step else {}
     return timed | {"rounds": len(case.rounds) or None}
 

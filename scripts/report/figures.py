@@ -9,11 +9,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+import reach
 import style
 import views
+from short_names import short_names
 
 TITLE_LETTERS = 118      # of panel titles, over the width of a figure
 LEGEND_LETTERS = 150     # of one row, at the width of the figures
+DOTTED = r"$\odot$"      # the mark of an estimate, in a legend
 
 
 def panels(count, height, width=10.6, **shared):
@@ -46,16 +49,32 @@ def legend(figure, handles):
 
 def strategy_handles(cases, run, line="none"):
     looks = views.looks_of(cases, run)
-    handles = [Line2D([], [], color=color, marker=marker[0], linestyle=line, label=name)
+    short = short_names(looks)
+    handles = [Line2D([], [], color=color, marker=marker[0], linestyle=line, label=short[name])
                for name, (color, marker) in looks.items()]
     note = [Line2D([], [], linestyle="none", label=style.CYCLE_NOTE)] if style.repeats_colors(looks) else []
-    return handles + proof_handles(cases) + note
+    return handles + proof_handles(cases, True) + note
 
 
-def proof_handles(cases):
+def proof_handles(cases, is_timed=False):
     """What marks that are not proven look like."""
-    return [Line2D([], [], color=edge, marker="o", markerfacecolor=fill, linestyle="none", label=label)
-            for label, fill, edge in views.proof_legend(cases)]
+    return [Line2D([], [], color=edge, marker=DOTTED if label == views.ESTIMATED else "o", markerfacecolor=fill, linestyle="none",
+                   label=label, markersize=8 if label == views.ESTIMATED else None, markeredgewidth=0.6)
+            for label, fill, edge in views.proof_legend(cases, is_timed)]
+
+
+def timed_mark(panel, x, case, color, marker, size, **bar):
+    """tokens/s of a case with its interval, where it has one."""
+    panel.errorbar(x, case.tokens_per_s, yerr=reach.static_errors(case.tokens_per_s, case.tokens_interval), color=color,
+                   marker=marker[0], markersize=views.larger(case, size), markerfacecolor=views.fill(case, color),
+                   markeredgecolor=views.edge(case, color), **bar)
+    dot(panel, x, case.tokens_per_s, case, color)
+
+
+def dot(panel, x, y, case, color):
+    """In the mark of an estimate."""
+    if case.is_estimated:
+        panel.plot(x, y, marker="o", markersize=2, color=color, linestyle="none", zorder=4)
 
 
 def tokens_per_second(run):
@@ -65,25 +84,23 @@ def tokens_per_second(run):
         return None
     groups, looks = views.workloads(cases), views.looks_of(cases, run)
     counts, positions = views.rank_positions(cases)
-    top = max((c.tokens_interval or (0, c.tokens_per_s))[1] for c in cases)
+    top = 1.08 * reach.tokens_limit(cases)
     figure, axes = panels(len(groups), 2.25, sharex=True, sharey=True)
     titles(axes, groups, "tokens per second")
+    is_cut = False
     for panel, (_, members) in zip(axes.flat, groups):
         panel.grid(axis="x", visible=False)
         for case in views.refuted_last(members):
             if case.ranks == 1 and not case.is_different:
                 panel.axhline(case.tokens_per_s, color=style.GREY, linewidth=0.8, dashes=(4, 3))
             color, marker = looks[case.strategy]
-            low, high = case.tokens_interval or (case.tokens_per_s, case.tokens_per_s)
-            panel.errorbar(positions[case.ranks, case.strategy], case.tokens_per_s,
-                           yerr=[[max(case.tokens_per_s - low, 0)], [max(high - case.tokens_per_s, 0)]],
-                           color=color, marker=marker[0], elinewidth=1.1,
-                           markersize=views.larger(case, 5.5),
-                           markerfacecolor=views.fill(case, color),
-                           markeredgecolor=views.edge(case, color))
+            timed_mark(panel, positions[case.ranks, case.strategy], case, color, marker, 5.5, elinewidth=1.1)
+        cut = views.tokens_cuts(members, looks, top, lambda c: positions[c.ranks, c.strategy])
+        reach.draw_static(panel, cut)
+        is_cut = is_cut or bool(cut)
         panel.set_xticks(range(len(counts)), [str(c) for c in counts])
         panel.set_xlim(-0.5, len(counts) - 0.5)
-        panel.set_ylim(0, 1.08 * top)
+        panel.set_ylim(0, top)
         panel.yaxis.set_major_formatter(lambda v, _: f"{v:,.0f}")
         panel.xaxis.set_tick_params(labelbottom=True)
     figure.supxlabel("ranks", fontsize=8.5)
@@ -92,6 +109,7 @@ def tokens_per_second(run):
     if any(c.ranks == 1 and not c.is_different for c in cases):
         handles.append(Line2D([], [], color=style.GREY, linewidth=0.8, dashes=(4, 3),
                               label="level of one rank"))
+    handles += [reach.handle()] if is_cut else []
     legend(figure, handles)
     return figure
 
@@ -123,8 +141,7 @@ def loss_curves(run):
                            color=color, marker="o", linestyle=":", linewidth=0.9, markersize=4.5,
                            markerfacecolor="none", markeredgecolor=views.edge(case, color))
         if len(members) > 1:
-            panel.text(0.97, 0.94, f"{len(members)} curves, largest\nrelative distance "
-                       f"{views.loss_spread(members):.1e}", transform=panel.transAxes, ha="right",
+            panel.text(0.97, 0.94, views.words_of_spread(members, "\n"), transform=panel.transAxes, ha="right",
                        va="top", fontsize=7.5, color=style.MUTED)
     figure.supxlabel("training step", fontsize=8.5)
     figure.supylabel("training loss (nats per token)", fontsize=8.5)
@@ -237,20 +254,18 @@ def tradeoff(run):
     panel = figure.subplots()
     for case in views.refuted_last(cases):
         color, marker = looks[case.strategy]
-        low, high = case.tokens_interval or (case.tokens_per_s, case.tokens_per_s)
-        panel.errorbar(case.peak / views.MIB, case.tokens_per_s,
-                       yerr=[[max(case.tokens_per_s - low, 0)], [max(high - case.tokens_per_s, 0)]],
-                       color=color, marker=marker[0], elinewidth=0.8, capsize=0,
-                       markersize=views.larger(case, 4.5 + 1.4 * math.log2(max(case.ranks, 1))),
-                       markerfacecolor=views.fill(case, color),
-                       markeredgecolor=views.edge(case, color))
+        timed_mark(panel, case.peak / views.MIB, case, color, marker, 4.5 + 1.4 * math.log2(max(case.ranks, 1)), elinewidth=0.8,
+                   capsize=0)
+    top = 1.08 * reach.tokens_limit(cases)
+    cut = views.tokens_cuts(cases, looks, top, lambda c: c.peak / views.MIB)
+    reach.draw_static(panel, cut)
     panel.set_xlabel("peak memory of the fullest rank (MiB); up and left is better, "
                      "a larger mark has more ranks")
     panel.set_ylabel("tokens/s")
     panel.set_xlim(left=0)
-    panel.set_ylim(bottom=0)
+    panel.set_ylim(0, top)
     panel.yaxis.set_major_formatter(lambda v, _: f"{v:,.0f}")
-    legend(figure, strategy_handles(cases, run))
+    legend(figure, strategy_handles(cases, run) + ([reach.handle()] if cut else []))
     return figure
 
 

@@ -13,12 +13,12 @@ import load
 import plots
 import ratios
 import reasons
-import record
 import side_by_side
 import steps
 import style
 import suite_figures
 import table
+import timings
 import views
 from table import text
 from values import flat, number
@@ -27,8 +27,8 @@ HERE = Path(__file__).resolve().parent
 
 SECTIONS = {
     "tokens_per_second": ("Throughput", "Tokens per second by number of ranks and strategy, one "
-                          "panel for each kind of work. Bars are 95 % intervals of the median step; "
-                          "the dashed line is one rank doing the same work."),
+                          "panel for each kind of work. Bars are 95 % intervals of the median step, cut with an arrow where "
+                          "they are far wider than the values differ; the dashed line is one rank doing the same work."),
     "loss_curves": ("Loss", "Training loss. Strategies start from the same weights and see the same "
                     "data, so the curves of a panel lie on top of each other and show as one "
                     "striped line; how far they part is written in the panel."),
@@ -43,6 +43,15 @@ SECTIONS = {
 HOLLOW_NOTE = ("Filled marks are proven: the case carries a certificate of equality with a "
                "reference. Hollow ones carry none. Marks in red are different: the certificate refutes the case, "
                "which stands in no ranking and no ratio.")
+
+
+ESTIMATED_NOTE = (f"{style.ESTIMATED} and a dot in a mark: estimated by the cost model. Cases of the simulated world are not timed, "
+                  "and have no interval.")
+
+
+def hollow_note(runs):
+    priced = any(c.is_estimated for run in runs for c in run.finished)
+    return f'<p class="caption">{HOLLOW_NOTE}{" " + ESTIMATED_NOTE if priced else ""}</p>'
 
 
 def _tile(value, label, tone):
@@ -68,6 +77,9 @@ def tiles(run):
         items.append(_tile(different, "different", style.DIFFERENT))
     if certified + different < len(run.finished):
         items.append(_tile(len(run.finished) - certified - different, "certificate not run", style.MUTED))
+    estimated = sum(c.is_estimated for c in run.finished)
+    if estimated:
+        items.append(_tile(estimated, "estimated, not measured", style.MUTED))
     for status, tone in style.STATUSES.items():
         if status != "ok" and counts.get(status):
             items.append(_tile(counts[status], status.replace("_", " "), tone))
@@ -107,7 +119,7 @@ def odd_facts(run):
            for key, value in flat(run.provenance)):
         said.append("Made from a source tree with uncommitted changes: the commit below does not "
                     "fully describe the program.")
-    said += record.round_sentences(run)
+    said += timings.round_sentences(run) + timings.interval_sentences(run)
     if load.sentence(run):
         said.append(load.sentence(run))
     if run.planned > len(run.cases):
@@ -195,7 +207,7 @@ def render(run, written):
     links += [("ratios", "Ratios")] if compared else []
     links += [("references", "References")] if references else []
     links += [("claims", "Claims")] if claims else []
-    hollow = f'<p class="caption">{HOLLOW_NOTE}</p>' if figures else ""
+    hollow = hollow_note([run]) if figures else ""
     return _fill(
         figures, CASES, columns, title=text(f"{run.name} - Kuafu report"), name=text(run.name),
         question=text(run.question), tiles=tiles(run), machine=machine(run), notes=notes(run) + hollow,
@@ -228,7 +240,7 @@ def render_side_by_side(runs, labels, written):
                       for run, label in zip(runs, labels))
         + _tile(len(side_by_side.met(runs)), "cases in every folder", style.INK),
         machine="<br>".join(f"{text(label)}: {machine(run)}" for run, label in zip(runs, labels)),
-        notes="".join(f'<p class="note">{text(n)}</p>' for n in said),
+        notes="".join(f'<p class="note">{text(n)}</p>' for n in said) + (hollow_note(runs) if figures else ""),
         nav=_nav([(name, SECTIONS[name][0]) for name in figures] + [(text(name), text(title)) for name, title, _ in held]
                  + [("cases", "Cases"), ("provenance", "Provenance")]),
         figures="".join(figure_section(n, written[n]) for n in figures) + "".join(section for _, _, section in held),

@@ -8,10 +8,13 @@ from plotly.subplots import make_subplots
 
 import style
 import views
+from short_names import short_names
 
 # At the narrowest page, over the width of a figure: letters of panel titles and of axis titles.
 TITLE_LETTERS, AXIS_LETTERS = 84, 100
 LINE = 17                # pixels of a further line of a title
+# Of a legend at the narrowest page, in pixels: its width, a row, a letter, what an entry has besides its name.
+LEGEND, ROW, LETTER, MARK = 570, 19, 6.4, 54
 
 
 def _lines(label, panels, letters):
@@ -46,12 +49,12 @@ def place(index, columns):
     return {"row": index // columns + 1, "col": index % columns + 1}
 
 
-def finish(figure, cases, groups, columns, x_title, y_title):
+def finish(figure, cases, groups, columns, x_title, y_title, is_timed=False):
     """Titles at the left and under the lowest panel of each column; what marks without proof mean."""
-    for label, fill, edge in views.proof_legend(cases):
+    for label, fill, edge in views.proof_legend(cases, is_timed):
         figure.add_trace(go.Scatter(
             x=[None], y=[None], mode="markers", name=label, hoverinfo="skip",
-            marker={"symbol": "circle", "size": 9, "color": fill,
+            marker={"symbol": "circle-dot" if label == views.ESTIMATED else "circle", "size": 9, "color": fill,
                     "line": {"color": edge, "width": 1.8}}), **place(0, columns))
     for index in range(len(groups)):
         if index + columns >= len(groups):
@@ -62,6 +65,17 @@ def finish(figure, cases, groups, columns, x_title, y_title):
             figure.update_yaxes(title_text=y_title, **place(index, columns))
         else:
             figure.update_yaxes(showticklabels=False, **place(index, columns))
+    _make_room(figure)
+
+
+def _make_room(figure):
+    """Over the panels for the rows of the legend, where it has several at the narrowest page."""
+    names = [trace.name for trace in figure.data if trace.showlegend is not False and trace.name]
+    more, filled = 0, 0
+    for width in (LETTER * len(name) + MARK for name in names):
+        more += ROW if filled and filled + width > LEGEND else 0
+        filled = width if filled + width > LEGEND else filled + width
+    figure.update_layout(height=figure.layout.height + more, margin_t=figure.layout.margin.t + more)
 
 
 def match(axes):
@@ -87,7 +101,8 @@ class Legend:
         return {"name": name, "legendgroup": name, "showlegend": False}
 
     def show(self, figure, looks):
-        """{name: (colour, symbol)}: the marks of such traces, as those of proven cases look."""
+        """{name: (colour, symbol)}: the marks of such traces, as those of proven cases look; a long name short."""
+        short = short_names(looks)
         if style.repeats_colors(looks):
             figure.add_trace(go.Scatter(x=[None], y=[None], mode="lines", line={"color": style.PAPER},
                                         hoverinfo="skip", legendrank=2000, **self.of(style.CYCLE_NOTE)), **place(0, 1))
@@ -95,7 +110,7 @@ class Legend:
             figure.add_trace(go.Scatter(
                 x=[None], y=[None], mode="markers", hoverinfo="skip",
                 marker={"symbol": symbol, "size": 9, "color": color, "line": {"color": color, "width": 1.8}},
-                **self.of(name)), **place(0, 1))
+                **(self.of(name) | {"name": html.escape(short[name], quote=False)})), **place(0, 1))
 
 
 def bars_grid(groups, rows, alone):

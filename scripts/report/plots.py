@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 import cards
 import panels
+import reach
 import style
 import views
 
@@ -16,14 +17,11 @@ import views
 def _points(cases, color, symbol, x, y, legend, name, sizes=None):
     """One trace of cases; errors of y are the 95 % interval of tokens/s."""
     sizes = sizes or [9] * len(cases)
-    bounds = [c.tokens_interval or (c.tokens_per_s, c.tokens_per_s) for c in cases]
     return go.Scatter(
         x=x, y=y, mode="markers", customdata=[[cards.card(c), c.id] for c in cases],
         hovertemplate="%{customdata[0]}<extra></extra>", hoverlabel={"bordercolor": color},
-        error_y={"type": "data", "symmetric": False, "thickness": 1.3, "width": 3, "color": color,
-                 "array": [max(b[1] - c.tokens_per_s, 0) for b, c in zip(bounds, cases)],
-                 "arrayminus": [max(c.tokens_per_s - b[0], 0) for b, c in zip(bounds, cases)]},
-        marker={"symbol": symbol, "size": [views.larger(c, s) for c, s in zip(cases, sizes)], "color": [views.fill(c, color) for c in cases],
+        **reach.error_bars([c.tokens_per_s for c in cases], [c.tokens_interval for c in cases], color),
+        marker={"symbol": views.symbols(cases, symbol), "size": [views.larger(c, s) for c, s in zip(cases, sizes)], "color": [views.fill(c, color) for c in cases],
                 "opacity": 1, "line": {"color": [views.edge(c, color) for c in cases], "width": 1.8}},
         **legend.under(name))
 
@@ -36,7 +34,7 @@ def tokens_per_second(run):
     groups, looks, legend = views.workloads(cases), views.looks_of(cases, run), panels.Legend()
     counts, positions = views.rank_positions(cases)
     figure, columns = panels.grid(groups, 250, "tokens per second")
-    top = 1.08 * max((c.tokens_interval or (0, c.tokens_per_s))[1] for c in cases)
+    top = 1.08 * reach.tokens_limit(cases)
     for index, (_, members) in enumerate(groups):
         where = panels.place(index, columns)
         for layer, (strategy, (color, marker)) in itertools.product(views.layers(members), looks.items()):
@@ -49,12 +47,14 @@ def tokens_per_second(run):
             if case.ranks == 1 and not case.is_different:
                 figure.add_hline(y=case.tokens_per_s, line={"color": style.GREY, "width": 1,
                                                             "dash": "dash"}, layer="below", **where)
+        if cut := views.tokens_cuts(members, looks, top, lambda c: positions[c.ranks, c.strategy]):
+            figure.add_trace(reach.trace(cut, legend), **where)
         figure.update_xaxes(tickvals=list(range(len(counts))), ticktext=[str(c) for c in counts],
                             range=[-0.5, len(counts) - 0.5], showgrid=False, **where)
         figure.update_yaxes(range=[0, top], tickformat=",.0f", **where)
     legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
     panels.match(figure.select_yaxes())
-    panels.finish(figure, cases, groups, columns, "ranks", "tokens/s")
+    panels.finish(figure, cases, groups, columns, "ranks", "tokens/s", is_timed=True)
     return figure
 
 
@@ -94,8 +94,7 @@ def loss_curves(run):
                     legendgroup=case.strategy, showlegend=False), **where)
         if len(members) > 1:
             figure.add_annotation(
-                text=f"{len(members)} curves, largest<br>relative distance "
-                     f"{views.loss_spread(members):.1e}", x=0.98, y=0.97, xref="x domain",
+                text=views.words_of_spread(members, "<br>"), x=0.98, y=0.97, xref="x domain",
                 yref="y domain", xanchor="right", yanchor="top", showarrow=False, align="right",
                 font={"size": 11, "color": style.MUTED}, **where)
     legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
@@ -198,10 +197,12 @@ def tradeoff(run):
                                  [c.tokens_per_s for c in mine], legend, strategy, sizes),
                          **panels.place(0, columns))
     legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
-    figure.update_yaxes(rangemode="tozero", tickformat=",.0f")
+    top = 1.08 * reach.tokens_limit(cases)
+    if cut := views.tokens_cuts(cases, looks, top, lambda c: c.peak / views.MIB):
+        figure.add_trace(reach.trace(cut, legend), **panels.place(0, columns))
+    figure.update_yaxes(range=[0, top], tickformat=",.0f")
     figure.update_xaxes(rangemode="tozero")
-    panels.finish(figure, cases, [("", cases)], columns, "peak memory of the fullest rank (MiB)",
-                   "tokens/s")
+    panels.finish(figure, cases, [("", cases)], columns, "peak memory of the fullest rank (MiB)", "tokens/s", is_timed=True)
     return figure
 
 

@@ -13,11 +13,13 @@ from matplotlib.lines import Line2D
 import cards
 import figures
 import panels
+import reach
 import reasons
 import record
 import style
 import values
 import views
+from short_names import short_names
 from table import text
 
 # Keys of a plan that say where work goes; all others make two cases the same work.
@@ -36,6 +38,15 @@ class Ratio:
     sent: float             # bytes of the busiest rank
     label: str              # what is compared, as a legend says it
 
+    @property
+    def is_certified(self):
+        return self.case.is_certified and self.base.is_certified
+
+    @property
+    def is_estimated(self):
+        """A side of its times is a price of the cost model."""
+        return self.case.is_estimated or self.base.is_estimated
+
 
 @dataclass(frozen=True)
 class Measure:
@@ -44,6 +55,7 @@ class Measure:
     interval_of: Callable
     what: str               # "tokens per second"
     over: str               # "of the baseline's at the same work and ranks"
+    is_timed: bool = False
 
 
 def work_of(case):
@@ -79,6 +91,7 @@ def ratio_of(case, base, label="", is_of_one_sweep=True):
     logs = paired(case, base) if is_of_one_sweep else []
     if len(logs) > 1:
         speed, interval = over_rounds(logs)
+        interval = interval if len(logs) > 2 else None      # as of a case: record.Case.has_two_rounds
     else:
         mine, theirs = case.tokens_interval, base.tokens_interval
         speed = _over(case.tokens_per_s, base.tokens_per_s)
@@ -132,31 +145,41 @@ def draw_static(found, run, measure, looks):
     value_of, interval_of, offsets = measure.value_of, measure.interval_of, _offsets(looks)
     groups, rows = _cells(found, run)
     figure, axes = figures.bar_panels(groups, rows, measure.what)
-    ticks = _ticks([value_of(r) for r in found])
+    ticks, is_cut = _ticks([value_of(r) for r in found]), False
+    ends = ticks[0] / 1.2, ticks[-1] * 1.2
     for panel, (_, members) in zip(axes, groups):
-        ids = {c.id for c in members}
+        ids, marks = {c.id for c in members}, []
         panel.axvline(1, color=style.MUTED, linewidth=0.9)
         for y, (_, cells) in enumerate(rows):
             for r in found:
                 if r.case.id not in ids or r.case.id not in {c.id for c in cells.values()}:
                     continue
                 (color, marker), y_of_mark = looks[r.label], y + offsets[r.label]
-                proven = r.case.is_certified and r.base.is_certified
                 if interval_of(r):
                     panel.plot(interval_of(r), [y_of_mark] * 2, color=color, linewidth=1.1)
                 panel.plot(value_of(r), y_of_mark, color=color, marker=marker[0], linestyle="none",
-                           markerfacecolor=color if proven else "white")
+                           markerfacecolor=color if r.is_certified else "white")
+                if measure.is_timed:
+                    figures.dot(panel, value_of(r), y_of_mark, r, color)
+                marks.append((y_of_mark, interval_of(r), color))
+        cut = reach.cuts(marks, ends, "x")
+        reach.draw_static(panel, cut, "x")
+        is_cut = is_cut or bool(cut)
         panel.set_xscale("log", base=2)
         panel.set_xticks(ticks, [f"{t:g}" for t in ticks])
-        panel.set_xlim(ticks[0] / 1.2, ticks[-1] * 1.2)
+        panel.set_xlim(*ends)
         panel.minorticks_off()
     figure.supxlabel(f"{measure.what}, {measure.over} (log)", fontsize=8.5)
-    handles = [Line2D([], [], color=color, marker=marker[0], linestyle="none", label=name)
+    short = short_names(looks)
+    handles = [Line2D([], [], color=color, marker=marker[0], linestyle="none", label=short[name])
                for name, (color, marker) in looks.items()]
-    if not all(r.case.is_certified and r.base.is_certified for r in found):
+    if not all(r.is_certified for r in found):
         handles.append(Line2D([], [], color=style.MUTED, marker="o", markerfacecolor="white", linestyle="none",
                               label="hollow: a side is not certified"))
-    figures.legend(figure, handles)
+    if measure.is_timed and any(r.is_estimated for r in found):
+        handles.append(Line2D([], [], color=style.MUTED, marker=figures.DOTTED, linestyle="none", markersize=8, markeredgewidth=0.6,
+                              label=views.ESTIMATED))
+    figures.legend(figure, handles + ([reach.handle()] if is_cut else []))
     return figure
 
 
@@ -167,11 +190,12 @@ def draw_interactive(found, run, measure, looks):
     value_of, interval_of, offsets = measure.value_of, measure.interval_of, _offsets(looks)
     groups, rows = _cells(found, run)
     figure, columns = panels.bars_grid(groups, rows, measure.what)
-    legend = panels.Legend()
+    legend, ticks = panels.Legend(), _ticks([value_of(r) for r in found])
+    ends = ticks[0] / 1.2, ticks[-1] * 1.2
     for index, (_, members) in enumerate(groups):
         where = panels.place(index, columns)
         ids = {c.id for c in members}
-        row_of = {cells[index].id: y for y, (_, cells) in enumerate(rows) if index in cells}
+        intervals, row_of = [], {cells[index].id: y for y, (_, cells) in enumerate(rows) if index in cells}
         # A trace, not a shape: shapes below the marks lie below the grid too, which has a line here.
         figure.add_trace(go.Scatter(x=[1, 1], y=[-0.6, len(rows) - 0.4], mode="lines", hoverinfo="skip", name=REFERENCE,
                                     line={"color": style.MUTED, "width": 1.2}, showlegend=False), **where)
@@ -179,33 +203,32 @@ def draw_interactive(found, run, measure, looks):
             mine = [r for r in found if r.label == name and r.case.id in ids]
             if not mine:
                 continue
-            bounds = [interval_of(r) or (value_of(r),) * 2 for r in mine]
+            intervals += [(row_of[r.case.id] + offsets[name], interval_of(r), color) for r in mine]
             figure.add_trace(go.Scatter(
                 x=[value_of(r) for r in mine], y=[row_of[r.case.id] + offsets[name] for r in mine], mode="markers",
-                error_x={"type": "data", "symmetric": False, "thickness": 1.3, "width": 3, "color": color,
-                         "array": [b[1] - value_of(r) for b, r in zip(bounds, mine)],
-                         "arrayminus": [value_of(r) - b[0] for b, r in zip(bounds, mine)]},
+                **reach.error_bars([value_of(r) for r in mine], [interval_of(r) for r in mine], color, "x"),
                 customdata=[[_card(r), r.case.id] for r in mine], hovertemplate="%{customdata[0]}<extra></extra>",
-                marker={"symbol": marker[1], "size": 9, "line": {"color": color, "width": 1.8},
-                        "color": [color if r.case.is_certified and r.base.is_certified else style.PAPER for r in mine]},
+                marker={"symbol": views.symbols(mine, marker[1]) if measure.is_timed else marker[1], "size": 9, "opacity": 1,
+                        "line": {"color": color, "width": 1.8},
+                        "color": [color if r.is_certified else style.PAPER for r in mine]},
                 **legend.under(name)), **where)
+        if cut := reach.cuts(intervals, ends, "x"):
+            figure.add_trace(reach.trace(cut, legend, "x"), **where)
     legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
-    ticks = _ticks([value_of(r) for r in found])
-    figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{t:g}" for t in ticks],
-                        range=[math.log10(ticks[0] / 1.2), math.log10(ticks[-1] * 1.2)])
+    figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{t:g}" for t in ticks], range=list(map(math.log10, ends)))
     cases = [c for r in found for c in (r.case, r.base)]
-    panels.finish(figure, cases, groups, columns, f"{measure.what}, {measure.over} (log)", None)
+    panels.finish(figure, cases, groups, columns, f"{measure.what}, {measure.over} (log)", None, measure.is_timed)
     return figure
 
 
 def _card(r):
-    shown = [f"<b>{style.text_number(r.speed, 3)}x the tokens/s, {style.text_number(r.memory, 3)}x the memory "
+    shown = [f"<b>{shown_speed(r)}x the tokens/s, {style.text_number(r.memory, 3)}x the memory "
              f"{text(r.label)}</b>", cards.card(r.case), "<b>compared with</b>", cards.card(r.base)]
     return "<br>".join(shown)
 
 
 BASELINES = "over the baseline's at the same work and ranks"
-SPEED = Measure(lambda r: r.speed, lambda r: r.speed_interval, "tokens per second", BASELINES)
+SPEED = Measure(lambda r: r.speed, lambda r: r.speed_interval, "tokens per second", BASELINES, True)
 MEMORY = Measure(lambda r: r.memory, lambda r: None, "peak memory of the fullest rank", BASELINES)
 
 
@@ -228,9 +251,14 @@ def _cell(value):
     return f'<td class="n">{"-" if value is None else style.text_number(value, 3)}</td>'
 
 
+def shown_speed(r):
+    return style.estimated("-" if r.speed is None else style.text_number(r.speed, 3), r.is_estimated)
+
+
 def _interval(r):
     if r.speed_interval is None:
-        return ""
+        said = "estimated" if r.is_estimated else "two rounds: no interval" if r.rounds == 2 else ""
+        return f"<br><small>{said}</small>" if said else ""
     low, high = r.speed_interval
     rounds = f", {r.rounds} rounds" if r.rounds > 1 else ""
     return f"<br><small>{low:.3g} to {high:.3g}{rounds}</small>"
@@ -240,7 +268,7 @@ def _table(found):
     """Nothing where there is no ratio."""
     rows = "".join(
         f"<tr><td>{text(r.case.name)}</td><td>{text(r.base.strategy)}</td>"
-        f'<td class="n">{"-" if r.speed is None else style.text_number(r.speed, 3)}{_interval(r)}</td>'
+        f'<td class="n">{shown_speed(r)}{_interval(r)}</td>'
         f"{_cell(r.memory)}{_cell(r.sent)}</tr>" for r in found)
     heads = "".join(f"<th>{h}</th>" for h in ("case", "baseline", "tokens/s", "peak memory", "bytes sent"))
     return f'<div class="scroll"><table class="ratios"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>' if rows else ""

@@ -8,58 +8,10 @@ from pathlib import Path
 import lines
 from lines import RecordError
 from strategies import strategy_of
+from timings import Round, Timing, round_problems_of, step_of
 from values import as_dict, lookup, number, numbers
 
 RECORD_NAME = "run.jsonl"
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds of one step: median, 95 % interval, every sample."""
-    median: float
-    low: float
-    high: float
-    samples: list
-
-    @staticmethod
-    def of(value):
-        value = as_dict(value)
-        median = number(value.get("median"))
-        if median is None or median <= 0:
-            return None
-        interval = numbers(value.get("ci95"))
-        if len(interval) != 2 or None in interval:
-            interval = [median, median]
-        samples = [s for s in numbers(value.get("samples")) if s is not None]
-        return Timing(median, interval[0], interval[1], samples)
-
-
-@dataclass(frozen=True)
-class Round:
-    """One run of a case among those of a sweep that repeats it; rounds go over all cases in turns."""
-    number: int
-    step: Timing
-    tokens_per_s: float
-    foreign_share: float            # of the cores' time, taken by other processes
-
-    @staticmethod
-    def all_of(line):
-        """Those that ended well."""
-        return [Round(int(number(r.get("round")) or 0), Timing.of(r.get("step_time_s")), number(r.get("tokens_per_s")),
-                      number(lookup(r, "load.foreign_share")))
-                for r in line.get("rounds") or [] if as_dict(r).get("status") == "ok"]
-
-
-def round_problems_of(line):
-    """[(sentence, whether it makes the sweep fail)] of what rounds show besides times."""
-    found = []
-    for r in map(as_dict, line.get("rounds") or []):
-        head, status = f"round {r.get('round')}", r.get("status")
-        if status != "ok":
-            found.append((f"{head}: {status}: {r['reason']}" if r.get("reason") else f"{head}: {status}", status == "failed"))
-        if r.get("losses") == "different":
-            found.append((f"{head}: other losses than in round 1", True))
-    return found
 
 
 @dataclass(frozen=True)
@@ -138,14 +90,30 @@ class Case:
         return max(found, key=lambda m: m[1] / m[2], default=None)
 
     @property
+    def is_estimated(self):
+        """Its times are prices of the cost model, which nobody measured."""
+        return self.world == "simulated"
+
+    @property
+    def has_two_rounds(self):
+        """Two rounds give no interval: Student's t of one degree of freedom is 12.7."""
+        return sum(r.step is not None for r in self.rounds) == 2
+
+    @property
+    def step_interval(self):
+        """95 % interval of the step time in seconds, or None."""
+        if self.step is None or self.is_estimated or self.has_two_rounds:
+            return None
+        return self.step.low, self.step.high
+
+    @property
     def tokens_interval(self):
         """95 % interval of tokens/s: tokens of a step over the interval of the step time."""
-        if self.step is None or self.tokens_per_s is None:
+        low, high = self.step_interval or (0, 0)
+        if self.tokens_per_s is None or low <= 0 or high <= 0:
             return None
         tokens = self.tokens_per_s * self.step.median
-        if self.step.low <= 0 or self.step.high <= 0:
-            return None
-        return tokens / self.step.high, tokens / self.step.low
+        return tokens / high, tokens / low
 
     @property
     def peak(self):
@@ -213,12 +181,6 @@ def _ranks_of(line, document, settings, plan):
     return product if plan else 0
 
 
-def _step_of(timing, document):
-    """Over the rounds, with the samples of the first."""
-    first = as_dict(document.get("step_time_s"))
-    return Timing.of({**first, **as_dict(timing.get("step_time_s"))})
-
-
 def case_of(line):
     """The Case of one parsed line of kind "case"."""
     document = as_dict(line.get("document"))
@@ -241,7 +203,7 @@ def case_of(line):
         loss=numbers(document.get("loss")),
         validation_loss=number(document.get("validation_loss")),
         validation=list(zip(numbers(lookup(document, "validation.steps")), numbers(lookup(document, "validation.losses")))),
-        step=_step_of(timing, document), rounds=Round.all_of(line), round_problems=round_problems_of(line),
+        step=step_of(timing, document), rounds=Round.all_of(line), round_problems=round_problems_of(line),
         tokens_per_s=number(timing.get("tokens_per_s", document.get("tokens_per_s"))),
         flops=number(document.get("flops_per_step")),
         flops_recomputed=number(document.get("flops_recomputed")),
@@ -251,11 +213,6 @@ def case_of(line):
         asked_bytes=number(lookup(document, "out_of_memory.requested_bytes")),
         traffic={axis: AxisTraffic.of(v) for axis, v in as_dict(document.get("ledger")).items()},
         certificate=as_dict(document.get("certificate")), document=document)
-
-
-def round_sentences(run):
-    """What the rounds of its cases show besides times, a sentence each."""
-    return [f"{case.name}: {sentence}" for case in run.cases for sentence, _ in case.round_problems]
 
 
 def read_run(folder):

@@ -89,8 +89,9 @@ def rows(runs):
     return [(next(c for c in row if c), row) for row in cells]
 
 
-def _value_cell(value, shown):
-    return table.cell_of("" if value is None else shown(value), value, "n")
+def _value_cell(case, value_of, shown, measure):
+    value = value_of(case) if case else None
+    return table.cell_of("" if value is None else style.estimated(shown(value), measure.is_timed and case.is_estimated), value, "n")
 
 
 def _ratio_cell(first, case, measure):
@@ -101,7 +102,8 @@ def _ratio_cell(first, case, measure):
         return table.cell_of("", None, "n")
     interval = measure.interval_of(ratio)
     small = f"<br><small>{interval[0]:.3g} to {interval[1]:.3g}</small>" if interval else ""
-    return table.cell_of(style.text_number(value, 3) + small, value, "n")
+    shown = style.estimated(style.text_number(value, 3), measure.is_timed and ratio.is_estimated)
+    return table.cell_of(shown + small, value, "n")
 
 
 def _computed_cell(column, case):
@@ -120,8 +122,8 @@ def columns_of(runs, labels):
                ("sent", lambda c: c.sent, style.text_bytes, SENT)]
     for name, value, shown, measure in metrics:
         for i, label in enumerate(labels):
-            columns.append((f"{name}, {label}", "n", lambda _, row, i=i, value=value, shown=shown:
-                            _value_cell(value(row[i]) if row[i] else None, shown)))
+            columns.append((f"{name}, {label}", "n", lambda _, row, i=i, value=value, shown=shown, measure=measure:
+                            _value_cell(row[i], value, shown, measure)))
             if i:
                 columns.append(("ratio", "n", lambda _, row, i=i, measure=measure:
                                 _ratio_cell(row[0], row[i], measure)))

@@ -32,6 +32,11 @@ LOOKS = [(GREY, CIRCLE), (BLUE, SQUARE), (VERMILION, UP), (ORANGE, DOWN), (GREEN
          (PLUM, STAR), (LAVENDER, HEXAGON)]
 CYCLE_NOTE = f"after {len(LOOKS)} names colours repeat"
 
+# In this order names without a look of their own take one: each is as far as can be from those
+# before it, for every sight (a test computes it).
+FREE = [(color, mark) for hue in (BLUE, VERMILION, PLUM, LIME, PURPLE, SKY, GREY, LAVENDER, PINK,
+                                  ORANGE, GREEN, VIOLET)
+        for color, mark in LOOKS if color == hue]
 # Names that keep one look in every report: the first rows of the table, in the legend's order.
 STRATEGIES = dict(zip(("one rank", "data parallel", "1D tensor", "1D-sp", "2D tensor",
                        "data x tensor", "2.5D tensor", "3D tensor", "pipeline"), LOOKS))
@@ -60,9 +65,9 @@ def look(index):
 
 
 def palette(names, known):
-    """{name: (colour, mark)}: known names keep theirs in every report. Others take the rows of the
-    table that no known name has, then those of known names that are not among `names`, then the
-    further rounds: up to twelve names have twelve colours."""
+    """{name: (colour, mark)}: known names keep theirs in every report. Others take what those leave of
+    FREE, in its order, then the further rounds of the table: up to twelve names have twelve
+    colours."""
     lowered = {k.lower(): v for k, v in known.items()}
 
     def own(name):
@@ -74,8 +79,8 @@ def palette(names, known):
         if own(name) and own(name) not in taken:
             chosen[name] = own(name)
             taken.add(own(name))
-    reserved, used = {color for color, _ in known.values()}, {color for color, _ in taken}
-    free = sorted((x for x in LOOKS if x[0] not in used), key=lambda x: x[0] in reserved)
+    used = {color for color, _ in taken}
+    free = [x for x in FREE if x[0] not in used]
     further = (x for x in map(look, itertools.count(len(LOOKS))) if x not in taken)
     for name in names:
         if name not in chosen:
@@ -125,7 +130,7 @@ def plotly_layout():
         "hoverlabel": {"bgcolor": PAPER, "align": "left", "font": {"size": 12, "color": INK}},
         "modebar": {"orientation": "v", "bgcolor": PAPER},     # beside the panels, not over the legend
         "legend": {"orientation": "h", "x": 0, "xanchor": "left", "yanchor": "bottom",
-                   "itemsizing": "constant", "font": {"size": 12.5}},
+                   "itemsizing": "constant", "tracegroupgap": 0, "font": {"size": 12.5}},
     }
 
 
@@ -154,6 +159,15 @@ def text_seconds(seconds):
     if seconds >= 1:
         return f"{seconds:.3g} s"
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
+
+
+# Before what nobody measured: a time that the cost model says, or what follows from it.
+ESTIMATED = "~"
+
+
+def estimated(shown, is_estimate):
+    """ "~12.3 ms" """
+    return f"{ESTIMATED}{shown}" if is_estimate and shown not in ("", "-") else shown
 
 
 def text_number(value, digits=4):

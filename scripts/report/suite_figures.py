@@ -2,8 +2,8 @@
 """The figures that a suite asks for (`[[figure]]`), static (matplotlib) and interactive (plotly), in the look of all others."""
 
 import html
+import math
 
-import matplotlib
 import plotly.graph_objects as go
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.lines import Line2D
@@ -12,12 +12,14 @@ from matplotlib.patches import Patch, Rectangle
 import cards
 import figures
 import panels
+import reach
 import style
+import suite_axes
 import suite_points
 import views
+from short_names import short_names
 
 BAR = 0.8                # of the distance of two places, for all bars of one
-LETTERS = 110            # of the names under all panels of a row, at the width of the figures
 SCALE = ["#e6f1f8", style.SKY, style.BLUE]
 # (line, plotly's line, hatch, plotly's pattern) of the series of one name
 RESTS = [("-", "solid", "", ""), ("--", "dash", "///", "/"), (":", "dot", "...", "."), ("-.", "dashdot", "xxx", "x")]
@@ -46,13 +48,17 @@ def _bar_places(d, series, index):
     return places
 
 
-def _names_axis(d, axis):
-    names = d.x_names if axis == "x" else d.y_names
-    return None if names is None else [str(d.shown(axis, v)) for v in names]
+def _interval(mark):
+    return (mark.low, mark.high) if mark.high > mark.low else None
 
 
-def _reach(mark):
-    return [max(mark.y - mark.low, 0)], [max(mark.high - mark.y, 0)]
+def _cuts(d, series):
+    """Where intervals of a panel go on beyond its axis."""
+    if d.limits is None:
+        return []
+    places = [_bar_places(d, series, i) if d.kind == "bar" else [_place(d, "x", m.x) for m in s.marks] for i, s in enumerate(series)]
+    return reach.cuts([(x, _interval(m), style.INK if d.kind == "bar" else views.edge(m.case, d.looks[s.by][0]))
+                       for s, xs in zip(series, places) for x, m in zip(xs, s.marks)], d.limits)
 
 
 def _draw_marks(panel, d, series):
@@ -62,15 +68,16 @@ def _draw_marks(panel, d, series):
             for x, m in zip(_bar_places(d, series, index), s.marks):
                 panel.bar(x, m.y, _bar_width(d) * 0.92, facecolor=views.fill(m.case, color),
                           edgecolor=style.PAPER if RESTS[s.rest][2] and m.case.is_certified else views.edge(m.case, color),
-                          hatch=RESTS[s.rest][2], linewidth=0.9, yerr=_reach(m) if m.high > m.low else None, ecolor=style.INK)
+                          hatch=RESTS[s.rest][2], linewidth=0.9, yerr=reach.static_errors(m.y, _interval(m)), ecolor=style.INK)
             continue
         xs = [_place(d, "x", m.x) for m in s.marks]
         if d.kind == "line":
             panel.plot(xs, [m.y for m in s.marks], color=color, linestyle=RESTS[s.rest][0], linewidth=1.4)
         for x, m in sorted(zip(xs, s.marks), key=lambda pair: pair[1].case.is_different):
-            panel.errorbar(x, m.y, yerr=_reach(m), color=color, marker=marker[0], elinewidth=1.0,
+            panel.errorbar(x, m.y, yerr=reach.static_errors(m.y, _interval(m)), color=color, marker=marker[0], elinewidth=1.0,
                            markersize=views.larger(m.case, 5.5), markerfacecolor=views.fill(m.case, color),
                            markeredgecolor=views.edge(m.case, color))
+            figures.dot(panel, x, m.y, m.case, color)
 
 
 def _draw_cells(panel, d, series, scale):
@@ -97,34 +104,6 @@ def _scale(d):
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
-def _format_axes(panel, d):
-    for axis in ("x", "y"):
-        of = panel.xaxis if axis == "x" else panel.yaxis
-        names = _names_axis(d, axis)
-        if names is not None:
-            is_long = axis == "x" and sum(map(len, names)) * views.grid_shape(len(d.panels))[1] > LETTERS
-            of.set_ticks(range(len(names)), names, **({"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if is_long else {}))
-        else:
-            if d.is_log(axis):
-                (panel.set_xscale if axis == "x" else panel.set_yscale)("log")
-                is_bytes = d.spec[axis]["unit"] == "B"
-                of.set_major_locator(matplotlib.ticker.LogLocator(2 if is_bytes else 10, subs=(1,) if is_bytes else (1, 2, 5), numticks=8))
-                of.set_minor_formatter(matplotlib.ticker.NullFormatter())
-            if d.spec[axis]["unit"] in ("B", "s"):
-                of.set_major_formatter(lambda v, _, axis=axis: d.shown(axis, v))
-            elif d.is_log(axis):
-                of.set_major_formatter(lambda v, _: style.text_number(v))
-    panel.xaxis.set_tick_params(labelbottom=True)
-
-
-def _ticks_at_marks(panel, d):
-    """Few whole x, such as rank counts: a tick at each."""
-    xs = sorted({m.x for _, series in d.panels for s in series for m in s.marks}) if d.x_names is None else []
-    if d.kind == "line" and 0 < len(xs) <= 8 and all(isinstance(x, int) for x in xs):
-        panel.set_xticks(xs, [d.shown("x", x) for x in xs])
-        panel.set_xticks([], minor=True)
-
-
 def _rests(d):
     """{what tells series of one name apart: which look}"""
     found = {}
@@ -139,14 +118,15 @@ def _handles(d):
     if d.kind == "heatmap":
         return []
     note = [Line2D([], [], linestyle="none", label=style.CYCLE_NOTE)] if style.repeats_colors(d.looks) else []
+    short = short_names(d.looks)
     if d.kind == "bar":
-        named = [Patch(color=color, label=name) for name, (color, _) in d.looks.items() if name]
+        named = [Patch(color=color, label=short[name]) for name, (color, _) in d.looks.items() if name]
     else:
-        named = [Line2D([], [], color=color, marker=marker[0], linestyle="-" if d.kind == "line" else "none", label=name)
+        named = [Line2D([], [], color=color, marker=marker[0], linestyle="-" if d.kind == "line" else "none", label=short[name])
                  for name, (color, marker) in d.looks.items() if name]
     told = [Line2D([], [], color=style.MUTED, linestyle=RESTS[rest][0], label=name) if d.kind == "line" else
             Patch(facecolor=style.MUTED, edgecolor=style.PAPER, hatch=RESTS[rest][2], label=name) for name, rest in _rests(d).items()]
-    return named + told + figures.proof_handles(d.cases) + note
+    return named + told + figures.proof_handles(d.cases, True) + note
 
 
 def static(run, spec):
@@ -164,8 +144,11 @@ def static(run, spec):
             image = _draw_cells(panel, d, series, scale)
         else:
             _draw_marks(panel, d, series)
-        _format_axes(panel, d)
-        _ticks_at_marks(panel, d)
+        suite_axes.format_static(panel, d)
+        suite_axes.ticks_at_marks(panel, d)
+        reach.draw_static(panel, _cuts(d, series))
+        if d.limits:
+            panel.set_ylim(*d.limits)
         if d.kind == "bar" and not d.is_log("y"):
             panel.axhline(0, color=style.MUTED, linewidth=0.7)
     figure.supxlabel(d.title_of("x"), fontsize=8.5)
@@ -173,7 +156,7 @@ def static(run, spec):
     if is_map:
         bar = figure.colorbar(image, ax=axes.ravel().tolist(), label=d.title_of("z"), pad=0.01)
         bar.ax.yaxis.set_major_formatter(lambda v, _: d.shown("z", v))
-    if handles := _handles(d):
+    if handles := _handles(d) + ([reach.handle()] if d.limits else []):
         figures.legend(figure, handles)
     return figure
 
@@ -191,8 +174,7 @@ def _trace(d, series, index):
     color, marker = d.looks[s.by]
     common = {"y": [m.y for m in s.marks], "customdata": [_hover(d, s, m) for m in s.marks],
               "hovertemplate": "%{customdata[0]}<extra></extra>", "hoverlabel": {"bordercolor": color},
-              "error_y": {"type": "data", "symmetric": False, "thickness": 1.2, "width": 3, "color": style.INK if d.kind == "bar" else color,
-                          "array": [_reach(m)[1][0] for m in s.marks], "arrayminus": [_reach(m)[0][0] for m in s.marks]}}
+              **reach.error_bars([m.y for m in s.marks], list(map(_interval, s.marks)), style.INK if d.kind == "bar" else color)}
     fills, edges = [views.fill(m.case, color) for m in s.marks], [views.edge(m.case, color) for m in s.marks]
     if d.kind == "bar":
         return go.Bar(x=_bar_places(d, series, index), width=_bar_width(d) * 0.92,
@@ -200,7 +182,7 @@ def _trace(d, series, index):
                               "pattern": {"shape": RESTS[s.rest][3], "fgcolor": style.PAPER, "fillmode": "overlay"}}, **common)
     return go.Scatter(x=[_place(d, "x", m.x) for m in s.marks], mode="lines+markers" if d.kind == "line" else "markers",
                       line={"color": color, "dash": RESTS[s.rest][1], "width": 1.8},
-                      marker={"symbol": marker[1], "size": [views.larger(m.case, 9) for m in s.marks], "color": fills, "opacity": 1,
+                      marker={"symbol": views.symbols([m.case for m in s.marks], marker[1]), "size": [views.larger(m.case, 9) for m in s.marks], "color": fills, "opacity": 1,
                               "line": {"color": edges, "width": 1.8}}, **common)
 
 
@@ -237,13 +219,15 @@ def interactive(run, spec):
         where = panels.place(index, columns)
         for i in range(len(series) if not is_map else 0):
             figure.add_trace(_trace(d, series, i).update(legend.under(series[i].by)), **where)
+        if cut := _cuts(d, series):
+            figure.add_trace(reach.trace(cut, legend), **where)
         if is_map:
             figure.add_trace(_cells(d, series, _scale(d)).update(showscale=index == 0), **where)
             _mark_refuted(figure, d, series, where)
     if not is_map:
         legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in d.looks.items() if name})
     for axis, update in (("x", figure.update_xaxes), ("y", figure.update_yaxes)):
-        names = _names_axis(d, axis)
+        names = suite_axes.names_of(d, axis)
         if names is not None:
             update(tickvals=list(range(len(names))), ticktext=names)
         elif d.is_log(axis):
@@ -252,9 +236,11 @@ def interactive(run, spec):
             update(**_plotly_unit(d, axis))
     if len(groups) > 1:
         panels.match(figure.select_yaxes())
+    if d.limits:
+        figure.update_yaxes(range=[math.log10(end) for end in d.limits] if d.is_log("y") else d.limits)
     if is_map:
         figure.update_layout(margin_r=130)
-    panels.finish(figure, [] if is_map else d.cases, groups, columns, d.title_of("x"), d.title_of("y"))
+    panels.finish(figure, [] if is_map else d.cases, groups, columns, d.title_of("x"), d.title_of("y"), is_timed=True)
     return figure
 
 

@@ -6,9 +6,11 @@ import re
 import statistics
 from dataclasses import dataclass, field
 
+import reach
 import style
 import views
 
+ESTIMATED = "Times of cases of the simulated world are estimated by the cost model, not measured."
 RESTS = 4                                # looks of the series of one name, such as its rank counts
 REST = ("strategy", "ranks", "world")    # of equal work; what an axis does not show tells series apart
 
@@ -54,6 +56,16 @@ class Drawing:
 
     def is_log(self, axis):
         return axis in self.spec["log"]
+
+    @property
+    def limits(self):
+        """(low, high) of y, that shows every value and some of wide intervals; None where it is of names or fits all by itself."""
+        marks = [m for _, series in self.panels for s in series for m in s.marks]
+        if self.y_names is not None or not any(m.high > m.low for m in marks):
+            return None
+        origin = 0 if self.kind == "bar" and not self.is_log("y") else None
+        low, high = reach.limits([m.y for m in marks], [(m.low, m.high) for m in marks], self.is_log("y"), origin)
+        return None if low <= min(m.low for m in marks) and max(m.high for m in marks) <= high else (low, high)
 
     def title_of(self, axis):
         """ "step_time_s.median [s]" """
@@ -138,6 +150,12 @@ def _label(case, keys):
     return ", ".join(words)
 
 
+def _reach(point, cases):
+    """The interval of its y; of an estimate and of two rounds none."""
+    case = cases[point["id"]]
+    return [point["y"]] if case.is_estimated or case.has_two_rounds else point.get("reach", [point["y"]])
+
+
 def _marks(points, cases, places):
     """Points of one series by x and y (y only of a heatmap): those that lie on each other are one mark at their median."""
     found = {}
@@ -147,9 +165,9 @@ def _marks(points, cases, places):
     for members in found.values():
         values = [p["y"] for p in members]
         y = statistics.median(values) if len(members) > 1 and all(map(_is_number, values)) else values[0]
-        reach = [b for p in members for b in p.get("reach", [p["y"]])] if _is_number(y) else [0, 0]
+        ends = [b for p in members for b in _reach(p, cases)] if _is_number(y) else [0, 0]
         z = statistics.median(p["z"] for p in members) if "z" in members[0] else None
-        marks.append(Mark(members[0]["x"], y, z, min(reach), max(reach), [cases[p["id"]] for p in members]))
+        marks.append(Mark(members[0]["x"], y, z, min(ends), max(ends), [cases[p["id"]] for p in members]))
     return marks
 
 
@@ -216,5 +234,7 @@ def drawing(run, spec):
     panels = [(label, _series(spec, members, cases, looks)) for label, members in _panels(spec, points, cases)]
     if any(len(m.cases) > 1 for _, series in panels for s in series for m in s.marks):
         notes.append("Where several cases have one place, the mark is their median and the bar their range.")
+    if any(c.is_estimated for _, series in panels for s in series for m in s.marks for c in m.cases):
+        notes.append(ESTIMATED)
     return Drawing(spec, panels, _names(spec, "x", points, run), _names(spec, "y", points, run), _looks(spec, points, cases, run),
                    [cases[p["id"]] for p in points], notes)

@@ -27,14 +27,14 @@ def columns_of(run):
     shared = reasons.Reasons(run.cases)
 
     def setting(key):
-        return lambda c: cell_of(text("" if c.setting(key) is None else c.setting(key)),
+        return lambda c: cell_of(text("" if c.setting(key) is None else views.plain_value(c.setting(key))),
                                c.setting(key), "tight")
 
     return [("case", "", lambda c: _name_cell(c, shared)),
             ("status", "", _status_cell),
             ("ranks", "n", lambda c: cell_of(c.ranks or "", c.ranks, "n"))] + [
             (key.rsplit(".", 1)[-1].replace("_", " "), "", setting(key)) for key in keys] + [
-            ("tokens/s", "n", lambda c: cell_of(_known(c.tokens_per_s, style.text_number),
+            ("tokens/s", "n", lambda c: cell_of(style.estimated(_known(c.tokens_per_s, style.text_number), c.is_estimated),
                                               c.tokens_per_s, "n")),
             ("step (95 %)", "n", _step_cell),
             ("peak", "n", lambda c: cell_of(_known(c.peak, style.text_bytes), c.peak, "n")),
@@ -81,10 +81,9 @@ def _status_cell(case):
 def _step_cell(case):
     if case.step is None:
         return cell_of("", None, "n")
-    low, high = case.step.low * 1e3, case.step.high * 1e3
     mark = '<span title="timed under foreign load">*</span>' if load.is_loaded(case) else ""
-    return cell_of(f"{style.text_seconds(case.step.median)}{mark}<br><small>{low:.3g} to {high:.3g}</small>",
-                 case.step.median, "n")
+    shown = style.estimated(style.text_seconds(case.step.median), case.is_estimated)
+    return cell_of(f"{shown}{mark}<br><small>{cards.interval_text(case)}</small>", case.step.median, "n")
 
 
 def _loss_cell(case):

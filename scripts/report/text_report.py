@@ -8,9 +8,9 @@ import cards
 import derived
 import load
 import reasons
-import record
 import side_by_side
 import style
+import timings
 import views
 
 FASTEST = 3              # proven cases shown of each group
@@ -46,25 +46,26 @@ def _head(run, columns):
     lines = [wrapped(f"{run.name}: {run.question}" if run.question else run.name, columns)]
     total = f"{len(run.cases)} of {run.planned}" if run.planned > len(run.cases) else str(len(run.cases))
     lines.append(wrapped(f"{total} cases ended: {counts(run)}", columns))
-    return lines + [wrapped(f"note: {note}", columns) for note in [*run.notes, *record.round_sentences(run), load.sentence(run)] if note]
+    return lines + [wrapped(f"note: {note}", columns) for note in [*run.notes, *timings.round_sentences(run), *timings.interval_sentences(run),
+                                                             load.sentence(run)] if note]
 
 
 def _row(case, columns):
-    cells = (f"{style.text_number(case.tokens_per_s):>11} tokens/s  {style.text_seconds(case.step.median if case.step else None):>8}"
+    rate, step = (style.estimated(shown, case.is_estimated) for shown in
+                  (style.text_number(case.tokens_per_s), style.text_seconds(case.step.median if case.step else None)))
+    cells = (f"{rate:>11} tokens/s  {step:>8}"
              f"  {style.text_bytes(case.peak):>9} {'*' if load.is_loaded(case) else ' '}")
     return "    " + cells + clipped(case.name, columns - len(cells) - 4)
 
 
-def _fastest(run, columns):
-    """The fastest proven cases of each kind of work."""
-    proven = [c for c in views.timed(run) if c.is_certified]
+def _fastest(among, title, columns):
+    """The fastest cases of each kind of work."""
     lines = []
-    for label, members in views.workloads(proven) if proven else ():
+    for label, members in views.workloads(among) if among else ():
         ranked = sorted(members, key=lambda c: -c.tokens_per_s)[:FASTEST]
         lines.append(clipped(f"  {label or 'all'}: {len(ranked)} of {len(members)}", columns))
         lines += [_row(case, columns) for case in ranked]
-    title = "Fastest with a certificate `equal`, by work: throughput, step, peak memory"
-    return ["", title] + lines if lines else []
+    return ["", wrapped(f"{title}, by work: throughput, step, peak memory", columns)] + lines if lines else []
 
 
 def _different(run, columns):
@@ -103,8 +104,10 @@ def _claims(run, columns):
 
 def summary(run, columns):
     """Lines about one folder."""
-    return (_head(run, columns) + _fastest(run, columns) + _different(run, columns) + _reasons(run, columns)
-            + _references(run, columns) + _claims(run, columns))
+    timed = views.timed(run)
+    return (_head(run, columns) + _fastest([c for c in timed if c.is_certified], "Fastest with a certificate `equal`", columns)
+            + _fastest([c for c in timed if c.is_estimated], "Fastest of the simulated world, estimated by the cost model (~)", columns)
+            + _different(run, columns) + _reasons(run, columns) + _references(run, columns) + _claims(run, columns))
 
 
 def _ratios(runs, labels, columns):
@@ -120,8 +123,8 @@ def _ratios(runs, labels, columns):
                              f"{mine[len(mine) // 2].speed:.3g}", columns, "  "))
         ends = mine if len(mine) <= 2 * CHANGES else mine[:CHANGES] + mine[-CHANGES:]
         for r in ends:
-            low, high = r.speed_interval or (r.speed, r.speed)
-            cells = f"    {r.speed:>7.3g}  ({low:.3g} to {high:.3g})".ljust(32)
+            within = f"  ({r.speed_interval[0]:.3g} to {r.speed_interval[1]:.3g})" if r.speed_interval else ""
+            cells = f"    {style.estimated(f'{r.speed:.3g}', r.is_estimated):>7}{within}".ljust(32)
             lines.append(cells + clipped(r.case.name, columns - len(cells)))
     return lines
 

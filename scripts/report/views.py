@@ -6,14 +6,16 @@ import json
 import math
 import textwrap
 
+import reach
 import style
+from short_names import short_names
 from values import flat
 
 MIB = 2**20
 HOLLOW = "hollow: not certified"
+ESTIMATED = "dotted: estimated by the cost model, not measured"
 DIFFERENT = "red, larger: refuted (different)"
 STRIPE = 4               # length of a dash of a loss curve
-
 
 
 def fill(case, color):
@@ -35,14 +37,15 @@ def larger(case, size):
     return 1.5 * size if case.is_different else size
 
 
-def proof_legend(cases):
-    """[(label, fill, edge)] of the marks among `cases` that are not proven."""
+def proof_legend(cases, is_timed=False):
+    """[(label, fill, edge)] of the marks among `cases` that are not proven; where a figure shows times, ESTIMATED too."""
     shown = []
     if any(c.is_different for c in cases):
         shown.append((DIFFERENT, style.DIFFERENT, style.DIFFERENT))
-    if not all(c.is_certified or c.is_different for c in cases):
+    priced = [c for c in cases if is_timed and c.is_estimated]
+    if not all(c.is_certified or c.is_different or c in priced for c in cases):
         shown.append((HOLLOW, style.PAPER, style.MUTED))
-    return shown
+    return shown + ([(ESTIMATED, style.PAPER, style.MUTED)] if priced else [])
 
 
 # What decides where the work goes, not how much work there is: never part of a workload.
@@ -50,6 +53,10 @@ PLACEMENT_KEYS = ("ranks", "world", "strategy", "seed", "seeds", "train.seed", "
                   "baseline")
 LEARNING_PREFIXES = ("model.", "data.", "optimizer.", "train.")
 PLACEMENT_PREFIXES = ("parallel.", "cluster.")
+# Of a resolved plan: what tells how much work there is, whoever asked for it.
+WORK_PREFIXES = LEARNING_PREFIXES + ("memory.policy", "memory.recompute")
+FIRST_TOLD = ("train.batch", "model.sequence")
+NO_WORK = ("train.micro_batch", "train.seed", "train.validate_every", "train.validation_batches", "data.path")
 
 
 def _is_workload_key(key):
@@ -57,11 +64,23 @@ def _is_workload_key(key):
 
 
 def varied_keys(cases):
-    """Keys of the workload that take more than one value among `cases`, in order of appearance."""
+    """Keys of the workload that take more than one value among `cases`, in order of appearance: settings, and keys of the
+    resolved plans that differ where all those settings agree (a batch that follows from the ranks by a formula)."""
     keys = []
     for case in cases:
         keys += [k for k in case.settings if _is_workload_key(k) and k not in keys]
-    return [k for k in keys if len({json.dumps(c.setting(k)) for c in cases}) > 1]
+    varied = [k for k in keys if len({json.dumps(c.setting(k)) for c in cases}) > 1]
+    plans = [({k: json.dumps(c.setting(k)) for k in varied}, dict(flat(c.plan))) for c in cases if c.plan]
+    asked = dict.fromkeys(k for _, plan in plans for k in plan if k.startswith(WORK_PREFIXES) and k not in NO_WORK)
+    for key in sorted(asked, key=lambda k: k not in FIRST_TOLD):     # the others may follow from these
+        found = {}
+        for told, plan in plans:
+            found.setdefault(tuple(told.values()), set()).add(plan.get(key))
+        if key not in varied and any(len(values) > 1 for values in found.values()):
+            varied.append(key)
+            for told, plan in plans:
+                told[key] = plan.get(key)
+    return varied
 
 
 def _order(values):
@@ -100,7 +119,12 @@ def setting_label(key, value):
     if "." not in key and isinstance(value, str):     # the name of a bundle of settings
         return value
     name = key.rsplit(".", 1)[-1].replace("_", " ")
-    return f"{name} {'default' if value is None else value}"
+    return f"{name} {'default' if value is None else plain_value(value)}"
+
+
+def plain_value(value):
+    """A setting as people write it: 0.0012, not 0.0012000000000000001."""
+    return f"{value:.6g}" if isinstance(value, float) else value
 
 
 def lines_over(label, panels, letters):
@@ -132,12 +156,12 @@ def bar_rows(groups, run):
     for cases in cells.values():
         everything = {k for c in cases for k in c.settings} | {"world"}
         told += [k for k in sorted(everything) if len({_variant(c, k) for c in cases}) > 1]
-    rows = {}
+    rows, short = {}, short_names(c.strategy for c in run.cases)
     for (panel, ranks, strategy), cases in cells.items():
         for index, case in enumerate(cases):
             variant = tuple(_variant(case, k) for k in dict.fromkeys(told)) if told else ()
             key = (ranks, strategy, variant, 0 if told else index)
-            label = ", ".join([f"{strategy}, {ranks}"] + [v for v in variant if v])
+            label = ", ".join([f"{short[strategy]}, {ranks}"] + [v for v in variant if v])
             rows.setdefault(key, (label, {}))[1].setdefault(panel, case)
     return [rows[key] for key in sorted(rows, key=lambda key: (first[key[1], key[0]],
                                                                min(places[case.id] for case in rows[key][1].values())))]
@@ -159,6 +183,11 @@ def looks_of(cases, run):
 def refuted_last(cases):
     """`cases` in the order of drawing: what a certificate refutes lies above everything else."""
     return sorted(cases, key=lambda c: c.is_different)
+
+
+def symbols(cases, symbol):
+    """plotly's symbol of each: a dot in those that are estimated."""
+    return [f"{symbol}-dot" if c.is_estimated else symbol for c in cases]
 
 
 def layers(cases):
@@ -190,6 +219,11 @@ def timed(run):
     return [c for c in run.finished if c.tokens_per_s is not None]
 
 
+def tokens_cuts(cases, looks, top, place_of):
+    """As reach.cuts(), of the intervals of `cases` at the end of that axis."""
+    return reach.cuts([(place_of(c), c.tokens_interval, edge(c, looks[c.strategy][0])) for c in cases], (0, top))
+
+
 def learned(run):
     """Cases with a loss curve."""
     return [c for c in run.cases if sum(v is not None for v in c.loss) > 1]
@@ -217,6 +251,11 @@ def loss_spread(cases):
         if len(values) > 1 and max(map(abs, values)) > 0:
             worst = max(worst, (max(values) - min(values)) / max(map(abs, values)))
     return worst
+
+
+def words_of_spread(cases, line_break):
+    spread = loss_spread(cases)
+    return f"{len(cases)} curves{line_break}" + (f"{spread:.1e} apart" if spread else "all equal")
 
 
 def loss_stripes(cases):

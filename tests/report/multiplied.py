@@ -31,6 +31,7 @@ def case(rng, source, name, settings, steps):
     line = copy.deepcopy(source)
     document = line["document"]
     line |= {"case_id": synthetic.digest([name, settings]), "name": name, "settings": settings}
+    document["plan"]["memory"]["recompute"] = "none"
     document["plan"]["train"] |= {"batch": settings["train.batch"], "steps": steps}
     document["plan"]["model"]["sequence"] = settings["model.sequence"]
     median = document["step_time_s"]["median"] * settings["train.batch"] * settings["model.sequence"] / 256 * rng.uniform(0.5, 2)

@@ -77,6 +77,15 @@ class Colors(unittest.TestCase):
             self.assertEqual(len({marker for _, marker in looks.values()}), 12)
             self.assertFalse(style.repeats_colors(looks))
 
+    def test_names_of_ones_own_are_as_far_apart_as_can_be(self):
+        self.assertEqual(sorted(style.FREE), sorted(style.LOOKS))
+        for count, steps in ((2, 39), (4, 13), (7, 10), (9, 8)):     # the last rows of the table: 15, 9, 9, 7
+            looks = style.palette([chr(65 + i) for i in range(count)], style.STRATEGIES)
+            self.assertEqual(list(looks.values()), style.FREE[:count])
+            self.assert_apart([color for color, _ in looks.values()], steps)
+        looks = style.palette(["mine", "data parallel"], style.STRATEGIES)
+        self.assertEqual(looks["mine"], style.FREE[1])      # the first is the other's
+
     def test_further_names_repeat_colours_with_other_marks(self):
         looks = style.palette([f"scheme {i}" for i in range(40)], style.STRATEGIES)
         self.assertEqual(len(set(looks.values())), 40)
