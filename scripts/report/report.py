@@ -71,11 +71,13 @@ def read_runs(folders, facts=None):
 
 
 def _written(path, content):
-    """Writes a file whole or not at all."""
-    partial = path.with_name(path.name + ".part")
+    """Writes a file whole or not at all; a pipe or a device as it comes."""
+    is_file = path.is_file() or not path.exists()
+    partial = path.with_name(path.name + ".part") if is_file else path
     try:
         partial.write_bytes(content if isinstance(content, bytes) else content.encode())
-        os.replace(partial, path)
+        if is_file:
+            os.replace(partial, path)
     except OSError as error:
         raise record.RecordError(f"cannot write '{path}': {error.strerror}; give a file in a folder that exists and may be "
                                  "written") from error
@@ -145,5 +147,21 @@ def main(arguments=None):
     return 0
 
 
+def told(code):
+    """`code`, or that of a full disk where not all of the standard output can be written, with one line that says so."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())       # Python writes what is left at its end
+        if not code:
+            print(f"report: cannot write all of the standard output: {error.strerror}", file=sys.stderr)
+        return code or 7
+    return code
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        ended = main()
+    except SystemExit as end:       # --help
+        ended = end.code
+    sys.exit(told(ended))

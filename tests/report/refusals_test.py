@@ -2,6 +2,8 @@
 """Damaged records, and what is said of bad input."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +14,29 @@ import multiplied
 import record
 import synthetic
 from program import Folder, run_main
+
+
+REPORT = HERE.parent.parent / "scripts" / "report" / "report.py"
+
+
+class Outputs(Folder):
+    def test_a_full_disk_is_one_line_and_a_code_of_its_own(self):
+        synthetic.write(self.folder, synthetic.few(1))
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            ended = subprocess.run([sys.executable, REPORT, self.folder, "--text"], stdout=full, stderr=subprocess.PIPE, text=True,
+                                   check=False, env={k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"})
+        self.assertEqual(ended.returncode, 7)
+        self.assertEqual(ended.stderr, "report: cannot write all of the standard output: No space left on device\n")
+
+    def test_a_pipe_is_written_and_stays_one(self):
+        synthetic.write(self.folder, synthetic.few(1))
+        pipe = self.root / "pipe"
+        os.mkfifo(pipe)
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        self.assertEqual(run_main(self.folder, "--csv", pipe)[0], 0)
+        self.assertTrue(os.read(reader, 100).startswith(b"case_id,name,"))
+        self.assertTrue(pipe.is_fifo())
 
 
 class Damage(Folder):
