@@ -144,7 +144,7 @@ void add_report(CLI::App& app, FrontCall& call) {
   kuafu report results/runs/quickstart --csv cases.csv --junit junit.xml
 
 With --text, --csv, --junit or --parquet the page is drawn only where --out is given too.
-Exit codes: 0 done, 2 usage, nothing to report, or an output that cannot be written)");
+Exit codes: 0 done, 2 usage, nothing to report, or an output that cannot be written, 7 a full disk)");
 }
 
 }  // namespace
