@@ -59,6 +59,9 @@ TEST(OpTrace, AGatherReadsWhatItTakes) {
   const at::Tensor table = at::zeros({1000, 2}, at::kFloat), rows = at::full({3}, 7, at::kLong);
   EXPECT_EQ(ops_of([&] { at::index_select(table, 0, rows); }),
             Lines{"op aten::index_select (f32 1000x2, i64 3), gather, 0 FLOPs, 72 bytes"});
+  // Indices come as a list of which some are none.
+  EXPECT_EQ(ops_of([&] { at::index(table, {std::nullopt, rows.remainder(2)}); }).back(),
+            "op aten::index (f32 1000x2, i64 3), gather, 0 FLOPs, 24024 bytes");
 }
 
 // Views tell nothing, and what is made of others is told by them: a reshape that copies is a copy.

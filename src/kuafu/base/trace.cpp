@@ -101,6 +101,13 @@ int32_t TraceRecorder::id_of(std::string_view text, Ids& ids, std::vector<std::s
 
 int32_t TraceRecorder::name_of(std::string_view text) { return id_of(text, names_, trace_.names); }
 
+int32_t TraceRecorder::name_of_constant(std::string_view text) {
+  for (const auto& [at, id] : constants_) {
+    if (at == text.data()) return id;
+  }
+  return constants_.emplace_back(text.data(), name_of(text)).second;
+}
+
 int32_t TraceRecorder::shape_of(std::string_view text) {
   return id_of(text, shapes_, trace_.shapes);
 }
@@ -133,7 +140,7 @@ void TraceRecorder::work(int64_t flops, int64_t bytes, uint8_t flags) {
 
 int64_t TraceRecorder::alloc(std::string_view category, int64_t bytes) {
   if (keeps_ != Keeps::kEverything) return 0;
-  TraceRecord& r = add(TraceKind::kAlloc, name_of(category), now_ns());
+  TraceRecord& r = add(TraceKind::kAlloc, name_of_constant(category), now_ns());
   r.payload[0] = ++num_blocks_ - blocks_before_;
   r.payload[1] = bytes;
   return num_blocks_;
@@ -141,7 +148,7 @@ int64_t TraceRecorder::alloc(std::string_view category, int64_t bytes) {
 
 void TraceRecorder::free(int64_t block, std::string_view category, int64_t bytes) {
   if (keeps_ != Keeps::kEverything) return;
-  TraceRecord& r = add(TraceKind::kFree, name_of(category), now_ns());
+  TraceRecord& r = add(TraceKind::kFree, name_of_constant(category), now_ns());
   r.payload[0] = std::max<int64_t>(0, block - blocks_before_);
   r.payload[1] = bytes;
 }

@@ -135,7 +135,8 @@ class TraceRecorder {
   void op(const OpEvent& event);
   /// Work of the op that ran last, by its formula; a lone event "work" where none did.
   void work(int64_t flops, int64_t bytes, uint8_t flags);
-  /// A block was taken; returns its number, from 1.
+  /// A block was taken; returns its number, from 1. @pre the category is constant text, which is
+  /// known again by where it stands
   int64_t alloc(std::string_view category, int64_t bytes);
   /// Block 0 was there before the trace.
   void free(int64_t block, std::string_view category, int64_t bytes);
@@ -183,6 +184,7 @@ class TraceRecorder {
   };
   using Ids = std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>>;
   static int32_t id_of(std::string_view text, Ids& ids, std::vector<std::string>& table);
+  int32_t name_of_constant(std::string_view text);
   int32_t group_of(const CallEvent& event);
   TraceRecord& add(TraceKind kind, int32_t name, int64_t at_ns);
   bool keeps_phases() const { return keeps_ != Keeps::kWork; }
@@ -191,6 +193,7 @@ class TraceRecorder {
   Keeps keeps_;
   Trace trace_;
   Ids names_ = {{"", 0}}, shapes_ = {{"", 0}};
+  std::vector<std::pair<const char*, int32_t>> constants_;        // by where they stand: a few
   std::unordered_map<const void*, std::vector<int32_t>> groups_;  // by key: one a label
   std::map<TraceCall, int32_t> calls_;
   struct Made {  // a call: what its wait says

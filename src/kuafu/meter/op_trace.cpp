@@ -2,8 +2,9 @@
 #include "kuafu/meter/op_trace.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -23,7 +24,9 @@ struct OpFacts {
   size_t num_arguments = 0, num_results = 0;
 };
 
-/// Types and extents of an op's tensors as numbers; their text is made once.
+/// Types and extents of an op's tensors as numbers; their text is made once. The step pushes these
+/// tables out of the cache between two ops: a lookup reads two places of memory, where a map of
+/// vectors read eight and took half of what a trace costs.
 class OpShapes {
  public:
   void begin() { key_.clear(); }
@@ -33,26 +36,44 @@ class OpShapes {
     key_.insert(key_.end(), sizes.begin(), sizes.end());
   }
   int32_t id(TraceRecorder& trace) {
-    const auto found = ids_.find(key_);
-    if (found != ids_.end()) return found->second;
-    return ids_.emplace(key_, trace.shape_of(text_of_key())).first->second;
+    if (2 * (num_known_ + 1) > slots_.size()) grow();
+    const uint64_t hash = hash_of_key();
+    size_t at = hash & (slots_.size() - 1);
+    while (slots_[at].size >= 0 && !is_key(slots_[at], hash)) at = (at + 1) & (slots_.size() - 1);
+    if (slots_[at].size < 0) {
+      slots_[at] = {hash, static_cast<int64_t>(keys_.size()), static_cast<int32_t>(key_.size()),
+                    trace.shape_of(text_of_key())};
+      keys_.insert(keys_.end(), key_.begin(), key_.end());
+      ++num_known_;
+    }
+    return slots_[at].id;
   }
 
  private:
-  struct Hash {
-    size_t operator()(const std::vector<int64_t>& key) const {
-      uint64_t h = key.size();
-      for (const int64_t x : key) {
-        h = (h ^ static_cast<uint64_t>(x)) * 0x9e3779b97f4a7c15U;
-        h ^= h >> 32;
-      }
-      return h;
-    }
+  struct Slot {
+    uint64_t hash = 0;
+    int64_t begin = 0;  ///< its key in keys_
+    int32_t size = -1;  ///< of its key; -1: free
+    int32_t id = 0;
   };
+  uint64_t hash_of_key() const {
+    uint64_t h = key_.size();
+    for (const int64_t x : key_) {
+      h = (h ^ static_cast<uint64_t>(x)) * 0x9e3779b97f4a7c15U;
+      h ^= h >> 32;
+    }
+    return h;
+  }
+  bool is_key(const Slot& s, uint64_t hash) const {
+    return s.hash == hash && s.size == static_cast<int32_t>(key_.size()) &&
+           std::equal(key_.begin(), key_.end(), keys_.begin() + s.begin);
+  }
+  void grow();
   std::string text_of_key() const;
 
-  std::vector<int64_t> key_;
-  std::unordered_map<std::vector<int64_t>, int32_t, Hash> ids_;
+  std::vector<int64_t> key_, keys_;  ///< of the op at hand; all known ones behind each other
+  std::vector<Slot> slots_;          ///< a power of two, at most half of them taken
+  size_t num_known_ = 0;
 };
 
 namespace {
@@ -97,6 +118,17 @@ std::string OpShapes::text_of_key() const {
   return text;
 }
 
+void OpShapes::grow() {
+  std::vector<Slot> old(std::max<size_t>(64, 2 * slots_.size()));
+  old.swap(slots_);
+  for (const Slot& s : old) {
+    if (s.size < 0) continue;
+    size_t at = s.hash & (slots_.size() - 1);
+    while (slots_[at].size >= 0) at = (at + 1) & (slots_.size() - 1);
+    slots_[at] = s;
+  }
+}
+
 /// Ops go to the watch before anything else of the dispatcher while the thread's set has this key.
 /// It is one of those that LibTorch leaves to programs and gives no kernels.
 constexpr c10::DispatchKey kWatch = c10::DispatchKey::DeferredInit;
@@ -107,6 +139,7 @@ struct OpTraceScope::State {
 
   TraceRecorder& recorder;
   std::unordered_map<const c10::OperatorName*, OpFacts> facts;  // by the dispatcher's own name
+  std::vector<OpFacts> own_facts;                               // by OwnOpEvent's number
   OpShapes shapes;
   int64_t depth = 0;  // of OneOpScopes
   State* previous = nullptr;
@@ -124,9 +157,10 @@ template <class F>
 void each_tensor(const c10::IValue& value, const F& f) {
   if (value.isTensor()) {
     if (value.toTensor().defined()) f(value.toTensor());
-  } else if (value.isTensorList()) {
+  } else if (value.isList()) {  // of tensors or, as indices are, of optional ones
     for (const c10::IValue& t : value.toListRef()) {
-      if (t.toTensor().defined()) f(t.toTensor());
+      if (!t.isNone() && !t.isTensor()) return;
+      if (t.isTensor() && t.toTensor().defined()) f(t.toTensor());
     }
   }
 }
@@ -177,8 +211,8 @@ void on_op(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::j
     const c10::DispatchKeySet after(c10::DispatchKeySet::FULL_AFTER, kWatch);
     handle.redispatchBoxed(keys & after, stack);
   };
+  if (!are_ops_traced()) return go_on();
   State* s = tls_tracing;
-  if (s == nullptr || s->depth > 0 || current_trace() != &s->recorder) return go_on();
   const OpFacts& op = s->facts_of(handle);
   TraceRecorder::OpEvent event = event_of(*s, op, *stack);
   go_on();
@@ -231,6 +265,40 @@ OpTraceScope::OpTraceScope(TraceRecorder& recorder) : scope_(&recorder) {
 }
 
 OpTraceScope::~OpTraceScope() { tls_tracing = state_->previous; }
+
+bool are_ops_traced() {
+  const State* s = tls_tracing;
+  return s != nullptr && s->depth == 0 && current_trace() == &s->recorder;
+}
+
+OwnOpEvent::OwnOpEvent(const c10::OperatorHandle& op, size_t number) : inside_(kWatch) {
+  State& s = *tls_tracing;
+  if (s.own_facts.size() <= number) s.own_facts.resize(number + 1);
+  OpFacts& facts = s.own_facts[number];
+  if (!facts.is_own) facts = s.facts_of(op);
+  event_ = {.name = facts.name, .kind = facts.kind};
+  s.shapes.begin();
+}
+
+size_t OwnOpEvent::next_number() {
+  static std::atomic<size_t> next{0};
+  return next++;
+}
+
+void OwnOpEvent::add(const at::Tensor& t) {
+  if (t.defined()) tls_tracing->shapes.add(t);
+}
+
+void OwnOpEvent::start() {
+  State& s = *tls_tracing;
+  event_.shape = s.shapes.id(s.recorder);
+  event_.start_ns = s.recorder.now_ns();
+}
+
+OwnOpEvent::~OwnOpEvent() {
+  event_.flags = flags_now();
+  tls_tracing->recorder.op(event_);
+}
 
 OneOpScope::OneOpScope(std::string_view name, const at::Tensor& result)
     : name_(name), result_(result) {

@@ -2,11 +2,17 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "kuafu/base/trace.h"
+
+namespace c10 {
+class OperatorHandle;
+}
 
 namespace kuafu {
 
@@ -29,6 +35,44 @@ class OpTraceScope {
  private:
   std::unique_ptr<State> state_;
   TraceScope scope_;
+};
+
+/// Whether this thread's ops are written down now.
+bool are_ops_traced();
+
+/// The event of an own op that its caller writes, who knows the types of its arguments: the watch
+/// boxes them. What the op does until the event ends is its own. @pre are_ops_traced()
+class OwnOpEvent {
+ public:
+  /// number: of the op, by next_number().
+  OwnOpEvent(const c10::OperatorHandle& op, size_t number);
+  ~OwnOpEvent();  ///< writes it
+  OwnOpEvent(const OwnOpEvent&) = delete;
+  OwnOpEvent& operator=(const OwnOpEvent&) = delete;
+
+  static size_t next_number();
+
+  /// Its arguments, in their order: tensors count, other values do not.
+  template <class... A>
+  void start(const A&... arguments) {
+    (add(arguments), ...);
+    start();
+  }
+
+ private:
+  template <class T>
+  void add(const T&) {}
+  void add(const at::Tensor& t);
+  void add(const std::optional<at::Tensor>& t) {
+    if (t) add(*t);
+  }
+  void add(at::TensorList tensors) {
+    for (const at::Tensor& t : tensors) add(t);
+  }
+  void start();
+
+  TraceRecorder::OpEvent event_;
+  const c10::impl::ExcludeDispatchKeyGuard inside_;
 };
 
 /// What happens inside is one op of that name on `result`, whatever the device: data that a

@@ -7,9 +7,11 @@
 #include <torch/library.h>
 
 #include <optional>
+#include <utility>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/meter/allocator.h"
+#include "kuafu/meter/op_trace.h"
 #include "kuafu/tensor/kernels.h"
 #include "kuafu/tensor/tensor.h"
 
@@ -53,12 +55,34 @@ void add_slot_ops(OpLibrary& lib);
 /// All of them, once; called by initialise_tensors().
 void register_ops();
 
+/// An own op, called through the dispatcher; it writes its event where ops are traced.
+template <class Signature>
+class OwnOp;
+
+template <class Result, class... A>
+class OwnOp<Result(A...)> {
+ public:
+  explicit OwnOp(const c10::TypedOperatorHandle<Result(A...)>& op) : op_(op) {}
+
+  Result call(A... arguments) const {
+    if (!are_ops_traced()) [[likely]]
+      return op_.call(std::forward<A>(arguments)...);
+    OwnOpEvent event(op_, number_);
+    event.start(arguments...);
+    return op_.call(std::forward<A>(arguments)...);
+  }
+
+ private:
+  c10::TypedOperatorHandle<Result(A...)> op_;
+  size_t number_ = OwnOpEvent::next_number();
+};
+
 /// The op kuafu::<name>, to be kept in a function-local static.
 template <class Signature>
-auto find_op(const char* name) {
-  return c10::Dispatcher::singleton()
-      .findSchemaOrThrow(text("kuafu::", name).c_str(), "")
-      .template typed<Signature>();
+OwnOp<Signature> find_op(const char* name) {
+  return OwnOp<Signature>(c10::Dispatcher::singleton()
+                              .findSchemaOrThrow(text("kuafu::", name).c_str(), "")
+                              .template typed<Signature>());
 }
 
 /// Around one op: below autograd, and everything allocated is scratch until it is kept.

@@ -137,8 +137,8 @@ namespace ops {
 
 namespace {
 
-void update_by(const c10::TypedOperatorHandle<AdamWOp>& op, Tensor& value, const Tensor& grad,
-               Tensor& m, Tensor& v, const AdamWArgs& args) {
+void update_by(const OwnOp<AdamWOp>& op, Tensor& value, const Tensor& grad, Tensor& m, Tensor& v,
+               const AdamWArgs& args) {
   check_update(value, grad, m);
   check_update(value, grad, v);
   KUAFU_CHECK(args.t >= 1, "Adam counts steps from 1, got ", args.t);
@@ -148,8 +148,8 @@ void update_by(const c10::TypedOperatorHandle<AdamWOp>& op, Tensor& value, const
   scope.work(0, bytes_of(value, value, grad, m, m, v, v));
 }
 
-void update_by(const c10::TypedOperatorHandle<SgdOp>& op, Tensor& value, const Tensor& grad,
-               Tensor& velocity, const SgdArgs& args) {
+void update_by(const OwnOp<SgdOp>& op, Tensor& value, const Tensor& grad, Tensor& velocity,
+               const SgdArgs& args) {
   check_update(value, grad, velocity);
   const OpScope scope;
   op.call(value, grad, velocity, args.lr, args.momentum, args.weight_decay, args.grad_factor);
