@@ -104,6 +104,11 @@ TEST(Front, RefusesAWrongValueOfEveryOption) {
   expect_misuse({"export", "saved"}, {"--out", "required"});
   expect_misuse({"export", "/no/saved", "--out", "x.safetensors"}, {"/no/saved", "is no folder"});
   expect_misuse({"export", "saved", "--out", "x.bin"}, {"--out x.bin", ".safetensors"});
+  const TemporaryFolder folder;
+  const std::string there = folder / "w.safetensors";
+  test::write_text(there, "somebody's");
+  expect_misuse({"export", "saved", "--out", there}, {"--out " + there, "there is one already"});
+  EXPECT_EQ(test::read_text(there), "somebody's");
   expect_misuse({"export", "saved", "--ot", "x"}, {"--ot", "--out"});
   expect_misuse({"import"}, {"file", "required"});
   expect_misuse({"import", "x.safetensors"}, {"--out", "required"});

@@ -97,5 +97,17 @@ TEST(New, RefusesWhatItCannotWrite) {
   EXPECT_TRUE(std::filesystem::is_empty(there));
 }
 
+TEST(New, WritesAllOrNothing) {
+  const TemporaryFolder folder;
+  const std::string out = folder / "mine";
+  const std::string call = test::built("kuafu") + " new scheme x --out " + out;
+  const Output full = test::Process({"bash", "-c", "ulimit -f 1; exec " + call}).wait();  // KiB
+  EXPECT_EQ(full.code, 7);
+  expect_has(full.err, "kuafu: cannot write " + out + "/");
+  EXPECT_TRUE(test::names_in(folder.path()).empty()) << test::names_in(folder.path()).front();
+  EXPECT_EQ(front({"new", "scheme", "x", "--out", out + "/"}).code, 0);
+  EXPECT_EQ(test::names_in(folder.path()), std::vector<std::string>{"mine"});
+}
+
 }  // namespace
 }  // namespace kuafu

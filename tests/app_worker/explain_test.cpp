@@ -70,6 +70,19 @@ TEST(Explain, ExplainsInJsonAsThePageSays) {
   EXPECT_EQ(json["ranks"], 8);
 }
 
+TEST(Explain, SaysHowManySamplesThereAreOrWhyItCannot) {
+  const tests::Folder folder;
+  const std::string corpus = folder.write("corpus.txt", std::string(20'000, 'a') + "\n");
+  const Arguments text = {"data.kind=text", "model.vocab=256", "data.path=" + corpus};
+  const Json json = Json::parse(explained(set(text, {"--json", "-"}), kOk));
+  const std::string samples = json["data"]["samples"].dump();
+  EXPECT_NE(explained(set(text), kOk).find(samples + " training"), std::string::npos);
+  const Ran ran = run_worker(kSmallPlan, set(text));
+  EXPECT_NE(ran.output.find(", " + samples + " samples"), std::string::npos) << ran.output;
+  const Arguments gone = {"data.kind=text", "model.vocab=256", "data.path=/no/corpus"};
+  EXPECT_NE(explained(set(gone), kOk).find("Data  cannot be read here: "), std::string::npos);
+}
+
 TEST(Explain, ExplainsWhatARunThenRecords) {
   for (const Arguments& plan :
        std::vector<Arguments>{{"parallel.data=2", "parallel.zero=3"},
@@ -83,6 +96,7 @@ TEST(Explain, ExplainsWhatARunThenRecords) {
     const Ran ran = run_worker(kSmallPlan, set(plan, {"--no-certify"}));
     ASSERT_EQ(ran.code, kOk) << ran.output;
     EXPECT_EQ(told["parameters"], ran.document["parameters"]);
+    EXPECT_EQ(told["data"], ran.document["data"]);
     EXPECT_EQ(told["flops_per_step"], ran.document["flops_per_step"]);
     EXPECT_EQ(told["flops_per_token"], ran.document["flops_per_token"]);
     const Json& memory = ran.document["memory"];

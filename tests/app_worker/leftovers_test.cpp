@@ -120,7 +120,25 @@ TEST_F(Leftovers, OfAFullDiskUnderCheckpointsIsWhatWasMeasured) {
   EXPECT_GE(d["loss"].size(), 2u);
   const std::string reason = d["reason"];
   EXPECT_NE(reason.find(kFull), std::string::npos) << reason;
-  EXPECT_NE(reason.find("what " + saved + " holds is from before"), std::string::npos) << reason;
+  const std::string where = d["loss"].size() > 2
+                                ? "; the newest state is " + saved + "/step-0000000"
+                                : "; " + saved + " holds no state";
+  EXPECT_NE(reason.find(where), std::string::npos) << reason;
+}
+
+TEST_F(Leftovers, OfAFullDiskUnderOtherCommandsIsItsCode) {
+  const std::string plan = folder_.write("plan.toml", tests::kSmallPlan);
+  const std::string file = full("a.json");
+  for (const Arguments& words : {Arguments{"explain", plan, "--json", file},
+                                 Arguments{"frontier", plan, "--vary", "train.batch", "--max", "8",
+                                           "--set", "memory.device=1 GiB", "--json", file}}) {
+    Arguments command = words;
+    command.insert(command.begin(), tests::built("bin/kuafu"));
+    const Ended ended = tests::Child(command).wait();
+    EXPECT_EQ(ended.code, kUnwritten) << ended.output;
+    EXPECT_NE(ended.output.find("kuafu: cannot write " + file + ": " + kFull), std::string::npos)
+        << ended.output;
+  }
 }
 
 /// A program under a limit of the shell: "-v 1500000".
@@ -147,6 +165,18 @@ TEST_F(Leftovers, OfMemoryThatTheSystemRefusesIsNoBudget) {
               std::string::npos)
         << ran.output;
     EXPECT_TRUE(Json::parse(read(json))["out_of_memory"]["budget_bytes"].is_null());
+  }
+}
+
+TEST_F(Leftovers, OfMemoryThatCannotLoadTheWorkerIsOneLine) {
+  const std::string plan = folder_.write("plan.toml", tests::kSmallPlan);
+  const std::string program = tests::built("bin/kuafu");
+  for (const Arguments& words :
+       {Arguments{program, "run", plan}, Arguments{program, "explain", plan}}) {
+    const Ended ended = limited("ulimit -v 300000", words);
+    EXPECT_EQ(ended.code, 4) << ended.output;
+    EXPECT_EQ(count(ended.output, "\n"), 1) << ended.output;
+    EXPECT_NE(ended.output.find("293 MiB (ulimit -v 300000)"), std::string::npos) << ended.output;
   }
 }
 

@@ -112,6 +112,21 @@ TEST(SafetensorsFile, IsTheFormatOfOtherTools) {
   EXPECT_EQ(bytes.size(), 8 + length + 56);
 }
 
+TEST(SafetensorsFile, OfAnotherFormatIsNotCalledDamaged) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "notes.txt";
+  write_text(path, "my notes, line by line");
+  try {
+    const Safetensors file(path, SafetensorsKind::kPlain);
+    FAIL() << "read";
+  } catch (const ConfigError& error) {
+    const std::string said = error.what();
+    EXPECT_NE(said.find("is no safetensors file: it begins with \"my notes\""), std::string::npos)
+        << said;
+    EXPECT_NE(said.find("8 bytes"), std::string::npos) << said;
+  }
+}
+
 TEST(SafetensorsFile, CutShortAnywhereIsNamed) {
   const TemporaryFolder folder;
   write_sample(folder / "a.safetensors");

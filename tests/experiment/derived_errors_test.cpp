@@ -50,6 +50,13 @@ TEST(DerivedErrors, OfClaims) {
   expect_error("[[claim]]\nname = \"c\"\nformula = \"ranks > 1\"\n",
                {"dir/s.toml:12", "source", "is missing"});
   expect_error(claim + "\"ranks + 1\"\n", {"true or false", "ranks + 1"});
+  for (const char* constant : {"at(ranks = 1, 2)", "all(2)", "ranks and ranks > 1", "not ranks",
+                               "loss.last", "train.batch", "min(1, 2)", "'yes'"}) {
+    expect_error(claim + "\"" + constant + "\"\n", {"dir/s.toml:12", "true or false", constant});
+  }
+  for (const char* truth : {"all(ranks > 0)", "at(ranks = 1, loss.last > 1)", "not ranks > 9"}) {
+    EXPECT_EQ(error_of(claim + "\"" + truth + "\"\n"), "no error");
+  }
   expect_error(claim + "\"1 < 2\"\n", {"asks no case"});
   expect_error(claim + "\"ranks > 1\"\nwhere = { stategy = \"data\" }\n",
                {"\"stategy\"", "\"strategy\""});

@@ -193,7 +193,13 @@ TEST(Suite, RefusesControlCharactersInNames) {
 TEST(Suite, NamesFileLineAndNearestWord) {
   expect_error("[suit]\nname = \"s\"\n", {"s.toml:1", "\"suit\"", "\"suite\""});
   expect_error("[suite]\nname = \"s\"\ntimeout = 3\n", {"s.toml:3", "timeout_s"});
-  expect_error("[suite]\nname = \"s\"\nworld = \"thread\"\n", {"thread", "\"threads\""});
+  expect_error("[suite]\nname = \"s\"\nworld = \"thread\"\n",
+               {"s.toml:3", "thread", "\"threads\""});
+  expect_error("[suite]\nname = \"s\"\n\nworlds = [\"mpi\", \"thred\"]\n",
+               {"s.toml:4: suite.worlds \"thred\"", "\"threads\""});
+  expect_error(kHead + "[grid]\nranks = [\"1\", 2]\n", {"s.toml:5", "write 1, without quotes"});
+  expect_error(kHead + "[grid]\nranks = [2]\ntrain.batch = [\"$rank\"]\n",
+               {"s.toml:6", "\"ranks\"", "It gives ranks, train.batch, world"});
   expect_error("[suite]\nname = \"s\"\ntimeout_s = -3\n", {"s.toml:3", "seconds", "-3"});
   expect_error("[suite]\nname = \"s\"\nbudget_s = 0\n", {"s.toml:3", "positive", "seconds"});
   expect_error(kHead + "[[reference]]\ntolerance = -1\n",

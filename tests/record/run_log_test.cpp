@@ -297,7 +297,13 @@ TEST(ReplaceFile, LeavesTheOldContentWhereTheNewDoesNotFit) {
   replace_file(folder / "a", "old");
   {
     const test::FileSizeLimit full(10);
-    EXPECT_THROW(replace_file(folder / "a", std::string(100, 'x')), ConfigError);
+    EXPECT_THROW(replace_file(folder / "a", std::string(100, 'x')), Unwritten);
+  }
+  try {
+    replace_file(folder / "no/a", "new");
+  } catch (const Unwritten&) {
+    ADD_FAILURE() << "another path would do";
+  } catch (const ConfigError&) {
   }
   EXPECT_EQ(test::read_text(folder / "a"), "old");
   EXPECT_EQ(test::names_in(folder.path()), std::vector<std::string>{"a"});
