@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include <random>
 
 #include "kuafu/base/errors.h"
@@ -153,7 +155,7 @@ TEST_P(AnyTwoPlans, ShareOneCurve) {
   const auto draw = [&] { return pool.plans[random() % pool.plans.size()]; };
   std::map<std::string, Whole> alone;
   for (size_t i = 0; i < pool.plans.size(); ++i) {
-    const char* optimizer = i % 4 == 3 ? "sgd" : i % 4 == 1 ? "lamb" : "adamw";
+    const char* optimizer = std::array{"adamw", "lamb", "muon", "sgd"}[i % 4];
     const Family first = pool.plans[i], then = draw();
     if (!alone.contains(optimizer)) alone[optimizer] = whole_run(plan_of(pool.plans[0], optimizer));
     expect_one_curve(plan_of(first, optimizer), plan_of(then, optimizer), alone[optimizer],
