@@ -129,6 +129,27 @@ void expect_named(const Overrides& overrides) {
   EXPECT_NE(c.native.verdict, "different") << words(c);
 }
 
+// A mixture's scores are no numbers either in a draw that overflows: where they are one or zero,
+// which token an expert takes is rounding's choice.
+TEST(CertificateOfADivergingRun, IsNamedWhereTheScoresOfExpertsOverflow) {
+  expect_named({{"optimizer.lr", "977"},
+                {"optimizer.beta1", "0"},
+                {"model.dtype", "bf16"},
+                {"model.kind", "moe_gpt"},
+                {"model.layers", "3"},
+                {"model.experts", "4"},
+                {"model.sequence", "8"},
+                {"model.router", "expert_choice"},
+                {"model.mlp", "swiglu"},
+                {"model.norm", "rms"},
+                {"model.positions", "rotary"},
+                {"model.hidden", "16"},
+                {"model.heads", "2"},
+                {"train.batch", "16"},
+                {"train.micro_batch", "1"},
+                {"train.steps", "5"}});
+}
+
 // Every draw at random leaves the range of numbers: logits whose rounding is more than 88, squares
 // of gradients beyond 1e308.
 TEST(CertificateOfADivergingRun, IsNamedWhereEveryDrawOverflows) {

@@ -7,6 +7,11 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+
 #include "kuafu/comm/worlds.h"
 #include "kuafu/conformance/optimizers.h"
 #include "kuafu/conformance/trial_runs.h"
@@ -210,6 +215,92 @@ TEST(OwnOptimizer, ThatIsNotItsFormulaIsRefuted) {
   EXPECT_NE(slots.find("no rank holds u of"), std::string::npos) << slots;
 }
 
+/// even_steps() that takes its ratios of the sums of this rank's pieces alone.
+Rule even_steps_of_a_shard(const OptimizerPlan& plan) {
+  Rule rule = even_steps(plan);
+  const auto sums = std::make_shared<std::map<const void*, Tensor>>();
+  rule.measure = [measure = rule.measure, sums](RulePiece& p, const Rates& rates) {
+    return (*sums)[p.value.const_data_ptr()] = measure(p, rates);
+  };
+  rule.update = [update = rule.update, ratios = rule.ratios, sums](RulePiece& p, const Rates& rates,
+                                                                   const Tensor& right) {
+    const bool is_left_out = p.value.numel() == 0 || right.eq(1).all().item<bool>();
+    if (is_left_out) return update(p, rates, right);
+    const Tensor own = ratios(sums->at(p.value.const_data_ptr()).sqrt());
+    update(p, rates, own);
+  };
+  return rule;
+}
+Rule even_steps_below_a_bound(const OptimizerPlan& plan) {
+  Rule rule = even_steps(plan);
+  rule.ratios = [ratios = rule.ratios](const Tensor& norms) {
+    const Tensor right = ratios(norms);
+    return right.clamp_max(0.5 * right.max().item<double>());
+  };
+  return rule;
+}
+
+/// m = mu m + (1 - mu) g; w = w - lr m / (1 - mu^t). The rule may leave the quotient out.
+Registries means(bool is_corrected) {
+  const auto make = [is_corrected](const OptimizerPlan& plan) -> Rule {
+    const auto update = [mu = plan.momentum, is_corrected](RulePiece& p, const Rates& rates,
+                                                           const Tensor&) {
+      const Tensor g = p.grad.to(p.value.scalar_type()) * p.grad_factor;
+      p.slots[0].mul_(mu).add_(g, 1 - mu);
+      const double share = is_corrected ? 1 - std::pow(mu, static_cast<double>(rates.step)) : 1;
+      p.value.sub_((p.slots[0] / share + p.weight_decay * p.value) * rates.lr);
+    };
+    return {.slots = {"m"}, .update = update};
+  };
+  const auto formula = [](const oracle::Step& s, const Tensor& g, const Tensor& theta) {
+    Tensor& m = s.slot("m", theta);
+    m = s.plan.momentum * m + (1 - s.plan.momentum) * g;
+    const double share = 1 - std::pow(s.plan.momentum, static_cast<double>(s.t));
+    return theta - s.alpha * (m / share + s.lambda * theta);
+  };
+  return with("mean", {.keys = {"momentum"}, .make = make}, {formula});
+}
+
+// What implementations of LARS and LAMB get wrong, in rules of one's own.
+TEST(OwnOptimizer, MutantsAreRefutedInEveryType) {
+  const Overrides zero = {{"parallel.data", "2"}, {"parallel.zero", "1"}, {"optimizer.lr", "0.5"}};
+  const auto refuted = [&](const Registries& all, const std::string& kind) {
+    for (const char* type : {"f32", "f64"}) {
+      const std::string why = verdict_of(all, kind, both(zero, {{"model.dtype", type}}));
+      EXPECT_TRUE(why.starts_with("different")) << kind << " in " << type << ": " << why;
+    }
+  };
+  expect_equal(evens(), "even", zero);
+  refuted(with("even", {.make = even_steps_of_a_shard}, {even_formula, true}), "even");
+  refuted(with("even", {.make = even_steps_below_a_bound}, {even_formula, true}), "even");
+  expect_equal(means(true), "mean", zero);
+  refuted(means(false), "mean");
+}
+
+/// Muon whose steps are `share` as long.
+Registries shortened_muon(double share) {
+  const Registries built_in = builtin_registries();
+  const auto make = [share](const OptimizerPlan& plan) {
+    Rule rule = make_muon(plan);
+    rule.update = [update = rule.update, share](RulePiece& p, const Rates& rates,
+                                                const Tensor& ratios) {
+      update(p, {.lr = share * rates.lr, .step = rates.step}, ratios);
+    };
+    return rule;
+  };
+  return with("shortened", {.keys = built_in.optimizers.find("muon").keys, .make = make},
+              built_in.updates.find("muon"));
+}
+
+// Clipped gradients of bf16 are known to the bit: the part of the run's own type says what it is.
+TEST(OwnOptimizer, WrongStepsOfMuonInClippedBf16AreRefutedInThatType) {
+  const Overrides clipped = {
+      {"model.dtype", "bf16"}, {"optimizer.clip", "0.01"}, {"optimizer.lr", "0.02"}};
+  expect_equal(shortened_muon(1), "shortened", clipped);
+  const std::string why = verdict_of(shortened_muon(0.98), "shortened", clipped);
+  EXPECT_NE(why.find("; native different"), std::string::npos) << why;
+}
+
 TEST(OwnOptimizer, PassesConformanceAndAForgetfulOneDoesNot) {
   const auto failed = [](const Registries& all, const std::string& name) {
     std::string first;
@@ -232,6 +323,16 @@ TEST(OwnOptimizer, PassesConformanceAndAForgetfulOneDoesNot) {
   EXPECT_EQ(failed(with("forgetful", {.make = forgetful}, {formula}), "forgetful").substr(0, 6),
             "state:");
   EXPECT_THROW(conformance::check_optimizer(halves(), "half", {64}), ConfigError);
+}
+
+// By own ops, which tell the rank's book, and by ATen's.
+TEST(OwnOptimizer, RulesOfThisBuildMakeNoOpsThatNothingBooks) {
+  for (const std::string& name : builtin_optimizer_names()) {
+    const auto found = conformance::check_optimizer(builtin_registries(), name, {1});
+    EXPECT_TRUE(std::any_of(found.begin(), found.end(), [](const auto& f) {
+      return f.check == "ops" && f.is_ok;
+    })) << name;
+  }
 }
 
 }  // namespace

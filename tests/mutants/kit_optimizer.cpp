@@ -229,6 +229,8 @@ void add_layers(Kit& kit, const std::string& op, size_t rates) {
   add("that keeps its weights", kPlan, forgets(op, 0));
   add("made twice", kPlan, twice(op));
   add("skipped for the third parameter", kPlan, in_call(skips(op), 3));
+  add("with ratios kept below half of the largest", kPlan,
+      rates_by([](const Tensor& r) { return r.clamp_max(0.5 * r.max().item<double>()); }));
   const auto believe = [&](const std::string& what, auto change) {
     kit.believe(op + ": " + what, kPlan, change).optimizer = op;
   };
@@ -246,6 +248,8 @@ void add_lamb(Kit& kit) {
   add("with a step without decay", with_number("lamb", 7, [](double) { return 0.0; }));
   add("with a step without correction",
       with_argument("lamb", 8, [](c10::IValue& v) { v = int64_t{0}; }));
+  add("with norms without correction",
+      with_argument("lamb_norms", 8, [](c10::IValue& v) { v = int64_t{0}; }));
   add("with ten times epsilon", with_number("lamb", 6, [](double e) { return 10 * e; }));
   add("that keeps its first moment", forgets("lamb_norms", 2));
   add("that keeps its second moment", forgets("lamb_norms", 3));

@@ -31,7 +31,7 @@ Rule sound() {
 }
 
 /// A step of the rule over a weight of 2 x 3; what it throws.
-std::string thrown_by(const Rule& rule) {
+std::string thrown_by(const Rule& rule, const std::string& name = "w") {
   OptimizerRules rules("optimizer");
   rules.add("mine", "of a plug-in", {.make = [rule](const OptimizerPlan&) {
               return checked(rule, "plug-in x.so: optimizer \"mine\"");
@@ -40,7 +40,7 @@ std::string thrown_by(const Rule& rule) {
   plan.kind = "mine";
   Optimizer optimizer(plan, rules);
   const Mesh alone({}, 0);
-  const Param weight = ParamFactory{.mesh = &alone}.make("w", {2, 3}, Layout{{Axes{}, Axes{}}}, {},
+  const Param weight = ParamFactory{.mesh = &alone}.make(name, {2, 3}, Layout{{Axes{}, Axes{}}}, {},
                                                          {.kind = Init::Kind::kOnes});
   std::vector<ParamShard> shards = {{.value = weight.value.detach(),
                                      .grad = at::ones({2, 3}),
@@ -124,6 +124,25 @@ TEST(CheckedRule, OneThatDoesNotIsToldWithWhatItGaveAndWhatIsAllowed) {
         << words;
     EXPECT_EQ(words.find('\n'), std::string::npos) << words;
   }
+}
+
+TEST(CheckedRule, StagesOfMatricesAreHeldToTheShapesOfTheMatrix) {
+  const auto with_stages = [](const Tensor& direction, const Tensor& step) {
+    Rule rule = sound();
+    rule.measure = {};
+    rule.ratios = {};
+    rule.matrix_slots = rule.slots;
+    rule.direction = [direction](RulePiece&, const Rates&) { return direction; };
+    rule.whole = [step](const Tensor&, const LayerSplit&) { return step; };
+    return thrown_by(rule, "blocks.0.w");
+  };
+  const std::string who = "plug-in x.so: optimizer \"mine\": ";
+  EXPECT_EQ(with_stages(at::ones({2, 3}), at::ones({2, 3})), "");
+  EXPECT_EQ(
+      with_stages({}, at::ones({2, 3})).find(who + "direction gave no tensor; allowed: Float"), 0u);
+  EXPECT_EQ(with_stages(at::ones({3, 2}), at::ones({2, 3})).find(who + "direction gave Float (3"),
+            0u);
+  EXPECT_EQ(with_stages(at::ones({2, 3}), at::ones({6})).find(who + "whole gave Float (6)"), 0u);
 }
 
 // Whoever sets the budget or ended the other rank is to be told, not the plug-in.

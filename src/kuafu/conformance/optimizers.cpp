@@ -14,6 +14,7 @@
 #include "kuafu/conformance/models.h"
 #include "kuafu/conformance/samples.h"
 #include "kuafu/conformance/trial_runs.h"
+#include "kuafu/meter/book.h"
 #include "kuafu/meter/op_kinds.h"
 #include "kuafu/meter/op_trace.h"
 #include "kuafu/optim/optimizer.h"
@@ -107,6 +108,8 @@ void check_state(const OptimizerPlan& plan, const OptimizerRules& rules, Notes& 
 
 /// Every op of a step counts in traces, budgets and FLOPs.
 void check_ops(const OptimizerPlan& plan, const OptimizerRules& rules, Notes& notes) {
+  RankBook book(0, 0);  // own ops tell it their FLOPs and bytes
+  const BookScope booked(&book);
   Piece piece(plan, rules, 0, kRows * kColumns);
   std::vector<ParamShard> held = piece.shards(0);
   TraceRecorder recorder;

@@ -14,12 +14,12 @@
 //     in the layer                                  norm or a product reaches all elements alike, and
 //                                                   in one of many thousands all draws are small
 //
-// Gradients in half precision that were clipped where they are (certificate_update.cpp) are drawn
-// too, by up to 2 u of their own type, and once by all of it either way. A formula that jumps where
-// rounding decides has no bound but the jump: where a draw jumps, so may the run. Muon makes the
-// smallest of what a gradient holds as large as the rest, rounding of bf16 included: where that is
-// clipped the bound can be as large as the step (few samples, small matrices), and the native part
-// then says nothing of it; f32, f16, unclipped bf16 and the f64 twin do.
+// Gradients in half precision that were clipped where they are (certificate_update.cpp) are clipped
+// here by the same ATen product in their own type: elements are rounded one by one, so that the
+// formula reads the very bits that the rule read. As draws of 2 u they would be a bound as large as
+// Muon's step, which makes the smallest of what a gradient holds as large as the rest, rounding of
+// bf16 included. A formula that jumps where rounding decides has no bound but the jump: where a draw
+// jumps, so may the run.
 //
 // The errors are told as shares of the bound, in units of 16 u.
 
@@ -29,7 +29,6 @@
 #include <ATen/ATen.h>
 
 #include "kuafu/engine/certificate_compare.h"
-#include "kuafu/oracle/random.h"
 #include "kuafu/oracle/random_rounding.h"
 
 namespace kuafu {
@@ -62,42 +61,46 @@ class OwnUpdateCheck {
         rules_(rules),
         u_(plan.model.dtype == DType::kF64 ? 0x1p-52 : 0x1p-24),
         before_(updated(evidence.before)),
-        state_before_(state_of(evidence.before)) {}
+        state_before_(state_of(evidence.before)),
+        gradients_(given_gradients()) {}
 
   void run() {
-    const After exact = stepped(is_.gradients);
+    const After exact = stepped();
     std::vector<After> draws;
     for (uint64_t draw = 0; draw < kOwnDraws; ++draw) {
-      const oracle::Tensors gradients = drawn_gradients(draw);
       const oracle::RandomRounding at_random(u_, draw);
-      draws.push_back(stepped(gradients));
+      draws.push_back(stepped());
     }
     compare_weights(exact, draws);
     compare_state(exact, draws);
   }
 
  private:
-  After stepped(const oracle::Tensors& gradients) const {
+  After stepped() const {
     After after{cloned(before_), {.num_steps = state_before_.num_steps, .slots = {}}};
     for (const auto& [slot, tensors] : state_before_.slots) {
       after.state.slots[slot] = cloned(tensors);
     }
     const double lr = oracle::learning_rate(plan_.optimizer, is_.step - is_.scale_before.skipped,
                                             plan_.schedule_steps(), plan_.train.batch);
-    oracle::update(plan_.optimizer, lr, is_.report.grad_norm, gradients, after.weights, after.state,
-                   layers_, nullptr, rules_);
+    OptimizerPlan rule = plan_.optimizer;
+    if (is_clipped_in_place()) rule.clip = 0;
+    oracle::update(rule, lr, is_.report.grad_norm, gradients_, after.weights, after.state, layers_,
+                   nullptr, rules_);
     return after;
   }
-  oracle::Tensors drawn_gradients(uint64_t draw) const {
+  bool is_clipped_in_place() const {
     const bool is_half = plan_.model.dtype == DType::kBF16 || plan_.model.dtype == DType::kF16;
     const double clip = plan_.optimizer.clip;
-    const bool is_clipped = clip > 0 && is_.report.grad_norm > clip;
-    if (!is_half || plan_.has_loss_scale() || !is_clipped) return is_.gradients;
+    return is_half && !plan_.has_loss_scale() && clip > 0 && is_.report.grad_norm > clip;
+  }
+  /// What the rule read, but for a clipping that is its own.
+  oracle::Tensors given_gradients() const {
+    if (!is_clipped_in_place()) return is_.gradients;
     oracle::Tensors out;
     for (const auto& [name, g] : is_.gradients) {
-      Tensor xi = oracle::normals(draw, name, g.sizes().vec(), 1).clamp(-1, 1);
-      if (draw < 2) xi = at::full_like(g, draw == 0 ? 1 : -1);
-      out[name] = g * (1 + 2 * unit_roundoff(plan_.model.dtype) * xi);
+      const Tensor clipped = g.to(scalar_type(plan_.model.dtype));
+      out[name] = clipped.mul_(plan_.optimizer.clip / is_.report.grad_norm).to(at::kDouble);
     }
     return out;
   }
@@ -168,6 +171,7 @@ class OwnUpdateCheck {
   double u_;
   oracle::Tensors before_;  // what is updated, f64
   oracle::State state_before_;
+  oracle::Tensors gradients_;
 };
 
 }  // namespace

@@ -62,6 +62,18 @@ class CheckedRule {
            "a row for each layer of the piece, num_norms columns");
     return sums;
   }
+  Tensor direction(RulePiece& piece, const Rates& rates) const {
+    Tensor direction;
+    watched("direction", piece, [&] { direction = rule_.direction(piece, rates); });
+    expect_like(direction, piece.value, "direction", "an element for each of the piece");
+    return direction;
+  }
+  Tensor whole(const Tensor& direction, const LayerSplit& layers) const {
+    Tensor step;
+    run_foreign(who_, "whole", [&] { step = rule_.whole(direction, layers); });
+    expect_like(step, direction, "whole", "the step of each element");
+    return step;
+  }
   Tensor ratios(const Tensor& norms) const {
     Tensor ratios;
     run_foreign(who_, "ratios", [&] { ratios = rule_.ratios(norms); });
@@ -101,6 +113,15 @@ class CheckedRule {
     if (is_right) return;
     throw PluginError(text(who_, ": ", part, " gave ", described(given), "; allowed: ", at::kDouble,
                            " ", to_string(shape), " on ", device.str(), ", ", meaning));
+  }
+
+  void expect_like(const Tensor& given, const Tensor& of, const char* part,
+                   const char* meaning) const {
+    const bool is_right = given.defined() && given.scalar_type() == of.scalar_type() &&
+                          given.sizes() == of.sizes() && given.device() == of.device();
+    if (is_right) return;
+    throw PluginError(text(who_, ": ", part, " gave ", described(given),
+                           "; allowed: ", described(of), " on ", of.device().str(), ", ", meaning));
   }
 
   Rule rule_;
@@ -143,6 +164,14 @@ Rule checked(Rule rule, const std::string& who) {
   const auto held = std::make_shared<const CheckedRule>(rule, who);
   if (rule.measure) {
     rule.measure = [held](RulePiece& p, const Rates& rates) { return held->measure(p, rates); };
+  }
+  if (rule.direction) {
+    rule.direction = [held](RulePiece& p, const Rates& rates) { return held->direction(p, rates); };
+  }
+  if (rule.whole) {
+    rule.whole = [held](const Tensor& direction, const LayerSplit& layers) {
+      return held->whole(direction, layers);
+    };
   }
   if (rule.ratios) rule.ratios = [held](const Tensor& norms) { return held->ratios(norms); };
   if (rule.update) {
