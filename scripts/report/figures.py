@@ -92,7 +92,7 @@ def tokens_per_second(run):
         panel.grid(axis="x", visible=False)
         for case in views.refuted_last(members):
             if case.ranks == 1 and not case.is_different:
-                panel.axhline(case.tokens_per_s, color=style.GREY, linewidth=0.8, dashes=(4, 3))
+                panel.axhline(case.tokens_per_s, color=style.GREY, linewidth=0.8, dashes=(1, 3) if case.is_estimated else (4, 3))
             color, marker = looks[case.strategy]
             timed_mark(panel, positions[case.ranks, case.strategy], case, color, marker, 5.5, elinewidth=1.1)
         cut = views.tokens_cuts(members, looks, top, lambda c: positions[c.ranks, c.strategy])

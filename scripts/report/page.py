@@ -28,7 +28,8 @@ HERE = Path(__file__).resolve().parent
 SECTIONS = {
     "tokens_per_second": ("Throughput", "Tokens per second by number of ranks and strategy, one "
                           "panel for each kind of work. Bars are 95 % intervals of the median step, cut with an arrow where "
-                          "they are far wider than the values differ; the dashed line is one rank doing the same work."),
+                          "they are far wider than the values differ; the dashed line (dotted: estimated) is one rank doing the same "
+                          "work."),
     "loss_curves": ("Loss", "Training loss. Strategies start from the same weights and see the same "
                     "data, so the curves of a panel lie on top of each other and show as one "
                     "striped line; how far they part is written in the panel."),

@@ -46,7 +46,7 @@ def tokens_per_second(run):
         for case in members:
             if case.ranks == 1 and not case.is_different:
                 figure.add_hline(y=case.tokens_per_s, line={"color": style.GREY, "width": 1,
-                                                            "dash": "dash"}, layer="below", **where)
+                                                            "dash": "dot" if case.is_estimated else "dash"}, layer="below", **where)
         if cut := views.tokens_cuts(members, looks, top, lambda c: positions[c.ranks, c.strategy]):
             figure.add_trace(reach.trace(cut, legend), **where)
         figure.update_xaxes(tickvals=list(range(len(counts))), ticktext=[str(c) for c in counts],

@@ -169,6 +169,14 @@ class Work(unittest.TestCase):
         self.assertEqual(views.varied_keys([c for c in cases if c.ranks == 2]), [])
         self.assertEqual(views.varied_keys(cases), ["train.batch"])
 
+    def test_data_that_was_not_read_is_no_other_work(self):
+        cases = [c for c in self.cases() if c.ranks == 2]
+        for case, known in zip(cases, ("31e89e48", "")):
+            case.plan["data"] = {"hash": known}
+        self.assertEqual(views.varied_keys(cases), [])
+        cases[1].plan["data"]["hash"] = "other"
+        self.assertEqual(views.varied_keys(cases), ["data.hash"])
+
     def test_numbers_are_told_in_few_digits(self):
         self.assertEqual(views.setting_label("optimizer.lr", 0.1 + 0.2), "lr 0.3")
         self.assertEqual(views.setting_label("train.batch", 4096), "batch 4096")
