@@ -299,7 +299,8 @@ TEST(SuiteCommand, StopsOnAFullDiskAndLosesNothing) {
   std::string line = "ulimit -f 6; exec";  // KiB a file
   for (const auto& word : started(suite, out)) line += " '" + word + "'";
   const Output full = Process({"bash", "-c", line}).wait();
-  EXPECT_EQ(full.code, 2);
+  EXPECT_EQ(full.code, 7);
+  expect_has(full.err, "kuafu: cannot write " + out);
   expect_has(full.err, "File too large");
   expect_has(full.err, "call again to go on");
   const size_t saved = results(out).size();
@@ -307,6 +308,19 @@ TEST(SuiteCommand, StopsOnAFullDiskAndLosesNothing) {
   EXPECT_LT(saved, 6U);
   EXPECT_EQ(run_suite(suite, out).code, 0);
   EXPECT_EQ(results(out).size(), 6U);
+}
+
+TEST(SuiteCommand, SaysWhyASweepWithoutAGoodCaseHasNoReport) {
+  const TemporaryFolder folder;
+  const std::string out = folder / "out";
+  std::vector<std::string> words = suite_words(suite_in(folder, {"hang"}), out);
+  words.back() = "--timeout";  // instead of --no-report
+  words.emplace_back("0.1");
+  const Output late = front(words);
+  EXPECT_EQ(late.code, 0) << late.err;
+  expect_has(late.err, "report left out: no case ended well: all 2 took longer than they may");
+  expect_has(late.err, "--timeout");
+  EXPECT_EQ(late.err.find("report failed"), std::string::npos) << late.err;
 }
 
 TEST(SuiteCommand, SaysThatAFolderCannotBeWritten) {
@@ -406,6 +420,15 @@ TEST(SuiteCommand, RepeatsAsItIsAsked) {
     expect_has(wrong.err, "--repeats");
   }
   EXPECT_FALSE(std::filesystem::exists(folder / "bad"));
+}
+
+TEST(SuiteCommand, SaysWhyAWorkerOfAnotherCommitRunsOneRound) {
+  const TemporaryFolder folder;
+  const std::string suite = suite_in(folder, {"of_another_commit"});
+  const Output output = run_with(suite, folder / "out", {"--repeats", "3"});
+  EXPECT_EQ(output.code, 0) << output.err;
+  expect_has(output.err, "not timed again: 2 cases: the worker " + built("fake-worker"));
+  expect_has(output.err, "of commit \"0123abc\"");
 }
 
 TEST(SuiteCommand, FailsWhereALaterRoundFailsOrComputesSomethingElse) {

@@ -152,6 +152,12 @@ int act(const std::string& how, const Call& call) {
     const Json refuted = {{"verdict", "different"}, {"gradient_error", 0.25}, {"tolerance", 1e-9}};
     return succeed(call, refuted, how == "different" ? 1 : 0);
   }
+  if (how == "of_another_commit") {
+    Json document = good_document(call);
+    document["provenance"]["git_commit"] = "0123abc";
+    write_document(call, document);
+    return 0;
+  }
   if (how == "not_run") {
     return succeed(call, {{"verdict", "not_run"}, {"reason", "no legal miniature"}});
   }

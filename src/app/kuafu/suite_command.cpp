@@ -239,6 +239,8 @@ int suite_command(const SuiteCall& call) {
   Runner runner = make_runner(call, suite, folder, retried);
   for (const auto& note : runner.notes()) std::cerr << note << "\n";
   const SweepEnd end = sweep(runner, suite, cases);
+  const std::string untimed = runner.why_not_timed(cases);
+  if (!untimed.empty()) std::cerr << untimed << "\n";
   const RunCounts counts = runner.counts(cases);
   if (end == SweepEnd::kInterrupted) {
     std::cerr << "interrupted: " << counts.total - counts.left << " of " << counts.total

@@ -123,6 +123,25 @@ std::vector<std::string> Runner::repeated(const std::vector<Case>& cases) const 
   return sentences;
 }
 
+std::string Runner::why_not_timed(const std::vector<Case>& cases) const {
+  int64_t num_left_out = 0;
+  std::string theirs;
+  for (const Case& c : cases) {
+    const Json* line = line_of(c);
+    const bool is_meant = suite_.repeats > 1 && line != nullptr && has_run_.contains({c.id, 1}) &&
+                          is_repeatable(c, *line) && round_of(*line, 2).is_null() &&
+                          !is_of_here(*line, provenance_);
+    if (!is_meant) continue;
+    ++num_left_out;
+    theirs = value_at(*line, "document.provenance.git_commit").dump();
+  }
+  if (num_left_out == 0) return "";
+  return text("not timed again: ", num_left_out, num_left_out == 1 ? " case" : " cases",
+              ": the worker ", options_.worker, " says that it is of commit ", theirs,
+              ", and this program is of ", provenance_["git_commit"].dump(),
+              ", or it ran on another machine; build both together, and call again");
+}
+
 void Runner::put(const RoundRun& run) {
   const Case& c = *run.turn.of;
   const Json* before = line_of(c);

@@ -56,6 +56,10 @@ class Runner {
   /// Why recorded ones among `cases` run again, a sentence each, and why some are not timed again.
   std::vector<std::string> repeated(const std::vector<Case>& cases) const;
 
+  /// Why cases that ran just now had no later round: a worker of another commit than this program
+  /// says so in its document. Empty where none is left out.
+  std::string why_not_timed(const std::vector<Case>& cases) const;
+
   /// Runs them round by round. A case that throws, crashes, hangs or runs out of memory is recorded as
   /// such and the next one follows. `is_interrupted` ends the sweep within a tick; the case in hand
   /// is then dropped. Throws ConfigError where the record cannot be written.
