@@ -60,7 +60,9 @@ TEST(OpTrace, AGatherReadsWhatItTakes) {
   EXPECT_EQ(ops_of([&] { at::index_select(table, 0, rows); }),
             Lines{"op aten::index_select (f32 1000x2, i64 3), gather, 0 FLOPs, 72 bytes"});
   // Indices come as a list of which some are none.
-  EXPECT_EQ(ops_of([&] { at::index(table, {std::nullopt, rows.remainder(2)}); }).back(),
+  EXPECT_EQ(ops_of([&] {
+              at::index(table, {std::nullopt, rows.remainder(2)});
+            }).back(),
             "op aten::index (f32 1000x2, i64 3), gather, 0 FLOPs, 24024 bytes");
 }
 
@@ -149,11 +151,14 @@ TEST(OpTrace, OwnOpsThatBookNothingAreNamed) {
   };
   gelu("f32 4x0");
   gelu("f32 0");
+  gelu("f32 0, f64 3");
   gelu("f32 4x8");
   t.work(0, 256, kNoFlags);
   EXPECT_EQ(unbooked_ops(t.trace()), Lines{});
   gelu("f32 4x10");
-  EXPECT_EQ(unbooked_ops(t.trace()), Lines{"kuafu::gelu (f32 4x10)"});
+  gelu("f32 10, f32 0");  // an empty one behind it excuses nothing
+  EXPECT_EQ(unbooked_ops(t.trace()),
+            (Lines{"kuafu::gelu (f32 10, f32 0)", "kuafu::gelu (f32 4x10)"}));
 }
 
 }  // namespace

@@ -92,6 +92,13 @@ const Kinds& kinds() {
   return all;
 }
 
+/// Whether an op on "f32 2x0, i64 3" has anything to do: its first tensor is what it works on, and
+/// others may stand beside an empty one (an update of no element by the rates of its layers).
+bool has_work(const std::string& shapes) {
+  const std::string first = shapes.substr(0, shapes.find(", ")) + "x";
+  return first.find(" 0x") == std::string::npos && first.find("x0x") == std::string::npos;
+}
+
 }  // namespace
 
 OpKind kind_of_op(std::string_view name) {
@@ -128,11 +135,8 @@ std::vector<std::string> unbooked_ops(const Trace& trace) {
     if (r.kind != TraceKind::kOp) continue;
     const std::string& name = trace.names[static_cast<size_t>(r.name)];
     const std::string& shape = trace.shapes[static_cast<size_t>(r.payload[0])];
-    const bool is_empty = (shape + ',').find(" 0,") != std::string::npos ||
-                          shape.find(" 0x") != std::string::npos ||
-                          shape.find("x0") != std::string::npos;
     const bool is_own = name.starts_with("kuafu::");
-    const bool is_silent = is_own && r.payload[1] == 0 && r.payload[2] == 0 && !is_empty;
+    const bool is_silent = is_own && r.payload[1] == 0 && r.payload[2] == 0 && has_work(shape);
     if (r.op == OpKind::kUnbooked || is_silent) found.insert(name + " (" + shape + ")");
   }
   return {found.begin(), found.end()};

@@ -20,7 +20,7 @@ OpKind kind_of_op(std::string_view name);
 bool moves_nothing(std::string_view name);
 
 /// Ops of a trace that nothing books, by name with their tensors, each once: those of no kind, and
-/// own ops on tensors with elements that booked neither FLOPs nor bytes.
+/// own ops that booked neither FLOPs nor bytes though their first tensor has elements.
 std::vector<std::string> unbooked_ops(const Trace& trace);
 
 }  // namespace kuafu
