@@ -2,6 +2,7 @@
 """Columns, claims and figures of suites: in the page, the text, CSV and JUnit, and what scripts of a suite draw."""
 
 import contextlib
+import copy
 import io
 import json
 import sys
@@ -18,6 +19,7 @@ import matplotlib
 
 import export
 import junit
+import reach
 import record
 import report
 import style
@@ -106,6 +108,26 @@ class Derived(unittest.TestCase):
 
 
 class Figures(Derived):
+    def test_wide_intervals_are_cut_and_estimates_have_none(self):
+        lines = copy.deepcopy(self.lines)
+        wide = lines[1]["document"]["step_time_s"]
+        wide["ci95"] = [wide["median"] / 100, wide["median"] * 100]
+        lines[2]["document"] |= {"world": "simulated", "certificate": None}
+        run = record.read_run(synthetic.write(self.root / "wide", lines))
+        for kind, log in (("line", ""), ("line", "y"), ("bar", "")):
+            spec = spec_of(lines, kind, "ranks", "step", log=log)
+            highest = max(p["y"] for p in spec["points"])
+            d = suite_points.drawing(run, spec)
+            self.assertLess(d.limits[1], 3 * highest)
+            self.assertIn(suite_points.ESTIMATED, d.notes)
+            marks = {m.case.id: m for _, series in d.panels for s in series for m in s.marks}
+            self.assertEqual(marks[lines[2]["case_id"]].low, marks[lines[2]["case_id"]].high)
+            plot = suite_figures.interactive(run, spec)
+            arrows = [t for t in plot.data if t.name == reach.CUT]
+            self.assertEqual([a for t in arrows for a in t.marker.symbol if a == "arrow-up"], ["arrow-up"])
+            self.assertIsNotNone(suite_figures.static(run, spec))
+        self.assertIsNone(suite_points.drawing(self.run_, self.specs["scatter"]).limits)
+
     def drawn(self, kind):
         with matplotlib.rc_context(style.MATPLOTLIB):
             return suite_figures.static(self.run_, self.specs[kind])
