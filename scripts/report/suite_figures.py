@@ -126,7 +126,7 @@ def _handles(d):
                  for name, (color, marker) in d.looks.items() if name]
     told = [Line2D([], [], color=style.MUTED, linestyle=RESTS[rest][0], label=name) if d.kind == "line" else
             Patch(facecolor=style.MUTED, edgecolor=style.PAPER, hatch=RESTS[rest][2], label=name) for name, rest in _rests(d).items()]
-    return named + told + figures.proof_handles(d.cases, True) + note
+    return named + told + figures.proof_handles(d.cases, d.kind != "bar") + note
 
 
 def static(run, spec):
@@ -240,7 +240,7 @@ def interactive(run, spec):
         figure.update_yaxes(range=[math.log10(end) for end in d.limits] if d.is_log("y") else d.limits)
     if is_map:
         figure.update_layout(margin_r=130)
-    panels.finish(figure, [] if is_map else d.cases, groups, columns, d.title_of("x"), d.title_of("y"), is_timed=True)
+    panels.finish(figure, [] if is_map else d.cases, groups, columns, d.title_of("x"), d.title_of("y"), is_timed=d.kind != "bar")
     return figure
 
 
