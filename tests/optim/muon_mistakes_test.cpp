@@ -9,6 +9,7 @@
 #include <cmath>
 #include <functional>
 
+#include "kuafu/base/errors.h"
 #include "tests/optim/matrices.h"
 
 namespace kuafu {
@@ -112,6 +113,24 @@ TEST(MistakesOfMuon, OfWhereItRunsAreSeen) {
     return t % 2 == 0 ? g + tilt : g - tilt;
   };
   expect_seen(matrix_after(start, halves, 2 * kMatrixSteps, lr / 2), right, "once a micro-batch");
+}
+
+TEST(RulesOfMatrices, HaveAllTheirStages) {
+  const auto words = [](const std::function<void(Rule&)>& change) {
+    try {
+      make_optimizer(muon_plan(), changed(change));
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(words([](Rule&) {}), "");
+  EXPECT_NE(words([](Rule& r) { r.whole = {}; }).find("has matrix_slots and a direction and no"),
+            std::string::npos);
+  EXPECT_NE(words([](Rule& r) { r.direction = {}; }).find("and no direction and a whole"),
+            std::string::npos);
+  EXPECT_NE(words([](Rule& r) { r.matrix_slots = {}; }).find("has no matrix_slots and a direction"),
+            std::string::npos);
 }
 
 }  // namespace
