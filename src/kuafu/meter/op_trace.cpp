@@ -2,6 +2,7 @@
 #include "kuafu/meter/op_trace.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <atomic>
@@ -271,7 +272,9 @@ bool are_ops_traced() {
   return s != nullptr && s->depth == 0 && current_trace() == &s->recorder;
 }
 
-OwnOpEvent::OwnOpEvent(const c10::OperatorHandle& op, size_t number) : inside_(kWatch) {
+OwnOpEvent::OwnOpEvent(const c10::OperatorHandle& op, size_t number)
+    : was_inside_(c10::impl::tls_is_dispatch_key_excluded(kWatch)) {
+  c10::impl::tls_set_dispatch_key_excluded(kWatch, true);
   State& s = *tls_tracing;
   if (s.own_facts.size() <= number) s.own_facts.resize(number + 1);
   OpFacts& facts = s.own_facts[number];
@@ -296,6 +299,7 @@ void OwnOpEvent::start() {
 }
 
 OwnOpEvent::~OwnOpEvent() {
+  c10::impl::tls_set_dispatch_key_excluded(kWatch, was_inside_);
   event_.flags = flags_now();
   tls_tracing->recorder.op(event_);
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <memory>
 #include <optional>
@@ -72,7 +71,7 @@ class OwnOpEvent {
   void start();
 
   TraceRecorder::OpEvent event_;
-  const c10::impl::ExcludeDispatchKeyGuard inside_;
+  bool was_inside_;
 };
 
 /// What happens inside is one op of that name on `result`, whatever the device: data that a
