@@ -79,6 +79,7 @@ TEST(New, RefusesWhatItCannotWrite) {
         Case{{"scheme", "Two Rings"},
              {"a tensor-parallel scheme \"Two Rings\"", "is no name", "nearest: \"Two_Rings\""}},
         Case{{"scheme", ""}, {"is no name"}}, Case{{"scheme", "../up"}, {"is no name"}},
+        Case{{"scheme", "1d-mine"}, {"begins with a digit", "nearest: \"my-1d-mine\""}},
         Case{{"optimizer", std::string(65, 'x')}, {"is no name", "at most 64"}},
         Case{{"scheme", "install"}, {"\"install\" is a word of the build's own", "\"my_install\""}},
         Case{{"scheme"}, {"name", "required"}},

@@ -130,7 +130,8 @@ TEST(BrokenPlugin, NamesThatPlansCannotHaveAreRefused) {
     const Ended ended = listed(kind, name);
     EXPECT_EQ(ended.code, 2) << ended.output;
     expect_has(ended.output, "plug-in " + library() + ": ");
-    if (!name.empty()) expect_has(ended.output, "is no name; allowed: a letter, then letters");
+    if (!name.empty())
+      expect_has(ended.output, "is no name; allowed: a letter or digit, then letters");
     EXPECT_LT(ended.output.size(), 600u) << ended.output;
   }
   EXPECT_EQ(listed("optimizer", "Fine-name_2").code, 0);

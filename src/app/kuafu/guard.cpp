@@ -2,6 +2,7 @@
 #include "app/kuafu/guard.h"
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -10,6 +11,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <optional>
@@ -35,10 +37,14 @@ volatile pid_t worker = 0;
 volatile time_t received_at_ms = 0;
 
 volatile bool is_launcher = false;  // the worker is mpirun, in a process group of its own
+volatile int listening = -1;        // a file of one byte once the launcher's ranks listen
 
 // What a terminal sends it sends to the worker too. mpirun would kill its ranks a second after most
 // signals; SIGUSR1 and SIGUSR2 it hands to them, so that they have the time to save.
-void pass_on(int number, siginfo_t* info, void*) {
+void pass_on(int number, const siginfo_t& info) {
+  // mpirun hands it to ranks that would die of it while they start: nothing is there to save yet.
+  char byte = 0;
+  if (number == SIGUSR1 && is_launcher && ::pread(listening, &byte, 1, 0) != 1) return;
   const bool is_first = received == 0;
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
@@ -50,9 +56,15 @@ void pass_on(int number, siginfo_t* info, void*) {
     const bool is_copy = !is_first && now_ms - received_at_ms < kSameSignalMs;
     if (number == SIGUSR1 || !is_copy)
       ::kill(worker, number != SIGUSR1 && is_first ? SIGUSR2 : number);
-  } else if (info->si_code <= 0) {
+  } else if (info.si_code <= 0) {
     ::kill(worker, number);
   }
+}
+
+void on_signal(int number, siginfo_t* info, void*) {
+  const int error = errno;  // of what it interrupts
+  pass_on(number, *info);
+  errno = error;
 }
 
 class SignalsBlocked {
@@ -64,7 +76,7 @@ class SignalsBlocked {
   }
   void handle() const {
     struct sigaction action {};
-    action.sa_sigaction = pass_on;
+    action.sa_sigaction = on_signal;
     action.sa_flags = SA_SIGINFO;
     for (const int number : kPassedOn) {
       ::sigaction(number, &action, nullptr);
@@ -182,7 +194,11 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
   const Version before = version_of(call.json);
   is_launcher = call.world == "mpi" && !launched_rank();
   std::optional<LaunchFolders> folders;
-  if (is_launcher) folders.emplace();
+  if (is_launcher) {
+    folders.emplace();
+    listening = ::memfd_create("kuafu-ranks-listen", MFD_CLOEXEC);
+    ::setenv(kListeningVariable, text("/proc/", ::getpid(), "/fd/", listening).c_str(), 1);
+  }
   const pid_t guard = ::getpid();
   {
     const SignalsBlocked blocked;

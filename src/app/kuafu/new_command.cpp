@@ -82,9 +82,11 @@ void check_name(const Kind& kind, const std::string& name) {
   KUAFU_REQUIRE(
       std::find(taken.begin(), taken.end(), name) == taken.end(), "there is ",
       with_article(kind.what), " ", in_quotes(name), " already, beside ", join(taken),
-      "; nearest: ", in_quotes(is_plain_name(name) ? "my_" + name : plain_name_near(name)));
+      "; nearest: ", in_quotes("my_" + plain_name_near(name)));
   KUAFU_REQUIRE(is_plain_name(name), with_article(kind.what), " ", problem_of_name(name),
                 " (it becomes a file, a library and a value of plans)");
+  KUAFU_REQUIRE(!std::isdigit(static_cast<unsigned char>(name.front())), in_quotes(name),
+                " begins with a digit, as no class of C++ may; nearest: ", in_quotes("my-" + name));
   KUAFU_REQUIRE(!is_reserved(name), in_quotes(name),
                 " is a word of the build's own; nearest: ", in_quotes("my_" + name));
 }

@@ -57,8 +57,6 @@ int worker_command(const std::string& command, const WorkerCall& call) {
                   call.plan);
     std::vector<std::string> launch = mpi_launcher();
     launch.insert(launch.end(), {"-n", text(call.ranks)});
-    // A signal to save must not end ranks that do not listen yet, and mpirun hands it to all.
-    launch.insert(launch.end(), {"sh", "-c", "trap '' USR1; exec \"$@\"", "rank"});
     words.insert(words.begin(), launch.begin(), launch.end());
   }
   if (command == "run") return run_guarded(words, call);

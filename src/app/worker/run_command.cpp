@@ -153,6 +153,7 @@ class Run {
   }
 
   void rank_body(Communicator& world, RunOptions run) {
+    if (world_ == "mpi" && world.rank() == 0) tell_ranks_listen();  // its world took all of them
     TraceRecorder recorder;
     if (files_.is_traced()) run.recorder = &recorder;
     std::vector<RankResult> all;  // on rank 0

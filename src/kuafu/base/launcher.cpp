@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/base/launcher.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <array>
 #include <chrono>
 #include <cstdlib>
@@ -33,6 +36,15 @@ std::optional<LaunchedRank> launched_rank() {
 void let_rank_0_report() {
   const auto place = launched_rank();
   if (place && place->rank != 0) std::this_thread::sleep_for(std::chrono::seconds(4));
+}
+
+void tell_ranks_listen() {
+  const char* path = std::getenv(kListeningVariable);
+  if (path == nullptr) return;
+  const int file = ::open(path, O_WRONLY | O_CLOEXEC);
+  if (file < 0) return;  // the launcher is on another machine
+  static_cast<void>(!::write(file, "1", 1));
+  ::close(file);
 }
 
 }  // namespace kuafu

@@ -21,4 +21,10 @@ std::optional<LaunchedRank> launched_rank();
 /// not happened within 4 s.
 void let_rank_0_report();
 
+/// The variable that names the file of one byte which tells that all ranks listen to signals.
+inline constexpr const char* kListeningVariable = "KUAFU_RANKS_LISTEN";
+
+/// Writes that byte where a launcher asks for it. Called on rank 0 once every rank is in main().
+void tell_ranks_listen();
+
 }  // namespace kuafu
