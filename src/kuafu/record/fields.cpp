@@ -267,7 +267,9 @@ std::vector<FieldDoc> certificate_fields() {
        "what it may reach; 0 without mixtures"},
       {"certificate.parameter_error", T::kNumber, kOptional, true, "",
        "difference of a parameter or optimizer value from the update made again from the step's "
-       "own gradient and state, relative to what the update adds up"},
+       "own gradient and state, relative to what the update adds up; of a rule of a plug-in, and "
+       "of Muon, as a share of its bound, in units of the tolerance: half of the bound is half of "
+       "`parameter_tolerance`"},
       {"certificate.parameter_tolerance", T::kNumber, kOptional, true, "", "what it may reach"},
       {"certificate.ratio", T::kNumber, kOptional, true, "",
        "tolerance over error of whatever is nearest to its tolerance"},
