@@ -74,6 +74,38 @@ std::vector<Family> rules() {
             {"optimizer.ratio_max", "0.8"}}}};
 }
 
+/// What implementations do otherwise, several at once.
+std::vector<Family> variants() {
+  const std::string kind = "optimizer.kind", lr = "optimizer.lr", bound = "optimizer.bound";
+  const auto of = [&](const std::string& rule, const Overrides& keys) {
+    return both({{kind, rule}}, keys);
+  };
+  const Overrides corrected = {{"optimizer.correction_in", "rate"}};
+  return {{"lamb_rate", of("lamb", both(corrected, {{bound, "none"}}))},
+          {"lars_step", of("lars", {{lr, "1"},
+                                    {"optimizer.coefficient", "0.02"},
+                                    {"optimizer.rate_in", "step"},
+                                    {"optimizer.denominator", "norm_of_sum"},
+                                    {bound, "ratio"},
+                                    {"optimizer.ratio_max", "0.5"}})},
+          {"lars_at_most_lr", of("lars", {{lr, "0.1"},
+                                          {"optimizer.coefficient", "0.02"},
+                                          {"optimizer.rate_in", "step"},
+                                          {bound, "rate"}})},
+          {"lamb_weights", of("lamb", {{"optimizer.bias_correction", "false"},
+                                       {bound, "weights"},
+                                       {"optimizer.ratio_max", "2"},
+                                       {"optimizer.scaled_layers", "all"}})},
+          {"lamb_decayed",
+           of("lamb", {{"optimizer.scaled_layers", "decayed"}, {"optimizer.weight_decay", "0"}})},
+          {"adam_rate", of("adam", corrected)},
+          {"adamw_rate", of("adamw", corrected)},
+          {"sgd_dampened", of("sgd", {{lr, "0.1"}, {"optimizer.dampening", "0.5"}})},
+          {"muon_size", of("muon", {{lr, "0.02"},
+                                    {"optimizer.matrix_scale", "size"},
+                                    {"optimizer.coefficients", "polar"}})}};
+}
+
 /// Epsilon has a meaning with moments alone.
 Overrides model_for(const Family& rule) {
   Overrides out = kModel;
@@ -215,6 +247,31 @@ TEST(Optimizers, OfWholeMatricesAreCertified) {
   // Experts, each a matrix, and a mixture's router.
   const Overrides experts = both(tests::keys::experts("1"), {{"parallel.data", "2"}});
   expect_certified(rule_named("muon"), {"data_3", experts}, "f32");
+}
+
+TEST(VariantsOfOptimizers, AreCertified) {
+  for (const Family& rule : variants()) expect_certified(rule, sharding_named("zero_1"), "f32");
+}
+
+TEST(VariantsOfOptimizers, AreCertifiedUnderShards) {
+  for (const char* sharding : {"t1d_2", "pipeline_2", "zero_3", "experts_2"}) {
+    for (const Family& rule : variants()) expect_certified(rule, sharding_named(sharding), "f32");
+  }
+}
+
+TEST(VariantsOfOptimizers, OfHalfPrecisionAreCertified) {
+  for (const Family& rule : variants()) {
+    for (const char* dtype : {"bf16", "f16"}) {
+      expect_certified(rule, sharding_named("zero_1"), dtype);
+    }
+  }
+}
+
+TEST(VariantsOfOptimizers, TrainAsTheOracleDoesUnderShards) {
+  for (const char* sharding : {"zero_1", "t1d_2", "pipeline_2"}) {
+    for (const Family& rule : variants())
+      expect_trained_as_by_oracle(rule, sharding_named(sharding));
+  }
 }
 
 TEST(Optimizers, ByLayersAreRefusedUnderStaleness) {

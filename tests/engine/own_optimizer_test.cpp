@@ -42,13 +42,13 @@ Rule even_steps(const OptimizerPlan&) {
   const auto measure = [](RulePiece& p, const Rates&) {
     return ops::lars_norms(p.value, p.grad, p.grad_factor, p.layers);
   };
-  const auto ratios = [](const Tensor& norms) {
+  const auto ratios = [](const Tensor& norms, const Rates&) {
     const Tensor none = is_zero_layer(norms);
     return norms.select(1, 0) * 0.01 / (norms.select(1, 1) + none) * (-none + 1) + none;
   };
   const auto update = [](RulePiece& p, const Rates& rates, const Tensor& ratio) {
-    ops::lars(p.value, p.grad, p.slots[0], ratio * rates.lr,
-              {rates.lr, 0, p.weight_decay, p.grad_factor}, p.layers);
+    ops::lars(p.value, p.grad, p.slots[0], ratio * rates.lr, {1, 0, p.weight_decay, p.grad_factor},
+              p.layers);
   };
   return {.slots = {"last"}, .measure = measure, .ratios = ratios, .update = update};
 }
@@ -226,15 +226,15 @@ Rule even_steps_of_a_shard(const OptimizerPlan& plan) {
                                                                    const Tensor& right) {
     const bool is_left_out = p.value.numel() == 0 || right.eq(1).all().item<bool>();
     if (is_left_out) return update(p, rates, right);
-    const Tensor own = ratios(sums->at(p.value.const_data_ptr()).sqrt());
+    const Tensor own = ratios(sums->at(p.value.const_data_ptr()).sqrt(), rates);
     update(p, rates, own);
   };
   return rule;
 }
 Rule even_steps_below_a_bound(const OptimizerPlan& plan) {
   Rule rule = even_steps(plan);
-  rule.ratios = [ratios = rule.ratios](const Tensor& norms) {
-    const Tensor right = ratios(norms);
+  rule.ratios = [ratios = rule.ratios](const Tensor& norms, const Rates& rates) {
+    const Tensor right = ratios(norms, rates);
     return right.clamp_max(0.5 * right.max().item<double>());
   };
   return rule;

@@ -22,7 +22,7 @@ Rule sound() {
                 return at::ones({p.layers.layers, 3}, p.value.options().dtype(at::kDouble));
               },
           .num_norms = 3,
-          .ratios = [](const Tensor& norms) { return norms.select(1, 0); },
+          .ratios = [](const Tensor& norms, const Rates&) { return norms.select(1, 0); },
           .update =
               [](RulePiece& p, const Rates& rates, const Tensor&) {
                 p.slots[1].add_(p.grad);
@@ -76,7 +76,7 @@ Measure gives(const Tensor& sums) {
   return [sums](RulePiece&, const Rates&) { return sums; };
 }
 Ratios ratios_of(const Tensor& ratios) {
-  return [ratios](const Tensor&) { return ratios; };
+  return [ratios](const Tensor&, const Rates&) { return ratios; };
 }
 Update does(const std::function<void(RulePiece& p)>& f) {
   return [f](RulePiece& p, const Rates&, const Tensor&) { f(p); };

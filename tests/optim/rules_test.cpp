@@ -73,6 +73,24 @@ std::vector<OptimizerPlan> rule_plans() {
   return all;
 }
 
+/// The same, and variants whose formulas tests/oracle/variants_test.cpp has.
+std::vector<OptimizerPlan> sharded_plans() {
+  std::vector<OptimizerPlan> all = rule_plans();
+  const auto add = [&](const char* kind, auto change) {
+    OptimizerPlan plan{.kind = kind, .lr = 0.05, .coefficient = 0.1, .weight_decay = 0.1};
+    change(plan);
+    all.push_back(plan);
+  };
+  add("lars", [](OptimizerPlan& o) { o.denominator = "norm_of_sum", o.rate_in = "step"; });
+  add("lars", [](OptimizerPlan& o) { o.bound = "rate"; });
+  add("lamb", [](OptimizerPlan& o) { o.correction_in = "rate", o.scaled_layers = "all"; });
+  add("lamb", [](OptimizerPlan& o) { o.bound = "weights", o.ratio_max = 0.5; });
+  add("lamb", [](OptimizerPlan& o) { o.scaled_layers = "decayed", o.weight_decay = 0; });
+  add("adam", [](OptimizerPlan& o) { o.correction_in = "rate"; });
+  add("sgd", [](OptimizerPlan& o) { o.dampening = 0.5; });
+  return all;
+}
+
 /// One parameter by the definitions, number by number.
 class Definition {
  public:
@@ -214,7 +232,8 @@ void train_layers(const OptimizerPlan& plan, const Mesh& mesh, Held& held, int64
 }
 
 std::string rule_words(const OptimizerPlan& plan) {
-  return plan.kind + ", exclude " + plan.exclude;
+  return plan.kind + ", exclude " + plan.exclude + ", bound " + plan.bound + ", scaled " +
+         plan.scaled_layers + ", correction in " + plan.correction_in + ", rate in " + plan.rate_in;
 }
 
 // A dozen roundings a step of values near one, and sums of 200 squares.
@@ -245,7 +264,7 @@ std::vector<std::vector<Axis>> layer_meshes() {
 
 // Replicas count once, each axis that splits a layer in, stages of a pipeline apart.
 TEST(Rules, OfShardsAreThoseOfTheWholeOnEveryRank) {
-  for (const OptimizerPlan& plan : rule_plans()) {
+  for (const OptimizerPlan& plan : sharded_plans()) {
     Held whole[2];
     const Mesh alone({}, 0);
     for (const int64_t stage : {0, 1}) {
@@ -274,7 +293,7 @@ TEST(Rules, OfShardsAreThoseOfTheWholeOnEveryRank) {
 
 // All norms of a step in one all-reduce an axis; none where steps need no norm.
 TEST(Rules, SendOneAllReduceAnAxisAndTheSameOnMeta) {
-  for (const OptimizerPlan& plan : rule_plans()) {
+  for (const OptimizerPlan& plan : sharded_plans()) {
     for (const auto& axes : layer_meshes()) {
       const int n = ranks_of(axes);
       SimulatedWorld simulated(n);
@@ -288,7 +307,8 @@ TEST(Rules, SendOneAllReduceAnAxisAndTheSameOnMeta) {
         train_layers(plan, mesh, held);
         for (const Axis& axis : axes) {
           if (axis.size == 1) continue;
-          const bool is_summed = make_rule(plan).has_ratios() && axis.name != "pipeline";
+          const bool has_ratios = make_rule(plan).has_ratios() && plan.scales(false);
+          const bool is_summed = has_ratios && axis.name != "pipeline";
           const auto row = ledger.axes().find(axis.name);
           int64_t calls = 0;
           if (row != ledger.axes().end()) {
@@ -304,7 +324,7 @@ TEST(Rules, SendOneAllReduceAnAxisAndTheSameOnMeta) {
 
 // An overflow skips the update, not its messages, which the simulated world counts on.
 TEST(Rules, SendWithoutAnUpdateWhatAStepSends) {
-  for (const OptimizerPlan& plan : rule_plans()) {
+  for (const OptimizerPlan& plan : sharded_plans()) {
     const std::vector<Axis> axes = {{"data", 2}, {"row", 2}, {"col", 2}};
     std::vector<std::map<std::string, AxisLedger>> sent;
     for (const bool is_skipped : {false, true}) {
@@ -332,7 +352,7 @@ TEST(Rules, SendWithoutAnUpdateWhatAStepSends) {
 }
 
 TEST(Rules, OfHalfPrecisionRoundTheirMasters) {
-  for (const OptimizerPlan& plan : rule_plans()) {
+  for (const OptimizerPlan& plan : sharded_plans()) {
     for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
       std::vector<Tensor> results;
       for (const bool is_half : {true, false}) {

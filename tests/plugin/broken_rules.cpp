@@ -45,7 +45,7 @@ OptimizerRule doing(void (*f)(RulePiece& p)) {
 OptimizerRule measuring(Tensor (*sums)(const RulePiece& p), Tensor (*ratios)(const Tensor& norms)) {
   return {.make = [sums, ratios](const OptimizerPlan&) -> Rule {
     return {.measure = [sums](RulePiece& p, const Rates&) { return sums(p); },
-            .ratios = ratios,
+            .ratios = [ratios](const Tensor& norms, const Rates&) { return ratios(norms); },
             .update = [](RulePiece& p, const Rates& rates, const Tensor&) { sgd(p, rates); }};
   }};
 }

@@ -217,6 +217,13 @@ std::vector<Case> token_cases() {
   };
 }
 
+/// a, b and c of five iterations.
+std::vector<double> coefficients() {
+  std::vector<double> all;
+  for (int i = 0; i < 5; ++i) all.insert(all.end(), {3.4445, -4.775, 2.0315});
+  return all;
+}
+
 std::vector<Case> update_cases() {
   using T = at::ScalarType;
   const auto wide = [](int64_t salt, T t) { return closed_form({33}, salt, stats_type(t)); };
@@ -278,15 +285,24 @@ std::vector<Case> update_cases() {
        }},
       {"lars_norms",
        [=](T t) {
-         return Stack{wide(1, t), closed_form({33}, 2, t), 0.5,
-                      std::vector<int64_t>{5, 8, 24, 2, 2, 6}, 4};
+         return Stack{wide(1, t),
+                      closed_form({33}, 2, t),
+                      0.5,
+                      0.01,
+                      std::vector<int64_t>{5, 8, 24, 2, 2, 6},
+                      4};
        }},
       {"lars",
        [=](T t) {
-         return Stack{wide(1, t), closed_form({33}, 2, t),
-                      wide(3, t), closed_form({4}, 5).abs(),
-                      0.9,        0.01,
-                      0.5,        std::vector<int64_t>{5, 8, 24, 2, 2, 6}};
+         return Stack{wide(1, t),
+                      closed_form({33}, 2, t),
+                      wide(3, t),
+                      closed_form({4}, 5).abs(),
+                      0.9,
+                      0.01,
+                      0.5,
+                      0.3,
+                      std::vector<int64_t>{5, 8, 24, 2, 2, 6}};
        }},
       {"momentum",
        [=](T t) {
@@ -302,13 +318,11 @@ std::vector<Case> update_cases() {
        }},
       {"newton_schulz",  // two wide matrices in turns of three columns
        [=](T t) {
-         return Stack{
-             closed_form({4, 12}, 1, stats_type(t)), 3.4445, -4.775, 2.0315, 1e-7, 5, 2, 3, 1.5};
+         return Stack{closed_form({4, 12}, 1, stats_type(t)), coefficients(), 1e-7, 2, 3, 1.5};
        }},
       {"newton_schulz",
        [=](T t) {
-         return Stack{
-             closed_form({9, 4}, 1, stats_type(t)), 3.4445, -4.775, 2.0315, 1e-7, 5, 1, 4, 1.0};
+         return Stack{closed_form({9, 4}, 1, stats_type(t)), coefficients(), 1e-7, 1, 4, 1.0};
        }},
   };
 }

@@ -289,7 +289,7 @@ TEST(Work, IsTheSameThatTheDispatcherSees) {
     ops::attention_backward(q, q, q, q, ops::attention(q, q, q, causal), causal);
   }
   EXPECT_EQ(watcher.total(), book.flops());
-  ops::newton_schulz(closed_form({6, 24}, 1), {3.4445, -4.775, 2.0315, 1e-7, 5, 3, 2});
+  ops::newton_schulz(closed_form({6, 24}, 1), {{3.4445, -4.775, 2.0315, 2, -1.5, 0.5}, 1e-7, 3, 2});
   EXPECT_EQ(watcher.total(), book.flops() + book.flops_optimizer());
   EXPECT_GT(book.flops_optimizer(), 0);
 }

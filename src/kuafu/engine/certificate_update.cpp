@@ -23,7 +23,11 @@
 //               b t, t their terms, have a norm within b |t| / |x| of itself: |g| of LARS (t = g but
 //               for clipping), |r| of LAMB, r = direction + d w, whose terms may cancel. Sums of K
 //               squares, in f64 in any order, differ by less than 2 sqrt(K) 2^-53 of themselves.
-//               Each element of the step has that error besides its own.
+//               Each element of the step has that error besides its own. LARS by |g + d w|: the terms
+//               of those elements are |c g| + d |w|.
+//   rate        with the bias corrected by the rate, k = sqrt(1 - b2^t) / (1 - b1^t), k m / (sqrt(v) +
+//               eps) is m^ / (sqrt(v^) + eps / sqrt(1 - b2^t)): the same with another epsilon. LAMB
+//               adds d w to m / (sqrt(v) + eps), and k is with its rate.
 //   underflow   a result below the least normal number of the updated type is rounded by up to half
 //               its least subnormal number e, whatever its size (sums of such are exact). The factor c
 //               of a gradient S g, S the loss scale, and their product: d = e (1 + S |g|) / 2.
@@ -32,8 +36,9 @@
 //               so the root, r = sqrt(v^) + eps, is r' = sqrt((v - dv)^) + eps at least (concave: it
 //               rises by less), and lr m^ / r is off by
 //                   lr |m|^ (1 / r' - 1 / r) + (lr dm^ + e) / r' + (2 + lr) e,
-//               x^ being corrected for its bias: product with the rate, quotient, decay. SGD's u has
-//               du = d + 2 e, its weight lr du + e; LARS has its rate inside, LAMB its ratio in lr.
+//               x^ being corrected for its bias: product with the rate, or k lr, quotient, decay. SGD's
+//               u has du = d + 2 e, its weight lr du + e; LARS has its rate inside, or its ratio
+//               alone, LAMB its ratio in lr.
 //               All of it is far below u of anything normal.
 
 #include <algorithm>
@@ -126,29 +131,45 @@ class UpdateCheck {
     const double second = is_corrected ? 1 - std::pow(rule_.beta2, steps) : 1;
     Underflow lost;
     for (const auto& [name, g] : is_.gradients) {
-      const double half = factor() < 1 || is_.report.loss_scale != 1 ? e / 2 : 0;
+      const bool is_multiplied = factor() < 1 || is_.report.loss_scale != 1 || rule_.dampening > 0;
+      const double half = is_multiplied ? e / 2 : 0;
       const Tensor d = half * (1 + is_.report.loss_scale * g.abs());
       const auto ratio = trust_.ratio.find(name);
       const Tensor lr =
           ratio != trust_.ratio.end() ? lr_ * ratio->second : at::scalar_tensor(lr_, d.options());
       if (state.slots.contains("velocity")) {
-        const bool has_rate = rule_.kind == "lars";
-        lost.state["velocity"][name] = (has_rate ? lr * d : d) + 2 * e;
-        lost.weights[name] = (has_rate ? lr * d + 2 * e : lr * (d + 2 * e)) + e;
+        const bool has_rate = rule_.kind == "lars" && rule_.rate_in == "velocity";
+        const Tensor own = has_rate || ratio == trust_.ratio.end() ? d : ratio->second * d;
+        lost.state["velocity"][name] = (has_rate ? lr * d : own) + 2 * e;
+        lost.weights[name] = (has_rate ? lr * d + 2 * e : lr_ * (own + 2 * e)) + e;
         continue;
       }
       const Tensor dm = (1 - rule_.beta1) * d + 2 * e;
       const Tensor dv = (1 - rule_.beta2) * d * (2 * factor() * g.abs() + d) + 2 * e;
       const Tensor& v = state.slots.at("v").at(name);
-      const Tensor root = (v / second).sqrt() + rule_.epsilon;
-      const Tensor least = ((v - dv).clamp_min(0) / second).sqrt() + rule_.epsilon;
+      const Tensor root = (v / second).sqrt() + epsilon(steps);
+      const Tensor least = ((v - dv).clamp_min(0) / second).sqrt() + epsilon(steps);
       const Tensor turned = state.slots.at("m").at(name).abs() * (root - least) / root;
       lost.state["m"][name] = dm;
       lost.state["v"][name] = dv;
       // Without an epsilon a v below dv leaves no bound: its root may be lost as a whole.
-      lost.weights[name] = (lr / first * (turned + dm) + e) / least + (2 + lr) * e;
+      lost.weights[name] = (lr / first * (turned + dm) + e) / least +
+                           (2 + lr * std::max(1.0, rate_factor(steps))) * e;
     }
     return lost;
+  }
+  bool is_corrected_in_rate() const {
+    return rule_.correction_in == "rate" && (rule_.kind != "lamb" || rule_.bias_correction);
+  }
+  /// k, 1 where moments are corrected or nothing is.
+  double rate_factor(double t) const {
+    if (!is_corrected_in_rate()) return 1;
+    return std::sqrt(1 - std::pow(rule_.beta2, t)) / (1 - std::pow(rule_.beta1, t));
+  }
+  /// Beside the root of the corrected v.
+  double epsilon(double t) const {
+    if (!is_corrected_in_rate()) return rule_.epsilon;
+    return rule_.epsilon / std::sqrt(1 - std::pow(rule_.beta2, t));
   }
   double half_spacing() const { return least_normal() * unit_roundoff(plan_.model.dtype); }
 
@@ -159,6 +180,9 @@ class UpdateCheck {
   }
   bool is_excluded(const std::string& name) const {
     return oracle::is_excluded(rule_, layers_of(name));
+  }
+  bool is_scaled(const std::string& name) const {
+    return oracle::is_scaled(rule_, layers_of(name));
   }
   double decay(const std::string& name) const { return is_excluded(name) ? 0 : rule_.weight_decay; }
   /// Of decay that is part of the gradient.
@@ -176,9 +200,11 @@ class UpdateCheck {
       if (rule_.kind != "lars") continue;
       const Tensor& ratio = trust_.ratio.at(name);
       sizes[name] = sizes[name] * ratio;
-      if (is_excluded(name)) continue;
+      if (!is_scaled(name)) continue;
+      const double inside = rule_.denominator == "norm_of_sum" ? decay(name) : 0;
+      const Tensor &w = before_.at(name), terms = clipped.clamp_min(least_normal());
       sizes[name] =
-          sizes[name] * (1 + norm_error(name, clipped, clipped.clamp_min(least_normal())));
+          sizes[name] * (1 + norm_error(name, factor() * g + inside * w, terms + inside * w.abs()));
     }
     return sizes;
   }
@@ -207,12 +233,13 @@ class UpdateCheck {
     const Tensor far = at::where(norm.gt(0), terms / norm, at::zeros_like(norm));
     return far + 2 * std::sqrt(count) * 0x1p-53 / bound_;
   }
-  /// ratio rate (terms of r + |r| times the error of |r|).
-  Tensor lamb_movement(const std::string& name, const Tensor& direction) const {
+  /// ratio k rate (terms of r + |r| times the error of |r|). `moved`: k times the terms of Adam's.
+  Tensor lamb_movement(const std::string& name, const Tensor& moved) const {
     const Tensor &ratio = trust_.ratio.at(name), &r = trust_.direction.at(name);
-    Tensor terms = direction + decay(name) * before_.at(name).abs();
-    if (!is_excluded(name)) terms = terms + r.abs() * norm_error(name, r, terms);
-    return lr_ * ratio * terms;
+    const double k = rate_factor(static_cast<double>(is_.after.num_steps));
+    Tensor terms = moved / k + decay(name) * before_.at(name).abs();
+    if (is_scaled(name)) terms = terms + r.abs() * norm_error(name, r, terms);
+    return lr_ * k * ratio * terms;
   }
   /// By the derivative above. `absolute`: state after the step, its first moment of absolute terms.
   oracle::Tensors adam_movement(const oracle::State& start, const oracle::State& absolute) const {
@@ -230,7 +257,7 @@ class UpdateCheck {
     oracle::Tensors moved;
     for (const auto& [name, s] : terms) {
       const Tensor m = absolute.slots.at("m").at(name) / first;
-      const Tensor root = (least.slots.at("v").at(name) / second).sqrt() + rule_.epsilon;
+      const Tensor root = (least.slots.at("v").at(name) / second).sqrt() + epsilon(t);
       const Tensor own = 1 + s * std::sqrt((1 - rule_.beta2) / second) / root;
       moved[name] = lr_ * m / root * own;
       if (is_clipped_in_place()) moved[name] = moved[name] * far_below_normal(name);

@@ -91,6 +91,8 @@ HeldLayers layers_of(const ParamShard& shard, const Mesh& mesh) {
 Optimizer::Optimizer(const OptimizerPlan& plan, const OptimizerRules& rules)
     : plan_(plan), rule_(make_rule(plan, rules)) {}
 
+bool Optimizer::is_scaled(const Param& p) const { return plan_.scales(is_left_out(p)); }
+
 bool Optimizer::is_left_out(const Param& p) const {
   return plan_.leaves_vectors_out(rule_.is_by_layers()) && holds_vectors(p);
 }
@@ -171,7 +173,7 @@ Optimizer::Tables Optimizer::tables_of(std::span<const ParamShard> shards, const
     const HeldLayers held = layers_of(shard, mesh);
     const uint64_t axes = splitting_axes(shard, mesh);
     out.rows.push_back({axes, heights[axes] + held.first, held.run});
-    if (!is_left_out(*shard.param)) heights[axes] += num_layers(*shard.param);
+    if (is_scaled(*shard.param)) heights[axes] += num_layers(*shard.param);
   }
   for (const auto& [axes, height] : heights) {
     const auto f64 = shards[0].value.options().dtype(at::kDouble).requires_grad(false);
@@ -190,17 +192,17 @@ std::vector<Tensor> Optimizer::ratios_of(std::span<const ParamShard> shards,
     const Rows& rows = all.rows[i];
     pieces[i].layers = rows.run;
     const Tensor sums = rule_.measure(pieces[i], rates);
-    if (is_left_out(*shards[i].param)) continue;
+    if (!is_scaled(*shards[i].param)) continue;
     tables.at(rows.axes).narrow(0, rows.first, rows.run.layers).copy_(sums);
   }
   sum_over_axes(all.partial, mesh);
-  for (auto& [axes, table] : tables) table = rule_.ratios(table.sqrt());
+  for (auto& [axes, table] : tables) table = rule_.ratios(table.sqrt(), rates);
   std::vector<Tensor> ratios;
   for (size_t i = 0; i < shards.size(); ++i) {
     const Rows& rows = all.rows[i];
     const Tensor& table = tables.at(rows.axes);
-    ratios.push_back(is_left_out(*shards[i].param) ? at::ones({rows.run.layers}, table.options())
-                                                   : table.narrow(0, rows.first, rows.run.layers));
+    ratios.push_back(is_scaled(*shards[i].param) ? table.narrow(0, rows.first, rows.run.layers)
+                                                 : at::ones({rows.run.layers}, table.options()));
   }
   return ratios;
 }

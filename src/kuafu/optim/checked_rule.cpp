@@ -74,9 +74,9 @@ class CheckedRule {
     expect_like(step, direction, "whole", "the step of each element");
     return step;
   }
-  Tensor ratios(const Tensor& norms) const {
+  Tensor ratios(const Tensor& norms, const Rates& rates) const {
     Tensor ratios;
-    run_foreign(who_, "ratios", [&] { ratios = rule_.ratios(norms); });
+    run_foreign(who_, "ratios", [&] { ratios = rule_.ratios(norms, rates); });
     expect(ratios, {norms.size(0)}, norms.device(), "ratios", "one for each row of its norms");
     return ratios;
   }
@@ -173,7 +173,11 @@ Rule checked(Rule rule, const std::string& who) {
       return held->whole(direction, layers);
     };
   }
-  if (rule.ratios) rule.ratios = [held](const Tensor& norms) { return held->ratios(norms); };
+  if (rule.ratios) {
+    rule.ratios = [held](const Tensor& norms, const Rates& rates) {
+      return held->ratios(norms, rates);
+    };
+  }
   if (rule.update) {
     rule.update = [held](RulePiece& p, const Rates& rates, const Tensor& ratios) {
       held->update(p, rates, ratios);

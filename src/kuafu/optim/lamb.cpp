@@ -11,8 +11,10 @@
 //   5  ratio = |w| / |r|, kept in ratio_min .. ratio_max          1 where either norm is 0
 //   6  w = w - lr ratio r
 //
-// The paper bounds |w| before it divides; what most implementations bound, and this one, is the
-// ratio. Layers that are left out: ratio = 1, wd = 0, which is Adam.
+// The paper bounds |w| before it divides (bound = "weights"); what most implementations bound, and
+// this one unless told otherwise, is the ratio. With correction_in = "rate" r is of m and v, and 6
+// has lr sqrt(1 - b2^t) / (1 - b1^t): the ratio is that of another step.
+// Layers that are left out: wd = 0, and, unless scaled_layers = "all", ratio = 1, which is Adam.
 // r is made again in 6 from m, v and w, so that nothing but state is kept between the two passes.
 // State: 2 x parameters in their type; half precision: 3 x parameters in f32 (m, v, master copy).
 
@@ -24,25 +26,28 @@ namespace kuafu {
 
 Rule make_lamb(const OptimizerPlan& plan) {
   check_betas(plan);
-  const auto args = [plan](const RulePiece& p, const Rates& rates) {
-    return ops::LambArgs{plan.beta1,
-                         plan.beta2,
-                         plan.epsilon,
-                         p.weight_decay,
-                         plan.bias_correction ? rates.step : 0,
-                         p.grad_factor};
+  const bool is_in_moments = plan.bias_correction && plan.correction_in == "moments";
+  const bool is_in_rate = plan.bias_correction && !is_in_moments;
+  const auto args = [plan, is_in_moments](const RulePiece& p, const Rates& rates) {
+    return ops::LambArgs{
+        plan.beta1,   plan.beta2, plan.epsilon, p.weight_decay, is_in_moments ? rates.step : 0,
+        p.grad_factor};
   };
   const auto measure = [args](RulePiece& p, const Rates& rates) {
     return ops::lamb_norms(p.value, p.grad, p.slots[0], p.slots[1], args(p, rates),
                            p.layers);  // 1 to 4
   };
-  const auto ratios = [least = plan.ratio_min, most = plan.ratio_max](const Tensor& norms) {
+  const auto ratios = [plan](const Tensor& norms, const Rates& rates) {
     const Tensor w = norms.select(1, 0), r = norms.select(1, 1);
     const Tensor none = is_zero_layer(norms);
-    return (w / (r + none)).clamp(least, most) * (-none + 1.0) + none;  // 5
+    const bool bounds_weights = plan.bounded() == "weights";
+    const Tensor above = bounds_weights ? w.clamp(plan.ratio_min, plan.ratio_max) : w;
+    return within_bounds(plan, above / (r + none), rates) * (-none + 1.0) + none;  // 5
   };
-  const auto update = [args](RulePiece& p, const Rates& rates, const Tensor& ratio) {
-    ops::lamb(p.value, p.slots[0], p.slots[1], ratio * rates.lr, args(p, rates), p.layers);  // 6
+  const auto update = [plan, args, is_in_rate](RulePiece& p, const Rates& rates,
+                                               const Tensor& ratio) {
+    const double rate = is_in_rate ? rates.lr * correction_of_rate(plan, rates.step) : rates.lr;
+    ops::lamb(p.value, p.slots[0], p.slots[1], ratio * rate, args(p, rates), p.layers);  // 6
   };
   return {.slots = {"m", "v"}, .measure = measure, .ratios = ratios, .update = update};
 }

@@ -4,13 +4,14 @@
 //                                 [You, Gitman and Ginsburg, arXiv 1708.03888, algorithm 1, eq. 6]
 //
 //   for each layer l
-//   1  |w|, |g| of the layer
-//   2  ratio = eta |w| / (|g| + wd |w|)             1 where either norm is 0
-//   3  v = momentum v + lr ratio (g + wd w)
-//   4  w = w - v
+//   1  |w|, |g| of the layer                        or |g + wd w|: denominator
+//   2  ratio = eta |w| / (|g| + wd |w|)             or eta |w| / |g + wd w|; 1 where either norm is 0
+//   3  bound: none; the ratio in ratio_min .. ratio_max; or the rate, ratio = min(ratio / lr, 1)
+//   4  v = momentum v + lr ratio (g + wd w)
+//   5  w = w - v                                    rate_in = "step": lr is here instead of in 4
 //
-// Rate and ratio are inside the momentum, as in the paper; its decay polynomial (power 2) is a
-// schedule of its own. Layers that are left out: ratio = 1, wd = 0.
+// The forms on the left are the paper's; its decay polynomial (power 2) is a schedule of its own.
+// Layers that are left out: ratio = 1, wd = 0.
 // State: 1 x parameters in their type; half precision: 2 x parameters in f32 (v, master copy).
 
 #include <ATen/ATen.h>
@@ -21,18 +22,23 @@ namespace kuafu {
 
 Rule make_lars(const OptimizerPlan& plan) {
   check_momentum(plan);
-  const auto measure = [](RulePiece& p, const Rates&) {
-    return ops::lars_norms(p.value, p.grad, p.grad_factor, p.layers);  // 1
+  const bool is_of_sum = plan.denominator == "norm_of_sum";
+  const auto measure = [is_of_sum](RulePiece& p, const Rates&) {
+    return ops::lars_norms(p.value, p.grad, p.grad_factor, p.layers,
+                           is_of_sum ? p.weight_decay : 0);  // 1
   };
-  const auto ratios = [eta = plan.coefficient, wd = plan.weight_decay](const Tensor& norms) {
+  const auto ratios = [plan, is_of_sum](const Tensor& norms, const Rates& rates) {
     const Tensor w = norms.select(1, 0), g = norms.select(1, 1);
     const Tensor none = is_zero_layer(norms);
-    return w * eta / (g + w * wd + none) * (-none + 1.0) + none;  // 2
+    const Tensor below = is_of_sum ? g : g + w * plan.weight_decay;
+    const Tensor ratio = w * plan.coefficient / (below + none);       // 2
+    return within_bounds(plan, ratio, rates) * (-none + 1.0) + none;  // 3
   };
-  const auto update = [momentum = plan.momentum](RulePiece& p, const Rates& rates,
-                                                 const Tensor& ratio) {
-    ops::lars(p.value, p.grad, p.slots[0], ratio * rates.lr,
-              {rates.lr, momentum, p.weight_decay, p.grad_factor}, p.layers);  // 3, 4
+  const auto update = [momentum = plan.momentum, is_in_step = plan.rate_in == "step"](
+                          RulePiece& p, const Rates& rates, const Tensor& ratio) {
+    ops::lars(p.value, p.grad, p.slots[0], is_in_step ? ratio : ratio * rates.lr,
+              {is_in_step ? rates.lr : 1, momentum, p.weight_decay, p.grad_factor},
+              p.layers);  // 4, 5
   };
   return {.slots = {"velocity"}, .measure = measure, .ratios = ratios, .update = update};
 }

@@ -10,16 +10,19 @@
 //      (all of U comes to one of the ranks that hold parts of it: matrices.h)
 //   3  X = U / (|U| + 1e-7), of U^T where R > C
 //   4  five times  A = X X^T,  X = a X + (b A + c A^2) X      a, b, c = 3.4445, -4.7750, 2.0315
+//      coefficients = "polar": those of each iteration  [Amsel et al., arXiv 2505.16932, algorithm 1]
 //   5  w = w - lr (sqrt(max(1, C / R)) X + wd w)
+//      matrix_scale = "size": 0.2 sqrt(max(R, C))                     [Liu et al., arXiv 2502.16982]
 //   all else (vectors, embeddings, heads)
 //   6  AdamW with adam_lr, which follows lr's schedule
 //
-// Singular values of X that were at least 0.002 end between 0.68 and 1.2; smaller ones grow some
+// With constant coefficients singular values of X that were at least 0.002 end between 0.68 and 1.2; smaller ones grow some
 // 480 times. R and C are those of the model, without padding.
 // State: 1 x matrices, 2 x all else, in their type; half precision: in f32, and a master copy.
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/optim/rule.h"
@@ -27,21 +30,40 @@
 namespace kuafu {
 namespace {
 
-constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315, kLeastNorm = 1e-7;
+constexpr double kLeastNorm = 1e-7, kSizeScale = 0.2;
 constexpr int64_t kIterations = 5;
+/// What a singular value may be above 1 by, through rounding, without growing in `polar`.
+constexpr double kSafety = 1.01;
+
+/// a, b and c of each iteration.
+std::vector<double> coefficients_of(const OptimizerPlan& plan) {
+  constexpr double kPolar[kIterations][3] = {
+      {8.28721201814563, -23.595886519098837, 17.300387312530933},
+      {4.107059111542203, -2.9478499167379106, 0.5448431082926601},
+      {3.9486908534822946, -2.908902115962949, 0.5518191394370137},
+      {3.3184196573706015, -2.488488024314874, 0.51004894012372},
+      {2.300652019954817, -1.6689039845747493, 0.4188073119525673}};
+  const bool is_polar = plan.coefficients == "polar";
+  std::vector<double> all;
+  for (const auto& [a, b, c] : kPolar) {
+    all.push_back(is_polar ? a / kSafety : 3.4445);
+    all.push_back(is_polar ? b / std::pow(kSafety, 3) : -4.7750);
+    all.push_back(is_polar ? c / std::pow(kSafety, 5) : 2.0315);
+  }
+  return all;
+}
 
 /// 3, 4 and the scale of 5.
-Tensor orthogonal(const Tensor& u, const LayerSplit& layers) {
+Tensor orthogonal(const OptimizerPlan& plan, const Tensor& u, const LayerSplit& layers) {
   const auto rows = static_cast<double>(u.size(0));
   const auto columns = static_cast<double>(u.size(1) / layers.parts);
-  return ops::newton_schulz(u, {.a = kA,
-                                .b = kB,
-                                .c = kC,
+  const double scale = plan.matrix_scale == "size" ? kSizeScale * std::sqrt(std::max(rows, columns))
+                                                   : std::sqrt(std::max(1.0, columns / rows));
+  return ops::newton_schulz(u, {.coefficients = coefficients_of(plan),
                                 .least_norm = kLeastNorm,
-                                .iterations = kIterations,
                                 .parts = layers.parts,
                                 .width = layers.width,
-                                .scale = std::sqrt(std::max(1.0, columns / rows))});
+                                .scale = scale});
 }
 
 }  // namespace
@@ -68,7 +90,8 @@ Rule make_muon(const OptimizerPlan& plan) {
   return {.slots = {"m", "v"},
           .matrix_slots = {"velocity"},
           .direction = direction,
-          .whole = orthogonal,
+          .whole = [plan](const Tensor& u,
+                          const LayerSplit& layers) { return orthogonal(plan, u, layers); },
           .update = update};
 }
 

@@ -80,8 +80,9 @@ class Optimizer {
   std::vector<State*> states_of(std::span<const ParamShard> shards);
   /// The slots of a parameter, by name.
   const std::vector<std::string>& slots_of(const Param& p) const;
-  /// optimizer.exclude: neither decay nor ratio.
+  /// optimizer.exclude: no decay, and, but for some of optimizer.scaled_layers, no ratio.
   bool is_left_out(const Param& p) const;
+  bool is_scaled(const Param& p) const;
   /// Where the layers of a shard are in the table of its axes.
   struct Rows {
     uint64_t axes = 0;

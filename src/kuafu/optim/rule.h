@@ -37,7 +37,7 @@ struct Rates {
 ///
 ///   measure   elementwise: moments, and sums of squares by layer over the piece, (layers, k) f64
 ///             (sums of all pieces of a layer, then norms: not the rule's)
-///   ratios    norms (layers, k) f64 -> (layers) f64
+///   ratios    norms (layers, k) f64 -> (layers) f64, those of layers without a norm 1
 ///   update    elementwise, with the ratio of each element's layer
 ///
 /// With matrix_slots hidden matrices have a step that follows from all of each:
@@ -55,7 +55,7 @@ struct Rule {
   std::function<Tensor(const Tensor& direction, const LayerSplit& layers)> whole = {};
   std::function<Tensor(RulePiece& piece, const Rates& rates)> measure = {};
   int64_t num_norms = 2;  ///< k
-  std::function<Tensor(const Tensor& norms)> ratios = {};
+  std::function<Tensor(const Tensor& norms, const Rates& rates)> ratios = {};
   /// `ratios` is undefined where there are none.
   std::function<void(RulePiece& piece, const Rates& rates, const Tensor& ratios)> update;
 
@@ -95,6 +95,12 @@ Rule make_rule(const OptimizerPlan& plan, const OptimizerRules& rules = builtin_
 
 /// Whether a parameter holds matrices of blocks: none that embeds, none of the head, no vectors.
 bool holds_hidden_matrices(const Param& p);
+
+/// A trust ratio, (layers) f64, kept in the bounds of plan.bounded(), those of "weights" apart.
+Tensor within_bounds(const OptimizerPlan& plan, const Tensor& ratio, const Rates& rates);
+
+/// sqrt(1 - beta2^t) / (1 - beta1^t): what a rate makes up for where moments are not corrected.
+double correction_of_rate(const OptimizerPlan& plan, int64_t t);
 
 /// What rules share: betas and momentum below 1. Throw ConfigError.
 void check_betas(const OptimizerPlan& plan);

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "kuafu/base/errors.h"
@@ -24,6 +25,18 @@ void check_betas(const OptimizerPlan& plan) {
 void check_momentum(const OptimizerPlan& plan) {
   KUAFU_REQUIRE(plan.momentum >= 0 && plan.momentum < 1, "optimizer.momentum = ", plan.momentum,
                 "; allowed are 0 <= momentum < 1");
+}
+
+Tensor within_bounds(const OptimizerPlan& plan, const Tensor& ratio, const Rates& rates) {
+  const std::string what = plan.bounded();
+  if (what == "ratio") return ratio.clamp(plan.ratio_min, plan.ratio_max);
+  if (what != "rate") return ratio;
+  return rates.lr > 0 ? (ratio / rates.lr).clamp_max(1.0) : at::ones_like(ratio);
+}
+
+double correction_of_rate(const OptimizerPlan& plan, int64_t t) {
+  const auto steps = static_cast<double>(t);
+  return std::sqrt(1 - std::pow(plan.beta2, steps)) / (1 - std::pow(plan.beta1, steps));
 }
 
 Tensor is_zero_layer(const Tensor& norms) {

@@ -32,25 +32,40 @@ Tensor adam_direction(const Step& s, const Tensor& g, bool is_corrected) {
   return first / (second.sqrt() + s.plan.epsilon);
 }
 
+/// Moments stay as they are and the rate makes up for their bias:
+/// alpha_t = alpha sqrt(1 - beta2^t) / (1 - beta1^t)             [the same, the end of section 2]
+bool is_corrected_in_rate(const OptimizerPlan& plan) { return plan.correction_in == "rate"; }
+double rate_for_raw_moments(const Step& s) {
+  const auto t = static_cast<double>(s.t);
+  return s.alpha * std::sqrt(1 - std::pow(s.plan.beta2, t)) / (1 - std::pow(s.plan.beta1, t));
+}
+/// alpha times the direction, by one way or the other.
+Tensor adam_step(const Step& s, const Tensor& g) {
+  const bool in_rate = is_corrected_in_rate(s.plan);
+  const double alpha = in_rate ? rate_for_raw_moments(s) : s.alpha;
+  return alpha * adam_direction(s, g, !in_rate);
+}
+
 /// The decay is part of the gradient, as in the paper's L2 regularisation.
 Tensor adam_rule(const Step& s, const Tensor& g, const Tensor& theta) {
-  return theta - s.alpha * adam_direction(s, g + s.lambda * theta, true);
+  return theta - adam_step(s, g + s.lambda * theta);
 }
 
 /// theta <- theta - (alpha m^ / (sqrt(v^) + eps) + lambda theta), lambda = lr times the decay.
 ///                                       [Loshchilov & Hutter, arXiv 1711.05101, algorithm 2]
 Tensor adamw_rule(const Step& s, const Tensor& g, const Tensor& theta) {
-  return theta - (s.alpha * adam_direction(s, g, true) + s.alpha * s.lambda * theta);
+  return theta - (adam_step(s, g) + s.alpha * s.lambda * theta);
 }
 
-/// u <- mu u + (g + lambda w); w <- w - lr u. The decay is part of the gradient.
+/// u <- mu u + (1 - tau) (g + lambda w); w <- w - lr u. The decay is part of the gradient; tau, the
+/// dampening, as PyTorch has it but for its first step, which it does not dampen.
 ///      [Sutskever et al., ICML 2013, equations 1 and 2, with lr outside of u, as PyTorch has it]
 /// Nesterov: w <- w - lr (g + lambda w + mu u), the gradient's own place being the one ahead.
 ///                                                            [the same, equations 3 and 4]
 Tensor sgd_rule(const Step& s, const Tensor& g, const Tensor& theta) {
   Tensor& u = s.slot("velocity", theta);
   const Tensor decayed = g + s.lambda * theta;
-  u = s.plan.momentum * u + decayed;
+  u = s.plan.momentum * u + (1 - s.plan.dampening) * decayed;
   return theta - s.alpha * (s.plan.nesterov ? decayed + s.plan.momentum * u : u);
 }
 
@@ -59,51 +74,77 @@ Tensor where_both(const Tensor& a, const Tensor& b, const Tensor& ratio) {
   return at::where(a.gt(0).logical_and(b.gt(0)), ratio, at::ones_like(ratio));
 }
 
-/// lambda^l = eta |w^l| / (|grad L(w^l)| + beta |w^l|)
+/// lambda^l = eta |w^l| / (|grad L(w^l)| + beta |w^l|), or eta |w^l| / |grad L(w^l) + beta w^l|
+Tensor lars_ratio(const Step& s, const Tensor& g, const Tensor& theta) {
+  const OptimizerPlan& o = s.plan;
+  const Tensor weight = norms_of_layers(theta, s.shape);
+  const bool is_of_sum = o.denominator == "norm_of_sum";
+  const Tensor gradient = norms_of_layers(is_of_sum ? g + s.lambda * theta : g, s.shape);
+  Tensor local = o.coefficient * weight / (is_of_sum ? gradient : gradient + s.lambda * weight);
+  if (o.bound == "ratio") local = at::clamp(local, o.ratio_min, o.ratio_max);
+  // The rate of a layer, gamma lambda^l, is at most gamma; of gamma = 0 the limit.
+  if (o.bound == "rate") {
+    local = s.alpha == 0 ? at::ones_like(local) : at::clamp(local / s.alpha, c10::nullopt, 1.0);
+  }
+  return where_both(weight, gradient, local).to(theta.scalar_type());
+}
+
 /// v <- m v + gamma lambda^l (grad L(w) + beta w);  w <- w - v
 ///                  [You et al., arXiv 1708.03888, equations 4 to 6 and algorithm 1]
+/// or  v <- m v + lambda^l (grad L(w) + beta w);  w <- w - gamma v
 Tensor lars_rule(const Step& s, const Tensor& g, const Tensor& theta) {
-  Tensor ratio = at::ones_like(theta);
-  if (s.is_scaled) {
-    const Tensor weight = norms_of_layers(theta, s.shape), gradient = norms_of_layers(g, s.shape);
-    const Tensor local = s.plan.coefficient * weight / (gradient + s.lambda * weight);
-    ratio = where_both(weight, gradient, local).to(theta.scalar_type());
-  }
+  const Tensor ratio = s.is_scaled ? lars_ratio(s, g, theta) : at::ones_like(theta);
+  const bool is_outside = s.plan.rate_in == "step";
   Tensor& v = s.slot("velocity", theta);
-  v = s.plan.momentum * v + s.alpha * ratio * (g + s.lambda * theta);
+  v = s.plan.momentum * v + (is_outside ? 1 : s.alpha) * ratio * (g + s.lambda * theta);
   s.note(ratio, g + s.lambda * theta);
-  return theta - v;
+  return is_outside ? theta - s.alpha * v : theta - v;
 }
 
 /// x <- x - eta phi(|x|) / |r + lambda x| (r + lambda x), r Adam's direction
 ///                                                  [You et al., arXiv 1904.00962, algorithm 2]
-/// with the quotient of the norms, not the first norm alone, kept between two bounds.
+/// with the quotient of the norms, the first norm alone (phi, as the paper has it), or nothing kept
+/// between two bounds.
 Tensor lamb_rule(const Step& s, const Tensor& g, const Tensor& theta) {
-  const Tensor direction = adam_direction(s, g, s.plan.bias_correction) + s.lambda * theta;
+  const OptimizerPlan& o = s.plan;
+  const bool in_rate = o.bias_correction && is_corrected_in_rate(o);
+  const Tensor direction = adam_direction(s, g, o.bias_correction && !in_rate) + s.lambda * theta;
   Tensor ratio = at::ones_like(theta);
   if (s.is_scaled) {
     const Tensor x = norms_of_layers(theta, s.shape), r = norms_of_layers(direction, s.shape);
-    const Tensor bounded = (x / r).clamp(s.plan.ratio_min, s.plan.ratio_max);
-    ratio = where_both(x, r, bounded).to(theta.scalar_type());
+    const bool is_phi = o.bound == "weights", is_free = o.bound == "none";
+    const Tensor phi = is_phi ? x.clamp(o.ratio_min, o.ratio_max) : x;
+    const Tensor quotient = is_phi || is_free ? phi / r : (phi / r).clamp(o.ratio_min, o.ratio_max);
+    ratio = where_both(x, r, quotient).to(theta.scalar_type());
   }
   s.note(ratio, direction);
-  return theta - s.alpha * ratio * direction;
+  return theta - (in_rate ? rate_for_raw_moments(s) : s.alpha) * ratio * direction;
 }
 
 /// X <- a X + b (X X^T) X + c (X X^T)^2 X, five times, from X = U / |U|
 ///            [Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024]
-Tensor newton_schulz(const Tensor& u) {
-  if (u.size(0) > u.size(1)) return newton_schulz(u.t()).t();
+/// or by an a, b, c of each iteration, on X / 1.01   [Amsel et al., arXiv 2505.16932, algorithm 1]
+Tensor newton_schulz(const Tensor& u, bool is_polar) {
+  if (u.size(0) > u.size(1)) return newton_schulz(u.t(), is_polar).t();
+  static const double polar[5][3] = {{8.28721201814563, -23.595886519098837, 17.300387312530933},
+                                     {4.107059111542203, -2.9478499167379106, 0.5448431082926601},
+                                     {3.9486908534822946, -2.908902115962949, 0.5518191394370137},
+                                     {3.3184196573706015, -2.488488024314874, 0.51004894012372},
+                                     {2.300652019954817, -1.6689039845747493, 0.4188073119525673}};
   Tensor x = u / (u.square().sum().sqrt() + 1e-7);
-  for (int i = 0; i < 5; ++i) {
+  for (const auto& own : polar) {
+    if (is_polar) x = x / 1.01;
     const Tensor gram = x.mm(x.t());
-    x = 3.4445 * x - 4.7750 * gram.mm(x) + 2.0315 * gram.mm(gram.mm(x));
+    x = is_polar ? own[0] * x + own[1] * gram.mm(x) + own[2] * gram.mm(gram.mm(x))
+                 : 3.4445 * x - 4.7750 * gram.mm(x) + 2.0315 * gram.mm(gram.mm(x));
   }
   return x;
 }
 
-/// newton_schulz() of each matrix that a weight holds, times sqrt(max(1, out / in)).
-Tensor orthogonal_step(const Tensor& u, const Weight& weight) {
+/// newton_schulz() of each matrix that a weight holds, times sqrt(max(1, out / in)), or
+/// 0.2 sqrt(max(in, out))                                          [Liu et al., arXiv 2502.16982]
+Tensor orthogonal_step(const OptimizerPlan& plan, const Tensor& u, const Weight& weight) {
+  const bool is_polar = plan.coefficients == "polar", is_by_size = plan.matrix_scale == "size";
   std::vector<Tensor> experts;
   for (const Tensor& one : weight.is_stacked ? u.unbind(0) : std::vector<Tensor>{u}) {
     // (in, turns, fused, run): the columns of a matrix are those of all turns.
@@ -112,9 +153,11 @@ Tensor orthogonal_step(const Tensor& u, const Weight& weight) {
     std::vector<Tensor> parts;
     for (const Tensor& part : split.unbind(2)) {
       const Tensor matrix = part.reshape({one.size(0), -1});
-      const double wide = static_cast<double>(matrix.size(1)) / static_cast<double>(matrix.size(0));
-      parts.push_back(
-          (newton_schulz(matrix) * std::sqrt(std::max(1.0, wide))).reshape(part.sizes()));
+      const auto in = static_cast<double>(matrix.size(0)),
+                 out = static_cast<double>(matrix.size(1));
+      const double scale =
+          is_by_size ? 0.2 * std::sqrt(std::max(in, out)) : std::sqrt(std::max(1.0, out / in));
+      parts.push_back((newton_schulz(matrix, is_polar) * scale).reshape(part.sizes()));
     }
     experts.push_back(at::stack(parts, 2).reshape(one.sizes()));
   }
@@ -134,13 +177,20 @@ Tensor muon_rule(const Step& s, const Tensor& g, const Tensor& theta) {
   Tensor& b = s.slot("velocity", theta);
   b = s.plan.momentum * b + g;
   const Tensor u = s.plan.nesterov ? g + s.plan.momentum * b : b;
-  return theta - s.alpha * (orthogonal_step(u, s.shape) + s.lambda * theta);
+  return theta - s.alpha * (orthogonal_step(s.plan, u, s.shape) + s.lambda * theta);
 }
 
 bool is_left_out(const OptimizerPlan& plan, const UpdateRule& rule, const Weight& weight) {
   const bool leaves_vectors =
       plan.exclude == "vectors" || (plan.exclude == "auto" && rule.is_by_layers);
   return leaves_vectors && weight.shape.size() - (weight.is_stacked ? 1 : 0) == 1;
+}
+
+/// Those left out have no ratio, nor has a layer that does not decay where the plan says so.
+bool has_ratio(const OptimizerPlan& plan, bool is_out) {
+  if (plan.scaled_layers == "all") return true;
+  const bool decays = !is_out && plan.weight_decay > 0;
+  return plan.scaled_layers == "decayed" ? decays : !is_out;
 }
 
 }  // namespace
@@ -196,6 +246,10 @@ bool is_excluded(const OptimizerPlan& plan, const Weight& weight) {
   return is_left_out(plan, builtin_updates().find(plan.kind), weight);
 }
 
+bool is_scaled(const OptimizerPlan& plan, const Weight& weight) {
+  return has_ratio(plan, is_excluded(plan, weight));
+}
+
 /// Clipping: g <- g c / max(c, |g|)           [Pascanu et al., arXiv 1211.5063, algorithm 1].
 void update(const OptimizerPlan& plan, double lr, double norm, const Tensors& gradients,
             Tensors& weights, State& state, const Weights& shapes, Trust* trust,
@@ -218,7 +272,7 @@ void update(const OptimizerPlan& plan, double lr, double norm, const Tensors& gr
                     .lambda = is_out ? 0 : plan.weight_decay,
                     .t = state.num_steps,
                     .shape = of,
-                    .is_scaled = !is_out,
+                    .is_scaled = has_ratio(plan, is_out),
                     .state = state,
                     .name = name,
                     .trust = trust};

@@ -163,6 +163,9 @@ at::Tensor norms_of_layers(const at::Tensor& t, const Weight& weight);
 /// Whether optimizer.exclude leaves a weight out of decay and trust ratios. @pre a kind of this build
 bool is_excluded(const OptimizerPlan& plan, const Weight& weight);
 
+/// Whether LARS or LAMB scale the step of a weight by a trust ratio.
+bool is_scaled(const OptimizerPlan& plan, const Weight& weight);
+
 /// What LARS and LAMB scale each layer's step by, at every element: the ratio (1 where they scale
 /// nothing), and LAMB's step before it.
 struct Trust {
@@ -176,7 +179,7 @@ struct Step {
   double lambda;  ///< weight decay; 0 where the weight is left out of it
   int64_t t;      ///< from 1
   Weight shape;
-  bool is_scaled;  ///< by a trust ratio: the weight is not left out
+  bool is_scaled;  ///< by a trust ratio
   State& state;
   const std::string& name;
   Trust* trust;

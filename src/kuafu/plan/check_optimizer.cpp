@@ -93,6 +93,55 @@ void check_ratios(const Plan& plan, const Origins& origins) {
       ", or ratio_min = ", o.ratio_max);
 }
 
+/// Values of keys that each are allowed and together say nothing, or what no rule does.
+void check_variants(const Plan& plan, const Origins& origins) {
+  const OptimizerPlan& o = plan.optimizer;
+  const auto refuse = [&](bool is_wrong, const std::vector<std::string>& keys,
+                          const auto&... words) {
+    KUAFU_REQUIRE(!is_wrong, origins.of(keys), words...);
+  };
+  refuse(
+      o.bound == "weights" && o.kind == "lars", {"optimizer.bound", "optimizer.kind"},
+      "optimizer.bound = \"weights\" with optimizer.kind = \"lars\", whose weights have no bounds "
+      "of their own; allowed: \"auto\", \"none\", \"ratio\" or \"rate\"; nearest: \"ratio\"");
+  refuse(
+      o.bound == "rate" && o.kind == "lamb", {"optimizer.bound", "optimizer.kind"},
+      "optimizer.bound = \"rate\" with optimizer.kind = \"lamb\", whose ratio is no rate; allowed: "
+      "\"auto\", \"none\", \"ratio\" or \"weights\"; nearest: \"ratio\"");
+  const OptimizerPlan defaults;
+  const bool has_bounds = o.ratio_min != defaults.ratio_min || o.ratio_max != defaults.ratio_max;
+  const bool reads_bounds = o.bounded() == "ratio" || o.bounded() == "weights";
+  const bool is_min = o.ratio_min != defaults.ratio_min;
+  refuse((o.kind == "lars" || o.kind == "lamb") && has_bounds && !reads_bounds,
+         {is_min ? "optimizer.ratio_min" : "optimizer.ratio_max", "optimizer.bound"},
+         is_min ? "optimizer.ratio_min = " : "optimizer.ratio_max = ",
+         is_min ? o.ratio_min : o.ratio_max,
+         " has no effect with optimizer.bound = ", in_quotes(o.bound), " of ", in_quotes(o.kind),
+         "; nearest: bound = \"ratio\"");
+  refuse(o.kind == "lamb" && !o.bias_correction && o.correction_in != "moments",
+         {"optimizer.correction_in", "optimizer.bias_correction"},
+         "optimizer.correction_in = ", in_quotes(o.correction_in),
+         " has no effect with optimizer.bias_correction = false; nearest: ",
+         "bias_correction = true, or correction_in = \"moments\"");
+  refuse(o.scaled_layers == "all" && o.exclude == "none",
+         {"optimizer.scaled_layers", "optimizer.exclude"},
+         "optimizer.scaled_layers = \"all\" has no effect with optimizer.exclude = \"none\", which "
+         "leaves no layer out; nearest: exclude = \"vectors\", or scaled_layers = \"included\"");
+  refuse(
+      o.rate_in == "step" && o.momentum == 0, {"optimizer.rate_in", "optimizer.momentum"},
+      "optimizer.rate_in = \"step\" has no effect with optimizer.momentum = 0; nearest: momentum = "
+      "0.9, or rate_in = \"velocity\"");
+  refuse(o.denominator == "norm_of_sum" && o.weight_decay == 0,
+         {"optimizer.denominator", "optimizer.weight_decay"},
+         "optimizer.denominator = \"norm_of_sum\" has no effect with optimizer.weight_decay = 0; "
+         "nearest: weight_decay = 0.01, or denominator = \"sum_of_norms\"");
+  refuse(
+      o.dampening > 0 && o.nesterov, {"optimizer.dampening", "optimizer.nesterov"},
+      "optimizer.dampening = ", o.dampening,
+      " with optimizer.nesterov = true, whose step is of the whole gradient; nearest: dampening = "
+      "0, or nesterov = false");
+}
+
 void check_stale(const Plan& plan, const OptimizerKind& kind, const Origins& origins) {
   if (!kind.is_by_layers || plan.parallel.data.staleness == 0) return;
   throw Refused(text(origins.of({"optimizer.kind", "parallel.data.staleness"}),
@@ -119,6 +168,7 @@ void check_optimizer(const Plan& plan, const std::vector<OptimizerKind>& optimiz
   check_ignored(plan, optimizers, origins);
   check_schedule(plan, origins);
   check_ratios(plan, origins);
+  check_variants(plan, origins);
   check_stale(plan, kind, origins);
   check_matrices(plan, kind, origins);
 }

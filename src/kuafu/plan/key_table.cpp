@@ -278,27 +278,74 @@ std::vector<Key> optimizer_keys() {
           "added to the root of the second moment; below 1e-16, f32 moments underflow before it")
           .in(1e-16, 1)
           .only_with(kind, that_read("epsilon")),
-      Row("optimizer.bias_correction", Form::kBoolean, KUAFU_SLOT(optimizer.bias_correction),
-          "moments are divided by 1 - beta^t, as Adam's; the others that have moments always do")
-          .only_with(kind, that_read("bias_correction")),
-      Row("optimizer.ratio_min", Form::kNumber, KUAFU_SLOT(optimizer.ratio_min),
-          "least trust ratio |w| / |step| of a layer")
-          .in(0, kMaxReal)
-          .only_with(kind, that_read("ratio_min")),
-      Row("optimizer.ratio_max", Form::kNumber, KUAFU_SLOT(optimizer.ratio_max),
-          "largest trust ratio |w| / |step| of a layer")
-          .in(1e-9, kMaxReal)
-          .only_with(kind, that_read("ratio_max")),
       Row("optimizer.weight_decay", Form::kNumber, KUAFU_SLOT(optimizer.weight_decay),
           "weight decay a step, times the learning rate")
           .in(0, kMaxRate),
       Row("optimizer.exclude", Form::kChoice, KUAFU_SLOT(optimizer.exclude),
           "layers without decay and trust ratio: \"vectors\" are biases and norms; \"auto\": those "
-          "with lars and lamb, none with other kinds")
+          "with lars, lamb and muon, none with other kinds")
           .one_of({"auto", "none", "vectors"}),
       Row("optimizer.clip", Form::kNumber, KUAFU_SLOT(optimizer.clip),
           "largest global norm of the gradient; 0 = off")
           .in(0, kMaxReal),
+  };
+}
+
+/// What implementations of one rule do otherwise (optim/README.md).
+std::vector<Key> variant_keys() {
+  const std::string kind = "optimizer.kind";
+  return {
+      Row("optimizer.dampening", Form::kNumber, KUAFU_SLOT(optimizer.dampening),
+          "share of the gradient that does not enter the velocity, in the first step too")
+          .below(0, 1)
+          .only_with(kind, that_read("dampening")),
+      Row("optimizer.bias_correction", Form::kBoolean, KUAFU_SLOT(optimizer.bias_correction),
+          "moments are divided by 1 - beta^t, as Adam's; the others that have moments always do")
+          .only_with(kind, that_read("bias_correction")),
+      Row("optimizer.correction_in", Form::kChoice, KUAFU_SLOT(optimizer.correction_in),
+          "where the bias is corrected: \"moments\", or \"rate\", times sqrt(1 - beta2^t) / "
+          "(1 - beta1^t): epsilon then stands beside the uncorrected root, and the ratio of lamb "
+          "is that of the uncorrected step")
+          .one_of({"moments", "rate"})
+          .only_with(kind, that_read("correction_in")),
+      Row("optimizer.bound", Form::kChoice, KUAFU_SLOT(optimizer.bound),
+          "what is kept in bounds: \"ratio\", the trust ratio, in ratio_min .. ratio_max; "
+          "\"weights\", the norm of the weights, in the same (lamb); \"rate\", the rate of a "
+          "layer, at most `lr` (lars); \"auto\": the ratio with lamb, nothing with lars")
+          .one_of({"auto", "none", "ratio", "weights", "rate"})
+          .only_with(kind, that_read("bound")),
+      Row("optimizer.ratio_min", Form::kNumber, KUAFU_SLOT(optimizer.ratio_min),
+          "least trust ratio of a layer, or norm of its weights: `bound`")
+          .in(0, kMaxReal)
+          .only_with(kind, that_read("ratio_min")),
+      Row("optimizer.ratio_max", Form::kNumber, KUAFU_SLOT(optimizer.ratio_max),
+          "largest trust ratio of a layer, or norm of its weights: `bound`")
+          .in(1e-9, kMaxReal)
+          .only_with(kind, that_read("ratio_max")),
+      Row("optimizer.scaled_layers", Form::kChoice, KUAFU_SLOT(optimizer.scaled_layers),
+          "layers with a trust ratio: those that `exclude` leaves in; all; or of the first those "
+          "that decay, none with weight_decay = 0")
+          .one_of({"included", "all", "decayed"})
+          .only_with(kind, that_read("scaled_layers")),
+      Row("optimizer.rate_in", Form::kChoice, KUAFU_SLOT(optimizer.rate_in),
+          "where the learning rate stands, the trust ratio being in the velocity: in it too, or in "
+          "the step alone")
+          .one_of({"velocity", "step"})
+          .only_with(kind, that_read("rate_in")),
+      Row("optimizer.denominator", Form::kChoice, KUAFU_SLOT(optimizer.denominator),
+          "of the trust ratio: |g| + weight_decay |w|, or |g + weight_decay w|")
+          .one_of({"sum_of_norms", "norm_of_sum"})
+          .only_with(kind, that_read("denominator")),
+      Row("optimizer.matrix_scale", Form::kChoice, KUAFU_SLOT(optimizer.matrix_scale),
+          "factor of the orthogonal step of a matrix (in, out): sqrt(max(1, out / in)), or "
+          "0.2 sqrt(max(in, out))")
+          .one_of({"shape", "size"})
+          .only_with(kind, that_read("matrix_scale")),
+      Row("optimizer.coefficients", Form::kChoice, KUAFU_SLOT(optimizer.coefficients),
+          "of the five iterations: 3.4445, -4.775, 2.0315 in each, or those that lead to the polar "
+          "factor fastest, others in each (arXiv 2505.16932)")
+          .one_of({"constant", "polar"})
+          .only_with(kind, that_read("coefficients")),
   };
 }
 
@@ -436,7 +483,7 @@ const std::vector<Key>& keys() {
   static const std::vector<Key> all = [] {
     std::vector<Key> out;
     for (auto part : {model_keys, expert_keys, image_keys, parallel_keys, memory_keys,
-                      optimizer_keys, schedule_keys, run_keys, cluster_keys}) {
+                      optimizer_keys, variant_keys, schedule_keys, run_keys, cluster_keys}) {
       for (Key& key : part()) out.push_back(std::move(key));
     }
     return out;

@@ -8,20 +8,26 @@ namespace kuafu {
 
 const std::vector<OptimizerKind>& builtin_optimizer_kinds() {
   static const std::vector<OptimizerKind> kinds = {
-      {"adamw", "Adam, which decays the weight itself", {"beta1", "beta2", "epsilon"}},
-      {"sgd", "stochastic gradient descent with momentum", {"momentum", "nesterov"}},
-      {"adam", "Adam, which decays through its gradient", {"beta1", "beta2", "epsilon"}},
+      {"adamw",
+       "Adam, which decays the weight itself",
+       {"beta1", "beta2", "epsilon", "correction_in"}},
+      {"sgd", "stochastic gradient descent with momentum", {"momentum", "nesterov", "dampening"}},
+      {"adam",
+       "Adam, which decays through its gradient",
+       {"beta1", "beta2", "epsilon", "correction_in"}},
       {"lars",
        "SGD whose rate in each layer follows the norms of weights and gradients",
-       {"momentum", "coefficient"},
+       {"momentum", "coefficient", "bound", "ratio_min", "ratio_max", "rate_in", "denominator"},
        true},
       {"lamb",
        "Adam whose step in each layer is as long as its weights",
-       {"beta1", "beta2", "epsilon", "bias_correction", "ratio_min", "ratio_max"},
+       {"beta1", "beta2", "epsilon", "bias_correction", "correction_in", "bound", "ratio_min",
+        "ratio_max", "scaled_layers"},
        true},
       {"muon",
        "momentum of hidden matrices made orthogonal, AdamW of all else",
-       {"momentum", "nesterov", "adam_lr", "beta1", "beta2", "epsilon"},
+       {"momentum", "nesterov", "adam_lr", "beta1", "beta2", "epsilon", "matrix_scale",
+        "coefficients"},
        true,
        true}};
   return kinds;

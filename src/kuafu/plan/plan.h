@@ -128,13 +128,22 @@ struct MemoryPlan {
 struct OptimizerPlan {
   std::string kind = "adamw";  ///< one of builtin_optimizer_kinds(), or of a plug-in
   double lr = 1e-3;
-  double momentum = 0.9;                              ///< sgd, lars
-  bool nesterov = false;                              ///< sgd
+  double momentum = 0.9;                              ///< sgd, lars, muon
+  bool nesterov = false;                              ///< sgd, muon
+  double dampening = 0;                               ///< sgd: u = momentum u + (1 - dampening) g
   double coefficient = 1e-3;                          ///< lars: of the trust ratio
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adam, adamw, lamb
   double adam_lr = 1e-3;                              ///< muon: of what it leaves to AdamW
   bool bias_correction = true;                        ///< lamb
-  double ratio_min = 0, ratio_max = 10;               ///< lamb: what the trust ratio is kept in
+  std::string correction_in = "moments";              ///< adam, adamw, lamb: "moments" | "rate"
+  /// lars, lamb: what is kept in bounds: "auto" (bounded()) | "none" | "ratio" | "weights" | "rate"
+  std::string bound = "auto";
+  double ratio_min = 0, ratio_max = 10;      ///< lars, lamb: the bounds
+  std::string scaled_layers = "included";    ///< lamb: "included" | "all" | "decayed"
+  std::string rate_in = "velocity";          ///< lars: "velocity" | "step"
+  std::string denominator = "sum_of_norms";  ///< lars: "sum_of_norms" | "norm_of_sum"
+  std::string matrix_scale = "shape";        ///< muon: "shape" | "size"
+  std::string coefficients = "constant";     ///< muon: "constant" | "polar"
   double weight_decay = 0.01;
   std::string exclude = "auto";  ///< of decay and trust ratios: "auto" | "none" | "vectors"
   double clip = 1.0;             ///< global gradient norm; 0 = off
@@ -157,6 +166,15 @@ struct OptimizerPlan {
   /// are of layers or not.
   bool leaves_vectors_out(bool is_by_layers) const {
     return exclude == "vectors" || (exclude == "auto" && is_by_layers);
+  }
+  /// Whether a layer has a trust ratio, under a rule with such.
+  bool scales(bool is_left_out) const {
+    if (scaled_layers == "all") return true;
+    return !is_left_out && (scaled_layers == "included" || weight_decay > 0);
+  }
+  /// `bound`, "auto" resolved: the ratio with lamb, nothing with all else.
+  std::string bounded() const {
+    return bound != "auto" ? bound : kind == "lamb" ? "ratio" : "none";
   }
   /// Steps of linear warm-up where a step has so many samples.
   int64_t warmup_steps(int64_t batch) const;

@@ -120,14 +120,15 @@ KUAFU_INLINE void lamb_loop(const LayerRun& run, const AdamWData<T, T>& data, co
 }
 
 template <class T, class Grad>
-KUAFU_INLINE void lars_norms_loop(const LayerRun& run, const SgdData<T, Grad>& data, double by,
-                                  double* sums) {
-  const T factor = static_cast<T>(by);
+KUAFU_INLINE void lars_norms_loop(const LayerRun& run, const SgdData<T, Grad>& data,
+                                  const SgdFactors& f, double* sums) {
+  const T factor = static_cast<T>(f.grad), decay = static_cast<T>(f.weight_decay);
   T g[kBlock];
   for (Block b = block_at(run, 0); b.count > 0; b = block_at(run, b.begin + b.count)) {
     const Grad* __restrict from = data.grad + b.begin;
-    for (int64_t i = 0; i < b.count; ++i) g[i] = widen(from[i]) * factor;
-    add_squares(run, b, static_cast<const T*>(data.w) + b.begin, 0, sums);
+    const T* w = data.w + b.begin;
+    for (int64_t i = 0; i < b.count; ++i) g[i] = widen(from[i]) * factor + decay * w[i];
+    add_squares(run, b, w, 0, sums);
     add_squares(run, b, static_cast<const T*>(g), 1, sums);
   }
 }
@@ -136,7 +137,7 @@ template <class T, class Grad>
 KUAFU_INLINE void lars_loop(const LayerRun& run, const SgdData<T, Grad>& data, const SgdFactors& f,
                             const double* rates) {
   const T momentum = static_cast<T>(f.momentum), decay = static_cast<T>(f.weight_decay);
-  const T factor = static_cast<T>(f.grad);
+  const T factor = static_cast<T>(f.grad), lr = static_cast<T>(f.lr);
   T rate[kBlock];
   for (Block b = block_at(run, 0); b.count > 0; b = block_at(run, b.begin + b.count)) {
     T* __restrict w = data.w + b.begin;
@@ -145,25 +146,25 @@ KUAFU_INLINE void lars_loop(const LayerRun& run, const SgdData<T, Grad>& data, c
     spread_rates(run, b, rates, rate);
     for (int64_t i = 0; i < b.count; ++i) {
       u[i] = momentum * u[i] + rate[i] * (widen(grad[i]) * factor + decay * w[i]);
-      w[i] = w[i] - u[i];
+      w[i] = w[i] - lr * u[i];
     }
   }
 }
 
 }  // namespace
 
-#define KUAFU_LAYER_KERNELS(T, Grad)                                                           \
-  KUAFU_WIDE void lamb_norms(const LayerRun& run, const AdamWData<T, Grad>& data,              \
-                             const LambFactors& factors, double* sums) {                       \
-    lamb_norms_loop(run, data, factors, sums);                                                 \
-  }                                                                                            \
-  KUAFU_WIDE void lars_norms(const LayerRun& run, const SgdData<T, Grad>& data, double factor, \
-                             double* sums) {                                                   \
-    lars_norms_loop(run, data, factor, sums);                                                  \
-  }                                                                                            \
-  KUAFU_WIDE void lars(const LayerRun& run, const SgdData<T, Grad>& data,                      \
-                       const SgdFactors& factors, const double* rates) {                       \
-    lars_loop(run, data, factors, rates);                                                      \
+#define KUAFU_LAYER_KERNELS(T, Grad)                                              \
+  KUAFU_WIDE void lamb_norms(const LayerRun& run, const AdamWData<T, Grad>& data, \
+                             const LambFactors& factors, double* sums) {          \
+    lamb_norms_loop(run, data, factors, sums);                                    \
+  }                                                                               \
+  KUAFU_WIDE void lars_norms(const LayerRun& run, const SgdData<T, Grad>& data,   \
+                             const SgdFactors& factors, double* sums) {           \
+    lars_norms_loop(run, data, factors, sums);                                    \
+  }                                                                               \
+  KUAFU_WIDE void lars(const LayerRun& run, const SgdData<T, Grad>& data,         \
+                       const SgdFactors& factors, const double* rates) {          \
+    lars_loop(run, data, factors, rates);                                         \
   }
 KUAFU_LAYER_KERNELS(float, float)
 KUAFU_LAYER_KERNELS(float, BF16)

@@ -33,12 +33,13 @@ struct LambFactors {
 /// lamb_norms  m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g^2; adds w^2 and r^2 of each
 ///             element to sums (layers, 2)
 /// lamb        w = w - rates[layer] r
-/// lars_norms  adds w^2 and g^2 of each element to sums (layers, 2)
-/// lars        u = momentum u + rates[layer] (g + weight_decay w); w = w - u
+/// lars_norms  adds w^2 and (g + weight_decay w)^2 of each element to sums (layers, 2)
+/// lars        u = momentum u + rates[layer] (g + weight_decay w); w = w - lr u
 #define KUAFU_LAYER_KERNELS(T, Grad)                                                               \
   void lamb_norms(const LayerRun& run, const AdamWData<T, Grad>& data, const LambFactors& factors, \
                   double* sums);                                                                   \
-  void lars_norms(const LayerRun& run, const SgdData<T, Grad>& data, double factor, double* sums); \
+  void lars_norms(const LayerRun& run, const SgdData<T, Grad>& data, const SgdFactors& factors,    \
+                  double* sums);                                                                   \
   void lars(const LayerRun& run, const SgdData<T, Grad>& data, const SgdFactors& factors,          \
             const double* rates);
 KUAFU_LAYER_KERNELS(float, float)

@@ -121,14 +121,14 @@ void lamb_meta(const Tensor&, const Tensor&, const Tensor&, const Tensor&, doubl
                double, int64_t, at::IntArrayRef) {}
 
 Tensor lars_norms_cpu(const Tensor& value, const Tensor& grad, double grad_factor,
-                      at::IntArrayRef run, int64_t layers) {
+                      double weight_decay, at::IntArrayRef run, int64_t layers) {
   check_dense(value);
   const Tensor sums = new_sums(value, layers);
   by_type(value, [&](auto zero) {
     using T = decltype(zero);
     with_gradients<T>(value, grad, [&]<class Grad>(const Grad* g) {
       const kernels::SgdData<T, Grad> data{value.mutable_data_ptr<T>(), g, nullptr, value.numel()};
-      kernels::lars_norms(run_of(run, data.count), data, grad_factor,
+      kernels::lars_norms(run_of(run, data.count), data, {1, 0, weight_decay, grad_factor},
                           sums.mutable_data_ptr<double>());
     });
   });
@@ -136,24 +136,26 @@ Tensor lars_norms_cpu(const Tensor& value, const Tensor& grad, double grad_facto
 }
 
 Tensor lars_norms_kernel(const Tensor& value, const Tensor& grad, double grad_factor,
-                         at::IntArrayRef run, int64_t layers) {
-  return squares_by_layer(value, scaled(value, grad, grad_factor), run, layers);
+                         double weight_decay, at::IntArrayRef run, int64_t layers) {
+  const Tensor g = at::add(scaled(value, grad, grad_factor), value, weight_decay);
+  return squares_by_layer(value, g, run, layers);
 }
 
-Tensor lars_norms_meta(const Tensor& value, const Tensor&, double, at::IntArrayRef,
+Tensor lars_norms_meta(const Tensor& value, const Tensor&, double, double, at::IntArrayRef,
                        int64_t layers) {
   return at::empty({layers, 2}, value.options().dtype(at::kDouble));
 }
 
 void lars_cpu(const Tensor& value, const Tensor& grad, const Tensor& velocity, const Tensor& rates,
-              double momentum, double weight_decay, double grad_factor, at::IntArrayRef run) {
+              double momentum, double weight_decay, double grad_factor, double lr,
+              at::IntArrayRef run) {
   for (const Tensor* x : {&value, &velocity, &rates}) check_dense(*x);
   by_type(value, [&](auto zero) {
     using T = decltype(zero);
     with_gradients<T>(value, grad, [&]<class Grad>(const Grad* g) {
       const kernels::SgdData<T, Grad> data{value.mutable_data_ptr<T>(), g,
                                            velocity.mutable_data_ptr<T>(), value.numel()};
-      kernels::lars(run_of(run, data.count), data, {0, momentum, weight_decay, grad_factor},
+      kernels::lars(run_of(run, data.count), data, {lr, momentum, weight_decay, grad_factor},
                     rates.const_data_ptr<double>());
     });
   });
@@ -161,22 +163,22 @@ void lars_cpu(const Tensor& value, const Tensor& grad, const Tensor& velocity, c
 
 void lars_kernel(const Tensor& value, const Tensor& grad, const Tensor& velocity,
                  const Tensor& rates, double momentum, double weight_decay, double grad_factor,
-                 at::IntArrayRef run) {
+                 double lr, at::IntArrayRef run) {
   const Tensor g = at::add(scaled(value, grad, grad_factor), value, weight_decay);
   velocity.mul_(momentum).add_(spread(rates, value, run) * g);
-  value.sub_(velocity);
+  value.sub_(velocity, lr);
 }
 
 void lars_meta(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, double, double,
-               at::IntArrayRef) {}
+               double, at::IntArrayRef) {}
 
 using LambNormsOp = Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double,
                            double, double, double, int64_t, double, at::IntArrayRef, int64_t);
 using LambOp = void(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, double,
                     double, double, int64_t, at::IntArrayRef);
-using LarsNormsOp = Tensor(const Tensor&, const Tensor&, double, at::IntArrayRef, int64_t);
+using LarsNormsOp = Tensor(const Tensor&, const Tensor&, double, double, at::IntArrayRef, int64_t);
 using LarsOp = void(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, double,
-                    double, at::IntArrayRef);
+                    double, double, at::IntArrayRef);
 
 std::array<int64_t, 6> ints_of(const ops::LayerRun& run) {
   return {run.first, run.columns, run.stacked, run.parts, run.width, run.column};
@@ -202,11 +204,12 @@ void add_layer_ops(OpLibrary& lib) {
       "float epsilon, float weight_decay, int t, int[] run) -> ()",
       "lamb", &lamb_cpu, &lamb_kernel, &lamb_meta);
   lib.add(
-      "lars_norms(Tensor value, Tensor grad, float grad_factor, int[] run, int layers) -> Tensor",
+      "lars_norms(Tensor value, Tensor grad, float grad_factor, float weight_decay, int[] run, "
+      "int layers) -> Tensor",
       "lars_norms", &lars_norms_cpu, &lars_norms_kernel, &lars_norms_meta);
   lib.add(
       "lars(Tensor(a!) value, Tensor grad, Tensor(b!) velocity, Tensor rates, float momentum, "
-      "float weight_decay, float grad_factor, int[] run) -> ()",
+      "float weight_decay, float grad_factor, float lr, int[] run) -> ()",
       "lars", &lars_cpu, &lars_kernel, &lars_meta);
 }
 
@@ -237,13 +240,14 @@ void lamb(Tensor& value, const Tensor& m, const Tensor& v, const Tensor& rates,
   scope.work(0, bytes_of(value, value, m, v));
 }
 
-Tensor lars_norms(const Tensor& value, const Tensor& grad, double grad_factor,
-                  const LayerRun& run) {
+Tensor lars_norms(const Tensor& value, const Tensor& grad, double grad_factor, const LayerRun& run,
+                  double weight_decay) {
   static const auto op = find_op<LarsNormsOp>("lars_norms");
   check_update(value, grad, value);
   check_run(value, run);
   const OpScope scope;
-  const Tensor sums = scope.keep(op.call(value, grad, grad_factor, ints_of(run), run.layers));
+  const Tensor sums =
+      scope.keep(op.call(value, grad, grad_factor, weight_decay, ints_of(run), run.layers));
   scope.work(0, bytes_of(value, grad));
   return sums;
 }
@@ -254,7 +258,7 @@ void lars(Tensor& value, const Tensor& grad, Tensor& velocity, const Tensor& rat
   check_update(value, grad, velocity);
   check_run(value, run, rates);
   const OpScope scope;
-  op.call(value, grad, velocity, rates, args.momentum, args.weight_decay, args.grad_factor,
+  op.call(value, grad, velocity, rates, args.momentum, args.weight_decay, args.grad_factor, args.lr,
           ints_of(run));
   scope.work(0, bytes_of(value, value, grad, velocity, velocity));
 }

@@ -10,25 +10,25 @@ namespace kuafu {
 namespace {
 
 /// Of n matrices at once, (n, R, C).
-Tensor iterated(const Tensor& u, double a, double b, double c, double least_norm,
-                int64_t iterations) {
+Tensor iterated(const Tensor& u, at::ArrayRef<double> coefficients, double least_norm) {
   const bool is_tall = u.size(1) > u.size(2);
   const Tensor wide = is_tall ? u.transpose(1, 2) : u;
   Tensor x = wide / (wide.square().sum({1, 2}, true).sqrt() + least_norm);
-  for (int64_t i = 0; i < iterations; ++i) {
+  for (size_t i = 0; i < coefficients.size(); i += 3) {
+    const double a = coefficients[i], b = coefficients[i + 1], c = coefficients[i + 2];
     const Tensor gram = at::bmm(x, x.transpose(1, 2));
     x = at::baddbmm(x, at::baddbmm(gram, gram, gram, b, c), x, a, 1);
   }
   return is_tall ? x.transpose(1, 2) : x;
 }
 
-Tensor newton_schulz_kernel(const Tensor& u, double a, double b, double c, double least_norm,
-                            int64_t iterations, int64_t parts, int64_t width, double scale) {
+Tensor newton_schulz_kernel(const Tensor& u, at::ArrayRef<double> coefficients, double least_norm,
+                            int64_t parts, int64_t width, double scale) {
   const int64_t rows = u.size(0), turns = u.size(1) / (parts * width);
   const Tensor apart = u.reshape({rows, turns, parts, width})
                            .permute({2, 0, 1, 3})
                            .reshape({parts, rows, turns * width});
-  return iterated(apart, a, b, c, least_norm, iterations)
+  return iterated(apart, coefficients, least_norm)
       .reshape({parts, rows, turns, width})
       .permute({1, 2, 0, 3})
       .reshape(u.sizes())
@@ -36,8 +36,7 @@ Tensor newton_schulz_kernel(const Tensor& u, double a, double b, double c, doubl
       .mul_(scale);
 }
 
-Tensor newton_schulz_meta(const Tensor& u, double, double, double, double, int64_t, int64_t,
-                          int64_t, double) {
+Tensor newton_schulz_meta(const Tensor& u, at::ArrayRef<double>, double, int64_t, int64_t, double) {
   return at::empty(u.sizes(), u.options());
 }
 
@@ -63,15 +62,15 @@ void step_kernel(const Tensor& value, const Tensor& step, double lr, double weig
 
 void step_meta(const Tensor&, const Tensor&, double, double) {}
 
-using NewtonSchulzOp = Tensor(const Tensor&, double, double, double, double, int64_t, int64_t,
-                              int64_t, double);
+using NewtonSchulzOp = Tensor(const Tensor&, at::ArrayRef<double>, double, int64_t, int64_t,
+                              double);
 
 }  // namespace
 
 void add_orthogonal_ops(OpLibrary& lib) {
   lib.add(
-      "newton_schulz(Tensor u, float a, float b, float c, float least_norm, int iterations, "
-      "int parts, int width, float scale) -> Tensor",
+      "newton_schulz(Tensor u, float[] coefficients, float least_norm, int parts, int width, "
+      "float scale) -> Tensor",
       "newton_schulz", &newton_schulz_kernel, &newton_schulz_kernel, &newton_schulz_meta);
   lib.add("momentum(Tensor(a!) velocity, Tensor grad, float momentum, float grad_factor) -> ()",
           "momentum", &momentum_kernel, &momentum_kernel, &momentum_meta);
@@ -93,10 +92,13 @@ Tensor newton_schulz(const Tensor& u, const NewtonSchulzArgs& args) {
   KUAFU_CHECK(width >= 1 && u.size(1) == args.parts * columns && columns % width == 0,
               "Newton-Schulz on ", args.parts, " parts of ", to_string(shape_of(u)),
               " in turns of ", width, " columns");
+  KUAFU_CHECK(args.coefficients.size() % 3 == 0, "Newton-Schulz by ", args.coefficients.size(),
+              " coefficients, three an iteration");
+  const auto iterations = static_cast<int64_t>(args.coefficients.size() / 3);
   const OpScope scope;
-  const Tensor x = scope.keep(op.call(u, args.a, args.b, args.c, args.least_norm, args.iterations,
-                                      args.parts, width, args.scale));
-  scope.work(args.parts * flops::newton_schulz(rows, columns, args.iterations), bytes_of(u, x),
+  const Tensor x =
+      scope.keep(op.call(u, args.coefficients, args.least_norm, args.parts, width, args.scale));
+  scope.work(args.parts * flops::newton_schulz(rows, columns, iterations), bytes_of(u, x),
              FlopsOf::kOptimizer);
   return x;
 }

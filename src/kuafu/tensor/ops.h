@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "kuafu/tensor/tensor.h"
 
@@ -181,18 +182,20 @@ Tensor lamb_norms(const Tensor& value, const Tensor& grad, Tensor& m, Tensor& v,
 /// value -= rates[layer] r; rates (layers) f64.
 void lamb(Tensor& value, const Tensor& m, const Tensor& v, const Tensor& rates,
           const LambArgs& args, const LayerRun& run);
-/// Sums of squares of the value and of grad_factor grad by layer, (layers, 2) f64.
-Tensor lars_norms(const Tensor& value, const Tensor& grad, double grad_factor, const LayerRun& run);
+/// Sums of squares of the value and of grad_factor grad + weight_decay value by layer, (layers, 2)
+/// f64.
+Tensor lars_norms(const Tensor& value, const Tensor& grad, double grad_factor, const LayerRun& run,
+                  double weight_decay = 0);
 /// velocity = momentum velocity + rates[layer] (grad_factor grad + weight_decay value);
-/// value -= velocity. Rates (layers) f64; args.lr is not read.
+/// value -= lr velocity. Rates (layers) f64.
 void lars(Tensor& value, const Tensor& grad, Tensor& velocity, const Tensor& rates,
           const SgdArgs& args, const LayerRun& run);
 /// Newton-Schulz of every matrix of u (R, C), like u: X = U / (|U| + least_norm), of U^T where that
-/// is wider, then `iterations` times X = a X + (b A + c A^2) X with A = X X^T; in the end scale X.
+/// is wider, then X = a X + (b A + c A^2) X with A = X X^T for each a, b, c; in the end scale X.
 /// [Jordan et al., "Muon", 2024, algorithm 2]
 struct NewtonSchulzArgs {
-  double a, b, c, least_norm;
-  int64_t iterations;
+  std::vector<double> coefficients;  ///< three an iteration
+  double least_norm;
   int64_t parts = 1;  ///< matrices side by side, in turns of
   int64_t width = 1;  ///< so many columns of each; not read of one
   double scale = 1;
