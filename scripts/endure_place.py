@@ -75,7 +75,9 @@ class Place:
         """Whether every weight of the newest checkpoint is read and has its checksum; none yet is fine."""
         if not self.checkpoints():
             return True
-        words = [str(self.kuafu), "export", str(self.saved), "--out", str(self.folder / "weights.safetensors")]
+        weights = self.folder / "weights.safetensors"
+        weights.unlink(missing_ok=True)  # an export replaces nothing
+        words = [str(self.kuafu), "export", str(self.saved), "--out", str(weights)]
         return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
     def was_cut_off(self):

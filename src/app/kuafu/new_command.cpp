@@ -79,10 +79,9 @@ std::string with_article(const std::string& what) {
 
 void check_name(const Kind& kind, const std::string& name) {
   const std::vector<std::string> taken = kind.taken();
-  KUAFU_REQUIRE(
-      std::find(taken.begin(), taken.end(), name) == taken.end(), "there is ",
-      with_article(kind.what), " ", in_quotes(name), " already, beside ", join(taken),
-      "; nearest: ", in_quotes("my_" + plain_name_near(name)));
+  KUAFU_REQUIRE(std::find(taken.begin(), taken.end(), name) == taken.end(), "there is ",
+                with_article(kind.what), " ", in_quotes(name), " already, beside ", join(taken),
+                "; nearest: ", in_quotes("my_" + plain_name_near(name)));
   KUAFU_REQUIRE(is_plain_name(name), with_article(kind.what), " ", problem_of_name(name),
                 " (it becomes a file, a library and a value of plans)");
   KUAFU_REQUIRE(!std::isdigit(static_cast<unsigned char>(name.front())), in_quotes(name),
