@@ -148,6 +148,13 @@ TEST(Worker, RefusesPlansWithMoreFlopsThanAreCounted) {
   expect_says(ran, "model FLOPs of this plan are beyond what is counted");
 }
 
+TEST(Worker, TellsOptimizerFlopsWhereThereAreAny) {
+  const Ran muon = run_worker(kSmallPlan, {"--set", "optimizer.kind=muon"});
+  EXPECT_EQ(muon.code, kOk) << muon.output;
+  expect_says(muon, "optimizer FLOPs ");
+  EXPECT_EQ(run_worker(kSmallPlan, {}).output.find("optimizer FLOPs"), std::string::npos);
+}
+
 TEST(Worker, SimulatesFourThousandRanks) {
   const Ran ran = run_worker(
       kSmallPlan, set({"train.batch=4096"}, {"--world", "simulated", "--ranks", "4096"}));

@@ -134,6 +134,9 @@ void print_counts(const Json& d) {
             << "  model FLOPs     " << print_count(d["flops_per_step"].get<double>(), "FLOP")
             << " a step, " << print_count(d["flops_per_token"].get<double>(), "FLOP")
             << " a token\n";
+  if (const auto own = d["flops_optimizer"].get<double>(); own > 0) {
+    std::cout << "  optimizer FLOPs " << print_count(own, "FLOP") << " a step, no model FLOPs\n";
+  }
 }
 
 void print_parts(const Json& d) {
