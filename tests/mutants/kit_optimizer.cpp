@@ -253,6 +253,16 @@ void add_lamb(Kit& kit) {
   add("with ten times epsilon", with_number("lamb", 6, [](double e) { return 10 * e; }));
   add("that keeps its first moment", forgets("lamb_norms", 2));
   add("that keeps its second moment", forgets("lamb_norms", 3));
+  const auto believe = [&](const std::string& what, auto change) {
+    kit.believe("lamb: replica 1 " + what, kPlan, change).optimizer = "lamb";
+  };
+  believe("corrects in the rate", [](Plan& p) { p.optimizer.correction_in = "rate"; });
+  believe("corrects nothing", [](Plan& p) { p.optimizer.bias_correction = false; });
+  believe("scales all layers", [](Plan& p) { p.optimizer.scaled_layers = "all"; });
+  believe("bounds weights", [](Plan& p) {
+    p.optimizer.bound = "weights";
+    p.optimizer.ratio_max = 0.1;
+  });
 }
 
 void add_lars(Kit& kit) {
@@ -263,6 +273,13 @@ void add_lars(Kit& kit) {
   add("with momentum 0.9001", with_number("lars", 4, [](double m) { return m + 1e-4; }));
   add("without decay", with_number("lars", 5, [](double) { return 0.0; }));
   add("that keeps its velocity", forgets("lars", 2));
+  const auto believe = [&](const std::string& what, auto change) {
+    kit.believe("lars: replica 1 " + what, kPlan, change).optimizer = "lars";
+  };
+  believe("has the rate in the step", [](Plan& p) { p.optimizer.rate_in = "step"; });
+  believe("divides by the norm of the sum",
+          [](Plan& p) { p.optimizer.denominator = "norm_of_sum"; });
+  believe("bounds the rate", [](Plan& p) { p.optimizer.bound = "rate"; });
   add("with the rate outside of the velocity", instead("lars", [](Stack& s, const Right&) {
         const Tensor w = s[0].toTensor(), u = s[2].toTensor(), rates = s[3].toTensor();
         const double momentum = s[4].toDouble(), decay = s[5].toDouble();
@@ -293,6 +310,7 @@ void add_norm(Kit& kit) {
   // Without warm-up, so that the first three steps differ.
   kit.believe("replica 1 has another horizon", keys::both(kPlan, {{"optimizer.warmup", "0"}}),
               [](Plan& p) { p.optimizer.schedule_steps = 4; });
+  believe("replica 1 dampens", "sgd", [](Plan& p) { p.optimizer.dampening = 0.1; });
   believe("replica 1 has no momentum", "sgd", [](Plan& p) { p.optimizer.momentum = 0; });
   believe("replica 1 has another beta2", "adamw", [](Plan& p) { p.optimizer.beta2 = 0.99; });
 }
