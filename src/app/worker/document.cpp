@@ -88,6 +88,7 @@ StepTime add_steps(Json& document, const Plan& plan, const RankResult& rank,
   const StepTime time = summarise(seconds);
   document["loss"] = rank.losses;
   document["validation"] = validation_json(rank.validation);
+  document["telemetry"] = telemetry_json(rank.telemetry);
   document["step_time_s"] = {{"median", time.median},
                              {"ci95", {time.low, time.high}},
                              {"samples", seconds},
@@ -130,6 +131,7 @@ void add_prediction(Json& document, const Plan& plan, const Prediction& predicti
   document["loss"] = nullptr;
   document["validation_loss"] = nullptr;
   document["validation"] = nullptr;
+  document["telemetry"] = nullptr;
   const double t = prediction.step_seconds;
   document["step_time_s"] = {{"median", t}, {"ci95", {t, t}}, {"samples", Json::array({t})}};
   document["tokens_per_s"] =

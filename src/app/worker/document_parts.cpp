@@ -196,6 +196,13 @@ Json validation_json(const ValidationSeries& series) {
           {"best_loss", best ? Json(series.losses[*best]) : Json(nullptr)}};
 }
 
+Json telemetry_json(const TelemetrySeries& series) {
+  if (series.is_empty()) return nullptr;
+  Json j = to_json(series);  // NaN is null when it is written
+  if (series.trust_ratio.empty()) j["trust_ratio"] = nullptr;
+  return j;
+}
+
 Json compute_json(double peak, double flops, double step_seconds) {
   if (peak <= 0) return nullptr;
   const bool is_known = flops > 0 && step_seconds > 0;

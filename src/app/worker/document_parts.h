@@ -22,6 +22,7 @@ Json pushes_json(const std::vector<PushOrder>& servers);
 Json scale_json(const RankResult& rank);
 Json checkpoint_json(const std::vector<RankResult>& ranks);
 Json validation_json(const ValidationSeries& series);
+Json telemetry_json(const TelemetrySeries& series);
 /// `flops` of a step, all ranks, with what is recomputed; `peak` 0: not measured.
 Json compute_json(double peak, double flops, double step_seconds);
 

@@ -21,6 +21,11 @@ void MadeSteps::take(const RankResult& so_far) {
   take_new(made_.skipped, so_far.skipped);
   take_new(made_.validation.steps, so_far.validation.steps);
   take_new(made_.validation.losses, so_far.validation.losses);
+  made_.telemetry.layers = so_far.telemetry.layers;
+  take_new(made_.telemetry.steps, so_far.telemetry.steps);
+  for (const TelemetryRows& s : telemetry_rows()) {
+    take_new(made_.telemetry.*s.rows, so_far.telemetry.*s.rows);
+  }
   made_.resumed_from = so_far.resumed_from;
   made_.resume_changes = so_far.resume_changes;
 }

@@ -65,6 +65,7 @@ std::vector<RankResult> gather_results(Communicator& world, const RankResult& mi
   }
   if (world.rank() != 0) return all;
   all[0].validation = mine.validation;
+  all[0].telemetry = mine.telemetry;
   all[0].peak_flops_per_s = mine.peak_flops_per_s;
   all[0].last_good = mine.last_good;
   all[0].experts = mine.experts;

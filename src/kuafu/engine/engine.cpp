@@ -15,6 +15,7 @@
 #include "kuafu/engine/stage.h"
 #include "kuafu/engine/validation.h"
 #include "kuafu/meter/allocator.h"
+#include "kuafu/optim/layer_watch.h"
 #include "kuafu/parallel/expert/routing.h"
 #include "kuafu/parallel/pipeline/analysis.h"
 #include "kuafu/parallel/pipeline/choose.h"
@@ -139,6 +140,8 @@ struct Engine::State {
                          plan.train.batch);
   }
   void step_optimizer(double norm);
+  void watch_layers(std::vector<WatchedParam> all);
+  void take_figures();
 
   const Plan plan;
   EngineOptions options;
@@ -157,6 +160,8 @@ struct Engine::State {
   pipeline::Row training_row, validation_row;
   std::unique_ptr<DataParallel> data_parallel;
   std::unique_ptr<Optimizer> optimizer;
+  std::optional<LayerWatch> watch;  // with train.telemetry
+  std::optional<LayerFigures> figures;
   std::vector<ParamShard> ready;     // between forward_backward and update
   std::unique_ptr<KeptFlows> flows;  // of the last training step, where they are asked for
   int64_t steps_done = 0;
@@ -170,6 +175,10 @@ Engine::Engine(const Plan& plan, const Registries& registries, Communicator& wor
   // thread's first parallel loop: products before that were summed by all cores, in other bits.
   at::init_num_threads();
   state_->connect(registries);
+  if (!plan.train.telemetry) return;
+  std::vector<WatchedParam> all;
+  for (const WholeParam& p : all_params()) all.push_back({p.param, p.is_mine});
+  state_->watch_layers(std::move(all));
 }
 
 Engine::~Engine() = default;
@@ -225,6 +234,7 @@ double Engine::State::own_norm() {
 /// ranks; sums carry it to whoever sees the sum, and the flag to everybody else.
 void Engine::State::step_optimizer(double norm) {
   if (!scaler.is_active()) {
+    if (watch) watch->begin(ready, 1, mesh);
     clip_gradients(ready, norm, plan.optimizer.clip);
     optimizer->step(ready, lr(), mesh);
     return;
@@ -233,11 +243,24 @@ void Engine::State::step_optimizer(double norm) {
   if (!has_overflow) {
     const double factor = clip_factor(norm, plan.optimizer.clip) / scaler.scale();
     for (ParamShard& shard : ready) shard.grad_factor = factor;
+    if (watch) watch->begin(ready, 1 / scaler.scale(), mesh);
     optimizer->step(ready, lr(), mesh);
   } else {
+    if (watch) watch->begin_skipped(ready, mesh);
     optimizer->skip(ready, mesh);
   }
   scaler.step(has_overflow);
+}
+
+void Engine::State::watch_layers(std::vector<WatchedParam> all) {
+  watch.emplace(std::move(all), options.device);
+  optimizer->watch(&*watch);
+}
+
+void Engine::State::take_figures() {
+  if (!watch) return;
+  const Tensor table = watch->finish(mesh);
+  if (!table.is_meta()) figures = figures_of(table, optimizer->has_ratios());
 }
 
 double Engine::update() {
@@ -249,6 +272,7 @@ double Engine::update() {
       (is_in_step() ? global_grad_norm(s.ready, s.mesh, s.options.device) : s.own_norm()) /
       s.scaler.scale();
   s.step_optimizer(norm);
+  s.take_figures();
   s.data_parallel->publish();
   s.ready.clear();
   for (Param* p : params()) p->value.mutable_grad() = Tensor();
@@ -329,6 +353,18 @@ std::vector<ExpertLoad> Engine::expert_loads() const {
     }
   }
   return loads;
+}
+
+std::vector<std::string> Engine::layer_names() {
+  std::vector<std::string> names;
+  for (const WholeParam& p : all_params()) {
+    for (std::string& name : kuafu::layer_names(*p.param)) names.push_back(std::move(name));
+  }
+  return names;
+}
+
+const LayerFigures* Engine::layer_figures() const {
+  return state_->figures ? &*state_->figures : nullptr;
 }
 
 void Engine::keep_flows() {

@@ -12,6 +12,7 @@
 #include "kuafu/engine/flows.h"
 #include "kuafu/engine/placement.h"
 #include "kuafu/engine/stage_map.h"
+#include "kuafu/engine/telemetry.h"
 #include "kuafu/optim/loss_scaler.h"
 #include "kuafu/optim/optimizer.h"
 #include "kuafu/parallel/data/interface.h"
@@ -102,6 +103,10 @@ class Engine {
   /// Mean loss over the plan's validation batches; changes nothing.
   double validate();
 
+  /// Names of all layers of the model, in its order, the same on every rank.
+  std::vector<std::string> layer_names();
+  /// What the last step did to each of them; null without train.telemetry and on meta tensors.
+  const LayerFigures* layer_figures() const;
   /// Loads of the mixture blocks so far; empty on meta tensors. Collective.
   std::vector<ExpertLoad> expert_loads() const;
   /// From now on copies of what passes the boundaries of blocks in a training step are kept.

@@ -42,6 +42,7 @@ struct RankResult {
   std::vector<double> step_seconds;  ///< one a step
   double validation_loss = std::numeric_limits<double>::quiet_NaN();  ///< where it was taken
   ValidationSeries validation;  ///< of the run that it goes on from, too; the same everywhere
+  TelemetrySeries telemetry;    ///< likewise; empty without train.telemetry
   double peak_flops_per_s = 0;  ///< of all ranks together, in products; 0: not measured
   int64_t flops = 0, flops_recomputed = 0;  ///< a step
   int64_t flops_optimizer = 0;              ///< a step; none of the model's

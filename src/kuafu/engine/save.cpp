@@ -110,6 +110,7 @@ void Saver::save(const ValidationSeries& validation) {
   saving->state[saved_run::kOptimizerSteps] = text(engine_.optimizer().state().num_steps);
   saved_run::write_scale(engine_.loss_scaler(), saving->state);
   saved_run::write_validation(validation, saving->state);
+  if (saved_telemetry_ != nullptr) saved_run::write_telemetry(*saved_telemetry_, saving->state);
   collect(*saving);
   if (options_.is_async) take_snapshot(*saving);
   agree(failure_of([&] {
@@ -239,6 +240,7 @@ std::optional<int64_t> Saver::resume() {
       if (!saved_run::is_weights_only(from))
         changes_ = resume_changes(saved_run::plan_of(from, folder), engine_.plan());
       validation_ = saved_run::read_validation(from, folder, engine_.plan());
+      telemetry_ = saved_run::read_telemetry(from, folder, engine_.plan());
     } catch (const ConfigError& e) {
       why = e.what();
     }
@@ -266,6 +268,7 @@ void Saver::go_on_in(const std::string& folder, int64_t step) {
   std::error_code error;
   if (!fs::equivalent(fs::path(folder).parent_path(), options_.folder, error)) {
     validation_ = {};  // another run's
+    telemetry_ = {};
     return;
   }
   saved_step_ = step;

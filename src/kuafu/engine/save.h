@@ -68,6 +68,11 @@ class Saver {
   /// The validation losses that the checkpoint held.
   const ValidationSeries& validation() const { return validation_; }
 
+  /// The norms of layers that it held, where this run goes on with them.
+  const TelemetrySeries& telemetry() const { return telemetry_; }
+  /// Saves these too from now on. @pre outlives the saver
+  void add_telemetry(const TelemetrySeries& series) { saved_telemetry_ = &series; }
+
   /// Saves where one is due or `validation` was never as low; after the last step all is on the
   /// disk when it returns. Throws SaveFailed with path and reason, on all ranks, where it cannot be
   /// written: the run should end, earlier checkpoints stay. Collective.
@@ -135,6 +140,8 @@ class Saver {
   int64_t saved_step_ = -1;       ///< of the newest save; below 0: none
   std::atomic<int64_t> sound_{-1};
   ValidationSeries validation_;
+  TelemetrySeries telemetry_;
+  const TelemetrySeries* saved_telemetry_ = nullptr;
   int64_t num_saves_ = 0, saved_bytes_ = 0;
 };
 

@@ -14,6 +14,7 @@ constexpr const char* kLossScale = "loss_scale";  // all three where a run has h
 constexpr const char* kGoodSteps = "loss_scale_good_steps";
 constexpr const char* kSkippedSteps = "skipped_steps";
 constexpr const char* kValidation = "validation";
+constexpr const char* kTelemetry = "telemetry";
 
 }  // namespace
 
@@ -42,6 +43,17 @@ ValidationSeries read_validation(const Checkpoint& from, const std::string& fold
   if (found == from.state().end() || !has_same_validation(plan_of(from, folder), now)) return {};
   return validation_from(found->second, from.step(),
                          text(folder, "/", kIndexFile, ": state.", kValidation));
+}
+
+void write_telemetry(const TelemetrySeries& series, Metadata& state) {
+  if (!series.is_empty()) state[kTelemetry] = to_text(series);
+}
+
+TelemetrySeries read_telemetry(const Checkpoint& from, const std::string& folder, const Plan& now) {
+  const auto found = from.state().find(kTelemetry);
+  if (found == from.state().end() || !now.train.telemetry) return {};
+  return telemetry_from(found->second, from.step(),
+                        text(folder, "/", kIndexFile, ": state.", kTelemetry));
 }
 
 Plan plan_of(const Checkpoint& from, const std::string& folder) {

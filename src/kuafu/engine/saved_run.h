@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kuafu/checkpoint/checkpoint.h"
+#include "kuafu/engine/telemetry.h"
 #include "kuafu/engine/validation.h"
 #include "kuafu/optim/loss_scaler.h"
 #include "kuafu/plan/resume.h"
@@ -23,6 +24,11 @@ void write_validation(const ValidationSeries& series, Metadata& state);
 /// Empty where the checkpoint has none, or of other samples than `now` validates on.
 ValidationSeries read_validation(const Checkpoint& from, const std::string& folder,
                                  const Plan& now);
+
+/// Nothing of a run without train.telemetry.
+void write_telemetry(const TelemetrySeries& series, Metadata& state);
+/// Empty where the checkpoint has none, or `now` takes none.
+TelemetrySeries read_telemetry(const Checkpoint& from, const std::string& folder, const Plan& now);
 
 /// The plan that saved it.
 Plan plan_of(const Checkpoint& from, const std::string& folder);

@@ -47,8 +47,12 @@ Training::Training(const Plan& plan, const RunOptions& options, Communicator& wo
     result.resumed_from = saver_->resume();
     result.resume_changes = saver_->changes();
     result.validation = saver_->validation();
+    result.telemetry = saver_->telemetry();
     meters.book.restart();  // what loading took is no step's
   }
+  if (saver_) saver_->add_telemetry(result.telemetry);
+  if (plan.train.telemetry && result.telemetry.is_empty())
+    result.telemetry.layers = engine.layer_names();
   if (options.requests != nullptr && engine.is_in_step())
     agreement_.emplace(world, *options.requests);
   if (options.is_certified && engine.is_in_step()) {
@@ -151,6 +155,7 @@ bool Training::make_step(StepDone& done) {
   result_.step_seconds.push_back(done.seconds);
   result_.losses.push_back(done.report.loss);
   if (plan_.has_loss_scale()) result_.loss_scales.push_back(done.report.loss_scale);
+  if (const LayerFigures* f = engine_.layer_figures()) result_.telemetry.add(done.step, *f);
   if (done.report.is_skipped) result_.skipped.push_back(done.step);
   if (witness_) witness_->after_step(engine_, done.report);
   return true;

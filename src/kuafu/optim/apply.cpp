@@ -17,6 +17,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/meter/allocator.h"
+#include "kuafu/optim/layer_watch.h"
 #include "kuafu/optim/matrices.h"
 #include "kuafu/optim/norm.h"
 
@@ -59,31 +60,6 @@ void copy_state(const std::vector<SlotTensor>& from, const std::vector<SlotTenso
   }
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < to.size(); ++i) to[i].tensor.copy_(from[i].tensor);
-}
-
-/// The layers of a shard, and which of its parameter's is the first of them.
-struct HeldLayers {
-  ops::LayerRun run;
-  int64_t first = 0;
-};
-
-HeldLayers layers_of(const ParamShard& shard, const Mesh& mesh) {
-  const Param& p = *shard.param;
-  const Slice mine = my_slice(p.layout, p.padded, mesh, p.name);
-  HeldLayers held{.run = {.first = shard.first_element,
-                          .columns = mine.extent.back(),
-                          .parts = p.layers.parts,
-                          .width = p.layers.width,
-                          .column = mine.offset.back(),
-                          .layers = p.layers.parts}};
-  if (!p.layers.is_stacked) return held;
-  held.run.stacked = 1;
-  for (size_t d = 1; d < mine.extent.size(); ++d) held.run.stacked *= mine.extent[d];
-  held.run.layers *= mine.extent[0];
-  held.first = p.layers.parts * mine.offset[0];
-  KUAFU_CHECK(held.first + held.run.layers <= num_layers(p), p.name, ": layers ", held.first,
-              " to ", held.first + held.run.layers, " of ", num_layers(p));
-  return held;
 }
 
 }  // namespace
@@ -131,7 +107,9 @@ void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) 
       const DirectionPiece whole{&shards[i], rule_.direction(piece, rates)};
       piece.step = steps_of_matrices({whole}, mesh, rule_.whole)[0];
     }
+    if (watch_ != nullptr) watch_->before_update(i, piece.value);
     rule_.update(piece, rates, ratios[i]);
+    if (watch_ != nullptr) watch_->after_update(i, piece.value);
     piece.step = Tensor();  // one at a time, where a rank has all of it
     if (states[i]->master.defined()) shards[i].value.copy_(states[i]->master);
   }
@@ -170,9 +148,9 @@ Optimizer::Tables Optimizer::tables_of(std::span<const ParamShard> shards, const
   Tables out;
   std::map<uint64_t, int64_t> heights;  // in the same order on every rank
   for (const ParamShard& shard : shards) {
-    const HeldLayers held = layers_of(shard, mesh);
+    const ShardLayers held = layers_of(shard, mesh);
     const uint64_t axes = splitting_axes(shard, mesh);
-    out.rows.push_back({axes, heights[axes] + held.first, held.run});
+    out.rows.push_back({axes, heights[axes] + held.first, held.first, held.run});
     if (is_scaled(*shard.param)) heights[axes] += num_layers(*shard.param);
   }
   for (const auto& [axes, height] : heights) {
@@ -201,8 +179,13 @@ std::vector<Tensor> Optimizer::ratios_of(std::span<const ParamShard> shards,
   for (size_t i = 0; i < shards.size(); ++i) {
     const Rows& rows = all.rows[i];
     const Tensor& table = tables.at(rows.axes);
-    ratios.push_back(is_scaled(*shards[i].param) ? table.narrow(0, rows.first, rows.run.layers)
-                                                 : at::ones({rows.run.layers}, table.options()));
+    const bool has_own = is_scaled(*shards[i].param);
+    ratios.push_back(has_own ? table.narrow(0, rows.first, rows.run.layers)
+                             : at::ones({rows.run.layers}, table.options()));
+    if (watch_ == nullptr) continue;
+    const int64_t layers = num_layers(*shards[i].param);
+    watch_->set_ratios(i, has_own ? table.narrow(0, rows.first - rows.held, layers)
+                                  : at::ones({layers}, table.options()));
   }
   return ratios;
 }

@@ -10,6 +10,7 @@
 #include "kuafu/base/trace.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/optim/norm.h"
+#include "kuafu/optim/shard_layers.h"
 #include "kuafu/tensor/collectives.h"
 #include "kuafu/tensor/ops.h"
 #include "kuafu/tensor/scale.h"
@@ -20,6 +21,25 @@ namespace {
 constexpr const char* kPipeline = "pipeline";
 
 }  // namespace
+
+ShardLayers layers_of(const ParamShard& shard, const Mesh& mesh) {
+  const Param& p = *shard.param;
+  const Slice mine = my_slice(p.layout, p.padded, mesh, p.name);
+  ShardLayers held{.run = {.first = shard.first_element,
+                           .columns = mine.extent.back(),
+                           .parts = p.layers.parts,
+                           .width = p.layers.width,
+                           .column = mine.offset.back(),
+                           .layers = p.layers.parts}};
+  if (!p.layers.is_stacked) return held;
+  held.run.stacked = 1;
+  for (size_t d = 1; d < mine.extent.size(); ++d) held.run.stacked *= mine.extent[d];
+  held.run.layers *= mine.extent[0];
+  held.first = p.layers.parts * mine.offset[0];
+  KUAFU_CHECK(held.first + held.run.layers <= num_layers(p), p.name, ": layers ", held.first,
+              " to ", held.first + held.run.layers, " of ", num_layers(p));
+  return held;
+}
 
 uint64_t splitting_axes(const ParamShard& shard, const Mesh& mesh) {
   Axes axes = shard.param->layout.all_axes();

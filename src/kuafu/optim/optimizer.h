@@ -47,6 +47,8 @@ struct PartialSums {
   Tensor sums;
 };
 
+class LayerWatch;
+
 /// Updates shards in place by the rule of a plan. Slots are there from begin() on, used or not.
 class Optimizer {
  public:
@@ -64,6 +66,9 @@ class Optimizer {
   void step(std::span<ParamShard> shards, double lr);
   /// What a step that updates nothing (an overflow) sends: the same, so that every step is alike.
   void skip(std::span<const ParamShard> shards, const Mesh& mesh) const;
+  /// Told of the pieces of every step from now on; null: nobody. @pre outlives the steps
+  void watch(LayerWatch* watch) { watch_ = watch; }
+  bool has_ratios() const { return rule_.has_ratios(); }
   OptimizerState state() const;
   /// Takes over a copy of another optimizer's state over the same shards. Throws ConfigError where
   /// names or shapes differ.
@@ -87,6 +92,7 @@ class Optimizer {
   struct Rows {
     uint64_t axes = 0;
     int64_t first = 0;
+    int64_t held = 0;  // of the parameter's layers, the first that the shard has
     ops::LayerRun run;
   };
   struct Tables {
@@ -106,6 +112,7 @@ class Optimizer {
   Rule rule_;
   std::vector<State> states_;
   int64_t num_steps_ = 0;
+  LayerWatch* watch_ = nullptr;
 };
 
 /// By plan.kind; throws ConfigError listing the kinds.

@@ -48,6 +48,15 @@ void check_validation(const Plan& plan, const Origins& origins) {
                 "staleness = 0, or validate_every = 0 (after the last step)");
 }
 
+void check_telemetry(const Plan& plan, const Origins& origins) {
+  KUAFU_REQUIRE(
+      !plan.train.telemetry || plan.parallel.data.staleness == 0,
+      origins.of({"train.telemetry", "parallel.data.staleness"}),
+      "train.telemetry = true with parallel.data.staleness = ", plan.parallel.data.staleness,
+      ": workers are in different steps, and the servers hold parts of layers in different "
+      "versions; allowed: staleness = 0, or telemetry = false");
+}
+
 void check_hash(const Plan& plan, const Origins& origins) {
   const std::string& hash = plan.data.hash;
   const bool is_hex = hash.find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -192,6 +201,7 @@ void check_options(const Plan& plan, const std::vector<std::string>& models,
   check_scale(plan, origins);
   check_hash(plan, origins);
   check_validation(plan, origins);
+  check_telemetry(plan, origins);
   check_vocabulary(plan, origins);
   check_kind(plan, origins);
 }

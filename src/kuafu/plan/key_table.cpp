@@ -435,6 +435,9 @@ std::vector<Key> run_keys() {
       Row("train.seed", Form::kInteger, KUAFU_SLOT(train.seed),
           "seed of weights, order of samples and dropout")
           .in(0, kMaxExact),
+      Row("train.telemetry", Form::kBoolean, KUAFU_SLOT(train.telemetry),
+          "record every layer's norms in every step: gradient, weight, update over weight, and the "
+          "optimizer's trust ratio"),
       Row("train.loss_scale", Form::kScale, KUAFU_SLOT(train.loss_scale),
           "factor of the loss in backward, taken out again before the update; \"dynamic\": halved "
           "where a gradient overflows (that step updates nothing), doubled now and then; \"auto\": "

@@ -197,6 +197,7 @@ struct TrainPlan {
   int64_t validation_batches = 2;
   int64_t validate_every = 0;  ///< steps between two validations; 0 = after the last step only
   uint64_t seed = 1;
+  bool telemetry = false;  ///< norms of layers of every step are recorded
   static constexpr double kAutoScale = 0, kDynamicScale = -1;
   /// Factor of the loss in backward, against underflow of f16 gradients: kDynamicScale halves it at
   /// an overflow and doubles it now and then; kAutoScale is that with f16, 1 with other types.

@@ -76,6 +76,24 @@ std::vector<FieldDoc> training_fields() {
       {"validation.best_step", T::kInteger, kOk, true, "steps",
        "of the lowest: with `--checkpoint` its state is the link `best`"},
       {"validation.best_loss", T::kNumber, kOk, true, "nat / token", "the lowest"},
+      {"telemetry", T::kObject, kOptional, true, "",
+       "what each step did to each layer of the model, from before a resume too; null without "
+       "`train.telemetry` and in the simulated world, which has no values"},
+      {"telemetry.layers", T::kTexts, kOk, false, "",
+       "names of the layers, each a tensor of the published model: q, k and v of `qkv.weight` are "
+       "`qkv.weight[0]` to `[2]`, and each expert is one; a series has a number for each"},
+      {"telemetry.steps", T::kNumbers, kOk, false, "steps",
+       "done before each step of the series, from 0; a step that was skipped has nulls"},
+      {"telemetry.gradient_norm", T::kNumbersPerStep, kOk, false, "",
+       "of the gradient of the global batch, neither clipped nor scaled"},
+      {"telemetry.weight_norm", T::kNumbersPerStep, kOk, false, "",
+       "before the update; in half precision of the master copy"},
+      {"telemetry.update_ratio", T::kNumbersPerStep, kOk, false, "",
+       "norm of what the update changed over `weight_norm`; null where that is 0"},
+      {"telemetry.trust_ratio", T::kNumbersPerStep, kOptional, true, "",
+       "as the optimizer used it, in its bounds; 1 for layers that it leaves out; null of "
+       "optimizers "
+       "without"},
       {"step_time_s", T::kObject, kOk, true, "", "time of one training step"},
       {"step_time_s.median", T::kNumber, kOk, false, "s", "median of the samples"},
       {"step_time_s.ci95", T::kInterval, kOk, false, "s", "95 % interval of the median"},
@@ -316,6 +334,8 @@ std::string type_name(FieldType type) {
       return "[number]";
     case T::kNumbersPerStep:
       return "[[number]] per step";
+    case T::kTexts:
+      return "[text]";
     case T::kInterval:
       return "[low, high]";
     case T::kPerRank:

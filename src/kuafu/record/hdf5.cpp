@@ -130,34 +130,46 @@ void put_columns(hid_t at, const std::string& name, const Json& list) {
   }
 }
 
-/// True for rows of integers, all of one length.
-bool is_table(const Json& list) {
+bool is_real(const Json& v) { return v.is_number() || v.is_null(); }
+double real_of(const Json& v) {
+  return v.is_null() ? std::numeric_limits<double>::quiet_NaN() : v.get<double>();
+}
+
+/// True for rows of such numbers, all of one length.
+template <class IsNumber>
+bool is_table(const Json& list, const IsNumber& is_number) {
   return !list.empty() && std::all_of(list.begin(), list.end(), [&](const Json& row) {
     return row.is_array() && !row.empty() && row.size() == list[0].size() &&
-           std::all_of(row.begin(), row.end(), is_int64);
+           std::all_of(row.begin(), row.end(), is_number);
   });
 }
 
-/// Rows of integers as a dataset of two dims.
+/// Rows of numbers as a dataset of two dims: of integers, where all are.
 void put_table(hid_t at, const std::string& name, const Json& rows) {
-  std::vector<int64_t> values;
-  for (const Json& row : rows) {
-    for (const Json& v : row) values.push_back(v.get<int64_t>());
+  const std::vector<hsize_t> extents = {rows.size(), rows[0].size()};
+  if (is_table(rows, is_int64)) {
+    std::vector<int64_t> values;
+    for (const Json& row : rows) {
+      for (const Json& v : row) values.push_back(v.get<int64_t>());
+    }
+    return put_list(at, name, H5T_NATIVE_INT64, values.data(), extents);
   }
-  put_list(at, name, H5T_NATIVE_INT64, values.data(), {rows.size(), rows[0].size()});
+  std::vector<double> values;
+  for (const Json& row : rows) {
+    for (const Json& v : row) values.push_back(real_of(v));
+  }
+  put_list(at, name, H5T_NATIVE_DOUBLE, values.data(), extents);
 }
 
 void put_array(hid_t at, const std::string& name, const Json& list) {
   const auto all = [&](auto&& test) { return std::all_of(list.begin(), list.end(), test); };
   if (!list.empty() && all(is_int64)) {
     put_integers(at, name, list.get<std::vector<int64_t>>());
-  } else if (all([](const Json& v) { return v.is_number() || v.is_null(); })) {
+  } else if (all(is_real)) {
     std::vector<double> values;
-    for (const Json& v : list) {
-      values.push_back(v.is_null() ? std::numeric_limits<double>::quiet_NaN() : v.get<double>());
-    }
+    for (const Json& v : list) values.push_back(real_of(v));
     put_list(at, name, H5T_NATIVE_DOUBLE, values.data(), {values.size()});
-  } else if (is_table(list)) {
+  } else if (is_table(list, is_real)) {
     put_table(at, name, list);
   } else if (all([](const Json& v) { return v.is_object(); })) {
     put_columns(at, name, list);

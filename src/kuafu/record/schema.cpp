@@ -22,6 +22,8 @@ std::string_view describe(FieldType type) {
       return "object";
     case FieldType::kNumbers:
       return "list of numbers";
+    case FieldType::kTexts:
+      return "list of texts";
     case FieldType::kNumbersPerStep:
       return "list of a list of numbers a step";
     case FieldType::kInterval:
@@ -58,6 +60,8 @@ bool has_type(const Json& value, FieldType type, int64_t ranks) {
       return value.is_object();
     case FieldType::kNumbers:
       return all(is_number);
+    case FieldType::kTexts:
+      return all([](const Json& v) { return v.is_string(); });
     case FieldType::kNumbersPerStep:
       return all([&](const Json& step) {
         return step.is_array() && std::all_of(step.begin(), step.end(), is_number);

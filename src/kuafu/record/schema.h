@@ -25,6 +25,7 @@ enum class FieldType : uint8_t {
   kNumber,
   kObject,
   kNumbers,         ///< list of numbers
+  kTexts,           ///< list of texts
   kNumbersPerStep,  ///< list of one list of numbers a training step
   kInterval,        ///< list of two numbers, low and high
   kPerRank,         ///< list of one integer a rank

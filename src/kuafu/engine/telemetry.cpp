@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/engine/telemetry.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/optim/layer_watch.h"
+#include "kuafu/record/json_text.h"
+
+namespace kuafu {
+namespace {
+
+constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
+
+/// Reads what to_text() wrote.
+class SeriesReader {
+ public:
+  SeriesReader(const std::string& line, const std::string& where)
+      : given_(Json::parse(line, nullptr, false)), where_(where) {}
+
+  TelemetrySeries read(int64_t end) const {
+    TelemetrySeries series;
+    for (const Json& name : list("layers")) {
+      require(name.is_string(), "names of layers", name);
+      series.layers.push_back(name.get<std::string>());
+    }
+    const Json steps = list("steps");
+    int64_t before = -1;
+    for (const Json& given : steps) {
+      const auto step = whole_number(given);
+      require(step && *step > before, "rising steps", given);
+      before = *step;
+      if (*step < end) series.steps.push_back(*step);
+    }
+    for (const TelemetryRows& s : telemetry_rows()) {
+      const Json rows = list(s.name);
+      const bool is_absent = rows.empty() && s.rows == &TelemetrySeries::trust_ratio;
+      require(is_absent || rows.size() == steps.size(), "a row of each step", rows);
+      for (size_t i = 0; i < std::min(series.steps.size(), rows.size()); ++i) {
+        (series.*s.rows).push_back(row_of(rows[i], series.layers.size()));
+      }
+    }
+    return series;
+  }
+
+ private:
+  void require(bool holds, const char* expected, const Json& found) const {
+    KUAFU_REQUIRE(holds, where_, ": expected ", expected, ", found ", json_excerpt(found),
+                  "; use an earlier checkpoint");
+  }
+  Json list(const char* key) const {
+    const bool is_there = given_.is_object() && given_.contains(key) && given_.at(key).is_array();
+    require(is_there, "norms of layers as lists", given_);
+    return given_.at(key);
+  }
+  std::vector<double> row_of(const Json& row, size_t layers) const {
+    require(row.is_array() && row.size() == layers, "a number of each layer", row);
+    std::vector<double> out;
+    for (const Json& x : row) {
+      require(x.is_number() || x.is_null(), "a number or null", x);
+      out.push_back(x.is_null() ? kNoNumber : x.get<double>());
+    }
+    return out;
+  }
+
+  const Json given_;
+  const std::string& where_;
+};
+
+}  // namespace
+
+const std::array<TelemetryRows, 4>& telemetry_rows() {
+  static constexpr std::array<TelemetryRows, 4> kAll = {
+      TelemetryRows{"gradient_norm", &TelemetrySeries::gradient_norm},
+      TelemetryRows{"weight_norm", &TelemetrySeries::weight_norm},
+      TelemetryRows{"update_ratio", &TelemetrySeries::update_ratio},
+      TelemetryRows{"trust_ratio", &TelemetrySeries::trust_ratio}};
+  return kAll;
+}
+
+void TelemetrySeries::add(int64_t step, const LayerFigures& figures) {
+  steps.push_back(step);
+  gradient_norm.push_back(figures.gradient_norm);
+  weight_norm.push_back(figures.weight_norm);
+  update_ratio.push_back(figures.update_ratio);
+  if (!figures.trust_ratio.empty()) trust_ratio.push_back(figures.trust_ratio);
+}
+
+std::vector<std::string> layer_names(const Param& p) {
+  const int64_t layers = num_layers(p);
+  if (layers == 1) return {p.name};
+  std::vector<std::string> names;
+  for (int64_t i = 0; i < layers; ++i) names.push_back(text(p.name, "[", i, "]"));
+  return names;
+}
+
+LayerFigures figures_of(const Tensor& table, bool has_ratios) {
+  const Tensor host = table.cpu().contiguous();
+  const double* x = host.const_data_ptr<double>();
+  LayerFigures out;
+  for (int64_t i = 0; i < host.size(0); ++i, x += LayerWatch::kNumColumns) {
+    const double weight = std::sqrt(x[LayerWatch::kWeight]);
+    const double update = std::sqrt(x[LayerWatch::kUpdate]);
+    out.gradient_norm.push_back(std::sqrt(x[LayerWatch::kGradient]));
+    out.weight_norm.push_back(weight);
+    out.update_ratio.push_back(weight > 0 ? update / weight : kNoNumber);
+    if (has_ratios) out.trust_ratio.push_back(x[LayerWatch::kRatio]);
+  }
+  return out;
+}
+
+Json to_json(const TelemetrySeries& series) {
+  Json j = {{"layers", series.layers}, {"steps", series.steps}};
+  for (const TelemetryRows& s : telemetry_rows()) j[s.name] = series.*s.rows;
+  return j;
+}
+
+std::string to_text(const TelemetrySeries& series) { return json_line(to_json(series)); }
+
+TelemetrySeries telemetry_from(const std::string& line, int64_t end, const std::string& where) {
+  return SeriesReader(line, where).read(end);
+}
+
+}  // namespace kuafu

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/optim/layer_watch.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <limits>
+#include <map>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/meter/allocator.h"
+#include "kuafu/optim/norm.h"
+#include "kuafu/optim/optimizer.h"
+#include "kuafu/tensor/collectives.h"
+
+namespace kuafu {
+namespace {
+
+constexpr int64_t kNumSums = LayerWatch::kRatio;  // columns that ranks add up
+
+/// Sums of squares of factor x by layer, (layers) f64.
+Tensor squares_of(const Tensor& x, double factor, const ops::LayerRun& run) {
+  const bool is_wide = x.scalar_type() == at::kDouble || x.scalar_type() == at::kFloat;
+  const Tensor wide = (is_wide ? x.detach() : x.detach().to(at::kFloat)).contiguous();
+  return ops::lars_norms(wide, wide, factor, run).select(1, 1);
+}
+
+}  // namespace
+
+LayerWatch::LayerWatch(std::vector<WatchedParam> model, at::Device device)
+    : model_(std::move(model)), device_(device) {
+  for (const WatchedParam& w : model_) num_layers_ += kuafu::num_layers(*w.param);
+}
+
+void LayerWatch::lay_out(std::span<const ParamShard> shards, const Mesh& mesh) {
+  const CategoryScope scope(Category::kTemporary);
+  pieces_.clear();
+  tables_.clear();
+  std::map<uint64_t, int64_t> heights;  // in the same order on every rank
+  for (const ParamShard& shard : shards) {
+    Piece& piece = pieces_.emplace_back();
+    if (shard.param->is_copy) continue;
+    piece.param = shard.param;
+    piece.axes = splitting_axes(shard, mesh);
+    piece.first = heights[piece.axes];
+    piece.held = layers_of(shard, mesh);
+    heights[piece.axes] += kuafu::num_layers(*shard.param);
+  }
+  const auto f64 = at::TensorOptions(at::kDouble).device(device_);
+  for (const auto& [axes, height] : heights) {
+    tables_.emplace_back(axes, at::zeros({height, kNumSums}, f64));
+  }
+}
+
+Tensor LayerWatch::rows_of(const Piece& piece) const {
+  for (const auto& [axes, table] : tables_) {
+    if (axes == piece.axes) {
+      return table.narrow(0, piece.first, kuafu::num_layers(*piece.param));
+    }
+  }
+  throw InternalError(text("no table for ", piece.param->name));
+}
+
+void LayerWatch::begin(std::span<const ParamShard> shards, double factor, const Mesh& mesh) {
+  const at::NoGradGuard no_grad;
+  lay_out(shards, mesh);
+  is_skipped_ = false;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const Piece& piece = pieces_[i];
+    if (piece.param == nullptr) continue;
+    const ops::LayerRun& run = piece.held.run;
+    rows_of(piece)
+        .narrow(0, piece.held.first, run.layers)
+        .select(1, kGradient)
+        .copy_(squares_of(shards[i].grad, factor, run));
+  }
+}
+
+void LayerWatch::begin_skipped(std::span<const ParamShard> shards, const Mesh& mesh) {
+  const at::NoGradGuard no_grad;
+  lay_out(shards, mesh);
+  is_skipped_ = true;
+}
+
+void LayerWatch::before_update(size_t shard, const Tensor& value) {
+  const CategoryScope scope(Category::kTemporary);
+  if (pieces_.at(shard).param != nullptr) before_ = value.detach().clone();
+}
+
+void LayerWatch::after_update(size_t shard, const Tensor& value) {
+  const CategoryScope scope(Category::kTemporary);
+  const Piece& piece = pieces_.at(shard);
+  if (piece.param == nullptr) return;
+  const ops::LayerRun& run = piece.held.run;
+  const Tensor rows = rows_of(piece).narrow(0, piece.held.first, run.layers);
+  rows.select(1, kWeight).copy_(squares_of(before_, 1, run));
+  before_.sub_(value.detach());
+  rows.select(1, kUpdate).copy_(squares_of(before_, 1, run));
+  before_ = Tensor();
+}
+
+void LayerWatch::set_ratios(size_t shard, const Tensor& ratios) {
+  pieces_.at(shard).ratios = ratios;
+}
+
+Tensor LayerWatch::finish(const Mesh& mesh) {
+  const at::NoGradGuard no_grad;
+  const CategoryScope scope(Category::kTemporary);
+  std::vector<PartialSums> partial;
+  for (const auto& [axes, table] : tables_) partial.push_back({axes, table});
+  sum_over_axes(partial, mesh);
+  const Tensor all =
+      at::zeros({num_layers_, kNumColumns}, at::TensorOptions(at::kDouble).device(device_));
+  std::map<const Param*, const Piece*> piece_of;
+  for (const Piece& piece : pieces_) piece_of[piece.param] = &piece;
+  int64_t row = 0;
+  for (const WatchedParam& w : model_) {
+    const int64_t layers = kuafu::num_layers(*w.param);
+    const Tensor mine = all.narrow(0, row, layers);
+    row += layers;
+    if (!w.is_mine) continue;
+    const auto found = piece_of.find(w.param);
+    if (found == piece_of.end() || is_skipped_) {
+      mine.fill_(std::numeric_limits<double>::quiet_NaN());
+      continue;
+    }
+    mine.narrow(1, 0, kNumSums).copy_(rows_of(*found->second));
+    const Tensor& ratios = found->second->ratios;
+    if (ratios.defined()) mine.select(1, kRatio).copy_(ratios);
+  }
+  if (mesh.size("pipeline") > 1) raw::all_reduce(all, mesh.comm("pipeline"));
+  pieces_.clear();
+  tables_.clear();
+  return all;
+}
+
+}  // namespace kuafu

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Norms of layers under every way of sharding, beside whole tensors of the oracle in f64.
+
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "kuafu/oracle/oracle.h"
+#include "tests/support/plans.h"
+
+namespace kuafu {
+namespace {
+
+using tests::Family;
+using tests::keys::both;
+using tests::keys::tensor;
+
+/// Fused matrices of three and of two, a padded vocabulary; no clipping, no momentum.
+const Overrides kModel = {{"model.hidden", "36"},     {"model.heads", "6"},
+                          {"model.mlp", "swiglu"},    {"train.batch", "12"},
+                          {"train.steps", "2"},       {"optimizer.kind", "lars"},
+                          {"optimizer.lr", "1"},      {"optimizer.coefficient", "0.02"},
+                          {"optimizer.clip", "0.25"}, {"train.telemetry", "true"}};
+
+std::vector<Family> shardings() {
+  const auto replicas = [](const std::string& n, const std::string& stage) {
+    return Overrides{{"parallel.data", n}, {"parallel.zero", stage}};
+  };
+  const Overrides stages = {{"parallel.pipeline", "2"}, {"train.micro_batch", "3"}};
+  return {{"one_rank", {}},
+          {"data_3", replicas("3", "0")},
+          {"zero_1", replicas("3", "1")},
+          {"zero_2", replicas("2", "2")},
+          {"zero_3", replicas("3", "3")},
+          {"t1d_2", tensor("1d", "2")},
+          {"t1d_sp_2", tensor("1d-sp", "2")},
+          {"t2d_4", tensor("2d", "4")},
+          {"t2p5d_8", tensor("2.5d", "8", "2")},
+          {"t3d_8", tensor("3d", "8")},
+          {"pipeline_2", stages},
+          {"ring_3", tests::keys::sequence("ring", "3")},
+          {"experts_2", both(tests::keys::experts("2"), {{"parallel.data", "2"}})},
+          {"experts_2_zero_3", both(tests::keys::experts("2"), replicas("4", "3"))},
+          {"server_2",
+           {{"parallel.data", "3"},
+            {"parallel.data.mode", "parameter_server"},
+            {"parallel.data.servers", "2"}}},
+          {"mixed", both(both(tensor("1d", "2"), stages), replicas("2", "1"))}};
+}
+
+/// By layer, (layers): one an index of dim 0 and one of the fused.
+std::vector<double> norms(const at::Tensor& t, const oracle::Weight& w) {
+  const int64_t stacked = w.is_stacked ? t.size(0) : 1;
+  const at::Tensor parts = t.reshape({stacked, -1, t.size(-1) / (w.fused * w.run), w.fused, w.run});
+  const at::Tensor flat =
+      parts.square().sum(at::IntArrayRef{1, 2, 4}).sqrt().reshape({-1}).contiguous();
+  return {flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel()};
+}
+
+struct Figures {
+  double gradient = 0, weight = 0, update = 0, ratio = 0;
+};
+using Step = std::map<std::string, Figures>;  // by layer
+
+/// What one step does to whole tensors, which it updates.
+Step step_of_oracle(const Plan& plan, const oracle::Model& model, int64_t step,
+                    oracle::Tensors& weights, oracle::State& state) {
+  const auto data = tests::data_of(plan);
+  const int64_t batch = plan.train.batch;
+  const oracle::Samples all{
+      .tokens = data->train(step * batch, batch), .first = 0, .step = step, .batch = batch};
+  const oracle::Gradients g = oracle::gradients(model, weights, {all});
+  const double norm = oracle::norm_of(g.gradients);
+  const double clip = std::min(1.0, plan.optimizer.clip / norm);
+  oracle::Tensors before;
+  for (const auto& [name, w] : weights) before[name] = w.clone();
+  const double lr = oracle::learning_rate(plan.optimizer, step, plan.schedule_steps(), batch);
+  oracle::update(plan.optimizer, lr, norm, g.gradients, weights, state, model.weights());
+  Step out;
+  for (const auto& [name, shape] : model.weights()) {
+    const auto gradient = norms(g.gradients.at(name), shape),
+               weight = norms(before.at(name), shape);
+    const auto change = norms(weights.at(name) - before.at(name), shape);
+    const bool is_alone = gradient.size() == 1;
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      const double w = weight[i], c = clip * gradient[i];
+      const double trust =
+          w > 0 && c > 0 && oracle::is_scaled(plan.optimizer, shape)
+              ? plan.optimizer.coefficient * w / (c + plan.optimizer.weight_decay * w)
+              : 1;
+      out[is_alone ? name : text(name, "[", i, "]")] = {gradient[i], w, change[i] / w, trust};
+    }
+  }
+  return out;
+}
+
+class TelemetryUnderShards : public testing::TestWithParam<Family> {};
+
+TEST_P(TelemetryUnderShards, IsThatOfWholeTensors) {
+  const Plan plan = tests::small_plan(both(kModel, GetParam().overrides));
+  const std::vector<RankResult> ranks = tests::run_plan(plan);
+  const TelemetrySeries& t = ranks[0].telemetry;
+  for (const RankResult& r : ranks) EXPECT_EQ(to_text(r.telemetry), to_text(t));
+  ASSERT_EQ(t.steps, (std::vector<int64_t>{0, 1}));
+  const auto model = oracle::make_model(plan.model, plan.train.seed);
+  oracle::Tensors weights = oracle::initial_weights(*model, plan.train.seed);
+  oracle::State state;
+  for (size_t s = 0; s < t.steps.size(); ++s) {
+    const Step expected = step_of_oracle(plan, *model, t.steps[s], weights, state);
+    ASSERT_EQ(t.layers.size(), expected.size());
+    for (size_t i = 0; i < t.layers.size(); ++i) {
+      const auto found = expected.find(t.layers[i]);
+      ASSERT_NE(found, expected.end()) << t.layers[i];
+      const Figures& e = found->second;
+      const auto expect = [&](const char* what, double is, double should) {
+        EXPECT_NEAR(is, should, 1e-12 * std::max(should, 0.01))
+            << what << " of " << t.layers[i] << ", step " << s;
+      };
+      expect("gradient", t.gradient_norm[s][i], e.gradient);
+      expect("weight", t.weight_norm[s][i], e.weight);
+      if (e.gradient < 1e-12) continue;  // a bias of keys: rounding alone
+      expect("ratio", t.trust_ratio[s][i], e.ratio);
+      if (e.weight > 0) {
+        expect("update", t.update_ratio[s][i], e.update);
+      } else {
+        EXPECT_TRUE(std::isnan(t.update_ratio[s][i])) << t.layers[i];
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TelemetryUnderShards, testing::ValuesIn(shardings()),
+                         [](const auto& info) { return info.param.name; });
+
+// One all-reduce an axis that splits layers, and one over the stages; no bit of the training.
+TEST(Telemetry, CostsOneSumAnAxisAndNoBitOfTraining) {
+  for (const char* kind : {"adamw", "lamb", "muon"}) {
+    const Overrides keys = {{"parallel.data", "2"},        {"parallel.zero", "1"},
+                            {"parallel.pipeline", "2"},    {"parallel.tensor.mode", "1d"},
+                            {"parallel.tensor.size", "2"}, {"optimizer.kind", kind},
+                            {"model.dtype", "f32"},        {"train.micro_batch", "2"}};
+    const auto without = tests::run_plan(tests::small_plan(keys));
+    const auto with = tests::run_plan(tests::small_plan(both(keys, {{"train.telemetry", "true"}})));
+    ASSERT_EQ(without.size(), with.size());
+    for (size_t r = 0; r < with.size(); ++r) {
+      EXPECT_EQ(without[r].losses, with[r].losses) << kind;
+      EXPECT_EQ(without[r].validation_loss, with[r].validation_loss) << kind;
+      EXPECT_TRUE(without[r].telemetry.is_empty());
+      EXPECT_EQ(with[r].telemetry.trust_ratio.empty(), std::string(kind) != "lamb");
+      for (const char* axis : {"data", "tensor", "pipeline"}) {
+        auto calls = without[r].traffic.at(axis).calls;
+        calls["all_reduce"] += 3;  // steps
+        EXPECT_EQ(calls, with[r].traffic.at(axis).calls) << kind << ", " << axis;
+      }
+    }
+  }
+}
+
+TEST(Telemetry, OfASkippedStepIsNoNumber) {
+  const Plan plan = tests::small_plan({{"parallel.data", "2"},
+                                       {"model.dtype", "f16"},
+                                       {"train.loss_scale_start", "1e15"},
+                                       {"train.loss_scale", "dynamic"},
+                                       {"train.telemetry", "true"}});
+  const RankResult r = tests::run_plan(plan)[0];
+  ASSERT_FALSE(r.skipped.empty());
+  for (const int64_t step : r.skipped) {
+    for (const double x : r.telemetry.gradient_norm.at(static_cast<size_t>(step))) {
+      EXPECT_TRUE(std::isnan(x));
+    }
+  }
+}
+
+TEST(Telemetry, IsReadAsItWasWrittenUpToAStepAndRefusedWhereItIsDamaged) {
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  TelemetrySeries t;
+  t.layers = {"a", "b[0]"};
+  t.add(0, {{0.1, 2}, {1, 0}, {0.3, kNone}, {}});
+  t.add(1, {{0.2, 3}, {1, 1}, {0.4, 0.5}, {}});
+  EXPECT_EQ(to_text(telemetry_from(to_text(t), 2, "x")), to_text(t));
+  EXPECT_EQ(telemetry_from(to_text(t), 1, "x").steps, std::vector<int64_t>{0});
+  std::string damaged = to_text(t);
+  damaged.replace(damaged.find("[0,1]"), 5, "[1,0]");
+  EXPECT_THROW(telemetry_from(damaged, 2, "x"), ConfigError);
+  EXPECT_THROW(telemetry_from("{}", 2, "x"), ConfigError);
+}
+
+TEST(Telemetry, IsRefusedUnderStaleness) {
+  try {
+    tests::small_plan({{"parallel.data", "2"},
+                       {"parallel.data.mode", "parameter_server"},
+                       {"parallel.data.staleness", "1"},
+                       {"optimizer.clip", "0"},
+                       {"train.telemetry", "true"}});
+    ADD_FAILURE() << "it was taken";
+  } catch (const ConfigError& e) {
+    const std::string words = e.what();
+    EXPECT_NE(words.find("train.telemetry = true with parallel.data.staleness = 1"),
+              std::string::npos)
+        << words;
+  }
+}
+
+}  // namespace
+}  // namespace kuafu
