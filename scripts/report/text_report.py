@@ -6,6 +6,7 @@ import textwrap
 
 import cards
 import derived
+import layers
 import load
 import reasons
 import side_by_side
@@ -15,6 +16,7 @@ import views
 
 FASTEST = 3              # proven cases shown of each group
 NAMES = 3                # cases shown of a reason
+LAYERED = 3              # cases whose layers are told
 CHANGES = 3              # cases shown at each end of the ratios of a folder
 RED, PLAIN = "\033[1;31m", "\033[0m"
 
@@ -84,6 +86,15 @@ def _reasons(run, columns):
     return ["", "Why:"] + lines if lines else []
 
 
+def _layers(run, columns):
+    """What the last step of cases with norms of layers did."""
+    told = [(c, sentence) for c in run.finished if (sentence := layers.sentence(c))]
+    lines = [wrapped(f"{c.name}: {sentence}", columns, "  ", "    ") for c, sentence in told[:LAYERED]]
+    if len(told) > LAYERED:
+        lines.append(f"  and {len(told) - LAYERED} more cases")
+    return ["", "Layers in the last step:"] + lines if lines else []
+
+
 def _references(run, columns):
     lines = []
     for r in run.references:
@@ -107,7 +118,7 @@ def summary(run, columns):
     timed = views.timed(run)
     return (_head(run, columns) + _fastest([c for c in timed if c.is_certified], "Fastest with a certificate `equal`", columns)
             + _fastest([c for c in timed if c.is_estimated], "Fastest of the simulated world, estimated by the cost model (~)", columns)
-            + _different(run, columns) + _reasons(run, columns) + _references(run, columns) + _claims(run, columns))
+            + _different(run, columns) + _layers(run, columns) + _reasons(run, columns) + _references(run, columns) + _claims(run, columns))
 
 
 def _ratios(runs, labels, columns):

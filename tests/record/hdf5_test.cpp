@@ -5,6 +5,7 @@
 #include <hdf5.h>
 #include <stdlib.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "kuafu/base/errors.h"
@@ -86,6 +87,19 @@ TEST(Hdf5, HoldsOneRowAStep) {
             (std::vector<int64_t>{3, 1, 0, 2, 2, 5}));
   EXPECT_EQ(read_list<double>(file, at + "drop_rate", H5T_NATIVE_DOUBLE),
             (std::vector<double>{0.5, 0.25}));
+}
+
+TEST(Hdf5, HoldsNormsOfLayersAsATable) {
+  const TemporaryFolder folder;
+  RunRecord record = sample_record();
+  record.cases[0]["document"]["telemetry"] = {{"weight_norm", {{0.5, 1}, {nullptr, 2.5}}}};
+  write_hdf5(folder.path(), record);
+  const std::vector<double> found = read_list<double>(
+      folder / kHdf5File, "/cases_by_id/aaaa/telemetry/weight_norm", H5T_NATIVE_DOUBLE);
+  ASSERT_EQ(found.size(), 4U);
+  EXPECT_EQ(found[1], 1);
+  EXPECT_TRUE(std::isnan(found[2]));
+  EXPECT_EQ(found[3], 2.5);
 }
 
 TEST(Hdf5, HoldsTheRoundsOfACase) {

@@ -108,6 +108,18 @@ class Outputs(Folders):
         self.assertNotIn("\033", plain)
         self.assertIn(f"{text_report.RED}DIFFERENT", text_report.text([self.run_], ["first"], 100, True))
 
+    def test_text_tells_what_the_last_update_did_to_layers(self):
+        lines = copy.deepcopy(self.lines)
+        good = [line for line in lines[1:] if line["status"] == "ok"]
+        for line in good[:5]:
+            line["document"]["telemetry"] = {"layers": ["a", "b", "c"], "steps": [0, 1, 2], "trust_ratio": None,
+                                             "update_ratio": [[0.5, 0.5, 0.5], [0.01, None, 0.25], [None, None, None]]}
+        out = run_main(synthetic.write(self.root / "layers", lines), "--text")[1]
+        self.assertIn("3 layers, step 2: update over weight 0.01 (a) to 0.25 (c)", " ".join(out.split()))
+        self.assertIn("and 2 more cases", out)
+        self.assertNotIn("trust ratio", out)
+        self.assertNotIn("Layers in the last step", text_report.text([self.run_], ["first"], 100))
+
     def test_text_and_files_need_no_finished_case(self):
         lines = [self.lines[0]] + [line for line in self.lines[1:] if line["status"] != "ok"]
         folder = synthetic.write(self.root / "none", lines)
