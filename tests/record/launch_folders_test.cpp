@@ -71,10 +71,12 @@ TEST(OwnedFolder, GoesWhileSomebodyStillWritesIntoIt) {
     const OwnedFolder folder(base.path());
     std::atomic<bool> is_there = false;
     writer = std::thread([path = folder.path(), &is_there] {
-      const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(150);
-      for (int i = 0; std::chrono::steady_clock::now() < end; ++i) {
+      auto end = std::chrono::steady_clock::now();
+      for (int i = 0; i <= 1000 || std::chrono::steady_clock::now() < end; ++i) {
         std::ofstream(text(path, "/", i % 1000)) << "bytes";
-        if (i == 1000) is_there = true;
+        if (i != 1000) continue;
+        end = std::chrono::steady_clock::now() + std::chrono::milliseconds(150);
+        is_there = true;
       }
     });
     while (!is_there) std::this_thread::yield();
