@@ -224,6 +224,7 @@ const Members kMembers = {
     KUAFU_MEMBER(take, train.steps),
     KUAFU_MEMBER(take, train.validation_batches),
     KUAFU_MEMBER(take, train.validate_every),
+    KUAFU_MEMBER(take, train.telemetry),
     KUAFU_MEMBER(take, train.seed),
     KUAFU_MEMBER(take_scale, train.loss_scale),
     KUAFU_MEMBER(take, train.loss_scale_start),
