@@ -206,10 +206,13 @@ TEST(PushRules, TellWhichUpdateOfWhomNoServerCanHaveApplied) {
 }
 
 // In the timed run, whatever its order was: every loss of every worker, and the servers' last values.
-// SGD has bounds that tell; AdamW divides by gradients that may be nothing but rounding.
+// SGD has bounds that tell. AdamW divides by gradients that may be nothing but rounding, in some orders
+// so that the proof must end before the run does: what it proved then is the run's beginning.
 TEST(StaleCertificate, IsOfTheTimedRun) {
+  const std::vector<int64_t> all = {0, 1, 2, 3, 4, 5};
   for (const auto& [optimizer, type] : {std::pair("sgd", "f64"), std::pair("sgd", "f32"),
                                         std::pair("adamw", "f32"), std::pair("adamw", "bf16")}) {
+    SCOPED_TRACE(std::string(optimizer) + " " + type);
     RunOptions options;
     options.is_certified = true;
     options.slowdown = [](int rank, int64_t) { return rank == 1 ? 3 : 1; };
@@ -219,10 +222,16 @@ TEST(StaleCertificate, IsOfTheTimedRun) {
     EXPECT_EQ(c.reference, "oracle");
     EXPECT_EQ(c.verdict, "equal") << type << c.describe();
     EXPECT_EQ(c.native.verdict, "equal") << type << c.native.describe();
-    EXPECT_EQ(c.native.steps, (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
     EXPECT_GT(c.native.loss.bound, 0);
+    if (plan.optimizer.kind == "adamw") {
+      const std::vector<int64_t>& proven = c.native.steps;
+      ASSERT_GE(proven.size(), 2U);
+      EXPECT_TRUE(std::equal(proven.begin(), proven.end(), all.begin()));
+      EXPECT_EQ(c.native.update.where.empty(), proven.size() < all.size());
+      continue;
+    }
+    EXPECT_EQ(c.native.steps, all);
     EXPECT_FALSE(c.native.update.where.empty());
-    if (plan.optimizer.kind == "adamw") continue;
     EXPECT_LT(c.native.loss.bound, 1e-4) << c.native.describe();
     EXPECT_LT(c.native.update.bound, 1e-4) << c.native.describe();
   }
