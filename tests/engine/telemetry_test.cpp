@@ -19,7 +19,6 @@ namespace {
 
 using tests::Family;
 using tests::keys::both;
-using tests::keys::tensor;
 
 /// Fused matrices of three and of two, a padded vocabulary; no clipping, no momentum.
 const Overrides kModel = {{"model.hidden", "36"},     {"model.heads", "6"},
@@ -27,32 +26,6 @@ const Overrides kModel = {{"model.hidden", "36"},     {"model.heads", "6"},
                           {"train.steps", "2"},       {"optimizer.kind", "lars"},
                           {"optimizer.lr", "1"},      {"optimizer.coefficient", "0.02"},
                           {"optimizer.clip", "0.25"}, {"train.telemetry", "true"}};
-
-std::vector<Family> shardings() {
-  const auto replicas = [](const std::string& n, const std::string& stage) {
-    return Overrides{{"parallel.data", n}, {"parallel.zero", stage}};
-  };
-  const Overrides stages = {{"parallel.pipeline", "2"}, {"train.micro_batch", "3"}};
-  return {{"one_rank", {}},
-          {"data_3", replicas("3", "0")},
-          {"zero_1", replicas("3", "1")},
-          {"zero_2", replicas("2", "2")},
-          {"zero_3", replicas("3", "3")},
-          {"t1d_2", tensor("1d", "2")},
-          {"t1d_sp_2", tensor("1d-sp", "2")},
-          {"t2d_4", tensor("2d", "4")},
-          {"t2p5d_8", tensor("2.5d", "8", "2")},
-          {"t3d_8", tensor("3d", "8")},
-          {"pipeline_2", stages},
-          {"ring_3", tests::keys::sequence("ring", "3")},
-          {"experts_2", both(tests::keys::experts("2"), {{"parallel.data", "2"}})},
-          {"experts_2_zero_3", both(tests::keys::experts("2"), replicas("4", "3"))},
-          {"server_2",
-           {{"parallel.data", "3"},
-            {"parallel.data.mode", "parameter_server"},
-            {"parallel.data.servers", "2"}}},
-          {"mixed", both(both(tensor("1d", "2"), stages), replicas("2", "1"))}};
-}
 
 /// By layer, (layers): one an index of dim 0 and one of the fused.
 std::vector<double> norms(const at::Tensor& t, const oracle::Weight& w) {
@@ -135,7 +108,7 @@ TEST_P(TelemetryUnderShards, IsThatOfWholeTensors) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TelemetryUnderShards, testing::ValuesIn(shardings()),
+INSTANTIATE_TEST_SUITE_P(All, TelemetryUnderShards, testing::ValuesIn(tests::shardings()),
                          [](const auto& info) { return info.param.name; });
 
 // One all-reduce an axis that splits layers, and one over the stages; no bit of the training.
