@@ -12,6 +12,7 @@
 #include <map>
 
 #include "kuafu/oracle/oracle.h"
+#include "tests/engine/whole_layers.h"
 #include "tests/support/plans.h"
 
 namespace kuafu {
@@ -26,15 +27,6 @@ const Overrides kModel = {{"model.hidden", "36"},     {"model.heads", "6"},
                           {"train.steps", "2"},       {"optimizer.kind", "lars"},
                           {"optimizer.lr", "1"},      {"optimizer.coefficient", "0.02"},
                           {"optimizer.clip", "0.25"}, {"train.telemetry", "true"}};
-
-/// By layer, (layers): one an index of dim 0 and one of the fused.
-std::vector<double> norms(const at::Tensor& t, const oracle::Weight& w) {
-  const int64_t stacked = w.is_stacked ? t.size(0) : 1;
-  const at::Tensor parts = t.reshape({stacked, -1, t.size(-1) / (w.fused * w.run), w.fused, w.run});
-  const at::Tensor flat =
-      parts.square().sum(at::IntArrayRef{1, 2, 4}).sqrt().reshape({-1}).contiguous();
-  return {flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel()};
-}
 
 struct Figures {
   double gradient = 0, weight = 0, update = 0, ratio = 0;
@@ -57,17 +49,16 @@ Step step_of_oracle(const Plan& plan, const oracle::Model& model, int64_t step,
   oracle::update(plan.optimizer, lr, norm, g.gradients, weights, state, model.weights());
   Step out;
   for (const auto& [name, shape] : model.weights()) {
-    const auto gradient = norms(g.gradients.at(name), shape),
-               weight = norms(before.at(name), shape);
-    const auto change = norms(weights.at(name) - before.at(name), shape);
-    const bool is_alone = gradient.size() == 1;
+    const auto gradient = tests::layer_norms(g.gradients.at(name), shape),
+               weight = tests::layer_norms(before.at(name), shape);
+    const auto change = tests::layer_norms(weights.at(name) - before.at(name), shape);
     for (size_t i = 0; i < gradient.size(); ++i) {
       const double w = weight[i], c = clip * gradient[i];
       const double trust =
           w > 0 && c > 0 && oracle::is_scaled(plan.optimizer, shape)
               ? plan.optimizer.coefficient * w / (c + plan.optimizer.weight_decay * w)
               : 1;
-      out[is_alone ? name : text(name, "[", i, "]")] = {gradient[i], w, change[i] / w, trust};
+      out[tests::layer_name(name, i, gradient.size())] = {gradient[i], w, change[i] / w, trust};
     }
   }
   return out;
@@ -154,8 +145,9 @@ TEST(Telemetry, IsReadAsItWasWrittenUpToAStepAndRefusedWhereItIsDamaged) {
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   TelemetrySeries t;
   t.layers = {"a", "b[0]"};
-  t.add(0, {{0.1, 2}, {1, 0}, {0.3, kNone}, {}});
-  t.add(1, {{0.2, 3}, {1, 1}, {0.4, 0.5}, {}});
+  t.add(0, {{0.1, 2}, {1, 0}, {0.3, kNone}, {}, {}, {}});
+  t.add(1, {{0.2, 3}, {1, 1}, {0.4, 0.5}, {}, {7, kNone}, {1, 2}});
+  EXPECT_TRUE(std::isnan(t.gradient_variance.at(0).at(1)));
   EXPECT_EQ(to_text(telemetry_from(to_text(t), 2, "x")), to_text(t));
   EXPECT_EQ(telemetry_from(to_text(t), 1, "x").steps, std::vector<int64_t>{0});
   std::string damaged = to_text(t);

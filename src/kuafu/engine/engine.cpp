@@ -189,6 +189,7 @@ double Engine::forward_backward() {
   s.micro_batches.use_step(s.steps_done);
   if (s.flows) keep_flows();
   s.groups.begin(s.plan.num_micro_batches());
+  if (s.watch) s.watch->begin_backward();
   const Tensor loss = s.run(s.training_row, true);
   ++s.steps_trained;
   s.ready = s.groups.finish();
@@ -253,14 +254,15 @@ void Engine::State::step_optimizer(double norm) {
 }
 
 void Engine::State::watch_layers(std::vector<WatchedParam> all) {
-  watch.emplace(std::move(all), options.device);
+  watch.emplace(std::move(all), plan.train.batch, options.device);
   optimizer->watch(&*watch);
+  if (has_noise(plan)) data_parallel->watch(&*watch);
 }
 
 void Engine::State::take_figures() {
   if (!watch) return;
   const Tensor table = watch->finish(mesh);
-  if (!table.is_meta()) figures = figures_of(table, optimizer->has_ratios());
+  if (!table.is_meta()) figures = figures_of(table, optimizer->has_ratios(), has_noise(plan));
 }
 
 double Engine::update() {

@@ -20,6 +20,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/meter/allocator.h"
+#include "kuafu/optim/layer_watch.h"
 #include "kuafu/parallel/data/flat.h"
 #include "kuafu/parallel/data/gradient_sum.h"
 #include "kuafu/parallel/data/parameter_server.h"
@@ -59,6 +60,7 @@ class BucketedAllReduce : public DataParallel {
     for (Param* p : groups_[static_cast<size_t>(group)].params) {
       recategorise(p->value.grad(), Category::kGradient);
     }
+    if (watch_ != nullptr) show_grown(static_cast<size_t>(group), is_last);
     if (!is_last && options_.order == SumOrder::kAny) return;
     complete(static_cast<size_t>(group));
     for (SummedBucket& bucket : buckets_[static_cast<size_t>(group)]) {
@@ -114,6 +116,16 @@ class BucketedAllReduce : public DataParallel {
     }
   }
 
+  /// What gradients that nobody sums have grown by.
+  void show_grown(size_t group, bool is_last) const {
+    for (const SummedBucket& bucket : buckets_[group]) {
+      if (bucket.is_summed()) continue;
+      for (const FlatSlot& slot : bucket.layout.slots) {
+        watch_->add_grown(*slot.param, is_last, mesh_);
+      }
+    }
+  }
+
   PendingSum start_sum(const SummedBucket& bucket, const Tensor& flat, const std::string& axis) {
     const auto named = sums_.find(axis);
     if (named == sums_.end()) return sum_everywhere(flat, mesh_.comm(axis), options_.order);
@@ -135,9 +147,12 @@ class BucketedAllReduce : public DataParallel {
     const Tensor flat = take_gradients(bucket.layout, bucket.used);
     Axes axes = bucket.layout.scheme_axes;
     axes.insert(axes.end(), bucket.layout.replicas.begin(), bucket.layout.replicas.end());
+    const size_t own = bucket.layout.scheme_axes.size();
     for (size_t i = 0; i + 1 < axes.size(); ++i) {
+      if (i == own) show_own(watch_, bucket.layout, flat, mesh_);
       start_sum(bucket, flat, axes[i]).wait();
     }
+    if (own + 1 == axes.size()) show_own(watch_, bucket.layout, flat, mesh_);
     PendingSum last = start_sum(bucket, flat, axes.back());
     last.then([this, &bucket, flat] { add(bucket, flat); });
     if (options_.is_overlapped) return last;

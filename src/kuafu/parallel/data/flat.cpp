@@ -8,6 +8,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/meter/op_trace.h"
+#include "kuafu/optim/layer_watch.h"
 
 namespace kuafu {
 namespace {
@@ -118,6 +119,13 @@ Tensor take_gradients(const FlatBucket& bucket, std::vector<bool>& used) {
   }
   zero_until(bucket.elements());
   return flat;
+}
+
+void show_own(LayerWatch* watch, const FlatBucket& bucket, const Tensor& flat, const Mesh& mesh) {
+  if (watch == nullptr) return;
+  for (const FlatSlot& slot : bucket.slots) {
+    watch->add_own(*slot.param, in_shape(slot, flat), bucket.replicas, mesh);
+  }
 }
 
 void check_unused(const Param& p, const Tensor& sum) {

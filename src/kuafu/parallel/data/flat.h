@@ -62,6 +62,9 @@ Tensor in_shape(const FlatSlot& slot, const Tensor& flat);
 /// none, and leaves every .grad undefined. Sets used[i] where slot i had one.
 Tensor take_gradients(const FlatBucket& bucket, std::vector<bool>& used);
 
+/// Shows the watch, if there is one, what `flat` holds before it is summed over the replicas.
+void show_own(LayerWatch* watch, const FlatBucket& bucket, const Tensor& flat, const Mesh& mesh);
+
 /// Throws InternalError where an unused parameter has a gradient after all: replicas run the same
 /// program, so a parameter is used on all of them or on none. `sum` are elements of that parameter.
 void check_unused(const Param& p, const Tensor& sum);

@@ -31,6 +31,8 @@ struct AppliedPush {
 /// What a server has applied, in its order: entry i made version i + 1 of its part.
 using PushOrder = std::vector<AppliedPush>;
 
+class LayerWatch;
+
 /// Keeps replicas in agreement. Groups are blocks; a stage overrides only what it shards.
 class DataParallel {
  public:
@@ -63,6 +65,12 @@ class DataParallel {
   virtual void settle() {}
   /// What each server has applied so far, where replicas go on by themselves. Collective.
   virtual std::vector<PushOrder> pushes() { return {}; }
+
+  /// It sees each replica's gradients before they are summed. @pre outlives the steps
+  void watch(LayerWatch* watch) { watch_ = watch; }
+
+ protected:
+  LayerWatch* watch_ = nullptr;  ///< null: nobody watches
 };
 
 /// In which order the gradients of replicas are added: as the communicator does it, once a step; or

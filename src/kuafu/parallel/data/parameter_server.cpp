@@ -142,6 +142,7 @@ class ParameterServer final : public DataParallel {
     for (const std::string& axis : bucket.layout.scheme_axes) {
       mesh_.comm(axis).all_reduce(view(bucket.flat), ReduceOp::kSum).wait();
     }
+    show_own(watch_, bucket.layout, bucket.flat, mesh_);
     for (int s = 0; s < options_.servers; ++s) {
       const ServedPart part = part_of(bucket, s);
       if (s == group_.rank() || part.size() == 0) continue;

@@ -151,6 +151,7 @@ Tensor Zero::scheme_sum(ZeroShard& shard) const {
   for (const std::string& axis : shard.layout.scheme_axes) {
     sum_everywhere(flat, mesh_.comm(axis), options_.order).wait();
   }
+  show_own(watch_, shard.layout, flat, mesh_);
   return flat;
 }
 
