@@ -192,8 +192,8 @@ class BucketedAllReduce : public DataParallel {
   AllReduceOptions options_;
   std::vector<Group> groups_;
   std::vector<std::vector<SummedBucket>> buckets_;            // by group
-  std::vector<std::vector<PendingSum>> under_way_;            // by group
   std::map<std::string, std::unique_ptr<GradientSum>> sums_;  // by replica axis
+  std::vector<std::vector<PendingSum>> under_way_;  // by group; they use what stands above
 };
 
 }  // namespace
