@@ -37,10 +37,9 @@ TEST(AbandonedStep, EndsWithItsCauseWhateverIsUnderWay) {
   }
   for (const char* zero : {"1", "2", "3"}) {
     for (int at = 5; at <= 9; ++at) {
-      const std::string message = abandoned({{"parallel.data.size", "4"},
-                                             {"parallel.zero", zero},
-                                             {"parallel.data.bucket", "1024"}},
-                                            at);
+      const std::string message = abandoned(
+          {{"parallel.data.size", "4"}, {"parallel.zero", zero}, {"parallel.data.bucket", "1024"}},
+          at);
       EXPECT_NE(message.find("abandoned"), std::string::npos) << zero << " " << at;
     }
   }
