@@ -18,9 +18,9 @@ BATCH = "batch of a step"
 
 
 def _summed(told, key):
-    """The sum of each step over the layers that have a number of it; None where none has."""
-    rows = [[v for v in map(number, row) if v is not None] if isinstance(row, list) else [] for row in told.get(key) or []]
-    return [sum(row) if row else None for row in rows]
+    """The sum of each step over all layers; None where one has no number: plans would be of different layers."""
+    rows = [list(map(number, row)) if isinstance(row, list) else [] for row in told.get(key) or []]
+    return [sum(row) if row and None not in row else None for row in rows]
 
 
 def curve(case):

@@ -148,12 +148,14 @@ TEST(Telemetry, IsReadAsItWasWrittenUpToAStepAndRefusedWhereItIsDamaged) {
   t.add(0, {{0.1, 2}, {1, 0}, {0.3, kNone}, {}, {}, {}});
   t.add(1, {{0.2, 3}, {1, 1}, {0.4, 0.5}, {}, {7, kNone}, {1, 2}});
   EXPECT_TRUE(std::isnan(t.gradient_variance.at(0).at(1)));
-  EXPECT_EQ(to_text(telemetry_from(to_text(t), 2, "x")), to_text(t));
-  EXPECT_EQ(telemetry_from(to_text(t), 1, "x").steps, std::vector<int64_t>{0});
+  EXPECT_EQ(to_text(telemetry_from(to_text(t), t.layers, 2, "x")), to_text(t));
+  EXPECT_EQ(telemetry_from(to_text(t), t.layers, 1, "x").steps, std::vector<int64_t>{0});
   std::string damaged = to_text(t);
   damaged.replace(damaged.find("[0,1]"), 5, "[1,0]");
-  EXPECT_THROW(telemetry_from(damaged, 2, "x"), ConfigError);
-  EXPECT_THROW(telemetry_from("{}", 2, "x"), ConfigError);
+  EXPECT_THROW(telemetry_from(damaged, t.layers, 2, "x"), ConfigError);
+  EXPECT_THROW(telemetry_from("{}", t.layers, 2, "x"), ConfigError);
+  EXPECT_THROW(telemetry_from(to_text(t), {"a", "b"}, 2, "x"), ConfigError);
+  EXPECT_THROW(telemetry_from(to_text(t), {"a", "b[0]", "c"}, 2, "x"), ConfigError);
 }
 
 TEST(Telemetry, IsRefusedUnderStaleness) {

@@ -123,7 +123,8 @@ Overrides minimise(Overrides settings, Ending wanted, int64_t trials,
 
 /// `kuafu run ...` with these settings on so many ranks, to paste into a shell; `kuafu fuzz ...` for
 /// what `run` does not compare.
-std::string command_of(const Overrides& settings, World world, Ending ending, int64_t ranks);
+std::string command_of(const Overrides& settings, World world, Ending ending, int64_t ranks,
+                       const std::vector<std::string>& plugins = {});
 
 /// A campaign as it is kept: plans of one seed, in the order of their numbers, and which program
 /// ran them from which number on.

@@ -117,7 +117,7 @@ class Campaign {
       ranks = num_ranks(placed(plan, registries_, options_.plugins));
     } catch (const std::exception&) {  // which is what was found
     }
-    return command_of(plan, world, outcome.ending, ranks);
+    return command_of(plan, world, outcome.ending, ranks, options_.plugins);
   }
 
   void take(int64_t number, const Answer& answer, Progress& progress) {
@@ -157,7 +157,7 @@ int one_plan(const FuzzOptions& options) {
     Draw draw(options.seed, *options.only);
     settings = draw_plan(registries, options.ranks, draw);
     worlds = {draw_world(worlds, options.seed, *options.only)};
-    std::cout << command_of(settings, worlds[0], Ending::kMetered, 0) << std::endl;
+    std::cout << command_of(settings, worlds[0], Ending::kMetered, 0, options.plugins) << std::endl;
   }
   Trier trier(registries, {options.ranks, options.timeout_s, options.plugins});
   bool is_found = false;

@@ -73,7 +73,9 @@ void Record::begin_block() {
   const auto same = [&](const char* key) {
     return blocks_.back()["provenance"].value(key, Json()) == now_[key];
   };
-  if (!blocks_.empty() && same("git_commit") && same("git_dirty")) return;
+  const bool is_same =
+      !blocks_.empty() && same("git_commit") && same("git_dirty") && same("kernels");
+  if (is_same) return;
   blocks_.push_back({{"first", num_plans()}, {"provenance", now_}});
 }
 

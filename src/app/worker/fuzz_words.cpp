@@ -5,6 +5,8 @@
 
 #include "app/worker/fuzz.h"
 #include "kuafu/base/build_info.h"
+#include "kuafu/base/errors.h"
+#include "kuafu/base/kernel_choice.h"
 #include "kuafu/base/suggest.h"
 
 namespace kuafu::fuzz {
@@ -64,15 +66,20 @@ World draw_world(const std::vector<World>& worlds, uint64_t seed, uint64_t index
   return draw.one_of(worlds);
 }
 
-std::string command_of(const Overrides& settings, World world, Ending ending, int64_t ranks) {
+std::string command_of(const Overrides& settings, World world, Ending ending, int64_t ranks,
+                       const std::vector<std::string>& plugins) {
   const bool is_run = ending != Ending::kMetered;
-  std::string out = is_run ? "kuafu run /dev/null --certify" : "kuafu fuzz";
+  const KernelChoice kernels = kernel_choice();
+  std::string out =
+      kernels == KernelChoice::kOwn ? "" : text("KUAFU_KERNELS=", to_string(kernels), " ");
+  out += is_run ? "kuafu run /dev/null --certify" : "kuafu fuzz";
   if (!is_run) {
     out += " --world " + to_string(world);
   } else if (world != World::kThreads) {
     out += text(" --world mpi --ranks ", ranks);
     if (world == World::kMpiNative) out += " --mpi-collectives native";
   }
+  for (const std::string& plugin : plugins) out += " --plugin " + plugin;
   for (const auto& [key, value] : settings) {
     const bool is_plain = value.find_first_of(" \"'[]{}") == std::string::npos;
     out += text(" --set ", is_plain ? "" : "'", key, "=", value, is_plain ? "" : "'");

@@ -6,6 +6,7 @@
 
 #include "app/worker/matrix.h"
 #include "app/worker/trial.h"
+#include "kuafu/base/kernel_choice.h"
 #include "kuafu/base/plugin_error.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
@@ -30,7 +31,8 @@ Outcome judged(const Certificate& c) {
 std::string program() {
   struct stat file {};
   ::stat("/proc/self/exe", &file);
-  return text(file.st_size, " ", file.st_mtim.tv_sec, ".", file.st_mtim.tv_nsec);
+  return text(file.st_size, " ", file.st_mtim.tv_sec, ".", file.st_mtim.tv_nsec, " ",
+              to_string(kernel_choice()));
 }
 
 Status status_of(const std::string& word) {

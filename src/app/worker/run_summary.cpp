@@ -104,8 +104,9 @@ void print_telemetry(const Json& d) {
               << (t["steps"].size() == 1 ? " step" : " steps");
     if (!t["noise_scale"].is_array()) {
       std::cout
-          << "; no noise scale: it needs gradients of two batch sizes, and one replica with one "
-             "micro-batch has those of one";
+          << "; no noise scale: it needs gradients of two batch sizes; one replica with one "
+             "micro-batch has those of one, and a schedule that leaves gradients of weights for "
+             "later mixes them";
     }
     std::cout << "\n";
   }

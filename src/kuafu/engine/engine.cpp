@@ -256,13 +256,14 @@ void Engine::State::step_optimizer(double norm) {
 void Engine::State::watch_layers(std::vector<WatchedParam> all) {
   watch.emplace(std::move(all), plan.train.batch, options.device);
   optimizer->watch(&*watch);
-  if (has_noise(plan)) data_parallel->watch(&*watch);
+  if (has_noise(plan, map.schedule)) data_parallel->watch(&*watch);
 }
 
 void Engine::State::take_figures() {
   if (!watch) return;
   const Tensor table = watch->finish(mesh);
-  if (!table.is_meta()) figures = figures_of(table, optimizer->has_ratios(), has_noise(plan));
+  if (table.is_meta()) return;
+  figures = figures_of(table, optimizer->has_ratios(), has_noise(plan, map.schedule));
 }
 
 double Engine::update() {

@@ -240,7 +240,7 @@ std::optional<int64_t> Saver::resume() {
       if (!saved_run::is_weights_only(from))
         changes_ = resume_changes(saved_run::plan_of(from, folder), engine_.plan());
       validation_ = saved_run::read_validation(from, folder, engine_.plan());
-      telemetry_ = saved_run::read_telemetry(from, folder, engine_.plan());
+      telemetry_ = saved_run::read_telemetry(from, folder, engine_.plan(), engine_.layer_names());
     } catch (const ConfigError& e) {
       why = e.what();
     }

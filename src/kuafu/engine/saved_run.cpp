@@ -49,10 +49,11 @@ void write_telemetry(const TelemetrySeries& series, Metadata& state) {
   if (!series.is_empty()) state[kTelemetry] = to_text(series);
 }
 
-TelemetrySeries read_telemetry(const Checkpoint& from, const std::string& folder, const Plan& now) {
+TelemetrySeries read_telemetry(const Checkpoint& from, const std::string& folder, const Plan& now,
+                               const std::vector<std::string>& layers) {
   const auto found = from.state().find(kTelemetry);
   if (found == from.state().end() || !now.train.telemetry) return {};
-  return telemetry_from(found->second, from.step(),
+  return telemetry_from(found->second, layers, from.step(),
                         text(folder, "/", kIndexFile, ": state.", kTelemetry));
 }
 

@@ -100,15 +100,19 @@ void TelemetrySeries::add(int64_t step, const LayerFigures& figures) {
   steps.push_back(step);
 }
 
-bool has_noise(const Plan& plan) {
-  return plan.parallel.data.size > 1 || plan.num_micro_batches() > 1;
+bool has_noise(const Plan& plan, const pipeline::Timetable& schedule) {
+  const auto is_late = [](const pipeline::Action& a) { return a.op == pipeline::Op::kWeightGrad; };
+  const bool is_mixed = std::any_of(
+      schedule.begin(), schedule.end(),
+      [&](const pipeline::Row& row) { return std::any_of(row.begin(), row.end(), is_late); });
+  return !is_mixed && (plan.parallel.data.size > 1 || plan.num_micro_batches() > 1);
 }
 
 double noise_scale(const TelemetrySeries& series, size_t i) {
   double variance = 0, square = 0;
   for (size_t l = 0; l < series.layers.size(); ++l) {
     const double v = series.gradient_variance[i][l], s = series.gradient_square[i][l];
-    if (std::isnan(v) || std::isnan(s)) continue;
+    if (std::isnan(v) || std::isnan(s)) return kNoNumber;
     variance += v;
     square += s;
   }
@@ -153,8 +157,14 @@ Json to_json(const TelemetrySeries& series) {
 
 std::string to_text(const TelemetrySeries& series) { return json_line(to_json(series)); }
 
-TelemetrySeries telemetry_from(const std::string& line, int64_t end, const std::string& where) {
-  return SeriesReader(line, where).read(end);
+TelemetrySeries telemetry_from(const std::string& line, const std::vector<std::string>& layers,
+                               int64_t end, const std::string& where) {
+  TelemetrySeries series = SeriesReader(line, where).read(end);
+  KUAFU_REQUIRE(series.layers == layers, where, ": expected norms of the model's ", layers.size(),
+                " layers, found ", series.layers.size(),
+                series.layers.size() == layers.size() ? " of other names" : "",
+                "; use an earlier checkpoint");
+  return series;
 }
 
 }  // namespace kuafu

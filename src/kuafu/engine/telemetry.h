@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kuafu/parallel/pipeline/timetable.h"
 #include "kuafu/plan/plan.h"
 #include "kuafu/record/json.h"
 #include "kuafu/tensor/param.h"
@@ -44,11 +45,13 @@ struct TelemetryRows {
 };
 const std::array<TelemetryRows, 6>& telemetry_rows();
 
-/// Whether a step sees gradients of parts of its batch: of replicas, or of micro-batches.
-bool has_noise(const Plan& plan);
+/// Whether a step sees gradients of parts of its batch: of replicas, or of micro-batches. Not where
+/// the schedule leaves gradients of weights for later: those of two micro-batches come mixed.
+bool has_noise(const Plan& plan, const pipeline::Timetable& schedule);
 
 /// The simple noise scale of entry i's gradient in samples: tr Sigma over the square of the mean, both
-/// summed over the layers that have them; NaN where one of them is not above 0. @pre has estimates
+/// summed over all layers; NaN where a layer has none, so that plans are of the same layers, or where
+/// one of the sums is not above 0. @pre has estimates
 ///                                                        [McCandlish et al., arXiv 1812.06162]
 double noise_scale(const TelemetrySeries& series, size_t i);
 
@@ -63,6 +66,7 @@ Json to_json(const TelemetrySeries& series);
 /// The same as one line for a checkpoint's state, and back, of the steps before `end`. Throws ConfigError with
 /// `where` for what is no series.
 std::string to_text(const TelemetrySeries& series);
-TelemetrySeries telemetry_from(const std::string& line, int64_t end, const std::string& where);
+TelemetrySeries telemetry_from(const std::string& line, const std::vector<std::string>& layers,
+                               int64_t end, const std::string& where);
 
 }  // namespace kuafu

@@ -5,7 +5,9 @@
 #include <set>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
 #include "kuafu/experiment/meeting.h"
+#include "kuafu/experiment/rounds.h"
 #include "kuafu/experiment/verdict.h"
 #include "kuafu/record/schema.h"
 #include "kuafu/record/table.h"
@@ -54,6 +56,9 @@ std::string why_not_timed(const Json& a, const Json& b) {
   if (!is_same(a, b, "provenance.host") || !is_same(a, b, "provenance.cpu_model")) {
     return "A and B were made on different hosts";
   }
+  const std::string before = kernels_of(value_at(a, "provenance"));
+  const std::string after = kernels_of(value_at(b, "provenance"));
+  if (before != after) return text("A ran kernels ", in_quotes(before), ", B ", in_quotes(after));
   return "";
 }
 

@@ -91,13 +91,18 @@ bool is_repeatable(const Case& c, const Json& line) {
   return is_timed(c) && line["status"] == "ok";
 }
 
+std::string kernels_of(const Json& provenance) {
+  const Json kernels = value_at(provenance, "kernels");
+  return kernels.is_string() ? kernels.get<std::string>() : "own";
+}
+
 bool is_of_here(const Json& line, const Json& provenance) {
   for (const char* field : {"git_commit", "host", "cpu_model"}) {
     if (value_at(line, text("document.provenance.", field)) != value_at(provenance, field)) {
       return false;
     }
   }
-  return true;
+  return kernels_of(value_at(line, "document.provenance")) == kernels_of(provenance);
 }
 
 Json round_of(const Json& line, int64_t round) {

@@ -30,6 +30,9 @@ bool is_timed(const Case& c);
 /// Whether the first run of a case leaves something to be timed again.
 bool is_repeatable(const Case& c, const Json& line);
 
+/// The kernels that a block of provenance names; "own" of older ones.
+std::string kernels_of(const Json& provenance);
+
 /// Whether the first run was made by this program on this machine: other times do not mix with its.
 bool is_of_here(const Json& line, const Json& provenance);
 

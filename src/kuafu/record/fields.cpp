@@ -103,8 +103,9 @@ std::vector<FieldDoc> training_fields() {
        "estimate of the squared norm of the mean gradient, likewise"},
       {"telemetry.noise_scale", T::kNumbers, kOptional, true, "samples",
        "the simple noise scale of each step: the sum of `gradient_variance` over layers by that of "
-       "`gradient_square`; null where one of them is not above 0. Of one step it is noisy: average "
-       "both sums over steps, then divide"},
+       "`gradient_square`; null where a layer has no estimate, or one of the sums is not above 0. "
+       "Of "
+       "one step it is noisy: average both sums over steps, then divide"},
       {"step_time_s", T::kObject, kOk, true, "", "time of one training step"},
       {"step_time_s.median", T::kNumber, kOk, false, "s", "median of the samples"},
       {"step_time_s.ci95", T::kInterval, kOk, false, "s", "95 % interval of the median"},

@@ -45,6 +45,18 @@ template <Decay decay>
 void adam_plain(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v,
                 double lr, double beta1, double beta2, double epsilon, double weight_decay,
                 int64_t t, double grad_factor) {
+  // ATen's kernel makes 1 - beta1 of the rounded 1 - beta1: nothing is left of a small one.
+  if (beta1 < 0.5) {
+    Tensor g = scaled(value, grad, grad_factor);
+    if (decay == Decay::kInGradient) g = at::add(g, value, weight_decay);
+    m.mul_(beta1).add_(g, 1 - beta1);
+    v.mul_(beta2).addcmul_(g, g, 1 - beta2);
+    const auto steps = static_cast<double>(t);
+    const Tensor root = v.sqrt().mul_(1 / std::sqrt(1 - std::pow(beta2, steps))).add_(epsilon);
+    if (decay == Decay::kOfWeight) value.mul_(1 - lr * weight_decay);
+    value.addcdiv_(m, root, -lr / (1 - std::pow(beta1, steps)));
+    return;
+  }
   const Tensor step = at::full({}, static_cast<double>(t), value.options().dtype(at::kFloat));
   constexpr auto fused = [](const auto&... arguments) {
     if constexpr (decay == Decay::kInGradient) {
