@@ -92,17 +92,14 @@ struct Engine::State {
 
   /// What this rank holds, and, where replicas go on by themselves, who they push to.
   void make_states(const Registries& registries) {
-    const DataParallelPlan& data = plan.parallel.data;
-    if (data.staleness == 0) {
+    if (plan.parallel.data.staleness == 0) {
       KUAFU_REQUIRE(options.push_script.empty(),
                     "a script orders the pushes of parallel.data.staleness > 0 only");
       store = make_store(plan, mesh, placement.params());
-      groups.connect(mesh, *store);
-      return;
+      return groups.connect(mesh, *store);
     }
     stale = std::make_unique<StaleReplica>(
-        mesh, StaleOptions{data.servers, data.staleness, plan.optimizer, plan.schedule_steps(),
-                           plan.train.batch, options.push_script, registries.optimizers});
+        mesh, StaleOptions{plan, options.push_script, registries.optimizers});
     store = stale->make_store(placement.params());
     groups.connect(mesh, *store);
     stale->attach(groups.params());
@@ -151,13 +148,11 @@ struct Engine::State {
     return read_scalar(partial.to(at::kDouble), "loss") *
            static_cast<double>(plan.parallel.data.size);
   }
-  double own_norm();
   double lr() const {  // a skipped step is none of the schedule's
     return learning_rate(plan.optimizer, steps_done - scaler.state().skipped, plan.schedule_steps(),
                          plan.train.batch);
   }
   double apply();
-  double push();
   void step_optimizer(double norm);
   void watch_layers(std::vector<WatchedParam> all);
   void take_figures();
@@ -237,17 +232,6 @@ double Engine::forward_backward_share(int64_t step, int64_t share, int64_t share
   return read_scalar(loss.to(at::kDouble), "loss") * static_cast<double>(shares);
 }
 
-/// Of the gradients of this replica alone, as if its samples were the batch.
-double Engine::State::own_norm() {
-  Tensor sum;
-  for (const ParamShard& mine : ready) {
-    const Tensor squares = ops::sum_of_squares(mine.grad);
-    sum = sum.defined() ? sum + squares : squares;
-  }
-  return std::sqrt(read_scalar(sum, "gradient norm")) *
-         static_cast<double>(plan.parallel.data.size);
-}
-
 /// One factor takes the scale out of the gradients and clips them, inside the update: in half
 /// precision a division would lose what the scale has saved. An overflow skips the update on all
 /// ranks; sums carry it to whoever sees the sum, and the flag to everybody else.
@@ -290,20 +274,12 @@ double Engine::State::apply() {
   return norm;
 }
 
-/// Servers make the update.
-double Engine::State::push() {
-  const double norm = own_norm();
-  ready.clear();
-  stale->push();
-  return norm;
-}
-
 double Engine::update() {
   State& s = *state_;
   const TracePhase phase("update");
   const CategoryScope scope(Category::kTemporary);
   const at::NoGradGuard no_grad;
-  const double norm = s.stale ? s.push() : s.apply();
+  const double norm = s.stale ? s.stale->push(s.ready) : s.apply();
   s.ready.clear();
   for (Param* p : params()) p->value.mutable_grad() = Tensor();
   ++s.steps_done;

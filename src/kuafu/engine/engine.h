@@ -92,8 +92,8 @@ class Engine {
   /// the share's gradients in gradient(p). Returns the mean loss of its samples.
   double forward_backward_share(int64_t step, int64_t share, int64_t shares);
 
-  /// Where replicas go on by themselves; null in step. A step's loss and norm are then those of this
-  /// replica's samples, and what the other functions do together begins with settle().
+  /// This replica, where they go on by themselves; null in step. A step's loss and norm are then
+  /// those of its own samples, and what the other functions do together begins with settle().
   StaleReplica* stale();
 
   /// Mean loss over the plan's validation batches; changes nothing.

@@ -64,8 +64,8 @@ Tensor in_part(const Tensor& flat, const Part& part);
 /// What of a parameter lies in a part; where nothing does, empty at its begin.
 Part overlap(const Part& part, const FlatSlot& slot);
 
-/// Where in the parameter the parts of a buffer begin that end at `ends`, in order, and the last one
-/// ends: ParamShard::bounds.
+/// Where in the parameter the parts of a buffer begin that end at `ends`, in order, and the last
+/// one ends: ParamShard::bounds.
 std::vector<int64_t> bounds_in(const FlatSlot& slot, const std::vector<int64_t>& ends);
 
 /// The parameter's part of a flat buffer, in its shape; shares the buffer's storage.

@@ -6,8 +6,8 @@
 //              buffer of each bucket, and their sum starts: it overlaps the backward of the groups
 //              before. Every micro-batch, or, while whole ones stay, once a step.
 //   finish()   waits. Slots whole: each .grad becomes a view of the sum; in parts: pieces of mine.
-//   publish()  sums are dropped; where parameters are whole and slots in parts, every replica's part
-//              of the values comes to all of them.
+//   publish()  sums are dropped; where parameters are whole and slots in parts, every replica's
+//              part of the values comes to all of them.
 //
 // Where nothing is kept in parts, gradients that nobody sums stay where autograd has left them.
 

@@ -31,7 +31,7 @@ class Store {
 
   /// Takes the groups over, once. Collective. @pre their parameters outlive the store
   void attach(std::vector<Group> groups);
-  /// The uses to come, in order, so that what is in parts is gathered ahead. Others may come instead.
+  /// The uses to come, in order: what is in parts is gathered ahead. Others may come instead.
   void expect(std::vector<GroupSet> uses);
   void acquire(const GroupSet& groups);  ///< before a use: their parameters are whole then
   void release(const GroupSet& groups);  ///< after it
@@ -41,14 +41,14 @@ class Store {
   void ready(int group, bool is_last);
   /// Waits for all sums; what my optimizer must update, gradients summed.
   std::vector<ParamShard> finish();
-  /// Everything my optimizer updates, used in a step or not, in the order of finish(); no gradients.
-  /// Pieces may be empty: every replica lists the same parameters, for norms over all of them.
+  /// Everything my optimizer updates, used in a step or not, in the order of finish(), without
+  /// gradients. May be empty: every replica lists the same parameters, for norms over all of them.
   std::vector<ParamShard> pieces() const;
   /// After the update, and after pieces were loaded: gradients are dropped, values made known.
   void publish();
 
-  /// p's shard (in p.layout), whole over the replicas, wherever it is kept. Collective over them. The
-  /// gradient is there from finish() to publish(); undefined where p was not used.
+  /// p's shard (in p.layout), whole over the replicas, wherever it is kept. Collective over them.
+  /// The gradient is there from finish() to publish(); undefined where p was not used.
   Tensor value(const Param& p) const;
   Tensor gradient(const Param& p) const;
   /// Of the pieces, once an optimizer has declared them.
@@ -59,11 +59,11 @@ class Store {
   struct Bucket {
     FlatBucket layout;
     std::vector<bool> used = {};  ///< by slot: has a gradient in this step
-    Tensor values = {};  ///< where buckets are sharded: parameters whole (elements), they are
-                         ///< views; in parts (part), mine
-    Tensor sum = {};     ///< (part) my part of the summed gradients; undefined outside a step
-    Tensor gathered =
-        {};  ///< parameters in parts: (elements), they are views; no storage between uses
+    /// Of sharded buckets: parameters whole (elements), they are views; or mine of them (part).
+    Tensor values = {};
+    Tensor sum = {};  ///< (part) my part of the summed gradients; undefined outside a step
+    /// Parameters in parts: (elements), they are views; no storage between uses.
+    Tensor gathered = {};
     Work gathering = {};  ///< of `gathered`
   };
   struct Place {

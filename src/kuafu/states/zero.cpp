@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ZeRO: states of a model sharded over its replicas.      [Rajbhandari et al., arXiv 1910.02054]
+// Where replicas keep states of a model: ZeRO.      [Rajbhandari et al., arXiv 1910.02054]
 //
 //   Picture   one bucket of 3 replicas; g_r its gradients on replica r, w its parameters
 //
-//             g_r  | . . . | . . . | . . . |   reduce-scatter: replica r has part r of sum g_r
+//     0       g_r  | . . . . . . . . . . . |   all-reduce: every replica has sum g_r
+//             w    | . . . . . . . . . . . |   and updates all of it
+//     1 to 3  g_r  | . . . | . . . | . . . |   reduce-scatter: replica r has part r of sum g_r
 //             w    | . . . | . . . | . . . |   replica r updates part r, then all-gather
 //
 //   Math      An optimizer that works element by element gives each element the same value whoever
@@ -18,7 +20,7 @@
 //             s = max(b, 4): 2 s of state a parameter, and 4 of master copy where b = 2
 //
 //     stage  in parts          bytes a rank, b = 2    received a step and rank
-//     0      -                 16 psi                 2 (n-1)/n b psi              all_reduce.cpp
+//     0      -                 16 psi                 2 (n-1)/n b psi
 //     1      optimizer state   4 psi + 12 psi / n     2 (n-1)/n b psi
 //     2      + gradients       2 psi + 14 psi / n     (M + 1) (n-1)/n b psi
 //     3      + parameters      16 psi / n             (M + G) (n-1)/n b psi, G gathers below
@@ -34,11 +36,11 @@
 //             A gradient is whole until its group is reduced, and a gathered group is whole until
 //             it is released, two of them at a time; both are booked as communication.
 //
-//   Code      A row of kStages; attach moves parameters into flat buffers. Gradients are moved into
-//             another one when their group is complete and summed there: in place, my part of it
-//             (whole), or into a part of its own, and the buffer is freed (parts). A gathered
-//             bucket's storage is freed and filled anew under the same tensors: what autograd has
-//             saved of a weight is right again once its group is acquired for backward (zero_uses.cpp).
+//   Code      A row of kStages. The store moves gradients into a flat buffer when their group is
+//             complete; they are summed there, in place (whole), or into a part of its own, and the
+//             buffer is freed (part). Parameters whose slots are in parts lie in flat buffers too;
+//             in parts, storage is freed and filled anew under the same tensors: what autograd has
+//             saved of a weight is right again once its group is acquired for backward.
 
 #include "kuafu/base/errors.h"
 #include "kuafu/states/residency.h"

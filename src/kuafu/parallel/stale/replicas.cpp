@@ -30,14 +30,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <thread>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/trace.h"
 #include "kuafu/comm/communicator.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/parallel/reduce/reduce.h"
 #include "kuafu/parallel/stale/server.h"
+#include "kuafu/tensor/ops.h"
 
 namespace kuafu {
 namespace {
@@ -46,6 +49,17 @@ bool are_through(std::vector<Work>& works) {
   bool are = true;
   for (Work& work : works) are = work.test() && are;
   return are;
+}
+
+double norm_of(const std::vector<ParamShard>& pieces) {
+  Tensor sum;
+  for (const ParamShard& piece : pieces) {
+    const Tensor squares = ops::sum_of_squares(piece.grad);
+    sum = sum.defined() ? sum + squares : squares;
+  }
+  const double squares = sum.item<double>();
+  TraceRecorder* trace = current_trace();
+  return std::sqrt(trace == nullptr ? squares : trace->oracle("gradient norm", squares));
 }
 
 }  // namespace
@@ -63,14 +77,16 @@ FlatBucket whole_model(const std::vector<Param*>& params, const Mesh& mesh, int6
 }
 
 StaleReplica::StaleReplica(const Mesh& mesh, StaleOptions options)
-    : mesh_(mesh), options_(std::move(options)), group_(mesh.comm("data")) {
+    : mesh_(mesh),
+      options_(std::move(options)),
+      group_(mesh.comm("data")),
+      servers_(options_.plan.parallel.data.servers) {
   KUAFU_REQUIRE(mesh.num_ranks() == group_.size(),
                 "a parameter server with staleness takes replicas of one rank, the mesh is ",
                 mesh.describe());
-  KUAFU_REQUIRE(options_.servers >= 1 && options_.servers <= group_.size(),
-                "parallel.data.servers = ", options_.servers, "; allowed: 1 to ", group_.size(),
-                ", the replicas");
-  check_script(options_.script, group_.size(), options_.staleness);
+  KUAFU_REQUIRE(servers_ >= 1 && servers_ <= group_.size(), "parallel.data.servers = ", servers_,
+                "; allowed: 1 to ", group_.size(), ", the replicas");
+  check_script(options_.script, group_.size(), options_.plan.parallel.data.staleness);
 }
 
 StaleReplica::~StaleReplica() = default;
@@ -81,8 +97,8 @@ std::unique_ptr<Store> StaleReplica::make_store(const ParamFactory& params) cons
 }
 
 void StaleReplica::attach(const std::vector<Param*>& params) {
-  layout_ = whole_model(params, mesh_, options_.servers);
-  if (group_.rank() < options_.servers) {
+  layout_ = whole_model(params, mesh_, servers_);
+  if (group_.rank() < servers_) {
     server_ = std::make_unique<StaleServer>(group_, layout_, options_);
   }
 }
@@ -99,8 +115,10 @@ void StaleReplica::serve_until(const Done& is_done) {
   }
 }
 
-void StaleReplica::push() {
+double StaleReplica::push(std::vector<ParamShard>& ready) {
   is_settled_ = false;
+  const double norm = norm_of(ready) * static_cast<double>(group_.size());
+  ready.clear();
   std::vector<bool> used(layout_.slots.size());
   const CategoryScope scope(Category::kGradient);
   const Tensor gradients = take_gradients(layout_, used);
@@ -113,7 +131,7 @@ void StaleReplica::push() {
   std::vector<Work> works;
   const Tensor values = receive_values(kPullTag, works);
   tell_servers(note, works);
-  for (int s = 0; s < options_.servers; ++s) {
+  for (int s = 0; s < servers_; ++s) {
     const Part part = layout_.part(s);
     if (s == group_.rank() || part.size() == 0) continue;
     works.push_back(group_.send(view(in_part(gradients, part)), s, kPushTag));
@@ -129,6 +147,7 @@ void StaleReplica::push() {
   }
   for (Work& work : works) work.wait();
   give_values(layout_, values, {0, layout_.elements()});
+  return norm;
 }
 
 void StaleReplica::settle() {
@@ -152,7 +171,7 @@ void StaleReplica::settle() {
 std::vector<PushOrder> StaleReplica::pushes() {
   settle();
   std::vector<PushOrder> all;
-  for (int s = 0; s < options_.servers; ++s) {
+  for (int s = 0; s < servers_; ++s) {
     std::vector<int64_t> numbers(static_cast<size_t>(3 * pushed_ * group_.size()));
     if (s == group_.rank()) {
       size_t i = 0;
@@ -189,7 +208,7 @@ Tensor StaleReplica::receive_values(int tag, std::vector<Work>& works) const {
   const CategoryScope scope(Category::kCommunication);
   const Tensor values =
       at::empty({layout_.elements()}, layout_.slots[0].param->value.options().requires_grad(false));
-  for (int s = 0; s < options_.servers; ++s) {
+  for (int s = 0; s < servers_; ++s) {
     const Part part = layout_.part(s);
     if (s == group_.rank() || part.size() == 0) continue;
     works.push_back(group_.recv(view(in_part(values, part)), s, tag));
@@ -198,7 +217,7 @@ Tensor StaleReplica::receive_values(int tag, std::vector<Work>& works) const {
 }
 
 void StaleReplica::tell_servers(int64_t& note, std::vector<Work>& works) const {
-  for (int s = 0; s < options_.servers; ++s) {
+  for (int s = 0; s < servers_; ++s) {
     if (s == group_.rank()) continue;
     works.push_back(group_.send({&note, 1, DType::kI64}, s, kNoteTag));
   }

@@ -11,14 +11,11 @@
 namespace kuafu {
 
 struct StaleOptions {
-  int64_t servers = 1;    ///< the first replicas also serve
-  int64_t staleness = 1;  ///< steps a worker may be ahead of the slowest
-  OptimizerPlan optimizer;
-  int64_t steps = 1, batch = 1;  ///< of the run: for the learning rate's schedule
+  const Plan& plan;
   /// Workers in the order in which every server applies their pushes, until it ends; then, and by
   /// default, as they arrive. Makes a run repeatable.
   std::vector<int> script = {};
-  const OptimizerRules& rules = builtin_optimizers();  ///< read when the server is made
+  const OptimizerRules& rules = builtin_optimizers();
 };
 
 /// Every parameter once, end to end, in the parts of so many servers. @pre one type and one kind of
@@ -31,7 +28,7 @@ class StaleServer;
 /// of them, maybe. Nothing is collective over "data" until all settle().
 class StaleReplica {
  public:
-  /// @pre replicas of one rank; gradients are not clipped; the mesh outlives it
+  /// @pre replicas of one rank; gradients are not clipped; mesh, plan and rules outlive it
   /// Throws ConfigError for a script that no workers within the bound can follow.
   StaleReplica(const Mesh& mesh, StaleOptions options);
   ~StaleReplica();
@@ -42,9 +39,10 @@ class StaleReplica {
   void attach(const std::vector<Param*>& params);
   /// What came in while my worker computed, where I serve: to be called now and then. Never blocks.
   void serve();
-  /// After a step: pushes every .grad and waits for the values of my next step. Throws ConfigError
+  /// After a step: pushes every .grad, clears `ready`, pieces that hold the same, and waits for the
+  /// values of my next step. Their norm, as if my samples were the batch. Throws ConfigError
   /// where a parameter has none.
-  void push();
+  double push(std::vector<ParamShard>& ready);
   /// Waits until all replicas have made as many steps, and hold the newest values. Collective.
   void settle();
 
@@ -66,6 +64,7 @@ class StaleReplica {
   const Mesh alone_{{}, 0};
   StaleOptions options_;
   Communicator& group_;
+  const int64_t servers_;
   FlatBucket layout_;
   std::unique_ptr<StaleServer> server_;  // null on a replica that does not serve
   int64_t pushed_ = 0;                   // steps

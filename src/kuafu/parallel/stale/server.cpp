@@ -16,7 +16,7 @@ StaleServer::StaleServer(Communicator& group, const FlatBucket& layout, const St
     : group_(group),
       layout_(layout),
       options_(options),
-      optimizer_(make_optimizer(options.optimizer, options.rules)),
+      optimizer_(make_optimizer(options.plan.optimizer, options.rules)),
       workers_(static_cast<size_t>(group.size())) {
   const CategoryScope scope(Category::kParameter);
   values_ = at::empty({part().size()}, options_of_values());
@@ -123,10 +123,11 @@ std::vector<ParamShard> StaleServer::pieces(const Tensor& gradient) const {
 
 void StaleServer::apply(int w) {
   const at::NoGradGuard no_grad;
+  const Plan& plan = options_.plan;
   Worker& worker = workers_[static_cast<size_t>(w)];
   std::vector<ParamShard> shards = pieces(worker.gradient);
-  optimizer_->step(
-      shards, learning_rate(options_.optimizer, worker.pushed, options_.steps, options_.batch));
+  optimizer_->step(shards, learning_rate(plan.optimizer, worker.pushed, plan.schedule_steps(),
+                                         plan.train.batch));
   order_.push_back({w, worker.pushed, worker.version});
   ++worker.pushed;
   worker.gradient = Tensor();
@@ -140,7 +141,8 @@ void StaleServer::answer() {
   const CategoryScope scope(Category::kCommunication);
   for (int w = 0; w < group_.size(); ++w) {
     Worker& worker = workers_[static_cast<size_t>(w)];
-    if (!worker.is_waiting || worker.pushed - slowest > options_.staleness) continue;
+    if (!worker.is_waiting || worker.pushed - slowest > options_.plan.parallel.data.staleness)
+      continue;
     worker.is_waiting = false;
     worker.version = version();
     const Tensor copy = values_.clone();
