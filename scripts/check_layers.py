@@ -15,12 +15,14 @@ from pathlib import Path
 
 # Folder of src/kuafu -> the other folders it may include. Lowest first; a folder may only name what
 # stands before it. Siblings do not include each other, with the exceptions that say why.
-BELOW_TORCH = ("base", "comm", "device", "record", "mesh", "checkpoint", "parallel/pipeline", "plan")
+BELOW_TORCH = ("base", "kernels", "comm", "device", "record", "mesh", "checkpoint", "parallel/pipeline", "plan")
 GLUE = BELOW_TORCH + ("tensor", "meter")
 SCHEMES = ("parallel/tensor", "parallel/sequence", "parallel/expert", "dataset")
 REPLICAS = ("states", "optim", "parallel/reduce", "parallel/stale")
 ALLOWED = {
     "base": (),
+    # Loops over plain memory: they know nothing, not even the errors.
+    "kernels": (),
     "comm": ("base",),
     "device": ("base",),
     "record": ("base",),
@@ -68,7 +70,7 @@ EXTERNAL = (
 TORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
 TORCH_IN_HEADERS = "ATen/core/Tensor.h"
 # Private headers that only the sources beside them include, which have LibTorch precompiled.
-PRIVATE_HEADERS = ("kuafu/tensor/op_library.h",)
+PRIVATE_HEADERS = ("kuafu/tensor/ops/library.h",)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 

@@ -6,11 +6,13 @@ cd "$root"
 
 # Folders in which this machine's CUDA toolkit keeps its libraries, one a line.
 toolkit_folders() {
-  local nvcc  # `|| true`: a machine without a toolkit is no error, and has no folders
+  local nvcc
+  # `|| true`: where there is no nvcc, `ls` fails: no error, such a machine has no folders.
   nvcc="$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)"
   [[ -n "$nvcc" ]] || return 0
   local home
   home="$(dirname "$(dirname "$(readlink -f "$nvcc")")")"
+  # `|| true`: a toolkit has some of the three, and `ls` fails for those that it has not.
   ls -d "$home/lib64" "$home/lib" "$home/extras/CUPTI/lib64" 2>/dev/null || true
 }
 

@@ -46,15 +46,16 @@ launcher=$!
 
 received=0 first_us=0 wakes=0 ended_by=0
 # A terminal and `timeout` send a signal to the process and to its group: what comes at once is a copy.
-# `|| true`: mpirun may have ended just now; its exit code is read below either way.
 pass_on() {
   local now_us=${EPOCHREALTIME/[.,]/}
   wakes=$((wakes + 1)) received=$((received + 1))
   if ((received == 1)); then
     first_us=$now_us
+    # `|| true`: mpirun may have ended before the signal came; `wait` below has its exit code.
     kill -USR2 "$launcher" 2>/dev/null || true
   elif ((now_us - first_us > 500000)); then
     ended_by=$(kill -l "$1")
+    # `|| true`: mpirun may have ended since the first signal; this script ends by the second.
     kill "-$1" "$launcher" 2>/dev/null || true
   fi
 }
@@ -62,6 +63,7 @@ trap 'pass_on INT' INT
 trap 'pass_on TERM' TERM
 trap 'pass_on HUP' HUP
 trap 'pass_on TERM' USR2
+# `|| true`: mpirun may have ended, and then there is nothing left to save.
 trap 'wakes=$((wakes + 1)); kill -USR1 "$launcher" 2>/dev/null || true' USR1
 
 # A signal ends `wait`, not mpirun.

@@ -19,13 +19,13 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "kuafu/comm/worlds.h"
+#include "kuafu/kernels/kernels.h"
 #include "kuafu/mesh/parts.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/parallel/sequence/interface.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/provenance.h"
-#include "kuafu/tensor/kernels.h"
 
 namespace kuafu {
 namespace {

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+import paper
 import reach
 import style
 import views
@@ -280,17 +281,20 @@ def draw(name, run):
 
 
 def write(run, folder, drawings=None):
-    """Writes every figure that has something to show as SVG and PNG: {name: path of the SVG}."""
+    """Writes every figure that has something to show as SVG and PNG: {name: paper.Drawn}."""
     folder.mkdir(parents=True, exist_ok=True)
     written = {}
     with matplotlib.rc_context(style.MATPLOTLIB):
         for name, function in (drawings or FIGURES).items():
             figure = function(run)
+            if figure is not None:
+                paper.label_rows(figure)
             for suffix in (".svg", ".png"):
                 path = folder / (name + suffix)
                 if figure is None:
                     path.unlink(missing_ok=True)
                     continue
                 figure.savefig(path, metadata={"Date": None} if suffix == ".svg" else None)
-                written.setdefault(name, path)
+            if figure is not None:
+                written[name] = paper.drawn(folder / f"{name}.svg", figure)
     return written

@@ -51,6 +51,7 @@ function showCase(id) {
 }
 
 function idOf(point) {
+  if (point.data.type === "heatmap") return point.data.meta.id;
   if (Array.isArray(point.customdata)) return point.customdata[1];
   return Array.isArray(point.data.meta) ? point.data.meta[1] : null;
 }
@@ -64,10 +65,24 @@ for (const body of cases) {
 for (const control of [filter, status, strategy]) control.addEventListener("input", showMatches);
 showMatches();
 
+for (const piece of document.querySelectorAll(".piece")) {
+  for (const part of piece.children) {
+    part.append(document.getElementById(piece.dataset.of).cloneNode());
+    part.firstChild.removeAttribute("id");
+    part.firstChild.className = "";
+  }
+}
 for (const link of document.querySelectorAll("a[data-static]")) {
   link.href = document.getElementById(link.dataset.static).src;
 }
+/** What a card of a map of layers says: the layer's name and its value, of which the map has the logarithm. */
+function nameLayers(trace) {
+  if (trace.type !== "heatmap" || !trace.meta || !trace.meta.layers) return;
+  trace.customdata = trace.z.map((row, i) => row.map((z) => [trace.meta.layers[i], z === null ? null : 10 ** z]));
+}
+
 for (const [name, plot] of Object.entries(PLOTS)) {
+  plot.data.forEach(nameLayers);
   const element = document.getElementById(`plot-${name}`);
   Plotly.newPlot(element, plot.data, plot.layout, CONFIG).then(() => {
     element.on("plotly_click", (event) => showCase(idOf(event.points[0])));

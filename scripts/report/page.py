@@ -9,7 +9,9 @@ from pathlib import Path
 from plotly.offline import get_plotlyjs
 
 import derived
+import layer_maps
 import load
+import noise
 import plots
 import ratios
 import reasons
@@ -40,7 +42,7 @@ SECTIONS = {
                 "send nothing and have no row."),
     "tradeoff": ("Speed and memory", "Every finished case by what it costs in memory and gives in "
                  "throughput. Up and left is better; a larger mark has more ranks."),
-} | steps.SECTIONS | ratios.SECTIONS | side_by_side.SECTIONS
+} | steps.SECTIONS | noise.SECTIONS | ratios.SECTIONS | side_by_side.SECTIONS
 HOLLOW_NOTE = ("Filled marks are proven: the case carries a certificate of equality with a "
                "reference. Hollow ones carry none. Marks in red are different: the certificate refutes the case, "
                "which stands in no ranking and no ratio.")
@@ -138,13 +140,22 @@ def _image(path):
     return f"data:image/svg+xml;base64,{data}"
 
 
+def _pieces(name, drawn):
+    """What paper shows of a figure that is taller than a page; the page's script puts the picture into each window."""
+    def window(top, bottom):
+        height = bottom - top
+        return (f'<div class="window" style="aspect-ratio:{1 / (height * drawn.aspect):.6f};--top:{-100 * top / height:.4f}%"></div>')
+    return "".join(f'<div class="piece" data-of="static-{name}">{"".join(window(*w) for w in piece)}</div>' for piece in drawn.pieces)
+
+
 def figure_section(name, static, sections=SECTIONS):
     title, caption = sections[name]
-    return (f'<section id="{name}"><h2>{text(title)}</h2><p class="caption">{text(caption)} '
+    css = ' class="tall"' if static.pieces else ""
+    return (f'<section id="{name}"{css}><h2>{text(title)}</h2><p class="caption">{text(caption)} '
             f'<a data-static="static-{name}" download="{name}.svg" href="#">SVG</a></p>'
             f'<div class="figure"><div class="plot" id="plot-{name}"></div>'
-            f'<img class="static" id="static-{name}" alt="{text(title)}" src="{_image(static)}">'
-            "</div></section>")
+            f'<img class="static" id="static-{name}" alt="{text(title)}" src="{_image(static.path)}">'
+            f"{_pieces(name, static)}</div></section>")
 
 
 def script_section(name, static, sections):
@@ -186,7 +197,7 @@ def _fill(plotted, cases, columns, **parts):
     template = string.Template((HERE / "page.html").read_text(encoding="utf-8"))
     return template.substitute(
         css=(HERE / "page.css").read_text(encoding="utf-8"), cases_title=text(cases[0]), cases_caption=text(cases[1]),
-        heads="".join(f'<th class="{css}"><button>{text(h)}</button></th>' for h, css, _ in columns),
+        heads="".join(f'<th class="{css}" data-title="{text(h)}"><button>{text(h)}</button></th>' for h, css, _ in columns),
         plotly=get_plotlyjs(), config=json.dumps(style.PLOTLY_CONFIG),
         plots="{" + ",".join(f"{json.dumps(n)}: {_script_safe(p.to_json())}" for n, p in plotted.items()) + "}",
         script=(HERE / "page.js").read_text(encoding="utf-8"), **parts)
@@ -197,9 +208,10 @@ def _facts(rows):
 
 
 def render(run, written):
-    """The whole page of one run. `written` maps figure names to their SVG files."""
-    asked, sections = suite_figures.pages(run), SECTIONS | suite_figures.sections(run)
-    figures = {name: plot for name, function in (plots.PLOTS | steps.PLOTS | asked | ratios.PLOTS).items()
+    """The whole page of one run. `written` maps figure names to what was drawn (paper.Drawn), those of scripts to SVG files."""
+    asked = layer_maps.plots(run) | suite_figures.pages(run)
+    sections = SECTIONS | layer_maps.sections(run) | suite_figures.sections(run)
+    figures = {name: plot for name, function in (plots.PLOTS | steps.PLOTS | noise.PLOTS | asked | ratios.PLOTS).items()
                if name in written and (plot := function(run)) is not None}
     scripts = [name for name in sections if name in written and name not in figures and name not in SECTIONS]
     columns = table.columns_of(run)

@@ -12,6 +12,8 @@ from pathlib import Path
 import export
 import figures
 import junit
+import layer_maps
+import noise
 import page
 import ratios
 import record
@@ -96,11 +98,12 @@ def draw_report(runs, labels, out):
     for run in runs:
         _finished(run)
     is_one = len(runs) == 1
-    drawings = (figures.FIGURES | steps.FIGURES | suite_figures.drawings(runs[0]) | ratios.FIGURES if is_one
+    drawings = (figures.FIGURES | steps.FIGURES | noise.FIGURES | layer_maps.drawings(runs[0]) | suite_figures.drawings(runs[0]) | ratios.FIGURES if is_one
                 else side_by_side.figures(runs, labels))
     scripted, left_out = {}, []
     try:
         suite_scripts.clear(runs[0], out / "figures")
+        layer_maps.clear(runs[0], out / "figures")
         written = figures.write(runs[0], out / "figures", drawings)
         if is_one:
             scripted, left_out = suite_scripts.draw(runs[0], out / "figures")

@@ -310,6 +310,27 @@ TEST(SuiteCommand, StopsOnAFullDiskAndLosesNothing) {
   EXPECT_EQ(results(out).size(), 6U);
 }
 
+TEST(SuiteCommand, SaysByItsCodeThatItsTablesCannotBeWritten) {
+  if (!build_info::kHdf5.found) GTEST_SKIP() << "no HDF5";
+  const TemporaryFolder folder;
+  const std::string suite = suite_in(folder, {"ok"}), out = folder / "out",
+                    tables = out + "/results.h5";
+  std::string line = "ulimit -f 16; exec";  // KiB a file: the record is smaller
+  for (const auto& word : started(suite, out)) line += " '" + word + "'";
+  const Output full = Process({"bash", "-c", line}).wait();
+  EXPECT_EQ(full.code, 7) << full.err;
+  expect_has(full.err, tables + " left out: cannot write " + tables + ": File too large");
+  expect_has(full.out, "2 ok");
+  std::filesystem::create_directories(tables);
+  const Output blocked = run_suite(suite, out);
+  EXPECT_EQ(blocked.code, 7) << blocked.err;
+  expect_has(blocked.err, tables + " left out: ");
+  expect_has(blocked.err, "is a folder");
+  std::filesystem::remove(tables);
+  EXPECT_EQ(run_suite(suite, out).code, 0);
+  EXPECT_TRUE(std::filesystem::exists(tables));
+}
+
 TEST(SuiteCommand, SaysWhyASweepWithoutAGoodCaseHasNoReport) {
   const TemporaryFolder folder;
   const std::string out = folder / "out";

@@ -123,7 +123,8 @@ TEST_F(SuiteModels, MisspeltNamesAreToldBeforeAnythingRuns) {
   const Output output = run("plugins = [\"" + plugin("macaron") + "\"]",
                             "[[case]]\nname = \"c\"\nmodel.kind = \"macarone\"\n");
   EXPECT_EQ(output.code, 2);
-  EXPECT_NE(output.err.find("nearest: \"macaron\""), std::string::npos) << output.err;
+  EXPECT_NE(output.err.find("nearest: \"macaron\"; plug-in "), std::string::npos) << output.err;
+  EXPECT_NE(output.err.find("macaron.so has none of that name"), std::string::npos) << output.err;
   const Output broken = run("plugins = [\"" + plugin("no_symbol") + "\"]",
                             "[[case]]\nname = \"c\"\nmodel.kind = \"gpt\"\n");
   EXPECT_EQ(broken.code, 2);

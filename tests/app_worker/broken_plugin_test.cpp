@@ -114,6 +114,58 @@ TEST(BrokenPlugin, EndsEveryMpiRank) {
       "no std::exception");
 }
 
+/// `kuafu fuzz` or `kuafu matrix` with the plug-in.
+Ended tried(Arguments words) {
+  words.insert(words.begin(), built("bin/kuafu"));
+  words.insert(words.end(), {"--plugin", library()});
+  return tests::Child(words).wait();
+}
+
+const std::vector<Arguments>& throwing() {
+  static const std::vector<Arguments> all = {
+      {"optimizer.kind=throws_int"},
+      {"model.kind=throws_int"},
+      {"parallel.tensor.mode=throws_int", "parallel.tensor.size=2"},
+      {"parallel.sequence.mode=throws_int", "parallel.sequence.size=2"},
+      {"parallel.pipeline.schedule=throws_int", "parallel.pipeline.size=2"}};
+  return all;
+}
+
+void expect_found_by_fuzz(const std::string& world, const Arguments& settings) {
+  const Ended ended = tried(set(settings, {"fuzz", "--world", world}));
+  EXPECT_EQ(ended.code, 1) << ended.output;
+  expect_has(ended.output, world + ": error, ");
+  expect_has(ended.output, library());
+  expect_has(ended.output, "threw something that is no std::exception");
+}
+
+TEST(BrokenPlugin, IsAFindingOfFuzz) { expect_found_by_fuzz("threads", throwing()[2]); }
+
+TEST(BrokenPlugin, EveryOneIsAFindingOfFuzzUnderMpiAndOfCampaigns) {
+  for (const Arguments& settings : throwing()) expect_found_by_fuzz("threads", settings);
+  if (build_info::kMpi.found) {
+    expect_found_by_fuzz("mpi", throwing()[0]);
+    expect_found_by_fuzz("mpi", throwing()[2]);
+  }
+  // Plans that are drawn, placed and made smaller.
+  const Ended ended =
+      tried({"fuzz", "--plans", "6", "--seconds", "60", "--world", "threads", "--ranks", "4"});
+  EXPECT_EQ(ended.code, 1) << ended.output;
+  expect_has(ended.output, "no std::exception");
+  EXPECT_EQ(ended.output.find("crash"), std::string::npos) << ended.output;
+}
+
+TEST(BrokenPlugin, IsDifferentInAMatrix) {
+  const tests::Folder folder;
+  const Ended ended =
+      tried({"matrix", "--filter", "optimizer=throws_int", "--filter", "schedule=throws_int",
+             "--share", "0.2", "--triples", "0", "--out", folder.path("out")});
+  EXPECT_EQ(ended.code, 1) << ended.output;
+  expect_has(ended.output, "DIFFERENT  ");
+  expect_has(ended.output, "failed: plug-in " + library());
+  EXPECT_EQ(ended.output.find("the process "), std::string::npos) << ended.output;
+}
+
 Ended listed(const std::string& kind, const std::string& name) {
   return tests::Child({built("bin/kuafu-worker"), "list", "--plugin", library()},
                       {{"KUAFU_TEST_KIND", kind}, {"KUAFU_TEST_NAME", name}})

@@ -176,7 +176,9 @@ TEST(Conformance, RefusesSchemesAndSizesThatDoNotExist) {
         Case{{"--sequence", "rnig"}, "no sequence mode \"rnig\"; nearest: \"ring\""},
         Case{{"--model", "gtp"},
              "no model \"gtp\"; nearest: \"gpt\"; allowed: \"gpt\", \"moe_gpt\", \"bert\", "
-             "\"vit\"; or give the plug-in"},
+             "\"vit\"; or give the plug-in that has it with --plugin FILE"},
+        Case{{"--model", "macarone", "--plugin", built("plugins/macaron.so")},
+             "macaron.so has none of that name"},
         Case{{"--schedule", "zbw"}, "no pipeline schedule \"zbw\"; nearest: \"zbv\""},
         Case{{"--model", "gpt", "--sizes", "3"}, "a model is checked on 1, 2, 4, 8 ranks; --sizes"},
         Case{{"--plugin", built("plugins/no_symbol.so")}, "no symbol"}}) {

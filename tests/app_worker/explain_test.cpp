@@ -99,10 +99,54 @@ TEST(Explain, ExplainsWhatARunThenRecords) {
     EXPECT_EQ(told["data"], ran.document["data"]);
     EXPECT_EQ(told["flops_per_step"], ran.document["flops_per_step"]);
     EXPECT_EQ(told["flops_per_token"], ran.document["flops_per_token"]);
+    EXPECT_EQ(told["flops_optimizer"], 0);
     const Json& memory = ran.document["memory"];
     const auto rank = told["memory"]["rank"].get<size_t>();
     EXPECT_EQ(told["memory"]["at_peak"], memory["at_peak"][rank]) << plan[0];
     EXPECT_EQ(told["memory"]["peak_bytes"], value_at(ran.document, "memory.peak_bytes.max"));
+  }
+}
+
+/// Of a plan with hidden matrices that are iterated, simulated on all its ranks.
+void expect_optimizer(const Arguments& settings) {
+  Arguments plan = {"optimizer.kind=muon"};
+  plan.insert(plan.end(), settings.begin(), settings.end());
+  const Json told = Json::parse(explained(set(plan, {"--json", "-"}), kOk));
+  const Ran ran = run_worker(kSmallPlan, set(plan, {"--world", "simulated"}));
+  ASSERT_EQ(ran.code, kOk) << ran.output;
+  EXPECT_GT(told["flops_optimizer"], 0);
+  EXPECT_EQ(told["flops_optimizer"], ran.document["flops_optimizer"]) << settings[0];
+}
+
+// Ranks that hold parts of a matrix share them out, so that none of them stands for the others.
+TEST(Explain, CountsTheIterationsOfMatricesOfAllRanks) {
+  expect_optimizer({"model.kind=moe_gpt", "parallel.data=4", "parallel.expert.size=2",
+                    "parallel.zero=3", "parallel.pipeline.size=2", "train.micro_batch=1"});
+  const std::string text = explained(set({"optimizer.kind=muon"}), kOk);
+  EXPECT_NE(text.find("FLOP in the optimizer\n"), std::string::npos) << text;
+  EXPECT_EQ(explained({}, kOk).find("in the optimizer"), std::string::npos);
+}
+
+TEST(Explain, CountsTheIterationsOfEverySharding) {
+  for (const Arguments& plan : std::vector<Arguments>{
+           {"parallel.data=2"},
+           {"parallel.data=2", "parallel.zero=2"},
+           {"parallel.data=3", "train.batch=9", "parallel.zero=1"},
+           {"parallel.tensor.mode=2d", "parallel.tensor.size=4", "parallel.data=2",
+            "parallel.layers=[{from=0,to=0,mode=\"1d\"}]"},
+           {"parallel.data=3", "train.batch=9", "parallel.zero=3"},
+           {"parallel.data.size=3", "train.batch=9", "parallel.data.mode=parameter_server",
+            "parallel.data.servers=2"},
+           {"parallel.tensor.mode=1d-sp", "parallel.tensor.size=2", "parallel.data=2",
+            "parallel.zero=1"},
+           {"parallel.tensor.mode=2.5d", "parallel.tensor.size=8", "parallel.tensor.depth=2"},
+           {"parallel.tensor.mode=3d", "parallel.tensor.size=8"},
+           {"model.kind=moe_gpt", "parallel.data=2", "parallel.expert.size=2"},
+           {"parallel.sequence.mode=ring", "parallel.sequence.size=2", "parallel.pipeline.size=2",
+            "train.micro_batch=2"},
+           {"model.kind=vit", "model.vocab=256", "model.sequence=65", "parallel.tensor.mode=1d",
+            "parallel.tensor.size=4"}}) {
+    expect_optimizer(plan);
   }
 }
 

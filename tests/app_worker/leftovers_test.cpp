@@ -18,19 +18,13 @@ namespace kuafu {
 namespace {
 
 using tests::Arguments;
+using tests::content_of;
 using tests::Ended;
 
 namespace fs = std::filesystem;
 
 constexpr int kOk = 0, kUnwritten = 7;
 constexpr const char* kFull = "No space left on device";
-
-std::string read(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream all;
-  all << in.rdbuf();
-  return all.str();
-}
 
 int64_t count(const std::string& text, const std::string& part) {
   int64_t n = 0;
@@ -91,7 +85,7 @@ TEST_F(Leftovers, OfAFullDiskAreWholeRowsAndWholeEvents) {
   EXPECT_NE(logged.output.find("--log: cannot write " + folder + "/log.csv: " + kFull),
             std::string::npos)
       << logged.output;
-  const std::string rows = read(folder + "/log.csv");
+  const std::string rows = content_of(folder + "/log.csv");
   std::istringstream lines(rows);
   std::string head, line;
   std::getline(lines, head);
@@ -115,7 +109,7 @@ TEST_F(Leftovers, OfAFullDiskUnderCheckpointsIsWhatWasMeasured) {
       run({"--json", json, "--checkpoint", saved, "--every", "2", "--steps", "6"},
           {{"KUAFU_TEST_DISK", "full:300000"}, {"LD_PRELOAD", tests::built("lib/libcut_disk.so")}});
   EXPECT_EQ(ran.code, 1) << ran.output;
-  const Json d = Json::parse(read(json));
+  const Json d = Json::parse(content_of(json));
   EXPECT_EQ(d["status"], "failed");
   EXPECT_GE(d["loss"].size(), 2u);
   const std::string reason = d["reason"];
@@ -126,19 +120,56 @@ TEST_F(Leftovers, OfAFullDiskUnderCheckpointsIsWhatWasMeasured) {
   EXPECT_NE(reason.find(where), std::string::npos) << reason;
 }
 
+void expect_unwritten(const Ended& ended, const std::string& file, const char* why) {
+  EXPECT_EQ(ended.code, kUnwritten) << ended.output;
+  EXPECT_NE(ended.output.find("kuafu: cannot write " + file), std::string::npos) << ended.output;
+  EXPECT_EQ(count(ended.output, why), 1) << ended.output;
+}
+
 TEST_F(Leftovers, OfAFullDiskUnderOtherCommandsIsItsCode) {
-  const std::string plan = folder_.write("plan.toml", tests::kSmallPlan);
+  const std::string plan = folder_.write("plan.toml", tests::kSmallPlan), out = folder_.path("out");
   const std::string file = full("a.json");
-  for (const Arguments& words : {Arguments{"explain", plan, "--json", file},
-                                 Arguments{"frontier", plan, "--vary", "train.batch", "--max", "8",
-                                           "--set", "memory.device=1 GiB", "--json", file}}) {
+  fs::create_directories(out);
+  const std::string record = full("out/compatibility.json");
+  for (const auto& [words, unwritten] : std::vector<std::pair<Arguments, std::string>>{
+           {{"explain", plan, "--json", file}, file},
+           {{"frontier", plan, "--vary", "train.batch", "--max", "8", "--set",
+             "memory.device=1 GiB", "--json", file},
+            file},
+           {{"conformance", "--schedule", "gpipe", "--sizes", "2", "--json", file}, file},
+           {{"matrix", "--filter", "schedule=gpipe", "--filter", "order=fixed", "--share", "0.02",
+             "--triples", "0", "--out", out},
+            record}}) {
     Arguments command = words;
     command.insert(command.begin(), tests::built("bin/kuafu"));
-    const Ended ended = tests::Child(command).wait();
-    EXPECT_EQ(ended.code, kUnwritten) << ended.output;
-    EXPECT_NE(ended.output.find("kuafu: cannot write " + file + ": " + kFull), std::string::npos)
-        << ended.output;
+    expect_unwritten(tests::Child(command).wait(), unwritten + ": ", kFull);
   }
+}
+
+/// `kuafu` whose files end at so many KiB; what it prints goes through a pipe, which does not.
+Ended cut_at(int kib, const Arguments& command) {
+  Arguments words = {
+      "bash", "-c",
+      "(ulimit -f " + std::to_string(kib) + "; exec \"$@\") 2>&1 | cat; exit ${PIPESTATUS[0]}", "-",
+      tests::built("bin/kuafu")};
+  words.insert(words.end(), command.begin(), command.end());
+  return tests::Child(words).wait();
+}
+
+TEST_F(Leftovers, OfALimitOfFilesIsTheCodeAndTheFile) {
+  constexpr const char* kLarge = "File too large";
+  const std::string saved = folder_.path("saved"), weights = folder_.path("w.safetensors"),
+                    out = folder_.path("out");
+  ASSERT_EQ(run({"--checkpoint", saved}).code, kOk);
+  expect_unwritten(cut_at(8, {"export", saved, "--out", weights}), weights, kLarge);
+  ASSERT_EQ(
+      tests::Child({tests::built("bin/kuafu"), "export", saved, "--out", weights}).wait().code,
+      kOk);
+  expect_unwritten(cut_at(8, {"import", weights, "--out", folder_.path("in")}), folder_.path("in"),
+                   kLarge);
+  expect_unwritten(cut_at(1, {"matrix", "--filter", "scheme=1d", "--share", "0.2", "--triples", "0",
+                              "--out", out}),
+                   out + "/.matrix/done.jsonl", kLarge);
 }
 
 /// A program under a limit of the shell: "-v 1500000".
@@ -164,7 +195,7 @@ TEST_F(Leftovers, OfMemoryThatTheSystemRefusesIsNoBudget) {
     EXPECT_NE(ran.output.find("the system gave no more; the plan sets no budget"),
               std::string::npos)
         << ran.output;
-    EXPECT_TRUE(Json::parse(read(json))["out_of_memory"]["budget_bytes"].is_null());
+    EXPECT_TRUE(Json::parse(content_of(json))["out_of_memory"]["budget_bytes"].is_null());
   }
 }
 
@@ -186,7 +217,7 @@ TEST_F(Leftovers, OfThreadsThatTheSystemRefusesIsAFailure) {
   const Ended ran = limited("ulimit -s 1000000; ulimit -v 4000000",
                             command({"--ranks", "8", "--set", "parallel.data=8", "--json", json}));
   EXPECT_EQ(ran.code, 1) << ran.output;
-  const Json d = Json::parse(read(json));
+  const Json d = Json::parse(content_of(json));
   EXPECT_EQ(d["status"], "failed");
   const std::string reason = d["reason"];
   EXPECT_NE(reason.find("cannot start thread "), std::string::npos) << reason;
@@ -221,8 +252,8 @@ TEST_F(Leftovers, OfKilledProcessesGoWithTheNextRun) {
     more.insert(more.end(), ranks.begin(), ranks.end());
     tests::Child child(command(more), environment);
     const std::string shared = "/dev/shm/kuafu-run-" + std::to_string(child.pid());
-    ASSERT_TRUE(
-        tests::eventually([&] { return count(read(log), "\n") > 3; }, std::chrono::seconds(60)))
+    ASSERT_TRUE(tests::eventually([&] { return count(content_of(log), "\n") > 3; },
+                                  std::chrono::seconds(60)))
         << child.output();
     EXPECT_EQ(fs::exists(shared), world == "mpi");
     const std::vector<int> found = named(mark, name);

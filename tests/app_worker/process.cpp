@@ -163,8 +163,17 @@ std::string explained(const Arguments& more, int code) {
 }
 
 std::string content_of(const std::string& file) {
-  std::ifstream in(file);
+  std::ifstream in(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
+
+std::vector<std::string> lines_of(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+Ran run_front(const Arguments& more) { return run_program("bin/kuafu", kSmallPlan, more, {}, {}); }
 
 }  // namespace kuafu::tests

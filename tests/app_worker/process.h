@@ -83,8 +83,12 @@ Arguments set(const Arguments& settings, Arguments more = {});
 /// What `kuafu-worker explain` prints of kSmallPlan with more options; its exit code must be `code`.
 std::string explained(const Arguments& more, int code);
 
-/// All bytes of a file; empty where there is none.
+/// All bytes of a file, and its lines; empty where there is none.
 std::string content_of(const std::string& file);
+std::vector<std::string> lines_of(const std::string& file);
+
+/// `kuafu run` of kSmallPlan with more options.
+Ran run_front(const Arguments& more);
 
 /// Starts so many MPI ranks of what follows.
 Arguments mpirun(int ranks);

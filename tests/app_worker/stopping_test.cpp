@@ -9,8 +9,6 @@
 #include <signal.h>
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <thread>
 
 #include "kuafu/base/build_info.h"
@@ -21,39 +19,24 @@ namespace kuafu {
 namespace {
 
 using tests::Arguments;
+using tests::content_of;
 using tests::Ended;
+using tests::lines_of;
 using tests::Ran;
+using tests::run_front;
 
 constexpr int kOk = 0, kFailed = 1, kUsage = 2, kTimeout = 5, kDiverged = 6, kUnwritten = 7,
               kInterrupted = 130;
 /// More steps than any test waits for.
 constexpr const char* kMany = "50000000";
 
-std::string read(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream all;
-  all << in.rdbuf();
-  return all.str();
-}
-
-std::vector<std::string> lines_of(const std::string& file) {
-  std::istringstream in(read(file));
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
-
 Json document_in(const std::string& file) {
-  const Json d = Json::parse(read(file), nullptr, false);
+  const Json d = Json::parse(content_of(file), nullptr, false);
   EXPECT_FALSE(d.is_discarded()) << file;
   for (const std::string& problem : document_problems(d)) ADD_FAILURE() << problem;
   for (const std::string& field : unknown_fields(d))
     ADD_FAILURE() << "docs/record.md lacks " << field;
   return d;
-}
-
-Ran run(const Arguments& more) {
-  return tests::run_program("bin/kuafu", tests::kSmallPlan, more, {}, {});
 }
 
 class Stopping : public testing::TestWithParam<const char*> {
@@ -194,7 +177,8 @@ INSTANTIATE_TEST_SUITE_P(Worlds, Stopping, testing::ValuesIn(worlds()),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Watching, StopAfterIsInterrupted) {
-  const Ran ran = run({"--steps", kMany, "--stop-after", "1s", "--set", "train.validate_every=1"});
+  const Ran ran =
+      run_front({"--steps", kMany, "--stop-after", "1s", "--set", "train.validate_every=1"});
   EXPECT_EQ(ran.code, kInterrupted) << ran.output;
   EXPECT_EQ(ran.document["status"], "interrupted");
   EXPECT_NE(ran.output.find("--stop-after 1 s: after step"), std::string::npos) << ran.output;
@@ -208,8 +192,8 @@ TEST(Watching, StopAfterIsInterrupted) {
 TEST(Watching, ValidationOnTheWayIsEndedToo) {
   const tests::Folder folder;
   const Ran ran =
-      run({"--steps", kMany, "--timeout", "0.6", "--checkpoint", folder.path("saved"), "--set",
-           "train.validate_every=1", "--set", "train.validation_batches=1000000"});
+      run_front({"--steps", kMany, "--timeout", "0.6", "--checkpoint", folder.path("saved"),
+                 "--set", "train.validate_every=1", "--set", "train.validation_batches=1000000"});
   EXPECT_EQ(ran.code, kTimeout) << ran.output;
   EXPECT_EQ(ran.document["loss"].size(), 1u);
   EXPECT_EQ(ran.document["checkpoint"]["saves"], 1);
@@ -219,7 +203,7 @@ TEST(Watching, ValidationOnTheWayIsEndedToo) {
   const auto go_on = [&](Arguments more) {
     more.insert(more.end(), {"--checkpoint", folder.path("saved"), "--resume", "--set",
                              "train.validate_every=1"});
-    return run(more);
+    return run_front(more);
   };
   const Ran again =
       go_on({"--steps", kMany, "--timeout", "0.6", "--set", "train.validation_batches=1000000"});
@@ -312,8 +296,8 @@ TEST(Watching, ASignalOfTheLastValidationCutsTheCertificateShort) {
 }
 
 TEST(Watching, TheTimeCountsFromTheStart) {
-  const Ran ran = run({"--timeout", "0.1", "--set", "model.layers=65536", "--set", "model.hidden=1",
-                       "--set", "model.heads=1"});
+  const Ran ran = run_front({"--timeout", "0.1", "--set", "model.layers=65536", "--set",
+                             "model.hidden=1", "--set", "model.heads=1"});
   EXPECT_EQ(ran.code, kTimeout) << ran.output;
   EXPECT_EQ(ran.document["status"], "timeout");
   EXPECT_EQ(document_problems(ran.document), std::vector<std::string>{});
@@ -321,7 +305,7 @@ TEST(Watching, TheTimeCountsFromTheStart) {
 
 TEST(Watching, ALimitOfYearsIsNone) {
   for (const char* option : {"--timeout", "--stop-after"}) {
-    const Ran ran = run({option, "1e12"});
+    const Ran ran = run_front({option, "1e12"});
     EXPECT_EQ(ran.code, kOk) << ran.output;
   }
 }
@@ -332,7 +316,7 @@ TEST(Watching, StopAtKeepsTheScheduleOfTheWhole) {
       "--steps", "12", "--set", "optimizer.schedule=cosine", "--set", "train.validate_every=3"};
   const auto with = [&](Arguments more) {
     more.insert(more.end(), schedule.begin(), schedule.end());
-    return run(more);
+    return run_front(more);
   };
   const Ran whole = with({});
   const Ran first = with({"--stop-at", "5", "--checkpoint", folder.path("saved")});
@@ -353,6 +337,21 @@ TEST(Watching, StopAtKeepsTheScheduleOfTheWhole) {
   EXPECT_EQ(third.output.find("step time"), std::string::npos) << third.output;
 }
 
+// It stops nothing: the schedule alone goes further.
+TEST(Watching, StopAtTheLastStepOfThePlanChangesNothing) {
+  const Arguments plan = {"--steps", "5",
+                          "--set",   "optimizer.schedule=cosine",
+                          "--set",   "optimizer.schedule_steps=12",
+                          "--set",   "train.validate_every=3"};
+  Arguments stopped = plan;
+  stopped.insert(stopped.end(), {"--stop-at", "5"});
+  const Ran whole = run_front(plan), same = run_front(stopped);
+  ASSERT_EQ(whole.code + same.code, kOk) << whole.output << same.output;
+  EXPECT_EQ(whole.document["validation"]["steps"], (Json{3, 5}));
+  EXPECT_EQ(same.document["validation"], whole.document["validation"]);
+  EXPECT_EQ(same.document["loss"], whole.document["loss"]);
+}
+
 TEST(Watching, WhatCannotBePrintedIsTold) {
   const tests::Folder folder;
   const std::string plan = folder.write("plan.toml", tests::kSmallPlan);
@@ -367,7 +366,7 @@ TEST(Watching, WhatCannotBePrintedIsTold) {
 }
 
 TEST(Watching, DivergenceKeepsWhatWasMeasured) {
-  const Ran ran = run({"--steps", "200", "--set", "optimizer.lr=100000"});
+  const Ran ran = run_front({"--steps", "200", "--set", "optimizer.lr=100000"});
   EXPECT_EQ(ran.code, kDiverged) << ran.output;
   EXPECT_EQ(ran.document["status"], "diverged");
   EXPECT_GT(ran.document["loss"].size(), 0u);
@@ -375,7 +374,7 @@ TEST(Watching, DivergenceKeepsWhatWasMeasured) {
 }
 
 TEST(Watching, ARunThatUpdatesNothingHasFailed) {
-  const Ran ran = run({"--set", "model.dtype=f16", "--set", "train.loss_scale=16777216"});
+  const Ran ran = run_front({"--set", "model.dtype=f16", "--set", "train.loss_scale=16777216"});
   EXPECT_EQ(ran.code, kFailed) << ran.output;
   EXPECT_NE(ran.output.find("all 3 steps overflowed in f16 and updated nothing"), std::string::npos)
       << ran.output;
@@ -416,23 +415,23 @@ TEST(Watching, AStaleRunEndsAtTheFirstSignal) {
 TEST(Watching, ALogOfAnotherRunIsNotReplaced) {
   const tests::Folder folder;
   const std::string log = folder.write("log.csv", "step,loss\n1,5.0\n"), saved = folder.path("s");
-  const Ran refused = run({"--log", log});
+  const Ran refused = run_front({"--log", log});
   EXPECT_EQ(refused.code, kUsage) << refused.output;
   EXPECT_NE(refused.output.find(log + ": there is one already"), std::string::npos)
       << refused.output;
   EXPECT_EQ(lines_of(log).size(), 2u);
   const std::string notes = folder.write("notes.csv", "my own notes\n");
-  const Ran foreign = run({"--log", notes, "--checkpoint", saved, "--resume"});
+  const Ran foreign = run_front({"--log", notes, "--checkpoint", saved, "--resume"});
   EXPECT_EQ(foreign.code, kUsage) << foreign.output;
   EXPECT_NE(foreign.output.find("is there and is no log"), std::string::npos) << foreign.output;
   EXPECT_EQ(lines_of(notes), std::vector<std::string>{"my own notes"});
   const std::string pipe = folder.path("pipe.csv");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  const Ran blocked = run({"--log", pipe});
+  const Ran blocked = run_front({"--log", pipe});
   EXPECT_EQ(blocked.code, kUsage) << blocked.output;
-  const Ran resumed = run({"--log", log, "--checkpoint", saved, "--resume"});
+  const Ran resumed = run_front({"--log", log, "--checkpoint", saved, "--resume"});
   EXPECT_EQ(resumed.code, kOk) << resumed.output;
-  const Ran fresh = run({"--log", folder.write("empty.csv", "")});
+  const Ran fresh = run_front({"--log", folder.write("empty.csv", "")});
   EXPECT_EQ(fresh.code, kOk) << fresh.output;
 }
 
@@ -458,7 +457,7 @@ TEST(Watching, WrongUseIsToldBeforeTheRun) {
       {{"--world", "simulated", "--log", "a.csv"}, "--log: the simulated world makes no steps"},
   };
   for (const auto& [more, says] : wrong) {
-    const Ran ran = run(more);
+    const Ran ran = run_front(more);
     EXPECT_EQ(ran.code, kUsage) << ran.output;
     EXPECT_NE(ran.output.find(says), std::string::npos) << says << "\n" << ran.output;
   }

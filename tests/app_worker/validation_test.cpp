@@ -22,7 +22,7 @@ using tests::Ran;
 constexpr int kOk = 0, kUsage = 2, kDiverged = 6;
 
 Ran run(const Arguments& more) {
-  const Ran ran = tests::run_program("bin/kuafu", tests::kSmallPlan, more, {}, {});
+  const Ran ran = tests::run_front(more);
   for (const std::string& problem : document_problems(ran.document)) ADD_FAILURE() << problem;
   for (const std::string& field : unknown_fields(ran.document))
     ADD_FAILURE() << "docs/record.md lacks " << field;
@@ -162,7 +162,7 @@ TEST(Validation, WrongUseIsToldBeforeTheRun) {
       {{"--from", folder.path("best"), "--checkpoint", folder.path("new")}, "is not there"},
   };
   for (const auto& [more, says] : wrong) {
-    const Ran ran = tests::run_program("bin/kuafu", tests::kSmallPlan, more, {}, {});
+    const Ran ran = tests::run_front(more);
     EXPECT_EQ(ran.code, kUsage) << ran.output;
     EXPECT_NE(ran.output.find(says), std::string::npos) << says << "\n" << ran.output;
   }

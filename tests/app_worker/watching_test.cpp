@@ -12,7 +12,6 @@
 #include <bit>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include "tests/app_worker/process.h"
@@ -21,28 +20,13 @@ namespace kuafu {
 namespace {
 
 using tests::Arguments;
+using tests::content_of;
 using tests::Ended;
+using tests::lines_of;
 using tests::Ran;
+using tests::run_front;
 
 constexpr int kOk = 0;
-
-std::string read(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream all;
-  all << in.rdbuf();
-  return all.str();
-}
-
-std::vector<std::string> lines_of(const std::string& file) {
-  std::istringstream in(read(file));
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
-
-Ran run(const Arguments& more) {
-  return tests::run_program("bin/kuafu", tests::kSmallPlan, more, {}, {});
-}
 
 /// Both ends of a terminal of 60 columns.
 struct Terminal {
@@ -90,7 +74,7 @@ TEST(Watched, OnATerminalALineRedrawsAndGoes) {
 
 TEST(Watched, TablesHoldTheStepsOfTheDocument) {
   const tests::Folder folder;
-  const Ran ran = run({"--log", folder.path("a.jsonl"), "--log-every", "2"});
+  const Ran ran = run_front({"--log", folder.path("a.jsonl"), "--log-every", "2"});
   ASSERT_EQ(ran.code, kOk) << ran.output;
   const auto lines = lines_of(folder.path("a.jsonl"));
   ASSERT_EQ(lines.size(), 3u);
@@ -121,12 +105,12 @@ uint32_t check_of(const std::string& bytes) {
 TEST(Watched, EventFilesAreFramedAndHoldTheLosses) {
   EXPECT_EQ(check_of("123456789"), ((0xe3069283u >> 15) | (0xe3069283u << 17)) + 0xa282ead8);
   const tests::Folder folder;
-  const Ran ran = run({"--tensorboard", folder.path("board")});
+  const Ran ran = run_front({"--tensorboard", folder.path("board")});
   ASSERT_EQ(ran.code, kOk) << ran.output;
   std::string bytes;
   for (const auto& entry : std::filesystem::directory_iterator(folder.path("board"))) {
     EXPECT_EQ(entry.path().filename().string().rfind("events.out.tfevents.", 0), 0u);
-    bytes += read(entry.path());
+    bytes += content_of(entry.path());
   }
   std::vector<float> losses;
   size_t at = 0;

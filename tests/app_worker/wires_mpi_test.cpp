@@ -10,9 +10,8 @@
 #include <set>
 
 #include "app/worker/matrix.h"
-#include "kuafu/comm/worlds.h"
 #include "kuafu/simulate/simulate.h"
-#include "kuafu/tensor/tensor.h"
+#include "tests/support/mpi_world.h"
 #include "tests/support/plans.h"
 #include "tests/support/simulated.h"
 #include "tests/support/traces.h"
@@ -20,14 +19,11 @@
 namespace kuafu {
 namespace {
 
-// The world of this process; main() runs the tests inside it.
-Communicator* world = nullptr;
-
 /// On the first ranks of the world, as many as the plan has; false where it has more.
 bool expect_wire_as_simulated(const Plan& plan, const std::string& name) {
   const auto ranks = static_cast<int>(num_ranks(plan));
-  if (ranks > world->size()) return false;
-  const auto group = world->split([ranks](int r) { return SplitKey{r < ranks ? 0 : -1, r}; });
+  if (ranks > tests::mpi_world().size()) return false;
+  const auto group = tests::first_ranks(ranks);
   if (group == nullptr) return true;
   RunOptions run;
   run.make_data = tests::data_of;
@@ -60,11 +56,11 @@ int64_t expect_matrix_as_simulated(int64_t stride) {
     } catch (const ConfigError&) {
       continue;  // the matrix shows why
     }
-    if (num_ranks(plan) < 2 || num_ranks(plan) > world->size()) continue;
+    if (num_ranks(plan) < 2 || num_ranks(plan) > tests::mpi_world().size()) continue;
     if (plan.parallel.data.staleness > 0 || !met.insert(plan_hash(plan)).second) continue;
     num_run += expect_wire_as_simulated(plan, name) ? 1 : 0;
   }
-  if (world->rank() == 0) std::cout << num_run << " plans\n";
+  if (tests::mpi_world().rank() == 0) std::cout << num_run << " plans\n";
   return num_run;
 }
 
@@ -116,7 +112,7 @@ TEST(Wires, OfWidePlansAreThoseSimulated) {
   for (const tests::Family& f : plans) {
     num_run += expect_wire_as_simulated(tests::small_plan(wide(f.overrides)), f.name) ? 1 : 0;
   }
-  EXPECT_GE(num_run, world->size() >= 4 ? static_cast<int>(plans.size()) : 1);
+  EXPECT_GE(num_run, tests::mpi_world().size() >= 4 ? static_cast<int>(plans.size()) : 1);
 }
 
 // The recorder is the same on MPI ranks as on threads and simulated (tests/simulate/trace_test.cpp
@@ -139,22 +135,11 @@ TEST(MpiTraces, AreThoseSimulated) {
   for (const tests::Family& f : plans) {
     const Plan plan = tests::small_plan(f.overrides);
     const auto ranks = static_cast<int>(num_ranks(plan));
-    if (ranks > world->size()) continue;
-    const auto group = world->split([ranks](int r) { return SplitKey{r < ranks ? 0 : -1, r}; });
+    if (ranks > tests::mpi_world().size()) continue;
+    const auto group = tests::first_ranks(ranks);
     if (group != nullptr) tests::expect_traced_as_simulated(plan, *group, f.name);
   }
 }
 
 }  // namespace
 }  // namespace kuafu
-
-int main(int argc, char** argv) {
-  kuafu::initialise_tensors();
-  int failures = 0;
-  kuafu::run_on_mpi([&](kuafu::Communicator& communicator) {
-    kuafu::world = &communicator;
-    testing::InitGoogleTest(&argc, argv);
-    failures = RUN_ALL_TESTS();
-  });
-  return failures;
-}

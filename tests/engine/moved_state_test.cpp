@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include <ATen/ATen.h>
 
 #include "kuafu/engine/save.h"
@@ -29,39 +31,27 @@ struct Movable {
   std::vector<Family> plans;
 };
 
-Overrides replicated(const char* n, const char* stage) {
-  return {{"parallel.data", n}, {"parallel.zero", stage}};
-}
-
 /// Fused matrices, widths that no power of two divides, a padded vocabulary; twelve plans.
 Movable dense() {
-  const Overrides stages = {{"parallel.pipeline", "2"}, {"train.micro_batch", "3"}};
+  std::vector<Family> plans =
+      tests::shardings({"data_3", "zero_1", "zero_2", "zero_3", "t1d_2", "t2d_4", "t2p5d_8",
+                        "t3d_8", "pipeline_2", "ring_3", "mixed"});
+  plans.push_back({"t1d_sp_3", tensor("1d-sp", "3")});
   return {"gpt",
           {{"model.hidden", "36"}, {"model.heads", "6"}, {"model.mlp", "swiglu"}},
-          {{"data_3", replicated("3", "0")},
-           {"zero_1", replicated("3", "1")},
-           {"zero_2", replicated("2", "2")},
-           {"zero_3", replicated("3", "3")},
-           {"t1d_2", tensor("1d", "2")},
-           {"t1d_sp_3", tensor("1d-sp", "3")},
-           {"t2d_4", tensor("2d", "4")},
-           {"t2p5d_8", tensor("2.5d", "8", "2")},
-           {"t3d_8", tensor("3d", "8")},
-           {"pipeline_2", stages},
-           {"ring_3", tests::keys::sequence("ring", "3")},
-           {"mixed", with(with(tensor("1d", "2"), stages), replicated("2", "1"))}}};
+          std::move(plans)};
 }
 
 Movable experts() {
-  using tests::keys::experts;
+  using tests::keys::replicas;
+  std::vector<Family> plans =
+      tests::shardings({"one_rank", "experts_2", "experts_2_zero_3", "t2d_4"});
+  plans.push_back({"t1d_2_experts_2",
+                   with(with(tensor("1d", "2"), tests::keys::experts("2")), replicas("2", "0"))});
+  plans.push_back({"zero_2_of_3", replicas("3", "2")});
   return {"moe_gpt",
           {{"model.kind", "moe_gpt"}, {"model.experts", "4"}, {"model.heads", "4"}},
-          {{"one_rank", {}},
-           {"experts_2", with(experts("2"), replicated("2", "0"))},
-           {"experts_2_zero_3", with(experts("2"), replicated("4", "3"))},
-           {"t1d_2_experts_2", with(with(tensor("1d", "2"), experts("2")), replicated("2", "0"))},
-           {"t2d_4", tensor("2d", "4")},
-           {"zero_2", replicated("3", "2")}}};
+          std::move(plans)};
 }
 
 Plan plan_of(const Movable& pool, const Family& f, const std::string& rule, const char* dtype) {

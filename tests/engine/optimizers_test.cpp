@@ -18,38 +18,11 @@ namespace {
 
 using tests::Family;
 using tests::keys::both;
-using tests::keys::tensor;
 
 /// Fused matrices of three and of two, widths that no power of two divides, a padded vocabulary.
 const Overrides kModel = {{"model.hidden", "36"},  {"model.heads", "6"},
                           {"model.mlp", "swiglu"}, {"train.batch", "12"},
                           {"train.steps", "5"},    {"optimizer.epsilon", "0.01"}};
-
-std::vector<Family> shardings() {
-  const auto replicas = [](const std::string& n, const std::string& stage) {
-    return Overrides{{"parallel.data", n}, {"parallel.zero", stage}};
-  };
-  const Overrides stages = {{"parallel.pipeline", "2"}, {"train.micro_batch", "3"}};
-  return {{"one_rank", {}},
-          {"data_3", replicas("3", "0")},
-          {"zero_1", replicas("3", "1")},
-          {"zero_2", replicas("2", "2")},
-          {"zero_3", replicas("3", "3")},
-          {"t1d_2", tensor("1d", "2")},
-          {"t1d_sp_2", tensor("1d-sp", "2")},
-          {"t2d_4", tensor("2d", "4")},
-          {"t2p5d_8", tensor("2.5d", "8", "2")},
-          {"t3d_8", tensor("3d", "8")},
-          {"pipeline_2", stages},
-          {"ring_3", tests::keys::sequence("ring", "3")},
-          {"experts_2", both(tests::keys::experts("2"), {{"parallel.data", "2"}})},
-          {"experts_2_zero_3", both(tests::keys::experts("2"), replicas("4", "3"))},
-          {"server_2",
-           {{"parallel.data", "3"},
-            {"parallel.data.mode", "parameter_server"},
-            {"parallel.data.servers", "2"}}},
-          {"mixed", both(both(tensor("1d", "2"), stages), replicas("2", "1"))}};
-}
 
 std::vector<Family> rules() {
   const std::string kind = "optimizer.kind", lr = "optimizer.lr";
@@ -193,7 +166,7 @@ TEST_P(OptimizerUnderShards, IsCertifiedByEveryRule) {
   for (const Family& rule : rules()) expect_certified(rule, GetParam(), "f32");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OptimizerUnderShards, testing::ValuesIn(shardings()),
+INSTANTIATE_TEST_SUITE_P(All, OptimizerUnderShards, testing::ValuesIn(tests::shardings()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(Optimizers, OfHalfPrecisionAndScaledLossesAreCertified) {
@@ -204,8 +177,7 @@ TEST(Optimizers, OfHalfPrecisionAndScaledLossesAreCertified) {
 }
 
 TEST(Optimizers, AreCertifiedOnAxesOfAllKinds) {
-  const std::vector<Family> all = shardings();
-  for (const Family& rule : rules()) expect_certified(rule, all.back(), "f32");
+  for (const Family& rule : rules()) expect_certified(rule, tests::sharding("mixed"), "f32");
 }
 
 TEST(Optimizers, FollowEverySchedule) {
@@ -226,23 +198,18 @@ TEST(Optimizers, FollowEverySchedule) {
   }
 }
 
-const Family& sharding_named(const std::string& name) {
-  static const std::vector<Family> all = shardings();
-  return *std::find_if(all.begin(), all.end(), [&](const Family& f) { return f.name == name; });
-}
-
 class MatricesUnderShards : public testing::TestWithParam<Family> {};
 
 TEST_P(MatricesUnderShards, TrainAsTheOracleDoes) {
   expect_trained_as_by_oracle(rule_named("muon"), GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MatricesUnderShards, testing::ValuesIn(shardings()),
+INSTANTIATE_TEST_SUITE_P(All, MatricesUnderShards, testing::ValuesIn(tests::shardings()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(Optimizers, OfWholeMatricesAreCertified) {
   for (const char* name : {"pipeline_2", "ring_3"}) {
-    expect_certified(rule_named("muon"), sharding_named(name), "f32");
+    expect_certified(rule_named("muon"), tests::sharding(name), "f32");
   }
   // Experts, each a matrix, and a mixture's router.
   const Overrides experts = both(tests::keys::experts("1"), {{"parallel.data", "2"}});
@@ -250,19 +217,19 @@ TEST(Optimizers, OfWholeMatricesAreCertified) {
 }
 
 TEST(VariantsOfOptimizers, AreCertified) {
-  for (const Family& rule : variants()) expect_certified(rule, sharding_named("zero_1"), "f32");
+  for (const Family& rule : variants()) expect_certified(rule, tests::sharding("zero_1"), "f32");
 }
 
 TEST(VariantsOfOptimizers, AreCertifiedUnderShards) {
   for (const char* sharding : {"t1d_2", "pipeline_2", "zero_3", "experts_2"}) {
-    for (const Family& rule : variants()) expect_certified(rule, sharding_named(sharding), "f32");
+    for (const Family& rule : variants()) expect_certified(rule, tests::sharding(sharding), "f32");
   }
 }
 
 TEST(VariantsOfOptimizers, OfHalfPrecisionAreCertified) {
   for (const Family& rule : variants()) {
     for (const char* dtype : {"bf16", "f16"}) {
-      expect_certified(rule, sharding_named("zero_1"), dtype);
+      expect_certified(rule, tests::sharding("zero_1"), dtype);
     }
   }
 }
@@ -270,7 +237,7 @@ TEST(VariantsOfOptimizers, OfHalfPrecisionAreCertified) {
 TEST(VariantsOfOptimizers, TrainAsTheOracleDoesUnderShards) {
   for (const char* sharding : {"zero_1", "t1d_2", "pipeline_2"}) {
     for (const Family& rule : variants())
-      expect_trained_as_by_oracle(rule, sharding_named(sharding));
+      expect_trained_as_by_oracle(rule, tests::sharding(sharding));
   }
 }
 

@@ -12,6 +12,7 @@
 #include <map>
 
 #include "kuafu/oracle/oracle.h"
+#include "tests/engine/whole_layers.h"
 #include "tests/support/plans.h"
 
 namespace kuafu {
@@ -19,7 +20,6 @@ namespace {
 
 using tests::Family;
 using tests::keys::both;
-using tests::keys::tensor;
 
 /// Fused matrices of three and of two, a padded vocabulary; no clipping, no momentum.
 const Overrides kModel = {{"model.hidden", "36"},     {"model.heads", "6"},
@@ -27,41 +27,6 @@ const Overrides kModel = {{"model.hidden", "36"},     {"model.heads", "6"},
                           {"train.steps", "2"},       {"optimizer.kind", "lars"},
                           {"optimizer.lr", "1"},      {"optimizer.coefficient", "0.02"},
                           {"optimizer.clip", "0.25"}, {"train.telemetry", "true"}};
-
-std::vector<Family> shardings() {
-  const auto replicas = [](const std::string& n, const std::string& stage) {
-    return Overrides{{"parallel.data", n}, {"parallel.zero", stage}};
-  };
-  const Overrides stages = {{"parallel.pipeline", "2"}, {"train.micro_batch", "3"}};
-  return {{"one_rank", {}},
-          {"data_3", replicas("3", "0")},
-          {"zero_1", replicas("3", "1")},
-          {"zero_2", replicas("2", "2")},
-          {"zero_3", replicas("3", "3")},
-          {"t1d_2", tensor("1d", "2")},
-          {"t1d_sp_2", tensor("1d-sp", "2")},
-          {"t2d_4", tensor("2d", "4")},
-          {"t2p5d_8", tensor("2.5d", "8", "2")},
-          {"t3d_8", tensor("3d", "8")},
-          {"pipeline_2", stages},
-          {"ring_3", tests::keys::sequence("ring", "3")},
-          {"experts_2", both(tests::keys::experts("2"), {{"parallel.data", "2"}})},
-          {"experts_2_zero_3", both(tests::keys::experts("2"), replicas("4", "3"))},
-          {"server_2",
-           {{"parallel.data", "3"},
-            {"parallel.data.mode", "parameter_server"},
-            {"parallel.data.servers", "2"}}},
-          {"mixed", both(both(tensor("1d", "2"), stages), replicas("2", "1"))}};
-}
-
-/// By layer, (layers): one an index of dim 0 and one of the fused.
-std::vector<double> norms(const at::Tensor& t, const oracle::Weight& w) {
-  const int64_t stacked = w.is_stacked ? t.size(0) : 1;
-  const at::Tensor parts = t.reshape({stacked, -1, t.size(-1) / (w.fused * w.run), w.fused, w.run});
-  const at::Tensor flat =
-      parts.square().sum(at::IntArrayRef{1, 2, 4}).sqrt().reshape({-1}).contiguous();
-  return {flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel()};
-}
 
 struct Figures {
   double gradient = 0, weight = 0, update = 0, ratio = 0;
@@ -84,17 +49,16 @@ Step step_of_oracle(const Plan& plan, const oracle::Model& model, int64_t step,
   oracle::update(plan.optimizer, lr, norm, g.gradients, weights, state, model.weights());
   Step out;
   for (const auto& [name, shape] : model.weights()) {
-    const auto gradient = norms(g.gradients.at(name), shape),
-               weight = norms(before.at(name), shape);
-    const auto change = norms(weights.at(name) - before.at(name), shape);
-    const bool is_alone = gradient.size() == 1;
+    const auto gradient = tests::layer_norms(g.gradients.at(name), shape),
+               weight = tests::layer_norms(before.at(name), shape);
+    const auto change = tests::layer_norms(weights.at(name) - before.at(name), shape);
     for (size_t i = 0; i < gradient.size(); ++i) {
       const double w = weight[i], c = clip * gradient[i];
       const double trust =
           w > 0 && c > 0 && oracle::is_scaled(plan.optimizer, shape)
               ? plan.optimizer.coefficient * w / (c + plan.optimizer.weight_decay * w)
               : 1;
-      out[is_alone ? name : text(name, "[", i, "]")] = {gradient[i], w, change[i] / w, trust};
+      out[tests::layer_name(name, i, gradient.size())] = {gradient[i], w, change[i] / w, trust};
     }
   }
   return out;
@@ -135,7 +99,7 @@ TEST_P(TelemetryUnderShards, IsThatOfWholeTensors) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TelemetryUnderShards, testing::ValuesIn(shardings()),
+INSTANTIATE_TEST_SUITE_P(All, TelemetryUnderShards, testing::ValuesIn(tests::shardings()),
                          [](const auto& info) { return info.param.name; });
 
 // One all-reduce an axis that splits layers, and one over the stages; no bit of the training.
@@ -181,8 +145,9 @@ TEST(Telemetry, IsReadAsItWasWrittenUpToAStepAndRefusedWhereItIsDamaged) {
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   TelemetrySeries t;
   t.layers = {"a", "b[0]"};
-  t.add(0, {{0.1, 2}, {1, 0}, {0.3, kNone}, {}});
-  t.add(1, {{0.2, 3}, {1, 1}, {0.4, 0.5}, {}});
+  t.add(0, {{0.1, 2}, {1, 0}, {0.3, kNone}, {}, {}, {}});
+  t.add(1, {{0.2, 3}, {1, 1}, {0.4, 0.5}, {}, {7, kNone}, {1, 2}});
+  EXPECT_TRUE(std::isnan(t.gradient_variance.at(0).at(1)));
   EXPECT_EQ(to_text(telemetry_from(to_text(t), 2, "x")), to_text(t));
   EXPECT_EQ(telemetry_from(to_text(t), 1, "x").steps, std::vector<int64_t>{0});
   std::string damaged = to_text(t);

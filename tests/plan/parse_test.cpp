@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "kuafu/plan/choices.h"
 #include "kuafu/plan/plan.h"
 #include "tests/base/messages.h"
 
@@ -396,6 +397,30 @@ TEST(ParsePlan, KnowsTheModelsOfPlugIns) {
   expect_says(message_of<ConfigError>([&] { parse(toml); }),
               {"plan.toml:2: ", "model.kind = \"gpx\" is not allowed",
                "nearest: \"gpt\"; or give the plug-in"});
+}
+
+TEST(ParsePlan, SaysWhatToDoAboutNamesThatAPlugInMayHave) {
+  Choices given;
+  given.plugins = {"a.so", "b.so"};
+  Choices one;
+  one.plugins = {"a.so"};
+  for (const auto& [toml, name] : std::vector<std::pair<std::string, std::string>>{
+           {"model.kind = \"gpx\"", "gpx"},
+           {"optimizer.kind = \"adamx\"", "adamx"},
+           {"parallel.sequence = { mode = \"rinq\", size = 2 }", "rinq"},
+           {"parallel.tensor = { mode = \"1dx\", size = 2 }", "1dx"},
+           {"[parallel]\ntensor = { mode = \"1d\", size = 4 }\n[[parallel.layers]]\nfrom = 0\n"
+            "to = 0\nmode = \"2dx\"",
+            "2dx"},
+           {"parallel.pipeline = { size = 2, schedule = \"1f1x\" }", "1f1x"}}) {
+    const auto told = [&, &toml = toml](const Choices& choices) {
+      return message_of<ConfigError>([&] { parse_plan(toml, "p.toml", choices); });
+    };
+    expect_says(told({}), {"\"" + name + "\"", "; nearest: \"",
+                           "; or give the plug-in that has it with --plugin FILE"});
+    expect_says(told(one), {"; nearest: \"", "; plug-in a.so has none of that name"});
+    expect_says(told(given), {"; nearest: \"", "; plug-ins a.so, b.so have none of that name"});
+  }
 }
 
 TEST(ParseValues, ReadsPlansThatAreRefused) {

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "kuafu/base/registry.h"
 #include "kuafu/plan/check.h"
 #include "kuafu/plan/plan.h"
 #include "tests/base/messages.h"
@@ -177,7 +178,7 @@ TEST(Resolve, ChecksPlansThatProgramsFill) {
   plan.parallel.pipeline.size = 2;
   plan.parallel.pipeline.schedule = "gpip";
   // Names of schedules are the registry's, which the caller hands over.
-  expect_says(message_of<ConfigError>([&] {
+  expect_says(message_of<NotFound>([&] {
                 plan::check_schedule(plan, {"1f1b", "gpipe"}, {});
               }),
               {"nearest: \"gpipe\""});

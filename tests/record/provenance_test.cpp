@@ -18,6 +18,7 @@ TEST(Provenance, NamesProgramLibrariesAndMachine) {
   EXPECT_EQ(p["git_commit"], std::string(git_state().commit));
   EXPECT_EQ(p["git_dirty"], git_state().is_dirty);
   EXPECT_EQ(p["compiler"], std::string(build_info::kCompiler));
+  EXPECT_EQ(p["kernels"], "own");
   EXPECT_EQ(p["host"], machine().host);
   EXPECT_GT(p["cores"].get<int64_t>(), 0);
   EXPECT_GT(p["memory_bytes"].get<int64_t>(), int64_t{1} << 28);

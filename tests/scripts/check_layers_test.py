@@ -96,7 +96,7 @@ class CheckLayers(unittest.TestCase):
         self.assert_refused("kuafu/base/x.cpp", '"app/options.h"', "nothing includes the app")
 
     def test_keeps_private_headers_private(self):
-        private = '"kuafu/tensor/op_library.h"'
+        private = '"kuafu/tensor/ops/library.h"'
         self.assert_accepted("kuafu/tensor/x.cpp", private)
         self.assert_refused("kuafu/tensor/x.h", private, "private to")
         self.assert_refused("kuafu/model/x.cpp", private, "private to")

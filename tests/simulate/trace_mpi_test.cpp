@@ -7,28 +7,24 @@
 
 #include <iostream>
 
-#include "kuafu/comm/worlds.h"
-#include "kuafu/tensor/tensor.h"
+#include "tests/support/mpi_world.h"
 #include "tests/support/traced_plans.h"
 #include "tests/support/traces.h"
 
 namespace kuafu {
 namespace {
 
-// The world of this process; main() runs the tests inside it.
-Communicator* world = nullptr;
-
 /// Compares the plans of 2 ranks or more that this world has; how many those are.
 int64_t expect_traced_alike(const std::vector<tests::TracedPlan>& plans) {
   int64_t num_compared = 0;
   for (const tests::TracedPlan& traced : plans) {
     const auto ranks = static_cast<int>(num_ranks(traced.plan));
-    if (ranks < 2 || ranks > world->size()) continue;
-    const auto group = world->split([ranks](int r) { return SplitKey{r < ranks ? 0 : -1, r}; });
+    if (ranks < 2 || ranks > tests::mpi_world().size()) continue;
+    const auto group = tests::first_ranks(ranks);
     if (group != nullptr) tests::expect_traced_as_simulated(traced.plan, *group, traced.name);
     ++num_compared;
   }
-  if (world->rank() == 0) std::cout << num_compared << " plans\n";
+  if (tests::mpi_world().rank() == 0) std::cout << num_compared << " plans\n";
   return num_compared;
 }
 
@@ -56,14 +52,3 @@ TEST(MpiTraces, OfTheProductAreThoseSimulated) {
 
 }  // namespace
 }  // namespace kuafu
-
-int main(int argc, char** argv) {
-  kuafu::initialise_tensors();
-  int failures = 0;
-  kuafu::run_on_mpi([&](kuafu::Communicator& communicator) {
-    kuafu::world = &communicator;
-    testing::InitGoogleTest(&argc, argv);
-    failures = RUN_ALL_TESTS();
-  });
-  return failures;
-}

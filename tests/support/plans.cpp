@@ -31,6 +31,13 @@ steps = 3
 validation_batches = 1
 )";
 
+const Family& named(const std::string& name, const std::vector<Family>& all) {
+  for (const Family& f : all) {
+    if (f.name == name) return f;
+  }
+  throw ConfigError("no family " + name);
+}
+
 }  // namespace
 
 Overrides keys::tensor(const std::string& mode, const std::string& size, const std::string& depth) {
@@ -46,6 +53,12 @@ Overrides keys::sequence(const std::string& mode, const std::string& size) {
 Overrides keys::experts(const std::string& size) {
   return {{"model.kind", "moe_gpt"}, {"model.experts", "4"}, {"parallel.expert.size", size}};
 }
+
+Overrides keys::replicas(const std::string& n, const std::string& zero) {
+  return {{"parallel.data", n}, {"parallel.zero", zero}};
+}
+
+Overrides keys::stages() { return {{"parallel.pipeline", "2"}, {"train.micro_batch", "3"}}; }
 
 Overrides keys::both(Overrides a, const Overrides& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -76,12 +89,40 @@ const std::vector<Family>& families() {
   return all;
 }
 
-const Family& family(const std::string& name) {
-  for (const Family& f : families()) {
-    if (f.name == name) return f;
-  }
-  throw ConfigError("no family " + name);
+const std::vector<Family>& shardings() {
+  using namespace keys;  // NOLINT: the rows below are a table
+  static const std::vector<Family> all = {
+      {"one_rank", {}},
+      {"data_3", replicas("3", "0")},
+      {"zero_1", replicas("3", "1")},
+      {"zero_2", replicas("2", "2")},
+      {"zero_3", replicas("3", "3")},
+      {"t1d_2", tensor("1d", "2")},
+      {"t1d_sp_2", tensor("1d-sp", "2")},
+      {"t2d_4", tensor("2d", "4")},
+      {"t2p5d_8", tensor("2.5d", "8", "2")},
+      {"t3d_8", tensor("3d", "8")},
+      {"pipeline_2", stages()},
+      {"ring_3", sequence("ring", "3")},
+      {"experts_2", both(experts("2"), replicas("2", "0"))},
+      {"experts_2_zero_3", both(experts("2"), replicas("4", "3"))},
+      {"server_2",
+       {{"parallel.data", "3"},
+        {"parallel.data.mode", "parameter_server"},
+        {"parallel.data.servers", "2"}}},
+      {"mixed", both(both(tensor("1d", "2"), stages()), replicas("2", "1"))}};
+  return all;
 }
+
+const Family& sharding(const std::string& name) { return named(name, shardings()); }
+
+std::vector<Family> shardings(const std::vector<std::string>& names) {
+  std::vector<Family> out;
+  for (const std::string& name : names) out.push_back(sharding(name));
+  return out;
+}
+
+const Family& family(const std::string& name) { return named(name, families()); }
 
 Plan small_plan(const Overrides& overrides) {
   const Registries registries = builtin_registries();

@@ -24,12 +24,22 @@ Overrides tensor(const std::string& mode, const std::string& size, const std::st
 Overrides sequence(const std::string& mode, const std::string& size);
 /// With a model of four experts.
 Overrides experts(const std::string& size);
+/// `zero`: the stage.
+Overrides replicas(const std::string& n, const std::string& zero);
+/// Two stages of micro-batches of three.
+Overrides stages();
 /// The keys of both.
 Overrides both(Overrides a, const Overrides& b);
 }  // namespace keys
 
 /// Every kind of plan there is.
 const std::vector<Family>& families();
+/// Every way in which parameters and gradients lie on ranks, for models that 12 samples and these
+/// ranks divide: replicas and ZeRO, tensor modes, stages, experts, servers.
+const std::vector<Family>& shardings();
+/// The one of that name; those of these names, in this order.
+const Family& sharding(const std::string& name);
+std::vector<Family> shardings(const std::vector<std::string>& names);
 /// The family of that name.
 const Family& family(const std::string& name);
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "kuafu/tensor/kernel_loops.h"
+#include "kuafu/kernels/loops.h"
 
 namespace kuafu::micro {
 namespace {

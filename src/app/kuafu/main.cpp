@@ -12,6 +12,7 @@
 #include "app/kuafu/options.h"
 #include "app/kuafu/programs.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/base/kernel_choice.h"
 #include "kuafu/base/launcher.h"
 #include "kuafu/base/reason.h"
 #include "kuafu/record/files.h"
@@ -20,6 +21,7 @@ namespace kuafu {
 namespace {
 
 int dispatch(const FrontCall& call) {
+  kernel_choice();  // a word that is none is told before anything starts
   if (call.command == "run" || call.command == "explain" || call.command == "frontier") {
     return worker_command(call.command, call.worker);
   }

@@ -4,6 +4,7 @@
 
 #include "app/worker/document.h"
 #include "app/worker/options.h"
+#include "app/worker/run_options.h"
 #include "kuafu/base/plugin_hint.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/conformance/kinds.h"
@@ -47,7 +48,7 @@ std::vector<Checked> choices_of(const ConformanceOptions& options, const Registr
     for (const std::string& name : asked->second) {
       KUAFU_REQUIRE(std::find(known.begin(), known.end(), name) != known.end(), "no ", kind.what,
                     " ", in_quotes(name), "; nearest: ", in_quotes(nearest(name, known)),
-                    "; allowed: ", join(in_quotes(known)), kOrPlugin);
+                    "; allowed: ", join(in_quotes(known)), plugin_hint(options.plugins));
       named.push_back({&kind, name});
     }
   }
@@ -154,6 +155,7 @@ void print_refusals(const std::vector<Finding>& findings) {
 }  // namespace
 
 int conformance_command(const ConformanceOptions& options) {
+  if (!options.json_file.empty()) require_writable("--json", options.json_file);
   initialise_tensors();
   Registries registries = builtin_registries();
   for (const std::string& plugin : options.plugins) load_plugin(plugin, registries);

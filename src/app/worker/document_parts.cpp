@@ -199,7 +199,9 @@ Json validation_json(const ValidationSeries& series) {
 Json telemetry_json(const TelemetrySeries& series) {
   if (series.is_empty()) return nullptr;
   Json j = to_json(series);  // NaN is null when it is written
-  if (series.trust_ratio.empty()) j["trust_ratio"] = nullptr;
+  for (auto& [name, rows] : j.items()) {
+    if (rows.empty()) rows = nullptr;
+  }
   return j;
 }
 

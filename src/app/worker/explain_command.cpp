@@ -168,6 +168,8 @@ void print_memory(const Explained& all) {
   std::cout << "\nWork  " << flops(all.flops) << " a step, all ranks";
   if (all.flops_recomputed > 0)
     std::cout << ", and " << flops(all.flops_recomputed) << " recomputed";
+  if (all.flops_optimizer > 0)
+    std::cout << ", and " << flops(all.flops_optimizer) << " in the optimizer";
   std::cout << "\n";
 }
 

@@ -3,14 +3,20 @@
 
 #include <algorithm>
 
+#include <ATen/ATen.h>
+
 #include "app/worker/document.h"
 #include "app/worker/explain_pipeline.h"
 #include "app/worker/options.h"
 #include "app/worker/plan_json.h"
 #include "kuafu/comm/simulated.h"
+#include "kuafu/engine/engine.h"
 #include "kuafu/engine/stage_map.h"
+#include "kuafu/meter/book.h"
 #include "kuafu/meter/flops.h"
+#include "kuafu/optim/rule.h"
 #include "kuafu/parallel/tensor/embedding.h"
+#include "kuafu/simulate/no_data.h"
 
 namespace kuafu {
 namespace {
@@ -125,6 +131,44 @@ void add_counts(Explained& all, const Registries& registries) {
   }
 }
 
+/// What the rule does to a whole matrix once, in FLOPs.
+uint64_t flops_of_whole(const Rule& rule, const Param& p) {
+  const size_t dim = p.layers.is_stacked ? 1 : 0;
+  RankBook book(0);
+  const BookScope booked(&book);
+  rule.whole(at::empty({p.global[dim], p.global[dim + 1]}, at::device(at::kMeta)), p.layers);
+  return static_cast<uint64_t>(book.flops_optimizer());
+}
+
+/// Matrices are dealt among the ranks that hold parts of them, one here and two there: no rank
+/// stands for others. Ranks that hold the same parts all do it.
+void add_optimizer(Explained& all, const Registries& registries) {
+  const Rule rule = make_rule(all.plan.optimizer, registries.optimizers);
+  if (!rule.has_matrices()) return;
+  Plan plan = all.plan;
+  plan.memory.device.reset();
+  const auto ranks = static_cast<int>(num_ranks(plan));
+  const int in_stage = ranks / static_cast<int>(plan.parallel.pipeline.size);
+  SimulatedWorld world(ranks);
+  const NoData data(plan.model);
+  for (int first = 0; first < ranks; first += in_stage) {  // "pipeline" is the outermost axis
+    const auto me = world.communicator(first);
+    const Engine engine(plan, registries, *me, data, {.device = at::kMeta});
+    const Mesh mesh(all.axes, first, mesh_aliases(plan, registries.tensor_modes()));
+    for (const ParamShard& shard : engine.shards()) {
+      const Param& p = *shard.param;
+      if (!holds_hidden_matrices(p)) continue;
+      Axes axes = p.layout.all_axes();
+      axes.insert(axes.end(), shard.split_axes.begin(), shard.split_axes.end());
+      const int64_t each = in_stage / mesh.size(axes) * (p.layers.is_stacked ? p.global[0] : 1);
+      uint64_t flops = flops_of_whole(rule, p);
+      if (__builtin_mul_overflow(flops, static_cast<uint64_t>(each), &flops))
+        throw_too_large(flops::kOptimizer);
+      add_to_count(all.flops_optimizer, flops, flops::kOptimizer);
+    }
+  }
+}
+
 /// Of another machine the data may lie elsewhere: the rest is explained all the same.
 void add_data(Explained& all) {
   try {
@@ -167,6 +211,7 @@ Explained explain(const Plan& plan, const Registries& registries) {
     add_costs(all, context.layer(range.from), text(range.from, " to ", range.to), nullptr);
   }
   add_counts(all, registries);
+  add_optimizer(all, registries);
   all.pipeline = pipeline_json(plan, registries);
   return all;
 }
@@ -200,6 +245,7 @@ Json explained_json(const Explained& all) {
           {"flops_per_step", all.flops},
           {"flops_per_token", flops_per_token(all.plan, all.flops)},
           {"flops_recomputed", all.flops_recomputed},
+          {"flops_optimizer", all.flops_optimizer},
           {"memory",
            {{"rank", all.fullest_rank},
             {"simulated_ranks", all.simulated_ranks},

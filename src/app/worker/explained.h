@@ -47,6 +47,7 @@ struct Explained {
   int64_t simulated_ranks = 0;  ///< ranks looked at for it
   uint64_t flops = 0;           ///< a step, all ranks
   uint64_t flops_recomputed = 0;
+  uint64_t flops_optimizer = 0;  ///< a step, all ranks, of the optimizer's products
 };
 
 /// Finds all of it on meta tensors. Throws Refused for what cannot be placed.

@@ -80,11 +80,14 @@ class Draw {
 std::string draw_value(const plan::Key& key, const Registries& registries, Draw& draw);
 
 /// Settings of a plan: some keys of the table, each with a value, and now and then layers of other
-/// modes. Few plans are drawn that cannot be placed, none of more than `most_ranks`.
+/// modes. Few plans are drawn that cannot be placed, none of more than `most_ranks`. What placing
+/// one throws beside a refusal comes out again where it runs.
 Overrides draw_plan(const Registries& registries, int64_t most_ranks, Draw& draw);
 
-/// The plan of settings, resolved and placed. Throws what refuses it.
-Plan placed(const Overrides& settings, const Registries& registries);
+/// The plan of settings, resolved and placed. Throws what refuses it, and PluginError for what one
+/// of `plugins` throws that is no exception.
+Plan placed(const Overrides& settings, const Registries& registries,
+            const std::vector<std::string>& plugins = {});
 
 /// The world of a plan of a campaign.
 World draw_world(const std::vector<World>& worlds, uint64_t seed, uint64_t index);

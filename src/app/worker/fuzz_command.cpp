@@ -114,7 +114,7 @@ class Campaign {
     });
     int64_t ranks = outcome.ranks;
     try {
-      ranks = num_ranks(placed(plan, registries_));
+      ranks = num_ranks(placed(plan, registries_, options_.plugins));
     } catch (const std::exception&) {  // which is what was found
     }
     return command_of(plan, world, outcome.ending, ranks);

@@ -5,6 +5,7 @@
 
 #include "app/worker/fuzz.h"
 #include "kuafu/base/config.h"
+#include "kuafu/base/plugin_error.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/engine/placement.h"
 #include "kuafu/parallel/pipeline/choose.h"
@@ -228,11 +229,16 @@ std::string draw_value(const Key& key, const Registries& registries, Draw& draw)
   return {};
 }
 
-Plan placed(const Overrides& settings, const Registries& registries) {
-  const TensorModes modes = registries.tensor_modes();
-  const Plan plan = resolve(parse_plan("", "plan", registries.choices(), settings), 0, modes);
-  check_placement(plan, registries);
-  return plan;
+Plan placed(const Overrides& settings, const Registries& registries,
+            const std::vector<std::string>& plugins) {
+  return with_plugins(plugins, [&] {
+    const TensorModes modes = registries.tensor_modes();
+    Choices choices = registries.choices();
+    choices.plugins = plugins;
+    const Plan plan = resolve(parse_plan("", "plan", choices, settings), 0, modes);
+    check_placement(plan, registries);
+    return plan;
+  });
 }
 
 Overrides draw_plan(const Registries& registries, int64_t most_ranks, Draw& draw) {
@@ -254,6 +260,8 @@ Overrides draw_plan(const Registries& registries, int64_t most_ranks, Draw& draw
       return settings;
     } catch (const ConfigError&) {
       if (draw.once_in(60) || tries == 200) return settings;
+    } catch (...) {
+      return settings;
     }
   }
 }

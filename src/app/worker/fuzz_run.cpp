@@ -14,6 +14,7 @@
 #include "app/worker/messages.h"
 #include "app/worker/options.h"
 #include "app/worker/trial.h"
+#include "kuafu/base/plugin_error.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/simulate/simulate.h"
@@ -74,10 +75,10 @@ Outcome out_of_memory(const Plan& plan, const Registries& registries, World worl
 }
 
 Outcome run_placed(const Plan& plan, const Registries& registries, const MpiRanks* ranks,
-                   World world, double timeout_s) {
+                   World world, const Trier::Options& options) {
   std::vector<RankResult> real;
   try {
-    const std::chrono::milliseconds longest(static_cast<int64_t>(500 * timeout_s));
+    const std::chrono::milliseconds longest(static_cast<int64_t>(500 * options.timeout_s));
     // Of MPI ranks the limit of the plan's process comes first.
     real = ranks != nullptr ? ranks->run(plan, 4 * longest)
                             : run_threads(plan, registries, {.timeout = longest});
@@ -99,10 +100,10 @@ Outcome run_placed(const Plan& plan, const Registries& registries, const MpiRank
 
 /// In this process, but for MPI ranks.
 Outcome run_here(const Overrides& settings, const Registries& registries, const MpiRanks* ranks,
-                 World world, double timeout_s) {
+                 World world, const Trier::Options& options) {
   Plan plan;
   try {
-    plan = placed(settings, registries);
+    plan = placed(settings, registries, options.plugins);
     open_dataset(plan);
   } catch (const ConfigError& e) {  // Refused is one too
     return refused(e.what());
@@ -111,7 +112,8 @@ Outcome run_here(const Overrides& settings, const Registries& registries, const 
   }
   Outcome out;
   try {
-    out = run_placed(plan, registries, ranks, world, timeout_s);
+    out = with_plugins(options.plugins,
+                       [&] { return run_placed(plan, registries, ranks, world, options); });
   } catch (const std::exception& e) {
     out = {Ending::kError, e.what(), "", 0};
   }
@@ -175,7 +177,7 @@ Outcome Trier::run_apart(const Overrides& settings, World world, const MpiRanks*
     const int nothing = ::open("/dev/null", O_WRONLY);
     ::dup2(nothing, STDOUT_FILENO);
     ::dup2(nothing, STDERR_FILENO);
-    send(theirs, words_of(run_here(settings, registries_, ranks, world, options_.timeout_s)));
+    send(theirs, words_of(run_here(settings, registries_, ranks, world, options_)));
     ::_exit(0);  // without what the parent has at its exit
   }
   theirs.close();

@@ -16,6 +16,7 @@
 
 #include "app/worker/messages.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/record/files.h"
 
 namespace kuafu {
 namespace {
@@ -30,13 +31,26 @@ struct Process {
   steady_clock::time_point begin = {};
 };
 
+/// An answer begins with one of these.
+constexpr char kDone = 'd', kUnwrittenFile = 'u';
+
+std::string answer_to(const Jobs& jobs, int64_t number) {
+  try {
+    return kDone + jobs.work(number);
+  } catch (const Unwritten& e) {
+    return kUnwrittenFile + std::string(e.what());
+  }
+}
+
 [[noreturn]] void serve(const File& line, const Jobs& jobs) {
   try {
     while (const auto number = receive(line)) {
-      if (!send(line, jobs.work(std::stoll(*number)))) break;
+      if (!send(line, answer_to(jobs, std::stoll(*number)))) break;
     }
   } catch (const std::exception& e) {
     std::cerr << "kuafu: " << e.what() << std::endl;
+    ::_exit(1);
+  } catch (...) {  // nothing of this process is to be destroyed: its parent has it too
     ::_exit(1);
   }
   ::_exit(0);
@@ -106,7 +120,8 @@ class Pool {
 
   void finish(Process& p) {
     const auto words = receive(p.line);
-    done_[p.number] = {words ? *words : text("the process ", ended(reap(p))), !words,
+    if (words && words->front() == kUnwrittenFile) throw Unwritten(words->substr(1));
+    done_[p.number] = {words ? words->substr(1) : text("the process ", ended(reap(p))), !words,
                        std::chrono::duration<double>(steady_clock::now() - p.begin).count()};
     p.number = -1;
     for (auto at = done_.find(taken_); at != done_.end(); at = done_.find(taken_)) {

@@ -26,7 +26,8 @@ struct Jobs {
   std::function<void(int64_t number, const Answer& answer)> take;
 };
 
-/// Runs them. A process that dies costs its piece alone; all die with this one.
+/// Runs them. A process that dies costs its piece alone; all die with this one. Throws Unwritten
+/// where `work` does: the disk is the same for all.
 /// @pre the calling process has one thread.
 void run_jobs(const Jobs& jobs);
 

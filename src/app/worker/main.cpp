@@ -184,15 +184,15 @@ int main_with(int argc, char** argv) {
     options.overrides = split(sets, "--set", "train.steps=5");
     matrix_options.filters = split(filters, "--filter", "scheme=2d");
     fuzz_options.settings = options.overrides;
-    // These run plans in processes of their own, whose end says what they threw.
-    if (*fuzz) return fuzz_command(fuzz_options);
-    if (*ranks) return ranks_command(ranks_options);
-    if (*matrix) return matrix_command(matrix_options);
     std::vector<std::string> plugins = options.plugins;
-    for (const auto* more : {&checked.plugins, &import_options.plugins}) {
+    for (const auto* more : {&checked.plugins, &import_options.plugins, &fuzz_options.plugins,
+                             &ranks_options.plugins, &matrix_options.plugins}) {
       plugins.insert(plugins.end(), more->begin(), more->end());
     }
     return with_plugins(plugins, [&] {
+      if (*fuzz) return fuzz_command(fuzz_options);
+      if (*ranks) return ranks_command(ranks_options);
+      if (*matrix) return matrix_command(matrix_options);
       if (*run) return run_command(options);
       if (*conformance) return conformance_command(checked);
       if (*import) return import_command(import_options);
@@ -241,6 +241,7 @@ int main_with(int argc, char** argv) {
 int main(int argc, char** argv) {
   std::set_terminate(kuafu::end_uncaught);
   ::signal(SIGUSR1, SIG_IGN);   // asks to save: nothing to die of before there is what to save
+  ::signal(SIGXFSZ, SIG_IGN);   // a file-size limit is an error of write(), not the end
   kuafu::install_allocators();  // before the first tensor
   const int code = kuafu::main_with(argc, argv);
   std::cout.flush();

@@ -81,11 +81,14 @@ class Runner {
   Runner(const Registries& registries, std::string folder, std::vector<std::string> plugins);
 
   /// The outcome of a small plan in a world: refused when it is read or placed; certified on
-  /// threads or MPI; metered in the simulated world as on threads.
+  /// threads or MPI; metered in the simulated world as on threads. Throws Unwritten where `folder`
+  /// does not take it.
   Outcome run(const Overrides& settings, const std::string& world);
 
  private:
+  Outcome judge(const Plan& plan, const std::string& world);
   Outcome run_plan(const Plan& plan, const std::string& world);
+  void keep(const std::string& key, const Outcome& outcome);
   Outcome metered_alike(const Plan& plan) const;
   std::vector<RankResult> run_by_mpi(const Plan& plan);
 
@@ -94,6 +97,7 @@ class Runner {
 
   const Registries& registries_;
   std::string folder_;
+  const std::vector<std::string> plugins_;
   MpiRanks ranks_;
   int64_t num_read_ = 0;                 ///< bytes of the file of outcomes
   std::map<std::string, Outcome> done_;  ///< by plan hash and world

@@ -142,6 +142,8 @@ Dimension schedules(const Registries& registries) {
             registries.schedules);
       } catch (const ConfigError&) {
         continue;
+      } catch (...) {  // a plug-in's, of which its combinations tell
+        if (chunks > 1) continue;
       }
       Value value{chunks == 1 ? name : text(name, " x ", chunks),
                   {{"parallel.pipeline.size", text(kRanks)},

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 
 #include "app/worker/jobs.h"
@@ -9,6 +8,7 @@
 #include "app/worker/options.h"
 #include "kuafu/base/philox.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/record/files.h"
 #include "kuafu/record/launch_folders.h"
 #include "kuafu/record/progress.h"
 #include "kuafu/record/provenance.h"
@@ -65,13 +65,6 @@ std::string world_of(const std::vector<Dimension>& dims, const Combination& comb
   return "threads";
 }
 
-void write(const std::string& path, const std::string& words) {
-  std::ofstream out(path);
-  out << words;
-  out.close();
-  KUAFU_REQUIRE(!out.fail(), path, " cannot be written");
-}
-
 }  // namespace
 
 int matrix_command(const MatrixOptions& options) {
@@ -91,9 +84,9 @@ int matrix_command(const MatrixOptions& options) {
   }
   KUAFU_REQUIRE(!cases.empty(), "no combination is left; take a larger --share or fewer --filter");
 
-  std::filesystem::create_directories(options.out);
+  make_writable_folder(options.out);
   const std::string scratch = options.out + "/.matrix";
-  std::filesystem::create_directories(scratch);
+  make_writable_folder(scratch);
   Runner runner(registries, scratch, options.plugins);
   Progress progress(std::cerr, progress_options_of_stderr(static_cast<int64_t>(cases.size()), 0));
   int64_t num_different = 0;
@@ -117,9 +110,10 @@ int matrix_command(const MatrixOptions& options) {
                   }
                   progress.finish(to_string(one.outcome.status), answer.seconds);
                 }});
-  std::filesystem::remove_all(scratch);
-  write(options.out + "/compatibility.json", to_json(dims, cases, options.seed).dump(1) + "\n");
-  write(options.out + "/compatibility.md", to_markdown(dims, cases, options.seed));
+  replace_file(options.out + "/compatibility.json",
+               to_json(dims, cases, options.seed).dump(1) + "\n");
+  replace_file(options.out + "/compatibility.md", to_markdown(dims, cases, options.seed));
+  std::filesystem::remove_all(scratch);  // until then a call goes on where this one ended
   std::cout << cases.size() << " combinations, " << num_different << " different; " << options.out
             << "/compatibility.md\n";
   return num_different == 0 ? kOk : kFailed;

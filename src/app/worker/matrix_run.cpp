@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <fstream>
 
 #include "app/worker/matrix.h"
 #include "app/worker/trial.h"
+#include "kuafu/base/plugin_error.h"
+#include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
 
 namespace kuafu::matrix {
 namespace {
+
+constexpr const char* kDoneFile = "done.jsonl";
 
 Outcome judged(const Certificate& c) {
   Outcome out;
@@ -48,10 +53,13 @@ Outcome outcome_of(const std::string& words) {
 }
 
 Runner::Runner(const Registries& registries, std::string folder, std::vector<std::string> plugins)
-    : registries_(registries), folder_(std::move(folder)), ranks_({4, {}, std::move(plugins)}) {}
+    : registries_(registries),
+      folder_(std::move(folder)),
+      plugins_(std::move(plugins)),
+      ranks_({4, {}, plugins_}) {}
 
 void Runner::go_on() {
-  std::ifstream file(folder_ + "/done.jsonl");
+  std::ifstream file(folder_ + "/" + kDoneFile);
   file.seekg(num_read_);
   for (std::string line; std::getline(file, line) && !file.eof();) {  // a whole line
     num_read_ += static_cast<int64_t>(line.size()) + 1;
@@ -76,30 +84,46 @@ std::string to_string(Status status) {
 Outcome Runner::run(const Overrides& settings, const std::string& world) {
   Plan plan;
   try {
-    const TensorModes modes = registries_.tensor_modes();
-    plan = resolve(parse_plan("", "plan", registries_.choices(), settings), 0, modes);
-    check_placement(plan, registries_);
+    with_plugins(plugins_, [&] {
+      const TensorModes modes = registries_.tensor_modes();
+      plan = resolve(parse_plan("", "plan", registries_.choices(), settings), 0, modes);
+      check_placement(plan, registries_);
+    });
   } catch (const ConfigError& e) {  // Refused is one too
     return {Status::kRefused, e.what(), 0};
+  } catch (const PluginError& e) {
+    return {Status::kDifferent, text("failed: ", e.what()), 0};
   }
   const std::string key = plan_hash(plan) + world;
   go_on();
   const auto found = done_.find(key);
   if (found != done_.end()) return found->second;
-  Outcome out;
-  try {
-    out = run_plan(plan, world);
-  } catch (const Refused& e) {  // by the world
-    out = {Status::kRefused, e.what(), 0};
-  } catch (const std::exception& e) {
-    out.why = text("failed: ", e.what());
-  }
+  Outcome out = judge(plan, world);
   out.ranks = num_ranks(plan);
-  done_[key] = out;
-  // One write: other processes add lines to the same file.
-  std::ofstream(folder_ + "/done.jsonl", std::ios::app)
-      << json_line({{"program", program()}, {"case", key}, {"outcome", words_of(out)}}) + "\n";
+  keep(key, out);
   return out;
+}
+
+Outcome Runner::judge(const Plan& plan, const std::string& world) {
+  try {
+    return with_plugins(plugins_, [&] { return run_plan(plan, world); });
+  } catch (const Refused& e) {  // by the world
+    return {Status::kRefused, e.what(), 0};
+  } catch (const std::exception& e) {
+    return {Status::kDifferent, text("failed: ", e.what()), 0};
+  }
+}
+
+void Runner::keep(const std::string& key, const Outcome& outcome) {
+  done_[key] = outcome;
+  // One write: other processes add lines to the same file.
+  const std::string path = folder_ + "/" + kDoneFile;
+  const File file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!file.is_open()) throw_unwritten(path);
+  write_all(
+      file,
+      json_line({{"program", program()}, {"case", key}, {"outcome", words_of(outcome)}}) + "\n",
+      path);
 }
 
 Outcome Runner::run_plan(const Plan& plan, const std::string& world) {

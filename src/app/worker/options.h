@@ -128,6 +128,9 @@ enum class Warn : uint8_t { kYes, kNo };
 Plan load_resolved(const WorkerOptions& options, const Registries& registries, int64_t world_ranks,
                    Warn warn = Warn::kYes);
 
+/// Whether --stop-at ends the run before the plan's own last step.
+bool stops_earlier(const WorkerOptions& options);
+
 /// Where the plan of the options gives its keys, for messages.
 plan::Origins load_origins(const WorkerOptions& options);
 

@@ -14,6 +14,7 @@
 #include "app/worker/messages.h"
 #include "app/worker/mpi_ranks.h"
 #include "app/worker/options.h"
+#include "kuafu/base/plugin_error.h"
 #include "kuafu/engine/certificate_text.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/tensor/tensor.h"
@@ -59,11 +60,12 @@ void try_plan(const std::string& words, const Registries& registries, Communicat
   send(line, json_line(answer_of(run_rank(plan, registries, *group, run), group->rank())));
 }
 
-void serve(const Registries& registries, Communicator& world, const File& line) {
+void serve(const Registries& registries, const std::vector<std::string>& plugins,
+           Communicator& world, const File& line) {
   send(line, text(world.rank()));
   while (const auto words = receive(line)) {
     try {
-      try_plan(*words, registries, world, line);
+      with_plugins(plugins, [&] { try_plan(*words, registries, world, line); });
     } catch (const OutOfMemory& e) {
       end_with({{"error", "out_of_memory"},
                 {"what", e.what()},
@@ -92,7 +94,7 @@ int ranks_command(const RanksOptions& options) {
   initialise_tensors();
   const File line = go_to(options.door);
   const bool is_native = options.mpi_collectives == "native";
-  run_on_mpi([&](Communicator& world) { serve(registries, world, line); },
+  run_on_mpi([&](Communicator& world) { serve(registries, options.plugins, world, line); },
              is_native ? MpiCollectives::kNative : MpiCollectives::kOwn);
   return kOk;
 }

@@ -117,7 +117,7 @@ class Run {
   void run_real() {
     RunOptions run;
     run.checkpoint = checkpoint_;
-    run.goes_on_later = plan_.train.steps < plan_.optimizer.schedule_steps && options_.stop_at > 0;
+    run.goes_on_later = stops_earlier(options_);
     run.is_certified = options_.is_certified;
     run.is_metered = options_.is_metered;
     run.measures_peak = shows_progress(options_);

@@ -39,6 +39,13 @@ void stop_earlier(Plan& plan, int64_t stop_at) {
 
 }  // namespace
 
+bool stops_earlier(const WorkerOptions& options) {
+  if (options.stop_at == 0) return false;
+  const std::string toml = read_file(options.plan_file, "plan");
+  return options.stop_at <
+         parse_values(toml, options.plan_file, all_overrides(options)).train.steps;
+}
+
 plan::Origins load_origins(const WorkerOptions& options) {
   return plan::origins_of(read_file(options.plan_file, "plan"), options.plan_file,
                           all_overrides(options));
@@ -47,7 +54,9 @@ plan::Origins load_origins(const WorkerOptions& options) {
 Plan load_resolved(const WorkerOptions& options, const Registries& registries, int64_t world_ranks,
                    Warn warn) {
   const TensorModes modes = registries.tensor_modes();
-  Plan plan = load_plan(options.plan_file, registries.choices(), all_overrides(options));
+  Choices choices = registries.choices();
+  choices.plugins = options.plugins;
+  Plan plan = load_plan(options.plan_file, choices, all_overrides(options));
   KUAFU_REQUIRE(world_ranks == 0 || options.ranks == 0 || options.ranks == world_ranks, "--ranks ",
                 options.ranks, " was given, but the launcher started ", world_ranks,
                 " ranks; leave --ranks out or start as many");

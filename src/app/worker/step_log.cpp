@@ -7,7 +7,6 @@
 #include <fstream>
 #include <ostream>
 #include <sstream>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,16 +24,31 @@ namespace {
 constexpr std::chrono::milliseconds kRedraw{100};
 constexpr std::chrono::seconds kTell{10};
 
-constexpr const char* kValidation = "validation_loss";
+constexpr const char *kValidation = "validation_loss", *kTelemetry = "telemetry/";
 
 bool is_csv(const std::string& file) { return file.ends_with(".csv"); }
 
 /// Columns of the table, in order. Steps are counted from 1, as everywhere that people read.
-using Row = std::vector<std::pair<const char*, Json>>;
+using Row = std::vector<std::pair<std::string, Json>>;
+Json number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
+
+/// "telemetry/weight_norm/head.weight" and so on, of the last step.
+void add_telemetry(const TelemetrySeries& series, Row& row) {
+  for (const TelemetryRows& s : telemetry_rows()) {
+    if ((series.*s.rows).empty()) continue;
+    const std::vector<double>& last = (series.*s.rows).back();
+    for (size_t i = 0; i < last.size(); ++i) {
+      row.emplace_back(text(kTelemetry, s.name, "/", series.layers[i]), number(last[i]));
+    }
+  }
+  if (series.gradient_variance.empty()) return;
+  row.emplace_back(text(kTelemetry, "noise_scale"),
+                   number(noise_scale(series, series.steps.size() - 1)));
+}
+
 Row row_of(const StepDone& d, int64_t tokens) {
-  const auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); };
   const double flop_per_s = static_cast<double>(d.flops) / d.seconds;
-  return {
+  Row row = {
       {"step", d.step + 1},
       {"loss", number(d.report.loss)},
       {"grad_norm", number(d.report.grad_norm)},
@@ -46,13 +60,39 @@ Row row_of(const StepDone& d, int64_t tokens) {
       {"flop_per_s", d.flops > 0 ? number(flop_per_s) : Json()},
       {"share_of_peak", d.peak_flops_per_s > 0 ? number(flop_per_s / d.peak_flops_per_s) : Json()},
       {kValidation, d.validation_loss ? number(*d.validation_loss) : Json()}};
+  if (d.telemetry != nullptr) add_telemetry(*d.telemetry, row);
+  return row;
 }
 
-std::string header() {
+std::string header(const Row& row = row_of({}, 0)) {
   std::string line;
-  for (const auto& [name, value] : row_of({}, 0))
-    line += (line.empty() ? "" : ",") + std::string(name);
+  for (const auto& [name, value] : row) line += (line.empty() ? "" : ",") + name;
   return line;
+}
+
+std::vector<std::string> cells_of(const std::string& line) {
+  std::vector<std::string> cells = {""};
+  for (const char c : line) {
+    if (c == ',') {
+      cells.emplace_back();
+    } else {
+      cells.back() += c;
+    }
+  }
+  return cells;
+}
+
+/// A row of a table with the columns `from` in the columns `to`: empty where it has none.
+std::string in_columns(const std::string& line, const std::vector<std::string>& from,
+                       const std::vector<std::string>& to) {
+  const std::vector<std::string> cells = cells_of(line);
+  std::string moved;
+  for (size_t i = 0; i < to.size(); ++i) {
+    const auto at = static_cast<size_t>(std::find(from.begin(), from.end(), to[i]) - from.begin());
+    if (i > 0) moved += ',';
+    if (at < std::min(from.size(), cells.size())) moved += cells[at];
+  }
+  return moved;
 }
 
 /// A number of one line of the table, its step; below 0: it has none.
@@ -67,14 +107,19 @@ int64_t step_of(const std::string& line, bool is_table) {
   return step.is_number_integer() ? step.get<int64_t>() : -1;
 }
 
-/// The lines of an earlier run up to its step `last`.
-std::string kept_lines(const std::string& file, int64_t last) {
+/// The lines of an earlier run up to its step `last`; those of a table under the columns of `head`,
+/// since that run may have watched no layers.
+std::string kept_lines(const std::string& file, int64_t last, const std::string& head) {
   std::string kept;
   if (last == 0 || !std::filesystem::exists(file)) return kept;
   std::istringstream in(read_file(file, "log"));
+  std::string had;
+  if (is_csv(file)) std::getline(in, had);
+  const std::vector<std::string> from = cells_of(had), to = cells_of(head);
   for (std::string line; std::getline(in, line);) {
     const int64_t step = step_of(line, is_csv(file));
-    if (step > 0 && step <= last) kept += line + "\n";
+    if (step <= 0 || step > last) continue;
+    kept += (had == head ? line : in_columns(line, from, to)) + "\n";
   }
   return kept;
 }
@@ -102,18 +147,18 @@ StepLog::~StepLog() { clear(); }
 
 void StepLog::add(const StepDone& done) {
   show(done);
-  if (steps_++ == 0) open();
+  if (steps_++ == 0) open(done);
   if (table_) write_row(done);
   if (board_) write_scalars(done);
 }
 
-void StepLog::open() {
+void StepLog::open(const StepDone& done) {
   const std::string& file = options_.file;
   if (!options_.board.empty()) board_.emplace(options_.board);
   if (file.empty()) return;
-  const std::string head = is_csv(file) ? header() + "\n" : "";
+  const std::string head = is_csv(file) ? header(row_of(done, options_.tokens)) : "";
   try {
-    replace_file(file, head + kept_lines(file, options_.first));
+    replace_file(file, (head.empty() ? "" : head + "\n") + kept_lines(file, options_.first, head));
   } catch (const ConfigError& e) {
     throw ConfigError(text("--log: ", e.what()));
   }
@@ -181,9 +226,10 @@ void StepLog::write_row(const StepDone& done) {
 void StepLog::write_scalars(const StepDone& done) {
   for (const auto& [name, value] : row_of(done, options_.tokens)) {
     if (!value.is_number_float()) continue;
-    const bool is_validation = std::string_view(name) == kValidation;
-    board_->add(is_validation ? "validation/loss" : text("train/", name), done.step + 1,
-                value.get<double>());
+    const std::string tag = name == kValidation            ? "validation/loss"
+                            : name.starts_with(kTelemetry) ? name
+                                                           : "train/" + name;
+    board_->add(tag, done.step + 1, value.get<double>());
   }
   try {
     board_->flush();

@@ -37,7 +37,7 @@ class StepLog {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void open();
+  void open(const StepDone& done);
   void show(const StepDone& done);
   void write_row(const StepDone& done);
   void write_scalars(const StepDone& done);

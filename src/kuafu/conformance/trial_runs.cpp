@@ -55,7 +55,7 @@ void expect_certified(const Plan& plan, const Registries& registries, Notes& not
   const std::string other = difference(plan, registries, results, Transport::kThreads);
   notes.expect(other.empty(), other,
                ". Where only peak bytes differ: a tensor that two layers read needs fan_out() or a "
-               "norm's with_input(), for LibTorch adds its gradients in place on a CPU alone");
+               "norm's residual(), for LibTorch adds its gradients in place on a CPU alone");
 }
 
 Start start_of(const Plan& plan, const Registries& registries) {

@@ -204,6 +204,7 @@ double Engine::forward_backward() {
   s.micro_batches.use_step(s.steps_done);
   if (s.flows) keep_flows();
   s.groups.begin(s.plan.num_micro_batches());
+  if (s.watch) s.watch->begin_backward();
   const Tensor loss = s.run(s.training_row, true);
   ++s.steps_trained;
   s.ready = s.groups.finish();
@@ -256,14 +257,19 @@ void Engine::State::step_optimizer(double norm) {
 }
 
 void Engine::State::watch_layers(std::vector<WatchedParam> all) {
-  watch.emplace(std::move(all), options.device);
+  watch.emplace(std::move(all), plan.train.batch, options.device);
   optimizer->watch(&*watch);
+  if (!has_noise(plan)) return;
+  store->watch(
+      {.own = [this](const Param& p, const Tensor& part,
+                     const Axes& replicas) { watch->add_own(p, part, replicas, mesh); },
+       .grown = [this](const Param& p, bool is_last) { watch->add_grown(p, is_last, mesh); }});
 }
 
 void Engine::State::take_figures() {
   if (!watch) return;
   const Tensor table = watch->finish(mesh);
-  if (!table.is_meta()) figures = figures_of(table, optimizer->has_ratios());
+  if (!table.is_meta()) figures = figures_of(table, optimizer->has_ratios(), has_noise(plan));
 }
 
 double Engine::State::apply() {

@@ -74,7 +74,8 @@ struct StepDone {
   double seconds = 0;           ///< of rank 0
   int64_t flops = 0;            ///< of all ranks in a step, what is recomputed too; 0: not known
   double peak_flops_per_s = 0;  ///< measured before the first step; 0: not known
-  std::optional<double> validation_loss;  ///< after it, where it was taken
+  std::optional<double> validation_loss;       ///< after it, where it was taken
+  const TelemetrySeries* telemetry = nullptr;  ///< up to it; null without train.telemetry
 };
 
 struct RunOptions {

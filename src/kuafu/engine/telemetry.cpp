@@ -38,8 +38,9 @@ class SeriesReader {
       if (*step < end) series.steps.push_back(*step);
     }
     for (const TelemetryRows& s : telemetry_rows()) {
-      const Json rows = list(s.name);
-      const bool is_absent = rows.empty() && s.rows == &TelemetrySeries::trust_ratio;
+      const bool is_later = s.is_optional && given_.is_object() && !given_.contains(s.name);
+      const Json rows = is_later ? Json::array() : list(s.name);
+      const bool is_absent = rows.empty() && s.is_optional;
       require(is_absent || rows.size() == steps.size(), "a row of each step", rows);
       for (size_t i = 0; i < std::min(series.steps.size(), rows.size()); ++i) {
         (series.*s.rows).push_back(row_of(rows[i], series.layers.size()));
@@ -74,21 +75,44 @@ class SeriesReader {
 
 }  // namespace
 
-const std::array<TelemetryRows, 4>& telemetry_rows() {
-  static constexpr std::array<TelemetryRows, 4> kAll = {
-      TelemetryRows{"gradient_norm", &TelemetrySeries::gradient_norm},
-      TelemetryRows{"weight_norm", &TelemetrySeries::weight_norm},
-      TelemetryRows{"update_ratio", &TelemetrySeries::update_ratio},
-      TelemetryRows{"trust_ratio", &TelemetrySeries::trust_ratio}};
+const std::array<TelemetryRows, 6>& telemetry_rows() {
+  using S = TelemetrySeries;
+  using F = LayerFigures;
+  static constexpr std::array<TelemetryRows, 6> kAll = {
+      TelemetryRows{"gradient_norm", &S::gradient_norm, &F::gradient_norm, false},
+      TelemetryRows{"weight_norm", &S::weight_norm, &F::weight_norm, false},
+      TelemetryRows{"update_ratio", &S::update_ratio, &F::update_ratio, false},
+      TelemetryRows{"trust_ratio", &S::trust_ratio, &F::trust_ratio, true},
+      TelemetryRows{"gradient_variance", &S::gradient_variance, &F::gradient_variance, true},
+      TelemetryRows{"gradient_square", &S::gradient_square, &F::gradient_square, true}};
   return kAll;
 }
 
 void TelemetrySeries::add(int64_t step, const LayerFigures& figures) {
+  const std::vector<double> none(figures.gradient_norm.size(), kNoNumber);
+  for (const TelemetryRows& s : telemetry_rows()) {
+    std::vector<std::vector<double>>& rows = this->*s.rows;
+    const std::vector<double>& row = figures.*s.figures;
+    if (row.empty() && rows.empty()) continue;
+    rows.resize(steps.size(), none);  // it may go on from a run of other replicas, which had none
+    rows.push_back(row.empty() ? none : row);
+  }
   steps.push_back(step);
-  gradient_norm.push_back(figures.gradient_norm);
-  weight_norm.push_back(figures.weight_norm);
-  update_ratio.push_back(figures.update_ratio);
-  if (!figures.trust_ratio.empty()) trust_ratio.push_back(figures.trust_ratio);
+}
+
+bool has_noise(const Plan& plan) {
+  return plan.parallel.data.size > 1 || plan.num_micro_batches() > 1;
+}
+
+double noise_scale(const TelemetrySeries& series, size_t i) {
+  double variance = 0, square = 0;
+  for (size_t l = 0; l < series.layers.size(); ++l) {
+    const double v = series.gradient_variance[i][l], s = series.gradient_square[i][l];
+    if (std::isnan(v) || std::isnan(s)) continue;
+    variance += v;
+    square += s;
+  }
+  return variance > 0 && square > 0 ? variance / square : kNoNumber;
 }
 
 std::vector<std::string> layer_names(const Param& p) {
@@ -99,7 +123,7 @@ std::vector<std::string> layer_names(const Param& p) {
   return names;
 }
 
-LayerFigures figures_of(const Tensor& table, bool has_ratios) {
+LayerFigures figures_of(const Tensor& table, bool has_ratios, bool has_noise) {
   const Tensor host = table.cpu().contiguous();
   const double* x = host.const_data_ptr<double>();
   LayerFigures out;
@@ -110,6 +134,9 @@ LayerFigures figures_of(const Tensor& table, bool has_ratios) {
     out.weight_norm.push_back(weight);
     out.update_ratio.push_back(weight > 0 ? update / weight : kNoNumber);
     if (has_ratios) out.trust_ratio.push_back(x[LayerWatch::kRatio]);
+    if (!has_noise) continue;
+    out.gradient_variance.push_back(x[LayerWatch::kVariance]);
+    out.gradient_square.push_back(x[LayerWatch::kSquare]);
   }
   return out;
 }
@@ -117,6 +144,10 @@ LayerFigures figures_of(const Tensor& table, bool has_ratios) {
 Json to_json(const TelemetrySeries& series) {
   Json j = {{"layers", series.layers}, {"steps", series.steps}};
   for (const TelemetryRows& s : telemetry_rows()) j[s.name] = series.*s.rows;
+  Json& scales = j["noise_scale"] = Json::array();
+  for (size_t i = 0; i < series.gradient_variance.size(); ++i) {
+    scales.push_back(noise_scale(series, i));
+  }
   return j;
 }
 

@@ -218,6 +218,7 @@ void Training::show(StepDone& done) {
   }
   done.flops = flops_;
   done.peak_flops_per_s = result_.peak_flops_per_s;
+  if (!result_.telemetry.is_empty()) done.telemetry = &result_.telemetry;
   if (world_.rank() == 0) options_.on_step(done);
 }
 

@@ -2,6 +2,7 @@
 #include "kuafu/experiment/merge.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <set>
 
@@ -196,7 +197,8 @@ void write_merged(const Merged& merged, const std::string& out) {
              fs::copy_options::recursive | fs::copy_options::overwrite_existing |
                  fs::copy_options::skip_symlinks,
              error);
-    KUAFU_REQUIRE(!error, source.string(), ": cannot be copied to ", out, ": ", error.message());
+    errno = error.value();
+    if (error) throw_unwritten(out, source.string() + ": ");
   }
   RunLog log(out);
   log.rewrite(merged.record);

@@ -46,6 +46,7 @@ struct Names {
       if (!is_there) plugins.push_back(path);
     }
     if (plugins.empty()) return;
+    known.plugins = plugins;
     KUAFU_REQUIRE(options.names_of_plugins, suite.origin, ": plugins = ", join(plugins),
                   ": nobody is there to load them");
     const PluginNames added = options.names_of_plugins(plugins);

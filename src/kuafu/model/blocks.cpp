@@ -19,13 +19,6 @@ double residual_std(const ModelPlan& plan) {
   return kStd / std::sqrt(2.0 * static_cast<double>(plan.layers));
 }
 
-/// x + branch(norm(x)).
-template <class Branch>
-Tensor around(const Norm& norm, const Tensor& x, Branch branch) {
-  const Normed n = norm.with_input(x);
-  return n.x + branch(n.y);
-}
-
 }  // namespace
 
 Embedding::Embedding(const Context& ctx, const ModelPlan& plan)
@@ -67,27 +60,23 @@ TransformerBlock::TransformerBlock(const Context& ctx, const ModelPlan& plan, in
 }
 
 Flow TransformerBlock::forward(const Flow& in, const Side& side) {
-  if (!norm2_) {
-    const Normed n = norm1_.with_input(in[0]);
-    const Tensors uses = fan_out(n.y, 2);
-    const Tensor x = n.x + attend(uses[0], side);
-    return {x + feed(uses[1], side)};
-  }
+  const auto attend = [&](const Tensor& y) { return attention(y, side); };
+  const auto feed = [&](const Tensor& y) { return feed_forward(y, side); };
+  if (!norm2_) return {norm1_.residual(in[0], attend, feed)};
   if (style_.norm == NormPlace::kAfterSum) {
     Tensors uses = fan_out(in[0], 2);
-    const Tensor x = norm1_(uses[0] + attend(uses[1], side));
+    const Tensor x = norm1_(uses[0] + attend(uses[1]));
     uses = fan_out(x, 2);
-    return {(*norm2_)(uses[0] + feed(uses[1], side))};
+    return {(*norm2_)(uses[0] + feed(uses[1]))};
   }
-  const Tensor x = around(norm1_, in[0], [&](const Tensor& n) { return attend(n, side); });
-  return {around(*norm2_, x, [&](const Tensor& n) { return feed(n, side); })};
+  return {norm2_->residual(norm1_.residual(in[0], attend), feed)};
 }
 
-Tensor TransformerBlock::attend(const Tensor& x, const Side& side) const {
+Tensor TransformerBlock::attention(const Tensor& x, const Side& side) const {
   return drop(ctx_, attention_(x, style_.mask, side), name_ + ".attn", side);
 }
 
-Tensor TransformerBlock::feed(const Tensor& x, const Side& side) {
+Tensor TransformerBlock::feed_forward(const Tensor& x, const Side& side) {
   if (mlp_) return drop(ctx_, (*mlp_)(x), name_ + ".mlp", side);
   const Mixture::Out out = (*mixture_)(x, side);
   if (at::GradMode::is_enabled()) add_loss(out.loss);

@@ -48,8 +48,8 @@ class TransformerBlock : public ModelBlock {
   RouterTally* router_tally() override { return mixture_ ? &mixture_->tally() : nullptr; }
 
  private:
-  Tensor attend(const Tensor& x, const Side& side) const;
-  Tensor feed(const Tensor& x, const Side& side);
+  Tensor attention(const Tensor& x, const Side& side) const;
+  Tensor feed_forward(const Tensor& x, const Side& side);
 
   const Context& ctx_;
   BlockStyle style_;

@@ -6,6 +6,7 @@
 
 #include "kuafu/model/context.h"
 #include "kuafu/parallel/tensor/norms.h"
+#include "kuafu/tensor/differentiable.h"
 
 // Layers with their parameters: what models are written with. Inputs and outputs are shards.
 namespace kuafu {
@@ -32,10 +33,14 @@ class Norm : public Module {
  public:
   Norm(const Context& ctx, const std::string& name, const ModelPlan& plan);
   Tensor operator()(const Tensor& x) const;  // outer -> outer
-  /// norm(x) and x, for what goes around a branch: their gradients are added within one pass.
-  Normed with_input(const Tensor& x) const;
+  /// x + branch(norm(x)), or of several branches x + branch_1(norm(x)) + branch_2(norm(x)) ...: a
+  /// residual stream, outer -> outer.
+  template <class... Branches>
+  Tensor residual(const Tensor& x, const Branches&... branches) const;
 
  private:
+  Normed with_input(const Tensor& x) const;
+
   const Context& ctx_;
   int64_t hidden_;
   bool is_rms_;
@@ -43,6 +48,16 @@ class Norm : public Module {
   Param* bias_ = nullptr;
   const Tensor* no_bias_ = nullptr;  // zeros, for a layer norm without bias
 };
+
+template <class... Branches>
+Tensor Norm::residual(const Tensor& x, const Branches&... branches) const {
+  const Normed n = with_input(x);
+  const Tensors uses = sizeof...(branches) == 1 ? Tensors{n.y} : fan_out(n.y, sizeof...(branches));
+  Tensor sum = n.x;
+  size_t i = 0;
+  ((sum = sum.add(branches(uses[i++]))), ...);
+  return sum;
+}
 
 /// Columns [first, first + count) of a parameter that is whole on this rank.
 struct Columns {

@@ -5,7 +5,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include <limits>
-#include <map>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/meter/allocator.h"
@@ -27,8 +26,8 @@ Tensor squares_of(const Tensor& x, double factor, const ops::LayerRun& run) {
 
 }  // namespace
 
-LayerWatch::LayerWatch(std::vector<WatchedParam> model, at::Device device)
-    : model_(std::move(model)), device_(device) {
+LayerWatch::LayerWatch(std::vector<WatchedParam> model, int64_t batch, at::Device device)
+    : model_(std::move(model)), batch_(batch), device_(device) {
   for (const WatchedParam& w : model_) num_layers_ += kuafu::num_layers(*w.param);
 }
 
@@ -61,10 +60,49 @@ Tensor LayerWatch::rows_of(const Piece& piece) const {
   throw InternalError(text("no table for ", piece.param->name));
 }
 
+LayerWatch::Own& LayerWatch::own_of(const Param& p, const Axes& replicas, const Mesh& mesh) {
+  const auto [found, is_new] = own_.try_emplace(&p);
+  Own& own = found->second;
+  if (is_new) {
+    ParamShard whole;
+    whole.param = &p;
+    whole.split_axes = mesh.canonical(replicas);
+    own.axes = splitting_axes(whole, mesh);
+    own.held = layers_of(whole, mesh);
+    own.squares = at::zeros({kuafu::num_layers(p)}, at::TensorOptions(at::kDouble).device(device_));
+  }
+  int64_t copies = 1;
+  for (const std::string& axis : replicas) copies *= mesh.size(axis);
+  own.parts += copies;
+  return own;
+}
+
+void LayerWatch::add_own(const Param& p, const Tensor& part, const Axes& replicas,
+                         const Mesh& mesh) {
+  if (p.is_copy) return;
+  const at::NoGradGuard no_grad;
+  const CategoryScope scope(Category::kTemporary);
+  const Own& own = own_of(p, replicas, mesh);
+  own.squares.narrow(0, own.held.first, own.held.run.layers)
+      .add_(squares_of(part, 1, own.held.run));
+}
+
+void LayerWatch::add_grown(const Param& p, bool is_last, const Mesh& mesh) {
+  const Tensor gradient = p.value.grad();
+  if (p.is_copy || !gradient.defined()) return;
+  const at::NoGradGuard no_grad;
+  const CategoryScope scope(Category::kTemporary);
+  const auto known = own_.find(&p);
+  const bool has_grown = known != own_.end() && known->second.before.defined();
+  add_own(p, has_grown ? gradient - known->second.before : gradient, {}, mesh);
+  own_.at(&p).before = is_last ? Tensor() : gradient.detach().clone();
+}
+
 void LayerWatch::begin(std::span<const ParamShard> shards, double factor, const Mesh& mesh) {
   const at::NoGradGuard no_grad;
   lay_out(shards, mesh);
   is_skipped_ = false;
+  factor_ = factor;
   for (size_t i = 0; i < shards.size(); ++i) {
     const Piece& piece = pieces_[i];
     if (piece.param == nullptr) continue;
@@ -103,11 +141,27 @@ void LayerWatch::set_ratios(size_t shard, const Tensor& ratios) {
   pieces_.at(shard).ratios = ratios;
 }
 
+/// n parts g_i of a batch of B samples, each the sum over B / n of them, and G their sum: with S the
+/// sum of all |g_i|^2,
+///     E |G|^2 = |mean|^2 + tr Sigma / B,     n E S = |mean|^2 + n tr Sigma / B
+/// for the mean gradient of a sample, of the same scale as G.   [McCandlish et al., 1812.06162, A.1]
+void LayerWatch::estimate(const Own& own, const Tensor& rows) const {
+  if (own.parts < 2) return;
+  const auto n = static_cast<double>(own.parts);
+  const Tensor whole = rows.select(1, kGradient), parts = own.squares * (factor_ * factor_);
+  rows.select(1, kVariance).copy_((parts * n - whole) * (static_cast<double>(batch_) / (n - 1)));
+  rows.select(1, kSquare).copy_((whole - parts) * (n / (n - 1)));
+}
+
 Tensor LayerWatch::finish(const Mesh& mesh) {
   const at::NoGradGuard no_grad;
   const CategoryScope scope(Category::kTemporary);
   std::vector<PartialSums> partial;
   for (const auto& [axes, table] : tables_) partial.push_back({axes, table});
+  for (const WatchedParam& w : model_) {  // their order is the same on every rank
+    const auto own = own_.find(w.param);
+    if (own != own_.end()) partial.push_back({own->second.axes, own->second.squares});
+  }
   sum_over_axes(partial, mesh);
   const Tensor all =
       at::zeros({num_layers_, kNumColumns}, at::TensorOptions(at::kDouble).device(device_));
@@ -125,12 +179,15 @@ Tensor LayerWatch::finish(const Mesh& mesh) {
       continue;
     }
     mine.narrow(1, 0, kNumSums).copy_(rows_of(*found->second));
+    mine.narrow(1, kVariance, 2).fill_(std::numeric_limits<double>::quiet_NaN());
+    if (const auto own = own_.find(w.param); own != own_.end()) estimate(own->second, mine);
     const Tensor& ratios = found->second->ratios;
     if (ratios.defined()) mine.select(1, kRatio).copy_(ratios);
   }
   if (mesh.size("pipeline") > 1) raw::all_reduce(all, mesh.comm("pipeline"));
   pieces_.clear();
   tables_.clear();
+  own_.clear();
   return all;
 }
 

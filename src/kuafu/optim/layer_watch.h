@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -23,10 +24,19 @@ struct WatchedParam {
 /// the update, then each axis carries one all-reduce with all of them. Changes nothing of the step.
 class LayerWatch {
  public:
-  enum Column : int64_t { kGradient, kWeight, kUpdate, kRatio, kNumColumns };
+  enum Column : int64_t { kGradient, kWeight, kUpdate, kRatio, kVariance, kSquare, kNumColumns };
 
-  /// `model`: in the same order on every rank.
-  LayerWatch(std::vector<WatchedParam> model, at::Device device);
+  /// `model`: in the same order on every rank; `batch`: samples of a step.
+  LayerWatch(std::vector<WatchedParam> model, int64_t batch, at::Device device);
+
+  /// Before the first gradient of a step.
+  void begin_backward() { own_.clear(); }
+  /// A part of p's gradient, which is its sum over all calls and `replicas`: that of some samples of
+  /// mine, summed over all axes but those. (p's shard), as what it is a part of.
+  void add_own(const Param& p, const Tensor& part, const Axes& replicas, const Mesh& mesh);
+  /// The same of a parameter without replicas, whose gradient has grown by the part. Keeps a copy
+  /// until the last call of a step.
+  void add_grown(const Param& p, bool is_last, const Mesh& mesh);
 
   /// A step's pieces with their summed gradients, before they are clipped: times `factor` they are
   /// those of the loss. Every rank lists the same parameters.
@@ -40,8 +50,9 @@ class LayerWatch {
   /// (layers of the parameter) f64, as the rule used them.
   void set_ratios(size_t shard, const Tensor& ratios);
 
-  /// (layers of the model, kNumColumns) f64, the same on every rank: squares, and ratios; NaN where
-  /// there was no update, 0 where the rule has no ratios. Collective over the mesh.
+  /// (layers of the model, kNumColumns) f64, the same on every rank: squares, ratios, and estimates
+  /// from the parts (tr Sigma of one sample's gradient, and the square of its mean); NaN where there
+  /// was no update, or fewer than two parts; 0 where the rule has no ratios. Collective over the mesh.
   Tensor finish(const Mesh& mesh);
   int64_t num_layers() const { return num_layers_; }
 
@@ -53,15 +64,28 @@ class LayerWatch {
     ShardLayers held;
     Tensor ratios;
   };
+  /// Sums of squares of the parts of a gradient that were seen here.
+  struct Own {
+    uint64_t axes = 0;  // that hold other layers or other parts
+    ShardLayers held;
+    Tensor squares;     // (layers of the parameter) f64
+    Tensor before;      // of a gradient that grows
+    int64_t parts = 0;  // of all replicas
+  };
   void lay_out(std::span<const ParamShard> shards, const Mesh& mesh);
   Tensor rows_of(const Piece& piece) const;
+  Own& own_of(const Param& p, const Axes& replicas, const Mesh& mesh);
+  void estimate(const Own& own, const Tensor& rows) const;
 
   std::vector<WatchedParam> model_;
+  int64_t batch_;
   at::Device device_;
   int64_t num_layers_ = 0;
   std::vector<Piece> pieces_;
   std::vector<std::pair<uint64_t, Tensor>> tables_;  // by axes, rising: (layers, 3) f64
+  std::map<const Param*, Own> own_;
   Tensor before_;
+  double factor_ = 1;  // of the gradients of this step
   bool is_skipped_ = false;
 };
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <numeric>
 
-#include "kuafu/base/plugin_hint.h"
+#include "kuafu/base/registry.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/plan/keys.h"
 #include "kuafu/plan/layer_ranges.h"
@@ -144,19 +144,18 @@ const TensorMode& find_mode(const Plan& plan, const TensorModes& modes, const Or
                        "; available: ", join_or(in_quotes(available)),
                        "; nearest: ", in_quotes(nearest(name, available))));
   }
-  throw ConfigError(text(where, "parallel.tensor.mode = ", in_quotes(name),
-                         " is not allowed; allowed: ", join_or(in_quotes(available)),
-                         "; nearest: ", in_quotes(nearest(name, available)), kOrPlugin));
+  throw NotFound(text(where, "parallel.tensor.mode = ", in_quotes(name),
+                      " is not allowed; allowed: ", join_or(in_quotes(available)),
+                      "; nearest: ", in_quotes(nearest(name, available))));
 }
 
 void check_sequence_mode(const Plan& plan, const std::vector<std::string>& attentions,
                          const Origins& origins) {
   const std::string& mode = plan.parallel.sequence.mode;
-  KUAFU_REQUIRE(std::find(attentions.begin(), attentions.end(), mode) != attentions.end(),
-                origins.of({"parallel.sequence.mode"}),
-                "parallel.sequence.mode = ", in_quotes(mode),
-                " is not allowed; allowed: ", join_or(in_quotes(attentions)),
-                "; nearest: ", in_quotes(nearest(mode, attentions)), kOrPlugin);
+  if (std::find(attentions.begin(), attentions.end(), mode) != attentions.end()) return;
+  throw NotFound(text(origins.of({"parallel.sequence.mode"}), "parallel.sequence.mode = ",
+                      in_quotes(mode), " is not allowed; allowed: ", join_or(in_quotes(attentions)),
+                      "; nearest: ", in_quotes(nearest(mode, attentions))));
 }
 
 void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origins) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kuafu/base/plugin_hint.h"
+#include "kuafu/base/registry.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/plan/check.h"
 #include "kuafu/plan/keys.h"
@@ -193,10 +193,11 @@ void check_experts(const Plan& plan, const Origins& origins) {
 void check_options(const Plan& plan, const std::vector<std::string>& models,
                    const std::vector<OptimizerKind>& optimizers, const Origins& origins) {
   const std::string& kind = plan.model.kind;
-  KUAFU_REQUIRE(std::find(models.begin(), models.end(), kind) != models.end(),
-                origins.of({"model.kind"}), "model.kind = ", in_quotes(kind),
-                " is not allowed; allowed: ", join_or(in_quotes(models)),
-                "; nearest: ", in_quotes(nearest(kind, models)), kOrPlugin);
+  if (std::find(models.begin(), models.end(), kind) == models.end()) {
+    throw NotFound(text(origins.of({"model.kind"}), "model.kind = ", in_quotes(kind),
+                        " is not allowed; allowed: ", join_or(in_quotes(models)),
+                        "; nearest: ", in_quotes(nearest(kind, models))));
+  }
   check_optimizer(plan, optimizers, origins);
   check_scale(plan, origins);
   check_hash(plan, origins);

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kuafu/base/plugin_hint.h"
+#include "kuafu/base/registry.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/plan/check.h"
 #include "kuafu/plan/keys.h"
@@ -21,10 +21,10 @@ const OptimizerKind& kind_of(const Plan& plan, const std::vector<OptimizerKind>&
     if (kind.name == plan.optimizer.kind) return kind;
     names.push_back(kind.name);
   }
-  throw ConfigError(text(origins.of({std::string(kKind)}), kKind, " = ",
-                         in_quotes(plan.optimizer.kind),
-                         " is not allowed; allowed: ", join_or(in_quotes(names)),
-                         "; nearest: ", in_quotes(nearest(plan.optimizer.kind, names)), kOrPlugin));
+  throw NotFound(text(origins.of({std::string(kKind)}), kKind, " = ",
+                      in_quotes(plan.optimizer.kind),
+                      " is not allowed; allowed: ", join_or(in_quotes(names)),
+                      "; nearest: ", in_quotes(nearest(plan.optimizer.kind, names))));
 }
 
 /// Values of its governor under which a key is read; of optimizer.kind also those of plug-ins.

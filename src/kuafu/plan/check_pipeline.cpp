@@ -3,6 +3,7 @@
 #include <numeric>
 #include <optional>
 
+#include "kuafu/base/registry.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/parallel/pipeline/choose.h"
 #include "kuafu/plan/check.h"
@@ -88,9 +89,9 @@ void check_schedule(const Plan& plan, const std::vector<std::string>& schedules,
   if (plan.parallel.pipeline.size == 1) return;  // then it has no effect, which is told
   try {
     pipeline::check_schedule_name(plan.parallel.pipeline.schedule, schedules);
-  } catch (const ConfigError& e) {
-    throw ConfigError(text(origins.of({"parallel.pipeline.schedule", "parallel.pipeline.size"}),
-                           "parallel.pipeline.schedule: ", e.what()));
+  } catch (const NotFound& e) {
+    throw NotFound(text(origins.of({"parallel.pipeline.schedule", "parallel.pipeline.size"}),
+                        "parallel.pipeline.schedule: ", e.what()));
   }
 }
 

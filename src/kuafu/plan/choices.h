@@ -16,6 +16,7 @@ struct Choices {
   std::vector<std::string> models = builtin_model_names(), sequence = builtin_sequence_names(),
                            schedules = pipeline::schedule_names();
   std::vector<OptimizerKind> optimizers = builtin_optimizer_kinds();
+  std::vector<std::string> plugins = {};  ///< files that were given, for messages
 };
 
 /// parse_plan and load_plan of plan.h where plug-ins may have added to any of the choices.

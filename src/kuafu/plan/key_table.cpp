@@ -436,8 +436,8 @@ std::vector<Key> run_keys() {
           "seed of weights, order of samples and dropout")
           .in(0, kMaxExact),
       Row("train.telemetry", Form::kBoolean, KUAFU_SLOT(train.telemetry),
-          "record every layer's norms in every step: gradient, weight, update over weight, and the "
-          "optimizer's trust ratio"),
+          "record every layer's norms in every step: gradient, weight, update over weight, the "
+          "optimizer's trust ratio, and estimates of the gradient noise scale"),
       Row("train.loss_scale", Form::kScale, KUAFU_SLOT(train.loss_scale),
           "factor of the loss in backward, taken out again before the update; \"dynamic\": halved "
           "where a gradient overflows (that step updates nothing), doubled now and then; \"auto\": "

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "kuafu/base/config.h"
+#include "kuafu/base/plugin_hint.h"
+#include "kuafu/base/registry.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/utf8.h"
 #include "kuafu/plan/check.h"
@@ -201,6 +203,19 @@ plan::Origins plan::origins_of(std::string_view toml, std::string_view origin,
   return given.origins;
 }
 
+namespace {
+
+/// Whatever was chosen, in the order in which one choice depends on another.
+void check_choices(Plan& plan, const Choices& choices, const plan::Origins& origins) {
+  plan::check_options(plan, choices.models, choices.optimizers, origins);
+  plan::check_sequence_mode(plan, choices.sequence, origins);
+  plan::complete(plan, origins);
+  plan::check_schedule(plan, choices.schedules, origins);
+  plan::check_plan(plan, choices.tensor, origins);
+}
+
+}  // namespace
+
 Plan parse_plan(std::string_view toml, std::string_view origin, const Choices& choices,
                 const Overrides& overrides) {
   Plan plan;
@@ -211,11 +226,11 @@ Plan parse_plan(std::string_view toml, std::string_view origin, const Choices& c
   }
   plan.parallel.layers = given.layers;
   plan::fill_defaults(plan, given.origins);
-  plan::check_options(plan, choices.models, choices.optimizers, given.origins);
-  plan::check_sequence_mode(plan, choices.sequence, given.origins);
-  plan::complete(plan, given.origins);
-  plan::check_schedule(plan, choices.schedules, given.origins);
-  plan::check_plan(plan, choices.tensor, given.origins);
+  try {
+    check_choices(plan, choices, given.origins);
+  } catch (const NotFound& e) {
+    throw ConfigError(text(e.what(), plugin_hint(choices.plugins)));
+  }
   return plan;
 }
 

@@ -92,8 +92,19 @@ std::vector<FieldDoc> training_fields() {
        "norm of what the update changed over `weight_norm`; null where that is 0"},
       {"telemetry.trust_ratio", T::kNumbersPerStep, kOptional, true, "",
        "as the optimizer used it, in its bounds; 1 for layers that it leaves out; null of "
-       "optimizers "
-       "without"},
+       "optimizers without"},
+      {"telemetry.gradient_variance", T::kNumbersPerStep, kOptional, true, "",
+       "estimate of the trace of the covariance of one sample's gradient (arXiv 1812.06162, A.1), "
+       "from the gradients of replicas and micro-batches before they are summed; below 0 by "
+       "chance; "
+       "null of a layer whose gradient comes in one part, and as a whole where all do: one replica "
+       "and one micro-batch have one batch size, and two are needed"},
+      {"telemetry.gradient_square", T::kNumbersPerStep, kOptional, true, "",
+       "estimate of the squared norm of the mean gradient, likewise"},
+      {"telemetry.noise_scale", T::kNumbers, kOptional, true, "samples",
+       "the simple noise scale of each step: the sum of `gradient_variance` over layers by that of "
+       "`gradient_square`; null where one of them is not above 0. Of one step it is noisy: average "
+       "both sums over steps, then divide"},
       {"step_time_s", T::kObject, kOk, true, "", "time of one training step"},
       {"step_time_s.median", T::kNumber, kOk, false, "s", "median of the samples"},
       {"step_time_s.ci95", T::kInterval, kOk, false, "s", "95 % interval of the median"},

@@ -66,7 +66,11 @@ std::vector<std::string> refresh_hdf5(const std::string& folder, const RunRecord
 }
 
 bool is_hdf5_current(const std::string& folder, const RunRecord& record) {
-  return !has_hdf5() || hdf5_state(folder, record) == Hdf5State::kCurrent;
+  try {
+    return !has_hdf5() || hdf5_state(folder, record) == Hdf5State::kCurrent;
+  } catch (const ConfigError&) {
+    return false;  // refresh_hdf5() has told why
+  }
 }
 
 }  // namespace kuafu

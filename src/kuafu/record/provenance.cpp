@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/kernel_choice.h"
 #include "kuafu/base/utf8.h"
 
 namespace kuafu {
@@ -128,6 +129,7 @@ Json provenance() {
           {"flags", std::string(build_info::kFlags)},
           {"build_type", std::string(build_info::kBuildType)},
           {"libraries", libraries},
+          {"kernels", std::string(to_string(kernel_choice()))},
           {"host", m.host},
           {"system", m.system},
           {"cpu_model", m.cpu_model},

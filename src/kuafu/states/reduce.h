@@ -40,6 +40,14 @@ struct StartedSum {
   PendingSum sum;
 };
 
+/// Sees each replica's gradients before they are summed over the replicas.
+struct GradientWatch {
+  /// A part of p's gradient (p's shard), which is its sum over all calls and `replicas`.
+  std::function<void(const Param& p, const Tensor& part, const Axes& replicas)> own;
+  /// p's gradient, which nobody sums, has grown by a part.
+  std::function<void(const Param& p, bool is_last)> grown;
+};
+
 /// How the gradients of replicas become their sum: what a Store asks of it. parallel/reduce has the
 /// ways there are. Every replica makes the same calls in the same order.
 class Reduce {
@@ -56,6 +64,18 @@ class Reduce {
   virtual Work share(const FlatBucket& bucket, const Tensor& values) = 0;
   /// Whether sums under way go on only while somebody tests them.
   virtual bool needs_tests() const { return false; }
+
+  void watch(GradientWatch watch) { watch_ = std::move(watch); }
+
+ protected:
+  /// To be called with what `flat` holds before it is summed over the replicas.
+  void show_own(const FlatBucket& bucket, const Tensor& flat) const {
+    if (!watch_.own) return;
+    for (const FlatSlot& s : bucket.slots) watch_.own(*s.param, in_shape(s, flat), bucket.replicas);
+  }
+
+ private:
+  GradientWatch watch_;
 };
 
 }  // namespace kuafu

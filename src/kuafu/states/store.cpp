@@ -73,6 +73,10 @@ void Store::ready(int group, bool is_last) {
   if (!is_due || !options_.cut.is_sharded) {
     for (Param* p : groups_[g].params) recategorise(p->value.grad(), Category::kGradient);
   }
+  for (const Bucket& b : buckets_[g]) {
+    if (!grown_ || is_summed(b)) continue;
+    for (const FlatSlot& slot : b.layout.slots) grown_(*slot.param, is_last);
+  }
   if (!is_due) return;
   if (sums_every_micro_batch()) {
     // At most one group's whole gradients wait for their sum where they are freed after it.
@@ -83,8 +87,7 @@ void Store::ready(int group, bool is_last) {
     }
   }
   for (Bucket& b : buckets_[g]) {
-    const bool is_summed = !b.layout.scheme_axes.empty() || !b.layout.replicas.empty();
-    if (is_summed || is_split()) reduce(g, b);
+    if (is_summed(b)) reduce(g, b);
   }
 }
 

@@ -51,6 +51,11 @@ class Store {
   /// The gradient is there from finish() to publish(); undefined where p was not used.
   Tensor value(const Param& p) const;
   Tensor gradient(const Param& p) const;
+  /// From the next micro-batch on.
+  void watch(const GradientWatch& watch) {
+    grown_ = watch.grown;
+    reduce_->watch(watch);
+  }
   /// Of the pieces, once an optimizer has declared them.
   RuleSlots& slots() { return slots_; }
 
@@ -82,6 +87,10 @@ class Store {
   bool sums_every_micro_batch() const {
     return options_.residency.gradients == Held::kPart || options_.sums_every_micro_batch;
   }
+  /// Else gradients stay where autograd has left them.
+  bool is_summed(const Bucket& b) const {
+    return is_split() || !b.layout.scheme_axes.empty() || !b.layout.replicas.empty();
+  }
   Communicator& replicas(const Bucket& b) const { return mesh_.comm(b.layout.replicas[0]); }
   const Bucket& bucket_at(const Place& at) const { return buckets_[at.group][at.bucket]; }
 
@@ -108,6 +117,7 @@ class Store {
   const Mesh& mesh_;
   StoreOptions options_;
   std::unique_ptr<Reduce> reduce_;
+  std::function<void(const Param& p, bool is_last)> grown_;
   ParamFactory params_;
   std::vector<Group> groups_;
   std::vector<std::vector<Bucket>> buckets_;  // by group

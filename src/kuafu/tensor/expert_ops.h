@@ -34,7 +34,7 @@ struct RouteOut {
 
 /// Softmax gates and slots. Priority is the position in the sequence, first choices of all tokens
 /// before second ones; ties go to the lowest expert, or the lowest token where experts choose (there
-/// scores within 2^-26 of each other, 2^-18 for f32, are ties: expert_kernels.cpp).
+/// scores within 2^-26 of each other, 2^-18 for f32, are ties: kernels/experts.cpp).
 /// Balance: f_e is the share of first choices, P_e the mean gate [Fedus et al., arXiv 2101.03961,
 /// eq. 4-6]; none where experts choose [Zhou et al., arXiv 2202.09368]. logits (B, S, E).
 RouteOut route(const Tensor& logits, const RouteSpec& spec);

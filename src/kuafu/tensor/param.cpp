@@ -8,9 +8,9 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/philox.h"
+#include "kuafu/kernels/kernels.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/tensor/collectives.h"
-#include "kuafu/tensor/kernels.h"
 
 namespace kuafu {
 namespace {

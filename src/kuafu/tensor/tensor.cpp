@@ -10,7 +10,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/meter/op_trace.h"
-#include "kuafu/tensor/op_library.h"
+#include "kuafu/tensor/ops/library.h"
 
 namespace kuafu {
 

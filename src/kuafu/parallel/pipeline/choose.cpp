@@ -7,7 +7,7 @@
 
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
-#include "kuafu/base/plugin_hint.h"
+#include "kuafu/base/registry.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/parallel/pipeline/analysis.h"
 #include "kuafu/parallel/pipeline/play.h"
@@ -41,9 +41,10 @@ bool is_schedule_file(const std::string& schedule) {
 
 void check_schedule_name(const std::string& schedule, const std::vector<std::string>& names) {
   if (std::find(names.begin(), names.end(), schedule) != names.end()) return;
-  KUAFU_REQUIRE(is_schedule_file(schedule), in_quotes(schedule),
-                " is no pipeline schedule; allowed: ", join_or(in_quotes(names)),
-                ", or a CSV file; nearest: ", in_quotes(nearest(schedule, names)), kOrPlugin);
+  if (is_schedule_file(schedule)) return;
+  throw NotFound(text(in_quotes(schedule),
+                      " is no pipeline schedule; allowed: ", join_or(in_quotes(names)),
+                      ", or a CSV file; nearest: ", in_quotes(nearest(schedule, names))));
 }
 
 Timetable load_timetable(const std::string& file) {

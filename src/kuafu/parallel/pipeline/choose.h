@@ -19,7 +19,7 @@ bool is_schedule_file(const std::string& schedule);
 /// Throws ConfigError: unreadable, or a line that is no row of actions.
 Timetable load_timetable(const std::string& file);
 
-/// Throws ConfigError, with the nearest, where a schedule is none of `names` and no file.
+/// Throws NotFound, with the nearest, where a schedule is none of `names` and no file.
 void check_schedule_name(const std::string& schedule, const std::vector<std::string>& names);
 
 /// The timetable of a plan: that of a generator, or of a CSV file. What this build does not bring

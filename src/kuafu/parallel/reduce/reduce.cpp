@@ -36,6 +36,7 @@ class AllReduce final : public Reduce {
     Axes axes = bucket.scheme_axes;
     axes.insert(axes.end(), bucket.replicas.begin(), bucket.replicas.end());
     for (size_t i = 0; i + 1 < axes.size(); ++i) start_along(axes[i], bucket, flat).wait();
+    if (!bucket.replicas.empty()) show_own(bucket, flat);  // the last axis then
     return {flat, start_along(axes.back(), bucket, flat)};
   }
 
@@ -63,6 +64,7 @@ class ReduceScatter final : public Reduce {
     for (const std::string& axis : bucket.scheme_axes) {
       sum_everywhere(flat, mesh_.comm(axis), order_).wait();
     }
+    show_own(bucket, flat);
     const Tensor mine = gradients == Held::kWhole
                             ? in_part(flat, bucket.mine())
                             : at::empty({bucket.mine().size()}, flat.options());

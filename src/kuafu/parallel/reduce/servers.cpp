@@ -54,6 +54,7 @@ class Servers final : public Reduce {
     for (const std::string& axis : bucket.scheme_axes) {
       mesh_.comm(axis).all_reduce(view(flat), ReduceOp::kSum).wait();
     }
+    show_own(bucket, flat);
     const auto pushes = std::make_shared<std::vector<Work>>();
     for (int s = 0; s < servers_; ++s) {
       const Part part = bucket.part(s);

@@ -44,11 +44,12 @@ class MyModel : public kuafu::ModelBlock {
     add_child(mlp_);
   }
 
-  // with_input() gives norm(x) and x: a tensor that two read has its gradients added within it.
+  // norm.residual(x, branch) is x + branch(norm(x)). Write it so, not as a sum: a tensor that two
+  // read has its gradients added within the norm.
   Flow forward(const Flow& in, const Side& side) override {
-    const Normed a = norm1_.with_input(in[0]);
-    const Normed b = norm2_.with_input(a.x + kShare * attention_(a.y, Mask::kCausal, side));
-    return {b.x + kShare * mlp_(b.y)};
+    const Tensor x = norm1_.residual(
+        in[0], [&](const Tensor& y) { return kShare * attention_(y, Mask::kCausal, side); });
+    return {norm2_.residual(x, [&](const Tensor& y) { return kShare * mlp_(y); })};
   }
   std::string name() const override { return name_; }
 

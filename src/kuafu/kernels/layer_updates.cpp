@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/kernels/layer_updates.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kuafu/kernels/loops.h"
+
+#define KUAFU_INLINE inline __attribute__((always_inline))
+
+namespace kuafu::kernels {
+namespace {
+
+constexpr int64_t kBlock = 512;  // elements whose steps are kept between two loops: in cache
+
+/// Elements of a run that lie in one row, or all of one layer.
+struct Block {
+  int64_t begin, count;
+  int64_t layer;   ///< of all, or, of parts, of the first part
+  int64_t column;  ///< of the parameter, where it begins
+};
+
+KUAFU_INLINE Block block_at(const LayerRun& run, int64_t begin) {
+  const int64_t at = run.first + begin;
+  Block b{begin, std::min(kBlock, run.count - begin), 0, 0};
+  if (run.stacked > 0) {
+    b.layer = at / run.stacked * run.parts;
+    b.count = std::min(b.count, run.stacked - at % run.stacked);
+  }
+  if (run.parts > 1) {
+    b.column = run.column + at % run.columns;
+    b.count = std::min(b.count, run.columns - at % run.columns);
+  }
+  return b;
+}
+
+/// Calls f(i, layer) for the elements of a block of parts.
+template <class F>
+KUAFU_INLINE void each_layer(const LayerRun& run, const Block& b, F f) {
+  int64_t part = b.column / run.width % run.parts, left = run.width - b.column % run.width;
+  for (int64_t i = 0; i < b.count; ++i) {
+    f(i, b.layer + part);
+    if (--left > 0) continue;
+    left = run.width;
+    part = part + 1 == run.parts ? 0 : part + 1;
+  }
+}
+
+/// Adds the squares of a block to column `c` of sums (layers, 2).
+template <class T>
+KUAFU_INLINE void add_squares(const LayerRun& run, const Block& b, const T* x, int c,
+                              double* sums) {
+  if (run.parts == 1) {
+    sums[2 * b.layer + c] += sum(b.count, [x](int64_t i) { return square(x[i]); });
+  } else {
+    each_layer(run, b, [&](int64_t i, int64_t layer) { sums[2 * layer + c] += square(x[i]); });
+  }
+}
+
+/// The rate of each element of a block.
+template <class T>
+KUAFU_INLINE void spread_rates(const LayerRun& run, const Block& b, const double* rates, T* out) {
+  if (run.parts == 1) {
+    std::fill_n(out, b.count, static_cast<T>(rates[b.layer]));
+  } else {
+    each_layer(run, b, [&](int64_t i, int64_t l) { out[i] = static_cast<T>(rates[l]); });
+  }
+}
+
+/// The direction of an element whose moments are those of this step.
+template <class T>
+struct Direction {
+  explicit Direction(const LambFactors& f)
+      : rate(static_cast<T>(f.rate)),
+        spread(static_cast<T>(f.spread)),
+        epsilon(static_cast<T>(f.epsilon)),
+        decay(static_cast<T>(f.decay)) {}
+  KUAFU_INLINE T operator()(T m, T v, T w) const {
+    return m * rate / (std::sqrt(v) * spread + epsilon) + decay * w;
+  }
+  T rate, spread, epsilon, decay;
+};
+
+template <class T, class Grad>
+KUAFU_INLINE void lamb_norms_loop(const LayerRun& run, const AdamWData<T, Grad>& data,
+                                  const LambFactors& f, double* sums) {
+  const T beta1 = static_cast<T>(f.beta1), rest1 = static_cast<T>(1 - f.beta1);
+  const T beta2 = static_cast<T>(f.beta2), rest2 = static_cast<T>(1 - f.beta2);
+  const T factor = static_cast<T>(f.grad);
+  const Direction<T> direction(f);
+  T r[kBlock];
+  for (Block b = block_at(run, 0); b.count > 0; b = block_at(run, b.begin + b.count)) {
+    const T* __restrict w = data.w + b.begin;
+    T* __restrict m = data.m + b.begin;
+    T* __restrict v = data.v + b.begin;
+    const Grad* __restrict grad = data.grad + b.begin;
+    for (int64_t i = 0; i < b.count; ++i) {
+      const T g = widen(grad[i]) * factor;
+      m[i] = beta1 * m[i] + rest1 * g;
+      v[i] = beta2 * v[i] + rest2 * (g * g);
+      r[i] = direction(m[i], v[i], w[i]);
+    }
+    add_squares(run, b, w, 0, sums);
+    add_squares(run, b, static_cast<const T*>(r), 1, sums);
+  }
+}
+
+template <class T>
+KUAFU_INLINE void lamb_loop(const LayerRun& run, const AdamWData<T, T>& data, const LambFactors& f,
+                            const double* rates) {
+  const Direction<T> direction(f);
+  T rate[kBlock];
+  for (Block b = block_at(run, 0); b.count > 0; b = block_at(run, b.begin + b.count)) {
+    T* __restrict w = data.w + b.begin;
+    const T* __restrict m = data.m + b.begin;
+    const T* __restrict v = data.v + b.begin;
+    spread_rates(run, b, rates, rate);
+    for (int64_t i = 0; i < b.count; ++i) w[i] = w[i] - rate[i] * direction(m[i], v[i], w[i]);
+  }
+}
+
+template <class T, class Grad>
+KUAFU_INLINE void lars_norms_loop(const LayerRun& run, const SgdData<T, Grad>& data,
+                                  const SgdFactors& f, double* sums) {
+  const T factor = static_cast<T>(f.grad), decay = static_cast<T>(f.weight_decay);
+  T g[kBlock];
+  for (Block b = block_at(run, 0); b.count > 0; b = block_at(run, b.begin + b.count)) {
+    const Grad* __restrict from = data.grad + b.begin;
+    const T* w = data.w + b.begin;
+    for (int64_t i = 0; i < b.count; ++i) g[i] = widen(from[i]) * factor + decay * w[i];
+    add_squares(run, b, w, 0, sums);
+    add_squares(run, b, static_cast<const T*>(g), 1, sums);
+  }
+}
+
+template <class T, class Grad>
+KUAFU_INLINE void lars_loop(const LayerRun& run, const SgdData<T, Grad>& data, const SgdFactors& f,
+                            const double* rates) {
+  const T momentum = static_cast<T>(f.momentum), decay = static_cast<T>(f.weight_decay);
+  const T factor = static_cast<T>(f.grad), lr = static_cast<T>(f.lr);
+  T rate[kBlock];
+  for (Block b = block_at(run, 0); b.count > 0; b = block_at(run, b.begin + b.count)) {
+    T* __restrict w = data.w + b.begin;
+    T* __restrict u = data.velocity + b.begin;
+    const Grad* __restrict grad = data.grad + b.begin;
+    spread_rates(run, b, rates, rate);
+    for (int64_t i = 0; i < b.count; ++i) {
+      u[i] = momentum * u[i] + rate[i] * (widen(grad[i]) * factor + decay * w[i]);
+      w[i] = w[i] - lr * u[i];
+    }
+  }
+}
+
+}  // namespace
+
+#define KUAFU_LAYER_KERNELS(T, Grad)                                              \
+  KUAFU_WIDE void lamb_norms(const LayerRun& run, const AdamWData<T, Grad>& data, \
+                             const LambFactors& factors, double* sums) {          \
+    lamb_norms_loop(run, data, factors, sums);                                    \
+  }                                                                               \
+  KUAFU_WIDE void lars_norms(const LayerRun& run, const SgdData<T, Grad>& data,   \
+                             const SgdFactors& factors, double* sums) {           \
+    lars_norms_loop(run, data, factors, sums);                                    \
+  }                                                                               \
+  KUAFU_WIDE void lars(const LayerRun& run, const SgdData<T, Grad>& data,         \
+                       const SgdFactors& factors, const double* rates) {          \
+    lars_loop(run, data, factors, rates);                                         \
+  }
+KUAFU_LAYER_KERNELS(float, float)
+KUAFU_LAYER_KERNELS(float, BF16)
+KUAFU_LAYER_KERNELS(float, F16)
+KUAFU_LAYER_KERNELS(double, double)
+
+KUAFU_WIDE void lamb(const LayerRun& run, const AdamWData<float, float>& data,
+                     const LambFactors& factors, const double* rates) {
+  lamb_loop(run, data, factors, rates);
+}
+KUAFU_WIDE void lamb(const LayerRun& run, const AdamWData<double, double>& data,
+                     const LambFactors& factors, const double* rates) {
+  lamb_loop(run, data, factors, rates);
+}
+
+}  // namespace kuafu::kernels

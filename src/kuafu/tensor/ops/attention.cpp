@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+#include "kuafu/meter/flops.h"
+#include "kuafu/tensor/ops.h"
+#include "kuafu/tensor/ops/library.h"
+
+namespace kuafu {
+namespace {
+
+using Two = std::tuple<Tensor, Tensor>;
+using Three = std::tuple<Tensor, Tensor, Tensor>;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+double scale_of(const Tensor& q) { return 1.0 / std::sqrt(static_cast<double>(q.size(3))); }
+
+/// (B, N, S, D) over memory (B, S, N, D), as the CPU kernel returns it: heads merge without a copy.
+Tensor heads_inside(const Tensor& like) {
+  return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options())
+      .transpose(1, 2);
+}
+
+Two attention_meta(const Tensor& q, const Tensor&, const Tensor&, bool) {
+  const Tensor lse =
+      at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(accumulator(q)));
+  // The CPU kernel's output has the memory order of q.
+  return {at::empty_like(unit_stride(q)), lse.transpose(1, 2)};
+}
+
+Three attention_backward_meta(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v,
+                              const Tensor&, const Tensor&, bool) {
+  return {heads_inside(q), heads_inside(k), heads_inside(v)};
+}
+
+bool is_empty(const Tensor& q, const Tensor& k) { return q.numel() == 0 || k.numel() == 0; }
+
+/// Of queries or keys that are none.
+Two attention_of_nothing(const Tensor& q) {
+  const auto [out, lse] = attention_meta(q, q, q, false);
+  return {out.zero_(), lse.fill_(-kInfinity)};
+}
+Three gradients_of_nothing(const Tensor& q, const Tensor& k) {
+  return {heads_inside(q).zero_(), heads_inside(k).zero_(), heads_inside(k).zero_()};
+}
+
+/// Query heads g, g + group, ...: one for each key-value head. (B, N, S, D) -> (B, Nkv, S, D)
+Tensor member(const Tensor& t, int64_t g, int64_t group) { return t.slice(1, g, t.size(1), group); }
+
+Two attention_cpu(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal) {
+  if (is_empty(q, k)) return attention_of_nothing(q);
+  const Tensor queries = unit_stride(q), keys = unit_stride(k), values = unit_stride(v);
+  const int64_t group = q.size(1) / k.size(1);
+  const auto flash = [&](const Tensor& heads) {
+    return at::_scaled_dot_product_flash_attention_for_cpu(heads, keys, values, 0.0, is_causal);
+  };
+  if (group == 1) return flash(queries);
+  const auto [out, lse] = attention_meta(q, k, v, is_causal);
+  for (int64_t g = 0; g < group; ++g) {
+    const auto [out_g, lse_g] = flash(member(queries, g, group));
+    member(out, g, group).copy_(out_g);
+    member(lse, g, group).copy_(lse_g);
+  }
+  return {out, lse};
+}
+
+Three attention_backward_cpu(const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
+                             const Tensor& out, const Tensor& lse, bool is_causal) {
+  if (is_empty(q, k)) return gradients_of_nothing(q, k);
+  const Tensor d = unit_stride(dout), queries = unit_stride(q), o = unit_stride(out);
+  const Tensor keys = unit_stride(k), values = unit_stride(v);
+  const int64_t group = q.size(1) / k.size(1);
+  const auto flash = [&](int64_t g) {
+    return at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        member(d, g, group), member(queries, g, group), keys, values, member(o, g, group),
+        member(lse, g, group), 0.0, is_causal);
+  };
+  if (group == 1) return flash(0);
+  const Tensor dq = heads_inside(q);
+  Tensor dk, dv;  // sums over the group, in the accumulator type
+  for (int64_t g = 0; g < group; ++g) {
+    const auto [dq_g, dk_g, dv_g] = flash(g);
+    member(dq, g, group).copy_(dq_g);
+    dk = g == 0 ? dk_g.to(accumulator(k)) : dk.add_(dk_g);
+    dv = g == 0 ? dv_g.to(accumulator(v)) : dv.add_(dv_g);
+  }
+  return {dq, dk.to(k.scalar_type()), dv.to(v.scalar_type())};
+}
+
+/// (B, N, S, D) -> (B, Nkv, G S, D): the query heads that read one key-value head as one, widened.
+Tensor grouped(const Tensor& t, const Tensor& k) {
+  return widened(t).view({t.size(0), k.size(1), -1, t.size(3)});
+}
+
+/// Scaled and masked scores (B, Nkv, G S, T), for devices and types without a fast kernel.
+Tensor scores(const Tensor& q, const Tensor& k, bool is_causal) {
+  Tensor s = at::matmul(grouped(q, k), widened(k).transpose(2, 3)).mul_(scale_of(q));
+  if (!is_causal) return s;
+  const Tensor hidden = at::ones({q.size(2), k.size(2)}, s.options().dtype(at::kBool)).triu_(1);
+  return s.view({q.size(0), q.size(1), q.size(2), k.size(2)})
+      .masked_fill_(hidden, -kInfinity)
+      .view(s.sizes());
+}
+
+Two attention_plain(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal) {
+  if (is_empty(q, k)) return attention_of_nothing(q);
+  const Tensor s = scores(q, k, is_causal);
+  const Tensor lse = at::logsumexp(s, {3});
+  const Tensor p = (s - lse.unsqueeze(3)).exp_();
+  const Tensor out = heads_inside(q);
+  out.copy_(at::matmul(p, widened(v)).view(q.sizes()));
+  return {out, lse.view({q.size(0), q.size(1), q.size(2)})};
+}
+
+/// With P the weights and O the output:  dV = P^T dO,  dS = P (dO V^T - rowsum(dO O)),
+/// dQ = dS K / sqrt(D),  dK = dS^T Q / sqrt(D).   [Dao et al., arXiv 2205.14135, appendix B.2]
+Three attention_backward_plain(const Tensor& dout, const Tensor& q, const Tensor& k,
+                               const Tensor& v, const Tensor& out, const Tensor& lse,
+                               bool is_causal) {
+  if (is_empty(q, k)) return gradients_of_nothing(q, k);
+  const Tensor p = (scores(q, k, is_causal) - grouped(lse.unsqueeze(3), k)).exp_();
+  const Tensor g = grouped(dout, k);
+  const Tensor delta = (g * grouped(out, k)).sum(3, true);
+  const Tensor ds = (at::matmul(g, widened(v).transpose(2, 3)) - delta).mul_(p);
+  const Tensor dq = heads_inside(q), dk = heads_inside(k), dv = heads_inside(v);
+  dq.copy_(at::matmul(ds, widened(k)).mul_(scale_of(q)).view(q.sizes()));
+  dk.copy_(at::matmul(ds.transpose(2, 3), grouped(q, k)).mul_(scale_of(q)));
+  dv.copy_(at::matmul(p.transpose(2, 3), g));
+  return {dq, dk, dv};
+}
+
+bool is_half(const Tensor& t) {
+  return t.scalar_type() == at::kBFloat16 || t.scalar_type() == at::kHalf;
+}
+
+/// Half precision: the flash kernel, which knows groups of query heads. f32 and f64: matrix
+/// products, exact to the type.
+Two attention_cuda(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal) {
+  if (!is_half(q) || is_empty(q, k)) return attention_plain(q, k, v, is_causal);
+  auto result = at::_scaled_dot_product_flash_attention(unit_stride(q), unit_stride(k),
+                                                        unit_stride(v), 0.0, is_causal);
+  return {std::get<0>(result), std::get<1>(result)};
+}
+
+Three attention_backward_cuda(const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
+                              const Tensor& out, const Tensor& lse, bool is_causal) {
+  if (!is_half(q) || is_empty(q, k)) {
+    return attention_backward_plain(dout, q, k, v, out, lse, is_causal);
+  }
+  const Tensor none;                                                   // no packed sequences
+  const Tensor unused = at::zeros({2}, q.options().dtype(at::kLong));  // dropout's random state
+  return at::_scaled_dot_product_flash_attention_backward(
+      unit_stride(dout), unit_stride(q), unit_stride(k), unit_stride(v), unit_stride(out),
+      lse.contiguous(), none, none, q.size(2), k.size(2), 0.0, is_causal, unused, unused);
+}
+
+void merge_cpu(const Tensor& out, const Tensor& lse, const Tensor& part, const Tensor& part_lse) {
+  const Tensor p = unit_stride(part).to(out.scalar_type());
+  by_type(out, [&](auto zero) {
+    using T = decltype(zero);
+    kernels::attention_merge(
+        {out.size(0), out.size(1), out.size(2), out.size(3)},
+        kernels::AttentionMerge<T>{head_rows(out.mutable_data_ptr<T>(), out),
+                                   head_rows(lse.mutable_data_ptr<T>(), lse),
+                                   head_rows(p.const_data_ptr<T>(), p),
+                                   head_rows(part_lse.const_data_ptr<T>(), part_lse)});
+  });
+}
+
+void merge_plain(const Tensor& out, const Tensor& lse, const Tensor& part, const Tensor& part_lse) {
+  const Tensor sum = at::logaddexp(lse, part_lse);
+  const auto weight = [&](const Tensor& of) {  // 0 where neither saw a key
+    return (of - sum).exp_().masked_fill_(of.eq(-kInfinity), 0).unsqueeze_(3);
+  };
+  out.mul_(weight(lse)).add_(part.to(out.scalar_type()) * weight(part_lse));
+  lse.copy_(sum);
+}
+
+void merge_meta(const Tensor&, const Tensor&, const Tensor&, const Tensor&) {}
+
+flops::Attention extents(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal) {
+  KUAFU_CHECK(q.dim() == 4 && k.dim() == 4 && k.sizes() == v.sizes() && q.size(0) == k.size(0) &&
+                  k.size(1) > 0 && q.size(1) % k.size(1) == 0 && q.size(3) == k.size(3) &&
+                  (!is_causal || q.size(2) == k.size(2)),
+              is_causal ? "causal" : "full", " attention of q ", to_string(shape_of(q)), ", k ",
+              to_string(shape_of(k)), ", v ", to_string(shape_of(v)));
+  return {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3), is_causal};
+}
+
+}  // namespace
+
+void add_attention_ops(OpLibrary& lib) {
+  lib.add("attention(Tensor q, Tensor k, Tensor v, bool is_causal) -> (Tensor, Tensor)",
+          "attention", &attention_cpu, &attention_cuda, &attention_meta, CpuKernel::kAten);
+  lib.add(
+      "attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
+      "bool is_causal) -> (Tensor, Tensor, Tensor)",
+      "attention_backward", &attention_backward_cpu, &attention_backward_cuda,
+      &attention_backward_meta, CpuKernel::kAten);
+  lib.add("attention_merge(Tensor(a!) out, Tensor(b!) lse, Tensor part, Tensor part_lse) -> ()",
+          "attention_merge", &merge_cpu, &merge_plain, &merge_meta);
+}
+
+namespace ops {
+
+AttentionOut attention(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal) {
+  static const auto op =
+      find_op<Two(const Tensor&, const Tensor&, const Tensor&, bool)>("attention");
+  const flops::Attention shape = extents(q, k, v, is_causal);
+  const OpScope scope;
+  const auto [out, lse] = op.call(q, k, v, is_causal);
+  scope.keep(out);
+  scope.keep(lse);
+  scope.work(flops::attention(shape), bytes_of(q, k, v, out, lse));
+  return {out, lse};
+}
+
+AttentionGrads attention_backward(const Tensor& dout, const Tensor& q, const Tensor& k,
+                                  const Tensor& v, const AttentionOut& saved, bool is_causal) {
+  static const auto op = find_op<Three(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                                       const Tensor&, const Tensor&, bool)>("attention_backward");
+  const flops::Attention shape = extents(q, k, v, is_causal);
+  const OpScope scope;
+  const auto [dq, dk, dv] = op.call(dout, q, k, v, saved.out, saved.lse, is_causal);
+  for (const Tensor& t : {dq, dk, dv}) scope.keep(t);
+  scope.work(flops::attention_backward(shape),
+             bytes_of(dout, q, k, v, saved.out, saved.lse, dq, dk, dv));
+  return {dq, dk, dv};
+}
+
+void attention_merge(AttentionOut& into, const AttentionOut& part) {
+  static const auto op =
+      find_op<void(const Tensor&, const Tensor&, const Tensor&, const Tensor&)>("attention_merge");
+  if (!into.out.defined()) {
+    into = {part.out.to(accumulator(part.out)), part.lse};
+    return;
+  }
+  KUAFU_CHECK(into.out.sizes() == part.out.sizes() && into.lse.sizes() == part.lse.sizes() &&
+                  into.out.scalar_type() == accumulator(part.out) &&
+                  into.lse.scalar_type() == into.out.scalar_type() &&
+                  part.lse.scalar_type() == into.lse.scalar_type() && into.out.stride(3) == 1,
+              "merge of attention ", to_string(shape_of(part.out)), " of type ",
+              part.out.scalar_type(), " into ", to_string(shape_of(into.out)), " of type ",
+              into.out.scalar_type());
+  const OpScope scope;
+  op.call(into.out, into.lse, part.out, part.lse);
+  scope.work(0, bytes_of(into.out, into.out, into.lse, into.lse, part.out, part.lse));
+}
+
+}  // namespace ops
+}  // namespace kuafu

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Updates by the norms of layers: LARS and LAMB, each in two ops with a sum over ranks between.
+
+#include <ATen/ATen.h>
+
+#include <array>
+#include <cmath>
+
+#include "kuafu/kernels/layer_updates.h"
+#include "kuafu/tensor/ops.h"
+#include "kuafu/tensor/ops/library.h"
+#include "kuafu/tensor/ops/update.h"
+
+namespace kuafu {
+namespace {
+
+/// {first, columns, stacked, parts, width, column} of an ops::LayerRun.
+kernels::LayerRun run_of(at::IntArrayRef run, int64_t count) {
+  return {count, run[0], run[1], run[2], run[3], run[4], run[5]};
+}
+
+kernels::LambFactors lamb_factors(double beta1, double beta2, double epsilon, double weight_decay,
+                                  int64_t t, double grad_factor) {
+  const auto steps = static_cast<double>(t);
+  return {.beta1 = beta1,
+          .beta2 = beta2,
+          .epsilon = epsilon,
+          .decay = weight_decay,
+          .rate = t == 0 ? 1 : 1 / (1 - std::pow(beta1, steps)),
+          .spread = t == 0 ? 1 : 1 / std::sqrt(1 - std::pow(beta2, steps)),
+          .grad = grad_factor};
+}
+
+Tensor new_sums(const Tensor& value, int64_t layers) {
+  return at::zeros({layers, 2}, value.options().dtype(at::kDouble));
+}
+
+/// The layer of each element, (count) i64.
+Tensor layers_of(const Tensor& value, at::IntArrayRef ints) {
+  const kernels::LayerRun run = run_of(ints, value.numel());
+  const Tensor at = at::arange(run.first, run.first + run.count, value.options().dtype(at::kLong));
+  Tensor layer = at::zeros_like(at);
+  if (run.stacked > 0) layer = at.floor_divide(run.stacked) * run.parts;
+  if (run.parts == 1) return layer;
+  const Tensor column = at.remainder(run.columns) + run.column;
+  return layer + column.floor_divide(run.width).remainder(run.parts);
+}
+
+/// Sums of squares of a and b by layer, (layers, 2) f64.
+Tensor squares_by_layer(const Tensor& a, const Tensor& b, at::IntArrayRef run, int64_t layers) {
+  const Tensor both = at::stack({a.flatten(), b.flatten()}, 1).to(at::kDouble).square();
+  return new_sums(a, layers).index_add_(0, layers_of(a, run), both);
+}
+
+/// Each element's own of a number by layer, shaped like the value.
+Tensor spread(const Tensor& rates, const Tensor& value, at::IntArrayRef run) {
+  return rates.index_select(0, layers_of(value, run)).view(value.sizes()).to(value.scalar_type());
+}
+
+Tensor direction(const Tensor& value, const Tensor& m, const Tensor& v,
+                 const kernels::LambFactors& f) {
+  return m * f.rate / (v.sqrt() * f.spread + f.epsilon) + f.decay * value;
+}
+
+Tensor lamb_norms_cpu(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v,
+                      double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
+                      double grad_factor, at::IntArrayRef run, int64_t layers) {
+  for (const Tensor* x : {&value, &m, &v}) check_dense(*x);
+  const Tensor sums = new_sums(value, layers);
+  const auto factors = lamb_factors(beta1, beta2, epsilon, weight_decay, t, grad_factor);
+  by_type(value, [&](auto zero) {
+    using T = decltype(zero);
+    with_gradients<T>(value, grad, [&]<class Grad>(const Grad* g) {
+      const kernels::AdamWData<T, Grad> data{value.mutable_data_ptr<T>(), g,
+                                             m.mutable_data_ptr<T>(), v.mutable_data_ptr<T>(),
+                                             value.numel()};
+      kernels::lamb_norms(run_of(run, data.count), data, factors, sums.mutable_data_ptr<double>());
+    });
+  });
+  return sums;
+}
+
+Tensor lamb_norms_kernel(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v,
+                         double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
+                         double grad_factor, at::IntArrayRef run, int64_t layers) {
+  const Tensor g = scaled(value, grad, grad_factor);
+  m.mul_(beta1).add_(g, 1 - beta1);
+  v.mul_(beta2).add_(g.square(), 1 - beta2);
+  const auto factors = lamb_factors(beta1, beta2, epsilon, weight_decay, t, grad_factor);
+  return squares_by_layer(value, direction(value, m, v, factors), run, layers);
+}
+
+Tensor lamb_norms_meta(const Tensor& value, const Tensor&, const Tensor&, const Tensor&, double,
+                       double, double, double, int64_t, double, at::IntArrayRef, int64_t layers) {
+  return at::empty({layers, 2}, value.options().dtype(at::kDouble));
+}
+
+void lamb_cpu(const Tensor& value, const Tensor& m, const Tensor& v, const Tensor& rates,
+              double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
+              at::IntArrayRef run) {
+  for (const Tensor* x : {&value, &m, &v, &rates}) check_dense(*x);
+  const auto factors = lamb_factors(beta1, beta2, epsilon, weight_decay, t, 1);
+  by_type(value, [&](auto zero) {
+    using T = decltype(zero);
+    const kernels::AdamWData<T, T> data{value.mutable_data_ptr<T>(), nullptr,
+                                        m.mutable_data_ptr<T>(), v.mutable_data_ptr<T>(),
+                                        value.numel()};
+    kernels::lamb(run_of(run, data.count), data, factors, rates.const_data_ptr<double>());
+  });
+}
+
+void lamb_kernel(const Tensor& value, const Tensor& m, const Tensor& v, const Tensor& rates,
+                 double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
+                 at::IntArrayRef run) {
+  const auto factors = lamb_factors(beta1, beta2, epsilon, weight_decay, t, 1);
+  value.sub_(spread(rates, value, run) * direction(value, m, v, factors));
+}
+
+void lamb_meta(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, double, double,
+               double, int64_t, at::IntArrayRef) {}
+
+Tensor lars_norms_cpu(const Tensor& value, const Tensor& grad, double grad_factor,
+                      double weight_decay, at::IntArrayRef run, int64_t layers) {
+  check_dense(value);
+  const Tensor sums = new_sums(value, layers);
+  by_type(value, [&](auto zero) {
+    using T = decltype(zero);
+    with_gradients<T>(value, grad, [&]<class Grad>(const Grad* g) {
+      const kernels::SgdData<T, Grad> data{value.mutable_data_ptr<T>(), g, nullptr, value.numel()};
+      kernels::lars_norms(run_of(run, data.count), data, {1, 0, weight_decay, grad_factor},
+                          sums.mutable_data_ptr<double>());
+    });
+  });
+  return sums;
+}
+
+Tensor lars_norms_kernel(const Tensor& value, const Tensor& grad, double grad_factor,
+                         double weight_decay, at::IntArrayRef run, int64_t layers) {
+  const Tensor g = at::add(scaled(value, grad, grad_factor), value, weight_decay);
+  return squares_by_layer(value, g, run, layers);
+}
+
+Tensor lars_norms_meta(const Tensor& value, const Tensor&, double, double, at::IntArrayRef,
+                       int64_t layers) {
+  return at::empty({layers, 2}, value.options().dtype(at::kDouble));
+}
+
+void lars_cpu(const Tensor& value, const Tensor& grad, const Tensor& velocity, const Tensor& rates,
+              double momentum, double weight_decay, double grad_factor, double lr,
+              at::IntArrayRef run) {
+  for (const Tensor* x : {&value, &velocity, &rates}) check_dense(*x);
+  by_type(value, [&](auto zero) {
+    using T = decltype(zero);
+    with_gradients<T>(value, grad, [&]<class Grad>(const Grad* g) {
+      const kernels::SgdData<T, Grad> data{value.mutable_data_ptr<T>(), g,
+                                           velocity.mutable_data_ptr<T>(), value.numel()};
+      kernels::lars(run_of(run, data.count), data, {lr, momentum, weight_decay, grad_factor},
+                    rates.const_data_ptr<double>());
+    });
+  });
+}
+
+void lars_kernel(const Tensor& value, const Tensor& grad, const Tensor& velocity,
+                 const Tensor& rates, double momentum, double weight_decay, double grad_factor,
+                 double lr, at::IntArrayRef run) {
+  const Tensor g = at::add(scaled(value, grad, grad_factor), value, weight_decay);
+  velocity.mul_(momentum).add_(spread(rates, value, run) * g);
+  value.sub_(velocity, lr);
+}
+
+void lars_meta(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, double, double,
+               double, at::IntArrayRef) {}
+
+using LambNormsOp = Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double,
+                           double, double, double, int64_t, double, at::IntArrayRef, int64_t);
+using LambOp = void(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, double,
+                    double, double, int64_t, at::IntArrayRef);
+using LarsNormsOp = Tensor(const Tensor&, const Tensor&, double, double, at::IntArrayRef, int64_t);
+using LarsOp = void(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, double,
+                    double, double, at::IntArrayRef);
+
+std::array<int64_t, 6> ints_of(const ops::LayerRun& run) {
+  return {run.first, run.columns, run.stacked, run.parts, run.width, run.column};
+}
+
+void check_run(const Tensor& value, const ops::LayerRun& run, const Tensor& rates = {}) {
+  KUAFU_CHECK(
+      run.layers >= 1 && run.columns >= 1 && run.parts >= 1 && run.width >= 1 &&
+          (!rates.defined() || (rates.numel() == run.layers && rates.scalar_type() == at::kDouble)),
+      "an update of ", to_string(shape_of(value)), " in ", run.layers, " layers");
+}
+
+}  // namespace
+
+void add_layer_ops(OpLibrary& lib) {
+  lib.add(
+      "lamb_norms(Tensor value, Tensor grad, Tensor(a!) m, Tensor(b!) v, float beta1, float beta2, "
+      "float epsilon, float weight_decay, int t, float grad_factor, int[] run, int layers) -> "
+      "Tensor",
+      "lamb_norms", &lamb_norms_cpu, &lamb_norms_kernel, &lamb_norms_meta);
+  lib.add(
+      "lamb(Tensor(a!) value, Tensor m, Tensor v, Tensor rates, float beta1, float beta2, "
+      "float epsilon, float weight_decay, int t, int[] run) -> ()",
+      "lamb", &lamb_cpu, &lamb_kernel, &lamb_meta);
+  lib.add(
+      "lars_norms(Tensor value, Tensor grad, float grad_factor, float weight_decay, int[] run, "
+      "int layers) -> Tensor",
+      "lars_norms", &lars_norms_cpu, &lars_norms_kernel, &lars_norms_meta);
+  lib.add(
+      "lars(Tensor(a!) value, Tensor grad, Tensor(b!) velocity, Tensor rates, float momentum, "
+      "float weight_decay, float grad_factor, float lr, int[] run) -> ()",
+      "lars", &lars_cpu, &lars_kernel, &lars_meta);
+}
+
+namespace ops {
+
+Tensor lamb_norms(const Tensor& value, const Tensor& grad, Tensor& m, Tensor& v,
+                  const LambArgs& args, const LayerRun& run) {
+  static const auto op = find_op<LambNormsOp>("lamb_norms");
+  check_update(value, grad, m);
+  check_update(value, grad, v);
+  check_run(value, run);
+  const OpScope scope;
+  const Tensor sums =
+      scope.keep(op.call(value, grad, m, v, args.beta1, args.beta2, args.epsilon, args.weight_decay,
+                         args.t, args.grad_factor, ints_of(run), run.layers));
+  scope.work(0, bytes_of(value, grad, m, m, v, v));
+  return sums;
+}
+
+void lamb(Tensor& value, const Tensor& m, const Tensor& v, const Tensor& rates,
+          const LambArgs& args, const LayerRun& run) {
+  static const auto op = find_op<LambOp>("lamb");
+  check_update(value, m, v);
+  check_run(value, run, rates);
+  const OpScope scope;
+  op.call(value, m, v, rates, args.beta1, args.beta2, args.epsilon, args.weight_decay, args.t,
+          ints_of(run));
+  scope.work(0, bytes_of(value, value, m, v));
+}
+
+Tensor lars_norms(const Tensor& value, const Tensor& grad, double grad_factor, const LayerRun& run,
+                  double weight_decay) {
+  static const auto op = find_op<LarsNormsOp>("lars_norms");
+  check_update(value, grad, value);
+  check_run(value, run);
+  const OpScope scope;
+  const Tensor sums =
+      scope.keep(op.call(value, grad, grad_factor, weight_decay, ints_of(run), run.layers));
+  scope.work(0, bytes_of(value, grad));
+  return sums;
+}
+
+void lars(Tensor& value, const Tensor& grad, Tensor& velocity, const Tensor& rates,
+          const SgdArgs& args, const LayerRun& run) {
+  static const auto op = find_op<LarsOp>("lars");
+  check_update(value, grad, velocity);
+  check_run(value, run, rates);
+  const OpScope scope;
+  op.call(value, grad, velocity, rates, args.momentum, args.weight_decay, args.grad_factor, args.lr,
+          ints_of(run));
+  scope.work(0, bytes_of(value, value, grad, velocity, velocity));
+}
+
+}  // namespace ops
+}  // namespace kuafu
