@@ -76,6 +76,56 @@ TEST(Telemetry, GoesOnOverAResumeInDocumentAndTableToTheBit) {
   }
 }
 
+TEST(Telemetry, IsTheSameUnderMpiAndOfARuleOutOfTree) {
+  const Arguments settings = {kWatched, "parallel.data=2", "parallel.zero=1",
+                              "optimizer.kind=my_optimizer"};
+  const Arguments plugin = {"--plugin", tests::built("plugins/my_optimizer.so")};
+  const Json threads = run(settings, plugin).document["telemetry"];
+  Arguments more = plugin;
+  more.insert(more.end(), {"--world", "mpi"});
+  EXPECT_EQ(run(settings, more, tests::mpirun(2)).document["telemetry"].dump(), threads.dump());
+  const size_t layers = threads["layers"].size();
+  for (size_t step = 0; step < 3; ++step) {
+    for (size_t i = 0; i < layers; ++i) {
+      EXPECT_GT(threads["weight_norm"][step][i].get<double>(), step == 0 ? -1 : 0);
+      EXPECT_TRUE(threads["gradient_variance"][step][i].is_number());
+    }
+  }
+  EXPECT_TRUE(threads["trust_ratio"].is_null());  // the rule has none
+}
+
+TEST(Telemetry, OfSkippedStepsHasNoNumberInDocumentAndTable) {
+  const tests::Folder folder;
+  const Ran ran = run({kWatched, "parallel.data=2", "model.dtype=f16", "train.loss_scale=dynamic",
+                       "train.loss_scale_start=1e12"},
+                      {"--steps", "30", "--log", folder.path("log.csv")});
+  const Json &t = ran.document["telemetry"], &skipped = ran.document["loss_scale"]["skipped"];
+  const size_t count = skipped.size();
+  ASSERT_GT(count, 0u);
+  ASSERT_LT(count, 30u);
+  const Cells cells = table_of(folder.path("log.csv"));
+  for (size_t step = 0; step < 30; ++step) {
+    const bool is_skipped = std::find(skipped.begin(), skipped.end(), step) != skipped.end();
+    EXPECT_EQ(t["weight_norm"][step][0].is_null(), is_skipped) << step;
+    EXPECT_EQ(t["gradient_variance"][step][0].is_null(), is_skipped) << step;
+    EXPECT_TRUE(!is_skipped || t["noise_scale"][step].is_null()) << step;
+    EXPECT_EQ(cells[step + 1][1].empty(), is_skipped) << step;
+  }
+}
+
+TEST(Telemetry, ThatThereIsNoneOfIsToldWithTheReason) {
+  const Ran simulated = run({kWatched, "parallel.data=2"}, {"--world", "simulated"});
+  EXPECT_TRUE(simulated.document["telemetry"].is_null());
+  EXPECT_NE(simulated.output.find("telemetry       none: this world computes no numbers"),
+            std::string::npos)
+      << simulated.output;
+  const Ran alone = run({kWatched}, {"--steps", "1"});
+  EXPECT_TRUE(alone.document["telemetry"]["noise_scale"].is_null());
+  EXPECT_NE(alone.output.find("36 layers in 1 step; no noise scale: it needs gradients of two"),
+            std::string::npos)
+      << alone.output;
+}
+
 TEST(Telemetry, ThatBeginsLaterLeavesCellsOfEarlierRowsEmpty) {
   const tests::Folder folder;
   const std::string log = folder.path("log.csv");

@@ -50,10 +50,10 @@ void add_run_options(CLI::App& app, WorkerCall& call) {
 
 /// Training that is watched, and stopped before its end.
 void add_watching_options(CLI::App& app, WorkerCall& call) {
-  app.add_option("--log", call.log,
-                 "write loss, rates and times of each step as it is made; of a file that is there "
-                 "only with "
-                 "--resume, behind its rows")
+  app.add_option(
+         "--log", call.log,
+         "write loss, rates and times of each step as it is made, and with train.telemetry "
+         "norms of every layer; of a file that is there only with --resume, behind its rows")
       ->type_name("FILE.jsonl|FILE.csv");
   app.add_option(
          "--log-every", call.log_every,
@@ -111,6 +111,7 @@ void add_run(CLI::App& app, FrontCall& call) {
   kuafu run plan.toml --checkpoint saved --set train.validate_every=100    # saved/best: the lowest
   kuafu run plan.toml --checkpoint tuned --from saved/best --steps 2000
   kuafu run plan.toml --checkpoint saved --resume --stop-after 2h --log run.csv --tensorboard board
+  kuafu run plan.toml --set train.telemetry=true --log run.csv --tensorboard board    # every layer, noise scale
   kuafu run plan.toml --world simulated --ranks 4096 --set train.batch=4096
   kuafu run plan.toml --world simulated --ranks 4 --transport mpi
   mpirun -n 4 kuafu run plan.toml

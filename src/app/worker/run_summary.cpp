@@ -90,6 +90,27 @@ void print_validation(const Json& d) {
   std::cout << "\n";
 }
 
+/// What was recorded of layers, or why nothing was.
+void print_telemetry(const Json& d) {
+  if (d["plan"]["train"]["telemetry"] != true) return;
+  std::cout << "  telemetry       ";
+  const Json& t = d["telemetry"];
+  if (d["world"] == "simulated") {
+    std::cout << "none: this world computes no numbers\n";
+  } else if (!t.is_object()) {
+    std::cout << "none: no step was made\n";
+  } else {
+    std::cout << t["layers"].size() << " layers in " << t["steps"].size()
+              << (t["steps"].size() == 1 ? " step" : " steps");
+    if (!t["noise_scale"].is_array()) {
+      std::cout
+          << "; no noise scale: it needs gradients of two batch sizes, and one replica with one "
+             "micro-batch has those of one";
+    }
+    std::cout << "\n";
+  }
+}
+
 void print_training(const Json& d) {
   const auto time = [](const Json& s) { return print_seconds(s.get<double>()); };
   const Json& t = d["step_time_s"];
@@ -117,6 +138,7 @@ void print_training(const Json& d) {
     std::cout << "  loss            none: this world computes no numbers\n";
   }
   if (d["loss_scale"].is_object()) print_scale(d["loss_scale"]);
+  print_telemetry(d);
 }
 
 void print_counts(const Json& d) {

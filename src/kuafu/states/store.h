@@ -121,7 +121,7 @@ class Store {
   ParamFactory params_;
   std::vector<Group> groups_;
   std::vector<std::vector<Bucket>> buckets_;  // by group
-  std::vector<UnderWay> under_way_;           // in the order of their starts
+  std::vector<UnderWay> under_way_;  // in the order of their starts; they use what stands above
   std::map<const Param*, Place> places_;
   RuleSlots slots_;
   std::vector<GroupSet> expected_;  // uses to come, parameters in parts
