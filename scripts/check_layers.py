@@ -17,8 +17,8 @@ from pathlib import Path
 # stands before it. Siblings do not include each other, with the exceptions that say why.
 BELOW_TORCH = ("base", "kernels", "comm", "device", "record", "mesh", "checkpoint", "parallel/pipeline", "plan")
 GLUE = BELOW_TORCH + ("tensor", "meter")
-SCHEMES = ("parallel/tensor", "parallel/sequence", "parallel/expert", "parallel/data", "memory",
-           "optim", "dataset")
+SCHEMES = ("parallel/tensor", "parallel/sequence", "parallel/expert", "dataset")
+REPLICAS = ("states", "optim", "parallel/reduce", "parallel/stale")
 ALLOWED = {
     "base": (),
     # Loops over plain memory: they know nothing, not even the errors.
@@ -35,20 +35,22 @@ ALLOWED = {
     "experiment": BELOW_TORCH + ("dataset",),
     "meter": BELOW_TORCH,
     "tensor": BELOW_TORCH + ("meter",),
-    "memory": GLUE,
+    # Who sums gradients stands above what a rank holds, and fills an interface of it.
+    "states": GLUE,
     "parallel/tensor": GLUE,
     "parallel/sequence": GLUE,
     "parallel/expert": GLUE,
-    "optim": GLUE,
-    # Data parallelism owns the shards that an optimizer updates and that tiers of memory hold.
-    "parallel/data": GLUE + ("memory", "optim"),
+    "optim": GLUE + ("states",),
+    "parallel/reduce": GLUE + ("states",),
+    # Servers that update by themselves have optimizers of their own.
+    "parallel/stale": GLUE + ("states", "optim", "parallel/reduce"),
     "model": GLUE + SCHEMES,
     # A second opinion on everything above: it may see what a plan says and nothing of what runs it.
     "oracle": ("base", "plan", "dataset"),
-    "engine": GLUE + SCHEMES + ("model", "oracle"),
-    "simulate": GLUE + SCHEMES + ("model", "oracle", "engine"),
-    "conformance": GLUE + SCHEMES + ("model", "oracle", "engine", "simulate"),
-    "elastic": GLUE + SCHEMES + ("model", "oracle", "engine", "simulate"),
+    "engine": GLUE + SCHEMES + REPLICAS + ("model", "oracle"),
+    "simulate": GLUE + SCHEMES + REPLICAS + ("model", "oracle", "engine"),
+    "conformance": GLUE + SCHEMES + REPLICAS + ("model", "oracle", "engine", "simulate"),
+    "elastic": GLUE + SCHEMES + REPLICAS + ("model", "oracle", "engine", "simulate"),
 }
 # Folders that are free of LibTorch.
 NO_TORCH = BELOW_TORCH + ("dataset", "experiment")

@@ -9,7 +9,7 @@
 #include "kuafu/comm/simulated.h"
 #include "kuafu/comm/worlds.h"
 #include "kuafu/engine/run.h"
-#include "kuafu/parallel/data/parameter_server.h"
+#include "kuafu/parallel/reduce/reduce.h"
 #include "kuafu/simulate/replay.h"
 
 namespace kuafu::experiment {
@@ -25,35 +25,36 @@ class Subject {
     const int64_t elements = bytes / 4;
     param_ = params.make("w", {elements}, {{{}}}, {}, {Init::Kind::kZeros});
     gradient_ = at::arange(elements, param_.value.options().requires_grad(false)).remainder_(1021);
-    if (way.mode == "parameter_server") {
-      code_ = make_parameter_server(mesh, {way.servers, bytes, false});
-    } else {
-      code_ = make_bucketed_all_reduce(mesh,
-                                       {bytes, false, SumOrder::kAny, {way.mode, ranks_per_node}});
-    }
-    code_->attach({{"block", {&param_}}});
+    Plan plan;
+    plan.parallel.data.mode = way.mode;
+    plan.parallel.data.servers = way.servers;
+    plan.parallel.data.bucket = bytes;
+    plan.parallel.data.overlap = false;
+    plan.cluster.ranks_per_node = ranks_per_node;
+    store_ = make_store(plan, mesh, params);
+    store_->attach({{"block", {&param_}}});
   }
 
   /// All that replicas do with a step's gradients but compute and apply them.
   void agree() {
     param_.value.mutable_grad() = gradient_.clone();
-    code_->grads_ready(0, true);
-    const std::vector<ParamShard> shards = code_->finish();
-    code_->publish();
+    store_->ready(0, true);
+    const std::vector<ParamShard> shards = store_->finish();
+    store_->publish();
     param_.value.mutable_grad() = Tensor();
   }
 
   /// Throws where the sum is not that of all replicas. Nothing is timed that is not checked.
   void check() {
     param_.value.mutable_grad() = gradient_.clone();
-    code_->grads_ready(0, true);
-    std::vector<ParamShard> shards = code_->finish();
+    store_->ready(0, true);
+    std::vector<ParamShard> shards = store_->finish();
     const at::NoGradGuard no_grad;
     const double n = static_cast<double>(mesh_.size("data"));
-    const Tensor whole = code_->gradient(param_);
+    const Tensor whole = store_->gradient(param_);
     KUAFU_CHECK(at::equal(whole, gradient_ * n), "the sum of the gradients is wrong");
     for (ParamShard& shard : shards) shard.value.copy_(shard.grad);
-    code_->publish();
+    store_->publish();
     KUAFU_CHECK(at::equal(param_.value, gradient_ * n), "replicas have not got the new values");
     param_.value.mutable_grad() = Tensor();
   }
@@ -62,7 +63,7 @@ class Subject {
   const Mesh& mesh_;
   Param param_;
   Tensor gradient_;
-  std::unique_ptr<DataParallel> code_;
+  std::unique_ptr<Store> store_;
 };
 
 /// Traffic by label: a list a rank of [sent, received, messages].

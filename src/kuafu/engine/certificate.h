@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kuafu/engine/whole.h"
+#include "kuafu/parallel/stale/order.h"
 
 namespace kuafu {
 

@@ -13,7 +13,7 @@
 #include "kuafu/engine/whole.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/oracle/random_rounding.h"
-#include "kuafu/parallel/data/served_part.h"
+#include "kuafu/parallel/stale/replicas.h"
 
 namespace kuafu {
 namespace {
@@ -204,7 +204,8 @@ bool is_lawful(const Plan& plan, const StaleRun& run, Proof& proof) {
 StaleRun stale_run(Engine& engine, Communicator& world, const std::vector<double>& losses) {
   const BookScope unbooked(nullptr);
   const Keep keep = world.rank() == 0 ? Keep::kYes : Keep::kNo;
-  StaleRun run{.orders = engine.pushes(), .losses = {}, .values = whole_parameters(engine, keep)};
+  StaleRun run{
+      .orders = engine.stale()->pushes(), .losses = {}, .values = whole_parameters(engine, keep)};
   const auto steps = static_cast<int64_t>(losses.size());
   std::vector<double> mine = losses, all(losses.size() * static_cast<size_t>(world.size()));
   world.all_gather({all.data(), std::ssize(all), DType::kF64}, {mine.data(), steps, DType::kF64})
@@ -233,7 +234,8 @@ void certify_replayed(const Plan& original, const Registries& registries, Commun
     Followed mine;
     if (is_followed) mine = follow(engine, world, std::min(plan.train.steps, kCertificateSteps));
     if (world.rank() != 0) continue;
-    const FlatBucket layout = whole_model(engine.params(), engine.mesh());
+    const FlatBucket layout =
+        whole_model(engine.params(), engine.mesh(), plan.parallel.data.servers);
     Proof& proof = is_twin ? c : c.native;
     try {
       const auto reference = make_reference(plan, registries, *data);

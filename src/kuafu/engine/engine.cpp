@@ -19,6 +19,8 @@
 #include "kuafu/parallel/expert/routing.h"
 #include "kuafu/parallel/pipeline/analysis.h"
 #include "kuafu/parallel/pipeline/choose.h"
+#include "kuafu/parallel/reduce/reduce.h"
+#include "kuafu/parallel/stale/replicas.h"
 #include "kuafu/tensor/collectives.h"
 #include "kuafu/tensor/ops.h"
 
@@ -58,11 +60,9 @@ struct Engine::State {
 
   void connect(const Registries& registries) {
     placement.connect(world, options.ledger);
-    data_parallel = make_data_parallel(plan, mesh, placement.params(), options.push_script,
-                                       registries.optimizers);
-    groups.connect(mesh, *data_parallel);
-    optimizer = make_optimizer(plan.optimizer, registries.optimizers);
-    if (data_parallel->is_in_step()) optimizer->begin(data_parallel->shards());
+    make_states(registries);
+    optimizer = make_optimizer(plan.optimizer, registries.optimizers, &store->slots());
+    if (!stale) optimizer->begin(store->pieces());
     const StageTools tools{.model = model,
                            .groups = groups,
                            .micro_batches = micro_batches,
@@ -88,6 +88,22 @@ struct Engine::State {
     executor = std::make_unique<Executor>(std::move(at));
     training_row = row_of(map.schedule, pipeline_rank);
     validation_row = row_of(pipeline::forwards_of(map.schedule), pipeline_rank);
+  }
+
+  /// What this rank holds, and, where replicas go on by themselves, who they push to.
+  void make_states(const Registries& registries) {
+    if (plan.parallel.data.staleness == 0) {
+      KUAFU_REQUIRE(options.push_script.empty(),
+                    "a script orders the pushes of parallel.data.staleness > 0 only");
+      store = make_store(plan, mesh, placement.params());
+      return groups.connect(mesh, *store);
+    }
+    stale = std::make_unique<StaleReplica>(
+        mesh, StaleOptions{plan, options.push_script, registries.optimizers});
+    store = stale->make_store(placement.params());
+    groups.connect(mesh, *store);
+    stale->attach(groups.params());
+    groups.between_blocks([this] { stale->serve(); });
   }
 
   std::function<double()> slowdown_of_step() const {
@@ -125,20 +141,18 @@ struct Engine::State {
   }
 
   /// Whether nothing in a step waits but for other ranks, in calls of the world.
-  bool can_take_turns() const {
-    return options.device.is_cpu() && !options.slowdown && data_parallel->is_in_step();
-  }
+  bool can_take_turns() const { return options.device.is_cpu() && !options.slowdown && !stale; }
 
   /// Mean over the samples of this replica, which is one rank.
   double own_loss(const Tensor& partial) const {
     return read_scalar(partial.to(at::kDouble), "loss") *
            static_cast<double>(plan.parallel.data.size);
   }
-  double own_norm();
   double lr() const {  // a skipped step is none of the schedule's
     return learning_rate(plan.optimizer, steps_done - scaler.state().skipped, plan.schedule_steps(),
                          plan.train.batch);
   }
+  double apply();
   void step_optimizer(double norm);
   void watch_layers(std::vector<WatchedParam> all);
   void take_figures();
@@ -158,7 +172,8 @@ struct Engine::State {
   std::vector<std::unique_ptr<StageWork>> wrapped;
   std::unique_ptr<Executor> executor;
   pipeline::Row training_row, validation_row;
-  std::unique_ptr<DataParallel> data_parallel;
+  std::unique_ptr<StaleReplica> stale;  // null where replicas are in step
+  std::unique_ptr<Store> store;
   std::unique_ptr<Optimizer> optimizer;
   std::optional<LayerWatch> watch;  // with train.telemetry
   std::optional<LayerFigures> figures;
@@ -193,7 +208,7 @@ double Engine::forward_backward() {
   const Tensor loss = s.run(s.training_row, true);
   ++s.steps_trained;
   s.ready = s.groups.finish();
-  const double mean = is_in_step() ? s.global_loss(loss) : s.own_loss(loss);
+  const double mean = s.stale ? s.own_loss(loss) : s.global_loss(loss);
   if (!std::isfinite(mean)) {
     throw Diverged(text("the loss is ", std::abs(mean), " at step ", s.steps_done + 1,
                         ": training diverged; lower optimizer.lr or raise optimizer.warmup"));
@@ -216,18 +231,6 @@ double Engine::forward_backward_share(int64_t step, int64_t share, int64_t share
   const Tensor loss = s.run(row, true);
   s.ready = s.groups.finish();
   return read_scalar(loss.to(at::kDouble), "loss") * static_cast<double>(shares);
-}
-
-/// Of the gradients of this replica alone, as if its samples were the batch.
-double Engine::State::own_norm() {
-  Tensor sum;
-  for (const Param* p : groups.params()) {
-    if (!p->value.grad().defined()) continue;
-    const Tensor squares = ops::sum_of_squares(p->value.grad());
-    sum = sum.defined() ? sum + squares : squares;
-  }
-  return std::sqrt(read_scalar(sum, "gradient norm")) *
-         static_cast<double>(plan.parallel.data.size);
 }
 
 /// One factor takes the scale out of the gradients and clips them, inside the update: in half
@@ -256,7 +259,11 @@ void Engine::State::step_optimizer(double norm) {
 void Engine::State::watch_layers(std::vector<WatchedParam> all) {
   watch.emplace(std::move(all), plan.train.batch, options.device);
   optimizer->watch(&*watch);
-  if (has_noise(plan, map.schedule)) data_parallel->watch(&*watch);
+  if (!has_noise(plan, map.schedule)) return;
+  store->watch(
+      {.own = [this](const Param& p, const Tensor& part,
+                     const Axes& replicas) { watch->add_own(p, part, replicas, mesh); },
+       .grown = [this](const Param& p, bool is_last) { watch->add_grown(p, is_last, mesh); }});
 }
 
 void Engine::State::take_figures() {
@@ -266,17 +273,20 @@ void Engine::State::take_figures() {
   figures = figures_of(table, optimizer->has_ratios(), has_noise(plan, map.schedule));
 }
 
+double Engine::State::apply() {
+  const double norm = global_grad_norm(ready, mesh, options.device) / scaler.scale();
+  step_optimizer(norm);
+  take_figures();
+  store->publish();
+  return norm;
+}
+
 double Engine::update() {
   State& s = *state_;
   const TracePhase phase("update");
   const CategoryScope scope(Category::kTemporary);
   const at::NoGradGuard no_grad;
-  const double norm =
-      (is_in_step() ? global_grad_norm(s.ready, s.mesh, s.options.device) : s.own_norm()) /
-      s.scaler.scale();
-  s.step_optimizer(norm);
-  s.take_figures();
-  s.data_parallel->publish();
+  const double norm = s.stale ? s.stale->push(s.ready) : s.apply();
   s.ready.clear();
   for (Param* p : params()) p->value.mutable_grad() = Tensor();
   ++s.steps_done;
@@ -299,7 +309,7 @@ StepReport Engine::step(const OnGradients& on_gradients) {
 
 double Engine::validate() {
   State& s = *state_;
-  settle();
+  if (s.stale) s.stale->settle();
   const at::NoGradGuard no_grad;
   const CategoryScope scope(Category::kActivation);
   Tensor total;
@@ -391,35 +401,32 @@ std::vector<const RouterTally*> Engine::routers() const {
   return all;
 }
 
-bool Engine::is_in_step() const { return state_->data_parallel->is_in_step(); }
-void Engine::settle() { state_->data_parallel->settle(); }
-
-std::vector<double> Engine::mean_over_replicas(std::vector<double> own) {
-  if (is_in_step()) return own;
-  settle();
-  const auto count = static_cast<int64_t>(own.size());
-  state_->mesh.comm("data").all_reduce({own.data(), count, DType::kF64}, ReduceOp::kSum).wait();
-  for (double& x : own) x /= static_cast<double>(state_->plan.parallel.data.size);
-  return own;
-}
-
-std::vector<PushOrder> Engine::pushes() { return state_->data_parallel->pushes(); }
+StaleReplica* Engine::stale() { return state_->stale.get(); }
 
 int64_t Engine::steps_done() const { return state_->steps_done; }
 const Plan& Engine::plan() const { return state_->plan; }
-Tensor Engine::value(const Param& p) const { return state_->data_parallel->value(p); }
+Tensor Engine::value(const Param& p) const {
+  if (state_->stale) state_->stale->settle();
+  return state_->store->value(p);
+}
 Tensor Engine::gradient(const Param& p) const {
-  const Tensor scaled = state_->data_parallel->gradient(p);
+  if (state_->stale) return state_->stale->gradient(p);
+  const Tensor scaled = state_->store->gradient(p);
   if (!scaled.defined() || !state_->scaler.is_active()) return scaled;
   return scaled / state_->scaler.scale();
 }
 const Mesh& Engine::mesh() const { return state_->mesh; }
-std::vector<ParamShard> Engine::shards() const { return state_->data_parallel->shards(); }
+std::vector<ParamShard> Engine::shards() const {
+  KUAFU_REQUIRE(!state_->stale,
+                "parallel.data.staleness: a checkpoint would need the servers' optimizers and the "
+                "versions that workers have read; nearest: staleness = 0, or no checkpoint");
+  return state_->store->pieces();
+}
 Optimizer& Engine::optimizer() { return *state_->optimizer; }
 LossScaler& Engine::loss_scaler() { return state_->scaler; }
 
 void Engine::go_on_from(int64_t steps_done) {
-  state_->data_parallel->publish();
+  state_->store->publish();
   state_->steps_done = steps_done;
 }
 

@@ -15,8 +15,8 @@
 #include "kuafu/engine/telemetry.h"
 #include "kuafu/optim/loss_scaler.h"
 #include "kuafu/optim/optimizer.h"
-#include "kuafu/parallel/data/interface.h"
 #include "kuafu/plan/plan.h"
+#include "kuafu/states/piece.h"
 
 namespace kuafu {
 
@@ -57,6 +57,8 @@ struct EngineOptions {
   Wraps wraps = {};
 };
 
+class StaleReplica;
+
 /// One parameter of the whole model.
 struct WholeParam {
   const Param* param = nullptr;  ///< planned alone (its value on meta) where another rank has it
@@ -90,15 +92,9 @@ class Engine {
   /// the share's gradients in gradient(p). Returns the mean loss of its samples.
   double forward_backward_share(int64_t step, int64_t share, int64_t shares);
 
-  /// False where replicas go on by themselves: a step's loss and norm are then those of this
-  /// replica's samples, and what the other functions do together begins with settle().
-  bool is_in_step() const;
-  /// Waits until all replicas have made as many steps. Collective; does nothing in step.
-  void settle();
-  /// Means over the replicas, of one number a step each. Collective; `own` itself in step.
-  std::vector<double> mean_over_replicas(std::vector<double> own);
-  /// What each parameter server has applied under staleness, in its order. Collective.
-  std::vector<PushOrder> pushes();
+  /// This replica, where they go on by themselves; null in step. A step's loss and norm are then
+  /// those of its own samples, and what the other functions do together begins with settle().
+  StaleReplica* stale();
 
   /// Mean loss over the plan's validation batches; changes nothing.
   double validate();

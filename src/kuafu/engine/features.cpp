@@ -6,8 +6,8 @@
 #include "kuafu/engine/miniature.h"
 #include "kuafu/engine/placement.h"
 #include "kuafu/engine/stage_map.h"
-#include "kuafu/parallel/data/flat.h"
 #include "kuafu/parallel/tensor/embedding.h"
+#include "kuafu/states/bucket.h"
 
 namespace kuafu {
 namespace {

@@ -105,8 +105,8 @@ void BlockGroups::materialise(const ParamFactory& factory) {
   }
 }
 
-void BlockGroups::connect(const Mesh& mesh, DataParallel& data_parallel) {
-  data_parallel_ = &data_parallel;
+void BlockGroups::connect(const Mesh& mesh, Store& store) {
+  store_ = &store;
   std::vector<Group> groups;
   for (const HeldGroup& held : held_) groups.push_back({blocks_[held.block]->name(), held.params});
   for (Tied& tie : ties_) {
@@ -119,7 +119,7 @@ void BlockGroups::connect(const Mesh& mesh, DataParallel& data_parallel) {
     tie.comm->meter(all.ledger(), "pipeline");
     groups.push_back({text("tied.", groups.size()), tie.params});
   }
-  data_parallel.attach(std::move(groups));
+  store.attach(std::move(groups));
 }
 
 std::vector<Param*> BlockGroups::params() const {
@@ -156,12 +156,15 @@ void BlockGroups::expect(const pipeline::Row& row) {
                                 : groups_of(first + end - 1 - i, Use::kBackward));
     }
   }
-  data_parallel_->expect(std::move(uses));
+  store_->expect(std::move(uses));
 }
 
-void BlockGroups::acquire(size_t block, Use use) { data_parallel_->acquire(groups_of(block, use)); }
+void BlockGroups::acquire(size_t block, Use use) {
+  if (between_blocks_) between_blocks_();
+  store_->acquire(groups_of(block, use));
+}
 
-void BlockGroups::release(size_t block, Use use) { data_parallel_->release(groups_of(block, use)); }
+void BlockGroups::release(size_t block, Use use) { store_->release(groups_of(block, use)); }
 
 void BlockGroups::begin(int64_t micro_batches) {
   micro_batches_ = micro_batches;
@@ -169,12 +172,13 @@ void BlockGroups::begin(int64_t micro_batches) {
 }
 
 void BlockGroups::gradients_ready(size_t block, int micro_batch) {
+  if (between_blocks_) between_blocks_();
   for (const int g : used_[block]) {
     HeldGroup& held = held_[static_cast<size_t>(g)];
     const auto [left, is_first] = held.left.try_emplace(micro_batch, held.num_users);
     if (--left->second > 0) continue;
     held.left.erase(left);
-    data_parallel_->grads_ready(g, ++held.num_ready == micro_batches_);
+    store_->ready(g, ++held.num_ready == micro_batches_);
   }
 }
 
@@ -189,9 +193,9 @@ std::vector<ParamShard> BlockGroups::finish() {
       }
       raw::all_reduce(p->value.grad(), *tie.comm);
     }
-    data_parallel_->grads_ready(tie.group, true);
+    store_->ready(tie.group, true);
   }
-  return data_parallel_->finish();
+  return store_->finish();
 }
 
 }  // namespace kuafu

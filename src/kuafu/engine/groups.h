@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -8,7 +9,7 @@
 #include "kuafu/engine/stage_map.h"
 #include "kuafu/mesh/mesh.h"
 #include "kuafu/model/context.h"
-#include "kuafu/parallel/data/interface.h"
+#include "kuafu/states/store.h"
 
 namespace kuafu {
 
@@ -26,18 +27,20 @@ enum class Use : uint8_t { kForward, kBackward };
 /// is through, and then over the replicas as all others; so both ranks update it alike.
 class BlockGroups {
  public:
-  /// @pre model, map and data_parallel outlive this; model.blocks are those of the map.
+  /// @pre model, map and store outlive this; model.blocks are those of the map.
   BlockGroups(Model& model, const StageMap& map, int pipeline_rank, Recompute recompute);
 
   /// Makes what this rank holds, on the factory's device: own blocks, and what they borrow.
   void materialise(const ParamFactory& factory);
   /// Builds the communicators of tied groups and registers all groups. Collective.
-  void connect(const Mesh& mesh, DataParallel& data_parallel);
+  void connect(const Mesh& mesh, Store& store);
+  /// `call` is made whenever a block begins or its gradients are there.
+  void between_blocks(std::function<void()> call) { between_blocks_ = std::move(call); }
 
   /// Every parameter this rank holds, copies of tied ones too, block by block.
   std::vector<Param*> params() const;
 
-  /// A row is about to run: tells replicas which blocks it uses, in order.
+  /// A row is about to run: tells the store which blocks it uses, in order.
   void expect(const pipeline::Row& row);
   void acquire(size_t block, Use use);
   void release(size_t block, Use use);
@@ -74,7 +77,8 @@ class BlockGroups {
   std::vector<HeldGroup> held_;         ///< by group
   std::vector<std::vector<int>> used_;  ///< by block: groups it uses
   std::vector<std::vector<int>> tied_;  ///< by block: tied groups it uses
-  DataParallel* data_parallel_ = nullptr;
+  Store* store_ = nullptr;
+  std::function<void()> between_blocks_;
   int64_t micro_batches_ = 0;
 };
 

@@ -8,7 +8,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include "kuafu/engine/certificate_compare.h"
-#include "kuafu/parallel/data/served_part.h"
 
 namespace kuafu {
 namespace {
@@ -18,7 +17,7 @@ using Push = std::pair<int64_t, int64_t>;  // worker, step
 /// One server's part of the model as its order makes it: by parameter, flat.
 struct Server {
   const PushOrder* order;
-  ServedPart part;
+  Part part;
   oracle::Tensors weights;  // newest
   oracle::State state;
   size_t applied = 0;                           // its version
@@ -42,7 +41,7 @@ class PushReplayer {
     for (int64_t s = 0; s < count; ++s) {
       Server& server = servers_.emplace_back();
       server.order = &told.orders[static_cast<size_t>(s)];
-      server.part = served_part(told.layout, s, count);
+      server.part = told.layout.part(s);
       server.weights = pieces(initial_, server.part);
       for (const AppliedPush& push : *server.order) {
         server.read[{push.worker, push.step}] = push.version;
@@ -77,10 +76,10 @@ class PushReplayer {
   }
 
   /// What of flat tensors lies in a part; shares their storage.
-  oracle::Tensors pieces(const oracle::Tensors& flat, const ServedPart& part) const {
+  oracle::Tensors pieces(const oracle::Tensors& flat, const Part& part) const {
     oracle::Tensors out;
     for (const FlatSlot& slot : told_.layout.slots) {
-      const ServedPart piece = overlap(part, slot);
+      const Part piece = overlap(part, slot);
       if (piece.size() == 0) continue;
       out[slot.param->name] =
           flat.at(slot.param->name).narrow(0, piece.begin - slot.offset, piece.size());
@@ -172,50 +171,7 @@ class PushReplayer {
   Replayed result_;
 };
 
-/// Why one server can have recorded no such order; empty: it can.
-std::string why_unlawful(const PushOrder& order, const PushRules& rules) {
-  if (std::ssize(order) != rules.workers * rules.steps) {
-    return text(order.size(), " updates for ", rules.steps, " steps of ", rules.workers,
-                " workers");
-  }
-  const auto workers = static_cast<size_t>(rules.workers);
-  std::vector<int64_t> pushed(workers), read(workers);  // -1: it waits for others
-  for (int64_t i = 0; i < std::ssize(order); ++i) {
-    const AppliedPush& push = order[static_cast<size_t>(i)];
-    const std::string what = text("update ", i + 1, ", of worker ", push.worker);
-    if (push.worker < 0 || push.worker >= rules.workers) return what + ": there is no such worker";
-    const auto w = static_cast<size_t>(push.worker);
-    if (push.step != pushed[w]) {
-      return text(what, ", is its step ", push.step + 1, " after step ", pushed[w]);
-    }
-    const int64_t ahead = push.step - *std::min_element(pushed.begin(), pushed.end());
-    if (ahead > rules.staleness) {
-      return text(what, ", is its step ", push.step + 1, ", ", ahead,
-                  " ahead of the slowest; allowed: parallel.data.staleness = ", rules.staleness);
-    }
-    if (push.version != read[w]) {
-      return text(what, ", was computed with version ", push.version, "; the worker had read ",
-                  read[w]);
-    }
-    ++pushed[w];
-    const int64_t slowest = *std::min_element(pushed.begin(), pushed.end());
-    for (size_t other = 0; other < workers; ++other) {  // it reads as soon as it may go on
-      if (other != w && read[other] >= 0) continue;
-      read[other] = pushed[other] - slowest <= rules.staleness ? i + 1 : -1;
-    }
-  }
-  return {};
-}
-
 }  // namespace
-
-std::string why_unlawful(const std::vector<PushOrder>& orders, const PushRules& rules) {
-  for (size_t s = 0; s < orders.size(); ++s) {
-    const std::string why = why_unlawful(orders[s], rules);
-    if (!why.empty()) return text("server ", s, ": ", why);
-  }
-  return {};
-}
 
 Replayed replay_pushes(const PushReplay& replay, Reference& reference) {
   const at::NoGradGuard no_grad;

@@ -4,19 +4,10 @@
 #include <vector>
 
 #include "kuafu/engine/certificate_reference.h"
-#include "kuafu/parallel/data/flat.h"
+#include "kuafu/parallel/stale/order.h"
+#include "kuafu/states/bucket.h"
 
 namespace kuafu {
-
-/// What bounds the orders in which servers may apply pushes.
-struct PushRules {
-  int64_t workers = 1, steps = 0;  ///< steps of each worker
-  int64_t staleness = 0;           ///< how far one may be ahead of the slowest
-};
-
-/// Why no servers can have applied pushes so: a step that is none's next, or too far ahead, or
-/// computed with a version that its worker had not read. Empty: they can.
-std::string why_unlawful(const std::vector<PushOrder>& orders, const PushRules& rules);
 
 /// What a replay of pushes is told.
 struct PushReplay {

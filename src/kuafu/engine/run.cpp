@@ -7,6 +7,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/engine/certificate_replay.h"
 #include "kuafu/engine/training.h"
+#include "kuafu/parallel/stale/replicas.h"
 
 namespace kuafu {
 namespace {
@@ -103,11 +104,11 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     take_counts(book, ledger, result);
     ledger.set_counting(false);
     book.is_counting = false;
-    if (options.is_certified && !engine.is_in_step()) {
-      stale = stale_run(engine, world, result.losses);
+    if (StaleReplica* replica = engine.stale()) {
+      if (options.is_certified) stale = stale_run(engine, world, result.losses);
+      result.losses = replica->means(std::move(result.losses));
+      result.pushes = replica->pushes();
     }
-    result.losses = engine.mean_over_replicas(std::move(result.losses));
-    result.pushes = engine.pushes();
     result.experts = engine.expert_loads();
     if (result.is_whole()) training.finish();
     witness = training.take_witness();

@@ -16,6 +16,7 @@
 #include "kuafu/engine/save.h"
 #include "kuafu/engine/validation.h"
 #include "kuafu/meter/book.h"
+#include "kuafu/parallel/stale/order.h"
 #include "kuafu/record/load.h"
 
 namespace kuafu {

@@ -6,6 +6,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/engine/measured_peak.h"
+#include "kuafu/parallel/stale/replicas.h"
 
 namespace kuafu {
 namespace {
@@ -53,9 +54,9 @@ Training::Training(const Plan& plan, const RunOptions& options, Communicator& wo
   if (saver_) saver_->add_telemetry(result.telemetry);
   if (plan.train.telemetry && result.telemetry.is_empty())
     result.telemetry.layers = engine.layer_names();
-  if (options.requests != nullptr && engine.is_in_step())
+  if (options.requests != nullptr && engine.stale() == nullptr)
     agreement_.emplace(world, *options.requests);
-  if (options.is_certified && engine.is_in_step()) {
+  if (options.is_certified && engine.stale() == nullptr) {
     const bool is_whole = is_certified_whole(plan, options.certificate_memory);
     witness_.emplace(plan, engine.steps_done(),
                      is_whole ? Witness::Depth::kFull : Witness::Depth::kReportsOnly);
@@ -68,7 +69,7 @@ void Training::run() {
     const LoadMeter meter;
     catch_up();
     while (engine_.steps_done() < plan_.train.steps && result_.is_whole()) step();
-    engine_.settle();
+    if (StaleReplica* replica = engine_.stale()) replica->settle();
     result_.load = meter.window();
     if (saver_ && result_.stopped != Stop::kNone) save_last();
   } catch (const SaveFailed& e) {  // on all ranks
@@ -162,7 +163,7 @@ bool Training::make_step(StepDone& done) {
 }
 
 void Training::tell_made() {
-  if (options_.on_made && engine_.is_in_step()) options_.on_made(result_);
+  if (options_.on_made && engine_.stale() == nullptr) options_.on_made(result_);
 }
 
 void Training::diverge(const std::string& why) {

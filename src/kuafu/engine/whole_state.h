@@ -25,7 +25,7 @@ struct WholeState {
 /// copies of tied tables), on rank 0; empty on others. Everything that several ranks hold is
 /// compared bit by bit (its 64-bit hash), the whole parameters that ZeRO-1 and 2 keep beside their
 /// pieces too. Collective over `world`, the engine's own; makes no call on the mesh.
-/// @pre engine.is_in_step()
+/// @pre replicas are in step
 WholeState whole_state(Engine& engine, Communicator& world);
 
 /// Gradients that are about to be applied, whole on rank 0, in f64 and times `factor`. Collective.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What all rules have in common: slots and master copies by shard, norms of layers over a mesh,
+// What all rules have in common: updates of master copies, norms of layers over a mesh,
 // matrices that come together (matrices.cpp).
 //
 // A layer's sums of squares are rows of a table in f64, one table for each set of axes that splits
@@ -24,27 +24,6 @@
 namespace kuafu {
 namespace {
 
-/// f32 and f64 values are updated in place. Half-precision ones have an f32 master copy, which is
-/// optimizer state: a step of lr 1e-4 is lost in a bf16's 8 bits.
-bool needs_master(const Tensor& value) {
-  return value.scalar_type() == at::kBFloat16 || value.scalar_type() == at::kHalf;
-}
-
-/// A slot like value, in the type it is updated in.
-Tensor new_slot(const Tensor& value) {
-  const CategoryScope scope(Category::kOptimizer);
-  const auto type = needs_master(value) ? at::kFloat : value.scalar_type();
-  return at::zeros(value.sizes(), value.options().dtype(type).requires_grad(false));
-}
-
-/// The master copy of a half-precision value; undefined for others.
-Tensor new_master(const Tensor& value) {
-  if (!needs_master(value)) return {};
-  const Tensor master = new_slot(value);
-  master.copy_(value.detach());
-  return master;
-}
-
 /// Copies the tensors of one state into those of another. Throws ConfigError where names or shapes
 /// differ.
 void copy_state(const std::vector<SlotTensor>& from, const std::vector<SlotTensor>& to) {
@@ -64,8 +43,11 @@ void copy_state(const std::vector<SlotTensor>& from, const std::vector<SlotTenso
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimizerPlan& plan, const OptimizerRules& rules)
-    : plan_(plan), rule_(make_rule(plan, rules)) {}
+Optimizer::Optimizer(const OptimizerPlan& plan, const OptimizerRules& rules, RuleSlots* slots)
+    : plan_(plan),
+      rule_(make_rule(plan, rules)),
+      own_slots_(slots == nullptr ? std::make_unique<RuleSlots>() : nullptr),
+      slots_(slots == nullptr ? own_slots_.get() : slots) {}
 
 bool Optimizer::is_scaled(const Param& p) const { return plan_.scales(is_left_out(p)); }
 
@@ -85,11 +67,12 @@ void Optimizer::step(std::span<ParamShard> shards, double lr) { step(shards, lr,
 
 void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) {
   const at::NoGradGuard no_grad;
-  const std::vector<State*> states = states_of(shards);
+  if (!slots_->is_declared()) begin(shards);
+  const std::vector<RuleSlots::Row*> states = slots_->rows_of(shards);
   const Rates rates{.lr = lr, .step = ++num_steps_};
   std::vector<RulePiece> pieces;
   for (size_t i = 0; i < shards.size(); ++i) {
-    const State& state = *states[i];
+    const RuleSlots::Row& state = *states[i];
     pieces.push_back({.value = state.master.defined() ? state.master : shards[i].value,
                       .grad = shards[i].grad,
                       .slots = state.slots,
@@ -121,8 +104,8 @@ void Optimizer::skip(std::span<const ParamShard> shards, const Mesh& mesh) const
   std::vector<DirectionPiece> nothing;
   for (const ParamShard& s : shards) {
     if (!updates_whole(*s.param) || splitting_axes(s, mesh) == 0) continue;
-    const auto type = needs_master(s.value) ? at::kFloat : s.value.scalar_type();
-    const Tensor zero = at::zeros({1}, s.value.options().dtype(type).requires_grad(false));
+    const at::TensorOptions options = s.value.options().dtype(update_type(s.value));
+    const Tensor zero = at::zeros({1}, options.requires_grad(false));
     nothing.push_back({&s, zero.expand({s.value.numel()})});
   }
   steps_of_matrices(nothing, mesh, [](const Tensor& u, const LayerSplit&) { return u; });
@@ -191,27 +174,13 @@ std::vector<Tensor> Optimizer::ratios_of(std::span<const ParamShard> shards,
 }
 
 OptimizerState Optimizer::state() const {
-  OptimizerState all{.num_steps = num_steps_, .tensors = {}};
-  for (size_t i = 0; i < states_.size(); ++i) {
-    const State& s = states_[i];
-    for (size_t k = 0; k < s.slots.size(); ++k) {
-      all.tensors.push_back({s.param->name, slots_of(*s.param)[k], s.slots[k], i});
-    }
-    if (s.master.defined()) all.tensors.push_back({s.param->name, "master", s.master, i});
-  }
-  return all;
+  return {.num_steps = num_steps_, .tensors = slots_->tensors()};
 }
 
 void Optimizer::begin(std::span<const ParamShard> shards, int64_t num_steps) {
-  const at::NoGradGuard no_grad;
   num_steps_ = num_steps;
-  states_.clear();
-  for (const ParamShard& s : shards) {
-    State& state = states_.emplace_back();
-    state.param = s.param;
-    for (size_t k = 0; k < slots_of(*s.param).size(); ++k) state.slots.push_back(new_slot(s.value));
-    state.master = new_master(s.value);
-  }
+  slots_->declare(
+      shards, [this](const Param& p) -> const auto& { return slots_of(p); });
 }
 
 void Optimizer::restore(std::span<const ParamShard> shards, const OptimizerState& from) {
@@ -219,23 +188,9 @@ void Optimizer::restore(std::span<const ParamShard> shards, const OptimizerState
   copy_state(from.tensors, state().tensors);
 }
 
-std::vector<Optimizer::State*> Optimizer::states_of(std::span<const ParamShard> shards) {
-  if (states_.empty()) begin(shards);
-  std::vector<State*> found;
-  size_t at = 0;
-  for (const ParamShard& s : shards) {
-    KUAFU_CHECK(s.param != nullptr && s.value.defined() && s.grad.defined(), "a shard of ",
-                s.param == nullptr ? "nothing" : s.param->name, " lacks its value or gradient");
-    while (at < states_.size() && states_[at].param != s.param) ++at;
-    KUAFU_CHECK(at < states_.size(), "a step over ", s.param->name,
-                ", of which there is no state, or not in this order");
-    found.push_back(&states_[at++]);
-  }
-  return found;
-}
-
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerPlan& plan, const OptimizerRules& rules) {
-  return std::make_unique<Optimizer>(plan, rules);
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerPlan& plan, const OptimizerRules& rules,
+                                          RuleSlots* slots) {
+  return std::make_unique<Optimizer>(plan, rules, slots);
 }
 
 }  // namespace kuafu

@@ -8,32 +8,9 @@
 
 #include "kuafu/optim/rule.h"
 #include "kuafu/plan/plan.h"
-#include "kuafu/tensor/param.h"
+#include "kuafu/states/slots.h"
 
 namespace kuafu {
-
-/// A flat or whole piece of one parameter, with what is needed to compute norms of the whole.
-struct ParamShard {
-  Tensor value, grad;
-  const Param* param = nullptr;
-  /// Axes (beyond the parameter's own) that split this piece further: {"data"} under ZeRO.
-  Axes split_axes;
-  /// Where a flat piece starts in the parameter's shard (p.value), in row-major order.
-  int64_t first_element = 0;
-  /// The gradient is `grad` times this: what a scaled loss and clipping make of it, multiplied in
-  /// the type of the update, so that nothing of an f16 gradient is lost.
-  double grad_factor = 1;
-  /// Where the pieces of all ranks along split_axes begin in it, in their order, and the last one's
-  /// end; empty where nothing splits it further.
-  std::vector<int64_t> bounds = {};
-};
-
-/// A slot of a rule, or "master", the f32 copy of a half-precision value.
-struct SlotTensor {
-  std::string param, slot;
-  Tensor tensor;     ///< (shard)
-  size_t shard = 0;  ///< position of the shard it belongs to
-};
 
 /// What a resumed run needs to go on to the bit.
 struct OptimizerState {
@@ -49,14 +26,15 @@ struct PartialSums {
 
 class LayerWatch;
 
-/// Updates shards in place by the rule of a plan. Slots are there from begin() on, used or not.
+/// Updates shards in place by the rule of a plan, which declares what slots they have.
 class Optimizer {
  public:
-  /// Throws ConfigError for kinds and coefficients that there are not.
-  explicit Optimizer(const OptimizerPlan& plan, const OptimizerRules& rules = builtin_optimizers());
+  /// Throws ConfigError for kinds and coefficients that there are not. `slots`: those of a store;
+  /// null: own ones. @pre they outlive it
+  explicit Optimizer(const OptimizerPlan& plan, const OptimizerRules& rules = builtin_optimizers(),
+                     RuleSlots* slots = nullptr);
 
-  /// Makes the state over these shards anew, zero (master copies: of the values) and with so many
-  /// steps done. A saved run goes on once state().tensors are filled.
+  /// Declares the slots of these shards anew, with so many steps done. A saved run goes on once state().tensors are filled.
   void begin(std::span<const ParamShard> shards, int64_t num_steps = 0);
   /// Of the shards of begin(), or in their order some of them; begins with these where nobody has.
   /// Collective over the mesh where the rule has trust ratios or matrices: every rank lists the same
@@ -75,14 +53,6 @@ class Optimizer {
   void restore(std::span<const ParamShard> shards, const OptimizerState& from);
 
  private:
-  struct State {
-    const Param* param = nullptr;
-    std::vector<Tensor> slots;  // like the shard, by Rule::slots
-    Tensor master;              // of half precision
-  };
-
-  /// The states of the shards of a step. Throws InternalError where they lack a value or gradient.
-  std::vector<State*> states_of(std::span<const ParamShard> shards);
   /// The slots of a parameter, by name.
   const std::vector<std::string>& slots_of(const Param& p) const;
   /// optimizer.exclude: no decay, and, but for some of optimizer.scaled_layers, no ratio.
@@ -110,14 +80,16 @@ class Optimizer {
 
   OptimizerPlan plan_;
   Rule rule_;
-  std::vector<State> states_;
+  std::unique_ptr<RuleSlots> own_slots_;
+  RuleSlots* slots_;
   int64_t num_steps_ = 0;
   LayerWatch* watch_ = nullptr;
 };
 
 /// By plan.kind; throws ConfigError listing the kinds.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerPlan& plan,
-                                          const OptimizerRules& rules = builtin_optimizers());
+                                          const OptimizerRules& rules = builtin_optimizers(),
+                                          RuleSlots* slots = nullptr);
 
 /// Learning rate of step t (from 0) out of `steps`: linear warm-up, then the schedule. `batch`:
 /// samples of a step, for optimizer.scale_lr.

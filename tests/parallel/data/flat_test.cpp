@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kuafu/parallel/data/flat.h"
+#include "kuafu/states/bucket.h"
 
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ TEST(FlatBuckets, OfAnyNumberOfPartsHoldEveryElementOnce) {
     for (const int64_t bytes : {1, 100, 1 << 20}) {
       int64_t seen = 0;
       for (const FlatBucket& b : make_buckets(group, mesh, sharded(bytes))) {
-        EXPECT_EQ(b.parts, n);
+        EXPECT_EQ(std::ssize(b.ends), n);
         int64_t end = 0;
         for (const FlatSlot& slot : b.slots) {
           EXPECT_GE(slot.offset, end);
@@ -66,26 +66,22 @@ TEST(FlatBuckets, KeepApartWhatIsSummedOverOtherAxesOrOfAnotherType) {
   params.push_back(make("expert", {4, 4}, {"expert"}));
   params.push_back(make("half", {4}, {}, {}, at::kBFloat16));
   params.push_back(make("bias", {4}));
-  params.push_back(make("apart", {4}));
   params.push_back(make("own", {4}, {"replica", "expert"}));
   Group group{"block", {}};
   for (Param& p : params) group.params.push_back(&p);
-  FlatRules rules = sharded(1 << 20);
-  rules.apart = {&params[5]};
-  const auto buckets = make_buckets(group, mesh, rules);
-  ASSERT_EQ(buckets.size(), 6u);
+  const auto buckets = make_buckets(group, mesh, sharded(1 << 20));
+  ASSERT_EQ(buckets.size(), 5u);
   const Axes tensor = {"tensor"}, data = {"data"}, replica = {"replica"}, none;
   EXPECT_EQ(buckets[0].slots.size(), 2u);  // weight, bias
   EXPECT_EQ(buckets[0].slots[1].param, &params[4]);
   EXPECT_EQ(buckets[0].replicas, data);
-  EXPECT_EQ(buckets[0].parts, 4);
+  EXPECT_EQ(buckets[0].ends.size(), 4u);
   EXPECT_EQ(buckets[1].scheme_axes, tensor);
   EXPECT_EQ(buckets[2].replicas, replica);
-  EXPECT_EQ(buckets[2].parts, 2);
+  EXPECT_EQ(buckets[2].ends.size(), 2u);
   EXPECT_EQ(buckets[3].slots[0].param, &params[3]);
-  EXPECT_EQ(buckets[4].slots[0].param, &params[5]);
-  EXPECT_EQ(buckets[5].replicas, none);
-  EXPECT_EQ(buckets[5].parts, 1);
+  EXPECT_EQ(buckets[4].replicas, none);
+  EXPECT_FALSE(buckets[4].is_split());
 }
 
 TEST(FlatBuckets, TakeGradientsAndNoteWhichWereThere) {

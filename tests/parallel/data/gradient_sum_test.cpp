@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kuafu/parallel/data/gradient_sum.h"
+#include "kuafu/parallel/reduce/gradient_sum.h"
 
 #include <gtest/gtest.h>
 
@@ -60,7 +60,7 @@ TEST_P(Sums, AreThoseOfAllRanksAndSendTheClosedForm) {
       world.meter(&ledger, "data");
       const auto sum = make_gradient_sum({c.mode, c.per_node}, world);
       const Tensor mine = values(elements, world.rank());
-      sum->start(mine, 3).wait();
+      sum(mine, 3).wait();
       Tensor all = values(elements, 0);
       for (int r = 1; r < c.ranks; ++r) all = all + values(elements, r);
       EXPECT_TRUE(at::equal(mine, all)) << elements << " on rank " << world.rank();
@@ -87,7 +87,7 @@ TEST_P(Sums, DoNotMixWhenTheyOverlap) {
     std::vector<Work> works;
     for (int k = 0; k < kSums; ++k) {
       mine.push_back(values(700 + 900 * k, world.rank() + k));
-      works.push_back(sum->start(mine.back(), k));
+      works.push_back(sum(mine.back(), k));
       for (int look = 0; look < world.rank(); ++look) {
         for (Work& work : works) work.test();
       }
@@ -108,7 +108,7 @@ TEST_P(Sums, RepeatBitForBit) {
     tests::run_ranks(c.ranks, [&](Communicator& world) {
       const auto sum = make_gradient_sum({c.mode, c.per_node}, world);
       const Tensor mine = values(1009, world.rank()).div_(7).to(at::kFloat);
-      sum->start(mine, 0).wait();
+      sum(mine, 0).wait();
       Tensor& before = first[static_cast<size_t>(world.rank())];
       EXPECT_TRUE(!is_again || at::equal(mine, before));
       before = mine.clone();
@@ -140,7 +140,7 @@ TEST(GradientSum, CountsTheRanksOfItsGroupOnANode) {
     group->meter(&ledger, "data");
     const auto sum = make_gradient_sum({"hierarchical", 4}, *group);  // two of the group on a node
     const Tensor mine = values(41, world.rank());
-    sum->start(mine, 0).wait();
+    sum(mine, 0).wait();
     EXPECT_EQ(tests::of(ledger.axis("data.intra")), tests::intra(41, 2, group->rank()));
     EXPECT_EQ(tests::of(ledger.axis("data.inter")), tests::inter(41, 4, 2, group->rank()));
     group->meter(nullptr, "");

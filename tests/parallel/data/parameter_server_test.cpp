@@ -2,8 +2,6 @@
 //
 // Servers in step with their workers compute what one rank does.
 
-#include "kuafu/parallel/data/parameter_server.h"
-
 #include <gtest/gtest.h>
 
 #include "tests/base/messages.h"

@@ -10,7 +10,7 @@
 #include "kuafu/engine/certificate_replay.h"
 #include "kuafu/engine/push_replay.h"
 #include "kuafu/engine/whole.h"
-#include "kuafu/parallel/data/served_part.h"
+#include "kuafu/parallel/stale/replicas.h"
 #include "kuafu/simulate/simulate.h"
 #include "tests/base/messages.h"
 #include "tests/support/plans.h"
@@ -147,7 +147,8 @@ Followed follow_script(const Plan& plan, const std::vector<int>& order,
     out.losses = run.losses;
     out.parameters = parameters;
     change(run.orders);
-    const FlatBucket layout = whole_model(engine.params(), engine.mesh());
+    const FlatBucket layout =
+        whole_model(engine.params(), engine.mesh(), plan.parallel.data.servers);
     const auto reference = make_reference(plan, registries, *data);
     EXPECT_EQ(reference->name(), "oracle");
     out.replayed = replay_pushes({plan, layout, run.orders, plan.train.steps}, *reference);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kuafu/parallel/data/sum.h"
+#include "kuafu/parallel/reduce/sum.h"
 
 #include <gtest/gtest.h>
 

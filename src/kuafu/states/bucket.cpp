@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kuafu/parallel/data/flat.h"
+#include "kuafu/states/bucket.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -8,7 +8,6 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/meter/op_trace.h"
-#include "kuafu/optim/layer_watch.h"
 
 namespace kuafu {
 namespace {
@@ -49,22 +48,28 @@ int64_t next_offset(const FlatBucket& bucket, const Param& p, bool is_aligned) {
   return is_aligned ? round_up(end, kAlignment / p.value.element_size()) : end;
 }
 
+/// Where parts end that differ by one element at most, those of `holders` among the replicas.
+std::vector<int64_t> even_ends(int64_t elements, int64_t holders, int64_t replicas) {
+  const int64_t base = elements / holders, more = elements % holders;
+  std::vector<int64_t> ends;
+  for (int64_t r = 1; r <= replicas; ++r) {
+    ends.push_back(r < holders ? r * base + std::min(r, more) : elements);
+  }
+  return ends;
+}
+
 }  // namespace
 
 std::vector<FlatBucket> make_buckets(const Group& group, const Mesh& mesh, const FlatRules& rules) {
   std::vector<FlatBucket> buckets;
   for (Param* p : group.params) {
-    const auto is_apart = [&](const Param* q) {
-      return std::find(rules.apart.begin(), rules.apart.end(), q) != rules.apart.end();
-    };
     const FlatBucket fresh{.scheme_axes = scheme_axes(*p, mesh),
                            .replicas = replica_axes(*p, mesh)};
     const int64_t capacity = rules.bucket_bytes / p->value.element_size();
     const auto fits = [&](const FlatBucket& b) {
       const Param& first = *b.slots[0].param;
       return b.scheme_axes == fresh.scheme_axes && b.replicas == fresh.replicas &&
-             first.value.scalar_type() == p->value.scalar_type() && !is_apart(p) &&
-             !is_apart(&first) &&
+             first.value.scalar_type() == p->value.scalar_type() &&
              next_offset(b, *p, rules.is_sharded) + p->value.numel() <= capacity;
     };
     auto place = std::find_if(buckets.begin(), buckets.end(), fits);
@@ -74,17 +79,23 @@ std::vector<FlatBucket> make_buckets(const Group& group, const Mesh& mesh, const
   for (FlatBucket& b : buckets) {
     KUAFU_CHECK(b.replicas.size() <= 1, "replicas along ", to_string(b.replicas));
     const int64_t end = b.slots.back().offset + b.slots.back().extent;
-    b.parts = rules.is_sharded ? mesh.size(b.replicas) : 1;
-    b.part = round_up(end, b.parts) / b.parts;
+    const int64_t replicas = mesh.size(b.replicas);
+    if (rules.is_sharded) b.ends = even_ends(round_up(end, replicas), replicas, replicas);
+    if (rules.servers > 0) b.ends = even_ends(end, rules.servers, replicas);
+    if (b.ends.empty()) b.ends = {end};
+    b.me = b.is_split() ? mesh.coord(b.replicas) : 0;
   }
   return buckets;
 }
 
-Overlap overlap(const FlatSlot& slot, int64_t first, int64_t extent) {
-  const int64_t begin = std::max(first, slot.offset);
-  const int64_t end = std::min(first + extent, slot.offset + slot.extent);
-  if (begin >= end) return {first, 0};
-  return {begin, end - begin};
+Tensor in_part(const Tensor& flat, const Part& part) {
+  return flat.narrow(0, part.begin, part.size());
+}
+
+Part overlap(const Part& part, const FlatSlot& slot) {
+  const int64_t begin = std::max(part.begin, slot.offset);
+  const int64_t end = std::min(part.end, slot.offset + slot.extent);
+  return begin < end ? Part{begin, end} : Part{part.begin, part.begin};
 }
 
 std::vector<int64_t> bounds_in(const FlatSlot& slot, const std::vector<int64_t>& ends) {
@@ -97,6 +108,27 @@ std::vector<int64_t> bounds_in(const FlatSlot& slot, const std::vector<int64_t>&
 
 Tensor in_shape(const FlatSlot& slot, const Tensor& flat) {
   return flat.narrow(0, slot.offset, slot.extent).view(slot.param->value.sizes());
+}
+
+Tensor value_in(const FlatSlot& slot, const Part& piece) {
+  const Tensor whole = slot.param->value.detach().view({-1});
+  return whole.narrow(0, piece.begin - slot.offset, piece.size());
+}
+
+void take_values(const FlatBucket& bucket, const Tensor& flat, const Part& part) {
+  const at::NoGradGuard no_grad;
+  for (const FlatSlot& slot : bucket.slots) {
+    const Part piece = overlap(part, slot);
+    if (piece.size() > 0) in_part(flat, piece).copy_(value_in(slot, piece));
+  }
+}
+
+void give_values(const FlatBucket& bucket, const Tensor& flat, const Part& part) {
+  const at::NoGradGuard no_grad;
+  for (const FlatSlot& slot : bucket.slots) {
+    const Part piece = overlap(part, slot);
+    if (piece.size() > 0) value_in(slot, piece).copy_(in_part(flat, piece));
+  }
 }
 
 Tensor take_gradients(const FlatBucket& bucket, std::vector<bool>& used) {
@@ -119,13 +151,6 @@ Tensor take_gradients(const FlatBucket& bucket, std::vector<bool>& used) {
   }
   zero_until(bucket.elements());
   return flat;
-}
-
-void show_own(LayerWatch* watch, const FlatBucket& bucket, const Tensor& flat, const Mesh& mesh) {
-  if (watch == nullptr) return;
-  for (const FlatSlot& slot : bucket.slots) {
-    watch->add_own(*slot.param, in_shape(slot, flat), bucket.replicas, mesh);
-  }
 }
 
 void check_unused(const Param& p, const Tensor& sum) {

@@ -11,7 +11,7 @@
 // It receives what a reduce-scatter does, (n-1)/n of the buffer. Half precision adds in f32 and is
 // rounded once.
 
-#include "kuafu/parallel/data/sum.h"
+#include "kuafu/parallel/reduce/sum.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -45,13 +45,6 @@ PendingSum add_in_rank_order(const Tensor& out, const Tensor& flat, Communicator
 }
 
 }  // namespace
-
-void PendingSum::then(std::function<void()> more) {
-  then_ = [first = std::move(then_), more = std::move(more)] {
-    if (first) first();
-    more();
-  };
-}
 
 PendingSum sum_everywhere(const Tensor& flat, Communicator& c, SumOrder order) {
   if (order == SumOrder::kAny || c.size() == 1) {

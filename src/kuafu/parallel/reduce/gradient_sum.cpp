@@ -19,11 +19,11 @@
 // So a link between nodes carries 1/m of what one rank's ring would.
 // [Patarasuk and Yuan, JPDC 2009; Jia et al., arXiv 1807.11205, section 3.3]
 
-#include "kuafu/parallel/data/gradient_sum.h"
+#include "kuafu/parallel/reduce/gradient_sum.h"
 
 #include <ATen/ATen.h>
 
-#include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -98,32 +98,7 @@ Work run(std::vector<Leg> legs, const Tensor& flat, int tag) {
 
 GroupRank rank_in(const Communicator& group) { return {group.size(), group.rank()}; }
 
-class Automatic final : public GradientSum {
- public:
-  explicit Automatic(Communicator& group) : group_(group) {}
-  Work start(const Tensor& flat, int) override {
-    return group_.all_reduce(view(flat), ReduceOp::kSum);
-  }
-
- private:
-  Communicator& group_;
-};
-
-class Flat final : public GradientSum {
- public:
-  using Algorithm = std::function<Program(GroupRank me, Range whole)>;
-  Flat(Communicator& group, Algorithm algorithm)
-      : group_(group), algorithm_(std::move(algorithm)) {}
-  Work start(const Tensor& flat, int tag) override {
-    return run({{&group_, algorithm_(rank_in(group_), {0, flat.numel()})}}, flat, tag);
-  }
-
- private:
-  Communicator& group_;
-  Algorithm algorithm_;
-};
-
-class Hierarchical final : public GradientSum {
+class Hierarchical {
  public:
   Hierarchical(Communicator& group, int64_t ranks_per_node) {
     const auto node = [members = group.members(), ranks_per_node](int r) {
@@ -140,7 +115,7 @@ class Hierarchical final : public GradientSum {
     between_->meter(group.ledger(), group.label() + ".inter");
   }
 
-  Work start(const Tensor& flat, int tag) override {
+  Work start(const Tensor& flat, int tag) const {
     const GroupRank me = rank_in(*inside_);
     const Range whole{0, flat.numel()}, mine = whole.part(me.next(), me.n);
     return run({{inside_.get(), algorithms::ring_sum_parts(me, whole)},
@@ -155,18 +130,23 @@ class Hierarchical final : public GradientSum {
 
 }  // namespace
 
-std::unique_ptr<GradientSum> make_gradient_sum(const SumOptions& options, Communicator& group) {
+GradientSum make_gradient_sum(const SumOptions& options, Communicator& group) {
+  const auto flat_sum = [&group](auto algorithm) -> GradientSum {
+    return [&group, algorithm](const Tensor& flat, int tag) {
+      return run({{&group, algorithm(rank_in(group), Range{0, flat.numel()})}}, flat, tag);
+    };
+  };
   if (options.mode == "ring") {
-    return std::make_unique<Flat>(
-        group, [](GroupRank s, Range whole) { return algorithms::ring_all_reduce(s, whole); });
+    return flat_sum([](GroupRank me, Range all) { return algorithms::ring_all_reduce(me, all); });
   }
-  if (options.mode == "tree") return std::make_unique<Flat>(group, algorithms::tree_all_reduce);
+  if (options.mode == "tree") return flat_sum(&algorithms::tree_all_reduce);
   if (options.mode == "hierarchical") {
-    return std::make_unique<Hierarchical>(group, options.ranks_per_node);
+    return [sum = std::make_shared<Hierarchical>(group, options.ranks_per_node)](
+               const Tensor& flat, int tag) { return sum->start(flat, tag); };
   }
   KUAFU_REQUIRE(options.mode == "auto", "no sum is called \"", options.mode,
                 "\"; allowed: \"auto\", \"ring\", \"tree\", \"hierarchical\"");
-  return std::make_unique<Automatic>(group);
+  return [&group](const Tensor& flat, int) { return group.all_reduce(view(flat), ReduceOp::kSum); };
 }
 
 }  // namespace kuafu

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <memory>
+#include <functional>
 #include <string>
 
 #include "kuafu/comm/communicator.h"
@@ -9,14 +9,10 @@
 
 namespace kuafu {
 
-/// Sums flat gradients over one group of replicas by the algorithm that a plan names.
-class GradientSum {
- public:
-  virtual ~GradientSum() = default;
-  /// Starts the sum of `flat` (elements) in place; several may be under way, each with a tag of its
-  /// own. The Work frees what the algorithm needs beside `flat` when it is waited for.
-  virtual Work start(const Tensor& flat, int tag) = 0;
-};
+/// Starts the sum of `flat` (elements) in place over one group of replicas, by the algorithm that a
+/// plan names; several may be under way, each with a tag of its own. The Work frees what the
+/// algorithm needs beside `flat` when it is waited for.
+using GradientSum = std::function<Work(const Tensor& flat, int tag)>;
 
 /// parallel.data.mode and where it runs.
 struct SumOptions {
@@ -28,6 +24,6 @@ struct SumOptions {
 /// the ledger counts what the algorithm sends; hierarchical ones under "<label>.intra" and
 /// "<label>.inter". Collective over the group.
 /// @pre the group outlives it; nodes hold equal numbers of the group's ranks (the plan's check).
-std::unique_ptr<GradientSum> make_gradient_sum(const SumOptions& options, Communicator& group);
+GradientSum make_gradient_sum(const SumOptions& options, Communicator& group);
 
 }  // namespace kuafu

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kuafu/optim/optimizer.h"
+#include "kuafu/parallel/stale/order.h"
+#include "kuafu/states/store.h"
+
+namespace kuafu {
+
+struct StaleOptions {
+  const Plan& plan;
+  /// Workers in the order in which every server applies their pushes, until it ends; then, and by
+  /// default, as they arrive. Makes a run repeatable.
+  std::vector<int> script = {};
+  const OptimizerRules& rules = builtin_optimizers();
+};
+
+/// Every parameter once, end to end, in the parts of so many servers. @pre one type and one kind of
+/// replicas
+FlatBucket whole_model(const std::vector<Param*>& params, const Mesh& mesh, int64_t servers);
+
+class StaleServer;
+
+/// A replica that goes on by itself: a worker of parameter servers with bounded staleness, and one
+/// of them, maybe. Nothing is collective over "data" until all settle().
+class StaleReplica {
+ public:
+  /// @pre replicas of one rank; gradients are not clipped; mesh, plan and rules outlive it
+  /// Throws ConfigError for a script that no workers within the bound can follow.
+  StaleReplica(const Mesh& mesh, StaleOptions options);
+  ~StaleReplica();
+
+  /// A store of this replica alone, which sums nothing and updates nothing.
+  std::unique_ptr<Store> make_store(const ParamFactory& params) const;
+  /// What the servers hold, once. @pre the parameters outlive this
+  void attach(const std::vector<Param*>& params);
+  /// What came in while my worker computed, where I serve: to be called now and then. Never blocks.
+  void serve();
+  /// After a step: pushes every .grad, clears `ready`, pieces that hold the same, and waits for the
+  /// values of my next step. Their norm, as if my samples were the batch. Throws ConfigError
+  /// where a parameter has none.
+  double push(std::vector<ParamShard>& ready);
+  /// Waits until all replicas have made as many steps, and hold the newest values. Collective.
+  void settle();
+
+  /// What each server has applied so far. Collective, as what follows.
+  std::vector<PushOrder> pushes();
+  /// The sum over replicas of what each is about to push.
+  Tensor gradient(const Param& p) const;
+  /// Means over the replicas, of one number a step each.
+  std::vector<double> means(std::vector<double> own);
+
+ private:
+  template <class Done>
+  void serve_until(const Done& is_done);
+  /// Room for all values, and receives of those that other servers will send.
+  Tensor receive_values(int tag, std::vector<Work>& works) const;
+  void tell_servers(int64_t& note, std::vector<Work>& works) const;
+
+  const Mesh& mesh_;
+  const Mesh alone_{{}, 0};
+  StaleOptions options_;
+  Communicator& group_;
+  const int64_t servers_;
+  FlatBucket layout_;
+  std::unique_ptr<StaleServer> server_;  // null on a replica that does not serve
+  int64_t pushed_ = 0;                   // steps
+  bool is_settled_ = true;
+};
+
+}  // namespace kuafu

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kuafu/states/piece.h"
+
+namespace kuafu {
+
+/// A slot of a rule, or "master", the f32 copy of a half-precision value.
+struct SlotTensor {
+  std::string param, slot;
+  Tensor tensor;     ///< (shard)
+  size_t shard = 0;  ///< position of the shard it belongs to
+};
+
+/// The type that a value is updated in: f32 for half precision, which has a master copy then, since
+/// a step of lr 1e-4 is lost in a bf16's 8 bits; else its own.
+at::ScalarType update_type(const Tensor& value);
+
+/// What an optimizer keeps of each piece, by name. It is there once declared, used or not.
+class RuleSlots {
+ public:
+  struct Row {
+    const Param* param = nullptr;
+    std::vector<std::string> names;
+    std::vector<Tensor> slots;  ///< like the piece, in the type of the update
+    Tensor master;              ///< the same, of half precision; else undefined
+  };
+  using Names = std::function<const std::vector<std::string>&(const Param&)>;
+
+  /// Makes the slots of these pieces anew, in the place of all before: zero, masters the values.
+  void declare(std::span<const ParamShard> pieces, const Names& names);
+  bool is_declared() const { return !rows_.empty(); }
+  /// Those of declared pieces, all or some, in their order. Throws InternalError for another, or
+  /// one that lacks its value or gradient.
+  std::vector<Row*> rows_of(std::span<const ParamShard> pieces);
+  /// All of them, not copies.
+  std::vector<SlotTensor> tensors() const;
+
+ private:
+  std::vector<Row> rows_;
+};
+
+}  // namespace kuafu

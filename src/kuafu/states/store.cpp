@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The way of gradients and values through a step; what is kept in parts: store_uses.cpp.
+//
+//   ready()    gradients of a group, by autograd in tensors of their own, are moved into the flat
+//              buffer of each bucket, and their sum starts: it overlaps the backward of the groups
+//              before. Every micro-batch, or, while whole ones stay, once a step.
+//   finish()   waits. Slots whole: each .grad becomes a view of the sum; in parts: pieces of mine.
+//   publish()  sums are dropped; where parameters are whole and slots in parts, every replica's
+//              part of the values comes to all of them.
+//
+// Where nothing is kept in parts, gradients that nobody sums stay where autograd has left them.
+
+#include "kuafu/states/store.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/meter/allocator.h"
+
+namespace kuafu {
+
+Store::Store(const Mesh& mesh, const StoreOptions& options, std::unique_ptr<Reduce> reduce,
+             const ParamFactory& params)
+    : mesh_(mesh), options_(options), reduce_(std::move(reduce)), params_(params) {}
+
+void Store::attach(std::vector<Group> groups) {
+  groups_ = std::move(groups);
+  num_users_.resize(groups_.size());
+  int tag = 0;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    std::vector<Bucket>& buckets = buckets_.emplace_back();
+    for (FlatBucket& layout : make_buckets(groups_[g], mesh_, options_.cut)) {
+      Bucket& b = buckets.emplace_back(Bucket{.layout = std::move(layout)});
+      b.layout.tag = tag++;
+      b.used.resize(b.layout.slots.size());
+      for (size_t i = 0; i < b.layout.slots.size(); ++i) {
+        places_[b.layout.slots[i].param] = {g, buckets.size() - 1, i};
+      }
+      reduce_->attach(b.layout);
+      if (!options_.cut.is_sharded) continue;  // parameters lie where they are
+      if (has_values_in_parts(b)) {
+        adopt_part(b);
+      } else {
+        adopt_whole(b);
+      }
+    }
+  }
+}
+
+void Store::adopt_whole(Bucket& b) {
+  const at::NoGradGuard no_grad;
+  const CategoryScope scope(Category::kParameter);
+  const Tensor& any = b.layout.slots[0].param->value;
+  b.values = at::zeros({b.layout.elements()}, any.options().requires_grad(false));
+  for (const FlatSlot& slot : b.layout.slots) {
+    const Tensor place = in_shape(slot, b.values);
+    place.copy_(initial_value(*slot.param));
+    slot.param->value.set_data(place);
+  }
+}
+
+Tensor Store::initial_value(const Param& p) const {
+  if (p.value.storage().nbytes() > 0) return p.value.detach();
+  const CategoryScope scope(Category::kCommunication);
+  return params_.initial_value(p);
+}
+
+void Store::ready(int group, bool is_last) {
+  const auto g = static_cast<size_t>(group);
+  const bool is_due = is_last || sums_every_micro_batch();
+  if (!is_due || !options_.cut.is_sharded) {
+    for (Param* p : groups_[g].params) recategorise(p->value.grad(), Category::kGradient);
+  }
+  for (const Bucket& b : buckets_[g]) {
+    if (!grown_ || is_summed(b)) continue;
+    for (const FlatSlot& slot : b.layout.slots) grown_(*slot.param, is_last);
+  }
+  if (!is_due) return;
+  if (sums_every_micro_batch()) {
+    // At most one group's whole gradients wait for their sum where they are freed after it.
+    if (is_split()) {
+      complete_all();
+    } else {
+      complete(g);
+    }
+  }
+  for (Bucket& b : buckets_[g]) {
+    if (is_summed(b)) reduce(g, b);
+  }
+}
+
+void Store::reduce(size_t group, Bucket& b) {
+  if (reduce_->needs_tests()) {
+    for (UnderWay& before : under_way_) before.sum.test();
+  }
+  const Held held = options_.residency.gradients;
+  const bool is_first = !b.sum.defined();
+  const Category kept = is_first || !is_split() ? Category::kGradient : Category::kCommunication;
+  Tensor flat;
+  {
+    const CategoryScope scope(held == Held::kWhole ? kept : Category::kCommunication);
+    flat = take_gradients(b.layout, b.used);
+  }
+  const CategoryScope scope(kept);
+  StartedSum started = reduce_->start(b.layout, flat, held);
+  if (is_first) {
+    b.sum = started.mine;
+  } else {
+    started.sum.then([&b, mine = started.mine] { b.sum.add_(mine); });
+  }
+  flat = Tensor();
+  if (options_.is_overlapped) {
+    under_way_.push_back({group, std::move(started.sum)});
+  } else {
+    const at::NoGradGuard no_grad;
+    started.sum.wait();
+  }
+}
+
+void Store::complete(size_t group) {
+  const at::NoGradGuard no_grad;
+  for (UnderWay& u : under_way_) {
+    if (u.group == group) u.sum.wait();
+  }
+  std::erase_if(under_way_, [&](const UnderWay& u) { return u.group == group; });
+}
+
+void Store::complete_all() {
+  while (!under_way_.empty()) complete(under_way_.front().group);
+}
+
+ParamShard Store::piece_of(const Bucket& b, const FlatSlot& slot) const {
+  const Part all = b.layout.mine(), mine = overlap(all, slot);
+  Tensor value;
+  if (!b.values.defined()) {
+    value = value_in(slot, mine.size() > 0 ? mine : Part{slot.offset, slot.offset});
+  } else if (has_values_in_parts(b)) {
+    value = b.values.narrow(0, mine.begin - all.begin, mine.size());
+  } else {
+    value = in_part(b.values, mine);
+  }
+  return {.value = value,
+          .grad = {},
+          .param = slot.param,
+          .split_axes = mesh_.canonical(b.layout.replicas),
+          .first_element = mine.size() == 0 ? 0 : mine.begin - slot.offset,
+          .bounds = bounds_in(slot, b.layout.ends)};
+}
+
+std::vector<ParamShard> Store::pieces() const {
+  std::vector<ParamShard> all;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    if (!is_split()) {
+      for (Param* p : groups_[g].params) all.push_back({p->value, {}, p, {}});
+      continue;
+    }
+    for (const Bucket& b : buckets_[g]) {
+      for (const FlatSlot& slot : b.layout.slots) all.push_back(piece_of(b, slot));
+    }
+  }
+  return all;
+}
+
+Tensor Store::summed(Bucket& b, size_t i, const ParamShard& piece) const {
+  const FlatSlot& slot = b.layout.slots[i];
+  Tensor& own = slot.param->value.mutable_grad();
+  if (!is_split() && !b.sum.defined()) return own;
+  Tensor sum = piece.value;  // of an empty part
+  if (!is_split()) {
+    sum = in_shape(slot, b.sum);
+  } else if (b.sum.defined()) {
+    const Part all = b.layout.mine();
+    sum = b.sum.narrow(0, overlap(all, slot).begin - all.begin, piece.value.numel());
+  }
+  if (!b.used[i]) {
+    check_unused(*slot.param, sum);  // left as it is
+    return {};
+  }
+  if (!is_split()) own = sum;
+  return sum;
+}
+
+std::vector<ParamShard> Store::finish() {
+  complete_all();
+  std::vector<ParamShard> used;
+  for (ParamShard& piece : pieces()) {
+    const Place at = places_.at(piece.param);
+    piece.grad = summed(buckets_[at.group][at.bucket], at.slot, piece);
+    if (piece.grad.defined()) used.push_back(std::move(piece));
+  }
+  return used;
+}
+
+void Store::publish() {
+  std::vector<Work> shares;
+  for (std::vector<Bucket>& buckets : buckets_) {
+    for (Bucket& b : buckets) {
+      b.sum = Tensor();
+      b.used.assign(b.used.size(), false);
+    }
+  }
+  if (!is_split() || options_.residency.parameters == Held::kPart) return;  // each use gathers
+  for (const std::vector<Bucket>& buckets : buckets_) {
+    for (const Bucket& b : buckets) {
+      if (b.layout.is_split()) shares.push_back(reduce_->share(b.layout, b.values));
+    }
+  }
+  for (Work& share : shares) share.wait();
+}
+
+Tensor Store::value(const Param& p) const {
+  if (options_.residency.parameters == Held::kWhole) return p.value.detach();
+  const Place at = places_.at(&p);
+  const Bucket& b = bucket_at(at);
+  return gather(b, b.layout.slots[at.slot],
+                has_values_in_parts(b) ? b.values : in_part(b.values, b.layout.mine()));
+}
+
+Tensor Store::gradient(const Param& p) const {
+  if (!is_split()) return p.value.grad();
+  const Place at = places_.at(&p);
+  const Bucket& b = bucket_at(at);
+  if (!b.used[at.slot]) return {};
+  return gather(b, b.layout.slots[at.slot], b.sum);
+}
+
+}  // namespace kuafu

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "kuafu/states/bucket.h"
+#include "kuafu/states/reduce.h"
+#include "kuafu/states/residency.h"
+#include "kuafu/states/slots.h"
+
+namespace kuafu {
+
+struct StoreOptions {
+  Residency residency = {};
+  FlatRules cut = {.bucket_bytes = 25 * 1024 * 1024};
+  bool is_overlapped = true;  ///< leave sums and gathers under way while a block computes
+  /// Gradients of every micro-batch are summed by themselves, as those kept in parts always are.
+  bool sums_every_micro_batch = false;
+};
+
+/// The states of a model that a rank holds, as its row of zero.cpp says: parameters, gradients, and
+/// by name the slots of the optimizer. Nobody else gathers or frees them. Groups are blocks.
+class Store {
+ public:
+  /// `params` fills what parameters lack that it made deferred. @pre the mesh outlives the store
+  Store(const Mesh& mesh, const StoreOptions& options, std::unique_ptr<Reduce> reduce,
+        const ParamFactory& params);
+
+  /// Takes the groups over, once. Collective. @pre their parameters outlive the store
+  void attach(std::vector<Group> groups);
+  /// The uses to come, in order: what is in parts is gathered ahead. Others may come instead.
+  void expect(std::vector<GroupSet> uses);
+  void acquire(const GroupSet& groups);  ///< before a use: their parameters are whole then
+  void release(const GroupSet& groups);  ///< after it
+  /// Gradients of a micro-batch are complete in the group's .grad, on top of those before it where
+  /// they were left there. `is_last`: of the step; at the latest now their sums start, over each
+  /// parameter's grad_axes and the replicas.
+  void ready(int group, bool is_last);
+  /// Waits for all sums; what my optimizer must update, gradients summed.
+  std::vector<ParamShard> finish();
+  /// Everything my optimizer updates, used in a step or not, in the order of finish(), without
+  /// gradients. May be empty: every replica lists the same parameters, for norms over all of them.
+  std::vector<ParamShard> pieces() const;
+  /// After the update, and after pieces were loaded: gradients are dropped, values made known.
+  void publish();
+
+  /// p's shard (in p.layout), whole over the replicas, wherever it is kept. Collective over them.
+  /// The gradient is there from finish() to publish(); undefined where p was not used.
+  Tensor value(const Param& p) const;
+  Tensor gradient(const Param& p) const;
+  /// From the next micro-batch on.
+  void watch(const GradientWatch& watch) {
+    grown_ = watch.grown;
+    reduce_->watch(watch);
+  }
+  /// Of the pieces, once an optimizer has declared them.
+  RuleSlots& slots() { return slots_; }
+
+ private:
+  /// A bucket and what this replica has of it.
+  struct Bucket {
+    FlatBucket layout;
+    std::vector<bool> used = {};  ///< by slot: has a gradient in this step
+    /// Of sharded buckets: parameters whole (elements), they are views; or mine of them (part).
+    Tensor values = {};
+    Tensor sum = {};  ///< (part) my part of the summed gradients; undefined outside a step
+    /// Parameters in parts: (elements), they are views; no storage between uses.
+    Tensor gathered = {};
+    Work gathering = {};  ///< of `gathered`
+  };
+  struct Place {
+    size_t group = 0, bucket = 0, slot = 0;
+  };
+  struct UnderWay {
+    size_t group;
+    PendingSum sum;
+  };
+
+  bool is_split() const { return options_.residency.slots == Held::kPart; }
+  /// A lone replica's part is the whole.
+  bool has_values_in_parts(const Bucket& b) const {
+    return options_.residency.parameters == Held::kPart && b.layout.is_split();
+  }
+  bool sums_every_micro_batch() const {
+    return options_.residency.gradients == Held::kPart || options_.sums_every_micro_batch;
+  }
+  /// Else gradients stay where autograd has left them.
+  bool is_summed(const Bucket& b) const {
+    return is_split() || !b.layout.scheme_axes.empty() || !b.layout.replicas.empty();
+  }
+  Communicator& replicas(const Bucket& b) const { return mesh_.comm(b.layout.replicas[0]); }
+  const Bucket& bucket_at(const Place& at) const { return buckets_[at.group][at.bucket]; }
+
+  /// Takes over the values of the parameters: whole, or my part of them.
+  void adopt_whole(Bucket& b);
+  void adopt_part(Bucket& b);
+  /// Of a parameter, whole: it has it already, or was made deferred.
+  Tensor initial_value(const Param& p) const;
+
+  /// Starts the sum of the gradients that have come since the last time, added to those before.
+  void reduce(size_t group, Bucket& b);
+  void complete(size_t group);
+  void complete_all();
+  /// My piece of a slot, without its gradient, and then that.
+  ParamShard piece_of(const Bucket& b, const FlatSlot& slot) const;
+  Tensor summed(Bucket& b, size_t slot, const ParamShard& piece) const;
+
+  void start_gathers(const GroupSet& groups);
+  /// Frees groups that nobody uses now or next.
+  void free_unused();
+  /// A parameter of which every replica has its part of the bucket: whole.
+  Tensor gather(const Bucket& b, const FlatSlot& slot, const Tensor& mine) const;
+
+  const Mesh& mesh_;
+  StoreOptions options_;
+  std::unique_ptr<Reduce> reduce_;
+  std::function<void(const Param& p, bool is_last)> grown_;
+  ParamFactory params_;
+  std::vector<Group> groups_;
+  std::vector<std::vector<Bucket>> buckets_;  // by group
+  std::vector<UnderWay> under_way_;  // in the order of their starts; they use what stands above
+  std::map<const Param*, Place> places_;
+  RuleSlots slots_;
+  std::vector<GroupSet> expected_;  // uses to come, parameters in parts
+  size_t next_ = 0;                 // of expected_
+  std::vector<int> num_users_;      // by group
+  std::set<int> gathered_;          // groups whose storage is there, or on its way
+};
+
+}  // namespace kuafu
