@@ -5,6 +5,7 @@
 #include "experiments/data_parallel/data_parallel.h"
 #include "kuafu/comm/worlds.h"
 #include "kuafu/engine/run.h"
+#include "kuafu/parallel/stale/replicas.h"
 
 namespace kuafu::experiment {
 namespace {
@@ -56,11 +57,14 @@ Trained train(const Plan& plan, const StragglerOptions& options, Communicator& w
   std::vector<double> losses;
   trained.seconds = timed(world, [&] {
     for (int64_t step = 0; step < plan.train.steps; ++step) losses.push_back(engine.step().loss);
-    engine.settle();
+    if (StaleReplica* replica = engine.stale()) replica->settle();
   });
   trained.seconds /= static_cast<double>(plan.train.steps);
-  trained.loss = engine.mean_over_replicas(losses).back();
-  for (const PushOrder& order : engine.pushes()) {
+  trained.loss = losses.back();
+  StaleReplica* replica = engine.stale();
+  if (replica == nullptr) return trained;
+  trained.loss = replica->means(losses).back();
+  for (const PushOrder& order : replica->pushes()) {
     for (size_t i = 0; i < order.size(); ++i) {
       ++trained.behind[static_cast<int64_t>(i) - order[i].version];
     }
