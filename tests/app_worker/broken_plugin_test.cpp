@@ -106,6 +106,18 @@ TEST(BrokenPlugin, WhatIsNoExceptionIsToldOfEveryKind) {
   }
 }
 
+TEST(BrokenPlugin, WhatMakesNothingIsToldOfEveryKind) {
+  for (const Arguments& settings :
+       {Arguments{"parallel.tensor.mode=makes_nothing", "parallel.tensor.size=2"},
+        Arguments{"model.kind=makes_nothing"},
+        Arguments{"parallel.sequence.mode=makes_nothing", "parallel.sequence.size=2"}}) {
+    const Ran ran = trained(settings);
+    EXPECT_EQ(ran.code, 2) << ran.output;
+    expect_has(ran.document.value("reason", ""), library());
+    expect_has(ran.document.value("reason", ""), "\"makes_nothing\": it made nothing; allowed: a");
+  }
+}
+
 TEST(BrokenPlugin, EndsEveryMpiRank) {
   if (!build_info::kMpi.found) GTEST_SKIP() << "no MPI";
   expect_failed(by("throws_int", {}, tests::mpirun(2)), "no std::exception");

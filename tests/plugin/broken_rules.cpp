@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A plug-in that does what none may. Optimizers, each SGD but for what its name says; a tensor
-// scheme, a model, a sequence mode and a schedule that throw what is no std::exception ("throws_int").
+// scheme, a model, a sequence mode and a schedule that throw what is no std::exception ("throws_int");
+// the first three that make nothing ("makes_nothing").
 // With KUAFU_TEST_KIND and KUAFU_TEST_NAME it adds only one thing, sound but for its name.
 
 #include <torch/version.h>
@@ -125,10 +126,20 @@ void add_rules(Registries& registries) {
                          }});
 }
 
+void add_nothings(Registries& registries) {
+  TensorScheme scheme = registries.tensor.find("1d");
+  scheme.mode.name = "makes_nothing";
+  scheme.make = [](const Mesh&) { return nullptr; };
+  registries.tensor.add("makes_nothing", "of a test", scheme);
+  registries.models.add("makes_nothing", "of a test", [](const auto&...) { return Model{}; });
+  registries.sequence.add("makes_nothing", "of a test", [](const auto&...) { return nullptr; });
+}
+
 void add(Registries& registries) {
   const char *kind = std::getenv("KUAFU_TEST_KIND"), *name = std::getenv("KUAFU_TEST_NAME");
   if (kind == nullptr) {
     add_rules(registries);
+    add_nothings(registries);
     return add_others(registries, "", "throws_int");
   }
   const std::string of = kind, given = name == nullptr ? "" : name;

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <exception>
 #include <functional>
 #include <string_view>
@@ -107,6 +108,51 @@ oracle::UpdateRule held(const oracle::UpdateRule& given, const std::string& who)
   return out;
 }
 
+void require_made(bool is_made, const std::string& who, const char* allowed) {
+  if (!is_made) throw PluginError(text(who, ": it made nothing; allowed: ", allowed));
+}
+
+TensorScheme held(const TensorScheme& given, const std::string& who) {
+  TensorScheme out = given;
+  out.make = [make = given.make, who](const Mesh& mesh) {
+    auto code = make ? make(mesh) : nullptr;
+    require_made(code != nullptr, who, "a TensorParallel");
+    return code;
+  };
+  return out;
+}
+
+MakeAttention held(const MakeAttention& make, const std::string& who) {
+  return [make, who](const AttentionSetup& setup) {
+    auto code = make ? make(setup) : nullptr;
+    require_made(code != nullptr, who, "an AttentionParallel");
+    return code;
+  };
+}
+
+MakeModel held(const MakeModel& make, const std::string& who) {
+  return [make, who](const ModelPlan& plan, const Context& context) {
+    Model model = make ? make(plan, context) : Model{};
+    const bool is_made =
+        !model.blocks.empty() && std::all_of(model.blocks.begin(), model.blocks.end(),
+                                             [](const auto& block) { return block != nullptr; });
+    require_made(is_made, who, "a Model of at least one block, none of them null");
+    return model;
+  };
+}
+
+/// The registry with the entries that a plug-in added held to what they may make.
+template <class Factory>
+void hold(Registry<Factory>& all, const Registry<Factory>& before, const std::string& path,
+          const char* kind) {
+  Registry<Factory> out(kind);
+  for (const auto& e : all.entries()) {
+    const std::string who = text("plug-in ", path, ": ", kind, " ", in_quotes(e.name));
+    out.add(e.name, e.summary, before.contains(e.name) ? e.make : held(e.make, who));
+  }
+  all = out;
+}
+
 /// What rules of this plug-in do in steps is held to what rules may do, and told with its path.
 void hold_rules(const std::string& path, const Registries& before, Registries& registries) {
   const auto who = [&](const std::string& name) {
@@ -135,6 +181,9 @@ void load_plugin(const std::string& path, Registries& registries) {
   try {
     run_or_refuse(who, "add", [&] { info.add(registries); });
     check_names(registries, before);
+    hold(registries.tensor, before.tensor, path, "tensor mode");
+    hold(registries.sequence, before.sequence, path, "sequence mode");
+    hold(registries.models, before.models, path, "model");
     hold_rules(path, before, registries);
     check_optimizers(registries);
   } catch (const PluginError& error) {
