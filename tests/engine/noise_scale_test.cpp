@@ -152,8 +152,9 @@ TEST(NoiseScale, IsOfAllLayersOrNone) {
   const auto of = [&](const Overrides& more) {
     return tests::run_plan(plan_of(both(four, more)))[0].telemetry;
   };
-  const Overrides stages = {{"parallel.pipeline", "2"}};
-  EXPECT_TRUE(of(both(stages, {{"parallel.schedule", "zero_bubble"}})).gradient_variance.empty());
+  const Overrides stages = {{"parallel.pipeline.size", "2"}};
+  const Overrides late = both(stages, {{"parallel.pipeline.schedule", "zero_bubble"}});
+  EXPECT_TRUE(of(late).gradient_variance.empty());
   for (const Overrides& partial : {stages, tensor("1d-sp", "2")}) {
     const TelemetrySeries t = of(partial);
     ASSERT_EQ(t.gradient_variance.size(), 1u);
