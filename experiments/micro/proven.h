@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "kuafu/engine/certificate.h"
-#include "kuafu/engine/witness.h"
+#include "kuafu/engine/proof/certificate.h"
+#include "kuafu/engine/proof/witness.h"
 #include "kuafu/record/json.h"
 
 namespace kuafu::micro {

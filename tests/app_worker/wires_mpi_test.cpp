@@ -32,7 +32,9 @@ bool expect_wire_as_simulated(const Plan& plan, const std::string& name) {
   const RankResult predicted = simulate_rank(plan, builtin_registries(), simulated, group->rank());
   const std::string where = text(name, ", rank ", group->rank(), " of ", ranks, ": ");
   tests::expect_same_traffic(predicted.traffic, real.traffic, where);
-  for (const auto& [axis, t] : real.traffic) EXPECT_EQ(t.counting, "wire") << where << axis;
+  for (const auto& [axis, t] : real.traffic) {  // an axis without a call has nothing to count
+    EXPECT_TRUE(t.calls.empty() || t.counting == "wire") << where << axis << ": " << t.counting;
+  }
   return true;
 }
 

@@ -7,7 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "kuafu/comm/worlds.h"
-#include "kuafu/engine/certificate_step.h"
+#include "kuafu/engine/proof/certificate_step.h"
 #include "tests/base/messages.h"
 #include "tests/support/plans.h"
 

@@ -8,7 +8,7 @@
 #include <ATen/ATen.h>
 
 #include "kuafu/comm/worlds.h"
-#include "kuafu/engine/certificate_step.h"
+#include "kuafu/engine/proof/certificate_step.h"
 #include "tests/mutants/mutant.h"
 #include "tests/support/plans.h"
 #include "tests/support/ranks.h"

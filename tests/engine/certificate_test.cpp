@@ -2,7 +2,7 @@
 //
 // Every kind of plan computes what one rank computes.
 
-#include "kuafu/engine/certificate.h"
+#include "kuafu/engine/proof/certificate.h"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include "kuafu/comm/worlds.h"
-#include "kuafu/engine/certificate_step.h"
-#include "kuafu/engine/witness.h"
+#include "kuafu/engine/proof/certificate_step.h"
+#include "kuafu/engine/proof/witness.h"
 #include "tests/support/plans.h"
 
 namespace kuafu {

@@ -2,7 +2,7 @@
 //
 // The executor alone, with stages of plain arithmetic.
 
-#include "kuafu/engine/executor.h"
+#include "kuafu/engine/stepping/executor.h"
 
 #include <gtest/gtest.h>
 

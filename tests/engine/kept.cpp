@@ -9,7 +9,7 @@
 
 #include "kuafu/base/suggest.h"
 #include "kuafu/engine/placement.h"
-#include "kuafu/engine/stage_map.h"
+#include "kuafu/engine/stepping/stage_map.h"
 #include "kuafu/plan/arrange.h"
 
 namespace kuafu::tests {

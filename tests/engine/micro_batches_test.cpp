@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kuafu/engine/micro_batches.h"
+#include "kuafu/engine/stepping/micro_batches.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 //
 // Every plan has a miniature: small, legal, with the same features.
 
-#include "kuafu/engine/miniature.h"
+#include "kuafu/engine/proof/miniature.h"
 
 #include <gtest/gtest.h>
 

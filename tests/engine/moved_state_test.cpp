@@ -9,7 +9,7 @@
 
 #include <ATen/ATen.h>
 
-#include "kuafu/engine/save.h"
+#include "kuafu/engine/saving/save.h"
 #include "tests/engine/resume.h"
 #include "tests/support/ranks.h"
 

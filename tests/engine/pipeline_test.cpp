@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <fstream>
 
-#include "kuafu/engine/stage_map.h"
+#include "kuafu/engine/stepping/stage_map.h"
 #include "tests/support/pipelines.h"
 #include "tests/support/plans.h"
 #include "tests/support/random_schedule.h"

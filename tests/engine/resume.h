@@ -36,7 +36,7 @@ Plan run_plan_of(const Overrides& overrides);
 /// Both, one after the other.
 Overrides with(Overrides a, const Overrides& b);
 
-/// Rounding of the gradients of a step, 8 eps K (layers + 1) as in engine/certificate.cpp, with K =
+/// Rounding of the gradients of a step, 8 eps K (layers + 1) as in engine/proof/certificate.cpp, with K =
 /// 24 x 16 tokens at most. AdamW with epsilon = lr moves a parameter by no more than its gradient
 /// does; a loss follows the drift of all n < 2^18 parameters as sqrt(n) of one, for six steps.
 inline constexpr double kCurveTolerance = 8 * 0x1.0p-52 * 24 * 16 * 3 * kRunSteps * 512;

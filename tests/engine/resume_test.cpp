@@ -10,7 +10,7 @@
 #include <ATen/ATen.h>
 
 #include "kuafu/checkpoint/checkpoint.h"
-#include "kuafu/engine/save.h"
+#include "kuafu/engine/saving/save.h"
 #include "tests/engine/resume.h"
 
 namespace kuafu {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <map>
 
-#include "kuafu/engine/miniature.h"
+#include "kuafu/engine/proof/miniature.h"
 #include "tests/mutants/mutant.h"
 #include "tests/support/plans.h"
 #include "tests/support/ranks.h"

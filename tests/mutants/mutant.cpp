@@ -7,9 +7,9 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/comm/worlds.h"
-#include "kuafu/engine/miniature.h"
-#include "kuafu/engine/whole_state.h"
-#include "kuafu/engine/witness.h"
+#include "kuafu/engine/proof/miniature.h"
+#include "kuafu/engine/proof/whole_state.h"
+#include "kuafu/engine/proof/witness.h"
 #include "tests/support/plans.h"
 
 namespace kuafu::tests {

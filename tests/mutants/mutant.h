@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kuafu/engine/certificate.h"
+#include "kuafu/engine/proof/certificate.h"
 
 // Small wrongs put into a plan's own ranks, never into the reference: what must be noticed.
 namespace kuafu::tests {

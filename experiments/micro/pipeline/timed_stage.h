@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kuafu/engine/executor.h"
+#include "kuafu/engine/stepping/executor.h"
 
 namespace kuafu::micro {
 

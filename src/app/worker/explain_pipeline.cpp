@@ -6,7 +6,7 @@
 
 #include "kuafu/base/units.h"
 #include "kuafu/engine/placement.h"
-#include "kuafu/engine/stage_map.h"
+#include "kuafu/engine/stepping/stage_map.h"
 #include "kuafu/parallel/pipeline/analysis.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/table.h"

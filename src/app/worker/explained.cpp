@@ -11,7 +11,7 @@
 #include "app/worker/plan_json.h"
 #include "kuafu/comm/simulated.h"
 #include "kuafu/engine/engine.h"
-#include "kuafu/engine/stage_map.h"
+#include "kuafu/engine/stepping/stage_map.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/meter/flops.h"
 #include "kuafu/optim/rule.h"

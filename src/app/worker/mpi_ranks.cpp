@@ -22,7 +22,7 @@
 #include "app/worker/document.h"
 #include "app/worker/messages.h"
 #include "kuafu/base/build_info.h"
-#include "kuafu/engine/certificate_text.h"
+#include "kuafu/engine/proof/certificate_text.h"
 
 namespace kuafu {
 namespace {

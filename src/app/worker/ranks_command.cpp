@@ -15,7 +15,7 @@
 #include "app/worker/mpi_ranks.h"
 #include "app/worker/options.h"
 #include "kuafu/base/plugin_error.h"
-#include "kuafu/engine/certificate_text.h"
+#include "kuafu/engine/proof/certificate_text.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/tensor/tensor.h"
 

@@ -7,7 +7,7 @@
 #include "app/worker/options.h"
 #include "app/worker/step_log.h"
 #include "kuafu/base/trace.h"
-#include "kuafu/engine/save.h"
+#include "kuafu/engine/saving/save.h"
 
 namespace kuafu {
 

@@ -9,9 +9,10 @@
 
 #include "kuafu/comm/communicator.h"
 #include "kuafu/dataset/dataset.h"
-#include "kuafu/engine/flows.h"
+#include "kuafu/engine/expert_load.h"
 #include "kuafu/engine/placement.h"
-#include "kuafu/engine/stage_map.h"
+#include "kuafu/engine/stepping/flows.h"
+#include "kuafu/engine/stepping/stage_map.h"
 #include "kuafu/engine/telemetry.h"
 #include "kuafu/optim/loss_scaler.h"
 #include "kuafu/optim/optimizer.h"
@@ -27,23 +28,6 @@ struct StepReport {
   double lr = 0;
   double loss_scale = 1;    ///< that the step's backward began with
   bool is_skipped = false;  ///< a gradient overflowed: nothing was updated
-};
-
-/// What a router did, over all ranks.
-struct ExpertCounts {
-  std::vector<int64_t> tokens;    ///< rows that each expert took
-  std::vector<int64_t> choices;   ///< choices that named it, dropped ones too
-  int64_t dropped = 0, made = 0;  ///< choices without a slot, choices in all; where experts
-                                  ///< choose: tokens that none chose, tokens in all
-  void add(const ExpertCounts& other);
-  bool operator==(const ExpertCounts&) const = default;
-};
-
-/// What the router of one mixture block did in the training steps, and in each.
-struct ExpertLoad : ExpertCounts {
-  std::string block;
-  std::vector<ExpertCounts> steps;
-  bool operator==(const ExpertLoad&) const = default;
 };
 
 /// How an engine stands in its world.

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "kuafu/engine/advice.h"
-#include "kuafu/engine/stage_map.h"
+#include "kuafu/engine/stepping/stage_map.h"
 #include "kuafu/meter/book.h"
 
 namespace kuafu {

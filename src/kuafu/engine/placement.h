@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "kuafu/engine/executor.h"
 #include "kuafu/engine/registries.h"
+#include "kuafu/engine/stepping/executor.h"
 #include "kuafu/plan/arrange.h"
 
 namespace kuafu {

@@ -92,6 +92,7 @@ OptimizerRule held(const OptimizerRule& given, const std::string& name, const st
 oracle::UpdateRule held(const oracle::UpdateRule& given, const std::string& who) {
   if (!given.update) return given;
   oracle::UpdateRule out = given;
+  out.rounding = {};  // measured
   out.update = [update = given.update, who](const oracle::Step& s, const at::Tensor& g,
                                             const at::Tensor& theta) {
     at::Tensor after;

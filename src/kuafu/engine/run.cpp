@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "kuafu/base/errors.h"
-#include "kuafu/engine/certificate_replay.h"
+#include "kuafu/engine/proof/certificate_replay.h"
 #include "kuafu/engine/training.h"
 #include "kuafu/parallel/stale/replicas.h"
 

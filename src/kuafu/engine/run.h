@@ -10,10 +10,10 @@
 
 #include "kuafu/base/trace.h"
 #include "kuafu/comm/ledger.h"
-#include "kuafu/engine/certificate.h"
 #include "kuafu/engine/engine.h"
+#include "kuafu/engine/proof/certificate.h"
 #include "kuafu/engine/requests.h"
-#include "kuafu/engine/save.h"
+#include "kuafu/engine/saving/save.h"
 #include "kuafu/engine/validation.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/parallel/stale/order.h"
@@ -102,6 +102,9 @@ struct RunOptions {
   std::function<void(const RankResult& so_far)> on_made;
   /// Called on rank 0 after each step. Set on all ranks or none.
   std::function<void(const StepDone& done)> on_step;
+  /// Called on rank 0, before any step, with the validation loss after `steps` steps: the one in which
+  /// the saved run was stopped.
+  std::function<void(int64_t steps, double loss)> on_caught_up = {};
   /// Asked between steps; null: nobody asks, and a loss that is not finite is thrown. Not under
   /// staleness, where ranks are in different steps. @pre outlives the run, the same on all ranks
   const Requests* requests = nullptr;

@@ -83,11 +83,16 @@ void Training::run() {
 
 void Training::catch_up() {
   const int64_t every = plan_.train.validate_every, steps = engine_.steps_done();
-  const bool is_due = every > 0 && steps > 0 && steps % every == 0;
+  const bool is_last = steps == plan_.train.steps && !options_.goes_on_later;
+  const bool is_due = every > 0 && steps > 0 && (steps % every == 0 || is_last);
   const bool goes_on = result_.resumed_from && saver_->goes_on();
   if (!goes_on || !is_due || result_.validation.has(steps)) return;
   asked_ = {};
-  if (const std::optional<double> loss = validation_loss()) result_.validation.add(steps, *loss);
+  if (const std::optional<double> loss = validation_loss()) {
+    result_.validation.add(steps, *loss);
+    tell_made();
+    if (options_.on_caught_up && world_.rank() == 0) options_.on_caught_up(steps, *loss);
+  }
   result_.stopped = asked_.stop;
 }
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "kuafu/comm/ledger.h"
+#include "kuafu/engine/proof/witness.h"
 #include "kuafu/engine/run.h"
-#include "kuafu/engine/witness.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/meter/op_trace.h"
 

@@ -7,8 +7,8 @@
 
 #include <ATen/ATen.h>
 
-#include "kuafu/engine/certificate_replay.h"
-#include "kuafu/engine/push_replay.h"
+#include "kuafu/engine/proof/certificate_replay.h"
+#include "kuafu/engine/proof/push_replay.h"
 #include "kuafu/engine/whole.h"
 #include "kuafu/parallel/stale/replicas.h"
 #include "kuafu/simulate/simulate.h"

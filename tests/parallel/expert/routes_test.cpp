@@ -10,7 +10,7 @@
 #include <ATen/ATen.h>
 
 #include "kuafu/comm/worlds.h"
-#include "kuafu/engine/certificate_step.h"
+#include "kuafu/engine/proof/certificate_step.h"
 #include "kuafu/parallel/expert/routing.h"
 #include "tests/support/plans.h"
 #include "tests/support/ranks.h"

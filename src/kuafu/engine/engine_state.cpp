@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/engine/engine_state.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+#include "kuafu/base/trace.h"
+#include "kuafu/parallel/pipeline/analysis.h"
+#include "kuafu/parallel/pipeline/choose.h"
+#include "kuafu/parallel/reduce/reduce.h"
+#include "kuafu/tensor/collectives.h"
+
+namespace kuafu {
+namespace {
+
+/// My row of a timetable with its messages.
+pipeline::Row row_of(const pipeline::Timetable& schedule, int64_t rank) {
+  return schedule.size() == 1 ? schedule[0] : pipeline::lower(schedule)[static_cast<size_t>(rank)];
+}
+
+}  // namespace
+
+double read_scalar(const Tensor& t, std::string_view name) {
+  const double value = t.is_meta() ? 1.0 : t.item<double>();
+  TraceRecorder* trace = current_trace();
+  return trace == nullptr ? value : trace->oracle(name, value);
+}
+
+Engine::State::State(const Plan& p, const Registries& registries, Communicator& w, const Dataset& d,
+                     const EngineOptions& o)
+    : plan(p),
+      options(o),
+      world(w),
+      placement(p, registries, w.rank(), o.device, o.wraps),
+      mesh(placement.mesh()),
+      model(placement.make_model()),
+      map(map_stages(plan, registries, model.blocks.size(), w.rank())),
+      pipeline_rank(static_cast<int>(mesh.coord("pipeline"))),
+      groups(model, map, pipeline_rank, p.memory.recompute),
+      micro_batches(plan, d, placement.order(), mesh.coord("data"), o.device),
+      scaler(p) {
+  groups.materialise(placement.params());
+}
+
+void Engine::State::connect(const Registries& registries) {
+  placement.connect(world, options.ledger);
+  make_states(registries);
+  optimizer = make_optimizer(plan.optimizer, registries.optimizers, &store->slots());
+  if (!stale) optimizer->begin(store->pieces());
+  const StageTools tools{.model = model,
+                         .groups = groups,
+                         .micro_batches = micro_batches,
+                         .device = options.device,
+                         .recomputes = plan.memory.recompute == Recompute::kFull,
+                         .slowdown = slowdown_of_step(),
+                         .scaler = &scaler,
+                         .flows = &flows};
+  PipelineRank at{.pipeline = &mesh.comm("pipeline"),
+                  .rank_of_stage = map.rank_of_stage,
+                  .stages = {},
+                  .device = options.device};
+  for (int s = 0; s < map.num_stages(); ++s) {
+    at.stages.push_back(nullptr);
+    if (map.rank_of_stage[static_cast<size_t>(s)] != pipeline_rank) continue;
+    stages.push_back(std::make_unique<Stage>(tools, map, s));
+    at.stages.back() = stages.back().get();
+    if (!options.wraps.stage) continue;
+    wrapped.push_back(options.wraps.stage(*stages.back(), s));
+    at.stages.back() = wrapped.back().get();
+  }
+  micro_batches.set_users(static_cast<int>(stages.size()));
+  executor = std::make_unique<Executor>(std::move(at));
+  training_row = row_of(map.schedule, pipeline_rank);
+  validation_row = row_of(pipeline::forwards_of(map.schedule), pipeline_rank);
+}
+
+void Engine::State::make_states(const Registries& registries) {
+  if (plan.parallel.data.staleness == 0) {
+    KUAFU_REQUIRE(options.push_script.empty(),
+                  "a script orders the pushes of parallel.data.staleness > 0 only");
+    store = make_store(plan, mesh, placement.params());
+    return groups.connect(mesh, *store);
+  }
+  stale = std::make_unique<StaleReplica>(
+      mesh, StaleOptions{plan, options.push_script, registries.optimizers});
+  store = stale->make_store(placement.params());
+  groups.connect(mesh, *store);
+  stale->attach(groups.params());
+  groups.between_blocks([this] { stale->serve(); });
+}
+
+std::function<double()> Engine::State::slowdown_of_step() const {
+  if (!options.slowdown) return {};
+  return [this] { return options.slowdown(steps_done); };
+}
+
+Tensor Engine::State::run(const pipeline::Row& row, bool is_training) {
+  for (const auto& stage : stages) stage->set_training(is_training);
+  groups.expect(row);
+  executor->run(row);
+  Tensor loss;
+  for (const auto& stage : stages) {
+    const Tensor part = stage->take_loss();
+    if (part.defined()) loss = part;
+  }
+  return loss;
+}
+
+double Engine::State::global_loss(const Tensor& partial) const {
+  const Tensor sum = partial.defined()
+                         ? partial.detach().to(at::kDouble)
+                         : at::zeros({}, at::TensorOptions(at::kDouble).device(options.device));
+  raw::all_reduce(sum, mesh.comm("data"));
+  for (const Axis& axis : mesh.axes()) {
+    const auto& split = model.loss_axes;
+    const bool is_split = std::find(split.begin(), split.end(), axis.name) != split.end();
+    if (is_split) raw::all_reduce(sum, mesh.comm(axis.name));
+  }
+  raw::all_reduce(sum, mesh.comm("pipeline"));
+  return read_scalar(sum, "loss");
+}
+
+double Engine::State::own_loss(const Tensor& partial) const {
+  return read_scalar(partial.to(at::kDouble), "loss") *
+         static_cast<double>(plan.parallel.data.size);
+}
+double Engine::State::lr() const {
+  return learning_rate(plan.optimizer, steps_done - scaler.state().skipped, plan.schedule_steps(),
+                       plan.train.batch);
+}
+
+}  // namespace kuafu

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The second half of a step: from summed gradients to new weights.
+
+#include <cmath>
+
+#include <ATen/core/grad_mode.h>
+
+#include "kuafu/base/trace.h"
+#include "kuafu/engine/engine_state.h"
+#include "kuafu/meter/allocator.h"
+
+namespace kuafu {
+
+/// One factor takes the scale out of the gradients and clips them, inside the update: in half
+/// precision a division would lose what the scale has saved. An overflow skips the update on all
+/// ranks; sums carry it to whoever sees the sum, and the flag to everybody else.
+void Engine::State::step_optimizer(double norm) {
+  if (!scaler.is_active()) {
+    if (watch) watch->begin(ready, 1, mesh);
+    clip_gradients(ready, norm, plan.optimizer.clip);
+    optimizer->step(ready, lr(), mesh);
+    return;
+  }
+  const bool has_overflow = is_on_any_rank(!std::isfinite(norm), mesh, options.device);
+  if (!has_overflow) {
+    const double factor = clip_factor(norm, plan.optimizer.clip) / scaler.scale();
+    for (ParamShard& shard : ready) shard.grad_factor = factor;
+    if (watch) watch->begin(ready, 1 / scaler.scale(), mesh);
+    optimizer->step(ready, lr(), mesh);
+  } else {
+    if (watch) watch->begin_skipped(ready, mesh);
+    optimizer->skip(ready, mesh);
+  }
+  scaler.step(has_overflow);
+}
+
+void Engine::State::watch_layers(std::vector<WatchedParam> all) {
+  watch.emplace(std::move(all), plan.train.batch, options.device);
+  optimizer->watch(&*watch);
+  if (!has_noise(plan, map.schedule)) return;
+  store->watch(
+      {.own = [this](const Param& p, const Tensor& part,
+                     const Axes& replicas) { watch->add_own(p, part, replicas, mesh); },
+       .grown = [this](const Param& p, bool is_last) { watch->add_grown(p, is_last, mesh); }});
+}
+
+void Engine::State::take_figures() {
+  if (!watch) return;
+  const Tensor table = watch->finish(mesh);
+  if (table.is_meta()) return;
+  figures = figures_of(table, optimizer->has_ratios(), has_noise(plan, map.schedule));
+}
+
+double Engine::State::apply() {
+  const double norm = global_grad_norm(ready, mesh, options.device) / scaler.scale();
+  step_optimizer(norm);
+  take_figures();
+  store->publish();
+  return norm;
+}
+
+double Engine::update() {
+  State& s = *state_;
+  const TracePhase phase("update");
+  const CategoryScope scope(Category::kTemporary);
+  const at::NoGradGuard no_grad;
+  const double norm = s.stale ? s.stale->push(s.ready) : s.apply();
+  s.ready.clear();
+  for (Param* p : params()) p->value.mutable_grad() = Tensor();
+  ++s.steps_done;
+  return norm;
+}
+
+}  // namespace kuafu

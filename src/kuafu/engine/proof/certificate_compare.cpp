@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bounds as certificate_step.cpp derives them, and what its checks share.
+
+#include "kuafu/engine/proof/certificate_compare.h"
+
+#include <cmath>
+
+#include <ATen/ATen.h>
+
+namespace kuafu {
+
+oracle::Tensors in_type(const oracle::Tensors& tensors, at::ScalarType type) {
+  oracle::Tensors out;
+  for (const auto& [name, t] : tensors) out[name] = t.to(type);
+  return out;
+}
+
+std::string at_step(const Evidence& evidence, const std::string& what) {
+  return text(what, ", step ", evidence.step + 1);
+}
+
+std::string divergence(const Plan& plan, const Evidence& evidence, const std::string& what,
+                       double y, const std::string& of) {
+  return text("step ", evidence.step + 1, ": rounding in ", to_string(plan.model.dtype),
+              " alone moves the ", what, " by ", y, " of ", of,
+              ": the run has diverged or is saturated");
+}
+
+void add_elements(const Elements& e, double bound, const std::string& where, Proof& proof) {
+  if (e.mine.sizes() != e.exact.sizes()) return proof.refute(where + ": another shape");
+  // Below the smallest normal number rounding is as large as at it.
+  const Tensor far = (e.mine - e.exact).abs() / (e.scale + 0x1p-126);
+  proof.update.add(far.numel() == 0 ? 0 : far.max().item<double>(), bound, where);
+}
+
+double unit_roundoff(DType type) {
+  switch (type) {
+    case DType::kF64:
+      return 0x1p-53;
+    case DType::kBF16:
+      return 0x1p-8;
+    case DType::kF16:
+      return 0x1p-11;
+    default:
+      return 0x1p-24;
+  }
+}
+
+double gradient_bound(const Plan& plan, double rounding) {
+  return kFactor * (rounding + unit_roundoff(plan.model.dtype));
+}
+
+double loss_bound(const Plan& plan, double rounding) {
+  const double halves = 2.0 * static_cast<double>(plan.model.layers + 1);
+  return kFactor * (rounding + unit_roundoff(plan.model.dtype) * std::sqrt(halves));
+}
+
+}  // namespace kuafu

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kuafu/engine/proof/certificate.h"
+#include "kuafu/engine/proof/certificate_reference.h"
+#include "kuafu/engine/proof/whole_state.h"
+
+namespace kuafu {
+
+/// All that a step of a run read and wrote, whole, on rank 0.
+struct Evidence {
+  int64_t step = 0;       ///< from 0
+  bool is_first = false;  ///< of a run that began anew: its weights are the seed's
+  LossScale scale_before, scale_after;
+  StepReport report;
+  WholeState before, after;
+  WholeTensors gradients;    ///< f64, without the loss scale, not clipped
+  WholeRoutes routes;        ///< what its routers decided
+  oracle::BlockFlows flows;  ///< what passed the boundaries of blocks; empty: not kept
+};
+
+/// Makes the engine's next step by step(), as a run does, and gathers what came of it; `before` is
+/// the state it starts from. Collective over `world`, the engine's own.
+enum class Look : uint8_t { kWhole, kBlocksToo };
+Evidence observe(Engine& engine, Communicator& world, WholeState before, Look look = Look::kWhole);
+
+/// How far the reference itself is from f64 in the type of a run: of one of its steps, and to first
+/// order of those that follow.
+struct Rounding {
+  struct Size {
+    double norm = 0, largest = 0;
+  };
+  double loss = -1;                           ///< relative; below 0: not measured yet
+  double scores = 0;                          ///< largest difference of a router's scores
+  std::map<std::string, Size> gradient = {};  ///< relative to the sums of absolute terms
+};
+
+/// Of the numbers of a type.
+double unit_roundoff(DType type);
+/// What the norm of a tensor's difference may reach, over that of its terms, where the reference's
+/// own rounding is `rounding` of it.
+double gradient_bound(const Plan& plan, double rounding);
+/// What |loss / reference - 1| may reach where the reference's own rounding is `rounding` of it.
+double loss_bound(const Plan& plan, double rounding);
+
+/// Adds a step to a proof: its loss, gradients and update against the reference from the step's own
+/// weights; the first step's weights against the reference's own. Measures the rounding where
+/// nobody has. `rules`: formulas of all optimizers. @pre plan.model.dtype is the type that the evidence
+/// was computed in
+void check_step(const Plan& plan, const Evidence& evidence, Reference& reference,
+                Rounding& rounding, Proof& proof,
+                const oracle::UpdateRules& rules = oracle::builtin_updates());
+
+}  // namespace kuafu

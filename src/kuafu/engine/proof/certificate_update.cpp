@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The update of a step, made again by the oracle in f64 from the step's own gradients, norm and
+// state. u is the unit roundoff of the type that is updated: f32 for half precision, whose masters
+// are.
+//
+//   elements    at most kUpdateRoundings of each on its way (AdamW: clipping, two constants and a
+//               sum for m, one more product for v, bias corrections, root, sum, quotient, rate,
+//               decay; LAMB: four more, for r itself, its rate and their product), each u of what is
+//               added up: |w| and |dw| of absolute values.
+//   clipping    without a loss scale gradients g in half precision are clipped where they are: factor
+//               (on a CPU, by ATen, in place) and product c g are rounded to their type, 2 u of it,
+//               and v squares both, so that (1 + u)^kClippings - 1 is allowed besides. Below the
+//               least normal number n of the type rounding is as large as at it, e = u n: m and v
+//               are measured on max(|c g|, n). An update divides m, mostly of earlier gradients, by the root of v, which
+//               may be mostly this one's: its size is the larger of those by |c g| and by |c g| - 2 e,
+//               nothing perhaps, and it has n / |c g| times the error, up to itself twice.
+//   Adam        decays through its gradient, G = c g + d w, whose terms s = |c g| + d |w| may cancel:
+//               with b the bound, m / (sqrt(v) + eps) moves by b s times its derivative in G,
+//               at most ((1 - b1) + |m| sqrt(1 - b2) / (sqrt(v) + eps)) / (sqrt(v) + eps), for v
+//               the least of G +- b s, bias corrections beside their moments.
+//   LARS, LAMB  the ratio of a layer has the relative error of its norms. Elements x with errors
+//               b t, t their terms, have a norm within b |t| / |x| of itself: |g| of LARS (t = g but
+//               for clipping), |r| of LAMB, r = direction + d w, whose terms may cancel. Sums of K
+//               squares, in f64 in any order, differ by less than 2 sqrt(K) 2^-53 of themselves.
+//               Each element of the step has that error besides its own. LARS by |g + d w|: the terms
+//               of those elements are |c g| + d |w|.
+//   rate        with the bias corrected by the rate, k = sqrt(1 - b2^t) / (1 - b1^t), k m / (sqrt(v) +
+//               eps) is m^ / (sqrt(v^) + eps / sqrt(1 - b2^t)): the same with another epsilon. LAMB
+//               adds d w to m / (sqrt(v) + eps), and k is with its rate.
+//   underflow   a result below the least normal number of the updated type is rounded by up to half
+//               its least subnormal number e, whatever its size (sums of such are exact). The factor c
+//               of a gradient S g, S the loss scale, and their product: d = e (1 + S |g|) / 2.
+//               m, two products more:       dm = (1 - beta1) d + 2 e
+//               v, of the squares:          dv = (1 - beta2) d (2 |c g| + d) + 2 e
+//               so the root, r = sqrt(v^) + eps, is r' = sqrt((v - dv)^) + eps at least (concave: it
+//               rises by less), and lr m^ / r is off by
+//                   lr |m|^ (1 / r' - 1 / r) + (lr dm^ + e) / r' + (2 + lr) e,
+//               x^ being corrected for its bias: product with the rate, or k lr, quotient, decay. SGD's
+//               u has du = d + 2 e, its weight lr du + e; LARS has its rate inside, or its ratio
+//               alone, LAMB its ratio in lr.
+//               All of it is far below u of anything normal.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include <ATen/ATen.h>
+
+#include "kuafu/engine/proof/certificate_compare.h"
+
+namespace kuafu {
+namespace {
+
+constexpr double kUpdateRoundings = 16, kLambRoundings = 20, kClippings = 4;
+
+class UpdateCheck {
+ public:
+  UpdateCheck(const Plan& plan, const oracle::Weights& layers, const Evidence& evidence,
+              Proof& proof)
+      : plan_(plan),
+        rule_(plan.optimizer),
+        layers_(layers),
+        is_(evidence),
+        proof_(proof),
+        norm_(evidence.report.grad_norm),
+        fine_((rule_.kind == "lamb" ? kLambRoundings : kUpdateRoundings) *
+              std::min(unit_roundoff(plan.model.dtype), 0x1p-24)),
+        bound_(is_clipped_in_place() ? clippings() + fine_ : fine_),
+        lr_(oracle::learning_rate(rule_, evidence.step - evidence.scale_before.skipped,
+                                  plan.schedule_steps(), plan.train.batch)),
+        before_(updated(evidence.before)) {}
+
+  void run() {
+    oracle::Tensors weights = before_;
+    oracle::State state = state_of(is_.before);
+    oracle::update(rule_, lr_, norm_, is_.gradients, weights, state, layers_, &trust_);
+    // The same with all terms positive and from no weight: the sums of absolute terms.
+    oracle::State absolute = state_of(is_.before);
+    for (auto& [slot, tensors] : absolute.slots) {
+      for (auto& [name, t] : tensors) t = t.abs();
+    }
+    const oracle::State start = absolute;
+    oracle::Tensors moved = movement(absolute_terms(0), absolute);
+    if (is_clipped_in_place()) {
+      oracle::State least = start;
+      const oracle::Tensors most = movement(absolute_terms(2 * half_spacing()), least);
+      for (auto& [name, by] : moved) by = at::maximum(by, most.at(name)) * far_below_normal(name);
+      absolute = start;
+      movement(at_least_normal(absolute_terms(0)), absolute);
+    }
+    if (rule_.kind == "adam") moved = adam_movement(start, absolute);
+    if (rule_.kind == "lamb") {
+      for (auto& [name, by] : moved) by = lamb_movement(name, by);
+    }
+    const Underflow lost = underflow(state);
+    compare_weights(weights, moved, lost.weights);
+    compare_state(state, absolute, lost.state);
+  }
+
+ private:
+  double factor() const {
+    const double clip = rule_.clip;
+    return clip > 0 && norm_ > clip ? clip / norm_ : 1;
+  }
+  /// Gradients in half precision without a loss scale; others are clipped inside the update (see
+  /// LossScaler and clip_gradients), or in a type that the bound is of.
+  bool is_clipped_in_place() const {
+    const bool is_half = plan_.model.dtype == DType::kBF16 || plan_.model.dtype == DType::kF16;
+    return is_half && !plan_.has_loss_scale() && factor() < 1;
+  }
+  /// (1 + u)^kClippings - 1: of v, whose largest element may well come near it.
+  double clippings() const {
+    return std::pow(1 + unit_roundoff(plan_.model.dtype), kClippings) - 1;
+  }
+  double least_normal() const {
+    if (!is_clipped_in_place()) return 0;
+    return plan_.model.dtype == DType::kF16 ? 0x1p-14 : 0x1p-126;
+  }
+  /// What underflow may add to the errors of weights and of every slot.
+  struct Underflow {
+    oracle::Tensors weights;
+    std::map<std::string, oracle::Tensors> state;
+  };
+  Underflow underflow(const oracle::State& state) const {
+    const double e = plan_.model.dtype == DType::kF64 ? 0x1p-1074 : 0x1p-149;
+    const auto steps = static_cast<double>(state.num_steps);
+    const bool is_corrected = rule_.kind != "lamb" || rule_.bias_correction;
+    const double first = is_corrected ? 1 - std::pow(rule_.beta1, steps) : 1;
+    const double second = is_corrected ? 1 - std::pow(rule_.beta2, steps) : 1;
+    Underflow lost;
+    for (const auto& [name, g] : is_.gradients) {
+      const bool is_multiplied = factor() < 1 || is_.report.loss_scale != 1 || rule_.dampening > 0;
+      const double half = is_multiplied ? e / 2 : 0;
+      const Tensor d = half * (1 + is_.report.loss_scale * g.abs());
+      const auto ratio = trust_.ratio.find(name);
+      const Tensor lr =
+          ratio != trust_.ratio.end() ? lr_ * ratio->second : at::scalar_tensor(lr_, d.options());
+      if (state.slots.contains("velocity")) {
+        const bool has_rate = rule_.kind == "lars" && rule_.rate_in == "velocity";
+        const Tensor own = has_rate || ratio == trust_.ratio.end() ? d : ratio->second * d;
+        lost.state["velocity"][name] = (has_rate ? lr * d : own) + 2 * e;
+        lost.weights[name] = (has_rate ? lr * d + 2 * e : lr_ * (own + 2 * e)) + e;
+        continue;
+      }
+      const Tensor dm = (1 - rule_.beta1) * d + 2 * e;
+      const Tensor dv = (1 - rule_.beta2) * d * (2 * factor() * g.abs() + d) + 2 * e;
+      const Tensor& v = state.slots.at("v").at(name);
+      const Tensor root = (v / second).sqrt() + epsilon(steps);
+      const Tensor least = ((v - dv).clamp_min(0) / second).sqrt() + epsilon(steps);
+      const Tensor turned = state.slots.at("m").at(name).abs() * (root - least) / root;
+      lost.state["m"][name] = dm;
+      lost.state["v"][name] = dv;
+      // Without an epsilon a v below dv leaves no bound: its root may be lost as a whole.
+      lost.weights[name] = (lr / first * (turned + dm) + e) / least +
+                           (2 + lr * std::max(1.0, rate_factor(steps))) * e;
+    }
+    return lost;
+  }
+  bool is_corrected_in_rate() const {
+    return rule_.correction_in == "rate" && (rule_.kind != "lamb" || rule_.bias_correction);
+  }
+  /// k, 1 where moments are corrected or nothing is.
+  double rate_factor(double t) const {
+    if (!is_corrected_in_rate()) return 1;
+    return std::sqrt(1 - std::pow(rule_.beta2, t)) / (1 - std::pow(rule_.beta1, t));
+  }
+  /// Beside the root of the corrected v.
+  double epsilon(double t) const {
+    if (!is_corrected_in_rate()) return rule_.epsilon;
+    return rule_.epsilon / std::sqrt(1 - std::pow(rule_.beta2, t));
+  }
+  double half_spacing() const { return least_normal() * unit_roundoff(plan_.model.dtype); }
+
+  oracle::Weight layers_of(const std::string& name) const {
+    const auto found = layers_.find(name);
+    if (found != layers_.end()) return found->second;
+    return {.shape = before_.at(name).sizes().vec()};
+  }
+  bool is_excluded(const std::string& name) const {
+    return oracle::is_excluded(rule_, layers_of(name));
+  }
+  bool is_scaled(const std::string& name) const {
+    return oracle::is_scaled(rule_, layers_of(name));
+  }
+  double decay(const std::string& name) const { return is_excluded(name) ? 0 : rule_.weight_decay; }
+  /// Of decay that is part of the gradient.
+  double coupled_decay(const std::string& name) const {
+    return rule_.kind == "adamw" || rule_.kind == "lamb" ? 0 : decay(name);
+  }
+
+  /// Clipping is of gradients, not of decay. `less`: what rounding may have taken from the clipped
+  /// ones. LARS: with the rates of layers, and what they may be wrong by.
+  oracle::Tensors absolute_terms(double less) const {
+    oracle::Tensors sizes;
+    for (const auto& [name, g] : is_.gradients) {
+      const Tensor clipped = factor() * g.abs();
+      sizes[name] = (clipped - less).clamp_min(0) + coupled_decay(name) * before_.at(name).abs();
+      if (rule_.kind != "lars") continue;
+      const Tensor& ratio = trust_.ratio.at(name);
+      sizes[name] = sizes[name] * ratio;
+      if (!is_scaled(name)) continue;
+      const double inside = rule_.denominator == "norm_of_sum" ? decay(name) : 0;
+      const Tensor &w = before_.at(name), terms = clipped.clamp_min(least_normal());
+      sizes[name] =
+          sizes[name] * (1 + norm_error(name, factor() * g + inside * w, terms + inside * w.abs()));
+    }
+    return sizes;
+  }
+  oracle::Tensors at_least_normal(oracle::Tensors sizes) const {
+    for (auto& [name, t] : sizes) t = t.clamp_min(least_normal());
+    return sizes;
+  }
+  /// How far gradients of these sizes move a weight, LAMB's before its ratio and rate; state goes on
+  /// by a step.
+  oracle::Tensors movement(const oracle::Tensors& sizes, oracle::State& state) const {
+    OptimizerPlan rule = rule_;
+    rule.weight_decay = rule.clip = 0;
+    oracle::Tensors moved;
+    for (const auto& [name, g] : sizes) moved[name] = at::zeros_like(g);
+    oracle::update(rule, rule.kind == "lamb" ? 1 : lr_, norm_, sizes, moved, state, layers_);
+    for (auto& [name, by] : moved) by = by.abs();
+    return moved;
+  }
+  /// The relative error of a layer's norm whose elements x have terms t, at each element, over the
+  /// bound; with the sums of two norms.
+  Tensor norm_error(const std::string& name, const Tensor& x, const Tensor& t) const {
+    const oracle::Weight of = layers_of(name);
+    const Tensor norm = oracle::norms_of_layers(x, of), terms = oracle::norms_of_layers(t, of);
+    const double stacked = of.is_stacked ? static_cast<double>(x.size(0)) : 1;
+    const double count = static_cast<double>(x.numel()) / (stacked * static_cast<double>(of.fused));
+    const Tensor far = at::where(norm.gt(0), terms / norm, at::zeros_like(norm));
+    return far + 2 * std::sqrt(count) * 0x1p-53 / bound_;
+  }
+  /// ratio k rate (terms of r + |r| times the error of |r|). `moved`: k times the terms of Adam's.
+  Tensor lamb_movement(const std::string& name, const Tensor& moved) const {
+    const Tensor &ratio = trust_.ratio.at(name), &r = trust_.direction.at(name);
+    const double k = rate_factor(static_cast<double>(is_.after.num_steps));
+    Tensor terms = moved / k + decay(name) * before_.at(name).abs();
+    if (is_scaled(name)) terms = terms + r.abs() * norm_error(name, r, terms);
+    return lr_ * k * ratio * terms;
+  }
+  /// By the derivative above. `absolute`: state after the step, its first moment of absolute terms.
+  oracle::Tensors adam_movement(const oracle::State& start, const oracle::State& absolute) const {
+    const oracle::Tensors terms = absolute_terms(0);
+    oracle::Tensors least_gradients;
+    for (const auto& [name, g] : is_.gradients) {
+      const Tensor whole = factor() * g + decay(name) * before_.at(name);
+      least_gradients[name] =
+          (whole.abs() - bound_ * terms.at(name) - 2 * half_spacing()).clamp_min(0);
+    }
+    oracle::State least = start;
+    movement(least_gradients, least);
+    const auto t = static_cast<double>(least.num_steps);
+    const double first = 1 - std::pow(rule_.beta1, t), second = 1 - std::pow(rule_.beta2, t);
+    oracle::Tensors moved;
+    for (const auto& [name, s] : terms) {
+      const Tensor m = absolute.slots.at("m").at(name) / first;
+      const Tensor root = (least.slots.at("v").at(name) / second).sqrt() + epsilon(t);
+      const Tensor own = 1 + s * std::sqrt((1 - rule_.beta2) / second) / root;
+      moved[name] = lr_ * m / root * own;
+      if (is_clipped_in_place()) moved[name] = moved[name] * far_below_normal(name);
+    }
+    return moved;
+  }
+  /// n / |c g|, at least 1 and as much as makes the bound 2.
+  Tensor far_below_normal(const std::string& name) const {
+    const Tensor clipped = factor() * is_.gradients.at(name).abs();
+    return (least_normal() / clipped.clamp_min(least_normal() * bound_ / 2)).clamp_min(1);
+  }
+
+  void compare_weights(const oracle::Tensors& exact, const oracle::Tensors& moved,
+                       const oracle::Tensors& lost) {
+    const oracle::Tensors mine = updated(is_.after);
+    for (const auto& [name, w] : exact) {
+      const auto found = mine.find(name);
+      if (found == mine.end()) {
+        proof_.refute(at_step(is_, text("no rank holds ", name)));
+        continue;
+      }
+      // AdamW's decay is of the weight itself: (1 - lr decay) w.
+      const double terms = rule_.kind == "adamw" ? 1 + lr_ * decay(name) : 1;
+      Tensor scale = before_.at(name).abs() * (terms * fine_ / bound_);
+      if (const auto by = moved.find(name); by != moved.end()) scale = scale + by->second;
+      if (const auto by = lost.find(name); by != lost.end()) scale = scale + by->second / bound_;
+      add_elements({found->second, w, scale}, bound_, at_step(is_, name), proof_);
+      compare_master(name, is_, proof_);
+    }
+  }
+
+  void compare_state(const oracle::State& exact, const oracle::State& absolute,
+                     const std::map<std::string, oracle::Tensors>& lost) {
+    if (exact.num_steps != is_.after.num_steps) {
+      proof_.refute(at_step(is_, text("the optimizer counts ", is_.after.num_steps, " updates for ",
+                                      exact.num_steps)));
+    }
+    for (const auto& [slot, tensors] : exact.slots) {
+      if (slot == "master") continue;
+      for (const auto& [name, t] : tensors) {
+        const auto mine = is_.after.slots.find(slot);
+        if (mine == is_.after.slots.end() || !mine->second.contains(name)) {
+          proof_.refute(at_step(is_, text("no rank holds ", slot, " of ", name)));
+          continue;
+        }
+        Tensor scale = absolute.slots.at(slot).at(name);
+        if (const auto of = lost.find(slot); of != lost.end() && of->second.contains(name)) {
+          scale = scale + of->second.at(name) / bound_;
+        }
+        add_elements({mine->second.at(name).to(at::kDouble), t, scale}, bound_,
+                     at_step(is_, text(slot, " of ", name)), proof_);
+      }
+    }
+  }
+
+  const Plan& plan_;
+  const OptimizerPlan& rule_;
+  const oracle::Weights& layers_;
+  const Evidence& is_;
+  Proof& proof_;
+  double norm_;
+  double fine_, bound_;  // without and with the rounding of clipped gradients
+  double lr_;
+  oracle::Tensors before_;  // what is updated, f64
+  oracle::Trust trust_;
+};
+
+}  // namespace
+
+oracle::Tensors updated(const WholeState& state) {
+  oracle::Tensors values = in_type(state.values, at::kDouble);
+  const auto masters = state.slots.find("master");
+  if (masters == state.slots.end()) return values;
+  for (const auto& [name, master] : masters->second) values[name] = master.to(at::kDouble);
+  return values;
+}
+
+oracle::State state_of(const WholeState& whole) {
+  oracle::State state{.num_steps = whole.num_steps, .slots = {}};
+  for (const auto& [slot, tensors] : whole.slots) {
+    if (slot != "master") state.slots[slot] = in_type(tensors, at::kDouble);
+  }
+  return state;
+}
+
+void compare_master(const std::string& name, const Evidence& evidence, Proof& proof) {
+  const auto masters = evidence.after.slots.find("master");
+  if (masters == evidence.after.slots.end()) return;
+  const auto master = masters->second.find(name);
+  if (master == masters->second.end()) return;
+  const Tensor& value = evidence.after.values.at(name);
+  if (at::equal(master->second.to(value.scalar_type()), value)) return;
+  proof.refute(at_step(evidence, text(name, " is not its master copy, rounded")));
+}
+
+void check_update(const Plan& plan, const oracle::Weights& weights, const Evidence& evidence,
+                  Proof& proof, const oracle::UpdateRules& rules) {
+  // Those that the text above is about.
+  static const std::vector<std::string> kDerived = {"sgd", "adam", "adamw", "lars", "lamb"};
+  const std::string& kind = plan.optimizer.kind;
+  if (std::find(kDerived.begin(), kDerived.end(), kind) == kDerived.end()) {
+    return check_own_update(plan, weights, evidence, proof, rules);
+  }
+  UpdateCheck(plan, weights, evidence, proof).run();
+}
+
+void check_skipped(const Evidence& evidence, Proof& proof) {
+  if (evidence.after.num_steps != evidence.before.num_steps) {
+    proof.refute(at_step(evidence, "a skipped step counts as an update"));
+  }
+  const auto compare = [&](const std::string& of, const WholeTensors& a, const WholeTensors& b) {
+    for (const auto& [name, t] : a) {
+      const auto found = b.find(name);
+      if (found != b.end() && at::equal(t, found->second)) continue;
+      proof.refute(at_step(evidence, text("a skipped step changed ", of, name)));
+    }
+  };
+  compare("", evidence.before.values, evidence.after.values);
+  const auto slots_of = [](const WholeState& state, const std::string& slot) {
+    const auto found = state.slots.find(slot);
+    return found == state.slots.end() ? WholeTensors() : found->second;
+  };
+  for (const WholeState* one : {&evidence.before, &evidence.after}) {
+    const WholeState& other = one == &evidence.before ? evidence.after : evidence.before;
+    for (const auto& [slot, tensors] : one->slots)
+      compare(slot + " of ", tensors, slots_of(other, slot));
+  }
+}
+
+void check_scale(const Plan& plan, const Evidence& evidence, Proof& proof) {
+  const bool is_skipped = evidence.report.is_skipped;
+  LossScale want = evidence.scale_before;
+  if (is_skipped) ++want.skipped;
+  if (plan.has_dynamic_scale()) {
+    if (is_skipped || ++want.good_steps == plan.train.loss_scale_interval) {
+      want.scale *= is_skipped ? 0.5 : 2;
+      want.good_steps = 0;
+    }
+  }
+  const LossScale& is = evidence.scale_after;
+  if (is != want) {
+    proof.refute(
+        at_step(evidence, text("the loss scale goes on as ", is.scale, " after ", is.good_steps,
+                               " good steps, ", is.skipped, " skipped in all; by its rule as ",
+                               want.scale, " after ", want.good_steps, ", ", want.skipped)));
+  }
+  if (evidence.report.loss_scale == evidence.scale_before.scale) return;
+  proof.refute(at_step(evidence, text("the loss was scaled by ", evidence.report.loss_scale,
+                                      ", not by ", evidence.scale_before.scale)));
+}
+
+}  // namespace kuafu

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/engine/saving/save.h"
+
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/checkpoint/boxes.h"
+#include "kuafu/checkpoint/claims.h"
+#include "kuafu/comm/gather.h"
+#include "kuafu/engine/saving/held_elements.h"
+#include "kuafu/engine/saving/saved_run.h"
+#include "kuafu/meter/book.h"
+#include "kuafu/record/json.h"
+
+namespace kuafu {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+/// Why it failed, in words for all ranks; empty where it did not.
+template <class F>
+std::string failure_of(const F& work) {
+  try {
+    work();
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+/// Cores are for the ranks: this thread writes where they leave one.
+void yield_to_ranks() {
+  constexpr int kNice = 10;
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kNice);
+}
+
+}  // namespace
+
+Saver::Saver(Engine& engine, Communicator& world, SaveOptions options)
+    : engine_(engine), world_(world), options_(std::move(options)) {
+  check_save_options(options_, engine_.plan());
+  if (world_.rank() != 0) return;
+  make_writable_folder(options_.folder, "--checkpoint");
+  lock_.emplace(options_.folder, 3s, "--checkpoint");
+}
+
+void Saver::after_step(const ValidationSeries& validation) {
+  const int64_t steps = engine_.steps_done();
+  const bool is_last = steps == engine_.plan().train.steps;
+  if (pending_) poll();
+  const bool is_due = is_last || (options_.every > 0 && steps % options_.every == 0);
+  if (is_due || validation.is_best(steps)) save(validation);
+  if (is_last) finish();
+}
+
+void Saver::save_now(const ValidationSeries& validation) {
+  if (saved_step_ != engine_.steps_done()) save(validation);
+  finish();
+}
+
+void Saver::found_sound(int64_t step) {
+  sound_ = step;
+  const bool is_on_disk = saved_step_ == step && !pending_ && !is_committing_;
+  if (is_on_disk && world_.rank() == 0) rotate();
+}
+
+std::string Saver::leave_unsound() {
+  finish();
+  if (world_.rank() != 0) return "";
+  const int64_t step = engine_.steps_done();
+  if (sound_ < step) set_aside(options_.folder, step);
+  return newest_checkpoint(options_.folder).value_or("");
+}
+
+const std::vector<bool>& Saver::my_writes(const std::vector<ParamShard>& shards) {
+  if (writes_.empty()) {
+    std::vector<Claim> mine;
+    for (const ParamShard& s : shards) {
+      const HeldElements held = held_by(s, engine_.mesh());
+      mine.push_back({held.key(), static_cast<int64_t>(s.value.nbytes())});
+    }
+    std::vector<std::vector<Claim>> all;
+    for (const std::string& words : gather_texts(world_, to_text(mine))) {
+      all.push_back(claims_from(words));
+    }
+    writes_ = assign_writers(all)[static_cast<size_t>(world_.rank())];
+  }
+  return writes_;
+}
+
+void Saver::save(const ValidationSeries& validation) {
+  finish();  // one at a time
+  saved_step_ = engine_.steps_done();
+  const std::shared_ptr<Pending> saving(new Pending{{options_.folder, saved_step_},
+                                                    saved_step_,
+                                                    validation.is_best(saved_step_),
+                                                    options_.notes});
+  saving->state[saved_run::kPlan] = to_toml(engine_.plan());
+  saving->state[saved_run::kOptimizerSteps] = text(engine_.optimizer().state().num_steps);
+  saved_run::write_scale(engine_.loss_scaler(), saving->state);
+  saved_run::write_validation(validation, saving->state);
+  if (saved_telemetry_ != nullptr) saved_run::write_telemetry(*saved_telemetry_, saving->state);
+  collect(*saving);
+  if (options_.is_async) take_snapshot(*saving);
+  agree(failure_of([&] {
+    if (world_.rank() == 0) saving->writer.prepare();
+  }));  // the folder is there
+  const auto when = options_.is_async ? std::launch::async : std::launch::deferred;
+  saving->writing = std::async(when, [&pending = *saving, rank = world_.rank(), when] {
+    if (when == std::launch::async) yield_to_ranks();
+    pending.writer.write(rank, pending.pieces,
+                         when == std::launch::async ? &pending.pace : nullptr);
+  });
+  pending_ = saving;
+  if (!options_.is_async) finish();
+}
+
+void Saver::collect(Pending& into) {
+  const CategoryScope scope(Category::kTemporary);
+  const at::NoGradGuard no_grad;
+  const std::vector<ParamShard> shards = engine_.shards();
+  const std::vector<bool>& writes = my_writes(shards);
+  const OptimizerState state = engine_.optimizer().state();
+  for (const SavedTensor& t : saved_tensors(shards, state, engine_.plan().optimizer.kind)) {
+    if (!writes[t.shard]) continue;
+    const HeldElements held = held_by(shards[t.shard], engine_.mesh());
+    for (size_t b = 0; b < held.boxes.size(); ++b) {
+      if (is_empty(held.inside[b])) continue;
+      const Tensor box = box_of(t.tensor, held, b);
+      into.data.push_back(options_.is_async ? box : box.contiguous().cpu());
+      into.pieces.push_back({t.name, dtype_of(box), held.param->global, held.inside[b],
+                             into.data.back().const_data_ptr()});
+      saved_bytes_ += static_cast<int64_t>(box.nbytes());
+    }
+  }
+}
+
+void Saver::take_snapshot(Pending& of) {
+  const CategoryScope scope(Category::kTemporary);
+  const at::NoGradGuard no_grad;
+  const auto room = [](const Tensor& t) {  // each on a multiple of 64 bytes
+    return (static_cast<int64_t>(t.nbytes()) + 63) / 64 * 64;
+  };
+  int64_t bytes = 0;
+  for (const Tensor& t : of.data) bytes += room(t);
+  if (!snapshot_.defined() || snapshot_.numel() < bytes) snapshot_ = at::empty({bytes}, at::kByte);
+  auto* place = static_cast<char*>(snapshot_.mutable_data_ptr());
+  for (size_t i = 0; i < of.data.size(); ++i) {
+    const Tensor& t = of.data[i];
+    at::from_blob(place, t.sizes(), at::TensorOptions(t.scalar_type())).copy_(t);
+    of.pieces[i].data = place;
+    place += room(t);
+  }
+  of.data.clear();
+}
+
+void Saver::poll() {
+  // Asked at every step boundary while a save is under way, so that all ranks make the same calls.
+  std::future<void>& writing = pending_->writing;
+  std::string why;
+  const bool is_ready = writing.valid() && writing.wait_for(0s) == std::future_status::ready;
+  if (is_ready) why = failure_of([&] { writing.get(); });
+  constexpr int64_t kFailed = -1, kWriting = 0, kDone = 1;
+  int64_t least = !why.empty() ? kFailed : writing.valid() ? kWriting : kDone;
+  world_.all_reduce({&least, 1, DType::kI64}, ReduceOp::kMin).wait_host();
+  if (least == kWriting) return;
+  const auto saved = std::exchange(pending_, nullptr);
+  if (least == kFailed) agree(why);
+  is_committing_ = true;
+  if (world_.rank() != 0) return;
+  committing_ = std::async(std::launch::async, [saved, this] { commit(*saved); });
+}
+
+void Saver::finish() {
+  if (const auto saved = std::exchange(pending_, nullptr)) {
+    saved->pace.hurry();
+    agree(failure_of([&] {
+      if (saved->writing.valid()) saved->writing.get();
+    }));  // all files are there
+    agree(failure_of([&] {
+      if (world_.rank() == 0) commit(*saved);
+    }));
+    ++num_saves_;
+  }
+  if (!std::exchange(is_committing_, false)) return;
+  agree(failure_of([&] {
+    if (committing_.valid()) committing_.get();
+  }));
+  ++num_saves_;
+}
+
+void Saver::agree(const std::string& why) {
+  for (const std::string& words : gather_texts(world_, why)) {
+    if (!words.empty()) throw SaveFailed(words);
+  }
+}
+
+void Saver::commit(const Pending& saved) const {
+  saved.writer.commit(world_.size(), saved.state);
+  if (saved.is_best) name_best(options_.folder, saved.step);
+  rotate();
+}
+
+void Saver::rotate() const {
+  const Rotation rotation{.keep = options_.keep, .sound = sound_};
+  if (options_.keep > 0) remove_checkpoints(options_.folder, rotation);
+}
+
+std::vector<std::string> Saver::found_checkpoints() {
+  Json found = Json::array();
+  if (world_.rank() == 0) {
+    found = complete_checkpoints(options_.folder);
+    if (found.empty() && !options_.from.empty()) found.push_back(named_checkpoint(options_.from));
+  }
+  return Json::parse(gather_texts(world_, found.dump())[0]).get<std::vector<std::string>>();
+}
+
+std::optional<int64_t> Saver::resume() {
+  const std::vector<std::string> found = found_checkpoints();
+  std::string reasons;
+  for (const std::string& folder : found) {
+    std::string why;
+    int64_t step = 0;
+    try {
+      const Checkpoint from(folder);
+      load(from);
+      step = from.step();
+      changes_.clear();
+      if (!saved_run::is_weights_only(from))
+        changes_ = resume_changes(saved_run::plan_of(from, folder), engine_.plan());
+      validation_ = saved_run::read_validation(from, folder, engine_.plan());
+      telemetry_ = saved_run::read_telemetry(from, folder, engine_.plan(), engine_.layer_names());
+    } catch (const ConfigError& e) {
+      why = e.what();
+    }
+    for (const std::string& words : gather_texts(world_, why)) {
+      if (why.empty()) why = words;
+    }
+    if (why.empty()) {
+      engine_.go_on_from(step);
+      go_on_in(folder, step);
+      return step;
+    }
+    reasons += "\n  " + why;
+    if (options_.on_notice && world_.rank() == 0) {
+      options_.on_notice(text("checkpoint ", folder, " is passed over: ", why));
+    }
+  }
+  KUAFU_REQUIRE(found.empty(), "no checkpoint of ", options_.folder, " can be used:", reasons);
+  if (options_.on_notice && world_.rank() == 0) {
+    options_.on_notice(text(options_.folder, " holds no checkpoint yet: the run starts anew"));
+  }
+  return {};
+}
+
+void Saver::go_on_in(const std::string& folder, int64_t step) {
+  std::error_code error;
+  if (!fs::equivalent(fs::path(folder).parent_path(), options_.folder, error)) {
+    validation_ = {};  // another run's
+    telemetry_ = {};
+    return;
+  }
+  saved_step_ = step;
+  agree(failure_of([&] {  // a kill may have come between a save and its link
+    const auto best = validation_.best();
+    if (world_.rank() != 0 || !best) return;
+    const int64_t lowest = validation_.steps[*best];
+    const std::string there = options_.folder + "/" + step_folder(lowest);
+    if (fs::exists(there) &&
+        step_of_folder(best_checkpoint(options_.folder).value_or("")) != lowest)
+      name_best(options_.folder, lowest);
+  }));
+}
+
+void Saver::load(const Checkpoint& from) {
+  const CategoryScope scope(Category::kTemporary);
+  const at::NoGradGuard no_grad;
+  const std::vector<ParamShard> shards = engine_.shards();
+  for (const ParamShard& s : shards) fill(s.value, held_by(s, engine_.mesh()), from, s.param->name);
+  engine_.optimizer().begin(shards, from.state_count(saved_run::kOptimizerSteps));
+  const OptimizerState state = engine_.optimizer().state();
+  for (const SavedTensor& t : saved_tensors(shards, state, engine_.plan().optimizer.kind)) {
+    // Weights that come from elsewhere have no slots yet.
+    if (from.tensors().contains(t.name)) {
+      fill(t.tensor, held_by(shards[t.shard], engine_.mesh()), from, t.name);
+    }
+  }
+  saved_run::read_scale(from, engine_.loss_scaler());
+}
+
+}  // namespace kuafu
