@@ -26,9 +26,10 @@ void check(const Model& model, size_t index, const Flow& out) {
                      is_last ? "the loss" : "what the next block takes"));
   }
   if (is_last && (out.size() != 1 || out[0].numel() != 1)) {
-    throw Error(text(name_of(model, index), " is the last and hands on ", out.size(),
-                     out.size() == 1 ? " tensor of " : " tensors, the first of ", out[0].numel(),
-                     " elements; its forward() returns the loss: one tensor of one element"));
+    const std::string given = out.size() == 1 ? text("a tensor of ", out[0].numel(), " elements")
+                                              : text(out.size(), " tensors");
+    throw Error(text(name_of(model, index), " is the last and hands on ", given,
+                     "; its forward() returns the loss: one tensor of one element"));
   }
 }
 
@@ -39,6 +40,8 @@ Flow call_block(const Model& model, size_t index, const Flow& in, const Side& si
     Flow out = model.blocks[index]->forward(in, side);
     check(model, index, out);
     return out;
+  } catch (const InternalError& e) {  // an own op that was given what it does not take
+    throw InternalError(text(name_of(model, index), ": ", e.what()));
   } catch (const c10::Error& e) {
     const std::string words = e.what_without_backtrace();
     if (words.find("can't allocate memory") != std::string::npos) throw;
