@@ -3,6 +3,8 @@
 // kuafu-worker as a program: documents, exit codes, faults, plug-ins.
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
 #include <fstream>
 
 #include <sstream>
@@ -472,6 +474,29 @@ TEST(Plugin, OfAnotherBuildOrNoneIsRefused) {
     const Ran ran = run_worker(kSmallPlan, {"--plugin", tests::built(c.file)});
     EXPECT_EQ(ran.code, kUsage) << ran.output;
     expect_says(ran, c.says);
+  }
+}
+
+TEST(Plugin, OfAFileThatIsNoWholeSharedObjectIsRefused) {
+  const tests::Folder folder;
+  const std::string whole = content_of(tests::built("plugins/chain_1d.so"));
+  folder.write("text.so", "int main() {}");
+  folder.write("empty.so", "");
+  folder.write("head.so", whole.substr(0, 64));
+  folder.write("half.so", whole.substr(0, whole.size() / 2));
+  folder.write("less.so", whole.substr(0, whole.size() - 1));
+  ASSERT_EQ(mkfifo(folder.path("pipe.so").c_str(), 0600), 0);
+  const std::pair<std::string, std::string> cases[] = {{"text.so", "it is no shared object"},
+                                                       {"empty.so", "it is no shared object"},
+                                                       {"head.so", "it was cut short"},
+                                                       {"half.so", "it was cut short"},
+                                                       {"less.so", "it was cut short"},
+                                                       {"pipe.so", "it is no file"},
+                                                       {"", "it is no file"}};
+  for (const auto& [file, says] : cases) {
+    const Ran ran = run_worker(kSmallPlan, {"--plugin", folder.path(file)});
+    EXPECT_EQ(ran.code, kUsage) << file << ran.output;
+    expect_says(ran, "cannot load plug-in " + folder.path(file) + ": " + says);
   }
 }
 

@@ -14,6 +14,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/names.h"
 #include "kuafu/base/plugin_error.h"
+#include "kuafu/engine/plugin_file.h"
 #include "kuafu/optim/checked_rule.h"
 
 namespace kuafu {
@@ -22,6 +23,7 @@ namespace {
 const PluginInfo& info_of(const std::string& path) {
   // A bare name would be searched in system folders: a plug-in is a file.
   const std::string file = path.find('/') == std::string::npos ? "./" + path : path;
+  check_plugin_file(file);
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   KUAFU_REQUIRE(library != nullptr, "cannot load plug-in ", path, ": ", dlerror());
   using Entry = const PluginInfo* (*)();
