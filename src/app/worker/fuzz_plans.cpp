@@ -9,6 +9,7 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/engine/placement.h"
 #include "kuafu/parallel/pipeline/choose.h"
+#include "kuafu/plan/kind_names.h"
 
 namespace kuafu::fuzz {
 namespace {
@@ -249,7 +250,7 @@ Overrides draw_plan(const Registries& registries, int64_t most_ranks, Draw& draw
     if (draw.once_in(4)) {
       try {
         const Plan plan = parse_values("", "plan", settings);
-        if (plan.parallel.tensor.mode != "none") {
+        if (plan.parallel.tensor.mode != tensor_modes::kNone) {
           settings.emplace_back("parallel.layers", draw_layers(plan, registries, draw));
         }
       } catch (const ConfigError&) {  // refused, which is an end too

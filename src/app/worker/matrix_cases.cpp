@@ -7,6 +7,7 @@
 #include "kuafu/parallel/pipeline/choose.h"
 #include "kuafu/plan/arrange.h"
 #include "kuafu/plan/keys.h"
+#include "kuafu/plan/kind_names.h"
 
 namespace kuafu::matrix {
 namespace {
@@ -84,12 +85,13 @@ Overrides smallest_mixed_grid(const std::string& base, const std::string& layer,
 Dimension schemes(const Registries& registries) {
   Dimension out{"scheme", {{"none"}}};
   for (const auto& entry : registries.tensor.entries()) {
-    if (entry.name != "none") out.values.push_back({entry.name, smallest_grid(entry.make.mode)});
+    if (entry.name != tensor_modes::kNone)
+      out.values.push_back({entry.name, smallest_grid(entry.make.mode)});
   }
   const TensorModes modes = registries.tensor_modes();
   for (const auto& [base, first] : modes) {
     for (const auto& [layer, second] : modes) {
-      if (base == "none" || layer == "none" || base == layer) continue;
+      if (base == tensor_modes::kNone || layer == tensor_modes::kNone || base == layer) continue;
       const Overrides grid = smallest_mixed_grid(base, layer, modes);
       if (!grid.empty()) out.values.push_back({text(base, ", then ", layer), grid});
     }
@@ -109,7 +111,7 @@ Dimension choices_of(const std::string& name, const std::string& key) {
 Dimension sequences(const Registries& registries) {
   Dimension out{"sequence", {{"none"}}};
   for (const std::string& name : registries.sequence.names()) {
-    if (name == "none") continue;
+    if (name == sequence_modes::kNone) continue;
     out.values.push_back(
         {name, {{"parallel.sequence.mode", name}, {"parallel.sequence.size", "2"}}});
   }
@@ -121,7 +123,7 @@ Dimension experts() {
   Dimension out{"experts", {{"none"}}};
   for (const std::string& router : plan::find_key("model.router")->choices) {
     out.values.push_back({router,
-                          {{"model.kind", "moe_gpt"},
+                          {{"model.kind", model_kinds::kMoeGpt},
                            {"model.experts", "4"},
                            {"model.router", router},
                            {"parallel.expert.size", "2"}},
@@ -259,7 +261,7 @@ Overrides settings_of(const std::vector<Dimension>& dims, const Combination& com
       std::any_of(combination.begin(), combination.end(),
                   [&](const Choice& c) { return dims[c.dimension].name == "model"; });
   if (!names_model) {
-    const Overrides small = small_model("gpt");
+    const Overrides small = small_model(model_kinds::kGpt);
     out.insert(out.end(), small.begin(), small.end());
   }
   // Dimensions in their order: a model that is named stands where experts have set one.

@@ -11,6 +11,7 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/conformance/samples.h"
 #include "kuafu/conformance/trial_runs.h"
+#include "kuafu/plan/kind_names.h"
 
 namespace kuafu::conformance {
 namespace {
@@ -154,7 +155,7 @@ std::vector<Variant> model_variants(const Registries& registries) {
       all.push_back({text(entry.name, " on ", grid[1].second), grid, Shapes::kAll});
   }
   for (const std::string& name : registries.sequence.names()) {
-    if (name == "none") continue;
+    if (name == sequence_modes::kNone) continue;
     all.push_back({text(name, " on 2"),
                    {{"parallel.sequence.mode", name}, {"parallel.sequence.size", "2"}},
                    Shapes::kAll});
@@ -173,7 +174,7 @@ std::vector<Variant> model_variants(const Registries& registries) {
     all.push_back({type, {{"model.dtype", type}}, Shapes::kAll});
   }
   all.push_back({"1d, 2 replicas, 2 stages, ZeRO 1",
-                 {{"parallel.tensor.mode", "1d"},
+                 {{"parallel.tensor.mode", tensor_modes::k1d},
                   {"parallel.tensor.size", "2"},
                   {"parallel.data.size", "2"},
                   {"parallel.zero", "1"},

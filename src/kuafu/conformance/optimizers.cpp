@@ -18,6 +18,7 @@
 #include "kuafu/meter/op_kinds.h"
 #include "kuafu/meter/op_trace.h"
 #include "kuafu/optim/optimizer.h"
+#include "kuafu/plan/kind_names.h"
 
 namespace kuafu::conformance {
 namespace {
@@ -128,7 +129,7 @@ void check_training(const Variant& variant, const Registries& registries, const 
   const bool has_experts =
       std::any_of(variant.settings.begin(), variant.settings.end(),
                   [](const auto& setting) { return setting.first == "parallel.expert.size"; });
-  Overrides settings = settings_of(has_experts ? "moe_gpt" : "gpt", shape);
+  Overrides settings = settings_of(has_experts ? model_kinds::kMoeGpt : model_kinds::kGpt, shape);
   settings.emplace_back("optimizer.kind", name);
   settings.emplace_back("train.steps", text(kTrained));
   settings.insert(settings.end(), variant.settings.begin(), variant.settings.end());
@@ -163,7 +164,7 @@ std::vector<Finding> check_optimizer(const Registries& registries, const std::st
     there.insert(ranks);
     if (std::find(sizes.begin(), sizes.end(), ranks) == sizes.end()) continue;
     has_any = true;
-    const ModelShape shape = model_shapes("gpt", Shapes::kSmall).front();
+    const ModelShape shape = model_shapes(model_kinds::kGpt, Shapes::kSmall).front();
     add("training", variant.name, to_string(shape),
         [&](Notes& notes) { check_training(variant, registries, name, notes, shape); });
     if (findings.has_failed()) break;

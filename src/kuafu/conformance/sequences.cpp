@@ -18,6 +18,7 @@
 #include "kuafu/conformance/whole_attention.h"
 #include "kuafu/mesh/parts.h"
 #include "kuafu/meter/book.h"
+#include "kuafu/plan/kind_names.h"
 
 namespace kuafu::conformance {
 namespace {
@@ -321,7 +322,7 @@ std::vector<Finding> check_sequence(const Registries& registries, const std::str
                                     const std::vector<int64_t>& sizes, const Tell& tell) {
   Findings findings;
   for (const int64_t ranks : sizes) {
-    if (mode == "none" && ranks > 1) continue;
+    if (mode == sequence_modes::kNone && ranks > 1) continue;
     for (const std::string& check : sequence_checks()) {
       findings.add(run_sequence_check(check, registries, mode, ranks, Shapes::kAll, tell));
     }

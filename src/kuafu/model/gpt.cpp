@@ -12,6 +12,7 @@
 #include <map>
 
 #include "kuafu/model/blocks.h"
+#include "kuafu/plan/kind_names.h"
 
 namespace kuafu {
 namespace {
@@ -31,10 +32,12 @@ Model make_gpt(const ModelPlan& plan, const Context& ctx) {
 }  // namespace
 
 void register_models(Registry<MakeModel>& models) {
-  const std::map<std::string, MakeModel> makers = {
-      {"gpt", make_gpt}, {"moe_gpt", make_gpt}, {"bert", make_bert}, {"vit", make_vit}};
+  const std::map<std::string, MakeModel> makers = {{model_kinds::kGpt, make_gpt},
+                                                   {model_kinds::kMoeGpt, make_gpt},
+                                                   {model_kinds::kBert, make_bert},
+                                                   {model_kinds::kVit, make_vit}};
   for (const ModelKind& kind : builtin_model_kinds()) {
-    models.add(kind.name, kind.summary, makers.at(kind.name));
+    models.add(kind.name, kind.summary, code_of(makers, kind.name));
   }
 }
 

@@ -8,6 +8,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/optim/rule.h"
+#include "kuafu/plan/kind_names.h"
 
 namespace kuafu {
 namespace {
@@ -50,11 +51,12 @@ bool holds_hidden_matrices(const Param& p) {
 
 void register_optimizers(OptimizerRules& rules) {
   using Make = Rule (*)(const OptimizerPlan&);
-  static const std::map<std::string, Make> makers = {{"sgd", make_sgd},     {"adam", make_adam},
-                                                     {"adamw", make_adamw}, {"lars", make_lars},
-                                                     {"lamb", make_lamb},   {"muon", make_muon}};
+  const std::map<std::string, Make> makers = {
+      {optimizer_kinds::kSgd, make_sgd},     {optimizer_kinds::kAdam, make_adam},
+      {optimizer_kinds::kAdamW, make_adamw}, {optimizer_kinds::kLars, make_lars},
+      {optimizer_kinds::kLamb, make_lamb},   {optimizer_kinds::kMuon, make_muon}};
   for (const OptimizerKind& kind : builtin_optimizer_kinds()) {
-    rules.add(kind.name, kind.summary, {kind.keys, makers.at(kind.name)});
+    rules.add(kind.name, kind.summary, {kind.keys, code_of(makers, kind.name)});
   }
 }
 

@@ -10,11 +10,16 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/oracle/oracle.h"
+#include "kuafu/plan/kind_names.h"
 
 namespace kuafu::oracle {
 namespace {
 
 using at::Tensor;
+
+/// AdamW: clipping, two constants and a sum for m, one more product for v, bias corrections, root,
+/// sum, quotient, rate, decay. LAMB: four more, for r itself, its rate and their product.
+constexpr int64_t kRoundings = 16, kLambRoundings = 20;
 
 at::ScalarType update_type(const Tensor& weight) {
   return weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -208,12 +213,18 @@ void Step::note(const Tensor& ratio, const Tensor& direction) const {
 }
 
 void register_updates(UpdateRules& rules) {
-  rules.add("adamw", "decoupled weight decay", {adamw_rule});
-  rules.add("sgd", "momentum", {sgd_rule});
-  rules.add("adam", "adaptive moments", {adam_rule});
-  rules.add("lars", "layer-wise rates", {lars_rule, true});
-  rules.add("lamb", "layer-wise Adam", {lamb_rule, true});
-  rules.add("muon", "orthogonal momentum", {muon_rule, true});
+  using Decay = Rounding::Decay;
+  using Ratio = Rounding::Ratio;
+  const Rounding adamw = {kRoundings, Decay::kOfWeight, Ratio::kNone, true};
+  const Rounding adam = {kRoundings, Decay::kInGradient, Ratio::kNone, true};
+  const Rounding lars = {kRoundings, Decay::kInGradient, Ratio::kOfGradient};
+  const Rounding lamb = {kLambRoundings, Decay::kInDirection, Ratio::kOfDirection, true};
+  rules.add(optimizer_kinds::kAdamW, "decoupled weight decay", {adamw_rule, false, adamw});
+  rules.add(optimizer_kinds::kSgd, "momentum", {sgd_rule, false, {kRoundings}});
+  rules.add(optimizer_kinds::kAdam, "adaptive moments", {adam_rule, false, adam});
+  rules.add(optimizer_kinds::kLars, "layer-wise rates", {lars_rule, true, lars});
+  rules.add(optimizer_kinds::kLamb, "layer-wise Adam", {lamb_rule, true, lamb});
+  rules.add(optimizer_kinds::kMuon, "orthogonal momentum", {muon_rule, true});
 }
 
 const UpdateRules& builtin_updates() {

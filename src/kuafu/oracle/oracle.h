@@ -189,11 +189,26 @@ struct Step {
   void note(const at::Tensor& ratio, const at::Tensor& direction) const;
 };
 
+/// What the derivation of certificates (engine/proof/certificate_update.cpp) has to know of a
+/// formula. Without it they measure how rounding travels through the formula.
+struct Rounding {
+  enum class Decay : uint8_t { kInGradient, kOfWeight, kInDirection };
+  enum class Ratio : uint8_t { kNone, kOfGradient, kOfDirection };
+
+  int64_t per_element = 0;  ///< roundings of an element on its way, at most; 0 = not derived
+  Decay decay = Decay::kInGradient;
+  Ratio ratio = Ratio::kNone;  ///< the layer's norms that its step is scaled by
+  bool has_root = false;       ///< divides by the root of a second moment: slots "m" and "v"
+
+  bool is_derived() const { return per_element > 0; }
+};
+
 /// An update rule as a formula over whole tensors, in their type: the weight after the step, from the
 /// clipped gradient g and the weight theta.
 struct UpdateRule {
   std::function<at::Tensor(const Step& step, const at::Tensor& g, const at::Tensor& theta)> update;
   bool is_by_layers = false;  ///< "auto" leaves vectors out
+  Rounding rounding = {};     ///< of formulas of this build alone; a plug-in's is measured
 };
 using UpdateRules = Registry<UpdateRule>;
 

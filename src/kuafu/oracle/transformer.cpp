@@ -3,6 +3,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/oracle/random.h"
+#include "kuafu/plan/kind_names.h"
 
 namespace kuafu::oracle {
 
@@ -35,18 +36,23 @@ Flow Transformer::forward(size_t block, const Flow& in, const Tensors& weights,
   return {index < plan_.layers ? layer(call, in[0], index) : loss(call, in[0])};
 }
 
-std::unique_ptr<Model> make_model(const ModelPlan& plan, uint64_t seed) {
-  if (plan.kind == "gpt") return std::make_unique<Gpt>(plan, seed);
-  if (plan.kind == "moe_gpt") return make_moe_gpt(plan, seed);
-  if (plan.kind == "bert") return make_bert(plan, seed);
-  if (plan.kind == "vit") return make_vit(plan, seed);
-  return nullptr;
+void register_models(Registry<MakeModel>& models) {
+  const auto make_gpt = [](const ModelPlan& plan, uint64_t seed) {
+    return std::make_unique<Gpt>(plan, seed);
+  };
+  const std::map<std::string, MakeModel> makers = {{model_kinds::kGpt, make_gpt},
+                                                   {model_kinds::kMoeGpt, make_moe_gpt},
+                                                   {model_kinds::kBert, make_bert},
+                                                   {model_kinds::kVit, make_vit}};
+  for (const std::string& kind : builtin_model_names()) {
+    models.add(kind, "after the papers' listings", code_of(makers, kind));
+  }
 }
 
-void register_models(Registry<MakeModel>& models) {
-  for (const std::string& kind : builtin_model_names()) {
-    models.add(kind, "after the papers' listings", make_model);
-  }
+std::unique_ptr<Model> make_model(const ModelPlan& plan, uint64_t seed) {
+  Registry<MakeModel> models("oracle");
+  register_models(models);
+  return models.contains(plan.kind) ? models.find(plan.kind)(plan, seed) : nullptr;
 }
 
 Tensors initial_weights(const Model& model, uint64_t seed) {

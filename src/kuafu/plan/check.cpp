@@ -9,6 +9,7 @@
 #include "kuafu/base/registry.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/plan/keys.h"
+#include "kuafu/plan/kind_names.h"
 #include "kuafu/plan/layer_ranges.h"
 
 namespace kuafu::plan {
@@ -18,7 +19,7 @@ constexpr std::string_view kNotAvailable = "not available in this build: ";
 
 /// Names that stand for schemes of the literature, whether or not this build has them.
 const std::vector<std::string>& reserved_modes() {
-  static const std::vector<std::string> names = {"none", "1d", "1d-sp", "2d", "2.5d", "3d"};
+  static const std::vector<std::string> names(tensor_modes::kAll.begin(), tensor_modes::kAll.end());
   return names;
 }
 
@@ -49,7 +50,7 @@ void check_tensor(const Plan& plan, const TensorModes& modes, const Origins& ori
 void check_sequence(const Plan& plan, const Origins& origins) {
   const auto& [mode, size] = plan.parallel.sequence;
   const std::string where = origins.of({"parallel.sequence.size", "parallel.sequence.mode"});
-  if (mode == "none" && size != 1) {
+  if (mode == sequence_modes::kNone && size != 1) {
     throw Refused(text(where, "parallel.sequence = { mode = \"none\", size = ", size,
                        " }: mode \"none\" keeps sequences whole; nearest: size = 1, or ",
                        "mode = \"ring\" with this size"));
@@ -59,14 +60,14 @@ void check_sequence(const Plan& plan, const Origins& origins) {
                        " ranks have no token each of model.sequence = ", plan.model.sequence,
                        "; nearest: size = ", plan.model.sequence, ", or sequence = ", size));
   }
-  if (mode == "ulysses" && plan.model.heads % size != 0) {
+  if (mode == sequence_modes::kUlysses && plan.model.heads % size != 0) {
     throw Refused(text(where, "parallel.sequence.size = ", size, " does not divide model.heads = ",
                        plan.model.heads, size > plan.model.heads ? ": more ranks than heads" : "",
                        ", which mode \"ulysses\" deals out; nearest: size = ",
                        nearest_divisors(plan.model.heads, size),
                        ", or mode = \"ring\" with this size"));
   }
-  if (mode == "ring-zigzag" && !plan.model.is_causal()) {
+  if (mode == sequence_modes::kRingZigzag && !plan.model.is_causal()) {
     throw Refused(text(origins.of({"parallel.sequence.mode", "model.kind"}),
                        "parallel.sequence.mode = \"ring-zigzag\" balances causal masks, and ",
                        "model.kind = ", in_quotes(plan.model.kind),

@@ -8,6 +8,7 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/plan/check.h"
 #include "kuafu/plan/keys.h"
+#include "kuafu/plan/kind_names.h"
 
 namespace kuafu::plan {
 namespace {
@@ -78,7 +79,7 @@ void check_schedule(const Plan& plan, const Origins& origins) {
                 " has no effect: the schedule ends after step ", plan.schedule_steps(),
                 "; allowed: below ", plan.schedule_steps(),
                 "; nearest: rewarm_at = ", plan.schedule_steps() - 1);
-  KUAFU_REQUIRE(o.kind != "sgd" || !o.nesterov || o.momentum > 0,
+  KUAFU_REQUIRE(o.kind != optimizer_kinds::kSgd || !o.nesterov || o.momentum > 0,
                 origins.of({"optimizer.nesterov", "optimizer.momentum"}),
                 "optimizer.nesterov = true has no effect with optimizer.momentum = 0; nearest: "
                 "momentum = 0.9, or nesterov = false");
@@ -101,24 +102,26 @@ void check_variants(const Plan& plan, const Origins& origins) {
     KUAFU_REQUIRE(!is_wrong, origins.of(keys), words...);
   };
   refuse(
-      o.bound == "weights" && o.kind == "lars", {"optimizer.bound", "optimizer.kind"},
+      o.bound == "weights" && o.kind == optimizer_kinds::kLars,
+      {"optimizer.bound", "optimizer.kind"},
       "optimizer.bound = \"weights\" with optimizer.kind = \"lars\", whose weights have no bounds "
       "of their own; allowed: \"auto\", \"none\", \"ratio\" or \"rate\"; nearest: \"ratio\"");
   refuse(
-      o.bound == "rate" && o.kind == "lamb", {"optimizer.bound", "optimizer.kind"},
+      o.bound == "rate" && o.kind == optimizer_kinds::kLamb, {"optimizer.bound", "optimizer.kind"},
       "optimizer.bound = \"rate\" with optimizer.kind = \"lamb\", whose ratio is no rate; allowed: "
       "\"auto\", \"none\", \"ratio\" or \"weights\"; nearest: \"ratio\"");
   const OptimizerPlan defaults;
   const bool has_bounds = o.ratio_min != defaults.ratio_min || o.ratio_max != defaults.ratio_max;
   const bool reads_bounds = o.bounded() == "ratio" || o.bounded() == "weights";
   const bool is_min = o.ratio_min != defaults.ratio_min;
-  refuse((o.kind == "lars" || o.kind == "lamb") && has_bounds && !reads_bounds,
+  refuse((o.kind == optimizer_kinds::kLars || o.kind == optimizer_kinds::kLamb) && has_bounds &&
+             !reads_bounds,
          {is_min ? "optimizer.ratio_min" : "optimizer.ratio_max", "optimizer.bound"},
          is_min ? "optimizer.ratio_min = " : "optimizer.ratio_max = ",
          is_min ? o.ratio_min : o.ratio_max,
          " has no effect with optimizer.bound = ", in_quotes(o.bound), " of ", in_quotes(o.kind),
          "; nearest: bound = \"ratio\"");
-  refuse(o.kind == "lamb" && !o.bias_correction && o.correction_in != "moments",
+  refuse(o.kind == optimizer_kinds::kLamb && !o.bias_correction && o.correction_in != "moments",
          {"optimizer.correction_in", "optimizer.bias_correction"},
          "optimizer.correction_in = ", in_quotes(o.correction_in),
          " has no effect with optimizer.bias_correction = false; nearest: ",

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kuafu/plan/kind_names.h"
 #include "kuafu/plan/plan.h"
 
 namespace kuafu {
 
 const std::vector<ModelKind>& builtin_model_kinds() {
   static const std::vector<ModelKind> kinds = {
-      {.name = "gpt",
+      {.name = model_kinds::kGpt,
        .summary = "GPT-2: pre-norm, causal, tied output; options make it LLaMA or PaLM"},
-      {.name = "moe_gpt",
+      {.name = model_kinds::kMoeGpt,
        .summary = "GPT whose every moe_every-th MLP is a mixture of experts",
        .has_mixtures = true},
-      {.name = "bert",
+      {.name = model_kinds::kBert,
        .summary = "BERT: masked tokens and next sentence, every token sees every other",
        .input = ModelInput::kMaskedPairs,
        .is_causal = false},
-      {.name = "vit",
+      {.name = model_kinds::kVit,
        .summary = "vision transformer: patches and a class token",
        .input = ModelInput::kImages,
        .is_causal = false}};

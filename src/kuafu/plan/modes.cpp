@@ -7,6 +7,7 @@
 
 #include "kuafu/base/suggest.h"
 #include "kuafu/plan/check.h"
+#include "kuafu/plan/kind_names.h"
 #include "kuafu/plan/plan.h"
 
 namespace kuafu {
@@ -50,7 +51,7 @@ void refuse_depth(std::string_view mode, int64_t depth) {
 }
 
 std::vector<Axis> no_axes(int64_t size, int64_t depth) {
-  refuse_depth("none", depth);
+  refuse_depth(tensor_modes::kNone, depth);
   if (size != 1) {
     throw Refused(text("mode \"none\" keeps every layer whole on one rank, given size = ", size,
                        "; nearest: size = 1, or mode = \"1d\" with this size"));
@@ -69,7 +70,7 @@ std::vector<Axis> grid_axes(std::string_view mode, int64_t size, int64_t depth) 
   KUAFU_REQUIRE(size > 0 && depth > 0, "mode ", in_quotes(mode),
                 " needs a positive size and depth, ", "given size = ", size, ", depth = ", depth);
   if (size % depth != 0 || !is_square(size / depth)) {
-    const bool is_flat = mode == "2d";
+    const bool is_flat = mode == tensor_modes::k2d;
     throw Refused(text("mode ", in_quotes(mode), " arranges ",
                        is_flat ? "q x q ranks" : "q x q x depth ranks", ", given size = ", size,
                        is_flat ? "" : text(" with depth = ", depth),
@@ -81,7 +82,7 @@ std::vector<Axis> grid_axes(std::string_view mode, int64_t size, int64_t depth) 
 }
 
 std::vector<Axis> cube_axes(int64_t size, int64_t depth) {
-  refuse_depth("3d", depth);
+  refuse_depth(tensor_modes::k3d, depth);
   KUAFU_REQUIRE(size > 0, "mode \"3d\" needs a positive size, given size = ", size);
   int64_t q = 1;
   while ((q + 1) * (q + 1) <= size / (q + 1)) ++q;
@@ -98,27 +99,30 @@ std::vector<Axis> cube_axes(int64_t size, int64_t depth) {
 TensorModes builtin_tensor_modes() {
   TensorModes modes;
   const auto add = [&modes](TensorMode mode) { modes[mode.name] = std::move(mode); };
-  add({"none", "every layer whole on one rank", no_axes});
-  add(line_mode("1d", "columns then rows of each pair of linears (Megatron)"));
-  add(line_mode("1d-sp", "1d, with norms and residuals sharded along the sequence"));
-  add({"2d", "q x q blocks of weights and activations (SUMMA)", [](int64_t size, int64_t depth) {
-         refuse_depth("2d", depth);
-         return grid_axes("2d", size, depth);
+  add({tensor_modes::kNone, "every layer whole on one rank", no_axes});
+  add(line_mode(tensor_modes::k1d, "columns then rows of each pair of linears (Megatron)"));
+  add(line_mode(tensor_modes::k1dSp, "1d, with norms and residuals sharded along the sequence"));
+  add({tensor_modes::k2d, "q x q blocks of weights and activations (SUMMA)",
+       [](int64_t size, int64_t depth) {
+         refuse_depth(tensor_modes::k2d, depth);
+         return grid_axes(tensor_modes::k2d, size, depth);
        }});
-  add({"2.5d", "q x q x depth: 2d grids that share the weights and split the batch (Tesseract)",
-       [](int64_t size, int64_t depth) { return grid_axes("2.5d", size, depth); }});
-  add({"3d", "q x q x q: weights and activations cut three ways each, no copies (cube)",
-       cube_axes});
+  add({tensor_modes::k2p5d,
+       "q x q x depth: 2d grids that share the weights and split the batch (Tesseract)",
+       [](int64_t size, int64_t depth) { return grid_axes(tensor_modes::k2p5d, size, depth); }});
+  add({tensor_modes::k3d,
+       "q x q x q: weights and activations cut three ways each, no copies (cube)", cube_axes});
   return modes;
 }
 
 const std::vector<SequenceMode>& builtin_sequence_modes() {
   static const std::vector<SequenceMode> modes = {
-      {"none", "every sequence whole on one rank"},
-      {"ring", "keys and values travel around a ring (online softmax)"},
-      {"ring-zigzag", "ring with early and late tokens paired: a causal mask loads ranks alike"},
-      {"ulysses", "heads instead of tokens during attention, by all-to-all"},
-      {"all-gather", "all keys and values on every rank: the simple reference"}};
+      {sequence_modes::kNone, "every sequence whole on one rank"},
+      {sequence_modes::kRing, "keys and values travel around a ring (online softmax)"},
+      {sequence_modes::kRingZigzag,
+       "ring with early and late tokens paired: a causal mask loads ranks alike"},
+      {sequence_modes::kUlysses, "heads instead of tokens during attention, by all-to-all"},
+      {sequence_modes::kAllGather, "all keys and values on every rank: the simple reference"}};
   return modes;
 }
 

@@ -4,10 +4,8 @@
 // state. u is the unit roundoff of the type that is updated: f32 for half precision, whose masters
 // are.
 //
-//   elements    at most kUpdateRoundings of each on its way (AdamW: clipping, two constants and a
-//               sum for m, one more product for v, bias corrections, root, sum, quotient, rate,
-//               decay; LAMB: four more, for r itself, its rate and their product), each u of what is
-//               added up: |w| and |dw| of absolute values.
+//   elements    at most as many of each on its way as the formula is registered with
+//               (oracle::Rounding), each u of what is added up: |w| and |dw| of absolute values.
 //   clipping    without a loss scale gradients g in half precision are clipped where they are: factor
 //               (on a CPU, by ATen, in place) and product c g are rounded to their type, 2 u of it,
 //               and v squares both, so that (1 + u)^kClippings - 1 is allowed besides. Below the
@@ -53,19 +51,23 @@
 namespace kuafu {
 namespace {
 
-constexpr double kUpdateRoundings = 16, kLambRoundings = 20, kClippings = 4;
+constexpr double kClippings = 4;
+
+using Decay = oracle::Rounding::Decay;
+using Ratio = oracle::Rounding::Ratio;
 
 class UpdateCheck {
  public:
   UpdateCheck(const Plan& plan, const oracle::Weights& layers, const Evidence& evidence,
-              Proof& proof)
+              const oracle::Rounding& rounding, Proof& proof)
       : plan_(plan),
         rule_(plan.optimizer),
         layers_(layers),
         is_(evidence),
+        rounding_(rounding),
         proof_(proof),
         norm_(evidence.report.grad_norm),
-        fine_((rule_.kind == "lamb" ? kLambRoundings : kUpdateRoundings) *
+        fine_(static_cast<double>(rounding.per_element) *
               std::min(unit_roundoff(plan.model.dtype), 0x1p-24)),
         bound_(is_clipped_in_place() ? clippings() + fine_ : fine_),
         lr_(oracle::learning_rate(rule_, evidence.step - evidence.scale_before.skipped,
@@ -90,8 +92,10 @@ class UpdateCheck {
       absolute = start;
       movement(at_least_normal(absolute_terms(0)), absolute);
     }
-    if (rule_.kind == "adam") moved = adam_movement(start, absolute);
-    if (rule_.kind == "lamb") {
+    if (rounding_.has_root && rounding_.decay == Decay::kInGradient) {
+      moved = adam_movement(start, absolute);
+    }
+    if (has_ratio(Ratio::kOfDirection)) {
       for (auto& [name, by] : moved) by = lamb_movement(name, by);
     }
     const Underflow lost = underflow(state);
@@ -126,7 +130,7 @@ class UpdateCheck {
   Underflow underflow(const oracle::State& state) const {
     const double e = plan_.model.dtype == DType::kF64 ? 0x1p-1074 : 0x1p-149;
     const auto steps = static_cast<double>(state.num_steps);
-    const bool is_corrected = rule_.kind != "lamb" || rule_.bias_correction;
+    const bool is_corrected = rule_.bias_correction;  // of LAMB alone it can be false
     const double first = is_corrected ? 1 - std::pow(rule_.beta1, steps) : 1;
     const double second = is_corrected ? 1 - std::pow(rule_.beta2, steps) : 1;
     Underflow lost;
@@ -138,7 +142,7 @@ class UpdateCheck {
       const Tensor lr =
           ratio != trust_.ratio.end() ? lr_ * ratio->second : at::scalar_tensor(lr_, d.options());
       if (state.slots.contains("velocity")) {
-        const bool has_rate = rule_.kind == "lars" && rule_.rate_in == "velocity";
+        const bool has_rate = has_ratio(Ratio::kOfGradient) && rule_.rate_in == "velocity";
         const Tensor own = has_rate || ratio == trust_.ratio.end() ? d : ratio->second * d;
         lost.state["velocity"][name] = (has_rate ? lr * d : own) + 2 * e;
         lost.weights[name] = (has_rate ? lr * d + 2 * e : lr_ * (own + 2 * e)) + e;
@@ -159,7 +163,7 @@ class UpdateCheck {
     return lost;
   }
   bool is_corrected_in_rate() const {
-    return rule_.correction_in == "rate" && (rule_.kind != "lamb" || rule_.bias_correction);
+    return rule_.correction_in == "rate" && rule_.bias_correction;
   }
   /// k, 1 where moments are corrected or nothing is.
   double rate_factor(double t) const {
@@ -171,6 +175,7 @@ class UpdateCheck {
     if (!is_corrected_in_rate()) return rule_.epsilon;
     return rule_.epsilon / std::sqrt(1 - std::pow(rule_.beta2, t));
   }
+  bool has_ratio(Ratio ratio) const { return rounding_.ratio == ratio; }
   double half_spacing() const { return least_normal() * unit_roundoff(plan_.model.dtype); }
 
   oracle::Weight layers_of(const std::string& name) const {
@@ -187,7 +192,7 @@ class UpdateCheck {
   double decay(const std::string& name) const { return is_excluded(name) ? 0 : rule_.weight_decay; }
   /// Of decay that is part of the gradient.
   double coupled_decay(const std::string& name) const {
-    return rule_.kind == "adamw" || rule_.kind == "lamb" ? 0 : decay(name);
+    return rounding_.decay == Decay::kInGradient ? decay(name) : 0;
   }
 
   /// Clipping is of gradients, not of decay. `less`: what rounding may have taken from the clipped
@@ -197,7 +202,7 @@ class UpdateCheck {
     for (const auto& [name, g] : is_.gradients) {
       const Tensor clipped = factor() * g.abs();
       sizes[name] = (clipped - less).clamp_min(0) + coupled_decay(name) * before_.at(name).abs();
-      if (rule_.kind != "lars") continue;
+      if (!has_ratio(Ratio::kOfGradient)) continue;
       const Tensor& ratio = trust_.ratio.at(name);
       sizes[name] = sizes[name] * ratio;
       if (!is_scaled(name)) continue;
@@ -219,7 +224,8 @@ class UpdateCheck {
     rule.weight_decay = rule.clip = 0;
     oracle::Tensors moved;
     for (const auto& [name, g] : sizes) moved[name] = at::zeros_like(g);
-    oracle::update(rule, rule.kind == "lamb" ? 1 : lr_, norm_, sizes, moved, state, layers_);
+    oracle::update(rule, has_ratio(Ratio::kOfDirection) ? 1 : lr_, norm_, sizes, moved, state,
+                   layers_);
     for (auto& [name, by] : moved) by = by.abs();
     return moved;
   }
@@ -280,7 +286,7 @@ class UpdateCheck {
         continue;
       }
       // AdamW's decay is of the weight itself: (1 - lr decay) w.
-      const double terms = rule_.kind == "adamw" ? 1 + lr_ * decay(name) : 1;
+      const double terms = rounding_.decay == Decay::kOfWeight ? 1 + lr_ * decay(name) : 1;
       Tensor scale = before_.at(name).abs() * (terms * fine_ / bound_);
       if (const auto by = moved.find(name); by != moved.end()) scale = scale + by->second;
       if (const auto by = lost.find(name); by != lost.end()) scale = scale + by->second / bound_;
@@ -317,6 +323,7 @@ class UpdateCheck {
   const OptimizerPlan& rule_;
   const oracle::Weights& layers_;
   const Evidence& is_;
+  const oracle::Rounding& rounding_;
   Proof& proof_;
   double norm_;
   double fine_, bound_;  // without and with the rounding of clipped gradients
@@ -355,13 +362,9 @@ void compare_master(const std::string& name, const Evidence& evidence, Proof& pr
 
 void check_update(const Plan& plan, const oracle::Weights& weights, const Evidence& evidence,
                   Proof& proof, const oracle::UpdateRules& rules) {
-  // Those that the text above is about.
-  static const std::vector<std::string> kDerived = {"sgd", "adam", "adamw", "lars", "lamb"};
-  const std::string& kind = plan.optimizer.kind;
-  if (std::find(kDerived.begin(), kDerived.end(), kind) == kDerived.end()) {
-    return check_own_update(plan, weights, evidence, proof, rules);
-  }
-  UpdateCheck(plan, weights, evidence, proof).run();
+  const oracle::Rounding& rounding = rules.find(plan.optimizer.kind).rounding;
+  if (!rounding.is_derived()) return check_own_update(plan, weights, evidence, proof, rules);
+  UpdateCheck(plan, weights, evidence, rounding, proof).run();
 }
 
 void check_skipped(const Evidence& evidence, Proof& proof) {

@@ -2,18 +2,20 @@
 #include <map>
 
 #include "kuafu/parallel/sequence/interface.h"
+#include "kuafu/plan/kind_names.h"
 
 namespace kuafu {
 
 void register_sequence_modes(Registry<MakeAttention>& modes) {
   const std::map<std::string, MakeAttention> makers = {
-      {"none", [](const AttentionSetup& setup) { return make_local_attention(setup.recompute); }},
-      {"ring", make_ring_attention},
-      {"ring-zigzag", make_zigzag_attention},
-      {"ulysses", make_ulysses_attention},
-      {"all-gather", make_all_gather_attention}};
+      {sequence_modes::kNone,
+       [](const AttentionSetup& setup) { return make_local_attention(setup.recompute); }},
+      {sequence_modes::kRing, make_ring_attention},
+      {sequence_modes::kRingZigzag, make_zigzag_attention},
+      {sequence_modes::kUlysses, make_ulysses_attention},
+      {sequence_modes::kAllGather, make_all_gather_attention}};
   for (const auto& [name, summary] : builtin_sequence_modes()) {
-    modes.add(name, summary, makers.at(name));
+    modes.add(name, summary, code_of(makers, name));
   }
 }
 
