@@ -399,6 +399,14 @@ TEST(Plugin, ModelIsHeldAgainstTheOracleItBrings) {
   const std::string why = none["reason"];
   EXPECT_NE(why.find("one rank would be compared with itself"), std::string::npos) << why;
   EXPECT_NE(why.find("register an oracle"), std::string::npos) << why;
+  const std::string lacking = certificate("macaron_lacking")["reason"];
+  EXPECT_NE(lacking.find("the oracle has no weight \"blocks.1.after.down.bias\", which the model"),
+            std::string::npos)
+      << lacking;
+  const std::string fused = certificate("macaron_fused")["reason"];
+  EXPECT_NE(fused.find("\"blocks.0.attn.qkv.weight\" holds layers 1 side by side, the model's 3"),
+            std::string::npos)
+      << fused;
 }
 
 // Right in f64, or in the first steps: eight weight gradients a step, the 31st is in the fourth.

@@ -90,7 +90,8 @@ class Certification {
     if (proof.verdict == "not_run" && proof.reason.empty()) proof.verdict = "equal";
     std::unique_ptr<Reference> reference;
     if (world_.rank() == 0) {
-      guarded(proof, [&] { reference = make_reference(plan, registries_, data); });
+      guarded(proof,
+              [&] { reference = make_reference(plan, registries_, data, engine.all_params()); });
     }
     Rounding rounding;
     WholeState state = whole_state(engine, world_);

@@ -183,6 +183,32 @@ class EngineReference : public Reference {
   oracle::Weights layers_;
 };
 
+std::string text_of(const LayerSplit& split) {
+  return text(split.is_stacked ? "stacked, " : "", split.parts, " side by side",
+              split.parts > 1 ? text(" in turns of ", split.width, " columns") : "");
+}
+
+/// What an oracle lacks would be compared with nothing, and a rule by layers would take norms of
+/// other layers where it splits a weight otherwise.
+void require_same_weights(const std::vector<WholeParam>& params, const oracle::Weights& weights) {
+  for (const WholeParam& p : params) {
+    const Param& mine = *p.param;
+    const auto found = weights.find(mine.name);
+    KUAFU_REQUIRE(found != weights.end(), "the oracle has no weight ", in_quotes(mine.name),
+                  ", which the model trains; add it to the oracle's weights()");
+    const oracle::Weight& w = found->second;
+    KUAFU_REQUIRE(w.shape == mine.global, "the oracle's weight ", in_quotes(mine.name), " is ",
+                  to_string(Shape(w.shape)), ", the model's ", to_string(mine.global));
+    const LayerSplit split{.is_stacked = w.is_stacked, .parts = w.fused, .width = w.run};
+    const bool is_alike = split.is_stacked == mine.layers.is_stacked &&
+                          split.parts == mine.layers.parts &&
+                          (split.parts == 1 || split.width == mine.layers.width);
+    KUAFU_REQUIRE(is_alike, "the oracle's weight ", in_quotes(mine.name), " holds layers ",
+                  text_of(split), ", the model's ", text_of(mine.layers),
+                  "; is_stacked, fused and run of its oracle::Weight say which");
+  }
+}
+
 }  // namespace
 
 Plan single_rank(Plan plan) {
@@ -200,11 +226,13 @@ Plan single_rank(Plan plan) {
 }
 
 std::unique_ptr<Reference> make_reference(const Plan& plan, const Registries& registries,
-                                          const Dataset& data) {
+                                          const Dataset& data,
+                                          const std::vector<WholeParam>& params) {
   if (registries.oracles.contains(plan.model.kind)) {
     auto model = registries.oracles.find(plan.model.kind)(plan.model, plan.train.seed);
     KUAFU_REQUIRE(model != nullptr, "the oracle of model.kind ", in_quotes(plan.model.kind),
                   " made no model");
+    require_same_weights(params, model->weights());
     return std::make_unique<OracleReference>(plan, std::move(model), data);
   }
   KUAFU_REQUIRE(

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "kuafu/engine/engine.h"
 #include "kuafu/oracle/oracle.h"
@@ -39,9 +40,11 @@ class Reference {
 
 /// The oracle registered for plan.model.kind, else a single rank of the engine, whose sums of
 /// absolute terms are taken to be the largest gradient everywhere. Throws ConfigError for a plan of
-/// one rank without an oracle, which would be its own reference. @pre registries and data outlive it
+/// one rank without an oracle, which would be its own reference, and for an oracle without one of
+/// the model's `params` (empty: not looked at), or with other extents or layers. @pre registries and data outlive it
 std::unique_ptr<Reference> make_reference(const Plan& plan, const Registries& registries,
-                                          const Dataset& data);
+                                          const Dataset& data,
+                                          const std::vector<WholeParam>& params = {});
 
 /// One rank with everything: the plan without parallelism, in as many micro-batches.
 Plan single_rank(Plan plan);

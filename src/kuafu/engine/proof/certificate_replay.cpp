@@ -238,7 +238,7 @@ void certify_replayed(const Plan& original, const Registries& registries, Commun
         whole_model(engine.params(), engine.mesh(), plan.parallel.data.servers);
     Proof& proof = is_twin ? c : c.native;
     try {
-      const auto reference = make_reference(plan, registries, *data);
+      const auto reference = make_reference(plan, registries, *data, engine.all_params());
       const StaleRun& run = is_followed ? mine.run : *timed;
       if (!is_lawful(plan, run, proof)) continue;
       const int64_t all = std::ssize(run.losses.at(0));
