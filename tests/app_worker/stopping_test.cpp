@@ -191,18 +191,23 @@ TEST(Watching, StopAfterIsInterrupted) {
 
 TEST(Watching, ValidationOnTheWayIsEndedToo) {
   const tests::Folder folder;
-  const Ran ran =
-      run_front({"--steps", kMany, "--timeout", "0.6", "--checkpoint", folder.path("saved"),
-                 "--set", "train.validate_every=1", "--set", "train.validation_batches=1000000"});
+  const std::string log = folder.path("log.jsonl");
+  const Ran ran = run_front({"--steps", kMany, "--timeout", "0.6", "--checkpoint",
+                             folder.path("saved"), "--log", log, "--set", "train.validate_every=1",
+                             "--set", "train.validation_batches=1000000"});
   EXPECT_EQ(ran.code, kTimeout) << ran.output;
+  ASSERT_EQ(lines_of(log).size(), 1u);
+  Json open = Json::parse(lines_of(log)[0]);
+  EXPECT_TRUE(open["validation_loss"].is_null()) << open;
   EXPECT_EQ(ran.document["loss"].size(), 1u);
   EXPECT_EQ(ran.document["checkpoint"]["saves"], 1);
   EXPECT_GT(ran.document["checkpoint"]["samples"][0].get<double>(), 1e-5);
 
-  // What goes on has the entry that was left open.
+  // What goes on has the entry that was left open, and so have its tables.
   const auto go_on = [&](Arguments more) {
-    more.insert(more.end(), {"--checkpoint", folder.path("saved"), "--resume", "--set",
-                             "train.validate_every=1"});
+    more.insert(more.end(),
+                {"--checkpoint", folder.path("saved"), "--resume", "--set",
+                 "train.validate_every=1", "--log", log, "--tensorboard", folder.path("board")});
     return run_front(more);
   };
   const Ran again =
@@ -212,6 +217,39 @@ TEST(Watching, ValidationOnTheWayIsEndedToo) {
   const Ran rest = go_on({"--steps", "3"});
   EXPECT_EQ(rest.code, kOk) << rest.output;
   EXPECT_EQ(rest.document["validation"]["steps"], (Json{1, 2, 3}));
+  Json logged = Json::array(), first = Json::parse(lines_of(log)[0]);
+  for (const std::string& line : lines_of(log))
+    logged.push_back(Json::parse(line)["validation_loss"]);
+  EXPECT_EQ(logged, rest.document["validation"]["losses"]);
+  first.erase("validation_loss");
+  open.erase("validation_loss");
+  EXPECT_EQ(first, open);
+  size_t drawn = 0;  // in the event files
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path("board"))) {
+    const std::string bytes = content_of(entry.path()), tag = "validation/loss";
+    for (size_t at = bytes.find(tag); at != std::string::npos; at = bytes.find(tag, at + 1))
+      ++drawn;
+  }
+  EXPECT_EQ(drawn, 3u);
+}
+
+TEST(Watching, ATableOfItsOwnBeginsWithTheValidationThatWasLeftOpen) {
+  const tests::Folder folder;
+  const std::string log = folder.path("log.csv");
+  const Arguments every = {"--checkpoint", folder.path("saved"), "--set", "train.validate_every=1"};
+  Arguments ends = {"--steps", kMany,   "--timeout",
+                    "0.6",     "--set", "train.validation_batches=1000000"};
+  ends.insert(ends.end(), every.begin(), every.end());
+  ASSERT_EQ(run_front(ends).code, kTimeout);
+  Arguments goes_on = {"--steps", "2", "--resume", "--log", log};
+  goes_on.insert(goes_on.end(), every.begin(), every.end());
+  const Ran rest = run_front(goes_on);
+  ASSERT_EQ(rest.code, kOk) << rest.output;
+  const auto lines = lines_of(log);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[1], "1,,,,,,,,,," + rest.document["validation"]["losses"][0].dump());
+  EXPECT_TRUE(lines[2].ends_with("," + rest.document["validation"]["losses"][1].dump()))
+      << lines[2];
 }
 
 /// Its steps have many micro-batches: 12288 samples take a second and more.

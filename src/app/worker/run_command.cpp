@@ -169,9 +169,15 @@ class Run {
       run.on_made = [this](const RankResult& so_far) { made_.take(so_far); };
     }
     std::optional<StepLog> log;  // of rank 0
+    const auto log_from = [&](int64_t first) -> StepLog& {
+      if (!log) log.emplace(std::cerr, log_options_of(options_, plan_, first));
+      return *log;
+    };
     run.on_step = [&](const StepDone& done) {
-      if (!log) log.emplace(std::cerr, log_options_of(options_, plan_, done.step));
-      files_.attempt([&] { log->add(done); });
+      files_.attempt([&] { log_from(done.step).add(done); });
+    };
+    run.on_caught_up = [&](int64_t steps, double loss) {
+      files_.attempt([&] { log_from(steps).add_validation(steps, loss); });
     };
     const RankResult mine = run_rank(plan_, registries_, world, run);
     if (mine.certificate.verdict == "different") is_different_ = true;

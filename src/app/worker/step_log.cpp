@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/worker/log_table.h"
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/units.h"
@@ -24,9 +25,7 @@ namespace {
 constexpr std::chrono::milliseconds kRedraw{100};
 constexpr std::chrono::seconds kTell{10};
 
-constexpr const char *kValidation = "validation_loss", *kTelemetry = "telemetry/";
-
-bool is_csv(const std::string& file) { return file.ends_with(".csv"); }
+constexpr const char *kTelemetry = "telemetry/", *kBoardValidation = "validation/loss";
 
 /// Columns of the table, in order. Steps are counted from 1, as everywhere that people read.
 using Row = std::vector<std::pair<std::string, Json>>;
@@ -59,7 +58,7 @@ Row row_of(const StepDone& d, int64_t tokens) {
       {"tokens_per_s", number(static_cast<double>(tokens) / d.seconds)},
       {"flop_per_s", d.flops > 0 ? number(flop_per_s) : Json()},
       {"share_of_peak", d.peak_flops_per_s > 0 ? number(flop_per_s / d.peak_flops_per_s) : Json()},
-      {kValidation, d.validation_loss ? number(*d.validation_loss) : Json()}};
+      {kValidationColumn, d.validation_loss ? number(*d.validation_loss) : Json()}};
   if (d.telemetry != nullptr) add_telemetry(*d.telemetry, row);
   return row;
 }
@@ -70,58 +69,18 @@ std::string header(const Row& row = row_of({}, 0)) {
   return line;
 }
 
-std::vector<std::string> cells_of(const std::string& line) {
-  std::vector<std::string> cells = {""};
-  for (const char c : line) {
-    if (c == ',') {
-      cells.emplace_back();
-    } else {
-      cells.back() += c;
-    }
-  }
-  return cells;
+nlohmann::ordered_json object_of(const Row& row) {
+  nlohmann::ordered_json object;
+  for (const auto& [name, value] : row) object[name] = value;
+  return object;
 }
 
-/// A row of a table with the columns `from` in the columns `to`: empty where it has none.
-std::string in_columns(const std::string& line, const std::vector<std::string>& from,
-                       const std::vector<std::string>& to) {
-  const std::vector<std::string> cells = cells_of(line);
-  std::string moved;
-  for (size_t i = 0; i < to.size(); ++i) {
-    const auto at = static_cast<size_t>(std::find(from.begin(), from.end(), to[i]) - from.begin());
-    if (i > 0) moved += ',';
-    if (at < std::min(from.size(), cells.size())) moved += cells[at];
+std::string table_line(const Row& row) {
+  std::string line;
+  for (const auto& [name, value] : row) {
+    line += (line.empty() ? "" : ",") + (value.is_null() ? "" : value.dump());
   }
-  return moved;
-}
-
-/// A number of one line of the table, its step; below 0: it has none.
-int64_t step_of(const std::string& line, bool is_table) {
-  if (is_table) {
-    std::istringstream in(line);
-    int64_t step = -1;
-    return in >> step ? step : -1;
-  }
-  const Json row = Json::parse(line, nullptr, false);
-  const Json step = row.is_object() ? value_at(row, "step") : Json();
-  return step.is_number_integer() ? step.get<int64_t>() : -1;
-}
-
-/// The lines of an earlier run up to its step `last`; those of a table under the columns of `head`,
-/// since that run may have watched no layers.
-std::string kept_lines(const std::string& file, int64_t last, const std::string& head) {
-  std::string kept;
-  if (last == 0 || !std::filesystem::exists(file)) return kept;
-  std::istringstream in(read_file(file, "log"));
-  std::string had;
-  if (is_csv(file)) std::getline(in, had);
-  const std::vector<std::string> from = cells_of(had), to = cells_of(head);
-  for (std::string line; std::getline(in, line);) {
-    const int64_t step = step_of(line, is_csv(file));
-    if (step <= 0 || step > last) continue;
-    kept += (had == head ? line : in_columns(line, from, to)) + "\n";
-  }
-  return kept;
+  return line;
 }
 
 }  // namespace
@@ -154,15 +113,28 @@ void StepLog::add(const StepDone& done) {
 
 void StepLog::open(const StepDone& done) {
   const std::string& file = options_.file;
-  if (!options_.board.empty()) board_.emplace(options_.board);
+  if (!options_.board.empty() && !board_) board_.emplace(options_.board);
   if (file.empty()) return;
   const std::string head = is_csv(file) ? header(row_of(done, options_.tokens)) : "";
+  replace_log((head.empty() ? "" : head + "\n") + kept_lines(file, options_.first, head));
+  table_.emplace("--log", file);
+}
+
+void StepLog::replace_log(const std::string& lines) const {
   try {
-    replace_file(file, (head.empty() ? "" : head + "\n") + kept_lines(file, options_.first, head));
+    replace_file(options_.file, lines);
   } catch (const ConfigError& e) {
     throw ConfigError(text("--log: ", e.what()));
   }
-  table_.emplace("--log", file);
+}
+
+void StepLog::add_validation(int64_t steps, double loss) {
+  validation_loss_ = loss;
+  if (!options_.file.empty()) replace_log(completed(options_.file, steps, loss, header()));
+  if (options_.board.empty() || !std::isfinite(loss)) return;
+  board_.emplace(options_.board);
+  board_->add(kBoardValidation, steps, loss);
+  flush_board();
 }
 
 void StepLog::show(const StepDone& done) {
@@ -205,16 +177,7 @@ std::string StepLog::line_of(const StepDone& done) const {
 
 void StepLog::write_row(const StepDone& done) {
   const Row row = row_of(done, options_.tokens);
-  std::string line;
-  if (is_csv(options_.file)) {
-    for (const auto& [name, value] : row) {
-      line += (line.empty() ? "" : ",") + (value.is_null() ? "" : value.dump());
-    }
-  } else {
-    nlohmann::ordered_json object;
-    for (const auto& [name, value] : row) object[name] = value;
-    line = object.dump();
-  }
+  const std::string line = is_csv(options_.file) ? table_line(row) : object_of(row).dump();
   try {
     table_->add(line + "\n");
   } catch (const ConfigError&) {
@@ -226,11 +189,15 @@ void StepLog::write_row(const StepDone& done) {
 void StepLog::write_scalars(const StepDone& done) {
   for (const auto& [name, value] : row_of(done, options_.tokens)) {
     if (!value.is_number_float()) continue;
-    const std::string tag = name == kValidation            ? "validation/loss"
+    const std::string tag = name == kValidationColumn      ? kBoardValidation
                             : name.starts_with(kTelemetry) ? name
                                                            : "train/" + name;
     board_->add(tag, done.step + 1, value.get<double>());
   }
+  flush_board();
+}
+
+void StepLog::flush_board() {
   try {
     board_->flush();
   } catch (const ConfigError&) {

@@ -34,6 +34,10 @@ class StepLog {
   /// ConfigError where a file cannot be written: that file gets no more.
   void add(const StepDone& done);
 
+  /// The validation after `steps` steps of an earlier run that was stopped in it: it completes their
+  /// row. Before any add(); throws as that does.
+  void add_validation(int64_t steps, double loss);
+
  private:
   using Clock = std::chrono::steady_clock;
 
@@ -41,6 +45,8 @@ class StepLog {
   void show(const StepDone& done);
   void write_row(const StepDone& done);
   void write_scalars(const StepDone& done);
+  void flush_board();
+  void replace_log(const std::string& lines) const;
   std::string line_of(const StepDone& done) const;
   void clear();
 
