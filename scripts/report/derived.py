@@ -16,13 +16,14 @@ class Column:
     unit: str
     values: dict            # by case id, as the next
     ci95: dict = field(default_factory=dict)    # [low, high] of what was measured
+    estimated: list = field(default_factory=list)   # ids of cases where it stands over times of the cost model
 
     @property
     def heading(self):
         return self.name if self.unit in ("", "B", "s") else f"{self.name} [{self.unit}]"
 
     def shown(self, case):
-        return suite_points.shown(self.values.get(case.id), self.unit)
+        return style.estimated(suite_points.shown(self.values.get(case.id), self.unit), case.id in self.estimated)
 
     def interval(self, case):
         """ "1.9 to 2.1" """
@@ -46,6 +47,12 @@ class Claim:
     held: int
     failing: list           # one sentence a case
     open: list              # why it is not decided
+    is_estimated: bool = False      # it stands over times of the cost model
+    note: str = ""          # what its intervals are
+
+    @property
+    def shown_verdict(self):
+        return style.estimated(self.verdict, self.is_estimated)
 
     @property
     def counts(self):
@@ -58,7 +65,8 @@ class Claim:
 
     @property
     def sentences(self):
-        return self.failing or self.open
+        """Why it does not hold, and what its intervals are."""
+        return (self.failing or self.open) + ([self.note] if self.note else [])
 
 
 TONES = {"holds": style.GREEN, "fails": style.DIFFERENT, "unresolved": style.ORANGE}
@@ -71,10 +79,11 @@ def of(facts):
     return ([Column(**c) for c in found.get("columns", [])], [Claim(**c) for c in found.get("claims", [])], found.get("figures", []))
 
 
-def few(sentences):
-    """The first of them, and how many more there are."""
-    more = len(sentences) - SHOWN
-    return sentences[:SHOWN] + ([f"... and {more} more"] if more > 0 else [])
+def few(claim):
+    """The first sentences of a claim, how many more there are, and what its intervals are."""
+    said = claim.failing or claim.open
+    more = len(said) - SHOWN
+    return said[:SHOWN] + ([f"... and {more} more"] if more > 0 else []) + ([claim.note] if claim.note else [])
 
 
 def cells(run, cell_of):
@@ -93,11 +102,12 @@ def section(run, label=""):
         return ""
     of = f": {html.escape(label)}" if label else ""
     rows = "".join(
-        f'<tr><td><span class="status" style="--tone:{TONES[c.verdict]}">{c.verdict}</span></td><td>{html.escape(c.name)}'
-        f"<br><small>{html.escape(c.what)}</small>" + "".join(f"<br><small>{html.escape(s)}</small>" for s in few(c.sentences))
+        f'<tr><td><span class="status" style="--tone:{TONES[c.verdict]}">{c.shown_verdict}</span></td><td>{html.escape(c.name)}'
+        f"<br><small>{html.escape(c.what)}</small>" + "".join(f"<br><small>{html.escape(s)}</small>" for s in few(c))
         + f'</td><td>{html.escape(c.source)}</td><td class="n">{c.counts}</td></tr>' for c in run.claims)
     return (f'<section id="claims{html.escape(label)}"><h2>Claims{of}</h2><p class="caption">What sources say of such cases, held against these. Unresolved: '
-            'a case that a claim needs has not ended ok or is refuted, or 95 % intervals overlap.</p><div class="scroll">'
+            'a case that a claim needs has not ended ok or is refuted, or 95 % intervals overlap. ~: it stands over times that the cost '
+            'model estimated.</p><div class="scroll">'
             '<table class="ratios"><thead><tr><th>verdict</th><th>claim</th><th>source</th><th>cases</th></tr></thead>'
             f"<tbody>{rows}</tbody></table></div></section>")
 

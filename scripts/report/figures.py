@@ -121,7 +121,7 @@ def loss_curves(run):
     cases = views.learned(run)
     if not cases:
         return None
-    groups, looks = views.loss_groups(run), views.looks_of(cases, run)
+    groups, looks = views.told_spread(views.loss_groups(run)), views.looks_of(cases, run)
     figure, axes = panels(len(groups), 2.35, sharey=True)
     titles(axes, groups, "loss")
     for panel, (_, members) in zip(axes.flat, groups):
@@ -141,9 +141,6 @@ def loss_curves(run):
                 panel.plot([s for s, _ in case.validation], [math.nan if v is None else v for _, v in case.validation],
                            color=color, marker="o", linestyle=":", linewidth=0.9, markersize=4.5,
                            markerfacecolor="none", markeredgecolor=views.edge(case, color))
-        if len(members) > 1:
-            panel.text(0.97, 0.94, views.words_of_spread(members, "\n"), transform=panel.transAxes, ha="right",
-                       va="top", fontsize=7.5, color=style.MUTED)
     figure.supxlabel("training step", fontsize=8.5)
     figure.supylabel("training loss (nats per token)", fontsize=8.5)
     legend(figure, strategy_handles(cases, run, "-"))
@@ -295,6 +292,7 @@ def write(run, folder, drawings=None):
                     path.unlink(missing_ok=True)
                     continue
                 figure.savefig(path, metadata={"Date": None} if suffix == ".svg" else None)
+                figure.set_layout_engine("none")        # it stays as it is laid out
             if figure is not None:
                 written[name] = paper.drawn(folder / f"{name}.svg", figure)
     return written

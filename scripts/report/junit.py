@@ -57,7 +57,7 @@ def _add_claim(suite, claim):
     """A claim that fails is a result, told as skipped: `kuafu suite` exits with 0."""
     test = _test(suite, "claim", claim.name)
     if claim.verdict != "holds":
-        _end(test, "skipped", f"claim {claim.verdict}: {claim.what} ({claim.source})", "\n".join(claim.sentences))
+        _end(test, "skipped", f"claim {claim.shown_verdict}: {claim.what} ({claim.source})", "\n".join(claim.sentences))
 
 
 def xml(runs, labels):

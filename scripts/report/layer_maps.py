@@ -71,15 +71,6 @@ def _labels(one):
     return [f"{kind.name} \u00d7{len(kind.members)}" if len(kind.members) > 1 else kind.name for kind in one.kinds]
 
 
-def _scale_ticks(low, high):
-    """Powers of ten of a scale; 1, 2 and 5 times them where they are few."""
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    few = math.log10(high / low) < 2
-    ticks = [m * 10.0**d for d in decades for m in ((1, 2, 5) if few else (1,)) if low <= m * 10.0**d <= high]
-    step = -(-len(ticks) // 6)
-    return ticks[::step] if len(ticks) > 1 else [low, high]
-
-
 def _room(low, high):
     """The axis of a spread: more of the logarithmic scale at both ends, where the extremes are told."""
     more = (high / low) ** 0.22
@@ -91,9 +82,8 @@ def _height(one):
     return max(1.7, 0.5 + 0.118 * len(one.kinds))
 
 
-def static(run, index):
-    """The figure of the watched case `index`."""
-    one, limits = shown(run)[index], _limits(run)
+def static(one, limits):
+    """The figure of the layers of a case, on the scales of all of them."""
     quantities = one.quantities()
     figure = Figure(figsize=(10.6, _height(one) * len(quantities) + 0.6), layout="constrained")
     axes = figure.subplots(len(quantities), 2, squeeze=False, width_ratios=(1.35, 1))
@@ -119,7 +109,7 @@ def static(run, index):
         right.tick_params(axis="y", length=0)
         right.grid(visible=False)
         bar = figure.colorbar(drawn, ax=right, extend="both", pad=0.01, aspect=18)
-        bar.set_ticks(_scale_ticks(low, high), labels=[f"{t:g}" for t in _scale_ticks(low, high)])
+        bar.set_ticks(style.log_ticks(low, high), labels=[f"{t:g}" for t in style.log_ticks(low, high)])
         bar.ax.minorticks_off()
         right.set_title(f"{title}, by layer ({words})", fontweight="normal", fontsize=8)
     figure.supxlabel(layers.step_title([one]), fontsize=8.5)
@@ -151,7 +141,7 @@ def _add_map(figure, one, key, row, limits):
     x, y, values, order = _cells(one, key)
     low, high = map(math.log10, limits)
     domain = figure.get_subplot(row, 1).yaxis.domain
-    ticks = _scale_ticks(*limits)
+    ticks = style.log_ticks(*limits)
     figure.add_trace(go.Heatmap(
         x=x, y=y, z=[[None if math.isnan(v) else round(math.log10(v), 3) for v in line] for line in values], zmin=low, zmax=high,
         colorscale=COLORS, hoverongaps=False, meta={"layers": [html.escape(one.names[at]) for at in order], "id": one.case.id},
@@ -161,9 +151,8 @@ def _add_map(figure, one, key, row, limits):
         row=row, col=1)
 
 
-def interactive(run, index):
+def interactive(one, limits):
     """The same with hover cards."""
-    one, limits = shown(run)[index], _limits(run)
     quantities = one.quantities()
     each = max(190, 46 + 11.5 * len(one.kinds))
     height = each * len(quantities) + 46 * (len(quantities) - 1) + 150
@@ -198,7 +187,8 @@ def interactive(run, index):
 
 
 def _named(draw, run):
-    return {f"{NAME}{at + 1}": lambda run, at=at: draw(run, at) for at in range(len(shown(run)))}
+    limits = _limits(run)
+    return {f"{NAME}{at + 1}": lambda _, one=one: draw(one, limits) for at, one in enumerate(shown(run))}
 
 
 def drawings(run):
@@ -225,5 +215,5 @@ def sections(run):
 def clear(run, folder):
     """Removes what an earlier report drew and this one does not."""
     for path in folder.glob(f"{NAME}*"):
-        if path.stem not in drawings(run):
+        if path.stem not in {f"{NAME}{at + 1}" for at in range(len(shown(run)))}:
             path.unlink()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Norms of the layers of a case by step (`train.telemetry`): as sentences, and as the numbers that figures draw."""
 
+import dataclasses
 import itertools
 import re
 import statistics
@@ -127,14 +128,32 @@ def _without_left_out(rows):
     return [[v if keep else None for v, keep in zip(row, kept)] for row in rows]
 
 
+def once(compute):
+    """`compute` of the telemetry of a document, done once: it is as long as the run."""
+    known = {}
+
+    def of_telemetry(told):
+        if id(told) not in known:
+            known[id(told)] = told, compute(told)      # the object is kept, and so its id
+        return known[id(told)][1]
+
+    return of_telemetry
+
+
 def of(case):
     """Layers of a case; None where nothing was recorded, or nothing that could be drawn."""
-    told = as_dict(case.document.get("telemetry"))
+    found = _of_telemetry(case.document.get("telemetry"))
+    return dataclasses.replace(found, case=case) if found else None
+
+
+@once
+def _of_telemetry(given):
+    told = as_dict(given)
     names, steps = [str(n) for n in _lists(told, "layers")], [number(s) for s in _lists(told, "steps")]
     size = -(-len(steps) // POINTS) or 1
 
     def given_of(key):
-        rows = [[number(v) for v in row] for row in _lists(told, key) if isinstance(row, list) and len(row) == len(names)]
+        rows = [list(map(number, row)) for row in _lists(told, key) if isinstance(row, list) and len(row) == len(names)]
         return rows if len(rows) == len(steps) else []
 
     given = {key: given_of(key) for key, _, _ in QUANTITIES} | {NOISE: _noise(given_of)}
@@ -144,7 +163,7 @@ def of(case):
     if not names or None in steps or not rows:
         return None
     middles = [statistics.mean(steps[i:i + size]) + 1 for i in range(0, len(steps), size)]
-    return Layers(case, names, _kinds(names), middles, size, rows, window(len(steps)))
+    return Layers(None, names, _kinds(names), middles, size, rows, window(len(steps)))
 
 
 def watched(run):

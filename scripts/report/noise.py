@@ -26,7 +26,11 @@ def _summed(told, key):
 def curve(case):
     """(steps, noise scale of each in samples, the same of means over `layers.window` steps); None where nothing is recorded. A
     value is None where an estimate is not above 0."""
-    told = case.document.get("telemetry")
+    return _curve(case.document.get("telemetry"))
+
+
+@layers.once
+def _curve(told):
     if not isinstance(told, dict) or not told.get("gradient_variance") or not told.get("gradient_square"):
         return None
     sums = _summed(told, "gradient_variance"), _summed(told, "gradient_square")
@@ -40,6 +44,12 @@ def curve(case):
 def noisy(run):
     """Finished cases with estimates."""
     return [c for c in run.finished if (found := curve(c)) and any(found[2])]
+
+
+def _ticks(cases):
+    """Of the axis, over everything that it shows: {where: what is told there}."""
+    values = [v for c in cases for part in curve(c)[1:] for v in part if v] + _batches(cases)
+    return {t: style.text_number(t) for t in style.log_ticks(min(values), max(values))}
 
 
 def _batches(members):
@@ -59,6 +69,7 @@ def static(run):
     groups, looks = views.workloads(cases), views.looks_of(cases, run)
     figure, axes = figures.panels(len(groups), 2.35, sharey=True)
     figures.titles(axes, groups, "gradient noise scale")
+    ticks = _ticks(cases)
     for panel, (_, members) in zip(axes.flat, groups):
         panel.set_yscale("log")
         for case in views.refuted_last(members):
@@ -68,6 +79,8 @@ def static(run):
             panel.plot(steps, [v or float("nan") for v in mean], color=views.edge(case, color), linewidth=1.6)
         for batch in _batches(members):
             panel.axhline(batch, color=style.GREY, linewidth=0.8, dashes=(4, 3))
+        panel.set_yticks(list(ticks), list(ticks.values()))
+        panel.minorticks_off()
         panel.xaxis.set_tick_params(labelbottom=True)
     figure.supxlabel(f"training step ({_words(cases)})", fontsize=8.5)
     figure.supylabel("gradient noise scale (samples)", fontsize=8.5)
@@ -85,6 +98,7 @@ def interactive(run):
         return None
     groups, looks, legend = views.workloads(cases), views.looks_of(cases, run), panels.Legend()
     figure, columns = panels.grid(groups, 270, "gradient noise scale")
+    ticks = _ticks(cases)
     for index, (_, members) in enumerate(groups):
         where = panels.place(index, columns)
         for case in views.refuted_last(members):
@@ -98,7 +112,7 @@ def interactive(run):
                 **legend.under(case.strategy)), **where)
         for batch in _batches(members):
             figure.add_hline(y=batch, line={"color": style.GREY, "width": 1, "dash": "dash"}, layer="below", **where)
-        figure.update_yaxes(type="log", **where)
+        figure.update_yaxes(type="log", tickvals=list(ticks), ticktext=list(ticks.values()), **where)
     legend.show(figure, {name: (color, "square") for name, (color, _) in looks.items()})
     for name, look in ((OF_ONE_STEP, {"mode": "markers", "marker": {"color": style.MUTED, "size": 4}}),
                        (BATCH, {"mode": "lines", "line": {"color": style.GREY, "width": 1, "dash": "dash"}})):

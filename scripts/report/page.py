@@ -34,7 +34,7 @@ SECTIONS = {
                           "work."),
     "loss_curves": ("Loss", "Training loss. Strategies start from the same weights and see the same "
                     "data, so the curves of a panel lie on top of each other and show as one "
-                    "striped line; how far they part is written in the panel."),
+                    "striped line; how far they part stands over the panel."),
     "memory": ("Memory", "What the fullest rank held at its peak, by category. The small ticks are "
                "the peaks of all ranks."),
     "traffic": ("Traffic", "Bytes a rank sent during the training steps, by mesh axis. Marks show "
@@ -236,6 +236,7 @@ def render(run, written):
 def render_side_by_side(runs, labels, written):
     """The whole page of several runs beside each other."""
     figures = {name: plot for name, plot in side_by_side.plots(runs, labels).items() if name in written}
+    sections = side_by_side.sections(runs, labels)
     columns = side_by_side.columns_of(runs, labels)
     every = [c for run in runs for c in run.cases]
     held = [(f"{name}{label}", f"{title}: {label}", section) for name, title, draw in
@@ -254,9 +255,9 @@ def render_side_by_side(runs, labels, written):
         + _tile(len(side_by_side.met(runs)), "cases in every folder", style.INK),
         machine="<br>".join(f"{text(label)}: {machine(run)}" for run, label in zip(runs, labels)),
         notes="".join(f'<p class="note">{text(n)}</p>' for n in said) + (hollow_note(runs) if figures else ""),
-        nav=_nav([(name, SECTIONS[name][0]) for name in figures] + [(text(name), text(title)) for name, title, _ in held]
+        nav=_nav([(name, text(sections[name][0])) for name in figures] + [(text(name), text(title)) for name, title, _ in held]
                  + [("cases", "Cases"), ("provenance", "Provenance")]),
-        figures="".join(figure_section(n, written[n]) for n in figures) + "".join(section for _, _, section in held),
+        figures="".join(figure_section(n, written[n], sections) for n in figures) + "".join(section for _, _, section in held),
         statuses=table.options(sorted({c.status for c in every})),
         strategies=table.options(style.strategy_order([c.strategy for c in every])),
         rows=side_by_side.body(runs, labels, columns), reasons=reasons.Reasons(every).list(),

@@ -63,7 +63,7 @@ def loss_curves(run):
     cases = views.learned(run)
     if not cases:
         return None
-    groups, looks, legend = views.loss_groups(run), views.looks_of(cases, run), panels.Legend()
+    groups, looks, legend = views.told_spread(views.loss_groups(run)), views.looks_of(cases, run), panels.Legend()
     figure, columns = panels.grid(groups, 270, "loss")
     order = list(looks)
     for index, (_, members) in enumerate(groups):
@@ -92,11 +92,6 @@ def loss_curves(run):
                     text=[case.name] * len(case.validation), hoverlabel={"bordercolor": color},
                     hovertemplate="validation after step %{x}: %{y:.5f}<br>%{text}<extra></extra>",
                     legendgroup=case.strategy, showlegend=False), **where)
-        if len(members) > 1:
-            figure.add_annotation(
-                text=views.words_of_spread(members, "<br>"), x=0.98, y=0.97, xref="x domain",
-                yref="y domain", xanchor="right", yanchor="top", showarrow=False, align="right",
-                font={"size": 11, "color": style.MUTED}, **where)
     legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
     panels.match(figure.select_yaxes())
     panels.match(figure.select_xaxes())

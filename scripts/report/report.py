@@ -53,6 +53,8 @@ def parse(arguments):
     parser.add_argument("folders", nargs="+", metavar="folder", help="folder that `kuafu suite --out` wrote; several are compared")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where to write; default, of one folder: the same folder")
     parser.add_argument("--text", action="store_true", help="print a summary of 80 to 120 columns")
+    parser.add_argument("--layers", type=int, metavar="N", default=text_report.LAYERED,
+                        help="with --text: of how many cases to tell the layers (train.telemetry); default %(default)s")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write a row a case")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML: how cases ended, certificates, references")
     parser.add_argument("--parquet", type=Path, metavar="FILE", help="write a row a case (needs pyarrow)")
@@ -103,14 +105,14 @@ def draw_report(runs, labels, out):
     scripted, left_out = {}, []
     try:
         suite_scripts.clear(runs[0], out / "figures")
-        layer_maps.clear(runs[0], out / "figures")
+        layer_maps.clear(runs[0] if is_one else side_by_side.together(runs, labels), out / "figures")
         written = figures.write(runs[0], out / "figures", drawings)
         if is_one:
             scripted, left_out = suite_scripts.draw(runs[0], out / "figures")
     except OSError as error:
         raise record.RecordError(f"cannot write '{error.filename or out / 'figures'}': {error.strerror}; give --out a folder that may be "
                                  "written") from error
-    runs[0].notes.extend(left_out)
+    runs[0].notes.extend(left_out + (suite_figures.missing(runs[0]) if is_one else []))
     content = page.render(runs[0], written | scripted) if is_one else page.render_side_by_side(runs, labels, written)
     target = _written(out / "report.html", content)
     for run in runs:
@@ -134,13 +136,17 @@ def main(arguments=None):
         is_drawn = options.out is not None or not (options.text or any(others))
         if is_drawn and len(options.folders) > 1 and not options.out:
             raise record.RecordError(f"{len(options.folders)} folders need --out DIR, where the page that compares them goes")
+        if options.layers < 0:
+            raise record.RecordError(f"--layers {options.layers}: give a number of cases from 0")
+        if options.layers != text_report.LAYERED and not options.text:
+            raise record.RecordError("--layers is about --text, which is not given")
         runs, labels = read_runs(options.folders, options.facts)
         for path, content in zip(others, (export.csv_text, junit.xml, export.parquet_bytes)):
             if path:
                 _written(path, content(runs, labels))
         if options.text:
             is_red = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-            print(text_report.text(runs, labels, text_report.width(), is_red), end="")
+            print(text_report.text(runs, labels, text_report.width(), is_red, options.layers), end="")
         if is_drawn:
             draw_report(runs, labels, options.out or Path(options.folders[0]))
     except (record.RecordError, OSError) as error:

@@ -5,6 +5,8 @@ import dataclasses
 from pathlib import Path
 
 import cards
+import layer_maps
+import noise
 import ratios as baselines
 import reasons
 import record
@@ -64,13 +66,31 @@ def _drawing(draw, name, runs, labels):
     return draw(found, runs[0], measure, _looks(labels))
 
 
+def together(runs, labels):
+    """The cases of all folders as one run, those that meet beside each other, each called by its folder."""
+    cases = [dataclasses.replace(case, name=f"{label}: {case.name}", strategy=f"{case.strategy} ({label})")
+             for _, row in rows(runs) for label, case in zip(labels, row) if case]
+    return dataclasses.replace(runs[0], cases=cases)
+
+
 def figures(runs, labels):
     """{name: function of a run} as figures.write takes it."""
-    return {name: lambda _, name=name: _drawing(baselines.draw_static, name, runs, labels) for name in MEASURES}
+    every = together(runs, labels)
+    watched = noise.FIGURES | layer_maps.drawings(every)
+    return ({name: lambda _, name=name: _drawing(baselines.draw_static, name, runs, labels) for name in MEASURES}
+            | {name: lambda _, draw=draw: draw(every) for name, draw in watched.items()})
 
 
 def plots(runs, labels):
-    return {name: plot for name in MEASURES if (plot := _drawing(baselines.draw_interactive, name, runs, labels))}
+    every = together(runs, labels)
+    drawn = {name: _drawing(baselines.draw_interactive, name, runs, labels) for name in MEASURES}
+    drawn |= {name: draw(every) for name, draw in (noise.PLOTS | layer_maps.plots(every)).items()}
+    return {name: plot for name, plot in drawn.items() if plot}
+
+
+def sections(runs, labels):
+    """{name: (title, caption)}"""
+    return SECTIONS | noise.SECTIONS | layer_maps.sections(together(runs, labels))
 
 
 SECTIONS = {

@@ -2,6 +2,7 @@
 """One look for the static and the interactive figures: colours, markers, type, number formats."""
 
 import itertools
+import math
 
 FONTS = ["Helvetica Neue", "Helvetica", "Arial", "Liberation Sans", "DejaVu Sans"]
 INK = "#1f2933"
@@ -150,6 +151,24 @@ def text_bytes(count):
         if abs(count) >= size:
             return f"{count / size:.3g} {unit}" if count < 100 * size else f"{count / size:,.0f} {unit}"
     return f"{count:.0f} B"
+
+
+def byte_ticks(low, high, is_log=False, most=6):
+    """Round numbers of binary units from `low` to `high`: powers of two on a logarithmic axis, else multiples of one."""
+    if is_log:
+        first, last = math.floor(math.log2(low)), math.ceil(math.log2(high))
+        return [2.0**e for e in range(first, last + 1, max(1, -(-(last - first) // (most - 1))))]
+    step = 2 ** max(0, math.ceil(math.log2(max(high - low, 1) / (most - 1))))
+    return [i * step for i in range(math.floor(low / step), math.ceil(high / step) + 1)]
+
+
+def log_ticks(low, high):
+    """Of a logarithmic scale: powers of ten; 1, 2 and 5 times them where they are few."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    is_short = math.log10(high / low) < 2
+    ticks = [m * 10.0**d for d in decades for m in ((1, 2, 5) if is_short else (1,)) if low <= m * 10.0**d <= high]
+    step = -(-len(ticks) // 6)
+    return ticks[::step] if len(ticks) > 1 else [low, high]
 
 
 def text_seconds(seconds):

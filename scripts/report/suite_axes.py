@@ -14,6 +14,14 @@ def names_of(d, axis):
     return None if names is None else [str(d.shown(axis, v)) for v in names]
 
 
+def byte_ticks(d, axis):
+    """Where an axis of bytes has ticks: style.byte_ticks of its marks, of bars from 0."""
+    values = [{"x": m.x, "y": m.y, "z": m.z}[axis] for _, series in d.panels for s in series for m in s.marks]
+    if axis == "y" and d.limits:
+        values = list(d.limits)
+    return style.byte_ticks(min(values + [0] * (d.kind == "bar")), max(values), d.is_log(axis))
+
+
 def format_static(panel, d):
     for axis in ("x", "y"):
         of = panel.xaxis if axis == "x" else panel.yaxis
@@ -24,9 +32,10 @@ def format_static(panel, d):
         else:
             if d.is_log(axis):
                 (panel.set_xscale if axis == "x" else panel.set_yscale)("log")
-                is_bytes = d.spec[axis]["unit"] == "B"
-                of.set_major_locator(matplotlib.ticker.LogLocator(2 if is_bytes else 10, subs=(1,) if is_bytes else (1, 2, 5), numticks=8))
+                of.set_major_locator(matplotlib.ticker.LogLocator(10, subs=(1, 2, 5), numticks=8))
                 of.set_minor_formatter(matplotlib.ticker.NullFormatter())
+            if d.spec[axis]["unit"] == "B":
+                of.set_major_locator(matplotlib.ticker.FixedLocator(byte_ticks(d, axis)))
             if d.spec[axis]["unit"] in ("B", "s"):
                 of.set_major_formatter(lambda v, _, axis=axis: d.shown(axis, v))
             elif d.is_log(axis):

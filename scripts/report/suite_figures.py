@@ -187,9 +187,12 @@ def _trace(d, series, index):
 
 
 def _plotly_unit(d, axis):
-    """Ticks of seconds and bytes have a prefix: 20ms."""
+    """Ticks of seconds have a prefix, 20ms; those of bytes stand at round numbers of binary units, as everywhere."""
     unit = d.spec[axis]["unit"]
-    return {"ticksuffix": unit, "exponentformat": "SI", "minexponent": 0} if unit in ("s", "B") else {}
+    if unit == "B":
+        ticks = suite_axes.byte_ticks(d, axis)
+        return {"tickvals": ticks, "ticktext": [style.text_bytes(t) for t in ticks]}
+    return {"ticksuffix": unit, "exponentformat": "SI", "minexponent": 0} if unit == "s" else {}
 
 
 def _cells(d, series, scale):
@@ -266,6 +269,12 @@ def drawings(run):
 def pages(run):
     """{name: function of a run}, as plots.PLOTS."""
     return {name: lambda r, spec=spec: interactive(r, spec) for name, spec in _drawn(run).items()}
+
+
+def missing(run):
+    """A sentence a figure of which no case has a point."""
+    return [f"The figure {suite_points.title_of(spec)!r} ({spec['at']}) is not drawn: no case has a point. {suite_points.left_out(run, spec)}".strip()
+            for spec in run.figures if "kind" in spec and suite_points.drawing(run, spec) is None]
 
 
 def sections(run):

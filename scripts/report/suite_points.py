@@ -12,6 +12,7 @@ import views
 
 ESTIMATED = "Times of cases of the simulated world are estimated by the cost model, not measured."
 RESTS = 4                                # looks of the series of one name, such as its rank counts
+REASONS = 4              # told of why cases have no point
 REST = ("strategy", "ranks", "world")    # of equal work; what an axis does not show tells series apart
 
 
@@ -171,15 +172,22 @@ def _marks(points, cases, places):
     return marks
 
 
+def _follows(spec, key, shown_keys):
+    """Whether the suite computes `key` from one that an axis shows, which then tells it."""
+    return any(_is_used(key, {other, other.rsplit(".", 1)[-1]}) and any(_is_used(used, set(names)) for used in shown_keys)
+               for other, names in spec.get("follows", {}).items())
+
+
 def _panels(spec, points, cases):
-    """[(label, points)]: equal work a panel, but all in one of a scatter plot; of a heatmap also one a series."""
+    """[(label, points)]: equal work a panel, but all in one of a scatter plot; of a heatmap also one a series. What follows from an
+    axis is no other work."""
     if spec["kind"] == "scatter":
         return [("", points)]
     shown_keys, by_case = _used(spec), {}
     for point in points:
         by_case[point["id"]] = point
     members = [cases[i] for i in by_case]
-    without = [k for k in views.varied_keys(members) if _is_used(k, shown_keys)]
+    without = [k for k in views.varied_keys(members) if _is_used(k, shown_keys) or _follows(spec, k, shown_keys)]
     groups = [(label, [by_case[c.id] for c in group]) for label, group in views.workloads(members, without)]
     if spec["kind"] != "heatmap":
         return groups
@@ -219,17 +227,35 @@ def _looks(spec, points, cases, run):
     return style.palette(list(dict.fromkeys(p.get("by", "") for p in points)), {})
 
 
+def _points(run, spec):
+    """(points that can be drawn, all that the front has)"""
+    ids = {c.id for c in run.cases}
+    known = [p for p in spec["points"] if p["id"] in ids]
+    return [p for p in known if _is_drawable(spec, p)], known
+
+
+def left_out(run, spec):
+    """ "3 of 9 cases are left out: 2 ended as refused; 1 has no number." or an empty text."""
+    points, known = _points(run, spec)
+    why = [(count, words) for words, count in spec.get("left_out", {}).items()]
+    if len(points) < len(known):
+        above = " above 0, as a logarithmic axis wants" if spec["log"] else ""
+        why.append((len(known) - len(points), f"have no number{above}"))
+    missing = sum(count for count, _ in why)
+    if not missing:
+        return ""
+    why.sort(key=lambda pair: -pair[0])
+    said = [f"{count} {words}" for count, words in why[:REASONS]] + ([f"{len(why) - REASONS} more reasons"] if len(why) > REASONS else [])
+    return f"{missing} of {missing + len(points)} cases {'is' if missing == 1 else 'are'} left out: {'; '.join(said)}."
+
+
 def drawing(run, spec):
     """The Drawing of a spec; None where no finished case has a point."""
     cases = {c.id: c for c in run.cases}
-    known = [p for p in spec["points"] if p["id"] in cases]
-    points = [p for p in known if _is_drawable(spec, p)]
+    points, _ = _points(run, spec)
     if not points:
         return None
-    notes = []
-    if len(points) < len(known):
-        above = " above 0, as a logarithmic axis wants" if spec["log"] else ""
-        notes.append(f"{len(known) - len(points)} of {len(known)} cases are left out: they have no number{above}.")
+    notes = list(filter(None, [left_out(run, spec)]))
     looks = {}
     panels = [(label, _series(spec, members, cases, looks)) for label, members in _panels(spec, points, cases)]
     if any(len(m.cases) > 1 for _, series in panels for s in series for m in s.marks):

@@ -16,7 +16,7 @@ import views
 
 FASTEST = 3              # proven cases shown of each group
 NAMES = 3                # cases shown of a reason
-LAYERED = 3              # cases whose layers are told
+LAYERED = 3              # cases whose layers are told, unless more are asked for
 CHANGES = 3              # cases shown at each end of the ratios of a folder
 RED, PLAIN = "\033[1;31m", "\033[0m"
 
@@ -86,12 +86,13 @@ def _reasons(run, columns):
     return ["", "Why:"] + lines if lines else []
 
 
-def _layers(run, columns):
-    """What the last step of cases with norms of layers did."""
+def _layers(run, columns, most):
+    """What the last step of `most` cases with norms of layers did."""
     told = [(c, sentence) for c in run.finished if (sentence := layers.sentence(c))]
-    lines = [wrapped(f"{c.name}: {sentence}", columns, "  ", "    ") for c, sentence in told[:LAYERED]]
-    if len(told) > LAYERED:
-        lines.append(f"  and {len(told) - LAYERED} more cases")
+    lines = [wrapped(f"{c.name}: {sentence}", columns, "  ", "    ") for c, sentence in told[:most]]
+    if len(told) > most:
+        left = len(told) - most
+        lines.append(f"  {left} more {'case is' if left == 1 else 'cases are'} left out; --layers {len(told)} tells all")
     return ["", "Layers in the last step:"] + lines if lines else []
 
 
@@ -107,18 +108,18 @@ def _references(run, columns):
 def _claims(run, columns):
     lines = []
     for c in run.claims:
-        verdict = "FAILS" if c.verdict == "fails" else c.verdict
-        lines.append(wrapped(f"{verdict:<10}  {c.name}: {c.counts}: {c.what} ({c.source})", columns, "  ", " " * 14))
-        lines += [wrapped(sentence, columns, " " * 14, " " * 16) for sentence in derived.few(c.sentences)]
+        verdict = style.estimated("FAILS" if c.verdict == "fails" else c.verdict, c.is_estimated)
+        lines.append(wrapped(f"{verdict:<11} {c.name}: {c.counts}: {c.what} ({c.source})", columns, "  ", " " * 14))
+        lines += [wrapped(sentence, columns, " " * 14, " " * 16) for sentence in derived.few(c)]
     return ["", "Claims:"] + lines if lines else []
 
 
-def summary(run, columns):
+def summary(run, columns, layered):
     """Lines about one folder."""
     timed = views.timed(run)
     return (_head(run, columns) + _fastest([c for c in timed if c.is_certified], "Fastest with a certificate `equal`", columns)
             + _fastest([c for c in timed if c.is_estimated], "Fastest of the simulated world, estimated by the cost model (~)", columns)
-            + _different(run, columns) + _layers(run, columns) + _reasons(run, columns) + _references(run, columns) + _claims(run, columns))
+            + _different(run, columns) + _layers(run, columns, layered) + _reasons(run, columns) + _references(run, columns) + _claims(run, columns))
 
 
 def _ratios(runs, labels, columns):
@@ -140,11 +141,11 @@ def _ratios(runs, labels, columns):
     return lines
 
 
-def text(runs, labels, columns, is_red=False):
+def text(runs, labels, columns, is_red=False, layered=LAYERED):
     """The whole text; words of refutation in red where the terminal shows colours."""
     lines = []
     for run, label in zip(runs, labels):
-        lines += ([""] if lines else []) + ([f"== {label}"] if len(runs) > 1 else []) + summary(run, columns)
+        lines += ([""] if lines else []) + ([f"== {label}"] if len(runs) > 1 else []) + summary(run, columns, layered)
     if len(runs) > 1:
         lines += _ratios(runs, labels, columns)
     # What a case printed may hold codes that move the cursor.

@@ -49,8 +49,7 @@ def proof_legend(cases, is_timed=False):
 
 
 # What decides where the work goes, not how much work there is: never part of a workload.
-PLACEMENT_KEYS = ("ranks", "world", "strategy", "seed", "seeds", "train.seed", "plugin",
-                  "baseline")
+PLACEMENT_KEYS = ("ranks", "world", "strategy", "seed", "seeds", "train.seed", "plugin", "baseline")
 LEARNING_PREFIXES = ("model.", "data.", "optimizer.", "train.")
 PLACEMENT_PREFIXES = ("parallel.", "cluster.")
 # Of a resolved plan: what tells how much work there is, whoever asked for it.
@@ -182,7 +181,7 @@ def looks_of(cases, run):
 
 
 def refuted_last(cases):
-    """`cases` in the order of drawing: what a certificate refutes lies above everything else."""
+    """What a certificate refutes lies above everything else."""
     return sorted(cases, key=lambda c: c.is_different)
 
 
@@ -254,9 +253,12 @@ def loss_spread(cases):
     return worst
 
 
-def words_of_spread(cases, line_break):
-    spread = loss_spread(cases)
-    return f"{len(cases)} curves{line_break}" + (f"{spread:.1e} apart" if spread else "all equal")
+def told_spread(groups):
+    """`groups` of curves, labels with how far these part: inside a panel it would lie over one."""
+    def told(label, cases):
+        spread = loss_spread(cases)
+        return f"{label or 'loss'} ({len(cases)} curves, {f'{spread:.1e} apart' if spread else 'all equal'})"
+    return [(told(label, cases) if len(cases) > 1 else label, cases) for label, cases in groups]
 
 
 def loss_stripes(cases):

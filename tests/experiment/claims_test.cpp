@@ -148,6 +148,78 @@ TEST_F(Derivation, FiguresHavePointsWithUnitsAndReach) {
   EXPECT_EQ(figures[0]["points"][1]["by"], "data");
   EXPECT_EQ(figures[1]["z"]["unit"], "B");
   EXPECT_EQ(figures[1]["points"].size(), 5U);
+  EXPECT_EQ(figures[0]["left_out"], (Json{{"ended as refused", 1}}));
+}
+
+TEST_F(Derivation, FiguresSayWhyCasesHaveNoPoint) {
+  read(
+      "[[column]]\nname = \"gain\"\nformula = \"loss.last / at(strategy = 'one rank', "
+      "loss.last)\"\n[[figure]]\nkind = \"bar\"\nx = \"strategy\"\ny = \"gain\"\n");
+  end_as("one rank, batch 16", "timeout");
+  record_.cases.pop_back();  // data, 4 ranks, batch 16
+  const Json figure = derived_json(rows())["figures"][0];
+  EXPECT_EQ(figure["points"].size(), 3U);
+  EXPECT_EQ(figure["left_out"], (Json{{"\"one rank, batch 16\" ended as timeout", 1},
+                                      {"ended as timeout", 1},
+                                      {"has not ended", 1}}));
+}
+
+TEST_F(Derivation, AKeyThatFollowsFromAnAskedOneKeepsNoCasesApart) {
+  read("model.sequence = [\"= ranks * 16\"]\noptimizer.lr = [\"= sequence / 100\"]\n");
+  EXPECT_EQ(suite_.derived.follows.at("optimizer.lr"),
+            (std::set<std::string>{"ranks", "sequence"}));
+  const std::string more = "model.sequence = [\"= ranks * 16\"]\n";
+  for (const bool is_suite_known : {true, false}) {
+    read(more +
+         "[[claim]]\nname = \"c\"\nsource = \"s\"\nwhere = { strategy = \"data\" }\n"
+         "formula = \"batch == at(ranks = 2, batch) and "
+         "batch == at(strategy = 'one rank', batch)\"\n");
+    const Derived alone = derived_of(record_.header["derived"], "f");
+    const Rows known = rows(), of_record(alone, record_, nullptr);
+    const ClaimResult result = check_claims(is_suite_known ? known : of_record).at(0);
+    EXPECT_EQ(std::string(describe(result.verdict)), "holds")
+        << (result.open.empty() ? "" : result.open[0]);
+    EXPECT_EQ(result.held, 4);
+  }
+  // Two formulas of a key make two cases: it is an axis of its own.
+  read("model.sequence = [\"= ranks * 16\", \"= ranks * 32\"]\n");
+  EXPECT_FALSE(suite_.derived.follows.contains("model.sequence"));
+}
+
+TEST_F(Derivation, WhatStandsOverEstimatesIsMarked) {
+  read(
+      "[[column]]\nname = \"ms\"\nformula = \"1000 * at(ranks = 2, step_time_s.median)\"\n"
+      "[[column]]\nname = \"twice\"\nformula = \"2 * ms\"\n"
+      "[[column]]\nname = \"two\"\nformula = \"2 * ranks\"\n"
+      "[[claim]]\nname = \"fast\"\nsource = \"s\"\nformula = \"max(twice) < 1e6\"\n"
+      "where = { strategy = \"data\" }\n"
+      "[[claim]]\nname = \"few\"\nsource = \"s\"\nformula = \"ranks < 8\"\n");
+  EXPECT_EQ(claim_text(check_claims(rows())).find('~'), std::string::npos);
+  const Json before = derived_json(rows());
+  EXPECT_EQ(before["columns"][0]["estimated"], Json::array());
+  line("data, 2 ranks, batch 8")["document"]["world"] = "simulated";
+  const Json derived = derived_json(rows());
+  const Json marked = derived["columns"][1]["estimated"];
+  EXPECT_EQ(marked.size(), 2U) << marked;  // of the cases of 2 and of 4 ranks, batch 8
+  EXPECT_EQ(derived["columns"][0]["estimated"], marked);
+  EXPECT_EQ(derived["columns"][2]["estimated"], Json::array());
+  EXPECT_TRUE(derived["claims"][0]["is_estimated"]);
+  EXPECT_FALSE(derived["claims"][1]["is_estimated"]);
+  const auto cells = column_cells(rows());
+  EXPECT_EQ(cells[1].cells.at(line("data, 4 ranks, batch 8")["case_id"])[0], '~');
+  const std::string said = claim_text(check_claims(rows()));
+  EXPECT_NE(said.find("~holds"), std::string::npos) << said;
+  EXPECT_NE(said.find("  holds       few"), std::string::npos) << said;
+}
+
+TEST_F(Derivation, AClaimOverTwoRoundsSaysWhatItsIntervalsAre) {
+  const auto note = [&](int64_t rounds) {
+    read("[[claim]]\nname = \"c\"\nsource = \"s\"\nformula = \"step_time_s.median < 1\"\n");
+    for (Json& l : record_.cases) l["timing"] = {{"rounds", rounds}};
+    return claim_text(check_claims(rows()));
+  };
+  EXPECT_NE(note(2).find("times of two rounds"), std::string::npos) << note(2);
+  EXPECT_EQ(note(3).find("rounds"), std::string::npos) << note(3);
 }
 
 TEST_F(Derivation, IsToldOnTheConsole) {

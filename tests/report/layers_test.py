@@ -19,9 +19,10 @@ import noise
 import page
 import paper
 import record
+import side_by_side
 import style
 import synthetic
-from program import Folder
+from program import Folder, run_main
 
 NAMES = ["embedding.tokens", *(f"blocks.{b}.{w}" for b in (0, 1) for w in ("attn.qkv.weight[0]", "attn.qkv.weight[1]", "mlp.bias")),
          *(f"blocks.{b}.moe.up.weight[{e}]" for b in (0, 1) for e in range(6)), "head.weight"]
@@ -107,6 +108,47 @@ class LayersTest(Folder):
         self.assertEqual(sum(t.mode == "lines" and len(t.x) == STEPS for t in figure.data), 2)
         with matplotlib.rc_context(style.MATPLOTLIB):
             self.assertIsNotNone(noise.FIGURES["noise_scale"](self.run_))
+
+    def test_scales_of_noise_have_ticks_in_plain_numbers(self):
+        axis = noise.PLOTS["noise_scale"](self.run_).layout.yaxis
+        self.assertEqual(list(axis.ticktext), [style.text_number(t) for t in axis.tickvals])
+        self.assertGreater(len(axis.tickvals), 1)
+        with matplotlib.rc_context(style.MATPLOTLIB):
+            panel = noise.FIGURES["noise_scale"](self.run_).axes[0]
+        self.assertEqual([t.get_text() for t in panel.get_yticklabels()], list(axis.ticktext))
+        self.assertEqual(list(panel.get_yticks(minor=True)), [])
+
+    def test_the_telemetry_of_a_case_is_worked_out_once(self):
+        told = telemetry()
+        self.assertIs(layers._of_telemetry(told), layers._of_telemetry(told))
+        other = record.case_of(dict(synthetic.few(1)[1], name="other"))
+        other.document["telemetry"] = self.run_.finished[0].document["telemetry"]
+        self.assertEqual(layers.of(other).case.name, "other")
+        self.assertEqual(layers.of(self.run_.finished[0]).case, self.run_.finished[0])
+
+    def test_folders_side_by_side_have_layers_and_noise_of_each(self):
+        every = side_by_side.together([self.run_, self.run_], ["a", "b"])
+        self.assertEqual([c.name.split(":")[0] for c in every.finished[:4]], ["a", "b", "a", "b"])
+        labels = ["a", "b"]
+        plots = side_by_side.plots([self.run_, self.run_], labels)
+        self.assertEqual([name for name in plots if name.startswith("layers_")], [f"layers_{i}" for i in range(1, 5)])
+        self.assertEqual(sum(t.mode == "lines" and len(t.x) == STEPS for t in plots["noise_scale"].data), 4)
+        names = {t.name for t in plots["noise_scale"].data if t.showlegend}
+        self.assertTrue({f"{self.run_.finished[0].strategy} ({label})" for label in labels} <= names, names)
+        self.assertTrue(set(plots) - {"tokens_per_second_ratios", "peak_memory_ratios"} <= set(side_by_side.figures([self.run_] * 2, labels)))
+        self.assertIn("b: ", side_by_side.sections([self.run_, self.run_], labels)["layers_2"][0])
+
+    def test_the_text_tells_as_many_layers_as_are_asked_for(self):
+        code, out, _ = run_main(self.folder, "--text", "--layers", 1)
+        self.assertEqual((code, out.count("layers, step")), (0, 1))
+        self.assertIn("1 more case is left out; --layers 2 tells all", out)
+        code, out, _ = run_main(self.folder, "--text", "--layers", 2)
+        self.assertEqual((code, out.count("layers, step")), (0, 2))
+        self.assertNotIn("left out", out)
+        for given, said in ((["--layers", 2], "--layers is about --text"), (["--text", "--layers", -1], "--layers -1: give a number")):
+            code, _, err = run_main(self.folder, *given)
+            self.assertEqual(code, 2)
+            self.assertIn(said, err)
 
     def test_records_without_layers_have_no_figure(self):
         for line in ({}, {"layers": ["a"], "steps": [0], "weight_norm": [[None]]}, {"layers": 3, "steps": None}, "text"):

@@ -3,6 +3,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import io
 import json
 import sys
@@ -17,6 +18,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent.parent / "scripts" / "report")]
 
 import matplotlib
 
+import derived
 import export
 import junit
 import reach
@@ -187,7 +189,53 @@ class Figures(Derived):
         alone = sum(p["x"] == 0 for p in self.specs["scatter"]["points"])
         self.assertGreater(alone, 0)
         notes = suite_points.drawing(self.run_, self.specs["scatter"]).notes
-        self.assertEqual(notes, [f"{alone} of 36 cases are left out: they have no number above 0, as a logarithmic axis wants."])
+        self.assertEqual(notes, [f"{alone} of 36 cases are left out: {alone} have no number above 0, as a logarithmic axis wants."])
+
+    def test_cases_without_a_point_are_counted_with_the_reason(self):
+        spec = dict(self.specs["scatter"], log="", left_out={"ended as refused": 1, "there is no case with ranks = 8": 3})
+        run = dataclasses.replace(self.run_, figures=[spec, dict(spec, points=[], title="Nothing")])
+        said = "4 of 40 cases are left out: 3 there is no case with ranks = 8; 1 ended as refused."
+        self.assertIn(said, next(iter(suite_figures.sections(run).values()))[1])
+        self.assertEqual(len(suite_figures.missing(run)), 1)
+        self.assertIn("'Nothing' (s.toml:7) is not drawn: no case has a point. 4 of 4 cases", suite_figures.missing(run)[0])
+
+    def test_what_follows_from_an_axis_is_no_panel(self):
+        spec = dict(self.specs["bar"], x=axis("batch"), points=[dict(p, x=8) for p in self.specs["bar"]["points"]])
+        apart = [label for label, _ in suite_points.drawing(self.run_, spec).panels]
+        self.assertEqual(len(apart), 3)                      # by sequence and recomputation
+        spec["follows"] = {"model.sequence": ["batch", "x"]}
+        together = [label for label, _ in suite_points.drawing(self.run_, spec).panels]
+        self.assertFalse([label for label in together if "sequence" in label], together)
+        spec["follows"] = {"model.sequence": ["train.steps"]}
+        self.assertEqual([label for label, _ in suite_points.drawing(self.run_, spec).panels], apart)
+
+    def test_bytes_have_binary_units_everywhere(self):
+        for kind, log in (("scatter", ""), ("scatter", "x"), ("heatmap", "")):
+            spec = dict(self.specs[kind], log=log)
+            if kind == "heatmap":
+                spec["z"] = axis("sent")
+            plot = suite_figures.interactive(self.run_, spec)
+            of = plot.data[0].colorbar if kind == "heatmap" else plot.layout.xaxis
+            self.assertTrue(of.ticktext, kind)
+            for at, told in zip(of.tickvals, of.ticktext):
+                self.assertEqual(told, style.text_bytes(at))
+            if kind == "scatter":
+                self.assertTrue(all("iB" in t or t == "0 B" for t in of.ticktext), of.ticktext)
+            with matplotlib.rc_context(style.MATPLOTLIB):
+                drawn = suite_figures.static(self.run_, spec)
+                drawn.canvas.draw()
+            panel = drawn.axes[0] if kind == "scatter" else None
+            if panel:
+                low, high = panel.get_xlim()
+                shown = [t for t in panel.get_xticks() if low <= t <= high]
+                self.assertTrue(set(shown) <= set(of.tickvals))
+                self.assertGreater(len(shown), 1)
+
+    def test_ticks_of_bytes_are_round(self):
+        self.assertEqual(style.byte_ticks(0, 5 * 2**20), [i * 2**20 for i in range(6)])
+        self.assertEqual(style.byte_ticks(2**20, 1.5 * 2**20), [2**20 + i * 2**17 for i in range(5)])
+        self.assertEqual(style.byte_ticks(3000, 70000, is_log=True), [2048, 4096 * 2, 32768, 131072])
+        self.assertEqual(style.byte_ticks(7, 9), [7, 8, 9])
 
     def test_cases_in_one_place_are_their_median(self):
         spec = dict(self.specs["line"], points=[dict(p) for p in self.specs["line"]["points"]])
@@ -254,6 +302,22 @@ class Outputs(Derived):
         self.assertIn("FAILS two are faster: 2 of 9", said)
         self.assertIn("unresolved four are faster: 1 of 2: ranks > 1 (a talk) slow: ended as timeout", said)
         self.assertIn("... and 2 more", said)
+
+    def test_what_stands_over_estimates_is_marked(self):
+        facts = copy.deepcopy(self.facts)
+        first = self.run_.finished[1].id
+        facts["derived"]["columns"][0]["estimated"] = [first]
+        facts["derived"]["claims"][0] |= {"is_estimated": True, "note": "times of two rounds: so and so"}
+        run = suite_facts.ordered(record.read_run(self.folder), facts)
+        columns = {c.heading: c for c in run.columns}
+        self.assertTrue(columns["bytes a <token>"].shown(self.run_.finished[1]).startswith("~"))
+        self.assertFalse(columns["bytes a <token>"].shown(self.run_.finished[2]).startswith("~"))
+        self.assertIn(">~holds</span>", derived.section(run))
+        self.assertIn("times of two rounds", derived.section(run))
+        code, out, _ = self.main("--text", facts=facts)
+        said = " ".join(out.split())
+        self.assertIn("~holds it learns: 36 of 36: loss.last < loss.first (a book) times of two rounds", said)
+        self.assertNotIn("~FAILS", said)
 
     def test_junit_skips_claims_that_do_not_hold(self):
         root = ElementTree.fromstring(junit.xml([self.run_], ["run"]))

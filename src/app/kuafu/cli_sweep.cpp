@@ -120,6 +120,10 @@ void add_report(CLI::App& app, FrontCall& call) {
   sub.add_option("--out", report.out, "where the page goes (default, of one folder: that folder)")
       ->type_name("DIR");
   sub.add_flag("--text", report.is_text, "print a summary, 80 to 120 columns wide");
+  sub.add_option("--layers", report.layers,
+                 "with --text: of how many cases to tell the layers (train.telemetry; default 3)")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
   sub.add_option("--csv", report.csv, "write a row a case, columns as docs/record.md names them")
       ->type_name("FILE.csv");
   sub.add_option("--junit", report.junit,
@@ -140,6 +144,7 @@ void add_report(CLI::App& app, FrontCall& call) {
   kuafu report results/runs/quickstart --out /tmp/report
   kuafu report results/quickstart results/runs/quickstart --out /tmp/both
   kuafu report --text results/runs/quickstart
+  kuafu report --text --layers 20 results/runs/watched
   kuafu report results/runs/quickstart --suite suites/quickstart.toml
   kuafu report results/runs/quickstart --csv cases.csv --junit junit.xml
 

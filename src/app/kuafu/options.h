@@ -100,6 +100,8 @@ struct ReportCall {
   std::string out;  ///< folder; empty = the one folder, or none where text is asked for
   std::string csv, junit, parquet;  ///< files
   bool is_text = false;
+  std::optional<int64_t>
+      layers;       ///< cases whose layers the text tells; none = the script's default
   SuiteCall suite;  ///< what made the folders; its `suite` is empty = look for it by name
 };
 

@@ -68,6 +68,7 @@ std::optional<Suite> suite_of(const ReportCall& call, const std::string& folder,
 }  // namespace
 
 int report_command(const ReportCall& call) {
+  KUAFU_REQUIRE(!call.layers || call.is_text, "--layers is about --text, which is not given");
   KUAFU_REQUIRE(
       !call.suite.suite.empty() || (call.suite.sets.empty() && call.suite.plugins.empty()),
       "--set and --plugin are about --suite SUITE.toml, which is not given");
@@ -92,6 +93,7 @@ int report_command(const ReportCall& call) {
     if (!value.empty()) words.insert(words.end(), {option, value});
   }
   if (call.is_text) words.push_back("--text");
+  if (call.layers) words.insert(words.end(), {"--layers", std::to_string(*call.layers)});
   if (is_known) words.insert(words.end(), {"--facts", handed_on(facts)});
   become(words);
 }

@@ -9,6 +9,10 @@ namespace {
 
 using Verdict = ClaimResult::Verdict;
 
+constexpr const char* kTwoRounds =
+    "times of two rounds: medians of both, with an interval of 12.7 standard errors to either side "
+    "(Student's t of one degree of freedom), so that little is decided; --repeats 3 narrows it";
+
 std::string counted(int64_t n, const char* one, const char* many) {
   return text(n, " ", n == 1 ? one : many);
 }
@@ -55,11 +59,15 @@ ClaimResult check(const Rows& rows, const Claim& claim) {
     return result;
   }
   const Formula formula(claim.formula);
+  rows.take_ground();
   const bool is_each = formula.is_of_row();
   if (is_each)
     check_each(rows, formula, picked, result);
   else
     check_all(rows, formula, picked, result);
+  const Rows::Ground ground = rows.take_ground();
+  result.is_estimated = ground.is_estimated;
+  if (ground.is_of_two_rounds) result.note = kTwoRounds;
   const int64_t missing = num_open + rows.num_unknown();
   if (missing > 0) {
     result.open.push_back(counted(missing, "case", "cases") + " of the suite " +

@@ -18,6 +18,8 @@ struct ClaimResult {
   int64_t checked = 0, held = 0;     ///< cases it is about; 1 where it is about all at once
   std::vector<std::string> failing;  ///< a sentence a case
   std::vector<std::string> open;     ///< why it is not decided, a sentence a case
+  bool is_estimated = false;         ///< it stands over times of the cost model
+  std::string note;                  ///< what its intervals are; empty: nothing odd
 };
 
 const char* describe(ClaimResult::Verdict verdict);

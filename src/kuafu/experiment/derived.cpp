@@ -34,6 +34,13 @@ Picked picked_in(const Json& json) {
 
 Json list_in(const Json& json, const char* key) { return json.value(key, Json::array()); }
 
+std::map<std::string, std::set<std::string>> sets_in(const Json& json, const char* key) {
+  std::map<std::string, std::set<std::string>> out;
+  const Json object = json.value(key, Json::object());
+  for (const auto& [name, keys] : object.items()) out[name] = keys.get<std::set<std::string>>();
+  return out;
+}
+
 Derived read(const Json& json) {
   Derived out;
   out.origin = text_in(json, "suite");
@@ -51,10 +58,8 @@ Derived read(const Json& json) {
                            text_in(f, "y"), text_in(f, "z"), text_in(f, "by"), text_in(f, "log"),
                            picked_in(f), text_in(f, "script"), f.value("line", 0)});
   }
-  const Json rows = json.value("row_keys", Json::object());
-  for (const auto& [axis, keys] : rows.items()) {
-    for (const Json& key : keys) out.row_keys[axis].insert(key.get<std::string>());
-  }
+  out.row_keys = sets_in(json, "row_keys");
+  out.follows = sets_in(json, "follows");
   return out;
 }
 
@@ -89,6 +94,7 @@ Json to_json(const Derived& derived) {
     put(row, f.where);
   }
   for (const auto& [axis, keys] : derived.row_keys) out["row_keys"][axis] = keys;
+  for (const auto& [key, names] : derived.follows) out["follows"][key] = names;
   return out;
 }
 

@@ -51,6 +51,8 @@ struct Derived {
   std::vector<FigureSpec> figures;
   /// The keys that rows of `[[strategy]]`, ... set: they may change with the row.
   std::map<std::string, std::set<std::string>> row_keys;
+  /// Keys that one formula sets, with the names it reads, and what these follow from in turn.
+  std::map<std::string, std::set<std::string>> follows;
 
   bool is_empty() const { return columns.empty() && claims.empty() && figures.empty(); }
 };

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/experiment/claims.h"
 #include "kuafu/experiment/derived_check.h"
 #include "kuafu/experiment/expand.h"
+#include "kuafu/experiment/timing.h"
 #include "kuafu/record/table.h"
 
 namespace kuafu {
@@ -53,18 +55,23 @@ Json columns_json(const Rows& rows) {
   Json out = Json::array();
   const auto& columns = rows.derived().columns;
   for (size_t c = 0; c < columns.size(); ++c) {
-    Json values = Json::object(), intervals = Json::object();
+    Json values = Json::object(), intervals = Json::object(), estimated = Json::array();
     for (size_t i = 0; i < rows.all().size(); ++i) {
       if (!has_ended_ok(rows.all()[i])) continue;
+      rows.take_ground();
       const Value value = rows.column(c, i);
+      const Rows::Ground ground = rows.take_ground();
+      if (ground.is_estimated) estimated.push_back(rows.all()[i].id);
       if (!value.is_absent()) values[rows.all()[i].id] = value.json();
-      if (has_reach(value)) intervals[rows.all()[i].id] = {value.low, value.high};
+      if (has_reach(value) && !ground.is_of_two_rounds)
+        intervals[rows.all()[i].id] = {value.low, value.high};
     }
     out.push_back({{"name", columns[c].name},
                    {"formula", columns[c].formula},
                    {"unit", columns[c].unit},
                    {"values", values},
-                   {"ci95", intervals}});
+                   {"ci95", intervals},
+                   {"estimated", estimated}});
   }
   return out;
 }
@@ -79,25 +86,51 @@ std::string by_of(const Derived& derived, const FigureSpec& figure) {
   return derived.row_keys.contains("strategy") ? "strategy" : "";
 }
 
-/// A point a case that has what the axes show.
-Json points_of(const Rows& rows, const FigureSpec& figure) {
+/// A reason that several cases have is one.
+std::string without_name(std::string words, const std::string& name) {
+  for (const std::string& said :
+       {" in " + in_quotes(name), "like " + in_quotes(name) + " ", in_quotes(name) + " "}) {
+    const size_t at = words.find(said);
+    if (at != std::string::npos) words.erase(at, said.size());
+  }
+  return words;
+}
+
+/// What the points of a figure are: one a case that has what the axes show, and why others have none.
+struct Points {
   Json points = Json::array();
+  std::map<std::string, int64_t> left_out;  ///< cases by the reason
+};
+
+Points points_of(const Rows& rows, const FigureSpec& figure) {
+  Points out;
   int64_t num_open = 0;
   for (const size_t i : rows.picked(figure.where, num_open)) {
-    if (!has_ended_ok(rows.all()[i])) continue;
+    const Row& row = rows.all()[i];
+    if (!has_ended_ok(row)) {
+      ++out.left_out[row.line == nullptr ? "has not ended"
+                                         : "ended as " + (*row.line)["status"].get<std::string>()];
+      continue;
+    }
     const auto value = [&](const std::string& name) {
       return name.empty() ? Value::absent("") : rows.value(i, name, Rows::Reading::kAsRecorded);
     };
     const Value x = value(figure.x), y = value(figure.y), z = value(figure.z),
                 by = value(by_of(rows.derived(), figure));
-    if (x.is_absent() || y.is_absent() || (z.is_absent() && !figure.z.empty())) continue;
-    Json point = {{"id", rows.all()[i].id}, {"x", x.json()}, {"y", y.json()}};
-    if (!figure.z.empty()) point["z"] = z.json();
+    const bool is_flat = figure.z.empty();
+    if (x.is_absent() || y.is_absent() || (z.is_absent() && !is_flat)) {
+      const Value& missing = x.is_absent() ? x : y.is_absent() ? y : z;
+      ++out.left_out[without_name(missing.words, row.name)];
+      continue;
+    }
+    Json point = {{"id", row.id}, {"x", x.json()}, {"y", y.json()}};
+    if (!is_flat) point["z"] = z.json();
     if (!by.is_absent()) point["by"] = plain_text(by.json());
     if (has_reach(y)) point["reach"] = {y.low, y.high};
-    points.push_back(std::move(point));
+    out.points.push_back(std::move(point));
   }
-  return points;
+  if (num_open > 0) out.left_out["has not ended"] += num_open;
+  return out;
 }
 
 Json figure_json(const Rows& rows, const FigureSpec& figure) {
@@ -119,7 +152,10 @@ Json figure_json(const Rows& rows, const FigureSpec& figure) {
   for (const auto& [axis, name] : {std::pair{"x", &figure.x}, {"y", &figure.y}, {"z", &figure.z}}) {
     if (!name->empty()) out[axis] = axis_json(derived, *name);
   }
-  out["points"] = points_of(rows, figure);
+  const Points found = points_of(rows, figure);
+  out["points"] = found.points;
+  out["left_out"] = found.left_out;
+  out["follows"] = derived.follows;
   return out;
 }
 
@@ -144,7 +180,9 @@ Json derived_json(const Rows& rows) {
                       {"checked", r.checked},
                       {"held", r.held},
                       {"failing", r.failing},
-                      {"open", r.open}});
+                      {"open", r.open},
+                      {"is_estimated", r.is_estimated},
+                      {"note", r.note}});
   }
   for (const FigureSpec& f : rows.derived().figures) figures.push_back(figure_json(rows, f));
   return {{"columns", columns_json(rows)}, {"claims", claims}, {"figures", figures}};
@@ -156,9 +194,12 @@ std::vector<ColumnCells> column_cells(const Rows& rows) {
   for (size_t c = 0; c < columns.size(); ++c) {
     ColumnCells shown{titled(columns[c].name, columns[c].unit), {}};
     for (size_t i = 0; i < rows.all().size(); ++i) {
+      rows.take_ground();
       Value value = rows.column(c, i);
+      const bool is_marked = rows.take_ground().is_estimated && !value.is_absent();
       value.low = value.high = value.number;  // the report has intervals
-      if (has_ended_ok(rows.all()[i])) shown.cells[rows.all()[i].id] = value.shown();
+      if (!has_ended_ok(rows.all()[i])) continue;
+      shown.cells[rows.all()[i].id] = text(is_marked ? kEstimatedMark : "", value.shown());
     }
     out.push_back(std::move(shown));
   }
@@ -200,12 +241,14 @@ std::string claim_text(const std::vector<ClaimResult>& results) {
   std::string out;
   for (const ClaimResult& r : results) {
     const bool is_failing = r.verdict == ClaimResult::Verdict::kFails;
-    std::string verdict = is_failing ? "FAILS" : describe(r.verdict);
-    verdict.resize(10, ' ');
-    out += text("  ", verdict, "  ", r.claim->name, ": ", counts(r), ": ", what(*r.claim), " (",
+    std::string verdict =
+        text(r.is_estimated ? kEstimatedMark : "", is_failing ? "FAILS" : describe(r.verdict));
+    verdict.resize(11, ' ');
+    out += text("  ", verdict, " ", r.claim->name, ": ", counts(r), ": ", what(*r.claim), " (",
                 r.claim->source, ")\n");
     add_sentences(out, r.failing);
     if (!is_failing) add_sentences(out, r.open);
+    if (!r.note.empty()) add_sentences(out, {r.note});
   }
   return out;
 }

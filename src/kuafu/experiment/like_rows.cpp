@@ -40,14 +40,26 @@ bool is_among(const std::string& key, const std::set<std::string>& keys) {
   });
 }
 
+bool is_among_any(const std::set<std::string>& some, const std::set<std::string>& keys) {
+  return std::any_of(some.begin(), some.end(),
+                     [&](const std::string& key) { return is_among(key, keys); });
+}
+
 }  // namespace
 
-/// Another row of `[[strategy]]` brings its own ranks: what rows of an asked axis set is free.
+/// Another row of `[[strategy]]` brings its own ranks: what rows of an asked axis set is free, and what
+/// follows from an asked key.
 std::set<std::string> Rows::free_keys(const Picks& picks) const {
   std::set<std::string> free = {"baseline"};
   for (const auto& [key, value] : picks) {
     const auto axis = derived_.row_keys.find(key);
     if (axis != derived_.row_keys.end()) free.insert(axis->second.begin(), axis->second.end());
+  }
+  for (const auto& [follower, names] : derived_.follows) {
+    const bool follows = is_among_any(free, names) ||
+                         std::any_of(picks.begin(), picks.end(),
+                                     [&](const auto& pick) { return is_among(pick.first, names); });
+    if (follows) free.insert(follower);
   }
   return free;
 }

@@ -9,6 +9,7 @@
 #include "kuafu/experiment/baselines.h"
 #include "kuafu/experiment/expand.h"
 #include "kuafu/experiment/references.h"
+#include "kuafu/experiment/timing.h"
 #include "kuafu/experiment/verdict.h"
 #include "kuafu/record/schema.h"
 
@@ -23,6 +24,10 @@ bool is_about_the_end(const std::string& path) {
     if (path == field || path.starts_with(text(field, "."))) return true;
   }
   return false;
+}
+
+bool is_time(const std::string& path) {
+  return path == "tokens_per_s" || path == "step_time_s" || path.starts_with("step_time_s.");
 }
 
 const Json* exact_setting(const Settings& settings, const std::string& key) {
@@ -134,7 +139,7 @@ Rows::Rows(const Derived& derived, const RunRecord& record, const Suite* suite)
     const Json rounds = row.line == nullptr ? Json() : value_at(*row.line, "rounds");
     for (const Json& round : rounds) rounds_.insert(round["round"].get<int64_t>());
   }
-  columns_[kAllRounds].assign(formulas_.size(), std::vector<std::optional<Value>>(rows_.size()));
+  columns_[kAllRounds].assign(formulas_.size(), std::vector<std::optional<Known>>(rows_.size()));
   for (const int64_t round : rounds_) columns_[round] = columns_[kAllRounds];
 }
 
@@ -145,8 +150,14 @@ bool Rows::is_sound(const Row& row) {
 
 Value Rows::column(size_t column, size_t row, int64_t round) const {
   auto& known = columns_[round][column][row];
-  if (!known) known = formulas_[column].evaluate(*scope(row, sound_, Reading::kAsRecorded, round));
-  return *known;
+  if (!known) {
+    const Ground before = take_ground();
+    Value value = formulas_[column].evaluate(*scope(row, sound_, Reading::kAsRecorded, round));
+    known = {std::move(value), take_ground()};
+    ground_ = before;
+  }
+  ground_.add(known->ground);
+  return known->value;
 }
 
 std::unique_ptr<FormulaScope> Rows::scope(size_t row, Among among, Reading reading,
@@ -181,6 +192,10 @@ Value Rows::field(const Row& row, const std::string& name, Reading reading, int6
     if (reading == Reading::kStrict && !is_sound(row)) {
       return Value::absent(text("the certificate of ", who, " says different"));
     }
+  }
+  if (is_time(name)) {
+    ground_.add({.is_estimated = is_estimated((*row.line)["document"]),
+                 .is_of_two_rounds = value_at(*row.line, "timing.rounds") == 2});
   }
   Value value = field_value(*row.line, name, round);
   if (value.is_absent()) value.words += " in " + who;

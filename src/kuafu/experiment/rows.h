@@ -44,6 +44,19 @@ class Rows {
   /// Times of all rounds together, else of the one with this number.
   static constexpr int64_t kAllRounds = 0;
 
+  /// What values that were computed stand over, besides what is exact.
+  struct Ground {
+    bool is_estimated = false;      ///< times of the cost model
+    bool is_of_two_rounds = false;  ///< times of two rounds, whose interval is 12.7 errors wide
+
+    void add(const Ground& other) {
+      is_estimated = is_estimated || other.is_estimated;
+      is_of_two_rounds = is_of_two_rounds || other.is_of_two_rounds;
+    }
+  };
+  /// That of all that was computed since the last call.
+  Ground take_ground() const { return std::exchange(ground_, {}); }
+
   /// The value of a column in a row.
   Value column(size_t column, size_t row, int64_t round = kAllRounds) const;
 
@@ -93,7 +106,12 @@ class Rows {
   Among sound_;
   std::set<int64_t> rounds_;  ///< their numbers, of all cases
   /// Values that were asked for, by round, column and row.
-  mutable std::map<int64_t, std::vector<std::vector<std::optional<Value>>>> columns_;
+  struct Known {
+    Value value;
+    Ground ground;
+  };
+  mutable std::map<int64_t, std::vector<std::vector<std::optional<Known>>>> columns_;
+  mutable Ground ground_;
   mutable std::map<std::string, bool> is_field_;  ///< names that were asked for
 };
 

@@ -82,6 +82,7 @@ class Reader : private SuiteValues {
   SuiteText read(const ConfigValue& root) {
     for (const auto& [name, value] : root.entries) read_section(name, value);
     require(!suite_.name.empty(), 1, "[suite] with a name is missing");
+    suite_.derived.follows = following_keys(suite_);
     return std::move(suite_);
   }
 

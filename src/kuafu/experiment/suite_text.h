@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,6 +64,9 @@ struct SuiteText {
   std::vector<Reference> references;
   Derived derived;
 };
+
+/// What Derived::follows says of a suite: keys with one formula wherever they are set.
+std::map<std::string, std::set<std::string>> following_keys(const SuiteText& suite);
 
 /// Worlds that a case may run in.
 const std::vector<std::string>& suite_worlds();
