@@ -96,6 +96,23 @@ TEST_F(Matrix, CombinationsOfOnePlanDifferInDefaultsAlone) {
   EXPECT_GT(num_plans, 1500);
 }
 
+// Rows that contradict their scheme are no refusal (engine/row_types.h): a placement ends in nothing else.
+TEST_F(Matrix, EveryPlanIsPlacedOrRefused) {
+  int64_t num_placed = 0;
+  for (const Combination& one : all_) {
+    const auto plan = plan_of(one);
+    if (!plan) continue;
+    try {
+      check_placement(*plan, registries_);
+      ++num_placed;
+    } catch (const Refused&) {  // the matrix shows why
+    } catch (const ConfigError& e) {
+      ADD_FAILURE() << matrix::name_of(dims_, one) << ": " << e.what();
+    }
+  }
+  EXPECT_GT(num_placed, 1000);
+}
+
 // Also where the plan is refused: it must be for what the name says.
 TEST_F(Matrix, EveryValueOfANameIsInItsPlan) {
   for (const Combination& one : all_) {

@@ -449,6 +449,18 @@ TEST(Worker, ExitsWithOneWhereTheCertificateRefutesTheRun) {
   }
 }
 
+// By its declarations alone, before a rank starts (engine/row_types.h).
+TEST(Worker, RefusesASchemeThatLeavesASumOut) {
+  const Arguments unsummed = {"--plugin", tests::built("plugins/unsummed_1d.so")};
+  const Ran ran = run_worker(
+      kSmallPlan, set({"parallel.tensor.mode=1d-broken", "parallel.tensor.size=2"}, unsummed));
+  EXPECT_EQ(ran.code, kUsage) << ran.output;
+  EXPECT_NE(ran.output.find("parameter \"blocks.0.mlp.up.weight\""), std::string::npos)
+      << ran.output;
+  EXPECT_NE(ran.output.find("axis \"tensor\""), std::string::npos) << ran.output;
+  EXPECT_NE(ran.output.find("a missing sum"), std::string::npos) << ran.output;
+}
+
 TEST(Worker, RecordsWhatItRead) {
   const tests::Folder folder;
   const std::string corpus = folder.write("corpus", std::string(1000, 'x'));

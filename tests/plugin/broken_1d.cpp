@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 1D tensor parallelism as its author believes in it, with one line missing: the input gradient of
-// an expand is never summed. Loads like any plug-in; the conformance kit must say what is wrong.
+// 1D tensor parallelism as its author believes in it: the input gradient of an expand is the mean of
+// its parts. Loads like any plug-in; the conformance kit must say what is wrong. With SUMS = 0 the parts
+// are never summed, which no plan is resolved with.
 
 #include <torch/version.h>
 
 #include "kuafu/engine/plugin.h"
 #include "kuafu/parallel/tensor/products.h"
 #include "kuafu/tensor/collectives.h"
+
+#ifndef SUMS
+#define SUMS 1
+#endif
 
 namespace {
 
@@ -27,21 +32,25 @@ class Broken1d : public TensorParallel {
     const Tensor y = multiply_rows(x, w);
     return r == Role::kContract ? raw::all_reduce(y, mesh().comm("tensor")) : y;
   }
-  Tensor input_grad(const Tensor& dy, const Tensor& w, Role) const override {
-    return multiply_rows(dy, w.t());
+  Tensor input_grad(const Tensor& dy, const Tensor& w, Role r) const override {
+    const Tensor dx = multiply_rows(dy, w.t());
+    if (SUMS == 0 || r == Role::kContract) return dx;
+    return raw::all_reduce(dx, mesh().comm("tensor")).div_(mesh().size("tensor"));
   }
   Tensor weight_grad(const Tensor& x, const Tensor& dy, Role) const override {
     return multiply_columns(x, dy);
   }
   Cost cost(const LinearShape& s, Role r) const override {
     const int64_t p = mesh().size("tensor");
-    return {.forward = r == Role::kContract ? 2 * (p - 1) * s.y / p : 0};
+    if (r == Role::kContract) return {.forward = 2 * (p - 1) * s.y / p};
+    const int64_t sums = SUMS * 2 * (p - 1) * s.x / p;
+    return {.backward = sums, .input_grad = sums};
   }
 };
 
 void add(Registries& registries) {
   const TensorMode mode{.name = "1d-broken",
-                        .summary = "1d without the sum of input gradients",
+                        .summary = "1d with means for sums of input gradients",
                         .axes = [](int64_t size, int64_t) -> std::vector<Axis> {
                           return {{"tensor", size}};
                         }};

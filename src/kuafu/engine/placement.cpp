@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kuafu/engine/advice.h"
+#include "kuafu/engine/row_types.h"
 #include "kuafu/engine/stepping/stage_map.h"
 #include "kuafu/meter/book.h"
 
@@ -109,7 +110,9 @@ Model Placement::make_model() const {
 
 void check_placement(const Plan& plan, const Registries& registries, Advice advice) {
   try {
-    const Model model = Placement(plan, registries, 0, at::kMeta).make_model();
+    const Placement placement(plan, registries, 0, at::kMeta);
+    const Model model = placement.make_model();
+    check_row_types(plan, registries, model, placement.context());
     map_stages(plan, registries, model.blocks.size(), 0);
   } catch (const Refused& e) {
     if (advice == Advice::kAsThrown) throw;
