@@ -37,8 +37,8 @@ def step(d):
 def optimizer(d):
     for w in d["worlds"]:
         t = w["step_s"]
-        yield (w["ranks"], *(f"{t[side]['median'] * 1e3:.1f}" for side in ("kuafu", "limit", "fused")),
-               f"{t['kuafu']['gb_per_s']:.1f}", spread(w["limit / kuafu"], "quartiles"), spread(w["fused / kuafu"], "quartiles"))
+        yield (w["rule"], w["ranks"], w["bytes_per_element"], *(f"{t[side]['median'] * 1e3:.1f}" for side in ("kuafu", "limit", "peer")),
+               w["peer"], f"{t['kuafu']['gb_per_s']:.1f}", spread(w["limit / kuafu"], "quartiles"), spread(w["peer / kuafu"], "quartiles"))
 
 
 def attention(d):
@@ -73,8 +73,8 @@ SECTIONS = [
     ("A training step against PyTorch", "step-*.json",
      ("mode", "ranks", "hidden", "slower / faster", "ratio, 95 %", "losses apart", "steps compared"), step),
     ("All-reduce", "allreduce.json", None, lambda d: allreduce.table(d).splitlines()),
-    ("The update", "optimizer.json", ("ranks", "Kuafu, ms", "limit, ms", "fused AdamW, ms", "Kuafu, GB/s", "limit / Kuafu, quartiles",
-                                      "fused / Kuafu, quartiles"), optimizer),
+    ("The update", "optimizer.json", ("rule", "ranks", "bytes an element", "Kuafu, ms", "limit, ms", "LibTorch, ms", "by its", "Kuafu, GB/s",
+                                      "limit / Kuafu, quartiles", "LibTorch / Kuafu, quartiles"), optimizer),
     ("What a save costs", "async_save.json", None, lambda _: async_save.table().splitlines()),
     ("Dispatch of experts", "micro_experts-4ranks.json", ("step, s", "dispatch, s", "share", "certificate"), experts),
     ("Attention over a sharded sequence", "attention.json", ("ranks", "tokens", "mode", "s", "all-gather / mode", "peak, bytes"), attention),

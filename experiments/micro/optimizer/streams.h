@@ -3,30 +3,35 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
-// The memory traffic of an AdamW step without its arithmetic: four streams read, three of them
-// written back in place, 28 bytes an f32 element, with one multiplication and one addition for each
-// element written. No optimizer that keeps w, m and v in f32 moves less: what is written was read,
-// so that no line is fetched for the sake of writing it.
+// The memory traffic of an optimizer's step without its arithmetic: passes over streams that are
+// only read and streams that are read and written back in place, with hardly an operation for each
+// element. What is written was read, so that no line is fetched for the sake of writing it.
 namespace kuafu::micro {
 
-/// Elements that stream by, `count` of each.
-struct Streams {
-  float* w;
-  const float* grad;
-  float *m, *v;
-  int64_t count;
+/// One pass over memory, `count` f32 of each stream.
+struct Pass {
+  float* written[3] = {};     ///< x = x / 2 + the sum of what is read
+  const float* read[3] = {};  ///< where nothing is written: added up
+  int64_t count = 0;
 };
 
-/// One way of writing  x = x / 2 + grad  for x in w, m, v.
+/// How many streams a pass has: written ones (read too) and read ones.
+struct PassKind {
+  int written, read;
+  int bytes() const { return 4 * (2 * written + read); }  ///< an element
+};
+
+/// One way of making a pass.
 struct StreamLoop {
   std::string_view name;
-  void (*run)(const Streams&);
+  void (*run)(PassKind kind, const Pass&);
 };
 
 /// Every way that is tried; the limit is the fastest of them.
-///   together      one loop over the four streams, as the compiler makes it
-///   one by one    blocks that fit the first cache: w, then m, then v of each block
+///   together      one loop over all streams, as the compiler makes it
+///   one by one    blocks that fit the first cache: one written stream after the other of each block
 ///   by lines      the same in blocks of four cache lines
 ///   ahead         one loop that asks for lines before it needs them
 ///   far ahead     the same, four times as far
