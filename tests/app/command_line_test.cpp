@@ -66,10 +66,23 @@ TEST(Front, LoadsNoLibTorch) {
   EXPECT_EQ(libraries.out.find("torch"), std::string::npos) << libraries.out;
 }
 
+TEST(Front, TellsItsVersionWhateverTheEnvironmentIs) {
+  const Output output = front({"--version"}, {{"KUAFU_KERNELS", "x"}});
+  EXPECT_EQ(output.code, 0) << output.err;
+  EXPECT_EQ(output.err, "");
+  expect_has(output.out, "kuafu ");
+  EXPECT_EQ(front({"list", "fields"}, {{"KUAFU_KERNELS", "x"}}).code, 2);
+}
+
 TEST(Front, NamesTheNearestCommandAndOption) {
   expect_misuse({"siute", "x.toml"}, {"\"siute\"", "\"suite\""});
   expect_misuse({"suite", "x.toml", "--outt", "y"}, {"--outt", "--out"});
-  expect_misuse({"run", "--stps", "4"}, {"--stps", "--steps"});
+  expect_misuse({"run", "--stps", "4"}, {"--stps", "did you mean --steps?"});
+  expect_misuse({"run", "a", "--steps", "4", "--steps", "5"}, {"--steps is given 2 times"});
+  for (const auto& call : {std::vector<std::string>{"run", "--xyzzy"}, {"xyzzyplugh"}}) {
+    const std::string err = front(call).err;  // nothing is near
+    EXPECT_EQ(err.find("did you mean"), std::string::npos) << err;
+  }
   expect_misuse({"run", "x.toml", "--world", "thread"}, {"\"thread\"", "\"threads\""});
   expect_misuse({"run", "x.toml", "--set", "train.steps"}, {"--set train.steps", "key=value"});
   expect_misuse({"run"}, {"plan", "required"});

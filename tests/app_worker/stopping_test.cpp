@@ -360,6 +360,9 @@ TEST(Watching, StopAtKeepsTheScheduleOfTheWhole) {
   const Ran first = with({"--stop-at", "5", "--checkpoint", folder.path("saved")});
   const Ran second = with({"--checkpoint", folder.path("saved"), "--resume"});
   ASSERT_EQ(first.code + second.code + whole.code, kOk) << first.output << second.output;
+  EXPECT_NE(first.output.find("after step 5 of 12, by --stop-at; saved in"), std::string::npos)
+      << first.output;
+  EXPECT_EQ(second.output.find("--stop-at"), std::string::npos) << second.output;
   Json losses = first.document["loss"];
   EXPECT_EQ(losses.size(), 5u);
   for (const Json& loss : second.document["loss"]) losses.push_back(loss);

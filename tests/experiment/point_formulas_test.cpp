@@ -102,6 +102,12 @@ TEST(PointFormulas, TellWhatIsWrongWithKeyLineFormulaAndValues) {
   expect_error(grid + "= model.kind\"]\n", {"s.toml:5", "train.batch", "gpt"});
 }
 
+TEST(PointFormulas, BlameTheKeyThatIsNotWhole) {
+  const std::string error = error_of(
+      "[grid]\nranks = [4]\ntrain.batch = [16.5]\ntrain.micro_batch = [\"= train.batch / 4\"]\n");
+  EXPECT_TRUE(error.starts_with("s.toml:5: train.batch = 16.5: expected a whole number")) << error;
+}
+
 TEST(PointFormulas, RefuseCircles) {
   expect_error(
       "[[strategy]]\nname = \"a\"\ntrain.batch = \"= model.hidden / 8\"\n"

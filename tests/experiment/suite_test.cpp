@@ -159,6 +159,13 @@ TEST(Suite, AppliesOverridesToEveryPlan) {
     EXPECT_EQ(case_value(c, "train.steps"), "5");
     EXPECT_EQ(case_value(c, "data.path"), "corpus.txt");
   }
+  options.overrides = {{"train.bacth", "4"}};
+  try {
+    parse_suite(kHead + "[grid]\ntrain.batch = [8, 16]\n", "s.toml", options);
+    ADD_FAILURE();
+  } catch (const ConfigError& error) {  // no line of the suite is to blame
+    EXPECT_EQ(std::string(error.what()).find("s.toml"), std::string::npos) << error.what();
+  }
   options.overrides = {{"train.batch", "4"}};
   expect_error(kHead + "[grid]\ntrain.batch = [8, 16]\n", {"--set train.batch=4", "--filter"},
                options);

@@ -61,6 +61,22 @@ TEST(Progress, EstimatesRepeatsFromRepeatsOnceThereAreAny) {
   EXPECT_NE(sweep.out.str().find("4/4  ok"), std::string::npos) << sweep.out.str();
 }
 
+TEST(Progress, OfAnUnknownNumberCountsWhatIsDone) {
+  for (const bool is_terminal : {false, true}) {
+    Sweep sweep(0, is_terminal);
+    for (int i = 0; i < 30; ++i) {  // a bar has 24 letters
+      sweep.progress->start("plan");
+      sweep.now += 2s;
+      sweep.progress->finish("equal");
+    }
+    const std::string printed = sweep.out.str();
+    EXPECT_NE(printed.find(is_terminal ? "30 done  plan" : "30  equal  2"), std::string::npos)
+        << printed;
+    EXPECT_EQ(printed.find("/0"), std::string::npos) << printed;
+    EXPECT_LT(sweep.progress->remaining_s(), 0);
+  }
+}
+
 TEST(Progress, PrintsAPlainLineACaseInALog) {
   Sweep sweep(2, false);
   sweep.progress->start("first");

@@ -29,16 +29,24 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
+/// "; did you mean x?" where one of `known` is near, at most half of its letters others; else ";".
+std::string meant(const std::string& given, const std::vector<std::string>& known) {
+  const std::string name = nearest(given, known);
+  const auto letters = static_cast<int64_t>(std::min(given.size(), name.size()));
+  if (edit_distance(given, name) > letters / 2) return ";";
+  return text("; did you mean ", name.starts_with("-") ? name : in_quotes(name), "?");
+}
+
 /// What the parser left over becomes an error with the nearest name.
 void refuse_extras(const CLI::App& app) {
   for (const CLI::App* sub : app.get_subcommands()) {
     for (const std::string& extra : sub->remaining()) {
       const std::string name = extra.substr(0, extra.find('='));
       KUAFU_REQUIRE(extra.rfind('-', 0) != 0, "kuafu ", sub->get_name(), " has no option ", name,
-                    "; did you mean ", nearest(name, option_names(*sub)), "? `kuafu ",
-                    sub->get_name(), " --help` lists them");
+                    meant(name, option_names(*sub)), " `kuafu ", sub->get_name(),
+                    " --help` lists them");
       throw ConfigError(text("kuafu ", sub->get_name(), " does not expect ", in_quotes(extra),
-                             "; `kuafu ", sub->get_name(), " --help` shows its arguments"));
+                             " `kuafu ", sub->get_name(), " --help` shows its arguments"));
     }
   }
 }
@@ -46,6 +54,11 @@ void refuse_extras(const CLI::App& app) {
 /// The parser's message; only a flag with a value is left to be no number.
 std::string described(const CLI::ParseError& error) {
   const std::string message = error.what(), prefix = "Could not convert: ";
+  const std::string twice = ": At Most 1 required but received ";
+  if (const size_t at = message.find(twice); at != std::string::npos) {
+    return text(message.substr(0, at), " is given ", message.substr(at + twice.size()),
+                " times; give it once");
+  }
   if (message.rfind(prefix, 0) != 0) return message;
   return message.substr(prefix.size()) + ": this option takes no value";
 }
@@ -62,8 +75,8 @@ void refuse_unknown_command(const CLI::App& app, int argc, char** argv) {
     return;
   }
   KUAFU_REQUIRE(std::find(commands.begin(), commands.end(), given) != commands.end(),
-                "kuafu has no command ", in_quotes(given), "; did you mean ",
-                in_quotes(nearest(given, commands)), "? Commands are ", join(commands));
+                "kuafu has no command ", in_quotes(given), meant(given, commands), " commands are ",
+                join(commands));
 }
 
 }  // namespace

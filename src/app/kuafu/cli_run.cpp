@@ -109,7 +109,7 @@ void add_run(CLI::App& app, FrontCall& call) {
   kuafu run plan.toml --steps 1000 --checkpoint saved --every 100 --keep 3 --resume
   kuafu run plan.toml --steps 1000 --stop-at 300 --checkpoint saved
   kuafu run plan.toml --checkpoint saved --set train.validate_every=100    # saved/best: the lowest
-  kuafu run plan.toml --checkpoint tuned --from saved/best --steps 2000
+  kuafu run plan.toml --checkpoint tuned --from saved/best --steps 2000 --resume-with-changes    # a schedule over 2000 steps
   kuafu run plan.toml --checkpoint saved --resume --stop-after 2h --log run.csv --tensorboard board
   kuafu run plan.toml --set train.telemetry=true --log run.csv --tensorboard board    # every layer, noise scale
   kuafu run plan.toml --world simulated --ranks 4096 --set train.batch=4096

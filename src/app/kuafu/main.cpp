@@ -21,6 +21,7 @@ namespace kuafu {
 namespace {
 
 int dispatch(const FrontCall& call) {
+  if (call.command.empty()) return call.exit_code;  // help and version
   kernel_choice();  // a word that is none is told before anything starts
   if (call.command == "run" || call.command == "explain" || call.command == "frontier") {
     return worker_command(call.command, call.worker);

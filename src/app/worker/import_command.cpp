@@ -3,6 +3,7 @@
 // `kuafu import`: a plain file of weights as a checkpoint of step 0. The model that its metadata
 // names says which tensors it must hold.
 
+#include <filesystem>
 #include <iostream>
 #include <map>
 
@@ -97,13 +98,21 @@ int import_command(const ImportOptions& options) {
   const auto there = newest_checkpoint(options.out);
   KUAFU_REQUIRE(!there, "--out ", options.out, " holds checkpoints, the newest ",
                 there.value_or(""), "; choose another folder");
+  const bool was_there = std::filesystem::exists(options.out);
   make_writable_folder(options.out, "--out");
   const FolderLock lock(options.out, std::chrono::seconds(3), "--out");
   const Metadata state = {{"plan", to_toml(plan)},
                           {"optimizer_steps", "0"},
                           {weights::kStateKey, "yes"},
                           {"program", provenance().dump()}};
-  import_weights(file, state, options.out);
+  try {
+    import_weights(file, state, options.out);
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove_all(text(options.out, "/", step_folder(0), ".partial"), ignored);
+    if (!was_there) std::filesystem::remove(options.out, ignored);  // where nothing else is in it
+    throw;
+  }
   std::cout << "written: " << options.out << "/" << step_folder(0) << "  " << file.entries().size()
             << " tensors of " << plan.model.kind
             << "; begin with: kuafu run PLAN.toml --checkpoint " << options.out << " --resume\n";

@@ -56,6 +56,7 @@ void add_run_options(CLI::App& app, WorkerOptions& o) {
   app.add_option("--from", o.begin_from);
   app.add_flag("--resume-with-changes", o.is_resumed_with_changes);
   app.add_flag("--async", o.is_save_async);
+  app.add_flag("--of-suite", o.is_of_suite);
   app.add_option("--mpi-collectives", o.mpi_collectives)->check(CLI::IsMember({"own", "native"}));
 }
 

@@ -48,7 +48,8 @@ struct WorkerOptions {
   bool is_resumed = false;
   bool is_resumed_with_changes = false;
   bool is_save_async = false;
-  std::string vary;  ///< frontier: the key, and the largest value tried
+  bool is_of_suite = false;  ///< a case, which has no options of its own
+  std::string vary;          ///< frontier: the key, and the largest value tried
   int64_t most = 0;
 };
 
@@ -128,8 +129,8 @@ enum class Warn : uint8_t { kYes, kNo };
 Plan load_resolved(const WorkerOptions& options, const Registries& registries, int64_t world_ranks,
                    Warn warn = Warn::kYes);
 
-/// Whether --stop-at ends the run before the plan's own last step.
-bool stops_earlier(const WorkerOptions& options);
+/// The steps of the plan, where --stop-at ends the run before its last.
+std::optional<int64_t> steps_beyond(const WorkerOptions& options);
 
 /// Where the plan of the options gives its keys, for messages.
 plan::Origins load_origins(const WorkerOptions& options);

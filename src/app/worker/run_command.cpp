@@ -117,7 +117,7 @@ class Run {
   void run_real() {
     RunOptions run;
     run.checkpoint = checkpoint_;
-    run.goes_on_later = stops_earlier(options_);
+    run.goes_on_later = steps_beyond(options_).has_value();
     run.is_certified = options_.is_certified;
     run.is_metered = options_.is_metered;
     run.measures_peak = shows_progress(options_);
@@ -202,7 +202,7 @@ class Run {
     }
     const std::lock_guard lock(kept_mutex_);
     kept_ = nullptr;  // from here on a failure is one of the run
-    finish(document);
+    finish(document, ended.code == kOk ? words_of_stop(options_) : "");
   }
 
   Json document_of(const std::vector<RankResult>& all) const {
@@ -262,8 +262,8 @@ class Run {
     finish(document);
   }
 
-  void finish(const Json& document) {
-    print_summary(document);
+  void finish(const Json& document, const std::string& stopped = "") {
+    print_summary(document, stopped);
     std::cout.flush();
     files_.write_document(document);
     if (is_different_) {

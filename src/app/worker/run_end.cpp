@@ -15,12 +15,15 @@
 namespace kuafu {
 namespace {
 
+constexpr const char* kUnsaved = "; nothing is saved (--checkpoint DIR)";
+
 /// What a reader wants to know of the state that was left.
 std::string what_is_saved(const RankResult& result, const Plan& plan,
                           const WorkerOptions& options) {
   const int64_t done = result.resumed_from.value_or(0) + static_cast<int64_t>(result.losses.size());
   const std::string after = text("after step ", done, " of ", plan.train.steps);
-  if (options.checkpoint.empty()) return after + "; nothing is saved (--checkpoint DIR)";
+  if (options.is_of_suite) return after;
+  if (options.checkpoint.empty()) return after + kUnsaved;
   if (!result.unsaved.empty()) {
     const auto newest = newest_checkpoint(options.checkpoint);
     if (!newest) return text(after, "; ", options.checkpoint, " holds no state");
@@ -58,6 +61,15 @@ RunEnd failure_of(const std::exception& cause) {
   }
   if (is_a<Diverged>(cause)) return {"diverged", cause.what(), kDiverged};
   return {"failed", cause.what(), kFailed};
+}
+
+std::string words_of_stop(const WorkerOptions& options) {
+  const std::optional<int64_t> steps = steps_beyond(options);
+  if (!steps) return "";
+  return text("after step ", options.stop_at, " of ", *steps, ", by --stop-at",
+              options.checkpoint.empty() ? kUnsaved
+                                         : text("; saved in ", options.checkpoint,
+                                                ": go on with --resume, without --stop-at"));
 }
 
 RunEnd end_of(const RankResult& result, const Plan& plan, const WorkerOptions& options) {

@@ -19,6 +19,9 @@ struct RunEnd {
 /// `out_of_memory` too, without the bytes of a budget.
 RunEnd failure_of(const std::exception& cause);
 
+/// Of a run that --stop-at ends before the plan does: where, what is saved, how to go on. Else empty.
+std::string words_of_stop(const WorkerOptions& options);
+
 RunEnd end_of(const RankResult& result, const Plan& plan, const WorkerOptions& options);
 
 /// `--stop-after` and `--timeout` ask a run to stop; where the time-out finds no step's end within

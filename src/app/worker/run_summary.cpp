@@ -194,9 +194,10 @@ void print_certificate(const Json& d) {
 
 }  // namespace
 
-void print_summary(const Json& d) {
+void print_summary(const Json& d, const std::string& stopped) {
   std::cout << "plan " << d["plan_hash"].get<std::string>() << ", world "
-            << d["world"].get<std::string>() << ", " << d["ranks"] << " ranks\n";
+            << d["world"].get<std::string>() << ", " << d["ranks"]
+            << (d["ranks"] == 1 ? " rank\n" : " ranks\n");
   if (d["resumed_from"].is_number()) {
     std::cout << "  resumed from    step " << d["resumed_from"] << "\n";
     if (d["resume_changes"].is_string()) {
@@ -212,6 +213,7 @@ void print_summary(const Json& d) {
     print_counts(d);
   }
   print_parts(d);
+  if (!stopped.empty()) std::cout << "  stopped         " << stopped << "\n";
   print_certificate(d);
 }
 

@@ -39,11 +39,11 @@ void stop_earlier(Plan& plan, int64_t stop_at) {
 
 }  // namespace
 
-bool stops_earlier(const WorkerOptions& options) {
-  if (options.stop_at == 0) return false;
+std::optional<int64_t> steps_beyond(const WorkerOptions& options) {
+  if (options.stop_at == 0) return std::nullopt;
   const std::string toml = read_file(options.plan_file, "plan");
-  return options.stop_at <
-         parse_values(toml, options.plan_file, all_overrides(options)).train.steps;
+  const int64_t steps = parse_values(toml, options.plan_file, all_overrides(options)).train.steps;
+  return options.stop_at < steps ? std::optional(steps) : std::nullopt;
 }
 
 plan::Origins load_origins(const WorkerOptions& options) {

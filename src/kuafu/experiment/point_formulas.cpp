@@ -59,7 +59,19 @@ class PointScope : public FormulaScope {
     for (size_t i = 0; i < point_.given.size(); ++i) settle(i);
   }
 
-  Value value(const std::string& name) const override { return value_of(name, look_up(name)); }
+  Value value(const std::string& name) const override {
+    const Json found = look_up(name);
+    if (found.is_number_float() && wants_whole(name)) {
+      const auto other = find(name);
+      const std::string& whose = other ? key(*other) : name;
+      const auto line = point_.lines.find(whose);
+      throw ConfigError(text(all_.suite_.origin, ":",
+                             line == point_.lines.end() ? point_.line : line->second, ": ", whose,
+                             " = ", found.dump(), ": expected a whole number; ", key(open_.back()),
+                             " follows from it\n  in the case ", in_quotes(point_.name)));
+    }
+    return value_of(name, found);
+  }
 
  private:
   const std::string& key(size_t i) const { return point_.given[i].first; }

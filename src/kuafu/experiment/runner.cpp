@@ -211,7 +211,7 @@ std::vector<std::string> Runner::words(const Turn& turn, const std::string& case
   words.insert(words.end(), {options_.worker, "run", case_folder + "/plan.toml"});
   if (c.world != "mpi") words.insert(words.end(), {"--world", c.world, "--ranks", text(c.ranks)});
   const bool is_certified = c.is_certified && turn.round == 1;
-  words.insert(words.end(), {is_certified ? "--certify" : "--no-certify", "--json",
+  words.insert(words.end(), {"--of-suite", is_certified ? "--certify" : "--no-certify", "--json",
                              case_folder + "/document.json", "--timeout", text(c.timeout_s)});
   for (const auto& plugin : options_.plugins) words.insert(words.end(), {"--plugin", plugin});
   return words;

@@ -188,6 +188,10 @@ class CaseMaker {
   /// other ends with the lines of the keys that it names.
   std::string as_written(const std::string& error, const Point& point) const {
     const std::string in_case = text("\n  in the case ", in_quotes(point.name));
+    const bool is_of_call = std::any_of(
+        options_.overrides.begin(), options_.overrides.end(),
+        [&](const auto& given) { return error.starts_with(text("--set ", given.first, ":")); });
+    if (is_of_call) return error;  // no line of the suite
     std::string named;
     for (const auto& [key, value] : point.given) {
       const std::string by_set = text("--set ", key, ":");

@@ -63,6 +63,10 @@ void check_schedule(const Plan& plan, const Origins& origins) {
                 "optimizer.warmup_unit = \"epochs\" with optimizer.epoch = 0: how many samples an "
                 "epoch has is not said; allowed: from 1; nearest: epoch = the samples that `kuafu "
                 "explain PLAN` shows under Data, or warmup_unit = \"steps\"");
+  KUAFU_REQUIRE(o.warmup_unit != "epochs" || o.warmup > 0,
+                origins.of({"optimizer.warmup_unit", "optimizer.warmup"}),
+                "optimizer.warmup_unit = \"epochs\" has no effect with optimizer.warmup = 0; "
+                "nearest: warmup = 1, or warmup_unit = \"steps\"");
   KUAFU_REQUIRE(steps == 0 || warmup <= steps,
                 origins.of({"optimizer.schedule_steps", "optimizer.warmup"}),
                 "optimizer.schedule_steps = ", steps, " ends inside optimizer.warmup = ", o.warmup,
@@ -130,6 +134,12 @@ void check_variants(const Plan& plan, const Origins& origins) {
          {"optimizer.scaled_layers", "optimizer.exclude"},
          "optimizer.scaled_layers = \"all\" has no effect with optimizer.exclude = \"none\", which "
          "leaves no layer out; nearest: exclude = \"vectors\", or scaled_layers = \"included\"");
+  refuse(o.scaled_layers == "decayed" && o.weight_decay > 0,
+         {"optimizer.scaled_layers", "optimizer.weight_decay"},
+         "optimizer.scaled_layers = \"decayed\" has no effect with optimizer.weight_decay = ",
+         o.weight_decay,
+         ", with which all layers that exclude leaves in decay; nearest: scaled_layers = "
+         "\"included\", or weight_decay = 0");
   refuse(
       o.rate_in == "step" && o.momentum == 0, {"optimizer.rate_in", "optimizer.momentum"},
       "optimizer.rate_in = \"step\" has no effect with optimizer.momentum = 0; nearest: momentum = "
@@ -143,6 +153,16 @@ void check_variants(const Plan& plan, const Origins& origins) {
       "optimizer.dampening = ", o.dampening,
       " with optimizer.nesterov = true, whose step is of the whole gradient; nearest: dampening = "
       "0, or nesterov = false");
+}
+
+/// Layers can be left out of decay and of trust ratios alone.
+void check_exclusion(const Plan& plan, const OptimizerKind& kind, const Origins& origins) {
+  const OptimizerPlan& o = plan.optimizer;
+  KUAFU_REQUIRE(o.exclude != "vectors" || o.weight_decay > 0 || kind.is_by_layers,
+                origins.of({"optimizer.exclude", "optimizer.weight_decay"}),
+                "optimizer.exclude = \"vectors\" has no effect with optimizer.weight_decay = 0 of ",
+                in_quotes(kind.name),
+                ", which has no trust ratios; nearest: weight_decay = 0.01, or exclude = \"auto\"");
 }
 
 void check_stale(const Plan& plan, const OptimizerKind& kind, const Origins& origins) {
@@ -172,6 +192,7 @@ void check_optimizer(const Plan& plan, const std::vector<OptimizerKind>& optimiz
   check_schedule(plan, origins);
   check_ratios(plan, origins);
   check_variants(plan, origins);
+  check_exclusion(plan, kind, origins);
   check_stale(plan, kind, origins);
   check_matrices(plan, kind, origins);
 }

@@ -62,9 +62,10 @@ void Progress::finish(const std::string& status, std::optional<double> took_s) {
     return;
   }
   const double left = remaining_s();
-  out_ << options_.finished + done_ << "/" << options_.total << "  " << status << "  "
-       << print_seconds(took_s.value_or(seconds(options_.now() - case_began_))) << "  " << name_
-       << (left > 0 ? text("  (", print_seconds(left), " left)") : "") << std::endl;
+  out_ << options_.finished + done_ << (options_.total > 0 ? text("/", options_.total) : "") << "  "
+       << status << "  " << print_seconds(took_s.value_or(seconds(options_.now() - case_began_)))
+       << "  " << name_ << (left > 0 ? text("  (", print_seconds(left), " left)") : "")
+       << std::endl;
 }
 
 void Progress::note(const std::string& line) {
@@ -73,7 +74,7 @@ void Progress::note(const std::string& line) {
 }
 
 double Progress::remaining_s() const {
-  if (done_ == 0) return -1;
+  if (done_ == 0 || options_.total == 0) return -1;
   double left_s = 0;
   for (const Runs& runs : runs_) {
     const Runs& known = runs.done > 0 ? runs : runs_[&runs == &runs_[0] ? 1 : 0];
@@ -85,12 +86,14 @@ double Progress::remaining_s() const {
 void Progress::draw() {
   drawn_ = options_.now();
   const int64_t done = options_.finished + done_;
-  const int64_t total = std::max<int64_t>(options_.total, 1);
-  const auto filled = static_cast<size_t>(kBarWidth * done / total);
   const double left = remaining_s();
-  std::string line = text("[", std::string(filled, '#'), std::string(kBarWidth - filled, '-'), "] ",
-                          done, "/", options_.total, "  ",
-                          left < 0 ? "ETA ?" : text("ETA ", print_seconds(left)), "  ", name_);
+  std::string line = text(done, " done  ", name_);
+  if (options_.total > 0) {
+    const auto filled = static_cast<size_t>(kBarWidth * done / options_.total);
+    line = text("[", std::string(filled, '#'), std::string(kBarWidth - filled, '-'), "] ", done,
+                "/", options_.total, "  ", left < 0 ? "ETA ?" : text("ETA ", print_seconds(left)),
+                "  ", name_);
+  }
   line.resize(std::min(line.size(), static_cast<size_t>(std::max(options_.width - 1, 20))));
   out_ << "\r\033[K" << line << std::flush;
   is_drawn_ = true;
