@@ -289,6 +289,77 @@ void add_lars(Kit& kit) {
       }));
 }
 
+/// Newton-Schulz of each of `parts` runs of rows by itself.
+OpFault by_parts_of_rows(int64_t parts) {
+  return instead("newton_schulz", [parts](Stack& s, const Right& right) {
+    std::vector<Tensor> made;
+    for (const Tensor& rows : s[0].toTensor().chunk(parts, 0)) {
+      Stack one = s;
+      one[0] = rows.contiguous();
+      right(one);
+      made.push_back(one[0].toTensor());
+    }
+    s = {at::cat(made, 0)};
+  });
+}
+
+/// What has gone wrong with Muon elsewhere: an optimizer that sees a flat or local view, without the
+/// shape, the split or the end of accumulation.
+void add_muon(Kit& kit) {
+  const std::string whole = "newton_schulz";
+  Overrides zero = kPlan, tensor = kPlan;
+  zero.emplace_back("parallel.zero", "1");
+  for (const auto& [key, value] : keys::tensor("1d", "2")) tensor.emplace_back(key, value);
+  const auto add = [&](const std::string& what, const OpFault& fault, const Overrides& o = kPlan) {
+    kit.add("muon " + what, o, fault).optimizer = "muon";
+  };
+  const OpFault no_iteration =
+      instead(whole, [](Stack& s, const Right&) { s = {s[0].toTensor().clone()}; });
+  add("without Newton-Schulz", no_iteration);
+  add("without Newton-Schulz for the third matrix", in_call(no_iteration, 3));
+  add("without Newton-Schulz on one rank's matrices", on_rank_1(no_iteration), zero);
+  add("of gradients that are one replica's",
+      on_rank_1(with_gradient("momentum", [](const Tensor& g, const Tensor&) { return 0.5 * g; })),
+      zero);
+  add("of gradients that are partial in half of the elements",
+      with_gradient("momentum", [](const Tensor& g, const Tensor&) {
+        Tensor partial = g.clone();
+        partial.view(-1).narrow(0, 0, g.numel() / 2).mul_(0.5);
+        return partial;
+      }));
+  add("with momentum once a micro-batch", instead("momentum", [](Stack& s, const Right& right) {
+        s[3] = s[3].toDouble() / 2;
+        Stack again = s;
+        right(s);
+        right(again);
+      }));
+  add("of orthogonalised shards", by_parts_of_rows(2), tensor);
+  add("split by rows", by_parts_of_rows(3));
+  add("with q, k and v as one matrix", instead(whole, [](Stack& s, const Right& right) {
+        s[3] = int64_t{1};
+        s[4] = s[0].toTensor().size(1);
+        right(s);
+      }));
+  add("with the scale of a padded matrix",
+      with_number(whole, 5, [](double scale) { return scale * std::sqrt(1.25); }));
+  add("with the scale of a shard",
+      with_number(whole, 5, [](double scale) { return scale * std::sqrt(0.5); }), tensor);
+  add("of four iterations", with_argument(whole, 1, [](c10::IValue& v) {
+        std::vector<double> fewer = v.toDoubleVector();
+        fewer.resize(fewer.size() - 3);
+        v = c10::List<double>(at::ArrayRef<double>(fewer));
+      }));
+  add("that keeps its momentum", forgets("momentum", 0));
+  add("with momentum 0.91", with_number("momentum", 2, [](double m) { return m + 0.01; }));
+  add("without decay of matrices", with_number("decayed_step", 3, [](double) { return 0.0; }));
+  add("that keeps the third matrix", in_call(forgets("decayed_step", 0), 3));
+  add("with half the rate of all else",
+      with_number("adamw", kAdamW.lr, [](double r) { return r / 2; }));
+  kit.believe("muon: replica 1 scales by size", kPlan,
+              [](Plan& p) { p.optimizer.matrix_scale = "size"; })
+      .optimizer = "muon";
+}
+
 void add_norm(Kit& kit) {
   kit.add("the norm of 1.001 times the squares", kPlan,
           with_result_times("sum_of_squares", 0, 1.001));
@@ -325,10 +396,11 @@ Kit optimizer_kit() {
   add_sgd(kit);
   add_lars(kit);
   add_lamb(kit);
+  add_muon(kit);
   add_norm(kit);
   Mutant& none = kit.harmless.emplace_back(Mutant{.name = "nothing", .overrides = kPlan});
-  for (const char* op :
-       {"adamw", "sgd", "lars", "lars_norms", "lamb", "lamb_norms", "sum_of_squares"}) {
+  for (const char* op : {"adamw", "sgd", "lars", "lars_norms", "lamb", "lamb_norms",
+                         "newton_schulz", "momentum", "decayed_step", "sum_of_squares"}) {
     set_fault(none, instead(op, [](Stack& s, const Right& right) { right(s); }));
   }
   return kit;

@@ -92,7 +92,7 @@ struct OpFault {
 /// What a mutant is tried under.
 struct Combination {
   DType dtype = DType::kF64;
-  std::string optimizer = "sgd";  ///< "adamw", "sgd", "lars", "lamb"
+  std::string optimizer = "sgd";  ///< "adamw", "sgd", "lars", "lamb", "muon"
   std::string level = "full";     ///< "full", "scaled"
   bool operator==(const Combination&) const = default;
 };

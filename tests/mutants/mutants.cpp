@@ -64,7 +64,7 @@ struct Row {
 std::vector<Combination> combinations() {
   std::vector<Combination> all;
   for (const DType dtype : {DType::kF32, DType::kF64}) {
-    for (const char* optimizer : {"adamw", "sgd", "lars", "lamb"}) {
+    for (const char* optimizer : {"adamw", "sgd", "lars", "lamb", "muon"}) {
       for (const char* level : {"full", "scaled"}) all.push_back({dtype, optimizer, level});
     }
   }
