@@ -7,7 +7,7 @@
 
 #include "kuafu/engine/whole.h"
 #include "tests/engine/composed.h"
-#include "tests/parallel/data/zero_plans.h"
+#include "tests/states/zero_plans.h"
 #include "tests/support/ranks.h"
 #include "tests/support/simulated.h"
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "kuafu/comm/simulated.h"
-#include "tests/parallel/data/zero_plans.h"
+#include "tests/states/zero_plans.h"
 #include "tests/support/ranks.h"
 
 namespace kuafu {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/base/messages.h"
-#include "tests/parallel/data/closed_forms.h"
+#include "tests/parallel/reduce/closed_forms.h"
 #include "tests/support/plans.h"
 #include "tests/support/ranks.h"
 #include "tests/support/simulated.h"

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/parallel/data/zero_plans.h"
+#include "tests/states/zero_plans.h"
 #include "tests/support/ranks.h"
 #include "tests/support/simulated.h"
 

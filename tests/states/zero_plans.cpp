@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/parallel/data/zero_plans.h"
+#include "tests/states/zero_plans.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 
 #include "kuafu/comm/simulated.h"
 #include "kuafu/meter/book.h"
-#include "tests/parallel/data/closed_forms.h"
+#include "tests/parallel/reduce/closed_forms.h"
 #include "tests/support/ranks.h"
 
 namespace kuafu {

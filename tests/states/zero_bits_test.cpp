@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/parallel/data/zero_plans.h"
+#include "tests/states/zero_plans.h"
 #include "tests/support/tensors.h"
 
 namespace kuafu {
