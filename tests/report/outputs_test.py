@@ -116,7 +116,7 @@ class Outputs(Folders):
                                              "update_ratio": [[0.5, 0.5, 0.5], [0.01, None, 0.25], [None, None, None]]}
         out = run_main(synthetic.write(self.root / "layers", lines), "--text")[1]
         self.assertIn("3 layers, step 2: update over weight 0.01 (a) to 0.25 (c)", " ".join(out.split()))
-        self.assertIn("and 2 more cases", out)
+        self.assertIn("2 more cases are left out; --layers 5 tells all", out)
         self.assertNotIn("trust ratio", out)
         self.assertNotIn("Layers in the last step", text_report.text([self.run_], ["first"], 100))
 
