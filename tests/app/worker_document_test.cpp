@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <tuple>
+
 #include "kuafu/base/suggest.h"
 #include "kuafu/record/schema.h"
 #include "tests/app/process.h"
@@ -46,6 +48,17 @@ TEST_F(WorkerDocument, OfARunHoldsToThePage) {
   EXPECT_EQ(document["loss"].size(), 3U);
   EXPECT_EQ(value_at(document, "certificate.verdict"), "equal");
   EXPECT_EQ(value_at(document, "plan.parallel.data.size"), 2);
+}
+
+TEST_F(WorkerDocument, NamesWhatAutoOfTheOptimizerBecame) {
+  for (const auto& [kind, exclude, bound] : {std::tuple{"lamb", "vectors", "ratio"},
+                                             {"lars", "vectors", "none"},
+                                             {"adamw", "none", "none"}}) {
+    const Json document =
+        document_of({"--world", "simulated", "--set", std::string("optimizer.kind=") + kind}, 0);
+    EXPECT_EQ(value_at(document, "plan.optimizer.exclude"), exclude) << kind;
+    EXPECT_EQ(value_at(document, "plan.optimizer.bound"), bound) << kind;
+  }
 }
 
 TEST_F(WorkerDocument, SaysWhoElseUsedTheMachine) {

@@ -378,6 +378,33 @@ TEST(Watching, StopAtKeepsTheScheduleOfTheWhole) {
   EXPECT_EQ(third.output.find("step time"), std::string::npos) << third.output;
 }
 
+TEST(Watching, GoingOnWithOtherKernelsIsTold) {
+  const tests::Folder folder;
+  const auto words = [&](const char* steps, Arguments more) {
+    Arguments all = {tests::built("bin/kuafu"),
+                     "run",
+                     folder.write("plan.toml", tests::kSmallPlan),
+                     "--steps",
+                     steps,
+                     "--checkpoint",
+                     folder.path("saved")};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  tests::Child first(words("2", {}), {{"KUAFU_KERNELS", "aten"}});
+  ASSERT_EQ(first.wait().code, kOk);
+  tests::Child second(words("3", {"--resume"}), {{"KUAFU_KERNELS", "own"}});
+  const Ended other = second.wait();
+  EXPECT_EQ(other.code, kOk) << other.output;
+  EXPECT_NE(other.output.find("was saved by kernels \"aten\", and this run has \"own\""),
+            std::string::npos)
+      << other.output;
+  tests::Child third(words("4", {"--resume"}), {{"KUAFU_KERNELS", "own"}});
+  const Ended same = third.wait();
+  EXPECT_EQ(same.code, kOk) << same.output;
+  EXPECT_EQ(same.output.find("kernels"), std::string::npos) << same.output;
+}
+
 // It stops nothing: the schedule alone goes further.
 TEST(Watching, StopAtTheLastStepOfThePlanChangesNothing) {
   const Arguments plan = {"--steps", "5",

@@ -146,6 +146,24 @@ TEST(Compare, LeavesTimesOfOtherHostsAndDirtyTreesOut) {
   }
 }
 
+TEST(Compare, ComparesEstimatesOfAnyTreeAndMachine) {
+  const auto estimate = [](double median, const char* host) {
+    Json document = clean_document();
+    document["world"] = "simulated";
+    document["step_time_s"]["median"] = median;
+    document["step_time_s"]["ci95"] = {median, median};
+    document["provenance"]["git_dirty"] = true;
+    document["provenance"]["host"] = host;
+    return document;
+  };
+  const Comparison same = compare_documents(estimate(0.01, "a"), estimate(0.01, "b"));
+  EXPECT_EQ(same.cases[0].timing, Timing::kSame);
+  for (const std::string& note : same.notes)
+    EXPECT_EQ(note.find("not compared: "), std::string::npos) << note;
+  const Comparison slower = compare_documents(estimate(0.01, "a"), estimate(0.02, "b"));
+  EXPECT_EQ(slower.cases[0].timing, Timing::kSlower);
+}
+
 TEST(Compare, LeavesLossesOfOtherProcessorsOut) {
   const Comparison c = changed([](Json& d) {
     d["loss"][0] = 1.0;

@@ -10,7 +10,9 @@
 #include <sstream>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
 #include "kuafu/experiment/finality.h"
+#include "kuafu/record/run_log.h"
 #include "kuafu/record/schema.h"
 #include "tests/experiment/fake_suite.h"
 #include "tests/record/support.h"
@@ -262,6 +264,28 @@ TEST(Runner, KeepsWhatASuiteThatGrewHasInCommonAndRunsTheRest) {
   EXPECT_EQ(after.cases[1], before[1]);
   EXPECT_EQ(after.header["suite_hash"], large.hash);
   EXPECT_EQ(after.header["cases"], 3);
+}
+
+TEST(Runner, SaysThatCasesOfOtherKernelsAreKept) {
+  const TemporaryFolder folder;
+  const Suite suite = fake_suite({"ok", "refuse"});
+  statuses_after(folder.path(), suite);
+  const auto notes = [&] {
+    const Runner runner(suite, fake_options(folder.path()));
+    return join(runner.notes(), "\n");
+  };
+  EXPECT_EQ(notes().find("kernels"), std::string::npos) << notes();
+  {
+    RunLog log(folder.path());
+    Json line = log.record().cases[0];
+    line.erase("checksum");
+    line["document"]["provenance"]["kernels"] = "aten";
+    log.replace(line);
+  }
+  expect_has(notes(),
+             "1 recorded case ran kernels \"aten\" and is kept, though this call has \"own\"");
+  const Runner runner(suite, fake_options(folder.path()));
+  EXPECT_TRUE(runner.unfinished(suite.cases).empty());
 }
 
 TEST(Runner, TellsCasesApartThatTheSuiteHasNoMore) {

@@ -7,7 +7,8 @@
 
 namespace kuafu {
 
-/// Every key of a resolved plan, nested as in TOML.
+/// Every key of a resolved plan, nested as in TOML; of optimizer.bound and optimizer.exclude what
+/// "auto" became.
 nlohmann::ordered_json plan_json(const Plan& plan);
 
 }  // namespace kuafu

@@ -11,6 +11,12 @@
 #include <iostream>
 #include <system_error>
 
+#include "kuafu/base/config.h"
+#include "kuafu/base/kernel_choice.h"
+#include "kuafu/base/launcher.h"
+#include "kuafu/base/suggest.h"
+#include "kuafu/checkpoint/folder.h"
+#include "kuafu/checkpoint/index.h"
 #include "kuafu/record/activity.h"
 #include "kuafu/record/progress.h"
 #include "kuafu/record/provenance.h"
@@ -83,6 +89,28 @@ std::vector<Trace> check_trace(const WorkerOptions& options, const std::string& 
   return oracles;
 }
 
+namespace {
+
+/// Told of a run that goes on from a checkpoint of other kernels.
+void tell_other_kernels(const SaveOptions& save) {
+  std::optional<std::string> begun = save.resumes ? newest_checkpoint(save.folder) : std::nullopt;
+  if (!begun && !save.from.empty()) begun = named_checkpoint(save.from);
+  if (!begun || launched_rank().value_or(LaunchedRank{}).rank != 0) return;
+  const std::string path = *begun + "/" + kIndexFile;
+  const CheckpointIndex index = parse_index(read_file(path, "checkpoint"), path);
+  const auto program = index.state.find("program");
+  if (program == index.state.end()) return;
+  const Json theirs = value_at(Json::parse(program->second, nullptr, false), "kernels");
+  const std::string mine(to_string(kernel_choice()));
+  if (!theirs.is_string() || theirs == mine) return;
+  save.on_notice(text(*begun, " was saved by kernels ", theirs.dump(), ", and this run has ",
+                      in_quotes(mine),
+                      " (KUAFU_KERNELS): it goes on to the same values but for "
+                      "rounding, not to the same bits"));
+}
+
+}  // namespace
+
 SaveOptions save_options_of(const WorkerOptions& options, const std::string& world,
                             const Plan& plan) {
   SaveOptions save;
@@ -110,6 +138,7 @@ SaveOptions save_options_of(const WorkerOptions& options, const std::string& wor
   save.notes = {{"program", provenance().dump()}};
   save.on_notice = [](const std::string& notice) { std::cerr << "kuafu: " << notice << std::endl; };
   check_save_options(save, plan);
+  tell_other_kernels(save);
   return save;
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
 #include "kuafu/base/units.h"
 #include "kuafu/experiment/finality.h"
 #include "kuafu/experiment/membership.h"
@@ -34,6 +35,18 @@ void Runner::take_up(const Suite& suite) {
   const Membership member = taken_up(record(), suite, options_.folder);
   if (member.is_changed) log_->rewrite(member.record);
   notes_.insert(notes_.end(), member.notes.begin(), member.notes.end());
+  int64_t num_others = 0;
+  for (const Json& line : record().cases) {
+    const Json told = value_at(line, "document.provenance");
+    if (told.is_object() && kernels_of(told) != kernels_of(provenance_)) ++num_others;
+  }
+  if (num_others > 0) {
+    const std::string mine = kernels_of(provenance_), theirs = mine == "own" ? "aten" : "own";
+    notes_.push_back(text(num_others, num_others == 1 ? " recorded case" : " recorded cases",
+                          " ran kernels ", in_quotes(theirs), " and ",
+                          num_others == 1 ? "is" : "are", " kept, though this call has ",
+                          in_quotes(mine), ": give --out another folder to run them with these"));
+  }
   for (const char* field : {"git_commit", "host"}) {
     const Json before = value_at(record().header, text("provenance.", field));
     if (before != provenance_[field]) {

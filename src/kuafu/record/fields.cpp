@@ -26,7 +26,8 @@ std::vector<FieldDoc> outcome_fields() {
       {"out_of_memory.budget_bytes", T::kInteger, kOptional, true, "B",
        "what it may hold; null where the plan sets none and the system gave no more"},
       {"plan", T::kObject, kOk, true, "",
-       "the resolved plan, every key of `plan.md` with its value, as nested objects"},
+       "the resolved plan, every key of `plan.md` with its value, as nested objects; of "
+       "`optimizer.bound` and `optimizer.exclude` what `auto` became"},
       {"plan_hash", T::kText, kOk, true, "",
        "16 hex digits of the resolved plan, without the data's place and hash: its identity"},
       {"data", T::kObject, kOptional, true, "",
