@@ -7,8 +7,7 @@
 #include <cmath>
 
 #include "tests/mutants/mutant.h"
-#include "tests/mutants/op_kit.h"
-#include "tests/support/plans.h"
+#include "tests/mutants/update_kit.h"
 
 namespace kuafu::tests {
 namespace {
@@ -16,61 +15,6 @@ namespace {
 using at::Tensor;
 using torch::jit::Stack;
 using Right = OpFault::Right;
-
-/// Everything that a rate and a decay have.
-const Overrides kPlan = {{"parallel.data", "2"},
-                         {"optimizer.weight_decay", "0.1"},
-                         {"optimizer.warmup", "2"},
-                         {"optimizer.schedule", "cosine"},
-                         {"optimizer.schedule_steps", "6"}};
-
-/// Where the arguments of an op are.
-struct Indices {
-  size_t value = 0, state = 2, lr = 0, decay = 0;
-};
-constexpr Indices kAdamW{.lr = 4, .decay = 8}, kSgd{.lr = 3, .decay = 5};
-
-OpFault instead(const std::string& op, std::function<void(Stack&, const Right&)> wrong) {
-  return {.op = op, .wrong = std::move(wrong)};
-}
-OpFault on_rank_1(OpFault f) {
-  f.rank = 1;
-  return f;
-}
-OpFault in_call(OpFault f, int64_t at) {
-  f.at = at;
-  return f;
-}
-
-/// A tensor of the arguments put back to what it was.
-OpFault forgets(const std::string& op, size_t index) {
-  return instead(op, [index](Stack& s, const Right& right) {
-    const Tensor t = s[index].toTensor(), before = t.clone();
-    right(s);
-    t.copy_(before);
-  });
-}
-
-OpFault skips(const std::string& op) {
-  return instead(op, [](Stack& s, const Right&) { s.clear(); });
-}
-
-OpFault twice(const std::string& op) {
-  return instead(op, [](Stack& s, const Right& right) {
-    Stack again = s;
-    right(s);
-    right(again);
-  });
-}
-
-/// The gradient an op is given, changed.
-OpFault with_gradient(const std::string& op,
-                      std::function<Tensor(const Tensor& g, const Tensor& w)> f) {
-  return instead(op, [f](Stack& s, const Right& right) {
-    s[1] = f(s[1].toTensor(), s[0].toTensor()).contiguous();
-    right(s);
-  });
-}
 
 void add_common(Kit& kit, const std::string& op, const Indices& at) {
   const auto add = [&](const std::string& what, const OpFault& fault, const Overrides& o = kPlan) {
@@ -182,184 +126,6 @@ void add_sgd(Kit& kit) {
   add("with the rate inside of the velocity", by_hand(false, false, true));
 }
 
-/// Norms of layers, on which both LARS and LAMB depend; `norms` gives them, `op` takes steps by
-/// `rates`.
-void add_layers(Kit& kit, const std::string& op, size_t rates) {
-  const std::string norms = op + "_norms";
-  Overrides zero = kPlan, tensor = kPlan, pipeline = kPlan, experts = kPlan;
-  zero.emplace_back("parallel.zero", "1");
-  for (const auto& [key, value] : keys::tensor("1d", "2")) tensor.emplace_back(key, value);
-  pipeline.emplace_back("parallel.pipeline", "2");
-  for (const auto& [key, value] : keys::experts("2")) experts.emplace_back(key, value);
-  const auto add = [&](const std::string& what, const Overrides& o, const auto& fault) {
-    kit.add(op + " " + what, o, fault).optimizer = op;
-  };
-  // Of a step on "data": the loss, the norm of all gradients, the norms of layers.
-  const CommFault third{.action = CommFault::Action::kDrop, .axis = "data", .at = 3};
-  add("without the sum over the replicas' pieces", zero, third);
-  for (const auto& [name, plan] :
-       {std::pair{"replicas' pieces", zero}, std::pair{"tensor ranks", tensor},
-        std::pair{"experts", experts}}) {
-    add(text("with norms that lack a rank of the ", name), plan,
-        on_rank_1(with_result_times(norms, 0, 0)));
-    add(text("with norms that count one of the ", name, " twice"), plan,
-        on_rank_1(with_result_times(norms, 0, 2)));
-  }
-  // Both norms times the same would leave their quotient.
-  const auto norms_by = [&](std::function<Tensor(const Tensor& sums)> f) {
-    return with_formula(norms, 0, [f](const Arguments&, const Arguments& r) { return f(r[0]); });
-  };
-  add("that counts the weights of replicas twice", kPlan, norms_by([](const Tensor& sums) {
-        return sums * at::tensor({2.0, 1.0}, at::kDouble);
-      }));
-  add("with the norms of another stage in its own", pipeline, norms_by([](const Tensor& sums) {
-        return sums + at::tensor({0.25, 4.0}, at::kDouble);
-      }));
-  add("with one norm for q, k and v", kPlan,
-      norms_by([](const Tensor& sums) { return sums.mean(0, true).expand_as(sums).contiguous(); }));
-  add("with squares for norms", kPlan, norms_by([](const Tensor& sums) { return sums.square(); }));
-  const auto rates_by = [&](std::function<Tensor(const Tensor& rates)> f) {
-    return with_argument(op, rates, [f](c10::IValue& v) { v = f(v.toTensor()).contiguous(); });
-  };
-  add("with 1.0001 times the ratios", kPlan, rates_by([](const Tensor& r) { return r * 1.0001; }));
-  add("with the first layer's ratio for all", kPlan,
-      rates_by([](const Tensor& r) { return r.narrow(0, 0, 1).expand_as(r); }));
-  add("with ratios of one replica 1.01 times", kPlan,
-      on_rank_1(rates_by([](const Tensor& r) { return r * 1.01; })));
-  add("that keeps its weights", kPlan, forgets(op, 0));
-  add("made twice", kPlan, twice(op));
-  add("skipped for the third parameter", kPlan, in_call(skips(op), 3));
-  add("with ratios kept below half of the largest", kPlan,
-      rates_by([](const Tensor& r) { return r.clamp_max(0.5 * r.max().item<double>()); }));
-  const auto believe = [&](const std::string& what, auto change) {
-    kit.believe(op + ": " + what, kPlan, change).optimizer = op;
-  };
-  believe("replica 1 scales vectors too", [](Plan& p) { p.optimizer.exclude = "none"; });
-}
-
-void add_lamb(Kit& kit) {
-  add_layers(kit, "lamb", 3);
-  const auto add = [&](const std::string& what, const OpFault& fault) {
-    kit.add("lamb " + what, kPlan, fault).optimizer = "lamb";
-  };
-  add("with beta1 0.9001", with_number("lamb_norms", 4, [](double b) { return b + 1e-4; }));
-  add("with beta2 0.99901", with_number("lamb_norms", 5, [](double b) { return b + 1e-5; }));
-  add("with a norm without decay", with_number("lamb_norms", 7, [](double) { return 0.0; }));
-  add("with a step without decay", with_number("lamb", 7, [](double) { return 0.0; }));
-  add("with a step without correction",
-      with_argument("lamb", 8, [](c10::IValue& v) { v = int64_t{0}; }));
-  add("with norms without correction",
-      with_argument("lamb_norms", 8, [](c10::IValue& v) { v = int64_t{0}; }));
-  add("with ten times epsilon", with_number("lamb", 6, [](double e) { return 10 * e; }));
-  add("that keeps its first moment", forgets("lamb_norms", 2));
-  add("that keeps its second moment", forgets("lamb_norms", 3));
-  const auto believe = [&](const std::string& what, auto change) {
-    kit.believe("lamb: replica 1 " + what, kPlan, change).optimizer = "lamb";
-  };
-  believe("corrects in the rate", [](Plan& p) { p.optimizer.correction_in = "rate"; });
-  believe("corrects nothing", [](Plan& p) { p.optimizer.bias_correction = false; });
-  believe("scales all layers", [](Plan& p) { p.optimizer.scaled_layers = "all"; });
-  believe("bounds weights", [](Plan& p) {
-    p.optimizer.bound = "weights";
-    p.optimizer.ratio_max = 0.1;
-  });
-}
-
-void add_lars(Kit& kit) {
-  add_layers(kit, "lars", 3);
-  const auto add = [&](const std::string& what, const OpFault& fault) {
-    kit.add("lars " + what, kPlan, fault).optimizer = "lars";
-  };
-  add("with momentum 0.9001", with_number("lars", 4, [](double m) { return m + 1e-4; }));
-  add("without decay", with_number("lars", 5, [](double) { return 0.0; }));
-  add("that keeps its velocity", forgets("lars", 2));
-  const auto believe = [&](const std::string& what, auto change) {
-    kit.believe("lars: replica 1 " + what, kPlan, change).optimizer = "lars";
-  };
-  believe("has the rate in the step", [](Plan& p) { p.optimizer.rate_in = "step"; });
-  believe("divides by the norm of the sum",
-          [](Plan& p) { p.optimizer.denominator = "norm_of_sum"; });
-  believe("bounds the rate", [](Plan& p) { p.optimizer.bound = "rate"; });
-  add("with the rate outside of the velocity", instead("lars", [](Stack& s, const Right&) {
-        const Tensor w = s[0].toTensor(), u = s[2].toTensor(), rates = s[3].toTensor();
-        const double momentum = s[4].toDouble(), decay = s[5].toDouble();
-        u.mul_(momentum).add_(s[1].toTensor() * s[6].toDouble() + decay * w);
-        w.sub_(u * rates[0].item<double>());
-        s.clear();
-      }));
-}
-
-/// Newton-Schulz of each of `parts` runs of rows by itself.
-OpFault by_parts_of_rows(int64_t parts) {
-  return instead("newton_schulz", [parts](Stack& s, const Right& right) {
-    std::vector<Tensor> made;
-    for (const Tensor& rows : s[0].toTensor().chunk(parts, 0)) {
-      Stack one = s;
-      one[0] = rows.contiguous();
-      right(one);
-      made.push_back(one[0].toTensor());
-    }
-    s = {at::cat(made, 0)};
-  });
-}
-
-/// What has gone wrong with Muon elsewhere: an optimizer that sees a flat or local view, without the
-/// shape, the split or the end of accumulation.
-void add_muon(Kit& kit) {
-  const std::string whole = "newton_schulz";
-  Overrides zero = kPlan, tensor = kPlan;
-  zero.emplace_back("parallel.zero", "1");
-  for (const auto& [key, value] : keys::tensor("1d", "2")) tensor.emplace_back(key, value);
-  const auto add = [&](const std::string& what, const OpFault& fault, const Overrides& o = kPlan) {
-    kit.add("muon " + what, o, fault).optimizer = "muon";
-  };
-  const OpFault no_iteration =
-      instead(whole, [](Stack& s, const Right&) { s = {s[0].toTensor().clone()}; });
-  add("without Newton-Schulz", no_iteration);
-  add("without Newton-Schulz for the third matrix", in_call(no_iteration, 3));
-  add("without Newton-Schulz on one rank's matrices", on_rank_1(no_iteration), zero);
-  add("of gradients that are one replica's",
-      on_rank_1(with_gradient("momentum", [](const Tensor& g, const Tensor&) { return 0.5 * g; })),
-      zero);
-  add("of gradients that are partial in half of the elements",
-      with_gradient("momentum", [](const Tensor& g, const Tensor&) {
-        Tensor partial = g.clone();
-        partial.view(-1).narrow(0, 0, g.numel() / 2).mul_(0.5);
-        return partial;
-      }));
-  add("with momentum once a micro-batch", instead("momentum", [](Stack& s, const Right& right) {
-        s[3] = s[3].toDouble() / 2;
-        Stack again = s;
-        right(s);
-        right(again);
-      }));
-  add("of orthogonalised shards", by_parts_of_rows(2), tensor);
-  add("split by rows", by_parts_of_rows(3));
-  add("with q, k and v as one matrix", instead(whole, [](Stack& s, const Right& right) {
-        s[3] = int64_t{1};
-        s[4] = s[0].toTensor().size(1);
-        right(s);
-      }));
-  add("with the scale of a padded matrix",
-      with_number(whole, 5, [](double scale) { return scale * std::sqrt(1.25); }));
-  add("with the scale of a shard",
-      with_number(whole, 5, [](double scale) { return scale * std::sqrt(0.5); }), tensor);
-  add("of four iterations", with_argument(whole, 1, [](c10::IValue& v) {
-        std::vector<double> fewer = v.toDoubleVector();
-        fewer.resize(fewer.size() - 3);
-        v = c10::List<double>(at::ArrayRef<double>(fewer));
-      }));
-  add("that keeps its momentum", forgets("momentum", 0));
-  add("with momentum 0.91", with_number("momentum", 2, [](double m) { return m + 0.01; }));
-  add("without decay of matrices", with_number("decayed_step", 3, [](double) { return 0.0; }));
-  add("that keeps the third matrix", in_call(forgets("decayed_step", 0), 3));
-  add("with half the rate of all else",
-      with_number("adamw", kAdamW.lr, [](double r) { return r / 2; }));
-  kit.believe("muon: replica 1 scales by size", kPlan,
-              [](Plan& p) { p.optimizer.matrix_scale = "size"; })
-      .optimizer = "muon";
-}
-
 void add_norm(Kit& kit) {
   kit.add("the norm of 1.001 times the squares", kPlan,
           with_result_times("sum_of_squares", 0, 1.001));
@@ -394,9 +160,7 @@ Kit optimizer_kit() {
   add_common(kit, "sgd", kSgd);
   add_adamw(kit);
   add_sgd(kit);
-  add_lars(kit);
-  add_lamb(kit);
-  add_muon(kit);
+  add_layer_rules(kit);
   add_norm(kit);
   Mutant& none = kit.harmless.emplace_back(Mutant{.name = "nothing", .overrides = kPlan});
   for (const char* op : {"adamw", "sgd", "lars", "lars_norms", "lamb", "lamb_norms",
