@@ -309,7 +309,7 @@ TEST(Watching, CtrlCToTheLauncherScriptEndsAfterTheStep) {
 
 TEST(Watching, ALaterSecondSignalEndsTheLauncherScriptAtOnce) {
   if (!build_info::kMpi.found) GTEST_SKIP() << "built without MPI";
-  LongRun run({"--steps", kMany, "--set", "train.batch=12288", "--set", "parallel.data=2"},
+  LongRun run({"--steps", kMany, "--set", "train.batch=49152", "--set", "parallel.data=2"},
               tests::mpirun(2));
   ASSERT_TRUE(run.is_logged) << run.child.output();
   ::kill(run.child.pid(), SIGTERM);
