@@ -46,6 +46,7 @@ KUAFU_INLINE void part(const Pass& s, int64_t begin, int64_t end) {
 
 template <int W, int R>
 KUAFU_INLINE void in_blocks(const Pass& s, int64_t block) {
+  if constexpr (W == 0) block = s.count;  // a sum ends with each part
   for (int64_t i = 0; i < s.count; i += block) {
     const int64_t end = std::min(i + block, s.count);
     if constexpr (W == 0) part<W, R>(s, i, end);
@@ -57,11 +58,14 @@ KUAFU_INLINE void in_blocks(const Pass& s, int64_t block) {
 
 template <int W, int R>
 KUAFU_INLINE void asking(const Pass& s, int64_t distance) {
+  constexpr int64_t kStride = (W == 0 ? 16 : 2) * kLine;  // a sum ends with each part
   int64_t i = 0;
-  for (; i + distance + kLine <= s.count; i += kLine) {
-    for (int k = 0; k < W; ++k) __builtin_prefetch(s.written[k] + i + distance, 1);
-    for (int k = 0; k < R; ++k) __builtin_prefetch(s.read[k] + i + distance);
-    part<W, R>(s, i, i + kLine);
+  for (; i + distance + kStride <= s.count; i += kStride) {
+    for (int64_t at = i + distance; at < i + distance + kStride; at += kLine) {
+      for (int k = 0; k < W; ++k) __builtin_prefetch(s.written[k] + at, 1);
+      for (int k = 0; k < R; ++k) __builtin_prefetch(s.read[k] + at);
+    }
+    part<W, R>(s, i, i + kStride);
   }
   part<W, R>(s, i, s.count);
 }

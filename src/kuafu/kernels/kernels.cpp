@@ -97,10 +97,10 @@ KUAFU_WIDE void dropout(const double* x, double* y, int64_t count, uint64_t firs
 }
 
 KUAFU_WIDE double sum_of_squares(const float* x, int64_t count) {
-  return sum(count, [x](int64_t i) { return square(x[i]); });
+  return sum_of_squares_of(x, count);
 }
 KUAFU_WIDE double sum_of_squares(const double* x, int64_t count) {
-  return sum(count, [x](int64_t i) { return square(x[i]); });
+  return sum_of_squares_of(x, count);
 }
 
 template <class T>

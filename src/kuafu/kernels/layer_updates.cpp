@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "kuafu/kernels/loops.h"
 
@@ -46,12 +47,16 @@ KUAFU_INLINE void each_layer(const LayerRun& run, const Block& b, F f) {
   }
 }
 
-/// Adds the squares of a block to column `c` of sums (layers, 2).
-template <class T>
+/// Adds the squares of a block to column `c` of sums (layers, 2). Meanwhile it asks for the lines
+/// of `next` four blocks later: the sums leave the memory idle else.
+template <class T, class Next>
 KUAFU_INLINE void add_squares(const LayerRun& run, const Block& b, const T* x, int c,
-                              double* sums) {
+                              const Next* next, double* sums) {
   if (run.parts == 1) {
-    sums[2 * b.layer + c] += sum(b.count, [x](int64_t i) { return square(x[i]); });
+    const Next* ahead = next + b.begin + 4 * kBlock;
+    sums[2 * b.layer + c] += sum_of_squares_of(x, b.count, [ahead](int64_t i) {
+      __builtin_prefetch(ahead + i);  // beyond the end it does nothing
+    });
   } else {
     each_layer(run, b, [&](int64_t i, int64_t layer) { sums[2 * layer + c] += square(x[i]); });
   }
@@ -94,14 +99,17 @@ KUAFU_INLINE void lamb_norms_loop(const LayerRun& run, const AdamWData<T, Grad>&
     T* __restrict m = data.m + b.begin;
     T* __restrict v = data.v + b.begin;
     const Grad* __restrict grad = data.grad + b.begin;
-    for (int64_t i = 0; i < b.count; ++i) {
-      const T g = widen(grad[i]) * factor;
-      m[i] = beta1 * m[i] + rest1 * g;
-      v[i] = beta2 * v[i] + rest2 * (g * g);
-      r[i] = direction(m[i], v[i], w[i]);
-    }
-    add_squares(run, b, w, 0, sums);
-    add_squares(run, b, static_cast<const T*>(r), 1, sums);
+    const auto part = [&](int64_t begin, int64_t end) __attribute__((always_inline)) {
+      for (int64_t i = begin; i < end; ++i) {
+        const T g = widen(grad[i]) * factor;
+        m[i] = beta1 * m[i] + rest1 * g;
+        v[i] = beta2 * v[i] + rest2 * (g * g);
+        r[i] = direction(m[i], v[i], w[i]);
+      }
+    };
+    each_ahead(b.count, part, m, v);
+    add_squares(run, b, w, 0, data.w, sums);
+    add_squares(run, b, static_cast<const T*>(r), 1, data.grad, sums);
   }
 }
 
@@ -115,7 +123,10 @@ KUAFU_INLINE void lamb_loop(const LayerRun& run, const AdamWData<T, T>& data, co
     const T* __restrict m = data.m + b.begin;
     const T* __restrict v = data.v + b.begin;
     spread_rates(run, b, rates, rate);
-    for (int64_t i = 0; i < b.count; ++i) w[i] = w[i] - rate[i] * direction(m[i], v[i], w[i]);
+    const auto part = [&](int64_t begin, int64_t end) __attribute__((always_inline)) {
+      for (int64_t i = begin; i < end; ++i) w[i] = w[i] - rate[i] * direction(m[i], v[i], w[i]);
+    };
+    each_ahead(b.count, part, w, m, v);
   }
 }
 
@@ -127,9 +138,16 @@ KUAFU_INLINE void lars_norms_loop(const LayerRun& run, const SgdData<T, Grad>& d
   for (Block b = block_at(run, 0); b.count > 0; b = block_at(run, b.begin + b.count)) {
     const Grad* __restrict from = data.grad + b.begin;
     const T* w = data.w + b.begin;
-    for (int64_t i = 0; i < b.count; ++i) g[i] = widen(from[i]) * factor + decay * w[i];
-    add_squares(run, b, w, 0, sums);
-    add_squares(run, b, static_cast<const T*>(g), 1, sums);
+    // What is the gradient as it is needs no copy.
+    const T* of_block = g;
+    if constexpr (std::is_same_v<T, Grad>) {
+      if (factor == 1 && decay == 0) of_block = from;
+    }
+    if (of_block == g) {
+      for (int64_t i = 0; i < b.count; ++i) g[i] = widen(from[i]) * factor + decay * w[i];
+    }
+    add_squares(run, b, w, 0, data.w, sums);
+    add_squares(run, b, of_block, 1, data.grad, sums);
   }
 }
 
@@ -144,10 +162,13 @@ KUAFU_INLINE void lars_loop(const LayerRun& run, const SgdData<T, Grad>& data, c
     T* __restrict u = data.velocity + b.begin;
     const Grad* __restrict grad = data.grad + b.begin;
     spread_rates(run, b, rates, rate);
-    for (int64_t i = 0; i < b.count; ++i) {
-      u[i] = momentum * u[i] + rate[i] * (widen(grad[i]) * factor + decay * w[i]);
-      w[i] = w[i] - lr * u[i];
-    }
+    const auto part = [&](int64_t begin, int64_t end) __attribute__((always_inline)) {
+      for (int64_t i = begin; i < end; ++i) {
+        u[i] = momentum * u[i] + rate[i] * (widen(grad[i]) * factor + decay * w[i]);
+        w[i] = w[i] - lr * u[i];
+      }
+    };
+    each_ahead(b.count, part, w, u, grad);
   }
 }
 

@@ -33,6 +33,66 @@ inline __attribute__((always_inline)) double sum(int64_t count, F f) {
   return total;
 }
 
+/// How many elements before their use memory is asked for them.
+constexpr int64_t kAhead = 512;
+
+/// Calls part(begin, end) over 0 .. count - 1, some 32 elements at a time, and before each of them
+/// asks for what it will read of every stream kAhead elements later: an update waits for memory
+/// where roots and quotients fill the processor's window (AdamW at 0.89 of what the same streams
+/// alone reach without this, 0.99 with it). Beyond the end of a stream a request does nothing.
+template <class Part, class... Streams>
+inline __attribute__((always_inline)) void each_ahead(int64_t count, const Part& part,
+                                                      const Streams*... streams) {
+  constexpr int64_t kPiece = 32;
+  int64_t i = 0;
+  for (; i + kPiece <= count; i += kPiece) {
+    const auto ask = [i](const auto* x) __attribute__((always_inline)) {
+      constexpr int64_t kLine = 64 / sizeof(*x);
+      for (int64_t k = 0; k < kPiece; k += kLine) __builtin_prefetch(x + i + kAhead + k, 1);
+    };
+    (ask(streams), ...);
+    part(i, i + kPiece);
+  }
+  part(i, count);
+}
+
+template <class T>
+inline double square(T x) {
+  return static_cast<double>(x) * static_cast<double>(x);
+}
+
+/// Four elements of a vector.
+template <class T>
+struct Four {
+  typedef T type __attribute__((vector_size(4 * sizeof(T))));  // NOLINT: no alias takes it
+};
+
+/// sum() of the squares of x, in the same order. GCC 12 makes scalar code of that one, which takes
+/// three times as long. ask(i) is called before the elements i .. i + kLanes - 1.
+template <class T, class F>
+inline __attribute__((always_inline)) double sum_of_squares_of(const T* x, int64_t count, F ask) {
+  typename Four<double>::type partial[kLanes / 4] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    ask(i);
+    for (int k = 0; k < kLanes / 4; ++k) {
+      typename Four<T>::type part;
+      __builtin_memcpy(&part, x + i + 4 * k, sizeof part);
+      const auto wide = __builtin_convertvector(part, typename Four<double>::type);
+      partial[k] += wide * wide;
+    }
+  }
+  double total = 0;
+  for (; i < count; ++i) total += square(x[i]);
+  for (int j = 0; j < kLanes; ++j) total += partial[j / 4][j % 4];
+  return total;
+}
+
+template <class T>
+inline __attribute__((always_inline)) double sum_of_squares_of(const T* x, int64_t count) {
+  return sum_of_squares_of(x, count, [](int64_t) {});
+}
+
 /// Lanes of wide_sum and its like. With fewer GCC 12 unrolls the inner loop instead of making
 /// vectors of it, and takes four times as long.
 constexpr int kWide = 32;
@@ -49,11 +109,6 @@ inline __attribute__((always_inline)) double wide_sum(int64_t count, F f) {
   for (; i < count; ++i) total += f(i);
   for (const T p : partial) total += p;
   return total;
-}
-
-template <class T>
-inline double square(T x) {
-  return static_cast<double>(x) * static_cast<double>(x);
 }
 
 }  // namespace kuafu::kernels

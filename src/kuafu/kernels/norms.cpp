@@ -13,7 +13,7 @@ template <class T>
 void norm_moments(Rows n, const T* x, double* moments) {
   for (int64_t r = 0; r < n.rows; ++r, x += n.hidden) {
     moments[2 * r] = sum(n.hidden, [x](int64_t i) { return static_cast<double>(x[i]); });
-    moments[2 * r + 1] = sum(n.hidden, [x](int64_t i) { return square(x[i]); });
+    moments[2 * r + 1] = sum_of_squares_of(x, n.hidden);
   }
 }
 
@@ -226,7 +226,7 @@ inline __attribute__((always_inline)) void norm_backward_sums(Rows n, const Norm
 
 template <class T>
 inline __attribute__((always_inline)) double squares(const T* x, int64_t count) {
-  return sum(count, [x](int64_t i) { return square(x[i]); });
+  return sum_of_squares_of(x, count);
 }
 
 template <class T>

@@ -21,17 +21,20 @@ inline __attribute__((always_inline)) void adam_loop(const AdamWData<T, Grad>& d
   const T coupled = static_cast<T>(f.coupled), keep = static_cast<T>(f.keep);
   const T rate = static_cast<T>(f.rate), factor = static_cast<T>(f.grad);
   const T spread = static_cast<T>(f.spread), epsilon = static_cast<T>(f.epsilon);
-  for (int64_t i = 0; i < data.count; ++i) {
-    T g = widen(grad[i]) * factor, kept = w[i];
-    if constexpr (decay == Decay::kInGradient) {
-      g += coupled * w[i];
-    } else {
-      kept *= keep;
+  const auto part = [&](int64_t begin, int64_t end) __attribute__((always_inline)) {
+    for (int64_t i = begin; i < end; ++i) {
+      T g = widen(grad[i]) * factor, kept = w[i];
+      if constexpr (decay == Decay::kInGradient) {
+        g += coupled * w[i];
+      } else {
+        kept *= keep;
+      }
+      m[i] = beta1 * m[i] + rest1 * g;
+      v[i] = beta2 * v[i] + rest2 * (g * g);
+      w[i] = kept - rate * (m[i] / (std::sqrt(v[i]) * spread + epsilon));
     }
-    m[i] = beta1 * m[i] + rest1 * g;
-    v[i] = beta2 * v[i] + rest2 * (g * g);
-    w[i] = kept - rate * (m[i] / (std::sqrt(v[i]) * spread + epsilon));
-  }
+  };
+  each_ahead(data.count, part, w, m, v, grad);
 }
 
 template <Momentum kind, class T, class Grad>
@@ -42,11 +45,14 @@ inline __attribute__((always_inline)) void sgd_loop(const SgdData<T, Grad>& data
   const Grad* __restrict grad = data.grad;
   const T lr = static_cast<T>(f.lr), momentum = static_cast<T>(f.momentum);
   const T decay = static_cast<T>(f.weight_decay), factor = static_cast<T>(f.grad);
-  for (int64_t i = 0; i < data.count; ++i) {
-    const T g = widen(grad[i]) * factor + decay * w[i];
-    u[i] = momentum * u[i] + g;
-    w[i] = w[i] - lr * (kind == Momentum::kNesterov ? g + momentum * u[i] : u[i]);
-  }
+  const auto part = [&](int64_t begin, int64_t end) __attribute__((always_inline)) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T g = widen(grad[i]) * factor + decay * w[i];
+      u[i] = momentum * u[i] + g;
+      w[i] = w[i] - lr * (kind == Momentum::kNesterov ? g + momentum * u[i] : u[i]);
+    }
+  };
+  each_ahead(data.count, part, w, u, grad);
 }
 
 }  // namespace
