@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Adds a scheme, an optimizer, a model and a pipeline schedule to a copy of the tree, each in the places that
+its row of CONTRIBUTING.md names and in no other, builds it, and holds each of them to its conformance and to a
+certificate.
+
+    tests/recipes/add_one_of_each.py [--keep]       KUAFU_SOURCE_DIR, KUAFU_BINARY_DIR: the tree and its build
+
+The code is that of the templates of `kuafu new`, without what makes it a plug-in."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+SOURCE = Path(os.environ.get("KUAFU_SOURCE_DIR", Path(__file__).resolve().parents[2])).resolve()
+BINARY = Path(os.environ.get("KUAFU_BINARY_DIR", SOURCE / "build" / "release")).resolve()
+TEMPLATES = "src/app/kuafu/templates"
+
+# Kind: row of CONTRIBUTING.md, template, name of the class there, new files, lines elsewhere: file of src/kuafu,
+# text of a line, and the line that goes before or after it.
+RECIPES = {
+    "scheme": {
+        "row": "tensor-parallel scheme",
+        "headers": ["kuafu/parallel/tensor/interface.h", "kuafu/parallel/tensor/products.h", "kuafu/tensor/collectives.h"],
+        "files": {"parallel/tensor/added.cpp": ("", """std::unique_ptr<TensorParallel> make_added_scheme(const Mesh& mesh) {
+  return std::make_unique<MyScheme>(mesh);
+}""")},
+        "lines": [
+            ("plan/kind_names.h", 'kNone, k1d, k1dSp, k2d, k2p5d, k3d}', "replace", "kNone, k1d, k1dSp, k2d, k2p5d, k3d, kAdded}"),
+            ("plan/kind_names.h", 'k3d = "3d";', "after", 'inline constexpr const char* kAdded = "added_scheme";'),
+            ("plan/modes.cpp", "  add(line_mode(tensor_modes::k1d,", "before",
+             '  add(line_mode(tensor_modes::kAdded, "columns, then rows: added"));'),
+            ("parallel/tensor/interface.h", "make_cube_3d(", "after",
+             "std::unique_ptr<TensorParallel> make_added_scheme(const Mesh& mesh);"),
+            ("parallel/tensor/builtin.cpp", "make_cube_3d);", "after", "  add(tensor_modes::kAdded, make_added_scheme);"),
+            ("parallel/tensor/CMakeLists.txt", "axis_types.cpp", "replace", "added.cpp axis_types.cpp")],
+        "conformance": ["added_scheme"],
+        "plan": ["parallel.tensor.mode=added_scheme", "parallel.tensor.size=2"]},
+    "optimizer": {
+        "row": "optimizer",
+        "headers": ["kuafu/optim/rule.h"],
+        "files": {"optim/added.cpp": ("formula", "Rule make_added_rule(const OptimizerPlan& plan) { return make(plan); }")},
+        "lines": [
+            ("plan/kind_names.h", 'kMuon = "muon";', "after", 'inline constexpr const char* kAdded = "added_optimizer";'),
+            ("plan/optimizer_kinds.cpp", "{optimizer_kinds::kSgd,", "before",
+             '      {optimizer_kinds::kAdded, "RMSProp: added", {"beta2", "epsilon"}},'),
+            ("optim/rule.h", "Rule make_muon(", "after", "Rule make_added_rule(const OptimizerPlan& plan);"),
+            ("optim/rules.cpp", "{optimizer_kinds::kSgd, make_sgd}", "before",
+             "      {optimizer_kinds::kAdded, make_added_rule},"),
+            ("optim/CMakeLists.txt", "SOURCES adam.cpp", "replace", "SOURCES adam.cpp added.cpp"),
+            ("oracle/optimizer.cpp", "Tensor sgd_rule(", "before", "FORMULA"),
+            ("oracle/optimizer.cpp", "rules.add(optimizer_kinds::kMuon", "after",
+             '  rules.add(optimizer_kinds::kAdded, "running mean of squares", {added_rule, false});')],
+        "conformance": ["--optimizer", "added_optimizer"],
+        "plan": ["optimizer.kind=added_optimizer", "parallel.data=2", "parallel.zero=2"]},
+    "model": {
+        "row": "model",
+        "headers": ["kuafu/model/blocks.h"],
+        "files": {"model/added.cpp": ("oracle", "Model make_added_model(const ModelPlan& plan, const Context& ctx) { return make(plan, ctx); }"),
+                  "oracle/added.cpp": ("engine", "ORACLE")},
+        "lines": [
+            ("plan/kind_names.h", 'kVit = "vit";', "after", 'inline constexpr const char* kAdded = "added_model";'),
+            ("plan/model_kinds.cpp", "{.name = model_kinds::kBert,", "before",
+             '      {.name = model_kinds::kAdded, .summary = "GPT whose branches count half: added"},'),
+            ("model/blocks.h", "Model make_vit(", "after", "Model make_added_model(const ModelPlan& plan, const Context& ctx);"),
+            ("oracle/transformer.h", "> make_vit(", "after",
+             "std::unique_ptr<Model> make_added_model(const ModelPlan& plan, uint64_t seed);"),
+            ("model/gpt.cpp", "{model_kinds::kBert, make_bert}", "before",
+             "                                                   {model_kinds::kAdded, make_added_model},"),
+            ("oracle/transformer.cpp", "{model_kinds::kBert, make_bert}", "before",
+             "                                                   {model_kinds::kAdded, make_added_model},"),
+            ("model/CMakeLists.txt", "SOURCES attention.cpp", "replace", "SOURCES added.cpp attention.cpp"),
+            ("oracle/CMakeLists.txt", "SOURCES bert.cpp", "replace", "SOURCES added.cpp bert.cpp")],
+        "conformance": ["--model", "added_model"],
+        "plan": ["model.kind=added_model", "parallel.tensor.mode=1d", "parallel.tensor.size=2"]},
+    "schedule": {
+        "row": "pipeline schedule",
+        "headers": ["kuafu/base/errors.h", "kuafu/parallel/pipeline/schedules.h"],
+        "files": {"parallel/pipeline/added.cpp": ("", "Timetable added(PipeShape s) { return make(s); }")},
+        "lines": [
+            ("parallel/pipeline/schedules.h", "Timetable zbv(", "after", "Timetable added(PipeShape s);"),
+            ("parallel/pipeline/schedules.cpp", 'schedules.add("1f1b"', "before",
+             '  schedules.add("added_schedule", "weight gradients wait for the end: added",\n'
+             "                {added, 1, [=](PipeShape s, int) { return s.micro_batches; }});"),
+            ("parallel/pipeline/CMakeLists.txt", "SOURCES analysis.cpp", "replace", "SOURCES added.cpp analysis.cpp")],
+        "conformance": ["--schedule", "added_schedule"],
+        "plan": ["parallel.pipeline.size=2", "parallel.pipeline.schedule=added_schedule", "train.micro_batch=2"]},
+}
+
+
+def body(kind, headers):
+    """A template in namespace kuafu, up to what registers it."""
+    text = (SOURCE / TEMPLATES / kind / f"my_{kind}.cpp").read_text()
+    text = text[:text.index("void add(Registries& registries)")].rstrip()
+    own = "\n".join(f'#include "{h}"' for h in headers)
+    text = re.sub(r'#include <torch/version.h>\n|#include "[^"]*"\n', "", text)
+    place = "namespace kuafu::pipeline" if kind == "schedule" else "namespace kuafu"
+    return re.sub(r"namespace \{\n\nusing namespace kuafu;\n(using [^\n]*\n)?", f"{own}\n\n{place} {{\nnamespace {{\n", text, count=1), place
+
+
+def section(text, begin):
+    """The function or class that begins there, with the comment before it."""
+    at = text.index(begin)
+    start = text.rindex("\n\n", 0, at) + 2
+    end = text.index("\n}", at) + 2
+    return text[start:end + text[end:].startswith(";")]
+
+
+def new_files(kind, recipe):
+    text, place = body(kind, recipe["headers"])
+    for path, (without, maker) in recipe["files"].items():
+        mine = text
+        if kind == "optimizer":
+            mine = mine.replace(section(mine, "Tensor formula("), "")
+        if kind == "model":
+            oracle = section(mine, "class MyModelOracle")
+            if path.startswith("oracle/"):
+                yield path, ('#include <ATen/ATen.h>\n\n#include "kuafu/oracle/transformer.h"\n\n'
+                             "namespace kuafu::oracle {\nnamespace {\n\nconstexpr double kShare = 0.5;\nusing at::Tensor;\n\n"
+                             + re.sub(r"oracle::", "", oracle).replace("kStd;", "oracle::kStd;")
+                             + "\n\n}  // namespace\n\nstd::unique_ptr<Model> make_added_model(const ModelPlan& plan, uint64_t seed) {\n"
+                               "  return std::make_unique<MyModelOracle>(plan, seed);\n}\n\n}  // namespace kuafu::oracle\n")
+                continue
+            mine = mine.replace(oracle, "")
+        yield path, f"{mine.rstrip()}\n\n}}  // namespace\n\n{maker}\n\n}}  // {place}\n"
+
+
+def formula():
+    text, _ = body("optimizer", [])
+    return re.sub(r"^///[^\n]*\n", "", section(text, "Tensor formula(")).replace("formula(", "added_rule(").replace("oracle::", "") + "\n"
+
+
+def edit(path, text, where, line):
+    whole = path.read_text()
+    if whole.count(text) != 1:
+        sys.exit(f"{path}: {whole.count(text)} places have {text!r}; the recipe needs one")
+    if where == "replace":
+        path.write_text(whole.replace(text, line))
+        return
+    begin = whole.rindex("\n", 0, whole.index(text)) + 1
+    end = whole.index("\n", whole.index(text)) + 1
+    at = begin if where == "before" else end
+    path.write_text(whole[:at] + line + "\n" + whole[at:])
+
+
+def promised(row):
+    """Files of src/kuafu that a row of CONTRIBUTING.md names; x is the new thing's name."""
+    for line in (SOURCE / "CONTRIBUTING.md").read_text().splitlines():
+        if not line.startswith(f"| {row} |"):
+            continue
+        names = re.findall(r"`([\w/.]+\.(?:cpp|h|txt))`", line)
+        return {re.sub(r"\bx\.", "added.", n).removeprefix("src/kuafu/") for n in names if not n.startswith("tests/")}
+    sys.exit(f"CONTRIBUTING.md has no row '{row}'")
+
+
+def copy_tree(to):
+    listed = subprocess.run(["git", "-C", SOURCE, "ls-files", "-z"], capture_output=True)
+    if listed.returncode == 0:
+        files = [f for f in listed.stdout.decode().split("\0") if f and (SOURCE / f).is_file()]
+    else:  # a tree without git
+        files = [str(f.relative_to(SOURCE)) for f in SOURCE.rglob("*")
+                 if f.is_file() and not {".venv", "build", ".git"} & set(f.relative_to(SOURCE).parts)]
+    for f in files:
+        (to / f).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(SOURCE / f, to / f)
+    (to / ".venv").symlink_to(SOURCE / ".venv")
+
+
+def add(tree, kind, recipe):
+    touched = set()
+    for path, text in new_files(kind, recipe):
+        (tree / "src/kuafu" / path).write_text("// SPDX-License-Identifier: Apache-2.0\n" + text)
+        touched.add(path)
+    for path, text, where, line in recipe["lines"]:
+        edit(tree / "src/kuafu" / path, text, where, formula() if line == "FORMULA" else line)
+        touched.add(path)
+    if touched != promised(recipe["row"]):
+        sys.exit(f"CONTRIBUTING.md, row '{recipe['row']}', names {sorted(promised(recipe['row']))}; adding one took {sorted(touched)}")
+    print(f"{kind}: {len(recipe['files'])} new files, {len(touched) - len(recipe['files'])} others, as CONTRIBUTING.md says", flush=True)
+
+
+def run(what, *command, **more):
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, **more)
+    if done.returncode != 0:
+        sys.exit(f"{what} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-4000:]}")
+    return done.stdout + done.stderr
+
+
+def main():
+    home = Path(tempfile.mkdtemp(prefix="recipes-", dir=BINARY))
+    try:
+        copy_tree(home)
+        for kind, recipe in RECIPES.items():
+            add(home, kind, recipe)
+        began = time.monotonic()
+        build = home / "build/release"
+        run("configuring", "cmake", "--preset", "release", cwd=home)
+        run("building", "cmake", "--build", build, "-j", os.cpu_count(), "--target", "kuafu", "kuafu-worker")
+        print(f"built in {time.monotonic() - began:.0f} s", flush=True)
+        kuafu = build / "bin/kuafu"
+        for kind, recipe in RECIPES.items():
+            run(f"conformance of the {kind}", kuafu, "conformance", *recipe["conformance"])
+            settings = [word for s in ["train.steps=3", *recipe["plan"]] for word in ("--set", s)]
+            said = run(f"a run of the {kind}", kuafu, "run", home / "examples/gpt.toml", "--certify", *settings)
+            if "equal" not in re.search(r"certificate +(\S.*)", said)[1]:
+                sys.exit(f"the certificate of the {kind}: {said}")
+            print(f"{kind}: conforms, certified equal", flush=True)
+    finally:
+        if "--keep" in sys.argv:
+            print(home)
+        else:
+            shutil.rmtree(home, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
