@@ -100,9 +100,10 @@ class Tables(unittest.TestCase):
                          [("data", 2, 256, "pytorch / kuafu_mpi", "1.20 (1.10 to 1.30)", "3.0e-07", 9),
                           ("data", 2, 256, "kuafu / limit", "1.20 (1.10 to 1.30)", "-", 9)])
         side = {"median": 0.05, "gb_per_s": 37.04}
-        world = {"ranks": 1, "step_s": {"kuafu": side, "limit": side, "fused": side}, "limit / kuafu": ratio, "fused / kuafu": ratio}
+        world = {"rule": "lars", "ranks": 1, "bytes_per_element": 28, "step_s": {"kuafu": side, "limit": side, "peer": side},
+                 "peer": "foreach", "limit / kuafu": ratio, "peer / kuafu": ratio}
         self.assertEqual(list(benchmark_tables.optimizer({"worlds": [world]})),
-                         [(1, "50.0", "50.0", "50.0", "37.0", "1.20 (1.15 to 1.25)", "1.20 (1.15 to 1.25)")])
+                         [("lars", 1, 28, "50.0", "50.0", "50.0", "foreach", "37.0", "1.20 (1.15 to 1.25)", "1.20 (1.15 to 1.25)")])
 
     def test_files_that_do_not_meet_the_rule_are_left_out_and_named(self):
         page, left_out = benchmark_tables.tables()
