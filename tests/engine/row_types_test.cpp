@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <map>
+#include <random>
 
 #include "kuafu/engine/placement.h"
 #include "kuafu/parallel/tensor/axis_types.h"
@@ -289,6 +290,52 @@ TEST(RowTypes, OfEveryFamilyAndShardingAreAccepted) {
   for (const tests::Family& f : tests::shardings()) {
     EXPECT_EQ(refusal(tests::plan_of(f, {{"train.batch", "12"}}), registries), "") << f;
   }
+}
+
+/// Extents that are alike, so that rows of one use look as those of another.
+TEST(RowTypes, OfModelsWhoseExtentsCoincideAreAccepted) {
+  const Registries registries = builtin_registries();
+  std::mt19937_64 random(7);
+  const auto one_of = [&](const std::vector<std::string>& values) {
+    return values[random() % values.size()];
+  };
+  int placed = 0;
+  for (int draw = 0; draw < 1200; ++draw) {
+    const std::string mode = one_of({"1d", "1d-sp", "2d", "2.5d", "3d"});
+    const std::string ranks = mode == "3d" || mode == "2.5d" ? "8" : mode == "2d" ? "4" : "2";
+    Overrides o = tests::keys::tensor(mode, ranks, mode == "2.5d" ? "2" : "1");
+    const std::string kind = one_of({"gpt", "moe_gpt", "bert", "vit"});
+    o.insert(o.end(), {{"data.kind", "synthetic"},
+                       {"model.kind", kind},
+                       {"model.hidden", one_of({"16", "32"})},
+                       {"model.heads", one_of({"4", "8"})},
+                       {"model.kv_heads", one_of({"auto", "1", "2"})},
+                       {"model.ffn", one_of({"auto", "4", "8", "16", "32"})},
+                       {"model.mlp", one_of({"gelu", "swiglu"})},
+                       {"model.bias", one_of({"true", "false"})}});
+    if (kind == "moe_gpt") {
+      o.insert(o.end(), {{"model.experts", one_of({"4", "16", "32"})},
+                         {"model.moe_every", one_of({"1", "2"})},
+                         {"model.shared_experts", one_of({"0", "1"})}});
+    }
+    if (kind == "vit") {
+      o.insert(
+          o.end(),
+          {{"model.classes", one_of({"16", "32"})}, {"model.image", "16"}, {"model.patch", "4"}});
+    } else {
+      o.insert(o.end(), {{"model.vocab", one_of({"32", "64"})}, {"model.sequence", "16"}});
+    }
+    try {
+      const TensorModes modes = registries.tensor_modes();
+      const Plan plan =
+          resolve(parse_plan("", "plan", modes, o, registries.models.names()), 0, modes);
+      check_placement(plan, registries);
+      ++placed;
+    } catch (const ConfigError& e) {  // by a rule of the plan, never by the type of a row
+      EXPECT_FALSE(std::string(e.what()).starts_with("parameter ")) << e.what();
+    }
+  }
+  EXPECT_GT(placed, 1000);
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ TEST(SimulatedPeak, IsThatOfTheLossOfATinyMixture) {
 // A simulated run knows no overflow and updates in every step: where its peak is the same, slots and
 // master copies are there without a step.
 TEST(SimulatedPeak, IsThatOfARunWhoseEveryStepOverflows) {
-  for (const char* kind : {"sgd", "adamw", "lamb"}) {
+  for (const char* kind : {"sgd", "adamw", "lamb", "muon"}) {
     for (const char* zero : {"0", "1", "2", "3"}) {
       const testing::ScopedTrace trace(__FILE__, __LINE__, text(kind, ", ZeRO ", zero));
       const Overrides overrides = {{"model.dtype", "f16"},

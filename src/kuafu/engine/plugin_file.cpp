@@ -12,13 +12,22 @@
 namespace kuafu {
 namespace {
 
+/// The kind of machine that this program is for.
+Elf64_Half own_machine() {
+  std::ifstream self("/proc/self/exe", std::ios::binary);
+  Elf64_Ehdr head{};
+  self.read(reinterpret_cast<char*>(&head), sizeof head);
+  return head.e_machine;
+}
+
 /// Bytes that the file's own headers say it has at least: its table of sections stands last, and
-/// segments may reach beyond it. 0 where it is no ELF file of 64 bits.
+/// segments may reach beyond it. 0 where it is no ELF file of 64 bits for this kind of machine.
 uint64_t told_size(std::ifstream& in, uint64_t size) {
   Elf64_Ehdr head;
   if (!in.read(reinterpret_cast<char*>(&head), sizeof head)) return 0;
   if (std::memcmp(head.e_ident, ELFMAG, SELFMAG) != 0) return 0;
   if (head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_phentsize != sizeof(Elf64_Phdr)) return 0;
+  if (head.e_machine != own_machine()) return 0;
   uint64_t told = head.e_shoff + uint64_t{head.e_shentsize} * head.e_shnum;
   for (uint64_t i = 0; i < head.e_phnum; ++i) {
     Elf64_Phdr segment;
@@ -42,8 +51,10 @@ void check_plugin_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   KUAFU_REQUIRE(in.good(), "cannot load plug-in ", path, ": it cannot be read");
   const uint64_t told = told_size(in, size);
-  KUAFU_REQUIRE(told > 0, "cannot load plug-in ", path,
-                ": it is no shared object; allowed: one, as kuafu_plugin() of CMake builds");
+  KUAFU_REQUIRE(
+      told > 0, "cannot load plug-in ", path,
+      ": it is no shared object for this kind of machine; allowed: one, as kuafu_plugin() "
+      "of CMake builds");
   KUAFU_REQUIRE(told <= size, "cannot load plug-in ", path, ": it was cut short: it has ", size,
                 " bytes, its headers tell of ", told, " or more; build it again");
 }

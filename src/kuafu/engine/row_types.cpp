@@ -99,6 +99,10 @@ class RowCheck {
   void check_partial(const Param& p) const {
     const std::vector<Expected> all = expected(p);
     if (all.empty()) {
+      const std::vector<std::string> known_models = builtin_model_names();
+      const bool is_own =
+          std::count(known_models.begin(), known_models.end(), plan_.model.kind) > 0;
+      if (!is_own) return;  // a plug-in's model may use a row in ways of its own
       if (const auto role = role_by_bias(p)) {
         refuse(p, "it lies as ", in_quotes(words_of(p.layout)), ", and ", in_quotes(bias_of(p)),
                " as that of a weight that lies as ", words_of(ctx_.weight(*role)));
@@ -109,11 +113,16 @@ class RowCheck {
              ", widths along ", to_string(features(Stream::kOuter)), " or ",
              to_string(features(Stream::kInner)));
     }
-    const AxisSet declared = set_of(p.grad_axes);
+    const AxisSet unknown = set_of(ctx_.on_mesh({{left_.unknown}}).dims[0]);
+    const auto known = [&](AxisSet axes) {
+      for (const std::string& axis : unknown) axes.erase(axis);
+      return axes;
+    };
+    const AxisSet declared = known(set_of(p.grad_axes));
     for (const Expected& e : all) {
-      if (e.partial == declared) return;
+      if (known(e.partial) == declared) return;
     }
-    const Expected& e = all.front();
+    const Expected e{all.front().why, known(all.front().partial)};
     for (const std::string& axis : e.partial) {
       if (!declared.contains(axis)) {
         refuse(p, "axis ", in_quotes(axis), ": its gradient is declared to be summed over ",
@@ -183,6 +192,12 @@ class RowCheck {
     return {};
   }
 
+  /// Whether a whole row of `extent` columns may be of something else than the hidden width.
+  bool may_be_other(int64_t extent) const {
+    const ModelPlan& m = plan_.model;
+    return extent != m.hidden || extent == m.classes || extent == m.experts;
+  }
+
   /// Heads that several ranks share are stored once on each, which uses only its own.
   bool has_shared_heads(const Param& p) const {
     const ModelPlan& m = plan_.model;
@@ -197,15 +212,18 @@ class RowCheck {
     const Axes last = long_axes(p.layout.dims[n - 1]);
     const Axes before = n > 1 ? long_axes(p.layout.dims[n - 2]) : Axes{};
     if (!is_stacked_right(p)) return {};
+    std::vector<Expected> all;
     if (has_shared_heads(p)) {
       const Axes in = n == 1 ? Axes{} : long_axes(ctx_.weight(Role::kExpand).dims[0]);
-      if (!last.empty() || (n > 1 && before != in)) return {};
+      const bool is_gate_up = plan_.model.ffn_width() * 2 == p.global.back();  // so it may be, too
+      const bool lies_so = last.empty() && (n == 1 || before == in);
+      if (!lies_so && !is_gate_up) return {};
       Expected e = n == 1 ? tokens(Stream::kInner, p) : product(Role::kExpand);
       e.partial.merge(set_of(ctx_.activation(Stream::kInner).dims[2]));
       e.why = text("key-value heads that ranks share are partial over ", described(e.partial));
-      return {e};
+      if (lies_so) all.push_back(e);
+      if (!is_gate_up) return all;
     }
-    std::vector<Expected> all;
     const bool is_vector = n == (p.layers.is_stacked ? 2 : 1);
     if (!is_vector) {
       for (const Role r : {Role::kExpand, Role::kContract}) {
@@ -223,11 +241,17 @@ class RowCheck {
       }
       if (!all.empty() || !before.empty()) return all;
     }
-    const bool is_of_width = p.global.back() == plan_.model.hidden;
+    const bool is_whole = last.empty() && may_be_other(p.global.back());
     for (const Stream s : {Stream::kOuter, Stream::kInner}) {
-      const bool is_whole = last.empty() && !is_of_width;
       if (last == features(s) || is_whole) all.push_back(tokens(s, p));
-      if (!all.empty() && is_of_width && last.empty()) break;
+      if (!all.empty() && last.empty() && !is_whole) break;
+    }
+    // What is whole may multiply a width that is split (a scale of a branch), or tokens alone.
+    for (const Stream s : {Stream::kOuter, Stream::kInner}) {
+      if (!is_whole || features(s).empty()) continue;
+      Expected e = tokens(s, p);
+      e.partial.merge(set_of(features(s)));
+      all.push_back(e);
     }
     // Of logits, whose columns are the rows of a tied table.
     if (is_vector && last == long_axes(ctx_.weight(Role::kContract).dims[0])) {
@@ -287,8 +311,10 @@ void check_row_types(const Plan& plan, const Registries& registries, const Model
   };
   for (const auto& block : model.blocks) {
     const std::string name = block->name();
-    const bool is_layer = name.starts_with("blocks.");
-    const int64_t index = is_layer ? std::stoll(name.substr(std::string("blocks.").size())) : 0;
+    const std::string number = name.starts_with("blocks.") ? name.substr(7) : "";
+    const bool is_layer = !number.empty() && number.size() < 10 &&
+                          number.find_first_not_of("0123456789") == std::string::npos;
+    const int64_t index = is_layer ? std::stoll(number) : 0;
     const Arrangement a = is_layer ? arrangement_of(plan, index) : base_arrangement(plan);
     const LeftSums& sums = of(a, is_layer ? name + "." : "blocks.0.");
     const std::vector<Param*> params = block->params();

@@ -98,15 +98,16 @@ void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) 
   }
 }
 
-void Optimizer::skip(std::span<const ParamShard> shards, const Mesh& mesh) const {
+void Optimizer::skip(std::span<const ParamShard> shards, const Mesh& mesh) {
   const at::NoGradGuard no_grad;
+  if (!slots_->is_declared()) begin(shards);
   if (rule_.has_ratios()) sum_over_axes(tables_of(shards, mesh).partial, mesh);
+  // What travels is thrown away: the momentum, so that a skipped step takes no more memory.
+  const std::vector<RuleSlots::Row*> states = slots_->rows_of(shards);
   std::vector<DirectionPiece> nothing;
-  for (const ParamShard& s : shards) {
-    if (!updates_whole(*s.param) || splitting_axes(s, mesh) == 0) continue;
-    const at::TensorOptions options = s.value.options().dtype(update_type(s.value));
-    const Tensor zero = at::zeros({1}, options.requires_grad(false));
-    nothing.push_back({&s, zero.expand({s.value.numel()})});
+  for (size_t i = 0; i < shards.size(); ++i) {
+    if (!updates_whole(*shards[i].param) || splitting_axes(shards[i], mesh) == 0) continue;
+    nothing.push_back({&shards[i], states[i]->slots[0]});
   }
   steps_of_matrices(nothing, mesh, [](const Tensor& u, const LayerSplit&) { return u; });
 }

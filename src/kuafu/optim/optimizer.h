@@ -43,7 +43,7 @@ class Optimizer {
   /// The same where no other rank has a part of them.
   void step(std::span<ParamShard> shards, double lr);
   /// What a step that updates nothing (an overflow) sends: the same, so that every step is alike.
-  void skip(std::span<const ParamShard> shards, const Mesh& mesh) const;
+  void skip(std::span<const ParamShard> shards, const Mesh& mesh);
   /// Told of the pieces of every step from now on; null: nobody. @pre outlives the steps
   void watch(LayerWatch* watch) { watch_ = watch; }
   bool has_ratios() const { return rule_.has_ratios(); }

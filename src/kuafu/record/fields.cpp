@@ -100,8 +100,10 @@ std::vector<FieldDoc> training_fields() {
        "chance; "
        "null of a layer whose gradient comes in one part, and as a whole where all do: one replica "
        "and one micro-batch have one batch size, and two are needed. The parts are each replica's "
-       "gradient, summed over its micro-batches; with `parallel.zero` from 2, which sums every "
-       "micro-batch, that of each; of a parameter without replicas those of the micro-batches"},
+       "gradient, summed over its micro-batches; with `parallel.zero` from 2 or "
+       "`parallel.data.order = "
+       "\"fixed\"`, which sum every micro-batch, that of each; of a parameter without replicas "
+       "those of the micro-batches"},
       {"telemetry.gradient_square", T::kNumbersPerStep, kOptional, true, "",
        "estimate of the squared norm of the mean gradient, likewise"},
       {"telemetry.noise_scale", T::kNumbers, kOptional, true, "samples",

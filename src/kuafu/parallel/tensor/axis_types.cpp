@@ -208,18 +208,45 @@ class RoleCheck {
       const std::string name = text(what, of);
       p.what = name.c_str();
       p.calls = noted(p.what, p.left, p.right, p.out, run);
+      sums_ = p.calls.out.summed;
+      unknown_.insert(p.calls.unknown.begin(), p.calls.unknown.end());
       return AxisCheck(p, role_, axes_).run();
     };
     check("forward", {"", "x", "w", "y", x_, w_, y_, false, {}},
           [&] { return scheme_->forward(x, w, role_); });
     check("input_grad", {"", "dy", "w", "dx", y_, w_, x_, false, {}},
           [&] { return scheme_->input_grad(dy, w, role_); });
-    return check("weight_grad", {"", "x", "dy", "dw", x_, y_, w_, true, {}},
-                 [&] { return scheme_->weight_grad(x, dy, role_); });
+    const std::set<std::string> of_dx = sums_;
+    const Axes left = check("weight_grad", {"", "x", "dy", "dw", x_, y_, w_, true, {}},
+                            [&] { return scheme_->weight_grad(x, dy, role_); });
+    const std::set<std::string> of_dw = sums_;
+    check_backward(of, of_dx, of_dw, [&] { return scheme_->backward(x, w, dy, role_); });
+    return left;
   }
+  const std::set<std::string>& unknown() const { return unknown_; }
 
  private:
   [[noreturn]] void refuse(const std::string& what) const { throw WrongAxes(what, role_); }
+
+  /// Both gradients in one go: summed over what each is summed over by itself. dx and x have the same
+  /// extents, and so have dw and w.
+  template <class Run>
+  void check_backward(const char* of, const std::set<std::string>& of_dx,
+                      const std::set<std::string>& of_dw, const Run& run) {
+    world_.clear();
+    run();
+    const ProductCalls calls = world_.calls(extents_, "BSK", "KM", "BSM");
+    const auto require = [&](const std::set<std::string>& wanted, const OperandCalls& found,
+                             const char* what) {
+      for (const std::string& axis : wanted) {
+        if (found.summed.contains(axis) || calls.unknown.contains(axis)) continue;
+        refuse(text("backward", of, ", axis ", in_quotes(axis), ": ", what,
+                    " is summed over it by itself, and by backward() not: a missing sum"));
+      }
+    };
+    require(of_dx, calls.left, "dx");
+    require(of_dw, calls.right, "dw");
+  }
 
   /// A declared layout without axes of one rank.
   Operand operand(const std::string& letters, const Layout& layout) const {
@@ -263,13 +290,19 @@ class RoleCheck {
   MarkedExtents extents_;
   Operand x_, y_, w_;
   Axes axes_;
+  std::set<std::string> sums_;     ///< axes that the result of the last product was summed over
+  std::set<std::string> unknown_;  ///< of all products
 };
 
 }  // namespace
 
 LeftSums check_axis_types(const TensorScheme& scheme, const std::vector<Axis>& axes) {
-  return {RoleCheck(scheme, axes, Role::kExpand).run(),
-          RoleCheck(scheme, axes, Role::kContract).run()};
+  RoleCheck expand(scheme, axes, Role::kExpand), contract(scheme, axes, Role::kContract);
+  LeftSums left{.expand = expand.run(), .contract = contract.run(), .unknown = {}};
+  std::set<std::string> unknown = expand.unknown();
+  unknown.insert(contract.unknown().begin(), contract.unknown().end());
+  left.unknown.assign(unknown.begin(), unknown.end());
+  return left;
 }
 
 }  // namespace kuafu

@@ -10,13 +10,15 @@
 // that goes through them (told by its extents), and from these follows what the type of each result is:
 //
 //   y = x w over one axis, after x and w were moved (gathered, broadcast) or not
-//     x split along the width, w too, or one of them whole    y partial: summed exactly once
+//     x split along the width, w too, or one of them whole    y partial: summed
 //     x split along the tokens, w whole                       y split along the tokens, never summed
 //     x whole, w split along the width out                    y split along it, never summed
 //     both whole                                              every rank does the same: refused
 //     all else                                                no product: parts that do not meet
 //
 // and likewise of dx = dy w^T and dw = x^T dy, but that a partial dw may be left to the sum of gradients.
+// backward(), which a scheme may write by itself, sums over what these two sum over. How often the code
+// sums is not looked at: a sum made twice is for certificates to find.
 namespace kuafu {
 
 /// A declaration that the code of a scheme contradicts: no plan with it can be right.
@@ -29,6 +31,7 @@ class WrongAxes : public ConfigError {
 /// The axes over which the weight gradients of a role are left to the sum of gradients.
 struct LeftSums {
   Axes expand, contract;
+  Axes unknown;  ///< of calls whose operand cannot be told: nothing is said of these
   const Axes& of(Role r) const { return r == Role::kExpand ? expand : contract; }
 };
 
