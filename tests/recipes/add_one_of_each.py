@@ -99,6 +99,7 @@ def body(kind, headers):
     text = text[:text.index("void add(Registries& registries)")].rstrip()
     own = "\n".join(f'#include "{h}"' for h in headers)
     text = re.sub(r'#include <torch/version.h>\n|#include "[^"]*"\n', "", text)
+    text = re.sub(r"\bkStd\b", "kAddedStd", text)  # files of a target are compiled together
     place = "namespace kuafu::pipeline" if kind == "schedule" else "namespace kuafu"
     return re.sub(r"namespace \{\n\nusing namespace kuafu;\n(using [^\n]*\n)?", f"{own}\n\n{place} {{\nnamespace {{\n", text, count=1), place
 
@@ -122,7 +123,7 @@ def new_files(kind, recipe):
             if path.startswith("oracle/"):
                 yield path, ('#include <ATen/ATen.h>\n\n#include "kuafu/oracle/transformer.h"\n\n'
                              "namespace kuafu::oracle {\nnamespace {\n\nconstexpr double kShare = 0.5;\nusing at::Tensor;\n\n"
-                             + re.sub(r"oracle::", "", oracle).replace("kStd;", "oracle::kStd;")
+                             + re.sub(r"oracle::", "", oracle).replace("kAddedStd;", "kStd;")
                              + "\n\n}  // namespace\n\nstd::unique_ptr<Model> make_added_model(const ModelPlan& plan, uint64_t seed) {\n"
                                "  return std::make_unique<MyModelOracle>(plan, seed);\n}\n\n}  // namespace kuafu::oracle\n")
                 continue
