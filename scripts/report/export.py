@@ -82,14 +82,20 @@ def _column(values):
     return [None if v is None else str(v) for v in values]
 
 
-def parquet_bytes(runs, labels):
-    """Raises RecordError where the library that writes Parquet is absent."""
+def require_parquet():
+    """The library that writes Parquet. Raises RecordError where it is absent."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
         raise record.RecordError("--parquet needs the Python package pyarrow, which is not installed: `.venv/bin/pip install "
                                  "pyarrow`, or take --csv") from error
+    return pyarrow
+
+
+def parquet_bytes(runs, labels):
+    """Raises RecordError where the library that writes Parquet is absent."""
+    pyarrow = require_parquet()
     columns, rows = rows_of(runs, labels)
     table = pyarrow.table({column: _column([row.get(column) for row in rows]) for column in columns})
     sink = pyarrow.BufferOutputStream()

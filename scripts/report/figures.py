@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+import loss_limits
 import paper
 import reach
 import style
@@ -141,9 +142,10 @@ def loss_curves(run):
                 panel.plot([s for s, _ in case.validation], [math.nan if v is None else v for _, v in case.validation],
                            color=color, marker="o", linestyle=":", linewidth=0.9, markersize=4.5,
                            markerfacecolor="none", markeredgecolor=views.edge(case, color))
+        loss_limits.draw_static(panel, members, looks, loss_limits.limits(cases))
     figure.supxlabel("training step", fontsize=8.5)
     figure.supylabel("training loss (nats per token)", fontsize=8.5)
-    legend(figure, strategy_handles(cases, run, "-"))
+    legend(figure, strategy_handles(cases, run, "-") + loss_limits.handles(cases))
     return figure
 
 

@@ -32,6 +32,7 @@ def sentence(run, most=3):
     loaded = [case for case in run.cases if is_loaded(case)]
     if not loaded:
         return ""
-    return (f"{len(loaded)} of {len(run.finished)} finished cases were timed under foreign load: others had more than "
+    timed = sum(foreign_share(case) is not None for case in run.cases)
+    return (f"{len(loaded)} of {timed} cases whose load was measured were timed under foreign load: others had more than "
             f"{FOREIGN_SHARE:.0%} of the cores while the steps ran, so that their times (marked *) are those of a shared machine: "
             f"{reasons.names(loaded, most)}.")

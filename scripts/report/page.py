@@ -73,8 +73,7 @@ def tiles(run):
     done = f"{len(run.cases)} / {run.planned}" if run.planned > len(run.cases) else len(run.cases)
     items.append(_tile(done, "cases ended", style.INK))
     certified = sum(c.is_certified for c in run.finished)
-    items.append(_tile(f"{certified} / {len(run.finished)}", "certified equal",
-                       style.GREEN))
+    items.append(_tile(f"{certified} / {len(run.finished)}", "certified equal", style.GREEN if certified else style.MUTED))
     different = sum(c.is_different for c in run.finished)
     if different:
         items.append(_tile(different, "different", style.DIFFERENT))

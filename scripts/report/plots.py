@@ -8,6 +8,7 @@ import math
 import plotly.graph_objects as go
 
 import cards
+import loss_limits
 import panels
 import reach
 import style
@@ -66,9 +67,12 @@ def loss_curves(run):
     groups, looks, legend = views.told_spread(views.loss_groups(run)), views.looks_of(cases, run), panels.Legend()
     figure, columns = panels.grid(groups, 270, "loss")
     order = list(looks)
+    ends = loss_limits.limits(cases)
     for index, (_, members) in enumerate(groups):
         where = panels.place(index, columns)
         stripes = views.loss_stripes(members)
+        if cut := loss_limits.cuts(members, looks, ends):
+            figure.add_trace(reach.trace(cut, legend, label=loss_limits.LEAVES), **where)
         for case in sorted(members, key=lambda c: (c.is_different, order.index(c.strategy))):
             color, marker = looks[case.strategy]
             before, after = (1.6 * gap for gap in stripes[case.strategy])
@@ -96,6 +100,8 @@ def loss_curves(run):
     panels.match(figure.select_yaxes())
     panels.match(figure.select_xaxes())
     figure.update_xaxes(rangemode="tozero")
+    if ends:
+        figure.update_yaxes(range=ends)
     panels.finish(figure, cases, groups, columns, "training step", "loss (nats per token)")
     return figure
 

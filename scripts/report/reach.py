@@ -66,14 +66,14 @@ def draw_static(panel, found, along="y"):
                    linestyle="none", markeredgewidth=0.4, clip_on=False, zorder=4)
 
 
-def handle():
-    return Line2D([], [], color=style.MUTED, marker=ENDS["up"][0], linestyle="none", markeredgewidth=0.4, label=CUT)
+def handle(label=CUT):
+    return Line2D([], [], color=style.MUTED, marker=ENDS["up"][0], linestyle="none", markeredgewidth=0.4, label=label)
 
 
-def trace(found, legend, along="y"):
+def trace(found, legend, along="y", label=CUT):
     """The arrows of one panel of an interactive figure."""
     places, ends = [p for p, _, _, _ in found], [e for _, e, _, _ in found]
     x, y = (places, ends) if along == "y" else (ends, places)
     return go.Scatter(x=x, y=y, mode="markers", hoverinfo="skip", cliponaxis=False,
                       marker={"symbol": [ENDS[d][1] for _, _, d, _ in found], "size": 10, "opacity": 1,
-                              "color": [color for _, _, _, color in found]}, legendrank=1900, **legend.of(CUT))
+                              "color": [color for _, _, _, color in found]}, legendrank=1900, **legend.of(label))

@@ -2,8 +2,18 @@
 """Reasons that several cases share: said once, with the cases they are for; a row then has the number."""
 
 import html
+import re
 
 SHOWN_NAMES = 6          # of the cases of a shared reason
+
+
+# A suite writes the plan of each case: its path says nothing of the reason, and is another for each case.
+WRITTEN_PLAN = re.compile(r"(?:^[^:\n]*|\S*)\bcases/[0-9a-f]+/plan\.toml(:\d+)*: ")
+
+
+def plain(reason):
+    """`reason` without the path of the case's own plan."""
+    return WRITTEN_PLAN.sub("", str(reason))
 
 
 def text(value):
@@ -12,10 +22,10 @@ def text(value):
 
 def of_case(case):
     """[(what ended so, reason)]: of the case itself and of its certificate."""
-    found = [(case.status.replace("_", " "), case.reason)] if case.reason else []
+    found = [(case.status.replace("_", " "), plain(case.reason))] if case.reason else []
     verdict = str(case.certificate.get("verdict") or "").replace("_", " ")
     if case.certificate.get("reason"):
-        found.append((f"certificate {verdict}", str(case.certificate["reason"])))
+        found.append((f"certificate {verdict}", plain(case.certificate["reason"])))
     return found
 
 

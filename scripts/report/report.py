@@ -3,11 +3,16 @@
 tells it as text, CSV, JUnit XML or Parquet."""
 
 import argparse
+import contextlib
 import difflib
 import errno
 import os
+import signal
 import sys
 from pathlib import Path
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))         # while the libraries below are loaded
 
 import export
 import figures
@@ -30,7 +35,7 @@ EPILOG = """examples:
   scripts/report/report.py results/runs/quickstart --text --csv cases.csv --junit junit.xml
 
 With --text, --csv, --junit or --parquet the page is drawn only where --out is given too.
-Exit codes: 0 done, 2 usage, nothing to report or not to be written, 7 a full disk"""
+Exit codes: 0 done, 2 usage, nothing to report or not to be written, 7 a full disk, 130 interrupted"""
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
@@ -85,6 +90,10 @@ def _written(path, content):
     except OSError as error:
         raise record.RecordError(f"cannot write '{path}': {error.strerror}; give a file in a folder that exists and may be "
                                  "written") from error
+    finally:
+        if is_file:
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
     return path
 
 
@@ -130,6 +139,8 @@ def write_report(folder, out):
 
 
 def main(arguments=None):
+    if callable(signal.getsignal(signal.SIGINT)):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         options = parse(arguments)
         others = [options.csv, options.junit, options.parquet]
@@ -138,6 +149,8 @@ def main(arguments=None):
             raise record.RecordError(f"{len(options.folders)} folders need --out DIR, where the page that compares them goes")
         if options.layers < 0:
             raise record.RecordError(f"--layers {options.layers}: give a number of cases from 0")
+        if options.parquet:
+            export.require_parquet()
         if options.layers != text_report.LAYERED and not options.text:
             raise record.RecordError("--layers is about --text, which is not given")
         runs, labels = read_runs(options.folders, options.facts)
@@ -149,6 +162,8 @@ def main(arguments=None):
             print(text_report.text(runs, labels, text_report.width(), is_red, options.layers), end="")
         if is_drawn:
             draw_report(runs, labels, options.out or Path(options.folders[0]))
+    except KeyboardInterrupt:
+        return 130
     except (record.RecordError, OSError) as error:
         print(f"report: {error}", file=sys.stderr)
         cause = error if isinstance(error, OSError) else error.__cause__

@@ -118,7 +118,7 @@ def setting_label(key, value):
         return "plain" if value in (None, "none") else f"{value} recompute"
     if "." not in key and isinstance(value, str):     # the name of a bundle of settings
         return value
-    name = key.rsplit(".", 1)[-1].replace("_", " ")
+    name = key.removesuffix(".kind").rsplit(".", 1)[-1].replace("_", " ")     # "model gpt"
     return f"{name} {'default' if value is None else plain_value(value)}"
 
 

@@ -113,6 +113,12 @@ TEST(Front, RefusesAWrongValueOfEveryOption) {
   if (std::filesystem::exists(test::built("kuafu-worker"))) {  // it needs LibTorch
     expect_misuse({"run", "x.toml", "--world", "mpi"}, {"--ranks N", "mpirun -n N"});
   }
+  expect_misuse({"run", "x.toml", "--certify", "--no-certify"}, {"--certify and --no-certify"});
+  expect_misuse({"run", "x.toml", "--log", "s.jsonl", "--trace", "./s.jsonl"},
+                {"--trace and --log both write", "s.jsonl"});
+  expect_misuse({"report", "x", "--csv", "a", "--junit", "a"}, {"--csv and --junit", "write a"});
+  expect_misuse({"suite", "x.toml", "--plugin", "x.so", "--plugin", "./x.so"},
+                {"--plugin ./x.so is given twice"});
   expect_misuse({"explain", "x.toml", "--json"}, {"--json", "FILE|-"});
   expect_misuse({"export", "saved"}, {"--out", "required"});
   expect_misuse({"export", "/no/saved", "--out", "x.safetensors"}, {"/no/saved", "is no folder"});

@@ -344,6 +344,27 @@ TEST(SuiteCommand, SaysWhyASweepWithoutAGoodCaseHasNoReport) {
   EXPECT_EQ(late.err.find("report failed"), std::string::npos) << late.err;
 }
 
+TEST(SuiteCommand, EndsWithACodeOfItsOwnWhereItsReportFails) {
+  const TemporaryFolder folder;
+  std::vector<std::string> words = suite_words(suite_in(folder, {"ok"}), folder / "out");
+  words.pop_back();  // --no-report
+  EXPECT_EQ(front(words, {{"KUAFU_PYTHON", "true"}}).code, 0);
+  const Output failed = front(words, {{"KUAFU_PYTHON", "false"}});
+  if (failed.err.find("report.py is not there") != std::string::npos) GTEST_SKIP();
+  EXPECT_EQ(failed.code, 1) << failed.err;
+  expect_has(failed.err, "report failed with exit code 1");
+}
+
+TEST(SuiteCommand, RunsWhatADiskHadNoRoomForWithTheNextCall) {
+  const TemporaryFolder folder;
+  const std::string suite = suite_in(folder, {"full_once"}), out = folder / "out";
+  const Output full = run_suite(suite, out);
+  EXPECT_EQ(full.code, 7) << full.err;
+  expect_has(full.out, "and 1 more: the worker exited with code 7 without writing");
+  expect_has(full.out, "document.json: No space left on device");
+  EXPECT_EQ(run_suite(suite, out).code, 0);
+}
+
 TEST(SuiteCommand, SaysThatAFolderCannotBeWritten) {
   const TemporaryFolder folder;
   const std::string suite = suite_in(folder, {"ok"});

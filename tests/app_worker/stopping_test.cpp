@@ -439,6 +439,12 @@ TEST(Watching, DivergenceKeepsWhatWasMeasured) {
   EXPECT_EQ(ran.document["status"], "diverged");
   EXPECT_GT(ran.document["loss"].size(), 0u);
   EXPECT_EQ(document_problems(ran.document), std::vector<std::string>{});
+  // The step that diverged is none of them.
+  const Ran whole = run_front({"--steps", std::to_string(ran.document["loss"].size())});
+  ASSERT_EQ(whole.code, kOk) << whole.output;
+  for (const char* counted : {"flops_per_step", "flops_optimizer", "ledger"}) {
+    EXPECT_EQ(ran.document[counted], whole.document[counted]) << counted;
+  }
 }
 
 TEST(Watching, ARunThatUpdatesNothingHasFailed) {

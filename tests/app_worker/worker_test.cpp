@@ -490,11 +490,25 @@ TEST(Plugin, OfAnotherBuildOrNoneIsRefused) {
   };
   for (const Case& c : {Case{"plugins/other_abi.so", "has ABI"},
                         Case{"plugins/other_torch.so", "was built with LibTorch 1.0.0"},
-                        Case{"plugins/no_symbol.so", "no symbol kuafu_plugin"}}) {
+                        Case{"plugins/no_symbol.so", "no symbol kuafu_plugin"},
+                        Case{"plugins/data_symbol.so", "its kuafu_plugin is data; allowed"}}) {
     const Ran ran = run_worker(kSmallPlan, {"--plugin", tests::built(c.file)});
     EXPECT_EQ(ran.code, kUsage) << ran.output;
     expect_says(ran, c.says);
   }
+}
+
+TEST(Plugin, ThatEndsTheProcessWhileItIsLoadedFailsTheCommand) {
+  const std::string plugin = tests::built("plugins/exits_at_load.so");
+  const std::string says =
+      "called exit(0) before the work was done; plug-ins given: " + plugin + "\n";
+  const Ran ran = run_worker(kSmallPlan, {"--plugin", plugin});
+  EXPECT_EQ(ran.code, kFailed) << ran.output;
+  expect_says(ran, says);
+  const tests::Ended ended =
+      tests::Child({tests::built("bin/kuafu"), "conformance", "--plugin", plugin}).wait();
+  EXPECT_EQ(ended.code, kFailed) << ended.output;
+  EXPECT_NE(ended.output.find(says), std::string::npos) << ended.output;
 }
 
 TEST(Plugin, OfAFileThatIsNoWholeSharedObjectIsRefused) {

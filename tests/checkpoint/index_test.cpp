@@ -113,6 +113,15 @@ TEST(CheckpointIndex, EveryWrongFieldIsNamed) {
   }
 }
 
+TEST(CheckpointIndex, AWrongTypeOfATypeIsToldOnce) {
+  const TemporaryFolder root;
+  const std::string folder = save_sample(root.path());
+  rewrite_index(folder, [](Json& index) { index["tensors"]["w"]["dtype"] = 7; });
+  const std::string message = message_of(folder), words = "tensors.w.dtype: expected text";
+  EXPECT_NE(message.find(words), std::string::npos) << message;
+  EXPECT_EQ(message.find("use an earlier"), message.rfind("use an earlier")) << message;
+}
+
 TEST(CheckpointIndex, EveryMissingFieldIsNamed) {
   for (const char* where :
        {"step", "ranks", "state", "tensors", "tensors/w/dtype", "tensors/w/global",

@@ -65,6 +65,8 @@ TEST(BlockCall, WhatABlockMayNotHandOnIsToldWithItsName) {
   const Spoil wide = [](Flow f) { return Flow{f[0].unsqueeze(0).unsqueeze(0)}; };
   const Spoil two = [](Flow f) { return Flow{f[0], f[0]}; };
   const Spoil rows = [](Flow f) { return Flow{f[0].expand({2})}; };
+  const Spoil whole = [](Flow f) { return Flow{f[0].to(at::kLong)}; };
+  const Spoil detached = [](Flow f) { return Flow{f[0].detach()}; };
   const std::vector<Overrides> plans = {
       {{"parallel.data.size", "2"}},
       {{"memory.recompute", "full"}},
@@ -74,11 +76,15 @@ TEST(BlockCall, WhatABlockMayNotHandOnIsToldWithItsName) {
     const auto says = [&](size_t index, const Spoil& spoil, const std::string& words) {
       const std::string all = message(index, spoil, plan);
       EXPECT_NE(all.find(words), std::string::npos) << words << "\n" << all;
+      EXPECT_EQ(all.find("frame #"), std::string::npos) << all;
     };
     says(1, nothing, "block 'blocks.1' (3 of 4) hands on nothing; forward() returns what the next");
     says(1, undefined, "block 'blocks.1' (3 of 4) hands on an undefined tensor");
     says(2, narrow, "block 'blocks.1' (3 of 4): internal error: matmul of (");
     says(1, wide, "block 'head' (4 of 4): an error of LibTorch: ");
+    says(1, whole, "block 'blocks.1' (3 of 4) hands on a tensor of Long, which has no gradient");
+    says(1, detached,
+         "block 'blocks.1' (3 of 4), backward: an error of LibTorch: element 0 of ten");
     says(0, nothing, "block 'head' (4 of 4) hands on nothing; forward() returns the loss");
     says(0, two, "block 'head' (4 of 4) is the last and hands on 2 tensors");
     says(0, rows, "hands on a tensor of 2 elements; its forward() returns the loss");

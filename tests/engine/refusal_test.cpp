@@ -88,6 +88,78 @@ TEST(Placement, RefusesGridsThatAreNone) {
                Refused);
 }
 
+/// Words of the refusal of a plan, with advice.
+std::string advice_of(const Overrides& overrides) {
+  try {
+    check_placement(small_plan(overrides), builtin_registries(), Advice::kNearest);
+  } catch (const Refused& e) {
+    return e.what();
+  }
+  return "no refusal";
+}
+
+TEST(Advice, OfABatchKeepsAMicroBatchThatWasGiven) {
+  const Overrides grid = {{"parallel.tensor.mode", "2.5d"},
+                          {"parallel.tensor.size", "8"},
+                          {"parallel.tensor.depth", "2"},
+                          {"train.batch", "24"},
+                          {"train.micro_batch", "1"}};
+  const std::string words = advice_of(grid);
+  EXPECT_NE(words.find("train.micro_batch = 4"), std::string::npos) << words;
+  EXPECT_EQ(words.find("train.batch = "), std::string::npos) << words;  // no batch mends it
+}
+
+TEST(Advice, NamesNoPipelineOfOneRank) {
+  const auto words = [](const char* size) {
+    return advice_of({{"model.layers", "3"},
+                      {"parallel.pipeline.size", size},
+                      {"parallel.pipeline.chunks", "2"},
+                      {"parallel.pipeline.schedule", "interleaved"}});
+  };
+  EXPECT_NE(words("4").find("nearest: size = 2, or layers = 6"), std::string::npos) << words("4");
+  const std::string three = advice_of({{"model.layers", "3"},
+                                       {"parallel.pipeline.size", "4"},
+                                       {"parallel.pipeline.chunks", "3"},
+                                       {"parallel.pipeline.schedule", "interleaved"}});
+  EXPECT_NE(three.find("nearest: layers = 10"), std::string::npos) << three;
+}
+
+TEST(Placement, RefusesTwoParametersOfOneName) {
+  class Doubled : public ModelBlock {
+   public:
+    Doubled(std::unique_ptr<ModelBlock> inner, const Param& like) : inner_(std::move(inner)) {
+      add_child(*inner_);
+      add(Param(like));
+    }
+    Flow forward(const Flow& in, const Side& side) override { return inner_->forward(in, side); }
+    std::string name() const override { return inner_->name(); }
+
+   private:
+    std::unique_ptr<ModelBlock> inner_;
+  };
+  Registries registries = builtin_registries();
+  const MakeModel gpt = registries.models.find("gpt");
+  registries.models.add(
+      "doubled", "GPT with a name twice", [&](const ModelPlan& plan, const Context& ctx) {
+        Model model = gpt(plan, ctx);
+        const Param* first = model.blocks[0]->params()[0];
+        model.blocks[2] = std::make_unique<Doubled>(std::move(model.blocks[2]), *first);
+        return model;
+      });
+  Plan plan = small_plan({});
+  plan.model.kind = "doubled";
+  try {
+    check_placement(plan, registries);
+    FAIL() << "the model was placed";
+  } catch (const ConfigError& e) {
+    const std::string words = e.what();
+    EXPECT_TRUE(words.starts_with("two parameters are named \"embedding.")) << words;
+    EXPECT_NE(words.find("one of block \"embedding\" and one of block \"blocks.1\""),
+              std::string::npos)
+        << words;
+  }
+}
+
 TEST(Engine, RefusesAWorldOfAnotherSize) {
   const Plan plan = plan_of(family("data_2"));
   const Registries registries = builtin_registries();

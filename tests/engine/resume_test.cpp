@@ -241,6 +241,24 @@ TEST(Resume, StopsWhereEveryCheckpointIsDamaged) {
   }
 }
 
+// Of one parameter, and of all: neither goes on with zeros.
+TEST(Resume, RefusesACheckpointThatLacksSlots) {
+  for (const std::string prefix : {"adamw.m.blocks.1.mlp.up.bias", "adamw.v."}) {
+    const TemporaryFolder folder;
+    const Plan plan = run_plan_of({});
+    run_saving(plan, folder.path());
+    forget_after(folder.path(), kSavedStep);
+    const std::string path = step_folder(folder.path(), kSavedStep) + "/index.json";
+    CheckpointIndex index = parse_index(test::read_text(path), path);
+    const size_t before = index.tensors.size();
+    std::erase_if(index.tensors, [&](const auto& t) { return t.first.starts_with(prefix); });
+    ASSERT_LT(index.tensors.size(), before);
+    test::write_text(path, to_text(index));
+    const std::string message = message_of([&] { run_resumed(plan, folder.path()); });
+    EXPECT_NE(message.find("the checkpoint has no tensor " + prefix), std::string::npos) << message;
+  }
+}
+
 TEST(Resume, NamesTheKeyThatDiffersAndBothValues) {
   const TemporaryFolder folder;
   run_saving(run_plan_of({}), folder.path());

@@ -16,6 +16,7 @@
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/philox.h"
+#include "kuafu/record/schema.h"
 #include "tests/record/support.h"
 
 namespace kuafu::test {
@@ -125,6 +126,14 @@ int act_once(const std::string& how, const Call& call) {
   if (how == "refused_memory_once") return run_out_of_memory(call, 0);
   if (how == "budget_once") return run_out_of_memory(call, 1000);
   if (how == "hang_once") sleep_for_ever();
+  if (how == "full_once") {
+    std::cerr << "kuafu: " << call.json << ": No space left on device\n";
+    return 7;
+  }
+  if (how == "late_proof_once") {
+    return succeed(call, {{"verdict", "not_run"},
+                          {"reason", text(kCutShort, ": the case took longer than 0.3 s")}});
+  }
   if (how == "library_once") {
     std::cerr << "libgomp: Thread creation failed: Resource temporarily unavailable\n";
     write_document(

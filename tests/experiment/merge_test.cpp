@@ -103,6 +103,22 @@ TEST(Merge, TakesTheNewestOfTwoAndTheGoodOneBeforeIt) {
   EXPECT_EQ(first(bad, early), early);
 }
 
+TEST(Merge, TakesACertificateBeforeANewerLineWithoutOneAndSaysWhy) {
+  Json proven = line_of("a", kEarly), late = line_of("a", kLate, 1);
+  proven["document"]["certificate"] = {{"verdict", "equal"}};
+  late["document"]["certificate"] = {{"verdict", "not_run"}, {"reason", "cut short"}};
+  for (const bool is_first : {true, false}) {
+    const Merged all = is_first ? merged({input_of("A", {proven}), input_of("B", {late})})
+                                : merged({input_of("B", {late}), input_of("A", {proven})});
+    EXPECT_EQ(all.record.cases.at(0), proven);
+    expect_has(all.notes.at(0),
+               "taken from A, not from B: its certificate is equal, and the other has none");
+  }
+  const Merged newest =
+      merged({input_of("A", {line_of("a", kEarly)}), input_of("B", {line_of("a", kLate, 1)})});
+  expect_has(newest.notes.at(0), "taken from B, not from A: it is newer");
+}
+
 TEST(Merge, RefusesTwoThatNoTimeTellsApart) {
   const auto refused = [](const Json& x, const Json& y) {
     return error_of([&] { merged({input_of("A", {x}), input_of("B", {y})}); });

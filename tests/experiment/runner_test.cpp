@@ -239,6 +239,38 @@ TEST(Runner, RunsACaseAnewWhoseTimeOutHasChanged) {
   EXPECT_EQ(statuses_after(folder.path(), longer), (Statuses{"ok", "ok", "ok"}));
 }
 
+TEST(Runner, RunsACaseAnewThatADiskHadNoRoomFor) {
+  const TemporaryFolder folder;
+  const Suite suite = fake_suite({"full_once"});
+  EXPECT_EQ(statuses_after(folder.path(), suite), Statuses{"failed"});
+  const Json line = read_run(folder / kRunFile).cases[0];
+  expect_has(line["reason"].get<std::string>(),
+             "the worker exited with code 7 without writing its document: kuafu: document.json");
+  expect_has(line["reason"].get<std::string>(), ": No space left on device; make room");
+  EXPECT_TRUE(is_unwritten(line));
+  EXPECT_EQ(statuses_after(folder.path(), suite), Statuses{"ok"});
+  EXPECT_FALSE(is_unwritten(read_run(folder / kRunFile).cases[0]));
+}
+
+TEST(Runner, CertifiesAnewWhatATimeOutCutShort) {
+  for (const bool is_longer : {true, false}) {
+    const TemporaryFolder folder;
+    const Suite before = fake_suite({"late_proof_once"}, "timeout_s = 10");
+    const Suite after =
+        fake_suite({"late_proof_once"}, is_longer ? "timeout_s = 20" : "timeout_s = 5");
+    EXPECT_EQ(statuses_after(folder.path(), before), Statuses{"ok"});
+    {
+      const Runner runner(after, fake_options(folder.path()));
+      EXPECT_EQ(runner.unfinished(after.cases).size(), is_longer ? 1U : 0U);
+    }
+    statuses_after(folder.path(), after,
+                   is_longer ? std::set<std::string>{} : std::set<std::string>{"timeout"});
+    const Json line = read_run(folder / kRunFile).cases[0];
+    EXPECT_EQ(value_at(line, "document.certificate.verdict"), "equal")
+        << line["document"]["certificate"];
+  }
+}
+
 TEST(Retry, NamesTheNearestStatus) {
   EXPECT_EQ(parse_retry("failed,timeout"), (std::set<std::string>{"failed", "timeout"}));
   for (const auto& [given, near] : std::vector<std::pair<std::string, std::string>>{

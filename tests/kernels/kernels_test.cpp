@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/kernels/kernels.h"
+#include "kuafu/kernels/updates.h"
 
 #include <gtest/gtest.h>
 
@@ -99,6 +100,71 @@ Gelu gelu_of(double x) {
   const double tanh = std::tanh(root * (x + 0.044715 * x * x * x));
   const double inner = root * (1 + 3 * 0.044715 * x * x);
   return {0.5 * x * (1 + tanh), 0.5 * (1 + tanh) + 0.5 * x * (1 - tanh * tanh) * inner};
+}
+
+// Of any length and wherever it begins: an update asks for memory ahead and works in pieces, of which
+// an element's bits must know nothing.
+TEST(AdamKernel, GivesAnElementTheSameBitsWhereverItStands) {
+  constexpr int64_t kMost = 131;
+  const kernels::AdamWFactors f{.beta1 = 0.9,
+                                .beta2 = 0.99,
+                                .epsilon = 1e-8,
+                                .rate = 0.01,
+                                .spread = 1.5,
+                                .grad = 0.5,
+                                .coupled = 0.1,
+                                .keep = 0.99};
+  const auto filled = [](float scale) {
+    std::vector<float> all(kMost + 4);
+    for (size_t i = 0; i < all.size(); ++i) all[i] = scale * static_cast<float>(i % 37 + 1);
+    return all;
+  };
+  const std::vector<float> grad = filled(0.03F);
+  std::vector<float> wanted_w = filled(0.1F), wanted_m = filled(0.01F), wanted_v = filled(0.2F);
+  for (size_t i = 0; i < wanted_w.size(); ++i) {
+    kernels::adam(
+        kernels::Decay::kOfWeight,
+        kernels::AdamWData<float, float>{&wanted_w[i], &grad[i], &wanted_m[i], &wanted_v[i], 1}, f);
+  }
+  for (int64_t count = 0; count <= kMost; ++count) {
+    for (int64_t first = 0; first < 4; ++first) {
+      std::vector<float> w = filled(0.1F), m = filled(0.01F), v = filled(0.2F);
+      kernels::adam(kernels::Decay::kOfWeight,
+                    kernels::AdamWData<float, float>{w.data() + first, grad.data() + first,
+                                                     m.data() + first, v.data() + first, count},
+                    f);
+      for (int64_t i = first; i < first + count; ++i) {
+        const auto at = static_cast<size_t>(i);
+        ASSERT_EQ(w[at], wanted_w[at]) << count << " from " << first << ", element " << i;
+        ASSERT_EQ(m[at], wanted_m[at]);
+        ASSERT_EQ(v[at], wanted_v[at]);
+      }
+      EXPECT_EQ(w[static_cast<size_t>(first + count)],
+                filled(0.1F)[static_cast<size_t>(first + count)]);
+    }
+  }
+}
+
+TEST(SumOfSquares, IsThatOfInterleavedPartialSumsOfAnyCount) {
+  std::vector<float> x(200);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = 0.1F * static_cast<float>(i % 41) - 1.7F;
+  for (int64_t count = 0; count < 190; ++count) {
+    for (int64_t first = 0; first < 4; ++first) {
+      double partial[16] = {}, total = 0;
+      int64_t i = 0;
+      const auto square_at = [&](int64_t at) {
+        const double value = x[static_cast<size_t>(first + at)];
+        return value * value;
+      };
+      for (; i + 16 <= count; i += 16) {
+        for (int j = 0; j < 16; ++j) partial[j] += square_at(i + j);
+      }
+      for (; i < count; ++i) total += square_at(i);
+      for (const double p : partial) total += p;
+      ASSERT_EQ(kernels::sum_of_squares(x.data() + first, count), total)
+          << count << " from " << first;
+    }
+  }
 }
 
 TEST(GeluKernel, IsWithinAFewRoundingsOfTheDefinition) {

@@ -47,14 +47,14 @@ class Load(unittest.TestCase):
         run = run_with(change)
         marked = [c for c in run.cases if load.is_loaded(c)]
         self.assertEqual(len(marked), 2)
-        self.assertIn("2 of 36 finished cases were timed under foreign load", load.sentence(run))
+        self.assertIn("2 of 36 cases whose load was measured were timed under foreign load", load.sentence(run))
         self.assertIn(marked[0].name, load.sentence(run))
         self.assertIn("up to 4 threads on 2 cores", page.machine(run))
         self.assertIn("load average up to 1.2 before a case", page.machine(run))
         self.assertIn("timed under foreign load", page.notes(run))
         self.assertEqual(table.plain(run).count("timed under foreign load"), 2)
         told = text_report.text([run], [run.name], 100, False)
-        self.assertIn("note: 2 of 36 finished cases", " ".join(told.split()))
+        self.assertIn("note: 2 of 36 cases whose load was measured", " ".join(told.split()))
 
     def test_nothing_is_said_of_a_quiet_machine_or_of_an_old_record(self):
         def quiet(lines):

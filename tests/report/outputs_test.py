@@ -189,7 +189,8 @@ class Outputs(Folders):
 
     def test_parquet_names_what_to_install(self):
         with mock.patch.dict(sys.modules, {"pyarrow": None}):
-            code, out, err = run_main(self.first, "--parquet", self.root / "x.parquet")
+            code, out, err = run_main(self.first, "--csv", self.root / "first.csv", "--parquet", self.root / "x.parquet")
+        self.assertFalse((self.root / "first.csv").exists())
         self.assertEqual((code, out, len(err.strip().split("\n"))), (2, "", 1))
         self.assertIn("pip install pyarrow", err)
 

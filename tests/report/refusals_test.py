@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Damaged records, and what is said of bad input."""
 
+import errno
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent.parent / "scripts" / "report")]
@@ -27,6 +29,25 @@ class Outputs(Folder):
                                    check=False, env={k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"})
         self.assertEqual(ended.returncode, 7)
         self.assertEqual(ended.stderr, "report: cannot write all of the standard output: No space left on device\n")
+
+    def test_what_a_full_disk_cuts_short_leaves_nothing(self):
+        synthetic.write(self.folder, synthetic.few(1))
+        written = Path.write_bytes
+
+        def full(path, content):
+            written(path, content[:10])
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+        with mock.patch.object(Path, "write_bytes", full):
+            code, out, err = run_main(self.folder, "--csv", self.root / "cases.csv")
+        self.assertEqual((code, out), (7, ""))
+        self.assertIn("cases.csv': No space left on device", err)
+        self.assertEqual(list(self.root.glob("cases.csv*")), [])
+
+    def test_an_interrupt_is_quiet(self):
+        synthetic.write(self.folder, synthetic.few(1))
+        with mock.patch.object(record, "read_run", side_effect=KeyboardInterrupt):
+            self.assertEqual(run_main(self.folder), (130, "", ""))
 
     def test_a_pipe_is_written_and_stays_one(self):
         synthetic.write(self.folder, synthetic.few(1))

@@ -14,7 +14,9 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent.parent / "scripts" / "report")]
 
 import figures
+import loss_limits
 import plots
+import reasons
 import record
 import style
 import synthetic
@@ -228,6 +230,34 @@ class Refuted(unittest.TestCase):
         lines = [line for axes in figures.draw("loss_curves", run).axes for line in axes.lines
                  if line.get_markerfacecolor() == "none" and line.get_marker() == "o"]
         self.assertEqual([list(line.get_xdata()) for line in lines], [[2, 4, 6]])
+
+    def test_a_diverged_curve_leaves_the_panel_of_the_others(self):
+        objects = synthetic.few(2)
+        objects[2] |= {"status": "diverged", "reason": "the loss is nan"}
+        objects[2]["document"] |= {"status": "diverged", "loss": [4.0, 1.5e14, 2.0]}
+        run = record.read_run(synthetic.write(self.folder / "diverged", objects))
+        sound = [v for v in run.cases[0].loss if v is not None]
+        figure = plots.loss_curves(run)
+        low, high = figure.layout.yaxis.range
+        self.assertTrue(low < min(sound) and max(sound) < high < 2 * max(sound), (low, high))
+        self.assertEqual([(list(t.x), list(t.y)) for t in figure.data if t.name == loss_limits.LEAVES], [([2], [high])])
+        drawn = figures.draw("loss_curves", run)
+        self.assertEqual({tuple(axes.get_ylim()) for axes in drawn.axes}, {(low, high)})
+        self.assertIn(loss_limits.LEAVES, [t.get_text() for t in drawn.legends[0].get_texts()])
+        self.assertIsNone(loss_limits.limits(run.finished))
+
+    def test_names_of_kinds_are_told_apart(self):
+        self.assertEqual(views.setting_label("model.kind", "gpt"), "model gpt")
+        self.assertEqual(views.setting_label("optimizer.kind", "adamw"), "optimizer adamw")
+
+    def test_reasons_that_differ_by_the_path_of_a_plan_are_told_once(self):
+        objects = synthetic.few(2)
+        for index, case in enumerate(("0123456789abcdef", "fedcba9876543210"), 1):
+            objects[index] |= {"status": "failed", "reason": f"/tmp/a b/cases/{case}/plan.toml:18: train.batch = 7: no"}
+        run = record.read_run(synthetic.write(self.folder / "paths", objects))
+        grouped = reasons.grouped(run.cases)
+        self.assertEqual(len(grouped["failed", "train.batch = 7: no"]), 2)
+        self.assertFalse([reason for _, reason in grouped if "plan.toml" in reason])
 
     def test_draws_no_level_of_a_refuted_rank(self):
         objects = synthetic.few(1)

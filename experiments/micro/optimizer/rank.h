@@ -45,7 +45,8 @@ class Rank {
   void kuafu() { optimizer_->step(shards_, plan_.lr); }
   void peer();
   void stream(const StreamLoop& loop);
-  /// Throws where a step of Kuafu's and one of LibTorch's differ by more than rounding.
+  /// Throws where weights or state after a step of Kuafu's and one of LibTorch's differ by more than
+  /// rounding.
   void check();
 
  private:
@@ -53,7 +54,7 @@ class Rank {
   void foreach_lars();
   void foreach_lamb();
   float* stream_of(char name, size_t param);
-  /// Weights and state as they were.
+  /// These weights, and a state of positive numbers.
   void go_back_to(const Tensors& weights);
 
   const TimedRule& rule_;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "app/kuafu/cli.h"
@@ -61,6 +63,42 @@ std::string described(const CLI::ParseError& error) {
   }
   if (message.rfind(prefix, 0) != 0) return message;
   return message.substr(prefix.size()) + ": this option takes no value";
+}
+
+/// Values given to an option of `app`; none where it has no such option.
+std::vector<std::string> given_to(const CLI::App& app, const std::string& name) {
+  const CLI::Option* option = app.get_option_no_throw(name);
+  return option == nullptr ? std::vector<std::string>() : option->results();
+}
+
+/// One spelling of a path, whether there is such a file or not.
+std::string plain_path(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::absolute(path, error).lexically_normal().string();
+}
+
+/// What options say against each other, before anything starts.
+void refuse_contradictions(const CLI::App& app) {
+  KUAFU_REQUIRE(given_to(app, "--certify").empty() || given_to(app, "--no-certify").empty(),
+                "--certify and --no-certify are given together; give one of them");
+  std::set<std::string> plugins;
+  for (const std::string& plugin : given_to(app, "--plugin")) {
+    KUAFU_REQUIRE(plugins.insert(plain_path(plugin)).second, "--plugin ", plugin,
+                  " is given twice; give each plug-in once");
+  }
+  std::map<std::string, std::string> written;  // by file: the option that names it
+  for (const char* name : {"--json", "--trace", "--timeline", "--timetable", "--log", "--csv",
+                           "--junit", "--parquet"}) {
+    for (const std::string& file : given_to(app, name)) {
+      std::error_code error;
+      const bool is_device =
+          std::filesystem::is_other(file, error) || std::filesystem::is_character_file(file, error);
+      if (is_device) continue;  // /dev/null, a pipe
+      const auto [known, is_new] = written.try_emplace(plain_path(file), name);
+      KUAFU_REQUIRE(is_new, known->second, " and ", name, " both write ", file,
+                    "; give each a file of its own");
+    }
+  }
 }
 
 void refuse_unknown_command(const CLI::App& app, int argc, char** argv) {
@@ -163,6 +201,7 @@ FrontCall parse_command_line(int argc, char** argv) {
     throw ConfigError(text(described(error), "\n`kuafu ", argv[1], " --help` shows its options"));
   }
   refuse_extras(app);
+  refuse_contradictions(*app.get_subcommands().front());
   call.command = app.get_subcommands().front()->get_name();
   return call;
 }

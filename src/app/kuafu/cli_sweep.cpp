@@ -53,7 +53,8 @@ void add_suite(CLI::App& app, FrontCall& call) {
   kuafu suite suites/quickstart.toml --repeats 5
 
 Cases that the folder holds are not run again, but for those that the machine ended (killed, no memory from the
-system), those that failed or ran out of time under another time-out, and those of --retry. A suite that has grown
+system, a full disk), those that failed or ran out of time under another time-out, certificates that a shorter
+time-out cut short, and those of --retry. A suite that has grown
 goes on in its folder; recorded cases that it has no more stay there and are left out of the summary. More --repeats
 in the same folder add rounds; fewer leave those that are there.
 

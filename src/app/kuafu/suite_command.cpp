@@ -130,7 +130,8 @@ SweepEnd sweep(Runner& runner, const Suite& suite, const std::vector<Case>& case
 /// "4 of 6 cases, suite 0123456789abcdef", and what rounds add.
 std::string words_of_plan(const Suite& suite, const std::vector<Case>& cases) {
   std::string words =
-      text(cases.size(), " of ", suite.cases.size(), " cases, suite ", suite.hash, "\n");
+      text(cases.size(), " of ", suite.cases.size(),
+           suite.cases.size() == 1 ? " case, suite " : " cases, suite ", suite.hash, "\n");
   if (suite.repeats == 1) return words;
   const auto timed = std::count_if(cases.begin(), cases.end(), is_timed);
   return text(
@@ -151,19 +152,22 @@ std::vector<Json> lines_of(const RunRecord& record, const std::vector<Case>& cas
   return lines;
 }
 
-/// Figures and report.html; what is missing is told in one line. False where it could not be written.
-bool draw_report(const std::string& folder, const Suite& suite, const RunRecord& record) {
+/// Figures and report.html; what is missing is told in one line. The suite's exit code: 0, 7 where it
+/// could not be written, 130 where it was interrupted, else 1.
+int draw_report(const std::string& folder, const Suite& suite, const RunRecord& record) {
   std::string why_not;
   std::vector<std::string> words = python_script("scripts/report/report.py", why_not);
   if (words.empty()) {
     std::cerr << "report left out: " << why_not << "\n";
-    return true;
+    return kDone;
   }
   const Json facts = Json::array({report_facts(record, &suite, true, folder)});
   words.insert(words.end(), {folder, "--facts", handed_on(facts)});
   const int status = run_and_wait(words);
   if (status != 0) std::cerr << "report failed with exit code " << status << "\n";
-  return status != kUnwritten;
+  if (interrupted != 0) return kStopped;
+  const bool is_known = status == kDone || status == kUnwritten || status == kStopped;
+  return is_known ? status : kBad;
 }
 
 /// Why a sweep has nothing to show; empty where a case ended well.
@@ -197,21 +201,25 @@ int conclude(const Suite& suite, const std::vector<Case>& cases, const Runner& r
   const std::string claims = claim_text(check_claims(rows));
   if (!claims.empty()) std::cout << "\nClaims:\n" << claims;
   for (const auto& note : empty_columns(rows)) std::cerr << note << "\n";
-  bool is_bad = false;
+  bool is_bad = false, is_all_written = true;
   if (!references.empty()) std::cout << "\nReferences:\n" << reference_text(references);
   for (const auto& reference : references) is_bad = is_bad || !reference.broken.empty();
   for (const Json& line : lines) {
-    is_bad = is_bad || line["status"] == "failed" || is_different(line["document"]) ||
+    const bool is_full = is_unwritten(line);
+    is_all_written = is_all_written && !is_full;
+    is_bad = is_bad || (line["status"] == "failed" && !is_full) || is_different(line["document"]) ||
              findings_of_rounds(line).is_bad;
   }
   std::cout << "\nresults in " << folder << "\n" << std::flush;
   for (const auto& note : refresh_hdf5(folder, runner.record())) std::cerr << note << "\n";
-  bool is_written = is_hdf5_current(folder, runner.record());
+  const bool is_written = is_hdf5_current(folder, runner.record()) && is_all_written;
   const std::string nothing = nothing_to_draw(lines);
   if (call.has_report && !nothing.empty()) std::cerr << "report left out: " << nothing << "\n";
-  if (call.has_report && nothing.empty())
-    is_written = draw_report(folder, suite, runner.record()) && is_written;
-  return is_bad ? kBad : is_written ? kDone : kUnwritten;
+  const bool is_drawn = call.has_report && nothing.empty();
+  const int drawn = is_drawn ? draw_report(folder, suite, runner.record()) : kDone;
+  if (drawn == kStopped) return kStopped;
+  if (is_bad) return kBad;
+  return drawn != kDone ? drawn : is_written ? kDone : kUnwritten;
 }
 
 }  // namespace

@@ -10,10 +10,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <iostream>
 #include <mutex>
+#include <utility>
 
 #include "app/worker/options.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
 
 namespace kuafu {
 namespace {
@@ -24,9 +27,21 @@ using Report = std::function<void(const std::string& what)>;
 std::atomic<const Report*> watching = nullptr;
 std::atomic<pid_t> watched_process = 0;
 thread_local int rank_of_thread = -1;
+thread_local const std::vector<std::string>* unfinished_with = nullptr;  // plug-ins
+std::atomic<pid_t> working_process = 0;
 
 [[noreturn]] void leave(int status) {
   while (true) ::syscall(SYS_exit_group, status);
+}
+
+// A forked child ends as it likes.
+void note_unfinished(const char* call, int status) {
+  if (unfinished_with == nullptr || working_process.load() != ::getpid()) return;
+  const std::vector<std::string>& plugins = *std::exchange(unfinished_with, nullptr);
+  std::cerr << "kuafu: failed: something called " << call << "(" << status
+            << ") before the work was done"
+            << (plugins.empty() ? "" : "; plug-ins given: " + join(plugins)) << std::endl;
+  leave(kFailed);
 }
 
 // Only the first rank is heard; the others wait for the end of the process. A thread that is no
@@ -34,7 +49,8 @@ thread_local int rank_of_thread = -1;
 // feet.
 void note_exit(const char* call, int status) {
   const Report* report = watching.load();
-  if (report == nullptr || watched_process.load() != ::getpid()) return;
+  if (report == nullptr) return note_unfinished(call, status);
+  if (watched_process.load() != ::getpid()) return;
   if (rank_of_thread < 0) leave(status);
   static std::mutex first;
   first.lock();
@@ -43,17 +59,29 @@ void note_exit(const char* call, int status) {
   leave(kFailed);
 }
 
-}  // namespace
-
-ExitWatch::ExitWatch(Report report) : report_(std::move(report)) {
+void watch_exits() {
   static const int registered =
       ::on_exit([](int status, void*) { note_exit("exit", status); }, nullptr);
   KUAFU_CHECK(registered == 0, "no handler for exit");
+}
+
+}  // namespace
+
+ExitWatch::ExitWatch(Report report) : report_(std::move(report)) {
+  watch_exits();
   watched_process = ::getpid();
   watching = &report_;
 }
 
 ExitWatch::~ExitWatch() { watching = nullptr; }
+
+UnfinishedWork::UnfinishedWork(const std::vector<std::string>& plugins) {
+  watch_exits();
+  working_process = ::getpid();
+  unfinished_with = &plugins;
+}
+
+UnfinishedWork::~UnfinishedWork() { unfinished_with = nullptr; }
 
 WatchedRank::WatchedRank(int rank) { rank_of_thread = rank; }
 WatchedRank::~WatchedRank() { rank_of_thread = -1; }

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace kuafu {
 
@@ -18,6 +19,17 @@ class ExitWatch {
 
  private:
   std::function<void(const std::string& what)> report_;
+};
+
+/// While it stands, exit() or _exit() of its own thread ends the process with ExitCode kFailed and says
+/// on standard error that the work was not done, and which plug-ins were given: one may end the
+/// process while it is loaded, with any code. An ExitWatch that stands too knows better.
+class UnfinishedWork {
+ public:
+  explicit UnfinishedWork(const std::vector<std::string>& plugins);
+  ~UnfinishedWork();
+  UnfinishedWork(const UnfinishedWork&) = delete;
+  UnfinishedWork& operator=(const UnfinishedWork&) = delete;
 };
 
 /// The calling thread works as this rank of the world.

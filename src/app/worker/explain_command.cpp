@@ -178,8 +178,10 @@ void print_plan(const Plan& plan) {
             << " layers, hidden " << plan.model.hidden << ", heads " << plan.model.heads
             << ", vocab " << plan.model.vocab << ", sequence " << plan.model.sequence << ", "
             << to_string(plan.model.dtype) << "; batch " << plan.train.batch << " in "
-            << plan.num_micro_batches() << " micro-batches of " << plan.train.micro_batch
-            << " on each of " << plan.parallel.data.size << " replicas";
+            << plan.num_micro_batches()
+            << (plan.num_micro_batches() == 1 ? " micro-batch of " : " micro-batches of ")
+            << plan.train.micro_batch << " on each of " << plan.parallel.data.size
+            << (plan.parallel.data.size == 1 ? " replica" : " replicas");
   if (plan.train.validate_every > 0) {
     std::cout << "; validated every " << plan.train.validate_every << " steps on "
               << plan.train.validation_batches << " held-out batches";

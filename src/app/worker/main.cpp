@@ -12,6 +12,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "app/worker/early_exit.h"
 #include "app/worker/fuzz.h"
 #include "app/worker/mpi_ranks.h"
 #include "app/worker/options.h"
@@ -190,6 +191,7 @@ int main_with(int argc, char** argv) {
                              &ranks_options.plugins, &matrix_options.plugins}) {
       plugins.insert(plugins.end(), more->begin(), more->end());
     }
+    const UnfinishedWork unfinished(plugins);
     return with_plugins(plugins, [&] {
       if (*fuzz) return fuzz_command(fuzz_options);
       if (*ranks) return ranks_command(ranks_options);

@@ -114,8 +114,9 @@ std::string repeated_key(std::string_view bytes) {
 }
 
 DType dtype_of(const Field& field) {
+  const std::string name = field.string();
   try {
-    return dtype_from(field.string());
+    return dtype_from(name);
   } catch (const ConfigError& e) {
     field.require(false, ": ", e.what());
     throw;

@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "kuafu/conformance/samples.h"
+#include "kuafu/engine/plain_words.h"
 
 namespace kuafu::conformance {
 
@@ -46,7 +47,7 @@ Finding found(Finding blank, const std::function<void(Notes& notes)>& body) {
   try {
     body(notes);
   } catch (const std::exception& error) {
-    notes.fail(text("threw: ", error.what()));
+    notes.fail(text("threw: ", plain_words(error)));
   } catch (...) {
     notes.fail("threw something that is no std::exception");
   }

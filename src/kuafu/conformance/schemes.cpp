@@ -7,6 +7,8 @@
 #include <set>
 
 #include "kuafu/conformance/subject.h"
+#include "kuafu/engine/plain_words.h"
+#include "kuafu/parallel/tensor/axis_types.h"
 
 namespace kuafu::conformance {
 namespace {
@@ -58,6 +60,14 @@ void check_layouts(const Subject& subject, const LayerShape&, Notes& notes) {
   check_layout(tp->weight(Role::kContract), 2, mesh, "the contract weight", notes);
 }
 
+void check_types(const Subject& subject, const LayerShape&, Notes& notes) {
+  try {
+    check_axis_types(subject.registries().tensor.find(subject.where().mode), subject.axes());
+  } catch (const WrongAxes& e) {
+    notes.fail(e.what());
+  }
+}
+
 std::string to_string(const LayerShape& e) {
   return text("B ", e.b, ", S ", e.s, ", H ", e.h, ", F ", e.f, ", V ", e.v);
 }
@@ -65,6 +75,8 @@ std::string to_string(const LayerShape& e) {
 const std::vector<Check>& scheme_checks() {
   static const std::vector<Check> checks = {
       {"layouts", "layouts name axes of the mesh, each once", check_layouts, Shapes::kSmall},
+      {"types", "what is declared follows from the products: no sum is missing or left over",
+       check_types, Shapes::kSmall},
       {"products", "the three products equal the serial ones", check_products},
       {"gradients", "gradients apart have the bits of gradients together, run after run",
        check_gradients},
@@ -144,7 +156,7 @@ std::vector<Finding> run_check(const Check& check, const Registries& registries,
       findings.add(found(blank, [&](Notes& n) { check.body(subject, shape, n); }));
     }
   } catch (const std::exception& error) {
-    blank.detail = text("threw: ", error.what());
+    blank.detail = text("threw: ", plain_words(error));
     findings.add(blank);
   }
   return std::move(findings).all();

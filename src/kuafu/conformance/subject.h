@@ -55,6 +55,7 @@ Layout last_dim(const TensorParallel& tp, Stream s);
 
 // The bodies of scheme_checks().
 void check_layouts(const Subject& subject, const LayerShape& shape, Notes& notes);
+void check_types(const Subject& subject, const LayerShape& shape, Notes& notes);
 void check_products(const Subject& subject, const LayerShape& shape, Notes& notes);
 void check_gradients(const Subject& subject, const LayerShape& shape, Notes& notes);
 void check_traffic(const Subject& subject, const LayerShape& shape, Notes& notes);

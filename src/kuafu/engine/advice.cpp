@@ -32,11 +32,13 @@ int64_t* number(const plan::Key& key, Plan& plan) {
   return held == nullptr ? nullptr : *held;
 }
 
-/// The plan with another value of the key. A batch takes its micro-batches with it.
+/// The plan with another value of the key. A batch takes a micro-batch that follows from it along.
 Plan with(const Plan& plan, const plan::Key& key, int64_t value) {
   Plan other = plan;
   *number(key, other) = value;
-  if (key.name == "train.batch") other.train.micro_batch = 0;
+  const bool follows =
+      plan.train.micro_batch * plan.parallel.data.size == plan.train.batch;  // as "auto" would
+  if (key.name == "train.batch" && follows) other.train.micro_batch = 0;
   return other;
 }
 

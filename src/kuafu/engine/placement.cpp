@@ -2,8 +2,10 @@
 #include "kuafu/engine/placement.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 
+#include "kuafu/base/suggest.h"
 #include "kuafu/engine/advice.h"
 #include "kuafu/engine/row_types.h"
 #include "kuafu/engine/stepping/stage_map.h"
@@ -25,6 +27,21 @@ void check_activations(const Plan& plan, const Context& context, const Mesh& mes
     } catch (const NotDivisible& e) {
       throw NotDivisible(text(keys[static_cast<size_t>(std::stoi(e.dim))], " of ", e.what()), e.dim,
                          e.extent, e.axes);
+    }
+  }
+}
+
+/// Seeds, checkpoints and certificates know a parameter by its name. One that is borrowed is listed
+/// by its owner alone.
+void check_names(const Model& model) {
+  std::map<std::string, std::string> block_of;
+  for (const auto& block : model.blocks) {
+    for (const Param* p : block->params()) {
+      const auto [found, is_new] = block_of.emplace(p->name, block->name());
+      KUAFU_REQUIRE(is_new, "two parameters are named ", in_quotes(p->name), ", one of block ",
+                    in_quotes(found->second), " and one of block ", in_quotes(block->name()),
+                    "; a parameter has a name of its own (a block that uses another's lists it in "
+                    "borrowed())");
     }
   }
 }
@@ -104,6 +121,7 @@ Model Placement::make_model() const {
   }
   const BookScope unbooked(nullptr);
   Model model = make_model_(plan_.model, context());
+  check_names(model);
   for (const Scheme& scheme : schemes_) check_activations(plan_, *scheme.context, mesh_);
   return model;
 }

@@ -41,7 +41,8 @@ class Placement {
   /// The position in the sample of each place of a sharded sequence; null: place = position.
   const std::vector<int64_t>* order() const { return order_.empty() ? nullptr : &order_; }
   /// This rank's shard of the whole model, planned: parameters on meta, booked to nobody. Throws
-  /// NotDivisible where a parameter or an activation does not divide, before any communication.
+  /// NotDivisible where a parameter or an activation does not divide, ConfigError where two
+  /// parameters have one name, before any communication.
   Model make_model() const;
   /// Makes what a rank holds of it.
   const ParamFactory& params() const { return params_; }

@@ -2,6 +2,7 @@
 #include "kuafu/engine/plugin.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 
 #include <algorithm>
 #include <exception>
@@ -20,6 +21,15 @@
 namespace kuafu {
 namespace {
 
+/// Whether the symbol at this address is of data: a call of it would end the process.
+bool is_data(void* address) {
+  Dl_info info{};
+  void* entry = nullptr;
+  if (::dladdr1(address, &info, &entry, RTLD_DL_SYMENT) == 0 || entry == nullptr) return false;
+  const int type = ELF64_ST_TYPE(static_cast<const Elf64_Sym*>(entry)->st_info);
+  return type != STT_FUNC && type != STT_GNU_IFUNC;
+}
+
 const PluginInfo& info_of(const std::string& path) {
   // A bare name would be searched in system folders: a plug-in is a file.
   const std::string file = path.find('/') == std::string::npos ? "./" + path : path;
@@ -27,7 +37,11 @@ const PluginInfo& info_of(const std::string& path) {
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   KUAFU_REQUIRE(library != nullptr, "cannot load plug-in ", path, ": ", dlerror());
   using Entry = const PluginInfo* (*)();
-  const auto entry = reinterpret_cast<Entry>(dlsym(library, "kuafu_plugin"));
+  void* const symbol = dlsym(library, "kuafu_plugin");
+  const auto entry = reinterpret_cast<Entry>(symbol);
+  KUAFU_REQUIRE(entry == nullptr || !is_data(symbol), path,
+                " is no Kuafu plug-in: its kuafu_plugin is data; allowed: a function, extern \"C\" "
+                "const kuafu::PluginInfo* kuafu_plugin()");
   KUAFU_REQUIRE(entry != nullptr, path,
                 " is no Kuafu plug-in: it has no symbol kuafu_plugin (extern \"C\" const "
                 "kuafu::PluginInfo* kuafu_plugin())");

@@ -18,15 +18,15 @@ double median_of(std::vector<double> v) {
   return n % 2 == 1 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
-void take_counts(const RankBook& book, const Ledger& ledger, RankResult& result) {
+void take_counts(const RankBook& book, const Training::Counts& counts, RankResult& result) {
   const auto steps = std::max<int64_t>(static_cast<int64_t>(result.losses.size()), 1);
-  result.flops = book.flops() / steps;
-  result.flops_recomputed = book.flops_recomputed() / steps;
-  result.flops_optimizer = book.flops_optimizer() / steps;
+  result.flops = counts.flops / steps;
+  result.flops_recomputed = counts.flops_recomputed / steps;
+  result.flops_optimizer = counts.flops_optimizer / steps;
   result.peak_bytes = book.peak();
   result.at_peak = book.at_peak();
   result.peak_by_category = book.peak_by_category();
-  result.traffic = traffic_of(ledger);
+  result.traffic = traffic_of(counts.traffic);
 }
 
 }  // namespace
@@ -101,7 +101,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
                    .push_script = options.push_script});
     Training training(plan, options, world, engine, {book, ledger}, result);
     training.run();
-    take_counts(book, ledger, result);
+    take_counts(book, training.counts(), result);
     ledger.set_counting(false);
     book.is_counting = false;
     if (StaleReplica* replica = engine.stale()) {

@@ -148,6 +148,7 @@ bool Training::make_step(StepDone& done) {
     if (!traced_) traced_.emplace(*options_.recorder);
     options_.recorder->clear();
   }
+  if (agreement_) before_step_ = counts_now();
   const double start = seconds_now();
   try {
     done.report = engine_.step();
@@ -165,6 +166,15 @@ bool Training::make_step(StepDone& done) {
   if (done.report.is_skipped) result_.skipped.push_back(done.step);
   if (witness_) witness_->after_step(engine_, done.report);
   return true;
+}
+
+Training::Counts Training::counts_now() const {
+  const RankBook& book = meters_.book;
+  return {book.flops(), book.flops_recomputed(), book.flops_optimizer(), meters_.ledger};
+}
+
+Training::Counts Training::counts() const {
+  return result_.diverged.empty() ? counts_now() : before_step_;
 }
 
 void Training::tell_made() {

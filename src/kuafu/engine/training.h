@@ -21,6 +21,12 @@ class Training {
     Ledger& ledger;
   };
 
+  /// FLOPs and traffic of this rank.
+  struct Counts {
+    int64_t flops = 0, flops_recomputed = 0, flops_optimizer = 0;
+    Ledger traffic;
+  };
+
   /// Loads a checkpoint where the run goes on from one; this is in `result`. Collective.
   /// @pre all arguments outlive it
   Training(const Plan& plan, const RunOptions& options, Communicator& world, Engine& engine,
@@ -34,6 +40,9 @@ class Training {
   void finish();
 
   std::optional<Witness> take_witness() { return std::move(witness_); }
+  /// Of the steps that `result` has: without the one in which the loss was no number.
+  /// @pre finish() was not called
+  Counts counts() const;
 
  private:
   /// The validation in which the run that was saved has been stopped.
@@ -41,6 +50,7 @@ class Training {
   void step();
   /// False where the loss is no number.
   bool make_step(StepDone& done);
+  Counts counts_now() const;
   void diverge(const std::string& why);
   /// By the validation loss after the last step.
   void diverge_at_the_end();
@@ -66,7 +76,8 @@ class Training {
   Agreement::Asked asked_;  ///< since the last step
   std::optional<Witness> witness_;
   std::optional<OpTraceScope> traced_;
-  int64_t flops_ = 0;  ///< of all ranks in the first step
+  Counts before_step_;  ///< where the run may diverge and end well: with `agreement_`
+  int64_t flops_ = 0;   ///< of all ranks in the first step
 };
 
 }  // namespace kuafu

@@ -75,8 +75,9 @@ std::string comparison_text(const Results& a, const Results& b, const Comparison
     for (const auto& difference : c.differences)
       differences += "  " + c.name + ": " + difference + "\n";
   }
-  std::string out = text("A = ", a.origin, ", ", a.cases.size(), " cases\nB = ", b.origin, ", ",
-                         b.cases.size(), " cases\n\n", table.str());
+  const auto cases_of = [](size_t n) { return text(n, n == 1 ? " case" : " cases"); };
+  std::string out = text("A = ", a.origin, ", ", cases_of(a.cases.size()), "\nB = ", b.origin, ", ",
+                         cases_of(b.cases.size()), "\n\n", table.str());
   if (!differences.empty()) out += "\nExact metrics that differ (A, then B):\n" + differences;
   for (const auto& only : comparison.refuted) refuted += "  only in B: " + only + "\n";
   if (!refuted.empty()) out += "\nCertificates that say `different`:\n" + refuted;

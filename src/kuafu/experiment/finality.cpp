@@ -9,6 +9,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/units.h"
+#include "kuafu/experiment/verdict.h"
 #include "kuafu/record/schema.h"
 
 namespace kuafu {
@@ -21,6 +22,9 @@ constexpr std::string_view kRefusals[] = {"std::bad_alloc", "can't allocate memo
                                           "Resource temporarily unavailable",
                                           // the loader of libraries, which ends with 127
                                           "failed to map segment from shared object"};
+
+/// Exit code of a worker where a file could not be written whole.
+constexpr int kUnwrittenCode = 7;
 
 /// A signal that others send; those of a crash are the program's own.
 bool is_from_outside(int signal) {
@@ -68,6 +72,7 @@ bool is_of_machine(const Case& c, const Json& document, const ChildResult& resul
   if (status == "interrupted") return true;  // by a signal: nobody stops a case by --stop-after
   if (status != "failed") return false;
   if (result.end == End::kNotStarted || result.end == End::kLost) return true;
+  if (is_unwritten(result)) return true;
   // A launcher of MPI ranks ends with 128 and the signal of the rank that was killed.
   const int signal = result.end == End::kSignalled ? result.code
                      : result.end == End::kExited  ? result.code - 128
@@ -75,6 +80,17 @@ bool is_of_machine(const Case& c, const Json& document, const ChildResult& resul
   const Json reason = value_at(document, "reason");
   return is_from_outside(signal) ||
          (reason.is_string() && is_refused_by_system(reason.get<std::string>()));
+}
+
+bool is_unwritten(const ChildResult& result) {
+  return result.end == End::kExited && result.code == kUnwrittenCode;
+}
+
+bool is_unwritten(const Json& line) {
+  const Json reason = value_at(line, "reason");
+  return line["status"] == "failed" && reason.is_string() &&
+         reason.get<std::string>().starts_with(
+             text("the worker exited with code ", kUnwrittenCode, " "));
 }
 
 std::string why_again(const Case& c, const Json& line, const std::set<std::string>& retried) {
@@ -85,6 +101,13 @@ std::string why_again(const Case& c, const Json& line, const std::set<std::strin
   if (may_differ && before.is_number() && before.get<double>() != c.timeout_s) {
     return text(status, " under a time-out of ", print_seconds(before.get<double>()), ", now ",
                 print_seconds(c.timeout_s));
+  }
+  if (is_late_certificate(value_at(line, "document"))) {
+    if (before.is_number() && before.get<double>() < c.timeout_s) {
+      return text("its certificate was cut short under a time-out of ",
+                  print_seconds(before.get<double>()), ", now ", print_seconds(c.timeout_s));
+    }
+    if (retried.contains("timeout")) return "its certificate was cut short, as --retry asks";
   }
   return retried.contains(status) ? status + ", as --retry asks" : "";
 }

@@ -23,9 +23,15 @@ std::set<std::string> parse_retry(std::string_view list);
 /// plan's doing.
 bool is_of_machine(const Case& c, const Json& document, const ChildResult& result);
 
+/// Whether a worker could not write its document: a full disk.
+bool is_unwritten(const ChildResult& result);
+/// The same of a line of the record.
+bool is_unwritten(const Json& line);
+
 /// Why a case that has this line runs again; empty where the line is final. What ended by the
-/// machine's doing does, what failed or ran out of time under another time-out does, and what has
-/// one of the `retried` statuses.
+/// machine's doing does, what failed or ran out of time under another time-out does, what has
+/// one of the `retried` statuses, and a certificate that the time-out cut short under a longer one or
+/// where `timeout` is retried.
 std::string why_again(const Case& c, const Json& line, const std::set<std::string>& retried);
 
 }  // namespace kuafu

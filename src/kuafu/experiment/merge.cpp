@@ -10,6 +10,7 @@
 #include "kuafu/base/philox.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/xxh64.h"
+#include "kuafu/experiment/verdict.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/folder_lock.h"
 #include "kuafu/record/provenance.h"
@@ -34,6 +35,12 @@ std::string time_of(const Json& line) {
 /// Rounds that a line has; 1 in older records.
 size_t num_rounds(const Json& line) { return std::max<size_t>(1, value_at(line, "rounds").size()); }
 
+/// Whether its certificate came to a verdict.
+bool is_decided(const Json& line) {
+  const std::string verdict = verdict_of(line["document"]);
+  return line["status"] == "ok" && (verdict == "equal" || verdict == "different");
+}
+
 bool is_same(Json a, Json b) {
   a.erase("kind");
   b.erase("kind");
@@ -53,12 +60,8 @@ class Lines {
     const size_t at = known->second;
     if (is_same(lines_[at], line)) {
       ++num_same_;
-    } else if (is_better(line, folder, at)) {
-      notes_.push_back(text(name_of(line), ": taken from ", folder, ", not from ", folders_[at]));
-      lines_[at] = line;
-      folders_[at] = folder;
     } else {
-      notes_.push_back(text(name_of(line), ": taken from ", folders_[at], ", not from ", folder));
+      choose(line, folder, at);
     }
   }
 
@@ -73,11 +76,31 @@ class Lines {
     return text("case ", in_quotes(line["name"].get<std::string>()), " (", id_of(line), ")");
   }
 
-  bool is_better(const Json& line, const std::string& folder, size_t at) const {
-    const bool is_ok = line["status"] == "ok", was_ok = lines_[at]["status"] == "ok";
-    if (is_ok != was_ok) return is_ok;
-    if (num_rounds(line) != num_rounds(lines_[at])) {
-      return num_rounds(line) > num_rounds(lines_[at]);
+  /// Keeps the better of two lines of a case, and notes why it is better.
+  void choose(const Json& line, const std::string& folder, size_t at) {
+    const auto [is_new, why] = better(line, folder, at);
+    const std::string& taken = is_new ? folder : folders_[at];
+    const std::string& left = is_new ? folders_[at] : folder;
+    notes_.push_back(text(name_of(line), ": taken from ", taken, ", not from ", left, ": ", why));
+    if (!is_new) return;
+    lines_[at] = line;
+    folders_[at] = folder;
+  }
+
+  /// Whether `line` is better than the one that is kept, and why the better one is.
+  std::pair<bool, std::string> better(const Json& line, const std::string& folder,
+                                      size_t at) const {
+    const Json& kept = lines_[at];
+    const bool is_ok = line["status"] == "ok", was_ok = kept["status"] == "ok";
+    if (is_ok != was_ok) return {is_ok, "it ended well"};
+    const bool is_proven = is_decided(line), was_proven = is_decided(kept);
+    if (is_proven != was_proven) {
+      return {is_proven,
+              text("its certificate is ", verdict_of((is_proven ? line : kept)["document"]),
+                   ", and the other has none")};
+    }
+    if (num_rounds(line) != num_rounds(kept)) {
+      return {num_rounds(line) > num_rounds(kept), "it has more rounds"};
     }
     const std::string before = time_of(lines_[at]), now = time_of(line);
     KUAFU_REQUIRE(!before.empty() && !now.empty() && before != now, name_of(line), " is in ",
@@ -85,7 +108,7 @@ class Lines {
                   before == now && !now.empty() ? text("both are of ", now)
                                                 : "not both say when they were made",
                   "; take its line out of one run.jsonl, or merge one folder alone");
-    return now > before;
+    return {now > before, "it is newer"};
   }
 
   std::vector<Json> lines_;

@@ -26,8 +26,9 @@ struct Merged {
 };
 
 /// Puts the cases of all inputs into one record. A case that several have: once where their lines are
-/// the same; else the `ok` one; else, or where both are, the one of more rounds; else the newest. Throws ConfigError naming case
-/// and folders where no time tells which that is.
+/// the same; else the `ok` one; then the one whose certificate has a verdict; then the one of more
+/// rounds; else the newest. Throws ConfigError naming case and folders where no time tells which that
+/// is.
 /// Inputs of one suite hash give a record of that suite; of others, one of all their cases.
 Merged merged(const std::vector<MergeInput>& inputs);
 

@@ -45,6 +45,18 @@ Json plain_document(const Case& c, const char* status, const std::string& reason
   return {{"status", status}, {"reason", reason}, {"world", c.world}, {"ranks", c.ranks}};
 }
 
+/// ": document.json: No space left on device": the last line of the standard error, without the folder
+/// of the case, so that cases have one reason; empty where it has none.
+std::string why_unwritten(const Remains& remains) {
+  const std::string lines = last_lines(remains.error_path);
+  if (lines.empty()) return "";
+  std::string line = ": " + lines.substr(lines.rfind('\n') + 1);
+  const std::string folder = std::filesystem::path(remains.document_path).parent_path().string();
+  if (const size_t at = line.find(folder + "/"); at != std::string::npos)
+    line.erase(at, folder.size() + 1);
+  return line;
+}
+
 /// The worker's document, or null and why there is none.
 Json read_document(const std::string& path, std::string& problem) {
   if (!std::filesystem::exists(path)) {
@@ -124,6 +136,11 @@ Json document_of(const Case& c, const Remains& remains) {
     if (!is_of_a_library(document)) return document;
     return ended_with(document, c, "failed",
                       document["reason"].get<std::string>() + last_lines(remains.error_path));
+  }
+  if (is_unwritten(result)) {
+    return plain_document(c, "failed",
+                          text("the worker ", describe_end(result), " ", problem,
+                               why_unwritten(remains), "; make room, and call again"));
   }
   if (result.end == End::kExited) {
     return plain_document(

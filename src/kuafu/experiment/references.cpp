@@ -133,7 +133,7 @@ std::string reference_text(const std::vector<ReferenceResult>& results) {
                                                  : "no case";
     out += text("  ", verdict, "  ", result.what, ": ",
                 result.checked - static_cast<int64_t>(result.broken.size()), " of ", result.checked,
-                " cases\n");
+                result.checked == 1 ? " case\n" : " cases\n");
     for (const auto& sentence : result.broken) out += "           " + sentence + "\n";
   }
   return out;

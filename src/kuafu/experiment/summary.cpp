@@ -43,12 +43,51 @@ std::string shown(const std::string& verdict) { return verdict == "not_run" ? "n
 
 std::string first_line(const std::string& reason) { return reason.substr(0, reason.find('\n')); }
 
-/// Why a case is not simply good, a line each.
-std::string reasons_of(const Json& line) {
+/// `reason` without the path of the plan that the suite wrote for a case ("x/cases/ID/plan.toml:18: "):
+/// it says nothing, and is another for each case.
+std::string without_plan_path(const std::string& reason) {
+  const std::string name = "/plan.toml:";
+  const size_t at = reason.find(name);
+  if (at == std::string::npos) return reason;
+  const bool is_first = reason.find(':') > at;  // a folder's name may have blanks
+  const size_t begin = is_first ? 0 : reason.rfind(' ', at) + 1;
+  const size_t end = reason.find(": ", at + name.size() - 1);
+  const bool is_of_case = reason.substr(begin, at - begin).find("cases/") != std::string::npos;
+  if (!is_of_case || end == std::string::npos) return reason;
+  return reason.substr(0, begin) + reason.substr(end + 2);
+}
+
+/// Reasons in the order in which they come, each once, with the cases that have it.
+class Reasons {
+ public:
+  void add(const std::string& name, const std::string& why) {
+    const auto known =
+        std::find_if(rows_.begin(), rows_.end(), [&](const auto& row) { return row.first == why; });
+    if (known == rows_.end()) {
+      rows_.push_back({why, {name}});
+    } else {
+      known->second.push_back(name);
+    }
+  }
+
+  std::string str() const {
+    std::string out;
+    for (const auto& [why, names] : rows_) {
+      const size_t more = names.size() - 1;
+      out += text("  ", names[0], more > 0 ? text(" and ", more, " more") : "", ": ", why, "\n");
+    }
+    return out;
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::vector<std::string>>> rows_;
+};
+
+/// Why a case is not simply good.
+void add_reasons(const Json& line, Reasons& reasons) {
   const Json& document = line["document"];
-  std::string reasons;
   const auto tell = [&](const std::string& why) {
-    reasons += text("  ", line["name"].get<std::string>(), ": ", first_line(why), "\n");
+    reasons.add(line["name"].get<std::string>(), first_line(without_plan_path(why)));
   };
   const Json reason = value_at(line, "reason");
   if (reason.is_string()) tell(reason.get<std::string>());
@@ -57,7 +96,6 @@ std::string reasons_of(const Json& line) {
     tell(text("certificate ", shown(verdict_of(document)), why.empty() ? "" : ": ", why));
   }
   for (const std::string& finding : findings_of_rounds(line).sentences) tell(finding);
-  return reasons;
 }
 
 /// Largest share of the cores that others had while the case was timed, in any of its rounds; 0 where
@@ -162,7 +200,7 @@ std::string result_table(const std::vector<Json>& lines, const std::vector<Colum
                                         {"certificate"}};
   for (const ColumnCells& column : more) columns.push_back({column.title, Align::kRight});
   Table table(columns);
-  std::string reasons;
+  Reasons reasons;
   for (const Json& line : lines) {
     const Json document = timed_document(line);
     const Json first = value_at(document, "loss.first"), last = value_at(document, "loss.last");
@@ -183,10 +221,11 @@ std::string result_table(const std::vector<Json>& lines, const std::vector<Colum
       cells.push_back(cell == column.cells.end() ? "-" : cell->second);
     }
     table.add(cells);
-    reasons += reasons_of(line);
+    add_reasons(line, reasons);
   }
+  const std::string why = reasons.str();
   return table.str() + words_of_estimates(lines) + words_of_rounds(lines) +
-         words_of_foreign_load(lines) + (reasons.empty() ? "" : "\nWhy:\n" + reasons);
+         words_of_foreign_load(lines) + (why.empty() ? "" : "\nWhy:\n" + why);
 }
 
 std::string verdict_counts(const std::vector<Json>& lines) {

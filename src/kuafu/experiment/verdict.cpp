@@ -24,6 +24,14 @@ bool is_cut_short(const Json& document) {
          reason.is_string() && reason.get<std::string>().starts_with(kCutShort);
 }
 
+bool is_late_certificate(const Json& document) {
+  if (!is_cut_short(document)) return false;
+  const std::string reason = value_at(document, "certificate.reason").get<std::string>();
+  // As the worker that ends itself says it, and as document_of() does.
+  return reason.find("the case took longer than ") != std::string::npos ||
+         reason.find("did not end in ") != std::string::npos;
+}
+
 Json with_end(Json document, const std::string& how) {
   Json& reason = document["certificate"]["reason"];
   if (reason == kCutShort) reason = text(kCutShort, ": ", how);

@@ -15,6 +15,8 @@ bool is_different(const Json& document);
 
 /// The run ended well and whatever certified it did not: its numbers stand, without a proof.
 bool is_cut_short(const Json& document);
+/// Whether the time-out cut it short: with more time there would be one.
+bool is_late_certificate(const Json& document);
 /// Such a document with how its process ended, where it does not say why already.
 Json with_end(Json document, const std::string& how);
 

@@ -49,12 +49,13 @@ void check_blocks(const Plan& plan, const Origins& origins) {
   // Layers of several modes have re-layouts between them: then the placement counts.
   const bool is_exact = blocks > 0 && plan.parallel.layers.empty();
   if (is_exact && stages > blocks) {
+    const int64_t most = blocks / p.chunks;  // one rank has no pipeline
+    const std::string fewer_ranks = most > 1 ? text("size = ", most, ", or ") : "";
     throw Refused(
         text(origins.of({"parallel.pipeline.chunks", "parallel.pipeline.size", "model.layers"}),
              "parallel.pipeline = { size = ", p.size, ", chunks = ", p.chunks, " } makes ", stages,
              " stages of ", blocks, " blocks (embedding, model.layers = ", plan.model.layers,
-             ", head); nearest: size = ", std::max<int64_t>(1, blocks / p.chunks),
-             ", or layers = ", stages - 2));
+             ", head); nearest: ", fewer_ranks, "layers = ", stages - 2));
   }
   if (p.blocks.empty()) return;
   const auto given = static_cast<int64_t>(p.blocks.size());

@@ -9,6 +9,7 @@
 
 #include "kuafu/base/plugin_error.h"
 #include "kuafu/comm/gather.h"
+#include "kuafu/engine/plain_words.h"
 #include "kuafu/engine/proof/certificate_replay.h"
 #include "kuafu/engine/proof/certificate_step.h"
 #include "kuafu/engine/proof/certificate_text.h"
@@ -121,7 +122,9 @@ class Certification {
     } catch (const PluginError&) {  // what is certified cannot be trusted either
       throw;
     } catch (const std::exception& error) {
-      proof.give_up(error.what());
+      proof.give_up(plain_words(error));
+    } catch (...) {
+      proof.give_up(kNoException);
     }
   }
 

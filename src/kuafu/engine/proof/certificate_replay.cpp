@@ -8,6 +8,8 @@
 
 #include <ATen/ATen.h>
 
+#include "kuafu/base/plugin_error.h"
+#include "kuafu/engine/plain_words.h"
 #include "kuafu/engine/proof/certificate_compare.h"
 #include "kuafu/engine/proof/push_replay.h"
 #include "kuafu/engine/whole.h"
@@ -249,9 +251,14 @@ void certify_replayed(const Plan& original, const Registries& registries, Commun
       } else {
         judge_native(proof, plan, told, run, *reference);
       }
-    } catch (const ConfigError& error) {
+    } catch (const PluginError&) {  // as in other proofs
+      throw;
+    } catch (const std::exception& error) {
       proof.verdict = "not_run";
-      proof.reason = error.what();
+      proof.reason = plain_words(error);
+    } catch (...) {
+      proof.verdict = "not_run";
+      proof.reason = kNoException;
     }
   }
   c.conclude();

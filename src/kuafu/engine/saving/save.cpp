@@ -39,6 +39,17 @@ std::string failure_of(const F& work) {
   return "";
 }
 
+/// Whether a checkpoint without this tensor is damaged. Imported weights have no slots yet; a run that
+/// was resumed with changes may have slots that the one before had of no parameter.
+bool must_have(const Checkpoint& from, const SavedTensor& t, const OptimizerPlan& now) {
+  if (t.slot.empty()) return true;
+  if (saved_run::is_weights_only(from)) return false;
+  if (saved_run::plan_of(from, "a checkpoint").optimizer == now) return true;
+  const std::string all = text(now.kind, ".", t.slot, ".");
+  const auto found = from.tensors().lower_bound(all);
+  return found != from.tensors().end() && found->first.starts_with(all);
+}
+
 /// Cores are for the ranks: this thread writes where they leave one.
 void yield_to_ranks() {
   constexpr int kNice = 10;
@@ -291,8 +302,8 @@ void Saver::load(const Checkpoint& from) {
   engine_.optimizer().begin(shards, from.state_count(saved_run::kOptimizerSteps));
   const OptimizerState state = engine_.optimizer().state();
   for (const SavedTensor& t : saved_tensors(shards, state, engine_.plan().optimizer.kind)) {
-    // Weights that come from elsewhere have no slots yet.
-    if (from.tensors().contains(t.name)) {
+    const bool is_there = from.tensors().contains(t.name);
+    if (is_there || must_have(from, t, engine_.plan().optimizer)) {
       fill(t.tensor, held_by(shards[t.shard], engine_.mesh()), from, t.name);
     }
   }

@@ -8,6 +8,7 @@
 #include <c10/util/Exception.h>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/engine/plain_words.h"
 
 namespace kuafu {
 namespace {
@@ -20,10 +21,16 @@ std::string name_of(const Model& model, size_t index) {
 void check(const Model& model, size_t index, const Flow& out) {
   const bool is_last = index + 1 == model.blocks.size();
   const auto is_there = [](const Tensor& t) { return t.defined(); };
+  const auto is_whole = [](const Tensor& t) { return !t.is_floating_point(); };
   if (out.empty() || !std::all_of(out.begin(), out.end(), is_there)) {
     throw Error(text(name_of(model, index), " hands on ",
                      out.empty() ? "nothing" : "an undefined tensor", "; forward() returns ",
                      is_last ? "the loss" : "what the next block takes"));
+  }
+  const auto whole = std::find_if(out.begin(), out.end(), is_whole);
+  if (whole != out.end()) {
+    throw Error(text(name_of(model, index), " hands on a tensor of ", whole->scalar_type(),
+                     ", which has no gradient; forward() returns floating-point numbers"));
   }
   if (is_last && (out.size() != 1 || out[0].numel() != 1)) {
     const std::string given = out.size() == 1 ? text("a tensor of ", out[0].numel(), " elements")
@@ -36,17 +43,24 @@ void check(const Model& model, size_t index, const Flow& out) {
 }  // namespace
 
 Flow call_block(const Model& model, size_t index, const Flow& in, const Side& side) {
-  try {
-    Flow out = model.blocks[index]->forward(in, side);
+  Flow out;
+  run_of_block(model, index, "", [&] {
+    out = model.blocks[index]->forward(in, side);
     check(model, index, out);
-    return out;
+  });
+  return out;
+}
+
+void run_of_block(const Model& model, size_t index, const char* part,
+                  const std::function<void()>& f) {
+  try {
+    f();
   } catch (const InternalError& e) {  // an own op that was given what it does not take
-    throw InternalError(text(name_of(model, index), ": ", e.what()));
+    throw InternalError(text(name_of(model, index), part, ": ", e.what()));
   } catch (const c10::Error& e) {
-    const std::string words = e.what_without_backtrace();
+    const std::string words = plain_words(e);
     if (words.find("can't allocate memory") != std::string::npos) throw;
-    throw Error(
-        text(name_of(model, index), ": an error of LibTorch: ", words.substr(0, words.find('\n'))));
+    throw Error(text(name_of(model, index), part, ": ", words));
   }
 }
 

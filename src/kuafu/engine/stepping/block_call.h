@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+
 #include "kuafu/model/context.h"
 
 namespace kuafu {
 
 /// What block `index` of `model` hands on, held to what context.h says of it: one loss of one
-/// element of the last block, one tensor or more of any other, each with elements behind it. Throws
-/// Error, which names the block, where it is otherwise or where an op in it refuses what it is
-/// given: a model may be a plug-in's.
+/// element of the last block, one tensor or more of any other, each of floating-point numbers.
+/// Throws Error, which names the block, where it is otherwise or where an op in it refuses what it
+/// is given: a model may be a plug-in's.
 Flow call_block(const Model& model, size_t index, const Flow& in, const Side& side);
+
+/// f(), work of block `index`; errors of ops in it name the block and `part` of it (", backward").
+void run_of_block(const Model& model, size_t index, const char* part,
+                  const std::function<void()>& f);
 
 }  // namespace kuafu

@@ -16,6 +16,8 @@
 namespace kuafu {
 namespace {
 
+constexpr const char* kBackward = ", backward";
+
 /// Micro-batches whose gradient is the rank's next computation after their forward on `stage`.
 std::set<int> used_at_once(const pipeline::Timetable& schedule, int stage) {
   std::set<int> found;
@@ -106,7 +108,7 @@ void Stage::weight_grad(int micro_batch) {
     const TracePhase phase([&] { return tools_.model.blocks[first_ + b]->name(); });
     {
       const Slowdown slow(tools_.slowdown);
-      now.weight_grads[b].compute();
+      run_of_block(tools_.model, first_ + b, kBackward, [&] { now.weight_grads[b].compute(); });
     }
     finish_block(b, micro_batch);
   }
@@ -156,7 +158,7 @@ void Stage::backward_block(size_t b, const Side& side, InFlight& now, Flow& grad
     out.push_back(std::move(loss));
   }
   losses.clear();
-  torch::autograd::backward(out, grads);
+  run_of_block(tools_.model, first_ + b, kBackward, [&] { torch::autograd::backward(out, grads); });
   out.clear();
   grads.clear();
   for (const Tensor& t : in) grads.push_back(t.grad());

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/engine/plain_words.h"
+
+#include <c10/util/Exception.h>
+
+namespace kuafu {
+
+std::string plain_words(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  if (of_torch == nullptr) return error.what();
+  const std::string words = of_torch->what_without_backtrace();
+  return "an error of LibTorch: " + words.substr(0, words.find('\n'));
+}
+
+}  // namespace kuafu
