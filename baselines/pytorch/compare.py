@@ -9,6 +9,7 @@ hundreds of times a second even where nothing is to be done, and MPI ranks wait 
   kuafu_mpi        as MPI processes, as PyTorch's ranks are processes
   limit            the threads computing without any communication; nothing that it computes is right
   unmetered        the threads with ledger and meters off
+  other            the threads of another build of Kuafu (--other), as of a commit before a change
   pytorch          eager PyTorch
   pytorch_compile  with forward, loss and backward through torch.compile; what the first step takes,
                    the compiler's work included, is told and left out
@@ -43,7 +44,7 @@ PEERS = {"single": "single.py", "data": "ddp.py", "pipeline": "pipelining.py",
 MODES = (*PEERS, "zero2", "1d-sp", "2d")
 MODEL = ("layers", "hidden", "heads", "sequence", "batch")
 SIDES = {"kuafu": [], "kuafu_mpi": ["--world", "mpi"], "limit": ["--no-communication"],
-         "unmetered": ["--no-meter"], "pytorch": [], "pytorch_compile": ["--compile"]}
+         "unmetered": ["--no-meter"], "other": [], "pytorch": [], "pytorch_compile": ["--compile"]}
 PYTORCH = ("pytorch", "pytorch_compile")
 RESAMPLES = 2000
 
@@ -63,6 +64,8 @@ def parse(arguments):
     parser.add_argument("--implementation", choices=("default", "foreach", "fused"),
                         default="default", help="loop of PyTorch's AdamW")
     parser.add_argument("--kuafu", type=Path, default=ROOT / "build/release/bin/kuafu-bench-step")
+    parser.add_argument("--other", type=Path, metavar="PROGRAM",
+                        help="kuafu-bench-step of another build, for --sides kuafu,other")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for one answer")
     parser.add_argument("--json", type=Path, help="default: results/benchmarks/step-*.json")
     options = parser.parse_args(arguments)
@@ -84,6 +87,10 @@ def parse(arguments):
         options.micro_batch = 1
     if not options.kuafu.is_file():
         parser.error(f"no program {options.kuafu}: build it first (scripts/setup.sh --build)")
+    if ("other" in options.sides) != (options.other is not None):
+        parser.error("--other PROGRAM and the side other go together: --sides kuafu,other --other PROGRAM")
+    if options.other is not None and not options.other.is_file():
+        parser.error(f"--other {options.other}: no such program")
     return options
 
 
@@ -107,7 +114,8 @@ def command_of(side, options, start=Path("START")):
     if side in PYTORCH:
         return [*peer_of(options, start), *SIDES[side], "--serve"]
     launcher = ([str(ROOT / "scripts/mpirun.sh"), "--exec", "-n", str(options.ranks)] if side == "kuafu_mpi" else [])
-    return [*launcher, str(options.kuafu), *shape, "--mode", options.mode, *SIDES[side], "--serve"]
+    program = options.other if side == "other" else options.kuafu
+    return [*launcher, str(program), *shape, "--mode", options.mode, *SIDES[side], "--serve"]
 
 
 def turns_of(sides, number):
@@ -151,6 +159,15 @@ def write_start(options, folder):
         subprocess.run([str(options.kuafu), *words_of(options, MODEL), "--export", str(start),
                         "--steps", str(count)], check=True, timeout=options.timeout)
     return start
+
+
+def commit_of(program, timeout):
+    """What a kuafu-bench-step says it was built from: {git_commit, git_dirty}."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        subprocess.run([str(program), "--layers", "1", "--hidden", "16", "--steps", "1", "--json", file.name], check=True,
+                       stdout=subprocess.DEVNULL, timeout=timeout)
+        said = json.loads(Path(file.name).read_text(encoding="utf-8"))["provenance"]
+    return {key: said[key] for key in ("git_commit", "git_dirty")}
 
 
 def counted(options, start):
@@ -226,7 +243,7 @@ def ratio(slow, fast, seed=1):
             "ci95": [drawn[int(0.025 * RESAMPLES)], drawn[int(0.975 * RESAMPLES) - 1]]}
 
 
-PAIRS = (("pytorch", "kuafu"), ("pytorch", "kuafu_mpi"), ("pytorch_compile", "kuafu"),
+PAIRS = (("kuafu", "other"), ("pytorch", "kuafu"), ("pytorch", "kuafu_mpi"), ("pytorch_compile", "kuafu"),
          ("pytorch_compile", "kuafu_mpi"), ("pytorch", "pytorch_compile"), ("kuafu_mpi", "kuafu"),
          ("kuafu", "limit"), ("kuafu", "unmetered"), ("pytorch", "limit"))
 
@@ -284,6 +301,7 @@ def main(arguments=None):
     document = {"benchmark": "step", "settings": settings,
                 "step_time_s": {name: summary(r) for name, r in rounds.items()},
                 "ratios": ratios(rounds), "seconds": round(time.monotonic() - begin, 1),
+                **({"other": commit_of(options.other, options.timeout)} if options.other else {}),
                 "provenance": before, "sides": found, "compared": compared(found, options.layers, options.hidden)}
     show(document)
     if wrong := beaten(document["ratios"]):

@@ -28,9 +28,11 @@ constexpr int kOk = 0, kUsage = 2;
 
 /// Dotted paths of a JSON value: `[]` an entry of a list of objects, `*` any name below `open`.
 void add_paths(const Json& value, const std::string& path, std::set<std::string>& paths) {
-  static const std::set<std::string> open = {"parameters.by_kind",
-                                             "parameters.fullest_rank.by_kind", "memory.at_peak",
-                                             "traffic.axes", "traffic.axes.*.calls"};
+  static const std::set<std::string> open = {
+      "parameters.by_kind",      "parameters.fullest_rank.by_kind",
+      "memory.at_peak",          "traffic.axes",
+      "traffic.axes.*.calls",    "states[].value.types",
+      "states[].gradient.types", "states[].slots"};
   if (!path.empty()) paths.insert(path);
   if (value.is_array() && !value.empty() && value[0].is_object()) {
     for (const Json& one : value) {
@@ -68,6 +70,27 @@ TEST(Explain, ExplainsInJsonAsThePageSays) {
     sum += bytes.get<int64_t>();
   EXPECT_EQ(sum, json["memory"]["peak_bytes"]);
   EXPECT_EQ(json["ranks"], 8);
+}
+
+TEST(Explain, SaysWhereTheStatesOfEveryParameterAre) {
+  const Arguments settings = {"parallel.zero=2", "parallel.data=2", "parallel.tensor.mode=1d",
+                              "parallel.tensor.size=2", "model.dtype=bf16"};
+  const Json json = Json::parse(explained(set(settings, {"--json", "-"}), kOk));
+  ASSERT_EQ(json["states"].size(), json["layouts"].size());
+  for (const Json& row : json["states"]) {
+    const std::string name = row["parameter"];
+    EXPECT_EQ(row["value"]["held"], "whole") << name;
+    EXPECT_EQ(row["gradient"]["held"], "part") << name;
+    EXPECT_EQ(row["gradient"]["types"]["data"], "partial") << name;
+    for (const char* slot : {"m", "v", "master"}) {
+      EXPECT_EQ(row["slots"][slot],
+                Json::parse(R"({"dtype":"f32","held":"part","tier":"device"})"));
+    }
+    const bool is_split = name.ends_with("mlp.up.weight");
+    if (is_split) EXPECT_EQ(row["value"]["types"]["tensor"], "sharded");
+    if (name.ends_with("norm1.scale")) EXPECT_EQ(row["value"]["types"]["tensor"], "replicated");
+  }
+  EXPECT_NE(explained(set(settings), kOk).find("master     f32   part  device"), std::string::npos);
 }
 
 TEST(Explain, SaysHowManySamplesThereAreOrWhyItCannot) {

@@ -123,6 +123,49 @@ TEST(Store, HasTheSlotsThatARuleDeclaresBeforeAnyStep) {
   }
 }
 
+/// What the row of every parameter says is held against the elements that ranks have of it.
+TEST(Store, RowsSayWhatEveryRankKeeps) {
+  constexpr int kReplicas = 3;
+  for (const Row& row : rows(kReplicas)) {
+    std::map<std::string, int64_t> kept;  // by parameter and slot
+    std::vector<StateRow> said;
+    std::mutex guard;
+    tests::run_ranks(kReplicas, [&](Communicator& world) {
+      OneRank rank(row, world, DType::kBF16);
+      const auto adamw = make_optimizer({}, builtin_optimizers(), &rank.store->slots());
+      adamw->begin(rank.store->pieces());
+      const std::lock_guard lock(guard);
+      said = rank.store->rows();
+      for (const SlotTensor& t : rank.store->slots().tensors()) {
+        kept[t.param + " " + t.slot] += t.tensor.numel();
+      }
+      for (const Param* p : {&rank.weight, &rank.bias}) {  // between two uses
+        if (p->value.storage().nbytes() > 0) kept[p->name] += p->value.numel();
+      }
+    });
+    ASSERT_EQ(said.size(), 2u);
+    EXPECT_EQ(said[0].name, "weight");
+    EXPECT_EQ(said[0].shape, (Shape{3, 5}));
+    EXPECT_EQ(said[1].shape, Shape{7});
+    for (const StateRow& r : said) {
+      const int64_t elements = r.shape.size() == 2 ? 15 : 7;
+      EXPECT_EQ(r.dtype, DType::kBF16);
+      EXPECT_EQ(r.replicas, Axes{"data"});
+      EXPECT_EQ(r.parameter_types[0], std::pair(std::string("data"), AxisType::kReplicated));
+      EXPECT_EQ(r.gradient_types[0], std::pair(std::string("data"), AxisType::kPartial));
+      EXPECT_EQ(r.parameter.held == Held::kPart, row.stage == 3) << row.name;
+      EXPECT_EQ(kept[r.name], r.parameter.held == Held::kPart ? 0 : kReplicas * elements)
+          << row.name;
+      ASSERT_EQ(r.slots.size(), 3u) << row.name;
+      for (const StateRow::Slot& s : r.slots) {
+        EXPECT_EQ(s.dtype, DType::kF32);
+        const int64_t copies = s.residence.held == Held::kPart ? 1 : kReplicas;
+        EXPECT_EQ(kept[r.name + " " + s.name], copies * elements) << row.name << " " << s.name;
+      }
+    }
+  }
+}
+
 TEST(Store, RefusesAReleaseOfWhatIsNotUsed) {
   tests::run_ranks(2, [](Communicator& world) {
     OneRank rank({"stage 3", 3, "auto", 1}, world, DType::kF32);
@@ -132,10 +175,12 @@ TEST(Store, RefusesAReleaseOfWhatIsNotUsed) {
 
 TEST(Residency, HasFourStagesEachWithMoreInPartsThanTheOneBefore) {
   const auto parts = [](const Residency& r) {
-    return (r.slots == Held::kPart) + (r.gradients == Held::kPart) + (r.parameters == Held::kPart);
+    return (r.slots.held == Held::kPart) + (r.gradients.held == Held::kPart) +
+           (r.parameters.held == Held::kPart);
   };
-  for (const int64_t stage : {0, 1, 2, 3}) EXPECT_EQ(parts(residency_of(stage)), stage);
-  EXPECT_THROW(residency_of(4), InternalError);
+  for (int64_t stage = 0; stage <= kLastZeroStage; ++stage)
+    EXPECT_EQ(parts(residency_of_stage(stage)), stage);
+  EXPECT_THROW(residency_of_stage(kLastZeroStage + 1), InternalError);
 }
 
 }  // namespace

@@ -148,6 +148,37 @@ void print_traffic(const Explained& all) {
   std::cout << table.str();
 }
 
+/// States that are kept alike are one line.
+void print_states(const Explained& all) {
+  struct Kind {
+    std::string name;
+    DType dtype;
+    Residence residence;
+    int64_t parameters = 0;
+  };
+  std::vector<Kind> kinds;
+  const auto count_in = [&](const std::string& name, DType dtype, const Residence& residence) {
+    for (Kind& k : kinds) {
+      if (k.name != name || k.dtype != dtype || !(k.residence == residence)) continue;
+      ++k.parameters;
+      return;
+    }
+    kinds.push_back({name, dtype, residence, 1});
+  };
+  for (const StateRow& row : all.parts.states) {
+    count_in("parameter", row.dtype, row.parameter);
+    count_in("gradient", row.dtype, row.gradient);
+    for (const StateRow::Slot& s : row.slots) count_in(s.name, s.dtype, s.residence);
+  }
+  std::cout << "\nStates  what a replica keeps of each between its uses: the whole, or its part\n";
+  Table table({{"state"}, {"type"}, {"kept"}, {"memory"}, {"parameters", Align::kRight}});
+  for (const Kind& k : kinds) {
+    table.add({k.name, std::string(to_string(k.dtype)), std::string(to_string(k.residence.held)),
+               std::string(to_string(k.residence.tier)), text(k.parameters)});
+  }
+  std::cout << table.str();
+}
+
 void print_memory(const Explained& all) {
   const RankResult& r = all.fullest;
   std::cout << "\nMemory  rank " << all.fullest_rank
@@ -199,6 +230,7 @@ void print_all(const Explained& all, const Registries& registries) {
   print_layouts(all, placement.context());
   print_costs(all);
   print_traffic(all);
+  print_states(all);
   print_memory(all);
 }
 

@@ -180,6 +180,34 @@ void add_data(Explained& all) {
   }
 }
 
+Json residence_json(const Residence& r) {
+  return {{"held", to_string(r.held)}, {"tier", to_string(r.tier)}};
+}
+
+Json types_json(const std::vector<std::pair<std::string, AxisType>>& types) {
+  Json by_axis = Json::object();
+  for (const auto& [axis, type] : types) by_axis[axis] = to_string(type);
+  return by_axis;
+}
+
+Json state_json(const StateRow& row) {
+  Json slots = Json::object();
+  for (const StateRow::Slot& s : row.slots) {
+    slots[s.name] = residence_json(s.residence);
+    slots[s.name]["dtype"] = to_string(s.dtype);
+  }
+  Json parameter = residence_json(row.parameter), gradient = residence_json(row.gradient);
+  parameter["types"] = types_json(row.parameter_types);
+  gradient["types"] = types_json(row.gradient_types);
+  return {{"parameter", row.name},
+          {"dtype", to_string(row.dtype)},
+          {"layers", {{"stacked", row.layers.is_stacked}, {"parts", row.layers.parts}}},
+          {"replicas", row.replicas},
+          {"value", parameter},
+          {"gradient", gradient},
+          {"slots", slots}};
+}
+
 Json traffic_json(const RankResult& r) {
   Json axes = Json::object();
   for (const auto& [axis, t] : r.traffic) {
@@ -217,7 +245,8 @@ Explained explain(const Plan& plan, const Registries& registries) {
 }
 
 Json explained_json(const Explained& all) {
-  Json mesh = Json::array(), layouts = Json::array(), costs = Json::array();
+  Json mesh = Json::array(), layouts = Json::array(), costs = Json::array(), states = Json::array();
+  for (const StateRow& row : all.parts.states) states.push_back(state_json(row));
   for (const Axis& axis : all.axes) mesh.push_back({{"axis", axis.name}, {"size", axis.size}});
   for (const ExplainedParam& p : all.params) {
     layouts.push_back({{"parameter", p.name},
@@ -254,6 +283,7 @@ Json explained_json(const Explained& all) {
             {"budget_bytes", budget ? Json(*budget) : Json(nullptr)}}},
           {"pipeline", all.pipeline},
           {"layouts", layouts},
+          {"states", states},
           {"costs", costs},
           {"traffic",
            {{"rank", 0}, {"steps", all.plan.train.steps}, {"axes", traffic_json(all.first)}}}};

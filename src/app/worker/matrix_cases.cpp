@@ -163,7 +163,7 @@ Dimension schedules(const Registries& registries) {
 
 Dimension zero_stages() {
   Dimension out{"zero", {}};
-  for (int64_t stage = 0; stage <= 3; ++stage) {
+  for (int64_t stage = 0; stage <= kLastZeroStage; ++stage) {
     out.values.push_back({text(stage), {{"parallel.zero", text(stage)}}, 2});
   }
   return out;

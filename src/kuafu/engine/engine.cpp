@@ -170,6 +170,8 @@ std::vector<WholeParam> Engine::all_params() {
   return all;
 }
 
+std::vector<StateRow> Engine::states() const { return state_->store->rows(); }
+
 const StageMap& Engine::stages() const { return state_->map; }
 at::Device Engine::device() const { return state_->options.device; }
 void Engine::observe(pipeline::ActionObserver* observer) { state_->executor->observe(observer); }

@@ -18,6 +18,7 @@
 #include "kuafu/optim/optimizer.h"
 #include "kuafu/plan/plan.h"
 #include "kuafu/states/piece.h"
+#include "kuafu/states/row.h"
 
 namespace kuafu {
 
@@ -107,6 +108,8 @@ class Engine {
   std::vector<Param*> params();
   /// Every parameter of the model in its order, the same on every rank; see whole.h.
   std::vector<WholeParam> all_params();
+  /// What this rank keeps of each of them, as data.
+  std::vector<StateRow> states() const;
   const StageMap& stages() const;
   at::Device device() const;
   /// Tells `observer` of every action of this rank from now on; null stops it.

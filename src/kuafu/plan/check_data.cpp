@@ -110,7 +110,7 @@ void refuse_beside(const Plan& plan, const Origins& origins, const std::string& 
 
 std::optional<std::string> replica_misfit(const Plan& plan) {
   const DataParallelPlan& data = plan.parallel.data;
-  if (data.mode == "parameter_server" && data.servers > data.size) {
+  if (data.has_servers() && data.servers > data.size) {
     return text("parallel.data.servers = ", data.servers, " of parallel.data = ", data.size,
                 " replicas cannot serve; nearest: servers = ", data.size,
                 ", or data = ", data.servers);
@@ -129,7 +129,7 @@ std::optional<std::string> replica_misfit(const Plan& plan) {
 
 void check_data(const Plan& plan, const Origins& origins) {
   const ParallelPlan& p = plan.parallel;
-  const bool has_servers = p.data.mode == "parameter_server";
+  const bool has_servers = p.data.has_servers();
   if (p.data.mode == "auto") return;
   if (p.zero != 0) {
     refuse_beside(plan, origins, "parallel.zero", text(p.zero),

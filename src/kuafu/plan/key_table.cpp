@@ -184,7 +184,7 @@ std::vector<Key> parallel_keys() {
           .one_of({"any", "fixed"}),
       Row("parallel.zero", Form::kInteger, KUAFU_SLOT(parallel.zero),
           "what the replicas shard: 1 = optimizer state, 2 = gradients too, 3 = parameters too")
-          .in(0, 3),
+          .in(0, kLastZeroStage),
       Row("parallel.pipeline.size", Form::kInteger, KUAFU_SLOT(parallel.pipeline.size),
           "ranks of a pipeline")
           .in(1, kMaxRanks),

@@ -93,6 +93,7 @@ struct DataParallelPlan {
   int64_t bucket = 25 * 1024 * 1024;  ///< bytes of a gradient bucket
   bool overlap = true;                ///< reduce buckets during backward
   std::string order = "any";          ///< "any" | "fixed": sums in rank order, every micro-batch
+  bool has_servers() const { return mode == "parameter_server"; }
   bool operator==(const DataParallelPlan&) const = default;
 };
 
@@ -106,6 +107,8 @@ struct PipelinePlan {
 
   int64_t stages() const { return size * chunks; }
 };
+
+inline constexpr int64_t kLastZeroStage = 3;  ///< states/zero.cpp says what each keeps
 
 struct ParallelPlan {
   DataParallelPlan data;

@@ -13,12 +13,10 @@
 namespace kuafu {
 namespace {
 
-constexpr int64_t kParameterShards = 3;  // parallel.zero: parameters are kept in parts
-
 /// What a rank keeps between steps.
 PartCounts held_by(Engine& engine) {
   PartCounts held;
-  if (engine.plan().parallel.zero == kParameterShards) {
+  if (residency_of(engine.plan().parallel).parameters.held == Held::kPart) {
     for (const ParamShard& s : engine.shards()) held.add(s.param->name, s.value.numel());
     return held;
   }
@@ -75,6 +73,7 @@ ModelParts model_parts(const Plan& of, const Registries& registries) {
         parts.whole.add(w.param->name, elements);
       }
     }
+    for (StateRow& row : engine.states()) parts.states.push_back(std::move(row));
     const PartCounts held = held_by(engine);
     if (held.total() <= parts.fullest.total()) continue;
     parts.fullest = held;

@@ -4,9 +4,11 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "kuafu/engine/registries.h"
 #include "kuafu/plan/plan.h"
+#include "kuafu/states/row.h"
 
 namespace kuafu {
 
@@ -44,6 +46,7 @@ struct ModelParts {
   PartCounts whole;    ///< without padding; what is tied counts once
   PartCounts fullest;  ///< what the rank that holds most of them keeps, copies and padding included
   int64_t rank = 0;    ///< that rank, the first of them
+  std::vector<StateRow> states;  ///< as the first rank of each pipeline stage keeps them
 };
 
 /// Counts them in the engine's own table of parameters, built on meta tensors for one rank of each

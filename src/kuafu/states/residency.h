@@ -2,20 +2,39 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace kuafu {
 
 /// Whether every replica has all of it, or its part of every bucket.
 enum class Held : uint8_t { kWhole, kPart };
+/// "whole", "part".
+std::string_view to_string(Held held);
 
-/// What a replica keeps of each kind of state between its uses.
+/// The memory that bytes lie in.
+enum class Tier : uint8_t { kDevice };
+/// "device".
+std::string_view to_string(Tier tier);
+
+/// How much of a state a replica keeps between its uses, and where.
+struct Residence {
+  Held held = Held::kWhole;
+  Tier tier = Tier::kDevice;
+  bool operator==(const Residence&) const = default;
+};
+
+/// That of each kind of state.
 struct Residency {
-  Held slots = Held::kWhole;  ///< of the optimizer's rule, master copies too
-  Held gradients = Held::kWhole, parameters = Held::kWhole;
+  Residence slots;  ///< of each slot of the optimizer's rule, master copies too
+  Residence gradients, parameters;
   bool operator==(const Residency&) const = default;
 };
 
-/// That of a stage of ZeRO, 0 to 3 (zero.cpp); throws InternalError for another.
-Residency residency_of(int64_t stage);
+struct ParallelPlan;
+
+/// That of a plan: of its stage of ZeRO (zero.cpp), or of servers, who hold what stage 1 does.
+Residency residency_of(const ParallelPlan& plan);
+/// Of a stage, 0 to kLastZeroStage; throws InternalError for another.
+Residency residency_of_stage(int64_t stage);
 
 }  // namespace kuafu

@@ -35,6 +35,8 @@ class RuleSlots {
   /// Makes the slots of these pieces anew, in the place of all before: zero, masters the values.
   void declare(std::span<const ParamShard> pieces, const Names& names);
   bool is_declared() const { return !rows_.empty(); }
+  /// Of the declared pieces, in their order.
+  const std::vector<Row>& rows() const { return rows_; }
   /// Those of declared pieces, all or some, in their order. Throws InternalError for another, or
   /// one that lacks its value or gradient.
   std::vector<Row*> rows_of(std::span<const ParamShard> pieces);

@@ -95,7 +95,7 @@ void Store::reduce(size_t group, Bucket& b) {
   if (reduce_->needs_tests()) {
     for (UnderWay& before : under_way_) before.sum.test();
   }
-  const Held held = options_.residency.gradients;
+  const Held held = options_.residency.gradients.held;
   const bool is_first = !b.sum.defined();
   const Category kept = is_first || !is_split() ? Category::kGradient : Category::kCommunication;
   Tensor flat;
@@ -163,6 +163,21 @@ std::vector<ParamShard> Store::pieces() const {
   return all;
 }
 
+std::vector<StateRow> Store::rows() const {
+  const std::vector<ParamShard> all = pieces();
+  const std::vector<RuleSlots::Row>& slots = slots_.rows();
+  KUAFU_CHECK(slots.empty() || slots.size() == all.size(), "slots of ", slots.size(), " of ",
+              all.size(), " parameters");
+  std::vector<StateRow> rows;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Param& p = *all[i].param;
+    const Axes replicas = mesh_.canonical(bucket_at(places_.at(&p)).layout.replicas);
+    rows.push_back(row_of(p, replicas, options_.residency,
+                          slots.empty() ? RuleSlots::Row{} : slots[i], mesh_));
+  }
+  return rows;
+}
+
 Tensor Store::summed(Bucket& b, size_t i, const ParamShard& piece) const {
   const FlatSlot& slot = b.layout.slots[i];
   Tensor& own = slot.param->value.mutable_grad();
@@ -201,7 +216,7 @@ void Store::publish() {
       b.used.assign(b.used.size(), false);
     }
   }
-  if (!is_split() || options_.residency.parameters == Held::kPart) return;  // each use gathers
+  if (!is_split() || options_.residency.parameters.held == Held::kPart) return;  // each use gathers
   for (const std::vector<Bucket>& buckets : buckets_) {
     for (const Bucket& b : buckets) {
       if (b.layout.is_split()) shares.push_back(reduce_->share(b.layout, b.values));
@@ -211,7 +226,7 @@ void Store::publish() {
 }
 
 Tensor Store::value(const Param& p) const {
-  if (options_.residency.parameters == Held::kWhole) return p.value.detach();
+  if (options_.residency.parameters.held == Held::kWhole) return p.value.detach();
   const Place at = places_.at(&p);
   const Bucket& b = bucket_at(at);
   return gather(b, b.layout.slots[at.slot],

@@ -9,6 +9,7 @@
 #include "kuafu/states/bucket.h"
 #include "kuafu/states/reduce.h"
 #include "kuafu/states/residency.h"
+#include "kuafu/states/row.h"
 #include "kuafu/states/slots.h"
 
 namespace kuafu {
@@ -44,6 +45,8 @@ class Store {
   /// Everything my optimizer updates, used in a step or not, in the order of finish(), without
   /// gradients. May be empty: every replica lists the same parameters, for norms over all of them.
   std::vector<ParamShard> pieces() const;
+  /// What is kept of each parameter, in the order of pieces(); slots once they are declared.
+  std::vector<StateRow> rows() const;
   /// After the update, and after pieces were loaded: gradients are dropped, values made known.
   void publish();
 
@@ -79,13 +82,13 @@ class Store {
     PendingSum sum;
   };
 
-  bool is_split() const { return options_.residency.slots == Held::kPart; }
+  bool is_split() const { return options_.residency.slots.held == Held::kPart; }
   /// A lone replica's part is the whole.
   bool has_values_in_parts(const Bucket& b) const {
-    return options_.residency.parameters == Held::kPart && b.layout.is_split();
+    return options_.residency.parameters.held == Held::kPart && b.layout.is_split();
   }
   bool sums_every_micro_batch() const {
-    return options_.residency.gradients == Held::kPart || options_.sums_every_micro_batch;
+    return options_.residency.gradients.held == Held::kPart || options_.sums_every_micro_batch;
   }
   /// Else gradients stay where autograd has left them.
   bool is_summed(const Bucket& b) const {

@@ -42,7 +42,10 @@
 //             in parts, storage is freed and filled anew under the same tensors: what autograd has
 //             saved of a weight is right again once its group is acquired for backward.
 
+#include <iterator>
+
 #include "kuafu/base/errors.h"
+#include "kuafu/plan/plan.h"
 #include "kuafu/states/residency.h"
 
 namespace kuafu {
@@ -53,16 +56,27 @@ struct Stage {
   Residency residency;
 };
 
+constexpr Residence kWhole{Held::kWhole, Tier::kDevice}, kPart{Held::kPart, Tier::kDevice};
+
 constexpr Stage kStages[] = {
-    {0, {.slots = Held::kWhole, .gradients = Held::kWhole, .parameters = Held::kWhole}},
-    {1, {.slots = Held::kPart, .gradients = Held::kWhole, .parameters = Held::kWhole}},
-    {2, {.slots = Held::kPart, .gradients = Held::kPart, .parameters = Held::kWhole}},
-    {3, {.slots = Held::kPart, .gradients = Held::kPart, .parameters = Held::kPart}},
+    {0, {.slots = kWhole, .gradients = kWhole, .parameters = kWhole}},
+    {1, {.slots = kPart, .gradients = kWhole, .parameters = kWhole}},
+    {2, {.slots = kPart, .gradients = kPart, .parameters = kWhole}},
+    {3, {.slots = kPart, .gradients = kPart, .parameters = kPart}},
 };
+static_assert(std::size(kStages) == kLastZeroStage + 1, "parallel.zero takes each row's number");
 
 }  // namespace
 
-Residency residency_of(int64_t stage) {
+std::string_view to_string(Held held) { return held == Held::kWhole ? "whole" : "part"; }
+
+std::string_view to_string(Tier) { return "device"; }
+
+Residency residency_of(const ParallelPlan& plan) {
+  return residency_of_stage(plan.data.has_servers() ? 1 : plan.zero);
+}
+
+Residency residency_of_stage(int64_t stage) {
   for (const Stage& s : kStages) {
     if (s.number == stage) return s.residency;
   }

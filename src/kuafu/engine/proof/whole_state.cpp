@@ -45,8 +45,8 @@ WholeState whole_state(Engine& engine, Communicator& world) {
   }
   for (const Param* p : engine.params()) {  // what forward reads, where it is not what is updated
     const bool is_there = p->value.storage().nbytes() > 0;
-    const bool is_piece =
-        engine.plan().parallel.zero == 0 && held.contains(p->value.const_data_ptr());
+    const bool is_piece = residency_of(engine.plan().parallel).slots.held == Held::kWhole &&
+                          held.contains(p->value.const_data_ptr());
     if (!is_there || is_piece) continue;
     add_boxes(mine, "\n" + p->name, {.value = p->value, .grad = {}, .param = p, .split_axes = {}},
               p->value, mesh, true);

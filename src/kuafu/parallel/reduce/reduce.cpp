@@ -98,11 +98,10 @@ std::unique_ptr<Reduce> make_reduce_scatter(const Mesh& mesh, SumOrder order) {
 
 std::unique_ptr<Store> make_store(const Plan& plan, const Mesh& mesh, const ParamFactory& params) {
   const DataParallelPlan& data = plan.parallel.data;
-  const bool has_servers = data.mode == "parameter_server";
+  const bool has_servers = data.has_servers();
   const SumOrder order = data.order == "fixed" ? SumOrder::kRank : SumOrder::kAny;
-  // Servers hold what stage 1 does, in parts of their own.
-  const Residency residency = residency_of(has_servers ? 1 : plan.parallel.zero);
-  const bool is_split = residency.slots == Held::kPart;
+  const Residency residency = residency_of(plan.parallel);
+  const bool is_split = residency.slots.held == Held::kPart;
   StoreOptions options{.residency = residency,
                        .cut = {.bucket_bytes = data.bucket,
                                .is_sharded = is_split && !has_servers,

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/states/row.h"
+
+#include <algorithm>
+
+namespace kuafu {
+namespace {
+
+using Types = std::vector<std::pair<std::string, AxisType>>;
+
+bool has(const Axes& axes, const std::string& axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+/// `partial`: axes of which each rank has a term.
+Types types_of(const Param& p, const Axes& partial, const Mesh& mesh) {
+  const Axes sharded = mesh.canonical(p.layout.all_axes()), terms = mesh.canonical(partial);
+  Types types;
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.size == 1) continue;
+    types.emplace_back(axis.name, has(sharded, axis.name) ? AxisType::kSharded
+                                  : has(terms, axis.name) ? AxisType::kPartial
+                                                          : AxisType::kReplicated);
+  }
+  return types;
+}
+
+}  // namespace
+
+std::string_view to_string(AxisType type) {
+  switch (type) {
+    case AxisType::kReplicated:
+      return "replicated";
+    case AxisType::kPartial:
+      return "partial";
+    case AxisType::kSharded:
+      return "sharded";
+  }
+  return "";
+}
+
+StateRow row_of(const Param& p, const Axes& replicas, const Residency& residency,
+                const RuleSlots::Row& slots, const Mesh& mesh) {
+  Axes summed = p.grad_axes;
+  summed.insert(summed.end(), replicas.begin(), replicas.end());
+  StateRow row{.name = p.name,
+               .shape = p.global,
+               .layers = p.layers,
+               .placement = p.layout,
+               .parameter_types = types_of(p, {}, mesh),
+               .gradient_types = types_of(p, summed, mesh),
+               .replicas = replicas,
+               .dtype = dtype_of(p.value),
+               .parameter = residency.parameters,
+               .gradient = residency.gradients};
+  for (size_t k = 0; k < slots.slots.size(); ++k) {
+    row.slots.push_back({slots.names[k], dtype_of(slots.slots[k]), residency.slots});
+  }
+  if (slots.master.defined()) {
+    row.slots.push_back({"master", dtype_of(slots.master), residency.slots});
+  }
+  return row;
+}
+
+}  // namespace kuafu
