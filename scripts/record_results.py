@@ -48,6 +48,8 @@ TIMED = [
     *steps(),
     ("benchmarks/allreduce.json", 12, f"{PYTHON} experiments/micro/allreduce.py"),
     ("benchmarks/optimizer.json", 3, f"{BIN}/micro_optimizer --rounds 20 --json results/benchmarks/optimizer.json"),
+    *((f"benchmarks/trace-h{hidden}.json", 1, f"{BIN}/micro_trace examples/gpt.toml --rounds {rounds} --set model.hidden={hidden} "
+       f"--json results/benchmarks/trace-h{hidden}.json") for hidden, rounds in ((64, 200), (256, 60))),
     ("benchmarks/async_save.json", 15, f"{PYTHON} experiments/micro/async_save.py"),
     ("benchmarks/micro_experts-4ranks.json", 3, f"{BIN}/micro_experts 256 20 results/benchmarks/micro_experts-4ranks.json"),
     ("benchmarks/attention.json", 5, f"{BIN}/micro_attention --rounds 4 --json results/benchmarks/attention.json"),

@@ -7,14 +7,16 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <iostream>
+
+#include <CLI/CLI.hpp>
 
 #include "kuafu/comm/worlds.h"
 #include "kuafu/engine/run.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/meter/op_trace.h"
-#include "kuafu/record/json.h"
+#include "kuafu/record/files.h"
+#include "kuafu/record/json_text.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/tensor/tensor.h"
 
@@ -54,7 +56,8 @@ Times second_step(Engine& engine, TraceRecorder* recorder) {
   return {end.wall_s - start.wall_s, end.cpu_s - start.cpu_s};
 }
 
-void measure(const Plan& plan, int64_t rounds) {
+Json measure(const Plan& plan, int64_t rounds) {
+  Json document;
   const Registries registries = builtin_registries();
   run_on_threads(static_cast<int>(num_ranks(plan)), [&](Communicator& world) {
     const auto data = make_dataset(plan.data, plan.model, plan.train.seed, "");
@@ -81,49 +84,61 @@ void measure(const Plan& plan, int64_t rounds) {
       }
     }
     if (world.rank() != 0) return;
-    const Json document = {
-        {"benchmark", "trace"},
-        {"settings",
-         {{"ranks", world.size()},
-          {"model", plan.model.kind},
-          {"layers", plan.model.layers},
-          {"hidden", plan.model.hidden},
-          {"batch", plan.train.batch},
-          {"rounds", rounds}}},
-        {"events", num_events},
-        {"wall_s", {{"without", spread(wall[0])}, {"with", spread(wall[1])}}},
-        {"cpu_s", {{"without", spread(cpu[0])}, {"with", spread(cpu[1])}}},
-        {"wall_ratio_in_a_round",
-         {{"with", spread(wall_ratios[1])}, {"without_again", spread(wall_ratios[2])}}},
-        {"cpu_ratio_in_a_round",
-         {{"with", spread(cpu_ratios[1])}, {"without_again", spread(cpu_ratios[2])}}},
-        {"provenance", provenance()}};
-    std::cout << document.dump(1) << std::endl;
+    document = {{"benchmark", "trace"},
+                {"settings",
+                 {{"ranks", world.size()},
+                  {"model", plan.model.kind},
+                  {"layers", plan.model.layers},
+                  {"hidden", plan.model.hidden},
+                  {"batch", plan.train.batch},
+                  {"rounds", rounds}}},
+                {"events", num_events},
+                {"wall_s", {{"without", spread(wall[0])}, {"with", spread(wall[1])}}},
+                {"cpu_s", {{"without", spread(cpu[0])}, {"with", spread(cpu[1])}}},
+                {"wall_ratio_in_a_round",
+                 {{"with", spread(wall_ratios[1])}, {"without_again", spread(wall_ratios[2])}}},
+                {"cpu_ratio_in_a_round",
+                 {{"with", spread(cpu_ratios[1])}, {"without_again", spread(cpu_ratios[2])}}},
+                {"provenance", provenance()}};
   });
+  return document;
+}
+
+int run(int argc, char** argv) {
+  std::string plan_file, json_file;
+  int64_t rounds = 40;
+  std::vector<std::string> pairs;
+  CLI::App app("What a trace costs a step, in one run; data are synthetic.");
+  app.footer("example: micro_trace examples/gpt.toml --rounds 120 --set model.hidden=256");
+  app.add_option("plan", plan_file)->required()->check(CLI::ExistingFile);
+  app.add_option("--rounds", rounds)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--set", pairs, "KEY=VALUE of the plan; may be repeated");
+  app.add_option("--json", json_file, "write the result to a file as well");
+  CLI11_PARSE(app, argc, argv);
+  require_recordable(json_file);
+  initialise_tensors();
+  Overrides settings = {{"data.kind", "synthetic"}};
+  for (const std::string& pair : pairs) {
+    const size_t equals = std::min(pair.find('='), pair.size());
+    KUAFU_REQUIRE(equals < pair.size(), "--set ", pair, ": expected KEY=VALUE");
+    settings.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
+  }
+  const TensorModes modes = builtin_registries().tensor_modes();
+  const Json document = measure(resolve(load_plan(plan_file, modes, settings), 0, modes), rounds);
+  std::cout << document.dump(1) << std::endl;
+  if (!json_file.empty()) replace_file(json_file, json_document(document));
+  return 0;
 }
 
 }  // namespace
 }  // namespace kuafu
 
 int main(int argc, char** argv) {
-  using namespace kuafu;
-  install_allocators();  // before the first tensor
+  kuafu::install_allocators();  // before the first tensor
   try {
-    KUAFU_REQUIRE(argc >= 3 && std::atoll(argv[2]) > 0,
-                  "usage: micro_trace PLAN.toml ROUNDS [KEY=VALUE]...; data are synthetic");
-    initialise_tensors();
-    Overrides settings = {{"data.kind", "synthetic"}};
-    for (int i = 3; i < argc; ++i) {
-      const std::string pair = argv[i];
-      const size_t equals = std::min(pair.find('='), pair.size());
-      KUAFU_REQUIRE(equals < pair.size(), pair, ": expected KEY=VALUE");
-      settings.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
-    }
-    const TensorModes modes = builtin_registries().tensor_modes();
-    measure(resolve(load_plan(argv[1], modes, settings), 0, modes), std::atoll(argv[2]));
+    return kuafu::run(argc, argv);
   } catch (const std::exception& e) {
     std::cerr << "micro_trace: " << e.what() << std::endl;
     return 1;
   }
-  return 0;
 }

@@ -41,6 +41,12 @@ def optimizer(d):
                w["peer"], f"{t['kuafu']['gb_per_s']:.1f}", spread(w["limit / kuafu"], "quartiles"), spread(w["peer / kuafu"], "quartiles"))
 
 
+def trace(d):
+    with_it, again = d["cpu_ratio_in_a_round"]["with"], d["cpu_ratio_in_a_round"]["without_again"]
+    yield (d["settings"]["hidden"], d["events"], f"{d['cpu_s']['without']['median'] * 1e3:.2f}", f"{d['cpu_s']['with']['median'] * 1e3:.2f}",
+           *("{:.3f} ({:.3f} to {:.3f})".format(r["median"], *r["quartiles"]) for r in (with_it, again)))
+
+
 def attention(d):
     for r in d["rows"]:
         yield r["ranks"], r["tokens"], r["mode"], f"{r['median_s']:.3f}", f"{r['speedup']:.2f}", r["peak_bytes"]
@@ -75,6 +81,8 @@ SECTIONS = [
     ("All-reduce", "allreduce.json", None, lambda d: allreduce.table(d).splitlines()),
     ("The update", "optimizer.json", ("rule", "ranks", "bytes an element", "Kuafu, ms", "limit, ms", "LibTorch, ms", "by its", "Kuafu, GB/s",
                                       "limit / Kuafu, quartiles", "LibTorch / Kuafu, quartiles"), optimizer),
+    ("What a trace costs", "trace*.json", ("hidden", "events", "without, ms", "with, ms", "with / without, quartiles",
+                                           "without again / without"), trace),
     ("What a save costs", "async_save.json", None, lambda _: async_save.table().splitlines()),
     ("Dispatch of experts", "micro_experts-4ranks.json", ("step, s", "dispatch, s", "share", "certificate"), experts),
     ("Attention over a sharded sequence", "attention.json", ("ranks", "tokens", "mode", "s", "all-gather / mode", "peak, bytes"), attention),

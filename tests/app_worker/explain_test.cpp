@@ -86,9 +86,9 @@ TEST(Explain, SaysWhereTheStatesOfEveryParameterAre) {
       EXPECT_EQ(row["slots"][slot],
                 Json::parse(R"({"dtype":"f32","held":"part","tier":"device"})"));
     }
-    const bool is_split = name.ends_with("mlp.up.weight");
-    if (is_split) EXPECT_EQ(row["value"]["types"]["tensor"], "sharded");
-    if (name.ends_with("norm1.scale")) EXPECT_EQ(row["value"]["types"]["tensor"], "replicated");
+    const Json& along = row["value"]["types"]["tensor"];
+    EXPECT_TRUE(!name.ends_with("mlp.up.weight") || along == "sharded") << name;
+    EXPECT_TRUE(!name.ends_with("norm1.scale") || along == "replicated") << name;
   }
   EXPECT_NE(explained(set(settings), kOk).find("master     f32   part  device"), std::string::npos);
 }
