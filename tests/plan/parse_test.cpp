@@ -190,6 +190,20 @@ TEST(ParsePlan, RefusesOptionsWithoutEffect) {
       {"[optimizer]\nmomentum = 0.5\n",
        {"plan.toml:2: ", "optimizer.momentum = 0.5 has no effect", "optimizer.kind = \"adamw\"",
         "set optimizer.kind = \"sgd\""}},
+      // What is written is refused whatever its value, the default too.
+      {"[optimizer]\nmomentum = 0.9\n",
+       {"plan.toml:2: ", "optimizer.momentum = 0.9 has no effect", "optimizer.kind = \"adamw\""}},
+      {"[optimizer]\nkind = \"sgd\"\nratio_max = 10\n",
+       {"plan.toml:3: ", "optimizer.ratio_max = 10", "set optimizer.kind = \"lars\" or \"lamb\""}},
+      {"[optimizer]\nkind = \"sgd\"\nadam_lr = 0.001\n",
+       {"plan.toml:3: ", "optimizer.adam_lr = 0.001", "set optimizer.kind = \"muon\""}},
+      {"[optimizer]\nbeta2 = 0.999\nkind = \"lars\"\n",
+       {"plan.toml:2: ", "optimizer.beta2 = 0.999", "optimizer.kind = \"lars\""}},
+      {"[model]\nexperts = 8\n", {"plan.toml:2: ", "model.experts = 8", "\"moe_gpt\""}},
+      {"[model]\nrandom_second = true\n",
+       {"plan.toml:2: ", "model.random_second = true has no effect with model.kind = \"gpt\"",
+        "set model.kind = \"moe_gpt\""}},
+      {"[data]\nkind = \"synthetic\"\nvalidation = 0.1\n", {"plan.toml:3: ", "data.validation"}},
       {"[data]\nkind = \"synthetic\"\npath = \"x\"\n",
        {"plan.toml:3: ", "data.path = \"x\" has no effect"}},
       {"[optimizer]\nkind = \"lamb\"\nmomentum = 0.5\n",
@@ -266,6 +280,23 @@ TEST(ParsePlan, RefusesOptionsWithoutEffect) {
       {"[model]\nvocab = 100\n",
        {"plan.toml:2: ", "model.vocab = 100 is too small", "nearest: vocab = 256"}},
   });
+}
+
+TEST(ParsePlan, RefusesKeysOfOtherKindsFromTheCommandLine) {
+  const auto of = [](const Overrides& overrides) {
+    return message_of<ConfigError>([&] { parse("[optimizer]\nkind = \"sgd\"\n", overrides); });
+  };
+  expect_says(of({{"optimizer.ratio_max", "10"}}),
+              {"--set optimizer.ratio_max: ", "optimizer.ratio_max = 10 has no effect"});
+  expect_says(of({{"optimizer.momentum", "0.9"}, {"optimizer.kind", "lamb"}}),
+              {"--set optimizer.momentum: ", "optimizer.kind = \"lamb\""});
+}
+
+// Sweeps go through them: on one replica, or one rank, they have no effect and are no error.
+TEST(ParsePlan, TakesWhatHasAnEffectOnOtherNumbersOfRanks) {
+  parse(
+      "[parallel]\nzero = 3\ndata = { size = 1, mode = \"ring\", order = \"fixed\", "
+      "overlap = false, bucket = 100 }\n");
 }
 
 TEST(ParsePlan, RefusesHeadsThatDoNotDivide) {

@@ -127,12 +127,14 @@ std::string draw_layers(const Plan& plan, const Registries& registries, Draw& dr
 /// Whether a key has a meaning beside what is set; one in ten is set without one.
 bool has_meaning(const Key& key, const Overrides& settings, Draw& draw) {
   if (key.governor.empty() || draw.once_in(40)) return true;
-  Plan defaults;
-  std::string value = *std::get<std::string*>(plan::find_key(key.governor)->slot(defaults));
-  for (const auto& [name, set] : settings) {
-    if (name == key.governor) value = set;
-  }
-  return plan::has_meaning(key, value);
+  return plan::has_meaning(key, [&](const Key& governor) {
+    Plan defaults;
+    std::string value = *std::get<std::string*>(governor.slot(defaults));
+    for (const auto& [name, set] : settings) {
+      if (name == governor.name) value = set;
+    }
+    return value;
+  });
 }
 
 Overrides draw_settings(const Registries& registries, Draw& draw) {

@@ -152,7 +152,7 @@ class CaseMaker {
   /// worker says why, and the record keeps it.
   Case finish(const Point& point, const RunKeys& run, const Overrides& overrides) {
     Case c{"",        point.name,       point.settings, "", run.ranks,
-           run.world, run.is_certified, run.timeout_s,  ""};
+           run.world, run.is_certified, run.timeout_s,  "", ""};
     for (auto& [key, value] : c.settings) {
       if (options_.budget && key == kBudgetKey) value = print_bytes(*options_.budget);
       if (options_.timeout_s && key == kTimeoutKey) value = *options_.timeout_s;
@@ -166,10 +166,11 @@ class CaseMaker {
       const std::string data = identify_data(plan, run.world);
       c.ranks = num_ranks(plan);
       c.plan_toml = to_toml(plan);
+      c.plan_values = whole_toml(plan);
       identity = plan_hash(plan) + data;
     } catch (const Refused&) {
       c.ranks = std::max<int64_t>(1, c.ranks);
-      c.plan_toml = identity = written_plan(base, text_.origin, overrides);
+      c.plan_toml = c.plan_values = identity = written_plan(base, text_.origin, overrides);
     } catch (const ConfigError& error) {
       throw ConfigError(as_written(error.what(), point));
     }
@@ -337,7 +338,7 @@ std::optional<std::string> case_value(const Case& c, const std::string& key) {
   if (key == "case_id") return c.id;
   if (key == "name") return c.name;
   if (const Json* value = find_setting(c.settings, key)) return plain_text(*value);
-  return plan_value(parse_toml(c.plan_toml, c.name), key);
+  return plan_value(parse_toml(c.plan_values, c.name), key);
 }
 
 }  // namespace kuafu

@@ -335,8 +335,11 @@ std::vector<Axis> mesh_axes(const Plan& resolved, const TensorModes& modes);
 /// Names that stand for several of them: "data" where experts are a sub-axis of it.
 AxisAliases mesh_aliases(const Plan& resolved, const TensorModes& modes);
 
-/// Full TOML with every key, defaults included: parses back to the same plan.
+/// TOML with every key that has a meaning, defaults included: parses back to the same plan.
 std::string to_toml(const Plan& plan);
+/// TOML with every key, those of other kinds too, for what looks values up: parse_values reads it
+/// back, and parse_plan refuses keys of other kinds.
+std::string whole_toml(const Plan& plan);
 
 /// 16 hex digits: the hash of the values that differ from the defaults. Where the data lie is no
 /// part of it; which bytes they are (data.hash) stands beside it in records and case ids.
