@@ -165,7 +165,14 @@ TEST(ParsePlan, RefusesValuesOutOfRange) {
       {"[data]\nkind = \"txt\"\n",
        {"plan.toml:2: ", "\"text\" or \"synthetic\"", "nearest: \"text\""}},
       {"[optimizer]\nkind = \"lambda\"\n", {"plan.toml:2: ", "nearest: \"lamb\""}},
-      {"[optimizer]\nlr = -0.1\n", {"plan.toml:2: ", "lr = -0.1 is out of range", "nearest: 0"}},
+      {"[optimizer]\nlr = -0.1\n",
+       {"plan.toml:2: ", "lr = -0.1 is out of range",
+        "allowed: a number above 0 to 1000000; nearest: 1e-06"}},
+      {"[optimizer]\nlr = 0\n", {"plan.toml:2: ", "lr = 0 is out of range", "nearest: 1e-06"}},
+      {"[optimizer]\nlr = -inf\n", {"plan.toml:2: ", "is not finite", "nearest: 1e-06"}},
+      {"[optimizer]\nlr = \"0\"\n", {"plan.toml:2: ", "is a string", "nearest: 1e-06"}},
+      {"[optimizer]\nkind = \"muon\"\nadam_lr = -1\n",
+       {"plan.toml:3: ", "adam_lr = -1 is out of range", "above 0", "nearest: 1e-06"}},
       {"[optimizer]\nkind = \"lamb\"\n\nratio_min = 2.0\nratio_max = 0.5\n",
        {"plan.toml:5: ", "optimizer.ratio_max = 0.5 is below optimizer.ratio_min = 2",
         "nearest: ratio_max = 2"}},
@@ -174,6 +181,20 @@ TEST(ParsePlan, RefusesValuesOutOfRange) {
       {"[optimizer]\nexclude = \"vector\"\n", {"plan.toml:2: ", "nearest: \"vectors\""}},
       {"[optimizer]\nschedule = \"poly\"\n", {"plan.toml:2: ", "\"polynomial\""}},
   });
+}
+
+// The nearest number that is told is one that is taken.
+TEST(ParsePlan, TakesTheRatesThatItsMessagesName) {
+  for (const char* rate : {"0", "-1", "1e-400", "1e7"}) {
+    const std::string message =
+        message_of<ConfigError>([&] { parse(std::string("[optimizer]\nlr = ") + rate + "\n"); });
+    const std::string words = "nearest: ";
+    const size_t at = message.find(words);
+    ASSERT_NE(at, std::string::npos) << message;
+    EXPECT_GT(parse("[optimizer]\nlr = " + message.substr(at + words.size()) + "\n").optimizer.lr,
+              0)
+        << message;
+  }
 }
 
 TEST(ParsePlan, RefusesWhatIsNoToml) {
@@ -228,9 +249,6 @@ TEST(ParsePlan, RefusesOptionsWithoutEffect) {
         "exclude = \"auto\""}},
       {"[optimizer]\nwarmup_unit = \"epoch\"\n", {"plan.toml:2: ", "nearest: \"epochs\""}},
       {"[optimizer]\nadam_lr = 0.5\n", {"plan.toml:2: ", "set optimizer.kind = \"muon\""}},
-      {"[optimizer]\nlr = 0\n", {"plan.toml:2: ", "optimizer.lr = 0", "above 0"}},
-      {"[optimizer]\nkind = \"muon\"\nadam_lr = 0\n",
-       {"plan.toml:3: ", "optimizer.adam_lr = 0", "above 0"}},
       {"[optimizer]\nrewarm_at = 8\n",
        {"plan.toml:2: ", "optimizer.rewarm_at = 8", "warmup = 1, or rewarm_at = 0"}},
       {"[optimizer]\nwarmup = 1\nrewarm_at = 10\n[train]\nsteps = 10\n",

@@ -87,7 +87,7 @@ std::string draw_number(const Key& key, Draw& draw) {
   const auto few = numbers().find(key.name);
   if (few != numbers().end()) return draw.one_of(few->second);
   const double from = key.range.from, to = key.range.to;
-  if (draw.once_in(6)) return toml_number(from);
+  if (draw.once_in(6) && !key.range.is_open_below) return toml_number(from);
   if (draw.once_in(6) && !key.range.is_open && to <= 1) return toml_number(to);
   const double low = std::max(from, 1e-4), high = std::min(to, std::max(1.0, 1e3 * low));
   return toml_number(std::min(draw.between(low, high), key.range.is_open ? to * 0.99 : to));

@@ -178,15 +178,6 @@ void check_stale(const Plan& plan, const OptimizerKind& kind, const Origins& ori
                      "\"adamw\" or \"sgd\", or staleness = 0"));
 }
 
-void check_rates(const Plan& plan, const OptimizerKind& kind, const Origins& origins) {
-  const auto require = [&](const char* key, double rate) {
-    KUAFU_REQUIRE(rate > 0, origins.of({std::string("optimizer.") + key}), "optimizer.", key,
-                  " = 0 updates nothing; allowed: above 0; nearest: ", key, " = 1e-6");
-  };
-  require("lr", plan.optimizer.lr);
-  if (kind.has_matrices) require("adam_lr", plan.optimizer.adam_lr);
-}
-
 }  // namespace
 
 void check_optimizer(const Plan& plan, const std::vector<OptimizerKind>& optimizers,
@@ -198,7 +189,6 @@ void check_optimizer(const Plan& plan, const std::vector<OptimizerKind>& optimiz
   check_variants(plan, origins);
   check_exclusion(plan, kind, origins);
   check_stale(plan, kind, origins);
-  check_rates(plan, kind, origins);
 }
 
 }  // namespace kuafu::plan

@@ -50,8 +50,9 @@ bool has_meaning(const Key& key, const std::function<std::string(const Key&)>& v
 }
 
 std::string allowed(const Key& key) {
-  const std::string span = text("from ", number(key.range.from), " to ",
-                                key.range.is_open ? "below " : "", number(key.range.to));
+  const Range& range = key.range;
+  const std::string span = text(range.is_open_below ? "above " : "from ", number(range.from),
+                                " to ", range.is_open ? "below " : "", number(range.to));
   switch (key.form) {
     case Form::kInteger:
       return "an integer " + span;

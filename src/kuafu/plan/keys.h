@@ -31,10 +31,11 @@ enum class Form : uint8_t {
   kIntegers,  ///< a list of them, each within the range
 };
 
-/// Numbers a key takes; the upper end is part of it unless `is_open`.
+/// Numbers a key takes; the upper end is part of it unless `is_open`, the lower unless
+/// `is_open_below`.
 struct Range {
   double from = 0, to = 0;
-  bool is_open = false;
+  bool is_open = false, is_open_below = false;
 };
 
 /// Everything there is to know about one key: parsing, printing, messages and docs read this.
