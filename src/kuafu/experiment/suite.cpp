@@ -10,6 +10,7 @@
 #include "kuafu/base/philox.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/units.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/base/xxh64.h"
 #include "kuafu/experiment/baselines.h"
 #include "kuafu/experiment/corpora.h"
@@ -162,7 +163,7 @@ class CaseMaker {
     try {
       Plan plan = resolve(parse_plan(base, text_.origin, names_.known, overrides), run.ranks,
                           names_.known.tensor);
-      if (run.world != "simulated") place_data(plan, point, c);
+      if (!is_estimated_world(run.world)) place_data(plan, point, c);
       const std::string data = identify_data(plan, run.world);
       c.ranks = num_ranks(plan);
       c.plan_toml = to_toml(plan);
@@ -240,7 +241,7 @@ class CaseMaker {
   /// Which bytes the plan reads, for its id; the plan asks for them from here on. The simulated world
   /// reads none.
   std::string identify_data(Plan& plan, const std::string& world) {
-    if (plan.data.kind != "text" || world == "simulated") return "";
+    if (plan.data.kind != "text" || is_estimated_world(world)) return "";
     const std::string& found = corpora_.hash_of(plan.data.path);
     if (plan.data.hash.empty()) plan.data.hash = found;
     if (!plan.data.hash.empty()) return "\ndata=" + plan.data.hash;
