@@ -241,7 +241,7 @@ void check_suite(const Suite& suite, const std::string& bytes) {
   std::vector<Leaves> leaves;
   std::vector<Plan> plans;
   for (const Case& c : suite.cases) {
-    leaves.push_back(leaves_of(toml_json(c.plan_toml)));
+    leaves.push_back(leaves_of(toml_json(c.plan_values)));
     plans.push_back(walked_plan(leaves.back()));
   }
   size_t next = 0, merged = 0;

@@ -165,7 +165,14 @@ TEST(ParsePlan, RefusesValuesOutOfRange) {
       {"[data]\nkind = \"txt\"\n",
        {"plan.toml:2: ", "\"text\" or \"synthetic\"", "nearest: \"text\""}},
       {"[optimizer]\nkind = \"lambda\"\n", {"plan.toml:2: ", "nearest: \"lamb\""}},
-      {"[optimizer]\nlr = -0.1\n", {"plan.toml:2: ", "lr = -0.1 is out of range", "nearest: 0"}},
+      {"[optimizer]\nlr = -0.1\n",
+       {"plan.toml:2: ", "lr = -0.1 is out of range",
+        "allowed: a number above 0 to 1000000; nearest: 1e-06"}},
+      {"[optimizer]\nlr = 0\n", {"plan.toml:2: ", "lr = 0 is out of range", "nearest: 1e-06"}},
+      {"[optimizer]\nlr = -inf\n", {"plan.toml:2: ", "is not finite", "nearest: 1e-06"}},
+      {"[optimizer]\nlr = \"0\"\n", {"plan.toml:2: ", "is a string", "nearest: 1e-06"}},
+      {"[optimizer]\nkind = \"muon\"\nadam_lr = -1\n",
+       {"plan.toml:3: ", "adam_lr = -1 is out of range", "above 0", "nearest: 1e-06"}},
       {"[optimizer]\nkind = \"lamb\"\n\nratio_min = 2.0\nratio_max = 0.5\n",
        {"plan.toml:5: ", "optimizer.ratio_max = 0.5 is below optimizer.ratio_min = 2",
         "nearest: ratio_max = 2"}},
@@ -174,6 +181,20 @@ TEST(ParsePlan, RefusesValuesOutOfRange) {
       {"[optimizer]\nexclude = \"vector\"\n", {"plan.toml:2: ", "nearest: \"vectors\""}},
       {"[optimizer]\nschedule = \"poly\"\n", {"plan.toml:2: ", "\"polynomial\""}},
   });
+}
+
+// The nearest number that is told is one that is taken.
+TEST(ParsePlan, TakesTheRatesThatItsMessagesName) {
+  for (const char* rate : {"0", "-1", "1e-400", "1e7"}) {
+    const std::string message =
+        message_of<ConfigError>([&] { parse(std::string("[optimizer]\nlr = ") + rate + "\n"); });
+    const std::string words = "nearest: ";
+    const size_t at = message.find(words);
+    ASSERT_NE(at, std::string::npos) << message;
+    EXPECT_GT(parse("[optimizer]\nlr = " + message.substr(at + words.size()) + "\n").optimizer.lr,
+              0)
+        << message;
+  }
 }
 
 TEST(ParsePlan, RefusesWhatIsNoToml) {
@@ -190,6 +211,20 @@ TEST(ParsePlan, RefusesOptionsWithoutEffect) {
       {"[optimizer]\nmomentum = 0.5\n",
        {"plan.toml:2: ", "optimizer.momentum = 0.5 has no effect", "optimizer.kind = \"adamw\"",
         "set optimizer.kind = \"sgd\""}},
+      // What is written is refused whatever its value, the default too.
+      {"[optimizer]\nmomentum = 0.9\n",
+       {"plan.toml:2: ", "optimizer.momentum = 0.9 has no effect", "optimizer.kind = \"adamw\""}},
+      {"[optimizer]\nkind = \"sgd\"\nratio_max = 10\n",
+       {"plan.toml:3: ", "optimizer.ratio_max = 10", "set optimizer.kind = \"lars\" or \"lamb\""}},
+      {"[optimizer]\nkind = \"sgd\"\nadam_lr = 0.001\n",
+       {"plan.toml:3: ", "optimizer.adam_lr = 0.001", "set optimizer.kind = \"muon\""}},
+      {"[optimizer]\nbeta2 = 0.999\nkind = \"lars\"\n",
+       {"plan.toml:2: ", "optimizer.beta2 = 0.999", "optimizer.kind = \"lars\""}},
+      {"[model]\nexperts = 8\n", {"plan.toml:2: ", "model.experts = 8", "\"moe_gpt\""}},
+      {"[model]\nrandom_second = true\n",
+       {"plan.toml:2: ", "model.random_second = true has no effect with model.kind = \"gpt\"",
+        "set model.kind = \"moe_gpt\""}},
+      {"[data]\nkind = \"synthetic\"\nvalidation = 0.1\n", {"plan.toml:3: ", "data.validation"}},
       {"[data]\nkind = \"synthetic\"\npath = \"x\"\n",
        {"plan.toml:3: ", "data.path = \"x\" has no effect"}},
       {"[optimizer]\nkind = \"lamb\"\nmomentum = 0.5\n",
@@ -214,9 +249,6 @@ TEST(ParsePlan, RefusesOptionsWithoutEffect) {
         "exclude = \"auto\""}},
       {"[optimizer]\nwarmup_unit = \"epoch\"\n", {"plan.toml:2: ", "nearest: \"epochs\""}},
       {"[optimizer]\nadam_lr = 0.5\n", {"plan.toml:2: ", "set optimizer.kind = \"muon\""}},
-      {"[optimizer]\nlr = 0\n", {"plan.toml:2: ", "optimizer.lr = 0", "above 0"}},
-      {"[optimizer]\nkind = \"muon\"\nadam_lr = 0\n",
-       {"plan.toml:3: ", "optimizer.adam_lr = 0", "above 0"}},
       {"[optimizer]\nrewarm_at = 8\n",
        {"plan.toml:2: ", "optimizer.rewarm_at = 8", "warmup = 1, or rewarm_at = 0"}},
       {"[optimizer]\nwarmup = 1\nrewarm_at = 10\n[train]\nsteps = 10\n",
@@ -266,6 +298,23 @@ TEST(ParsePlan, RefusesOptionsWithoutEffect) {
       {"[model]\nvocab = 100\n",
        {"plan.toml:2: ", "model.vocab = 100 is too small", "nearest: vocab = 256"}},
   });
+}
+
+TEST(ParsePlan, RefusesKeysOfOtherKindsFromTheCommandLine) {
+  const auto of = [](const Overrides& overrides) {
+    return message_of<ConfigError>([&] { parse("[optimizer]\nkind = \"sgd\"\n", overrides); });
+  };
+  expect_says(of({{"optimizer.ratio_max", "10"}}),
+              {"--set optimizer.ratio_max: ", "optimizer.ratio_max = 10 has no effect"});
+  expect_says(of({{"optimizer.momentum", "0.9"}, {"optimizer.kind", "lamb"}}),
+              {"--set optimizer.momentum: ", "optimizer.kind = \"lamb\""});
+}
+
+// Sweeps go through them: on one replica, or one rank, they have no effect and are no error.
+TEST(ParsePlan, TakesWhatHasAnEffectOnOtherNumbersOfRanks) {
+  parse(
+      "[parallel]\nzero = 3\ndata = { size = 1, mode = \"ring\", order = \"fixed\", "
+      "overlap = false, bucket = 100 }\n");
 }
 
 TEST(ParsePlan, RefusesHeadsThatDoNotDivide) {

@@ -29,6 +29,18 @@ TEST(ToToml, ReadsBackAsTheSamePlan) {
   }
 }
 
+// A document names no key of another kind; what looks values up finds all of them.
+TEST(ToToml, LeavesKeysOfOtherKindsOut) {
+  const Plan plan = parse("[optimizer]\nkind = \"sgd\"\n");
+  const std::string printed = to_toml(plan), whole = whole_toml(plan);
+  EXPECT_NE(printed.find("momentum = 0.9"), std::string::npos);
+  for (const char* other : {"beta1 = 0.9", "ratio_max = 10.0", "experts = 8", "random_second ="}) {
+    EXPECT_EQ(printed.find(other), std::string::npos) << other;
+    EXPECT_NE(whole.find(other), std::string::npos) << other;
+  }
+  EXPECT_EQ(parse_values(whole, "p"), plan);
+}
+
 TEST(PlanHash, DependsOnTheMeaningNotOnTheWriting) {
   const std::string hash = hash_of("[model]\nlayers = 3\n[train]\nbatch = 4\n");
   EXPECT_EQ(hash.size(), 16u);

@@ -15,6 +15,7 @@
 #include "app/bench_step/start_file.h"
 #include "app/bench_step/stepper.h"
 #include "kuafu/base/launcher.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/engine/registries.h"
 #include "kuafu/engine/run.h"
 #include "kuafu/meter/allocator.h"
@@ -35,7 +36,7 @@ struct Options {
   std::optional<int64_t> micro_batch;  // of --mode pipeline alone, 1 where it is not given
   std::string mode = "single";
   bool is_silent = false, is_unmetered = false, serves = false;
-  std::string world = "threads", json_file, start_file, plan_file;
+  std::string world = worlds::kThreads, json_file, start_file, plan_file;
 };
 
 /// What --plan says instead.
@@ -59,7 +60,7 @@ void add_options(CLI::App& app, Options& o) {
                  "samples of a micro-batch of --mode pipeline; 1 where it is not given")
       ->check(CLI::PositiveNumber);
   app.add_option("--world", o.world, "mpi: one of the processes that scripts/mpirun.sh started")
-      ->check(CLI::IsMember({"threads", "mpi"}))
+      ->check(CLI::IsMember({worlds::kThreads, worlds::kMpi}))
       ->capture_default_str();
   app.add_flag("--no-communication", o.is_silent,
                "the ranks compute the same shapes and never talk: the limit of any back end");
@@ -177,15 +178,16 @@ int main_with(int argc, char** argv) {
     return 0;
   }
   const int64_t resident = resident_bytes();
-  KUAFU_REQUIRE(options.world == "threads" || !options.is_silent,
+  KUAFU_REQUIRE(options.world == worlds::kThreads || !options.is_silent,
                 "--no-communication --world mpi: ranks that never talk are threads");
-  KUAFU_REQUIRE(options.world == "mpi" || launched_rank().value_or(LaunchedRank{}).ranks == 1,
-                "an MPI launcher started this program; add --world mpi, or start it by itself");
+  KUAFU_REQUIRE(
+      options.world == worlds::kMpi || launched_rank().value_or(LaunchedRank{}).ranks == 1,
+      "an MPI launcher started this program; add --world mpi, or start it by itself");
   require_recordable(options.json_file);
   const Plan plan = plan_of(options);
   Stepper stepper(plan, {.is_silent = options.is_silent,
                          .is_metered = !options.is_unmetered,
-                         .is_mpi = options.world == "mpi",
+                         .is_mpi = options.world == worlds::kMpi,
                          .resident_before = resident});
   stepper.lead([&](const Stepper::Run& run) {
     if (options.serves) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/kuafu/cli.h"
+#include "kuafu/base/worlds.h"
 
 namespace kuafu {
 namespace {
@@ -59,7 +60,7 @@ void add_fuzz(CLI::App& app, FrontCall& call) {
       ->type_name("N");
   list_option(sub, "--world", fuzz.worlds,
               "only plans in this world; may be repeated (default all there are)")
-      ->check(CLI::IsMember({"threads", "mpi", "mpi-native"}));
+      ->check(CLI::IsMember({worlds::kThreads, worlds::kMpi, "mpi-native"}));
   sub.add_option("--jobs", fuzz.jobs, "plans at a time, in processes of their own (default 1)")
       ->check(whole(1))
       ->type_name("N");

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/kuafu/cli.h"
+#include "kuafu/base/worlds.h"
 
 namespace kuafu {
 namespace {
-
-const std::vector<std::string> kWorlds = {"threads", "mpi", "nccl", "simulated"};
 
 void add_plan_options(CLI::App& app, WorkerCall& call) {
   app.add_option("plan", call.plan, "plan file (TOML)")->required()->type_name("PLAN.toml");
@@ -21,10 +20,10 @@ void add_plan_options(CLI::App& app, WorkerCall& call) {
 
 void add_run_options(CLI::App& app, WorkerCall& call) {
   app.add_option("--world", call.world, "how ranks talk (default threads; mpi under mpirun)")
-      ->check(one_of(kWorlds));
+      ->check(one_of(world_names()));
   app.add_option("--transport", call.transport,
                  "whose messages the simulated world counts: threads (default) or mpi")
-      ->check(one_of({"threads", "mpi"}));
+      ->check(one_of({worlds::kThreads, worlds::kMpi}));
   app.add_flag_callback(
       "--certify", [&call] { call.is_certified = true; },
       "prove the steps equal to the oracle's: the model written a second time");

@@ -20,6 +20,7 @@
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/launcher.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/experiment/verdict.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
@@ -192,7 +193,7 @@ std::optional<int> code_of_signal(int status, const std::string& written) {
 
 int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
   const Version before = version_of(call.json);
-  is_launcher = call.world == "mpi" && !launched_rank();
+  is_launcher = call.world == worlds::kMpi && !launched_rank();
   std::optional<LaunchFolders> folders;
   if (is_launcher) {
     folders.emplace();

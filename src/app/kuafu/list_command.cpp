@@ -10,6 +10,7 @@
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/experiment/baselines.h"
 #include "kuafu/parallel/pipeline/schedules.h"
 #include "kuafu/record/schema.h"
@@ -58,11 +59,9 @@ std::string worlds_table() {
                          : text("no: ", feature.detail);
   };
   Table table({{"world"}, {"what it is"}, {"in this build"}});
-  table.add({"threads", "ranks are threads of one process", state(build_info::kTorch)});
-  table.add({"mpi", "ranks are MPI processes", state(build_info::kMpi)});
-  table.add({"nccl", "one process a GPU", state(build_info::kNccl)});
-  table.add({"simulated", "any number of ranks on the meta device, priced by a cost model",
-             state(build_info::kTorch)});
+  for (const World& world : all_worlds()) {
+    table.add({world.name, world.summary, state(world.needs)});
+  }
   return table.str();
 }
 

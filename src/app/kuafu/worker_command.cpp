@@ -4,6 +4,7 @@
 #include "app/kuafu/programs.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/launcher.h"
+#include "kuafu/base/worlds.h"
 
 namespace kuafu {
 namespace {
@@ -50,7 +51,7 @@ std::vector<std::string> worker_words(const std::string& command, const WorkerCa
 int worker_command(const std::string& command, const WorkerCall& call) {
   split_pairs(call.sets, "--set");  // a pair without "=" is told at once
   std::vector<std::string> words = worker_words(command, call);
-  if (command == "run" && call.world == "mpi" && !launched_rank()) {
+  if (command == "run" && call.world == worlds::kMpi && !launched_rank()) {
     KUAFU_REQUIRE(call.ranks > 0,
                   "--world mpi: say how many with --ranks N, or start the ranks "
                   "yourself: mpirun -n N kuafu run ",

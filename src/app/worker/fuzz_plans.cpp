@@ -87,7 +87,7 @@ std::string draw_number(const Key& key, Draw& draw) {
   const auto few = numbers().find(key.name);
   if (few != numbers().end()) return draw.one_of(few->second);
   const double from = key.range.from, to = key.range.to;
-  if (draw.once_in(6)) return toml_number(from);
+  if (draw.once_in(6) && !key.range.is_open_below) return toml_number(from);
   if (draw.once_in(6) && !key.range.is_open && to <= 1) return toml_number(to);
   const double low = std::max(from, 1e-4), high = std::min(to, std::max(1.0, 1e3 * low));
   return toml_number(std::min(draw.between(low, high), key.range.is_open ? to * 0.99 : to));
@@ -127,12 +127,14 @@ std::string draw_layers(const Plan& plan, const Registries& registries, Draw& dr
 /// Whether a key has a meaning beside what is set; one in ten is set without one.
 bool has_meaning(const Key& key, const Overrides& settings, Draw& draw) {
   if (key.governor.empty() || draw.once_in(40)) return true;
-  Plan defaults;
-  std::string value = *std::get<std::string*>(plan::find_key(key.governor)->slot(defaults));
-  for (const auto& [name, set] : settings) {
-    if (name == key.governor) value = set;
-  }
-  return plan::has_meaning(key, value);
+  return plan::has_meaning(key, [&](const Key& governor) {
+    Plan defaults;
+    std::string value = *std::get<std::string*>(governor.slot(defaults));
+    for (const auto& [name, set] : settings) {
+      if (name == governor.name) value = set;
+    }
+    return value;
+  });
 }
 
 Overrides draw_settings(const Registries& registries, Draw& draw) {

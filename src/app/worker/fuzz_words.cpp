@@ -8,6 +8,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/kernel_choice.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/base/worlds.h"
 
 namespace kuafu::fuzz {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 constexpr std::array<const char*, kNumEndings> kEndings = {
     "equal",     "refused", "out of memory", "diverged", "not run", "unexplained",
     "different", "metered", "error",         "crash",    "hang"};
-constexpr std::array<const char*, 3> kWorlds = {"threads", "mpi", "mpi-native"};
+constexpr std::array<const char*, 3> kWorlds = {worlds::kThreads, worlds::kMpi, "mpi-native"};
 
 /// What a reason contains, and its name. Every reason that is not here is a finding.
 constexpr std::array<std::pair<const char*, const char*>, 3> kReasons = {{

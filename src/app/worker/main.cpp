@@ -21,6 +21,7 @@
 #include "kuafu/base/launcher.h"
 #include "kuafu/base/plugin_error.h"
 #include "kuafu/base/reason.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/record/files.h"
 
@@ -36,8 +37,9 @@ void add_plan_options(CLI::App& app, WorkerOptions& o, std::vector<std::string>&
 }
 
 void add_run_options(CLI::App& app, WorkerOptions& o) {
-  app.add_option("--world", o.world)->check(CLI::IsMember({"threads", "mpi", "nccl", "simulated"}));
-  app.add_option("--transport", o.transport)->check(CLI::IsMember({"threads", "mpi"}));
+  app.add_option("--world", o.world)->check(CLI::IsMember(world_names()));
+  app.add_option("--transport", o.transport)
+      ->check(CLI::IsMember({worlds::kThreads, worlds::kMpi}));
   app.add_flag("--certify,!--no-certify", o.is_certified);
   app.add_flag("!--no-meter", o.is_metered);
   app.add_option("--json", o.json_file);

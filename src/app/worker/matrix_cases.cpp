@@ -4,6 +4,7 @@
 #include "app/worker/matrix.h"
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/parallel/pipeline/choose.h"
 #include "kuafu/plan/arrange.h"
 #include "kuafu/plan/keys.h"
@@ -228,8 +229,16 @@ Dimension optimizers(const Registries& registries) {
 }
 
 Dimension worlds() {
-  Dimension out{"world", {{"threads"}, {"simulated"}}};
-  if (build_info::kMpi.found) out.values.push_back({"mpi"});
+  Dimension out{"world", {}};
+  // Those of every build come first: a seed draws the same triples of them.
+  for (const bool is_optional : {false, true}) {
+    for (const World& world : all_worlds()) {
+      const bool is_there = world.needs.found && !world.has_gpus;
+      if (is_there && (world.needs.name != build_info::kTorch.name) == is_optional) {
+        out.values.push_back({world.name});
+      }
+    }
+  }
   return out;
 }
 

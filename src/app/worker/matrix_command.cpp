@@ -8,6 +8,7 @@
 #include "app/worker/options.h"
 #include "kuafu/base/philox.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/launch_folders.h"
 #include "kuafu/record/progress.h"
@@ -62,7 +63,7 @@ std::string world_of(const std::vector<Dimension>& dims, const Combination& comb
     const Dimension& dimension = dims[choice.dimension];
     if (dimension.name == "world") return dimension.values[choice.value].name;
   }
-  return "threads";
+  return worlds::kThreads;
 }
 
 }  // namespace

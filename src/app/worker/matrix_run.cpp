@@ -8,6 +8,7 @@
 #include "app/worker/trial.h"
 #include "kuafu/base/kernel_choice.h"
 #include "kuafu/base/plugin_error.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
 
@@ -129,8 +130,8 @@ void Runner::keep(const std::string& key, const Outcome& outcome) {
 }
 
 Outcome Runner::run_plan(const Plan& plan, const std::string& world) {
-  if (world == "simulated") return metered_alike(plan);
-  const auto ranks = world == "mpi" ? run_by_mpi(plan) : run_threads(plan, registries_, {});
+  if (world == worlds::kSimulated) return metered_alike(plan);
+  const auto ranks = world == worlds::kMpi ? run_by_mpi(plan) : run_threads(plan, registries_, {});
   return judged(ranks[0].certificate);
 }
 

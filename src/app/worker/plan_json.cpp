@@ -24,7 +24,7 @@ Plan without_auto(Plan plan) {
 
 nlohmann::ordered_json plan_json(const Plan& plan) {
   std::ostringstream out;
-  out << toml::json_formatter(toml::parse(to_toml(without_auto(plan))));
+  out << toml::json_formatter(toml::parse(whole_toml(without_auto(plan))));
   return nlohmann::ordered_json::parse(out.str());
 }
 

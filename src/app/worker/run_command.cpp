@@ -23,6 +23,7 @@
 #include "kuafu/base/launcher.h"
 #include "kuafu/base/plugin_error.h"
 #include "kuafu/base/reason.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/comm/gather.h"
 #include "kuafu/comm/worlds.h"
 #include "kuafu/record/files.h"
@@ -69,7 +70,7 @@ class Run {
     }
     try {
       with_plugins(options_.plugins,
-                   [this] { world_ == "simulated" ? run_simulated() : run_real(); });
+                   [this] { world_ == worlds::kSimulated ? run_simulated() : run_real(); });
     } catch (const std::exception& e) {
       const RunEnd failure = failure_of(e);
       return end(failure.status, e, failure.code);
@@ -82,21 +83,22 @@ class Run {
   /// Everything that can be wrong before a world exists.
   void prepare() {
     const auto place = launched_rank();
-    world_ = !options_.world.empty() ? options_.world : place ? "mpi" : "threads";
+    world_ = !options_.world.empty() ? options_.world : place ? worlds::kMpi : worlds::kThreads;
     check_world(options_, world_);
     registries_ = load_registries(options_);
     plan_ = load_resolved(options_, registries_,
-                          world_ == "mpi" ? place.value_or(LaunchedRank{}).ranks : 0);
+                          world_ == worlds::kMpi ? place.value_or(LaunchedRank{}).ranks : 0);
     head_ = document_head(plan_, world_, num_ranks(plan_));
-    if (world_ == "simulated") head_["transport"] = is_for_mpi() ? "mpi" : "threads";
+    if (world_ == worlds::kSimulated)
+      head_["transport"] = is_for_mpi() ? worlds::kMpi : worlds::kThreads;
     head_["data"] = nullptr;
     initialise_tensors();
-    if (world_ != "simulated") {
+    if (world_ != worlds::kSimulated) {
       head_["load"] = load_before(num_ranks(plan_), at::get_num_threads());
     }
     plan::with_origins(load_origins(options_), [this] {
       check_placement(plan_, registries_, Advice::kNearest);
-      if (world_ != "simulated") identify_data();
+      if (world_ != worlds::kSimulated) identify_data();
     });
     head_["parameters"] = parameters_json(model_parts(plan_, registries_));
     checkpoint_ = save_options_of(options_, world_, plan_);
@@ -124,7 +126,7 @@ class Run {
     run.make_data = open_dataset;
     run.requests = &requests_;
     if (plan_.parallel.data.staleness == 0) listening_.emplace(requests_);
-    if (world_ == "nccl") {
+    if (world_ == worlds::kNccl) {
       load_cuda_kernels();
       run.device = at::kCUDA;  // the current one: each rank chooses its GPU when its world starts
     }
@@ -135,13 +137,13 @@ class Run {
         with_plugins(options_.plugins, [&] { rank_body(world, run); });
       } catch (const std::exception& e) {
         // MPI ends here: the first rank to fail tells, the launcher ends the rest.
-        if (world_ == "mpi") write_failure(world.rank(), e);
+        if (world_ == worlds::kMpi) write_failure(world.rank(), e);
         throw;
       }
     };
-    if (world_ == "threads") {
+    if (world_ == worlds::kThreads) {
       run_on_threads(static_cast<int>(num_ranks(plan_)), body);
-    } else if (world_ == "mpi") {
+    } else if (world_ == worlds::kMpi) {
       run_on_mpi(
           body,
           options_.mpi_collectives == "native" ? MpiCollectives::kNative : MpiCollectives::kOwn,
@@ -153,7 +155,8 @@ class Run {
   }
 
   void rank_body(Communicator& world, RunOptions run) {
-    if (world_ == "mpi" && world.rank() == 0) tell_ranks_listen();  // its world took all of them
+    if (world_ == worlds::kMpi && world.rank() == 0)
+      tell_ranks_listen();  // its world took all of them
     TraceRecorder recorder;
     if (files_.is_traced()) run.recorder = &recorder;
     std::vector<RankResult> all;  // on rank 0
@@ -165,7 +168,7 @@ class Run {
       all = gather_results(world, mine);
       if (run.is_certified && mine.is_whole()) keep(world, all);
     };
-    if (world_ != "threads" || world.rank() == 0) {  // of a process
+    if (world_ != worlds::kThreads || world.rank() == 0) {  // of a process
       run.on_made = [this](const RankResult& so_far) { made_.take(so_far); };
     }
     std::optional<StepLog> log;  // of rank 0
@@ -185,7 +188,7 @@ class Run {
     code_ = ended.code;
     log.reset();
     if (world.rank() == 0) tell(ended, mine, all);
-    if (world_ != "mpi" || ended.code != kOk) return;
+    if (world_ != worlds::kMpi || ended.code != kOk) return;
     // Only rank 0 writes, and every process ends with its code.
     const std::string incomplete = files_.is_incomplete() ? "incomplete" : "";
     if (!gather_texts(world, incomplete)[0].empty()) code_ = kUnwritten;
@@ -247,7 +250,7 @@ class Run {
     return text("the case took longer than ", options_.timeout_s, " s");
   }
 
-  bool is_for_mpi() const { return options_.transport == "mpi"; }
+  bool is_for_mpi() const { return options_.transport == worlds::kMpi; }
 
   void run_simulated() {
     if (options_.is_certified) {

@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "app/worker/document.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/record/activity.h"
 #include "kuafu/record/trace_file.h"
 #include "kuafu/record/trace_reader.h"
@@ -52,7 +53,7 @@ void RunFiles::write_events(const Plan& plan, const std::string& world,
 
 void RunFiles::write_simulated_events(const Plan& plan, const Registries& registries,
                                       const std::vector<Trace>& oracles) {
-  const std::string world = "simulated", &trace = options_.trace_file,
+  const std::string world = worlds::kSimulated, &trace = options_.trace_file,
                     &timeline = options_.timeline_file;
   if (!timeline.empty()) {
     const ActivityLog log = simulate_last_step(plan, registries, world);

@@ -15,6 +15,7 @@
 #include "kuafu/base/kernel_choice.h"
 #include "kuafu/base/launcher.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/checkpoint/folder.h"
 #include "kuafu/checkpoint/index.h"
 #include "kuafu/record/activity.h"
@@ -35,10 +36,10 @@ void require_writable(const char* option, const std::string& file) {
 }
 
 void check_world(const WorkerOptions& options, const std::string& world) {
-  KUAFU_REQUIRE(options.transport.empty() || world == "simulated", "--transport ",
+  KUAFU_REQUIRE(options.transport.empty() || world == worlds::kSimulated, "--transport ",
                 options.transport, ": ranks of the world ", world, " count on their own; ",
                 "leave it out, or use --world simulated");
-  KUAFU_REQUIRE(options.mpi_collectives.empty() || world == "mpi", "--mpi-collectives ",
+  KUAFU_REQUIRE(options.mpi_collectives.empty() || world == worlds::kMpi, "--mpi-collectives ",
                 options.mpi_collectives, ": ranks of the world ", world,
                 " have collectives of their own; leave it out, or use --world mpi");
 }
@@ -47,7 +48,8 @@ void check_timeline(const WorkerOptions& options, const std::string& world, cons
   const std::string& file = options.timeline_file;
   if (file.empty()) return;
   check_activity_path(file);
-  KUAFU_REQUIRE(world != "nccl", "--timeline: a GPU works on after the call that started it, ",
+  KUAFU_REQUIRE(world != worlds::kNccl,
+                "--timeline: a GPU works on after the call that started it, ",
                 "so clocks of the host tell nothing; use --world threads, mpi or simulated");
   KUAFU_REQUIRE(plan.train.steps > 0, "--timeline shows the last step, and train.steps = 0");
   require_writable("--timeline", file);
@@ -74,7 +76,8 @@ std::vector<Trace> check_trace(const WorkerOptions& options, const std::string& 
   std::vector<Trace> oracles;
   const std::string& file = options.trace_file;
   if (!options.oracles_file.empty()) {
-    KUAFU_REQUIRE(world == "simulated" && !file.empty(), "--oracles gives a simulated trace the ",
+    KUAFU_REQUIRE(world == worlds::kSimulated && !file.empty(),
+                  "--oracles gives a simulated trace the ",
                   "values that a real run read: use it with --world simulated and --trace");
     oracles = read_trace(options.oracles_file);
     KUAFU_REQUIRE(static_cast<int64_t>(oracles.size()) == num_ranks(plan), options.oracles_file,
@@ -82,7 +85,8 @@ std::vector<Trace> check_trace(const WorkerOptions& options, const std::string& 
     check_plan_of_oracles(options.oracles_file, plan);
   }
   if (file.empty()) return oracles;
-  KUAFU_REQUIRE(world != "nccl", "--trace: a GPU works on after the call that started it, and ",
+  KUAFU_REQUIRE(world != worlds::kNccl,
+                "--trace: a GPU works on after the call that started it, and ",
                 "its streams are not traced; use --world threads, mpi or simulated");
   KUAFU_REQUIRE(plan.train.steps > 0, "--trace shows the last step, and train.steps = 0");
   require_writable("--trace", file);
@@ -133,7 +137,8 @@ SaveOptions save_options_of(const WorkerOptions& options, const std::string& wor
                   " needs the folder of the checkpoints: ", "--checkpoint DIR");
     return save;
   }
-  KUAFU_REQUIRE(world != "simulated", "--checkpoint: the simulated world computes no numbers, ",
+  KUAFU_REQUIRE(world != worlds::kSimulated,
+                "--checkpoint: the simulated world computes no numbers, ",
                 "so there is nothing to save; leave it out, or use --world threads");
   save.notes = {{"program", provenance().dump()}};
   save.on_notice = [](const std::string& notice) { std::cerr << "kuafu: " << notice << std::endl; };
@@ -163,7 +168,8 @@ void check_watching(const WorkerOptions& options, const std::string& world, cons
                       : options.stop_after_s > 0     ? "--stop-after"
                                                      : nullptr;
   if (asked == nullptr) return;
-  KUAFU_REQUIRE(world != "simulated", asked, ": the simulated world makes no steps to be watched ",
+  KUAFU_REQUIRE(world != worlds::kSimulated, asked,
+                ": the simulated world makes no steps to be watched ",
                 "or stopped; leave it out, or use --world threads");
   KUAFU_REQUIRE(options.stop_after_s <= 0 || plan.parallel.data.staleness == 0,
                 "--stop-after with parallel.data.staleness = ", plan.parallel.data.staleness,

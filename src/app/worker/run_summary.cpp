@@ -6,6 +6,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/units.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/record/certificate_words.h"
 #include "kuafu/record/table.h"
 
@@ -95,7 +96,7 @@ void print_telemetry(const Json& d) {
   if (d["plan"]["train"]["telemetry"] != true) return;
   std::cout << "  telemetry       ";
   const Json& t = d["telemetry"];
-  if (d["world"] == "simulated") {
+  if (d["world"] == worlds::kSimulated) {
     std::cout << "none: this world computes no numbers\n";
   } else if (!t.is_object()) {
     std::cout << "none: no step was made\n";
@@ -115,7 +116,7 @@ void print_telemetry(const Json& d) {
 void print_training(const Json& d) {
   const auto time = [](const Json& s) { return print_seconds(s.get<double>()); };
   const Json& t = d["step_time_s"];
-  const bool is_priced = d["world"] == "simulated";
+  const bool is_priced = d["world"] == worlds::kSimulated;
   std::cout << "  step time       " << (is_priced ? "~" : "") << time(t["median"]);
   if (is_priced) {
     std::cout << "  estimated by the cost model, not measured\n";
@@ -135,7 +136,7 @@ void print_training(const Json& d) {
     std::cout << "\n";
   }
   print_validation(d);
-  if (d["world"] == "simulated") {
+  if (d["world"] == worlds::kSimulated) {
     std::cout << "  loss            none: this world computes no numbers\n";
   }
   if (d["loss_scale"].is_object()) print_scale(d["loss_scale"]);

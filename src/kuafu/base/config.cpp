@@ -43,7 +43,7 @@ struct Source {
         std::string_view::npos;
     KUAFU_REQUIRE(is_zero, origin, ":", at.line, ": ", key, " = ", written,
                   " is too small for a number of 64 bits; nearest: ",
-                  toml_number(std::numeric_limits<double>::min()), ", or 0");
+                  toml_number(std::numeric_limits<double>::min()));
   }
 
  private:

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "kuafu/base/reason.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/comm/algorithms/algorithms.h"
 #include "kuafu/comm/mpi_group.h"
 #include "kuafu/comm/mpi_world.h"
@@ -146,7 +147,7 @@ class MpiCommunicator final : public CallCommunicator {
     }
   }
 
-  std::string_view name() const override { return "mpi"; }
+  std::string_view name() const override { return worlds::kMpi; }
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
   const std::vector<int>& members() const override { return group_->members(); }

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <thread>
 
+#include "kuafu/base/worlds.h"
 #include "kuafu/comm/call.h"
 #include "kuafu/comm/splitting.h"
 #include "kuafu/comm/worlds.h"
@@ -133,7 +134,7 @@ class NcclCommunicator final : public CallCommunicator {
   NcclCommunicator(std::shared_ptr<Ring> ring, int rank, std::vector<int> members)
       : ring_(std::move(ring)), rank_(rank), members_(std::move(members)) {}
 
-  std::string_view name() const override { return "nccl"; }
+  std::string_view name() const override { return worlds::kNccl; }
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
   const std::vector<int>& members() const override { return members_; }

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "kuafu/base/worlds.h"
 #include "kuafu/comm/algorithms/algorithms.h"
 #include "kuafu/comm/call.h"
 #include "kuafu/comm/splitting.h"
@@ -90,7 +91,7 @@ class SimulatedCommunicator final : public CallCommunicator {
         index_(index),
         members_(splitting.groups[static_cast<size_t>(group)]) {}
 
-  std::string_view name() const override { return "simulated"; }
+  std::string_view name() const override { return worlds::kSimulated; }
   int rank() const override { return index_; }
   int size() const override { return static_cast<int>(members_.size()); }
   const std::vector<int>& members() const override { return members_; }

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <thread>
 
+#include "kuafu/base/worlds.h"
 #include "kuafu/comm/thread_group.h"
 #include "kuafu/comm/turns.h"
 
@@ -169,7 +170,7 @@ void run_on_threads(int ranks, const std::function<void(Communicator& world)>& b
   const auto run_rank = [&](int rank) {
     try {
       {
-        ThreadCommunicator communicator("threads", world, group, rank, "world");
+        ThreadCommunicator communicator(worlds::kThreads, world, group, rank, "world");
         body(communicator);
       }
       world->finish(rank);

@@ -45,7 +45,7 @@ void collect_differences(const ConfigValue& now, const Json& before, const std::
 /// What the plans of a case and of a line of its name differ in: "model.hidden 64, now 32".
 std::string plan_differences(const Case& c, const Json& line) {
   std::vector<std::string> keys;
-  collect_differences(parse_toml(c.plan_toml, c.name), value_at(line, "document.plan"), "", keys);
+  collect_differences(parse_toml(c.plan_values, c.name), value_at(line, "document.plan"), "", keys);
   if (keys.size() > kMostKeys) {
     keys.resize(kMostKeys);
     keys.emplace_back("...");

@@ -178,7 +178,7 @@ std::optional<Json> PointFormulas::base_value(const std::string& key, bool is_co
   auto& base = base_[is_comparison ? 1 : 0];
   if (!base) {
     const std::string toml = is_comparison ? without_parallel(suite_.base) : suite_.base;
-    base = parse_toml(to_toml(parse_values(toml, suite_.origin, overrides_)), suite_.origin);
+    base = parse_toml(whole_toml(parse_values(toml, suite_.origin, overrides_)), suite_.origin);
   }
   const ConfigValue* at = find_dotted(*base, key);
   return at == nullptr ? std::nullopt : json_value(*at);

@@ -5,6 +5,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/philox.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/experiment/finality.h"
 #include "kuafu/experiment/timing.h"
 #include "kuafu/experiment/verdict.h"
@@ -85,7 +86,7 @@ std::vector<Turn> order_of_round(const Suite& suite, int64_t round) {
   return turns;
 }
 
-bool is_timed(const Case& c) { return c.world != "simulated"; }
+bool is_timed(const Case& c) { return !is_estimated_world(c.world); }
 
 bool is_repeatable(const Case& c, const Json& line) {
   return is_timed(c) && line["status"] == "ok";

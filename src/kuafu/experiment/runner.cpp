@@ -7,6 +7,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/units.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/experiment/finality.h"
 #include "kuafu/experiment/membership.h"
 #include "kuafu/experiment/outcome.h"
@@ -217,12 +218,13 @@ std::optional<RoundRun> Runner::run_turn(const Turn& turn, const std::function<b
 std::vector<std::string> Runner::words(const Turn& turn, const std::string& case_folder) const {
   const Case& c = *turn.of;
   std::vector<std::string> words;
-  if (c.world == "mpi") {
+  if (c.world == worlds::kMpi) {
     words = options_.mpi_launcher;
     words.insert(words.end(), {"-n", text(c.ranks)});
   }
   words.insert(words.end(), {options_.worker, "run", case_folder + "/plan.toml"});
-  if (c.world != "mpi") words.insert(words.end(), {"--world", c.world, "--ranks", text(c.ranks)});
+  if (c.world != worlds::kMpi)
+    words.insert(words.end(), {"--world", c.world, "--ranks", text(c.ranks)});
   const bool is_certified = c.is_certified && turn.round == 1;
   words.insert(words.end(), {"--of-suite", is_certified ? "--certify" : "--no-certify", "--json",
                              case_folder + "/document.json", "--timeout", text(c.timeout_s)});

@@ -10,6 +10,7 @@
 #include "kuafu/base/philox.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/units.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/base/xxh64.h"
 #include "kuafu/experiment/baselines.h"
 #include "kuafu/experiment/corpora.h"
@@ -152,7 +153,7 @@ class CaseMaker {
   /// worker says why, and the record keeps it.
   Case finish(const Point& point, const RunKeys& run, const Overrides& overrides) {
     Case c{"",        point.name,       point.settings, "", run.ranks,
-           run.world, run.is_certified, run.timeout_s,  ""};
+           run.world, run.is_certified, run.timeout_s,  "", ""};
     for (auto& [key, value] : c.settings) {
       if (options_.budget && key == kBudgetKey) value = print_bytes(*options_.budget);
       if (options_.timeout_s && key == kTimeoutKey) value = *options_.timeout_s;
@@ -162,14 +163,15 @@ class CaseMaker {
     try {
       Plan plan = resolve(parse_plan(base, text_.origin, names_.known, overrides), run.ranks,
                           names_.known.tensor);
-      if (run.world != "simulated") place_data(plan, point, c);
+      if (!is_estimated_world(run.world)) place_data(plan, point, c);
       const std::string data = identify_data(plan, run.world);
       c.ranks = num_ranks(plan);
       c.plan_toml = to_toml(plan);
+      c.plan_values = whole_toml(plan);
       identity = plan_hash(plan) + data;
     } catch (const Refused&) {
       c.ranks = std::max<int64_t>(1, c.ranks);
-      c.plan_toml = identity = written_plan(base, text_.origin, overrides);
+      c.plan_toml = c.plan_values = identity = written_plan(base, text_.origin, overrides);
     } catch (const ConfigError& error) {
       throw ConfigError(as_written(error.what(), point));
     }
@@ -239,7 +241,7 @@ class CaseMaker {
   /// Which bytes the plan reads, for its id; the plan asks for them from here on. The simulated world
   /// reads none.
   std::string identify_data(Plan& plan, const std::string& world) {
-    if (plan.data.kind != "text" || world == "simulated") return "";
+    if (plan.data.kind != "text" || is_estimated_world(world)) return "";
     const std::string& found = corpora_.hash_of(plan.data.path);
     if (plan.data.hash.empty()) plan.data.hash = found;
     if (!plan.data.hash.empty()) return "\ndata=" + plan.data.hash;
@@ -337,7 +339,7 @@ std::optional<std::string> case_value(const Case& c, const std::string& key) {
   if (key == "case_id") return c.id;
   if (key == "name") return c.name;
   if (const Json* value = find_setting(c.settings, key)) return plain_text(*value);
-  return plan_value(parse_toml(c.plan_toml, c.name), key);
+  return plan_value(parse_toml(c.plan_values, c.name), key);
 }
 
 }  // namespace kuafu

@@ -27,12 +27,13 @@ struct Case {
   std::string id;         ///< 16 hex digits of plan, data, ranks, world, certificate and version
   std::string name;       ///< "1D tensor, 2 ranks, batch 8, sequence 32, plain"
   Settings settings;      ///< what distinguishes it inside the suite
-  std::string plan_toml;  ///< the whole plan, every key
+  std::string plan_toml;  ///< the plan as the worker reads it
   int64_t ranks = 1;
   std::string world;
   bool is_certified = true;
   double timeout_s = 0;
   std::string missing_data;  ///< the sentence to say where its corpus is not there; else empty
+  std::string plan_values;   ///< the plan to look values up, every key
 };
 
 /// What cases must show, checked when the sweep is complete.

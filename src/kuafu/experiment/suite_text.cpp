@@ -9,6 +9,7 @@
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/experiment/derived_text.h"
 #include "kuafu/experiment/point_formulas.h"
 #include "kuafu/experiment/suite_values.h"
@@ -299,7 +300,7 @@ class Reader : private SuiteValues {
 }  // namespace
 
 const std::vector<std::string>& suite_worlds() {
-  static const std::vector<std::string> kWorlds = {"threads", "mpi", "nccl", "simulated"};
+  static const std::vector<std::string> kWorlds = world_names();
   return kWorlds;
 }
 

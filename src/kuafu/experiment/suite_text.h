@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kuafu/base/config.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/experiment/suite.h"
 
 namespace kuafu {
@@ -49,7 +50,7 @@ struct ComparisonRow {
 struct SuiteText {
   std::string origin, name, question;
   std::vector<std::string> plugins;  ///< shared objects
-  std::vector<std::string> worlds = {"threads"};
+  std::vector<std::string> worlds = {worlds::kThreads};
   std::vector<int64_t> seeds;
   double timeout_s = 120;
   std::optional<double> budget_s;

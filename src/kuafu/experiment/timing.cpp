@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/record/schema.h"
 #include "kuafu/record/table.h"
 
@@ -169,7 +170,10 @@ Json timed_document(const Json& line) {
   return document;
 }
 
-bool is_estimated(const Json& document) { return value_at(document, "world") == "simulated"; }
+bool is_estimated(const Json& document) {
+  const Json world = value_at(document, "world");
+  return world.is_string() && is_estimated_world(world.get<std::string>());
+}
 
 std::string shown_step_time(const Json& document) {
   const Json median = value_at(document, "step_time_s.median");

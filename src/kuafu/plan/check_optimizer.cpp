@@ -40,18 +40,21 @@ std::vector<std::string> needs_of(const Key& key, const std::vector<OptimizerKin
   return needs;
 }
 
-/// A key that differs from its default and that the chosen kind never reads.
+/// A key that was given, or that differs from its default, and that the chosen kind never reads.
 void check_ignored(const Plan& plan, const std::vector<OptimizerKind>& kinds,
                    const Origins& origins) {
   const Plan defaults;
   for (const Key& key : keys()) {
-    if (key.governor.empty() || print(key, plan) == print(key, defaults)) continue;
-    const std::string governing = print(*find_key(key.governor), plan);
-    const std::vector<std::string> needs = in_quotes(needs_of(key, kinds));
-    KUAFU_REQUIRE(std::find(needs.begin(), needs.end(), governing) != needs.end(),
-                  origins.of({key.name}), key.name, " = ", print(key, plan), " has no effect with ",
-                  key.governor, " = ", governing, "; leave it out or set ", key.governor, " = ",
-                  join_or(needs));
+    if (!origins.has(key.name) && print(key, plan) == print(key, defaults)) continue;
+    // A governor may have one itself, which then is why.
+    for (const Key* at = &key; !at->governor.empty(); at = find_key(at->governor)) {
+      const std::string governing = print(*find_key(at->governor), plan);
+      const std::vector<std::string> needs = in_quotes(needs_of(*at, kinds));
+      KUAFU_REQUIRE(std::find(needs.begin(), needs.end(), governing) != needs.end(),
+                    origins.of({key.name}), key.name, " = ", print(key, plan),
+                    " has no effect with ", at->governor, " = ", governing,
+                    "; leave it out or set ", at->governor, " = ", join_or(needs));
+    }
   }
 }
 
@@ -175,15 +178,6 @@ void check_stale(const Plan& plan, const OptimizerKind& kind, const Origins& ori
                      "\"adamw\" or \"sgd\", or staleness = 0"));
 }
 
-void check_rates(const Plan& plan, const OptimizerKind& kind, const Origins& origins) {
-  const auto require = [&](const char* key, double rate) {
-    KUAFU_REQUIRE(rate > 0, origins.of({std::string("optimizer.") + key}), "optimizer.", key,
-                  " = 0 updates nothing; allowed: above 0; nearest: ", key, " = 1e-6");
-  };
-  require("lr", plan.optimizer.lr);
-  if (kind.has_matrices) require("adam_lr", plan.optimizer.adam_lr);
-}
-
 }  // namespace
 
 void check_optimizer(const Plan& plan, const std::vector<OptimizerKind>& optimizers,
@@ -195,7 +189,6 @@ void check_optimizer(const Plan& plan, const std::vector<OptimizerKind>& optimiz
   check_variants(plan, origins);
   check_exclusion(plan, kind, origins);
   check_stale(plan, kind, origins);
-  check_rates(plan, kind, origins);
 }
 
 }  // namespace kuafu::plan

@@ -32,6 +32,10 @@ class Row {
     key_.range = {from, to, true};
     return *this;
   }
+  Row& above(double from, double to) {
+    key_.range = {from, to, false, true};
+    return *this;
+  }
   Row& one_of(std::vector<std::string> choices) {
     key_.choices = std::move(choices);
     return *this;
@@ -251,10 +255,11 @@ std::vector<Key> optimizer_keys() {
               "weight itself; \"lars\" and \"lamb\" scale the step of each layer, a tensor of the "
               "published model, by its norms; \"muon\" makes the step of each hidden matrix "
               "orthogonal"),
-      Row("optimizer.lr", Form::kNumber, KUAFU_SLOT(optimizer.lr), "learning rate").in(0, kMaxRate),
+      Row("optimizer.lr", Form::kNumber, KUAFU_SLOT(optimizer.lr), "learning rate")
+          .above(0, kMaxRate),
       Row("optimizer.adam_lr", Form::kNumber, KUAFU_SLOT(optimizer.adam_lr),
           "learning rate of what is no hidden matrix, by the schedule of `lr`")
-          .in(0, kMaxRate)
+          .above(0, kMaxRate)
           .only_with(kind, that_read("adam_lr")),
       Row("optimizer.momentum", Form::kNumber, KUAFU_SLOT(optimizer.momentum), "momentum")
           .below(0, 1)

@@ -41,14 +41,18 @@ const Key* find_key(std::string_view name) {
   return nullptr;
 }
 
-bool has_meaning(const Key& key, const std::string& governing) {
-  return key.governor.empty() ||
-         std::find(key.needs.begin(), key.needs.end(), governing) != key.needs.end();
+bool has_meaning(const Key& key, const std::function<std::string(const Key&)>& value_of) {
+  if (key.governor.empty()) return true;
+  const Key& governor = *find_key(key.governor);
+  const std::string governing = value_of(governor);
+  return std::find(key.needs.begin(), key.needs.end(), governing) != key.needs.end() &&
+         has_meaning(governor, value_of);
 }
 
 std::string allowed(const Key& key) {
-  const std::string span = text("from ", number(key.range.from), " to ",
-                                key.range.is_open ? "below " : "", number(key.range.to));
+  const Range& range = key.range;
+  const std::string span = text(range.is_open_below ? "above " : "from ", number(range.from),
+                                " to ", range.is_open ? "below " : "", number(range.to));
   switch (key.form) {
     case Form::kInteger:
       return "an integer " + span;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,10 +31,11 @@ enum class Form : uint8_t {
   kIntegers,  ///< a list of them, each within the range
 };
 
-/// Numbers a key takes; the upper end is part of it unless `is_open`.
+/// Numbers a key takes; the upper end is part of it unless `is_open`, the lower unless
+/// `is_open_below`.
 struct Range {
   double from = 0, to = 0;
-  bool is_open = false;
+  bool is_open = false, is_open_below = false;
 };
 
 /// Everything there is to know about one key: parsing, printing, messages and docs read this.
@@ -58,8 +60,9 @@ const std::vector<Key>& keys();
 /// The key of that name; null where there is none.
 const Key* find_key(std::string_view name);
 
-/// Whether a key has a meaning while its governor has this value, without quotes.
-bool has_meaning(const Key& key, const std::string& governing);
+/// Whether a key has a meaning: its governor has one of the values it needs, and has a meaning
+/// itself. `value_of` gives the value of a governor, without quotes.
+bool has_meaning(const Key& key, const std::function<std::string(const Key&)>& value_of);
 
 /// What a key takes, in words: `an integer from 1 to 1048576`, `"f64", "f32" or "bf16"`.
 std::string allowed(const Key& key);

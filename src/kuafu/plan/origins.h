@@ -15,6 +15,8 @@ namespace kuafu::plan {
 class Origins {
  public:
   void note(const std::string& key, const std::string& where) { where_[key] = where; }
+  /// Whether the document or the command line gave it.
+  bool has(const std::string& key) const { return where_.count(key) > 0; }
   /// Of the first of `keys` that was given.
   std::string of(const std::vector<std::string>& keys) const;
   /// The message behind the place of the first key it names that was given. As it is where it names

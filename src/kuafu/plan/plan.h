@@ -13,6 +13,7 @@
 #include "kuafu/base/dtype.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/mesh/axis.h"
+#include "kuafu/plan/kind_names.h"
 
 namespace kuafu {
 
@@ -22,7 +23,7 @@ enum class Recompute : uint8_t { kNone, kSelective, kFull };
 enum class ModelInput : uint8_t { kTokens, kMaskedPairs, kImages };
 
 struct ModelPlan {
-  std::string kind = "gpt";
+  std::string kind = model_kinds::kGpt;
   int64_t layers = 2;
   int64_t hidden = 64;
   int64_t heads = 4;
@@ -63,14 +64,14 @@ struct ModelPlan {
 };
 
 struct TensorPlan {
-  std::string mode = "none";
+  std::string mode = tensor_modes::kNone;
   int64_t size = 1;   ///< ranks of the group: 2.5D has q * q * depth
   int64_t depth = 1;  ///< of 2.5D
   bool operator==(const TensorPlan&) const = default;
 };
 
 struct SequencePlan {
-  std::string mode = "none";
+  std::string mode = sequence_modes::kNone;
   int64_t size = 1;
   bool operator==(const SequencePlan&) const = default;
 };
@@ -78,7 +79,7 @@ struct SequencePlan {
 /// Transformer layers from..to, both included, under a tensor mode of their own on the same ranks.
 struct LayerPlan {
   int64_t from = 0, to = 0;
-  std::string mode = "1d";
+  std::string mode = tensor_modes::k1d;
   int64_t depth = 1;
   bool operator==(const LayerPlan&) const = default;
 };
@@ -129,7 +130,8 @@ struct MemoryPlan {
 };
 
 struct OptimizerPlan {
-  std::string kind = "adamw";  ///< one of builtin_optimizer_kinds(), or of a plug-in
+  /// One of builtin_optimizer_kinds(), or of a plug-in.
+  std::string kind = optimizer_kinds::kAdamW;
   double lr = 1e-3;
   double momentum = 0.9;                              ///< sgd, lars, muon
   bool nesterov = false;                              ///< sgd, muon
@@ -177,7 +179,7 @@ struct OptimizerPlan {
   }
   /// `bound`, "auto" resolved: the ratio with lamb, nothing with all else.
   std::string bounded() const {
-    return bound != "auto" ? bound : kind == "lamb" ? "ratio" : "none";
+    return bound != "auto" ? bound : kind == optimizer_kinds::kLamb ? "ratio" : "none";
   }
   /// Steps of linear warm-up where a step has so many samples.
   int64_t warmup_steps(int64_t batch) const;
@@ -335,8 +337,11 @@ std::vector<Axis> mesh_axes(const Plan& resolved, const TensorModes& modes);
 /// Names that stand for several of them: "data" where experts are a sub-axis of it.
 AxisAliases mesh_aliases(const Plan& resolved, const TensorModes& modes);
 
-/// Full TOML with every key, defaults included: parses back to the same plan.
+/// TOML with every key that has a meaning, defaults included: parses back to the same plan.
 std::string to_toml(const Plan& plan);
+/// TOML with every key, those of other kinds too, for what looks values up: parse_values reads it
+/// back, and parse_plan refuses keys of other kinds.
+std::string whole_toml(const Plan& plan);
 
 /// 16 hex digits: the hash of the values that differ from the defaults. Where the data lie is no
 /// part of it; which bytes they are (data.hash) stands beside it in records and case ids.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
+#include <functional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "kuafu/base/philox.h"
@@ -33,11 +35,11 @@ std::string cell(const std::string& words) {
   return out;
 }
 
-}  // namespace
-
-std::string to_toml(const Plan& plan) {
+/// Keys of `plan` that `is_printed`, section by section.
+std::string print_keys(const Plan& plan, const std::function<bool(const Key&)>& is_printed) {
   std::string out, section, group;
   for (const Key& key : plan::keys()) {
+    if (!is_printed(key)) continue;
     const std::string own_group = group_of(key);
     if (!group.empty() && own_group != group) out += " }\n";
     if (key.section() != section) {
@@ -55,6 +57,23 @@ std::string to_toml(const Plan& plan) {
   }
   if (!group.empty()) out += " }\n";
   return out + plan::print_layers(plan.parallel.layers);
+}
+
+}  // namespace
+
+std::string to_toml(const Plan& plan) {
+  const Plan defaults;
+  // Governors are strings; a slot points into a Plan that may be written, and nothing is written.
+  const auto value_of = [&](const Key& governor) {
+    return *std::get<std::string*>(governor.slot(const_cast<Plan&>(plan)));
+  };
+  return print_keys(plan, [&](const Key& key) {
+    return plan::has_meaning(key, value_of) || plan::print(key, plan) != plan::print(key, defaults);
+  });
+}
+
+std::string whole_toml(const Plan& plan) {
+  return print_keys(plan, [](const Key&) { return true; });
 }
 
 std::string plan_hash(const Plan& resolved) {

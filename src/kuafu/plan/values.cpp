@@ -32,12 +32,15 @@ struct Offence {
 };
 
 bool is_inside(const Range& range, double x) {
-  return x >= range.from && (range.is_open ? x < range.to : x <= range.to);
+  return (range.is_open_below ? x > range.from : x >= range.from) &&
+         (range.is_open ? x < range.to : x <= range.to);
 }
 
-/// The nearest end of the range; an open upper end has no nearest number, so its 0.9 stands in.
+/// The nearest end of the range; an open end has no nearest number, so 0.9 of an upper and a
+/// millionth above a lower one stand in.
 double clamped(const Range& range, double x) {
   if (range.is_open && !(x < range.to)) return 0.9 * range.to;
+  if (range.is_open_below && !(x > range.from)) return range.from + 1e-6;
   return std::clamp(x, range.from, range.to);
 }
 

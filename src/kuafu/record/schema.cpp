@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/record/field_path.h"
 #include "kuafu/record/json_text.h"
 
@@ -187,7 +188,9 @@ std::vector<std::string> document_problems(const Json& document) {
   if (!document.is_object()) return {text("expected an object, found ", shown(document))};
   std::vector<std::string> problems = Checker(document).run();
   check_one_of(document, "status", statuses(), problems);
-  check_one_of(document, "world", {"self", "threads", "mpi", "nccl", "simulated"}, problems);
+  std::vector<std::string> worlds = world_names();
+  worlds.insert(worlds.begin(), "self");
+  check_one_of(document, "world", worlds, problems);
   check_one_of(document, "certificate.verdict", {"equal", "different", "not_run"}, problems);
   check_one_of(document, "certificate.level", {"full", "scaled"}, problems);
   check_one_of(document, "certificate.reference", {"oracle", "engine"}, problems);
@@ -196,7 +199,7 @@ std::vector<std::string> document_problems(const Json& document) {
   if (status.is_string() && status != "ok" && !value_at(document, "reason").is_string()) {
     problems.push_back(text("reason: a document of status ", shown(status), " must say why"));
   }
-  if (status == "ok" && value_at(document, "world") != "simulated") {
+  if (status == "ok" && value_at(document, "world") != worlds::kSimulated) {
     for (const char* name : {"loss", "certificate"}) {
       const auto it = document.find(name);
       if (it != document.end() && it->is_null()) {
