@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Holds every file under results/ to a commit of the history, a clean tree, a command, a machine, and its cases to a
-certificate or compared losses. The CTest test `results` runs it.
+certificate or compared losses, and shares of its outcomes to their limits. The CTest test `results` runs it.
 
     python3 scripts/check_results.py [--table]
 
@@ -120,6 +120,16 @@ def verdict_problems(rule, value):
                 return
 
 
+def share_problems(rule, value):
+    """Of a rule of `shares`: the part of the values among some words that are some of these."""
+    found = [v for v in values_at(value, rule["values"]) if v in rule["among"]]
+    part = sum(v in rule["counted"] for v in found) / max(len(found), 1)
+    if not found:
+        yield f"no {' or '.join(rule['among'])} at {rule['values']!r}"
+    elif part < rule["at_least"]:
+        yield f"{' or '.join(rule['counted'])} is {part:.4f} of {len(found)} at {rule['values']!r}; at least {rule['at_least']}"
+
+
 def data_problems(name, index, root, history):
     """Why a file of data does not meet the rule."""
     try:
@@ -139,6 +149,9 @@ def data_problems(name, index, root, history):
     for rule in index.get("trains", []):
         if fnmatch.fnmatch(name, rule["file"]):
             yield from verdict_problems(rule, value)
+    for rule in index.get("shares", []):
+        if fnmatch.fnmatch(name, rule["file"]):
+            yield from share_problems(rule, value)
 
 
 def kind_of(name, index):

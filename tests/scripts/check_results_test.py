@@ -124,6 +124,24 @@ class Rule(Tree):
         self.trained["rows"] = []
         self.refused("no case at 'rows'")
 
+    def test_a_share_below_its_limit(self):
+        self.index = INDEX + """
+[[shares]]
+file = "counted.json"
+values = "kits.*.fates.*.fate"
+among = ["seen", "survived"]
+counted = ["seen"]
+at_least = 0.75
+"""
+        def fates(*words):
+            self.counted["kits"] = [{"fates": [{"fate": word}]} for word in words]
+        fates("seen", "seen", "seen", "survived", "changed nothing")
+        self.assertEqual(self.problems(), [])
+        fates("seen", "seen", "survived", "changed nothing", "changed nothing")
+        self.refused("counted.json: seen is 0.6667 of 3", "at least 0.75")
+        fates("changed nothing")
+        self.refused("counted.json: no seen or survived at")
+
     def test_a_file_that_the_index_does_not_know(self):
         self.others["new.json"] = "{}"
         self.refused("new.json: results/index.toml does not say what it is")
