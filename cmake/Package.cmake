@@ -17,7 +17,7 @@ configure_file("${CMAKE_CURRENT_LIST_DIR}/KuafuConfig.cmake.in" "${CMAKE_BINARY_
 install(FILES "${CMAKE_BINARY_DIR}/install/KuafuConfig.cmake" "${CMAKE_BINARY_DIR}/KuafuConfigVersion.cmake"
   DESTINATION lib/cmake/Kuafu)
 foreach(folder IN ITEMS "${PROJECT_SOURCE_DIR}/src/kuafu" "${CMAKE_BINARY_DIR}/generated/kuafu")
-  install(DIRECTORY "${folder}" DESTINATION include FILES_MATCHING PATTERN "*.h")
+  install(DIRECTORY "${folder}" DESTINATION include FILES_MATCHING PATTERN "*.h" PATTERN "*.def")
 endforeach()
 # As they are: their search paths to LibTorch, MPI and HDF5 are absolute and stay.
 foreach(program IN ITEMS kuafu kuafu-worker)

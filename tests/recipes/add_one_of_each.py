@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Adds a scheme, an optimizer, a model and a pipeline schedule to a copy of the tree, each in the places that
-its row of CONTRIBUTING.md names and in no other, builds it, and holds each of them to its conformance and to a
+its row of CONTRIBUTING.md names, at most four besides its files, and in no other, builds it, and holds each of them to its conformance and to a
 certificate.
 
-    tests/recipes/add_one_of_each.py [--keep]       KUAFU_SOURCE_DIR, KUAFU_BINARY_DIR: the tree and its build
+    tests/recipes/add_one_of_each.py [--keep] [--only-add]    KUAFU_SOURCE_DIR, KUAFU_BINARY_DIR: the tree and its build
+
+--keep leaves the copy and names it; --only-add builds nothing.
 
 The code is that of the templates of `kuafu new`, without what makes it a plug-in."""
 
@@ -21,8 +23,17 @@ SOURCE = Path(os.environ.get("KUAFU_SOURCE_DIR", Path(__file__).resolve().parent
 BINARY = Path(os.environ.get("KUAFU_BINARY_DIR", SOURCE / "build" / "release")).resolve()
 TEMPLATES = "src/app/kuafu/templates"
 
-# Kind: row of CONTRIBUTING.md, template, name of the class there, new files, lines elsewhere: file of src/kuafu,
-# text of a line, and the line that goes before or after it.
+MOST_PLACES = 4  # of one kind, outside of its new files
+COMPILED = {"optim": "adam.cpp", "oracle": "bert.cpp", "model": "attention.cpp", "parallel/tensor": "axis_types.cpp",
+            "parallel/pipeline": "analysis.cpp"}
+
+
+def compiled(folder, file="added.cpp"):
+    return f"{folder}/CMakeLists.txt", COMPILED[folder], "replace", f"{file} {COMPILED[folder]}"
+
+
+# Kind: row of CONTRIBUTING.md, template, headers, new files, places elsewhere: file of src/kuafu or tests/,
+# text of a line, and the line that goes before or after it, or in place of the text.
 RECIPES = {
     "scheme": {
         "row": "tensor-parallel scheme",
@@ -30,32 +41,26 @@ RECIPES = {
         "files": {"parallel/tensor/added.cpp": ("", """std::unique_ptr<TensorParallel> make_added_scheme(const Mesh& mesh) {
   return std::make_unique<MyScheme>(mesh);
 }""")},
-        "lines": [
-            ("plan/kind_names.h", 'kNone, k1d, k1dSp, k2d, k2p5d, k3d}', "replace", "kNone, k1d, k1dSp, k2d, k2p5d, k3d, kAdded}"),
-            ("plan/kind_names.h", 'k3d = "3d";', "after", 'inline constexpr const char* kAdded = "added_scheme";'),
-            ("plan/modes.cpp", "  add(line_mode(tensor_modes::k1d,", "before",
-             '  add(line_mode(tensor_modes::kAdded, "columns, then rows: added"));'),
-            ("parallel/tensor/interface.h", "make_cube_3d(", "after",
-             "std::unique_ptr<TensorParallel> make_added_scheme(const Mesh& mesh);"),
-            ("parallel/tensor/builtin.cpp", "make_cube_3d);", "after", "  add(tensor_modes::kAdded, make_added_scheme);"),
-            ("parallel/tensor/CMakeLists.txt", "axis_types.cpp", "replace", "added.cpp axis_types.cpp")],
+        "places": [
+            ("plan/tensor_modes.def", "#undef KUAFU_TENSOR_MODE", "before",
+             'KUAFU_TENSOR_MODE(kAdded, "added_scheme", line_axes, make_added_scheme, "columns, then rows: added")'),
+            compiled("parallel/tensor"),
+            ("tests/parallel/tensor/conformance_test.cpp", '{"3d", 8},', "before", '      {"added_scheme", 2},')],
         "conformance": ["added_scheme"],
         "plan": ["parallel.tensor.mode=added_scheme", "parallel.tensor.size=2"]},
     "optimizer": {
         "row": "optimizer",
         "headers": ["kuafu/optim/rule.h"],
-        "files": {"optim/added.cpp": ("formula", "Rule make_added_rule(const OptimizerPlan& plan) { return make(plan); }")},
-        "lines": [
-            ("plan/kind_names.h", 'kMuon = "muon";', "after", 'inline constexpr const char* kAdded = "added_optimizer";'),
-            ("plan/optimizer_kinds.cpp", "{optimizer_kinds::kSgd,", "before",
-             '      {optimizer_kinds::kAdded, "RMSProp: added", {"beta2", "epsilon"}},'),
-            ("optim/rule.h", "Rule make_muon(", "after", "Rule make_added_rule(const OptimizerPlan& plan);"),
-            ("optim/rules.cpp", "{optimizer_kinds::kSgd, make_sgd}", "before",
-             "      {optimizer_kinds::kAdded, make_added_rule},"),
-            ("optim/CMakeLists.txt", "SOURCES adam.cpp", "replace", "SOURCES adam.cpp added.cpp"),
-            ("oracle/optimizer.cpp", "Tensor sgd_rule(", "before", "FORMULA"),
-            ("oracle/optimizer.cpp", "rules.add(optimizer_kinds::kMuon", "after",
-             '  rules.add(optimizer_kinds::kAdded, "running mean of squares", {added_rule, false});')],
+        "files": {"optim/added.cpp": ("formula", "Rule make_added_rule(const OptimizerPlan& plan) { return make(plan); }"),
+                  "oracle/added_formula.cpp": ("rule", "FORMULA")},
+        "places": [
+            ("plan/optimizers.def", "#undef KUAFU_OPTIMIZER", "before",
+             'KUAFU_OPTIMIZER(kAdded, "added_optimizer", make_added_rule, added_formula,\n'
+             '                .summary = "RMSProp: added", .keys = {"beta2", "epsilon"})'),
+            compiled("optim"),
+            compiled("oracle", "added_formula.cpp"),
+            ("tests/engine/optimizers_test.cpp", '{"lamb", {{kind, "lamb"}}},', "before",
+             '          {"added", {{kind, "added_optimizer"}}},')],
         "conformance": ["--optimizer", "added_optimizer"],
         "plan": ["optimizer.kind=added_optimizer", "parallel.data=2", "parallel.zero=2"]},
     "model": {
@@ -63,31 +68,27 @@ RECIPES = {
         "headers": ["kuafu/model/blocks.h"],
         "files": {"model/added.cpp": ("oracle", "Model make_added_model(const ModelPlan& plan, const Context& ctx) { return make(plan, ctx); }"),
                   "oracle/added.cpp": ("engine", "ORACLE")},
-        "lines": [
-            ("plan/kind_names.h", 'kVit = "vit";', "after", 'inline constexpr const char* kAdded = "added_model";'),
-            ("plan/model_kinds.cpp", "{.name = model_kinds::kBert,", "before",
-             '      {.name = model_kinds::kAdded, .summary = "GPT whose branches count half: added"},'),
-            ("model/blocks.h", "Model make_vit(", "after", "Model make_added_model(const ModelPlan& plan, const Context& ctx);"),
-            ("oracle/transformer.h", "> make_vit(", "after",
-             "std::unique_ptr<Model> make_added_model(const ModelPlan& plan, uint64_t seed);"),
-            ("model/gpt.cpp", "{model_kinds::kBert, make_bert}", "before",
-             "                                                   {model_kinds::kAdded, make_added_model},"),
-            ("oracle/transformer.cpp", "{model_kinds::kBert, make_bert}", "before",
-             "                                                   {model_kinds::kAdded, make_added_model},"),
-            ("model/CMakeLists.txt", "SOURCES attention.cpp", "replace", "SOURCES added.cpp attention.cpp"),
-            ("oracle/CMakeLists.txt", "SOURCES bert.cpp", "replace", "SOURCES added.cpp bert.cpp")],
+        "places": [
+            ("plan/models.def", "#undef KUAFU_MODEL", "before",
+             'KUAFU_MODEL(kAdded, "added_model", make_added_model, make_added_model,\n'
+             '            .summary = "GPT whose branches count half: added")'),
+            compiled("model"),
+            compiled("oracle"),
+            ("tests/oracle/cases.cpp", '{"gpt", {}},', "after", '      {"added", {{"model.kind", "added_model"}}},')],
         "conformance": ["--model", "added_model"],
         "plan": ["model.kind=added_model", "parallel.tensor.mode=1d", "parallel.tensor.size=2"]},
     "schedule": {
         "row": "pipeline schedule",
         "headers": ["kuafu/base/errors.h", "kuafu/parallel/pipeline/schedules.h"],
         "files": {"parallel/pipeline/added.cpp": ("", "Timetable added(PipeShape s) { return make(s); }")},
-        "lines": [
+        "places": [
             ("parallel/pipeline/schedules.h", "Timetable zbv(", "after", "Timetable added(PipeShape s);"),
             ("parallel/pipeline/schedules.cpp", 'schedules.add("1f1b"', "before",
              '  schedules.add("added_schedule", "weight gradients wait for the end: added",\n'
              "                {added, 1, [=](PipeShape s, int) { return s.micro_batches; }});"),
-            ("parallel/pipeline/CMakeLists.txt", "SOURCES analysis.cpp", "replace", "SOURCES added.cpp analysis.cpp")],
+            compiled("parallel/pipeline"),
+            ("tests/parallel/pipeline/schedules_test.cpp", '{"zbv", zbv, 2,', "before",
+             '    {"added", added, 1, nullptr, [](PipeShape s, int) { return s.micro_batches; }},')],
         "conformance": ["--schedule", "added_schedule"],
         "plan": ["parallel.pipeline.size=2", "parallel.pipeline.schedule=added_schedule", "train.micro_batch=2"]},
 }
@@ -117,7 +118,15 @@ def new_files(kind, recipe):
     for path, (without, maker) in recipe["files"].items():
         mine = text
         if kind == "optimizer":
-            mine = mine.replace(section(mine, "Tensor formula("), "")
+            written = section(mine, "Tensor formula(")
+            if path.startswith("oracle/"):
+                yield path, ('#include <ATen/ATen.h>\n\n#include "kuafu/oracle/formulas.h"\n\n'
+                             "namespace kuafu::oracle {\nnamespace {\n\nusing at::Tensor;\n\n"
+                             + written.replace("formula(", "added_rule(").replace("oracle::", "")
+                             + "\n\n}  // namespace\n\nUpdateRule added_formula() { return {.update = added_rule}; }\n\n"
+                               "}  // namespace kuafu::oracle\n")
+                continue
+            mine = mine.replace(written, "")
         if kind == "model":
             oracle = section(mine, "class MyModelOracle")
             if path.startswith("oracle/"):
@@ -129,11 +138,6 @@ def new_files(kind, recipe):
                 continue
             mine = mine.replace(oracle, "")
         yield path, f"{mine.rstrip()}\n\n}}  // namespace\n\n{maker}\n\n}}  // {place}\n"
-
-
-def formula():
-    text, _ = body("optimizer", [])
-    return re.sub(r"^///[^\n]*\n", "", section(text, "Tensor formula(")).replace("formula(", "added_rule(").replace("oracle::", "") + "\n"
 
 
 def edit(path, text, where, line):
@@ -150,12 +154,12 @@ def edit(path, text, where, line):
 
 
 def promised(row):
-    """Files of src/kuafu that a row of CONTRIBUTING.md names; x is the new thing's name."""
+    """Files of src/kuafu and of tests that a row of CONTRIBUTING.md names; x is the new thing's name."""
     for line in (SOURCE / "CONTRIBUTING.md").read_text().splitlines():
         if not line.startswith(f"| {row} |"):
             continue
-        names = re.findall(r"`([\w/.]+\.(?:cpp|h|txt))`", line)
-        return {re.sub(r"\bx\.", "added.", n).removeprefix("src/kuafu/") for n in names if not n.startswith("tests/")}
+        names = re.findall(r"`([\w/.]+\.(?:cpp|h|txt|def))`", line)
+        return {re.sub(r"\bx(_formula)?\.", r"added\1.", n).removeprefix("src/kuafu/") for n in names}
     sys.exit(f"CONTRIBUTING.md has no row '{row}'")
 
 
@@ -177,12 +181,14 @@ def add(tree, kind, recipe):
     for path, text in new_files(kind, recipe):
         (tree / "src/kuafu" / path).write_text("// SPDX-License-Identifier: Apache-2.0\n" + text)
         touched.add(path)
-    for path, text, where, line in recipe["lines"]:
-        edit(tree / "src/kuafu" / path, text, where, formula() if line == "FORMULA" else line)
+    if len(recipe["places"]) > MOST_PLACES:
+        sys.exit(f"{recipe['row']}: {len(recipe['places'])} places besides its files; CONTRIBUTING.md promises {MOST_PLACES}")
+    for path, text, where, line in recipe["places"]:
+        edit(tree / ("" if path.startswith("tests/") else "src/kuafu") / path, text, where, line)
         touched.add(path)
     if touched != promised(recipe["row"]):
         sys.exit(f"CONTRIBUTING.md, row '{recipe['row']}', names {sorted(promised(recipe['row']))}; adding one took {sorted(touched)}")
-    print(f"{kind}: {len(recipe['files'])} new files, {len(touched) - len(recipe['files'])} others, as CONTRIBUTING.md says", flush=True)
+    print(f"{kind}: {len(recipe['files'])} new files, {len(recipe['places'])} places elsewhere, as CONTRIBUTING.md says", flush=True)
 
 
 def run(what, *command, **more):
@@ -198,6 +204,8 @@ def main():
         copy_tree(home)
         for kind, recipe in RECIPES.items():
             add(home, kind, recipe)
+        if "--only-add" in sys.argv:
+            return
         began = time.monotonic()
         build = home / "build/release"
         run("configuring", "cmake", "--preset", "release", cwd=home)

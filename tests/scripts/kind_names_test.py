@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The name of an optimizer, model, tensor scheme, sequence mode or world stands once in src/, as a constant of
-src/kuafu/plan/kind_names.h or src/kuafu/base/worlds.h. Names inside longer texts (messages, examples of --help)
-are not looked at."""
+src/kuafu/plan (kind_names.h, the rows of *.def) or of src/kuafu/base/worlds.h. Names inside longer texts (messages,
+examples of --help) are not looked at."""
 
 import os
 import re
@@ -9,7 +9,8 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(os.environ.get("KUAFU_SOURCE_DIR", Path(__file__).resolve().parents[2]))
-TABLES = ("src/kuafu/plan/kind_names.h", "src/kuafu/base/worlds.h")
+TABLES = ("src/kuafu/plan/kind_names.h", "src/kuafu/plan/optimizers.def", "src/kuafu/plan/models.def",
+          "src/kuafu/plan/tensor_modes.def", "src/kuafu/base/worlds.h")
 
 # The same words with another meaning, and where a name cannot be had from the table: file, words, reason.
 EXCEPTIONS = (
@@ -35,8 +36,11 @@ def words_of(text):
 
 
 def names_of(text):
-    """The constants of a table, by their namespaces."""
-    return re.findall(r'namespace (\w+) \{|constexpr const char\* \w+ = "([^"]*)"', text)
+    """The constants of a table, by their namespaces or, in a .def, macros."""
+    rows = re.findall(r'namespace (\w+) \{|constexpr const char\* \w+ = "([^"]*)"', text)
+    for macro, name in re.findall(r'^(KUAFU_\w+)\(k\w+, "([^"]*)"', text, re.MULTILINE):
+        rows += [(macro, ""), ("", name)]
+    return rows
 
 
 def repeated(names, path, text):

@@ -40,10 +40,18 @@ Plan plan_of(const Safetensors& file, const Registries& registries) {
     throw ConfigError(text(where, ": ", e.what()));
   }
   KUAFU_REQUIRE(keys.is_object(), where, " is no JSON object");
-  std::string toml = "data.kind = \"synthetic\"\n[model]\n";
+  const std::string head = "data.kind = \"synthetic\"\n[model]\n";
+  std::string whole = head, toml = head;
   for (const auto& [key, value] : keys.items()) {
     KUAFU_REQUIRE(value.is_primitive() && !value.is_null(), where, ".", as_utf8(key), " is ",
                   json_excerpt(value));
+    whole += text(json_line(key), " = ", json_line(value), "\n");
+  }
+  // An export has every key of [model], those of other kinds at their defaults.
+  const Plan values = parse_values(whole, where);
+  for (const auto& [key, value] : keys.items()) {
+    const plan::Key* of_plan = plan::find_key("model." + key);
+    if (of_plan != nullptr && plan::is_idle(*of_plan, values)) continue;
     toml += text(json_line(key), " = ", json_line(value), "\n");
   }
   const TensorModes modes = registries.tensor_modes();

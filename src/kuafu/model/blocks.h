@@ -96,7 +96,9 @@ void append_layers(Model& model, const ModelPlan& plan, const Context& ctx, Bloc
 /// Axes over which a loss of activations of that stream is partial.
 Axes loss_axes(const Context& ctx, Stream s);
 
-Model make_bert(const ModelPlan& plan, const Context& ctx);
-Model make_vit(const ModelPlan& plan, const Context& ctx);
+/// Each in the file of its name.
+#define KUAFU_MODEL(constant, name, model, ...) \
+  Model model(const ModelPlan& plan, const Context& ctx);
+#include "kuafu/plan/models.def"
 
 }  // namespace kuafu

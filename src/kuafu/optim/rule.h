@@ -83,12 +83,8 @@ const OptimizerRules& builtin_optimizers();
 void check_rule(const std::string& name, const Rule& rule);
 
 /// Each in the file of its name. Throw ConfigError for coefficients that no key allows.
-Rule make_sgd(const OptimizerPlan& plan);
-Rule make_adam(const OptimizerPlan& plan);   ///< decay as part of the gradient
-Rule make_adamw(const OptimizerPlan& plan);  ///< decay of the weight itself
-Rule make_lars(const OptimizerPlan& plan);
-Rule make_lamb(const OptimizerPlan& plan);
-Rule make_muon(const OptimizerPlan& plan);
+#define KUAFU_OPTIMIZER(constant, name, rule, ...) Rule rule(const OptimizerPlan& plan);
+#include "kuafu/plan/optimizers.def"
 
 /// By plan.kind; throws ConfigError listing the kinds, or for a rule that is none.
 Rule make_rule(const OptimizerPlan& plan, const OptimizerRules& rules = builtin_optimizers());

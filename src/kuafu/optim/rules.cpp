@@ -50,11 +50,10 @@ bool holds_hidden_matrices(const Param& p) {
 }
 
 void register_optimizers(OptimizerRules& rules) {
-  using Make = Rule (*)(const OptimizerPlan&);
-  const std::map<std::string, Make> makers = {
-      {optimizer_kinds::kSgd, make_sgd},     {optimizer_kinds::kAdam, make_adam},
-      {optimizer_kinds::kAdamW, make_adamw}, {optimizer_kinds::kLars, make_lars},
-      {optimizer_kinds::kLamb, make_lamb},   {optimizer_kinds::kMuon, make_muon}};
+  const std::map<std::string, Rule (*)(const OptimizerPlan&)> makers = {
+#define KUAFU_OPTIMIZER(constant, name, rule, ...) {optimizer_kinds::constant, rule},
+#include "kuafu/plan/optimizers.def"
+  };
   for (const OptimizerKind& kind : builtin_optimizer_kinds()) {
     rules.add(kind.name, kind.summary, {kind.keys, code_of(makers, kind.name)});
   }

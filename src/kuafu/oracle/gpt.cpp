@@ -74,4 +74,8 @@ Tensor Gpt::loss(const Call& call, const Tensor& x) const {
   return cross_entropy(logits, ids(call.samples, call.samples.tokens.targets), call.per_token());
 }
 
+std::unique_ptr<Model> make_gpt(const ModelPlan& plan, uint64_t seed) {
+  return std::make_unique<Gpt>(plan, seed);
+}
+
 }  // namespace kuafu::oracle

@@ -9,13 +9,14 @@
 #include <ATen/core/grad_mode.h>
 
 #include "kuafu/base/errors.h"
-#include "kuafu/oracle/oracle.h"
-#include "kuafu/plan/kind_names.h"
+#include "kuafu/oracle/formulas.h"
 
 namespace kuafu::oracle {
 namespace {
 
 using at::Tensor;
+using Decay = Rounding::Decay;
+using Ratio = Rounding::Ratio;
 
 /// AdamW: clipping, two constants and a sum for m, one more product for v, bias corrections, root,
 /// sum, quotient, rate, decay. LAMB: four more, for r itself, its rate and their product.
@@ -212,29 +213,20 @@ void Step::note(const Tensor& ratio, const Tensor& direction) const {
   trust->direction[name] = direction;
 }
 
-void register_updates(UpdateRules& rules) {
-  using Decay = Rounding::Decay;
-  using Ratio = Rounding::Ratio;
-  const Rounding adamw = {kRoundings, Decay::kOfWeight, Ratio::kNone, true};
-  const Rounding adam = {kRoundings, Decay::kInGradient, Ratio::kNone, true};
-  const Rounding lars = {kRoundings, Decay::kInGradient, Ratio::kOfGradient};
-  const Rounding lamb = {kLambRoundings, Decay::kInDirection, Ratio::kOfDirection, true};
-  rules.add(optimizer_kinds::kAdamW, "decoupled weight decay", {adamw_rule, false, adamw});
-  rules.add(optimizer_kinds::kSgd, "momentum", {sgd_rule, false, {kRoundings}});
-  rules.add(optimizer_kinds::kAdam, "adaptive moments", {adam_rule, false, adam});
-  rules.add(optimizer_kinds::kLars, "layer-wise rates", {lars_rule, true, lars});
-  rules.add(optimizer_kinds::kLamb, "layer-wise Adam", {lamb_rule, true, lamb});
-  rules.add(optimizer_kinds::kMuon, "orthogonal momentum", {muon_rule, true});
+UpdateRule adamw_formula() {
+  return {adamw_rule, false, {kRoundings, Decay::kOfWeight, Ratio::kNone, true}};
 }
-
-const UpdateRules& builtin_updates() {
-  static const UpdateRules all = [] {
-    UpdateRules rules("formula of an optimizer");
-    register_updates(rules);
-    return rules;
-  }();
-  return all;
+UpdateRule sgd_formula() { return {sgd_rule, false, {kRoundings}}; }
+UpdateRule adam_formula() {
+  return {adam_rule, false, {kRoundings, Decay::kInGradient, Ratio::kNone, true}};
 }
+UpdateRule lars_formula() {
+  return {lars_rule, true, {kRoundings, Decay::kInGradient, Ratio::kOfGradient}};
+}
+UpdateRule lamb_formula() {
+  return {lamb_rule, true, {kLambRoundings, Decay::kInDirection, Ratio::kOfDirection, true}};
+}
+UpdateRule muon_formula() { return {muon_rule, true}; }
 
 double norm_of(const Tensors& gradients) {
   double sum = 0;

@@ -3,7 +3,6 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/oracle/random.h"
-#include "kuafu/plan/kind_names.h"
 
 namespace kuafu::oracle {
 
@@ -34,25 +33,6 @@ Flow Transformer::forward(size_t block, const Flow& in, const Tensors& weights,
   if (index < 0) return {embed(call)};
   KUAFU_REQUIRE(in.size() == 1, "block ", block, " takes one tensor, got ", in.size());
   return {index < plan_.layers ? layer(call, in[0], index) : loss(call, in[0])};
-}
-
-void register_models(Registry<MakeModel>& models) {
-  const auto make_gpt = [](const ModelPlan& plan, uint64_t seed) {
-    return std::make_unique<Gpt>(plan, seed);
-  };
-  const std::map<std::string, MakeModel> makers = {{model_kinds::kGpt, make_gpt},
-                                                   {model_kinds::kMoeGpt, make_moe_gpt},
-                                                   {model_kinds::kBert, make_bert},
-                                                   {model_kinds::kVit, make_vit}};
-  for (const std::string& kind : builtin_model_names()) {
-    models.add(kind, "after the papers' listings", code_of(makers, kind));
-  }
-}
-
-std::unique_ptr<Model> make_model(const ModelPlan& plan, uint64_t seed) {
-  Registry<MakeModel> models("oracle");
-  register_models(models);
-  return models.contains(plan.kind) ? models.find(plan.kind)(plan, seed) : nullptr;
 }
 
 Tensors initial_weights(const Model& model, uint64_t seed) {

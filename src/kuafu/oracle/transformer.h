@@ -60,8 +60,9 @@ void add_pre_norm_layer(Weights& to, const ModelPlan& plan, const std::string& n
 Tensor embed_tokens(const Call& call);
 void add_embedding(Weights& to, const ModelPlan& plan);
 
-std::unique_ptr<Model> make_moe_gpt(const ModelPlan& plan, uint64_t seed);
-std::unique_ptr<Model> make_bert(const ModelPlan& plan, uint64_t seed);
-std::unique_ptr<Model> make_vit(const ModelPlan& plan, uint64_t seed);
+/// Each in the file of its name.
+#define KUAFU_MODEL(constant, name, model, oracle, ...) \
+  std::unique_ptr<Model> oracle(const ModelPlan& plan, uint64_t seed);
+#include "kuafu/plan/models.def"
 
 }  // namespace kuafu::oracle

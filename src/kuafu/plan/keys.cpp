@@ -49,6 +49,14 @@ bool has_meaning(const Key& key, const std::function<std::string(const Key&)>& v
          has_meaning(governor, value_of);
 }
 
+bool is_idle(const Key& key, const Plan& plan) {
+  // Governors are strings; a slot points into a Plan that may be written, and nothing is written.
+  const auto value_of = [&](const Key& governor) {
+    return *std::get<std::string*>(governor.slot(const_cast<Plan&>(plan)));
+  };
+  return !has_meaning(key, value_of) && print(key, plan) == print(key, Plan{});
+}
+
 std::string allowed(const Key& key) {
   const Range& range = key.range;
   const std::string span = text(range.is_open_below ? "above " : "from ", number(range.from),

@@ -64,6 +64,10 @@ const Key* find_key(std::string_view name);
 /// itself. `value_of` gives the value of a governor, without quotes.
 bool has_meaning(const Key& key, const std::function<std::string(const Key&)>& value_of);
 
+/// Whether a key has no meaning beside the other values of a plan, and its default: a document
+/// leaves it out.
+bool is_idle(const Key& key, const Plan& plan);
+
 /// What a key takes, in words: `an integer from 1 to 1048576`, `"f64", "f32" or "bf16"`.
 std::string allowed(const Key& key);
 

@@ -7,36 +7,29 @@
 
 #include "kuafu/base/errors.h"
 
-// What plans, registries, oracles and lists call the kinds of this build. A name stands here and
-// nowhere else in src/ (tests/scripts/kind_names_test.py): the rest is written with these constants,
-// which do not compile when mistyped.
+// What plans, registries, oracles and lists call the kinds of this build. A name stands here or in a
+// .def of this folder and nowhere else in src/ (tests/scripts/kind_names_test.py): the rest is
+// written with these constants, which do not compile when mistyped.
 namespace kuafu {
 
 namespace optimizer_kinds {
-inline constexpr const char* kAdamW = "adamw";
-inline constexpr const char* kSgd = "sgd";
-inline constexpr const char* kAdam = "adam";
-inline constexpr const char* kLars = "lars";
-inline constexpr const char* kLamb = "lamb";
-inline constexpr const char* kMuon = "muon";
+#define KUAFU_OPTIMIZER(constant, name, ...) inline constexpr const char* constant = name;
+#include "kuafu/plan/optimizers.def"
 }  // namespace optimizer_kinds
 
 namespace model_kinds {
-inline constexpr const char* kGpt = "gpt";
-inline constexpr const char* kMoeGpt = "moe_gpt";
-inline constexpr const char* kBert = "bert";
-inline constexpr const char* kVit = "vit";
+#define KUAFU_MODEL(constant, name, ...) inline constexpr const char* constant = name;
+#include "kuafu/plan/models.def"
 }  // namespace model_kinds
 
 namespace tensor_modes {
-inline constexpr const char* kNone = "none";
-inline constexpr const char* k1d = "1d";
-inline constexpr const char* k1dSp = "1d-sp";
-inline constexpr const char* k2d = "2d";
-inline constexpr const char* k2p5d = "2.5d";
-inline constexpr const char* k3d = "3d";
+#define KUAFU_TENSOR_MODE(constant, name, ...) inline constexpr const char* constant = name;
+#include "kuafu/plan/tensor_modes.def"
 /// In the order of lists.
-inline constexpr std::array kAll = {kNone, k1d, k1dSp, k2d, k2p5d, k3d};
+inline constexpr std::array kAll = {
+#define KUAFU_TENSOR_MODE(constant, ...) constant,
+#include "kuafu/plan/tensor_modes.def"
+};
 }  // namespace tensor_modes
 
 namespace sequence_modes {

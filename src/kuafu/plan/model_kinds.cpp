@@ -6,19 +6,10 @@ namespace kuafu {
 
 const std::vector<ModelKind>& builtin_model_kinds() {
   static const std::vector<ModelKind> kinds = {
-      {.name = model_kinds::kGpt,
-       .summary = "GPT-2: pre-norm, causal, tied output; options make it LLaMA or PaLM"},
-      {.name = model_kinds::kMoeGpt,
-       .summary = "GPT whose every moe_every-th MLP is a mixture of experts",
-       .has_mixtures = true},
-      {.name = model_kinds::kBert,
-       .summary = "BERT: masked tokens and next sentence, every token sees every other",
-       .input = ModelInput::kMaskedPairs,
-       .is_causal = false},
-      {.name = model_kinds::kVit,
-       .summary = "vision transformer: patches and a class token",
-       .input = ModelInput::kImages,
-       .is_causal = false}};
+#define KUAFU_MODEL(constant, name_, model, oracle, ...) \
+  {.name = model_kinds::constant, __VA_ARGS__},
+#include "kuafu/plan/models.def"
+  };
   return kinds;
 }
 

@@ -50,8 +50,10 @@ void refuse_depth(std::string_view mode, int64_t depth) {
                      "; nearest: depth = 1, or mode = \"2.5d\" with this depth"));
 }
 
-std::vector<Axis> no_axes(int64_t size, int64_t depth) {
-  refuse_depth(tensor_modes::kNone, depth);
+// The axes of modes, by the name of the mode.
+
+std::vector<Axis> no_axes(std::string_view mode, int64_t size, int64_t depth) {
+  refuse_depth(mode, depth);
   if (size != 1) {
     throw Refused(text("mode \"none\" keeps every layer whole on one rank, given size = ", size,
                        "; nearest: size = 1, or mode = \"1d\" with this size"));
@@ -59,11 +61,9 @@ std::vector<Axis> no_axes(int64_t size, int64_t depth) {
   return {};
 }
 
-TensorMode line_mode(const std::string& name, const std::string& summary) {
-  return {name, summary, [name](int64_t size, int64_t depth) -> std::vector<Axis> {
-            refuse_depth(name, depth);
-            return {{"tensor", size}};
-          }};
+std::vector<Axis> line_axes(std::string_view mode, int64_t size, int64_t depth) {
+  refuse_depth(mode, depth);
+  return {{"tensor", size}};
 }
 
 std::vector<Axis> grid_axes(std::string_view mode, int64_t size, int64_t depth) {
@@ -81,8 +81,13 @@ std::vector<Axis> grid_axes(std::string_view mode, int64_t size, int64_t depth) 
   return {{"dep", depth}, {"row", side}, {"col", side}};
 }
 
-std::vector<Axis> cube_axes(int64_t size, int64_t depth) {
-  refuse_depth(tensor_modes::k3d, depth);
+std::vector<Axis> square_axes(std::string_view mode, int64_t size, int64_t depth) {
+  refuse_depth(mode, depth);
+  return grid_axes(mode, size, depth);
+}
+
+std::vector<Axis> cube_axes(std::string_view mode, int64_t size, int64_t depth) {
+  refuse_depth(mode, depth);
   KUAFU_REQUIRE(size > 0, "mode \"3d\" needs a positive size, given size = ", size);
   int64_t q = 1;
   while ((q + 1) * (q + 1) <= size / (q + 1)) ++q;
@@ -98,20 +103,13 @@ std::vector<Axis> cube_axes(int64_t size, int64_t depth) {
 
 TensorModes builtin_tensor_modes() {
   TensorModes modes;
-  const auto add = [&modes](TensorMode mode) { modes[mode.name] = std::move(mode); };
-  add({tensor_modes::kNone, "every layer whole on one rank", no_axes});
-  add(line_mode(tensor_modes::k1d, "columns then rows of each pair of linears (Megatron)"));
-  add(line_mode(tensor_modes::k1dSp, "1d, with norms and residuals sharded along the sequence"));
-  add({tensor_modes::k2d, "q x q blocks of weights and activations (SUMMA)",
-       [](int64_t size, int64_t depth) {
-         refuse_depth(tensor_modes::k2d, depth);
-         return grid_axes(tensor_modes::k2d, size, depth);
-       }});
-  add({tensor_modes::k2p5d,
-       "q x q x depth: 2d grids that share the weights and split the batch (Tesseract)",
-       [](int64_t size, int64_t depth) { return grid_axes(tensor_modes::k2p5d, size, depth); }});
-  add({tensor_modes::k3d,
-       "q x q x q: weights and activations cut three ways each, no copies (cube)", cube_axes});
+  const auto add = [&modes](const char* name, auto axes, const char* summary) {
+    modes[name] = {name, summary,
+                   [=](int64_t size, int64_t depth) { return axes(name, size, depth); }};
+  };
+#define KUAFU_TENSOR_MODE(constant, name, axes, scheme, summary) \
+  add(tensor_modes::constant, axes, summary);
+#include "kuafu/plan/tensor_modes.def"
   return modes;
 }
 

@@ -9,30 +9,10 @@ namespace kuafu {
 
 const std::vector<OptimizerKind>& builtin_optimizer_kinds() {
   static const std::vector<OptimizerKind> kinds = {
-      {optimizer_kinds::kAdamW,
-       "Adam, which decays the weight itself",
-       {"beta1", "beta2", "epsilon", "correction_in"}},
-      {optimizer_kinds::kSgd,
-       "stochastic gradient descent with momentum",
-       {"momentum", "nesterov", "dampening"}},
-      {optimizer_kinds::kAdam,
-       "Adam, which decays through its gradient",
-       {"beta1", "beta2", "epsilon", "correction_in"}},
-      {optimizer_kinds::kLars,
-       "SGD whose rate in each layer follows the norms of weights and gradients",
-       {"momentum", "coefficient", "bound", "ratio_min", "ratio_max", "rate_in", "denominator"},
-       true},
-      {optimizer_kinds::kLamb,
-       "Adam whose step in each layer is as long as its weights",
-       {"beta1", "beta2", "epsilon", "bias_correction", "correction_in", "bound", "ratio_min",
-        "ratio_max", "scaled_layers"},
-       true},
-      {optimizer_kinds::kMuon,
-       "momentum of hidden matrices made orthogonal, AdamW of all else",
-       {"momentum", "nesterov", "adam_lr", "beta1", "beta2", "epsilon", "matrix_scale",
-        "coefficients"},
-       true,
-       true}};
+#define KUAFU_OPTIMIZER(constant, name_, rule, formula, ...) \
+  {.name = optimizer_kinds::constant, __VA_ARGS__},
+#include "kuafu/plan/optimizers.def"
+  };
   return kinds;
 }
 

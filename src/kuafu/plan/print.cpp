@@ -2,7 +2,6 @@
 #include <cstdio>
 #include <functional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "kuafu/base/philox.h"
@@ -62,14 +61,7 @@ std::string print_keys(const Plan& plan, const std::function<bool(const Key&)>& 
 }  // namespace
 
 std::string to_toml(const Plan& plan) {
-  const Plan defaults;
-  // Governors are strings; a slot points into a Plan that may be written, and nothing is written.
-  const auto value_of = [&](const Key& governor) {
-    return *std::get<std::string*>(governor.slot(const_cast<Plan&>(plan)));
-  };
-  return print_keys(plan, [&](const Key& key) {
-    return plan::has_meaning(key, value_of) || plan::print(key, plan) != plan::print(key, defaults);
-  });
+  return print_keys(plan, [&](const Key& key) { return !plan::is_idle(key, plan); });
 }
 
 std::string whole_toml(const Plan& plan) {

@@ -10,12 +10,9 @@ void register_tensor_schemes(Registry<TensorScheme>& schemes) {
     const TensorMode& mode = code_of(modes, name);
     schemes.add(name, mode.summary, TensorScheme{mode, make});
   };
-  add(tensor_modes::kNone, make_serial);
-  add(tensor_modes::k1d, make_megatron_1d);
-  add(tensor_modes::k1dSp, make_megatron_sp);
-  add(tensor_modes::k2d, make_tesseract_2p5d);
-  add(tensor_modes::k2p5d, make_tesseract_2p5d);
-  add(tensor_modes::k3d, make_cube_3d);
+#define KUAFU_TENSOR_MODE(constant, name, axes, scheme, summary) \
+  add(tensor_modes::constant, scheme);
+#include "kuafu/plan/tensor_modes.def"
 }
 
 }  // namespace kuafu

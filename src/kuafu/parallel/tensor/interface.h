@@ -67,13 +67,12 @@ struct TensorScheme {
   std::function<std::unique_ptr<TensorParallel>(const Mesh& mesh)> make;
 };
 
-std::unique_ptr<TensorParallel> make_serial(const Mesh& mesh);
-std::unique_ptr<TensorParallel> make_megatron_1d(const Mesh& mesh);
-std::unique_ptr<TensorParallel> make_megatron_sp(const Mesh& mesh);
-std::unique_ptr<TensorParallel> make_tesseract_2p5d(const Mesh& mesh);
-std::unique_ptr<TensorParallel> make_cube_3d(const Mesh& mesh);
+/// Each in the file of its name.
+#define KUAFU_TENSOR_MODE(constant, name, axes, scheme, summary) \
+  std::unique_ptr<TensorParallel> scheme(const Mesh& mesh);
+#include "kuafu/plan/tensor_modes.def"
 
-/// "none", "1d", "1d-sp", "2d", "2.5d", "3d".
+/// Those of plan/tensor_modes.def.
 void register_tensor_schemes(Registry<TensorScheme>& schemes);
 
 }  // namespace kuafu
