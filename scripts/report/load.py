@@ -18,12 +18,16 @@ def is_loaded(case):
     return share is not None and share > FOREIGN_SHARE
 
 
+def _counted(n, what):
+    return f"{n:g} {what}" + ("" if n == 1 else "s")
+
+
 def words(run):
     """["up to 4 threads on 2 cores", "load average up to 1.3 before a case"]; empty for records without the field."""
     loads = [case.document["load"] for case in run.cases if isinstance(case.document.get("load"), dict)]
     threads = max(((number(l.get("threads")) or 0, number(l.get("cores")) or 0) for l in loads), default=(0, 0))
     averages = [a for l in loads if (a := number(l.get("average"))) is not None]
-    said = [f"up to {threads[0]:g} threads on {threads[1]:g} cores"] if threads[0] else []
+    said = [f"up to {_counted(threads[0], 'thread')} on {_counted(threads[1], 'core')}"] if threads[0] else []
     return said + ([f"load average up to {max(averages):.1f} before a case"] if averages else [])
 
 

@@ -246,6 +246,18 @@ class Refuted(unittest.TestCase):
         self.assertIn(loss_limits.LEAVES, [t.get_text() for t in drawn.legends[0].get_texts()])
         self.assertIsNone(loss_limits.limits(run.finished))
 
+    def test_a_curve_that_rose_far_leaves_it_too(self):
+        objects = synthetic.few(2)
+        objects[2]["document"]["loss"] = [4.0, 150.0, 208.0]
+        run = record.read_run(synthetic.write(self.folder / "risen", objects))
+        sound = [v for v in run.cases[0].loss if v is not None]
+        low, high = plots.loss_curves(run).layout.yaxis.range
+        self.assertTrue(low < min(sound) and max(sound) < high < 2 * max(sound), (low, high))
+        # One that rose a little is like the others.
+        objects[2]["document"]["loss"] = [sound[0], sound[0] + 0.01]
+        mild = record.read_run(synthetic.write(self.folder / "mild", objects))
+        self.assertIsNone(loss_limits.limits(mild.cases))
+
     def test_names_of_kinds_are_told_apart(self):
         self.assertEqual(views.setting_label("model.kind", "gpt"), "model gpt")
         self.assertEqual(views.setting_label("optimizer.kind", "adamw"), "optimizer adamw")
