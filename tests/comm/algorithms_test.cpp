@@ -242,6 +242,36 @@ TEST(TreeAllReduce, MeetsItsClosedForm) {
   }
 }
 
+// Where sums go on by a round at a time, what is sent in a round is waited for in the round of the
+// same number: otherwise a rank would wait for one that is not that far.
+TEST(RoundsOfSums, AreThoseInWhichTheOtherSideReceives) {
+  using Meeting = std::tuple<size_t, int, int, int64_t>;  // round, from, to, elements
+  const Range whole{0, 1001};
+  for (const auto& program : std::vector<std::function<Program(GroupRank)>>{
+           [&](GroupRank me) { return ring_all_reduce(me, whole); },
+           [&](GroupRank me) { return ring_sum_parts(me, whole); },
+           [&](GroupRank me) { return ring_share_parts(me, whole); },
+           [&](GroupRank me) { return tree_all_reduce(me, whole); }}) {
+    for (int n = 2; n <= 33; ++n) {
+      std::vector<Meeting> sent, received;
+      for (int r = 0; r < n; ++r) {
+        const std::vector<Round> rounds = program({n, r}).rounds;
+        for (size_t i = 0; i < rounds.size(); ++i) {
+          for (const Transfer& t : rounds[i].sends) {
+            sent.emplace_back(i, r, t.peer, t.span.range.count);
+          }
+          for (const Transfer& t : rounds[i].receives) {
+            received.emplace_back(i, t.peer, r, t.span.range.count);
+          }
+        }
+      }
+      std::sort(sent.begin(), sent.end());
+      std::sort(received.begin(), received.end());
+      EXPECT_EQ(sent, received) << n << " ranks";
+    }
+  }
+}
+
 /// Broadcast or reduce of i64 from or to every root.
 void run_rooted(
     Verb verb, const std::function<Program(GroupRank, int root, Range)>& algorithm,

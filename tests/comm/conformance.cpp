@@ -325,9 +325,10 @@ void algorithms_over_messages(Communicator& c) {
       const Messages::Memory memory{v.buffer(), v.buffer(), room.buffer()};
       Ledger ledger;
       c.meter(&ledger, "axis");
-      Messages(c, program, memory, 5, [&](const Local& local) {
-        work_on_host(local, memory, ReduceOp::kSum);
-      }).wait();
+      Messages under_way(c, program, memory, 5,
+                         [&](const Local& local) { work_on_host(local, memory, ReduceOp::kSum); });
+      while (under_way.advance()) {
+      }
       c.meter(nullptr, "");
       expect_values(
           v, [&](int64_t i) { return reduced(ReduceOp::kSum, c.size(), i); }, "over messages");

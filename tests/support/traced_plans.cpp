@@ -68,6 +68,14 @@ class ProductPlans {
   std::set<std::string> met_;
 };
 
+/// Many buckets, so that several sums are under way at once.
+Overrides sums_by(const std::string& mode, const std::string& replicas) {
+  return {{"parallel.data", replicas},
+          {"parallel.data.mode", mode},
+          {"parallel.data.bucket", "4096"},
+          {"cluster.ranks_per_node", "2"}};
+}
+
 std::vector<Overrides> models() {
   return {{{"model.kind", "bert"}},
           {{"model.kind", "vit"},
@@ -134,10 +142,17 @@ std::vector<TracedPlan> traced_features() {
                                                                       {"model.router", router}}))});
   }
   for (const char* mode : {"auto", "ring", "tree", "hierarchical", "parameter_server"}) {
-    all.push_back({mode, small_plan({{"parallel.data", "4"},
-                                     {"parallel.data.mode", mode},
-                                     {"cluster.ranks_per_node", "2"},
-                                     {"parallel.data.overlap", "false"}})});
+    all.push_back({mode, small_plan(sums_by(mode, "4"))});
+  }
+  // Sums over two axes; while tensor ranks, and while stages wait for each other.
+  for (const char* mode : {"ring", "tree", "hierarchical"}) {
+    all.push_back(
+        {text(mode, ", experts"), small_plan(keys::both(keys::experts("2"), sums_by(mode, "4")))});
+    all.push_back(
+        {text(mode, ", 1d"), small_plan(keys::both(keys::tensor("1d", "2"), sums_by(mode, "2")))});
+    all.push_back({text(mode, ", stages"),
+                   small_plan(keys::both({{"parallel.pipeline", "2"}, {"train.micro_batch", "1"}},
+                                         sums_by(mode, "2")))});
   }
   for (const Overrides& model : models()) {
     for (const char* dtype : {"f32", "bf16"}) {

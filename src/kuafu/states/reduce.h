@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include "kuafu/comm/work.h"
@@ -10,17 +11,31 @@
 
 namespace kuafu {
 
+/// A sum that goes on round by round, at the places where the program says so and nowhere else.
+class SumRounds {
+ public:
+  virtual ~SumRounds() = default;
+  /// Waits for the messages of the round under way, adds what they brought and posts the next
+  /// round; false once none is left. @pre every replica calls it at the same places of its program:
+  /// what one sends in a round, another receives in its round of the same number.
+  virtual bool advance() = 0;
+};
+
 /// A sum under way. Its buffers live until it is waited for.
 class PendingSum {
  public:
   explicit PendingSum(Work work, std::function<void()> then = {})
       : then_(std::move(then)), work_(std::move(work)) {}
+  explicit PendingSum(std::unique_ptr<SumRounds> rounds) : rounds_(std::move(rounds)) {}
   void wait() {
+    while (advance()) {
+    }
+    rounds_.reset();
     work_.wait();
     if (then_) then_();
   }
-  /// Moves it on without waiting.
-  void test() { work_.test(); }
+  /// One round further, where it has rounds; false once none is left.
+  bool advance() { return rounds_ != nullptr && rounds_->advance(); }
   /// `more` runs after the sum is complete.
   void then(std::function<void()> more) {
     then_ = [first = std::move(then_), more = std::move(more)] {
@@ -32,6 +47,7 @@ class PendingSum {
  private:
   std::function<void()> then_;  // holds the buffers: outlives the work
   Work work_;
+  std::unique_ptr<SumRounds> rounds_;
 };
 
 /// A sum under way, and where my part of it will lie; undefined where I have none.
@@ -62,8 +78,6 @@ class Reduce {
   /// After an update: every replica's part of the values comes to all of them. `values` (elements)
   /// are the parameters; undefined where these lie for themselves.
   virtual Work share(const FlatBucket& bucket, const Tensor& values) = 0;
-  /// Whether sums under way go on only while somebody tests them.
-  virtual bool needs_tests() const { return false; }
 
   void watch(GradientWatch watch) { watch_ = std::move(watch); }
 

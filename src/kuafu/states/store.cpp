@@ -92,9 +92,7 @@ void Store::ready(int group, bool is_last) {
 }
 
 void Store::reduce(size_t group, Bucket& b) {
-  if (reduce_->needs_tests()) {
-    for (UnderWay& before : under_way_) before.sum.test();
-  }
+  advance();
   const Held held = options_.residency.gradients.held;
   const bool is_first = !b.sum.defined();
   const Category kept = is_first || !is_split() ? Category::kGradient : Category::kCommunication;
@@ -127,7 +125,15 @@ void Store::complete(size_t group) {
   std::erase_if(under_way_, [&](const UnderWay& u) { return u.group == group; });
 }
 
+bool Store::advance() {
+  bool has_more = false;
+  for (UnderWay& u : under_way_) has_more = u.sum.advance() || has_more;
+  return has_more;
+}
+
 void Store::complete_all() {
+  while (advance()) {
+  }
   while (!under_way_.empty()) complete(under_way_.front().group);
 }
 

@@ -105,6 +105,8 @@ class Store {
 
   /// Starts the sum of the gradients that have come since the last time, added to those before.
   void reduce(size_t group, Bucket& b);
+  /// Every sum under way goes on by a round; false once none has more.
+  bool advance();
   void complete(size_t group);
   void complete_all();
   /// My piece of a slot, without its gradient, and then that.

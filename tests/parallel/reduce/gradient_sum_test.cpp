@@ -77,22 +77,20 @@ TEST_P(Sums, AreThoseOfAllRanksAndSendTheClosedForm) {
   }
 }
 
-// Several under way at once, looked after in between by one rank more than by the next.
+// Several under way at once, each a round further where the next one starts.
 TEST_P(Sums, DoNotMixWhenTheyOverlap) {
   const Case c = GetParam();
   constexpr int kSums = 5;
   tests::run_ranks(c.ranks, [&](Communicator& world) {
     const auto sum = make_gradient_sum({c.mode, c.per_node}, world);
     std::vector<Tensor> mine;
-    std::vector<Work> works;
+    std::vector<PendingSum> sums;
     for (int k = 0; k < kSums; ++k) {
       mine.push_back(values(700 + 900 * k, world.rank() + k));
-      works.push_back(sum(mine.back(), k));
-      for (int look = 0; look < world.rank(); ++look) {
-        for (Work& work : works) work.test();
-      }
+      for (PendingSum& before : sums) before.advance();
+      sums.push_back(sum(mine.back(), k));
     }
-    for (Work& work : works) work.wait();
+    for (PendingSum& under_way : sums) under_way.wait();
     for (int k = 0; k < kSums; ++k) {
       Tensor all = values(700 + 900 * k, k);
       for (int r = 1; r < c.ranks; ++r) all = all + values(700 + 900 * k, r + k);

@@ -31,21 +31,11 @@ Messages::Messages(Communicator& group, Program program, const Memory& memory, i
   next_round();
 }
 
-bool Messages::test() {
-  while (!is_done()) {
-    for (Work& work : under_way_) {
-      if (!work.test()) return false;
-    }
-    next_round();
-  }
-  return true;
-}
-
-void Messages::wait() {
-  while (!is_done()) {
-    for (Work& work : under_way_) work.wait();
-    next_round();
-  }
+bool Messages::advance() {
+  if (is_done()) return false;
+  for (Work& work : under_way_) work.wait();
+  next_round();
+  return !is_done();
 }
 
 /// Ends the round whose messages are through and posts those of the next.

@@ -24,10 +24,9 @@ class Messages {
   /// @pre group and memory outlive it; every member of the group runs its part.
   Messages(Communicator& group, Program program, const Memory& memory, int tag, LocalWork work);
 
-  /// Moves on without blocking; true once the program is through.
-  bool test();
-  /// Runs to the end.
-  void wait();
+  /// Waits for the messages of the round under way, does its local work and posts the next round;
+  /// false once none is left.
+  bool advance();
 
  private:
   bool is_done() const { return next_round_ > program_.rounds.size(); }

@@ -3,7 +3,9 @@
 // 5, 6 -> 7. Places are counted from the root: place v has its parent at v without its lowest set
 // bit.
 
+#include <algorithm>
 #include <bit>
+#include <iterator>
 
 #include "kuafu/comm/algorithms/algorithms.h"
 
@@ -53,11 +55,21 @@ Program tree_reduce(GroupRank me, int root, Range whole) {
   return program;
 }
 
+// Way up: place v has received from its children v + 1, v + 2, v + 4, ... in rounds 0, 1, 2, ...,
+// and sends to its parent in the round of its own lowest set bit, where the parent receives it. Way
+// down, L rounds later: a place of d set bits receives in round L + d - 1 and sends in L + d.
 Program tree_all_reduce(GroupRank me, Range whole) {
-  Program program = tree_reduce(me, 0, whole);
-  for (Round& round : tree_broadcast(me, 0, whole).rounds) {
-    program.rounds.push_back(std::move(round));
+  Program program = tree_reduce(me, 0, whole), down = tree_broadcast(me, 0, whole);
+  const auto v = static_cast<unsigned>(me.rank);
+  const auto levels = static_cast<size_t>(std::bit_width(static_cast<unsigned>(me.n - 1)));
+  const auto depth = static_cast<size_t>(std::popcount(v));
+  std::vector<Round>& rounds = program.rounds;
+  if (v > 0) {  // a place near the end lacks children
+    rounds.insert(rounds.end() - 1, static_cast<size_t>(std::countr_zero(v)) + 1 - rounds.size(),
+                  Round());
   }
+  rounds.resize(levels + std::max<size_t>(depth, 1) - 1);
+  std::move(down.rounds.begin(), down.rounds.end(), std::back_inserter(rounds));
   return program;
 }
 

@@ -45,11 +45,11 @@ struct Leg {
   Program program;
 };
 
-/// Legs that follow each other on one buffer. Memory is freed in wait() alone, so that peaks do not
-/// depend on who was early.
-class LegsWork final : public PendingWork {
+/// Legs that follow each other on one buffer: a leg's first round is posted with the end of the last
+/// round before it.
+class LegRounds final : public SumRounds {
  public:
-  LegsWork(std::vector<Leg> legs, const Tensor& flat, int tag)
+  LegRounds(std::vector<Leg> legs, const Tensor& flat, int tag)
       : legs_(std::move(legs)), flat_(flat), tag_(tag) {
     int64_t elements = 0;
     for (const Leg& leg : legs_) elements = std::max(elements, leg.program.scratch);
@@ -58,21 +58,15 @@ class LegsWork final : public PendingWork {
     next_leg();
   }
 
-  void wait() override {
-    while (running_) {
-      running_->wait();
-      next_leg();
-    }
-    scratch_ = flat_ = Tensor();
-  }
-  bool test() override {
-    while (running_ && running_->test()) next_leg();
-    return !running_;
+  bool advance() override {
+    if (running_ && !running_->advance()) next_leg();
+    return running_ != nullptr;
   }
 
  private:
   void next_leg() {
     running_.reset();
+    while (leg_ < legs_.size() && legs_[leg_].program.rounds.empty()) ++leg_;
     if (leg_ == legs_.size()) return;
     const Leg& leg = legs_[leg_++];
     const Messages::Memory memory{view(flat_), view(flat_), view(scratch_)};
@@ -89,11 +83,11 @@ class LegsWork final : public PendingWork {
   std::unique_ptr<Messages> running_;
 };
 
-Work run(std::vector<Leg> legs, const Tensor& flat, int tag) {
+PendingSum run(std::vector<Leg> legs, const Tensor& flat, int tag) {
   KUAFU_REQUIRE(view(flat).place != Place::kDevice,
                 "parallel.data.mode: named algorithms add on the host and take CPU ranks, the "
                 "gradients live on a GPU; nearest: mode = \"auto\"");
-  return Work(std::make_unique<LegsWork>(std::move(legs), flat, tag));
+  return PendingSum(std::make_unique<LegRounds>(std::move(legs), flat, tag));
 }
 
 GroupRank rank_in(const Communicator& group) { return {group.size(), group.rank()}; }
@@ -115,7 +109,7 @@ class Hierarchical {
     between_->meter(group.ledger(), group.label() + ".inter");
   }
 
-  Work start(const Tensor& flat, int tag) const {
+  PendingSum start(const Tensor& flat, int tag) const {
     const GroupRank me = rank_in(*inside_);
     const Range whole{0, flat.numel()}, mine = whole.part(me.next(), me.n);
     return run({{inside_.get(), algorithms::ring_sum_parts(me, whole)},
@@ -146,7 +140,9 @@ GradientSum make_gradient_sum(const SumOptions& options, Communicator& group) {
   }
   KUAFU_REQUIRE(options.mode == "auto", "no sum is called \"", options.mode,
                 "\"; allowed: \"auto\", \"ring\", \"tree\", \"hierarchical\"");
-  return [&group](const Tensor& flat, int) { return group.all_reduce(view(flat), ReduceOp::kSum); };
+  return [&group](const Tensor& flat, int) {
+    return PendingSum(group.all_reduce(view(flat), ReduceOp::kSum));
+  };
 }
 
 }  // namespace kuafu

@@ -5,14 +5,15 @@
 #include <string>
 
 #include "kuafu/comm/communicator.h"
+#include "kuafu/states/reduce.h"
 #include "kuafu/tensor/tensor.h"
 
 namespace kuafu {
 
 /// Starts the sum of `flat` (elements) in place over one group of replicas, by the algorithm that a
-/// plan names; several may be under way, each with a tag of its own. The Work frees what the
-/// algorithm needs beside `flat` when it is waited for.
-using GradientSum = std::function<Work(const Tensor& flat, int tag)>;
+/// plan names; several may be under way, each with a tag of its own. What the algorithm needs beside
+/// `flat` is freed when the sum is waited for.
+using GradientSum = std::function<PendingSum(const Tensor& flat, int tag)>;
 
 /// parallel.data.mode and where it runs.
 struct SumOptions {

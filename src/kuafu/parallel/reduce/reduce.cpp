@@ -41,13 +41,12 @@ class AllReduce final : public Reduce {
   }
 
   Work share(const FlatBucket&, const Tensor&) override { return Work(); }  // all have all
-  bool needs_tests() const override { return !named_.empty(); }
 
  private:
   PendingSum start_along(const std::string& axis, const FlatBucket& bucket, const Tensor& flat) {
     const auto named = named_.find(axis);
     if (named == named_.end()) return sum_everywhere(flat, mesh_.comm(axis), order_);
-    return PendingSum(named->second(flat, bucket.tag));
+    return named->second(flat, bucket.tag);
   }
 
   const Mesh& mesh_;
