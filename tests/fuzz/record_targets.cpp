@@ -111,7 +111,7 @@ Target hdf5_target() {
             write_text(*folder / kHdf5File, bytes);
             const Hdf5State state = hdf5_state(folder->path(), record);
             const Hdf5State right = bytes == valid[0]   ? Hdf5State::kCurrent
-                                    : bytes == valid[1] ? Hdf5State::kStale
+                                    : bytes == valid[1] ? Hdf5State::kOutdated
                                                         : Hdf5State::kDamaged;
             require(state == right, "a changed file is not seen as damaged");
             if (state == Hdf5State::kDamaged) throw ConfigError("damaged");

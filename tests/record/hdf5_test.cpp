@@ -124,7 +124,7 @@ TEST(Hdf5, IsCurrentUntilTheRecordGrows) {
   write_hdf5(folder.path(), record);
   EXPECT_EQ(hdf5_state(folder.path(), record), Hdf5State::kCurrent);
   record.cases.push_back(test::sample_case("dddd", test::sample_document(1, 1)));
-  EXPECT_EQ(hdf5_state(folder.path(), record), Hdf5State::kStale);
+  EXPECT_EQ(hdf5_state(folder.path(), record), Hdf5State::kOutdated);
   EXPECT_TRUE(refresh_hdf5(folder.path(), record).empty());
   EXPECT_EQ(hdf5_state(folder.path(), record), Hdf5State::kCurrent);
 }

@@ -64,7 +64,7 @@ Transport transport_of(World world) {
 Outcome out_of_memory(const Plan& plan, const Registries& registries, World world,
                       const std::string& why) {
   const Outcome out{Ending::kOutOfMemory, why, "", 0};
-  if (plan.parallel.data.staleness > 0) return out;  // not simulated, by design
+  if (!can_simulate(plan)) return out;
   try {
     simulate(plan, registries, transport_of(world));
   } catch (const OutOfMemory&) {
@@ -93,7 +93,7 @@ Outcome run_placed(const Plan& plan, const Registries& registries, const MpiRank
   }
   const Outcome proven = judged(real[0].certificate);
   if (is_finding(proven.ending)) return proven;
-  if (plan.parallel.data.staleness > 0) return proven;  // not simulated, by design
+  if (!can_simulate(plan)) return proven;
   const std::string what = difference(plan, registries, real, transport_of(world));
   return what.empty() ? proven : Outcome{Ending::kMetered, what, "", 0};
 }

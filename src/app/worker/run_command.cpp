@@ -125,7 +125,7 @@ class Run {
     run.measures_peak = shows_progress(options_);
     run.make_data = open_dataset;
     run.requests = &requests_;
-    if (plan_.parallel.data.staleness == 0) listening_.emplace(requests_);
+    if (can_be_asked(plan_)) listening_.emplace(requests_);
     if (world_ == worlds::kNccl) {
       load_cuda_kernels();
       run.device = at::kCUDA;  // the current one: each rank chooses its GPU when its world starts

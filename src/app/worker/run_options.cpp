@@ -18,6 +18,7 @@
 #include "kuafu/base/worlds.h"
 #include "kuafu/checkpoint/folder.h"
 #include "kuafu/checkpoint/index.h"
+#include "kuafu/engine/requests.h"
 #include "kuafu/record/activity.h"
 #include "kuafu/record/progress.h"
 #include "kuafu/record/provenance.h"
@@ -171,10 +172,7 @@ void check_watching(const WorkerOptions& options, const std::string& world, cons
   KUAFU_REQUIRE(world != worlds::kSimulated, asked,
                 ": the simulated world makes no steps to be watched ",
                 "or stopped; leave it out, or use --world threads");
-  KUAFU_REQUIRE(options.stop_after_s <= 0 || plan.parallel.data.staleness == 0,
-                "--stop-after with parallel.data.staleness = ", plan.parallel.data.staleness,
-                ": workers are in different steps, so that no step ends for all of them; nearest: "
-                "staleness = 0, or --stop-at K");
+  if (options.stop_after_s > 0) require_asked(plan, "--stop-after", "--stop-at K");
   if (!options.log_file.empty()) {
     check_log_path(options.log_file);
     require_writable("--log", options.log_file);

@@ -41,7 +41,7 @@ double Engine::forward_backward() {
   const Tensor loss = s.run(s.training_row, true);
   ++s.steps_trained;
   s.ready = s.groups.finish();
-  const double mean = s.stale ? s.own_loss(loss) : s.global_loss(loss);
+  const double mean = s.reported_loss(loss);
   if (!std::isfinite(mean)) {
     throw Diverged(text("the loss is ", std::abs(mean), " at step ", s.steps_done + 1,
                         ": training diverged; lower optimizer.lr or raise optimizer.warmup"));
@@ -77,12 +77,13 @@ StepReport Engine::step(const OnGradients& on_gradients) {
   if (on_gradients) on_gradients(state_->ready);
   report.grad_norm = update();
   report.is_skipped = state_->scaler.state().skipped > skipped;
+  report.seconds_apart = take_seconds_apart();
   return report;
 }
 
 double Engine::validate() {
   State& s = *state_;
-  if (s.stale) s.stale->settle();
+  settle();
   const at::NoGradGuard no_grad;
   const CategoryScope scope(Category::kActivation);
   Tensor total;
@@ -128,27 +129,13 @@ std::vector<const RouterTally*> Engine::routers() const {
   return all;
 }
 
-StaleReplica* Engine::stale() { return state_->stale.get(); }
-
 int64_t Engine::steps_done() const { return state_->steps_done; }
 const Plan& Engine::plan() const { return state_->plan; }
 Tensor Engine::value(const Param& p) const {
-  if (state_->stale) state_->stale->settle();
+  settle();
   return state_->store->value(p);
 }
-Tensor Engine::gradient(const Param& p) const {
-  if (state_->stale) return state_->stale->gradient(p);
-  const Tensor scaled = state_->store->gradient(p);
-  if (!scaled.defined() || !state_->scaler.is_active()) return scaled;
-  return scaled / state_->scaler.scale();
-}
 const Mesh& Engine::mesh() const { return state_->mesh; }
-std::vector<ParamShard> Engine::shards() const {
-  KUAFU_REQUIRE(!state_->stale,
-                "parallel.data.staleness: a checkpoint would need the servers' optimizers and the "
-                "versions that workers have read; nearest: staleness = 0, or no checkpoint");
-  return state_->store->pieces();
-}
 Optimizer& Engine::optimizer() { return *state_->optimizer; }
 LossScaler& Engine::loss_scaler() { return state_->scaler; }
 

@@ -16,6 +16,7 @@
 #include "kuafu/engine/telemetry.h"
 #include "kuafu/optim/loss_scaler.h"
 #include "kuafu/optim/optimizer.h"
+#include "kuafu/parallel/stale/order.h"
 #include "kuafu/plan/plan.h"
 #include "kuafu/states/piece.h"
 #include "kuafu/states/row.h"
@@ -27,8 +28,9 @@ struct StepReport {
   double loss = 0;       ///< mean over the global batch's tokens, before the update
   double grad_norm = 0;  ///< global, before clipping; of the loss as it is, not as it was scaled
   double lr = 0;
-  double loss_scale = 1;    ///< that the step's backward began with
-  bool is_skipped = false;  ///< a gradient overflowed: nothing was updated
+  double loss_scale = 1;     ///< that the step's backward began with
+  bool is_skipped = false;   ///< a gradient overflowed: nothing was updated
+  double seconds_apart = 0;  ///< of copies for a proof while it was made: no time of the step
 };
 
 /// How an engine stands in its world.
@@ -38,7 +40,7 @@ struct EngineOptions {
   /// How many times slower this rank computes in a step: it sleeps after each block, in multiples
   /// of what its thread has computed. For experiments; null: 1.
   std::function<double(int64_t step)> slowdown = {};
-  std::vector<int> push_script = {};  ///< order of pushes under staleness, see StaleOptions
+  std::vector<int> push_script = {};  ///< order of pushes, see StaleOptions
   Wraps wraps = {};
 };
 
@@ -80,6 +82,14 @@ class Engine {
   /// This replica, where they go on by themselves; null in step. A step's loss and norm are then
   /// those of its own samples, and what the other functions do together begins with settle().
   StaleReplica* stale();
+  /// Whether replicas are in step: what one reports of a step is of all.
+  bool is_in_step() const;
+  /// Waits until all replicas have made as many steps, and hold the same values. Collective.
+  void settle() const;
+  /// What each server has applied so far; none where replicas are in step. Collective, as means().
+  std::vector<PushOrder> pushes();
+  /// Of numbers that each replica reports of its own, one a step: as they are where in step.
+  std::vector<double> means(std::vector<double> reported);
 
   /// Mean loss over the plan's validation batches; changes nothing.
   double validate();
@@ -121,6 +131,7 @@ class Engine {
   Tensor gradient(const Param& p) const;
 
   /// What a checkpoint holds: my shards of every parameter, without gradients, and the optimizer.
+  /// Throws ConfigError where replicas are not in step.
   std::vector<ParamShard> shards() const;
   Optimizer& optimizer();
   LossScaler& loss_scaler();
@@ -128,6 +139,7 @@ class Engine {
   void go_on_from(int64_t steps_done);
 
  private:
+  double take_seconds_apart();
   struct State;
   std::unique_ptr<State> state_;
 };

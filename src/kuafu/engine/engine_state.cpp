@@ -8,7 +8,6 @@
 #include "kuafu/base/trace.h"
 #include "kuafu/parallel/pipeline/analysis.h"
 #include "kuafu/parallel/pipeline/choose.h"
-#include "kuafu/parallel/reduce/reduce.h"
 #include "kuafu/tensor/collectives.h"
 
 namespace kuafu {
@@ -47,7 +46,7 @@ void Engine::State::connect(const Registries& registries) {
   placement.connect(world, options.ledger);
   make_states(registries);
   optimizer = make_optimizer(plan.optimizer, registries.optimizers, &store->slots());
-  if (!stale) optimizer->begin(store->pieces());
+  if (is_in_step()) optimizer->begin(store->pieces());
   const StageTools tools{.model = model,
                          .groups = groups,
                          .micro_batches = micro_batches,
@@ -73,21 +72,6 @@ void Engine::State::connect(const Registries& registries) {
   executor = std::make_unique<Executor>(std::move(at));
   training_row = row_of(map.schedule, pipeline_rank);
   validation_row = row_of(pipeline::forwards_of(map.schedule), pipeline_rank);
-}
-
-void Engine::State::make_states(const Registries& registries) {
-  if (plan.parallel.data.staleness == 0) {
-    KUAFU_REQUIRE(options.push_script.empty(),
-                  "a script orders the pushes of parallel.data.staleness > 0 only");
-    store = make_store(plan, mesh, placement.params());
-    return groups.connect(mesh, *store);
-  }
-  stale = std::make_unique<StaleReplica>(
-      mesh, StaleOptions{plan, options.push_script, registries.optimizers});
-  store = stale->make_store(placement.params());
-  groups.connect(mesh, *store);
-  stale->attach(groups.params());
-  groups.between_blocks([this] { stale->serve(); });
 }
 
 std::function<double()> Engine::State::slowdown_of_step() const {

@@ -29,11 +29,16 @@ struct Engine::State {
   /// last stage to all.
   double global_loss(const Tensor& partial) const;
   /// Whether nothing in a step waits but for other ranks, in calls of the world.
-  bool can_take_turns() const { return options.device.is_cpu() && !options.slowdown && !stale; }
-  /// Mean over the samples of this replica, which is one rank.
+  bool can_take_turns() const {
+    return options.device.is_cpu() && !options.slowdown && is_in_step();
+  }
+  bool is_in_step() const;  ///< replicas are
+  /// Mean over the samples of this replica, which is one rank, where they are not; else global.
+  double reported_loss(const Tensor& partial) const;
   double own_loss(const Tensor& partial) const;
   double lr() const;  ///< of the next step; a skipped step is none of the schedule's
 
+  double push_or_apply();  ///< the norm, of its own samples where replicas are not in step
   double apply();
   void step_optimizer(double norm);
   void watch_layers(std::vector<WatchedParam> all);

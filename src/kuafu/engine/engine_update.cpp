@@ -65,7 +65,7 @@ double Engine::update() {
   const TracePhase phase("update");
   const CategoryScope scope(Category::kTemporary);
   const at::NoGradGuard no_grad;
-  const double norm = s.stale ? s.stale->push(s.ready) : s.apply();
+  const double norm = s.push_or_apply();
   s.ready.clear();
   for (Param* p : params()) p->value.mutable_grad() = Tensor();
   ++s.steps_done;

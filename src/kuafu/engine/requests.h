@@ -4,8 +4,10 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 #include "kuafu/comm/communicator.h"
+#include "kuafu/plan/plan.h"
 
 namespace kuafu {
 
@@ -24,6 +26,11 @@ class Requests {
  private:
   std::atomic<int64_t> stop_{0}, saves_{0};
 };
+
+/// Whether a run ends steps on all ranks together, and so can be asked between two.
+bool can_be_asked(const Plan& plan);
+/// Throws ConfigError where it cannot, naming the option that asks and what to do `instead`.
+void require_asked(const Plan& plan, const std::string& option, const std::string& instead);
 
 /// Ranks stop and save after the same step: processes get a signal one after the other, and threads
 /// see it at steps of their own.

@@ -7,7 +7,6 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/engine/proof/certificate_replay.h"
 #include "kuafu/engine/training.h"
-#include "kuafu/parallel/stale/replicas.h"
 
 namespace kuafu {
 namespace {
@@ -77,16 +76,12 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
   const SaveOptions& saving = options.checkpoint;
   KUAFU_REQUIRE((!saving.resumes && saving.from.empty()) || !saving.folder.empty(),
                 "a run to be resumed needs the folder of its checkpoints");
-  KUAFU_REQUIRE(plan.parallel.data.staleness == 0 || options.checkpoint.folder.empty(),
-                "--checkpoint with parallel.data.staleness = ", plan.parallel.data.staleness,
-                ": a checkpoint would need the servers' optimizers and the versions that workers "
-                "have read; nearest: staleness = 0, or no --checkpoint");
   RankResult result;
   RankBook book(world.rank(), plan.memory.device.value_or(0));
   Ledger ledger;
   const auto data = options.make_data(plan);
   std::optional<Witness> witness;
-  std::optional<StaleRun> stale;
+  std::optional<PushedRun> pushed;
   {
     const BookScope booked(&book);
     book.is_counting = options.is_metered;
@@ -104,11 +99,11 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     take_counts(book, training.counts(), result);
     ledger.set_counting(false);
     book.is_counting = false;
-    if (StaleReplica* replica = engine.stale()) {
-      if (options.is_certified) stale = stale_run(engine, world, result.losses);
-      result.losses = replica->means(std::move(result.losses));
-      result.pushes = replica->pushes();
+    if (options.is_certified && !engine.is_in_step()) {
+      pushed = pushed_run(engine, world, result.losses);
     }
+    result.losses = engine.means(std::move(result.losses));
+    result.pushes = engine.pushes();
     result.experts = engine.expert_loads();
     if (result.is_whole()) training.finish();
     witness = training.take_witness();
@@ -118,7 +113,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     result.certificate = certify(plan, registries, world, options.make_data,
                                  {.device = options.device}, options.certificate_memory,
                                  {.witness = witness ? &*witness : nullptr,
-                                  .stale = stale ? &*stale : nullptr,
+                                  .pushed = pushed ? &*pushed : nullptr,
                                   .is_resumed = result.resumed_from.has_value()});
   }
   return result;

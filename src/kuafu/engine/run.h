@@ -36,8 +36,8 @@ TrafficByAxis traffic_of(const Ledger& ledger);
 
 /// What one rank measured over its training steps: neither validation nor certificate is in it.
 struct RankResult {
-  std::vector<double> losses;        ///< one a step, global mean; under staleness each replica's
-                                     ///< samples at the parameters it had read
+  std::vector<double> losses;        ///< one a step, global mean; where replicas are not in step of
+                                     ///< each one's samples at the parameters it had read
   std::vector<double> loss_scales;   ///< one a step; empty where the plan scales no loss
   std::vector<int64_t> skipped;      ///< steps, from 0, that updated nothing
   std::vector<double> step_seconds;  ///< one a step
@@ -52,7 +52,7 @@ struct RankResult {
   BytesByCategory peak_by_category{};       ///< each category's own peak, scratch too
   TrafficByAxis traffic;                    ///< summed over the steps, by axis
   std::vector<ExpertLoad> experts;          ///< one a mixture block, the same on every rank
-  std::vector<PushOrder> pushes;            ///< under staleness, one a server; the same everywhere
+  std::vector<PushOrder> pushes;            ///< one a server; none where replicas are in step
   std::optional<int64_t> resumed_from;      ///< steps done before, by a checkpoint
   std::vector<std::string> resume_changes;  ///< what it learns otherwise since: both values
   int64_t saves = 0, saved_bytes = 0;       ///< checkpoints, and what this rank wrote of them
@@ -84,7 +84,7 @@ struct RunOptions {
   int64_t certificate_memory = int64_t{4} << 30;  ///< bytes
   /// How many times slower a rank computes in a step: stragglers, for experiments; null: 1.
   std::function<double(int rank, int64_t step)> slowdown = {};
-  std::vector<int> push_script = {};  ///< order of pushes under staleness; by arrival where empty
+  std::vector<int> push_script = {};  ///< order of pushes to servers; by arrival where empty
   bool measures_peak = false;         ///< RankResult::peak_flops_per_s, before the first step
   bool is_metered = true;             ///< ledger and FLOPs; off only to measure what they cost
   TraceRecorder* recorder = nullptr;  ///< of this rank: takes every event of its last step, and
@@ -98,15 +98,15 @@ struct RunOptions {
   /// badly, and then costs no results. It may communicate over the world.
   std::function<void(const RankResult& measured)> on_measured;
   /// Called on every rank once a step is made, and after a validation on the way: what is known
-  /// where the run ends by an exception. Not under staleness, where losses are the replicas' own.
+  /// where the run ends by an exception. Only with replicas in step: else losses are their own.
   std::function<void(const RankResult& so_far)> on_made;
   /// Called on rank 0 after each step. Set on all ranks or none.
   std::function<void(const StepDone& done)> on_step;
   /// Called on rank 0, before any step, with the validation loss after `steps` steps: the one in which
   /// the saved run was stopped.
   std::function<void(int64_t steps, double loss)> on_caught_up = {};
-  /// Asked between steps; null: nobody asks, and a loss that is not finite is thrown. Not under
-  /// staleness, where ranks are in different steps. @pre outlives the run, the same on all ranks
+  /// Asked between steps; null: nobody asks, and a loss that is not finite is thrown. Not where
+  /// can_be_asked() is false. @pre outlives the run, the same on all ranks
   const Requests* requests = nullptr;
 };
 

@@ -6,7 +6,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/engine/measured_peak.h"
-#include "kuafu/parallel/stale/replicas.h"
+#include "kuafu/engine/proof/certificate_replay.h"
 
 namespace kuafu {
 namespace {
@@ -54,12 +54,16 @@ Training::Training(const Plan& plan, const RunOptions& options, Communicator& wo
   if (saver_) saver_->add_telemetry(result.telemetry);
   if (plan.train.telemetry && result.telemetry.is_empty())
     result.telemetry.layers = engine.layer_names();
-  if (options.requests != nullptr && engine.stale() == nullptr)
+  if (options.requests != nullptr && can_be_asked(plan))
     agreement_.emplace(world, *options.requests);
-  if (options.is_certified && engine.stale() == nullptr) {
+  if (options.is_certified) {
     const bool is_whole = is_certified_whole(plan, options.certificate_memory);
-    witness_.emplace(plan, engine.steps_done(),
-                     is_whole ? Witness::Depth::kFull : Witness::Depth::kReportsOnly);
+    if (engine.is_in_step()) {
+      witness_.emplace(plan, engine.steps_done(),
+                       is_whole ? Witness::Depth::kFull : Witness::Depth::kReportsOnly);
+    } else if (is_whole) {
+      witness_pushes(engine, options.certificate_memory);
+    }
   }
   if (options.measures_peak) result.peak_flops_per_s = measured_peak(plan, options.device, world);
 }
@@ -69,7 +73,7 @@ void Training::run() {
     const LoadMeter meter;
     catch_up();
     while (engine_.steps_done() < plan_.train.steps && result_.is_whole()) step();
-    if (StaleReplica* replica = engine_.stale()) replica->settle();
+    engine_.settle();
     result_.load = meter.window();
     if (saver_ && result_.stopped != Stop::kNone) save_last();
   } catch (const SaveFailed& e) {  // on all ranks
@@ -157,7 +161,7 @@ bool Training::make_step(StepDone& done) {
     diverge(e.what());
     return false;
   }
-  done.seconds = seconds_now() - start;
+  done.seconds = seconds_now() - start - done.report.seconds_apart;
   if (left == 1) traced_.reset();
   result_.step_seconds.push_back(done.seconds);
   result_.losses.push_back(done.report.loss);
@@ -178,7 +182,7 @@ Training::Counts Training::counts() const {
 }
 
 void Training::tell_made() {
-  if (options_.on_made && engine_.stale() == nullptr) options_.on_made(result_);
+  if (options_.on_made && engine_.is_in_step()) options_.on_made(result_);
 }
 
 void Training::diverge(const std::string& why) {

@@ -14,7 +14,7 @@
 namespace kuafu {
 namespace {
 
-/// "same" or "different" to the bit; null where two runs may differ: under staleness workers take
+/// "same" or "different" to the bit; null where two runs may differ: workers of servers take
 /// each other's pushes as they come, and other processors round differently.
 Json losses_beside(const Json& first, const Json& document) {
   const Json before = value_at(first, "loss"), now = value_at(document, "loss");

@@ -16,9 +16,13 @@ void check_options(const Plan& plan, const std::vector<std::string>& models,
                    const std::vector<OptimizerKind>& optimizers, const Origins& origins);
 
 /// The part of it that concerns [optimizer] and keys that the value of another one makes idle.
-/// Throws Refused for a rule whose steps are of layers under staleness.
 void check_optimizer(const Plan& plan, const std::vector<OptimizerKind>& optimizers,
                      const Origins& origins);
+
+/// What replicas that go on by themselves cannot have: validation and telemetry between steps, which
+/// throws ConfigError, and a rule whose steps are of layers, which throws Refused.
+void check_watched_steps(const Plan& plan, const Origins& origins);
+void check_served_rule(const Plan& plan, const OptimizerKind& kind, const Origins& origins);
 
 /// Checks the model's own numbers: heads and widths that divide. Throws Refused.
 void check_model(const Plan& plan, const Origins& origins);

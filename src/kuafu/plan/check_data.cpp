@@ -127,6 +127,30 @@ std::optional<std::string> replica_misfit(const Plan& plan) {
               nearest_that(data.size, [&](int64_t n) { return is_even(plan, n, per_node); }));
 }
 
+void check_watched_steps(const Plan& plan, const Origins& origins) {
+  const int64_t staleness = plan.parallel.data.staleness, every = plan.train.validate_every;
+  if (!plan.parallel.data.is_stale()) return;
+  KUAFU_REQUIRE(every == 0, origins.of({"train.validate_every", "parallel.data.staleness"}),
+                "train.validate_every = ", every, " with parallel.data.staleness = ", staleness,
+                ": workers are in different steps, and would have to wait for each other; allowed: "
+                "staleness = 0, or validate_every = 0 (after the last step)");
+  KUAFU_REQUIRE(
+      !plan.train.telemetry, origins.of({"train.telemetry", "parallel.data.staleness"}),
+      "train.telemetry = true with parallel.data.staleness = ", staleness,
+      ": workers are in different steps, and the servers hold parts of layers in different "
+      "versions; allowed: staleness = 0, or telemetry = false");
+}
+
+void check_served_rule(const Plan& plan, const OptimizerKind& kind, const Origins& origins) {
+  if (!kind.is_by_layers || !plan.parallel.data.is_stale()) return;
+  throw Refused(text(origins.of({"optimizer.kind", "parallel.data.staleness"}),
+                     "optimizer.kind = ", in_quotes(kind.name),
+                     " with parallel.data.staleness = ", plan.parallel.data.staleness,
+                     ": a step follows from the norm of a layer or all of it, whose parts are on "
+                     "all servers, and each server updates its own by itself; nearest: kind = "
+                     "\"adamw\" or \"sgd\", or staleness = 0"));
+}
+
 void check_data(const Plan& plan, const Origins& origins) {
   const ParallelPlan& p = plan.parallel;
   const bool has_servers = p.data.has_servers();
@@ -142,7 +166,7 @@ void check_data(const Plan& plan, const Origins& origins) {
                   "the algorithm decides the order of its sums",
                   "order = \"any\", or mode = \"auto\"");
   }
-  if (p.data.staleness > 0) check_staleness(plan, origins);
+  if (p.data.is_stale()) check_staleness(plan, origins);
   if (has_servers && p.expert > 1) {
     refuse_beside(plan, origins, "parallel.expert.size", text(p.expert),
                   "experts that ranks share are no replicas, so no server could hold them",

@@ -40,21 +40,6 @@ void check_validation(const Plan& plan, const Origins& origins) {
                 "train.validate_every = ", every,
                 " has nothing to validate on: train.validation_batches = 0; allowed: "
                 "validation_batches above 0, or validate_every = 0");
-  KUAFU_REQUIRE(every == 0 || plan.parallel.data.staleness == 0,
-                origins.of({"train.validate_every", "parallel.data.staleness"}),
-                "train.validate_every = ", every,
-                " with parallel.data.staleness = ", plan.parallel.data.staleness,
-                ": workers are in different steps, and would have to wait for each other; allowed: "
-                "staleness = 0, or validate_every = 0 (after the last step)");
-}
-
-void check_telemetry(const Plan& plan, const Origins& origins) {
-  KUAFU_REQUIRE(
-      !plan.train.telemetry || plan.parallel.data.staleness == 0,
-      origins.of({"train.telemetry", "parallel.data.staleness"}),
-      "train.telemetry = true with parallel.data.staleness = ", plan.parallel.data.staleness,
-      ": workers are in different steps, and the servers hold parts of layers in different "
-      "versions; allowed: staleness = 0, or telemetry = false");
 }
 
 void check_hash(const Plan& plan, const Origins& origins) {
@@ -202,7 +187,7 @@ void check_options(const Plan& plan, const std::vector<std::string>& models,
   check_scale(plan, origins);
   check_hash(plan, origins);
   check_validation(plan, origins);
-  check_telemetry(plan, origins);
+  check_watched_steps(plan, origins);
   check_vocabulary(plan, origins);
   check_kind(plan, origins);
 }

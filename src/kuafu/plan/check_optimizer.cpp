@@ -168,16 +168,6 @@ void check_exclusion(const Plan& plan, const OptimizerKind& kind, const Origins&
                 ", which has no trust ratios; nearest: weight_decay = 0.01, or exclude = \"auto\"");
 }
 
-void check_stale(const Plan& plan, const OptimizerKind& kind, const Origins& origins) {
-  if (!kind.is_by_layers || plan.parallel.data.staleness == 0) return;
-  throw Refused(text(origins.of({"optimizer.kind", "parallel.data.staleness"}),
-                     "optimizer.kind = ", in_quotes(kind.name),
-                     " with parallel.data.staleness = ", plan.parallel.data.staleness,
-                     ": a step follows from the norm of a layer or all of it, whose parts are on "
-                     "all servers, and each server updates its own by itself; nearest: kind = "
-                     "\"adamw\" or \"sgd\", or staleness = 0"));
-}
-
 }  // namespace
 
 void check_optimizer(const Plan& plan, const std::vector<OptimizerKind>& optimizers,
@@ -188,7 +178,7 @@ void check_optimizer(const Plan& plan, const std::vector<OptimizerKind>& optimiz
   check_ratios(plan, origins);
   check_variants(plan, origins);
   check_exclusion(plan, kind, origins);
-  check_stale(plan, kind, origins);
+  check_served_rule(plan, kind, origins);
 }
 
 }  // namespace kuafu::plan

@@ -95,6 +95,8 @@ struct DataParallelPlan {
   bool overlap = true;                ///< reduce buckets during backward
   std::string order = "any";          ///< "any" | "fixed": sums in rank order, every micro-batch
   bool has_servers() const { return mode == "parameter_server"; }
+  /// Replicas go on by themselves; else they are in step.
+  bool is_stale() const { return staleness > 0; }
   bool operator==(const DataParallelPlan&) const = default;
 };
 

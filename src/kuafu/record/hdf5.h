@@ -20,7 +20,7 @@ bool has_hdf5();
 /// lock. Throws ConfigError with the reason; Unavailable without HDF5.
 void write_hdf5(const std::string& folder, const RunRecord& record);
 
-enum class Hdf5State : uint8_t { kMissing, kDamaged, kStale, kCurrent };
+enum class Hdf5State : uint8_t { kMissing, kDamaged, kOutdated, kCurrent };
 
 /// The bytes of an HDF5 file with one line behind its end, where HDF5 never looks:
 /// "kuafu results.h5 record 0123456789abcdef checksum 1a2b3c4d\n", the hash of the record and the

@@ -43,7 +43,7 @@ Hdf5State hdf5_state(const std::string& folder, const RunRecord& record) {
                         end.substr(end.size() - kDigits - 1) == crc32_digits(summed) + "\n";
   if (!is_whole) return Hdf5State::kDamaged;
   return end.substr(kTrailer.size(), kHashDigits) == record_hash(record) ? Hdf5State::kCurrent
-                                                                         : Hdf5State::kStale;
+                                                                         : Hdf5State::kOutdated;
 }
 
 std::vector<std::string> refresh_hdf5(const std::string& folder, const RunRecord& record) {

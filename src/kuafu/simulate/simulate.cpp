@@ -26,19 +26,21 @@ void scale(TrafficByAxis& traffic, int64_t steps, int64_t recorded) {
   }
 }
 
-void refuse_staleness(const Plan& plan) {
-  const int64_t staleness = plan.parallel.data.staleness;
-  if (staleness == 0) return;
-  throw Refused(text("parallel.data.staleness = ", staleness, " cannot be simulated: ",
+void require_simulated(const Plan& plan) {
+  if (can_simulate(plan)) return;
+  throw Refused(text("parallel.data.staleness = ", plan.parallel.data.staleness,
+                     " cannot be simulated: ",
                      "each rank is recorded alone, and who waits for whom depends on the order in ",
                      "which pushes arrive; nearest: staleness = 0, or thread ranks"));
 }
 
 }  // namespace
 
+bool can_simulate(const Plan& plan) { return !plan.parallel.data.is_stale(); }
+
 RankResult simulate_rank(const Plan& plan, const Registries& registries, SimulatedWorld& world,
                          int rank, TraceRecorder* recorder) {
-  refuse_staleness(plan);
+  require_simulated(plan);
   RankResult result;
   RankBook book(rank, plan.memory.device.value_or(0));
   const BookScope booked(&book);
@@ -77,7 +79,7 @@ Prediction simulate(const Plan& plan, const Registries& registries, Transport tr
 
 std::vector<Trace> trace_last_step(const Plan& plan, const Registries& registries,
                                    const std::vector<Trace>& real) {
-  refuse_staleness(plan);
+  require_simulated(plan);
   const auto ranks = static_cast<int>(num_ranks(plan));
   KUAFU_REQUIRE(real.empty() || static_cast<int>(real.size()) == ranks, "oracles of ", real.size(),
                 " ranks for a plan of ", ranks);

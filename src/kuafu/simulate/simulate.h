@@ -15,6 +15,9 @@ struct Prediction {
   double step_seconds = 0;        ///< by the alpha-beta replay of the recorded traces
 };
 
+/// Whether a plan's ranks can be recorded alone; simulate() refuses others.
+bool can_simulate(const Plan& plan);
+
 /// Runs every rank of a resolved plan on meta tensors, each alone to its end, and replays the
 /// traces with the plan's [cluster]. Steps repeat exactly from the second on (the first makes the
 /// optimizer state), so two are recorded and the ledger is scaled to the plan's steps. Ledgers are

@@ -246,8 +246,8 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
     timed = {};
   }
   if (!registries.oracles.contains(plan.model.kind)) c.reference = "engine";
-  if (plan.parallel.data.staleness > 0) {
-    certify_replayed(plan, registries, world, make_data, options, timed.stale, c);
+  if (is_replayed(plan)) {
+    certify_replayed(plan, registries, world, make_data, options, timed.pushed, c);
     return shared(c, world);
   }
   Certification certification(registries, world, make_data, options, timed.is_resumed);

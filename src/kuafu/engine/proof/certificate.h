@@ -3,9 +3,9 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "kuafu/engine/whole.h"
-#include "kuafu/parallel/stale/order.h"
 
 namespace kuafu {
 
@@ -64,18 +64,13 @@ struct Certificate : Proof {
 
 inline constexpr int64_t kCertificateSteps = 3;
 
-/// What a run whose replicas go on by themselves leaves for its certificate.
-struct StaleRun {
-  std::vector<PushOrder> orders;            ///< one a server
-  std::vector<std::vector<double>> losses;  ///< by worker and step, of its own samples
-  WholeTensors values;                      ///< of the servers after all pushes, on rank 0
-};
+struct PushedRun;
 
 /// What is known of the timed run, where there was one.
 struct TimedRun {
-  const Witness* witness = nullptr;  ///< of replicas in step
-  const StaleRun* stale = nullptr;   ///< of others
-  bool is_resumed = false;           ///< it went on from a checkpoint, maybe of step 0
+  const Witness* witness = nullptr;   ///< of replicas in step
+  const PushedRun* pushed = nullptr;  ///< of others
+  bool is_resumed = false;            ///< it went on from a checkpoint, maybe of step 0
 };
 
 /// Trains the plan's f64 twin, and the plan itself, on the ranks of `world` and compares every step

@@ -17,7 +17,8 @@ oracle::Tensors in_type(const oracle::Tensors& tensors, at::ScalarType type) {
 }
 
 std::string at_step(const Evidence& evidence, const std::string& what) {
-  return text(what, ", step ", evidence.step + 1);
+  const int64_t worker = evidence.worker;
+  return text(what, ", step ", evidence.step + 1, worker < 0 ? "" : text(" of worker ", worker));
 }
 
 std::string divergence(const Plan& plan, const Evidence& evidence, const std::string& what,

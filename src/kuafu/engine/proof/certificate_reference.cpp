@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "kuafu/comm/worlds.h"
+#include "kuafu/engine/proof/certificate_replay.h"
 #include "kuafu/engine/proof/whole_state.h"
 
 namespace kuafu {
@@ -85,7 +86,7 @@ class EngineReference : public Reference {
   EngineReference(const Plan& plan, const Registries& registries, const Dataset& data)
       : plan_(single_rank(plan)), registries_(registries), data_(data) {
     // Workers that go on by themselves are shares of whole micro-batches.
-    if (plan.parallel.data.staleness > 0) plan_.train.micro_batch = plan.train.micro_batch;
+    if (is_replayed(plan)) plan_.train.micro_batch = plan.train.micro_batch;
   }
 
   std::string name() const override { return "engine"; }

@@ -20,23 +20,12 @@
 namespace kuafu {
 namespace {
 
-/// What a few steps of a run left behind, whole on rank 0.
-struct Followed {
-  StaleRun run;
-  WholeTensors gradients;  ///< of the first step, summed over the workers
-};
-
-Followed follow(Engine& engine, Communicator& world, int64_t steps) {
-  const Keep keep = world.rank() == 0 ? Keep::kYes : Keep::kNo;
-  Followed f;
+/// All steps of a run of a few.
+PushedRun follow(Engine& engine, Communicator& world, int64_t steps) {
+  engine.stale()->witness({});
   std::vector<double> losses;
-  for (int64_t step = 0; step < steps; ++step) {
-    losses.push_back(engine.forward_backward());
-    if (step == 0) f.gradients = whole_gradients(engine, keep);
-    engine.update();
-  }
-  f.run = stale_run(engine, world, losses);
-  return f;
+  for (int64_t step = 0; step < steps; ++step) losses.push_back(engine.step().loss);
+  return pushed_run(engine, world, losses);
 }
 
 /// Rounding is measured as in certificate_step.cpp: by the same replay in f32 or the run's own half
@@ -80,7 +69,7 @@ class Judge {
   }
 
   /// By what rounding does to the losses of a step and those before it: it grows from step to step.
-  void compare_losses(const StaleRun& run, Proof& proof) const {
+  void compare_losses(const PushedRun& run, Proof& proof) const {
     double most = 0;
     for (int64_t step = 0; step < num_sure(); ++step) {
       const auto t = static_cast<size_t>(step);
@@ -89,23 +78,6 @@ class Judge {
         proof.loss.add(std::abs(run.losses[w][t] / exact_.losses[w][t] - 1),
                        loss_bound(plan_, most), text("loss of worker ", w, ", step ", t + 1));
       }
-    }
-  }
-
-  /// Tensor by tensor, on the sums of absolute terms.
-  void compare_gradients(const WholeTensors& gradients, Proof& proof) const {
-    for (const auto& [name, g] : exact_.gradients) {
-      const auto mine = gradients.find(name);
-      const double size = exact_.absolute.at(name).norm().item<double>();
-      if (mine == gradients.end()) proof.refute(text("no gradient of ", name));
-      if (mine == gradients.end() || size == 0) continue;
-      double most = 0;
-      for (const Replayed& r : rounded_) {
-        const Tensor far = r.gradients.at(name).to(at::kDouble) - g;
-        most = std::max(most, far.norm().item<double>());
-      }
-      proof.gradient.add((mine->second - g).norm().item<double>() / size,
-                         gradient_bound(plan_, most / size * share_), name);
     }
   }
 
@@ -166,34 +138,28 @@ class Judge {
   double share_ = 0;
 };
 
-/// The f64 twin, whole.
-void judge_twin(Proof& proof, const Plan& plan, const PushReplay& told, const Followed& mine,
-                Reference& reference) {
-  Judge judge(plan, told, reference);
-  judge.run(proof, [&] {
-    judge.compare_losses(mine.run, proof);
-    judge.compare_gradients(mine.gradients, proof);
-    if (judge.num_sure() == told.steps) judge.compare_weights(mine.run.values, proof);
-  });
-}
-
-/// The losses of the run's own steps, and what they left on the servers where all are replayed.
-void judge_native(Proof& proof, const Plan& plan, const PushReplay& told, const StaleRun& run,
-                  Reference& reference) {
+/// Losses of a run, and what it left on the servers where all of it is replayed; then its pushes.
+void judge_run(Proof& proof, const PushReplay& told, const PushedRun& run, Reference& reference) {
   if (told.steps == 0) {
     proof.reason = "no step was made";
     return;
   }
-  Judge judge(plan, told, reference);
+  Judge judge(told.plan, told, reference);
+  const bool is_whole = told.steps == std::ssize(run.losses.at(0));
   judge.run(proof, [&] {
     judge.compare_losses(run, proof);
-    const bool is_whole = told.steps == std::ssize(run.losses.at(0));
     if (is_whole && judge.num_sure() == told.steps) judge.compare_weights(run.values, proof);
   });
+  if (!run.seen.made.empty()) {
+    check_pushes(told.plan, told.layout, run, reference, proof, told.rules);
+  } else if (!is_whole) {
+    proof.give_up(text("later steps are not replayed beyond ", kReplayedSteps,
+                       ", and the run kept none of its pushes"));
+  }
 }
 
 /// Refutes a proof whose orders break the rules. A replay would wait for what never comes.
-bool is_lawful(const Plan& plan, const StaleRun& run, Proof& proof) {
+bool is_lawful(const Plan& plan, const PushedRun& run, Proof& proof) {
   const std::string why = why_unlawful(run.orders, {.workers = plan.parallel.data.size,
                                                     .steps = std::ssize(run.losses.at(0)),
                                                     .staleness = plan.parallel.data.staleness});
@@ -203,11 +169,21 @@ bool is_lawful(const Plan& plan, const StaleRun& run, Proof& proof) {
 
 }  // namespace
 
-StaleRun stale_run(Engine& engine, Communicator& world, const std::vector<double>& losses) {
+bool is_replayed(const Plan& plan) { return plan.parallel.data.is_stale(); }
+
+void witness_pushes(Engine& engine, int64_t memory) {
+  int64_t elements = 0;
+  for (const Param* p : engine.params()) elements += p->value.numel();
+  engine.stale()->witness(wanted_pushes(engine.plan(), elements, memory));
+}
+
+PushedRun pushed_run(Engine& engine, Communicator& world, const std::vector<double>& losses) {
   const BookScope unbooked(nullptr);
   const Keep keep = world.rank() == 0 ? Keep::kYes : Keep::kNo;
-  StaleRun run{
-      .orders = engine.stale()->pushes(), .losses = {}, .values = whole_parameters(engine, keep)};
+  PushedRun run{.orders = engine.pushes(),
+                .losses = {},
+                .values = whole_parameters(engine, keep),
+                .seen = engine.stale()->seen()};
   const auto steps = static_cast<int64_t>(losses.size());
   std::vector<double> mine = losses, all(losses.size() * static_cast<size_t>(world.size()));
   world.all_gather({all.data(), std::ssize(all), DType::kF64}, {mine.data(), steps, DType::kF64})
@@ -220,7 +196,7 @@ StaleRun stale_run(Engine& engine, Communicator& world, const std::vector<double
 
 void certify_replayed(const Plan& original, const Registries& registries, Communicator& world,
                       const std::function<std::unique_ptr<Dataset>(const Plan&)>& make_data,
-                      const EngineOptions& options, const StaleRun* timed, Certificate& c) {
+                      const EngineOptions& options, const PushedRun* timed, Certificate& c) {
   EngineOptions unmetered = options;
   unmetered.ledger = nullptr;
   // Native first: the twin may need more steps than the plan has.
@@ -233,7 +209,7 @@ void certify_replayed(const Plan& original, const Registries& registries, Commun
     const auto data = make_data(plan);
     Engine engine(plan, registries, world, *data, unmetered);
     const bool is_followed = is_twin || timed == nullptr;
-    Followed mine;
+    PushedRun mine;
     if (is_followed) mine = follow(engine, world, std::min(plan.train.steps, kCertificateSteps));
     if (world.rank() != 0) continue;
     const FlatBucket layout =
@@ -241,16 +217,12 @@ void certify_replayed(const Plan& original, const Registries& registries, Commun
     Proof& proof = is_twin ? c : c.native;
     try {
       const auto reference = make_reference(plan, registries, *data, engine.all_params());
-      const StaleRun& run = is_followed ? mine.run : *timed;
+      const PushedRun& run = is_followed ? mine : *timed;
       if (!is_lawful(plan, run, proof)) continue;
       const int64_t all = std::ssize(run.losses.at(0));
       const int64_t steps = all <= kReplayedSteps ? all : kCertificateSteps;
       const PushReplay told{plan, layout, run.orders, steps, at::kDouble, registries.updates};
-      if (is_twin) {
-        judge_twin(proof, plan, told, mine, *reference);
-      } else {
-        judge_native(proof, plan, told, run, *reference);
-      }
+      judge_run(proof, told, run, *reference);
     } catch (const PluginError&) {  // as in other proofs
       throw;
     } catch (const std::exception& error) {

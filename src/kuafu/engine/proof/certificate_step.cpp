@@ -337,10 +337,16 @@ Evidence observe(Engine& engine, Communicator& world, WholeState before, Look lo
   return e;
 }
 
+void check_gradients(const Plan& plan, const Evidence& evidence, Reference& reference,
+                     Rounding& rounding, Proof& proof) {
+  const at::NoGradGuard no_grad;
+  GradientCheck(plan, evidence, reference, rounding, proof).run();
+}
+
 void check_step(const Plan& plan, const Evidence& evidence, Reference& reference,
                 Rounding& rounding, Proof& proof, const oracle::UpdateRules& rules) {
   const at::NoGradGuard no_grad;
-  GradientCheck(plan, evidence, reference, rounding, proof).run();
+  check_gradients(plan, evidence, reference, rounding, proof);
   if (!evidence.after.disagreement.empty())
     proof.refute(at_step(evidence, evidence.after.disagreement));
   check_scale(plan, evidence, proof);

@@ -10,6 +10,7 @@ namespace kuafu {
 /// All that a step of a run read and wrote, whole, on rank 0.
 struct Evidence {
   int64_t step = 0;       ///< from 0
+  int64_t worker = -1;    ///< whose push it is; -1: a step of all
   bool is_first = false;  ///< of a run that began anew: its weights are the seed's
   LossScale scale_before, scale_after;
   StepReport report;
@@ -42,6 +43,10 @@ double unit_roundoff(DType type);
 double gradient_bound(const Plan& plan, double rounding);
 /// What |loss / reference - 1| may reach where the reference's own rounding is `rounding` of it.
 double loss_bound(const Plan& plan, double rounding);
+
+/// The part of check_step() before the update: what was computed with the weights `before`.
+void check_gradients(const Plan& plan, const Evidence& evidence, Reference& reference,
+                     Rounding& rounding, Proof& proof);
 
 /// Adds a step to a proof: its loss, gradients and update against the reference from the step's own
 /// weights; the first step's weights against the reference's own. Measures the rounding where

@@ -147,17 +147,9 @@ class PushReplayer {
           g.loss * static_cast<double>(workers_);
       ++num_losses_;
     }
-    for (const auto& [name, t] : g.gradients) {
-      gradients_[key][name] = t.flatten();
-      if (key.second > 0) continue;
-      add(result_.gradients[name], t);
-      const auto terms = g.absolute.find(name);
-      add(result_.absolute[name], terms == g.absolute.end() ? t.abs() : terms->second);
-    }
+    for (const auto& [name, t] : g.gradients) gradients_[key][name] = t.flatten();
     return true;
   }
-
-  static void add(Tensor& sum, const Tensor& t) { sum = sum.defined() ? sum + t : t; }
 
   const PushReplay& told_;
   Reference& reference_;

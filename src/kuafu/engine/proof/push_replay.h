@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kuafu/engine/proof/certificate_reference.h"
-#include "kuafu/parallel/stale/order.h"
+#include "kuafu/parallel/stale/push_witness.h"
 #include "kuafu/states/bucket.h"
 
 namespace kuafu {
@@ -22,8 +22,6 @@ struct PushReplay {
 /// What it finds.
 struct Replayed {
   std::vector<std::vector<double>> losses;  ///< by worker and step, means over the worker's samples
-  oracle::Tensors gradients;                ///< sums of the pushes of the first step
-  oracle::Tensors absolute;                 ///< the same of the absolute terms that make them
   oracle::Tensors weights;                  ///< after the pushes that the losses took, or after all
 };
 

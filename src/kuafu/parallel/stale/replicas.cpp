@@ -127,6 +127,9 @@ double StaleReplica::push(std::vector<ParamShard>& ready) {
                   " got no gradient in step ", pushed_ + 1,
                   "; servers update all parameters or none; nearest: staleness = 0");
   }
+  if (witness_ && witness_->wanted().has(group_.rank(), pushed_)) {
+    witness_->see_push({group_.rank(), pushed_, norm, {}, gradients}, layout_);
+  }
   int64_t note = pushed_++;
   std::vector<Work> works;
   const Tensor values = receive_values(kPullTag, works);
@@ -166,6 +169,11 @@ void StaleReplica::settle() {
   }
   for (Work& work : works) work.wait();
   give_values(layout_, values, {0, layout_.elements()});
+}
+
+void StaleReplica::witness(const WantedPushes& wanted) {
+  witness_ = std::make_unique<PushWitness>(wanted);
+  if (server_) server_->tell(*witness_);
 }
 
 std::vector<PushOrder> StaleReplica::pushes() {

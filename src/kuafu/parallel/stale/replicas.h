@@ -6,6 +6,7 @@
 
 #include "kuafu/optim/optimizer.h"
 #include "kuafu/parallel/stale/order.h"
+#include "kuafu/parallel/stale/push_witness.h"
 #include "kuafu/states/store.h"
 
 namespace kuafu {
@@ -46,6 +47,13 @@ class StaleReplica {
   /// Waits until all replicas have made as many steps, and hold the newest values. Collective.
   void settle();
 
+  /// From now on copies of these pushes are kept, on whatever rank makes or applies them.
+  void witness(const WantedPushes& wanted);
+  /// Seconds that keeping them took since this was asked last: no part of a step.
+  double take_seconds_apart() { return witness_ ? witness_->take_seconds() : 0; }
+  /// All of them that were made so far, in f64, on rank 0; nothing on others. Collective.
+  SeenPushes seen();
+
   /// What each server has applied so far. Collective, as what follows.
   std::vector<PushOrder> pushes();
   /// The sum over replicas of what each is about to push.
@@ -59,6 +67,11 @@ class StaleReplica {
   /// Room for all values, and receives of those that other servers will send.
   Tensor receive_values(int tag, std::vector<Work>& works) const;
   void tell_servers(int64_t& note, std::vector<Work>& works) const;
+  // seen(): a message of `size` numbers on rank 0 from another; undefined elsewhere.
+  Tensor on_first(const Tensor& mine, int64_t size, int from) const;
+  ServerState empty_state(int64_t server) const;
+  void gather_made(int from, SeenPushes& all) const;
+  void gather_updates(int server, SeenPushes& all) const;
 
   const Mesh& mesh_;
   const Mesh alone_{{}, 0};
@@ -66,8 +79,9 @@ class StaleReplica {
   Communicator& group_;
   const int64_t servers_;
   FlatBucket layout_;
-  std::unique_ptr<StaleServer> server_;  // null on a replica that does not serve
-  int64_t pushed_ = 0;                   // steps
+  std::unique_ptr<StaleServer> server_;   // null on a replica that does not serve
+  std::unique_ptr<PushWitness> witness_;  // null where nothing is kept
+  int64_t pushed_ = 0;                    // steps
   bool is_settled_ = true;
 };
 

@@ -16,7 +16,7 @@ StaleServer::StaleServer(Communicator& group, const FlatBucket& layout, const St
     : group_(group),
       layout_(layout),
       options_(options),
-      optimizer_(make_optimizer(options.plan.optimizer, options.rules)),
+      optimizer_(make_optimizer(options.plan.optimizer, options.rules, &slots_)),
       workers_(static_cast<size_t>(group.size())) {
   const CategoryScope scope(Category::kParameter);
   values_ = at::empty({part().size()}, options_of_values());
@@ -125,10 +125,14 @@ void StaleServer::apply(int w) {
   const at::NoGradGuard no_grad;
   const Plan& plan = options_.plan;
   Worker& worker = workers_[static_cast<size_t>(w)];
+  const AppliedPush push{w, worker.pushed, worker.version};
+  const bool is_wanted = witness_ != nullptr && witness_->wanted().has(w, worker.pushed);
+  if (is_wanted) witness_->see_before(push, worker.gradient, values_, *optimizer_);
   std::vector<ParamShard> shards = pieces(worker.gradient);
   optimizer_->step(shards, learning_rate(plan.optimizer, worker.pushed, plan.schedule_steps(),
                                          plan.train.batch));
-  order_.push_back({w, worker.pushed, worker.version});
+  if (is_wanted) witness_->see_after(values_, *optimizer_);
+  order_.push_back(push);
   ++worker.pushed;
   worker.gradient = Tensor();
   worker.has_arrived = false;

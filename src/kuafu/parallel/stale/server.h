@@ -14,7 +14,7 @@
 namespace kuafu {
 
 /// Messages between a worker and a server.
-enum StaleTag : int { kNoteTag, kPushTag, kPullTag, kSettleTag };
+enum StaleTag : int { kNoteTag, kPushTag, kPullTag, kSettleTag, kSeenTag };
 inline constexpr int64_t kSettles = -1;  ///< the note of a worker that is through
 
 /// What one server holds, and what has come to it.
@@ -25,6 +25,8 @@ class StaleServer {
 
   Part part() const { return layout_.mine(); }
   const PushOrder& order() const { return order_; }
+  /// Told of every update that it wants from now on. @pre outlives this
+  void tell(PushWitness& witness) { witness_ = &witness; }
   const Tensor& values() const { return values_; }  ///< (part), newest
 
   /// My own worker's push arrives; `gradient`: my part of it.
@@ -74,8 +76,11 @@ class StaleServer {
   Communicator& group_;
   const FlatBucket& layout_;
   const StaleOptions& options_;
+  // What it has of the model's states: values, and by name the slots of the rule, on the device.
   Tensor values_;
+  RuleSlots slots_;
   std::unique_ptr<Optimizer> optimizer_;
+  PushWitness* witness_ = nullptr;
   std::vector<Worker> workers_;
   std::deque<Reply> replies_;
   Tensor own_reply_;
