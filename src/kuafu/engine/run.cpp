@@ -39,7 +39,7 @@ TrafficByAxis traffic_of(const Ledger& ledger) {
     t.bytes_received = entry.bytes_received;
     t.messages = entry.messages;
     t.peers = static_cast<int64_t>(entry.peers.size());
-    t.wire_peers = static_cast<int64_t>(entry.wire_peers.size());
+    t.wire_peers = entry.wire_peers;
     t.counting = entry.counting == Counting::kWire ? "wire" : "convention";
     for (int v = 0; v < kNumVerbs; ++v) {
       const int64_t calls = entry.calls[static_cast<size_t>(v)];

@@ -25,7 +25,7 @@ namespace kuafu {
 struct AxisTraffic {
   int64_t bytes_sent = 0, bytes_received = 0, messages = 0;
   int64_t peers = 0;                     ///< other members of the groups used
-  int64_t wire_peers = 0;                ///< ranks bytes went to or came from
+  RankSet wire_peers;                    ///< world ranks bytes went to or came from
   std::map<std::string, int64_t> calls;  ///< by verb
   std::string counting;                  ///< "wire" or "convention"
   bool operator==(const AxisTraffic&) const = default;
