@@ -233,6 +233,10 @@ Dimension worlds() {
   return out;
 }
 
+Dimension resumptions() {
+  return {"resumed", {{kNeverResumed}, {kResumedBySame}, {kResumedByOther}}};
+}
+
 }  // namespace
 
 std::vector<Dimension> dimensions(const Registries& registries) {
@@ -252,7 +256,8 @@ std::vector<Dimension> dimensions(const Registries& registries) {
       choices_of("dtype", "model.dtype"),
       choices_of("recompute", "memory.recompute"),
       optimizers(registries),
-      worlds()};
+      worlds(),
+      resumptions()};
 }
 
 Overrides settings_of(const std::vector<Dimension>& dims, const Combination& combination) {

@@ -72,15 +72,18 @@ StepTime summarise(const std::vector<double>& seconds) {
   return t;
 }
 
-RankResult run_rank(const Plan& plan, const Registries& registries, Communicator& world,
-                    const RunOptions& options) {
-  const SaveOptions& saving = options.checkpoint;
+void check_can_be_saved(const Plan& plan, const SaveOptions& saving) {
   KUAFU_REQUIRE((!saving.resumes && saving.from.empty()) || !saving.folder.empty(),
                 "a run to be resumed needs the folder of its checkpoints");
-  KUAFU_REQUIRE(plan.parallel.data.staleness == 0 || options.checkpoint.folder.empty(),
+  KUAFU_REQUIRE(plan.parallel.data.staleness == 0 || saving.folder.empty(),
                 "--checkpoint with parallel.data.staleness = ", plan.parallel.data.staleness,
                 ": a checkpoint would need the servers' optimizers and the versions that workers "
                 "have read; nearest: staleness = 0, or no --checkpoint");
+}
+
+RankResult run_rank(const Plan& plan, const Registries& registries, Communicator& world,
+                    const RunOptions& options) {
+  check_can_be_saved(plan, options.checkpoint);
   RankResult result;
   RankBook book(world.rank(), plan.memory.device.value_or(0));
   Ledger ledger;

@@ -110,6 +110,9 @@ struct RunOptions {
   const Requests* requests = nullptr;
 };
 
+/// Throws ConfigError where a run of the plan cannot be saved or resumed as asked.
+void check_can_be_saved(const Plan& plan, const SaveOptions& saving);
+
 /// One rank of a whole run: load, train, save, validate, certify. The same for every world. A run
 /// that ends early, being asked to or by its loss, is saved where it was asked (a diverged state is
 /// not), and is neither validated nor certified. One whose last validation loss is no number has
