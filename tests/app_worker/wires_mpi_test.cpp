@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What training sends by MPI, counted on its wire, is what the same rank counts simulated alone:
-// bytes, messages, numbers of wire peers and calls, axis by axis. (The peers themselves are compared
-// call by call in tests/comm/mpi_test.cpp.)
+// bytes, messages, wire peers and calls, axis by axis. (Call by call: tests/comm/mpi_test.cpp.)
 
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -64,6 +64,15 @@ int64_t expect_matrix_as_simulated(int64_t stride) {
   }
   if (tests::mpi_world().rank() == 0) std::cout << num_run << " plans\n";
   return num_run;
+}
+
+// As many peers are not the same peers.
+TEST(Wires, OfOtherPeersAreTold) {
+  Ledger real, simulated;
+  real.axis("data").wire_peers = {1, 3};
+  simulated.axis("data").wire_peers = {1, 2};
+  EXPECT_NONFATAL_FAILURE(tests::expect_same_traffic(traffic_of(simulated), traffic_of(real), ""),
+                          "wire_peers");
 }
 
 TEST(Wires, OfASampleOfTheMatrixAreThoseSimulated) {

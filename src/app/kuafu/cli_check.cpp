@@ -34,9 +34,10 @@ void add_matrix(CLI::App& app, FrontCall& call) {
   kuafu matrix --share 0.1 --seed 3 --jobs 2 --out /tmp/matrix
 
   kuafu matrix --filter "data mode=parameter_server" --filter zero=1 --triples 0 --out /tmp/matrix
+  kuafu matrix --filter "resumed=other plan" --triples 0 --out /tmp/matrix
 
 Dimensions: scheme, sequence, experts, schedule, zero, data mode, order, bucket, overlap,
-micro-batches, steps, model, dtype, recompute, optimizer, world. All of it takes some 20 minutes with
+micro-batches, steps, model, dtype, recompute, optimizer, world, resumed. All of it takes some 20 minutes with
 --jobs 2 on two cores. A kill loses nothing: the same call with the same program goes on.
 Exit codes: 0 all equal or refused, 1 one differs from the oracle, 2 usage)");
 }

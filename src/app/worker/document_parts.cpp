@@ -107,7 +107,7 @@ Json ledger_json(const std::vector<RankResult>& ranks) {
       entry["bytes_received"].push_back(t.bytes_received);
       entry["messages"].push_back(t.messages);
       entry["peers"].push_back(t.peers);
-      entry["wire_peers"].push_back(t.wire_peers);
+      entry["wire_peers"].push_back(t.wire_peers.size());
       for (const auto& [verb, count] : t.calls) verbs.insert(verb);
       if (!t.counting.empty()) entry["counting"] = t.counting;
     }

@@ -80,7 +80,7 @@ Outcome run_placed(const Plan& plan, const Registries& registries, const MpiRank
   try {
     const std::chrono::milliseconds longest(static_cast<int64_t>(500 * options.timeout_s));
     // Of MPI ranks the limit of the plan's process comes first.
-    real = ranks != nullptr ? ranks->run(plan, 4 * longest)
+    real = ranks != nullptr ? ranks->run(plan, {.timeout = 4 * longest})
                             : run_threads(plan, registries, {.timeout = longest});
   } catch (const OutOfMemory& e) {
     if (!plan.memory.device) throw;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "app/worker/mpi_ranks.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/engine/registries.h"
 #include "kuafu/plan/plan.h"
 #include "kuafu/record/json.h"
@@ -52,8 +53,9 @@ struct Case {
 };
 
 /// Scheme and mode of single layers, sequence, experts, schedule, ZeRO, how replicas agree, order,
-/// buckets, overlap, accumulation, steps, model, dtype, recompute, optimizer, world: read from the
-/// registries and the table of plan keys, so that what is added there appears by itself.
+/// buckets, overlap, accumulation, steps, model, dtype, recompute, optimizer, world, whether it is
+/// resumed: read from the registries and the table of plan keys, so that what is added there
+/// appears by itself.
 std::vector<Dimension> dimensions(const Registries& registries);
 
 /// Every pair of values of two dimensions, then as many draws of three by `seed`, none of
@@ -61,10 +63,23 @@ std::vector<Dimension> dimensions(const Registries& registries);
 std::vector<Combination> combinations(const std::vector<Dimension>& dims, int64_t triples,
                                       uint64_t seed);
 
+/// Values of the dimension `resumed`: a run without a stop, one that goes on from its own save, and
+/// one that goes on from a save of another placement.
+inline constexpr const char* kNeverResumed = "no";
+inline constexpr const char* kResumedBySame = "same plan";
+inline constexpr const char* kResumedByOther = "other plan";
+
 /// Settings of a small plan with these values, and the rest at defaults. No value gives way to
 /// another, but that a model that is named stands where experts need theirs (refused unless it is
 /// the same).
 Overrides settings_of(const std::vector<Dimension>& dims, const Combination& combination);
+
+/// What a combination chooses beside its plan.
+struct Circumstances {
+  std::string world = worlds::kThreads;
+  std::string resumed = kNeverResumed;  ///< a value of the dimension of this name
+};
+Circumstances circumstances_of(const std::vector<Dimension>& dims, const Combination& combination);
 
 /// "scheme=2d sequence=ring"
 std::string name_of(const std::vector<Dimension>& dims, const Combination& combination);
@@ -80,17 +95,20 @@ class Runner {
   /// `folder` takes what is done, so that another Runner of the same program goes on there.
   Runner(const Registries& registries, std::string folder, std::vector<std::string> plugins);
 
-  /// The outcome of a small plan in a world: refused when it is read or placed; certified on
-  /// threads or MPI; metered in the simulated world as on threads. Throws Unwritten where `folder`
-  /// does not take it.
-  Outcome run(const Overrides& settings, const std::string& world);
+  /// The outcome of a small plan: refused when it is read or placed; certified on threads or MPI,
+  /// where it is resumed as run_resumed() does; metered in the simulated world as on threads. Throws
+  /// Unwritten where `folder` does not take it.
+  Outcome run(const Overrides& settings, const Circumstances& how);
 
  private:
-  Outcome judge(const Plan& plan, const std::string& world);
-  Outcome run_plan(const Plan& plan, const std::string& world);
+  Plan placed(const Overrides& settings) const;
+  Outcome judge(const Overrides& settings, const Plan& plan, const Circumstances& how);
+  Outcome run_plan(const Overrides& settings, const Plan& plan, const Circumstances& how);
+  std::vector<RankResult> run_ranks(const Plan& plan, const std::string& world,
+                                    const TrialOptions& options);
   void keep(const std::string& key, const Outcome& outcome);
   Outcome metered_alike(const Plan& plan) const;
-  std::vector<RankResult> run_by_mpi(const Plan& plan);
+  std::vector<RankResult> run_by_mpi(const Plan& plan, const TrialOptions& options);
 
   /// Reads what an earlier call with the same program, or another process of this one, has added.
   void go_on();
@@ -100,7 +118,7 @@ class Runner {
   const std::vector<std::string> plugins_;
   MpiRanks ranks_;
   int64_t num_read_ = 0;                 ///< bytes of the file of outcomes
-  std::map<std::string, Outcome> done_;  ///< by plan hash and world
+  std::map<std::string, Outcome> done_;  ///< by plan hash, world and resumption
 };
 
 /// The whole record.

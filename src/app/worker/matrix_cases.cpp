@@ -242,6 +242,10 @@ Dimension worlds() {
   return out;
 }
 
+Dimension resumptions() {
+  return {"resumed", {{kNeverResumed}, {kResumedBySame}, {kResumedByOther}}};
+}
+
 }  // namespace
 
 std::vector<Dimension> dimensions(const Registries& registries) {
@@ -261,7 +265,8 @@ std::vector<Dimension> dimensions(const Registries& registries) {
       choices_of("dtype", "model.dtype"),
       choices_of("recompute", "memory.recompute"),
       optimizers(registries),
-      worlds()};
+      worlds(),
+      resumptions()};
 }
 
 Overrides settings_of(const std::vector<Dimension>& dims, const Combination& combination) {

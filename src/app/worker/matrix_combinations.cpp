@@ -16,6 +16,16 @@ std::string name_of(const std::vector<Dimension>& dims, const Combination& combi
   return out;
 }
 
+Circumstances circumstances_of(const std::vector<Dimension>& dims, const Combination& combination) {
+  Circumstances out;
+  for (const Choice& choice : combination) {
+    const Dimension& dimension = dims[choice.dimension];
+    if (dimension.name == "world") out.world = dimension.values[choice.value].name;
+    if (dimension.name == "resumed") out.resumed = dimension.values[choice.value].name;
+  }
+  return out;
+}
+
 std::vector<Combination> combinations(const std::vector<Dimension>& dims, int64_t triples,
                                       uint64_t seed) {
   std::vector<Combination> out;

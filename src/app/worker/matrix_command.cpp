@@ -58,14 +58,6 @@ bool is_drawn(const std::string& name, double share, uint64_t seed) {
   return static_cast<double>(random.bits(0) >> 11) * 0x1.0p-53 < share;
 }
 
-std::string world_of(const std::vector<Dimension>& dims, const Combination& combination) {
-  for (const Choice& choice : combination) {
-    const Dimension& dimension = dims[choice.dimension];
-    if (dimension.name == "world") return dimension.values[choice.value].name;
-  }
-  return worlds::kThreads;
-}
-
 }  // namespace
 
 int matrix_command(const MatrixOptions& options) {
@@ -96,7 +88,7 @@ int matrix_command(const MatrixOptions& options) {
             .work =
                 [&](int64_t i) {
                   const Combination& one = cases[static_cast<size_t>(i)].combination;
-                  return words_of(runner.run(settings_of(dims, one), world_of(dims, one)));
+                  return words_of(runner.run(settings_of(dims, one), circumstances_of(dims, one)));
                 },
             .take =
                 [&](int64_t i, const Answer& answer) {

@@ -121,7 +121,8 @@ std::string to_markdown(const std::vector<Dimension>& dims, const std::vector<Ca
       "# What works together\n\nWritten by `kuafu matrix`. Each cell is a small plan with the two "
       "values and the rest at defaults. \"equal\": every\ncertified step is the oracle's: loss, "
       "gradients, update and optimizer state (`src/kuafu/engine/README.md`); in the\nsimulated "
-      "world: bytes, messages, peers, calls, FLOPs and peak memory are those of thread ranks. "
+      "world: bytes, messages, peers, calls, FLOPs and peak memory are those of thread ranks; "
+      "resumed: losses and last\nstate are those of a run without a stop too. "
       "\"refused n\": refused\nwhen the plan is read, for reason n below. \"different\" would be a "
       "bug. A value that is a default leaves its plan\nas it is: such cells show one plan.\n\n"
       "Pairs: ",

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 
 #include "app/worker/matrix.h"
+#include "app/worker/matrix_resume.h"
 #include "app/worker/trial.h"
 #include "kuafu/base/kernel_choice.h"
 #include "kuafu/base/plugin_error.h"
@@ -34,6 +36,15 @@ std::string program() {
   ::stat("/proc/self/exe", &file);
   return text(file.st_size, " ", file.st_mtim.tv_sec, ".", file.st_mtim.tv_nsec, " ",
               to_string(kernel_choice()));
+}
+
+/// Throws ConfigError where what is chosen beside a plan forbids that it is resumed.
+void check_resumption(const Plan& plan, const Circumstances& how) {
+  if (how.resumed == kNeverResumed) return;
+  KUAFU_REQUIRE(how.world != worlds::kSimulated,
+                "--checkpoint: the simulated world computes no numbers, ",
+                "so there is nothing to save");
+  check_can_be_saved(plan, {.folder = "checkpoints"});
 }
 
 Status status_of(const std::string& word) {
@@ -84,32 +95,41 @@ std::string to_string(Status status) {
   return {};
 }
 
-Outcome Runner::run(const Overrides& settings, const std::string& world) {
+Plan Runner::placed(const Overrides& settings) const {
+  const TensorModes modes = registries_.tensor_modes();
+  Plan plan = resolve(parse_plan("", "plan", registries_.choices(), settings), 0, modes);
+  check_placement(plan, registries_);
+  return plan;
+}
+
+Outcome Runner::run(const Overrides& settings, const Circumstances& how) {
   Plan plan;
   try {
     with_plugins(plugins_, [&] {
-      const TensorModes modes = registries_.tensor_modes();
-      plan = resolve(parse_plan("", "plan", registries_.choices(), settings), 0, modes);
-      check_placement(plan, registries_);
+      plan = placed(settings);
+      check_resumption(plan, how);
     });
   } catch (const ConfigError& e) {  // Refused is one too
     return {Status::kRefused, e.what(), 0};
   } catch (const PluginError& e) {
     return {Status::kDifferent, text("failed: ", e.what()), 0};
   }
-  const std::string key = plan_hash(plan) + world;
+  const bool is_resumed = how.resumed != kNeverResumed;
+  const std::string key = plan_hash(plan) + how.world + (is_resumed ? " " + how.resumed : "");
   go_on();
   const auto found = done_.find(key);
   if (found != done_.end()) return found->second;
-  Outcome out = judge(plan, world);
+  Outcome out = judge(settings, plan, how);
   out.ranks = num_ranks(plan);
   keep(key, out);
   return out;
 }
 
-Outcome Runner::judge(const Plan& plan, const std::string& world) {
+Outcome Runner::judge(const Overrides& settings, const Plan& plan, const Circumstances& how) {
   try {
-    return with_plugins(plugins_, [&] { return run_plan(plan, world); });
+    return with_plugins(plugins_, [&] { return run_plan(settings, plan, how); });
+  } catch (const SaveFailed& e) {
+    throw Unwritten(e.what());
   } catch (const Refused& e) {  // by the world
     return {Status::kRefused, e.what(), 0};
   } catch (const std::exception& e) {
@@ -129,10 +149,20 @@ void Runner::keep(const std::string& key, const Outcome& outcome) {
       path);
 }
 
-Outcome Runner::run_plan(const Plan& plan, const std::string& world) {
-  if (world == worlds::kSimulated) return metered_alike(plan);
-  const auto ranks = world == worlds::kMpi ? run_by_mpi(plan) : run_threads(plan, registries_, {});
-  return judged(ranks[0].certificate);
+Outcome Runner::run_plan(const Overrides& settings, const Plan& plan, const Circumstances& how) {
+  if (how.world == worlds::kSimulated) return metered_alike(plan);
+  if (how.resumed == kNeverResumed) return judged(run_ranks(plan, how.world, {})[0].certificate);
+  const bool is_same = how.resumed == kResumedBySame;
+  const Plan saver = is_same ? plan : placed(other_placement(settings, num_ranks(plan)));
+  const ResumedRun resumed = run_resumed(saver, plan, text(folder_, "/resumed-", ::getpid()),
+                                         [&](const Plan& which, const TrialOptions& options) {
+                                           return run_ranks(which, how.world, options);
+                                         });
+  Outcome out = judged(resumed.certificate);
+  if (resumed.difference.empty()) return out;
+  out.status = Status::kDifferent;
+  out.why = text(resumed.difference, out.why.empty() ? "" : "; ", out.why);
+  return out;
 }
 
 Outcome Runner::metered_alike(const Plan& plan) const {
@@ -141,10 +171,16 @@ Outcome Runner::metered_alike(const Plan& plan) const {
   return {what.empty() ? Status::kEqual : Status::kDifferent, what, 0};
 }
 
-std::vector<RankResult> Runner::run_by_mpi(const Plan& plan) {
+std::vector<RankResult> Runner::run_ranks(const Plan& plan, const std::string& world,
+                                          const TrialOptions& options) {
+  return world == worlds::kMpi ? run_by_mpi(plan, options)
+                               : run_threads(plan, registries_, options);
+}
+
+std::vector<RankResult> Runner::run_by_mpi(const Plan& plan, const TrialOptions& options) {
   try {
     ranks_.prepare(num_ranks(plan));
-    return ranks_.run(plan, TrialOptions().timeout);
+    return ranks_.run(plan, options);
   } catch (...) {
     ranks_.stop();
     throw;

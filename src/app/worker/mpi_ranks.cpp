@@ -23,6 +23,7 @@
 #include "app/worker/messages.h"
 #include "kuafu/base/build_info.h"
 #include "kuafu/engine/proof/certificate_text.h"
+#include "kuafu/record/json_text.h"
 
 namespace kuafu {
 namespace {
@@ -84,6 +85,7 @@ void wait_until(steady_clock::time_point end, std::vector<pollfd>& lines) {
                       error.at("budget"));
   }
   if (type == "refused") throw Refused(what);
+  if (type == "unsaved") throw SaveFailed(what);
   if (type == "config") throw ConfigError(what);
   throw Error(what);
 }
@@ -139,10 +141,15 @@ void MpiRanks::accept_ranks(const File& door) {
   }
 }
 
-std::vector<RankResult> MpiRanks::run(const Plan& plan, std::chrono::milliseconds timeout) const {
+std::vector<RankResult> MpiRanks::run(const Plan& plan, const TrialOptions& options) const {
   const auto n = static_cast<size_t>(num_ranks(plan));
   KUAFU_REQUIRE(n <= ranks_.size(), "a plan of ", n, " ranks; there are ", ranks_.size());
-  const std::string words = to_toml(plan);
+  const SaveOptions& save = options.checkpoint;
+  const std::string words = json_line({{"plan", to_toml(plan)},
+                                       {"is_certified", options.is_certified},
+                                       {"checkpoint", save.folder},
+                                       {"every", save.every},
+                                       {"resumes", save.resumes}});
   // All ranks of MPI make the plan's world together.
   for (const Rank& rank : ranks_) {
     if (!send(rank.line, words)) throw RankDied("an MPI rank has ended: " + last_words());
@@ -151,7 +158,7 @@ std::vector<RankResult> MpiRanks::run(const Plan& plan, std::chrono::millisecond
   Certificate certificate;
   std::vector<pollfd> lines;
   for (size_t r = 0; r < n; ++r) lines.push_back({ranks_[r].line.descriptor(), POLLIN, 0});
-  const auto end = steady_clock::now() + timeout;
+  const auto end = steady_clock::now() + options.timeout;
   for (size_t left = n; left > 0; --left) {
     wait_until(end, lines);
     const auto ready = std::find_if(lines.begin(), lines.end(),

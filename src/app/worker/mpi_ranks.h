@@ -3,11 +3,11 @@
 
 #include <sys/types.h>
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "app/worker/trial.h"
 #include "kuafu/comm/worlds.h"
 #include "kuafu/engine/run.h"
 #include "kuafu/plan/plan.h"
@@ -41,11 +41,12 @@ class MpiRanks {
   /// plan stay with MPI until the end.
   void prepare(int64_t ranks = 1);
 
-  /// Certifies the plan on the first ranks: what each measured. Throws what a rank threw, the types
-  /// OutOfMemory, Refused and ConfigError kept, RankDied, and RankLost where there is no answer
-  /// within `timeout`. After any exception the ranks are of no use: stop() them.
+  /// Runs the plan on the first ranks: what each measured. Throws what a rank threw, the types
+  /// OutOfMemory, Refused, SaveFailed and ConfigError kept, RankDied, and RankLost where there is no
+  /// answer within the time-out. After any exception the ranks are of no use: stop() them.
+  /// Of `checkpoint`: folder, every, resumes.
   /// @pre prepare() was called, here or in the process that forked this one.
-  std::vector<RankResult> run(const Plan& plan, std::chrono::milliseconds timeout) const;
+  std::vector<RankResult> run(const Plan& plan, const TrialOptions& options) const;
 
   /// Kills ranks and launcher, each by its own handle, and waits for their end.
   void stop();
@@ -72,7 +73,7 @@ struct RanksOptions {
   std::vector<std::string> plugins;
 };
 
-/// A rank of MpiRanks: certifies the plans that come on its line until that closes.
+/// A rank of MpiRanks: runs the plans that come on its line until that closes.
 int ranks_command(const RanksOptions& options);
 
 }  // namespace kuafu

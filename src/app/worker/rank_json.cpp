@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <set>
 
 #include "app/worker/document.h"
 #include "kuafu/comm/gather.h"
@@ -10,8 +11,9 @@ namespace kuafu {
 Json to_json(const RankResult& r) {
   Json traffic = Json::object();
   for (const auto& [axis, t] : r.traffic) {
+    const std::set<int> wire_peers(t.wire_peers.begin(), t.wire_peers.end());
     traffic[axis] = {t.bytes_sent, t.bytes_received, t.messages, t.peers,
-                     t.wire_peers, t.calls,          t.counting};
+                     wire_peers,   t.calls,          t.counting};
   }
   // NaN travels as null and comes back as NaN; a loss is finite here.
   return {{"losses", r.losses},
@@ -51,7 +53,7 @@ RankResult rank_result_from(const Json& j) {
                        t.at(1),
                        t.at(2),
                        t.at(3),
-                       t.at(4),
+                       t.at(4).get<std::set<int>>(),
                        t.at(5).get<std::map<std::string, int64_t>>(),
                        t.at(6).get<std::string>()};
   }

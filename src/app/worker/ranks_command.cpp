@@ -50,13 +50,18 @@ Json answer_of(const RankResult& mine, int rank) {
 void try_plan(const std::string& words, const Registries& registries, Communicator& world,
               const File& line) {
   const TensorModes modes = registries.tensor_modes();
-  const Plan plan = resolve(parse_plan(words, "plan", registries.choices()), 0, modes);
+  const Json asked = Json::parse(words);
+  const std::string toml = asked.at("plan");
+  const Plan plan = resolve(parse_plan(toml, "plan", registries.choices()), 0, modes);
   const auto ranks = static_cast<int>(num_ranks(plan));
   const auto group = world.split([ranks](int r) { return SplitKey{r < ranks ? 0 : -1, r}; });
   if (group == nullptr) return;
   RunOptions run;
-  run.is_certified = true;
+  run.is_certified = asked.at("is_certified");
   run.make_data = open_dataset;
+  run.checkpoint.folder = asked.at("checkpoint");
+  run.checkpoint.every = asked.at("every");
+  run.checkpoint.resumes = asked.at("resumes");
   send(line, json_line(answer_of(run_rank(plan, registries, *group, run), group->rank())));
 }
 
@@ -74,6 +79,8 @@ void serve(const Registries& registries, const std::vector<std::string>& plugins
                 {"live", e.live},
                 {"budget", e.budget}},
                line);
+    } catch (const SaveFailed& e) {
+      end_with({{"error", "unsaved"}, {"what", e.what()}}, line);
     } catch (const Refused& e) {
       end_with({{"error", "refused"}, {"what", e.what()}}, line);
     } catch (const ConfigError& e) {

@@ -15,9 +15,10 @@ namespace kuafu {
 struct TrialOptions {
   bool is_certified = true;
   std::chrono::milliseconds timeout{60'000};  ///< of one wait
+  SaveOptions checkpoint = {};                ///< no folder: none
 };
 
-/// What each thread rank of a resolved plan measured, with the certificate.
+/// What each thread rank of a resolved plan measured, with the certificate where it is asked for.
 std::vector<RankResult> run_threads(const Plan& plan, const Registries& registries,
                                     const TrialOptions& options);
 

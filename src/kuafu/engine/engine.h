@@ -144,4 +144,7 @@ class Engine {
   std::unique_ptr<State> state_;
 };
 
+/// Throws ConfigError for a plan whose ranks have no shards that a checkpoint could take.
+void check_has_shards(const Plan& plan);
+
 }  // namespace kuafu

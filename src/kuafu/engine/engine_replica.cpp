@@ -60,11 +60,15 @@ Tensor Engine::gradient(const Param& p) const {
 }
 
 std::vector<ParamShard> Engine::shards() const {
-  KUAFU_REQUIRE(state_->is_in_step(),
-                "--checkpoint with parallel.data.staleness = ", plan().parallel.data.staleness,
+  check_has_shards(plan());
+  return state_->store->pieces();
+}
+
+void check_has_shards(const Plan& plan) {
+  KUAFU_REQUIRE(!plan.parallel.data.is_stale(),
+                "--checkpoint with parallel.data.staleness = ", plan.parallel.data.staleness,
                 ": a checkpoint would need the servers' optimizers and the versions that workers "
                 "have read; nearest: staleness = 0, or no --checkpoint");
-  return state_->store->pieces();
 }
 
 bool can_be_asked(const Plan& plan) { return !plan.parallel.data.is_stale(); }

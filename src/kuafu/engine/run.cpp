@@ -38,7 +38,7 @@ TrafficByAxis traffic_of(const Ledger& ledger) {
     t.bytes_received = entry.bytes_received;
     t.messages = entry.messages;
     t.peers = static_cast<int64_t>(entry.peers.size());
-    t.wire_peers = static_cast<int64_t>(entry.wire_peers.size());
+    t.wire_peers = entry.wire_peers;
     t.counting = entry.counting == Counting::kWire ? "wire" : "convention";
     for (int v = 0; v < kNumVerbs; ++v) {
       const int64_t calls = entry.calls[static_cast<size_t>(v)];
@@ -71,11 +71,15 @@ StepTime summarise(const std::vector<double>& seconds) {
   return t;
 }
 
-RankResult run_rank(const Plan& plan, const Registries& registries, Communicator& world,
-                    const RunOptions& options) {
-  const SaveOptions& saving = options.checkpoint;
+void check_can_be_saved(const Plan& plan, const SaveOptions& saving) {
   KUAFU_REQUIRE((!saving.resumes && saving.from.empty()) || !saving.folder.empty(),
                 "a run to be resumed needs the folder of its checkpoints");
+  if (!saving.folder.empty()) check_has_shards(plan);
+}
+
+RankResult run_rank(const Plan& plan, const Registries& registries, Communicator& world,
+                    const RunOptions& options) {
+  check_can_be_saved(plan, options.checkpoint);
   RankResult result;
   RankBook book(world.rank(), plan.memory.device.value_or(0));
   Ledger ledger;

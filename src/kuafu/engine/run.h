@@ -25,7 +25,7 @@ namespace kuafu {
 struct AxisTraffic {
   int64_t bytes_sent = 0, bytes_received = 0, messages = 0;
   int64_t peers = 0;                     ///< other members of the groups used
-  int64_t wire_peers = 0;                ///< ranks bytes went to or came from
+  RankSet wire_peers;                    ///< world ranks bytes went to or came from
   std::map<std::string, int64_t> calls;  ///< by verb
   std::string counting;                  ///< "wire" or "convention"
   bool operator==(const AxisTraffic&) const = default;
@@ -109,6 +109,9 @@ struct RunOptions {
   /// can_be_asked() is false. @pre outlives the run, the same on all ranks
   const Requests* requests = nullptr;
 };
+
+/// Throws ConfigError where a run of the plan cannot be saved or resumed as asked.
+void check_can_be_saved(const Plan& plan, const SaveOptions& saving);
 
 /// One rank of a whole run: load, train, save, validate, certify. The same for every world. A run
 /// that ends early, being asked to or by its loss, is saved where it was asked (a diverged state is

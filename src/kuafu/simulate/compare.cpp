@@ -12,8 +12,10 @@ namespace {
 std::string describe(const AxisTraffic& t) {
   int64_t calls = 0;
   for (const auto& [verb, count] : t.calls) calls += count;
+  std::string on_wire;
+  for (const int rank : t.wire_peers) on_wire += text(on_wire.empty() ? "" : " ", rank);
   return text(t.bytes_sent, " bytes sent, ", t.bytes_received, " received, ", t.messages,
-              " messages, ", t.peers, " peers, ", t.wire_peers, " on the wire, ", calls, " calls, ",
+              " messages, ", t.peers, " peers, on the wire {", on_wire, "}, ", calls, " calls, ",
               t.counting);
 }
 

@@ -61,7 +61,6 @@ void yield_to_ranks() {
 Saver::Saver(Engine& engine, Communicator& world, SaveOptions options)
     : engine_(engine), world_(world), options_(std::move(options)) {
   check_save_options(options_, engine_.plan());
-  engine_.shards();  // throws where there are none to be saved
   if (world_.rank() != 0) return;
   make_writable_folder(options_.folder, "--checkpoint");
   lock_.emplace(options_.folder, 3s, "--checkpoint");
