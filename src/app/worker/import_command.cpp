@@ -13,6 +13,7 @@
 #include "kuafu/base/utf8.h"
 #include "kuafu/checkpoint/weights.h"
 #include "kuafu/engine/placement.h"
+#include "kuafu/plan/keys.h"
 #include "kuafu/record/folder_lock.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/provenance.h"
