@@ -313,71 +313,232 @@ class Format(Trips):
         self.assertIn("model.hidden = 16, the plan has model.hidden = 32", said)
 
 
-def norm(x, t, name):
-    x = x - x.mean(-1, keepdims=True)
-    return x / numpy.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * t[name + ".weight"] + t[name + ".bias"]
+class Random:
+    """base/philox.h: numbers as a function of (seed, site, index)."""
+
+    def __init__(self, seed, site):
+        self.key = (seed & 0xffffffff, seed >> 32)
+        self.site = (site & 0xffffffff, site >> 32 & 0xffffffff)
+
+    def block(self, index):
+        c, k = [index & 0xffffffff, index >> 32, *self.site], list(self.key)
+        for _ in range(10):
+            p, q = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+            c = [q >> 32 ^ c[1] ^ k[0], q & 0xffffffff, p >> 32 ^ c[3] ^ k[1], p & 0xffffffff]
+            k = [k[0] + 0x9E3779B9 & 0xffffffff, k[1] + 0xBB67AE85 & 0xffffffff]
+        return c
+
+    def bits(self, index):
+        c = self.block(index)
+        return c[0] << 32 | c[1]
+
+    def uniform(self, index):
+        return (self.bits(index) >> 11) / 2.0**53
+
+    def normal(self, index):
+        a, b, c, d = self.block(index)
+        u, v = 1 - ((a << 32 | b) >> 11) / 2.0**53, ((c << 32 | d) >> 11) / 2.0**53
+        return math.sqrt(-2 * math.log(u)) * math.cos(2 * math.pi * v)
 
 
-def linear(x, t, name):
-    return x @ t[name + ".weight"] + t[name + ".bias"]
+def hash_name(name):
+    h = 0xcbf29ce484222325
+    for c in name.encode():
+        h = (h ^ c) * 0x100000001b3 % 2**64
+    return h
 
 
-def attention(x, t, name, heads, kv_heads):
-    rows, width = x.shape
-    d = width // heads
-    if kv_heads == heads:
-        q, k, v = numpy.moveaxis(linear(x, t, name + ".qkv").reshape(rows, heads, 3, d), 2, 0)
-    else:
-        q = linear(x, t, name + ".q").reshape(rows, heads, d)
-        k, v = numpy.repeat(numpy.moveaxis(linear(x, t, name + ".kv").reshape(rows, kv_heads, 2, d), 2, 0), heads // kv_heads, 2)
-    scores = numpy.einsum("inD,jnD->nij", q, k) / math.sqrt(d)
-    scores = numpy.where(numpy.tri(rows), scores, -numpy.inf)
-    shares = numpy.exp(scores - scores.max(-1, keepdims=True))
-    shares /= shares.sum(-1, keepdims=True)
-    return linear(numpy.einsum("nij,jnD->inD", shares, v).reshape(rows, width), t, name + ".out")
+def permuted(size, site, position):
+    """dataset/permutation.h of seed 0."""
+    random, half = Random(0, site), max(1, ((size - 1).bit_length() + 1) // 2)
+    x = position
+    while True:
+        left, right = x >> half, x & 2**half - 1
+        for i in range(8):
+            left, right = right, left ^ random.bits(i << 32 | right) & 2**half - 1
+        x = left << half | right
+        if x < size:
+            return x
 
 
-def mlp(x, t, name, kind):
-    up = linear(x, t, name + ".up")
-    if kind == "swiglu":
+def image(model, sample):
+    """Patches (row by row) of one validation image, pixels (row, column, channel), and its class."""
+    width, patch = model["image"], model["patch"]
+    size, per_row = 3 * width * width, width // patch
+    random, pattern = Random(0, hash_name("dataset.images.validation")), Random(0, hash_name("dataset.images.pattern"))
+    start = sample * (size + 1)
+    label = int(random.uniform(start) * model["classes"])
+    pixels = numpy.array([pattern.normal(label * size + i) + random.normal(start + 1 + i) for i in range(size)])
+    pixels = pixels.astype("float32").astype("float64").reshape(width, width, 3)
+    patches = [pixels[r * patch:(r + 1) * patch, c * patch:(c + 1) * patch].ravel() for r in range(per_row) for c in range(per_row)]
+    return numpy.array(patches), label
+
+
+def pair(model, sample, window):
+    """Tokens, targets (-1: none), segments and label of a validation pair of a text whose windows are all this one."""
+    s, vocab = model["sequence"], model["vocab"]
+    half = (s - 3) // 2
+    tokens = [vocab - 3, *window[:half], vocab - 2, *window[half:], vocab - 2]
+    label = int(Random(0, hash_name("dataset.pairs")).uniform(2 * sample) < 0.5)
+    random, targets = Random(0, hash_name("dataset.masks")), [-1] * s
+    for i in range(max(1, math.floor(0.15 * s + 0.5))):
+        token = permuted(s - 3, hash_name("dataset.masked") + sample, i)
+        at, draw = token + (1 if token < half else 2), 2 * (sample * s + i)
+        targets[at] = tokens[at]
+        if random.uniform(draw) < 0.8:
+            tokens[at] = vocab - 1
+        elif random.uniform(draw) < 0.9:
+            tokens[at] = int(random.uniform(draw + 1) * (vocab - 3))
+    return tokens, targets, [int(i >= half + 2) for i in range(s)], label
+
+
+def softmax(x):
+    e = numpy.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def surprise(logits, target):
+    """Cross entropy of each row."""
+    return -numpy.log(softmax(logits)[numpy.arange(len(logits)), target])
+
+
+def gelu(x):
+    return 0.5 * x * (1 + numpy.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+class Forward:
+    """The rules of the page. `t`: tensors by name; rows x are those of one sample, (S, H)."""
+
+    def __init__(self, model, t):
+        self.model, self.t, self.sees_all = model, t, model["kind"] in ("bert", "vit")
+        self.kv_heads = model["heads"] if model["kv_heads"] == "auto" else model["kv_heads"]
+
+    def linear(self, x, name):
+        y = x @ self.t[name + ".weight"]
+        return y + self.t[name + ".bias"] if self.model["bias"] else y
+
+    def norm(self, x, name):
+        is_rms = self.model["norm"] == "rms"
+        x = x if is_rms else x - x.mean(-1, keepdims=True)
+        y = x / numpy.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * self.t[name + ".weight"]
+        return y if is_rms or not self.model["bias"] else y + self.t[name + ".bias"]
+
+    def rotated(self, x):    # (S, N, D)
+        half = x.shape[2] // 2
+        angle = numpy.arange(len(x))[:, None, None] * 10000.0 ** (-numpy.arange(half) / half)
+        a, b = x[:, :, :half], x[:, :, half:]
+        return numpy.concatenate([a * numpy.cos(angle) - b * numpy.sin(angle), b * numpy.cos(angle) + a * numpy.sin(angle)], 2)
+
+    def attention(self, x, name):
+        (rows, width), heads, kv_heads = x.shape, self.model["heads"], self.kv_heads
+        d = width // heads
+        if kv_heads == heads:
+            q, k, v = numpy.moveaxis(self.linear(x, name + ".qkv").reshape(rows, heads, 3, d), 2, 0)
+        else:
+            q = self.linear(x, name + ".q").reshape(rows, heads, d)
+            kv = numpy.moveaxis(self.linear(x, name + ".kv").reshape(rows, kv_heads, 2, d), 2, 0)
+            k, v = numpy.repeat(kv, heads // kv_heads, 2)
+        if self.model["positions"] == "rotary":
+            q, k = self.rotated(q), self.rotated(k)
+        scores = numpy.einsum("inD,jnD->nij", q, k) / math.sqrt(d)
+        if not self.sees_all:
+            scores = numpy.where(numpy.tri(rows), scores, -numpy.inf)
+        return self.linear(numpy.einsum("nij,jnD->inD", softmax(scores), v).reshape(rows, width), name + ".out")
+
+    def activation(self, up):
+        if self.model["mlp"] != "swiglu":
+            return gelu(up)
         gate, value = up[:, 0::2], up[:, 1::2]
-        return linear(gate / (1 + numpy.exp(-gate)) * value, t, name + ".down")
-    return linear(0.5 * up * (1 + numpy.tanh(math.sqrt(2 / math.pi) * (up + 0.044715 * up**3))), t, name + ".down")
+        return gate / (1 + numpy.exp(-gate)) * value
+
+    def mlp(self, x, name):
+        return self.linear(self.activation(self.linear(x, name + ".up")), name + ".down")
+
+    def mixture(self, x, name):    # of two choices, all of which have room
+        gates = softmax(x @ self.t[name + ".router.weight"])
+        y = self.mlp(x, name + ".shared") if self.model["shared_experts"] else 0 * x
+        for row, gate in enumerate(gates):
+            best = numpy.argsort(-gate, kind="stable")[:2]
+            for e in best:
+                of_expert = Forward(self.model, {n: t[e] for n, t in self.t.items() if n.startswith(name + ".experts.")})
+                y[row] += gate[e] / gate[best].sum() * of_expert.mlp(x[row:row + 1], name + ".experts")[0]
+        return y
+
+    def layers(self, x):
+        for layer in range(self.model["layers"]):
+            name = f"blocks.{layer}."
+            feed = (lambda y, n=name: self.mixture(y, n + "moe")) if self.model["kind"] == "moe_gpt" else (lambda y, n=name: self.mlp(y, n + "mlp"))
+            if self.model["kind"] == "bert":
+                x = self.norm(x + self.attention(x, name + "attn"), name + "norm1")
+                x = self.norm(x + feed(x), name + "norm2")
+            elif self.model["parallel_blocks"]:
+                y = self.norm(x, name + "norm1")
+                x = x + self.attention(y, name + "attn") + feed(y)
+            else:
+                x = x + self.attention(self.norm(x, name + "norm1"), name + "attn")
+                x = x + feed(self.norm(x, name + "norm2"))
+        return x
+
+    def of_text(self, window):
+        x = self.t["embedding.tokens"][window]
+        if self.model["positions"] == "learned":
+            x = x + self.t["embedding.positions"]
+        logits = self.norm(self.layers(x), "head.norm") @ self.t["embedding.tokens"].T
+        return surprise(logits, [*window[1:], window[0]]).mean()
+
+    def of_pair(self, tokens, targets, segments, label):
+        t = self.t
+        x = t["embedding.tokens"][tokens] + t["embedding.positions"] + t["embedding.segments"][segments]
+        x = self.layers(self.norm(x, "embedding.norm"))
+        y = self.norm(gelu(self.linear(x, "head.transform")), "head.norm")
+        hidden = [i for i, target in enumerate(targets) if target >= 0]
+        logits = y[hidden] @ t["embedding.tokens"].T + t["head.bias"]
+        answer = self.linear(numpy.tanh(self.linear(x[:1], "head.pooler")), "head.answer")
+        return surprise(logits, [targets[i] for i in hidden]).mean() + surprise(answer, [label])[0]
+
+    def of_image(self, patches, label):
+        x = numpy.concatenate([self.t["embedding.class"][None], self.linear(patches, "embedding.patches")])
+        x = self.layers(x + self.t["embedding.positions"])
+        return surprise(self.linear(self.norm(x[:1], "head.norm"), "head.classes"), [label])[0]
+
+    def loss(self, window, samples):
+        if self.model["kind"] == "vit":
+            return numpy.mean([self.of_image(*image(self.model, i)) for i in range(samples)])
+        if self.model["kind"] == "bert":
+            return numpy.mean([self.of_pair(*pair(self.model, i, window)) for i in range(samples)])
+        return self.of_text(window)    # all samples are the same
 
 
 class Meaning(Trips):
     """What the page says that the tensors are: a forward in numpy alone has the loss of the run."""
 
-    def loss_of(self, settings):
-        corpus, saved, out, record = (self.path(n) for n in ("corpus", "saved", "w.safetensors", "run.json"))
+    def losses_of(self, settings):
+        corpus, saved, out, run = (self.path(n) for n in ("corpus", "saved", "w.safetensors", "run.json"))
+        is_image, length = "model.kind=vit" in settings, 61 if "model.kind=bert" in settings else 64
+        text = [97 + (7 * i * i + 3 * i) % 26 for i in range(length)] * 64    # so that every window is the same
         with open(corpus, "wb") as file:
-            file.write(b"a" * 4000)    # so that every sample is the same
-        own = ["data.kind=text", "data.path=" + corpus, "model.dtype=f64", "model.heads=4", "train.validation_batches=1",
-               "optimizer.lr=0.02", "train.steps=3", *settings]
+            file.write(bytes(text))
+        start = len(text) - len(text) // 10
+        own = ["model.dtype=f64", "model.heads=4", "train.validation_batches=1", "optimizer.lr=0.02", "train.steps=3", *settings]
+        own += [] if is_image else ["data.kind=text", "data.path=" + corpus]
         words = [w for s in [*SMALL, *own] for w in ("--set", s)]
-        kuafu("run", "/dev/null", *words, "--checkpoint", saved, "--json", record)
+        kuafu("run", "/dev/null", *words, "--checkpoint", saved, "--json", run)
         kuafu("export", saved, "--out", out)
         strings, raw = plain(self, out)
-        model = json.loads(strings["model"])
         t = {n: numpy.frombuffer(data, "<f8").reshape(shape) for n, (_, shape, data) in raw.items()}
-        kv_heads = model["heads"] if model["kv_heads"] == "auto" else model["kv_heads"]
-        x = t["embedding.tokens"][ord("a")] + t["embedding.positions"]
-        for layer in range(model["layers"]):
-            name = f"blocks.{layer}."
-            x = x + attention(norm(x, t, name + "norm1"), t, name + "attn", model["heads"], kv_heads)
-            x = x + mlp(norm(x, t, name + "norm2"), t, name + "mlp", model["mlp"])
-        logits = norm(x, t, "head.norm") @ t["embedding.tokens"].T
-        top = logits.max(-1, keepdims=True)
-        losses = top[:, 0] + numpy.log(numpy.exp(logits - top).sum(-1)) - logits[:, ord("a")]
-        with open(record, encoding="utf-8") as file:
-            return losses.mean(), json.load(file)["validation_loss"]
+        with open(run, encoding="utf-8") as file:
+            theirs = json.load(file)["validation_loss"]
+        return Forward(json.loads(strings["model"]), t).loss(text[start - length:start], 4), theirs
 
     def test_forward_by_the_page_has_the_loss_of_the_run(self):
-        for settings in ([], ["model.kv_heads=2", "model.mlp=swiglu"]):
+        llama = ["model.positions=rotary", "model.norm=rms", "model.mlp=swiglu", "model.kv_heads=2", "model.bias=false"]
+        mixture = ["model.kind=moe_gpt", "model.experts=3", "model.capacity_factor=4", "model.shared_experts=1", "model.mlp=swiglu"]
+        for settings in ([], llama, ["model.parallel_blocks=true", "model.kv_heads=1"], mixture, ["model.kind=bert"],
+                         ["model.kind=vit", "model.image=12", "model.patch=4", "model.classes=5"]):
             with self.subTest(settings=settings), tempfile.TemporaryDirectory() as own:
                 kept, self.folder.name = self.folder.name, own
                 try:
-                    mine, theirs = self.loss_of(settings)
+                    mine, theirs = self.losses_of(settings)
                 finally:
                     self.folder.name = kept
                 self.assertLess(abs(mine - theirs), 1e-12 * theirs)
