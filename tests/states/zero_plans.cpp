@@ -29,7 +29,7 @@ class IdleBlock : public ModelBlock {
  private:
   static Param make(const Context& ctx, const std::string& name, int64_t hidden, Init::Kind kind) {
     return ctx.param(name, {hidden}, Layout{{ctx.activation(Stream::kOuter).dims[2]}},
-                     Stream::kOuter, {.kind = kind});
+                     RowUse::kOuterWidth, {.kind = kind});
   }
   Param& scale_;
   Param& idle_;

@@ -97,7 +97,7 @@ double Engine::State::global_loss(const Tensor& partial) const {
                          : at::zeros({}, at::TensorOptions(at::kDouble).device(options.device));
   raw::all_reduce(sum, mesh.comm("data"));
   for (const Axis& axis : mesh.axes()) {
-    const auto& split = model.loss_axes;
+    const auto& split = model.loss_axes.axes;
     const bool is_split = std::find(split.begin(), split.end(), axis.name) != split.end();
     if (is_split) raw::all_reduce(sum, mesh.comm(axis.name));
   }

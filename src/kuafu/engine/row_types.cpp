@@ -2,20 +2,14 @@
 #include "kuafu/engine/row_types.h"
 
 #include <algorithm>
-#include <map>
-#include <optional>
-#include <set>
+#include <utility>
 
 #include "kuafu/base/suggest.h"
-#include "kuafu/parallel/tensor/axis_types.h"
+#include "kuafu/engine/row_uses.h"
 #include "kuafu/plan/arrange.h"
 
 namespace kuafu {
 namespace {
-
-using AxisSet = std::set<std::string>;
-
-std::string described(const AxisSet& axes) { return to_string(Axes(axes.begin(), axes.end())); }
 
 /// Those of more than one rank.
 AxisSet long_set(const Axes& axes, const Mesh& mesh) {
@@ -26,34 +20,32 @@ AxisSet long_set(const Axes& axes, const Mesh& mesh) {
   return out;
 }
 
-/// What follows for one row: how it may lie and what it is partial over then.
-struct Expected {
-  std::string why;
-  AxisSet partial;
-};
-
 /// The rows of the layers that have one scheme.
 class RowCheck {
  public:
-  RowCheck(const Plan& plan, const Context& context, const LeftSums& left,
-           const std::vector<Param*>& block)
-      : plan_(plan), ctx_(context), left_(left), block_(block) {}
+  RowCheck(const Context& context, const LeftSums& left, const AxisSet& tied)
+      : ctx_(context), uses_(context, left), tied_(tied) {}
 
-  void check(const Param& p) const {
+  void check(const Param& p, bool may_be_own) const {
+    if (p.use == RowUse::kUnstated) {
+      refuse(p,
+             "its maker states no use: give Context::param() one, or set Param::use (RowUse of "
+             "tensor/param.h says which there are)");
+    }
+    if (p.use == RowUse::kOwn && !may_be_own) {
+      refuse(p, "only rows of a plug-in's model may have a use of their own");
+    }
     check_shard(p);
     check_replicas(p);
-    check_partial(p);
+    check_layout(p);
+    if (p.use == RowUse::kOwn) return;
+    for (const Partial& e : uses_.partial(p, tied_.contains(p.name))) check_partial(p, e);
   }
 
  private:
   bool is_long(const std::string& axis) const { return ctx_.mesh.size(axis) > 1; }
 
-  AxisSet set_of(const Axes& axes) const { return long_set(axes, ctx_.mesh); }
-  Axes long_axes(const Axes& axes) const {
-    Axes out = axes;
-    std::erase_if(out, [&](const std::string& axis) { return !is_long(axis); });
-    return out;
-  }
+  AxisSet set_of(const Axes& axes) const { return uses_.set_of(axes); }
 
   template <class... Words>
   [[noreturn]] static void refuse(const Param& p, const Words&... words) {
@@ -79,7 +71,12 @@ class RowCheck {
 
   void check_replicas(const Param& p) const {
     const AxisSet replicas = set_of(ctx_.mesh.canonical({"data"}));
+    AxisSet seen;
     for (const std::string& axis : p.grad_axes) {
+      if (is_long(axis) && !seen.insert(axis).second) {
+        refuse(p, "its gradient is declared to be summed twice over axis ", in_quotes(axis),
+               ": a double count");
+      }
       if (replicas.contains(axis) || (axis == "data" && !replicas.empty())) {
         refuse(p, "its gradient is declared to be summed over axis ", in_quotes(axis),
                ", over which replicas are: the store sums over them, a double count");
@@ -96,190 +93,66 @@ class RowCheck {
     }
   }
 
-  void check_partial(const Param& p) const {
-    const std::vector<Expected> all = expected(p);
-    if (all.empty()) {
-      const std::vector<std::string> known_models = builtin_model_names();
-      const bool is_own =
-          std::count(known_models.begin(), known_models.end(), plan_.model.kind) > 0;
-      if (!is_own) return;  // a plug-in's model may use a row in ways of its own
-      if (const auto role = role_by_bias(p)) {
-        refuse(p, "it lies as ", in_quotes(words_of(p.layout)), ", and ", in_quotes(bias_of(p)),
-               " as that of a weight that lies as ", words_of(ctx_.weight(*role)));
-      }
-      refuse(p, "it lies as ", in_quotes(words_of(p.layout)),
-             ", as nothing of its scheme does: weights lie as ",
-             words_of(ctx_.weight(Role::kExpand)), " or ", words_of(ctx_.weight(Role::kContract)),
-             ", widths along ", to_string(features(Stream::kOuter)), " or ",
-             to_string(features(Stream::kInner)));
+  /// It lies as rows of its use do. Experts, and they alone, are dealt out over their axis.
+  void check_layout(const Param& p) const {
+    const size_t first = p.layers.is_stacked ? 1 : 0, n = p.layout.dims.size();
+    const Layout end = p.use == RowUse::kOwn ? Layout{} : uses_.end_of(p.use);
+    if (n < first + end.dims.size()) {
+      refuse(p, "it has ", n, " dims; ", to_string(p.use), " have ", first + end.dims.size());
     }
-    const AxisSet unknown = set_of(ctx_.on_mesh({{left_.unknown}}).dims[0]);
-    const auto known = [&](AxisSet axes) {
-      for (const std::string& axis : unknown) axes.erase(axis);
-      return axes;
-    };
-    const AxisSet declared = known(set_of(p.grad_axes));
-    for (const Expected& e : all) {
-      if (known(e.partial) == declared) return;
-    }
-    const Expected e{all.front().why, known(all.front().partial)};
-    for (const std::string& axis : e.partial) {
-      if (!declared.contains(axis)) {
-        refuse(p, "axis ", in_quotes(axis), ": its gradient is declared to be summed over ",
-               described(declared), "; ", e.why, ": a missing sum");
+    const size_t others = n - end.dims.size();
+    for (size_t d = 0; d < n; ++d) {
+      const Axes lies = uses_.long_axes(p.layout.dims[d]);
+      if (p.use == RowUse::kOwn && d >= first) {
+        if (set_of(lies).contains("expert"))
+          refuse(p, "axis \"expert\" shards what is no expert's");
+        continue;
       }
+      const Axes wanted = uses_.long_axes(d >= others ? end.dims[d - others]
+                                          : d < first ? Axes{"expert"}
+                                                      : Axes{});
+      if (lies == wanted) continue;
+      refuse(p, "it lies as ", in_quotes(words_of(p.layout)), "; dim ", d, " of ", to_string(p.use),
+             " lies along ", in_quotes(to_string(wanted)));
+    }
+  }
+
+  void check_partial(const Param& p, const Partial& e) const {
+    const AxisSet declared = set_of(p.grad_axes);
+    for (const std::string& axis : e.axes) {
+      if (declared.contains(axis)) continue;
+      refuse(p, "axis ", in_quotes(axis), ": its gradient is declared to be summed over ",
+             described(declared), "; ", e.why, ": a missing sum");
     }
     for (const std::string& axis : declared) {
-      if (!e.partial.contains(axis)) {
-        refuse(p, "axis ", in_quotes(axis), ": its gradient is declared to be summed over ",
-               described(declared), "; ", e.why, ": a double count");
-      }
+      if (e.axes.contains(axis)) continue;
+      refuse(p, "axis ", in_quotes(axis), ": its gradient is declared to be summed over ",
+             described(declared), "; ", e.why, ": a double count");
     }
   }
 
   std::string words_of(const Layout& layout) const {
     std::string out;
     for (const Axes& axes : layout.dims)
-      out += text(out.empty() ? "(" : ", ", to_string(long_axes(axes)));
+      out += text(out.empty() ? "(" : ", ", to_string(uses_.long_axes(axes)));
     return out + ")";
   }
 
-  Axes features(Stream s) const { return long_axes(ctx_.activation(s).dims[2]); }
-
-  /// Of tokens of a stream, where they are split and the row is not.
-  Expected tokens(Stream s, const Param& p) const {
-    AxisSet partial;
-    const Layout activation = ctx_.activation(s);
-    for (const size_t dim : {0, 1}) partial.merge(set_of(activation.dims[dim]));
-    for (const std::string& axis : p.layout.all_axes()) partial.erase(axis);
-    return {text("it meets tokens that are split over ", described(partial)), partial};
-  }
-  /// Of a product's weight: what the code leaves partial, and the sequence, which no scheme sees.
-  Expected product(Role r) const {
-    AxisSet partial = set_of(ctx_.on_mesh({{left_.of(r)}}).dims[0]);
-    if (is_long("sequence")) partial.insert("sequence");
-    return {text("the products of its scheme leave it partial over ", described(partial)), partial};
-  }
-
-  /// Experts, and they alone, are dealt out over their axis.
-  bool is_stacked_right(const Param& p) const {
-    if (!is_long("expert")) return true;
-    for (size_t d = 0; d < p.layout.dims.size(); ++d) {
-      const AxisSet axes = set_of(p.layout.dims[d]);
-      const bool wants = p.layers.is_stacked && d == 0;
-      if (wants ? axes != AxisSet{"expert"} : axes.contains("expert")) return false;
-    }
-    return true;
-  }
-
-  /// "blocks.0.mlp.up.bias" of "blocks.0.mlp.up.weight"; empty for rows of other names.
-  static std::string bias_of(const Param& p) {
-    const std::string weight = "weight";
-    if (!p.name.ends_with(weight)) return "";
-    return p.name.substr(0, p.name.size() - weight.size()) + "bias";
-  }
-
-  /// Square weights of either role may look alike; what is added to their product does not.
-  std::optional<Role> role_by_bias(const Param& p) const {
-    const std::string wanted = bias_of(p);
-    const Axes outer = features(Stream::kOuter), inner = features(Stream::kInner);
-    for (const Param* q : block_) {
-      if (q->name != wanted || outer == inner) continue;
-      const Axes lies = long_axes(q->layout.dims.back());
-      if (lies == inner) return Role::kExpand;
-      if (lies == outer) return Role::kContract;
-    }
-    return {};
-  }
-
-  /// Whether a whole row of `extent` columns may be of something else than the hidden width.
-  bool may_be_other(int64_t extent) const {
-    const ModelPlan& m = plan_.model;
-    return extent != m.hidden || extent == m.classes || extent == m.experts;
-  }
-
-  /// Heads that several ranks share are stored once on each, which uses only its own.
-  bool has_shared_heads(const Param& p) const {
-    const ModelPlan& m = plan_.model;
-    const int64_t ranks = ctx_.mesh.size(features(Stream::kInner));
-    return m.kv_heads > 0 && m.kv_heads < ranks && p.layers.parts == 2 &&
-           p.global.back() == 2 * m.kv_heads * (m.hidden / m.heads);
-  }
-
-  /// The ways a row of its extents and layout may be used, the likeliest first.
-  std::vector<Expected> expected(const Param& p) const {
-    const size_t n = p.layout.dims.size();
-    const Axes last = long_axes(p.layout.dims[n - 1]);
-    const Axes before = n > 1 ? long_axes(p.layout.dims[n - 2]) : Axes{};
-    if (!is_stacked_right(p)) return {};
-    std::vector<Expected> all;
-    if (has_shared_heads(p)) {
-      const Axes in = n == 1 ? Axes{} : long_axes(ctx_.weight(Role::kExpand).dims[0]);
-      const bool is_gate_up = plan_.model.ffn_width() * 2 == p.global.back();  // so it may be, too
-      const bool lies_so = last.empty() && (n == 1 || before == in);
-      if (!lies_so && !is_gate_up) return {};
-      Expected e = n == 1 ? tokens(Stream::kInner, p) : product(Role::kExpand);
-      e.partial.merge(set_of(ctx_.activation(Stream::kInner).dims[2]));
-      e.why = text("key-value heads that ranks share are partial over ", described(e.partial));
-      if (lies_so) all.push_back(e);
-      if (!is_gate_up) return all;
-    }
-    const bool is_vector = n == (p.layers.is_stacked ? 2 : 1);
-    if (!is_vector) {
-      for (const Role r : {Role::kExpand, Role::kContract}) {
-        const Layout w = ctx_.weight(r);
-        const bool is_wide = p.global[r == Role::kExpand ? n - 2 : n - 1] == plan_.model.hidden;
-        if (is_wide && before == long_axes(w.dims[0]) && last == long_axes(w.dims[1]) &&
-            role_by_bias(p).value_or(r) == r) {
-          all.push_back(product(r));
-        }
-      }
-      if (!all.empty()) return all;
-      // What makes few columns of many: routers and classes.
-      for (const Stream s : {Stream::kOuter, Stream::kInner}) {
-        if (last.empty() && before == features(s)) all.push_back(tokens(s, p));
-      }
-      if (!all.empty() || !before.empty()) return all;
-    }
-    const bool is_whole = last.empty() && may_be_other(p.global.back());
-    for (const Stream s : {Stream::kOuter, Stream::kInner}) {
-      if (last == features(s) || is_whole) all.push_back(tokens(s, p));
-      if (!all.empty() && last.empty() && !is_whole) break;
-    }
-    // What is whole may multiply a width that is split (a scale of a branch), or tokens alone.
-    for (const Stream s : {Stream::kOuter, Stream::kInner}) {
-      if (!is_whole || features(s).empty()) continue;
-      Expected e = tokens(s, p);
-      e.partial.merge(set_of(features(s)));
-      all.push_back(e);
-    }
-    // Of logits, whose columns are the rows of a tied table.
-    if (is_vector && last == long_axes(ctx_.weight(Role::kContract).dims[0])) {
-      all.push_back(tokens(Stream::kInner, p));
-    }
-    return all;
-  }
-
-  const Plan& plan_;
   const Context& ctx_;
-  const LeftSums& left_;
-  const std::vector<Param*>& block_;  ///< the rows of the block
+  const RowUses uses_;
+  const AxisSet& tied_;  ///< names of rows that other blocks borrow
 };
 
-/// The sum of a loss's parts is over the axes that split the tokens of one stream.
+/// The sum of a loss's parts is over the axes that split the tokens of its stream.
 void check_loss(const Model& model, const Context& context) {
-  const AxisSet declared = long_set(model.loss_axes, context.mesh);
-  std::vector<std::string> allowed;
-  for (const Stream s : {Stream::kInner, Stream::kOuter}) {
-    const Layout activation = context.activation(s);
-    AxisSet tokens = long_set(activation.dims[0], context.mesh);
-    tokens.merge(long_set(activation.dims[1], context.mesh));
-    if (tokens == declared) return;
-    allowed.push_back(described(tokens));
-  }
+  const AxisSet declared = long_set(model.loss_axes.axes, context.mesh);
+  const Layout activation = context.activation(model.loss_axes.of);
+  AxisSet tokens = long_set(activation.dims[0], context.mesh);
+  tokens.merge(long_set(activation.dims[1], context.mesh));
+  if (tokens == declared) return;
   throw ConfigError(text("the loss of the model is declared to be partial over ",
-                         described(declared), "; tokens of inner activations are split over ",
-                         allowed[0], ", of outer ones over ", allowed[1]));
+                         described(declared), "; the tokens it adds up are split over ",
+                         described(tokens)));
 }
 
 /// The scheme of an arrangement on axes of its own, by one of the model's weights.
@@ -297,30 +170,54 @@ LeftSums checked_scheme(const Plan& plan, const Registries& registries, const Ar
   }
 }
 
+/// Rows that a block other than their owner uses.
+AxisSet tied_rows(const Model& model) {
+  AxisSet names;
+  for (const auto& block : model.blocks) {
+    for (const Param* p : block->borrowed()) names.insert(p->name);
+  }
+  return names;
+}
+
+/// The layer that a block is, by its name: "blocks.3"; -1 where it is none.
+int64_t layer_of(const std::string& block) {
+  const std::string number = block.starts_with("blocks.") ? block.substr(7) : "";
+  const bool is_layer = !number.empty() && number.size() < 10 &&
+                        number.find_first_not_of("0123456789") == std::string::npos;
+  return is_layer ? std::stoll(number) : -1;
+}
+
 }  // namespace
+
+RowTypes::RowTypes(const Plan& plan, const Registries& registries, const Context& context)
+    : plan_(plan), ctx_(context) {
+  const std::vector<std::string> known = builtin_model_names();
+  may_be_own_ = std::count(known.begin(), known.end(), plan.model.kind) == 0;
+  for (const Arrangement& a : arrangements(plan)) {
+    int64_t layer = 0;
+    while (layer < plan.model.layers && !(arrangement_of(plan, layer) == a)) ++layer;
+    const std::string name = text("blocks.", layer < plan.model.layers ? layer : 0, ".");
+    left_.emplace_back(a, checked_scheme(plan, registries, a, name));
+  }
+}
+
+void RowTypes::check(const Model& model) const {
+  check_loss(model, ctx_);
+  const AxisSet tied = tied_rows(model);
+  for (const auto& block : model.blocks) {
+    const int64_t layer = layer_of(block->name());
+    const Arrangement a = layer < 0 ? base_arrangement(plan_) : arrangement_of(plan_, layer);
+    const auto left =
+        std::find_if(left_.begin(), left_.end(), [&](const auto& of) { return of.first == a; });
+    KUAFU_CHECK(left != left_.end(), "no scheme of ", block->name());
+    const RowCheck rows(layer < 0 ? ctx_ : ctx_.layer(layer), left->second, tied);
+    for (const Param* p : block->params()) rows.check(*p, may_be_own_);
+  }
+}
 
 void check_row_types(const Plan& plan, const Registries& registries, const Model& model,
                      const Context& context) {
-  check_loss(model, context);
-  std::map<std::string, LeftSums> left;
-  const auto of = [&](const Arrangement& a, const std::string& layer) -> const LeftSums& {
-    const std::string key = text(a.mode, " ", a.depth);
-    const auto found = left.find(key);
-    if (found != left.end()) return found->second;
-    return left.emplace(key, checked_scheme(plan, registries, a, layer)).first->second;
-  };
-  for (const auto& block : model.blocks) {
-    const std::string name = block->name();
-    const std::string number = name.starts_with("blocks.") ? name.substr(7) : "";
-    const bool is_layer = !number.empty() && number.size() < 10 &&
-                          number.find_first_not_of("0123456789") == std::string::npos;
-    const int64_t index = is_layer ? std::stoll(number) : 0;
-    const Arrangement a = is_layer ? arrangement_of(plan, index) : base_arrangement(plan);
-    const LeftSums& sums = of(a, is_layer ? name + "." : "blocks.0.");
-    const std::vector<Param*> params = block->params();
-    const RowCheck rows(plan, is_layer ? context.layer(index) : context, sums, params);
-    for (const Param* p : params) rows.check(*p);
-  }
+  RowTypes(plan, registries, context).check(model);
 }
 
 }  // namespace kuafu

@@ -156,12 +156,12 @@ KeyValues::KeyValues(const Context& ctx, const std::string& name, const ModelPla
         const Init init = {.std = kStd};
         if (!is_replicated(ctx, plan)) {
           local_shape(expand, {plan.hidden, width}, ctx.mesh, "key-value weight");
-          return ctx.param(name + ".weight", {plan.hidden, width}, expand, Stream::kOuter, init);
+          return ctx.param(name + ".weight", {plan.hidden, width}, expand, RowUse::kExpand, init);
         }
         const int64_t ranks = ctx.mesh.size(ctx.activation(Stream::kInner).dims[2]);
         weight_columns_ = real_columns(ctx, expand.dims[1], ranks, plan);
         Param p = ctx.param(name + ".weight", {plan.hidden, width}, Layout{{expand.dims[0], {}}},
-                            Stream::kOuter, init);
+                            RowUse::kSharedHeads, init);
         sum_also_over(p, expand.dims[1]);
         return p;
       }())) {
@@ -171,7 +171,7 @@ KeyValues::KeyValues(const Context& ctx, const std::string& name, const ModelPla
   const Axes axes = ctx.activation(Stream::kInner).dims[2];
   const bool is_shared = weight_columns_.has_value();
   bias_ = &add(ctx.param(name + ".bias", {weight_.global[1]}, Layout{{is_shared ? Axes{} : axes}},
-                         Stream::kInner, zeros));
+                         is_shared ? RowUse::kSharedHeadsBias : RowUse::kInnerWidth, zeros));
   bias_->layers = weight_.layers;
   if (!is_shared) return;
   bias_columns_ = real_columns(ctx, axes, ctx.mesh.size(axes), plan);

@@ -32,7 +32,7 @@ class BertEmbedding : public ModelBlock {
         tokens_(ctx, plan),
         segments_(add(ctx.param("embedding.segments", {kSegments, plan.hidden},
                                 Layout{{{}, ctx.activation(Stream::kOuter).dims[2]}},
-                                Stream::kOuter, {.std = kStd}))),
+                                RowUse::kOuterWidth, {.std = kStd}))),
         norm_(ctx, "embedding.norm", plan) {
     add_child(tokens_);
     add_child(norm_);
@@ -69,7 +69,7 @@ class BertHead : public ModelBlock {
       add_child(*child);
     }
     if (!plan.bias) return;
-    bias_ = &add(ctx.param("head.bias", {plan.vocab}, Layout{{bias_axes()}}, Stream::kInner,
+    bias_ = &add(ctx.param("head.bias", {plan.vocab}, Layout{{bias_axes()}}, RowUse::kLogits,
                            {.kind = Init::Kind::kZeros}));
   }
 

@@ -24,11 +24,11 @@ double residual_std(const ModelPlan& plan) {
 Embedding::Embedding(const Context& ctx, const ModelPlan& plan)
     : ctx_(ctx),
       tokens_(add(ctx.param("embedding.tokens", {plan.vocab, plan.hidden},
-                            ctx.weight(Role::kContract), Stream::kOuter, {.std = kStd}))) {
+                            ctx.weight(Role::kContract), RowUse::kTable, {.std = kStd}))) {
   if (plan.positions == "rotary") return;
   positions_ = &add(ctx.param("embedding.positions", {plan.sequence, plan.hidden},
-                              Layout{{{}, ctx.activation(Stream::kOuter).dims[2]}}, Stream::kOuter,
-                              {.std = kStd}));
+                              Layout{{{}, ctx.activation(Stream::kOuter).dims[2]}},
+                              RowUse::kOuterWidth, {.std = kStd}));
 }
 
 Flow Embedding::forward(const Flow&, const Side& side) {
@@ -98,10 +98,12 @@ Classifier::Classifier(const Context& ctx, const std::string& name, const ModelP
                        int64_t classes, Stream stream)
     : ctx_(ctx),
       axes_(ctx.activation(stream).dims[2]),
-      weight_(add(ctx.param(name + ".weight", {plan.hidden, classes}, Layout{{axes_, {}}}, stream,
+      weight_(add(ctx.param(name + ".weight", {plan.hidden, classes}, Layout{{axes_, {}}},
+                            stream == Stream::kOuter ? RowUse::kFromOuter : RowUse::kFromInner,
                             {.std = kStd}))) {
   if (!plan.bias) return;
-  bias_ = &add(ctx.param(name + ".bias", {classes}, Layout::replicated(1), stream,
+  bias_ = &add(ctx.param(name + ".bias", {classes}, Layout::replicated(1),
+                         stream == Stream::kOuter ? RowUse::kOuterTokens : RowUse::kInnerTokens,
                          {.kind = Init::Kind::kZeros}));
 }
 
@@ -119,13 +121,13 @@ void append_layers(Model& model, const ModelPlan& plan, const Context& ctx, Bloc
   append_relayout(model, ctx.layer(plan.layers - 1), ctx);
 }
 
-Axes loss_axes(const Context& ctx, Stream s) {
+LossAxes loss_axes(const Context& ctx, Stream s) {
   Axes all;
   for (const size_t dim : {0, 1}) {
     const Axes axes = ctx.activation(s).dims[dim];
     all.insert(all.end(), axes.begin(), axes.end());
   }
-  return all;
+  return {all, s};
 }
 
 }  // namespace kuafu

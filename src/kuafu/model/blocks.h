@@ -93,8 +93,8 @@ class Classifier : public Module {
 /// Appends the plan's transformer layers, with re-layouts between those of different schemes.
 void append_layers(Model& model, const ModelPlan& plan, const Context& ctx, BlockStyle style = {});
 
-/// Axes over which a loss of activations of that stream is partial.
-Axes loss_axes(const Context& ctx, Stream s);
+/// Those of a loss of activations of that stream.
+LossAxes loss_axes(const Context& ctx, Stream s);
 
 /// Each in the file of its name.
 #define KUAFU_MODEL(constant, name, model, ...) \

@@ -17,6 +17,9 @@ namespace kuafu {
 
 class RouterTally;
 
+/// The stream whose tokens a parameter of that use meets.
+Stream stream_of(RowUse use);
+
 /// What a layer may ask for. Nothing here names a scheme; layers of one model may be given
 /// different contexts over the same mesh.
 struct Context {
@@ -39,9 +42,9 @@ struct Context {
   Layout activation(Stream s) const;
   /// The scheme's layout of (in, out) in axes of the mesh.
   Layout weight(Role r) const;
-  /// A parameter of the layer, its gradient axes derived from the activation it meets. `layout` may
-  /// name axes of the scheme or of the mesh.
-  Param param(const std::string& name, const Shape& global, const Layout& layout, Stream meets,
+  /// A parameter of the layer, its gradient axes derived from the activation that its use meets.
+  /// `layout` may name axes of the scheme or of the mesh.
+  Param param(const std::string& name, const Shape& global, const Layout& layout, RowUse use,
               Init init) const;
   /// The layout with axes of the scheme replaced by those of the mesh they are made of.
   Layout on_mesh(Layout layout) const;
@@ -101,11 +104,16 @@ class ModelBlock : public Module {
   Tensors losses_;
 };
 
+/// Axes a loss is partial over, besides "data", and the stream whose tokens it adds up.
+struct LossAxes {
+  Axes axes;
+  Stream of = Stream::kInner;
+};
+
 /// A model is a list of blocks.
 struct Model {
   std::vector<std::unique_ptr<ModelBlock>> blocks;
-  /// Axes the loss is partial over, besides "data".
-  Axes loss_axes;
+  LossAxes loss_axes;
 };
 
 /// Builds a model's shard. Checks every layout, before any communication; makes parameters.

@@ -13,13 +13,27 @@ namespace {
 
 constexpr double kNormEpsilon = 1e-5;
 
-Stream input_of(Role r) { return r == Role::kExpand ? Stream::kOuter : Stream::kInner; }
 Stream output_of(Role r) { return r == Role::kExpand ? Stream::kInner : Stream::kOuter; }
 
 /// The layout of a vector added to the last dim of an activation.
 Layout last_dim(const Context& ctx, Stream s) { return {{ctx.activation(s).dims[2]}}; }
 
 }  // namespace
+
+Stream stream_of(RowUse use) {
+  switch (use) {
+    case RowUse::kContract:
+    case RowUse::kInnerWidth:
+    case RowUse::kFromInner:
+    case RowUse::kInnerTokens:
+    case RowUse::kInnerGain:
+    case RowUse::kLogits:
+    case RowUse::kSharedHeadsBias:
+      return Stream::kInner;
+    default:
+      return Stream::kOuter;
+  }
+}
 
 Layout Context::activation(Stream s) const {
   Layout layout = on_mesh(tensor.activation(s));
@@ -42,24 +56,28 @@ Layout Context::on_mesh(Layout layout) const {
   return layout;
 }
 
-Param Context::param(const std::string& name, const Shape& global, const Layout& layout,
-                     Stream meets, Init init) const {
+Param Context::param(const std::string& name, const Shape& global, const Layout& layout, RowUse use,
+                     Init init) const {
   const CategoryScope scope(Category::kParameter);
   const Layout own = on_mesh(layout);
-  return params.make(name, global, own, grad_axes(activation(meets), own), init);
+  Param p = params.make(name, global, own, grad_axes(activation(stream_of(use)), own), init);
+  p.use = use;
+  return p;
 }
 
 Linear::Linear(const Context& ctx, const std::string& name, int64_t in, int64_t out, Role role,
                double std, WithBias with_bias, LayerSplit layers)
     : ctx_(ctx),
       role_(role),
-      weight_(add(
-          ctx.param(name + ".weight", {in, out}, ctx.weight(role), input_of(role), {.std = std}))) {
+      weight_(add(ctx.param(name + ".weight", {in, out}, ctx.weight(role),
+                            role == Role::kExpand ? RowUse::kExpand : RowUse::kContract,
+                            {.std = std}))) {
   // Vocabularies are padded; the widths of a layer divide.
   local_shape(weight_.layout, weight_.global, ctx.mesh, weight_.name);
   weight_.layers = layers;
   if (with_bias == WithBias::kNo) return;
-  bias_ = &add(ctx.param(name + ".bias", {out}, last_dim(ctx, output_of(role)), output_of(role),
+  bias_ = &add(ctx.param(name + ".bias", {out}, last_dim(ctx, output_of(role)),
+                         role == Role::kExpand ? RowUse::kInnerWidth : RowUse::kOuterWidth,
                          {.kind = Init::Kind::kZeros}));
   bias_->layers = layers;
 }
@@ -73,11 +91,11 @@ Norm::Norm(const Context& ctx, const std::string& name, const ModelPlan& plan)
       hidden_(plan.hidden),
       is_rms_(plan.norm == "rms"),
       weight_(add(ctx.param(name + ".weight", {hidden_}, last_dim(ctx, Stream::kOuter),
-                            Stream::kOuter, {.kind = Init::Kind::kOnes}))) {
+                            RowUse::kOuterWidth, {.kind = Init::Kind::kOnes}))) {
   if (is_rms_) return;
   if (plan.bias) {
-    bias_ = &add(ctx.param(name + ".bias", {hidden_}, last_dim(ctx, Stream::kOuter), Stream::kOuter,
-                           {.kind = Init::Kind::kZeros}));
+    bias_ = &add(ctx.param(name + ".bias", {hidden_}, last_dim(ctx, Stream::kOuter),
+                           RowUse::kOuterWidth, {.kind = Init::Kind::kZeros}));
   } else {
     no_bias_ = &add_zeros(weight_);
   }

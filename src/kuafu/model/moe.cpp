@@ -169,17 +169,18 @@ ExpertLinear::ExpertLinear(const Context& ctx, const std::string& name, const Mo
                            Role role, double std)
     : ctx_(ctx),
       role_(role),
-      weight_(
-          add(ctx.param(name + ".weight",
-                        role == Role::kExpand ? Shape{plan.experts, plan.hidden, inner_width(plan)}
-                                              : Shape{plan.experts, plan.ffn_width(), plan.hidden},
-                        expert_weight(ctx, role),
-                        role == Role::kExpand ? Stream::kOuter : Stream::kInner, {.std = std}))) {
+      weight_(add(
+          ctx.param(name + ".weight",
+                    role == Role::kExpand ? Shape{plan.experts, plan.hidden, inner_width(plan)}
+                                          : Shape{plan.experts, plan.ffn_width(), plan.hidden},
+                    expert_weight(ctx, role),
+                    role == Role::kExpand ? RowUse::kExpand : RowUse::kContract, {.std = std}))) {
   weight_.layers = {.is_stacked = true, .parts = role == Role::kExpand && is_gated(plan) ? 2 : 1};
   if (!plan.bias) return;
   const Stream out = role == Role::kExpand ? Stream::kInner : Stream::kOuter;
   bias_ = &add(ctx.param(name + ".bias", {plan.experts, weight_.global[2]},
-                         Layout{{{"expert"}, ctx.activation(out).dims[2]}}, out,
+                         Layout{{{"expert"}, ctx.activation(out).dims[2]}},
+                         role == Role::kExpand ? RowUse::kInnerWidth : RowUse::kOuterWidth,
                          {.kind = Init::Kind::kZeros}));
   bias_->layers = weight_.layers;
 }
@@ -214,7 +215,7 @@ Mixture::Mixture(const Context& ctx, const std::string& name, const ModelPlan& p
       site_(hash_name(name)),
       outer_(ctx.activation(Stream::kOuter)),
       router_(add(ctx.param(name + ".router.weight", {plan.hidden, plan.experts},
-                            Layout{{outer_.dims[2], {}}}, Stream::kOuter, {.std = kStd}))),
+                            Layout{{outer_.dims[2], {}}}, RowUse::kFromOuter, {.std = kStd}))),
       up_(ctx, name + ".experts.up", plan, Role::kExpand, kStd),
       down_(ctx, name + ".experts.down", plan, Role::kContract, out_std),
       tally_(name, outer_.dims[0]) {

@@ -41,7 +41,7 @@ class PatchEmbedding : public ModelBlock {
   Param& own(const std::string& name, const Shape& shape, Init::Kind kind = Init::Kind::kNormal) {
     Layout layout = Layout::replicated(shape.size());
     layout.dims.back() = ctx_.activation(Stream::kOuter).dims[2];
-    return add(ctx_.param(name, shape, layout, Stream::kOuter, {.kind = kind, .std = kStd}));
+    return add(ctx_.param(name, shape, layout, RowUse::kOuterWidth, {.kind = kind, .std = kStd}));
   }
 
   const Context& ctx_;

@@ -115,6 +115,42 @@ Tensor make_value(const Slice& mine, const Shape& global, const Init& init, Sour
 
 }  // namespace
 
+std::string_view to_string(RowUse use) {
+  switch (use) {
+    case RowUse::kUnstated:
+      return "unstated";
+    case RowUse::kExpand:
+      return "weights of an expand";
+    case RowUse::kContract:
+      return "weights of a contract";
+    case RowUse::kTable:
+      return "tables of tokens";
+    case RowUse::kOuterWidth:
+      return "rows along the outer width";
+    case RowUse::kInnerWidth:
+      return "rows along the inner width";
+    case RowUse::kFromOuter:
+      return "weights that make whole columns of the outer width";
+    case RowUse::kFromInner:
+      return "weights that make whole columns of the inner width";
+    case RowUse::kOuterTokens:
+    case RowUse::kInnerTokens:
+      return "rows of whole columns";
+    case RowUse::kOuterGain:
+    case RowUse::kInnerGain:
+      return "factors of a stream";
+    case RowUse::kLogits:
+      return "rows added to logits";
+    case RowUse::kSharedHeads:
+      return "weights of key-value heads that ranks share";
+    case RowUse::kSharedHeadsBias:
+      return "biases of key-value heads that ranks share";
+    case RowUse::kOwn:
+      return "rows of a use of their own";
+  }
+  return "";
+}
+
 Param ParamFactory::make(std::string name, Shape global, Layout layout, Axes grad_axes,
                          Init init) const {
   KUAFU_CHECK(mesh != nullptr, "a parameter needs a mesh");

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kuafu/mesh/layout.h"
@@ -25,6 +26,30 @@ struct LayerSplit {
   bool operator==(const LayerSplit&) const = default;
 };
 
+/// What a parameter meets where it is used. How it lies, and over which axes its gradient is partial,
+/// follow from this and the scheme (engine/row_types.h). Streams: parallel/tensor/interface.h.
+enum class RowUse : uint8_t {
+  kUnstated,
+  kExpand,    ///< (in, out): the weight of an expand
+  kContract,  ///< (in, out): the weight of a contract
+  kTable,     ///< (V, H): rows for the tokens of the outer stream; laid out as a contract's weight
+  kOuterWidth,   ///< (.., H): its last dim is the outer width: scales of norms, biases, positions
+  kInnerWidth,   ///< (.., F): the same of the inner stream
+  kFromOuter,    ///< (H, C): makes C whole columns of the outer width: routers, classes
+  kFromInner,    ///< (F, C): the same of the inner width
+  kOuterTokens,  ///< whole, meets what outer tokens have whole: what is added to the C columns
+  kInnerTokens,  ///< the same of the inner stream
+  kOuterGain,    ///< whole, meets every column of the outer stream: a factor of a branch
+  kInnerGain,    ///< the same of the inner stream
+  kLogits,       ///< (V): added to logits of a tied table
+  kSharedHeads,  ///< (H, columns): key-value heads that several ranks share, whole on each
+  kSharedHeadsBias,  ///< what is added to their columns
+  kOwn,              ///< as nothing here says: its declared axes stand on its maker's word
+};
+
+/// "weights of an expand"
+std::string_view to_string(RowUse use);
+
 /// What every optimizer, ZeRO stage and checkpoint needs to know about one parameter.
 struct Param {
   std::string name;  ///< "blocks.3.mlp.up.weight", identical under every scheme
@@ -37,6 +62,7 @@ struct Param {
   /// Tied to a parameter that another pipeline stage owns: kept equal to it, and counted there.
   bool is_copy = false;
   LayerSplit layers = {};
+  RowUse use = RowUse::kUnstated;
 };
 
 /// How many tensors of the published model a parameter holds.

@@ -11,6 +11,7 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/parallel/tensor/product_calls.h"
+#include "kuafu/parallel/tensor/sum_counts.h"
 
 // Letters: B samples, S sequence, K width in, M width out of the weight.
 namespace kuafu {
@@ -302,6 +303,7 @@ LeftSums check_axis_types(const TensorScheme& scheme, const std::vector<Axis>& a
   std::set<std::string> unknown = expand.unknown();
   unknown.insert(contract.unknown().begin(), contract.unknown().end());
   left.unknown.assign(unknown.begin(), unknown.end());
+  check_sum_counts(scheme, axes, left);
   return left;
 }
 

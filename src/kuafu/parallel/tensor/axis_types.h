@@ -17,8 +17,8 @@
 //     all else                                                no product: parts that do not meet
 //
 // and likewise of dx = dy w^T and dw = x^T dy, but that a partial dw may be left to the sum of gradients.
-// backward(), which a scheme may write by itself, sums over what these two sum over. How often the code
-// sums is not looked at: a sum made twice is for certificates to find.
+// backward(), which a scheme may write by itself, sums over what these two sum over. That each sum is made
+// once is counted on tensors of ones (sum_counts.h).
 namespace kuafu {
 
 /// A declaration that the code of a scheme contradicts: no plan with it can be right.
@@ -31,7 +31,7 @@ class WrongAxes : public ConfigError {
 /// The axes over which the weight gradients of a role are left to the sum of gradients.
 struct LeftSums {
   Axes expand, contract;
-  Axes unknown;  ///< of calls whose operand cannot be told: nothing is said of these
+  Axes unknown;  ///< of calls whose operand cannot be told: neither list says anything of these
   const Axes& of(Role r) const { return r == Role::kExpand ? expand : contract; }
 };
 

@@ -16,10 +16,18 @@ struct Noted {
   int64_t elements;
 };
 
+/// What communicators of a world share.
+struct World {
+  Place place = Place::kMeta;
+  std::vector<Noted> calls = {};
+  std::string marked = {};
+  bool is_untold = false;
+};
+
 class NotingCommunicator final : public CallCommunicator {
  public:
-  NotingCommunicator(std::vector<Noted>& notes, std::vector<int> members, int index)
-      : notes_(notes), members_(std::move(members)), index_(index) {}
+  NotingCommunicator(World& world, std::vector<int> members, int index)
+      : world_(world), members_(std::move(members)), index_(index) {}
 
   std::string_view name() const override { return "noting"; }
   int rank() const override { return index_; }
@@ -32,18 +40,38 @@ class NotingCommunicator final : public CallCommunicator {
     if (table.group_of[me] < 0) return nullptr;
     std::vector<int> group = table.groups[static_cast<size_t>(table.group_of[me])];
     for (int& r : group) r = members_[static_cast<size_t>(r)];
-    return std::make_unique<NotingCommunicator>(notes_, std::move(group), table.index_in[me]);
+    return std::make_unique<NotingCommunicator>(world_, std::move(group), table.index_in[me]);
   }
 
  protected:
-  Place place() const override { return Place::kMeta; }
+  Place place() const override { return world_.place; }
   void enter(const Call& call) override {
-    if (size() > 1) notes_.push_back({label(), call.verb, call.count()});
+    if (size() > 1) world_.calls.push_back({label(), call.verb, call.count()});
   }
-  Work start(const Call&) override { return {}; }
+  Work start(const Call& call) override {
+    if (world_.place == Place::kHost && call.verb != Verb::kBarrier) play(call);
+    return {};
+  }
 
  private:
-  std::vector<Noted>& notes_;
+  /// All ranks hold what this one does. The reduced buffer of a rank that is not the root says nothing.
+  void play(const Call& call) {
+    if (call.verb == Verb::kSend || call.verb == Verb::kRecv || call.dtype() != DType::kF64) {
+      world_.is_untold = true;
+      return;
+    }
+    double factor = 1;
+    if (call.reduces() && call.op == ReduceOp::kSum) {
+      factor = size() * (size() > 1 && label() == world_.marked ? 2 : 1);
+    }
+    auto* out = static_cast<double*>(call.out.data);
+    const auto* in = static_cast<const double*>(call.in.data);
+    for (int64_t i = 0; i < call.out.count && call.in.count > 0; ++i) {
+      out[i] = factor * in[i % call.in.count];
+    }
+  }
+
+  World& world_;
   std::vector<int> members_;
   int index_;
 };
@@ -69,16 +97,17 @@ MarkedExtents::MarkedExtents(const std::vector<Axis>& axes) {
 }
 
 struct NotingWorld::Notes {
-  std::vector<Noted> calls;
+  World shared;
   Ledger ledger;
   std::unique_ptr<Communicator> world;
 };
 
-NotingWorld::NotingWorld(const std::vector<Axis>& axes)
+NotingWorld::NotingWorld(const std::vector<Axis>& axes, Place place)
     : notes_(std::make_unique<Notes>()), mesh_(std::make_unique<Mesh>(axes, 0)) {
   std::vector<int> all(static_cast<size_t>(mesh_->num_ranks()));
   std::iota(all.begin(), all.end(), 0);
-  notes_->world = std::make_unique<NotingCommunicator>(notes_->calls, std::move(all), 0);
+  notes_->shared.place = place;
+  notes_->world = std::make_unique<NotingCommunicator>(notes_->shared, std::move(all), 0);
   mesh_->connect(*notes_->world, &notes_->ledger);
 }
 
@@ -95,12 +124,17 @@ bool NotingWorld::has(const std::string& axis) const {
   return std::find(all.begin(), all.end(), axis) != all.end();
 }
 
-void NotingWorld::clear() { notes_->calls.clear(); }
+void NotingWorld::clear() {
+  notes_->shared.calls.clear();
+  notes_->shared.is_untold = false;
+}
+void NotingWorld::mark(const std::string& axis) { notes_->shared.marked = axis; }
+bool NotingWorld::is_untold() const { return notes_->shared.is_untold; }
 
 ProductCalls NotingWorld::calls(const MarkedExtents& extents, const std::string& left,
                                 const std::string& right, const std::string& out) const {
   ProductCalls found;
-  for (const Noted& call : notes_->calls) {
+  for (const Noted& call : notes_->shared.calls) {
     if (call.verb == Verb::kBarrier) continue;
     const auto is_of = [&](const std::string& letters) {
       const std::string all = "BSKM";

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kuafu/comm/buffer.h"
 #include "kuafu/mesh/mesh.h"
 
 // Which operand of a product goes through which collective: products are run on meta tensors in a world
@@ -38,15 +39,21 @@ struct ProductCalls {
   std::set<std::string> unknown;  ///< axes of calls whose operand cannot be told
 };
 
-/// Rank 0 of a mesh whose communicators note their calls.
+/// Rank 0 of a mesh whose communicators note their calls. On meta tensors they do no more. On the host
+/// (f64) each call leaves what it would if every rank held what this one does: of tensors of ones no rank
+/// has anything else, so a sum is a factor.
 class NotingWorld {
  public:
-  explicit NotingWorld(const std::vector<Axis>& axes);
+  explicit NotingWorld(const std::vector<Axis>& axes, Place place = Place::kMeta);
   ~NotingWorld();
   const Mesh& mesh() const { return *mesh_; }
   std::vector<std::string> names() const;
   bool has(const std::string& axis) const;
   void clear();
+  /// From now on a sum along this axis is twice as much, so that its sums can be counted; empty: none.
+  void mark(const std::string& axis);
+  /// Whether a call since clear() left what cannot be told: a message that is not exchanged for another.
+  bool is_untold() const;
   /// The calls since clear(), by the operands that have these letters: "BSK", "KM", "BSM".
   ProductCalls calls(const MarkedExtents& extents, const std::string& left,
                      const std::string& right, const std::string& out) const;

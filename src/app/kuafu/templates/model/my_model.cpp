@@ -32,6 +32,8 @@ class MyModel : public kuafu::ModelBlock {
  public:
   // Where shapes come from: `plan` has the numbers of [model] in the plan, whole; `ctx` knows which
   // part of them this rank has. A layer makes its parameters by name, the same under every scheme.
+  // One of your own: add(ctx.param(name, shape, layout, RowUse::kOuterWidth, init)); the use says what
+  // it meets, and its layout and sums are held against that.
   MyModel(const Context& ctx, const ModelPlan& plan, const std::string& name)
       : name_(name),
         norm1_(ctx, name + ".norm1", plan),
