@@ -79,7 +79,7 @@ Rule make_muon(const OptimizerPlan& plan) {
     return ops::momentum_ahead(p.slots[0], p.grad, plan.momentum, p.grad_factor);
   };
   const auto update = [plan](RulePiece& p, const Rates& rates, const Tensor&) {
-    if (p.matrix != nullptr) {
+    if (p.is_matrix) {
       ops::decayed_step(p.value, p.step, rates.lr, p.weight_decay);  // 5
       return;
     }
