@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/optim/formulas.h"
 #include "kuafu/optim/rule.h"
 
 namespace kuafu {
@@ -83,9 +84,9 @@ Rule make_muon(const OptimizerPlan& plan) {
       ops::decayed_step(p.value, p.step, rates.lr, p.weight_decay);  // 5
       return;
     }
-    ops::adamw(p.value, p.grad, p.slots[0], p.slots[1],
-               {plan.adam_lr * (rates.lr / plan.lr), plan.beta1, plan.beta2, plan.epsilon,
-                p.weight_decay, rates.step, p.grad_factor});  // 6
+    update_by_adamw(p.value, p.grad, p.slots[0], p.slots[1],
+                    {plan.adam_lr * (rates.lr / plan.lr), plan.beta1, plan.beta2, plan.epsilon,
+                     p.weight_decay, rates.step, p.grad_factor});  // 6
   };
   return {.slots = {"m", "v"},
           .matrix_slots = {"velocity"},
