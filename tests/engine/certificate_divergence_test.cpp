@@ -57,7 +57,7 @@ TEST(ProofOfADivergedRun, IsDifferentWhereAnythingBeforeOrAfterIs) {
   EXPECT_EQ(refuted.reason, "other bits");
 }
 
-// Gradients of 1e-7 are two or three spacings of f16; clipped where they are, they round again.
+// Gradients of 1e-7 are two or three spacings of f16; clipped in it, they would round again.
 TEST(CertificateInHalfPrecision, RoundsClippedGradientsAsTheRunDoes) {
   for (const char* type : {"f16", "bf16"}) {
     const Certificate c = of_a_run({{"model.dtype", type},

@@ -166,8 +166,8 @@ Certificate of_whole_run(const Plan& plan) {
   return tests::run_plan(plan, options)[0].certificate;
 }
 
-// Clipped f16 gradients below the normal numbers, under a first moment of larger ones: the update
-// divides by the little that rounding left.
+// Clipped f16 gradients below the normal numbers, under a first moment of larger ones: what rounding
+// in f16 would leave of them is little, and the update divides by it.
 TEST(Certificate, SubnormalGradientsUnderAnOldMomentAreEqual) {
   const Certificate c = of_whole_run(tests::small_plan({{"model.dtype", "f16"},
                                                         {"model.hidden", "64"},

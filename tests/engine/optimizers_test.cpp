@@ -10,6 +10,7 @@
 
 #include <ATen/ATen.h>
 
+#include "kuafu/optim/rule.h"
 #include "kuafu/oracle/oracle.h"
 #include "tests/support/plans.h"
 
@@ -27,6 +28,7 @@ const Overrides kModel = {{"model.hidden", "36"},  {"model.heads", "6"},
 std::vector<Family> rules() {
   const std::string kind = "optimizer.kind", lr = "optimizer.lr";
   return {{"adam", {{kind, "adam"}}},
+          {"sgd", {{kind, "sgd"}, {lr, "0.1"}}},
           {"nesterov", {{kind, "sgd"}, {lr, "0.1"}, {"optimizer.nesterov", "true"}}},
           {"adamw_vectors", {{kind, "adamw"}, {"optimizer.exclude", "vectors"}}},
           {"lars", {{kind, "lars"}, {lr, "1"}, {"optimizer.coefficient", "0.02"}}},
@@ -148,6 +150,16 @@ void expect_certified(const Family& rule, const Family& sharding, const std::str
   EXPECT_EQ(c.verdict, "equal") << rule.name << " " << dtype << ": " << c.describe() << "; native "
                                 << c.native.describe();
   EXPECT_EQ(c.native.verdict, "equal") << rule.name << " " << dtype;
+}
+
+TEST(Optimizers, EachKindHasARowHere) {
+  for (const std::string& kind : builtin_optimizers().names()) {
+    const std::vector<Family> all = rules();
+    const bool has_row = std::any_of(all.begin(), all.end(), [&](const Family& f) {
+      return f.overrides.at(0) == std::pair<std::string, std::string>("optimizer.kind", kind);
+    });
+    EXPECT_TRUE(has_row) << kind << ": add it to rules()";
+  }
 }
 
 class OptimizerUnderShards : public testing::TestWithParam<Family> {};

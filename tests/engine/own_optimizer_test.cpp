@@ -292,7 +292,7 @@ Registries shortened_muon(double share) {
               built_in.updates.find("muon"));
 }
 
-// Clipped gradients of bf16 are known to the bit: the part of the run's own type says what it is.
+// Gradients of bf16 are clipped inside the update, in f32: the part of the run's own type says it.
 TEST(OwnOptimizer, WrongStepsOfMuonInClippedBf16AreRefutedInThatType) {
   const Overrides clipped = {
       {"model.dtype", "bf16"}, {"optimizer.clip", "0.01"}, {"optimizer.lr", "0.02"}};

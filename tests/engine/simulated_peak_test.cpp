@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/optim/rule.h"
 #include "kuafu/simulate/simulate.h"
 #include "tests/support/plans.h"
 
@@ -50,7 +51,7 @@ TEST(SimulatedPeak, IsThatOfTheLossOfATinyMixture) {
 // A simulated run knows no overflow and updates in every step: where its peak is the same, slots and
 // master copies are there without a step.
 TEST(SimulatedPeak, IsThatOfARunWhoseEveryStepOverflows) {
-  for (const char* kind : {"sgd", "adamw", "lamb", "muon"}) {
+  for (const std::string& kind : builtin_optimizers().names()) {
     for (const char* zero : {"0", "1", "2", "3"}) {
       const testing::ScopedTrace trace(__FILE__, __LINE__, text(kind, ", ZeRO ", zero));
       const Overrides overrides = {{"model.dtype", "f16"},

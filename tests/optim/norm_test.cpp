@@ -104,26 +104,16 @@ TEST(GlobalGradNorm, SendsOneSmallAllReduceAnAxisAndTheSameOnMeta) {
   }
 }
 
-TEST(ClipGradients, ScalesToTheNormAllowed) {
-  const Mesh mesh({}, 0);
-  std::vector<Param> params;
-  std::vector<ParamShard> shards = shards_of(mesh, params, at::kCPU);
-  const double norm = global_grad_norm(shards, mesh);
-  clip_gradients(shards, norm, 2 * norm);
-  EXPECT_EQ(global_grad_norm(shards, mesh), norm);
-  clip_gradients(shards, norm, 0);
-  EXPECT_EQ(global_grad_norm(shards, mesh), norm);
-  clip_gradients(shards, norm, 1);
-  EXPECT_NEAR(global_grad_norm(shards, mesh), 1, 300 * 0x1.0p-52);  // a sum of about 300 squares
-  EXPECT_THROW(clip_gradients(shards, norm, -1), ConfigError);
+TEST(ClipFactor, ScalesToTheNormAllowed) {
+  EXPECT_EQ(clip_factor(3, 6), 1);
+  EXPECT_EQ(clip_factor(3, 3), 1);
+  EXPECT_EQ(clip_factor(3, 0), 1);
+  EXPECT_EQ(clip_factor(4, 1), 0.25);
+  EXPECT_THROW(clip_factor(3, -1), ConfigError);
 }
 
-TEST(ClipGradients, LeavesGradientsOfANormThatIsNoNumber) {
-  const Mesh mesh({}, 0);
-  std::vector<Param> params;
-  std::vector<ParamShard> shards = shards_of(mesh, params, at::kCPU);
-  clip_gradients(shards, std::nan(""), 1);
-  EXPECT_EQ(global_grad_norm(shards, mesh), unsharded_norm());
+TEST(ClipFactor, LeavesGradientsOfANormThatIsNoNumber) {
+  EXPECT_EQ(clip_factor(std::nan(""), 1), 1);
 }
 
 }  // namespace

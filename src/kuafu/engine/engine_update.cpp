@@ -12,25 +12,20 @@
 
 namespace kuafu {
 
-/// One factor takes the scale out of the gradients and clips them, inside the update: in half
-/// precision a division would lose what the scale has saved. An overflow skips the update on all
-/// ranks; sums carry it to whoever sees the sum, and the flag to everybody else.
+/// One factor takes the scale out of the gradients and clips them, inside the update: it costs no
+/// pass over them, and half precision loses nothing to it. An overflow of a scaled loss skips the
+/// update on all ranks; sums carry it to whoever sees the sum, and the flag to everybody else.
 void Engine::State::step_optimizer(double norm) {
-  if (!scaler.is_active()) {
-    if (watch) watch->begin(ready, 1, mesh);
-    clip_gradients(ready, norm, plan.optimizer.clip);
-    optimizer->step(ready, lr(), mesh);
-    return;
-  }
-  const bool has_overflow = is_on_any_rank(!std::isfinite(norm), mesh, options.device);
-  if (!has_overflow) {
+  const bool has_overflow =
+      scaler.is_active() && is_on_any_rank(!std::isfinite(norm), mesh, options.device);
+  if (has_overflow) {
+    if (watch) watch->begin_skipped(ready, mesh);
+    optimizer->skip(ready, mesh);
+  } else {
     const double factor = clip_factor(norm, plan.optimizer.clip) / scaler.scale();
     for (ParamShard& shard : ready) shard.grad_factor = factor;
     if (watch) watch->begin(ready, 1 / scaler.scale(), mesh);
     optimizer->step(ready, lr(), mesh);
-  } else {
-    if (watch) watch->begin_skipped(ready, mesh);
-    optimizer->skip(ready, mesh);
   }
   scaler.step(has_overflow);
 }

@@ -77,8 +77,8 @@ void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) 
                       .grad = shards[i].grad,
                       .slots = state.slots,
                       .grad_factor = shards[i].grad_factor,
-                      .weight_decay = is_left_out(*shards[i].param) ? 0 : plan_.weight_decay});
-    if (updates_whole(*shards[i].param)) pieces.back().matrix = shards[i].param;
+                      .weight_decay = is_left_out(*shards[i].param) ? 0 : plan_.weight_decay,
+                      .is_matrix = updates_whole(*shards[i].param)});
   }
   std::vector<Tensor> ratios(shards.size());
   if (rule_.has_ratios()) ratios = ratios_of(shards, pieces, rates, mesh);

@@ -99,8 +99,7 @@ class CheckedRule {
       throw PluginError(text(who_, ": after ", part, " the piece has ", piece.slots.size(),
                              " slots; allowed: the ", slots.size(), " that the rule declares"));
     }
-    const std::vector<std::string>& names =
-        piece.matrix != nullptr ? rule_.matrix_slots : rule_.slots;
+    const std::vector<std::string>& names = piece.is_matrix ? rule_.matrix_slots : rule_.slots;
     for (size_t i = 0; i < slots.size(); ++i) {
       require(slots[i].change(piece.slots[i]), "slot " + in_quotes(names.at(i)));
     }

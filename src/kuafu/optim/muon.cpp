@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/optim/formulas.h"
 #include "kuafu/optim/rule.h"
 
 namespace kuafu {
@@ -79,13 +80,13 @@ Rule make_muon(const OptimizerPlan& plan) {
     return ops::momentum_ahead(p.slots[0], p.grad, plan.momentum, p.grad_factor);
   };
   const auto update = [plan](RulePiece& p, const Rates& rates, const Tensor&) {
-    if (p.matrix != nullptr) {
+    if (p.is_matrix) {
       ops::decayed_step(p.value, p.step, rates.lr, p.weight_decay);  // 5
       return;
     }
-    ops::adamw(p.value, p.grad, p.slots[0], p.slots[1],
-               {plan.adam_lr * (rates.lr / plan.lr), plan.beta1, plan.beta2, plan.epsilon,
-                p.weight_decay, rates.step, p.grad_factor});  // 6
+    update_by_adamw(p.value, p.grad, p.slots[0], p.slots[1],
+                    {plan.adam_lr * (rates.lr / plan.lr), plan.beta1, plan.beta2, plan.epsilon,
+                     p.weight_decay, rates.step, p.grad_factor});  // 6
   };
   return {.slots = {"m", "v"},
           .matrix_slots = {"velocity"},

@@ -13,7 +13,6 @@
 #include "kuafu/optim/shard_layers.h"
 #include "kuafu/tensor/collectives.h"
 #include "kuafu/tensor/ops.h"
-#include "kuafu/tensor/scale.h"
 
 namespace kuafu {
 namespace {
@@ -111,13 +110,6 @@ double clip_factor(double norm, double clip) {
   KUAFU_REQUIRE(clip >= 0, "optimizer.clip = ", clip,
                 "; 0 turns clipping off, else a positive norm");
   return clip == 0 || !(norm > clip) ? 1 : clip / norm;
-}
-
-void clip_gradients(std::span<ParamShard> shards, double norm, double clip) {
-  const double factor = clip_factor(norm, clip);
-  if (factor == 1) return;  // a NaN norm leaves the gradients: the loss shows it
-  const at::NoGradGuard no_grad;
-  for (ParamShard& shard : shards) scale(shard.grad, factor);
 }
 
 }  // namespace kuafu

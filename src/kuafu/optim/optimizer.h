@@ -102,9 +102,8 @@ double learning_rate(const OptimizerPlan& plan, int64_t t, int64_t steps, int64_
 /// `device`: where shards are, or would be on a rank without any.
 double global_grad_norm(std::span<const ParamShard> shards, const Mesh& mesh,
                         at::Device device = at::kCPU);
-/// min(1, clip / norm); 1 where clip = 0 or the norm is NaN. Throws ConfigError for clip < 0.
+/// min(1, clip / norm), for ParamShard::grad_factor; 1 where clip = 0 or the norm is NaN, so that the
+/// loss shows it. Throws ConfigError for clip < 0.
 double clip_factor(double norm, double clip);
-/// Scales all gradients by clip_factor, in place.
-void clip_gradients(std::span<ParamShard> shards, double norm, double clip);
 
 }  // namespace kuafu

@@ -22,9 +22,8 @@ struct RulePiece {
   double grad_factor = 1;
   double weight_decay = 0;    ///< 0 for layers that are left out
   ops::LayerRun layers = {};  ///< where the elements lie among them
-  /// Of a rule with matrix_slots: the parameter of hidden matrices that this is a piece of.
-  const Param* matrix = nullptr;
-  Tensor step = {};  ///< of these elements, for the update of a piece of matrices
+  bool is_matrix = false;     ///< a piece of hidden matrices, of a rule with matrix_slots
+  Tensor step = {};           ///< of these elements, for the update of a piece of matrices
 };
 
 /// Of one step.

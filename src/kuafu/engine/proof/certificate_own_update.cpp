@@ -14,12 +14,8 @@
 //     in the layer                                  norm or a product reaches all elements alike, and
 //                                                   in one of many thousands all draws are small
 //
-// Gradients in half precision that were clipped where they are (certificate_update.cpp) are clipped
-// here by the same ATen product in their own type: elements are rounded one by one, so that the
-// formula reads the very bits that the rule read. As draws of 2 u they would be a bound as large as
-// Muon's step, which makes the smallest of what a gradient holds as large as the rest, rounding of
-// bf16 included. A formula that jumps where rounding decides has no bound but the jump: where a draw
-// jumps, so may the run.
+// A formula that jumps where rounding decides has no bound but the jump: where a draw jumps, so may
+// the run.
 //
 // The errors are told as shares of the bound, in units of 16 u.
 
@@ -61,8 +57,7 @@ class OwnUpdateCheck {
         rules_(rules),
         u_(plan.model.dtype == DType::kF64 ? 0x1p-52 : 0x1p-24),
         before_(updated(evidence.before)),
-        state_before_(state_of(evidence.before)),
-        gradients_(given_gradients()) {}
+        state_before_(state_of(evidence.before)) {}
 
   void run() {
     const After exact = stepped();
@@ -83,26 +78,9 @@ class OwnUpdateCheck {
     }
     const double lr = oracle::learning_rate(plan_.optimizer, is_.step - is_.scale_before.skipped,
                                             plan_.schedule_steps(), plan_.train.batch);
-    OptimizerPlan rule = plan_.optimizer;
-    if (is_clipped_in_place()) rule.clip = 0;
-    oracle::update(rule, lr, is_.report.grad_norm, gradients_, after.weights, after.state, layers_,
-                   nullptr, rules_);
+    oracle::update(plan_.optimizer, lr, is_.report.grad_norm, is_.gradients, after.weights,
+                   after.state, layers_, nullptr, rules_);
     return after;
-  }
-  bool is_clipped_in_place() const {
-    const bool is_half = plan_.model.dtype == DType::kBF16 || plan_.model.dtype == DType::kF16;
-    const double clip = plan_.optimizer.clip;
-    return is_half && !plan_.has_loss_scale() && clip > 0 && is_.report.grad_norm > clip;
-  }
-  /// What the rule read, but for a clipping that is its own.
-  oracle::Tensors given_gradients() const {
-    if (!is_clipped_in_place()) return is_.gradients;
-    oracle::Tensors out;
-    for (const auto& [name, g] : is_.gradients) {
-      const Tensor clipped = g.to(scalar_type(plan_.model.dtype));
-      out[name] = clipped.mul_(plan_.optimizer.clip / is_.report.grad_norm).to(at::kDouble);
-    }
-    return out;
   }
   /// What rounding may make of it.
   template <class Of>
@@ -171,7 +149,6 @@ class OwnUpdateCheck {
   double u_;
   oracle::Tensors before_;  // what is updated, f64
   oracle::State state_before_;
-  oracle::Tensors gradients_;
 };
 
 }  // namespace

@@ -6,20 +6,13 @@
 //
 //   elements    at most as many of each on its way as the formula is registered with
 //               (oracle::Rounding), each u of what is added up: |w| and |dw| of absolute values.
-//   clipping    without a loss scale gradients g in half precision are clipped where they are: factor
-//               (on a CPU, by ATen, in place) and product c g are rounded to their type, 2 u of it,
-//               and v squares both, so that (1 + u)^kClippings - 1 is allowed besides. Below the
-//               least normal number n of the type rounding is as large as at it, e = u n: m and v
-//               are measured on max(|c g|, n). An update divides m, mostly of earlier gradients, by the root of v, which
-//               may be mostly this one's: its size is the larger of those by |c g| and by |c g| - 2 e,
-//               nothing perhaps, and it has n / |c g| times the error, up to itself twice.
 //   Adam        decays through its gradient, G = c g + d w, whose terms s = |c g| + d |w| may cancel:
 //               with b the bound, m / (sqrt(v) + eps) moves by b s times its derivative in G,
 //               at most ((1 - b1) + |m| sqrt(1 - b2) / (sqrt(v) + eps)) / (sqrt(v) + eps), for v
 //               the least of G +- b s, bias corrections beside their moments.
 //   LARS, LAMB  the ratio of a layer has the relative error of its norms. Elements x with errors
-//               b t, t their terms, have a norm within b |t| / |x| of itself: |g| of LARS (t = g but
-//               for clipping), |r| of LAMB, r = direction + d w, whose terms may cancel. Sums of K
+//               b t, t their terms, have a norm within b |t| / |x| of itself: |g| of LARS (t = g),
+//               |r| of LAMB, r = direction + d w, whose terms may cancel. Sums of K
 //               squares, in f64 in any order, differ by less than 2 sqrt(K) 2^-53 of themselves.
 //               Each element of the step has that error besides its own. LARS by |g + d w|: the terms
 //               of those elements are |c g| + d |w|.
@@ -51,8 +44,6 @@
 namespace kuafu {
 namespace {
 
-constexpr double kClippings = 4;
-
 using Decay = oracle::Rounding::Decay;
 using Ratio = oracle::Rounding::Ratio;
 
@@ -67,9 +58,8 @@ class UpdateCheck {
         rounding_(rounding),
         proof_(proof),
         norm_(evidence.report.grad_norm),
-        fine_(static_cast<double>(rounding.per_element) *
-              std::min(unit_roundoff(plan.model.dtype), 0x1p-24)),
-        bound_(is_clipped_in_place() ? clippings() + fine_ : fine_),
+        bound_(static_cast<double>(rounding.per_element) *
+               std::min(unit_roundoff(plan.model.dtype), 0x1p-24)),
         lr_(oracle::learning_rate(rule_, evidence.step - evidence.scale_before.skipped,
                                   plan.schedule_steps(), plan.train.batch)),
         before_(updated(evidence.before)) {}
@@ -84,14 +74,7 @@ class UpdateCheck {
       for (auto& [name, t] : tensors) t = t.abs();
     }
     const oracle::State start = absolute;
-    oracle::Tensors moved = movement(absolute_terms(0), absolute);
-    if (is_clipped_in_place()) {
-      oracle::State least = start;
-      const oracle::Tensors most = movement(absolute_terms(2 * half_spacing()), least);
-      for (auto& [name, by] : moved) by = at::maximum(by, most.at(name)) * far_below_normal(name);
-      absolute = start;
-      movement(at_least_normal(absolute_terms(0)), absolute);
-    }
+    oracle::Tensors moved = movement(absolute_terms(), absolute);
     if (rounding_.has_root && rounding_.decay == Decay::kInGradient) {
       moved = adam_movement(start, absolute);
     }
@@ -107,20 +90,6 @@ class UpdateCheck {
   double factor() const {
     const double clip = rule_.clip;
     return clip > 0 && norm_ > clip ? clip / norm_ : 1;
-  }
-  /// Gradients in half precision without a loss scale; others are clipped inside the update (see
-  /// LossScaler and clip_gradients), or in a type that the bound is of.
-  bool is_clipped_in_place() const {
-    const bool is_half = plan_.model.dtype == DType::kBF16 || plan_.model.dtype == DType::kF16;
-    return is_half && !plan_.has_loss_scale() && factor() < 1;
-  }
-  /// (1 + u)^kClippings - 1: of v, whose largest element may well come near it.
-  double clippings() const {
-    return std::pow(1 + unit_roundoff(plan_.model.dtype), kClippings) - 1;
-  }
-  double least_normal() const {
-    if (!is_clipped_in_place()) return 0;
-    return plan_.model.dtype == DType::kF16 ? 0x1p-14 : 0x1p-126;
   }
   /// What underflow may add to the errors of weights and of every slot.
   struct Underflow {
@@ -176,7 +145,6 @@ class UpdateCheck {
     return rule_.epsilon / std::sqrt(1 - std::pow(rule_.beta2, t));
   }
   bool has_ratio(Ratio ratio) const { return rounding_.ratio == ratio; }
-  double half_spacing() const { return least_normal() * unit_roundoff(plan_.model.dtype); }
 
   oracle::Weight layers_of(const std::string& name) const {
     const auto found = layers_.find(name);
@@ -195,26 +163,22 @@ class UpdateCheck {
     return rounding_.decay == Decay::kInGradient ? decay(name) : 0;
   }
 
-  /// Clipping is of gradients, not of decay. `less`: what rounding may have taken from the clipped
-  /// ones. LARS: with the rates of layers, and what they may be wrong by.
-  oracle::Tensors absolute_terms(double less) const {
+  /// Clipping is of gradients, not of decay. LARS: with the rates of layers, and what they may be
+  /// wrong by.
+  oracle::Tensors absolute_terms() const {
     oracle::Tensors sizes;
     for (const auto& [name, g] : is_.gradients) {
       const Tensor clipped = factor() * g.abs();
-      sizes[name] = (clipped - less).clamp_min(0) + coupled_decay(name) * before_.at(name).abs();
+      sizes[name] = clipped + coupled_decay(name) * before_.at(name).abs();
       if (!has_ratio(Ratio::kOfGradient)) continue;
       const Tensor& ratio = trust_.ratio.at(name);
       sizes[name] = sizes[name] * ratio;
       if (!is_scaled(name)) continue;
       const double inside = rule_.denominator == "norm_of_sum" ? decay(name) : 0;
-      const Tensor &w = before_.at(name), terms = clipped.clamp_min(least_normal());
-      sizes[name] =
-          sizes[name] * (1 + norm_error(name, factor() * g + inside * w, terms + inside * w.abs()));
+      const Tensor& w = before_.at(name);
+      sizes[name] = sizes[name] *
+                    (1 + norm_error(name, factor() * g + inside * w, clipped + inside * w.abs()));
     }
-    return sizes;
-  }
-  oracle::Tensors at_least_normal(oracle::Tensors sizes) const {
-    for (auto& [name, t] : sizes) t = t.clamp_min(least_normal());
     return sizes;
   }
   /// How far gradients of these sizes move a weight, LAMB's before its ratio and rate; state goes on
@@ -249,12 +213,11 @@ class UpdateCheck {
   }
   /// By the derivative above. `absolute`: state after the step, its first moment of absolute terms.
   oracle::Tensors adam_movement(const oracle::State& start, const oracle::State& absolute) const {
-    const oracle::Tensors terms = absolute_terms(0);
+    const oracle::Tensors terms = absolute_terms();
     oracle::Tensors least_gradients;
     for (const auto& [name, g] : is_.gradients) {
       const Tensor whole = factor() * g + decay(name) * before_.at(name);
-      least_gradients[name] =
-          (whole.abs() - bound_ * terms.at(name) - 2 * half_spacing()).clamp_min(0);
+      least_gradients[name] = (whole.abs() - bound_ * terms.at(name)).clamp_min(0);
     }
     oracle::State least = start;
     movement(least_gradients, least);
@@ -266,16 +229,9 @@ class UpdateCheck {
       const Tensor root = (least.slots.at("v").at(name) / second).sqrt() + epsilon(t);
       const Tensor own = 1 + s * std::sqrt((1 - rule_.beta2) / second) / root;
       moved[name] = lr_ * m / root * own;
-      if (is_clipped_in_place()) moved[name] = moved[name] * far_below_normal(name);
     }
     return moved;
   }
-  /// n / |c g|, at least 1 and as much as makes the bound 2.
-  Tensor far_below_normal(const std::string& name) const {
-    const Tensor clipped = factor() * is_.gradients.at(name).abs();
-    return (least_normal() / clipped.clamp_min(least_normal() * bound_ / 2)).clamp_min(1);
-  }
-
   void compare_weights(const oracle::Tensors& exact, const oracle::Tensors& moved,
                        const oracle::Tensors& lost) {
     const oracle::Tensors mine = updated(is_.after);
@@ -287,7 +243,7 @@ class UpdateCheck {
       }
       // AdamW's decay is of the weight itself: (1 - lr decay) w.
       const double terms = rounding_.decay == Decay::kOfWeight ? 1 + lr_ * decay(name) : 1;
-      Tensor scale = before_.at(name).abs() * (terms * fine_ / bound_);
+      Tensor scale = before_.at(name).abs() * terms;
       if (const auto by = moved.find(name); by != moved.end()) scale = scale + by->second;
       if (const auto by = lost.find(name); by != lost.end()) scale = scale + by->second / bound_;
       add_elements({found->second, w, scale}, bound_, at_step(is_, name), proof_);
@@ -326,7 +282,7 @@ class UpdateCheck {
   const oracle::Rounding& rounding_;
   Proof& proof_;
   double norm_;
-  double fine_, bound_;  // without and with the rounding of clipped gradients
+  double bound_;
   double lr_;
   oracle::Tensors before_;  // what is updated, f64
   oracle::Trust trust_;

@@ -3,7 +3,8 @@
 
 #include <cmath>
 
-#include "kuafu/tensor/ops.h"
+#include "kuafu/base/kernel_choice.h"
+#include "kuafu/tensor/ops/formula.h"
 #include "kuafu/tensor/ops/library.h"
 #include "kuafu/tensor/ops/update.h"
 
@@ -41,35 +42,6 @@ void adam_cpu(const Tensor& value, const Tensor& grad, const Tensor& m, const Te
   });
 }
 
-template <Decay decay>
-void adam_plain(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v,
-                double lr, double beta1, double beta2, double epsilon, double weight_decay,
-                int64_t t, double grad_factor) {
-  // ATen's kernel makes 1 - beta1 of the rounded 1 - beta1: nothing is left of a small one.
-  if (beta1 < 0.5) {
-    Tensor g = scaled(value, grad, grad_factor);
-    if (decay == Decay::kInGradient) g = at::add(g, value, weight_decay);
-    m.mul_(beta1).add_(g, 1 - beta1);
-    v.mul_(beta2).addcmul_(g, g, 1 - beta2);
-    const auto steps = static_cast<double>(t);
-    const Tensor root = v.sqrt().mul_(1 / std::sqrt(1 - std::pow(beta2, steps))).add_(epsilon);
-    if (decay == Decay::kOfWeight) value.mul_(1 - lr * weight_decay);
-    value.addcdiv_(m, root, -lr / (1 - std::pow(beta1, steps)));
-    return;
-  }
-  const Tensor step = at::full({}, static_cast<double>(t), value.options().dtype(at::kFloat));
-  constexpr auto fused = [](const auto&... arguments) {
-    if constexpr (decay == Decay::kInGradient) {
-      at::_fused_adam_(arguments...);
-    } else {
-      at::_fused_adamw_(arguments...);
-    }
-  };
-  fused(at::TensorList(value), at::TensorList(scaled(value, grad, grad_factor)), at::TensorList(m),
-        at::TensorList(v), at::TensorList(), at::TensorList(step), lr, beta1, beta2, weight_decay,
-        epsilon, false, false);
-}
-
 void adam_meta(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, double, double,
                double, double, int64_t, double) {}
 
@@ -86,20 +58,6 @@ void sgd_cpu(const Tensor& value, const Tensor& grad, const Tensor& velocity, do
                    {lr, momentum, weight_decay, grad_factor});
     });
   });
-}
-
-void sgd_kernel(const Tensor& value, const Tensor& grad, const Tensor& velocity, double lr,
-                double momentum, double weight_decay, double grad_factor) {
-  velocity.mul_(momentum).add_(scaled(value, grad, grad_factor));
-  if (weight_decay != 0) velocity.add_(value, weight_decay);
-  value.sub_(velocity, lr);
-}
-
-void nesterov_kernel(const Tensor& value, const Tensor& grad, const Tensor& velocity, double lr,
-                     double momentum, double weight_decay, double grad_factor) {
-  const Tensor g = at::add(scaled(value, grad, grad_factor), value, weight_decay);
-  velocity.mul_(momentum).add_(g);
-  value.sub_(at::add(g, velocity, momentum), lr);
 }
 
 void sgd_meta(const Tensor&, const Tensor&, const Tensor&, double, double, double, double) {}
@@ -122,25 +80,34 @@ using AdamWOp = void(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                      double, double, double, int64_t, double);
 using SgdOp = void(const Tensor&, const Tensor&, const Tensor&, double, double, double, double);
 
+/// An op whose twin is the formula of a rule, which is handed to each call: a loop on a CPU.
+template <class Cpu, class Meta>
+void add_rule(OpLibrary& lib, const char* schema, const char* name, Cpu on_cpu, Meta on_meta) {
+  lib.schemas.def(schema);
+  lib.cpu.impl(name, on_cpu);
+  lib.meta.impl(name, on_meta);
+}
+
 }  // namespace
 
 void add_update_ops(OpLibrary& lib) {
-  lib.add(
+  add_rule(
+      lib,
       "adamw(Tensor(a!) value, Tensor grad, Tensor(b!) m, Tensor(c!) v, float lr, float beta1, "
       "float beta2, float epsilon, float weight_decay, int t, float grad_factor) -> ()",
-      "adamw", &adam_cpu<Decay::kOfWeight>, &adam_plain<Decay::kOfWeight>, &adam_meta);
-  lib.add(
-      "adam(Tensor(a!) value, Tensor grad, Tensor(b!) m, Tensor(c!) v, float lr, float beta1, "
-      "float beta2, float epsilon, float weight_decay, int t, float grad_factor) -> ()",
-      "adam", &adam_cpu<Decay::kInGradient>, &adam_plain<Decay::kInGradient>, &adam_meta);
-  lib.add(
-      "sgd(Tensor(a!) value, Tensor grad, Tensor(b!) velocity, float lr, float momentum, "
-      "float weight_decay, float grad_factor) -> ()",
-      "sgd", &sgd_cpu<Momentum::kPlain>, &sgd_kernel, &sgd_meta);
-  lib.add(
-      "nesterov(Tensor(a!) value, Tensor grad, Tensor(b!) velocity, float lr, float momentum, "
-      "float weight_decay, float grad_factor) -> ()",
-      "nesterov", &sgd_cpu<Momentum::kNesterov>, &nesterov_kernel, &sgd_meta);
+      "adamw", &adam_cpu<Decay::kOfWeight>, &adam_meta);
+  add_rule(lib,
+           "adam(Tensor(a!) value, Tensor grad, Tensor(b!) m, Tensor(c!) v, float lr, float beta1, "
+           "float beta2, float epsilon, float weight_decay, int t, float grad_factor) -> ()",
+           "adam", &adam_cpu<Decay::kInGradient>, &adam_meta);
+  add_rule(lib,
+           "sgd(Tensor(a!) value, Tensor grad, Tensor(b!) velocity, float lr, float momentum, "
+           "float weight_decay, float grad_factor) -> ()",
+           "sgd", &sgd_cpu<Momentum::kPlain>, &sgd_meta);
+  add_rule(lib,
+           "nesterov(Tensor(a!) value, Tensor grad, Tensor(b!) velocity, float lr, float momentum, "
+           "float weight_decay, float grad_factor) -> ()",
+           "nesterov", &sgd_cpu<Momentum::kNesterov>, &sgd_meta);
   lib.add("sum_of_squares(Tensor x) -> Tensor", "sum_of_squares", &sum_of_squares_cpu,
           &sum_of_squares_plain, &sum_of_squares_meta);
 }
@@ -149,45 +116,110 @@ namespace ops {
 
 namespace {
 
-void update_by(const OwnOp<AdamWOp>& op, Tensor& value, const Tensor& grad, Tensor& m, Tensor& v,
-               const AdamWArgs& args) {
+/// An update as an op, and as the same op made by a formula.
+template <class Signature>
+class UpdateOp {
+ public:
+  explicit UpdateOp(const char* name)
+      : loop_(find_op<Signature>(name)),
+        handle_(c10::Dispatcher::singleton().findSchemaOrThrow(text("kuafu::", name).c_str(), "")) {
+  }
+
+  const OwnOp<Signature>& loop() const { return loop_; }
+  template <class F, class... T>
+  void by_formula(F formula, const T&... tensors) const {
+    std::optional<OwnOpEvent> event;
+    if (are_ops_traced()) {
+      event.emplace(handle_, number_);
+      event->start(tensors...);
+    }
+    formula();
+  }
+
+ private:
+  OwnOp<Signature> loop_;
+  c10::OperatorHandle handle_;
+  size_t number_ = OwnOpEvent::next_number();
+};
+
+/// Whether an own loop, or what a meta device has instead, updates it.
+bool has_loop(const Tensor& value) {
+  static const bool is_own = kernel_choice() == KernelChoice::kOwn;
+  return value.is_meta() || (value.is_cpu() && is_own);
+}
+
+void update_by(const UpdateOp<AdamWOp>& op, Tensor& value, const Tensor& grad, Tensor& m, Tensor& v,
+               const AdamWArgs& args, AdamFormula formula) {
   check_update(value, grad, m);
   check_update(value, grad, v);
   KUAFU_CHECK(args.t >= 1, "Adam counts steps from 1, got ", args.t);
   const OpScope scope;
-  op.call(value, grad, m, v, args.lr, args.beta1, args.beta2, args.epsilon, args.weight_decay,
-          args.t, args.grad_factor);
+  if (formula == nullptr || has_loop(value)) {
+    op.loop().call(value, grad, m, v, args.lr, args.beta1, args.beta2, args.epsilon,
+                   args.weight_decay, args.t, args.grad_factor);
+  } else {
+    op.by_formula([&] { formula(value, grad, m, v, args); }, value, grad, m, v);
+  }
   scope.work(0, bytes_of(value, value, grad, m, m, v, v));
 }
 
-void update_by(const OwnOp<SgdOp>& op, Tensor& value, const Tensor& grad, Tensor& velocity,
-               const SgdArgs& args) {
+void update_by(const UpdateOp<SgdOp>& op, Tensor& value, const Tensor& grad, Tensor& velocity,
+               const SgdArgs& args, SgdFormula formula) {
   check_update(value, grad, velocity);
   const OpScope scope;
-  op.call(value, grad, velocity, args.lr, args.momentum, args.weight_decay, args.grad_factor);
+  if (formula == nullptr || has_loop(value)) {
+    op.loop().call(value, grad, velocity, args.lr, args.momentum, args.weight_decay,
+                   args.grad_factor);
+  } else {
+    op.by_formula([&] { formula(value, grad, velocity, args); }, value, grad, velocity);
+  }
   scope.work(0, bytes_of(value, value, grad, velocity, velocity));
 }
 
 }  // namespace
 
+void adamw(Tensor& value, const Tensor& grad, Tensor& m, Tensor& v, const AdamWArgs& args,
+           AdamFormula formula) {
+  static const UpdateOp<AdamWOp> op("adamw");
+  update_by(op, value, grad, m, v, args, formula);
+}
+
+void adam(Tensor& value, const Tensor& grad, Tensor& m, Tensor& v, const AdamWArgs& args,
+          AdamFormula formula) {
+  static const UpdateOp<AdamWOp> op("adam");
+  update_by(op, value, grad, m, v, args, formula);
+}
+
+void sgd(Tensor& value, const Tensor& grad, Tensor& velocity, const SgdArgs& args,
+         SgdFormula formula) {
+  static const UpdateOp<SgdOp> op("sgd");
+  update_by(op, value, grad, velocity, args, formula);
+}
+
+void nesterov(Tensor& value, const Tensor& grad, Tensor& velocity, const SgdArgs& args,
+              SgdFormula formula) {
+  static const UpdateOp<SgdOp> op("nesterov");
+  update_by(op, value, grad, velocity, args, formula);
+}
+
 void adamw(Tensor& value, const Tensor& grad, Tensor& m, Tensor& v, const AdamWArgs& args) {
-  static const auto op = find_op<AdamWOp>("adamw");
-  update_by(op, value, grad, m, v, args);
+  adamw(value, grad, m, v, args, nullptr);
 }
 
 void adam(Tensor& value, const Tensor& grad, Tensor& m, Tensor& v, const AdamWArgs& args) {
-  static const auto op = find_op<AdamWOp>("adam");
-  update_by(op, value, grad, m, v, args);
+  adam(value, grad, m, v, args, nullptr);
 }
 
 void sgd(Tensor& value, const Tensor& grad, Tensor& velocity, const SgdArgs& args) {
-  static const auto op = find_op<SgdOp>("sgd");
-  update_by(op, value, grad, velocity, args);
+  sgd(value, grad, velocity, args, nullptr);
 }
 
 void nesterov(Tensor& value, const Tensor& grad, Tensor& velocity, const SgdArgs& args) {
-  static const auto op = find_op<SgdOp>("nesterov");
-  update_by(op, value, grad, velocity, args);
+  nesterov(value, grad, velocity, args, nullptr);
+}
+
+Tensor scaled(const Tensor& value, const Tensor& grad, double factor) {
+  return kuafu::scaled(value, grad, factor);
 }
 
 Tensor sum_of_squares(const Tensor& x) {
