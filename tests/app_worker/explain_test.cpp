@@ -79,12 +79,12 @@ TEST(Explain, SaysWhereTheStatesOfEveryParameterAre) {
   ASSERT_EQ(json["states"].size(), json["layouts"].size());
   for (const Json& row : json["states"]) {
     const std::string name = row["parameter"];
-    EXPECT_EQ(row["value"]["held"], "whole") << name;
-    EXPECT_EQ(row["gradient"]["held"], "part") << name;
+    EXPECT_EQ(row["value"]["portion"], "whole") << name;
+    EXPECT_EQ(row["gradient"]["portion"], "part") << name;
     EXPECT_EQ(row["gradient"]["types"]["data"], "partial") << name;
     for (const char* slot : {"m", "v", "master"}) {
       EXPECT_EQ(row["slots"][slot],
-                Json::parse(R"({"dtype":"f32","held":"part","tier":"device"})"));
+                Json::parse(R"({"dtype":"f32","portion":"part","tier":"device"})"));
     }
     const Json& along = row["value"]["types"]["tensor"];
     EXPECT_TRUE(!name.ends_with("mlp.up.weight") || along == "sharded") << name;

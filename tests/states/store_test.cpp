@@ -153,13 +153,13 @@ TEST(Store, RowsSayWhatEveryRankKeeps) {
       EXPECT_EQ(r.replicas, Axes{"data"});
       EXPECT_EQ(r.parameter_types[0], std::pair(std::string("data"), AxisType::kReplicated));
       EXPECT_EQ(r.gradient_types[0], std::pair(std::string("data"), AxisType::kPartial));
-      EXPECT_EQ(r.parameter.held == Held::kPart, row.stage == 3) << row.name;
-      EXPECT_EQ(kept[r.name], r.parameter.held == Held::kPart ? 0 : kReplicas * elements)
+      EXPECT_EQ(r.parameter.portion == Portion::kPart, row.stage == 3) << row.name;
+      EXPECT_EQ(kept[r.name], r.parameter.portion == Portion::kPart ? 0 : kReplicas * elements)
           << row.name;
       ASSERT_EQ(r.slots.size(), 3u) << row.name;
       for (const StateRow::Slot& s : r.slots) {
         EXPECT_EQ(s.dtype, DType::kF32);
-        const int64_t copies = s.residence.held == Held::kPart ? 1 : kReplicas;
+        const int64_t copies = s.residence.portion == Portion::kPart ? 1 : kReplicas;
         EXPECT_EQ(kept[r.name + " " + s.name], copies * elements) << row.name << " " << s.name;
       }
     }
@@ -175,8 +175,8 @@ TEST(Store, RefusesAReleaseOfWhatIsNotUsed) {
 
 TEST(Residency, HasFourStagesEachWithMoreInPartsThanTheOneBefore) {
   const auto parts = [](const Residency& r) {
-    return (r.slots.held == Held::kPart) + (r.gradients.held == Held::kPart) +
-           (r.parameters.held == Held::kPart);
+    return (r.slots.portion == Portion::kPart) + (r.gradients.portion == Portion::kPart) +
+           (r.parameters.portion == Portion::kPart);
   };
   for (int64_t stage = 0; stage <= kLastZeroStage; ++stage)
     EXPECT_EQ(parts(residency_of_stage(stage)), stage);

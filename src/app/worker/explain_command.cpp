@@ -173,7 +173,7 @@ void print_states(const Explained& all) {
   std::cout << "\nStates  what a replica keeps of each between its uses: the whole, or its part\n";
   Table table({{"state"}, {"type"}, {"kept"}, {"memory"}, {"parameters", Align::kRight}});
   for (const Kind& k : kinds) {
-    table.add({k.name, std::string(to_string(k.dtype)), std::string(to_string(k.residence.held)),
+    table.add({k.name, std::string(to_string(k.dtype)), std::string(to_string(k.residence.portion)),
                std::string(to_string(k.residence.tier)), text(k.parameters)});
   }
   std::cout << table.str();

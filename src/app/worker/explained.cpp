@@ -181,7 +181,7 @@ void add_data(Explained& all) {
 }
 
 Json residence_json(const Residence& r) {
-  return {{"held", to_string(r.held)}, {"tier", to_string(r.tier)}};
+  return {{"portion", to_string(r.portion)}, {"tier", to_string(r.tier)}};
 }
 
 Json types_json(const std::vector<std::pair<std::string, AxisType>>& types) {

@@ -59,7 +59,7 @@ Placement::Placement(const Plan& plan, const Registries& registries, int rank, a
               .device = device,
               .dtype = plan.model.dtype,
               .seed = plan.train.seed,
-              .is_deferred = residency_of(plan.parallel).parameters.held == Held::kPart} {
+              .is_deferred = residency_of(plan.parallel).parameters.portion == Portion::kPart} {
   const MakeAttention& make_attention = registries.sequence.find(plan.parallel.sequence.mode);
   attention_ = make_attention({mesh_, plan.model.sequence, plan.memory.recompute});
   if (wraps.attention) attention_ = wraps.attention(std::move(attention_));

@@ -74,7 +74,7 @@ class Reduce {
   /// Starts the sum of everyone's flat (elements), over the scheme's own axes and then over the
   /// replicas. My part of it comes to lie in `flat`, or, where gradients are kept in parts, in a
   /// tensor of its own, of the caller's category. @pre the bucket outlives the sum
-  virtual StartedSum start(const FlatBucket& bucket, const Tensor& flat, Held gradients) = 0;
+  virtual StartedSum start(const FlatBucket& bucket, const Tensor& flat, Portion gradients) = 0;
   /// After an update: every replica's part of the values comes to all of them. `values` (elements)
   /// are the parameters; undefined where these lie for themselves.
   virtual Work share(const FlatBucket& bucket, const Tensor& values) = 0;

@@ -7,9 +7,9 @@
 namespace kuafu {
 
 /// Whether every replica has all of it, or its part of every bucket.
-enum class Held : uint8_t { kWhole, kPart };
+enum class Portion : uint8_t { kWhole, kPart };
 /// "whole", "part".
-std::string_view to_string(Held held);
+std::string_view to_string(Portion portion);
 
 /// The memory that bytes lie in.
 enum class Tier : uint8_t { kDevice };
@@ -18,7 +18,7 @@ std::string_view to_string(Tier tier);
 
 /// How much of a state a replica keeps between its uses, and where.
 struct Residence {
-  Held held = Held::kWhole;
+  Portion portion = Portion::kWhole;
   Tier tier = Tier::kDevice;
   bool operator==(const Residence&) const = default;
 };

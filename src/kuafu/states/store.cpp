@@ -93,16 +93,16 @@ void Store::ready(int group, bool is_last) {
 
 void Store::reduce(size_t group, Bucket& b) {
   advance();
-  const Held held = options_.residency.gradients.held;
+  const Portion portion = options_.residency.gradients.portion;
   const bool is_first = !b.sum.defined();
   const Category kept = is_first || !is_split() ? Category::kGradient : Category::kCommunication;
   Tensor flat;
   {
-    const CategoryScope scope(held == Held::kWhole ? kept : Category::kCommunication);
+    const CategoryScope scope(portion == Portion::kWhole ? kept : Category::kCommunication);
     flat = take_gradients(b.layout, b.used);
   }
   const CategoryScope scope(kept);
-  StartedSum started = reduce_->start(b.layout, flat, held);
+  StartedSum started = reduce_->start(b.layout, flat, portion);
   if (is_first) {
     b.sum = started.mine;
   } else {
@@ -222,7 +222,8 @@ void Store::publish() {
       b.used.assign(b.used.size(), false);
     }
   }
-  if (!is_split() || options_.residency.parameters.held == Held::kPart) return;  // each use gathers
+  if (!is_split() || options_.residency.parameters.portion == Portion::kPart)
+    return;  // each use gathers
   for (const std::vector<Bucket>& buckets : buckets_) {
     for (const Bucket& b : buckets) {
       if (b.layout.is_split()) shares.push_back(reduce_->share(b.layout, b.values));
@@ -232,7 +233,7 @@ void Store::publish() {
 }
 
 Tensor Store::value(const Param& p) const {
-  if (options_.residency.parameters.held == Held::kWhole) return p.value.detach();
+  if (options_.residency.parameters.portion == Portion::kWhole) return p.value.detach();
   const Place at = places_.at(&p);
   const Bucket& b = bucket_at(at);
   return gather(b, b.layout.slots[at.slot],

@@ -82,13 +82,14 @@ class Store {
     PendingSum sum;
   };
 
-  bool is_split() const { return options_.residency.slots.held == Held::kPart; }
+  bool is_split() const { return options_.residency.slots.portion == Portion::kPart; }
   /// A lone replica's part is the whole.
   bool has_values_in_parts(const Bucket& b) const {
-    return options_.residency.parameters.held == Held::kPart && b.layout.is_split();
+    return options_.residency.parameters.portion == Portion::kPart && b.layout.is_split();
   }
   bool sums_every_micro_batch() const {
-    return options_.residency.gradients.held == Held::kPart || options_.sums_every_micro_batch;
+    return options_.residency.gradients.portion == Portion::kPart ||
+           options_.sums_every_micro_batch;
   }
   /// Else gradients stay where autograd has left them.
   bool is_summed(const Bucket& b) const {

@@ -46,13 +46,13 @@ void Store::adopt_part(Bucket& b) {
 }
 
 void Store::expect(std::vector<GroupSet> uses) {
-  if (options_.residency.parameters.held == Held::kWhole) return;
+  if (options_.residency.parameters.portion == Portion::kWhole) return;
   expected_ = std::move(uses);
   next_ = 0;
 }
 
 void Store::acquire(const GroupSet& groups) {
-  if (options_.residency.parameters.held == Held::kWhole) return;
+  if (options_.residency.parameters.portion == Portion::kWhole) return;
   if (next_ < expected_.size() && expected_[next_] == groups) {
     ++next_;
   } else {
@@ -68,7 +68,7 @@ void Store::acquire(const GroupSet& groups) {
 }
 
 void Store::release(const GroupSet& groups) {
-  if (options_.residency.parameters.held == Held::kWhole) return;
+  if (options_.residency.parameters.portion == Portion::kWhole) return;
   for (const int g : groups) {
     KUAFU_CHECK(num_users_[static_cast<size_t>(g)] > 0, groups_[static_cast<size_t>(g)].name,
                 " is released and was not acquired");

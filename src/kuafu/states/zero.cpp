@@ -56,7 +56,7 @@ struct Stage {
   Residency residency;
 };
 
-constexpr Residence kWhole{Held::kWhole, Tier::kDevice}, kPart{Held::kPart, Tier::kDevice};
+constexpr Residence kWhole{Portion::kWhole, Tier::kDevice}, kPart{Portion::kPart, Tier::kDevice};
 
 constexpr Stage kStages[] = {
     {0, {.slots = kWhole, .gradients = kWhole, .parameters = kWhole}},
@@ -68,7 +68,9 @@ static_assert(std::size(kStages) == kLastZeroStage + 1, "parallel.zero takes eac
 
 }  // namespace
 
-std::string_view to_string(Held held) { return held == Held::kWhole ? "whole" : "part"; }
+std::string_view to_string(Portion portion) {
+  return portion == Portion::kWhole ? "whole" : "part";
+}
 
 std::string_view to_string(Tier) { return "device"; }
 

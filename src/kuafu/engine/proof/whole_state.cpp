@@ -45,7 +45,7 @@ WholeState whole_state(Engine& engine, Communicator& world) {
   }
   for (const Param* p : engine.params()) {  // what forward reads, where it is not what is updated
     const bool is_there = p->value.storage().nbytes() > 0;
-    const bool is_piece = residency_of(engine.plan().parallel).slots.held == Held::kWhole &&
+    const bool is_piece = residency_of(engine.plan().parallel).slots.portion == Portion::kWhole &&
                           held.contains(p->value.const_data_ptr());
     if (!is_there || is_piece) continue;
     add_boxes(mine, "\n" + p->name, {.value = p->value, .grad = {}, .param = p, .split_axes = {}},

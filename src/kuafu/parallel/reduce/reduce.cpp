@@ -32,7 +32,7 @@ class AllReduce final : public Reduce {
     }
   }
 
-  StartedSum start(const FlatBucket& bucket, const Tensor& flat, Held) override {
+  StartedSum start(const FlatBucket& bucket, const Tensor& flat, Portion) override {
     Axes axes = bucket.scheme_axes;
     axes.insert(axes.end(), bucket.replicas.begin(), bucket.replicas.end());
     for (size_t i = 0; i + 1 < axes.size(); ++i) start_along(axes[i], bucket, flat).wait();
@@ -59,12 +59,12 @@ class ReduceScatter final : public Reduce {
  public:
   ReduceScatter(const Mesh& mesh, SumOrder order) : mesh_(mesh), order_(order) {}
 
-  StartedSum start(const FlatBucket& bucket, const Tensor& flat, Held gradients) override {
+  StartedSum start(const FlatBucket& bucket, const Tensor& flat, Portion gradients) override {
     for (const std::string& axis : bucket.scheme_axes) {
       sum_everywhere(flat, mesh_.comm(axis), order_).wait();
     }
     show_own(bucket, flat);
-    const Tensor mine = gradients == Held::kWhole
+    const Tensor mine = gradients == Portion::kWhole
                             ? in_part(flat, bucket.mine())
                             : at::empty({bucket.mine().size()}, flat.options());
     if (bucket.is_split()) return {mine, sum_in_parts(mine, flat, replicas(bucket), order_)};
@@ -100,7 +100,7 @@ std::unique_ptr<Store> make_store(const Plan& plan, const Mesh& mesh, const Para
   const bool has_servers = data.has_servers();
   const SumOrder order = data.order == "fixed" ? SumOrder::kRank : SumOrder::kAny;
   const Residency residency = residency_of(plan.parallel);
-  const bool is_split = residency.slots.held == Held::kPart;
+  const bool is_split = residency.slots.portion == Portion::kPart;
   StoreOptions options{.residency = residency,
                        .cut = {.bucket_bytes = data.bucket,
                                .is_sharded = is_split && !has_servers,

@@ -50,7 +50,7 @@ class Servers final : public Reduce {
 
   /// Sends each server its part of my gradients. What workers have pushed is added up in the wait,
   /// in rank order; a worker's gradients are on the servers then.
-  StartedSum start(const FlatBucket& bucket, const Tensor& flat, Held) override {
+  StartedSum start(const FlatBucket& bucket, const Tensor& flat, Portion) override {
     for (const std::string& axis : bucket.scheme_axes) {
       mesh_.comm(axis).all_reduce(view(flat), ReduceOp::kSum).wait();
     }
