@@ -71,7 +71,8 @@ Partial RowUses::product(Role r, const Param& p) const {
   if (ctx_.mesh.size("sequence") > 1) partial.insert("sequence");
   const Stream in = r == Role::kExpand ? Stream::kOuter : Stream::kInner;
   const AxisSet by_layout = tokens(in, p).axes;
-  for (const std::string& axis : ctx_.on_mesh({{left_.unknown}}).dims[0]) {
+  const Axes unknown = ctx_.on_mesh({{left_.unknown}}).dims[0];
+  for (const std::string& axis : unknown) {
     if (by_layout.contains(axis)) partial.insert(axis);
   }
   return {text("the products of its scheme leave it partial over ", described(partial)), partial};

@@ -2,6 +2,7 @@
 #include "kuafu/parallel/tensor/product_calls.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "kuafu/comm/call.h"
@@ -22,6 +23,8 @@ struct World {
   std::vector<Noted> calls = {};
   std::string marked = {};
   bool is_untold = false;
+  /// What rank 0 broadcast, by axis and elements.
+  std::map<std::pair<std::string, int64_t>, double> sent = {};
 };
 
 class NotingCommunicator final : public CallCommunicator {
@@ -60,15 +63,32 @@ class NotingCommunicator final : public CallCommunicator {
       world_.is_untold = true;
       return;
     }
+    if (call.verb == Verb::kBroadcast && call.root != index_) {
+      receive(call);
+      return;
+    }
     double factor = 1;
     if (call.reduces() && call.op == ReduceOp::kSum) {
       factor = size() * (size() > 1 && label() == world_.marked ? 2 : 1);
+    }
+    if (call.verb == Verb::kBroadcast) {
+      if (call.in.count > 0)
+        world_.sent[{label(), call.in.count}] = *static_cast<const double*>(call.in.data);
+      return;
     }
     auto* out = static_cast<double*>(call.out.data);
     const auto* in = static_cast<const double*>(call.in.data);
     for (int64_t i = 0; i < call.out.count && call.in.count > 0; ++i) {
       out[i] = factor * in[i % call.in.count];
     }
+  }
+
+  /// Another rank's broadcast: what this one sent when it was the root of as many elements.
+  void receive(const Call& call) {
+    const auto sent = world_.sent.find({label(), call.out.count});
+    world_.is_untold = world_.is_untold || sent == world_.sent.end();
+    auto* out = static_cast<double*>(call.out.data);
+    std::fill(out, out + call.out.count, sent == world_.sent.end() ? 0 : sent->second);
   }
 
   World& world_;
@@ -127,6 +147,7 @@ bool NotingWorld::has(const std::string& axis) const {
 void NotingWorld::clear() {
   notes_->shared.calls.clear();
   notes_->shared.is_untold = false;
+  notes_->shared.sent.clear();
 }
 void NotingWorld::mark(const std::string& axis) { notes_->shared.marked = axis; }
 bool NotingWorld::is_untold() const { return notes_->shared.is_untold; }
