@@ -27,24 +27,26 @@ void add_layers(Kit& kit, const std::string& op, size_t rates) {
   const auto add = [&](const std::string& what, const Overrides& o, const auto& fault) {
     kit.add(op + " " + what, o, fault).optimizer = op;
   };
-  // Of a step on "data": the loss, the norm of all gradients, the norms of layers.
-  const CommFault third{.action = CommFault::Action::kDrop, .axis = "data", .at = 3};
-  add("without the sum over the replicas' pieces", zero, third);
-  for (const auto& [name, plan] :
-       {std::pair{"replicas' pieces", zero}, std::pair{"tensor ranks", tensor},
-        std::pair{"experts", experts}}) {
-    add(text("with norms that lack a rank of the ", name), plan,
-        on_rank_1(with_result_times(norms, 0, 0)));
-    add(text("with norms that count one of the ", name, " twice"), plan,
+  // An axis that is missing in the set of those that split a layer: the tables, the only sums of
+  // f64 of that size in a step of f32, stay as each rank has them. An expert is whole on its rank:
+  // without that axis nothing changes.
+  constexpr int64_t kTable = 8;
+  for (const auto& [axis, plan] : {std::pair{"data", zero}, std::pair{"tensor", tensor}}) {
+    const CommFault missing{
+        .action = CommFault::Action::kDrop, .axis = axis, .at = 0, .least_f64 = kTable};
+    Mutant& m = kit.add(text(op, " with norms that are not summed over ", axis), plan, missing);
+    m.optimizer = op;
+    m.dtype = DType::kF32;
+  }
+  for (const auto& [axis, plan] :
+       {std::pair{"data", zero}, std::pair{"tensor", tensor}, std::pair{"expert", experts}}) {
+    add(text("with norms that count one of the ranks along ", axis, " twice"), plan,
         on_rank_1(with_result_times(norms, 0, 2)));
   }
   // Both norms times the same would leave their quotient.
   const auto norms_by = [&](std::function<Tensor(const Tensor& sums)> f) {
     return with_formula(norms, 0, [f](const Arguments&, const Arguments& r) { return f(r[0]); });
   };
-  add("that counts the weights of replicas twice", kPlan, norms_by([](const Tensor& sums) {
-        return sums * at::tensor({2.0, 1.0}, at::kDouble);
-      }));
   add("with the norms of another stage in its own", pipeline, norms_by([](const Tensor& sums) {
         return sums + at::tensor({0.25, 4.0}, at::kDouble);
       }));
@@ -86,6 +88,16 @@ void add_lamb(Kit& kit) {
   add("with ten times epsilon", with_number("lamb", 6, [](double e) { return 10 * e; }));
   add("that keeps its first moment", forgets("lamb_norms", 2));
   add("that keeps its second moment", forgets("lamb_norms", 3));
+  // The replicas' axis among those that split a layer: they hold the same, so both sums are doubled
+  // to the bit. A quotient of norms stays what it is, as all ratios of LARS; not where weights are
+  // bounded.
+  Overrides bounded = kPlan;
+  bounded.emplace_back("optimizer.bound", "weights");
+  bounded.emplace_back("optimizer.ratio_max", "0.1");
+  const OpFault doubled = with_formula(
+      "lamb_norms", 0, [](const Arguments&, const Arguments& r) { return r[0] * 2.0; });
+  kit.add("lamb with norms that are summed over the replicas too", bounded, doubled).optimizer =
+      "lamb";
   const auto believe = [&](const std::string& what, auto change) {
     kit.believe("lamb: replica 1 " + what, kPlan, change).optimizer = "lamb";
   };

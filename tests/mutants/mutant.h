@@ -31,6 +31,9 @@ struct CommFault {
   double factor = 1;
   int rank = -1;  ///< on this rank of the group only; -1 = on all
   int depth = 0;  ///< 0: groups of the mesh; 1: those split off one (ranks that share a tied table)
+  /// Of all-reduces: those of so many numbers in f64 or more alone; 0: any. In plans of other types
+  /// such are the tables of layers' norms.
+  int64_t least_f64 = 0;
 };
 
 /// A stage of a pipeline that takes something else for what it was handed.
