@@ -4,7 +4,13 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <vector>
 
 #include "tests/mutants/update_kit.h"
 
@@ -15,6 +21,38 @@ using at::Tensor;
 using torch::jit::Stack;
 using Right = OpFault::Right;
 
+/// What ranks 0 and 1 add up of each other's tensors, call by call: a sum that should not be.
+class Meeting {
+ public:
+  Tensor sum(int rank, const Tensor& mine) {
+    std::unique_lock lock(mutex_);
+    std::vector<Tensor>&own = given_[rank], &other = given_[1 - rank];
+    const size_t call = own.size();
+    own.push_back(mine.clone());
+    changed_.notify_all();
+    const bool is_there =
+        changed_.wait_for(lock, std::chrono::seconds(10), [&] { return other.size() > call; });
+    return is_there ? mine + other[call] : mine;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::array<std::vector<Tensor>, 2> given_;
+};
+
+/// Sums of squares of the fused matrix of a block, of which each stage has one.
+OpFault meets(const std::string& norms, const std::shared_ptr<Meeting>& meeting, int rank) {
+  OpFault fault = instead(norms, [meeting, rank](Stack& s, const Right& right) {
+    const Tensor w = s[0].toTensor();
+    const bool is_fused = w.dim() == 2 && w.size(1) == 3 * w.size(0);
+    right(s);
+    if (is_fused) s[0] = meeting->sum(rank, s[0].toTensor());
+  });
+  fault.rank = rank;
+  return fault;
+}
+
 /// Norms of layers, on which both LARS and LAMB depend; `norms` gives them, `op` takes steps by
 /// `rates`.
 void add_layers(Kit& kit, const std::string& op, size_t rates) {
@@ -22,7 +60,8 @@ void add_layers(Kit& kit, const std::string& op, size_t rates) {
   Overrides zero = kPlan, tensor = kPlan, pipeline = kPlan, experts = kPlan;
   zero.emplace_back("parallel.zero", "1");
   for (const auto& [key, value] : keys::tensor("1d", "2")) tensor.emplace_back(key, value);
-  pipeline.emplace_back("parallel.pipeline", "2");
+  std::erase_if(pipeline, [](const auto& key) { return key.first == "parallel.data"; });
+  pipeline.emplace_back("parallel.pipeline", "2");  // ranks 0 and 1 are its stages
   for (const auto& [key, value] : keys::experts("2")) experts.emplace_back(key, value);
   const auto add = [&](const std::string& what, const Overrides& o, const auto& fault) {
     kit.add(op + " " + what, o, fault).optimizer = op;
@@ -47,9 +86,12 @@ void add_layers(Kit& kit, const std::string& op, size_t rates) {
   const auto norms_by = [&](std::function<Tensor(const Tensor& sums)> f) {
     return with_formula(norms, 0, [f](const Arguments&, const Arguments& r) { return f(r[0]); });
   };
-  add("with the norms of another stage in its own", pipeline, norms_by([](const Tensor& sums) {
-        return sums + at::tensor({0.25, 4.0}, at::kDouble);
-      }));
+  // The pipeline's axis among those that split a layer: rows of one stage meet those of the next.
+  const auto meeting = std::make_shared<Meeting>();
+  Mutant& mixed = kit.add(op + " with norms of q, k and v that are summed over stages", pipeline,
+                          meets(norms, meeting, 0));
+  set_fault(mixed, meets(norms, meeting, 1));
+  mixed.optimizer = op;
   add("with one norm for q, k and v", kPlan,
       norms_by([](const Tensor& sums) { return sums.mean(0, true).expand_as(sums).contiguous(); }));
   add("with squares for norms", kPlan, norms_by([](const Tensor& sums) { return sums.square(); }));

@@ -191,6 +191,14 @@ std::vector<Forms> lars_forms() {
         lars(
             "rate", [](OptimizerPlan& o) { o.bound = "rate"; },
             [](const V& w, const V& g) { return std::min(by_sum_of_norms(w, g) / kRate, 1.0); })}},
+      {"lars, elements",
+       {lars("as they are", nothing, by_sum_of_norms),
+        {"clipped", plan_of("lars", [](OptimizerPlan& o) { o.clip_elements = 0.5; }),
+         [](const V& w, const V& g) -> V {
+           V x = decayed(w, g);
+           for (double& e : x) e = std::clamp(e, -0.5, 0.5);
+           return w - kRate * by_sum_of_norms(w, g) * x;
+         }}}},
       {"lars, rate",
        {{"velocity", plan_of("lars", nothing), twice(kRate, 3 * kRate)},
         {"step", plan_of("lars", [](OptimizerPlan& o) { o.rate_in = "step"; }),

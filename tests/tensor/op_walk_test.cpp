@@ -303,6 +303,7 @@ std::vector<Case> update_cases() {
                       0.01,
                       0.5,
                       0.3,
+                      0.2,
                       std::vector<int64_t>{5, 8, 24, 2, 2, 6}};
        }},
       {"momentum",

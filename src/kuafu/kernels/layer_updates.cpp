@@ -156,6 +156,7 @@ KUAFU_INLINE void lars_loop(const LayerRun& run, const SgdData<T, Grad>& data, c
                             const double* rates) {
   const T momentum = static_cast<T>(f.momentum), decay = static_cast<T>(f.weight_decay);
   const T factor = static_cast<T>(f.grad), lr = static_cast<T>(f.lr);
+  const T most = static_cast<T>(f.most);
   T rate[kBlock];
   for (Block b = block_at(run, 0); b.count > 0; b = block_at(run, b.begin + b.count)) {
     T* __restrict w = data.w + b.begin;
@@ -164,7 +165,9 @@ KUAFU_INLINE void lars_loop(const LayerRun& run, const SgdData<T, Grad>& data, c
     spread_rates(run, b, rates, rate);
     const auto part = [&](int64_t begin, int64_t end) __attribute__((always_inline)) {
       for (int64_t i = begin; i < end; ++i) {
-        u[i] = momentum * u[i] + rate[i] * (widen(grad[i]) * factor + decay * w[i]);
+        T x = widen(grad[i]) * factor + decay * w[i];
+        x = x > most ? most : x < -most ? -most : x;  // what is no number stays so
+        u[i] = momentum * u[i] + rate[i] * x;
         w[i] = w[i] - lr * u[i];
       }
     };

@@ -34,7 +34,8 @@ struct LambFactors {
 ///             element to sums (layers, 2)
 /// lamb        w = w - rates[layer] r
 /// lars_norms  adds w^2 and (g + weight_decay w)^2 of each element to sums (layers, 2)
-/// lars        u = momentum u + rates[layer] (g + weight_decay w); w = w - lr u
+/// lars        u = momentum u + rates[layer] x; w = w - lr u, x = g + weight_decay w, each element
+///             kept in -most .. most
 #define KUAFU_LAYER_KERNELS(T, Grad)                                                               \
   void lamb_norms(const LayerRun& run, const AdamWData<T, Grad>& data, const LambFactors& factors, \
                   double* sums);                                                                   \

@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 
 // Loops of optimizers on the CPU: one pass over everything. An element's bits depend on nothing but
 // itself, so that a flat piece of a parameter is updated as the whole would be.
@@ -65,6 +66,7 @@ enum class Momentum : uint8_t { kPlain, kNesterov };
 struct SgdFactors {
   double lr, momentum, weight_decay;
   double grad;
+  double most = std::numeric_limits<double>::infinity();  ///< of an element of g, with lars
 };
 
 template <class T, class Grad>

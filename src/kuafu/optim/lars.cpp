@@ -7,8 +7,9 @@
 //   1  |w|, |g| of the layer                        or |g + wd w|: denominator
 //   2  ratio = eta |w| / (|g| + wd |w|)             or eta |w| / |g + wd w|; 1 where either norm is 0
 //   3  bound: none; the ratio in ratio_min .. ratio_max; or the rate, ratio = min(ratio / lr, 1)
-//   4  v = momentum v + lr ratio (g + wd w)
-//   5  w = w - v                                    rate_in = "step": lr is here instead of in 4
+//   4  x = g + wd w                                 clip_elements = c: each kept in -c .. c
+//   5  v = momentum v + lr ratio x
+//   6  w = w - v                                    rate_in = "step": lr is here instead of in 5
 //
 // The forms on the left are the paper's; its decay polynomial (power 2) is a schedule of its own.
 // Layers that are left out: ratio = 1, wd = 0.
@@ -34,11 +35,12 @@ Rule make_lars(const OptimizerPlan& plan) {
     const Tensor ratio = w * plan.coefficient / (below + none);       // 2
     return within_bounds(plan, ratio, rates) * (-none + 1.0) + none;  // 3
   };
-  const auto update = [momentum = plan.momentum, is_in_step = plan.rate_in == "step"](
-                          RulePiece& p, const Rates& rates, const Tensor& ratio) {
+  const auto update = [momentum = plan.momentum, most = plan.clip_elements,
+                       is_in_step = plan.rate_in == "step"](RulePiece& p, const Rates& rates,
+                                                            const Tensor& ratio) {
     ops::lars(p.value, p.grad, p.slots[0], is_in_step ? ratio : ratio * rates.lr,
-              {is_in_step ? rates.lr : 1, momentum, p.weight_decay, p.grad_factor},
-              p.layers);  // 4, 5
+              {is_in_step ? rates.lr : 1, momentum, p.weight_decay, p.grad_factor, most},
+              p.layers);  // 4 to 6
   };
   return {.slots = {"velocity"}, .measure = measure, .ratios = ratios, .update = update};
 }

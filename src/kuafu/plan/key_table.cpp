@@ -341,6 +341,10 @@ std::vector<Key> variant_keys() {
           "of the trust ratio: |g| + weight_decay |w|, or |g + weight_decay w|")
           .one_of({"sum_of_norms", "norm_of_sum"})
           .only_with(kind, that_read("denominator")),
+      Row("optimizer.clip_elements", Form::kNumber, KUAFU_SLOT(optimizer.clip_elements),
+          "largest element of the gradient with its decay, after the norms; 0 = off")
+          .in(0, kMaxReal)
+          .only_with(kind, that_read("clip_elements")),
       Row("optimizer.matrix_scale", Form::kChoice, KUAFU_SLOT(optimizer.matrix_scale),
           "factor of the orthogonal step of a matrix (in, out): sqrt(max(1, out / in)), or "
           "0.2 sqrt(max(in, out))")

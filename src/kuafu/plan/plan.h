@@ -149,6 +149,7 @@ struct OptimizerPlan {
   std::string scaled_layers = "included";    ///< lamb: "included" | "all" | "decayed"
   std::string rate_in = "velocity";          ///< lars: "velocity" | "step"
   std::string denominator = "sum_of_norms";  ///< lars: "sum_of_norms" | "norm_of_sum"
+  double clip_elements = 0;                  ///< lars: of g + weight_decay w; 0 = off
   std::string matrix_scale = "shape";        ///< muon: "shape" | "size"
   std::string coefficients = "constant";     ///< muon: "constant" | "polar"
   double weight_decay = 0.01;

@@ -152,6 +152,7 @@ void adamw(Tensor& value, const Tensor& grad, Tensor& m, Tensor& v, const AdamWA
 struct SgdArgs {
   double lr, momentum, weight_decay;
   double grad_factor = 1;
+  double clip_elements = 0;  ///< of lars, which reads it alone; 0: off
 };
 void sgd(Tensor& value, const Tensor& grad, Tensor& velocity, const SgdArgs& args);
 /// Adam: the same with weight_decay times the value in the gradient instead.
@@ -186,8 +187,8 @@ void lamb(Tensor& value, const Tensor& m, const Tensor& v, const Tensor& rates,
 /// f64.
 Tensor lars_norms(const Tensor& value, const Tensor& grad, double grad_factor, const LayerRun& run,
                   double weight_decay = 0);
-/// velocity = momentum velocity + rates[layer] (grad_factor grad + weight_decay value);
-/// value -= lr velocity. Rates (layers) f64.
+/// velocity = momentum velocity + rates[layer] x; value -= lr velocity, x = grad_factor grad +
+/// weight_decay value with each element kept in -clip_elements .. clip_elements. Rates (layers) f64.
 void lars(Tensor& value, const Tensor& grad, Tensor& velocity, const Tensor& rates,
           const SgdArgs& args, const LayerRun& run);
 /// Newton-Schulz of every matrix of u (R, C), like u: X = U / (|U| + least_norm), of U^T where that

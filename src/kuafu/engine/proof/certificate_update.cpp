@@ -16,6 +16,7 @@
 //               squares, in f64 in any order, differ by less than 2 sqrt(K) 2^-53 of themselves.
 //               Each element of the step has that error besides its own. LARS by |g + d w|: the terms
 //               of those elements are |c g| + d |w|.
+//               Clipped elements (clip_elements) have at most the error of those that are not.
 //   rate        with the bias corrected by the rate, k = sqrt(1 - b2^t) / (1 - b1^t), k m / (sqrt(v) +
 //               eps) is m^ / (sqrt(v^) + eps / sqrt(1 - b2^t)): the same with another epsilon. LAMB
 //               adds d w to m / (sqrt(v) + eps), and k is with its rate.
@@ -185,7 +186,7 @@ class UpdateCheck {
   /// by a step.
   oracle::Tensors movement(const oracle::Tensors& sizes, oracle::State& state) const {
     OptimizerPlan rule = rule_;
-    rule.weight_decay = rule.clip = 0;
+    rule.weight_decay = rule.clip = rule.clip_elements = 0;
     oracle::Tensors moved;
     for (const auto& [name, g] : sizes) moved[name] = at::zeros_like(g);
     oracle::update(rule, has_ratio(Ratio::kOfDirection) ? 1 : lr_, norm_, sizes, moved, state,

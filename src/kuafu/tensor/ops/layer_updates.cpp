@@ -148,29 +148,31 @@ Tensor lars_norms_meta(const Tensor& value, const Tensor&, double, double, at::I
 
 void lars_cpu(const Tensor& value, const Tensor& grad, const Tensor& velocity, const Tensor& rates,
               double momentum, double weight_decay, double grad_factor, double lr,
-              at::IntArrayRef run) {
+              double clip_elements, at::IntArrayRef run) {
+  kernels::SgdFactors factors{lr, momentum, weight_decay, grad_factor};
+  if (clip_elements > 0) factors.most = clip_elements;
   for (const Tensor* x : {&value, &velocity, &rates}) check_dense(*x);
   by_type(value, [&](auto zero) {
     using T = decltype(zero);
     with_gradients<T>(value, grad, [&]<class Grad>(const Grad* g) {
       const kernels::SgdData<T, Grad> data{value.mutable_data_ptr<T>(), g,
                                            velocity.mutable_data_ptr<T>(), value.numel()};
-      kernels::lars(run_of(run, data.count), data, {lr, momentum, weight_decay, grad_factor},
-                    rates.const_data_ptr<double>());
+      kernels::lars(run_of(run, data.count), data, factors, rates.const_data_ptr<double>());
     });
   });
 }
 
 void lars_kernel(const Tensor& value, const Tensor& grad, const Tensor& velocity,
                  const Tensor& rates, double momentum, double weight_decay, double grad_factor,
-                 double lr, at::IntArrayRef run) {
-  const Tensor g = at::add(scaled(value, grad, grad_factor), value, weight_decay);
+                 double lr, double clip_elements, at::IntArrayRef run) {
+  Tensor g = at::add(scaled(value, grad, grad_factor), value, weight_decay);
+  if (clip_elements > 0) g = g.clamp(-clip_elements, clip_elements);
   velocity.mul_(momentum).add_(spread(rates, value, run) * g);
   value.sub_(velocity, lr);
 }
 
 void lars_meta(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, double, double,
-               double, at::IntArrayRef) {}
+               double, double, at::IntArrayRef) {}
 
 using LambNormsOp = Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double,
                            double, double, double, int64_t, double, at::IntArrayRef, int64_t);
@@ -178,7 +180,7 @@ using LambOp = void(const Tensor&, const Tensor&, const Tensor&, const Tensor&, 
                     double, double, int64_t, at::IntArrayRef);
 using LarsNormsOp = Tensor(const Tensor&, const Tensor&, double, double, at::IntArrayRef, int64_t);
 using LarsOp = void(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, double,
-                    double, double, at::IntArrayRef);
+                    double, double, double, at::IntArrayRef);
 
 std::array<int64_t, 6> ints_of(const ops::LayerRun& run) {
   return {run.first, run.columns, run.stacked, run.parts, run.width, run.column};
@@ -209,7 +211,7 @@ void add_layer_ops(OpLibrary& lib) {
       "lars_norms", &lars_norms_cpu, &lars_norms_kernel, &lars_norms_meta);
   lib.add(
       "lars(Tensor(a!) value, Tensor grad, Tensor(b!) velocity, Tensor rates, float momentum, "
-      "float weight_decay, float grad_factor, float lr, int[] run) -> ()",
+      "float weight_decay, float grad_factor, float lr, float clip_elements, int[] run) -> ()",
       "lars", &lars_cpu, &lars_kernel, &lars_meta);
 }
 
@@ -259,7 +261,7 @@ void lars(Tensor& value, const Tensor& grad, Tensor& velocity, const Tensor& rat
   check_run(value, run, rates);
   const OpScope scope;
   op.call(value, grad, velocity, rates, args.momentum, args.weight_decay, args.grad_factor, args.lr,
-          ints_of(run));
+          args.clip_elements, ints_of(run));
   scope.work(0, bytes_of(value, value, grad, velocity, velocity));
 }
 
