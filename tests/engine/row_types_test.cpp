@@ -138,13 +138,22 @@ const std::vector<Grid>& grids() {
   return all;
 }
 
+/// Two stages, of micro-batches that every grid divides.
+Overrides staged_plan() {
+  return {{"parallel.pipeline", "2"}, {"train.micro_batch", "4"}, {"train.batch", "16"}};
+}
+
 /// What goes with a grid; `is_quick`: each kind of row and of axis once.
 std::vector<Overrides> choices(bool is_quick) {
   using namespace tests::keys;
   const Overrides bert = {{"model.kind", "bert"}, {"model.vocab", "40"}};
-  const Overrides vit = {{"model.kind", "vit"}, {"model.classes", "32"}};
+  const Overrides vit = {{"model.kind", "vit"},
+                         {"model.vocab", "256"},
+                         {"model.image", "12"},
+                         {"model.sequence", "10"},
+                         {"model.classes", "32"}};
   const Overrides heads = {{"model.kv_heads", "1"}};
-  const Overrides staged = both(stages(), {{"train.batch", "12"}});
+  const Overrides staged = staged_plan();
   std::vector<Overrides> all = {both(staged, replicas("2", "1")),
                                 both(both(experts("2"), replicas("2", "0")), sequence("ring", "2")),
                                 both(bert, staged), vit, heads};
@@ -212,7 +221,7 @@ TEST(RowTypes, OfMixedLayersAreRefusedByName) {
        both(tensor("3d", "8"), {{layers, R"([{ from = 1, to = 1, mode = "2.5d", depth = 2 }])"}})},
       {"1d, 2d on stages",
        both(both(tensor("1d", "4"), {{layers, R"([{ from = 1, to = 1, mode = "2d" }])"}}),
-            both(stages(), {{"train.batch", "12"}}))}};
+            staged_plan())}};
   for (const auto& [name, keys] : plans) {
     Seeded seeded(tests::small_plan(keys));
     seeded.expect_refused(name);

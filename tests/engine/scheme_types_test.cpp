@@ -144,32 +144,38 @@ const char* name_of(Wrong w) {
 class Changed : public TensorParallel {
  public:
   using Change = std::function<Tensor(const Mesh& mesh, const Tensor& result)>;
-  Changed(const Mesh& mesh, std::unique_ptr<TensorParallel> code, Wrong wrong, Change change)
-      : TensorParallel(mesh), code_(std::move(code)), wrong_(wrong), change_(std::move(change)) {}
+  Changed(const Mesh& mesh, std::unique_ptr<TensorParallel> code, Wrong wrong, Role role,
+          Change change)
+      : TensorParallel(mesh),
+        code_(std::move(code)),
+        wrong_(wrong),
+        role_(role),
+        change_(std::move(change)) {}
   Layout activation(Stream s) const override { return code_->activation(s); }
   Layout weight(Role r) const override { return code_->weight(r); }
   Tensor forward(const Tensor& x, const Tensor& w, Role r) const override {
-    return of(Wrong::kForward, code_->forward(x, w, r));
+    return of(Wrong::kForward, r, code_->forward(x, w, r));
   }
   Tensor input_grad(const Tensor& dy, const Tensor& w, Role r) const override {
-    return of(Wrong::kInputGrad, code_->input_grad(dy, w, r));
+    return of(Wrong::kInputGrad, r, code_->input_grad(dy, w, r));
   }
   Tensor weight_grad(const Tensor& x, const Tensor& dy, Role r) const override {
-    return of(Wrong::kWeightGrad, code_->weight_grad(x, dy, r));
+    return of(Wrong::kWeightGrad, r, code_->weight_grad(x, dy, r));
   }
   LinearGrads backward(const Tensor& x, const Tensor& w, const Tensor& dy, Role r) const override {
     const LinearGrads g = code_->backward(x, w, dy, r);
-    return {of(Wrong::kBackwardDx, g.dx), of(Wrong::kBackwardDw, g.dw)};
+    return {of(Wrong::kBackwardDx, r, g.dx), of(Wrong::kBackwardDw, r, g.dw)};
   }
   Cost cost(const LinearShape& local, Role r) const override { return code_->cost(local, r); }
 
  private:
-  Tensor of(Wrong wrong, const Tensor& result) const {
-    return wrong == wrong_ ? change_(mesh(), result) : result;
+  Tensor of(Wrong wrong, Role role, const Tensor& result) const {
+    return wrong == wrong_ && role == role_ ? change_(mesh(), result) : result;
   }
 
   std::unique_ptr<TensorParallel> code_;
   Wrong wrong_;
+  Role role_;
   Change change_;
 };
 
@@ -191,21 +197,26 @@ TEST_P(SeededSchemes, WhoseCodeSumsTwiceAreRefused) {
     });
   }
   int named = 0;
+  const auto check = [&](Wrong wrong, Role role, const std::string& what,
+                         const Changed::Change& change) {
+    Registries registries = sound;
+    registries.tensor = Registry<TensorScheme>("tensor mode");
+    registries.tensor.add(GetParam().mode, "seeded",
+                          {scheme.mode, [&](const Mesh& on) -> std::unique_ptr<TensorParallel> {
+                             return std::make_unique<Changed>(on, scheme.make(on), wrong, role,
+                                                              change);
+                           }});
+    const std::string told = refusal(plan, registries);
+    const std::string of = text(name_of(wrong), ", ", what, ": ", told);
+    EXPECT_NE(told.find("parameter \""), std::string::npos) << of;
+    if (told.find("a sum made twice") == std::string::npos) return;
+    EXPECT_NE(told.find(name_of(wrong)), std::string::npos) << of;
+    if (told.find(text("axis \"", what, "\"")) != std::string::npos) ++named;
+  };
   for (const Wrong wrong : {Wrong::kForward, Wrong::kInputGrad, Wrong::kWeightGrad,
                             Wrong::kBackwardDx, Wrong::kBackwardDw}) {
-    for (const auto& [what, change] : changes) {
-      Registries registries = sound;
-      registries.tensor = Registry<TensorScheme>("tensor mode");
-      registries.tensor.add(GetParam().mode, "seeded",
-                            {scheme.mode, [&, &change = change](const Mesh& on) {
-                               return std::make_unique<Changed>(on, scheme.make(on), wrong, change);
-                             }});
-      const std::string told = refusal(plan, registries);
-      const std::string of = text(name_of(wrong), ", ", what, ": ", told);
-      EXPECT_NE(told.find("parameter \""), std::string::npos) << of;
-      if (told.find("a sum made twice") == std::string::npos) continue;
-      EXPECT_NE(told.find(name_of(wrong)), std::string::npos) << of;
-      if (told.find(text("axis \"", what, "\"")) != std::string::npos) ++named;
+    for (const Role role : {Role::kExpand, Role::kContract}) {
+      for (const auto& [what, change] : changes) check(wrong, role, what, change);
     }
   }
   EXPECT_GE(named, 2);
