@@ -116,12 +116,21 @@ TEST(Front, RefusesAWrongValueOfEveryOption) {
   expect_misuse({"run", "x.toml", "--certify", "--no-certify"}, {"--certify and --no-certify"});
   expect_misuse({"run", "x.toml", "--log", "s.jsonl", "--trace", "./s.jsonl"},
                 {"--trace and --log both write", "s.jsonl"});
+  for (const char* layers : {"x", "-1", "1.5"}) {
+    expect_misuse({"report", "x", "--text", "--layers", layers},
+                  {"--layers", layers, "a whole number from 0 on"});
+  }
   expect_misuse({"report", "x", "--csv", "a", "--junit", "a"}, {"--csv and --junit", "write a"});
   expect_misuse({"suite", "x.toml", "--plugin", "x.so", "--plugin", "./x.so"},
                 {"--plugin ./x.so is given twice"});
   expect_misuse({"explain", "x.toml", "--json"}, {"--json", "FILE|-"});
   expect_misuse({"export", "saved"}, {"--out", "required"});
   expect_misuse({"export", "/no/saved", "--out", "x.safetensors"}, {"/no/saved", "is no folder"});
+  expect_misuse({"export", "/no/saved", "--format", "safetensors", "--out", "x.safetensors"},
+                {"/no/saved", "is no folder"});
+  expect_misuse({"export", "saved", "--format", "gguf", "--out", "x.safetensors"},
+                {"--format", "gguf", "safetensors"});
+  expect_misuse({"import", "/no/file", "--format", "safetensors", "--out", "x"}, {"/no/file"});
   expect_misuse({"export", "saved", "--out", "x.bin"}, {"--out x.bin", ".safetensors"});
   const TemporaryFolder folder;
   const std::string there = folder / "w.safetensors";

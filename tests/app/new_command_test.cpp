@@ -106,6 +106,9 @@ TEST(New, WritesAllOrNothing) {
   EXPECT_EQ(full.code, 7);
   expect_has(full.err, "kuafu: cannot write " + out + "/");
   EXPECT_TRUE(test::names_in(folder.path()).empty()) << test::names_in(folder.path()).front();
+  const std::string deep = test::built("kuafu") + " new scheme x --out " + (folder / "a/b/c");
+  EXPECT_EQ(test::Process({"bash", "-c", "ulimit -f 1; exec " + deep}).wait().code, 7);
+  EXPECT_TRUE(test::names_in(folder.path()).empty()) << test::names_in(folder.path()).front();
   EXPECT_EQ(front({"new", "scheme", "x", "--out", out + "/"}).code, 0);
   EXPECT_EQ(test::names_in(folder.path()), std::vector<std::string>{"mine"});
 }

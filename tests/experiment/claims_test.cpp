@@ -222,6 +222,21 @@ TEST_F(Derivation, AClaimOverTwoRoundsSaysWhatItsIntervalsAre) {
   EXPECT_EQ(note(3).find("rounds"), std::string::npos) << note(3);
 }
 
+TEST_F(Derivation, ClaimsTellSizesAndTimesWhereBothSidesAre) {
+  const auto told = [&](const std::string& formula) {
+    EXPECT_EQ(verdict(formula, "where = \"ranks == 2 and batch == 8\"\n"), "fails") << formula;
+    return results_[0].failing.empty() ? "" : results_[0].failing[0];
+  };
+  EXPECT_EQ(told("4 * step_time_s.median < at(strategy = 'one rank', step_time_s.median)"),
+            "data, 2 ranks, batch 8: 160 ms (144 ms to 176 ms) < 80 ms (72 ms to 88 ms)");
+  const std::string bytes = told("4096 * memory.peak_bytes.max < memory.peak_bytes.max");
+  EXPECT_NE(bytes.find("MiB < "), std::string::npos) << bytes;
+  // One that rounds to the other, or of another kind, is told as it is.
+  EXPECT_EQ(told("memory.peak_bytes.max * 1000000 < memory.peak_bytes.max * 999999").find("iB"),
+            std::string::npos);
+  EXPECT_EQ(told("memory.peak_bytes.max < ranks").find("iB"), std::string::npos);
+}
+
 TEST_F(Derivation, IsToldOnTheConsole) {
   read(
       "[[column]]\nname = \"nothing\"\nformula = \"1 / (ranks - ranks)\"\n"

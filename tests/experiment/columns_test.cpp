@@ -66,6 +66,18 @@ TEST_F(Derivation, ColumnsStandOnColumnsAbove) {
   EXPECT_NE(table.find("0.1562"), std::string::npos) << table;
 }
 
+TEST_F(Derivation, SizesAndTimesAreToldAsSuch) {
+  read(
+      "[[column]]\nname = \"sent\"\nformula = \"1024 * 9360\"\nunit = \"B\"\n"
+      "[[column]]\nname = \"slow\"\nformula = \"step_time_s.median / 16\"\nunit = \"s\"\n"
+      "[[column]]\nname = \"share\"\nformula = \"ranks / 8\"\n");
+  const std::string table = result_table(record_.cases, column_cells(rows()));
+  for (const char* part : {"9.14 MiB", "5 ms", "0.125", "sent", "slow"})
+    EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
+  for (const char* part : {"9584640", "0.005", "[B]", "[s]"})
+    EXPECT_EQ(table.find(part), std::string::npos) << part << "\n" << table;
+}
+
 TEST_F(Derivation, OtherCasesMayBeBaselinesBesideTheSweep) {
   const test::TemporaryFolder folder;
   std::filesystem::create_directories(folder / "rival");

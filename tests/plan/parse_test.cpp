@@ -104,6 +104,10 @@ TEST(ParsePlan, RefusesUnknownNames) {
       {"[parallel]\nexpert = { sise = 2 }\n",
        {"plan.toml:2: ", "parallel.expert.sise = 2", "nearest: parallel.expert.size"}},
       {"[model.layers]\ncount = 1\n", {"plan.toml:1: ", "model.layers = { count = 1 } is a table"}},
+      {"\"parallel.tensr.mode\" = \"2d\"\n",
+       {"unknown key parallel.tensr.mode", "nearest: parallel.tensor.mode"}},
+      {"[parallel]\ntensr.mode = \"2d\"\n",
+       {"unknown key parallel.tensr", "nearest: parallel.tensor.mode"}},
       {"[model.foo]\na = 1\n", {"plan.toml:1: ", "unknown key model.foo"}},
   });
 }

@@ -131,6 +131,8 @@ CLI::Validator one_of(const std::vector<std::string>& allowed) {
 
 CLI::Validator count() { return number_from<int64_t>(1, "a whole number"); }
 
+CLI::Validator count_from_zero() { return number_from<int64_t>(0, "a whole number"); }
+
 CLI::Validator time_in_seconds() {
   return CLI::Validator(
       [](std::string& given) {

@@ -30,8 +30,9 @@ CLI::Validator number_from(Number least, const std::string& kind) {
       "");
 }
 
-/// Whole numbers from 1 on.
+/// Whole numbers from 1 on, and from 0 on.
 CLI::Validator count();
+CLI::Validator count_from_zero();
 
 /// To transform() a time with: "90", "90s", "15m", "2h", "1d" become seconds.
 CLI::Validator time_in_seconds();

@@ -124,7 +124,7 @@ void add_report(CLI::App& app, FrontCall& call) {
   sub.add_option("--layers", report.layers,
                  "with --text: of how many cases to tell the layers (train.telemetry; default 3)")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+      ->check(count_from_zero());
   sub.add_option("--csv", report.csv, "write a row a case, columns as docs/record.md names them")
       ->type_name("FILE.csv");
   sub.add_option("--junit", report.junit,

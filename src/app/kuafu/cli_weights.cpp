@@ -2,6 +2,17 @@
 #include "app/kuafu/cli.h"
 
 namespace kuafu {
+namespace {
+
+/// There is one format; who names it is understood.
+void add_format(CLI::App& app) {
+  app.add_option_function<std::string>(
+         "--format", [](const std::string&) {}, "of the file (default and only: safetensors)")
+      ->check(one_of({"safetensors"}))
+      ->type_name("FORMAT");
+}
+
+}  // namespace
 
 void add_weights_commands(CLI::App& app, FrontCall& call) {
   CLI::App& out = *app.add_subcommand(
@@ -13,8 +24,10 @@ void add_weights_commands(CLI::App& app, FrontCall& call) {
   out.add_option("--out", call.exported.out, "file to write; FILE.json beside it describes it")
       ->required()
       ->type_name("FILE.safetensors");
+  add_format(out);
   out.footer(R"(Examples:
   kuafu export saved --out weights.safetensors
+  kuafu export saved --format safetensors --out weights.safetensors
   kuafu export saved/step-00000100 --out weights.safetensors
   kuafu export saved/best --out weights.safetensors
 
@@ -30,6 +43,7 @@ Exit codes: 0 written, 2 no complete checkpoint, a damaged one, or a file that i
   in.add_option("--out", call.imported.out, "folder of checkpoints; must hold none yet")
       ->required()
       ->type_name("DIR");
+  add_format(in);
   list_option(in, "--plugin", call.imported.plugins, "load a plugin; may be repeated")
       ->type_name("LIB.so");
   in.footer(R"(Examples:

@@ -20,6 +20,7 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/parallel/pipeline/choose.h"
 #include "kuafu/record/files.h"
+#include "kuafu/record/missing_folders.h"
 
 namespace kuafu {
 namespace {
@@ -152,10 +153,15 @@ std::vector<std::string> write_project(const fs::path& folder, const Kind& kind,
 std::vector<std::string> make_project(const fs::path& folder, const Kind& kind,
                                       const std::string& name) {
   const fs::path parent = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
-  make_writable_folder(parent.string());
+  const std::vector<std::string> own = missing_folders(parent.string());
   const fs::path partial = text(folder.string(), ".", ::getpid(), ".partial");
   std::error_code error;
+  const auto leave_nothing = [&] {
+    fs::remove_all(partial, error);
+    remove_empty_folders(own);
+  };
   try {
+    make_writable_folder(parent.string());
     make_writable_folder(partial.string());
     const std::vector<std::string> files = write_project(partial, kind, name);
     fs::rename(partial, folder, error);
@@ -163,10 +169,10 @@ std::vector<std::string> make_project(const fs::path& folder, const Kind& kind,
                   "; choose another one with --out");
     return files;
   } catch (const Unwritten& e) {
-    fs::remove_all(partial, error);
+    leave_nothing();
     throw Unwritten(replaced(e.what(), partial.string(), folder.string()));
   } catch (const Error&) {
-    fs::remove_all(partial, error);
+    leave_nothing();
     throw;
   }
 }

@@ -24,6 +24,9 @@ std::string titled(const std::string& name, const std::string& unit) {
   return unit.empty() ? name : text(name, " [", unit, "]");
 }
 
+/// Whether numbers of the unit are told with it: sizes and times.
+bool has_own_words(const std::string& unit) { return unit == "B" || unit == "s"; }
+
 std::string words_of(const Picked& where) {
   std::vector<std::string> words;
   for (const auto& [key, allowed] : where.values) {
@@ -192,14 +195,17 @@ std::vector<ColumnCells> column_cells(const Rows& rows) {
   std::vector<ColumnCells> out;
   const auto& columns = rows.derived().columns;
   for (size_t c = 0; c < columns.size(); ++c) {
-    ColumnCells shown{titled(columns[c].name, columns[c].unit), {}};
+    const bool is_told_with = has_own_words(columns[c].unit);
+    ColumnCells shown{is_told_with ? columns[c].name : titled(columns[c].name, columns[c].unit),
+                      {}};
     for (size_t i = 0; i < rows.all().size(); ++i) {
       rows.take_ground();
       Value value = rows.column(c, i);
       const bool is_marked = rows.take_ground().is_estimated && !value.is_absent();
       value.low = value.high = value.number;  // the report has intervals
       if (!has_ended_ok(rows.all()[i])) continue;
-      shown.cells[rows.all()[i].id] = text(is_marked ? kEstimatedMark : "", value.shown());
+      shown.cells[rows.all()[i].id] =
+          text(is_marked ? kEstimatedMark : "", value.shown(is_told_with ? columns[c].unit : ""));
     }
     out.push_back(std::move(shown));
   }

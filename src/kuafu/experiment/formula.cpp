@@ -59,7 +59,7 @@ class Evaluator {
   /// "0.012 (0.011 to 0.013) < 0.015 (0.013 to 0.017), ..."
   std::string shown(const FormulaNode& compared, const FormulaScope& scope) const {
     const Value a = of(compared.parts[0], scope), b = of(compared.parts[1], scope);
-    return shown(compared, a, b, paired(compared, a, b, scope));
+    return shown(compared, a, b, paired(compared, a, b, scope), scope);
   }
 
   Value of(const FormulaNode& node, const FormulaScope& scope) const {
@@ -102,7 +102,7 @@ class Evaluator {
     const Value decided = comparison(node.word, left, right, tolerance_);
     if (!decided.is_absent()) return decided;
     return Value::absent(
-        text("undecided within the 95 % intervals: ", shown(node, a, b, both_sides)));
+        text("undecided within the 95 % intervals: ", shown(node, a, b, both_sides, scope)));
   }
 
   /// None where a side is no measured number, or was timed in one round.
@@ -125,12 +125,15 @@ class Evaluator {
   }
 
   static std::string shown(const FormulaNode& node, const Value& a, const Value& b,
-                           const std::optional<Paired>& both_sides) {
-    const std::string sides = text(a.shown(), " ", node.word, " ", b.shown());
+                           const std::optional<Paired>& both_sides, const FormulaScope& scope) {
+    const bool is_of_one = unit_of(node.parts[0], scope) == unit_of(node.parts[1], scope);
+    std::string unit = is_of_one ? unit_of(node.parts[0], scope) : "";
+    if (a.shown(unit) == b.shown(unit)) unit.clear();  // rounded to one, they would tell nothing
+    const std::string sides = text(a.shown(unit), " ", node.word, " ", b.shown(unit));
     if (!both_sides) return sides;
     const bool is_ratio = both_sides->scale == Scale::kRatio;
     return text(sides, ", round by round the left ", is_ratio ? "over" : "less", " the right is ",
-                both_sides->value.shown());
+                both_sides->value.shown(is_ratio ? "" : unit));
   }
 
   /// The asked values are those of the row in hand. False with the reason where one is absent.
@@ -194,6 +197,8 @@ std::unique_ptr<FormulaScope> FormulaScope::like(const Picks&, std::string& why_
 
 std::vector<std::unique_ptr<FormulaScope>> FormulaScope::rows(const Picks&) const { return {}; }
 std::vector<std::unique_ptr<FormulaScope>> FormulaScope::rounds() const { return {}; }
+std::string FormulaScope::unit(const std::string&) const { return ""; }
+
 bool FormulaScope::is_difference(const std::string&) const { return false; }
 
 std::string nearest_name(const std::string& name, const std::vector<std::string>& known) {
@@ -254,7 +259,8 @@ std::string Formula::values_shown(const FormulaScope& scope) const {
   std::set<std::string> told;
   visit([&](const FormulaNode& node, bool is_of_row) {
     if (node.kind != Kind::kName || !is_of_row || !told.insert(node.word).second) return;
-    shown.push_back(kuafu::text(node.word, " = ", scope.value(node.word).shown()));
+    shown.push_back(
+        kuafu::text(node.word, " = ", scope.value(node.word).shown(scope.unit(node.word))));
   });
   return join(shown);
 }

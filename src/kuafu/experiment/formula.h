@@ -37,6 +37,8 @@ class FormulaScope {
   virtual std::vector<std::unique_ptr<FormulaScope>> rows(const Picks& picks) const;
   /// What is in hand here, in each round of the sweep alone; none in a scope that is of one round.
   virtual std::vector<std::unique_ptr<FormulaScope>> rounds() const;
+  /// Of what a name stands for, as "B" or "s"; empty: none.
+  virtual std::string unit(const std::string& name) const;
   /// Whether a name stands for what may change its sign, as a difference does.
   virtual bool is_difference(const std::string& name) const;
 };
@@ -69,8 +71,8 @@ class Formula {
   bool is_of_row() const;
   bool has_aggregate() const;
 
-  /// "ranks = 3, train.batch = 8": its names and their values; of a comparison at the top also both
-  /// sides.
+  /// "ranks = 3, train.batch = 8": its names and their values; of a comparison at the top both
+  /// sides, as sizes or times where both are and differ as such.
   std::string values_shown(const FormulaScope& scope) const;
 
  private:
@@ -80,6 +82,9 @@ class Formula {
 
 /// Whether a call runs over rows: an aggregate's name, but min and max of several numbers.
 bool is_aggregate(const FormulaNode& call);
+
+/// The unit of its value where that of all it reads says so; empty: none, or it is not known.
+std::string unit_of(const FormulaNode& node, const FormulaScope& scope);
 
 /// Of a formula's text. Throws as Formula does.
 FormulaNode parse_formula(const std::string& text);

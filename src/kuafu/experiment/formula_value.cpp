@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/units.h"
 #include "kuafu/experiment/expand.h"
 #include "kuafu/record/table.h"
 
@@ -194,7 +195,7 @@ Json Value::json() const {
   return number;
 }
 
-std::string Value::shown() const {
+std::string Value::shown(const std::string& unit) const {
   switch (kind) {
     case Kind::kAbsent:
       return "-";
@@ -205,10 +206,16 @@ std::string Value::shown() const {
     case Kind::kNumber:
       break;
   }
+  const auto told = [&](double x) {
+    if (unit == "s") return print_seconds(x);
+    if (unit == "B" && std::abs(x) < kMostExact) return print_bytes(std::llround(x));
+    return human_number(x, 4);
+  };
   const Json plain = json();
-  const std::string value = plain.is_number_integer() ? plain.dump() : human_number(number, 4);
+  const std::string value =
+      unit != "s" && unit != "B" && plain.is_number_integer() ? plain.dump() : told(number);
   if (is_point()) return value;
-  return kuafu::text(value, " (", human_number(low, 4), " to ", human_number(high, 4), ")");
+  return kuafu::text(value, " (", told(low), " to ", told(high), ")");
 }
 
 Value arithmetic(const std::string& op, const Value& a, const Value& b) {

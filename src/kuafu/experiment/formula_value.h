@@ -34,8 +34,9 @@ struct Value {
 
   /// Whole numbers without a point, also those of a real; null where absent.
   Json json() const;
-  /// For people: "0.0123 (0.0119 to 0.0131)", "8", "yes", "1D tensor", "-".
-  std::string shown() const;
+  /// For people: "0.0123 (0.0119 to 0.0131)", "8", "yes", "1D tensor", "-"; of `unit` "B" and "s"
+  /// numbers are sizes and times: "12.3 ms (11.9 ms to 13.1 ms)".
+  std::string shown(const std::string& unit = "") const;
 
   Kind kind = Kind::kAbsent;
   std::optional<int64_t> integer;        ///< of a number that is exactly whole

@@ -27,8 +27,14 @@ Json corpora_json(const Suite& suite) {
 
 std::string counted(size_t n, const char* what) { return text(n, " ", what, n == 1 ? "" : "s"); }
 
+/// Keys that two plans differ in. A record holds what "auto" became: whether that is another is not
+/// known.
+struct Differences {
+  std::vector<std::string> keys, autos;
+};
+
 void collect_differences(const ConfigValue& now, const Json& before, const std::string& prefix,
-                         std::vector<std::string>& out) {
+                         Differences& out) {
   for (const auto& [name, value] : now.entries) {
     const std::string key = prefix + name;
     const Json theirs = before.is_object() && before.contains(name) ? before[name] : Json(nullptr);
@@ -38,14 +44,17 @@ void collect_differences(const ConfigValue& now, const Json& before, const std::
     }
     const std::optional<Json> ours = json_value(value);
     if (key == "data.path" || !ours || *ours == theirs || theirs.is_null()) continue;
-    out.push_back(text(key, " ", theirs.dump(), ", now ", ours->dump()));
+    (*ours == "auto" ? out.autos : out.keys)
+        .push_back(text(key, " ", theirs.dump(), ", now ", ours->dump()));
   }
 }
 
 /// What the plans of a case and of a line of its name differ in: "model.hidden 64, now 32".
 std::string plan_differences(const Case& c, const Json& line) {
-  std::vector<std::string> keys;
-  collect_differences(parse_toml(c.plan_values, c.name), value_at(line, "document.plan"), "", keys);
+  Differences found;
+  collect_differences(parse_toml(c.plan_values, c.name), value_at(line, "document.plan"), "",
+                      found);
+  std::vector<std::string>& keys = found.keys.empty() ? found.autos : found.keys;
   if (keys.size() > kMostKeys) {
     keys.resize(kMostKeys);
     keys.emplace_back("...");

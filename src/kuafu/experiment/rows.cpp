@@ -7,6 +7,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/experiment/baselines.h"
+#include "kuafu/experiment/derived_check.h"
 #include "kuafu/experiment/expand.h"
 #include "kuafu/experiment/references.h"
 #include "kuafu/experiment/timing.h"
@@ -94,6 +95,10 @@ class RowScope : public FormulaScope {
       out.push_back(std::make_unique<RowScope>(rows_, row_, among_, reading_, round));
     }
     return out;
+  }
+
+  std::string unit(const std::string& name) const override {
+    return unit_of(rows_.derived(), name);
   }
 
   bool is_difference(const std::string& name) const override { return rows_.is_difference(name); }

@@ -62,9 +62,13 @@ std::string nearest_key(const std::string& path) {
   std::string best;
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (const Key& key : plan::keys()) {
-    const int64_t elsewhere = parent_of(key.name) == parent_of(path)  ? 0
-                              : path.starts_with(key.section() + ".") ? 1
-                                                                      : 6;
+    const std::string table = parent_of(key.name), given = parent_of(path);
+    const std::string section = key.section() + ".";
+    const int64_t elsewhere =
+        table == given              ? 0
+        : given == section          ? 1  // its table was left out; another one may be misspelt
+        : path.starts_with(section) ? std::min<int64_t>(5, 2 * edit_distance(given, table))
+                                    : 6;
     const int64_t edits = std::min(2 * edit_distance(path, key.name),
                                    2 * edit_distance(word_of(path), word_of(key.name)) + elsewhere);
     if (edits < fewest) {
@@ -89,8 +93,15 @@ std::string nearest_key(const std::string& path) {
     if (key.section() == section) allowed.push_back(key.name.substr(section.size() + 1));
   }
   if (section == "parallel") allowed.push_back("layers");
+  std::string key = path;  // the first one meant, where a table is misspelt
+  const auto has_entry = [](const ConfigValue& v) {
+    return v.kind == Kind::kTable && !v.entries.empty();
+  };
+  for (const ConfigValue* v = &value; has_entry(*v); v = &v->entries.front().second) {
+    key += "." + v->entries.front().first;
+  }
   throw ConfigError(text(
-      where, "unknown key ", path, " = ", to_string(value), "; nearest: ", nearest_key(path),
+      where, "unknown key ", path, " = ", to_string(value), "; nearest: ", nearest_key(key),
       "; allowed: ",
       in_section ? text("in [", section, "] ", join(allowed)) : text("sections ", join(known))));
 }
