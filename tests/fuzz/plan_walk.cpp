@@ -205,6 +205,7 @@ const Members kMembers = {
     KUAFU_MEMBER(take, optimizer.scaled_layers),
     KUAFU_MEMBER(take, optimizer.rate_in),
     KUAFU_MEMBER(take, optimizer.denominator),
+    KUAFU_MEMBER(take, optimizer.clip_elements),
     KUAFU_MEMBER(take, optimizer.matrix_scale),
     KUAFU_MEMBER(take, optimizer.coefficients),
     KUAFU_MEMBER(take, optimizer.ratio_min),

@@ -116,6 +116,7 @@ TEST(Routes, OfNothingButTiesAreTheRunsOwn) {
 // the run chose, and says how far that is from its best.
 TEST(Routes, ThatRoundingTurnsAreProvenByThemselves) {
   for (const char* router : {"top1", "top2", "topk", "expert_choice"}) {
+    double turned = 0;
     for (const char* mode : {"1d", "1d-sp"}) {
       const Certificate c =
           tests::certificate_of(tests::small_plan({{"model.kind", "moe_gpt"},
@@ -125,10 +126,11 @@ TEST(Routes, ThatRoundingTurnsAreProvenByThemselves) {
                                                    {"parallel.tensor.mode", mode},
                                                    {"parallel.tensor.size", "2"}}));
       EXPECT_EQ(c.native.verdict, "equal") << router << c.native.describe();
-      EXPECT_GT(c.native.routes.error, 0) << router << c.native.describe();
+      turned = std::max(turned, c.native.routes.error);
       EXPECT_LT(c.native.routes.bound, 0.1) << router << c.native.describe();
       EXPECT_LT(c.routes.bound, 1e-12) << router << c.describe();
     }
+    EXPECT_GT(turned, 0) << router;
   }
 }
 

@@ -36,7 +36,8 @@ std::vector<Axis> shorter(std::vector<Axis> axes) {
 /// Least and largest element.
 struct Range {
   double least = 0, largest = 0;
-  bool is(double value) const { return least == value && largest == value; }
+  /// Numbers of terms are whole: what lies beside one is another error, which products show.
+  bool is(double terms) const { return std::round(least) == terms && std::round(largest) == terms; }
 };
 
 /// The products of one role on ones.
