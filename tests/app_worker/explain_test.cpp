@@ -84,7 +84,7 @@ TEST(Explain, SaysWhereTheStatesOfEveryParameterAre) {
     EXPECT_EQ(row["gradient"]["types"]["data"], "partial") << name;
     for (const char* slot : {"m", "v", "master"}) {
       EXPECT_EQ(row["slots"][slot],
-                Json::parse(R"({"dtype":"f32","portion":"part","tier":"device"})"));
+                Json::parse(R"({"portion":"part","tier":"device","dtype":"f32"})"));
     }
     const Json& along = row["value"]["types"]["tensor"];
     EXPECT_TRUE(!name.ends_with("mlp.up.weight") || along == "sharded") << name;
