@@ -82,7 +82,8 @@ TEST_P(Stopping, BySignalSavesAndGoesOnToTheSameBits) {
   ASSERT_TRUE(tests::eventually([&] { return has_logged(); }, std::chrono::seconds(60)))
       << child.output();
   ::kill(child.pid(), SIGUSR1);
-  ASSERT_TRUE(tests::eventually([&] { return num_saved() == 1; }, std::chrono::seconds(20)))
+  // One is that of the first step.
+  ASSERT_TRUE(tests::eventually([&] { return num_saved() == 2; }, std::chrono::seconds(20)))
       << child.output();
   ::kill(child.pid(), SIGTERM);
   const Ended ended = child.wait();
@@ -93,7 +94,7 @@ TEST_P(Stopping, BySignalSavesAndGoesOnToTheSameBits) {
   EXPECT_NE(a["reason"].get<std::string>().find("after step " + std::to_string(done) + " of"),
             std::string::npos)
       << a["reason"];
-  EXPECT_EQ(num_saved(), 2);
+  EXPECT_GE(num_saved(), 2);
   EXPECT_EQ(lines_of(folder_.path("log.csv")).size(), static_cast<size_t>(done) + 1);
 
   const std::string end = std::to_string(done + 4);
@@ -122,13 +123,13 @@ TEST_P(Stopping, BySignalToItsGroupSaves) {
   const Ended ended = child.wait();
   EXPECT_EQ(ended.code, kInterrupted) << ended.output;
   EXPECT_EQ(document("a.json")["status"], "interrupted");
-  EXPECT_EQ(num_saved(), 1);
+  EXPECT_EQ(num_saved(), 2);  // after the first step too
 }
 
 TEST_P(Stopping, WhileItValidatesIsWrittenAndSaved) {
   tests::Child child(command("3", {"--checkpoint", saved(), "--json", folder_.path("a.json"),
                                    "--set", "train.validation_batches=1000000"}));
-  ASSERT_TRUE(tests::eventually([&] { return num_saved() == 1; }, std::chrono::seconds(60)))
+  ASSERT_TRUE(tests::eventually([&] { return num_saved() == 2; }, std::chrono::seconds(60)))
       << child.output();
   ::kill(child.pid(), SIGTERM);
   const Ended ended = child.wait(std::chrono::seconds(20));

@@ -9,11 +9,14 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <sstream>
 
+#include "kuafu/base/build_info.h"
 #include "tests/app_worker/process.h"
 
 namespace kuafu {
@@ -68,8 +71,34 @@ TEST(Watched, OnATerminalALineRedrawsAndGoes) {
   EXPECT_NE(shown.find(redraw + "step 3/3  loss "), std::string::npos) << shown;
   EXPECT_TRUE(shown.ends_with(redraw)) << shown;
   std::istringstream lines(shown);
-  for (std::string line; std::getline(lines, line, '\r');) EXPECT_LT(line.size(), 60u + 3) << line;
+  for (std::string line; std::getline(lines, line, '\r');) {
+    EXPECT_LT(line.size(), 60u + 3) << line;
+    // Fields are whole: "step 1/3  loss 5.5 ... 12 tokens/s  1.2 TFLOP/s (34 % of peak)".
+    const bool is_whole = line.size() < 5 || line.ends_with("tokens/s") || line.ends_with("left") ||
+                          line.ends_with("TFLOP/s") || line.ends_with(" % of peak)");
+    EXPECT_TRUE(is_whole) << line;
+  }
   EXPECT_EQ(ended.output.find("step 3/3"), std::string::npos) << ended.output;
+}
+
+// mpirun's own boxes about a rank that ended would be ten lines more.
+TEST(Watched, UnderMpiOneErrorIsTold) {
+  if (!build_info::kMpi.found) GTEST_SKIP() << "this build has no MPI";
+  const Arguments mpi = {"--world", "mpi", "--ranks", "2"};
+  const auto run = [&](const Arguments& more) {
+    Arguments all = mpi;
+    all.insert(all.end(), more.begin(), more.end());
+    return run_front(all);
+  };
+  const Ran refused = run({"--set", "parallel.tensor.mode=2d", "--set", "parallel.tensor.size=3"});
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_EQ(refused.output.find("kuafu: refused: "), 0u) << refused.output;
+  EXPECT_EQ(std::count(refused.output.begin(), refused.output.end(), '\n'), 1) << refused.output;
+  // Where mpirun itself fails, that is told.
+  ::setenv("OMPI_MCA_rmaps", "no_such_component", 1);
+  const Ran lost = run({"--set", "parallel.data=2"});
+  ::unsetenv("OMPI_MCA_rmaps");
+  EXPECT_NE(lost.output.find("before a rank began"), std::string::npos) << lost.output;
 }
 
 TEST(Watched, TablesHoldTheStepsOfTheDocument) {

@@ -279,6 +279,13 @@ class Format(Trips):
         self.assertIn("/nowhere", kuafu("import", "/nowhere", "--out", self.path("x"), code=2))
         self.assertIn("holds checkpoints", kuafu("import", good, "--out", self.path("saved"), code=2))
 
+    def test_a_full_disk_leaves_no_folder(self):
+        self.round_trip(["model.hidden=64", "model.heads=4"])    # a file of 400 KiB
+        words = [KUAFU, "import", self.path("a.safetensors"), "--out", self.path("nest/a/b")]
+        done = subprocess.run(["sh", "-c", 'ulimit -f 100; exec "$@"', "-", *words], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 7, done.stderr)
+        self.assertFalse(os.path.exists(self.path("nest")))
+
     def test_bad_checkpoints_are_one_error(self):
         train(self.path("saved"), [])
         step, out = self.path("saved/step-00000002"), self.path("w.safetensors")

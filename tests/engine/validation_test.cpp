@@ -144,11 +144,11 @@ TEST(BestCheckpoint, LinkThatAKillLeftBehindIsMended) {
 }
 
 /// A run that ends with a loss that is no number, and asks between steps as the program does.
-RankResult diverging(const std::string& folder, const Overrides& more) {
+RankResult diverging(const SaveOptions& saving, const Overrides& more) {
   const Requests requests;
   RunOptions options;
   options.requests = &requests;
-  options.checkpoint = {.folder = folder, .every = 1, .keep = 1};
+  options.checkpoint = saving;
   return run_plan(run_plan_of(with({{"model.dtype", "f32"},
                                     {"optimizer.kind", "sgd"},
                                     {"optimizer.lr", "100"},
@@ -163,7 +163,8 @@ RankResult diverging(const std::string& folder, const Overrides& more) {
 TEST(Divergence, LeavesTheNewestStateWhoseOwnLossIsANumber) {
   for (const char* ranks : {"1", "2"}) {
     const TemporaryFolder folder;
-    const RankResult r = diverging(folder.path(), {{"parallel.data", ranks}});
+    const RankResult r =
+        diverging({.folder = folder.path(), .every = 1, .keep = 1}, {{"parallel.data", ranks}});
     ASSERT_FALSE(r.diverged.empty());
     const auto steps = static_cast<int64_t>(r.losses.size());
     ASSERT_GT(steps, 1);
@@ -172,6 +173,46 @@ TEST(Divergence, LeavesTheNewestStateWhoseOwnLossIsANumber) {
     EXPECT_EQ(complete_checkpoints(folder.path()), std::vector<std::string>{r.last_good});
     EXPECT_TRUE(std::filesystem::exists(tests::step_folder(folder.path(), steps) + ".diverged"));
   }
+}
+
+TEST(Divergence, LeavesAStateWhereNothingSaysWhenToSave) {
+  for (const char* ranks : {"1", "2"}) {
+    const TemporaryFolder folder;
+    const RankResult r = diverging({.folder = folder.path()}, {{"parallel.data", ranks}});
+    ASSERT_FALSE(r.diverged.empty());
+    const auto steps = static_cast<int64_t>(r.losses.size());
+    ASSERT_GT(steps, 2);
+    EXPECT_EQ(r.last_good, tests::step_folder(folder.path(), 1));
+    EXPECT_EQ(complete_checkpoints(folder.path()), std::vector<std::string>{r.last_good});
+
+    for (const bool is_async : {false, true}) {
+      const TemporaryFolder often;
+      const RankResult s = diverging(
+          {.folder = often.path(), .rolling = {.least_s = 0, .share = 1e9}, .is_async = is_async},
+          {{"parallel.data", ranks}});
+      EXPECT_EQ(s.losses, r.losses);
+      ASSERT_FALSE(s.last_good.empty());
+      const int64_t good = *step_of_folder(s.last_good);
+      EXPECT_GE(good, is_async ? 1 : steps - 1);
+      EXPECT_LT(good, steps);
+      if (!is_async)
+        EXPECT_EQ(complete_checkpoints(often.path()), std::vector<std::string>{s.last_good});
+      EXPECT_LE(complete_checkpoints(often.path()).size(), 2u);
+    }
+  }
+}
+
+TEST(RollingSaves, LeaveWhatAWholeRunLeft) {
+  const TemporaryFolder folder;
+  const Requests requests;
+  RunOptions options;
+  options.requests = &requests;
+  options.checkpoint = {.folder = folder.path(), .rolling = {.least_s = 0, .share = 1e9}};
+  const RankResult r = run_plan(run_plan_of({{"parallel.data", "2"}}), options)[0];
+  EXPECT_EQ(r.saves, static_cast<int64_t>(r.losses.size()));
+  EXPECT_EQ(complete_checkpoints(folder.path()),
+            (std::vector<std::string>{
+                tests::step_folder(folder.path(), static_cast<int64_t>(r.losses.size()))}));
 }
 
 TEST(ValidationSeries, TravelsAsTextAndRefusesWhatIsNone) {

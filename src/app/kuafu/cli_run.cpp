@@ -72,9 +72,13 @@ void add_watching_options(CLI::App& app, WorkerCall& call) {
 }
 
 void add_checkpoint_options(CLI::App& app, WorkerCall& call) {
-  app.add_option("--checkpoint", call.checkpoint, "save into this folder after the last step")
+  app.add_option(
+         "--checkpoint", call.checkpoint,
+         "save into this folder after the last step, and on the way: after the first step, then "
+         "at most each 10 s and for 1 % of the time, the newest proven state staying")
       ->type_name("DIR");
-  app.add_option("--every", call.save_every, "and after every K steps")
+  app.add_option("--every", call.save_every,
+                 "save after every K steps instead, all of which stay (see --keep)")
       ->check(count())
       ->type_name("K");
   app.add_option("--keep", call.keep,

@@ -38,14 +38,19 @@ volatile pid_t worker = 0;
 volatile time_t received_at_ms = 0;
 
 volatile bool is_launcher = false;  // the worker is mpirun, in a process group of its own
-volatile int listening = -1;        // a file of one byte once the launcher's ranks listen
+volatile int listening = -1;        // the file that the launcher's ranks mark: kListeningVariable
 
 // What a terminal sends it sends to the worker too. mpirun would kill its ranks a second after most
 // signals; SIGUSR1 and SIGUSR2 it hands to them, so that they have the time to save.
+// What a launcher's ranks have told: 0, that they listen; 1, that one of them has begun.
+bool is_marked(off_t what) {
+  char byte = 0;
+  return ::pread(listening, &byte, 1, what) == 1 && byte == '1';
+}
+
 void pass_on(int number, const siginfo_t& info) {
   // mpirun hands it to ranks that would die of it while they start: nothing is there to save yet.
-  char byte = 0;
-  if (number == SIGUSR1 && is_launcher && ::pread(listening, &byte, 1, 0) != 1) return;
+  if (number == SIGUSR1 && is_launcher && !is_marked(0)) return;
   const bool is_first = received == 0;
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
@@ -189,6 +194,18 @@ std::optional<int> code_of_signal(int status, const std::string& written) {
   return written == "different" ? kBad : 128 + received;
 }
 
+/// Why a launcher ended so, where nobody else says it: it is called to be quiet. Empty: it is told.
+std::string reason_of_launcher(int code, const WorkerCall& call) {
+  if (!is_launcher || code == 0) return "";
+  if (!is_marked(1)) {
+    return text("mpirun ended with code ", code,
+                " before a rank began; see why with: scripts/mpirun.sh -n ", call.ranks, " true");
+  }
+  const int number = code - 128;
+  if (number <= 0 || !call.json.empty()) return "";
+  return text("a rank was killed by signal ", number, " (", ::strsignal(number), ")");
+}
+
 }  // namespace
 
 int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
@@ -228,6 +245,11 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
   const bool is_told =
       code == 0 ? !is_rank_0 || written == "ok"
                 : code == kMisused || code == kUnwritten || (!written.empty() && written != "ok");
+  const std::string of_launcher = reason_of_launcher(code, call);
+  if (!of_launcher.empty()) {
+    return report_failure(call, {.reason = of_launcher, .code = call.json.empty() ? code : kBad},
+                          written);
+  }
   if (call.json.empty() || is_told) return code;
   Failure failure{.reason = text(who, describe_end(status),
                                  written.empty() ? " without writing " + call.json

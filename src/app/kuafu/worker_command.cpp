@@ -57,7 +57,8 @@ int worker_command(const std::string& command, const WorkerCall& call) {
                   "yourself: mpirun -n N kuafu run ",
                   call.plan);
     std::vector<std::string> launch = mpi_launcher();
-    launch.insert(launch.end(), {"-n", text(call.ranks)});
+    // Quiet: what ended the run is told by its rank or by the guard, once.
+    launch.insert(launch.end(), {"--quiet", "-n", text(call.ranks)});
     words.insert(words.begin(), launch.begin(), launch.end());
   }
   if (command == "run") return run_guarded(words, call);

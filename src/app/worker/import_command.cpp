@@ -16,6 +16,7 @@
 #include "kuafu/plan/keys.h"
 #include "kuafu/record/folder_lock.h"
 #include "kuafu/record/json_text.h"
+#include "kuafu/record/missing_folders.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/tensor/tensor.h"
 
@@ -94,6 +95,23 @@ void check_tensors(const Safetensors& file, const Plan& plan, const Registries& 
   }
 }
 
+/// Writes the checkpoint; leaves no part of it where that fails.
+void write_checkpoint(const ImportOptions& options, const Safetensors& file, const Plan& plan) {
+  make_writable_folder(options.out, "--out");
+  const FolderLock lock(options.out, std::chrono::seconds(3), "--out");
+  const Metadata state = {{"plan", to_toml(plan)},
+                          {"optimizer_steps", "0"},
+                          {weights::kStateKey, "yes"},
+                          {"program", provenance().dump()}};
+  try {
+    import_weights(file, state, options.out);
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove_all(text(options.out, "/", step_folder(0), ".partial"), ignored);
+    throw;
+  }
+}
+
 }  // namespace
 
 int import_command(const ImportOptions& options) {
@@ -107,19 +125,11 @@ int import_command(const ImportOptions& options) {
   const auto there = newest_checkpoint(options.out);
   KUAFU_REQUIRE(!there, "--out ", options.out, " holds checkpoints, the newest ",
                 there.value_or(""), "; choose another folder");
-  const bool was_there = std::filesystem::exists(options.out);
-  make_writable_folder(options.out, "--out");
-  const FolderLock lock(options.out, std::chrono::seconds(3), "--out");
-  const Metadata state = {{"plan", to_toml(plan)},
-                          {"optimizer_steps", "0"},
-                          {weights::kStateKey, "yes"},
-                          {"program", provenance().dump()}};
+  const std::vector<std::string> own = missing_folders(options.out);
   try {
-    import_weights(file, state, options.out);
+    write_checkpoint(options, file, plan);
   } catch (...) {
-    std::error_code ignored;
-    std::filesystem::remove_all(text(options.out, "/", step_folder(0), ".partial"), ignored);
-    if (!was_there) std::filesystem::remove(options.out, ignored);  // where nothing else is in it
+    remove_empty_folders(own);  // the lock in it is gone
     throw;
   }
   std::cout << "written: " << options.out << "/" << step_folder(0) << "  " << file.entries().size()

@@ -328,6 +328,7 @@ class Run {
 }  // namespace
 
 int run_command(const WorkerOptions& options) {
+  tell_rank_began();
   KUAFU_REQUIRE(options.json_file != "-",
                 "--json -: standard output has the summary of a run; name ",
                 "a file, such as run.json");

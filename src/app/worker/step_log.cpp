@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <ostream>
 #include <sstream>
 #include <utility>
@@ -145,7 +146,7 @@ void StepLog::show(const StepDone& done) {
   const bool is_last = done.step + 1 == options_.end;
   if (options_.is_terminal && (now - drawn_ >= kRedraw || is_last)) {
     drawn_ = now;
-    std::string line = line_of(done);
+    std::string line = line_of(done, options_.width - 1);
     line.resize(std::min(line.size(), static_cast<size_t>(std::max(options_.width - 1, 20))));
     out_ << "\r\033[K" << line << std::flush;
     is_drawn_ = true;
@@ -155,24 +156,35 @@ void StepLog::show(const StepDone& done) {
   if (!is_due) return;
   clear();
   told_ = now;
-  out_ << line_of(done) << std::endl;
+  out_ << line_of(done, std::numeric_limits<int>::max()) << std::endl;
 }
 
-std::string StepLog::line_of(const StepDone& done) const {
+std::string StepLog::line_of(const StepDone& done, int width) const {
+  std::string line;
+  for (const std::string& field : fields_of(done)) {  // the first stand before the last
+    if (!line.empty() && std::cmp_greater(line.size() + field.size(), width)) break;
+    line += field;
+  }
+  return line;
+}
+
+std::vector<std::string> StepLog::fields_of(const StepDone& done) const {
   const double mean = steps_ > 0 ? seconds_ / static_cast<double>(steps_) : done.seconds;
   const auto rate = [&](double amount) { return human_number(amount / mean, 3); };
-  std::string line =
-      text("step ", done.step + 1, "/", options_.end, "  loss ", human_number(done.report.loss, 5));
-  if (validation_loss_) line += text("  validation ", human_number(*validation_loss_, 5));
-  if (skipped_ > 0) line += text("  ", skipped_, " skipped");
+  std::vector<std::string> fields = {text("step ", done.step + 1, "/", options_.end, "  loss ",
+                                          human_number(done.report.loss, 5))};
+  if (validation_loss_) fields.push_back(text("  validation ", human_number(*validation_loss_, 5)));
+  if (skipped_ > 0) fields.push_back(text("  ", skipped_, " skipped"));
   const int64_t left = options_.end - done.step - 1;
-  if (left > 0) line += text("  ", print_seconds(mean * static_cast<double>(left)), " left");
-  line += text("  ", rate(static_cast<double>(options_.tokens)), " tokens/s");
-  if (done.flops == 0) return line;
+  if (left > 0)
+    fields.push_back(text("  ", print_seconds(mean * static_cast<double>(left)), " left"));
+  fields.push_back(text("  ", rate(static_cast<double>(options_.tokens)), " tokens/s"));
+  if (done.flops == 0) return fields;
   const auto flops = static_cast<double>(done.flops);
-  line += text("  ", rate(flops * 1e-12), " TFLOP/s");
-  if (done.peak_flops_per_s == 0) return line;
-  return line + text(" (", rate(100 * flops / done.peak_flops_per_s), " % of peak)");
+  fields.push_back(text("  ", rate(flops * 1e-12), " TFLOP/s"));
+  if (done.peak_flops_per_s == 0) return fields;
+  fields.push_back(text(" (", rate(100 * flops / done.peak_flops_per_s), " % of peak)"));
+  return fields;
 }
 
 void StepLog::write_row(const StepDone& done) {

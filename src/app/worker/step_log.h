@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "app/worker/appended_file.h"
 #include "app/worker/tensorboard.h"
@@ -47,7 +48,9 @@ class StepLog {
   void write_scalars(const StepDone& done);
   void flush_board();
   void replace_log(const std::string& lines) const;
-  std::string line_of(const StepDone& done) const;
+  /// What fits into so many columns: fields are shown whole or not at all, the first always.
+  std::string line_of(const StepDone& done, int width) const;
+  std::vector<std::string> fields_of(const StepDone& done) const;
   void clear();
 
   std::ostream& out_;

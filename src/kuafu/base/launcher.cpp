@@ -38,13 +38,21 @@ void let_rank_0_report() {
   if (place && place->rank != 0) std::this_thread::sleep_for(std::chrono::seconds(4));
 }
 
-void tell_ranks_listen() {
+namespace {
+
+void mark(off_t byte) {
   const char* path = std::getenv(kListeningVariable);
   if (path == nullptr) return;
   const int file = ::open(path, O_WRONLY | O_CLOEXEC);
   if (file < 0) return;  // the launcher is on another machine
-  static_cast<void>(!::write(file, "1", 1));
+  static_cast<void>(!::pwrite(file, "1", 1, byte));
   ::close(file);
 }
+
+}  // namespace
+
+void tell_rank_began() { mark(1); }
+
+void tell_ranks_listen() { mark(0); }
 
 }  // namespace kuafu

@@ -21,10 +21,14 @@ std::optional<LaunchedRank> launched_rank();
 /// not happened within 4 s.
 void let_rank_0_report();
 
-/// The variable that names the file of one byte which tells that all ranks listen to signals.
+/// The variable that names the file whose first byte tells that all ranks listen to signals, and
+/// whose second that a rank has begun.
 inline constexpr const char* kListeningVariable = "KUAFU_RANKS_LISTEN";
 
-/// Writes that byte where a launcher asks for it. Called on rank 0 once every rank is in main().
+/// Writes the second byte where a launcher asks for it. Called on every rank.
+void tell_rank_began();
+
+/// Writes the first byte where a launcher asks for it. Called on rank 0 once every rank is in main().
 void tell_ranks_listen();
 
 }  // namespace kuafu

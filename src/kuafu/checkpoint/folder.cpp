@@ -99,6 +99,10 @@ void remove_checkpoints(const std::string& root, const Rotation& rotation) {
   }
 }
 
+void remove_checkpoint(const std::string& root, int64_t step) {
+  remove_checkpoint(root + "/" + step_folder(step));
+}
+
 std::string set_aside(const std::string& root, int64_t step) {
   const std::string folder = root + "/" + step_folder(step), aside = folder + ".diverged";
   std::error_code error;

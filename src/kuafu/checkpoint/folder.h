@@ -38,6 +38,9 @@ struct Rotation {
 /// Removes all others but best_checkpoint(). What cannot be removed stays.
 void remove_checkpoints(const std::string& root, const Rotation& rotation);
 
+/// Removes that one, if it is there. What cannot be removed stays.
+void remove_checkpoint(const std::string& root, int64_t step);
+
 /// Gives a checkpoint a name that is none's, step-00000100.diverged, so that no run goes on from
 /// it. Returns the name; empty where that failed.
 std::string set_aside(const std::string& root, int64_t step);

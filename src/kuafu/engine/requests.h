@@ -40,16 +40,18 @@ class Agreement {
 
   struct Asked {
     Stop stop = Stop::kNone;
-    bool is_save = false;  ///< since the call before
+    bool is_save = false;     ///< since the call before
+    bool is_rolling = false;  ///< by a rank's own clock
   };
-  /// What any rank was asked; the same on all. Between two steps. Collective.
-  Asked ask() {
-    std::array<int64_t, 2> most = {static_cast<int64_t>(requests_.stopped()), requests_.saves()};
+  /// What any rank was asked, or wants by itself; the same on all. Between two steps. Collective.
+  Asked ask(bool wants_rolling) {
+    std::array<int64_t, 3> most = {static_cast<int64_t>(requests_.stopped()), requests_.saves(),
+                                   wants_rolling ? 1 : 0};
     if (world_.size() > 1)
-      world_.all_reduce({most.data(), 2, DType::kI64}, ReduceOp::kMax).wait_host();
+      world_.all_reduce({most.data(), 3, DType::kI64}, ReduceOp::kMax).wait_host();
     const bool is_save = most[1] > saves_seen_;
     saves_seen_ = most[1];
-    return {static_cast<Stop>(most[0]), is_save};
+    return {static_cast<Stop>(most[0]), is_save, most[2] > 0};
   }
 
  private:

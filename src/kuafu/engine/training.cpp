@@ -135,14 +135,15 @@ void Training::step() {
   if (options_.on_step) show(done);
   const bool is_last = done.step + 1 == plan_.train.steps;
   if (agreement_ && !is_last && asked_.stop == Stop::kNone) ask();
-  save(asked_.is_save);
+  save();
   result_.stopped = asked_.stop;
 }
 
 void Training::ask() {
-  const Agreement::Asked now = agreement_->ask();
+  const Agreement::Asked now = agreement_->ask(saver_ && saver_->wants_rolling());
   asked_.stop = now.stop;
   asked_.is_save = asked_.is_save || now.is_save;
+  asked_.is_rolling = asked_.is_rolling || now.is_rolling;
 }
 
 bool Training::make_step(StepDone& done) {
@@ -214,12 +215,13 @@ std::optional<double> Training::validation_loss() {
   }
 }
 
-void Training::save(bool is_asked) {
+void Training::save() {
   if (!saver_) return;
   result_.save_seconds.push_back(0);
   const double start = seconds_now();
   saver_->after_step(result_.validation);
-  if (is_asked) saver_->save_now(result_.validation);
+  if (asked_.is_save) saver_->save_now(result_.validation);
+  if (asked_.is_rolling) saver_->roll(result_.validation);
   result_.save_seconds.back() = seconds_now() - start;
 }
 

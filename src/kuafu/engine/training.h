@@ -60,7 +60,7 @@ class Training {
   std::optional<double> validation_loss();
   /// Adds to `asked_`. Collective.
   void ask();
-  void save(bool is_asked);
+  void save();
   /// Of a run that was asked to stop.
   void save_last();
   void show(StepDone& done);

@@ -59,7 +59,7 @@ void yield_to_ranks() {
 }  // namespace
 
 Saver::Saver(Engine& engine, Communicator& world, SaveOptions options)
-    : engine_(engine), world_(world), options_(std::move(options)) {
+    : engine_(engine), world_(world), options_(std::move(options)), rolling_(options_.rolling) {
   check_save_options(options_, engine_.plan());
   if (world_.rank() != 0) return;
   make_writable_folder(options_.folder, "--checkpoint");
@@ -80,8 +80,27 @@ void Saver::save_now(const ValidationSeries& validation) {
   finish();
 }
 
+bool Saver::wants_rolling() const {
+  return options_.every == 0 && world_.rank() == 0 && !pending_ && rolling_.is_due();
+}
+
+void Saver::roll(const ValidationSeries& validation) {
+  const int64_t step = engine_.steps_done();
+  if (saved_step_ == step) return;
+  save(validation);
+  rolling_.add(step);
+}
+
+void Saver::remove_rolled() {
+  const bool is_proven = saved_step_ >= 0 && saved_step_ <= sound_;
+  if (world_.rank() != 0 || pending_ || is_committing_ || !is_proven) return;
+  for (const int64_t step : rolling_.take_before(saved_step_))
+    remove_checkpoint(options_.folder, step);
+}
+
 void Saver::found_sound(int64_t step) {
   sound_ = step;
+  remove_rolled();
   const bool is_on_disk = saved_step_ == step && !pending_ && !is_committing_;
   if (is_on_disk && world_.rank() == 0) rotate();
 }
@@ -112,6 +131,8 @@ const std::vector<bool>& Saver::my_writes(const std::vector<ParamShard>& shards)
 
 void Saver::save(const ValidationSeries& validation) {
   finish();  // one at a time
+  remove_rolled();
+  const auto start = std::chrono::steady_clock::now();
   saved_step_ = engine_.steps_done();
   const std::shared_ptr<Pending> saving(new Pending{{options_.folder, saved_step_},
                                                     saved_step_,
@@ -135,6 +156,7 @@ void Saver::save(const ValidationSeries& validation) {
   });
   pending_ = saving;
   if (!options_.is_async) finish();
+  rolling_.put_off(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
 }
 
 void Saver::collect(Pending& into) {
@@ -283,6 +305,7 @@ void Saver::go_on_in(const std::string& folder, int64_t step) {
     return;
   }
   saved_step_ = step;
+  rolling_.put_off(0);
   agree(failure_of([&] {  // a kill may have come between a save and its link
     const auto best = validation_.best();
     if (world_.rank() != 0 || !best) return;

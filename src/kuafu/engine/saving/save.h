@@ -11,6 +11,7 @@
 
 #include "kuafu/checkpoint/checkpoint.h"
 #include "kuafu/engine/engine.h"
+#include "kuafu/engine/saving/rolling.h"
 #include "kuafu/engine/validation.h"
 #include "kuafu/plan/resume.h"
 #include "kuafu/record/folder_lock.h"
@@ -19,10 +20,12 @@ namespace kuafu {
 
 /// Where and when a run is saved.
 struct SaveOptions {
-  std::string folder;    ///< of all its checkpoints; empty: nothing is saved
-  int64_t every = 0;     ///< steps between two; 0 = after the last step only. The last always is
-  int64_t keep = 0;      ///< newest checkpoints that stay; 0 = all
-  bool resumes = false;  ///< go on from the newest one
+  std::string folder;  ///< of all its checkpoints; empty: nothing is saved
+  /// Steps between two; 0 = after the last step, which always is, and on the way as saves roll.
+  int64_t every = 0;
+  RollingPace rolling = {};  ///< without `every`
+  int64_t keep = 0;          ///< newest checkpoints that stay; 0 = all
+  bool resumes = false;      ///< go on from the newest one
   /// The checkpoint that the run begins from where the folder holds none; empty: none. As
   /// named_checkpoint() takes it.
   std::string from = {};
@@ -79,6 +82,11 @@ class Saver {
   void after_step(const ValidationSeries& validation = {});
   /// Saves what is not saved yet, and waits until all is on the disk. Same errors. Collective.
   void save_now(const ValidationSeries& validation = {});
+  /// Whether one on the way is due by rank 0's clock; false on other ranks.
+  bool wants_rolling() const;
+  /// Saves what is not saved yet; removed once a newer save is proven sound. Same errors.
+  /// Collective.
+  void roll(const ValidationSeries& validation = {});
   /// A loss after `step` steps is finite: checkpoints up to there are sound, and may replace others.
   void found_sound(int64_t step);
   /// The loss after the steps done is no number: sets a checkpoint of that state aside, where
@@ -117,6 +125,8 @@ class Saver {
   void finish();
   void commit(const Pending& saved) const;
   void rotate() const;
+  /// Removes saves on the way that the newest one replaces.
+  void remove_rolled();
   /// Throws SaveFailed on all ranks where one of them says why. Collective.
   void agree(const std::string& why);
   /// Folders to go on from, the newest first, as rank 0 sees them. Collective.
@@ -131,6 +141,7 @@ class Saver {
   Communicator& world_;
   SaveOptions options_;
   std::optional<FolderLock> lock_;  ///< rank 0
+  RollingSaves rolling_;            ///< asked on rank 0
   std::vector<bool> writes_;
   std::vector<std::string> changes_;
   Tensor snapshot_;  ///< bytes on the host, kept from save to save
