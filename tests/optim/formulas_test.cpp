@@ -107,5 +107,32 @@ TEST(Formulas, RunWhereTheEnvironmentAsksForThem) {
   EXPECT_EQ(of_loop == 0, kernel_choice() == KernelChoice::kOwn) << of_loop;
 }
 
+// At a usual beta1: ATen's fused kernel where KUAFU_KERNELS asks for ATen's, else the loop.
+TEST(Formulas, RulesMakeWhatTheLoopsMake) {
+  const at::NoGradGuard no_grad;
+  for (const char* name : {"adam, beta1 0.9", "adamw, beta1 0.9", "sgd", "nesterov"}) {
+    const std::string words = name,
+                      kind = words == "nesterov" ? "sgd" : words.substr(0, words.find(','));
+    OptimizerPlan plan{.kind = kind};
+    plan.nesterov = words == "nesterov";
+    plan.momentum = plan.beta1 = 0.9, plan.beta2 = 0.99, plan.epsilon = 1e-3;
+    const Rule rule = make_rule(plan);
+    for (const auto& [value, grad] : kTypes) {
+      Tensors mine = given(value, grad), loop = given(value, grad);
+      RulePiece piece{.value = mine[0], .grad = mine[1], .slots = {mine[2], mine[3]}};
+      piece.slots.resize(rule.slots.size());
+      piece.grad_factor = 0.5, piece.weight_decay = 0.01;
+      rule.update(piece, {.lr = 0.1, .step = 3}, {});
+      for (const Case& c : cases()) {
+        if (c.name == words) c.loop(loop);
+      }
+      const double eps = value == at::kDouble ? 0x1.0p-52 : 0x1.0p-23;
+      for (size_t i = 0; i < loop.size(); ++i) {
+        testing::expect_close(mine[i], loop[i], 36 * 8 * 4 * eps, text(words, " tensor ", i));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kuafu

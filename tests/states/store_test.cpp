@@ -166,6 +166,18 @@ TEST(Store, RowsSayWhatEveryRankKeeps) {
   }
 }
 
+TEST(Store, ALoneReplicaKeepsTheWholeUnderEveryRow) {
+  for (const Row& row : rows(1)) {
+    tests::run_ranks(1, [&](Communicator& world) {
+      OneRank rank(row, world, DType::kF32);
+      for (const StateRow& r : rank.store->rows()) {
+        EXPECT_EQ(r.parameter.portion, Portion::kWhole) << row.name;
+        EXPECT_EQ(r.gradient.portion, Portion::kWhole) << row.name;
+      }
+    });
+  }
+}
+
 TEST(Store, RefusesAReleaseOfWhatIsNotUsed) {
   tests::run_ranks(2, [](Communicator& world) {
     OneRank rank({"stage 3", 3, "auto", 1}, world, DType::kF32);

@@ -35,6 +35,7 @@ class RowCheck {
     if (p.use == RowUse::kOwn && !may_be_own) {
       refuse(p, "only rows of a plug-in's model may have a use of their own");
     }
+    check_layers(p);
     check_shard(p);
     check_replicas(p);
     check_layout(p);
@@ -50,6 +51,22 @@ class RowCheck {
   template <class... Words>
   [[noreturn]] static void refuse(const Param& p, const Words&... words) {
     throw ConfigError(text("parameter ", in_quotes(p.name), ": ", words...));
+  }
+
+  /// Layers divide the last dim, and padding is added alone.
+  void check_layers(const Param& p) const {
+    const LayerSplit& l = p.layers;
+    const bool is_right = l.parts >= 1 && l.width >= 1 &&
+                          (l.parts == 1 || p.padded.back() % (l.parts * l.width) == 0);
+    if (!is_right) {
+      refuse(p, "it is declared to hold ", l.parts, " tensors in turns of ", l.width,
+             " columns, which do not divide ", to_string(p.padded));
+    }
+    for (size_t d = 0; d < p.global.size(); ++d) {
+      if (p.padded.size() == p.global.size() && p.global[d] <= p.padded[d]) continue;
+      refuse(p, "its extents ", to_string(p.global), " are more than those with padding, ",
+             to_string(p.padded));
+    }
   }
 
   /// Norms are summed over the axes of the layout: those that the shard is smaller by.

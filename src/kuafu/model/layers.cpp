@@ -60,7 +60,13 @@ Param Context::param(const std::string& name, const Shape& global, const Layout&
                      Init init) const {
   const CategoryScope scope(Category::kParameter);
   const Layout own = on_mesh(layout);
-  Param p = params.make(name, global, own, grad_axes(activation(stream_of(use)), own), init);
+  Axes summed = grad_axes(activation(stream_of(use)), own);
+  if (use == RowUse::kOuterGain ||
+      use == RowUse::kInnerGain) {  // each rank has some of the columns
+    const Axes columns = activation(stream_of(use)).dims[2];
+    summed.insert(summed.end(), columns.begin(), columns.end());
+  }
+  Param p = params.make(name, global, own, summed, init);
   p.use = use;
   return p;
 }

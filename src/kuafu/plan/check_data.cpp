@@ -121,6 +121,7 @@ std::optional<std::string> replica_misfit(const Plan& plan) {
               "nodes of cluster.ranks_per_node = ", per_node,
               " ranks hold unequal numbers of parallel.data = ", data.size, " replicas of ",
               plan.parallel.sequence.size * plan.parallel.tensor.size, " ranks",
+              plan.parallel.expert > 1 ? ", or of those that hold the same experts" : "",
               "; nearest: ranks_per_node = ",
               nearest_that(per_node, [&](int64_t n) { return is_even(plan, data.size, n); }),
               ", or data = ",

@@ -183,8 +183,8 @@ std::vector<Key> parallel_keys() {
       Row("parallel.data.overlap", Form::kBoolean, KUAFU_SLOT(parallel.data.overlap),
           "reduce buckets while backward goes on"),
       Row("parallel.data.order", Form::kChoice, KUAFU_SLOT(parallel.data.order),
-          "\"fixed\": gradients are summed in rank order after every micro-batch, so that all ZeRO "
-          "stages agree to the bit")
+          "\"fixed\": gradients are summed in rank order after every micro-batch, so that those of "
+          "all ZeRO stages agree to the bit, norms over them to rounding")
           .one_of({"any", "fixed"}),
       Row("parallel.zero", Form::kInteger, KUAFU_SLOT(parallel.zero),
           "what the replicas shard: 1 = optimizer state, 2 = gradients too, 3 = parameters too")

@@ -43,6 +43,10 @@ StateRow row_of(const Param& p, const Axes& replicas, const Residency& residency
                 const RuleSlots::Row& slots, const Mesh& mesh) {
   Axes summed = p.grad_axes;
   summed.insert(summed.end(), replicas.begin(), replicas.end());
+  const auto here = [&](Residence r) {  // a lone replica's part is the whole
+    if (mesh.size(replicas) == 1) r.portion = Portion::kWhole;
+    return r;
+  };
   StateRow row{.name = p.name,
                .shape = p.global,
                .layers = p.layers,
@@ -51,13 +55,13 @@ StateRow row_of(const Param& p, const Axes& replicas, const Residency& residency
                .gradient_types = types_of(p, summed, mesh),
                .replicas = replicas,
                .dtype = dtype_of(p.value),
-               .parameter = residency.parameters,
-               .gradient = residency.gradients};
+               .parameter = here(residency.parameters),
+               .gradient = here(residency.gradients)};
   for (size_t k = 0; k < slots.slots.size(); ++k) {
-    row.slots.push_back({slots.names[k], dtype_of(slots.slots[k]), residency.slots});
+    row.slots.push_back({slots.names[k], dtype_of(slots.slots[k]), here(residency.slots)});
   }
   if (slots.master.defined()) {
-    row.slots.push_back({"master", dtype_of(slots.master), residency.slots});
+    row.slots.push_back({"master", dtype_of(slots.master), here(residency.slots)});
   }
   return row;
 }
