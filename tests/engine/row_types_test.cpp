@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -245,12 +246,14 @@ TEST(RowTypes, OfEveryUseAreSeeded) {
                               RowUse::kLogits, RowUse::kSharedHeads, RowUse::kSharedHeadsBias}));
 }
 
-/// GPT with one more row, as a plug-in's model may make it.
-Registries with_row(RowUse use, Axes grad_axes) {
+/// GPT with one more row, as a plug-in's model may make it; without `grad_axes` those that the context
+/// gives it.
+Registries with_row(RowUse use, const std::optional<Axes>& grad_axes) {
   class Extra : public ModelBlock {
    public:
-    Extra(const Context& ctx, RowUse use, Axes grad_axes) {
-      Param p = ctx.params.make("extra.row", {1}, Layout::replicated(1), std::move(grad_axes), {});
+    Extra(const Context& ctx, RowUse use, const std::optional<Axes>& grad_axes) {
+      Param p = grad_axes ? ctx.params.make("extra.row", {1}, Layout::replicated(1), *grad_axes, {})
+                          : ctx.param("extra.row", {1}, Layout::replicated(1), use, {});
       p.use = use;
       add(std::move(p));
     }
@@ -283,6 +286,20 @@ TEST(RowTypes, OfAPlugInsRowAreThoseOfItsUse) {
   EXPECT_NE(told(RowUse::kUnstated, {"dep", "row"}).find("states no use"), std::string::npos);
   EXPECT_NE(told(RowUse::kExpand, {"dep"}).find("it has 1 dims"), std::string::npos);
   EXPECT_NE(told(RowUse::kOuterWidth, {"dep", "row"}).find("it lies as"), std::string::npos);
+}
+
+TEST(RowTypes, OfAGainAreThoseThatTheContextGivesIt) {
+  const std::pair<const char*, const char*> modes[] = {{tensor_modes::k1d, "4"},
+                                                       {tensor_modes::k1dSp, "4"},
+                                                       {tensor_modes::k2d, "4"},
+                                                       {tensor_modes::k3d, "8"}};
+  for (const auto& [mode, size] : modes) {
+    for (const RowUse use : {RowUse::kOuterGain, RowUse::kInnerGain, RowUse::kOuterTokens}) {
+      Plan plan = tests::small_plan(tests::keys::tensor(mode, size));
+      plan.model.kind = "mine";
+      EXPECT_EQ(refusal(plan, with_row(use, std::nullopt)), "") << mode;
+    }
+  }
 }
 
 TEST(RowTypes, OfALossAreChecked) {

@@ -35,7 +35,7 @@ class Broken1d : public TensorParallel {
   Tensor input_grad(const Tensor& dy, const Tensor& w, Role r) const override {
     const Tensor dx = multiply_rows(dy, w.t());
     if (SUMS == 0 || r == Role::kContract) return dx;
-    return raw::all_reduce(dx, mesh().comm("tensor")).mul_(1.02);
+    return raw::all_reduce(dx, mesh().comm("tensor")).mul_(mesh().size("tensor") > 1 ? 1.02 : 1.0);
   }
   Tensor weight_grad(const Tensor& x, const Tensor& dy, Role) const override {
     return multiply_columns(x, dy);
