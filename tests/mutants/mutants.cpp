@@ -277,6 +277,8 @@ int run(const Options& options) {
                 ": no such kit; there are communication, layouts, kernels, optimizer, schedule and "
                 "trace");
   rows.push_back(sum_of(rows));
+  KUAFU_REQUIRE(!rows.back().tried.empty(), "--only ", options.only,
+                ": no mutant has these words in its name; try fewer of them");
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const std::string table = table_of(rows);
