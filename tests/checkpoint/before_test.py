@@ -64,7 +64,7 @@ class Before(unittest.TestCase):
 class BeforeInHalfPrecision(Before):
     """Experts in f16 under SGD: masters in f32, momentum, a loss scale on its way up."""
     folder = "before_half"
-    # A loss is rounded to f16 once. Without the saved momentum it is 0.1 and more away.
+    # A loss is rounded to f16 once. Without momentum it is 3 % away.
     tolerance = 2**-11
 
     def goes_on(self, *settings, is_same_plan=False):
