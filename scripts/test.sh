@@ -38,6 +38,9 @@ run_label() {
   local result=passed
   ctest --test-dir "$folder" -j "$(nproc)" --output-on-failure "${options[@]}" || { result=FAILED; failed=yes; }
   say "tests labelled $label: $result, $number tests in $((SECONDS - began)) s"
+  if [[ "$label" == quick && $((SECONDS - began)) -gt 720 ]]; then
+    say "quick tests took more than their 720 s: other work on the machine, or too many of them"
+  fi
 }
 
 total=0

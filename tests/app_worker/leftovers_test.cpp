@@ -167,7 +167,7 @@ TEST_F(Leftovers, OfALimitOfFilesIsTheCodeAndTheFile) {
       kOk);
   expect_unwritten(cut_at(8, {"import", weights, "--out", folder_.path("in")}), folder_.path("in"),
                    kLarge);
-  EXPECT_TRUE(std::filesystem::is_empty(folder_.path("in")));  // no half of a checkpoint
+  EXPECT_FALSE(std::filesystem::exists(folder_.path("in")));  // no half of a checkpoint
   expect_unwritten(cut_at(1, {"matrix", "--filter", "scheme=1d", "--share", "0.2", "--triples", "0",
                               "--out", out}),
                    out + "/.matrix/done.jsonl", kLarge);

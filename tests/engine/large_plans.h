@@ -136,7 +136,7 @@ class LargePlans {
   }
 
   void draw_optimizer(OptimizerPlan& o) {
-    o.kind = one_of<std::string>({"adamw", "sgd", "adam", "lars", "lamb"});
+    o.kind = one_of<std::string>({"adamw", "sgd", "adam", "lars", "lamb", "muon"});
     if (o.kind == "sgd") o.momentum = one_of({0.0, 0.9});
     o.clip = one_of({0.0, 1.0});
     if (once_in(3)) o.schedule = "cosine";

@@ -155,7 +155,7 @@ TEST_P(AnyTwoPlans, ShareOneCurve) {
   const auto draw = [&] { return pool.plans[random() % pool.plans.size()]; };
   std::map<std::string, Whole> alone;
   for (size_t i = 0; i < pool.plans.size(); ++i) {
-    const char* optimizer = std::array{"adamw", "lamb", "muon", "sgd"}[i % 4];
+    const char* optimizer = std::array{"adamw", "lamb", "muon", "sgd", "lars", "adam"}[i % 6];
     const Family first = pool.plans[i], then = draw();
     if (!alone.contains(optimizer)) alone[optimizer] = whole_run(plan_of(pool.plans[0], optimizer));
     expect_one_curve(plan_of(first, optimizer), plan_of(then, optimizer), alone[optimizer],

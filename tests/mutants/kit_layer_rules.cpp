@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <tuple>
 #include <vector>
 
 #include "tests/mutants/update_kit.h"
@@ -70,7 +71,16 @@ void add_layers(Kit& kit, const std::string& op, size_t rates) {
   // f64 of that size in a step of f32, stay as each rank has them. An expert is whole on its rank:
   // without that axis nothing changes.
   constexpr int64_t kTable = 8;
-  for (const auto& [axis, plan] : {std::pair{"data", zero}, std::pair{"tensor", tensor}}) {
+  std::vector<std::pair<std::string, Overrides>> split = {{"data", zero}, {"tensor", tensor}};
+  for (const auto& [axis, mode, size] :
+       {std::tuple{"row", "2d", "4"}, {"col", "2d", "4"}, {"x", "3d", "8"}, {"y", "3d", "8"},
+        {"z", "3d", "8"}}) {
+    Overrides grid = kPlan;
+    std::erase_if(grid, [](const auto& key) { return key.first == "parallel.data"; });
+    for (const auto& [key, value] : keys::tensor(mode, size)) grid.emplace_back(key, value);
+    split.emplace_back(axis, grid);
+  }
+  for (const auto& [axis, plan] : split) {
     const CommFault missing{
         .action = CommFault::Action::kDrop, .axis = axis, .at = 0, .least_f64 = kTable};
     Mutant& m = kit.add(text(op, " with norms that are not summed over ", axis), plan, missing);

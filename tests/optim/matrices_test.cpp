@@ -2,9 +2,11 @@
 //
 // Muon of matrices that ranks hold parts of, against the same on one rank.
 
+#include <c10/util/accumulate.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -121,6 +123,37 @@ TEST(Matrices, AreIteratedOnceAmongThoseWhoHoldPartsAndTheSameOnMeta) {
     EXPECT_EQ(std::accumulate(counted.begin(), counted.end(), int64_t{0}), expected);
     const auto [least, most] = std::minmax_element(counted.begin(), counted.end());
     EXPECT_LE(*most - *least, largest) << mesh.describe();
+  }
+}
+
+// Of the elements of all matrices that an axis of n ranks splits, (n - 1) / n travel there and as
+// many back, by two all-to-alls a step, whoever owns them.
+TEST(Matrices, TravelOnceThereAndOnceBackAlongEachAxisThatSplitsThem) {
+  const std::vector<Axis> axes = {{"data", 1}, {"row", 2}, {"col", 3}};
+  std::map<std::string, int64_t> elements;  // with the padding of their shards
+  const HeldMatrices meta = hold(Mesh(axes, 0), at::kMeta);
+  for (size_t i = 0; i < meta.params.size(); ++i) {
+    const MatrixPiece p = matrix_pieces()[i];
+    if (!p.name.starts_with("blocks.") || p.global.size() == 1) continue;
+    // An expert is whole in the first dimension.
+    for (size_t dim = p.layers.is_stacked ? 1 : 0; dim < p.global.size(); ++dim) {
+      for (const std::string& axis : p.layout.dims[dim]) {
+        elements[axis] += c10::multiply_integers(meta.params[i].padded);
+      }
+    }
+  }
+  std::map<std::string, std::atomic<int64_t>> sent;
+  for (const auto& [axis, size] : axes) sent[axis] = 0;
+  on_mesh(axes, [&](const Mesh& mesh, const Ledger& ledger) {
+    HeldMatrices held = hold(mesh, at::kCPU);
+    train_matrices(mesh, held);
+    for (const auto& [axis, row] : ledger.axes()) {
+      sent.at(axis) += row.bytes_sent;
+      EXPECT_EQ(row.calls.at(static_cast<size_t>(Verb::kAllToAll)), 2 * kMatrixSteps) << axis;
+    }
+  });
+  for (const auto& [axis, n] : axes) {
+    EXPECT_EQ(sent.at(axis), kMatrixSteps * 2 * 8 * elements[axis] * (n - 1) / n) << axis;
   }
 }
 
