@@ -1,24 +1,48 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Holds every file under results/ to a commit of the history, a clean tree, a command, a machine, and its cases to a
-certificate or compared losses, and shares of its outcomes to their limits. The CTest test `results` runs it.
+certificate or compared losses, and shares of its outcomes to their limits; tables that a script draws are drawn anew
+and compared. The CTest test `results` runs it.
 
     python3 scripts/check_results.py [--table]
 
 results/index.toml says what each file is; files that wait to be recorded again are printed and counted, and one that meets
 the rule must leave their list. Without a git history (a tarball, a shallow clone) commits are held to their form only, and
-the last line says so. --table prints every file with what it is held to."""
+the last line says so. Pictures, and tables that a built program writes, are not drawn anew. --table prints every file with
+what it is held to."""
 
 import argparse
 import fnmatch
 import json
 import re
+import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+# Runs a script for its tables: functions named draw* make its pictures and do nothing here, and there need be no matplotlib.
+TABLES_ONLY = """
+import importlib.util, sys, types
+class Nothing(types.ModuleType):
+    __getattr__ = lambda self, name: Nothing(name)
+    __call__ = lambda self, *words, **more: self
+for name in ("matplotlib", "matplotlib.pyplot", "matplotlib.patches"):
+    sys.modules[name] = Nothing(name)
+sys.dont_write_bytecode = True
+sys.argv = sys.argv[1:]
+sys.path.insert(0, sys.argv[0].rpartition("/")[0])
+spec = importlib.util.spec_from_file_location("script", sys.argv[0])
+script = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(script)
+for part in [script, *(v for v in vars(script).values() if isinstance(v, types.ModuleType))]:
+    for name in [n for n in vars(part) if n.startswith("draw")]:
+        setattr(part, name, lambda *words, **more: None)
+script.main()
+"""
 MACHINE = ("host", "system", "cpu_model", "cores", "memory_bytes")
 
 
@@ -175,6 +199,32 @@ def drawn_problems(name, index, root, files):
     program = next((w for w in rule["command"].split() if w.endswith((".py", ".sh"))), None)
     if program and not (root / program).is_file():
         yield f"drawn by {program}, which is not there"
+    elif program and program.endswith(".py") and name.endswith(".md"):
+        yield from redrawn_problems(name, rule["command"], program, root)
+
+
+def redrawn_problems(name, command, program, root):
+    """Why a table is not what its script makes of the data as they are. Asked are scripts that print it (--print) or draw
+    into another folder (--draw, --out)."""
+    file, script = root / "results" / name, root / program
+    source = script.read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        drawn = Path(folder) / file.name
+        if "--print" in source:
+            words = [str(script), "--print"]
+        elif "--draw" in source and "--out" in source:
+            for data in file.parent.glob("*.json"):
+                shutil.copy(data, folder)
+            words = ["-c", TABLES_ONLY, str(script), *shlex.split(command.partition(program)[2]), "--out", folder]
+        else:
+            return
+        done = subprocess.run([sys.executable, *words], cwd=root, capture_output=True, text=True, check=False)
+        if "--print" in words:  # and a line about what was left out
+            drawn.write_text(re.sub(r"^left out, .*\n\Z", "", done.stdout, flags=re.MULTILINE), encoding="utf-8")
+        if done.returncode != 0 or not drawn.is_file():
+            yield f"{program} draws it no more: {(done.stderr.strip().splitlines() or ['it writes no such file'])[-1]}"
+        elif drawn.read_text(encoding="utf-8") != file.read_text(encoding="utf-8"):
+            yield f"not what {program} draws of the data beside it: {command}"
 
 
 def check(root, history):

@@ -7,7 +7,8 @@
 Commit first: programs and scripts have to come from a commit with a clean tree. A result that meets the rule of
 scripts/check_results.py is left alone (--again records it anew), so that a call after a kill goes on; what is recorded leaves
 the waiting list of results/index.toml. Times want a quiet machine: a load above 0.5 is waited for, ten minutes at most. --list says what would be
-done, with minutes of an estimate made on 2 cores. Tables of the benchmarks are drawn anew at the end; commit results/ then."""
+done, with minutes of an estimate made on 2 cores. Tables of the benchmarks are drawn anew at the end; commit results/ then.
+Steps beside an earlier build (benchmarks/step-*-before.json) are none of these: results/benchmarks/README.md has their command."""
 
 import argparse
 import os

@@ -165,6 +165,42 @@ at_least = 0.75
         self.index = INDEX.replace("draw.py", "gone.py")
         self.refused("table.md: drawn by gone.py, which is not there")
 
+    def test_a_table_that_its_script_prints_otherwise(self):
+        (self.root / "draw.py").write_text("import sys\nassert sys.argv[1:] == ['--print']\nprint('| a |\\nleft out, as a test: none')\n")
+        for text in ("| b |\n", "| a |", ""):
+            self.others["table.md"] = text
+            self.refused("table.md: not what draw.py draws of the data beside it: python3 draw.py")
+        self.others["table.md"] = "| a |\n"
+        self.assertEqual(self.problems(), [])
+        (self.root / "draw.py").write_text("import sys\nsys.exit('--print: no more')\n")
+        self.refused("table.md: draw.py draws it no more: --print: no more")
+
+    def test_a_table_that_its_script_draws_otherwise(self):
+        self.index = INDEX.replace("draw.py", "draw.py --draw")
+        (self.root / "draw.py").write_text("""
+import argparse, json, pathlib
+import matplotlib.pyplot as plt
+plt.rcParams.update({})
+def draw_picture():
+    raise ValueError
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--draw", action="store_true")
+    parser.add_argument("--out", type=pathlib.Path)
+    options = parser.parse_args()
+    result = json.loads((options.out / "trained.json").read_text())
+    if result["rows"]:
+        (options.out / "table.md").write_text(f"| {result['rows'][0]['certificate']['verdict']} |")
+    draw_picture()
+    return 1
+""")
+        self.others["table.md"] = "| equal |"
+        self.assertEqual(self.problems(), [])
+        self.others["table.md"] = "| other |"
+        self.refused("table.md: not what draw.py draws of the data beside it: python3 draw.py --draw")
+        self.trained["rows"] = []
+        self.assertIn("table.md: draw.py draws it no more: it writes no such file", self.problems())
+
 
 class Waiting(Tree):
     LIST = '[[waiting]]\nfile = "counted.json"\nwhy = "the machine was busy"\n'
