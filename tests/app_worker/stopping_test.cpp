@@ -190,6 +190,19 @@ TEST(Watching, StopAfterIsInterrupted) {
       << ran.output;
 }
 
+// mpirun ends with the code of its ranks, which is that of a signal too.
+TEST(Watching, StopAfterUnderMpiIsNoFailure) {
+  if (!build_info::kMpi.found) GTEST_SKIP() << "built without MPI";
+  const tests::Folder folder;
+  tests::Child child({tests::built("bin/kuafu"), "run",
+                      folder.write("plan.toml", tests::kSmallPlan), "--world", "mpi", "--ranks",
+                      "2", "--set", "parallel.data=2", "--set", "data.kind=synthetic", "--steps",
+                      kMany, "--stop-after", "0.5s"});
+  const Ended ended = child.wait(std::chrono::seconds(60));
+  EXPECT_EQ(ended.code, kInterrupted) << ended.output;
+  EXPECT_EQ(ended.output.find("failed"), std::string::npos) << ended.output;
+}
+
 TEST(Watching, ValidationOnTheWayIsEndedToo) {
   const tests::Folder folder;
   const std::string log = folder.path("log.jsonl");

@@ -63,9 +63,11 @@ Contents contents_of(const std::string& folder, int64_t step) {
 
 Plan run_plan_of(const Overrides& overrides) {
   Overrides all = {{"train.steps", std::to_string(kRunSteps)}};
-  const bool is_sgd = std::find(overrides.begin(), overrides.end(),
-                                Overrides::value_type{"optimizer.kind", "sgd"}) != overrides.end();
-  if (!is_sgd) all.emplace_back("optimizer.epsilon", "0.01");
+  const bool has_epsilon =
+      std::none_of(overrides.begin(), overrides.end(), [](const Overrides::value_type& o) {
+        return o.first == "optimizer.kind" && (o.second == "sgd" || o.second == "lars");
+      });
+  if (has_epsilon) all.emplace_back("optimizer.epsilon", "0.01");
   all.insert(all.end(), overrides.begin(), overrides.end());
   all.emplace_back("train.batch", "24");
   return small_plan(all);

@@ -72,9 +72,11 @@ void add_layers(Kit& kit, const std::string& op, size_t rates) {
   // without that axis nothing changes.
   constexpr int64_t kTable = 8;
   std::vector<std::pair<std::string, Overrides>> split = {{"data", zero}, {"tensor", tensor}};
-  for (const auto& [axis, mode, size] :
-       {std::tuple{"row", "2d", "4"}, {"col", "2d", "4"}, {"x", "3d", "8"}, {"y", "3d", "8"},
-        {"z", "3d", "8"}}) {
+  for (const auto& [axis, mode, size] : {std::tuple{"row", "2d", "4"},
+                                         {"col", "2d", "4"},
+                                         {"x", "3d", "8"},
+                                         {"y", "3d", "8"},
+                                         {"z", "3d", "8"}}) {
     Overrides grid = kPlan;
     std::erase_if(grid, [](const auto& key) { return key.first == "parallel.data"; });
     for (const auto& [key, value] : keys::tensor(mode, size)) grid.emplace_back(key, value);

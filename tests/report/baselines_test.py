@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -226,6 +227,16 @@ class Comparison(unittest.TestCase):
             self.compare("--sides", "kuafu,limit", "--rounds", "2", FAKE_LIMIT="0.015")
         self.assertFalse((self.folder / "out.json").exists())
 
+    @staticmethod
+    def state_of(process, expected):
+        """Its state, waited for: a process that has no core is stopped when it gets one."""
+        for _ in range(500):
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+            if state == expected:
+                break
+            time.sleep(0.01)
+        return state
+
     def test_whatever_a_side_has_started_is_stopped_between_its_turns(self):
         program = self.folder / "parent.py"
         program.write_text("import json, subprocess, sys\n"
@@ -241,8 +252,7 @@ class Comparison(unittest.TestCase):
             members = side._session(one.process.pid)
             self.assertEqual(len(members), 2)
             for member in members:
-                state = Path(f"/proc/{member}/stat").read_text().rpartition(")")[2].split()[0]
-                self.assertEqual(state, "T")
+                self.assertEqual(self.state_of(member, "T"), "T")
         finally:
             one.end()
 

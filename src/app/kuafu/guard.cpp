@@ -202,7 +202,8 @@ std::string reason_of_launcher(int code, const WorkerCall& call) {
                 " before a rank began; see why with: scripts/mpirun.sh -n ", call.ranks, " true");
   }
   const int number = code - 128;
-  if (number <= 0 || !call.json.empty()) return "";
+  // A run that was asked to stop ends with kStopped, the code of SIGINT too, which ranks take.
+  if (number <= 0 || code == kStopped || !call.json.empty()) return "";
   return text("a rank was killed by signal ", number, " (", ::strsignal(number), ")");
 }
 

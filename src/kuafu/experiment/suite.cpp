@@ -305,8 +305,9 @@ Suite parse_suite(std::string_view toml, const std::string& origin, const SuiteO
   const auto add = [&](Case c) {
     const auto [it, is_new] = name_of_id.emplace(c.id, c.name);
     if (!is_new) {
-      suite.notes.push_back(
-          text("\"", c.name, "\" is the same case as \"", it->second, "\": run once"));
+      const std::string other =
+          c.name == it->second ? "another of that name" : text("\"", it->second, "\"");
+      suite.notes.push_back(text("\"", c.name, "\" is the same case as ", other, ": run once"));
       return;
     }
     identity += "\n" + c.id;

@@ -226,7 +226,7 @@ Trace read_trace_lines(std::string_view lines, int rank, const std::string& sour
 
 std::vector<Trace> read_trace(const std::string& file) {
   const File opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
-  KUAFU_REQUIRE(opened.is_open(), system_error("cannot read the trace", file));
+  KUAFU_REQUIRE(opened.is_open(), system_error("read the trace", file));
   const std::string all = read_all(opened, file);
   std::vector<Builder> ranks;  // as they come: the head is not trusted with memory
   int64_t num_ranks = 0;

@@ -31,8 +31,9 @@ namespace kuafu {
 namespace {
 
 constexpr double kRoundings = 16;
-/// All of so many are below an eighth of what a further one gives in 1 of 10^8 elements.
-constexpr uint64_t kOwnDraws = 8;
+/// Two terms that cancel leave a draw below x u of them in x of cases, and a run, which rounds its
+/// rates too, up to 3 u: all of so many draws are below an eighth of that in 1 of 10^7 elements.
+constexpr uint64_t kOwnDraws = 16;
 
 oracle::Tensors cloned(const oracle::Tensors& tensors) {
   oracle::Tensors out;
