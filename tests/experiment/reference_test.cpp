@@ -102,6 +102,32 @@ TEST(Reference, IsRefusedWhereNoDocumentHasItsMetric) {
   }
 }
 
+TEST(Reference, IsRefusedWhereItPicksNoCase) {
+  const auto refusal = [](const std::string& where) -> std::string {
+    try {
+      check("metric = \"loss.last\"\nbelow = \"loss.first\"\nwhere = " + where + "\n");
+    } catch (const ConfigError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {"{ status = \"ok\" }", "\"status\" is known only when a case has ended"},
+      {"{ nokey = 3 }", "no case has a key \"nokey\"; did you mean"},
+      {"{ rank = 2 }", "did you mean \"ranks\"?"},
+      {"{ ranks = 3 }", "no case has ranks = \"3\"; did you mean \"2\"? ranks is 2 or 4"},
+      {"{ \"model.hiden\" = 64 }", "did you mean \"model.hidden\"?"},
+      {"{ ranks = 2, name = \"4 ranks\" }", "no case has all of these values at once"}};
+  for (const auto& [where, said] : wrong) {
+    const std::string why = refusal(where);
+    EXPECT_NE(why.find("s.toml:8: [[reference]]: where: "), std::string::npos) << where << why;
+    EXPECT_NE(why.find(said), std::string::npos) << where << ": " << why;
+  }
+  for (const char* where : {"{ ranks = 2, name = \"2 ranks\" }", "{ \"model.hidden\" = 64 }"}) {
+    EXPECT_EQ(refusal(where), "");
+  }
+}
+
 TEST(Summary, ListsCasesAndReasons) {
   const std::vector<Json> lines = {
       test::sample_case("a", test::sample_document(2, 0)),

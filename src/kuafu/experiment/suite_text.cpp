@@ -275,7 +275,7 @@ class Reader : private SuiteValues {
         else
           r.value = finite(value, key);
       } else if (key == "where")
-        r.where = single_settings(value, key);
+        r.where = single_settings(value, key), r.where_line = value.line;
       else {
         const std::vector<std::string> known = {"metric", "value",     "equals", "below",
                                                 "where",  "tolerance", "source"};
