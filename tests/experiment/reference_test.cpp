@@ -92,11 +92,17 @@ TEST(Reference, IsRefusedWhereNoDocumentHasItsMetric) {
   };
   for (const char* metric : {"los.last", "loss.lst", "memory.peak_byte"}) {
     const std::string said = refusal(text("metric = \"", metric, "\"\nvalue = 1\n"));
-    EXPECT_NE(said.find("s.toml:5"), std::string::npos) << said;
+    EXPECT_NE(said.find("s.toml:6: [[reference]]: metric: "), std::string::npos) << said;
     EXPECT_NE(said.find("did you mean"), std::string::npos) << said;
   }
   EXPECT_NE(refusal("metric = \"loss.last\"\nbelow = \"loss.frst\"\n").find("loss.first"),
             std::string::npos);
+  const std::string text_as_metric =
+      refusal("metric = \"certificate.verdict\"\nequals = \"equal\"\n");
+  EXPECT_NE(text_as_metric.find("s.toml:7: [[reference]]: equals: \"equal\" is no field"),
+            std::string::npos)
+      << text_as_metric;
+  EXPECT_NE(text_as_metric.find("value = \"equal\""), std::string::npos) << text_as_metric;
   for (const char* metric : {"loss", "loss.0", "ledger.data.bytes_sent.max", "plan.train.steps"}) {
     EXPECT_EQ(refusal(text("metric = \"", metric, "\"\nvalue = 1\n")), "");
   }
