@@ -39,9 +39,10 @@ def sentence(case):
     empty text where nothing is recorded."""
     told = as_dict(case.document.get("telemetry"))
     names, steps = _lists(told, "layers"), _lists(told, "steps")
+    shown = {key: _lists(told, key) for key, _ in SERIES}
+    shown["trust_ratio"] = _without_left_out(shown["trust_ratio"])
     for at in reversed(range(len(steps))):
-        parts = [f"{words} {ends}" for key, words in SERIES
-                 if len(rows := _lists(told, key)) > at and (ends := _ends(names, rows[at]))]
+        parts = [f"{words} {ends}" for key, words in SERIES if len(rows := shown[key]) > at and (ends := _ends(names, rows[at]))]
         if parts:
             return f"{len(names)} layers, step {steps[at] + 1}: {'; '.join(parts)}"
     return ""
@@ -124,8 +125,8 @@ def _noise(given_of):
 
 def _without_left_out(rows):
     """Trust ratios without those of layers that the optimizer leaves out, which are 1 in every step."""
-    kept = [any(v not in (None, 1) for v in column) for column in zip(*rows)]
-    return [[v if keep else None for v, keep in zip(row, kept)] for row in rows]
+    kept = {i for row in rows if isinstance(row, list) for i, v in enumerate(row) if v not in (None, 1)}
+    return [[v if i in kept else None for i, v in enumerate(row)] if isinstance(row, list) else row for row in rows]
 
 
 def once(compute):

@@ -46,10 +46,11 @@ def names(cases, shown=SHOWN_NAMES):
 
 
 class Reasons:
-    """The shared ones among `cases`, numbered from 1."""
+    """The shared ones among `cases`, numbered from 1. A case of several folders is one: its reason stands in its row."""
 
     def __init__(self, cases):
-        shared = {found: members for found, members in grouped(cases).items() if len(members) > 1}
+        distinct = {found: list({c.name: c for c in members}.values()) for found, members in grouped(cases).items()}
+        shared = {found: members for found, members in distinct.items() if len(members) > 1}
         self.shared = shared
         self.numbers = {found: i for i, found in enumerate(shared, 1)}
 

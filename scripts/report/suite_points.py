@@ -234,6 +234,14 @@ def _points(run, spec):
     return [p for p in known if _is_drawable(spec, p)], known
 
 
+def _said_of(count, words):
+    """ "2 have not ended", "for 2 there is no case with strategy = one rank": `words` may have a subject of their own."""
+    verb, _, rest = words.partition(" ")
+    if verb in ("has", "have"):
+        return f"{count} {'has' if count == 1 else 'have'} {rest}"
+    return f"{count} {words}" if verb == "ended" else f"for {count} {words}"
+
+
 def left_out(run, spec):
     """ "3 of 9 cases are left out: 2 ended as refused; 1 has no number." or an empty text."""
     points, known = _points(run, spec)
@@ -245,7 +253,7 @@ def left_out(run, spec):
     if not missing:
         return ""
     why.sort(key=lambda pair: -pair[0])
-    said = [f"{count} {words}" for count, words in why[:REASONS]] + ([f"{len(why) - REASONS} more reasons"] if len(why) > REASONS else [])
+    said = [_said_of(count, words) for count, words in why[:REASONS]] + ([f"{len(why) - REASONS} more reasons"] if len(why) > REASONS else [])
     return f"{missing} of {missing + len(points)} cases {'is' if missing == 1 else 'are'} left out: {'; '.join(said)}."
 
 

@@ -3,11 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <tuple>
+#include <utility>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/philox.h"
 #include "kuafu/record/run_log.h"
 #include "tests/record/support.h"
 
@@ -337,6 +341,57 @@ TEST(Compare, FindsNothingSlowerInTheSameProgramOnAnUnsteadyMachine) {
   EXPECT_NE(comparison_text(a, b, c).find("no regression; step times: 18 inconclusive"),
             std::string::npos)
       << comparison_text(a, b, c);
+}
+
+/// A case whose process of each round differs from the next by `scatter`, with narrow intervals within.
+Result unsteady_case(double scatter, int64_t rounds, const CounterRandom& random, uint64_t draw) {
+  static const Json kDocument = clean_document();
+  Json line = {{"document", kDocument}};
+  for (int64_t r = 1; r <= rounds; ++r) {
+    const auto at = draw * 100 + static_cast<uint64_t>(r) * 2;
+    const double error = 0.01;
+    const double median = std::exp(scatter * random.normal(at) + error * random.normal(at + 1));
+    line["rounds"].push_back(
+        {{"status", "ok"},
+         {"step_time_s",
+          {{"median", median},
+           {"ci95",
+            {median * std::exp(-kNormal95 * error), median * std::exp(kNormal95 * error)}}}}});
+  }
+  line["timing"] = timing_of(line["rounds"]);
+  return {"case", "", timed_document(line), nullptr};
+}
+
+/// In how many of 300 comparisons of 8 cases some case of the same program is slower or faster.
+int num_false_verdicts(double scatter, int64_t rounds_a, int64_t rounds_b) {
+  const CounterRandom random(7, hash_name("other rounds"));
+  int found = 0;
+  for (uint64_t i = 0; i < 300; ++i) {
+    Results a{"A", {}}, b{"B", {}};
+    for (uint64_t c = 0; c < 8; ++c) {
+      const uint64_t draw = (i * 8 + c) * 2;
+      for (auto [side, rounds, own] : {std::tuple{&a, rounds_a, draw}, {&b, rounds_b, draw + 1}}) {
+        side->cases.push_back(unsteady_case(scatter, rounds, random, own));
+        side->cases.back().name = side->cases.back().case_id = text("case ", c);
+      }
+    }
+    const Comparison both = compare(a, b);
+    found += std::any_of(both.cases.begin(), both.cases.end(), [](const CaseComparison& c) {
+      return c.timing == Timing::kSlower || c.timing == Timing::kFaster;
+    });
+  }
+  return found;
+}
+
+TEST(Compare, FindsNothingSlowerInTheSameProgramOfOtherRounds) {
+  for (const double scatter : {0.10, 0.15}) {
+    for (const auto& [fewer, more] : {std::pair{1, 2}, {1, 3}, {2, 3}, {1, 1}, {2, 2}, {3, 3}}) {
+      EXPECT_LE(num_false_verdicts(scatter, fewer, more), 18)
+          << scatter << ", " << fewer << ":" << more;
+      EXPECT_LE(num_false_verdicts(scatter, more, fewer), 18)
+          << scatter << ", " << more << ":" << fewer;
+    }
+  }
 }
 
 TEST(LoadResults, ReadsFoldersRecordsAndDocuments) {

@@ -92,13 +92,45 @@ TEST(Reference, IsRefusedWhereNoDocumentHasItsMetric) {
   };
   for (const char* metric : {"los.last", "loss.lst", "memory.peak_byte"}) {
     const std::string said = refusal(text("metric = \"", metric, "\"\nvalue = 1\n"));
-    EXPECT_NE(said.find("s.toml:5"), std::string::npos) << said;
+    EXPECT_NE(said.find("s.toml:6: [[reference]]: metric: "), std::string::npos) << said;
     EXPECT_NE(said.find("did you mean"), std::string::npos) << said;
   }
   EXPECT_NE(refusal("metric = \"loss.last\"\nbelow = \"loss.frst\"\n").find("loss.first"),
             std::string::npos);
+  const std::string text_as_metric =
+      refusal("metric = \"certificate.verdict\"\nequals = \"equal\"\n");
+  EXPECT_NE(text_as_metric.find("s.toml:7: [[reference]]: equals: \"equal\" is no field"),
+            std::string::npos)
+      << text_as_metric;
+  EXPECT_NE(text_as_metric.find("value = \"equal\""), std::string::npos) << text_as_metric;
   for (const char* metric : {"loss", "loss.0", "ledger.data.bytes_sent.max", "plan.train.steps"}) {
     EXPECT_EQ(refusal(text("metric = \"", metric, "\"\nvalue = 1\n")), "");
+  }
+}
+
+TEST(Reference, IsRefusedWhereItPicksNoCase) {
+  const auto refusal = [](const std::string& where) -> std::string {
+    try {
+      check("metric = \"loss.last\"\nbelow = \"loss.first\"\nwhere = " + where + "\n");
+    } catch (const ConfigError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {"{ status = \"ok\" }", "\"status\" is known only when a case has ended"},
+      {"{ nokey = 3 }", "no case has a key \"nokey\"; did you mean"},
+      {"{ rank = 2 }", "did you mean \"ranks\"?"},
+      {"{ ranks = 3 }", "no case has ranks = \"3\"; did you mean \"2\"? ranks is 2 or 4"},
+      {"{ \"model.hiden\" = 64 }", "did you mean \"model.hidden\"?"},
+      {"{ ranks = 2, name = \"4 ranks\" }", "no case has all of these values at once"}};
+  for (const auto& [where, said] : wrong) {
+    const std::string why = refusal(where);
+    EXPECT_NE(why.find("s.toml:8: [[reference]]: where: "), std::string::npos) << where << why;
+    EXPECT_NE(why.find(said), std::string::npos) << where << ": " << why;
+  }
+  for (const char* where : {"{ ranks = 2, name = \"2 ranks\" }", "{ \"model.hidden\" = 64 }"}) {
+    EXPECT_EQ(refusal(where), "");
   }
 }
 

@@ -69,6 +69,7 @@ TEST(Timing, NeedsFourCasesForTheScatter) {
   EXPECT_NEAR(process_scatter(std::vector<StepRatio>(4, {0.2, 0.0})), 0.2, 1e-15);
   EXPECT_EQ(process_scatter(std::vector<StepRatio>(4, {0.1, 0.2})),
             0);  // all of it is within the processes
+  EXPECT_NEAR(process_scatter(std::vector<StepRatio>(4, {0.1, 0.2}), Errors::kMixed), 0.1, 1e-15);
 }
 
 /// Rounds of a case: processes that differ by `scatter`, a tenth of them a third slower (somebody

@@ -138,6 +138,14 @@ class LayersTest(Folder):
         self.assertTrue(set(plots) - {"tokens_per_second_ratios", "peak_memory_ratios"} <= set(side_by_side.figures([self.run_] * 2, labels)))
         self.assertIn("b: ", side_by_side.sections([self.run_, self.run_], labels)["layers_2"][0])
 
+    def test_the_text_leaves_out_ratios_of_layers_that_have_none(self):
+        case = self.run_.finished[0]
+        # Every second layer is left out: its ratio is 1 in every step, and all others end at 0.39.
+        told = layers.sentence(case).split("trust ratio ")[1]
+        self.assertRegex(told, r"^0\.39 \(\S+\) to 0\.39 \(\S+\)$")
+        case.document["telemetry"]["trust_ratio"] = [[1] * len(NAMES)] * STEPS
+        self.assertNotIn("trust ratio", layers.sentence(case))
+
     def test_the_text_tells_as_many_layers_as_are_asked_for(self):
         code, out, _ = run_main(self.folder, "--text", "--layers", 1)
         self.assertEqual((code, out.count("layers, step")), (0, 1))

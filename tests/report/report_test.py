@@ -271,6 +271,15 @@ class Refuted(unittest.TestCase):
         self.assertEqual(len(grouped["failed", "train.batch = 7: no"]), 2)
         self.assertFalse([reason for _, reason in grouped if "plan.toml" in reason])
 
+    def test_a_reason_of_one_case_in_two_folders_stands_in_its_rows(self):
+        objects = synthetic.few(1)
+        objects[1] |= {"status": "out_of_memory", "reason": "no such luck"}
+        objects[1]["document"] = {"status": "out_of_memory", "reason": "no such luck"}
+        cases = [record.read_run(synthetic.write(self.folder / name, objects)).cases[0] for name in ("a", "b")]
+        shared = reasons.Reasons(cases)
+        self.assertEqual(shared.list(), "")
+        self.assertEqual([shared.cell(case, 0) for case in cases], ["no such luck"] * 2)
+
     def test_draws_no_level_of_a_refuted_rank(self):
         objects = synthetic.few(1)
         objects[1]["document"]["certificate"]["verdict"] = "different"

@@ -192,12 +192,12 @@ class Figures(Derived):
         self.assertEqual(notes, [f"{alone} of 36 cases are left out: {alone} have no number above 0, as a logarithmic axis wants."])
 
     def test_cases_without_a_point_are_counted_with_the_reason(self):
-        spec = dict(self.specs["scatter"], log="", left_out={"ended as refused": 1, "there is no case with ranks = 8": 3})
+        spec = dict(self.specs["scatter"], log="", left_out={"ended as refused": 1, "there is no case with ranks = 8": 3, "has not ended": 2})
         run = dataclasses.replace(self.run_, figures=[spec, dict(spec, points=[], title="Nothing")])
-        said = "4 of 40 cases are left out: 3 there is no case with ranks = 8; 1 ended as refused."
+        said = "6 of 42 cases are left out: for 3 there is no case with ranks = 8; 2 have not ended; 1 ended as refused."
         self.assertIn(said, next(iter(suite_figures.sections(run).values()))[1])
         self.assertEqual(len(suite_figures.missing(run)), 1)
-        self.assertIn("'Nothing' (s.toml:7) is not drawn: no case has a point. 4 of 4 cases", suite_figures.missing(run)[0])
+        self.assertIn("'Nothing' (s.toml:7) is not drawn: no case has a point. 6 of 6 cases", suite_figures.missing(run)[0])
 
     def test_what_follows_from_an_axis_is_no_panel(self):
         spec = dict(self.specs["bar"], x=axis("batch"), points=[dict(p, x=8) for p in self.specs["bar"]["points"]])

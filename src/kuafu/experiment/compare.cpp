@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
@@ -128,8 +129,19 @@ CaseComparison compare_case(const Result& a, const Result& b, std::set<std::stri
     return c;
   }
   c.times = step_ratio(da, db);
-  c.rounds = std::min(num_rounds(da), num_rounds(db));
+  std::tie(c.rounds, c.most_rounds) = std::minmax({num_rounds(da), num_rounds(db)});
   return c;
+}
+
+/// What the errors of all ratios hold.
+Errors errors_of(const std::vector<CaseComparison>& cases) {
+  bool has_rounds = true, has_one_process = true;
+  for (const CaseComparison& c : cases) {
+    if (!c.times) continue;
+    has_rounds = has_rounds && c.rounds > 1;
+    has_one_process = has_one_process && c.most_rounds == 1;
+  }
+  return has_one_process ? Errors::kOfOneProcess : has_rounds ? Errors::kOfRounds : Errors::kMixed;
 }
 
 /// Gives every case that has times its verdict.
@@ -143,10 +155,7 @@ void judge_all(Comparison& comparison, const CompareOptions& options,
   for (const CaseComparison& c : comparison.cases) {
     if (c.times) ratios.push_back(*c.times);
   }
-  const bool has_rounds =
-      std::all_of(comparison.cases.begin(), comparison.cases.end(),
-                  [](const CaseComparison& c) { return !c.times || c.rounds > 1; });
-  const Errors errors = has_rounds ? Errors::kOfRounds : Errors::kOfOneProcess;
+  const Errors errors = errors_of(comparison.cases);
   const std::vector<Timing> verdicts = judge_times(ratios, options.smallest_effect, errors);
   auto verdict = verdicts.begin();
   for (CaseComparison& c : comparison.cases) {
@@ -158,11 +167,12 @@ void judge_all(Comparison& comparison, const CompareOptions& options,
                           " is the same; intervals are of 95 % for all cases at once");
   const std::string scatter = percent(std::expm1(process_scatter(ratios, errors)));
   const bool is_known = ratios.size() >= kFewestRatios;
-  if (has_rounds) {
+  if (errors == Errors::kOfRounds) {
     note += " and hold what the rounds of a case differ by";
     if (is_known) note += text("; beyond that the two runs differ by ", scatter);
   } else if (is_known) {
-    note += text(" and hold that processes differ: by ", scatter, ", from all ratios");
+    note += text(" and hold that processes differ: by ", scatter, ", from all ratios",
+                 errors == Errors::kMixed ? ", as some cases have one round on a side" : "");
   } else {
     note += text("; how much a process differs from the next is not in them: it is known from ",
                  kFewestRatios, " cases on");

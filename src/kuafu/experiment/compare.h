@@ -40,6 +40,7 @@ struct CaseComparison {
   Timing timing = Timing::kNotCompared;
   std::optional<StepRatio> times;     ///< where times are compared
   int64_t rounds = 1;                 ///< that they are over, on the side that has fewer
+  int64_t most_rounds = 1;            ///< and on the other
   std::string step_a, step_b, ratio;  ///< printed; "-" where unknown
 };
 

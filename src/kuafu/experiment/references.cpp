@@ -6,8 +6,10 @@
 #include <map>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
 #include "kuafu/experiment/expand.h"
 #include "kuafu/experiment/timing.h"
+#include "kuafu/plan/keys.h"
 #include "kuafu/record/schema.h"
 #include "kuafu/record/table.h"
 
@@ -89,10 +91,49 @@ Reference reference_of(const Json& json) {
   return r;
 }
 
+/// What is wrong with a key of `where` that no case has.
+std::string problem_of_key(const std::string& key, const std::vector<Case>& cases) {
+  if (path_problem(key).empty()) {
+    return text(in_quotes(key),
+                " is known only when a case has ended; here stand settings, plan keys, "
+                "name and case_id. A metric other than `status` is about cases of status ok, and "
+                "[[claim]] picks by any field");
+  }
+  std::vector<std::string> known = {"name", "case_id"};
+  for (const Case& c : cases) {
+    for (const auto& [setting, value] : c.settings) {
+      if (std::find(known.begin(), known.end(), setting) == known.end()) known.push_back(setting);
+    }
+  }
+  const std::string settings = join(known);
+  for (const KeyDoc& doc : plan_keys()) known.push_back(doc.key);
+  return text("no case has a key ", in_quotes(key), "; did you mean ",
+              in_quotes(nearest(key, known)), "? Known are ", settings, " and plan keys");
+}
+
+/// Empty, or why no case has this setting of `where`.
+std::string problem_of(const std::string& key, const Json& value, const std::vector<Case>& cases) {
+  std::vector<std::string> there;
+  for (const Case& c : cases) {
+    const auto own = case_value(c, key);
+    if (!own) continue;
+    if (*own == plain_text(value)) return "";
+    if (std::find(there.begin(), there.end(), *own) == there.end()) there.push_back(*own);
+  }
+  if (there.empty()) return problem_of_key(key, cases);
+  return text("no case has ", key, " = ", in_quotes(plain_text(value)), "; did you mean ",
+              in_quotes(nearest(plain_text(value), there)), "? ", key, " is ", join_or(there));
+}
+
 }  // namespace
 
-void find_cases(Reference& reference, const std::vector<Case>& cases) {
+void find_cases(Reference& reference, const std::vector<Case>& cases, const std::string& origin) {
   if (reference.where.empty()) return;
+  const std::string place = text(origin, ":", reference.where_line, ": [[reference]]: where: ");
+  for (const auto& [key, value] : reference.where) {
+    const std::string problem = problem_of(key, value, cases);
+    KUAFU_REQUIRE(problem.empty(), place, problem);
+  }
   for (const Case& c : cases) {
     const bool is_about =
         std::all_of(reference.where.begin(), reference.where.end(), [&](const auto& setting) {
@@ -101,6 +142,7 @@ void find_cases(Reference& reference, const std::vector<Case>& cases) {
         });
     if (is_about) reference.cases.push_back(c.id);
   }
+  KUAFU_REQUIRE(!reference.cases.empty(), place, "no case has all of these values at once");
 }
 
 std::vector<ReferenceResult> check_references(const std::vector<Reference>& references,

@@ -23,8 +23,10 @@ std::vector<ReferenceResult> check_references(const std::vector<Reference>& refe
                                               const std::vector<std::string>& order,
                                               const RunRecord& record);
 
-/// Fills in which cases the reference is about, where it names some.
-void find_cases(Reference& reference, const std::vector<Case>& cases);
+/// Fills in which cases the reference is about, where it names some: by settings, plan keys, name and
+/// case_id, which are known before a case runs. Throws ConfigError, naming the line in `origin`, the nearest
+/// and what is allowed, where no case has a key, its value, or all of them: nothing would be held to it.
+void find_cases(Reference& reference, const std::vector<Case>& cases, const std::string& origin);
 
 /// What the results say about the references, for the console.
 std::string reference_text(const std::vector<ReferenceResult>& results);

@@ -323,7 +323,7 @@ Suite parse_suite(std::string_view toml, const std::string& origin, const SuiteO
        comparison_points(written, points, ranks, options.baselines, options.overrides)) {
     add(maker.make(point));
   }
-  for (Reference& r : suite.references) find_cases(r, suite.cases);
+  for (Reference& r : suite.references) find_cases(r, suite.cases, origin);
   suite.derived = written.derived;
   check_derived(suite.derived, suite.cases);
   suite.hash = hex_hash(identity);

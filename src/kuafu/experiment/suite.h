@@ -46,7 +46,7 @@ struct Reference {
   Settings where;                  ///< the cases it is about; empty = all
   std::vector<std::string> cases;  ///< ids of those, where `where` is not empty
   std::string source;
-  int line = 0;
+  int line = 0, where_line = 0;
 };
 
 /// A sweep: cases and what they should show.

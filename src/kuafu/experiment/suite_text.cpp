@@ -256,9 +256,16 @@ class Reader : private SuiteValues {
     Reference r;
     r.line = table.line;
     int num_relations = 0;
+    const auto check_path = [&](const ConfigValue& value, const std::string& key) {
+      const std::string& path = value.string;
+      const std::string problem = path.empty() ? "" : path_problem(path);
+      const std::string hint =
+          key == "equals" ? "; to compare with this text itself: value = " + in_quotes(path) : "";
+      require(problem.empty(), value.line, "[[reference]]: ", key, ": ", problem, hint);
+    };
     for (const auto& [key, value] : table.entries) {
       if (key == "metric")
-        r.metric = string(value, key);
+        r.metric = string(value, key), check_path(value, key);
       else if (key == "source")
         r.source = string(value, key);
       else if (key == "tolerance")
@@ -266,16 +273,16 @@ class Reader : private SuiteValues {
       else if (key == "value")
         r.value = finite(value, key), ++num_relations;
       else if (key == "equals")
-        r.other = string(value, key), ++num_relations;
+        r.other = string(value, key), check_path(value, key), ++num_relations;
       else if (key == "below") {
         r.relation = Reference::Relation::kBelow;
         ++num_relations;
         if (value.kind == Kind::kString)
-          r.other = value.string;
+          r.other = value.string, check_path(value, key);
         else
           r.value = finite(value, key);
       } else if (key == "where")
-        r.where = single_settings(value, key);
+        r.where = single_settings(value, key), r.where_line = value.line;
       else {
         const std::vector<std::string> known = {"metric", "value",     "equals", "below",
                                                 "where",  "tolerance", "source"};
@@ -284,10 +291,6 @@ class Reader : private SuiteValues {
       }
     }
     require(!r.metric.empty(), table.line, "[[reference]]: metric is missing");
-    for (const std::string& path : {r.metric, r.other}) {
-      const std::string problem = path.empty() ? "" : path_problem(path);
-      require(problem.empty(), table.line, "[[reference]]: ", problem);
-    }
     require(num_relations == 1, table.line,
             "[[reference]]: needs exactly one of value, equals and below, has ", num_relations);
     return r;

@@ -197,6 +197,7 @@ double process_scatter(const std::vector<StepRatio>& ratios, Errors errors) {
     squares.push_back(r.error * r.error);
   }
   const auto n = static_cast<double>(ratios.size());
+  if (errors == Errors::kMixed) return std::sqrt(square / n);
   if (errors == Errors::kOfOneProcess) return std::sqrt(std::max(0.0, (square - of_errors) / n));
   const double deviation = median_of(sizes) / kMiddleHalf;
   return std::sqrt(std::max(0.0, deviation * deviation - median_of(squares)));

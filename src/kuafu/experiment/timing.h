@@ -73,12 +73,15 @@ inline constexpr std::string_view kNoInterval =
     "three "
     "or more do (--repeats 3)";
 
-/// What the errors of ratios hold: the steps within one process a side, or several rounds of both.
-enum class Errors : uint8_t { kOfOneProcess, kOfRounds };
+/// What the errors of ratios hold: the steps within one process a side, several rounds of both, or one
+/// process on a side and several rounds on the other (kMixed).
+enum class Errors : uint8_t { kOfOneProcess, kOfRounds, kMixed };
 
 /// How much ratios scatter beyond their own errors, around 1, not around their mean: a machine that was
 /// slower as a whole in one of the runs is scatter too. Of one process a side it is the root of their
-/// mean square, less that of the errors: processes differ, and nothing else tells by how much. Errors
+/// mean square, less that of the errors: processes differ, and nothing else tells by how much. Where
+/// rounds are mixed nothing is taken off: errors of two rounds are 12.7 standard errors wide, as likely as
+/// not far more than the ratios scatter by, and with them the scatter of the one process would go. Errors
 /// of rounds hold that, and what is left is how the two runs differ as a whole: the median of the
 /// |log|, which is 0.6745 standard deviations of a normal, so that a case that is slower does not hide
 /// itself. 0 of fewer than kFewestRatios.
