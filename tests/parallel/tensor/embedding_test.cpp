@@ -169,8 +169,8 @@ Counts count(Communicator& world, int64_t q, const Sizes& e, at::Device device) 
 TEST(EmbeddingOfACube, CountsTheSameSimulated) {
   for (const auto& [q, e] : {std::pair{2, Sizes{4, 3, 6, 23}}, std::pair{2, Sizes{4, 3, 6, 97}},
                              std::pair{3, Sizes{9, 2, 6, 50}}, std::pair{3, Sizes{9, 2, 3, 101}}}) {
-    SimulatedWorld simulated(ranks_of(q));
     tests::run_ranks(ranks_of(q), [&, q = q, e = e](Communicator& world) {
+      SimulatedWorld simulated(ranks_of(q));  // its ranks run one at a time
       const auto twin = simulated.communicator(world.rank());
       const Counts expected = count(*twin, q, e, at::kMeta);
       EXPECT_GT(expected.peak, 0);
