@@ -80,6 +80,7 @@ void add_layers(Kit& kit, const std::string& op, size_t rates) {
     Overrides grid = kPlan;
     std::erase_if(grid, [](const auto& key) { return key.first == "parallel.data"; });
     for (const auto& [key, value] : keys::tensor(mode, size)) grid.emplace_back(key, value);
+    grid.emplace_back("train.micro_batch", "4");  // which the ranks of 3D divide
     split.emplace_back(axis, grid);
   }
   for (const auto& [axis, plan] : split) {
