@@ -12,6 +12,7 @@
 #include <cmath>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/comm/worlds.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/meter/flops.h"
 #include "kuafu/meter/op_kinds.h"
@@ -19,6 +20,17 @@
 
 namespace kuafu {
 namespace {
+
+// MKL splits so long a sum where it has two threads (a machine of one core shows nothing).
+TEST(ThreadRanks, MultiplyOnOneThreadFromTheirFirstProductOn) {
+  const auto options = at::TensorOptions(at::kDouble);
+  const Tensor a = at::linspace(-1, 1, 3510 * 7, options).sin().view({3510, 7});
+  const Tensor b = at::linspace(0, 3, 3510 * 5, options).cos().view({3510, 5});
+  const Tensor expected = at::mm(a.t(), b);
+  run_on_threads(3, [&](Communicator& world) {
+    EXPECT_TRUE(at::equal(at::mm(a.t(), b), expected)) << "rank " << world.rank();
+  });
+}
 
 using testing::closed_form;
 using testing::expect_close;

@@ -10,6 +10,8 @@ namespace kuafu {
 
 namespace {
 
+void (*start_of_ranks)() = nullptr;
+
 // Messages up to this size are copied by the sender, which then goes on.
 constexpr int64_t kEagerBytes = 8 * 1024;
 
@@ -162,6 +164,8 @@ std::unique_ptr<Communicator> make_self() {
                                               "world");
 }
 
+void set_start_of_thread_ranks(void (*start)()) { start_of_ranks = start; }
+
 void run_on_threads(int ranks, const std::function<void(Communicator& world)>& body,
                     const ThreadsOptions& options) {
   KUAFU_REQUIRE(ranks >= 1, "cannot run on ", ranks, " thread ranks; give 1 or more");
@@ -169,6 +173,7 @@ void run_on_threads(int ranks, const std::function<void(Communicator& world)>& b
   auto group = std::make_shared<ThreadGroup>(*world, all_ranks(ranks));
   const auto run_rank = [&](int rank) {
     try {
+      if (start_of_ranks != nullptr) start_of_ranks();
       {
         ThreadCommunicator communicator(worlds::kThreads, world, group, rank, "world");
         body(communicator);

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/comm/worlds.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/meter/op_trace.h"
 #include "kuafu/tensor/ops/library.h"
@@ -86,6 +87,9 @@ void initialise_tensors() {
     install_allocators();
     install_op_watch();
     at::set_num_threads(1);
+    // The number is each thread's own, and LibTorch tells it to MKL at a thread's first parallel loop:
+    // until then its products took all cores, which adds large ones up in another order.
+    set_start_of_thread_ranks(&at::init_num_threads);
     // LibTorch replaces its thread pool at the first use after a fork, without a lock: a forked
     // child does so at once, before its ranks are threads that would find no pool.
     ::pthread_atfork(nullptr, nullptr, [] { at::set_num_threads(1); });

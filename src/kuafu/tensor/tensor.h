@@ -22,7 +22,7 @@ at::ScalarType scalar_type(DType t);
 Shape shape_of(const Tensor& t);
 
 /// Runs before the first tensor op of a process: own allocators, own ops with their CPU, CUDA and
-/// meta kernels, one intra-op thread. Idempotent.
+/// meta kernels, one intra-op thread in it and in its thread ranks. Idempotent.
 void initialise_tensors();
 
 }  // namespace kuafu
