@@ -9,6 +9,7 @@
 
 #include "kuafu/kernels/layer_updates.h"
 #include "kuafu/tensor/ops.h"
+#include "kuafu/tensor/ops/formula.h"
 #include "kuafu/tensor/ops/library.h"
 #include "kuafu/tensor/ops/update.h"
 
@@ -84,7 +85,7 @@ Tensor lamb_norms_cpu(const Tensor& value, const Tensor& grad, const Tensor& m, 
 Tensor lamb_norms_kernel(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v,
                          double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
                          double grad_factor, at::IntArrayRef run, int64_t layers) {
-  const Tensor g = scaled(value, grad, grad_factor);
+  const Tensor g = ops::scaled(value, grad, grad_factor);
   m.mul_(beta1).add_(g, 1 - beta1);
   v.mul_(beta2).add_(g.square(), 1 - beta2);
   const auto factors = lamb_factors(beta1, beta2, epsilon, weight_decay, t, grad_factor);
@@ -137,7 +138,7 @@ Tensor lars_norms_cpu(const Tensor& value, const Tensor& grad, double grad_facto
 
 Tensor lars_norms_kernel(const Tensor& value, const Tensor& grad, double grad_factor,
                          double weight_decay, at::IntArrayRef run, int64_t layers) {
-  const Tensor g = at::add(scaled(value, grad, grad_factor), value, weight_decay);
+  const Tensor g = at::add(ops::scaled(value, grad, grad_factor), value, weight_decay);
   return squares_by_layer(value, g, run, layers);
 }
 
@@ -165,7 +166,7 @@ void lars_cpu(const Tensor& value, const Tensor& grad, const Tensor& velocity, c
 void lars_kernel(const Tensor& value, const Tensor& grad, const Tensor& velocity,
                  const Tensor& rates, double momentum, double weight_decay, double grad_factor,
                  double lr, double clip_elements, at::IntArrayRef run) {
-  Tensor g = at::add(scaled(value, grad, grad_factor), value, weight_decay);
+  Tensor g = at::add(ops::scaled(value, grad, grad_factor), value, weight_decay);
   if (clip_elements > 0) g = g.clamp(-clip_elements, clip_elements);
   velocity.mul_(momentum).add_(spread(rates, value, run) * g);
   value.sub_(velocity, lr);

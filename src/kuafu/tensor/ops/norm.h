@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ATen/ATen.h>
+
 #include <optional>
 #include <tuple>
 
 #include "kuafu/tensor/tensor.h"
 
-// What the ops of whole and of sharded layer norms share. Internal to tensor/.
+// What the ops of norms share. Internal to tensor/.
 namespace kuafu {
 
 using NormResults = std::tuple<Tensor, Tensor, Tensor>;
+
+/// (R, H) rows in f64: what the kernels of other devices compute in.
+inline Tensor f64_rows(const Tensor& t) { return t.reshape({-1, t.size(-1)}).to(at::kDouble); }
 
 /// dx, dweight, dbias on a CPU. `moments` (R, 2) over all shards; undefined: x holds the whole dim
 /// of `hidden` elements.

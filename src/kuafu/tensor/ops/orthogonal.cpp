@@ -3,6 +3,7 @@
 
 #include "kuafu/meter/flops.h"
 #include "kuafu/tensor/ops.h"
+#include "kuafu/tensor/ops/formula.h"
 #include "kuafu/tensor/ops/library.h"
 #include "kuafu/tensor/ops/update.h"
 
@@ -42,14 +43,14 @@ Tensor newton_schulz_meta(const Tensor& u, at::ArrayRef<double>, double, int64_t
 
 void momentum_kernel(const Tensor& velocity, const Tensor& grad, double momentum,
                      double grad_factor) {
-  velocity.mul_(momentum).add_(scaled(velocity, grad, grad_factor));
+  velocity.mul_(momentum).add_(ops::scaled(velocity, grad, grad_factor));
 }
 
 void momentum_meta(const Tensor&, const Tensor&, double, double) {}
 
 Tensor ahead_kernel(const Tensor& velocity, const Tensor& grad, double momentum,
                     double grad_factor) {
-  return at::add(scaled(velocity, grad, grad_factor), velocity, momentum);
+  return at::add(ops::scaled(velocity, grad, grad_factor), velocity, momentum);
 }
 
 Tensor ahead_meta(const Tensor& velocity, const Tensor&, double, double) {

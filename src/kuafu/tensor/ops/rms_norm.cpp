@@ -12,6 +12,7 @@
 #include "kuafu/kernels/kernels.h"
 #include "kuafu/tensor/ops.h"
 #include "kuafu/tensor/ops/library.h"
+#include "kuafu/tensor/ops/norm.h"
 
 namespace kuafu {
 namespace {
@@ -22,8 +23,6 @@ Tensor new_rms_moments(const Tensor& x) {
   return at::empty({rows_of(x).rows}, x.options().dtype(at::kDouble));
 }
 
-Tensor rms_rows(const Tensor& t) { return t.reshape({-1, t.size(-1)}).to(at::kDouble); }
-
 Tensor rms_moments_cpu(const Tensor& x) {
   const Tensor in = widened(x), moments = new_rms_moments(x);
   by_type(x, [&](auto zero) {
@@ -33,7 +32,7 @@ Tensor rms_moments_cpu(const Tensor& x) {
   return moments;
 }
 
-Tensor rms_moments_plain(const Tensor& x) { return rms_rows(x).square().sum(1); }
+Tensor rms_moments_plain(const Tensor& x) { return f64_rows(x).square().sum(1); }
 
 /// `moments` undefined: x holds the whole dim.
 Two forward_cpu(const Tensor& x, const Tensor& moments, const Tensor& weight, int64_t hidden,
@@ -63,7 +62,7 @@ Two norm_cpu(const Tensor& x, const Tensor& weight, double epsilon) {
 Two rms_apply_plain(const Tensor& x, const Tensor& moments, const Tensor& weight, int64_t hidden,
                     double epsilon) {
   const Tensor rstd = (moments / static_cast<double>(hidden) + epsilon).rsqrt_();
-  const Tensor y = (rms_rows(x) * rstd.unsqueeze(1)).mul_(weight);
+  const Tensor y = (f64_rows(x) * rstd.unsqueeze(1)).mul_(weight);
   return {y.to(x.scalar_type()).view(x.sizes()), rstd.to(accumulator(x))};
 }
 
@@ -97,7 +96,7 @@ Tensor rms_backward_moments_cpu(const Tensor& dy, const Tensor& x, const Tensor&
 
 Tensor rms_backward_moments_plain(const Tensor& dy, const Tensor& x, const Tensor& rstd,
                                   const Tensor& weight) {
-  return (rms_rows(dy) * weight).mul_(rms_rows(x)).sum(1).mul_(rstd);
+  return (f64_rows(dy) * weight).mul_(f64_rows(x)).sum(1).mul_(rstd);
 }
 
 Tensor rms_backward_moments_meta(const Tensor&, const Tensor& x, const Tensor&, const Tensor&) {
@@ -137,10 +136,10 @@ Two backward_cpu(const Tensor& dy, const Tensor& x, const Tensor& rstd, const Te
 Two rms_backward_apply_plain(const Tensor& dy, const Tensor& x, const Tensor& rstd,
                              const Tensor& weight, const Tensor& moments, int64_t hidden,
                              const std::optional<Tensor>& residual) {
-  const Tensor g = rms_rows(dy), s = rstd.unsqueeze(1), xhat = rms_rows(x) * s;
+  const Tensor g = f64_rows(dy), s = rstd.unsqueeze(1), xhat = f64_rows(x) * s;
   const Tensor mean = (moments / static_cast<double>(hidden)).unsqueeze(1);
   const Tensor dx = (g * weight - xhat * mean).mul_(s);
-  if (residual) dx.add_(rms_rows(*residual));
+  if (residual) dx.add_(f64_rows(*residual));
   return {dx.to(x.scalar_type()).view(x.sizes()), (g * xhat).sum(0).to(weight.scalar_type())};
 }
 

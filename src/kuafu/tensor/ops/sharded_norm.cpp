@@ -24,9 +24,6 @@ Tensor new_moments(const Tensor& x) {
   return at::empty({rows_of(x).rows, 2}, x.options().dtype(at::kDouble));
 }
 
-/// (R, H) rows in f64: what the kernels of other devices compute in.
-Tensor f64_rows(const Tensor& t) { return t.reshape({-1, t.size(-1)}).to(at::kDouble); }
-
 Tensor moments_cpu(const Tensor& x) {
   const Tensor in = widened(x), moments = new_moments(x);
   by_type(x, [&](auto zero) {
@@ -40,8 +37,6 @@ Tensor moments_plain(const Tensor& x) {
   const Tensor in = f64_rows(x);
   return at::stack({in.sum(1), in.square().sum(1)}, 1);
 }
-
-Tensor moments_meta(const Tensor& x) { return new_moments(x); }
 
 /// mean and rstd (R) from moments over all shards.
 std::pair<Tensor, Tensor> stats_of(const Tensor& moments, int64_t hidden, double epsilon) {
@@ -166,7 +161,7 @@ NormResults norm_backward_cpu(const Tensor& dy, const Tensor& x, const Tensor& m
 
 void add_sharded_norm_ops(OpLibrary& lib) {
   lib.add("norm_moments(Tensor x) -> Tensor", "norm_moments", &moments_cpu, &moments_plain,
-          &moments_meta);
+          &new_moments);
   lib.add(
       "norm_apply(Tensor x, Tensor moments, Tensor weight, Tensor bias, int hidden, "
       "float epsilon) -> (Tensor, Tensor, Tensor)",

@@ -219,7 +219,8 @@ void nesterov(Tensor& value, const Tensor& grad, Tensor& velocity, const SgdArgs
 }
 
 Tensor scaled(const Tensor& value, const Tensor& grad, double factor) {
-  return kuafu::scaled(value, grad, factor);
+  const Tensor g = grad.to(value.scalar_type());
+  return factor == 1 ? g : g.mul(factor);
 }
 
 Tensor sum_of_squares(const Tensor& x) {

@@ -32,12 +32,6 @@ void with_gradients(const Tensor& value, const Tensor& grad, F f) {
   f(g.const_data_ptr<T>());
 }
 
-/// grad times a factor in the type of the value.
-inline Tensor scaled(const Tensor& value, const Tensor& grad, double factor) {
-  const Tensor g = grad.to(value.scalar_type());
-  return factor == 1 ? g : g.mul(factor);
-}
-
 /// Throws where an op may not update `value` in place.
 inline void check_update(const Tensor& value, const Tensor& grad, const Tensor& state) {
   KUAFU_CHECK(value.sizes() == grad.sizes() && value.sizes() == state.sizes() &&
