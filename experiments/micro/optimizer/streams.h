@@ -29,7 +29,7 @@ struct StreamLoop {
   void (*run)(PassKind kind, const Pass&);
 };
 
-/// Every way that is tried; the limit is the fastest of them.
+/// Every way that is tried; the limit is the one with the least median.
 ///   together      one loop over all streams, as the compiler makes it
 ///   one by one    blocks that fit the first cache: one written stream after the other of each block
 ///   by lines      the same in blocks of four cache lines
