@@ -54,13 +54,15 @@ void add_drawn(Kit& kit, const Place& place, Verb verb, std::mt19937_64& random)
   }
 }
 
-/// Off by one in ten thousand, the first, the middle and the last call: what f32 has to tell.
+/// Off by one in ten thousand, the first, the middle and the last call: what f32 has to tell. The
+/// largest logit of a row, which a softmax takes off and puts back, is no sum.
 void add_slight(Kit& kit, const Place& place, Verb verb) {
   const CommFault fault{.action = Action::kScale,
                         .axis = place.axis,
                         .verb = verb,
                         .factor = kSlight,
-                        .depth = place.depth};
+                        .depth = place.depth,
+                        .of_sums = true};
   for (size_t when = 0; when < std::size(kWhen); ++when) {
     kit.mutants.push_back({.name = text(place.name, ": times 1.0001 ", kWhen[when], " ",
                                         to_string(verb), " on ", place.axis),

@@ -34,6 +34,8 @@ struct CommFault {
   /// Of all-reduces: those of so many numbers in f64 or more alone; 0: any. In plans of other types
   /// such are the tables of layers' norms.
   int64_t least_f64 = 0;
+  /// Of all-reduces: one that takes the largest is passed over, and the next one is meant.
+  bool of_sums = false;
 };
 
 /// A stage of a pipeline that takes something else for what it was handed.

@@ -83,7 +83,11 @@ class SpoilingGroup : public Communicator {
   Work all_reduce(Buffer b, ReduceOp op) override {
     const Bytes local = bytes_of(b);
     const bool is_of_them = b.count >= fault_.least_f64 && b.dtype == DType::kF64;
-    const bool is_hit_here = (fault_.least_f64 == 0 || is_of_them) && is_hit(Verb::kAllReduce);
+    bool is_hit_here = (fault_.least_f64 == 0 || is_of_them) && is_hit(Verb::kAllReduce);
+    if (is_hit_here && fault_.of_sums && op != ReduceOp::kSum) {
+      is_hit_here = false;
+      ++fault_.at;
+    }
     inner_->all_reduce(b, is_hit_here ? changed(op) : op).wait_host();
     if (is_hit_here) spoil(b, local, local);
     remember(Verb::kAllReduce, b);
