@@ -68,7 +68,7 @@ def static(run):
         return None
     groups, looks = views.workloads(cases), views.looks_of(cases, run)
     figure, axes = figures.panels(len(groups), 2.35, sharey=True)
-    figures.titles(axes, groups, "gradient noise scale")
+    figures.titles(axes, groups)
     ticks = _ticks(cases)
     for panel, (_, members) in zip(axes.flat, groups):
         panel.set_yscale("log")
@@ -97,7 +97,7 @@ def interactive(run):
     if not cases:
         return None
     groups, looks, legend = views.workloads(cases), views.looks_of(cases, run), panels.Legend()
-    figure, columns = panels.grid(groups, 270, "gradient noise scale")
+    figure, columns = panels.grid(groups, 270)
     ticks = _ticks(cases)
     for index, (_, members) in enumerate(groups):
         where = panels.place(index, columns)

@@ -21,10 +21,10 @@ def _lines(label, panels, letters):
     return [html.escape(line, quote=False) for line in views.lines_over(label, panels, letters)]
 
 
-def grid(groups, row_height, alone):
+def grid(groups, row_height):
     """(figure, columns): a panel a group, titles in lines that end before the next panel."""
     rows, columns = views.grid_shape(len(groups))
-    titles = [_lines(label or alone or " ", len(groups), TITLE_LETTERS) for label, _ in groups]
+    titles = [_lines(label or " ", len(groups), TITLE_LETTERS) for label, _ in groups]
     more = LINE * (max(map(len, titles)) - 1)
     height = row_height * rows + 96 + more * rows
     specs = [[{} if r * columns + c < len(groups) else None for c in range(columns)]
@@ -113,8 +113,8 @@ class Legend:
                 **(self.of(name) | {"name": html.escape(short[name], quote=False)})), **place(0, 1))
 
 
-def bars_grid(groups, rows, alone):
-    figure, columns = grid(groups, 92 + 21 * len(rows), alone)
+def bars_grid(groups, rows):
+    figure, columns = grid(groups, 92 + 21 * len(rows))
     match(figure.select_yaxes())
     labels = [label for label, _ in rows]
     for index in range(len(groups)):

@@ -137,7 +137,7 @@ def static(run, spec):
     is_map = d.kind == "heatmap"
     height = 0.9 + 0.34 * len(d.y_names) if is_map else 3.4 if len(d.panels) == 1 else 2.5
     figure, axes = figures.panels(len(d.panels), height, sharey=True)
-    figures.titles(axes, d.panels, suite_points.title_of(spec))
+    figures.titles(axes, d.panels)
     scale, image = _scale(d) if is_map else None, None
     for panel, (_, series) in zip(axes.flat, d.panels):
         if is_map:
@@ -216,8 +216,7 @@ def interactive(run, spec):
         return None
     is_map = d.kind == "heatmap"
     groups, legend = d.panels, panels.Legend()
-    figure, columns = panels.grid(groups, 110 + 34 * len(d.y_names) if is_map else 330 if len(groups) == 1 else 270,
-                                 suite_points.title_of(spec))
+    figure, columns = panels.grid(groups, 110 + 34 * len(d.y_names) if is_map else 330 if len(groups) == 1 else 270)
     for index, (_, series) in enumerate(groups):
         where = panels.place(index, columns)
         for i in range(len(series) if not is_map else 0):

@@ -231,6 +231,11 @@ class Figures(Derived):
                 self.assertTrue(set(shown) <= set(of.tickvals))
                 self.assertGreater(len(shown), 1)
 
+    def test_one_panel_leaves_the_title_to_its_section(self):
+        plot = suite_figures.interactive(self.run_, self.specs["scatter"])
+        self.assertEqual([a.text.strip("<b/> ") for a in plot.layout.annotations], [""])
+        self.assertEqual(self.drawn("scatter").axes[0].get_title(loc="left") + self.drawn("scatter").axes[0].get_title(), "")
+
     def test_ticks_of_bytes_are_round(self):
         self.assertEqual(style.byte_ticks(0, 5 * 2**20), [i * 2**20 for i in range(6)])
         self.assertEqual(style.byte_ticks(2**20, 1.5 * 2**20), [2**20 + i * 2**17 for i in range(5)])
