@@ -231,7 +231,8 @@ def learned(run):
 
 def loss_groups(run):
     """[(label, cases)]: panels of curves that should agree, whatever the ranks, the strategy and the
-    memory policy: same model, data, optimizer and batch in the resolved plan."""
+    memory policy: same model, data, optimizer and batch in the resolved plan. Labels have the settings that tell panels
+    apart, and of the plan only what these leave open: not what "auto" became."""
     cases = learned(run)
     plans = [dict(flat(c.plan)) for c in cases]
     if not all(plans):
@@ -239,7 +240,15 @@ def loss_groups(run):
     keys = [k for k in dict.fromkeys(k for plan in plans for k in plan)
             if k.startswith(LEARNING_PREFIXES) and k not in ("train.micro_batch", "train.validate_every")
             and len({plan.get(k) for plan in plans}) > 1]
-    return _grouped(cases, keys, lambda index, key: plans[index].get(key))
+    panels = [members for _, members in _grouped(cases, keys, lambda index, key: plans[index].get(key))]
+    told = [k for k in varied_keys(cases) if all(len({_plain(c.setting(k)) for c in members}) == 1 for members in panels)]
+
+    def apart(names):
+        return len({tuple(_plain(first.setting(k)) for k in names) for first, *_ in panels})
+    for key in keys:
+        if apart([*told, key]) > apart(told):
+            told.append(key)
+    return _grouped(cases, told, lambda index, key: cases[index].setting(key))
 
 
 def loss_spread(cases):
