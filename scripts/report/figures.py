@@ -36,6 +36,11 @@ def titles(axes, groups):
         panel.set_title("\n".join(views.lines_over(label, len(groups), TITLE_LETTERS)))
 
 
+def whole_ticks():
+    """Of an axis that counts things: steps, ranks."""
+    return matplotlib.ticker.MaxNLocator(6, integer=True, min_n_ticks=1)
+
+
 def legend(figure, handles):
     """One legend above all panels, filled row by row (matplotlib fills columns)."""
     letters = [len(h.get_label()) + 6 for h in handles]
@@ -126,7 +131,7 @@ def loss_curves(run):
     figure, axes = panels(len(groups), 2.35, sharey=True)
     titles(axes, groups)
     for panel, (_, members) in zip(axes.flat, groups):
-        panel.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(6, integer=True))
+        panel.xaxis.set_major_locator(whole_ticks())
         stripes = views.loss_stripes(members)
         for case in views.refuted_last(members):
             color, marker = looks[case.strategy]

@@ -78,6 +78,11 @@ def _make_room(figure):
     figure.update_layout(height=figure.layout.height + more, margin_t=figure.layout.margin.t + more)
 
 
+def whole_ticks(values):
+    """Of an axis that counts things: plotly puts halves between few."""
+    return {"dtick": 1, "tick0": 0} if max(values) - min(values) < 10 else {}
+
+
 def match(axes):
     """Panels zoom together: every axis follows the first."""
     first, *others = axes

@@ -99,7 +99,7 @@ def loss_curves(run):
     legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
     panels.match(figure.select_yaxes())
     panels.match(figure.select_xaxes())
-    figure.update_xaxes(rangemode="tozero")
+    figure.update_xaxes(rangemode="tozero", **panels.whole_ticks([0, *(len(c.loss) for c in cases)]))
     if ends:
         figure.update_yaxes(range=ends)
     panels.finish(figure, cases, groups, columns, "training step", "loss (nats per token)")

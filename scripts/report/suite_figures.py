@@ -190,7 +190,7 @@ def _plotly_unit(d, axis):
     """Ticks of seconds have a prefix, 20ms; those of bytes stand at round numbers of binary units, as everywhere."""
     unit = d.spec[axis]["unit"]
     if unit == "B":
-        ticks = suite_axes.byte_ticks(d, axis)
+        ticks = suite_axes.ticks(d, axis)
         return {"tickvals": ticks, "ticktext": [style.text_bytes(t) for t in ticks]}
     return {"ticksuffix": unit, "exponentformat": "SI", "minexponent": 0} if unit == "s" else {}
 
@@ -234,8 +234,12 @@ def interactive(run, spec):
             update(tickvals=list(range(len(names))), ticktext=names)
         elif d.is_log(axis):
             update(type="log")
+        elif suite_axes.is_whole(d, axis):
+            update(**panels.whole_ticks(suite_axes.values(d, axis)))
         if names is None:
             update(**_plotly_unit(d, axis))
+    if xs := suite_axes.marked(d):
+        figure.update_xaxes(tickvals=xs, ticktext=[d.shown("x", x) for x in xs])
     if len(groups) > 1:
         panels.match(figure.select_yaxes())
     if d.limits:

@@ -305,5 +305,6 @@ def byte_ticks(cases, columns):
     most = 6 if columns < 3 else 4 if columns == 3 else 3
     sent = [v for c in cases for t in c.traffic.values() for v in t.sent if v]
     low, high = math.floor(math.log2(min(sent))), math.ceil(math.log2(max(sent)))
+    high = max(high, low + 2)
     step = max(1, math.ceil((high - low) / (most - 1)))
     return [2.0**e for e in range(low, high + step, step)]
