@@ -241,11 +241,12 @@ def loss_groups(run):
             if k.startswith(LEARNING_PREFIXES) and k not in ("train.micro_batch", "train.validate_every")
             and len({plan.get(k) for plan in plans}) > 1]
     panels = [members for _, members in _grouped(cases, keys, lambda index, key: plans[index].get(key))]
-    told = [k for k in varied_keys(cases) if all(len({_plain(c.setting(k)) for c in members}) == 1 for members in panels)]
+    same = [k for k in varied_keys(cases) if all(len({_plain(c.setting(k)) for c in members}) == 1 for members in panels)]
+    told = [k for k in same if k.startswith(LEARNING_PREFIXES)]
 
     def apart(names):
         return len({tuple(_plain(first.setting(k)) for k in names) for first, *_ in panels})
-    for key in keys:
+    for key in same + keys:
         if apart([*told, key]) > apart(told):
             told.append(key)
     return _grouped(cases, told, lambda index, key: cases[index].setting(key))

@@ -313,6 +313,7 @@ class Static(Folder):
         objects = synthetic.few(2)[:3]
         for line, hidden in zip(objects[1:], (64, 128)):
             line["settings"]["model.hidden"] = hidden
+            line["settings"]["policy"] = f"for {hidden}"       # follows too, and no curve follows from it
             line["document"]["plan"]["model"] |= {"hidden": hidden, "ffn": 4 * hidden}
         run = record.read_run(synthetic.write(self.folder, objects))
         self.assertEqual([label for label, _ in views.loss_groups(run)], ["hidden 64", "hidden 128"])
