@@ -11,7 +11,7 @@ import views
 from short_names import short_names
 
 # At the narrowest page, over the width of a figure: letters of panel titles and of axis titles.
-TITLE_LETTERS, AXIS_LETTERS = 84, 100
+TITLE_LETTERS, AXIS_LETTERS = 72, 100
 LINE = 17                # pixels of a further line of a title
 # Of a legend at the narrowest page, in pixels: its width, a row, a letter, what an entry has besides its name.
 LEGEND, ROW, LETTER, MARK = 570, 19, 6.4, 54

@@ -4,6 +4,7 @@ static and the interactive figures, so that both say the same."""
 
 import json
 import math
+import re
 import textwrap
 
 import reach
@@ -128,8 +129,13 @@ def plain_value(value):
 
 
 def lines_over(label, panels, letters):
-    """`label` in lines that fit one of `panels` panels; `letters` fit the whole width of the figure."""
-    return textwrap.wrap(label, max(int(letters / grid_shape(panels)[1]), 8)) or [label]
+    """`label` in lines that fit one of `panels` panels, cut behind commas where that is enough; `letters` fit the whole width of
+    the figure."""
+    width = max(int(letters / grid_shape(panels)[1]), 8)
+    lines = textwrap.wrap(re.sub(r"(?<!,) (?!\()", "\xa0", label), width, break_long_words=False)
+    if any(len(line) > width for line in lines):
+        lines = textwrap.wrap(label, width)
+    return [line.replace("\xa0", " ") for line in lines] or [label]
 
 
 def grid_shape(panels):

@@ -309,6 +309,11 @@ class Static(Folder):
         joined = dict(views.loss_groups(run))["batch 8, sequence 64, lr 0.003"]
         self.assertEqual({c.plan["memory"]["recompute"] for c in joined}, {"none", "full"})
 
+    def test_titles_are_cut_behind_commas(self):
+        self.assertEqual(views.lines_over("batch 16, sequence 32, full recomputation (9 curves)", 4, 72),
+                         ["batch 16,", "sequence 32,", "full recomputation", "(9 curves)"])
+        self.assertEqual(views.lines_over("one two three four five six", 4, 72), ["one two three four", "five six"])
+
     def test_what_auto_became_is_not_told_over_losses(self):
         objects = synthetic.few(2)[:3]
         for line, hidden in zip(objects[1:], (64, 128)):
