@@ -3,6 +3,7 @@
 
 import html
 import math
+from pathlib import Path
 
 import plotly.graph_objects as go
 from matplotlib.colors import LinearSegmentedColormap
@@ -274,9 +275,14 @@ def pages(run):
     return {name: lambda r, spec=spec: interactive(r, spec) for name, spec in _drawn(run).items()}
 
 
+def _asked_at(spec):
+    """ "quickstart.toml:163": where the suite's file lay is no news. """
+    return Path(spec["at"]).name
+
+
 def missing(run):
     """A sentence a figure of which no case has a point."""
-    return [f"The figure {suite_points.title_of(spec)!r} ({spec['at']}) is not drawn: no case has a point. {suite_points.left_out(run, spec)}".strip()
+    return [f"The figure {suite_points.title_of(spec)!r} ({_asked_at(spec)}) is not drawn: no case has a point. {suite_points.left_out(run, spec)}".strip()
             for spec in run.figures if "kind" in spec and suite_points.drawing(run, spec) is None]
 
 
@@ -284,11 +290,11 @@ def sections(run):
     """{name: (title, caption)} of all figures of the suite."""
     out = {}
     for index, spec in enumerate(run.figures):
-        said = [f"A figure of the suite ({spec['at']})."]
+        said = [f"A figure of the suite ({_asked_at(spec)})."]
         if "kind" in spec:
             over = f"{spec['z']['name']} at {spec['y']['name']}" if "z" in spec else spec["y"]["name"]
             said = [f"{over} over {spec['x']['name']}" + (f" by {spec['by']}" if spec["by"] else "")
-                    + (f", where {spec['where']}" if spec["where"] else "") + f"; asked for at {spec['at']}."]
+                    + (f", where {spec['where']}" if spec["where"] else "") + f"; asked for at {_asked_at(spec)}."]
             d = suite_points.drawing(run, spec)
             said += d.notes if d else []
         out[suite_points.name_of(index, spec)] = (suite_points.title_of(spec), " ".join(said))

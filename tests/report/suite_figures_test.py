@@ -60,7 +60,7 @@ def spec_of(lines, kind, x, y, z=None, by="strategy", log="", title=""):
         if y == "step":
             point["reach"] = line["document"]["step_time_s"]["ci95"]
         points.append(point)
-    return {"at": "s.toml:7", "title": title, "kind": kind, "log": log, "by": by, "where": "", "x": axis(x), "y": axis(y),
+    return {"at": "/elsewhere/s.toml:7", "title": title, "kind": kind, "log": log, "by": by, "where": "", "x": axis(x), "y": axis(y),
             "points": points} | ({"z": axis(z)} if z else {})
 
 
