@@ -24,25 +24,6 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Runs a script for its tables: functions named draw* make its pictures and do nothing here, and there need be no matplotlib.
-TABLES_ONLY = """
-import importlib.util, sys, types
-class Nothing(types.ModuleType):
-    __getattr__ = lambda self, name: Nothing(name)
-    __call__ = lambda self, *words, **more: self
-for name in ("matplotlib", "matplotlib.pyplot", "matplotlib.patches"):
-    sys.modules[name] = Nothing(name)
-sys.dont_write_bytecode = True
-sys.argv = sys.argv[1:]
-sys.path.insert(0, sys.argv[0].rpartition("/")[0])
-spec = importlib.util.spec_from_file_location("script", sys.argv[0])
-script = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(script)
-for part in [script, *(v for v in vars(script).values() if isinstance(v, types.ModuleType))]:
-    for name in [n for n in vars(part) if n.startswith("draw")]:
-        setattr(part, name, lambda *words, **more: None)
-script.main()
-"""
 MACHINE = ("host", "system", "cpu_model", "cores", "memory_bytes")
 
 
@@ -205,23 +186,22 @@ def drawn_problems(name, index, root, files):
 
 def redrawn_problems(name, command, program, root):
     """Why a table is not what its script makes of the data as they are. Asked are scripts that print it (--print) or draw
-    into another folder (--draw, --out)."""
+    into another folder (--draw tables --out)."""
     file, script = root / "results" / name, root / program
-    source = script.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
         drawn = Path(folder) / file.name
-        if "--print" in source:
-            words = [str(script), "--print"]
-        elif "--draw" in source and "--out" in source:
+        if "--draw" in command:
             for data in file.parent.glob("*.json"):
                 shutil.copy(data, folder)
-            words = ["-c", TABLES_ONLY, str(script), *shlex.split(command.partition(program)[2]), "--out", folder]
+            words = [*shlex.split(command.partition(program)[2].replace("--draw", "--draw tables")), "--out", folder]
+        elif "--print" in script.read_text(encoding="utf-8"):
+            words = ["--print"]
         else:
             return
-        done = subprocess.run([sys.executable, *words], cwd=root, capture_output=True, text=True, check=False)
-        if "--print" in words:  # and a line about what was left out
+        done = subprocess.run([sys.executable, "-B", script, *words], cwd=root, capture_output=True, text=True, check=False)
+        if "--print" in words and done.returncode == 0:  # and a line about what was left out
             drawn.write_text(re.sub(r"^left out, .*\n\Z", "", done.stdout, flags=re.MULTILINE), encoding="utf-8")
-        if done.returncode != 0 or not drawn.is_file():
+        if not drawn.is_file():
             yield f"{program} draws it no more: {(done.stderr.strip().splitlines() or ['it writes no such file'])[-1]}"
         elif drawn.read_text(encoding="utf-8") != file.read_text(encoding="utf-8"):
             yield f"not what {program} draws of the data beside it: {command}"

@@ -36,13 +36,37 @@ export OMPI_MCA_oob_tcp_if_include="${OMPI_MCA_oob_tcp_if_include:-lo}"
 
 if $is_replaced; then exec mpirun --oversubscribe "$@"; fi
 
+# Passes lines on, but not the blocks in which mpirun says that a job was aborted whose ranks ended as asked (130).
+without_news() {
+  local line block="" first=""
+  while IFS= read -r line; do
+    if [[ -z "$block" && "$line" != ----------* ]]; then
+      echo "$line"
+      continue
+    fi
+    block+=$line$'\n'
+    if [[ "$line" != ----------* || "$block" == "$line"$'\n' ]]; then continue; fi
+    case "$block" in
+      *"Primary job"*) first=$block ;;
+      *"Exit code:    130"*) first="" ;;
+      *) printf %s "$first$block"; first="" ;;
+    esac
+    block=""
+  done
+  printf %s "$first$block$line"
+}
+# Signals to the group are for the ranks: it ends when mpirun has.
+exec {words}> >(trap '' INT TERM HUP USR1 USR2; without_news >&2)
+filter=$!
+
 # mpirun kills its ranks a second after a signal that ends. In a group of its own it gets none from the
 # terminal, and it ends with this script, whatever ends that.
 set -m
 launch=(mpirun --oversubscribe "$@")
 if command -v setpriv >/dev/null; then launch=(setpriv --pdeathsig TERM "${launch[@]}"); fi
-"${launch[@]}" <&0 &
+"${launch[@]}" <&0 2>&"$words" {words}>&- &
 launcher=$!
+exec {words}>&-
 
 received=0 first_us=0 wakes=0 ended_by=0
 # A terminal and `timeout` send a signal to the process and to its group: what comes at once is a copy.
@@ -72,5 +96,7 @@ while true; do
   wait "$launcher" || code=$?
   if ((wakes == before)); then break; fi
 done
+# `|| true`: the exit code is mpirun's.
+wait "$filter" || true
 if ((ended_by > 0)); then exit $((128 + ended_by)); fi
 exit "$code"

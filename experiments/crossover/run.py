@@ -157,7 +157,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default="build/release")
     parser.add_argument("--out", default="results/crossover")
-    parser.add_argument("--draw", action="store_true")
+    experiment.add_draw(parser)
     options = parser.parse_args()
     out = ROOT / options.out
     out.mkdir(parents=True, exist_ok=True)
@@ -173,7 +173,8 @@ def main():
         provenance.write(out / "result.json", {"provenance": before, "rows": rows, "claims": claims(kuafu)})
     result = json.loads((out / "result.json").read_text())
     (out / "table.md").write_text(page(result["rows"], result["claims"]))
-    draw(result["rows"], out)
+    if options.draw != "tables":
+        draw(result["rows"], out)
     print(page(result["rows"], result["claims"]))
     return 0
 

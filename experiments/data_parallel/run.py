@@ -273,7 +273,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "data_parallel")
-    parser.add_argument("--draw", action="store_true", help="draw what result.json holds")
+    experiment.add_draw(parser)
     parser.add_argument("--parts", default=",".join(PARTS), help="of the measurement")
     options = parser.parse_args()
     parts = options.parts.split(",")
@@ -293,7 +293,8 @@ def main():
     result["verdicts"] = verdicts(result)
     provenance.write(file, result)
     (options.out / "table.md").write_text(table(result))
-    draw(result, options.out)
+    if options.draw != "tables":
+        draw(result, options.out)
     print("\n".join(experiment.claims(result["verdicts"])))
     # What a stopwatch says is a finding, whichever way it goes; what is counted or certified must hold.
     return 0 if all(v["holds"] or v.get("is_timed") for v in result["verdicts"]) else 1

@@ -18,6 +18,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.append(str(ROOT / "scripts" / "report"))
 
+import experiment
 import provenance
 
 RANKS = (2, 8, 32, 128, 512, 2048)
@@ -135,7 +136,7 @@ def main():
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "moe_scaling")
     parser.add_argument("--most", type=int, default=max(RANKS), help="most simulated ranks")
-    parser.add_argument("--draw", action="store_true", help="draw what result.json holds")
+    experiment.add_draw(parser)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / "result.json"
@@ -153,7 +154,8 @@ def main():
     result = json.loads(file.read_text())
     text = table(result["rows"], result.get("verdicts", []))
     (options.out / "table.md").write_text(text)
-    draw(result, options.out)
+    if options.draw != "tables":
+        draw(result, options.out)
     print(text)
 
 

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import closed_forms
 import measured
-import pictures
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.append(str(ROOT / "scripts" / "report"))
 
+import experiment
 import provenance
 
 RANKS = (2, 3, 4, 8, 12, 16)
@@ -155,8 +155,10 @@ def play_all(options):
     result = json.loads(file.read_text())
     checks = verdicts(result["rows"])
     (options.out / "table.md").write_text(table(result["rows"], checks))
-    pictures.draw_bubbles(result["rows"], GPIPE, interleaved_gain, INTERLEAVED, options.out)
-    pictures.draw_timetables(result["timetables"], options.out, "timetables")
+    if options.draw != "tables":
+        import pictures
+        pictures.draw_bubbles(result["rows"], GPIPE, interleaved_gain, INTERLEAVED, options.out)
+        pictures.draw_timetables(result["timetables"], options.out, "timetables")
     print(table(result["rows"], checks).split("\n\n")[0])
     return checks
 
@@ -170,8 +172,10 @@ def measure_all(options):
     found = json.loads(file.read_text())
     checks = measured.verdicts(found, GPIPE, INTERLEAVED)
     (options.out / "measured.md").write_text(measured.table(found, checks))
-    pictures.draw_measured(found["rows"], GPIPE, INTERLEAVED, options.out)
-    pictures.draw_timetables(found["timetables"], options.out, "timetables_measured")
+    if options.draw != "tables":
+        import pictures
+        pictures.draw_measured(found["rows"], GPIPE, INTERLEAVED, options.out)
+        pictures.draw_timetables(found["timetables"], options.out, "timetables_measured")
     print(measured.table(found, checks).split("\n\n")[0])
     return checks
 
@@ -180,7 +184,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "pipeline_bubble")
-    parser.add_argument("--draw", action="store_true", help="draw what the files hold")
+    experiment.add_draw(parser)
     parser.add_argument("--measure", action="store_true", help="on real ranks too; with --draw what measured.json holds")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)

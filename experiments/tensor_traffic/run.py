@@ -197,7 +197,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default="build/release")
     parser.add_argument("--out", default="results/tensor_traffic")
-    parser.add_argument("--draw", action="store_true")
+    experiment.add_draw(parser)
     options = parser.parse_args()
     out = ROOT / options.out
     out.mkdir(parents=True, exist_ok=True)
@@ -212,7 +212,8 @@ def main():
     rows = json.loads((out / "result.json").read_text())["rows"]
     checks = verdicts(rows)
     (out / "table.md").write_text(table(rows, checks))
-    draw(rows, out)
+    if options.draw != "tables":
+        draw(rows, out)
     print(table(rows, checks))
     return 0
 

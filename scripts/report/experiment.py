@@ -56,6 +56,12 @@ def claims(checks):
                     [[*(c.get(k, "-") for k in columns), "yes" if c["holds"] else "NO"] for c in checks])
 
 
+def add_draw(parser):
+    """--draw: what the files of results hold, measuring nothing; `--draw tables` needs no matplotlib."""
+    parser.add_argument("--draw", nargs="?", const="all", choices=("all", "tables"),
+                        help="measure nothing: tables and pictures of what the files hold, or the tables alone")
+
+
 def subplots(*shape, **options):
     """plt.subplots in the one look, without a window."""
     import matplotlib

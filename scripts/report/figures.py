@@ -30,10 +30,15 @@ def panels(count, height, width=10.6, **shared):
     return figure, axes
 
 
-def titles(axes, groups, alone):
-    """The label of each group over its panel, in lines that end before the next panel."""
+def titles(axes, groups):
+    """The label of each group over its panel, in lines that end before the next panel; one that is alone has none."""
     for panel, (label, _) in zip(axes.flat, groups):
-        panel.set_title("\n".join(views.lines_over(label or alone, len(groups), TITLE_LETTERS)))
+        panel.set_title("\n".join(views.lines_over(label, len(groups), TITLE_LETTERS)))
+
+
+def whole_ticks():
+    """Of an axis that counts things: steps, ranks."""
+    return matplotlib.ticker.MaxNLocator(6, integer=True, min_n_ticks=1)
 
 
 def legend(figure, handles):
@@ -88,7 +93,7 @@ def tokens_per_second(run):
     counts, positions = views.rank_positions(cases)
     top = 1.08 * reach.tokens_limit(cases)
     figure, axes = panels(len(groups), 2.25, sharex=True, sharey=True)
-    titles(axes, groups, "tokens per second")
+    titles(axes, groups)
     is_cut = False
     for panel, (_, members) in zip(axes.flat, groups):
         panel.grid(axis="x", visible=False)
@@ -124,9 +129,9 @@ def loss_curves(run):
         return None
     groups, looks = views.told_spread(views.loss_groups(run)), views.looks_of(cases, run)
     figure, axes = panels(len(groups), 2.35, sharey=True)
-    titles(axes, groups, "loss")
+    titles(axes, groups)
     for panel, (_, members) in zip(axes.flat, groups):
-        panel.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(6, integer=True))
+        panel.xaxis.set_major_locator(whole_ticks())
         stripes = views.loss_stripes(members)
         for case in views.refuted_last(members):
             color, marker = looks[case.strategy]
@@ -149,10 +154,10 @@ def loss_curves(run):
     return figure
 
 
-def bar_panels(groups, rows, title_if_alone):
+def bar_panels(groups, rows):
     """A panel a group with a line a row; (figure, panels in use)."""
     figure, axes = panels(len(groups), 0.9 + 0.19 * len(rows), sharex=True, sharey=True)
-    titles(axes, groups, title_if_alone)
+    titles(axes, groups)
     for panel in list(axes.flat)[:len(groups)]:
         panel.grid(axis="y", visible=False)
         panel.set_yticks(range(len(rows)), [label for label, _ in rows])
@@ -163,10 +168,10 @@ def bar_panels(groups, rows, title_if_alone):
     return figure, list(axes.flat)
 
 
-def _bar_panels(cases, run, title_if_alone):
+def _bar_panels(cases, run):
     groups = views.workloads(cases)
     rows = views.bar_rows(groups, run)
-    return *bar_panels(groups, rows, title_if_alone), groups, rows
+    return *bar_panels(groups, rows), groups, rows
 
 
 def memory(run):
@@ -175,7 +180,7 @@ def memory(run):
     if not cases:
         return None
     colors = style.category_colors({k for c in cases for cat in c.categories for k in cat})
-    figure, axes, groups, rows = _bar_panels(cases, run, "peak memory")
+    figure, axes, groups, rows = _bar_panels(cases, run)
     for index in range(len(groups)):
         for y, (_, cells) in enumerate(rows):
             case = cells.get(index)
@@ -206,7 +211,7 @@ def traffic(run):
     if not cases:
         return None
     looks = views.axis_looks(cases)
-    figure, axes, groups, rows = _bar_panels(cases, run, "bytes sent")
+    figure, axes, groups, rows = _bar_panels(cases, run)
     for index in range(len(groups)):
         for y, (_, cells) in enumerate(rows):
             case = cells.get(index)

@@ -16,6 +16,7 @@ from plotly.subplots import make_subplots
 
 import figures
 import layers
+import panels
 import style
 
 NAME = "layers_"         # of the figures, before their number
@@ -95,6 +96,9 @@ def static(one, limits):
         left.plot(steps, medians, color=style.BLUE)
         left.set_yscale("log")
         left.set_ylim(*_room(low, high))
+        ticks = style.log_ticks(low, high)
+        left.set_yticks(ticks, [f"{t:g}" for t in ticks])
+        left.minorticks_off()
         left.set_xlim(one.steps[0] - one.block / 2, one.steps[-1] + one.block / 2)
         left.set_title(title)
         highest, lowest = _extremes(one, key)
@@ -109,9 +113,11 @@ def static(one, limits):
         right.tick_params(axis="y", length=0)
         right.grid(visible=False)
         bar = figure.colorbar(drawn, ax=right, extend="both", pad=0.01, aspect=18)
-        bar.set_ticks(style.log_ticks(low, high), labels=[f"{t:g}" for t in style.log_ticks(low, high)])
+        bar.set_ticks(ticks, labels=[f"{t:g}" for t in ticks])
         bar.ax.minorticks_off()
         right.set_title(f"{title}, by layer ({words})", fontweight="normal", fontsize=8)
+    for panel in axes.flat:
+        panel.xaxis.set_major_locator(figures.whole_ticks())
     figure.supxlabel(layers.step_title([one]), fontsize=8.5)
     handles = [Patch(color=style.BLUE, alpha=opacity, linewidth=0, label=label) for _, _, opacity, label in BANDS]
     handles += [Line2D([], [], color=style.BLUE, label=MEDIAN), Patch(color=style.GRID, label="0, no update, left out, no estimate")]
@@ -171,8 +177,9 @@ def interactive(one, limits):
         _add_spread(figure, one, key, row)
         _add_map(figure, one, key, row, limits[key])
         low, high = _room(*limits[key])
-        figure.update_yaxes(type="log", range=[math.log10(low), math.log10(high)], dtick="D1" if high < 30 * low else 1,
-                            exponentformat="power", tickfont={"size": 11}, row=row, col=2)
+        ticks = style.log_ticks(*limits[key])
+        figure.update_yaxes(type="log", range=[math.log10(low), math.log10(high)], tickvals=ticks,
+                            ticktext=[f"{t:g}" for t in ticks], tickfont={"size": 11}, row=row, col=2)
         figure.update_yaxes(range=[len(one.kinds), 0], tickvals=[place + 0.5 for place in range(len(one.kinds))], ticks="",
                             ticktext=[html.escape(label) for label in _labels(one)], tickfont={"size": 9.5}, row=row, col=1)
         figure.add_shape(type="rect", x0=0, x1=1, y0=0, y1=1, xref="x domain", yref="y domain", layer="below", line_width=0,
@@ -181,7 +188,7 @@ def interactive(one, limits):
             figure.add_annotation(text=f"{'highest' if side == 'top' else 'lowest'}: {html.escape(said)}", x=0.01, y=y, xref="x domain",
                                   yref="y domain", xanchor="left", yanchor=side, showarrow=False, font={"size": 9.5, "color": style.MUTED},
                                   row=row, col=2)
-    figure.update_xaxes(range=[one.steps[0] - one.block / 2, one.steps[-1] + one.block / 2], showgrid=False)
+    figure.update_xaxes(range=[one.steps[0] - one.block / 2, one.steps[-1] + one.block / 2], showgrid=False, **panels.whole_ticks(one.steps))
     figure.update_xaxes(title_text=layers.step_title([one]), row=len(quantities))
     return figure
 

@@ -68,7 +68,7 @@ def static(run):
         return None
     groups, looks = views.workloads(cases), views.looks_of(cases, run)
     figure, axes = figures.panels(len(groups), 2.35, sharey=True)
-    figures.titles(axes, groups, "gradient noise scale")
+    figures.titles(axes, groups)
     ticks = _ticks(cases)
     for panel, (_, members) in zip(axes.flat, groups):
         panel.set_yscale("log")
@@ -81,6 +81,7 @@ def static(run):
             panel.axhline(batch, color=style.GREY, linewidth=0.8, dashes=(4, 3))
         panel.set_yticks(list(ticks), list(ticks.values()))
         panel.minorticks_off()
+        panel.xaxis.set_major_locator(figures.whole_ticks())
         panel.xaxis.set_tick_params(labelbottom=True)
     figure.supxlabel(f"training step ({_words(cases)})", fontsize=8.5)
     figure.supylabel("gradient noise scale (samples)", fontsize=8.5)
@@ -97,7 +98,7 @@ def interactive(run):
     if not cases:
         return None
     groups, looks, legend = views.workloads(cases), views.looks_of(cases, run), panels.Legend()
-    figure, columns = panels.grid(groups, 270, "gradient noise scale")
+    figure, columns = panels.grid(groups, 270)
     ticks = _ticks(cases)
     for index, (_, members) in enumerate(groups):
         where = panels.place(index, columns)
@@ -118,6 +119,7 @@ def interactive(run):
                        (BATCH, {"mode": "lines", "line": {"color": style.GREY, "width": 1, "dash": "dash"}})):
         figure.add_trace(go.Scatter(x=[None], y=[None], hoverinfo="skip", **look, **legend.of(name)), **panels.place(0, 1))
     panels.match(figure.select_yaxes())
+    figure.update_xaxes(**panels.whole_ticks([s for c in cases for s in curve(c)[0]]))
     panels.finish(figure, [], groups, columns, f"training step ({_words(cases)})", "noise scale (samples)")
     return figure
 

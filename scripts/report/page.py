@@ -168,8 +168,8 @@ def _script_safe(source):
     return source.replace("</", "<\\/")
 
 
-CASES = ("All cases", "Every case that has ended, refused ones included, in the order of the suite where `kuafu report` "
-            "knows it, else in that of the record. A click on a heading sorts, a click on a row opens its plan, memory and ledger.")
+CASES = ("All cases", "Every case that has ended, refused ones included, in the order of the suite where that is "
+            "known, else in that of the record. A click on a heading sorts, a click on a row opens its plan, memory and ledger.")
 
 
 def _references(run, label=""):

@@ -11,7 +11,7 @@ import views
 from short_names import short_names
 
 # At the narrowest page, over the width of a figure: letters of panel titles and of axis titles.
-TITLE_LETTERS, AXIS_LETTERS = 84, 100
+TITLE_LETTERS, AXIS_LETTERS = 72, 100
 LINE = 17                # pixels of a further line of a title
 # Of a legend at the narrowest page, in pixels: its width, a row, a letter, what an entry has besides its name.
 LEGEND, ROW, LETTER, MARK = 570, 19, 6.4, 54
@@ -21,10 +21,10 @@ def _lines(label, panels, letters):
     return [html.escape(line, quote=False) for line in views.lines_over(label, panels, letters)]
 
 
-def grid(groups, row_height, alone):
+def grid(groups, row_height):
     """(figure, columns): a panel a group, titles in lines that end before the next panel."""
     rows, columns = views.grid_shape(len(groups))
-    titles = [_lines(label or alone or " ", len(groups), TITLE_LETTERS) for label, _ in groups]
+    titles = [_lines(label or " ", len(groups), TITLE_LETTERS) for label, _ in groups]
     more = LINE * (max(map(len, titles)) - 1)
     height = row_height * rows + 96 + more * rows
     specs = [[{} if r * columns + c < len(groups) else None for c in range(columns)]
@@ -78,6 +78,11 @@ def _make_room(figure):
     figure.update_layout(height=figure.layout.height + more, margin_t=figure.layout.margin.t + more)
 
 
+def whole_ticks(values):
+    """Of an axis that counts things: plotly puts halves between few."""
+    return {"dtick": 1, "tick0": 0} if max(values) - min(values) < 10 else {}
+
+
 def match(axes):
     """Panels zoom together: every axis follows the first."""
     first, *others = axes
@@ -113,8 +118,8 @@ class Legend:
                 **(self.of(name) | {"name": html.escape(short[name], quote=False)})), **place(0, 1))
 
 
-def bars_grid(groups, rows, alone):
-    figure, columns = grid(groups, 92 + 21 * len(rows), alone)
+def bars_grid(groups, rows):
+    figure, columns = grid(groups, 92 + 21 * len(rows))
     match(figure.select_yaxes())
     labels = [label for label, _ in rows]
     for index in range(len(groups)):

@@ -34,7 +34,7 @@ def tokens_per_second(run):
         return None
     groups, looks, legend = views.workloads(cases), views.looks_of(cases, run), panels.Legend()
     counts, positions = views.rank_positions(cases)
-    figure, columns = panels.grid(groups, 250, "tokens per second")
+    figure, columns = panels.grid(groups, 250)
     top = 1.08 * reach.tokens_limit(cases)
     for index, (_, members) in enumerate(groups):
         where = panels.place(index, columns)
@@ -65,7 +65,7 @@ def loss_curves(run):
     if not cases:
         return None
     groups, looks, legend = views.told_spread(views.loss_groups(run)), views.looks_of(cases, run), panels.Legend()
-    figure, columns = panels.grid(groups, 270, "loss")
+    figure, columns = panels.grid(groups, 270)
     order = list(looks)
     ends = loss_limits.limits(cases)
     for index, (_, members) in enumerate(groups):
@@ -99,7 +99,7 @@ def loss_curves(run):
     legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
     panels.match(figure.select_yaxes())
     panels.match(figure.select_xaxes())
-    figure.update_xaxes(rangemode="tozero")
+    figure.update_xaxes(rangemode="tozero", **panels.whole_ticks([0, *(len(c.loss) for c in cases)]))
     if ends:
         figure.update_yaxes(range=ends)
     panels.finish(figure, cases, groups, columns, "training step", "loss (nats per token)")
@@ -114,7 +114,7 @@ def memory(run):
     colors = style.category_colors({k for c in cases for cat in c.categories for k in cat})
     groups, legend = views.workloads(cases), panels.Legend()
     rows = views.bar_rows(groups, run)
-    figure, columns = panels.bars_grid(groups, rows, "peak memory")
+    figure, columns = panels.bars_grid(groups, rows)
     for index in range(len(groups)):
         here = [(y, cells[index]) for y, (_, cells) in enumerate(rows) if index in cells]
         for category, color in colors.items():
@@ -151,7 +151,7 @@ def traffic(run):
         return None
     looks, groups, legend = views.axis_looks(cases), views.workloads(cases), panels.Legend()
     rows = views.bar_rows(groups, run)
-    figure, columns = panels.bars_grid(groups, rows, "bytes sent")
+    figure, columns = panels.bars_grid(groups, rows)
     for index in range(len(groups)):
         here = [(y, cells[index]) for y, (_, cells) in enumerate(rows) if index in cells]
         for above, (axis, (color, marker)) in itertools.product((False, True), looks.items()):
@@ -188,7 +188,7 @@ def tradeoff(run):
     if not cases:
         return None
     legend, looks = panels.Legend(), views.looks_of(cases, run)
-    figure, columns = panels.grid([("", cases)], 380, "")
+    figure, columns = panels.grid([("", cases)], 380)
     for layer, (strategy, (color, marker)) in itertools.product(views.layers(cases), looks.items()):
         mine = [c for c in layer if c.strategy == strategy]
         if not mine:

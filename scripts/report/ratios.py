@@ -144,7 +144,7 @@ def draw_static(found, run, measure, looks):
         return None
     value_of, interval_of, offsets = measure.value_of, measure.interval_of, _offsets(looks)
     groups, rows = _cells(found, run)
-    figure, axes = figures.bar_panels(groups, rows, measure.what)
+    figure, axes = figures.bar_panels(groups, rows)
     ticks, is_cut = _ticks([value_of(r) for r in found]), False
     ends = ticks[0] / 1.2, ticks[-1] * 1.2
     for panel, (_, members) in zip(axes, groups):
@@ -189,7 +189,7 @@ def draw_interactive(found, run, measure, looks):
         return None
     value_of, interval_of, offsets = measure.value_of, measure.interval_of, _offsets(looks)
     groups, rows = _cells(found, run)
-    figure, columns = panels.bars_grid(groups, rows, measure.what)
+    figure, columns = panels.bars_grid(groups, rows)
     legend, ticks = panels.Legend(), _ticks([value_of(r) for r in found])
     ends = ticks[0] / 1.2, ticks[-1] * 1.2
     for index, (_, members) in enumerate(groups):

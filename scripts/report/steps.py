@@ -49,7 +49,7 @@ def static(run):
         return None
     groups, looks = views.workloads(cases), views.looks_of(cases, run)
     figure, axes = figures.panels(len(groups), 2.35, sharey=True)
-    figures.titles(axes, groups, "time of each step")
+    figures.titles(axes, groups)
     for panel, (_, members) in zip(axes.flat, groups):
         for case in views.refuted_last(members):
             color, marker = looks[case.strategy]
@@ -71,7 +71,7 @@ def interactive(run):
     if not cases:
         return None
     groups, looks, legend = views.workloads(cases), views.looks_of(cases, run), panels.Legend()
-    figure, columns = panels.grid(groups, 270, "time of each step")
+    figure, columns = panels.grid(groups, 270)
     for index, (_, members) in enumerate(groups):
         for case in views.refuted_last(members):
             color, marker = looks[case.strategy]

@@ -154,7 +154,12 @@ def text_bytes(count):
 
 
 def byte_ticks(low, high, is_log=False, most=6):
-    """Round numbers of binary units from `low` to `high`: powers of two on a logarithmic axis, else multiples of one."""
+    """Round numbers of binary units from `low` to `high`: powers of two on a logarithmic axis, else, and where that has few,
+    multiples of one."""
+    if is_log and high == low:
+        low, high = low / 2, high * 2
+    if is_log and high < 4 * low:
+        return byte_ticks(low, high, most=8)
     if is_log:
         first, last = math.floor(math.log2(low)), math.ceil(math.log2(high))
         return [2.0**e for e in range(first, last + 1, max(1, -(-(last - first) // (most - 1))))]
@@ -162,13 +167,25 @@ def byte_ticks(low, high, is_log=False, most=6):
     return [i * step for i in range(math.floor(low / step), math.ceil(high / step) + 1)]
 
 
+def round_ticks(low, high, least=3):
+    """Multiples of 1, 2 or 5 times a power of ten: at least so many."""
+    for part in (1, 0.5, 0.2, 0.1, 0.05, 0.02):
+        step = part * 10.0 ** math.ceil(math.log10(high - low))
+        ticks = [i * step for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
+        if len(ticks) >= least:
+            break
+    return ticks
+
+
 def log_ticks(low, high):
-    """Of a logarithmic scale: powers of ten; 1, 2 and 5 times them where they are few."""
+    """Of a logarithmic scale, at least three: powers of ten; 1, 2 and 5 times them where they are few; round steps where these are."""
+    if high == low:
+        low, high = low / 2, high * 2
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     is_short = math.log10(high / low) < 2
     ticks = [m * 10.0**d for d in decades for m in ((1, 2, 5) if is_short else (1,)) if low <= m * 10.0**d <= high]
     step = -(-len(ticks) // 6)
-    return ticks[::step] if len(ticks) > 1 else [low, high]
+    return ticks[::step] if len(ticks) > 2 else round_ticks(low, high)
 
 
 def text_seconds(seconds):

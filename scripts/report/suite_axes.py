@@ -3,6 +3,7 @@
 
 import matplotlib
 
+import figures
 import style
 import views
 
@@ -14,12 +15,21 @@ def names_of(d, axis):
     return None if names is None else [str(d.shown(axis, v)) for v in names]
 
 
-def byte_ticks(d, axis):
-    """Where an axis of bytes has ticks: style.byte_ticks of its marks, of bars from 0."""
-    values = [{"x": m.x, "y": m.y, "z": m.z}[axis] for _, series in d.panels for s in series for m in s.marks]
-    if axis == "y" and d.limits:
-        values = list(d.limits)
-    return style.byte_ticks(min(values + [0] * (d.kind == "bar")), max(values), d.is_log(axis))
+def values(d, axis):
+    return [getattr(m, axis) for _, series in d.panels for s in series for m in s.marks]
+
+
+def ticks(d, axis):
+    """Where an axis of bytes or a logarithmic one has ticks: round numbers between its marks, of bars from 0."""
+    shown = list(d.limits) if axis == "y" and d.limits else values(d, axis)
+    if d.spec[axis]["unit"] == "B":
+        return style.byte_ticks(min(shown + [0] * (d.kind == "bar")), max(shown), d.is_log(axis))
+    return [t for t in style.log_ticks(min(shown), max(shown)) if t == int(t) or not is_whole(d, axis)]
+
+
+def is_whole(d, axis):
+    """Whether an axis shows a number of things, such as ranks."""
+    return all(isinstance(v, int) for v in values(d, axis))
 
 
 def format_static(panel, d):
@@ -32,10 +42,11 @@ def format_static(panel, d):
         else:
             if d.is_log(axis):
                 (panel.set_xscale if axis == "x" else panel.set_yscale)("log")
-                of.set_major_locator(matplotlib.ticker.LogLocator(10, subs=(1, 2, 5), numticks=8))
                 of.set_minor_formatter(matplotlib.ticker.NullFormatter())
-            if d.spec[axis]["unit"] == "B":
-                of.set_major_locator(matplotlib.ticker.FixedLocator(byte_ticks(d, axis)))
+            if d.is_log(axis) or d.spec[axis]["unit"] == "B":
+                of.set_major_locator(matplotlib.ticker.FixedLocator(ticks(d, axis)))
+            elif is_whole(d, axis):
+                of.set_major_locator(figures.whole_ticks())
             if d.spec[axis]["unit"] in ("B", "s"):
                 of.set_major_formatter(lambda v, _, axis=axis: d.shown(axis, v))
             elif d.is_log(axis):
@@ -43,9 +54,13 @@ def format_static(panel, d):
     panel.xaxis.set_tick_params(labelbottom=True)
 
 
+def marked(d):
+    """Few whole x of a line, such as rank counts, of which each has a tick; else nothing."""
+    xs = sorted(set(values(d, "x"))) if d.kind == "line" and d.x_names is None else []
+    return xs if len(xs) <= 8 and is_whole(d, "x") else []
+
+
 def ticks_at_marks(panel, d):
-    """Few whole x, such as rank counts: a tick at each."""
-    xs = sorted({m.x for _, series in d.panels for s in series for m in s.marks}) if d.x_names is None else []
-    if d.kind == "line" and 0 < len(xs) <= 8 and all(isinstance(x, int) for x in xs):
+    if xs := marked(d):
         panel.set_xticks(xs, [d.shown("x", x) for x in xs])
         panel.set_xticks([], minor=True)

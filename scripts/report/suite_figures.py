@@ -3,6 +3,7 @@
 
 import html
 import math
+from pathlib import Path
 
 import plotly.graph_objects as go
 from matplotlib.colors import LinearSegmentedColormap
@@ -137,7 +138,7 @@ def static(run, spec):
     is_map = d.kind == "heatmap"
     height = 0.9 + 0.34 * len(d.y_names) if is_map else 3.4 if len(d.panels) == 1 else 2.5
     figure, axes = figures.panels(len(d.panels), height, sharey=True)
-    figures.titles(axes, d.panels, suite_points.title_of(spec))
+    figures.titles(axes, d.panels)
     scale, image = _scale(d) if is_map else None, None
     for panel, (_, series) in zip(axes.flat, d.panels):
         if is_map:
@@ -190,7 +191,7 @@ def _plotly_unit(d, axis):
     """Ticks of seconds have a prefix, 20ms; those of bytes stand at round numbers of binary units, as everywhere."""
     unit = d.spec[axis]["unit"]
     if unit == "B":
-        ticks = suite_axes.byte_ticks(d, axis)
+        ticks = suite_axes.ticks(d, axis)
         return {"tickvals": ticks, "ticktext": [style.text_bytes(t) for t in ticks]}
     return {"ticksuffix": unit, "exponentformat": "SI", "minexponent": 0} if unit == "s" else {}
 
@@ -216,8 +217,7 @@ def interactive(run, spec):
         return None
     is_map = d.kind == "heatmap"
     groups, legend = d.panels, panels.Legend()
-    figure, columns = panels.grid(groups, 110 + 34 * len(d.y_names) if is_map else 330 if len(groups) == 1 else 270,
-                                 suite_points.title_of(spec))
+    figure, columns = panels.grid(groups, 110 + 34 * len(d.y_names) if is_map else 330 if len(groups) == 1 else 270)
     for index, (_, series) in enumerate(groups):
         where = panels.place(index, columns)
         for i in range(len(series) if not is_map else 0):
@@ -235,8 +235,12 @@ def interactive(run, spec):
             update(tickvals=list(range(len(names))), ticktext=names)
         elif d.is_log(axis):
             update(type="log")
+        elif suite_axes.is_whole(d, axis):
+            update(**panels.whole_ticks(suite_axes.values(d, axis)))
         if names is None:
             update(**_plotly_unit(d, axis))
+    if xs := suite_axes.marked(d):
+        figure.update_xaxes(tickvals=xs, ticktext=[d.shown("x", x) for x in xs])
     if len(groups) > 1:
         panels.match(figure.select_yaxes())
     if d.limits:
@@ -271,9 +275,14 @@ def pages(run):
     return {name: lambda r, spec=spec: interactive(r, spec) for name, spec in _drawn(run).items()}
 
 
+def _asked_at(spec):
+    """ "quickstart.toml:163": where the suite's file lay is no news. """
+    return Path(spec["at"]).name
+
+
 def missing(run):
     """A sentence a figure of which no case has a point."""
-    return [f"The figure {suite_points.title_of(spec)!r} ({spec['at']}) is not drawn: no case has a point. {suite_points.left_out(run, spec)}".strip()
+    return [f"The figure {suite_points.title_of(spec)!r} ({_asked_at(spec)}) is not drawn: no case has a point. {suite_points.left_out(run, spec)}".strip()
             for spec in run.figures if "kind" in spec and suite_points.drawing(run, spec) is None]
 
 
@@ -281,11 +290,11 @@ def sections(run):
     """{name: (title, caption)} of all figures of the suite."""
     out = {}
     for index, spec in enumerate(run.figures):
-        said = [f"A figure of the suite ({spec['at']})."]
+        said = [f"A figure of the suite ({_asked_at(spec)})."]
         if "kind" in spec:
             over = f"{spec['z']['name']} at {spec['y']['name']}" if "z" in spec else spec["y"]["name"]
             said = [f"{over} over {spec['x']['name']}" + (f" by {spec['by']}" if spec["by"] else "")
-                    + (f", where {spec['where']}" if spec["where"] else "") + f"; asked for at {spec['at']}."]
+                    + (f", where {spec['where']}" if spec["where"] else "") + f"; asked for at {_asked_at(spec)}."]
             d = suite_points.drawing(run, spec)
             said += d.notes if d else []
         out[suite_points.name_of(index, spec)] = (suite_points.title_of(spec), " ".join(said))

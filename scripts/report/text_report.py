@@ -52,12 +52,12 @@ def _head(run, columns):
                                                              load.sentence(run)] if note]
 
 
-def _row(case, columns):
+def _row(case, work, columns):
     rate, step = (style.estimated(shown, case.is_estimated) for shown in
                   (style.text_number(case.tokens_per_s), style.text_seconds(case.step.median if case.step else None)))
     cells = (f"{rate:>11} tokens/s  {step:>8}"
              f"  {style.text_bytes(case.peak):>9} {'*' if load.is_loaded(case) else ' '}")
-    return "    " + cells + clipped(case.name, columns - len(cells) - 4)
+    return "    " + cells + clipped(case.name.removesuffix(f", {work}"), columns - len(cells) - 4)
 
 
 def _fastest(among, title, columns):
@@ -66,7 +66,7 @@ def _fastest(among, title, columns):
     for label, members in views.workloads(among) if among else ():
         ranked = sorted(members, key=lambda c: -c.tokens_per_s)[:FASTEST]
         lines.append(clipped(f"  {label or 'all'}: {len(ranked)} of {len(members)}", columns))
-        lines += [_row(case, columns) for case in ranked]
+        lines += [_row(case, label, columns) for case in ranked]
     return ["", wrapped(f"{title}, by work: throughput, step, peak memory", columns)] + lines if lines else []
 
 

@@ -4,6 +4,7 @@ static and the interactive figures, so that both say the same."""
 
 import json
 import math
+import re
 import textwrap
 
 import reach
@@ -128,8 +129,13 @@ def plain_value(value):
 
 
 def lines_over(label, panels, letters):
-    """`label` in lines that fit one of `panels` panels; `letters` fit the whole width of the figure."""
-    return textwrap.wrap(label, max(int(letters / grid_shape(panels)[1]), 8)) or [label]
+    """`label` in lines that fit one of `panels` panels, cut behind commas where that is enough; `letters` fit the whole width of
+    the figure."""
+    width = max(int(letters / grid_shape(panels)[1]), 8)
+    lines = textwrap.wrap(re.sub(r"(?<!,) (?!\()", "\xa0", label), width, break_long_words=False)
+    if any(len(line) > width for line in lines):
+        lines = textwrap.wrap(label, width)
+    return [line.replace("\xa0", " ") for line in lines] or [label]
 
 
 def grid_shape(panels):
@@ -231,7 +237,8 @@ def learned(run):
 
 def loss_groups(run):
     """[(label, cases)]: panels of curves that should agree, whatever the ranks, the strategy and the
-    memory policy: same model, data, optimizer and batch in the resolved plan."""
+    memory policy: same model, data, optimizer and batch in the resolved plan. Labels have the settings that tell panels
+    apart, and of the plan only what these leave open: not what "auto" became."""
     cases = learned(run)
     plans = [dict(flat(c.plan)) for c in cases]
     if not all(plans):
@@ -239,7 +246,16 @@ def loss_groups(run):
     keys = [k for k in dict.fromkeys(k for plan in plans for k in plan)
             if k.startswith(LEARNING_PREFIXES) and k not in ("train.micro_batch", "train.validate_every")
             and len({plan.get(k) for plan in plans}) > 1]
-    return _grouped(cases, keys, lambda index, key: plans[index].get(key))
+    panels = [members for _, members in _grouped(cases, keys, lambda index, key: plans[index].get(key))]
+    same = [k for k in varied_keys(cases) if all(len({_plain(c.setting(k)) for c in members}) == 1 for members in panels)]
+    told = [k for k in same if k.startswith(LEARNING_PREFIXES)]
+
+    def apart(names):
+        return len({tuple(_plain(first.setting(k)) for k in names) for first, *_ in panels})
+    for key in same + keys:
+        if apart([*told, key]) > apart(told):
+            told.append(key)
+    return _grouped(cases, told, lambda index, key: cases[index].setting(key))
 
 
 def loss_spread(cases):
@@ -296,5 +312,6 @@ def byte_ticks(cases, columns):
     most = 6 if columns < 3 else 4 if columns == 3 else 3
     sent = [v for c in cases for t in c.traffic.values() for v in t.sent if v]
     low, high = math.floor(math.log2(min(sent))), math.ceil(math.log2(max(sent)))
+    high = max(high, low + 2)
     step = max(1, math.ceil((high - low) / (most - 1)))
     return [2.0**e for e in range(low, high + step, step)]

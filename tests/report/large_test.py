@@ -121,13 +121,13 @@ class Large(unittest.TestCase):
     def test_titles_end_before_the_next_panel(self):
         labels = [f"batch {8 << i}, sequence 64, full recomputation" for i in range(4)]
         groups = [(label, []) for label in labels]
-        plot, columns = panels.grid(groups, 250, "")
+        plot, columns = panels.grid(groups, 250)
         self.assertEqual(columns, 4)
         lines = [re.sub("<.*?>", "", line) for note in plot.layout.annotations for line in note.text.split("<br>")]
         self.assertLessEqual(max(map(len, lines)), panels.TITLE_LETTERS / 4)
         self.assertEqual(" ".join(lines), " ".join(labels))
         figure, axes = figures.panels(4, 2)
-        figures.titles(axes, groups, "")
+        figures.titles(axes, groups)
         figure.draw_without_rendering()
         boxes = [a.title.get_window_extent() if a.get_title() else a._left_title.get_window_extent() for a in axes.flat]
         for left, right in zip(boxes, boxes[1:]):

@@ -103,6 +103,12 @@ class Outputs(Folders):
         self.assertIn("broken   tokens_per_s equals 1 (a paper): 1 of 2 cases\n           A, 2 ranks: tokens_per_s is 2", out)
         self.assertIn('no case  status equals "ok" where ranks = 64: 0 of 0 cases', out)
 
+    def test_text_says_the_work_of_a_group_once(self):
+        out = text_report.text([record.read_run(synthetic.write(self.root / "named"))], ["named"], 80)
+        group = out.split("batch 8, sequence 64, full recomputation:")[1].split("\n")[1:4]
+        for line in group:
+            self.assertRegex(line, r"iB [ *][^,]+, [124] ranks?$")
+
     def test_text_is_coloured_for_terminals_only(self):
         plain = text_report.text([self.run_], ["first"], 100)
         self.assertNotIn("\033", plain)

@@ -306,8 +306,22 @@ class Static(Folder):
         for _, cases in groups:
             tokens = {c.plan["train"]["batch"] * c.plan["model"]["sequence"] for c in cases}
             self.assertEqual(len(tokens), 1)
-        joined = dict(views.loss_groups(run))["sequence 64, lr 0.003, batch 8"]
+        joined = dict(views.loss_groups(run))["batch 8, sequence 64, lr 0.003"]
         self.assertEqual({c.plan["memory"]["recompute"] for c in joined}, {"none", "full"})
+
+    def test_titles_are_cut_behind_commas(self):
+        self.assertEqual(views.lines_over("batch 16, sequence 32, full recomputation (9 curves)", 4, 72),
+                         ["batch 16,", "sequence 32,", "full recomputation", "(9 curves)"])
+        self.assertEqual(views.lines_over("one two three four five six", 4, 72), ["one two three four", "five six"])
+
+    def test_what_auto_became_is_not_told_over_losses(self):
+        objects = synthetic.few(2)[:3]
+        for line, hidden in zip(objects[1:], (64, 128)):
+            line["settings"]["model.hidden"] = hidden
+            line["settings"]["policy"] = f"for {hidden}"       # follows too, and no curve follows from it
+            line["document"]["plan"]["model"] |= {"hidden": hidden, "ffn": 4 * hidden}
+        run = record.read_run(synthetic.write(self.folder, objects))
+        self.assertEqual([label for label, _ in views.loss_groups(run)], ["hidden 64", "hidden 128"])
 
     def test_figures_without_data_are_left_out(self):
         objects = synthetic.few()

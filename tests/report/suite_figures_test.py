@@ -60,7 +60,7 @@ def spec_of(lines, kind, x, y, z=None, by="strategy", log="", title=""):
         if y == "step":
             point["reach"] = line["document"]["step_time_s"]["ci95"]
         points.append(point)
-    return {"at": "s.toml:7", "title": title, "kind": kind, "log": log, "by": by, "where": "", "x": axis(x), "y": axis(y),
+    return {"at": "/elsewhere/s.toml:7", "title": title, "kind": kind, "log": log, "by": by, "where": "", "x": axis(x), "y": axis(y),
             "points": points} | ({"z": axis(z)} if z else {})
 
 
@@ -231,7 +231,38 @@ class Figures(Derived):
                 self.assertTrue(set(shown) <= set(of.tickvals))
                 self.assertGreater(len(shown), 1)
 
+    def test_one_panel_leaves_the_title_to_its_section(self):
+        plot = suite_figures.interactive(self.run_, self.specs["scatter"])
+        self.assertEqual([a.text.strip("<b/> ") for a in plot.layout.annotations], [""])
+        self.assertEqual(self.drawn("scatter").axes[0].get_title(loc="left") + self.drawn("scatter").axes[0].get_title(), "")
+
+    def ticks_over(self, kind, xs, log=""):
+        """Of the x axis of a figure of these x: static, and interactive where they are set."""
+        spec = dict(self.specs["scatter"], kind=kind, log=log, x=axis("ranks"))
+        spec["points"] = [dict(p, x=x) for p, x in zip(spec["points"], xs)]
+        with matplotlib.rc_context(style.MATPLOTLIB):
+            panel = suite_figures.static(self.run_, spec).axes[0]
+        low, high = panel.get_xlim()
+        of = suite_figures.interactive(self.run_, spec).layout.xaxis
+        return [t for t in panel.get_xticks() if low <= t <= high], of.tickvals or of.dtick
+
+    def test_counts_have_whole_ticks(self):
+        self.assertEqual(self.ticks_over("line", (1, 2, 3)), ([1, 2, 3], (1, 2, 3)))
+        for kind in ("line", "scatter"):
+            static, interactive = self.ticks_over(kind, range(1, 10))
+            self.assertTrue(all(t == int(t) for t in static), static)
+            self.assertEqual(interactive, 1)
+        static, _ = self.ticks_over("scatter", (1, 2, 3))
+        self.assertEqual(static, [1, 2, 3])
+        self.assertEqual(self.ticks_over("scatter", (2, 4, 3), log="x")[0], [2, 3, 4])
+
+    def test_short_logarithmic_axes_have_three_ticks(self):
+        for ends in ((1.3, 1.9), (0.9, 3.4), (30.5, 70.5), (0.0123, 0.0131), (1.1, 115)):
+            self.assertGreater(len(self.ticks_over("scatter", ends, log="x")[0]), 2, ends)
+
     def test_ticks_of_bytes_are_round(self):
+        for low, high in ((3000, 5000), (2**20, 1.1 * 2**20), (2**20, 3.9 * 2**20)):
+            self.assertGreater(len([t for t in style.byte_ticks(low, high, is_log=True) if low <= t <= high]), 2)
         self.assertEqual(style.byte_ticks(0, 5 * 2**20), [i * 2**20 for i in range(6)])
         self.assertEqual(style.byte_ticks(2**20, 1.5 * 2**20), [2**20 + i * 2**17 for i in range(5)])
         self.assertEqual(style.byte_ticks(3000, 70000, is_log=True), [2048, 4096 * 2, 32768, 131072])

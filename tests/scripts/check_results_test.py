@@ -179,20 +179,14 @@ at_least = 0.75
         self.index = INDEX.replace("draw.py", "draw.py --draw")
         (self.root / "draw.py").write_text("""
 import argparse, json, pathlib
-import matplotlib.pyplot as plt
-plt.rcParams.update({})
-def draw_picture():
-    raise ValueError
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--draw", action="store_true")
-    parser.add_argument("--out", type=pathlib.Path)
-    options = parser.parse_args()
-    result = json.loads((options.out / "trained.json").read_text())
-    if result["rows"]:
-        (options.out / "table.md").write_text(f"| {result['rows'][0]['certificate']['verdict']} |")
-    draw_picture()
-    return 1
+parser = argparse.ArgumentParser()
+parser.add_argument("--draw", choices=["tables"])
+parser.add_argument("--out", type=pathlib.Path)
+options = parser.parse_args()
+result = json.loads((options.out / "trained.json").read_text())
+if result["rows"]:
+    (options.out / "table.md").write_text(f"| {result['rows'][0]['certificate']['verdict']} |")
+raise SystemExit(1)
 """)
         self.others["table.md"] = "| equal |"
         self.assertEqual(self.problems(), [])

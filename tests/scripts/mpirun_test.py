@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What scripts/mpirun.sh prints where ranks end as asked, and where they do not."""
+
+import os
+import shutil
+import signal
+import subprocess
+import unittest
+from pathlib import Path
+
+ROOT = Path(os.environ.get("KUAFU_SOURCE_DIR", Path(__file__).resolve().parents[2]))
+RANK = "trap 'echo saved >&2; exit {}' USR2; exec 3<> <(:); echo begun; while :; do read -r -t 0.05 -u 3 || :; done"
+
+
+@unittest.skipUnless(shutil.which("mpirun"), "no mpirun")
+class Ends(unittest.TestCase):
+    def stopped(self, code):
+        """(exit code, standard error) of two ranks that answer SIGTERM with this exit code."""
+        child = subprocess.Popen([ROOT / "scripts" / "mpirun.sh", "-n", "2", "bash", "-c", RANK.format(code)], stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True, start_new_session=True)
+        for _ in range(2):
+            self.assertEqual(child.stdout.readline(), "begun\n")
+        os.killpg(child.pid, signal.SIGTERM)
+        said = child.communicate(timeout=30)[1]
+        return child.returncode, said
+
+    def test_as_asked_is_told_by_the_ranks_alone(self):
+        code, said = self.stopped(130)
+        self.assertEqual(code, 130)
+        self.assertEqual(set(said.splitlines()), {"saved", "mpirun: Forwarding signal 12 to job"})
+
+    def test_otherwise_mpirun_says_which_rank(self):
+        code, said = self.stopped(3)
+        self.assertEqual(code, 3)
+        self.assertIn("saved", said)
+        self.assertIn("Primary job", said)
+        self.assertRegex(said, r"Exit code: *3\n-+\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
