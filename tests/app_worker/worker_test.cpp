@@ -335,6 +335,19 @@ TEST(Worker, SaysWhyThereIsNoTimetable) {
   expect(stages, "none/a.csv", "No such file");
 }
 
+TEST(Worker, FrontierNamesTheKeyNearestToOneThatIsNone) {
+  const tests::Folder folder;
+  const tests::Ended ended =
+      tests::Child({tests::built("bin/kuafu"), "frontier", folder.write("plan.toml", kSmallPlan),
+                    "--vary", "train.bach", "--max", "8"})
+          .wait();
+  EXPECT_EQ(ended.code, kUsage) << ended.output;
+  EXPECT_NE(ended.output.find("--vary train.bach: a plan has no key train.bach; nearest: "
+                              "train.batch"),
+            std::string::npos)
+      << ended.output;
+}
+
 // One step would end before there is optimizer state beside the activations.
 TEST(Worker, TheFrontierIsThatOfATrainingHoweverFewItsSteps) {
   const tests::Folder folder;
