@@ -306,8 +306,13 @@ TEST(CheckpointOptions, WithoutSenseAreRefusedBeforeAnythingRuns) {
     EXPECT_FALSE(std::filesystem::exists(path));
   }
   const Ran in_the_way = run(saving(file, 2));
-  EXPECT_NE(in_the_way.code, 0) << in_the_way.output;
-  expect_says(in_the_way, file);
+  EXPECT_EQ(in_the_way.code, 2) << in_the_way.output;
+  expect_says(in_the_way,
+              "--checkpoint " + file + ": " + file + " is no folder; allowed: a folder");
+  EXPECT_EQ(value_at(in_the_way.document, "loss"), Json()) << "before any training";
+  const Ran below = run(saving(file + "/saved", 2));
+  EXPECT_EQ(below.code, 2) << below.output;
+  expect_says(below, file + "/saved: " + file + " is no folder");
   ASSERT_EQ(run(saving(path, 2)).code, 0);
   const Ran again = run(saving(path, 2));
   EXPECT_EQ(again.code, 2) << again.output;

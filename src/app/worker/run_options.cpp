@@ -116,6 +116,21 @@ void tell_other_kernels(const SaveOptions& save) {
 
 }  // namespace
 
+namespace {
+
+/// A folder, or a name that may become one. Reads only: rank 0 makes it.
+void check_checkpoint_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::path there = std::filesystem::absolute(folder, error).lexically_normal();
+  while (!std::filesystem::exists(there, error) && there.has_relative_path()) {
+    there = there.parent_path();
+  }
+  KUAFU_REQUIRE(std::filesystem::is_directory(there, error), "--checkpoint ", folder, ": ",
+                there.string(), " is no folder; allowed: a folder, or a name that nothing has yet");
+}
+
+}  // namespace
+
 SaveOptions save_options_of(const WorkerOptions& options, const std::string& world,
                             const Plan& plan) {
   SaveOptions save;
@@ -141,6 +156,7 @@ SaveOptions save_options_of(const WorkerOptions& options, const std::string& wor
   KUAFU_REQUIRE(world != worlds::kSimulated,
                 "--checkpoint: the simulated world computes no numbers, ",
                 "so there is nothing to save; leave it out, or use --world threads");
+  check_checkpoint_folder(save.folder);
   save.notes = {{"program", provenance().dump()}};
   save.on_notice = [](const std::string& notice) { std::cerr << "kuafu: " << notice << std::endl; };
   check_save_options(save, plan);
