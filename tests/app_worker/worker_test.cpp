@@ -140,6 +140,15 @@ TEST(Worker, TransportOfARealWorldIsRefused) {
 }
 
 // On this machine, within 2 GiB and a minute.
+// A suite asks it of all its cases, whatever their world.
+TEST(Worker, RefusesToCertifyWhatIsSimulated) {
+  const Ran ran = run_worker(kSmallPlan, {"--world", "simulated", "--certify"});
+  EXPECT_EQ(ran.code, kUsage) << ran.output;
+  expect_says(ran, "--certify: the world simulated computes no numbers, so it trains nothing that");
+  expect_says(ran, "use --world threads, mpi or nccl");
+  EXPECT_EQ(run_worker(kSmallPlan, {"--world", "simulated", "--certify", "--of-suite"}).code, kOk);
+}
+
 TEST(Worker, RefusesPlansWithMoreFlopsThanAreCounted) {
   const Ran ran =
       run_worker("", set({"train.batch=1", "model.sequence=16777216", "model.hidden=16384",

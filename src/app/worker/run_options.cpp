@@ -45,6 +45,14 @@ void check_world(const WorkerOptions& options, const std::string& world) {
                 " have collectives of their own; leave it out, or use --world mpi");
 }
 
+void check_certify(const WorkerOptions& options, const std::string& world) {
+  std::vector<std::string> certified = world_names();
+  std::erase_if(certified, is_estimated_world);
+  KUAFU_REQUIRE(!options.is_certified || options.is_of_suite || !is_estimated_world(world),
+                "--certify: the world ", world, " computes no numbers, so it trains nothing that ",
+                "could be certified; leave it out, or use --world ", join_or(certified));
+}
+
 void check_timeline(const WorkerOptions& options, const std::string& world, const Plan& plan) {
   const std::string& file = options.timeline_file;
   if (file.empty()) return;
