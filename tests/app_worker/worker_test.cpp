@@ -540,6 +540,23 @@ TEST(Plugin, ThatEndsTheProcessWhileItIsLoadedFailsTheCommand) {
   EXPECT_NE(ended.output.find(says), std::string::npos) << ended.output;
 }
 
+TEST(Plugin, ThatCrashesInACommandIsTold) {
+  const tests::Folder folder;
+  const std::string plugin = tests::built("plugins/dead_ends.so");
+  const tests::Ended ended =
+      tests::Child(set({"parallel.pipeline.schedule=crashes-at-4", "parallel.pipeline.size=2",
+                        "train.micro_batch=2"},
+                       {tests::built("bin/kuafu"), "explain", folder.write("plan.toml", kSmallPlan),
+                        "--plugin", plugin}))
+          .wait();
+  EXPECT_EQ(ended.code, -SIGSEGV) << ended.output;
+  EXPECT_NE(ended.output.find("kuafu: failed: the program crashed (SIGSEGV, a wrong access to "
+                              "memory); plug-ins given: " +
+                              plugin + "\n"),
+            std::string::npos)
+      << ended.output;
+}
+
 TEST(Plugin, OfAFileThatIsNoWholeSharedObjectIsRefused) {
   const tests::Folder folder;
   const std::string whole = content_of(tests::built("plugins/chain_1d.so"));
