@@ -124,6 +124,7 @@ TEST(Front, RefusesAWrongValueOfEveryOption) {
   expect_misuse({"suite", "x.toml", "--plugin", "x.so", "--plugin", "./x.so"},
                 {"--plugin ./x.so is given twice"});
   expect_misuse({"explain", "x.toml", "--json"}, {"--json", "FILE|-"});
+  expect_misuse({"conformance", "--timeout", "soon"}, {"--timeout", "\"soon\" is no time above 0"});
   expect_misuse({"export", "saved"}, {"--out", "required"});
   expect_misuse({"export", "/no/saved", "--out", "x.safetensors"}, {"/no/saved", "is no folder"});
   expect_misuse({"export", "/no/saved", "--format", "safetensors", "--out", "x.safetensors"},

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <string>
+#include <utility>
 
 #include "kuafu/base/config.h"
 #include "tests/app/process.h"
@@ -44,6 +46,25 @@ TEST(New, WritesAProjectOfEveryKindUnderItsName) {
     expect_has(read_file((out / "CMakeLists.txt").string(), "file"), "kuafu_plugin(late_bird");
   }
   expect_has(read_file(folder / "model/late_bird.cpp", "file"), "class LateBirdModel ");
+}
+
+// Without a precompiled header, and whatever a header of Kuafu happens to include.
+TEST(New, TemplatesIncludeWhatTheyUse) {
+  const TemporaryFolder folder;
+  for (const char* kind : {"scheme", "sequence", "model", "schedule", "optimizer"}) {
+    const std::filesystem::path out = folder / kind;
+    ASSERT_EQ(front({"new", kind, "mine", "--out", out.string()}).code, 0);
+    const std::string code = read_file((out / "mine.cpp").string(), "file");
+    for (const auto& [word, header] : {std::pair{"Tensor ", "<ATen/ATen.h>"},
+                                       {"std::make_unique", "<memory>"},
+                                       {"std::min", "<algorithm>"},
+                                       {"std::move", "<utility>"},
+                                       {"std::string", "<string>"},
+                                       {"std::vector", "<vector>"}}) {
+      if (code.find(word) == std::string::npos) continue;
+      EXPECT_NE(code.find(header), std::string::npos) << word << " in " << kind;
+    }
+  }
 }
 
 TEST(New, ReplacesNamesOnce) {

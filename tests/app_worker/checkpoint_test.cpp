@@ -240,6 +240,31 @@ std::string imported_weights(const tests::Folder& folder) {
   return begun;
 }
 
+TEST(ImportedWeights, OfAPluginBeginWithIt) {
+  const tests::Folder folder;
+  const std::string saved = folder.path("saved"), file = folder.path("w.safetensors");
+  const std::string plugin = tests::built("plugins/macaron.so");
+  const Arguments with = {"--plugin", plugin};
+  Arguments train = tests::set({"model.kind=macaron"}, saving(saved, 2));
+  train.insert(train.end(), with.begin(), with.end());
+  ASSERT_EQ(run(train).code, 0);
+  const auto front = [](Arguments words) {
+    words.insert(words.begin(), tests::built("bin/kuafu"));
+    return tests::Child(words).wait();
+  };
+  ASSERT_EQ(front({"export", saved, "--out", file}).code, 0);
+  const tests::Ended ended =
+      front({"import", file, "--out", folder.path("begun"), "--plugin", plugin});
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_NE(ended.output.find(" --resume --plugin " + plugin + "\n"), std::string::npos)
+      << ended.output;
+  const tests::Ended other = front({"import", file, "--out", folder.path("other"), "--plugin",
+                                    tests::built("plugins/faults.so")});
+  EXPECT_EQ(other.code, 2) << other.output;
+  EXPECT_NE(other.output.find("faults.so has none of that name"), std::string::npos)
+      << other.output;
+}
+
 TEST(ImportedWeights, AreCertifiedUnderAnotherPlan) {
   const tests::Folder folder;
   const std::string begun = imported_weights(folder), again = folder.path("again");
@@ -281,8 +306,13 @@ TEST(CheckpointOptions, WithoutSenseAreRefusedBeforeAnythingRuns) {
     EXPECT_FALSE(std::filesystem::exists(path));
   }
   const Ran in_the_way = run(saving(file, 2));
-  EXPECT_NE(in_the_way.code, 0) << in_the_way.output;
-  expect_says(in_the_way, file);
+  EXPECT_EQ(in_the_way.code, 2) << in_the_way.output;
+  expect_says(in_the_way,
+              "--checkpoint " + file + ": " + file + " is no folder; allowed: a folder");
+  EXPECT_EQ(value_at(in_the_way.document, "loss"), Json()) << "before any training";
+  const Ran below = run(saving(file + "/saved", 2));
+  EXPECT_EQ(below.code, 2) << below.output;
+  expect_says(below, file + "/saved: " + file + " is no folder");
   ASSERT_EQ(run(saving(path, 2)).code, 0);
   const Ran again = run(saving(path, 2));
   EXPECT_EQ(again.code, 2) << again.output;

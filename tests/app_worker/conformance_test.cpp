@@ -3,6 +3,7 @@
 // kuafu-worker conformance on schemes in and out of tree.
 
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <fstream>
 #include <set>
@@ -163,6 +164,55 @@ TEST(ConformanceWhole, HoldsForAModelThatBringsNoOracle) {
   const Checked c = check({"--plugin", built("plugins/macaron_alone.so")});
   EXPECT_EQ(c.code, kOk) << c.output;
   EXPECT_NE(c.output.find("differences"), std::string::npos) << c.output;
+}
+
+/// `kuafu conformance` of one of the schedules that never come back.
+Checked check_dead_end(const char* schedule, const tests::Arguments& more = {}) {
+  tests::Arguments arguments = {"--schedule", schedule,   "--sizes",
+                                "2",          "--plugin", built("plugins/dead_ends.so")};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return check(arguments);
+}
+
+TEST(Conformance, TellsInWhichCheckAPluginCrashed) {
+  struct Case {
+    const char* schedule;
+    int signal;
+    const char* says;
+  };
+  for (const Case& c : {Case{"segfaults", SIGSEGV, "(SIGSEGV, a wrong access to memory)"},
+                        Case{"aborts", SIGABRT, "(SIGABRT, a call of abort())"},
+                        Case{"divides", SIGFPE, "(SIGFPE, arithmetic such as"},
+                        Case{"overflows", SIGSEGV, "(SIGSEGV"}}) {
+    const Checked checked = check_dead_end(c.schedule);
+    EXPECT_EQ(checked.code, -c.signal) << checked.output;
+    EXPECT_NE(checked.output.find(c.says), std::string::npos) << checked.output;
+    const std::string where = std::string(" in the middle of: check timetable of schedule \"") +
+                              c.schedule +
+                              "\" on pipeline2, 1 micro-batches, 1 stage a rank; plug-ins given: " +
+                              built("plugins/dead_ends.so") + "\n";
+    EXPECT_NE(checked.output.find(where), std::string::npos) << checked.output;
+  }
+}
+
+TEST(Conformance, TellsOfACrashOfARank) {
+  const Checked c = check({"1d-crash", "--sizes", "2", "--plugin", built("plugins/faults.so")});
+  EXPECT_EQ(c.code, -SIGABRT) << c.output;
+  EXPECT_NE(c.output.find("(SIGABRT, a call of abort()) in the middle of: check "),
+            std::string::npos)
+      << c.output;
+}
+
+TEST(Conformance, GivesUpWhereACheckTakesTooLong) {
+  const Checked c = check_dead_end("hangs", {"--timeout", "1"});
+  EXPECT_EQ(c.code, kTimeout) << c.output;
+  EXPECT_NE(c.output.find("kuafu: timeout: check timetable of schedule \"hangs\" on pipeline2, 1 "
+                          "micro-batches, 1 stage a rank took longer than 1 s (--timeout)\n"),
+            std::string::npos)
+      << c.output;
+  EXPECT_EQ(c.document["status"], "timeout");
+  EXPECT_EQ(c.document["failed"], 1);
+  EXPECT_EQ(c.document["findings"][0]["detail"], "took longer than 1 s (--timeout)");
 }
 
 TEST(Conformance, RefusesSchemesAndSizesThatDoNotExist) {

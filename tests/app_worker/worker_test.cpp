@@ -140,6 +140,15 @@ TEST(Worker, TransportOfARealWorldIsRefused) {
 }
 
 // On this machine, within 2 GiB and a minute.
+// A suite asks it of all its cases, whatever their world.
+TEST(Worker, RefusesToCertifyWhatIsSimulated) {
+  const Ran ran = run_worker(kSmallPlan, {"--world", "simulated", "--certify"});
+  EXPECT_EQ(ran.code, kUsage) << ran.output;
+  expect_says(ran, "--certify: the world simulated computes no numbers, so it trains nothing that");
+  expect_says(ran, "use --world threads, mpi or nccl");
+  EXPECT_EQ(run_worker(kSmallPlan, {"--world", "simulated", "--certify", "--of-suite"}).code, kOk);
+}
+
 TEST(Worker, RefusesPlansWithMoreFlopsThanAreCounted) {
   const Ran ran =
       run_worker("", set({"train.batch=1", "model.sequence=16777216", "model.hidden=16384",
@@ -205,6 +214,13 @@ const std::vector<Bad>& bad_inputs() {
        "refused", "nearest: model.sequence = 14 or 16"},
       {"ranks that the plan does not make", set({"parallel.data=2"}, {"--ranks", "3"}), kRefused,
        "refused", "3 ranks were given"},
+      {"ranks of an option that the plan does not make", set({"parallel.data=2"}, {"--ranks", "3"}),
+       kRefused, "refused", "nearest: --ranks 2"},
+      {"ranks of an option that do not divide the batch",
+       {"--ranks", "3"},
+       kRefused,
+       "refused",
+       "parallel.data = 3 (of --ranks 3); nearest: batch = 6 or 9, or --ranks 2 or 4"},
       {"missing corpus", set({"data.kind=text", "data.path=/nowhere/at/all", "model.vocab=256"}),
        kUsage, "failed", "/nowhere/at/all"},
       {"loss that is no number",
@@ -326,6 +342,19 @@ TEST(Worker, SaysWhyThereIsNoTimetable) {
   expect({}, "a.csv", "set parallel.pipeline.size");
   expect(stages, "a.txt", "must end in .csv");
   expect(stages, "none/a.csv", "No such file");
+}
+
+TEST(Worker, FrontierNamesTheKeyNearestToOneThatIsNone) {
+  const tests::Folder folder;
+  const tests::Ended ended =
+      tests::Child({tests::built("bin/kuafu"), "frontier", folder.write("plan.toml", kSmallPlan),
+                    "--vary", "train.bach", "--max", "8"})
+          .wait();
+  EXPECT_EQ(ended.code, kUsage) << ended.output;
+  EXPECT_NE(ended.output.find("--vary train.bach: a plan has no key train.bach; nearest: "
+                              "train.batch"),
+            std::string::npos)
+      << ended.output;
 }
 
 // One step would end before there is optimizer state beside the activations.
@@ -509,6 +538,23 @@ TEST(Plugin, ThatEndsTheProcessWhileItIsLoadedFailsTheCommand) {
       tests::Child({tests::built("bin/kuafu"), "conformance", "--plugin", plugin}).wait();
   EXPECT_EQ(ended.code, kFailed) << ended.output;
   EXPECT_NE(ended.output.find(says), std::string::npos) << ended.output;
+}
+
+TEST(Plugin, ThatCrashesInACommandIsTold) {
+  const tests::Folder folder;
+  const std::string plugin = tests::built("plugins/dead_ends.so");
+  const tests::Ended ended =
+      tests::Child(set({"parallel.pipeline.schedule=crashes-at-4", "parallel.pipeline.size=2",
+                        "train.micro_batch=2"},
+                       {tests::built("bin/kuafu"), "explain", folder.write("plan.toml", kSmallPlan),
+                        "--plugin", plugin}))
+          .wait();
+  EXPECT_EQ(ended.code, -SIGSEGV) << ended.output;
+  EXPECT_NE(ended.output.find("kuafu: failed: the program crashed (SIGSEGV, a wrong access to "
+                              "memory); plug-ins given: " +
+                              plugin + "\n"),
+            std::string::npos)
+      << ended.output;
 }
 
 TEST(Plugin, OfAFileThatIsNoWholeSharedObjectIsRefused) {

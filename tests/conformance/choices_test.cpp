@@ -131,6 +131,7 @@ TEST(ConformanceOfSchedules, FindsADroppedMicroBatchFrom64On) {
       first_wrong(check_schedule(registries(), "drops-of-64", {3}), "timetable");
   expect_has(wrong, "65 micro-batches");
   expect_has(wrong, "is missing");
+  EXPECT_LT(wrong.size(), 500u) << wrong;  // not whole rows
 }
 
 TEST(ConformanceOfSchedules, FindsTwoInAWrongOrder) {

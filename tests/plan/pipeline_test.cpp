@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <utility>
 
 #include "kuafu/plan/plan.h"
 
@@ -111,6 +112,25 @@ TEST(PipelinePlan, ScheduleOfAFileIsPlayedBeforeAnythingRuns) {
        {"plan.toml:6: ", "made for 2 ranks, 1 stage a rank and 2 micro-batches",
         "3 micro-batches"}},
   });
+}
+
+TEST(PipelinePlan, RowThatAFileLacksIsNamed) {
+  const std::string plan = "[model]\nlayers = 6\n[train]\nbatch = 2\nmicro_batch = 1\n[parallel]\n";
+  const auto without = [](int rank) {
+    std::string csv = "# by hand\n";
+    for (int r = 0; r < 4; ++r) {
+      if (r != rank) csv += text(r, "F0,", r, "F1,", r, "B0,", r, "B1\n");
+    }
+    return csv;
+  };
+  for (const auto& [rank, place] :
+       {std::pair{0, "before line 2"}, {1, "before line 3"}, {3, "behind line 4"}}) {
+    const File file(without(rank));
+    expect_says<ConfigError>(
+        {{text(plan, "data = 1\npipeline = { size = 4, schedule = \"", file.path(), "\" }\n"),
+          {"plan.toml:8: ", "it has 3 rows, and each of 4 ranks needs one",
+           text("no row has stage ", rank, " (such as ", rank, "F0); it belongs ", place)}}});
+  }
 }
 
 }  // namespace

@@ -157,7 +157,21 @@ TEST(Resolve, AdvisesOnlyWhatItAccepts) {
 
 TEST(Resolve, RefusesBatchesThatTheRanksDoNotDivide) {
   expect_says(message_of<Refused>([] { resolved(Plan{}, 3); }),
-              {"train.batch = 8", "parallel.data = 3", "batch = 6 or 9", "data = 2 or 4"});
+              {"train.batch = 8", "parallel.data = 3", "(of 3 ranks)", "batch = 6 or 9",
+               "or 2 or 4 ranks"});
+}
+
+// Whoever gave the ranks is told which ranks would do, not which parallel.data.
+TEST(Resolve, AdvisesTheOptionThatGaveTheRanks) {
+  const auto message = [](const Plan& plan, int64_t ranks) {
+    return message_of<Refused>([&] { resolve(plan, ranks, builtin_tensor_modes(), "--ranks"); });
+  };
+  expect_says(message(with_tensor("1d", 2), 6), {"(of --ranks 6)", "or --ranks 4 or 8"});
+  expect_says(message(with_tensor("1d", 4), 6), {"nearest: --ranks 4 or --ranks 8"});
+  Plan plan;
+  plan.parallel.data.size = 2;
+  expect_says(message(plan, 4), {"takes 2", "nearest: --ranks 2", "data = 4"});
+  expect_says(message(plan, 7), {"nearest: --ranks 2"});
 }
 
 TEST(Resolve, ChecksPlansThatProgramsFill) {

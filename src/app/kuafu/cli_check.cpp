@@ -114,6 +114,10 @@ void add_conformance(CLI::App& app, FrontCall& call) {
       ->delimiter(',')
       ->check(CLI::Range(1, 64))
       ->type_name("N,N...");
+  sub.add_option("--timeout", conformance.timeout_s,
+                 "give up where one check takes longer (default 10m)")
+      ->transform(time_in_seconds())
+      ->type_name("TIME");
   sub.add_option("--json", conformance.json, "write every finding")->type_name("FILE");
   sub.footer(R"(Examples:
   kuafu conformance
@@ -123,12 +127,12 @@ void add_conformance(CLI::App& app, FrontCall& call) {
   kuafu conformance --model gpt --sizes 1,2
   kuafu conformance --schedule zbv --schedule 1f1b
   kuafu conformance --optimizer lamb --sizes 1,2,4
-  kuafu conformance --plugin libmine.so --json findings.json
+  kuafu conformance --plugin libmine.so --json findings.json --timeout 2m
 
 Shapes go from as narrow as can be to more than 64 elements in every dim of a shard. What a choice refuses is listed with the
 reason; sizes that a scheme cannot arrange are left out. Each finding is
 told as it comes: . holds, r refused, or what FAILED; after that no larger size is tried. One choice takes about a minute on two cores.
-Exit codes: 0 all hold, 1 one does not, 2 usage)");
+Exit codes: 0 all hold, 1 one does not, 2 usage, 5 a check took longer than --timeout)");
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ int conformance_command(const ConformanceCall& call) {
   std::string sizes;
   for (const int64_t size : call.sizes) sizes += text(sizes.empty() ? "" : ",", size);
   if (!sizes.empty()) words.insert(words.end(), {"--sizes", sizes});
+  if (call.timeout_s > 0) words.insert(words.end(), {"--timeout", text(call.timeout_s)});
   if (!call.json.empty()) words.insert(words.end(), {"--json", call.json});
   become(words);
 }

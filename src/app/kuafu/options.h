@@ -62,6 +62,7 @@ struct ConformanceCall {
   std::vector<std::string> schemes, sequences, models, schedules, optimizers;
   std::vector<std::string> plugins;
   std::vector<int64_t> sizes;  ///< empty = the worker's
+  double timeout_s = 0;        ///< of a check; 0 = the worker's
   std::string json;
 };
 

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <algorithm>
 #include <iostream>
 
+#include "app/worker/check_limit.h"
+#include "app/worker/crash_report.h"
 #include "app/worker/document.h"
 #include "app/worker/options.h"
 #include "app/worker/run_options.h"
@@ -62,7 +66,7 @@ int64_t num_failed(const std::vector<Finding>& findings) {
   return std::count_if(findings.begin(), findings.end(), [](const Finding& f) { return !f.is_ok; });
 }
 
-Json document_of(const std::vector<Finding>& findings) {
+Json document_of(const std::vector<Finding>& findings, const char* status) {
   Json list = Json::array();
   for (const Finding& f : findings) {
     list.push_back({{"kind", f.kind},
@@ -75,7 +79,7 @@ Json document_of(const std::vector<Finding>& findings) {
                     {"detail", f.detail}});
   }
   const int64_t failed = num_failed(findings);
-  return {{"status", failed == 0 ? "ok" : "failed"},
+  return {{"status", status},
           {"passed", static_cast<int64_t>(findings.size()) - failed},
           {"failed", failed},
           {"findings", list}};
@@ -152,6 +156,76 @@ void print_refusals(const std::vector<Finding>& findings) {
   for (const std::string& refusal : refusals) std::cout << "  " << refusal << "\n";
 }
 
+/// "scheme \"2d\""
+std::string words_of(const Finding& choice) {
+  return text(choice.kind, " ", in_quotes(choice.name));
+}
+
+/// All that is checked: told as it comes, ended where one check takes too long, named where one
+/// crashes.
+class Checking {
+ public:
+  explicit Checking(const ConformanceOptions& options)
+      : options_(options), limit_(options.timeout_s, [this] { end_late(); }) {}
+
+  std::vector<Finding> check(const Checked& choice, const Registries& registries) {
+    const Kind& kind = *choice.kind;
+    const Finding of_choice{.kind = kind.name, .name = choice.name};
+    const auto between = [&] {
+      begin(text("what is between the checks of ", words_of(of_choice)), of_choice);
+    };
+    Progress progress;
+    between();
+    const conformance::Tell tell = {.begins =
+                                        [&](const Finding& blank) {
+                                          begin(text("check ", blank.check, " of ", words_of(blank),
+                                                     " on ", blank.where, ", ", blank.shape),
+                                                blank);
+                                        },
+                                    .ended =
+                                        [&](const Finding& f) {
+                                          between();
+                                          told_.push_back(f);
+                                          progress(f);
+                                        }};
+    return kind.check(registries, choice.name, options_.sizes.empty() ? kind.sizes : options_.sizes,
+                      tell);
+  }
+
+ private:
+  void begin(const std::string& what, const Finding& blank) {
+    limit_.restart([&] {
+      note_under_way(what);
+      under_way_ = what;
+      blank_ = blank;
+    });
+  }
+
+  /// On the thread of the limit, while nothing else goes on.
+  [[noreturn]] void end_late() {
+    const std::string late = text("took longer than ", options_.timeout_s, " s (--timeout)");
+    std::cout << std::endl;
+    std::cerr << "kuafu: timeout: " << under_way_ << " " << late << std::endl;
+    int code = kTimeout;
+    blank_.detail = late;
+    told_.push_back(blank_);
+    try {
+      if (!options_.json_file.empty())
+        write_document(document_of(told_, "timeout"), options_.json_file);
+    } catch (const std::exception& e) {
+      std::cerr << "kuafu: " << e.what() << std::endl;
+      code = kUnwritten;
+    }
+    ::_exit(code);
+  }
+
+  const ConformanceOptions& options_;
+  std::vector<Finding> told_;
+  std::string under_way_;
+  Finding blank_;  ///< of what is under way
+  CheckLimit limit_;
+};
+
 }  // namespace
 
 int conformance_command(const ConformanceOptions& options) {
@@ -159,14 +233,11 @@ int conformance_command(const ConformanceOptions& options) {
   initialise_tensors();
   Registries registries = builtin_registries();
   for (const std::string& plugin : options.plugins) load_plugin(plugin, registries);
+  Checking checking(options);
   std::vector<Finding> all;
   for (const Checked& choice : choices_of(options, registries)) {
-    const Kind& kind = *choice.kind;
     if (!all.empty()) std::cout << "\n";
-    Progress progress;
-    const std::vector<Finding> findings =
-        kind.check(registries, choice.name, options.sizes.empty() ? kind.sizes : options.sizes,
-                   [&](const Finding& f) { progress(f); });
+    const std::vector<Finding> findings = checking.check(choice, registries);
     std::cout << "\n\n" << table_of(choice, findings);
     print_refusals(findings);
     if (num_failed(findings) > 0) std::cout << "\nlarger and later cases were not tried\n";
@@ -177,7 +248,9 @@ int conformance_command(const ConformanceOptions& options) {
   std::cout << "\n"
             << static_cast<int64_t>(all.size()) - failed << " of " << all.size()
             << " findings hold\n";
-  if (!options.json_file.empty()) write_document(document_of(all), options.json_file);
+  if (!options.json_file.empty()) {
+    write_document(document_of(all, failed == 0 ? "ok" : "failed"), options.json_file);
+  }
   return failed == 0 ? kOk : kFailed;
 }
 

@@ -10,6 +10,7 @@
 #include "app/worker/options.h"
 #include "kuafu/base/units.h"
 #include "kuafu/comm/simulated.h"
+#include "kuafu/plan/keys.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/table.h"
@@ -18,6 +19,13 @@
 
 namespace kuafu {
 namespace {
+
+/// Told before a plan is tried with it.
+void check_vary(const std::string& key) {
+  const bool is_key = plan::find_key(key) != nullptr || plan::find_key(key + ".size") != nullptr;
+  KUAFU_REQUIRE(is_key, "--vary ", key, ": a plan has no key ", key,
+                "; nearest: ", plan::nearest_key(key), "; docs/plan.md lists all");
+}
 
 /// One value of the key, tried.
 struct Point {
@@ -139,6 +147,7 @@ Json to_json(const Frontier& frontier, const WorkerOptions& options, int64_t bes
 }  // namespace
 
 int frontier_command(const WorkerOptions& options) {
+  check_vary(options.vary);
   const Registries registries = load_registries(options);
   Frontier frontier(options, registries);
   const int64_t best = frontier.search(options.most);

@@ -24,7 +24,8 @@ namespace kuafu {
 namespace {
 
 /// The model's keys as a plan: the rest are defaults, and nothing of them is saved.
-Plan plan_of(const Safetensors& file, const Registries& registries) {
+Plan plan_of(const Safetensors& file, const Registries& registries,
+             const std::vector<std::string>& plugins) {
   const auto& metadata = file.metadata();
   const auto format = metadata.find(weights::kFormatKey);
   const auto model = metadata.find(weights::kModelKey);
@@ -57,7 +58,9 @@ Plan plan_of(const Safetensors& file, const Registries& registries) {
     toml += text(json_line(key), " = ", json_line(value), "\n");
   }
   const TensorModes modes = registries.tensor_modes();
-  return resolve(parse_plan(toml, where, registries.choices()), 1, modes);
+  Choices choices = registries.choices();
+  choices.plugins = plugins;
+  return resolve(parse_plan(toml, where, choices), 1, modes);
 }
 
 /// F64 for a model of f64, F32 for others; half precision may come in its own type too.
@@ -112,6 +115,13 @@ void write_checkpoint(const ImportOptions& options, const Safetensors& file, con
   }
 }
 
+/// " --plugin lib.so", as commands take them.
+std::string plugin_words(const std::vector<std::string>& plugins) {
+  std::string words;
+  for (const std::string& plugin : plugins) words += " --plugin " + plugin;
+  return words;
+}
+
 }  // namespace
 
 int import_command(const ImportOptions& options) {
@@ -120,7 +130,7 @@ int import_command(const ImportOptions& options) {
   const Registries registries = load_registries(loaded);
   initialise_tensors();
   const Safetensors file(options.file, SafetensorsKind::kPlain);
-  const Plan plan = plan_of(file, registries);
+  const Plan plan = plan_of(file, registries, options.plugins);
   check_tensors(file, plan, registries);
   const auto there = newest_checkpoint(options.out);
   KUAFU_REQUIRE(!there, "--out ", options.out, " holds checkpoints, the newest ",
@@ -134,7 +144,8 @@ int import_command(const ImportOptions& options) {
   }
   std::cout << "written: " << options.out << "/" << step_folder(0) << "  " << file.entries().size()
             << " tensors of " << plan.model.kind
-            << "; begin with: kuafu run PLAN.toml --checkpoint " << options.out << " --resume\n";
+            << "; begin with: kuafu run PLAN.toml --checkpoint " << options.out << " --resume"
+            << plugin_words(options.plugins) << "\n";
   return kOk;
 }
 

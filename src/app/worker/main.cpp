@@ -9,9 +9,11 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 
+#include "app/worker/crash_report.h"
 #include "app/worker/early_exit.h"
 #include "app/worker/fuzz.h"
 #include "app/worker/mpi_ranks.h"
@@ -145,6 +147,7 @@ void add_conformance_options(CLI::App& app, ConformanceOptions& o) {
   }
   app.add_option("--plugin", o.plugins)->allow_extra_args(false);
   app.add_option("--sizes", o.sizes)->delimiter(',')->check(CLI::Range(1, 64));
+  app.add_option("--timeout", o.timeout_s)->check(CLI::PositiveNumber);
   app.add_option("--json", o.json_file);
 }
 
@@ -194,6 +197,8 @@ int main_with(int argc, char** argv) {
       plugins.insert(plugins.end(), more->begin(), more->end());
     }
     const UnfinishedWork unfinished(plugins);
+    std::optional<CrashReport> crashes;  // of others than runs and ranks, which somebody watches
+    if (!plugins.empty() && !*run && !*ranks) crashes.emplace(plugins);
     return with_plugins(plugins, [&] {
       if (*fuzz) return fuzz_command(fuzz_options);
       if (*ranks) return ranks_command(ranks_options);

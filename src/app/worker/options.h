@@ -88,6 +88,7 @@ struct ConformanceOptions {
   std::map<std::string, std::vector<std::string>> names;
   std::vector<std::string> plugins;
   std::vector<int64_t> sizes;  ///< rank counts; empty: those of the kind
+  double timeout_s = 600;      ///< of a check
   std::string json_file;
 };
 

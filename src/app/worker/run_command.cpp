@@ -85,6 +85,7 @@ class Run {
     const auto place = launched_rank();
     world_ = !options_.world.empty() ? options_.world : place ? worlds::kMpi : worlds::kThreads;
     check_world(options_, world_);
+    check_certify(options_, world_);
     registries_ = load_registries(options_);
     plan_ = load_resolved(options_, registries_,
                           world_ == worlds::kMpi ? place.value_or(LaunchedRank{}).ranks : 0);

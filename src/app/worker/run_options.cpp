@@ -45,6 +45,14 @@ void check_world(const WorkerOptions& options, const std::string& world) {
                 " have collectives of their own; leave it out, or use --world mpi");
 }
 
+void check_certify(const WorkerOptions& options, const std::string& world) {
+  std::vector<std::string> certified = world_names();
+  std::erase_if(certified, is_estimated_world);
+  KUAFU_REQUIRE(!options.is_certified || options.is_of_suite || !is_estimated_world(world),
+                "--certify: the world ", world, " computes no numbers, so it trains nothing that ",
+                "could be certified; leave it out, or use --world ", join_or(certified));
+}
+
 void check_timeline(const WorkerOptions& options, const std::string& world, const Plan& plan) {
   const std::string& file = options.timeline_file;
   if (file.empty()) return;
@@ -116,6 +124,21 @@ void tell_other_kernels(const SaveOptions& save) {
 
 }  // namespace
 
+namespace {
+
+/// A folder, or a name that may become one. Reads only: rank 0 makes it.
+void check_checkpoint_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::path there = std::filesystem::absolute(folder, error).lexically_normal();
+  while (!std::filesystem::exists(there, error) && there.has_relative_path()) {
+    there = there.parent_path();
+  }
+  KUAFU_REQUIRE(std::filesystem::is_directory(there, error), "--checkpoint ", folder, ": ",
+                there.string(), " is no folder; allowed: a folder, or a name that nothing has yet");
+}
+
+}  // namespace
+
 SaveOptions save_options_of(const WorkerOptions& options, const std::string& world,
                             const Plan& plan) {
   SaveOptions save;
@@ -141,6 +164,7 @@ SaveOptions save_options_of(const WorkerOptions& options, const std::string& wor
   KUAFU_REQUIRE(world != worlds::kSimulated,
                 "--checkpoint: the simulated world computes no numbers, ",
                 "so there is nothing to save; leave it out, or use --world threads");
+  check_checkpoint_folder(save.folder);
   save.notes = {{"program", provenance().dump()}};
   save.on_notice = [](const std::string& notice) { std::cerr << "kuafu: " << notice << std::endl; };
   check_save_options(save, plan);

@@ -20,6 +20,9 @@ void require_writable(const char* option, const std::string& file);
 /// `--transport`, `--mpi-collectives`.
 void check_world(const WorkerOptions& options, const std::string& world);
 
+/// `--certify`. A suite may ask it of all its cases, of which those of other worlds are certified.
+void check_certify(const WorkerOptions& options, const std::string& world);
+
 /// What `--checkpoint` and its companions ask.
 SaveOptions save_options_of(const WorkerOptions& options, const std::string& world,
                             const Plan& plan);

@@ -62,7 +62,8 @@ Plan load_resolved(const WorkerOptions& options, const Registries& registries, i
                 " ranks; leave --ranks out or start as many");
   stop_earlier(plan, options.stop_at);
   plan::with_origins(load_origins(options), [&] {
-    plan = resolve(plan, world_ranks > 0 ? world_ranks : options.ranks, modes);
+    plan = world_ranks > 0 ? resolve(plan, world_ranks, modes)
+                           : resolve(plan, options.ranks, modes, "--ranks");
   });
   const bool is_told = launched_rank().value_or(LaunchedRank{}).rank == 0 && warn == Warn::kYes;
   if (!is_told) return plan;

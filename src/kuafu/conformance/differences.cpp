@@ -115,9 +115,9 @@ std::vector<Finding> check_differences(const Registries& registries, const std::
                         .check = "differences",
                         .where = "one rank",
                         .shape = to_string(shape)};
-    findings.add(found_or_refused(blank, [&](Notes& notes) {
+    findings.run_or_refuse(blank, [&](Notes& notes) {
       check_slopes(placed_plan(registries, settings_of(name, shape)), shape, registries, notes);
-    }));
+    });
   }
   return std::move(findings).all();
 }

@@ -29,10 +29,27 @@ void Notes::expect_same(const Tensor& mine, const Tensor& expected, const std::s
          relative_error(mine, expected));
 }
 
+void Findings::begin(const Finding& blank) const {
+  if (tell_.begins) tell_.begins(blank);
+}
+
+Finding Findings::run(const Finding& blank, const std::function<void(Notes& notes)>& body) {
+  begin(blank);
+  add(found(blank, body));
+  return all_.back();
+}
+
+Finding Findings::run_or_refuse(const Finding& blank,
+                                const std::function<void(Notes& notes)>& body) {
+  begin(blank);
+  add(found_or_refused(blank, body));
+  return all_.back();
+}
+
 void Findings::add(Finding finding) {
   has_failed_ = has_failed_ || !finding.is_ok;
   all_.push_back(std::move(finding));
-  if (tell_) tell_(all_.back());
+  if (tell_.ended) tell_.ended(all_.back());
 }
 
 void Findings::add(std::vector<Finding> told) {

@@ -46,14 +46,26 @@ class Notes {
   std::string first_;
 };
 
-/// Hears of each finding as it comes.
-using Tell = std::function<void(const Finding&)>;
+/// Hears of each check as it begins, and of its finding as it comes.
+struct Tell {
+  std::function<void(const Finding& blank)> begins = {};
+  std::function<void(const Finding& finding)> ended = {};
+};
+
+/// Runs a check and fills in what it found. An exception is a finding, not the end.
+Finding found(Finding blank, const std::function<void(Notes& notes)>& body);
+/// The same, where a check may be refused: that is told as such.
+Finding found_or_refused(Finding blank, const std::function<void(Notes& notes)>& body);
 
 /// What is found about one choice.
 class Findings {
  public:
   explicit Findings(Tell tell = {}) : tell_(std::move(tell)) {}
 
+  /// Runs a check: found(), told of before and after.
+  Finding run(const Finding& blank, const std::function<void(Notes& notes)>& body);
+  /// The same of found_or_refused().
+  Finding run_or_refuse(const Finding& blank, const std::function<void(Notes& notes)>& body);
   void add(Finding finding);
   /// Those that were told already.
   void add(std::vector<Finding> told);
@@ -62,15 +74,12 @@ class Findings {
   std::vector<Finding> all() && { return std::move(all_); }
 
  private:
+  void begin(const Finding& blank) const;
+
   Tell tell_;
   std::vector<Finding> all_;
   bool has_failed_ = false;
 };
-
-/// Runs a check and fills in what it found. An exception is a finding, not the end.
-Finding found(Finding blank, const std::function<void(Notes& notes)>& body);
-/// The same, where a check may be refused: that is told as such.
-Finding found_or_refused(Finding blank, const std::function<void(Notes& notes)>& body);
 
 /// Which extents a check runs on: a few elements a shard, or those beyond 64 too.
 enum class Shapes : uint8_t { kSmall, kAll };

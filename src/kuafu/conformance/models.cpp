@@ -200,10 +200,9 @@ std::vector<Finding> check_model_under(const Variant& variant, const Registries&
     Finding blank{.kind = "model", .name = name, .where = variant.name, .shape = to_string(shape)};
     const auto add = [&](const char* check, const std::function<void(const Plan&, Notes&)>& body) {
       blank.check = check;
-      const Finding f = found_or_refused(blank, [&](Notes& notes) {
+      const Finding f = findings.run_or_refuse(blank, [&](Notes& notes) {
         body(placed_plan(registries, joined(settings_of(name, shape), variant.settings)), notes);
       });
-      findings.add(f);
       return f.refusal.empty();
     };
     const auto start = [&](const Plan& plan, Notes& notes) {
@@ -237,7 +236,7 @@ std::vector<Finding> check_model(const Registries& registries, const std::string
       none.is_ok = false;
       none.detail = "it is refused on one rank in every shape: " + none.refusal;
       none.refusal.clear();
-      if (tell) tell(none);
+      if (tell.ended) tell.ended(none);
       some.front() = none;
     }
     findings.add(some);

@@ -145,8 +145,8 @@ std::vector<Finding> check_optimizer(const Registries& registries, const std::st
   Findings findings(tell);
   const auto add = [&](const char* check, const std::string& where, const std::string& shape,
                        const auto& body) {
-    findings.add(found_or_refused(
-        {.kind = "optimizer", .name = name, .check = check, .where = where, .shape = shape}, body));
+    findings.run_or_refuse(
+        {.kind = "optimizer", .name = name, .check = check, .where = where, .shape = shape}, body);
   };
   OptimizerPlan plan;
   plan.kind = name;

@@ -116,9 +116,7 @@ std::vector<Finding> check_schedule(const Registries& registries, const std::str
                           .check = check,
                           .where = text("pipeline", ranks),
                           .shape = name_of(s)};
-      const Finding f = found_or_refused(blank, body);
-      findings.add(f);
-      return f;
+      return findings.run_or_refuse(blank, body);
     };
     for (const int chunks : chunks_of(schedule)) {
       bool is_sound = true;

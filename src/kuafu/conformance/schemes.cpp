@@ -153,7 +153,7 @@ std::vector<Finding> run_check(const Check& check, const Registries& registries,
     const Shapes both = check.shapes == Shapes::kSmall ? Shapes::kSmall : shapes;
     for (const LayerShape& shape : shapes_of(registries, where, both)) {
       blank.shape = to_string(shape);
-      findings.add(found(blank, [&](Notes& n) { check.body(subject, shape, n); }));
+      findings.run(blank, [&](Notes& n) { check.body(subject, shape, n); });
     }
   } catch (const std::exception& error) {
     blank.detail = text("threw: ", plain_words(error));

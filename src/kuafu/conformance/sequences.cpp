@@ -288,12 +288,12 @@ std::vector<Finding> run_one(const SequenceCheck& check, const Sequenced& s, Sha
                         .check = check.name,
                         .where = text("sequence", s.ranks),
                         .shape = to_string(shape)};
-    findings.add(found_or_refused(blank, [&](Notes& notes) {
+    findings.run_or_refuse(blank, [&](Notes& notes) {
       const Mesh mesh({{"sequence", s.ranks}}, 0);
       s.registries.sequence.find(s.mode)({mesh, shape.sequence, Recompute::kNone})
           ->check(shape.heads, shape.kv_heads);
       check.body(s, shape, notes);
-    }));
+    });
   }
   return std::move(findings).all();
 }

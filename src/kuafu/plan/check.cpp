@@ -75,9 +75,8 @@ void check_sequence(const Plan& plan, const Origins& origins) {
   }
 }
 
-}  // namespace
-
-std::string nearest_divisors(int64_t n, int64_t x) {
+/// Divisors of `n` nearest to `x`, at most two.
+std::vector<int64_t> divisors_near(int64_t n, int64_t x) {
   std::vector<int64_t> divisors;
   for (int64_t d = 1; d * d <= n; ++d) {
     if (n % d != 0) continue;
@@ -87,11 +86,33 @@ std::string nearest_divisors(int64_t n, int64_t x) {
   std::sort(divisors.begin(), divisors.end());
   std::stable_sort(divisors.begin(), divisors.end(),
                    [x](int64_t a, int64_t b) { return std::llabs(a - x) < std::llabs(b - x); });
+  if (divisors.size() > 2) divisors.resize(2);
+  return divisors;
+}
+
+}  // namespace
+
+std::string either(const std::vector<int64_t>& numbers) {
   std::vector<std::string> words;
-  for (size_t i = 0; i < std::min<size_t>(2, divisors.size()); ++i) {
-    words.push_back(text(divisors[i]));
-  }
+  for (const int64_t number : numbers) words.push_back(text(number));
   return join_or(words);
+}
+
+std::string nearest_divisors(int64_t n, int64_t x) { return either(divisors_near(n, x)); }
+
+std::string RanksGiven::words(const std::string& number) const {
+  return option.empty() ? number + " ranks" : option + " " + number;
+}
+
+std::string RanksGiven::origin() const {
+  return ranks == 0 ? "" : text(" (of ", words(text(ranks)), ")");
+}
+
+std::string RanksGiven::advice(const std::vector<int64_t>& replicas) const {
+  if (ranks == 0) return text("data = ", either(replicas));
+  std::vector<int64_t> others;
+  for (const int64_t count : replicas) others.push_back(saturating_product({count, replica}));
+  return words(either(others));
 }
 
 int64_t saturating_product(const std::vector<int64_t>& factors) {
@@ -104,29 +125,32 @@ int64_t saturating_product(const std::vector<int64_t>& factors) {
   return product;
 }
 
-std::optional<std::string> expert_misfit(const Plan& plan) {
+std::optional<std::string> expert_misfit(const Plan& plan, const RanksGiven& given) {
   const int64_t data = plan.parallel.data.size, expert = plan.parallel.expert;
   if (data % expert == 0) return {};
   const int64_t below = data / expert * expert;
+  std::vector<int64_t> near = {below + expert};
+  if (below > 0) near.insert(near.begin(), below);
   return text(
-      "parallel.expert.size = ", expert, " does not divide parallel.data = ", data,
+      "parallel.expert.size = ", expert, " does not divide parallel.data = ", data, given.origin(),
       "; nearest: expert.size = ", nearest_divisors(std::gcd(data, plan.model.experts), expert),
-      ", or data = ", below > 0 ? text(below, " or ") : "", below + expert);
+      ", or ", given.advice(near));
 }
 
-std::optional<std::string> batch_misfit(const Plan& plan) {
+std::optional<std::string> batch_misfit(const Plan& plan, const RanksGiven& given) {
   const int64_t batch = plan.train.batch, data = plan.parallel.data.size;
   const int64_t micro = plan.train.micro_batch;
   const int64_t step = saturating_product({data, std::max<int64_t>(1, micro)});
   if (batch % step == 0) return {};
   const int64_t below = batch / step * step;
   std::string reason =
-      micro == 0 ? text("train.batch = ", batch, " does not divide by parallel.data = ", data)
+      micro == 0 ? text("train.batch = ", batch, " does not divide by parallel.data = ", data,
+                        given.origin())
                  : text("train.batch = ", batch, " does not divide by parallel.data x ",
-                        "train.micro_batch = ", data, " x ", micro, " = ", step);
+                        "train.micro_batch = ", data, " x ", micro, " = ", step, given.origin());
   reason += text("; nearest: batch = ", below > 0 ? text(below, " or ") : "", below + step);
   if (batch % data != 0) {
-    reason += ", or data = " + nearest_divisors(batch, data);
+    reason += ", or " + given.advice(divisors_near(batch, data));
   } else {
     reason += ", or micro_batch = " + nearest_divisors(batch / data, micro);
   }

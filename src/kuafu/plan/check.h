@@ -62,21 +62,39 @@ void check_schedule(const Plan& plan, const std::vector<std::string>& schedules,
 /// do not divide and for schemes that this build lacks, ConfigError for unknown ones.
 void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origins);
 
+/// The ranks of a run, where the number of replicas follows from them: messages advise other ranks
+/// then, not another parallel.data, which nobody wrote.
+struct RanksGiven {
+  int64_t ranks = 0;        ///< 0: parallel.data is the plan's own
+  int64_t replica = 1;      ///< ranks of one
+  std::string option = {};  ///< "--ranks", where that gave them
+
+  /// "--ranks 4", "4 ranks"
+  std::string words(const std::string& number) const;
+  /// What messages say behind the number of replicas: " (of --ranks 4)"; empty where it is the plan's.
+  std::string origin() const;
+  /// The advice of so many replicas: "data = 2 or 4", "--ranks 4 or 8".
+  std::string advice(const std::vector<int64_t>& replicas) const;
+};
+
 /// Why the ranks that share the experts do not divide the replicas, with the nearest that do; none
 /// where they do. @pre parallel.data > 0.
-std::optional<std::string> expert_misfit(const Plan& plan);
+std::optional<std::string> expert_misfit(const Plan& plan, const RanksGiven& given = {});
 
 /// Why the replicas cannot agree in the mode of parallel.data: more servers than replicas, or nodes
 /// that hold unequal numbers of them, with the nearest that works; none where they can.
 /// @pre parallel.data > 0.
-std::optional<std::string> replica_misfit(const Plan& plan);
+std::optional<std::string> replica_misfit(const Plan& plan, const RanksGiven& given = {});
 
 /// Why batch, data and micro_batch do not fit together, with the nearest that do; none where they
 /// do. @pre parallel.data > 0.
-std::optional<std::string> batch_misfit(const Plan& plan);
+std::optional<std::string> batch_misfit(const Plan& plan, const RanksGiven& given = {});
 
 /// The mode of a plan. Throws as check_plan does where there is none of that name.
 const TensorMode& find_mode(const Plan& plan, const TensorModes& modes, const Origins& origins);
+
+/// "2 or 4"
+std::string either(const std::vector<int64_t>& numbers);
 
 /// Divisors of `n` nearest to `x`, at most two, as "2 or 4".
 std::string nearest_divisors(int64_t n, int64_t x);

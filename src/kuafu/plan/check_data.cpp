@@ -51,16 +51,16 @@ bool is_even(const Plan& plan, int64_t data, int64_t ranks_per_node) {
                      [&](const Replicas& r) { return is_even(r, ranks_per_node); });
 }
 
-/// The values nearest to `x` that `fits` accepts, at most two: "2 or 4".
+/// The values nearest to `x` that `fits` accepts, at most two.
 template <class Fits>
-std::string nearest_that(int64_t x, const Fits& fits) {
-  std::vector<std::string> words;
-  for (int64_t far = 1; far <= x + 1 && words.size() < 2; ++far) {
+std::vector<int64_t> nearest_that(int64_t x, const Fits& fits) {
+  std::vector<int64_t> found;
+  for (int64_t far = 1; far <= x + 1 && found.size() < 2; ++far) {
     for (const int64_t value : {x - far, x + far}) {
-      if (value > 0 && words.size() < 2 && fits(value)) words.push_back(text(value));
+      if (value > 0 && found.size() < 2 && fits(value)) found.push_back(value);
     }
   }
-  return join_or(words);
+  return found;
 }
 
 /// Workers that go on by themselves meet nobody but the servers.
@@ -108,24 +108,25 @@ void refuse_beside(const Plan& plan, const Origins& origins, const std::string& 
 
 }  // namespace
 
-std::optional<std::string> replica_misfit(const Plan& plan) {
+std::optional<std::string> replica_misfit(const Plan& plan, const RanksGiven& given) {
   const DataParallelPlan& data = plan.parallel.data;
   if (data.has_servers() && data.servers > data.size) {
     return text("parallel.data.servers = ", data.servers, " of parallel.data = ", data.size,
-                " replicas cannot serve; nearest: servers = ", data.size,
-                ", or data = ", data.servers);
+                " replicas", given.origin(), " cannot serve; nearest: servers = ", data.size,
+                ", or ", given.advice({data.servers}));
   }
   const int64_t per_node = plan.cluster.ranks_per_node;
   if (data.mode != "hierarchical" || is_even(plan, data.size, per_node)) return {};
-  return text("parallel.data.mode = \"hierarchical\" needs as many replicas on every node, but ",
-              "nodes of cluster.ranks_per_node = ", per_node,
-              " ranks hold unequal numbers of parallel.data = ", data.size, " replicas of ",
-              plan.parallel.sequence.size * plan.parallel.tensor.size, " ranks",
-              plan.parallel.expert > 1 ? ", or of those that hold the same experts" : "",
-              "; nearest: ranks_per_node = ",
-              nearest_that(per_node, [&](int64_t n) { return is_even(plan, data.size, n); }),
-              ", or data = ",
-              nearest_that(data.size, [&](int64_t n) { return is_even(plan, n, per_node); }));
+  return text(
+      "parallel.data.mode = \"hierarchical\" needs as many replicas on every node, but ",
+      "nodes of cluster.ranks_per_node = ", per_node,
+      " ranks hold unequal numbers of parallel.data = ", data.size, " replicas", given.origin(),
+      " of ", plan.parallel.sequence.size * plan.parallel.tensor.size, " ranks",
+      plan.parallel.expert > 1 ? ", or of those that hold the same experts" : "",
+      "; nearest: ranks_per_node = ",
+      either(nearest_that(per_node, [&](int64_t n) { return is_even(plan, data.size, n); })),
+      ", or ",
+      given.advice(nearest_that(data.size, [&](int64_t n) { return is_even(plan, n, per_node); })));
 }
 
 void check_watched_steps(const Plan& plan, const Origins& origins) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "kuafu/base/config.h"
@@ -39,6 +40,31 @@ const Key* find_key(std::string_view name) {
     if (key.name == name) return &key;
   }
   return nullptr;
+}
+
+std::string nearest_key(const std::string& path) {
+  const auto word_of = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
+  const auto parent_of = [&](const std::string& name) {
+    return name.substr(0, name.size() - word_of(name).size());
+  };
+  std::string best;
+  int64_t fewest = std::numeric_limits<int64_t>::max();
+  for (const Key& key : keys()) {
+    const std::string table = parent_of(key.name), given = parent_of(path);
+    const std::string section = key.section() + ".";
+    const int64_t elsewhere =
+        table == given              ? 0
+        : given == section          ? 1  // its table was left out; another one may be misspelt
+        : path.starts_with(section) ? std::min<int64_t>(5, 2 * edit_distance(given, table))
+                                    : 6;
+    const int64_t edits = std::min(2 * edit_distance(path, key.name),
+                                   2 * edit_distance(word_of(path), word_of(key.name)) + elsewhere);
+    if (edits < fewest) {
+      fewest = edits;
+      best = key.name;
+    }
+  }
+  return best;
 }
 
 bool has_meaning(const Key& key, const std::function<std::string(const Key&)>& value_of) {

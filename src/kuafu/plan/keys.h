@@ -60,6 +60,9 @@ const std::vector<Key>& keys();
 /// The key of that name; null where there is none.
 const Key* find_key(std::string_view name);
 
+/// The nearest key to a path: by its last word, and the farther the less of the rest they share.
+std::string nearest_key(const std::string& path);
+
 /// Whether a key has a meaning: its governor has one of the values it needs, and has a meaning
 /// itself. `value_of` gives the value of a governor, without quotes.
 bool has_meaning(const Key& key, const std::function<std::string(const Key&)>& value_of);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <string>
 #include <utility>
@@ -53,32 +52,6 @@ bool is_group(const std::string& path) {
                      [&](const Key& key) { return key.name.starts_with(path + "."); });
 }
 
-/// The nearest key to a path: by its last word, and the farther the less of the rest they share.
-std::string nearest_key(const std::string& path) {
-  const auto word_of = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
-  const auto parent_of = [&](const std::string& name) {
-    return name.substr(0, name.size() - word_of(name).size());
-  };
-  std::string best;
-  int64_t fewest = std::numeric_limits<int64_t>::max();
-  for (const Key& key : plan::keys()) {
-    const std::string table = parent_of(key.name), given = parent_of(path);
-    const std::string section = key.section() + ".";
-    const int64_t elsewhere =
-        table == given              ? 0
-        : given == section          ? 1  // its table was left out; another one may be misspelt
-        : path.starts_with(section) ? std::min<int64_t>(5, 2 * edit_distance(given, table))
-                                    : 6;
-    const int64_t edits = std::min(2 * edit_distance(path, key.name),
-                                   2 * edit_distance(word_of(path), word_of(key.name)) + elsewhere);
-    if (edits < fewest) {
-      fewest = edits;
-      best = key.name;
-    }
-  }
-  return best;
-}
-
 [[noreturn]] void unknown(const std::string& path, const ConfigValue& value,
                           const std::string& where) {
   const std::string section = path.substr(0, path.find('.'));
@@ -101,7 +74,7 @@ std::string nearest_key(const std::string& path) {
     key += "." + v->entries.front().first;
   }
   throw ConfigError(text(
-      where, "unknown key ", path, " = ", to_string(value), "; nearest: ", nearest_key(key),
+      where, "unknown key ", path, " = ", to_string(value), "; nearest: ", plan::nearest_key(key),
       "; allowed: ",
       in_section ? text("in [", section, "] ", join(allowed)) : text("sections ", join(known))));
 }

@@ -330,6 +330,8 @@ Plan parse_values(std::string_view toml, std::string_view origin, const Override
 /// Refused with the reason and the nearest legal choice. `ranks` = 0 takes the plan's own product.
 /// Idempotent.
 Plan resolve(Plan plan, int64_t ranks, const TensorModes& modes);
+/// The same; messages advise the option that gave the ranks, such as "--ranks".
+Plan resolve(Plan plan, int64_t ranks, const TensorModes& modes, const std::string& ranks_option);
 
 /// Ranks a resolved plan needs: data x pipeline x tensor x sequence.
 int64_t num_ranks(const Plan& resolved);

@@ -48,9 +48,11 @@ std::string factors_text(const Plan& plan) {
 }
 
 /// Fills data and micro_batch. Returns why it cannot, none where it can.
-std::optional<std::string> place(Plan& plan, int64_t ranks) {
+std::optional<std::string> place(Plan& plan, int64_t ranks, const std::string& option = "") {
   ParallelPlan& p = plan.parallel;
   const int64_t share = replica(plan);
+  const bool is_counted = p.data.size == 0 && ranks > 0;
+  const plan::RanksGiven given{is_counted ? ranks : 0, share, option};
   if (p.data.size == 0) {
     if (ranks % share != 0) {
       return text(ranks, " ranks were given, but one data-parallel replica takes ", share, ": ",
@@ -66,9 +68,9 @@ std::optional<std::string> place(Plan& plan, int64_t ranks) {
   if (product > kMaxRanks) {
     return text(product, " ranks are more than the limit of ", kMaxRanks, factors_text(plan));
   }
-  if (const auto reason = plan::expert_misfit(plan)) return reason;
-  if (const auto reason = plan::replica_misfit(plan)) return reason;
-  if (const auto reason = plan::batch_misfit(plan)) return reason;
+  if (const auto reason = plan::expert_misfit(plan, given)) return reason;
+  if (const auto reason = plan::replica_misfit(plan, given)) return reason;
+  if (const auto reason = plan::batch_misfit(plan, given)) return reason;
   if (plan.train.micro_batch == 0) plan.train.micro_batch = plan.train.batch / p.data.size;
   return {};
 }
@@ -134,14 +136,29 @@ std::vector<std::string> nearest_groups(const Plan& plan, int64_t ranks, const T
     const ParallelPlan& p = found[i].second.parallel;
     out.push_back(text("tensor.size = ", p.tensor.size,
                        p.tensor.depth > 1 ? text(", depth = ", p.tensor.depth) : "",
-                       " with data = ", p.data.size));
+                       plan.parallel.data.size == 0 ? "" : text(" with data = ", p.data.size)));
   }
   return out;
 }
 
-/// Plans near this one that `resolve` accepts: another data, another tensor group, other ranks.
-std::string nearest_plans(const Plan& plan, int64_t ranks, const TensorModes& modes) {
-  std::vector<std::string> out;
+/// Numbers of ranks near these that the plan takes as it is.
+std::vector<int64_t> nearest_ranks(const Plan& plan, int64_t ranks) {
+  const int64_t share = replica(plan), data = plan.parallel.data.size;
+  const int64_t below = ranks / share * share;
+  std::vector<int64_t> found;
+  for (const int64_t count : data == 0
+                                 ? std::vector<int64_t>{below, below + share}
+                                 : std::vector<int64_t>{plan::saturating_product({share, data})}) {
+    if (count > 0 && count != ranks && fits(plan, count)) found.push_back(count);
+  }
+  return found;
+}
+
+/// Plans near this one that `resolve` accepts: other ranks, another data, another tensor group. First
+/// what the caller gave.
+std::string nearest_plans(const Plan& plan, int64_t ranks, const TensorModes& modes,
+                          const std::string& option) {
+  std::vector<std::string> out, counts;
   const int64_t share = replica(plan);
   Plan other = plan;
   other.parallel.data.size = 0;
@@ -149,18 +166,19 @@ std::string nearest_plans(const Plan& plan, int64_t ranks, const TensorModes& mo
     out.push_back(text("data = ", ranks / share));
   }
   for (std::string& group : nearest_groups(plan, ranks, modes)) out.push_back(std::move(group));
-  const int64_t unit = plan.parallel.data.size == 0 ? share : share * plan.parallel.data.size;
-  const int64_t below = ranks / unit * unit;
-  for (const int64_t count : {below, below + unit}) {
-    const bool is_own = plan.parallel.data.size == 0 || count == unit;
-    if (count > 0 && is_own && fits(plan, count)) out.push_back(text(count, " ranks"));
-  }
+  const plan::RanksGiven given{ranks, share, option};
+  for (const int64_t count : nearest_ranks(plan, ranks)) counts.push_back(given.words(text(count)));
+  out.insert(option.empty() ? out.end() : out.begin(), counts.begin(), counts.end());
   return join_or(out);
 }
 
 }  // namespace
 
 Plan resolve(Plan plan, int64_t ranks, const TensorModes& modes) {
+  return resolve(std::move(plan), ranks, modes, "");
+}
+
+Plan resolve(Plan plan, int64_t ranks, const TensorModes& modes, const std::string& ranks_option) {
   KUAFU_REQUIRE(ranks >= 0 && ranks <= kMaxRanks, ranks, " ranks were given; allowed: 1 to ",
                 kMaxRanks, ", or 0 for the plan's own product");
   plan::check_values(plan);
@@ -168,9 +186,10 @@ Plan resolve(Plan plan, int64_t ranks, const TensorModes& modes) {
   plan::complete(plan, {});
   plan::check_plan(plan, modes, {});
   const Plan given = plan;
-  if (const auto reason = place(plan, ranks)) {
+  if (const auto reason = place(plan, ranks, ranks_option)) {
     const bool has_advice = reason->find("; nearest: ") != std::string::npos;
-    const std::string near = has_advice || ranks == 0 ? "" : nearest_plans(given, ranks, modes);
+    const std::string near =
+        has_advice || ranks == 0 ? "" : nearest_plans(given, ranks, modes, ranks_option);
     throw Refused(near.empty() ? *reason : text(*reason, "; nearest: ", near));
   }
   check_tensor_bytes(plan);

@@ -68,6 +68,27 @@ TEST(Validate, NamesTheCulprit) {
             std::string::npos);
 }
 
+TEST(Validate, ShowsOnlyWhatIsNearTheCulprit) {
+  const PipeShape s{4, 130, 1};
+  Timetable missing = one_f_one_b(s), swapped = one_f_one_b(s), twice = one_f_one_b(s);
+  std::erase(missing[2], Action{Op::kBackward, 2, 77});
+  const auto at = std::find(swapped[3].begin(), swapped[3].end(), Action{Op::kBackward, 3, 64});
+  std::iter_swap(at, at - 1);
+  twice[1].insert(twice[1].begin() + 100, twice[1].front());
+  for (const auto& [t, says] : {std::pair{missing, "2B77 is missing in the row of rank 2"},
+                                {missing, ">2F77<"},
+                                {swapped, "... 3F62 3B62 3F63 3B63 >3B64< 3F64"},
+                                {twice, ">1F0<"}}) {
+    const std::string message = message_of(t, s);
+    EXPECT_NE(message.find(says), std::string::npos) << message;
+    EXPECT_LT(message.size(), 500u) << message;
+  }
+  const PipeShape wide{64, 64, 1};
+  Timetable circle = one_f_one_b(wide);
+  std::reverse(circle[63].begin(), circle[63].end());
+  EXPECT_LT(message_of(circle, wide).size(), 1500u) << message_of(circle, wide);
+}
+
 TEST(Validate, AcceptsRandomValidSchedules) {
   std::mt19937 random(7);
   for (int trial = 0; trial < 60; ++trial) {

@@ -2,6 +2,8 @@
 #include "kuafu/parallel/pipeline/analysis.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -11,20 +13,71 @@
 namespace kuafu::pipeline {
 namespace {
 
-/// The rows as text, the positions named between > and <.
-std::string marked(const Timetable& t, const std::vector<Position>& culprits) {
+constexpr size_t kWholeRow = 16;  ///< actions; a longer row is cut around what it is shown for
+constexpr size_t kContext = 4;    ///< actions shown on each side of it
+constexpr size_t kShownRows = 8;
+
+/// The positions of one rank, in row order.
+std::vector<size_t> of_rank(const std::vector<Position>& culprits, size_t rank) {
+  std::vector<size_t> found;
+  for (const Position& p : culprits) {
+    if (p.rank == static_cast<int>(rank)) found.push_back(static_cast<size_t>(p.index));
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+/// A row as text, those of its actions between > and <; "..." stands for what is left out.
+std::string row_text(const Row& row, const std::vector<size_t>& marked) {
+  const bool is_whole = row.size() <= kWholeRow;
+  const size_t first = marked.empty() ? 0 : marked.front();
+  const size_t last = marked.empty() ? 0 : marked.back();
+  const size_t from = is_whole || first <= kContext ? 0 : first - kContext;
+  const size_t to = is_whole ? row.size() : std::min(row.size(), last + kContext + 1);
+  std::string out = from > 0 ? " ..." : "";
+  for (size_t i = from; i < to; ++i) {
+    const bool is_marked = std::find(marked.begin(), marked.end(), i) != marked.end();
+    out += is_marked ? text(" >", to_string(row[i]), "<") : " " + to_string(row[i]);
+  }
+  return out + (to < row.size() ? " ..." : "");
+}
+
+/// The rows as text, the positions named between > and <: all of a small table, else the rows that
+/// hold one, near it.
+std::string excerpt(const Timetable& t, const std::vector<Position>& culprits) {
+  const bool is_small = t.size() <= kShownRows && std::all_of(t.begin(), t.end(), [](const Row& r) {
+                          return r.size() <= kWholeRow;
+                        });
   std::string out;
+  size_t shown = 0, left_out = 0;
   for (size_t r = 0; r < t.size(); ++r) {
-    out += text("\n  rank ", r, ":");
+    const std::vector<size_t> marked = of_rank(culprits, r);
+    if (!is_small && !culprits.empty() && marked.empty()) continue;
+    if (shown == kShownRows) {
+      ++left_out;
+      continue;
+    }
+    out += text("\n  rank ", r, ":", row_text(t[r], marked));
+    ++shown;
+  }
+  return left_out == 0 ? out : text(out, "\n  and ", left_out, " ranks more");
+}
+
+/// Where an action that is missing would be looked for: the last one that its stage has of the nearest
+/// micro-batch. @pre a row holds the stage
+Position near_missing(const Timetable& t, const Action& missing) {
+  Position near;
+  int least = std::numeric_limits<int>::max();
+  for (size_t r = 0; r < t.size(); ++r) {
     for (size_t i = 0; i < t[r].size(); ++i) {
-      const bool is_culprit = std::any_of(culprits.begin(), culprits.end(), [&](const Position& s) {
-        return s.rank == static_cast<int>(r) && s.index == static_cast<int>(i);
-      });
-      const std::string word = to_string(t[r][i]);
-      out += is_culprit ? text(" >", word, "<") : " " + word;
+      if (t[r][i].stage != missing.stage) continue;
+      const int distance = std::abs(t[r][i].micro_batch - missing.micro_batch);
+      if (distance > least) continue;
+      least = distance;
+      near = {static_cast<int>(r), static_cast<int>(i)};
     }
   }
-  return out;
+  return near;
 }
 
 /// Every action that must occur, each 0 times so far.
@@ -62,13 +115,16 @@ void check_once(const Timetable& t, PipeShape s, bool with_backward) {
       const auto found = count.find(a);
       KUAFU_REQUIRE(found != count.end(), "action ", to_string(a), " of rank ", r,
                     " does not belong to ", s.stages(), " stages and ", s.micro_batches,
-                    " micro-batches", marked(t, {position}));
+                    " micro-batches", excerpt(t, {position}));
       KUAFU_REQUIRE(++found->second == 1, "action ", to_string(a), " of rank ", r, " occurs twice",
-                    marked(t, {position}));
+                    excerpt(t, {position}));
     }
   }
   for (const auto& [action, times] : count) {
-    KUAFU_REQUIRE(times == 1, "action ", to_string(action), " is missing", marked(t, {}));
+    if (times == 1) continue;
+    const Position near = near_missing(t, action);
+    throw ConfigError(text("action ", to_string(action), " is missing in the row of rank ",
+                           near.rank, ", near here:", excerpt(t, {near})));
   }
 }
 
@@ -112,11 +168,11 @@ void validate(const Timetable& t, PipeShape s, int max_alive, bool with_backward
   check_once(t, s, with_backward);
   const Playback p = play(t, ranks, {});
   KUAFU_REQUIRE(p.stuck.empty(), "the schedule deadlocks: each rank waits for what another does ",
-                "later", marked(t, p.stuck));
+                "later", excerpt(t, p.stuck));
   for (size_t r = 0; r < t.size() && max_alive > 0; ++r) {
     const int peak = peak_alive(t[r]);
     KUAFU_REQUIRE(peak <= max_alive, "rank ", r, " keeps ", peak,
-                  " stage inputs at once; allowed: ", max_alive, marked(t, {}));
+                  " stage inputs at once; allowed: ", max_alive, excerpt(t, {}));
   }
 }
 
@@ -159,7 +215,7 @@ Timetable lower(const Timetable& t) {
 
 Estimate estimate(const Timetable& t, const OpCosts& costs) {
   const Playback p = play(t, ranks_of_stages(t, shape_of(t).stages()), costs);
-  KUAFU_REQUIRE(p.stuck.empty(), "the schedule deadlocks", marked(t, p.stuck));
+  KUAFU_REQUIRE(p.stuck.empty(), "the schedule deadlocks", excerpt(t, p.stuck));
   Estimate e;
   e.spans = p.spans;
   for (size_t r = 0; r < t.size(); ++r) {

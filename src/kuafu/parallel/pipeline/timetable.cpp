@@ -28,6 +28,26 @@ std::string_view trimmed(std::string_view s) {
   return s.substr(first, s.find_last_not_of(" \t\r") - first + 1);
 }
 
+/// A line of a document that holds a row.
+struct RowLine {
+  int line;  ///< from 1
+  std::string_view text;
+};
+
+/// All but empty lines and comments.
+std::vector<RowLine> row_lines(std::string_view csv) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (csv.starts_with(kByteOrderMark)) csv.remove_prefix(kByteOrderMark.size());
+  std::vector<RowLine> rows;
+  for (int line = 1; !csv.empty(); ++line) {
+    const size_t end = std::min(csv.find('\n'), csv.size());
+    const std::string_view text = trimmed(csv.substr(0, end));
+    csv.remove_prefix(std::min(end + 1, csv.size()));
+    if (!text.empty() && text.front() != '#') rows.push_back({line, text});
+  }
+  return rows;
+}
+
 }  // namespace
 
 std::string to_string(const Action& a) {
@@ -78,13 +98,7 @@ std::string to_csv(const Timetable& t) {
 
 Timetable parse_csv(std::string_view csv, std::string_view origin) {
   Timetable t;
-  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  if (csv.starts_with(kByteOrderMark)) csv.remove_prefix(kByteOrderMark.size());
-  for (int line = 1; !csv.empty(); ++line) {
-    const size_t end = std::min(csv.find('\n'), csv.size());
-    std::string_view rest = trimmed(csv.substr(0, end));
-    csv.remove_prefix(std::min(end + 1, csv.size()));
-    if (rest.empty() || rest.front() == '#') continue;
+  for (auto [line, rest] : row_lines(csv)) {
     Row row;
     while (true) {
       const size_t comma = std::min(rest.find(','), rest.size());
@@ -102,6 +116,12 @@ Timetable parse_csv(std::string_view csv, std::string_view origin) {
                 ": no rows; a schedule has one line of actions a rank, such as ",
                 "0F0,0F1,0B0,0B1");
   return t;
+}
+
+std::vector<int> lines_of_rows(std::string_view csv) {
+  std::vector<int> lines;
+  for (const RowLine& row : row_lines(csv)) lines.push_back(row.line);
+  return lines;
 }
 
 PipeShape shape_of(const Timetable& t) {

@@ -55,6 +55,8 @@ std::vector<int> ranks_of_stages(const Timetable& t, int stages);
 std::string to_csv(const Timetable& t);
 /// Throws ConfigError with `origin` and line.
 Timetable parse_csv(std::string_view csv, std::string_view origin);
+/// The line of each row of such a document, from 1.
+std::vector<int> lines_of_rows(std::string_view csv);
 
 /// Highest micro-batch and stage + 1, and rows: the shape a timetable is made for. Throws ConfigError
 /// where the ranks do not divide the stages, or the actions are fewer than the shape has.

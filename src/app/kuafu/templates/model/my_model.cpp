@@ -14,6 +14,10 @@
 // What to change first: MyModel::forward, and layer() of the oracle with it. Change one of them
 // alone, and conformance says what differs.
 
+#include <memory>
+#include <string>
+#include <utility>
+
 #include <ATen/ATen.h>
 #include <torch/version.h>
 

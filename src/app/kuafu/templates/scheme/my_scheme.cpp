@@ -16,6 +16,10 @@
 // says so under "traffic". Then the layouts: cut X along S too, and conformance leads from "shards"
 // over "products" to "training".
 
+#include <memory>
+#include <vector>
+
+#include <ATen/ATen.h>
 #include <torch/version.h>
 
 #include "kuafu/engine/plugin.h"

@@ -16,6 +16,8 @@
 //
 // What to change first: attend to my own block while that of another rank is on its way.
 
+#include <memory>
+
 #include <ATen/ATen.h>
 #include <torch/version.h>
 
