@@ -122,10 +122,6 @@ void tell_other_kernels(const SaveOptions& save) {
                       "rounding, not to the same bits"));
 }
 
-}  // namespace
-
-namespace {
-
 /// A folder, or a name that may become one. Reads only: rank 0 makes it.
 void check_checkpoint_folder(const std::string& folder) {
   std::error_code error;
