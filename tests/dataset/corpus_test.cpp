@@ -79,6 +79,19 @@ TEST(Corpus, IsKnownByItsBytesWhereverTheyLie) {
               {changed.hash, "data.hash = " + hash, "12 bytes", same});
 }
 
+TEST(SharedCorpora, ReadAPathOnceAndAFailedOneAnew) {
+  const Folder folder;
+  const std::string path = folder.write("one", "first"), missing = folder.path() + "/two";
+  SharedCorpora corpora;
+  const auto before = corpora.read(path);
+  folder.write("one", "other");
+  EXPECT_EQ(corpora.read(path), before);
+  EXPECT_EQ(text_of(*before), "first");
+  expect_says(message_of<ConfigError>([&] { corpora.read(missing); }), {missing});
+  folder.write("two", "second");
+  EXPECT_EQ(text_of(*corpora.read(missing)), "second");
+}
+
 TEST(OpenData, TellsWhatARunReads) {
   const Folder folder;
   DataPlan data;

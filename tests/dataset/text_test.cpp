@@ -20,7 +20,7 @@ Corpus counting(int64_t size) {
 }
 
 TextDataset dataset(int64_t size, int64_t sequence, double validation = 0.1, uint64_t seed = 1) {
-  return TextDataset(counting(size), {256, sequence, validation, seed});
+  return TextDataset(std::make_shared<Corpus>(counting(size)), {256, sequence, validation, seed});
 }
 
 /// First tokens of samples [first, first + count) of the training stream.

@@ -172,7 +172,7 @@ void add_optimizer(Explained& all, const Registries& registries) {
 /// Of another machine the data may lie elsewhere: the rest is explained all the same.
 void add_data(Explained& all) {
   try {
-    const OpenedData opened = open_data_of(all.plan);
+    const OpenedData opened = data_opener()(all.plan);
     all.data = data_json(all.plan, opened.identity);
     all.data_words = opened.dataset->describe();
   } catch (const ConfigError& e) {

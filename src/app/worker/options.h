@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -140,9 +141,12 @@ plan::Origins load_origins(const WorkerOptions& options);
 /// Unavailable where this LibTorch has none.
 void load_cuda_kernels();
 
-/// Opens the data of a plan; the corpus without a path is LibTorch's header tree.
-OpenedData open_data_of(const Plan& plan);
+/// Opens the data of plans; the corpus without a path is LibTorch's header tree. It is read once for
+/// all that one opener opens, by whatever threads.
+using DataOpener = std::function<OpenedData(const Plan&)>;
+DataOpener data_opener();
 /// The dataset alone.
-std::unique_ptr<Dataset> open_dataset(const Plan& plan);
+std::function<std::unique_ptr<Dataset>(const Plan&)> dataset_opener(
+    const DataOpener& open = data_opener());
 
 }  // namespace kuafu

@@ -58,7 +58,7 @@ void try_plan(const std::string& words, const Registries& registries, Communicat
   if (group == nullptr) return;
   RunOptions run;
   run.is_certified = asked.at("is_certified");
-  run.make_data = open_dataset;
+  run.make_data = dataset_opener();
   run.checkpoint.folder = asked.at("checkpoint");
   run.checkpoint.every = asked.at("every");
   run.checkpoint.resumes = asked.at("resumes");

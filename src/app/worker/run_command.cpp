@@ -110,7 +110,7 @@ class Run {
 
   /// Reads the data once before the ranks do; from here on the plan asks for these bytes.
   void identify_data() {
-    const DataIdentity found = open_data_of(plan_).identity;
+    const DataIdentity found = open_data_(plan_).identity;
     head_["data"] = data_json(plan_, found);
     if (plan_.data.kind != "text") return;
     plan_.data.hash = found.hash;
@@ -124,7 +124,7 @@ class Run {
     run.is_certified = options_.is_certified;
     run.is_metered = options_.is_metered;
     run.measures_peak = shows_progress(options_);
-    run.make_data = open_dataset;
+    run.make_data = dataset_opener(open_data_);
     run.requests = &requests_;
     if (can_be_asked(plan_)) listening_.emplace(requests_);
     if (world_ == worlds::kNccl) {
@@ -313,6 +313,7 @@ class Run {
   std::string world_;
   Registries registries_;
   Plan plan_;
+  DataOpener open_data_ = data_opener();
   SaveOptions checkpoint_;
   Json head_;
   std::vector<Trace> oracles_;  ///< a real run's, a rank each; empty: none

@@ -81,10 +81,15 @@ void load_cuda_kernels() {
   }
 }
 
-OpenedData open_data_of(const Plan& plan) {
-  return open_data(plan.data, plan.model, plan.train.seed, default_corpus(build_info::kTorchDir));
+DataOpener data_opener() {
+  return [corpora = std::make_shared<SharedCorpora>()](const Plan& plan) {
+    return open_data(plan.data, plan.model, plan.train.seed, default_corpus(build_info::kTorchDir),
+                     *corpora);
+  };
 }
 
-std::unique_ptr<Dataset> open_dataset(const Plan& plan) { return open_data_of(plan).dataset; }
+std::function<std::unique_ptr<Dataset>(const Plan&)> dataset_opener(const DataOpener& open) {
+  return [open](const Plan& plan) { return open(plan).dataset; };
+}
 
 }  // namespace kuafu

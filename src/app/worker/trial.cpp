@@ -9,7 +9,7 @@ std::vector<RankResult> run_threads(const Plan& plan, const Registries& registri
                                     const TrialOptions& options) {
   RunOptions run;
   run.is_certified = options.is_certified;
-  run.make_data = open_dataset;
+  run.make_data = dataset_opener();
   run.checkpoint = options.checkpoint;
   std::vector<RankResult> results(static_cast<size_t>(num_ranks(plan)));
   run_on_threads(static_cast<int>(results.size()),

@@ -116,6 +116,13 @@ Corpus read_corpus(const std::string& path) {
   return corpus;
 }
 
+std::shared_ptr<const Corpus> SharedCorpora::read(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<const Corpus>& corpus = by_path_[path];
+  if (corpus == nullptr) corpus = std::make_shared<const Corpus>(read_corpus(path));
+  return corpus;
+}
+
 std::string default_corpus(std::string_view folder) {
   return folder.empty() ? "" : text(folder, "/include");
 }

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +24,17 @@ struct Corpus {
 /// Reads a corpus whole. Throws ConfigError: nothing at `path`, neither file nor folder,
 /// unreadable, no text in it.
 Corpus read_corpus(const std::string& path);
+
+/// Corpora that datasets of one process share: each is read once. May be called by several threads.
+class SharedCorpora {
+ public:
+  /// read_corpus(), or what an earlier call of the same path read.
+  std::shared_ptr<const Corpus> read(const std::string& path);
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<const Corpus>> by_path_;
+};
 
 /// The corpus where data.path is empty: the headers of the LibTorch in `folder`, which differ from
 /// version to version. Empty where there is none.

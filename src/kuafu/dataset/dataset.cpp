@@ -4,6 +4,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/xxh64.h"
+#include "kuafu/dataset/corpus.h"
 #include "kuafu/dataset/images.h"
 #include "kuafu/dataset/pairs.h"
 #include "kuafu/dataset/synthetic.h"
@@ -21,7 +22,7 @@ std::string hash_of_generator(const Parameters&... parameters) {
 }
 
 OpenedData open_tokens(const DataPlan& data, int64_t vocab, int64_t sequence, uint64_t seed,
-                       const std::string& default_path) {
+                       const std::string& default_path, SharedCorpora& corpora) {
   if (data.kind == "synthetic") {
     return {std::make_unique<SyntheticDataset>(SyntheticDataset::Options{vocab, sequence, seed}),
             {data.kind, 0, hash_of_generator(" tokens ", vocab, " ", sequence, " ", seed), 0}};
@@ -33,11 +34,11 @@ OpenedData open_tokens(const DataPlan& data, int64_t vocab, int64_t sequence, ui
   KUAFU_REQUIRE(vocab >= 256, "model.vocab = ", vocab,
                 " is too small for data.kind = \"text\", one token a byte; allowed: at least 256; ",
                 "nearest: vocab = 256, or data.kind = \"synthetic\"");
-  Corpus corpus = read_corpus(data.path.empty() ? default_path : data.path);
-  check_hash(corpus, data.hash);
-  DataIdentity identity{data.kind, static_cast<int64_t>(corpus.bytes.size()), corpus.hash, 0};
+  const auto corpus = corpora.read(data.path.empty() ? default_path : data.path);
+  check_hash(*corpus, data.hash);
   auto dataset = std::make_unique<TextDataset>(
-      std::move(corpus), TextDataset::Options{vocab, sequence, data.validation, seed});
+      corpus, TextDataset::Options{vocab, sequence, data.validation, seed});
+  DataIdentity identity{data.kind, static_cast<int64_t>(corpus->bytes.size()), corpus->hash, 0};
   identity.samples = dataset->num_train_samples();
   return {std::move(dataset), std::move(identity)};
 }
@@ -58,7 +59,7 @@ Tokens blank_tokens(const ModelPlan& model, int64_t samples) {
 }
 
 OpenedData open_data(const DataPlan& data, const ModelPlan& model, uint64_t seed,
-                     const std::string& default_path) {
+                     const std::string& default_path, SharedCorpora& corpora) {
   if (model.input() == ModelInput::kImages) {
     KUAFU_REQUIRE(data.kind == "synthetic", "data.kind = ", in_quotes(data.kind),
                   " has no images for model.kind = \"vit\"; nearest: data.kind = \"synthetic\"");
@@ -70,11 +71,17 @@ OpenedData open_data(const DataPlan& data, const ModelPlan& model, uint64_t seed
   }
   if (model.input() == ModelInput::kMaskedPairs) {
     OpenedData opened = open_tokens(data, model.vocab - kSpecialTokens,
-                                    model.sequence - kSpecialTokens, seed, default_path);
+                                    model.sequence - kSpecialTokens, seed, default_path, corpora);
     opened.dataset = std::make_unique<PairDataset>(std::move(opened.dataset), model, seed);
     return opened;
   }
-  return open_tokens(data, model.vocab, model.sequence, seed, default_path);
+  return open_tokens(data, model.vocab, model.sequence, seed, default_path, corpora);
+}
+
+OpenedData open_data(const DataPlan& data, const ModelPlan& model, uint64_t seed,
+                     const std::string& default_path) {
+  SharedCorpora own;
+  return open_data(data, model, seed, default_path, own);
 }
 
 std::unique_ptr<Dataset> make_dataset(const DataPlan& data, const ModelPlan& model, uint64_t seed,

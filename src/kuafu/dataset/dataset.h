@@ -65,6 +65,8 @@ struct DataIdentity {
   bool operator==(const DataIdentity&) const = default;
 };
 
+class SharedCorpora;
+
 /// A dataset and what it is.
 struct OpenedData {
   std::unique_ptr<Dataset> dataset;
@@ -72,9 +74,12 @@ struct OpenedData {
 };
 
 /// Opens the dataset of a plan, in the form the model reads: next tokens, masked pairs ("bert") or
-/// images ("vit"). `default_path` is the corpus where data.path is empty.
+/// images ("vit"). `default_path` is the corpus where data.path is empty. Of `corpora` a corpus is read
+/// once for all that open it.
 /// Throws ConfigError: unknown kind, missing, unreadable, empty or short corpus, one of another hash
 /// than data.hash, vocabulary too small.
+OpenedData open_data(const DataPlan& data, const ModelPlan& model, uint64_t seed,
+                     const std::string& default_path, SharedCorpora& corpora);
 OpenedData open_data(const DataPlan& data, const ModelPlan& model, uint64_t seed,
                      const std::string& default_path);
 /// The dataset alone.

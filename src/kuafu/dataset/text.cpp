@@ -49,9 +49,9 @@ int64_t longest_sequence(int64_t bytes, double share) {
 
 }  // namespace
 
-TextDataset::TextDataset(Corpus corpus, const Options& options)
+TextDataset::TextDataset(std::shared_ptr<const Corpus> corpus, const Options& options)
     : corpus_(std::move(corpus)), options_(options) {
-  const auto bytes = static_cast<int64_t>(corpus_.bytes.size());
+  const auto bytes = static_cast<int64_t>(corpus_->bytes.size());
   const int64_t sequence = options_.sequence;
   const double share = options_.validation;
   KUAFU_REQUIRE(options_.vocab >= 256, "model.vocab = ", options_.vocab,
@@ -61,7 +61,7 @@ TextDataset::TextDataset(Corpus corpus, const Options& options)
                 "; allowed: from 0 to below 1");
   if (!is_enough(bytes, share, sequence)) {
     const int64_t longest = longest_sequence(bytes, share);
-    throw ConfigError(text("the corpus ", in_quotes(corpus_.path), " is too short: it has ", bytes,
+    throw ConfigError(text("the corpus ", in_quotes(corpus_->path), " is too short: it has ", bytes,
                            " bytes, model.sequence = ", sequence, " with data.validation = ", share,
                            " needs ", least_bytes(share, sequence), "; give a longer corpus",
                            longest > 0 ? text(" or set model.sequence to at most ", longest) : ""));
@@ -72,7 +72,7 @@ TextDataset::TextDataset(Corpus corpus, const Options& options)
 }
 
 void TextDataset::append_window(int64_t start, Tokens& out) const {
-  const uint8_t* bytes = corpus_.bytes.data() + start;
+  const uint8_t* bytes = corpus_->bytes.data() + start;
   out.inputs.insert(out.inputs.end(), bytes, bytes + options_.sequence);
   out.targets.insert(out.targets.end(), bytes + 1, bytes + 1 + options_.sequence);
 }
@@ -105,11 +105,11 @@ Tokens TextDataset::validation(int64_t first, int64_t count) const {
 }
 
 std::string TextDataset::describe() const {
-  const auto bytes = static_cast<int64_t>(corpus_.bytes.size());
+  const auto bytes = static_cast<int64_t>(corpus_->bytes.size());
   return text(
-      "text ", in_quotes(corpus_.path), ": ", corpus_.num_files,
-      corpus_.num_files == 1 ? " file, " : " files, ", print_bytes(bytes),
-      corpus_.num_binary > 0 ? text(" (", corpus_.num_binary, " binary files left out)") : "", ", ",
+      "text ", in_quotes(corpus_->path), ": ", corpus_->num_files,
+      corpus_->num_files == 1 ? " file, " : " files, ", print_bytes(bytes),
+      corpus_->num_binary > 0 ? text(" (", corpus_->num_binary, " binary files left out)") : "", ", ",
       num_train_, " training and ", num_validation_, " validation samples of ", options_.sequence,
       " tokens");
 }

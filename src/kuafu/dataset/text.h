@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "kuafu/dataset/corpus.h"
@@ -23,7 +24,7 @@ class TextDataset final : public Dataset {
   };
 
   /// Throws ConfigError where a part is shorter than a window and its last target.
-  TextDataset(Corpus corpus, const Options& options);
+  TextDataset(std::shared_ptr<const Corpus> corpus, const Options& options);
 
   int64_t vocab() const override { return options_.vocab; }
   int64_t num_train_samples() const override { return num_train_; }
@@ -35,7 +36,7 @@ class TextDataset final : public Dataset {
  private:
   void append_window(int64_t start, Tokens& out) const;
 
-  Corpus corpus_;
+  std::shared_ptr<const Corpus> corpus_;
   Options options_;
   int64_t train_bytes_ = 0;
   int64_t num_train_ = 0;
