@@ -104,7 +104,7 @@ Outcome run_here(const Overrides& settings, const Registries& registries, const 
   Plan plan;
   try {
     plan = placed(settings, registries, options.plugins);
-    open_dataset(plan);
+    data_opener()(plan);
   } catch (const ConfigError& e) {  // Refused is one too
     return refused(e.what());
   } catch (const std::exception& e) {

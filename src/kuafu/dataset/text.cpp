@@ -109,9 +109,9 @@ std::string TextDataset::describe() const {
   return text(
       "text ", in_quotes(corpus_->path), ": ", corpus_->num_files,
       corpus_->num_files == 1 ? " file, " : " files, ", print_bytes(bytes),
-      corpus_->num_binary > 0 ? text(" (", corpus_->num_binary, " binary files left out)") : "", ", ",
-      num_train_, " training and ", num_validation_, " validation samples of ", options_.sequence,
-      " tokens");
+      corpus_->num_binary > 0 ? text(" (", corpus_->num_binary, " binary files left out)") : "",
+      ", ", num_train_, " training and ", num_validation_, " validation samples of ",
+      options_.sequence, " tokens");
 }
 
 }  // namespace kuafu
