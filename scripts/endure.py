@@ -161,12 +161,12 @@ def disturbed_training(reference, place, draw, training, most):
     size = max(sizes) if training["world"] == "mpi" else sum(sizes)   # of a process
     whole = reference.newest_step()
     while True:
-        is_last = len(row["ends"]) == most
+        is_last = len(row["ends"]) == most or place.newest_step() == whole
         left = 1 - (place.newest_step() or 0) / whole
         entry = disturb(draw, place, "none" if is_last else draw.choice(KINDS), startup_s + left * (wall_s - startup_s), size)
         row["problems"] += [f"end {len(row['ends'])}: {p}" for p in entry.pop("problems")]
-        if entry["kind"] != "none" and entry["exit_code"] == 0:
-            row["too_late"] = entry                              # it was done before, and is no end
+        if entry["kind"] != "none" and (entry["exit_code"] == 0 or entry["checkpoint"] == whole):
+            row["too_late"] = entry                              # all was saved before: no end of a training
         elif entry["kind"] != "none":
             row["ends"].append(entry)
         if entry["exit_code"] == 0 or is_last or row["problems"]:
@@ -180,7 +180,7 @@ def page(result):
     ends = [(t, e) for t in trainings for e in t["ends"]]
     lines = ["# Trainings that are ended at random moments", "",
              f"{len(ends)} ends of {len(trainings)} trainings, drawn by seed {result['seed']}: killed, asked to stop, cut off by a full disk, and resumed until they "
-             "were done. What came too late, to a training that was done, is no end. `scripts/endure.py` says what each end and each finished training is held to.", "",
+             "were done. What came too late, to a training whose last step was saved, is no end. `sigusr1` asks for a save, which ends nothing: a kill follows. `scripts/endure.py` says what each end and each finished training is held to.", "",
              "```", result["provenance"]["command"] + "    # goes on behind the last training", "```", "",
              f"Commit `{result['provenance']['git_commit']}`, {'clean tree' if not result['provenance']['git_dirty'] else 'changed tree'}, "
              f"{result['provenance']['cpu_model']}. `result.json` has every end: moment, kind, whom, exit code, the last step in the log, the newest checkpoint.", "",

@@ -37,23 +37,34 @@ export OMPI_MCA_oob_tcp_if_include="${OMPI_MCA_oob_tcp_if_include:-lo}"
 if $is_replaced; then exec mpirun --oversubscribe "$@"; fi
 
 # Passes lines on, but not the blocks in which mpirun says that a job was aborted whose ranks ended as asked (130).
+# Its blocks stand between lines of 74 dashes; what ranks print between such lines is passed on as it comes.
 without_news() {
-  local line block="" first=""
+  local line head block="" first="" dashes
+  printf -v dashes '%74s' ""
+  dashes=${dashes// /-}
   while IFS= read -r line; do
-    if [[ -z "$block" && "$line" != ----------* ]]; then
+    if [[ "$line" != "$dashes" ]]; then
       echo "$line"
       continue
     fi
-    block+=$line$'\n'
-    if [[ "$line" != ----------* || "$block" == "$line"$'\n' ]]; then continue; fi
+    IFS= read -r head || { echo "$line"; break; }
+    block=$line$'\n'$head$'\n'
+    if [[ "$head" != "Primary job "* && "$head" != "mpirun detected that one or more processes exited"* ]]; then
+      printf %s "$first$block"
+      first=""
+      continue
+    fi
+    while IFS= read -r line; do
+      block+=$line$'\n'
+      if [[ "$line" == "$dashes" ]]; then break; fi
+    done
     case "$block" in
-      *"Primary job"*) first=$block ;;
+      *"Primary job "*) first=$block ;;
       *"Exit code:    130"*) first="" ;;
       *) printf %s "$first$block"; first="" ;;
     esac
-    block=""
   done
-  printf %s "$first$block$line"
+  printf %s "$first$line"
 }
 # Signals to the group are for the ranks: it ends when mpirun has.
 exec {words}> >(trap '' INT TERM HUP USR1 USR2; without_news >&2)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is known to go wrong with Muon, each mistake made and seen by the comparison of
-// matrices_test.cpp.
+// What is known to go wrong with Muon: each mistake, made by hand, is far beyond what the comparison
+// of matrices_test.cpp takes for rounding. Plans with these mistakes are mutants (tests/mutants).
 
 #include <gtest/gtest.h>
 

@@ -126,6 +126,17 @@ TEST(Warnings, OfWhatReplicasDoWhereThereIsOne) {
   }
 }
 
+TEST(Warnings, OfModesOfGroupsOfOneRank) {
+  for (const auto& [mode, size] : std::vector<std::pair<std::string, std::string>>{
+           {"tensor.mode = \"1d\"", "tensor.size"},
+           {"sequence.mode = \"ring\"", "sequence.size"}}) {
+    const auto found = warnings_of("[parallel]\n" + mode + "\n", 2);
+    ASSERT_EQ(found.size(), 1u) << mode;
+    expect_says(found[0], {"plan.toml:2: parallel." + mode, "parallel." + size + " = 1"});
+    EXPECT_TRUE(warnings_of("[parallel]\n" + mode + "\n" + size + " = 2\n", 2).empty()) << mode;
+  }
+}
+
 TEST(ModelPlan, BertNeedsRoomForItsSpecialTokens) {
   expect_says(mistake("[model]\nkind = \"bert\"\nvocab = 256\n"),
               {"plan.toml:3", "model.vocab = 256", "nearest: vocab = 259"});

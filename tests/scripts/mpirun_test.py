@@ -29,6 +29,13 @@ class Ends(unittest.TestCase):
         self.assertEqual(code, 130)
         self.assertEqual(set(said.splitlines()), {"saved", "mpirun: Forwarding signal 12 to job"})
 
+    def test_words_of_ranks_are_passed_on_whatever_stands_around_them(self):
+        words = ["-" * 74, "  Exit code:    130", "my own reason", "-" * 74, "-------------- my table", "row"]
+        ended = subprocess.run([ROOT / "scripts" / "mpirun.sh", "-n", "1", "bash", "-c", 'printf "%s\\n" "$@" >&2; exit 130', "rank", *words],
+                               capture_output=True, text=True, check=False, timeout=60)
+        self.assertEqual(ended.returncode, 130)
+        self.assertEqual(ended.stderr.splitlines(), words)
+
     def test_otherwise_mpirun_says_which_rank(self):
         code, said = self.stopped(3)
         self.assertEqual(code, 3)

@@ -77,6 +77,16 @@ std::string plain_path(const std::string& path) {
   return std::filesystem::absolute(path, error).lexically_normal().string();
 }
 
+/// An empty value is a shell variable that is not set, more often than meant.
+void refuse_empty_values(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& value : option->results()) {
+      KUAFU_REQUIRE(option->get_positional() || !value.empty(), option->get_name(),
+                    ": an empty value was given; give one, or leave the option out");
+    }
+  }
+}
+
 /// What options say against each other, before anything starts.
 void refuse_contradictions(const CLI::App& app) {
   KUAFU_REQUIRE(given_to(app, "--certify").empty() || given_to(app, "--no-certify").empty(),
@@ -204,6 +214,7 @@ FrontCall parse_command_line(int argc, char** argv) {
   }
   refuse_extras(app);
   refuse_contradictions(*app.get_subcommands().front());
+  refuse_empty_values(*app.get_subcommands().front());
   call.command = app.get_subcommands().front()->get_name();
   return call;
 }

@@ -27,7 +27,9 @@ using Report = std::function<void(const std::string& what)>;
 std::atomic<const Report*> watching = nullptr;
 std::atomic<pid_t> watched_process = 0;
 thread_local int rank_of_thread = -1;
-thread_local const std::vector<std::string>* unfinished_with = nullptr;  // plug-ins
+std::atomic<const std::vector<std::string>*> unfinished_with = nullptr;  // plug-ins
+std::atomic<bool> is_any_thread_meant = false;
+thread_local bool is_working_thread = false;
 std::atomic<pid_t> working_process = 0;
 
 [[noreturn]] void leave(int status) {
@@ -36,8 +38,11 @@ std::atomic<pid_t> working_process = 0;
 
 // A forked child ends as it likes.
 void note_unfinished(const char* call, int status) {
-  if (unfinished_with == nullptr || working_process.load() != ::getpid()) return;
-  const std::vector<std::string>& plugins = *std::exchange(unfinished_with, nullptr);
+  if (working_process.load() != ::getpid()) return;
+  if (!is_working_thread && !is_any_thread_meant.load()) return;
+  const std::vector<std::string>* given = unfinished_with.exchange(nullptr);
+  if (given == nullptr) return;
+  const std::vector<std::string>& plugins = *given;
   std::cerr << "kuafu: failed: something called " << call << "(" << status
             << ") before the work was done"
             << (plugins.empty() ? "" : "; plug-ins given: " + join(plugins)) << std::endl;
@@ -62,7 +67,8 @@ void note_exit(const char* call, int status) {
 void watch_exits() {
   static const int registered =
       ::on_exit([](int status, void*) { note_exit("exit", status); }, nullptr);
-  KUAFU_CHECK(registered == 0, "no handler for exit");
+  static const int registered_quick = ::at_quick_exit([] { note_exit("quick_exit", 0); });
+  KUAFU_CHECK(registered == 0 && registered_quick == 0, "no handler for exit");
 }
 
 }  // namespace
@@ -75,8 +81,10 @@ ExitWatch::ExitWatch(Report report) : report_(std::move(report)) {
 
 ExitWatch::~ExitWatch() { watching = nullptr; }
 
-UnfinishedWork::UnfinishedWork(const std::vector<std::string>& plugins) {
+UnfinishedWork::UnfinishedWork(const std::vector<std::string>& plugins, Threads threads) {
   watch_exits();
+  is_working_thread = true;
+  is_any_thread_meant = threads == Threads::kAll;
   working_process = ::getpid();
   unfinished_with = &plugins;
 }
@@ -85,6 +93,8 @@ UnfinishedWork::~UnfinishedWork() { unfinished_with = nullptr; }
 
 WatchedRank::WatchedRank(int rank) { rank_of_thread = rank; }
 WatchedRank::~WatchedRank() { rank_of_thread = -1; }
+
+void end_process(int code) { leave(code); }
 
 }  // namespace kuafu
 

@@ -21,16 +21,22 @@ class ExitWatch {
   std::function<void(const std::string& what)> report_;
 };
 
-/// While it stands, exit() or _exit() of its own thread ends the process with ExitCode kFailed and says
-/// on standard error that the work was not done, and which plug-ins were given: one may end the
-/// process while it is loaded, with any code. An ExitWatch that stands too knows better.
+/// While it stands, exit(), _exit() or quick_exit() of its own thread, or of any, ends the process
+/// with ExitCode kFailed and says on standard error that the work was not done, and which plug-ins
+/// were given: one may end the process while it is loaded, with any code. An ExitWatch that stands
+/// too knows better.
 class UnfinishedWork {
  public:
-  explicit UnfinishedWork(const std::vector<std::string>& plugins);
+  enum class Threads { kOwn, kAll };
+  UnfinishedWork(const std::vector<std::string>& plugins, Threads threads);
   ~UnfinishedWork();
   UnfinishedWork(const UnfinishedWork&) = delete;
   UnfinishedWork& operator=(const UnfinishedWork&) = delete;
 };
+
+/// Ends the process with this code and no destructor of it or of a plug-in, which might end it with
+/// another.
+[[noreturn]] void end_process(int code);
 
 /// The calling thread works as this rank of the world.
 class WatchedRank {

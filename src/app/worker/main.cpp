@@ -196,10 +196,14 @@ int main_with(int argc, char** argv) {
                              &ranks_options.plugins, &matrix_options.plugins}) {
       plugins.insert(plugins.end(), more->begin(), more->end());
     }
-    const UnfinishedWork unfinished(plugins);
-    std::optional<CrashReport> crashes;  // of others than runs and ranks, which somebody watches
-    if (!plugins.empty() && !*run && !*ranks) crashes.emplace(plugins);
-    return with_plugins(plugins, [&] {
+    // Runs and ranks are watched by somebody, and have threads of MPI that end the process.
+    const bool is_alone = !plugins.empty() && !*run && !*ranks;
+    using Threads = UnfinishedWork::Threads;
+    std::optional<UnfinishedWork> unfinished;
+    unfinished.emplace(plugins, is_alone ? Threads::kAll : Threads::kOwn);
+    std::optional<CrashReport> crashes;
+    if (is_alone) crashes.emplace(plugins);
+    const int code = with_plugins(plugins, [&] {
       if (*fuzz) return fuzz_command(fuzz_options);
       if (*ranks) return ranks_command(ranks_options);
       if (*matrix) return matrix_command(matrix_options);
@@ -210,6 +214,10 @@ int main_with(int argc, char** argv) {
       if (*frontier) return frontier_command(options);
       return list_command(options);
     });
+    if (!is_alone || code == kOk) return code;
+    std::cout.flush();
+    unfinished.reset();
+    end_process(code);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? kOk : kUsage;
   } catch (const Refused& e) {

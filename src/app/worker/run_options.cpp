@@ -34,6 +34,9 @@ void require_writable(const char* option, const std::string& file) {
                                ? ::access(file.c_str(), W_OK) == 0
                                : ::access(folder.c_str(), W_OK | X_OK) == 0;
   KUAFU_REQUIRE(is_writable, option, ": cannot write ", file, ": ", std::strerror(errno));
+  std::error_code error;
+  KUAFU_REQUIRE(!std::filesystem::is_directory(file, error), option, ": cannot write ", file,
+                ": it is a folder; give the name of a file");
 }
 
 void check_world(const WorkerOptions& options, const std::string& world) {

@@ -178,6 +178,17 @@ void print_parts(const Json& d) {
   }
 }
 
+/// ", steps 1, 2, 3, 18, 30 of 30": those of the timed run that were compared.
+std::string words_of_proven_steps(const Json& d) {
+  const Json& steps = d["certificate"]["native"]["steps"];
+  constexpr size_t kShown = 12;  // a replay may have compared all of a long run
+  std::string words = steps.size() > kShown ? text(", ", steps.size(), " steps") : "";
+  for (size_t i = 0; i < steps.size() && steps.size() <= kShown; ++i) {
+    words += text(i == 0 ? ", steps " : ", ", steps[i].get<int64_t>() + 1);
+  }
+  return words.empty() ? "" : text(words, " of ", d["plan"]["train"]["steps"].get<int64_t>());
+}
+
 /// Verdict of both parts, then what came nearest to its bound in each.
 void print_certificate(const Json& d) {
   const Json& c = d["certificate"];
@@ -189,7 +200,9 @@ void print_certificate(const Json& d) {
   std::cout << "\n";
   const std::string type = d["plan"]["model"]["dtype"].get<std::string>();
   const std::string native = words_of_native(c), twin = words_of_twin(c);
-  if (!native.empty()) std::cout << "    this run, " << type << "  " << native << "\n";
+  if (!native.empty()) {
+    std::cout << "    this run, " << type << words_of_proven_steps(d) << ": " << native << "\n";
+  }
   if (!twin.empty()) std::cout << "    its f64 twin   " << twin << "\n";
 }
 

@@ -80,6 +80,7 @@ Finding found_or_refused(Finding blank, const std::function<void(Notes& notes)>&
       body(notes);
     } catch (const Refused& error) {
       refusal = error.what();
+      notes.expect(!refusal.empty(), "refused without a reason");
     }
   });
   if (f.is_ok) f.refusal = refusal;

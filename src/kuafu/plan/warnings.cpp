@@ -11,6 +11,10 @@ namespace {
 constexpr const char* kOfReplicas[] = {"parallel.zero", "parallel.data.mode", "parallel.data.order",
                                        "parallel.data.overlap", "parallel.data.bucket"};
 
+/// Modes that say how a group of ranks shares the work: nothing where the group is one rank.
+constexpr const char* kOfGroups[][2] = {{"parallel.tensor.mode", "parallel.tensor.size"},
+                                        {"parallel.sequence.mode", "parallel.sequence.size"}};
+
 }  // namespace
 
 std::vector<std::string> warnings(const Plan& resolved, const Origins& origins) {
@@ -24,8 +28,16 @@ std::vector<std::string> warnings(const Plan& resolved, const Origins& origins) 
                        m.vocab - read, " rows of the table are never read; nearest: vocab = ", read,
                        ", or data.kind = \"synthetic\""));
   }
-  if (resolved.parallel.data.size != 1) return all;
   const Plan defaults;
+  for (const auto& [mode, size] : kOfGroups) {
+    const Key &of_mode = *find_key(mode), &of_size = *find_key(size);
+    if (print(of_mode, resolved) == print(of_mode, defaults)) continue;
+    if (print(of_size, resolved) != "1") continue;
+    all.push_back(text(origins.of({mode, size}), mode, " = ", print(of_mode, resolved),
+                       " shares nothing out, for ", size, " = 1; give it more ranks, or leave ",
+                       "the mode out"));
+  }
+  if (resolved.parallel.data.size != 1) return all;
   for (const char* name : kOfReplicas) {
     const Key& key = *find_key(name);
     if (print(key, resolved) == print(key, defaults)) continue;
