@@ -119,7 +119,8 @@ Json Record::to_json() const {
 std::string Record::page() const {
   std::string out =
       text("# Random plans\n\n", num_plans(), " plans of seed ", seed_,
-           " over all plan keys, worlds and modes of layers, of at most ", most_ranks_,
+           " over all plan keys of the programs below, worlds and modes of layers, of at most ",
+           most_ranks_,
            " ranks each: certified, and metered as the same plan simulated for the world's ",
            "transport. `src/app/worker/README.md` says how a plan may end.\n\n```\nkuafu fuzz ",
            "--plans ", num_plans(), " --seconds 7200 --seed ", seed_, " --ranks ", most_ranks_,
