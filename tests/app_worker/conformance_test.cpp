@@ -203,6 +203,22 @@ TEST(Conformance, TellsOfACrashOfARank) {
       << c.output;
 }
 
+TEST(Conformance, IsNotPassedByAPlugInThatEndsTheProcess) {
+  const Checked quits = check_dead_end("quits");
+  EXPECT_EQ(quits.code, kFailed) << quits.output;
+  EXPECT_NE(quits.output.find("something called quick_exit(0)"), std::string::npos) << quits.output;
+  const Checked rank =
+      check({"1d-exit-at-once", "--sizes", "2", "--plugin", built("plugins/faults.so")});
+  EXPECT_EQ(rank.code, kFailed) << rank.output;
+  EXPECT_NE(rank.output.find("something called _exit(0)"), std::string::npos) << rank.output;
+}
+
+TEST(Conformance, FailsForARefusalWithoutAReason) {
+  const Checked c = check_dead_end("refuses");
+  EXPECT_EQ(c.code, kFailed) << c.output;
+  EXPECT_EQ(c.document["findings"][0]["detail"], "refused without a reason") << c.output;
+}
+
 TEST(Conformance, GivesUpWhereACheckTakesTooLong) {
   const Checked c = check_dead_end("hangs", {"--timeout", "1"});
   EXPECT_EQ(c.code, kTimeout) << c.output;

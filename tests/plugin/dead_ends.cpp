@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Schedules that never come back: "segfaults", "aborts", "divides" and "overflows" crash where they
-// are made, "hangs" waits for ever, and "crashes-at-4" does the first where it has 4 micro-batches.
+// are made, "hangs" waits for ever, "crashes-at-4" does the first where it has 4 micro-batches, and
+// "quits" ends the process as if all were well. "refuses" says not why.
 
 #include <signal.h>
 #include <torch/version.h>
@@ -9,6 +10,7 @@
 
 #include <cstdlib>
 
+#include "kuafu/base/errors.h"
 #include "kuafu/engine/plugin.h"
 #include "kuafu/parallel/pipeline/schedules.h"
 
@@ -50,6 +52,10 @@ Timetable hangs(PipeShape /*s*/) {
   while (true) ::pause();
 }
 
+Timetable quits(PipeShape /*s*/) { std::quick_exit(0); }
+
+Timetable refuses(PipeShape /*s*/) { throw Refused(""); }
+
 void add(Registries& registries) {
   struct Row {
     const char* name;
@@ -57,7 +63,8 @@ void add(Registries& registries) {
   };
   for (const Row& row :
        {Row{"segfaults", segfaults}, Row{"aborts", aborts}, Row{"divides", divides},
-        Row{"overflows", overflows}, Row{"hangs", hangs}, Row{"crashes-at-4", crashes_at_4}}) {
+        Row{"overflows", overflows}, Row{"hangs", hangs}, Row{"crashes-at-4", crashes_at_4},
+        Row{"quits", quits}, Row{"refuses", refuses}}) {
     registries.schedules.add(
         row.name, "never comes back",
         {.make = row.make, .chunks = 1, .most_alive = [](PipeShape s, int /*rank*/) {
