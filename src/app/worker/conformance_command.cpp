@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
 #include <algorithm>
 #include <iostream>
 
 #include "app/worker/check_limit.h"
 #include "app/worker/crash_report.h"
 #include "app/worker/document.h"
+#include "app/worker/early_exit.h"
 #include "app/worker/options.h"
 #include "app/worker/run_options.h"
 #include "kuafu/base/plugin_hint.h"
@@ -216,7 +215,7 @@ class Checking {
       std::cerr << "kuafu: " << e.what() << std::endl;
       code = kUnwritten;
     }
-    ::_exit(code);
+    end_process(code);
   }
 
   const ConformanceOptions& options_;
