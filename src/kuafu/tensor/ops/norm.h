@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ATen/ATen.h>
-
 #include <optional>
 #include <tuple>
 
@@ -14,7 +12,7 @@ namespace kuafu {
 using NormResults = std::tuple<Tensor, Tensor, Tensor>;
 
 /// (R, H) rows in f64: what the kernels of other devices compute in.
-inline Tensor f64_rows(const Tensor& t) { return t.reshape({-1, t.size(-1)}).to(at::kDouble); }
+Tensor f64_rows(const Tensor& t);
 
 /// dx, dweight, dbias on a CPU. `moments` (R, 2) over all shards; undefined: x holds the whole dim
 /// of `hidden` elements.

@@ -18,6 +18,9 @@
 #include "kuafu/tensor/ops/norm.h"
 
 namespace kuafu {
+
+Tensor f64_rows(const Tensor& t) { return t.reshape({-1, t.size(-1)}).to(at::kDouble); }
+
 namespace {
 
 Tensor new_moments(const Tensor& x) {
