@@ -37,7 +37,8 @@ export OMPI_MCA_oob_tcp_if_include="${OMPI_MCA_oob_tcp_if_include:-lo}"
 if $is_replaced; then exec mpirun --oversubscribe "$@"; fi
 
 # Passes lines on, but not the blocks in which mpirun says that a job was aborted whose ranks ended as asked (130).
-# Its blocks stand between lines of 74 dashes; what ranks print between such lines is passed on as it comes.
+# Its blocks stand between lines of 74 dashes; what ranks print between such lines is passed on as it comes. The block
+# about the "Primary job" waits for the one with the exit code, and is not told without it: mpirun does not always have both.
 without_news() {
   local line head block="" first="" dashes
   printf -v dashes '%74s' ""
@@ -50,8 +51,7 @@ without_news() {
     IFS= read -r head || { echo "$line"; break; }
     block=$line$'\n'$head$'\n'
     if [[ "$head" != "Primary job "* && "$head" != "mpirun detected that one or more processes exited"* ]]; then
-      printf %s "$first$block"
-      first=""
+      printf %s "$block"
       continue
     fi
     while IFS= read -r line; do
@@ -64,7 +64,7 @@ without_news() {
       *) printf %s "$first$block"; first="" ;;
     esac
   done
-  printf %s "$first$line"
+  printf %s "$line"
 }
 # Signals to the group are for the ranks: it ends when mpirun has.
 exec {words}> >(trap '' INT TERM HUP USR1 USR2; without_news >&2)
