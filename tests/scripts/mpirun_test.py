@@ -37,8 +37,11 @@ class Ends(unittest.TestCase):
         self.assertEqual(ended.stderr.splitlines(), words)
 
     def test_otherwise_mpirun_says_which_rank(self):
-        code, said = self.stopped(3)
-        self.assertEqual(code, 3)
+        for _ in range(4):   # mpirun does not always say it
+            code, said = self.stopped(3)
+            self.assertEqual(code, 3)
+            if "Exit code" in said:
+                break
         self.assertIn("saved", said)
         self.assertIn("Primary job", said)
         self.assertRegex(said, r"Exit code: *3\n-+\n")
