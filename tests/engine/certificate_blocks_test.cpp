@@ -76,9 +76,8 @@ Measure checked(const std::function<void(oracle::BlockFlows&, WholeTensors&)>& s
   Engine engine(plan, registries, *alone, *data, {});
   Evidence e = observe(engine, *alone, whole_state(engine, *alone), Look::kBlocksToo);
   spoil(e.flows, e.gradients);
-  Rounding rounding;
   Proof proof;
-  check_step(plan, e, *make_reference(plan, registries, *data), rounding, proof);
+  check_step(plan, e, *make_reference(plan, registries, *data), own_rounding, proof);
   return proof.blocks;
 }
 

@@ -216,10 +216,9 @@ Proof checked(const Plan& plan, const std::function<void(Evidence&)>& spoil) {
   Engine engine(plan, registries, *alone, *data, {});
   Evidence e = observe(engine, *alone, whole_state(engine, *alone));
   spoil(e);
-  Rounding rounding;
   Proof proof;
   proof.verdict = "equal";
-  check_step(plan, e, *make_reference(plan, registries, *data), rounding, proof);
+  check_step(plan, e, *make_reference(plan, registries, *data), own_rounding, proof);
   proof.judge();
   return proof;
 }

@@ -144,10 +144,9 @@ Proof checked(const Overrides& keys, const std::function<void(WholeTensors&)>& s
   Engine engine(plan, registries, *alone, *data, {});
   Evidence e = observe(engine, *alone, whole_state(engine, *alone));
   spoil(e.routes.tensors);
-  Rounding rounding;
   Proof proof;
   proof.verdict = "equal";
-  check_step(plan, e, *make_reference(plan, registries, *data), rounding, proof);
+  check_step(plan, e, *make_reference(plan, registries, *data), own_rounding, proof);
   proof.judge();
   return proof;
 }

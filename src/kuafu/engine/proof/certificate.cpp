@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <future>
 #include <limits>
 #include <optional>
+#include <thread>
+#include <utility>
 
 #include "kuafu/base/plugin_error.h"
 #include "kuafu/comm/gather.h"
@@ -13,6 +16,7 @@
 #include "kuafu/engine/proof/certificate_replay.h"
 #include "kuafu/engine/proof/certificate_step.h"
 #include "kuafu/engine/proof/certificate_text.h"
+#include "kuafu/engine/proof/check_queue.h"
 #include "kuafu/engine/proof/miniature.h"
 #include "kuafu/engine/proof/witness.h"
 #include "kuafu/meter/book.h"
@@ -40,17 +44,56 @@ int64_t estimated_bytes(const Plan& plan) {
   return 8 * (6 * weights + activations);
 }
 
+/// How many checks may run at once: a core each, and room for what each reads and makes.
+int64_t num_checks(const Plan& plan, int64_t memory_limit) {
+  const int64_t room = memory_limit / std::max<int64_t>(2 * estimated_bytes(plan), 1);
+  return std::min<int64_t>(room, std::thread::hardware_concurrency());
+}
+
+/// A plan whose steps are compared: lives until the last check of one has ended.
+struct Proven {
+  Plan plan;
+  std::unique_ptr<Dataset> data;
+  std::unique_ptr<Reference> reference = nullptr;  ///< rank 0 only
+};
+
+/// Of steps that follow each other: the first measures rounding, the checks of the others wait for
+/// it, and measure their own where it never came to that.
+struct FollowingSteps {
+  RoundingOf first, later;
+};
+FollowingSteps following_steps() {
+  const auto told = std::make_shared<std::promise<Rounding>>();  // of the first alone
+  const auto known = told->get_future().share();
+  return {.first =
+              [told](const auto& measure) {
+                Rounding y = measure();
+                told->set_value(y);
+                return y;
+              },
+          .later =
+              [known](const auto& measure) {
+                try {
+                  return known.get();
+                } catch (const std::future_error&) {
+                  return measure();
+                }
+              }};
+}
+
 /// Everything that certifying takes, on one rank.
 class Certification {
  public:
   using MakeData = std::function<std::unique_ptr<Dataset>(const Plan&)>;
+  /// `threads`: checks that run at once.
   Certification(const Registries& registries, Communicator& world, const MakeData& make_data,
-                const EngineOptions& options, bool is_resumed)
+                const EngineOptions& options, bool is_resumed, int64_t threads)
       : registries_(registries),
         world_(world),
         make_data_(make_data),
         options_(options),
-        is_resumed_(is_resumed) {
+        is_resumed_(is_resumed),
+        checks_(threads) {
     options_.ledger = nullptr;
   }
 
@@ -59,77 +102,95 @@ class Certification {
     plan.train.steps = std::max<int64_t>(plan.train.steps, kCertificateSteps);
     if (plan.has_dynamic_scale()) plan.train.loss_scale = TrainPlan::kDynamicScale;
     plan.model.dtype = DType::kF64;
-    const auto data = make_data_(plan);
-    prove(plan, *data, nullptr, kCertificateSteps, c, nullptr);
-    c.judge();
+    run_part(c, [&] { prove(plan, nullptr, kCertificateSteps, c, nullptr); });
   }
 
   /// The plan itself, as it was timed.
   void run_native(const Plan& plan, const Witness* witness, Proof& proof) {
-    const auto data = make_data_(plan);
-    if (witness == nullptr) {
-      const int64_t steps = std::min(plan.train.steps, kCertificateSteps);
-      if (steps > 0) prove(plan, *data, nullptr, steps, proof, nullptr);
-    } else {
-      for (const Snapshot& from : witness->snapshots()) {
-        const bool is_first = from.step == witness->first();
-        const int64_t left = plan.train.steps - from.step;
-        const int64_t steps = is_first ? std::min(left, kCertificateSteps) : 1;
-        prove(plan, *data, &from, steps, proof, witness);
+    run_part(proof, [&] {
+      if (witness == nullptr) {
+        const int64_t steps = std::min(plan.train.steps, kCertificateSteps);
+        if (steps > 0) prove(plan, nullptr, steps, proof, nullptr);
+      } else {
+        for (const Snapshot& from : witness->snapshots()) {
+          const bool is_first = from.step == witness->first();
+          const int64_t left = plan.train.steps - from.step;
+          const int64_t steps = is_first ? std::min(left, kCertificateSteps) : 1;
+          prove(plan, &from, steps, proof, witness);
+        }
       }
-    }
+    });
+  }
+
+  /// Waits for the checks of both, and judges.
+  void finish(Proof& proof) {
+    checks_.finish();
     if (proof.steps.empty() && proof.reason.empty()) proof.reason = "no step was made";
     proof.judge();
   }
 
  private:
-  /// Makes steps of a plan, from a snapshot of it or from the start, and checks each.
-  void prove(const Plan& plan, const Dataset& data, const Snapshot* from, int64_t steps,
-             Proof& proof, const Witness* witness) {
-    Engine engine(plan, registries_, world_, data, options_);
+  /// Errors that every rank meets alike (checks of plans before any message, a loss that is no
+  /// number): what could not be certified, and why. Others end the run, as they do everywhere.
+  void run_part(Proof& proof, const std::function<void()>& part) {
+    try {
+      part();
+    } catch (const ConfigError& e) {
+      checks_.finish();
+      proof.give_up(e.what());
+    }
+  }
+
+  /// Makes steps of a plan, from a snapshot of it or from the start, and has each checked.
+  void prove(const Plan& plan, const Snapshot* from, int64_t steps, Proof& proof,
+             const Witness* witness) {
+    const auto proven = std::make_shared<Proven>(plan, make_data_(plan));
+    Engine engine(proven->plan, registries_, world_, *proven->data, options_);
     if (from != nullptr) go_back_to(*from, engine);
     if (proof.verdict == "not_run" && proof.reason.empty()) proof.verdict = "equal";
-    std::unique_ptr<Reference> reference;
-    if (world_.rank() == 0) {
-      guarded(proof,
-              [&] { reference = make_reference(plan, registries_, data, engine.all_params()); });
-    }
-    Rounding rounding;
+    if (world_.rank() == 0) make_reference_of(*proven, engine, proof);
     WholeState state = whole_state(engine, world_);
     // Later steps follow no other that was compared: they are looked at closer.
     const bool is_later = witness != nullptr && from->step != witness->first();
     const bool has_blocks = registries_.oracles.contains(plan.model.kind);
     const Look look = is_later && has_blocks ? Look::kBlocksToo : Look::kWhole;
+    FollowingSteps following = following_steps();
     for (int64_t step = 0; step < steps; ++step) {
-      Evidence e = observe(engine, world_, std::move(state), look);
-      if (from != nullptr && is_resumed_) e.is_first = false;
-      if (reference != nullptr) {
-        guarded(proof,
-                [&] { check_step(plan, e, *reference, rounding, proof, registries_.updates); });
-      }
-      if (witness != nullptr) compare_with_run(engine, e, *witness, proof);
-      state = std::move(e.after);
+      const auto e = std::make_shared<Evidence>(observe(engine, world_, std::move(state), look));
+      if (from != nullptr && is_resumed_) e->is_first = false;
+      state = e->after;
+      std::vector<std::string> unlike_run;
+      if (witness != nullptr) unlike_run = differences(engine, *e, *witness);
+      if (world_.rank() != 0) continue;
+      const auto check = [proven, e, rounding = std::exchange(following.first, following.later),
+                          &rules = registries_.updates](Proof& part) {
+        check_step(proven->plan, *e, *proven->reference, rounding, part, rules);
+      };
+      checks_.add(proof, proven->reference == nullptr ? CheckQueue::Check{} : check,
+                  std::move(unlike_run), proven->reference && proven->reference->is_stateless());
     }
   }
 
-  /// An error of the reference itself is no rank's fault: it is the reason why nothing is proven.
-  static void guarded(Proof& proof, const std::function<void()>& part) {
+  void make_reference_of(Proven& proven, Engine& engine, Proof& proof) {
     if (proof.verdict == "not_run") return;
+    std::string why;
     try {
-      part();
-    } catch (const oracle::WrongRoutes& error) {
-      proof.refute(error.what());
+      proven.reference =
+          make_reference(proven.plan, registries_, *proven.data, engine.all_params());
+      return;
     } catch (const PluginError&) {  // what is certified cannot be trusted either
       throw;
     } catch (const std::exception& error) {
-      proof.give_up(plain_words(error));
+      why = plain_words(error);
     } catch (...) {
-      proof.give_up(kNoException);
+      why = kNoException;
     }
+    checks_.finish();
+    proof.give_up(why);
   }
 
-  /// Loss, norm and state after the timed run's step, to the bit.
-  void compare_with_run(Engine& engine, const Evidence& e, const Witness& witness, Proof& proof) {
+  /// Loss, norm and state after the timed run's step, to the bit: what differs, of all ranks.
+  std::vector<std::string> differences(Engine& engine, const Evidence& e, const Witness& witness) {
     const StepReport& timed = witness.reports().at(static_cast<size_t>(e.step - witness.first()));
     std::string why;
     if (!is_same(timed.loss, e.report.loss) || !is_same(timed.grad_norm, e.report.grad_norm)) {
@@ -142,9 +203,9 @@ class Certification {
       why = text("step ", e.step + 1, " of the run left rank ", world_.rank(),
                  " with other bits than the same step made again");
     }
-    for (const std::string& words : gather_texts(world_, why)) {
-      if (!words.empty()) proof.refute(words);
-    }
+    std::vector<std::string> all = gather_texts(world_, why);
+    std::erase(all, std::string());
+    return all;
   }
 
   const Registries& registries_;
@@ -152,17 +213,8 @@ class Certification {
   const MakeData& make_data_;
   EngineOptions options_;
   bool is_resumed_;
+  CheckQueue checks_;
 };
-
-/// Errors that every rank meets alike (checks of plans before any message, a loss that is no
-/// number): what could not be certified, and why. Others end the run, as they do everywhere.
-void run_part(Proof& proof, const std::function<void()>& part) {
-  try {
-    part();
-  } catch (const ConfigError& e) {
-    proof.give_up(e.what());
-  }
-}
 
 }  // namespace
 
@@ -173,6 +225,17 @@ void Measure::add(double e, double b, const std::string& name) {
   error = e;
   bound = b;
   where = name;
+}
+
+void Proof::take(const Proof& part) {
+  for (Measure Proof::*m :
+       {&Proof::loss, &Proof::gradient, &Proof::routes, &Proof::blocks, &Proof::update}) {
+    const Measure& found = part.*m;
+    if (!found.where.empty()) (this->*m).add(found.error, found.bound, found.where);
+  }
+  steps.insert(steps.end(), part.steps.begin(), part.steps.end());
+  if (part.verdict == "different") refute(part.reason);
+  if (part.verdict == "not_run") give_up(part.reason);
 }
 
 void Proof::refute(const std::string& why) {
@@ -250,13 +313,14 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
     certify_replayed(plan, registries, world, make_data, options, timed.pushed, c);
     return shared(c, world);
   }
-  Certification certification(registries, world, make_data, options, timed.is_resumed);
-  run_part(c.native, [&] { certification.run_native(plan, timed.witness, c.native); });
-  if (plan.model.dtype == DType::kF64 && plan.train.steps >= kCertificateSteps) {
-    static_cast<Proof&>(c) = c.native;
-  } else {
-    run_part(c, [&] { certification.run_twin(plan, c); });
-  }
+  Certification certification(registries, world, make_data, options, timed.is_resumed,
+                              num_checks(plan, memory_limit));
+  certification.run_native(plan, timed.witness, c.native);
+  const bool is_twin = plan.model.dtype == DType::kF64 && plan.train.steps >= kCertificateSteps;
+  if (!is_twin) certification.run_twin(plan, c);
+  certification.finish(c.native);
+  if (!is_twin) certification.finish(c);
+  if (is_twin) static_cast<Proof&>(c) = c.native;
   c.conclude();
   return shared(c, world);
 }

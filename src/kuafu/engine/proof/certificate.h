@@ -34,6 +34,8 @@ struct Proof {
   Measure blocks;    ///< in steps that were looked at block by block: of an output or a gradient
   Measure update;    ///< of a weight or optimizer value, over what the update adds up to it
 
+  /// Adds what was found of a further step, in the order of the steps.
+  void take(const Proof& part);
   /// "different" with a reason, once.
   void refute(const std::string& why);
   /// "not_run" with a reason, unless something compared so far is different.

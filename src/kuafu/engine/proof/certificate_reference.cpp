@@ -19,6 +19,7 @@ class OracleReference : public Reference {
       : plan_(plan), model_(std::move(model)), data_(data) {}
 
   std::string name() const override { return "oracle"; }
+  bool is_stateless() const override { return true; }
   oracle::Weights weights() override { return model_->weights(); }
   oracle::Tensors initial_weights() override {
     return oracle::initial_weights(*model_, plan_.train.seed);

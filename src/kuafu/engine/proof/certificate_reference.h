@@ -14,6 +14,8 @@ class Reference {
  public:
   virtual ~Reference() = default;
   virtual std::string name() const = 0;  ///< "oracle" or "engine"
+  /// Whether several threads may ask it at once.
+  virtual bool is_stateless() const { return false; }
   /// What weights there are, and which layers each holds.
   virtual oracle::Weights weights() = 0;
   /// Whole weights before the first step, f64.

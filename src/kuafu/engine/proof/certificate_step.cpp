@@ -119,7 +119,7 @@ void take_larger(Rounding& to, const oracle::Gradients& rounded, const oracle::G
 class GradientCheck {
  public:
   GradientCheck(const Plan& plan, const Evidence& evidence, Reference& reference,
-                Rounding& rounding, Proof& proof)
+                const RoundingOf& rounding, Proof& proof)
       : plan_(plan),
         is_(evidence),
         reference_(reference),
@@ -161,7 +161,7 @@ class GradientCheck {
     const DType type = plan_.model.dtype;
     if (!is_finite(rounded_in(type, kOverflow).gradients)) return;
     const oracle::Gradients exact = reference_.gradients(is_.step, weights_, is_.routes.tensors);
-    Rounding y{.loss = 0};
+    Rounding y;
     for (uint64_t draw = 0; draw < kDraws; ++draw) {
       const oracle::RandomRounding at_random(u_, draw);
       const auto drawn = rounded_in(is_wide(type) ? DType::kF64 : type);
@@ -190,7 +190,7 @@ class GradientCheck {
   /// Where the run's own type is f64, f32's rounding stands for it, times the ratio of both u.
   Rounding measured(const oracle::Gradients& exact) const {
     const DType type = plan_.model.dtype == DType::kF64 ? DType::kF32 : plan_.model.dtype;
-    Rounding y{.loss = 0};
+    Rounding y;
     take_larger(y, rounding_in(type), exact, u_ / unit_roundoff(type));
     return y;
   }
@@ -199,7 +199,7 @@ class GradientCheck {
   /// of equal terms err alike.
   Rounding measured_at_random(const oracle::Gradients& exact) const {
     const DType type = plan_.model.dtype;
-    Rounding y = is_wide(type) ? measured(exact) : Rounding{.loss = 0};
+    Rounding y = is_wide(type) ? measured(exact) : Rounding{};
     for (uint64_t draw = 0; draw < kDraws; ++draw) {
       const oracle::RandomRounding at_random(u_, draw);
       const auto drawn = rounding_in(is_wide(type) ? DType::kF64 : type);
@@ -211,10 +211,10 @@ class GradientCheck {
 
   void check_loss_and_gradients() {
     const oracle::Gradients exact = reference_.gradients(is_.step, weights_, is_.routes.tensors);
-    if (rounding_.loss < 0) rounding_ = measured(exact);
-    if (proof_.verdict == "different" || !proof_.holds()) return compare(exact, rounding_);
+    const Rounding known = rounding_([&] { return measured(exact); });
+    if (proof_.verdict == "different" || !proof_.holds()) return compare(exact, known);
     const Proof before = proof_;
-    compare(exact, rounding_);
+    compare(exact, known);
     if (proof_.holds()) return;
     if (is_no_number()) return name_overflow(before);
     proof_ = before;
@@ -310,7 +310,7 @@ class GradientCheck {
   const Plan& plan_;
   const Evidence& is_;
   Reference& reference_;
-  Rounding& rounding_;
+  const RoundingOf& rounding_;
   Proof& proof_;
   double u_;
   oracle::Tensors weights_;          // before the step, f64
@@ -338,13 +338,13 @@ Evidence observe(Engine& engine, Communicator& world, WholeState before, Look lo
 }
 
 void check_gradients(const Plan& plan, const Evidence& evidence, Reference& reference,
-                     Rounding& rounding, Proof& proof) {
+                     const RoundingOf& rounding, Proof& proof) {
   const at::NoGradGuard no_grad;
   GradientCheck(plan, evidence, reference, rounding, proof).run();
 }
 
 void check_step(const Plan& plan, const Evidence& evidence, Reference& reference,
-                Rounding& rounding, Proof& proof, const oracle::UpdateRules& rules) {
+                const RoundingOf& rounding, Proof& proof, const oracle::UpdateRules& rules) {
   const at::NoGradGuard no_grad;
   check_gradients(plan, evidence, reference, rounding, proof);
   if (!evidence.after.disagreement.empty())

@@ -31,10 +31,14 @@ struct Rounding {
   struct Size {
     double norm = 0, largest = 0;
   };
-  double loss = -1;                           ///< relative; below 0: not measured yet
+  double loss = 0;                            ///< relative
   double scores = 0;                          ///< largest difference of a router's scores
   std::map<std::string, Size> gradient = {};  ///< relative to the sums of absolute terms
 };
+
+/// Gives the rounding that a step is compared with; `measure` measures the step's own.
+using RoundingOf = std::function<Rounding(const std::function<Rounding()>& measure)>;
+inline Rounding own_rounding(const std::function<Rounding()>& measure) { return measure(); }
 
 /// Of the numbers of a type.
 double unit_roundoff(DType type);
@@ -46,14 +50,14 @@ double loss_bound(const Plan& plan, double rounding);
 
 /// The part of check_step() before the update: what was computed with the weights `before`.
 void check_gradients(const Plan& plan, const Evidence& evidence, Reference& reference,
-                     Rounding& rounding, Proof& proof);
+                     const RoundingOf& rounding, Proof& proof);
 
 /// Adds a step to a proof: its loss, gradients and update against the reference from the step's own
 /// weights; the first step's weights against the reference's own. Measures the rounding where
 /// nobody has. `rules`: formulas of all optimizers. @pre plan.model.dtype is the type that the evidence
 /// was computed in
 void check_step(const Plan& plan, const Evidence& evidence, Reference& reference,
-                Rounding& rounding, Proof& proof,
+                const RoundingOf& rounding, Proof& proof,
                 const oracle::UpdateRules& rules = oracle::builtin_updates());
 
 }  // namespace kuafu

@@ -107,8 +107,7 @@ class PushCheck {
     e.before.values = whole(push.values);
     e.gradients = whole(push.gradient);
     ShareReference share(reference_, {push.worker, plan_.parallel.data.size});
-    Rounding rounding;
-    check_gradients(plan_, e, share, rounding, proof_);
+    check_gradients(plan_, e, share, own_rounding, proof_);
     for (size_t s = 0; s < run_.seen.updates.size(); ++s) {
       if (proof_.verdict != "not_run") check_served(push, static_cast<int64_t>(s));
     }

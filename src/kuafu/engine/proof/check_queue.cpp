@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/engine/proof/check_queue.h"
+
+#include <algorithm>
+#include <exception>
+#include <system_error>
+#include <utility>
+
+#include <ATen/Parallel.h>
+
+#include "kuafu/base/plugin_error.h"
+#include "kuafu/engine/plain_words.h"
+#include "kuafu/oracle/oracle.h"
+
+namespace kuafu {
+namespace {
+
+/// An error of the reference itself is no rank's fault: it is the reason why nothing is proven.
+Proof run_check(const CheckQueue::Check& check, Proof part) {
+  if (!check || part.verdict == "not_run") return part;
+  try {
+    check(part);
+  } catch (const oracle::WrongRoutes& error) {
+    part.refute(error.what());
+  } catch (const PluginError&) {  // what is certified cannot be trusted either
+    throw;
+  } catch (const std::exception& error) {
+    part.give_up(plain_words(error));
+  } catch (...) {
+    part.give_up(kNoException);
+  }
+  return part;
+}
+
+}  // namespace
+
+CheckQueue::CheckQueue(int64_t threads)
+    : threads_(static_cast<size_t>(std::max<int64_t>(threads, 1))) {}
+
+void CheckQueue::add(Proof& to, const Check& check, std::vector<std::string> refutations,
+                     bool runs_beside_others) {
+  while (pending_.size() >= threads_) take_first();
+  if (!runs_beside_others) finish();
+  // Which checks have been taken follows from their number alone: so does what a check knows.
+  Proof part;
+  part.verdict = to.holds() ? to.verdict : "different";
+  const auto alone = [check, part] { return run_check(check, part); };
+  const auto beside = [alone] {
+    at::init_num_threads();  // one, as ranks have
+    return alone();
+  };
+  std::future<Proof> found;
+  if (runs_beside_others && threads_ > 1) {
+    try {
+      found = std::async(std::launch::async, beside);
+    } catch (const std::system_error&) {  // no thread to be had
+    }
+  }
+  const bool is_beside = found.valid();
+  if (!is_beside) found = std::async(std::launch::deferred, alone);
+  pending_.push_back({&to, std::move(found), std::move(refutations)});
+  if (!is_beside) finish();
+}
+
+void CheckQueue::finish() {
+  while (!pending_.empty()) take_first();
+}
+
+void CheckQueue::take_first() {
+  Pending first = std::move(pending_.front());
+  pending_.pop_front();
+  const Proof found = first.found.get();
+  if (first.to->verdict != "not_run") first.to->take(found);
+  for (const std::string& words : first.refutations) first.to->refute(words);
+}
+
+}  // namespace kuafu

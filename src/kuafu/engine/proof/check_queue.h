@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "kuafu/engine/proof/certificate.h"
+
+namespace kuafu {
+
+/// Checks of steps, beside the ranks that make the next ones: a reference takes far longer than a
+/// step, and ranks that wait leave their cores idle. What is found is taken in the order of the
+/// steps, so that a proof does not depend on which check ended first.
+class CheckQueue {
+ public:
+  /// Compares one step, into a proof of its own.
+  using Check = std::function<void(Proof& part)>;
+
+  /// `threads`: how many run at once; with 1 each runs when it is added.
+  explicit CheckQueue(int64_t threads);
+
+  /// Adds what `check` finds, and then what `refutations` say, to a proof; the latter alone for
+  /// one that has ended in "not_run", and without a check. Waits while `threads` run. What does
+  /// not run beside others runs by itself. Errors of a check are the proof's reason to be
+  /// "not_run", but a PluginError, which any call may throw.
+  void add(Proof& to, const Check& check, std::vector<std::string> refutations,
+           bool runs_beside_others);
+  /// Waits for all.
+  void finish();
+
+ private:
+  struct Pending {
+    Proof* to;
+    std::future<Proof> found;
+    std::vector<std::string> refutations;
+  };
+
+  void take_first();
+
+  const size_t threads_;
+  std::deque<Pending> pending_;
+};
+
+}  // namespace kuafu
