@@ -202,7 +202,7 @@ int main_with(int argc, char** argv) {
     std::optional<UnfinishedWork> unfinished;
     unfinished.emplace(plugins, is_alone ? Threads::kAll : Threads::kOwn);
     std::optional<CrashReport> crashes;
-    if (is_alone) crashes.emplace(plugins);
+    if (is_alone || *run) crashes.emplace(plugins);
     const int code = with_plugins(plugins, [&] {
       if (*fuzz) return fuzz_command(fuzz_options);
       if (*ranks) return ranks_command(ranks_options);
