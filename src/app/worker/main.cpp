@@ -221,14 +221,14 @@ int main_with(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? kOk : kUsage;
   } catch (const Refused& e) {
-    std::cerr << "kuafu: refused: " << e.what() << "\n";
+    std::cerr << "kuafu: refused: " << what_of(e) << "\n";
     return kRefused;
   } catch (const Unwritten& e) {
     std::cerr << "kuafu: " << e.what() << "\n";
     return kUnwritten;
   } catch (const ConfigError& e) {
     let_rank_0_report();
-    std::cerr << "kuafu: " << e.what() << "\n";
+    std::cerr << "kuafu: " << reason_of(e) << "\n";
     return kUsage;
   } catch (const std::exception& e) {
     let_rank_0_report();
