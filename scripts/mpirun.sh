@@ -36,21 +36,30 @@ export OMPI_MCA_oob_tcp_if_include="${OMPI_MCA_oob_tcp_if_include:-lo}"
 
 if $is_replaced; then exec mpirun --oversubscribe "$@"; fi
 
-# Passes lines on, but not the blocks in which mpirun says that a job was aborted whose ranks ended as asked (130).
+# Passes lines on, but not the blocks in which mpirun says that a job was aborted whose ranks ended as asked (130), or
+# with another code of kuafu (1 to 7) of which it told the reason: those wait for the end.
 # Its blocks stand between lines of 74 dashes; what ranks print between such lines is passed on as it comes. The block
 # about the "Primary job" waits for the one with the exit code, and is not told without it: mpirun does not always have both.
 without_news() {
-  local line head block="" first="" dashes
+  local line head block="" first="" held="" is_told=false dashes
   printf -v dashes '%74s' ""
   dashes=${dashes// /-}
   while IFS= read -r line; do
     if [[ "$line" != "$dashes" ]]; then
+      case "$line" in
+        "["*"help message help-mpi-api.txt / mpi-abort" | "["*'MCA parameter "orte_base_help_aggregate"'*)
+          held+=$line$'\n'
+          continue
+          ;;
+        "kuafu: "*) is_told=true ;;
+      esac
       echo "$line"
       continue
     fi
     IFS= read -r head || { echo "$line"; break; }
     block=$line$'\n'$head$'\n'
-    if [[ "$head" != "Primary job "* && "$head" != "mpirun detected that one or more processes exited"* ]]; then
+    if [[ "$head" != "Primary job "* && "$head" != "mpirun detected that one or more processes exited"* &&
+      "$head" != "MPI_ABORT was invoked on rank "* ]]; then
       printf %s "$block"
       continue
     fi
@@ -61,10 +70,12 @@ without_news() {
     case "$block" in
       *"Primary job "*) first=$block ;;
       *"Exit code:    130"*) first="" ;;
+      *"Exit code:    "[1-7]$'\n'* | *"with errorcode "[1-7].*) held+=$first$block first="" ;;
       *) printf %s "$first$block"; first="" ;;
     esac
   done
   printf %s "$line"
+  if ! $is_told; then printf %s "$held"; fi
 }
 # Signals to the group are for the ranks: it ends when mpirun has.
 exec {words}> >(trap '' INT TERM HUP USR1 USR2; without_news >&2)

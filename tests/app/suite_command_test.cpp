@@ -104,6 +104,19 @@ TEST(SuiteCommand, RunsNothingTwiceAndMendsADamagedHdf5) {
   EXPECT_EQ(test::read_text(out + "/run.jsonl"), record);
 }
 
+TEST(SuiteCommand, GoesOnWhereNobodyReadsItsOutput) {
+  const TemporaryFolder folder;
+  const std::string out = folder / "out";
+  std::string line;
+  for (const std::string& word : started(suite_in(folder, {"ok"}), out)) line += word + " ";
+  Process process({"bash", "-c", line + "| true; exit ${PIPESTATUS[0]}"});
+  const Output output = process.wait();
+  EXPECT_EQ(output.code, 7) << output.err;
+  expect_has(output.err, "cannot write all of the standard output");
+  EXPECT_EQ(results(out).size(), 2U);
+  EXPECT_EQ(std::filesystem::exists(out + "/results.h5"), build_info::kHdf5.found);
+}
+
 TEST(SuiteCommand, FailsWhereACaseFailed) {
   const TemporaryFolder folder;
   const Output output = run_suite(suite_in(folder, {"throw", "ok"}), folder / "out");

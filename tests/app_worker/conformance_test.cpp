@@ -18,15 +18,15 @@ namespace {
 using tests::built;
 using tests::Ended;
 
-/// kuafu-worker conformance and what it wrote to --json.
+/// `conformance` and what it wrote to --json.
 struct Checked : Ended {
   Json document;
 };
 
-Checked check(const tests::Arguments& arguments) {
+Checked check(const tests::Arguments& arguments, const char* program = "bin/kuafu-worker") {
   const tests::Folder folder;
   const std::string file = folder.path("findings.json");
-  tests::Arguments command = {built("bin/kuafu-worker"), "conformance"};
+  tests::Arguments command = {built(program), "conformance"};
   command.insert(command.end(), arguments.begin(), arguments.end());
   command.insert(command.end(), {"--json", file});
   Checked checked{tests::Child(command).wait(), {}};
@@ -167,11 +167,12 @@ TEST(ConformanceWhole, HoldsForAModelThatBringsNoOracle) {
 }
 
 /// `kuafu conformance` of one of the schedules that never come back.
-Checked check_dead_end(const char* schedule, const tests::Arguments& more = {}) {
+Checked check_dead_end(const char* schedule, const tests::Arguments& more = {},
+                       const char* program = "bin/kuafu-worker") {
   tests::Arguments arguments = {"--schedule", schedule,   "--sizes",
                                 "2",          "--plugin", built("plugins/dead_ends.so")};
   arguments.insert(arguments.end(), more.begin(), more.end());
-  return check(arguments);
+  return check(arguments, program);
 }
 
 TEST(Conformance, TellsInWhichCheckAPluginCrashed) {
@@ -192,7 +193,35 @@ TEST(Conformance, TellsInWhichCheckAPluginCrashed) {
                               "\" on pipeline2, 1 micro-batches, 1 stage a rank; plug-ins given: " +
                               built("plugins/dead_ends.so") + "\n";
     EXPECT_NE(checked.output.find(where), std::string::npos) << checked.output;
+    EXPECT_EQ(checked.document["status"], "unfinished");
   }
+}
+
+TEST(Conformance, KeepsWhatItFoundBeforeACrash) {
+  const Checked c = check_dead_end("crashes-at-4", {}, "bin/kuafu");
+  EXPECT_EQ(c.code, kFailed) << c.output;
+  EXPECT_NE(c.output.find("kuafu: failed: the worker was killed by signal 11"), std::string::npos)
+      << c.output;
+  EXPECT_EQ(c.document["status"], "crashed");
+  EXPECT_GT(c.document["passed"], 0);
+  EXPECT_EQ(c.document["under_way"].get<std::string>().find("check timetable of schedule"), 0u);
+}
+
+TEST(Conformance, SaysWhatASignalInterrupted) {
+  const tests::Folder folder;
+  const std::string file = folder.path("findings.json");
+  tests::Child child({built("bin/kuafu"), "conformance", "--schedule", "hangs", "--sizes", "2",
+                      "--plugin", built("plugins/dead_ends.so"), "--json", file});
+  ASSERT_TRUE(tests::eventually([&] { return !tests::content_of(file).empty(); },
+                                std::chrono::seconds(60)));
+  ::kill(child.pid(), SIGINT);
+  const Ended ended = child.wait();
+  EXPECT_EQ(ended.code, kInterrupted) << ended.output;
+  EXPECT_NE(ended.output.find("kuafu: interrupted: signal 2 (Interrupt) in the middle of: check "
+                              "timetable of schedule \"hangs\""),
+            std::string::npos)
+      << ended.output;
+  EXPECT_EQ(Json::parse(tests::content_of(file))["status"], "interrupted");
 }
 
 TEST(Conformance, TellsOfACrashOfARank) {

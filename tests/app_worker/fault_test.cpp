@@ -11,6 +11,7 @@
 #include <cstdlib>
 
 #include "kuafu/base/build_info.h"
+#include "kuafu/base/errors.h"
 #include "kuafu/record/schema.h"
 #include "tests/app_worker/process.h"
 
@@ -18,6 +19,7 @@ namespace kuafu {
 namespace {
 
 using tests::Arguments;
+using tests::built;
 using tests::Ran;
 
 struct World {
@@ -111,7 +113,13 @@ TEST_P(Fault, ImmediateExitOfARankIsTheReason) {
 }
 
 TEST_P(Fault, SignalThatEndedARankIsTheReason) {
-  expect_cause(run("1d-crash"), "was killed by signal 6");
+  const Ran crashed = run("1d-crash");
+  expect_cause(crashed, "was killed by signal 6");
+  EXPECT_NE(crashed.output.find(text("(SIGABRT, a call of abort()) in the middle of: ",
+                                     GetParam().is_mpi ? "rank 1, " : "", "step 2 of 3; plug-ins ",
+                                     "given: ", built("plugins/faults.so"), "\n")),
+            std::string::npos)
+      << crashed.output;
   const Ran killed = run("1d-kill");
   expect_cause(killed, "was killed by signal 9");
   if (GetParam().is_mpi) expect_cause(killed, "rank 1");

@@ -36,9 +36,10 @@ std::string environment(const char* name) {
 
 Child::Child(const Arguments& command, const std::map<std::string, std::string>& environment) {
   std::string name = std::filesystem::temp_directory_path() / "kuafu-output-XXXXXX";
-  const int out = ::mkstemp(name.data());
-  KUAFU_REQUIRE(out >= 0, "cannot make ", name);
-  file_ = name;
+  out_ = File(::mkostemp(name.data(), O_CLOEXEC));
+  KUAFU_REQUIRE(out_.is_open(), "cannot make ", name);
+  ::unlink(name.c_str());  // however this test ends
+  const int out = out_.descriptor();
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -52,7 +53,6 @@ Child::Child(const Arguments& command, const std::map<std::string, std::string>&
     ::execvp(argv[0], argv.data());
     ::_exit(127);
   }
-  ::close(out);
   KUAFU_REQUIRE(pid_ > 0, "cannot fork");
 }
 
@@ -61,10 +61,9 @@ Child::~Child() {
     ::kill(-pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
   }
-  ::unlink(file_.c_str());
 }
 
-std::string Child::output() const { return contents(file_); }
+std::string Child::output() const { return contents(text("/proc/self/fd/", out_.descriptor())); }
 
 Ended Child::wait(std::chrono::seconds limit) {
   Ended ended;

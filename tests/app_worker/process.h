@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kuafu/record/files.h"
 #include "kuafu/record/json.h"
 
 // Starting programs and looking at how they end.
@@ -39,7 +40,7 @@ class Child {
 
  private:
   int pid_ = -1;
-  std::string file_;
+  File out_;
   std::chrono::steady_clock::time_point start_;
 };
 

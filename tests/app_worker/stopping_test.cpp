@@ -203,6 +203,22 @@ TEST(Watching, StopAfterUnderMpiIsNoFailure) {
   EXPECT_EQ(ended.output.find("failed"), std::string::npos) << ended.output;
 }
 
+TEST(Watching, ALogThatLacksStepsIsTold) {
+  const tests::Folder folder;
+  const auto run = [&](Arguments more) {
+    more.insert(more.end(), {"--steps", "6", "--checkpoint", folder.path("saved"), "--resume"});
+    return run_front(more);
+  };
+  const std::string log = folder.path("log.csv");
+  run({"--stop-at", "1", "--log", log});
+  run({"--stop-at", "4"});
+  const Ran last = run({"--log", log});
+  EXPECT_EQ(last.code, 0) << last.output;
+  EXPECT_NE(last.output.find(" has no rows of steps 2 to 4: they were made without it\n"),
+            std::string::npos)
+      << last.output;
+}
+
 TEST(Watching, ValidationOnTheWayIsEndedToo) {
   const tests::Folder folder;
   const std::string log = folder.path("log.jsonl");

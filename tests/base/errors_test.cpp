@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "kuafu/base/dtype.h"
+#include "kuafu/base/reason.h"
 #include "tests/base/messages.h"
 
 namespace kuafu {
@@ -49,6 +53,16 @@ TEST(DType, HasTheSizesOfTheFormats) {
   EXPECT_EQ(size_of(DType::kI64), 8);
   EXPECT_EQ(size_of(DType::kI32), 4);
   EXPECT_EQ(size_of(DType::kU8), 1);
+}
+
+TEST(Reason, OfAnyLengthIsCut) {
+  const std::string said = reason_of(Error(std::string(5'000'000, 'x')));
+  EXPECT_EQ(said, std::string(2000, 'x') + "... (4998000 more characters)");
+}
+
+TEST(Reason, OfTooManyOpenFilesNamesTheLimit) {
+  expect_says(reason_of(Error(text("cannot make a pipe: ", std::strerror(EMFILE)))),
+              {"cannot make a pipe", "`ulimit -n`"});
 }
 
 }  // namespace

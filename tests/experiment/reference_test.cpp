@@ -234,7 +234,8 @@ TEST(Summary, CountsWhatCertificatesSayAndTellsWhy) {
       test::sample_case("c", certified({{"verdict", "not_run"}, {"reason", "no legal miniature"}})),
       test::sample_case("d", certified(nullptr)),
       test::sample_case("e", {{"status", "refused"}, {"reason", "no square"}})};
-  EXPECT_EQ(verdict_counts(lines), "1 equal, 1 different, 2 not run");
+  EXPECT_EQ(verdict_counts(lines),
+            "1 equal, 1 different, 2 not run, none of 1 that did not end ok");
   const std::string table = result_table(lines);
   for (const char* said :
        {"case b: certificate different: its f64 twin: gradient error 0.250 of 1.00e-09",

@@ -381,6 +381,14 @@ TEST(Runner, SaysWhichPlanKeysMakeAnotherSuiteOfOneName) {
   } catch (const ConfigError& error) {
     expect_has(error.what(), "(model.layers 2, now 3)");  // what "auto" became is no difference
   }
+  Suite renamed = three;
+  renamed.cases[0].name = "other";
+  try {
+    Runner runner(renamed, fake_options(folder.path()));
+    FAIL() << "took the folder of another suite";
+  } catch (const ConfigError& error) {
+    expect_has(error.what(), "here \"other\": model.layers 2, now 3.");
+  }
 }
 
 TEST(Runner, ReplacesCasesThatGaveNoResultWhateverThePlanIsNow) {

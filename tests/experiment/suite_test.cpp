@@ -41,6 +41,11 @@ void expect_error(const std::string& toml, const std::vector<std::string>& words
 
 using Names = std::vector<std::string>;
 
+TEST(Suite, APlanIsToldFromIt) {
+  expect_error("[model]\nlayers = 2\n",
+               {"s.toml:1: [model] belongs to a plan", "run a plan with: kuafu run FILE"});
+}
+
 TEST(Suite, CrossesTheGridInTheOrderWritten) {
   const Suite suite = parse_suite(
       kHead + "[grid]\nranks = [1, 2]\ntrain.batch = [8, 16]\nmodel.layers = [3]\n", "s.toml");

@@ -97,6 +97,8 @@ TEST(ParsePlan, RefusesUnknownNames) {
         "allowed: in [model] kind, layers, hidden"}},
       {"[train]\nlr = 0.1\n",
        {"plan.toml:2: ", "unknown key train.lr = 0.1", "nearest: optimizer.lr"}},
+      {"[suite]\nname = \"s\"\n",
+       {"plan.toml:1: ", "[suite] belongs to a suite", "run a suite with: kuafu suite FILE"}},
       {"layers = 3\n", {"plan.toml:1: ", "unknown key layers = 3", "nearest: model.layers"}},
       {"[parallel]\ntensor = { mod = \"1d\" }\n",
        {"plan.toml:2: ", "unknown key parallel.tensor.mod = \"1d\"",

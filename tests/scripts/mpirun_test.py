@@ -36,6 +36,13 @@ class Ends(unittest.TestCase):
         self.assertEqual(ended.returncode, 130)
         self.assertEqual(ended.stderr.splitlines(), words)
 
+    def test_a_reason_that_kuafu_told_is_the_only_one(self):
+        for words, code in (("kuafu: refused: no", 3), ("kuafu: no", 2)):
+            ended = subprocess.run([ROOT / "scripts" / "mpirun.sh", "-n", "1", "bash", "-c", f"echo '{words}' >&2; exit {code}"],
+                                   capture_output=True, text=True, check=False, timeout=60)
+            self.assertEqual(ended.returncode, code)
+            self.assertEqual(ended.stderr.splitlines(), [words])
+
     def test_otherwise_mpirun_says_which_rank(self):
         for _ in range(4):   # mpirun does not always say it
             code, said = self.stopped(3)

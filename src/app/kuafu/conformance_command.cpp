@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "app/kuafu/guard.h"
 #include "app/kuafu/options.h"
 #include "app/kuafu/programs.h"
 #include "kuafu/base/errors.h"
@@ -18,7 +19,7 @@ int conformance_command(const ConformanceCall& call) {
   if (!sizes.empty()) words.insert(words.end(), {"--sizes", sizes});
   if (call.timeout_s > 0) words.insert(words.end(), {"--timeout", text(call.timeout_s)});
   if (!call.json.empty()) words.insert(words.end(), {"--json", call.json});
-  become(words);
+  return run_conformance(words, call.json);
 }
 
 }  // namespace kuafu

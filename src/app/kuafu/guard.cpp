@@ -207,17 +207,8 @@ std::string reason_of_launcher(int code, const WorkerCall& call) {
   return text("a rank was killed by signal ", number, " (", ::strsignal(number), ")");
 }
 
-}  // namespace
-
-int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
-  const Version before = version_of(call.json);
-  is_launcher = call.world == worlds::kMpi && !launched_rank();
-  std::optional<LaunchFolders> folders;
-  if (is_launcher) {
-    folders.emplace();
-    listening = ::memfd_create("kuafu-ranks-listen", MFD_CLOEXEC);
-    ::setenv(kListeningVariable, text("/proc/", ::getpid(), "/fd/", listening).c_str(), 1);
-  }
+/// Starts the worker and waits for its end, as of waitpid().
+int status_of_worker(const std::vector<std::string>& words) {
   const pid_t guard = ::getpid();
   {
     const SignalsBlocked blocked;
@@ -230,6 +221,21 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
   int status = 0;
   while (::waitpid(worker, &status, 0) < 0 && errno == EINTR) {
   }
+  return status;
+}
+
+}  // namespace
+
+int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
+  const Version before = version_of(call.json);
+  is_launcher = call.world == worlds::kMpi && !launched_rank();
+  std::optional<LaunchFolders> folders;
+  if (is_launcher) {
+    folders.emplace();
+    listening = ::memfd_create("kuafu-ranks-listen", MFD_CLOEXEC);
+    ::setenv(kListeningVariable, text("/proc/", ::getpid(), "/fd/", listening).c_str(), 1);
+  }
+  const int status = status_of_worker(words);
   const auto place = launched_rank();
   const std::string who = place ? text("rank ", place->rank, ": its worker ") : "the worker ";
   const std::string written = status_of(call.json, before);
@@ -257,6 +263,22 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
                                                  : " after its document said ok")};
   if (code == kNoMemory) failure = {"out_of_memory", who + "got no more memory", kNoMemory};
   return report_failure(call, failure, written);
+}
+
+int run_conformance(const std::vector<std::string>& words, const std::string& json) {
+  const Version before = version_of(json);
+  const int status = status_of_worker(words);
+  if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
+  const bool is_stopped = received != 0;  // before the worker listened
+  const std::string how = "the worker " + describe_end(status);
+  std::cerr << "kuafu: " << (is_stopped ? "interrupted: " : "failed: ") << how << std::endl;
+  if (status_of(json, before) == "unfinished") {
+    Json document = Json::parse(read_file(json, "document"));
+    document["status"] = is_stopped ? "interrupted" : "crashed";
+    document["reason"] = how;
+    write(document, json);
+  }
+  return is_stopped ? kStopped : kBad;
 }
 
 }  // namespace kuafu

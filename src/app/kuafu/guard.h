@@ -15,4 +15,8 @@ namespace kuafu {
 /// this process ended the worker before its end.
 int run_guarded(const std::vector<std::string>& words, const WorkerCall& call);
 
+/// Runs a worker that checks, to its end; its exit code. Where a signal ended it, says so, and its
+/// document, which says "unfinished" until it is whole, becomes "crashed" or "interrupted".
+int run_conformance(const std::vector<std::string>& words, const std::string& json);
+
 }  // namespace kuafu

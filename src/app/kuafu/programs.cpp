@@ -65,9 +65,19 @@ void require_memory_for(const std::string& worker) {
   }
 }
 
+/// With fewer, libraries and launchers end in words of their own.
+void require_open_files() {
+  constexpr rlim_t kFewest = 64;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  KUAFU_REQUIRE(limit.rlim_cur >= kFewest, "a process may have ", limit.rlim_cur,
+                " files open here (ulimit -n); Kuafu needs ", kFewest, " or more: ulimit -n 1024");
+}
+
 }  // namespace
 
 std::string worker_path() {
+  require_open_files();
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
   const std::string worker = (self.parent_path() / "kuafu-worker").string();

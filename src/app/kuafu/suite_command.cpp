@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -23,6 +25,7 @@
 #include "kuafu/experiment/runner.h"
 #include "kuafu/experiment/summary.h"
 #include "kuafu/experiment/verdict.h"
+#include "kuafu/record/files.h"
 #include "kuafu/record/hdf5.h"
 #include "kuafu/record/launch_folders.h"
 
@@ -37,6 +40,7 @@ void catch_signals() {
   struct sigaction action {};
   action.sa_handler = note_signal;
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(number, &action, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);  // a reader that is gone (`| head`) ends no sweep
 }
 
 std::string worker_of(const SuiteCall& call) {
@@ -152,6 +156,16 @@ std::vector<Json> lines_of(const RunRecord& record, const std::vector<Case>& cas
   return lines;
 }
 
+/// What is started from here on does not fail because nobody reads what it says.
+void leave_closed_pipes() {
+  for (const int output : {STDOUT_FILENO, STDERR_FILENO}) {
+    pollfd asked{output, 0, 0};
+    if (::poll(&asked, 1, 0) != 1 || (asked.revents & POLLERR) == 0) continue;
+    const File nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+    if (nowhere.is_open()) ::dup2(nowhere.descriptor(), output);
+  }
+}
+
 /// Figures and report.html; what is missing is told in one line. The suite's exit code: 0, 7 where it
 /// could not be written, 130 where it was interrupted, else 1.
 int draw_report(const std::string& folder, const Suite& suite, const RunRecord& record) {
@@ -163,6 +177,7 @@ int draw_report(const std::string& folder, const Suite& suite, const RunRecord& 
   }
   const Json facts = Json::array({report_facts(record, &suite, true, folder)});
   words.insert(words.end(), {folder, "--facts", handed_on(facts)});
+  leave_closed_pipes();
   const int status = run_and_wait(words);
   if (status != 0) std::cerr << "report failed with exit code " << status << "\n";
   if (interrupted != 0) return kStopped;

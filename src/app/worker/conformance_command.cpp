@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <iostream>
+#include <signal.h>
+#include <string.h>
 
-#include "app/worker/check_limit.h"
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
 #include "app/worker/crash_report.h"
 #include "app/worker/document.h"
 #include "app/worker/early_exit.h"
 #include "app/worker/options.h"
 #include "app/worker/run_options.h"
+#include "app/worker/watchdog.h"
 #include "kuafu/base/plugin_hint.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/conformance/kinds.h"
@@ -160,12 +170,44 @@ std::string words_of(const Finding& choice) {
   return text(choice.kind, " ", in_quotes(choice.name));
 }
 
-/// All that is checked: told as it comes, ended where one check takes too long, named where one
-/// crashes.
+/// Calls `on_signal` once, on a thread of its own, at what asks the process to end. To be made before
+/// other threads are: they must not take the signal.
+class EndSignals {
+ public:
+  explicit EndSignals(std::function<void(int number)> on_signal)
+      : thread_([this, on_signal = std::move(on_signal)] {
+          int number = 0;
+          ::sigwait(&awaited_, &number);
+          if (!is_over_) on_signal(number);
+        }) {}
+  ~EndSignals() {
+    is_over_ = true;
+    ::pthread_kill(thread_.native_handle(), SIGTERM);
+    thread_.join();
+  }
+  EndSignals(const EndSignals&) = delete;
+  EndSignals& operator=(const EndSignals&) = delete;
+
+ private:
+  static sigset_t blocked() {
+    sigset_t signals;
+    ::sigemptyset(&signals);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&signals, number);
+    ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    return signals;
+  }
+
+  const sigset_t awaited_ = blocked();
+  std::atomic<bool> is_over_ = false;
+  std::thread thread_;
+};
+
+/// All that is checked: told as it comes, ended where one check takes too long or a signal comes,
+/// named where one crashes. What is found so far is in the document, whatever ends the process.
 class Checking {
  public:
   explicit Checking(const ConformanceOptions& options)
-      : options_(options), limit_(options.timeout_s, [this] { end_late(); }) {}
+      : options_(options), signals_([this](int number) { end_interrupted(number); }) {}
 
   std::vector<Finding> check(const Checked& choice, const Registries& registries) {
     const Kind& kind = *choice.kind;
@@ -180,11 +222,12 @@ class Checking {
                                           begin(text("check ", blank.check, " of ", words_of(blank),
                                                      " on ", blank.where, ", ", blank.shape),
                                                 blank);
+                                          write_unfinished();
                                         },
                                     .ended =
                                         [&](const Finding& f) {
+                                          add(f);
                                           between();
-                                          told_.push_back(f);
                                           progress(f);
                                         }};
     return kind.check(registries, choice.name, options_.sizes.empty() ? kind.sizes : options_.sizes,
@@ -192,25 +235,63 @@ class Checking {
   }
 
  private:
+  /// A watchdog that barks ends the process, and whoever waits for its end here does not come back.
   void begin(const std::string& what, const Finding& blank) {
-    limit_.restart([&] {
+    limit_.reset();
+    {
+      const std::lock_guard lock(mutex_);
       note_under_way(what);
       under_way_ = what;
       blank_ = blank;
-    });
+    }
+    limit_.emplace(options_.timeout_s, [this] { end_late(); });
   }
 
-  /// On the thread of the limit, while nothing else goes on.
+  void add(const Finding& f) {
+    const std::lock_guard lock(mutex_);
+    told_.push_back(f);
+  }
+
+  void write(const char* status) const {
+    Json document = document_of(told_, status);
+    document["under_way"] = under_way_;
+    write_document(document, options_.json_file);
+  }
+
+  /// A pipe gets the whole document alone. A full disk is told of at the end.
+  void write_unfinished() {
+    std::error_code error;
+    if (options_.json_file.empty()) return;
+    const auto kind = std::filesystem::status(options_.json_file, error).type();
+    using std::filesystem::file_type;
+    if (kind != file_type::regular && kind != file_type::not_found) return;
+    const std::lock_guard lock(mutex_);
+    try {
+      write("unfinished");
+    } catch (const ConfigError&) {
+    }
+  }
+
   [[noreturn]] void end_late() {
+    mutex_.lock();  // for good
     const std::string late = text("took longer than ", options_.timeout_s, " s (--timeout)");
-    std::cout << std::endl;
-    std::cerr << "kuafu: timeout: " << under_way_ << " " << late << std::endl;
-    int code = kTimeout;
     blank_.detail = late;
     told_.push_back(blank_);
+    end("timeout", text(under_way_, " ", late), kTimeout);
+  }
+
+  [[noreturn]] void end_interrupted(int number) {
+    mutex_.lock();  // for good
+    end("interrupted",
+        text("signal ", number, " (", ::strsignal(number), ") in the middle of: ", under_way_),
+        kInterrupted);
+  }
+
+  [[noreturn]] void end(const char* status, const std::string& why, int code) const {
+    std::cout << std::endl;
+    std::cerr << "kuafu: " << status << ": " << why << std::endl;
     try {
-      if (!options_.json_file.empty())
-        write_document(document_of(told_, "timeout"), options_.json_file);
+      if (!options_.json_file.empty()) write(status);
     } catch (const std::exception& e) {
       std::cerr << "kuafu: " << e.what() << std::endl;
       code = kUnwritten;
@@ -219,20 +300,22 @@ class Checking {
   }
 
   const ConformanceOptions& options_;
+  std::mutex mutex_;  ///< of the next three
   std::vector<Finding> told_;
-  std::string under_way_;
+  std::string under_way_ = "what is before the first check";
   Finding blank_;  ///< of what is under way
-  CheckLimit limit_;
+  std::optional<Watchdog> limit_;
+  EndSignals signals_;
 };
 
 }  // namespace
 
 int conformance_command(const ConformanceOptions& options) {
   if (!options.json_file.empty()) require_writable("--json", options.json_file);
+  Checking checking(options);
   initialise_tensors();
   Registries registries = builtin_registries();
   for (const std::string& plugin : options.plugins) load_plugin(plugin, registries);
-  Checking checking(options);
   std::vector<Finding> all;
   for (const Checked& choice : choices_of(options, registries)) {
     if (!all.empty()) std::cout << "\n";

@@ -83,7 +83,7 @@ void on_crash(int number) {
 }  // namespace
 
 CrashReport::CrashReport(const std::vector<std::string>& plugins)
-    : plugins_(text("; plug-ins given: ", join(plugins))), stack_(kStack) {
+    : plugins_(plugins.empty() ? "" : text("; plug-ins given: ", join(plugins))), stack_(kStack) {
   plugins_given = plugins_.c_str();
   watched = ::getpid();
   const stack_t stack{.ss_sp = stack_.data(), .ss_flags = 0, .ss_size = stack_.size()};

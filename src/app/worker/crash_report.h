@@ -8,8 +8,8 @@ namespace kuafu {
 
 /// While it stands, a crash of this process (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT) is told in one
 /// line on standard error before the process dies of the same signal: the signal, what was under way
-/// and the plug-ins that were given. A forked child dies in silence: who started it sees how. One at
-/// a time. A stack that overflows is told of on this thread alone.
+/// and the plug-ins that were given, if any. A forked child dies in silence: who started it sees how.
+/// One at a time. A stack that overflows is told of on this thread alone.
 class CrashReport {
  public:
   explicit CrashReport(const std::vector<std::string>& plugins);

@@ -15,6 +15,7 @@
 #include "app/worker/options.h"
 #include "app/worker/trial.h"
 #include "kuafu/base/plugin_error.h"
+#include "kuafu/base/reason.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/simulate/simulate.h"
@@ -84,12 +85,12 @@ Outcome run_placed(const Plan& plan, const Registries& registries, const MpiRank
                             : run_threads(plan, registries, {.timeout = longest});
   } catch (const OutOfMemory& e) {
     if (!plan.memory.device) throw;
-    return out_of_memory(plan, registries, world, e.what());
+    return out_of_memory(plan, registries, world, what_of(e));
   } catch (const RankDied& e) {
-    return {Ending::kCrash, e.what(), "", 0};
+    return {Ending::kCrash, what_of(e), "", 0};
   } catch (const ConfigError& e) {
     const bool is_over = std::strstr(e.what(), "training diverged") != nullptr;
-    return {is_over ? Ending::kDiverged : Ending::kError, e.what(), "", 0};
+    return {is_over ? Ending::kDiverged : Ending::kError, what_of(e), "", 0};
   }
   const Outcome proven = judged(real[0].certificate);
   if (is_finding(proven.ending)) return proven;
@@ -106,16 +107,16 @@ Outcome run_here(const Overrides& settings, const Registries& registries, const 
     plan = placed(settings, registries, options.plugins);
     data_opener()(plan);
   } catch (const ConfigError& e) {  // Refused is one too
-    return refused(e.what());
+    return refused(what_of(e));
   } catch (const std::exception& e) {
-    return {Ending::kError, text("before the run: ", e.what()), "", 0};
+    return {Ending::kError, text("before the run: ", what_of(e)), "", 0};
   }
   Outcome out;
   try {
     out = with_plugins(options.plugins,
                        [&] { return run_placed(plan, registries, ranks, world, options); });
   } catch (const std::exception& e) {
-    out = {Ending::kError, e.what(), "", 0};
+    out = {Ending::kError, what_of(e), "", 0};
   }
   out.ranks = num_ranks(plan);
   return out;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kuafu/base/config.h"
+#include "kuafu/base/errors.h"
 #include "kuafu/record/json.h"
 #include "kuafu/record/schema.h"
 
@@ -86,6 +87,23 @@ std::string kept_lines(const std::string& file, int64_t last, const std::string&
     kept += (had == head ? line : in_columns(line, from, to)) + "\n";
   }
   return kept;
+}
+
+std::string missing_steps(const std::string& rows, int64_t last, bool is_table) {
+  std::string missing;
+  std::istringstream in(rows);
+  int64_t before = 0;
+  const auto reach = [&](int64_t step) {
+    const int64_t from = before + 1, to = step - 1;
+    if (before > 0 && from <= to) {
+      missing += missing.empty() ? "" : ", ";
+      missing += from == to ? std::to_string(to) : text(from, " to ", to);
+    }
+    before = step;
+  };
+  for (std::string line; std::getline(in, line);) reach(step_of(line, is_table));
+  reach(last + 1);
+  return missing;
 }
 
 std::string completed(const std::string& file, int64_t last, double loss, std::string head) {

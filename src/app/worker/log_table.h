@@ -20,4 +20,8 @@ std::string kept_lines(const std::string& file, int64_t last, const std::string&
 /// such row, one is added. `head` is of a .csv file that is not there yet.
 std::string completed(const std::string& file, int64_t last, double loss, std::string head);
 
+/// Of the steps from 1 to `last` those that rows have not, between the first row and `last`: "11 to
+/// 20, 31". Empty: none.
+std::string missing_steps(const std::string& rows, int64_t last, bool is_table);
+
 }  // namespace kuafu

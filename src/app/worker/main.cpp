@@ -202,7 +202,7 @@ int main_with(int argc, char** argv) {
     std::optional<UnfinishedWork> unfinished;
     unfinished.emplace(plugins, is_alone ? Threads::kAll : Threads::kOwn);
     std::optional<CrashReport> crashes;
-    if (is_alone) crashes.emplace(plugins);
+    if (is_alone || *run) crashes.emplace(plugins);
     const int code = with_plugins(plugins, [&] {
       if (*fuzz) return fuzz_command(fuzz_options);
       if (*ranks) return ranks_command(ranks_options);
@@ -221,14 +221,14 @@ int main_with(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? kOk : kUsage;
   } catch (const Refused& e) {
-    std::cerr << "kuafu: refused: " << e.what() << "\n";
+    std::cerr << "kuafu: refused: " << what_of(e) << "\n";
     return kRefused;
   } catch (const Unwritten& e) {
     std::cerr << "kuafu: " << e.what() << "\n";
     return kUnwritten;
   } catch (const ConfigError& e) {
     let_rank_0_report();
-    std::cerr << "kuafu: " << e.what() << "\n";
+    std::cerr << "kuafu: " << reason_of(e) << "\n";
     return kUsage;
   } catch (const std::exception& e) {
     let_rank_0_report();

@@ -10,6 +10,7 @@
 #include "app/worker/trial.h"
 #include "kuafu/base/kernel_choice.h"
 #include "kuafu/base/plugin_error.h"
+#include "kuafu/base/reason.h"
 #include "kuafu/base/worlds.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
@@ -110,9 +111,9 @@ Outcome Runner::run(const Overrides& settings, const Circumstances& how) {
       check_resumption(plan, how);
     });
   } catch (const ConfigError& e) {  // Refused is one too
-    return {Status::kRefused, e.what(), 0};
+    return {Status::kRefused, what_of(e), 0};
   } catch (const PluginError& e) {
-    return {Status::kDifferent, text("failed: ", e.what()), 0};
+    return {Status::kDifferent, text("failed: ", what_of(e)), 0};
   }
   const bool is_resumed = how.resumed != kNeverResumed;
   const std::string key = plan_hash(plan) + how.world + (is_resumed ? " " + how.resumed : "");
@@ -131,9 +132,9 @@ Outcome Runner::judge(const Overrides& settings, const Plan& plan, const Circums
   } catch (const SaveFailed& e) {
     throw Unwritten(e.what());
   } catch (const Refused& e) {  // by the world
-    return {Status::kRefused, e.what(), 0};
+    return {Status::kRefused, what_of(e), 0};
   } catch (const std::exception& e) {
-    return {Status::kDifferent, text("failed: ", e.what()), 0};
+    return {Status::kDifferent, text("failed: ", what_of(e)), 0};
   }
 }
 

@@ -15,6 +15,7 @@
 #include "app/worker/mpi_ranks.h"
 #include "app/worker/options.h"
 #include "kuafu/base/plugin_error.h"
+#include "kuafu/base/reason.h"
 #include "kuafu/engine/proof/certificate_text.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/tensor/tensor.h"
@@ -73,20 +74,20 @@ void serve(const Registries& registries, const std::vector<std::string>& plugins
       with_plugins(plugins, [&] { try_plan(*words, registries, world, line); });
     } catch (const OutOfMemory& e) {
       end_with({{"error", "out_of_memory"},
-                {"what", e.what()},
+                {"what", what_of(e)},
                 {"rank", e.rank},
                 {"requested", e.requested},
                 {"live", e.live},
                 {"budget", e.budget}},
                line);
     } catch (const SaveFailed& e) {
-      end_with({{"error", "unsaved"}, {"what", e.what()}}, line);
+      end_with({{"error", "unsaved"}, {"what", what_of(e)}}, line);
     } catch (const Refused& e) {
-      end_with({{"error", "refused"}, {"what", e.what()}}, line);
+      end_with({{"error", "refused"}, {"what", what_of(e)}}, line);
     } catch (const ConfigError& e) {
-      end_with({{"error", "config"}, {"what", e.what()}}, line);
+      end_with({{"error", "config"}, {"what", what_of(e)}}, line);
     } catch (const std::exception& e) {
-      end_with({{"error", "other"}, {"what", e.what()}}, line);
+      end_with({{"error", "other"}, {"what", what_of(e)}}, line);
     }
   }
 }

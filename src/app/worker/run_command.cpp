@@ -9,6 +9,7 @@
 
 #include <ATen/Parallel.h>
 
+#include "app/worker/crash_report.h"
 #include "app/worker/document.h"
 #include "app/worker/early_exit.h"
 #include "app/worker/made_steps.h"
@@ -167,10 +168,19 @@ class Run {
         if (world.rank() == 0) files_.write_events(plan_, world_, lines);
       }
       all = gather_results(world, mine);
-      if (run.is_certified && mine.is_whole()) keep(world, all);
+      if (!run.is_certified || !mine.is_whole()) return;
+      keep(world, all);
+      if (is_first_of_process(world)) note(world, "the certificate");
     };
-    if (world_ != worlds::kThreads || world.rank() == 0) {  // of a process
-      run.on_made = [this](const RankResult& so_far) { made_.take(so_far); };
+    if (is_first_of_process(world)) {
+      note(world, can_be_asked(plan_) ? "the first step or what is before it" : "its steps");
+      run.on_made = [this, &world](const RankResult& so_far) {
+        made_.take(so_far);
+        const int64_t done =
+            so_far.resumed_from.value_or(0) + static_cast<int64_t>(so_far.losses.size());
+        note(world, done < plan_.train.steps ? text("step ", done + 1, " of ", plan_.train.steps)
+                                             : "what is after the last step");
+      };
     }
     std::optional<StepLog> log;  // of rank 0
     const auto log_from = [&](int64_t first) -> StepLog& {
@@ -193,6 +203,15 @@ class Run {
     // Only rank 0 writes, and every process ends with its code.
     const std::string incomplete = files_.is_incomplete() ? "incomplete" : "";
     if (!gather_texts(world, incomplete)[0].empty()) code_ = kUnwritten;
+  }
+
+  bool is_first_of_process(const Communicator& world) const {
+    return world_ != worlds::kThreads || world.rank() == 0;
+  }
+
+  /// What a crash is told to have been in the middle of. @pre is_first_of_process()
+  void note(const Communicator& world, const std::string& what) const {
+    note_under_way(world_ == worlds::kThreads ? what : text("rank ", world.rank(), ", ", what));
   }
 
   /// What came out, on rank 0.
@@ -277,17 +296,17 @@ class Run {
   }
 
   void write_failure(int rank, const std::exception& e) {
-    if (end_uncertified(text("rank ", rank, ": ", e.what()), e)) return;
+    if (end_uncertified(text("rank ", rank, ": ", what_of(e)), e)) return;
     Json document = head_;
     made_.add_to(document, plan_);
     add_failure(document, failure_of(e).status, e);
     const bool names_rank = dynamic_cast<const OutOfMemory*>(&e) != nullptr;
-    if (!names_rank) document["reason"] = text("rank ", rank, ": ", e.what());
+    if (!names_rank) document["reason"] = text("rank ", rank, ": ", what_of(e));
     files_.write_document(document);
   }
 
   int end(const std::string& status, const std::exception& cause, int code) {
-    if (end_uncertified(cause.what(), cause)) return is_of_plugin(cause) ? kFailed : kOk;
+    if (end_uncertified(what_of(cause), cause)) return is_of_plugin(cause) ? kFailed : kOk;
     return end_with(head_.is_null() ? no_head(world_) : head_, status, cause, code);
   }
 

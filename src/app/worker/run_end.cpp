@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "app/worker/stop_signals.h"
+#include "kuafu/base/reason.h"
 #include "kuafu/base/units.h"
 #include "kuafu/checkpoint/folder.h"
 
@@ -57,10 +58,10 @@ RunEnd failure_of(const std::exception& cause) {
       std::string_view(cause.what()).find("can't allocate memory") != std::string_view::npos;
   if (has_no_memory) return {"out_of_memory", cause.what(), kOutOfMemory};
   if (is_a<Refused>(cause) || is_a<Unavailable>(cause)) {
-    return {"refused", cause.what(), kRefused};
+    return {"refused", what_of(cause), kRefused};
   }
-  if (is_a<Diverged>(cause)) return {"diverged", cause.what(), kDiverged};
-  return {"failed", cause.what(), kFailed};
+  if (is_a<Diverged>(cause)) return {"diverged", what_of(cause), kDiverged};
+  return {"failed", what_of(cause), kFailed};
 }
 
 std::string words_of_stop(const WorkerOptions& options) {

@@ -117,7 +117,14 @@ void StepLog::open(const StepDone& done) {
   if (!options_.board.empty() && !board_) board_.emplace(options_.board);
   if (file.empty()) return;
   const std::string head = is_csv(file) ? header(row_of(done, options_.tokens)) : "";
-  replace_log((head.empty() ? "" : head + "\n") + kept_lines(file, options_.first, head));
+  const std::string kept = kept_lines(file, options_.first, head);
+  const std::string missing = missing_steps(kept, options_.first, is_csv(file));
+  if (!missing.empty()) {
+    clear();
+    out_ << "kuafu: --log " << file << " has no rows of steps " << missing
+         << ": they were made without it" << std::endl;
+  }
+  replace_log((head.empty() ? "" : head + "\n") + kept);
   table_.emplace("--log", file);
 }
 

@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/base/errors.h"
 
+#include <cerrno>
+#include <cstring>
 #include <new>
 #include <string_view>
 #include <system_error>
 
 #include "kuafu/base/reason.h"
 #include "kuafu/base/units.h"
+#include "kuafu/base/utf8.h"
 
 namespace kuafu {
+
+std::string what_of(const std::exception& cause) {
+  constexpr size_t kMost = 2000;
+  const std::string_view all = cause.what(), shown = utf8_prefix(all, kMost);
+  if (shown.size() == all.size()) return std::string(all);
+  return text(shown, "... (", all.size() - shown.size(), " more characters)");
+}
 
 std::string reason_of(const std::exception& cause) {
   const auto* oom = dynamic_cast<const OutOfMemory*>(&cause);
@@ -20,7 +30,13 @@ std::string reason_of(const std::exception& cause) {
     return text(cause.what(), ": the system starts no more threads; `ulimit -u` and, for their ",
                 "stacks, `ulimit -v` show its limits");
   }
-  if (oom == nullptr) return cause.what();
+  if (oom == nullptr) {
+    const std::string words = what_of(cause);
+    const bool is_of_files = words.find(std::strerror(EMFILE)) != std::string::npos;
+    return words + (is_of_files ? "; `ulimit -n` shows the limit of open files: allow more, such "
+                                  "as: ulimit -n 1024"
+                                : "");
+  }
   const std::string asked =
       text("rank ", oom->rank, " is out of memory: asked for ", print_bytes(oom->requested),
            " with ", print_bytes(oom->live), " live");

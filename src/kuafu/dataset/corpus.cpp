@@ -97,7 +97,11 @@ Corpus read_corpus(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found) {
+    const fs::path here = fs::current_path(error);
     throw ConfigError(text("there is no corpus at ", in_quotes(path),
+                           fs::path(path).is_relative()
+                               ? text(", seen from the working folder ", in_quotes(here.string()))
+                               : "",
                            "; set data.path to a file or folder of text"));
   }
   if (error) unreadable(path, error.message());

@@ -3,11 +3,13 @@
 
 #include <c10/util/Exception.h>
 
+#include "kuafu/base/reason.h"
+
 namespace kuafu {
 
 std::string plain_words(const std::exception& error) {
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-  if (of_torch == nullptr) return error.what();
+  if (of_torch == nullptr) return what_of(error);
   const std::string words = of_torch->what_without_backtrace();
   return "an error of LibTorch: " + words.substr(0, words.find('\n'));
 }

@@ -49,9 +49,14 @@ void collect_differences(const ConfigValue& now, const Json& before, const std::
   }
 }
 
-/// What the plans of a case and of a line of its name differ in: "model.hidden 64, now 32".
-std::string plan_differences(const Case& c, const Json& line) {
+/// What a case and a line differ in: "model.hidden 64, now 32".
+std::string case_differences(const Case& c, const Json& line) {
   Differences found;
+  for (const auto& [key, now] : {std::pair{"world", Json(c.world)}, {"ranks", Json(c.ranks)}}) {
+    const Json before = value_at(line, text("document.", key));
+    if (before.is_null() || before == now) continue;
+    found.keys.push_back(text(key, " ", before.dump(), ", now ", now.dump()));
+  }
   collect_differences(parse_toml(c.plan_values, c.name), value_at(line, "document.plan"), "",
                       found);
   std::vector<std::string>& keys = found.keys.empty() ? found.autos : found.keys;
@@ -59,7 +64,7 @@ std::string plan_differences(const Case& c, const Json& line) {
     keys.resize(kMostKeys);
     keys.emplace_back("...");
   }
-  return keys.empty() ? "" : " (" + join(keys) + ")";
+  return join(keys);
 }
 
 /// Cases that have the name of a recorded one and are another: how many, and the first.
@@ -71,7 +76,9 @@ std::string renewed_names(const std::vector<Json>& lines, const Suite& suite) {
   for (const Case& c : suite.cases) {
     const auto found = by_name.find(c.name);
     if (found == by_name.end() || (*found->second)["case_id"] == c.id) continue;
-    if (number++ == 0) first = in_quotes(c.name) + plan_differences(c, *found->second);
+    if (number++ > 0) continue;
+    const std::string differences = case_differences(c, *found->second);
+    first = in_quotes(c.name) + (differences.empty() ? "" : " (" + differences + ")");
   }
   if (number == 0) return "";
   return text(counted(number, "case"), number == 1 ? " has" : " have",
@@ -90,6 +97,15 @@ bool holds_other_results(const RunRecord& record, const std::set<std::string>& i
   return has_results;
 }
 
+/// What the first case and the first recorded one differ in, where no two have a name in common.
+std::string first_differences(const std::vector<Json>& lines, const Suite& suite) {
+  if (lines.empty() || suite.cases.empty()) return "";
+  const std::string found = case_differences(suite.cases.front(), lines.front());
+  return found.empty() ? ""
+                       : text("; its first case is ", lines.front()["name"].dump(), ", here ",
+                              in_quotes(suite.cases.front().name), ": ", found);
+}
+
 void require_compatible(const RunRecord& record, const Suite& suite, const std::string& folder,
                         const std::set<std::string>& ids) {
   const Json& header = record.header;
@@ -99,11 +115,12 @@ void require_compatible(const RunRecord& record, const Suite& suite, const std::
   const Json before = value_at(header, "corpora"), corpora = corpora_json(suite);
   const bool is_other_data = !before.is_null() && before != corpora;
   const std::string renewed = renewed_names(record.cases, suite);
+  const std::string of_first = renewed.empty() ? first_differences(record.cases, suite) : "";
   throw ConfigError(
       text(folder, " holds the results of another suite: ", in_quotes(name), ", hash ",
            header["suite_hash"].get<std::string>(), "; this one is ", in_quotes(suite.name),
            ", hash ", suite.hash, name == suite.name ? ", and none of its cases is there" : "",
-           renewed.empty() ? "" : "; " + renewed,
+           renewed.empty() ? of_first : "; " + renewed,
            is_other_data ? text("; its cases read corpora (bytes by hash) ", before.dump(),
                                 ", now they would read ", corpora.dump())
                          : "",

@@ -13,6 +13,7 @@
 #include "kuafu/experiment/derived_text.h"
 #include "kuafu/experiment/point_formulas.h"
 #include "kuafu/experiment/suite_values.h"
+#include "kuafu/plan/keys.h"
 #include "kuafu/record/schema.h"
 
 namespace kuafu {
@@ -81,6 +82,7 @@ class Reader : private SuiteValues {
   }
 
   SuiteText read(const ConfigValue& root) {
+    if (root.find("suite") == nullptr) require_no_plan(root);
     for (const auto& [name, value] : root.entries) read_section(name, value);
     require(!suite_.name.empty(), 1, "[suite] with a name is missing");
     suite_.derived.follows = following_keys(suite_);
@@ -88,6 +90,15 @@ class Reader : private SuiteValues {
   }
 
  private:
+  void require_no_plan(const ConfigValue& root) const {
+    for (const auto& [name, value] : root.entries) {
+      const bool is_of_plan = std::any_of(plan::keys().begin(), plan::keys().end(),
+                                          [&](const auto& key) { return key.section() == name; });
+      require(!is_of_plan, value.line, "[", name,
+              "] belongs to a plan, and a suite is wanted; run a plan with: kuafu run FILE");
+    }
+  }
+
   void read_section(const std::string& name, const ConfigValue& value) {
     if (name == "suite" || name == "base" || name == "grid") {
       require(value.kind == Kind::kTable, value.line, name, ": expected a table, [", name, "]");

@@ -229,13 +229,17 @@ std::string result_table(const std::vector<Json>& lines, const std::vector<Colum
 }
 
 std::string verdict_counts(const std::vector<Json>& lines) {
-  int64_t equal = 0, different = 0, not_run = 0;
+  int64_t equal = 0, different = 0, not_run = 0, ended = 0;
   for (const Json& line : lines) {
-    if (line["status"] != "ok") continue;
+    if (line["status"] != "ok") {
+      ++ended;
+      continue;
+    }
     const std::string verdict = verdict_of(line["document"]);
     ++(verdict == "equal" ? equal : verdict == "different" ? different : not_run);
   }
-  return text(equal, " equal, ", different, " different, ", not_run, " not run");
+  return text(equal, " equal, ", different, " different, ", not_run, " not run",
+              ended == 0 ? "" : text(", none of ", ended, " that did not end ok"));
 }
 
 std::string status_counts(const std::vector<Json>& lines) {

@@ -419,7 +419,8 @@ std::vector<Key> run_keys() {
           "is the default of vit")
           .one_of({"text", "synthetic"}),
       Row("data.path", Form::kString, KUAFU_SLOT(data.path),
-          "file or folder; empty = the headers of the installed LibTorch")
+          "file or folder, from the working folder on (in a suite: from its file on); empty = the "
+          "headers of the installed LibTorch")
           .only_with(kind, {"text"}),
       Row("data.hash", Form::kString, KUAFU_SLOT(data.hash),
           "XXH64 of the corpus, 16 hex digits: other bytes are refused; empty = any")

@@ -57,6 +57,8 @@ bool is_group(const std::string& path) {
   const std::string section = path.substr(0, path.find('.'));
   const std::vector<std::string> known = sections();
   const bool in_section = std::find(known.begin(), known.end(), section) != known.end();
+  KUAFU_REQUIRE(section != "suite" && section != "base", where, "[", section,
+                "] belongs to a suite, and a plan is wanted; run a suite with: kuafu suite FILE");
   if (!in_section && value.kind == Kind::kTable) {
     throw ConfigError(text(where, "unknown section [", section, "]; nearest: [",
                            nearest(section, known), "]; allowed: ", join(known)));

@@ -40,9 +40,9 @@ std::vector<RowLine> row_lines(std::string_view csv) {
   if (csv.starts_with(kByteOrderMark)) csv.remove_prefix(kByteOrderMark.size());
   std::vector<RowLine> rows;
   for (int line = 1; !csv.empty(); ++line) {
-    const size_t end = std::min(csv.find('\n'), csv.size());
+    const size_t end = std::min(csv.find_first_of("\r\n"), csv.size());
     const std::string_view text = trimmed(csv.substr(0, end));
-    csv.remove_prefix(std::min(end + 1, csv.size()));
+    csv.remove_prefix(std::min(end + (csv.substr(end).starts_with("\r\n") ? 2 : 1), csv.size()));
     if (!text.empty() && text.front() != '#') rows.push_back({line, text});
   }
   return rows;
