@@ -24,9 +24,24 @@ using tests::keys::both;
 /// Fused matrices of three and of two, a padded vocabulary; no clipping, no momentum.
 const Overrides kModel = {{"model.hidden", "36"},     {"model.heads", "6"},
                           {"model.mlp", "swiglu"},    {"train.batch", "12"},
-                          {"train.steps", "2"},       {"optimizer.kind", "lars"},
-                          {"optimizer.lr", "1"},      {"optimizer.coefficient", "0.02"},
+                          {"train.steps", "3"},       {"optimizer.weight_decay", "0.1"},
                           {"optimizer.clip", "0.25"}, {"train.telemetry", "true"}};
+
+/// With ratios. An epsilon that is far above the rounding of a gradient, which a root else divides.
+std::vector<Family> rules_by_layers() {
+  const Overrides lamb = {
+      {"optimizer.kind", "lamb"}, {"optimizer.lr", "0.02"}, {"optimizer.epsilon", "0.01"}};
+  return {{"lars",
+           {{"optimizer.kind", "lars"}, {"optimizer.lr", "1"}, {"optimizer.coefficient", "0.02"}}},
+          {"lamb", lamb},
+          {"lamb_bounded", both(lamb, {{"optimizer.bias_correction", "false"},
+                                       {"optimizer.exclude", "none"},
+                                       {"optimizer.ratio_min", "0.2"},
+                                       {"optimizer.ratio_max", "0.8"}})},
+          {"lamb_rate", both(lamb, {{"optimizer.correction_in", "rate"},
+                                    {"optimizer.bound", "none"},
+                                    {"optimizer.scaled_layers", "all"}})}};
+}
 
 struct Figures {
   double gradient = 0, weight = 0, update = 0, ratio = 0;
@@ -41,40 +56,36 @@ Step step_of_oracle(const Plan& plan, const oracle::Model& model, int64_t step,
   const oracle::Samples all{
       .tokens = data->train(step * batch, batch), .first = 0, .step = step, .batch = batch};
   const oracle::Gradients g = oracle::gradients(model, weights, {all});
-  const double norm = oracle::norm_of(g.gradients);
-  const double clip = std::min(1.0, plan.optimizer.clip / norm);
   oracle::Tensors before;
   for (const auto& [name, w] : weights) before[name] = w.clone();
   const double lr = oracle::learning_rate(plan.optimizer, step, plan.schedule_steps(), batch);
-  oracle::update(plan.optimizer, lr, norm, g.gradients, weights, state, model.weights());
+  oracle::Trust trust;
+  oracle::update(plan.optimizer, lr, oracle::norm_of(g.gradients), g.gradients, weights, state,
+                 model.weights(), &trust);
   Step out;
   for (const auto& [name, shape] : model.weights()) {
-    const auto gradient = tests::layer_norms(g.gradients.at(name), shape),
-               weight = tests::layer_norms(before.at(name), shape);
-    const auto change = tests::layer_norms(weights.at(name) - before.at(name), shape);
+    const auto of = [&shape = shape](const Tensor& t) { return tests::layer_norms(t, shape); };
+    const auto gradient = of(g.gradients.at(name)), weight = of(before.at(name));
+    const auto change = of(weights.at(name) - before.at(name));
+    const auto ratio = of(trust.ratio.at(name)), ones = of(at::ones_like(before.at(name)));
     for (size_t i = 0; i < gradient.size(); ++i) {
-      const double w = weight[i], c = clip * gradient[i];
-      const double trust =
-          w > 0 && c > 0 && oracle::is_scaled(plan.optimizer, shape)
-              ? plan.optimizer.coefficient * w / (c + plan.optimizer.weight_decay * w)
-              : 1;
-      out[tests::layer_name(name, i, gradient.size())] = {gradient[i], w, change[i] / w, trust};
+      out[tests::layer_name(name, i, gradient.size())] = {
+          gradient[i], weight[i], change[i] / weight[i], ratio[i] / ones[i]};
     }
   }
   return out;
 }
 
-class TelemetryUnderShards : public testing::TestWithParam<Family> {};
-
-TEST_P(TelemetryUnderShards, IsThatOfWholeTensors) {
-  const Plan plan = tests::small_plan(both(kModel, GetParam().overrides));
+void expect_that_of_whole_tensors(const Family& rule, const Family& sharding) {
+  const Plan plan = tests::small_plan(both(both(kModel, rule.overrides), sharding.overrides));
   const std::vector<RankResult> ranks = tests::run_plan(plan);
   const TelemetrySeries& t = ranks[0].telemetry;
   for (const RankResult& r : ranks) EXPECT_EQ(to_text(r.telemetry), to_text(t));
-  ASSERT_EQ(t.steps, (std::vector<int64_t>{0, 1}));
+  ASSERT_EQ(t.steps, (std::vector<int64_t>{0, 1, 2}));
   const auto model = oracle::make_model(plan.model, plan.train.seed);
   oracle::Tensors weights = oracle::initial_weights(*model, plan.train.seed);
   oracle::State state;
+  int64_t scaled = 0;  // layers and steps with a ratio of their own
   for (size_t s = 0; s < t.steps.size(); ++s) {
     const Step expected = step_of_oracle(plan, *model, t.steps[s], weights, state);
     ASSERT_EQ(t.layers.size(), expected.size());
@@ -84,12 +95,13 @@ TEST_P(TelemetryUnderShards, IsThatOfWholeTensors) {
       const Figures& e = found->second;
       const auto expect = [&](const char* what, double is, double should) {
         EXPECT_NEAR(is, should, 1e-12 * std::max(should, 0.01))
-            << what << " of " << t.layers[i] << ", step " << s;
+            << rule.name << ": " << what << " of " << t.layers[i] << ", step " << s;
       };
       expect("gradient", t.gradient_norm[s][i], e.gradient);
       expect("weight", t.weight_norm[s][i], e.weight);
       if (e.gradient < 1e-12) continue;  // a bias of keys: rounding alone
       expect("ratio", t.trust_ratio[s][i], e.ratio);
+      scaled += e.ratio == 1 ? 0 : 1;
       if (e.weight > 0) {
         expect("update", t.update_ratio[s][i], e.update);
       } else {
@@ -97,6 +109,13 @@ TEST_P(TelemetryUnderShards, IsThatOfWholeTensors) {
       }
     }
   }
+  EXPECT_GT(scaled, 20) << rule.name;
+}
+
+class TelemetryUnderShards : public testing::TestWithParam<Family> {};
+
+TEST_P(TelemetryUnderShards, IsThatOfWholeTensors) {
+  for (const Family& rule : rules_by_layers()) expect_that_of_whole_tensors(rule, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TelemetryUnderShards, testing::ValuesIn(tests::shardings()),

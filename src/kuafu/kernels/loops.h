@@ -67,30 +67,37 @@ struct Four {
   typedef T type __attribute__((vector_size(4 * sizeof(T))));  // NOLINT: no alias takes it
 };
 
-/// sum() of the squares of x, in the same order. GCC 12 makes scalar code of that one, which takes
-/// three times as long. ask(i) is called before the elements i .. i + kLanes - 1.
-template <class T, class F>
-inline __attribute__((always_inline)) double sum_of_squares_of(const T* x, int64_t count, F ask) {
-  typename Four<double>::type partial[kLanes / 4] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    ask(i);
+/// Squares in the partial sums of sum(). GCC 12 makes scalar code of those, which takes three times
+/// as long.
+struct SquareLanes {
+  Four<double>::type partial[kLanes / 4] = {};
+
+  /// kLanes elements.
+  template <class T>
+  inline __attribute__((always_inline)) void add(const T* x) {
     for (int k = 0; k < kLanes / 4; ++k) {
       typename Four<T>::type part;
-      __builtin_memcpy(&part, x + i + 4 * k, sizeof part);
-      const auto wide = __builtin_convertvector(part, typename Four<double>::type);
+      __builtin_memcpy(&part, x + 4 * k, sizeof part);
+      const auto wide = __builtin_convertvector(part, Four<double>::type);
       partial[k] += wide * wide;
     }
   }
-  double total = 0;
-  for (; i < count; ++i) total += square(x[i]);
-  for (int j = 0; j < kLanes; ++j) total += partial[j / 4][j % 4];
-  return total;
-}
+  /// `total`: of what is behind the last kLanes.
+  inline __attribute__((always_inline)) double sum_with(double total) const {
+    for (int j = 0; j < kLanes; ++j) total += partial[j / 4][j % 4];
+    return total;
+  }
+};
 
+/// sum() of the squares of x, in the same order.
 template <class T>
 inline __attribute__((always_inline)) double sum_of_squares_of(const T* x, int64_t count) {
-  return sum_of_squares_of(x, count, [](int64_t) {});
+  SquareLanes lanes;
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) lanes.add(x + i);
+  double rest = 0;
+  for (; i < count; ++i) rest += square(x[i]);
+  return lanes.sum_with(rest);
 }
 
 /// Lanes of wide_sum and its like. With fewer GCC 12 unrolls the inner loop instead of making

@@ -101,7 +101,10 @@ void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) 
 void Optimizer::skip(std::span<const ParamShard> shards, const Mesh& mesh) {
   const at::NoGradGuard no_grad;
   if (!slots_->is_declared()) begin(shards);
-  if (rule_.has_ratios()) sum_over_axes(tables_of(shards, mesh).partial, mesh);
+  if (rule_.has_ratios()) {
+    const PartialSums sums = tables_of(shards, mesh).sums;
+    sum_over_axes({sums.begin(), sums.end()}, mesh);
+  }
   // What travels is thrown away: the momentum, so that a skipped step takes no more memory.
   const std::vector<RuleSlots::Row*> states = slots_->rows_of(shards);
   std::vector<DirectionPiece> nothing;
@@ -139,7 +142,7 @@ Optimizer::Tables Optimizer::tables_of(std::span<const ParamShard> shards, const
   }
   for (const auto& [axes, height] : heights) {
     const auto f64 = shards[0].value.options().dtype(at::kDouble).requires_grad(false);
-    out.partial.push_back({axes, at::zeros({height, rule_.num_norms}, f64)});
+    out.sums[axes] = at::zeros({height, rule_.num_norms}, f64);
   }
   return out;
 }
@@ -147,21 +150,19 @@ Optimizer::Tables Optimizer::tables_of(std::span<const ParamShard> shards, const
 std::vector<Tensor> Optimizer::ratios_of(std::span<const ParamShard> shards,
                                          std::vector<RulePiece>& pieces, const Rates& rates,
                                          const Mesh& mesh) const {
-  const Tables all = tables_of(shards, mesh);
-  std::map<uint64_t, Tensor> tables;
-  for (const PartialSums& p : all.partial) tables[p.axes] = p.sums;
+  auto [all_rows, tables] = tables_of(shards, mesh);
   for (size_t i = 0; i < shards.size(); ++i) {
-    const Rows& rows = all.rows[i];
+    const Rows& rows = all_rows[i];
     pieces[i].layers = rows.run;
     const Tensor sums = rule_.measure(pieces[i], rates);
     if (!is_scaled(*shards[i].param)) continue;
     tables.at(rows.axes).narrow(0, rows.first, rows.run.layers).copy_(sums);
   }
-  sum_over_axes(all.partial, mesh);
+  sum_over_axes({tables.begin(), tables.end()}, mesh);
   for (auto& [axes, table] : tables) table = rule_.ratios(table.sqrt(), rates);
   std::vector<Tensor> ratios;
   for (size_t i = 0; i < shards.size(); ++i) {
-    const Rows& rows = all.rows[i];
+    const Rows& rows = all_rows[i];
     const Tensor& table = tables.at(rows.axes);
     const bool has_own = is_scaled(*shards[i].param);
     ratios.push_back(has_own ? table.narrow(0, rows.first, rows.run.layers)

@@ -7,6 +7,7 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <memory>
 #include <new>
 #include <string_view>
@@ -58,26 +59,28 @@ class CheckedRule {
   Tensor measure(RulePiece& piece, const Rates& rates) const {
     Tensor sums;
     watched("measure", piece, [&] { sums = rule_.measure(piece, rates); });
-    expect(sums, {piece.layers.layers, rule_.num_norms}, piece.value.device(), "measure",
-           "a row for each layer of the piece, num_norms columns");
+    expect(sums, piece.value.options().dtype(at::kDouble), {piece.layers.layers, rule_.num_norms},
+           "measure", "a row for each layer of the piece, num_norms columns");
     return sums;
   }
   Tensor direction(RulePiece& piece, const Rates& rates) const {
     Tensor direction;
     watched("direction", piece, [&] { direction = rule_.direction(piece, rates); });
-    expect_like(direction, piece.value, "direction", "an element for each of the piece");
+    expect(direction, piece.value.options(), shape_of(piece.value), "direction",
+           "an element for each of the piece");
     return direction;
   }
   Tensor whole(const Tensor& direction, const LayerSplit& layers) const {
     Tensor step;
     run_foreign(who_, "whole", [&] { step = rule_.whole(direction, layers); });
-    expect_like(step, direction, "whole", "the step of each element");
+    expect(step, direction.options(), shape_of(direction), "whole", "the step of each element");
     return step;
   }
   Tensor ratios(const Tensor& norms, const Rates& rates) const {
     Tensor ratios;
     run_foreign(who_, "ratios", [&] { ratios = rule_.ratios(norms, rates); });
-    expect(ratios, {norms.size(0)}, norms.device(), "ratios", "one for each row of its norms");
+    expect(ratios, norms.options().dtype(at::kDouble), {norms.size(0)}, "ratios",
+           "one for each row of its norms");
     return ratios;
   }
   void update(RulePiece& piece, const Rates& rates, const Tensor& ratios) const {
@@ -105,22 +108,14 @@ class CheckedRule {
     }
   }
 
-  void expect(const Tensor& given, const Shape& shape, at::Device device, const char* part,
+  void expect(const Tensor& given, at::TensorOptions options, const Shape& shape, const char* part,
               const char* meaning) const {
-    const bool is_right = given.defined() && given.scalar_type() == at::kDouble &&
-                          shape_of(given) == shape && given.device() == device;
+    const at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
+    const bool is_right = given.defined() && given.scalar_type() == type &&
+                          shape_of(given) == shape && given.device() == options.device();
     if (is_right) return;
-    throw PluginError(text(who_, ": ", part, " gave ", described(given), "; allowed: ", at::kDouble,
-                           " ", to_string(shape), " on ", device.str(), ", ", meaning));
-  }
-
-  void expect_like(const Tensor& given, const Tensor& of, const char* part,
-                   const char* meaning) const {
-    const bool is_right = given.defined() && given.scalar_type() == of.scalar_type() &&
-                          given.sizes() == of.sizes() && given.device() == of.device();
-    if (is_right) return;
-    throw PluginError(text(who_, ": ", part, " gave ", described(given),
-                           "; allowed: ", described(of), " on ", of.device().str(), ", ", meaning));
+    throw PluginError(text(who_, ": ", part, " gave ", described(given), "; allowed: ", type, " ",
+                           to_string(shape), " on ", options.device().str(), ", ", meaning));
   }
 
   Rule rule_;
@@ -161,27 +156,11 @@ void run_foreign(const std::string& who, const std::string& what, const std::fun
 
 Rule checked(Rule rule, const std::string& who) {
   const auto held = std::make_shared<const CheckedRule>(rule, who);
-  if (rule.measure) {
-    rule.measure = [held](RulePiece& p, const Rates& rates) { return held->measure(p, rates); };
-  }
-  if (rule.direction) {
-    rule.direction = [held](RulePiece& p, const Rates& rates) { return held->direction(p, rates); };
-  }
-  if (rule.whole) {
-    rule.whole = [held](const Tensor& direction, const LayerSplit& layers) {
-      return held->whole(direction, layers);
-    };
-  }
-  if (rule.ratios) {
-    rule.ratios = [held](const Tensor& norms, const Rates& rates) {
-      return held->ratios(norms, rates);
-    };
-  }
-  if (rule.update) {
-    rule.update = [held](RulePiece& p, const Rates& rates, const Tensor& ratios) {
-      held->update(p, rates, ratios);
-    };
-  }
+  if (rule.measure) rule.measure = std::bind_front(&CheckedRule::measure, held);
+  if (rule.direction) rule.direction = std::bind_front(&CheckedRule::direction, held);
+  if (rule.whole) rule.whole = std::bind_front(&CheckedRule::whole, held);
+  if (rule.ratios) rule.ratios = std::bind_front(&CheckedRule::ratios, held);
+  if (rule.update) rule.update = std::bind_front(&CheckedRule::update, held);
   return rule;
 }
 

@@ -46,18 +46,15 @@ void LayerWatch::lay_out(std::span<const ParamShard> shards, const Mesh& mesh) {
     heights[piece.axes] += kuafu::num_layers(*shard.param);
   }
   const auto f64 = at::TensorOptions(at::kDouble).device(device_);
-  for (const auto& [axes, height] : heights) {
-    tables_.emplace_back(axes, at::zeros({height, kNumSums}, f64));
-  }
+  for (const auto& [axes, height] : heights) tables_[axes] = at::zeros({height, kNumSums}, f64);
 }
 
 Tensor LayerWatch::rows_of(const Piece& piece) const {
-  for (const auto& [axes, table] : tables_) {
-    if (axes == piece.axes) {
-      return table.narrow(0, piece.first, kuafu::num_layers(*piece.param));
-    }
-  }
-  throw InternalError(text("no table for ", piece.param->name));
+  return tables_.at(piece.axes).narrow(0, piece.first, kuafu::num_layers(*piece.param));
+}
+
+Tensor LayerWatch::held_rows_of(const Piece& piece) const {
+  return rows_of(piece).narrow(0, piece.held.first, piece.held.run.layers);
 }
 
 LayerWatch::Own& LayerWatch::own_of(const Param& p, const Axes& replicas, const Mesh& mesh) {
@@ -106,11 +103,8 @@ void LayerWatch::begin(std::span<const ParamShard> shards, double factor, const 
   for (size_t i = 0; i < shards.size(); ++i) {
     const Piece& piece = pieces_[i];
     if (piece.param == nullptr) continue;
-    const ops::LayerRun& run = piece.held.run;
-    rows_of(piece)
-        .narrow(0, piece.held.first, run.layers)
-        .select(1, kGradient)
-        .copy_(squares_of(shards[i].grad, factor, run));
+    const Tensor squares = squares_of(shards[i].grad, factor, piece.held.run);
+    held_rows_of(piece).select(1, kGradient).copy_(squares);
   }
 }
 
@@ -130,7 +124,7 @@ void LayerWatch::after_update(size_t shard, const Tensor& value) {
   const Piece& piece = pieces_.at(shard);
   if (piece.param == nullptr) return;
   const ops::LayerRun& run = piece.held.run;
-  const Tensor rows = rows_of(piece).narrow(0, piece.held.first, run.layers);
+  const Tensor rows = held_rows_of(piece);
   rows.select(1, kWeight).copy_(squares_of(before_, 1, run));
   before_.sub_(value.detach());
   rows.select(1, kUpdate).copy_(squares_of(before_, 1, run));
@@ -156,11 +150,10 @@ void LayerWatch::estimate(const Own& own, const Tensor& rows) const {
 Tensor LayerWatch::finish(const Mesh& mesh) {
   const at::NoGradGuard no_grad;
   const CategoryScope scope(Category::kTemporary);
-  std::vector<PartialSums> partial;
-  for (const auto& [axes, table] : tables_) partial.push_back({axes, table});
+  std::vector<PartialSums::value_type> partial(tables_.begin(), tables_.end());
   for (const WatchedParam& w : model_) {  // their order is the same on every rank
     const auto own = own_.find(w.param);
-    if (own != own_.end()) partial.push_back({own->second.axes, own->second.squares});
+    if (own != own_.end()) partial.emplace_back(own->second.axes, own->second.squares);
   }
   sum_over_axes(partial, mesh);
   const Tensor all =

@@ -74,6 +74,7 @@ class LayerWatch {
   };
   void lay_out(std::span<const ParamShard> shards, const Mesh& mesh);
   Tensor rows_of(const Piece& piece) const;
+  Tensor held_rows_of(const Piece& piece) const;
   Own& own_of(const Param& p, const Axes& replicas, const Mesh& mesh);
   void estimate(const Own& own, const Tensor& rows) const;
 
@@ -82,7 +83,7 @@ class LayerWatch {
   at::Device device_;
   int64_t num_layers_ = 0;
   std::vector<Piece> pieces_;
-  std::vector<std::pair<uint64_t, Tensor>> tables_;  // by axes, rising: (layers, 3) f64
+  std::map<uint64_t, Tensor> tables_;  // by axes: (layers, 3) f64
   std::map<const Param*, Own> own_;
   Tensor before_;
   double factor_ = 1;  // of the gradients of this step

@@ -17,6 +17,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/optim/matrix_travel.h"
+#include "kuafu/states/bucket.h"
 
 namespace kuafu {
 namespace {
@@ -39,12 +40,9 @@ std::vector<Matrix> matrices_of(const ParamShard& shard, size_t piece, const Mes
               to_string(shard.split_axes));
   for (size_t a = mesh.axes().size(); a-- > 0;) {
     const Axis& axis = mesh.axes()[a];
-    const auto splits = [&](const Axes& of) {
-      return std::find(of.begin(), of.end(), axis.name) != of.end();
-    };
-    if (axis.size > 1 && (splits(p.layout.dims[dim]) || splits(p.layout.dims[dim + 1]))) {
-      m.axes.push_back(axis.name);
-    }
+    const Layout& l = p.layout;
+    const bool is_split = contains(l.dims[dim], axis.name) || contains(l.dims[dim + 1], axis.name);
+    if (axis.size > 1 && is_split) m.axes.push_back(axis.name);
   }
   std::vector<Matrix> all(static_cast<size_t>(dim == 0 ? 1 : mine.extent[0]), m);
   for (size_t e = 0; e < all.size(); ++e) all[e].index = static_cast<int64_t>(e);

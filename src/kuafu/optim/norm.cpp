@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/trace.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/optim/norm.h"
 #include "kuafu/optim/shard_layers.h"
+#include "kuafu/states/bucket.h"
 #include "kuafu/tensor/collectives.h"
 #include "kuafu/tensor/ops.h"
 
@@ -47,18 +47,16 @@ uint64_t splitting_axes(const ParamShard& shard, const Mesh& mesh) {
   for (size_t i = 0; i < mesh.axes().size(); ++i) {
     const Axis& axis = mesh.axes()[i];
     if (axis.size == 1 || axis.name == kPipeline) continue;
-    for (const std::string& name : axes) {
-      if (name == axis.name) bits |= uint64_t{1} << i;
-    }
+    if (contains(axes, axis.name)) bits |= uint64_t{1} << i;
   }
   return bits;
 }
 
-void sum_over_axes(const std::vector<PartialSums>& partial, const Mesh& mesh) {
+void sum_over_axes(const std::vector<PartialSums::value_type>& partial, const Mesh& mesh) {
   for (size_t i = 0; i < mesh.axes().size(); ++i) {
     std::vector<Tensor> needed;
-    for (const PartialSums& p : partial) {
-      if ((p.axes >> i & 1) != 0 && p.sums.numel() > 0) needed.push_back(p.sums.view(-1));
+    for (const auto& [axes, sums] : partial) {
+      if ((axes >> i & 1) != 0 && sums.numel() > 0) needed.push_back(sums.view(-1));
     }
     if (needed.empty()) continue;
     const Tensor batch = at::cat(needed);
@@ -76,20 +74,14 @@ double global_grad_norm(std::span<const ParamShard> shards, const Mesh& mesh, at
   const CategoryScope scope(Category::kTemporary);
   KUAFU_CHECK(mesh.axes().size() < 64, mesh.axes().size(), " mesh axes");
   // One partial sum for each set of axes; the map's order is the same on every rank.
-  std::map<uint64_t, Tensor> partial;
+  PartialSums partial;
   for (const ParamShard& shard : shards) {
     if (shard.param->is_copy) continue;
     const Tensor sum = ops::sum_of_squares(shard.grad);
     Tensor& total = partial[splitting_axes(shard, mesh)];
-    if (total.defined()) {
-      total.add_(sum);
-    } else {
-      total = sum;
-    }
+    total = total.defined() ? total.add_(sum) : sum;
   }
-  std::vector<PartialSums> all;
-  for (const auto& [axes, sum] : partial) all.push_back({axes, sum});
-  sum_over_axes(all, mesh);
+  sum_over_axes({partial.begin(), partial.end()}, mesh);
   const bool has_values =
       !device.is_meta() && std::none_of(partial.begin(), partial.end(),
                                         [](const auto& p) { return p.second.is_meta(); });

@@ -13,6 +13,6 @@ uint64_t splitting_axes(const ParamShard& shard, const Mesh& mesh);
 
 /// Adds the sums of all ranks, in place: each axis carries one all-reduce with all sums that need
 /// it. Collective over the mesh; every rank of an axis has as many sums of the same sets of axes.
-void sum_over_axes(const std::vector<PartialSums>& partial, const Mesh& mesh);
+void sum_over_axes(const std::vector<PartialSums::value_type>& partial, const Mesh& mesh);
 
 }  // namespace kuafu

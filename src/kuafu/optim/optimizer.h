@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,11 +19,8 @@ struct OptimizerState {
   std::vector<SlotTensor> tensors;  ///< the optimizer's own, not copies
 };
 
-/// f64 sums of my pieces, all of which the same axes of a mesh split: bit i is axis i.
-struct PartialSums {
-  uint64_t axes = 0;
-  Tensor sums;
-};
+/// f64 sums of my pieces by the axes of a mesh that split all of them: bit i is axis i.
+using PartialSums = std::map<uint64_t, Tensor>;
 
 class LayerWatch;
 
@@ -67,7 +65,7 @@ class Optimizer {
   };
   struct Tables {
     std::vector<Rows> rows;  // by shard
-    std::vector<PartialSums> partial;
+    PartialSums sums;
   };
   Tables tables_of(std::span<const ParamShard> shards, const Mesh& mesh) const;
   /// Measures the pieces and sets their layers; the ratios of each one's layers.

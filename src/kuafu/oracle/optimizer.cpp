@@ -10,6 +10,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/oracle/formulas.h"
+#include "kuafu/oracle/orthogonal.h"
 
 namespace kuafu::oracle {
 namespace {
@@ -131,49 +132,6 @@ Tensor lamb_rule(const Step& s, const Tensor& g, const Tensor& theta) {
   return theta - (in_rate ? rate_for_raw_moments(s) : s.alpha) * ratio * direction;
 }
 
-/// X <- a X + b (X X^T) X + c (X X^T)^2 X, five times, from X = U / |U|
-///            [Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024]
-/// or by an a, b, c of each iteration, on X / 1.01   [Amsel et al., arXiv 2505.16932, algorithm 1]
-Tensor newton_schulz(const Tensor& u, bool is_polar) {
-  if (u.size(0) > u.size(1)) return newton_schulz(u.t(), is_polar).t();
-  static const double polar[5][3] = {{8.28721201814563, -23.595886519098837, 17.300387312530933},
-                                     {4.107059111542203, -2.9478499167379106, 0.5448431082926601},
-                                     {3.9486908534822946, -2.908902115962949, 0.5518191394370137},
-                                     {3.3184196573706015, -2.488488024314874, 0.51004894012372},
-                                     {2.300652019954817, -1.6689039845747493, 0.4188073119525673}};
-  Tensor x = u / (u.square().sum().sqrt() + 1e-7);
-  for (const auto& own : polar) {
-    if (is_polar) x = x / 1.01;
-    const Tensor gram = x.mm(x.t());
-    x = is_polar ? own[0] * x + own[1] * gram.mm(x) + own[2] * gram.mm(gram.mm(x))
-                 : 3.4445 * x - 4.7750 * gram.mm(x) + 2.0315 * gram.mm(gram.mm(x));
-  }
-  return x;
-}
-
-/// newton_schulz() of each matrix that a weight holds, times sqrt(max(1, out / in)), or
-/// 0.2 sqrt(max(in, out))                                          [Liu et al., arXiv 2502.16982]
-Tensor orthogonal_step(const OptimizerPlan& plan, const Tensor& u, const Weight& weight) {
-  const bool is_polar = plan.coefficients == "polar", is_by_size = plan.matrix_scale == "size";
-  std::vector<Tensor> experts;
-  for (const Tensor& one : weight.is_stacked ? u.unbind(0) : std::vector<Tensor>{u}) {
-    // (in, turns, fused, run): the columns of a matrix are those of all turns.
-    const int64_t run = weight.fused == 1 ? u.size(-1) : weight.run;
-    const Tensor split = one.reshape({one.size(0), -1, weight.fused, run});
-    std::vector<Tensor> parts;
-    for (const Tensor& part : split.unbind(2)) {
-      const Tensor matrix = part.reshape({one.size(0), -1});
-      const auto in = static_cast<double>(matrix.size(0)),
-                 out = static_cast<double>(matrix.size(1));
-      const double scale =
-          is_by_size ? 0.2 * std::sqrt(std::max(in, out)) : std::sqrt(std::max(1.0, out / in));
-      parts.push_back((newton_schulz(matrix, is_polar) * scale).reshape(part.sizes()));
-    }
-    experts.push_back(at::stack(parts, 2).reshape(one.sizes()));
-  }
-  return weight.is_stacked ? at::stack(experts) : experts.at(0);
-}
-
 /// Hidden matrices: B <- mu B + G; theta <- theta - eta (scale NewtonSchulz5(B) + lambda theta), with
 /// Nesterov of G + mu B                    [the same, algorithm 2; decay: Liu et al., arXiv 2502.16982]
 /// All else: AdamW, whose rate has the schedule of eta.
@@ -230,7 +188,9 @@ UpdateRule lars_formula() {
 UpdateRule lamb_formula() {
   return {lamb_rule, true, {kLambRoundings, Decay::kInDirection, Ratio::kOfDirection, true}};
 }
-UpdateRule muon_formula() { return {muon_rule, true}; }
+UpdateRule muon_formula() {
+  return {muon_rule, true, {kRoundings, Decay::kOfWeight, Ratio::kNone, true, orthogonal_error}};
+}
 
 double norm_of(const Tensors& gradients) {
   double sum = 0;
@@ -249,12 +209,12 @@ Tensor norms_of_layers(const Tensor& t, const Weight& weight) {
   return norms.expand(parts.sizes()).reshape(t.sizes());
 }
 
-bool is_excluded(const OptimizerPlan& plan, const Weight& weight) {
-  return is_left_out(plan, builtin_updates().find(plan.kind), weight);
+bool is_excluded(const OptimizerPlan& plan, const Weight& weight, const UpdateRules& rules) {
+  return is_left_out(plan, rules.find(plan.kind), weight);
 }
 
-bool is_scaled(const OptimizerPlan& plan, const Weight& weight) {
-  return has_ratio(plan, is_excluded(plan, weight));
+bool is_scaled(const OptimizerPlan& plan, const Weight& weight, const UpdateRules& rules) {
+  return has_ratio(plan, is_excluded(plan, weight, rules));
 }
 
 /// Clipping: g <- g c / max(c, |g|)           [Pascanu et al., arXiv 1211.5063, algorithm 1].

@@ -160,12 +160,6 @@ using Weights = std::map<std::string, Weight>;
 
 /// At every element the Euclidean norm of the layer it belongs to, in f64.
 at::Tensor norms_of_layers(const at::Tensor& t, const Weight& weight);
-/// Whether optimizer.exclude leaves a weight out of decay and trust ratios. @pre a kind of this build
-bool is_excluded(const OptimizerPlan& plan, const Weight& weight);
-
-/// Whether LARS or LAMB scale the step of a weight by a trust ratio.
-bool is_scaled(const OptimizerPlan& plan, const Weight& weight);
-
 /// What LARS and LAMB scale each layer's step by, at every element: the ratio (1 where they scale
 /// nothing), and LAMB's step before it.
 struct Trust {
@@ -199,6 +193,11 @@ struct Rounding {
   Decay decay = Decay::kInGradient;
   Ratio ratio = Ratio::kNone;  ///< the layer's norms that its step is scaled by
   bool has_root = false;       ///< divides by the root of a second moment: slots "m" and "v"
+  /// Of steps of whole matrices, whose only slot is "velocity" and whose rate is that of the plan
+  /// (all else has `adam_lr`): orthogonal_error.
+  std::function<at::Tensor(const OptimizerPlan& plan, const at::Tensor& u, const at::Tensor& spread,
+                           const Weight& weight, double unit)>
+      of_matrices = {};
 
   bool is_derived() const { return per_element > 0; }
 };
@@ -215,6 +214,14 @@ using UpdateRules = Registry<UpdateRule>;
 /// Those of this build, by optimizer.kind.
 void register_updates(UpdateRules& rules);
 const UpdateRules& builtin_updates();
+
+/// Whether optimizer.exclude leaves a weight out of decay and trust ratios.
+bool is_excluded(const OptimizerPlan& plan, const Weight& weight,
+                 const UpdateRules& rules = builtin_updates());
+
+/// Whether LARS or LAMB scale the step of a weight by a trust ratio.
+bool is_scaled(const OptimizerPlan& plan, const Weight& weight,
+               const UpdateRules& rules = builtin_updates());
 
 /// One update in place: clipping by `norm`, then the rule, in the type of the weights, or of f32
 /// masters of half-precision weights, which are then rounded. State is made at the first call, or

@@ -14,10 +14,6 @@ namespace {
 
 constexpr int64_t kAlignment = 64;  // bytes; that of the allocators
 
-bool contains(const Axes& axes, const std::string& name) {
-  return std::find(axes.begin(), axes.end(), name) != axes.end();
-}
-
 int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 Axes scheme_axes(const Param& p, const Mesh& mesh) {
@@ -59,6 +55,14 @@ std::vector<int64_t> even_ends(int64_t elements, int64_t holders, int64_t replic
 }
 
 }  // namespace
+
+bool contains(const Axes& axes, const std::string& name) {
+  return std::find(axes.begin(), axes.end(), name) != axes.end();
+}
+
+at::TensorOptions FlatBucket::options() const {
+  return slots[0].param->value.options().requires_grad(false);
+}
 
 std::vector<FlatBucket> make_buckets(const Group& group, const Mesh& mesh, const FlatRules& rules) {
   std::vector<FlatBucket> buckets;
@@ -133,8 +137,7 @@ void give_values(const FlatBucket& bucket, const Tensor& flat, const Part& part)
 
 Tensor take_gradients(const FlatBucket& bucket, std::vector<bool>& used) {
   const at::NoGradGuard no_grad;
-  const at::TensorOptions options = bucket.slots[0].param->value.options().requires_grad(false);
-  const Tensor flat = at::empty({bucket.elements()}, options);
+  const Tensor flat = at::empty({bucket.elements()}, bucket.options());
   int64_t end = 0;
   const auto zero_until = [&](int64_t offset) {
     if (offset > end) flat.narrow(0, end, offset - end).zero_();

@@ -9,6 +9,8 @@
 // Flat buffers: what is reduced, gathered and sharded as one.
 namespace kuafu {
 
+bool contains(const Axes& axes, const std::string& name);
+
 /// A parameter's place in a flat buffer, in elements.
 struct FlatSlot {
   Param* param = nullptr;
@@ -43,6 +45,7 @@ struct FlatBucket {
     return {r == 0 ? 0 : ends[r - 1], ends[r]};
   }
   Part mine() const { return part(me); }
+  at::TensorOptions options() const;  ///< of a flat buffer of its values
 };
 
 /// How buckets are cut.

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/states/row.h"
 
-#include <algorithm>
+#include "kuafu/states/bucket.h"
 
 namespace kuafu {
 namespace {
 
 using Types = std::vector<std::pair<std::string, AxisType>>;
-
-bool has(const Axes& axes, const std::string& axis) {
-  return std::find(axes.begin(), axes.end(), axis) != axes.end();
-}
 
 /// `partial`: axes of which each rank has a term.
 Types types_of(const Param& p, const Axes& partial, const Mesh& mesh) {
@@ -18,9 +14,9 @@ Types types_of(const Param& p, const Axes& partial, const Mesh& mesh) {
   Types types;
   for (const Axis& axis : mesh.axes()) {
     if (axis.size == 1) continue;
-    types.emplace_back(axis.name, has(sharded, axis.name) ? AxisType::kSharded
-                                  : has(terms, axis.name) ? AxisType::kPartial
-                                                          : AxisType::kReplicated);
+    types.emplace_back(axis.name, contains(sharded, axis.name) ? AxisType::kSharded
+                                  : contains(terms, axis.name) ? AxisType::kPartial
+                                                               : AxisType::kReplicated);
   }
   return types;
 }

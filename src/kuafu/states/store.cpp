@@ -52,8 +52,7 @@ void Store::attach(std::vector<Group> groups) {
 void Store::adopt_whole(Bucket& b) {
   const at::NoGradGuard no_grad;
   const CategoryScope scope(Category::kParameter);
-  const Tensor& any = b.layout.slots[0].param->value;
-  b.values = at::zeros({b.layout.elements()}, any.options().requires_grad(false));
+  b.values = at::zeros({b.layout.elements()}, b.layout.options());
   for (const FlatSlot& slot : b.layout.slots) {
     const Tensor place = in_shape(slot, b.values);
     place.copy_(initial_value(*slot.param));

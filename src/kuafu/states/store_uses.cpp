@@ -25,14 +25,13 @@ namespace kuafu {
 
 void Store::adopt_part(Bucket& b) {
   const at::NoGradGuard no_grad;
-  const at::TensorOptions options = b.layout.slots[0].param->value.options().requires_grad(false);
   const Part all = b.layout.mine();
   {
     const CategoryScope scope(Category::kParameter);
-    b.values = at::zeros({all.size()}, options);
+    b.values = at::zeros({all.size()}, b.layout.options());
   }
   const CategoryScope scope(Category::kCommunication);
-  b.gathered = at::empty({b.layout.elements()}, options);
+  b.gathered = at::empty({b.layout.elements()}, b.layout.options());
   for (const FlatSlot& slot : b.layout.slots) {
     const Part mine = overlap(all, slot);
     if (mine.size() > 0) {
@@ -107,7 +106,7 @@ void Store::free_unused() {
 Tensor Store::gather(const Bucket& b, const FlatSlot& slot, const Tensor& mine) const {
   const at::NoGradGuard no_grad;
   const CategoryScope scope(Category::kCommunication);
-  const Tensor whole = at::empty({slot.extent}, slot.param->value.options().requires_grad(false));
+  const Tensor whole = at::empty({slot.extent}, b.layout.options());
   for (int64_t r = 0; r < std::ssize(b.layout.ends); ++r) {
     const Part theirs = overlap(b.layout.part(r), slot);
     if (theirs.size() == 0) continue;

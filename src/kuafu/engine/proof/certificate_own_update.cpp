@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The update of a step by a rule that a plug-in brings, or by Muon: made again by its formula in
+// The update of a step by a rule that a plug-in brings: made again by its formula in
 // f64 from the step's own gradients, norm and state, and once more a few times with every
 // operation's result moved by a rounding error drawn at random (RandomRounding).
 //

@@ -20,6 +20,9 @@
 //   rate        with the bias corrected by the rate, k = sqrt(1 - b2^t) / (1 - b1^t), k m / (sqrt(v) +
 //               eps) is m^ / (sqrt(v^) + eps / sqrt(1 - b2^t)): the same with another epsilon. LAMB
 //               adds d w to m / (sqrt(v) + eps), and k is with its rate.
+//   matrices    U = c g + mu B of B = mu b + c g, both with 6 roundings at most of |c g| + mu (mu |b| +
+//               |c g|); a matrix's step has the error that oracle/orthogonal.cpp derives, in its
+//               Frobenius norm, and each element no more than that. All else has the rate of AdamW.
 //   underflow   a result below the least normal number of the updated type is rounded by up to half
 //               its least subnormal number e, whatever its size (sums of such are exact). The factor c
 //               of a gradient S g, S the loss scale, and their product: d = e (1 + S |g|) / 2.
@@ -48,27 +51,30 @@ namespace {
 using Decay = oracle::Rounding::Decay;
 using Ratio = oracle::Rounding::Ratio;
 
+constexpr double kOfMomentum = 6;
+
 class UpdateCheck {
  public:
   UpdateCheck(const Plan& plan, const oracle::Weights& layers, const Evidence& evidence,
-              const oracle::Rounding& rounding, Proof& proof)
+              const oracle::UpdateRules& rules, Proof& proof)
       : plan_(plan),
         rule_(plan.optimizer),
         layers_(layers),
         is_(evidence),
-        rounding_(rounding),
+        rules_(rules),
+        rounding_(rules.find(plan.optimizer.kind).rounding),
         proof_(proof),
         norm_(evidence.report.grad_norm),
-        bound_(static_cast<double>(rounding.per_element) *
-               std::min(unit_roundoff(plan.model.dtype), 0x1p-24)),
+        u_(std::min(unit_roundoff(plan.model.dtype), 0x1p-24)),
+        bound_(static_cast<double>(rounding_.per_element) * u_),
         lr_(oracle::learning_rate(rule_, evidence.step - evidence.scale_before.skipped,
                                   plan.schedule_steps(), plan.train.batch)),
         before_(updated(evidence.before)) {}
 
   void run() {
     oracle::Tensors weights = before_;
-    oracle::State state = state_of(is_.before);
-    oracle::update(rule_, lr_, norm_, is_.gradients, weights, state, layers_, &trust_);
+    oracle::State& state = after_ = state_of(is_.before);
+    oracle::update(rule_, lr_, norm_, is_.gradients, weights, state, layers_, &trust_, rules_);
     // The same with all terms positive and from no weight: the sums of absolute terms.
     oracle::State absolute = state_of(is_.before);
     for (auto& [slot, tensors] : absolute.slots) {
@@ -83,7 +89,7 @@ class UpdateCheck {
       for (auto& [name, by] : moved) by = lamb_movement(name, by);
     }
     const Underflow lost = underflow(state);
-    compare_weights(weights, moved, lost.weights);
+    compare_weights(weights, moved, lost);
     compare_state(state, absolute, lost.state);
   }
 
@@ -109,9 +115,9 @@ class UpdateCheck {
       const double half = is_multiplied ? e / 2 : 0;
       const Tensor d = half * (1 + is_.report.loss_scale * g.abs());
       const auto ratio = trust_.ratio.find(name);
-      const Tensor lr =
-          ratio != trust_.ratio.end() ? lr_ * ratio->second : at::scalar_tensor(lr_, d.options());
-      if (state.slots.contains("velocity")) {
+      const Tensor lr = ratio != trust_.ratio.end() ? lr_ * ratio->second
+                                                    : at::scalar_tensor(rate_of(name), d.options());
+      if (has_velocity(state, name)) {
         const bool has_rate = has_ratio(Ratio::kOfGradient) && rule_.rate_in == "velocity";
         const Tensor own = has_rate || ratio == trust_.ratio.end() ? d : ratio->second * d;
         lost.state["velocity"][name] = (has_rate ? lr * d : own) + 2 * e;
@@ -146,6 +152,18 @@ class UpdateCheck {
     return rule_.epsilon / std::sqrt(1 - std::pow(rule_.beta2, t));
   }
   bool has_ratio(Ratio ratio) const { return rounding_.ratio == ratio; }
+  static bool has_velocity(const oracle::State& state, const std::string& name) {
+    const auto found = state.slots.find("velocity");
+    return found != state.slots.end() && found->second.contains(name);
+  }
+  bool is_matrix(const oracle::State& state, const std::string& name) const {
+    return rounding_.of_matrices && has_velocity(state, name);
+  }
+  /// Beside matrices, all else follows their schedule by its own rate.
+  double rate_of(const std::string& name) const {
+    const bool is_other = rounding_.of_matrices && !is_matrix(after_, name);
+    return is_other ? rule_.adam_lr * lr_ / rule_.lr : lr_;
+  }
 
   oracle::Weight layers_of(const std::string& name) const {
     const auto found = layers_.find(name);
@@ -153,10 +171,10 @@ class UpdateCheck {
     return {.shape = before_.at(name).sizes().vec()};
   }
   bool is_excluded(const std::string& name) const {
-    return oracle::is_excluded(rule_, layers_of(name));
+    return oracle::is_excluded(rule_, layers_of(name), rules_);
   }
   bool is_scaled(const std::string& name) const {
-    return oracle::is_scaled(rule_, layers_of(name));
+    return oracle::is_scaled(rule_, layers_of(name), rules_);
   }
   double decay(const std::string& name) const { return is_excluded(name) ? 0 : rule_.weight_decay; }
   /// Of decay that is part of the gradient.
@@ -190,7 +208,7 @@ class UpdateCheck {
     oracle::Tensors moved;
     for (const auto& [name, g] : sizes) moved[name] = at::zeros_like(g);
     oracle::update(rule, has_ratio(Ratio::kOfDirection) ? 1 : lr_, norm_, sizes, moved, state,
-                   layers_);
+                   layers_, nullptr, rules_);
     for (auto& [name, by] : moved) by = by.abs();
     return moved;
   }
@@ -234,7 +252,8 @@ class UpdateCheck {
     return moved;
   }
   void compare_weights(const oracle::Tensors& exact, const oracle::Tensors& moved,
-                       const oracle::Tensors& lost) {
+                       const Underflow& all_lost) {
+    const oracle::Tensors& lost = all_lost.weights;
     const oracle::Tensors mine = updated(is_.after);
     for (const auto& [name, w] : exact) {
       const auto found = mine.find(name);
@@ -243,13 +262,40 @@ class UpdateCheck {
         continue;
       }
       // AdamW's decay is of the weight itself: (1 - lr decay) w.
-      const double terms = rounding_.decay == Decay::kOfWeight ? 1 + lr_ * decay(name) : 1;
+      const double terms =
+          rounding_.decay == Decay::kOfWeight ? 1 + rate_of(name) * decay(name) : 1;
       Tensor scale = before_.at(name).abs() * terms;
-      if (const auto by = moved.find(name); by != moved.end()) scale = scale + by->second;
+      if (is_matrix(after_, name)) {
+        scale = scale + (w - before_.at(name)).abs() + lr_ * decay(name) * before_.at(name).abs();
+      } else if (const auto by = moved.find(name); by != moved.end()) {
+        scale = scale + by->second;
+      }
       if (const auto by = lost.find(name); by != lost.end()) scale = scale + by->second / bound_;
+      if (is_matrix(after_, name)) scale = compare_matrix(name, found->second - w, scale, all_lost);
       add_elements({found->second, w, scale}, bound_, at_step(is_, name), proof_);
       compare_master(name, is_, proof_);
     }
+  }
+
+  /// The norm of `far`, of which each element may have `scale` of the bound and the step of its matrix
+  /// its own error; what both leave to an element.
+  Tensor compare_matrix(const std::string& name, const Tensor& far, const Tensor& scale,
+                        const Underflow& lost) {
+    const double mu = rule_.momentum, unit = plan_.model.dtype == DType::kF64 ? 2 * u_ : u_;
+    const oracle::Weight of = layers_of(name);
+    const Tensor g = factor() * is_.gradients.at(name);
+    Tensor u = after_.slots.at("velocity").at(name), terms = g.abs();
+    const auto started = is_.before.slots.find("velocity");
+    if (started != is_.before.slots.end() && started->second.contains(name)) {
+      terms = terms + mu * started->second.at(name).to(at::kDouble).abs();
+    }
+    if (rule_.nesterov) u = g + mu * u, terms = g.abs() + mu * terms;
+    const Tensor spread = kOfMomentum * unit * terms + lost.state.at("velocity").at(name);
+    const Tensor step = lr_ / bound_ * rounding_.of_matrices(rule_, u, spread, of, unit);
+    add_elements({oracle::norms_of_layers(far, of), at::zeros_like(far),
+                  oracle::norms_of_layers(scale, of) + step},
+                 bound_, at_step(is_, text("the norm of ", name)), proof_);
+    return scale + step;
   }
 
   void compare_state(const oracle::State& exact, const oracle::State& absolute,
@@ -280,12 +326,14 @@ class UpdateCheck {
   const OptimizerPlan& rule_;
   const oracle::Weights& layers_;
   const Evidence& is_;
+  const oracle::UpdateRules& rules_;
   const oracle::Rounding& rounding_;
   Proof& proof_;
   double norm_;
-  double bound_;
+  double u_, bound_;
   double lr_;
   oracle::Tensors before_;  // what is updated, f64
+  oracle::State after_;     // what it should be
   oracle::Trust trust_;
 };
 
@@ -319,9 +367,9 @@ void compare_master(const std::string& name, const Evidence& evidence, Proof& pr
 
 void check_update(const Plan& plan, const oracle::Weights& weights, const Evidence& evidence,
                   Proof& proof, const oracle::UpdateRules& rules) {
-  const oracle::Rounding& rounding = rules.find(plan.optimizer.kind).rounding;
-  if (!rounding.is_derived()) return check_own_update(plan, weights, evidence, proof, rules);
-  UpdateCheck(plan, weights, evidence, rounding, proof).run();
+  const bool is_derived = rules.find(plan.optimizer.kind).rounding.is_derived();
+  if (!is_derived) return check_own_update(plan, weights, evidence, proof, rules);
+  UpdateCheck(plan, weights, evidence, rules, proof).run();
 }
 
 void check_skipped(const Evidence& evidence, Proof& proof) {

@@ -74,8 +74,7 @@ class Servers final : public Reduce {
   Work share(const FlatBucket& bucket, const Tensor&) override {
     const at::NoGradGuard no_grad;
     const CategoryScope scope(Category::kCommunication);
-    const Tensor flat =
-        at::empty({bucket.elements()}, bucket.slots[0].param->value.options().requires_grad(false));
+    const Tensor flat = at::empty({bucket.elements()}, bucket.options());
     const Part mine = bucket.mine();
     std::vector<Work> works;
     for (int s = 0; s < servers_; ++s) {
@@ -99,28 +98,28 @@ class Servers final : public Reduce {
   void add_pushes(const FlatBucket& bucket, const Tensor& mine) {
     const at::NoGradGuard no_grad;
     const CategoryScope scope(Category::kCommunication);
-    const bool is_half = mine.scalar_type() == at::kBFloat16 || mine.scalar_type() == at::kHalf;
-    const Tensor total =
-        at::zeros(mine.sizes(), mine.options().dtype(is_half ? at::kFloat : mine.scalar_type()));
+    const at::ScalarType wide = update_type(mine);
+    const Tensor total = at::zeros(mine.sizes(), mine.options().dtype(wide));
     const Tensor incoming[2] = {at::empty_like(mine), at::empty_like(mine)};
     Work under_way[2];
-    std::vector<int> others;
-    for (int r = 0; r < group_.size(); ++r) {
-      if (r != group_.rank()) others.push_back(r);
-    }
+    int last = -1;  // that sends to me, of those whose push is received
     const auto receive = [&](size_t k) {
-      if (k >= others.size()) return;
-      under_way[k % 2] = group_.recv(view(incoming[k % 2]), others[k], push_tag(bucket));
+      if (++last == group_.rank()) ++last;
+      if (last < group_.size()) {
+        under_way[k % 2] = group_.recv(view(incoming[k % 2]), last, push_tag(bucket));
+      }
     };
     receive(0);
-    for (size_t k = 0; k < others.size(); ++k) {
-      receive(k + 1);
-      if (others[k] > group_.rank() && (k == 0 || others[k - 1] < group_.rank()))
-        total.add_(is_half ? mine.to(at::kFloat) : mine);
+    size_t k = 0, next = 1;
+    for (int r = 0; r < group_.size(); ++r) {
+      if (next == k + 1) receive(next++);
+      if (r == group_.rank()) {
+        total.add_(mine.to(wide));
+        continue;
+      }
       under_way[k % 2].wait();
-      total.add_(is_half ? incoming[k % 2].to(at::kFloat) : incoming[k % 2]);
+      total.add_(incoming[k++ % 2].to(wide));
     }
-    if (others.back() < group_.rank()) total.add_(is_half ? mine.to(at::kFloat) : mine);
     mine.copy_(total);
   }
 

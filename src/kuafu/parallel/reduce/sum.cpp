@@ -17,6 +17,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "kuafu/meter/allocator.h"
+#include "kuafu/states/slots.h"
 
 namespace kuafu {
 namespace {
@@ -26,9 +27,7 @@ void add_parts(const Tensor& out, const Tensor& parts) {
   const at::NoGradGuard no_grad;
   const CategoryScope scope(Category::kCommunication);
   const int64_t n = parts.numel() / out.numel();
-  const bool is_half = out.scalar_type() == at::kBFloat16 || out.scalar_type() == at::kHalf;
-  const Tensor first = parts.narrow(0, 0, out.numel());
-  const Tensor sum = is_half ? first.to(at::kFloat) : first;
+  const Tensor sum = parts.narrow(0, 0, out.numel()).to(update_type(out));
   for (int64_t i = 1; i < n; ++i) {
     // Widened here: inside add_ it would be too, by a copy that meta tensors do not make.
     sum.add_(parts.narrow(0, i * out.numel(), out.numel()).to(sum.scalar_type()));

@@ -214,8 +214,7 @@ std::vector<double> StaleReplica::means(std::vector<double> own) {
 
 Tensor StaleReplica::receive_values(int tag, std::vector<Work>& works) const {
   const CategoryScope scope(Category::kCommunication);
-  const Tensor values =
-      at::empty({layout_.elements()}, layout_.slots[0].param->value.options().requires_grad(false));
+  const Tensor values = at::empty({layout_.elements()}, layout_.options());
   for (int s = 0; s < servers_; ++s) {
     const Part part = layout_.part(s);
     if (s == group_.rank() || part.size() == 0) continue;

@@ -19,16 +19,12 @@ StaleServer::StaleServer(Communicator& group, const FlatBucket& layout, const St
       optimizer_(make_optimizer(options.plan.optimizer, options.rules, &slots_)),
       workers_(static_cast<size_t>(group.size())) {
   const CategoryScope scope(Category::kParameter);
-  values_ = at::empty({part().size()}, options_of_values());
+  values_ = at::empty({part().size()}, layout_.options());
   for (const FlatSlot& slot : layout_.slots) {
     const Part piece = overlap(part(), slot);
     if (piece.size() > 0) in_values(piece).copy_(value_in(slot, piece));
   }
   optimizer_->begin(pieces({}));
-}
-
-at::TensorOptions StaleServer::options_of_values() const {
-  return layout_.slots[0].param->value.options().requires_grad(false);
 }
 
 void StaleServer::push_own(const Tensor& gradient) {
@@ -86,7 +82,7 @@ bool StaleServer::listen(int w) {
     KUAFU_CHECK(worker.note == worker.pushed, "worker ", w, " pushes step ", worker.note,
                 " after step ", worker.pushed - 1);
     const CategoryScope scope(Category::kCommunication);
-    worker.gradient = at::empty({part().size()}, options_of_values());
+    worker.gradient = at::empty({part().size()}, layout_.options());
     if (part().size() > 0) {
       worker.push_under_way = group_.recv(view(worker.gradient), w, kPushTag);
     }

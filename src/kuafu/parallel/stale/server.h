@@ -58,7 +58,6 @@ class StaleServer {
     Tensor values;
   };
 
-  at::TensorOptions options_of_values() const;
   int64_t version() const { return static_cast<int64_t>(order_.size()); }
   Tensor in_values(const Part& piece) const {
     return values_.narrow(0, piece.begin - part().begin, piece.size());
