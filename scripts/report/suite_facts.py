@@ -13,7 +13,7 @@ from pathlib import Path
 import derived
 
 
-UNKNOWN = ("References and the order of the suite are not known: the record is older than those, and the suite's file was not found; "
+UNKNOWN = ("References, claims and the order of the suite are not known: the record is older than those or merged from several suites; where it is of one, "
            "give --suite SUITE.toml.")
 
 

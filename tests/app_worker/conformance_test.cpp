@@ -274,6 +274,7 @@ TEST(Conformance, RefusesSchemesAndSizesThatDoNotExist) {
              "\"vit\"; or give the plug-in that has it with --plugin FILE"},
         Case{{"--model", "macarone", "--plugin", built("plugins/macaron.so")},
              "macaron.so has none of that name"},
+        Case{{"gpt"}, "the model of that name is checked by: kuafu conformance --model gpt"},
         Case{{"--schedule", "zbw"}, "no pipeline schedule \"zbw\"; nearest: \"zbv\""},
         Case{{"--model", "gpt", "--sizes", "3"}, "a model is checked on 1, 2, 4, 8 ranks; --sizes"},
         Case{{"--plugin", built("plugins/no_symbol.so")}, "no symbol"}}) {

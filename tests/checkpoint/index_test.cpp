@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -236,6 +237,29 @@ TEST(Checkpoint, NoPathLeavesItsFolder) {
   fs::rename(folder, outside / "step-00000007");
   fs::create_directory_symlink(outside / "step-00000007", folder);
   EXPECT_FALSE(newest_checkpoint(root.path()).has_value());
+}
+
+TEST(Checkpoint, WithoutAnIndexOfItsOwnIsDamaged) {
+  const TemporaryFolder root;
+  const std::string index = save_sample(root.path()) + "/index.json";
+  const auto expect_damaged = [&](const char* words) {
+    EXPECT_TRUE(complete_checkpoints(root.path()).empty()) << words;
+    const std::vector<std::string> found = checkpoints(root.path());
+    ASSERT_EQ(found, std::vector<std::string>{root / "step-00000007"}) << words;
+    try {
+      const Checkpoint opened(found[0]);
+      ADD_FAILURE() << words;
+    } catch (const ConfigError& e) {
+      EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
+    }
+  };
+  fs::remove(index);
+  expect_damaged("it has no index.json");
+  fs::create_symlink("/dev/zero", index);
+  expect_damaged("is a link");
+  fs::remove(index);
+  ASSERT_EQ(::mkfifo(index.c_str(), 0600), 0);
+  expect_damaged("is no regular file");
 }
 
 TEST(Checkpoint, OrderIsThatOfTheSteps) {

@@ -115,6 +115,31 @@ TEST(CertificateOfAWrongScheme, TellsSumsOfF32OffByOneInTenThousand) {
   }
 }
 
+/// All that a certificate says, with so many checks at once, of two ranks under `m`.
+std::string words_with(int64_t threads, const tests::Mutant& m) {
+  const Plan plan = plan_with(tests::keys::both(
+      {{"parallel.data", "2"}, {"parallel.data.bucket", "20000"}}, {{"train.steps", "6"}}));
+  const Registries registries = builtin_registries();
+  std::string words;
+  tests::run_ranks(2, [&](Communicator& world) {
+    const auto wrapped = m.wrap_world ? m.wrap_world(world) : nullptr;
+    const Certificate c = certify(plan, registries, wrapped ? *wrapped : world, tests::data_of, {},
+                                  int64_t{1} << 40, {}, threads);
+    if (world.rank() == 0) words = text(c.describe(), "; native ", c.native.describe());
+  });
+  return words;
+}
+
+TEST(CertificateOfManyChecks, IsTheSameHoweverManyRunAtOnce) {
+  tests::Mutant sound, wrong;
+  tests::set_fault(wrong, tests::CommFault{.action = Action::kDrop, .axis = "data", .at = 2});
+  for (const tests::Mutant* m : {&sound, &wrong}) {
+    const std::string one = words_with(1, *m);
+    EXPECT_TRUE(one.starts_with(m == &sound ? "equal" : "different")) << one;
+    for (const int64_t threads : {2, 5}) EXPECT_EQ(words_with(threads, *m), one);
+  }
+}
+
 /// A type of fewer bits, and by what a certificate tells it.
 struct Half {
   const char* type;

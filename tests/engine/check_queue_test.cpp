@@ -79,19 +79,36 @@ TEST_P(CheckQueues, RefuteWhatEndedToo) {
   EXPECT_TRUE(proof.steps.empty());
 }
 
-TEST_P(CheckQueues, SayThatAnEarlierStepIsDifferent) {
+TEST_P(CheckQueues, EndWithTheFirstStepThatIsDifferent) {
   CheckQueue queue(GetParam());
   Proof proof = equal_so_far();
-  std::string last;
   queue.add(proof, compared(0, 7), {}, true);
-  for (int64_t step = 1; step < 5; ++step) {
-    queue.add(
-        proof, [&](Proof& part) { last = part.verdict; }, {}, false);
-  }
+  queue.add(proof, compared(1, 9), {"other bits in step 1"}, true);
   queue.finish();
   proof.judge();
-  EXPECT_EQ(last, "different");
   EXPECT_EQ(proof.verdict, "different");
+  EXPECT_EQ(proof.reason, "other bits in step 1");
+  EXPECT_EQ(proof.loss.where, "step 0");
+  EXPECT_EQ(proof.steps, std::vector<int64_t>{0});
+}
+
+TEST_P(CheckQueues, WaitNoLongerThanAsked) {
+  CheckQueue queue(GetParam());
+  Proof proof = equal_so_far();
+  std::atomic<bool> may_end = GetParam() == 1;
+  for (int64_t i = 0; i < GetParam(); ++i) {
+    queue.add(
+        proof,
+        [&](Proof&) {
+          while (!may_end) std::this_thread::yield();
+        },
+        {}, true);
+  }
+  EXPECT_EQ(queue.has_room(std::chrono::seconds(0)), GetParam() == 1);
+  EXPECT_EQ(queue.is_finished(std::chrono::seconds(0)), GetParam() == 1);
+  may_end = true;
+  EXPECT_TRUE(queue.has_room(std::chrono::seconds(60)));
+  EXPECT_TRUE(queue.is_finished(std::chrono::seconds(60)));
 }
 
 TEST_P(CheckQueues, PassErrorsOfPluginsOn) {

@@ -337,6 +337,7 @@ TEST(Filter, KeepsTheCasesWithTheValue) {
   EXPECT_EQ(filtered(suite.cases, {{"ranks", "2"}}).size(), 2U);
   EXPECT_EQ(filtered(suite.cases, {{"ranks", "2"}, {"batch", "8"}}).size(), 1U);
   EXPECT_EQ(filtered(suite.cases, {{"model.layers", "2"}}).size(), 4U);
+  EXPECT_EQ(filtered(suite.cases, {{"ranks", "2e0"}, {"batch", "8.0"}}).size(), 1U);
 }
 
 TEST(Filter, NamesWhatThereIs) {

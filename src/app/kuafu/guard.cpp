@@ -24,7 +24,9 @@
 #include "kuafu/experiment/verdict.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
+#include "kuafu/record/kept_results.h"
 #include "kuafu/record/launch_folders.h"
+#include "kuafu/record/run_summary.h"
 #include "kuafu/record/schema.h"
 
 namespace kuafu {
@@ -148,15 +150,17 @@ void write(const Json& document, const std::string& path) {
 }
 
 /// Where the run was done before it was certified, its results stand: says so, once.
-bool keep_results(const WorkerCall& call, const std::string& how) {
-  const Json document = Json::parse(read_file(call.json, "document"), nullptr, false);
-  if (!is_cut_short(document)) return false;
-  const Json whole = with_end(document, how);
-  if (whole != document) {
+bool keep_results(const WorkerCall& call, const Json& kept, const std::string& how) {
+  if (!kept.is_null()) {
+    const Json whole = with_end(kept, how);
     std::cerr << "kuafu: " << why_of_verdict(whole) << std::endl;
-    write(whole, call.json);
+    print_summary(whole);
+    std::cout.flush();
+    if (!call.json.empty()) write(whole, call.json);
+    return true;
   }
-  return true;
+  const Json document = Json::parse(read_file(call.json, "document"), nullptr, false);
+  return is_cut_short(document);
 }
 
 /// How a run ended that could not say so itself.
@@ -235,12 +239,15 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
     listening = ::memfd_create("kuafu-ranks-listen", MFD_CLOEXEC);
     ::setenv(kListeningVariable, text("/proc/", ::getpid(), "/fd/", listening).c_str(), 1);
   }
+  const KeptResults kept;
   const int status = status_of_worker(words);
   const auto place = launched_rank();
   const std::string who = place ? text("rank ", place->rank, ": its worker ") : "the worker ";
   const std::string written = status_of(call.json, before);
+  const Json results = kept.read();
   const bool is_bad = status != 0 && written == "ok";
-  if (is_bad && keep_results(call, who + describe_end(status))) return kDone;
+  if ((is_bad || !results.is_null()) && keep_results(call, results, who + describe_end(status)))
+    return kDone;
   if (received != 0) {
     if (const auto code = code_of_signal(status, written)) return *code;
   }

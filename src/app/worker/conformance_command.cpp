@@ -51,6 +51,18 @@ std::vector<Checked> all_choices(const Registries& registries, bool only_added) 
   return all;
 }
 
+/// How one of another kind that has that name is checked, if there is one.
+std::string hint_of_kind(const std::string& name, const Registries& registries) {
+  for (const Kind& kind : conformance::kinds()) {
+    const std::vector<std::string> names = kind.names(registries);
+    if (std::find(names.begin(), names.end(), name) == names.end()) continue;
+    const std::string option = kind.name == std::string("scheme") ? "" : text("--", kind.name, " ");
+    return text("; the ", kind.what, " of that name is checked by: kuafu conformance ", option,
+                name);
+  }
+  return "";
+}
+
 /// Those asked for. Throws ConfigError for a name that is not there, with the nearest.
 std::vector<Checked> choices_of(const ConformanceOptions& options, const Registries& registries) {
   std::vector<Checked> named;
@@ -59,9 +71,11 @@ std::vector<Checked> choices_of(const ConformanceOptions& options, const Registr
     if (asked == options.names.end()) continue;
     const std::vector<std::string> known = kind.names(registries);
     for (const std::string& name : asked->second) {
+      const std::string has_name_elsewhere = hint_of_kind(name, registries);
       KUAFU_REQUIRE(std::find(known.begin(), known.end(), name) != known.end(), "no ", kind.what,
                     " ", in_quotes(name), "; nearest: ", in_quotes(nearest(name, known)),
-                    "; allowed: ", join(in_quotes(known)), plugin_hint(options.plugins));
+                    "; allowed: ", join(in_quotes(known)),
+                    has_name_elsewhere.empty() ? plugin_hint(options.plugins) : has_name_elsewhere);
       named.push_back({&kind, name});
     }
   }

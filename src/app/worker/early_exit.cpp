@@ -21,7 +21,7 @@
 namespace kuafu {
 namespace {
 
-using Report = std::function<void(const std::string& what)>;
+using Report = std::function<int(const std::string& what)>;
 
 // The end of a process has no argument to carry them.
 std::atomic<const Report*> watching = nullptr;
@@ -59,9 +59,8 @@ void note_exit(const char* call, int status) {
   if (rank_of_thread < 0) leave(status);
   static std::mutex first;
   first.lock();
-  (*report)(
-      text("rank ", rank_of_thread, " called ", call, "(", status, ") in the middle of the run"));
-  leave(kFailed);
+  leave((*report)(
+      text("rank ", rank_of_thread, " called ", call, "(", status, ") in the middle of the run")));
 }
 
 void watch_exits() {
@@ -93,6 +92,7 @@ UnfinishedWork::~UnfinishedWork() { unfinished_with = nullptr; }
 
 WatchedRank::WatchedRank(int rank) { rank_of_thread = rank; }
 WatchedRank::~WatchedRank() { rank_of_thread = -1; }
+void work_for_rank_0() { rank_of_thread = 0; }
 
 void end_process(int code) { leave(code); }
 

@@ -9,16 +9,16 @@ namespace kuafu {
 
 /// While it stands, a rank that ends this process with exit() or _exit() is told of: `report` gets
 /// "rank 1 called exit(3) in the middle of the run" on the rank's own thread, and the process ends
-/// with ExitCode kFailed, whatever code was asked for. One at a time.
+/// with the ExitCode that it gives, whatever code was asked for. One at a time.
 class ExitWatch {
  public:
-  explicit ExitWatch(std::function<void(const std::string& what)> report);
+  explicit ExitWatch(std::function<int(const std::string& what)> report);
   ~ExitWatch();
   ExitWatch(const ExitWatch&) = delete;
   ExitWatch& operator=(const ExitWatch&) = delete;
 
  private:
-  std::function<void(const std::string& what)> report_;
+  std::function<int(const std::string& what)> report_;
 };
 
 /// While it stands, exit(), _exit() or quick_exit() of its own thread, or of any, ends the process
@@ -46,5 +46,8 @@ class WatchedRank {
   WatchedRank(const WatchedRank&) = delete;
   WatchedRank& operator=(const WatchedRank&) = delete;
 };
+
+/// The calling thread works for rank 0 to its end: it checks what that made.
+void work_for_rank_0();
 
 }  // namespace kuafu

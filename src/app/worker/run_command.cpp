@@ -17,7 +17,6 @@
 #include "app/worker/run_end.h"
 #include "app/worker/run_files.h"
 #include "app/worker/run_options.h"
-#include "app/worker/run_summary.h"
 #include "app/worker/step_log.h"
 #include "app/worker/stop_signals.h"
 #include "app/worker/watchdog.h"
@@ -27,10 +26,13 @@
 #include "kuafu/base/worlds.h"
 #include "kuafu/comm/gather.h"
 #include "kuafu/comm/worlds.h"
+#include "kuafu/engine/proof/check_queue.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
+#include "kuafu/record/kept_results.h"
 #include "kuafu/record/load.h"
 #include "kuafu/record/provenance.h"
+#include "kuafu/record/run_summary.h"
 #include "kuafu/record/schema.h"
 #include "kuafu/record/trace_file.h"
 #include "kuafu/simulate/model_parts.h"
@@ -128,11 +130,13 @@ class Run {
     run.make_data = dataset_opener(open_data_);
     run.requests = &requests_;
     if (can_be_asked(plan_)) listening_.emplace(requests_);
+    set_start_of_checks(&work_for_rank_0);
     if (world_ == worlds::kNccl) {
       load_cuda_kernels();
       run.device = at::kCUDA;  // the current one: each rank chooses its GPU when its world starts
     }
-    const ExitWatch watch([this](const std::string& what) { end("failed", Error(what), kFailed); });
+    const ExitWatch watch(
+        [this](const std::string& what) { return end("failed", Error(what), kFailed); });
     const auto body = [&](Communicator& world) {
       const WatchedRank watched(world.rank());
       try {
@@ -225,6 +229,7 @@ class Run {
     }
     const std::lock_guard lock(kept_mutex_);
     kept_ = nullptr;  // from here on a failure is one of the run
+    KeptResults::forget();
     finish(document, ended.code == kOk ? words_of_stop(options_) : "");
   }
 
@@ -242,6 +247,7 @@ class Run {
       all[0].certificate.reason = kCutShort;
       document = document_of(all);
       files_.write_document(document);
+      KeptResults::keep(document);
     }
     const std::string words = gather_texts(world, json_line(document))[0];
     const std::lock_guard lock(kept_mutex_);
@@ -262,6 +268,7 @@ class Run {
       document["reason"] = why;
     }
     std::cerr << "kuafu: " << kCutShort << ": " << why << std::endl;
+    KeptResults::forget();
     finish(document);
     return true;
   }

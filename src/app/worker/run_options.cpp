@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <optional>
 #include <system_error>
 
 #include "kuafu/base/config.h"
@@ -16,8 +17,8 @@
 #include "kuafu/base/launcher.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/worlds.h"
+#include "kuafu/checkpoint/checkpoint.h"
 #include "kuafu/checkpoint/folder.h"
-#include "kuafu/checkpoint/index.h"
 #include "kuafu/engine/requests.h"
 #include "kuafu/record/activity.h"
 #include "kuafu/record/progress.h"
@@ -112,10 +113,14 @@ void tell_other_kernels(const SaveOptions& save) {
   std::optional<std::string> begun = save.resumes ? newest_checkpoint(save.folder) : std::nullopt;
   if (!begun && !save.from.empty()) begun = named_checkpoint(save.from);
   if (!begun || launched_rank().value_or(LaunchedRank{}).rank != 0) return;
-  const std::string path = *begun + "/" + kIndexFile;
-  const CheckpointIndex index = parse_index(read_file(path, "checkpoint"), path);
-  const auto program = index.state.find("program");
-  if (program == index.state.end()) return;
+  std::optional<Checkpoint> from;
+  try {
+    from.emplace(*begun);
+  } catch (const ConfigError&) {
+    return;  // damaged: told of when it is loaded
+  }
+  const auto program = from->state().find("program");
+  if (program == from->state().end()) return;
   const Json theirs = value_at(Json::parse(program->second, nullptr, false), "kernels");
   const std::string mine(to_string(kernel_choice()));
   if (!theirs.is_string() || theirs == mine) return;

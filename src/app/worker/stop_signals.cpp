@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <array>
 
@@ -14,6 +15,7 @@ constexpr std::array kStopping = {SIGINT, SIGTERM, SIGHUP, SIGUSR2};
 std::atomic<Requests*> asked = nullptr;
 std::atomic<int> signal_received = 0;
 std::atomic<int64_t> received_at_ns = 0;
+pid_t parent = 0;  // of the process that listens
 
 /// A terminal, `timeout` and a launcher send a signal to all processes of a group, and each of those
 /// that passes signals on sends it once more: within that time it is the same one.
@@ -32,6 +34,9 @@ void handle(int number, void (*handler)(int)) {
   ::sigaction(number, &action, nullptr);
 }
 
+/// s that a process has for its step and a checkpoint once nobody waits for it any more.
+constexpr unsigned kOrphanGrace = 120;
+
 void on_signal(int number) {
   Requests* const requests = asked.load();
   if (requests == nullptr) return;
@@ -43,6 +48,7 @@ void on_signal(int number) {
     received_at_ns = now_ns();
     signal_received = number;
     requests->stop(Stop::kSignal);
+    if (::getppid() != parent) ::alarm(kOrphanGrace);  // which ends it
   } else if (now_ns() - received_at_ns > kSameSignalNs) {
     handle(number, SIG_DFL);
     ::raise(number);  // blocked until this returns; then it ends the process
@@ -53,6 +59,7 @@ void on_signal(int number) {
 
 StopSignals::StopSignals(Requests& requests) {
   asked = &requests;
+  parent = ::getppid();
   for (const int number : kStopping) handle(number, on_signal);
   handle(SIGUSR1, on_signal);
 }

@@ -241,11 +241,20 @@ std::string read_file(const std::string& path, std::string_view what) {
   std::ifstream in(path, std::ios::binary);
   KUAFU_REQUIRE(in.is_open(), "cannot read the ", what, " ", in_quotes(path), ": ",
                 std::strerror(errno));
-  std::ostringstream bytes;
-  bytes << in.rdbuf();
+  constexpr size_t kPart = size_t{1} << 20, kMost = 64 * kPart;
+  const bool has_end = std::filesystem::is_regular_file(path, ignored);
+  std::string bytes;
+  while (in) {
+    const size_t begin = bytes.size();
+    KUAFU_REQUIRE(has_end || begin <= kMost, "the ", what, " ", in_quotes(path),
+                  " is a device or a pipe that does not end; give a file");
+    bytes.resize(begin + kPart);
+    in.read(bytes.data() + begin, kPart);
+    bytes.resize(begin + static_cast<size_t>(in.gcount()));
+  }
   KUAFU_REQUIRE(!in.bad(), "cannot read the ", what, " ", in_quotes(path), ": ",
                 std::strerror(errno));
-  return std::move(bytes).str();
+  return bytes;
 }
 
 }  // namespace kuafu

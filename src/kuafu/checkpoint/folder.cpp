@@ -16,11 +16,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_complete(const fs::path& folder) {
+bool is_checkpoint(const fs::path& folder) {
   std::error_code error;
   return step_of_folder(folder.string()) &&
-         fs::symlink_status(folder, error).type() == fs::file_type::directory &&
-         fs::exists(folder / kIndexFile, error);
+         fs::symlink_status(folder, error).type() == fs::file_type::directory;
+}
+
+bool is_complete(const fs::path& folder) {
+  std::error_code error;
+  return is_checkpoint(folder) &&
+         fs::symlink_status(folder / kIndexFile, error).type() == fs::file_type::regular;
 }
 
 /// The checkpoint beside the link that it leads to; a link to anywhere else leads to none.
@@ -52,17 +57,23 @@ std::optional<int64_t> step_of_folder(const std::string& path) {
   return step;
 }
 
-std::vector<std::string> complete_checkpoints(const std::string& root) {
+std::vector<std::string> checkpoints(const std::string& root) {
   std::vector<std::pair<int64_t, std::string>> found;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(root, error)) {
-    if (is_complete(entry.path()))
+    if (is_checkpoint(entry.path()))
       found.emplace_back(*step_of_folder(entry.path().string()), entry.path().string());
   }
   std::sort(found.rbegin(), found.rend());
-  std::vector<std::string> complete;
-  for (auto& [step, folder] : found) complete.push_back(std::move(folder));
-  return complete;
+  std::vector<std::string> all;
+  for (auto& [step, folder] : found) all.push_back(std::move(folder));
+  return all;
+}
+
+std::vector<std::string> complete_checkpoints(const std::string& root) {
+  std::vector<std::string> all = checkpoints(root);
+  std::erase_if(all, [](const std::string& folder) { return !is_complete(folder); });
+  return all;
 }
 
 std::optional<std::string> newest_checkpoint(const std::string& root) {

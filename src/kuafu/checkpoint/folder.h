@@ -20,7 +20,10 @@ std::optional<int64_t> step_of_folder(const std::string& path);
 /// Folders of the complete checkpoints in `root`, newest first: those named as step_folder() does.
 /// Partial folders and links are passed over.
 std::vector<std::string> complete_checkpoints(const std::string& root);
-/// The first of them; none where there is none.
+/// The same with those whose index is missing or no file of their own: they are damaged, since a save
+/// gets its name when it is whole.
+std::vector<std::string> checkpoints(const std::string& root);
+/// The first of complete_checkpoints(); none where there is none.
 std::optional<std::string> newest_checkpoint(const std::string& root);
 
 /// Where the link `best` leads: a complete checkpoint of `root` itself; none where it does not.

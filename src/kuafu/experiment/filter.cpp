@@ -2,7 +2,9 @@
 #include "kuafu/experiment/filter.h"
 
 #include <algorithm>
+#include <charconv>
 #include <numeric>
+#include <optional>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
@@ -41,9 +43,23 @@ std::vector<std::string> split(const std::string& list) {
   return parts;
 }
 
+std::optional<double> number_in(const std::string& word) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  return error == std::errc() && end == word.data() + word.size() ? std::optional(number)
+                                                                  : std::nullopt;
+}
+
+/// As texts, or as numbers however they are written: 1e-3 is 0.001.
+bool is_meant(const std::string& value, const std::string& pattern) {
+  if (is_like(value, pattern)) return true;
+  const std::optional<double> number = number_in(pattern);
+  return number && number == number_in(value);
+}
+
 bool has(const std::vector<std::string>& values, const std::string& pattern) {
   return std::any_of(values.begin(), values.end(),
-                     [&](const std::string& value) { return is_like(value, pattern); });
+                     [&](const std::string& value) { return is_meant(value, pattern); });
 }
 
 /// The patterns of one filter: the whole of it where some value is like that, else its parts.
@@ -78,7 +94,7 @@ std::vector<size_t> picked(const Pickable& from, const Overrides& filters,
     std::erase_if(kept, [&](size_t i) {
       const auto value = from.value(i, key);
       return !value || std::none_of(patterns.begin(), patterns.end(),
-                                    [&](const auto& pattern) { return is_like(*value, pattern); });
+                                    [&](const auto& pattern) { return is_meant(*value, pattern); });
     });
     KUAFU_REQUIRE(!kept.empty(), option, " ", key, "=", wanted,
                   ": no case is left: none has this beside what the filters before it ask for");

@@ -83,7 +83,7 @@ struct Weight {
   int64_t fused = 1, run = 1;
 };
 
-/// A model as a list of blocks, named as the library names them.
+/// A model as a list of blocks, named as the library names them. Threads call its methods at once.
 class Model {
  public:
   virtual ~Model() = default;
@@ -203,7 +203,7 @@ struct Rounding {
 };
 
 /// An update rule as a formula over whole tensors, in their type: the weight after the step, from the
-/// clipped gradient g and the weight theta.
+/// clipped gradient g and the weight theta. Called by several threads at once.
 struct UpdateRule {
   std::function<at::Tensor(const Step& step, const at::Tensor& g, const at::Tensor& theta)> update;
   bool is_by_layers = false;  ///< "auto" leaves vectors out

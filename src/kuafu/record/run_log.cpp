@@ -104,7 +104,14 @@ void add_line(const std::string& path, int64_t number, std::string_view line, Ru
     KUAFU_REQUIRE(!record.header.is_null(), where,
                   "a case before the suite line, which is damaged or missing; choose another "
                   "folder with --out, or move the file away");
-    (value["kind"] == "former" ? record.former : record.cases).push_back(value);
+    if (value["kind"] == "former") return record.former.push_back(value);
+    for (const Json& other : record.cases) {
+      if (other["case_id"] != value["case_id"]) continue;
+      KUAFU_REQUIRE(other == value, where, "a second line of the case ", value["name"].dump(),
+                    ", and not the same one; take one of them out");
+      return;  // copied twice
+    }
+    record.cases.push_back(value);
   }
 }
 

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/engine/proof/certificate.h"
 
+#include <sched.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <future>
 #include <limits>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "kuafu/base/plugin_error.h"
@@ -39,15 +42,19 @@ int64_t estimated_bytes(const Plan& plan) {
                           (m.vocab + m.sequence) * m.hidden +
                           mixtures * (m.experts + m.shared_experts) * mlp;
   const int64_t tokens = plan.train.batch * m.sequence;
+  // The reference keeps the scores of attention whole: their exponentials, and what both hand back.
+  const int64_t scores = 4 * m.heads * m.sequence;
   const int64_t activations =
-      tokens * (m.layers * (12 * m.hidden + 2 * m.ffn_width()) + 3 * m.vocab);
+      tokens * (m.layers * (12 * m.hidden + 2 * m.ffn_width() + scores) + 3 * m.vocab);
   return 8 * (6 * weights + activations);
 }
 
 /// How many checks may run at once: a core each, and room for what each reads and makes.
 int64_t num_checks(const Plan& plan, int64_t memory_limit) {
   const int64_t room = memory_limit / std::max<int64_t>(2 * estimated_bytes(plan), 1);
-  return std::min<int64_t>(room, std::thread::hardware_concurrency());
+  cpu_set_t cores;
+  const bool is_known = ::sched_getaffinity(::getpid(), sizeof cores, &cores) == 0;
+  return std::min<int64_t>(room, is_known ? CPU_COUNT(&cores) : 1);
 }
 
 /// A plan whose steps are compared: lives until the last check of one has ended.
@@ -122,14 +129,25 @@ class Certification {
     });
   }
 
-  /// Waits for the checks of both, and judges.
-  void finish(Proof& proof) {
-    checks_.finish();
+  /// Waits for the checks of all proofs.
+  void finish() {
+    await([this] { return checks_.is_finished(kPatience); });
+  }
+  static void judge(Proof& proof) {
     if (proof.steps.empty() && proof.reason.empty()) proof.reason = "no step was made";
     proof.judge();
   }
 
  private:
+  /// Ranks that wait for rank 0 hear from it: a world gives up one that says nothing for minutes.
+  static constexpr std::chrono::seconds kPatience{60};
+  void await(const std::function<bool()>& is_done) {
+    while (true) {
+      const bool goes_on = world_.rank() == 0 && !is_done();
+      if (gather_texts(world_, goes_on ? "checks" : "")[0].empty()) return;
+    }
+  }
+
   /// Errors that every rank meets alike (checks of plans before any message, a loss that is no
   /// number): what could not be certified, and why. Others end the run, as they do everywhere.
   void run_part(Proof& proof, const std::function<void()>& part) {
@@ -156,6 +174,7 @@ class Certification {
     const Look look = is_later && has_blocks ? Look::kBlocksToo : Look::kWhole;
     FollowingSteps following = following_steps();
     for (int64_t step = 0; step < steps; ++step) {
+      await([this] { return checks_.has_room(kPatience); });
       const auto e = std::make_shared<Evidence>(observe(engine, world_, std::move(state), look));
       if (from != nullptr && is_resumed_) e->is_first = false;
       state = e->after;
@@ -293,7 +312,8 @@ bool is_certified_whole(const Plan& plan, int64_t memory_limit) {
 
 Certificate certify(const Plan& original, const Registries& registries, Communicator& world,
                     const std::function<std::unique_ptr<Dataset>(const Plan&)>& make_data,
-                    const EngineOptions& options, int64_t memory_limit, const TimedRun& given) {
+                    const EngineOptions& options, int64_t memory_limit, const TimedRun& given,
+                    int64_t threads) {
   const BookScope unbooked(nullptr);
   Certificate c;
   TimedRun timed = given;
@@ -314,12 +334,13 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
     return shared(c, world);
   }
   Certification certification(registries, world, make_data, options, timed.is_resumed,
-                              num_checks(plan, memory_limit));
+                              threads > 0 ? threads : num_checks(plan, memory_limit));
   certification.run_native(plan, timed.witness, c.native);
   const bool is_twin = plan.model.dtype == DType::kF64 && plan.train.steps >= kCertificateSteps;
   if (!is_twin) certification.run_twin(plan, c);
-  certification.finish(c.native);
-  if (!is_twin) certification.finish(c);
+  certification.finish();
+  certification.judge(c.native);
+  if (!is_twin) certification.judge(c);
   if (is_twin) static_cast<Proof&>(c) = c.native;
   c.conclude();
   return shared(c, world);

@@ -80,10 +80,12 @@ struct TimedRun {
 /// with each other. What a witness saw of the timed run must come again to the bit. Same answer on
 /// every rank. Collective. Books nothing. `memory_limit`: bytes the reference and what it is
 /// compared with may take; above it a scaled-down model of the same shape family is certified and
-/// the level says so. What cannot be certified is "not_run" with the reason.
+/// the level says so. What cannot be certified is "not_run" with the reason. `threads`: checks at
+/// once, 0: as many as cores and memory allow; the answer is the same.
 Certificate certify(const Plan& plan, const Registries& registries, Communicator& world,
                     const std::function<std::unique_ptr<Dataset>(const Plan&)>& make_data,
-                    const EngineOptions& options, int64_t memory_limit, const TimedRun& timed = {});
+                    const EngineOptions& options, int64_t memory_limit, const TimedRun& timed = {},
+                    int64_t threads = 0);
 
 /// Whether certify() would compare the plan's own model under that limit, not a smaller one.
 bool is_certified_whole(const Plan& plan, int64_t memory_limit);

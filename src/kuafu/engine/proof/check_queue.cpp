@@ -15,9 +15,13 @@
 namespace kuafu {
 namespace {
 
+void (*start_of_checks)() = nullptr;
+
+bool is_equal_so_far(const Proof& proof) { return proof.verdict == "equal" && proof.holds(); }
+
 /// An error of the reference itself is no rank's fault: it is the reason why nothing is proven.
 Proof run_check(const CheckQueue::Check& check, Proof part) {
-  if (!check || part.verdict == "not_run") return part;
+  if (!check) return part;
   try {
     check(part);
   } catch (const oracle::WrongRoutes& error) {
@@ -34,6 +38,8 @@ Proof run_check(const CheckQueue::Check& check, Proof part) {
 
 }  // namespace
 
+void set_start_of_checks(void (*start)()) { start_of_checks = start; }
+
 CheckQueue::CheckQueue(int64_t threads)
     : threads_(static_cast<size_t>(std::max<int64_t>(threads, 1))) {}
 
@@ -41,12 +47,14 @@ void CheckQueue::add(Proof& to, const Check& check, std::vector<std::string> ref
                      bool runs_beside_others) {
   while (pending_.size() >= threads_) take_first();
   if (!runs_beside_others) finish();
-  // Which checks have been taken follows from their number alone: so does what a check knows.
   Proof part;
-  part.verdict = to.holds() ? to.verdict : "different";
-  const auto alone = [check, part] { return run_check(check, part); };
+  part.verdict = "equal";
+  const auto alone = [check = is_equal_so_far(to) ? check : Check{}, part] {
+    return run_check(check, part);
+  };
   const auto beside = [alone] {
     at::init_num_threads();  // one, as ranks have
+    if (start_of_checks != nullptr) start_of_checks();
     return alone();
   };
   std::future<Proof> found;
@@ -66,11 +74,33 @@ void CheckQueue::finish() {
   while (!pending_.empty()) take_first();
 }
 
+bool CheckQueue::has_room(std::chrono::seconds patience) {
+  while (pending_.size() >= threads_) {
+    if (!is_first_done(patience)) return false;
+    take_first();
+  }
+  return true;
+}
+
+bool CheckQueue::is_finished(std::chrono::seconds patience) {
+  while (!pending_.empty()) {
+    if (!is_first_done(patience)) return false;
+    take_first();
+  }
+  return true;
+}
+
+bool CheckQueue::is_first_done(std::chrono::seconds patience) const {
+  return pending_.front().found.wait_for(patience) != std::future_status::timeout;
+}
+
+// On the way it may throw what a check threw. Later ones wait for what the first measures, or for
+// its end: the deque drops them front to back.
 void CheckQueue::take_first() {
   Pending first = std::move(pending_.front());
   pending_.pop_front();
   const Proof found = first.found.get();
-  if (first.to->verdict != "not_run") first.to->take(found);
+  if (is_equal_so_far(*first.to)) first.to->take(found);
   for (const std::string& words : first.refutations) first.to->refute(words);
 }
 

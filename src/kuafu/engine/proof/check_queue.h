@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -12,9 +13,13 @@
 
 namespace kuafu {
 
+/// Is called at the start of each thread that checks: work for rank 0, by another name.
+void set_start_of_checks(void (*start)());
+
 /// Checks of steps, beside the ranks that make the next ones: a reference takes far longer than a
 /// step, and ranks that wait leave their cores idle. What is found is taken in the order of the
-/// steps, so that a proof does not depend on which check ended first.
+/// steps, up to the first that is not equal, so that a proof depends neither on which check ended
+/// first nor on how many run at once.
 class CheckQueue {
  public:
   /// Compares one step, into a proof of its own.
@@ -24,13 +29,16 @@ class CheckQueue {
   explicit CheckQueue(int64_t threads);
 
   /// Adds what `check` finds, and then what `refutations` say, to a proof; the latter alone for
-  /// one that has ended in "not_run", and without a check. Waits while `threads` run. What does
+  /// one that is not "equal" so far, and without a check. Waits while `threads` run. What does
   /// not run beside others runs by itself. Errors of a check are the proof's reason to be
   /// "not_run", but a PluginError, which any call may throw.
   void add(Proof& to, const Check& check, std::vector<std::string> refutations,
            bool runs_beside_others);
   /// Waits for all.
   void finish();
+  /// The same for a while: whether there is room for one more, whether all have ended.
+  bool has_room(std::chrono::seconds patience);
+  bool is_finished(std::chrono::seconds patience);
 
  private:
   struct Pending {
@@ -39,6 +47,7 @@ class CheckQueue {
     std::vector<std::string> refutations;
   };
 
+  bool is_first_done(std::chrono::seconds patience) const;
   void take_first();
 
   const size_t threads_;

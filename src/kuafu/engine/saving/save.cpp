@@ -253,7 +253,7 @@ void Saver::rotate() const {
 std::vector<std::string> Saver::found_checkpoints() {
   Json found = Json::array();
   if (world_.rank() == 0) {
-    found = complete_checkpoints(options_.folder);
+    found = checkpoints(options_.folder);
     if (found.empty() && !options_.from.empty()) found.push_back(named_checkpoint(options_.from));
   }
   return Json::parse(gather_texts(world_, found.dump())[0]).get<std::vector<std::string>>();

@@ -77,11 +77,11 @@ void check_agreement(const Checkpoint& from, const std::string& folder, const Pl
 }  // namespace saved_run
 
 void check_save_options(const SaveOptions& options, const Plan& plan) {
-  const std::vector<std::string> complete = complete_checkpoints(options.folder);
-  KUAFU_REQUIRE(complete.empty() || options.resumes, "--checkpoint ", options.folder,
-                " holds the checkpoints of another run, the newest ", complete.front(),
+  const std::vector<std::string> found = checkpoints(options.folder);
+  KUAFU_REQUIRE(found.empty() || options.resumes, "--checkpoint ", options.folder,
+                " holds the checkpoints of another run, the newest ", found.front(),
                 "; add --resume to go on from it, or choose another folder");
-  for (const std::string& folder : complete) {
+  for (const std::string& folder : found) {
     std::optional<Checkpoint> from;
     try {
       from.emplace(folder);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "app/worker/run_summary.h"
+#include "kuafu/record/run_summary.h"
 
 #include <algorithm>
 #include <iostream>
@@ -75,17 +75,18 @@ void print_rest(const Json& d) {
   std::cout << "  validation loss " << number(d["validation_loss"], 5) << "\n";
 }
 
-/// The series, where it says more than the loss after the last step: of a run that ended early, and
-/// which step was the best.
+/// The series, where it says more than the loss after the last step, and which step was the best.
 void print_validation(const Json& d) {
   const Json& v = d["validation"];
   if (!v.is_object() || v["steps"].empty()) return;
   const Json &last = v["losses"].back(), &best = v["best_step"];
-  if (d["validation_loss"].is_number() && best == v["steps"].back()) return;
+  if (d["validation_loss"].is_number() && v["steps"].size() == 1) return;
   std::cout << "  validation      ";
   std::cout << (last.is_number() ? number(last, 5) : "no number") << " after step "
             << v["steps"].back();
-  if (best.is_number() && best != v["steps"].back()) {
+  if (best == v["steps"].back()) {
+    std::cout << ", the best";
+  } else if (best.is_number()) {
     std::cout << ", best " << number(v["best_loss"], 5) << " after step " << best;
   }
   std::cout << "\n";
@@ -168,7 +169,7 @@ void print_parts(const Json& d) {
     std::cout << "  experts         " << human_number(100 * x["drop_rate"].get<double>(), 3)
               << " % of choices dropped, imbalance " << number(x["imbalance"], 3) << "\n";
   }
-  if (const Json& x = d["checkpoint"]; x.is_object()) {
+  if (const Json& x = d["checkpoint"]; x.is_object() && x["saves"] != 0) {
     int64_t bytes = 0;
     double seconds = 0;
     for (const Json& b : x["bytes"]) bytes += b.get<int64_t>();
