@@ -175,6 +175,7 @@ TEST_P(Fault, WhileCertifyingCostsNoResults) {
     // A launcher ends with the rank that it lost.
     if (!GetParam().is_mpi) {
       EXPECT_EQ(ran.code, 0) << mode << ran.output;
+      EXPECT_NE(ran.output.find("\n  loss  "), std::string::npos) << mode << ran.output;
     }
   }
 }
@@ -182,27 +183,30 @@ TEST_P(Fault, WhileCertifyingCostsNoResults) {
 TEST_P(Fault, ASignalWhileCertifyingCostsNoResults) {
   const tests::Folder folder;
   const std::string json = folder.path("a.json");
-  Arguments words = {tests::built("bin/kuafu"),
-                     "run",
-                     folder.write("plan.toml", tests::kSmallPlan),
-                     "--world",
-                     GetParam().name,
-                     "--ranks",
-                     "3",
-                     "--json",
-                     json,
-                     "--certify",
-                     "--plugin",
-                     tests::built("plugins/faults.so")};
-  words = tests::set({"model.hidden=48", "model.heads=6", "parallel.tensor.size=3",
-                      "parallel.tensor.mode=1d-hang-certifying"},
-                     words);
-  tests::Child child(words);
-  const auto is_hanging = [&] { return child.output().find("time ") != std::string::npos; };
-  ASSERT_TRUE(tests::eventually(is_hanging, std::chrono::seconds(60))) << child.output();
-  ::kill(child.pid(), SIGTERM);
-  const tests::Ended ended = child.wait(std::chrono::seconds(20));
-  EXPECT_EQ(ended.code, 0) << ended.output;
+  for (const Arguments& output : {Arguments{}, Arguments{"--json", json}}) {
+    Arguments words = {tests::built("bin/kuafu"),
+                       "run",
+                       folder.write("plan.toml", tests::kSmallPlan),
+                       "--world",
+                       GetParam().name,
+                       "--ranks",
+                       "3",
+                       "--certify",
+                       "--plugin",
+                       tests::built("plugins/faults.so")};
+    words.insert(words.end(), output.begin(), output.end());
+    words = tests::set({"model.hidden=48", "model.heads=6", "parallel.tensor.size=3",
+                        "parallel.tensor.mode=1d-hang-certifying"},
+                       words);
+    tests::Child child(words);
+    const auto is_hanging = [&] { return child.output().find("time ") != std::string::npos; };
+    ASSERT_TRUE(tests::eventually(is_hanging, std::chrono::seconds(60))) << child.output();
+    ::kill(child.pid(), SIGTERM);
+    const tests::Ended ended = child.wait(std::chrono::seconds(20));
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    EXPECT_NE(ended.output.find("\n  loss  "), std::string::npos) << ended.output;
+    EXPECT_NE(ended.output.find(kCutShort), std::string::npos) << ended.output;
+  }
   const Json d = Json::parse(tests::content_of(json));
   EXPECT_EQ(d["status"], "ok");
   EXPECT_EQ(d["loss"].size(), 3u);
