@@ -79,17 +79,37 @@ TEST_P(CheckQueues, RefuteWhatEndedToo) {
   EXPECT_TRUE(proof.steps.empty());
 }
 
-TEST_P(CheckQueues, EndWithTheFirstStepThatIsDifferent) {
+TEST_P(CheckQueues, TellLaterStepsOfTheFirstThatIsDifferent) {
   CheckQueue queue(GetParam());
   Proof proof = equal_so_far();
-  queue.add(proof, compared(0, 7), {}, true);
-  queue.add(proof, compared(1, 9), {"other bits in step 1"}, true);
+  const auto excused_where_equal = [](int64_t step) {
+    return [step](Proof& part) {
+      part.loss.add(part.verdict == "equal" ? 0.5 : 2.0 + static_cast<double>(step), 1,
+                    text("step ", step));
+      part.steps.push_back(step);
+    };
+  };
+  queue.add(proof, compared(0, 2), {}, true);
+  queue.add(proof, excused_where_equal(1), {"other bits in step 1"}, true);
+  queue.add(proof, excused_where_equal(2), {}, true);
   queue.finish();
   proof.judge();
   EXPECT_EQ(proof.verdict, "different");
   EXPECT_EQ(proof.reason, "other bits in step 1");
-  EXPECT_EQ(proof.loss.where, "step 0");
-  EXPECT_EQ(proof.steps, std::vector<int64_t>{0});
+  EXPECT_EQ(proof.loss.where, "step 2");
+  EXPECT_EQ(proof.loss.error, 4);
+  EXPECT_EQ(proof.steps, (std::vector<int64_t>{0, 1, 2}));
+}
+
+TEST_P(CheckQueues, KeepAReasonOfALaterStep) {
+  CheckQueue queue(GetParam());
+  Proof proof = equal_so_far();
+  queue.add(proof, compared(0, 2), {}, true);
+  queue.add(
+      proof, [](Proof& part) { part.refute("no rank holds w"); }, {}, true);
+  queue.finish();
+  EXPECT_EQ(proof.verdict, "different");
+  EXPECT_EQ(proof.reason, "no rank holds w");
 }
 
 TEST_P(CheckQueues, WaitNoLongerThanAsked) {

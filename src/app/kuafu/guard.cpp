@@ -149,18 +149,23 @@ void write(const Json& document, const std::string& path) {
   }
 }
 
-/// Where the run was done before it was certified, its results stand: says so, once.
+/// Where the run was done before it was certified, its results stand: says so, once. Another rank may
+/// have said why in the document.
 bool keep_results(const WorkerCall& call, const Json& kept, const std::string& how) {
-  if (!kept.is_null()) {
-    const Json whole = with_end(kept, how);
-    std::cerr << "kuafu: " << why_of_verdict(whole) << std::endl;
-    print_summary(whole);
-    std::cout.flush();
-    if (!call.json.empty()) write(whole, call.json);
-    return true;
+  Json document = kept;
+  if (!call.json.empty()) {
+    const Json written = Json::parse(read_file(call.json, "document"), nullptr, false);
+    if (is_cut_short(written)) document = written;
   }
-  const Json document = Json::parse(read_file(call.json, "document"), nullptr, false);
-  return is_cut_short(document);
+  if (!is_cut_short(document)) return false;
+  const Json whole = with_end(document, how);
+  if (whole != document) {
+    std::cerr << "kuafu: " << why_of_verdict(whole) << std::endl;
+    if (!call.json.empty()) write(whole, call.json);
+  }
+  if (!kept.is_null()) print_summary(whole);
+  std::cout.flush();
+  return true;
 }
 
 /// How a run ended that could not say so itself.

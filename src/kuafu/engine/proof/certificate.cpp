@@ -70,13 +70,19 @@ struct FollowingSteps {
   RoundingOf first, later;
 };
 FollowingSteps following_steps() {
-  const auto told = std::make_shared<std::promise<Rounding>>();  // of the first alone
-  const auto known = told->get_future().share();
+  struct Told {
+    std::promise<Rounding> promise;
+    std::optional<Rounding> rounding;
+  };
+  const auto told = std::make_shared<Told>();  // of the first alone, which may be compared again
+  const auto known = told->promise.get_future().share();
   return {.first =
               [told](const auto& measure) {
-                Rounding y = measure();
-                told->set_value(y);
-                return y;
+                if (!told->rounding) {
+                  told->rounding = measure();
+                  told->promise.set_value(*told->rounding);
+                }
+                return *told->rounding;
               },
           .later =
               [known](const auto& measure) {
@@ -253,12 +259,12 @@ void Proof::take(const Proof& part) {
     if (!found.where.empty()) (this->*m).add(found.error, found.bound, found.where);
   }
   steps.insert(steps.end(), part.steps.begin(), part.steps.end());
-  if (part.verdict == "different") refute(part.reason);
+  if (part.verdict == "different" && !part.reason.empty()) refute(part.reason);
   if (part.verdict == "not_run") give_up(part.reason);
 }
 
 void Proof::refute(const std::string& why) {
-  if (verdict != "different") reason = why;
+  if (verdict != "different" || reason.empty()) reason = why;
   verdict = "different";
 }
 

@@ -17,11 +17,15 @@ namespace {
 
 void (*start_of_checks)() = nullptr;
 
-bool is_equal_so_far(const Proof& proof) { return proof.verdict == "equal" && proof.holds(); }
+std::string verdict_so_far(const Proof& proof) {
+  return proof.verdict == "equal" && !proof.holds() ? "different" : proof.verdict;
+}
 
 /// An error of the reference itself is no rank's fault: it is the reason why nothing is proven.
-Proof run_check(const CheckQueue::Check& check, Proof part) {
-  if (!check) return part;
+Proof run_check(const CheckQueue::Check& check, const std::string& told) {
+  Proof part;
+  part.verdict = told;
+  if (!check || told == "not_run") return part;
   try {
     check(part);
   } catch (const oracle::WrongRoutes& error) {
@@ -47,11 +51,8 @@ void CheckQueue::add(Proof& to, const Check& check, std::vector<std::string> ref
                      bool runs_beside_others) {
   while (pending_.size() >= threads_) take_first();
   if (!runs_beside_others) finish();
-  Proof part;
-  part.verdict = "equal";
-  const auto alone = [check = is_equal_so_far(to) ? check : Check{}, part] {
-    return run_check(check, part);
-  };
+  const std::string told = verdict_so_far(to);
+  const auto alone = [check, told] { return run_check(check, told); };
   const auto beside = [alone] {
     at::init_num_threads();  // one, as ranks have
     if (start_of_checks != nullptr) start_of_checks();
@@ -66,7 +67,7 @@ void CheckQueue::add(Proof& to, const Check& check, std::vector<std::string> ref
   }
   const bool is_beside = found.valid();
   if (!is_beside) found = std::async(std::launch::deferred, alone);
-  pending_.push_back({&to, std::move(found), std::move(refutations)});
+  pending_.push_back({&to, check, told, std::move(found), std::move(refutations)});
   if (!is_beside) finish();
 }
 
@@ -99,8 +100,10 @@ bool CheckQueue::is_first_done(std::chrono::seconds patience) const {
 void CheckQueue::take_first() {
   Pending first = std::move(pending_.front());
   pending_.pop_front();
-  const Proof found = first.found.get();
-  if (is_equal_so_far(*first.to)) first.to->take(found);
+  Proof found = first.found.get();
+  const std::string before = verdict_so_far(*first.to);
+  if (before == "different" && first.told != before) found = run_check(first.check, before);
+  if (before != "not_run") first.to->take(found);
   for (const std::string& words : first.refutations) first.to->refute(words);
 }
 

@@ -18,18 +18,19 @@ void set_start_of_checks(void (*start)());
 
 /// Checks of steps, beside the ranks that make the next ones: a reference takes far longer than a
 /// step, and ranks that wait leave their cores idle. What is found is taken in the order of the
-/// steps, up to the first that is not equal, so that a proof depends neither on which check ended
-/// first nor on how many run at once.
+/// steps. A proof depends neither on which check ended first nor on how many run at once.
 class CheckQueue {
  public:
-  /// Compares one step, into a proof of its own.
+  /// Compares one step, into a proof of its own whose verdict is that of the steps before, "equal" or
+  /// "different": where it is different already, nobody looks for what may excuse a step. One that
+  /// was compared before that was known is compared again.
   using Check = std::function<void(Proof& part)>;
 
   /// `threads`: how many run at once; with 1 each runs when it is added.
   explicit CheckQueue(int64_t threads);
 
   /// Adds what `check` finds, and then what `refutations` say, to a proof; the latter alone for
-  /// one that is not "equal" so far, and without a check. Waits while `threads` run. What does
+  /// one that has ended in "not_run", and without a check. Waits while `threads` run. What does
   /// not run beside others runs by itself. Errors of a check are the proof's reason to be
   /// "not_run", but a PluginError, which any call may throw.
   void add(Proof& to, const Check& check, std::vector<std::string> refutations,
@@ -43,6 +44,8 @@ class CheckQueue {
  private:
   struct Pending {
     Proof* to;
+    Check check;
+    std::string told;  ///< the verdict of the steps before
     std::future<Proof> found;
     std::vector<std::string> refutations;
   };

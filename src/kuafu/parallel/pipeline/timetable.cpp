@@ -40,9 +40,9 @@ std::vector<RowLine> row_lines(std::string_view csv) {
   if (csv.starts_with(kByteOrderMark)) csv.remove_prefix(kByteOrderMark.size());
   std::vector<RowLine> rows;
   for (int line = 1; !csv.empty(); ++line) {
-    const size_t end = std::min(csv.find_first_of("\r\n"), csv.size());
+    const size_t end = std::min(csv.find('\n'), csv.size());
     const std::string_view text = trimmed(csv.substr(0, end));
-    csv.remove_prefix(std::min(end + (csv.substr(end).starts_with("\r\n") ? 2 : 1), csv.size()));
+    csv.remove_prefix(std::min(end + 1, csv.size()));
     if (!text.empty() && text.front() != '#') rows.push_back({line, text});
   }
   return rows;
@@ -97,6 +97,14 @@ std::string to_csv(const Timetable& t) {
 }
 
 Timetable parse_csv(std::string_view csv, std::string_view origin) {
+  for (size_t at = 0; (at = csv.find('\r', at)) < csv.size(); ++at) {
+    const auto before = csv.substr(0, at);
+    KUAFU_REQUIRE(
+        at + 1 == csv.size() || csv[at + 1] == '\n', origin, ":",
+        1 + std::count(before.begin(), before.end(), '\n'),
+        ": a carriage return within the line; lines end with a line feed, alone or behind "
+        "a carriage return");
+  }
   Timetable t;
   for (auto [line, rest] : row_lines(csv)) {
     Row row;
