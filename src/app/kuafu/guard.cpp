@@ -26,6 +26,7 @@
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/kept_results.h"
 #include "kuafu/record/launch_folders.h"
+#include "kuafu/record/progress.h"
 #include "kuafu/record/run_summary.h"
 #include "kuafu/record/schema.h"
 
@@ -241,6 +242,7 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
   std::optional<LaunchFolders> folders;
   if (is_launcher) {
     folders.emplace();
+    hand_on_terminal();
     listening = ::memfd_create("kuafu-ranks-listen", MFD_CLOEXEC);
     ::setenv(kListeningVariable, text("/proc/", ::getpid(), "/fd/", listening).c_str(), 1);
   }

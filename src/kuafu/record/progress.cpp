@@ -104,6 +104,18 @@ void Progress::clear() {
   is_drawn_ = false;
 }
 
+namespace {
+
+/// The environment variable with the columns of a terminal that a launcher stands before.
+constexpr const char* kColumns = "KUAFU_TERMINAL_COLUMNS";
+
+}  // namespace
+
+void hand_on_terminal() {
+  const Progress::Options mine = progress_options_of_stderr(0, 0);
+  if (mine.is_terminal) ::setenv(kColumns, std::to_string(mine.width).c_str(), 1);
+}
+
 Progress::Options progress_options_of_stderr(int64_t total, int64_t finished) {
   Progress::Options options;
   options.total = total;
@@ -112,6 +124,11 @@ Progress::Options progress_options_of_stderr(int64_t total, int64_t finished) {
   struct winsize size {};
   if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
     options.width = size.ws_col;
+  const char* columns = ::getenv(kColumns);
+  if (!options.is_terminal && columns != nullptr && std::atoi(columns) > 0) {
+    options.is_terminal = true;
+    options.width = std::atoi(columns);
+  }
   return options;
 }
 

@@ -71,4 +71,8 @@ class Progress {
 /// Options for standard error: whether it is a terminal, and how wide.
 Progress::Options progress_options_of_stderr(int64_t total, int64_t finished);
 
+/// Tells programs started from here on that standard error, a pipe of a launcher to them, ends on this
+/// process's terminal; does nothing where it does not.
+void hand_on_terminal();
+
 }  // namespace kuafu
