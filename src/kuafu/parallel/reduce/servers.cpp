@@ -102,24 +102,23 @@ class Servers final : public Reduce {
     const Tensor total = at::zeros(mine.sizes(), mine.options().dtype(wide));
     const Tensor incoming[2] = {at::empty_like(mine), at::empty_like(mine)};
     Work under_way[2];
-    int last = -1;  // that sends to me, of those whose push is received
+    std::vector<int> others;
+    for (int r = 0; r < group_.size(); ++r) {
+      if (r != group_.rank()) others.push_back(r);
+    }
     const auto receive = [&](size_t k) {
-      if (++last == group_.rank()) ++last;
-      if (last < group_.size()) {
-        under_way[k % 2] = group_.recv(view(incoming[k % 2]), last, push_tag(bucket));
-      }
+      if (k >= others.size()) return;
+      under_way[k % 2] = group_.recv(view(incoming[k % 2]), others[k], push_tag(bucket));
     };
     receive(0);
-    size_t k = 0, next = 1;
-    for (int r = 0; r < group_.size(); ++r) {
-      if (next == k + 1) receive(next++);
-      if (r == group_.rank()) {
+    for (size_t k = 0; k < others.size(); ++k) {
+      receive(k + 1);
+      if (others[k] > group_.rank() && (k == 0 || others[k - 1] < group_.rank()))
         total.add_(mine.to(wide));
-        continue;
-      }
       under_way[k % 2].wait();
-      total.add_(incoming[k++ % 2].to(wide));
+      total.add_(incoming[k % 2].to(wide));
     }
+    if (others.back() < group_.rank()) total.add_(mine.to(wide));
     mine.copy_(total);
   }
 
