@@ -120,6 +120,23 @@ else()
   endif()
 endif()
 
+# io_uring, through liburing.
+if(NOT KUAFU_URING)
+  kuafu_report(uring OFF "KUAFU_URING is OFF")
+else()
+  find_path(KUAFU_uring_INCLUDE liburing.h)
+  find_library(KUAFU_uring_LIBRARY uring)
+  if(KUAFU_uring_INCLUDE AND KUAFU_uring_LIBRARY)
+    add_library(kuafu_external_uring INTERFACE)
+    target_include_directories(kuafu_external_uring SYSTEM INTERFACE "${KUAFU_uring_INCLUDE}")
+    target_link_libraries(kuafu_external_uring INTERFACE "${KUAFU_uring_LIBRARY}")
+    add_library(kuafu::uring ALIAS kuafu_external_uring)
+    kuafu_report(uring ON "${KUAFU_uring_LIBRARY}")
+  else()
+    kuafu_report(uring OFF "liburing.h or liburing was not found (Debian: liburing-dev)")
+  endif()
+endif()
+
 # For tests and benchmarks.
 find_package(GTest QUIET)
 if(GTest_FOUND)

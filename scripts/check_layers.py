@@ -61,6 +61,7 @@ EXTERNAL = (
     ("NCCL", r"nccl\.h", ("kuafu/comm/nccl*.cpp",)),
     ("CUDA", r"(cuda|cublas|cudnn|curand|cusolver|cusparse|cupti|nvtx|nvml|cooperative_groups)[^/]*(\.h|/.*)",
      ("kuafu/device/*",)),
+    ("io_uring", r"(liburing|linux/io_uring)(\.h|/.*)", ("kuafu/device/uring.cpp",)),
     ("HDF5", r"(hdf5\.h|hdf5/.*|H5[A-Za-z]*\.h)", ("kuafu/record/*", "kuafu/dataset/*")),
     ("toml++", r"toml\+\+/.*", ("kuafu/base/*.cpp", "app/*.cpp")),
     ("CLI11", r"CLI/.*", ("app/*",)),
