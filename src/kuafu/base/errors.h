@@ -64,12 +64,13 @@ class NotDivisible : public Refused {
   std::string axes;
 };
 
-/// An allocation that would exceed the rank's memory budget.
+/// An allocation that would exceed the rank's memory budget. `where` is added to the message.
 class OutOfMemory : public Error {
  public:
-  OutOfMemory(int rank_, int64_t requested_, int64_t live_, int64_t budget_)
+  OutOfMemory(int rank_, int64_t requested_, int64_t live_, int64_t budget_,
+              const std::string& where = "")
       : Error(text("rank ", rank_, " is out of memory: asked for ", requested_, " bytes with ",
-                   live_, " live, budget ", budget_)),
+                   live_, " live, budget ", budget_, where)),
         rank(rank_),
         requested(requested_),
         live(live_),
