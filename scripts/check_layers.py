@@ -15,12 +15,14 @@ from pathlib import Path
 
 # Folder of src/kuafu -> the other folders it may include. Lowest first; a folder may only name what
 # stands before it. Siblings do not include each other, with the exceptions that say why.
-BELOW_TORCH = ("base", "kernels", "comm", "device", "record", "mesh", "checkpoint", "parallel/pipeline", "plan")
+BELOW_TORCH = ("base", "memory", "kernels", "comm", "device", "record", "mesh", "checkpoint", "parallel/pipeline", "plan")
 GLUE = BELOW_TORCH + ("tensor", "meter")
 SCHEMES = ("parallel/tensor", "parallel/sequence", "parallel/expert", "dataset")
 REPLICAS = ("states", "optim", "parallel/reduce", "parallel/stale")
 ALLOWED = {
     "base": (),
+    # Uses and moves are data: what lies where is chosen and checked before anything moves.
+    "memory": ("base",),
     # Loops over plain memory: they know nothing, not even the errors.
     "kernels": (),
     "comm": ("base",),
@@ -63,6 +65,7 @@ EXTERNAL = (
      ("kuafu/device/*",)),
     ("io_uring", r"(liburing|linux/io_uring)(\.h|/.*)", ("kuafu/device/uring.cpp",)),
     ("HDF5", r"(hdf5\.h|hdf5/.*|H5[A-Za-z]*\.h)", ("kuafu/record/*", "kuafu/dataset/*")),
+    ("CBC", r"coin/.*", ("kuafu/memory/cbc.cpp",)),
     ("toml++", r"toml\+\+/.*", ("kuafu/base/*.cpp", "app/*.cpp")),
     ("CLI11", r"CLI/.*", ("app/*",)),
     ("GoogleTest", r"(gtest|gmock)/.*", ()),

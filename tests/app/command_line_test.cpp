@@ -301,8 +301,8 @@ TEST(Doctor, TellsWhatWasFoundAndWhatIsOff) {
   EXPECT_TRUE(output.code == 0 || output.code == 1)
       << output.err;  // 1 where the worker is not built
   for (const char* word :
-       {"kuafu", "worker", "c++", "LibTorch", "MPI", "CUDA", "NCCL", "HDF5", "GPU driver", "cores",
-        "oversubscription", "memory", "the main job can"}) {
+       {"kuafu", "worker", "c++", "LibTorch", "MPI", "CUDA", "NCCL", "HDF5", "CBC", "io_uring",
+        "GPU driver", "cores", "oversubscription", "memory", "the main job can"}) {
     expect_has(output.out, word);
   }
 }

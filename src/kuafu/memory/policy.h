@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "kuafu/base/registry.h"
+#include "kuafu/memory/moves.h"
+
+namespace kuafu::memory {
+
+/// How far a policy looks for the next use of a chunk.
+enum class Horizon {
+  kStep,   ///< to the end of this step: later uses are as good as none
+  kCycle,  ///< into the next step, which is the same
+};
+
+/// What a user may choose of a policy. A policy reads those that its summary names.
+struct Knobs {
+  int64_t prefetch = 0;     ///< moments ahead that chunks are loaded for
+  double static_share = 1;  ///< of all chunks' bytes, what stays on the device at most
+  double margin = 0.1;      ///< of the budget, what is left free where it can be
+  Horizon horizon = Horizon::kStep;
+};
+
+/// What is known where moves are chosen: before `moment` of a step computes.
+struct Known {
+  const UseTrace& trace;
+  const UsesByChunk& uses;
+  const Held& held;
+  const Knobs& knobs;
+  int64_t budget = 0;
+  int64_t moment = 0;
+
+  int64_t bytes_of(int64_t chunk) const { return trace.chunks[static_cast<size_t>(chunk)].bytes; }
+  const Moment& moment_ahead(int64_t distance) const {
+    return trace.moments[static_cast<size_t>((moment + distance) % trace.num_moments())];
+  }
+};
+
+/// What leaves the device first, then (behind what the moment itself needs) what comes ahead of its
+/// use, each in order. Who asks turns it into moves: what is dirty and read again is written back.
+struct Choice {
+  std::vector<int64_t> evict = {}, prefetch = {};
+  bool operator==(const Choice&) const = default;
+};
+
+/// A policy is a function of what is known, with no state of its own: the same is chosen again.
+/// What it leaves on the device has to fit the moment together with what the moment uses.
+using Policy = std::function<Choice(const Known&)>;
+
+/// Everything is off the device between its uses.
+Choice host_policy(const Known& known);
+/// A fixed share stays, the rest as host. [Ren et al., ZeRO-Offload, 2101.06840, section 4]
+Choice static_policy(const Known& known);
+/// The longest unused leaves first; of the future it knows what it prefetches.
+Choice lru_policy(const Known& known);
+/// The furthest next use leaves first, over the end of the step, written or not.
+/// [Belady, IBM Systems Journal 5(2), 1966, algorithm MIN]
+Choice belady_policy(const Known& known);
+/// The same in this step alone, where the trace ends, under a margin: ColossalAI's Gemini once it has
+/// its trace. With Horizon::kCycle as PatrickStar. [Fang et al., PatrickStar, 2108.05818, section 8.3]
+Choice auto_policy(const Known& known);
+
+/// "host", "static", "lru", "belady", "auto".
+void register_policies(Registry<Policy>& policies);
+/// The same, as a registry of their own.
+const Registry<Policy>& builtin_policies();
+
+}  // namespace kuafu::memory
