@@ -247,7 +247,7 @@ bool is_caught(const Program& program, const std::vector<uint64_t>& right, uint6
 TEST(Edges, RemovingAnyOneIsCaughtEveryTime) {
   size_t removed = 0;
   std::array<int, 2> by_agent = {};
-  for (uint64_t seed = 1; seed <= 25; ++seed) {
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
     Program program = random_program(seed, 14);
     const std::vector<Edge> edges = add_edges(program);
     const std::vector<uint64_t> right = in_order(program);
@@ -262,8 +262,8 @@ TEST(Edges, RemovingAnyOneIsCaughtEveryTime) {
   }
   std::printf("%zu edges removed: %d between queues, %d from a queue to the rank\n", removed,
               by_agent[0], by_agent[1]);
-  EXPECT_GT(by_agent[0], 50);
-  EXPECT_GT(by_agent[1], 50);
+  EXPECT_GT(by_agent[0], 25);
+  EXPECT_GT(by_agent[1], 25);
 }
 
 }  // namespace

@@ -166,14 +166,16 @@ TEST(CopyThreads, FailuresReachWaitersAndWhatComesAfter) {
 TEST(CopyThreads, EndWithoutWhatHasNotBegun) {
   Gate gate;
   int from = 5, to = 0, other = 0;
+  std::thread opener;  // joined when the queues are gone, begun or not
   {
     const auto queues = make_copy_threads({.watch = &gate});
     queues->copy(Direction::kToDevice, {&to, &from, sizeof from});
     const Ticket second = queues->copy(Direction::kToDevice, {&other, &from, sizeof from});
     const Ticket third = queues->copy(Direction::kToHost, {&other, &from, sizeof from, {second}});
     EXPECT_FALSE(queues->is_done(third));
-    std::thread([&gate] { gate.open(); }).detach();
+    opener = std::thread([&gate] { gate.open(); });
   }
+  opener.join();
   EXPECT_TRUE(to == 0 || to == 5);
 }
 
