@@ -52,7 +52,6 @@ ALLOWED = {
     "engine": GLUE + SCHEMES + REPLICAS + ("model", "oracle"),
     "simulate": GLUE + SCHEMES + REPLICAS + ("model", "oracle", "engine"),
     "conformance": GLUE + SCHEMES + REPLICAS + ("model", "oracle", "engine", "simulate"),
-    "elastic": GLUE + SCHEMES + REPLICAS + ("model", "oracle", "engine", "simulate"),
 }
 # Folders that are free of LibTorch.
 NO_TORCH = BELOW_TORCH + ("dataset", "experiment")
