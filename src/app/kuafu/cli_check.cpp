@@ -17,7 +17,8 @@ void add_matrix(CLI::App& app, FrontCall& call) {
   sub.add_option("--seed", matrix.seed, "draws triples and share (default 1)")
       ->check(number_from<int64_t>(0, "a whole number"))
       ->type_name("N");
-  sub.add_option("--share", matrix.share, "part of all combinations to run (default 1)")
+  sub.add_option("--share", matrix.share,
+                 "part of all combinations to run, every dimension met (default 1)")
       ->check(CLI::Range(0.0, 1.0))
       ->type_name("X");
   sub.add_option("--jobs", matrix.jobs,

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <utility>
+#include <vector>
 
 #include "app/worker/jobs.h"
 #include "app/worker/matrix.h"
@@ -52,10 +54,33 @@ void check_filters(const std::vector<Dimension>& dims, const Overrides& filters)
   }
 }
 
-/// The same share of the combinations for a seed, whatever else there is.
-bool is_drawn(const std::string& name, double share, uint64_t seed) {
+/// A number from 0 to 1 of a combination, the same whatever else there is.
+double drawn(const std::string& name, uint64_t seed) {
   const CounterRandom random(seed, hash_name(name));
-  return static_cast<double>(random.bits(0) >> 11) * 0x1.0p-53 < share;
+  return static_cast<double>(random.bits(0) >> 11) * 0x1.0p-53;
+}
+
+/// Drops what is not in the share: what is drawn above it, but for the first drawn of those that
+/// together have some value besides the default of every dimension.
+void take_share(const std::vector<Dimension>& dims, std::vector<Combination>& all, double share,
+                uint64_t seed) {
+  std::vector<std::pair<double, size_t>> order;
+  for (size_t i = 0; i < all.size(); ++i) order.emplace_back(drawn(name_of(dims, all[i]), seed), i);
+  std::sort(order.begin(), order.end());
+  std::vector<bool> is_taken(all.size()), is_met(dims.size());
+  const auto is_new = [&](const Choice& c) { return c.value != 0 && !is_met[c.dimension]; };
+  const auto take = [&](size_t i) {
+    is_taken[i] = true;
+    for (const Choice& c : all[i]) is_met[c.dimension] = is_met[c.dimension] || c.value != 0;
+  };
+  for (const auto& [number, i] : order) {
+    if (number < share || std::all_of(all[i].begin(), all[i].end(), is_new)) take(i);
+  }
+  for (const auto& [number, i] : order) {
+    if (std::any_of(all[i].begin(), all[i].end(), is_new)) take(i);
+  }
+  size_t at = 0;
+  std::erase_if(all, [&](const Combination&) { return !is_taken[at++]; });
 }
 
 }  // namespace
@@ -69,12 +94,11 @@ int matrix_command(const MatrixOptions& options) {
   initialise_tensors();
   const std::vector<Dimension> dims = dimensions(registries);
   check_filters(dims, options.filters);
+  std::vector<Combination> wanted = combinations(dims, options.triples, options.seed);
+  std::erase_if(wanted, [&](const Combination& c) { return !passes(dims, c, options.filters); });
+  take_share(dims, wanted, options.share, options.seed);
   std::vector<Case> cases;
-  for (Combination& one : combinations(dims, options.triples, options.seed)) {
-    const bool is_wanted = passes(dims, one, options.filters) &&
-                           is_drawn(name_of(dims, one), options.share, options.seed);
-    if (is_wanted) cases.push_back({std::move(one), {}});
-  }
+  for (Combination& one : wanted) cases.push_back({std::move(one), {}});
   KUAFU_REQUIRE(!cases.empty(), "no combination is left; take a larger --share or fewer --filter");
 
   make_writable_folder(options.out);
