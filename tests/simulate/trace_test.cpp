@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -63,7 +64,13 @@ TEST(TracesOfTheProduct, OfThreadsEqualThoseSimulatedInASample) {
 
 class TracesOfTheWholeProduct : public testing::TestWithParam<uint64_t> {};
 TEST_P(TracesOfTheWholeProduct, OfThreadsEqualThoseSimulated) {
-  expect_traced_alike(tests::traced_product(60, GetParam(), 8));
+  const auto plans = tests::traced_product(60, GetParam(), 16);
+  for (const char* mode : {"2.5d", "3d"}) {
+    EXPECT_TRUE(std::any_of(plans.begin(), plans.end(), [&](const TracedPlan& traced) {
+      return traced.plan.parallel.tensor.mode == mode && traced.plan.parallel.tensor.size == 8;
+    })) << mode;
+  }
+  expect_traced_alike(plans);
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, TracesOfTheWholeProduct, testing::Range<uint64_t>(2, 6));
 

@@ -34,10 +34,20 @@ class ProductPlans {
  private:
   std::string one_of(const std::vector<std::string>& all) { return all[random_() % all.size()]; }
 
+  static std::string size_of(const std::string& tensor, bool has_cubes) {
+    if (tensor == "none") return "1";
+    if (tensor == "2d") return "4";
+    return tensor == "3d" || (tensor == "2.5d" && has_cubes) ? "8" : "2";
+  }
+
   Overrides draw() {
     const auto all = pipes();
     const Pipe pipe = all[random_() % all.size()];
-    const std::string tensor = one_of({"none", "1d", "1d-sp", "2d", "2.5d"});
+    // With a stage beside them a cube, and slices of more than one rank, take 16.
+    const bool has_cubes = most_ranks_ >= 16;
+    const std::string tensor =
+        has_cubes ? one_of({"none", "1d", "1d-sp", "2d", "2.5d", "3d", "2.5d", "3d"})
+                  : one_of({"none", "1d", "1d-sp", "2d", "2.5d"});
     const std::string sequence =
         one_of({"none", "none", "ring", "ring-zigzag", "ulysses", "all-gather"});
     Overrides out = {{"model.layers", text(std::max<int64_t>(2, pipe.ranks * pipe.chunks - 1))},
@@ -46,9 +56,7 @@ class ProductPlans {
                      {"parallel.pipeline.schedule", pipe.schedule},
                      {"parallel.pipeline.chunks", text(pipe.chunks)},
                      {"parallel.tensor.mode", tensor},
-                     {"parallel.tensor.size", tensor == "none" ? "1"
-                                              : tensor == "2d" ? "4"
-                                                               : "2"},
+                     {"parallel.tensor.size", size_of(tensor, has_cubes)},
                      {"parallel.tensor.depth", tensor == "2.5d" ? "2" : "1"},
                      {"parallel.sequence.mode", sequence},
                      {"parallel.sequence.size", sequence == "none" ? "1" : "2"},
