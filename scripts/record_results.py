@@ -69,6 +69,7 @@ COUNTED = [
     ("crossover/result.json", 8, f"{PYTHON} experiments/crossover/run.py"),
     ("long_sequence/result.json", 8, f"{PYTHON} experiments/long_sequence/run.py"),
     ("moe_scaling/result.json", 8, f"{PYTHON} experiments/moe_scaling/run.py"),
+    ("memory_policies/result.json", 10, f"{BIN}/memory_policies --count 10000 --seed 1 --out results/memory_policies"),
     ("compatibility.json", 90, f"{BIN}/kuafu matrix --out results"),
     ("fuzz_readers/result.json", 25, "cmake --preset asan && cmake --build build/asan --target reader_fuzz && "
                                      "build/asan/bin/reader_fuzz --count 100000 --seed 1 --out results/fuzz_readers/result.json"),
