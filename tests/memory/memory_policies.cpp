@@ -11,6 +11,7 @@
 #include <map>
 #include <sstream>
 
+#include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/memory/optimum.h"
 #include "kuafu/record/files.h"

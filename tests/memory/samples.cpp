@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kEqual = 12;
 
 void use_at_random(UseTrace& trace, const SampleShape& shape, Dice& dice) {
-  const int64_t often = dice.from_to(10, 60);  // of a hundred moments
+  const int64_t often = dice.from_to(10, 40);  // of a hundred moments
   const int64_t written = shape.are_clean ? 0 : dice.from_to(0, 70);
   for (Moment& moment : trace.moments) {
     for (int64_t c = 0; c < trace.num_chunks(); ++c) {
@@ -61,7 +61,7 @@ Sample sample(uint64_t seed, uint64_t index, const SampleShape& shape) {
   }
   const bool is_heap = dice.happens(50);
   const int64_t most = dice.from_to(0, 3 * chunks), unit = shape.are_equal ? kEqual : kEqual / 3;
-  int64_t least = 0, all = 0;
+  int64_t least = 0, full = 0;
   for (int64_t t = 0; t < moments; ++t) {
     Moment& moment = out.trace.moments[static_cast<size_t>(t)];
     const int64_t height =
@@ -69,10 +69,11 @@ Sample sample(uint64_t seed, uint64_t index, const SampleShape& shape) {
     moment.in_use = unit * (height / 3);
     moment.seconds = static_cast<double>(dice.from_to(0, 8)) / 4;
     least = std::max(least, moment.in_use + used_bytes(out.trace, t));
+    full = std::max(full, moment.in_use);
   }
-  for (const Chunk& chunk : out.trace.chunks) all += chunk.bytes;
+  for (const Chunk& chunk : out.trace.chunks) full += chunk.bytes;
   // From what just fits to nearly what holds all, the scarce ones more often.
-  const int64_t more = dice.from_to(0, dice.from_to(0, all));
+  const int64_t more = dice.from_to(0, dice.from_to(0, std::max<int64_t>(0, full - least - 1)));
   out.budget = least + (shape.are_equal ? more / kEqual * kEqual : more);
   return out;
 }

@@ -32,7 +32,8 @@ struct SearchLimits {
 double least_bytes_bound(const UseTrace& trace, int64_t budget);
 
 /// The least bytes of a step that repeats, by CBC: see segments.h for the program. Its cost is
-/// counted anew from the choice in whole bytes. Throws Unavailable in a build without CBC, and
+/// counted anew from the choice in whole bytes. That it is proven rests on CBC, which has been wrong
+/// (cbc.cpp), and on the tests and the campaign that hold it to every state tried. Throws Unavailable in a build without CBC, and
 /// OutOfMemory where a moment does not fit.
 Optimum least_bytes(const UseTrace& trace, int64_t budget, const SearchLimits& limits = {});
 
