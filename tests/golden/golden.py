@@ -6,6 +6,7 @@
     .venv/bin/python tests/golden/golden.py zero 2d     those whose names hold one of the words
     .venv/bin/python tests/golden/golden.py --sample 6 --seed 3
     .venv/bin/python tests/golden/golden.py --record    write golden.jsonl anew (plans named: those lines only)
+    .venv/bin/python tests/golden/golden.py --record --beside    the same beside the lines of other machines
 
 Per plan: losses, every tensor of the last checkpoint put together (parameters and optimizer state, so gradients too), the ledger,
 peaks by category, and the trace of a rank without its times. Traffic, peaks and traces are equal on every machine. Values are equal to
@@ -160,15 +161,25 @@ def differences(golden, found, dtype):
 
 
 def read_record():
-    if not RECORD.is_file():
-        return {}
-    return {line["name"]: line for line in map(json.loads, RECORD.read_text(encoding="utf-8").splitlines())}
+    """{name: its lines, one a machine}"""
+    record = collections.defaultdict(list)
+    if RECORD.is_file():
+        for line in map(json.loads, RECORD.read_text(encoding="utf-8").splitlines()):
+            record[line["name"]].append(line)
+    return record
+
+
+def compared(lines, found, dtype):
+    """Words on what differs from the line of this machine; of another where there is none."""
+    own = [line for line in lines if line["machine"] == found["machine"]]
+    return list(differences((own or lines)[0], found, dtype))
 
 
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", help="plans whose names hold one of these; default: all")
     parser.add_argument("--record", action="store_true", help="write what is found into golden.jsonl")
+    parser.add_argument("--beside", action="store_true", help="with --record: keep the lines of other machines, to which what is found must hold")
     parser.add_argument("--sample", type=int, help="so many of them, drawn by --seed")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kuafu", type=Path, default=ROOT / "build/release/bin/kuafu", help="program; default %(default)s")
@@ -192,15 +203,17 @@ def main(arguments):
                 failed += 1
                 print(f"FAILED  {name}\n  {line['failure']}", flush=True)
                 continue
-            if options.record:
-                record[name] = line
+            dtype = settings.get("model.dtype", "f32")
+            others = [other for other in record.get(name, []) if other["machine"] != line["machine"]]
+            if options.record and not (options.beside and others and compared(others, line, dtype)):
+                record[name] = [*(others if options.beside else []), line]
                 print(f"recorded  {name}", flush=True)
                 continue
-            wrong = list(differences(record[name], line, settings.get("model.dtype", "f32")))
+            wrong = compared(others if options.record else record[name], line, dtype)
             failed += bool(wrong)
             print(f"{'DIFFERS' if wrong else 'equal'}  {name}", *wrong, sep="\n  " if wrong else " ", flush=True)
     if options.record:
-        RECORD.write_text("".join(json.dumps(record[n]) + "\n" for n in plans() if n in record), encoding="utf-8")
+        RECORD.write_text("".join(json.dumps(line) + "\n" for n in plans() for line in record.get(n, [])), encoding="utf-8")
     else:
         print(f"{len(chosen) - failed} of {len(chosen)} plans are as recorded")
     return 1 if failed else 0
