@@ -51,7 +51,7 @@ def legend_columns(letters):
     def width(columns):
         return sum(max(letters[i] for i in column if i is not None) for column in columns)
     for rows in range(1, len(letters) + 1):
-        splits = [block(0, k, rows) + block(k, len(letters), rows) for k in range(1, len(letters) + 1)]
+        splits = [block(0, k, rows) + block(k, len(letters), rows) for k in range(len(letters), 0, -1)]
         columns = min((c for c in splits if all(any(i is not None for i in column) for column in c)), key=width)
         if width(columns) <= LEGEND_LETTERS:
             break
