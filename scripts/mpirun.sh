@@ -45,17 +45,25 @@ if [[ -t 2 ]]; then
   export KUAFU_TERMINAL_COLUMNS="${KUAFU_TERMINAL_COLUMNS:-$((columns > 0 ? columns : 80))}"
 fi
 
-# Sets `line`; of a line that is not whole, such as progress that redraws, on a terminal what there is of it.
+# Sets `line`; of progress that redraws, which is no whole line, on a terminal what there is of it.
 next_line() {
-  local code=0
+  local part code
   is_whole=true
   if ! $is_terminal; then
     IFS= read -r line
     return
   fi
-  IFS= read -r -t 0.1 line || code=$?
-  if ((code > 128)); then is_whole=false code=0; fi
-  return "$code"
+  line=""
+  while true; do
+    code=0
+    IFS= read -r -t 0.1 part || code=$?
+    line+=$part
+    if ((code <= 128)); then return "$code"; fi
+    if [[ "$line" == *$'\r'* ]]; then
+      is_whole=false
+      return
+    fi
+  done
 }
 
 # Passes lines on, but not the blocks in which mpirun says that a job was aborted whose ranks ended as asked (130), or
