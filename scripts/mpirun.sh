@@ -36,17 +36,55 @@ export OMPI_MCA_oob_tcp_if_include="${OMPI_MCA_oob_tcp_if_include:-lo}"
 
 if $is_replaced; then exec mpirun --oversubscribe "$@"; fi
 
+# mpirun takes the ranks' standard error through a pipe: they are told of the terminal behind it, as by kuafu run.
+is_terminal=false
+if [[ -t 2 ]]; then
+  is_terminal=true
+  size=$(stty size <&2 2>/dev/null || true) # none: the columns of a terminal that says nothing of its own
+  columns=${size#* }
+  export KUAFU_TERMINAL_COLUMNS="${KUAFU_TERMINAL_COLUMNS:-$((columns > 0 ? columns : 80))}"
+fi
+
+# Sets `line`; of progress that redraws, which is no whole line, on a terminal what there is of it.
+next_line() {
+  local part code
+  is_whole=true
+  if ! $is_terminal; then
+    IFS= read -r line
+    return
+  fi
+  line=""
+  while true; do
+    code=0
+    IFS= read -r -t 0.1 part || code=$?
+    line+=$part
+    if ((code <= 128)); then return "$code"; fi
+    if [[ "$line" == *$'\r'* ]]; then
+      is_whole=false
+      return
+    fi
+  done
+}
+
 # Passes lines on, but not the blocks in which mpirun says that a job was aborted whose ranks ended as asked (130), or
 # with another code of kuafu (1 to 7) of which it told the reason: those wait for the end.
 # Its blocks stand between lines of 74 dashes; what ranks print between such lines is passed on as it comes. The block
 # about the "Primary job" waits for the one with the exit code, and is not told without it: mpirun does not always have both.
 without_news() {
-  local line head block="" first="" held="" is_told=false dashes
+  local line head block="" first="" held="" is_told=false is_whole=true dashes rest
   printf -v dashes '%74s' ""
   dashes=${dashes// /-}
-  while IFS= read -r line; do
+  while next_line; do
+    rest=${line##*$'\r\033[K'} # what mpirun says stands behind progress that was drawn over
+    printf %s "${line%"$rest"}"
+    line=$rest
+    if ! $is_whole; then
+      printf %s "$line"
+      continue
+    fi
     if [[ "$line" != "$dashes" ]]; then
       case "$line" in
+        "mpirun: Forwarding signal "*" to job") continue ;;
         "["*"help message help-mpi-api.txt / mpi-abort" | "["*'MCA parameter "orte_base_help_aggregate"'*)
           held+=$line$'\n'
           continue
@@ -81,12 +119,19 @@ without_news() {
 exec {words}> >(trap '' INT TERM HUP USR1 USR2; without_news >&2)
 filter=$!
 
+# Ranks read here which signal it was that they get as SIGUSR2: kuafu/base/launcher.h.
+marked=$(mktemp)
+exec {marks}<>"$marked"
+rm -f "$marked"
+printf 00 >&"$marks"
+export KUAFU_RANKS_LISTEN="/proc/$$/fd/$marks"
+
 # mpirun kills its ranks a second after a signal that ends. In a group of its own it gets none from the
 # terminal, and it ends with this script, whatever ends that.
 set -m
 launch=(mpirun --oversubscribe "$@")
 if command -v setpriv >/dev/null; then launch=(setpriv --pdeathsig TERM "${launch[@]}"); fi
-"${launch[@]}" <&0 2>&"$words" {words}>&- &
+"${launch[@]}" <&0 2>&"$words" {words}>&- {marks}>&- &
 launcher=$!
 exec {words}>&-
 
@@ -97,6 +142,7 @@ pass_on() {
   wakes=$((wakes + 1)) received=$((received + 1))
   if ((received == 1)); then
     first_us=$now_us
+    printf %02d "$(kill -l "$1")" >&"$marks"
     # `|| true`: mpirun may have ended before the signal came; `wait` below has its exit code.
     kill -USR2 "$launcher" 2>/dev/null || true
   elif ((now_us - first_us > 500000)); then

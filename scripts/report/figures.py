@@ -41,15 +41,31 @@ def whole_ticks():
     return matplotlib.ticker.MaxNLocator(6, integer=True, min_n_ticks=1)
 
 
+def legend_columns(letters):
+    """Places of a legend's entries, column by column, None for empty ones, in as few rows as fit. Two blocks beside each other are
+    filled row by row, so that long entries at the end widen no column of short ones."""
+    def block(first, last, rows):
+        width = -(-(last - first) // rows)
+        return [[at if (at := first + r * width + c) < last else None for r in range(rows)] for c in range(width)]
+
+    def width(columns):
+        return sum(max(letters[i] for i in column if i is not None) for column in columns)
+    for rows in range(1, len(letters) + 1):
+        splits = [block(0, k, rows) + block(k, len(letters), rows) for k in range(len(letters), 0, -1)]
+        columns = min((c for c in splits if all(any(i is not None for i in column) for column in c)), key=width)
+        if width(columns) <= LEGEND_LETTERS:
+            break
+    return columns
+
+
 def legend(figure, handles):
-    """One legend above all panels, filled row by row (matplotlib fills columns)."""
-    letters = [len(h.get_label()) + 6 for h in handles]
-    columns = next((n for n in range(len(handles), 1, -1)
-                    if sum(max(letters[c::n]) for c in range(n)) <= LEGEND_LETTERS), 1)
-    rows = -(-len(handles) // columns)
+    """One legend above all panels."""
+    if not handles:
+        return
+    columns = legend_columns([len(h.get_label()) + 6 for h in handles])
     blank = Line2D([], [], linestyle="none", label="")
-    handles = handles + [blank] * (rows * columns - len(handles))
-    turned = [handles[r * columns + c] for c in range(columns) for r in range(rows)]
+    turned = [blank if i is None else handles[i] for column in columns for i in column]
+    columns = len(columns)
     figure.legend(handles=turned, loc="outside upper left", ncols=columns, handletextpad=0.5,
                   columnspacing=1.5, borderaxespad=0.2)
 

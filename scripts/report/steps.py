@@ -13,6 +13,7 @@ import views
 
 LONG = 50                # steps from which a run is long
 POINTS = 200             # of a curve, at most
+WIDE = 30                # over the shortest median step: from where on the axis is logarithmic, or short steps lie on its end
 
 
 def long_cases(run):
@@ -37,6 +38,19 @@ def slowest(case):
     return f"slowest step: {worst + 1}, {style.text_seconds(samples[worst])}"
 
 
+def _log_ticks(cases):
+    """Milliseconds of the axis where steps differ widely between the panels; else None."""
+    medians = [statistics.median(c.step.samples) for c in cases]
+    if min(medians) <= 0 or max(medians) <= WIDE * min(medians):
+        return None
+    values = [1e3 * v for c in cases for v in curve(c)[1] if v > 0]
+    return style.log_ticks(min(values), max(values))
+
+
+def _y_title(ticks):
+    return "step time (ms, log)" if ticks else "step time (ms)"
+
+
 def _x_title(cases):
     most = max(curve(c)[2] for c in cases)
     return "training step" if most == 1 else f"training step (a point: the median of up to {most} steps)"
@@ -58,9 +72,15 @@ def static(run):
             panel.plot(x[-1], 1e3 * y[-1], color=color, marker=marker[0], linestyle="none", markersize=views.larger(case, 5), zorder=3,
                        markerfacecolor=views.fill(case, color), markeredgecolor=views.edge(case, color))
         panel.xaxis.set_tick_params(labelbottom=True)
-    axes.flat[0].set_ylim(bottom=0)          # all panels share it; set last, for it ends the fit to the curves
+    ticks = _log_ticks(cases)
+    if ticks:
+        axes.flat[0].set_yscale("log")
+        axes.flat[0].set_yticks(ticks, [style.text_number(t) for t in ticks])
+        axes.flat[0].set_yticks([], minor=True)
+    else:
+        axes.flat[0].set_ylim(bottom=0)      # all panels share it; set last, for it ends the fit to the curves
     figure.supxlabel(_x_title(cases), fontsize=8.5)
-    figure.supylabel("step time (ms)", fontsize=8.5)
+    figure.supylabel(_y_title(ticks), fontsize=8.5)
     figures.legend(figure, figures.strategy_handles(cases, run, "-"))
     return figure
 
@@ -86,8 +106,12 @@ def interactive(run):
                 **panels.place(index, columns))
     legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
     panels.match(figure.select_yaxes())
-    figure.update_yaxes(rangemode="tozero")
-    panels.finish(figure, cases, groups, columns, _x_title(cases), "step time (ms)")
+    ticks = _log_ticks(cases)
+    if ticks:
+        figure.update_yaxes(type="log", tickvals=ticks, ticktext=[style.text_number(t) for t in ticks])
+    else:
+        figure.update_yaxes(rangemode="tozero")
+    panels.finish(figure, cases, groups, columns, _x_title(cases), _y_title(ticks))
     return figure
 
 

@@ -170,6 +170,22 @@ def _hover(d, s, mark):
     return [f"{name}{at}<br>{cards.card(mark.case)}{more}", mark.case.id]
 
 
+def _pattern(rest, colors):
+    """plotly's hatch of bars."""
+    return {"shape": RESTS[rest][3], "fgcolor": colors, "fillmode": "overlay", "size": 6}
+
+
+def _show_rests(figure, d):
+    """In the legend: what dashes of lines or hatches of bars mean."""
+    for name, rest in _rests(d).items():
+        common = {"x": [None], "y": [None], "name": html.escape(name, quote=False), "hoverinfo": "skip", "legendrank": 1500}
+        if d.kind == "bar":
+            trace = go.Bar(marker={"color": style.MUTED, "pattern": _pattern(rest, style.PAPER)}, **common)
+        else:
+            trace = go.Scatter(mode="lines", line={"color": style.MUTED, "dash": RESTS[rest][1], "width": 1.8}, **common)
+        figure.add_trace(trace, **panels.place(0, 1))
+
+
 def _trace(d, series, index):
     s = series[index]
     color, marker = d.looks[s.by]
@@ -180,7 +196,8 @@ def _trace(d, series, index):
     if d.kind == "bar":
         return go.Bar(x=_bar_places(d, series, index), width=_bar_width(d) * 0.92,
                       marker={"color": fills, "line": {"color": edges, "width": 1.2},
-                              "pattern": {"shape": RESTS[s.rest][3], "fgcolor": style.PAPER, "fillmode": "overlay"}}, **common)
+                              "pattern": _pattern(s.rest, [style.PAPER if m.case.is_certified else views.edge(m.case, color) for m in s.marks])},
+                      **common)
     return go.Scatter(x=[_place(d, "x", m.x) for m in s.marks], mode="lines+markers" if d.kind == "line" else "markers",
                       line={"color": color, "dash": RESTS[s.rest][1], "width": 1.8},
                       marker={"symbol": views.symbols([m.case for m in s.marks], marker[1]), "size": [views.larger(m.case, 9) for m in s.marks], "color": fills, "opacity": 1,
@@ -229,6 +246,7 @@ def interactive(run, spec):
             _mark_refuted(figure, d, series, where)
     if not is_map:
         legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in d.looks.items() if name})
+        _show_rests(figure, d)
     for axis, update in (("x", figure.update_xaxes), ("y", figure.update_yaxes)):
         names = suite_axes.names_of(d, axis)
         if names is not None:

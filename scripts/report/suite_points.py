@@ -199,8 +199,16 @@ def _panels(spec, points, cases):
     return list(split.items())
 
 
-def _series(spec, points, cases, looks):
-    """Series of one panel: one a value of `by`, and of whatever else varies and is equal work, which `looks` number."""
+def _rest_looks(spec, points, cases):
+    """(keys that tell series of one name apart, {label: which look}): the same in every panel, also of a sweep that is half done."""
+    members = [cases[p["id"]] for p in points]
+    keys = [] if spec["kind"] in ("scatter", "heatmap") else _rest(spec, members)
+    labels = {_label(c, keys): c.ranks if "ranks" in keys else 0 for c in members}
+    return keys, {label: i for i, label in enumerate(sorted(labels, key=labels.get))}
+
+
+def _series(spec, points, cases, rest, looks):
+    """Series of one panel: one a value of `by`, and of the keys `rest`, whose labels have `looks`."""
     series, found = [], {}
     for point in points:
         found.setdefault(point.get("by", ""), []).append(point)
@@ -209,14 +217,14 @@ def _series(spec, points, cases, looks):
             is_map = spec["kind"] == "heatmap"
             series.append(Series(by, by, 0, _marks(mine, cases, lambda p: (p["x"], p["y"]) if is_map else p["id"])))
             continue
-        rest, parts = _rest(spec, [cases[p["id"]] for p in mine]), {}
+        parts = {}
         for point in mine:
             parts.setdefault(_label(cases[point["id"]], rest), []).append(point)
         for label, part in parts.items():
             marks = _marks(part, cases, lambda p: p["x"])
             if all(_is_number(m.x) for m in marks):
                 marks.sort(key=lambda m: m.x)
-            series.append(Series(", ".join(filter(None, [by, label])), by, looks.setdefault(label, len(looks)) % RESTS, marks))
+            series.append(Series(", ".join(filter(None, [by, label])), by, looks[label] % RESTS, marks))
     return series
 
 
@@ -264,8 +272,8 @@ def drawing(run, spec):
     if not points:
         return None
     notes = list(filter(None, [left_out(run, spec)]))
-    looks = {}
-    panels = [(label, _series(spec, members, cases, looks)) for label, members in _panels(spec, points, cases)]
+    rest, looks = _rest_looks(spec, points, cases)
+    panels = [(label, _series(spec, members, cases, rest, looks)) for label, members in _panels(spec, points, cases)]
     if any(len(m.cases) > 1 for _, series in panels for s in series for m in s.marks):
         notes.append("Where several cases have one place, the mark is their median and the bar their range.")
     if any(c.is_estimated for _, series in panels for s in series for m in s.marks for c in m.cases):

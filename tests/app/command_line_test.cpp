@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <sstream>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
@@ -150,6 +151,33 @@ TEST(Front, RefusesAWrongValueOfEveryOption) {
   expect_misuse({"doctor", "--json"}, {"no option --json"});
 }
 
+TEST(Front, RefusesNamesThatNoFileSystemTakes) {
+  const std::string long_name(300, 'a');
+  const std::string says =
+      "the name \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"... has 300 bytes; allowed: "
+      "at most 255\n";
+  expect_misuse({"run", "x.toml", "--json", long_name}, {"--json: " + says});
+  expect_misuse({"run", "x.toml", "--checkpoint", "/tmp/" + long_name + "/x"}, {says});
+  expect_misuse({"suite", "x.toml", "--out", long_name}, {"--out: " + says});
+  expect_misuse({"report", long_name}, {says});
+  expect_misuse({"compare", "x", long_name}, {says});
+  std::string path;
+  for (int i = 0; i < 600; ++i) path += "/folders";
+  expect_misuse({"merge", "a", "b", "--out", path}, {"--out: the path", "4800", "at most 4095"});
+  const TemporaryFolder folder;
+  test::write_text(folder / "s.toml", "[suite]\nname = \"" + long_name + "\"\n");
+  expect_misuse({"suite", folder / "s.toml"}, {"s.toml:1: suite.name", "300", "at most 200"});
+}
+
+TEST(Front, SaysThatTheStackIsTooSmall) {
+  if (!std::filesystem::exists(test::built("kuafu-worker"))) GTEST_SKIP() << "no LibTorch";
+  const Output output =
+      test::Process({"/bin/sh", "-c", "ulimit -s 64; " + test::built("kuafu") + " run x.toml"})
+          .wait();
+  EXPECT_EQ(output.code, 2);
+  expect_has(output.err, "64 KiB here (ulimit -s); Kuafu needs 256 KiB or more: ulimit -s 8192");
+}
+
 // A full disk is not a success, whatever command prints.
 TEST(Front, WhatCannotBePrintedIsTold) {
   for (const std::string command : {"list", "list keys", "--help", "suite --help", "--version"}) {
@@ -293,7 +321,10 @@ TEST(List, PrintsWhatThereIs) {
   for (const char* word : {"1d-sp", "simulated", "suites/quickstart.toml", "megatron_style"})
     expect_has(all.out, word);
   expect_has(front({"list", "keys"}).out, "train.micro_batch");
-  expect_has(front({"list", "fields"}).out, "memory.peak_by_category");
+  const std::string fields = front({"list", "fields"}).out;
+  expect_has(fields, "memory.peak_by_category");
+  std::istringstream lines(fields);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 120u) << line;
 }
 
 TEST(Doctor, TellsWhatWasFoundAndWhatIsOff) {

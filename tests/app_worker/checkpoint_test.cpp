@@ -334,5 +334,21 @@ TEST(CheckpointOptions, DamagedOnesAreNamedAndPassedOver) {
                        "/step-00000003/rank-00001.safetensors is damaged");
 }
 
+TEST(CheckpointOptions, AllDamagedAreWrongInputWhateverIsDamaged) {
+  const tests::Folder folder;
+  for (const char* file : {"rank-00001.safetensors", "index.json"}) {
+    const std::string path = folder.path(file);
+    ASSERT_EQ(run(saving(path, 2)).code, 0);
+    for (const char* step : {"/step-00000001/", "/step-00000002/"}) {
+      if (std::filesystem::exists(path + step))
+        std::filesystem::resize_file(path + step + file, 1000);
+    }
+    const Ran ran = run(saving(path, 4, {"--resume"}));
+    EXPECT_EQ(ran.code, 2) << ran.output;
+    EXPECT_EQ(ran.document["status"], "failed");
+    expect_says(ran, "no checkpoint of " + path + " can be used:");
+  }
+}
+
 }  // namespace
 }  // namespace kuafu

@@ -222,6 +222,7 @@ TEST(Conformance, SaysWhatASignalInterrupted) {
             std::string::npos)
       << ended.output;
   EXPECT_EQ(Json::parse(tests::content_of(file))["status"], "interrupted");
+  EXPECT_NE(ended.output.find("0 of 0 findings hold, and not all is checked\n"), std::string::npos);
 }
 
 TEST(Conformance, TellsOfACrashOfARank) {
@@ -254,6 +255,9 @@ TEST(Conformance, GivesUpWhereACheckTakesTooLong) {
   EXPECT_NE(c.output.find("kuafu: timeout: check timetable of schedule \"hangs\" on pipeline2, 1 "
                           "micro-batches, 1 stage a rank took longer than 1 s (--timeout)\n"),
             std::string::npos)
+      << c.output;
+  EXPECT_NE(c.output.find("\nschedule  on "), std::string::npos) << c.output;  // so far
+  EXPECT_NE(c.output.find("\n0 of 1 findings hold, and not all is checked\n"), std::string::npos)
       << c.output;
   EXPECT_EQ(c.document["status"], "timeout");
   EXPECT_EQ(c.document["failed"], 1);

@@ -213,6 +213,46 @@ TEST_P(Fault, ASignalWhileCertifyingCostsNoResults) {
   EXPECT_EQ(d["certificate"].value("reason", "").find(kCutShort), 0u) << d["certificate"];
 }
 
+// Where the machine is too slow to be done with the steps in that time, it gets more.
+TEST_P(Fault, StopAfterEndsACertificateThatHangs) {
+  const tests::Folder folder;
+  const std::string json = folder.path("a.json");
+  tests::Ended ended;
+  std::string after;
+  for (const char* given : {"2s", "8s", "32s"}) {
+    after = given;
+    const Arguments words = {tests::built("bin/kuafu"),
+                             "run",
+                             folder.write("plan.toml", tests::kSmallPlan),
+                             "--world",
+                             GetParam().name,
+                             "--ranks",
+                             "3",
+                             "--certify",
+                             "--stop-after",
+                             after,
+                             "--json",
+                             json,
+                             "--plugin",
+                             tests::built("plugins/faults.so")};
+    tests::Child child(tests::set({"model.hidden=48", "model.heads=6", "parallel.tensor.size=3",
+                                   "parallel.tensor.mode=1d-hang-certifying"},
+                                  words));
+    ended = child.wait(std::chrono::seconds(90));
+    if (ended.code == 0) break;
+  }
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  const size_t summary = ended.output.find("\n  loss  ");
+  EXPECT_NE(summary, std::string::npos) << ended.output;
+  EXPECT_EQ(ended.output.find("\n  loss  ", summary + 1), std::string::npos) << ended.output;
+  const Json d = Json::parse(tests::content_of(json));
+  EXPECT_EQ(d["status"], "ok");
+  EXPECT_EQ(d["loss"].size(), 3u);
+  EXPECT_EQ(d["certificate"]["verdict"], "not_run");
+  after.insert(after.size() - 1, " ");
+  EXPECT_EQ(d["certificate"]["reason"], std::string(kCutShort) + ": --stop-after " + after);
+}
+
 TEST_P(Fault, SkippedCollectiveNamesBothCalls) {
   const Ran ran = run("1d-skip");
   expect_cause(ran, "of group 'tensor'");

@@ -91,6 +91,8 @@ TEST_P(Stopping, BySignalSavesAndGoesOnToTheSameBits) {
   const Json a = document("a.json");
   EXPECT_EQ(a["status"], "interrupted");
   const auto done = static_cast<int64_t>(a["loss"].size());
+  EXPECT_EQ(a["reason"].get<std::string>().find("signal 15 (Terminated): ended after step "), 0u)
+      << a["reason"];
   EXPECT_NE(a["reason"].get<std::string>().find("after step " + std::to_string(done) + " of"),
             std::string::npos)
       << a["reason"];
@@ -333,6 +335,7 @@ TEST(Watching, CtrlCToTheLauncherScriptEndsAfterTheStep) {
   EXPECT_EQ(ended.code, kInterrupted) << ended.output;
   const Json d = document_in(run.json);
   EXPECT_EQ(d["status"], "interrupted");
+  EXPECT_EQ(d["reason"].get<std::string>().find("signal 2 (Interrupt): "), 0u) << d["reason"];
   EXPECT_TRUE(std::filesystem::exists(saved + "/step-0000000" + std::to_string(d["loss"].size()) +
                                       "/index.json"));
 }
@@ -398,6 +401,9 @@ TEST(Watching, StopAtKeepsTheScheduleOfTheWhole) {
   EXPECT_EQ(losses.size(), 5u);
   for (const Json& loss : second.document["loss"]) losses.push_back(loss);
   EXPECT_EQ(losses, whole.document["loss"]);
+  EXPECT_EQ(first.document["plan"], whole.document["plan"]);
+  EXPECT_EQ(first.document["plan_hash"], whole.document["plan_hash"]);
+  EXPECT_EQ(second.document["plan_hash"], whole.document["plan_hash"]);
   EXPECT_EQ(first.document["validation"]["steps"], Json{3});
   EXPECT_TRUE(first.document["validation_loss"].is_number());
   EXPECT_EQ(second.document["validation"], whole.document["validation"]);

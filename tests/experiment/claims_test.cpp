@@ -68,6 +68,31 @@ TEST_F(Derivation, ClaimsAreUnresolvedWhereACaseIsMissing) {
   EXPECT_EQ(results_[0].open.at(0), "1 case of the suite has not ended");
 }
 
+TEST_F(Derivation, ClaimsCountCasesThatHaveEndedWithTheSuiteAndWithout) {
+  read("");
+  record_.cases.pop_back();
+  record_.cases.pop_back();
+  const auto told = [&](const std::string& formula, const std::string& more, bool is_suite_known) {
+    verdict(formula, more, is_suite_known);
+    return claim_text(results_);
+  };
+  const std::string of_four = "where = { ranks = 4 }\n";
+  for (const auto& [formula, more] : {std::pair{"loss.last < loss.first", std::string()},
+                                      {"loss.last > loss.first", ""},
+                                      {"loss.last < loss.first", of_four},
+                                      {"mean(loss.last) < 9", ""},
+                                      {"mean(loss.last) > 9", ""},
+                                      {"tokens_per_s < mean(tokens_per_s)", ""}}) {
+    const std::string known = told(formula, more, true);
+    EXPECT_EQ(known, told(formula, more, false));
+    EXPECT_EQ(known.find("FAILS") == std::string::npos, formula[10] != '>') << known;
+    EXPECT_NE(known.find("2 cases of the suite have not ended") == std::string::npos,
+              known.find("FAILS") == std::string::npos)
+        << known;
+  }
+  EXPECT_NE(told("loss.last < loss.first", "", true).find("c: 4 of 4:"), std::string::npos);
+}
+
 TEST_F(Derivation, ClaimsAreUnresolvedWhereIntervalsOverlap) {
   read("");
   line("data, 2 ranks, batch 8")["document"]["step_time_s"] = {{"median", 0.078},

@@ -21,6 +21,19 @@ TEST(Table, AlignsColumnsToTheirWidestCell) {
             "long name     3\n");
 }
 
+TEST(Table, GoesOnInFurtherLinesWhereItIsTooWide) {
+  Table table({{"key"}, {"meaning"}});
+  table.add({"a.b", "what the first of all of them is about"});
+  table.add({"c", "short"});
+  EXPECT_EQ(table.str(30),
+            "key  meaning\n"
+            "---  -------------------------\n"
+            "a.b  what the first of all of\n"
+            "     them is about\n"
+            "c    short\n");
+  EXPECT_EQ(table.str(60), table.str());
+}
+
 TEST(Table, RefusesARowOfAnotherWidth) {
   Table table({{"one"}, {"two"}});
   EXPECT_THROW(table.add({"alone"}), InternalError);

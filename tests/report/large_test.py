@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports of many strategies and cases: looks, shared reasons, order, titles, steps of long runs."""
 
+import copy
 import json
 import re
 import sys
@@ -156,6 +157,12 @@ class Steps(unittest.TestCase):
         self.assertEqual(sum(len(a.lines) for a in steps.static(run).axes), 2 * len(run.finished))
         slowest = max(y for t in curves.values() for y in t.y)
         self.assertTrue(all(a.get_ylim()[0] == 0 and a.get_ylim()[1] > slowest for a in steps.static(run).axes))
+        self.assertEqual(steps.interactive(run).layout.yaxis.type, None)
+        wide = copy.deepcopy(run)
+        step = wide.finished[0].step
+        step.samples[:] = [100 * v for v in step.samples]
+        for kind in (steps.interactive(wide).layout.yaxis.type, steps.static(wide).axes[0].get_yscale()):
+            self.assertEqual(kind, "log")
         refuted = next(c.id for c in run.finished if c.is_different)
         self.assertEqual(curves[refuted].marker.color, style.DIFFERENT)
 

@@ -278,6 +278,21 @@ class Figures(Derived):
         self.assertAlmostEqual(mark.y, 2 * first["y"])
         self.assertAlmostEqual(mark.high, 4 * first["y"])
 
+    def test_hatches_mean_the_same_in_every_panel_of_a_half_done_sweep_and_stand_in_the_legend(self):
+        spec = dict(self.specs["bar"], by="", points=[dict(p, by="") for p in self.specs["bar"]["points"]])
+        ranks = {c.id: c.ranks for c in self.run_.cases}
+        batches = {c.id: c.setting("train.batch") for c in self.run_.cases}
+        spec["points"] = [p for p in spec["points"] if batches[p["id"]] == 8 or ranks[p["id"]] == 4]     # one panel lacks the others
+        found = {}
+        for _, series in suite_points.drawing(self.run_, spec).panels:
+            for s in series:
+                found.setdefault(ranks[s.marks[0].case.id], set()).add((s.name, s.rest))
+        self.assertGreater(len(found), 1)
+        self.assertEqual({len(looks) for looks in found.values()}, {1}, found)
+        plot = suite_figures.interactive(self.run_, spec)
+        shapes = {t.name: t.marker.pattern.shape for t in plot.data if t.type == "bar" and t.name and t.showlegend is not False}
+        self.assertEqual(shapes, {name: suite_figures.RESTS[rest][3] for looks in found.values() for name, rest in looks})
+
     def test_a_figure_without_a_point_is_left_out(self):
         self.assertIsNone(suite_figures.static(self.run_, dict(self.specs["line"], points=[])))
         self.assertIsNone(suite_figures.interactive(self.run_, dict(self.specs["heatmap"], points=[])))

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What scripts/mpirun.sh prints where ranks end as asked, and where they do not."""
 
+import contextlib
+import fcntl
 import os
+import pty
 import shutil
 import signal
+import struct
 import subprocess
+import termios
 import unittest
 from pathlib import Path
 
@@ -27,7 +32,26 @@ class Ends(unittest.TestCase):
     def test_as_asked_is_told_by_the_ranks_alone(self):
         code, said = self.stopped(130)
         self.assertEqual(code, 130)
-        self.assertEqual(set(said.splitlines()), {"saved", "mpirun: Forwarding signal 12 to job"})
+        self.assertEqual(set(said.splitlines()), {"saved"})
+
+    def test_ranks_draw_on_the_terminal_and_are_told_the_signal(self):
+        rank = ("trap 'tail -c 2 \"$KUAFU_RANKS_LISTEN\" >&2; echo >&2; exit 130' USR2; printf '\\r\\033[K%s of 80' $KUAFU_TERMINAL_COLUMNS >&2; "
+                "exec 3<> <(:); while :; do read -r -t 0.05 -u 3 || :; done")
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 77, 0, 0))
+        child = subprocess.Popen([ROOT / "scripts" / "mpirun.sh", "-n", "1", "bash", "-c", rank], stdin=subprocess.DEVNULL,
+                                 stderr=theirs, start_new_session=True)
+        os.close(theirs)
+        drawn = b""
+        while b"of 80" not in drawn:        # a line that has no end
+            drawn += os.read(ours, 1000)
+        os.killpg(child.pid, signal.SIGINT)
+        self.assertEqual(child.wait(timeout=30), 130)
+        with contextlib.suppress(OSError):  # nobody has the other end any more
+            while more := os.read(ours, 1000):
+                drawn += more
+        os.close(ours)
+        self.assertEqual(drawn, b"\r\x1b[K77 of 8002\r\n")
 
     def test_words_of_ranks_are_passed_on_whatever_stands_around_them(self):
         words = ["-" * 74, "  Exit code:    130", "my own reason", "-" * 74, "-------------- my table", "row"]

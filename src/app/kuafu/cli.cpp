@@ -87,6 +87,31 @@ void refuse_empty_values(const CLI::App& command) {
   }
 }
 
+/// Names that no file system takes: told before any work is done.
+void refuse_long_names(const CLI::App& command) {
+  constexpr size_t kLongestName = 255, kLongestPath = 4095;
+  const std::vector<std::string> kinds = {"FILE", "DIR", ".toml", ".so", "CHECKPOINT", "A B..."};
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string type = option->get_type_name();
+    const bool is_path = std::any_of(kinds.begin(), kinds.end(), [&](const std::string& kind) {
+      return type.find(kind) != std::string::npos;
+    });
+    for (const std::string& value : option->results()) {
+      if (!is_path) break;
+      std::string longest;
+      for (const auto& part : std::filesystem::path(value)) {
+        if (part.string().size() > longest.size()) longest = part.string();
+      }
+      const bool is_of_parts = longest.size() <= kLongestName;
+      const std::string& shown = is_of_parts ? value : longest;
+      KUAFU_REQUIRE(is_of_parts && value.size() <= kLongestPath, option->get_name(), ": the ",
+                    is_of_parts ? "path " : "name ", in_quotes(shown.substr(0, 32)), "... has ",
+                    shown.size(), " bytes; allowed: at most ",
+                    is_of_parts ? kLongestPath : kLongestName);
+    }
+  }
+}
+
 /// What options say against each other, before anything starts.
 void refuse_contradictions(const CLI::App& app) {
   KUAFU_REQUIRE(given_to(app, "--certify").empty() || given_to(app, "--no-certify").empty(),
@@ -213,6 +238,7 @@ FrontCall parse_command_line(int argc, char** argv) {
     throw ConfigError(text(described(error), "\n`kuafu ", argv[1], " --help` shows its options"));
   }
   refuse_extras(app);
+  refuse_long_names(*app.get_subcommands().front());
   refuse_contradictions(*app.get_subcommands().front());
   refuse_empty_values(*app.get_subcommands().front());
   call.command = app.get_subcommands().front()->get_name();

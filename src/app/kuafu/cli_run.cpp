@@ -62,11 +62,13 @@ void add_watching_options(CLI::App& app, WorkerCall& call) {
   app.add_option("--tensorboard", call.tensorboard, "write the same as event files for TensorBoard")
       ->type_name("DIR");
   app.add_option("--stop-at", call.stop_at,
-                 "end after step K of the plan; its schedule is that of the whole")
+                 "end after step K of the plan; its schedule and its hash are those of the whole")
       ->check(count())
       ->type_name("K");
-  app.add_option("--stop-after", call.stop_after_s,
-                 "end after the step in hand when so much time has passed; saves, as a signal does")
+  app.add_option(
+         "--stop-after", call.stop_after_s,
+         "end after the step in hand, or a certificate in hand, when so much time has passed; "
+         "saves, as a signal does")
       ->transform(time_in_seconds())
       ->type_name("TIME");
 }
@@ -122,7 +124,8 @@ void add_run(CLI::App& app, FrontCall& call) {
 SIGINT (Ctrl-C), SIGTERM and SIGHUP end a run after the step in hand: it is saved into the folder of
 --checkpoint, and what it measured is written; a second one ends it at once. --timeout does the same,
 and ends it at once where a step takes longer than a fifth of the time more. SIGUSR1 saves and goes on.
-While a run is certified, and under parallel.data.staleness, the first signal ends it at once.
+While a run is certified it ends at once at the first signal, --stop-after or --timeout: what was measured is
+kept, the certificate is `not_run`, the code 0. Under parallel.data.staleness the first signal ends it at once.
 
 Exit codes: 0 ok, 1 failed or refuted by its certificate (`different`), 2 usage, 3 refused,
 4 out of memory, 5 time-out, 6 diverged, 7 a document, log or trace could not be written (a full disk; at a checkpoint: 1), 130 interrupted,

@@ -85,8 +85,10 @@ void add_compare(CLI::App& app, FrontCall& call) {
   CLI::App& sub = *app.add_subcommand(
       "compare",
       "hold results B against the reference A: exact metrics exactly, times by interval");
-  sub.add_option("A", compare.a, "results folder, run.jsonl or document")->required();
-  sub.add_option("B", compare.b, "the same")->required();
+  sub.add_option("A", compare.a, "results folder, run.jsonl or document")
+      ->required()
+      ->type_name("DIR|FILE");
+  sub.add_option("B", compare.b, "the same")->required()->type_name("DIR|FILE");
   sub.add_flag("--exact", compare.is_exact_only, "leave step times out");
   list_option(sub, "--subset", compare.subsets,
               "only cases with this value, one of a list, or like a pattern with * and ?; may be "

@@ -41,7 +41,7 @@ volatile pid_t worker = 0;
 volatile time_t received_at_ms = 0;
 
 volatile bool is_launcher = false;  // the worker is mpirun, in a process group of its own
-volatile int listening = -1;        // the file that the launcher's ranks mark: kListeningVariable
+volatile int listening = -1;        // the file of launcher and ranks: kListeningVariable
 
 // What a terminal sends it sends to the worker too. mpirun would kill its ranks a second after most
 // signals; SIGUSR1 and SIGUSR2 it hands to them, so that they have the time to save.
@@ -49,6 +49,14 @@ volatile int listening = -1;        // the file that the launcher's ranks mark: 
 bool is_marked(off_t what) {
   char byte = 0;
   return ::pread(listening, &byte, 1, what) == 1 && byte == '1';
+}
+
+// Which signal it is that ranks get as SIGUSR2.
+void note(int number) {
+  const char digits[] = {static_cast<char>('0' + number / 10),
+                         static_cast<char>('0' + number % 10)};
+  // Where it cannot be written ranks say that they were asked to stop.
+  [[maybe_unused]] const ssize_t written = ::pwrite(listening, digits, sizeof(digits), 2);
 }
 
 void pass_on(int number, const siginfo_t& info) {
@@ -63,6 +71,7 @@ void pass_on(int number, const siginfo_t& info) {
   if (is_launcher) {
     // What comes at once is the same one: to the process, and to its group.
     const bool is_copy = !is_first && now_ms - received_at_ms < kSameSignalMs;
+    if (number != SIGUSR1 && is_first) note(number);
     if (number == SIGUSR1 || !is_copy)
       ::kill(worker, number != SIGUSR1 && is_first ? SIGUSR2 : number);
   } else if (info.si_code <= 0) {
@@ -281,6 +290,7 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
 
 int run_conformance(const std::vector<std::string>& words, const std::string& json) {
   const Version before = version_of(json);
+  const KeptResults kept;
   const int status = status_of_worker(words);
   if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
   const bool is_stopped = received != 0;  // before the worker listened
@@ -288,6 +298,15 @@ int run_conformance(const std::vector<std::string>& words, const std::string& js
   std::cerr << "kuafu: " << (is_stopped ? "interrupted: " : "failed: ") << how << std::endl;
   if (status_of(json, before) == "unfinished") {
     Json document = Json::parse(read_file(json, "document"));
+    for (const Json& line : kept.lines()) {
+      if (line.contains("under_way")) {
+        document["under_way"] = line["under_way"];
+        continue;
+      }
+      Json& count = document[line["ok"] == true ? "passed" : "failed"];
+      count = count.get<int64_t>() + 1;
+      document["findings"].push_back(line);
+    }
     document["status"] = is_stopped ? "interrupted" : "crashed";
     document["reason"] = how;
     write(document, json);

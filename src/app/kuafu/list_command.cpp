@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -19,22 +22,29 @@
 namespace kuafu {
 namespace {
 
+/// Of the terminal; elsewhere as many as fit in most.
+int64_t columns() {
+  struct winsize size {};
+  const bool is_known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return is_known ? size.ws_col : 120;
+}
+
 std::string tensor_table() {
   Table table({{"mode"}, {"what it is"}});
   for (const auto& [name, mode] : builtin_tensor_modes()) table.add({name, mode.summary});
-  return table.str();
+  return table.str(columns());
 }
 
 std::string sequence_table() {
   Table table({{"mode"}, {"what it is"}});
   for (const auto& [name, summary] : builtin_sequence_modes()) table.add({name, summary});
-  return table.str();
+  return table.str(columns());
 }
 
 std::string models_table() {
   Table table({{"model"}, {"what it is"}});
   for (const ModelKind& kind : builtin_model_kinds()) table.add({kind.name, kind.summary});
-  return table.str();
+  return table.str(columns());
 }
 
 std::string schedules_table() {
@@ -42,7 +52,7 @@ std::string schedules_table() {
   for (const auto& entry : pipeline::builtin_schedules().entries()) {
     table.add({entry.name, entry.summary});
   }
-  return table.str();
+  return table.str(columns());
 }
 
 std::string optimizers_table() {
@@ -50,7 +60,7 @@ std::string optimizers_table() {
   for (const OptimizerKind& kind : builtin_optimizer_kinds()) {
     table.add({kind.name, kind.summary, join(kind.keys)});
   }
-  return table.str();
+  return table.str(columns());
 }
 
 std::string worlds_table() {
@@ -62,7 +72,7 @@ std::string worlds_table() {
   for (const World& world : all_worlds()) {
     table.add({world.name, world.summary, state(world.needs)});
   }
-  return table.str();
+  return table.str(columns());
 }
 
 std::string keys_table() {
@@ -70,7 +80,7 @@ std::string keys_table() {
   for (const KeyDoc& key : plan_keys()) {
     table.add({key.key, key.type, key.default_value, key.meaning});
   }
-  return table.str();
+  return table.str(columns());
 }
 
 std::string fields_table() {
@@ -78,7 +88,7 @@ std::string fields_table() {
   for (const FieldDoc& field : document_fields()) {
     table.add({field.path, field.unit.empty() ? "-" : field.unit, field.meaning});
   }
-  return table.str();
+  return table.str(columns());
 }
 
 /// The suites of the source tree with their questions.
@@ -98,7 +108,7 @@ std::string suites_table() {
     table.add({"suites/" + std::filesystem::path(path).filename().string(),
                question == nullptr ? "-" : question->string});
   }
-  return table.str();
+  return table.str(columns());
 }
 
 /// The baselines of the source tree with their plans.
@@ -111,7 +121,7 @@ std::string baselines_table() {
     }
     table.add({name, join(plans)});
   }
-  return table.str();
+  return table.str(columns());
 }
 
 struct Kind {

@@ -74,10 +74,21 @@ void require_open_files() {
                 " files open here (ulimit -n); Kuafu needs ", kFewest, " or more: ulimit -n 1024");
 }
 
+/// With less, ranks crash in LibTorch without a word of why: threads have a stack of this size too.
+void require_stack() {
+  constexpr rlim_t kLeast = rlim_t{256} << 10;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_STACK, &limit) != 0) return;
+  KUAFU_REQUIRE(limit.rlim_cur >= kLeast, "a thread may have a stack of ",
+                print_bytes(static_cast<int64_t>(limit.rlim_cur)),
+                " here (ulimit -s); Kuafu needs ", print_bytes(kLeast), " or more: ulimit -s 8192");
+}
+
 }  // namespace
 
 std::string worker_path() {
   require_open_files();
+  require_stack();
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
   const std::string worker = (self.parent_path() / "kuafu-worker").string();

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -22,6 +24,7 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/conformance/kinds.h"
 #include "kuafu/engine/plugin.h"
+#include "kuafu/record/kept_results.h"
 #include "kuafu/record/table.h"
 #include "kuafu/tensor/tensor.h"
 
@@ -89,18 +92,14 @@ int64_t num_failed(const std::vector<Finding>& findings) {
   return std::count_if(findings.begin(), findings.end(), [](const Finding& f) { return !f.is_ok; });
 }
 
+Json json_of(const Finding& f) {
+  return {{"kind", f.kind},   {"name", f.name}, {"check", f.check},     {"where", f.where},
+          {"shape", f.shape}, {"ok", f.is_ok},  {"refusal", f.refusal}, {"detail", f.detail}};
+}
+
 Json document_of(const std::vector<Finding>& findings, const char* status) {
   Json list = Json::array();
-  for (const Finding& f : findings) {
-    list.push_back({{"kind", f.kind},
-                    {"name", f.name},
-                    {"check", f.check},
-                    {"where", f.where},
-                    {"shape", f.shape},
-                    {"ok", f.is_ok},
-                    {"refusal", f.refusal},
-                    {"detail", f.detail}});
-  }
+  for (const Finding& f : findings) list.push_back(json_of(f));
   const int64_t failed = num_failed(findings);
   return {{"status", status},
           {"passed", static_cast<int64_t>(findings.size()) - failed},
@@ -226,6 +225,11 @@ class Checking {
   std::vector<Finding> check(const Checked& choice, const Registries& registries) {
     const Kind& kind = *choice.kind;
     const Finding of_choice{.kind = kind.name, .name = choice.name};
+    {
+      const std::lock_guard lock(mutex_);
+      in_hand_ = choice;
+      first_ = told_.size();
+    }
     const auto between = [&] {
       begin(text("what is between the checks of ", words_of(of_choice)), of_choice);
     };
@@ -264,6 +268,7 @@ class Checking {
   void add(const Finding& f) {
     const std::lock_guard lock(mutex_);
     told_.push_back(f);
+    if (!options_.json_file.empty()) KeptResults::add(json_of(f));
   }
 
   void write(const char* status) const {
@@ -272,16 +277,24 @@ class Checking {
     write_document(document, options_.json_file);
   }
 
-  /// A pipe gets the whole document alone. A full disk is told of at the end.
+  /// At most once a second; whoever waits for the end of this process has what came since. A pipe
+  /// gets the whole document alone. A full disk is told of at the end.
   void write_unfinished() {
     std::error_code error;
     if (options_.json_file.empty()) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (written_ && now - *written_ < std::chrono::seconds(1)) {
+      KeptResults::add({{"under_way", under_way_}});
+      return;
+    }
+    written_ = now;
     const auto kind = std::filesystem::status(options_.json_file, error).type();
     using std::filesystem::file_type;
     if (kind != file_type::regular && kind != file_type::not_found) return;
     const std::lock_guard lock(mutex_);
     try {
       write("unfinished");
+      KeptResults::forget();
     } catch (const ConfigError&) {
     }
   }
@@ -302,7 +315,14 @@ class Checking {
   }
 
   [[noreturn]] void end(const char* status, const std::string& why, int code) const {
-    std::cout << std::endl;
+    std::cout << "\n";
+    if (told_.size() > first_) {
+      const auto first = told_.begin() + static_cast<std::ptrdiff_t>(first_);
+      std::cout << "\n" << table_of(*in_hand_, {first, told_.end()});
+    }
+    std::cout << "\n"
+              << static_cast<int64_t>(told_.size()) - num_failed(told_) << " of " << told_.size()
+              << " findings hold, and not all is checked" << std::endl;
     std::cerr << "kuafu: " << status << ": " << why << std::endl;
     try {
       if (!options_.json_file.empty()) write(status);
@@ -314,11 +334,14 @@ class Checking {
   }
 
   const ConformanceOptions& options_;
-  std::mutex mutex_;  ///< of the next three
+  std::mutex mutex_;  ///< of the next five
   std::vector<Finding> told_;
+  std::optional<Checked> in_hand_;  ///< choice whose findings are those from `first_` on
+  size_t first_ = 0;
   std::string under_way_ = "what is before the first check";
   Finding blank_;  ///< of what is under way
   std::optional<Watchdog> limit_;
+  std::optional<std::chrono::steady_clock::time_point> written_;  ///< when, of what is unfinished
   EndSignals signals_;
 };
 

@@ -51,7 +51,10 @@ class Run {
   explicit Run(const WorkerOptions& options) : options_(options), files_(options) {}
 
   int operator()() {
-    const Clocks clocks(options_, requests_, [this] {
+    const auto on_stop_after = [this] {
+      if (launched_rank().value_or(LaunchedRank{}).rank == 0) end_certifying();
+    };
+    const Clocks clocks(options_, requests_, on_stop_after, [this] {
       const ConfigError why(too_long());
       const int code = is_prepared_ ? end("timeout", why, kTimeout)
                                     : end_with(no_head(options_.world), "timeout", why, kTimeout);
@@ -90,9 +93,12 @@ class Run {
     check_world(options_, world_);
     check_certify(options_, world_);
     registries_ = load_registries(options_);
-    plan_ = load_resolved(options_, registries_,
-                          world_ == worlds::kMpi ? place.value_or(LaunchedRank{}).ranks : 0);
-    head_ = document_head(plan_, world_, num_ranks(plan_));
+    const int64_t world_ranks = world_ == worlds::kMpi ? place.value_or(LaunchedRank{}).ranks : 0;
+    plan_ = load_resolved(options_, registries_, world_ranks);
+    WorkerOptions unstopped = options_;  // --stop-at is no part of the plan and of its hash
+    unstopped.stop_at = 0;
+    head_ = document_head(load_resolved(unstopped, registries_, world_ranks, Warn::kNo), world_,
+                          num_ranks(plan_));
     if (world_ == worlds::kSimulated)
       head_["transport"] = is_for_mpi() ? worlds::kMpi : worlds::kThreads;
     head_["data"] = nullptr;
@@ -250,10 +256,36 @@ class Run {
       KeptResults::keep(document);
     }
     const std::string words = gather_texts(world, json_line(document))[0];
+    {
+      const std::lock_guard lock(kept_mutex_);
+      if (kept_.is_null()) kept_ = Json::parse(words);
+      listening_.reset();  // no step is left to end after: a signal ends the process
+      if (StopSignals::received() != 0) ::raise(StopSignals::received());  // it came after the last
+    }
+    if (world.rank() == 0 && requests_.stopped() == Stop::kStopAfter) end_certifying();
+  }
+
+  /// True where ranks of a launcher are certified and somebody waits for the end of this one, who then
+  /// tells what was measured: the launcher ends with a code of its own.
+  bool hand_over(const std::string& why) {
     const std::lock_guard lock(kept_mutex_);
-    if (kept_.is_null()) kept_ = Json::parse(words);
-    listening_.reset();  // no step is left to end after: a signal ends the process
-    if (StopSignals::received() != 0) ::raise(StopSignals::received());  // it came after the last
+    if (kept_.is_null() || world_ != worlds::kMpi) return false;
+    Json document = kept_;
+    document["certificate"]["reason"] = text(kCutShort, ": ", why);
+    if (!KeptResults::keep(document)) return false;
+    std::cerr << "kuafu: " << kCutShort << ": " << why << std::endl;
+    files_.write_document(document);
+    return true;
+  }
+
+  /// Where the time of --stop-after is over: ends the process that tells, with what was measured, if
+  /// its run is being certified.
+  void end_certifying() {
+    const std::lock_guard once(ending_mutex_);
+    const Error over(words_of_stop_after(options_));
+    if (!hand_over(over.what()) && !end_uncertified(over.what(), over)) return;
+    std::cout.flush();
+    end_process(kOk);
   }
 
   /// True where the run was done before: its document says why it could not be certified. Where a
@@ -345,6 +377,7 @@ class Run {
   std::vector<Trace> oracles_;  ///< a real run's, a rank each; empty: none
   mutable std::mutex kept_mutex_;
   Json kept_;  ///< what was measured, while it is certified; null before and after
+  std::mutex ending_mutex_;
   std::atomic<bool> is_different_ = false;  ///< says the certificate, on every rank
   std::atomic<bool> is_prepared_ = false;   ///< from then on other threads may read all of it
   Requests requests_;

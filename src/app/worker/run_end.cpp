@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "app/worker/stop_signals.h"
+#include "kuafu/base/launcher.h"
 #include "kuafu/base/reason.h"
 #include "kuafu/base/units.h"
 #include "kuafu/checkpoint/folder.h"
@@ -45,8 +46,8 @@ bool is_a(const std::exception& e) {
 
 /// SIGUSR2 is what a launcher passes on instead of what it would kill at.
 std::string words_of(int number) {
-  return number == SIGUSR2 ? "asked to stop"
-                           : text("signal ", number, " (", ::strsignal(number), ")");
+  if (number == SIGUSR2) number = signal_of_launcher();
+  return number == 0 ? "asked to stop" : text("signal ", number, " (", ::strsignal(number), ")");
 }
 
 }  // namespace
@@ -60,6 +61,7 @@ RunEnd failure_of(const std::exception& cause) {
   if (is_a<Refused>(cause) || is_a<Unavailable>(cause)) {
     return {"refused", what_of(cause), kRefused};
   }
+  if (is_a<UnusableCheckpoints>(cause)) return {"failed", what_of(cause), kUsage};
   if (is_a<Diverged>(cause)) return {"diverged", what_of(cause), kDiverged};
   return {"failed", what_of(cause), kFailed};
 }
@@ -80,9 +82,7 @@ RunEnd end_of(const RankResult& result, const Plan& plan, const WorkerOptions& o
   if (!result.unsaved.empty()) return {"failed", text(result.unsaved, ": ended ", saved), kFailed};
   switch (result.stopped) {
     case Stop::kStopAfter:
-      return {"interrupted",
-              text("--stop-after ", print_seconds(options.stop_after_s), ": ", saved),
-              kInterrupted};
+      return {"interrupted", text(words_of_stop_after(options), ": ", saved), kInterrupted};
     case Stop::kTimeout:
       return {"timeout", text("the case took longer than ", options.timeout_s, " s: ended ", saved),
               kTimeout};
@@ -105,10 +105,18 @@ RunEnd end_of(const RankResult& result, const Plan& plan, const WorkerOptions& o
   return {"ok", "", kOk};
 }
 
-Clocks::Clocks(const WorkerOptions& options, Requests& requests, std::function<void()> on_timeout) {
+std::string words_of_stop_after(const WorkerOptions& options) {
+  return text("--stop-after ", print_seconds(options.stop_after_s));
+}
+
+Clocks::Clocks(const WorkerOptions& options, Requests& requests,
+               std::function<void()> on_stop_after, std::function<void()> on_timeout) {
   if (options.stop_after_s > 0) {
     stop_after_ = std::make_unique<Watchdog>(options.stop_after_s,
-                                             [&requests] { requests.stop(Stop::kStopAfter); });
+                                             [&requests, on_stop_after = std::move(on_stop_after)] {
+                                               requests.stop(Stop::kStopAfter);
+                                               on_stop_after();
+                                             });
   }
   if (options.timeout_s <= 0) return;
   timeout_ =

@@ -24,11 +24,16 @@ std::string words_of_stop(const WorkerOptions& options);
 
 RunEnd end_of(const RankResult& result, const Plan& plan, const WorkerOptions& options);
 
-/// `--stop-after` and `--timeout` ask a run to stop; where the time-out finds no step's end within
-/// 1 s and a fifth of itself, `on_timeout` is called, which does not return.
+/// What the reason of a run begins with that `--stop-after` ended.
+std::string words_of_stop_after(const WorkerOptions& options);
+
+/// `--stop-after` and `--timeout` ask a run to stop, and `--stop-after` then calls `on_stop_after`;
+/// where the time-out finds no step's end within 1 s and a fifth of itself, `on_timeout` is called,
+/// which does not return.
 class Clocks {
  public:
-  Clocks(const WorkerOptions& options, Requests& requests, std::function<void()> on_timeout);
+  Clocks(const WorkerOptions& options, Requests& requests, std::function<void()> on_stop_after,
+         std::function<void()> on_timeout);
 
  private:
   std::unique_ptr<Watchdog> stop_after_, timeout_, last_;

@@ -21,9 +21,13 @@ std::optional<LaunchedRank> launched_rank();
 /// not happened within 4 s.
 void let_rank_0_report();
 
-/// The variable that names the file whose first byte tells that all ranks listen to signals, and
-/// whose second that a rank has begun.
+/// The variable that names a file of the launcher: its first byte tells that all ranks listen to
+/// signals, its second that a rank has begun, the next two are the number of the signal that the
+/// launcher got, which ranks get as SIGUSR2.
 inline constexpr const char* kListeningVariable = "KUAFU_RANKS_LISTEN";
+
+/// The number in the launcher's file; 0 where it has none.
+int signal_of_launcher();
 
 /// Writes the second byte where a launcher asks for it. Called on every rank.
 void tell_rank_began();

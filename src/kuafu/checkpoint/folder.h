@@ -7,9 +7,17 @@
 #include <string>
 #include <vector>
 
+#include "kuafu/base/errors.h"
+
 namespace kuafu {
 
 // The folder of `--checkpoint`: which checkpoints it holds, and which of them stay. `root` is it.
+
+/// None of the checkpoints that a run was told to go on from is whole: nothing ran.
+class UnusableCheckpoints : public ConfigError {
+ public:
+  using ConfigError::ConfigError;
+};
 
 /// Name of the link to the checkpoint of the lowest validation loss.
 inline constexpr const char* kBestLink = "best";

@@ -51,11 +51,17 @@ void check_all(const Rows& rows, const Formula& formula, const Rows::Among& pick
 ClaimResult check(const Rows& rows, const Claim& claim) {
   ClaimResult result;
   result.claim = &claim;
-  int64_t num_open = 0;
-  const auto picked =
-      std::make_shared<const std::vector<size_t>>(rows.picked(claim.where, num_open));
-  if (picked->empty() && num_open == 0) {
-    result.open.emplace_back("no case is what it is about");
+  // Counted are cases that have ended, whether the suite's file is there or the record alone.
+  int64_t missing = 0;
+  std::vector<size_t> ended = rows.picked(claim.where, missing);
+  missing += std::erase_if(ended, [&](size_t i) { return rows.all()[i].line == nullptr; });
+  missing += rows.num_unknown();
+  const auto picked = std::make_shared<const std::vector<size_t>>(std::move(ended));
+  const std::string later = missing == 0 ? ""
+                                         : counted(missing, "case of the suite has not ended",
+                                                   "cases of the suite have not ended");
+  if (picked->empty()) {
+    result.open.push_back(missing == 0 ? "no case is what it is about" : later);
     return result;
   }
   const Formula formula(claim.formula);
@@ -68,13 +74,10 @@ ClaimResult check(const Rows& rows, const Claim& claim) {
   const Rows::Ground ground = rows.take_ground();
   result.is_estimated = ground.is_estimated;
   if (ground.is_of_two_rounds) result.note = kTwoRounds;
-  const int64_t missing = num_open + rows.num_unknown();
-  if (missing > 0) {
-    result.open.push_back(counted(missing, "case", "cases") + " of the suite " +
-                          (missing == 1 ? "has" : "have") + " not ended");
-  }
+  if (missing > 0) result.open.push_back(later);
   // A case that is still to come cannot mend another, but changes a mean.
-  const bool is_final = is_each || missing == 0;
+  const bool is_final = missing == 0 || (is_each && !formula.has_aggregate());
+  if (!is_each && !is_final) result.held = 0;
   result.verdict = !result.failing.empty() && is_final ? Verdict::kFails
                    : result.open.empty()               ? Verdict::kHolds
                                                        : Verdict::kUnresolved;

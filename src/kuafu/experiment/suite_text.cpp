@@ -175,6 +175,10 @@ class Reader : private SuiteValues {
                 in_quotes("suite." + nearest(name, known)), "? Known are ", join(known));
     }
     require(!suite_.name.empty(), table.line, "suite.name is missing");
+    constexpr size_t kLongestName = 200;  // names a folder
+    require(suite_.name.size() <= kLongestName, table.line, "suite.name ",
+            in_quotes(suite_.name.substr(0, 32)), "... has ", suite_.name.size(),
+            " bytes; allowed: at most ", kLongestName, ": it names the folder of the results");
     const std::vector<std::string>& worlds = suite_worlds();
     const bool is_list = table.find("worlds") != nullptr;
     const ConfigValue* given = table.find(is_list ? "worlds" : "world");

@@ -20,10 +20,12 @@ constexpr const char* kVariable = "KUAFU_KEPT_RESULTS";
 
 std::string path_of(int descriptor) { return text("/proc/", ::getpid(), "/fd/", descriptor); }
 
-void replace(const std::string& words) {
+bool write(const std::string& words, std::ios::openmode mode) {
   const char* path = ::getenv(kVariable);
-  if (path == nullptr || ::access(path, W_OK) != 0) return;
-  std::ofstream(path, std::ios::trunc) << words;
+  if (path == nullptr || ::access(path, W_OK) != 0) return false;
+  std::ofstream out(path, mode);
+  out << words;
+  return out.good();
 }
 
 }  // namespace
@@ -45,7 +47,19 @@ Json KeptResults::read() const {
   return document.is_object() ? document : Json(nullptr);
 }
 
-void KeptResults::keep(const Json& document) { replace(json_line(document)); }
-void KeptResults::forget() { replace(""); }
+std::vector<Json> KeptResults::lines() const {
+  std::vector<Json> lines;
+  if (!file_.is_open()) return lines;
+  std::ifstream in(path_of(file_.descriptor()));
+  for (std::string line; std::getline(in, line);) {
+    Json value = Json::parse(line, nullptr, false);
+    if (value.is_object()) lines.push_back(std::move(value));
+  }
+  return lines;
+}
+
+bool KeptResults::keep(const Json& document) { return write(json_line(document), std::ios::trunc); }
+void KeptResults::add(const Json& line) { write(json_line(line) + "\n", std::ios::app); }
+void KeptResults::forget() { write("", std::ios::trunc); }
 
 }  // namespace kuafu

@@ -21,8 +21,9 @@ class Table {
   /// @pre as many cells as columns.
   void add(std::vector<std::string> cells);
 
-  /// Title line, rule, rows; every line ends with a newline.
-  std::string str() const;
+  /// Title line, rule, rows; every line ends with a newline. Cells of the last column go on in
+  /// further lines where a row would be wider than `width` bytes; 0: they do not.
+  std::string str(int64_t width = 0) const;
 
  private:
   std::vector<Column> columns_;

@@ -290,7 +290,11 @@ std::optional<int64_t> Saver::resume() {
       options_.on_notice(text("checkpoint ", folder, " is passed over: ", why));
     }
   }
-  KUAFU_REQUIRE(found.empty(), "no checkpoint of ", options_.folder, " can be used:", reasons);
+  if (!found.empty()) {
+    const std::string where =
+        checkpoints(options_.folder).empty() ? options_.from : options_.folder;
+    throw UnusableCheckpoints(text("no checkpoint of ", where, " can be used:", reasons));
+  }
   if (options_.on_notice && world_.rank() == 0) {
     options_.on_notice(text(options_.folder, " holds no checkpoint yet: the run starts anew"));
   }
