@@ -29,7 +29,7 @@ class KilledMatrix : public testing::Test {
             "--filter",
             "world=threads",
             "--share",
-            "0.02",
+            "0.001",
             "--triples",
             "0",
             "--out",
