@@ -48,8 +48,10 @@ class ProductPlans {
     const std::string tensor =
         has_cubes ? one_of({"none", "1d", "1d-sp", "2d", "2.5d", "3d", "2.5d", "3d"})
                   : one_of({"none", "1d", "1d-sp", "2d", "2.5d"});
+    const bool is_whole = size_of(tensor, has_cubes) == "8";  // no room for other axes
     const std::string sequence =
-        one_of({"none", "none", "ring", "ring-zigzag", "ulysses", "all-gather"});
+        is_whole ? "none"
+                 : one_of({"none", "none", "ring", "ring-zigzag", "ulysses", "all-gather"});
     Overrides out = {{"model.layers", text(std::max<int64_t>(2, pipe.ranks * pipe.chunks - 1))},
                      {"model.hidden", "16"},
                      {"parallel.pipeline.size", text(pipe.ranks)},
@@ -60,8 +62,8 @@ class ProductPlans {
                      {"parallel.tensor.depth", tensor == "2.5d" ? "2" : "1"},
                      {"parallel.sequence.mode", sequence},
                      {"parallel.sequence.size", sequence == "none" ? "1" : "2"},
-                     {"parallel.data", one_of({"1", "2"})},
-                     {"parallel.zero", one_of({"0", "1", "2", "3"})},
+                     {"parallel.data", is_whole ? "1" : one_of({"1", "2"})},
+                     {"parallel.zero", is_whole ? "0" : one_of({"0", "1", "2", "3"})},
                      {"memory.recompute", one_of({"none", "selective", "full"})},
                      {"train.micro_batch", one_of({"2", "4"})}};
     if (tensor != "none" && random_() % 4 == 0) {
