@@ -69,7 +69,9 @@ TEST(DiskFile, RefusesFoldersOfNoUse) {
   EXPECT_THROW(DiskFile({.folder = "no/such/folder", .chunk_bytes = 1, .num_chunks = 1}),
                ConfigError);
   struct statfs system;
-  if (::statfs("/dev/shm", &system) != 0 || system.f_type != TMPFS_MAGIC) GTEST_SKIP();
+  if (::statfs("/dev/shm", &system) != 0 || system.f_type != TMPFS_MAGIC) {
+    GTEST_SKIP() << "/dev/shm is no tmpfs here";
+  }
   try {
     DiskFile({.folder = "/dev/shm", .chunk_bytes = 1, .num_chunks = 1});
     FAIL() << "no error";
