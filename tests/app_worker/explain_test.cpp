@@ -32,7 +32,8 @@ void add_paths(const Json& value, const std::string& path, std::set<std::string>
       "parameters.by_kind",      "parameters.fullest_rank.by_kind",
       "memory.at_peak",          "traffic.axes",
       "traffic.axes.*.calls",    "states[].value.types",
-      "states[].gradient.types", "states[].slots"};
+      "states[].gradient.types", "states[].slots",
+      "moves.policies"};
   if (!path.empty()) paths.insert(path);
   if (value.is_array() && !value.empty() && value[0].is_object()) {
     for (const Json& one : value) {
@@ -60,7 +61,8 @@ std::set<std::string> documented_fields() {
 TEST(Explain, ExplainsInJsonAsThePageSays) {
   const Arguments settings = {"parallel.pipeline.size=2", "parallel.tensor.mode=1d",
                               "parallel.tensor.size=2",   "train.micro_batch=2",
-                              "memory.device=1 GB",       "parallel.data=2"};
+                              "memory.device=1 GB",       "parallel.data=2",
+                              "memory.policy=auto",       "memory.host=1 GB"};
   const Json json = Json::parse(explained(set(settings, {"--json", "-"}), kOk));
   std::set<std::string> paths;
   add_paths(json, "", paths);
@@ -92,6 +94,39 @@ TEST(Explain, SaysWhereTheStatesOfEveryParameterAre) {
   }
   EXPECT_TRUE(
       std::regex_search(explained(set(settings), kOk), std::regex("master +f32 +part +device")));
+}
+
+TEST(Explain, SaysWhatGoesBetweenTiers) {
+  const Arguments settings = {"memory.policy=host", "memory.device=1 GB", "train.steps=5"};
+  const Json json = Json::parse(explained(set(settings, {"--json", "-"}), kOk));
+  int64_t bytes = 0;
+  for (const Json& row : json["states"]) {
+    EXPECT_EQ(row["value"]["tier"], "host");
+    EXPECT_EQ(row["slots"]["m"]["tier"], "host");
+  }
+  for (const Json& row : json["layouts"]) {
+    int64_t elements = row["shard"].empty() ? 0 : 1;
+    for (const Json& extent : row["shard"]) elements *= extent.get<int64_t>();
+    bytes += elements * (json["plan"]["model"]["dtype"] == "f64" ? 8 : 4);
+  }
+  const Json& moves = json["moves"];
+  EXPECT_GE(moves["step_to_host_bytes"], bytes);    // every gradient, padded
+  EXPECT_GT(moves["step_to_device_bytes"], bytes);  // some parameters twice
+  EXPECT_GE(moves["host_peak_bytes"], 4 * bytes);   // with gradient, m and v
+  EXPECT_EQ(moves["policies"]["host"], moves["step_to_device_bytes"]);
+  if (!moves["least_bytes"].is_null()) {
+    EXPECT_EQ(moves["policies"]["belady"], moves["least_bytes"]);  // 1 GB hold all
+  }
+  const std::string text = explained(set(settings), kOk);
+  EXPECT_TRUE(std::regex_search(text, std::regex("device +host +gradients"))) << text;
+  EXPECT_TRUE(std::regex_search(text, std::regex("head .* \\.+\\+##\\.+=\n"))) << text;
+  const Ran ran = run_worker(kSmallPlan, set(settings));
+  EXPECT_EQ(value_at(ran.document, "moves.step_to_device_bytes.0"), moves["step_to_device_bytes"]);
+  EXPECT_EQ(value_at(ran.document, "moves.foretold_bytes"),
+            value_at(ran.document, "moves.to_device_bytes"));
+  EXPECT_EQ(value_at(ran.document, "memory.peak_bytes.0"), json["memory"]["peak_bytes"]);
+  EXPECT_NE(explained(set(settings, {"--set", "memory.device=20000"}), kOk).find("NOT ENOUGH"),
+            std::string::npos);
 }
 
 TEST(Explain, SaysHowManySamplesThereAreOrWhyItCannot) {

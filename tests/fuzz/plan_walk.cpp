@@ -180,6 +180,12 @@ const Members kMembers = {
     KUAFU_MEMBER(take, memory.policy),
     KUAFU_MEMBER(take, memory.recompute),
     KUAFU_MEMBER(take_bytes, memory.device),
+    KUAFU_MEMBER(take_bytes, memory.host),
+    KUAFU_MEMBER(take_bytes, memory.chunk_size),
+    KUAFU_MEMBER(take, memory.prefetch),
+    KUAFU_MEMBER(take, memory.static_share),
+    KUAFU_MEMBER(take, memory.margin),
+    KUAFU_MEMBER(take, memory.throttle),
     KUAFU_MEMBER(take, optimizer.kind),
     KUAFU_MEMBER(take, optimizer.lr),
     KUAFU_MEMBER(take, optimizer.momentum),
@@ -237,6 +243,7 @@ const Members kMembers = {
     KUAFU_MEMBER(take, cluster.inter_bandwidth_gbs),
     KUAFU_MEMBER(take, cluster.compute_gflops),
     KUAFU_MEMBER(take, cluster.memory_gbs),
+    KUAFU_MEMBER(take, cluster.host_gbs),
 };
 #undef KUAFU_MEMBER
 

@@ -57,7 +57,7 @@ class Search {
       if (digit(state, c) != 0) live += trace_.chunks[static_cast<size_t>(c)].bytes;
     }
     for (const Use& use : moment.uses) {
-      if (digit(state, use.chunk) == 0) return false;
+      if ((digit(state, use.chunk) != 0) != needs_device(use.access)) return false;
     }
     return live <= budget_;
   }
@@ -108,7 +108,7 @@ class Search {
       if (cost >= best || !may[static_cast<size_t>(state)]) cost = kNever;
     }
     for (const Use& use : trace_.moments[static_cast<size_t>(t)].uses) {
-      if (use.access == Access::kRead) continue;
+      if (!writes(use.access)) continue;
       for (int64_t state = 0; state < states_; ++state) {
         if (digit(state, use.chunk) != 1) continue;
         int64_t& clean = costs[static_cast<size_t>(state)];

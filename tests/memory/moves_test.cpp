@@ -46,6 +46,22 @@ TEST(Moves, AUsedChunkMustBeThere) {
   EXPECT_EQ(broken({}), "moment 0 uses chunk 0, which is not on the device");
 }
 
+TEST(Moves, WhatChangesAtHomeIsNotOnTheDevice) {
+  const UseTrace trace = {{{4}}, {{0, 0, {{0, Access::kRead}}}, {0, 0, {{0, Access::kAtHome}}}}};
+  const Move load = make_move(trace, 0, 0, kLoad), drop = make_move(trace, 1, 0, kDrop);
+  EXPECT_EQ(used_bytes(trace, 1), 0);
+  EXPECT_EQ(replay(trace, 4, nothing_held(trace), {load, drop}, 1).live,
+            (std::vector<int64_t>{4, 0}));
+  try {
+    replay(trace, 4, nothing_held(trace), {load}, 1);
+    FAIL() << "the chunk is old";
+  } catch (const ConfigError& e) {
+    EXPECT_STREQ(
+        e.what(),
+        "moment 1 changes chunk 0 at home while it is on the device, where it would be old");
+  }
+}
+
 TEST(Moves, NothingComesTwice) {
   EXPECT_EQ(broken({{0, 0, kLoad}, {0, 0, kLoad}}),
             "move \"0: load 0, host to device\", which is on the device already");

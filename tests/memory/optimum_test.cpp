@@ -122,6 +122,45 @@ TEST_F(OptimumTest, StandsBetweenTheBoundAndEveryPolicy) {
   }
 }
 
+/// The sample with some chunks changed at home, at moments that did not use them.
+Sample at_home(uint64_t seed, uint64_t index) {
+  Sample s = sample(seed, index, shape_of(index));
+  Dice dice(seed + 1000, index);
+  for (Moment& moment : s.trace.moments) {
+    for (int64_t c = 0; c < s.trace.num_chunks(); ++c) {
+      if (dice.happens(15) && use_of(moment, c) == nullptr) {
+        moment.uses.push_back({c, Access::kAtHome});
+      }
+    }
+  }
+  return s;
+}
+
+TEST_F(OptimumTest, OfChangesAtHomeIsThatOfAllStatesAndBelowEveryPolicy) {
+  int64_t fixed = 0;
+  for (uint64_t i = 0; i < 80; ++i) {
+    const Sample s = at_home(6, i);
+    const Optimum optimum = least_bytes(s.trace, s.budget);
+    const Segments all = segments_of(s.trace, s.budget);
+    fixed += all.fixed;
+    if (s.trace.num_chunks() <= kMostExhaustive) {
+      EXPECT_EQ(optimum.bytes, exhaustive_least_bytes(s.trace, s.budget)) << s.budget << "\n"
+                                                                          << s.trace;
+    }
+    EXPECT_EQ(play(s.trace, s.budget, keeping(s.trace, all, optimum.is_kept)).traffic.bytes(),
+              optimum.bytes);
+    EXPECT_LE(optimum.relaxed, static_cast<double>(optimum.bytes));
+    for (const auto& entry : builtin_policies().entries()) {
+      for (const int64_t prefetch : {0, 2}) {
+        const Played played = play(s.trace, s.budget, entry.make, {.prefetch = prefetch});
+        if (played.steps > 1) continue;
+        EXPECT_LE(optimum.bytes, played.traffic.bytes()) << entry.name << " " << s.trace;
+      }
+    }
+  }
+  EXPECT_GT(fixed, 0);
+}
+
 /// Where every chunk has one size, none is written and budget and what is in use are whole chunks,
 /// what may be kept are intervals of time that take one place each. On the line of all steps their
 /// matrix is totally unimodular, so that the best mean over ever more steps is the relaxation's; and

@@ -68,6 +68,30 @@ TEST(Static, KeepsNoMoreThanFitsEveryMoment) {
   EXPECT_EQ(play("static", trace, 30).traffic.loaded, 30);
 }
 
+/// Three chunks forwards and backwards, then all change at home.
+UseTrace training() {
+  UseTrace trace = reading({0, 1, 2, 2, 1, 0}, 3);
+  trace.moments.push_back(
+      {0, 1, {{0, Access::kAtHome}, {1, Access::kAtHome}, {2, Access::kAtHome}}});
+  return trace;
+}
+
+TEST(Policies, LetAllGoHomeWhereItChangesThere) {
+  EXPECT_EQ(drawn(play("host", training(), 30)),
+            "0: +0  1: -0 +1  2: -1 +2  4: -2 +1  5: -1 +0  6: -0");
+  EXPECT_EQ(drawn(play("belady", training(), 30)), "0: +0  1: +1  2: +2  6: -0 -1 -2");
+  EXPECT_EQ(drawn(play("lru", training(), 30)), "0: +0  1: +1  2: +2  6: -0 -1 -2");
+  EXPECT_EQ(drawn(play("static", training(), 30)), "0: +0  1: +1  2: +2  6: -0 -1 -2");
+  // In two: what will change at home before it is used again leaves first, which "lru" cannot know.
+  EXPECT_EQ(drawn(play("belady", training(), 20)), "0: +0  1: +1  2: -0 +2  5: -1 +0  6: -0 -2");
+}
+
+TEST(Policies, LoadNothingAheadOfItsChangeAtHome) {
+  const Played played = play("belady", training(), 30, {.prefetch = 3});
+  EXPECT_EQ(drawn(played), "0: +0 +1 +2  6: -0 -1 -2");
+  EXPECT_EQ(played.prefetches, 2);
+}
+
 TEST(Lru, LetsTheLongestUnusedLeave) {
   // A loop over three where two fit: the one that is needed next has always just left.
   EXPECT_EQ(drawn(play("lru", reading({0, 1, 2}, 3), 20)), "0: -1 +0  1: -2 +1  2: -0 +2");

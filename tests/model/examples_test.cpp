@@ -31,7 +31,8 @@ TEST_P(Examples, TrainOnTwoRanksAsOnOne) {
   EXPECT_LT(losses.back(), losses.front() - 0.5) << losses.front() << " -> " << losses.back();
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Examples, testing::Values("gpt", "llama", "palm", "bert", "vit"),
+INSTANTIATE_TEST_SUITE_P(All, Examples,
+                         testing::Values("gpt", "llama", "palm", "bert", "vit", "tiers"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

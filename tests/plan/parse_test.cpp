@@ -404,6 +404,41 @@ TEST(ParsePlan, RefusesScaledLossesOfReplicasOutOfStep) {
   });
 }
 
+TEST(ParsePlan, ReadsTiersOfMemory) {
+  const Plan plan = parse(
+      "[memory]\npolicy = \"auto\"\ndevice = \"6 GB\"\nhost = \"64 GB\"\nchunk_size = \"1 MiB\"\n"
+      "prefetch = 2\nmargin = 0.2\nthrottle = true\n[cluster]\nhost_gbs = 25\n");
+  EXPECT_TRUE(plan.memory.has_tiers());
+  EXPECT_FALSE(Plan{}.memory.has_tiers());
+  EXPECT_EQ(plan.memory.host, 64'000'000'000);
+  EXPECT_EQ(plan.memory.chunk_size, 1 << 20);
+  EXPECT_EQ(plan.memory.prefetch, 2);
+  EXPECT_EQ(plan.memory.margin, 0.2);
+  EXPECT_TRUE(plan.memory.throttle);
+  EXPECT_EQ(plan.cluster.host_gbs, 25);
+}
+
+TEST(ParsePlan, RefusesTiersWhereTheyHaveNoMeaning) {
+  expect_refused<ConfigError>({
+      {"[memory]\nhost = \"64 GB\"\n", {"plan.toml:2: ", "memory.host", "memory.policy"}},
+      {"[cluster]\nhost_gbs = 25\n", {"plan.toml:2: ", "cluster.host_gbs", "memory.policy"}},
+      {"[memory]\npolicy = \"host\"\nmargin = 0.2\n",
+       {"plan.toml:3: ", "memory.margin", "\"auto\""}},
+      {"[memory]\npolicy = \"beladi\"\n",
+       {"plan.toml:2: ", "is not allowed", "nearest: \"belady\""}},
+  });
+  expect_refused<Refused>({
+      {"[memory]\npolicy = \"lru\"\n",
+       {"plan.toml:2: ", "memory.policy = \"lru\" without memory.device", "policy = \"host\""}},
+      {"[parallel]\ndata = { size = 2, bucket = 1000 }\n[memory]\npolicy = \"host\"\n",
+       {"plan.toml:2: ", "parallel.data.bucket = 1000 with memory.policy = \"host\"",
+        "memory.chunk_size = 1000"}},
+      {"[parallel]\ndata = { size = 2, mode = \"parameter_server\" }\n[memory]\npolicy = "
+       "\"host\"\n",
+       {"plan.toml:4: ", "parallel.data.mode = \"parameter_server\"", "policy = \"plain\""}},
+  });
+}
+
 TEST(ParsePlan, RefusesSequencesThatRanksCannotShare) {
   expect_refused<Refused>({
       {"[parallel]\nsequence = 2\n",

@@ -27,6 +27,7 @@ void add_counted(Json& document, const Plan& plan, const std::vector<RankResult>
   document["flops_recomputed"] = recomputed;
   document["flops_optimizer"] = optimizer;
   document["memory"] = memory_json(ranks);
+  document["moves"] = moves_json(plan, ranks);
   document["ledger"] = ledger_json(ranks);
 }
 
@@ -132,8 +133,12 @@ void add_prediction(Json& document, const Plan& plan, const Prediction& predicti
   document["validation_loss"] = nullptr;
   document["validation"] = nullptr;
   document["telemetry"] = nullptr;
-  const double t = prediction.step_seconds;
-  document["step_time_s"] = {{"median", t}, {"ci95", {t, t}}, {"samples", Json::array({t})}};
+  // Copies between tiers are counted and have no time yet: a step without theirs would mislead.
+  const double t = plan.memory.has_tiers() ? 0 : prediction.step_seconds;
+  document["step_time_s"] = nullptr;
+  if (!plan.memory.has_tiers()) {
+    document["step_time_s"] = {{"median", t}, {"ci95", {t, t}}, {"samples", Json::array({t})}};
+  }
   document["tokens_per_s"] =
       t > 0 ? Json(static_cast<double>(plan.train.batch * plan.model.sequence) / t) : Json(nullptr);
   add_counted(document, plan, prediction.ranks);
@@ -155,6 +160,10 @@ void add_failure(Json& document, const std::string& status, const std::exception
                                  {"requested_bytes", oom->requested},
                                  {"live_bytes", oom->live},
                                  {"budget_bytes", oom->budget > 0 ? Json(oom->budget) : Json()}};
+  }
+  if (const auto* full = dynamic_cast<const TierFull*>(&cause)) {
+    document["out_of_memory"]["tier"] = full->fields.tier;
+    document["out_of_memory"]["live_by_category"] = by_category(full->fields.by_category);
   }
 }
 

@@ -91,6 +91,24 @@ Json memory_json(const std::vector<RankResult>& ranks) {
   return memory;
 }
 
+Json moves_json(const Plan& plan, const std::vector<RankResult>& ranks) {
+  if (!plan.memory.has_tiers()) return nullptr;
+  Json moves = Json::object();
+  for (const RankResult& r : ranks) {
+    moves["chunks"].push_back(r.moves.chunks);
+    moves["to_device_bytes"].push_back(r.moves.to_device);
+    moves["to_host_bytes"].push_back(r.moves.to_host);
+    moves["foretold_bytes"].push_back(r.moves.foretold);
+    moves["step_to_device_bytes"].push_back(r.moves.step_to_device);
+    moves["step_to_host_bytes"].push_back(r.moves.step_to_host);
+    moves["prefetches"].push_back(r.moves.prefetches);
+    moves["prefetch_hits"].push_back(r.moves.prefetch_hits);
+    moves["wait_s"].push_back(r.moves.wait_seconds);
+    moves["host_peak_bytes"].push_back(r.moves.host_peak);
+  }
+  return moves;
+}
+
 Json ledger_json(const std::vector<RankResult>& ranks) {
   std::set<std::string> axes;
   for (const RankResult& r : ranks) {

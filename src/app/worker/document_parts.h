@@ -13,6 +13,8 @@ namespace kuafu {
 Json finite_or_null(double x);
 
 Json memory_json(const std::vector<RankResult>& ranks);
+/// Null where everything stays on the device.
+Json moves_json(const Plan& plan, const std::vector<RankResult>& ranks);
 Json ledger_json(const std::vector<RankResult>& ranks);
 Json certificate_json(const Certificate& certificate);
 /// Summed over blocks, and block by block.

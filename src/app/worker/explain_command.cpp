@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "app/worker/document.h"
+#include "app/worker/explain_moves.h"
 #include "app/worker/explain_pipeline.h"
 #include "app/worker/explained.h"
 #include "app/worker/options.h"
@@ -174,7 +175,7 @@ void print_states(const Explained& all) {
   Table table({{"state"}, {"type"}, {"kept"}, {"memory"}, {"parameters", Align::kRight}});
   for (const Kind& k : kinds) {
     table.add({k.name, std::string(to_string(k.dtype)), std::string(to_string(k.residence.portion)),
-               std::string(to_string(k.residence.tier)), text(k.parameters)});
+               std::string(memory::name_of(k.residence.tier)), text(k.parameters)});
   }
   std::cout << table.str();
 }
@@ -195,6 +196,7 @@ void print_memory(const Explained& all) {
     std::cout << "  budget " << print_bytes(*budget)
               << (r.peak_bytes > *budget ? ": NOT ENOUGH\n" : ": enough\n");
   }
+  print_moves(all.plan, all.fullest);
   const auto flops = [](uint64_t n) { return print_count(static_cast<double>(n), "FLOP"); };
   std::cout << "\nWork  " << flops(all.flops) << " a step, all ranks";
   if (all.flops_recomputed > 0)

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "app/worker/document.h"
+#include "app/worker/explain_moves.h"
 #include "app/worker/explain_pipeline.h"
 #include "app/worker/options.h"
 #include "app/worker/plan_json.h"
@@ -105,8 +106,6 @@ void add_costs(Explained& all, const Context& ctx, const std::string& layers, co
 
 /// Rank 0, and the fullest of the first replica: replicas hold alike.
 void add_counts(Explained& all, const Registries& registries) {
-  Plan unlimited = all.plan;  // an estimate of a plan over its budget is wanted, not an error
-  unlimited.memory.device.reset();
   const auto ranks = static_cast<int>(num_ranks(all.plan));
   const AxisAliases aliases = mesh_aliases(all.plan, registries.tensor_modes());
   const int64_t replicas = all.plan.parallel.data.size, group = all.plan.parallel.tensor.size;
@@ -115,7 +114,8 @@ void add_counts(Explained& all, const Registries& registries) {
   for (int r = 0; r < ranks; ++r) {
     const Mesh mesh(all.axes, r, aliases);
     if (mesh.coord(Axes{"data"}) != 0 || (is_large && r % group != 0)) continue;
-    const RankResult result = simulate_rank(unlimited, registries, world, r);
+    // An estimate of a plan over its budget is wanted, not an error.
+    const RankResult result = simulate_need(all.plan, registries, world, r);
     ++all.simulated_ranks;
     add_to_count(all.flops, static_cast<uint64_t>(result.flops), flops::kWhat);
     add_to_count(all.flops_recomputed, static_cast<uint64_t>(result.flops_recomputed),
@@ -181,7 +181,7 @@ void add_data(Explained& all) {
 }
 
 Json residence_json(const Residence& r) {
-  return {{"portion", to_string(r.portion)}, {"tier", to_string(r.tier)}};
+  return {{"portion", to_string(r.portion)}, {"tier", memory::name_of(r.tier)}};
 }
 
 Json types_json(const std::vector<std::pair<std::string, AxisType>>& types) {
@@ -281,6 +281,7 @@ Json explained_json(const Explained& all) {
             {"peak_bytes", all.fullest.peak_bytes},
             {"at_peak", by_category(all.fullest.at_peak)},
             {"budget_bytes", budget ? Json(*budget) : Json(nullptr)}}},
+          {"moves", moves_json(all.plan, all.fullest)},
           {"pipeline", all.pipeline},
           {"layouts", layouts},
           {"states", states},

@@ -97,7 +97,6 @@ class Frontier {
   /// Replicas hold alike: every rank of the first one is simulated, to its end. For two steps at
   /// least: a first one has no optimizer state yet when its activations are at their most.
   Point measure(Plan plan) const {
-    plan.memory.device.reset();
     plan.train.steps = std::max<int64_t>(plan.train.steps, 2);
     const auto ranks = static_cast<int>(num_ranks(plan));
     SimulatedWorld world(ranks);
@@ -106,7 +105,7 @@ class Frontier {
     for (int r = 0; r < ranks; ++r) {
       const Mesh mesh(axes, r, mesh_aliases(plan, registries_.tensor_modes()));
       if (mesh.coord(Axes{"data"}) != 0) continue;
-      const int64_t peak = simulate_rank(plan, registries_, world, r).peak_bytes;
+      const int64_t peak = simulate_need(plan, registries_, world, r).peak_bytes;
       if (peak > p.peak) {
         p.peak = peak;
         p.rank = r;

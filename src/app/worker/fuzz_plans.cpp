@@ -54,6 +54,7 @@ const std::map<std::string, std::vector<int64_t>>& sizes() {
       {"train.validate_every", {0, 0, 1, 2, 4}},
       {"train.loss_scale_interval", {1, 2, 2000}},
       {"cluster.ranks_per_node", {1, 2, 3, 4, 8}},
+      {"memory.prefetch", {0, 1, 2, 5, 100}},
   };
   return all;
 }
@@ -71,6 +72,7 @@ const std::map<std::string, std::vector<std::string>>& numbers() {
       {"model.balance_loss", {"0", "0.01", "1"}},
       {"model.z_loss", {"0", "0.001", "0.1"}},
       {"train.loss_scale_start", {"1", "1024", "65536", "1e30"}},
+      {"cluster.host_gbs", {"0.1", "1", "10"}},
   };
   return all;
 }

@@ -8,6 +8,28 @@
 
 namespace kuafu {
 
+namespace {
+
+Json to_json(const MoveCounts& m) {
+  return {m.to_device,  m.to_host,       m.foretold,     m.step_to_device, m.step_to_host,
+          m.prefetches, m.prefetch_hits, m.wait_seconds, m.host_peak,      m.chunks};
+}
+
+MoveCounts moves_from(const Json& j) {
+  return {.to_device = j.at(0),
+          .to_host = j.at(1),
+          .foretold = j.at(2),
+          .step_to_device = j.at(3),
+          .step_to_host = j.at(4),
+          .prefetches = j.at(5),
+          .prefetch_hits = j.at(6),
+          .wait_seconds = j.at(7),
+          .host_peak = j.at(8),
+          .chunks = j.at(9)};
+}
+
+}  // namespace
+
 Json to_json(const RankResult& r) {
   Json traffic = Json::object();
   for (const auto& [axis, t] : r.traffic) {
@@ -26,6 +48,7 @@ Json to_json(const RankResult& r) {
           {"at_peak", r.at_peak},
           {"peak_by_category", r.peak_by_category},
           {"traffic", traffic},
+          {"moves", to_json(r.moves)},
           {"saves", r.saves},
           {"saved_bytes", r.saved_bytes},
           {"save_seconds", r.save_seconds},
@@ -44,6 +67,7 @@ RankResult rank_result_from(const Json& j) {
   r.peak_bytes = j.at("peak_bytes");
   r.at_peak = j.at("at_peak").get<BytesByCategory>();
   r.peak_by_category = j.at("peak_by_category").get<BytesByCategory>();
+  r.moves = moves_from(j.at("moves"));
   r.saves = j.at("saves");
   r.saved_bytes = j.at("saved_bytes");
   r.save_seconds = j.at("save_seconds").get<std::vector<double>>();

@@ -6,6 +6,7 @@
 #include <new>
 #include <string_view>
 #include <system_error>
+#include <typeinfo>
 
 #include "kuafu/base/reason.h"
 #include "kuafu/base/units.h"
@@ -37,6 +38,7 @@ std::string reason_of(const std::exception& cause) {
                                   "as: ulimit -n 1024"
                                 : "");
   }
+  if (typeid(*oom) != typeid(OutOfMemory)) return what_of(cause);  // it says more: which memory
   const std::string asked =
       text("rank ", oom->rank, " is out of memory: asked for ", print_bytes(oom->requested),
            " with ", print_bytes(oom->live), " live");

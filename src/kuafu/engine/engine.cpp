@@ -159,6 +159,9 @@ std::vector<WholeParam> Engine::all_params() {
 
 std::vector<StateRow> Engine::states() const { return state_->store->rows(); }
 
+MoveCounts Engine::moves() const { return state_->store->moves(); }
+memory::UseTrace Engine::uses() const { return state_->store->uses(); }
+
 const StageMap& Engine::stages() const { return state_->map; }
 at::Device Engine::device() const { return state_->options.device; }
 void Engine::observe(pipeline::ActionObserver* observer) { state_->executor->observe(observer); }

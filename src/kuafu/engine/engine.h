@@ -20,6 +20,7 @@
 #include "kuafu/plan/plan.h"
 #include "kuafu/states/piece.h"
 #include "kuafu/states/row.h"
+#include "kuafu/states/tiers.h"
 
 namespace kuafu {
 
@@ -120,6 +121,9 @@ class Engine {
   std::vector<WholeParam> all_params();
   /// What this rank keeps of each of them, as data.
   std::vector<StateRow> states() const;
+  /// What its tiers of memory moved so far, and the uses of a step, once they are known.
+  MoveCounts moves() const;
+  memory::UseTrace uses() const;
   const StageMap& stages() const;
   at::Device device() const;
   /// Tells `observer` of every action of this rank from now on; null stops it.

@@ -47,6 +47,11 @@ void check_names(const Model& model) {
   }
 }
 
+/// Whether the whole of it is on the device in its uses alone.
+bool lie_elsewhere(const Residence& parameters) {
+  return parameters.portion == Portion::kPart || parameters.tier != Tier::kDevice;
+}
+
 }  // namespace
 
 Placement::Placement(const Plan& plan, const Registries& registries, int rank, at::Device device,
@@ -59,7 +64,7 @@ Placement::Placement(const Plan& plan, const Registries& registries, int rank, a
               .device = device,
               .dtype = plan.model.dtype,
               .seed = plan.train.seed,
-              .is_deferred = residency_of(plan.parallel).parameters.portion == Portion::kPart} {
+              .is_deferred = lie_elsewhere(residency_of(plan).parameters)} {
   const MakeAttention& make_attention = registries.sequence.find(plan.parallel.sequence.mode);
   attention_ = make_attention({mesh_, plan.model.sequence, plan.memory.recompute});
   if (wraps.attention) attention_ = wraps.attention(std::move(attention_));

@@ -81,7 +81,7 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
                     const RunOptions& options) {
   check_can_be_saved(plan, options.checkpoint);
   RankResult result;
-  RankBook book(world.rank(), plan.memory.device.value_or(0));
+  RankBook book = device_book(plan, world.rank(), options.device);
   Ledger ledger;
   const auto data = options.make_data(plan);
   std::optional<Witness> witness;
@@ -101,6 +101,8 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     Training training(plan, options, world, engine, {book, ledger}, result);
     training.run();
     take_counts(book, training.counts(), result);
+    result.moves = engine.moves();
+    result.uses = engine.uses();
     ledger.set_counting(false);
     book.is_counting = false;
     if (options.is_certified && !engine.is_in_step()) {

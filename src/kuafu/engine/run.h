@@ -51,6 +51,8 @@ struct RankResult {
   BytesByCategory at_peak{};                ///< composition at that moment
   BytesByCategory peak_by_category{};       ///< each category's own peak, scratch too
   TrafficByAxis traffic;                    ///< summed over the steps, by axis
+  MoveCounts moves;                         ///< between tiers, summed over the steps
+  memory::UseTrace uses;                    ///< of a step by chunk, where memory has tiers
   std::vector<ExpertLoad> experts;          ///< one a mixture block, the same on every rank
   std::vector<PushOrder> pushes;            ///< one a server; none where replicas are in step
   std::optional<int64_t> resumed_from;      ///< steps done before, by a checkpoint

@@ -50,7 +50,8 @@ void relax(const UseTrace& trace, const Segments& all, const Program& program, O
   Clp_initialSolve(model.get());
   KUAFU_CHECK(Clp_status(model.get()) == 0, "CLP ended with status ", Clp_status(model.get()));
   out.relaxed = static_cast<double>(program.unit) *
-                bound_by_prices(program, Clp_dualRowSolution(model.get()));
+                    bound_by_prices(program, Clp_dualRowSolution(model.get())) +
+                static_cast<double>(all.fixed);
   out.bound = out.relaxed;
   out.is_kept = kept_by(Clp_primalColumnSolution(model.get()), all);
   out.bytes = cost_of(trace, all, out.is_kept);
@@ -93,7 +94,8 @@ void search(const UseTrace& trace, const Segments& all, const Program& program, 
   const bool is_ended = Cbc_isProvenOptimal(model.get()) != 0;
   const double said = is_ended ? std::round(Cbc_getObjValue(model.get()))
                                : Cbc_getBestPossibleObjValue(model.get());
-  const double said_bytes = said * static_cast<double>(program.unit);
+  const double said_bytes =
+      said * static_cast<double>(program.unit) + static_cast<double>(all.fixed);
   KUAFU_CHECK(said_bytes <= static_cast<double>(out.bytes),
               "CBC says that no choice costs less than ", said_bytes,
               " bytes, and there is one of ", out.bytes);

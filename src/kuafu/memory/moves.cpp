@@ -90,6 +90,11 @@ void Rules::move(const Move& move) {
 int64_t Rules::compute() {
   const Moment& moment = trace_.moments[static_cast<size_t>(moment_)];
   for (const Use& use : moment.uses) {
+    if (!needs_device(use.access)) {
+      KUAFU_REQUIRE(!held_.has(use.chunk), "moment ", moment_, " changes chunk ", use.chunk,
+                    " at home while it is on the device, where it would be old");
+      continue;
+    }
     KUAFU_REQUIRE(held_.has(use.chunk), "moment ", moment_, " uses chunk ", use.chunk,
                   ", which is not on the device");
     if (writes(use.access)) held_.dirty[static_cast<size_t>(use.chunk)] = true;

@@ -54,7 +54,8 @@ int64_t held_bytes(const UseTrace& trace, const Held& held);
 ///     before moment t:  moves of t, one after the other     moment t computes
 ///                       load, make  not there, fits         its chunks are there, all fits
 ///                       write back  there, dirty            written chunks are dirty then
-///                       drop        clean, or never read again
+///                       drop        clean, or never read    what changes at home is not there
+///                                   again
 ///
 /// Everything throws ConfigError that says moment, chunk and rule: moves may be a plug-in's.
 class Rules {

@@ -72,7 +72,7 @@ Choice lru_policy(const Known& known) {
 
 Choice belady_policy(const Known& known) {
   return keep_many(known, known.budget, known.knobs.prefetch,
-                   [&](int64_t c) { return known.uses.next(c, known.moment).distance; });
+                   [&](int64_t c) { return known.distance(c); });
 }
 
 Choice auto_policy(const Known& known) {
@@ -84,7 +84,7 @@ Choice auto_policy(const Known& known) {
       is_cyclic ? known.knobs.prefetch : std::min(known.knobs.prefetch, moments - 1 - known.moment);
   return keep_many(known, cap, depth, [&](int64_t c) {
     const NextUse next = known.uses.next(c, known.moment);
-    return next.wraps && !is_cyclic ? moments : next.distance;
+    return next.wraps && !is_cyclic ? moments : known.distance(c);
   });
 }
 

@@ -33,6 +33,12 @@ struct Known {
   int64_t budget = 0;
   int64_t moment = 0;
 
+  /// Moments until the device uses a chunk as it is now; more than T where it never does, or where
+  /// the chunk changes at home before.
+  int64_t distance(int64_t chunk) const {
+    const NextUse next = uses.next(chunk, moment);
+    return needs_device(next.access) ? next.distance : trace.num_moments() + 1;
+  }
   int64_t bytes_of(int64_t chunk) const { return trace.chunks[static_cast<size_t>(chunk)].bytes; }
   const Moment& moment_ahead(int64_t distance) const {
     return trace.moments[static_cast<size_t>((moment + distance) % trace.num_moments())];

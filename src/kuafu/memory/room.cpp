@@ -43,11 +43,17 @@ void Room::make_for_moment(const Rank& rank) {
   int64_t needed = 0;
   const Moment& moment = known_.moment_ahead(0);
   for (const Use& use : moment.uses) {
-    if (!has(use.chunk)) needed += known_.bytes_of(use.chunk);
+    if (!needs_device(use.access)) {
+      if (has(use.chunk)) leave(use.chunk);
+    } else if (!has(use.chunk)) {
+      needed += known_.bytes_of(use.chunk);
+    }
   }
   make(needed, 0, rank);
   bytes_ += needed;
-  for (const Use& use : moment.uses) held_[static_cast<size_t>(use.chunk)] = true;
+  for (const Use& use : moment.uses) {
+    if (needs_device(use.access)) held_[static_cast<size_t>(use.chunk)] = true;
+  }
 }
 
 /// Brings one chunk that is used in `distance` moments; of what is overwritten only the space is
@@ -73,6 +79,8 @@ void Room::bring_ahead(const Rank& rank, int64_t depth) {
     const Moment& moment = known_.moment_ahead(distance);
     in_use_ = std::max(in_use_, moment.in_use);
     for (const Use& use : moment.uses) {
+      // What changes at home until then is brought when it has.
+      if (!needs_device(use.access) || known_.distance(use.chunk) != distance) continue;
       if (!has(use.chunk) && !bring(use, distance, rank)) return;
     }
   }

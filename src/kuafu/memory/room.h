@@ -31,8 +31,7 @@ class Room {
   /// from now until its use.
   void bring_ahead(const Rank& rank, int64_t depth);
 
-  /// Moments until the next use.
-  int64_t distance(int64_t chunk) const { return known_.uses.next(chunk, known_.moment).distance; }
+  int64_t distance(int64_t chunk) const { return known_.distance(chunk); }
   bool has(int64_t chunk) const { return held_[static_cast<size_t>(chunk)]; }
   const Choice& choice() const { return choice_; }
 

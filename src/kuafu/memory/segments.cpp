@@ -11,30 +11,52 @@
 namespace kuafu::memory {
 namespace {
 
+/// Whether what is written at use `index` of a chunk changes at home before it is written again.
+bool goes_home(const std::vector<UsesByChunk::At>& uses, size_t index) {
+  for (size_t i = 1; i < uses.size(); ++i) {
+    const Access access = uses[(index + i) % uses.size()].access;
+    if (!needs_device(access)) return true;
+    if (writes(access)) return false;
+  }
+  return false;
+}
+
+/// Where it is known whether a chunk is dirty: its first write, or change at home; else 0.
+size_t first_change(const std::vector<UsesByChunk::At>& uses) {
+  for (size_t i = 0; i < uses.size(); ++i) {
+    if (uses[i].access != Access::kRead) return i;
+  }
+  return 0;
+}
+
 /// The segments of one chunk, with stretches that are opened when a segment first needs one.
 void add_segments(const UseTrace& trace, const UsesByChunk& uses, int64_t chunk, Segments& out) {
   const std::vector<UsesByChunk::At>& all = uses.of(chunk);
   const int64_t bytes = trace.chunks[static_cast<size_t>(chunk)].bytes;
-  const auto size = static_cast<int64_t>(all.size());
-  int64_t first = -1;  // a write: stretches lie from there to there
-  for (int64_t i = 0; i < size && first < 0; ++i) {
-    if (writes(all[static_cast<size_t>(i)].access)) first = i;
-  }
+  const size_t first = first_change(all);
+  bool has_stretch = false;
   int64_t stretch = -1;
-  for (int64_t i = 0; i < size; ++i) {
-    const int64_t index = (std::max<int64_t>(first, 0) + i) % size;
-    const UsesByChunk::At from = all[static_cast<size_t>(index)];
-    const UsesByChunk::At to = all[static_cast<size_t>((index + 1) % size)];
-    if (writes(from.access)) stretch = -1;
-    Segment segment{chunk, index, from.moment, to.moment, bytes};
+  for (size_t i = 0; i < all.size(); ++i) {
+    const size_t index = (first + i) % all.size();
+    const UsesByChunk::At from = all[index], to = all[(index + 1) % all.size()];
+    if (writes(from.access)) {
+      stretch = -1;
+      has_stretch = !goes_home(all, index);
+      if (!has_stretch) out.fixed += bytes;  // written back whatever is kept
+    }
+    if (!needs_device(from.access)) {
+      has_stretch = false;
+      if (reads(to.access)) out.fixed += bytes;  // nothing can be kept over a change at home
+      continue;
+    }
     const bool has_inside = (from.moment + 1) % trace.num_moments() != to.moment;
     if (!has_inside || !reads(to.access)) continue;
-    if (first >= 0 && stretch < 0) {
+    if (has_stretch && stretch < 0) {
       stretch = static_cast<int64_t>(out.stretches.size());
       out.stretches.push_back(bytes);
     }
-    segment.stretch = stretch;
-    out.segments.push_back(segment);
+    out.segments.push_back({chunk, static_cast<int64_t>(index), from.moment, to.moment, bytes,
+                            has_stretch ? stretch : -1});
   }
 }
 
@@ -59,7 +81,7 @@ bool is_inside(const Segment& segment, int64_t moment) {
 int64_t cost_of(const UseTrace& trace, const Segments& all, const std::vector<bool>& is_kept) {
   std::vector<int64_t> room = all.room;
   std::vector<bool> is_written(all.stretches.size());
-  int64_t cost = 0;
+  int64_t cost = all.fixed;
   for (size_t i = 0; i < all.segments.size(); ++i) {
     const Segment& segment = all.segments[i];
     for (size_t t = 0; is_kept[i] && t < room.size(); ++t) {

@@ -33,6 +33,10 @@ namespace kuafu::memory {
 // belongs to no stretch. A segment without inner moments takes no room of others: d = 0. A chunk
 // that is never written has no stretch; one that is never used is at home for ever.
 //
+// A chunk that changes at home is off the device then, so that no segment lies over such a use: it is
+// loaded before the use behind it, if that reads, and what was written before has been written back,
+// whatever is kept. These bytes are added to every choice.
+//
 // This is the least number of bytes that cross between device and homes in a step, over all lists
 // of moves under `Rules` that end the step with what they began it with, in which space is free at
 // once and copies take no time. For a list gives d = 1 where the chunk is ever off the device in a
@@ -62,6 +66,7 @@ struct Segments {
   std::vector<Segment> segments = {};   ///< with inner moments and a cost
   std::vector<int64_t> stretches = {};  ///< bytes of a write back of each
   std::vector<int64_t> room = {};       ///< by moment: bytes left for what is kept
+  int64_t fixed = 0;                    ///< bytes that every choice costs: of changes at home
   bool operator==(const Segments&) const = default;
 };
 

@@ -40,7 +40,8 @@ class Clock {
       }
       double start = std::max(now_, when_free(chunk_bytes_ - ahead + moment.in_use));
       for (const Use& use : moment.uses) {
-        start = std::max(start, ready_[static_cast<size_t>(use.chunk)]);
+        const auto c = static_cast<size_t>(use.chunk);
+        start = std::max(start, needs_device(use.access) ? ready_[c] : home_[c]);
       }
       now_ = start + moment.seconds;
       out.moments.push_back({start, now_});

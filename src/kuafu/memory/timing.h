@@ -41,8 +41,8 @@ struct Timing {
 ///   clean chunk at once.
 /// - A load begins when there is space for it, beside all that is given out before it, and when the
 ///   chunk's last write back has ended.
-/// - A moment begins when the one before has ended, its chunks are on the device, and there is space
-///   for what it has in use.
+/// - A moment begins when the one before has ended, its chunks are on the device, what it changes at
+///   home has come home, and there is space for what it has in use.
 /// So bytes on the device never pass the budget, at any time, and stall is at least the busy time of
 /// each queue less the computing.
 Timing time_moves(const UseTrace& trace, int64_t budget, const Played& played, const Rates& rates);

@@ -45,7 +45,7 @@ const char* name_of(Tier tier) {
 }
 
 const char* name_of(Access access) {
-  constexpr const char* kNames[] = {"read", "update", "overwrite"};
+  constexpr const char* kNames[] = {"read", "update", "overwrite", "at home"};
   return kNames[static_cast<int>(access)];
 }
 
@@ -74,7 +74,7 @@ void check(const UseTrace& trace) {
 int64_t used_bytes(const UseTrace& trace, int64_t moment) {
   int64_t bytes = 0;
   for (const Use& use : trace.moments[static_cast<size_t>(moment)].uses) {
-    bytes += trace.chunks[static_cast<size_t>(use.chunk)].bytes;
+    if (needs_device(use.access)) bytes += trace.chunks[static_cast<size_t>(use.chunk)].bytes;
   }
   return bytes;
 }

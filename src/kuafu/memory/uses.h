@@ -7,14 +7,11 @@
 #include <vector>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/memory/tier.h"
 
 namespace kuafu::memory {
 
 // Letters of this folder: T moments of a step, t a moment, c a chunk, k steps that repeat together.
-
-/// Memories that chunks lie in. Kernels read the device alone.
-enum class Tier { kDevice, kHost, kDisk };
-const char* name_of(Tier tier);
 
 /// Bytes that move together: parameters, gradients or slots of one group.
 struct Chunk {
@@ -26,12 +23,17 @@ struct Chunk {
 };
 
 /// What a use does. What is overwritten is dead before: it needs space on the device, no bytes.
-enum class Access { kRead, kUpdate, kOverwrite };
-constexpr bool reads(Access access) { return access != Access::kOverwrite; }
-constexpr bool writes(Access access) { return access != Access::kRead; }
+/// What changes at home, by the host, is not on the device meanwhile: what lay there is old.
+enum class Access { kRead, kUpdate, kOverwrite, kAtHome };
+/// Whether the device does it, with the chunk there; the next two are of these uses.
+constexpr bool needs_device(Access access) { return access != Access::kAtHome; }
+constexpr bool reads(Access access) { return access == Access::kRead || access == Access::kUpdate; }
+constexpr bool writes(Access access) {
+  return access == Access::kUpdate || access == Access::kOverwrite;
+}
 const char* name_of(Access access);
 
-/// A chunk that a moment needs on the device while it computes.
+/// A chunk that a moment needs while it computes: on the device, or kAtHome.
 struct Use {
   int64_t chunk = 0;
   Access access = Access::kRead;
@@ -63,7 +65,7 @@ std::ostream& operator<<(std::ostream& out, const UseTrace& trace);
 /// or twice in a moment, negative bytes or seconds, no moment, sums beyond 2^63 - 1.
 void check(const UseTrace& trace);
 
-/// Bytes of the chunks that a moment uses.
+/// Bytes of the chunks that a moment uses on the device.
 int64_t used_bytes(const UseTrace& trace, int64_t moment);
 
 /// A moment whose own chunks and what else is in use pass the budget: no policy helps.

@@ -14,6 +14,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/trace.h"
+#include "kuafu/device/arena.h"
 
 namespace kuafu {
 namespace {
@@ -25,6 +26,7 @@ struct alignas(64) Header {
   Category category = Category::kTemporary;
   int64_t block = 0;  // its number in the trace of `recorder`
   const TraceRecorder* recorder = nullptr;
+  bool leaves = false;  // of an arena: its pages go with it
 };
 constexpr size_t kHeader = 64;
 static_assert(sizeof(Header) == kHeader);
@@ -85,7 +87,7 @@ KeptBlocks& kept_blocks() {
 /// The recorder of the rank whose block this is; null where nothing is traced, or by another rank.
 TraceRecorder* recorder_of(const Header& h) {
   TraceRecorder* trace = current_trace();
-  if (trace == nullptr || !h.account) return nullptr;
+  if (trace == nullptr || !h.account || !h.account->is_traced()) return nullptr;
   const RankBook* book = current_book();
   return book != nullptr && book->account() == h.account ? trace : nullptr;
 }
@@ -130,7 +132,10 @@ void free_block(void* data) {
   Header* h = header_of_block(data);
   unbook(*h);
   const size_t bytes = static_cast<size_t>(h->bytes) + kHeader;
+  const std::shared_ptr<MemoryAccount> account = std::move(h->account);  // it owns the arena
+  const auto pages = h->leaves ? device::Pages::kReleased : device::Pages::kKept;
   h->~Header();
+  if (account && account->arena() != nullptr) return account->arena()->free(h, pages);
   if (bytes >= kLarge) {
     kept_blocks().keep(h, bytes);
   } else {
@@ -157,6 +162,9 @@ class CpuAllocator final : public c10::Allocator {
     const c10::Device cpu(c10::DeviceType::CPU);
     if (bytes == 0) return {nullptr, nullptr, &free_block, cpu};
     Header h = booked(bytes);
+    if (device::Arena* arena = h.account ? h.account->arena() : nullptr) {
+      return in_arena(*arena, std::move(h));
+    }
     void* base = take_block(bytes + kHeader);
     if (base == nullptr) {
       unbook(h);
@@ -170,6 +178,20 @@ class CpuAllocator final : public c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
   void copy_data(void* to, const void* from, size_t bytes) const override {
     std::memcpy(to, from, bytes);
+  }
+
+ private:
+  static c10::DataPtr in_arena(device::Arena& arena, Header&& h) {
+    void* base = nullptr;
+    try {
+      base = arena.allocate(h.bytes + static_cast<int64_t>(kHeader));
+    } catch (const OutOfMemory&) {
+      unbook(h);
+      throw;
+    }
+    new (base) Header(std::move(h));
+    void* data = static_cast<std::byte*>(base) + kHeader;
+    return {data, data, &free_block, c10::Device(c10::DeviceType::CPU)};
   }
 };
 
@@ -232,6 +254,10 @@ void recategorise(const at::Tensor& t, Category to) {
 }
 
 void free_storage(const at::Tensor& t) { allocate_storage(t, 0); }
+
+void let_pages_leave(const at::Tensor& t) {
+  if (Header* h = header_of(t.storage().data_ptr())) h->leaves = true;
+}
 
 void allocate_storage(const at::Tensor& t, int64_t bytes) {
   KUAFU_CHECK(bytes >= 0, "storage of ", bytes, " bytes");

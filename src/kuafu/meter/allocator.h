@@ -20,4 +20,7 @@ void recategorise(const at::Tensor& t, Category to);
 void free_storage(const at::Tensor& t);
 void allocate_storage(const at::Tensor& t, int64_t bytes);
 
+/// When the tensor's storage is freed, its pages leave the process. No effect but in an arena.
+void let_pages_leave(const at::Tensor& t);
+
 }  // namespace kuafu

@@ -6,8 +6,9 @@
 #include <numeric>
 #include <utility>
 
-#include "kuafu/base/errors.h"
 #include "kuafu/base/trace.h"
+#include "kuafu/base/units.h"
+#include "kuafu/device/arena.h"
 #include "kuafu/meter/flops.h"
 
 namespace kuafu {
@@ -21,7 +22,27 @@ thread_local Category tls_category = Category::kTemporary;
 
 size_t index(Category c) { return static_cast<size_t>(c); }
 
+std::string words_of(const TierFull::Fields& f) {
+  std::string all =
+      text("rank ", f.rank, " is out of ", f.tier, " memory: asked for ", print_bytes(f.requested),
+           " with ", print_bytes(f.live), " live of a budget of ", print_bytes(f.budget));
+  const char* before = ": ";
+  for (int c = 0; c < kNumCategories; ++c) {
+    const int64_t bytes = f.by_category[static_cast<size_t>(c)];
+    if (bytes == 0) continue;
+    all += text(before, to_string(static_cast<Category>(c)), " ", print_bytes(bytes));
+    before = ", ";
+  }
+  if (!f.beside.empty()) all += text("; on the ", f.beside, " ", print_bytes(f.live_beside));
+  return all;
+}
+
 }  // namespace
+
+TierFull::TierFull(Fields fields_)
+    : OutOfMemory(fields_.rank, fields_.requested, fields_.live, fields_.budget),
+      fields(std::move(fields_)),
+      words_(words_of(fields)) {}
 
 std::string_view to_string(Category c) { return kNames[index(c)]; }
 
@@ -30,13 +51,18 @@ struct MemoryAccount::State {
   int rank;
   int64_t budget;
   BytesByCategory live{}, peak{}, at_peak{};
-  int64_t total = 0, peak_total = 0;
+  int64_t total = 0, peak_total = 0, most = 0;  // most: since take_most()
+  std::string tier;                             // empty: memory has none
+  bool is_traced = true;
+  std::unique_ptr<device::Arena> arena;
+  std::weak_ptr<MemoryAccount> beside;
 
   // All of these run under the mutex.
   void add(int64_t bytes, Category c) {
     if (c != Category::kScratch) {
-      if (budget > 0 && total + bytes > budget) throw OutOfMemory(rank, bytes, total, budget);
+      if (budget > 0 && total + bytes > budget) throw_full(bytes);
       total += bytes;
+      most = std::max(most, total);
     }
     live[index(c)] += bytes;
     peak[index(c)] = std::max(peak[index(c)], live[index(c)]);
@@ -52,6 +78,20 @@ struct MemoryAccount::State {
   void note_composition() {
     at_peak = live;
     at_peak[index(Category::kScratch)] = 0;
+  }
+  [[noreturn]] void throw_full(int64_t bytes) const {
+    if (tier.empty()) throw OutOfMemory(rank, bytes, total, budget);
+    TierFull::Fields f{rank, tier, bytes, total, budget, live, {}, 0};
+    f.by_category[index(Category::kScratch)] = 0;
+    if (const auto other = beside.lock()) {
+      const State& there = *other->state_;
+      const std::unique_lock lock(there.mutex, std::try_to_lock);  // never two in two orders
+      if (lock) {
+        f.beside = there.tier;
+        f.live_beside = there.total;
+      }
+    }
+    throw TierFull(std::move(f));
   }
 };
 
@@ -86,6 +126,30 @@ void MemoryAccount::recategorised(int64_t bytes, Category from, Category to) {
 RankBook::RankBook(int rank, int64_t budget)
     : account_(std::make_shared<MemoryAccount>(rank, budget)) {
   KUAFU_REQUIRE(budget >= 0, "memory budget of ", budget, " bytes; 0 means unlimited");
+}
+
+RankBook::RankBook(int rank, const TierBook& tier) : RankBook(rank, tier.budget) {
+  MemoryAccount::State& s = *account_->state_;
+  s.tier = tier.tier;
+  s.is_traced = tier.is_traced;
+  if (tier.arena == 0) return;
+  s.arena = std::make_unique<device::Arena>(
+      device::ArenaOptions{.rank = rank, .tier = tier.tier, .budget = tier.arena});
+}
+
+device::Arena* MemoryAccount::arena() const { return state_->arena.get(); }
+bool MemoryAccount::is_traced() const { return state_->is_traced; }
+
+int64_t RankBook::take_most() {
+  MemoryAccount::State& s = *account_->state_;
+  const std::lock_guard lock(s.mutex);
+  return std::exchange(s.most, s.total);
+}
+
+void RankBook::put_beside(const RankBook& other) {
+  MemoryAccount::State& s = *account_->state_;
+  const std::lock_guard lock(s.mutex);
+  s.beside = other.account_;
 }
 
 void RankBook::allocated(int64_t bytes, Category c) { account_->allocated(bytes, c); }

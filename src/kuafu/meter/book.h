@@ -4,9 +4,16 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
+#include "kuafu/base/errors.h"
+
 namespace kuafu {
+
+namespace device {
+class Arena;
+}
 
 /// What an allocation is for. Scratch is memory an op takes and gives back inside itself: it
 /// differs between devices and is kept apart from every peak.
@@ -30,6 +37,35 @@ using BytesByCategory = std::array<int64_t, kNumCategories>;
 /// Thread-safe: a tensor may be freed on another thread.
 class MemoryAccount;
 
+/// What a book stands for where memory has tiers.
+struct TierBook {
+  std::string tier;    ///< "device", "host": for messages
+  int64_t budget = 0;  ///< bytes, 0 = unlimited
+  /// Bytes of address space in which all that is booked lies, blocks that are freed too; 0: on the
+  /// system's heap.
+  int64_t arena = 0;
+  bool is_traced = true;  ///< whether what is taken and freed stands in the rank's trace
+};
+
+/// A tier whose budget is used up. Says what lies there, and how much beside it on the next one.
+class TierFull : public OutOfMemory {
+ public:
+  struct Fields {
+    int rank = 0;
+    std::string tier;
+    int64_t requested = 0, live = 0, budget = 0;
+    BytesByCategory by_category{};
+    std::string beside;       ///< the other tier; empty: there is none
+    int64_t live_beside = 0;  ///< bytes there
+  };
+  explicit TierFull(Fields fields_);
+  const char* what() const noexcept override { return words_.c_str(); }
+  const Fields fields;
+
+ private:
+  std::string words_;
+};
+
 /// Whose FLOPs: an optimizer's products are none of the model's, so shares of peak leave them out.
 enum class FlopsOf : uint8_t { kModel, kOptimizer };
 
@@ -39,6 +75,8 @@ class RankBook {
   /// `budget` in bytes, 0 = unlimited; the allocation that would pass it throws OutOfMemory.
   /// Scratch is free of the budget.
   explicit RankBook(int rank, int64_t budget = 0);
+  /// The same of one tier. Throws ConfigError where there is no address space for its arena.
+  RankBook(int rank, const TierBook& tier);
 
   void allocated(int64_t bytes, Category c);
   void freed(int64_t bytes, Category c);
@@ -54,7 +92,11 @@ class RankBook {
   int64_t peak() const;                      ///< most bytes ever live, without scratch
   BytesByCategory at_peak() const;           ///< composition when the peak was reached
   BytesByCategory peak_by_category() const;  ///< each category's own peak (scratch too)
-  int64_t flops() const { return flops_; }   ///< of the model, without recomputation
+  /// The most bytes live, without scratch, since this was asked last.
+  int64_t take_most();
+  /// `other` stands for the tier beside this one: what TierFull tells of it.
+  void put_beside(const RankBook& other);
+  int64_t flops() const { return flops_; }  ///< of the model, without recomputation
   int64_t flops_recomputed() const { return flops_recomputed_; }
   int64_t flops_optimizer() const { return flops_optimizer_; }
   int64_t bytes_moved() const { return bytes_moved_; }
@@ -85,6 +127,9 @@ class MemoryAccount {
   void allocated(int64_t bytes, Category c);
   void freed(int64_t bytes, Category c);
   void recategorised(int64_t bytes, Category from, Category to);
+  /// Where what is booked lies; null: on the system's heap.
+  device::Arena* arena() const;
+  bool is_traced() const;
 
  private:
   friend class RankBook;

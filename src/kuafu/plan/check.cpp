@@ -190,6 +190,7 @@ void check_plan(const Plan& plan, const TensorModes& modes, const Origins& origi
   check_sequence(plan, origins);
   check_experts(plan, origins);
   check_data(plan, origins);
+  check_memory(plan, origins);
   check_pipeline(plan, origins);
   if (plan.parallel.data.size == 0) return;
   if (const auto reason = expert_misfit(plan)) {

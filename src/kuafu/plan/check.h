@@ -33,6 +33,8 @@ void check_experts(const Plan& plan, const Origins& origins);
 
 /// Checks how replicas agree against what else the plan asks of them. Throws Refused.
 void check_data(const Plan& plan, const Origins& origins);
+/// Checks tiers of memory against what else the plan asks of model states. Throws Refused.
+void check_memory(const Plan& plan, const Origins& origins);
 /// Checks the schedule and the stages of a pipeline, as far as the plan alone decides: names,
 /// files, chunks, and, where replicas and micro-batches are given, that a hand-written schedule
 /// runs. Throws ConfigError for schedules that are none, Refused for stages that cannot be filled.

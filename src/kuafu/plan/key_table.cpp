@@ -222,17 +222,55 @@ std::vector<Key> parallel_keys() {
   };
 }
 
+/// Policies of memory/policy.h, which this folder does not see.
+std::vector<std::string> with_tiers() { return {"host", "static", "lru", "belady", "auto"}; }
+
+std::vector<std::string> policies() {
+  std::vector<std::string> all = with_tiers();
+  all.insert(all.begin(), "plain");
+  return all;
+}
+
 std::vector<Key> memory_keys() {
+  const std::string policy = "memory.policy";
   return {
-      Row("memory.policy", Form::kChoice, KUAFU_SLOT(memory.policy),
-          "where model data live; \"plain\": everything stays on the device")
-          .one_of({"plain"}),
+      Row(policy, Form::kChoice, KUAFU_SLOT(memory.policy),
+          "where model states lie between their uses; \"plain\": all on the device; else on the "
+          "host, the parameters as chunks that come to the device for their uses, and the policy "
+          "chooses which leave it: \"host\" all that are not used now, \"static\" all but a fixed "
+          "share, \"lru\" the longest unused, \"belady\" the furthest next use, \"auto\" the same "
+          "in this step, under a margin")
+          .one_of(policies()),
       Row("memory.recompute", Form::kChoice, KUAFU_SLOT(memory.recompute),
           "activations computed again in backward instead of kept")
           .one_of({"none", "selective", "full"}),
       Row("memory.device", Form::kOptionalBytes, KUAFU_SLOT(memory.device),
           "memory a rank may hold; more is `out_of_memory`")
           .in(1, kMaxExact),
+      Row("memory.host", Form::kOptionalBytes, KUAFU_SLOT(memory.host),
+          "host memory that a rank's states may take; more is `out_of_memory`")
+          .in(1, kMaxExact)
+          .only_with(policy, with_tiers()),
+      Row("memory.chunk_size", Form::kBytes, KUAFU_SLOT(memory.chunk_size),
+          "parameters that move as one have at most so many bytes, one that is larger moves alone; "
+          "their gradients are summed as one too, in place of parallel.data.bucket")
+          .in(1, kMaxExact)
+          .only_with(policy, with_tiers()),
+      Row("memory.prefetch", Form::kInteger, KUAFU_SLOT(memory.prefetch),
+          "uses of blocks ahead that chunks are loaded for; 0 = none")
+          .in(0, kMaxLayers)
+          .only_with(policy, with_tiers()),
+      Row("memory.static_share", Form::kNumber, KUAFU_SLOT(memory.static_share),
+          "share of the chunks' bytes that stays on the device from its first use to the update")
+          .in(0, 1)
+          .only_with(policy, {"static"}),
+      Row("memory.margin", Form::kNumber, KUAFU_SLOT(memory.margin),
+          "share of memory.device that is left free where it can be")
+          .below(0, 1)
+          .only_with(policy, {"auto"}),
+      Row("memory.throttle", Form::kBoolean, KUAFU_SLOT(memory.throttle),
+          "hold copies between device and host back to cluster.host_gbs, each direction")
+          .only_with(policy, with_tiers()),
   };
 }
 
@@ -485,6 +523,10 @@ std::vector<Key> cluster_keys() {
       Row("cluster.memory_gbs", Form::kNumber, KUAFU_SLOT(cluster.memory_gbs),
           "GB/s of a rank's memory")
           .in(1e-6, kMaxReal),
+      Row("cluster.host_gbs", Form::kNumber, KUAFU_SLOT(cluster.host_gbs),
+          "GB/s between a device and its host, each direction; held to by memory.throttle")
+          .in(1e-6, kMaxReal)
+          .only_with("memory.policy", with_tiers()),
   };
 }
 

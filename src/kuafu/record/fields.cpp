@@ -25,6 +25,11 @@ std::vector<FieldDoc> outcome_fields() {
       {"out_of_memory.live_bytes", T::kInteger, kOptional, false, "B", "what it held already"},
       {"out_of_memory.budget_bytes", T::kInteger, kOptional, true, "B",
        "what it may hold; null where the plan sets none and the system gave no more"},
+      {"out_of_memory.tier", T::kText, kOptional, false, "",
+       "`device` or `host`, where `memory.policy` has tiers"},
+      {"out_of_memory.live_by_category", T::kObject, kOptional, false, "B",
+       "what it held there, by category"},
+      {"out_of_memory.live_by_category.*", T::kInteger, kOptional, false, "B", "of one category"},
       {"plan", T::kObject, kOk, true, "",
        "the resolved plan, every key of `plan.md` with its value, as nested objects; of "
        "`optimizer.bound` and `optimizer.exclude` what `auto` became"},
@@ -111,7 +116,9 @@ std::vector<FieldDoc> training_fields() {
        "`gradient_square`; null where a layer has no estimate, or one of the sums is not above 0. "
        "Of "
        "one step it is noisy: average both sums over steps, then divide"},
-      {"step_time_s", T::kObject, kOk, true, "", "time of one training step"},
+      {"step_time_s", T::kObject, kOk, true, "",
+       "time of one training step; null of a simulated plan with tiers of memory, whose copies are "
+       "counted and have no time yet"},
       {"step_time_s.median", T::kNumber, kOk, false, "s", "median of the samples"},
       {"step_time_s.ci95", T::kInterval, kOk, false, "s", "95 % interval of the median"},
       {"step_time_s.samples", T::kNumbers, kOk, false, "s",
@@ -174,6 +181,25 @@ std::vector<FieldDoc> memory_fields() {
        "live bytes by category at the moment of the rank's peak: they add up to `peak_bytes`"},
       {"memory.scratch_bytes", T::kPerRank, kOk, false, "B",
        "highest bytes an op took and gave back inside itself, of each rank; not in the peak"},
+      {"moves", T::kObject, kOptional, true, "",
+       "what went between tiers of memory in the training steps; null where `memory.policy` is "
+       "`plain`. The first step is played by `host` and measured, the policy chooses from the "
+       "second"},
+      {"moves.chunks", T::kPerRank, kOk, false, "", "of parameters"},
+      {"moves.to_device_bytes", T::kPerRank, kOk, false, "B",
+       "copied from the host, as the queue counts them: parameters for their uses"},
+      {"moves.to_host_bytes", T::kPerRank, kOk, false, "B",
+       "copied from the device, likewise: gradients for the update, which the host makes"},
+      {"moves.foretold_bytes", T::kPerRank, kOk, false, "B",
+       "`to_device_bytes` as the policy, played on the trace of uses, has it"},
+      {"moves.step_to_device_bytes", T::kPerRank, kOk, false, "B", "of the last step alone"},
+      {"moves.step_to_host_bytes", T::kPerRank, kOk, false, "B", "of the last step alone"},
+      {"moves.prefetches", T::kPerRank, kOk, false, "", "chunks loaded ahead of their use"},
+      {"moves.prefetch_hits", T::kPerRank, kOk, false, "", "of these, used before they left again"},
+      {"moves.wait_s", T::kNumbers, kOk, false, "s",
+       "of each rank: what its thread stood still for a copy; 0 in the simulated world"},
+      {"moves.host_peak_bytes", T::kPerRank, kOk, false, "B",
+       "highest bytes of states on the host"},
   };
 }
 

@@ -16,7 +16,7 @@ namespace {
 /// What a rank keeps between steps.
 PartCounts held_by(Engine& engine) {
   PartCounts held;
-  if (residency_of(engine.plan().parallel).parameters.portion == Portion::kPart) {
+  if (residency_of(engine.plan()).parameters.portion == Portion::kPart) {
     for (const ParamShard& s : engine.shards()) held.add(s.param->name, s.value.numel());
     return held;
   }

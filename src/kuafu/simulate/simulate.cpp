@@ -42,7 +42,7 @@ RankResult simulate_rank(const Plan& plan, const Registries& registries, Simulat
                          int rank, TraceRecorder* recorder) {
   require_simulated(plan);
   RankResult result;
-  RankBook book(rank, plan.memory.device.value_or(0));
+  RankBook book = device_book(plan, rank, at::kMeta);
   const BookScope booked(&book);
   const TraceScope traced(recorder);
   Ledger ledger;
@@ -57,8 +57,30 @@ RankResult simulate_rank(const Plan& plan, const Registries& registries, Simulat
   result.peak_bytes = book.peak();
   result.at_peak = book.at_peak();
   result.peak_by_category = book.peak_by_category();
+  result.uses = engine.uses();
+  result.moves = engine.moves().stretched(recorded, plan.train.steps);
   result.traffic = traffic_of(ledger);
   scale(result.traffic, plan.train.steps, std::max<int64_t>(recorded, 1));
+  return result;
+}
+
+RankResult simulate_need(const Plan& plan, const Registries& registries, SimulatedWorld& world,
+                         int rank) {
+  Plan free = plan;
+  free.memory.device.reset();
+  free.memory.host.reset();
+  if (!plan.memory.has_tiers()) return simulate_rank(free, registries, world, rank);
+  int64_t needed = 0;
+  try {
+    return simulate_rank(plan, registries, world, rank);
+  } catch (const TierFull& e) {
+    if (e.fields.tier == "device") needed = e.live + e.requested;
+  }
+  free.memory.policy = "host";
+  free.memory.prefetch = 0;
+  SimulatedWorld again(static_cast<int>(num_ranks(plan)));
+  RankResult result = simulate_rank(free, registries, again, rank);
+  result.peak_bytes = std::max(result.peak_bytes, needed);
   return result;
 }
 
@@ -87,7 +109,7 @@ std::vector<Trace> trace_last_step(const Plan& plan, const Registries& registrie
   const NoData data(plan.model);
   std::vector<Trace> traces;
   for (int r = 0; r < ranks; ++r) {
-    RankBook book(r, plan.memory.device.value_or(0));
+    RankBook book = device_book(plan, r, at::kMeta);
     const BookScope booked(&book);
     Ledger ledger;  // groups are named by the axis they are booked under
     const auto me = world.communicator(r);

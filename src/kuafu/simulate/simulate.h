@@ -30,4 +30,9 @@ Prediction simulate(const Plan& plan, const Registries& registries,
 RankResult simulate_rank(const Plan& plan, const Registries& registries, SimulatedWorld& world,
                          int rank, TraceRecorder* recorder = nullptr);
 
+/// The same of a plan that may need more than its budget. With tiers it is kept where it can be;
+/// where not, as with plain memory, there is none, and all leaves that is not used.
+RankResult simulate_need(const Plan& plan, const Registries& registries, SimulatedWorld& world,
+                         int rank);
+
 }  // namespace kuafu

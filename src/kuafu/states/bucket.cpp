@@ -65,6 +65,7 @@ at::TensorOptions FlatBucket::options() const {
 }
 
 std::vector<FlatBucket> make_buckets(const Group& group, const Mesh& mesh, const FlatRules& rules) {
+  const bool is_aligned = rules.is_sharded || rules.is_aligned;
   std::vector<FlatBucket> buckets;
   for (Param* p : group.params) {
     const FlatBucket fresh{.scheme_axes = scheme_axes(*p, mesh),
@@ -74,11 +75,11 @@ std::vector<FlatBucket> make_buckets(const Group& group, const Mesh& mesh, const
       const Param& first = *b.slots[0].param;
       return b.scheme_axes == fresh.scheme_axes && b.replicas == fresh.replicas &&
              first.value.scalar_type() == p->value.scalar_type() &&
-             next_offset(b, *p, rules.is_sharded) + p->value.numel() <= capacity;
+             next_offset(b, *p, is_aligned) + p->value.numel() <= capacity;
     };
     auto place = std::find_if(buckets.begin(), buckets.end(), fits);
     if (place == buckets.end()) place = buckets.insert(place, fresh);
-    place->slots.push_back({p, next_offset(*place, *p, rules.is_sharded), p->value.numel()});
+    place->slots.push_back({p, next_offset(*place, *p, is_aligned), p->value.numel()});
   }
   for (FlatBucket& b : buckets) {
     KUAFU_CHECK(b.replicas.size() <= 1, "replicas along ", to_string(b.replicas));

@@ -54,6 +54,8 @@ struct FlatRules {
   /// Replicas have equal parts: the buffer divides by them, and parameters start at multiples of
   /// 64 bytes, as tensors of their own would. Without: end to end.
   bool is_sharded = false;
+  /// Parameters start at multiples of 64 bytes though nothing is sharded.
+  bool is_aligned = false;
   /// The first replicas have parts that differ by one element at most, others none; 0: nobody has.
   int64_t servers = 0;
 };

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "kuafu/memory/tier.h"
+
 namespace kuafu {
 
 /// Whether every replica has all of it, or its part of every bucket.
@@ -11,10 +13,7 @@ enum class Portion : uint8_t { kWhole, kPart };
 /// "whole", "part".
 std::string_view to_string(Portion portion);
 
-/// The memory that bytes lie in.
-enum class Tier : uint8_t { kDevice };
-/// "device".
-std::string_view to_string(Tier tier);
+using memory::Tier;
 
 /// How much of a state a replica keeps between its uses, and where.
 struct Residence {
@@ -30,10 +29,11 @@ struct Residency {
   bool operator==(const Residency&) const = default;
 };
 
-struct ParallelPlan;
+struct Plan;
 
-/// That of a plan: of its stage of ZeRO (zero.cpp), or of servers, who hold what stage 1 does.
-Residency residency_of(const ParallelPlan& plan);
+/// That of a plan: of its stage of ZeRO (zero.cpp), or of servers, who hold what stage 1 does; on the
+/// host where memory has tiers.
+Residency residency_of(const Plan& plan);
 /// Of a stage, 0 to kLastZeroStage; throws InternalError for another.
 Residency residency_of_stage(int64_t stage);
 

@@ -31,6 +31,7 @@ at::ScalarType update_type(const Tensor& value) {
 
 void RuleSlots::declare(std::span<const ParamShard> pieces, const Names& names) {
   const at::NoGradGuard no_grad;
+  const BookScope where(book_ != nullptr ? book_ : current_book());
   rows_.clear();
   for (const ParamShard& piece : pieces) {
     Row& row = rows_.emplace_back();

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kuafu/meter/book.h"
 #include "kuafu/states/piece.h"
 
 namespace kuafu {
@@ -32,6 +33,9 @@ class RuleSlots {
   };
   using Names = std::function<const std::vector<std::string>&(const Param&)>;
 
+  /// Slots that are declared from now on lie where `book` is of; null: where all else does. @pre it
+  /// outlives them
+  void keep_on(RankBook* book) { book_ = book; }
   /// Makes the slots of these pieces anew, in the place of all before: zero, masters the values.
   void declare(std::span<const ParamShard> pieces, const Names& names);
   bool is_declared() const { return !rows_.empty(); }
@@ -45,6 +49,7 @@ class RuleSlots {
 
  private:
   std::vector<Row> rows_;
+  RankBook* book_ = nullptr;
 };
 
 }  // namespace kuafu

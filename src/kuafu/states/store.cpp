@@ -23,7 +23,12 @@ namespace kuafu {
 
 Store::Store(const Mesh& mesh, const StoreOptions& options, std::unique_ptr<Reduce> reduce,
              const ParamFactory& params)
-    : mesh_(mesh), options_(options), reduce_(std::move(reduce)), params_(params) {}
+    : mesh_(mesh), options_(options), reduce_(std::move(reduce)), params_(params) {
+  if (!options.tiers) return;
+  options_.cut.is_aligned = true;  // for kernels to have the addresses that they have without tiers
+  tiers_ = std::make_unique<Tiers>(*options.tiers, params.device);
+  slots_.keep_on(tiers_->host());
+}
 
 void Store::attach(std::vector<Group> groups) {
   groups_ = std::move(groups);
@@ -39,24 +44,41 @@ void Store::attach(std::vector<Group> groups) {
         places_[b.layout.slots[i].param] = {g, buckets.size() - 1, i};
       }
       reduce_->attach(b.layout);
-      if (!options_.cut.is_sharded) continue;  // parameters lie where they are
-      if (has_values_in_parts(b)) {
-        adopt_part(b);
-      } else {
-        adopt_whole(b);
-      }
+      if (options_.cut.is_sharded || tiers_)
+        adopt(b, groups_[g].name);  // else they lie where they are
     }
   }
 }
 
-void Store::adopt_whole(Bucket& b) {
+void Store::adopt(Bucket& b, const std::string& group) {
   const at::NoGradGuard no_grad;
+  const bool is_part = has_values_in_parts(b);
+  const Part kept = is_part ? b.layout.mine() : Part{0, b.layout.elements()};
   const CategoryScope scope(Category::kParameter);
-  b.values = at::zeros({b.layout.elements()}, b.layout.options());
+  b.values = [&] {
+    const BookScope where(tiers_ ? tiers_->host() : current_book());
+    return at::zeros({kept.size()}, b.layout.options());
+  }();
+  if (tiers_) {
+    b.here = at::empty({kept.size()}, b.layout.options());
+    b.chunk = tiers_->add(b.values, b.here, group);
+  }
+  if (is_part) {
+    const CategoryScope gathered(Category::kCommunication);
+    b.gathered = at::empty({b.layout.elements()}, b.layout.options());
+  }
+  const Tensor& used = is_part ? b.gathered : tiers_ ? b.here : b.values;
   for (const FlatSlot& slot : b.layout.slots) {
-    const Tensor place = in_shape(slot, b.values);
-    place.copy_(initial_value(*slot.param));
-    slot.param->value.set_data(place);
+    const Part mine = overlap(kept, slot);
+    if (mine.size() > 0) {
+      const Tensor from = initial_value(*slot.param).view(-1);
+      b.values.narrow(0, mine.begin - kept.begin, mine.size())
+          .copy_(from.narrow(0, mine.begin - slot.offset, mine.size()));
+    }
+    slot.param->value.set_data(in_shape(slot, used));
+  }
+  for (const Tensor& t : {b.here, b.gathered}) {
+    if (t.defined()) free_storage(t);  // its views stay
   }
 }
 
@@ -77,20 +99,21 @@ void Store::ready(int group, bool is_last) {
     for (const FlatSlot& slot : b.layout.slots) grown_(*slot.param, is_last);
   }
   if (!is_due) return;
-  if (sums_every_micro_batch()) {
+  if (tiers_) tiers_->arrive();  // what left has had the time of a block
+  if (sums_every_micro_batch() || tiers_) {
     // At most one group's whole gradients wait for their sum where they are freed after it.
-    if (is_split()) {
+    if (is_split() || tiers_) {
       complete_all();
     } else {
       complete(g);
     }
   }
   for (Bucket& b : buckets_[g]) {
-    if (is_summed(b)) reduce(g, b);
+    if (is_summed(b) || (tiers_ && is_last)) reduce(g, b, is_last);
   }
 }
 
-void Store::reduce(size_t group, Bucket& b) {
+void Store::reduce(size_t group, Bucket& b, bool is_last) {
   advance();
   const Portion portion = options_.residency.gradients.portion;
   const bool is_first = !b.sum.defined();
@@ -101,12 +124,14 @@ void Store::reduce(size_t group, Bucket& b) {
     flat = take_gradients(b.layout, b.used);
   }
   const CategoryScope scope(kept);
-  StartedSum started = reduce_->start(b.layout, flat, portion);
+  StartedSum started =
+      is_summed(b) ? reduce_->start(b.layout, flat, portion) : StartedSum{flat, PendingSum(Work())};
   if (is_first) {
     b.sum = started.mine;
   } else {
     started.sum.then([&b, mine = started.mine] { b.sum.add_(mine); });
   }
+  if (tiers_ && is_last) started.sum.then([this, &b] { b.sum = tiers_->leave(b.sum); });
   flat = Tensor();
   if (options_.is_overlapped) {
     under_way_.push_back({group, std::move(started.sum)});
@@ -154,11 +179,17 @@ ParamShard Store::piece_of(const Bucket& b, const FlatSlot& slot) const {
           .bounds = bounds_in(slot, b.layout.ends)};
 }
 
+Tensor Store::kept_whole(const Param& p) const {
+  if (!tiers_) return p.value;
+  const Place at = places_.at(&p);
+  return in_shape(bucket_at(at).layout.slots[at.slot], bucket_at(at).values);
+}
+
 std::vector<ParamShard> Store::pieces() const {
   std::vector<ParamShard> all;
   for (size_t g = 0; g < groups_.size(); ++g) {
     if (!is_split()) {
-      for (Param* p : groups_[g].params) all.push_back({p->value, {}, p, {}});
+      for (Param* p : groups_[g].params) all.push_back({kept_whole(*p), {}, p, {}});
       continue;
     }
     for (const Bucket& b : buckets_[g]) {
@@ -204,6 +235,7 @@ Tensor Store::summed(Bucket& b, size_t i, const ParamShard& piece) const {
 
 std::vector<ParamShard> Store::finish() {
   complete_all();
+  if (tiers_) tiers_->go_home();
   std::vector<ParamShard> used;
   for (ParamShard& piece : pieces()) {
     const Place at = places_.at(piece.param);
@@ -232,7 +264,7 @@ void Store::publish() {
 }
 
 Tensor Store::value(const Param& p) const {
-  if (options_.residency.parameters.portion == Portion::kWhole) return p.value.detach();
+  if (options_.residency.parameters.portion == Portion::kWhole) return kept_whole(p).detach();
   const Place at = places_.at(&p);
   const Bucket& b = bucket_at(at);
   return gather(b, b.layout.slots[at.slot],

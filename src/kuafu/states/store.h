@@ -11,6 +11,7 @@
 #include "kuafu/states/residency.h"
 #include "kuafu/states/row.h"
 #include "kuafu/states/slots.h"
+#include "kuafu/states/tiers.h"
 
 namespace kuafu {
 
@@ -20,6 +21,7 @@ struct StoreOptions {
   bool is_overlapped = true;  ///< leave sums and gathers under way while a block computes
   /// Gradients of every micro-batch are summed by themselves, as those kept in parts always are.
   bool sums_every_micro_batch = false;
+  std::optional<TierOptions> tiers = {};  ///< none: all that is kept is on the device
 };
 
 /// The states of a model that a rank holds, as its row of zero.cpp says: parameters, gradients, and
@@ -32,8 +34,9 @@ class Store {
 
   /// Takes the groups over, once. Collective. @pre their parameters outlive the store
   void attach(std::vector<Group> groups);
-  /// The uses to come, in order: what is in parts is gathered ahead. Others may come instead.
-  void expect(std::vector<GroupSet> uses);
+  /// The uses to come, in order, and what follows them: what is in parts is gathered ahead, and tiers
+  /// have the trace of a step. Others may come instead.
+  void expect(std::vector<GroupSet> uses, Tiers::Then then = Tiers::Then::kUpdate);
   void acquire(const GroupSet& groups);  ///< before a use: their parameters are whole then
   void release(const GroupSet& groups);  ///< after it
   /// Gradients of a micro-batch are complete in the group's .grad, on top of those before it where
@@ -61,18 +64,25 @@ class Store {
   }
   /// Of the pieces, once an optimizer has declared them.
   RuleSlots& slots() { return slots_; }
+  /// What was moved so far; nothing without tiers.
+  MoveCounts moves() const { return tiers_ ? tiers_->counts() : MoveCounts{}; }
+  /// The trace that its policy chooses by; without moments where there is none, or not yet.
+  memory::UseTrace uses() const { return tiers_ ? tiers_->uses() : memory::UseTrace{}; }
 
  private:
   /// A bucket and what this replica has of it.
   struct Bucket {
     FlatBucket layout;
     std::vector<bool> used = {};  ///< by slot: has a gradient in this step
-    /// Of sharded buckets: parameters whole (elements), they are views; or mine of them (part).
+    /// Of sharded buckets, and with tiers: parameters whole (elements), or mine of them (part). They
+    /// are views of it, or with tiers, where it lies on the host, of `here`, or in parts of `gathered`.
     Tensor values = {};
-    Tensor sum = {};  ///< (part) my part of the summed gradients; undefined outside a step
-    /// Parameters in parts: (elements), they are views; no storage between uses.
-    Tensor gathered = {};
-    Work gathering = {};  ///< of `gathered`
+    Tensor here = {};  ///< of tiers: like values, on the device in uses
+    int chunk = -1;    ///< its number there
+    /// (part) my part of the summed gradients, at last at home; undefined outside a step.
+    Tensor sum = {};
+    Tensor gathered = {};  ///< parameters in parts: (elements), no storage between uses
+    Work gathering = {};   ///< of `gathered`
   };
   struct Place {
     size_t group = 0, bucket = 0, slot = 0;
@@ -82,6 +92,10 @@ class Store {
     PendingSum sum;
   };
 
+  /// Whether anything is done about the uses of parameters.
+  bool has_uses() const {
+    return tiers_ || options_.residency.parameters.portion == Portion::kPart;
+  }
   bool is_split() const { return options_.residency.slots.portion == Portion::kPart; }
   /// A lone replica's part is the whole.
   bool has_values_in_parts(const Bucket& b) const {
@@ -91,7 +105,7 @@ class Store {
     return options_.residency.gradients.portion == Portion::kPart ||
            options_.sums_every_micro_batch;
   }
-  /// Else gradients stay where autograd has left them.
+  /// Else gradients stay where autograd has left them, or with tiers go home as they are.
   bool is_summed(const Bucket& b) const {
     return is_split() || !b.layout.scheme_axes.empty() || !b.layout.replicas.empty();
   }
@@ -99,22 +113,27 @@ class Store {
   const Bucket& bucket_at(const Place& at) const { return buckets_[at.group][at.bucket]; }
 
   /// Takes over the values of the parameters: whole, or my part of them.
-  void adopt_whole(Bucket& b);
-  void adopt_part(Bucket& b);
+  void adopt(Bucket& b, const std::string& group);
   /// Of a parameter, whole: it has it already, or was made deferred.
   Tensor initial_value(const Param& p) const;
 
   /// Starts the sum of the gradients that have come since the last time, added to those before.
-  void reduce(size_t group, Bucket& b);
+  /// With tiers the last one of a step goes home.
+  void reduce(size_t group, Bucket& b, bool is_last);
   /// Every sum under way goes on by a round; false once none has more.
   bool advance();
   void complete(size_t group);
   void complete_all();
   /// My piece of a slot, without its gradient, and then that.
   ParamShard piece_of(const Bucket& b, const FlatSlot& slot) const;
+  /// A parameter of which I keep all.
+  Tensor kept_whole(const Param& p) const;
   Tensor summed(Bucket& b, size_t slot, const ParamShard& piece) const;
 
+  /// The chunks that each of the uses reads on the device.
+  std::vector<std::vector<int>> reads_of(const std::vector<GroupSet>& uses) const;
   void start_gathers(const GroupSet& groups);
+  void wait_for_gathers(const GroupSet& groups);
   /// Frees groups that nobody uses now or next.
   void free_unused();
   /// A parameter of which every replica has its part of the bucket: whole.
@@ -125,12 +144,13 @@ class Store {
   std::unique_ptr<Reduce> reduce_;
   std::function<void(const Param& p, bool is_last)> grown_;
   ParamFactory params_;
+  std::unique_ptr<Tiers> tiers_;  // null: there are none. It outlives what lies on the host
   std::vector<Group> groups_;
   std::vector<std::vector<Bucket>> buckets_;  // by group
   std::vector<UnderWay> under_way_;  // in the order of their starts; they use what stands above
   std::map<const Param*, Place> places_;
   RuleSlots slots_;
-  std::vector<GroupSet> expected_;  // uses to come, parameters in parts
+  std::vector<GroupSet> expected_;  // uses to come
   size_t next_ = 0;                 // of expected_
   std::vector<int> num_users_;      // by group
   std::set<int> gathered_;          // groups whose storage is there, or on its way

@@ -22,58 +22,75 @@
 #include "kuafu/meter/allocator.h"
 
 namespace kuafu {
+namespace {
 
-void Store::adopt_part(Bucket& b) {
-  const at::NoGradGuard no_grad;
-  const Part all = b.layout.mine();
-  {
-    const CategoryScope scope(Category::kParameter);
-    b.values = at::zeros({all.size()}, b.layout.options());
-  }
-  const CategoryScope scope(Category::kCommunication);
-  b.gathered = at::empty({b.layout.elements()}, b.layout.options());
-  for (const FlatSlot& slot : b.layout.slots) {
-    const Part mine = overlap(all, slot);
-    if (mine.size() > 0) {
-      const Tensor from = initial_value(*slot.param).view(-1);
-      b.values.narrow(0, mine.begin - all.begin, mine.size())
-          .copy_(from.narrow(0, mine.begin - slot.offset, mine.size()));
-    }
-    slot.param->value.set_data(in_shape(slot, b.gathered));
-  }
-  free_storage(b.gathered);  // its views stay
+bool contains(const GroupSet& groups, int g) {
+  return std::count(groups.begin(), groups.end(), g) > 0;
 }
 
-void Store::expect(std::vector<GroupSet> uses) {
-  if (options_.residency.parameters.portion == Portion::kWhole) return;
+}  // namespace
+
+void Store::expect(std::vector<GroupSet> uses, Tiers::Then then) {
+  if (!has_uses()) return;
   expected_ = std::move(uses);
   next_ = 0;
+  if (!tiers_) return;
+  for (const int g : gathered_) wait_for_gathers({g});  // they read what may leave now
+  tiers_->begin(reads_of(expected_), then);
+}
+
+/// Parameters whole: the chunks of the groups. In parts: those of which a gather begins.
+std::vector<std::vector<int>> Store::reads_of(const std::vector<GroupSet>& uses) const {
+  std::vector<std::vector<int>> reads(uses.size());
+  std::set<int> gathered;
+  const auto add = [&](size_t t, int g, bool is_used) {
+    const bool is_new = gathered.insert(g).second;
+    for (const Bucket& b : buckets_[static_cast<size_t>(g)]) {
+      if (has_values_in_parts(b) ? is_new : is_used) reads[t].push_back(b.chunk);
+    }
+  };
+  for (size_t t = 0; t < uses.size(); ++t) {
+    std::erase_if(gathered, [&](int g) { return !contains(uses[t], g); });
+    for (const int g : uses[t]) add(t, g, true);
+    if (!options_.is_overlapped || t + 1 == uses.size()) continue;
+    for (const int g : uses[t + 1]) {
+      if (!contains(uses[t], g)) add(t, g, false);
+    }
+  }
+  return reads;
 }
 
 void Store::acquire(const GroupSet& groups) {
-  if (options_.residency.parameters.portion == Portion::kWhole) return;
-  if (next_ < expected_.size() && expected_[next_] == groups) {
-    ++next_;
-  } else {
-    expect({});
+  if (!has_uses()) return;
+  if (next_ >= expected_.size() || expected_[next_] != groups) {
+    expect({groups}, Tiers::Then::kNothing);
+  }
+  ++next_;
+  if (tiers_) {
+    wait_for_gathers(groups);  // those begun ahead read what may leave now
+    tiers_->next();
   }
   start_gathers(groups);
-  for (const int g : groups) {
-    ++num_users_[static_cast<size_t>(g)];
-    for (Bucket& b : buckets_[static_cast<size_t>(g)]) b.gathering.wait();
-  }
+  for (const int g : groups) ++num_users_[static_cast<size_t>(g)];
+  wait_for_gathers(groups);
   free_unused();  // what was kept or gathered ahead for a use that did not come
   if (options_.is_overlapped && next_ < expected_.size()) start_gathers(expected_[next_]);
 }
 
 void Store::release(const GroupSet& groups) {
-  if (options_.residency.parameters.portion == Portion::kWhole) return;
+  if (!has_uses()) return;
   for (const int g : groups) {
     KUAFU_CHECK(num_users_[static_cast<size_t>(g)] > 0, groups_[static_cast<size_t>(g)].name,
                 " is released and was not acquired");
     --num_users_[static_cast<size_t>(g)];
   }
   free_unused();
+}
+
+void Store::wait_for_gathers(const GroupSet& groups) {
+  for (const int g : groups) {
+    for (Bucket& b : buckets_[static_cast<size_t>(g)]) b.gathering.wait();
+  }
 }
 
 void Store::start_gathers(const GroupSet& groups) {
@@ -83,7 +100,7 @@ void Store::start_gathers(const GroupSet& groups) {
     for (Bucket& b : buckets_[static_cast<size_t>(g)]) {
       if (!has_values_in_parts(b)) continue;
       allocate_storage(b.gathered, b.layout.elements() * b.gathered.element_size());
-      b.gathering = replicas(b).all_gather(view(b.gathered), view(b.values));
+      b.gathering = replicas(b).all_gather(view(b.gathered), view(tiers_ ? b.here : b.values));
     }
   }
 }
@@ -91,8 +108,7 @@ void Store::start_gathers(const GroupSet& groups) {
 void Store::free_unused() {
   const bool has_next = next_ < expected_.size();
   std::erase_if(gathered_, [&](int g) {
-    const bool comes_next =
-        has_next && std::count(expected_[next_].begin(), expected_[next_].end(), g) > 0;
+    const bool comes_next = has_next && contains(expected_[next_], g);
     if (num_users_[static_cast<size_t>(g)] > 0 || comes_next) return false;
     for (Bucket& b : buckets_[static_cast<size_t>(g)]) {
       if (!has_values_in_parts(b)) continue;

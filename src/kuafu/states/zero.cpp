@@ -72,10 +72,12 @@ std::string_view to_string(Portion portion) {
   return portion == Portion::kWhole ? "whole" : "part";
 }
 
-std::string_view to_string(Tier) { return "device"; }
-
-Residency residency_of(const ParallelPlan& plan) {
-  return residency_of_stage(plan.data.has_servers() ? 1 : plan.zero);
+Residency residency_of(const Plan& plan) {
+  const ParallelPlan& p = plan.parallel;
+  Residency all = residency_of_stage(p.data.has_servers() ? 1 : p.zero);
+  if (!plan.memory.has_tiers()) return all;
+  for (Residence* r : {&all.slots, &all.gradients, &all.parameters}) r->tier = Tier::kHost;
+  return all;
 }
 
 Residency residency_of_stage(int64_t stage) {

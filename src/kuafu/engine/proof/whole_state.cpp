@@ -43,13 +43,16 @@ WholeState whole_state(Engine& engine, Communicator& world) {
     const ParamShard& shard = shards[t.shard];
     add_boxes(mine, t.slot + "\n" + shard.param->name, shard, t.tensor, mesh);
   }
+  const Residency residency = residency_of(engine.plan());
   for (const Param* p : engine.params()) {  // what forward reads, where it is not what is updated
-    const bool is_there = p->value.storage().nbytes() > 0;
-    const bool is_piece = residency_of(engine.plan().parallel).slots.portion == Portion::kWhole &&
-                          held.contains(p->value.const_data_ptr());
-    if (!is_there || is_piece) continue;
-    add_boxes(mine, "\n" + p->name, {.value = p->value, .grad = {}, .param = p, .split_axes = {}},
-              p->value, mesh, true);
+    if (residency.parameters.portion == Portion::kPart && p->value.storage().nbytes() == 0)
+      continue;
+    const Tensor value = residency.parameters.tier == Tier::kDevice ? p->value : engine.value(*p);
+    const bool is_piece =
+        residency.slots.portion == Portion::kWhole && held.contains(value.const_data_ptr());
+    if (is_piece) continue;
+    add_boxes(mine, "\n" + p->name, {.value = value, .grad = {}, .param = p, .split_axes = {}},
+              value, mesh, true);
   }
   GatheredBoxes all = gather_boxes(std::move(mine), Copies::kAreCompared, world, engine.device());
   WholeState whole;

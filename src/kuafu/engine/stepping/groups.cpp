@@ -144,11 +144,13 @@ GroupSet BlockGroups::groups_of(size_t block, Use use) const {
 
 void BlockGroups::expect(const pipeline::Row& row) {
   std::vector<GroupSet> uses;
+  Tiers::Then then = Tiers::Then::kNothing;
   for (const pipeline::Action& a : row) {
     const bool is_forward = a.op == pipeline::Op::kForward;
     if (!is_forward && a.op != pipeline::Op::kBackward && a.op != pipeline::Op::kInputGrad) {
       continue;
     }
+    if (!is_forward) then = Tiers::Then::kUpdate;
     const auto stage = static_cast<size_t>(a.stage);
     const size_t first = map_.first_block[stage], end = map_.first_block[stage + 1];
     for (size_t i = first; i < end; ++i) {
@@ -156,7 +158,7 @@ void BlockGroups::expect(const pipeline::Row& row) {
                                 : groups_of(first + end - 1 - i, Use::kBackward));
     }
   }
-  store_->expect(std::move(uses));
+  store_->expect(std::move(uses), then);
 }
 
 void BlockGroups::acquire(size_t block, Use use) {

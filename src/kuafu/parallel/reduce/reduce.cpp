@@ -99,14 +99,16 @@ std::unique_ptr<Store> make_store(const Plan& plan, const Mesh& mesh, const Para
   const DataParallelPlan& data = plan.parallel.data;
   const bool has_servers = data.has_servers();
   const SumOrder order = data.order == "fixed" ? SumOrder::kRank : SumOrder::kAny;
-  const Residency residency = residency_of(plan.parallel);
+  const Residency residency = residency_of(plan);
   const bool is_split = residency.slots.portion == Portion::kPart;
+  const bool has_tiers = plan.memory.has_tiers();
   StoreOptions options{.residency = residency,
-                       .cut = {.bucket_bytes = data.bucket,
+                       .cut = {.bucket_bytes = has_tiers ? plan.memory.chunk_size : data.bucket,
                                .is_sharded = is_split && !has_servers,
                                .servers = has_servers ? data.servers : 0},
                        .is_overlapped = data.overlap,
-                       .sums_every_micro_batch = order == SumOrder::kRank};
+                       .sums_every_micro_batch = order == SumOrder::kRank,
+                       .tiers = tier_options(plan)};
   const SumOptions named{data.mode, plan.cluster.ranks_per_node};
   std::unique_ptr<Reduce> reduce = has_servers ? make_servers(mesh, data.servers)
                                    : is_split  ? make_reduce_scatter(mesh, order)

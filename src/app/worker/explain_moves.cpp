@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/worker/explain_moves.h"
+
+#include <iostream>
+
+#include "kuafu/base/units.h"
+#include "kuafu/memory/optimum.h"
+#include "kuafu/memory/play.h"
+#include "kuafu/record/table.h"
+
+namespace kuafu {
+namespace {
+
+using Align = Table::Align;
+
+constexpr int64_t kMostMomentsDrawn = 120, kMostChunksDrawn = 60;
+constexpr double kMostSeconds = 5;  ///< of search for the least bytes
+
+/// What each policy moves of one trace.
+struct Scores {
+  struct Row {
+    std::string policy;
+    double bytes = 0;  ///< a step
+  };
+  std::vector<Row> rows;
+  std::optional<memory::Optimum> least;  ///< none in a build without CBC
+};
+
+Scores scores_of(const memory::UseTrace& uses, const TierOptions& tiers) {
+  Scores out;
+  for (const auto& entry : memory::builtin_policies().entries()) {
+    const memory::Played played = memory::play(uses, tiers.budget(), entry.make, tiers.knobs);
+    out.rows.push_back({entry.name, played.bytes_a_step()});
+  }
+  if (memory::has_optimum()) {
+    out.least = memory::least_bytes(uses, tiers.budget(), {.seconds = kMostSeconds});
+  }
+  return out;
+}
+
+/// A line a chunk, a sign a moment: read, kept from one use to another, at home, changed there.
+void draw(const memory::UseTrace& uses, const memory::Played& played) {
+  std::cout
+      << "  what lies where, a moment a column: # read on the device, + kept there, . at home, "
+         "= updated there\n";
+  if (uses.num_moments() > kMostMomentsDrawn || uses.num_chunks() > kMostChunksDrawn) {
+    std::cout << "  " << uses.num_chunks() << " chunks over " << uses.num_moments()
+              << " moments are too many to draw\n";
+    return;
+  }
+  std::vector<std::string> lines(uses.chunks.size());
+  memory::Held held = played.start;
+  auto next = played.moves.begin();
+  for (int64_t t = 0; t < uses.num_moments(); ++t) {
+    for (; next != played.moves.end() && next->moment == t; ++next) {
+      held.resident[static_cast<size_t>(next->chunk)] = next->to == memory::Tier::kDevice;
+    }
+    const memory::Moment& moment = uses.moments[static_cast<size_t>(t)];
+    for (int64_t c = 0; c < uses.num_chunks(); ++c) {
+      const memory::Use* use = memory::use_of(moment, c);
+      const bool is_read = use != nullptr && memory::needs_device(use->access);
+      lines[static_cast<size_t>(c)] += is_read          ? '#'
+                                       : held.has(c)    ? '+'
+                                       : use != nullptr ? '='
+                                                        : '.';
+    }
+  }
+  Table table({{"chunk of"}, {"bytes", Align::kRight}, {"a step"}});
+  for (size_t c = 0; c < lines.size(); ++c) {
+    table.add({uses.chunks[c].group, print_bytes(uses.chunks[c].bytes), lines[c]});
+  }
+  std::cout << table.str();
+}
+
+void print_scores(const Scores& scores) {
+  Table table({{"policy"}, {"host to device", Align::kRight}, {"over the least", Align::kRight}});
+  for (const Scores::Row& row : scores.rows) {
+    const auto bytes = static_cast<int64_t>(row.bytes);
+    const std::string over =
+        scores.least ? print_bytes(std::max<int64_t>(0, bytes - scores.least->bytes)) : "-";
+    table.add({row.policy, print_bytes(bytes), over});
+  }
+  if (scores.least) {
+    table.add(
+        {scores.least->is_proven ? "least" : "least found", print_bytes(scores.least->bytes), ""});
+  }
+  std::cout << table.str();
+}
+
+}  // namespace
+
+void print_moves(const Plan& plan, const RankResult& rank) {
+  const std::optional<TierOptions> tiers = tier_options(plan);
+  if (!tiers) return;
+  const MoveCounts& moves = rank.moves;
+  std::cout << "  on the host " << print_bytes(moves.host_peak) << " of states";
+  if (plan.memory.host) {
+    std::cout << ", budget " << print_bytes(*plan.memory.host)
+              << (moves.host_peak > *plan.memory.host ? ": NOT ENOUGH" : ": enough");
+  }
+  std::cout << "\n\nMoves  of that rank, a step of policy " << plan.memory.policy
+            << ", the first one excepted\n";
+  Table table({{"from"}, {"to"}, {"what"}, {"bytes", Align::kRight}});
+  table.add({"host", "device", text("parameters, ", moves.chunks, " chunks"),
+             print_bytes(moves.step_to_device)});
+  table.add({"device", "host", "gradients", print_bytes(moves.step_to_host)});
+  std::cout << table.str();
+  if (rank.uses.moments.empty()) {
+    std::cout << "  a budget that does not hold a step, or one step alone: no policy chooses\n";
+    return;
+  }
+  draw(rank.uses, memory::play(rank.uses, tiers->budget(), tiers->policy, tiers->knobs));
+  print_scores(scores_of(rank.uses, *tiers));
+}
+
+Json moves_json(const Plan& plan, const RankResult& rank) {
+  const std::optional<TierOptions> tiers = tier_options(plan);
+  if (!tiers) return nullptr;
+  const MoveCounts& moves = rank.moves;
+  const auto& budget = plan.memory.host;
+  Json j = {{"chunks", moves.chunks},
+            {"step_to_device_bytes", moves.step_to_device},
+            {"step_to_host_bytes", moves.step_to_host},
+            {"host_peak_bytes", moves.host_peak},
+            {"host_budget_bytes", budget ? Json(*budget) : Json(nullptr)},
+            {"policies", Json::object()},
+            {"least_bytes", nullptr},
+            {"is_proven", nullptr}};
+  if (rank.uses.moments.empty()) return j;
+  const Scores scores = scores_of(rank.uses, *tiers);
+  for (const Scores::Row& row : scores.rows) j["policies"][row.policy] = row.bytes;
+  if (!scores.least) return j;
+  j["least_bytes"] = scores.least->bytes;
+  j["is_proven"] = scores.least->is_proven;
+  return j;
+}
+
+}  // namespace kuafu

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is in use beside the chunks at each moment is not known before it was seen: the first training
+// step is played by "host" without prefetch, which needs the least, and measured. From then on the
+// policy has the whole trace. Steps of which no update follows (validation), and engines of which
+// nobody keeps books (certificates), are played like the first.
+
+#include "kuafu/states/tiers.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include <ATen/ATen.h>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/memory/play.h"
+#include "kuafu/meter/allocator.h"
+#include "kuafu/plan/plan.h"
+
+namespace kuafu {
+namespace {
+
+using device::Direction;
+
+/// Beyond all sums of bytes, and their sum is not beyond 2^63 - 1.
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max() / 4;
+
+/// Address space behind the budget of a device: for scratch, which no budget counts, headers of
+/// blocks, and what fragmentation costs.
+int64_t reserve_of(int64_t budget) { return (int64_t{64} << 20) + budget / 4; }
+
+int64_t physical_bytes() { return int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE); }
+
+int64_t seconds_to_ns(std::chrono::steady_clock::duration d) {
+  return std::chrono::nanoseconds(d).count();
+}
+
+}  // namespace
+
+int64_t TierOptions::budget() const { return device > 0 ? device : kUnlimited; }
+
+std::optional<TierOptions> tier_options(const Plan& plan) {
+  const MemoryPlan& m = plan.memory;
+  if (!m.has_tiers()) return {};
+  TierOptions options{
+      .policy = memory::builtin_policies().find(m.policy),
+      .knobs = {.prefetch = m.prefetch, .static_share = m.static_share, .margin = m.margin},
+      .device = m.device.value_or(0),
+      .host = m.host.value_or(0)};
+  if (m.throttle) options.host_gbs = plan.cluster.host_gbs;
+  return options;
+}
+
+RankBook device_book(const Plan& plan, int rank, at::Device device) {
+  const int64_t budget = plan.memory.device.value_or(0);
+  if (!plan.memory.has_tiers()) return RankBook(rank, budget);
+  const int64_t space = budget > 0 ? budget + reserve_of(budget) : physical_bytes();
+  return RankBook(
+      rank, TierBook{.tier = "device", .budget = budget, .arena = device.is_cpu() ? space : 0});
+}
+
+MoveCounts MoveCounts::stretched(int64_t recorded, int64_t steps) const {
+  MoveCounts all = *this;
+  const int64_t more = std::max<int64_t>(0, steps - recorded);
+  all.to_device += more * step_to_device;
+  all.foretold += more * step_to_device;
+  all.to_host += more * step_to_host;
+  const int64_t chosen = std::max<int64_t>(1, recorded - 1);  // steps that the policy played
+  all.prefetches += more * (prefetches / chosen);
+  all.prefetch_hits += more * (prefetch_hits / chosen);
+  return all;
+}
+
+Tiers::Tiers(const TierOptions& options, at::Device device)
+    : options_(options), has_memory_(!device.is_meta()), device_(current_book()) {
+  KUAFU_REQUIRE(device.is_cpu() || device.is_meta(), "tiers of memory on ", device.str(),
+                ": this build moves chunks on CPU ranks alone; use memory.policy = \"plain\"");
+  if (device_ != nullptr) {
+    const int64_t space =
+        options.host > 0 ? options.host + reserve_of(options.host) : physical_bytes();
+    host_ = std::make_unique<RankBook>(device_->rank(), TierBook{.tier = "host",
+                                                                 .budget = options.host,
+                                                                 .arena = has_memory_ ? space : 0,
+                                                                 .is_traced = false});
+    host_->put_beside(*device_);
+    device_->put_beside(*host_);
+  }
+  if (has_memory_) {
+    queues_ = device::make_copy_threads(
+        {.to_device_gbs = options.host_gbs, .to_host_gbs = options.host_gbs});
+  }
+}
+
+Tiers::~Tiers() = default;
+
+int Tiers::add(const Tensor& home, const Tensor& here, const std::string& group) {
+  KUAFU_CHECK(home.numel() == here.numel() && home.is_contiguous(), "a chunk of ", group, " has ",
+              home.numel(), " elements at home and ", here.numel(), " on the device");
+  chunks_.push_back({home, here, group});
+  ++counts_.chunks;
+  return static_cast<int>(chunks_.size()) - 1;
+}
+
+std::unique_ptr<Tiers::Course> Tiers::course_of(const std::vector<std::vector<int>>& reads,
+                                                Then then, bool is_measured) const {
+  auto course = std::make_unique<Course>();
+  memory::UseTrace& trace = course->trace;
+  for (const Chunk& chunk : chunks_) {
+    trace.chunks.push_back(
+        {.bytes = static_cast<int64_t>(chunk.home.nbytes()), .group = chunk.group});
+  }
+  for (const std::vector<int>& chunks : reads) {
+    memory::Moment& moment = trace.moments.emplace_back();
+    for (const int c : chunks) moment.uses.push_back({c, memory::Access::kRead});
+  }
+  if (then == Then::kUpdate) {
+    memory::Moment& update = trace.moments.emplace_back();
+    for (int64_t c = 0; c < trace.num_chunks(); ++c) {
+      update.uses.push_back({c, memory::Access::kAtHome});
+    }
+  }
+  course->budget = kUnlimited;
+  course->policy = memory::host_policy;
+  if (is_measured) {
+    for (size_t t = 0; t < in_use_.size(); ++t) trace.moments[t].in_use = in_use_[t];
+    course->budget = options_.budget();
+    course->policy = options_.policy;
+    course->knobs = options_.knobs;
+  }
+  memory::check(trace);
+  course->player =
+      std::make_unique<memory::Player>(trace, course->budget, course->policy, course->knobs);
+  if (then == Then::kUpdate) {
+    const memory::Played played =
+        memory::play(trace, course->budget, course->policy, course->knobs);
+    course->foretold = played.traffic.loaded / played.steps;
+  }
+  return course;
+}
+
+void Tiers::begin(const std::vector<std::vector<int>>& reads, Then then) {
+  if (is_measuring_) note_in_use();  // of the update
+  drop_all();
+  moment_ = 0;
+  is_measuring_ = false;
+  is_training_ = then == Then::kUpdate;
+  if (is_training_ && reads != reads_) {
+    reads_ = reads;
+    in_use_.clear();
+    steady_ = nullptr;
+  }
+  const bool is_measured = in_use_.size() == reads.size() + 1;
+  if (is_training_ && is_measured) {
+    if (!steady_) steady_ = course_of(reads, then, true);
+    now_ = steady_.get();
+  } else {
+    other_ = course_of(reads, then, false);
+    now_ = other_.get();
+  }
+  if (!is_training_) return;
+  if (!is_measured && device_ != nullptr) {
+    in_use_.clear();
+    is_measuring_ = true;
+  }
+  for (const Direction queue : {Direction::kToDevice, Direction::kToHost}) {
+    before_[static_cast<size_t>(queue)] = copied(queue);
+  }
+}
+
+/// Of the moment that ends here.
+void Tiers::note_in_use() {
+  if (device_ != nullptr) in_use_.push_back(device_->take_most() - bytes_here());
+}
+
+void Tiers::next() {
+  KUAFU_CHECK(now_ != nullptr && moment_ < now_->trace.moments.size(), "moment ", moment_,
+              " of a step that has fewer");
+  if (is_measuring_ && moment_ > 0) note_in_use();
+  const memory::Player::Moment moment = now_->player->next();
+  for (const memory::Move& move : moment.moves) {
+    if (move.kind == memory::MoveKind::kDrop) drop(chunks_[static_cast<size_t>(move.chunk)]);
+  }
+  if (is_measuring_) device_->take_most();  // what has left is none of this moment's
+  for (const memory::Move& move : moment.moves) {
+    if (move.kind == memory::MoveKind::kLoad) load(chunks_[static_cast<size_t>(move.chunk)]);
+  }
+  for (const memory::Use& use : now_->trace.moments[moment_].uses) {
+    const Chunk& chunk = chunks_[static_cast<size_t>(use.chunk)];
+    if (memory::needs_device(use.access)) wait(chunk.ticket);
+  }
+  ++moment_;
+}
+
+void Tiers::go_home() {
+  arrive();
+  if (now_ == nullptr || moment_ + 1 != now_->trace.moments.size() || !is_training_) {
+    return drop_all();  // a step that was left, or is none of an optimizer
+  }
+  next();
+  const auto of_step = [this](Direction queue) {
+    return copied(queue) - before_[static_cast<size_t>(queue)];
+  };
+  counts_.step_to_device = of_step(Direction::kToDevice);
+  counts_.step_to_host = of_step(Direction::kToHost);
+  counts_.to_device += counts_.step_to_device;
+  counts_.to_host += counts_.step_to_host;
+  counts_.foretold += now_->foretold;
+}
+
+int64_t Tiers::copied(Direction queue) const {
+  return has_memory_ ? queues_->stats(queue).bytes : counted_[static_cast<size_t>(queue)];
+}
+
+device::Ticket Tiers::copy(Direction queue, const Tensor& to, const Tensor& from) {
+  const auto bytes = static_cast<int64_t>(from.nbytes());
+  if (!has_memory_) {
+    counted_[static_cast<size_t>(queue)] += bytes;
+    return {queue, 0};
+  }
+  return queues_->copy(queue, {to.mutable_data_ptr(), from.const_data_ptr(), bytes});
+}
+
+void Tiers::wait(const device::Ticket& ticket) {
+  if (!has_memory_ || ticket.number == 0 || queues_->is_done(ticket)) return;
+  const auto start = std::chrono::steady_clock::now();
+  queues_->wait(ticket);
+  if (!is_training_) return;
+  counts_.wait_seconds +=
+      1e-9 * static_cast<double>(seconds_to_ns(std::chrono::steady_clock::now() - start));
+}
+
+void Tiers::load(Chunk& chunk) {
+  const CategoryScope scope(Category::kParameter);
+  allocate_storage(chunk.here, static_cast<int64_t>(chunk.home.nbytes()));
+  let_pages_leave(chunk.here);
+  chunk.ticket = copy(Direction::kToDevice, chunk.here, chunk.home);
+  chunk.is_here = true;
+}
+
+void Tiers::drop(Chunk& chunk) {
+  wait(chunk.ticket);
+  free_storage(chunk.here);
+  chunk.is_here = false;
+}
+
+void Tiers::drop_all() {
+  for (Chunk& chunk : chunks_) {
+    if (chunk.is_here) drop(chunk);
+  }
+}
+
+int64_t Tiers::bytes_here() const {
+  int64_t bytes = 0;
+  for (const Chunk& chunk : chunks_) {
+    if (chunk.is_here) bytes += static_cast<int64_t>(chunk.home.nbytes());
+  }
+  return bytes;
+}
+
+Tensor Tiers::leave(const Tensor& gradient) {
+  Tensor there;
+  {
+    const BookScope where(host_.get());
+    const CategoryScope scope(Category::kGradient);
+    there = at::empty(gradient.sizes(), gradient.options());
+  }
+  leaving_.push_back({gradient, copy(Direction::kToHost, there, gradient)});
+  return there;
+}
+
+void Tiers::arrive() {
+  for (const Leaving& leaving : leaving_) wait(leaving.ticket);
+  leaving_.clear();
+}
+
+MoveCounts Tiers::counts() const {
+  MoveCounts all = counts_;
+  if (host_) all.host_peak = host_->peak();
+  if (steady_) {
+    all.prefetches = steady_->player->prefetches();
+    all.prefetch_hits = steady_->player->prefetch_hits();
+  }
+  return all;
+}
+
+}  // namespace kuafu

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kuafu/device/transfer.h"
+#include "kuafu/memory/player.h"
+#include "kuafu/meter/book.h"
+#include "kuafu/tensor/tensor.h"
+
+namespace kuafu {
+
+struct Plan;
+
+/// What tiers of memory are, and who chooses what lies where.
+struct TierOptions {
+  memory::Policy policy;
+  memory::Knobs knobs = {};
+  int64_t device = 0, host = 0;         ///< budgets in bytes; 0: unlimited
+  std::optional<double> host_gbs = {};  ///< what copies are held back to, each direction
+
+  /// What a policy has for chunks and what is in use, a number where it is unlimited too.
+  int64_t budget() const;
+};
+
+/// Those of a plan; none where everything stays on the device.
+std::optional<TierOptions> tier_options(const Plan& plan);
+
+/// The book of the device of one rank: with tiers it has an arena, where there is memory.
+RankBook device_book(const Plan& plan, int rank, at::Device device);
+
+/// What a rank moved in its training steps, and what its memories held at most.
+struct MoveCounts {
+  int64_t to_device = 0, to_host = 0;  ///< bytes copied, as the queues count them
+  int64_t foretold = 0;                ///< to_device as memory::play has it of the traces of uses
+  int64_t step_to_device = 0, step_to_host = 0;  ///< of the last step
+  int64_t prefetches = 0, prefetch_hits = 0;
+  double wait_seconds = 0;  ///< in which the rank's thread stood still for a copy
+  int64_t host_peak = 0;    ///< most bytes of states on the host
+  int64_t chunks = 0;       ///< of parameters
+  bool operator==(const MoveCounts&) const = default;
+
+  /// Those of so many steps, of `recorded` ones of which the last is like all that follow.
+  MoveCounts stretched(int64_t recorded, int64_t steps) const;
+};
+
+/// Where the states of one rank lie, and what moves them. Chunks of parameters are at home on the
+/// host and come to the device for their uses; what a policy chooses to keep there stays from one use
+/// to the next. It is told the uses of a step by chunk; it knows no parameter, and its policy no
+/// tensor. Used by the rank's own thread.
+///
+///     begin     what each moment of a step reads                       a trace of uses
+///     next      before a moment: the policy's moves, checked           drops, then loads
+///     go_home   before the update: nothing of a chunk is on the device the host changes it
+class Tiers {
+ public:
+  /// What follows the last moment of begin().
+  enum class Then : uint8_t { kUpdate, kNothing };
+
+  Tiers(const TierOptions& options, at::Device device);
+  ~Tiers();
+
+  /// That of the host; null where nothing is booked.
+  RankBook* host() const { return host_.get(); }
+
+  /// A chunk: a flat tensor on the host, and one like it on the device that has storage while the
+  /// chunk is there. Returns its number.
+  int add(const Tensor& home, const Tensor& here, const std::string& group);
+
+  /// A step begins, with nothing on the device; the chunks that each of its moments reads.
+  void begin(const std::vector<std::vector<int>>& reads, Then then);
+  /// The next moment begins: its moves are made, and what it reads is there.
+  void next();
+  /// The update begins: every chunk is at home, and every gradient that left.
+  void go_home();
+
+  /// Starts the way of a tensor to the host, and gives the one it becomes there. It may be read
+  /// after arrive().
+  Tensor leave(const Tensor& gradient);
+  /// What left is on the host, and its space on the device is free.
+  void arrive();
+
+  MoveCounts counts() const;
+  /// The uses of a step with what is in use beside them, once they are known; else no moments.
+  memory::UseTrace uses() const { return steady_ ? steady_->trace : memory::UseTrace{}; }
+
+ private:
+  struct Chunk {
+    Tensor home, here;
+    std::string group;
+    device::Ticket ticket = {};  ///< of its load
+    bool is_here = false;
+  };
+  struct Leaving {
+    Tensor from;
+    device::Ticket ticket;
+  };
+  /// A step as it is known: its uses, and who chooses.
+  struct Course {
+    memory::UseTrace trace = {};
+    int64_t budget = 0;
+    memory::Policy policy = {};
+    memory::Knobs knobs = {};
+    std::unique_ptr<memory::Player> player = {};
+    int64_t foretold = 0;  ///< bytes that a step loads
+  };
+
+  std::unique_ptr<Course> course_of(const std::vector<std::vector<int>>& reads, Then then,
+                                    bool is_measured) const;
+  void note_in_use();
+  int64_t copied(device::Direction queue) const;
+  device::Ticket copy(device::Direction queue, const Tensor& to, const Tensor& from);
+  void wait(const device::Ticket& ticket);
+  void load(Chunk& chunk);
+  void drop(Chunk& chunk);
+  void drop_all();
+  int64_t bytes_here() const;
+
+  const TierOptions options_;
+  const bool has_memory_;  // meta tensors have none: what would be copied is counted
+  RankBook* const device_;
+  std::unique_ptr<RankBook> host_;  // null where nothing is booked
+  std::vector<Chunk> chunks_;
+  std::vector<Leaving> leaving_;
+
+  std::vector<std::vector<int>> reads_;  // of the steps that `steady_` is for
+  std::vector<int64_t> in_use_;          // by moment, from the first of them
+  std::unique_ptr<Course> steady_,
+      other_;  // of all later ones; of a step that is measured or alone
+  Course* now_ = nullptr;
+  size_t moment_ = 0;
+  bool is_measuring_ = false, is_training_ = false;
+  int64_t counted_[2] = {0, 0};  // bytes by direction, without memory
+  int64_t before_[2] = {0, 0};   // copied when the step began
+  MoveCounts counts_;
+  std::unique_ptr<device::CopyQueues> queues_;  // goes before the memory
+};
+
+}  // namespace kuafu

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plans with tiers of memory: the same bits as without, bytes that move as foretold, a budget that
+// holds.
+
+#include "kuafu/states/tiers.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <mutex>
+#include <numeric>
+
+#include "kuafu/base/reason.h"
+#include "kuafu/comm/simulated.h"
+#include "kuafu/device/arena.h"
+#include "kuafu/engine/engine.h"
+#include "kuafu/engine/whole.h"
+#include "kuafu/meter/allocator.h"
+#include "tests/states/zero_plans.h"
+#include "tests/support/ranks.h"
+#include "tests/support/tensors.h"
+
+namespace kuafu {
+namespace {
+
+using tests::small_plan;
+using tests::Trained;
+
+/// What a rank of a booked run did.
+struct Booked {
+  Trained trained;
+  MoveCounts moves;
+  int64_t peak = 0;                   ///< booked bytes on the device
+  int64_t states = 0;                 ///< of parameters, gradients and slots that the rank keeps
+  int64_t gradients = 0;              ///< bytes of them, in a step
+  int64_t arena = 0, high_water = 0;  ///< bytes of address space; how far it was used
+};
+
+void train(const Plan& plan, Communicator& world, const Dataset& data, at::Device device,
+           Booked& out) {
+  RankBook book = device_book(plan, world.rank(), device);
+  const BookScope booked(&book);
+  const Registries registries = tests::idle_registries();
+  Engine engine(plan, registries, world, data, {.device = device});
+  for (int64_t step = 0; step < plan.train.steps; ++step) {
+    out.trained.losses.push_back(engine.step().loss);
+  }
+  out.moves = engine.moves();
+  out.peak = book.peak();
+  for (const ParamShard& s : engine.shards()) {
+    out.gradients += static_cast<int64_t>(s.value.nbytes());
+    out.states += 2 * static_cast<int64_t>(s.value.nbytes());
+  }
+  for (const SlotTensor& t : engine.optimizer().state().tensors) {
+    out.states += static_cast<int64_t>(t.tensor.nbytes());
+  }
+  if (const device::Arena* arena = book.account()->arena()) {
+    out.arena = arena->budget();
+    out.high_water = arena->stats().high_water;
+  }
+  if (!device.is_cpu()) return;
+  const BookScope not_booked(nullptr);
+  for (Param* p : engine.params()) {
+    out.trained.parameters[p->name] = gather_param(*p, engine.value(*p), engine.mesh()).clone();
+  }
+}
+
+std::vector<Booked> on_threads(const Plan& plan) {
+  std::vector<Booked> all(static_cast<size_t>(num_ranks(plan)));
+  tests::run_ranks(static_cast<int>(num_ranks(plan)), [&](Communicator& world) {
+    train(plan, world, *tests::data_of(plan), at::kCPU, all[static_cast<size_t>(world.rank())]);
+  });
+  return all;
+}
+
+/// f32, sums in the order of ranks, so that bits are those of any cut of buckets.
+Plan plan_with(Overrides more) {
+  Overrides all = {{"model.dtype", "f32"},
+                   {"parallel.data.order", "fixed"},
+                   {"model.layers", "3"},
+                   {"train.batch", "6"},
+                   {"train.validation_batches", "0"}};
+  all.insert(all.end(), more.begin(), more.end());
+  return small_plan(all);
+}
+
+Overrides replicas(int64_t n, int64_t stage) {
+  return {{"parallel.data", text(n)}, {"parallel.zero", text(stage)}};
+}
+
+Overrides policy(const std::string& name, int64_t device, const Overrides& more = {}) {
+  Overrides all = {{"memory.policy", name}, {"memory.device", text(device)}};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+Overrides both(Overrides a, const Overrides& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+const std::vector<std::string> kPolicies = {"host", "static", "lru", "belady", "auto"};
+
+/// The least budget a plan trains under, by the peak that "host" has without prefetch.
+int64_t least_budget(const Overrides& base) {
+  int64_t most = 0;
+  for (const Booked& rank :
+       on_threads(plan_with(both(base, {{"memory.policy", "host"}, {"memory.prefetch", "0"}})))) {
+    most = std::max(most, rank.peak);
+  }
+  return most;
+}
+
+void expect_same_bits(const Plan& plan, const Trained& plain, const std::string& where) {
+  const std::vector<Booked> ranks = on_threads(plan);
+  for (const Booked& rank : ranks) {
+    EXPECT_TRUE(tests::is_same(rank.trained, plain)) << where;
+    EXPECT_LE(rank.peak, *plan.memory.device) << where;
+    EXPECT_LE(rank.high_water, rank.arena) << where;
+    EXPECT_EQ(rank.moves.to_device, rank.moves.foretold) << where;
+    EXPECT_GT(rank.moves.to_device, 0) << where;
+    EXPECT_EQ(rank.moves.to_host, plan.train.steps * rank.gradients) << where;
+  }
+}
+
+/// Every policy, on budgets from the least one up.
+void expect_every_policy(const Overrides& base, const Overrides& more, const std::string& where) {
+  const Trained plain = on_threads(plan_with(base))[0].trained;
+  const int64_t least = least_budget(both(base, more));
+  for (const std::string& name : kPolicies) {
+    for (const int64_t budget : {least, least + least / 8, 4 * least}) {
+      const Plan plan = plan_with(both(both(base, more), policy(name, budget)));
+      expect_same_bits(plan, plain, text(where, ", ", name, " in ", budget));
+    }
+  }
+}
+
+TEST(Tiers, TrainToTheBitsOfPlainUnderEveryPolicy) { expect_every_policy({}, {}, "one rank"); }
+
+TEST(Tiers, TrainToTheBitsOfPlainUnderEveryStageOfZero) {
+  for (int64_t stage = 0; stage <= kLastZeroStage; ++stage) {
+    const Overrides base = replicas(2, stage);
+    const Trained plain = on_threads(plan_with(base))[0].trained;
+    const int64_t least = least_budget(base);
+    for (const char* name : {"host", "auto"}) {
+      expect_same_bits(plan_with(both(base, policy(name, least))), plain,
+                       text(name, ", ZeRO-", stage));
+    }
+  }
+}
+
+TEST(TiersWhole, TrainToTheBitsOfPlainUnderEveryPolicyStageChunkAndPrefetch) {
+  for (const int64_t n : {1, 2, 3}) {
+    for (int64_t stage = 0; stage <= kLastZeroStage; ++stage) {
+      for (const char* chunk : {"1", "3000", "26214400"}) {
+        for (const char* prefetch : {"0", "1", "3"}) {
+          expect_every_policy(
+              replicas(n, stage), {{"memory.chunk_size", chunk}, {"memory.prefetch", prefetch}},
+              text(n, " ranks, ZeRO-", stage, ", chunk ", chunk, ", prefetch ", prefetch));
+        }
+      }
+    }
+  }
+}
+
+const std::vector<std::pair<std::string, Overrides>>& kinds() {
+  static const std::vector<std::pair<std::string, Overrides>> all = {
+      {"BERT", {{"model.kind", "bert"}}},
+      {"LLaMA",
+       {{"model.norm", "rms"},
+        {"model.positions", "rotary"},
+        {"model.mlp", "swiglu"},
+        {"model.bias", "false"}}},
+      {"micro-batches", {{"train.micro_batch", "2"}}},
+      {"recomputed", {{"memory.recompute", "full"}, {"train.micro_batch", "3"}}},
+      {"momentum", {{"optimizer.kind", "sgd"}, {"optimizer.momentum", "0.9"}}},
+      {"LAMB", {{"optimizer.kind", "lamb"}}},
+      {"Muon", {{"optimizer.kind", "muon"}}},
+      {"bf16", {{"model.dtype", "bf16"}}},
+      {"f16, scaled", {{"model.dtype", "f16"}, {"train.loss_scale_start", "1e9"}}},
+      {"telemetry", {{"train.telemetry", "true"}}},
+      {"any order", {{"parallel.data.order", "any"}}},
+      {"tensor 1d", tests::keys::tensor("1d", "2")},
+      {"tensor 1d-sp, ZeRO-3", both(tests::keys::tensor("1d-sp", "2"), replicas(2, 3))},
+      {"experts, ZeRO-3", both(tests::keys::experts("2"), replicas(2, 3))},
+      {"pipeline", {{"parallel.pipeline", "2"}, {"train.micro_batch", "2"}}},
+      {"ring", tests::keys::sequence("ring", "2")}};
+  return all;
+}
+
+TEST(Tiers, TrainEveryKindOfPlanToTheBitsOfPlain) {
+  for (const auto& [name, base] : kinds()) {
+    const std::vector<Booked> plain = on_threads(plan_with(base));
+    const std::vector<Booked> tiered =
+        on_threads(plan_with(both(base, policy("belady", least_budget(base)))));
+    for (size_t r = 0; r < plain.size(); ++r) {
+      EXPECT_TRUE(tests::is_same(tiered[r].trained, plain[r].trained)) << name;
+      EXPECT_EQ(tiered[r].moves.to_device, tiered[r].moves.foretold) << name;
+      EXPECT_GT(tiered[r].moves.to_host, 0) << name;
+    }
+  }
+}
+
+TEST(Tiers, TrainWhatDoesNotFitTheDevice) {
+  const Overrides base = {{"model.layers", "8"}, {"train.batch", "1"}};
+  const int64_t budget = least_budget(base);
+  const Booked rank = on_threads(plan_with(both(base, policy("auto", budget))))[0];
+  EXPECT_LT(budget, rank.states / 2);
+  EXPECT_LE(rank.peak, budget);
+  EXPECT_GE(rank.moves.host_peak, rank.states / 2);  // gradients are there between halves of a step
+  EXPECT_THROW(on_threads(plan_with(both(base, {{"memory.device", text(budget)}}))), OutOfMemory);
+}
+
+TEST(Tiers, MoveLessWhereMoreFits) {
+  const int64_t least = least_budget({});
+  const auto moved = [&](const char* name, int64_t budget) {
+    return on_threads(plan_with(policy(name, budget)))[0].moves.to_device;
+  };
+  EXPECT_LE(moved("belady", least), moved("host", least));
+  EXPECT_LT(moved("belady", 8 * least), moved("belady", least));
+  // Everything stays from its first use to the update: of three steps the first is played by "host".
+  const Booked all = on_threads(plan_with(policy("belady", 8 * least)))[0];
+  EXPECT_EQ(all.moves.to_device - 2 * all.gradients, moved("host", 8 * least) / 3);
+}
+
+TEST(Tiers, OfTooLittleSayWhatLiesWhere) {
+  for (const int n : {1, 3}) {
+    try {
+      on_threads(plan_with(both(replicas(n, 3), policy("auto", 20000))));
+      FAIL() << "trained in 20 kB";
+    } catch (const TierFull& e) {
+      EXPECT_EQ(e.fields.tier, "device");
+      EXPECT_EQ(e.fields.budget, 20000);
+      EXPECT_EQ(e.fields.beside, "host");
+      EXPECT_GT(e.fields.live_beside, 0);
+      EXPECT_EQ(
+          std::accumulate(e.fields.by_category.begin(), e.fields.by_category.end(), int64_t{0}),
+          e.fields.live);
+      const std::string reason = reason_of(e);
+      EXPECT_NE(reason.find("out of device memory"), std::string::npos) << reason;
+      EXPECT_NE(reason.find("; on the host "), std::string::npos) << reason;
+    }
+  }
+}
+
+TEST(Tiers, OfTooLittleHostSayThatItIsTheHost) {
+  try {
+    on_threads(plan_with({{"memory.policy", "host"}, {"memory.host", "50000"}}));
+    FAIL() << "50 kB hold all";
+  } catch (const TierFull& e) {
+    EXPECT_EQ(e.fields.tier, "host");
+    EXPECT_EQ(e.fields.beside, "device");
+  }
+}
+
+TEST(Tiers, MoveAndHoldAsMuchWithoutMemory) {
+  for (const int64_t stage : {0, 1, 3}) {
+    for (const char* name : {"host", "static", "belady"}) {
+      const Overrides base = replicas(2, stage);
+      Plan plan = plan_with(both(base, policy(name, least_budget(base) * 9 / 8)));
+      plan.train.steps = 2;
+      std::vector<Booked> threads = on_threads(plan);
+      SimulatedWorld world(2);
+      for (int r = 0; r < 2; ++r) {
+        Booked meta;
+        train(plan, *world.communicator(r), *tests::data_of(plan), at::kMeta, meta);
+        Booked& real = threads[static_cast<size_t>(r)];
+        real.moves.wait_seconds = 0;
+        EXPECT_EQ(meta.moves, real.moves) << name << ", ZeRO-" << stage;
+        EXPECT_EQ(meta.peak, real.peak) << name << ", ZeRO-" << stage;
+      }
+    }
+  }
+}
+
+TEST(Tiers, ThrottledCopiesTakeTheirTime) {
+  const auto waited = [](const char* gbs) {
+    return on_threads(plan_with({{"memory.policy", "host"},
+                                 {"memory.prefetch", "0"},
+                                 {"memory.throttle", "true"},
+                                 {"cluster.host_gbs", gbs}}))[0]
+        .moves;
+  };
+  const MoveCounts slow = waited("0.01");
+  // Nothing is loaded ahead, so each load is waited for: its bytes at 10 MB/s.
+  EXPECT_GE(slow.wait_seconds, 0.9 * static_cast<double>(slow.to_device) / 0.01e9);
+  EXPECT_LT(waited("10").wait_seconds, slow.wait_seconds / 2);
+}
+
+// What has left the device is out of the process: the system says so.
+TEST(Tiers, WhatIsDroppedLeavesTheProcess) {
+  constexpr int64_t kElements = 1 << 20;
+  RankBook book(0, TierBook{.tier = "device", .budget = 64 << 20, .arena = 64 << 20});
+  const BookScope booked(&book);
+  const device::Arena& arena = *book.account()->arena();
+  Tiers tiers({.policy = memory::host_policy}, at::kCPU);
+  Tensor home;
+  {
+    const BookScope host(tiers.host());
+    home = at::rand({kElements});
+  }
+  const Tensor here = at::empty({kElements});
+  tiers.add(home, here, "block");
+  free_storage(here);
+  tiers.begin({{0}, {}}, Tiers::Then::kUpdate);
+  const int64_t before = arena.resident_bytes();
+  tiers.next();
+  EXPECT_TRUE(at::equal(here, home));
+  EXPECT_GE(arena.resident_bytes(), before);
+  EXPECT_GE(arena.resident_bytes(), 4 * kElements);
+  tiers.next();  // "host" drops what this moment does not use
+  EXPECT_EQ(here.storage().nbytes(), 0u);
+  EXPECT_LT(arena.resident_bytes(), 64 << 10);
+  tiers.go_home();
+  EXPECT_EQ(tiers.counts().to_device, 4 * kElements);
+}
+
+TEST(Tiers, HaveThePoliciesThatThereAre) {
+  for (const std::string& name : memory::builtin_policies().names()) {
+    EXPECT_TRUE(tier_options(small_plan({{"memory.policy", name}, {"memory.device", "1 GB"}})))
+        << name;
+  }
+  EXPECT_FALSE(tier_options(small_plan({})));
+}
+
+}  // namespace
+}  // namespace kuafu
