@@ -85,7 +85,7 @@ def meets_the_rule(file, history):
 def without_waiting(text, files):
     """The index without these files' entries in the waiting list."""
     for file in files:
-        text = re.sub(rf'\[\[waiting\]\]\nfile = "{re.escape(file)}"\nwhy = "[^\n]*"\n\n?', "", text)
+        text = re.sub(rf'\[\[waiting\]\]\nfile = "{re.escape(file)}"\nwhy = "[^\n]*"\n(?:lacks = [^\n]*\n)?\n?', "", text)
     return text
 
 
