@@ -115,7 +115,7 @@ class Expansion {
   }
 
  private:
-  struct Slot {
+  struct Position {
     std::string key;
     Values values;
     bool is_row = false;
@@ -131,14 +131,14 @@ class Expansion {
     }
   }
 
-  std::vector<Slot> slots_of(const std::vector<const Row*>& chosen) const {
+  std::vector<Position> slots_of(const std::vector<const Row*>& chosen) const {
     std::set<std::string> of_rows;
     for (const Row* row : chosen) {
       for (const auto& [key, values] : row == nullptr ? Choices() : row->choices) {
         require(of_rows.insert(key).second, key + " is set by two rows of a case");
       }
     }
-    std::vector<Slot> slots;
+    std::vector<Position> slots;
     for (size_t i = 0; i < chosen.size(); ++i) {
       const Axis& axis = sweep_.axes[i];
       if (chosen[i] == nullptr) {
@@ -155,7 +155,7 @@ class Expansion {
     return slots;
   }
 
-  void cross(const std::vector<const Row*>& chosen, const std::vector<Slot>& slots,
+  void cross(const std::vector<const Row*>& chosen, const std::vector<Position>& slots,
              const Values& picked) {
     if (picked.size() == slots.size()) return add(chosen, slots, picked);
     for (const Json& value : slots[picked.size()].values) {
@@ -165,7 +165,7 @@ class Expansion {
     }
   }
 
-  void add(const std::vector<const Row*>& chosen, const std::vector<Slot>& slots,
+  void add(const std::vector<const Row*>& chosen, const std::vector<Position>& slots,
            const Values& picked) {
     Point point;
     for (size_t i = 0; i < slots.size(); ++i) {
@@ -183,7 +183,7 @@ class Expansion {
     if (!is_skipped(point)) points_.push_back(std::move(point));
   }
 
-  static std::string label_of(const Slot& slot, const Json& value) {
+  static std::string label_of(const Position& slot, const Json& value) {
     if (slot.is_row) return plain(value);
     const bool is_ranks = slot.key == "ranks";
     if (slot.values.size() == 1 && (!is_ranks || value == 1)) return "";

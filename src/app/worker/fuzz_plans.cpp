@@ -129,7 +129,7 @@ bool has_meaning(const Key& key, const Overrides& settings, Draw& draw) {
   if (key.governor.empty() || draw.once_in(40)) return true;
   return plan::has_meaning(key, [&](const Key& governor) {
     Plan defaults;
-    std::string value = *std::get<std::string*>(governor.slot(defaults));
+    std::string value = *std::get<std::string*>(governor.member(defaults));
     for (const auto& [name, set] : settings) {
       if (name == governor.name) value = set;
     }

@@ -17,14 +17,14 @@ constexpr const char* kWorldKey = "world";
 constexpr int64_t kMostPoints = 100'000;  ///< of a sweep, skipped ones too: weeks of cases
 
 /// Values that one position of the name runs through.
-struct Slot {
+struct Position {
   std::string key;
   std::vector<Json> values;
   int line = 0;
   const Bundle* bundle = nullptr;  ///< the row a slot of one value stands for
 };
 
-std::string label(const Slot& slot, const Json& value) {
+std::string label(const Position& slot, const Json& value) {
   if (slot.bundle != nullptr) return slot.bundle->name;
   if (slot.key == "ranks") return plain_text(value) + (value == 1 ? " rank" : " ranks");
   if (slot.key == "world") return plain_text(value);
@@ -32,7 +32,7 @@ std::string label(const Slot& slot, const Json& value) {
 }
 
 /// One choice needs no word in the name, unless it is a number of ranks above 1.
-bool is_named(const Slot& slot) {
+bool is_named(const Position& slot) {
   return slot.bundle != nullptr || slot.values.size() > 1 ||
          (slot.key == "ranks" && slot.values.front() != 1);
 }
@@ -79,7 +79,7 @@ class Expander {
     }
   }
 
-  std::vector<Slot> slots(const std::vector<const Bundle*>& chosen) const {
+  std::vector<Position> slots(const std::vector<const Bundle*>& chosen) const {
     std::set<std::string> taken;
     for (const Bundle* bundle : chosen) {
       if (bundle == nullptr) continue;
@@ -88,7 +88,7 @@ class Expander {
                 " is set by two rows that meet in one case");
       }
     }
-    std::vector<Slot> slots;
+    std::vector<Position> slots;
     for (size_t i = 0; i < chosen.size(); ++i) {
       const SweepAxis& axis = suite_.axes[i];
       if (chosen[i] == nullptr) {
@@ -106,8 +106,8 @@ class Expander {
     return slots;
   }
 
-  void add_suite_slots(std::vector<Slot>& slots) const {
-    const bool has_world = std::any_of(slots.begin(), slots.end(), [](const Slot& slot) {
+  void add_suite_slots(std::vector<Position>& slots) const {
+    const bool has_world = std::any_of(slots.begin(), slots.end(), [](const Position& slot) {
       const auto names = [](const auto& choices) {
         return std::any_of(choices.begin(), choices.end(),
                            [](const Choice& c) { return c.key == kWorldKey; });
@@ -123,7 +123,7 @@ class Expander {
     for (const int64_t seed : suite_.seeds) slots.back().values.emplace_back(seed);
   }
 
-  void cross(const std::vector<Slot>& slots, const std::vector<const Bundle*>& chosen) {
+  void cross(const std::vector<Position>& slots, const std::vector<const Bundle*>& chosen) {
     std::vector<size_t> at(slots.size(), 0);
     while (true) {
       require(++num_points_ <= kMostPoints, suite_.axes.front().line, "the sweep has more than ",
@@ -136,7 +136,7 @@ class Expander {
     }
   }
 
-  Point make_point(const std::vector<Slot>& slots, const std::vector<size_t>& at,
+  Point make_point(const std::vector<Position>& slots, const std::vector<size_t>& at,
                    const std::vector<const Bundle*>& chosen) const {
     Point point;
     point.is_of_sweep = true;
@@ -164,7 +164,7 @@ class Expander {
     return point;
   }
 
-  static void put_name(Point& point, const std::vector<Slot>& slots) {
+  static void put_name(Point& point, const std::vector<Position>& slots) {
     point.name.clear();
     point.labels.clear();
     for (size_t i = 0; i < slots.size(); ++i) {
