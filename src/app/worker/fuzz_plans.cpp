@@ -61,7 +61,7 @@ const std::map<std::string, std::vector<int64_t>>& sizes() {
 /// Numbers whose whole range is of no interest: most of it trains to infinity at once.
 const std::map<std::string, std::vector<std::string>>& numbers() {
   static const std::map<std::string, std::vector<std::string>> all = {
-      {"optimizer.lr", {"0", "0.0001", "0.01", "0.1", "10"}},
+      {"optimizer.lr", {"0.0001", "0.01", "0.1", "10"}},
       {"optimizer.weight_decay", {"0", "0.1", "1"}},
       {"optimizer.clip", {"0", "0.01", "1", "100"}},
       {"optimizer.ratio_min", {"0", "0.1", "1"}},
