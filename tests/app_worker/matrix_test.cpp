@@ -175,7 +175,9 @@ TEST_F(Matrix, StepsGoBeyondTheFirstThreeOfACertificate) {
 }
 
 TEST_F(Matrix, RecordsHowFarErrorsStayFromTheirBounds) {
-  matrix::Outcome near{.status = matrix::Status::kEqual, .ratio = 3, .native_ratio = 12};
+  matrix::Outcome near;
+  near.status = matrix::Status::kEqual;
+  near.ratio = 3, near.native_ratio = 12;
   matrix::Outcome far = near;
   far.native_ratio = 150, far.why_far = kUnexplained;
   const Json record = matrix::to_json(dims_, {{{}, near}, {{}, far}}, 1);
