@@ -335,17 +335,18 @@ class Run {
   }
 
   void write_failure(int rank, const std::exception& e) {
-    if (end_uncertified(text("rank ", rank, ": ", what_of(e)), e)) return;
+    const bool names_rank = dynamic_cast<const OutOfMemory*>(&e) != nullptr;
+    const std::string why = names_rank ? reason_of(e) : text("rank ", rank, ": ", reason_of(e));
+    if (end_uncertified(why, e)) return;
     Json document = head_;
     made_.add_to(document, plan_);
     add_failure(document, failure_of(e).status, e);
-    const bool names_rank = dynamic_cast<const OutOfMemory*>(&e) != nullptr;
-    if (!names_rank) document["reason"] = text("rank ", rank, ": ", what_of(e));
+    document["reason"] = why;
     files_.write_document(document);
   }
 
   int end(const std::string& status, const std::exception& cause, int code) {
-    if (end_uncertified(what_of(cause), cause)) return is_of_plugin(cause) ? kFailed : kOk;
+    if (end_uncertified(reason_of(cause), cause)) return is_of_plugin(cause) ? kFailed : kOk;
     return end_with(head_.is_null() ? no_head(world_) : head_, status, cause, code);
   }
 
