@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <iostream>
 #include <mutex>
 #include <optional>
@@ -23,6 +25,7 @@
 #include "kuafu/base/launcher.h"
 #include "kuafu/base/plugin_error.h"
 #include "kuafu/base/reason.h"
+#include "kuafu/base/units.h"
 #include "kuafu/base/worlds.h"
 #include "kuafu/comm/gather.h"
 #include "kuafu/comm/worlds.h"
@@ -44,6 +47,21 @@ namespace {
 
 bool is_of_plugin(const std::exception& cause) {
   return dynamic_cast<const PluginError*>(&cause) != nullptr;
+}
+
+/// Tells every ten seconds how many ranks are simulated, and how long the others take at that rate.
+std::function<void(int)> progress_of_simulation(const Plan& plan) {
+  using Clock = std::chrono::steady_clock;
+  const auto began = Clock::now();
+  return [began, told = began, ranks = num_ranks(plan)](int done) mutable {
+    const auto now = Clock::now();
+    if (now - told < std::chrono::seconds(10)) return;
+    told = now;
+    const double s = std::chrono::duration<double>(now - began).count();
+    std::cerr << "kuafu: " << done << " of " << ranks << " ranks simulated, "
+              << print_seconds(s / done * static_cast<double>(ranks - done)) << " left"
+              << std::endl;
+  };
 }
 
 class Run {
@@ -317,9 +335,9 @@ class Run {
                    "certified; use another --world\n";
     }
     Json document = head_;
-    add_prediction(
-        document, plan_,
-        simulate(plan_, registries_, is_for_mpi() ? Transport::kMpi : Transport::kThreads));
+    const Transport transport = is_for_mpi() ? Transport::kMpi : Transport::kThreads;
+    add_prediction(document, plan_,
+                   simulate(plan_, registries_, transport, progress_of_simulation(plan_)));
     files_.write_simulated_events(plan_, registries_, oracles_);
     finish(document);
   }
