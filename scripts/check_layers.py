@@ -74,6 +74,10 @@ TORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
 TORCH_IN_HEADERS = "ATen/core/Tensor.h"
 # Private headers that only the sources beside them include, which have LibTorch precompiled.
 PRIVATE_HEADERS = ("kuafu/tensor/ops/library.h",)
+# A file that makes an update rule has arithmetic on pieces alone: what it may include of ours, and words it may not have.
+RULE = re.compile(r"^Rule make_\w+\(const OptimizerPlan& plan\) \{", re.MULTILINE)
+RULE_HEADERS = ("kuafu/base/errors.h", "kuafu/optim/formulas.h", "kuafu/optim/rule.h")
+RULE_WORDS = re.compile(r"\b(Mesh|mesh|Communicator|comm|ranks?|all_reduce|[Tt]ier|Store|Residency)\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 
@@ -132,6 +136,18 @@ def check_line(file, folder, line):
     return check_external(file, folder, target)
 
 
+def check_rule(line):
+    """What is wrong with one line of a file that makes an update rule; None if nothing."""
+    code = line.split("//")[0]
+    match = INCLUDE.match(code)
+    if match:
+        target = match[2]
+        fine = not target.startswith("kuafu/") or target in RULE_HEADERS
+        return None if fine else f"a rule includes {target}; it may include {', '.join(RULE_HEADERS)}"
+    word = RULE_WORDS.search(code)
+    return f"a rule says {word[0]}; what knows of ranks and memories is optim/apply.cpp" if word else None
+
+
 def table(root):
     """The folders that are there, highest first, each with those that it may include and none of these may."""
     there = [f for f in ALLOWED if (Path(root) / "src/kuafu" / f).is_dir()]
@@ -163,8 +179,10 @@ def violations(root):
         if folder is None:
             found.append(f"src/{file}:1: its folder is not in the table of scripts/check_layers.py")
             continue
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-            problem = check_line(file, folder, line)
+        text = path.read_text(encoding="utf-8")
+        makes_rule = folder == "optim" and RULE.search(text)
+        for number, line in enumerate(text.splitlines(), start=1):
+            problem = check_line(file, folder, line) or (makes_rule and check_rule(line))
             if problem:
                 found.append(f"src/{file}:{number}: {problem}")
     return found, len(files)

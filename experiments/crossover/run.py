@@ -170,7 +170,7 @@ def main():
         for i, case in enumerate(cases):
             print(f"[{i + 1}/{len(cases)}] {case[1]} on {case[0]} ranks, batch {case[3]}, sequence {case[4]}", file=sys.stderr)
             rows.append(coefficients(kuafu, *case))
-        provenance.write(out / "result.json", {"provenance": before, "rows": rows, "claims": claims(kuafu)})
+        provenance.write(out / "result.json", {"trains": False, "provenance": before, "rows": rows, "claims": claims(kuafu)})
     result = json.loads((out / "result.json").read_text())
     (out / "table.md").write_text(page(result["rows"], result["claims"]))
     if options.draw != "tables":

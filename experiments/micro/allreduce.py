@@ -58,7 +58,7 @@ def measure(out, is_quick):
             print(f"micro_mpi, {ranks} ranks, start {start + 1} of {starts}", file=sys.stderr, flush=True)
             mpi[str(ranks)].append(run_mpi(ranks))
     threads += [] if is_quick else run_threads()
-    return {"benchmark": "allreduce", "provenance": before, "threads": threads, "mpi": mpi}
+    return {"benchmark": "allreduce", "trains": False, "provenance": before, "threads": threads, "mpi": mpi}
 
 
 def by_key(samples):

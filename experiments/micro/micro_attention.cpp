@@ -181,6 +181,7 @@ int run(int argc, char** argv) {
   }
   if (file.empty()) return 0;
   replace_file(file, json_document({{"benchmark", "attention"},
+                                    {"trains", false},
                                     {"provenance", before},
                                     {"heads", kHeads},
                                     {"head_dim", kHeadDim},

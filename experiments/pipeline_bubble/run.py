@@ -151,7 +151,7 @@ def play_all(options):
     file = options.out / "result.json"
     if not options.draw:
         before = provenance.begin(options.build, file, ("pipeline_estimate",))
-        provenance.write(file, {"provenance": before} | play(options.build))
+        provenance.write(file, {"trains": False, "provenance": before} | play(options.build))
     result = json.loads(file.read_text())
     checks = verdicts(result["rows"])
     (options.out / "table.md").write_text(table(result["rows"], checks))
@@ -168,7 +168,7 @@ def measure_all(options):
     if not options.draw:
         asked = measured.requests(SCHEDULES, GPIPE, INTERLEAVED, DRAWN)
         before = provenance.begin(options.build, file, ("micro_pipeline",))
-        provenance.write(file, {"provenance": before} | measured.take(options.build / "bin" / "micro_pipeline", asked))
+        provenance.write(file, {"trains": False, "provenance": before} | measured.take(options.build / "bin" / "micro_pipeline", asked))
     found = json.loads(file.read_text())
     checks = measured.verdicts(found, GPIPE, INTERLEAVED)
     (options.out / "measured.md").write_text(measured.table(found, checks))

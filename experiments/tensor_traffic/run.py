@@ -54,6 +54,7 @@ def document(kuafu, family, scheme, ranks, depth, layers, world):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
         words = [kuafu, "run", HERE / "plan.toml", "--world", world, "--json", out]
+        words += ["--certify"] if world == "threads" else []
         for key, value in sets.items():
             words += ["--set", f"{key}={value}"]
         done = subprocess.run([str(w) for w in words], capture_output=True, text=True)
@@ -93,6 +94,7 @@ def measure(kuafu, family, scheme, ranks, depth):
         "worlds": worlds,
         "same_in_both_worlds": all(counted(docs["simulated", n]) == counted(docs["threads", n]) for n in (1, 2))
         if ranks <= REAL else None,
+        "trained": [{"layers": n, "certificate": experiment.proof(docs["threads", n])} for n in (1, 2) if ranks <= REAL],
         "layer_elements_received": {"mean": mean, "most": max(layer["bytes_received"]) / 8},
         "model_elements_received": sum(per_rank(two, "bytes_received")) / ranks / 8,
         "layer_messages": max(layer["messages"]),
@@ -125,6 +127,7 @@ def verdicts(rows):
     whole = {scheme: by[scheme, few, 1]["model_elements_received"] / by[scheme, 64, 1]["model_elements_received"]
              for scheme, few in (("1d", 16), ("2d", 16), ("3d", 8))}
     return [
+        *experiment.proven(run["certificate"] for r in rows for run in r.get("trained", [])),
         {"claim": "simulated and thread ranks count the same, to the byte", "found": f"{len(real)} cases",
          "holds": all(r["same_in_both_worlds"] for r in real)},
         {"claim": "counted elements equal the closed forms",

@@ -38,6 +38,19 @@ def measured(cases, measure, out, programs):
     return rows
 
 
+def proof(document):
+    """What a row keeps of the document of a run that trained and was certified: {verdict, level, reason}."""
+    certificate = document.get("certificate") or {"verdict": "not_run", "reason": "the run was not asked for one"}
+    return {key: certificate.get(key) for key in ("verdict", "level", "reason")}
+
+
+def proven(proofs):
+    """The claim that goes with these proofs, in a list; none of records that were made before there were any."""
+    verdicts = [proof["verdict"] for proof in proofs]
+    return [{"claim": "every training on thread ranks is certified", "found": f"{verdicts.count('equal')} of {len(verdicts)} equal",
+             "holds": set(verdicts) == {"equal"}}] if verdicts else []
+
+
 def finished(out):
     """The result is written: forgets the rows on the way to it."""
     (out / "unfinished.jsonl").unlink(missing_ok=True)

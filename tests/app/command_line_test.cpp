@@ -320,11 +320,13 @@ TEST(List, PrintsWhatThereIs) {
   EXPECT_EQ(all.code, 0);
   for (const char* word : {"1d-sp", "simulated", "suites/quickstart.toml", "megatron_style"})
     expect_has(all.out, word);
-  expect_has(front({"list", "keys"}).out, "train.micro_batch");
-  const std::string fields = front({"list", "fields"}).out;
+  const std::string keys = front({"list", "keys"}).out, fields = front({"list", "fields"}).out;
+  expect_has(keys, "train.micro_batch");
   expect_has(fields, "memory.peak_by_category");
-  std::istringstream lines(fields);
-  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 120u) << line;
+  for (const std::string& listed : {all.out, keys, fields}) {
+    std::istringstream lines(listed);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 120u) << line;
+  }
 }
 
 TEST(Doctor, TellsWhatWasFoundAndWhatIsOff) {

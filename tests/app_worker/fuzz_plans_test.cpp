@@ -36,6 +36,21 @@ TEST(FuzzPlans, DrawEveryKeyWithAtLeastTwoValues) {
   EXPECT_EQ(values["model.kind"].size(), registries.models.names().size());
 }
 
+// Else the plan is refused before anything is proven: a rate of 0 is none.
+TEST(FuzzPlans, DrawNumbersThatTheirKeysTake) {
+  const Registries registries = builtin_registries();
+  Draw draw(5, 1);
+  for (const plan::Key& key : plan::keys()) {
+    const plan::Limits& limits = key.range;
+    for (int i = 0; i < 200 && key.form == plan::Form::kNumber; ++i) {
+      const double x = std::stod(draw_value(key, registries, draw));
+      EXPECT_TRUE(limits.is_open_below ? x > limits.from : x >= limits.from)
+          << key.name << " " << x;
+      EXPECT_TRUE(limits.is_open ? x < limits.to : x <= limits.to) << key.name << " " << x;
+    }
+  }
+}
+
 TEST(FuzzPlans, DrawAKeyThatIsNewByItsFormAlone) {
   const Registries registries = builtin_registries();
   plan::Key key = *plan::find_key("model.layers");

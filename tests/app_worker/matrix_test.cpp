@@ -16,6 +16,7 @@
 
 #include "kuafu/base/build_info.h"
 #include "kuafu/engine/placement.h"
+#include "kuafu/engine/proof/certificate.h"
 
 namespace kuafu {
 namespace {
@@ -171,6 +172,17 @@ TEST_F(Matrix, StepsGoBeyondTheFirstThreeOfACertificate) {
   const auto plan = plan_of(combination({{"schedule", "1f1b"}, {"steps", "5"}}));
   ASSERT_TRUE(plan.has_value());
   EXPECT_EQ(plan->train.steps, 5);
+}
+
+TEST_F(Matrix, RecordsHowFarErrorsStayFromTheirBounds) {
+  matrix::Outcome near;
+  near.status = matrix::Status::kEqual;
+  near.ratio = 3, near.native_ratio = 12;
+  matrix::Outcome far = near;
+  far.native_ratio = 150, far.why_far = kUnexplained;
+  const Json record = matrix::to_json(dims_, {{{}, near}, {{}, far}}, 1);
+  EXPECT_EQ(record["bounds"],
+            (Json{{"least_ratio", 3.0}, {"largest_ratio", 150.0}, {"unexplained", 1}}));
 }
 
 // A record of an earlier table stays one: what it lacks is said, what there is no more fails.

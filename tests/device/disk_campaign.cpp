@@ -27,11 +27,10 @@ struct Options {
 constexpr uint64_t kSlice = 100;  ///< cases between two writes of the results
 
 Json fresh(const Options& options, const DiskFile& file) {
-  return {{"seed", options.seed},   {"provenance", provenance()},
-          {"how", file.how()},      {"cases", 0},
-          {"injected", 0},          {"faults", Json::object()},
-          {"reads_right", 0},       {"refused", Json::object()},
-          {"wrong", Json::array()}, {"seconds", 0.0}};
+  return {{"seed", options.seed},     {"trains", false},  {"provenance", provenance()},
+          {"how", file.how()},        {"cases", 0},       {"injected", 0},
+          {"faults", Json::object()}, {"reads_right", 0}, {"refused", Json::object()},
+          {"wrong", Json::array()},   {"seconds", 0.0}};
 }
 
 /// The results so far; those of another seed or commit begin anew.

@@ -23,8 +23,16 @@ using tests::certificate_of;
 using tests::Family;
 using tests::plan_of;
 
+/// No bound is a hundred times what was seen, unless the certificate says why.
+void expect_near_its_bounds(const Proof& p) {
+  EXPECT_NE(p.why_far(), kUnexplained) << p.describe();
+  EXPECT_TRUE(p.ratio() <= kFarRatio || !p.why_far().empty()) << p.describe();
+}
+
 void expect_equal(const Plan& plan) {
   const Certificate c = certificate_of(plan);
+  expect_near_its_bounds(c);
+  expect_near_its_bounds(c.native);
   EXPECT_EQ(c.verdict, "equal") << c.describe() << "; native " << c.native.describe();
   EXPECT_EQ(c.level, "full");
   EXPECT_EQ(c.reference, "oracle");
@@ -32,6 +40,19 @@ void expect_equal(const Plan& plan) {
   EXPECT_EQ(c.native.verdict, "equal");
   EXPECT_LE(c.gradient.error, c.gradient.bound);
   EXPECT_LT(c.gradient.bound, 1e-9);  // f64: far from any real difference
+}
+
+TEST(BoundsOfAProof, ThatNoErrorComesNearSayWhy) {
+  Proof p;
+  p.gradient = {1e-9, 2e-7, "w"};
+  EXPECT_EQ(p.why_far(), "");  // nothing was compared
+  p.steps = {0};
+  EXPECT_EQ(p.why_far(), kUnexplained);
+  p.loss = {1e-9, 9e-8, "loss"};  // nearer
+  EXPECT_EQ(p.why_far(), "");
+  p.loss.error = p.gradient.error = 0;
+  EXPECT_NE(p.why_far(), "");
+  EXPECT_NE(p.why_far(), kUnexplained);
 }
 
 class Certificates : public testing::TestWithParam<Family> {};

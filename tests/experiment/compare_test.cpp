@@ -121,11 +121,12 @@ TEST(Compare, NamesThePlaceThatDiffers) {
 
 TEST(Compare, JudgesTimesByTheirIntervals) {
   const auto scaled = [](double factor) {
-    return changed([&](Json& d) {
-      const double median = 0.010 * factor;
-      d["step_time_s"] = {
-          {"median", median}, {"ci95", {0.9 * median, 1.1 * median}}, {"samples", {median}}};
-    });
+    Json a = clean_document(), b = a;
+    const double median = 0.010 * factor;
+    b["step_time_s"] = {
+        {"median", median}, {"ci95", {0.9 * median, 1.1 * median}}, {"samples", {median}}};
+    a["step_time_s"]["rounds"] = b["step_time_s"]["rounds"] = 3;
+    return compare_documents(a, b);
   };
   EXPECT_EQ(scaled(1.0).cases[0].timing, Timing::kInconclusive);
   EXPECT_EQ(scaled(1.2).cases[0].timing, Timing::kInconclusive);
@@ -134,6 +135,13 @@ TEST(Compare, JudgesTimesByTheirIntervals) {
   EXPECT_EQ(scaled(1.3).num_regressions(), 1);
   EXPECT_EQ(scaled(0.7).cases[0].timing, Timing::kFaster);
   EXPECT_EQ(scaled(0.7).num_regressions(), 0);
+}
+
+TEST(Compare, MarksTimesOfASharedMachine) {
+  const Comparison c = changed([](Json& d) { d["load"]["foreign_share"] = 0.5; });
+  EXPECT_EQ(c.cases[0].step_a.find('*'), std::string::npos);
+  EXPECT_TRUE(c.cases[0].step_b.ends_with(" *")) << c.cases[0].step_b;
+  EXPECT_NE(c.notes.at(0).find("timed under foreign load"), std::string::npos) << c.notes[0];
 }
 
 TEST(Compare, LeavesTimesOfOtherHostsAndDirtyTreesOut) {

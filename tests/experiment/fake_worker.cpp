@@ -134,6 +134,10 @@ int act_once(const std::string& how, const Call& call) {
     return succeed(call, {{"verdict", "not_run"},
                           {"reason", text(kCutShort, ": the case took longer than 0.3 s")}});
   }
+  if (how == "starved_proof_once") {
+    return succeed(call, {{"verdict", "not_run"},
+                          {"reason", text(kCutShort, ": ", reason_of(OutOfMemory(0, 9, 0, 0)))}});
+  }
   if (how == "library_once") {
     std::cerr << "libgomp: Thread creation failed: Resource temporarily unavailable\n";
     write_document(

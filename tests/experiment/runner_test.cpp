@@ -218,6 +218,18 @@ TEST(Runner, RunsWhatTheMachineEndedAnewWithoutAsking) {
   EXPECT_EQ(statuses_after(folder.path(), suite), (Statuses{"ok", "ok", "ok", "ok", "ok", "ok"}));
 }
 
+TEST(Runner, RunsWhatTheSystemLeftUncertifiedAnewWithoutAsking) {
+  const TemporaryFolder folder;
+  const Suite suite = fake_suite({"starved_proof_once"});
+  const auto verdict = [&] {
+    return read_run(folder / kRunFile).cases[0]["document"]["certificate"]["verdict"];
+  };
+  EXPECT_EQ(statuses_after(folder.path(), suite), Statuses{"ok"});
+  EXPECT_EQ(verdict(), "not_run");
+  EXPECT_EQ(statuses_after(folder.path(), suite), Statuses{"ok"});
+  EXPECT_EQ(verdict(), "equal");
+}
+
 TEST(Runner, LeavesACaseOverItsBudgetAsItIs) {
   const TemporaryFolder folder;
   const Suite suite = parse_suite(

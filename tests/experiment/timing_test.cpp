@@ -16,7 +16,7 @@ namespace {
 
 TEST(Timing, SaysWhereTheIntervalLies) {
   const auto judged = [](double ratio, double error) {
-    return judge_times({{std::log(ratio), error}}, 0.05).front();
+    return judge_times({{std::log(ratio), error}}, 0.05, Errors::kOfRounds).front();
   };
   EXPECT_EQ(judged(1.00, 0.01), Timing::kSame);
   EXPECT_EQ(judged(1.00, 0.05), Timing::kInconclusive);
@@ -25,6 +25,19 @@ TEST(Timing, SaysWhereTheIntervalLies) {
   EXPECT_EQ(judged(1.20, 0.10), Timing::kInconclusive);
   EXPECT_EQ(judged(0.80, 0.02), Timing::kFaster);
   EXPECT_EQ(judge_times({{std::log(1.2), 0.02}}, 0.5).front(), Timing::kSame);
+}
+
+// Of one process a side nothing tells how much the next would differ.
+TEST(Timing, OfFewProcessesIsNeverSlowerOrFaster) {
+  std::vector<StepRatio> ratios(3, StepRatio{0.0, 0.01});
+  for (const double factor : {1.7, 1 / 1.7}) {
+    ratios[0].log = std::log(factor);
+    EXPECT_EQ(judge_times(ratios, 0.05).front(), Timing::kInconclusive) << factor;
+    EXPECT_EQ(judge_times(ratios, 0.05, Errors::kMixed).front(), Timing::kInconclusive) << factor;
+    EXPECT_EQ(judge_times(ratios, 0.05).back(), Timing::kSame) << factor;
+  }
+  ratios[0] = {std::log(1.7), 0};  // estimated, not timed
+  EXPECT_EQ(judge_times(ratios, 0.05).front(), Timing::kSlower);
 }
 
 TEST(Timing, KnowsFromAllCasesHowMuchProcessesDiffer) {

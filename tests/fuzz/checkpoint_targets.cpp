@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <numeric>
 
 #include "kuafu/base/errors.h"
@@ -22,16 +23,16 @@ void require(bool condition, const std::string& what) {
   if (!condition) throw Finding(what);
 }
 
-/// A checkpoint of two ranks with tensors of 0 to 3 dims; element i of each is i.
+/// A checkpoint of two ranks with tensors of 0 to 3 dims; no two pieces have the same bytes.
 std::string save_sample(const std::string& root, int64_t step) {
   std::vector<int64_t> data(64);
   std::iota(data.begin(), data.end(), 0);
   const CheckpointWriter writer(root, step);
   writer.prepare();
   writer.write(0, {{"w", DType::kI64, {4, 6}, {{0, 0}, {2, 6}}, data.data()},
-                   {"w", DType::kI64, {4, 6}, {{2, 0}, {2, 2}}, data.data()},
+                   {"w", DType::kI64, {4, 6}, {{2, 0}, {2, 2}}, data.data() + 12},
                    {"v", DType::kF32, {5}, {{0}, {5}}, data.data()}});
-  writer.write(1, {{"w", DType::kI64, {4, 6}, {{2, 2}, {2, 4}}, data.data()},
+  writer.write(1, {{"w", DType::kI64, {4, 6}, {{2, 2}, {2, 4}}, data.data() + 16},
                    {"scale", DType::kF64, {}, {}, data.data()},
                    {"c", DType::kBF16, {2, 3, 2}, {{0, 0, 0}, {2, 3, 2}}, data.data()}});
   writer.commit(2, {{"optimizer_steps", "7"}, {"loss_scale", "65536.0"}, {"plan", "[model]\n"}});
@@ -67,42 +68,6 @@ void check_cover(const std::string& name, const IndexedTensor& tensor) {
           "the pieces of " + name + " do not hold every element once");
 }
 
-/// Puts the bytes in the place of the index and reads everything through it.
-void read_checkpoint(const std::string& folder, const std::string& bytes) {
-  write_text(folder + "/" + kIndexFile, bytes);
-  const Checkpoint saved(folder);
-  const CheckpointIndex index = parse_index(bytes, "index.json");
-  require(parse_index(to_text(index), "printed") == index,
-          "the index changes when it is printed and read again");
-  Json printed = Json::parse(to_text(index));
-  printed.erase("checksum");
-  require(is_within(printed, Json::parse(bytes)), "a value is not the one that is written");
-  for (const auto& [name, tensor] : saved.tensors()) check_cover(name, tensor);
-  saved.state_count("optimizer_steps");
-  saved.state_number("loss_scale");
-  for (const auto& [name, tensor] : saved.tensors()) {
-    if (volume(tensor.global) > kMostElements) continue;
-    const Slice whole{Shape(tensor.global.size(), 0), tensor.global};
-    std::vector<char> out(static_cast<size_t>(volume(tensor.global) * size_of(tensor.dtype)));
-    saved.read(name, whole, out.data());
-  }
-}
-
-/// The index with a checksum that fits its content; as it is where it is no JSON.
-std::string resealed_index(const std::string& bytes) {
-  Json index;
-  try {
-    index = parse_json(bytes);
-  } catch (const ConfigError&) {
-    return bytes;
-  }
-  if (!index.is_object()) return bytes;
-  index.erase("checksum");
-  const std::string content = json_line(index);
-  index["checksum"] = hex(checksum(content.data(), static_cast<int64_t>(content.size())));
-  return json_document(index);
-}
-
 struct Header {
   Json json;
   size_t end = 0;
@@ -122,6 +87,107 @@ Header header_of(const std::string& bytes) {
   }
 }
 
+/// The types by their names in headers, not by those of the reader.
+const std::map<std::string, DType> kTypes = {
+    {"F64", DType::kF64}, {"F32", DType::kF32}, {"BF16", DType::kBF16}, {"F16", DType::kF16},
+    {"I64", DType::kI64}, {"I32", DType::kI32}, {"U8", DType::kU8}};
+
+/// The bytes of a tensor in its place in a file.
+std::string_view in_place(std::string_view bytes, const Header& header, const std::string& name) {
+  const Json& offsets = header.json.at(name).at("data_offsets");
+  const size_t begin = offsets.at(0).get<size_t>(), end = offsets.at(1).get<size_t>();
+  return bytes.substr(header.end + begin, end - begin);
+}
+
+/// All that a file hands out is what its header and its bytes say: metadata, and of each tensor type,
+/// shape, place and bytes.
+void check_file(const Safetensors& file, const std::string& bytes) {
+  Header header = header_of(bytes);
+  Json strings = header.json.value("__metadata__", Json::object());
+  strings.erase("header_checksum");
+  require(file.metadata() == strings.get<Metadata>(),
+          "the metadata are not those that are written");
+  header.json.erase("__metadata__");
+  require(file.entries().size() == header.json.size(), "a tensor too many or too few");
+  for (const auto& [name, e] : file.entries()) {
+    const Json& row = header.json.at(name);
+    const auto type = kTypes.find(row.at("dtype").get<std::string>());
+    require(type != kTypes.end() && e.dtype == type->second, "a type is not the one written");
+    require(row.at("shape") == Json(e.shape) && row.at("data_offsets") == Json({e.begin, e.end}),
+            "a shape or a place is not the one written");
+    const std::vector<char> data = file.read(name);
+    require(in_place(bytes, header, name) == std::string_view(data.data(), data.size()) &&
+                static_cast<int64_t>(data.size()) == volume(e.shape) * size_of(e.dtype),
+            "the bytes of a tensor are not those in its place");
+  }
+}
+
+/// A tensor put together of the bytes of its pieces' files, element by element, as the index says.
+std::string assembled(const std::string& folder, const Json& tensor, int64_t element_bytes) {
+  const auto global = tensor["global"].get<Shape>();
+  const auto bytes = static_cast<size_t>(element_bytes);
+  std::string all(static_cast<size_t>(volume(global)) * bytes, '\0');
+  for (const Json& piece : tensor["pieces"]) {
+    const std::string file = test::read_text(folder + "/" + piece["file"].get<std::string>());
+    const std::string_view data = in_place(file, header_of(file), piece["key"].get<std::string>());
+    const auto offset = piece["slice"]["offset"].get<Shape>();
+    const auto extent = piece["slice"]["extent"].get<Shape>();
+    for (int64_t i = 0; i < volume(extent); ++i) {
+      int64_t left = i, to = 0, stride = 1;
+      for (size_t d = global.size(); d-- > 0; left /= extent[d], stride *= global[d]) {
+        to += (offset[d] + left % extent[d]) * stride;
+      }
+      all.replace(static_cast<size_t>(to) * bytes, bytes,
+                  data.substr(static_cast<size_t>(i) * bytes, bytes));
+    }
+  }
+  return all;
+}
+
+/// Puts the bytes in the place of the index and reads everything through it.
+void read_checkpoint(const std::string& folder, const std::string& bytes) {
+  write_text(folder + "/" + kIndexFile, bytes);
+  const Checkpoint saved(folder);
+  const CheckpointIndex index = parse_index(bytes, "index.json");
+  require(parse_index(to_text(index), "printed") == index,
+          "the index changes when it is printed and read again");
+  require(saved.step() == index.step && saved.state() == index.state &&
+              saved.tensors() == index.tensors,
+          "the checkpoint has another index");
+  Json printed = Json::parse(to_text(index));
+  printed.erase("checksum");
+  const Json written = Json::parse(bytes);
+  require(is_within(printed, written), "a value is not the one that is written");
+  for (const auto& [name, tensor] : saved.tensors()) check_cover(name, tensor);
+  const auto state = [&](const char* key) { return written["state"][key].get<std::string>(); };
+  require(saved.state_count("optimizer_steps") == std::stoll(state("optimizer_steps")) &&
+              saved.state_number("loss_scale") == std::stod(state("loss_scale")),
+          "a number of the state is not the one written");
+  for (const auto& [name, tensor] : saved.tensors()) {
+    if (volume(tensor.global) > kMostElements) continue;
+    const Slice whole{Shape(tensor.global.size(), 0), tensor.global};
+    std::string out(static_cast<size_t>(volume(tensor.global) * size_of(tensor.dtype)), '\0');
+    saved.read(name, whole, out.data());
+    require(out == assembled(folder, written["tensors"][name], size_of(tensor.dtype)),
+            "the elements of a tensor are not those of its pieces");
+  }
+}
+
+/// The index with a checksum that fits its content; as it is where it is no JSON.
+std::string resealed_index(const std::string& bytes) {
+  Json index;
+  try {
+    index = parse_json(bytes);
+  } catch (const ConfigError&) {
+    return bytes;
+  }
+  if (!index.is_object()) return bytes;
+  index.erase("checksum");
+  const std::string content = json_line(index);
+  index["checksum"] = hex(checksum(content.data(), static_cast<int64_t>(content.size())));
+  return json_document(index);
+}
+
 std::string resealed_file(const std::string& bytes) {
   Header header = header_of(bytes);
   if (!header.json.is_object()) return bytes;
@@ -135,18 +201,6 @@ std::string resealed_file(const std::string& bytes) {
   const uint64_t length = head.size();
   std::memcpy(prefix.data(), &length, 8);
   return prefix + head + bytes.substr(header.end);
-}
-
-/// Shapes and places of all tensors as the header has them.
-void check_rows(const Safetensors& file, Json header) {
-  header.erase("__metadata__");
-  require(file.entries().size() == header.size(), "a tensor too many or too few");
-  for (const auto& [name, e] : file.entries()) {
-    const int64_t bytes = volume(e.shape) * size_of(e.dtype);
-    require(header[name]["shape"] == Json(e.shape) && e.end - e.begin == bytes &&
-                header[name]["data_offsets"] == Json({e.begin, e.end}),
-            "a value is not the one that is written");
-  }
 }
 
 /// All that a file says, as text.
@@ -204,7 +258,7 @@ Target safetensors_target(bool is_resealed) {
                       "a changed file passes its checksums");
               return;
             }
-            check_rows(Safetensors(path), header_of(given).json);
+            check_file(Safetensors(path), given);
           }};
 }
 
@@ -224,17 +278,7 @@ Target weights_target() {
   }
   return {"weights", valid, [root, path](const std::string& bytes) {
             write_text(path, bytes);
-            const Safetensors file(path, SafetensorsKind::kPlain);
-            const Header header = header_of(bytes);
-            check_rows(file, header.json);
-            for (const auto& [name, e] : file.entries()) {
-              const std::vector<char> data = file.read(name);
-              const auto begin = static_cast<int64_t>(header.end) + e.begin;
-              require(std::string_view(bytes)
-                          .substr(static_cast<size_t>(begin))
-                          .starts_with(std::string_view(data.data(), data.size())),
-                      "the bytes of a tensor are not those in its place");
-            }
+            check_file(Safetensors(path, SafetensorsKind::kPlain), bytes);
           }};
 }
 

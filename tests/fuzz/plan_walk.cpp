@@ -247,13 +247,6 @@ const Members kMembers = {
 };
 #undef KUAFU_MEMBER
 
-/// "parallel.data" = 2 is short for "parallel.data.size" = 2.
-std::string whole_key(const std::string& key) {
-  const std::set<std::string> groups = {"parallel.data", "parallel.pipeline", "parallel.sequence",
-                                        "parallel.expert"};
-  return groups.contains(key) ? key + ".size" : key;
-}
-
 std::vector<LayerPlan> layers_of(const Json& list) {
   require(list.is_array(), "parallel.layers is no list: " + list.dump());
   std::vector<LayerPlan> layers;
@@ -273,6 +266,12 @@ std::vector<LayerPlan> layers_of(const Json& list) {
 }
 
 }  // namespace
+
+std::string whole_key(const std::string& key) {
+  const std::set<std::string> groups = {"parallel.data", "parallel.pipeline", "parallel.sequence",
+                                        "parallel.expert"};
+  return groups.contains(key) ? key + ".size" : key;
+}
 
 Json toml_json(const std::string& bytes) {
   try {

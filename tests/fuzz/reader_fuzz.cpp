@@ -38,7 +38,7 @@ class Results {
  public:
   explicit Results(const Options& options) : options_(options) {
     require_recordable(options.out);
-    all_ = {{"seed", options.seed}, {"targets", Json::object()}};
+    all_ = {{"trains", false}, {"seed", options.seed}, {"targets", Json::object()}};
     for (const std::string& name : target_names()) all_["targets"][name] = nullptr;
     if (!options.out.empty() && std::filesystem::exists(options.out)) {
       all_ = parse_json(read_file(options.out, "results"));

@@ -6,10 +6,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <set>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/plan/keys.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/fuzz/supervise.h"
+#include "tests/fuzz/toml_walk.h"
 #include "tests/record/support.h"
 
 namespace kuafu::fuzz {
@@ -60,6 +63,17 @@ INSTANTIATE_TEST_SUITE_P(All, Readers, testing::ValuesIn(target_names()), [](con
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });
+
+// A key that no seed has is met by no mutation but by chance.
+TEST(PlanSeeds, HaveEveryKeyOfTheKeyTable) {
+  std::set<std::string> given;
+  for (const std::string& seed : plan_seeds()) {
+    for (const auto& [key, value] : leaves_of(toml_json(seed))) given.insert(whole_key(key));
+  }
+  for (const plan::Key& key : plan::keys()) {
+    EXPECT_TRUE(given.contains(key.name)) << key.name << " is in no plan of toml_seeds.cpp";
+  }
+}
 
 TEST(Supervision, TellsCrashesHangsAndFindingsApart) {
   Target target{"test", {"x"}, [](const std::string& bytes) {

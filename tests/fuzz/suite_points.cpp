@@ -115,14 +115,14 @@ class Expansion {
   }
 
  private:
-  struct Slot {
+  struct NamePart {
     std::string key;
     Values values;
     bool is_row = false;
   };
 
   void choose(std::vector<const Row*>& chosen) {
-    if (chosen.size() == sweep_.axes.size()) return cross(chosen, slots_of(chosen), {});
+    if (chosen.size() == sweep_.axes.size()) return cross(chosen, parts_of(chosen), {});
     const std::vector<Row>& rows = sweep_.axes[chosen.size()].rows;
     for (size_t i = 0; i < std::max<size_t>(1, rows.size()); ++i) {
       chosen.push_back(rows.empty() ? nullptr : &rows[i]);
@@ -131,48 +131,48 @@ class Expansion {
     }
   }
 
-  std::vector<Slot> slots_of(const std::vector<const Row*>& chosen) const {
+  std::vector<NamePart> parts_of(const std::vector<const Row*>& chosen) const {
     std::set<std::string> of_rows;
     for (const Row* row : chosen) {
       for (const auto& [key, values] : row == nullptr ? Choices() : row->choices) {
         require(of_rows.insert(key).second, key + " is set by two rows of a case");
       }
     }
-    std::vector<Slot> slots;
+    std::vector<NamePart> parts;
     for (size_t i = 0; i < chosen.size(); ++i) {
       const Axis& axis = sweep_.axes[i];
       if (chosen[i] == nullptr) {
-        if (!of_rows.contains(axis.key)) slots.push_back({axis.key, axis.values});
+        if (!of_rows.contains(axis.key)) parts.push_back({axis.key, axis.values});
         continue;
       }
-      slots.push_back({axis.key, {chosen[i]->name}, true});
+      parts.push_back({axis.key, {chosen[i]->name}, true});
       for (const auto& [key, values] : chosen[i]->choices) {
-        if (values.size() > 1 || key == "ranks") slots.push_back({key, values});
+        if (values.size() > 1 || key == "ranks") parts.push_back({key, values});
       }
     }
-    slots.push_back({"world", sweep_.worlds});
-    if (!sweep_.seeds.empty()) slots.push_back({"train.seed", sweep_.seeds});
-    return slots;
+    parts.push_back({"world", sweep_.worlds});
+    if (!sweep_.seeds.empty()) parts.push_back({"train.seed", sweep_.seeds});
+    return parts;
   }
 
-  void cross(const std::vector<const Row*>& chosen, const std::vector<Slot>& slots,
+  void cross(const std::vector<const Row*>& chosen, const std::vector<NamePart>& parts,
              const Values& picked) {
-    if (picked.size() == slots.size()) return add(chosen, slots, picked);
-    for (const Json& value : slots[picked.size()].values) {
+    if (picked.size() == parts.size()) return add(chosen, parts, picked);
+    for (const Json& value : parts[picked.size()].values) {
       Values more = picked;
       more.push_back(value);
-      cross(chosen, slots, more);
+      cross(chosen, parts, more);
     }
   }
 
-  void add(const std::vector<const Row*>& chosen, const std::vector<Slot>& slots,
+  void add(const std::vector<const Row*>& chosen, const std::vector<NamePart>& parts,
            const Values& picked) {
     Point point;
-    for (size_t i = 0; i < slots.size(); ++i) {
-      const std::string label = label_of(slots[i], picked[i]);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const std::string label = label_of(parts[i], picked[i]);
       if (!label.empty()) point.name += (point.name.empty() ? "" : ", ") + label;
-      point.settings.emplace_back(slots[i].key, picked[i]);
-      if (!slots[i].is_row) point.given.emplace_back(slots[i].key, picked[i]);
+      point.settings.emplace_back(parts[i].key, picked[i]);
+      if (!parts[i].is_row) point.given.emplace_back(parts[i].key, picked[i]);
     }
     for (const Row* row : chosen) {
       for (const auto& [key, values] : row == nullptr ? Choices() : row->choices) {
@@ -183,12 +183,12 @@ class Expansion {
     if (!is_skipped(point)) points_.push_back(std::move(point));
   }
 
-  static std::string label_of(const Slot& slot, const Json& value) {
-    if (slot.is_row) return plain(value);
-    const bool is_ranks = slot.key == "ranks";
-    if (slot.values.size() == 1 && (!is_ranks || value == 1)) return "";
+  static std::string label_of(const NamePart& part, const Json& value) {
+    if (part.is_row) return plain(value);
+    const bool is_ranks = part.key == "ranks";
+    if (part.values.size() == 1 && (!is_ranks || value == 1)) return "";
     if (is_ranks) return plain(value) + (value == 1 ? " rank" : " ranks");
-    return slot.key == "world" ? plain(value) : last_word(slot.key) + " " + plain(value);
+    return part.key == "world" ? plain(value) : last_word(part.key) + " " + plain(value);
   }
 
   bool is_skipped(const Point& point) const {

@@ -17,80 +17,6 @@
 namespace kuafu::fuzz {
 namespace {
 
-const std::vector<std::string> kPlans = {
-    "[model]\nkind = \"gpt\"\nlayers = 4\nhidden = 64\nheads = 4\nvocab = 256\nsequence = 32\n"
-    "[parallel]\ndata = 2\ntensor = { mode = \"1d\", size = 2 }\n[train]\nbatch = 8\nsteps = 3\n",
-    "# a comment\nmodel.hidden = 32\nmodel.dtype = \"bf16\"\nmodel.norm = \"rms\"\n[optimizer]\n"
-    "kind = \"adamw\"\nlr = 1e-3\nbeta2 = 0.95\n[data]\nkind = \"synthetic\"\n"
-    "[parallel.pipeline]\nsize = 2\nschedule = \"1f1b\"\n[train]\nbatch = 8\nmicro_batch = 2\n",
-    "[model]\nlayers = 4\nhidden = 64\n[parallel]\ntensor = { mode = \"1d\", size = 4 }\n"
-    "[[parallel.layers]]\nfrom = 2\nto = 3\nmode = \"2d\"\n[memory]\nrecompute = \"full\"\n",
-    "model = { kind = \"vit\", hidden = 32, image = 16, patch = 4, classes = 5 }\n[data]\nkind = "
-    "\"synthetic\"\n[parallel]\ndata = \"auto\"\n[memory]\ndevice = \"6 "
-    "GB\"\n[optimizer]\nschedule "
-    "= \"cosine\"\nschedule_steps = \"auto\"\nwarmup = 2\n[train]\nloss_scale = "
-    "\"dynamic\"\nloss_scale_start = 1024.0\n[cluster]\nranks_per_node = 2\ninter_latency_us = "
-    "3\n"};
-
-const std::vector<std::string> kSuites = {
-    "[suite]\nname = \"a\"\nquestion = \"Which?\"\nworld = \"threads\"\ntimeout_s = 60\nseeds = "
-    "[1, "
-    "2]\n[base]\nmodel.hidden = 32\ntrain = { batch = 8, steps = 2 }\n[grid]\nranks = [1, "
-    "2]\ntrain.batch = [4, 8]\n",
-    "[suite]\nname = \"b\"\nquestion = \"How?\"\ncertify = false\n[[strategy]]\nname = \"one "
-    "rank\"\nranks = 1\n[[strategy]]\nname = \"1D\"\nparallel.tensor.mode = "
-    "\"1d\"\nparallel.tensor.size = \"$ranks\"\nranks = [2, 4]\n[[skip]]\nstrategy = "
-    "\"1D\"\nranks = 4\n[[case]]\nname = \"last\"\nstrategy = \"one rank\"\ntrain.batch = "
-    "4\n[[reference]]\nmetric = \"loss.last\"\nbelow = 5.5\nsource = \"a "
-    "guess\"\n[[reference]]\nmetric = \"ranks\"\nvalue = 2\ntolerance = 0.1\nwhere = { ranks = 2 "
-    "}\n",
-    // Two keys of the base end on one line; of the cases on 3 replicas none can be placed.
-    "[suite]\nname = \"c\"\nquestion = \"Where?\"\nworlds = [\"threads\", \"simulated\"]\nbudget_s "
-    "= 9.5\n[base]\nmodel = { layers = 4, hidden = 32 }\nparallel = { pipeline = { blocks = [\n3, "
-    "3], size = 2 }, zero = 1 }\n[base.optimizer]\nlr = 3e-4\n[grid]\nparallel.data = [2, "
-    "3]\n[[policy]]\nname = \"full\"\nparallel.data.order = \"fixed\"\nmemory.recompute = "
-    "\"full\"\nmemory.device = \"6 GB\"\n",
-    // Values by formula, and what is computed of the results.
-    R"toml([suite]
-name = "d"
-question = "How fast?"
-[base]
-model = { hidden = 32, layers = 2 }
-train.batch = "= 8 * ranks"
-optimizer.lr = "= 0.001 * max(1, model.layers / 2)"
-[grid]
-ranks = [1, 2]
-[[strategy]]
-name = "replicas"
-parallel.data = "auto"
-[[column]]
-name = "speed-up"
-formula = "at(ranks = 1, step_time_s.median) / step_time_s.median"
-unit = "s"
-[[column]]
-name = "share"
-formula = "`speed-up` / ranks"
-[[claim]]
-name = "twice as fast"
-formula = "`speed-up` >= 0.9 * ranks"
-where = { ranks = [1, 2], strategy = "replicas" }
-within = 0.05
-source = "a guess"
-[[claim]]
-name = "all learn"
-formula = "all(loss.last < loss.first)"
-where = "ranks > 1"
-source = "another"
-[[figure]]
-kind = "line"
-x = "ranks"
-y = "speed-up"
-by = "strategy"
-where = { train.batch = 8 }
-log = "xy"
-title = "Speed-up"
-)toml"};
-
 const std::vector<std::string> kTimetables = {
     "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n",
     "# zero bubble\n0F0, 0F1, 0I0, 0W0, 0I1, 0W1\r\n1F0, 1I0, 1F1, 1W0, 1I1, 1W1\n",
@@ -234,8 +160,8 @@ Target make_target(const std::string& name) {
   if (name == "hdf5") return hdf5_target();
   if (name == "trace") return trace_target();
   if (name == "weights") return weights_target();
-  if (name == "plan") return {name, kPlans, read_plan};
-  if (name == "suite") return {name, kSuites, read_suite};
+  if (name == "plan") return {name, plan_seeds(), read_plan};
+  if (name == "suite") return {name, suite_seeds(), read_suite};
   if (name == "timetable") return {name, kTimetables, read_timetable};
   throw ConfigError(text(in_quotes(name), " is no target; allowed: ", join(target_names())));
 }

@@ -32,6 +32,10 @@ struct Target {
 std::vector<std::string> target_names();
 Target make_target(const std::string& name);
 
+/// Valid plans, of which all together have every key of the key table, and valid suites.
+std::vector<std::string> plan_seeds();
+std::vector<std::string> suite_seeds();
+
 /// Runs the reader. Throws Finding where the answer is neither a right value nor a ConfigError with
 /// a text of UTF-8.
 Answer answer_of(const Target& target, const std::string& bytes);

@@ -21,6 +21,9 @@ Json toml_json(const std::string& bytes);
 using Leaves = std::vector<std::pair<std::string, Json>>;
 Leaves leaves_of(const Json& table, const std::string& prefix = {});
 
+/// The key itself, or of a short one, "parallel.data", what it stands for: "parallel.data.size".
+std::string whole_key(const std::string& key);
+
 /// Sets the member that a dotted key names. Throws Finding where there is no such key, or where it
 /// does not take the value.
 void put(Plan& plan, const std::string& key, const Json& value);

@@ -41,13 +41,10 @@ void add_one(Json& counts, int64_t value) {
 }
 
 Json nothing_yet(const Options& options) {
-  Json all = {{"provenance", provenance()},
-              {"seed", options.seed},
-              {"samples", 0},
-              {"seconds", 0.0},
-              {"exhaustive", 0},
-              {"unproven", 0},
-              {"over_bound", Json::object()}};
+  Json all = {{"trains", false},      {"provenance", provenance()},
+              {"seed", options.seed}, {"samples", 0},
+              {"seconds", 0.0},       {"exhaustive", 0},
+              {"unproven", 0},        {"over_bound", Json::object()}};
   for (const Contender& contender : contenders()) {
     all["policies"][contender.label] = {{"regret", Json::object()}, {"steps", Json::object()}};
   }

@@ -72,7 +72,7 @@ TEST(PlanHash, ChangesWithEveryKey) {
             *slot += 1;
           }
         },
-        key.slot(plan));
+        key.member(plan));
     EXPECT_NE(plan, defaults) << key.name;
     if (key.name == "data.path" || key.name == "data.hash") {
       EXPECT_EQ(plan_hash(plan), plan_hash(defaults)) << key.name;

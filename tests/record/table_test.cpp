@@ -34,6 +34,16 @@ TEST(Table, GoesOnInFurtherLinesWhereItIsTooWide) {
   EXPECT_EQ(table.str(60), table.str());
 }
 
+TEST(Table, TakesFromTheWidestColumnButNeverFromAWord) {
+  Table table({{"key"}, {"type"}, {"meaning"}});
+  table.add({"a-key-of-one-word-that-is-long", "either this or that or else another", "short"});
+  EXPECT_EQ(table.str(66),
+            "key                             type                       meaning\n"
+            "------------------------------  -------------------------  -------\n"
+            "a-key-of-one-word-that-is-long  either this or that or     short\n"
+            "                                else another\n");
+}
+
 TEST(Table, RefusesARowOfAnotherWidth) {
   Table table({{"one"}, {"two"}});
   EXPECT_THROW(table.add({"alone"}), InternalError);

@@ -2,6 +2,7 @@
 """The layer check must find each kind of violation, and nothing in a clean tree."""
 
 import os
+import re
 import sys
 import tempfile
 import unittest
@@ -100,6 +101,25 @@ class CheckLayers(unittest.TestCase):
         self.assert_accepted("kuafu/tensor/x.cpp", private)
         self.assert_refused("kuafu/tensor/x.h", private, "private to")
         self.assert_refused("kuafu/model/x.cpp", private, "private to")
+
+    def test_refuses_rules_that_know_of_ranks_or_memories(self):
+        rule = "{}\nRule make_x(const OptimizerPlan& plan) {{\n  {}\n}}\n"
+        for head, body, word in (('#include "kuafu/mesh/mesh.h"', "", "a rule includes kuafu/mesh/mesh.h"),
+                                 ('#include "kuafu/states/store.h"', "", "a rule includes kuafu/states/store.h"),
+                                 ("", "const Mesh& all = of(plan);", "a rule says Mesh"),
+                                 ("", "if (rank == 0) return {};", "a rule says rank"),
+                                 ("", "auto t = Tier::kHost;", "a rule says Tier")):
+            found = check("kuafu/optim/x.cpp", rule.format(head, body))
+            self.assertEqual(len(found), 1, found)
+            self.assertIn(word, found[0])
+        self.assertEqual(check("kuafu/optim/x.cpp", rule.format('#include "kuafu/optim/rule.h"', "return {};  // any rank")), [])
+
+    def test_finds_the_rules_of_this_build(self):
+        named = set(re.findall(r"\bmake_\w+", (ROOT / "src/kuafu/plan/optimizers.def").read_text(encoding="utf-8")))
+        found = set()
+        for path in (ROOT / "src/kuafu/optim").glob("*.cpp"):
+            found |= {m[0].split("(")[0].removeprefix("Rule ") for m in check_layers.RULE.finditer(path.read_text(encoding="utf-8"))}
+        self.assertEqual(found, named)
 
     def test_table_is_ordered(self):
         seen = set()

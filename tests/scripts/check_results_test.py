@@ -48,7 +48,7 @@ class Tree(unittest.TestCase):
                       "host": "vm", "system": "Linux", "cpu_model": "a processor", "cores": 2, "memory_bytes": 1 << 34}
         self.index = INDEX
         self.trained = {"provenance": self.block, "rows": [{"certificate": {"verdict": "equal"}}]}
-        self.counted = {"provenance": self.block, "rows": [1]}
+        self.counted = {"trains": False, "provenance": self.block, "rows": [1]}
         self.others = {"table.md": "| a |"}
 
     def git(self, *words):
@@ -149,10 +149,10 @@ at_least = 0.75
     def test_the_block_may_stand_beside_lines(self):
         self.index = INDEX.replace('"counted.json"', '"lines.jsonl*" = "counts"\n"counted.json"')
         self.others["lines.jsonl"] = '{"a": 1}\n{"a": 2}\n'
-        self.refused("lines.jsonl: no provenance")
-        self.others["lines.jsonl.provenance.json"] = json.dumps([{"provenance": self.block}])
+        self.assertIn("lines.jsonl: no provenance", self.problems())
+        self.others["lines.jsonl.provenance.json"] = json.dumps({"trains": False, "provenance": self.block})
         self.assertEqual(self.problems(), [])
-        self.others["lines.jsonl.provenance.json"] = json.dumps([{"provenance": self.block | {"git_dirty": True}}])
+        self.others["lines.jsonl.provenance.json"] = json.dumps({"trains": False, "provenance": self.block | {"git_dirty": True}})
         self.assertEqual(len(self.problems()), 2)
 
     def test_a_format_without_provenance(self):
@@ -196,6 +196,12 @@ raise SystemExit(1)
         self.assertIn("table.md: draw.py draws it no more: it writes no such file", self.problems())
 
 
+    def test_a_program_that_trains_nothing_and_does_not_say_so(self):
+        for said in ({"trains": True}, {}):
+            self.counted = {"provenance": self.block, "rows": [1], **said}
+            self.refused('counted.json: does not say "trains": false')
+
+
 class Waiting(Tree):
     LIST = '[[waiting]]\nfile = "counted.json"\nwhy = "the machine was busy"\n'
 
@@ -208,6 +214,13 @@ class Waiting(Tree):
     def test_what_meets_the_rule_must_leave_the_list(self):
         self.index = INDEX + self.LIST
         self.refused("counted.json: waits to be recorded again, but it meets the rule")
+
+    def test_what_waits_is_held_to_all_but_what_it_lacks(self):
+        self.index = INDEX + self.LIST + 'lacks = "does not say"\n'
+        del self.counted["trains"]
+        self.assertEqual(self.checked()[0], [])
+        self.counted["provenance"] = self.block | {"git_dirty": True}
+        self.refused("counted.json: git_dirty is True")
 
     def test_what_is_gone_must_leave_the_list(self):
         self.index = INDEX + self.LIST.replace("counted", "gone")

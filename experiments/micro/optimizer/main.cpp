@@ -189,6 +189,7 @@ int run(int argc, char** argv) {
                      {"hidden", settings.size.hidden},
                      {"rounds", settings.rounds}}},
                    {"worlds", Json::array()},
+                   {"trains", false},
                    {"provenance", provenance()}};
   std::string wrong;
   for (const TimedRule& rule : timed_rules()) {

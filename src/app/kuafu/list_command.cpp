@@ -155,8 +155,10 @@ int list_command(const ListCall& call) {
       if (kind.name == "keys" || kind.name == "fields") continue;  // long: asked for by name
       std::cout << kind.name << "\n\n" << kind.table() << "\n";
     }
-    std::cout << "more: kuafu list keys (of plans), kuafu list fields (of results), kuafu list "
-                 "registries (what the worker has, with --plugin what a plugin adds)\n";
+    std::cout << "more:\n"
+                 "  kuafu list keys        keys of plans\n"
+                 "  kuafu list fields      fields of results\n"
+                 "  kuafu list registries  what the worker has, with --plugin what a plugin adds\n";
     return kDone;
   }
   if (call.kind == "registries" || (call.kind.empty() && !call.plugins.empty())) {

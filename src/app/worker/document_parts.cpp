@@ -11,6 +11,8 @@
 namespace kuafu {
 namespace {
 
+Json text_or_null(const std::string& words) { return words.empty() ? Json() : Json(words); }
+
 /// Errors and bounds of a proof; null where nothing was compared.
 void add_measures(Json& j, const Proof& p) {
   const bool has_steps = !p.steps.empty();
@@ -26,12 +28,13 @@ void add_measures(Json& j, const Proof& p) {
   add("parameter_error", p.update.error);
   add("parameter_tolerance", p.update.bound);
   add("ratio", p.ratio());
+  j["why_far"] = text_or_null(p.why_far());
   j["worst"] = has_steps ? Json(p.worst().where) : Json();
 }
 
 Json native_json(const Proof& p) {
   Json j = {{"verdict", p.verdict},
-            {"reason", p.reason.empty() ? Json() : Json(p.reason)},
+            {"reason", text_or_null(p.reason)},
             {"level", p.level},
             {"steps", p.steps}};
   const bool has_steps = !p.steps.empty();
@@ -45,6 +48,7 @@ Json native_json(const Proof& p) {
   add("blocks", p.blocks);
   add("update", p.update);
   j["ratio"] = has_steps ? finite_or_null(p.ratio()) : Json();
+  j["why_far"] = text_or_null(p.why_far());
   j["worst"] = has_steps ? Json(p.worst().where) : Json();
   return j;
 }

@@ -62,7 +62,7 @@ const std::map<std::string, std::vector<int64_t>>& sizes() {
 /// Numbers whose whole range is of no interest: most of it trains to infinity at once.
 const std::map<std::string, std::vector<std::string>>& numbers() {
   static const std::map<std::string, std::vector<std::string>> all = {
-      {"optimizer.lr", {"0", "0.0001", "0.01", "0.1", "10"}},
+      {"optimizer.lr", {"0.0001", "0.01", "0.1", "10"}},
       {"optimizer.weight_decay", {"0", "0.1", "1"}},
       {"optimizer.clip", {"0", "0.01", "1", "100"}},
       {"optimizer.ratio_min", {"0", "0.1", "1"}},
@@ -131,7 +131,7 @@ bool has_meaning(const Key& key, const Overrides& settings, Draw& draw) {
   if (key.governor.empty() || draw.once_in(40)) return true;
   return plan::has_meaning(key, [&](const Key& governor) {
     Plan defaults;
-    std::string value = *std::get<std::string*>(governor.slot(defaults));
+    std::string value = *std::get<std::string*>(governor.member(defaults));
     for (const auto& [name, set] : settings) {
       if (name == governor.name) value = set;
     }

@@ -45,6 +45,8 @@ struct Outcome {
   std::string why;  ///< of a refusal; what differs
   int64_t ranks = 0;
   double gradient_error = 0, tolerance = 0;  ///< of the certificate; 0 where there is none
+  double ratio = 0, native_ratio = 0;        ///< of Proof::ratio(), of both parts
+  std::string why_far = {};                  ///< of either, where it says so
 };
 
 struct Case {

@@ -4,6 +4,7 @@
 #include "app/worker/matrix.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/engine/proof/certificate.h"
 #include "kuafu/record/provenance.h"
 
 namespace kuafu::matrix {
@@ -85,6 +86,22 @@ std::string counts(const std::vector<Case>& cases, size_t size) {
   return join(words);
 }
 
+/// How near errors came to their bounds: the least and the largest ratio of both parts of the
+/// certificates, and of how many it is above kFarRatio without a reason.
+Json bounds_of(const std::vector<Case>& cases) {
+  double least = 0, largest = 0;
+  int64_t unexplained = 0;
+  for (const Case& one : cases) {
+    for (const double ratio : {one.outcome.ratio, one.outcome.native_ratio}) {
+      if (ratio <= 0) continue;  // nothing compared, or no error
+      least = least == 0 ? ratio : std::min(least, ratio);
+      largest = std::max(largest, ratio);
+    }
+    unexplained += one.outcome.why_far == kUnexplained ? 1 : 0;
+  }
+  return {{"least_ratio", least}, {"largest_ratio", largest}, {"unexplained", unexplained}};
+}
+
 }  // namespace
 
 Json to_json(const std::vector<Dimension>& dims, const std::vector<Case>& cases, uint64_t seed) {
@@ -96,6 +113,7 @@ Json to_json(const std::vector<Dimension>& dims, const std::vector<Case>& cases,
       out["dimensions"][dimension.name].push_back(value.name);
     }
   }
+  out["bounds"] = bounds_of(cases);
   out["cases"] = Json::array();
   for (const Case& one : cases) {
     Json values = Json::object();
@@ -108,6 +126,9 @@ Json to_json(const std::vector<Dimension>& dims, const std::vector<Case>& cases,
     if (o.tolerance > 0) {
       row["gradient_error"] = o.gradient_error;
       row["tolerance"] = o.tolerance;
+      row["ratio"] = o.ratio;
+      row["native_ratio"] = o.native_ratio;
+      if (!o.why_far.empty()) row["why_far"] = o.why_far;
     }
     out["cases"].push_back(row);
   }

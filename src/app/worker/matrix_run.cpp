@@ -24,6 +24,9 @@ Outcome judged(const Certificate& c) {
   Outcome out;
   out.gradient_error = c.gradient.error;
   out.tolerance = c.gradient.bound;
+  out.ratio = c.ratio();
+  out.native_ratio = c.native.ratio();
+  out.why_far = c.why_far().empty() ? c.native.why_far() : c.why_far();
   out.status = c.verdict == "equal" ? Status::kEqual : Status::kDifferent;
   if (c.verdict != "equal") {
     out.why = text("certificate ", c.describe(), "; native ", c.native.describe());
@@ -58,13 +61,15 @@ Status status_of(const std::string& word) {
 }  // namespace
 
 std::string words_of(const Outcome& o) {
-  return json_line({to_string(o.status), o.why, o.ranks, o.gradient_error, o.tolerance});
+  return json_line({to_string(o.status), o.why, o.ranks, o.gradient_error, o.tolerance, o.ratio,
+                    o.native_ratio, o.why_far});
 }
 
 Outcome outcome_of(const std::string& words) {
   const Json j = Json::parse(words);
   const auto number = [&](size_t i) { return j.at(i).is_number() ? j.at(i).get<double>() : 0; };
-  return {status_of(j.at(0)), j.at(1), j.at(2), number(3), number(4)};
+  return {status_of(j.at(0)), j.at(1),   j.at(2),   number(3),
+          number(4),          number(5), number(6), j.at(7)};
 }
 
 Runner::Runner(const Registries& registries, std::string folder, std::vector<std::string> plugins)

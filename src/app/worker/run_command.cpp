@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <iostream>
 #include <mutex>
 #include <optional>
@@ -23,6 +25,7 @@
 #include "kuafu/base/launcher.h"
 #include "kuafu/base/plugin_error.h"
 #include "kuafu/base/reason.h"
+#include "kuafu/base/units.h"
 #include "kuafu/base/worlds.h"
 #include "kuafu/comm/gather.h"
 #include "kuafu/comm/worlds.h"
@@ -44,6 +47,21 @@ namespace {
 
 bool is_of_plugin(const std::exception& cause) {
   return dynamic_cast<const PluginError*>(&cause) != nullptr;
+}
+
+/// Tells every ten seconds how many ranks are simulated, and how long the others take at that rate.
+std::function<void(int)> progress_of_simulation(const Plan& plan) {
+  using Clock = std::chrono::steady_clock;
+  const auto began = Clock::now();
+  return [began, told = began, ranks = num_ranks(plan)](int done) mutable {
+    const auto now = Clock::now();
+    if (now - told < std::chrono::seconds(10)) return;
+    told = now;
+    const double s = std::chrono::duration<double>(now - began).count();
+    std::cerr << "kuafu: " << done << " of " << ranks << " ranks simulated, "
+              << print_seconds(s / done * static_cast<double>(ranks - done)) << " left"
+              << std::endl;
+  };
 }
 
 class Run {
@@ -317,9 +335,9 @@ class Run {
                    "certified; use another --world\n";
     }
     Json document = head_;
-    add_prediction(
-        document, plan_,
-        simulate(plan_, registries_, is_for_mpi() ? Transport::kMpi : Transport::kThreads));
+    const Transport transport = is_for_mpi() ? Transport::kMpi : Transport::kThreads;
+    add_prediction(document, plan_,
+                   simulate(plan_, registries_, transport, progress_of_simulation(plan_)));
     files_.write_simulated_events(plan_, registries_, oracles_);
     finish(document);
   }
@@ -335,17 +353,18 @@ class Run {
   }
 
   void write_failure(int rank, const std::exception& e) {
-    if (end_uncertified(text("rank ", rank, ": ", what_of(e)), e)) return;
+    const bool names_rank = dynamic_cast<const OutOfMemory*>(&e) != nullptr;
+    const std::string why = names_rank ? reason_of(e) : text("rank ", rank, ": ", reason_of(e));
+    if (end_uncertified(why, e)) return;
     Json document = head_;
     made_.add_to(document, plan_);
     add_failure(document, failure_of(e).status, e);
-    const bool names_rank = dynamic_cast<const OutOfMemory*>(&e) != nullptr;
-    if (!names_rank) document["reason"] = text("rank ", rank, ": ", what_of(e));
+    document["reason"] = why;
     files_.write_document(document);
   }
 
   int end(const std::string& status, const std::exception& cause, int code) {
-    if (end_uncertified(what_of(cause), cause)) return is_of_plugin(cause) ? kFailed : kOk;
+    if (end_uncertified(reason_of(cause), cause)) return is_of_plugin(cause) ? kFailed : kOk;
     return end_with(head_.is_null() ? no_head(world_) : head_, status, cause, code);
   }
 

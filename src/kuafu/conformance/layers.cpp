@@ -227,7 +227,7 @@ double loss_of_equal_logits(const TensorParallel& tp, const LayerShape& e) {
 }  // namespace
 
 void check_layers(const Subject& subject, const LayerShape& e, Notes& notes) {
-  const Reference serial;
+  const SerialScheme serial;
   const std::vector<Case> cases = {linear_case(e, Role::kExpand),
                                    linear_case(e, Role::kContract),
                                    norm_case(e),

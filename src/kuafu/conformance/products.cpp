@@ -78,7 +78,7 @@ void check_embedding_traffic(const TensorParallel& tp, MeshRank& me, const Layer
 }  // namespace
 
 void check_products(const Subject& subject, const LayerShape& e, Notes& notes) {
-  const Reference serial;
+  const SerialScheme serial;
   for (const Role r : kRoles) {
     const Whole expected = run_linear(*serial, e, r);
     const int64_t k = r == Role::kExpand ? e.h : e.f, m = r == Role::kExpand ? e.f : e.h;

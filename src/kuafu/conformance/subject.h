@@ -36,8 +36,8 @@ class Subject {
   std::vector<Axis> axes_;
 };
 
-/// Serial, on one rank.
-class Reference {
+/// The serial scheme, on one rank.
+class SerialScheme {
  public:
   const TensorParallel& operator*() const { return *serial_; }
 

@@ -27,8 +27,8 @@ bool is_placed(const Plan& plan, const Registries& registries) {
 
 /// The number that a key holds in a plan; null where it holds none.
 int64_t* number(const plan::Key& key, Plan& plan) {
-  const plan::Slot slot = key.slot(plan);
-  int64_t* const* held = std::get_if<int64_t*>(&slot);
+  const plan::Member member = key.member(plan);
+  int64_t* const* held = std::get_if<int64_t*>(&member);
   return held == nullptr ? nullptr : *held;
 }
 

@@ -10,6 +10,7 @@
 #include "kuafu/experiment/meeting.h"
 #include "kuafu/experiment/rounds.h"
 #include "kuafu/experiment/verdict.h"
+#include "kuafu/record/load.h"
 #include "kuafu/record/schema.h"
 #include "kuafu/record/table.h"
 
@@ -88,6 +89,16 @@ void judge_certificates(const Json& a, const Json& b, CaseComparison& c) {
   }
 }
 
+bool is_loaded(const Json& document) {
+  const Json share = value_at(document, "load.foreign_share");
+  return share.is_number() && share > kForeignShare;
+}
+
+std::string marked_step_time(const Json& document) {
+  const std::string shown = shown_step_time(document);
+  return shown == "-" || !is_loaded(document) ? shown : shown + " *";
+}
+
 CaseComparison compare_case(const Result& a, const Result& b, std::set<std::string>& notes) {
   CaseComparison c;
   c.name = a.name;
@@ -115,8 +126,8 @@ CaseComparison compare_case(const Result& a, const Result& b, std::set<std::stri
         "losses not compared: they are equal to the bit only on the same world, processor "
         "model and LibTorch");
   }
-  c.step_a = shown_step_time(da);
-  c.step_b = shown_step_time(db);
+  c.step_a = marked_step_time(da);
+  c.step_b = marked_step_time(db);
   c.ratio = "-";
   if (c.step_a == "-" || c.step_b == "-") return c;
   const auto at = [](const Json& document, const char* path) {
@@ -127,6 +138,10 @@ CaseComparison compare_case(const Result& a, const Result& b, std::set<std::stri
   if (!reason.empty()) {
     notes.insert("step times not compared: " + reason);
     return c;
+  }
+  if (is_loaded(da) || is_loaded(db)) {
+    notes.insert(text("*: timed under foreign load: others had more than ",
+                      human_number(100 * kForeignShare, 3), " % of the cores"));
   }
   c.times = step_ratio(da, db);
   std::tie(c.rounds, c.most_rounds) = std::minmax({num_rounds(da), num_rounds(db)});
@@ -174,8 +189,9 @@ void judge_all(Comparison& comparison, const CompareOptions& options,
     note += text(" and hold that processes differ: by ", scatter, ", from all ratios",
                  errors == Errors::kMixed ? ", as some cases have one round on a side" : "");
   } else {
-    note += text("; how much a process differs from the next is not in them: it is known from ",
-                 kFewestRatios, " cases on");
+    note += text("; how much a process differs from the next is not in them, so no case is called ",
+                 "slower or faster: it is known from ", kFewestRatios,
+                 " cases on, or from rounds (--repeats 3)");
   }
   notes.insert(note);
 }

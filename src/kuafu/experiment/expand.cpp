@@ -16,25 +16,25 @@ constexpr const char* kSeedKey = "train.seed";
 constexpr const char* kWorldKey = "world";
 constexpr int64_t kMostPoints = 100'000;  ///< of a sweep, skipped ones too: weeks of cases
 
-/// Values that one position of the name runs through.
-struct Slot {
+/// A part of the names of cases, and the values that it runs through.
+struct NamePart {
   std::string key;
   std::vector<Json> values;
   int line = 0;
-  const Bundle* bundle = nullptr;  ///< the row a slot of one value stands for
+  const Bundle* bundle = nullptr;  ///< the row a part of one value stands for
 };
 
-std::string label(const Slot& slot, const Json& value) {
-  if (slot.bundle != nullptr) return slot.bundle->name;
-  if (slot.key == "ranks") return plain_text(value) + (value == 1 ? " rank" : " ranks");
-  if (slot.key == "world") return plain_text(value);
-  return last_word(slot.key) + " " + plain_text(value);
+std::string label(const NamePart& part, const Json& value) {
+  if (part.bundle != nullptr) return part.bundle->name;
+  if (part.key == "ranks") return plain_text(value) + (value == 1 ? " rank" : " ranks");
+  if (part.key == "world") return plain_text(value);
+  return last_word(part.key) + " " + plain_text(value);
 }
 
 /// One choice needs no word in the name, unless it is a number of ranks above 1.
-bool is_named(const Slot& slot) {
-  return slot.bundle != nullptr || slot.values.size() > 1 ||
-         (slot.key == "ranks" && slot.values.front() != 1);
+bool is_named(const NamePart& part) {
+  return part.bundle != nullptr || part.values.size() > 1 ||
+         (part.key == "ranks" && part.values.front() != 1);
 }
 
 bool has(const Settings& settings, const std::string& key) {
@@ -64,7 +64,7 @@ class Expander {
   /// One row of every array of tables; null at the grid's keys.
   void choose(size_t axis, std::vector<const Bundle*>& chosen) {
     if (axis == suite_.axes.size()) {
-      if (!suite_.axes.empty()) cross(slots(chosen), chosen);
+      if (!suite_.axes.empty()) cross(parts(chosen), chosen);
       return;
     }
     if (suite_.axes[axis].bundles.empty()) {
@@ -79,7 +79,7 @@ class Expander {
     }
   }
 
-  std::vector<Slot> slots(const std::vector<const Bundle*>& chosen) const {
+  std::vector<NamePart> parts(const std::vector<const Bundle*>& chosen) const {
     std::set<std::string> taken;
     for (const Bundle* bundle : chosen) {
       if (bundle == nullptr) continue;
@@ -88,65 +88,65 @@ class Expander {
                 " is set by two rows that meet in one case");
       }
     }
-    std::vector<Slot> slots;
+    std::vector<NamePart> parts;
     for (size_t i = 0; i < chosen.size(); ++i) {
       const SweepAxis& axis = suite_.axes[i];
       if (chosen[i] == nullptr) {
-        if (!taken.contains(axis.name)) slots.push_back({axis.name, axis.values, axis.line});
+        if (!taken.contains(axis.name)) parts.push_back({axis.name, axis.values, axis.line});
         continue;
       }
-      slots.push_back({axis.name, {Json(chosen[i]->name)}, chosen[i]->line, chosen[i]});
+      parts.push_back({axis.name, {Json(chosen[i]->name)}, chosen[i]->line, chosen[i]});
       for (const Choice& choice : chosen[i]->choices) {
         if (choice.values.size() > 1 || choice.key == "ranks") {
-          slots.push_back({choice.key, choice.values, choice.line});
+          parts.push_back({choice.key, choice.values, choice.line});
         }
       }
     }
-    add_suite_slots(slots);
-    return slots;
+    add_suite_parts(parts);
+    return parts;
   }
 
-  void add_suite_slots(std::vector<Slot>& slots) const {
-    const bool has_world = std::any_of(slots.begin(), slots.end(), [](const Slot& slot) {
+  void add_suite_parts(std::vector<NamePart>& parts) const {
+    const bool has_world = std::any_of(parts.begin(), parts.end(), [](const NamePart& part) {
       const auto names = [](const auto& choices) {
         return std::any_of(choices.begin(), choices.end(),
                            [](const Choice& c) { return c.key == kWorldKey; });
       };
-      return slot.key == kWorldKey || (slot.bundle != nullptr && names(slot.bundle->choices));
+      return part.key == kWorldKey || (part.bundle != nullptr && names(part.bundle->choices));
     });
     if (!has_world) {
-      slots.push_back({kWorldKey, {}});
-      for (const auto& world : suite_.worlds) slots.back().values.emplace_back(world);
+      parts.push_back({kWorldKey, {}});
+      for (const auto& world : suite_.worlds) parts.back().values.emplace_back(world);
     }
     if (suite_.seeds.empty()) return;
-    slots.push_back({kSeedKey, {}});
-    for (const int64_t seed : suite_.seeds) slots.back().values.emplace_back(seed);
+    parts.push_back({kSeedKey, {}});
+    for (const int64_t seed : suite_.seeds) parts.back().values.emplace_back(seed);
   }
 
-  void cross(const std::vector<Slot>& slots, const std::vector<const Bundle*>& chosen) {
-    std::vector<size_t> at(slots.size(), 0);
+  void cross(const std::vector<NamePart>& parts, const std::vector<const Bundle*>& chosen) {
+    std::vector<size_t> at(parts.size(), 0);
     while (true) {
       require(++num_points_ <= kMostPoints, suite_.axes.front().line, "the sweep has more than ",
               kMostPoints, " points; give fewer values");
-      Point point = make_point(slots, at, chosen);
+      Point point = make_point(parts, at, chosen);
       if (!is_skipped(point)) points_.push_back(std::move(point));
-      size_t i = slots.size();
-      while (i > 0 && ++at[i - 1] == slots[i - 1].values.size()) at[--i] = 0;
+      size_t i = parts.size();
+      while (i > 0 && ++at[i - 1] == parts[i - 1].values.size()) at[--i] = 0;
       if (i == 0) return;
     }
   }
 
-  Point make_point(const std::vector<Slot>& slots, const std::vector<size_t>& at,
+  Point make_point(const std::vector<NamePart>& parts, const std::vector<size_t>& at,
                    const std::vector<const Bundle*>& chosen) const {
     Point point;
     point.is_of_sweep = true;
     point.line = suite_.axes.front().line;
-    for (size_t i = 0; i < slots.size(); ++i) {
-      const Json& value = slots[i].values[at[i]];
-      point.settings.emplace_back(slots[i].key, value);
-      if (slots[i].bundle != nullptr) continue;
-      point.given.emplace_back(slots[i].key, value);
-      if (slots[i].line > 0) point.lines[slots[i].key] = slots[i].line;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const Json& value = parts[i].values[at[i]];
+      point.settings.emplace_back(parts[i].key, value);
+      if (parts[i].bundle != nullptr) continue;
+      point.given.emplace_back(parts[i].key, value);
+      if (parts[i].line > 0) point.lines[parts[i].key] = parts[i].line;
     }
     for (const Bundle* bundle : chosen) {
       if (bundle == nullptr) continue;
@@ -158,17 +158,17 @@ class Expander {
         }
       }
     }
-    put_name(point, slots);  // for messages
+    put_name(point, parts);  // for messages
     formulas_.follow(point);
-    put_name(point, slots);
+    put_name(point, parts);
     return point;
   }
 
-  static void put_name(Point& point, const std::vector<Slot>& slots) {
+  static void put_name(Point& point, const std::vector<NamePart>& parts) {
     point.name.clear();
     point.labels.clear();
-    for (size_t i = 0; i < slots.size(); ++i) {
-      point.labels.push_back(is_named(slots[i]) ? label(slots[i], point.settings[i].second) : "");
+    for (size_t i = 0; i < parts.size(); ++i) {
+      point.labels.push_back(is_named(parts[i]) ? label(parts[i], point.settings[i].second) : "");
       if (point.labels.back().empty()) continue;
       point.name += (point.name.empty() ? "" : ", ") + point.labels.back();
     }

@@ -19,6 +19,9 @@ using End = ChildResult::End;
 
 constexpr std::string_view kRefusals[] = {"std::bad_alloc", "can't allocate memory",
                                           "Cannot allocate memory",
+                                          // as reason_of() has it
+                                          "the system gave no more",
+                                          "the system starts no more threads",
                                           "Resource temporarily unavailable",
                                           // the loader of libraries, which ends with 127
                                           "failed to map segment from shared object"};
@@ -64,6 +67,15 @@ std::set<std::string> parse_retry(std::string_view list) {
 
 bool is_of_machine(const Case& c, const Json& document, const ChildResult& result) {
   const std::string status = document["status"].get<std::string>();
+  // A launcher of MPI ranks ends with 128 and the signal of the rank that was killed.
+  const int signal = result.end == End::kSignalled ? result.code
+                     : result.end == End::kExited  ? result.code - 128
+                                                   : 0;
+  const auto is_its_doing = [&](const Json& reason) {
+    return is_from_outside(signal) ||
+           (reason.is_string() && is_refused_by_system(reason.get<std::string>()));
+  };
+  if (is_cut_short(document)) return is_its_doing(document["certificate"]["reason"]);
   if (status == "out_of_memory") {
     const Json budget = value_at(document, "out_of_memory.budget_bytes");
     const bool has_budget = budget.is_number_integer() && budget > 0;
@@ -72,14 +84,7 @@ bool is_of_machine(const Case& c, const Json& document, const ChildResult& resul
   if (status == "interrupted") return true;  // by a signal: nobody stops a case by --stop-after
   if (status != "failed") return false;
   if (result.end == End::kNotStarted || result.end == End::kLost) return true;
-  if (is_unwritten(result)) return true;
-  // A launcher of MPI ranks ends with 128 and the signal of the rank that was killed.
-  const int signal = result.end == End::kSignalled ? result.code
-                     : result.end == End::kExited  ? result.code - 128
-                                                   : 0;
-  const Json reason = value_at(document, "reason");
-  return is_from_outside(signal) ||
-         (reason.is_string() && is_refused_by_system(reason.get<std::string>()));
+  return is_unwritten(result) || is_its_doing(value_at(document, "reason"));
 }
 
 bool is_unwritten(const ChildResult& result) {
@@ -95,7 +100,9 @@ bool is_unwritten(const Json& line) {
 
 std::string why_again(const Case& c, const Json& line, const std::set<std::string>& retried) {
   const std::string status = line["status"].get<std::string>();
-  if (value_at(line, "is_final") == false) return status + " by the machine's doing";
+  if (value_at(line, "is_final") == false) {
+    return (status == "ok" ? "its certificate was cut short" : status) + " by the machine's doing";
+  }
   const Json before = value_at(line, "timeout_s");
   const bool may_differ = status == "timeout" || status == "failed";
   if (may_differ && before.is_number() && before.get<double>() != c.timeout_s) {

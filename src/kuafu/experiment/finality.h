@@ -18,9 +18,9 @@ std::vector<std::string> retried_statuses();
 /// "failed,timeout" as a set. Throws ConfigError naming the nearest status for an unknown one.
 std::set<std::string> parse_retry(std::string_view list);
 
-/// Whether the machine, and not the plan, decided how a case ended: its process was killed from
-/// outside, interrupted or could not start, or the system refused it memory. Over the plan's own budget is the
-/// plan's doing.
+/// Whether the machine, and not the plan, decided how a case ended, or its certificate: its process
+/// was killed from outside, interrupted or could not start, or the system refused it memory. Over the
+/// plan's own budget is the plan's doing.
 bool is_of_machine(const Case& c, const Json& document, const ChildResult& result);
 
 /// Whether a worker could not write its document: a full disk.

@@ -98,21 +98,6 @@ void add_reasons(const Json& line, Reasons& reasons) {
   for (const std::string& finding : findings_of_rounds(line).sentences) tell(finding);
 }
 
-/// Largest share of the cores that others had while the case was timed, in any of its rounds; 0 where
-/// nobody knows.
-double largest_foreign_share(const Json& line) {
-  double largest = 0;
-  const auto see = [&](const Json& share) {
-    if (share.is_number()) largest = std::max(largest, share.get<double>());
-  };
-  see(value_at(line, "document.load.foreign_share"));
-  const Json rounds = value_at(line, "rounds");
-  for (size_t i = 0; i < rounds.size(); ++i) {
-    see(value_at(rounds, text(i, ".load.foreign_share")));
-  }
-  return largest;
-}
-
 std::string percent(double share) { return human_number(100 * share, 2) + " %"; }
 
 std::string throughput(const Json& document) {

@@ -160,6 +160,19 @@ Json paired_step_ratio(const Json& a, const Json& b) {
   return paired;
 }
 
+double largest_foreign_share(const Json& line) {
+  double largest = 0;
+  const auto see = [&](const Json& share) {
+    if (share.is_number()) largest = std::max(largest, share.get<double>());
+  };
+  see(value_at(line, "document.load.foreign_share"));
+  const Json rounds = value_at(line, "rounds");
+  for (size_t i = 0; i < rounds.size(); ++i) {
+    see(value_at(rounds, text(i, ".load.foreign_share")));
+  }
+  return largest;
+}
+
 Json timed_document(const Json& line) {
   Json document = line["document"];
   const Json timing = value_at(line, "timing");
@@ -167,6 +180,9 @@ Json timed_document(const Json& line) {
   document["step_time_s"].update(timing["step_time_s"]);
   document["step_time_s"]["rounds"] = timing["rounds"];
   document["tokens_per_s"] = value_at(timing, "tokens_per_s");
+  if (const double share = largest_foreign_share(line); share > 0) {
+    document["load"]["foreign_share"] = share;
+  }
   return document;
 }
 
@@ -208,12 +224,14 @@ std::vector<Timing> judge_times(const std::vector<StepRatio>& ratios, double sma
   const double scatter = process_scatter(ratios, errors), effect = std::log1p(smallest_effect);
   const double width =
       normal_quantile(0.025 / static_cast<double>(std::max<size_t>(1, ratios.size())));
+  const bool knows_processes = ratios.size() >= kFewestRatios || errors == Errors::kOfRounds;
   std::vector<Timing> verdicts;
   for (const StepRatio& r : ratios) {
     const double half = width * std::hypot(r.error, scatter);
     const double low = r.log - half, high = r.log + half;
-    verdicts.push_back(low > effect                       ? Timing::kSlower
-                       : high < -effect                   ? Timing::kFaster
+    const bool may_differ = knows_processes || r.error == 0;
+    verdicts.push_back(low > effect && may_differ         ? Timing::kSlower
+                       : high < -effect && may_differ     ? Timing::kFaster
                        : low >= -effect && high <= effect ? Timing::kSame
                                                           : Timing::kInconclusive);
   }

@@ -58,6 +58,10 @@ Json paired_step_ratio(const Json& a, const Json& b);
 /// has them; `step_time_s.rounds` says over how many.
 Json timed_document(const Json& line);
 
+/// Largest share of the cores that others had while the case was timed, in any of its rounds; 0 where
+/// nobody knows.
+double largest_foreign_share(const Json& line);
+
 /// Whether times are prices of the cost model (the simulated world), which nobody measured. They have
 /// no interval, and the mark before them.
 bool is_estimated(const Json& document);
@@ -89,7 +93,9 @@ double process_scatter(const std::vector<StepRatio>& ratios, Errors errors = Err
 inline constexpr size_t kFewestRatios = 4;
 
 /// The verdict of each ratio. Its interval, error and scatter together, is of 95 % for all of them at
-/// once (Bonferroni). `smallest_effect` 0.05: from 1 / 1.05 to 1.05 is the same.
+/// once (Bonferroni). `smallest_effect` 0.05: from 1 / 1.05 to 1.05 is the same. Where nothing tells how
+/// much a process differs from the next, fewer than kFewestRatios without rounds, none is slower or
+/// faster but what has no error: prices, which no process takes.
 std::vector<Timing> judge_times(const std::vector<StepRatio>& ratios, double smallest_effect,
                                 Errors errors = Errors::kOfOneProcess);
 

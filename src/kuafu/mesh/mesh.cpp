@@ -106,17 +106,6 @@ Communicator& Mesh::comm(const std::string& axis) const {
   return *alone_;
 }
 
-std::vector<Communicator*> Mesh::comms() const {
-  std::vector<Communicator*> all;
-  for (const Axis& axis : axes_) {
-    if (axis.size > 1) all.push_back(&comm(axis.name));
-  }
-  for (const auto& [alias, members] : aliases_) {
-    if (size(alias) > 1) all.push_back(&comm(alias));
-  }
-  return all;
-}
-
 std::string Mesh::describe() const {
   std::string shape, place;
   for (const Axis& axis : axes_) {

@@ -50,8 +50,6 @@ class Mesh {
   /// My group along `axis`; a group of one for axes of size 1 or that the mesh lacks.
   /// @pre connected, where the axis is longer than 1.
   Communicator& comm(const std::string& axis) const;
-  /// Every connected communicator, in axis order, then aliases.
-  std::vector<Communicator*> comms() const;
 
   /// "dep2 x row2 x col2, rank 5 = (1,0,1)"
   std::string describe() const;

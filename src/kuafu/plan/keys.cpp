@@ -76,15 +76,15 @@ bool has_meaning(const Key& key, const std::function<std::string(const Key&)>& v
 }
 
 bool is_idle(const Key& key, const Plan& plan) {
-  // Governors are strings; a slot points into a Plan that may be written, and nothing is written.
+  // Governors are strings; a member points into a Plan that may be written, and nothing is written.
   const auto value_of = [&](const Key& governor) {
-    return *std::get<std::string*>(governor.slot(const_cast<Plan&>(plan)));
+    return *std::get<std::string*>(governor.member(const_cast<Plan&>(plan)));
   };
   return !has_meaning(key, value_of) && print(key, plan) == print(key, Plan{});
 }
 
 std::string allowed(const Key& key) {
-  const Range& range = key.range;
+  const Limits& range = key.range;
   const std::string span = text(range.is_open_below ? "above " : "from ", number(range.from),
                                 " to ", range.is_open ? "below " : "", number(range.to));
   switch (key.form) {
@@ -114,8 +114,8 @@ std::string allowed(const Key& key) {
 }
 
 std::string print(const Key& key, const Plan& plan) {
-  // A slot points into a Plan that may be written; nothing is written here.
-  const Slot slot = key.slot(const_cast<Plan&>(plan));
+  // A member points into a Plan that may be written; nothing is written here.
+  const Member member = key.member(const_cast<Plan&>(plan));
   struct Printer {
     const Key& key;
     std::string operator()(const int64_t* v) const { return print_integer(key, *v); }
@@ -136,7 +136,7 @@ std::string print(const Key& key, const Plan& plan) {
       return "[" + join(words) + "]";
     }
   };
-  return std::visit(Printer{key}, slot);
+  return std::visit(Printer{key}, member);
 }
 
 }  // namespace kuafu::plan

@@ -14,8 +14,8 @@
 namespace kuafu::plan {
 
 /// Where a plan keeps the value of a key.
-using Slot = std::variant<int64_t*, uint64_t*, double*, bool*, std::string*, DType*, Recompute*,
-                          std::optional<int64_t>*, std::vector<int64_t>*>;
+using Member = std::variant<int64_t*, uint64_t*, double*, bool*, std::string*, DType*, Recompute*,
+                            std::optional<int64_t>*, std::vector<int64_t>*>;
 
 /// How a key is written.
 enum class Form : uint8_t {
@@ -33,7 +33,7 @@ enum class Form : uint8_t {
 
 /// Numbers a key takes; the upper end is part of it unless `is_open`, the lower unless
 /// `is_open_below`.
-struct Range {
+struct Limits {
   double from = 0, to = 0;
   bool is_open = false, is_open_below = false;
 };
@@ -42,9 +42,9 @@ struct Range {
 struct Key {
   std::string name;  ///< "parallel.tensor.size"
   Form form;
-  Slot (*slot)(Plan&);
+  Member (*member)(Plan&);
   std::string meaning;
-  Range range = {};
+  Limits range = {};
   std::vector<std::string> choices = {};
   /// The key has meaning only while `governor` has one of the values `needs`; both empty where
   /// always.

@@ -31,14 +31,14 @@ struct Offence {
   }
 };
 
-bool is_inside(const Range& range, double x) {
+bool is_inside(const Limits& range, double x) {
   return (range.is_open_below ? x > range.from : x >= range.from) &&
          (range.is_open ? x < range.to : x <= range.to);
 }
 
 /// The nearest end of the range; an open end has no nearest number, so 0.9 of an upper and a
 /// millionth above a lower one stand in.
-double clamped(const Range& range, double x) {
+double clamped(const Limits& range, double x) {
   if (range.is_open && !(x < range.to)) return 0.9 * range.to;
   if (range.is_open_below && !(x > range.from)) return range.from + 1e-6;
   return std::clamp(x, range.from, range.to);
@@ -192,7 +192,7 @@ struct Assigner {
 
 void assign(const Key& key, const ConfigValue& value, std::string_view where, Plan& plan) {
   const Offence offence{key, value, where};
-  std::visit(Assigner{offence}, key.slot(plan));
+  std::visit(Assigner{offence}, key.member(plan));
 }
 
 void check_values(const Plan& plan) {

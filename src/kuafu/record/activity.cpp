@@ -88,14 +88,6 @@ std::vector<std::string> problems(const ActivityLog& log, double slack_s) {
   return out;
 }
 
-std::vector<std::vector<double>> seconds_by_kind(const ActivityLog& log, int ranks) {
-  std::vector<std::vector<double>> sums(static_cast<size_t>(ranks), std::vector<double>(3, 0.0));
-  for (const Activity& a : log.activities) {
-    sums.at(static_cast<size_t>(a.rank)).at(static_cast<size_t>(a.kind)) += a.end_s - a.start_s;
-  }
-  return sums;
-}
-
 std::string chrome_trace(const std::vector<ActivityLog>& logs) {
   Json events = Json::array();
   for (size_t run = 0; run < logs.size(); ++run) {

@@ -40,9 +40,6 @@ void complete(ActivityLog& log, int ranks);
 /// they start, that lie outside 0 and length_s. Clocks and additions may err by `slack_s`.
 std::vector<std::string> problems(const ActivityLog& log, double slack_s = 0);
 
-/// Seconds of each rank by kind, in the order of Kind.
-std::vector<std::vector<double>> seconds_by_kind(const ActivityLog& log, int ranks);
-
 /// The logs as one Chrome trace (JSON object format): a process a log, a thread a rank, complete
 /// events with ts and dur in microseconds, the kind as category.
 std::string chrome_trace(const std::vector<ActivityLog>& logs);

@@ -334,6 +334,8 @@ std::vector<FieldDoc> certificate_fields() {
       {"certificate.parameter_tolerance", T::kNumber, kOptional, true, "", "what it may reach"},
       {"certificate.ratio", T::kNumber, kOptional, true, "",
        "tolerance over error of whatever is nearest to its tolerance"},
+      {"certificate.why_far", T::kText, kOptional, true, "",
+       "why `ratio` is above 100, or 0; null where it is neither"},
       {"certificate.worst", T::kText, kOptional, true, "", "what that is, and in which step"},
       {"certificate.native", T::kObject, kOptional, true, "",
        "the plan itself in its own type: the steps of the timed run made again, to the bit, and "
@@ -357,6 +359,7 @@ std::vector<FieldDoc> certificate_fields() {
       {"certificate.native.update_error", T::kNumber, kOptional, true, "", "as parameter_error"},
       {"certificate.native.update_bound", T::kNumber, kOptional, true, "", "what it may reach"},
       {"certificate.native.ratio", T::kNumber, kOptional, true, "", "as above"},
+      {"certificate.native.why_far", T::kText, kOptional, true, "", "as above"},
       {"certificate.native.worst", T::kText, kOptional, true, "", "as above"},
       {"provenance", T::kObject, kOk, true, "",
        "program, command, libraries and machine that made the numbers"},

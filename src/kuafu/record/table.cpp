@@ -36,6 +36,32 @@ std::vector<std::string> lines_of(const std::string& content, size_t width) {
   return lines;
 }
 
+size_t longest_word(const std::string& content) {
+  std::istringstream in(content);
+  size_t longest = 0;
+  for (std::string word; in >> word;) longest = std::max(longest, word.size());
+  return longest;
+}
+
+/// Takes from the widest column until all fit in `width`, or none can give. Whether any gave.
+bool fit(std::vector<size_t>& widths, const std::vector<size_t>& narrowest, size_t width) {
+  size_t total = 2 * (widths.size() - 1);
+  for (const size_t w : widths) total += w;
+  bool has_given = false;
+  for (; total > width; --total) {
+    size_t* widest = nullptr;
+    for (size_t c = 0; c < widths.size(); ++c) {
+      if (widths[c] > narrowest[c] && (widest == nullptr || widths[c] > *widest)) {
+        widest = &widths[c];
+      }
+    }
+    if (widest == nullptr) break;
+    --*widest;
+    has_given = true;
+  }
+  return has_given;
+}
+
 }  // namespace
 
 void Table::add(std::vector<std::string> cells) {
@@ -45,18 +71,17 @@ void Table::add(std::vector<std::string> cells) {
 }
 
 std::string Table::str(int64_t width) const {
-  std::vector<size_t> widths;
+  std::vector<size_t> widths, narrowest;
   for (size_t c = 0; c < columns_.size(); ++c) {
-    size_t widest = columns_[c].title.size();
-    for (const auto& row : rows_) widest = std::max(widest, row[c].size());
+    size_t widest = columns_[c].title.size(), word = widest;
+    for (const auto& row : rows_) {
+      widest = std::max(widest, row[c].size());
+      word = std::max(word, longest_word(row[c]));
+    }
     widths.push_back(widest);
+    narrowest.push_back(std::min(widest, std::max(word, kNarrowest)));
   }
-  size_t before = 0;  // the last column
-  for (size_t c = 0; c + 1 < widths.size(); ++c) before += widths[c] + 2;
-  const size_t room = std::max<size_t>(
-      kNarrowest, static_cast<size_t>(width) - std::min(static_cast<size_t>(width), before));
-  const bool is_wrapped = width > 0 && before + widths.back() > static_cast<size_t>(width);
-  if (is_wrapped) widths.back() = std::min(widths.back(), room);
+  const bool is_wrapped = width > 0 && fit(widths, narrowest, static_cast<size_t>(width));
   std::string out;
   const auto line = [&](auto&& cell) {
     std::string row;
@@ -72,14 +97,14 @@ std::string Table::str(int64_t width) const {
   line([&](size_t c) { return columns_[c].title; });
   line([&](size_t c) { return std::string(widths[c], '-'); });
   for (const auto& row : rows_) {
-    if (!is_wrapped) {
-      line([&](size_t c) { return row[c]; });
-      continue;
+    std::vector<std::vector<std::string>> cells;
+    size_t height = 0;
+    for (size_t c = 0; c < row.size(); ++c) {
+      cells.push_back(is_wrapped ? lines_of(row[c], widths[c]) : std::vector{row[c]});
+      height = std::max(height, cells[c].size());
     }
-    bool is_first = true;
-    for (const std::string& part : lines_of(row.back(), room)) {
-      line([&](size_t c) { return c + 1 == row.size() ? part : is_first ? row[c] : ""; });
-      is_first = false;
+    for (size_t i = 0; i < height; ++i) {
+      line([&](size_t c) { return i < cells[c].size() ? cells[c][i] : std::string(); });
     }
   }
   return out;

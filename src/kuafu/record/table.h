@@ -21,8 +21,8 @@ class Table {
   /// @pre as many cells as columns.
   void add(std::vector<std::string> cells);
 
-  /// Title line, rule, rows; every line ends with a newline. Cells of the last column go on in
-  /// further lines where a row would be wider than `width` bytes; 0: they do not.
+  /// Title line, rule, rows; every line ends with a newline. Where a row would be wider than `width`
+  /// bytes, the widest columns give way and their cells go on in further lines; 0: they do not.
   std::string str(int64_t width = 0) const;
 
  private:

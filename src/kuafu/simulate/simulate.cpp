@@ -84,7 +84,8 @@ RankResult simulate_need(const Plan& plan, const Registries& registries, Simulat
   return result;
 }
 
-Prediction simulate(const Plan& plan, const Registries& registries, Transport transport) {
+Prediction simulate(const Plan& plan, const Registries& registries, Transport transport,
+                    const std::function<void(int ranks_done)>& told) {
   const auto ranks = static_cast<int>(num_ranks(plan));
   SimulatedWorld world(ranks, transport);
   Prediction prediction;
@@ -93,6 +94,7 @@ Prediction simulate(const Plan& plan, const Registries& registries, Transport tr
     TraceRecorder recorder(TraceRecorder::Clock::kNone, TraceRecorder::Keeps::kWork);
     prediction.ranks.push_back(simulate_rank(plan, registries, world, r, &recorder));
     traces.push_back(recorder.take());
+    if (told) told(r + 1);
   }
   prediction.step_seconds = replay(traces, plan.cluster).makespan_seconds() /
                             static_cast<double>(std::min(plan.train.steps, kRecorded));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "kuafu/base/trace.h"
@@ -21,9 +22,11 @@ bool can_simulate(const Plan& plan);
 /// Runs every rank of a resolved plan on meta tensors, each alone to its end, and replays the
 /// traces with the plan's [cluster]. Steps repeat exactly from the second on (the first makes the
 /// optimizer state), so two are recorded and the ledger is scaled to the plan's steps. Ledgers are
-/// those of ranks on `transport`; times are by the plan's [cluster] alone.
+/// those of ranks on `transport`; times are by the plan's [cluster] alone. `told`: how many ranks are
+/// done, after each.
 Prediction simulate(const Plan& plan, const Registries& registries,
-                    Transport transport = Transport::kThreads);
+                    Transport transport = Transport::kThreads,
+                    const std::function<void(int ranks_done)>& told = {});
 
 /// One rank of the same: what it sends, computes and holds; what it does goes to the recorder, where
 /// there is one.

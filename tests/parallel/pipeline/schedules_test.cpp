@@ -63,7 +63,6 @@ TEST(Schedules, EveryShapeIsValidFewMicroBatchesToo) {
         EXPECT_NO_THROW(validate(row.make(s), s)) << row.name << " p " << p << " m " << m;
         const Timetable lowered = lower(row.make(s));
         EXPECT_NO_THROW(validate(lowered, s)) << row.name << " p " << p << " m " << m;
-        EXPECT_NO_THROW(validate(forward_only(s), s, 0, false));
       }
     }
   }

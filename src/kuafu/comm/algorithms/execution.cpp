@@ -14,8 +14,8 @@ namespace kuafu::algorithms {
 // Zen 3).
 constexpr int64_t kAlignment = 4096;
 
-ScratchPool::Piece ScratchPool::take(int64_t bytes) {
-  const auto fits = [bytes](const Piece& piece) { return piece.bytes >= bytes; };
+ScratchPool::Scratch ScratchPool::take(int64_t bytes) {
+  const auto fits = [bytes](const Scratch& scratch) { return scratch.bytes >= bytes; };
   const auto found = std::find_if(free_.begin(), free_.end(), fits);
   if (found == free_.end()) {
     if (!free_.empty()) free_.pop_back();  // the larger one takes its place
@@ -24,13 +24,13 @@ ScratchPool::Piece ScratchPool::take(int64_t bytes) {
     if (memory == nullptr) throw std::bad_alloc();
     return {std::unique_ptr<std::byte[], Free>(static_cast<std::byte*>(memory)), bytes};
   }
-  Piece piece = std::move(*found);
+  Scratch scratch = std::move(*found);
   free_.erase(found);
-  return piece;
+  return scratch;
 }
 
-void ScratchPool::give_back(Piece piece) {
-  if (piece.bytes > 0) free_.push_back(std::move(piece));
+void ScratchPool::give_back(Scratch scratch) {
+  if (scratch.bytes > 0) free_.push_back(std::move(scratch));
 }
 
 Execution::Execution(const Call& call, Lanes lanes, const Setting& setting, int tag)

@@ -28,16 +28,16 @@ class ScratchPool {
   struct Free {
     void operator()(std::byte* p) const { std::free(p); }
   };
-  struct Piece {
+  struct Scratch {
     std::unique_ptr<std::byte[], Free> memory;
     int64_t bytes = 0;
   };
   /// At least `bytes`.
-  Piece take(int64_t bytes);
-  void give_back(Piece piece);
+  Scratch take(int64_t bytes);
+  void give_back(Scratch scratch);
 
  private:
-  std::vector<Piece> free_;
+  std::vector<Scratch> free_;
 };
 
 /// A collective under way: its lanes, and how far it has come.
@@ -71,7 +71,7 @@ class Execution {
     size_t next_round = 0;
     std::vector<int> receives, sends;  // not through yet
     bool has_worked = false;           // the round's local work is done
-    ScratchPool::Piece scratch;
+    ScratchPool::Scratch scratch;
     bool is_done = false;
   };
 

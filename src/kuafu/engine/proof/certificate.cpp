@@ -295,6 +295,12 @@ double Proof::ratio() const {
   return m.error > 0 ? m.bound / m.error : 0;
 }
 
+std::string Proof::why_far() const {
+  const Measure& m = worst();
+  if (steps.empty() || m.error * kFarRatio >= m.bound) return {};
+  return m.error == 0 ? "everything compared has the bits of the reference" : kUnexplained;
+}
+
 std::string Proof::describe() const {
   const auto one = [](const Measure& m) {
     return text(m.error, " of ", m.bound, " (", m.where, ")");

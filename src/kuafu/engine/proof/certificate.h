@@ -21,6 +21,10 @@ struct Measure {
   bool holds() const { return error <= bound; }
 };
 
+/// A bound that a hundred times the error does not reach should be tightened, or say why it cannot.
+inline constexpr double kFarRatio = 100;
+inline constexpr const char* kUnexplained = "no reason is known: the bound may be too wide";
+
 /// Steps of a run compared with the reference, each from the run's own weights and optimizer state
 /// before it.
 struct Proof {
@@ -47,6 +51,9 @@ struct Proof {
   void judge();
   /// bound / error of whatever came nearest to its bound; 0 where nothing was compared.
   double ratio() const;
+  /// Why nothing came nearer to its bound than a hundredth of it; empty where something did, and where
+  /// nothing was compared. kUnexplained: the bound is loose.
+  std::string why_far() const;
   /// The measure nearest to its bound.
   const Measure& worst() const;
   /// Verdict, reason and measures on one line.

@@ -81,7 +81,7 @@ Position near_missing(const Timetable& t, const Action& missing) {
 }
 
 /// Every action that must occur, each 0 times so far.
-std::map<Action, int> wanted(const Timetable& t, PipeShape s, bool with_backward) {
+std::map<Action, int> wanted(const Timetable& t, PipeShape s) {
   std::map<Action, int> count;
   std::map<std::pair<int, int>, bool> is_split;
   for (const Row& row : t) {
@@ -94,7 +94,6 @@ std::map<Action, int> wanted(const Timetable& t, PipeShape s, bool with_backward
   for (int stage = 0; stage < s.stages(); ++stage) {
     for (int m = 0; m < s.micro_batches; ++m) {
       count[{Op::kForward, stage, m}] = 0;
-      if (!with_backward) continue;
       if (is_split[{stage, m}]) {
         count[{Op::kInputGrad, stage, m}] = count[{Op::kWeightGrad, stage, m}] = 0;
       } else {
@@ -105,8 +104,8 @@ std::map<Action, int> wanted(const Timetable& t, PipeShape s, bool with_backward
   return count;
 }
 
-void check_once(const Timetable& t, PipeShape s, bool with_backward) {
-  std::map<Action, int> count = wanted(t, s, with_backward);
+void check_once(const Timetable& t, PipeShape s) {
+  std::map<Action, int> count = wanted(t, s);
   for (size_t r = 0; r < t.size(); ++r) {
     for (size_t i = 0; i < t[r].size(); ++i) {
       const Action& a = t[r][i];
@@ -161,11 +160,11 @@ double Estimate::bubble() const {
   return most > 0 ? length / most - 1 : 0;
 }
 
-void validate(const Timetable& t, PipeShape s, int max_alive, bool with_backward) {
+void validate(const Timetable& t, PipeShape s, int max_alive) {
   KUAFU_REQUIRE(static_cast<int>(t.size()) == s.ranks, "a schedule of ", t.size(),
                 " rows for a pipeline of ", s.ranks, " ranks");
   const std::vector<int> ranks = ranks_of_stages(t, s.stages());
-  check_once(t, s, with_backward);
+  check_once(t, s);
   const Playback p = play(t, ranks, {});
   KUAFU_REQUIRE(p.stuck.empty(), "the schedule deadlocks: each rank waits for what another does ",
                 "later", excerpt(t, p.stuck));

@@ -36,8 +36,7 @@ struct Estimate {
 /// Checks a schedule: every stage on one rank; each forward and its gradients exactly once for each
 /// micro-batch; nothing waits in a circle; on no rank more than `max_alive` stage inputs alive
 /// (0 = no limit). Throws ConfigError that prints the table with the culprit between > and <.
-/// `with_backward` = false: forwards alone.
-void validate(const Timetable& t, PipeShape s, int max_alive = 0, bool with_backward = true);
+void validate(const Timetable& t, PipeShape s, int max_alive = 0);
 
 /// Inserts the messages: a send behind the action that makes the data, a receive as early as the
 /// rows allow without ever reordering two messages between the same two ranks. Stages on one rank

@@ -41,10 +41,6 @@ Row in_groups(PipeShape s, int r, Op op) {
 
 }  // namespace
 
-Timetable forward_only(PipeShape s) {
-  return rows(s, [&](int r) { return in_groups(s, r, Op::kForward); });
-}
-
 Timetable gpipe(PipeShape s) {
   need_chunks(s, 1, "gpipe");
   return rows(s, [&](int r) {

@@ -29,8 +29,6 @@ Timetable zero_bubble_h1(PipeShape s);
 /// own rank. Bubble at most (p-1)/(4m) for F = I = W and m >= p; the activations of 1F1B.
 /// [2401.10241, section 6]
 Timetable zbv(PipeShape s);
-/// Forwards alone (validation, inference).
-Timetable forward_only(PipeShape s);
 
 /// A schedule as the registry knows it.
 struct Schedule {
