@@ -9,7 +9,7 @@ EVERY_S = 10.0           # between lines where there is no terminal; shorter wor
 
 
 class Progress:
-    """step() before each of `total` parts of the work, clear() before anything else is said."""
+    """step() before each of `total` parts of the work, close() before anything else is said."""
 
     def __init__(self, total, out=None, now=time.monotonic):
         self.total, self.done, self.out, self.now = total, 0, out or sys.stderr, now
@@ -27,7 +27,7 @@ class Progress:
             self.out.write(f"report: {line}, after {self.told - self.began:.0f} s\n")
         self.out.flush()
 
-    def clear(self):
+    def close(self):
         if self.is_drawn:
             self.out.write("\r\033[K")
             self.out.flush()

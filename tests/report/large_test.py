@@ -134,7 +134,6 @@ class Large(unittest.TestCase):
         for left, right in zip(boxes, boxes[1:]):
             self.assertLess(left.x1, right.x0)
 
-
     def test_titles_of_many_lines_leave_room_for_the_ticks_above_them(self):
         groups = [(", ".join(["one two three"] * n), []) for n in (5, 1, 1, 1, 5)]
         plot, columns = panels.grid(groups, 270)

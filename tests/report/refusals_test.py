@@ -31,7 +31,7 @@ class Progress(Folder):
         told = progress.Progress(4, out, iter(range(0, 60, 6)).__next__)
         for function in told.of({name: str for name in "abcd"}, "figure").values():
             function()
-        told.clear()
+        told.close()
         return out.getvalue()
 
     def test_is_a_line_every_ten_seconds(self):
