@@ -5,6 +5,8 @@ None where no case holds what it draws. Nothing is computed here that the record
 import math
 
 import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -14,7 +16,7 @@ import paper
 import reach
 import style
 import views
-from short_names import short_names
+from short_names import fitting_names
 
 TITLE_LETTERS = 118      # of panel titles, over the width of a figure
 LEGEND_LETTERS = 150     # of one row, at the width of the figures
@@ -58,6 +60,11 @@ def legend_columns(letters):
     return columns
 
 
+def legend_names(names):
+    """{name: what the legend calls it}"""
+    return fitting_names(names, lambda shown: len(legend_columns([len(name) + 6 for name in shown])[0]), LEGEND_LETTERS - 6)
+
+
 def legend(figure, handles):
     """One legend above all panels."""
     if not handles:
@@ -72,7 +79,7 @@ def legend(figure, handles):
 
 def strategy_handles(cases, run, line="none"):
     looks = views.looks_of(cases, run)
-    short = short_names(looks)
+    short = legend_names(looks)
     handles = [Line2D([], [], color=color, marker=marker[0], linestyle=line, label=short[name])
                for name, (color, marker) in looks.items()]
     note = [Line2D([], [], linestyle="none", label=style.CYCLE_NOTE)] if style.repeats_colors(looks) else []
@@ -176,10 +183,10 @@ def bar_panels(groups, rows):
     titles(axes, groups)
     for panel in list(axes.flat)[:len(groups)]:
         panel.grid(axis="y", visible=False)
-        panel.set_yticks(range(len(rows)), [label for label, _ in rows])
-        panel.set_ylim(len(rows) - 0.4, -0.6)
         panel.tick_params(axis="y", length=0)
         panel.xaxis.set_tick_params(labelbottom=True)
+    axes.flat[0].set_yticks(range(len(rows)), [label for label, _ in rows])       # all panels share it
+    axes.flat[0].set_ylim(len(rows) - 0.4, -0.6)
     figure.supylabel("strategy, ranks", fontsize=8.5)
     return figure, list(axes.flat)
 
@@ -198,19 +205,17 @@ def memory(run):
     colors = style.category_colors({k for c in cases for cat in c.categories for k in cat})
     figure, axes, groups, rows = _bar_panels(cases, run)
     for index in range(len(groups)):
-        for y, (_, cells) in enumerate(rows):
-            case = cells.get(index)
-            if case is None:
-                continue
-            left = 0.0
-            for category, color in colors.items():
-                width = views.peak_rank(case)[1].get(category, 0) / views.MIB
-                axes[index].barh(y, width, left=left, height=0.68, linewidth=0.7,
-                                 color=views.fill(case, color), edgecolor=views.bar_edge(case, color))
-                left += width
-            peaks = [p / views.MIB for p in case.peaks if p is not None]
-            axes[index].plot(peaks, [y] * len(peaks), linestyle="none", marker="|", markersize=7,
-                             color=style.INK, markeredgewidth=0.9)
+        here = [(y, cells[index]) for y, (_, cells) in enumerate(rows) if index in cells]
+        left = [0.0] * len(here)
+        for category, color in colors.items():
+            widths = [views.peak_rank(case)[1].get(category, 0) / views.MIB for _, case in here]
+            axes[index].barh([y for y, _ in here], widths, left=left, height=0.68, linewidth=0.7,
+                             color=[views.fill(case, color) for _, case in here],
+                             edgecolor=[views.bar_edge(case, color) for _, case in here])
+            left = [a + b for a, b in zip(left, widths)]
+        peaks = [(p / views.MIB, y) for y, case in here for p in case.peaks if p is not None]
+        axes[index].plot([p for p, _ in peaks], [y for _, y in peaks], linestyle="none", marker="|", markersize=7,
+                         color=style.INK, markeredgewidth=0.9)
     figure.supxlabel("peak memory of a rank (MiB)", fontsize=8.5)
     handles = [Patch(color=color, label=category) for category, color in colors.items()]
     handles.append(Line2D([], [], color=style.INK, marker="|", linestyle="none",
@@ -266,27 +271,29 @@ def _set_log_bytes(panels, cases):
 
 
 def tradeoff(run):
-    """Throughput against the peak of the fullest rank: up and left is better."""
+    """Throughput against the peak of the fullest rank, one panel per workload: up and left is better."""
     cases = [c for c in views.timed(run) if c.peak]
     if not cases:
         return None
-    looks = views.looks_of(cases, run)
-    figure = Figure(figsize=(10.6, 4.0), layout="constrained")
-    panel = figure.subplots()
-    for case in views.refuted_last(cases):
-        color, marker = looks[case.strategy]
-        timed_mark(panel, case.peak / views.MIB, case, color, marker, 4.5 + 1.4 * math.log2(max(case.ranks, 1)), elinewidth=0.8,
-                   capsize=0)
-    top = 1.08 * reach.tokens_limit(cases)
-    cut = views.tokens_cuts(cases, looks, top, lambda c: c.peak / views.MIB)
-    reach.draw_static(panel, cut)
-    panel.set_xlabel("peak memory of the fullest rank (MiB); up and left is better, "
-                     "a larger mark has more ranks")
-    panel.set_ylabel("tokens/s")
-    panel.set_xlim(left=0)
-    panel.set_ylim(0, top)
-    panel.yaxis.set_major_formatter(lambda v, _: f"{v:,.0f}")
-    legend(figure, strategy_handles(cases, run) + ([reach.handle()] if cut else []))
+    groups, looks = views.workloads(cases), views.looks_of(cases, run)
+    figure, axes = panels(len(groups), 3.3 if len(groups) == 1 else 2.25, sharex=True, sharey=True)
+    titles(axes, groups)
+    top, is_cut = 1.08 * reach.tokens_limit(cases), False
+    for panel, (_, members) in zip(axes.flat, groups):
+        for case in views.refuted_last(members):
+            color, marker = looks[case.strategy]
+            timed_mark(panel, case.peak / views.MIB, case, color, marker, 4.5 + 1.4 * math.log2(max(case.ranks, 1)), elinewidth=0.8,
+                       capsize=0)
+        cut = views.tokens_cuts(members, looks, top, lambda c: c.peak / views.MIB)
+        reach.draw_static(panel, cut)
+        is_cut = is_cut or bool(cut)
+        panel.xaxis.set_tick_params(labelbottom=True)
+    axes.flat[0].set_ylim(0, top)        # all panels share both axes; set last, for it ends the fit to the marks
+    axes.flat[0].set_xlim(left=0)
+    axes.flat[0].yaxis.set_major_formatter(lambda v, _: f"{v:,.0f}")
+    figure.supxlabel("peak memory of the fullest rank (MiB); up and left is better, a larger mark has more ranks", fontsize=8.5)
+    figure.supylabel("tokens/s", fontsize=8.5)
+    legend(figure, strategy_handles(cases, run) + ([reach.handle()] if is_cut else []))
     return figure
 
 
@@ -298,6 +305,16 @@ def draw(name, run):
     """One figure by name, in the common look."""
     with matplotlib.rc_context(style.MATPLOTLIB):
         return FIGURES[name](run)
+
+
+def _save(figure, path):
+    """As figure.savefig(), which draws everything twice; the figure stays as the first one lays it out."""
+    if path.suffix == ".svg":
+        FigureCanvasSVG(figure).print_svg(path, metadata={"Date": None})
+    else:
+        figure.set_dpi(matplotlib.rcParams["savefig.dpi"])
+        FigureCanvasAgg(figure).print_png(path)
+    figure.set_layout_engine("none")
 
 
 def write(run, folder, drawings=None):
@@ -314,8 +331,7 @@ def write(run, folder, drawings=None):
                 if figure is None:
                     path.unlink(missing_ok=True)
                     continue
-                figure.savefig(path, metadata={"Date": None} if suffix == ".svg" else None)
-                figure.set_layout_engine("none")        # it stays as it is laid out
+                _save(figure, path)
             if figure is not None:
                 written[name] = paper.drawn(folder / f"{name}.svg", figure)
     return written

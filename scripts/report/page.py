@@ -41,7 +41,7 @@ SECTIONS = {
                 "the busiest rank, the line reaches down to the least busy one; cases of one rank "
                 "send nothing and have no row."),
     "tradeoff": ("Speed and memory", "Every finished case by what it costs in memory and gives in "
-                 "throughput. Up and left is better; a larger mark has more ranks."),
+                 "throughput, one panel for each kind of work. Up and left is better; a larger mark has more ranks."),
 } | steps.SECTIONS | noise.SECTIONS | ratios.SECTIONS | side_by_side.SECTIONS
 HOLLOW_NOTE = ("Filled marks are proven: the case carries a certificate of equality with a "
                "reference. Hollow ones carry none. Marks in red are different: the certificate refutes the case, "
@@ -206,11 +206,12 @@ def _facts(rows):
     return "".join(f"<tr><td>{text(k)}</td><td>{text(v)}</td></tr>" for k, v in rows)
 
 
-def render(run, written):
+def render(run, written, progress=None):
     """The whole page of one run. `written` maps figure names to what was drawn (paper.Drawn), those of scripts to SVG files."""
     asked = layer_maps.plots(run) | suite_figures.pages(run)
     sections = SECTIONS | layer_maps.sections(run) | suite_figures.sections(run)
-    figures = {name: plot for name, function in (plots.PLOTS | steps.PLOTS | noise.PLOTS | asked | ratios.PLOTS).items()
+    drawings = plots.PLOTS | steps.PLOTS | noise.PLOTS | asked | ratios.PLOTS
+    figures = {name: plot for name, function in (progress.of(drawings, "page:") if progress else drawings).items()
                if name in written and (plot := function(run)) is not None}
     scripts = [name for name in sections if name in written and name not in figures and name not in SECTIONS]
     columns = table.columns_of(run)

@@ -8,7 +8,7 @@ from plotly.subplots import make_subplots
 
 import style
 import views
-from short_names import short_names
+from short_names import fitting_names
 
 # At the narrowest page, over the width of a figure: letters of panel titles and of axis titles.
 TITLE_LETTERS, AXIS_LETTERS = 72, 100
@@ -32,7 +32,7 @@ def grid(groups, row_height):
     figure = make_subplots(rows=rows, cols=columns, specs=specs,
                            subplot_titles=["<br>".join(f"<b>{line}</b>" for line in t) for t in titles],
                            horizontal_spacing=0.12 / columns,
-                           vertical_spacing=(64 + more) / height if rows > 1 else 0)
+                           vertical_spacing=(64 + more) / (height - 128 - more) if rows > 1 else 0)   # of the height without margins
     figure.update_annotations(xanchor="left", align="left", font={"size": 13})
     for index, note in enumerate(figure.layout.annotations):
         axis = figure.get_subplot(index // columns + 1, index % columns + 1).xaxis
@@ -60,21 +60,26 @@ def finish(figure, cases, groups, columns, x_title, y_title, is_timed=False):
         if index + columns >= len(groups):
             figure.update_xaxes(title_text="<br>".join(_lines(x_title, len(groups), AXIS_LETTERS)),
                                 **place(index, columns))
-        figure.update_xaxes(showticklabels=True, **place(index, columns))
         if index % columns == 0:
             figure.update_yaxes(title_text=y_title, **place(index, columns))
         else:
             figure.update_yaxes(showticklabels=False, **place(index, columns))
+    figure.update_xaxes(showticklabels=True)
     _make_room(figure)
+
+
+def legend_rows(names):
+    """Of a legend, at the narrowest page."""
+    rows, filled = 1, 0
+    for width in (LETTER * len(name) + MARK for name in names):
+        rows += 1 if filled and filled + width > LEGEND else 0
+        filled = width if filled + width > LEGEND else filled + width
+    return rows
 
 
 def _make_room(figure):
     """Over the panels for the rows of the legend, where it has several at the narrowest page."""
-    names = [trace.name for trace in figure.data if trace.showlegend is not False and trace.name]
-    more, filled = 0, 0
-    for width in (LETTER * len(name) + MARK for name in names):
-        more += ROW if filled and filled + width > LEGEND else 0
-        filled = width if filled + width > LEGEND else filled + width
+    more = ROW * (legend_rows([trace.name for trace in figure.data if trace.showlegend is not False and trace.name]) - 1)
     figure.update_layout(height=figure.layout.height + more, margin_t=figure.layout.margin.t + more)
 
 
@@ -106,8 +111,8 @@ class Legend:
         return {"name": name, "legendgroup": name, "showlegend": False}
 
     def show(self, figure, looks):
-        """{name: (colour, symbol)}: the marks of such traces, as those of proven cases look; a long name short."""
-        short = short_names(looks)
+        """{name: (colour, symbol)}: the marks of such traces, as those of proven cases look; long names as the legend has room."""
+        short = fitting_names(looks, legend_rows, int((LEGEND - MARK) / LETTER))
         if style.repeats_colors(looks):
             figure.add_trace(go.Scatter(x=[None], y=[None], mode="lines", line={"color": style.PAPER},
                                         hoverinfo="skip", legendrank=2000, **self.of(style.CYCLE_NOTE)), **place(0, 1))

@@ -30,7 +30,7 @@ def _rows(figure):
     """[[top, bottom, panels]] of the rows of panels, from the top."""
     height, boxes = figure.bbox.height, []
     for panel in figure.axes:
-        if panel.get_visible() and (box := panel.get_tightbbox()) is not None:
+        if panel.get_visible() and (box := panel.get_tightbbox(bbox_extra_artists=[])) is not None:
             boxes.append([1 - box.y1 / height, 1 - box.y0 / height, [panel]])
     rows = []
     for top, bottom, panels in sorted(boxes, key=lambda b: b[:2]):
@@ -55,8 +55,8 @@ def drawn(path, figure):
 
 def _pieces(figure):
     aspect = figure.get_figheight() / figure.get_figwidth()
-    rows = _rows(figure)
-    if aspect <= MOST or not rows:
+    rows = _rows(figure) if aspect > MOST else []
+    if not rows:
         return ()
     legend = rows[0][0]
     room = MOST / aspect - legend

@@ -71,6 +71,7 @@ def loss_curves(run):
     for index, (_, members) in enumerate(groups):
         where = panels.place(index, columns)
         stripes = views.loss_stripes(members)
+        figure.update_xaxes(rangemode="tozero", **panels.whole_ticks([0, *(len(c.loss) for c in members)]), **where)
         if cut := loss_limits.cuts(members, looks, ends):
             figure.add_trace(reach.trace(cut, legend, label=loss_limits.LEAVES), **where)
         for case in sorted(members, key=lambda c: (c.is_different, order.index(c.strategy))):
@@ -98,8 +99,6 @@ def loss_curves(run):
                     legendgroup=case.strategy, showlegend=False), **where)
     legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
     panels.match(figure.select_yaxes())
-    panels.match(figure.select_xaxes())
-    figure.update_xaxes(rangemode="tozero", **panels.whole_ticks([0, *(len(c.loss) for c in cases)]))
     if ends:
         figure.update_yaxes(range=ends)
     panels.finish(figure, cases, groups, columns, "training step", "loss (nats per token)")
@@ -183,27 +182,29 @@ def traffic(run):
 
 
 def tradeoff(run):
-    """Throughput against the peak of the fullest rank: up and left is better."""
+    """Throughput against the peak of the fullest rank, one panel per workload: up and left is better."""
     cases = [c for c in views.timed(run) if c.peak]
     if not cases:
         return None
-    legend, looks = panels.Legend(), views.looks_of(cases, run)
-    figure, columns = panels.grid([("", cases)], 380)
-    for layer, (strategy, (color, marker)) in itertools.product(views.layers(cases), looks.items()):
-        mine = [c for c in layer if c.strategy == strategy]
-        if not mine:
-            continue
-        sizes = [7.5 + 2.2 * math.log2(max(c.ranks, 1)) for c in mine]
-        figure.add_trace(_points(mine, color, marker[1], [c.peak / views.MIB for c in mine],
-                                 [c.tokens_per_s for c in mine], legend, strategy, sizes),
-                         **panels.place(0, columns))
-    legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
+    groups, legend, looks = views.workloads(cases), panels.Legend(), views.looks_of(cases, run)
+    figure, columns = panels.grid(groups, 380 if len(groups) == 1 else 250)
     top = 1.08 * reach.tokens_limit(cases)
-    if cut := views.tokens_cuts(cases, looks, top, lambda c: c.peak / views.MIB):
-        figure.add_trace(reach.trace(cut, legend), **panels.place(0, columns))
+    for index, (_, members) in enumerate(groups):
+        where = panels.place(index, columns)
+        for layer, (strategy, (color, marker)) in itertools.product(views.layers(members), looks.items()):
+            mine = [c for c in layer if c.strategy == strategy]
+            if mine:
+                sizes = [7.5 + 2.2 * math.log2(max(c.ranks, 1)) for c in mine]
+                figure.add_trace(_points(mine, color, marker[1], [c.peak / views.MIB for c in mine],
+                                         [c.tokens_per_s for c in mine], legend, strategy, sizes), **where)
+        if cut := views.tokens_cuts(members, looks, top, lambda c: c.peak / views.MIB):
+            figure.add_trace(reach.trace(cut, legend), **where)
+    legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
+    panels.match(figure.select_xaxes())
+    panels.match(figure.select_yaxes())
     figure.update_yaxes(range=[0, top], tickformat=",.0f")
     figure.update_xaxes(rangemode="tozero")
-    panels.finish(figure, cases, [("", cases)], columns, "peak memory of the fullest rank (MiB)", "tokens/s", is_timed=True)
+    panels.finish(figure, cases, groups, columns, "peak memory of the fullest rank (MiB)", "tokens/s", is_timed=True)
     return figure
 
 

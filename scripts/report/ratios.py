@@ -19,7 +19,6 @@ import record
 import style
 import values
 import views
-from short_names import short_names
 from table import text
 
 # Keys of a plan that say where work goes; all others make two cases the same work.
@@ -170,7 +169,7 @@ def draw_static(found, run, measure, looks):
         panel.set_xlim(*ends)
         panel.minorticks_off()
     figure.supxlabel(f"{measure.what}, {measure.over} (log)", fontsize=8.5)
-    short = short_names(looks)
+    short = figures.legend_names(looks)
     handles = [Line2D([], [], color=color, marker=marker[0], linestyle="none", label=short[name])
                for name, (color, marker) in looks.items()]
     if not all(r.is_certified for r in found):

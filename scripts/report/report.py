@@ -28,6 +28,7 @@ import suite_facts
 import suite_figures
 import suite_scripts
 import text_report
+from progress import Progress
 
 EPILOG = """examples:
   scripts/report/report.py results/runs/quickstart
@@ -112,17 +113,19 @@ def draw_report(runs, labels, out):
     drawings = (figures.FIGURES | steps.FIGURES | noise.FIGURES | layer_maps.drawings(runs[0]) | suite_figures.drawings(runs[0]) | ratios.FIGURES if is_one
                 else side_by_side.figures(runs, labels))
     scripted, left_out = {}, []
-    try:
-        suite_scripts.clear(runs[0], out / "figures")
-        layer_maps.clear(runs[0] if is_one else side_by_side.together(runs, labels), out / "figures")
-        written = figures.write(runs[0], out / "figures", drawings)
-        if is_one:
-            scripted, left_out = suite_scripts.draw(runs[0], out / "figures")
-    except OSError as error:
-        raise record.RecordError(f"cannot write '{error.filename or out / 'figures'}': {error.strerror}; give --out a folder that may be "
-                                 "written") from error
-    runs[0].notes.extend(left_out + (suite_figures.missing(runs[0]) if is_one else []))
-    content = page.render(runs[0], written | scripted) if is_one else page.render_side_by_side(runs, labels, written)
+    with contextlib.closing(Progress((1 + is_one) * len(drawings))) as progress:
+        try:
+            suite_scripts.clear(runs[0], out / "figures")
+            layer_maps.clear(runs[0] if is_one else side_by_side.together(runs, labels), out / "figures")
+            written = figures.write(runs[0], out / "figures", progress.of(drawings, "figure"))
+            progress.total = len(drawings) + (len(written) if is_one else 0)        # empty figures are not in the page
+            if is_one:
+                scripted, left_out = suite_scripts.draw(runs[0], out / "figures")
+        except OSError as error:
+            raise record.RecordError(f"cannot write '{error.filename or out / 'figures'}': {error.strerror}; give --out a folder that may be "
+                                     "written") from error
+        runs[0].notes.extend(left_out + (suite_figures.missing(runs[0]) if is_one else []))
+        content = page.render(runs[0], written | scripted, progress) if is_one else page.render_side_by_side(runs, labels, written)
     target = _written(out / "report.html", content)
     for run in runs:
         for note in run.notes:

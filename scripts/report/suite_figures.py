@@ -18,7 +18,6 @@ import style
 import suite_axes
 import suite_points
 import views
-from short_names import short_names
 
 BAR = 0.8                # of the distance of two places, for all bars of one
 SCALE = ["#e6f1f8", style.SKY, style.BLUE]
@@ -119,7 +118,7 @@ def _handles(d):
     if d.kind == "heatmap":
         return []
     note = [Line2D([], [], linestyle="none", label=style.CYCLE_NOTE)] if style.repeats_colors(d.looks) else []
-    short = short_names(d.looks)
+    short = figures.legend_names(d.looks)
     if d.kind == "bar":
         named = [Patch(color=color, label=short[name]) for name, (color, _) in d.looks.items() if name]
     else:

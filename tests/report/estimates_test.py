@@ -16,6 +16,8 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent.parent / "scripts" / "report")]
 
 import export
+import figures
+import panels
 import ratios
 import reach
 import record
@@ -23,7 +25,7 @@ import style
 import synthetic
 import views
 from program import run_main
-from short_names import LETTERS, short_names
+from short_names import LETTERS, fitting_names, short_names
 
 LONG = "data parallel over all ranks with ZeRO {} and selective recomputation of attention"
 
@@ -195,6 +197,19 @@ class Names(unittest.TestCase):
         short = short_names(["x" * 40 + end for end in "abc"])
         self.assertEqual(len(set(short.values())), 3)
         self.assertLessEqual(max(map(len, short.values())), LETTERS)
+
+    def test_legends_cut_no_name_that_they_have_room_for(self):
+        told = ["against deepspeed_style zero3", "runs/quickstart over results/quickstart"]
+        for name in told:
+            legend, figure = panels.Legend(), panels.grid([("", [])], 250)[0]
+            legend.show(figure, {name: (style.BLUE, "square")})
+            self.assertEqual([t.name for t in figure.data], [name])
+            self.assertEqual(figures.legend_names([name]), {name: name})
+        long = ["a" * 40, "b" * 40]
+        self.assertEqual(panels.legend_rows(long), 2)
+        both = fitting_names(long, panels.legend_rows, 80)
+        self.assertEqual(panels.legend_rows(both.values()), 1)             # as cut ones take
+        self.assertGreater(min(map(len, both.values())), LETTERS)
 
 
 if __name__ == "__main__":

@@ -134,6 +134,35 @@ class Large(unittest.TestCase):
         for left, right in zip(boxes, boxes[1:]):
             self.assertLess(left.x1, right.x0)
 
+    def test_titles_of_many_lines_leave_room_for_the_ticks_above_them(self):
+        groups = [(", ".join(["one two three"] * n), []) for n in (5, 1, 1, 1, 5)]
+        plot, columns = panels.grid(groups, 270)
+        height = plot.layout.height - plot.layout.margin.t - plot.layout.margin.b
+        gap = height * (plot.get_subplot(1, 1).yaxis.domain[0] - plot.get_subplot(2, 1).yaxis.domain[1])
+        lines = max(note.text.count("<br>") + 1 for note in plot.layout.annotations)
+        self.assertGreaterEqual(lines, 5)
+        self.assertGreaterEqual(gap, panels.LINE * lines + 40)          # ticks and the title of the axis
+
+    def test_the_mode_bar_stays_in_sight_where_a_plot_is_wider_than_the_page(self):
+        css = (HERE.parent.parent / "scripts" / "report" / "page.css").read_text(encoding="utf-8")
+        narrow = re.search(r"@media screen and \(max-width: (\d+)px\) \{(.*?)\n\}", css, re.S)
+        self.assertRegex(narrow[2], r"\.modebar\.vertical \{ position: sticky; right: 0;")
+        widest = int(re.search(r"\.plot \{[^}]*min-width: (\d+)px", css)[1])
+        edges = 2 * int(re.search(r"main, nav ul \{ padding-left: (\d+)px", css)[1])
+        self.assertGreaterEqual(int(narrow[1]), widest + edges)
+
+    def test_a_panel_of_speed_and_memory_holds_equal_work(self):
+        few = record.read_run(synthetic.write(Path(self.keeper.name) / "equal", multiplied.lines(3, 18)))
+        works = [{c.id for c in members} for _, members in views.workloads(views.timed(few))]
+        self.assertGreater(len(works), 2)
+        shown = {}
+        for trace in plots.tradeoff(few).data:
+            if trace.customdata is not None:
+                shown.setdefault(trace.xaxis, set()).update(case_id for _, case_id in trace.customdata)
+        self.assertEqual(list(shown.values()), works)
+        drawn = [axes for axes in figures.draw("tradeoff", few).axes if axes.containers]
+        self.assertEqual([len(axes.containers) for axes in drawn], list(map(len, works)))
+
 
 class Steps(unittest.TestCase):
     def setUp(self):

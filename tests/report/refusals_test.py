@@ -2,6 +2,7 @@
 """Damaged records, and what is said of bad input."""
 
 import errno
+import io
 import json
 import os
 import subprocess
@@ -13,12 +14,31 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent.parent / "scripts" / "report")]
 
 import multiplied
+import progress
 import record
 import synthetic
 from program import Folder, run_main
 
 
 REPORT = HERE.parent.parent / "scripts" / "report" / "report.py"
+
+
+class Progress(Folder):
+    def told(self, is_terminal):
+        """What is said of four parts of six seconds."""
+        out = io.StringIO()
+        out.isatty = lambda: is_terminal
+        told = progress.Progress(4, out, iter(range(0, 60, 6)).__next__)
+        for function in told.of({name: str for name in "abcd"}, "figure").values():
+            function()
+        told.close()
+        return out.getvalue()
+
+    def test_is_a_line_every_ten_seconds(self):
+        self.assertEqual(self.told(False), "report: 1/4  figure b, after 12 s\nreport: 3/4  figure d, after 24 s\n")
+
+    def test_is_one_line_on_a_terminal(self):
+        self.assertEqual(self.told(True), "".join(f"\r\033[K{i}/4  figure {n}" for i, n in enumerate("abcd")) + "\r\033[K")
 
 
 class Outputs(Folder):

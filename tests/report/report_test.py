@@ -8,6 +8,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 from xml.etree import ElementTree
 
 HERE = Path(__file__).resolve().parent
@@ -16,6 +17,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent.parent / "scripts" / "report")]
 import figures
 import loss_limits
 import plots
+import progress
 import reasons
 import record
 import style
@@ -31,7 +33,9 @@ class Page(unittest.TestCase):
     def setUpClass(cls):
         cls.keeper = tempfile.TemporaryDirectory()
         cls.folder = synthetic.write(Path(cls.keeper.name) / "run")
-        cls.code, cls.out, cls.err = run_main(cls.folder)
+        cls.steps = []
+        with mock.patch.object(progress.Progress, "step", lambda of, name: cls.steps.append((name, of.total))):
+            cls.code, cls.out, cls.err = run_main(cls.folder)
         cls.run_ = record.read_run(cls.folder)
         cls.page = (cls.folder / "report.html").read_text(encoding="utf-8")
         found = re.search(r"const PLOTS = (\{.*\});\nconst CONFIG", cls.page, re.S)
@@ -45,6 +49,12 @@ class Page(unittest.TestCase):
         self.assertEqual(self.code, 0, self.err)
         self.assertEqual(self.err, "")
         self.assertIn("40 cases, 5 figures", self.out)
+
+    def test_progress_tells_every_figure_and_its_place_in_the_page(self):
+        names = [name for name, _ in self.steps]
+        self.assertEqual([n for n in names if n.startswith("page: ")], [f"page: {name}" for name in plots.PLOTS])
+        self.assertEqual([n for n in names if n.startswith("figure ")][:5], [f"figure {name}" for name in figures.FIGURES])
+        self.assertEqual(self.steps[-1][1], len(names))
 
     def test_figures_are_written_as_svg_and_png(self):
         for name in figures.FIGURES:
@@ -245,6 +255,17 @@ class Refuted(unittest.TestCase):
         self.assertEqual({tuple(axes.get_ylim()) for axes in drawn.axes}, {(low, high)})
         self.assertIn(loss_limits.LEAVES, [t.get_text() for t in drawn.legends[0].get_texts()])
         self.assertIsNone(loss_limits.limits(run.finished))
+
+    def test_curves_of_few_steps_fill_a_panel_beside_one_of_many(self):
+        objects = synthetic.few(2)
+        objects[2]["document"]["plan"]["train"]["steps"] = 353
+        objects[2]["document"]["loss"] = [5.0 - t / 100 for t in range(353)]
+        run = record.read_run(synthetic.write(self.folder / "long", objects))
+        figure = plots.loss_curves(run)
+        ends = {t.xaxis: len(t.x) for t in figure.data if t.meta}
+        self.assertEqual(len(ends), len(views.loss_groups(run)))
+        self.assertIn(353, ends.values())
+        self.assertFalse([axis.matches for axis in figure.select_xaxes() if axis.matches])
 
     def test_a_curve_that_rose_far_leaves_it_too(self):
         objects = synthetic.few(2)

@@ -21,6 +21,7 @@ import matplotlib
 import derived
 import export
 import junit
+import progress
 import reach
 import record
 import report
@@ -104,7 +105,8 @@ class Derived(unittest.TestCase):
         path.write_text(json.dumps([facts or self.facts]))
         out, err = io.StringIO(), io.StringIO()
         # The figures of every report have tests of their own, and take seconds.
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), mock.patch.dict(report.figures.FIGURES, clear=True):
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), mock.patch.dict(report.figures.FIGURES, clear=True), \
+                mock.patch.object(progress, "EVERY_S", 1e9):
             code = report.main([str(self.folder), "--facts", str(path), *map(str, arguments)])
         return code, out.getvalue(), err.getvalue()
 

@@ -104,6 +104,18 @@ Json bounds_of(const std::vector<Case>& cases) {
 
 }  // namespace
 
+std::string to_string(Status status) {
+  switch (status) {
+    case Status::kEqual:
+      return "equal";
+    case Status::kRefused:
+      return "refused";
+    case Status::kDifferent:
+      return "different";
+  }
+  return {};
+}
+
 Json to_json(const std::vector<Dimension>& dims, const std::vector<Case>& cases, uint64_t seed) {
   Json out;
   out["provenance"] = provenance();

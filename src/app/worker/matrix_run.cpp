@@ -89,18 +89,6 @@ void Runner::go_on() {
   }
 }
 
-std::string to_string(Status status) {
-  switch (status) {
-    case Status::kEqual:
-      return "equal";
-    case Status::kRefused:
-      return "refused";
-    case Status::kDifferent:
-      return "different";
-  }
-  return {};
-}
-
 Plan Runner::placed(const Overrides& settings) const {
   const TensorModes modes = registries_.tensor_modes();
   Plan plan = resolve(parse_plan("", "plan", registries_.choices(), settings), 0, modes);
