@@ -70,7 +70,7 @@ const std::map<std::string, std::vector<std::string>>& numbers() {
       {"model.capacity_factor", {"0.3", "1", "1.25", "2", "100"}},
       {"model.balance_loss", {"0", "0.01", "1"}},
       {"model.z_loss", {"0", "0.001", "0.1"}},
-      {"train.loss_scale_start", {"1", "1024", "65536", "1e30"}},
+      {"train.loss_scale_start", {"1", "1024", "65536", "1e15"}},
   };
   return all;
 }
