@@ -15,8 +15,8 @@
 
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
-#include "kuafu/base/reason.h"
 #include "kuafu/base/philox.h"
+#include "kuafu/base/reason.h"
 #include "kuafu/record/schema.h"
 #include "tests/record/support.h"
 

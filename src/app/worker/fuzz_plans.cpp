@@ -219,7 +219,7 @@ std::string draw_value(const Key& key, const Registries& registries, Draw& draw)
     case Form::kNumber:
       return draw_number(key, draw);
     case Form::kScale:
-      return draw.one_of<std::string>({"auto", "dynamic", "1", "0.5", "1024", "1e30"});
+      return draw.one_of<std::string>({"auto", "dynamic", "1", "0.5", "1024", "1e15"});
     case Form::kBoolean:
       return draw.once_in(2) ? "true" : "false";
     case Form::kString:

@@ -17,14 +17,13 @@ namespace {
 
 using End = ChildResult::End;
 
-constexpr std::string_view kRefusals[] = {"std::bad_alloc", "can't allocate memory",
-                                          "Cannot allocate memory",
-                                          // as reason_of() has it
-                                          "the system gave no more",
-                                          "the system starts no more threads",
-                                          "Resource temporarily unavailable",
-                                          // the loader of libraries, which ends with 127
-                                          "failed to map segment from shared object"};
+constexpr std::string_view kRefusals[] = {
+    "std::bad_alloc", "can't allocate memory", "Cannot allocate memory",
+    // as reason_of() has it
+    "the system gave no more", "the system starts no more threads",
+    "Resource temporarily unavailable",
+    // the loader of libraries, which ends with 127
+    "failed to map segment from shared object"};
 
 /// Exit code of a worker where a file could not be written whole.
 constexpr int kUnwrittenCode = 7;
