@@ -70,6 +70,7 @@ COUNTED = [
     ("long_sequence/result.json", 8, f"{PYTHON} experiments/long_sequence/run.py"),
     ("moe_scaling/result.json", 8, f"{PYTHON} experiments/moe_scaling/run.py"),
     ("memory_policies/result.json", 10, f"{BIN}/memory_policies --count 10000 --seed 1 --out results/memory_policies"),
+    ("disk_faults/result.json", 10, f"{BIN}/disk_campaign --count 10000 --seed 1 --folder build/disk --out results/disk_faults/result.json"),
     ("compatibility.json", 90, f"{BIN}/kuafu matrix --out results"),
     ("fuzz_readers/result.json", 25, "cmake --preset asan && cmake --build build/asan --target reader_fuzz && "
                                      "build/asan/bin/reader_fuzz --count 100000 --seed 1 --out results/fuzz_readers/result.json"),

@@ -25,7 +25,7 @@ std::string value_of(const Overrides& settings, const std::string& key) {
 TEST(FuzzPlans, DrawEveryKeyWithAtLeastTwoValues) {
   const Registries registries = builtin_registries();
   std::map<std::string, std::set<std::string>> values;
-  for (uint64_t i = 0; i < 2500; ++i) {
+  for (uint64_t i = 0; i < 1200; ++i) {
     Draw draw(3, i);
     for (const auto& [key, value] : draw_plan(registries, 8, draw)) values[key].insert(value);
   }

@@ -87,7 +87,8 @@ TEST_F(Derivation, ClaimsCountCasesThatHaveEndedWithTheSuiteAndWithout) {
                                       {"tokens_per_s < mean(tokens_per_s)", ""}}) {
     const std::string known = told(formula, more, true);
     std::string alone = told(formula, more, false);
-    const std::string tail = "; whether the claim is about them only the suite's file tells (--suite)";
+    const std::string tail =
+        "; whether the claim is about them only the suite's file tells (--suite)";
     const size_t at = alone.find(tail);
     EXPECT_EQ(at == std::string::npos, more.empty()) << alone;
     if (at != std::string::npos) alone.erase(at, tail.size());

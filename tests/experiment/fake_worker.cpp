@@ -15,8 +15,8 @@
 
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
-#include "kuafu/base/reason.h"
 #include "kuafu/base/philox.h"
+#include "kuafu/base/reason.h"
 #include "kuafu/record/schema.h"
 #include "tests/record/support.h"
 
@@ -134,6 +134,9 @@ int act_once(const std::string& how, const Call& call) {
   if (how == "late_proof_once") {
     return succeed(call, {{"verdict", "not_run"},
                           {"reason", text(kCutShort, ": the case took longer than 0.3 s")}});
+  }
+  if (how == "starved_check_once") {
+    return succeed(call, {{"verdict", "not_run"}, {"reason", reason_of(OutOfMemory(0, 9, 0, 0))}});
   }
   if (how == "starved_proof_once") {
     return succeed(call, {{"verdict", "not_run"},

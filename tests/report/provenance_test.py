@@ -108,7 +108,8 @@ class Tables(unittest.TestCase):
     def test_files_that_do_not_meet_the_rule_are_left_out_and_named(self):
         page, left_out = benchmark_tables.tables()
         index = benchmark_tables.tomllib.loads((ROOT / "results" / "index.toml").read_text())
-        waiting = {Path(w["file"]).name for w in index.get("waiting", []) if w["file"].startswith("benchmarks/")}
+        # What only lacks something that came later is still worth its tables.
+        waiting = {Path(w["file"]).name for w in index.get("waiting", []) if w["file"].startswith("benchmarks/") and "lacks" not in w}
         self.assertEqual(set(left_out), waiting)
         self.assertEqual(page.count("\n## ") > 0, len(waiting) < len(list(benchmark_tables.FOLDER.glob("*.json"))))
 

@@ -71,7 +71,7 @@ const std::map<std::string, std::vector<std::string>>& numbers() {
       {"model.capacity_factor", {"0.3", "1", "1.25", "2", "100"}},
       {"model.balance_loss", {"0", "0.01", "1"}},
       {"model.z_loss", {"0", "0.001", "0.1"}},
-      {"train.loss_scale_start", {"1", "1024", "65536", "1e30"}},
+      {"train.loss_scale_start", {"1", "1024", "65536", "1e15"}},
       {"cluster.host_gbs", {"0.1", "1", "10"}},
   };
   return all;
@@ -221,7 +221,7 @@ std::string draw_value(const Key& key, const Registries& registries, Draw& draw)
     case Form::kNumber:
       return draw_number(key, draw);
     case Form::kScale:
-      return draw.one_of<std::string>({"auto", "dynamic", "1", "0.5", "1024", "1e30"});
+      return draw.one_of<std::string>({"auto", "dynamic", "1", "0.5", "1024", "1e15"});
     case Form::kBoolean:
       return draw.once_in(2) ? "true" : "false";
     case Form::kString:

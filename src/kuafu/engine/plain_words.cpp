@@ -10,7 +10,7 @@ namespace kuafu {
 std::string plain_words(const std::exception& error) {
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
   if (of_torch == nullptr) {
-    const std::string words = what_of(error);
+    const std::string words = reason_of(error);
     return words.empty() ? "the oracle threw an exception without words" : words;
   }
   const std::string words = of_torch->what_without_backtrace();

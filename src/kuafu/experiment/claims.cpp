@@ -60,12 +60,12 @@ ClaimResult check(const Rows& rows, const Claim& claim) {
   missing += std::erase_if(ended, [&](size_t i) { return rows.all()[i].line == nullptr; });
   missing += rows.num_unknown();
   const auto picked = std::make_shared<const std::vector<size_t>>(std::move(ended));
-  const bool may_be_others = rows.num_unknown() > 0 && (!claim.where.values.empty() || !claim.where.formula.empty());
-  const std::string later =
-      missing == 0 ? ""
-                   : counted(missing, "case of the suite has not ended",
-                             "cases of the suite have not ended") +
-                         (may_be_others ? kMayBeOthers : "");
+  const bool may_be_others =
+      rows.num_unknown() > 0 && (!claim.where.values.empty() || !claim.where.formula.empty());
+  const std::string later = missing == 0 ? ""
+                                         : counted(missing, "case of the suite has not ended",
+                                                   "cases of the suite have not ended") +
+                                               (may_be_others ? kMayBeOthers : "");
   if (picked->empty()) {
     result.open.push_back(missing == 0 ? "no case is what it is about" : later);
     return result;

@@ -17,14 +17,13 @@ namespace {
 
 using End = ChildResult::End;
 
-constexpr std::string_view kRefusals[] = {"std::bad_alloc", "can't allocate memory",
-                                          "Cannot allocate memory",
-                                          // as reason_of() has it
-                                          "the system gave no more",
-                                          "the system starts no more threads",
-                                          "Resource temporarily unavailable",
-                                          // the loader of libraries, which ends with 127
-                                          "failed to map segment from shared object"};
+constexpr std::string_view kRefusals[] = {
+    "std::bad_alloc", "can't allocate memory", "Cannot allocate memory",
+    // as reason_of() has it
+    "the system gave no more", "the system starts no more threads",
+    "Resource temporarily unavailable",
+    // the loader of libraries, which ends with 127
+    "failed to map segment from shared object"};
 
 /// Exit code of a worker where a file could not be written whole.
 constexpr int kUnwrittenCode = 7;
@@ -71,11 +70,12 @@ bool is_of_machine(const Case& c, const Json& document, const ChildResult& resul
   const int signal = result.end == End::kSignalled ? result.code
                      : result.end == End::kExited  ? result.code - 128
                                                    : 0;
-  const auto is_its_doing = [&](const Json& reason) {
-    return is_from_outside(signal) ||
-           (reason.is_string() && is_refused_by_system(reason.get<std::string>()));
-  };
-  if (is_cut_short(document)) return is_its_doing(document["certificate"]["reason"]);
+  if (status == "ok") {
+    const Json why = value_at(document, "certificate.reason");
+    const bool is_refused = why.is_string() && is_refused_by_system(why.get<std::string>());
+    return verdict_of(document) == "not_run" &&
+           (is_refused || (is_cut_short(document) && is_from_outside(signal)));
+  }
   if (status == "out_of_memory") {
     const Json budget = value_at(document, "out_of_memory.budget_bytes");
     const bool has_budget = budget.is_number_integer() && budget > 0;
@@ -84,7 +84,9 @@ bool is_of_machine(const Case& c, const Json& document, const ChildResult& resul
   if (status == "interrupted") return true;  // by a signal: nobody stops a case by --stop-after
   if (status != "failed") return false;
   if (result.end == End::kNotStarted || result.end == End::kLost) return true;
-  return is_unwritten(result) || is_its_doing(value_at(document, "reason"));
+  const Json reason = value_at(document, "reason");
+  return is_unwritten(result) || is_from_outside(signal) ||
+         (reason.is_string() && is_refused_by_system(reason.get<std::string>()));
 }
 
 bool is_unwritten(const ChildResult& result) {
