@@ -29,6 +29,15 @@ TEST(Nearest, TakesTheFirstOfSeveralAndNothingOfNone) {
   EXPECT_EQ(nearest("x", {}), "");
 }
 
+TEST(DidYouMean, AsksForNothingThatIsFar) {
+  EXPECT_EQ(did_you_mean("laeyrs", {"heads", "layers"}), "; did you mean \"layers\"?");
+  EXPECT_EQ(did_you_mean("LAYERS", {"layers"}), "; did you mean \"layers\"?");
+  EXPECT_EQ(did_you_mean("--stps", {"--steps"}), "; did you mean --steps?");
+  EXPECT_EQ(did_you_mean("16", {"8", "12"}), "; did you mean \"12\"?");
+  for (const std::string far : {"xyzzy", "3", ""}) EXPECT_EQ(did_you_mean(far, {"2", "ok"}), ".");
+  EXPECT_EQ(did_you_mean("x", {}), ".");
+}
+
 TEST(JoinOr, ReadsAsALine) {
   EXPECT_EQ(join_or({}), "");
   EXPECT_EQ(join_or({"a"}), "a");

@@ -465,7 +465,7 @@ TEST(Suite, RepeatsWithoutBeingAnother) {
                  {"s.toml:4: suite.repeats: expected whole numbers from 1", bad});
   }
   expect_error(kHead + "repeats = [2, 3]\n", {"s.toml:4: suite.repeats: expected one number"});
-  expect_error(kHead + "repeat = 3\n", {"s.toml:4", "did you mean \"suite.repeats\""});
+  expect_error(kHead + "repeat = 3\n", {"s.toml:4", "did you mean \"repeats\""});
 }
 
 TEST(Quickstart, HasAtMostFortyCases) {

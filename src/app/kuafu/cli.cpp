@@ -31,24 +31,16 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-/// "; did you mean x?" where one of `known` is near, at most half of its letters others; else ";".
-std::string meant(const std::string& given, const std::vector<std::string>& known) {
-  const std::string name = nearest(given, known);
-  const auto letters = static_cast<int64_t>(std::min(given.size(), name.size()));
-  if (edit_distance(given, name) > letters / 2) return ";";
-  return text("; did you mean ", name.starts_with("-") ? name : in_quotes(name), "?");
-}
-
 /// What the parser left over becomes an error with the nearest name.
 void refuse_extras(const CLI::App& app) {
   for (const CLI::App* sub : app.get_subcommands()) {
     for (const std::string& extra : sub->remaining()) {
       const std::string name = extra.substr(0, extra.find('='));
       KUAFU_REQUIRE(extra.rfind('-', 0) != 0, "kuafu ", sub->get_name(), " has no option ", name,
-                    meant(name, option_names(*sub)), " `kuafu ", sub->get_name(),
+                    did_you_mean(name, option_names(*sub)), " `kuafu ", sub->get_name(),
                     " --help` lists them");
       throw ConfigError(text("kuafu ", sub->get_name(), " does not expect ", in_quotes(extra),
-                             " `kuafu ", sub->get_name(), " --help` shows its arguments"));
+                             "; `kuafu ", sub->get_name(), " --help` shows its arguments"));
     }
   }
 }
@@ -148,8 +140,8 @@ void refuse_unknown_command(const CLI::App& app, int argc, char** argv) {
     return;
   }
   KUAFU_REQUIRE(std::find(commands.begin(), commands.end(), given) != commands.end(),
-                "kuafu has no command ", in_quotes(given), meant(given, commands), " commands are ",
-                join(commands));
+                "kuafu has no command ", in_quotes(given), did_you_mean(given, commands),
+                " Commands are ", join(commands));
 }
 
 }  // namespace
@@ -158,8 +150,7 @@ CLI::Validator one_of(const std::vector<std::string>& allowed) {
   return CLI::Validator(
       [allowed](const std::string& given) {
         if (std::find(allowed.begin(), allowed.end(), given) != allowed.end()) return std::string();
-        return text(in_quotes(given), " is none of ", join(allowed), "; did you mean ",
-                    in_quotes(nearest(given, allowed)), "?");
+        return text(in_quotes(given), " is none of ", join(allowed), did_you_mean(given, allowed));
       },
       join(allowed, "|"));
 }

@@ -172,8 +172,8 @@ int list_command(const ListCall& call) {
     std::cout << kind.table();
     return kDone;
   }
-  throw ConfigError(text("kuafu list has no kind ", in_quotes(call.kind), "; did you mean ",
-                         in_quotes(nearest(call.kind, names)), "? Kinds are ", join(names)));
+  throw ConfigError(text("kuafu list has no kind ", in_quotes(call.kind),
+                         did_you_mean(call.kind, names), " Kinds are ", join(names)));
 }
 
 }  // namespace kuafu

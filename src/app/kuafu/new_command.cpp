@@ -61,9 +61,8 @@ const Kind& kind_of(const std::string& given) {
   for (const Kind& kind : kinds()) {
     if (kind.name == given) return kind;
   }
-  throw ConfigError(text("kuafu new has no kind ", in_quotes(given), "; did you mean ",
-                         in_quotes(nearest(given, kind_names())), "? Kinds are ",
-                         join(kind_names())));
+  throw ConfigError(text("kuafu new has no kind ", in_quotes(given),
+                         did_you_mean(given, kind_names()), " Kinds are ", join(kind_names())));
 }
 
 /// Words that CMake keeps for targets of its own.

@@ -51,6 +51,13 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
   return best;
 }
 
+std::string did_you_mean(std::string_view given, const std::vector<std::string>& known) {
+  const std::string name = nearest(given, known);
+  const auto letters = static_cast<int64_t>(std::min(given.size(), name.size()));
+  if (edit_distance(lower_case(given), lower_case(name)) > letters / 2) return ".";
+  return "; did you mean " + (name.starts_with("-") ? name : in_quotes(name)) + "?";
+}
+
 std::string join(const std::vector<std::string>& words, std::string_view separator) {
   std::string out;
   for (size_t i = 0; i < words.size(); ++i) {

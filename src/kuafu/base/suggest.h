@@ -16,6 +16,10 @@ int64_t edit_distance(std::string_view a, std::string_view b);
 /// empty where there are no candidates.
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
 
+/// `; did you mean "x"?` where one of `known` is near: at most half of the shorter one's letters are
+/// others; "." where none is, so that nobody is sent after a name that has nothing to do with his.
+std::string did_you_mean(std::string_view given, const std::vector<std::string>& known);
+
 /// "a, b, c"
 std::string join(const std::vector<std::string>& words, std::string_view separator = ", ");
 

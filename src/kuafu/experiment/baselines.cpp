@@ -118,8 +118,8 @@ class Comparer {
     };
     const std::vector<std::string> names = baseline_names(folder);
     if (std::find(names.begin(), names.end(), row.baseline) == names.end()) {
-      fail(text("no baseline is named ", in_quotes(row.baseline), "; did you mean ",
-                in_quotes(nearest(row.baseline, names)), "? There are ", join(in_quotes(names))));
+      fail(text("no baseline is named ", in_quotes(row.baseline), did_you_mean(row.baseline, names),
+                " There are ", join(in_quotes(names))));
     }
     for (const auto& [key, value] : row.set) {
       if (!is_placement_key(key)) {
@@ -134,8 +134,7 @@ class Comparer {
     std::erase_if(plans, [&](const BaselinePlan& plan) { return plan.name != row.plan; });
     if (plans.empty()) {
       fail(text("baseline ", in_quotes(row.baseline), " has no plan ", in_quotes(row.plan),
-                "; did you mean ", in_quotes(nearest(row.plan, known)), "? It has ",
-                join(in_quotes(known))));
+                did_you_mean(row.plan, known), " It has ", join(in_quotes(known))));
     }
     return read;
   }

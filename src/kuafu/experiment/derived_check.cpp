@@ -121,9 +121,8 @@ class Checker {
         known.push_back(field.path + element);
       }
     }
-    return text("no ", in_quotes(name), " is known here; did you mean ",
-                in_quotes(nearest_name(name, known)),
-                "? Known are columns above, settings, plan keys and what `kuafu list fields` has");
+    return text("no ", in_quotes(name), " is known here", did_you_mean_name(name, known),
+                " Known are columns above, settings, plan keys and what `kuafu list fields` has");
   }
 
   void check_name(const std::string& name, const std::string& where) const {
@@ -154,8 +153,7 @@ class Checker {
   void check_value(const std::string& key, const Json& value, const std::string& where) const {
     if (key == "status") {
       require(is_one_of(plain_text(value), statuses()), where, ": no status is ",
-              in_quotes(plain_text(value)), "; did you mean ",
-              in_quotes(nearest(plain_text(value), statuses())), "?");
+              in_quotes(plain_text(value)), did_you_mean(plain_text(value), statuses()));
     }
     const bool is_decided =
         key == "name" || is_setting(key) || plan::find_key(whole_key(key)) != nullptr;
@@ -168,8 +166,7 @@ class Checker {
       if (!is_one_of(*own, there)) there.push_back(*own);
     }
     require(false, where, ": no case has ", key, " = ", in_quotes(plain_text(value)),
-            "; did you mean ", in_quotes(nearest(plain_text(value), there)), "? ", key, " is ",
-            join_or(there));
+            did_you_mean(plain_text(value), there), " ", key, " is ", join_or(there));
   }
 
   /// Whether a name may be true or false in some case; of what the documents leave open it may.

@@ -25,8 +25,7 @@ bool is_one_of(const std::string& word, const std::vector<std::string>& words) {
 void DerivedReader::unknown(const ConfigValue& value, const std::string& section,
                             const std::string& key, const std::vector<std::string>& known) const {
   throw ConfigError(text(origin_, ":", value.line, ": unknown key ", in_quotes(section + "." + key),
-                         "; did you mean ", in_quotes(nearest(key, known)), "? Known are ",
-                         join(known)));
+                         did_you_mean(key, known), " Known are ", join(known)));
 }
 
 std::string DerivedReader::formula(const ConfigValue& value, const std::string& key) const {
@@ -132,8 +131,8 @@ void DerivedReader::check_figure(const FigureSpec& figure, const ConfigValue& ta
                           const std::vector<std::string>& allowed) {
     const ConfigValue* value = table.find(key);
     require(is_one_of(given, allowed), value == nullptr ? table.line : value->line, "figure.", key,
-            " ", in_quotes(given), " is none of ", join(in_quotes(allowed)), "; did you mean ",
-            in_quotes(nearest(given, allowed)), "?");
+            " ", in_quotes(given), " is none of ", join(in_quotes(allowed)),
+            did_you_mean(given, allowed));
   };
   require(!figure.kind.empty(), table.line, "[[figure]]: kind (", join(kKinds),
           ") or script is missing");

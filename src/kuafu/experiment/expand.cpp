@@ -206,8 +206,8 @@ class Expander {
       names.push_back(bundle.name);
     }
     throw ConfigError(text(suite_.origin, ":", choice.line, ": no [[", axis.name, "]] is named ",
-                           in_quotes(wanted), "; did you mean ", in_quotes(nearest(wanted, names)),
-                           "? There are ", join(in_quotes(names))));
+                           in_quotes(wanted), did_you_mean(wanted, names), " There are ",
+                           join(in_quotes(names))));
   }
 
   Point extra_point(const Bundle& extra) const {

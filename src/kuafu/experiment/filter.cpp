@@ -83,13 +83,13 @@ std::vector<size_t> picked(const Pickable& from, const Overrides& filters,
       }
     }
     KUAFU_REQUIRE(!values.empty(), option, " ", key, "=", wanted, ": no case has the key ",
-                  in_quotes(key), "; did you mean ", in_quotes(nearest(key, from.keys)),
-                  "? The cases differ in ", join(from.keys));
+                  in_quotes(key), did_you_mean(key, from.keys), " The cases differ in ",
+                  join(from.keys));
     const std::vector<std::string> patterns = patterns_of(wanted, values);
     for (const std::string& pattern : patterns) {
       KUAFU_REQUIRE(has(values, pattern), option, " ", key, "=", wanted, ": no case has ", key,
-                    " = ", in_quotes(pattern), "; did you mean ",
-                    in_quotes(nearest(pattern, values)), "? ", key, " is ", join_or(values));
+                    " = ", in_quotes(pattern), did_you_mean(pattern, values), " ", key, " is ",
+                    join_or(values));
     }
     std::erase_if(kept, [&](size_t i) {
       const auto value = from.value(i, key);

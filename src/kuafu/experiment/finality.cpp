@@ -55,8 +55,8 @@ std::set<std::string> parse_retry(std::string_view list) {
     const size_t end = std::min(list.find(',', begin), list.size());
     const std::string status(list.substr(begin, end - begin));
     KUAFU_REQUIRE(std::find(known.begin(), known.end(), status) != known.end(), "--retry ", list,
-                  ": ", in_quotes(status), " is no status that runs again; did you mean ",
-                  in_quotes(nearest(status, known)), "? Give a list of ", join_or(known),
+                  ": ", in_quotes(status), " is no status that runs again",
+                  did_you_mean(status, known), " Give a list of ", join_or(known),
                   ", such as --retry failed,timeout");
     asked.insert(status);
     begin = end + 1;

@@ -201,7 +201,7 @@ std::string FormulaScope::unit(const std::string&) const { return ""; }
 
 bool FormulaScope::is_difference(const std::string&) const { return false; }
 
-std::string nearest_name(const std::string& name, const std::vector<std::string>& known) {
+std::string did_you_mean_name(const std::string& name, const std::vector<std::string>& known) {
   std::string best;
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (const std::string& other : known) {
@@ -212,7 +212,8 @@ std::string nearest_name(const std::string& name, const std::vector<std::string>
     fewest = edits;
     best = other;
   }
-  return best;
+  const bool is_near = fewest <= 1 + std::ssize(name) / 2;
+  return is_near ? text("; did you mean ", in_quotes(best), "?") : ".";
 }
 
 bool is_aggregate(const FormulaNode& call) {

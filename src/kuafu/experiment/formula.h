@@ -89,9 +89,9 @@ std::string unit_of(const FormulaNode& node, const FormulaScope& scope);
 /// Of a formula's text. Throws as Formula does.
 FormulaNode parse_formula(const std::string& text);
 
-/// The name nearest to one that is unknown, as a whole or by its last word: "model.hidden" for
-/// "hiden".
-std::string nearest_name(const std::string& name, const std::vector<std::string>& known);
+/// did_you_mean of a name in a formula, by the whole or by the last word of one that is known:
+/// "model.hidden" for "hiden".
+std::string did_you_mean_name(const std::string& name, const std::vector<std::string>& known);
 
 /// All functions.
 const std::vector<std::string>& formula_functions();

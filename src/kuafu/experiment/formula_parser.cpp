@@ -187,8 +187,8 @@ class Parser {
     const auto& known = formula_functions();
     if (std::find(known.begin(), known.end(), node.word) == known.end()) {
       fail(text_, now().letter,
-           text("no function ", in_quotes(node.word), "; did you mean ",
-                in_quotes(nearest(node.word, known)), "? There are ", join(known)));
+           text("no function ", in_quotes(node.word), did_you_mean(node.word, known), " There are ",
+                join(known)));
     }
     ++at_;
     FormulaNode full = nested([&] {

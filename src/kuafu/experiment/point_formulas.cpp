@@ -114,9 +114,8 @@ class PointScope : public FormulaScope {
     }
     const std::string own = join(names);
     for (const KeyDoc& doc : plan_keys()) names.push_back(doc.key);
-    fail(open_.back(),
-         text("the case has no key ", name, "; did you mean ", in_quotes(nearest_name(name, names)),
-              "? It gives ", own, "; every other plan key has the base's value"));
+    fail(open_.back(), text("the case has no key ", name, did_you_mean_name(name, names),
+                            " It gives ", own, "; every other plan key has the base's value"));
   }
 
   void settle(size_t i) const {

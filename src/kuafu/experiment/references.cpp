@@ -107,8 +107,8 @@ std::string problem_of_key(const std::string& key, const std::vector<Case>& case
   }
   const std::string settings = join(known);
   for (const KeyDoc& doc : plan_keys()) known.push_back(doc.key);
-  return text("no case has a key ", in_quotes(key), "; did you mean ",
-              in_quotes(nearest(key, known)), "? Known are ", settings, " and plan keys");
+  return text("no case has a key ", in_quotes(key), did_you_mean(key, known), " Known are ",
+              settings, " and plan keys");
 }
 
 /// Empty, or why no case has this setting of `where`.
@@ -121,8 +121,8 @@ std::string problem_of(const std::string& key, const Json& value, const std::vec
     if (std::find(there.begin(), there.end(), *own) == there.end()) there.push_back(*own);
   }
   if (there.empty()) return problem_of_key(key, cases);
-  return text("no case has ", key, " = ", in_quotes(plain_text(value)), "; did you mean ",
-              in_quotes(nearest(plain_text(value), there)), "? ", key, " is ", join_or(there));
+  return text("no case has ", key, " = ", in_quotes(plain_text(value)),
+              did_you_mean(plain_text(value), there), " ", key, " is ", join_or(there));
 }
 
 }  // namespace

@@ -115,7 +115,7 @@ class Reader : private SuiteValues {
     const bool is_misspelt = edit_distance(name, close) <= 2 &&
                              std::find(kSections.begin(), kSections.end(), name) == kSections.end();
     require(is_array && !is_misspelt, value.line, "unknown section ", in_quotes(name),
-            "; did you mean ", in_quotes(close), "? Known are ", join(kSections),
+            did_you_mean(name, kSections), " Known are ", join(kSections),
             ", and arrays of tables such as [[strategy]] whose rows are named settings");
     if (name == "case") {
       for (const auto& item : value.items)
@@ -171,8 +171,8 @@ class Reader : private SuiteValues {
       else if (name == "plugins")
         suite_.plugins = strings(value, name);
       else
-        require(false, value.line, "unknown key ", in_quotes("suite." + name), "; did you mean ",
-                in_quotes("suite." + nearest(name, known)), "? Known are ", join(known));
+        require(false, value.line, "unknown key ", in_quotes("suite." + name),
+                did_you_mean(name, known), " Known are ", join(known));
     }
     require(!suite_.name.empty(), table.line, "suite.name is missing");
     constexpr size_t kLongestName = 200;  // names a folder
@@ -185,8 +185,7 @@ class Reader : private SuiteValues {
     for (const auto& world : suite_.worlds) {
       require(std::find(worlds.begin(), worlds.end(), world) != worlds.end(),
               given == nullptr ? table.line : given->line, "suite.world", is_list ? "s " : " ",
-              in_quotes(world), " is none of ", join(worlds), "; did you mean ",
-              in_quotes(nearest(world, worlds)), "?");
+              in_quotes(world), " is none of ", join(worlds), did_you_mean(world, worlds));
     }
   }
 
@@ -251,8 +250,8 @@ class Reader : private SuiteValues {
         row.set = single_settings(value, key);
       else {
         const std::vector<std::string> known = {"name", "baseline", "plan", "ranks", "set"};
-        require(false, value.line, "unknown key ", in_quotes("compare." + key), "; did you mean ",
-                in_quotes(nearest(key, known)), "? Known are ", join(known));
+        require(false, value.line, "unknown key ", in_quotes("compare." + key),
+                did_you_mean(key, known), " Known are ", join(known));
       }
     }
     require(!row.baseline.empty(), table.line, "[[compare]]: baseline is missing");
@@ -301,8 +300,8 @@ class Reader : private SuiteValues {
       else {
         const std::vector<std::string> known = {"metric", "value",     "equals", "below",
                                                 "where",  "tolerance", "source"};
-        require(false, value.line, "unknown key ", in_quotes("reference." + key), "; did you mean ",
-                in_quotes(nearest(key, known)), "? Known are ", join(known));
+        require(false, value.line, "unknown key ", in_quotes("reference." + key),
+                did_you_mean(key, known), " Known are ", join(known));
       }
     }
     require(!r.metric.empty(), table.line, "[[reference]]: metric is missing");

@@ -87,8 +87,8 @@ std::string path_problem(std::string_view path) {
       known.push_back(field.path + element);
     }
   }
-  return text(in_quotes(path), " is no field of a document; did you mean ",
-              in_quotes(nearest(std::string(path), known)), "? `kuafu list fields` has all");
+  return text(in_quotes(path), " is no field of a document", did_you_mean(path, known),
+              " `kuafu list fields` has all");
 }
 
 Json value_at(const Json& document, std::string_view path) {
