@@ -210,6 +210,9 @@ TEST_F(Leftovers, OfMemoryThatCannotLoadTheWorkerIsOneLine) {
     EXPECT_EQ(count(ended.output, "\n"), 1) << ended.output;
     EXPECT_NE(ended.output.find("293 MiB (ulimit -v 300000)"), std::string::npos) << ended.output;
   }
+  const std::string json = folder_.write("older.json", "{\"status\": \"ok\"}");
+  EXPECT_EQ(limited("ulimit -v 300000", {program, "run", plan, "--json", json}).code, 4);
+  EXPECT_EQ(Json::parse(content_of(json))["status"], "out_of_memory");  // nothing of an older run
 }
 
 // The machine's doing, not the plan's: a suite runs it again.

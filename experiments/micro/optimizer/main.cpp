@@ -2,17 +2,16 @@
 //
 // Motivation: an optimizer step does little arithmetic; it should cost what its memory traffic
 // does. What is compared: each rule in f32 over all parameters of a GPT, on each rank its own (one
-// rank, then
-//   two at a time), far beyond the last cache:
+// rank, then two at a time), far beyond the last cache:
 //     kuafu   the step of the optimizer
 //     peer    LibTorch's over the same tensors, one thread a rank: its fused kernel, or the same
 //             formula by its foreach ops where it has none (LARS, LAMB)
 //     limit   the same streams in as many passes with hardly any arithmetic (streams.h), by the
 //             loop of several that has the least median
-//   They take turns in one run, there and back; ratios are those of the medians, their spread
-//   the quartiles of the rounds' own ratios. Kuafu's and LibTorch's results are compared before
-//   anything is timed. Where one of them is faster than the limit in three quarters of the rounds,
-//   the limit is none: the benchmark says so and ends with 1.
+//   They take turns in one run, there and back; ratios are medians of the rounds' own, their spread
+//   the quartiles. Kuafu's and LibTorch's results are compared before anything is timed. Where one
+//   of them is faster than the limit in three quarters of the rounds, the limit is none: the
+//   benchmark says so and ends with 1.
 // Last result: results/benchmarks/optimizer.json.
 
 #include <ATen/ATen.h>
@@ -88,11 +87,11 @@ std::vector<double> quartiles(std::vector<double> v) {
   return {v[v.size() / 4], v[v.size() * 3 / 4]};
 }
 
-/// Median of a over median of b, and the quartiles of the rounds' own ratios.
+/// Median and quartiles of the rounds' own ratios: what slows the machine for a while slows both.
 Json ratio(const std::vector<double>& a, const std::vector<double>& b) {
   std::vector<double> each;
   for (size_t i = 0; i < a.size(); ++i) each.push_back(a[i] / b[i]);
-  return {{"value", median(a) / median(b)}, {"quartiles", quartiles(each)}};
+  return {{"value", median(each)}, {"quartiles", quartiles(each)}};
 }
 
 /// The name of the loop with the least median. Not the fastest of each round: of six turns even of

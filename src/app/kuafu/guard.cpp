@@ -189,15 +189,7 @@ int report_failure(const WorkerCall& call, const Failure& failure, const std::st
   const auto& [status, reason, code] = failure;
   std::cerr << "kuafu: " << status << ": " << reason << std::endl;
   const bool has_failure = !written.empty() && written != "ok" && written != "different";
-  if (call.json.empty() || has_failure) return code;
-  const auto or_null = [](bool is_known, Json value) { return is_known ? value : Json(nullptr); };
-  const Json document = {{"status", status},
-                         {"reason", reason},
-                         {"plan", nullptr},
-                         {"plan_hash", nullptr},
-                         {"world", or_null(!call.world.empty(), call.world)},
-                         {"ranks", or_null(call.ranks > 0, call.ranks)}};
-  write(document, call.json);
+  if (!has_failure) write_failure(call, status, reason);
   return code;
 }
 
@@ -244,6 +236,18 @@ int status_of_worker(const std::vector<std::string>& words) {
 }
 
 }  // namespace
+
+void write_failure(const WorkerCall& call, const std::string& status, const std::string& reason) {
+  if (call.json.empty()) return;
+  const auto or_null = [](bool is_known, Json value) { return is_known ? value : Json(nullptr); };
+  const Json document = {{"status", status},
+                         {"reason", reason},
+                         {"plan", nullptr},
+                         {"plan_hash", nullptr},
+                         {"world", or_null(!call.world.empty(), call.world)},
+                         {"ranks", or_null(call.ranks > 0, call.ranks)}};
+  write(document, call.json);
+}
 
 int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
   const Version before = version_of(call.json);

@@ -15,6 +15,9 @@ namespace kuafu {
 /// this process ended the worker before its end.
 int run_guarded(const std::vector<std::string>& words, const WorkerCall& call);
 
+/// The document of a run that no worker wrote one for, where `call` asks for one.
+void write_failure(const WorkerCall& call, const std::string& status, const std::string& reason);
+
 /// Runs a worker that checks, to its end; its exit code. Where a signal ended it, says so, and its
 /// document, which says "unfinished" until it is whole, becomes "crashed" or "interrupted".
 int run_conformance(const std::vector<std::string>& words, const std::string& json);

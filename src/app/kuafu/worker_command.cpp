@@ -50,7 +50,15 @@ std::vector<std::string> worker_words(const std::string& command, const WorkerCa
 
 int worker_command(const std::string& command, const WorkerCall& call) {
   split_pairs(call.sets, "--set");  // a pair without "=" is told at once
-  std::vector<std::string> words = worker_words(command, call);
+  std::vector<std::string> words;
+  try {
+    words = worker_words(command, call);
+  } catch (const TooLittleMemory& error) {  // a document of an earlier run is none of this one
+    const auto place = launched_rank();
+    if (command == "run" && (!place || place->rank == 0))
+      write_failure(call, "out_of_memory", error.what());
+    throw;
+  }
   if (command == "run" && call.world == worlds::kMpi && !launched_rank()) {
     KUAFU_REQUIRE(call.ranks > 0,
                   "--world mpi: say how many with --ranks N, or start the ranks "

@@ -21,8 +21,10 @@ std::string hash_of_generator(const Parameters&... parameters) {
   return hex_digits(xxh64({reinterpret_cast<const uint8_t*>(words.data()), words.size()}));
 }
 
-OpenedData open_tokens(const DataPlan& data, int64_t vocab, int64_t sequence, uint64_t seed,
+/// Tokens of a model whose vocabulary and sequence have `special` tokens besides.
+OpenedData open_tokens(const DataPlan& data, const ModelPlan& model, int64_t special, uint64_t seed,
                        const std::string& default_path, SharedCorpora& corpora) {
+  const int64_t vocab = model.vocab - special, sequence = model.sequence - special;
   if (data.kind == "synthetic") {
     return {std::make_unique<SyntheticDataset>(SyntheticDataset::Options{vocab, sequence, seed}),
             {data.kind, 0, hash_of_generator(" tokens ", vocab, " ", sequence, " ", seed), 0}};
@@ -31,13 +33,14 @@ OpenedData open_tokens(const DataPlan& data, int64_t vocab, int64_t sequence, ui
                 " is not allowed; allowed: \"text\" or \"synthetic\"; nearest: ",
                 in_quotes(nearest(data.kind, {"text", "synthetic"})));
   // Before the corpus is read: it may be large.
-  KUAFU_REQUIRE(vocab >= 256, "model.vocab = ", vocab,
-                " is too small for data.kind = \"text\", one token a byte; allowed: at least 256; ",
-                "nearest: vocab = 256, or data.kind = \"synthetic\"");
+  KUAFU_REQUIRE(vocab >= 256, "model.vocab = ", model.vocab,
+                " is too small for data.kind = \"text\", one token a byte; allowed: at least ",
+                256 + special, "; nearest: vocab = ", 256 + special,
+                ", or data.kind = \"synthetic\"");
   const auto corpus = corpora.read(data.path.empty() ? default_path : data.path);
   check_hash(*corpus, data.hash);
   auto dataset = std::make_unique<TextDataset>(
-      corpus, TextDataset::Options{vocab, sequence, data.validation, seed});
+      corpus, TextDataset::Options{vocab, sequence, data.validation, seed, special});
   DataIdentity identity{data.kind, static_cast<int64_t>(corpus->bytes.size()), corpus->hash, 0};
   identity.samples = dataset->num_train_samples();
   return {std::move(dataset), std::move(identity)};
@@ -70,12 +73,11 @@ OpenedData open_data(const DataPlan& data, const ModelPlan& model, uint64_t seed
              0}};
   }
   if (model.input() == ModelInput::kMaskedPairs) {
-    OpenedData opened = open_tokens(data, model.vocab - kSpecialTokens,
-                                    model.sequence - kSpecialTokens, seed, default_path, corpora);
+    OpenedData opened = open_tokens(data, model, kSpecialTokens, seed, default_path, corpora);
     opened.dataset = std::make_unique<PairDataset>(std::move(opened.dataset), model, seed);
     return opened;
   }
-  return open_tokens(data, model.vocab, model.sequence, seed, default_path, corpora);
+  return open_tokens(data, model, 0, seed, default_path, corpora);
 }
 
 OpenedData open_data(const DataPlan& data, const ModelPlan& model, uint64_t seed,

@@ -54,17 +54,21 @@ TextDataset::TextDataset(std::shared_ptr<const Corpus> corpus, const Options& op
   const auto bytes = static_cast<int64_t>(corpus_->bytes.size());
   const int64_t sequence = options_.sequence;
   const double share = options_.validation;
-  KUAFU_REQUIRE(options_.vocab >= 256, "model.vocab = ", options_.vocab,
-                " is too small for data.kind = \"text\", one token a byte; allowed: at least 256");
-  KUAFU_REQUIRE(sequence > 0, "model.sequence = ", sequence, "; allowed: at least 1");
+  const int64_t special = options_.special;  // errors speak of the model's keys
+  KUAFU_REQUIRE(options_.vocab >= 256, "model.vocab = ", options_.vocab + special,
+                " is too small for data.kind = \"text\", one token a byte; allowed: at least ",
+                256 + special);
+  KUAFU_REQUIRE(sequence > 0, "model.sequence = ", sequence + special, "; allowed: at least ",
+                1 + special);
   KUAFU_REQUIRE(share >= 0 && share < 1, "data.validation = ", share,
                 "; allowed: from 0 to below 1");
   if (!is_enough(bytes, share, sequence)) {
     const int64_t longest = longest_sequence(bytes, share);
-    throw ConfigError(text("the corpus ", in_quotes(corpus_->path), " is too short: it has ", bytes,
-                           " bytes, model.sequence = ", sequence, " with data.validation = ", share,
-                           " needs ", least_bytes(share, sequence), "; give a longer corpus",
-                           longest > 0 ? text(" or set model.sequence to at most ", longest) : ""));
+    throw ConfigError(
+        text("the corpus ", in_quotes(corpus_->path), " is too short: it has ", bytes,
+             " bytes, model.sequence = ", sequence + special, " with data.validation = ", share,
+             " needs ", least_bytes(share, sequence), "; give a longer corpus",
+             longest > 0 ? text(" or set model.sequence to at most ", longest + special) : ""));
   }
   train_bytes_ = bytes - held_out(bytes, share);
   num_train_ = windows(train_bytes_, sequence);

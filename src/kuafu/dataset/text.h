@@ -21,6 +21,7 @@ class TextDataset final : public Dataset {
     int64_t sequence = 1;     ///< tokens of a window
     double validation = 0.1;  ///< share of the bytes held out
     uint64_t seed = 1;
+    int64_t special = 0;  ///< tokens that the model's vocabulary and sequence have besides
   };
 
   /// Throws ConfigError where a part is shorter than a window and its last target.
