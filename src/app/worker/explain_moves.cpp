@@ -16,6 +16,15 @@ using Align = Table::Align;
 constexpr int64_t kMostMomentsDrawn = 120, kMostChunksDrawn = 60;
 constexpr double kMostSeconds = 5;  ///< of search for the least bytes
 
+/// Whether there is a step to choose in, and room for what each of its moments uses.
+bool has_choice(const memory::UseTrace& uses, int64_t budget) {
+  for (int64_t t = 0; t < uses.num_moments(); ++t) {
+    const int64_t in_use = uses.moments[static_cast<size_t>(t)].in_use;
+    if (memory::used_bytes(uses, t) + in_use > budget) return false;
+  }
+  return uses.num_moments() > 0;
+}
+
 /// What each policy moves of one trace.
 struct Scores {
   struct Row {
@@ -105,7 +114,7 @@ void print_moves(const Plan& plan, const RankResult& rank) {
              print_bytes(moves.step_to_device)});
   table.add({"device", "host", "gradients", print_bytes(moves.step_to_host)});
   std::cout << table.str();
-  if (rank.uses.moments.empty()) {
+  if (!has_choice(rank.uses, tiers->budget())) {
     std::cout << "  a budget that does not hold a step, or one step alone: no policy chooses\n";
     return;
   }
@@ -126,7 +135,7 @@ Json moves_json(const Plan& plan, const RankResult& rank) {
             {"policies", Json::object()},
             {"least_bytes", nullptr},
             {"is_proven", nullptr}};
-  if (rank.uses.moments.empty()) return j;
+  if (!has_choice(rank.uses, tiers->budget())) return j;
   const Scores scores = scores_of(rank.uses, *tiers);
   for (const Scores::Row& row : scores.rows) j["policies"][row.policy] = row.bytes;
   if (!scores.least) return j;
