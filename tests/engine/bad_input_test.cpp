@@ -292,9 +292,10 @@ TEST(BadCorpus, IsRefusedAtTheLineOfItsPath) {
       message(text(head, "\"", folder.write("short.txt", "too short"), "\"\n"));
   EXPECT_TRUE(brief.starts_with("plan.toml:2: ")) << brief;
   EXPECT_NE(brief.find("model.sequence = 64"), std::string::npos) << brief;
-  // Pairs have three special tokens beside the text: 17 bytes hold a window of 16 - 3 and more.
+  // Three special tokens stand beside the text: of 17 bytes 16 have a next one.
   const std::string pair =
-      message(text("[model]\nkind = \"bert\"\nsequence = 64\n[data]\nvalidation = 0\npath = \"",
+      message(text("[model]\nkind = \"bert\"\nsequence = 64\n[train]\nvalidation_batches = 0\n"
+                   "[data]\nvalidation = 0\npath = \"",
                    folder.write("pair.txt", "seventeen letters"), "\"\n"));
   EXPECT_NE(pair.find("model.sequence = 64"), std::string::npos) << pair;
   EXPECT_NE(pair.find("at most 19"), std::string::npos) << pair;
