@@ -119,7 +119,7 @@ TEST(Reference, IsRefusedWhereItPicksNoCase) {
   };
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"{ status = \"ok\" }", "\"status\" is known only when a case has ended"},
-      {"{ nokey = 3 }", "no case has a key \"nokey\"; did you mean"},
+      {"{ nokey = 3 }", "no case has a key \"nokey\". Known are"},
       {"{ rank = 2 }", "did you mean \"ranks\"?"},
       {"{ ranks = 3 }", "no case has ranks = \"3\". ranks is 2 or 4"},
       {"{ \"model.hiden\" = 64 }", "did you mean \"model.hidden\"?"},
