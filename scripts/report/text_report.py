@@ -47,7 +47,7 @@ def counts(run):
 def _head(run, columns):
     lines = [wrapped(f"{run.name}: {run.question}" if run.question else run.name, columns)]
     total = f"{len(run.cases)} of {run.planned}" if run.planned > len(run.cases) else str(len(run.cases))
-    lines.append(wrapped(f"{total} cases ended: {counts(run)}", columns))
+    lines.append(wrapped(f"{total} case{'' if total == 1 else 's'} ended: {counts(run)}", columns))
     return lines + [wrapped(f"note: {note}", columns) for note in [*run.notes, *timings.round_sentences(run), *timings.interval_sentences(run),
                                                              load.sentence(run)] if note]
 

@@ -108,7 +108,8 @@ TEST(Front, RefusesAWrongValueOfEveryOption) {
   for (const char* seconds : {"-1", "0", "1 week", "soon", "nan"}) {
     expect_misuse({"run", "x.toml", "--timeout", seconds}, {"--timeout", seconds, "90s, 15m"});
   }
-  expect_misuse({"run", "x.toml", "--mpi-collectives", "both"}, {"\"both\" is none of own, native"});
+  expect_misuse({"run", "x.toml", "--mpi-collectives", "both"},
+                {"\"both\" is none of own, native"});
   expect_misuse({"run", "x.toml", "--certify=perhaps"}, {"--certify", "takes no value"});
   expect_misuse({"run", "x.toml", "--json"}, {"--json", "FILE"});
   if (std::filesystem::exists(test::built("kuafu-worker"))) {  // it needs LibTorch
@@ -260,6 +261,21 @@ TEST(Run, KeepsTheReasonOfAWorkerThatGaveOne) {
   }
   EXPECT_EQ(FrontWithWorker(writes("ok", "exit 0")).run({"p.toml", "--json", json}).code, 0);
   EXPECT_EQ(value_at(Json::parse(test::read_text(json)), "status"), "ok");
+}
+
+// Whatever ends a worker that has written its results, they stay.
+TEST(Run, KeepsTheResultsOfAWorkerThatIsKilledBehindThem) {
+  const TemporaryFolder folder;
+  const std::string json = folder / "out.json";
+  for (const char* end : {"kill -KILL $$", "kill -TERM $$", "exit 143"}) {
+    const FrontWithWorker front(
+        text("echo '{\"status\": \"ok\", \"loss\": [5.5, 5.25]}' > ", json, "\n", end, "\n"));
+    EXPECT_EQ(front.run({"p.toml", "--json", json}).code, 1);
+    const Json document = Json::parse(test::read_text(json));
+    EXPECT_EQ(document["status"], "failed") << end;
+    EXPECT_EQ(document["loss"], (Json{5.5, 5.25})) << end;
+    EXPECT_FALSE(document["reason"].get<std::string>().empty());
+  }
 }
 
 TEST(Run, TellsANewDocumentFromAnOldOne) {

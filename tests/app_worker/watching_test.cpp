@@ -117,6 +117,38 @@ TEST(Watched, TablesHoldTheStepsOfTheDocument) {
   EXPECT_EQ(ran.output.find("step 3/3  loss "), std::string::npos) << ran.output;
 }
 
+TEST(Watched, ATableOfARunThatStartsAnewIsKeptUnderAnotherName) {
+  const tests::Folder folder;
+  const std::string log = folder.path("a.csv");
+  const auto train = [&](const char* saved) {
+    return run_front({"--log", log, "--checkpoint", folder.path(saved), "--resume"});
+  };
+  ASSERT_EQ(train("one").code, kOk);
+  const std::string first = content_of(log);
+  const Ran other = train("two");  // none of its checkpoints is there
+  ASSERT_EQ(other.code, kOk) << other.output;
+  EXPECT_EQ(content_of(log + ".before"), first);
+  EXPECT_EQ(lines_of(log).size(), 4u);
+  EXPECT_NE(other.output.find("had 3 rows"), std::string::npos) << other.output;
+  EXPECT_EQ(train("three").code, kOk);
+  EXPECT_EQ(content_of(log + ".before"), first);
+  EXPECT_TRUE(std::filesystem::exists(log + ".before-2"));
+}
+
+// What a killed run leaves is nothing of an earlier one.
+TEST(Watched, ADocumentOfAnEarlierRunIsGoneBeforeTheFirstStep) {
+  const tests::Folder folder;
+  const std::string json = folder.write("a.json", "{\"status\": \"ok\"}");
+  tests::Child child({tests::built("bin/kuafu-worker"), "run",
+                      folder.write("plan.toml", tests::kSmallPlan), "--steps", "100000", "--json",
+                      json});
+  EXPECT_TRUE(
+      tests::eventually([&] { return !std::filesystem::exists(json); }, std::chrono::seconds(60)));
+  ::kill(child.pid(), SIGKILL);
+  child.wait();
+  EXPECT_FALSE(std::filesystem::exists(json));
+}
+
 /// CRC-32C bit by bit, as its polynomial is divided by.
 uint32_t check_of(const std::string& bytes) {
   uint32_t c = 0xffffffff;
@@ -142,6 +174,7 @@ TEST(Watched, EventFilesAreFramedAndHoldTheLosses) {
     bytes += content_of(entry.path());
   }
   std::vector<float> losses;
+  int num_starts = 0;
   size_t at = 0;
   const auto number = [&](size_t from) {
     uint32_t n = 0;
@@ -155,12 +188,18 @@ TEST(Watched, EventFilesAreFramedAndHoldTheLosses) {
     EXPECT_EQ(number(at + 8), check_of(bytes.substr(at, 8)));
     const std::string event = bytes.substr(at + 12, length);
     EXPECT_EQ(number(at + 12 + length), check_of(event));
+    // A session that starts at step 1: fields 2 and 7.
+    num_starts += event.ends_with("\x10\x01\x3a\x02\x08\x01") ? 1 : 0;
     const std::string tag = "\x0a\x0atrain/loss\x15";  // field 1, ten bytes; then field 2, a float
     if (const size_t found = event.find(tag); found != std::string::npos) {
       losses.push_back(std::bit_cast<float>(number(at + 12 + found + tag.size())));
     }
     at += 16 + length;
   }
+  EXPECT_EQ(num_starts, 1);
+  const Ran again = run_front({"--tensorboard", folder.path("board")});
+  EXPECT_EQ(again.code, 2) << again.output;
+  EXPECT_NE(again.output.find("a run has written there"), std::string::npos) << again.output;
   ASSERT_EQ(losses.size(), 3u);
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(losses[i], static_cast<float>(ran.document["loss"][i].get<double>()));

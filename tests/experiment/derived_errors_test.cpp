@@ -49,6 +49,8 @@ TEST(DerivedErrors, OfClaims) {
   const std::string claim = "[[claim]]\nname = \"c\"\nsource = \"s\"\nformula = ";
   expect_error("[[claim]]\nname = \"c\"\nformula = \"ranks > 1\"\n",
                {"dir/s.toml:12", "source", "is missing"});
+  expect_error(claim + "\"ranks > 1\"\n" + claim + "\"ranks > 2\"\n",
+               {"dir/s.toml:16", "a claim above has this name"});
   expect_error(claim + "\"ranks + 1\"\n", {"true or false", "ranks + 1"});
   for (const char* constant : {"at(ranks = 1, 2)", "all(2)", "ranks and ranks > 1", "not ranks",
                                "loss.last", "train.batch", "min(1, 2)", "'yes'"}) {

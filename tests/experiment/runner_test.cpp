@@ -85,6 +85,29 @@ TEST(Runner, ExpectsExitCodeOneOfARefutedRun) {
   EXPECT_EQ(field(runner, 2, "status"), "ok");
 }
 
+TEST(Runner, RunsAnewWhatWasRecordedWithAnotherBuildOfAPlugIn) {
+  const TemporaryFolder folder;
+  const std::string plugin = folder / "mine.so";
+  const Suite suite = fake_suite({"ok"});
+  RunnerOptions options = fake_options(folder / "out");
+  options.plugins = {plugin};
+  const auto num_unfinished = [&](const std::string& bytes) {
+    test::write_text(plugin, bytes);
+    Runner runner(suite, options);
+    const size_t before = runner.unfinished(suite.cases).size();
+    const std::string why = join(runner.repeated(suite.cases));
+    EXPECT_EQ(why.find("mine.so is not the one") != std::string::npos, bytes == "two") << why;
+    EXPECT_EQ(run_all(runner, suite), SweepEnd::kComplete);
+    EXPECT_TRUE(runner.unfinished(suite.cases).empty());
+    return before;
+  };
+  EXPECT_EQ(num_unfinished("one"), 1u);
+  EXPECT_EQ(num_unfinished("one"), 0u);
+  EXPECT_EQ(num_unfinished("two"), 1u);
+  options.plugins.clear();
+  EXPECT_EQ(Runner(suite, options).unfinished(suite.cases).size(), 1u);
+}
+
 TEST(Runner, NamesTheCorporaOfAFolderBegunOnOthers) {
   const TemporaryFolder folder;
   const auto suite_on = [&](const std::string& bytes) {

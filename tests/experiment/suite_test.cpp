@@ -137,6 +137,25 @@ TEST(Suite, GivesACaseTheSameIdForTheSameContentOnly) {
   EXPECT_EQ(ids.size(), 5U);
 }
 
+TEST(Suite, KnowsATimetableByItsBytesAndFindsItBesideItself) {
+  const test::TemporaryFolder folder;
+  const auto id = [&](const std::string& name, const std::string& rows) {
+    test::write_text(folder / name, rows);
+    const Suite suite =
+        parse_suite(kHead + "[base]\nparallel = { pipeline = { size = 2, schedule = \"./" + name +
+                        "\" } }\ntrain = { batch = 4, micro_batch = 2 }\n[grid]\nranks = [2]\n",
+                    folder / "s.toml");
+    EXPECT_EQ(case_value(suite.cases[0], "parallel.pipeline.schedule"), folder / name);
+    return suite.cases[0].id;
+  };
+  const std::string gpipe = "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n";
+  const std::string other = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n";
+  const std::string first = id("a.csv", gpipe);
+  EXPECT_EQ(id("b.csv", gpipe), first);
+  EXPECT_NE(id("a.csv", other), first);
+  EXPECT_EQ(id("a.csv", gpipe), first);
+}
+
 TEST(Suite, ChangesItsHashWithItsCases) {
   const auto hash = [](const std::string& rest) {
     return parse_suite(kHead + rest, "s.toml").hash;
@@ -209,6 +228,13 @@ TEST(Suite, NamesFileLineAndNearestWord) {
                {"s.toml:3", "thread", "\"threads\""});
   expect_error("[suite]\nname = \"s\"\n\nworlds = [\"mpi\", \"thred\"]\n",
                {"s.toml:4: suite.worlds \"thred\"", "\"threads\""});
+  expect_error("[suite]\nname = \"s\"\nworld = \"mpi\"\nworlds = [\"threads\"]\n",
+               {"s.toml:1", "suite.world and suite.worlds"});
+  for (const char* path : {"../s", "/tmp/s", ".hidden", "a/b"}) {
+    expect_error(text("[suite]\nname = \"", path, "\"\n"), {"s.toml:1", path, "names the folder"});
+  }
+  expect_error(kHead + "[grid]\nranks = [1, 2]\n[[skip]]\nranks = [1, 2]\n",
+               {"s.toml:6: [[skip]] leaves no case"});
   expect_error(kHead + "[grid]\nranks = [\"1\", 2]\n", {"s.toml:5", "write 1, without quotes"});
   expect_error(kHead + "[grid]\nranks = [2]\ntrain.batch = [\"$rank\"]\n",
                {"s.toml:6", "\"ranks\"", "It gives ranks, train.batch, world"});

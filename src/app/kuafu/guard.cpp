@@ -143,7 +143,9 @@ std::string describe_end(int status) {
 /// Status of the document that this run has written, `different` where its certificate says so;
 /// empty where it has written none.
 std::string status_of(const std::string& path, const Version& before) {
-  if (version_of(path) == before) return "";
+  const Version now = version_of(path);
+  if (now == before || now == Version{})
+    return "";  // or it is gone, as the run that began removed it
   const Json document = Json::parse(read_file(path, "document"), nullptr, false);
   if (is_different(document)) return "different";
   const Json status = value_at(document, "status");
@@ -184,12 +186,21 @@ struct Failure {
   int code = kBad;
 };
 
-/// Says why; writes it too where the run has written no failure itself.
+/// Says why; writes it too where the run has written no failure itself. Results that it has written
+/// stay in its document.
 int report_failure(const WorkerCall& call, const Failure& failure, const std::string& written) {
   const auto& [status, reason, code] = failure;
   std::cerr << "kuafu: " << status << ": " << reason << std::endl;
   const bool has_failure = !written.empty() && written != "ok" && written != "different";
-  if (!has_failure) write_failure(call, status, reason);
+  if (has_failure || call.json.empty()) return code;
+  if (written.empty()) {
+    write_failure(call, status, reason);
+  } else {
+    Json document = Json::parse(read_file(call.json, "document"));
+    document["status"] = status;
+    document["reason"] = reason;
+    write(document, call.json);
+  }
   return code;
 }
 

@@ -49,6 +49,7 @@ class Frontier {
 
   /// The largest value up to `most` that fits; 0 where none does.
   int64_t search(int64_t most) {
+    most_ = most;
     int64_t fits = 0, does_not = most + 1;
     while (const int64_t value = legal_between(fits, does_not)) {
       (point(value).peak <= budget_ ? fits : does_not) = value;
@@ -90,6 +91,8 @@ class Frontier {
       check_placement(plan, registries_);
       p = measure(plan);
     } catch (const Refused&) {  // stepped over
+    } catch (const ConfigError& e) {
+      throw ConfigError(text("--vary ", options_.vary, " up to --max ", most_, ": ", e.what()));
     }
     return points_.emplace(value, p).first->second;
   }
@@ -116,7 +119,7 @@ class Frontier {
 
   const WorkerOptions& options_;
   const Registries& registries_;
-  int64_t budget_ = 0;
+  int64_t budget_ = 0, most_ = 0;
   std::map<int64_t, Point> points_;  // by value
 };
 

@@ -133,6 +133,7 @@ class Run {
     check_timeline(options_, world_, plan_);
     oracles_ = check_trace(options_, world_, plan_);
     check_watching(options_, world_, plan_);
+    if (place.value_or(LaunchedRank{}).rank == 0) files_.drop_older_document();
   }
 
   /// Reads the data once before the ranks do; from here on the plan asks for these bytes.

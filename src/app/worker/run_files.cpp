@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/worker/run_files.h"
 
+#include <filesystem>
 #include <iostream>
+#include <system_error>
 
 #include "app/worker/document.h"
 #include "kuafu/base/worlds.h"
@@ -29,6 +31,12 @@ void RunFiles::attempt(const std::function<void()>& write) {
     const std::lock_guard lock(mutex_);
     if (told_.insert(e.what()).second) std::cerr << "kuafu: " << e.what() << std::endl;
   }
+}
+
+void RunFiles::drop_older_document() {
+  std::error_code error;  // where it cannot go, it cannot be replaced, which will be told
+  const std::filesystem::path file = options_.json_file;
+  if (std::filesystem::is_regular_file(file, error)) std::filesystem::remove(file, error);
 }
 
 void RunFiles::write_document(const Json& document) {

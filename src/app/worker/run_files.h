@@ -22,6 +22,8 @@ class RunFiles {
   explicit RunFiles(const WorkerOptions& options) : options_(options) {}
 
   bool is_traced() const { return !options_.trace_file.empty() || !options_.timeline_file.empty(); }
+  /// The document of an earlier run goes: whatever ends this one, it is none of its results.
+  void drop_older_document();
   void write_document(const Json& document);
   /// Events of the last step, a text a rank (trace_lines).
   void write_events(const Plan& plan, const std::string& world,

@@ -212,6 +212,10 @@ void check_watching(const WorkerOptions& options, const std::string& world, cons
   KUAFU_REQUIRE(!error && ::access(options.tensorboard.c_str(), W_OK | X_OK) == 0, "--tensorboard ",
                 options.tensorboard, ": not a folder that can be written",
                 error ? text(": ", error.message()) : "");
+  const bool goes_on = options.is_resumed || options.is_resumed_with_changes;
+  KUAFU_REQUIRE(goes_on || !TensorBoard::is_used(options.tensorboard), "--tensorboard ",
+                options.tensorboard,
+                ": a run has written there; name another folder, or go on with that run: --resume");
 }
 
 bool shows_progress(const WorkerOptions& options) {

@@ -114,8 +114,9 @@ void StepLog::add(const StepDone& done) {
 
 void StepLog::open(const StepDone& done) {
   const std::string& file = options_.file;
-  if (!options_.board.empty() && !board_) board_.emplace(options_.board);
+  if (!options_.board.empty() && !board_) board_.emplace(options_.board, options_.first + 1);
   if (file.empty()) return;
+  if (options_.first == 0) set_aside();
   const std::string head = is_csv(file) ? header(row_of(done, options_.tokens)) : "";
   const std::string kept = kept_lines(file, options_.first, head);
   const std::string missing = missing_steps(kept, options_.first, is_csv(file));
@@ -126,6 +127,20 @@ void StepLog::open(const StepDone& done) {
   }
   replace_log((head.empty() ? "" : head + "\n") + kept);
   table_.emplace("--log", file);
+}
+
+void StepLog::set_aside() {
+  const std::string& file = options_.file;
+  const std::string rows = kept_lines(file, std::numeric_limits<int64_t>::max(), header());
+  if (rows.empty()) return;
+  std::string aside = file + ".before";
+  for (int i = 2; std::filesystem::exists(aside); ++i) aside = text(file, ".before-", i);
+  std::error_code error;
+  std::filesystem::rename(file, aside, error);
+  KUAFU_REQUIRE(!error, "--log ", file, ": cannot be renamed to ", aside, ": ", error.message());
+  clear();
+  out_ << "kuafu: --log " << file << " had " << std::count(rows.begin(), rows.end(), '\n')
+       << " rows, and this run starts anew: they are in " << aside << std::endl;
 }
 
 void StepLog::replace_log(const std::string& lines) const {
@@ -140,7 +155,7 @@ void StepLog::add_validation(int64_t steps, double loss) {
   validation_loss_ = loss;
   if (!options_.file.empty()) replace_log(completed(options_.file, steps, loss, header()));
   if (options_.board.empty() || !std::isfinite(loss)) return;
-  board_.emplace(options_.board);
+  board_.emplace(options_.board, options_.first + 1);
   board_->add(kBoardValidation, steps, loss);
   flush_board();
 }

@@ -43,6 +43,8 @@ class StepLog {
   using Clock = std::chrono::steady_clock;
 
   void open(const StepDone& done);
+  /// A run that starts anew keeps the rows of an earlier one under another name.
+  void set_aside();
   void show(const StepDone& done);
   void write_row(const StepDone& done);
   void write_scalars(const StepDone& done);

@@ -63,24 +63,35 @@ std::string field(int number, const std::string& bytes) {
   return key(number, 2) + varint(bytes.size()) + bytes;
 }
 
+constexpr const char* kBeginOfName = "events.out.tfevents.";
+constexpr int64_t kSessionStarts = 1;  // SessionLog.START
+
 double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
 
-TensorBoard::TensorBoard(const std::string& folder) {
+TensorBoard::TensorBoard(const std::string& folder, int64_t begin) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   KUAFU_REQUIRE(!error, "--tensorboard ", folder, ": cannot make the folder: ", error.message());
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
-  const std::string path =
-      text(folder, "/events.out.tfevents.", static_cast<int64_t>(wall_seconds()), ".", host.data(),
-           ".", ::getpid());
+  const std::string path = text(folder, "/", kBeginOfName, static_cast<int64_t>(wall_seconds()),
+                                ".", host.data(), ".", ::getpid());
   file_.emplace("--tensorboard", path);
   write(field(1, wall_seconds()) + field(3, std::string("brain.Event:2")));
+  write(field(1, wall_seconds()) + field(2, begin) + field(7, field(1, kSessionStarts)));
   flush();
+}
+
+bool TensorBoard::is_used(const std::string& folder) {
+  std::error_code error;
+  for (const auto& file : std::filesystem::directory_iterator(folder, error)) {
+    if (file.path().filename().string().starts_with(kBeginOfName)) return true;
+  }
+  return false;
 }
 
 void TensorBoard::add(const std::string& tag, int64_t step, double value) {

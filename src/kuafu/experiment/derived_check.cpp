@@ -72,9 +72,12 @@ class Checker {
       check(Formula(c.formula), "formula");
       columns_.push_back(c.name);
     }
+    std::vector<std::string> claims;
     for (const Claim& c : derived_.claims) {
       line_ = c.line;
       what_ = text("[[claim]] ", in_quotes(c.name), ": ");
+      require(!is_one_of(c.name, claims), "a claim above has this name");
+      claims.push_back(c.name);
       check_claim(Formula(c.formula));
       check(c.where);
     }

@@ -172,6 +172,7 @@ class Expander {
       if (point.labels.back().empty()) continue;
       point.name += (point.name.empty() ? "" : ", ") + point.labels.back();
     }
+    if (point.name.empty()) point.name = "the only case";  // nothing is varied
   }
 
   bool is_skipped(const Point& point) {

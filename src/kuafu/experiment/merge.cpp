@@ -76,12 +76,24 @@ class Lines {
     return text("case ", in_quotes(line["name"].get<std::string>()), " (", id_of(line), ")");
   }
 
+  /// What one and the same case should have alike and has not, where both ended well.
+  static std::string contradiction(const Json& a, const Json& b) {
+    if (a["status"] != "ok" || b["status"] != "ok") return "";
+    std::vector<std::string> fields;
+    for (const char* field : {"loss", "memory.peak_bytes", "ledger", "flops"}) {
+      if (value_at(a["document"], field) != value_at(b["document"], field))
+        fields.emplace_back(field);
+    }
+    return fields.empty() ? "" : text("; BUT their ", join(fields), " differ (see kuafu compare)");
+  }
+
   /// Keeps the better of two lines of a case, and notes why it is better.
   void choose(const Json& line, const std::string& folder, size_t at) {
     const auto [is_new, why] = better(line, folder, at);
     const std::string& taken = is_new ? folder : folders_[at];
     const std::string& left = is_new ? folders_[at] : folder;
-    notes_.push_back(text(name_of(line), ": taken from ", taken, ", not from ", left, ": ", why));
+    notes_.push_back(text(name_of(line), ": taken from ", taken, ", not from ", left, ": ", why,
+                          contradiction(lines_[at], line)));
     if (!is_new) return;
     lines_[at] = line;
     folders_[at] = folder;

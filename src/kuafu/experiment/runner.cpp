@@ -4,10 +4,12 @@
 #include <chrono>
 #include <filesystem>
 
+#include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/units.h"
 #include "kuafu/base/worlds.h"
+#include "kuafu/base/xxh64.h"
 #include "kuafu/experiment/finality.h"
 #include "kuafu/experiment/membership.h"
 #include "kuafu/experiment/outcome.h"
@@ -20,8 +22,44 @@ namespace kuafu {
 /// measured, which it cannot write once it is killed.
 static constexpr double kOwnEnd = 1.2;
 
+namespace {
+
+/// Which plug-ins a call has: a hash of each file's bytes, by its name. Of one that cannot be read
+/// the worker says why.
+Json hashes_of(const std::vector<std::string>& plugins) {
+  Json hashes = Json::object();
+  for (const std::string& path : plugins) {
+    try {
+      const std::string bytes = read_file(path, "plug-in");
+      hashes[std::filesystem::path(path).filename().string()] =
+          hex_digits(xxh64({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
+    } catch (const ConfigError&) {
+    }
+  }
+  return hashes;
+}
+
+/// Of a recorded case: the first plug-in that is another now; empty where none is, or where the line
+/// is older than that it names them.
+std::string changed_plugin(const Json& line, const Json& now) {
+  const Json before = value_at(line, "plugins");
+  if (!before.is_object()) return "";
+  for (const auto& [name, hash] : before.items()) {
+    if (now.value(name, Json()) != hash) return name;
+  }
+  for (const auto& [name, hash] : now.items()) {
+    if (!before.contains(name)) return name;
+  }
+  return "";
+}
+
+}  // namespace
+
 Runner::Runner(const Suite& suite, RunnerOptions options)
-    : suite_(suite), options_(std::move(options)), provenance_(provenance()) {
+    : suite_(suite),
+      options_(std::move(options)),
+      provenance_(provenance()),
+      plugins_(hashes_of(options_.plugins)) {
   require_recordable(options_.folder);
   make_writable_folder(options_.folder);
   lock_.emplace(options_.folder);
@@ -67,6 +105,10 @@ const Json* Runner::line_of(const Case& c) const {
 std::string Runner::why_unfinished(const Case& c) const {
   const Json* line = line_of(c);
   if (line == nullptr) return "not recorded";
+  const std::string changed = changed_plugin(*line, plugins_);
+  if (!changed.empty() && !has_run_.contains({c.id, 1})) {
+    return text("the plug-in ", changed, " is not the one that it was recorded with");
+  }
   return has_run_.contains({c.id, 1}) ? "" : why_again(c, *line, options_.retried);
 }
 
@@ -160,6 +202,7 @@ void Runner::put(const RoundRun& run) {
   const Case& c = *run.turn.of;
   const Json* before = line_of(c);
   Json line = run.turn.round == 1 ? case_line(c, run.document, run.result) : *before;
+  if (run.turn.round == 1 && !plugins_.empty()) line["plugins"] = plugins_;
   if (is_repeatable(c, line)) put_round(line, run);
   if (before == nullptr) {
     log_->append(line);

@@ -19,6 +19,7 @@
 #include "kuafu/experiment/references.h"
 #include "kuafu/experiment/suite_text.h"
 #include "kuafu/experiment/written_plan.h"
+#include "kuafu/parallel/pipeline/choose.h"
 #include "kuafu/plan/choices.h"
 
 namespace kuafu {
@@ -27,6 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kPathKey = "data.path";
+constexpr const char* kScheduleKey = "parallel.pipeline.schedule";
 constexpr const char* kBudgetKey = "memory.device";
 constexpr const char* kTimeoutKey = "timeout_s";
 
@@ -151,7 +153,7 @@ class CaseMaker {
 
   /// The plan resolved for the case's ranks. One that cannot be placed stays as it was written: the
   /// worker says why, and the record keeps it.
-  Case finish(const Point& point, const RunKeys& run, const Overrides& overrides) {
+  Case finish(const Point& point, const RunKeys& run, Overrides overrides) {
     Case c{"",        point.name,       point.settings, "", run.ranks,
            run.world, run.is_certified, run.timeout_s,  "", ""};
     for (auto& [key, value] : c.settings) {
@@ -161,6 +163,7 @@ class CaseMaker {
     const std::string base = point.is_comparison ? without_parallel(text_.base) : text_.base;
     std::string identity;  // that of a resolved plan survives keys that later versions add
     try {
+      place_schedule(base, overrides);
       Plan plan = resolve(parse_plan(base, text_.origin, names_.known, overrides), run.ranks,
                           names_.known.tensor);
       if (!is_estimated_world(run.world)) place_data(plan, point, c);
@@ -214,6 +217,16 @@ class CaseMaker {
                        [&](const auto& given) {
                          return given.first == key || key.starts_with(given.first + ".");
                        });
+  }
+
+  /// A timetable's path of the suite begins at its file too.
+  void place_schedule(const std::string& base, Overrides& overrides) const {
+    if (is_overridden(kScheduleKey)) return;
+    const std::string written =
+        parse_values(base, text_.origin, overrides).parallel.pipeline.schedule;
+    if (!pipeline::is_schedule_file(written) || fs::path(written).is_absolute()) return;
+    const fs::path placed = fs::path(text_.origin).parent_path() / written;
+    overrides.emplace_back(kScheduleKey, in_quotes(placed.lexically_normal().string()));
   }
 
   /// A path of the suite begins at its file. One that leads nowhere is told, before anything runs.
@@ -290,8 +303,11 @@ std::optional<std::string> plan_value(const ConfigValue& plan, const std::string
 Suite parse_suite(std::string_view toml, const std::string& origin, const SuiteOptions& options) {
   const SuiteText written = read_suite_text(toml, origin);
   const std::vector<Point> points = expand(written, options.overrides);
-  KUAFU_REQUIRE(!points.empty(), origin,
-                ": the suite has no case; give [grid], [[strategy]] or [[case]]");
+  KUAFU_REQUIRE(
+      !points.empty(), origin,
+      written.skips.empty()
+          ? ": the suite has no case; give [grid], [[strategy]] or [[case]]"
+          : text(":", written.skips.front().line, ": [[skip]] leaves no case of the sweep"));
   check_overrides(points, options);
   Suite suite;
   suite.name = written.name;

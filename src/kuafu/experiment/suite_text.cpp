@@ -179,9 +179,15 @@ class Reader : private SuiteValues {
     require(suite_.name.size() <= kLongestName, table.line, "suite.name ",
             in_quotes(suite_.name.substr(0, 32)), "... has ", suite_.name.size(),
             " bytes; allowed: at most ", kLongestName, ": it names the folder of the results");
+    const bool is_path = suite_.name.find('/') != std::string::npos || suite_.name.starts_with('.');
+    require(!is_path, table.line, "suite.name ", in_quotes(suite_.name),
+            " is a path; allowed: a name without \"/\" that begins with no \".\": it names the "
+            "folder of the results");
     const std::vector<std::string>& worlds = suite_worlds();
     const bool is_list = table.find("worlds") != nullptr;
     const ConfigValue* given = table.find(is_list ? "worlds" : "world");
+    require(!is_list || table.find("world") == nullptr, table.line,
+            "suite.world and suite.worlds are both given; give one of them");
     for (const auto& world : suite_.worlds) {
       require(std::find(worlds.begin(), worlds.end(), world) != worlds.end(),
               given == nullptr ? table.line : given->line, "suite.world", is_list ? "s " : " ",

@@ -4,7 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "kuafu/base/config.h"
+#include "kuafu/base/errors.h"
 #include "kuafu/base/philox.h"
+#include "kuafu/base/xxh64.h"
+#include "kuafu/parallel/pipeline/choose.h"
 #include "kuafu/plan/keys.h"
 #include "kuafu/plan/layer_ranges.h"
 #include "kuafu/plan/plan.h"
@@ -68,13 +72,32 @@ std::string whole_toml(const Plan& plan) {
   return print_keys(plan, [](const Key&) { return true; });
 }
 
+namespace {
+
+/// A key's value as far as it is the plan's meaning: of a timetable's file its bytes, not its path.
+std::string meaning_of(const Key& key, const Plan& plan) {
+  const std::string& schedule = plan.parallel.pipeline.schedule;
+  if (key.name != "parallel.pipeline.schedule" || !pipeline::is_schedule_file(schedule)) {
+    return plan::print(key, plan);
+  }
+  try {
+    const std::string bytes = read_file(schedule, "schedule");
+    return text("timetable ",
+                hex_digits(xxh64({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()})));
+  } catch (const ConfigError&) {  // gone since it was checked
+    return plan::print(key, plan);
+  }
+}
+
+}  // namespace
+
 std::string plan_hash(const Plan& resolved) {
   // Only what differs from the defaults, so that a plan keeps its identity when keys are added.
   const Plan defaults;
   std::string meaning;
   for (const Key& key : plan::keys()) {
     if (key.name == "data.path" || key.name == "data.hash") continue;
-    const std::string value = plan::print(key, resolved);
+    const std::string value = meaning_of(key, resolved);
     if (value != plan::print(key, defaults)) meaning += text(hashed_name(key), " = ", value, "\n");
   }
   meaning += plan::print_layers(resolved.parallel.layers);
