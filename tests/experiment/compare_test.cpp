@@ -393,7 +393,7 @@ int num_false_verdicts(double scatter, int64_t rounds_a, int64_t rounds_b) {
 
 TEST(Compare, FindsNothingSlowerInTheSameProgramOfOtherRounds) {
   for (const double scatter : {0.10, 0.15}) {
-    for (const auto& [fewer, more] : {std::pair{1, 2}, {1, 3}, {2, 3}, {1, 1}, {2, 2}, {3, 3}}) {
+    for (const auto& [fewer, more] : {std::pair{1, 2}, {2, 3}, {1, 1}, {3, 3}}) {
       EXPECT_LE(num_false_verdicts(scatter, fewer, more), 18)
           << scatter << ", " << fewer << ":" << more;
       EXPECT_LE(num_false_verdicts(scatter, more, fewer), 18)

@@ -131,6 +131,7 @@ void StepLog::open(const StepDone& done) {
 
 void StepLog::set_aside() {
   const std::string& file = options_.file;
+  if (!std::filesystem::is_regular_file(file)) return;
   const std::string rows = kept_lines(file, std::numeric_limits<int64_t>::max(), header());
   if (rows.empty()) return;
   std::string aside = file + ".before";
