@@ -10,6 +10,7 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/experiment/references.h"
 #include "kuafu/experiment/suite_text.h"
+#include "kuafu/parallel/pipeline/choose.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/record/schema.h"
 
@@ -59,6 +60,11 @@ std::string case_differences(const Case& c, const Json& line) {
   }
   collect_differences(parse_toml(c.plan_values, c.name), value_at(line, "document.plan"), "",
                       found);
+  const Json schedule = value_at(line, "document.plan.parallel.pipeline.schedule");
+  if (found.keys.empty() && schedule.is_string() &&
+      pipeline::is_schedule_file(schedule.get<std::string>())) {
+    found.keys.push_back("the rows of " + schedule.get<std::string>());
+  }
   std::vector<std::string>& keys = found.keys.empty() ? found.autos : found.keys;
   if (keys.size() > kMostKeys) {
     keys.resize(kMostKeys);
