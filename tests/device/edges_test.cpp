@@ -5,7 +5,8 @@
 // rank itself, which also asks for the copies. An edge is what one agent must wait for of another;
 // those that others imply are left out. To see that one is missing, some operation is held back for
 // as long as any other agent can go on: no clock is asked. If edge i -> j is missing, nothing that j
-// needs needs i, so j overtakes i where i is held.
+// needs needs i, so j overtakes i where i is held. It may overtake what wrote for i too, and then i
+// reads what it should: the last contents of the slots tell.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -102,6 +103,12 @@ struct Slots {
     wrote[number] = stamped(value(o.to), number);
     put(o.to, wrote[number]);
   }
+  /// All that was written, and what the slots have at last.
+  std::vector<uint64_t> outcome() const {
+    std::vector<uint64_t> all = wrote;
+    for (size_t s = 0; s < kSlots; ++s) all.push_back(value(s));
+    return all;
+  }
   std::array<std::array<std::byte, kBytes>, kSlots> bytes = {};
   std::vector<uint64_t> wrote;
 };
@@ -112,7 +119,7 @@ std::vector<uint64_t> in_order(const Program& program) {
     slots.bytes[program[i].to] = slots.bytes[program[i].from];
     slots.stamp(program[i], i);
   }
-  return slots.wrote;
+  return slots.outcome();
 }
 
 /// Holds one operation back until nobody else can move. One operation runs at a time, so that a
@@ -203,7 +210,7 @@ class Holder final : public CopyWatch {
   bool is_running_ = false, is_through_ = false;
 };
 
-/// The program on real queues, one operation held: what each operation wrote.
+/// The program on real queues, one operation held: its outcome.
 std::vector<uint64_t> run(const Program& program, size_t held, uint64_t seed) {
   Slots slots(program.size());
   Holder holder(program, slots, held, seed);
@@ -231,7 +238,7 @@ std::vector<uint64_t> run(const Program& program, size_t held, uint64_t seed) {
   }
   holder.rank_is_through();
   for (const Ticket& t : all) queues->wait(t);
-  return slots.wrote;
+  return slots.outcome();
 }
 
 /// Whether some operation held back shows that the program is wrong; blind to what is wrong with it.
