@@ -71,4 +71,8 @@ std::string hex_digits(uint64_t value) {
   return digits;
 }
 
+std::string hash_digits(std::string_view bytes) {
+  return hex_digits(xxh64({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
+}
+
 }  // namespace kuafu

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace kuafu {
 
@@ -13,5 +14,8 @@ uint64_t xxh64(std::span<const uint8_t> bytes);
 
 /// 16 hex digits.
 std::string hex_digits(uint64_t value);
+
+/// Those of the XXH64 of a text's bytes.
+std::string hash_digits(std::string_view bytes);
 
 }  // namespace kuafu

@@ -17,8 +17,7 @@ namespace {
 /// A generator is known by its name and its parameters; raise the number when it draws otherwise.
 template <class... Parameters>
 std::string hash_of_generator(const Parameters&... parameters) {
-  const std::string words = text("generator 1", parameters...);
-  return hex_digits(xxh64({reinterpret_cast<const uint8_t*>(words.data()), words.size()}));
+  return hash_digits(text("generator 1", parameters...));
 }
 
 /// Tokens of a model whose vocabulary and sequence have `special` tokens besides.

@@ -30,9 +30,8 @@ Json hashes_of(const std::vector<std::string>& plugins) {
   Json hashes = Json::object();
   for (const std::string& path : plugins) {
     try {
-      const std::string bytes = read_file(path, "plug-in");
       hashes[std::filesystem::path(path).filename().string()] =
-          hex_digits(xxh64({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
+          hash_digits(read_file(path, "plug-in"));
     } catch (const ConfigError&) {
     }
   }

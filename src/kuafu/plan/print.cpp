@@ -81,9 +81,7 @@ std::string meaning_of(const Key& key, const Plan& plan) {
     return plan::print(key, plan);
   }
   try {
-    const std::string bytes = read_file(schedule, "schedule");
-    return text("timetable ",
-                hex_digits(xxh64({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()})));
+    return text("timetable ", hash_digits(read_file(schedule, "schedule")));
   } catch (const ConfigError&) {  // gone since it was checked
     return plan::print(key, plan);
   }
