@@ -64,6 +64,10 @@ TEST(DerivedErrors, OfClaims) {
                {"\"stategy\"", "\"strategy\""});
   expect_error(claim + "\"ranks > 1\"\nwhere = { strategy = \"dta\" }\n", {"\"dta\"", "\"data\""});
   expect_error(claim + "\"ranks > 1\"\nwhere = { status = \"fine\" }\n", {"\"fine\"", "status"});
+  expect_error(claim + "\"status == 1\"\n", {"dir/s.toml:12", "letter", "status is a text"});
+  expect_error(claim + "\"all('okay' == status)\"\n", {"no status is \"okay\""});
+  expect_error(claim + "\"all(step_time_s.median == 'none')\"\n", {"is a number", "none"});
+  EXPECT_EQ(error_of(claim + "\"all(status == 'ok')\"\n"), "no error");
   expect_error(claim + "\"ranks > 1\"\nwhere = 3\n", {"dir/s.toml:16", "where"});
   expect_error(claim + "\"ranks > 1\"\nwithin = \"5%\"\n", {"dir/s.toml:16", "within"});
 }

@@ -137,11 +137,44 @@ class Checker {
     formula.visit([&](const FormulaNode& node, bool) {
       const std::string place = text(where, ", letter ", node.letter);
       if (node.kind == Kind::kName) check_name(node.word, place);
+      if (node.kind == Kind::kBinary) check_sides(node, place);
       for (const auto& [key, asked] : node.picks) {
         check_name(key, place);
         if (asked.kind == Kind::kLiteral) check_value(key, asked.value.json(), place);
       }
     });
+  }
+
+  /// A documented field beside a literal that it can never equal.
+  void check_sides(const FormulaNode& node, const std::string& where) const {
+    for (const bool is_left : {true, false}) {
+      const FormulaNode& name = node.parts[is_left ? 0 : 1];
+      const FormulaNode& literal = node.parts[is_left ? 1 : 0];
+      if (name.kind != Kind::kName || literal.kind != Kind::kLiteral) continue;
+      if (is_one_of(name.word, columns_) || is_setting(name.word)) continue;
+      const bool is_text = literal.value.kind == Value::Kind::kText;
+      const std::string given = literal.value.shown();
+      if (is_text_field(name.word)) {
+        require(is_text, where, ": ", name.word, " is a text; compare it with one in quotes, not ",
+                given);
+        if (name.word == "status") check_value(name.word, literal.value.json(), where);
+      } else if (is_number_field(name.word)) {
+        require(!is_text, where, ": ", name.word, " is a number; compare it with one, not the text ",
+                given);
+      }
+    }
+  }
+
+  static bool is_text_field(const std::string& name) {
+    const FieldDoc* field = field_of(name);
+    return name == "name" || name == "case_id" ||
+           (field != nullptr && field->type == FieldType::kText);
+  }
+
+  static bool is_number_field(const std::string& name) {
+    const FieldDoc* field = field_of(name);
+    return name == "wall_s" || (field != nullptr && (field->type == FieldType::kInteger ||
+                                                     field->type == FieldType::kNumber));
   }
 
   void check(const Picked& where) const {
