@@ -126,6 +126,27 @@ rm -f "$marked"
 printf 00 >&"$marks"
 export KUAFU_RANKS_LISTEN="/proc/$$/fd/$marks"
 
+# Folders of our own for Open MPI's files, locked while this script or what it starts is alive: what killed ones leave
+# goes with the next run (kuafu/record/launch_folders.h, which has the same names and the same rules).
+own=()
+make_own() { # BASE VARIABLE
+  local folder="$1/kuafu-run-$$" lock
+  if [[ -n "${!2:-}" || ! -w "$1" ]] || ! command -v flock >/dev/null; then return; fi
+  exec {lock}>>"$folder.lock"
+  # Another run may have taken the lock's file away before it was locked.
+  if ! flock -n "$lock" || [[ ! "$folder.lock" -ef "/proc/$$/fd/$lock" ]]; then return; fi
+  mkdir -p "$folder"
+  export "$2=$folder"
+  own+=("$folder" "$folder.lock")
+}
+remove_own() {
+  if ((${#own[@]} > 0)); then rm -rf "${own[@]}"; fi
+}
+if [[ -z "${SLURM_JOB_ID:-}${PBS_JOBID:-}${LSB_JOBID:-}${JOB_ID:-}${OMPI_MCA_orte_default_hostfile:-}" ]]; then
+  make_own "${TMPDIR:-/tmp}" OMPI_MCA_orte_tmpdir_base
+  make_own /dev/shm OMPI_MCA_btl_vader_backing_directory
+fi
+
 # mpirun kills its ranks a second after a signal that ends. In a group of its own it gets none from the
 # terminal, and it ends with this script, whatever ends that.
 set -m
@@ -166,5 +187,6 @@ while true; do
 done
 # `|| true`: the exit code is mpirun's.
 wait "$filter" || true
+remove_own
 if ((ended_by > 0)); then exit $((128 + ended_by)); fi
 exit "$code"

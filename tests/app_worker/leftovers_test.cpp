@@ -111,7 +111,7 @@ TEST_F(Leftovers, OfAFullDiskUnderCheckpointsIsWhatWasMeasured) {
   EXPECT_EQ(ran.code, 1) << ran.output;
   const Json d = Json::parse(content_of(json));
   EXPECT_EQ(d["status"], "failed");
-  EXPECT_GE(d["loss"].size(), 2u);
+  EXPECT_GE(d["loss"].size(), 1u);  // the first save, or one of those asked for
   const std::string reason = d["reason"];
   EXPECT_NE(reason.find(kFull), std::string::npos) << reason;
   const std::string where = d["loss"].size() > 2
@@ -200,6 +200,22 @@ TEST_F(Leftovers, OfMemoryThatTheSystemRefusesIsNoBudget) {
   }
 }
 
+// Below 800 MiB a rank fails in its program, in a library of MPI, or not at all: it depends on the machine.
+TEST_F(Leftovers, OfMemoryThatIsRefusedUnderMpiNameTheLimit) {
+  if (!build_info::kMpi.found) GTEST_SKIP() << "this build has no MPI";
+  for (const char* kib : {"700000", "745000"}) {
+    const std::string json = folder_.path(std::string(kib) + ".json");
+    const Ended ran = limited(
+        std::string("ulimit -v ") + kib,
+        command({"--world", "mpi", "--ranks", "2", "--set", "parallel.data=2", "--json", json}));
+    const Json document = Json::parse(content_of(json));
+    EXPECT_EQ(document["status"] == "ok", ran.code == kOk) << ran.output;
+    if (ran.code == kOk) continue;
+    EXPECT_NE(document["reason"].get<std::string>().find("ulimit -v"), std::string::npos)
+        << document["reason"];
+  }
+}
+
 TEST_F(Leftovers, OfMemoryThatCannotLoadTheWorkerIsOneLine) {
   const std::string plan = folder_.write("plan.toml", tests::kSmallPlan);
   const std::string program = tests::built("bin/kuafu");
@@ -267,7 +283,7 @@ TEST_F(Leftovers, OfKilledProcessesGoWithTheNextRun) {
         tests::eventually([&] { return tests::processes_with("KUAFU_TEST_MARK", mark).empty(); },
                           std::chrono::seconds(30)))
         << world << " " << name;
-    const Ended next = run(ranks, environment);
+    const Ended next = run({}, environment);  // of any world
     EXPECT_EQ(next.code, kOk) << next.output;
     EXPECT_FALSE(fs::exists(shared)) << world << " " << name;
     std::string left;

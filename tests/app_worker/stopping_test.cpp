@@ -318,7 +318,11 @@ TEST(Watching, ALaterSecondSignalEndsItAtOnce) {
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   ::kill(run.child.pid(), SIGTERM);
   const Ended ended = run.child.wait(std::chrono::seconds(20));
-  EXPECT_EQ(ended.code, 128 + SIGTERM) << ended.output;
+  EXPECT_EQ(ended.code, kInterrupted) << ended.output;
+  const Json d = document_in(run.json);
+  EXPECT_EQ(d["status"], "interrupted");
+  EXPECT_EQ(d["reason"].get<std::string>().find("signal 15 (Terminated) ended the run at once"), 0u)
+      << d["reason"];
 }
 
 // mpirun itself would kill the ranks a second after the signal, in the middle of their step.
@@ -520,7 +524,8 @@ TEST(Watching, AStaleRunEndsAtTheFirstSignal) {
       << child.output();
   ::kill(child.pid(), SIGTERM);
   const Ended ended = child.wait(std::chrono::seconds(20));
-  EXPECT_EQ(ended.code, 128 + SIGTERM) << ended.output;
+  EXPECT_EQ(ended.code, kInterrupted) << ended.output;
+  EXPECT_NE(ended.output.find("ended the run at once"), std::string::npos) << ended.output;
 }
 
 TEST(Watching, ALogOfAnotherRunIsNotReplaced) {

@@ -175,10 +175,11 @@ TEST(Divergence, LeavesTheNewestStateWhoseOwnLossIsANumber) {
   }
 }
 
-TEST(Divergence, LeavesAStateWhereNothingSaysWhenToSave) {
-  for (const char* ranks : {"1", "2"}) {
+TEST(Divergence, LeavesAStateWhereNoneWasAskedForYet) {
+  for (const auto& [ranks, every] : {std::pair("1", 0), {"2", 0}, {"2", 1000}}) {
     const TemporaryFolder folder;
-    const RankResult r = diverging({.folder = folder.path()}, {{"parallel.data", ranks}});
+    const RankResult r =
+        diverging({.folder = folder.path(), .every = every}, {{"parallel.data", ranks}});
     ASSERT_FALSE(r.diverged.empty());
     const auto steps = static_cast<int64_t>(r.losses.size());
     ASSERT_GT(steps, 2);

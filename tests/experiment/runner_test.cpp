@@ -2,7 +2,9 @@
 #include "kuafu/experiment/runner.h"
 
 #include <gtest/gtest.h>
+
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -239,6 +241,24 @@ TEST(Runner, RunsWhatTheMachineEndedAnewWithoutAsking) {
   expect_has(read_run(folder / kRunFile).cases[4]["reason"].get<std::string>(),
              "exit(1) in the middle of the run; its last lines:\nlibgomp: Thread creation failed");
   EXPECT_EQ(statuses_after(folder.path(), suite), (Statuses{"ok", "ok", "ok", "ok", "ok", "ok"}));
+}
+
+// A library that ends a process may say anything, or nothing.
+TEST(Runner, RunsWhatEndedWithoutAWordAnewWhereTheSystemLimitsMemory) {
+  const TemporaryFolder folder;
+  const Suite suite = fake_suite({"wordless_once"});
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit limited{rlim_t{1} << 50, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &limited), 0);
+  EXPECT_EQ(statuses_after(folder.path(), suite), Statuses{"failed"});
+  expect_has(read_run(folder / kRunFile).cases[0]["reason"].get<std::string>(), "(ulimit -v)");
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_EQ(statuses_after(folder.path(), suite), Statuses{"ok"});
+  const TemporaryFolder other;
+  EXPECT_EQ(statuses_after(other.path(), suite), Statuses{"failed"});
+  EXPECT_EQ(statuses_after(other.path(), suite),
+            Statuses{"failed"});  // without a limit it is final
 }
 
 TEST(Runner, RunsWhatTheSystemLeftUncertifiedAnewWithoutAsking) {

@@ -80,7 +80,7 @@ void add_checkpoint_options(CLI::App& app, WorkerCall& call) {
          "at most each 10 s and for 1 % of the time, the newest proven state staying")
       ->type_name("DIR");
   app.add_option("--every", call.save_every,
-                 "save after every K steps instead, all of which stay (see --keep)")
+                 "save after every K steps too, all of which stay (see --keep)")
       ->check(count())
       ->type_name("K");
   app.add_option("--keep", call.keep,

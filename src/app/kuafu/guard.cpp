@@ -20,6 +20,7 @@
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/launcher.h"
+#include "kuafu/base/limits.h"
 #include "kuafu/base/worlds.h"
 #include "kuafu/experiment/verdict.h"
 #include "kuafu/record/files.h"
@@ -213,7 +214,13 @@ std::optional<int> code_of_signal(int status, const std::string& written) {
   const bool is_killed = code > 128 || (is_launcher && code != 0 && written.empty());
   if (!is_killed) return {};
   if (written == "ok") return kDone;  // it was done
-  return written == "different" ? kBad : 128 + received;
+  return written == "different" ? kBad : kStopped;
+}
+
+/// A run that a signal ended before its first step, between none, or by force, could not say so.
+std::string reason_of_signal() {
+  return text("signal ", received, " (", ::strsignal(received),
+              ") ended the run at once, before its steps or as the second one; nothing is saved");
 }
 
 /// Why a launcher ended so, where nobody else says it: it is called to be quiet. Empty: it is told.
@@ -221,7 +228,8 @@ std::string reason_of_launcher(int code, const WorkerCall& call) {
   if (!is_launcher || code == 0) return "";
   if (!is_marked(1)) {
     return text("mpirun ended with code ", code,
-                " before a rank began; see why with: scripts/mpirun.sh -n ", call.ranks, " true");
+                " before a rank began; see why with: scripts/mpirun.sh -n ", call.ranks, " true",
+                limit_of_memory());
   }
   const int number = code - 128;
   // A run that was asked to stop ends with kStopped, the code of SIGINT too, which ranks take.
@@ -264,7 +272,9 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
   const Version before = version_of(call.json);
   is_launcher = call.world == worlds::kMpi && !launched_rank();
   std::optional<LaunchFolders> folders;
-  if (is_launcher) {
+  if (!is_launcher) {
+    remove_orphaned_folders();  // of launchers that were killed
+  } else {
     folders.emplace();
     hand_on_terminal();
     listening = ::memfd_create("kuafu-ranks-listen", MFD_CLOEXEC);
@@ -279,14 +289,18 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
   const bool is_bad = status != 0 && written == "ok";
   if ((is_bad || !results.is_null()) && keep_results(call, results, who + describe_end(status)))
     return kDone;
+  // Rank 0 writes the document of a run that ends well; wrong usage has none.
+  const bool is_rank_0 = !place || place->rank == 0;
   if (received != 0) {
-    if (const auto code = code_of_signal(status, written)) return *code;
+    if (const auto code = code_of_signal(status, written)) {
+      const Failure stopped{"interrupted", reason_of_signal(), kStopped};
+      if (*code != kStopped || !written.empty() || !is_rank_0) return *code;
+      return report_failure(call, stopped, written);
+    }
   }
   if (WIFSIGNALED(status))
     return report_failure(call, {.reason = who + describe_end(status)}, written);
   const int code = WEXITSTATUS(status);
-  // Rank 0 writes the document of a run that ends well; wrong usage has none.
-  const bool is_rank_0 = !place || place->rank == 0;
   const bool is_told =
       code == 0 ? !is_rank_0 || written == "ok"
                 : code == kMisused || code == kUnwritten || (!written.empty() && written != "ok");
@@ -298,7 +312,8 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
   if (call.json.empty() || is_told) return code;
   Failure failure{.reason = text(who, describe_end(status),
                                  written.empty() ? " without writing " + call.json
-                                                 : " after its document said ok")};
+                                                 : " after its document said ok",
+                                 limit_of_memory())};
   if (code == kNoMemory) failure = {"out_of_memory", who + "got no more memory", kNoMemory};
   return report_failure(call, failure, written);
 }

@@ -162,7 +162,11 @@ void StepLog::add_validation(int64_t steps, double loss) {
 }
 
 void StepLog::show(const StepDone& done) {
-  if (steps_ > 0) seconds_ += done.seconds;
+  if (steps_ > 0) {
+    seconds_ += done.seconds;
+  } else {
+    begun_ = Clock::now();
+  }
   if (done.report.is_skipped) ++skipped_;
   if (done.validation_loss) validation_loss_ = done.validation_loss;
   const auto now = Clock::now();
@@ -198,9 +202,12 @@ std::vector<std::string> StepLog::fields_of(const StepDone& done) const {
                                           human_number(done.report.loss, 5))};
   if (validation_loss_) fields.push_back(text("  validation ", human_number(*validation_loss_, 5)));
   if (skipped_ > 0) fields.push_back(text("  ", skipped_, " skipped"));
-  const int64_t left = options_.end - done.step - 1;
-  if (left > 0)
-    fields.push_back(text("  ", print_seconds(mean * static_cast<double>(left)), " left"));
+  if (const int64_t left = options_.end - done.step - 1; left > 0) {
+    // With what lies between the steps: validation, saves, checks.
+    const std::chrono::duration<double> past = Clock::now() - begun_;
+    const double whole = steps_ > 0 ? past.count() / static_cast<double>(steps_) : mean;
+    fields.push_back(text("  ", print_seconds(whole * static_cast<double>(left)), " left"));
+  }
   fields.push_back(text("  ", rate(static_cast<double>(options_.tokens)), " tokens/s"));
   if (done.flops == 0) return fields;
   const auto flops = static_cast<double>(done.flops);

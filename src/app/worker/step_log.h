@@ -61,7 +61,8 @@ class StepLog {
   std::optional<TensorBoard> board_;
   std::optional<double> validation_loss_;  ///< the last
   Clock::time_point drawn_ = {}, told_ = Clock::now();
-  double seconds_ = 0;  ///< of all steps but the first, which warms up
+  Clock::time_point begun_;  ///< the end of the first step
+  double seconds_ = 0;       ///< of all steps but the first, which warms up
   int64_t steps_ = 0, skipped_ = 0;
   bool is_drawn_ = false;
 };

@@ -159,8 +159,8 @@ class Checker {
                 given);
         if (name.word == "status") check_value(name.word, literal.value.json(), where);
       } else if (is_number_field(name.word)) {
-        require(!is_text, where, ": ", name.word, " is a number; compare it with one, not the text ",
-                given);
+        require(!is_text, where, ": ", name.word,
+                " is a number; compare it with one, not the text ", given);
       }
     }
   }

@@ -22,6 +22,8 @@ constexpr std::string_view kRefusals[] = {
     // as reason_of() has it
     "the system gave no more", "the system starts no more threads",
     "Resource temporarily unavailable",
+    // as limit_of_memory() has it, where a library ended a worker
+    "(ulimit -v)",
     // the loader of libraries, which ends with 127
     "failed to map segment from shared object"};
 

@@ -8,6 +8,7 @@
 
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/base/limits.h"
 #include "kuafu/base/units.h"
 #include "kuafu/experiment/finality.h"
 #include "kuafu/experiment/verdict.h"
@@ -143,9 +144,9 @@ Json document_of(const Case& c, const Remains& remains) {
                                why_unwritten(remains), "; make room, and call again"));
   }
   if (result.end == End::kExited) {
-    return plain_document(
-        c, "failed",
-        text("the worker ", describe_end(result), " ", problem, last_lines(remains.error_path)));
+    return plain_document(c, "failed",
+                          text("the worker ", describe_end(result), " ", problem, limit_of_memory(),
+                               last_lines(remains.error_path)));
   }
   const std::string own =
       has_reason ? text("; it said: ", value_at(document, "reason").get<std::string>()) : "";

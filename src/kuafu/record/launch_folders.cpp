@@ -121,6 +121,13 @@ OwnedFolder::~OwnedFolder() {
   if (remove_whole(path_)) fs::remove(path_ + kLock, ignored);
 }
 
+void remove_orphaned_folders() {
+  std::error_code error;
+  const fs::path temporary = fs::temp_directory_path(error);
+  if (!error) remove_orphans(temporary.string());
+  if (fs::is_directory(kSharedMemory, error)) remove_orphans(kSharedMemory);
+}
+
 LaunchFolders::LaunchFolders() {
   constexpr const char* kElsewhere[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID",
                                         "OMPI_MCA_orte_default_hostfile"};

@@ -27,6 +27,9 @@ class OwnedFolder {
   int owner_;  ///< process: what it forks removes nothing
 };
 
+/// Removes such folders of processes that are gone, in the temporary folder and in shared memory.
+void remove_orphaned_folders();
+
 /// Where Open MPI puts its files while this stands, in the temporary folder and in shared memory:
 /// into folders of our own (it is told by its variables; those that are set already win), so that
 /// killed ranks and launchers leave nothing that the next run does not remove. Does nothing under a

@@ -9,13 +9,13 @@
 
 namespace kuafu {
 
-/// How often a run that is not told when to save does so on its way.
+/// How often a run saves on its way besides when it is told to, so that it has a last good state.
 struct RollingPace {
   double least_s = 10;  ///< seconds between the end of a save and the next
   double share = 0.01;  ///< of the time, at most, that saves take
 };
 
-/// Saves on the way of a run without `every`: when the next is due, by this process's clock, and
+/// Saves on the way that nobody asked for: when the next is due, by this process's clock, and
 /// which of those that were made a newer one replaces.
 class RollingSaves {
  public:

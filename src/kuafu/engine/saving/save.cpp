@@ -80,9 +80,7 @@ void Saver::save_now(const ValidationSeries& validation) {
   finish();
 }
 
-bool Saver::wants_rolling() const {
-  return options_.every == 0 && world_.rank() == 0 && !pending_ && rolling_.is_due();
-}
+bool Saver::wants_rolling() const { return world_.rank() == 0 && !pending_ && rolling_.is_due(); }
 
 void Saver::roll(const ValidationSeries& validation) {
   const int64_t step = engine_.steps_done();

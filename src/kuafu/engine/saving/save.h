@@ -23,7 +23,7 @@ struct SaveOptions {
   std::string folder;  ///< of all its checkpoints; empty: nothing is saved
   /// Steps between two; 0 = after the last step, which always is, and on the way as saves roll.
   int64_t every = 0;
-  RollingPace rolling = {};  ///< without `every`
+  RollingPace rolling = {};  ///< between those of `every`, or without
   int64_t keep = 0;          ///< newest checkpoints that stay; 0 = all
   bool resumes = false;      ///< go on from the newest one
   /// The checkpoint that the run begins from where the folder holds none; empty: none. As
