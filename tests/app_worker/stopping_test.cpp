@@ -88,6 +88,7 @@ TEST_P(Stopping, BySignalSavesAndGoesOnToTheSameBits) {
   ::kill(child.pid(), SIGTERM);
   const Ended ended = child.wait();
   EXPECT_EQ(ended.code, kInterrupted) << ended.output;
+  EXPECT_NE(ended.output.find(", as a signal asked"), std::string::npos) << ended.output;
   const Json a = document("a.json");
   EXPECT_EQ(a["status"], "interrupted");
   const auto done = static_cast<int64_t>(a["loss"].size());

@@ -77,7 +77,8 @@ TEST(ConformanceFrom64, FindsSchemesInEveryDim) {
 TEST(ConformanceFrom64, NamesTheShapesOfAScheme) {
   const std::vector<std::string> shapes =
       failed_shapes(run_check(scheme_check("products"), registries(), {"1d-batch-64", 2}));
-  EXPECT_EQ(shapes, std::vector<std::string>{"B 65, S 1, H 5, F 14, V 255"});
+  EXPECT_EQ(shapes,
+            (std::vector<std::string>{"B 65, S 1, H 5, F 14, V 255", "B 513, S 2, H 3, F 8, V 7"}));
 }
 
 TEST(ConformanceFrom64, FindsSequenceModesInEveryDim) {
@@ -86,6 +87,20 @@ TEST(ConformanceFrom64, FindsSequenceModesInEveryDim) {
     expect_wrong_from_64([&](Shapes shapes) {
       return run_sequence_check("attention", registries(), name, 2, shapes);
     });
+  }
+}
+
+// As long as real runs have them: found by a shape each; inner widths of four times as much too.
+TEST(ConformanceOfLongDims, FindsWhatIsWrongInThemAlone) {
+  for (const auto& [name, shapes] :
+       {std::pair{"1d-batch-512", 1u}, {"1d-tokens-2048", 1u}, {"1d-width-1024", 2u}}) {
+    SCOPED_TRACE(name);
+    const auto found = run_check(scheme_check("products"), registries(), {name, 2});
+    EXPECT_EQ(failed_shapes(found).size(), shapes);
+  }
+  for (const char* name : {"ring-batch-512", "ring-tokens-512"}) {
+    SCOPED_TRACE(name);
+    EXPECT_EQ(failed_shapes(run_sequence_check("attention", registries(), name, 2)).size(), 1u);
   }
 }
 

@@ -114,7 +114,7 @@ TEST(Runner, NamesTheCorporaOfAFolderBegunOnOthers) {
   const TemporaryFolder folder;
   const auto suite_on = [&](const std::string& bytes) {
     test::write_text(folder / "corpus", bytes);
-    return fake_suite({folder / "corpus"});
+    return fake_suite({folder / "corpus", "refuse"});
   };
   const Suite one = suite_on("first"), other = suite_on("second!");
   ASSERT_EQ(one.corpora.size(), 1U);
@@ -122,6 +122,13 @@ TEST(Runner, NamesTheCorporaOfAFolderBegunOnOthers) {
     Runner runner(one, fake_options(folder / "out"));
     RunLog log(folder / "out");
     log.append(test::sample_case(one.cases[0].id, test::sample_document(2, 0)));
+    // A refused case reads no data, and is the same whatever they are.
+    Json refused = test::sample_case(other.cases[1].id, test::sample_document(2, 0));
+    for (Json* at : {&refused, &refused["document"]}) {
+      (*at)["status"] = "refused";
+      (*at)["reason"] = "r";
+    }
+    log.append(refused);
   }
   try {
     Runner runner(other, fake_options(folder / "out"));

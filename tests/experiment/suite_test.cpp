@@ -452,11 +452,11 @@ TEST(Suite, OverridesTimeOutAndBudgetOfEveryCase) {
       "memory.device = \"1 MiB\"\ntrain.batch = 4\n";
   const Suite suite = parse_suite(kHead + "timeout_s = 60\n" + rows, "s.toml", options);
   ASSERT_EQ(suite.cases.size(), 2U);
-  for (const Case& c : suite.cases) {
-    EXPECT_EQ(c.timeout_s, 5);
-    EXPECT_NE(c.plan_toml.find("device = 2147483648\n"), std::string::npos) << c.plan_toml;
-  }
-  EXPECT_EQ(case_value(suite.cases[1], "memory.device"), "2 GiB");
+  for (const Case& c : suite.cases) EXPECT_EQ(c.timeout_s, 5);
+  const std::string& swept = suite.cases[0].plan_toml;
+  EXPECT_NE(swept.find("device = 2147483648\n"), std::string::npos) << swept;
+  EXPECT_EQ(case_value(suite.cases[1], "memory.device"), "1 MiB");  // its own
+  EXPECT_NE(suite.cases[1].plan_toml.find("device = 1048576\n"), std::string::npos);
   expect_error(kHead + "[grid]\nmemory.device = [\"1 MiB\", \"2 MiB\"]\n",
                {"--budget", "memory.device", "--filter"}, options);
 }

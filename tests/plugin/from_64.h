@@ -19,16 +19,16 @@ namespace kuafu::tests {
 constexpr int64_t kSmallest = 64;     ///< elements of a shard from which they are wrong
 constexpr double kSlightly = 1.0001;  ///< factor of a result
 
-/// 1D whose products are wrong where dim `dim` of the shard of x (B, S, K) has 64 elements or more.
+/// 1D whose products are wrong where dim `dim` of the shard of x (B, S, K) has so many elements or more.
 class From64Scheme : public TensorParallel {
  public:
-  From64Scheme(const Mesh& mesh, int64_t dim)
-      : TensorParallel(mesh), right_(make_megatron_1d(mesh)), dim_(dim) {}
+  From64Scheme(const Mesh& mesh, int64_t dim, int64_t smallest)
+      : TensorParallel(mesh), right_(make_megatron_1d(mesh)), dim_(dim), smallest_(smallest) {}
   Layout activation(Stream s) const override { return right_->activation(s); }
   Layout weight(Role r) const override { return right_->weight(r); }
   Tensor forward(const Tensor& x, const Tensor& w, Role r) const override {
     const Tensor y = right_->forward(x, w, r);
-    return x.size(dim_) >= kSmallest ? y.mul_(kSlightly) : y;
+    return x.size(dim_) >= smallest_ ? y.mul_(kSlightly) : y;
   }
   Tensor input_grad(const Tensor& dy, const Tensor& w, Role r) const override {
     return right_->input_grad(dy, w, r);
@@ -40,23 +40,24 @@ class From64Scheme : public TensorParallel {
 
  private:
   std::unique_ptr<TensorParallel> right_;
-  int64_t dim_;
+  int64_t dim_, smallest_;
 };
 
-/// A ring whose result is wrong where dim `dim` of the shard of q (B, N, S, D) has 64 elements or more.
+/// A ring whose result is wrong where dim `dim` of the shard of q (B, N, S, D) has so many elements or
+/// more.
 class From64Ring : public AttentionParallel {
  public:
-  From64Ring(const AttentionSetup& setup, int64_t dim)
-      : right_(make_ring_attention(setup)), dim_(dim) {}
+  From64Ring(const AttentionSetup& setup, int64_t dim, int64_t smallest)
+      : right_(make_ring_attention(setup)), dim_(dim), smallest_(smallest) {}
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask) const override {
     const Tensor out = right_->attend(q, k, v, mask);
-    return q.size(dim_) >= kSmallest ? out * kSlightly : out;
+    return q.size(dim_) >= smallest_ ? out * kSlightly : out;
   }
   AttentionCost cost(const AttentionShape& s) const override { return right_->cost(s); }
 
  private:
   std::unique_ptr<AttentionParallel> right_;
-  int64_t dim_;
+  int64_t dim_, smallest_;
 };
 
 /// GPT's layer, off where the stream (B, S, H) has a dim of 64 elements or more: in its values, or in
@@ -126,24 +127,33 @@ inline pipeline::Timetable swaps_two(pipeline::PipeShape s) {
   return t;
 }
 
-inline void add_from_64(Registries& all) {
+inline void add_from_64(Registries& all) {  // names end in the length from which they are wrong
   const auto line = [](int64_t size, int64_t) -> std::vector<Axis> { return {{"tensor", size}}; };
-  for (const auto& [name, dim] :
-       {std::pair{"1d-batch-64", 0}, {"1d-tokens-64", 1}, {"1d-width-64", 2}}) {
-    const TensorMode mode{name, "1d, wrong from 64 elements on", line};
-    all.tensor.add(mode.name, mode.summary, TensorScheme{mode, [dim = dim](const Mesh& mesh) {
+  struct Wrong {
+    const char* name;
+    int64_t dim, smallest;
+  };
+  for (const Wrong w : {Wrong{"1d-batch-64", 0, kSmallest},
+                        {"1d-tokens-64", 1, kSmallest},
+                        {"1d-width-64", 2, kSmallest},
+                        {"1d-batch-512", 0, 512},
+                        {"1d-tokens-2048", 1, 2048},
+                        {"1d-width-1024", 2, 1024}}) {
+    const TensorMode mode{w.name, "1d, wrong where a dim is long", line};
+    all.tensor.add(mode.name, mode.summary, TensorScheme{mode, [w](const Mesh& mesh) {
                                                            return std::make_unique<From64Scheme>(
-                                                               mesh, dim);
+                                                               mesh, w.dim, w.smallest);
                                                          }});
   }
-  for (const auto& [name, dim] : {std::pair{"ring-batch-64", 0},
-                                  {"ring-heads-64", 1},
-                                  {"ring-tokens-64", 2},
-                                  {"ring-head-64", 3}}) {
-    all.sequence.add(name, "ring, wrong from 64 elements on",
-                     [dim = dim](const AttentionSetup& setup) {
-                       return std::make_unique<From64Ring>(setup, dim);
-                     });
+  for (const Wrong w : {Wrong{"ring-batch-64", 0, kSmallest},
+                        {"ring-heads-64", 1, kSmallest},
+                        {"ring-tokens-64", 2, kSmallest},
+                        {"ring-head-64", 3, kSmallest},
+                        {"ring-batch-512", 0, 512},
+                        {"ring-tokens-512", 2, 512}}) {
+    all.sequence.add(w.name, "ring, wrong where a dim is long", [w](const AttentionSetup& setup) {
+      return std::make_unique<From64Ring>(setup, w.dim, w.smallest);
+    });
   }
   for (const auto& [name, dim] :
        {std::pair{"gpt-batch-64", 0}, {"gpt-tokens-64", 1}, {"gpt-width-64", 2}}) {

@@ -170,7 +170,10 @@ SaveOptions save_options_of(const WorkerOptions& options, const std::string& wor
                 "so there is nothing to save; leave it out, or use --world threads");
   check_checkpoint_folder(save.folder);
   save.notes = {{"program", provenance().dump()}};
-  save.on_notice = [](const std::string& notice) { std::cerr << "kuafu: " << notice << std::endl; };
+  save.on_notice = [](const std::string& notice) {
+    const char* over_progress = ::isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "";
+    std::cerr << over_progress << "kuafu: " << notice << std::endl;
+  };
   check_save_options(save, plan);
   tell_other_kernels(save);
   return save;

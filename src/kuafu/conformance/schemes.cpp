@@ -134,13 +134,17 @@ std::vector<LayerShape> shapes_of(const Registries& registries, const SchemeCase
   const auto times = [&](const LayerShape& n) -> LayerShape {
     return {unit.b * n.b, unit.s * n.s, unit.h * n.h, unit.f * n.f, unit.v * n.v + 1};
   };
-  return {wide,
-          narrow,
-          times({.b = 65, .s = 1, .h = 5, .f = 7, .v = 127}),
+  return {wide, narrow, times({.b = 65, .s = 1, .h = 5, .f = 7, .v = 127}),
           times({.b = 1, .s = 130, .h = 7, .f = 5, .v = 64}),
           times({.b = 1, .s = 64, .h = 64, .f = 64, .v = 65}),
           times({.b = 2, .s = 3, .h = 127, .f = 256, .v = 2}),
-          times({.b = 3, .s = 65, .h = 96, .f = 130, .v = 128})};
+          times({.b = 3, .s = 65, .h = 96, .f = 130, .v = 128}),
+          // each dim as long as real runs have it, by itself: a shard costs little
+          times({.b = 513, .s = 2, .h = 3, .f = 4, .v = 3}),
+          times({.b = 1, .s = 2049, .h = 4, .f = 3, .v = 2}),
+          times({.b = 2, .s = 1, .h = 1025, .f = 3, .v = 2}),
+          times({.b = 1, .s = 3, .h = 3, .f = 4097, .v = 2}),
+          times({.b = 1, .s = 2, .h = 3, .f = 3, .v = 50257})};
 }
 
 std::vector<Finding> run_check(const Check& check, const Registries& registries,

@@ -34,7 +34,9 @@ std::vector<AttentionShape> attention_shapes(int64_t n, Shapes shapes) {
                          {1, n, n, 8, 65 * n + 1},
                          {1, n, n, 128, 4 * n},
                          {1, 66 * n, n, 3, 2 * n},
-                         {1, 2 * n, 2 * n, 65, 64 * n}});
+                         {1, 2 * n, 2 * n, 65, 64 * n},
+                         {513, n, n, 2, n},
+                         {1, n, n, 2, 513 * n + 1}});
   return all;
 }
 

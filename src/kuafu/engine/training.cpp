@@ -220,7 +220,10 @@ void Training::save() {
   result_.save_seconds.push_back(0);
   const double start = seconds_now();
   saver_->after_step(result_.validation);
-  if (asked_.is_save) saver_->save_now(result_.validation);
+  if (asked_.is_save) {
+    saver_->save_now(result_.validation);
+    saver_->tell(text("saved after step ", engine_.steps_done(), ", as a signal asked"));
+  }
   if (asked_.is_rolling) saver_->roll(result_.validation);
   result_.save_seconds.back() = seconds_now() - start;
 }

@@ -120,11 +120,17 @@ class CaseMaker {
     }
     for (const auto& override : options_.overrides) overrides.push_back(override);
     if (options_.timeout_s) run.timeout_s = *options_.timeout_s;
-    if (options_.budget) overrides.emplace_back(kBudgetKey, text(*options_.budget));
+    if (takes_budget(point)) overrides.emplace_back(kBudgetKey, text(*options_.budget));
     return finish(point, run, overrides);
   }
 
  private:
+  /// --budget goes over that of the suite, not over that of a [[case]], which is what it is about.
+  bool takes_budget(const Point& point) const {
+    return options_.budget &&
+           (point.is_of_sweep || find_setting(point.settings, kBudgetKey) == nullptr);
+  }
+
   bool take(const std::string& key, const Json& value, const Point& point, RunKeys& run) const {
     const auto require = [&](bool condition, const char* expected) {
       KUAFU_REQUIRE(condition, text_.origin, ":", line_of(key, point), ": ", key, ": expected ",
@@ -157,7 +163,7 @@ class CaseMaker {
     Case c{"",        point.name,       point.settings, "", run.ranks,
            run.world, run.is_certified, run.timeout_s,  "", ""};
     for (auto& [key, value] : c.settings) {
-      if (options_.budget && key == kBudgetKey) value = print_bytes(*options_.budget);
+      if (takes_budget(point) && key == kBudgetKey) value = print_bytes(*options_.budget);
       if (options_.timeout_s && key == kTimeoutKey) value = *options_.timeout_s;
     }
     const std::string base = point.is_comparison ? without_parallel(text_.base) : text_.base;

@@ -33,6 +33,7 @@ TEST(Timetable, CsvReadsBack) {
   }
   EXPECT_EQ(parse_csv("# by hand\n\n 0F0 , 0B0 \n", "x"), parse_csv("0F0,0B0", "x"));
   // As spreadsheets write it: a byte order mark, lines that end in CR and LF.
+  EXPECT_EQ(parse_csv("0F0,0B0 # both, 1F0\n", "x"), parse_csv("0F0,0B0", "x"));
   EXPECT_EQ(parse_csv("\xef\xbb\xbf# by hand\r\n0F0,0B0\r\n", "x"), parse_csv("0F0,0B0", "x"));
 }
 

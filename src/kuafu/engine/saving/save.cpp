@@ -62,8 +62,18 @@ Saver::Saver(Engine& engine, Communicator& world, SaveOptions options)
     : engine_(engine), world_(world), options_(std::move(options)), rolling_(options_.rolling) {
   check_save_options(options_, engine_.plan());
   if (world_.rank() != 0) return;
-  make_writable_folder(options_.folder, "--checkpoint");
-  lock_.emplace(options_.folder, 3s, "--checkpoint");
+  try {
+    make_writable_folder(options_.folder, "--checkpoint");
+    lock_.emplace(options_.folder, 3s, "--checkpoint");
+  } catch (const Unwritten&) {  // a full disk
+    throw;
+  } catch (const ConfigError& e) {
+    throw UnusableCheckpoints(e.what());
+  }
+}
+
+void Saver::tell(const std::string& words) const {
+  if (options_.on_notice && world_.rank() == 0) options_.on_notice(words);
 }
 
 void Saver::after_step(const ValidationSeries& validation) {
@@ -284,18 +294,14 @@ std::optional<int64_t> Saver::resume() {
       return step;
     }
     reasons += "\n  " + why;
-    if (options_.on_notice && world_.rank() == 0) {
-      options_.on_notice(text("checkpoint ", folder, " is passed over: ", why));
-    }
+    tell(text("checkpoint ", folder, " is passed over: ", why));
   }
   if (!found.empty()) {
     const std::string where =
         checkpoints(options_.folder).empty() ? options_.from : options_.folder;
     throw UnusableCheckpoints(text("no checkpoint of ", where, " can be used:", reasons));
   }
-  if (options_.on_notice && world_.rank() == 0) {
-    options_.on_notice(text(options_.folder, " holds no checkpoint yet: the run starts anew"));
-  }
+  tell(text(options_.folder, " holds no checkpoint yet: the run starts anew"));
   return {};
 }
 

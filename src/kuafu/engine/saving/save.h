@@ -82,6 +82,8 @@ class Saver {
   void after_step(const ValidationSeries& validation = {});
   /// Saves what is not saved yet, and waits until all is on the disk. Same errors. Collective.
   void save_now(const ValidationSeries& validation = {});
+  /// Says it on rank 0, by the options' on_notice.
+  void tell(const std::string& words) const;
   /// Whether one on the way is due by rank 0's clock; false on other ranks.
   bool wants_rolling() const;
   /// Saves what is not saved yet; removed once a newer save is proven sound. Same errors.

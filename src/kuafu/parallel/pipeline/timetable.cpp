@@ -34,16 +34,17 @@ struct RowLine {
   std::string_view text;
 };
 
-/// All but empty lines and comments.
+/// All but empty lines, without comments.
 std::vector<RowLine> row_lines(std::string_view csv) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   if (csv.starts_with(kByteOrderMark)) csv.remove_prefix(kByteOrderMark.size());
   std::vector<RowLine> rows;
   for (int line = 1; !csv.empty(); ++line) {
     const size_t end = std::min(csv.find('\n'), csv.size());
-    const std::string_view text = trimmed(csv.substr(0, end));
+    const std::string_view whole = csv.substr(0, end);
+    const std::string_view text = trimmed(whole.substr(0, whole.find('#')));
     csv.remove_prefix(std::min(end + 1, csv.size()));
-    if (!text.empty() && text.front() != '#') rows.push_back({line, text});
+    if (!text.empty()) rows.push_back({line, text});
   }
   return rows;
 }

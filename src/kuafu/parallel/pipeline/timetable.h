@@ -50,7 +50,7 @@ using Timetable = std::vector<Row>;
 /// or none has it.
 std::vector<int> ranks_of_stages(const Timetable& t, int stages);
 
-/// One line a rank: "0F0,0F1,0B0"; '#' opens a comment line. What a file of a hand-written schedule
+/// One line a rank: "0F0,0F1,0B0"; '#' opens a comment. What a file of a hand-written schedule
 /// holds.
 std::string to_csv(const Timetable& t);
 /// Throws ConfigError with `origin` and line.
