@@ -77,7 +77,8 @@ enum Answer { kTaken, kFirst, kRefused };
 
 /// What the disk that fills says to one more change of the path.
 static enum Answer change(const char* path) {
-  const char *m = mode(), *folder = getenv("KUAFU_TEST_DISK_FOLDER"), *counted = getenv("KUAFU_TEST_DISK_COUNTED");
+  const char *m = mode(), *folder = getenv("KUAFU_TEST_DISK_FOLDER"),
+             *counted = getenv("KUAFU_TEST_DISK_COUNTED");
   if (strncmp(m, "from:", 5) != 0 || folder == NULL) return kTaken;
   const size_t n = strlen(folder);
   if (strncmp(path, folder, n) != 0 || path[n] != '/') return kTaken;
@@ -194,15 +195,15 @@ int symlink(const char* to, const char* path) {
   return is_refused(path) ? -1 : real(to, path);
 }
 
-#define OPEN(name)                                                             \
-  int name(const char* path, int flags, ...) {                                 \
-    int (*real)(const char*, int, ...) = dlsym(RTLD_NEXT, #name);              \
-    va_list rest;                                                              \
-    va_start(rest, flags);                                                     \
+#define OPEN(name)                                                                \
+  int name(const char* path, int flags, ...) {                                    \
+    int (*real)(const char*, int, ...) = dlsym(RTLD_NEXT, #name);                 \
+    va_list rest;                                                                 \
+    va_start(rest, flags);                                                        \
     const mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0; \
-    va_end(rest);                                                              \
+    va_end(rest);                                                                 \
     if ((flags & O_CREAT) != 0 && !is_there(path) && is_refused(path)) return -1; \
-    return real(path, flags, mode);                                            \
+    return real(path, flags, mode);                                               \
   }
 OPEN(open)
 OPEN(open64)
