@@ -4,6 +4,7 @@
 import json
 import os
 import signal
+import struct
 import subprocess
 import time
 from pathlib import Path
@@ -16,10 +17,12 @@ class Place:
 
     def __init__(self, build, folder, training):
         self.kuafu, self.library = build / "bin" / "kuafu", build / "lib" / "libcut_disk.so"
-        self.folder, self.training, self.guards = folder, training, []
-        self.saved, self.log, self.document = folder / "saved", folder / "log.jsonl", folder / "run.json"
-        self.temporary = folder / "t"
-        self.temporary.mkdir(parents=True)
+        self.folder, self.training, self.guards, self.told_before = folder, training, [], 0
+        self.output = folder / "output.txt"
+        self.disk, self.disk_state, self.temporary = folder / "disk", folder / "disk_state", folder / "t"
+        self.saved, self.log, self.document = self.disk / "saved", self.disk / "log.jsonl", self.disk / "run.json"
+        for made in (self.temporary, self.disk):
+            made.mkdir(parents=True)
         (folder / "plan.toml").write_text("", encoding="utf-8")
 
     def start(self, options=(), environment=None):
@@ -29,11 +32,24 @@ class Place:
         for key, value in self.training["settings"].items():
             words += ["--set", f"{key}={value}"]
         self.document.unlink(missing_ok=True)
-        with open(self.folder / "output.txt", "ab") as out:
+        self.told_before = self.output.stat().st_size if self.output.exists() else 0
+        with open(self.output, "ab") as out:
             guard = subprocess.Popen(words, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True,
                                      env=os.environ | {"TMPDIR": str(self.temporary)} | (environment or {}))
         self.guards.append(guard)
         return guard
+
+    def disk_that_fills(self, change, counted):
+        """The environment of a run whose disk has no room for change `change` of a path with `counted` in it, nor for any after it."""
+        self.disk_state.write_bytes(bytes(16 + 4096))   # as tests/app_worker/cut_disk.c has it
+        return {"LD_PRELOAD": str(self.library), "KUAFU_TEST_DISK": f"from:{change}", "KUAFU_TEST_DISK_FOLDER": str(self.disk),
+                "KUAFU_TEST_DISK_COUNTED": counted, "KUAFU_TEST_DISK_STATE": str(self.disk_state)}
+
+    def disk_changes(self):
+        """What a disk that fills has counted, and the first file that it refused to change, "" where none."""
+        done, _, first = struct.unpack("qq4096s", self.disk_state.read_bytes())
+        path = first.split(b"\0")[0].decode()
+        return done, path and str(Path(path).relative_to(self.disk))
 
     def stop(self):
         """Ends what still runs where the campaign itself is ended."""
@@ -43,6 +59,10 @@ class Place:
                     os.kill(pid, signal.SIGKILL)
                 guard.wait()
 
+    def told(self):
+        """What the last run said."""
+        return self.output.read_bytes()[self.told_before:].decode(errors="replace")
+
     def rows(self):
         """What the log says of each step, the last word where a step was made again."""
         found = {}
@@ -50,6 +70,9 @@ class Place:
             row = json.loads(line)
             found[row["step"]] = [row[key] for key in COMPARED]
         return found
+
+    def logged_steps(self):
+        return [json.loads(line)["step"] for line in self.log.read_text(encoding="utf-8").splitlines()]
 
     def log_file(self):
         """Which file the log is: a run makes a new one at its first step."""
@@ -88,7 +111,7 @@ class Place:
     def left_over(self):
         """Files that no one needs any more, after a run that ended well."""
         found = [str(f.relative_to(self.folder)) for f in self.temporary.rglob("*")]
-        found += [f.name for f in self.folder.iterdir() if f.name.endswith(".new")]
+        found += [f.name for f in self.disk.iterdir() if f.name.endswith(".new")]
         found += [f"saved/{f.name}" for f in self.saved.iterdir() if f.name.endswith(".partial") or f.name == "lock"]
         found += [f.name for guard in self.guards for f in Path("/dev/shm").glob(f"kuafu-run-{guard.pid}*")]
         return found

@@ -26,16 +26,18 @@ class Endurance(unittest.TestCase):
         self.out = Path(keeper.name) / "out"
 
     def test_goes_on_to_the_same_bits_and_behind_what_is_recorded(self):
-        first = campaign(self.out, "--kills", "2", "--each", "2", "--steps", "60", "--world", "threads", "--seed", "5")
+        first = campaign(self.out, "--kills", "2", "--each", "2", "--steps", "60", "--world", "threads", "--seed", "35")
         self.assertEqual(first.returncode, 0, first.stdout + first.stderr)
         before = json.loads((self.out / "result.json").read_text())
         self.assertTrue(all(t["verdict"] == "equal" for t in before["trainings"]))
         self.assertEqual(sum(len(t["ends"]) for t in before["trainings"]), 2)
-        self.assertIn("| sigkill |", (self.out / "README.md").read_text())
-        again = campaign(self.out, "--kills", "2", "--each", "2", "--steps", "60", "--world", "threads", "--seed", "5")
+        filled = before["trainings"][0]["ends"][0]   # seed 35 begins with it
+        self.assertEqual([filled[key] for key in ("kind", "phase", "exit_code")], ["filled disk", "the log", 7])
+        self.assertIn("| filled disk | 1 | 0 | 0 | 0 | 0 | 1 | 0 |", (self.out / "README.md").read_text())
+        again = campaign(self.out, "--kills", "2", "--each", "2", "--steps", "60", "--world", "threads", "--seed", "35")
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertEqual(json.loads((self.out / "result.json").read_text())["trainings"], before["trainings"])
-        other = campaign(self.out, "--kills", "3", "--each", "2", "--steps", "61", "--world", "threads", "--seed", "5")
+        other = campaign(self.out, "--kills", "3", "--each", "2", "--steps", "61", "--world", "threads", "--seed", "35")
         self.assertIn("is of --steps 60, not 61", other.stderr)
 
     def test_sees_other_bits_and_files_that_are_left(self):
@@ -48,7 +50,9 @@ class Endurance(unittest.TestCase):
             there.log.write_text("".join(json.dumps(row) + "\n" for row in rows))
             return there
 
-        whole, same = place("whole", 0.5, "aa"), place("same", 0.5, "aa")
+        whole, same, twice = (place(name, 0.5, "aa") for name in ("whole", "same", "twice"))
+        twice.log.write_text(whole.log.read_text() * 2)
+        self.assertEqual(endure.compare(whole, twice), ["the log has not one row a step, in order"])
         self.assertEqual(endure.compare(whole, same), [])
         self.assertIn("step 1: [0.25", endure.compare(whole, place("loss", 0.25, "aa"))[0])
         self.assertEqual(endure.compare(whole, place("tensor", 0.5, "ab")), ["the last checkpoint's tensors differs"])
@@ -76,6 +80,25 @@ class Endurance(unittest.TestCase):
         for reason, found in ((": ended after step 7 of 9", ["step 7 was made and not saved, but None"]), ("", [])):
             there.document.write_text(json.dumps({"status": "timeout", "reason": f"the case took longer than 1 s{reason}"}))
             self.assertEqual(problems("time-out", 5, checkpoint=None), found)
+
+    def test_holds_a_filled_disk_to_its_code_and_to_one_line_a_file(self):
+        there = Place(BUILD, self.out, {})
+        there.is_readable = lambda: True
+
+        def problems(code, *files, first="log.jsonl", more=""):
+            there.output.write_text("".join(f"kuafu: cannot write {there.disk / name}: {endure.NO_SPACE}\n" for name in files) + more)
+            return endure.problems_of(there, {"kind": "filled disk", "first": first, "exit_code": code})
+
+        self.assertEqual(problems(7, "log.jsonl", "run.json") + problems(7, "saved/x/rank-1", "run.json", first="saved/x/rank-0"), [])
+        self.assertEqual(problems(0, first=""), [])
+        self.assertEqual(problems(0, "log.jsonl"), ["ended with 0 though log.jsonl could not be written"])
+        self.assertEqual(problems(1, "log.jsonl"), ["ended with 1"])
+        self.assertIn("not one line says that log.jsonl", problems(7, "run.json")[0])
+        self.assertIn("a line is told twice", problems(7, "log.jsonl", "run.json", "run.json")[0])
+        self.assertIn("names no file", problems(7, "log.jsonl", more=f"kuafu: {endure.NO_SPACE}")[0])
+        self.assertIn("an exit code too", problems(7, "log.jsonl", more="kuafu: failed: the worker exited with code 1")[0])
+        there.document.write_text("{}")
+        self.assertEqual(problems(7, "log.jsonl"), ["a document was written on a full disk"])
 
     def test_wrong_use_is_told(self):
         self.assertIn("--kills, --each and --steps are whole numbers from 1", campaign(self.out, "--kills", "0").stderr)

@@ -120,6 +120,38 @@ TEST_F(Leftovers, OfAFullDiskUnderCheckpointsIsWhatWasMeasured) {
   EXPECT_NE(reason.find(where), std::string::npos) << reason;
 }
 
+/// A training whose disk fills before the first row of its log: no file has room any more, each is
+/// told of once, and nothing stands for the document that is missing.
+void expect_one_account_of_a_disk_that_fills(const tests::Folder& folder, Arguments command) {
+  const std::string disk = folder.path("disk"), json = disk + "/a.json", log = disk + "/a.jsonl",
+                    saved = disk + "/saved";
+  fs::create_directories(disk);
+  command.insert(command.end(), {"--json", json, "--log", log, "--checkpoint", saved});
+  const std::string state = folder.write("state", std::string(16 + 4096, '\0'));
+  tests::Child child(command, {{"KUAFU_TEST_DISK", "from:0"},
+                               {"KUAFU_TEST_DISK_FOLDER", disk},
+                               {"KUAFU_TEST_DISK_COUNTED", "a.jsonl"},
+                               {"KUAFU_TEST_DISK_STATE", state},
+                               {"LD_PRELOAD", tests::built("lib/libcut_disk.so")}});
+  const Ended ran = child.wait();
+  EXPECT_EQ(ran.code, kUnwritten) << ran.output;
+  for (const std::string& file : {log, saved, json})
+    EXPECT_NE(ran.output.find("cannot write " + file), std::string::npos) << ran.output;
+  EXPECT_EQ(count(ran.output, kFull), 3) << ran.output;
+  EXPECT_EQ(ran.output.find("exited with code"), std::string::npos) << ran.output;
+  EXPECT_FALSE(fs::exists(json)) << content_of(json);
+}
+
+TEST_F(Leftovers, OfADiskThatFillsIsOneLineAFile) {
+  expect_one_account_of_a_disk_that_fills(folder_, command({}));
+}
+
+TEST_F(Leftovers, OfADiskThatFillsUnderMpiIsOneLineAFile) {
+  if (!build_info::kMpi.found) GTEST_SKIP() << "this build has no MPI";
+  expect_one_account_of_a_disk_that_fills(
+      folder_, command({"--world", "mpi", "--ranks", "2", "--set", "parallel.data=2"}));
+}
+
 void expect_unwritten(const Ended& ended, const std::string& file, const char* why) {
   EXPECT_EQ(ended.code, kUnwritten) << ended.output;
   EXPECT_NE(ended.output.find("kuafu: cannot write " + file), std::string::npos) << ended.output;

@@ -209,6 +209,7 @@ int report_failure(const WorkerCall& call, const Failure& failure, const std::st
 /// its own.
 std::optional<int> code_of_signal(int status, const std::string& written) {
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (WIFEXITED(status) && code == kUnwritten) return {};  // it has told how it ended
   if ((WIFEXITED(status) && code == kStopped) || written == "interrupted") return kStopped;
   // A launcher ends as its killed ranks do, or with 1 where it was killed itself.
   const bool is_killed = code > 128 || (is_launcher && code != 0 && written.empty());

@@ -99,8 +99,7 @@ class Run {
       const RunEnd failure = failure_of(e);
       return end(failure.status, e, failure.code);
     }
-    const int code = is_different_ ? kFailed : code_.load();
-    return code == kOk && files_.is_incomplete() ? kUnwritten : code;
+    return is_different_ ? kFailed : unless_unwritten(code_);
   }
 
  private:
@@ -178,7 +177,7 @@ class Run {
       run_on_mpi(
           body,
           options_.mpi_collectives == "native" ? MpiCollectives::kNative : MpiCollectives::kOwn,
-          [](const std::exception& e) { return failure_of(e).code; });
+          [this](const std::exception& e) { return unless_unwritten(failure_of(e).code); });
     } else {
       run_on_nccl(body);
     }
@@ -228,7 +227,7 @@ class Run {
     code_ = ended.code;
     log.reset();
     if (world.rank() == 0) tell(ended, mine, all);
-    if (world_ != worlds::kMpi || ended.code != kOk) return;
+    if (world_ != worlds::kMpi) return;
     // Only rank 0 writes, and every process ends with its code.
     const std::string incomplete = files_.is_incomplete() ? "incomplete" : "";
     if (!gather_texts(world, incomplete)[0].empty()) code_ = kUnwritten;
@@ -383,8 +382,12 @@ class Run {
     made_.add_to(document, plan_);
     add_failure(document, status, cause);
     files_.write_document(document);
-    return files_.is_incomplete() ? kUnwritten : code;
+    return unless_unwritten(code);
   }
+
+  /// The code of an end: whatever it is, a file that is not whole was told of, and nobody is to write
+  /// it in this run's place.
+  int unless_unwritten(int code) const { return files_.is_incomplete() ? kUnwritten : code; }
 
   const WorkerOptions& options_;
   RunFiles files_;
