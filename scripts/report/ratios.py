@@ -117,9 +117,11 @@ def _cells(found, run):
 
 
 def _ticks(values):
-    low, high = math.floor(math.log2(min(values + [1]))), math.ceil(math.log2(max(values + [1])))
-    step = max(1, math.ceil((high - low) / 6))
-    return [2.0**e for e in range(min(low, -1), max(high, 1) + 1, step)]
+    """Powers of two around `values`, 1 among them: few, for panels have little room."""
+    low = min(-1, math.floor(math.log2(min(values))))
+    high = max(1, math.ceil(math.log2(max(values))))
+    step = -(-(high - low) // 4)
+    return [2.0**e for e in range(low // step * step, -(-high // step) * step + 1, step)]
 
 
 def _offsets(looks):

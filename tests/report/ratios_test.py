@@ -257,6 +257,13 @@ class Ratios(unittest.TestCase):
         self.assertEqual(section.count("2 ranks hold no"), 1)
         self.assertIn("other 0; other 1; other 2", section)
 
+    def test_ticks_span_the_ratios_are_few_and_have_1(self):
+        for low, high in ((1, 1), (0.7, 1.2), (0.26, 3.9), (0.04, 14), (3, 900), (0.001, 0.5)):
+            ticks = ratios._ticks([low, high])
+            self.assertTrue(ticks[0] <= low and high <= ticks[-1], (low, high, ticks))
+            self.assertIn(1, ticks)
+            self.assertLessEqual(len(ticks), 6)
+
     def test_nothing_without_baselines(self):
         run = record.read_run(synthetic.write(self.folder.parent / "plain"))
         self.assertEqual(ratios.section(run), "")
