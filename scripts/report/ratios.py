@@ -124,6 +124,11 @@ def _ticks(values):
     return [2.0**e for e in range(low // step * step, -(-high // step) * step + 1, step)]
 
 
+def _tick_text(tick):
+    """1/64 rather than 0.015625, which would run into the tick beside it."""
+    return f"1/{1 / tick:g}" if tick < 0.25 else f"{tick:g}"
+
+
 def _offsets(looks):
     """{what is compared: distance from the middle of its row}: marks at one ratio lie beside each other."""
     step = min(0.34, 0.68 / len(looks))
@@ -158,7 +163,7 @@ def draw_static(found, run, measure, looks):
         reach.draw_static(panel, cut, "x")
         is_cut = is_cut or bool(cut)
         panel.set_xscale("log", base=2)
-        panel.set_xticks(ticks, [f"{t:g}" for t in ticks])
+        panel.set_xticks(ticks, list(map(_tick_text, ticks)))
         panel.set_xlim(*ends)
         panel.minorticks_off()
     figure.supxlabel(f"{measure.what}, {measure.over} (log)", fontsize=8.5)
@@ -207,7 +212,7 @@ def draw_interactive(found, run, measure, looks):
         if cut := reach.cuts(intervals, ends, "x"):
             figure.add_trace(reach.trace(cut, legend, "x"), **where)
     legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
-    figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{t:g}" for t in ticks], range=list(map(math.log10, ends)))
+    figure.update_xaxes(type="log", tickvals=ticks, ticktext=list(map(_tick_text, ticks)), range=list(map(math.log10, ends)))
     cases = [c for r in found for c in (r.case, r.base)]
     panels.finish(figure, cases, groups, columns, f"{measure.what}, {measure.over} (log)", None, measure.is_timed)
     return figure

@@ -263,6 +263,8 @@ class Ratios(unittest.TestCase):
             self.assertTrue(ticks[0] <= low and high <= ticks[-1], (low, high, ticks))
             self.assertIn(1, ticks)
             self.assertLessEqual(len(ticks), 6)
+            self.assertLessEqual(max(len(ratios._tick_text(t)) for t in ticks), 6)
+        self.assertEqual([ratios._tick_text(t) for t in (1 / 64, 0.25, 1, 64)], ["1/64", "0.25", "1", "64"])
 
     def test_nothing_without_baselines(self):
         run = record.read_run(synthetic.write(self.folder.parent / "plain"))
