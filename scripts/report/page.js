@@ -81,10 +81,23 @@ function nameLayers(trace) {
   trace.customdata = trace.z.map((row, i) => row.map((z) => [trace.meta.layers[i], z === null ? null : 10 ** z]));
 }
 
+/** Puts the panels as there is room for them. */
+function arrange(element, { meta }) {
+  const form = element.clientWidth < meta.wide_from ? "narrow" : "wide";
+  if (!element.clientWidth || form === element.dataset.form) return;      // paper shows none
+  element.dataset.form = form;
+  Plotly.relayout(element, meta[form]);
+}
+
 for (const [name, plot] of Object.entries(PLOTS)) {
   plot.data.forEach(nameLayers);
   const element = document.getElementById(`plot-${name}`);
   Plotly.newPlot(element, plot.data, plot.layout, CONFIG).then(() => {
     element.on("plotly_click", (event) => showCase(idOf(event.points[0])));
+    if (!plot.layout.meta) return;
+    const { meta } = plot.layout;
+    element.dataset.form = "wide";
+    arrange(element, { meta });
+    window.addEventListener("resize", () => arrange(element, { meta }));
   });
 }

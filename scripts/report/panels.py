@@ -2,6 +2,7 @@
 """Panels, titles and legends of the interactive figures (plotly)."""
 
 import html
+import math
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -10,77 +11,112 @@ import style
 import views
 from short_names import fitting_names
 
-# At the narrowest page, over the width of a figure: letters of panel titles and of axis titles.
-TITLE_LETTERS, AXIS_LETTERS = 72, 100
+# Pixels of the width of a figure: the least that a page gives it, and from which on it has room for more columns. Each has an
+# arrangement of its own, which holds to the next.
+NARROW, WIDE = 690, 1000
+PANEL, GAP = 150, 30     # pixels of a panel at least, and between two columns
+LEFT, RIGHT = 64, 44     # margins, where no names stand beside the panels
 LINE = 17                # pixels of a further line of a title
-# Of a legend at the narrowest page, in pixels: its width, a row, a letter, what an entry has besides its name.
-LEGEND, ROW, LETTER, MARK = 570, 19, 6.4, 54
+# Pixels of a letter, in fonts that run wide: of names and axis titles, of panel titles, which are bold.
+LETTER, BOLD = 7, 8.2
+ROW, MARK = 19, 54       # pixels of a row of a legend, and of what an entry has besides its name
+LEGEND = NARROW - LEFT - RIGHT
+SLANT = 30               # degrees of names under a panel that has no room for them
 
 
-def _lines(label, panels, letters):
-    return [html.escape(line, quote=False) for line in views.lines_over(label, panels, letters)]
+def _wrapped(label, pixels, letter):
+    return [html.escape(line, quote=False) for line in views.wrapped(label, max(int(pixels / letter), 8))]
 
 
-def grid(groups, row_height):
-    """(figure, columns): a panel a group, titles in lines that end before the next panel."""
+def grid(groups, row_height, left=LEFT, right=RIGHT):
+    """(figure, columns): a panel a group; finish() arranges them."""
     rows, columns = views.grid_shape(len(groups))
-    titles = [_lines(label or " ", len(groups), TITLE_LETTERS) for label, _ in groups]
-    more = LINE * (max(map(len, titles)) - 1)
-    height = row_height * rows + 96 + more * rows
     specs = [[{} if r * columns + c < len(groups) else None for c in range(columns)]
              for r in range(rows)]
-    figure = make_subplots(rows=rows, cols=columns, specs=specs,
-                           subplot_titles=["<br>".join(f"<b>{line}</b>" for line in t) for t in titles],
-                           horizontal_spacing=0.12 / columns,
-                           vertical_spacing=(64 + more) / (height - 128 - more) if rows > 1 else 0)   # of the height without margins
+    figure = make_subplots(rows=rows, cols=columns, specs=specs, subplot_titles=["-"] * len(groups), vertical_spacing=0)
     figure.update_annotations(xanchor="left", align="left", font={"size": 13})
-    for index, note in enumerate(figure.layout.annotations):
-        axis = figure.get_subplot(index // columns + 1, index % columns + 1).xaxis
-        note.x = axis.domain[0]
-    figure.update_layout(template="none", height=height, margin={"l": 64, "r": 44, "t": 74 + more, "b": 54},
-                         **style.plotly_layout())
-    figure.layout.legend.y = 1 + (34 + more) / (height - 128 - more)
+    figure.update_layout(template="none", meta={"titles": [label or " " for label, _ in groups], "panel": row_height - 40, "left": left,
+                                                "right": right}, **style.plotly_layout())
     figure.update_xaxes(**style.PLOTLY_AXIS)
     figure.update_yaxes(**style.PLOTLY_AXIS)
     return figure, columns
+
+
+def beside(names):
+    """The margin that names beside the panels take."""
+    return {"left": max(LEFT, 16 + LETTER * max(map(len, names), default=0))}
 
 
 def place(index, columns):
     return {"row": index // columns + 1, "col": index % columns + 1}
 
 
-def finish(figure, cases, groups, columns, x_title, y_title, is_timed=False):
-    """Titles at the left and under the lowest panel of each column; what marks without proof mean."""
+def finish(figure, cases, groups, columns, x_title, y_title, is_timed=False, x_names=None):
+    """What marks without proof mean; the arrangements of the panels. `x_names` are at 0, 1, ... of all of them."""
     for label, fill, edge in views.proof_legend(cases, is_timed):
         figure.add_trace(go.Scatter(
             x=[None], y=[None], mode="markers", name=label, hoverinfo="skip",
             marker={"symbol": "circle-dot" if label == views.ESTIMATED else "circle", "size": 9, "color": fill,
                     "line": {"color": edge, "width": 1.8}}), **place(0, columns))
-    for index in range(len(groups)):
-        if index + columns >= len(groups):
-            figure.update_xaxes(title_text="<br>".join(_lines(x_title, len(groups), AXIS_LETTERS)),
-                                **place(index, columns))
-        if index % columns == 0:
-            figure.update_yaxes(title_text=y_title, **place(index, columns))
-        else:
-            figure.update_yaxes(showticklabels=False, **place(index, columns))
-    figure.update_xaxes(showticklabels=True)
-    _make_room(figure)
+    told = figure.layout.meta | {"x": x_title, "y": y_title or "", "names": x_names,
+                                 "legend": [trace.name for trace in figure.data if trace.showlegend is not False and trace.name]}
+    figure.update_layout(meta={"wide_from": WIDE, "narrow": _arranged(told, NARROW), "wide": _arranged(told, WIDE)})
+    figure.plotly_relayout(figure.layout.meta["wide"])
 
 
-def legend_rows(names):
-    """Of a legend, at the narrowest page."""
+def _columns(count, room):
+    """Of `count` panels: as many as are wide enough, rows as full as can be."""
+    most = min(views.grid_shape(count)[1], max(1, int((room + GAP) / (PANEL + GAP))))
+    return -(-count // -(-count // most))
+
+
+def _named(names, panel):
+    """(ticks' names in lines, pixels under the first line) for a panel so wide; slanted where a word has no room."""
+    lines = [_wrapped(name, panel / len(names) - 8, LETTER) for name in names]
+    if all(len(line) * LETTER < panel / len(names) for name in lines for line in name):
+        return {"ticktext": list(map("<br>".join, lines)), "tickangle": 0}, LINE * (max(map(len, lines)) - 1)
+    longest = max(map(len, names)) * LETTER
+    return {"ticktext": [html.escape(name, quote=False) for name in names], "tickangle": -SLANT}, longest * math.sin(math.radians(SLANT))
+
+
+def _arranged(told, width):
+    """{path in the layout: value}: panels in columns for a figure of `width` pixels or more, titles in lines that end before the
+    next panel, those of axes at the left and under the lowest panel of each column."""
+    count, room = len(told["titles"]), width - told["left"] - told["right"]
+    columns = _columns(count, room)
+    rows = -(-count // columns)
+    panel = (room - GAP * (columns - 1)) / columns
+    titles = [_wrapped(title, panel, BOLD) for title in told["titles"]]
+    x_title, y_title = _wrapped(told["x"], panel, LETTER), _wrapped(told["y"], told["panel"], LETTER)
+    names, under = _named(told["names"], panel) if told["names"] else ({}, 0)
+    over = LINE * (max(map(len, titles)) - 1)
+    between = 64 + over + under
+    inside = rows * told["panel"] + (rows - 1) * between
+    top, bottom = 74 + over + ROW * (legend_rows(told["legend"], room) - 1), 37 + LINE * len(x_title) + under
+    found = {"height": inside + top + bottom, "margin": {"l": told["left"], "r": told["right"], "t": top, "b": bottom},
+             "legend.y": 1 + (34 + over) / inside}
+    for index in range(count):
+        row, column = divmod(index, columns)
+        left, above = column * (panel + GAP) / room, 1 - row * (told["panel"] + between) / inside
+        key = str(index + 1) if index else ""
+        found |= {f"xaxis{key}.domain": [left, min(left + panel / room, 1)],
+                  f"yaxis{key}.domain": [max(above - told["panel"] / inside, 0), above],
+                  f"xaxis{key}.title.text": "<br>".join(x_title) if index + columns >= count else "",
+                  f"yaxis{key}.title.text": "<br>".join(y_title) if column == 0 else "",
+                  f"yaxis{key}.showticklabels": column == 0,
+                  f"annotations[{index}].x": left, f"annotations[{index}].y": above,
+                  f"annotations[{index}].text": "<br>".join(f"<b>{line}</b>" for line in titles[index])}
+        found |= {f"xaxis{key}.{what}": value for what, value in names.items()}
+    return found
+
+
+def legend_rows(names, room=LEGEND):
+    """Of a legend so wide."""
     rows, filled = 1, 0
     for width in (LETTER * len(name) + MARK for name in names):
-        rows += 1 if filled and filled + width > LEGEND else 0
-        filled = width if filled + width > LEGEND else filled + width
+        rows += 1 if filled and filled + width > room else 0
+        filled = width if filled + width > room else filled + width
     return rows
-
-
-def _make_room(figure):
-    """Over the panels for the rows of the legend, where it has several at the narrowest page."""
-    more = ROW * (legend_rows([trace.name for trace in figure.data if trace.showlegend is not False and trace.name]) - 1)
-    figure.update_layout(height=figure.layout.height + more, margin_t=figure.layout.margin.t + more)
 
 
 def whole_ticks(values):
@@ -124,10 +160,8 @@ class Legend:
 
 
 def bars_grid(groups, rows):
-    figure, columns = grid(groups, 92 + 21 * len(rows))
-    match(figure.select_yaxes())
     labels = [label for label, _ in rows]
-    for index in range(len(groups)):
-        figure.update_yaxes(tickvals=list(range(len(rows))), range=[len(rows) - 0.4, -0.6],
-                            ticktext=labels, ticks="", showgrid=False, **place(index, columns))
+    figure, columns = grid(groups, 92 + 21 * len(rows), **beside(labels))
+    match(figure.select_yaxes())
+    figure.update_yaxes(tickvals=list(range(len(rows))), range=[len(rows) - 0.4, -0.6], ticktext=labels, ticks="", showgrid=False)
     return figure, columns

@@ -3,7 +3,6 @@
 world. A ratio is only drawn where both sides have finished."""
 
 import math
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ import reach
 import reasons
 import record
 import style
+import timings
 import values
 import views
 from table import text
@@ -31,7 +31,7 @@ class Ratio:
     case: record.Case
     base: record.Case
     speed: float            # tokens/s: above 1 the case is faster
-    speed_interval: tuple   # of 95 %: over rounds where both have several, else from the intervals of both
+    speed_interval: tuple   # of 95 %: timings.over_rounds() of one sweep, else what the intervals of both allow
     rounds: int             # in which both ran; 1: one process of each
     memory: float           # peak of the fullest rank: below 1 the case needs less
     sent: float             # bytes of the busiest rank
@@ -67,35 +67,26 @@ def _over(a, b):
     return None if a is None or not b else a / b
 
 
-# Of Student's t for 95 % from both sides, by degrees of freedom.
-T95 = [math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228]
-
-
 def paired(case, base):
-    """[log of the ratio of tokens/s] of each round in which both ran: a slow minute slows both sides of its round."""
-    theirs = {r.number: r.tokens_per_s for r in base.rounds if r.tokens_per_s}
-    return [math.log(r.tokens_per_s / theirs[r.number]) for r in case.rounds if r.tokens_per_s and r.number in theirs]
-
-
-def over_rounds(logs):
-    """(median ratio, interval of 95 % of Student's t) of two rounds or more."""
-    count = len(logs)
-    middle = statistics.median(logs)
-    half = (T95[count - 1] if count <= len(T95) else 1.96) * statistics.stdev(logs) / math.sqrt(count)
-    return math.exp(middle), (math.exp(middle - half), math.exp(middle + half))
+    """[(logarithm, standard error) of the ratio of tokens/s] of each round in which both ran: a slow minute slows both sides of its
+    round. Records from before rounds have one."""
+    pairs = [(case.step, base.step)] if not (case.rounds and base.rounds) else [
+        (mine.step, theirs.step) for mine in case.rounds for theirs in base.rounds if mine.number == theirs.number]
+    return [ratio for pair in pairs if (ratio := timings.step_ratio(*pair))]
 
 
 def ratio_of(case, base, label="", is_of_one_sweep=True):
     """Rounds of one sweep are paired; those of two ran at other times."""
-    logs = paired(case, base) if is_of_one_sweep else []
-    if len(logs) > 1:
-        speed, interval = over_rounds(logs)
-        interval = interval if len(logs) > 2 else None      # as of a case: record.Case.has_two_rounds
+    rounds = paired(case, base) if is_of_one_sweep else []
+    if rounds:
+        speed, interval = timings.over_rounds(rounds)       # at equal work: step times the other way round
+        if len(rounds) == 2 or case.is_estimated or base.is_estimated:
+            interval = None                                 # as of a case: record.Case.step_interval
     else:
         mine, theirs = case.tokens_interval, base.tokens_interval
         speed = _over(case.tokens_per_s, base.tokens_per_s)
         interval = (mine[0] / theirs[1], mine[1] / theirs[0]) if mine and theirs else None
-    return Ratio(case, base, speed, interval, max(1, len(logs)), _over(case.peak, base.peak), _over(case.sent, base.sent), label)
+    return Ratio(case, base, speed, interval, max(1, len(rounds)), _over(case.peak, base.peak), _over(case.sent, base.sent), label)
 
 
 def ratios(run):
@@ -126,9 +117,16 @@ def _cells(found, run):
 
 
 def _ticks(values):
-    low, high = math.floor(math.log2(min(values + [1]))), math.ceil(math.log2(max(values + [1])))
-    step = max(1, math.ceil((high - low) / 6))
-    return [2.0**e for e in range(min(low, -1), max(high, 1) + 1, step)]
+    """Powers of two around `values`, 1 among them: few, for panels have little room."""
+    low = min(-1, math.floor(math.log2(min(values))))
+    high = max(1, math.ceil(math.log2(max(values))))
+    step = -(-(high - low) // 4)
+    return [2.0**e for e in range(low // step * step, -(-high // step) * step + 1, step)]
+
+
+def _tick_text(tick):
+    """1/64 rather than 0.015625, which would run into the tick beside it."""
+    return f"1/{1 / tick:g}" if tick < 0.25 else f"{tick:g}"
 
 
 def _offsets(looks):
@@ -165,7 +163,7 @@ def draw_static(found, run, measure, looks):
         reach.draw_static(panel, cut, "x")
         is_cut = is_cut or bool(cut)
         panel.set_xscale("log", base=2)
-        panel.set_xticks(ticks, [f"{t:g}" for t in ticks])
+        panel.set_xticks(ticks, list(map(_tick_text, ticks)))
         panel.set_xlim(*ends)
         panel.minorticks_off()
     figure.supxlabel(f"{measure.what}, {measure.over} (log)", fontsize=8.5)
@@ -214,7 +212,7 @@ def draw_interactive(found, run, measure, looks):
         if cut := reach.cuts(intervals, ends, "x"):
             figure.add_trace(reach.trace(cut, legend, "x"), **where)
     legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
-    figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{t:g}" for t in ticks], range=list(map(math.log10, ends)))
+    figure.update_xaxes(type="log", tickvals=ticks, ticktext=list(map(_tick_text, ticks)), range=list(map(math.log10, ends)))
     cases = [c for r in found for c in (r.case, r.base)]
     panels.finish(figure, cases, groups, columns, f"{measure.what}, {measure.over} (log)", None, measure.is_timed)
     return figure
@@ -239,8 +237,8 @@ FIGURES = {"speed_ratios": _of_run(draw_static, SPEED), "memory_ratios": _of_run
 PLOTS = {"speed_ratios": _of_run(draw_interactive, SPEED), "memory_ratios": _of_run(draw_interactive, MEMORY)}
 SECTIONS = {
     "speed_ratios": ("Throughput against baselines", "Tokens per second of every case over those of a baseline that does the same "
-                     "work on as many ranks. Right of 1 the case is faster; bars are 95 % intervals: of the ratios within a round where both "
-                     "sides ran in several rounds, else what the intervals of both allow."),
+                     "work on as many ranks. Right of 1 the case is faster; bars are 95 % intervals of the median of the ratios within a "
+                     "round, of one round that of its two processes."),
     "memory_ratios": ("Memory against baselines", "Peak memory of the fullest rank over the baseline's. Left of 1 the case needs "
                       "less."),
 }

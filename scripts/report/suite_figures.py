@@ -233,7 +233,9 @@ def interactive(run, spec):
         return None
     is_map = d.kind == "heatmap"
     groups, legend = d.panels, panels.Legend()
-    figure, columns = panels.grid(groups, 110 + 34 * len(d.y_names) if is_map else 330 if len(groups) == 1 else 270)
+    x_names, y_names = suite_axes.names_of(d, "x"), suite_axes.names_of(d, "y")
+    figure, columns = panels.grid(groups, 110 + 34 * len(d.y_names) if is_map else 330 if len(groups) == 1 else 270,
+                                  **panels.beside(y_names or []), **({"right": 130} if is_map else {}))
     for index, (_, series) in enumerate(groups):
         where = panels.place(index, columns)
         for i in range(len(series) if not is_map else 0):
@@ -247,7 +249,7 @@ def interactive(run, spec):
         legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in d.looks.items() if name})
         _show_rests(figure, d)
     for axis, update in (("x", figure.update_xaxes), ("y", figure.update_yaxes)):
-        names = suite_axes.names_of(d, axis)
+        names = x_names if axis == "x" else y_names
         if names is not None:
             update(tickvals=list(range(len(names))), ticktext=names)
         elif d.is_log(axis):
@@ -262,9 +264,9 @@ def interactive(run, spec):
         panels.match(figure.select_yaxes())
     if d.limits:
         figure.update_yaxes(range=[math.log10(end) for end in d.limits] if d.is_log("y") else d.limits)
-    if is_map:
-        figure.update_layout(margin_r=130)
-    panels.finish(figure, [] if is_map else d.cases, groups, columns, d.title_of("x"), d.title_of("y"), is_timed=d.kind != "bar")
+    if x_names is not None:             # a name has one place in all panels
+        figure.update_xaxes(range=[-0.5, len(x_names) - 0.5])
+    panels.finish(figure, [] if is_map else d.cases, groups, columns, d.title_of("x"), d.title_of("y"), d.kind != "bar", x_names)
     return figure
 
 

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times of cases as the record has them: of a process, of each round, of all rounds together."""
 
+import math
+import statistics
 from dataclasses import dataclass
 
 from values import as_dict, lookup, number, numbers
+
+NORMAL95 = 1.959963984540054        # of a 95 % interval, in standard errors
 
 
 @dataclass(frozen=True)
@@ -73,3 +77,47 @@ def interval_sentences(run):
         return []
     return [f"{two} of {len(run.finished)} finished cases ran in two rounds, which give no interval: that of 95 % would be 12.7 standard "
             "errors wide to each side. Three rounds or more do (--repeats 3)."]
+
+
+def _falls_to(wanted, most, tail):
+    """Where a probability that falls from 0 on reaches `wanted`."""
+    low, high = 0, most
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if tail(middle) > wanted else (low, middle)
+    return low
+
+
+def _within(x, degrees):
+    """Probability that a Student t lies within +- x. [Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4]"""
+    angle, is_odd = math.atan(x / math.sqrt(degrees)), degrees % 2
+    total, term = 0, math.cos(angle) if is_odd else 1
+    for k in range(is_odd, degrees - 1, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * (k + 1) / (k + 2)
+    within = math.sin(angle) * total
+    return 2 / math.pi * (angle + within) if is_odd else within
+
+
+def student_95(degrees):
+    """Where a Student t lies within +- this in 95 % of cases."""
+    return _falls_to(0.05, 100, lambda x: 1 - _within(x, degrees))
+
+
+def step_ratio(a, b):
+    """(logarithm, standard error) of step times `b` over `a`, from their 95 % intervals; None without one."""
+    if a is None or b is None or min(a.low, b.low) <= 0 or a.high < a.low or b.high < b.low:
+        return None
+    return (math.log(b.median / a.median), math.hypot(*(math.log(t.high / t.low) / (2 * NORMAL95) for t in (a, b))))
+
+
+def over_rounds(ratios):
+    """(ratio, its 95 % interval) of those of each round, as docs/record.md makes that of `step_time_s`; of one round that of its two
+    processes."""
+    count, logs = len(ratios), [log for log, _ in ratios]
+    middle, half = statistics.median(logs), NORMAL95 * math.sqrt(sum(error**2 for _, error in ratios)) / count
+    if count > 1:
+        half = max(half, student_95(count - 1) * statistics.stdev(logs) / math.sqrt(count))
+    if count > 2:
+        half *= math.sqrt(math.pi / 2)          # of a median in the place of a mean
+    return math.exp(middle), (math.exp(middle - half), math.exp(middle + half))

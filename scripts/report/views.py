@@ -128,14 +128,17 @@ def plain_value(value):
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
-def lines_over(label, panels, letters):
-    """`label` in lines that fit one of `panels` panels, cut behind commas where that is enough; `letters` fit the whole width of
-    the figure."""
-    width = max(int(letters / grid_shape(panels)[1]), 8)
+def wrapped(label, width):
+    """`label` in lines of so many letters, cut behind commas where that is enough."""
     lines = textwrap.wrap(re.sub(r"(?<!,) (?!\()", "\xa0", label), width, break_long_words=False)
     if any(len(line) > width for line in lines):
         lines = textwrap.wrap(label, width)
     return [line.replace("\xa0", " ") for line in lines] or [label]
+
+
+def lines_over(label, panels, letters):
+    """`label` in lines that fit one of `panels` static panels; `letters` fit the whole width of the figure."""
+    return wrapped(label, max(int(letters / grid_shape(panels)[1]), 8))
 
 
 def grid_shape(panels):
@@ -309,7 +312,7 @@ def axis_looks(cases):
 
 def byte_ticks(cases, columns):
     """Powers of two that span what the ranks sent: as many as `columns` panels beside each other can name."""
-    most = 6 if columns < 3 else 4 if columns == 3 else 3
+    most = 6 if columns == 1 else 4 if columns < 4 else 3
     sent = [v for c in cases for t in c.traffic.values() for v in t.sent if v]
     low, high = math.floor(math.log2(min(sent))), math.ceil(math.log2(max(sent)))
     high = max(high, low + 2)

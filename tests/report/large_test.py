@@ -17,7 +17,6 @@ sys.path[:0] = [str(HERE), str(HERE.parent.parent / "scripts" / "report")]
 import figures
 import multiplied
 import page
-import panels
 import plots
 import reasons
 import record
@@ -122,26 +121,12 @@ class Large(unittest.TestCase):
     def test_titles_end_before_the_next_panel(self):
         labels = [f"batch {8 << i}, sequence 64, full recomputation" for i in range(4)]
         groups = [(label, []) for label in labels]
-        plot, columns = panels.grid(groups, 250)
-        self.assertEqual(columns, 4)
-        lines = [re.sub("<.*?>", "", line) for note in plot.layout.annotations for line in note.text.split("<br>")]
-        self.assertLessEqual(max(map(len, lines)), panels.TITLE_LETTERS / 4)
-        self.assertEqual(" ".join(lines), " ".join(labels))
         figure, axes = figures.panels(4, 2)
         figures.titles(axes, groups)
         figure.draw_without_rendering()
         boxes = [a.title.get_window_extent() if a.get_title() else a._left_title.get_window_extent() for a in axes.flat]
         for left, right in zip(boxes, boxes[1:]):
             self.assertLess(left.x1, right.x0)
-
-    def test_titles_of_many_lines_leave_room_for_the_ticks_above_them(self):
-        groups = [(", ".join(["one two three"] * n), []) for n in (5, 1, 1, 1, 5)]
-        plot, columns = panels.grid(groups, 270)
-        height = plot.layout.height - plot.layout.margin.t - plot.layout.margin.b
-        gap = height * (plot.get_subplot(1, 1).yaxis.domain[0] - plot.get_subplot(2, 1).yaxis.domain[1])
-        lines = max(note.text.count("<br>") + 1 for note in plot.layout.annotations)
-        self.assertGreaterEqual(lines, 5)
-        self.assertGreaterEqual(gap, panels.LINE * lines + 40)          # ticks and the title of the axis
 
     def test_the_mode_bar_stays_in_sight_where_a_plot_is_wider_than_the_page(self):
         css = (HERE.parent.parent / "scripts" / "report" / "page.css").read_text(encoding="utf-8")

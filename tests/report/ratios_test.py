@@ -24,6 +24,7 @@ import ratios
 import record
 import report
 import synthetic
+import timings
 
 
 def with_baselines(seed=3):
@@ -137,12 +138,33 @@ class Rounds(unittest.TestCase):
         self.assertIn("no such grid", shown)
         self.assertNotIn("<table", shown)
 
-    def test_intervals_are_students(self):
-        # Three logs of mean 0 and spread 0.1: t of 2 degrees of freedom is 4.303.
-        ratio, (low, high) = ratios.over_rounds([-0.1, 0.0, 0.1])
-        self.assertAlmostEqual(ratio, 1)
-        self.assertAlmostEqual(math.log(high), 4.303 * 0.1 / math.sqrt(3), places=6)
-        self.assertAlmostEqual(math.log(low), -4.303 * 0.1 / math.sqrt(3), places=6)
+    def test_the_page_has_the_figures_of_the_console(self):
+        """Medians and 95 % intervals of step times in rounds of a record, and what `kuafu suite` printed of it under "Beside baselines"."""
+        slow = [(0.0166354, 0.0158703, 0.0231820), (0.00651347, 0.00643666, 0.00681094), (0.00668112, 0.00658179, 0.00739070)]
+        even = [(0.020, 0.0160, 0.0260), (0.02002, 0.016016, 0.026026), (0.02004, 0.016032, 0.026052)]
+        for mine, theirs, console in (
+                ([(0.0117776, 0.00649303, 0.0214433), (0.0120472, 0.00801214, 0.0204377), (0.00605647, 0.00593558, 0.0103561)], slow,
+                 "1.10 [0.234, 5.21] 3"),
+                ([(0.021, 0.0168, 0.0273), (0.021021, 0.0168168, 0.0273273), (0.021042, 0.0168336, 0.0273546)], even,
+                 "0.952 [0.743, 1.22] 3"),          # rounds that are closer than their processes
+                ([(0.0118948, 0.00625808, 0.0126565)], slow, "1.40 [0.938, 2.09] 1"),
+                ([(0.0165349, 0.0153006, 0.0221862), (0.0258849, 0.0232123, 0.0280219)], even, "0.967 [-] 2")):
+            lines = with_baselines()
+            own = next(x for x in lines[1:] if x["settings"].get("strategy") == "1D tensor" and x["settings"]["ranks"] == 4)
+            base = next(x for x in lines[1:] if x["settings"].get("baseline") and x["status"] == "ok")
+            for line, rounds in ((own, mine), (base, theirs)):
+                line["rounds"] = [{"round": i + 1, "status": "ok", "step_time_s": {"median": m, "ci95": ends}, "tokens_per_s": 256 / m}
+                                  for i, (m, *ends) in enumerate(rounds)]
+            with tempfile.TemporaryDirectory() as folder:
+                r, = ratios.ratios(record.read_run(synthetic.write(Path(folder), [lines[0], own, base])))
+            ends = "-" if r.speed_interval is None else ", ".join(f"{end:.3g}" for end in r.speed_interval)
+            self.assertEqual(f"{r.speed:#.3g} [{ends}] {r.rounds}", console)
+            shown = "two rounds: no interval" if ends == "-" else " to ".join(ends.split(", ")) + (", 3 rounds" if r.rounds == 3 else "")
+            self.assertIn(f"<br><small>{shown}</small></td>", ratios._table([r]))
+
+    def test_students_t_is_that_of_tables(self):
+        for degrees, t in ((1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (10, 2.228), (30, 2.042)):
+            self.assertAlmostEqual(timings.student_95(degrees), t, places=3)
 
 
 class Ratios(unittest.TestCase):
@@ -172,13 +194,13 @@ class Ratios(unittest.TestCase):
     def test_are_the_quotients_of_the_record(self):
         for r in self.found:
             mine, theirs = r.case.document, r.base.document
-            self.assertEqual(r.speed, mine["tokens_per_s"] / theirs["tokens_per_s"])
+            self.assertAlmostEqual(r.speed, mine["tokens_per_s"] / theirs["tokens_per_s"], places=12)
             self.assertEqual(r.memory, max(mine["memory"]["peak_bytes"]) / max(theirs["memory"]["peak_bytes"]))
-            # Equal tokens: the fastest of mine over the slowest of theirs is their times the other way round.
+            # Of one round: both standard errors, which add as squares.
+            widths = [math.log(d["step_time_s"]["ci95"][1] / d["step_time_s"]["ci95"][0]) for d in (mine, theirs)]
             low, high = r.speed_interval
-            self.assertAlmostEqual(high, theirs["step_time_s"]["ci95"][1] / mine["step_time_s"]["ci95"][0], places=9)
-            self.assertAlmostEqual(low, theirs["step_time_s"]["ci95"][0] / mine["step_time_s"]["ci95"][1], places=9)
-            self.assertTrue(low <= r.speed <= high)
+            self.assertAlmostEqual(math.log(high / low), math.hypot(*widths), places=9)
+            self.assertAlmostEqual(low * high, r.speed**2, places=9)
 
     def test_what_a_certificate_refutes_is_no_side_of_a_ratio(self):
         lines = copy.deepcopy(with_baselines())
@@ -234,6 +256,15 @@ class Ratios(unittest.TestCase):
         section = ratios.section(record.read_run(synthetic.write(self.folder.parent / "shared", lines)))
         self.assertEqual(section.count("2 ranks hold no"), 1)
         self.assertIn("other 0; other 1; other 2", section)
+
+    def test_ticks_span_the_ratios_are_few_and_have_1(self):
+        for low, high in ((1, 1), (0.7, 1.2), (0.26, 3.9), (0.04, 14), (3, 900), (0.001, 0.5)):
+            ticks = ratios._ticks([low, high])
+            self.assertTrue(ticks[0] <= low and high <= ticks[-1], (low, high, ticks))
+            self.assertIn(1, ticks)
+            self.assertLessEqual(len(ticks), 6)
+            self.assertLessEqual(max(len(ratios._tick_text(t)) for t in ticks), 6)
+        self.assertEqual([ratios._tick_text(t) for t in (1 / 64, 0.25, 1, 64)], ["1/64", "0.25", "1", "64"])
 
     def test_nothing_without_baselines(self):
         run = record.read_run(synthetic.write(self.folder.parent / "plain"))
