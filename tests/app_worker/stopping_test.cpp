@@ -359,6 +359,19 @@ TEST(Watching, ALaterSecondSignalEndsTheLauncherScriptAtOnce) {
   EXPECT_FALSE(std::filesystem::exists(run.json));
 }
 
+// mpirun may lose one that comes before its ranks listen.
+TEST(Watching, ASignalThatTheLauncherNotedEndsARunThatBegins) {
+  const tests::Folder folder;
+  const std::string json = folder.path("a.json");
+  tests::Child child(
+      {tests::built("bin/kuafu"), "run", folder.write("plan.toml", tests::kSmallPlan), "--steps",
+       kMany, "--json", json},
+      {{"KUAFU_RANKS_LISTEN", folder.write("marks", "0015")}});
+  const Ended ended = child.wait(std::chrono::seconds(60));
+  EXPECT_EQ(ended.code, kInterrupted) << ended.output;
+  EXPECT_EQ(document_in(json)["reason"].get<std::string>().find("signal 15 (Terminated): "), 0u);
+}
+
 // It comes when no step is left, and nobody will ask for it.
 TEST(Watching, ASignalOfTheLastValidationCutsTheCertificateShort) {
   LongRun run({"--steps", "1", "--set", "train.batch=4096", "--certify"});

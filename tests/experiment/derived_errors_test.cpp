@@ -67,6 +67,8 @@ TEST(DerivedErrors, OfClaims) {
   expect_error(claim + "\"status == 1\"\n", {"dir/s.toml:12", "letter", "status is a text"});
   expect_error(claim + "\"all('okay' == status)\"\n", {"no status is \"okay\""});
   expect_error(claim + "\"all(step_time_s.median == 'none')\"\n", {"is a number", "none"});
+  expect_error(claim + "\"strategy != 1\"\n", {"strategy is a text", "not 1"});
+  expect_error(claim + "\"ranks == 'one'\"\n", {"ranks is a number", "one"});
   EXPECT_EQ(error_of(claim + "\"all(status == 'ok')\"\n"), "no error");
   expect_error(claim + "\"ranks > 1\"\nwhere = 3\n", {"dir/s.toml:16", "where"});
   expect_error(claim + "\"ranks > 1\"\nwithin = \"5%\"\n", {"dir/s.toml:16", "within"});

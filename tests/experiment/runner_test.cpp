@@ -416,6 +416,14 @@ TEST(Runner, TellsCasesApartThatTheSuiteHasNoMore) {
   EXPECT_EQ(again.cases, (std::vector<Json>{before[1], before[0]}));
 }
 
+// As one that was interrupted after its first case.
+TEST(Runner, GoesOnBehindARefusedCaseAlone) {
+  const TemporaryFolder folder;
+  statuses_after(folder.path(), fake_suite({"refuse"}));
+  EXPECT_EQ(statuses_after(folder.path(), fake_suite({"refuse", "ok"})),
+            (Statuses{"refused", "ok"}));
+}
+
 TEST(Runner, RefusesTheFolderOfAnotherSuiteNamingBothHashes) {
   const TemporaryFolder folder;
   const Suite suite = fake_suite({"ok"}), other = fake_suite({"refuse"});

@@ -459,6 +459,10 @@ TEST(Suite, OverridesTimeOutAndBudgetOfEveryCase) {
   EXPECT_NE(suite.cases[1].plan_toml.find("device = 1048576\n"), std::string::npos);
   expect_error(kHead + "[grid]\nmemory.device = [\"1 MiB\", \"2 MiB\"]\n",
                {"--budget", "memory.device", "--filter"}, options);
+  expect_error(kHead +
+                   "[grid]\nranks = [1]\n[[memory]]\nname = \"a\"\n"
+                   "memory.device = \"1 MiB\"\n[[memory]]\nname = \"b\"\n",
+               {"--budget", "memory.device", "case \"b\""}, options);
 }
 
 TEST(Suite, NamesTheLineOfTheGridKeyThatIsWrong) {

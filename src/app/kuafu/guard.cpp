@@ -215,7 +215,8 @@ std::optional<int> code_of_signal(int status, const std::string& written) {
   const bool is_killed = code > 128 || (is_launcher && code != 0 && written.empty());
   if (!is_killed) return {};
   if (written == "ok") return kDone;  // it was done
-  return written == "different" ? kBad : kStopped;
+  if (written == "different") return kBad;
+  return written.empty() ? kStopped : 128 + received;
 }
 
 /// A run that a signal ended before its first step, between none, or by force, could not say so.

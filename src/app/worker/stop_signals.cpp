@@ -7,6 +7,8 @@
 
 #include <array>
 
+#include "kuafu/base/launcher.h"
+
 namespace kuafu {
 namespace {
 
@@ -62,6 +64,8 @@ StopSignals::StopSignals(Requests& requests) {
   parent = ::getppid();
   for (const int number : kStopping) handle(number, on_signal);
   handle(SIGUSR1, on_signal);
+  // One that a launcher got before its ranks listened may have been lost on its way to them.
+  if (signal_received == 0 && signal_of_launcher() != 0) on_signal(SIGUSR2);
 }
 
 StopSignals::~StopSignals() {

@@ -151,7 +151,7 @@ class Checker {
       const FormulaNode& name = node.parts[is_left ? 0 : 1];
       const FormulaNode& literal = node.parts[is_left ? 1 : 0];
       if (name.kind != Kind::kName || literal.kind != Kind::kLiteral) continue;
-      if (is_one_of(name.word, columns_) || is_setting(name.word)) continue;
+      if (is_one_of(name.word, columns_)) continue;
       const bool is_text = literal.value.kind == Value::Kind::kText;
       const std::string given = literal.value.shown();
       if (is_text_field(name.word)) {
@@ -165,13 +165,24 @@ class Checker {
     }
   }
 
-  static bool is_text_field(const std::string& name) {
+  /// Whether a name is a setting, and all cases that have it give what `is_kind` asks for.
+  template <class F>
+  bool is_setting_of(const std::string& name, const F& is_kind) const {
+    return is_setting(name) && std::all_of(cases_.begin(), cases_.end(), [&](const Case& c) {
+             const Json* value = find_setting(c.settings, name);
+             return value == nullptr || is_kind(*value);
+           });
+  }
+
+  bool is_text_field(const std::string& name) const {
+    if (is_setting(name)) return is_setting_of(name, [](const Json& v) { return v.is_string(); });
     const FieldDoc* field = field_of(name);
     return name == "name" || name == "case_id" ||
            (field != nullptr && field->type == FieldType::kText);
   }
 
-  static bool is_number_field(const std::string& name) {
+  bool is_number_field(const std::string& name) const {
+    if (is_setting(name)) return is_setting_of(name, [](const Json& v) { return v.is_number(); });
     const FieldDoc* field = field_of(name);
     return name == "wall_s" || (field != nullptr && (field->type == FieldType::kInteger ||
                                                      field->type == FieldType::kNumber));

@@ -97,9 +97,11 @@ bool holds_other_results(const RunRecord& record, const std::set<std::string>& i
   size_t refused = 0;
   for (const std::vector<Json>* lines : {&record.cases, &record.former}) {
     for (const Json& line : *lines) {
-      const bool is_own = ids.contains(line["case_id"].get<std::string>());
-      if (is_own && line["status"] != "refused") return false;
-      refused += is_own ? 1 : 0;  // it reads no data, and so is the same with other ones
+      if (ids.contains(line["case_id"].get<std::string>())) {
+        if (line["status"] != "refused") return false;
+        ++refused;  // it reads no data, and so is the same with other ones
+        continue;
+      }
       has_results = has_results || (line["status"] != "failed" && line["status"] != "timeout");
     }
   }

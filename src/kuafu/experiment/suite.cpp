@@ -274,10 +274,15 @@ class CaseMaker {
 };
 
 void check_not_varied(const std::vector<Point>& points, const char* key, const char* option) {
+  std::optional<Json> first;
   for (const Point& point : points) {
     if (!point.is_of_sweep) continue;
-    const bool is_varied = std::any_of(point.settings.begin(), point.settings.end(),
-                                       [&](const auto& setting) { return setting.first == key; });
+    // Rows of a named axis may give it too, all of them or some.
+    const Json* value = find_setting(point.given, key);
+    const Json now = value == nullptr ? Json() : *value;
+    const bool is_varied =
+        find_setting(point.settings, key) != nullptr || now != first.value_or(now);
+    first = first.value_or(now);
     KUAFU_REQUIRE(!is_varied, option, ": the sweep varies ", key, " (case ", in_quotes(point.name),
                   "); pick cases with --filter ", key, "=VALUE, or change the suite");
   }
