@@ -219,10 +219,11 @@ std::optional<int> code_of_signal(int status, const std::string& written) {
   return written.empty() ? kStopped : 128 + received;
 }
 
-/// A run that a signal ended before its first step, between none, or by force, could not say so.
+/// Of a run that a signal ended before its first step, or by force, which could not say so itself.
 std::string reason_of_signal() {
-  return text("signal ", received, " (", ::strsignal(received),
-              ") ended the run at once, before its steps or as the second one; nothing is saved");
+  return text(
+      "signal ", received, " (", ::strsignal(received),
+      ") ended the run at once, before its steps or as the second one; nothing more is saved");
 }
 
 /// Why a launcher ended so, where nobody else says it: it is called to be quiet. Empty: it is told.

