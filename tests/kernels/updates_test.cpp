@@ -185,11 +185,15 @@ int64_t layer_of(const kernels::LayerRun& run, int64_t i) {
 }
 
 constexpr size_t kLayers = 16;
+/// Sums of squares of values of T: those of f32 are added in f32 four at a time, which is three
+/// roundings, the rest in f64.
+template <class T>
 struct Squares {
+  static constexpr long double kShare = std::is_same_v<T, float> ? 1.5L * kEpsilon<T> : 0x1.0p-40L;
   std::vector<long double> sums = std::vector<long double>(2 * kLayers), errors = sums;
   void add(size_t at, long double value, long double error) {
     sums[at] += value * value;
-    errors[at] += 2 * std::abs(value) * error + error * error + 0x1.0p-40L * value * value;
+    errors[at] += 2 * std::abs(value) * error + error * error + kShare * value * value;
   }
   void expect(const std::vector<double>& got) const {
     for (size_t i = 0; i < got.size(); ++i) {
@@ -218,7 +222,7 @@ TYPED_TEST(Updates, LambOfEveryMagnitudeBetaStepAndLayer) {
                           kernels::AdamWData<T, typename TypeParam::Gradient>{
                               now.w.data(), now.grad.data(), now.m.data(), now.v.data(), kCount},
                           f, got.data());
-      Squares squares;
+      Squares<T> squares;
       std::vector<Off<T>> r;
       for (size_t i = 0; i < old.w.size(); ++i) {
         const Wide<T> w = old.w[i], g = of<T>(0.25) * Wide<T>(kernels::widen(old.grad[i]));
@@ -270,7 +274,7 @@ TYPED_TEST(Updates, LarsOfEveryMagnitudeAndLayer) {
         std::vector<double> got(2 * kLayers);
         kernels::lars_norms(run, data, f, got.data());
         kernels::lars(run, data, f, rates.data());
-        Squares squares;
+        Squares<T> squares;
         for (size_t i = 0; i < old.w.size(); ++i) {
           const Wide<T> w = old.w[i], grad = of<T>(factor) * Wide<T>(kernels::widen(old.grad[i]));
           const Wide<T> decay = of<T>(f.weight_decay) * w, x = grad + decay;
@@ -288,6 +292,27 @@ TYPED_TEST(Updates, LarsOfEveryMagnitudeAndLayer) {
         squares.expect(got);
       }
     }
+  }
+}
+
+/// Squares of f32 end at 2^-126 and 2^128: sums of smaller and larger ones are as right.
+TEST(LayerNorms, OfWeightsWhoseSquaresLeaveF32) {
+  using Float = Pair<float, float>;
+  const kernels::LayerRun run{.count = kCount};
+  for (const auto& [least, most] : {std::pair{-126, -100}, {-75, -55}, {40, 70}, {-140, 120}}) {
+    State<Float> now(11);
+    now.w = spread<float>(kCount, 12, least, most);
+    now.grad = spread<float>(kCount, 13, least, most);
+    std::vector<double> got(2 * kLayers);
+    kernels::lars_norms(run, {now.w.data(), now.grad.data(), now.m.data(), kCount},
+                        {.lr = 1, .momentum = 0, .weight_decay = 0, .grad = 1}, got.data());
+    Squares<float> squares;
+    for (size_t i = 0; i < now.w.size(); ++i) {
+      squares.add(0, now.w[i], 0);
+      squares.add(1, now.grad[i], 0);
+    }
+    squares.expect(got);
+    ASSERT_GT(got[0], 0);
   }
 }
 

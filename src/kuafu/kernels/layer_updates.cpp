@@ -61,17 +61,18 @@ KUAFU_INLINE void add_squares(const LayerRun& run, const Block& b, const T* x, c
     });
     return;
   }
-  SquareLanes of_x, of_y;
+  constexpr int64_t kStep = BlockSquares<T>::kStep;
+  BlockSquares<T> of_x, of_y;
   int64_t i = 0;
-  for (; i + kLanes <= b.count; i += kLanes) {
-    (__builtin_prefetch(next + b.begin + kBlock + i), ...);  // beyond the end it does nothing
+  for (; i + kStep <= b.count; i += kStep) {
+    for (int64_t line = i; line < i + kStep; line += kLanes) {
+      (__builtin_prefetch(next + b.begin + kBlock + line), ...);  // beyond the end it does nothing
+    }
     of_x.add(x + i);
     of_y.add(y + i);
   }
-  double rest_x = 0, rest_y = 0;
-  for (; i < b.count; ++i) rest_x += square(x[i]), rest_y += square(y[i]);
-  sums[2 * b.layer] += of_x.sum_with(rest_x);
-  sums[2 * b.layer + 1] += of_y.sum_with(rest_y);
+  sums[2 * b.layer] += of_x.sum(x, i, b.count);
+  sums[2 * b.layer + 1] += of_y.sum(y, i, b.count);
 }
 
 /// Calls update(rate), rate(i) being that of element i of a block: one number where they are of one
