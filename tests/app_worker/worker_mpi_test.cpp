@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "kuafu/base/errors.h"
 #include "kuafu/record/schema.h"
 #include "tests/app_worker/process.h"
 
@@ -55,6 +57,51 @@ TEST(WorkerMpi, LossesEqualThoseOfThreads) {
     EXPECT_EQ(mpi.document["flops_per_step"], threads.document["flops_per_step"]);
     EXPECT_EQ(mpi.document["ledger"]["tensor"]["counting"], "wire");
   }
+}
+
+/// What rank 1 alone does before it begins, of ranks that were given different things.
+struct Difference {
+  const char* of_rank_1;
+  const char* told;
+};
+
+Ran run_differing(const Difference& d) {
+  const tests::Folder folder;
+  const std::string script = folder.write(
+      "rank",
+      text("#!/bin/sh\n[ \"$OMPI_COMM_WORLD_RANK\" = 1 ] && ", d.of_rank_1, "\nexec \"$@\"\n"));
+  folder.write("c.txt", std::string(4000, 'a'));
+  ::mkdir(folder.path("other").c_str(), 0700);
+  folder.write("other/c.txt", std::string(4000, 'b'));
+  Arguments launcher = mpirun(2);
+  launcher.insert(launcher.end(), {"--wdir", folder.path("."), "/bin/sh", script});
+  return run_worker(kSmallPlan,
+                    tests::set({"parallel.data=2", "model.vocab=256", "data.kind=text",
+                                "data.path=c.txt", "train.validation_batches=0"}),
+                    launcher);
+}
+
+void expect_told(const Difference& d) {
+  const Ran ran = run_differing(d);
+  EXPECT_EQ(ran.code, 2) << ran.output;
+  EXPECT_EQ(ran.document["status"], "failed");
+  EXPECT_FALSE(ran.document.contains("loss")) << ran.document;
+  EXPECT_EQ(count(ran.output, "ranks were given different things: "), 1) << ran.output;
+  EXPECT_EQ(count(ran.output, d.told), 1) << d.told << " in " << ran.output;
+}
+
+TEST(WorkerMpi, RanksOfDifferentDataAreToldBeforeAStep) {
+  expect_told({"cd other", "plan.data.hash is "});
+}
+
+TEST(WorkerMpi, RanksOfDifferentPlansOrProgramsAreTold) {
+  expect_told(
+      {"set -- \"$@\" --set train.seed=9", "plan.train.seed is 1 on rank 0 and 9 on rank 1"});
+  expect_told({"set -- \"$@\" --steps 4", "plan.train.steps is 3 on rank 0 and 4 on rank 1"});
+  expect_told({"set -- \"$@\" --certify", "certify is false on rank 0 and true on rank 1"});
+  expect_told({"export KUAFU_KERNELS=aten", "kernels is \"own\" on rank 0"});
+  const Ran same = run_differing({"true", ""});
+  EXPECT_EQ(same.code, 0) << same.output;
 }
 
 TEST(WorkerMpi, FourRanksOfAGroupAgreeWithThreadsUpToRounding) {

@@ -99,6 +99,27 @@ TEST(SafetensorsFile, OfOtherToolsHasNoChecksums) {
   EXPECT_THROW(Safetensors(folder / "a.safetensors"), ConfigError);
 }
 
+// A parser keeps the last of two: nobody would know of the first.
+TEST(SafetensorsFile, AKeyTwiceIsNamed) {
+  const TemporaryFolder folder;
+  const std::string row = R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
+  for (const auto& [head, named] :
+       {std::pair{R"({"w":)" + row + R"(,"w":)" + row + "}", "\"w\" twice"},
+        {R"({"__metadata__":{"a":"1"},"__metadata__":{"a":"2"},"w":)" + row + "}",
+         "\"__metadata__\" twice"},
+        {R"({"__metadata__":{"a":"1","a":"2"},"w":)" + row + "}", "\"__metadata__.a\" twice"}}) {
+    std::string bytes(8, '\0');
+    bytes[0] = static_cast<char>(head.size());
+    write_text(folder / "a.safetensors", bytes + head + "abcd");
+    try {
+      const Safetensors file(folder / "a.safetensors", SafetensorsKind::kPlain);
+      ADD_FAILURE() << head;
+    } catch (const ConfigError& e) {
+      EXPECT_NE(std::string(e.what()).find(named), std::string::npos) << e.what();
+    }
+  }
+}
+
 TEST(SafetensorsFile, IsTheFormatOfOtherTools) {
   const TemporaryFolder folder;
   write_sample(folder / "a.safetensors");

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 
 #include "kuafu/conformance/kinds.h"
@@ -110,6 +111,32 @@ TEST(ConformanceFrom64, FindsModelsInEveryDim) {
     expect_wrong_from_64([&](Shapes shapes) {
       return check_model_under({"one rank", {}, Shapes::kAll}, registries(), name, shapes);
     });
+  }
+}
+
+// What no other shape has: four layers, a width of 300.
+TEST(ConformanceOfLongDims, FindsModelsThatAreWrongInDeepOrWideOnesAlone) {
+  for (const auto& [name, shape] :
+       {std::pair{"gpt-layer-4", "layers 24, "}, {"gpt-width-300", "layers 1, H 1032"}}) {
+    SCOPED_TRACE(name);
+    const auto found =
+        check_model_under({"one rank", {}, Shapes::kReal}, registries(), name, Shapes::kReal);
+    const std::vector<std::string> failed = failed_shapes(found);
+    ASSERT_FALSE(failed.empty());
+    for (const std::string& f : failed) EXPECT_EQ(f.substr(0, strlen(shape)), shape);
+  }
+}
+
+TEST(ConformanceOfSchemes, FindsAHalfPrecisionOfItsOwn) {
+  for (const char* name : {"1d-off-in-bf16", "1d-off-in-f16"}) {
+    SCOPED_TRACE(name);
+    for (const int64_t ranks : {1, 2, 4}) {
+      const auto of = [&](const char* check) {
+        return failed_shapes(run_check(scheme_check(check), registries(), {name, ranks}));
+      };
+      EXPECT_FALSE(of("half").empty());
+      EXPECT_TRUE(of("products").empty());
+    }
   }
 }
 

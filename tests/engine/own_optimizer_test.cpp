@@ -9,12 +9,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <memory>
 
 #include "kuafu/comm/worlds.h"
 #include "kuafu/conformance/optimizers.h"
 #include "kuafu/conformance/trial_runs.h"
+#include "tests/record/support.h"
 #include "tests/support/plans.h"
 
 namespace kuafu {
@@ -323,6 +325,40 @@ TEST(OwnOptimizer, PassesConformanceAndAForgetfulOneDoesNot) {
   EXPECT_EQ(failed(with("forgetful", {.make = forgetful}, {formula}), "forgetful").substr(0, 6),
             "state:");
   EXPECT_THROW(conformance::check_optimizer(halves(), "half", {64}), ConfigError);
+}
+
+// Its slots have other names now: also where the run was saved under another horizon (--stop-at).
+TEST(OwnOptimizer, WhoseSavedStateIsAnotherBuildsIsRefused) {
+  const auto build = [](const char* slot) {
+    return with(
+        "mine",
+        made_by({.slots = {slot}, .update = [](RulePiece&, const Rates&, const Tensor&) {}}),
+        {half_formula});
+  };
+  const auto run = [&](const char* slot, const Overrides& more, SaveOptions save) {
+    const Registries registries = build(slot);
+    RunOptions options;
+    options.make_data = conformance::made_up_data;
+    options.checkpoint = std::move(save);
+    const Plan plan = placed(registries, "mine", more);
+    run_on_threads(1, [&](Communicator& world) { run_rank(plan, registries, world, options); });
+  };
+  const Overrides whole = {{"optimizer.schedule", "cosine"}};
+  const Overrides part = {{"train.steps", "2"}, {"optimizer.schedule_steps", "3"}};
+  for (const Overrides& stopped : {whole, both(whole, part)}) {
+    const test::TemporaryFolder folder;
+    run("v", stopped, {.folder = folder.path(), .every = 2});
+    std::filesystem::remove_all(folder / "step-00000003");
+    EXPECT_NO_THROW(run("v", whole, {.folder = folder.path(), .resumes = true}));
+    std::filesystem::remove_all(folder / "step-00000003");
+    try {
+      run("w2", whole, {.folder = folder.path(), .resumes = true});
+      ADD_FAILURE() << "not refused";
+    } catch (const ConfigError& e) {
+      EXPECT_NE(std::string(e.what()).find("has no tensor mine.w2."), std::string::npos)
+          << e.what();
+    }
+  }
 }
 
 // By own ops, which tell the rank's book, and by ATen's.

@@ -270,7 +270,8 @@ TEST(Runner, RunsWhatEndedWithoutAWordAnewWhereTheSystemLimitsMemory) {
 
 TEST(Runner, RunsWhatTheSystemLeftUncertifiedAnewWithoutAsking) {
   const TemporaryFolder folder;
-  const Suite suite = fake_suite({"starved_proof_once", "starved_check_once", "not_run"});
+  const Suite suite =
+      fake_suite({"starved_proof_once", "starved_check_once", "unwritten_proof_once", "not_run"});
   const auto verdicts = [&] {
     Statuses all;
     for (const Json& line : read_run(folder / kRunFile).cases) {
@@ -278,11 +279,11 @@ TEST(Runner, RunsWhatTheSystemLeftUncertifiedAnewWithoutAsking) {
     }
     return all;
   };
-  const Statuses ok = {"ok", "ok", "ok"};
+  const Statuses ok(4, "ok");
   EXPECT_EQ(statuses_after(folder.path(), suite), ok);
-  EXPECT_EQ(verdicts(), (Statuses{"not_run", "not_run", "not_run"}));
+  EXPECT_EQ(verdicts(), Statuses(4, "not_run"));
   EXPECT_EQ(statuses_after(folder.path(), suite), ok);
-  EXPECT_EQ(verdicts(), (Statuses{"equal", "equal", "not_run"}));
+  EXPECT_EQ(verdicts(), (Statuses{"equal", "equal", "equal", "not_run"}));
 }
 
 TEST(Runner, LeavesACaseOverItsBudgetAsItIs) {

@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <limits>
+#include <tuple>
 
 #include "kuafu/engine/registries.h"
 #include "kuafu/model/blocks.h"
@@ -43,6 +45,30 @@ class From64Scheme : public TensorParallel {
   int64_t dim_, smallest_;
 };
 
+/// 1D whose weight gradient is a tenth too large in one type of half precision.
+class OffInHalf : public TensorParallel {
+ public:
+  OffInHalf(const Mesh& mesh, at::ScalarType type)
+      : TensorParallel(mesh), right_(make_megatron_1d(mesh)), type_(type) {}
+  Layout activation(Stream s) const override { return right_->activation(s); }
+  Layout weight(Role r) const override { return right_->weight(r); }
+  Tensor forward(const Tensor& x, const Tensor& w, Role r) const override {
+    return right_->forward(x, w, r);
+  }
+  Tensor input_grad(const Tensor& dy, const Tensor& w, Role r) const override {
+    return right_->input_grad(dy, w, r);
+  }
+  Tensor weight_grad(const Tensor& x, const Tensor& dy, Role r) const override {
+    const Tensor g = right_->weight_grad(x, dy, r);
+    return x.scalar_type() == type_ ? g * 1.1 : g;
+  }
+  Cost cost(const LinearShape& s, Role r) const override { return right_->cost(s, r); }
+
+ private:
+  std::unique_ptr<TensorParallel> right_;
+  at::ScalarType type_;
+};
+
 /// A ring whose result is wrong where dim `dim` of the shard of q (B, N, S, D) has so many elements or
 /// more.
 class From64Ring : public AttentionParallel {
@@ -65,11 +91,12 @@ class From64Ring : public AttentionParallel {
 enum class Off : uint8_t { kValues, kGradients };
 class From64Block : public TransformerBlock {
  public:
-  From64Block(const Context& ctx, const ModelPlan& plan, int64_t index, Off off, int64_t dim)
-      : TransformerBlock(ctx, plan, index), off_(off), dim_(dim) {}
+  From64Block(const Context& ctx, const ModelPlan& plan, int64_t index, Off off, int64_t dim,
+              int64_t smallest)
+      : TransformerBlock(ctx, plan, index), off_(off), dim_(dim), smallest_(smallest) {}
   Flow forward(const Flow& in, const Side& side) override {
     const Flow out = TransformerBlock::forward(in, side);
-    if (in[0].size(dim_) < kSmallest) return out;
+    if (in[0].size(dim_) < smallest_) return out;
     if (off_ == Off::kValues) return {out[0] * kSlightly};
     return differentiable(
         out,
@@ -83,18 +110,21 @@ class From64Block : public TransformerBlock {
 
  private:
   Off off_;
-  int64_t dim_;
+  int64_t dim_, smallest_;
 };
 
-inline MakeModel from_64_model(Off off, int64_t dim) {
-  return [off, dim](const ModelPlan& plan, const Context& ctx) {
+/// Of its layers those from `first` on are off.
+inline MakeModel from_64_model(Off off, int64_t dim, int64_t smallest = kSmallest,
+                               int64_t first = 0) {
+  return [off, dim, smallest, first](const ModelPlan& plan, const Context& ctx) {
     check_block(ctx, plan);
     Model model;
     auto embedding = std::make_unique<Embedding>(ctx, plan);
     Param& table = embedding->table();
     model.blocks.push_back(std::move(embedding));
     for (int64_t i = 0; i < plan.layers; ++i) {
-      model.blocks.push_back(std::make_unique<From64Block>(ctx, plan, i, off, dim));
+      const int64_t from = i < first ? std::numeric_limits<int64_t>::max() : smallest;
+      model.blocks.push_back(std::make_unique<From64Block>(ctx, plan, i, off, dim, from));
     }
     model.blocks.push_back(std::make_unique<Head>(ctx, plan, table));
     model.loss_axes = loss_axes(ctx, Stream::kInner);
@@ -145,6 +175,14 @@ inline void add_from_64(Registries& all) {  // names end in the length from whic
                                                                mesh, w.dim, w.smallest);
                                                          }});
   }
+  for (const auto& [name, type] :
+       {std::pair{"1d-off-in-bf16", at::kBFloat16}, {"1d-off-in-f16", at::kHalf}}) {
+    const TensorMode mode{name, "1d, wrong in half precision", line};
+    all.tensor.add(mode.name, mode.summary, TensorScheme{mode, [type = type](const Mesh& mesh) {
+                                                           return std::make_unique<OffInHalf>(mesh,
+                                                                                              type);
+                                                         }});
+  }
   for (const Wrong w : {Wrong{"ring-batch-64", 0, kSmallest},
                         {"ring-heads-64", 1, kSmallest},
                         {"ring-tokens-64", 2, kSmallest},
@@ -155,9 +193,13 @@ inline void add_from_64(Registries& all) {  // names end in the length from whic
       return std::make_unique<From64Ring>(setup, w.dim, w.smallest);
     });
   }
-  for (const auto& [name, dim] :
-       {std::pair{"gpt-batch-64", 0}, {"gpt-tokens-64", 1}, {"gpt-width-64", 2}}) {
-    all.models.add(name, "GPT, wrong from 64 elements on", from_64_model(Off::kValues, dim));
+  for (const auto& [name, dim, smallest, first] : {std::tuple{"gpt-batch-64", 0, kSmallest, 0},
+                                                   {"gpt-tokens-64", 1, kSmallest, 0},
+                                                   {"gpt-width-64", 2, kSmallest, 0},
+                                                   {"gpt-width-300", 2, int64_t{300}, 0},
+                                                   {"gpt-layer-4", 2, int64_t{1}, 3}}) {
+    all.models.add(name, "GPT, wrong where something is large",
+                   from_64_model(Off::kValues, dim, smallest, first));
     all.oracles.add(name, "GPT", [](const ModelPlan& plan, uint64_t seed) {
       return std::make_unique<oracle::Gpt>(plan, seed);
     });

@@ -132,7 +132,7 @@ void add_conformance(CLI::App& app, FrontCall& call) {
 
 Shapes go from as narrow as can be to more than 64 elements in every dim of a shard. What a choice refuses is listed with the
 reason; sizes that a scheme cannot arrange are left out. Each finding is
-told as it comes: . holds, r refused, or what FAILED; after that no larger size is tried. One choice takes about a minute on two cores.
+told as it comes: . holds, r refused, or what FAILED; after that no larger size is tried. One choice takes one to three minutes on two cores.
 Exit codes: 0 all hold, 1 one does not, 2 usage, 5 a check took longer than --timeout)");
 }
 

@@ -19,6 +19,7 @@
 #include "app/worker/run_end.h"
 #include "app/worker/run_files.h"
 #include "app/worker/run_options.h"
+#include "app/worker/same_on_ranks.h"
 #include "app/worker/step_log.h"
 #include "app/worker/stop_signals.h"
 #include "app/worker/watchdog.h"
@@ -132,7 +133,9 @@ class Run {
     check_timeline(options_, world_, plan_);
     oracles_ = check_trace(options_, world_, plan_);
     check_watching(options_, world_, plan_);
-    if (place.value_or(LaunchedRank{}).rank == 0) files_.drop_older_document();
+    if (place.value_or(LaunchedRank{}).rank != 0) return;
+    files_.claim_log();
+    files_.drop_older_document();
   }
 
   /// Reads the data once before the ranks do; from here on the plan asks for these bytes.
@@ -167,6 +170,7 @@ class Run {
         with_plugins(options_.plugins, [&] { rank_body(world, run); });
       } catch (const std::exception& e) {
         // MPI ends here: the first rank to fail tells, the launcher ends the rest.
+        if (dynamic_cast<const RanksDiffer*>(&e) != nullptr) let_rank_0_report();
         if (world_ == worlds::kMpi) write_failure(world.rank(), e);
         throw;
       }
@@ -185,6 +189,9 @@ class Run {
   }
 
   void rank_body(Communicator& world, RunOptions run) {
+    if (world_ != worlds::kThreads) {
+      check_same_on_ranks(world, read_by_this_rank(plan_, options_.plugins, options_.is_certified));
+    }
     if (world_ == worlds::kMpi && world.rank() == 0)
       tell_ranks_listen();  // its world took all of them
     TraceRecorder recorder;

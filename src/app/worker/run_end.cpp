@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "app/worker/same_on_ranks.h"
 #include "app/worker/stop_signals.h"
 #include "kuafu/base/launcher.h"
 #include "kuafu/base/reason.h"
@@ -61,7 +62,8 @@ RunEnd failure_of(const std::exception& cause) {
   if (is_a<Refused>(cause) || is_a<Unavailable>(cause)) {
     return {"refused", what_of(cause), kRefused};
   }
-  if (is_a<UnusableCheckpoints>(cause)) return {"failed", what_of(cause), kUsage};
+  if (is_a<UnusableCheckpoints>(cause) || is_a<RanksDiffer>(cause))
+    return {"failed", what_of(cause), kUsage};
   if (is_a<Diverged>(cause)) return {"diverged", what_of(cause), kDiverged};
   return {"failed", what_of(cause), kFailed};
 }

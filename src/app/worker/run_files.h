@@ -10,6 +10,7 @@
 
 #include "app/worker/options.h"
 #include "kuafu/base/trace.h"
+#include "kuafu/record/files.h"
 #include "kuafu/record/json.h"
 
 namespace kuafu {
@@ -22,6 +23,9 @@ class RunFiles {
   explicit RunFiles(const WorkerOptions& options) : options_(options) {}
 
   bool is_traced() const { return !options_.trace_file.empty() || !options_.timeline_file.empty(); }
+  /// Nobody else on this machine writes the table of --log while this process lives. Waits for the end
+  /// of a run that was killed. Throws ConfigError where another has it.
+  void claim_log();
   /// The document of an earlier run goes: whatever ends this one, it is none of its results.
   void drop_older_document();
   void write_document(const Json& document);
@@ -39,6 +43,7 @@ class RunFiles {
 
  private:
   const WorkerOptions& options_;
+  File claim_;  ///< a socket with the name of the log
   std::mutex mutex_;
   std::set<std::string> told_;
   std::atomic<bool> is_incomplete_ = false;

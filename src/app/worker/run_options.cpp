@@ -108,8 +108,10 @@ std::vector<Trace> check_trace(const WorkerOptions& options, const std::string& 
 
 namespace {
 
-/// Told of a run that goes on from a checkpoint of other kernels.
-void tell_other_kernels(const SaveOptions& save) {
+constexpr const char* kPluginsNote = "plugins";  // of a checkpoint: hashes by file name
+
+/// Told of a run that goes on from a checkpoint of other kernels, or of another build of a plug-in.
+void tell_other_program(const SaveOptions& save) {
   std::optional<std::string> begun = save.resumes ? newest_checkpoint(save.folder) : std::nullopt;
   if (!begun && !save.from.empty()) begun = named_checkpoint(save.from);
   if (!begun || launched_rank().value_or(LaunchedRank{}).rank != 0) return;
@@ -119,9 +121,20 @@ void tell_other_kernels(const SaveOptions& save) {
   } catch (const ConfigError&) {
     return;  // damaged: told of when it is loaded
   }
-  const auto program = from->state().find("program");
-  if (program == from->state().end()) return;
-  const Json theirs = value_at(Json::parse(program->second, nullptr, false), "kernels");
+  const auto saved = [&from](const char* note) {
+    const auto found = from->state().find(note);
+    return found == from->state().end() ? Json() : Json::parse(found->second, nullptr, false);
+  };
+  const Json plugins = saved(kPluginsNote);
+  if (plugins.is_object() && save.notes.contains(kPluginsNote)) {
+    const Json now = Json::parse(save.notes.at(kPluginsNote));
+    for (const auto& [name, hash] : now.items()) {
+      if (!plugins.contains(name) || plugins[name] == hash) continue;
+      save.on_notice(text(*begun, " was saved with another build of ", name,
+                          ": it goes on by what that does now"));
+    }
+  }
+  const Json theirs = value_at(saved("program"), "kernels");
   const std::string mine(to_string(kernel_choice()));
   if (!theirs.is_string() || theirs == mine) return;
   save.on_notice(text(*begun, " was saved by kernels ", theirs.dump(), ", and this run has ",
@@ -170,12 +183,13 @@ SaveOptions save_options_of(const WorkerOptions& options, const std::string& wor
                 "so there is nothing to save; leave it out, or use --world threads");
   check_checkpoint_folder(save.folder);
   save.notes = {{"program", provenance().dump()}};
+  if (!options.plugins.empty()) save.notes[kPluginsNote] = plugin_hashes(options.plugins).dump();
   save.on_notice = [](const std::string& notice) {
     const char* over_progress = ::isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "";
     std::cerr << over_progress << "kuafu: " << notice << std::endl;
   };
   check_save_options(save, plan);
-  tell_other_kernels(save);
+  tell_other_program(save);
   return save;
 }
 

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <limits>
 #include <optional>
-#include <set>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
@@ -86,32 +85,6 @@ class Field {
   std::string name_;
   const Json& value_;
 };
-
-/// The first key that an object has twice, with those around it: "tensors.w.dtype"; empty: none. A
-/// parsed value has the last of the two alone, and so has a checksum of it.
-std::string repeated_key(std::string_view bytes) {
-  struct Open {
-    std::set<std::string> keys = {};
-    std::string last = {};
-  };
-  std::vector<Open> objects;
-  std::string found;
-  const auto note = [&](const std::string& key) {
-    const bool is_new = objects.back().keys.insert(key).second;
-    objects.back().last = key;
-    if (is_new || !found.empty()) return;
-    for (const Open& o : objects) found += text(found.empty() ? "" : ".", o.last);
-  };
-  const auto look = [&](int, Json::parse_event_t event, Json& value) {
-    if (event == Json::parse_event_t::object_start) objects.emplace_back();
-    if (event == Json::parse_event_t::key) note(value.get<std::string>());
-    if (event == Json::parse_event_t::object_end) objects.pop_back();
-    return true;
-  };
-  const Json all = Json::parse(bytes, look);
-  KUAFU_CHECK(objects.empty(), "an index whose objects do not end");
-  return found;
-}
 
 DType dtype_of(const Field& field) {
   const std::string name = field.string();

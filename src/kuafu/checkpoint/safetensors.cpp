@@ -272,6 +272,8 @@ void Safetensors::read_header(const std::vector<char>& head) {
   } catch (const ConfigError& e) {
     damaged(text("its header is no JSON (", e.what(), ")"));
   }
+  const std::string repeated = repeated_key({head.data(), head.size()});
+  if (!repeated.empty()) damaged(text("its header has ", in_quotes(repeated), " twice"));
   read_metadata(header);
   for (const auto& [name, row] : header.items()) {
     if (name == kMetadata) continue;

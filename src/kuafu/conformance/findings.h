@@ -81,7 +81,8 @@ class Findings {
   bool has_failed_ = false;
 };
 
-/// Which extents a check runs on: a few elements a shard, or those beyond 64 too.
-enum class Shapes : uint8_t { kSmall, kAll };
+/// Which extents a check runs on: a few elements a shard, those beyond 64 too, or also those of a model
+/// as deep and as wide as real ones, of which one costs a hundred of the others.
+enum class Shapes : uint8_t { kSmall, kAll, kReal };
 
 }  // namespace kuafu::conformance

@@ -129,6 +129,9 @@ std::vector<ModelShape> model_shapes(const std::string& kind, Shapes shapes) {
   all.push_back({1, 64, 2, 130, 10, 132});                       // many samples
   all.push_back({1, 130, 65, 17, 10, 4});                        // many heads
   all.push_back({1, 16, 2, 1030, has_images ? 1090 : 1028, 2});  // as long as real runs are
+  if (shapes == Shapes::kAll) return all;
+  all.push_back({24, 16, 2, 17, has_images ? 10 : 8, 2});   // as deep
+  all.push_back({1, 1032, 4, 17, has_images ? 10 : 8, 2});  // as wide
   return all;
 }
 
@@ -149,7 +152,7 @@ Overrides settings_of(const std::string& kind, const ModelShape& s) {
 }
 
 std::vector<Variant> model_variants(const Registries& registries) {
-  std::vector<Variant> all = {{"one rank", {}, Shapes::kAll}};
+  std::vector<Variant> all = {{"one rank", {}, Shapes::kReal}};
   for (const auto& entry : registries.tensor.entries()) {
     const Overrides grid = fullest_grid_of(entry.make.mode);
     if (!grid.empty())
@@ -196,7 +199,7 @@ int64_t ranks_of(const Variant& variant) {
 std::vector<Finding> check_model_under(const Variant& variant, const Registries& registries,
                                        const std::string& name, Shapes shapes, const Tell& tell) {
   Findings findings(tell);
-  const Shapes both = variant.shapes == Shapes::kSmall ? Shapes::kSmall : shapes;
+  const Shapes both = std::min(variant.shapes, shapes);
   for (const ModelShape& shape : model_shapes(name, both)) {
     Finding blank{.kind = "model", .name = name, .where = variant.name, .shape = to_string(shape)};
     const auto add = [&](const char* check, const std::function<void(const Plan&, Notes&)>& body) {
@@ -229,7 +232,7 @@ std::vector<Finding> check_model(const Registries& registries, const std::string
     there.insert(ranks_of(variant));
     if (!is_asked(ranks_of(variant))) continue;
     has_any = true;
-    std::vector<Finding> some = check_model_under(variant, registries, name, Shapes::kAll, tell);
+    std::vector<Finding> some = check_model_under(variant, registries, name, Shapes::kReal, tell);
     const bool is_refused =
         std::all_of(some.begin(), some.end(), [](const Finding& f) { return !f.refusal.empty(); });
     if (is_refused && variant.settings.empty()) {
@@ -248,7 +251,7 @@ std::vector<Finding> check_model(const Registries& registries, const std::string
   KUAFU_REQUIRE(has_any, "a model is checked on ", join(words), " ranks; --sizes has none of them");
   // One rank of a model without an oracle would be compared with itself.
   if (is_asked(1) && !registries.oracles.contains(name)) {
-    findings.add(check_differences(registries, name, Shapes::kAll, tell));
+    findings.add(check_differences(registries, name, Shapes::kReal, tell));
   }
   return std::move(findings).all();
 }

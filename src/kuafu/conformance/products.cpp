@@ -12,16 +12,22 @@
 namespace kuafu::conformance {
 namespace {
 
+/// What is done to each element of the inputs.
+using OfInputs = std::function<Tensor(const Tensor& x)>;
+
 /// One linear layer's tensors on one rank: x (B, S, K), w (K, M), dy (B, S, M).
 struct Linear {
-  Linear(const TensorParallel& tp, const LayerShape& e, Role role)
+  Linear(const TensorParallel& tp, const LayerShape& e, Role role, const OfInputs& change = {})
       : r(role),
         k(role == Role::kExpand ? e.h : e.f),
         m(role == Role::kExpand ? e.f : e.h),
         x(shard("x", {e.b, e.s, k}, tp.activation(input_of(r)), tp.mesh())),
         w(shard("w", {k, m}, tp.weight(r), tp.mesh(),
                 grad_axes(tp.activation(input_of(r)), tp.weight(r)))),
-        dy(shard("dy", {e.b, e.s, m}, tp.activation(output_of(r)), tp.mesh())) {}
+        dy(shard("dy", {e.b, e.s, m}, tp.activation(output_of(r)), tp.mesh())) {
+    if (!change) return;
+    for (Param* p : {&x, &w, &dy}) p->value = change(p->value.detach());
+  }
 
   Role r;
   int64_t k, m;
@@ -34,8 +40,9 @@ struct Whole {
   Tensor y, dx, dw;
 };
 
-Whole run_linear(const TensorParallel& tp, const LayerShape& e, Role r) {
-  const Linear l(tp, e, r);
+Whole run_linear(const TensorParallel& tp, const LayerShape& e, Role r,
+                 const OfInputs& change = {}) {
+  const Linear l(tp, e, r, change);
   const Tensor y = tp.forward(l.x.value, l.w.value, r);
   const LinearGrads g = tp.backward(l.x.value, l.w.value, l.dy.value, r);
   sum_over(tp.mesh(), l.w.grad_axes, g.dw);
@@ -89,6 +96,36 @@ void check_products(const Subject& subject, const LayerShape& e, Notes& notes) {
       notes.expect_close(mine.dx, expected.dx, tolerance(m), "input gradient" + where);
       notes.expect_close(mine.dw, expected.dw, tolerance(e.b * e.s), "weight gradient" + where);
     });
+  }
+}
+
+/// A result of 8 or 11 bits is rounded once on each rank and once with each sum of two ranks' parts,
+/// where those are summed in that type: at most 2 p halves of a unit of the terms that it sums, one
+/// more for products that are summed in it by LibTorch's own kernels.
+void check_half(const Subject& subject, const LayerShape& e, Notes& notes) {
+  const SerialScheme serial;
+  for (const auto& [type, unit] : {std::pair{at::kBFloat16, 0x1.0p-8}, {at::kHalf, 0x1.0p-11}}) {
+    const auto rounded = [type = type](const Tensor& x) { return x.to(type); };
+    const auto exact = [&](const Tensor& x) { return rounded(x).to(at::kDouble); };
+    const auto terms = [&](const Tensor& x) { return exact(x).abs(); };
+    const double limit = unit * static_cast<double>(subject.ranks() + 1);
+    for (const Role r : kRoles) {
+      const Whole expected = run_linear(*serial, e, r, exact);
+      const Whole sizes = run_linear(*serial, e, r, terms);
+      subject.on_ranks([&](const TensorParallel& tp, MeshRank& me) {
+        const Whole mine = run_linear(tp, e, r, rounded);
+        const auto expect = [&](const char* what, Tensor Whole::*part) {
+          const Tensor far = ((mine.*part).to(at::kDouble) - expected.*part).abs();
+          const Tensor share = far / (sizes.*part);
+          const double most = share.numel() == 0 ? 0 : share.max().item<double>();
+          notes.expect(most <= limit, what, " in ", c10::toString(type), name_of(r, me.mesh),
+                       " is off by ", most, " of the terms it sums, tolerance ", limit);
+        };
+        expect("output", &Whole::y);
+        expect("input gradient", &Whole::dx);
+        expect("weight gradient", &Whole::dw);
+      });
+    }
   }
 }
 

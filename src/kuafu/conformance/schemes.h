@@ -36,7 +36,7 @@ struct Check {
   Shapes shapes = Shapes::kAll;
 };
 
-/// layouts, types, products, gradients, traffic, shards, layers, worlds, training, refusal.
+/// layouts, types, products, half, gradients, traffic, shards, layers, worlds, training, refusal.
 const std::vector<Check>& scheme_checks();
 
 /// Every placing of `mode` on the given rank counts, a depth for each that gives other axes.

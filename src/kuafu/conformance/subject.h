@@ -57,6 +57,7 @@ Layout last_dim(const TensorParallel& tp, Stream s);
 void check_layouts(const Subject& subject, const LayerShape& shape, Notes& notes);
 void check_types(const Subject& subject, const LayerShape& shape, Notes& notes);
 void check_products(const Subject& subject, const LayerShape& shape, Notes& notes);
+void check_half(const Subject& subject, const LayerShape& shape, Notes& notes);
 void check_gradients(const Subject& subject, const LayerShape& shape, Notes& notes);
 void check_traffic(const Subject& subject, const LayerShape& shape, Notes& notes);
 void check_shards(const Subject& subject, const LayerShape& shape, Notes& notes);

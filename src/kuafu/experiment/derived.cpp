@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/record/json_text.h"
 
 namespace kuafu {
 namespace {
@@ -102,7 +103,7 @@ Derived derived_of(const Json& json, const std::string& origin) {
   try {
     return read(json);
   } catch (const Json::exception& error) {
-    throw ConfigError(text(origin, ": its columns, claims or figures: ", error.what(),
+    throw ConfigError(text(origin, ": its columns, claims or figures: ", words_of(error),
                            "; give --suite SUITE.toml, whose own are taken"));
   }
 }

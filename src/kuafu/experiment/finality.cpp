@@ -76,7 +76,8 @@ bool is_of_machine(const Case& c, const Json& document, const ChildResult& resul
     const Json why = value_at(document, "certificate.reason");
     const bool is_refused = why.is_string() && is_refused_by_system(why.get<std::string>());
     return verdict_of(document) == "not_run" &&
-           (is_refused || (is_cut_short(document) && is_from_outside(signal)));
+           (is_refused ||
+            (is_cut_short(document) && (is_from_outside(signal) || is_unwritten(result))));
   }
   if (status == "out_of_memory") {
     const Json budget = value_at(document, "out_of_memory.budget_bytes");

@@ -10,6 +10,7 @@
 #include "kuafu/experiment/expand.h"
 #include "kuafu/experiment/timing.h"
 #include "kuafu/plan/keys.h"
+#include "kuafu/record/json_text.h"
 #include "kuafu/record/schema.h"
 #include "kuafu/record/table.h"
 
@@ -211,7 +212,7 @@ std::vector<Reference> references_in(const Json& header, const std::string& orig
   try {
     for (const Json& r : header["references"]) out.push_back(reference_of(r));
   } catch (const Json::exception& error) {
-    throw ConfigError(text(origin, ": its references: ", error.what(),
+    throw ConfigError(text(origin, ": its references: ", words_of(error),
                            "; give --suite SUITE.toml, whose own are taken"));
   }
   return out;

@@ -4,12 +4,10 @@
 #include <chrono>
 #include <filesystem>
 
-#include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/units.h"
 #include "kuafu/base/worlds.h"
-#include "kuafu/base/xxh64.h"
 #include "kuafu/experiment/finality.h"
 #include "kuafu/experiment/membership.h"
 #include "kuafu/experiment/outcome.h"
@@ -23,20 +21,6 @@ namespace kuafu {
 static constexpr double kOwnEnd = 1.2;
 
 namespace {
-
-/// Which plug-ins a call has: a hash of each file's bytes, by its name. Of one that cannot be read
-/// the worker says why.
-Json hashes_of(const std::vector<std::string>& plugins) {
-  Json hashes = Json::object();
-  for (const std::string& path : plugins) {
-    try {
-      hashes[std::filesystem::path(path).filename().string()] =
-          hash_digits(read_file(path, "plug-in"));
-    } catch (const ConfigError&) {
-    }
-  }
-  return hashes;
-}
 
 /// Of a recorded case: the first plug-in that is another now; empty where none is, or where the line
 /// is older than that it names them.
@@ -58,7 +42,7 @@ Runner::Runner(const Suite& suite, RunnerOptions options)
     : suite_(suite),
       options_(std::move(options)),
       provenance_(provenance()),
-      plugins_(hashes_of(options_.plugins)) {
+      plugins_(plugin_hashes(options_.plugins)) {
   require_recordable(options_.folder);
   make_writable_folder(options_.folder);
   lock_.emplace(options_.folder);

@@ -17,7 +17,7 @@ std::vector<FieldDoc> outcome_fields() {
        "`ok`, `refused` (cannot be placed), `out_of_memory`, `timeout`, `diverged`, `interrupted` "
        "or `failed`"},
       {"reason", T::kText, kOptional, true, "",
-       "why, where the status is not `ok`; null otherwise"},
+       "why, where the status is not `ok`; else null, or left out"},
       {"out_of_memory", T::kObject, kOptional, true, "",
        "the allocation that did not fit, where the status is `out_of_memory`"},
       {"out_of_memory.rank", T::kInteger, kOptional, false, "", "the rank that asked"},

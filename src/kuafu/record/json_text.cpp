@@ -2,6 +2,8 @@
 #include "kuafu/record/json_text.h"
 
 #include <limits>
+#include <set>
+#include <vector>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/base/utf8.h"
@@ -39,8 +41,38 @@ Json parse_json(std::string_view bytes) {
   } catch (const Json::parse_error& e) {
     throw ConfigError(text("byte ", e.byte, ": not JSON"));
   } catch (const Json::exception& e) {  // a number too large
-    throw ConfigError(as_utf8(e.what()));
+    throw ConfigError(words_of(e));
   }
+}
+
+std::string words_of(const Json::exception& error) {
+  const std::string words = as_utf8(error.what());  // "[json.exception.type_error.302] words"
+  const size_t end = words.starts_with('[') ? words.find("] ") : std::string::npos;
+  return end == std::string::npos ? words : words.substr(end + 2);
+}
+
+std::string repeated_key(std::string_view bytes) {
+  struct Open {
+    std::set<std::string> keys = {};
+    std::string last = {};
+  };
+  std::vector<Open> objects;
+  std::string found;
+  const auto note = [&](const std::string& key) {
+    const bool is_new = objects.back().keys.insert(key).second;
+    objects.back().last = key;
+    if (is_new || !found.empty()) return;
+    for (const Open& o : objects) found += text(found.empty() ? "" : ".", o.last);
+  };
+  const auto look = [&](int, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::object_start) objects.emplace_back();
+    if (event == Json::parse_event_t::key) note(value.get<std::string>());
+    if (event == Json::parse_event_t::object_end) objects.pop_back();
+    return true;
+  };
+  const Json all = Json::parse(bytes, look);
+  KUAFU_CHECK(objects.empty(), "JSON whose objects do not end");
+  return found;
 }
 
 std::string json_line(const Json& value) {

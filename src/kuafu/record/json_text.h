@@ -15,6 +15,13 @@ namespace kuafu {
 /// holds a number that no double holds.
 Json parse_json(std::string_view bytes);
 
+/// What a library of JSON threw, without its name for it.
+std::string words_of(const Json::exception& error);
+
+/// The first key that an object has twice, with those around it: "tensors.w.dtype"; empty: none. A
+/// parsed value has the last of the two alone, and so has a checksum of it. @pre `bytes` is JSON
+std::string repeated_key(std::string_view bytes);
+
 /// The value on one line. Text that is no UTF-8 (the last words of a crashed child) gets U+FFFD in
 /// its place: a document with a doubtful character is better than none.
 std::string json_line(const Json& value);

@@ -12,9 +12,11 @@
 #include <fstream>
 #include <string_view>
 
+#include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/kernel_choice.h"
 #include "kuafu/base/utf8.h"
+#include "kuafu/base/xxh64.h"
 
 namespace kuafu {
 namespace {
@@ -111,6 +113,18 @@ std::string command_line() {
     words += (words.empty() ? "" : " ") + portable(word);
   }
   return words;
+}
+
+Json plugin_hashes(const std::vector<std::string>& plugins) {
+  Json hashes = Json::object();
+  for (const std::string& path : plugins) {
+    try {
+      hashes[std::filesystem::path(path).filename().string()] =
+          hash_digits(read_file(path, "plug-in"));
+    } catch (const ConfigError&) {
+    }
+  }
+  return hashes;
 }
 
 Json provenance() {

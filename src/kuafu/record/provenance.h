@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "kuafu/base/build_info.h"
 #include "kuafu/record/json.h"
@@ -35,6 +36,10 @@ std::string command_line();
 /// type, library versions, host, cores, CPU and GPU model, memory, time. docs/record.md lists the
 /// fields; scripts/report/provenance.py gives the same block to programs in Python.
 Json provenance();
+
+/// Which plug-ins a call has: a hash of each file's bytes, by its name. One that cannot be read is left
+/// out: who loads it says why.
+Json plugin_hashes(const std::vector<std::string>& plugins);
 
 /// Throws ConfigError where `path` lies in the results/ of the source tree, where results are kept
 /// (results/runs apart), and `git` is no commit with a clean tree: nobody could make such a result

@@ -44,7 +44,9 @@ std::string failure_of(const F& work) {
 bool must_have(const Checkpoint& from, const SavedTensor& t, const OptimizerPlan& now) {
   if (t.slot.empty()) return true;
   if (saved_run::is_weights_only(from)) return false;
-  if (saved_run::plan_of(from, "a checkpoint").optimizer == now) return true;
+  OptimizerPlan then = saved_run::plan_of(from, "a checkpoint").optimizer;
+  then.schedule_steps = now.schedule_steps;  // a run under --stop-at names its horizon
+  if (then == now) return true;
   const std::string all = text(now.kind, ".", t.slot, ".");
   const auto found = from.tensors().lower_bound(all);
   return found != from.tensors().end() && found->first.starts_with(all);
