@@ -41,6 +41,9 @@ Trace sample_trace(int rank) {
     call.call = {.dtype = DType::kF64};
     t.wait(t.call(call), kNoFlags, t.now_ns());
   }
+  for (const TraceQueue queue : {TraceQueue::kToDevice, TraceQueue::kToHost}) {
+    t.arrival(t.copy("parameter", queue, 32), 0, 0, 0);
+  }
   t.oracle("loss", 0.1 + rank);
   t.free(block, "activation", 32);
   t.end_phase("step");
@@ -72,13 +75,15 @@ std::vector<std::string> lines_of(const std::string& bytes) {
 
 /// What an event says, field by field. A group has the number of the file.
 Json fields_of(const Trace& t, const TraceRecord& r, const std::map<int32_t, int64_t>& groups) {
-  const char* kinds[] = {"op", "alloc", "free", "call", "wait", "begin", "end", "oracle"};
+  const char* kinds[] = {"op",    "alloc", "free",   "call", "wait",
+                         "begin", "end",   "oracle", "copy", "arrival"};
+  const char* queues[] = {"compute", "communication", "to device", "to host"};
   const char* ops[] = {"unbooked", "matmul", "attention", "norm", "elementwise", "reduction",
                        "copy",     "fill",   "gather",    "sort", "load",        "work"};
   const bool is_call = r.kind == TraceKind::kCall || r.kind == TraceKind::kWait;
   Json f = {{"event", kinds[static_cast<int>(r.kind)]},
             {"name", t.names.at(static_cast<size_t>(r.name))},
-            {"queue", r.queue == TraceQueue::kCommunication ? "communication" : "compute"},
+            {"queue", queues[static_cast<int>(r.queue)]},
             {"host_sync", (r.flags & kHostSync) != 0},
             {"recompute", (r.flags & kRecompute) != 0},
             {"start_ns", r.start_ns}};
@@ -105,6 +110,9 @@ Json fields_of(const Trace& t, const TraceRecord& r, const std::map<int32_t, int
     f["tag"] = call.tag;
     f["reduce"] = t.names.at(static_cast<size_t>(call.reduce));
     f["dtype"] = std::string(to_string(call.dtype));
+  } else if (r.kind == TraceKind::kCopy || r.kind == TraceKind::kArrival) {
+    f["copy"] = r.payload[0];
+    f["bytes"] = r.payload[1];
   } else if (r.kind == TraceKind::kAlloc || r.kind == TraceKind::kFree) {
     f["block"] = r.payload[0];
     f["bytes"] = r.payload[1];

@@ -129,11 +129,15 @@ class Traces {
         keys::both(keys::tensor("1d", "2"),
                    {{"parallel.data", "2"}, {"parallel.zero", "2"}, {"memory.recompute", "full"}}),
         {{"parallel.pipeline.size", "2"}, {"parallel.pipeline.schedule", "zero_bubble"}},
-        keys::sequence("ring", "2")};
-    const size_t first = what.find("message") == what.npos ? turn_++ : kPipeline;
+        keys::sequence("ring", "2"),
+        {{"memory.policy", "host"}, {"memory.chunk_size", "4 KiB"}}};
+    const auto is_of = [&](const char* word) { return what.find(word) != what.npos; };
+    const size_t first = is_of("message")                    ? kPipeline
+                         : is_of("copy") || is_of("arrival") ? kTiers
+                                                             : turn_++ % kTiers;
     const Spoil fault{finds, change};
     kit_.mutants.push_back({.name = text(what, where == Where::kBoth ? ", in both worlds" : ""),
-                            .overrides = plans[first % plans.size()],
+                            .overrides = plans[first],
                             .trial = [fault, where](const Mutant& m, const Plan& plan) {
                               return trial_of(m, plan, fault, where);
                             }});
@@ -141,7 +145,7 @@ class Traces {
 
  private:
   Kit& kit_;
-  static constexpr size_t kPipeline = 1;  // where there are messages
+  static constexpr size_t kPipeline = 1, kTiers = 3;  // where there are messages, and copies
   size_t turn_ = 0;
 };
 
@@ -149,7 +153,8 @@ void add_events(Traces& kit) {
   const std::pair<const char*, TraceKind> kinds[] = {
       {"an op", TraceKind::kOp},       {"an allocation", TraceKind::kAlloc},
       {"a release", TraceKind::kFree}, {"a call", TraceKind::kCall},
-      {"a wait", TraceKind::kWait},    {"a phase", TraceKind::kPhaseBegin}};
+      {"a wait", TraceKind::kWait},    {"a phase", TraceKind::kPhaseBegin},
+      {"a copy", TraceKind::kCopy},    {"an arrival", TraceKind::kArrival}};
   for (const auto& [what, kind] : kinds) {
     kit.add(text("loses ", what), of(kind), lose, Where::kReal);
     kit.add(text("has ", what, " twice"), of(kind), repeat, Where::kReal);
@@ -204,6 +209,14 @@ void add_values(Traces& kit) {
   });
   real("a wait's call", of(TraceKind::kWait), payload(2, 1));
   real("a wait of the host", of(TraceKind::kWait), flag(kHostSync));
+  real("a copy's bytes", of(TraceKind::kCopy), payload(1, 8));
+  real("a copy's number", of(TraceKind::kCopy), payload(0, 1));
+  real("a copy's queue", of(TraceKind::kCopy), [](Trace& t, size_t at) {
+    TraceQueue& queue = t.records[at].queue;
+    queue = queue == TraceQueue::kToHost ? TraceQueue::kToDevice : TraceQueue::kToHost;
+  });
+  real("what a copy is of", of(TraceKind::kCopy), name("other"));
+  real("an arrival's copy", of(TraceKind::kArrival), payload(0, 1));
   real("a phase's name", of(TraceKind::kPhaseBegin), name("other"));
 }
 

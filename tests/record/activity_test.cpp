@@ -110,6 +110,30 @@ TEST(Activity, PictureHasAxisUnitLegendAndEveryLabel) {
   EXPECT_EQ(svg, activity_svg(sample()));
 }
 
+TEST(Activity, QueuesHaveRowsBelowTheirRank) {
+  ActivityLog log = sample();
+  log.activities.push_back(
+      {0, Kind::kCopy, "copy to device", "parameter", 0.5e-3, 2e-3, Activity::Row::kToDevice});
+  complete(log, 2);
+  EXPECT_EQ(log.activities.size(), 7U);  // no idle time of queues
+  EXPECT_TRUE(problems(log).empty());
+  const std::string svg = activity_svg(log);
+  for (const char* word : {">to device<", "copy to device, 18.8 %", ">parameter<",
+                           "rank 0 to device, copy to device parameter: 0.5 to 2 ms"}) {
+    EXPECT_NE(svg.find(word), std::string::npos) << word << "\n" << svg;
+  }
+  const Json trace = Json::parse(chrome_trace({log}));
+  std::map<std::string, int> threads;
+  for (const Json& e : trace["traceEvents"]) {
+    if (e["name"] == "thread_name") threads[e["args"]["name"]] = e["tid"];
+    if (e["ph"] == "X" && e["cat"] == "copy") {
+      EXPECT_EQ(e["tid"], 2);
+    }
+  }
+  EXPECT_EQ(threads,
+            (std::map<std::string, int>{{"rank 0", 0}, {"rank 0 to device", 2}, {"rank 1", 1}}));
+}
+
 TEST(Activity, PictureEscapesNamesAndThinsWhatNobodySees) {
   ActivityLog log{"a < b & \"c\"", 1.0, {}};
   for (int i = 0; i < 5000; ++i) {

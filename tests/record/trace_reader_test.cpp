@@ -46,6 +46,10 @@ Trace trace_of(int rank) {
   sum.bytes = 8;
   const int64_t second = t.call(sum);
   t.wait(second, kHostSync, t.now_ns());
+  for (const TraceQueue queue : {TraceQueue::kToDevice, TraceQueue::kToHost}) {
+    const int64_t copy = t.copy("parameter", queue, 64), begun = t.now_ns();
+    t.arrival(copy, t.now_ns(), begun, t.now_ns());
+  }
   t.oracle("loss", 0.1 + rank);
   t.free(block, "activation", 32);
   t.free(0, "temporary", 8);
@@ -103,7 +107,7 @@ TEST(TraceReader, NamesLineAndFieldOfWhatIsWrong) {
   EXPECT_EQ(with("\"rank\":0", "\"rank\":1"), "error.jsonl:3: \"rank\": 1 of 1 after rank 0");
   EXPECT_EQ(with("oracle", "oracel"),
             "error.jsonl:3: \"event\": \"oracel\", expected one of op, alloc, free, call, wait, "
-            "begin, end, oracle");
+            "begin, end, oracle, copy, arrival");
   EXPECT_NE(with("}", "").find("error.jsonl:3: byte "), std::string::npos);
   EXPECT_EQ(error_of("{\"trace\":2,\"ranks\":1}\n"),
             "error.jsonl:1: \"trace\": expected 1, the format's version");
@@ -113,6 +117,14 @@ TEST(TraceReader, NamesLineAndFieldOfWhatIsWrong) {
   const std::string call = R"({"event":"call","name":"send","start_ns":0,"end_ns":0,"rank":0,)"
                            R"("axis":"data","group":0,"members":[0,1],"dtype":"f32","to":2})";
   EXPECT_EQ(error_of(head + call), "error.jsonl:2: \"to\": 2, the group has 2 members");
+  const std::string copy =
+      R"({"event":"copy","name":"p","queue":"to host","copy":0,"bytes":8,"start_ns":0,"end_ns":0,"rank":0})";
+  EXPECT_EQ(error_of(head + copy), "no error");
+  std::string elsewhere = copy;
+  elsewhere.replace(elsewhere.find("to host"), 7, "compute");
+  EXPECT_EQ(
+      error_of(head + elsewhere),
+      "error.jsonl:2: \"queue\": \"compute\", expected \"to device\" or \"to host\" of a copy");
 }
 
 TEST(TraceTimeline, HasPhasesCallsAndNoGapOfEveryRank) {
@@ -123,6 +135,8 @@ TEST(TraceTimeline, HasPhasesCallsAndNoGapOfEveryRank) {
   EXPECT_EQ(whats["forward 0F0"], 2);
   EXPECT_GE(whats["all_reduce all_reduce data"], 2);
   EXPECT_GE(whats["send send data"], 1);
+  EXPECT_EQ(whats["copy to device parameter"], 2);
+  EXPECT_EQ(whats["copy to host parameter"], 2);
 }
 
 /// Marks of one rank at given times.

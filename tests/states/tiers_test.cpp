@@ -8,11 +8,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <numeric>
 
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/reason.h"
+#include "kuafu/base/trace.h"
 #include "kuafu/comm/simulated.h"
 #include "kuafu/device/arena.h"
 #include "kuafu/engine/engine.h"
@@ -288,6 +290,47 @@ TEST(Tiers, MoveAndHoldAsMuchWithoutMemory) {
       }
     }
   }
+}
+
+/// Bytes by queue, of copies that a trace has; each is needed once, behind it and never before it ends.
+std::map<TraceQueue, int64_t> traced_bytes(const Trace& trace) {
+  std::map<TraceQueue, int64_t> bytes;
+  std::map<int64_t, TraceRecord> under_way;
+  for (const TraceRecord& r : trace.records) {
+    if (r.kind == TraceKind::kCopy) {
+      EXPECT_TRUE(under_way.emplace(r.payload[0], r).second);
+      bytes[r.queue] += r.payload[1];
+    } else if (r.kind == TraceKind::kArrival) {
+      const auto copy = under_way.extract(r.payload[0]);
+      EXPECT_FALSE(copy.empty());
+      EXPECT_EQ(copy.mapped().queue, r.queue);
+      EXPECT_EQ(copy.mapped().payload[1], r.payload[1]);
+      EXPECT_LE(copy.mapped().start_ns, copy.mapped().end_ns);
+      EXPECT_LE(copy.mapped().end_ns, r.end_ns);
+    }
+  }
+  EXPECT_TRUE(under_way.empty());
+  return bytes;
+}
+
+TEST(Tiers, TraceEveryCopyWithTheTimesOfItsQueue) {
+  const Plan plan =
+      plan_with(both(replicas(2, 3), policy("belady", 64 << 20, {{"memory.chunk_size", "4 KiB"}})));
+  tests::run_ranks(2, [&](Communicator& world) {
+    TraceRecorder recorder;
+    Booked booked;
+    {
+      const TraceScope traced(&recorder);
+      train(plan, world, *tests::data_of(plan), at::kCPU, booked);
+    }
+    const auto bytes = traced_bytes(recorder.trace());
+    EXPECT_EQ(bytes.at(TraceQueue::kToDevice), booked.moves.to_device);
+    EXPECT_EQ(bytes.at(TraceQueue::kToHost), booked.moves.to_host);
+    for (const TraceRecord& r : recorder.trace().records) {
+      if (r.kind != TraceKind::kCopy) continue;
+      EXPECT_GT(r.end_ns, r.start_ns);
+    }
+  });
 }
 
 TEST(Tiers, ThrottledCopiesTakeTheirTime) {

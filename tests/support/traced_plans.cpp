@@ -179,6 +179,19 @@ std::vector<TracedPlan> traced_features() {
                                      {"model.dtype", "f16"},
                                      {"optimizer.kind", kind}})});
   }
+  for (const char* policy : {"host", "static", "lru", "belady", "auto"}) {
+    Overrides tiers = {{"memory.policy", policy},
+                       {"memory.chunk_size", "4 KiB"},
+                       {"memory.device", "64 MiB"},
+                       {"memory.prefetch", "2"},
+                       {"parallel.data.order", "fixed"}};
+    if (std::string_view(policy) == "static") tiers.push_back({"memory.static_share", "0.5"});
+    for (const char* zero : {"0", "3"}) {
+      all.push_back(
+          {text(policy, ", ZeRO-", zero),
+           small_plan(keys::both(tiers, {{"parallel.data", "2"}, {"parallel.zero", zero}}))});
+    }
+  }
   // Matrices that come together along one axis, along two, and of experts.
   const Overrides muon = {{"optimizer.kind", "muon"}, {"optimizer.nesterov", "true"}};
   for (const Overrides& sharding :

@@ -10,6 +10,7 @@
 #include "kuafu/comm/simulated.h"
 #include "kuafu/meter/op_kinds.h"
 #include "kuafu/meter/op_trace.h"
+#include "kuafu/states/tiers.h"
 
 namespace kuafu::tests {
 namespace {
@@ -22,7 +23,7 @@ TracedSteps traced_steps(const Plan& plan, Communicator& world, at::Device devic
                          TraceRecorder& recorder) {
   const Registries registries = builtin_registries();
   const auto data = data_of(plan);
-  RankBook book(world.rank());
+  RankBook book = device_book(plan, world.rank(), device);
   const BookScope booked(&book);
   Ledger ledger;
   Engine engine(plan, registries, world, *data, {.device = device, .ledger = &ledger});

@@ -35,8 +35,14 @@ std::string describe_call(const Trace& trace, const TraceRecord& r) {
 
 std::string_view to_string(TraceKind kind) {
   static constexpr std::array<std::string_view, kNumTraceKinds> names = {
-      "op", "alloc", "free", "call", "wait", "begin", "end", "oracle"};
+      "op", "alloc", "free", "call", "wait", "begin", "end", "oracle", "copy", "arrival"};
   return names[static_cast<size_t>(kind)];
+}
+
+std::string_view to_string(TraceQueue queue) {
+  static constexpr std::array<std::string_view, kNumTraceQueues> names = {
+      "compute", "communication", "to device", "to host"};
+  return names[static_cast<size_t>(queue)];
 }
 
 std::string_view to_string(OpKind kind) {
@@ -47,8 +53,9 @@ std::string_view to_string(OpKind kind) {
 }
 
 std::string Trace::describe(const TraceRecord& r) const {
-  const std::string head = text(to_string(r.kind), " ", row_of(names, r.name, std::string("?")),
-                                r.queue == TraceQueue::kCompute ? "" : " [communication]");
+  const std::string head =
+      text(to_string(r.kind), " ", row_of(names, r.name, std::string("?")),
+           r.queue == TraceQueue::kCompute ? "" : text(" [", to_string(r.queue), "]"));
   switch (r.kind) {
     case TraceKind::kOp:
       return text(head, " (", row_of(shapes, r.payload[0], std::string("?")), "), ",
@@ -60,6 +67,9 @@ std::string Trace::describe(const TraceRecord& r) const {
     case TraceKind::kCall:
     case TraceKind::kWait:
       return head + describe_call(*this, r);
+    case TraceKind::kCopy:
+    case TraceKind::kArrival:
+      return text(head, " ", r.payload[0], ", ", r.payload[1], " bytes");
     default:
       return head;
   }
@@ -204,6 +214,31 @@ void TraceRecorder::wait(int64_t call, uint8_t flags, int64_t start_ns) {
   last_op_ = -1;
 }
 
+int64_t TraceRecorder::copy(std::string_view what, TraceQueue queue, int64_t bytes) {
+  if (keeps_ != Keeps::kEverything) return -1;
+  copies_.push_back(trace_.records.size());
+  TraceRecord& r = add(TraceKind::kCopy, name_of_constant(what), now_ns());
+  r.queue = queue;
+  r.payload[0] = num_copies_ - copies_before_;
+  r.payload[1] = bytes;
+  return num_copies_++;
+}
+
+void TraceRecorder::arrival(int64_t copy, int64_t start_ns, int64_t begun_ns, int64_t ended_ns) {
+  if (copy < copies_before_) return;
+  TraceRecord& moved = trace_.records.at(copies_.at(static_cast<size_t>(copy - copies_before_)));
+  moved.start_ns = begun_ns;
+  moved.end_ns = ended_ns;
+  const TraceRecord asked = moved;
+  TraceRecord& r = add(TraceKind::kArrival, asked.name, start_ns);
+  r.queue = asked.queue;
+  r.flags = kHostSync;
+  r.end_ns = now_ns();
+  r.payload[0] = asked.payload[0];
+  r.payload[1] = asked.payload[1];
+  last_op_ = -1;
+}
+
 void TraceRecorder::begin_phase(std::string_view name) {
   if (!keeps_phases()) return;
   add(TraceKind::kPhaseBegin, name_of(name), now_ns());
@@ -248,6 +283,8 @@ void TraceRecorder::clear() {
   trace_.records.clear();
   blocks_before_ = num_blocks_;
   calls_before_ = static_cast<int64_t>(made_.size());
+  copies_.clear();
+  copies_before_ = num_copies_;
   last_op_ = last_call_ = -1;
 }
 

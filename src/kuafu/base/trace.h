@@ -27,10 +27,13 @@ enum class TraceKind : uint8_t {
   kPhaseBegin,  ///< name: what follows, until the kPhaseEnd of that name
   kPhaseEnd,
   kOracle,  ///< name: a value the program reads off its data; a simulated run is given it
+  kCopy,  ///< name: what moves between tiers of memory; payload: number of the copy, bytes; times:
+          ///< while its queue had it
+  kArrival,  ///< the same of a copy that the rank needs done; times: of its wait
 };
-inline constexpr int kNumTraceKinds = 8;
+inline constexpr int kNumTraceKinds = 10;
 
-/// "op", "alloc", "free", "call", "wait", "begin", "end", "oracle".
+/// "op", "alloc", "free", "call", "wait", "begin", "end", "oracle", "copy", "arrival".
 std::string_view to_string(TraceKind kind);
 
 /// What an op does with its tensors: the rule of its bytes (meter/op_kinds.h).
@@ -56,7 +59,11 @@ std::string_view to_string(OpKind kind);
 
 /// Who carries an event out: the rank itself (its thread, a device's compute stream), or what moves
 /// bytes for it meanwhile.
-enum class TraceQueue : uint8_t { kCompute, kCommunication };
+enum class TraceQueue : uint8_t { kCompute, kCommunication, kToDevice, kToHost };
+inline constexpr int kNumTraceQueues = 4;
+
+/// "compute", "communication", "to device", "to host".
+std::string_view to_string(TraceQueue queue);
 
 /// Facts about an event.
 enum TraceFlags : uint8_t {
@@ -157,6 +164,10 @@ class TraceRecorder {
   void returned(int64_t call);
   /// The wait for that call began at start_ns and ends now.
   void wait(int64_t call, uint8_t flags, int64_t start_ns);
+  /// A queue is asked for a copy between tiers; returns its number, from 0. @pre constant text
+  int64_t copy(std::string_view what, TraceQueue queue, int64_t bytes);
+  /// The rank needs that copy done, and has waited since start_ns; its queue had it for so long.
+  void arrival(int64_t copy, int64_t start_ns, int64_t begun_ns, int64_t ended_ns);
   void begin_phase(std::string_view name);
   void end_phase(std::string_view name);
   /// A value was read off data. Returns it, or the next one given for it: what a simulated run goes
@@ -201,8 +212,9 @@ class TraceRecorder {
     int64_t bytes;
   };
   std::vector<Made> made_;
-  int64_t num_blocks_ = 0;
-  int64_t blocks_before_ = 0, calls_before_ = 0;  // clear()
+  std::vector<size_t> copies_;  // where the record of each is
+  int64_t num_copies_ = 0, num_blocks_ = 0;
+  int64_t blocks_before_ = 0, calls_before_ = 0, copies_before_ = 0;  // clear()
   std::deque<std::pair<std::string, double>> given_;
   int64_t last_op_ = -1, last_call_ = -1;  // indices of records
 };

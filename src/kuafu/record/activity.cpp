@@ -2,6 +2,7 @@
 #include "kuafu/record/activity.h"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 
 #include "kuafu/base/errors.h"
@@ -16,21 +17,26 @@ bool ends_with(const std::string& path, const std::string& end) {
 }
 
 bool is_before(const Activity& a, const Activity& b) {
-  return std::tie(a.rank, a.start_s, a.end_s) < std::tie(b.rank, b.start_s, b.end_s);
+  return std::tie(a.rank, a.row, a.start_s, a.end_s) < std::tie(b.rank, b.row, b.start_s, b.end_s);
 }
 
 Json name_event(const char* of, int64_t pid, int64_t tid, const std::string& name) {
   return {{"name", of}, {"ph", "M"}, {"pid", pid}, {"tid", tid}, {"args", {{"name", name}}}};
 }
 
-Json event(const Activity& a, int64_t pid) {
+/// The number of a row: that of the rank, and for its queues others behind those of all ranks.
+int64_t thread_of(int rank, Activity::Row row, int ranks) {
+  return rank + static_cast<int64_t>(row) * ranks;
+}
+
+Json event(const Activity& a, int64_t pid, int ranks) {
   return {{"name", a.label.empty() ? a.what : a.label},
           {"cat", to_string(a.kind)},
           {"ph", "X"},
           {"ts", a.start_s * 1e6},
           {"dur", (a.end_s - a.start_s) * 1e6},
           {"pid", pid},
-          {"tid", a.rank},
+          {"tid", thread_of(a.rank, a.row, ranks)},
           {"args", {{"what", a.what}}}};
 }
 
@@ -42,9 +48,18 @@ std::string to_string(Activity::Kind kind) {
       return "compute";
     case Activity::Kind::kCommunication:
       return "communication";
+    case Activity::Kind::kCopy:
+      return "copy";
     default:
       return "idle";
   }
+}
+
+std::string row_name(int rank, Activity::Row row) {
+  const char* queue = row == Activity::Row::kRank       ? ""
+                      : row == Activity::Row::kToDevice ? " to device"
+                                                        : " to host";
+  return text("rank ", rank, queue);
 }
 
 void complete(ActivityLog& log, int ranks) {
@@ -58,6 +73,7 @@ void complete(ActivityLog& log, int ranks) {
       if (end > reached) gaps.push_back({r, Activity::Kind::kIdle, "idle", "", reached, end});
     };
     for (; at != all.end() && at->rank == r; ++at) {
+      if (at->row != Activity::Row::kRank) continue;
       idle_until(at->start_s);
       reached = std::max(reached, at->end_s);
     }
@@ -67,20 +83,27 @@ void complete(ActivityLog& log, int ranks) {
   std::sort(all.begin(), all.end(), is_before);
 }
 
+std::vector<std::pair<int, Activity::Row>> rows_of(const ActivityLog& log) {
+  std::set<std::pair<int, Activity::Row>> rows;
+  for (const Activity& a : log.activities) rows.insert({a.rank, a.row});
+  return {rows.begin(), rows.end()};
+}
+
 std::vector<std::string> problems(const ActivityLog& log, double slack_s) {
   std::vector<std::string> out;
   std::vector<Activity> all = log.activities;
   std::sort(all.begin(), all.end(), is_before);
   for (size_t i = 0; i < all.size(); ++i) {
     const Activity& a = all[i];
-    const std::string who = text("rank ", a.rank, ", ", a.what, " ", a.label, " from ", a.start_s,
-                                 " to ", a.end_s, " s");
+    const std::string who = text(row_name(a.rank, a.row), ", ", a.what, " ", a.label, " from ",
+                                 a.start_s, " to ", a.end_s, " s");
     if (a.end_s < a.start_s) out.push_back(who + " ends before it starts");
     if (a.start_s < -slack_s) out.push_back(who + " starts before the step");
     if (a.end_s > log.length_s + slack_s) {
       out.push_back(text(who, " ends after the step of ", log.length_s, " s"));
     }
-    if (i > 0 && all[i - 1].rank == a.rank && all[i - 1].end_s > a.start_s + slack_s) {
+    const bool is_of_row = i > 0 && all[i - 1].rank == a.rank && all[i - 1].row == a.row;
+    if (is_of_row && all[i - 1].end_s > a.start_s + slack_s) {
       out.push_back(text(who, " overlaps ", all[i - 1].what, " ", all[i - 1].label,
                          ", which ends at ", all[i - 1].end_s, " s"));
     }
@@ -93,12 +116,13 @@ std::string chrome_trace(const std::vector<ActivityLog>& logs) {
   for (size_t run = 0; run < logs.size(); ++run) {
     const auto pid = static_cast<int64_t>(run);
     events.push_back(name_event("process_name", pid, 0, logs[run].name));
-    int ranks = 0;
-    for (const Activity& a : logs[run].activities) ranks = std::max(ranks, a.rank + 1);
-    for (int r = 0; r < ranks; ++r) {
-      events.push_back(name_event("thread_name", pid, r, text("rank ", r)));
+    const auto rows = rows_of(logs[run]);
+    const int ranks = rows.empty() ? 0 : rows.back().first + 1;
+    for (const auto& [rank, row] : rows) {
+      events.push_back(
+          name_event("thread_name", pid, thread_of(rank, row, ranks), row_name(rank, row)));
     }
-    for (const Activity& a : logs[run].activities) events.push_back(event(a, pid));
+    for (const Activity& a : logs[run].activities) events.push_back(event(a, pid, ranks));
   }
   return Json{{"traceEvents", events}, {"displayTimeUnit", "ms"}}.dump(1) + "\n";
 }

@@ -80,11 +80,11 @@ class Palette {
       const auto [at, is_new] = seconds_.try_emplace(key, 0);
       at->second += a.end_s - a.start_s;
       if (is_new) order_.push_back(key);
-      total_ += a.end_s - a.start_s;
+      if (a.row == Activity::Row::kRank) total_ += a.end_s - a.start_s;  // queues work meanwhile
     }
     std::stable_sort(order_.begin(), order_.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
-    size_t next[3] = {0, 0, 0};
+    size_t next[4] = {0, 0, 0, 0};
     for (const auto& key : order_) {
       const std::vector<std::string>& shades = of(key.first);
       colours_[key] = shades[next[static_cast<size_t>(key.first)]++ % shades.size()];
@@ -118,8 +118,10 @@ class Palette {
     static const std::vector<std::string> communication = {"#d55e00", "#cc79a7", "#882255",
                                                            "#f28e2b"};
     static const std::vector<std::string> idle = {"#e4e8ee", "#cfd6df"};
+    static const std::vector<std::string> copy = {"#117733", "#999933"};
     return kind == Activity::Kind::kCompute ? compute
            : kind == Activity::Kind::kIdle  ? idle
+           : kind == Activity::Kind::kCopy  ? copy
                                             : communication;
   }
 
@@ -136,7 +138,8 @@ std::vector<Activity> thinned(const ActivityLog& log, double pixel_s) {
   for (const Activity& a : log.activities) {
     if (!out.empty()) {
       Activity& last = out.back();
-      const bool is_same = last.rank == a.rank && last.kind == a.kind && last.what == a.what;
+      const bool is_same =
+          last.rank == a.rank && last.row == a.row && last.kind == a.kind && last.what == a.what;
       const bool is_small =
           a.end_s - a.start_s < pixel_s / 2 && last.end_s - last.start_s < pixel_s / 2;
       if (is_same && is_small && a.start_s - last.end_s < pixel_s / 10) {
@@ -169,7 +172,8 @@ std::string title_of(const Activity& a, const Axis& axis) {
   char times[96];
   std::snprintf(times, sizeof times, ": %.6g to %.6g ", a.start_s / axis.seconds,
                 a.end_s / axis.seconds);
-  return text("rank ", a.rank, ", ", a.what, a.label.empty() ? "" : " ", a.label, times, axis.unit);
+  return text(row_name(a.rank, a.row), ", ", a.what, a.label.empty() ? "" : " ", a.label, times,
+              axis.unit);
 }
 
 }  // namespace
@@ -177,26 +181,34 @@ std::string title_of(const Activity& a, const Axis& axis) {
 std::string activity_svg(const ActivityLog& log) {
   KUAFU_REQUIRE(log.length_s > 0 && !log.activities.empty(),
                 "a timeline without any activity cannot be drawn");
-  int ranks = 0;
-  for (const Activity& a : log.activities) ranks = std::max(ranks, a.rank + 1);
-  const double row = std::clamp(520.0 / ranks, 7.0, 26.0);
+  const auto rows = rows_of(log);
+  std::map<std::pair<int, Activity::Row>, double> place;  // of rows, from the top
+  for (const auto& r : rows) place.emplace(r, static_cast<double>(place.size()));
+  const auto count = static_cast<double>(rows.size());
+  const double row = std::clamp(520.0 / count, 7.0, 26.0);
   const Axis axis = axis_of(log.length_s);
   const Palette palette(log);
   double top = 34;
   std::string body = svg_text(kLeft, 20, log.name, "font-weight=\"bold\"") + palette.legend(top);
   top += 6;
-  const double bottom = top + row * ranks, scale = kWidth / log.length_s;
+  const double bottom = top + row * count, scale = kWidth / log.length_s;
   body += grid(axis, log.length_s, top, bottom);
-  const int every = std::max(1, static_cast<int>(std::ceil(11 / row)));
-  for (int r = 0; r < ranks; r += every) {
-    body += svg_text(kLeft - 6, top + row * (r + 0.5) + 4, text("rank ", r), "text-anchor=\"end\"");
+  const auto every = static_cast<size_t>(std::max(1.0, std::ceil(11 / row)));
+  for (size_t i = 0; i < rows.size(); i += every) {
+    const auto& [rank, of] = rows[i];
+    const std::string words = of == Activity::Row::kRank       ? text("rank ", rank)
+                              : of == Activity::Row::kToDevice ? "to device"
+                                                               : "to host";
+    body += svg_text(kLeft - 6, top + row * (static_cast<double>(i) + 0.5) + 4, words,
+                     "text-anchor=\"end\"");
   }
   for (const Activity& a : thinned(log, 1 / scale)) {
     const double x = kLeft + a.start_s * scale, width = (a.end_s - a.start_s) * scale;
-    body += box(x, top + row * a.rank + 1, width, row - 2, palette.colour(a), title_of(a, axis));
+    const double y = top + row * place.at({a.rank, a.row});
+    body += box(x, y + 1, width, row - 2, palette.colour(a), title_of(a, axis));
     const double needs = kCharacter * static_cast<double>(a.label.size()) + 4;
     if (a.label.empty() || width < needs || row < 14) continue;
-    body += svg_text(x + width / 2, top + row * (a.rank + 0.5) + 4, a.label,
+    body += svg_text(x + width / 2, y + row / 2 + 4, a.label,
                      a.kind == Activity::Kind::kIdle ? "text-anchor=\"middle\""
                                                      : "text-anchor=\"middle\" fill=\"white\"");
   }

@@ -44,10 +44,15 @@ Json line_of(const Trace& trace, const TraceRecord& r) {
     case TraceKind::kWait:
       add_call(line, trace, r);
       break;
+    case TraceKind::kCopy:
+    case TraceKind::kArrival:
+      line["copy"] = r.payload[0];
+      line["bytes"] = r.payload[1];
+      break;
     default:
       break;
   }
-  line["queue"] = r.queue == TraceQueue::kCompute ? "compute" : "communication";
+  line["queue"] = std::string(to_string(r.queue));
   if ((r.flags & kHostSync) != 0) line["host_sync"] = true;
   if ((r.flags & kRecompute) != 0) line["recompute"] = true;
   line["start_ns"] = r.start_ns;

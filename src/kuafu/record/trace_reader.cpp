@@ -103,7 +103,7 @@ class Builder {
       r.end_ns = line.whole("end_ns");
     }
     add_payload(line, r);
-    const std::string queue = r.queue == TraceQueue::kCompute ? "compute" : "communication";
+    const std::string queue(to_string(r.queue));
     if (line.has("queue") && line.word("queue") != queue) {
       line.wrong("queue", text(json_excerpt(line.at("queue")), ", expected \"", queue, '"'));
     }
@@ -139,6 +139,16 @@ class Builder {
         r.payload[0] = call(line);
         r.payload[1] = line.whole("bytes");
         r.payload[2] = line.whole("call");
+        break;
+      case TraceKind::kCopy:
+      case TraceKind::kArrival:
+        r.queue = line.choice<TraceQueue>("queue", kNumTraceQueues);
+        if (r.queue != TraceQueue::kToDevice && r.queue != TraceQueue::kToHost) {
+          line.wrong("queue", text(json_excerpt(line.at("queue")),
+                                   ", expected \"to device\" or \"to host\" of a copy"));
+        }
+        r.payload[0] = line.whole("copy");
+        r.payload[1] = line.whole("bytes");
         break;
       default:
         break;

@@ -26,6 +26,7 @@ struct ObservedStep {
     double start_s = 0, end_s = 0;
   };
   std::vector<Wait> waits = {};  // for messages
+  std::vector<Activity> copies = {};
 };
 
 /// Reads the last step of a trace.
@@ -58,6 +59,17 @@ class Reader {
         if (const auto found = received_.find(r.payload[2]); found != received_.end()) {
           step_.waits.push_back({found->second, start, end});
         }
+        break;
+      case TraceKind::kCopy: {
+        const bool is_to_device = r.queue == TraceQueue::kToDevice;
+        const auto row = is_to_device ? Activity::Row::kToDevice : Activity::Row::kToHost;
+        step_.copies.push_back({rank_, Activity::Kind::kCopy,
+                                is_to_device ? "copy to device" : "copy to host", name, start, end,
+                                row});
+        break;
+      }
+      case TraceKind::kArrival:
+        if (end > start) step_.calls.push_back({"wait for a copy", name, start, end});
         break;
       default:
         break;
@@ -199,6 +211,7 @@ ActivityLog timeline_of(const std::vector<Trace>& ranks, const std::string& name
       if (found == sent.end() || found->second <= wait.start_s) continue;
       cut_idle(all, {wait.start_s, std::min(wait.end_s, found->second), "for a message"});
     }
+    all.insert(all.end(), steps[r].copies.begin(), steps[r].copies.end());
     for (Activity& a : all) {
       a.start_s -= begin;
       a.end_s -= begin;

@@ -12,10 +12,13 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <map>
+#include <mutex>
 
 #include <ATen/ATen.h>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/trace.h"
 #include "kuafu/memory/play.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/plan/plan.h"
@@ -38,7 +41,41 @@ int64_t seconds_to_ns(std::chrono::steady_clock::duration d) {
   return std::chrono::nanoseconds(d).count();
 }
 
+TraceQueue traced(Direction queue) {
+  return queue == Direction::kToDevice ? TraceQueue::kToDevice : TraceQueue::kToHost;
+}
+
 }  // namespace
+
+/// When queues had the copies that nobody has waited for yet.
+class CopyTimes final : public device::CopyWatch {
+ public:
+  struct Span {
+    int64_t begun_ns = 0, ended_ns = 0;
+  };
+  void waits(const device::Ticket&, const device::Ticket&) override {}
+  void begins(const device::Ticket& ticket) override {
+    const std::lock_guard lock(mutex_);
+    spans_[key(ticket)].begun_ns = clock_.now_ns();
+  }
+  void ends(const device::Ticket& ticket) override {
+    const std::lock_guard lock(mutex_);
+    spans_[key(ticket)].ended_ns = clock_.now_ns();
+  }
+  /// Of a copy that is done.
+  Span take(const device::Ticket& ticket) {
+    const std::lock_guard lock(mutex_);
+    const auto found = spans_.extract(key(ticket));
+    return found.empty() ? Span{} : found.mapped();
+  }
+
+ private:
+  static std::pair<Direction, int64_t> key(const device::Ticket& t) { return {t.queue, t.number}; }
+
+  device::SteadyClock clock_;
+  std::mutex mutex_;
+  std::map<std::pair<Direction, int64_t>, Span> spans_;
+};
 
 int64_t TierOptions::budget() const { return device > 0 ? device : kUnlimited; }
 
@@ -89,8 +126,10 @@ Tiers::Tiers(const TierOptions& options, at::Device device)
     device_->put_beside(*host_);
   }
   if (has_memory_) {
-    queues_ = device::make_copy_threads(
-        {.to_device_gbs = options.host_gbs, .to_host_gbs = options.host_gbs});
+    times_ = std::make_unique<CopyTimes>();
+    queues_ = device::make_copy_threads({.to_device_gbs = options.host_gbs,
+                                         .to_host_gbs = options.host_gbs,
+                                         .watch = times_.get()});
   }
 }
 
@@ -188,8 +227,7 @@ void Tiers::next() {
     if (move.kind == memory::MoveKind::kLoad) load(chunks_[static_cast<size_t>(move.chunk)]);
   }
   for (const memory::Use& use : now_->trace.moments[moment_].uses) {
-    const Chunk& chunk = chunks_[static_cast<size_t>(use.chunk)];
-    if (memory::needs_device(use.access)) wait(chunk.ticket);
+    if (memory::needs_device(use.access)) wait(chunks_[static_cast<size_t>(use.chunk)].load);
   }
   ++moment_;
 }
@@ -214,34 +252,47 @@ int64_t Tiers::copied(Direction queue) const {
   return has_memory_ ? queues_->stats(queue).bytes : counted_[static_cast<size_t>(queue)];
 }
 
-device::Ticket Tiers::copy(Direction queue, const Tensor& to, const Tensor& from) {
+Tiers::Moving Tiers::copy(Direction queue, const Tensor& to, const Tensor& from,
+                          std::string_view what) {
   const auto bytes = static_cast<int64_t>(from.nbytes());
-  if (!has_memory_) {
+  TraceRecorder* trace = current_trace();
+  Moving moving{{queue, 0}, trace == nullptr ? -1 : trace->copy(what, traced(queue), bytes), false};
+  if (has_memory_) {
+    moving.ticket = queues_->copy(queue, {to.mutable_data_ptr(), from.const_data_ptr(), bytes});
+  } else {
     counted_[static_cast<size_t>(queue)] += bytes;
-    return {queue, 0};
   }
-  return queues_->copy(queue, {to.mutable_data_ptr(), from.const_data_ptr(), bytes});
+  return moving;
 }
 
-void Tiers::wait(const device::Ticket& ticket) {
-  if (!has_memory_ || ticket.number == 0 || queues_->is_done(ticket)) return;
-  const auto start = std::chrono::steady_clock::now();
-  queues_->wait(ticket);
-  if (!is_training_) return;
-  counts_.wait_seconds +=
-      1e-9 * static_cast<double>(seconds_to_ns(std::chrono::steady_clock::now() - start));
+void Tiers::wait(Moving& moving) {
+  if (moving.is_awaited) return;
+  moving.is_awaited = true;
+  TraceRecorder* trace = moving.event < 0 ? nullptr : current_trace();
+  const int64_t traced_from = trace == nullptr ? 0 : trace->now_ns();
+  CopyTimes::Span span;
+  if (has_memory_) {
+    if (!queues_->is_done(moving.ticket)) {
+      const auto start = std::chrono::steady_clock::now();
+      queues_->wait(moving.ticket);
+      const auto waited = std::chrono::steady_clock::now() - start;
+      if (is_training_) counts_.wait_seconds += 1e-9 * static_cast<double>(seconds_to_ns(waited));
+    }
+    span = times_->take(moving.ticket);
+  }
+  if (trace != nullptr) trace->arrival(moving.event, traced_from, span.begun_ns, span.ended_ns);
 }
 
 void Tiers::load(Chunk& chunk) {
   const CategoryScope scope(Category::kParameter);
   allocate_storage(chunk.here, static_cast<int64_t>(chunk.home.nbytes()));
   let_pages_leave(chunk.here);
-  chunk.ticket = copy(Direction::kToDevice, chunk.here, chunk.home);
+  chunk.load = copy(Direction::kToDevice, chunk.here, chunk.home, "parameter");
   chunk.is_here = true;
 }
 
 void Tiers::drop(Chunk& chunk) {
-  wait(chunk.ticket);
+  wait(chunk.load);
   free_storage(chunk.here);
   chunk.is_here = false;
 }
@@ -267,12 +318,12 @@ Tensor Tiers::leave(const Tensor& gradient) {
     const CategoryScope scope(Category::kGradient);
     there = at::empty(gradient.sizes(), gradient.options());
   }
-  leaving_.push_back({gradient, copy(Direction::kToHost, there, gradient)});
+  leaving_.push_back({gradient, copy(Direction::kToHost, there, gradient, "gradient")});
   return there;
 }
 
 void Tiers::arrive() {
-  for (const Leaving& leaving : leaving_) wait(leaving.ticket);
+  for (Leaving& leaving : leaving_) wait(leaving.copy);
   leaving_.clear();
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 
 namespace kuafu {
 
+class CopyTimes;
 struct Plan;
 
 /// What tiers of memory are, and who chooses what lies where.
@@ -90,15 +92,21 @@ class Tiers {
   memory::UseTrace uses() const { return steady_ ? steady_->trace : memory::UseTrace{}; }
 
  private:
+  /// A copy under way, until it was waited for.
+  struct Moving {
+    device::Ticket ticket = {};
+    int64_t event = -1;  ///< of the trace
+    bool is_awaited = true;
+  };
   struct Chunk {
     Tensor home, here;
     std::string group;
-    device::Ticket ticket = {};  ///< of its load
+    Moving load = {};
     bool is_here = false;
   };
   struct Leaving {
     Tensor from;
-    device::Ticket ticket;
+    Moving copy;
   };
   /// A step as it is known: its uses, and who chooses.
   struct Course {
@@ -114,8 +122,8 @@ class Tiers {
                                     bool is_measured) const;
   void note_in_use();
   int64_t copied(device::Direction queue) const;
-  device::Ticket copy(device::Direction queue, const Tensor& to, const Tensor& from);
-  void wait(const device::Ticket& ticket);
+  Moving copy(device::Direction queue, const Tensor& to, const Tensor& from, std::string_view what);
+  void wait(Moving& moving);
   void load(Chunk& chunk);
   void drop(Chunk& chunk);
   void drop_all();
@@ -138,6 +146,7 @@ class Tiers {
   int64_t counted_[2] = {0, 0};  // bytes by direction, without memory
   int64_t before_[2] = {0, 0};   // copied when the step began
   MoveCounts counts_;
+  std::unique_ptr<CopyTimes> times_;            // outlives the queues
   std::unique_ptr<device::CopyQueues> queues_;  // goes before the memory
 };
 
