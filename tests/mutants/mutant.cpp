@@ -183,10 +183,13 @@ Plan plan_of(const Mutant& m, const Combination& c) {
                           {"train.steps", kTimedSteps},
                           {"train.validation_batches", "0"}};
   const bool has_momentum = c.optimizer == "sgd" || c.optimizer == "lars";
-  const Overrides combined = {{"model.dtype", std::string(to_string(c.dtype))},
-                              {"parallel.data.bucket", "1"},
-                              {"optimizer.kind", c.optimizer},
-                              {"optimizer.lr", has_momentum ? "0.1" : "0.01"}};
+  Overrides combined = {{"model.dtype", std::string(to_string(c.dtype))},
+                        {"optimizer.kind", c.optimizer},
+                        {"optimizer.lr", has_momentum ? "0.1" : "0.01"}};
+  const bool has_tiers = std::any_of(m.overrides.begin(), m.overrides.end(),
+                                     [](const auto& o) { return o.first == "memory.policy"; });
+  if (!has_tiers)
+    combined.emplace_back("parallel.data.bucket", "1");  // of tiers chunks are buckets
   return small_plan(keys::both(keys::both(base, m.overrides), combined));
 }
 
