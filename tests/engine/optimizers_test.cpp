@@ -70,6 +70,7 @@ std::vector<Family> variants() {
                                           {bound, "rate"}})},
           {"lamb_weights", of("lamb", {{"optimizer.bias_correction", "false"},
                                        {bound, "weights"},
+                                       {"optimizer.ratio_min", "0.3"},
                                        {"optimizer.ratio_max", "2"},
                                        {"optimizer.scaled_layers", "all"}})},
           {"lamb_decayed",

@@ -71,5 +71,32 @@ TEST(SimulatedPeak, IsThatOfARunWhoseEveryStepOverflows) {
   }
 }
 
+// Where matrices outweigh activations the peak lies in their steps.
+TEST(SimulatedPeak, OfMuonIsThatOfARunWhoseEveryStepOverflows) {
+  for (const Overrides& parallel :
+       {Overrides{}, Overrides{{"parallel.data.size", "2"}, {"parallel.zero", "2"}},
+        Overrides{{"parallel.tensor.mode", "1d"}, {"parallel.tensor.size", "2"}},
+        Overrides{{"parallel.pipeline.size", "2"}, {"train.micro_batch", "1"}}}) {
+    for (const char* nesterov : {"false", "true"}) {
+      for (const char* scale : {"1", "1000000000000000"}) {
+        Overrides overrides = {{"model.dtype", "f16"},     {"train.loss_scale", scale},
+                               {"model.hidden", "96"},     {"model.sequence", "2"},
+                               {"train.batch", "2"},       {"train.validation_batches", "0"},
+                               {"optimizer.kind", "muon"}, {"optimizer.nesterov", nesterov}};
+        overrides.insert(overrides.end(), parallel.begin(), parallel.end());
+        const Plan plan = tests::small_plan(overrides);
+        const std::vector<RankResult> real = tests::run_plan(plan);
+        const Prediction predicted = simulate(plan, builtin_registries());
+        for (size_t r = 0; r < real.size(); ++r) {
+          const int64_t skipped = *scale == '1' && scale[1] == 0 ? 0 : plan.train.steps;
+          EXPECT_EQ(static_cast<int64_t>(real[r].skipped.size()), skipped);
+          EXPECT_EQ(predicted.ranks[r].peak_bytes, real[r].peak_bytes) << text(
+              parallel.size(), " keys, nesterov ", nesterov, ", scale ", scale, ", rank ", r);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kuafu

@@ -105,14 +105,25 @@ void Optimizer::skip(std::span<const ParamShard> shards, const Mesh& mesh) {
     const PartialSums sums = tables_of(shards, mesh).sums;
     sum_over_axes({sums.begin(), sums.end()}, mesh);
   }
-  // What travels is thrown away: the momentum, so that a skipped step takes no more memory.
+  // Steps of matrices are made of the momentum and thrown away: a skipped step has the traffic, the
+  // FLOPs and the memory of any other.
   const std::vector<RuleSlots::Row*> states = slots_->rows_of(shards);
-  std::vector<DirectionPiece> nothing;
+  const auto direction = [&](size_t i) {
+    const Tensor& u = states[i]->slots[0];
+    return DirectionPiece{&shards[i], plan_.nesterov ? u.clone() : u};
+  };
+  std::vector<DirectionPiece> parts;
+  std::vector<size_t> whole;
   for (size_t i = 0; i < shards.size(); ++i) {
-    if (!updates_whole(*shards[i].param) || splitting_axes(shards[i], mesh) == 0) continue;
-    nothing.push_back({&shards[i], states[i]->slots[0]});
+    if (!updates_whole(*shards[i].param)) continue;
+    if (splitting_axes(shards[i], mesh) == 0) {
+      whole.push_back(i);
+    } else {
+      parts.push_back(direction(i));
+    }
   }
-  steps_of_matrices(nothing, mesh, [](const Tensor& u, const LayerSplit&) { return u; });
+  const std::vector<Tensor> steps = steps_of_matrices(parts, mesh, rule_.whole);
+  for (const size_t i : whole) steps_of_matrices({direction(i)}, mesh, rule_.whole);
 }
 
 std::vector<Tensor> Optimizer::steps_of(std::span<const ParamShard> shards,
