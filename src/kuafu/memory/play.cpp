@@ -49,4 +49,10 @@ Played play(const UseTrace& trace, int64_t budget, const Policy& policy, const K
   return out;
 }
 
+Played play(const UseTrace& trace, int64_t budget, const PolicyRule& rule, const Knobs& knobs) {
+  check(trace);
+  check_fits(trace, budget);
+  return play(trace, budget, policy_of(rule, trace, budget), knobs);
+}
+
 }  // namespace kuafu::memory
