@@ -30,9 +30,9 @@ ALLOWED = {
     "record": ("base",),
     "mesh": ("base", "comm", "device", "record"),
     "checkpoint": ("base", "comm", "device", "record", "mesh"),
-    # Schedules are data: a plan that names one is checked before anything runs.
+    # Schedules and policies are data: a plan that names one is checked before anything runs.
     "parallel/pipeline": ("base",),
-    "plan": ("base", "comm", "device", "record", "mesh", "parallel/pipeline"),
+    "plan": ("base", "memory", "comm", "device", "record", "mesh", "parallel/pipeline"),
     "dataset": BELOW_TORCH,
     "experiment": BELOW_TORCH + ("dataset",),
     "meter": BELOW_TORCH,

@@ -25,7 +25,7 @@ void expect_has(const std::string& whole, const std::string& part) {
 
 TEST(New, WritesAProjectOfEveryKindUnderItsName) {
   const TemporaryFolder folder;
-  for (const char* kind : {"scheme", "sequence", "model", "schedule", "optimizer"}) {
+  for (const char* kind : {"scheme", "sequence", "model", "schedule", "optimizer", "policy"}) {
     const std::filesystem::path out = folder / kind;
     const Output output = front({"new", kind, "late_bird", "--out", out.string()});
     ASSERT_EQ(output.code, 0) << output.err;
@@ -37,7 +37,7 @@ TEST(New, WritesAProjectOfEveryKindUnderItsName) {
       const std::string text = read_file((out / file).string(), "file");
       expect_has(text, "late_bird");
       for (const char* word : {"my_plugin", "my_scheme", "my_sequence", "my_model", "my_schedule",
-                               "my_optimizer", "@"}) {
+                               "my_optimizer", "my_policy", "@"}) {
         EXPECT_EQ(text.find(word), std::string::npos) << word << " in " << kind << "/" << file;
       }
     }
@@ -46,12 +46,14 @@ TEST(New, WritesAProjectOfEveryKindUnderItsName) {
     expect_has(read_file((out / "CMakeLists.txt").string(), "file"), "kuafu_plugin(late_bird");
   }
   expect_has(read_file(folder / "model/late_bird.cpp", "file"), "class LateBirdModel ");
+  expect_has(read_file(folder / "policy/README.md", "file"),
+             "everything that memory policies promise");
 }
 
 // Without a precompiled header, and whatever a header of Kuafu happens to include.
 TEST(New, TemplatesIncludeWhatTheyUse) {
   const TemporaryFolder folder;
-  for (const char* kind : {"scheme", "sequence", "model", "schedule", "optimizer"}) {
+  for (const char* kind : {"scheme", "sequence", "model", "schedule", "optimizer", "policy"}) {
     const std::filesystem::path out = folder / kind;
     ASSERT_EQ(front({"new", kind, "mine", "--out", out.string()}).code, 0);
     const std::string code = read_file((out / "mine.cpp").string(), "file");
@@ -88,13 +90,14 @@ TEST(New, RefusesWhatItCannotWrite) {
     std::vector<std::string> arguments, words;
   };
   for (const Case& c :
-       {Case{{"bogus", "x"}, {"\"bogus\"", "scheme, sequence, model, schedule, optimizer"}},
+       {Case{{"bogus", "x"}, {"\"bogus\"", "scheme, sequence, model, schedule, optimizer, policy"}},
         Case{{"shceme", "x"}, {"did you mean \"scheme\""}},
         Case{{"scheme", "2.5d"},
              {"tensor-parallel scheme \"2.5d\" already", "nearest: \"my_2_5d\""}},
         Case{{"sequence", "ring"}, {"sequence mode \"ring\" already", "\"my_ring\""}},
         Case{{"model", "gpt"}, {"model \"gpt\" already", "bert"}},
         Case{{"optimizer", "lamb"}, {"an optimizer \"lamb\" already", "adamw", "\"my_lamb\""}},
+        Case{{"policy", "lru"}, {"a memory policy \"lru\" already", "optimal", "\"my_lru\""}},
         Case{{"optimzer", "x"}, {"did you mean \"optimizer\""}},
         Case{{"schedule", "1f1b"}, {"pipeline schedule \"1f1b\" already", "zbv"}},
         Case{{"scheme", "Two Rings"},

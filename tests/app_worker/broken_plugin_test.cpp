@@ -97,7 +97,8 @@ TEST(BrokenPlugin, WhatIsNoExceptionIsToldOfEveryKind) {
        {Arguments{"parallel.tensor.mode=throws_int", "parallel.tensor.size=2"},
         Arguments{"model.kind=throws_int"},
         Arguments{"parallel.sequence.mode=throws_int", "parallel.sequence.size=2"},
-        Arguments{"parallel.pipeline.schedule=throws_int", "parallel.pipeline.size=2"}}) {
+        Arguments{"parallel.pipeline.schedule=throws_int", "parallel.pipeline.size=2"},
+        Arguments{"memory.policy=throws_int", "memory.device=1 GB"}}) {
     const Ran ran = trained(settings);
     EXPECT_TRUE(ran.code == 1 || ran.code == 2) << ran.output;
     expect_has(ran.document.value("reason", ""), library());

@@ -142,9 +142,21 @@ TEST(Conformance, HoldsForTheTemplateOfASchedule) {
   EXPECT_EQ(c.document["findings"][0]["name"], "my_schedule");
 }
 
+TEST(Conformance, HoldsForTheTemplateOfAPolicy) {
+  const Checked c = check({"--plugin", built("plugins/my_policy.so"), "--sizes", "1"});
+  EXPECT_EQ(c.code, kOk) << c.output;
+  std::set<std::string> checks;
+  for (const Json& f : c.document["findings"]) {
+    EXPECT_EQ(f["kind"], "policy");
+    EXPECT_EQ(f["name"], "my_policy");
+    checks.insert(f["check"].get<std::string>());
+  }
+  EXPECT_EQ(checks, (std::set<std::string>{"moves", "pure", "bytes", "training"}));
+}
+
 // Everything about one choice takes long.
 TEST(ConformanceWhole, HoldsForTheTemplatesOfKuafuNew) {
-  for (const char* kind : {"scheme", "sequence", "model", "schedule"}) {
+  for (const char* kind : {"scheme", "sequence", "model", "schedule", "policy"}) {
     const Checked c = check({"--plugin", built(std::string("plugins/my_") + kind + ".so")});
     EXPECT_EQ(c.code, kOk) << c.output;
     for (const Json& f : c.document["findings"]) EXPECT_EQ(f["kind"], kind);

@@ -116,6 +116,10 @@ TEST(Explain, SaysWhatGoesBetweenTiers) {
   EXPECT_EQ(moves["policies"]["host"], moves["step_to_device_bytes"]);
   if (!moves["least_bytes"].is_null()) {
     EXPECT_EQ(moves["policies"]["belady"], moves["least_bytes"]);  // 1 GB hold all
+    EXPECT_EQ(moves["policies"]["optimal"], moves["least_bytes"]);
+    EXPECT_EQ(moves["is_proven"], true);
+    EXPECT_EQ(moves["regret_bytes"],
+              moves["step_to_device_bytes"].get<int64_t>() - moves["least_bytes"].get<int64_t>());
   }
   const std::string text = explained(set(settings), kOk);
   EXPECT_TRUE(std::regex_search(text, std::regex("device +host +gradients"))) << text;
@@ -125,6 +129,16 @@ TEST(Explain, SaysWhatGoesBetweenTiers) {
   EXPECT_EQ(value_at(ran.document, "moves.foretold_bytes"),
             value_at(ran.document, "moves.to_device_bytes"));
   EXPECT_EQ(value_at(ran.document, "memory.peak_bytes.0"), json["memory"]["peak_bytes"]);
+  if (!moves["least_bytes"].is_null()) {
+    EXPECT_EQ(value_at(ran.document, "moves.regret_bytes.0"), moves["regret_bytes"]);
+    EXPECT_EQ(value_at(ran.document, "moves.least_bytes.0"), moves["least_bytes"]);
+    EXPECT_EQ(value_at(ran.document, "moves.bound_bytes.0"), moves["least_bytes"]);
+    EXPECT_EQ(value_at(ran.document, "moves.gap.0"), 0);
+    EXPECT_TRUE(value_at(ran.document, "moves.regret_reason").is_null());
+    EXPECT_TRUE(
+        std::regex_search(ran.output, std::regex("moves .* prefetches used; .* over the least")))
+        << ran.output;
+  }
   EXPECT_NE(text.find(": enough"), std::string::npos) << text;
   const int64_t one = json["memory"]["at_peak"]["activation"];  // below what any policy needs
   const std::string device = "memory.device=" + std::to_string(one);

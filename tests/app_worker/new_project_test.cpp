@@ -80,7 +80,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, InstalledProject,
                          testing::Values(Installed{"scheme", "tensor"},
                                          Installed{"sequence", "block"},
                                          Installed{"model", "model"}, Installed{kSchedule, "int"},
-                                         Installed{"optimizer", "rule"}),
+                                         Installed{"optimizer", "rule"},
+                                         Installed{"policy", "choose"}),
                          [](const auto& info) { return std::string(info.param.kind); });
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kuafu/memory/policy.h"
-#include "tests/memory/samples.h"
+#include "kuafu/memory/samples.h"
 
 namespace kuafu::memory {
 

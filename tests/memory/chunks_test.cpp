@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kuafu/base/errors.h"
-#include "tests/memory/samples.h"
+#include "kuafu/memory/samples.h"
 
 namespace kuafu::memory {
 namespace {

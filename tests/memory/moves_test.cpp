@@ -5,7 +5,7 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/memory/play.h"
-#include "tests/memory/samples.h"
+#include "kuafu/memory/samples.h"
 
 namespace kuafu::memory {
 namespace {
@@ -133,6 +133,7 @@ TEST(Moves, AnyOneMoveLeftOutIsFound) {
   for (uint64_t i = 0; i < 60; ++i) {
     const Sample s = sample(11, i, shape_of(i));
     for (const auto& entry : builtin_policies().entries()) {
+      if (!entry.make.lacks.empty()) continue;
       const Played played = play(s.trace, s.budget, entry.make, {.prefetch = 2});
       for (size_t without = 0; without < played.moves.size(); ++without) {
         std::vector<Move> moves = played.moves;

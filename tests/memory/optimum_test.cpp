@@ -7,8 +7,9 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/memory/play.h"
+#include "kuafu/memory/regret.h"
+#include "kuafu/memory/samples.h"
 #include "tests/memory/exhaustive.h"
-#include "tests/memory/samples.h"
 
 namespace kuafu::memory {
 namespace {
@@ -114,7 +115,7 @@ TEST_F(OptimumTest, StandsBetweenTheBoundAndEveryPolicy) {
         const Played played = play(s.trace, s.budget, entry.make, {.prefetch = prefetch});
         const auto steps = static_cast<double>(played.steps);
         if (played.steps > 4) continue;  // each is held to the bound, and these to the optimum
-        const Optimum optimum = least_bytes(repeated(s.trace, played.steps), s.budget);
+        const Optimum optimum = found_least_bytes(repeated(s.trace, played.steps), s.budget);
         EXPECT_LE(steps * bound, static_cast<double>(optimum.bytes) * (1 + 1e-12));
         EXPECT_LE(optimum.bytes, played.traffic.bytes()) << entry.name << " " << s.trace;
       }
@@ -122,24 +123,10 @@ TEST_F(OptimumTest, StandsBetweenTheBoundAndEveryPolicy) {
   }
 }
 
-/// The sample with some chunks changed at home, at moments that did not use them.
-Sample at_home(uint64_t seed, uint64_t index) {
-  Sample s = sample(seed, index, shape_of(index));
-  Dice dice(seed + 1000, index);
-  for (Moment& moment : s.trace.moments) {
-    for (int64_t c = 0; c < s.trace.num_chunks(); ++c) {
-      if (dice.happens(15) && use_of(moment, c) == nullptr) {
-        moment.uses.push_back({c, Access::kAtHome});
-      }
-    }
-  }
-  return s;
-}
-
 TEST_F(OptimumTest, OfChangesAtHomeIsThatOfAllStatesAndBelowEveryPolicy) {
   int64_t fixed = 0;
   for (uint64_t i = 0; i < 80; ++i) {
-    const Sample s = at_home(6, i);
+    const Sample s = sample_at_home(6, i);
     const Optimum optimum = least_bytes(s.trace, s.budget);
     const Segments all = segments_of(s.trace, s.budget);
     fixed += all.fixed;
@@ -221,6 +208,66 @@ TEST_F(OptimumTest, ClaimsNoMoreThanTolerancesTell) {
   const Optimum optimum = least_bytes(trace, 2 * large);
   EXPECT_LE(optimum.bound, static_cast<double>(3 * large + 1));
   EXPECT_GE(optimum.bytes, 3 * large + 1);
+}
+
+TEST_F(OptimumTest, IsAPolicyOfTheRegistry) {
+  const PolicyRule& optimal = builtin_policies().find("optimal");
+  for (uint64_t i = 0; i < 60; ++i) {
+    const Sample s = sample_at_home(8, i);
+    const Optimum least = least_bytes(s.trace, s.budget);
+    for (const int64_t prefetch : {0, 2}) {
+      const Played played = play(s.trace, s.budget, optimal, {.prefetch = prefetch});
+      EXPECT_EQ(played.steps, 1);
+      EXPECT_EQ(played.traffic.bytes(), least.bytes) << s.budget << "\n" << s.trace;
+    }
+  }
+}
+
+TEST_F(OptimumTest, IsSearchedForOnce) {
+  const Sample s = sample(9, 9, shape_of(9));
+  const Optimum first = found_least_bytes(s.trace, s.budget);
+  // The seconds of a search are never the same twice: these are those of the first.
+  EXPECT_EQ(found_least_bytes(s.trace, s.budget).seconds, first.seconds);
+  EXPECT_EQ(found_least_bytes(s.trace, s.budget, {.seconds = 1}).seconds, first.seconds);
+  EXPECT_NE(found_least_bytes(s.trace, s.budget + 1).seconds, first.seconds);
+}
+
+TEST_F(OptimumTest, OfARecordSaysWhyThereIsNone) {
+  const Sample s = sample(3, 9, shape_of(9));
+  const LeastBytes least = least_for_record(s.trace, s.budget);
+  EXPECT_TRUE(least.is_known && least.is_proven);
+  EXPECT_EQ(least.bytes, least_bytes(s.trace, s.budget).bytes);
+  EXPECT_EQ(least.why_not, "");
+  EXPECT_EQ(least.gap(), 0);
+  const LeastBytes alone = least_for_record({}, s.budget);
+  EXPECT_FALSE(alone.is_known);
+  EXPECT_EQ(alone.why_not, "no step that a policy chose: the first one is measured");
+  EXPECT_FALSE(least_for_record(s.trace, 0).is_known);
+  EXPECT_NE(least_for_record(s.trace, 0).why_not, "");
+}
+
+// A search of no time has the relaxation rounded: a bound, a choice, and what lies between.
+TEST_F(OptimumTest, OfARecordSaysWhatIsNotProven) {
+  int64_t unproven = 0;
+  for (uint64_t i = 9; i < 400; i += 10) {
+    const Sample s = sample(5, i, shape_of(i));
+    const LeastBytes least = least_for_record(s.trace, s.budget, {.seconds = 0});
+    EXPECT_TRUE(least.is_known);
+    EXPECT_LE(least.bound, static_cast<double>(least.bytes));
+    EXPECT_EQ(least.is_proven, least.why_not.empty());
+    if (least.is_proven) continue;
+    ++unproven;
+    EXPECT_EQ(least.why_not, "not proven in 0 s of search");
+    EXPECT_GT(least.gap(), 0);
+    EXPECT_LT(least.gap(), 1);
+  }
+  EXPECT_GT(unproven, 0);
+}
+
+TEST(Optimum, OfARecordSaysThatItIsNotBuilt) {
+  if (has_optimum()) GTEST_SKIP() << "CBC is there";
+  const Sample s = sample(3, 9, shape_of(9));
+  EXPECT_EQ(least_for_record(s.trace, s.budget).why_not.find("this build has no CBC"), 0u);
 }
 
 TEST(Optimum, SaysThatItIsNotBuilt) {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "kuafu/base/errors.h"
-#include "tests/memory/samples.h"
+#include "kuafu/memory/samples.h"
 
 namespace kuafu::memory {
 namespace {

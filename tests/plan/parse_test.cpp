@@ -424,8 +424,10 @@ TEST(ParsePlan, RefusesTiersWhereTheyHaveNoMeaning) {
       {"[cluster]\nhost_gbs = 25\n", {"plan.toml:2: ", "cluster.host_gbs", "memory.policy"}},
       {"[memory]\npolicy = \"host\"\nmargin = 0.2\n",
        {"plan.toml:3: ", "memory.margin", "\"auto\""}},
-      {"[memory]\npolicy = \"beladi\"\n",
-       {"plan.toml:2: ", "is not allowed", "nearest: \"belady\""}},
+      {"[memory]\npolicy = \"lru\"\ndevice = \"1 GB\"\nstatic_share = 0.5\n",
+       {"plan.toml:4: ", "memory.static_share", "\"static\""}},
+      {"[memory]\npolicy = \"beladi\"\nhost = \"64 GB\"\n",
+       {"plan.toml:2: ", "is not allowed", "allowed: \"plain\", \"host\"", "nearest: \"belady\""}},
   });
   expect_refused<Refused>({
       {"[memory]\npolicy = \"lru\"\n",
@@ -437,6 +439,36 @@ TEST(ParsePlan, RefusesTiersWhereTheyHaveNoMeaning) {
        "\"host\"\n",
        {"plan.toml:4: ", "parallel.data.mode = \"parameter_server\"", "policy = \"plain\""}},
   });
+}
+
+// What the policies of a build and of plug-ins are decides what [memory] may say.
+TEST(ParsePlan, HoldsMemoryToThePoliciesThatThereAre) {
+  Choices choices;
+  choices.policies.push_back({.name = "mine", .summary = "of a test", .keys = {"margin"}});
+  choices.policies.push_back({.name = "afar", .summary = "of a test", .lacks = "CBC (not found)"});
+  const auto read = [&](const std::string& toml) {
+    return parse_plan("[memory]\ndevice = \"1 GB\"\n" + toml, "plan.toml", choices).memory;
+  };
+  const std::string mine = "policy = \"mine\"\n";
+  EXPECT_EQ(read(mine + "margin = 0.5\nhost = \"1 GB\"\nchunk_size = 1000\n").margin, 0.5);
+  EXPECT_EQ(read(mine).policy, "mine");
+  expect_says(message_of<ConfigError>([&] { read(mine + "prefetch = 2\n"); }),
+              {"plan.toml:4: ", "memory.prefetch = 2 has no effect with memory.policy = \"mine\"",
+               "\"belady\""});
+  expect_says(message_of<ConfigError>([&] { read("policy = \"lru\"\nmargin = 0.5\n"); }),
+              {"set memory.policy = \"auto\" or \"mine\""});
+  expect_says(message_of<ConfigError>([&] { read("policy = \"mime\"\n"); }),
+              {"\"afar\"", "nearest: \"mine\""});
+  expect_says(message_of<Refused>([&] { read("policy = \"afar\"\n"); }),
+              {"plan.toml:3: ",
+               "memory.policy = \"afar\" is not available in this build, which has "
+               "no CBC (not found)",
+               "nearest: policy = \"belady\""});
+  const auto& kinds = memory::builtin_policy_kinds();
+  EXPECT_EQ(kinds.back().name, "optimal");
+  if (kinds.back().lacks.empty()) {
+    EXPECT_EQ(read("policy = \"optimal\"\n").policy, "optimal");
+  }
 }
 
 TEST(ParsePlan, RefusesSequencesThatRanksCannotShare) {
@@ -507,6 +539,7 @@ TEST(ParsePlan, SaysWhatToDoAboutNamesThatAPlugInMayHave) {
   for (const auto& [toml, name] : std::vector<std::pair<std::string, std::string>>{
            {"model.kind = \"gpx\"", "gpx"},
            {"optimizer.kind = \"adamx\"", "adamx"},
+           {"memory.policy = \"beladx\"", "beladx"},
            {"parallel.sequence = { mode = \"rinq\", size = 2 }", "rinq"},
            {"parallel.tensor = { mode = \"1dx\", size = 2 }", "1dx"},
            {"[parallel]\ntensor = { mode = \"1d\", size = 4 }\n[[parallel.layers]]\nfrom = 0\n"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A plug-in that does what none may. Optimizers, each SGD but for what its name says; a tensor
-// scheme, a model, a sequence mode and a schedule that throw what is no std::exception ("throws_int");
+// scheme, a model, a sequence mode, a schedule and a memory policy that throw what is no std::exception ("throws_int");
 // the first three that make nothing ("makes_nothing").
 // With KUAFU_TEST_KIND and KUAFU_TEST_NAME it adds only one thing, sound but for its name.
 
@@ -96,6 +96,10 @@ void add_others(Registries& registries, const std::string& kind, const std::stri
   if (is_all || kind == "schedule") {
     registries.schedules.add(
         name, "of a test", {.make = [](pipeline::PipeShape) -> pipeline::Timetable { throw 42; }});
+  }
+  if (is_all || kind == "policy") {
+    registries.policies.add(name, "of a test",
+                            {.choose = [](const memory::Known&) -> memory::Choice { throw 42; }});
   }
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Adds a scheme, an optimizer, a model and a pipeline schedule to a copy of the tree, each in the places that
+"""Adds a scheme, an optimizer, a model, a pipeline schedule and a memory policy to a copy of the tree, each in the places that
 its row of CONTRIBUTING.md names, at most four besides its files, and in no other, builds it, and holds each of them to its conformance and to a
 certificate.
 
@@ -25,7 +25,7 @@ TEMPLATES = "src/app/kuafu/templates"
 
 MOST_PLACES = 4  # of one kind, outside of its new files
 COMPILED = {"optim": "adam.cpp", "oracle": "bert.cpp", "model": "attention.cpp", "parallel/tensor": "axis_types.cpp",
-            "parallel/pipeline": "analysis.cpp"}
+            "parallel/pipeline": "analysis.cpp", "memory": "chunks.cpp"}
 
 
 def compiled(folder, file="added.cpp"):
@@ -91,6 +91,18 @@ RECIPES = {
              '    {"added", added, 1, nullptr, [](PipeShape s, int) { return s.micro_batches; }},')],
         "conformance": ["--schedule", "added_schedule"],
         "plan": ["parallel.pipeline.size=2", "parallel.pipeline.schedule=added_schedule", "train.micro_batch=2"]},
+    "policy": {
+        "row": "memory policy",
+        "headers": ["kuafu/memory/room.h"],
+        "files": {"memory/added.cpp": ("", "Choice added_policy(const Known& known) { return choose(known); }")},
+        "places": [
+            ("memory/policy.h", "Choice auto_policy(", "after", "Choice added_policy(const Known& known);"),
+            ("memory/policies.def", "#undef KUAFU_POLICY", "before",
+             'KUAFU_POLICY("added_policy", added_policy, .summary = "the largest leaves first: added", .keys = {"prefetch"})'),
+            compiled("memory"),
+            ("tests/memory/policies_test.cpp", '{"static", "lru", "belady"}', "replace", '{"static", "lru", "belady", "added_policy"}')],
+        "conformance": ["--policy", "added_policy"],
+        "plan": ["memory.policy=added_policy", "memory.device=1 GB", "parallel.data=2"]},
 }
 
 
@@ -101,7 +113,7 @@ def body(kind, headers):
     own = "\n".join(f'#include "{h}"' for h in headers)
     text = re.sub(r'#include <torch/version.h>\n|#include "[^"]*"\n', "", text)
     text = re.sub(r"\bkStd\b", "kAddedStd", text)  # files of a target are compiled together
-    place = "namespace kuafu::pipeline" if kind == "schedule" else "namespace kuafu"
+    place = {"schedule": "namespace kuafu::pipeline", "policy": "namespace kuafu::memory"}.get(kind, "namespace kuafu")
     return re.sub(r"namespace \{\n\nusing namespace kuafu;\n(using [^\n]*\n)?", f"{own}\n\n{place} {{\nnamespace {{\n", text, count=1), place
 
 

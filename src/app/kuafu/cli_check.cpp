@@ -93,9 +93,9 @@ Exit codes: 0 nothing found, 1 something found, 2 usage)");
 void add_conformance(CLI::App& app, FrontCall& call) {
   ConformanceCall& conformance = call.conformance;
   CLI::App& sub = *app.add_subcommand("conformance",
-                                      "check schemes, sequence modes, models, schedules and "
-                                      "optimizers, in or out of tree, against all that they "
-                                      "promise");
+                                      "check schemes, sequence modes, models, schedules, "
+                                      "optimizers and memory policies, in or out of tree, against "
+                                      "all that they promise");
   sub.add_option("scheme", conformance.schemes,
                  "tensor modes (default, where nothing is named: all that the plugins bring, else "
                  "all there is)")
@@ -107,11 +107,15 @@ void add_conformance(CLI::App& app, FrontCall& call) {
       ->type_name("NAME");
   list_option(sub, "--optimizer", conformance.optimizers, "an optimizer; may be repeated")
       ->type_name("NAME");
+  list_option(sub, "--policy", conformance.policies, "a memory policy; may be repeated")
+      ->type_name("NAME");
   list_option(sub, "--plugin", conformance.plugins, "load a plugin; may be repeated")
       ->type_name("LIB.so");
   sub.add_option("--sizes", conformance.sizes,
                  "rank counts (default: schemes 1,2,3,4,5,8,9,12,27; sequence modes 1,2,3,4,8; "
-                 "models, schedules and optimizers up to 8); the first that fails is the last")
+                 "models, schedules and optimizers up to 8; memory policies 1,2,3); the first that "
+                 "fails is "
+                 "the last")
       ->delimiter(',')
       ->check(CLI::Range(1, 64))
       ->type_name("N,N...");

@@ -6,8 +6,8 @@ namespace kuafu {
 void add_machine_commands(CLI::App& app, FrontCall& call) {
   CLI::App& list = *app.add_subcommand(
       "list",
-      "what there is: tensor and sequence modes, models, schedules, optimizers, worlds, plan keys, "
-      "suites, baselines");
+      "what there is: tensor and sequence modes, models, schedules, optimizers, memory policies, "
+      "worlds, plan keys, suites, baselines");
   list.add_option("kind", call.list.kind, "one kind only")->type_name("KIND");
   list_option(list, "--plugin", call.list.plugins, "load a plugin; may be repeated")
       ->type_name("LIB.so");

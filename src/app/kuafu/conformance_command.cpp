@@ -13,6 +13,7 @@ int conformance_command(const ConformanceCall& call) {
   for (const auto& name : call.models) words.insert(words.end(), {"--model", name});
   for (const auto& name : call.schedules) words.insert(words.end(), {"--schedule", name});
   for (const auto& name : call.optimizers) words.insert(words.end(), {"--optimizer", name});
+  for (const auto& name : call.policies) words.insert(words.end(), {"--policy", name});
   for (const auto& plugin : call.plugins) words.insert(words.end(), {"--plugin", plugin});
   std::string sizes;
   for (const int64_t size : call.sizes) sizes += text(sizes.empty() ? "" : ",", size);

@@ -15,6 +15,7 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/worlds.h"
 #include "kuafu/experiment/baselines.h"
+#include "kuafu/memory/policy_kinds.h"
 #include "kuafu/parallel/pipeline/schedules.h"
 #include "kuafu/record/schema.h"
 #include "kuafu/record/table.h"
@@ -59,6 +60,18 @@ std::string optimizers_table() {
   Table table({{"optimizer"}, {"what it is"}, {"keys of its own"}});
   for (const OptimizerKind& kind : builtin_optimizer_kinds()) {
     table.add({kind.name, kind.summary, join(kind.keys)});
+  }
+  return table.str(columns());
+}
+
+std::string policies_table() {
+  Table table({{"policy"},
+               {"what leaves the device, of memory.policy"},
+               {"keys of its own"},
+               {"in this build"}});
+  for (const memory::PolicyKind& kind : memory::builtin_policy_kinds()) {
+    table.add({kind.name, kind.summary, join(kind.keys),
+               kind.lacks.empty() ? "yes" : text("no: ", kind.lacks)});
   }
   return table.str(columns());
 }
@@ -131,9 +144,11 @@ struct Kind {
 
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> kKinds = {
-      {"tensor", tensor_table},       {"sequence", sequence_table},     {"models", models_table},
-      {"schedules", schedules_table}, {"optimizers", optimizers_table}, {"worlds", worlds_table},
-      {"suites", suites_table},       {"baselines", baselines_table},   {"keys", keys_table},
+      {"tensor", tensor_table},         {"sequence", sequence_table},
+      {"models", models_table},         {"schedules", schedules_table},
+      {"optimizers", optimizers_table}, {"policies", policies_table},
+      {"worlds", worlds_table},         {"suites", suites_table},
+      {"baselines", baselines_table},   {"keys", keys_table},
       {"fields", fields_table}};
   return kKinds;
 }

@@ -18,6 +18,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/names.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/memory/policy_kinds.h"
 #include "kuafu/parallel/pipeline/choose.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/missing_folders.h"
@@ -30,6 +31,12 @@ namespace fs = std::filesystem;
 std::vector<std::string> tensor_names() {
   std::vector<std::string> names;
   for (const auto& [name, mode] : builtin_tensor_modes()) names.push_back(name);
+  return names;
+}
+
+std::vector<std::string> policy_names() {
+  std::vector<std::string> names;
+  for (const auto& kind : memory::builtin_policy_kinds()) names.push_back(kind.name);
   return names;
 }
 
@@ -47,7 +54,8 @@ const std::vector<Kind>& kinds() {
       {"sequence", "sequence mode", "--sequence ", builtin_sequence_names},
       {"model", "model", "--model ", builtin_model_names},
       {"schedule", "pipeline schedule", "--schedule ", pipeline::schedule_names},
-      {"optimizer", "optimizer", "--optimizer ", builtin_optimizer_names}};
+      {"optimizer", "optimizer", "--optimizer ", builtin_optimizer_names},
+      {"policy", "memory policy", "--policy ", policy_names}};
   return kKinds;
 }
 
@@ -75,6 +83,10 @@ bool is_reserved(const std::string& name) {
 std::string with_article(const std::string& what) {
   const bool is_open = std::string("aeiou").find(what.front()) != std::string::npos;
   return (is_open ? "an " : "a ") + what;
+}
+
+std::string plural(const std::string& what) {
+  return what.ends_with("y") ? what.substr(0, what.size() - 1) + "ies" : what + "s";
 }
 
 void check_name(const Kind& kind, const std::string& name) {
@@ -122,7 +134,7 @@ std::vector<std::pair<std::string, std::string>> words_of(const Kind& kind,
           {"@KUAFU@", own_program().string()},
           {"@OPTION@", kind.option},
           {"@WHAT@", with_article(kind.what)},
-          {"@KINDS@", kind.what + "s"}};
+          {"@KINDS@", plural(kind.what)}};
 }
 
 /// "scheme/my_scheme.cpp" -> "NAME.cpp"; empty where the file is of another kind.
@@ -181,7 +193,8 @@ std::vector<std::string> make_project(const fs::path& folder, const Kind& kind,
 void add_new(CLI::App& app, NewCall& call) {
   CLI::App& sub = *app.add_subcommand(
       "new",
-      "write a project for a scheme, sequence mode, model, schedule or optimizer of your own");
+      "write a project for a scheme, sequence mode, model, schedule, optimizer or memory policy of "
+      "your own");
   sub.add_option("kind", call.kind, "one of " + join(kind_names()))->required()->type_name("KIND");
   sub.add_option("name", call.name,
                  text("its name, in plans, of its file and of its library: a letter, then letters, "
@@ -195,6 +208,7 @@ void add_new(CLI::App& app, NewCall& call) {
   kuafu new scheme two_rings
   kuafu new model braked --out ../braked_gpt
   kuafu new optimizer rms
+  kuafu new policy largest_first
   kuafu new schedule late_weights && cd late_weights && cmake -B build && cmake --build build
 
 The project stands outside of Kuafu's tree. It works as it is written, passes `kuafu conformance`, and its source is the

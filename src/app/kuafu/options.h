@@ -59,7 +59,7 @@ struct WorkerCall {
 
 /// `kuafu conformance`.
 struct ConformanceCall {
-  std::vector<std::string> schemes, sequences, models, schedules, optimizers;
+  std::vector<std::string> schemes, sequences, models, schedules, optimizers, policies;
   std::vector<std::string> plugins;
   std::vector<int64_t> sizes;  ///< empty = the worker's
   double timeout_s = 0;        ///< of a check; 0 = the worker's

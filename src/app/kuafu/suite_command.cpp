@@ -67,6 +67,7 @@ PluginNames names_of_plugins(const std::string& worker, const std::vector<std::s
     if (kind == "sequence") names.sequence.push_back(name);
     if (kind == "schedule") names.schedules.push_back(name);
     if (kind == "optimizer") names.optimizers.push_back(name);
+    if (kind == "policy") names.policies.push_back(name);
   }
   return names;
 }

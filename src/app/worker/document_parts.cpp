@@ -77,6 +77,29 @@ Json load_json(const ExpertLoad& load) {
   return j;
 }
 
+/// The last step beside the least there is; what is not known of every rank is null, with the reason
+/// of the first.
+void add_regret(Json& moves, const std::vector<RankResult>& ranks) {
+  for (const char* key : {"regret_bytes", "least_bytes", "bound_bytes", "gap", "regret_reason"}) {
+    moves[key] = nullptr;
+  }
+  bool is_known = true, is_proven = true;
+  for (const RankResult& r : ranks) {
+    is_known = is_known && r.least.is_known;
+    is_proven = is_proven && r.least.is_proven;
+    if (moves["regret_reason"].is_null() && !r.least.why_not.empty()) {
+      moves["regret_reason"] = r.least.why_not;
+    }
+  }
+  for (const RankResult& r : ranks) {
+    if (is_proven) moves["regret_bytes"].push_back(r.moves.step_to_device - r.least.bytes);
+    if (!is_known) continue;
+    moves["least_bytes"].push_back(r.least.bytes);
+    moves["bound_bytes"].push_back(r.least.bound);
+    moves["gap"].push_back(r.least.gap());
+  }
+}
+
 }  // namespace
 
 Json finite_or_null(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
@@ -110,6 +133,7 @@ Json moves_json(const Plan& plan, const std::vector<RankResult>& ranks) {
     moves["wait_s"].push_back(r.moves.wait_seconds);
     moves["host_peak_bytes"].push_back(r.moves.host_peak);
   }
+  add_regret(moves, ranks);
   return moves;
 }
 

@@ -196,7 +196,7 @@ void print_memory(const Explained& all) {
     std::cout << "  budget " << print_bytes(*budget)
               << (r.peak_bytes > *budget ? ": NOT ENOUGH\n" : ": enough\n");
   }
-  print_moves(all.plan, all.fullest);
+  if (all.moves) print_moves(all.plan, all.fullest, *all.moves);
   const auto flops = [](uint64_t n) { return print_count(static_cast<double>(n), "FLOP"); };
   std::cout << "\nWork  " << flops(all.flops) << " a step, all ranks";
   if (all.flops_recomputed > 0)

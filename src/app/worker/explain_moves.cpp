@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/worker/explain_moves.h"
 
+#include <algorithm>
 #include <iostream>
 
 #include "kuafu/base/units.h"
-#include "kuafu/memory/optimum.h"
-#include "kuafu/memory/play.h"
 #include "kuafu/record/table.h"
 
 namespace kuafu {
@@ -14,7 +13,6 @@ namespace {
 using Align = Table::Align;
 
 constexpr int64_t kMostMomentsDrawn = 120, kMostChunksDrawn = 60;
-constexpr double kMostSeconds = 5;  ///< of search for the least bytes
 
 /// Whether there is a step to choose in, and room for what each of its moments uses.
 bool has_choice(const memory::UseTrace& uses, int64_t budget) {
@@ -23,28 +21,6 @@ bool has_choice(const memory::UseTrace& uses, int64_t budget) {
     if (memory::used_bytes(uses, t) + in_use > budget) return false;
   }
   return uses.num_moments() > 0;
-}
-
-/// What each policy moves of one trace.
-struct Scores {
-  struct Row {
-    std::string policy;
-    double bytes = 0;  ///< a step
-  };
-  std::vector<Row> rows;
-  std::optional<memory::Optimum> least;  ///< none in a build without CBC
-};
-
-Scores scores_of(const memory::UseTrace& uses, const TierOptions& tiers) {
-  Scores out;
-  for (const auto& entry : memory::builtin_policies().entries()) {
-    const memory::Played played = memory::play(uses, tiers.budget(), entry.make, tiers.knobs);
-    out.rows.push_back({entry.name, played.bytes_a_step()});
-  }
-  if (memory::has_optimum()) {
-    out.least = memory::least_bytes(uses, tiers.budget(), {.seconds = kMostSeconds});
-  }
-  return out;
 }
 
 /// A line a chunk, a sign a moment: read, kept from one use to another, at home, changed there.
@@ -81,26 +57,45 @@ void draw(const memory::UseTrace& uses, const memory::Played& played) {
   std::cout << table.str();
 }
 
-void print_scores(const Scores& scores) {
+void print_rows(const ExplainedMoves& moves) {
+  const memory::LeastBytes& least = moves.least;
   Table table({{"policy"}, {"host to device", Align::kRight}, {"over the least", Align::kRight}});
-  for (const Scores::Row& row : scores.rows) {
+  for (const ExplainedMoves::Row& row : moves.rows) {
     const auto bytes = static_cast<int64_t>(row.bytes);
     const std::string over =
-        scores.least ? print_bytes(std::max<int64_t>(0, bytes - scores.least->bytes)) : "-";
+        least.is_known ? print_bytes(std::max<int64_t>(0, bytes - least.bytes)) : "-";
     table.add({row.policy, print_bytes(bytes), over});
   }
-  if (scores.least) {
-    table.add(
-        {scores.least->is_proven ? "least" : "least found", print_bytes(scores.least->bytes), ""});
+  if (least.is_known) {
+    table.add({least.is_proven ? "least" : "least found", print_bytes(least.bytes), ""});
   }
   std::cout << table.str();
+  if (!least.why_not.empty()) std::cout << "  least: " << least.why_not << "\n";
 }
 
 }  // namespace
 
-void print_moves(const Plan& plan, const RankResult& rank) {
-  const std::optional<TierOptions> tiers = tier_options(plan);
-  if (!tiers) return;
+std::optional<ExplainedMoves> explain_moves(const Plan& plan, const memory::PolicyRules& policies,
+                                            const RankResult& rank) {
+  const std::optional<TierOptions> tiers = tier_options(plan, policies);
+  if (!tiers) return {};
+  ExplainedMoves out;
+  const int64_t budget = tiers->budget();
+  out.has_choice = has_choice(rank.uses, budget);
+  if (!out.has_choice) return out;
+  out.played = memory::play(rank.uses, budget, tiers->policy, tiers->knobs);
+  out.least = memory::least_for_record(rank.uses, budget);
+  for (const auto& [name, summary, rule] : policies.entries()) {
+    // Nobody who asks for another policy waits for a search: its least is below.
+    const bool is_long = rule.searches && name != tiers->name && !out.least.is_proven;
+    if (is_long || !rule.lacks.empty()) continue;
+    const memory::Played played = memory::play(rank.uses, budget, rule, tiers->knobs);
+    out.rows.push_back({name, played.bytes_a_step()});
+  }
+  return out;
+}
+
+void print_moves(const Plan& plan, const RankResult& rank, const ExplainedMoves& explained) {
   const MoveCounts& moves = rank.moves;
   std::cout << "  on the host " << print_bytes(moves.host_peak) << " of states";
   if (plan.memory.host) {
@@ -114,33 +109,32 @@ void print_moves(const Plan& plan, const RankResult& rank) {
              print_bytes(moves.step_to_device)});
   table.add({"device", "host", "gradients", print_bytes(moves.step_to_host)});
   std::cout << table.str();
-  if (!has_choice(rank.uses, tiers->budget())) {
+  if (!explained.has_choice) {
     std::cout << "  a budget that does not hold a step, or one step alone: no policy chooses\n";
     return;
   }
-  draw(rank.uses, memory::play(rank.uses, tiers->budget(), tiers->policy, tiers->knobs));
-  print_scores(scores_of(rank.uses, *tiers));
+  draw(rank.uses, explained.played);
+  print_rows(explained);
 }
 
-Json moves_json(const Plan& plan, const RankResult& rank) {
-  const std::optional<TierOptions> tiers = tier_options(plan);
-  if (!tiers) return nullptr;
+Json moves_json(const Plan& plan, const RankResult& rank, const ExplainedMoves& explained) {
   const MoveCounts& moves = rank.moves;
   const auto& budget = plan.memory.host;
+  const memory::LeastBytes& least = explained.least;
+  const auto if_known = [&](Json value) { return least.is_known ? value : Json(nullptr); };
   Json j = {{"chunks", moves.chunks},
             {"step_to_device_bytes", moves.step_to_device},
             {"step_to_host_bytes", moves.step_to_host},
             {"host_peak_bytes", moves.host_peak},
             {"host_budget_bytes", budget ? Json(*budget) : Json(nullptr)},
             {"policies", Json::object()},
-            {"least_bytes", nullptr},
-            {"is_proven", nullptr}};
-  if (!has_choice(rank.uses, tiers->budget())) return j;
-  const Scores scores = scores_of(rank.uses, *tiers);
-  for (const Scores::Row& row : scores.rows) j["policies"][row.policy] = row.bytes;
-  if (!scores.least) return j;
-  j["least_bytes"] = scores.least->bytes;
-  j["is_proven"] = scores.least->is_proven;
+            {"least_bytes", if_known(least.bytes)},
+            {"bound_bytes", if_known(least.bound)},
+            {"gap", if_known(least.gap())},
+            {"is_proven", if_known(least.is_proven)},
+            {"regret_bytes", nullptr}};
+  if (least.is_proven) j["regret_bytes"] = moves.step_to_device - least.bytes;
+  for (const ExplainedMoves::Row& row : explained.rows) j["policies"][row.policy] = row.bytes;
   return j;
 }
 

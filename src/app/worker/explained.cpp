@@ -239,6 +239,7 @@ Explained explain(const Plan& plan, const Registries& registries) {
     add_costs(all, context.layer(range.from), text(range.from, " to ", range.to), nullptr);
   }
   add_counts(all, registries);
+  all.moves = explain_moves(plan, registries.policies, all.fullest);
   add_optimizer(all, registries);
   all.pipeline = pipeline_json(plan, registries);
   return all;
@@ -281,7 +282,7 @@ Json explained_json(const Explained& all) {
             {"peak_bytes", all.fullest.peak_bytes},
             {"at_peak", by_category(all.fullest.at_peak)},
             {"budget_bytes", budget ? Json(*budget) : Json(nullptr)}}},
-          {"moves", moves_json(all.plan, all.fullest)},
+          {"moves", all.moves ? moves_json(all.plan, all.fullest, *all.moves) : Json(nullptr)},
           {"pipeline", all.pipeline},
           {"layouts", layouts},
           {"states", states},

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "app/worker/explain_moves.h"
 #include "kuafu/engine/placement.h"
 #include "kuafu/parallel/tensor/interface.h"
 #include "kuafu/record/json.h"
@@ -41,8 +43,9 @@ struct Explained {
   Json pipeline;                       ///< null for one stage
   std::vector<ExplainedParam> params;  ///< of every block
   std::vector<ExplainedCost> costs;
-  RankResult first;    ///< rank 0
-  RankResult fullest;  ///< the rank of the first replica with the highest peak
+  RankResult first;                     ///< rank 0
+  RankResult fullest;                   ///< the rank of the first replica with the highest peak
+  std::optional<ExplainedMoves> moves;  ///< of that rank; none where all is on the device
   int64_t fullest_rank = 0;
   int64_t simulated_ranks = 0;  ///< ranks looked at for it
   uint64_t flops = 0;           ///< a step, all ranks

@@ -100,6 +100,9 @@ std::string draw_name(const Key& key, const Registries& registries, Draw& draw) 
   if (key.name == "parallel.tensor.mode") return draw.one_of(registries.tensor.names());
   if (key.name == "parallel.sequence.mode") return draw.one_of(registries.sequence.names());
   if (key.name == "optimizer.kind") return draw.one_of(registries.optimizers.names());
+  if (key.name == plan::kPolicyKey) {
+    return draw.once_in(3) ? MemoryPlan{}.policy : draw.one_of(registries.policies.names());
+  }
   if (key.name == "parallel.pipeline.schedule") return draw.one_of(registries.schedules.names());
   if (key.name == "data.path") return draw.one_of<std::string>({"/proc/self/exe", "/nowhere"});
   return draw.one_of<std::string>({"", "word"});

@@ -97,6 +97,7 @@ void print_names(const Registries& registries) {
   print("model", registries.models.names());
   print("schedule", registries.schedules.names());
   print("optimizer", registries.optimizers.names());
+  print("policy", registries.policies.names());
 }
 
 void add_fuzz_options(CLI::App& app, FuzzOptions& o, std::vector<std::string>& sets) {
@@ -136,13 +137,14 @@ int list_command(const WorkerOptions& options) {
             << registries.sequence.describe() << "models\n"
             << registries.models.describe() << "pipeline schedules\n"
             << registries.schedules.describe() << "optimizers\n"
-            << registries.optimizers.describe();
+            << registries.optimizers.describe() << "memory policies\n"
+            << registries.policies.describe();
   return kOk;
 }
 
 void add_conformance_options(CLI::App& app, ConformanceOptions& o) {
   app.add_option("scheme", o.names["scheme"]);
-  for (const char* kind : {"sequence", "model", "schedule", "optimizer"}) {
+  for (const char* kind : {"sequence", "model", "schedule", "optimizer", "policy"}) {
     app.add_option(text("--", kind), o.names[kind])->allow_extra_args(false);
   }
   app.add_option("--plugin", o.plugins)->allow_extra_args(false);

@@ -28,6 +28,18 @@ MoveCounts moves_from(const Json& j) {
           .chunks = j.at(9)};
 }
 
+Json to_json(const memory::LeastBytes& least) {
+  return {least.is_known, least.bytes, least.bound, least.is_proven, least.why_not};
+}
+
+memory::LeastBytes least_from(const Json& j) {
+  return {.is_known = j.at(0),
+          .bytes = j.at(1),
+          .bound = j.at(2),
+          .is_proven = j.at(3),
+          .why_not = j.at(4)};
+}
+
 }  // namespace
 
 Json to_json(const RankResult& r) {
@@ -49,6 +61,7 @@ Json to_json(const RankResult& r) {
           {"peak_by_category", r.peak_by_category},
           {"traffic", traffic},
           {"moves", to_json(r.moves)},
+          {"least", to_json(r.least)},
           {"saves", r.saves},
           {"saved_bytes", r.saved_bytes},
           {"save_seconds", r.save_seconds},
@@ -68,6 +81,7 @@ RankResult rank_result_from(const Json& j) {
   r.at_peak = j.at("at_peak").get<BytesByCategory>();
   r.peak_by_category = j.at("peak_by_category").get<BytesByCategory>();
   r.moves = moves_from(j.at("moves"));
+  r.least = least_from(j.at("least"));
   r.saves = j.at("saves");
   r.saved_bytes = j.at("saved_bytes");
   r.save_seconds = j.at("save_seconds").get<std::vector<double>>();

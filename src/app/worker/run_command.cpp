@@ -343,8 +343,13 @@ class Run {
     }
     Json document = head_;
     const Transport transport = is_for_mpi() ? Transport::kMpi : Transport::kThreads;
-    add_prediction(document, plan_,
-                   simulate(plan_, registries_, transport, progress_of_simulation(plan_)));
+    Prediction prediction = simulate(plan_, registries_, transport, progress_of_simulation(plan_));
+    if (const auto tiers = tier_options(plan_, registries_.policies)) {
+      for (RankResult& rank : prediction.ranks) {
+        rank.least = memory::least_for_record(rank.uses, tiers->budget());
+      }
+    }
+    add_prediction(document, plan_, prediction);
     files_.write_simulated_events(plan_, registries_, oracles_);
     finish(document);
   }

@@ -3,6 +3,7 @@
 
 #include "kuafu/conformance/models.h"
 #include "kuafu/conformance/optimizers.h"
+#include "kuafu/conformance/policies.h"
 #include "kuafu/conformance/schedules.h"
 #include "kuafu/conformance/schemes.h"
 #include "kuafu/conformance/sequences.h"
@@ -34,7 +35,12 @@ const std::vector<Kind>& kinds() {
                                           "optimizer",
                                           [](const Registries& r) { return r.optimizers.names(); },
                                           {1, 2, 3, 4, 5, 6, 7, 8},
-                                          check_optimizer}};
+                                          check_optimizer},
+                                         {"policy",
+                                          "memory policy",
+                                          [](const Registries& r) { return r.policies.names(); },
+                                          {1, 2, 3},
+                                          check_policy}};
   return kAll;
 }
 

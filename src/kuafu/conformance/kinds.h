@@ -23,7 +23,7 @@ struct Kind {
       check;
 };
 
-/// scheme, sequence, model, schedule, optimizer.
+/// scheme, sequence, model, schedule, optimizer, policy.
 const std::vector<Kind>& kinds();
 
 }  // namespace kuafu::conformance

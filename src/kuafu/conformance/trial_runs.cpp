@@ -34,9 +34,9 @@ Plan placed_plan(const Registries& registries, const Overrides& settings) {
   }
 }
 
-void expect_certified(const Plan& plan, const Registries& registries, Notes& notes) {
+std::vector<RankResult> trained(const Plan& plan, const Registries& registries, bool is_certified) {
   RunOptions options;
-  options.is_certified = true;
+  options.is_certified = is_certified;
   options.certificate_memory = kCertificateBytes;
   options.make_data = made_up_data;
   std::vector<RankResult> results(static_cast<size_t>(num_ranks(plan)));
@@ -46,6 +46,11 @@ void expect_certified(const Plan& plan, const Registries& registries, Notes& not
                        run_rank(plan, registries, world, options);
                  },
                  {.timeout = kPatience});
+  return results;
+}
+
+void expect_certified(const Plan& plan, const Registries& registries, Notes& notes) {
+  const std::vector<RankResult> results = trained(plan, registries, true);
   const Certificate& c = results[0].certificate;
   // Without an oracle one rank would be compared with itself: check_differences() looks at it.
   const bool has_reference = results.size() > 1 || registries.oracles.contains(plan.model.kind);

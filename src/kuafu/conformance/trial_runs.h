@@ -2,10 +2,12 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "kuafu/conformance/findings.h"
 #include "kuafu/engine/engine.h"
 #include "kuafu/engine/registries.h"
+#include "kuafu/engine/run.h"
 
 // Whole plans on thread ranks, for checks of what only a run shows.
 namespace kuafu::conformance {
@@ -19,6 +21,9 @@ std::unique_ptr<Dataset> made_up_data(const Plan& plan);
 
 /// Bytes that the reference of a certificate may take: enough for every plan checked here.
 inline constexpr int64_t kCertificateBytes = int64_t{1} << 32;
+
+/// What each rank of a training on thread ranks measured.
+std::vector<RankResult> trained(const Plan& plan, const Registries& registries, bool is_certified);
 
 /// Trains the plan on thread ranks: its certificate says `equal`, of the plan itself, and every rank
 /// is simulated with the FLOPs, traffic and peak bytes that it had.

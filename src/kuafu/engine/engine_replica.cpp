@@ -13,7 +13,7 @@ void Engine::State::make_states(const Registries& registries) {
   if (!plan.parallel.data.is_stale()) {
     KUAFU_REQUIRE(options.push_script.empty(),
                   "a script orders the pushes of parallel.data.staleness > 0 only");
-    store = make_store(plan, mesh, placement.params());
+    store = make_store(plan, mesh, placement.params(), registries.policies);
     return groups.connect(mesh, *store);
   }
   stale = std::make_unique<StaleReplica>(

@@ -73,6 +73,7 @@ void check_names(const Registries& all, const Registries& before) {
   check_names(all.optimizers, before.optimizers, "optimizer");
   check_names(all.updates, before.updates, "formula of an optimizer");
   check_names(all.oracles, before.oracles, "oracle");
+  check_names(all.policies, before.policies, "memory policy");
 }
 
 /// run_foreign() of what may refuse with a ConfigError, which passes as it is.
@@ -121,6 +122,27 @@ oracle::UpdateRule held(const oracle::UpdateRule& given, const std::string& who)
     };
     throw PluginError(text(who, ": its formula gave ", described(after), " for ", s.name,
                            "; allowed: ", described(theta), ", the weight after the step"));
+  };
+  return out;
+}
+
+/// What a policy throws itself is told with its path; what its moves break is, where they are made.
+memory::PolicyRule held(const memory::PolicyRule& given, const std::string& who) {
+  const auto held_policy = [who](const memory::Policy& choose) -> memory::Policy {
+    return [choose, who](const memory::Known& known) {
+      memory::Choice choice;
+      run_foreign(who, "choose", [&] { choice = choose(known); });
+      return choice;
+    };
+  };
+  memory::PolicyRule out = given;
+  if (given.choose) out.choose = held_policy(given.choose);
+  if (!given.make) return out;
+  out.make = [make = given.make, who, held_policy](const memory::UseTrace& trace, int64_t budget) {
+    memory::Policy policy;
+    run_foreign(who, "make", [&] { policy = make(trace, budget); });
+    if (!policy) throw PluginError(text(who, ": make gave nothing; allowed: a memory::Policy"));
+    return held_policy(policy);
   };
   return out;
 }
@@ -201,8 +223,10 @@ void load_plugin(const std::string& path, Registries& registries) {
     hold(registries.tensor, before.tensor, path, "tensor mode");
     hold(registries.sequence, before.sequence, path, "sequence mode");
     hold(registries.models, before.models, path, "model");
+    hold(registries.policies, before.policies, path, "memory policy");
     hold_rules(path, before, registries);
     check_optimizers(registries);
+    check_policies(registries);
   } catch (const PluginError& error) {
     throw ConfigError(error.what());
   } catch (const ConfigError& error) {

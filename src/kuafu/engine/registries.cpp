@@ -46,7 +46,8 @@ Choices Registries::choices() const {
           .models = models.names(),
           .sequence = sequence.names(),
           .schedules = schedules.names(),
-          .optimizers = kinds};
+          .optimizers = kinds,
+          .policies = memory::kinds_of(policies)};
 }
 
 void check_optimizers(const Registries& registries) {
@@ -77,6 +78,12 @@ void check_optimizers(const Registries& registries) {
   }
 }
 
+void check_policies(const Registries& registries) {
+  for (const auto& entry : registries.policies.entries()) {
+    memory::check_policy(entry.name, entry.make);
+  }
+}
+
 Registries builtin_registries() {
   Registries all;
   register_tensor_schemes(all.tensor);
@@ -86,6 +93,7 @@ Registries builtin_registries() {
   oracle::register_models(all.oracles);
   register_optimizers(all.optimizers);
   oracle::register_updates(all.updates);
+  memory::register_policies(all.policies);
   return all;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kuafu/base/registry.h"
+#include "kuafu/memory/policy.h"
 #include "kuafu/model/context.h"
 #include "kuafu/optim/rule.h"
 #include "kuafu/oracle/oracle.h"
@@ -23,6 +24,8 @@ struct Registries {
   oracle::UpdateRules updates{"formula of an optimizer"};
   /// References of certificates, by the model's name; a model without one is compared with one rank.
   Registry<oracle::MakeModel> oracles{"oracle"};
+  /// Who chooses what lies on the device, where memory.policy has tiers.
+  memory::PolicyRules policies{"memory policy"};
 
   /// The plan side of the tensor schemes.
   TensorModes tensor_modes() const;
@@ -33,6 +36,8 @@ struct Registries {
 /// Throws ConfigError for an optimizer that cannot be one (see check_rule), that reads keys there are
 /// not, or that has no formula, and for a formula of none.
 void check_optimizers(const Registries& registries);
+/// Throws ConfigError for a memory policy that can be none.
+void check_policies(const Registries& registries);
 
 /// The table of contents of this build.
 Registries builtin_registries();

@@ -114,6 +114,9 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     if (result.is_whole()) training.finish();
     witness = training.take_witness();
   }
+  if (const auto tiers = tier_options(plan, registries.policies)) {
+    result.least = memory::least_for_record(result.uses, tiers->budget());
+  }
   if (options.on_measured) options.on_measured(result);
   if (options.is_certified && result.is_whole()) {
     result.certificate = certify(plan, registries, world, options.make_data,

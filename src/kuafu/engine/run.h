@@ -15,6 +15,7 @@
 #include "kuafu/engine/requests.h"
 #include "kuafu/engine/saving/save.h"
 #include "kuafu/engine/validation.h"
+#include "kuafu/memory/regret.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/parallel/stale/order.h"
 #include "kuafu/record/load.h"
@@ -53,6 +54,7 @@ struct RankResult {
   TrafficByAxis traffic;                    ///< summed over the steps, by axis
   MoveCounts moves;                         ///< between tiers, summed over the steps
   memory::UseTrace uses;                    ///< of a step by chunk, where memory has tiers
+  memory::LeastBytes least;                 ///< that moves of such a step load; likewise
   std::vector<ExpertLoad> experts;          ///< one a mixture block, the same on every rank
   std::vector<PushOrder> pushes;            ///< one a server; none where replicas are in step
   std::optional<int64_t> resumed_from;      ///< steps done before, by a checkpoint

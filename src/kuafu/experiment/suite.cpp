@@ -66,6 +66,7 @@ struct Names {
       }
     }
     add_optimizers(added.optimizers);
+    add_policies(added.policies);
   }
 
   /// Which keys a rule reads is known to the worker alone: here it may read any.
@@ -79,6 +80,19 @@ struct Names {
                                         [&](const OptimizerKind& k) { return k.name == name; });
       any.name = name;
       if (!is_known) known.optimizers.push_back(any);
+    }
+  }
+
+  void add_policies(const std::vector<std::string>& names) {
+    memory::PolicyKind any{.name = "", .summary = "of a plug-in", .needs_budget = false};
+    for (const memory::PolicyKind& kind : known.policies) {
+      any.keys.insert(any.keys.end(), kind.keys.begin(), kind.keys.end());
+    }
+    for (const std::string& name : names) {
+      const bool is_known = std::any_of(known.policies.begin(), known.policies.end(),
+                                        [&](const auto& k) { return k.name == name; });
+      any.name = name;
+      if (!is_known) known.policies.push_back(any);
     }
   }
 

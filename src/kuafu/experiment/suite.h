@@ -66,7 +66,7 @@ struct Suite {
 
 /// What plug-ins add, by name.
 struct PluginNames {
-  std::vector<std::string> models, tensor, sequence, schedules, optimizers;
+  std::vector<std::string> models, tensor, sequence, schedules, optimizers, policies;
 };
 
 struct SuiteOptions {

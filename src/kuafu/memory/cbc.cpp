@@ -76,6 +76,7 @@ void search(const UseTrace& trace, const Segments& all, const Program& program, 
   Cbc_setLogLevel(model.get(), 0);
   // CBC 2.10.8 with its preprocessing has called a choice the best that costs a byte too much.
   Cbc_setParameter(model.get(), "preprocess", "off");
+  Cbc_setParameter(model.get(), "timeMode", "elapsed");  // else seconds of this process's threads
   Cbc_setMaximumSeconds(model.get(), seconds);
   Cbc_setAllowableGap(model.get(), 0);
   Cbc_setAllowableFractionGap(model.get(), 0);

@@ -37,6 +37,10 @@ double least_bytes_bound(const UseTrace& trace, int64_t budget);
 /// OutOfMemory where a moment does not fit.
 Optimum least_bytes(const UseTrace& trace, int64_t budget, const SearchLimits& limits = {});
 
+/// The same, kept for who asks again: one search for a trace, a budget and a limit in a process, one
+/// at a time.
+Optimum found_least_bytes(const UseTrace& trace, int64_t budget, const SearchLimits& limits = {});
+
 /// Whether this build has CBC.
 bool has_optimum();
 

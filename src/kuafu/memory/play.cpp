@@ -21,6 +21,12 @@ void play_step(const UseTrace& trace, Player& player, int64_t step, Played& out)
   }
 }
 
+/// Steps that repeat end as they began.
+void require_same(const Player& player, const Held& start) {
+  KUAFU_REQUIRE(player.held() == start,
+                "a policy chose differently of the same: it has a state of its own");
+}
+
 }  // namespace
 
 Played play(const UseTrace& trace, int64_t budget, const Policy& policy, const Knobs& knobs) {
@@ -37,16 +43,22 @@ Played play(const UseTrace& trace, int64_t budget, const Policy& policy, const K
   out.start = player.held();
   // Once around uncounted: what was loaded ahead before the first of them is known then.
   for (int64_t step = 0; step < out.steps; ++step) play_step(trace, player, 0, unread);
+  require_same(player, out.start);
   const int64_t prefetches = player.prefetches(), hits = player.prefetch_hits();
   for (int64_t step = 0; step < out.steps; ++step) play_step(trace, player, step, out);
   out.prefetches = player.prefetches() - prefetches;
   out.prefetch_hits = player.prefetch_hits() - hits;
-  KUAFU_REQUIRE(player.held() == out.start,
-                "a policy chose differently of the same: it has a state of its own");
+  require_same(player, out.start);
   out.traffic = traffic_of(trace, out.moves);
   const Replayed again = replay(trace, budget, out.start, out.moves, out.steps);
   KUAFU_CHECK(again.live == out.live && again.end == out.start, "moves played otherwise than made");
   return out;
+}
+
+Played play(const UseTrace& trace, int64_t budget, const PolicyRule& rule, const Knobs& knobs) {
+  check(trace);
+  check_fits(trace, budget);
+  return play(trace, budget, policy_of(rule, trace, budget), knobs);
 }
 
 }  // namespace kuafu::memory

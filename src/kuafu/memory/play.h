@@ -29,5 +29,7 @@ struct Played {
 /// they repeat. One step for most policies and traces; there are those of more. Throws OutOfMemory
 /// where a moment needs more than the budget, and ConfigError where the policy breaks a rule.
 Played play(const UseTrace& trace, int64_t budget, const Policy& policy, const Knobs& knobs = {});
+/// The same of the policy that a rule has for the trace.
+Played play(const UseTrace& trace, int64_t budget, const PolicyRule& rule, const Knobs& knobs = {});
 
 }  // namespace kuafu::memory

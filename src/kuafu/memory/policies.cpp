@@ -88,25 +88,4 @@ Choice auto_policy(const Known& known) {
   });
 }
 
-void register_policies(Registry<Policy>& policies) {
-  policies.add("host", "everything off the device between uses; prefetch", host_policy);
-  policies.add("static", "a fixed share stays (ZeRO-Offload); static_share, prefetch",
-               static_policy);
-  policies.add("lru", "the longest unused leaves first; prefetch", lru_policy);
-  policies.add("belady", "the furthest next use leaves first, written or not; prefetch",
-               belady_policy);
-  policies.add(
-      "auto", "the furthest next use of this step leaves first (Gemini); margin, prefetch, horizon",
-      auto_policy);
-}
-
-const Registry<Policy>& builtin_policies() {
-  static const Registry<Policy> kAll = [] {
-    Registry<Policy> policies("memory policy");
-    register_policies(policies);
-    return policies;
-  }();
-  return kAll;
-}
-
 }  // namespace kuafu::memory

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "kuafu/base/registry.h"
 #include "kuafu/memory/moves.h"
+#include "kuafu/memory/policy_kinds.h"
 
 namespace kuafu::memory {
 
@@ -16,7 +18,7 @@ enum class Horizon {
   kCycle,  ///< into the next step, which is the same
 };
 
-/// What a user may choose of a policy. A policy reads those that its summary names.
+/// What a user may choose of a policy. A policy reads those that its rule names.
 struct Knobs {
   int64_t prefetch = 0;     ///< moments ahead that chunks are loaded for
   double static_share = 1;  ///< of all chunks' bytes, what stays on the device at most
@@ -69,9 +71,37 @@ Choice belady_policy(const Known& known);
 /// its trace. With Horizon::kCycle as PatrickStar. [Fang et al., PatrickStar, 2108.05818, section 8.3]
 Choice auto_policy(const Known& known);
 
-/// "host", "static", "lru", "belady", "auto".
-void register_policies(Registry<Policy>& policies);
+/// The least bytes: what `least_bytes()` keeps, searched for once. Throws Unavailable in a build
+/// without CBC.
+Policy make_optimal_policy(const UseTrace& trace, int64_t budget);
+
+/// A policy that looks at the whole trace once, before its first moment.
+using MakePolicy = std::function<Policy(const UseTrace& trace, int64_t budget)>;
+
+/// What a registry has of a policy: one of `choose` and `make`.
+struct PolicyRule {
+  /// Keys of [memory] that it reads, of those that not all do: "prefetch", "margin", "static_share".
+  std::vector<std::string> keys = {};
+  Policy choose = {};
+  MakePolicy make = {};
+  bool needs_budget = true;  ///< see PolicyKind, as what follows
+  bool searches = false;
+  std::string lacks = {};
+};
+using PolicyRules = Registry<PolicyRule>;
+
+/// The policy of a trace. `rule` may go before it.
+Policy policy_of(const PolicyRule& rule, const UseTrace& trace, int64_t budget);
+
+/// Throws ConfigError for a policy that can be none: it has neither or both of `choose` and `make`,
+/// or is named as what has no policy ("plain"); and for keys that [memory] has not.
+void check_policy(const std::string& name, const PolicyRule& rule);
+
+/// Those of builtin_policy_kinds(), in their order.
+void register_policies(PolicyRules& policies);
 /// The same, as a registry of their own.
-const Registry<Policy>& builtin_policies();
+const PolicyRules& builtin_policies();
+/// What plans and lists know of them.
+std::vector<PolicyKind> kinds_of(const PolicyRules& policies);
 
 }  // namespace kuafu::memory

@@ -79,8 +79,11 @@ void Room::bring_ahead(const Rank& rank, int64_t depth) {
     const Moment& moment = known_.moment_ahead(distance);
     in_use_ = std::max(in_use_, moment.in_use);
     for (const Use& use : moment.uses) {
-      // What changes at home until then is brought when it has.
-      if (!needs_device(use.access) || known_.distance(use.chunk) != distance) continue;
+      if (!needs_device(use.access)) continue;
+      // What changes at home until then is brought when it has, and nothing comes before that: it
+      // might take its room.
+      if (!has(use.chunk) && known_.distance(use.chunk) > known_.trace.num_moments()) return;
+      if (known_.distance(use.chunk) != distance) continue;
       if (!has(use.chunk) && !bring(use, distance, rank)) return;
     }
   }

@@ -5,19 +5,29 @@
 #include <string>
 #include <vector>
 
+#include "kuafu/memory/policy_kinds.h"
 #include "kuafu/plan/origins.h"
 #include "kuafu/plan/plan.h"
 
+namespace kuafu {
+struct Choices;
+}
+
 namespace kuafu::plan {
 
-/// Checks the options of a document against each other, and model.kind and optimizer.kind against
-/// those there are. Throws ConfigError for options that have no effect or contradict each other.
-void check_options(const Plan& plan, const std::vector<std::string>& models,
-                   const std::vector<OptimizerKind>& optimizers, const Origins& origins);
+/// Checks the options of a document against each other, and model.kind, optimizer.kind and
+/// memory.policy against those there are. Throws ConfigError for options that have no effect or
+/// contradict each other.
+void check_options(const Plan& plan, const Choices& choices, const Origins& origins);
 
-/// The part of it that concerns [optimizer] and keys that the value of another one makes idle.
-void check_optimizer(const Plan& plan, const std::vector<OptimizerKind>& optimizers,
-                     const Origins& origins);
+/// The part of it that concerns [optimizer] and, once its kind is known, keys without effect.
+void check_optimizer(const Plan& plan, const Choices& choices, const Origins& origins);
+/// The part of it that concerns keys that the value of another one makes idle.
+void check_ignored(const Plan& plan, const Choices& choices, const Origins& origins);
+/// The part of it that concerns memory.policy. Throws Refused for one that this build cannot run,
+/// and for one that keeps what fits where there is no budget.
+void check_policy(const Plan& plan, const std::vector<memory::PolicyKind>& policies,
+                  const Origins& origins);
 
 /// What replicas that go on by themselves cannot have: validation and telemetry between steps, which
 /// throws ConfigError, and a rule whose steps are of layers, which throws Refused.

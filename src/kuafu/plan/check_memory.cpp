@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/plan/check.h"
 
+#include "kuafu/base/registry.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/plan/keys.h"
 
 namespace kuafu::plan {
 
@@ -23,8 +25,31 @@ void check_memory(const Plan& plan, const Origins& origins) {
                        "memory.chunk_size = ",
                        data.bucket, " and no bucket, or policy = \"plain\""));
   }
-  if (!memory.device && memory.policy != "host") {
-    throw Refused(text(origins.of({"memory.policy"}), policy,
+}
+
+void check_policy(const Plan& plan, const std::vector<memory::PolicyKind>& policies,
+                  const Origins& origins) {
+  const MemoryPlan& m = plan.memory;
+  if (!m.has_tiers()) return;
+  const std::string where = origins.of({std::string(kPolicyKey)});
+  const std::string policy = text(kPolicyKey, " = ", in_quotes(m.policy));
+  std::vector<std::string> names = {MemoryPlan{}.policy};
+  const memory::PolicyKind* kind = nullptr;
+  for (const memory::PolicyKind& one : policies) {
+    if (one.name == m.policy) kind = &one;
+    names.push_back(one.name);
+  }
+  if (kind == nullptr) {
+    throw NotFound(text(where, policy, " is not allowed; allowed: ", join_or(in_quotes(names)),
+                        "; nearest: ", in_quotes(nearest(m.policy, names))));
+  }
+  if (!kind->lacks.empty()) {
+    throw Refused(text(
+        where, policy, " is not available in this build, which has no ", kind->lacks,
+        "; nearest: policy = \"belady\", or install it, then configure and build Kuafu again"));
+  }
+  if (kind->needs_budget && !m.device) {
+    throw Refused(text(where, policy,
                        " without memory.device: where nothing is scarce nothing leaves; nearest: "
                        "give memory.device a size, or policy = \"host\""));
   }

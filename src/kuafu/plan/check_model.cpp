@@ -8,6 +8,7 @@
 #include "kuafu/base/registry.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/plan/check.h"
+#include "kuafu/plan/choices.h"
 #include "kuafu/plan/keys.h"
 
 namespace kuafu::plan {
@@ -175,15 +176,16 @@ void check_experts(const Plan& plan, const Origins& origins) {
   }
 }
 
-void check_options(const Plan& plan, const std::vector<std::string>& models,
-                   const std::vector<OptimizerKind>& optimizers, const Origins& origins) {
+void check_options(const Plan& plan, const Choices& choices, const Origins& origins) {
   const std::string& kind = plan.model.kind;
+  const std::vector<std::string>& models = choices.models;
   if (std::find(models.begin(), models.end(), kind) == models.end()) {
     throw NotFound(text(origins.of({"model.kind"}), "model.kind = ", in_quotes(kind),
                         " is not allowed; allowed: ", join_or(in_quotes(models)),
                         "; nearest: ", in_quotes(nearest(kind, models))));
   }
-  check_optimizer(plan, optimizers, origins);
+  check_policy(plan, choices.policies, origins);
+  check_optimizer(plan, choices, origins);
   check_scale(plan, origins);
   check_hash(plan, origins);
   check_validation(plan, origins);

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the keys of [optimizer] say about each other, and which keys the chosen kinds never read.
-
-#include <algorithm>
+// What the keys of [optimizer] say about each other.
 
 #include "kuafu/base/registry.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/plan/check.h"
-#include "kuafu/plan/keys.h"
+#include "kuafu/plan/choices.h"
 #include "kuafu/plan/kind_names.h"
 
 namespace kuafu::plan {
@@ -26,36 +24,6 @@ const OptimizerKind& kind_of(const Plan& plan, const std::vector<OptimizerKind>&
                       in_quotes(plan.optimizer.kind),
                       " is not allowed; allowed: ", join_or(in_quotes(names)),
                       "; nearest: ", in_quotes(nearest(plan.optimizer.kind, names))));
-}
-
-/// Values of its governor under which a key is read; of optimizer.kind also those of plug-ins.
-std::vector<std::string> needs_of(const Key& key, const std::vector<OptimizerKind>& kinds) {
-  if (key.governor != kKind) return key.needs;
-  const std::string name = key.name.substr(key.section().size() + 1);
-  std::vector<std::string> needs;
-  for (const OptimizerKind& kind : kinds) {
-    const bool reads = std::find(kind.keys.begin(), kind.keys.end(), name) != kind.keys.end();
-    if (reads) needs.push_back(kind.name);
-  }
-  return needs;
-}
-
-/// A key that was given, or that differs from its default, and that the chosen kind never reads.
-void check_ignored(const Plan& plan, const std::vector<OptimizerKind>& kinds,
-                   const Origins& origins) {
-  const Plan defaults;
-  for (const Key& key : keys()) {
-    if (!origins.has(key.name) && print(key, plan) == print(key, defaults)) continue;
-    // A governor may have one itself, which then is why.
-    for (const Key* at = &key; !at->governor.empty(); at = find_key(at->governor)) {
-      const std::string governing = print(*find_key(at->governor), plan);
-      const std::vector<std::string> needs = in_quotes(needs_of(*at, kinds));
-      KUAFU_REQUIRE(std::find(needs.begin(), needs.end(), governing) != needs.end(),
-                    origins.of({key.name}), key.name, " = ", print(key, plan),
-                    " has no effect with ", at->governor, " = ", governing,
-                    "; leave it out or set ", at->governor, " = ", join_or(needs));
-    }
-  }
 }
 
 void check_schedule(const Plan& plan, const Origins& origins) {
@@ -170,10 +138,9 @@ void check_exclusion(const Plan& plan, const OptimizerKind& kind, const Origins&
 
 }  // namespace
 
-void check_optimizer(const Plan& plan, const std::vector<OptimizerKind>& optimizers,
-                     const Origins& origins) {
-  const OptimizerKind& kind = kind_of(plan, optimizers, origins);
-  check_ignored(plan, optimizers, origins);
+void check_optimizer(const Plan& plan, const Choices& choices, const Origins& origins) {
+  const OptimizerKind& kind = kind_of(plan, choices.optimizers, origins);
+  check_ignored(plan, choices, origins);
   check_schedule(plan, origins);
   check_ratios(plan, origins);
   check_variants(plan, origins);

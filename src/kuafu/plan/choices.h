@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kuafu/memory/policy_kinds.h"
 #include "kuafu/parallel/pipeline/choose.h"
 #include "kuafu/plan/plan.h"
 
@@ -16,6 +17,7 @@ struct Choices {
   std::vector<std::string> models = builtin_model_names(), sequence = builtin_sequence_names(),
                            schedules = pipeline::schedule_names();
   std::vector<OptimizerKind> optimizers = builtin_optimizer_kinds();
+  std::vector<memory::PolicyKind> policies = memory::builtin_policy_kinds();
   std::vector<std::string> plugins = {};  ///< files that were given, for messages
 };
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kuafu/base/suggest.h"
+#include "kuafu/memory/policy_kinds.h"
 #include "kuafu/plan/keys.h"
 
 namespace kuafu::plan {
@@ -224,25 +225,29 @@ std::vector<Key> parallel_keys() {
   };
 }
 
-/// Policies of memory/policy.h, which this folder does not see.
-std::vector<std::string> with_tiers() { return {"host", "static", "lru", "belady", "auto"}; }
+/// The policies of this build that read a key of [memory].
+std::vector<std::string> that_read_memory(const std::string& key) {
+  return memory::policies_that_read(key, memory::builtin_policy_kinds());
+}
 
-std::vector<std::string> policies() {
-  std::vector<std::string> all = with_tiers();
-  all.insert(all.begin(), "plain");
-  return all;
+/// "host": everything off the device between its uses; ...
+std::string described_policies() {
+  std::vector<std::string> words;
+  for (const memory::PolicyKind& kind : memory::builtin_policy_kinds()) {
+    words.push_back(text(in_quotes(kind.name), " ", kind.summary));
+  }
+  return join(words, "; ");
 }
 
 std::vector<Key> memory_keys() {
-  const std::string policy = "memory.policy";
+  const std::string policy(kPolicyKey);
+  const std::vector<std::string> with_tiers = that_read_memory("host");
   return {
-      Row(policy, Form::kChoice, KUAFU_MEMBER(memory.policy),
+      Row(policy, Form::kString, KUAFU_MEMBER(memory.policy),
           "where model states lie between their uses; \"plain\": all on the device; else on the "
-          "host, the parameters as chunks that come to the device for their uses, and the policy "
-          "chooses which leave it: \"host\" all that are not used now, \"static\" all but a fixed "
-          "share, \"lru\" the longest unused, \"belady\" the furthest next use, \"auto\" the same "
-          "in this step, under a margin")
-          .one_of(policies()),
+          "host, the parameters as chunks that come to the device for their uses, and the policy, "
+          "one of these or of a plug-in, chooses which leave it: " +
+              described_policies()),
       Row("memory.recompute", Form::kChoice, KUAFU_MEMBER(memory.recompute),
           "activations computed again in backward instead of kept")
           .one_of({"none", "selective", "full"}),
@@ -252,27 +257,27 @@ std::vector<Key> memory_keys() {
       Row("memory.host", Form::kOptionalBytes, KUAFU_MEMBER(memory.host),
           "host memory that a rank's states may take; more is `out_of_memory`")
           .in(1, kMaxExact)
-          .only_with(policy, with_tiers()),
+          .only_with(policy, with_tiers),
       Row("memory.chunk_size", Form::kBytes, KUAFU_MEMBER(memory.chunk_size),
           "parameters that move as one have at most so many bytes, one that is larger moves alone; "
           "their gradients are summed as one too, in place of parallel.data.bucket")
           .in(1, kMaxExact)
-          .only_with(policy, with_tiers()),
+          .only_with(policy, with_tiers),
       Row("memory.prefetch", Form::kInteger, KUAFU_MEMBER(memory.prefetch),
           "uses of blocks ahead that chunks are loaded for; 0 = none")
           .in(0, kMaxLayers)
-          .only_with(policy, with_tiers()),
+          .only_with(policy, that_read_memory("prefetch")),
       Row("memory.static_share", Form::kNumber, KUAFU_MEMBER(memory.static_share),
           "share of the chunks' bytes that stays on the device from its first use to the update")
           .in(0, 1)
-          .only_with(policy, {"static"}),
+          .only_with(policy, that_read_memory("static_share")),
       Row("memory.margin", Form::kNumber, KUAFU_MEMBER(memory.margin),
           "share of memory.device that is left free where it can be")
           .below(0, 1)
-          .only_with(policy, {"auto"}),
+          .only_with(policy, that_read_memory("margin")),
       Row("memory.throttle", Form::kBoolean, KUAFU_MEMBER(memory.throttle),
           "hold copies between device and host back to cluster.host_gbs, each direction")
-          .only_with(policy, with_tiers()),
+          .only_with(policy, with_tiers),
   };
 }
 
@@ -529,7 +534,7 @@ std::vector<Key> cluster_keys() {
       Row("cluster.host_gbs", Form::kNumber, KUAFU_MEMBER(cluster.host_gbs),
           "GB/s between a device and its host, each direction; held to by memory.throttle")
           .in(1e-6, kMaxReal)
-          .only_with("memory.policy", with_tiers()),
+          .only_with(std::string(kPolicyKey), that_read_memory("host")),
   };
 }
 

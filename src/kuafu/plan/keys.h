@@ -13,6 +13,9 @@
 
 namespace kuafu::plan {
 
+/// Who chooses what lies where, one of memory/policies.def, of a plug-in, or "plain".
+inline constexpr std::string_view kPolicyKey = "memory.policy";
+
 /// Where a plan keeps the value of a key.
 using Member = std::variant<int64_t*, uint64_t*, double*, bool*, std::string*, DType*, Recompute*,
                             std::optional<int64_t>*, std::vector<int64_t>*>;

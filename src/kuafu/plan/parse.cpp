@@ -193,7 +193,7 @@ namespace {
 
 /// Whatever was chosen, in the order in which one choice depends on another.
 void check_choices(Plan& plan, const Choices& choices, const plan::Origins& origins) {
-  plan::check_options(plan, choices.models, choices.optimizers, origins);
+  plan::check_options(plan, choices, origins);
   plan::check_sequence_mode(plan, choices.sequence, origins);
   plan::complete(plan, origins);
   plan::check_schedule(plan, choices.schedules, origins);

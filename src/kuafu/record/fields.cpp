@@ -200,6 +200,17 @@ std::vector<FieldDoc> memory_fields() {
        "of each rank: what its thread stood still for a copy; 0 in the simulated world"},
       {"moves.host_peak_bytes", T::kPerRank, kOk, false, "B",
        "highest bytes of states on the host"},
+      {"moves.regret_bytes", T::kPerRank, kOptional, true, "B",
+       "`step_to_device_bytes` less the least that any moves of the same uses in the same budget "
+       "load; null, with `regret_reason`, where that is not known or not proven of every rank. "
+       "Searched for by CBC after the last step, for at most 5 s a trace"},
+      {"moves.least_bytes", T::kPerRank, kOptional, true, "B",
+       "the least that was found; null where nothing was searched"},
+      {"moves.bound_bytes", T::kNumbers, kOptional, true, "B", "no moves load less; likewise"},
+      {"moves.gap", T::kNumbers, kOptional, true, "",
+       "how much less than `least_bytes` the least may be, as a part of it; 0 where it is proven"},
+      {"moves.regret_reason", T::kText, kOptional, true, "",
+       "why `regret_bytes` is null: a build without CBC, a search that was not proven, one step"},
   };
 }
 

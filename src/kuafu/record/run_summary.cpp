@@ -114,16 +114,25 @@ void print_telemetry(const Json& d) {
   }
 }
 
-void print_training(const Json& d) {
+void print_step_time(const Json& d) {
   const auto time = [](const Json& s) { return print_seconds(s.get<double>()); };
   const Json& t = d["step_time_s"];
   const bool is_priced = d["world"] == worlds::kSimulated;
+  if (t.is_null()) {
+    std::cout << "  step time       none: copies between tiers are counted and have no time yet\n";
+    return;
+  }
   std::cout << "  step time       " << (is_priced ? "~" : "") << time(t["median"]);
   if (is_priced) {
     std::cout << "  estimated by the cost model, not measured\n";
   } else {
     std::cout << "  [" << time(t["ci95"][0]) << ", " << time(t["ci95"][1]) << "]: median [95 %]\n";
   }
+}
+
+void print_training(const Json& d) {
+  const bool is_priced = d["world"] == worlds::kSimulated;
+  print_step_time(d);
   if (d["tokens_per_s"].is_number()) {
     std::cout << "  throughput      " << (is_priced ? "~" : "")
               << print_count(d["tokens_per_s"].get<double>()) << " tokens/s\n";
@@ -164,7 +173,37 @@ void print_counts(const Json& d) {
   }
 }
 
+int64_t sum_of(const Json& list) {
+  int64_t sum = 0;
+  for (const Json& x : list) sum += x.get<int64_t>();
+  return sum;
+}
+
+/// Between tiers of memory, all ranks: both directions, what was waited for, and what more than the
+/// least went to the device in a step.
+void print_moves(const Json& moves) {
+  double waited = 0;
+  for (const Json& s : moves["wait_s"]) waited = std::max(waited, s.get<double>());
+  std::cout << "  moves           " << print_bytes(sum_of(moves["to_device_bytes"]))
+            << " to the device, " << print_bytes(sum_of(moves["to_host_bytes"]))
+            << " to the host; a rank waited up to " << print_seconds(waited) << "; "
+            << sum_of(moves["prefetch_hits"]) << " of " << sum_of(moves["prefetches"])
+            << " prefetches used; ";
+  if (moves["regret_bytes"].is_array()) {
+    std::cout << print_bytes(sum_of(moves["regret_bytes"])) << " a step over the least of "
+              << print_bytes(sum_of(moves["least_bytes"])) << "\n";
+  } else {
+    std::cout << "regret unknown";
+    if (moves["regret_reason"].is_string()) {
+      std::cout << ": " << moves["regret_reason"].get<std::string>();
+    }
+    std::cout << "\n";
+  }
+}
+
 void print_parts(const Json& d) {
+  if (const Json& x = d["moves"]; x.is_object()) print_moves(x);
+
   if (const Json& x = d["experts"]; x.is_object()) {
     std::cout << "  experts         " << human_number(100 * x["drop_rate"].get<double>(), 3)
               << " % of choices dropped, imbalance " << number(x["imbalance"], 3) << "\n";

@@ -18,6 +18,7 @@
 #include <ATen/ATen.h>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/plugin_error.h"
 #include "kuafu/base/trace.h"
 #include "kuafu/memory/play.h"
 #include "kuafu/meter/allocator.h"
@@ -79,11 +80,12 @@ class CopyTimes final : public device::CopyWatch {
 
 int64_t TierOptions::budget() const { return device > 0 ? device : kUnlimited; }
 
-std::optional<TierOptions> tier_options(const Plan& plan) {
+std::optional<TierOptions> tier_options(const Plan& plan, const memory::PolicyRules& policies) {
   const MemoryPlan& m = plan.memory;
   if (!m.has_tiers()) return {};
   TierOptions options{
-      .policy = memory::builtin_policies().find(m.policy),
+      .name = m.policy,
+      .policy = policies.find(m.policy),
       .knobs = {.prefetch = m.prefetch, .static_share = m.static_share, .margin = m.margin},
       .device = m.device.value_or(0),
       .host = m.host.value_or(0)};
@@ -143,6 +145,16 @@ int Tiers::add(const Tensor& home, const Tensor& here, const std::string& group)
   return static_cast<int>(chunks_.size()) - 1;
 }
 
+/// f(). Moves that break a rule are told with the policy that chose them.
+template <class F>
+auto Tiers::told(const F& f) const {
+  try {
+    return f();
+  } catch (const ConfigError& e) {
+    throw PluginError(text("memory.policy = ", in_quotes(options_.name), ": ", e.what()));
+  }
+}
+
 std::unique_ptr<Tiers::Course> Tiers::course_of(const std::vector<std::vector<int>>& reads,
                                                 Then then, bool is_measured) const {
   auto course = std::make_unique<Course>();
@@ -166,15 +178,18 @@ std::unique_ptr<Tiers::Course> Tiers::course_of(const std::vector<std::vector<in
   if (is_measured) {
     for (size_t t = 0; t < in_use_.size(); ++t) trace.moments[t].in_use = in_use_[t];
     course->budget = options_.budget();
-    course->policy = options_.policy;
     course->knobs = options_.knobs;
   }
   memory::check(trace);
+  if (is_measured) {
+    memory::check_fits(trace, course->budget);
+    course->policy = memory::policy_of(options_.policy, trace, course->budget);
+  }
   course->player =
       std::make_unique<memory::Player>(trace, course->budget, course->policy, course->knobs);
   if (then == Then::kUpdate) {
     const memory::Played played =
-        memory::play(trace, course->budget, course->policy, course->knobs);
+        told([&] { return memory::play(trace, course->budget, course->policy, course->knobs); });
     course->foretold = played.traffic.loaded / played.steps;
   }
   return course;
@@ -218,7 +233,7 @@ void Tiers::next() {
   KUAFU_CHECK(now_ != nullptr && moment_ < now_->trace.moments.size(), "moment ", moment_,
               " of a step that has fewer");
   if (is_measuring_ && moment_ > 0) note_in_use();
-  const memory::Player::Moment moment = now_->player->next();
+  const memory::Player::Moment moment = told([&] { return now_->player->next(); });
   for (const memory::Move& move : moment.moves) {
     if (move.kind == memory::MoveKind::kDrop) drop(chunks_[static_cast<size_t>(move.chunk)]);
   }

@@ -21,7 +21,8 @@ struct Plan;
 
 /// What tiers of memory are, and who chooses what lies where.
 struct TierOptions {
-  memory::Policy policy;
+  std::string name = {};  ///< of the policy, for messages
+  memory::PolicyRule policy = {};
   memory::Knobs knobs = {};
   int64_t device = 0, host = 0;         ///< budgets in bytes; 0: unlimited
   std::optional<double> host_gbs = {};  ///< what copies are held back to, each direction
@@ -30,8 +31,10 @@ struct TierOptions {
   int64_t budget() const;
 };
 
-/// Those of a plan; none where everything stays on the device.
-std::optional<TierOptions> tier_options(const Plan& plan);
+/// Those of a plan; none where everything stays on the device. Throws NotFound for a policy that is
+/// none of `policies`.
+std::optional<TierOptions> tier_options(
+    const Plan& plan, const memory::PolicyRules& policies = memory::builtin_policies());
 
 /// The book of the device of one rank: with tiers it has an arena, where there is memory.
 RankBook device_book(const Plan& plan, int rank, at::Device device);
@@ -120,6 +123,8 @@ class Tiers {
 
   std::unique_ptr<Course> course_of(const std::vector<std::vector<int>>& reads, Then then,
                                     bool is_measured) const;
+  template <class F>
+  auto told(const F& f) const;
   void note_in_use();
   int64_t copied(device::Direction queue) const;
   Moving copy(device::Direction queue, const Tensor& to, const Tensor& from, std::string_view what);

@@ -95,7 +95,8 @@ std::unique_ptr<Reduce> make_reduce_scatter(const Mesh& mesh, SumOrder order) {
   return std::make_unique<ReduceScatter>(mesh, order);
 }
 
-std::unique_ptr<Store> make_store(const Plan& plan, const Mesh& mesh, const ParamFactory& params) {
+std::unique_ptr<Store> make_store(const Plan& plan, const Mesh& mesh, const ParamFactory& params,
+                                  const memory::PolicyRules& policies) {
   const DataParallelPlan& data = plan.parallel.data;
   const bool has_servers = data.has_servers();
   const SumOrder order = data.order == "fixed" ? SumOrder::kRank : SumOrder::kAny;
@@ -108,7 +109,7 @@ std::unique_ptr<Store> make_store(const Plan& plan, const Mesh& mesh, const Para
                                .servers = has_servers ? data.servers : 0},
                        .is_overlapped = data.overlap,
                        .sums_every_micro_batch = order == SumOrder::kRank,
-                       .tiers = tier_options(plan)};
+                       .tiers = tier_options(plan, policies)};
   const SumOptions named{data.mode, plan.cluster.ranks_per_node};
   std::unique_ptr<Reduce> reduce = has_servers ? make_servers(mesh, data.servers)
                                    : is_split  ? make_reduce_scatter(mesh, order)

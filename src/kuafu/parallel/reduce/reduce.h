@@ -22,7 +22,9 @@ std::unique_ptr<Reduce> make_reduce_scatter(const Mesh& mesh, SumOrder order);
 std::unique_ptr<Reduce> make_servers(const Mesh& mesh, int64_t servers);
 
 /// What a rank holds under plan.parallel.zero and plan.parallel.data, its replicas in step.
-/// `params` fills what parameters lack that it made deferred. @pre the plan is resolved
-std::unique_ptr<Store> make_store(const Plan& plan, const Mesh& mesh, const ParamFactory& params);
+/// `params` fills what parameters lack that it made deferred; memory.policy is one of `policies`.
+/// @pre the plan is resolved
+std::unique_ptr<Store> make_store(const Plan& plan, const Mesh& mesh, const ParamFactory& params,
+                                  const memory::PolicyRules& policies = memory::builtin_policies());
 
 }  // namespace kuafu

@@ -8,6 +8,8 @@
 
 namespace kuafu::memory {
 
+// Random traces: what tests and the conformance kit hold policies to.
+
 /// A trace and a budget that it fits.
 struct Sample {
   UseTrace trace;
@@ -44,5 +46,8 @@ Sample sample(uint64_t seed, uint64_t index, const SampleShape& shape);
 
 /// The shape of sample `index` of the campaign: nine of ten small enough for every state to be tried.
 SampleShape shape_of(uint64_t index);
+
+/// The sample of shape_of(index), with some chunks changed at home at moments that did not use them.
+Sample sample_at_home(uint64_t seed, uint64_t index);
 
 }  // namespace kuafu::memory

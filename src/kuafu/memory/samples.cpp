@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/memory/samples.h"
+#include "kuafu/memory/samples.h"
 
 #include <algorithm>
 
@@ -84,6 +84,19 @@ SampleShape shape_of(uint64_t index) {
   if (index % 10 == 8) return {6, 6, 2, 10};
   if (index % 10 == 7) return {2, 6, 2, 12, true, true};
   return {2, 5, 2, 12};
+}
+
+Sample sample_at_home(uint64_t seed, uint64_t index) {
+  Sample s = sample(seed, index, shape_of(index));
+  Dice dice(seed + 1000, index);
+  for (Moment& moment : s.trace.moments) {
+    for (int64_t c = 0; c < s.trace.num_chunks(); ++c) {
+      if (dice.happens(15) && use_of(moment, c) == nullptr) {
+        moment.uses.push_back({c, Access::kAtHome});
+      }
+    }
+  }
+  return s;
 }
 
 }  // namespace kuafu::memory
