@@ -292,9 +292,12 @@ TEST(Suite, LeavesModesOfAPluginToTheWorker) {
                        .tensor = {"mine"},
                        .sequence = {},
                        .schedules = {},
-                       .optimizers = {}};
+                       .optimizers = {},
+                       .policies = {"nearby"}};
   };
   EXPECT_EQ(parse_suite(toml, "s.toml", options).cases[0].ranks, 4);
+  const std::string policies = "[grid]\nmemory.policy = [\"host\", \"nearby\"]\n";
+  EXPECT_EQ(parse_suite(kHead + policies, "s.toml", options).cases.size(), 2U);
   const std::string models = "[grid]\nmodel.kind = [\"gpt\", \"macaron\"]\n";
   EXPECT_EQ(parse_suite(kHead + models, "s.toml", options).cases.size(), 2U);
   expect_error(kHead + "[grid]\nmodel.kind = [\"macarons\"]\n", {"\"macarons\"", "\"macaron\""},
