@@ -160,7 +160,7 @@ TEST(ConformanceKit, FindsNothingInAnUnspoiltDecorator) {
 
 TEST(ConformanceKit, FindsALostSum) {
   EXPECT_EQ(failures_of(Wrong1d::Fault::kNoSum),
-            (Names{"types", "products", "traffic", "layers", "training"}));
+            (Names{"types", "products", "half", "traffic", "layers", "training"}));
 }
 
 TEST(ConformanceKit, FindsAWrongCost) {
