@@ -177,6 +177,46 @@ std::vector<const char*> worlds() {
   return {"threads"};
 }
 
+// Its workers are in different steps: they meet to be saved, and to be ended.
+TEST_P(Stopping, OfAStaleRunSavesWhatGoesOn) {
+  const Arguments stale = {"--set",        "parallel.data.mode=parameter_server",
+                           "--set",        "parallel.data.staleness=1",
+                           "--set",        "optimizer.clip=0",
+                           "--checkpoint", saved()};
+  const auto with = [&](Arguments more) {
+    more.insert(more.begin(), stale.begin(), stale.end());
+    return command(kMany, more);
+  };
+  tests::Child child(with({"--json", folder_.path("a.json"), "--log", folder_.path("log.csv")}));
+  ASSERT_TRUE(tests::eventually([&] { return has_logged(); }, std::chrono::seconds(60)))
+      << child.output();
+  ::kill(child.pid(), SIGUSR1);
+  ASSERT_TRUE(tests::eventually(
+      [&] { return child.output().find(", as a signal asked") != std::string::npos; },
+      std::chrono::seconds(20)))
+      << child.output();
+  ::kill(child.pid(), SIGTERM);
+  const Ended ended = child.wait(std::chrono::seconds(20));
+  EXPECT_EQ(ended.code, kInterrupted) << ended.output;
+  const Json a = document("a.json");
+  EXPECT_EQ(a["status"], "interrupted");
+  const int64_t made = std::ssize(a["loss"]);
+  EXPECT_GT(made, 5);
+  EXPECT_EQ(a["step_time_s"]["samples"].size(), a["loss"].size());
+  EXPECT_EQ(a["settled_after"].back(), made);
+  EXPECT_GE(std::ssize(a["settled_after"]), 2) << a["settled_after"];
+  const Ended resumed =
+      tests::Child(with({"--resume", "--certify", "--json", folder_.path("b.json"), "--stop-at",
+                         std::to_string(made + 7)}))
+          .wait(std::chrono::seconds(60));
+  EXPECT_EQ(resumed.code, kOk) << resumed.output;
+  const Json b = document("b.json");
+  EXPECT_EQ(b["resumed_from"], made);
+  EXPECT_EQ(b["loss"].size(), 7u);
+  EXPECT_EQ(b["pushes"]["0"]["version"][0], 2 * made);
+  EXPECT_EQ(b["certificate"]["verdict"], "equal") << resumed.output;
+}
+
 INSTANTIATE_TEST_SUITE_P(Worlds, Stopping, testing::ValuesIn(worlds()),
                          [](const auto& info) { return std::string(info.param); });
 
@@ -512,36 +552,6 @@ TEST(Watching, ARunThatUpdatesNothingHasFailed) {
       << ran.output;
 }
 
-const Arguments kStale = {
-    "--set", "parallel.data=2",           "--set", "parallel.data.mode=parameter_server",
-    "--set", "parallel.data.staleness=1", "--set", "optimizer.clip=0"};
-
-// Its workers are in different steps: nobody listens.
-TEST(Watching, AStaleRunEndsAtTheFirstSignal) {
-  const tests::Folder folder;
-  const std::string log = folder.path("log.csv");
-  Arguments words = {tests::built("bin/kuafu"),
-                     "run",
-                     folder.write("plan.toml", tests::kSmallPlan),
-                     "--steps",
-                     kMany,
-                     "--log",
-                     log};
-  words.insert(words.end(), kStale.begin(), kStale.end());
-  tests::Child child(words);
-  ASSERT_TRUE(tests::eventually([&] { return lines_of(log).size() > 5; }, std::chrono::seconds(60)))
-      << child.output();
-  ::kill(child.pid(), SIGUSR1);
-  const size_t rows = lines_of(log).size();
-  ASSERT_TRUE(
-      tests::eventually([&] { return lines_of(log).size() > rows; }, std::chrono::seconds(20)))
-      << child.output();
-  ::kill(child.pid(), SIGTERM);
-  const Ended ended = child.wait(std::chrono::seconds(20));
-  EXPECT_EQ(ended.code, kInterrupted) << ended.output;
-  EXPECT_NE(ended.output.find("ended the run at once"), std::string::npos) << ended.output;
-}
-
 TEST(Watching, ALogOfAnotherRunIsNotReplaced) {
   const tests::Folder folder;
   const std::string log = folder.write("log.csv", "step,loss\n1,5.0\n"), saved = folder.path("s");
@@ -570,10 +580,10 @@ TEST(Watching, WrongUseIsToldBeforeTheRun) {
       {{"--stop-at", "4"}, "--stop-at 4: the plan ends after step 3"},
       {{"--stop-after", "3x"}, "\"3x\" is no time"},
       {{"--stop-after", "-1"}, "is no time"},
-      {{"--stop-after", "1h", "--set", "parallel.data=2", "--set",
+      {{"--checkpoint", "saved", "--async", "--set", "parallel.data=2", "--set",
         "parallel.data.mode=parameter_server", "--set", "parallel.data.staleness=1", "--set",
         "optimizer.clip=0"},
-       "--stop-after with parallel.data.staleness = 1: workers are in different steps"},
+       "--async with parallel.data.staleness = 1: workers wait for each other at saves alone"},
       {{"--log", "metrics.txt"},
        "--log metrics.txt: the ending says how it is written: .jsonl or .csv"},
       {{"--log", "/nowhere/a.csv"}, "--log: cannot write /nowhere/a.csv"},

@@ -125,7 +125,7 @@ SIGINT (Ctrl-C), SIGTERM and SIGHUP end a run after the step in hand: it is save
 --checkpoint, and what it measured is written; a second one ends it at once. --timeout does the same,
 and ends it at once where a step takes longer than a fifth of the time more. SIGUSR1 saves and goes on.
 While a run is certified it ends at once at the first signal, --stop-after or --timeout: what was measured is
-kept, the certificate is `not_run`, the code 0. Under parallel.data.staleness the first signal ends it at once.
+kept, the certificate is `not_run`, the code 0.
 
 Exit codes: 0 ok, 1 failed or refuted by its certificate (`different`), 2 usage, 3 refused,
 4 out of memory, 5 time-out, 6 diverged, 7 a document, log or trace could not be written (a full disk; at a checkpoint: 1), 130 interrupted,

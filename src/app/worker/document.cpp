@@ -123,6 +123,7 @@ void add_results(Json& document, const Plan& plan, const std::vector<RankResult>
   document["compute"] = compute_json(ranks[0].peak_flops_per_s, worked, time.median);
   document["experts"] = experts_json(ranks[0].experts);
   document["pushes"] = pushes_json(ranks[0].pushes);
+  document["settled_after"] = ranks[0].pushes.empty() ? Json(nullptr) : Json(ranks[0].met);
   document["checkpoint"] = checkpoint_json(ranks);
   document["certificate"] = certificate_json(ranks[0].certificate);
 }
@@ -145,6 +146,7 @@ void add_prediction(Json& document, const Plan& plan, const Prediction& predicti
   document["compute"] = nullptr;
   document["experts"] = nullptr;
   document["pushes"] = nullptr;
+  document["settled_after"] = nullptr;
   document["loss_scale"] = nullptr;
   document["resumed_from"] = nullptr;
   document["resume_changes"] = nullptr;

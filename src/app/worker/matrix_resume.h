@@ -37,7 +37,8 @@ struct ResumedRun {
 
 /// Saves in the middle of a run of `saver`, goes on under `plan` to the end, certifies what went on,
 /// and compares its losses and last state with those of `plan` without a stop: to the bit where
-/// both plans are one, else within the tolerances (states of f64 plans). `folder` is made for the
+/// both plans are one, else within the tolerances (states of f64 plans; none where `plan` has
+/// staleness: what it pushed before depends on it). `folder` is made for the
 /// checkpoints and removed. Throws what `run` throws.
 ResumedRun run_resumed(const Plan& saver, const Plan& plan, const std::string& folder,
                        const RunPlan& run);

@@ -43,12 +43,10 @@ std::string program() {
 }
 
 /// Throws ConfigError where what is chosen beside a plan forbids that it is resumed.
-void check_resumption(const Plan& plan, const Circumstances& how) {
-  if (how.resumed == kNeverResumed) return;
-  KUAFU_REQUIRE(how.world != worlds::kSimulated,
+void check_resumption(const Circumstances& how) {
+  KUAFU_REQUIRE(how.resumed == kNeverResumed || how.world != worlds::kSimulated,
                 "--checkpoint: the simulated world computes no numbers, ",
                 "so there is nothing to save");
-  check_can_be_saved(plan, {.folder = "checkpoints"});
 }
 
 Status status_of(const std::string& word) {
@@ -101,7 +99,7 @@ Outcome Runner::run(const Overrides& settings, const Circumstances& how) {
   try {
     with_plugins(plugins_, [&] {
       plan = placed(settings);
-      check_resumption(plan, how);
+      check_resumption(how);
     });
   } catch (const ConfigError& e) {  // Refused is one too
     return {Status::kRefused, what_of(e), 0};

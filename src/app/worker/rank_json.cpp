@@ -110,6 +110,7 @@ std::vector<RankResult> gather_results(Communicator& world, const RankResult& mi
   all[0].last_good = mine.last_good;
   all[0].experts = mine.experts;
   all[0].pushes = mine.pushes;
+  all[0].met = mine.met;
   all[0].loss_scales = mine.loss_scales;
   all[0].skipped = mine.skipped;
   all[0].resumed_from = mine.resumed_from;

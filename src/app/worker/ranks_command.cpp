@@ -57,12 +57,11 @@ void try_plan(const std::string& words, const Registries& registries, Communicat
   const auto ranks = static_cast<int>(num_ranks(plan));
   const auto group = world.split([ranks](int r) { return SplitKey{r < ranks ? 0 : -1, r}; });
   if (group == nullptr) return;
-  RunOptions run;
-  run.is_certified = asked.at("is_certified");
-  run.make_data = dataset_opener();
-  run.checkpoint.folder = asked.at("checkpoint");
-  run.checkpoint.every = asked.at("every");
-  run.checkpoint.resumes = asked.at("resumes");
+  TrialOptions options{.is_certified = asked.at("is_certified")};
+  options.checkpoint.folder = asked.at("checkpoint");
+  options.checkpoint.every = asked.at("every");
+  options.checkpoint.resumes = asked.at("resumes");
+  const RunOptions run = run_options_of(plan, options);
   send(line, json_line(answer_of(run_rank(plan, registries, *group, run), group->rank())));
 }
 

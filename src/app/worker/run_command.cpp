@@ -132,7 +132,7 @@ class Run {
     checkpoint_ = save_options_of(options_, world_, plan_);
     check_timeline(options_, world_, plan_);
     oracles_ = check_trace(options_, world_, plan_);
-    check_watching(options_, world_, plan_);
+    check_watching(options_, world_);
     if (place.value_or(LaunchedRank{}).rank != 0) return;
     files_.claim_log();
     files_.drop_older_document();
@@ -156,7 +156,7 @@ class Run {
     run.measures_peak = shows_progress(options_);
     run.make_data = dataset_opener(open_data_);
     run.requests = &requests_;
-    if (can_be_asked(plan_)) listening_.emplace(requests_);
+    listening_.emplace(requests_);
     set_start_of_checks(&work_for_rank_0);
     if (world_ == worlds::kNccl) {
       load_cuda_kernels();
@@ -208,7 +208,7 @@ class Run {
       if (is_first_of_process(world)) note(world, "the certificate");
     };
     if (is_first_of_process(world)) {
-      note(world, can_be_asked(plan_) ? "the first step or what is before it" : "its steps");
+      note(world, "the first step or what is before it");
       run.on_made = [this, &world](const RankResult& so_far) {
         made_.take(so_far);
         const int64_t done =

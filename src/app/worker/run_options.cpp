@@ -181,6 +181,7 @@ SaveOptions save_options_of(const WorkerOptions& options, const std::string& wor
   KUAFU_REQUIRE(world != worlds::kSimulated,
                 "--checkpoint: the simulated world computes no numbers, ",
                 "so there is nothing to save; leave it out, or use --world threads");
+  check_can_be_saved(plan, save);
   check_checkpoint_folder(save.folder);
   save.notes = {{"program", provenance().dump()}};
   if (!options.plugins.empty()) save.notes[kPluginsNote] = plugin_hashes(options.plugins).dump();
@@ -207,7 +208,7 @@ void check_log_is_new(const WorkerOptions& options) {
 
 }  // namespace
 
-void check_watching(const WorkerOptions& options, const std::string& world, const Plan& plan) {
+void check_watching(const WorkerOptions& options, const std::string& world) {
   const char* asked = !options.log_file.empty()      ? "--log"
                       : options.log_every > 0        ? "--log-every"
                       : !options.tensorboard.empty() ? "--tensorboard"
@@ -217,7 +218,6 @@ void check_watching(const WorkerOptions& options, const std::string& world, cons
   KUAFU_REQUIRE(world != worlds::kSimulated, asked,
                 ": the simulated world makes no steps to be watched ",
                 "or stopped; leave it out, or use --world threads");
-  if (options.stop_after_s > 0) require_asked(plan, "--stop-after", "--stop-at K");
   if (!options.log_file.empty()) {
     check_log_path(options.log_file);
     require_writable("--log", options.log_file);

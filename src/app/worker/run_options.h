@@ -34,7 +34,7 @@ std::vector<Trace> check_trace(const WorkerOptions& options, const std::string& 
                                const Plan& plan);
 
 /// `--log`, `--log-every`, `--tensorboard`, `--stop-after`.
-void check_watching(const WorkerOptions& options, const std::string& world, const Plan& plan);
+void check_watching(const WorkerOptions& options, const std::string& world);
 
 /// Whether somebody watches the steps: a terminal, lines that were asked for, a log.
 bool shows_progress(const WorkerOptions& options);

@@ -18,6 +18,10 @@ struct TrialOptions {
   SaveOptions checkpoint = {};                ///< no folder: none
 };
 
+/// Of a rank of such a trial. Where replicas that are not in step are saved their pushes come in turn,
+/// so that what goes on can be compared with what did not stop.
+RunOptions run_options_of(const Plan& plan, const TrialOptions& options);
+
 /// What each thread rank of a resolved plan measured, with the certificate where it is asked for.
 std::vector<RankResult> run_threads(const Plan& plan, const Registries& registries,
                                     const TrialOptions& options);

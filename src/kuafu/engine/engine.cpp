@@ -31,6 +31,12 @@ Engine::Engine(const Plan& plan, const Registries& registries, Communicator& wor
 
 Engine::~Engine() = default;
 
+void check_finite(double loss, int64_t step) {
+  if (std::isfinite(loss)) return;
+  throw Diverged(text("the loss is ", std::abs(loss), " at step ", step + 1,
+                      ": training diverged; lower optimizer.lr or raise optimizer.warmup"));
+}
+
 double Engine::forward_backward() {
   State& s = *state_;
   const CategoryScope scope(Category::kActivation);
@@ -41,12 +47,9 @@ double Engine::forward_backward() {
   const Tensor loss = s.run(s.training_row, true);
   ++s.steps_trained;
   s.ready = s.groups.finish();
-  const double mean = s.reported_loss(loss);
-  if (!std::isfinite(mean)) {
-    throw Diverged(text("the loss is ", std::abs(mean), " at step ", s.steps_done + 1,
-                        ": training diverged; lower optimizer.lr or raise optimizer.warmup"));
-  }
-  return mean;
+  s.loss = s.reported_loss(loss);
+  if (s.is_in_step()) check_finite(s.loss, s.steps_done);
+  return s.loss;
 }
 
 double Engine::forward_backward_share(int64_t step, int64_t share, int64_t shares) {
@@ -136,13 +139,7 @@ Tensor Engine::value(const Param& p) const {
   return state_->store->value(p);
 }
 const Mesh& Engine::mesh() const { return state_->mesh; }
-Optimizer& Engine::optimizer() { return *state_->optimizer; }
 LossScaler& Engine::loss_scaler() { return state_->scaler; }
-
-void Engine::go_on_from(int64_t steps_done) {
-  state_->store->publish();
-  state_->steps_done = steps_done;
-}
 
 std::vector<Param*> Engine::params() { return state_->groups.params(); }
 

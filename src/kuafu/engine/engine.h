@@ -87,6 +87,9 @@ class Engine {
   bool is_in_step() const;
   /// Waits until all replicas have made as many steps, and hold the same values. Collective.
   void settle() const;
+  /// After a step: whether all replicas hold the same values now. In step they always do; else they
+  /// settle where it `is_due`, on all of them, and soon after any of them `wants` to.
+  bool meets(bool wants, bool is_due);
   /// What each server has applied so far; none where replicas are in step. Collective, as means().
   std::vector<PushOrder> pushes();
   /// Of numbers that each replica reports of its own, one a step: as they are where in step.
@@ -134,8 +137,8 @@ class Engine {
   Tensor value(const Param& p) const;
   Tensor gradient(const Param& p) const;
 
-  /// What a checkpoint holds: my shards of every parameter, without gradients, and the optimizer.
-  /// Throws ConfigError where replicas are not in step.
+  /// What a checkpoint holds: my shards of every parameter, without gradients, and the optimizer; where
+  /// replicas are not in step those of what I serve. Collective.
   std::vector<ParamShard> shards() const;
   Optimizer& optimizer();
   LossScaler& loss_scaler();
@@ -148,7 +151,7 @@ class Engine {
   std::unique_ptr<State> state_;
 };
 
-/// Throws ConfigError for a plan whose ranks have no shards that a checkpoint could take.
-void check_has_shards(const Plan& plan);
+/// Throws Diverged for a loss of a step, from 0, that is no finite number. In step an engine does.
+void check_finite(double loss, int64_t step);
 
 }  // namespace kuafu

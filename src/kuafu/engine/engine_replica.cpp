@@ -4,7 +4,6 @@
 
 #include "kuafu/base/errors.h"
 #include "kuafu/engine/engine_state.h"
-#include "kuafu/engine/requests.h"
 #include "kuafu/parallel/reduce/reduce.h"
 
 namespace kuafu {
@@ -30,7 +29,7 @@ double Engine::State::reported_loss(const Tensor& partial) const {
   return stale ? own_loss(partial) : global_loss(partial);
 }
 
-double Engine::State::push_or_apply() { return stale ? stale->push(ready) : apply(); }
+double Engine::State::push_or_apply() { return stale ? stale->push(ready, loss) : apply(); }
 
 StaleReplica* Engine::stale() { return state_->stale.get(); }
 
@@ -38,6 +37,10 @@ bool Engine::is_in_step() const { return state_->is_in_step(); }
 
 void Engine::settle() const {
   if (state_->stale) state_->stale->settle();
+}
+
+bool Engine::meets(bool wants, bool is_due) {
+  return !state_->stale || state_->stale->meets(wants, is_due);
 }
 
 std::vector<PushOrder> Engine::pushes() {
@@ -60,25 +63,18 @@ Tensor Engine::gradient(const Param& p) const {
 }
 
 std::vector<ParamShard> Engine::shards() const {
-  check_has_shards(plan());
-  return state_->store->pieces();
+  return state_->stale ? state_->stale->shards() : state_->store->pieces();
 }
 
-void check_has_shards(const Plan& plan) {
-  KUAFU_REQUIRE(!plan.parallel.data.is_stale(),
-                "--checkpoint with parallel.data.staleness = ", plan.parallel.data.staleness,
-                ": a checkpoint would need the servers' optimizers and the versions that workers "
-                "have read; nearest: staleness = 0, or no --checkpoint");
+Optimizer& Engine::optimizer() {
+  Optimizer* served = state_->stale ? state_->stale->optimizer() : nullptr;
+  return served != nullptr ? *served : *state_->optimizer;
 }
 
-bool can_be_asked(const Plan& plan) { return !plan.parallel.data.is_stale(); }
-
-void require_asked(const Plan& plan, const std::string& option, const std::string& instead) {
-  KUAFU_REQUIRE(can_be_asked(plan), option,
-                " with parallel.data.staleness = ", plan.parallel.data.staleness,
-                ": workers are in different steps, so that no step ends for all of them; nearest: "
-                "staleness = 0, or ",
-                instead);
+void Engine::go_on_from(int64_t steps_done) {
+  state_->store->publish();
+  if (state_->stale) state_->stale->go_on_from(steps_done);
+  state_->steps_done = steps_done;
 }
 
 }  // namespace kuafu

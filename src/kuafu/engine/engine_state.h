@@ -66,6 +66,7 @@ struct Engine::State {
   std::optional<LayerFigures> figures;
   std::vector<ParamShard> ready;     // between forward_backward and update
   std::unique_ptr<KeptFlows> flows;  // of the last training step, where they are asked for
+  double loss = 0;                   // of the last step, as it was reported
   int64_t steps_done = 0;
   int64_t steps_trained = 0;  // by this engine: what the routers tallied
 };

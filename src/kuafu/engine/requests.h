@@ -4,10 +4,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <string>
 
 #include "kuafu/comm/communicator.h"
-#include "kuafu/plan/plan.h"
 
 namespace kuafu {
 
@@ -27,11 +25,6 @@ class Requests {
   std::atomic<int64_t> stop_{0}, saves_{0};
 };
 
-/// Whether a run ends steps on all ranks together, and so can be asked between two.
-bool can_be_asked(const Plan& plan);
-/// Throws ConfigError where it cannot, naming the option that asks and what to do `instead`.
-void require_asked(const Plan& plan, const std::string& option, const std::string& instead);
-
 /// Ranks stop and save after the same step: processes get a signal one after the other, and threads
 /// see it at steps of their own.
 class Agreement {
@@ -43,6 +36,10 @@ class Agreement {
     bool is_save = false;     ///< since the call before
     bool is_rolling = false;  ///< by a rank's own clock
   };
+  /// Whether this rank was asked for what it has not told the others.
+  bool is_asked() const {
+    return requests_.stopped() != Stop::kNone || requests_.saves() > saves_seen_;
+  }
   /// What any rank was asked, or wants by itself; the same on all. Between two steps. Collective.
   Asked ask(bool wants_rolling) {
     std::array<int64_t, 3> most = {static_cast<int64_t>(requests_.stopped()), requests_.saves(),

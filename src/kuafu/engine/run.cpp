@@ -7,6 +7,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/engine/proof/certificate_replay.h"
 #include "kuafu/engine/training.h"
+#include "kuafu/parallel/stale/replicas.h"
 
 namespace kuafu {
 namespace {
@@ -74,7 +75,11 @@ StepTime summarise(const std::vector<double>& seconds) {
 void check_can_be_saved(const Plan& plan, const SaveOptions& saving) {
   KUAFU_REQUIRE((!saving.resumes && saving.from.empty()) || !saving.folder.empty(),
                 "a run to be resumed needs the folder of its checkpoints");
-  if (!saving.folder.empty()) check_has_shards(plan);
+  KUAFU_REQUIRE(
+      !saving.is_async || !plan.parallel.data.is_stale(),
+      "--async with parallel.data.staleness = ", plan.parallel.data.staleness,
+      ": workers wait for each other at saves alone, where one would be made known at the "
+      "next; nearest: staleness = 0, or no --async");
 }
 
 RankResult run_rank(const Plan& plan, const Registries& registries, Communicator& world,
@@ -105,11 +110,13 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     result.uses = engine.uses();
     ledger.set_counting(false);
     book.is_counting = false;
-    if (options.is_certified && !engine.is_in_step()) {
+    if (options.is_certified && result.is_whole() && !engine.is_in_step()) {
       pushed = pushed_run(engine, world, result.losses);
+      pushed->is_resumed = result.resumed_from.has_value();
     }
     result.losses = engine.means(std::move(result.losses));
     result.pushes = engine.pushes();
+    if (engine.stale() != nullptr) result.met = engine.stale()->met();
     result.experts = engine.expert_loads();
     if (result.is_whole()) training.finish();
     witness = training.take_witness();

@@ -57,6 +57,7 @@ struct RankResult {
   memory::LeastBytes least;                 ///< that moves of such a step load; likewise
   std::vector<ExpertLoad> experts;          ///< one a mixture block, the same on every rank
   std::vector<PushOrder> pushes;            ///< one a server; none where replicas are in step
+  std::vector<int64_t> met;                 ///< steps after which those that are not had settled
   std::optional<int64_t> resumed_from;      ///< steps done before, by a checkpoint
   std::vector<std::string> resume_changes;  ///< what it learns otherwise since: both values
   int64_t saves = 0, saved_bytes = 0;       ///< checkpoints, and what this rank wrote of them
@@ -102,15 +103,16 @@ struct RunOptions {
   /// badly, and then costs no results. It may communicate over the world.
   std::function<void(const RankResult& measured)> on_measured;
   /// Called on every rank once a step is made, and after a validation on the way: what is known
-  /// where the run ends by an exception. Only with replicas in step: else losses are their own.
+  /// where the run ends by an exception. Where replicas are not in step on rank 0 alone, with the
+  /// steps that all have made.
   std::function<void(const RankResult& so_far)> on_made;
   /// Called on rank 0 after each step. Set on all ranks or none.
   std::function<void(const StepDone& done)> on_step;
   /// Called on rank 0, before any step, with the validation loss after `steps` steps: the one in which
   /// the saved run was stopped.
   std::function<void(int64_t steps, double loss)> on_caught_up = {};
-  /// Asked between steps; null: nobody asks, and a loss that is not finite is thrown. Not where
-  /// can_be_asked() is false. @pre outlives the run, the same on all ranks
+  /// Asked between steps, or where replicas are not in step when they meet; null: nobody asks, and a
+  /// loss that is not finite is thrown. @pre outlives the run, the same on all ranks
   const Requests* requests = nullptr;
 };
 

@@ -3,10 +3,12 @@
 
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/engine/measured_peak.h"
 #include "kuafu/engine/proof/certificate_replay.h"
+#include "kuafu/parallel/stale/replicas.h"
 
 namespace kuafu {
 namespace {
@@ -54,15 +56,14 @@ Training::Training(const Plan& plan, const RunOptions& options, Communicator& wo
   if (saver_) saver_->add_telemetry(result.telemetry);
   if (plan.train.telemetry && result.telemetry.is_empty())
     result.telemetry.layers = engine.layer_names();
-  if (options.requests != nullptr && can_be_asked(plan))
-    agreement_.emplace(world, *options.requests);
+  if (options.requests != nullptr) agreement_.emplace(world, *options.requests);
   if (options.is_certified) {
     const bool is_whole = is_certified_whole(plan, options.certificate_memory);
     if (engine.is_in_step()) {
       witness_.emplace(plan, engine.steps_done(),
                        is_whole ? Witness::Depth::kFull : Witness::Depth::kReportsOnly);
     } else if (is_whole) {
-      witness_pushes(engine, options.certificate_memory);
+      witness_pushes(engine, options.certificate_memory);  // after loading: from there on
     }
   }
   if (options.measures_peak) result.peak_flops_per_s = measured_peak(plan, options.device, world);
@@ -120,7 +121,7 @@ void Training::diverge_at_the_end() {
                                " after step ", engine_.steps_done(),
                                ": training diverged; lower optimizer.lr or raise optimizer.warmup");
   if (options_.requests == nullptr) throw Diverged(why);
-  diverge(why);
+  diverge(engine_.steps_done(), why);
 }
 
 void Training::step() {
@@ -128,15 +129,42 @@ void Training::step() {
   asked_ = {};
   done.step = engine_.steps_done();
   if (!make_step(done)) return;
-  if (saver_) saver_->found_sound(done.step);  // its loss is of the state before it
+  const bool is_met = meets(done.step + 1);
+  if (is_met && !agree_on_losses()) return;
+  if (saver_ && is_met) saver_->found_sound(done.step);  // its loss is of the state before it
   tell_made();
   validate(done);
   if (done.validation_loss) tell_made();
   if (options_.on_step) show(done);
   const bool is_last = done.step + 1 == plan_.train.steps;
-  if (agreement_ && !is_last && asked_.stop == Stop::kNone) ask();
-  save();
+  if (is_met && agreement_ && !is_last && asked_.stop == Stop::kNone) ask();
+  if (saver_) result_.save_seconds.push_back(0);
+  if (saver_ && is_met) save();
   result_.stopped = asked_.stop;
+}
+
+bool Training::meets(int64_t steps) {
+  const bool is_due = steps == plan_.train.steps || (saver_ && saver_->is_due(steps));
+  const bool wants = agreement_ && (agreement_->is_asked() || first_unsound_ ||
+                                    (saver_ && saver_->wants_rolling()));
+  return engine_.meets(wants, is_due);
+}
+
+bool Training::agree_on_losses() {
+  if (engine_.is_in_step() || !agreement_) return true;
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  int64_t first = first_unsound_.value_or(kNone);
+  world_.all_reduce({&first, 1, DType::kI64}, ReduceOp::kMin).wait_host();
+  if (first == kNone) return true;
+  const int64_t left = engine_.steps_done() - first;
+  const auto sound = result_.losses.size() - static_cast<size_t>(left);
+  result_.losses.resize(sound);
+  result_.step_seconds.resize(sound);
+  if (saver_) result_.save_seconds.resize(sound);
+  while (std::ssize(before_steps_) > left) before_steps_.pop_front();
+  diverge(first, text("a worker's loss is no finite number at step ", first + 1,
+                      ": training diverged; lower optimizer.lr or raise optimizer.warmup"));
+  return false;
 }
 
 void Training::ask() {
@@ -153,14 +181,21 @@ bool Training::make_step(StepDone& done) {
     if (!traced_) traced_.emplace(*options_.recorder);
     options_.recorder->clear();
   }
-  if (agreement_) before_step_ = counts_now();
+  if (agreement_) before_steps_.push_back(counts_now());
+  // A worker is so far ahead at most of one that diverges, and of the step after which all meet.
+  const int64_t most = engine_.is_in_step() ? 1 : plan_.parallel.data.staleness + 2;
+  while (std::ssize(before_steps_) > most) before_steps_.pop_front();
   const double start = seconds_now();
   try {
     done.report = engine_.step();
   } catch (const Diverged& e) {  // on all ranks: a global loss
     if (!agreement_) throw;
-    diverge(e.what());
+    diverge(done.step, e.what());
     return false;
+  }
+  if (!engine_.is_in_step() && !std::isfinite(done.report.loss)) {
+    if (!agreement_) check_finite(done.report.loss, done.step);
+    if (!first_unsound_) first_unsound_ = done.step;
   }
   done.seconds = seconds_now() - start - done.report.seconds_apart;
   if (left == 1) traced_.reset();
@@ -179,16 +214,25 @@ Training::Counts Training::counts_now() const {
 }
 
 Training::Counts Training::counts() const {
-  return result_.diverged.empty() ? counts_now() : before_step_;
+  return result_.diverged.empty() ? counts_now() : before_steps_.front();
 }
 
 void Training::tell_made() {
-  if (options_.on_made && engine_.is_in_step()) options_.on_made(result_);
+  if (!options_.on_made) return;
+  if (engine_.is_in_step()) return options_.on_made(result_);
+  for (const double mean : engine_.stale()->take_means()) {
+    told_.step_seconds.push_back(result_.step_seconds[told_.losses.size()]);
+    told_.losses.push_back(mean);
+  }
+  if (world_.rank() != 0) return;
+  told_.resumed_from = result_.resumed_from;
+  told_.resume_changes = result_.resume_changes;
+  options_.on_made(told_);
 }
 
-void Training::diverge(const std::string& why) {
+void Training::diverge(int64_t step, const std::string& why) {
   result_.diverged = why;
-  if (saver_) result_.last_good = saver_->leave_unsound();
+  if (saver_) result_.last_good = saver_->leave_unsound(step);
 }
 
 void Training::validate(StepDone& done) {
@@ -216,8 +260,6 @@ std::optional<double> Training::validation_loss() {
 }
 
 void Training::save() {
-  if (!saver_) return;
-  result_.save_seconds.push_back(0);
   const double start = seconds_now();
   saver_->after_step(result_.validation);
   if (asked_.is_save) {
@@ -238,7 +280,11 @@ void Training::save_last() {
 void Training::show(StepDone& done) {
   if (flops_ == 0 && agreement_) {
     flops_ = meters_.book.flops() + meters_.book.flops_recomputed();
-    if (world_.size() > 1) world_.all_reduce({&flops_, 1, DType::kI64}, ReduceOp::kSum).wait_host();
+    if (!engine_.is_in_step()) {
+      flops_ *= world_.size();  // replicas of one rank do the same
+    } else if (world_.size() > 1) {
+      world_.all_reduce({&flops_, 1, DType::kI64}, ReduceOp::kSum).wait_host();
+    }
   }
   done.flops = flops_;
   done.peak_flops_per_s = result_.peak_flops_per_s;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <string>
 
@@ -51,7 +52,14 @@ class Training {
   /// False where the loss is no number.
   bool make_step(StepDone& done);
   Counts counts_now() const;
-  void diverge(const std::string& why);
+  /// Whether all ranks stand between two steps now, and hold the same values: always where replicas
+  /// are in step.
+  bool meets(int64_t steps);
+  /// Where replicas are not in step each sees its own losses: false where one of them is no number,
+  /// and all leave the steps from there on. @pre they meet
+  bool agree_on_losses();
+  /// The loss after `step` steps is no number.
+  void diverge(int64_t step, const std::string& why);
   /// By the validation loss after the last step.
   void diverge_at_the_end();
   void tell_made();
@@ -74,10 +82,13 @@ class Training {
   std::optional<Saver> saver_;
   std::optional<Agreement> agreement_;
   Agreement::Asked asked_;  ///< since the last step
+  RankResult told_;         ///< where replicas are not in step: what tell_made() tells
+  std::optional<int64_t> first_unsound_;  ///< of this replica's own losses: its step
   std::optional<Witness> witness_;
   std::optional<OpTraceScope> traced_;
-  Counts before_step_;  ///< where the run may diverge and end well: with `agreement_`
-  int64_t flops_ = 0;   ///< of all ranks in the first step
+  /// Before the newest steps, as many as a run that diverges may leave: with `agreement_`.
+  std::deque<Counts> before_steps_;
+  int64_t flops_ = 0;  ///< of all ranks in the first step
 };
 
 }  // namespace kuafu

@@ -271,11 +271,16 @@ std::vector<FieldDoc> push_fields() {
        "what parameter servers applied during training; null unless `parallel.data.staleness` is "
        "above 0"},
       {"pushes.*", T::kObject, kOptional, false, "",
-       "one server, from 0: entry i of its lists is its update i, which made version i + 1"},
+       "one server, from 0: entry i of its lists is its update i, which made version i + 1, "
+       "counted "
+       "from the one that it began with"},
       {"pushes.*.worker", T::kNumbers, kOk, false, "", "whose gradients were applied"},
       {"pushes.*.step", T::kNumbers, kOk, false, "steps", "of that worker, from 0"},
       {"pushes.*.version", T::kNumbers, kOk, false, "",
        "of the server's parameters that the gradients were computed with"},
+      {"settled_after", T::kNumbers, kOptional, true, "steps",
+       "after which all workers waited for all pushes and read the newest version: to be saved, or "
+       "stopped, and at the end; null unless `parallel.data.staleness` is above 0"},
   };
 }
 

@@ -7,12 +7,15 @@
 
 #include <ATen/ATen.h>
 
+#include <filesystem>
+
 #include "kuafu/engine/proof/certificate_replay.h"
 #include "kuafu/engine/proof/push_replay.h"
 #include "kuafu/engine/whole.h"
 #include "kuafu/parallel/stale/replicas.h"
 #include "kuafu/simulate/simulate.h"
 #include "tests/base/messages.h"
+#include "tests/dataset/folder.h"
 #include "tests/parallel/stale/stale_plans.h"
 #include "tests/support/ranks.h"
 
@@ -74,6 +77,45 @@ TEST_P(Staleness, RecordsALawfulOrderOfEveryServer) {
 TEST_P(Staleness, LossFalls) {
   const auto losses = run_plan(small_plan(overrides({{"train.steps", "50"}})))[0].losses;
   EXPECT_LT(losses.back(), losses.front() - 0.5);
+}
+
+std::vector<int> in_turn(const Plan& plan) {
+  std::vector<int> order;
+  for (int64_t i = 0; i < plan.train.steps * plan.parallel.data.size; ++i)
+    order.push_back(static_cast<int>(i % plan.parallel.data.size));
+  return order;
+}
+
+// All meet at a save, so that what was saved is all there is to know.
+TEST_P(Staleness, GoesOnFromASaveToTheSameBits) {
+  const int64_t workers = GetParam().workers;
+  for (const char* type : {"f64", "bf16"}) {
+    SCOPED_TRACE(type);
+    const Folder folder;
+    const Plan plan = small_plan(overrides({{"train.steps", "8"}, {"model.dtype", type}}));
+    RunOptions options;
+    options.push_script = in_turn(plan);
+    options.checkpoint = {.folder = folder.path() + "/saved", .every = 3};
+    const RankResult whole = run_plan(plan, options)[0];
+    EXPECT_EQ(whole.met, (std::vector<int64_t>{3, 6, 8}));
+    const PushRules rules{
+        .workers = workers, .steps = 8, .staleness = GetParam().staleness, .met = whole.met};
+    EXPECT_EQ(why_unlawful(whole.pushes, rules), "");
+    for (const char* later : {"/saved/step-00000006", "/saved/step-00000008"})
+      EXPECT_GT(std::filesystem::remove_all(folder.path() + later), 1U);
+    options.checkpoint.resumes = true;
+    options.is_certified = true;
+    const RankResult rest = run_plan(plan, options)[0];
+    EXPECT_EQ(rest.resumed_from, 3);
+    EXPECT_EQ(rest.losses, std::vector<double>(whole.losses.begin() + 3, whole.losses.end()));
+    EXPECT_EQ(rest.validation_loss, whole.validation_loss);
+    for (size_t s = 0; s < rest.pushes.size(); ++s) {
+      const PushOrder& all = whole.pushes[s];
+      EXPECT_EQ(rest.pushes[s], PushOrder(all.begin() + 3 * workers, all.end()));
+    }
+    EXPECT_EQ(rest.certificate.native.verdict, "equal") << rest.certificate.native.describe();
+    EXPECT_EQ(rest.certificate.native.steps, (std::vector<int64_t>{3, 4, 5, 6, 7}));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Staleness,
@@ -189,6 +231,63 @@ TEST(PushRules, TellWhichUpdateOfWhomNoServerCanHaveApplied) {
   expect_says(why(other, 2), {"update 9, of worker 3", "no such worker"});
   other.pop_back();
   expect_says(why(other, 2), {"8 updates for 3 steps of 3 workers"});
+}
+
+TEST(PushRules, LetAllReadTheNewestWhereTheyMet) {
+  PushRules rules{.workers = 2, .steps = 2, .staleness = 1, .begun = 3, .met = {4}};
+  const PushOrder order = {{0, 3, 6}, {1, 3, 6}, {0, 4, 8}, {1, 4, 8}};
+  EXPECT_EQ(why_unlawful({order}, rules), "");
+  rules.met = {};
+  expect_says(why_unlawful({order}, rules), {"update 3, of worker 0", "8; the worker had read 7"});
+  rules.begun = 0;
+  expect_says(why_unlawful({order}, rules), {"update 1, of worker 0", "step 4 after step 0"});
+}
+
+/// Three workers whose pushes come in turn, two steps ahead at most.
+struct InTurn {
+  explicit InTurn(const Overrides& more) : plan(small_plan(stale(3, 2, 2, more))) {
+    options.push_script = in_turn(plan);
+  }
+  Plan plan;
+  RunOptions options;
+};
+
+TEST(Staleness, TellsWhatAllHaveMadeWhereARunBreaksOff) {
+  InTurn run(Overrides{{"train.steps", "8"}});
+  const std::vector<double> whole = run_plan(run.plan, run.options)[0].losses;
+  std::vector<double> made;
+  run.options.on_made = [&](const RankResult& so_far) {
+    made = so_far.losses;
+    EXPECT_EQ(so_far.step_seconds.size(), made.size());
+  };
+  run.options.slowdown = [](int rank, int64_t step) {
+    if (rank == 0 && step == 5) throw Error("broken off");
+    return 1.0;
+  };
+  EXPECT_THROW(run_plan(run.plan, run.options), Error);
+  ASSERT_GE(made.size(), 3u);  // worker 0 was two ahead at most
+  ASSERT_LE(made.size(), 5u);
+  for (size_t t = 0; t < made.size(); ++t) EXPECT_DOUBLE_EQ(made[t], whole[t]);
+}
+
+// Whichever worker sees it, all leave the steps from the first loss on that is no number.
+TEST(Staleness, DivergesOnAllWorkersAtOneStep) {
+  InTurn run(Overrides{{"train.steps", "40"}, {"model.dtype", "f32"}, {"optimizer.lr", "1000"}});
+  const Requests requests;
+  const Folder folder;
+  run.options.requests = &requests;
+  run.options.checkpoint = {.folder = folder.path() + "/saved", .every = 1};
+  run.options.push_script.clear();
+  const auto ranks = run_plan(run.plan, run.options);
+  ASSERT_LT(ranks[0].losses.size(), 10u);
+  for (const RankResult& r : ranks) {
+    expect_says(r.diverged, {"no finite number at step", text(r.losses.size() + 1)});
+    EXPECT_EQ(r.losses, ranks[0].losses);
+    EXPECT_EQ(r.step_seconds.size(), r.losses.size());
+  }
+  for (const double loss : ranks[0].losses) EXPECT_TRUE(std::isfinite(loss));
+  const std::string good = ranks[0].last_good;
+  EXPECT_EQ(good.substr(good.size() - 1), text(ranks[0].losses.size() - 1)) << good;
 }
 
 TEST(Script, BeyondTheBoundIsRefusedWithItsEntry) {

@@ -138,20 +138,27 @@ class Judge {
   double share_ = 0;
 };
 
-/// Losses of a run, and what it left on the servers where all of it is replayed; then its pushes.
+/// Losses of a run, and what it left on the servers where all of it is replayed; then its pushes. One
+/// that went on from a checkpoint has these alone: nobody knows here what it began with.
 void judge_run(Proof& proof, const PushReplay& told, const PushedRun& run, Reference& reference) {
   if (told.steps == 0) {
     proof.reason = "no step was made";
     return;
   }
-  Judge judge(told.plan, told, reference);
-  const bool is_whole = told.steps == std::ssize(run.losses.at(0));
-  judge.run(proof, [&] {
-    judge.compare_losses(run, proof);
-    if (is_whole && judge.num_sure() == told.steps) judge.compare_weights(run.values, proof);
-  });
+  bool is_whole = false;
+  if (!run.is_resumed) {
+    Judge judge(told.plan, told, reference);
+    is_whole = told.steps == std::ssize(run.losses.at(0));
+    judge.run(proof, [&] {
+      judge.compare_losses(run, proof);
+      if (is_whole && judge.num_sure() == told.steps) judge.compare_weights(run.values, proof);
+    });
+  }
   if (!run.seen.made.empty()) {
+    if (run.is_resumed) proof.verdict = "equal";
     check_pushes(told.plan, told.layout, run, reference, proof, told.rules);
+  } else if (run.is_resumed) {
+    proof.reason = "it went on from a checkpoint, and kept none of its pushes";
   } else if (!is_whole) {
     proof.give_up(text("later steps are not replayed beyond ", kReplayedSteps,
                        ", and the run kept none of its pushes"));
@@ -162,7 +169,9 @@ void judge_run(Proof& proof, const PushReplay& told, const PushedRun& run, Refer
 bool is_lawful(const Plan& plan, const PushedRun& run, Proof& proof) {
   const std::string why = why_unlawful(run.orders, {.workers = plan.parallel.data.size,
                                                     .steps = std::ssize(run.losses.at(0)),
-                                                    .staleness = plan.parallel.data.staleness});
+                                                    .staleness = plan.parallel.data.staleness,
+                                                    .begun = run.begun,
+                                                    .met = run.met});
   if (!why.empty()) proof.refute(why);
   return why.empty();
 }
@@ -174,21 +183,23 @@ bool is_replayed(const Plan& plan) { return plan.parallel.data.is_stale(); }
 void witness_pushes(Engine& engine, int64_t memory) {
   int64_t elements = 0;
   for (const Param* p : engine.params()) elements += p->value.numel();
-  engine.stale()->witness(wanted_pushes(engine.plan(), elements, memory));
+  engine.stale()->witness(wanted_pushes(engine.plan(), elements, memory, engine.steps_done()));
 }
 
 PushedRun pushed_run(Engine& engine, Communicator& world, const std::vector<double>& losses) {
   const BookScope unbooked(nullptr);
   const Keep keep = world.rank() == 0 ? Keep::kYes : Keep::kNo;
-  PushedRun run{.orders = engine.pushes(),
+  const auto steps = static_cast<int64_t>(losses.size());
+  PushedRun run{.begun = engine.steps_done() - steps,
+                .met = engine.stale()->met(),
+                .orders = engine.pushes(),
                 .losses = {},
                 .values = whole_parameters(engine, keep),
                 .seen = engine.stale()->seen()};
-  const auto steps = static_cast<int64_t>(losses.size());
   std::vector<double> mine = losses, all(losses.size() * static_cast<size_t>(world.size()));
   world.all_gather({all.data(), std::ssize(all), DType::kF64}, {mine.data(), steps, DType::kF64})
       .wait_host();
-  for (auto from = all.begin(); from != all.end(); from += steps) {
+  for (auto from = all.begin(); std::ssize(run.losses) < world.size(); from += steps) {
     run.losses.emplace_back(from, from + steps);
   }
   return run;

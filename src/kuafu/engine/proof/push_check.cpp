@@ -96,8 +96,8 @@ class PushCheck {
     Evidence e;
     e.step = push.step;
     e.worker = push.worker;
-    e.report.loss =
-        run_.losses.at(static_cast<size_t>(push.worker)).at(static_cast<size_t>(push.step));
+    e.report.loss = run_.losses.at(static_cast<size_t>(push.worker))
+                        .at(static_cast<size_t>(push.step - run_.begun));
     e.report.grad_norm = push.norm / static_cast<double>(plan_.parallel.data.size);
     return e;
   }
@@ -133,9 +133,10 @@ class PushCheck {
     }
     const PushOrder& order = run_.orders[static_cast<size_t>(server)];
     const int64_t version = update->before.optimizer.num_steps;
+    const int64_t i = version - first_version(order);
     const bool is_recorded =
-        version < std::ssize(order) && order[static_cast<size_t>(version)] == update->push;
-    if (!is_recorded) refute(text("has it not as update ", version + 1, " in its order"));
+        i >= 0 && i < std::ssize(order) && order[static_cast<size_t>(i)] == update->push;
+    if (!is_recorded) refute(text("has it not as update ", i + 1, " in its order"));
     const Tensor* read = version_of(server, update->push.version);
     if (read != nullptr && !has_same_bits(*read, in_part(push.values, part))) {
       refute(text("had another version ", update->push.version, " than was read"));
@@ -144,6 +145,11 @@ class PushCheck {
     e.before = state_of(update->before, part);
     e.after = state_of(update->after, part);
     check_update(plan_, layers_, e, proof_, rules_);
+  }
+
+  /// That a server began with: somebody made its first update with it.
+  static int64_t first_version(const PushOrder& order) {
+    return order.empty() ? 0 : order[0].version;
   }
 
   /// The values of a server's version, where they were kept.
@@ -170,7 +176,9 @@ class PushCheck {
   void check_end() {
     for (size_t s = 0; s < run_.seen.updates.size(); ++s) {
       const Part part = layout_.part(static_cast<int64_t>(s));
-      const Tensor* last = version_of(static_cast<int64_t>(s), std::ssize(run_.orders[s]));
+      const PushOrder& order = run_.orders[s];
+      const Tensor* last =
+          version_of(static_cast<int64_t>(s), first_version(order) + std::ssize(order));
       if (last == nullptr) continue;
       for (const auto& [name, mine] : pieces(*last, part)) {
         const auto end = run_.values.find(name);
@@ -200,16 +208,17 @@ class PushCheck {
 
 }  // namespace
 
-WantedPushes wanted_pushes(const Plan& plan, int64_t elements, int64_t memory) {
+WantedPushes wanted_pushes(const Plan& plan, int64_t elements, int64_t memory, int64_t begun) {
   const int64_t workers = plan.parallel.data.size, steps = plan.train.steps;
   // In f64: values and gradient of the worker; gradient, and values, m, v before and after; masters.
   const int64_t bytes_of_step = workers * elements * 8 * (2 + 1 + 2 * 4);
   const int64_t room = std::clamp<int64_t>(memory / bytes_of_step, 1, kLastSteps);
-  WantedPushes wanted{.from = std::max<int64_t>(steps - room, 0)};
-  if (wanted.from == 0) return wanted;
+  WantedPushes wanted{.from = std::max(steps - room, begun)};
+  if (wanted.from == begun) return wanted;
   const CounterRandom random(plan.train.seed, 0x70757368);
   wanted.worker = static_cast<int64_t>(random.bits(0) % static_cast<uint64_t>(workers));
-  wanted.step = static_cast<int64_t>(random.bits(1) % static_cast<uint64_t>(wanted.from));
+  const auto others = static_cast<uint64_t>(wanted.from - begun);
+  wanted.step = begun + static_cast<int64_t>(random.bits(1) % others);
   return wanted;
 }
 

@@ -10,6 +10,9 @@ namespace kuafu {
 
 /// What a run whose replicas go on by themselves leaves for its certificate.
 struct PushedRun {
+  bool is_resumed = false;                  ///< from a checkpoint, maybe of step 0
+  int64_t begun = 0;                        ///< steps that were made before
+  std::vector<int64_t> met;                 ///< steps after which all had settled
   std::vector<PushOrder> orders;            ///< one a server
   std::vector<std::vector<double>> losses;  ///< by worker and step, of its own samples
   WholeTensors values;                      ///< of the servers after all pushes, on rank 0
@@ -18,9 +21,9 @@ struct PushedRun {
 
 /// Which pushes a run of a plan keeps: of every worker those of its last steps, as many as `memory`
 /// bytes of rank 0 have room for, but one at least and kLastSteps at most, and one drawn by the seed
-/// of those before. `elements`: of the model.
+/// of those before. `elements`: of the model; `begun`: steps that another run made.
 inline constexpr int64_t kLastSteps = 8;
-WantedPushes wanted_pushes(const Plan& plan, int64_t elements, int64_t memory);
+WantedPushes wanted_pushes(const Plan& plan, int64_t elements, int64_t memory, int64_t begun = 0);
 
 /// Adds to a proof every push that was kept: loss and gradient of its worker's samples at the values
 /// that it had read, and each server's update from its own state, against the reference, by the

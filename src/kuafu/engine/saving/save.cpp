@@ -78,13 +78,16 @@ void Saver::tell(const std::string& words) const {
   if (options_.on_notice && world_.rank() == 0) options_.on_notice(words);
 }
 
+bool Saver::is_due(int64_t steps) const {
+  const bool is_last = steps == engine_.plan().train.steps;
+  return is_last || (options_.every > 0 && steps % options_.every == 0);
+}
+
 void Saver::after_step(const ValidationSeries& validation) {
   const int64_t steps = engine_.steps_done();
-  const bool is_last = steps == engine_.plan().train.steps;
   if (pending_) poll();
-  const bool is_due = is_last || (options_.every > 0 && steps % options_.every == 0);
-  if (is_due || validation.is_best(steps)) save(validation);
-  if (is_last) finish();
+  if (is_due(steps) || validation.is_best(steps)) save(validation);
+  if (steps == engine_.plan().train.steps) finish();
 }
 
 void Saver::save_now(const ValidationSeries& validation) {
@@ -115,16 +118,15 @@ void Saver::found_sound(int64_t step) {
   if (is_on_disk && world_.rank() == 0) rotate();
 }
 
-std::string Saver::leave_unsound() {
+std::string Saver::leave_unsound(int64_t step) {
   finish();
   if (world_.rank() != 0) return "";
-  const int64_t step = engine_.steps_done();
   if (sound_ < step) set_aside(options_.folder, step);
   return newest_checkpoint(options_.folder).value_or("");
 }
 
 const std::vector<bool>& Saver::my_writes(const std::vector<ParamShard>& shards) {
-  if (writes_.empty()) {
+  if (!writes_) {
     std::vector<Claim> mine;
     for (const ParamShard& s : shards) {
       const HeldElements held = held_by(s, engine_.mesh());
@@ -136,7 +138,7 @@ const std::vector<bool>& Saver::my_writes(const std::vector<ParamShard>& shards)
     }
     writes_ = assign_writers(all)[static_cast<size_t>(world_.rank())];
   }
-  return writes_;
+  return *writes_;
 }
 
 void Saver::save(const ValidationSeries& validation) {

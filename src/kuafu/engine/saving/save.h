@@ -31,8 +31,10 @@ struct SaveOptions {
   std::string from = {};
   /// Whether it may learn otherwise from there on: resume_changes().
   ResumeChanges changes = ResumeChanges::kRefused;
-  bool is_async = false;  ///< steps go on while files are written, from a copy
-  Metadata notes = {};    ///< strings saved with the state: who made it
+  /// Steps go on while files are written, from a copy. Replicas must be in step: only between their
+  /// steps is a save that all have written made known.
+  bool is_async = false;
+  Metadata notes = {};  ///< strings saved with the state: who made it
   /// Called on rank 0 with what a user should know: a damaged checkpoint that was passed over.
   std::function<void(const std::string& notice)> on_notice = {};
 };
@@ -76,6 +78,8 @@ class Saver {
   /// Saves these too from now on. @pre outlives the saver
   void add_telemetry(const TelemetrySeries& series) { saved_telemetry_ = &series; }
 
+  /// Whether a checkpoint is asked for after so many steps. The same on all ranks.
+  bool is_due(int64_t steps) const;
   /// Saves where one is due or `validation` was never as low; after the last step all is on the
   /// disk when it returns. Throws SaveFailed with path and reason, on all ranks, where it cannot be
   /// written: the run should end, earlier checkpoints stay. Collective.
@@ -91,10 +95,10 @@ class Saver {
   void roll(const ValidationSeries& validation = {});
   /// A loss after `step` steps is finite: checkpoints up to there are sound, and may replace others.
   void found_sound(int64_t step);
-  /// The loss after the steps done is no number: sets a checkpoint of that state aside, where
-  /// nothing says that it is sound. Returns on rank 0 the newest that is left, empty where there is
-  /// none. Collective.
-  std::string leave_unsound();
+  /// The loss after `step` steps is no number: sets a checkpoint of that state aside, where nothing
+  /// says that it is sound. Returns on rank 0 the newest that is left, empty where there is none.
+  /// Collective.
+  std::string leave_unsound(int64_t step);
 
   /// What the resumed run changes of how it learns.
   const std::vector<std::string>& changes() const { return changes_; }
@@ -142,9 +146,9 @@ class Saver {
   Engine& engine_;
   Communicator& world_;
   SaveOptions options_;
-  std::optional<FolderLock> lock_;  ///< rank 0
-  RollingSaves rolling_;            ///< asked on rank 0
-  std::vector<bool> writes_;
+  std::optional<FolderLock> lock_;           ///< rank 0
+  RollingSaves rolling_;                     ///< asked on rank 0
+  std::optional<std::vector<bool>> writes_;  ///< empty on a rank that has no shards
   std::vector<std::string> changes_;
   Tensor snapshot_;  ///< bytes on the host, kept from save to save
   std::shared_ptr<Pending> pending_;

@@ -15,7 +15,8 @@ std::string why_unlawful(const PushOrder& order, const PushRules& rules) {
                 " workers");
   }
   const auto workers = static_cast<size_t>(rules.workers);
-  std::vector<int64_t> pushed(workers), read(workers);  // -1: it waits for others
+  const int64_t first = rules.begun > 0 && !order.empty() ? order[0].version : 0;
+  std::vector<int64_t> pushed(workers, rules.begun), read(workers, first);  // -1: waits for others
   for (int64_t i = 0; i < std::ssize(order); ++i) {
     const AppliedPush& push = order[static_cast<size_t>(i)];
     const std::string what = text("update ", i + 1, ", of worker ", push.worker);
@@ -35,10 +36,14 @@ std::string why_unlawful(const PushOrder& order, const PushRules& rules) {
     }
     ++pushed[w];
     const int64_t slowest = *std::min_element(pushed.begin(), pushed.end());
+    const int64_t newest = first + i + 1;
     for (size_t other = 0; other < workers; ++other) {  // it reads as soon as it may go on
       if (other != w && read[other] >= 0) continue;
-      read[other] = pushed[other] - slowest <= rules.staleness ? i + 1 : -1;
+      read[other] = pushed[other] - slowest <= rules.staleness ? newest : -1;
     }
+    const bool is_even = *std::max_element(pushed.begin(), pushed.end()) == slowest;
+    if (is_even && std::count(rules.met.begin(), rules.met.end(), slowest) > 0)
+      read.assign(workers, newest);
   }
   return {};
 }

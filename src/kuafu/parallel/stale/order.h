@@ -11,18 +11,23 @@ namespace kuafu {
 /// One push that a parameter server has made an update of.
 struct AppliedPush {
   int64_t worker = 0;
-  int64_t step = 0;     ///< of the worker, from 0
-  int64_t version = 0;  ///< of the parameters its gradient was computed with: updates they had seen
+  int64_t step = 0;  ///< of the worker, from 0
+  /// Of the parameters its gradient was computed with: updates they had seen, those before a
+  /// checkpoint too.
+  int64_t version = 0;
   bool operator==(const AppliedPush&) const = default;
 };
 
-/// What a server has applied, in its order: entry i made version i + 1 of its part.
+/// What a server has applied, in its order: entry i made version i + 1 of its part, counted from the
+/// one that it began with.
 using PushOrder = std::vector<AppliedPush>;
 
 /// What bounds the orders in which servers may apply pushes.
 struct PushRules {
   int64_t workers = 1, steps = 0;  ///< steps of each worker
   int64_t staleness = 0;           ///< how far one may be ahead of the slowest
+  int64_t begun = 0;               ///< steps of each before, by a checkpoint
+  std::vector<int64_t> met = {};   ///< steps after which all settled: each read the newest version
 };
 
 /// Why no servers can have applied pushes so: a step that is none's next, or too far ahead, or

@@ -20,8 +20,12 @@
 // deadlock. Its worker computes with a copy of its own: the served values change under nobody's
 // hands.
 //
-// Messages of a step, worker to each server but itself: a note of 8 bytes (the step), its gradients
-// of the server's part; back: the part's values. settle(): a note, and the part's values.
+// Messages of a step, worker to each server but itself: a note of 24 bytes (the step, whether it
+// wants to meet, its loss), its gradients of the server's part; back: the part's values, and from
+// server 0 in 8 bytes after how many steps all meet. settle(): a note, and the part's values.
+//
+// Meeting, to be saved or stopped: server 0 hears first that somebody wants to, and names the first
+// step that it has let nobody begin. Everybody settles before that one.
 
 #include "kuafu/parallel/stale/replicas.h"
 
@@ -115,7 +119,7 @@ void StaleReplica::serve_until(const Done& is_done) {
   }
 }
 
-double StaleReplica::push(std::vector<ParamShard>& ready) {
+double StaleReplica::push(std::vector<ParamShard>& ready, double loss) {
   is_settled_ = false;
   const double norm = norm_of(ready) * static_cast<double>(group_.size());
   ready.clear();
@@ -130,9 +134,10 @@ double StaleReplica::push(std::vector<ParamShard>& ready) {
   if (witness_ && witness_->wanted().has(group_.rank(), pushed_)) {
     witness_->see_push({group_.rank(), pushed_, norm, {}, gradients}, layout_);
   }
-  int64_t note = pushed_++;
+  Note note{pushed_++, wants_to_meet_ ? 1 : 0, loss};
   std::vector<Work> works;
   const Tensor values = receive_values(kPullTag, works);
+  if (group_.rank() != 0) works.push_back(group_.recv({&meets_at_, 1, DType::kI64}, 0, kMeetTag));
   tell_servers(note, works);
   for (int s = 0; s < servers_; ++s) {
     const Part part = layout_.part(s);
@@ -141,34 +146,70 @@ double StaleReplica::push(std::vector<ParamShard>& ready) {
   }
   Tensor own;
   if (server_) {
-    server_->push_own(in_part(gradients, server_->part()));
+    server_->push_own(in_part(gradients, server_->part()), note);
     serve_until([&] {
       if (!own.defined()) own = server_->take_own();
       return own.defined() && are_through(works);
     });
     in_part(values, server_->part()).copy_(own);
+    if (group_.rank() == 0) meets_at_ = server_->meets_at();
   }
   for (Work& work : works) work.wait();
   give_values(layout_, values, {0, layout_.elements()});
   return norm;
 }
 
-void StaleReplica::settle() {
-  if (is_settled_) return;
-  is_settled_ = true;
+template <class F>
+void StaleReplica::take_newest(const F& wait) {
   const at::NoGradGuard no_grad;
   std::vector<Work> works;
   const Tensor values = receive_values(kSettleTag, works);
-  int64_t note = kSettles;
-  tell_servers(note, works);
+  wait(works);
   if (server_) {
-    server_->settle_own();
-    serve_until([&] { return server_->has_settled(); });
     server_->end_phase();
     in_part(values, server_->part()).copy_(server_->values());
   }
   for (Work& work : works) work.wait();
   give_values(layout_, values, {0, layout_.elements()});
+}
+
+void StaleReplica::settle() {
+  if (is_settled_) return;
+  is_settled_ = true;
+  Note note{.step = kSettles};
+  take_newest([&](std::vector<Work>& works) {
+    tell_servers(note, works);
+    if (!server_) return;
+    server_->settle_own();
+    serve_until([&] { return server_->has_settled(); });
+  });
+  met_.push_back(pushed_);
+  wants_to_meet_ = false;
+  meets_at_ = -1;
+}
+
+bool StaleReplica::meets(bool wants, bool is_due) {
+  wants_to_meet_ = wants_to_meet_ || wants;
+  if (!is_due && meets_at_ != pushed_) return false;
+  settle();
+  return true;
+}
+
+std::vector<double> StaleReplica::take_means() {
+  return group_.rank() == 0 ? server_->take_means() : std::vector<double>();
+}
+
+std::vector<ParamShard> StaleReplica::shards() {
+  settle();
+  return server_ ? server_->shards() : std::vector<ParamShard>();
+}
+
+Optimizer* StaleReplica::optimizer() { return server_ ? &server_->optimizer() : nullptr; }
+
+void StaleReplica::go_on_from(int64_t steps) {
+  begun_ = pushed_ = steps;
+  if (server_) server_->go_on_from(steps);
+  take_newest([](const auto&) {});
 }
 
 void StaleReplica::witness(const WantedPushes& wanted) {
@@ -180,7 +221,7 @@ std::vector<PushOrder> StaleReplica::pushes() {
   settle();
   std::vector<PushOrder> all;
   for (int s = 0; s < servers_; ++s) {
-    std::vector<int64_t> numbers(static_cast<size_t>(3 * pushed_ * group_.size()));
+    std::vector<int64_t> numbers(static_cast<size_t>(3 * (pushed_ - begun_) * group_.size()));
     if (s == group_.rank()) {
       size_t i = 0;
       for (const AppliedPush& p : server_->order()) {
@@ -223,10 +264,10 @@ Tensor StaleReplica::receive_values(int tag, std::vector<Work>& works) const {
   return values;
 }
 
-void StaleReplica::tell_servers(int64_t& note, std::vector<Work>& works) const {
+void StaleReplica::tell_servers(Note& note, std::vector<Work>& works) const {
   for (int s = 0; s < servers_; ++s) {
     if (s == group_.rank()) continue;
-    works.push_back(group_.send({&note, 1, DType::kI64}, s, kNoteTag));
+    works.push_back(group_.send({&note, kNoteNumbers, DType::kI64}, s, kNoteTag));
   }
 }
 

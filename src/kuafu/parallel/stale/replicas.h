@@ -14,7 +14,8 @@ namespace kuafu {
 struct StaleOptions {
   const Plan& plan;
   /// Workers in the order in which every server applies their pushes, until it ends; then, and by
-  /// default, as they arrive. Makes a run repeatable.
+  /// default, as they arrive. Makes a run repeatable. Where all settle in between, the pushes before
+  /// that come first in it.
   std::vector<int> script = {};
   const OptimizerRules& rules = builtin_optimizers();
 };
@@ -24,6 +25,7 @@ struct StaleOptions {
 FlatBucket whole_model(const std::vector<Param*>& params, const Mesh& mesh, int64_t servers);
 
 class StaleServer;
+struct Note;
 
 /// A replica that goes on by itself: a worker of parameter servers with bounded staleness, and one
 /// of them, maybe. Nothing is collective over "data" until all settle().
@@ -41,11 +43,26 @@ class StaleReplica {
   /// What came in while my worker computed, where I serve: to be called now and then. Never blocks.
   void serve();
   /// After a step: pushes every .grad, clears `ready`, pieces that hold the same, and waits for the
-  /// values of my next step. Their norm, as if my samples were the batch. Throws ConfigError
-  /// where a parameter has none.
-  double push(std::vector<ParamShard>& ready);
+  /// values of my next step. Their norm, as if my samples were the batch. `loss`: of my samples.
+  /// Throws ConfigError where a parameter has none.
+  double push(std::vector<ParamShard>& ready, double loss);
   /// Waits until all replicas have made as many steps, and hold the newest values. Collective.
   void settle();
+  /// After a step: whether all replicas meet now, having settled. They do where it `is_due`, on all of
+  /// them, and a step or two of the fastest after any one of them `wants` to.
+  bool meets(bool wants, bool is_due);
+  /// After how many steps they have settled so far.
+  const std::vector<int64_t>& met() const { return met_; }
+  /// On rank 0: means over the replicas of the losses that they pushed, of the steps that all have
+  /// made since this was asked last. On others nothing.
+  std::vector<double> take_means();
+
+  /// What a checkpoint holds: what I serve, if I do. Collective.
+  std::vector<ParamShard> shards();
+  /// Of what I serve; null where I do not.
+  Optimizer* optimizer();
+  /// Goes on from shards and optimizers that were loaded. Collective.
+  void go_on_from(int64_t steps);
 
   /// From now on copies of these pushes are kept, on whatever rank makes or applies them.
   void witness(const WantedPushes& wanted);
@@ -66,7 +83,10 @@ class StaleReplica {
   void serve_until(const Done& is_done);
   /// Room for all values, and receives of those that other servers will send.
   Tensor receive_values(int tag, std::vector<Work>& works) const;
-  void tell_servers(int64_t& note, std::vector<Work>& works) const;
+  void tell_servers(Note& note, std::vector<Work>& works) const;
+  /// All replicas get what the servers hold, once `wait` has returned.
+  template <class F>
+  void take_newest(const F& wait);
   // seen(): a message of `size` numbers on rank 0 from another; undefined elsewhere.
   Tensor on_first(const Tensor& mine, int64_t size, int from) const;
   ServerState empty_state(int64_t server) const;
@@ -81,8 +101,11 @@ class StaleReplica {
   FlatBucket layout_;
   std::unique_ptr<StaleServer> server_;   // null on a replica that does not serve
   std::unique_ptr<PushWitness> witness_;  // null where nothing is kept
-  int64_t pushed_ = 0;                    // steps
+  int64_t begun_ = 0, pushed_ = 0;        // steps, of a checkpoint and in all
   bool is_settled_ = true;
+  bool wants_to_meet_ = false;
+  int64_t meets_at_ = -1;  // as server 0 says
+  std::vector<int64_t> met_;
 };
 
 }  // namespace kuafu

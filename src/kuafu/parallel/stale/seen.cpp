@@ -93,7 +93,7 @@ Tensor StaleReplica::on_first(const Tensor& mine, int64_t size, int from) const 
 void StaleReplica::gather_made(int from, SeenPushes& all) const {
   const int64_t elements = layout_.elements();
   int64_t next = 0;
-  for (int64_t step = 0; step < pushed_; ++step) {
+  for (int64_t step = begun_; step < pushed_; ++step) {
     if (!witness_->wanted().has(from, step)) continue;
     const bool is_mine = from == group_.rank();
     const Tensor mine = is_mine ? packed(witness_->made()[static_cast<size_t>(next++)]) : Tensor();
@@ -111,7 +111,7 @@ void StaleReplica::gather_updates(int server, SeenPushes& all) const {
   ServedUpdate room{{}, empty.values, empty, empty};
   const int64_t size = packed(room).numel();
   size_t next = 0;
-  for (int64_t i = 0; i < pushed_ * group_.size(); ++i) {
+  for (int64_t i = begun_ * group_.size(); i < pushed_ * group_.size(); ++i) {
     if (!witness_->wanted().has(i % group_.size(), i / group_.size())) continue;
     const bool is_mine = server == group_.rank();
     const Tensor message =

@@ -27,10 +27,39 @@ StaleServer::StaleServer(Communicator& group, const FlatBucket& layout, const St
   optimizer_->begin(pieces({}));
 }
 
-void StaleServer::push_own(const Tensor& gradient) {
+void StaleServer::push_own(const Tensor& gradient, const Note& note) {
   Worker& me = workers_[static_cast<size_t>(group_.rank())];
   me.gradient = gradient;
-  me.has_arrived = true;
+  me.note = note;
+  arrive(me);
+}
+
+/// All meet after the next step that nobody has begun. Every worker learns of it in time: with the
+/// values of that step or of an earlier one.
+void StaleServer::arrive(Worker& worker) {
+  worker.has_arrived = true;
+  worker.losses.push_back(worker.note.loss);
+  if (worker.note.wants_to_meet == 0 || meets_at_ >= 0) return;
+  for (const Worker& w : workers_) {
+    meets_at_ = std::max(meets_at_, w.is_waiting ? w.pushed : w.pushed + 1);
+  }
+}
+
+std::vector<double> StaleServer::take_means() {
+  size_t all = workers_[0].losses.size();
+  for (const Worker& w : workers_) all = std::min(all, w.losses.size());
+  std::vector<double> means(all);
+  for (Worker& w : workers_) {
+    for (size_t i = 0; i < all; ++i) means[i] += w.losses[i];
+    w.losses.erase(w.losses.begin(), w.losses.begin() + static_cast<int64_t>(all));
+  }
+  for (double& x : means) x /= static_cast<double>(workers_.size());
+  return means;
+}
+
+void StaleServer::go_on_from(int64_t steps) {
+  first_version_ = optimizer_->state().num_steps;
+  for (Worker& w : workers_) w.pushed = steps;
 }
 
 bool StaleServer::has_settled() const {
@@ -46,6 +75,7 @@ void StaleServer::end_phase() {
   for (Work& work : works) work.wait();
   for (Reply& reply : replies_) reply.work.wait();
   replies_.clear();
+  meets_at_ = -1;
   for (Worker& worker : workers_) {
     worker.has_settled = false;
     worker.version = version();
@@ -69,17 +99,17 @@ bool StaleServer::listen(int w) {
   Worker& worker = workers_[static_cast<size_t>(w)];
   if (worker.has_arrived || worker.is_waiting || worker.has_settled) return false;
   if (!worker.is_listened_to) {
-    worker.note_under_way = group_.recv({&worker.note, 1, DType::kI64}, w, kNoteTag);
+    worker.note_under_way = group_.recv({&worker.note, kNoteNumbers, DType::kI64}, w, kNoteTag);
     worker.is_listened_to = true;
   }
   if (!worker.is_sending) {
     if (!worker.note_under_way.test()) return false;
-    if (worker.note == kSettles) {
+    if (worker.note.step == kSettles) {
       worker.is_listened_to = false;
       worker.has_settled = true;
       return true;
     }
-    KUAFU_CHECK(worker.note == worker.pushed, "worker ", w, " pushes step ", worker.note,
+    KUAFU_CHECK(worker.note.step == worker.pushed, "worker ", w, " pushes step ", worker.note.step,
                 " after step ", worker.pushed - 1);
     const CategoryScope scope(Category::kCommunication);
     worker.gradient = at::empty({part().size()}, layout_.options());
@@ -90,7 +120,7 @@ bool StaleServer::listen(int w) {
   }
   if (!worker.push_under_way.test()) return false;
   worker.is_listened_to = worker.is_sending = false;
-  worker.has_arrived = true;
+  arrive(worker);
   return true;
 }
 
@@ -112,7 +142,7 @@ std::vector<ParamShard> StaleServer::pieces(const Tensor& gradient) const {
     if (piece.size() == 0) continue;
     Tensor grad;
     if (gradient.defined()) grad = gradient.narrow(0, piece.begin - part().begin, piece.size());
-    all.push_back({in_values(piece), grad, slot.param, {"data"}});
+    all.push_back({in_values(piece), grad, slot.param, {"data"}, piece.begin - slot.offset});
   }
   return all;
 }
@@ -148,9 +178,13 @@ void StaleServer::answer() {
     const Tensor copy = values_.clone();
     if (w == group_.rank()) {
       own_reply_ = copy;
-    } else if (part().size() > 0) {
-      replies_.push_back({group_.send(view(copy), w, kPullTag), copy});
+      continue;
     }
+    if (part().size() > 0) replies_.push_back({group_.send(view(copy), w, kPullTag), copy});
+    if (group_.rank() != 0) continue;
+    auto at = std::make_unique<int64_t>(meets_at_);
+    Work sending = group_.send({at.get(), 1, DType::kI64}, w, kMeetTag);
+    replies_.push_back({std::move(sending), {}, std::move(at)});
   }
 }
 
