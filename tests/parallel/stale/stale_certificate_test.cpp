@@ -84,8 +84,8 @@ TEST(StaleCertificate, OfALongRunIsOfItsFirstLossesAndItsLastPushes) {
 
 /// The certificate of a run of 40 steps, which worker 1 spoils before each push.
 Certificate of_spoiled(const Plan& plan, const Registries& registries,
-                       const std::function<void(Engine&, int64_t)>& spoil,
-                       bool is_witnessed = true) {
+                       const std::function<void(Engine&, int64_t)>& spoil, bool is_witnessed = true,
+                       bool is_resumed = false) {
   Certificate c;
   tests::run_ranks(2, [&](Communicator& world) {
     const auto data = tests::data_of(plan);
@@ -100,6 +100,7 @@ Certificate of_spoiled(const Plan& plan, const Registries& registries,
         engine.update();
       }
       run = pushed_run(engine, world, losses);
+      run.is_resumed = is_resumed;
     }
     const Certificate mine =
         certify(plan, registries, world, tests::data_of, {}, int64_t{1} << 40, {.pushed = &run});
@@ -119,6 +120,20 @@ TEST(StaleCertificate, TellsALateGradientThatIsWrongOnOneWorker) {
     EXPECT_FALSE(c.native.gradient.holds()) << c.native.describe();
     EXPECT_TRUE(c.native.update.holds()) << c.native.describe();
     expect_says(c.native.gradient.where, {" of worker 1"});
+  }
+}
+
+// Its pushes are all that is looked at.
+TEST(StaleCertificate, OfAResumedRunTellsAGradientThatIsWrong) {
+  const Plan plan = long_plan({{"model.dtype", "f32"}, {"optimizer.kind", "sgd"}});
+  for (const bool is_spoiled : {false, true}) {
+    const auto spoil = [&](Engine& engine, int64_t t) {
+      if (t != 35 || !is_spoiled) return;
+      for (Param* p : engine.params()) p->value.mutable_grad().mul_(1.001);
+    };
+    const Certificate c = of_spoiled(plan, builtin_registries(), spoil, true, /*is_resumed=*/true);
+    EXPECT_EQ(c.verdict, is_spoiled ? "different" : "equal") << c.native.describe();
+    EXPECT_EQ(c.native.steps.size(), 9u);  // the last 8, and one drawn
   }
 }
 
