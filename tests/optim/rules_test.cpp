@@ -33,7 +33,7 @@ struct LayerPiece {
 };
 
 /// q, k, v in turns of two columns; experts with gate and up side by side; a norm; a vector of
-/// experts; a plain matrix that replicas share.
+/// experts; a plain matrix that replicas share; turns that shards cut in their middle.
 std::vector<LayerPiece> layer_pieces() {
   const Axes none, row = {"row"}, col = {"col"};
   const Axes both(std::initializer_list<std::string>{"col", "row"});
@@ -45,7 +45,8 @@ std::vector<LayerPiece> layer_pieces() {
           {"norm", {7}, {}, layout({none})},
           {"cut", {12, 8}, {.parts = 2, .width = 2}, layout({none, col}), true},
           {"stack", {4, 3, 4}, {.is_stacked = true}, layout({none, none, none}), true},
-          {"down", {24, 8}, {}, layout({both, none}), true}};
+          {"down", {24, 8}, {}, layout({both, none}), true},
+          {"turns", {2, 20}, {.parts = 2, .width = 2}, layout({none, col})}};
 }
 
 /// Stages of a pipeline hold other numbers: another size of values, another of gradients.
