@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/engine/training.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -182,8 +183,11 @@ bool Training::make_step(StepDone& done) {
     options_.recorder->clear();
   }
   if (agreement_) before_steps_.push_back(counts_now());
-  // A worker is so far ahead at most of one that diverges, and of the step after which all meet.
-  const int64_t most = engine_.is_in_step() ? 1 : plan_.parallel.data.staleness + 2;
+  // A worker is so far ahead at most of one that diverges, and of the step after which all meet. One
+  // that is further ahead than is worth to remember counts the steps between them too.
+  constexpr int64_t kRemembered = 1000;
+  const int64_t ahead = std::min(plan_.parallel.data.staleness, kRemembered) + 2;
+  const int64_t most = engine_.is_in_step() ? 1 : ahead;
   while (std::ssize(before_steps_) > most) before_steps_.pop_front();
   const double start = seconds_now();
   try {
