@@ -4,9 +4,9 @@
 
     .venv/bin/python scripts/endure.py --kills 100 --seed 1 --out results/endurance
 
-Plans (model, parallelism, ZeRO, type, world) and what ends them are drawn by the seed. Each training is made once
-undisturbed, then again: killed (SIGKILL to the guard, the launcher, a worker or a rank), asked to stop (SIGTERM, SIGINT, time-out),
-told to save (SIGUSR1, which goes on), or cut off by a full disk, at a moment of its wall time, and resumed each time. A full disk
+Plans (model, parallelism, ZeRO, type, optimizer, memory, telemetry, world) and what ends them are drawn by the seed. Each training is made once
+undisturbed, then again: killed (SIGKILL to the guard, the launcher, a worker or a rank), asked to stop (SIGTERM, SIGINT, time-out,
+--stop-after), told to save (SIGUSR1, which goes on), or cut off by a full disk, at a moment of its wall time, and resumed each time. A full disk
 ends one save and has room again (`full disk`), or is full for every file of the run from one change of a checkpoint, of the log or
 of the document on, until the run is resumed (`filled disk`). Every end is held to its exit code and to a whole checkpoint; at the end each step's loss, gradient norm and validation
 loss, each tensor of the last checkpoint and the optimizer's state must be those of the undisturbed training, bit by bit, and no
@@ -28,14 +28,15 @@ import provenance  # noqa: E402
 from endure_place import Place, descendants, kill_one, wait_for_all  # noqa: E402
 
 SIGNALS = {"sigterm": signal.SIGTERM, "sigint": signal.SIGINT}
-KINDS = ("sigkill", "sigkill", "sigterm", "sigint", "sigusr1", "full disk", "time-out", "filled disk")
+KINDS = ("sigkill", "sigkill", "sigterm", "sigint", "sigusr1", "full disk", "time-out", "stop-after", "filled disk")
+CLOCKS = {"time-out": "--timeout", "stop-after": "--stop-after"}
 # Where a disk fills, and what counts there: of five, two in checkpoints, two in the log, one in the document.
 FILES = {"saved/": "a save", "log.jsonl": "the log", "run.json": "the document"}
 FILLS = ("saved/", "saved/", "log.jsonl", "log.jsonl", "run.json")
 NO_SPACE = "No space left on device"
 # How a run may end that was stopped so: its own code; before it listens, that of the signal. 0: it was done before. 1: the guard tells
 # of a worker, launcher or rank that was killed; killed itself it tells nothing. SIGUSR1 ends nothing: a kill follows.
-CODES = {"sigterm": {0, 130, 143}, "sigint": {0, 130}, "full disk": {0, 1}, "filled disk": {0, 7}, "time-out": {0, 5}, "none": {0},
+CODES = {"sigterm": {0, 130, 143}, "sigint": {0, 130}, "full disk": {0, 1}, "filled disk": {0, 7}, "time-out": {0, 5}, "stop-after": {0, 130}, "none": {0},
          "sigkill": {0, 1}, "sigusr1": {0, 1}, "guard": {0, 137}}
 IN_ORDER = (5, 130)   # ends after a step, which is saved
 MODELS = ({}, {"model.kind": "bert"}, {"model.kind": "moe_gpt", "model.experts": 4, "model.balance_loss": 0.1},
@@ -45,6 +46,7 @@ PARALLEL = ({"data": 2, "zero": 3}, {"tensor.mode": "1d", "tensor.size": 2}, {"p
             {"sequence.mode": "ring", "sequence.size": 2}, {"data": 2, "pipeline.size": 2, "zero": 1}, {"data": 2, "zero": 2}, {},
             {"tensor.mode": "1d-sp", "tensor.size": 2}, {"data": 2, "tensor.mode": "1d", "tensor.size": 2}, {"data": 2, "zero": 1},
             {"tensor.mode": "2d", "tensor.size": 4})
+OPTIMIZERS = ("adamw", "adamw", "sgd", "adam", "lars", "lamb", "muon")
 SHAPE = {"model.layers": 2, "model.hidden": 48, "model.heads": 4, "model.sequence": 24, "train.batch": 8, "train.micro_batch": 4,
          "train.validation_batches": 1, "data.kind": "synthetic", "optimizer.schedule": "cosine", "model.dropout": 0.1}
 
@@ -53,7 +55,8 @@ def draw_training(draw, number, steps, worlds):
     """Options of `kuafu run` but for files. Models and placements come in turn, the rest by chance."""
     placed = PARALLEL[number % len(PARALLEL)]
     varied = {**MODELS[number % len(MODELS)], **{f"parallel.{key}": value for key, value in placed.items()},
-              "model.dtype": draw.choice(("f32", "f32", "bf16", "f16")), "optimizer.kind": draw.choice(("adamw", "sgd")),
+              "model.dtype": draw.choice(("f32", "f32", "bf16", "f16")), "optimizer.kind": draw.choice(OPTIMIZERS),
+              "memory.policy": draw.choice(("plain", "plain", "plain", "host")), "train.telemetry": draw.choice(("false", "false", "true")),
               "train.seed": draw.randrange(1000), "train.validate_every": draw.choice((0, 7, 20))}
     ranks = math.prod(value for key, value in placed.items() if key == "data" or key.endswith(".size"))
     saving = ["--every", str(draw.choice((5, 10, 25)))]
@@ -81,14 +84,14 @@ def disturb(draw, place, kind, left):
     elif kind == "filled disk":
         entry |= draw_fill(draw, left)
         environment = place.disk_that_fills(entry["change"], entry["files"])
-    elif kind == "time-out":
+    elif kind in CLOCKS:
         entry["at_s"] = max(moment, 0.5)
-        options += ["--timeout", str(entry["at_s"])]
+        options += [CLOCKS[kind], str(entry["at_s"])]
     elif kind != "none":
         entry["at_s"] = moment
     guard = place.start(options, environment)
     pids = set()
-    if "at_s" in entry and kind != "time-out":
+    if "at_s" in entry and kind not in CLOCKS:
         end = time.monotonic() + moment
         while time.monotonic() < end and guard.poll() is None:
             time.sleep(0.005)
@@ -129,8 +132,8 @@ def problems_of(place, entry):
         found.append(f"step {entry['last_step']} was made and not saved, but {entry['checkpoint']}")
     if not place.is_readable():
         found.append("the newest checkpoint cannot be read")
-    if code not in (0, None) and kind in ("time-out", "full disk"):
-        words = {"time-out": "took longer than", "full disk": NO_SPACE}[kind]
+    if code not in (0, None) and kind in (*CLOCKS, "full disk"):
+        words = {"time-out": "took longer than", "stop-after": "--stop-after", "full disk": NO_SPACE}[kind]
         if words not in place.told()[-4000:]:
             found.append(f"nothing says: {words}")
     if kind == "filled disk":
@@ -285,6 +288,8 @@ def main():
         if row is None:
             result["refused"].append(training["varied"])
             print(f"refused: {training['varied']}", flush=True)
+            if len(result["refused"]) > 20 + len(result["trainings"]):
+                sys.exit("more plans are refused than are trained: call `kuafu run` with one of them")
             continue
         result["trainings"].append(row)
         write(options.out, result)
