@@ -61,6 +61,12 @@ TEST(Help, OfSuiteNamesAllThatItTakesAndAllThatItFailsBy) {
   expect_has(help, "a later round");
 }
 
+TEST(Help, NamesATypeOnce) {
+  EXPECT_EQ(front({"suite", "--help"}).out.find("TIME:"), std::string::npos);
+  expect_has(front({"suite", "--help"}).out, "--timeout TIME ");
+  expect_has(front({"compare", "--help"}).out, "--by TEXT:id|name ");
+}
+
 TEST(Front, LoadsNoLibTorch) {
   const Output libraries = front({}, {{"LD_TRACE_LOADED_OBJECTS", "1"}});
   expect_has(libraries.out, "libc.so");
@@ -110,7 +116,6 @@ TEST(Front, RefusesAWrongValueOfEveryOption) {
   }
   expect_misuse({"run", "x.toml", "--mpi-collectives", "both"},
                 {"\"both\" is none of own, native"});
-  expect_misuse({"run", "x.toml", "--certify=perhaps"}, {"--certify", "takes no value"});
   expect_misuse({"run", "x.toml", "--json"}, {"--json", "FILE"});
   if (std::filesystem::exists(test::built("kuafu-worker"))) {  // it needs LibTorch
     expect_misuse({"run", "x.toml", "--world", "mpi"}, {"--ranks N", "mpirun -n N"});
@@ -150,6 +155,62 @@ TEST(Front, RefusesAWrongValueOfEveryOption) {
   expect_misuse({"report"}, {"folder", "required"});
   expect_misuse({"compare", "a"}, {"B", "required"});
   expect_misuse({"doctor", "--json"}, {"no option --json"});
+}
+
+TEST(Front, RefusesAValueOfEveryFlag) {
+  size_t num_flags = 0;
+  for (const std::string& command : kCommands) {
+    std::istringstream help(front({command, "--help"}).out);
+    for (std::string line; std::getline(help, line);) {
+      // "  --dry-run                   print the cases": no type stands before its words.
+      const size_t at = line.find("--"), end = line.find(' ', std::min(at, line.size()));
+      if (!line.starts_with("  -") || line.substr(end, 2) != "  ") continue;
+      const std::string name = line.substr(at, end - at);
+      ++num_flags;
+      const std::string value = num_flags % 2 == 0 ? "no" : "true";
+      expect_misuse({command, "x", name + "=" + value},
+                    {name + " takes no value, given \"" + value, "leave it out for no"});
+    }
+  }
+  EXPECT_GE(num_flags, kCommands.size() + 10);
+}
+
+TEST(Front, RefusesToWriteOverWhatItReads) {
+  const TemporaryFolder folder;
+  const std::string plan = folder / "plan.toml", corpus = folder / "c.csv", so = folder / "a.so",
+                    rows = folder / "rows.csv", from = folder / "saved",
+                    record = folder / "run.jsonl", link = folder / "link.json";
+  const std::string toml = "data.path = \"" + corpus + "\"\n";
+  std::filesystem::create_directory(from);
+  const std::string shard = from + "/shard";
+  for (const std::string& file : {corpus, so, rows, shard, record}) test::write_text(file, file);
+  test::write_text(plan, toml);
+  std::filesystem::create_symlink(plan, link);
+  const std::string by_set = "parallel.pipeline.schedule=" + rows;
+  using Words = std::vector<std::string>;
+  for (const auto& [call, says] :
+       {std::pair{Words{"run", plan, "--json", plan}, std::string("would write over the plan")},
+        {{"run", link, "--trace", plan}, "would write over the plan " + link},
+        {{"explain", plan, "--json", plan}, "would write over the plan"},
+        {{"frontier", plan, "--vary", "a", "--max", "2", "--json", plan}, "over the plan"},
+        {{"run", plan, "--log", corpus}, "--log " + corpus + " would write over the corpus"},
+        {{"run", "x.toml", "--set", "data.path=" + corpus, "--json", corpus}, "the corpus"},
+        {{"run", "x.toml", "--set", "data.path=\"" + corpus + "\"", "--json", corpus}, "corpus"},
+        {{"run", "x.toml", "--set", "data.path=" + from, "--json", shard}, "the corpus"},
+        {{"run", plan, "--set", by_set, "--timeline", rows}, "would write over the schedule"},
+        {{"run", plan, "--plugin", so, "--json", so}, "would write over --plugin"},
+        {{"conformance", "--plugin", so, "--json", so}, "would write over --plugin"},
+        {{"run", plan, "--from", from, "--checkpoint", "x", "--json", shard}, "over --from"},
+        {{"report", folder.path(), "--csv", record}, "would write over the record"},
+        {{"report", folder.path(), "--suite", plan, "--csv", plan}, "would write over --suite"},
+        {{"run", plan, "--log", "x.csv", "--tensorboard", "./x.csv"},
+         "--log and --tensorboard both write ./x.csv"},
+        {{"run", plan, "--json", "x", "--checkpoint", "x"}, "the first is a file"}}) {
+    expect_misuse(call, {says});
+  }
+  EXPECT_EQ(test::read_text(plan), toml);
+  for (const std::string& file : {corpus, so, rows, shard, record})
+    EXPECT_EQ(test::read_text(file), file);
 }
 
 TEST(Front, RefusesNamesThatNoFileSystemTakes) {

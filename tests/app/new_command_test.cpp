@@ -98,6 +98,7 @@ TEST(New, RefusesWhatItCannotWrite) {
         Case{{"model", "gpt"}, {"model \"gpt\" already", "bert"}},
         Case{{"optimizer", "lamb"}, {"an optimizer \"lamb\" already", "adamw", "\"my_lamb\""}},
         Case{{"policy", "lru"}, {"a memory policy \"lru\" already", "optimal", "\"my_lru\""}},
+        Case{{"policy", "plain"}, {"memory policy \"plain\" already", "lru", "\"my_plain\""}},
         Case{{"optimzer", "x"}, {"did you mean \"optimizer\""}},
         Case{{"schedule", "1f1b"}, {"pipeline schedule \"1f1b\" already", "zbv"}},
         Case{{"scheme", "Two Rings"},

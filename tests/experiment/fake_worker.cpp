@@ -146,6 +146,13 @@ int act_once(const std::string& how, const Call& call) {
     succeed(call, {{"verdict", "not_run"}, {"reason", kCutShort}});
     return 7;
   }
+  if (how == "launcher_killed_once") {  // mpirun by SIGTERM, and no rank had the time to say so
+    return succeed(call, {{"verdict", "not_run"}, {"reason", kCutShort}}, 1);
+  }
+  if (how == "exit_told_once") {  // a plug-in called exit(1) on a rank
+    const std::string told = text(kCutShort, ": rank 1 called exit(1) in the middle of the run");
+    return succeed(call, {{"verdict", "not_run"}, {"reason", told}}, 1);
+  }
   if (how == "library_once") {
     std::cerr << "libgomp: Thread creation failed: Resource temporarily unavailable\n";
     write_document(
@@ -153,6 +160,10 @@ int act_once(const std::string& how, const Call& call) {
     return 1;
   }
   if (how == "wordless_once") return 1;
+  if (how == "talking_once") {
+    std::cerr << "something called exit(1)\n";
+    return 1;
+  }
   if (how == "loader_once") {
     std::cerr
         << "error while loading shared libraries: libtorch_cpu.so: failed to map segment from "

@@ -108,6 +108,33 @@ TEST(Reference, IsRefusedWhereNoDocumentHasItsMetric) {
   }
 }
 
+TEST(Reference, IsRefusedWhereItComparesATextWithANumber) {
+  const auto refusal = [](const std::string& reference) -> std::string {
+    try {
+      check(reference);
+    } catch (const ConfigError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  const std::string peak = "metric = \"memory.peak_bytes.max\"\n", status = "metric = \"status\"\n";
+  for (const auto& [reference, said] :
+       {std::pair{peak + "value = \"abc\"\n",
+                  "memory.peak_bytes.max is a number and \"abc\" is a text: they never equal"},
+        {peak + "value = true\n", "true is a truth value"},
+        {peak + "equals = \"status\"\n", "\"status\" is a text"},
+        {status + "value = 3\n", "status is a text and 3 is a number"},
+        {peak + "below = \"status\"\n", "below compares numbers"},
+        {status + "below = \"plan_hash\"\n", "below compares numbers"},
+        {status + "below = 3\n", "status is a text and 3 is a number; below compares numbers"}}) {
+    const std::string why = refusal(reference);
+    EXPECT_NE(why.find("s.toml:7: [[reference]]: "), std::string::npos) << reference << why;
+    EXPECT_NE(why.find(said), std::string::npos) << reference << why;
+  }
+  EXPECT_EQ(refusal("metric = \"plan.model.kind\"\nvalue = \"gpt\"\n"), "");
+  EXPECT_EQ(refusal("metric = \"plan.train.steps\"\nbelow = \"memory.peak_bytes.0\"\n"), "");
+}
+
 TEST(Reference, IsRefusedWhereItPicksNoCase) {
   const auto refusal = [](const std::string& where) -> std::string {
     try {

@@ -286,6 +286,27 @@ TEST(Runner, RunsWhatTheSystemLeftUncertifiedAnewWithoutAsking) {
   EXPECT_EQ(verdicts(), (Statuses{"equal", "equal", "equal", "not_run"}));
 }
 
+TEST(Runner, RunsAnewWhatEndedBecauseTheLauncherOfItsRanksWasKilled) {
+  for (const std::string world : {"mpi", "threads"}) {
+    const bool is_again = world == "mpi";
+    const TemporaryFolder folder;
+    const Suite suite =
+        fake_suite({"launcher_killed_once", "wordless_once", "exit_told_once", "talking_once"},
+                   "world = \"" + world + "\"\n");
+    RunnerOptions options = fake_options(folder.path());
+    options.mpi_launcher = {"/bin/sh", "-c", "shift 2; exec \"$@\"", "mpirun"};
+    for (const bool is_second : {false, true}) {
+      Runner runner(suite, options);
+      ASSERT_EQ(run_all(runner, suite), SweepEnd::kComplete);
+      const bool is_good = is_second && is_again;
+      EXPECT_EQ(field(runner, 0, "document.certificate.verdict"), is_good ? "equal" : "not_run");
+      EXPECT_EQ(field(runner, 1, "status"), is_good ? "ok" : "failed") << world;
+      expect_has(field(runner, 2, "document.certificate.reason"), "called exit(1)");
+      expect_has(field(runner, 3, "reason"), "its last lines:\nsomething");
+    }
+  }
+}
+
 TEST(Runner, LeavesACaseOverItsBudgetAsItIs) {
   const TemporaryFolder folder;
   const Suite suite = parse_suite(

@@ -369,6 +369,14 @@ TEST(Filter, KeepsTheCasesWithTheValue) {
   EXPECT_EQ(filtered(suite.cases, {{"ranks", "2e0"}, {"batch", "8.0"}}).size(), 1U);
 }
 
+TEST(Filter, ReadsAGroupOfThePlanByItsSize) {
+  const Suite suite = parse_suite(
+      kHead + "[base]\nparallel.data = \"$ranks\"\n[grid]\nranks = [1, 2, 4]\n", "s.toml");
+  EXPECT_EQ(filtered(suite.cases, {{"parallel.data", "2"}}).size(), 1U);
+  EXPECT_EQ(filtered(suite.cases, {{"parallel.data.size", "2,4"}}).size(), 2U);
+  EXPECT_EQ(filtered(suite.cases, {{"parallel.pipeline", "1"}}).size(), 3U);
+}
+
 TEST(Filter, NamesWhatThereIs) {
   const Suite suite = parse_suite(kHead + "[grid]\nranks = [1, 2]\n", "s.toml");
   const auto message = [&](const Overrides& filters) {

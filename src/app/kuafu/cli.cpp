@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
-#include <set>
 #include <sstream>
 
 #include "app/kuafu/cli.h"
@@ -45,28 +44,25 @@ void refuse_extras(const CLI::App& app) {
   }
 }
 
-/// The parser's message; only a flag with a value is left to be no number.
+/// The parser's message.
 std::string described(const CLI::ParseError& error) {
-  const std::string message = error.what(), prefix = "Could not convert: ";
-  const std::string twice = ": At Most 1 required but received ";
-  if (const size_t at = message.find(twice); at != std::string::npos) {
-    return text(message.substr(0, at), " is given ", message.substr(at + twice.size()),
-                " times; give it once");
+  const std::string message = error.what(), twice = ": At Most 1 required but received ";
+  const size_t at = message.find(twice);
+  if (at == std::string::npos) return message;
+  return text(message.substr(0, at), " is given ", message.substr(at + twice.size()),
+              " times; give it once");
+}
+
+/// The parser reads "--dry-run=no" as a flag with a value, and any number as yes.
+void refuse_values_of_flags(const CLI::App& command, int argc, char** argv) {
+  for (int i = 2; i < argc && std::string_view(argv[i]) != "--"; ++i) {
+    const std::string word = argv[i], name = word.substr(0, word.find('='));
+    if (!word.starts_with("--") || name == word) continue;
+    const CLI::Option* option = command.get_option_no_throw(name);
+    const bool is_flag = option != nullptr && option->get_items_expected_max() == 0;
+    KUAFU_REQUIRE(!is_flag, name, " takes no value, given ",
+                  in_quotes(word.substr(name.size() + 1)), "; leave it out for no");
   }
-  if (message.rfind(prefix, 0) != 0) return message;
-  return message.substr(prefix.size()) + ": this option takes no value";
-}
-
-/// Values given to an option of `app`; none where it has no such option.
-std::vector<std::string> given_to(const CLI::App& app, const std::string& name) {
-  const CLI::Option* option = app.get_option_no_throw(name);
-  return option == nullptr ? std::vector<std::string>() : option->results();
-}
-
-/// One spelling of a path, whether there is such a file or not.
-std::string plain_path(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::absolute(path, error).lexically_normal().string();
 }
 
 /// An empty value is a shell variable that is not set, more often than meant.
@@ -108,24 +104,7 @@ void refuse_long_names(const CLI::App& command) {
 void refuse_contradictions(const CLI::App& app) {
   KUAFU_REQUIRE(given_to(app, "--certify").empty() || given_to(app, "--no-certify").empty(),
                 "--certify and --no-certify are given together; give one of them");
-  std::set<std::string> plugins;
-  for (const std::string& plugin : given_to(app, "--plugin")) {
-    KUAFU_REQUIRE(plugins.insert(plain_path(plugin)).second, "--plugin ", plugin,
-                  " is given twice; give each plug-in once");
-  }
-  std::map<std::string, std::string> written;  // by file: the option that names it
-  for (const char* name : {"--json", "--trace", "--timeline", "--timetable", "--log", "--csv",
-                           "--junit", "--parquet"}) {
-    for (const std::string& file : given_to(app, name)) {
-      std::error_code error;
-      const bool is_device =
-          std::filesystem::is_other(file, error) || std::filesystem::is_character_file(file, error);
-      if (is_device) continue;  // /dev/null, a pipe
-      const auto [known, is_new] = written.try_emplace(plain_path(file), name);
-      KUAFU_REQUIRE(is_new, known->second, " and ", name, " both write ", file,
-                    "; give each a file of its own");
-    }
-  }
+  refuse_file_conflicts(app);
 }
 
 void refuse_unknown_command(const CLI::App& app, int argc, char** argv) {
@@ -145,6 +124,11 @@ void refuse_unknown_command(const CLI::App& app, int argc, char** argv) {
 }
 
 }  // namespace
+
+std::vector<std::string> given_to(const CLI::App& app, const std::string& name) {
+  const CLI::Option* option = app.get_option_no_throw(name);
+  return option == nullptr ? std::vector<std::string>() : option->results();
+}
 
 CLI::Validator one_of(const std::vector<std::string>& allowed) {
   return CLI::Validator(
@@ -176,7 +160,7 @@ CLI::Validator time_in_seconds() {
         given = text(number * found->second);
         return std::string();
       },
-      "TIME");
+      "");
 }
 
 CLI::Option* list_option(CLI::App& app, const char* name, std::vector<std::string>& values,
@@ -218,6 +202,9 @@ FrontCall parse_command_line(int argc, char** argv) {
     return call;
   }
   refuse_unknown_command(app, argc, argv);
+  for (const CLI::App* sub : app.get_subcommands(nullptr)) {
+    if (sub->get_name() == argv[1]) refuse_values_of_flags(*sub, argc, argv);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

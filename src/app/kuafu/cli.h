@@ -13,6 +13,13 @@
 
 namespace kuafu {
 
+/// Values given to an option of `app`; none where it has no such option.
+std::vector<std::string> given_to(const CLI::App& app, const std::string& name);
+
+/// Throws ConfigError where a file is written twice, or over what is read: the plan, its corpus and
+/// schedule, plug-ins, a trace, a checkpoint, a suite, a record. Files that are there by any name.
+void refuse_file_conflicts(const CLI::App& app);
+
 /// Accepts the given words only; the message has the nearest.
 CLI::Validator one_of(const std::vector<std::string>& allowed);
 

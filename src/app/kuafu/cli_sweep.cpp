@@ -95,8 +95,7 @@ void add_compare(CLI::App& app, FrontCall& call) {
               "repeated")
       ->type_name("KEY=VALUE[,VALUE...]");
   sub.add_option("--by", compare.by, "what makes two cases one: id (default) or name")
-      ->check(one_of({"id", "name"}))
-      ->type_name("ID");
+      ->check(one_of({"id", "name"}));
   sub.add_option("--smallest-effect", compare.smallest_effect,
                  "change of a step time that matters, such as 5% or 0.05 (default 5%)")
       ->type_name("SHARE");

@@ -20,6 +20,7 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/memory/policy_kinds.h"
 #include "kuafu/parallel/pipeline/choose.h"
+#include "kuafu/plan/plan.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/missing_folders.h"
 
@@ -34,8 +35,9 @@ std::vector<std::string> tensor_names() {
   return names;
 }
 
+/// And the word of plans without one.
 std::vector<std::string> policy_names() {
-  std::vector<std::string> names;
+  std::vector<std::string> names = {MemoryPlan{}.policy};
   for (const auto& kind : memory::builtin_policy_kinds()) names.push_back(kind.name);
   return names;
 }

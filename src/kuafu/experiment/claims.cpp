@@ -80,12 +80,17 @@ ClaimResult check(const Rows& rows, const Claim& claim) {
   const Rows::Ground ground = rows.take_ground();
   result.is_estimated = ground.is_estimated;
   if (ground.is_of_two_rounds) result.note = kTwoRounds;
-  if (missing > 0) result.open.push_back(later);
+  if (missing > 0 && result.failing.empty()) {
+    result.open.push_back(later);
+  } else if (missing > 0) {  // beside the cases that fail, in every place that tells these
+    result.note = later + (result.note.empty() ? "" : "; " + result.note);
+  }
   // A case that is still to come cannot mend another, but changes a mean.
   const bool is_final = missing == 0 || (is_each && !formula.has_aggregate());
   if (!is_each && !is_final) result.held = 0;
+  const bool is_decided = result.open.empty() && missing == 0;
   result.verdict = !result.failing.empty() && is_final ? Verdict::kFails
-                   : result.open.empty()               ? Verdict::kHolds
+                   : is_decided                        ? Verdict::kHolds
                                                        : Verdict::kUnresolved;
   return result;
 }

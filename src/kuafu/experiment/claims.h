@@ -19,7 +19,7 @@ struct ClaimResult {
   std::vector<std::string> failing;  ///< a sentence a case
   std::vector<std::string> open;     ///< why it is not decided, a sentence a case
   bool is_estimated = false;         ///< it stands over times of the cost model
-  std::string note;                  ///< what its intervals are; empty: nothing odd
+  std::string note;  ///< cases to come, where some fail, and what its intervals are; may be empty
 };
 
 const char* describe(ClaimResult::Verdict verdict);

@@ -9,6 +9,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/units.h"
+#include "kuafu/base/worlds.h"
 #include "kuafu/experiment/verdict.h"
 #include "kuafu/record/schema.h"
 
@@ -33,6 +34,14 @@ constexpr int kUnwrittenCode = 7;
 /// A signal that others send; those of a crash are the program's own.
 bool is_from_outside(int signal) {
   return signal == SIGKILL || signal == SIGTERM || signal == SIGHUP || signal == SIGINT;
+}
+
+/// mpirun ends with 1 where a signal ended it, and says nothing. So does it where a rank ended with 1,
+/// but then the document says why, or mpirun on its standard error that one did.
+bool is_killed_launcher(const Case& c, const Json& reason, const ChildResult& result) {
+  if (c.world != worlds::kMpi || result.end != End::kExited || result.code != 1) return false;
+  return reason == text(kCutShort, ": the worker exited with code 1") ||
+         reason == "the worker exited with code 1 without writing its document";
 }
 
 /// What the system and its libraries say where they give no memory or process.
@@ -77,7 +86,8 @@ bool is_of_machine(const Case& c, const Json& document, const ChildResult& resul
     const bool is_refused = why.is_string() && is_refused_by_system(why.get<std::string>());
     return verdict_of(document) == "not_run" &&
            (is_refused ||
-            (is_cut_short(document) && (is_from_outside(signal) || is_unwritten(result))));
+            (is_cut_short(document) && (is_from_outside(signal) || is_unwritten(result) ||
+                                        is_killed_launcher(c, why, result))));
   }
   if (status == "out_of_memory") {
     const Json budget = value_at(document, "out_of_memory.budget_bytes");
@@ -88,7 +98,7 @@ bool is_of_machine(const Case& c, const Json& document, const ChildResult& resul
   if (status != "failed") return false;
   if (result.end == End::kNotStarted || result.end == End::kLost) return true;
   const Json reason = value_at(document, "reason");
-  return is_unwritten(result) || is_from_outside(signal) ||
+  return is_unwritten(result) || is_from_outside(signal) || is_killed_launcher(c, reason, result) ||
          (reason.is_string() && is_refused_by_system(reason.get<std::string>()));
 }
 

@@ -381,7 +381,8 @@ std::optional<std::string> case_value(const Case& c, const std::string& key) {
   if (key == "case_id") return c.id;
   if (key == "name") return c.name;
   if (const Json* value = find_setting(c.settings, key)) return plain_text(*value);
-  return plan_value(parse_toml(c.plan_values, c.name), key);
+  // "parallel.data" is its size, as plans write it for short.
+  return plan_value(parse_toml(c.plan_values, c.name), whole_key(key));
 }
 
 }  // namespace kuafu

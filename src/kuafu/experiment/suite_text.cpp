@@ -14,6 +14,7 @@
 #include "kuafu/experiment/point_formulas.h"
 #include "kuafu/experiment/suite_values.h"
 #include "kuafu/plan/keys.h"
+#include "kuafu/record/field_path.h"
 #include "kuafu/record/schema.h"
 
 namespace kuafu {
@@ -272,6 +273,23 @@ class Reader : private SuiteValues {
     return given;
   }
 
+  /// A text and a number are never equal, and only numbers are below each other.
+  void check_kinds(const Reference& r, const ConfigValue& wanted) const {
+    const std::string mine = kind_at(r.metric);
+    const std::string theirs = !r.other.empty()       ? kind_at(r.other)
+                               : r.value.is_string()  ? "a text"
+                               : r.value.is_boolean() ? "a truth value"
+                                                      : "a number";
+    const bool is_below = r.relation == Reference::Relation::kBelow;
+    const bool is_other = !mine.empty() && !theirs.empty() && mine != theirs;
+    const bool are_numbers =
+        (mine.empty() || mine == "a number") && (theirs.empty() || theirs == "a number");
+    require(is_below ? are_numbers : !is_other, wanted.line, "[[reference]]: ", r.metric,
+            mine.empty() ? "" : " is " + mine, " and ", to_string(wanted),
+            theirs.empty() ? "" : " is " + theirs,
+            is_below ? "; below compares numbers" : ": they never equal each other");
+  }
+
   Reference reference(const ConfigValue& table) const {
     Reference r;
     r.line = table.line;
@@ -313,6 +331,9 @@ class Reader : private SuiteValues {
     require(!r.metric.empty(), table.line, "[[reference]]: metric is missing");
     require(num_relations == 1, table.line,
             "[[reference]]: needs exactly one of value, equals and below, has ", num_relations);
+    for (const char* relation : {"value", "equals", "below"}) {
+      if (const ConfigValue* wanted = table.find(relation)) check_kinds(r, *wanted);
+    }
     return r;
   }
 

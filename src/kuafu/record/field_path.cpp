@@ -76,6 +76,34 @@ std::vector<std::string> parts_of(std::string_view path) {
   }
 }
 
+std::string kind_at(std::string_view path) {
+  const Parts parts = parts_of(path);
+  for (const FieldDoc& field : document_fields()) {
+    const size_t own = parts_of(field.path).size();
+    if (own > parts.size() || !leads_to(field, parts)) continue;
+    const size_t inside = parts.size() - own;
+    switch (field.type) {
+      case FieldType::kText:
+        return "a text";
+      case FieldType::kInteger:
+      case FieldType::kNumber:
+        return "a number";
+      case FieldType::kTexts:
+        return inside == 1 ? "a text" : "";
+      case FieldType::kNumbers:
+      case FieldType::kInterval:
+      case FieldType::kPerRank:
+        return inside == 1 ? "a number" : "";
+      case FieldType::kNumbersPerStep:
+      case FieldType::kBytesPerRank:
+        return inside == 2 ? "a number" : "";
+      case FieldType::kObject:
+        return "";
+    }
+  }
+  return "";
+}
+
 std::string path_problem(std::string_view path) {
   const Parts parts = parts_of(path);
   std::vector<std::string> known;
