@@ -12,6 +12,7 @@ import derived
 import layer_maps
 import load
 import noise
+import paper_table
 import plots
 import ratios
 import reasons
@@ -191,11 +192,13 @@ def _nav(links):
     return "<ul>" + "".join(f'<li><a href="#{n}">{t}</a></li>' for n, t in links) + "</ul>"
 
 
-def _fill(plotted, cases, columns, **parts):
-    """The template: `plotted` {name: plot}, `cases` (heading, caption), `columns` of the table, and the other parts."""
+def _fill(plotted, cases, columns, rows_of, **parts):
+    """The template: `plotted` {name: plot}, `cases` (heading, caption), `columns` of the table, what each cell of its rows is made of,
+    and the other parts."""
     template = string.Template((HERE / "page.html").read_text(encoding="utf-8"))
     return template.substitute(
         css=(HERE / "page.css").read_text(encoding="utf-8"), cases_title=text(cases[0]), cases_caption=text(cases[1]),
+        paper=json.dumps(paper_table.parts([h for h, _, _ in columns], [[cell(*of) for _, _, cell in columns] for of in rows_of])),
         heads="".join(f'<th class="{css}" data-title="{text(h)}"><button>{text(h)}</button></th>' for h, css, _ in columns),
         plotly=get_plotlyjs(), config=json.dumps(style.PLOTLY_CONFIG),
         plots="{" + ",".join(f"{json.dumps(n)}: {_script_safe(p.to_json())}" for n, p in plotted.items()) + "}",
@@ -222,7 +225,7 @@ def render(run, written, progress=None):
     links += [("claims", "Claims")] if claims else []
     hollow = hollow_note([run]) if figures else ""
     return _fill(
-        figures, CASES, columns, title=text(f"{run.name} - Kuafu report"), name=text(run.name),
+        figures, CASES, columns, [(c,) for c in run.cases], title=text(f"{run.name} - Kuafu report"), name=text(run.name),
         question=text(run.question), tiles=tiles(run), machine=machine(run), notes=notes(run) + hollow,
         nav=_nav(links + [("cases", "All cases"), ("provenance", "Provenance")]),
         figures="".join(figure_section(n, written[n], sections) for n in figures)
@@ -247,7 +250,7 @@ def render_side_by_side(runs, labels, written):
                "intervals allow; there is none where a certificate refutes a side. A click on a heading sorts, a click on a row "
                "opens the case of each folder.")
     return _fill(
-        figures, ("Cases side by side", caption), columns, title=text(f"{', '.join(labels)} - Kuafu report"),
+        figures, ("Cases side by side", caption), columns, side_by_side.rows(runs), title=text(f"{', '.join(labels)} - Kuafu report"),
         name=text(" beside ".join(labels)), question=text(runs[0].question),
         tiles="".join(_tile(f"{sum(c.is_certified for c in run.finished)} / {len(run.finished)}", f"certified equal: {label}", style.GREEN)
                       + (_tile(refuted, f"different: {label}", style.DIFFERENT) if (refuted := sum(c.is_different for c in run.cases)) else "")
