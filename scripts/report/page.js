@@ -94,7 +94,7 @@ function splitTable() {
 window.addEventListener("beforeprint", splitTable);
 
 for (const piece of document.querySelectorAll(".piece")) {
-  for (const part of piece.children) {
+  for (const part of piece.querySelectorAll(".window")) {
     part.append(document.getElementById(piece.dataset.of).cloneNode());
     part.firstChild.removeAttribute("id");
     part.firstChild.className = "";

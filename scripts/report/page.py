@@ -140,12 +140,15 @@ def _image(path):
     return f"data:image/svg+xml;base64,{data}"
 
 
-def _pieces(name, drawn):
+def _pieces(name, title, drawn):
     """What paper shows of a figure that is taller than a page; the page's script puts the picture into each window."""
+    again = f'<p class="again">{text(title)}, continued</p>'
+
     def window(top, bottom):
         height = bottom - top
         return (f'<div class="window" style="aspect-ratio:{1 / (height * drawn.aspect):.6f};--top:{-100 * top / height:.4f}%"></div>')
-    return "".join(f'<div class="piece" data-of="static-{name}">{"".join(window(*w) for w in piece)}</div>' for piece in drawn.pieces)
+    return "".join(f'<div class="piece" data-of="static-{name}">{again if i else ""}{"".join(window(*w) for w in piece)}</div>'
+                   for i, piece in enumerate(drawn.pieces))
 
 
 def figure_section(name, static, sections=SECTIONS):
@@ -155,7 +158,7 @@ def figure_section(name, static, sections=SECTIONS):
             f'<a data-static="static-{name}" download="{name}.svg" href="#">SVG</a></p>'
             f'<div class="figure"><div class="plot" id="plot-{name}"></div>'
             f'<img class="static" id="static-{name}" alt="{text(title)}" src="{_image(static.path)}">'
-            f"{_pieces(name, static)}</div></section>")
+            f"{_pieces(name, title, static)}</div></section>")
 
 
 def script_section(name, static, sections):

@@ -46,7 +46,7 @@ class Packages(Folder):
         synthetic.write(self.folder, synthetic.few(1))
         ended = subprocess.run([sys.executable, "-S", REPORT, self.folder], capture_output=True, text=True, check=False)
         self.assertEqual((ended.returncode, ended.stdout), (2, ""))
-        self.assertRegex(ended.stderr, r"\Areport: \S+ cannot load .*\(No module named '\w+'\).*KUAFU_PYTHON.* -m pip install -r .*\n\Z")
+        self.assertRegex(ended.stderr, r"\Areport: .+ cannot load .*\(No module named '\w+'\).*KUAFU_PYTHON.* -m pip install -r .*\n\Z")
         listed = ended.stderr.rpartition("-r ")[2].rstrip("`\n")
         self.assertIn("plotly", Path(listed).read_text(encoding="utf-8"))
 
