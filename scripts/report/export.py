@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A whole suite as one table: a row a case, columns by their path in the record (docs/record.md), in its units. As CSV or Parquet."""
 
+import collections
 import csv
 import io
 import json
 
 import derived
+import ratios
 import record
 
 # Lists under these are told as a whole; every other list of numbers by these four, as in metrics of suites.
@@ -52,11 +54,25 @@ def row_of(case):
     return row | _timing_of(case)
 
 
+def _ratios_of(run):
+    """{case id: {column: value}} of cases that the suite compares with baselines, each called by its strategy, where a case has two of
+    one strategy by its name."""
+    found, rows = ratios.ratios(run), {}
+    several = collections.Counter((r.case.id, r.base.strategy) for r in found)
+    for r in found:
+        column = f"ratios.{r.base.strategy if several[r.case.id, r.base.strategy] == 1 else r.base.name}"
+        low, high = r.speed_interval or (None, None)
+        rows.setdefault(r.case.id, {}).update({column: r.speed, f"{column}.ci95.0": low, f"{column}.ci95.1": high, f"{column}.rounds": r.rounds})
+    return rows
+
+
 def rows_of(runs, labels):
     """(columns, rows) of all cases of all runs; more than one folder is told by the first column."""
     rows = []
     for run, label in zip(runs, labels):
-        rows += [({"folder": label} if len(runs) > 1 else {}) | row_of(case) | derived.csv_row(run, case) for case in run.cases]
+        beside = _ratios_of(run)
+        rows += [({"folder": label} if len(runs) > 1 else {}) | row_of(case) | beside.get(case.id, {}) | derived.csv_row(run, case)
+                 for case in run.cases]
     columns = list(dict.fromkeys(column for row in rows for column in row))
     areas = list(dict.fromkeys(column.split(".")[0] for column in columns))
     return sorted(columns, key=lambda column: areas.index(column.split(".")[0])), rows

@@ -65,8 +65,36 @@ for (const body of cases) {
 for (const control of [filter, status, strategy]) control.addEventListener("input", showMatches);
 showMatches();
 
+/** A row's cells of some columns. */
+function picked(row, columns) {
+  const copy = row.cloneNode();
+  copy.append(...columns.map((column) => row.cells[column].cloneNode(true)));
+  return copy;
+}
+
+/** The table as paper shows it where it is wider than a page: as it is sorted and filtered, in parts. */
+function splitTable() {
+  const parts = JSON.parse(table.dataset.parts);
+  if (parts.length < 2) return;
+  table.closest("section").classList.add("split");
+  document.getElementById("parts").replaceChildren(...parts.map((columns) => {
+    const part = document.createElement("table");
+    part.className = table.className;
+    part.createTHead().append(picked(table.tHead.rows[0], columns));
+    for (const body of table.tBodies) {
+      if (body.hidden) continue;
+      const shown = body.cloneNode();
+      shown.append(picked(body.rows[0], columns));
+      part.append(shown);
+    }
+    return part;
+  }));
+}
+
+window.addEventListener("beforeprint", splitTable);
+
 for (const piece of document.querySelectorAll(".piece")) {
-  for (const part of piece.children) {
+  for (const part of piece.querySelectorAll(".window")) {
     part.append(document.getElementById(piece.dataset.of).cloneNode());
     part.firstChild.removeAttribute("id");
     part.firstChild.className = "";

@@ -12,6 +12,7 @@ import derived
 import layer_maps
 import load
 import noise
+import paper_table
 import plots
 import ratios
 import reasons
@@ -139,12 +140,15 @@ def _image(path):
     return f"data:image/svg+xml;base64,{data}"
 
 
-def _pieces(name, drawn):
+def _pieces(name, title, drawn):
     """What paper shows of a figure that is taller than a page; the page's script puts the picture into each window."""
+    again = f'<p class="again">{text(title)}, continued</p>'
+
     def window(top, bottom):
         height = bottom - top
         return (f'<div class="window" style="aspect-ratio:{1 / (height * drawn.aspect):.6f};--top:{-100 * top / height:.4f}%"></div>')
-    return "".join(f'<div class="piece" data-of="static-{name}">{"".join(window(*w) for w in piece)}</div>' for piece in drawn.pieces)
+    return "".join(f'<div class="piece" data-of="static-{name}">{again if i else ""}{"".join(window(*w) for w in piece)}</div>'
+                   for i, piece in enumerate(drawn.pieces))
 
 
 def figure_section(name, static, sections=SECTIONS):
@@ -154,7 +158,7 @@ def figure_section(name, static, sections=SECTIONS):
             f'<a data-static="static-{name}" download="{name}.svg" href="#">SVG</a></p>'
             f'<div class="figure"><div class="plot" id="plot-{name}"></div>'
             f'<img class="static" id="static-{name}" alt="{text(title)}" src="{_image(static.path)}">'
-            f"{_pieces(name, static)}</div></section>")
+            f"{_pieces(name, title, static)}</div></section>")
 
 
 def script_section(name, static, sections):
@@ -191,11 +195,13 @@ def _nav(links):
     return "<ul>" + "".join(f'<li><a href="#{n}">{t}</a></li>' for n, t in links) + "</ul>"
 
 
-def _fill(plotted, cases, columns, **parts):
-    """The template: `plotted` {name: plot}, `cases` (heading, caption), `columns` of the table, and the other parts."""
+def _fill(plotted, cases, columns, rows_of, **parts):
+    """The template: `plotted` {name: plot}, `cases` (heading, caption), `columns` of the table, what each cell of its rows is made of,
+    and the other parts."""
     template = string.Template((HERE / "page.html").read_text(encoding="utf-8"))
     return template.substitute(
         css=(HERE / "page.css").read_text(encoding="utf-8"), cases_title=text(cases[0]), cases_caption=text(cases[1]),
+        paper=json.dumps(paper_table.parts([h for h, _, _ in columns], [[cell(*of) for _, _, cell in columns] for of in rows_of])),
         heads="".join(f'<th class="{css}" data-title="{text(h)}"><button>{text(h)}</button></th>' for h, css, _ in columns),
         plotly=get_plotlyjs(), config=json.dumps(style.PLOTLY_CONFIG),
         plots="{" + ",".join(f"{json.dumps(n)}: {_script_safe(p.to_json())}" for n, p in plotted.items()) + "}",
@@ -222,7 +228,7 @@ def render(run, written, progress=None):
     links += [("claims", "Claims")] if claims else []
     hollow = hollow_note([run]) if figures else ""
     return _fill(
-        figures, CASES, columns, title=text(f"{run.name} - Kuafu report"), name=text(run.name),
+        figures, CASES, columns, [(c,) for c in run.cases], title=text(f"{run.name} - Kuafu report"), name=text(run.name),
         question=text(run.question), tiles=tiles(run), machine=machine(run), notes=notes(run) + hollow,
         nav=_nav(links + [("cases", "All cases"), ("provenance", "Provenance")]),
         figures="".join(figure_section(n, written[n], sections) for n in figures)
@@ -247,7 +253,7 @@ def render_side_by_side(runs, labels, written):
                "intervals allow; there is none where a certificate refutes a side. A click on a heading sorts, a click on a row "
                "opens the case of each folder.")
     return _fill(
-        figures, ("Cases side by side", caption), columns, title=text(f"{', '.join(labels)} - Kuafu report"),
+        figures, ("Cases side by side", caption), columns, side_by_side.rows(runs), title=text(f"{', '.join(labels)} - Kuafu report"),
         name=text(" beside ".join(labels)), question=text(runs[0].question),
         tiles="".join(_tile(f"{sum(c.is_certified for c in run.finished)} / {len(run.finished)}", f"certified equal: {label}", style.GREEN)
                       + (_tile(refuted, f"different: {label}", style.DIFFERENT) if (refuted := sum(c.is_different for c in run.cases)) else "")

@@ -72,8 +72,9 @@ def _columns(count, room):
 
 def _named(names, panel):
     """(ticks' names in lines, pixels under the first line) for a panel so wide; slanted where a word has no room."""
-    lines = [_wrapped(name, panel / len(names) - 8, LETTER) for name in names]
-    if all(len(line) * LETTER < panel / len(names) for name in lines for line in name):
+    room = panel / len(names) - 8
+    lines = [_wrapped(name, room, LETTER) for name in names]
+    if all(len(word) * LETTER <= room for name in names for word in name.split()):
         return {"ticktext": list(map("<br>".join, lines)), "tickangle": 0}, LINE * (max(map(len, lines)) - 1)
     longest = max(map(len, names)) * LETTER
     return {"ticktext": [html.escape(name, quote=False) for name in names], "tickangle": -SLANT}, longest * math.sin(math.radians(SLANT))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures on paper: one that is taller than a page is shown there in pieces, cut between its panels, or between the rows of a panel
-that is taller than a page itself. Each piece has the legend."""
+that is taller than a page itself. Each piece has the legend and the label of the x axis, one that ends in a panel also its x ticks."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -53,6 +53,18 @@ def drawn(path, figure):
     return Drawn(path, figure.get_figheight() / figure.get_figwidth(), _pieces(figure))
 
 
+def _foot(figure, rows, cut):
+    """[(top, bottom)] that a piece which ends at `cut` shows below it: the ticks under the panels that it cuts, the label under all."""
+    if cut >= 1:
+        return []
+    ticks = [(max(1 - p.bbox.y0 / figure.bbox.height for p in panels), bottom) for top, bottom, panels in rows if top < cut < bottom]
+    return ticks + ([(rows[-1][1], 1.0)] if figure.get_supxlabel() else [])
+
+
+def _height(windows):
+    return sum(bottom - top for top, bottom in windows)
+
+
 def _pieces(figure):
     aspect = figure.get_figheight() / figure.get_figwidth()
     rows = _rows(figure) if aspect > MOST else []
@@ -67,11 +79,12 @@ def _pieces(figure):
     cuts.sort()
     found, top = [], legend
     while top < 1:
-        within = [c for c in cuts if top < c <= top + room]
+        within = [c for c in cuts if top < c and c - top + _height(_foot(figure, rows, c)) <= room]
         bottom = within[-1] if within else next(c for c in cuts if c > top)
         between = [c for c in within if any(abs(c - (a[1] + b[0]) / 2) < 1e-9 for a, b in zip(rows, rows[1:]))]
         if between and bottom < 1:                     # rather between panels than in one
             bottom = between[-1]
-        found.append(((0.0, legend), (top, bottom)) if found and legend > 0 else ((0.0 if not found else top, bottom),))
+        head = [(0.0, legend), (top, bottom)] if found and legend > 0 else [(0.0 if not found else top, bottom)]
+        found.append((*head, *_foot(figure, rows, bottom)))
         top = bottom
     return tuple(found) if len(found) > 1 else ()

@@ -212,7 +212,7 @@ def draw_interactive(found, run, measure, looks):
         if cut := reach.cuts(intervals, ends, "x"):
             figure.add_trace(reach.trace(cut, legend, "x"), **where)
     legend.show(figure, {name: (color, marker[1]) for name, (color, marker) in looks.items()})
-    figure.update_xaxes(type="log", tickvals=ticks, ticktext=list(map(_tick_text, ticks)), range=list(map(math.log10, ends)))
+    figure.update_xaxes(type="log", tickvals=ticks, ticktext=list(map(_tick_text, ticks)), range=reach.log_range(ends))
     cases = [c for r in found for c in (r.case, r.base)]
     panels.finish(figure, cases, groups, columns, f"{measure.what}, {measure.over} (log)", None, measure.is_timed)
     return figure

@@ -26,6 +26,13 @@ def limits(values, intervals, is_log=False, origin=None):
     return back(max(min([low, *ends]), low - room)), back(min(max([high, *ends]), high + room))
 
 
+def log_range(ends):
+    """Of a logarithmic axis of plotly, a hair wider than `ends`: it draws no mark that rounding puts outside, such as an arrow at an end."""
+    low, high = map(math.log10, ends)
+    hair = 1e-6 * (high - low)
+    return [low - hair, high + hair]
+
+
 def tokens_limit(cases):
     """Where an axis of tokens/s of `cases` ends."""
     return limits([c.tokens_per_s for c in cases], [c.tokens_interval for c in cases if c.tokens_interval], origin=0)[1]

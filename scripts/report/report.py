@@ -14,21 +14,28 @@ from pathlib import Path
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))         # while the libraries below are loaded
 
-import export
-import figures
-import junit
-import layer_maps
-import noise
-import page
-import ratios
-import record
-import side_by_side
-import steps
-import suite_facts
-import suite_figures
-import suite_scripts
-import text_report
-from progress import Progress
+try:
+    import export
+    import figures
+    import junit
+    import layer_maps
+    import noise
+    import page
+    import ratios
+    import record
+    import side_by_side
+    import steps
+    import suite_facts
+    import suite_figures
+    import suite_scripts
+    import text_report
+    from progress import Progress
+except ImportError as error:
+    if __name__ != "__main__":
+        raise
+    print(f"report: {sys.executable} cannot load what the report needs ({error}): leave KUAFU_PYTHON unset where scripts/setup.sh has "
+          f"made .venv, or `{sys.executable} -m pip install -r {Path(__file__).resolve().parents[1] / 'requirements.txt'}`", file=sys.stderr)
+    sys.exit(2)
 
 EPILOG = """examples:
   scripts/report/report.py results/runs/quickstart

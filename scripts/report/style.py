@@ -206,6 +206,14 @@ def estimated(shown, is_estimate):
     return f"{ESTIMATED}{shown}" if is_estimate and shown not in ("", "-") else shown
 
 
+def console_number(value, digits=3):
+    """As `kuafu` prints it in its tables (human_number)."""
+    if value == 0:
+        return "0"
+    magnitude = math.floor(math.log10(abs(value)))
+    return f"{value:.{digits - 1}e}" if not -4 <= magnitude <= 11 else f"{value:.{max(0, digits - 1 - magnitude)}f}"
+
+
 def text_number(value, digits=4):
     """Thousands separated where large, significant digits where small."""
     if value is None:

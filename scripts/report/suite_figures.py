@@ -2,7 +2,6 @@
 """The figures that a suite asks for (`[[figure]]`), static (matplotlib) and interactive (plotly), in the look of all others."""
 
 import html
-import math
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -16,36 +15,13 @@ import panels
 import reach
 import style
 import suite_axes
+import suite_places
 import suite_points
 import views
 
-BAR = 0.8                # of the distance of two places, for all bars of one
 SCALE = ["#e6f1f8", style.SKY, style.BLUE]
 # (line, plotly's line, hatch, plotly's pattern) of the series of one name
 RESTS = [("-", "solid", "", ""), ("--", "dash", "///", "/"), (":", "dot", "...", "."), ("-.", "dashdot", "xxx", "x")]
-
-
-def _place(d, axis, value):
-    names = d.x_names if axis == "x" else d.y_names
-    return value if names is None else names.index(value)
-
-
-def _beside(series, x):
-    """The series of a panel that have a mark at x: their bars stand beside each other."""
-    return [s for s in series if any(m.x == x for m in s.marks)]
-
-
-def _bar_width(d):
-    return BAR / max(len(_beside(series, x)) for _, series in d.panels for x in d.x_names)
-
-
-def _bar_places(d, series, index):
-    """x of the marks of series `index` of a panel."""
-    width, places = _bar_width(d), []
-    for m in series[index].marks:
-        there = _beside(series, m.x)
-        places.append(_place(d, "x", m.x) + width * (there.index(series[index]) - (len(there) - 1) / 2))
-    return places
 
 
 def _interval(mark):
@@ -56,21 +32,20 @@ def _cuts(d, series):
     """Where intervals of a panel go on beyond its axis."""
     if d.limits is None:
         return []
-    places = [_bar_places(d, series, i) if d.kind == "bar" else [_place(d, "x", m.x) for m in s.marks] for i, s in enumerate(series)]
     return reach.cuts([(x, _interval(m), style.INK if d.kind == "bar" else views.edge(m.case, d.looks[s.by][0]))
-                       for s, xs in zip(series, places) for x, m in zip(xs, s.marks)], d.limits)
+                       for i, s in enumerate(series) for x, m in zip(suite_places.along_x(d, series, i), s.marks)], d.limits)
 
 
 def _draw_marks(panel, d, series):
     for index, s in enumerate(series):
         color, marker = d.looks[s.by]
         if d.kind == "bar":
-            for x, m in zip(_bar_places(d, series, index), s.marks):
-                panel.bar(x, m.y, _bar_width(d) * 0.92, facecolor=views.fill(m.case, color),
+            for x, m in zip(suite_places.along_x(d, series, index), s.marks):
+                panel.bar(x, m.y, suite_places.bar_width(d) * 0.92, facecolor=views.fill(m.case, color),
                           edgecolor=style.PAPER if RESTS[s.rest][2] and m.case.is_certified else views.edge(m.case, color),
                           hatch=RESTS[s.rest][2], linewidth=0.9, yerr=reach.static_errors(m.y, _interval(m)), ecolor=style.INK)
             continue
-        xs = [_place(d, "x", m.x) for m in s.marks]
+        xs = suite_places.along_x(d, series, index)
         if d.kind == "line":
             panel.plot(xs, [m.y for m in s.marks], color=color, linestyle=RESTS[s.rest][0], linewidth=1.4)
         for x, m in sorted(zip(xs, s.marks), key=lambda pair: pair[1].case.is_different):
@@ -84,12 +59,12 @@ def _draw_cells(panel, d, series, scale):
     grid = [[float("nan")] * len(d.x_names) for _ in d.y_names]
     marks = [m for s in series for m in s.marks]
     for m in marks:
-        grid[_place(d, "y", m.y)][_place(d, "x", m.x)] = m.z
+        grid[suite_places.of(d, "y", m.y)][suite_places.of(d, "x", m.x)] = m.z
     image = panel.imshow(grid, aspect="auto", origin="lower", cmap=LinearSegmentedColormap.from_list("kuafu", SCALE),
                          vmin=scale[0], vmax=scale[1])
     panel.grid(False)
     for m in marks:
-        x, y = _place(d, "x", m.x), _place(d, "y", m.y)
+        x, y = suite_places.of(d, "x", m.x), suite_places.of(d, "y", m.y)
         is_dark = m.z > scale[0] + 0.65 * (scale[1] - scale[0])
         panel.text(x, y, d.shown("z", m.z), ha="center", va="center", fontsize=7.5, color=style.PAPER if is_dark else style.INK)
         if m.case.is_different:
@@ -193,11 +168,11 @@ def _trace(d, series, index):
               **reach.error_bars([m.y for m in s.marks], list(map(_interval, s.marks)), style.INK if d.kind == "bar" else color)}
     fills, edges = [views.fill(m.case, color) for m in s.marks], [views.edge(m.case, color) for m in s.marks]
     if d.kind == "bar":
-        return go.Bar(x=_bar_places(d, series, index), width=_bar_width(d) * 0.92,
+        return go.Bar(x=suite_places.along_x(d, series, index), width=suite_places.bar_width(d) * 0.92,
                       marker={"color": fills, "line": {"color": edges, "width": 1.2},
                               "pattern": _pattern(s.rest, [style.PAPER if m.case.is_certified else views.edge(m.case, color) for m in s.marks])},
                       **common)
-    return go.Scatter(x=[_place(d, "x", m.x) for m in s.marks], mode="lines+markers" if d.kind == "line" else "markers",
+    return go.Scatter(x=suite_places.along_x(d, series, index), mode="lines+markers" if d.kind == "line" else "markers",
                       line={"color": color, "dash": RESTS[s.rest][1], "width": 1.8},
                       marker={"symbol": views.symbols([m.case for m in s.marks], marker[1]), "size": [views.larger(m.case, 9) for m in s.marks], "color": fills, "opacity": 1,
                               "line": {"color": edges, "width": 1.8}}, **common)
@@ -216,7 +191,7 @@ def _cells(d, series, scale):
     marks = [(s, m) for s in series for m in s.marks]
     grid = {key: [[empty] * len(d.x_names) for _ in d.y_names] for key, empty in (("z", None), ("text", ""), ("card", None))}
     for s, m in marks:
-        y, x = _place(d, "y", m.y), _place(d, "x", m.x)
+        y, x = suite_places.of(d, "y", m.y), suite_places.of(d, "x", m.x)
         grid["z"][y][x], grid["text"][y][x], grid["card"][y][x] = m.z, d.shown("z", m.z), _hover(d, s, m)
     return go.Heatmap(z=grid["z"], text=grid["text"], texttemplate="%{text}", customdata=grid["card"],
                       hovertemplate="%{customdata[0]}<extra></extra>", hoverongaps=False, zmin=scale[0], zmax=scale[1], xgap=2, ygap=2,
@@ -263,7 +238,7 @@ def interactive(run, spec):
     if len(groups) > 1:
         panels.match(figure.select_yaxes())
     if d.limits:
-        figure.update_yaxes(range=[math.log10(end) for end in d.limits] if d.is_log("y") else d.limits)
+        figure.update_yaxes(range=reach.log_range(d.limits) if d.is_log("y") else d.limits)
     if x_names is not None:             # a name has one place in all panels
         figure.update_xaxes(range=[-0.5, len(x_names) - 0.5])
     panels.finish(figure, [] if is_map else d.cases, groups, columns, d.title_of("x"), d.title_of("y"), d.kind != "bar", x_names)
@@ -274,7 +249,7 @@ def _mark_refuted(figure, d, series, where):
     for s in series:
         for m in s.marks:
             if m.case.is_different:
-                x, y = _place(d, "x", m.x), _place(d, "y", m.y)
+                x, y = suite_places.of(d, "x", m.x), suite_places.of(d, "y", m.y)
                 figure.add_shape(type="rect", x0=x - 0.47, x1=x + 0.47, y0=y - 0.47, y1=y + 0.47,
                                  line={"color": style.DIFFERENT, "width": 2}, **where)
 

@@ -8,6 +8,7 @@ import cards
 import derived
 import layers
 import load
+import ratios
 import reasons
 import side_by_side
 import style
@@ -17,7 +18,7 @@ import views
 FASTEST = 3              # proven cases shown of each group
 NAMES = 3                # cases shown of a reason
 LAYERED = 3              # cases whose layers are told, unless more are asked for
-CHANGES = 3              # cases shown at each end of the ratios of a folder
+CHANGES = 3              # cases shown at each end of the ratios of a folder, or to a baseline
 RED, PLAIN = "\033[1;31m", "\033[0m"
 
 
@@ -70,6 +71,23 @@ def _fastest(among, title, columns):
     return ["", wrapped(f"{title}, by work: throughput, step, peak memory", columns)] + lines if lines else []
 
 
+def _beside(run, columns):
+    """The ratios to baselines that `kuafu suite` prints; of many those at both ends."""
+    found, lines = [r for r in ratios.ratios(run) if r.speed], []
+    for label in dict.fromkeys(r.label for r in found):
+        mine = [r for r in found if r.label == label]
+        ranked = sorted(mine, key=lambda r: r.speed)
+        shown = mine if len(mine) <= 4 * CHANGES else ranked[:CHANGES] + ranked[-CHANGES:]
+        count = f"{len(mine)} case{'' if len(mine) == 1 else 's'}" if shown is mine else f"{len(shown)} of {len(mine)} cases, least and greatest"
+        lines.append(clipped(f"  {label}, {count}", columns))
+        for r in shown:
+            ends = "-" if r.speed_interval is None else ", ".join(map(style.console_number, r.speed_interval))
+            ratio = style.estimated(style.console_number(r.speed), r.is_estimated) + ("" if r.is_estimated else f" [{ends}]")
+            cells = f"    {ratio:>20}  {r.rounds} round{' ' if r.rounds == 1 else 's'}  "
+            lines.append(cells + clipped(r.case.name, columns - len(cells)))
+    return ["", wrapped("Beside baselines: tokens/s over the baseline's, paired within each round [95 %]", columns)] + lines if lines else []
+
+
 def _different(run, columns):
     refuted = [c for c in run.cases if c.is_different]
     lines = [wrapped(f"{c.name}: {cards.certificate_text(c)}", columns, "  ", "    ") for c in refuted]
@@ -119,7 +137,7 @@ def summary(run, columns, layered):
     timed = views.timed(run)
     return (_head(run, columns) + _fastest([c for c in timed if c.is_certified], "Fastest with a certificate `equal`", columns)
             + _fastest([c for c in timed if c.is_estimated], "Fastest of the simulated world, estimated by the cost model (~)", columns)
-            + _different(run, columns) + _layers(run, columns, layered) + _reasons(run, columns) + _references(run, columns) + _claims(run, columns))
+            + _beside(run, columns) + _different(run, columns) + _layers(run, columns, layered) + _reasons(run, columns) + _references(run, columns) + _claims(run, columns))
 
 
 def _ratios(runs, labels, columns):

@@ -124,6 +124,8 @@ class Arrangement(Apart):
         self.assert_apart(plot, "bars")
         self.assertEqual({tuple(axis.range) for axis in plot.select_xaxes()}, {(-0.5, len(plot.layout.xaxis.ticktext) - 0.5)})
         self.assertEqual(panels._named(["dp", "deepspeed zero3"], 200), ({"ticktext": ["dp", "deepspeed<br>zero3"], "tickangle": 0}, panels.LINE))
+        whole = {"ticktext": ["1D tensor", "deepspeed_style zero1"], "tickangle": -panels.SLANT}         # 14 letters have no room
+        self.assertEqual(panels._named(["1D tensor", "deepspeed_style zero1"], 2 * 14 * panels.LETTER + 16)[0], whole)
 
     def test_the_least_width_of_a_plot_is_that_of_the_style_sheet(self):
         css = (HERE.parent.parent / "scripts" / "report" / "page.css").read_text(encoding="utf-8")

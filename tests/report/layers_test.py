@@ -175,13 +175,14 @@ class PaperTest(unittest.TestCase):
             panel.set_ylim(ticks - 0.4, -0.6)
         figure.legend(handles=axes[0][0].plot([0], [0], label="a"), loc="outside upper left")
         figure.supylabel("cases")
+        figure.supxlabel("bytes")
         paper.label_rows(figure)
         figure.savefig("/dev/null", format="svg")
         return figure, axes, paper.drawn(Path("x.svg"), figure)
 
     def check(self, figure, drawn):
-        """Pieces go on where the one before ended, fit a page and have the legend."""
-        parts = [piece[-1] for piece in drawn.pieces]
+        """Pieces go on where the one before ended, fit a page, and have the legend and the label of the x axis."""
+        parts = [piece[bool(i)] for i, piece in enumerate(drawn.pieces)]
         self.assertEqual((parts[0][0], parts[-1][1]), (0, 1))
         for a, b in zip(parts, parts[1:]):
             self.assertEqual(a[1], b[0])
@@ -190,6 +191,11 @@ class PaperTest(unittest.TestCase):
         for piece in drawn.pieces[1:]:
             self.assertEqual(piece[0][0], 0)
             self.assertGreater(piece[0][1], 0)
+        label = figure._supxlabel.get_window_extent()
+        for piece in drawn.pieces:
+            top, bottom = piece[-1]
+            self.assertLessEqual(top, 1 - label.y1 / figure.bbox.height)
+            self.assertGreaterEqual(bottom, 1 - label.y0 / figure.bbox.height)
         return [bottom for _, bottom in parts[:-1]]
 
     def test_tall_figures_are_cut_between_their_panels(self):
@@ -209,6 +215,10 @@ class PaperTest(unittest.TestCase):
         for cut in cuts:
             y = axes[0][0].transData.inverted().transform((0, (1 - cut) * figure.bbox.height))[1]
             self.assertAlmostEqual(y % 1, 0.5, places=6)
+        ticks = axes[0][0].get_xticklabels()[0].get_window_extent()
+        for piece in drawn.pieces[:-1]:
+            top, bottom = piece[-2]
+            self.assertTrue(top <= 1 - ticks.y1 / figure.bbox.height < 1 - ticks.y0 / figure.bbox.height <= bottom)
 
     def test_a_figure_that_fits_a_page_is_whole(self):
         figure, axes, drawn = self.cut(2, 3, 4)
@@ -221,6 +231,7 @@ class PaperTest(unittest.TestCase):
         self.assertIn('<section id="memory" class="tall">', section)
         self.assertEqual(re.findall(r"--top:(.*?)%", section), ["-0.0000", "-0.0000", "-66.6667"])
         self.assertEqual([round(float(a), 3) for a in re.findall(r"aspect-ratio:(.*?);", section)], [1.25, 5, 0.833])
+        self.assertEqual(section.count(">Memory, continued<"), 1)
         self.assertNotIn("tall", page.figure_section("memory", paper.Drawn(path)))
 
 

@@ -3,6 +3,7 @@
 
 import contextlib
 import copy
+import csv
 import io
 import math
 import random
@@ -23,7 +24,9 @@ import plots
 import ratios
 import record
 import report
+import style
 import synthetic
+import text_report
 import timings
 
 
@@ -138,7 +141,7 @@ class Rounds(unittest.TestCase):
         self.assertIn("no such grid", shown)
         self.assertNotIn("<table", shown)
 
-    def test_the_page_has_the_figures_of_the_console(self):
+    def test_page_text_and_csv_have_the_figures_of_the_console(self):
         """Medians and 95 % intervals of step times in rounds of a record, and what `kuafu suite` printed of it under "Beside baselines"."""
         slow = [(0.0166354, 0.0158703, 0.0231820), (0.00651347, 0.00643666, 0.00681094), (0.00668112, 0.00658179, 0.00739070)]
         even = [(0.020, 0.0160, 0.0260), (0.02002, 0.016016, 0.026026), (0.02004, 0.016032, 0.026052)]
@@ -156,11 +159,38 @@ class Rounds(unittest.TestCase):
                 line["rounds"] = [{"round": i + 1, "status": "ok", "step_time_s": {"median": m, "ci95": ends}, "tokens_per_s": 256 / m}
                                   for i, (m, *ends) in enumerate(rounds)]
             with tempfile.TemporaryDirectory() as folder:
-                r, = ratios.ratios(record.read_run(synthetic.write(Path(folder), [lines[0], own, base])))
+                run = record.read_run(synthetic.write(Path(folder), [lines[0], own, base]))
+            r, = ratios.ratios(run)
             ends = "-" if r.speed_interval is None else ", ".join(f"{end:.3g}" for end in r.speed_interval)
             self.assertEqual(f"{r.speed:#.3g} [{ends}] {r.rounds}", console)
             shown = "two rounds: no interval" if ends == "-" else " to ".join(ends.split(", ")) + (", 3 rounds" if r.rounds == 3 else "")
             self.assertIn(f"<br><small>{shown}</small></td>", ratios._table([r]))
+            ratio, _, rounds = console.rpartition(" ")
+            self.assertRegex(text_report.text([run], ["run"], 100), rf"\n +{re.escape(ratio)}  {rounds} rounds?  +{re.escape(r.case.name)}\n")
+            row, other = ({k.removeprefix("ratios.megatron_style interleaved"): v for k, v in row.items() if k.startswith("ratios.")}
+                          for row in csv.DictReader(io.StringIO(export.csv_text([run], ["run"]))))
+            ends = ", ".join(style.console_number(float(row[end])) for end in (".ci95.0", ".ci95.1") if row[end]) or "-"
+            self.assertEqual(f"{style.console_number(float(row['']))} [{ends}] {row['.rounds']}", console)
+            self.assertEqual(set(other.values()), {""})             # the baseline's own
+
+    def test_csv_tells_two_baselines_of_one_strategy_apart_by_their_cases(self):
+        lines = with_baselines()
+        base = next(x for x in lines[1:] if x["settings"].get("baseline") and x["status"] == "ok")
+        again = copy.deepcopy(base)
+        again["document"]["plan"]["train"]["micro_batch"] = 2
+        again = synthetic.case_line(base["name"] + ", micro_batch 2", again["settings"], again["document"])
+        with tempfile.TemporaryDirectory() as folder:
+            columns, _ = export.rows_of([record.read_run(synthetic.write(Path(folder), lines + [again]))], ["run"])
+        self.assertTrue({f"ratios.{name}" for name in (base["name"], again["name"], base["settings"]["strategy"])} <= set(columns))
+
+    def test_the_text_tells_both_ends_of_many_ratios(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run = record.read_run(synthetic.write(Path(folder), with_baselines()))
+        shown = text_report.text([run], ["run"], 100).split("Beside baselines")[1].split("\n\n")[0].split("\n")[1:]
+        speeds = sorted(r.speed for r in ratios.ratios(run))
+        self.assertEqual(shown[0], "  against megatron_style interleaved, 6 of 20 cases, least and greatest")
+        self.assertEqual([line.split()[0] for line in shown[1:]], list(map(style.console_number, speeds[:3] + speeds[-3:])))
+        self.assertTrue(all(len(line) <= 100 for line in shown))
 
     def test_students_t_is_that_of_tables(self):
         for degrees, t in ((1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (10, 2.228), (30, 2.042)):

@@ -41,6 +41,16 @@ class Progress(Folder):
         self.assertEqual(self.told(True), "".join(f"\r\033[K{i}/4  figure {n}" for i, n in enumerate("abcd")) + "\r\033[K")
 
 
+class Packages(Folder):
+    def test_a_python_without_them_is_one_line_that_says_where_they_are(self):
+        synthetic.write(self.folder, synthetic.few(1))
+        ended = subprocess.run([sys.executable, "-S", REPORT, self.folder], capture_output=True, text=True, check=False)
+        self.assertEqual((ended.returncode, ended.stdout), (2, ""))
+        self.assertRegex(ended.stderr, r"\Areport: .+ cannot load .*\(No module named '\w+'\).*KUAFU_PYTHON.* -m pip install -r .*\n\Z")
+        listed = ended.stderr.rpartition("-r ")[2].rstrip("`\n")
+        self.assertIn("plotly", Path(listed).read_text(encoding="utf-8"))
+
+
 class Outputs(Folder):
     def test_a_full_disk_is_one_line_and_a_code_of_its_own(self):
         synthetic.write(self.folder, synthetic.few(1))

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import io
 import json
+import math
 import sys
 import tempfile
 import unittest
@@ -28,6 +29,7 @@ import report
 import style
 import suite_facts
 import suite_figures
+import suite_places
 import suite_points
 import synthetic
 import table
@@ -129,6 +131,9 @@ class Figures(Derived):
             plot = suite_figures.interactive(run, spec)
             arrows = [t for t in plot.data if t.name == reach.CUT]
             self.assertEqual([a for t in arrows for a in t.marker.symbol if a == "arrow-up"], ["arrow-up"])
+            if log:             # plotly draws what is within the range, in decades
+                ends, shown = [math.log10(y) for t in arrows for y in t.y], plot.layout.yaxis.range
+                self.assertTrue(all(shown[0] < end < shown[1] for end in ends), (shown, ends))
             self.assertIsNotNone(suite_figures.static(run, spec))
         self.assertIsNone(suite_points.drawing(self.run_, self.specs["scatter"]).limits)
 
@@ -160,6 +165,22 @@ class Figures(Derived):
             by_id = {p["id"]: p for p in self.specs["line"]["points"]}
             for card, y, up in zip(trace.customdata, trace.y, trace.error_y.array):
                 self.assertAlmostEqual(y + up, by_id[card[1]]["reach"][1])
+
+    def test_lines_of_one_x_stand_beside_each_other(self):
+        for log in ("", "xy"):
+            spec = spec_of(self.lines, "line", "ranks", "step", log=log)
+            d = suite_points.drawing(self.run_, spec)
+            for _, series in d.panels:
+                crowded = 0
+                for x in {m.x for s in series for m in s.marks}:
+                    there = [i for i, s in enumerate(series) if any(m.x == x for m in s.marks)]
+                    places = [suite_places.along_x(d, series, i)[[m.x for m in series[i].marks].index(x)] for i in there]
+                    self.assertEqual(len(set(places)), len(places))
+                    self.assertTrue(all(x / 1.2 < place < x * 1.2 for place in places), places)
+                    crowded += len(places) > 1
+                self.assertGreater(crowded, 0)
+            shown = [x for t in suite_figures.interactive(self.run_, spec).data if t.customdata is not None for x in t.x]
+            self.assertEqual(sorted(shown), sorted(x for _, series in d.panels for i in range(len(series)) for x in suite_places.along_x(d, series, i)))
 
     def test_panels_hold_equal_work(self):
         labels = [label for label, _ in suite_points.drawing(self.run_, self.specs["line"]).panels]
