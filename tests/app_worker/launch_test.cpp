@@ -49,5 +49,15 @@ TEST(Launch, WhoseRanksDoNotMeetSaysHowMuchRoomThereIs) {
   expect_reason(ran, "; /dev/shm has ");
 }
 
+// The launcher does not end by SIGTERM either.
+TEST(Launch, WhoseRanksNeverMeetEndsBehindTheTimeOut) {
+  const Ran ran =
+      launched_by("trap '' TERM; printf 01 1<>\"$KUAFU_RANKS_LISTEN\"; while :; do sleep 0.1; done",
+                  {"--timeout", "0.1"});
+  EXPECT_EQ(ran.code, 5) << ran.output;
+  expect_reason(ran, "before its ranks met; /dev/shm has ");
+  EXPECT_LT(ran.seconds, 30);
+}
+
 }  // namespace
 }  // namespace kuafu

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
@@ -250,7 +251,7 @@ std::string reason_of_signal() {
       ") ended the run at once, before its steps or as the second one; nothing more is saved");
 }
 
-/// Bytes that are free where Open MPI puts its files.
+/// Bytes that are free where Open MPI puts its files, and how long these may be.
 std::string room_of_launcher() {
   const char* temporary = std::getenv("TMPDIR");
   std::string room;
@@ -260,6 +261,11 @@ std::string room_of_launcher() {
     const auto unit = static_cast<int64_t>(s.f_frsize);
     room += text("; ", folder, " has ", print_bytes(static_cast<int64_t>(s.f_bavail) * unit),
                  " free of ", print_bytes(static_cast<int64_t>(s.f_blocks) * unit));
+  }
+  rlimit longest{};
+  if (::getrlimit(RLIMIT_FSIZE, &longest) == 0 && longest.rlim_cur != RLIM_INFINITY) {
+    room += text("; files end at ", print_bytes(static_cast<int64_t>(longest.rlim_cur)),
+                 " (ulimit -f)");
   }
   return room;
 }
