@@ -397,7 +397,7 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
   }
   const KeptResults kept;
   std::optional<double> watched_s;
-  if (is_launcher && starts_here()) watched_s = call.timeout_s;
+  if (is_launcher && listening >= 0 && starts_here()) watched_s = call.timeout_s;
   const WorkerEnd end = end_of_worker(words, watched_s);
   const int status = end.status;
   const auto place = launched_rank();
