@@ -151,7 +151,10 @@ fi
 # terminal, and it ends with this script, whatever ends that.
 set -m
 launch=(mpirun --oversubscribe "$@")
-if command -v setpriv >/dev/null; then launch=(setpriv --pdeathsig TERM "${launch[@]}"); fi
+# A script that died before setpriv had asked for its signal has another process in its place.
+if command -v setpriv >/dev/null; then
+  launch=(setpriv --pdeathsig TERM sh -c '[ "$PPID" = "$1" ] || exit 1; shift; exec "$@"' sh "$$" "${launch[@]}")
+fi
 "${launch[@]}" <&0 2>&"$words" {words}>&- {marks}>&- &
 launcher=$!
 exec {words}>&-

@@ -6,7 +6,10 @@
 
 #include <fcntl.h>
 #include <pty.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +20,7 @@
 #include <sstream>
 
 #include "kuafu/base/build_info.h"
+#include "kuafu/base/xxh64.h"
 #include "tests/app_worker/process.h"
 
 namespace kuafu {
@@ -204,6 +208,108 @@ TEST(Watched, EventFilesAreFramedAndHoldTheLosses) {
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(losses[i], static_cast<float>(ran.document["loss"][i].get<double>()));
   }
+}
+
+/// The worker of `kuafu run` of kSmallPlan.
+Arguments worker(const tests::Folder& folder, const Arguments& more) {
+  Arguments words = {tests::built("bin/kuafu-worker"), "run",
+                     folder.write("plan.toml", tests::kSmallPlan)};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+/// Whether the worker has something open that is called so: "socket:", a path. A process that is not
+/// the worker yet has all that this one has.
+bool has_open(int pid, const std::string& name) {
+  std::error_code error;
+  const std::string process = "/proc/" + std::to_string(pid);
+  if (!std::filesystem::read_symlink(process + "/exe", error).string().ends_with("kuafu-worker"))
+    return false;
+  for (const auto& entry : std::filesystem::directory_iterator(process + "/fd", error)) {
+    const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
+    if (target.find(name) != std::string::npos) return true;
+  }
+  return false;
+}
+
+/// The socket whose name stands for a log: who has it writes the log.
+File claim_of(const std::string& log) {
+  const std::string name = "kuafu-log-" + hash_digits(log);
+  sockaddr_un at{};
+  at.sun_family = AF_UNIX;
+  std::copy(name.begin(), name.end(), at.sun_path + 1);
+  File socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  EXPECT_EQ(::bind(socket.descriptor(), reinterpret_cast<const sockaddr*>(&at), size), 0);
+  return socket;
+}
+
+TEST(Watching, ALogThatAnotherRunWritesIsRefused) {
+  const tests::Folder folder;
+  const std::string log = std::filesystem::canonical(folder.path(".")) / "a.csv";
+  const File other = claim_of(log);
+  const Ended refused = tests::Child(worker(folder, {"--log", log})).wait();
+  EXPECT_EQ(refused.code, 2) << refused.output;
+  EXPECT_NE(refused.output.find("a.csv: another run writes it"), std::string::npos)
+      << refused.output;
+}
+
+// Its rows were not there when this run looked first, and are there when that one has ended.
+TEST(Watching, ALogThatAnotherRunWroteMeanwhileIsKept) {
+  const tests::Folder folder;
+  const std::string log = std::filesystem::canonical(folder.path(".")) / "a.csv";
+  File other = claim_of(log);
+  tests::Child child(worker(folder, {"--log", log}));
+  ASSERT_TRUE(
+      tests::eventually([&] { return has_open(child.pid(), "socket:"); }, std::chrono::seconds(60)))
+      << child.output();
+  folder.write("a.csv", "step,loss\n1,2\n");
+  other = File();
+  const Ended refused = child.wait();
+  EXPECT_EQ(refused.code, 2) << refused.output;
+  EXPECT_NE(refused.output.find("there is one already"), std::string::npos) << refused.output;
+  EXPECT_EQ(content_of(log), "step,loss\n1,2\n");
+}
+
+TEST(Watching, ACheckpointThatAnotherRunSavedMeanwhileIsWrongUsage) {
+  const tests::Folder folder;
+  const std::string saved = folder.path("saved");
+  std::filesystem::create_directories(saved);
+  File other(::open((saved + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  ASSERT_EQ(::flock(other.descriptor(), LOCK_EX), 0);
+  tests::Child child(worker(folder, {"--checkpoint", saved}));
+  ASSERT_TRUE(tests::eventually([&] { return has_open(child.pid(), "saved/lock"); },
+                                std::chrono::seconds(60)))
+      << child.output();
+  std::filesystem::create_directories(saved + "/step-00000003");
+  other = File();
+  const Ended refused = child.wait();
+  EXPECT_EQ(refused.code, 2) << refused.output;
+  EXPECT_NE(refused.output.find("holds the checkpoints of another run"), std::string::npos)
+      << refused.output;
+}
+
+// A file with other bytes behind its end is another build of it.
+TEST(Watching, GoingOnWithAnotherBuildOfAPlugInIsTold) {
+  const tests::Folder folder;
+  const std::string build = content_of(tests::built("plugins/my_optimizer.so"));
+  const std::string a = folder.write("a.so", build), renamed = folder.write("b.so", build);
+  const auto run = [&](const std::string& plugin, const Arguments& more) {
+    Arguments all = {"--checkpoint", folder.path("saved"), "--plugin", plugin};
+    all.insert(all.end(), more.begin(), more.end());
+    const Ended ended = tests::Child(worker(folder, all)).wait();
+    EXPECT_EQ(ended.code, kOk) << ended.output;
+    return ended.output;
+  };
+  const auto expect = [](const std::string& said, const char* told) {
+    EXPECT_NE(said.find(told), std::string::npos) << said;
+  };
+  run(a, {});
+  EXPECT_EQ(run(renamed, {"--resume"}).find("was saved with"), std::string::npos);
+  folder.write("a.so", build + "1");
+  expect(run(a, {"--resume"}), "was saved with another build of a.so: ");
+  folder.write("c.so", build + "2");
+  expect(run(folder.path("c.so"), {"--resume"}), "was saved without c.so: ");
 }
 
 }  // namespace

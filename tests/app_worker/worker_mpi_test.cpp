@@ -73,6 +73,7 @@ Ran run_differing(const Difference& d) {
   folder.write("c.txt", std::string(4000, 'a'));
   ::mkdir(folder.path("other").c_str(), 0700);
   folder.write("other/c.txt", std::string(4000, 'b'));
+  folder.write("other/same.txt", std::string(4000, 'a'));
   Arguments launcher = mpirun(2);
   launcher.insert(launcher.end(), {"--wdir", folder.path("."), "/bin/sh", script});
   return run_worker(kSmallPlan,
@@ -92,6 +93,23 @@ void expect_told(const Difference& d) {
 
 TEST(WorkerMpi, RanksOfDifferentDataAreToldBeforeAStep) {
   expect_told({"cd other", "plan.data.hash is "});
+}
+
+TEST(WorkerMpi, RanksWhoseCorpusLiesElsewhereTrain) {
+  const Ran ran = run_differing({"set -- \"$@\" --set data.path=other/same.txt", ""});
+  EXPECT_EQ(ran.code, 0) << ran.output;
+}
+
+TEST(WorkerMpi, RanksOfDifferentOptionsAreTold) {
+  expect_told({"set -- \"$@\" --mpi-collectives native",
+               "--mpi-collectives is \"own\" on rank 0 and \"native\" on rank 1"});
+  expect_told({"set -- \"$@\" --checkpoint saved",
+               "--checkpoint is not there on rank 0 and \"saved\" on rank 1"});
+  expect_told(
+      {"set -- \"$@\" --log a.csv", "--log is not there on rank 0 and \"a.csv\" on rank 1"});
+  expect_told({"set -- \"$@\" --trace a.jsonl", "--trace is not there on rank 0"});
+  expect_told({"set -- \"$@\" --stop-after 100", "--stop-after is not there on rank 0 and 100"});
+  expect_told({"set -- \"$@\" --timeout 100", "--timeout is not there on rank 0 and 100"});
 }
 
 TEST(WorkerMpi, RanksOfDifferentPlansOrProgramsAreTold) {

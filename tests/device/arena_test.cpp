@@ -100,6 +100,16 @@ TEST(Arena, TellsFreeingTwiceAndFreeingNothing) {
   EXPECT_THROW(Arena({.budget = 0}), ConfigError);
 }
 
+// More than a process of 64 bits can have.
+TEST(Arena, WithoutAddressSpaceNamesTheKeyThatAsksForLess) {
+  try {
+    const Arena arena({.tier = "device", .budget = int64_t{1} << 60});
+    FAIL() << "a budget of 1 EiB was taken";
+  } catch (const ConfigError& e) {
+    EXPECT_NE(std::string(e.what()).find("memory.device"), std::string::npos) << e.what();
+  }
+}
+
 /// Random allocations and frees beside a list of intervals.
 void compare_with_intervals(uint64_t seed) {
   constexpr int64_t kBudget = 1 << 16;

@@ -219,6 +219,25 @@ TEST(Resume, PassesOverADamagedCheckpointAndNamesIt) {
   }
 }
 
+// A checksum that fits, and more steps skipped than were made: the next would have a number below 0.
+TEST(Resume, PassesOverACheckpointThatSkippedMoreStepsThanItMade) {
+  const TemporaryFolder folder;
+  const Plan plan = run_plan_of({{"model.dtype", "f16"}});
+  run_saving(plan, folder.path());
+  const std::string path = step_folder(folder.path(), kRunSteps) + "/index.json";
+  CheckpointIndex index = parse_index(test::read_text(path), path);
+  index.state.at("skipped_steps") = "99";
+  test::write_text(path, to_text(index));
+  RunOptions options;
+  std::vector<std::string> notices;
+  options.checkpoint = {.folder = folder.path(), .resumes = true};
+  options.checkpoint.on_notice = [&](const std::string& notice) { notices.push_back(notice); };
+  EXPECT_EQ(tests::run_plan(plan, options)[0].resumed_from, kSavedStep);
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_NE(notices[0].find("step-00000006 is passed over"), std::string::npos) << notices[0];
+  EXPECT_NE(notices[0].find("99 steps were skipped of 6"), std::string::npos) << notices[0];
+}
+
 std::string message_of(const std::function<void()>& body) {
   try {
     body();

@@ -170,6 +170,10 @@ int act_once(const std::string& how, const Call& call) {
            "shared object\n";
     return 127;
   }
+  if (how == "mpi_once") {
+    std::cerr << "[vm:22871] *** An error occurred in MPI_Init_thread\n";
+    return 1;
+  }
   throw ConfigError(text("unknown behaviour ", how));
 }
 

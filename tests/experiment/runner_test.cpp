@@ -241,13 +241,15 @@ TEST(Runner, RunsCasesOfTheRetriedStatusesAnewInTheirPlaces) {
 
 TEST(Runner, RunsWhatTheMachineEndedAnewWithoutAsking) {
   const TemporaryFolder folder;
-  const Suite suite = fake_suite({"kill_once", "rank_killed_once", "bad_alloc_once",
-                                  "refused_memory_once", "library_once", "loader_once"});
-  const Statuses before = {"failed", "failed", "failed", "out_of_memory", "failed", "failed"};
+  const Suite suite =
+      fake_suite({"kill_once", "rank_killed_once", "bad_alloc_once", "refused_memory_once",
+                  "library_once", "loader_once", "mpi_once"});
+  const Statuses before = {"failed", "failed", "failed", "out_of_memory",
+                           "failed", "failed", "failed"};
   EXPECT_EQ(statuses_after(folder.path(), suite), before);
   expect_has(read_run(folder / kRunFile).cases[4]["reason"].get<std::string>(),
              "exit(1) in the middle of the run; its last lines:\nlibgomp: Thread creation failed");
-  EXPECT_EQ(statuses_after(folder.path(), suite), (Statuses{"ok", "ok", "ok", "ok", "ok", "ok"}));
+  EXPECT_EQ(statuses_after(folder.path(), suite), Statuses(7, "ok"));
 }
 
 // A library that ends a process may say anything, or nothing.

@@ -9,6 +9,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import tempfile
 import termios
 import unittest
 from pathlib import Path
@@ -76,6 +77,26 @@ class Ends(unittest.TestCase):
         self.assertIn("saved", said)
         self.assertIn("Primary job", said)
         self.assertRegex(said, r"Exit code: *3\n-+\n")
+
+    def test_killed_while_it_starts_it_starts_nothing(self):
+        """With a setpriv that asks for the signal only when the script is gone."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            stand_ins = {"setpriv": 'echo here; read -r go; exec "$SETPRIV" "$@"', "mpirun": f"touch {folder}/started"}
+            for program, body in stand_ins.items():
+                (folder / program).write_text(f"#!/bin/sh\n{body}\n")
+                (folder / program).chmod(0o755)
+            env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "SETPRIV": shutil.which("setpriv")}
+            child = subprocess.Popen([ROOT / "scripts" / "mpirun.sh", "-n", "1", "true"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                     text=True, start_new_session=True)
+            self.assertEqual(child.stdout.readline(), "here\n")
+            child.kill()
+            child.wait()
+            child.stdin.write("go\n")
+            child.stdin.close()
+            self.assertEqual(child.stdout.read(), "")    # all that it started has ended
+            self.assertFalse((folder / "started").exists())
+            child.stdout.close()
 
 
 if __name__ == "__main__":

@@ -4,23 +4,29 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <optional>
+#include <thread>
 
 #include "app/kuafu/programs.h"
 #include "kuafu/base/config.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/launcher.h"
 #include "kuafu/base/limits.h"
+#include "kuafu/base/units.h"
 #include "kuafu/base/worlds.h"
 #include "kuafu/experiment/verdict.h"
 #include "kuafu/record/files.h"
@@ -36,6 +42,13 @@ namespace {
 
 constexpr std::array kPassedOn = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 constexpr time_t kSameSignalMs = 500;
+constexpr int kTooLate = 5;                // exit code of a time-out
+constexpr double kLongestStart_s = 60;     // from a launcher to its first rank
+constexpr double kLongestMeeting_s = 120;  // from the last rank that went to meet the others
+constexpr std::chrono::milliseconds kPause(10);
+// A suite runs cases again that ended so: finality.cpp.
+constexpr const char* kUnbegun = "before a rank began";
+constexpr const char* kUnmet = "before its ranks met";
 volatile sig_atomic_t received = 0;  // written by the handler only
 volatile pid_t worker = 0;
 
@@ -46,7 +59,8 @@ volatile int listening = -1;        // the file of launcher and ranks: kListenin
 
 // What a terminal sends it sends to the worker too. mpirun would kill its ranks a second after most
 // signals; SIGUSR1 and SIGUSR2 it hands to them, so that they have the time to save.
-// What a launcher's ranks have told: 0, that they listen; 1, that one of them has begun.
+// What a launcher's ranks have told: 0, that they listen; 1, that one of them has begun; 4, that one
+// goes to meet the others.
 bool is_marked(off_t what) {
   char byte = 0;
   return ::pread(listening, &byte, 1, what) == 1 && byte == '1';
@@ -134,9 +148,20 @@ Version version_of(const std::string& path) {
   return {s.st_ino, s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
 }
 
+/// The signal that ended a process, or 0. What ranks get as SIGUSR2 was another to their launcher,
+/// which ends with 128 and the signal of a rank.
+int signal_of(int status) {
+  const int number = WIFSIGNALED(status) ? WTERMSIG(status)
+                     : is_launcher       ? WEXITSTATUS(status) - 128
+                                         : 0;
+  if (number != SIGUSR2) return WIFSIGNALED(status) ? number : 0;
+  const int sent = is_launcher ? int{received} : signal_of_launcher();
+  return sent != 0 ? sent : number;
+}
+
 std::string describe_end(int status) {
-  if (WIFEXITED(status)) return text("exited with code ", WEXITSTATUS(status));
-  const int number = WTERMSIG(status);
+  const int number = signal_of(status);
+  if (number == 0) return text("exited with code ", WEXITSTATUS(status));
   return text("was killed by signal ", number, " (", ::strsignal(number),
               number == SIGKILL ? ", perhaps by the system for want of memory)" : ")");
 }
@@ -226,13 +251,36 @@ std::string reason_of_signal() {
       ") ended the run at once, before its steps or as the second one; nothing more is saved");
 }
 
+/// Bytes that are free where Open MPI puts its files, and how long these may be.
+std::string room_of_launcher() {
+  const char* temporary = std::getenv("TMPDIR");
+  std::string room;
+  for (const std::string folder : {"/dev/shm", temporary != nullptr ? temporary : "/tmp"}) {
+    struct statvfs s {};
+    if (::statvfs(folder.c_str(), &s) != 0) continue;
+    const auto unit = static_cast<int64_t>(s.f_frsize);
+    room += text("; ", folder, " has ", print_bytes(static_cast<int64_t>(s.f_bavail) * unit),
+                 " free of ", print_bytes(static_cast<int64_t>(s.f_blocks) * unit));
+  }
+  rlimit longest{};
+  if (::getrlimit(RLIMIT_FSIZE, &longest) == 0 && longest.rlim_cur != RLIM_INFINITY) {
+    room += text("; files end at ", print_bytes(static_cast<int64_t>(longest.rlim_cur)),
+                 " (ulimit -f)");
+  }
+  return room;
+}
+
 /// Why a launcher ended so, where nobody else says it: it is called to be quiet. Empty: it is told.
-std::string reason_of_launcher(int code, const WorkerCall& call) {
+std::string reason_of_launcher(int code, const WorkerCall& call, const std::string& written) {
   if (!is_launcher || code == 0) return "";
   if (!is_marked(1)) {
-    return text("mpirun ended with code ", code,
-                " before a rank began; see why with: scripts/mpirun.sh -n ", call.ranks, " true",
+    return text("mpirun ended with code ", code, " ", kUnbegun,
+                "; see why with: scripts/mpirun.sh -n ", call.ranks, " true", room_of_launcher(),
                 limit_of_memory());
+  }
+  if (code == 1 && !is_marked(0) && written.empty()) {
+    return text("mpirun ended with code 1 ", kUnmet, "; MPI keeps some MiB a rank in shared memory",
+                room_of_launcher(), limit_of_memory());
   }
   const int number = code - 128;
   // A run that was asked to stop ends with kStopped, the code of SIGINT too, which ranks take.
@@ -240,8 +288,69 @@ std::string reason_of_launcher(int code, const WorkerCall& call) {
   return text("a rank was killed by signal ", number, " (", ::strsignal(number), ")");
 }
 
-/// Starts the worker and waits for its end, as of waitpid().
-int status_of_worker(const std::vector<std::string>& words) {
+/// Ends a launcher and all of its group. Returns its status, as of waitpid().
+int end_launcher() {
+  constexpr int kPatience = 300;  // of 10 ms
+  int status = 0;
+  ::kill(worker, SIGTERM);
+  for (int i = 0; i < kPatience; ++i) {
+    if (::waitpid(worker, &status, WNOHANG) == worker) return status;
+    std::this_thread::sleep_for(kPause);
+  }
+  ::kill(-worker, SIGKILL);
+  while (::waitpid(worker, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status;
+}
+
+/// Seconds since a rank went to meet the others.
+double seconds_since_arrival() {
+  struct stat s {};
+  timespec now{};
+  if (::fstat(listening, &s) != 0 || ::clock_gettime(CLOCK_REALTIME, &now) != 0) return 0;
+  return static_cast<double>(now.tv_sec - s.st_mtim.tv_sec);
+}
+
+/// What a launcher on this machine has not done in time: Open MPI may wait for ever where its folders
+/// have no room. Empty: there is time.
+std::string what_is_late(double passed_s, double timeout_s) {
+  const bool is_limited = timeout_s > 0;
+  if (!is_marked(1)) {
+    return passed_s > (is_limited ? std::min(timeout_s, kLongestStart_s) : kLongestStart_s)
+               ? kUnbegun
+               : "";
+  }
+  const bool is_alone = is_marked(4) && seconds_since_arrival() > kLongestMeeting_s;
+  // A rank has a time-out of its own, which ends it before.
+  return is_alone || (is_limited && passed_s > 1.2 * timeout_s + 5) ? kUnmet : "";
+}
+
+/// How a worker ended.
+struct WorkerEnd {
+  int status = 0;  ///< as of waitpid()
+  double after_s = 0;
+  std::string late;  ///< what_is_late(), for which it was ended here; empty: it was not
+};
+
+/// Waits until the ranks of a launcher have met, and for its end where they do not.
+std::optional<WorkerEnd> end_before_meeting(double timeout_s) {
+  using Clock = std::chrono::steady_clock;
+  WorkerEnd end;
+  for (const auto began = Clock::now(); !is_marked(0); std::this_thread::sleep_for(kPause)) {
+    end.after_s = std::chrono::duration<double>(Clock::now() - began).count();
+    if (::waitpid(worker, &end.status, WNOHANG) == worker) return end;
+    end.late = what_is_late(end.after_s, timeout_s);
+    if (end.late.empty()) continue;
+    end.status = end_launcher();
+    return end;
+  }
+  return std::nullopt;
+}
+
+/// Starts the worker and waits for its end. `watched_s`: the time-out of a launcher whose start is
+/// watched, 0 where it has none.
+WorkerEnd end_of_worker(const std::vector<std::string>& words,
+                        const std::optional<double>& watched_s = {}) {
   const pid_t guard = ::getpid();
   {
     const SignalsBlocked blocked;
@@ -251,10 +360,13 @@ int status_of_worker(const std::vector<std::string>& words) {
     if (worker == 0) ::signal(SIGUSR1, SIG_IGN);  // until the run listens
   }
   if (worker == 0) be_worker(words, guard);
-  int status = 0;
-  while (::waitpid(worker, &status, 0) < 0 && errno == EINTR) {
+  if (watched_s) {
+    if (const auto end = end_before_meeting(*watched_s)) return *end;
   }
-  return status;
+  WorkerEnd end;
+  while (::waitpid(worker, &end.status, 0) < 0 && errno == EINTR) {
+  }
+  return end;
 }
 
 }  // namespace
@@ -284,7 +396,10 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
     ::setenv(kListeningVariable, text("/proc/", ::getpid(), "/fd/", listening).c_str(), 1);
   }
   const KeptResults kept;
-  const int status = status_of_worker(words);
+  std::optional<double> watched_s;
+  if (is_launcher && listening >= 0 && starts_here()) watched_s = call.timeout_s;
+  const WorkerEnd end = end_of_worker(words, watched_s);
+  const int status = end.status;
   const auto place = launched_rank();
   const std::string who = place ? text("rank ", place->rank, ": its worker ") : "the worker ";
   const std::string written = status_of(call.json, before);
@@ -301,13 +416,20 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
       return report_failure(call, stopped, written);
     }
   }
+  if (!end.late.empty()) {
+    const bool is_timeout = call.timeout_s > 0 && end.after_s > call.timeout_s;
+    const std::string why = text("mpirun was ended after ", print_seconds(end.after_s), " ",
+                                 end.late, room_of_launcher(), limit_of_memory());
+    return report_failure(
+        call, {is_timeout ? "timeout" : "failed", why, is_timeout ? kTooLate : kBad}, written);
+  }
   if (WIFSIGNALED(status))
     return report_failure(call, {.reason = who + describe_end(status)}, written);
   const int code = WEXITSTATUS(status);
   const bool is_told =
       code == 0 ? !is_rank_0 || written == "ok"
                 : code == kMisused || code == kUnwritten || (!written.empty() && written != "ok");
-  const std::string of_launcher = reason_of_launcher(code, call);
+  const std::string of_launcher = reason_of_launcher(code, call, written);
   if (!of_launcher.empty()) {
     return report_failure(call, {.reason = of_launcher, .code = call.json.empty() ? code : kBad},
                           written);
@@ -324,7 +446,7 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
 int run_conformance(const std::vector<std::string>& words, const std::string& json) {
   const Version before = version_of(json);
   const KeptResults kept;
-  const int status = status_of_worker(words);
+  const int status = end_of_worker(words).status;
   if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
   const bool is_stopped = received != 0;  // before the worker listened
   const std::string how = "the worker " + describe_end(status);

@@ -135,6 +135,7 @@ class Run {
     check_watching(options_, world_);
     if (place.value_or(LaunchedRank{}).rank != 0) return;
     files_.claim_log();
+    if (!options_.log_file.empty()) check_log_is_new(options_);  // of whoever had it until now
     files_.drop_older_document();
   }
 
@@ -178,6 +179,7 @@ class Run {
     if (world_ == worlds::kThreads) {
       run_on_threads(static_cast<int>(num_ranks(plan_)), body);
     } else if (world_ == worlds::kMpi) {
+      tell_rank_joins();
       run_on_mpi(
           body,
           options_.mpi_collectives == "native" ? MpiCollectives::kNative : MpiCollectives::kOwn,
@@ -190,7 +192,7 @@ class Run {
 
   void rank_body(Communicator& world, RunOptions run) {
     if (world_ != worlds::kThreads) {
-      check_same_on_ranks(world, read_by_this_rank(plan_, options_.plugins, options_.is_certified));
+      check_same_on_ranks(world, read_by_this_rank(plan_, options_));
     }
     if (world_ == worlds::kMpi && world.rank() == 0)
       tell_ranks_listen();  // its world took all of them

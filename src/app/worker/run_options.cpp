@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -127,10 +128,15 @@ void tell_other_program(const SaveOptions& save) {
   };
   const Json plugins = saved(kPluginsNote);
   if (plugins.is_object() && save.notes.contains(kPluginsNote)) {
+    const auto was_there = [&plugins](const Json& hash) {  // a file may have got another name
+      return std::any_of(plugins.begin(), plugins.end(),
+                         [&hash](const Json& one) { return one == hash; });
+    };
     const Json now = Json::parse(save.notes.at(kPluginsNote));
     for (const auto& [name, hash] : now.items()) {
-      if (!plugins.contains(name) || plugins[name] == hash) continue;
-      save.on_notice(text(*begun, " was saved with another build of ", name,
+      if (was_there(hash)) continue;
+      save.on_notice(text(*begun, " was saved ",
+                          plugins.contains(name) ? "with another build of " : "without ", name,
                           ": it goes on by what that does now"));
     }
   }
@@ -194,9 +200,6 @@ SaveOptions save_options_of(const WorkerOptions& options, const std::string& wor
   return save;
 }
 
-namespace {
-
-/// A log that is there belongs to another run, unless that one goes on.
 void check_log_is_new(const WorkerOptions& options) {
   std::error_code error;
   const bool has_rows = std::filesystem::is_regular_file(options.log_file, error) &&
@@ -205,8 +208,6 @@ void check_log_is_new(const WorkerOptions& options) {
                 options.log_file, ": there is one already, which this run would replace; give ",
                 "another name, or go on behind its rows with --checkpoint DIR --resume");
 }
-
-}  // namespace
 
 void check_watching(const WorkerOptions& options, const std::string& world) {
   const char* asked = !options.log_file.empty()      ? "--log"

@@ -33,6 +33,9 @@ void check_timeline(const WorkerOptions& options, const std::string& world, cons
 std::vector<Trace> check_trace(const WorkerOptions& options, const std::string& world,
                                const Plan& plan);
 
+/// A log that is there belongs to another run, unless that one goes on.
+void check_log_is_new(const WorkerOptions& options);
+
 /// `--log`, `--log-every`, `--tensorboard`, `--stop-after`.
 void check_watching(const WorkerOptions& options, const std::string& world);
 

@@ -6,7 +6,6 @@
 #include "app/worker/plan_json.h"
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/kernel_choice.h"
-#include "kuafu/comm/gather.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/record/provenance.h"
 
@@ -22,7 +21,7 @@ std::string dotted(std::string pointer) {
 }
 
 /// The first value that two ranks have differently: "plan.train.steps is 3 on rank 0 and 4 on rank 1".
-std::string difference(const Json& first, const Json& other, size_t rank) {
+std::string difference(const Json& first, const Json& other, int rank) {
   const Json a = first.flatten(), b = other.flatten();
   const auto at = [](const Json& all, const std::string& key) {
     return all.contains(key) ? json_excerpt(all[key]) : std::string("not there");
@@ -37,25 +36,79 @@ std::string difference(const Json& first, const Json& other, size_t rank) {
   return "";
 }
 
+constexpr int kTag = 0;
+
+// By messages alone: ranks with other --mpi-collectives understand them too.
+void send_text(Communicator& world, const std::string& words, int to) {
+  std::string sent = words;
+  auto length = static_cast<int64_t>(sent.size());
+  world.send({&length, 1, DType::kI64}, to, kTag).wait_host();
+  if (length > 0) world.send({sent.data(), length, DType::kU8}, to, kTag).wait_host();
+}
+
+std::string receive_text(Communicator& world, int from) {
+  int64_t length = 0;
+  world.recv({&length, 1, DType::kI64}, from, kTag).wait_host();
+  std::string words(static_cast<size_t>(length), '\0');
+  if (length > 0) world.recv({words.data(), length, DType::kU8}, from, kTag).wait_host();
+  return words;
+}
+
+/// Those that change what a rank does or says to others; absent where they were not given.
+void add_options(Json& all, const WorkerOptions& o) {
+  const WorkerOptions none;
+  const auto add = [&all](const char* name, const auto& value, const auto& without) {
+    if (value != without) all[name] = value;
+  };
+  all["--mpi-collectives"] = o.mpi_collectives.empty() ? "own" : o.mpi_collectives;
+  add("--no-meter", !o.is_metered, !none.is_metered);
+  add("--timeout", o.timeout_s, none.timeout_s);
+  add("--stop-after", o.stop_after_s, none.stop_after_s);
+  add("--stop-at", o.stop_at, none.stop_at);
+  add("--log", o.log_file, none.log_file);
+  add("--log-every", o.log_every, none.log_every);
+  add("--tensorboard", o.tensorboard, none.tensorboard);
+  add("--trace", o.trace_file, none.trace_file);
+  add("--timeline", o.timeline_file, none.timeline_file);
+  add("--checkpoint", o.checkpoint, none.checkpoint);
+  add("--every", o.save_every, none.save_every);
+  add("--keep", o.keep, none.keep);
+  add("--from", o.begin_from, none.begin_from);
+  add("--resume", o.is_resumed, none.is_resumed);
+  add("--resume-with-changes", o.is_resumed_with_changes, none.is_resumed_with_changes);
+  add("--async", o.is_save_async, none.is_save_async);
+}
+
 }  // namespace
 
-Json read_by_this_rank(const Plan& plan, const std::vector<std::string>& plugins,
-                       bool is_certified) {
-  return {{"plan", plan_json(plan)},
-          {"program", std::string(git_state().commit)},
-          {"kernels", std::string(to_string(kernel_choice()))},
-          {"plugins", plugin_hashes(plugins)},
-          {"certify", is_certified}};
+Json read_by_this_rank(const Plan& plan, const WorkerOptions& options) {
+  Json all = {{"plan", plan_json(plan)},
+              {"program", std::string(git_state().commit)},
+              {"kernels", std::string(to_string(kernel_choice()))},
+              {"plugins", plugin_hashes(options.plugins)},
+              {"certify", options.is_certified}};
+  // The corpus is known by its bytes: each machine may have it in a place of its own.
+  if (!plan.data.hash.empty()) all["plan"]["data"].erase("path");
+  add_options(all, options);
+  return all;
 }
 
 void check_same_on_ranks(Communicator& world, const Json& mine) {
-  const std::vector<std::string> all = gather_texts(world, json_line(mine));
-  for (size_t r = 1; r < all.size(); ++r) {
-    if (all[r] == all[0]) continue;
-    throw RanksDiffer(text("ranks were given different things: ",
-                           difference(Json::parse(all[0]), Json::parse(all[r]), r),
-                           "; give all ranks the same plan, data, program and plug-ins"));
+  const std::string words = json_line(mine);
+  std::string found;
+  if (world.rank() != 0) {
+    send_text(world, words, 0);
+    found = receive_text(world, 0);
+  } else {
+    for (int r = 1; r < world.size(); ++r) {
+      const std::string theirs = receive_text(world, r);
+      if (found.empty() && theirs != words) found = difference(mine, Json::parse(theirs), r);
+    }
+    for (int r = 1; r < world.size(); ++r) send_text(world, found, r);
   }
+  if (found.empty()) return;
+  throw RanksDiffer(text("ranks were given different things: ", found,
+                         "; give all ranks the same plan, data, program, options and plug-ins"));
 }
 
 }  // namespace kuafu

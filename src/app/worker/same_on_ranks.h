@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include <nlohmann/json.hpp>
 
+#include "app/worker/options.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/comm/communicator.h"
 #include "kuafu/plan/plan.h"
@@ -18,10 +16,10 @@ class RanksDiffer : public ConfigError {
   using ConfigError::ConfigError;
 };
 
-/// What has to be the same on all ranks: the resolved plan with the hash of its data, commit and
-/// kernels of the program, plug-ins by the hashes of their files, whether it is certified.
-nlohmann::ordered_json read_by_this_rank(const Plan& plan, const std::vector<std::string>& plugins,
-                                         bool is_certified);
+/// What has to be the same on all ranks: the resolved plan with the hash of its data (which may lie
+/// elsewhere on each), commit and kernels of the program, plug-ins by the hashes of their files,
+/// options of the run but `--json`.
+nlohmann::ordered_json read_by_this_rank(const Plan& plan, const WorkerOptions& options);
 
 /// Throws RanksDiffer, with the same words on every rank, where a value of `mine` is another on some
 /// rank than on rank 0. Collective.

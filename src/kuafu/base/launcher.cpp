@@ -63,6 +63,8 @@ int signal_of_launcher() {
 
 void tell_rank_began() { mark(1); }
 
+void tell_rank_joins() { mark(4); }
+
 void tell_ranks_listen() { mark(0); }
 
 }  // namespace kuafu

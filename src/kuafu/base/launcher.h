@@ -23,7 +23,8 @@ void let_rank_0_report();
 
 /// The variable that names a file of the launcher: its first byte tells that all ranks listen to
 /// signals, its second that a rank has begun, the next two are the number of the signal that the
-/// launcher got, which ranks get as SIGUSR2.
+/// launcher got, which ranks get as SIGUSR2; the fifth is written by each rank that goes to meet the
+/// others, so that the file tells when the last of them did.
 inline constexpr const char* kListeningVariable = "KUAFU_RANKS_LISTEN";
 
 /// The number in the launcher's file; 0 where it has none.
@@ -31,6 +32,9 @@ int signal_of_launcher();
 
 /// Writes the second byte where a launcher asks for it. Called on every rank.
 void tell_rank_began();
+
+/// Writes the fifth byte where a launcher asks for it. Called on every rank, before MPI begins.
+void tell_rank_joins();
 
 /// Writes the first byte where a launcher asks for it. Called on rank 0 once every rank is in main().
 void tell_ranks_listen();

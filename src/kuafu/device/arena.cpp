@@ -50,7 +50,9 @@ Arena::Arena(ArenaOptions options)
   void* base =
       ::mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   KUAFU_REQUIRE(base != MAP_FAILED, "tier ", options_.tier, ": no address space for ", mapped_,
-                " bytes: ", std::strerror(errno), "; `ulimit -v` shows a limit");
+                " bytes: ", std::strerror(errno),
+                "; `ulimit -v` shows a limit, and a smaller budget (memory.", options_.tier,
+                ") asks for less");
   region_ = static_cast<std::byte*>(base) + page_;
   const auto bytes = static_cast<size_t>(mapped_);
   const bool is_open = ::mprotect(region_, bytes, PROT_READ | PROT_WRITE) == 0;

@@ -24,7 +24,7 @@ constexpr std::string_view kRefusals[] = {
     "the system gave no more", "the system starts no more threads",
     "Resource temporarily unavailable",
     // as limit_of_memory() has it, where a library ended a worker
-    "(ulimit -v)",
+    "(ulimit -v)", "before a rank began", "before its ranks met", "An error occurred in MPI_Init",
     // the loader of libraries, which ends with 127
     "failed to map segment from shared object"};
 

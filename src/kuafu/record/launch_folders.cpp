@@ -128,10 +128,14 @@ void remove_orphaned_folders() {
   if (fs::is_directory(kSharedMemory, error)) remove_orphans(kSharedMemory);
 }
 
-LaunchFolders::LaunchFolders() {
+bool starts_here() {
   constexpr const char* kElsewhere[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID",
                                         "OMPI_MCA_orte_default_hostfile"};
-  if (std::any_of(std::begin(kElsewhere), std::end(kElsewhere), is_set)) return;
+  return std::none_of(std::begin(kElsewhere), std::end(kElsewhere), is_set);
+}
+
+LaunchFolders::LaunchFolders() {
+  if (!starts_here()) return;
   std::error_code error;
   const fs::path temporary = fs::temp_directory_path(error);
   if (!error) make(temporary_, temporary.string(), kTemporaryVariable);

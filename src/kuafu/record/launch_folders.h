@@ -30,6 +30,9 @@ class OwnedFolder {
 /// Removes such folders of processes that are gone, in the temporary folder and in shared memory.
 void remove_orphaned_folders();
 
+/// Whether a launcher starts its ranks on this machine: under no job scheduler, without a list of hosts.
+bool starts_here();
+
 /// Where Open MPI puts its files while this stands, in the temporary folder and in shared memory:
 /// into folders of our own (it is told by its variables; those that are set already win), so that
 /// killed ranks and launchers leave nothing that the next run does not remove. Does nothing under a

@@ -62,12 +62,13 @@ void yield_to_ranks() {
 
 Saver::Saver(Engine& engine, Communicator& world, SaveOptions options)
     : engine_(engine), world_(world), options_(std::move(options)), rolling_(options_.rolling) {
-  check_save_options(options_, engine_.plan());
-  if (world_.rank() != 0) return;
   try {
-    make_writable_folder(options_.folder, "--checkpoint");
-    lock_.emplace(options_.folder, 3s, "--checkpoint");
-  } catch (const Unwritten&) {  // a full disk
+    if (world_.rank() == 0) {
+      make_writable_folder(options_.folder, "--checkpoint");
+      lock_.emplace(options_.folder, 3s, "--checkpoint");
+    }
+    check_save_options(options_, engine_.plan());  // again: another run may have saved meanwhile
+  } catch (const Unwritten&) {                     // a full disk
     throw;
   } catch (const ConfigError& e) {
     throw UnusableCheckpoints(e.what());

@@ -28,9 +28,12 @@ void write_scale(const LossScaler& scaler, Metadata& state) {
 
 void read_scale(const Checkpoint& from, LossScaler& scaler) {
   if (!from.state().contains(kLossScale)) return;
-  scaler.restore({.scale = from.state_number(kLossScale),
-                  .good_steps = from.state_count(kGoodSteps),
-                  .skipped = from.state_count(kSkippedSteps)});
+  const LossScale saved{.scale = from.state_number(kLossScale),
+                        .good_steps = from.state_count(kGoodSteps),
+                        .skipped = from.state_count(kSkippedSteps)};
+  KUAFU_REQUIRE(saved.skipped <= from.step(), kIndexFile, ": state.", kSkippedSteps, ": ",
+                saved.skipped, " steps were skipped of ", from.step());
+  scaler.restore(saved);
 }
 
 void write_validation(const ValidationSeries& series, Metadata& state) {
