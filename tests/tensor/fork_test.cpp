@@ -35,7 +35,7 @@ int ranks_start() {
 // LibTorch gives a forked child a new pool of threads at its first use, and takes the old one away
 // before. Ranks that all start with that use once found none: one run in some hundreds.
 TEST(Fork, LetsTheRanksOfAChildStartTogether) {
-  for (int child = 0; child < 200; ++child) {
+  for (int child = 0; child < 100; ++child) {
     const pid_t id = ::fork();
     ASSERT_GE(id, 0);
     if (id == 0) ::_exit(ranks_start());
