@@ -102,15 +102,22 @@ TEST_P(MovedState, IsTheSameToTheBitUnderEveryPairOfPlans) {
   }
 }
 
+std::string name_of(const testing::TestParamInfo<Case>& info) {
+  return std::get<0>(info.param).name + "_" + std::get<1>(info.param) + "_" +
+         std::get<2>(info.param);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, MovedState,
     testing::Combine(testing::Values(dense(), experts()),
                      testing::ValuesIn(builtin_registries().optimizers.names()),
                      testing::Values("f32", "bf16")),
-    [](const auto& info) {
-      return std::get<0>(info.param).name + "_" + std::get<1>(info.param) + "_" +
-             std::get<2>(info.param);
-    });
+    name_of);
+// With a loss scale.
+INSTANTIATE_TEST_SUITE_P(All_f16, MovedState,
+                         testing::Combine(testing::Values(dense()),
+                                          testing::Values("adamw", "lamb"), testing::Values("f16")),
+                         name_of);
 
 }  // namespace
 }  // namespace kuafu
