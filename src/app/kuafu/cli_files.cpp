@@ -101,6 +101,12 @@ std::vector<Named> files_read(const CLI::App& app) {
   for (const char* option : {"--plugin", "--oracles", "--from", "--suite"}) {
     for (const std::string& path : given_to(app, option)) read.push_back({option, path});
   }
+  for (const std::string& folder : given_to(app, "--checkpoint")) {
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(folder, error)) {
+      if (entry.is_directory(error)) read.push_back({"a checkpoint", entry.path().string()});
+    }
+  }
   if (app.get_name() != "report") return read;
   for (const std::string& folder : given_to(app, "folder")) {
     read.push_back({"the record", text(folder, "/", kRunFile)});

@@ -20,6 +20,7 @@
 #include <iostream>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "app/kuafu/programs.h"
 #include "kuafu/base/config.h"
@@ -303,24 +304,23 @@ int end_launcher() {
   return status;
 }
 
-/// Seconds since a rank went to meet the others.
-double seconds_since_arrival() {
+/// When a rank last went to meet the others.
+timespec last_arrival() {
   struct stat s {};
-  timespec now{};
-  if (::fstat(listening, &s) != 0 || ::clock_gettime(CLOCK_REALTIME, &now) != 0) return 0;
-  return static_cast<double>(now.tv_sec - s.st_mtim.tv_sec);
+  ::fstat(listening, &s);
+  return s.st_mtim;
 }
 
 /// What a launcher on this machine has not done in time: Open MPI may wait for ever where its folders
-/// have no room. Empty: there is time.
-std::string what_is_late(double passed_s, double timeout_s) {
+/// have no room. `alone_s`: since the last arrival. Empty: there is time.
+std::string what_is_late(double passed_s, double alone_s, double timeout_s) {
   const bool is_limited = timeout_s > 0;
   if (!is_marked(1)) {
     return passed_s > (is_limited ? std::min(timeout_s, kLongestStart_s) : kLongestStart_s)
                ? kUnbegun
                : "";
   }
-  const bool is_alone = is_marked(4) && seconds_since_arrival() > kLongestMeeting_s;
+  const bool is_alone = is_marked(4) && alone_s > kLongestMeeting_s;
   // A rank has a time-out of its own, which ends it before.
   return is_alone || (is_limited && passed_s > 1.2 * timeout_s + 5) ? kUnmet : "";
 }
@@ -335,11 +335,22 @@ struct WorkerEnd {
 /// Waits until the ranks of a launcher have met, and for its end where they do not.
 std::optional<WorkerEnd> end_before_meeting(double timeout_s) {
   using Clock = std::chrono::steady_clock;
+  constexpr double kLongestPause_s =
+      1;  // more passes where this process was stopped, as its ranks were
   WorkerEnd end;
-  for (const auto began = Clock::now(); !is_marked(0); std::this_thread::sleep_for(kPause)) {
-    end.after_s = std::chrono::duration<double>(Clock::now() - began).count();
+  double alone_s = 0;
+  timespec arrival = last_arrival();
+  for (auto last = Clock::now(); !is_marked(0); std::this_thread::sleep_for(kPause)) {
+    const auto now = Clock::now();
+    const double pause_s = std::min(
+        std::chrono::duration<double>(now - std::exchange(last, now)).count(), kLongestPause_s);
+    const timespec newest = last_arrival();
+    const bool is_new = newest.tv_sec != arrival.tv_sec || newest.tv_nsec != arrival.tv_nsec;
+    arrival = newest;
+    alone_s = is_new ? 0 : alone_s + pause_s;
+    end.after_s += pause_s;
     if (::waitpid(worker, &end.status, WNOHANG) == worker) return end;
-    end.late = what_is_late(end.after_s, timeout_s);
+    end.late = what_is_late(end.after_s, alone_s, timeout_s);
     if (end.late.empty()) continue;
     end.status = end_launcher();
     return end;

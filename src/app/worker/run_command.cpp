@@ -395,7 +395,10 @@ class Run {
     std::cerr << "kuafu: " << ended << reason_of(cause) << std::endl;
     made_.add_to(document, plan_);
     add_failure(document, status, cause);
-    files_.write_document(document);
+    // All ranks run out of time at once; under staleness rank 0 alone knows the losses.
+    const bool is_first = launched_rank().value_or(LaunchedRank{}).rank == 0;
+    if (is_first || document.contains("loss") || !files_.has_document_with_steps())
+      files_.write_document(document);
     return unless_unwritten(code);
   }
 

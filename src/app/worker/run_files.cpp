@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <system_error>
 #include <thread>
@@ -66,6 +67,12 @@ void RunFiles::drop_older_document() {
   std::error_code error;  // where it cannot go, it cannot be replaced, which will be told
   const std::filesystem::path file = options_.json_file;
   if (std::filesystem::is_regular_file(file, error)) std::filesystem::remove(file, error);
+}
+
+bool RunFiles::has_document_with_steps() const {
+  std::ifstream file(options_.json_file);
+  const Json there = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  return there.is_object() && there.contains("loss");
 }
 
 void RunFiles::write_document(const Json& document) {

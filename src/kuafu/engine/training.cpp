@@ -145,7 +145,8 @@ void Training::step() {
 }
 
 bool Training::meets(int64_t steps) {
-  const bool is_due = steps == plan_.train.steps || (saver_ && saver_->is_due(steps));
+  const bool is_first = agreement_ && !result_.resumed_from && steps == 1;  // a last good state
+  const bool is_due = steps == plan_.train.steps || (saver_ && (is_first || saver_->is_due(steps)));
   const bool wants = agreement_ && (agreement_->is_asked() || first_unsound_ ||
                                     (saver_ && saver_->wants_rolling()));
   return engine_.meets(wants, is_due);
