@@ -182,8 +182,11 @@ TEST(Front, RefusesToWriteOverWhatItReads) {
                     record = folder / "run.jsonl", link = folder / "link.json";
   const std::string toml = "data.path = \"" + corpus + "\"\n";
   std::filesystem::create_directory(from);
-  const std::string shard = from + "/shard";
-  for (const std::string& file : {corpus, so, rows, shard, record}) test::write_text(file, file);
+  const std::string shard = from + "/shard", runs = folder / "runs";
+  const std::string index = runs + "/step-00000002/index.json";
+  std::filesystem::create_directories(runs + "/step-00000002");
+  for (const std::string& file : {corpus, so, rows, shard, record, index})
+    test::write_text(file, file);
   test::write_text(plan, toml);
   std::filesystem::create_symlink(plan, link);
   const std::string by_set = "parallel.pipeline.schedule=" + rows;
@@ -201,6 +204,7 @@ TEST(Front, RefusesToWriteOverWhatItReads) {
         {{"run", plan, "--plugin", so, "--json", so}, "would write over --plugin"},
         {{"conformance", "--plugin", so, "--json", so}, "would write over --plugin"},
         {{"run", plan, "--from", from, "--checkpoint", "x", "--json", shard}, "over --from"},
+        {{"run", plan, "--checkpoint", runs, "--resume", "--json", index}, "over a checkpoint"},
         {{"report", folder.path(), "--csv", record}, "would write over the record"},
         {{"report", folder.path(), "--suite", plan, "--csv", plan}, "would write over --suite"},
         {{"run", plan, "--log", "x.csv", "--tensorboard", "./x.csv"},
@@ -209,7 +213,7 @@ TEST(Front, RefusesToWriteOverWhatItReads) {
     expect_misuse(call, {says});
   }
   EXPECT_EQ(test::read_text(plan), toml);
-  for (const std::string& file : {corpus, so, rows, shard, record})
+  for (const std::string& file : {corpus, so, rows, shard, record, index})
     EXPECT_EQ(test::read_text(file), file);
 }
 
