@@ -63,6 +63,15 @@ class Stopping : public testing::TestWithParam<const char*> {
   }
   Json document(const std::string& name) const { return document_in(folder_.path(name)); }
   std::string saved() const { return folder_.path("saved"); }
+  /// SIGUSR1, once it has made some steps.
+  bool saves_when_asked(const tests::Child& child) const {
+    if (!tests::eventually([&] { return has_logged(); }, std::chrono::seconds(60))) return false;
+    ::kill(child.pid(), SIGUSR1);
+    const auto has_told = [&] {
+      return child.output().find(", as a signal asked") != std::string::npos;
+    };
+    return tests::eventually(has_told, std::chrono::seconds(20));
+  }
   bool has_logged() const { return lines_of(folder_.path("log.csv")).size() > 5; }
   int64_t num_saved() const {
     int64_t count = 0;
@@ -79,13 +88,7 @@ class Stopping : public testing::TestWithParam<const char*> {
 TEST_P(Stopping, BySignalSavesAndGoesOnToTheSameBits) {
   tests::Child child(command(kMany, {"--checkpoint", saved(), "--json", folder_.path("a.json"),
                                      "--log", folder_.path("log.csv")}));
-  ASSERT_TRUE(tests::eventually([&] { return has_logged(); }, std::chrono::seconds(60)))
-      << child.output();
-  ::kill(child.pid(), SIGUSR1);
-  ASSERT_TRUE(tests::eventually(
-      [&] { return child.output().find(", as a signal asked") != std::string::npos; },
-      std::chrono::seconds(20)))
-      << child.output();
+  ASSERT_TRUE(saves_when_asked(child)) << child.output();
   EXPECT_GE(num_saved(), 1);
   ::kill(child.pid(), SIGTERM);
   const Ended ended = child.wait();
@@ -189,13 +192,7 @@ TEST_P(Stopping, OfAStaleRunSavesWhatGoesOn) {
     return command(kMany, more);
   };
   tests::Child child(with({"--json", folder_.path("a.json"), "--log", folder_.path("log.csv")}));
-  ASSERT_TRUE(tests::eventually([&] { return has_logged(); }, std::chrono::seconds(60)))
-      << child.output();
-  ::kill(child.pid(), SIGUSR1);
-  ASSERT_TRUE(tests::eventually(
-      [&] { return child.output().find(", as a signal asked") != std::string::npos; },
-      std::chrono::seconds(20)))
-      << child.output();
+  ASSERT_TRUE(saves_when_asked(child)) << child.output();
   ::kill(child.pid(), SIGTERM);
   const Ended ended = child.wait(std::chrono::seconds(20));
   EXPECT_EQ(ended.code, kInterrupted) << ended.output;
