@@ -6,6 +6,7 @@
 # LibTorch_FOUND, LibTorch_VERSION, LibTorch_DIRECTORY, LibTorch_RPATH, or LibTorch_REASON, and defines
 #   torch::c10    libc10
 #   torch::cpu    libtorch_cpu, the headers, and the run-time search path
+#   torch::c10_cuda  libc10_cuda
 #   torch::cuda   torch::cpu plus libtorch_cuda, always loaded (only where CUDA is used)
 
 set(LibTorch_FOUND FALSE)
@@ -72,6 +73,11 @@ foreach(folder IN LISTS LibTorch_RPATH)
 endforeach()
 
 if(KUAFU_HAS_CUDA AND EXISTS "${LibTorch_DIRECTORY}/lib/libtorch_cuda.so")
+  # Its allocator, and little else: quick to load.
+  add_library(torch::c10_cuda SHARED IMPORTED GLOBAL)
+  set_target_properties(torch::c10_cuda PROPERTIES
+    IMPORTED_LOCATION "${LibTorch_DIRECTORY}/lib/libc10_cuda.so")
+  target_link_libraries(torch::c10_cuda INTERFACE torch::cpu CUDA::cudart)
   # Its kernels register in static initialisers: it must be loaded though no symbol is used.
   add_library(torch::cuda INTERFACE IMPORTED GLOBAL)
   target_link_libraries(torch::cuda INTERFACE torch::cpu

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "kuafu/comm/reduction.h"
@@ -44,43 +45,79 @@ TEST_F(OnDevice, CopiesThroughPinnedMemory) {
   EXPECT_EQ(std::memcmp(there.data(), back.data(), kBytes), 0);
 }
 
-/// Adds two arrays of bits on the device and on the host.
-template <class T>
-void expect_same_sums(DType dtype, const std::vector<T>& a, const std::vector<T>& b) {
-  const Stream stream;
-  const auto count = static_cast<int64_t>(a.size());
-  const int64_t bytes = count * size_of(dtype);
-  const Memory into(bytes, 0), from(bytes, 0);
-  copy(into.data(), a.data(), bytes, stream);
-  copy(from.data(), b.data(), bytes, stream);
-  add(dtype, into.data(), from.data(), count, stream);
-  std::vector<T> sums(a.size()), expected = a;
-  copy(sums.data(), into.data(), bytes, stream);
-  stream.synchronize();
-  accumulate(dtype, ReduceOp::kSum, expected.data(), b.data(), count);
-  EXPECT_EQ(sums, expected) << to_string(dtype);
+constexpr DType kTypes[] = {DType::kF64, DType::kF32, DType::kBF16, DType::kF16,
+                            DType::kI64, DType::kI32, DType::kU8};
+
+/// Bits of some numbers of the type, none of which is a NaN; others for every seed.
+std::vector<std::byte> some(DType dtype, int64_t count, int seed) {
+  std::vector<std::byte> bytes(static_cast<size_t>(count * size_of(dtype)));
+  for (int64_t i = 0; i < count; ++i) {
+    const double x = (1.0 / static_cast<double>(i % 1013 + 3) - 0.1) * (seed % 3 - 1.3);
+    const auto put = [&](auto value) {
+      std::memcpy(bytes.data() + i * size_of(dtype), &value, sizeof(value));
+    };
+    if (dtype == DType::kF64) put(x);
+    if (dtype == DType::kF32) put(static_cast<float>(x));
+    if (dtype == DType::kBF16) put(to_bf16(static_cast<float>(x)));
+    if (dtype == DType::kF16) put(to_f16(static_cast<float>(x)));
+    if (dtype == DType::kI64) put((int64_t{1} << 62) + i * seed);
+    if (dtype == DType::kI32) put(static_cast<int32_t>((1 << 30) + i * seed));
+    if (dtype == DType::kU8) put(static_cast<uint8_t>(i * seed + 200));
+  }
+  return bytes;
 }
 
-TEST_F(OnDevice, AddsLikeTheHost) {
-  std::vector<double> a64, b64;
-  std::vector<float> a32, b32;
-  std::vector<uint16_t> a16, b16, a_half, b_half;
-  for (int i = 0; i < 3'000'000; ++i) {
-    const double a = 1.0 / (i + 3), b = 0.37 * (i % 17);
-    a64.push_back(a);
-    b64.push_back(b);
-    a32.push_back(static_cast<float>(a));
-    b32.push_back(static_cast<float>(b));
-    a16.push_back(to_bf16(static_cast<float>(a)));
-    b16.push_back(to_bf16(static_cast<float>(b)));
-    a_half.push_back(to_f16(static_cast<float>(a)));
-    b_half.push_back(to_f16(static_cast<float>(b)));
+/// Combines `sources` arrays from element `first` on, into two of them and one more, on the device and
+/// on the host: the same bits, and none outside.
+void expect_same(DType dtype, Combine how, ReduceOp op, size_t sources, int64_t first,
+                 int64_t count) {
+  const int64_t all = count + 2 * first, bytes = all * size_of(dtype);
+  const Stream stream;
+  std::vector<std::vector<std::byte>> host;
+  std::vector<std::unique_ptr<Memory>> device;
+  for (size_t r = 0; r <= sources; ++r) {
+    host.push_back(some(dtype, all, static_cast<int>(r)));
+    device.push_back(std::make_unique<Memory>(bytes, 0));
+    copy(device.back()->data(), host.back().data(), bytes, stream);
   }
-  expect_same_sums(DType::kF64, a64, b64);
-  expect_same_sums(DType::kF32, a32, b32);
-  expect_same_sums(DType::kBF16, a16, b16);
-  expect_same_sums(DType::kF16, a_half, b_half);
-  EXPECT_THROW(add(DType::kI32, nullptr, nullptr, 1, Stream()), ConfigError);
+  std::vector<const void*> from, device_from;
+  std::vector<void*> into, device_into;
+  const auto at = [&](void* data) {
+    return static_cast<std::byte*>(data) + first * size_of(dtype);
+  };
+  for (size_t r = 0; r <= sources; ++r) {
+    if (r < sources) from.push_back(at(host[r].data()));
+    if (r < sources) device_from.push_back(at(device[r]->data()));
+    if (r != 0 && r + 1 < sources) continue;
+    into.push_back(at(host[r].data()));
+    device_into.push_back(at(device[r]->data()));
+  }
+  kuafu::combine(dtype, op, from, into, count);
+  combine(dtype, how, device_from, device_into, count, stream);
+  for (size_t r = 0; r <= sources; ++r) {
+    std::vector<std::byte> back(host[r].size());
+    copy(back.data(), device[r]->data(), bytes, stream);
+    stream.synchronize();
+    EXPECT_TRUE(back == host[r]) << to_string(dtype) << ", " << sources << " sources, element "
+                                 << first << ", " << count << " elements, array " << r;
+  }
+}
+
+TEST_F(OnDevice, CombinesToTheBitsOfTheHost) {
+  for (const DType dtype : kTypes) {
+    for (const size_t sources : {1, 2, 3, 8, 64}) {
+      for (const int64_t first : {0, 1, 16}) {
+        for (const int64_t count : {1, 17, 4096}) {
+          expect_same(dtype, Combine::kSum, ReduceOp::kSum, sources, first, count);
+          expect_same(dtype, Combine::kMax, ReduceOp::kMax, sources, first, count);
+          expect_same(dtype, Combine::kMin, ReduceOp::kMin, sources, first, count);
+        }
+      }
+    }
+    expect_same(dtype, Combine::kSum, ReduceOp::kSum, 4, 0, 3'000'000);
+  }
+  const std::vector<const void*> too_many(kMostArrays + 1);
+  EXPECT_THROW(combine(DType::kF32, Combine::kSum, too_many, {}, 1, Stream()), ConfigError);
 }
 
 TEST_F(OnDevice, EventsOrderStreams) {

@@ -6,9 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <set>
 
 #include "kuafu/base/kernel_choice.h"
+#include "kuafu/comm/worlds.h"
+#include "kuafu/device/device.h"
 #include "kuafu/meter/book.h"
 #include "tests/tensor/support.h"
 
@@ -163,6 +166,10 @@ std::vector<Case> norm_cases() {
        [=](T t) { return Stack{dy(t), x(t), rstd(t), w(t), squares(), 32, none}; }},
       {"rms_backward_apply",
        [=](T t) { return Stack{dy(t), x(t), rstd(t), w(t), squares(), 32, residual(t)}; }},
+      {"add_bias",
+       [=](T t) {
+         return Stack{x(t), closed_form({x(t).size(-1)}, 4, t)};
+       }},
       {"sum_rows", [=](T t) { return Stack{x(t)}; }},
       {"sum_rows",
        [=](T t) {
@@ -473,6 +480,46 @@ TEST(OpWalk, PortableKernelsEqualTheCpuKernels) {
       }
     }
   }
+}
+
+Stack to_card(Stack stack) {
+  for (IValue& v : stack) {
+    if (v.isTensor()) v = v.toTensor().to(at::kCUDA);
+  }
+  return stack;
+}
+
+// Kernels of cards, among them those that no CPU has a twin of.
+TEST(OpWalk, CardsEqualTheCpu) {
+  if (device::num_devices() == 0) GTEST_SKIP() << device::why_none();
+  compute_on(at::kCUDA);
+  run_on_threads(1, [](Communicator&) {
+    for (const Case& c : all_cases()) {
+      for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
+        const std::string what = c.op + " " + c10::toString(type);
+        Stack arguments;
+        try {
+          arguments = c.arguments(type);
+        } catch (const c10::Error&) {  // no such values of the type
+          continue;
+        }
+        const auto cpu = call("kuafu::" + c.op, arguments);
+        const auto card = call("kuafu::" + c.op, to_card(c.arguments(type)));
+        ASSERT_EQ(cpu.size(), card.size()) << what;
+        const double eps = std::map<at::ScalarType, double>{{at::kDouble, 0x1.0p-52},
+                                                            {at::kFloat, 0x1.0p-23},
+                                                            {at::kBFloat16, 0x1.0p-8},
+                                                            {at::kHalf, 0x1.0p-11}}[type];
+        for (size_t i = 0; i < cpu.size(); ++i) {
+          EXPECT_TRUE(card[i].is_cuda()) << what << " tensor " << i;
+          EXPECT_EQ(cpu[i].scalar_type(), card[i].scalar_type()) << what << " tensor " << i;
+          testing::expect_close(cpu[i], card[i].cpu(), 36 * 8 * 4 * eps,
+                                what + " tensor " + std::to_string(i));
+        }
+      }
+    }
+  });
+  compute_on(at::kCPU);
 }
 
 // With KUAFU_KERNELS=aten every op is its twin, to the bit; the loops round differently somewhere.

@@ -5,6 +5,11 @@
 namespace kuafu {
 namespace {
 
+void add_device(CLI::App& sub, std::string& device) {
+  sub.add_option("--device", device, "what thread ranks compute on (default cpu)")
+      ->check(one_of({"cpu", "cuda"}));
+}
+
 void add_matrix(CLI::App& app, FrontCall& call) {
   MatrixCall& matrix = call.matrix;
   CLI::App& sub = *app.add_subcommand(
@@ -25,6 +30,7 @@ void add_matrix(CLI::App& app, FrontCall& call) {
                  "combinations at a time, in processes of their own (default 1)")
       ->check(number_from<int64_t>(1, "a whole number"))
       ->type_name("N");
+  add_device(sub, matrix.device);
   sub.add_option("--out", matrix.out, "where compatibility.json and .md go (default results)")
       ->type_name("DIR");
   list_option(sub, "--plugin", matrix.plugins, "load a plugin; may be repeated")
@@ -71,6 +77,7 @@ void add_fuzz(CLI::App& app, FrontCall& call) {
       ->type_name("N");
   list_option(sub, "--set", fuzz.sets, "run the one plan of these settings; may be repeated")
       ->type_name("KEY=VALUE");
+  add_device(sub, fuzz.device);
   sub.add_option("--out", fuzz.out,
                  "folder for result.json and README.md; the same seed goes on behind what it holds")
       ->type_name("DIR");
@@ -123,6 +130,7 @@ void add_conformance(CLI::App& app, FrontCall& call) {
                  "give up where one check takes longer (default 10m)")
       ->transform(time_in_seconds())
       ->type_name("TIME");
+  add_device(sub, conformance.device);
   sub.add_option("--json", conformance.json, "write every finding")->type_name("FILE");
   sub.footer(R"(Examples:
   kuafu conformance

@@ -21,6 +21,10 @@ void add_plan_options(CLI::App& app, WorkerCall& call) {
 void add_run_options(CLI::App& app, WorkerCall& call) {
   app.add_option("--world", call.world, "how ranks talk (default threads; mpi under mpirun)")
       ->check(one_of(world_names()));
+  app.add_option("--device", call.device,
+                 "what ranks compute on: cpu, or cuda (default where a card is found); several "
+                 "threads share one card")
+      ->check(one_of({"cpu", "cuda"}));
   app.add_option("--transport", call.transport,
                  "whose messages the simulated world counts: threads (default) or mpi")
       ->check(one_of({worlds::kThreads, worlds::kMpi}));

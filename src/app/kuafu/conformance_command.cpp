@@ -19,6 +19,7 @@ int conformance_command(const ConformanceCall& call) {
   for (const int64_t size : call.sizes) sizes += text(sizes.empty() ? "" : ",", size);
   if (!sizes.empty()) words.insert(words.end(), {"--sizes", sizes});
   if (call.timeout_s > 0) words.insert(words.end(), {"--timeout", text(call.timeout_s)});
+  if (!call.device.empty()) words.insert(words.end(), {"--device", call.device});
   if (!call.json.empty()) words.insert(words.end(), {"--json", call.json});
   return run_conformance(words, call.json);
 }

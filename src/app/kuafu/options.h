@@ -28,6 +28,7 @@ struct WorkerCall {
   std::string plan;
   std::vector<std::string> sets;
   std::string world;
+  std::string device;
   std::string transport;
   int64_t ranks = 0;
   int64_t steps = 0;
@@ -61,6 +62,7 @@ struct WorkerCall {
 struct ConformanceCall {
   std::vector<std::string> schemes, sequences, models, schedules, optimizers, policies;
   std::vector<std::string> plugins;
+  std::string device;
   std::vector<int64_t> sizes;  ///< empty = the worker's
   double timeout_s = 0;        ///< of a check; 0 = the worker's
   std::string json;
@@ -132,13 +134,13 @@ struct ListCall {
 /// `kuafu matrix`; empty = the worker's default.
 struct MatrixCall {
   std::vector<std::string> filters;
-  std::string triples, seed, share, jobs, out;
+  std::string triples, seed, share, jobs, out, device;
   std::vector<std::string> plugins;
 };
 
 /// `kuafu fuzz`; empty = the worker's default.
 struct FuzzCall {
-  std::string seconds, plans, seed, ranks, jobs, only, out, timeout;
+  std::string seconds, plans, seed, ranks, jobs, only, out, timeout, device;
   std::vector<std::string> worlds, sets;
   std::vector<std::string> plugins;
 };

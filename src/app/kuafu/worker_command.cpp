@@ -16,6 +16,7 @@ std::vector<std::string> worker_words(const std::string& command, const WorkerCa
   };
   for (const auto& pair : call.sets) add("--set", pair);
   add("--world", call.world);
+  add("--device", call.device);
   add("--transport", call.transport);
   if (call.ranks > 0) add("--ranks", text(call.ranks));
   if (call.steps > 0) add("--steps", text(call.steps));
@@ -91,6 +92,7 @@ int matrix_command(const MatrixCall& call) {
   add("--share", call.share);
   add("--jobs", call.jobs);
   add("--out", call.out);
+  add("--device", call.device);
   for (const auto& plugin : call.plugins) add("--plugin", plugin);
   become(words);
 }
@@ -111,6 +113,7 @@ int fuzz_command(const FuzzCall& call) {
   add("--only", call.only);
   add("--out", call.out);
   add("--timeout", call.timeout);
+  add("--device", call.device);
   for (const auto& plugin : call.plugins) add("--plugin", plugin);
   become(words);
 }

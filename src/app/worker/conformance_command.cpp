@@ -22,6 +22,7 @@
 #include "app/worker/watchdog.h"
 #include "kuafu/base/plugin_hint.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/comm/worlds.h"
 #include "kuafu/conformance/kinds.h"
 #include "kuafu/engine/plugin.h"
 #include "kuafu/record/kept_results.h"
@@ -351,6 +352,7 @@ int conformance_command(const ConformanceOptions& options) {
   if (!options.json_file.empty()) require_writable("--json", options.json_file);
   Checking checking(options);
   initialise_tensors();
+  if (compute_device().is_cuda()) start_rank();  // checks make tensors before they start ranks
   Registries registries = builtin_registries();
   for (const std::string& plugin : options.plugins) load_plugin(plugin, registries);
   std::vector<Finding> all;

@@ -26,9 +26,16 @@
 #include "kuafu/base/worlds.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/record/files.h"
+#include "kuafu/tensor/tensor.h"
 
 namespace kuafu {
 namespace {
+
+void add_device_option(CLI::App& app, std::string& device) {
+  app.add_option("--device", device)
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->envname("KUAFU_DEVICE");
+}
 
 void add_plan_options(CLI::App& app, WorkerOptions& o, std::vector<std::string>& sets) {
   app.add_option("plan", o.plan_file, "plan file (TOML)")->required();
@@ -42,6 +49,7 @@ void add_run_options(CLI::App& app, WorkerOptions& o) {
   app.add_option("--world", o.world)->check(CLI::IsMember(world_names()));
   app.add_option("--transport", o.transport)
       ->check(CLI::IsMember({worlds::kThreads, worlds::kMpi}));
+  add_device_option(app, o.device);
   app.add_flag("--certify,!--no-certify", o.is_certified);
   app.add_flag("!--no-meter", o.is_metered);
   app.add_option("--json", o.json_file);
@@ -165,6 +173,7 @@ int main_with(int argc, char** argv) {
   CLI::App* conformance = app.add_subcommand("conformance", "checks choices of the registries");
   ConformanceOptions checked;
   add_conformance_options(*conformance, checked);
+  std::string device;  // of the commands whose ranks are this program's; a run has its own
   CLI::App* list = app.add_subcommand("list", "prints the registries");
   CLI::App* matrix = app.add_subcommand("matrix", "tries which choices work together");
   add_matrix_options(*matrix, matrix_options, filters);
@@ -177,6 +186,7 @@ int main_with(int argc, char** argv) {
   ImportOptions import_options;
   CLI::App* import = app.add_subcommand("import", "makes weights a checkpoint");
   add_import_options(*import, import_options);
+  for (CLI::App* command : {conformance, matrix, fuzz, ranks}) add_device_option(*command, device);
   add_plan_options(*run, options, sets);
   add_run_options(*run, options);
   add_plan_options(*explain, options, sets);
@@ -190,6 +200,7 @@ int main_with(int argc, char** argv) {
   list->add_flag("--names", options.is_names_only);
   try {
     app.parse(argc, argv);
+    if (device == "cuda") compute_on(at::kCUDA);
     options.overrides = split(sets, "--set", "train.steps=5");
     matrix_options.filters = split(filters, "--filter", "scheme=2d");
     fuzz_options.settings = options.overrides;

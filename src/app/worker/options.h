@@ -23,6 +23,7 @@ struct WorkerOptions {
   Overrides overrides;
   std::string
       world;  ///< "threads", "mpi", "nccl", "simulated"; empty: mpi under a launcher, else threads
+  std::string device;  ///< "cpu", "cuda"; empty: cuda where a card is found and the run can use it
   std::string transport;  ///< "threads", "mpi"; of the simulated world alone, empty: threads
   int64_t ranks = 0;      ///< 0: the plan's own product
   int64_t steps = 0;      ///< 0: the plan's
@@ -136,10 +137,6 @@ std::optional<int64_t> steps_beyond(const WorkerOptions& options);
 
 /// Where the plan of the options gives its keys, for messages.
 plan::Origins load_origins(const WorkerOptions& options);
-
-/// Loads LibTorch's CUDA kernels, which costs half a second that only GPU worlds should pay. Throws
-/// Unavailable where this LibTorch has none.
-void load_cuda_kernels();
 
 /// Opens the data of plans; the corpus without a path is LibTorch's header tree. It is read once for
 /// all that one opener opens, by whatever threads.

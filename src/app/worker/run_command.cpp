@@ -30,6 +30,7 @@
 #include "kuafu/base/worlds.h"
 #include "kuafu/comm/gather.h"
 #include "kuafu/comm/worlds.h"
+#include "kuafu/device/device.h"
 #include "kuafu/engine/proof/check_queue.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
@@ -121,6 +122,8 @@ class Run {
       head_["transport"] = is_for_mpi() ? worlds::kMpi : worlds::kThreads;
     head_["data"] = nullptr;
     initialise_tensors();
+    if (device_of(options_, world_, plan_) == "cuda") compute_on(at::kCUDA);
+    if (compute_device().is_cuda()) head_["device"] = device::name_of(0);
     if (world_ != worlds::kSimulated) {
       head_["load"] = load_before(num_ranks(plan_), at::get_num_threads());
     }
@@ -130,7 +133,7 @@ class Run {
     });
     head_["parameters"] = parameters_json(model_parts(plan_, registries_));
     checkpoint_ = save_options_of(options_, world_, plan_);
-    check_timeline(options_, world_, plan_);
+    check_timeline(options_, plan_);
     oracles_ = check_trace(options_, world_, plan_);
     check_watching(options_, world_);
     if (place.value_or(LaunchedRank{}).rank != 0) return;
@@ -159,10 +162,7 @@ class Run {
     run.requests = &requests_;
     listening_.emplace(requests_);
     set_start_of_checks(&work_for_rank_0);
-    if (world_ == worlds::kNccl) {
-      load_cuda_kernels();
-      run.device = at::kCUDA;  // the current one: each rank chooses its GPU when its world starts
-    }
+    run.device = compute_device();  // of cards the current one: each rank has its own by then
     const ExitWatch watch(
         [this](const std::string& what) { return end("failed", Error(what), kFailed); });
     const auto body = [&](Communicator& world) {

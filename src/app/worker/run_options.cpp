@@ -20,12 +20,14 @@
 #include "kuafu/base/worlds.h"
 #include "kuafu/checkpoint/checkpoint.h"
 #include "kuafu/checkpoint/folder.h"
+#include "kuafu/device/device.h"
 #include "kuafu/engine/requests.h"
 #include "kuafu/record/activity.h"
 #include "kuafu/record/progress.h"
 #include "kuafu/record/provenance.h"
 #include "kuafu/record/schema.h"
 #include "kuafu/record/trace_reader.h"
+#include "kuafu/tensor/tensor.h"
 
 namespace kuafu {
 
@@ -50,6 +52,25 @@ void check_world(const WorkerOptions& options, const std::string& world) {
                 " have collectives of their own; leave it out, or use --world mpi");
 }
 
+std::string device_of(const WorkerOptions& options, const std::string& world, const Plan& plan) {
+  const bool may_have_card = world == worlds::kThreads || world == worlds::kNccl;
+  const bool needs_card = world == worlds::kNccl;
+  const bool has_tiers = plan.memory.has_tiers();
+  const std::string& asked = options.device;
+  KUAFU_REQUIRE(asked != "cuda" || may_have_card, "--device cuda: ranks of the world ", world,
+                " compute on cpu; use --world threads or nccl, or --device cpu");
+  KUAFU_REQUIRE(asked != "cpu" || !needs_card,
+                "--device cpu: ranks of the world nccl have a card "
+                "each; leave it out, or use --world threads or mpi");
+  KUAFU_REQUIRE(asked != "cuda" || !has_tiers, "--device cuda: memory.policy = \"",
+                plan.memory.policy,
+                "\" moves chunks on cpu alone; nearest: memory.policy = "
+                "\"plain\", or --device cpu");
+  if (!asked.empty()) return asked;
+  if (needs_card) return "cuda";
+  return may_have_card && !has_tiers && device::num_devices() > 0 ? "cuda" : "cpu";
+}
+
 void check_certify(const WorkerOptions& options, const std::string& world) {
   std::vector<std::string> certified = world_names();
   std::erase_if(certified, is_estimated_world);
@@ -58,13 +79,13 @@ void check_certify(const WorkerOptions& options, const std::string& world) {
                 "could be certified; leave it out, or use --world ", join_or(certified));
 }
 
-void check_timeline(const WorkerOptions& options, const std::string& world, const Plan& plan) {
+void check_timeline(const WorkerOptions& options, const Plan& plan) {
   const std::string& file = options.timeline_file;
   if (file.empty()) return;
   check_activity_path(file);
-  KUAFU_REQUIRE(world != worlds::kNccl,
-                "--timeline: a GPU works on after the call that started it, ",
-                "so clocks of the host tell nothing; use --world threads, mpi or simulated");
+  KUAFU_REQUIRE(
+      !compute_device().is_cuda(), "--timeline: a GPU works on after the call that started it, ",
+      "so clocks of the host tell nothing; use --device cpu, or --world mpi or simulated");
   KUAFU_REQUIRE(plan.train.steps > 0, "--timeline shows the last step, and train.steps = 0");
   require_writable("--timeline", file);
 }

@@ -20,6 +20,10 @@ void require_writable(const char* option, const std::string& file);
 /// `--transport`, `--mpi-collectives`.
 void check_world(const WorkerOptions& options, const std::string& world);
 
+/// What ranks compute on, "cpu" or "cuda": `--device`, else a card where one is found, the world lets
+/// threads or NCCL's ranks use it, and the plan's memory has no tiers.
+std::string device_of(const WorkerOptions& options, const std::string& world, const Plan& plan);
+
 /// `--certify`. A suite may ask it of all its cases, of which those of other worlds are certified.
 void check_certify(const WorkerOptions& options, const std::string& world);
 
@@ -27,7 +31,7 @@ void check_certify(const WorkerOptions& options, const std::string& world);
 SaveOptions save_options_of(const WorkerOptions& options, const std::string& world,
                             const Plan& plan);
 
-void check_timeline(const WorkerOptions& options, const std::string& world, const Plan& plan);
+void check_timeline(const WorkerOptions& options, const Plan& plan);
 
 /// The values of a real run's trace, for `--oracles`; empty without.
 std::vector<Trace> check_trace(const WorkerOptions& options, const std::string& world,

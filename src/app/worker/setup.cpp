@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/worker/options.h"
 
-#include <dlfcn.h>
-
 #include <iostream>
 
 #include "kuafu/base/build_info.h"
@@ -71,14 +69,6 @@ Plan load_resolved(const WorkerOptions& options, const Registries& registries, i
     std::cerr << "kuafu: warning: " << warning << std::endl;
   }
   return plan;
-}
-
-void load_cuda_kernels() {
-  const std::string library = text(build_info::kTorchDir, "/lib/libtorch_cuda.so");
-  if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
-    throw Unavailable(text("LibTorch's CUDA kernels cannot be loaded: ", dlerror(),
-                           "; use --world threads, mpi or simulated"));
-  }
 }
 
 DataOpener data_opener() {

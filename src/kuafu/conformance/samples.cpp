@@ -19,15 +19,16 @@ Param shard(const std::string& name, const Shape& global, const Layout& layout, 
 }
 
 Tensor ids(int64_t batch, int64_t sequence, int64_t vocab, uint64_t site, at::Device device) {
-  const Tensor t = at::empty({batch, sequence}, at::TensorOptions(at::kLong).device(device));
-  if (device.is_meta()) return t;
+  const auto options = at::TensorOptions(at::kLong);
+  if (device.is_meta()) return at::empty({batch, sequence}, options.device(device));
+  const Tensor t = at::empty({batch, sequence}, options);
   const CounterRandom random(5, site);
   int64_t* out = t.data_ptr<int64_t>();
   for (int64_t i = 0; i < t.numel(); ++i) {
     out[i] =
         static_cast<int64_t>(random.bits(static_cast<uint64_t>(i)) % static_cast<uint64_t>(vocab));
   }
-  return t;
+  return t.to(device);
 }
 
 void sum_over(const Mesh& mesh, const Axes& axes, const Tensor& x) {
@@ -47,7 +48,7 @@ double relative_error(const Tensor& a, const Tensor& b) {
 
 bool is_same(const Tensor& a, const Tensor& b) {
   if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
-  const Tensor x = a.contiguous(), y = b.contiguous();
+  const Tensor x = a.cpu().contiguous(), y = b.cpu().contiguous();
   return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
 

@@ -57,7 +57,7 @@ class AttendingRank {
     if (order.empty()) return t.narrow(kSeqDim, p.offset, p.extent);
     const std::vector<int64_t> places(order.begin() + p.offset,
                                       order.begin() + p.offset + p.extent);
-    return t.index_select(kSeqDim, at::tensor(places, at::kLong));
+    return t.index_select(kSeqDim, at::tensor(places, at::kLong).to(t.device()));
   }
 
   /// Forward and backward; bytes received in each.
@@ -230,7 +230,7 @@ void check_attention_worlds(const Sequenced& s, const AttentionShape& shape, Not
   for (const Attended& a : settings_of(shape)) {
     std::vector<AttentionCounts> real(static_cast<size_t>(s.ranks));
     run_on_threads(static_cast<int>(s.ranks), [&](Communicator& world) {
-      real[static_cast<size_t>(world.rank())] = count_attention(s, a, world, at::kCPU);
+      real[static_cast<size_t>(world.rank())] = count_attention(s, a, world, compute_device());
     });
     SimulatedWorld simulated(static_cast<int>(s.ranks));
     for (int r = 0; r < s.ranks; ++r) {

@@ -37,7 +37,8 @@ Tensor probabilities(const Attended& a, const Tensor& q, const Tensor& k) {
   const Tensor scores =
       at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(a.shape.head_dim));
   if (a.shape.mask == Mask::kNone) return at::softmax(scores, -1);
-  const Tensor later = at::ones({length, length}, at::kBool).triu(1);
+  const Tensor later =
+      at::ones({length, length}, at::TensorOptions(at::kBool).device(compute_device())).triu(1);
   return at::softmax(scores.masked_fill(later, -std::numeric_limits<double>::infinity()), -1);
 }
 

@@ -78,7 +78,7 @@ Counts count(const Subject& subject, const LayerShape& e, Communicator& world, a
 void check_worlds(const Subject& subject, const LayerShape& e, Notes& notes) {
   std::vector<Counts> real(static_cast<size_t>(subject.ranks()));
   subject.on_threads([&](Communicator& world) {
-    real[static_cast<size_t>(world.rank())] = count(subject, e, world, at::kCPU);
+    real[static_cast<size_t>(world.rank())] = count(subject, e, world, compute_device());
   });
   SimulatedWorld simulated(subject.ranks());
   for (int r = 0; r < subject.ranks(); ++r) {

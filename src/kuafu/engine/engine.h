@@ -36,7 +36,7 @@ struct StepReport {
 
 /// How an engine stands in its world.
 struct EngineOptions {
-  at::Device device = at::kCPU;
+  at::Device device = compute_device();
   Ledger* ledger = nullptr;  ///< books the mesh's traffic by axis; may be null
   /// How many times slower this rank computes in a step: it sleeps after each block, in multiples
   /// of what its thread has computed. For experiments; null: 1.

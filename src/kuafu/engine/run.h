@@ -84,7 +84,7 @@ struct StepDone {
 };
 
 struct RunOptions {
-  at::Device device = at::kCPU;
+  at::Device device = compute_device();
   bool is_certified = false;
   int64_t certificate_memory = int64_t{4} << 30;  ///< bytes
   /// How many times slower a rank computes in a step: stragglers, for experiments; null: 1.

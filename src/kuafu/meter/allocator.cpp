@@ -15,6 +15,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/trace.h"
 #include "kuafu/device/arena.h"
+#include "kuafu/meter/cuda_block.h"
 
 namespace kuafu {
 namespace {
@@ -227,10 +228,22 @@ Header* header_of(const c10::DataPtr& data) {
   if (data.get_context() == nullptr) return nullptr;
   if (data.get_deleter() == &free_block) return header_of_block(data.get_context());
   if (data.get_deleter() == &free_meta) return static_cast<Header*>(data.get_context());
+  if (data.get_deleter() == &free_cuda_block) {
+    return static_cast<Header*>(static_cast<CudaBlock*>(data.get_context())->booking);
+  }
   return nullptr;
 }
 
 }  // namespace
+
+void* book_block(size_t bytes) { return new Header(booked(bytes)); }
+
+void unbook_block(void* booking) { free_meta(booking); }
+
+void free_cuda_block(void* context) {
+  const std::unique_ptr<CudaBlock> block(static_cast<CudaBlock*>(context));
+  if (block) unbook_block(block->booking);
+}
 
 void install_allocators() {
   static std::once_flag once;

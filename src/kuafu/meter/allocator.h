@@ -11,6 +11,9 @@ namespace kuafu {
 /// category of the allocating thread. Called first thing in main, once; idempotent.
 void install_allocators();
 
+/// The same for CUDA, over LibTorch's caching allocator. @pre LibTorch's CUDA libraries are loaded.
+void install_cuda_allocator();
+
 /// Books a tensor's storage under another category (a fresh gradient, an op's output).
 /// No effect on storages that were not allocated through install_allocators().
 void recategorise(const at::Tensor& t, Category to);

@@ -44,6 +44,7 @@ const Kinds& kinds() {
                                "kuafu::momentum_ahead",
                                "kuafu::decayed_step",
                                "kuafu::cross_entropy_backward",
+                               "kuafu::add_bias",
                                "aten::add",
                                "aten::add_",
                                "aten::sub",

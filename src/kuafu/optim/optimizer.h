@@ -99,7 +99,7 @@ double learning_rate(const OptimizerPlan& plan, int64_t t, int64_t steps, int64_
 /// On meta tensors the communication is made and 1 returned (the simulated world's oracle).
 /// `device`: where shards are, or would be on a rank without any.
 double global_grad_norm(std::span<const ParamShard> shards, const Mesh& mesh,
-                        at::Device device = at::kCPU);
+                        at::Device device = compute_device());
 /// min(1, clip / norm), for ParamShard::grad_factor; 1 where clip = 0 or the norm is NaN, so that the
 /// loss shows it. Throws ConfigError for clip < 0.
 double clip_factor(double norm, double clip);

@@ -48,6 +48,8 @@ std::vector<FieldDoc> outcome_fields() {
       {"data.samples", T::kInteger, kOk, true, "samples",
        "distinct training samples, an epoch; null where they never end"},
       {"world", T::kText, kOk, true, "", "`threads`, `mpi`, `nccl`, `simulated` or `self`"},
+      {"device", T::kText, kOptional, false, "",
+       "the card that ranks compute on, as its maker calls it; absent where they compute on cpu"},
       {"transport", T::kText, kOptional, false, "",
        "whose ledger the simulated world keeps: `threads` or `mpi`; absent in other worlds"},
       {"ranks", T::kInteger, kOk, true, "ranks", "size of the world"},

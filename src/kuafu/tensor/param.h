@@ -73,7 +73,7 @@ bool holds_vectors(const Param& p);
 /// Where parameters are made: device, dtype, seed.
 struct ParamFactory {
   const Mesh* mesh = nullptr;
-  at::Device device = at::kCPU;
+  at::Device device = compute_device();
   DType dtype = DType::kF32;
   uint64_t seed = 1;
   /// Values have shapes and no storage until somebody gives them some (ZeRO-3: a part of each).

@@ -2,18 +2,74 @@
 #include "kuafu/tensor/tensor.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/AutogradState.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <dlfcn.h>
 #include <pthread.h>
 
+#include <atomic>
+#include <memory>
 #include <mutex>
+#include <string>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/comm/worlds.h"
+#include "kuafu/device/device.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/meter/op_trace.h"
 #include "kuafu/tensor/ops/library.h"
 
 namespace kuafu {
+namespace {
+
+std::atomic<at::DeviceType> computes_on = at::kCPU;
+
+/// LibTorch's kernels for cards, which take half a second to load.
+void load_cuda_kernels() {
+  if (device::num_devices() == 0) throw Unavailable("no CUDA device: " + device::why_none());
+  // By name: it lies beside the LibTorch that this process has.
+  if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    throw Unavailable(text("LibTorch's CUDA kernels cannot be loaded: ", dlerror()));
+  }
+  install_cuda_allocator();
+}
+
+/// A rank's share of its card: what other streams did before comes first, and what it did comes
+/// before whoever joins its thread.
+class RankOnCard {
+ public:
+  RankOnCard() : card_(at::kCUDA), stream_(card_.getStreamFromGlobalPool(card_.getDevice())) {
+    card_.synchronizeDevice(stream_.device_index());
+    card_.exchangeStream(stream_);
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+  }
+  // By its name: at the end of a thread LibTorch no longer knows which stream was current.
+  ~RankOnCard() {
+    try {
+      card_.synchronizeStream(stream_);
+    } catch (const std::exception&) {  // the card failed: whoever asks it next is told
+    }
+  }
+  RankOnCard(const RankOnCard&) = delete;
+  RankOnCard& operator=(const RankOnCard&) = delete;
+
+ private:
+  c10::impl::VirtualGuardImpl card_;
+  c10::Stream stream_;
+};
+
+/// What each thread that is a rank sets for itself.
+void start_tensor_rank() {
+  at::init_num_threads();
+  if (!compute_device().is_cuda()) return;
+  static std::once_flag once;
+  std::call_once(once, &load_cuda_kernels);
+  thread_local std::unique_ptr<RankOnCard> mine;
+  mine = nullptr;
+  mine = std::make_unique<RankOnCard>();
+}
+
+}  // namespace
 
 DType dtype_of(const Tensor& t) {
   switch (t.scalar_type()) {
@@ -89,12 +145,20 @@ void initialise_tensors() {
     at::set_num_threads(1);
     // The number is each thread's own, and LibTorch tells it to MKL at a thread's first parallel loop:
     // until then its products took all cores, which adds large ones up in another order.
-    set_start_of_thread_ranks(&at::init_num_threads);
+    set_start_of_ranks(&start_tensor_rank);
     // LibTorch replaces its thread pool at the first use after a fork, without a lock: a forked
     // child does so at once, before its ranks are threads that would find no pool.
     ::pthread_atfork(nullptr, nullptr, [] { at::set_num_threads(1); });
     register_ops();
   });
+}
+
+at::Device compute_device() { return computes_on.load(); }
+
+void compute_on(at::DeviceType device) {
+  KUAFU_REQUIRE(device == at::kCPU || device == at::kCUDA, "ranks compute on cpu or cuda, not on ",
+                c10::DeviceTypeName(device, true));
+  computes_on = device;
 }
 
 }  // namespace kuafu

@@ -25,4 +25,13 @@ Shape shape_of(const Tensor& t);
 /// meta kernels, one intra-op thread in it and in its thread ranks. Idempotent.
 void initialise_tensors();
 
+/// What ranks of this process compute on where a call names no other device; the CPU at first.
+at::Device compute_device();
+
+/// Makes that `device`, the CPU or CUDA. The first rank of a process loads the kernels, so that a
+/// process may fork before it has ranks; it throws Unavailable where there is no card. Each thread
+/// that is a rank gets a stream of its own on its card, and runs its backward itself: LibTorch would
+/// have all ranks of a card share one thread, where they would wait for each other for ever.
+void compute_on(at::DeviceType device);
+
 }  // namespace kuafu

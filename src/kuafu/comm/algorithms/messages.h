@@ -42,7 +42,7 @@ class Messages {
   std::vector<Work> under_way_;  // of the round before next_round_
 };
 
-/// LocalWork on host memory; does nothing on a simulated rank, which has none.
-void work_on_host(const Local& local, const Messages::Memory& memory, ReduceOp op);
+/// LocalWork on the memory that there is, the host's or a card's; a simulated rank has none.
+void do_work(const Local& local, const Messages::Memory& memory, ReduceOp op);
 
 }  // namespace kuafu::algorithms

@@ -43,7 +43,7 @@ struct PipelineRank {
   Communicator* pipeline = nullptr;  ///< the ranks of the pipeline, in order
   std::vector<int> rank_of_stage;
   std::vector<StageWork*> stages;  ///< by stage; null where it lives on another rank
-  at::Device device = at::kCPU;
+  at::Device device = compute_device();
 };
 
 /// Works down one row of a lowered timetable: the one interpreter of every schedule. A receive is

@@ -72,7 +72,7 @@ class LegRounds final : public SumRounds {
     const Messages::Memory memory{view(flat_), view(flat_), view(scratch_)};
     running_ = std::make_unique<Messages>(*leg.group, leg.program, memory, tag_,
                                           [memory](const algorithms::Local& local) {
-                                            algorithms::work_on_host(local, memory, ReduceOp::kSum);
+                                            algorithms::do_work(local, memory, ReduceOp::kSum);
                                           });
   }
 
@@ -84,9 +84,6 @@ class LegRounds final : public SumRounds {
 };
 
 PendingSum run(std::vector<Leg> legs, const Tensor& flat, int tag) {
-  KUAFU_REQUIRE(view(flat).place != Place::kDevice,
-                "parallel.data.mode: named algorithms add on the host and take CPU ranks, the "
-                "gradients live on a GPU; nearest: mode = \"auto\"");
   return PendingSum(std::make_unique<LegRounds>(std::move(legs), flat, tag));
 }
 

@@ -7,6 +7,7 @@
 #include "kuafu/tensor/collectives.h"
 #include "kuafu/tensor/differentiable.h"
 #include "kuafu/tensor/ops.h"
+#include "kuafu/tensor/ops/bias.h"
 #include "kuafu/tensor/root_gradient.h"
 #include "kuafu/tensor/scale.h"
 #include "kuafu/tensor/weight_grads.h"
@@ -60,7 +61,7 @@ Tensor linear(const TensorParallel& tp, const Tensor& x, const Tensor& w, const 
               Role r) {
   const Forward forward = [&](const Tensors& in) -> ForwardResult {
     Tensor y = tp.forward(in[0], in[1], r);
-    if (in[2].defined()) y.add_(in[2]);
+    if (in[2].defined()) ops::add_bias(y, in[2]);
     return {{y}, {in[0], in[1]}};
   };
   const Backward backward = [&tp, r](const Tensors& saved, const Tensors& grads,
@@ -85,7 +86,7 @@ Tensor tied_head(const TensorParallel& tp, const Tensor& x, const Tensor& table,
                  const Tensor& bias) {
   const Forward forward = [&](const Tensors& in) -> ForwardResult {
     Tensor logits = tp.input_grad(in[0], in[1], Role::kContract);
-    if (in[2].defined()) logits.add_(in[2]);
+    if (in[2].defined()) ops::add_bias(logits, in[2]);
     return {{logits}, {in[0], in[1]}};
   };
   const Backward backward = [&tp](const Tensors& saved, const Tensors& grads,

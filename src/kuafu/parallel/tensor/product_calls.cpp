@@ -47,7 +47,9 @@ class NotingCommunicator final : public CallCommunicator {
   }
 
  protected:
-  Place place() const override { return world_.place; }
+  Takes takes() const override {
+    return world_.place == Place::kMeta ? Takes::kMeta : Takes::kHost;
+  }
   void enter(const Call& call) override {
     if (size() > 1) world_.calls.push_back({label(), call.verb, call.count()});
   }

@@ -137,13 +137,38 @@ bool is_half(const Tensor& t) {
   return t.scalar_type() == at::kBFloat16 || t.scalar_type() == at::kHalf;
 }
 
-/// Half precision: the flash kernel, which knows groups of query heads. f32 and f64: matrix
-/// products, exact to the type.
+/// Heads as the flash kernel of cards reads them: of 8, 16, ... elements; zeros add nothing.
+Tensor for_flash(const Tensor& t) {
+  const int64_t over = t.size(3) % 8;
+  return over == 0 ? unit_stride(t) : at::constant_pad_nd(t, {0, 8 - over});
+}
+
+/// The first elements of each head, as `like` has them.
+Tensor unpadded(const Tensor& t, const Tensor& like) {
+  return t.size(3) == like.size(3) ? t : t.narrow(3, 0, like.size(3)).contiguous();
+}
+
+/// Whether cuDNN's kernel takes them, which on Hopper is twice as fast as the flash kernel. A long
+/// sequence alone is worth the making of its plan.
+bool is_for_cudnn(const Tensor& q, const Tensor& k) {
+  constexpr int64_t kLong = 256, kMostWidth = 128;
+  return q.is_cuda() && q.size(1) == k.size(1) && q.size(2) == k.size(2) && q.size(2) >= kLong &&
+         q.size(3) % 8 == 0 && q.size(3) <= kMostWidth;
+}
+
+/// Half precision: cuDNN's kernel, or the flash kernel, which knows groups of query heads. f32 and
+/// f64: matrix products, exact to the type.
 Two attention_cuda(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal) {
   if (!is_half(q) || is_empty(q, k)) return attention_plain(q, k, v, is_causal);
-  auto result = at::_scaled_dot_product_flash_attention(unit_stride(q), unit_stride(k),
-                                                        unit_stride(v), 0.0, is_causal);
-  return {std::get<0>(result), std::get<1>(result)};
+  if (is_for_cudnn(q, k)) {
+    auto result = at::_scaled_dot_product_cudnn_attention(unit_stride(q), unit_stride(k),
+                                                          unit_stride(v), std::nullopt, true, 0.0,
+                                                          is_causal, false, scale_of(q));
+    return {std::get<0>(result), std::get<1>(result).squeeze(-1)};
+  }
+  auto result = at::_scaled_dot_product_flash_attention(for_flash(q), for_flash(k), for_flash(v),
+                                                        0.0, is_causal, false, scale_of(q));
+  return {unpadded(std::get<0>(result), q), std::get<1>(result)};
 }
 
 Three attention_backward_cuda(const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -151,11 +176,19 @@ Three attention_backward_cuda(const Tensor& dout, const Tensor& q, const Tensor&
   if (!is_half(q) || is_empty(q, k)) {
     return attention_backward_plain(dout, q, k, v, out, lse, is_causal);
   }
-  const Tensor none;                                                   // no packed sequences
+  const Tensor none;  // no packed sequences
+  if (is_for_cudnn(q, k)) {
+    const Tensor zero = at::zeros({}, q.options().dtype(at::kLong));  // dropout's random state
+    return at::_scaled_dot_product_cudnn_attention_backward(
+        unit_stride(dout), unit_stride(q), unit_stride(k), unit_stride(v), unit_stride(out),
+        lse.unsqueeze(-1), zero, zero, none, none, none, q.size(2), k.size(2), 0.0, is_causal,
+        scale_of(q));
+  }
   const Tensor unused = at::zeros({2}, q.options().dtype(at::kLong));  // dropout's random state
-  return at::_scaled_dot_product_flash_attention_backward(
-      unit_stride(dout), unit_stride(q), unit_stride(k), unit_stride(v), unit_stride(out),
-      lse.contiguous(), none, none, q.size(2), k.size(2), 0.0, is_causal, unused, unused);
+  const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_backward(
+      for_flash(dout), for_flash(q), for_flash(k), for_flash(v), for_flash(out), lse.contiguous(),
+      none, none, q.size(2), k.size(2), 0.0, is_causal, unused, unused, scale_of(q));
+  return {unpadded(dq, q), unpadded(dk, k), unpadded(dv, v)};
 }
 
 void merge_cpu(const Tensor& out, const Tensor& lse, const Tensor& part, const Tensor& part_lse) {

@@ -51,6 +51,13 @@ Tensor layers_of(const Tensor& value, at::IntArrayRef ints) {
 /// Sums of squares of a and b by layer, (layers, 2) f64.
 Tensor squares_by_layer(const Tensor& a, const Tensor& b, at::IntArrayRef run, int64_t layers) {
   const Tensor both = at::stack({a.flatten(), b.flatten()}, 1).to(at::kDouble).square();
+  if (layers == 1) return both.sum(0, true);
+  if (a.is_cuda()) {  // index_add_ has no order there, and replicas must agree to the bit
+    const Tensor of = layers_of(a, run);
+    Tensors sums;
+    for (int64_t i = 0; i < layers; ++i) sums.push_back((both * of.eq(i).unsqueeze(1)).sum(0));
+    return at::stack(sums);
+  }
   return new_sums(a, layers).index_add_(0, layers_of(a, run), both);
 }
 

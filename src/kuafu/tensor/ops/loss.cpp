@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "kuafu/tensor/ops.h"
+#include "kuafu/tensor/ops/card.h"
 #include "kuafu/tensor/ops/library.h"
 
 namespace kuafu {
@@ -38,7 +39,31 @@ std::pair<Tensor, Tensor> locate(const Tensor& targets, int64_t first, int64_t c
   return {at::where(is_mine, index, at::zeros({}, index.options())), is_mine};
 }
 
+kernels::card::Logits on_card(const Tensor& logits, const Tensor& targets, int64_t first,
+                              int64_t vocab) {
+  const int64_t width = logits.size(-1);
+  return {.kind = kind_of(logits),
+          .x = logits.const_data_ptr(),
+          .targets = targets.const_data_ptr<int64_t>(),
+          .rows = targets.numel(),
+          .width = width,
+          .columns = real_columns(logits, first, vocab),
+          .first = first};
+}
+
+Three stats_on_card(const Tensor& logits, const Tensor& targets, int64_t first, int64_t vocab) {
+  const Tensor x = logits.contiguous(), wanted = targets.contiguous();
+  const Tensor max = at::empty(targets.sizes(), logits.options().dtype(accumulator(logits)));
+  const Tensor sumexp = at::empty_like(max), target = at::empty_like(max);
+  check_started(kernels::card::cross_entropy_stats(
+                    on_card(x, wanted, first, vocab), max.mutable_data_ptr(),
+                    sumexp.mutable_data_ptr(), target.mutable_data_ptr(), card_stream_of(x)),
+                "cross entropy");
+  return {max, sumexp, target};
+}
+
 Three stats_kernel(const Tensor& logits, const Tensor& targets, int64_t first, int64_t vocab) {
+  if (has_card_kernel(logits)) return stats_on_card(logits, targets, first, vocab);
   const Tensor rows = logits.reshape({-1, logits.size(-1)});
   const auto options = logits.options().dtype(accumulator(logits));
   const Tensor max = at::full({rows.size(0)}, -kInfinity, options);
@@ -80,6 +105,15 @@ Three stats_meta(const Tensor& logits, const Tensor& targets, int64_t, int64_t) 
 
 Tensor loss_backward_kernel(const Tensor& logits, const Tensor& targets, const Tensor& max,
                             const Tensor& sumexp, double scale, int64_t first, int64_t vocab) {
+  if (has_card_kernel(logits)) {
+    const Tensor x = logits.contiguous(), wanted = targets.contiguous(), dx = at::empty_like(x);
+    check_started(kernels::card::cross_entropy_backward(on_card(x, wanted, first, vocab),
+                                                        max.contiguous().const_data_ptr(),
+                                                        sumexp.contiguous().const_data_ptr(), scale,
+                                                        dx.mutable_data_ptr(), card_stream_of(x)),
+                  "the gradient of cross entropy");
+    return dx;
+  }
   const Tensor rows = logits.reshape({-1, logits.size(-1)});
   const Tensor out = at::empty(rows.sizes(), rows.options());
   const int64_t columns = real_columns(logits, first, vocab);

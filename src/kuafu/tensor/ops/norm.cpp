@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "kuafu/tensor/ops.h"
+#include "kuafu/tensor/ops/card.h"
 #include "kuafu/tensor/ops/library.h"
 #include "kuafu/tensor/ops/norm.h"
 
@@ -28,8 +29,48 @@ NormResults layer_norm_cpu(const Tensor& x, const Tensor& weight, const Tensor& 
 /// precision; on a CPU they would be of t's type.
 Tensor for_aten(const Tensor& t) { return t.is_cpu() ? widened(t) : t; }
 
+/// Whether the kernel of a card takes these.
+bool is_for_card(const Tensor& x, const Tensor& weight) {
+  return has_card_kernel(x) && x.numel() > 0 && weight.scalar_type() == x.scalar_type();
+}
+
+NormResults layer_norm_on_card(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                               double epsilon) {
+  const Tensor in = x.contiguous(), w = weight.contiguous(), b = bias.contiguous();
+  const Tensor y = at::empty(x.sizes(), x.options());
+  const Tensor mean = at::empty({rows_of(x).rows}, x.options().dtype(accumulator(x)));
+  const Tensor rstd = at::empty_like(mean);
+  check_started(kernels::card::layer_norm(
+                    matrix_of(in),
+                    {in.const_data_ptr(), w.const_data_ptr(), b.const_data_ptr(), epsilon,
+                     y.mutable_data_ptr(), mean.mutable_data_ptr(), rstd.mutable_data_ptr()},
+                    card_stream_of(in)),
+                "layer norm");
+  return {y, mean, rstd};
+}
+
+NormResults layer_norm_backward_on_card(const Tensor& dy, const Tensor& x, const Tensor& mean,
+                                        const Tensor& rstd, const Tensor& weight,
+                                        const std::optional<Tensor>& residual) {
+  const Tensor d = dy.contiguous(), in = x.contiguous(), w = weight.contiguous();
+  const Tensor beside = residual ? residual->contiguous() : Tensor();
+  const Tensor dx = at::empty(x.sizes(), x.options());
+  const Tensor dw = at::empty(weight.sizes(), weight.options()), db = at::empty_like(dw);
+  const Tensor partial = at::empty({2, kernels::card::kRowParts, x.size(-1)}, mean.options());
+  check_started(kernels::card::layer_norm_backward(
+                    matrix_of(in),
+                    {d.const_data_ptr(), in.const_data_ptr(), mean.const_data_ptr(),
+                     rstd.const_data_ptr(), w.const_data_ptr(),
+                     beside.defined() ? beside.const_data_ptr() : nullptr, dx.mutable_data_ptr(),
+                     dw.mutable_data_ptr(), db.mutable_data_ptr(), partial.mutable_data_ptr()},
+                    card_stream_of(in)),
+                "the gradient of layer norm");
+  return {dx, dw, db};
+}
+
 NormResults layer_norm_cuda(const Tensor& x, const Tensor& weight, const Tensor& bias,
                             double epsilon) {
+  if (is_for_card(x, weight)) return layer_norm_on_card(x, weight, bias, epsilon);
   const auto [y, mean, rstd] =
       at::native_layer_norm(for_aten(x), {x.size(-1)}, for_aten(weight), for_aten(bias), epsilon);
   return {y.to(x.scalar_type()), mean.view(-1), rstd.view(-1)};
@@ -57,6 +98,9 @@ NormResults layer_norm_backward_cpu(const Tensor& dy, const Tensor& x, const Ten
 NormResults layer_norm_backward_cuda(const Tensor& dy, const Tensor& x, const Tensor& mean,
                                      const Tensor& rstd, const Tensor& weight,
                                      const std::optional<Tensor>& residual) {
+  if (is_for_card(x, weight)) {
+    return layer_norm_backward_on_card(dy, x, mean, rstd, weight, residual);
+  }
   // The weight stands for the bias too: only its type and size are read.
   const Tensor w = for_aten(weight);
   auto [dx, dw, db] =

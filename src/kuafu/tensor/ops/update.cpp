@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kuafu/base/kernel_choice.h"
+#include "kuafu/tensor/ops/card.h"
 #include "kuafu/tensor/ops/formula.h"
 #include "kuafu/tensor/ops/library.h"
 #include "kuafu/tensor/ops/update.h"
@@ -14,12 +15,10 @@ namespace {
 using kernels::Decay;
 using kernels::Momentum;
 
-template <Decay decay>
-void adam_cpu(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v, double lr,
-              double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
-              double grad_factor) {
+kernels::AdamWFactors adam_factors(double lr, double beta1, double beta2, double epsilon,
+                                   double weight_decay, int64_t t, double grad_factor) {
   const auto steps = static_cast<double>(t);
-  const kernels::AdamWFactors factors{
+  return {
       .beta1 = beta1,
       .beta2 = beta2,
       .epsilon = epsilon,
@@ -29,6 +28,49 @@ void adam_cpu(const Tensor& value, const Tensor& grad, const Tensor& m, const Te
       .coupled = weight_decay,
       .keep = 1 - lr * weight_decay,
   };
+}
+
+/// A gradient as a kernel of a card reads it beside `value`: half precision stays as it is for f32.
+Tensor grad_for_card(const Tensor& value, const Tensor& grad) {
+  const bool is_half = grad.scalar_type() == at::kBFloat16 || grad.scalar_type() == at::kHalf;
+  const bool stays = value.scalar_type() == at::kFloat && is_half;
+  return stays ? grad.contiguous() : grad.to(value.scalar_type()).contiguous();
+}
+
+template <Decay decay>
+void adam_cuda(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v, double lr,
+               double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
+               double grad_factor) {
+  for (const Tensor* x : {&value, &m, &v}) check_dense(*x);
+  const Tensor g = grad_for_card(value, grad);
+  check_started(
+      kernels::card::adam(decay,
+                          {kind_of(value), kind_of(g), value.mutable_data_ptr(), g.const_data_ptr(),
+                           m.mutable_data_ptr(), v.mutable_data_ptr(), value.numel()},
+                          adam_factors(lr, beta1, beta2, epsilon, weight_decay, t, grad_factor),
+                          card_stream_of(value)),
+      "an update");
+}
+
+template <Momentum how>
+void sgd_cuda(const Tensor& value, const Tensor& grad, const Tensor& velocity, double lr,
+              double momentum, double weight_decay, double grad_factor) {
+  for (const Tensor* x : {&value, &velocity}) check_dense(*x);
+  const Tensor g = grad_for_card(value, grad);
+  check_started(
+      kernels::card::sgd(how,
+                         {kind_of(value), kind_of(g), value.mutable_data_ptr(), g.const_data_ptr(),
+                          velocity.mutable_data_ptr(), value.numel()},
+                         {lr, momentum, weight_decay, grad_factor}, card_stream_of(value)),
+      "an update");
+}
+
+template <Decay decay>
+void adam_cpu(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v, double lr,
+              double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
+              double grad_factor) {
+  const kernels::AdamWFactors factors =
+      adam_factors(lr, beta1, beta2, epsilon, weight_decay, t, grad_factor);
   for (const Tensor* x : {&value, &m, &v}) check_dense(*x);
   by_type(value, [&](auto zero) {
     using T = decltype(zero);
@@ -70,7 +112,17 @@ Tensor sum_of_squares_cpu(const Tensor& x) {
   return at::full({}, sum, x.options().dtype(at::kDouble));
 }
 
-Tensor sum_of_squares_plain(const Tensor& x) { return x.to(at::kDouble).square().sum(); }
+Tensor sum_of_squares_cuda(const Tensor& x) {
+  if (!has_card_kernel(x)) return x.to(at::kDouble).square().sum();
+  const Tensor in = x.contiguous();
+  const Tensor partial = at::empty({kernels::card::kPartials}, x.options().dtype(at::kDouble));
+  const Tensor sum = at::empty({}, partial.options());
+  check_started(kernels::card::sum_of_squares(kind_of(in), in.const_data_ptr(), in.numel(),
+                                              partial.mutable_data_ptr<double>(),
+                                              sum.mutable_data_ptr<double>(), card_stream_of(in)),
+                "a sum of squares");
+  return sum;
+}
 
 Tensor sum_of_squares_meta(const Tensor& x) {
   return at::empty({}, x.options().dtype(at::kDouble));
@@ -80,11 +132,14 @@ using AdamWOp = void(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                      double, double, double, int64_t, double);
 using SgdOp = void(const Tensor&, const Tensor&, const Tensor&, double, double, double, double);
 
-/// An op whose twin is the formula of a rule, which is handed to each call: a loop on a CPU.
-template <class Cpu, class Meta>
-void add_rule(OpLibrary& lib, const char* schema, const char* name, Cpu on_cpu, Meta on_meta) {
+/// An op whose twin is the formula of a rule, which is handed to each call: a loop on a CPU, a kernel
+/// on a card.
+template <class Cpu, class Cuda, class Meta>
+void add_rule(OpLibrary& lib, const char* schema, const char* name, Cpu on_cpu, Cuda on_cuda,
+              Meta on_meta) {
   lib.schemas.def(schema);
   lib.cpu.impl(name, on_cpu);
+  lib.cuda.impl(name, on_cuda);
   lib.meta.impl(name, on_meta);
 }
 
@@ -95,21 +150,21 @@ void add_update_ops(OpLibrary& lib) {
       lib,
       "adamw(Tensor(a!) value, Tensor grad, Tensor(b!) m, Tensor(c!) v, float lr, float beta1, "
       "float beta2, float epsilon, float weight_decay, int t, float grad_factor) -> ()",
-      "adamw", &adam_cpu<Decay::kOfWeight>, &adam_meta);
+      "adamw", &adam_cpu<Decay::kOfWeight>, &adam_cuda<Decay::kOfWeight>, &adam_meta);
   add_rule(lib,
            "adam(Tensor(a!) value, Tensor grad, Tensor(b!) m, Tensor(c!) v, float lr, float beta1, "
            "float beta2, float epsilon, float weight_decay, int t, float grad_factor) -> ()",
-           "adam", &adam_cpu<Decay::kInGradient>, &adam_meta);
+           "adam", &adam_cpu<Decay::kInGradient>, &adam_cuda<Decay::kInGradient>, &adam_meta);
   add_rule(lib,
            "sgd(Tensor(a!) value, Tensor grad, Tensor(b!) velocity, float lr, float momentum, "
            "float weight_decay, float grad_factor) -> ()",
-           "sgd", &sgd_cpu<Momentum::kPlain>, &sgd_meta);
+           "sgd", &sgd_cpu<Momentum::kPlain>, &sgd_cuda<Momentum::kPlain>, &sgd_meta);
   add_rule(lib,
            "nesterov(Tensor(a!) value, Tensor grad, Tensor(b!) velocity, float lr, float momentum, "
            "float weight_decay, float grad_factor) -> ()",
-           "nesterov", &sgd_cpu<Momentum::kNesterov>, &sgd_meta);
+           "nesterov", &sgd_cpu<Momentum::kNesterov>, &sgd_cuda<Momentum::kNesterov>, &sgd_meta);
   lib.add("sum_of_squares(Tensor x) -> Tensor", "sum_of_squares", &sum_of_squares_cpu,
-          &sum_of_squares_plain, &sum_of_squares_meta);
+          &sum_of_squares_cuda, &sum_of_squares_meta);
 }
 
 namespace ops {
@@ -145,7 +200,7 @@ class UpdateOp {
 /// Whether an own loop, or what a meta device has instead, updates it.
 bool has_loop(const Tensor& value) {
   static const bool is_own = kernel_choice() == KernelChoice::kOwn;
-  return value.is_meta() || (value.is_cpu() && is_own);
+  return value.is_meta() || (value.is_cpu() && is_own) || has_card_kernel(value);
 }
 
 void update_by(const UpdateOp<AdamWOp>& op, Tensor& value, const Tensor& grad, Tensor& m, Tensor& v,

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "kuafu/kernels/updates.h"
+
+// Loops of this folder on a card: pointers are to its memory, and work is started on `stream`, a
+// cudaStream_t, in whose order it runs. Each reads and writes an element once. Every function returns
+// a cudaError_t.
+namespace kuafu::kernels::card {
+
+/// Whether this build has them; without, none may be called.
+bool is_built();
+
+/// What an element of an array is.
+enum class Kind : uint8_t { kF64, kF32, kBF16, kF16 };
+
+/// Arguments of adam: f64 with gradients of f64, or f32 with gradients of f32, bf16 or f16.
+struct AdamCall {
+  Kind kind, grad_kind;
+  void* w;
+  const void* grad;
+  void *m, *v;
+  int64_t count;
+};
+int adam(Decay decay, const AdamCall& call, const AdamWFactors& factors, void* stream);
+
+struct SgdCall {
+  Kind kind, grad_kind;
+  void* w;
+  const void* grad;
+  void* velocity;
+  int64_t count;
+};
+int sgd(Momentum how, const SgdCall& call, const SgdFactors& factors, void* stream);
+
+/// sum = x_0^2 + x_1^2 + ..., in f64, in an order that depends on `count` alone. `partial` has room
+/// for kPartials numbers.
+inline constexpr int64_t kPartials = 1024;
+int sum_of_squares(Kind kind, const void* x, int64_t count, double* partial, double* sum,
+                   void* stream);
+
+/// Logits (rows, width), contiguous, of a shard of the vocabulary whose first column is `first`; the
+/// first `columns` are no padding. Targets are (rows), -1: ignored.
+struct Logits {
+  Kind kind;
+  const void* x;
+  const int64_t* targets;
+  int64_t rows, width, columns, first;
+};
+
+/// A row's maximum, sum of exp(x - maximum), and logit of the target where it is here, else 0, in f64
+/// for f64, else f32. An ignored row has 0, 1 (first = 0, else 0) and 0.
+int cross_entropy_stats(const Logits& logits, void* max, void* sumexp, void* target, void* stream);
+
+/// dx = scale (exp(x - max) / sumexp - [column is the target]) in the type of x; 0 in padding and
+/// ignored rows.
+int cross_entropy_backward(const Logits& logits, const void* max, const void* sumexp, double scale,
+                           void* dx, void* stream);
+
+/// Rows (rows, width), contiguous.
+struct Matrix {
+  Kind kind;
+  int64_t rows, width;
+};
+
+/// y[r][c] += bias[c], of one type, rounded once.
+int add_bias(const Matrix& shape, void* y, const void* bias, void* stream);
+
+/// Sums over rows that need room: kRowParts x width numbers of f64 for f64, else f32.
+inline constexpr int64_t kRowParts = 512;
+
+/// sums[c] = x[0][c] + x[1][c] + ..., in the type of x.
+int sum_rows(const Matrix& shape, const void* x, void* partial, void* sums, void* stream);
+
+/// y = (x - mean) rstd weight + bias over each row; mean and rstd (rows) in f64 for f64, else f32.
+struct LayerNorm {
+  const void *x, *weight, *bias;
+  double epsilon;
+  void *y, *mean, *rstd;
+};
+int layer_norm(const Matrix& shape, const LayerNorm& norm, void* stream);
+
+/// dx (+ residual where there is one), dweight and dbias. `partial` has room for two sums over rows.
+struct LayerNormBackward {
+  const void *dy, *x, *mean, *rstd, *weight;
+  const void* residual;  ///< null: none
+  void *dx, *dweight, *dbias;
+  void* partial;
+};
+int layer_norm_backward(const Matrix& shape, const LayerNormBackward& norm, void* stream);
+
+}  // namespace kuafu::kernels::card
