@@ -20,6 +20,7 @@ out=results/gpu
 commit="$(git rev-parse HEAD 2>/dev/null || true)"
 programs=""
 dry=no
+jobs=$(($(nproc) / 2 > 1 ? $(nproc) / 2 : 1))
 while [[ $# -gt 0 ]]; do
   case "$1" in
     --help) show_help "$0"; exit 0 ;;
@@ -42,7 +43,7 @@ while [[ $# -gt 0 ]]; do
 done
 [[ "$limit" =~ ^[0-9]+$ ]] || die "--limit $limit: a number of minutes is right"
 
-readonly kTests=(device_test nccl_test one_card_test)
+readonly kTests=(device_test nccl_test)
 
 # The libraries that programs load besides those of a card machine: LibTorch, CUDA and the C library.
 libraries_of() {
@@ -65,10 +66,9 @@ if [[ -n "${pack:-}" ]]; then
 fi
 
 began=$SECONDS
-failed=()
-left=()
 readonly kLogs="$out/logs"
 mkdir -p "$kLogs"
+rm -f "$kLogs"/*.failed "$kLogs"/*.left
 
 # step NAME SECONDS COMMAND...: runs it with a limit, its output in a log, unless it is done.
 step() {
@@ -86,7 +86,7 @@ step() {
   fi
   if [[ "$limit" -gt 0 ]]; then
     local rest=$((limit * 60 - SECONDS + began))
-    if [[ "$rest" -lt 10 ]]; then left+=("$name"); return 0; fi
+    if [[ "$rest" -lt 10 ]]; then touch "$kLogs/$name.left"; return 0; fi
     if [[ "$seconds" -gt "$rest" ]]; then seconds="$rest"; fi
   fi
   local from=$SECONDS code=0
@@ -95,10 +95,16 @@ step() {
     echo "$commit" >"$kLogs/$name.done"
     say "$name: passed in $((SECONDS - from)) s"
   else
-    failed+=("$name")
-    say "$name: FAILED with $code in $((SECONDS - from)) s; $kLogs/$name.log ends:"
-    tail -n 5 "$kLogs/$name.log" | sed 's/^/    /'
+    touch "$kLogs/$name.failed"
+    say "$name: FAILED with $code in $((SECONDS - from)) s; $kLogs/$name.log ends:"$'\n'"$(tail -n 5 "$kLogs/$name.log" | sed 's/^/    /')"
   fi
+}
+
+# beside NAME SECONDS COMMAND...: a step whose time is not measured, beside others.
+beside() {
+  if [[ "$dry" == yes ]]; then step "$@"; return; fi
+  while [[ "$(jobs -rp | wc -l)" -ge "$jobs" ]]; do wait -n || true; done
+  step "$@" &
 }
 
 torch="${TORCH:-$(python3 -c 'import torch; print(torch.__path__[0])' 2>/dev/null || true)}"
@@ -117,22 +123,35 @@ plan=experiments/card/gpt-1.3b.toml
 model=(--layers 24 --hidden 2048 --heads 16 --vocab 50304 --sequence 2048 --batch 8)
 
 step card 60 bash -c "nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv && $kuafu doctor"
+# What is right or wrong, side by side.
 for test in "${kTests[@]}"; do
-  step "$test" 120 "$bin/$test"
+  beside "$test" 120 "$bin/$test"
 done
-step conformance 600 "$kuafu" conformance --device cuda --json "$out/conformance.json"
-for scheme in none:1:1 1d:2:1 1d:4:1 1d:8:1 1d-sp:2:1 1d-sp:4:1 2d:4:1 2.5d:8:2 3d:8:1; do
-  IFS=: read -r mode size depth <<<"$scheme"
-  step "certified-$mode-$size" 120 "$kuafu" run examples/gpt.toml --device cuda --certify --set model.heads=8 \
-    --set "parallel.tensor={mode=\"$mode\", size=$size, depth=$depth}" --json "$out/certified-$mode-$size.json"
+beside ops 120 "$bin/tensor_tests" '--gtest_filter=OpWalk.CardsEqualTheCpu'
+beside matrix 600 "$kuafu" matrix --device cuda --filter world=threads --triples 0 --jobs "$jobs" --out "$out/matrix"
+for scheme in none 1d 1d-sp 2d 2.5d 3d; do
+  beside "conformance-$scheme" 600 "$kuafu" conformance "$scheme" --sizes 1,2,4,8 --device cuda
 done
+for mode in ring ring-zigzag ulysses all-gather; do
+  beside "conformance-$mode" 600 "$kuafu" conformance --sequence "$mode" --sizes 1,2,4 --device cuda
+done
+for case in none:1:1 1d:2:1 1d:4:1 1d:8:1 1d-sp:2:1 1d-sp:4:1 2d:4:1 2.5d:8:2 3d:8:1; do
+  IFS=: read -r mode size depth <<<"$case"
+  for dtype in f64 f32; do
+    beside "certified-$mode-$size-$dtype" 120 "$kuafu" run examples/gpt.toml --device cuda --certify --set model.heads=8 \
+      --set model.dtype=$dtype --set "parallel.tensor={mode=\"$mode\", size=$size, depth=$depth}" \
+      --json "$out/certified-$mode-$size-$dtype.json"
+  done
+done
+wait
+# What takes how long, one after the other.
+step bench-card 120 "$bin/bench_card" --json "$out/bench-card.json"
 step gpt-1.3b 300 "$kuafu" run "$plan" --device cuda --json "$out/gpt-1.3b.json" --log-every 1
 step pytorch-eager 300 python3 baselines/pytorch/card.py "${model[@]}" --json "$out/pytorch-eager.json"
 step pytorch-compiled 600 python3 baselines/pytorch/card.py "${model[@]}" --compile --json "$out/pytorch-compiled.json"
 
-if [[ ${#left[@]} -gt 0 ]]; then say "no time was left for: ${left[*]}; the same call goes on"; fi
-if [[ ${#failed[@]} -gt 0 ]]; then
-  say "failed: ${failed[*]}"
-  exit 1
-fi
+names_of() { ls "$kLogs"/*."$1" 2>/dev/null | xargs -rn1 basename -s ".$1" | tr '\n' ' '; }
+left="$(names_of left)" failed="$(names_of failed)"
+if [[ -n "$left" ]]; then say "no time was left for: ${left}the same call goes on"; fi
+if [[ -n "$failed" ]]; then say "failed: $failed"; exit 1; fi
 say "all that was run has passed"

@@ -112,6 +112,18 @@ void update_rows(Json& rows, const Stream& stream, double limit) {
     });
     rows.push_back(row(name, bytes * static_cast<double>(kElements), seconds, limit));
   }
+  const Memory partials(2 * 8 * card::kMostLayers * card::kPartials, 0), sums(64, 0), rates(64, 0);
+  const auto lamb = times_of(stream, [&] {
+    const kernels::LayerRun run{.count = kElements};
+    const kernels::LambFactors f{0.9, 0.999, 1e-6, 0.01, 1, 1, 1};
+    const card::AdamCall call{card::Kind::kF32, card::Kind::kF32, w.data(), g.data(),
+                              m.data(),         v.data(),         kElements};
+    check(card::lamb_norms(run, 1, call, f, static_cast<double*>(partials.data()),
+                           static_cast<double*>(sums.data()), stream.handle()));
+    check(card::lamb(run, call, f, static_cast<const double*>(rates.data()), stream.handle()));
+  });
+  rows.push_back(
+      row("LAMB, both passes, f32 gradients", 40.0 * static_cast<double>(kElements), lamb, limit));
   const auto seconds = times_of(stream, [&] {
     check(card::sgd(kernels::Momentum::kPlain,
                     {card::Kind::kF32, card::Kind::kF32, w.data(), g.data(), m.data(), kElements},

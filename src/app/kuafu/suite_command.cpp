@@ -12,9 +12,9 @@
 #include "app/kuafu/options.h"
 #include "app/kuafu/programs.h"
 #include "app/kuafu/report_facts.h"
-#include "kuafu/base/build_info.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/base/torch_folder.h"
 #include "kuafu/base/units.h"
 #include "kuafu/dataset/corpus.h"
 #include "kuafu/experiment/filter.h"
@@ -94,7 +94,7 @@ Suite read_suite(const SuiteCall& call) {
   options.repeats = call.repeats;
   options.plugins = call.plugins;
   options.baselines = baselines_folder();
-  options.default_corpus = default_corpus(build_info::kTorchDir);
+  options.default_corpus = default_corpus(torch_folder());
   options.names_of_plugins = [&](const std::vector<std::string>& plugins) {
     return names_of_plugins(worker_of(call), plugins);
   };

@@ -3,9 +3,9 @@
 
 #include <iostream>
 
-#include "kuafu/base/build_info.h"
 #include "kuafu/base/config.h"
 #include "kuafu/base/launcher.h"
+#include "kuafu/base/torch_folder.h"
 #include "kuafu/dataset/corpus.h"
 #include "kuafu/engine/plugin.h"
 #include "kuafu/plan/warnings.h"
@@ -73,7 +73,7 @@ Plan load_resolved(const WorkerOptions& options, const Registries& registries, i
 
 DataOpener data_opener() {
   return [corpora = std::make_shared<SharedCorpora>()](const Plan& plan) {
-    return open_data(plan.data, plan.model, plan.train.seed, default_corpus(build_info::kTorchDir),
+    return open_data(plan.data, plan.model, plan.train.seed, default_corpus(torch_folder()),
                      *corpora);
   };
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kuafu/kernels/layer_updates.h"
 #include "kuafu/kernels/updates.h"
 
 // Loops of this folder on a card: pointers are to its memory, and work is started on `stream`, a
@@ -34,6 +35,21 @@ struct SgdCall {
   int64_t count;
 };
 int sgd(Momentum how, const SgdCall& call, const SgdFactors& factors, void* stream);
+
+/// LAMB and LARS, of kernels/layer_updates.h. A run has at most kMostLayers layers here.
+inline constexpr int64_t kMostLayers = 4;
+
+/// The first pass: moments go on, and sums (layers, 2) are set, in f64, in an order that depends on the
+/// sizes alone. `partial` has room for 2 kMostLayers kPartials numbers.
+int lamb_norms(const LayerRun& run, int64_t layers, const AdamCall& call,
+               const LambFactors& factors, double* partial, double* sums, void* stream);
+/// The second; without a gradient.
+int lamb(const LayerRun& run, const AdamCall& call, const LambFactors& factors, const double* rates,
+         void* stream);
+int lars_norms(const LayerRun& run, int64_t layers, const SgdCall& call, const SgdFactors& factors,
+               double* partial, double* sums, void* stream);
+int lars(const LayerRun& run, const SgdCall& call, const SgdFactors& factors, const double* rates,
+         void* stream);
 
 /// sum = x_0^2 + x_1^2 + ..., in f64, in an order that depends on `count` alone. `partial` has room
 /// for kPartials numbers.

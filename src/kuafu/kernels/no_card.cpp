@@ -15,6 +15,20 @@ int cross_entropy_stats(const Logits&, void*, void*, void*, void*) { return kNot
 int cross_entropy_backward(const Logits&, const void*, const void*, double, void*, void*) {
   return kNotBuilt;
 }
+int lamb_norms(const LayerRun&, int64_t, const AdamCall&, const LambFactors&, double*, double*,
+               void*) {
+  return kNotBuilt;
+}
+int lamb(const LayerRun&, const AdamCall&, const LambFactors&, const double*, void*) {
+  return kNotBuilt;
+}
+int lars_norms(const LayerRun&, int64_t, const SgdCall&, const SgdFactors&, double*, double*,
+               void*) {
+  return kNotBuilt;
+}
+int lars(const LayerRun&, const SgdCall&, const SgdFactors&, const double*, void*) {
+  return kNotBuilt;
+}
 int add_bias(const Matrix&, void*, const void*, void*) { return kNotBuilt; }
 int sum_rows(const Matrix&, const void*, void*, void*, void*) { return kNotBuilt; }
 int layer_norm(const Matrix&, const LayerNorm&, void*) { return kNotBuilt; }

@@ -9,6 +9,7 @@
 
 #include "kuafu/kernels/layer_updates.h"
 #include "kuafu/tensor/ops.h"
+#include "kuafu/tensor/ops/card.h"
 #include "kuafu/tensor/ops/formula.h"
 #include "kuafu/tensor/ops/library.h"
 #include "kuafu/tensor/ops/update.h"
@@ -89,9 +90,39 @@ Tensor lamb_norms_cpu(const Tensor& value, const Tensor& grad, const Tensor& m, 
   return sums;
 }
 
+/// Whether the kernels of a card take an update of `value` in so many layers; others are the formula.
+bool is_for_card(const Tensor& value, int64_t layers) {
+  return has_card_kernel(value) && value.numel() > 0 && layers <= kernels::card::kMostLayers;
+}
+
+kernels::card::AdamCall adam_call(const Tensor& value, const Tensor& grad, const Tensor& m,
+                                  const Tensor& v) {
+  for (const Tensor* x : {&value, &m, &v}) check_dense(*x);
+  return {kind_of(value),        kind_of(grad),        value.mutable_data_ptr(),
+          grad.const_data_ptr(), m.mutable_data_ptr(), v.mutable_data_ptr(),
+          value.numel()};
+}
+
+/// Room for the sums of blocks.
+Tensor new_partial(const Tensor& value) {
+  return at::empty({2 * kernels::card::kMostLayers * kernels::card::kPartials},
+                   value.options().dtype(at::kDouble));
+}
+
 Tensor lamb_norms_kernel(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v,
                          double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
                          double grad_factor, at::IntArrayRef run, int64_t layers) {
+  if (is_for_card(value, layers)) {
+    const Tensor g = grad_for_card(value, grad), partial = new_partial(value);
+    const Tensor sums = at::empty({layers, 2}, partial.options());
+    check_started(
+        kernels::card::lamb_norms(run_of(run, value.numel()), layers, adam_call(value, g, m, v),
+                                  lamb_factors(beta1, beta2, epsilon, weight_decay, t, grad_factor),
+                                  partial.mutable_data_ptr<double>(),
+                                  sums.mutable_data_ptr<double>(), card_stream_of(value)),
+        "norms of layers");
+    return sums;
+  }
   const Tensor g = ops::scaled(value, grad, grad_factor);
   m.mul_(beta1).add_(g, 1 - beta1);
   v.mul_(beta2).add_(g.square(), 1 - beta2);
@@ -122,6 +153,13 @@ void lamb_kernel(const Tensor& value, const Tensor& m, const Tensor& v, const Te
                  double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
                  at::IntArrayRef run) {
   const auto factors = lamb_factors(beta1, beta2, epsilon, weight_decay, t, 1);
+  if (is_for_card(value, rates.size(0)) && rates.is_contiguous()) {
+    check_started(
+        kernels::card::lamb(run_of(run, value.numel()), adam_call(value, value, m, v), factors,
+                            rates.const_data_ptr<double>(), card_stream_of(value)),
+        "an update");
+    return;
+  }
   value.sub_(spread(rates, value, run) * direction(value, m, v, factors));
 }
 
@@ -145,6 +183,19 @@ Tensor lars_norms_cpu(const Tensor& value, const Tensor& grad, double grad_facto
 
 Tensor lars_norms_kernel(const Tensor& value, const Tensor& grad, double grad_factor,
                          double weight_decay, at::IntArrayRef run, int64_t layers) {
+  if (is_for_card(value, layers)) {
+    check_dense(value);
+    const Tensor g = grad_for_card(value, grad), partial = new_partial(value);
+    const Tensor sums = at::empty({layers, 2}, partial.options());
+    check_started(kernels::card::lars_norms(run_of(run, value.numel()), layers,
+                                            {kind_of(value), kind_of(g), value.mutable_data_ptr(),
+                                             g.const_data_ptr(), nullptr, value.numel()},
+                                            {1, 0, weight_decay, grad_factor},
+                                            partial.mutable_data_ptr<double>(),
+                                            sums.mutable_data_ptr<double>(), card_stream_of(value)),
+                  "norms of layers");
+    return sums;
+  }
   const Tensor g = at::add(ops::scaled(value, grad, grad_factor), value, weight_decay);
   return squares_by_layer(value, g, run, layers);
 }
@@ -173,6 +224,19 @@ void lars_cpu(const Tensor& value, const Tensor& grad, const Tensor& velocity, c
 void lars_kernel(const Tensor& value, const Tensor& grad, const Tensor& velocity,
                  const Tensor& rates, double momentum, double weight_decay, double grad_factor,
                  double lr, double clip_elements, at::IntArrayRef run) {
+  if (is_for_card(value, rates.size(0)) && rates.is_contiguous()) {
+    for (const Tensor* x : {&value, &velocity}) check_dense(*x);
+    const Tensor g = grad_for_card(value, grad);
+    kernels::SgdFactors factors{lr, momentum, weight_decay, grad_factor};
+    if (clip_elements > 0) factors.most = clip_elements;
+    check_started(
+        kernels::card::lars(run_of(run, value.numel()),
+                            {kind_of(value), kind_of(g), value.mutable_data_ptr(),
+                             g.const_data_ptr(), velocity.mutable_data_ptr(), value.numel()},
+                            factors, rates.const_data_ptr<double>(), card_stream_of(value)),
+        "an update");
+    return;
+  }
   Tensor g = at::add(ops::scaled(value, grad, grad_factor), value, weight_decay);
   if (clip_elements > 0) g = g.clamp(-clip_elements, clip_elements);
   velocity.mul_(momentum).add_(spread(rates, value, run) * g);

@@ -30,13 +30,6 @@ kernels::AdamWFactors adam_factors(double lr, double beta1, double beta2, double
   };
 }
 
-/// A gradient as a kernel of a card reads it beside `value`: half precision stays as it is for f32.
-Tensor grad_for_card(const Tensor& value, const Tensor& grad) {
-  const bool is_half = grad.scalar_type() == at::kBFloat16 || grad.scalar_type() == at::kHalf;
-  const bool stays = value.scalar_type() == at::kFloat && is_half;
-  return stays ? grad.contiguous() : grad.to(value.scalar_type()).contiguous();
-}
-
 template <Decay decay>
 void adam_cuda(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v, double lr,
                double beta1, double beta2, double epsilon, double weight_decay, int64_t t,

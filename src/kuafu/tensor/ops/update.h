@@ -32,6 +32,13 @@ void with_gradients(const Tensor& value, const Tensor& grad, F f) {
   f(g.const_data_ptr<T>());
 }
 
+/// A gradient as a kernel of a card reads it beside `value`: half precision stays as it is for f32.
+inline Tensor grad_for_card(const Tensor& value, const Tensor& grad) {
+  const bool is_half = grad.scalar_type() == at::kBFloat16 || grad.scalar_type() == at::kHalf;
+  const bool stays = value.scalar_type() == at::kFloat && is_half;
+  return stays ? grad.contiguous() : grad.to(value.scalar_type()).contiguous();
+}
+
 /// Throws where an op may not update `value` in place.
 inline void check_update(const Tensor& value, const Tensor& grad, const Tensor& state) {
   KUAFU_CHECK(value.sizes() == grad.sizes() && value.sizes() == state.sizes() &&
