@@ -326,7 +326,7 @@ void algorithms_over_messages(Communicator& c) {
       Ledger ledger;
       c.meter(&ledger, "axis");
       Messages under_way(c, program, memory, 5,
-                         [&](const Local& local) { work_on_host(local, memory, ReduceOp::kSum); });
+                         [&](const Local& local) { do_work(local, memory, ReduceOp::kSum); });
       while (under_way.advance()) {
       }
       c.meter(nullptr, "");

@@ -6,6 +6,8 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <optional>
+#include <string>
+#include <thread>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/meter/allocator.h"
@@ -182,6 +184,31 @@ TEST(Differentiable, CallsNest) {
   own_exp(own_exp(x)).sum().backward();
   const Tensor inner = x.detach().exp();
   EXPECT_TRUE(at::equal(x.grad(), inner.exp() * inner));
+}
+
+// LibTorch would run the backward of a card's tensors on a thread of its own, for all ranks of the card:
+// ranks turn that off (tensor.h), and an op that finds itself elsewhere says so.
+TEST(Differentiable, BackwardOnAnotherThreadIsRefused) {
+  const Tensor x = at::ones({2}, at::kDouble).requires_grad_();
+  const Tensor y = differentiable(
+      {x},
+      [](const Tensors& in) -> ForwardResult {
+        return {{in[0] * 2}, {}};
+      },
+      [](const Tensors&, const Tensors& grads, const std::vector<bool>&) -> Tensors {
+        return {grads[0] * 2};
+      })[0];
+  std::string why;
+  std::thread([&] {
+    try {
+      torch::autograd::backward({y.sum()}, {});
+    } catch (const std::exception& error) {
+      why = error.what();
+    }
+  }).join();
+  EXPECT_NE(why.find("on another thread than its forward"), std::string::npos) << why;
+  torch::autograd::backward({y.sum()}, {});
+  EXPECT_TRUE(at::equal(x.grad(), at::full({2}, 2.0, at::kDouble)));
 }
 
 }  // namespace

@@ -166,6 +166,14 @@ std::vector<Case> norm_cases() {
        [=](T t) { return Stack{dy(t), x(t), rstd(t), w(t), squares(), 32, none}; }},
       {"rms_backward_apply",
        [=](T t) { return Stack{dy(t), x(t), rstd(t), w(t), squares(), 32, residual(t)}; }},
+      {"split_heads",
+       [](T t) {
+         return Stack{closed_form({2, 6, 48}, 1, t), 8, 3};
+       }},
+      {"join_heads",
+       [](T t) {
+         return Stack{c10::List<Tensor>({heads(1, t), heads(2, t), heads(3, t)})};
+       }},
       {"add_bias",
        [=](T t) {
          return Stack{x(t), closed_form({x(t).size(-1)}, 4, t)};
@@ -393,26 +401,44 @@ std::vector<Case> all_cases() {
   return all;
 }
 
+/// Tensors, and those of lists.
+std::vector<Tensor> tensors_of(const Stack& stack) {
+  std::vector<Tensor> tensors;
+  for (const IValue& v : stack) {
+    if (v.isTensor()) tensors.push_back(v.toTensor());
+    if (v.isTensorList()) {
+      for (const Tensor& t : v.toTensorVector()) tensors.push_back(t);
+    }
+  }
+  return tensors;
+}
+
+/// The stack with every tensor replaced by f of it.
+template <class F>
+Stack mapped(Stack stack, F f) {
+  for (IValue& v : stack) {
+    if (v.isTensor()) v = f(v.toTensor());
+    if (!v.isTensorList()) continue;
+    c10::List<Tensor> list;
+    for (const Tensor& t : v.toTensorVector()) list.push_back(f(t));
+    v = list;
+  }
+  return stack;
+}
+
 /// Results, and after them the arguments: some ops write those.
 std::vector<Tensor> call(const std::string& name, const Stack& arguments) {
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "");
   Stack stack = arguments;
   op.callBoxed(&stack);
   stack.insert(stack.end(), arguments.begin(), arguments.end());
-  std::vector<Tensor> tensors;
-  for (const IValue& v : stack) {
-    if (v.isTensor()) tensors.push_back(v.toTensor());
-  }
-  return tensors;
+  return tensors_of(stack);
 }
 
-Stack to_meta(Stack stack) {
-  for (IValue& v : stack) {
-    if (!v.isTensor()) continue;
-    const Tensor t = v.toTensor();
-    v = at::empty_strided(t.sizes(), t.strides(), t.options().device(at::kMeta));
-  }
-  return stack;
+Stack to_meta(const Stack& stack) {
+  return mapped(stack, [](const Tensor& t) {
+    return at::empty_strided(t.sizes(), t.strides(), t.options().device(at::kMeta));
+  });
 }
 
 TEST(OpWalk, MissesNoRegisteredOp) {
@@ -447,8 +473,7 @@ TEST(OpWalk, ResultsOwnExactlyTheirBytes) {
       const Stack arguments = c.arguments(type);
       const size_t inputs = call("kuafu::" + c.op, arguments).size();
       const auto tensors = call("kuafu::" + c.op, arguments);
-      size_t given = 0;
-      for (const IValue& v : arguments) given += v.isTensor() ? 1 : 0;
+      const size_t given = tensors_of(arguments).size();
       for (size_t i = 0; i < inputs - given; ++i) {
         EXPECT_EQ(tensors[i].storage().nbytes(), tensors[i].nbytes()) << c.op << " result " << i;
       }
@@ -482,11 +507,8 @@ TEST(OpWalk, PortableKernelsEqualTheCpuKernels) {
   }
 }
 
-Stack to_card(Stack stack) {
-  for (IValue& v : stack) {
-    if (v.isTensor()) v = v.toTensor().to(at::kCUDA);
-  }
-  return stack;
+Stack to_card(const Stack& stack) {
+  return mapped(stack, [](const Tensor& t) { return t.to(at::kCUDA); });
 }
 
 // Kernels of cards, among them those that no CPU has a twin of.

@@ -75,6 +75,20 @@ int cross_entropy_stats(const Logits& logits, void* max, void* sumexp, void* tar
 int cross_entropy_backward(const Logits& logits, const void* max, const void* sumexp, double scale,
                            void* dx, void* stream);
 
+/// Heads of attention: one tensor (B, S, N, parts, D), contiguous, and `parts` of (B, S, N, D), each
+/// with strides of its own for B, S and N, in elements.
+inline constexpr int kMostParts = 4;
+struct Heads {
+  Kind kind;
+  int64_t batch, sequence, heads, parts, width;
+};
+struct HeadPart {
+  void* data;
+  int64_t of_batch, of_position, of_head;
+};
+int split_heads(const Heads& shape, const void* whole, const HeadPart* parts, void* stream);
+int join_heads(const Heads& shape, void* whole, const HeadPart* parts, void* stream);
+
 /// Rows (rows, width), contiguous.
 struct Matrix {
   Kind kind;

@@ -29,6 +29,8 @@ int lars_norms(const LayerRun&, int64_t, const SgdCall&, const SgdFactors&, doub
 int lars(const LayerRun&, const SgdCall&, const SgdFactors&, const double*, void*) {
   return kNotBuilt;
 }
+int split_heads(const Heads&, const void*, const HeadPart*, void*) { return kNotBuilt; }
+int join_heads(const Heads&, void*, const HeadPart*, void*) { return kNotBuilt; }
 int add_bias(const Matrix&, void*, const void*, void*) { return kNotBuilt; }
 int sum_rows(const Matrix&, const void*, void*, void*, void*) { return kNotBuilt; }
 int layer_norm(const Matrix&, const LayerNorm&, void*) { return kNotBuilt; }

@@ -82,8 +82,9 @@ const Kinds& kinds() {
         {"kuafu::embedding", "kuafu::embedding_backward", "kuafu::local_rows", "kuafu::take_slots",
          "kuafu::sum_slots", "kuafu::combine", "kuafu::combine_backward", "aten::index_select",
          "aten::index", "aten::gather", "aten::bincount"});
-    are(OpKind::kCopy, {"aten::copy_", "aten::clone", "aten::_to_copy", "aten::cat", "aten::stack",
-                        "aten::constant_pad_nd", "aten::repeat", "aten::roll", "aten::flip"});
+    are(OpKind::kCopy, {"kuafu::split_heads", "kuafu::join_heads", "aten::copy_", "aten::clone",
+                        "aten::_to_copy", "aten::cat", "aten::stack", "aten::constant_pad_nd",
+                        "aten::repeat", "aten::roll", "aten::flip"});
     are(OpKind::kFill, {"aten::zero_", "aten::fill_", "aten::zeros", "aten::zeros_like",
                         "aten::new_zeros", "aten::ones", "aten::ones_like", "aten::full",
                         "aten::full_like", "aten::arange", "aten::scalar_tensor"});

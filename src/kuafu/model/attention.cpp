@@ -10,35 +10,21 @@
 #include "kuafu/model/layers.h"
 #include "kuafu/tensor/differentiable.h"
 #include "kuafu/tensor/ops.h"
+#include "kuafu/tensor/ops/heads.h"
 
 namespace kuafu {
 namespace {
 
 constexpr double kRotaryBase = 10000;  // [Su et al., arXiv 2104.09864, section 3.2]
 
-/// (B, S, N parts D), the columns of one head together in every scheme -> `parts` tensors
-/// (B, N, S, D) over memory (B, S, N, D), in which attention's output needs no copy to merge.
 /// Copies: autograd of strided views would add up zero-filled gradients of the whole.
 Tensors split_heads(const Tensor& whole, int64_t head_dim, int64_t parts) {
-  const int64_t heads = whole.size(2) / (parts * head_dim);
-  const auto pieces = [=](const Tensor& t) {
-    return t.view({t.size(0), t.size(1), heads, parts, head_dim}).permute({3, 0, 2, 1, 4});
+  const Forward forward = [=](const Tensors& in) -> ForwardResult {
+    return {ops::split_heads(in[0], head_dim, parts), {}};
   };
-  const Forward forward = [&](const Tensors& in) -> ForwardResult {
-    const Tensor p = pieces(in[0]);
-    Tensors out;
-    for (int64_t i = 0; i < parts; ++i) {
-      out.push_back(p[i].transpose(1, 2).contiguous().transpose(1, 2));
-    }
-    return {out, {}};
-  };
-  const Backward backward = [pieces, parts, shape = whole.sizes().vec()](
-                                const Tensors&, const Tensors& grads,
-                                const std::vector<bool>&) -> Tensors {
-    const Tensor all = at::empty(shape, grads[0].options());
-    const Tensor p = pieces(all);
-    for (int64_t i = 0; i < parts; ++i) p[i].copy_(grads[static_cast<size_t>(i)]);
-    return {all};
+  const Backward backward = [](const Tensors&, const Tensors& grads,
+                               const std::vector<bool>&) -> Tensors {
+    return {ops::join_heads(grads)};
   };
   return differentiable({whole}, forward, backward);
 }

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "kuafu/base/errors.h"
@@ -35,6 +36,9 @@ class Call : public torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& grads) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     KUAFU_REQUIRE(backward_ != nullptr, "backward ran twice through the same graph");
+    KUAFU_CHECK(std::this_thread::get_id() == made_on_,
+                "the backward of an op ran on another thread than its forward, where neither the "
+                "books of its rank are nor what it was told of this backward");
     const at::NoGradGuard no_grad;
     Tensors saved;
     saved.reserve(saved_.size());
@@ -61,6 +65,7 @@ class Call : public torch::autograd::Node {
  private:
   Backward backward_;
   std::vector<SavedVariable> saved_;
+  const std::thread::id made_on_ = std::this_thread::get_id();
 };
 
 /// An output that is an input, or a view of one, gets an identity of its own, as the history is

@@ -45,7 +45,7 @@ class ShareReference : public Reference {
   Share share_;
 };
 
-bool has_same_bits(const Tensor& a, const Tensor& b) { return at::equal(a, b); }
+bool has_same_bits(const Tensor& a, const Tensor& b) { return at::equal(a.cpu(), b.cpu()); }
 
 class PushCheck {
  public:

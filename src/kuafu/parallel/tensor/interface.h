@@ -53,6 +53,9 @@ class TensorParallel {
     return {input_grad(dy, w, r), weight_grad(x, dy, r)};
   }
   virtual Cost cost(const LinearShape& local, Role r) const = 0;
+  /// Whether forward() is the product of the very shards that it is given and nothing more: a bias is
+  /// then added while it is made.
+  virtual bool is_local(Role) const { return false; }
 
   const Mesh& mesh() const { return mesh_; }
 

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "kuafu/meter/book.h"
+#include "kuafu/parallel/tensor/products.h"
 #include "kuafu/tensor/collectives.h"
 #include "kuafu/tensor/differentiable.h"
 #include "kuafu/tensor/ops.h"
@@ -60,6 +61,9 @@ std::vector<int64_t> local_positions(const Mesh& mesh, const TokenGrid& grid) {
 Tensor linear(const TensorParallel& tp, const Tensor& x, const Tensor& w, const Tensor& bias,
               Role r) {
   const Forward forward = [&](const Tensors& in) -> ForwardResult {
+    if (in[2].defined() && tp.is_local(r)) {
+      return {{multiply_rows(in[0], in[1], in[2])}, {in[0], in[1]}};
+    }
     Tensor y = tp.forward(in[0], in[1], r);
     if (in[2].defined()) ops::add_bias(y, in[2]);
     return {{y}, {in[0], in[1]}};

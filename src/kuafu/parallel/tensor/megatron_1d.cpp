@@ -56,6 +56,7 @@ class Megatron1d : public TensorParallel {
     if (r == Role::kExpand) return {.backward = received, .input_grad = received};
     return {.forward = received};
   }
+  bool is_local(Role r) const override { return r == Role::kExpand; }
 
  private:
   Tensor sum(const Tensor& partial) const {

@@ -11,6 +11,10 @@ Tensor multiply_rows(const Tensor& x, const Tensor& w) {
   return ops::matmul(rows(x), w).view({x.size(0), x.size(1), w.size(1)});
 }
 
+Tensor multiply_rows(const Tensor& x, const Tensor& w, const Tensor& bias) {
+  return ops::matmul_bias(rows(x), w, bias).view({x.size(0), x.size(1), w.size(1)});
+}
+
 Tensor multiply_columns(const Tensor& x, const Tensor& dy) {
   return ops::matmul(rows(x).t(), rows(dy));
 }

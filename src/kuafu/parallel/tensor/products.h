@@ -13,6 +13,8 @@ namespace kuafu {
 Tensor rows(const Tensor& x);
 /// (B, S, K) w (K, M) -> (B, S, M).
 Tensor multiply_rows(const Tensor& x, const Tensor& w);
+/// The same and a bias (M) for every row.
+Tensor multiply_rows(const Tensor& x, const Tensor& w, const Tensor& bias);
 /// x^T dy over all rows: (B, S, K), (B, S, M) -> (K, M).
 Tensor multiply_columns(const Tensor& x, const Tensor& dy);
 

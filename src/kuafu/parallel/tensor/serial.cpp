@@ -31,6 +31,7 @@ class Serial : public TensorParallel {
   }
 
   Cost cost(const LinearShape&, Role) const override { return {}; }
+  bool is_local(Role) const override { return true; }
 };
 
 }  // namespace

@@ -145,7 +145,9 @@ Tensor for_flash(const Tensor& t) {
 
 /// The first elements of each head, as `like` has them.
 Tensor unpadded(const Tensor& t, const Tensor& like) {
-  return t.size(3) == like.size(3) ? t : t.narrow(3, 0, like.size(3)).contiguous();
+  return t.size(3) == like.size(3)
+             ? t
+             : t.narrow(3, 0, like.size(3)).clone(at::MemoryFormat::Contiguous);
 }
 
 /// Whether cuDNN's kernel takes them, which on Hopper is twice as fast as the flash kernel. A long

@@ -18,6 +18,7 @@ void register_ops() {
                                    define("kuafu_portable"),
                                    implement("kuafu_portable", c10::DispatchKey::CPU),
                                    kernel_choice()};
+  add_head_ops(*lib);
   add_matmul_ops(*lib);
   add_attention_ops(*lib);
   add_rope_ops(*lib);

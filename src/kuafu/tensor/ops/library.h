@@ -47,6 +47,7 @@ struct OpLibrary {
   }
 };
 
+void add_head_ops(OpLibrary& lib);
 void add_matmul_ops(OpLibrary& lib);
 void add_orthogonal_ops(OpLibrary& lib);
 void add_attention_ops(OpLibrary& lib);

@@ -104,8 +104,13 @@ Tensor take_plain(const Tensor& x, const Tensor& rows) {
 Tensor sum_plain(const Tensor& slots, const Tensor& rows, int64_t num_rows) {
   const int64_t hidden = slots.size(3), all = rows.size(0) * num_rows;
   const Tensor list = at::zeros({all + 1, hidden}, slots.options().dtype(accumulator(slots)));
-  list.index_add_(0, places(rows, num_rows).view(-1),
-                  slots.reshape({-1, hidden}).to(list.scalar_type()));
+  const Tensor at = places(rows, num_rows).view(-1);
+  const Tensor each = slots.reshape({-1, hidden}).to(list.scalar_type());
+  if (list.is_cuda()) {  // sorts, where index_add_ has no order
+    list.index_put_({at}, each, true);
+  } else {
+    list.index_add_(0, at, each);
+  }
   return list.narrow(0, 0, all)
       .reshape({rows.size(0), num_rows, hidden})
       .to(slots.scalar_type(), false, true);
