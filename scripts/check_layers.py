@@ -25,8 +25,8 @@ ALLOWED = {
     "memory": ("base",),
     # Loops over plain memory: they know nothing, not even the errors.
     "kernels": (),
-    "comm": ("base",),
     "device": ("base",),
+    "comm": ("base", "device"),
     "record": ("base",),
     "mesh": ("base", "comm", "device", "record"),
     "checkpoint": ("base", "comm", "device", "record", "mesh"),

@@ -24,12 +24,20 @@ std::string_view name_of(Place place) {
   return place == Place::kDevice ? "device" : "meta";
 }
 
-void check_buffer(const Call& call, const Buffer& b, Place place) {
+std::string_view words_of(Takes takes) {
+  if (takes == Takes::kEither) return "host or device";
+  return takes == Takes::kHost ? "host" : "device";
+}
+
+void check_buffer(const Call& call, const Buffer& b, Takes takes) {
   KUAFU_REQUIRE(b.count >= 0, describe(call), ": ", b.count,
                 " elements; a buffer has zero or more");
-  if (place == Place::kMeta) return;
-  KUAFU_REQUIRE(b.place == place, describe(call), ": the buffer lives in ", name_of(b.place),
-                " memory, this communicator takes ", name_of(place), " memory");
+  if (takes == Takes::kMeta) return;
+  const bool is_taken = (b.place == Place::kHost && takes != Takes::kDevice) ||
+                        (b.place == Place::kDevice && takes != Takes::kHost) ||
+                        (b.data == nullptr && b.count == 0);
+  KUAFU_REQUIRE(is_taken, describe(call), ": the buffer lives in ", name_of(b.place),
+                " memory, this communicator takes ", words_of(takes), " memory");
   KUAFU_REQUIRE(b.data != nullptr || b.count == 0, describe(call), ": ", b.count,
                 " elements without data; only the simulated world takes null buffers");
 }
@@ -87,9 +95,18 @@ DType Call::dtype() const {
   return verb == Verb::kAllGather || verb == Verb::kRecv ? out.dtype : in.dtype;
 }
 
-void check(const Call& call, int size, Place place) {
-  check_buffer(call, call.in, place);
-  check_buffer(call, call.out, place);
+Place Call::place() const {
+  const bool is_given = in.data != nullptr || in.count > 0;
+  return is_given ? in.place : out.place;
+}
+
+void check(const Call& call, int size, Takes takes) {
+  check_buffer(call, call.in, takes);
+  check_buffer(call, call.out, takes);
+  KUAFU_REQUIRE(call.in.data == nullptr || call.out.data == nullptr ||
+                    call.in.place == call.out.place,
+                describe(call), ": one buffer lives in ", name_of(call.in.place),
+                " memory, the other in ", name_of(call.out.place), " memory");
   switch (call.verb) {
     case Verb::kBroadcast:
     case Verb::kReduce:
@@ -145,7 +162,7 @@ std::string describe(const Call& call) {
 bool agree(const Call& a, const Call& b) {
   if (a.verb != b.verb) return false;
   if (a.verb == Verb::kBarrier) return true;
-  if (a.dtype() != b.dtype() || a.root != b.root) return false;
+  if (a.dtype() != b.dtype() || a.root != b.root || a.place() != b.place()) return false;
   if (a.reduces() && a.op != b.op) return false;
   return a.verb == Verb::kAllToAll || a.count() == b.count();
 }
@@ -206,7 +223,7 @@ int64_t CallCommunicator::trace(TraceRecorder& recorder, const Call& call) const
 }
 
 Work CallCommunicator::submit(const Call& call) {
-  check(call, size(), place());
+  check(call, size(), takes());
   if (call.verb == Verb::kAllGather) check_part(call, call.out, call.in, size(), rank());
   if (call.verb == Verb::kReduceScatter) check_part(call, call.in, call.out, size(), rank());
   enter(call);
@@ -215,7 +232,7 @@ Work CallCommunicator::submit(const Call& call) {
   const int64_t number = trace(*recorder, call);
   Work work = start(call);
   recorder->returned(number);
-  return Work(std::make_unique<TracedWork>(std::move(work), *recorder, number, place()));
+  return Work(std::make_unique<TracedWork>(std::move(work), *recorder, number, call.place()));
 }
 
 AxisLedger* CallCommunicator::enter_call(const Call& call, Counting counting) {

@@ -23,6 +23,11 @@ struct Call {
   ReduceOp op = ReduceOp::kSum;
   Splits splits = {};  ///< all_to_all: never empty, send[i] and recv[i] elements for rank i
 
+  /// Where its buffers are; kHost for a barrier.
+  Place place() const;
+  /// The stream that the caller's buffers belong to; null on the host.
+  void* stream() const { return in.stream != nullptr ? in.stream : out.stream; }
+
   /// Elements of the verb's argument: the whole for gathers and scatters.
   int64_t count() const;
   DType dtype() const;
@@ -34,9 +39,12 @@ struct Call {
   }
 };
 
-/// Refuses a call that cannot be right on its own (sizes, dtypes, roots, null data, overlaps) with
-/// a ConfigError, before anything is sent. `place` is where the back end takes its buffers.
-void check(const Call& call, int size, Place place);
+/// Where the buffers of a back end may be.
+enum class Takes : uint8_t { kHost, kDevice, kEither, kMeta };
+
+/// Refuses a call that cannot be right on its own (sizes, dtypes, roots, null data, overlaps, memory
+/// of two kinds) with a ConfigError, before anything is sent.
+void check(const Call& call, int size, Takes takes);
 
 /// "all_reduce(f32 x 100, sum)", "broadcast(f64 x 8, root 2)", "send(u8 x 3, to 1, tag 7)".
 std::string describe(const Call& call);
@@ -64,8 +72,7 @@ class CallCommunicator : public Communicator {
  protected:
   /// Starts a checked call.
   virtual Work start(const Call& call) = 0;
-  /// Where this back end's buffers must live.
-  virtual Place place() const { return Place::kHost; }
+  virtual Takes takes() const { return Takes::kHost; }
   /// The number of this group in its world, for traces that are replayed; -1 where it has none.
   virtual int64_t group_number() const { return -1; }
   /// Books a call: by the convention, unless a back end counts on its wire.

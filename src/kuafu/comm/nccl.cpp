@@ -156,7 +156,7 @@ class NcclCommunicator final : public CallCommunicator {
   }
 
  protected:
-  Place place() const override { return Place::kDevice; }
+  Takes takes() const override { return Takes::kEither; }
 
   Work start(const Call& call) override {
     KUAFU_REQUIRE(size() > 1 || call.verb == Verb::kSendRecv || !call.is_point_to_point(),
@@ -298,6 +298,7 @@ void run_with_host(Communicator& host, const std::function<void(Communicator& wo
                            " ranks here, or choose --world threads"));
   }
   KUAFU_CUDA(cudaSetDevice(here.before));
+  start_rank();
   ncclUniqueId id{};
   if (host.rank() == 0) KUAFU_NCCL(ncclGetUniqueId(&id));
   host.broadcast({.data = id.internal, .count = NCCL_UNIQUE_ID_BYTES, .dtype = DType::kU8}, 0)

@@ -105,7 +105,7 @@ class SimulatedCommunicator final : public CallCommunicator {
   }
 
  protected:
-  Place place() const override { return Place::kMeta; }
+  Takes takes() const override { return Takes::kMeta; }
 
   void enter(const Call& call) override {
     if (splitting_.transport == Transport::kThreads || book() == nullptr) {

@@ -78,7 +78,7 @@ std::shared_ptr<Operation> ThreadGroup::post(int index, int64_t sequence, const 
                   members()[static_cast<size_t>(to)], ", which called all_to_all expecting ",
                   operation->call(to).splits.recv[static_cast<size_t>(from)]));
   }
-  operation->seal();
+  operation->seal(me);
   return operation;
 }
 
@@ -95,7 +95,7 @@ std::shared_ptr<Operation> ThreadGroup::send(int index, const Call& call, Sendin
     message.in.data = payload.data();
   }
   const auto operation = meet({index, call.root, 0}, message, std::move(payload), label);
-  return sending == Sending::kFromCopy || operation->is_done() ? nullptr : operation;
+  return sending == Sending::kFromCopy || operation->is_over() ? nullptr : operation;
 }
 
 std::shared_ptr<Operation> ThreadGroup::recv(int index, const Call& call,
@@ -105,7 +105,7 @@ std::shared_ptr<Operation> ThreadGroup::recv(int index, const Call& call,
   message.in = {};
   message.root = -1;
   const auto operation = meet({call.from, index, 1}, message, {}, label);
-  return operation->is_done() ? nullptr : operation;
+  return operation->is_over() ? nullptr : operation;
 }
 
 // Messages of one sender, receiver and tag are matched in the order of the calls.
@@ -134,7 +134,8 @@ std::shared_ptr<Operation> ThreadGroup::meet(const Ends& ends, const Call& call,
     }
     operation = found->operation;
     const Call& other = *operation->first_call();
-    if (other.dtype() != call.dtype() || other.count() != call.count()) {
+    if (other.dtype() != call.dtype() || other.count() != call.count() ||
+        (call.count() > 0 && other.place() != call.place())) {
       mismatch(
           ends.side == 0 ? ends.from : ends.to,
           text(operation->position(), ": rank ", ends.side == 0 ? to : from, " called ",
@@ -144,7 +145,7 @@ std::shared_ptr<Operation> ThreadGroup::meet(const Ends& ends, const Call& call,
     if (ends.side == 0) operation->own_payload(std::move(payload));
     operation->post(ends.side, call);
   }
-  operation->seal();
+  operation->seal(ends.side == 0 ? from : to);
   return operation;
 }
 

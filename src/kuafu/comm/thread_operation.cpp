@@ -39,12 +39,23 @@ Operation::Operation(ThreadWorld& world, std::shared_ptr<const std::vector<int>>
 
 bool Operation::post(int index, const Call& call) {
   calls_[static_cast<size_t>(index)] = call;
+  if (call.place() == Place::kDevice) {
+    if (device_ == nullptr) device_ = std::make_unique<DeviceOperation>(calls_.size());
+    device_->post(static_cast<size_t>(index), call);
+  }
   if (first_ < 0) first_ = index;
   posted_[static_cast<size_t>(index)].store(true);
   return ++num_posted_ == num_participants();
 }
 
-void Operation::seal() {
+void Operation::seal(int world_rank) {
+  if (device_ != nullptr) {
+    device_->start(calls_, world_.stream_of(world_rank));
+    is_sealed_.store(true);
+    is_done_.store(true);
+    for (const int rank : *participants_) world_.wake(rank);
+    return;
+  }
   lay_out();
   is_sealed_.store(true);
   if (num_tiles_ == 0) is_done_.store(true);
@@ -70,6 +81,15 @@ void Operation::complete(int world_rank) {
     abandon();
     throw;
   }
+  if (device_ == nullptr) return;
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    if ((*participants_)[i] == world_rank) device_->hold(calls_[i].stream());
+  }
+}
+
+void Operation::complete_on_host(int world_rank) {
+  complete(world_rank);
+  if (device_ != nullptr) device_->synchronize();
 }
 
 bool Operation::test(int world_rank) {

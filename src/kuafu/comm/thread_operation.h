@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kuafu/comm/device_operation.h"
 #include "kuafu/comm/thread_world.h"
 
 namespace kuafu {
@@ -17,6 +18,7 @@ namespace kuafu {
 /// Every participant posts its call; once all have, the work is a list of tiles (a slice of the
 /// result with everything it needs), and whoever waits takes the next tile, whatever rank it is: an
 /// early rank does the work of a late one. Elements are combined in rank order by whoever does it.
+/// On device memory the last rank to post starts all of it on a stream of its own (DeviceOperation).
 class Operation {
  public:
   /// `participants` are world ranks. @pre the world outlives the operation.
@@ -32,12 +34,19 @@ class Operation {
   int first_participant() const { return (*participants_)[static_cast<size_t>(first_)]; }
   const Call& call(int index) const { return calls_[static_cast<size_t>(index)]; }
 
-  /// Lays out the tiles, does them at once where they are few, and wakes who waits.
-  void seal();
+  /// Lays out the tiles, does them at once where they are few, and wakes who waits. `world_rank`: the
+  /// caller.
+  void seal(int world_rank);
   /// Works until no tile is left, then waits for those that others still do. Throws as
   /// ThreadWorld::wait; nobody touches the caller's buffers afterwards.
   void complete(int world_rank);
+  /// The same, and device memory has the result when it returns.
+  void complete_on_host(int world_rank);
   bool is_done() const { return is_done_.load(); }
+  /// True where nothing is left to wait for; on device memory the caller's stream is still to be
+  /// ordered.
+  bool is_over() const { return is_done() && device_ == nullptr; }
+  bool is_on_device() const { return device_ != nullptr; }
   /// False while a participant has not posted; else completes what is left and is true. Throws
   /// where the world has failed.
   bool test(int world_rank);
@@ -87,6 +96,7 @@ class Operation {
   int64_t sequence_;
   std::vector<Call> calls_;
   std::vector<std::byte> payload_;
+  std::unique_ptr<DeviceOperation> device_;  // null: all memory is the host's
   std::vector<std::atomic<bool>> posted_;
   int num_posted_ = 0;  // under the group's lock
   int first_ = -1;

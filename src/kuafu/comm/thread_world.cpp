@@ -32,7 +32,10 @@ void rethrow_labelled(const std::exception& e, int rank) {
 }  // namespace
 
 ThreadWorld::ThreadWorld(int ranks, const ThreadsOptions& options)
-    : wait_states_(static_cast<size_t>(ranks)), options_(options), turns_(ranks) {
+    : wait_states_(static_cast<size_t>(ranks)),
+      streams_(static_cast<size_t>(ranks)),
+      options_(options),
+      turns_(ranks) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   num_workers_ = std::min(ranks, cores);
 }
@@ -178,6 +181,12 @@ void ThreadWorld::note_call(int rank, const Call& call, int64_t sequence,
   state.last_call.call = call;
   state.last_call.sequence = sequence;
   state.last_call.group = group;
+}
+
+const device::Stream& ThreadWorld::stream_of(int rank) {
+  auto& stream = streams_[static_cast<size_t>(rank)];
+  if (stream == nullptr) stream = std::make_unique<device::Stream>();
+  return *stream;
 }
 
 void ThreadWorld::finish(int rank) {

@@ -15,6 +15,7 @@
 #include "kuafu/comm/call.h"
 #include "kuafu/comm/core_turns.h"
 #include "kuafu/comm/worlds.h"
+#include "kuafu/device/device.h"
 
 namespace kuafu {
 
@@ -70,6 +71,10 @@ class ThreadWorld {
   bool leave_turns(int rank);
   static constexpr auto kPatience = std::chrono::milliseconds(100);
 
+  /// The stream on which world rank `rank` starts operations on device memory, its caller; made at
+  /// the first call.
+  const device::Stream& stream_of(int rank);
+
   /// The rank's body returned.
   void finish(int rank);
 
@@ -104,6 +109,7 @@ class ThreadWorld {
   void notify(int rank);
 
   std::vector<WaitState> wait_states_;
+  std::vector<std::unique_ptr<device::Stream>> streams_;  // each touched by its rank alone
   ThreadsOptions options_;
   CoreTurns turns_;
   int num_workers_;

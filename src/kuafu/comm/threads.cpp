@@ -20,6 +20,7 @@ class OperationWork : public PendingWork {
   OperationWork(std::shared_ptr<Operation> operation, int world_rank)
       : operation_(std::move(operation)), world_rank_(world_rank) {}
   void wait() override { operation_->complete(world_rank_); }
+  void wait_host() override { operation_->complete_on_host(world_rank_); }
   bool test() override { return operation_->test(world_rank_); }
 
  protected:
@@ -37,6 +38,10 @@ class TwoOperationsWork : public OperationWork {
     OperationWork::wait();  // where it throws, the destructor of first_ ends the other half
     first_.wait();
   }
+  void wait_host() override {
+    OperationWork::wait_host();
+    first_.wait_host();
+  }
   bool test() override { return OperationWork::test() && first_.test(); }
 
  private:
@@ -51,6 +56,20 @@ class StagedWork : public OperationWork {
 
  private:
   std::vector<std::byte> staging_;
+};
+
+/// What is sent from a buffer that is received into, on the device: a copy on the caller's stream.
+class DeviceStagedWork : public PendingWork {
+ public:
+  DeviceStagedWork(std::unique_ptr<device::StreamMemory> staging, Work work)
+      : staging_(std::move(staging)), work_(std::move(work)) {}
+  void wait() override { work_.wait(); }
+  void wait_host() override { work_.wait_host(); }
+  bool test() override { return work_.test(); }
+
+ private:
+  std::unique_ptr<device::StreamMemory> staging_;  // goes last
+  Work work_;
 };
 
 class ThreadCommunicator final : public CallCommunicator {
@@ -85,23 +104,46 @@ class ThreadCommunicator final : public CallCommunicator {
  protected:
   Work start(const Call& call) override {
     if (world_->has_failed()) world_->throw_torn_down(world_rank());
+    const bool is_on_device = call.place() == Place::kDevice;
+    const bool is_in_place = call.in.count > 0 && call.in.data == call.out.data &&
+                             (call.verb == Verb::kAllToAll || call.verb == Verb::kSendRecv);
+    if (is_on_device && is_in_place && size() > 1) return start_staged_on_device(call);
     if (call.is_point_to_point()) return start_message(call);
     if (size() == 1) {
-      run_alone(call);
+      if (!is_on_device) {
+        run_alone(call);
+      } else if (call.out.data != call.in.data) {
+        device::copy(call.out.data, call.in.data, call.out.bytes(),
+                     device::StreamView(call.stream()));
+      }
       return {};
     }
-    const bool is_in_place =
-        call.verb == Verb::kAllToAll && call.in.count > 0 && call.in.data == call.out.data;
     if (is_in_place) return start_staged(call);
-    return pending(group_->post(index_, num_calls_++, call, group_label()));
+    return start_collective(call);
   }
+
+  Takes takes() const override { return Takes::kEither; }
 
  private:
   const std::string& group_label() const { return label().empty() ? group_name_ : label(); }
 
   Work pending(std::shared_ptr<Operation> operation) const {
-    if (operation == nullptr || operation->is_done()) return {};
+    if (operation == nullptr || operation->is_over()) return {};
     return Work(std::make_unique<OperationWork>(std::move(operation), world_rank()));
+  }
+
+  Work start_collective(const Call& call) {
+    return pending(group_->post(index_, num_calls_++, call, group_label()));
+  }
+
+  Work start_staged_on_device(const Call& call) {
+    const device::StreamView stream(call.stream());
+    auto staging = std::make_unique<device::StreamMemory>(call.in.bytes(), stream, world_rank());
+    device::copy(staging->data(), call.in.data, call.in.bytes(), stream);
+    Call staged = call;
+    staged.in.data = staging->data();
+    Work work = call.is_point_to_point() ? start_message(staged) : start_collective(staged);
+    return Work(std::make_unique<DeviceStagedWork>(std::move(staging), std::move(work)));
   }
 
   Work start_staged(const Call& call) {
@@ -116,7 +158,8 @@ class ThreadCommunicator final : public CallCommunicator {
   }
 
   Work start_message(const Call& call) {
-    const bool copies = call.in.bytes() <= kEagerBytes || call.in.data == call.out.data;
+    const bool copies = call.place() == Place::kHost &&
+                        (call.in.bytes() <= kEagerBytes || call.in.data == call.out.data);
     const auto sending =
         copies ? ThreadGroup::Sending::kFromCopy : ThreadGroup::Sending::kFromBuffer;
     if (call.verb == Verb::kSend)
@@ -164,7 +207,11 @@ std::unique_ptr<Communicator> make_self() {
                                               "world");
 }
 
-void set_start_of_thread_ranks(void (*start)()) { start_of_ranks = start; }
+void set_start_of_ranks(void (*start)()) { start_of_ranks = start; }
+
+void start_rank() {
+  if (start_of_ranks != nullptr) start_of_ranks();
+}
 
 void run_on_threads(int ranks, const std::function<void(Communicator& world)>& body,
                     const ThreadsOptions& options) {
@@ -173,7 +220,7 @@ void run_on_threads(int ranks, const std::function<void(Communicator& world)>& b
   auto group = std::make_shared<ThreadGroup>(*world, all_ranks(ranks));
   const auto run_rank = [&](int rank) {
     try {
-      if (start_of_ranks != nullptr) start_of_ranks();
+      start_rank();
       {
         ThreadCommunicator communicator(worlds::kThreads, world, group, rank, "world");
         body(communicator);

@@ -17,9 +17,10 @@ struct ThreadsOptions {
   std::chrono::milliseconds timeout{300'000};
 };
 
-/// What every thread rank does first, on its own thread; nothing by default. For settings of a
-/// library that each thread has for itself. Set before ranks start.
-void set_start_of_thread_ranks(void (*start)());
+/// What every rank of threads and of NCCL does first, on its own thread; nothing by default. For
+/// settings of a library that each thread has for itself. Set before ranks start.
+void set_start_of_ranks(void (*start)());
+void start_rank();  ///< does it
 
 /// Runs `body` on `ranks` threads of this process, each with its own world communicator, and joins
 /// them. The first exception ends every rank's waits and is rethrown with its type kept and its

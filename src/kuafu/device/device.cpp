@@ -3,7 +3,7 @@
 
 #include <cuda_runtime.h>
 
-#include "kuafu/device/add.h"
+#include "kuafu/device/combine.h"
 
 namespace kuafu::device {
 
@@ -19,7 +19,7 @@ void check_cuda(cudaError_t code, const char* call) {
 
 #define KUAFU_CUDA(call) check_cuda(call, #call)
 
-cudaStream_t stream_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
+cudaStream_t stream_of(StreamView stream) { return static_cast<cudaStream_t>(stream.handle()); }
 
 void check_device() {
   if (num_devices() == 0) throw Unavailable("no CUDA device: " + why_none());
@@ -68,22 +68,23 @@ Stream::Stream() {
 
 Stream::~Stream() { cudaStreamDestroy(static_cast<cudaStream_t>(handle_)); }
 
-void Stream::synchronize() const { KUAFU_CUDA(cudaStreamSynchronize(stream_of(*this))); }
+void Stream::synchronize() const { KUAFU_CUDA(cudaStreamSynchronize(static_cast<cudaStream_t>(handle_))); }
 
-Event::Event() {
+Event::Event(Timing timing) {
   check_device();
   cudaEvent_t event = nullptr;
-  KUAFU_CUDA(cudaEventCreate(&event));
+  KUAFU_CUDA(cudaEventCreateWithFlags(
+      &event, timing == Timing::kOn ? cudaEventDefault : cudaEventDisableTiming));
   handle_ = event;
 }
 
 Event::~Event() { cudaEventDestroy(static_cast<cudaEvent_t>(handle_)); }
 
-void Event::record(const Stream& stream) {
+void Event::record(StreamView stream) {
   KUAFU_CUDA(cudaEventRecord(static_cast<cudaEvent_t>(handle_), stream_of(stream)));
 }
 
-void Event::hold(const Stream& stream) const {
+void Event::hold(StreamView stream) const {
   KUAFU_CUDA(cudaStreamWaitEvent(stream_of(stream), static_cast<cudaEvent_t>(handle_), 0));
 }
 
@@ -114,6 +115,18 @@ Memory::Memory(int64_t bytes, int rank) : bytes_(bytes) {
 
 Memory::~Memory() { cudaFree(data_); }
 
+StreamMemory::StreamMemory(int64_t bytes, StreamView stream, int rank) : stream_(stream) {
+  KUAFU_REQUIRE(bytes >= 0, "device memory of ", bytes, " bytes; zero or more is right");
+  check_device();
+  if (bytes == 0) return;
+  check_allocation(cudaMallocAsync(&data_, static_cast<size_t>(bytes), stream_of(stream)),
+                   "cudaMallocAsync", bytes, rank);
+}
+
+StreamMemory::~StreamMemory() {
+  if (data_ != nullptr) cudaFreeAsync(data_, stream_of(stream_));
+}
+
 PinnedMemory::PinnedMemory(int64_t bytes, int rank) : bytes_(bytes) {
   KUAFU_REQUIRE(bytes >= 0, "pinned memory of ", bytes, " bytes; zero or more is right");
   check_device();
@@ -124,19 +137,22 @@ PinnedMemory::PinnedMemory(int64_t bytes, int rank) : bytes_(bytes) {
 
 PinnedMemory::~PinnedMemory() { cudaFreeHost(data_); }
 
-void copy(void* to, const void* from, int64_t bytes, const Stream& stream) {
+void copy(void* to, const void* from, int64_t bytes, StreamView stream) {
   if (bytes == 0) return;
   KUAFU_CUDA(
       cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_of(stream)));
 }
 
-void add(DType dtype, void* into, const void* from, int64_t count, const Stream& stream) {
-  KUAFU_REQUIRE(
-      dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16,
-      "cannot add ", to_string(dtype), " on the device; f64, f32, bf16 and f16 are possible");
-  if (count == 0) return;
-  check_cuda(static_cast<cudaError_t>(launch_add(dtype, into, from, count, stream.handle())),
-             "launch_add");
+void combine(DType dtype, Combine how, std::span<const void* const> from,
+             std::span<void* const> into, int64_t count, StreamView stream) {
+  KUAFU_REQUIRE(!from.empty() && from.size() <= kMostArrays && into.size() <= kMostArrays,
+                "combining ", from.size(), " arrays into ", into.size(), "; 1 to ", kMostArrays,
+                " are possible");
+  if (count == 0 || into.empty()) return;
+  check_cuda(static_cast<cudaError_t>(launch_combine(
+                 {dtype, how, from.data(), into.data(), from.size(), into.size(), count},
+                 stream.handle())),
+             "launch_combine");
 }
 
 }  // namespace kuafu::device

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "kuafu/base/dtype.h"
@@ -42,16 +43,28 @@ class Stream {
   void* handle_ = nullptr;
 };
 
+/// A stream of ours, or one of somebody else's by its handle.
+class StreamView {
+ public:
+  StreamView(const Stream& stream) : handle_(stream.handle()) {}
+  explicit StreamView(void* handle) : handle_(handle) {}
+  void* handle() const { return handle_; }  ///< cudaStream_t
+
+ private:
+  void* handle_;
+};
+
 /// A point in a stream.
 class Event {
  public:
-  Event();
+  enum class Timing : uint8_t { kOn, kOff };  ///< off: faster, and without ms_since()
+  explicit Event(Timing timing = Timing::kOn);
   ~Event();
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
-  void record(const Stream& stream);
+  void record(StreamView stream);
   /// Orders what `stream` gets from now on behind the recorded point.
-  void hold(const Stream& stream) const;
+  void hold(StreamView stream) const;
   bool is_reached() const;
   void synchronize() const;
   /// Milliseconds from `start` to this point. @pre both are reached.
@@ -76,6 +89,21 @@ class Memory {
   int64_t bytes_ = 0;
 };
 
+/// Memory of the current device that is taken and given back in the order of a stream, without
+/// waiting for the device. Throws OutOfMemory, which names `rank`. @pre the stream outlives it
+class StreamMemory {
+ public:
+  StreamMemory(int64_t bytes, StreamView stream, int rank);
+  ~StreamMemory();
+  StreamMemory(const StreamMemory&) = delete;
+  StreamMemory& operator=(const StreamMemory&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+  StreamView stream_;
+};
+
 /// Host memory that the device copies from and to while the host goes on.
 class PinnedMemory {
  public:
@@ -92,11 +120,18 @@ class PinnedMemory {
 };
 
 /// Copies between any two of host, pinned and device memory, in the order of the stream.
-void copy(void* to, const void* from, int64_t bytes, const Stream& stream);
+void copy(void* to, const void* from, int64_t bytes, StreamView stream);
 
-/// into[i] += from[i] on the device, in the order of the stream; bf16 and f16 are added in f32
-/// and rounded once.
-/// @pre dtype is f64, f32, bf16 or f16; the arrays do not overlap.
-void add(DType dtype, void* into, const void* from, int64_t count, const Stream& stream);
+/// What combine() makes of the elements of several arrays.
+enum class Combine : uint8_t { kSum, kMax, kMin };
+
+/// into[j][i] = from[0][i] how from[1][i] how ..., from left to right, for every j, in the order of
+/// the stream: each source is read once and each target written once. bf16 and f16 are combined in
+/// f32 and rounded once; integer sums wrap: the bits of kuafu::combine on the host. A target may be
+/// a source; other overlaps are not allowed.
+/// @pre 1 to kMostArrays sources and as many targets at most
+inline constexpr size_t kMostArrays = 64;
+void combine(DType dtype, Combine how, std::span<const void* const> from,
+             std::span<void* const> into, int64_t count, StreamView stream);
 
 }  // namespace kuafu::device

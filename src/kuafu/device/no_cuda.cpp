@@ -20,20 +20,25 @@ Stream::Stream() { refuse(); }
 Stream::~Stream() = default;
 void Stream::synchronize() const { refuse(); }
 
-Event::Event() { refuse(); }
+Event::Event(Timing) { refuse(); }
 Event::~Event() = default;
-void Event::record(const Stream&) { refuse(); }
-void Event::hold(const Stream&) const { refuse(); }
+void Event::record(StreamView) { refuse(); }
+void Event::hold(StreamView) const { refuse(); }
 bool Event::is_reached() const { refuse(); }
 void Event::synchronize() const { refuse(); }
 double Event::ms_since(const Event&) const { refuse(); }
 
 Memory::Memory(int64_t, int) { refuse(); }
 Memory::~Memory() = default;
+StreamMemory::StreamMemory(int64_t, StreamView stream, int) : stream_(stream) { refuse(); }
+StreamMemory::~StreamMemory() = default;
 PinnedMemory::PinnedMemory(int64_t, int) { refuse(); }
 PinnedMemory::~PinnedMemory() = default;
 
-void copy(void*, const void*, int64_t, const Stream&) { refuse(); }
-void add(DType, void*, const void*, int64_t, const Stream&) { refuse(); }
+void copy(void*, const void*, int64_t, StreamView) { refuse(); }
+void combine(DType, Combine, std::span<const void* const>, std::span<void* const>, int64_t,
+             StreamView) {
+  refuse();
+}
 
 }  // namespace kuafu::device
