@@ -2,8 +2,10 @@
 #include "kuafu/comm/algorithms/messages.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
+#include "kuafu/comm/device_operation.h"
 #include "kuafu/comm/reduction.h"
 
 namespace kuafu::algorithms {
@@ -63,9 +65,18 @@ void Messages::next_round() {
 
 Buffer Messages::at(const Span& span) const { return pick(span, memory_); }
 
-void work_on_host(const Local& local, const Messages::Memory& memory, ReduceOp op) {
+void work_locally(const Local& local, const Messages::Memory& memory, ReduceOp op) {
   const Buffer into = pick(local.into, memory), from = pick(local.from, memory);
   if (into.data == nullptr || into.data == from.data || into.count == 0) return;
+  if (into.place == Place::kDevice) {
+    const device::StreamView stream(into.stream);
+    const std::array<const void*, 2> both = {into.data, from.data};
+    const std::span<const void* const> sources(both);
+    const bool reduces = local.kind == Local::Kind::kReduce;
+    device::combine(into.dtype, on_device(op), reduces ? sources : sources.subspan(1),
+                    {&into.data, 1}, into.count, stream);
+    return;
+  }
   if (local.kind == Local::Kind::kReduce) {
     accumulate(into.dtype, op, into.data, from.data, into.count);
   } else {
