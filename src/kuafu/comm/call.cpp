@@ -96,17 +96,17 @@ DType Call::dtype() const {
 }
 
 Place Call::place() const {
-  const bool is_given = in.data != nullptr || in.count > 0;
+  const bool is_given = in.data != nullptr || in.count > 0 || verb == Verb::kSend;
   return is_given ? in.place : out.place;
 }
 
 void check(const Call& call, int size, Takes takes) {
   check_buffer(call, call.in, takes);
   check_buffer(call, call.out, takes);
-  KUAFU_REQUIRE(call.in.data == nullptr || call.out.data == nullptr ||
-                    call.in.place == call.out.place,
-                describe(call), ": one buffer lives in ", name_of(call.in.place),
-                " memory, the other in ", name_of(call.out.place), " memory");
+  KUAFU_REQUIRE(
+      call.in.data == nullptr || call.out.data == nullptr || call.in.place == call.out.place,
+      describe(call), ": one buffer lives in ", name_of(call.in.place), " memory, the other in ",
+      name_of(call.out.place), " memory");
   switch (call.verb) {
     case Verb::kBroadcast:
     case Verb::kReduce:
