@@ -159,8 +159,8 @@ bool NcclComm::is_settled() {
   if (comm_ == nullptr) return false;  // the next check throws
   const int code = state();
   if (code == ncclInProgress) return false;
-  if (code != ncclSuccess) throw Error(text("NCCL: ", words_of(code)));
-  return true;
+  if (code != ncclSuccess) world_->fail(words_of(code));  // the next check throws
+  return code == ncclSuccess;
 }
 
 void NcclComm::settle(const std::function<std::string()>& what) {
