@@ -54,9 +54,9 @@ struct Transfer {
   size_t bytes;
 };
 
-/// What the ranks of a communicator share. As bad as NCCL may be: calls that do not match, and those
-/// that somebody has left, are stuck until each rank aborts; the first collective and the first
-/// message of a pair begin only once the others have made the call, on the host.
+/// What the ranks of a communicator share. As bad as NCCL may be: calls that do not match, and
+/// those that somebody has left, are stuck until each rank aborts; the first collective and the
+/// first message of a pair begin only once the others have made the call, on the host.
 class Clique {
  public:
   explicit Clique(int size) : size_(size) {}

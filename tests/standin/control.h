@@ -7,8 +7,8 @@
 /// What tests say to the stand-in for CUDA and NCCL.
 namespace kuafu::standin {
 
-/// Back to one device, no pauses, no faults. Ends what is stuck and joins the threads of streams that
-/// are gone.
+/// Back to one device, no pauses, no faults. Ends what is stuck and joins the threads of streams
+/// that are gone.
 void reset();
 
 /// Devices of this machine from now on.

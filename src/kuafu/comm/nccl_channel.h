@@ -23,11 +23,11 @@ struct NcclMessage {
 };
 using NcclMessagePtr = std::shared_ptr<NcclMessage>;
 
-/// The messages of one sender to one receiver with one tag, in order. On a stream of the whole group
-/// a message would hold up all later ones until its receiver comes, and two ranks that both send
-/// first would be stuck. So each channel is an NCCL communicator of the two with a stream of its own.
-/// It is made when both have first used it: the sender gives the receiver its id through the host,
-/// and neither blocks for the other. Messages to oneself are copies.
+/// The messages of one sender to one receiver with one tag, in order. On a stream of the whole
+/// group a message would hold up all later ones until its receiver comes, and two ranks that both
+/// send first would be stuck. So each channel is an NCCL communicator of the two with a stream of
+/// its own. It is made when both have first used it: the sender gives the receiver its id through
+/// the host, and neither blocks for the other. Messages to oneself are copies.
 class NcclChannel {
  public:
   struct Key {

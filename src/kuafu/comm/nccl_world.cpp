@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "kuafu/comm/nccl_channel.h"
 
@@ -127,8 +128,10 @@ void NcclComm::drain() {
 
 NcclComm::~NcclComm() {
   if (std::uncaught_exceptions() == 0) drain();
-  const std::lock_guard lock(world_->mutex_);
-  std::erase(world_->comms_, this);
+  {
+    const std::lock_guard lock(world_->mutex_);
+    std::erase(world_->comms_, this);
+  }
   if (comm_ == nullptr) return;
   if (std::uncaught_exceptions() > 0) {
     ncclCommAbort(comm_);

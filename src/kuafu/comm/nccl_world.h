@@ -21,8 +21,8 @@ namespace kuafu {
 class NcclChannel;
 class NcclComm;
 
-/// What the NCCL communicators of one rank share: the lock around NCCL's calls, the first error, and
-/// a thread that looks after what is under way. When NCCL reports an error, or something takes
+/// What the NCCL communicators of one rank share: the lock around NCCL's calls, the first error,
+/// and a thread that looks after what is under way. When NCCL reports an error, or something takes
 /// longer than the time-out, that thread aborts the rank's communicators: streams go on, and every
 /// later call and wait throws RankLost with the reason.
 class NcclWorld {
@@ -82,8 +82,8 @@ class NcclComm {
 
   /// @pre the stream outlives it
   NcclComm(std::shared_ptr<NcclWorld> world, ncclComm* comm, const device::Stream& stream);
-  /// Waits for the stream first; where an exception unwinds it cuts it off, for the others may never
-  /// come.
+  /// Waits for the stream first; where an exception unwinds it cuts it off, for the others may
+  /// never come.
   ~NcclComm();
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
