@@ -95,9 +95,9 @@ void reduce_scatters(Communicator& c) {
         in, [&](int64_t i) { return value(c.rank(), i); },
         label("input of reduce_scatter", t, count, c));
 
-    Buffer part = in.buffer().part(c.rank(), c.size());
+    const Buffer part = in.buffer().part(c.rank(), c.size());
     c.reduce_scatter(part, in.buffer(), ReduceOp::kMax).wait();
-    if (count > 0) std::memcpy(out.buffer().data, part.data, static_cast<size_t>(part.bytes()));
+    out.take(part);
     expect_values(out, expected(ReduceOp::kMax), label("reduce_scatter in place", t, count, c));
   });
 }
@@ -326,7 +326,7 @@ void algorithms_over_messages(Communicator& c) {
       Ledger ledger;
       c.meter(&ledger, "axis");
       Messages under_way(c, program, memory, 5,
-                         [&](const Local& local) { do_work(local, memory, ReduceOp::kSum); });
+                         [&](const Local& local) { work_locally(local, memory, ReduceOp::kSum); });
       while (under_way.advance()) {
       }
       c.meter(nullptr, "");

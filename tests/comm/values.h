@@ -6,16 +6,39 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "kuafu/comm/reduction.h"
+#include "kuafu/device/device.h"
 
 namespace kuafu::conformance {
 
 inline const std::vector<DType> kAllTypes = {DType::kF64, DType::kF32, DType::kBF16, DType::kF16,
                                              DType::kI64, DType::kI32, DType::kU8};
 
-/// An array of any element type that is read and written as double.
+/// While it lives, Values of the calling thread hand out memory of its device, in the order of
+/// `stream`.
+class OnDevice {
+ public:
+  explicit OnDevice(const device::Stream& stream) : before_(std::exchange(mine(), &stream)) {}
+  ~OnDevice() { mine() = before_; }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  /// Null where they hand out memory of the host.
+  static const device::Stream* stream() { return mine(); }
+
+ private:
+  static const device::Stream*& mine() {
+    thread_local const device::Stream* stream = nullptr;
+    return stream;
+  }
+  const device::Stream* before_;
+};
+
+/// An array of any element type that is read and written as double, on the host. On a device it is
+/// copied there before it is handed out and back before it is read.
 class Values {
  public:
   Values(DType dtype, int64_t count)
@@ -26,10 +49,47 @@ class Values {
     for (int64_t i = 0; i < count; ++i) set(i, f(i));
   }
 
-  Buffer buffer() { return {.data = bytes_.data(), .count = count_, .dtype = dtype_}; }
+  Values(const Values& other)
+      : dtype_(other.dtype_), count_(other.count_), bytes_(other.bytes()), is_set_(true) {}
+  Values(Values&&) = default;
+  Values& operator=(const Values&) = delete;
+  Values& operator=(Values&&) = delete;
+  ~Values() = default;
+
+  /// What calls are given; on a device, nothing but poison where no element was set.
+  Buffer buffer() {
+    const device::Stream* const stream = OnDevice::stream();
+    if (stream == nullptr) return {.data = bytes_.data(), .count = count_, .dtype = dtype_};
+    if (memory_ == nullptr) {
+      memory_ = std::make_unique<device::StreamMemory>(num_bytes(), *stream, 0);
+      stream_ = stream;
+    }
+    if (is_set_) device::copy(memory_->data(), bytes_.data(), num_bytes(), *stream);
+    // The copy is over before the host's bytes change or go.
+    if (is_set_ && count_ > 0) stream->synchronize();
+    is_set_ = false;
+    is_handed_out_ = true;
+    return {.data = memory_->data(),
+            .count = count_,
+            .dtype = dtype_,
+            .place = Place::kDevice,
+            .stream = stream->handle()};
+  }
   int64_t count() const { return count_; }
 
+  /// Takes over the elements of a buffer, on the device in the order of its stream.
+  void take(const Buffer& from) {
+    const Buffer mine = buffer();
+    if (from.place == Place::kDevice) {
+      device::copy(mine.data, from.data, from.bytes(), *stream_);
+    } else if (count_ > 0) {
+      std::memcpy(mine.data, from.data, static_cast<size_t>(from.bytes()));
+    }
+  }
+
   void set(int64_t i, double v) {
+    bytes();
+    is_set_ = true;
     switch (dtype_) {
       case DType::kF64:
         return put(i, v);
@@ -76,13 +136,28 @@ class Values {
   template <class T>
   T at(int64_t i) const {
     T v;
-    std::memcpy(&v, bytes_.data() + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+    std::memcpy(&v, bytes().data() + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
     return v;
+  }
+
+  int64_t num_bytes() const { return count_ * size_of(dtype_); }
+
+  /// The host's bytes, as they are on the device.
+  const std::vector<std::byte>& bytes() const {
+    if (std::exchange(is_handed_out_, false) && count_ > 0) {
+      device::copy(bytes_.data(), memory_->data(), num_bytes(), *stream_);
+      stream_->synchronize();
+    }
+    return bytes_;
   }
 
   DType dtype_;
   int64_t count_;
-  std::vector<std::byte> bytes_;
+  mutable std::vector<std::byte> bytes_;
+  bool is_set_ = false;                 // since it was handed out on a device
+  mutable bool is_handed_out_ = false;  // on a device, and not read since
+  const device::Stream* stream_ = nullptr;
+  std::unique_ptr<device::StreamMemory> memory_;
 };
 
 /// What rank r holds at index i: integers small enough that eight ranks' sum is exact in bf16 and

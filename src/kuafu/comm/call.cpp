@@ -96,7 +96,7 @@ DType Call::dtype() const {
 }
 
 Place Call::place() const {
-  const bool is_given = in.data != nullptr || in.count > 0;
+  const bool is_given = in.data != nullptr || in.count > 0 || verb == Verb::kSend;
   return is_given ? in.place : out.place;
 }
 

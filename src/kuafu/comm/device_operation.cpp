@@ -4,11 +4,6 @@
 namespace kuafu {
 namespace {
 
-device::Combine how(ReduceOp op) {
-  if (op == ReduceOp::kSum) return device::Combine::kSum;
-  return op == ReduceOp::kMax ? device::Combine::kMax : device::Combine::kMin;
-}
-
 /// The calls of one operation, slice by slice.
 class Slices {
  public:
@@ -57,7 +52,7 @@ class Slices {
     std::vector<void*> to;
     for (const Call& c : calls_) from.push_back(c.in.range(first, count).data);
     for (const Buffer& b : into) to.push_back(b.data);
-    device::combine(calls_.front().dtype(), how(calls_.front().op), from, to, count, stream_);
+    device::combine(calls_.front().dtype(), on_device(calls_.front().op), from, to, count, stream_);
   }
 
   /// One rank's part into everybody's whole, at element `first`.
@@ -91,6 +86,11 @@ class Slices {
 };
 
 }  // namespace
+
+device::Combine on_device(ReduceOp op) {
+  if (op == ReduceOp::kSum) return device::Combine::kSum;
+  return op == ReduceOp::kMax ? device::Combine::kMax : device::Combine::kMin;
+}
 
 void DeviceOperation::post(size_t index, const Call& call) {
   ready_[index].emplace(device::Event::Timing::kOff);

@@ -9,6 +9,9 @@
 
 namespace kuafu {
 
+/// The same, as device::combine is told.
+device::Combine on_device(ReduceOp op);
+
 /// An operation between threads that share a card: whoever posts last starts all of it on one
 /// stream, behind what every caller's stream had to do, and each caller's stream goes on behind its
 /// end. The host waits for the others' calls alone. Every element is read once from every rank,

@@ -2,10 +2,11 @@
 #include "kuafu/comm/algorithms/messages.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
+#include "kuafu/comm/device_operation.h"
 #include "kuafu/comm/reduction.h"
-#include "kuafu/device/device.h"
 
 namespace kuafu::algorithms {
 
@@ -64,29 +65,18 @@ void Messages::next_round() {
 
 Buffer Messages::at(const Span& span) const { return pick(span, memory_); }
 
-namespace {
-
-device::Combine combine_of(ReduceOp op) {
-  if (op == ReduceOp::kSum) return device::Combine::kSum;
-  return op == ReduceOp::kMax ? device::Combine::kMax : device::Combine::kMin;
-}
-
-void work_on_device(const Local& local, const Buffer& into, const Buffer& from, ReduceOp op) {
-  const device::StreamView stream(into.stream);
-  if (local.kind != Local::Kind::kReduce) {
-    return device::copy(into.data, from.data, into.bytes(), stream);
-  }
-  const void* const sources[] = {into.data, from.data};
-  void* const target = into.data;
-  device::combine(into.dtype, combine_of(op), sources, {&target, 1}, into.count, stream);
-}
-
-}  // namespace
-
-void do_work(const Local& local, const Messages::Memory& memory, ReduceOp op) {
+void work_locally(const Local& local, const Messages::Memory& memory, ReduceOp op) {
   const Buffer into = pick(local.into, memory), from = pick(local.from, memory);
   if (into.data == nullptr || into.data == from.data || into.count == 0) return;
-  if (into.place == Place::kDevice) return work_on_device(local, into, from, op);
+  if (into.place == Place::kDevice) {
+    const device::StreamView stream(into.stream);
+    const std::array<const void*, 2> both = {into.data, from.data};
+    const std::span<const void* const> sources(both);
+    const bool reduces = local.kind == Local::Kind::kReduce;
+    device::combine(into.dtype, on_device(op), reduces ? sources : sources.subspan(1),
+                    {&into.data, 1}, into.count, stream);
+    return;
+  }
   if (local.kind == Local::Kind::kReduce) {
     accumulate(into.dtype, op, into.data, from.data, into.count);
   } else {

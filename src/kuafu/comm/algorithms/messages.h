@@ -42,7 +42,8 @@ class Messages {
   std::vector<Work> under_way_;  // of the round before next_round_
 };
 
-/// LocalWork on the memory that there is, the host's or a card's; a simulated rank has none.
-void do_work(const Local& local, const Messages::Memory& memory, ReduceOp op);
+/// LocalWork on any memory: at once on the host, in the order of the buffers' stream on a device;
+/// does nothing on a simulated rank, which has none.
+void work_locally(const Local& local, const Messages::Memory& memory, ReduceOp op);
 
 }  // namespace kuafu::algorithms

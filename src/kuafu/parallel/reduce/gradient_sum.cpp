@@ -72,7 +72,7 @@ class LegRounds final : public SumRounds {
     const Messages::Memory memory{view(flat_), view(flat_), view(scratch_)};
     running_ = std::make_unique<Messages>(*leg.group, leg.program, memory, tag_,
                                           [memory](const algorithms::Local& local) {
-                                            algorithms::do_work(local, memory, ReduceOp::kSum);
+                                            algorithms::work_locally(local, memory, ReduceOp::kSum);
                                           });
   }
 
