@@ -32,7 +32,7 @@ while [[ $# -gt 0 ]]; do
         --only) only+=("$2") ;;
         --out) out="$2" ;;
         --commit) commit="$2" ;;
-        --programs) programs="$(realpath "$2")" ;;
+        --programs) programs="${2%/}" ;;
         --pack) pack="$2" ;;
       esac
       shift
@@ -43,7 +43,7 @@ while [[ $# -gt 0 ]]; do
 done
 [[ "$limit" =~ ^[0-9]+$ ]] || die "--limit $limit: a number of minutes is right"
 
-readonly kTests=(device_test nccl_test)
+readonly kTests=(device_test nccl_test card_test)
 
 # The libraries that programs load besides those of a card machine: LibTorch, CUDA and the C library.
 libraries_of() {
@@ -109,15 +109,17 @@ beside() {
 
 torch="${TORCH:-$(python3 -c 'import torch; print(torch.__path__[0])' 2>/dev/null || true)}"
 if [[ -n "$programs" ]]; then
-  bin="$programs/bin"
+  folder="$programs"
   export KUAFU_TORCH_DIR="$torch"
-  export LD_LIBRARY_PATH="$programs/lib:$torch/lib:$(ls -d "$torch"/../nvidia/*/lib 2>/dev/null | tr '\n' ':')${LD_LIBRARY_PATH:-}"
+  export LD_LIBRARY_PATH="$(realpath "$programs")/lib:$torch/lib:$(ls -d "$torch"/../nvidia/*/lib 2>/dev/null | tr '\n' ':')${LD_LIBRARY_PATH:-}"
 else
-  bin=build/gpu/bin
+  folder=build/gpu
   step configure 120 cmake -S . -B build/gpu -G Ninja -DCMAKE_BUILD_TYPE=Release -DKUAFU_MPI=OFF -DKUAFU_HDF5=OFF \
     ${torch:+-DKUAFU_TORCH_DIR="$torch"}
   step build 3000 cmake --build build/gpu
 fi
+bin="$folder/bin"
+export KUAFU_COMMIT="$commit"
 kuafu="$bin/kuafu"
 plan=experiments/card/gpt-1.3b.toml
 model=(--layers 24 --hidden 2048 --heads 16 --vocab 50304 --sequence 2048 --batch 8)
@@ -147,8 +149,8 @@ wait
 # What takes how long, one after the other.
 step bench-card 120 "$bin/bench_card" --json "$out/bench-card.json"
 step gpt-1.3b 300 "$kuafu" run "$plan" --device cuda --json "$out/gpt-1.3b.json" --log-every 1
-step pytorch-eager 300 python3 baselines/pytorch/card.py "${model[@]}" --json "$out/pytorch-eager.json"
-step pytorch-compiled 600 python3 baselines/pytorch/card.py "${model[@]}" --compile --json "$out/pytorch-compiled.json"
+step pytorch-eager 300 python3 baselines/pytorch/card.py "${model[@]}" --programs "$folder" --json "$out/pytorch-eager.json"
+step pytorch-compiled 600 python3 baselines/pytorch/card.py "${model[@]}" --compile --programs "$folder" --json "$out/pytorch-compiled.json"
 
 names_of() { ls "$kLogs"/*."$1" 2>/dev/null | xargs -rn1 basename -s ".$1" | tr '\n' ' '; }
 left="$(names_of left)" failed="$(names_of failed)"

@@ -8,12 +8,17 @@ products in bf16 under autocast, flash attention, fused AdamW, clipping by norm.
 import argparse
 import json
 import statistics
+import sys
 import time
+from pathlib import Path
 
 import torch
 from torch.nn import functional as F
 
 import gpt
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts" / "report"))
+import provenance  # noqa: E402
 
 
 class Model(gpt.Gpt):
@@ -57,6 +62,8 @@ def main():
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--compile", action="store_true", help="through torch.compile")
     parser.add_argument("--json", help="write the document to this file, too")
+    parser.add_argument("--programs", default="build/release",
+                        help="the build folder whose `kuafu` says where the document comes from")
     options = parser.parse_args()
     torch.manual_seed(1)
     model, step = build(options)
@@ -77,7 +84,12 @@ def main():
         "tokens_per_s": options.batch * options.sequence / median,
         "loss": loss,
         "peak_bytes": torch.cuda.max_memory_allocated(),
+        "trains": False,  # nothing that is kept: it is timed
     }
+    if options.json:
+        found = provenance.block(options.programs, programs=("kuafu",))
+        provenance.require_recordable(options.json, found)
+        document["provenance"] = found
     text = json.dumps(document, indent=1)
     print(text)
     if options.json:

@@ -10,7 +10,6 @@
 #include <functional>
 #include <iostream>
 #include <memory>
-#include <mutex>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -19,6 +18,7 @@
 #include "kuafu/device/device.h"
 #include "kuafu/device/transfer.h"
 #include "kuafu/kernels/card.h"
+#include "kuafu/record/provenance.h"
 
 namespace kuafu {
 namespace {
@@ -205,6 +205,7 @@ void all_reduce_rows(Json& rows, double limit) {
 }
 
 int bench(const std::string& file) {
+  require_recordable(file);
   if (device::num_devices() == 0) throw Unavailable("no CUDA device: " + device::why_none());
   device::use(0);
   const Stream stream;
@@ -221,12 +222,15 @@ int bench(const std::string& file) {
       std::cout << ", " << r["share_of_limit"].get<double>() << " of the limit";
     std::cout << "\n";
   }
-  if (!file.empty()) {
-    std::ofstream out(file);
-    out << Json{{"card", device::name_of(0)}, {"samples", kSamples}, {"rows", rows}}.dump(1)
-        << "\n";
-    if (!out) throw Error("cannot write " + file);
-  }
+  if (file.empty()) return 0;
+  const Json document{{"card", device::name_of(0)},
+                      {"samples", kSamples},
+                      {"rows", rows},
+                      {"trains", false},
+                      {"provenance", provenance()}};
+  std::ofstream out(file);
+  out << document.dump(1) << "\n";
+  if (!out) throw Error("cannot write " + file);
   return 0;
 }
 

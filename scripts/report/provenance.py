@@ -39,9 +39,12 @@ def block(build, programs=("kuafu-worker",), **more):
     found = json.loads(done.stdout)
     # A program holds the commit that it was built from.
     is_older = any(found["git_commit"].encode() not in kuafu.with_name(name).read_bytes() for name in programs)
-    changes = git("status", "--porcelain", "--untracked-files=no", *SOURCES)
-    is_other = git("diff", "--quiet", found["git_commit"], "HEAD", *SOURCES) is None
-    found["git_dirty"] = found["git_dirty"] or changes != "" or is_other or is_older
+    if git("rev-parse", "HEAD") is None:  # a tree without a history is of the commit that it is said to be
+        is_changed = os.environ.get("KUAFU_COMMIT") != found["git_commit"]
+    else:
+        changes = git("status", "--porcelain", "--untracked-files=no", *SOURCES)
+        is_changed = changes != "" or git("diff", "--quiet", found["git_commit"], "HEAD", *SOURCES) is None
+    found["git_dirty"] = found["git_dirty"] or is_changed or is_older
     found["command"] = portable([sys.executable, sys.argv[0], *sys.argv[1:]])
     return found | more
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "kuafu/comm/communicator.h"
 #include "kuafu/comm/reduction.h"
 #include "kuafu/device/device.h"
 
@@ -36,6 +37,17 @@ class OnDevice {
   }
   const device::Stream* before_;
 };
+
+/// The body of a rank whose values live on a device.
+inline std::function<void(Communicator&)> on_a_stream(
+    const std::function<void(Communicator&)>& body) {
+  return [body](Communicator& world) {
+    const device::Stream stream;
+    const OnDevice scope(stream);
+    body(world);
+    stream.synchronize();
+  };
+}
 
 /// An array of any element type that is read and written as double, on the host. On a device it is
 /// copied there before it is handed out and back before it is read.

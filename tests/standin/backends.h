@@ -18,17 +18,6 @@ inline void on_fresh_machine(int devices, uint64_t seed, const std::function<voi
   EXPECT_EQ(standin::bytes_in_use(), 0) << "device memory was not given back";
 }
 
-/// The body of a rank whose values live on a device.
-inline std::function<void(Communicator&)> on_a_stream(
-    const std::function<void(Communicator&)>& body) {
-  return [body](Communicator& world) {
-    const device::Stream stream;
-    const OnDevice scope(stream);
-    body(world);
-    stream.synchronize();
-  };
-}
-
 /// Thread ranks that share one card.
 inline std::vector<Backend> one_card_backends() {
   const auto backend = [](const char* name, std::vector<int> ranks, uint64_t seed) {
