@@ -148,7 +148,7 @@ done
 wait
 # What takes how long, one after the other.
 step bench-card 120 "$bin/bench_card" --json "$out/bench-card.json"
-step gpt-1.3b 300 "$kuafu" run "$plan" --device cuda --json "$out/gpt-1.3b.json" --log-every 1
+step gpt-1.3b 300 "$kuafu" run "$plan" --device cuda --certify --json "$out/gpt-1.3b.json" --log-every 1
 step pytorch-eager 300 python3 baselines/pytorch/card.py "${model[@]}" --programs "$folder" --json "$out/pytorch-eager.json"
 step pytorch-compiled 600 python3 baselines/pytorch/card.py "${model[@]}" --compile --programs "$folder" --json "$out/pytorch-compiled.json"
 
