@@ -6,7 +6,11 @@
 
 set(commit "unknown")
 set(dirty "true")
-if(GIT)
+# A tree that comes without a history is of the commit that it is said to be.
+if(NOT EXISTS "${SOURCE}/.git" AND "$ENV{KUAFU_COMMIT}" MATCHES "^[0-9a-f]+$")
+  set(commit "$ENV{KUAFU_COMMIT}")
+  set(dirty "false")
+elseif(GIT)
   # Another user's checkout (a container, sudo) is still ours to read.
   set(git "${GIT}" -c "safe.directory=${SOURCE}" -C "${SOURCE}")
   execute_process(COMMAND ${git} rev-parse --show-toplevel

@@ -3,7 +3,7 @@
 # Tests and benchmarks on the card of this machine; needs neither MPI nor HDF5 nor a network:
 #   scripts/gpu.sh                          builds, tests, measures; writes results/gpu
 #   scripts/gpu.sh --limit 8                at most so many minutes: what is left is done by the next call
-#   scripts/gpu.sh --only conformance       this step alone, again; may be repeated
+#   scripts/gpu.sh --only conformance       steps whose names begin so alone, again; may be repeated
 #   scripts/gpu.sh --out DIR                elsewhere than results/gpu
 #   scripts/gpu.sh --commit SHA             where the tree comes without .git: results name it
 #   scripts/gpu.sh --dry-run                says what each step would run
@@ -67,15 +67,26 @@ fi
 
 began=$SECONDS
 readonly kLogs="$out/logs"
-mkdir -p "$kLogs"
-rm -f "$kLogs"/*.failed "$kLogs"/*.left
+if [[ "$dry" == no ]]; then
+  mkdir -p "$kLogs"
+  rm -f "$kLogs"/*.failed "$kLogs"/*.left
+fi
+
+# Whether a step is among those that --only names, by its whole name or its beginning.
+is_wanted() {
+  local some
+  for some in "${only[@]}"; do
+    if [[ "$1" == "$some"* ]]; then return 0; fi
+  done
+  return 1
+}
 
 # step NAME SECONDS COMMAND...: runs it with a limit, its output in a log, unless it is done.
 step() {
   local name="$1" seconds="$2"
   shift 2
   if [[ ${#only[@]} -gt 0 ]]; then
-    [[ " ${only[*]} " == *" $name "* ]] || return 0
+    is_wanted "$name" || return 0
   elif [[ "$(cat "$kLogs/$name.done" 2>/dev/null)" == "$commit" && -n "$commit" ]]; then
     say "$name: done before"
     return 0
@@ -107,6 +118,7 @@ beside() {
   step "$@" &
 }
 
+export KUAFU_COMMIT="$commit"
 torch="${TORCH:-$(python3 -c 'import torch; print(torch.__path__[0])' 2>/dev/null || true)}"
 if [[ -n "$programs" ]]; then
   folder="$programs"
@@ -115,11 +127,11 @@ if [[ -n "$programs" ]]; then
 else
   folder=build/gpu
   step configure 120 cmake -S . -B build/gpu -G Ninja -DCMAKE_BUILD_TYPE=Release -DKUAFU_MPI=OFF -DKUAFU_HDF5=OFF \
+    -DCMAKE_CUDA_ARCHITECTURES=native \
     ${torch:+-DKUAFU_TORCH_DIR="$torch"}
   step build 3000 cmake --build build/gpu
 fi
 bin="$folder/bin"
-export KUAFU_COMMIT="$commit"
 kuafu="$bin/kuafu"
 plan=experiments/card/gpt-1.3b.toml
 model=(--layers 24 --hidden 2048 --heads 16 --vocab 50304 --sequence 2048 --batch 8)
@@ -129,7 +141,7 @@ step card 60 bash -c "nvidia-smi --query-gpu=name,driver_version,memory.total,cl
 for test in "${kTests[@]}"; do
   beside "$test" 120 "$bin/$test"
 done
-beside ops 120 "$bin/tensor_tests" '--gtest_filter=OpWalk.CardsEqualTheCpu'
+beside ops 120 "$bin/tensor_tests" '--gtest_filter=CardOps.*'
 beside matrix 600 "$kuafu" matrix --device cuda --filter world=threads --triples 0 --jobs "$jobs" --out "$out/matrix"
 for scheme in none 1d 1d-sp 2d 2.5d 3d; do
   beside "conformance-$scheme" 600 "$kuafu" conformance "$scheme" --sizes 1,2,4,8 --device cuda
@@ -152,7 +164,13 @@ step gpt-1.3b 300 "$kuafu" run "$plan" --device cuda --certify --json "$out/gpt-
 step pytorch-eager 300 python3 baselines/pytorch/card.py "${model[@]}" --programs "$folder" --json "$out/pytorch-eager.json"
 step pytorch-compiled 600 python3 baselines/pytorch/card.py "${model[@]}" --compile --programs "$folder" --json "$out/pytorch-compiled.json"
 
-names_of() { ls "$kLogs"/*."$1" 2>/dev/null | xargs -rn1 basename -s ".$1" | tr '\n' ' '; }
+names_of() { find "$kLogs" -name "*.$1" -printf '%f\n' 2>/dev/null | sort | sed "s/\.$1\$//" | tr '\n' ' '; }
+if [[ "$dry" == yes ]]; then exit 0; fi
+if [[ ${#only[@]} -gt 0 ]]; then
+  for some in "${only[@]}"; do
+    compgen -G "$kLogs/$some*" >/dev/null || die "--only $some: no step begins so; --dry-run lists them"
+  done
+fi
 left="$(names_of left)" failed="$(names_of failed)"
 if [[ -n "$left" ]]; then say "no time was left for: ${left}the same call goes on"; fi
 if [[ -n "$failed" ]]; then say "failed: $failed"; exit 1; fi

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/device/device.h"
 #include "kuafu/record/schema.h"
 #include "tests/app_worker/process.h"
 
@@ -137,6 +138,40 @@ TEST(Worker, TransportOfARealWorldIsRefused) {
   const Ran ran = run_worker(kSmallPlan, {"--transport", "mpi"});
   EXPECT_EQ(ran.code, kUsage);
   EXPECT_NE(ran.output.find("--world simulated"), std::string::npos) << ran.output;
+}
+
+TEST(Worker, DevicesOfOtherWorldsAndPlansAreRefused) {
+  const Ran simulated = run_worker(kSmallPlan, {"--world", "simulated", "--device", "cuda"});
+  EXPECT_EQ(simulated.code, kUsage);
+  expect_says(simulated, "--device cuda: ranks of the world simulated compute on cpu");
+  const Ran nccl = run_worker(kSmallPlan, {"--world", "nccl", "--device", "cpu"});
+  EXPECT_EQ(nccl.code, kUsage);
+  expect_says(nccl, "--device cpu: ranks of the world nccl have a card each");
+  const Ran tiers = run_worker(kSmallPlan, {"--device", "cuda", "--set", "memory.policy=host"});
+  EXPECT_EQ(tiers.code, kUsage);
+  expect_says(tiers, "--device cuda: memory.policy = \"host\" moves chunks on cpu alone");
+  EXPECT_EQ(run_worker(kSmallPlan, {"--device", "cpu"}).code, kOk);
+}
+
+TEST(Worker, TheEnvironmentNamesADeviceForThoseThatMayHaveOne) {
+  ::setenv("KUAFU_DEVICE", "gpu", 1);
+  const Ran wrong = run_worker(kSmallPlan, {});
+  EXPECT_EQ(wrong.code, kUsage);
+  expect_says(wrong, "KUAFU_DEVICE=gpu: cpu and cuda are devices");
+  ::setenv("KUAFU_DEVICE", "cuda", 1);
+  EXPECT_EQ(run_worker(kSmallPlan, {"--world", "simulated"}).code, kOk);
+  EXPECT_EQ(run_worker(kSmallPlan, {"--device", "cpu"}).code, kOk);
+  ::unsetenv("KUAFU_DEVICE");
+}
+
+// A card that is asked for and not there ends the run before its first step; one that nobody asked for is
+// not missed.
+TEST(Worker, ACardThatIsNotThereIsNamed) {
+  if (device::num_devices() > 0) GTEST_SKIP() << "this machine has one";
+  const Ran ran = run_worker(kSmallPlan, {"--device", "cuda"});
+  EXPECT_EQ(ran.code, kUsage);
+  expect_says(ran, "no CUDA device");
+  EXPECT_EQ(ran.document["status"], "failed");
 }
 
 // On this machine, within 2 GiB and a minute.

@@ -67,6 +67,9 @@ class BeforeInHalfPrecision(Before):
     # A loss is rounded to f16 once. Without momentum it is 3 % away.
     tolerance = 2**-11
 
+    def is_same_machine(self, document):
+        return False    # a bias was added to the rounded product then; now it is part of the product, rounded once
+
     def goes_on(self, *settings, is_same_plan=False):
         document = super().goes_on(*settings, is_same_plan=is_same_plan)
         self.assertEqual(document["loss_scale"]["scale"], self.expected["loss_scale"][SAVED_STEP:])

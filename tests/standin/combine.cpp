@@ -9,6 +9,8 @@
 namespace kuafu::device {
 
 // In place of the kernel of combine.cu: the host's, when the stream gets there.
+int load_combine() { return 0; }
+
 int launch_combine(const CombineCall& call, void* stream) {
   if (const int code = standin::Machine::instance().enter("launch_combine")) return code;
   std::vector<const void*> from(call.from, call.from + call.num_from);

@@ -4,6 +4,8 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdio>
+
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -82,6 +84,23 @@ cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= Machine::instance().num_devices())
     return note(cudaErrorInvalidDevice);
   current_device() = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  STANDIN_ENTER();
+  if (device < 0 || device >= Machine::instance().num_devices())
+    return note(cudaErrorInvalidDevice);
+  *properties = {};
+  std::snprintf(properties->name, sizeof(properties->name), "a stand-in");
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* bus, int length, int device) {
+  STANDIN_ENTER();
+  if (device < 0 || device >= Machine::instance().num_devices())
+    return note(cudaErrorInvalidDevice);
+  std::snprintf(bus, static_cast<size_t>(length), "0000:%02x:00.0", device);
   return cudaSuccess;
 }
 

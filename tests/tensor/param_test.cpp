@@ -73,6 +73,21 @@ TEST(ParamFactory, MakesTheSameWeightsUnderEveryLayout) {
   }
 }
 
+// Of more than two million elements threads make rows of their own; its shards here have fewer than are
+// worth a second one.
+TEST(ParamFactory, ThreadsMakeLargeWeightsAsOneDoes) {
+  const Shape global = {2049, 1030};
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kBF16}) {
+    const Tensor whole = whole_param(global, dtype);
+    for (int64_t r = 0; r < 3; ++r) {
+      const Placement p{{{"tensor", 3}}, {{{"tensor"}, {}}}};
+      const Mesh mesh(p.axes, static_cast<int>(r));
+      const Tensor shard = make(mesh, p, global, dtype).value.detach();
+      EXPECT_TRUE(at::equal(shard, whole.narrow(0, r * 683, 683))) << to_string(dtype) << r;
+    }
+  }
+}
+
 TEST(ParamFactory, FillsPaddingWithZeros) {
   const Placement p{{{"tensor", 4}}, {{{"tensor"}, {}}}};
   const Mesh mesh(p.axes, 3);

@@ -28,6 +28,9 @@ void add_suite(CLI::App& app, FrontCall& call) {
   sub.add_option("--budget", suite.budget,
                  "memory of a rank, such as 2GiB, in place of the suite's memory.device")
       ->type_name("BYTES");
+  sub.add_option("--device", suite.device,
+                 "what thread ranks compute on (default cuda where a card is found)")
+      ->check(one_of({"cpu", "cuda"}));
   sub.add_option("--repeats", suite.repeats,
                  "rounds over all cases, in place of the suite's: step times again in new "
                  "processes, in another order each")

@@ -78,6 +78,7 @@ struct SuiteCall {
   std::optional<std::string> retry;  ///< statuses
   std::optional<double> timeout_s;
   std::optional<std::string> budget;  ///< bytes, with their unit
+  std::string device;                 ///< empty: each run's own choice
   std::optional<int64_t> repeats;
   bool is_dry_run = false;
   bool has_report = true;

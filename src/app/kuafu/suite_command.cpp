@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <unistd.h>
+#include <cstdlib>
 
 #include <algorithm>
 #include <iostream>
@@ -105,6 +106,8 @@ namespace {
 
 Runner make_runner(const SuiteCall& call, const Suite& suite, const std::string& folder,
                    const std::set<std::string>& retried) {
+  // Cases of other worlds take no notice of it.
+  if (!call.device.empty()) ::setenv("KUAFU_DEVICE", call.device.c_str(), 1);
   RunnerOptions options;
   options.retried = retried;
   options.folder = folder;

@@ -19,6 +19,7 @@
 #include "app/worker/mpi_ranks.h"
 #include "app/worker/options.h"
 #include "app/worker/run_end.h"
+#include "app/worker/run_options.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/launcher.h"
 #include "kuafu/base/plugin_error.h"
@@ -32,9 +33,7 @@ namespace kuafu {
 namespace {
 
 void add_device_option(CLI::App& app, std::string& device) {
-  app.add_option("--device", device)
-      ->check(CLI::IsMember({"cpu", "cuda"}))
-      ->envname("KUAFU_DEVICE");
+  app.add_option("--device", device)->check(CLI::IsMember({"cpu", "cuda"}));
 }
 
 void add_plan_options(CLI::App& app, WorkerOptions& o, std::vector<std::string>& sets) {
@@ -186,7 +185,7 @@ int main_with(int argc, char** argv) {
   ImportOptions import_options;
   CLI::App* import = app.add_subcommand("import", "makes weights a checkpoint");
   add_import_options(*import, import_options);
-  for (CLI::App* command : {conformance, matrix, fuzz, ranks}) add_device_option(*command, device);
+  for (CLI::App* command : {conformance, matrix, fuzz}) add_device_option(*command, device);
   add_plan_options(*run, options, sets);
   add_run_options(*run, options);
   add_plan_options(*explain, options, sets);
@@ -200,6 +199,7 @@ int main_with(int argc, char** argv) {
   list->add_flag("--names", options.is_names_only);
   try {
     app.parse(argc, argv);
+    if (device.empty() && (*conformance || *matrix || *fuzz)) device = device_by_environment();
     if (device == "cuda") compute_on(at::kCUDA);
     options.overrides = split(sets, "--set", "train.steps=5");
     matrix_options.filters = split(filters, "--filter", "scheme=2d");

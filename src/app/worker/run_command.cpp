@@ -112,7 +112,8 @@ class Run {
     check_world(options_, world_);
     check_certify(options_, world_);
     registries_ = load_registries(options_);
-    const int64_t world_ranks = world_ == worlds::kMpi ? place.value_or(LaunchedRank{}).ranks : 0;
+    const bool is_launched = world_ == worlds::kMpi || world_ == worlds::kNccl;
+    const int64_t world_ranks = is_launched ? place.value_or(LaunchedRank{}).ranks : 0;
     plan_ = load_resolved(options_, registries_, world_ranks);
     WorkerOptions unstopped = options_;  // --stop-at is no part of the plan and of its hash
     unstopped.stop_at = 0;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -52,23 +53,48 @@ void check_world(const WorkerOptions& options, const std::string& world) {
                 " have collectives of their own; leave it out, or use --world mpi");
 }
 
+std::string device_by_environment() {
+  const char* const given = std::getenv("KUAFU_DEVICE");
+  const std::string device = given == nullptr ? "" : given;
+  KUAFU_REQUIRE(device.empty() || device == "cpu" || device == "cuda", "KUAFU_DEVICE=", device,
+                ": cpu and cuda are devices; leave it out where a run may choose");
+  return device;
+}
+
+void require_card(const std::string& device) {
+  if (device == "cuda" && device::num_devices() == 0) {
+    throw Unavailable(
+        text("--device cuda: no CUDA device: ", device::why_none(), "; use --device cpu"));
+  }
+}
+
 std::string device_of(const WorkerOptions& options, const std::string& world, const Plan& plan) {
   const bool may_have_card = world == worlds::kThreads || world == worlds::kNccl;
   const bool needs_card = world == worlds::kNccl;
   const bool has_tiers = plan.memory.has_tiers();
-  const std::string& asked = options.device;
+  const bool is_crowded =
+      world == worlds::kThreads && num_ranks(plan) > static_cast<int64_t>(device::kMostArrays);
+  std::string asked = options.device;
+  if (asked.empty() && may_have_card && !needs_card) asked = device_by_environment();
   KUAFU_REQUIRE(asked != "cuda" || may_have_card, "--device cuda: ranks of the world ", world,
                 " compute on cpu; use --world threads or nccl, or --device cpu");
   KUAFU_REQUIRE(asked != "cpu" || !needs_card,
-                "--device cpu: ranks of the world nccl have a card "
-                "each; leave it out, or use --world threads or mpi");
-  KUAFU_REQUIRE(asked != "cuda" || !has_tiers, "--device cuda: memory.policy = \"",
-                plan.memory.policy,
-                "\" moves chunks on cpu alone; nearest: memory.policy = "
-                "\"plain\", or --device cpu");
+                "--device cpu: ranks of the world nccl have a card each; leave it out, or use "
+                "--world threads or mpi");
+  KUAFU_REQUIRE(
+      asked != "cuda" || !has_tiers, "--device cuda: memory.policy = \"", plan.memory.policy,
+      "\" moves chunks on cpu alone; nearest: memory.policy = \"plain\", or --device cpu");
+  KUAFU_REQUIRE(asked != "cuda" || !is_crowded, "--device cuda: ", num_ranks(plan),
+                " ranks share no card; nearest: ", device::kMostArrays, " ranks, or --device cpu");
+  if (!needs_card) require_card(asked);
   if (!asked.empty()) return asked;
   if (needs_card) return "cuda";
-  return may_have_card && !has_tiers && device::num_devices() > 0 ? "cuda" : "cpu";
+  const bool is_asked_for_less = has_tiers || is_crowded || !options.timeline_file.empty();
+  if (!may_have_card || is_asked_for_less || device::num_devices() == 0) return "cpu";
+  const std::string why_not = device::why_unusable();
+  if (why_not.empty()) return "cuda";
+  std::cerr << "kuafu: warning: computing on cpu: " << why_not << std::endl;
+  return "cpu";
 }
 
 void check_certify(const WorkerOptions& options, const std::string& world) {

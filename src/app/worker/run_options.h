@@ -20,8 +20,14 @@ void require_writable(const char* option, const std::string& file);
 /// `--transport`, `--mpi-collectives`.
 void check_world(const WorkerOptions& options, const std::string& world);
 
-/// What ranks compute on, "cpu" or "cuda": `--device`, else a card where one is found, the world lets
-/// threads or NCCL's ranks use it, and the plan's memory has no tiers.
+/// "cpu" or "cuda" of the variable KUAFU_DEVICE; empty: it says nothing. Throws ConfigError for others.
+std::string device_by_environment();
+
+/// Throws Unavailable where `device` is "cuda" and there is no card.
+void require_card(const std::string& device);
+
+/// What ranks compute on, "cpu" or "cuda": `--device`, else KUAFU_DEVICE, else a card where one is found
+/// that can run this build, and nothing was asked for that it cannot do.
 std::string device_of(const WorkerOptions& options, const std::string& world, const Plan& plan);
 
 /// `--certify`. A suite may ask it of all its cases, of which those of other worlds are certified.

@@ -24,6 +24,7 @@ class DeviceOperation {
   void post(size_t index, const Call& call);
   /// @pre all have posted, and agree
   void start(const std::vector<Call>& calls, const device::Stream& stream);
+  bool has_started() const { return end_.has_value(); }
   /// Orders a caller's stream behind the end. @pre it has started
   void hold(void* stream) const { end_->hold(device::StreamView(stream)); }
   /// Blocks the host until the end.

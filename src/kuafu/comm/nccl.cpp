@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/comm/nccl.h"
+#include "kuafu/comm/gather.h"
 
 #include <nccl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "kuafu/base/worlds.h"
 #include "kuafu/comm/nccl_channel.h"
@@ -37,7 +40,10 @@ class HostWork final : public PendingWork {
   HostWork(Work inner, std::shared_ptr<NcclWorld> world)
       : inner_(std::move(inner)), world_(std::move(world)) {}
   void wait() override {
-    while (world_->has_waiting() && !inner_.test()) world_->advance();
+    while (world_->has_waiting() && !inner_.test()) {
+      world_->advance();
+      std::this_thread::yield();
+    }
     inner_.wait();
   }
   bool test() override {
@@ -111,26 +117,19 @@ int num_gpus() {
       text("NCCL needs a GPU: ", device::why_none(), "; choose --world threads or mpi"));
 }
 
-/// How many ranks with a lower number share this rank's machine, and how many in all.
-struct OnMyMachine {
-  int before = 0, all = 0;
-};
-
-OnMyMachine count_on_my_machine(Communicator& host) {
-  constexpr int64_t kLength = 256;
-  std::array<char, kLength> mine{};
-  gethostname(mine.data(), kLength - 1);
-  std::vector<char> names(static_cast<size_t>(kLength * host.size()));
-  host.all_gather({.data = names.data(), .count = kLength * host.size(), .dtype = DType::kU8},
-                  {.data = mine.data(), .count = kLength, .dtype = DType::kU8})
-      .wait();
-  OnMyMachine count;
-  for (int r = 0; r < host.size(); ++r) {
-    if (std::strcmp(names.data() + kLength * r, mine.data()) != 0) continue;
-    count.all += 1;
-    count.before += r < host.rank() ? 1 : 0;
-  }
-  return count;
+/// The device of this rank among `gpus` that it sees: ranks that see the same cards of a machine take
+/// one after the other; a launcher may show each rank one of its own.
+int device_of_rank(Communicator& host, int gpus) {
+  std::array<char, 256> machine{};
+  gethostname(machine.data(), machine.size() - 1);
+  const std::string mine = text(machine.data(), " ", device::bus_of(0));
+  const std::vector<std::string> all = gather_texts(host, mine);
+  const auto before = std::count(all.begin(), all.begin() + host.rank(), mine);
+  const auto ranks = std::count(all.begin(), all.end(), mine);
+  if (ranks <= gpus) return static_cast<int>(before);
+  throw Unavailable(text(ranks, " NCCL ranks on a machine with ", gpus,
+                         " GPUs: NCCL takes one rank a GPU; start at most ", gpus,
+                         " ranks here, or choose --world threads"));
 }
 
 }  // namespace
@@ -138,13 +137,8 @@ OnMyMachine count_on_my_machine(Communicator& host) {
 void run_on_nccl_over(Communicator& host, const std::function<void(Communicator& world)>& body,
                       const NcclOptions& options) {
   const int gpus = num_gpus();
-  const OnMyMachine here = count_on_my_machine(host);
-  if (here.all > gpus) {
-    throw Unavailable(text(here.all, " NCCL ranks on a machine with ", gpus,
-                           " GPUs: NCCL takes one rank a GPU; start at most ", gpus,
-                           " ranks here, or choose --world threads"));
-  }
-  device::use(here.before);
+  const int device = device_of_rank(host, gpus);
+  device::use(device);
   start_rank();
   ncclUniqueId id{};
   if (host.rank() == 0) KUAFU_NCCL(ncclGetUniqueId(&id));
@@ -154,7 +148,7 @@ void run_on_nccl_over(Communicator& host, const std::function<void(Communicator&
   config.blocking = 0;
   ncclComm_t comm = nullptr;
   KUAFU_NCCL(ncclCommInitRankConfig(&comm, host.size(), id, host.rank(), &config));
-  auto world = std::make_shared<NcclWorld>(host.rank(), here.before, options.timeout);
+  auto world = std::make_shared<NcclWorld>(host.rank(), device, options.timeout);
   auto ring = std::make_shared<NcclRing>(world, comm, NcclRing::Place{host.rank(), host.size()});
   ring->settle();
   {

@@ -49,13 +49,7 @@ bool Operation::post(int index, const Call& call) {
 }
 
 void Operation::seal(int world_rank) {
-  if (device_ != nullptr) {
-    device_->start(calls_, world_.stream_of(world_rank));
-    is_sealed_.store(true);
-    is_done_.store(true);
-    for (const int rank : *participants_) world_.wake(rank);
-    return;
-  }
+  if (device_ != nullptr) return seal_on_device(world_.stream_of(world_rank));
   lay_out();
   is_sealed_.store(true);
   if (num_tiles_ == 0) is_done_.store(true);
@@ -70,6 +64,23 @@ void Operation::seal(int world_rank) {
     if (num_woken == world_.num_workers()) return;
     if (world_.wake_from(rank, all_posted_)) ++num_woken;
   }
+}
+
+/// Starts nothing once a participant has left: what it would work on may be gone.
+void Operation::seal_on_device(const device::Stream& stream) {
+  num_active_.fetch_add(1);
+  const bool is_open = !is_closed_.load();
+  try {
+    if (is_open) device_->start(calls_, stream);
+  } catch (...) {
+    num_active_.fetch_sub(1);
+    throw;
+  }
+  num_active_.fetch_sub(1);
+  if (!is_open) return;
+  is_sealed_.store(true);
+  is_done_.store(true);
+  for (const int rank : *participants_) world_.wake(rank);
 }
 
 void Operation::complete(int world_rank) {
@@ -105,6 +116,11 @@ bool Operation::test(int world_rank) {
 void Operation::abandon() {
   is_closed_.store(true);
   while (num_active_.load() != 0) std::this_thread::yield();
+  if (device_ == nullptr || !device_->has_started()) return;
+  try {
+    device_->synchronize();
+  } catch (const Error&) {  // the card failed: it works on nothing any more
+  }
 }
 
 void Operation::work() {

@@ -82,6 +82,7 @@ class Operation {
     std::vector<void*> to;
   };
 
+  void seal_on_device(const device::Stream& stream);
   void lay_out();
   void work();
   void abandon();

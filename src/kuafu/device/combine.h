@@ -21,4 +21,7 @@ struct CombineCall {
 /// Starts its kernel on a cudaStream_t; returns a cudaError_t. @pre count is positive
 int launch_combine(const CombineCall& call, void* stream);
 
+/// Whether the current device can run it: a cudaError_t.
+int load_combine();
+
 }  // namespace kuafu::device

@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include <array>
+
 #include "kuafu/device/combine.h"
 
 namespace kuafu::device {
@@ -57,11 +59,27 @@ std::string why_none() {
   return cudaGetErrorString(code);
 }
 
+std::string why_unusable() {
+  const auto code = static_cast<cudaError_t>(load_combine());
+  if (code == cudaSuccess) return "";
+  cudaGetLastError();
+  return text("the card (", name_of(0),
+              ") cannot run the kernels of this build: ", cudaGetErrorString(code),
+              "; build with CMAKE_CUDA_ARCHITECTURES=native");
+}
+
 std::string name_of(int device) {
   check_number(device);
   cudaDeviceProp properties{};
   KUAFU_CUDA(cudaGetDeviceProperties(&properties, device));
   return properties.name;
+}
+
+std::string bus_of(int device) {
+  check_number(device);
+  std::array<char, 32> bus{};
+  KUAFU_CUDA(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device));
+  return bus.data();
 }
 
 void use(int device) {

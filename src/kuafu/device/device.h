@@ -23,8 +23,15 @@ int num_devices();
 /// Why num_devices() is 0, for people; empty where it is not.
 std::string why_none();
 
+/// Why the first device cannot run this build's kernels, for people; empty where it can. @pre there is one
+std::string why_unusable();
+
 /// What the maker calls it: "NVIDIA H200". Throws Unavailable where there is none such.
 std::string name_of(int device);
+
+/// Where it is in its machine, the same for every process: "0000:18:00.0". Throws Unavailable
+/// likewise.
+std::string bus_of(int device);
 
 /// Makes `device` the one this thread uses from now on. Throws Unavailable where there is none
 /// such.
@@ -130,7 +137,8 @@ enum class Combine : uint8_t { kSum, kMax, kMin };
 
 /// into[j][i] = from[0][i] how from[1][i] how ..., from left to right, for every j, in the order of
 /// the stream: each source is read once and each target written once. bf16 and f16 are combined in
-/// f32 and rounded once; integer sums wrap: the bits of kuafu::combine on the host. A target may be
+/// f32 and rounded once; integer sums wrap: the bits of kuafu::combine on the host, but for those of
+/// a NaN. A target may be
 /// a source; other overlaps are not allowed.
 /// @pre 1 to kMostArrays sources and as many targets at most
 inline constexpr size_t kMostArrays = 64;

@@ -14,7 +14,9 @@ std::string why_none() {
   return "this kuafu was built without CUDA; where a CUDA toolkit is present, configure and build "
          "again";
 }
+std::string why_unusable() { return why_none(); }
 std::string name_of(int) { refuse(); }
+std::string bus_of(int) { refuse(); }
 void use(int) { refuse(); }
 
 Stream::Stream() { refuse(); }

@@ -62,6 +62,7 @@ std::string why_not_timed(const Json& a, const Json& b) {
   const std::string before = kernels_of(value_at(a, "provenance"));
   const std::string after = kernels_of(value_at(b, "provenance"));
   if (before != after) return text("A ran kernels ", in_quotes(before), ", B ", in_quotes(after));
+  if (!is_same(a, b, "device")) return "A and B computed on different devices";
   return "";
 }
 

@@ -7,8 +7,7 @@
 #include "kuafu/kernels/updates.h"
 
 // Loops of this folder on a card: pointers are to its memory, and work is started on `stream`, a
-// cudaStream_t, in whose order it runs. Each reads and writes an element once. Every function returns
-// a cudaError_t.
+// cudaStream_t, in whose order it runs. Every function returns a cudaError_t.
 namespace kuafu::kernels::card {
 
 /// Whether this build has them; without, none may be called.
@@ -40,7 +39,7 @@ int sgd(Momentum how, const SgdCall& call, const SgdFactors& factors, void* stre
 inline constexpr int64_t kMostLayers = 4;
 
 /// The first pass: moments go on, and sums (layers, 2) are set, in f64, in an order that depends on the
-/// sizes alone. `partial` has room for 2 kMostLayers kPartials numbers.
+/// sizes and on alignment alone. `partial` has room for 2 kMostLayers kPartials numbers.
 int lamb_norms(const LayerRun& run, int64_t layers, const AdamCall& call,
                const LambFactors& factors, double* partial, double* sums, void* stream);
 /// The second; without a gradient.
@@ -51,7 +50,8 @@ int lars_norms(const LayerRun& run, int64_t layers, const SgdCall& call, const S
 int lars(const LayerRun& run, const SgdCall& call, const SgdFactors& factors, const double* rates,
          void* stream);
 
-/// sum = x_0^2 + x_1^2 + ..., in f64, in an order that depends on `count` alone. `partial` has room
+/// sum = x_0^2 + x_1^2 + ..., in f64, in an order that depends on `count` and on alignment
+/// alone. `partial` has room
 /// for kPartials numbers.
 inline constexpr int64_t kPartials = 1024;
 int sum_of_squares(Kind kind, const void* x, int64_t count, double* partial, double* sum,
@@ -63,11 +63,12 @@ struct Logits {
   Kind kind;
   const void* x;
   const int64_t* targets;
-  int64_t rows, width, columns, first;
+  int64_t rows, width, columns, first, vocab;
 };
 
 /// A row's maximum, sum of exp(x - maximum), and logit of the target where it is here, else 0, in f64
-/// for f64, else f32. An ignored row has 0, 1 (first = 0, else 0) and 0.
+/// for f64, else f32. An ignored row has 0, 1 (first = 0, else 0) and 0; a target that is no token of
+/// the vocabulary a NaN.
 int cross_entropy_stats(const Logits& logits, void* max, void* sumexp, void* target, void* stream);
 
 /// dx = scale (exp(x - max) / sumexp - [column is the target]) in the type of x; 0 in padding and

@@ -172,34 +172,23 @@ __global__ void lars_kernel(const LayerRun run, const Arrays<T, Grad> a, const L
   }
 }
 
-constexpr int kWide = 4;
-
 /// Whether four elements that lie together are always of one layer, and may be read at once.
 bool is_wide(const LayerRun& run, int64_t count) {
-  if (count % kWide != 0) return false;
-  if (run.stacked > 0 && (run.stacked % kWide != 0 || run.first % kWide != 0)) return false;
-  return run.parts == 1 || (run.first % kWide == 0 && run.columns % kWide == 0 &&
-                            run.width % kWide == 0 && run.column % kWide == 0);
+  if (count % kUpdateWidth != 0) return false;
+  if (run.stacked > 0 && (run.stacked % kUpdateWidth != 0 || run.first % kUpdateWidth != 0))
+    return false;
+  return run.parts == 1 || (run.first % kUpdateWidth == 0 && run.columns % kUpdateWidth == 0 &&
+                            run.width % kUpdateWidth == 0 && run.column % kUpdateWidth == 0);
 }
 
 bool is_one_layer(const LayerRun& run) { return run.parts == 1 && run.stacked == 0; }
-
-template <class F>
-int by_types(Kind kind, Kind grad, F f) {
-  if (kind == Kind::kF64 && grad == Kind::kF64) return f(double{}, double{});
-  if (kind != Kind::kF32) return static_cast<int>(cudaErrorInvalidValue);
-  if (grad == Kind::kF32) return f(float{}, float{});
-  if (grad == Kind::kBF16) return f(float{}, __nv_bfloat16{});
-  if (grad == Kind::kF16) return f(float{}, __half{});
-  return static_cast<int>(cudaErrorInvalidValue);
-}
 
 /// Calls f with the width of a piece, and whether the run is of one layer.
 template <class F>
 int by_run(const LayerRun& run, bool is_aligned, int64_t count, F f) {
   const bool wide = is_aligned && is_wide(run, count);
   using One = std::integral_constant<int, 1>;
-  using Wide = std::integral_constant<int, kWide>;
+  using Wide = std::integral_constant<int, kUpdateWidth>;
   if (is_one_layer(run)) return wide ? f(Wide{}, std::true_type{}) : f(One{}, std::true_type{});
   return wide ? f(Wide{}, std::false_type{}) : f(One{}, std::false_type{});
 }
@@ -227,8 +216,8 @@ int lamb_norms(const LayerRun& run, int64_t layers, const AdamCall& call,
     using Grad = decltype(grad_zero);
     const Arrays<T, Grad> a{static_cast<T*>(call.w), static_cast<const Grad*>(call.grad),
                             static_cast<T*>(call.m), static_cast<T*>(call.v), call.count};
-    const bool aligned = is_aligned(a.w, kWide) && is_aligned(a.grad, kWide) &&
-                         is_aligned(a.m, kWide) && is_aligned(a.v, kWide);
+    const bool aligned = is_aligned(a.w, kUpdateWidth) && is_aligned(a.grad, kUpdateWidth) &&
+                         is_aligned(a.m, kUpdateWidth) && is_aligned(a.v, kUpdateWidth);
     return by_run(run, aligned, call.count, [&](auto width, auto one) {
       constexpr int kWidth = decltype(width)::value;
       constexpr int kLayers = decltype(one)::value ? 1 : static_cast<int>(kMostLayers);
@@ -249,7 +238,8 @@ int lamb(const LayerRun& run, const AdamCall& call, const LambFactors& factors, 
     using T = decltype(zero);
     const Arrays<T, T> a{static_cast<T*>(call.w), nullptr, static_cast<T*>(call.m),
                          static_cast<T*>(call.v), call.count};
-    const bool aligned = is_aligned(a.w, kWide) && is_aligned(a.m, kWide) && is_aligned(a.v, kWide);
+    const bool aligned = is_aligned(a.w, kUpdateWidth) && is_aligned(a.m, kUpdateWidth) &&
+                         is_aligned(a.v, kUpdateWidth);
     return by_run(run, aligned, call.count, [&](auto width, auto one) {
       constexpr int kWidth = decltype(width)::value;
       lamb_kernel<T, kWidth, decltype(one)::value>
@@ -268,7 +258,7 @@ int lars_norms(const LayerRun& run, int64_t layers, const SgdCall& call, const S
     using Grad = decltype(grad_zero);
     const Arrays<T, Grad> a{static_cast<T*>(call.w), static_cast<const Grad*>(call.grad), nullptr,
                             nullptr, call.count};
-    const bool aligned = is_aligned(a.w, kWide) && is_aligned(a.grad, kWide);
+    const bool aligned = is_aligned(a.w, kUpdateWidth) && is_aligned(a.grad, kUpdateWidth);
     return by_run(run, aligned, call.count, [&](auto width, auto one) {
       constexpr int kWidth = decltype(width)::value;
       constexpr int kLayers = decltype(one)::value ? 1 : static_cast<int>(kMostLayers);
@@ -290,8 +280,8 @@ int lars(const LayerRun& run, const SgdCall& call, const SgdFactors& factors, co
     using Grad = decltype(grad_zero);
     const Arrays<T, Grad> a{static_cast<T*>(call.w), static_cast<const Grad*>(call.grad),
                             static_cast<T*>(call.velocity), nullptr, call.count};
-    const bool aligned =
-        is_aligned(a.w, kWide) && is_aligned(a.grad, kWide) && is_aligned(a.m, kWide);
+    const bool aligned = is_aligned(a.w, kUpdateWidth) && is_aligned(a.grad, kUpdateWidth) &&
+                         is_aligned(a.m, kUpdateWidth);
     return by_run(run, aligned, call.count, [&](auto width, auto one) {
       constexpr int kWidth = decltype(width)::value;
       lars_kernel<T, Grad, kWidth, decltype(one)::value>

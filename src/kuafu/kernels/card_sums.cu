@@ -37,7 +37,7 @@ template <class T>
 struct LogitRows {
   const T* x;
   const int64_t* targets;
-  int64_t width, columns, first;
+  int64_t width, columns, first, vocab;
 };
 
 /// A block a row. Each thread keeps the largest of what it saw and the sum of exponentials beside it.
@@ -77,7 +77,11 @@ __global__ void stats_kernel(const LogitRows<T> all, typename Accumulator<T>::Ty
   const bool is_here = !is_ignored && column >= 0 && column < all.columns;
   max[row] = is_ignored ? A{0} : highest;
   sumexp[row] = is_ignored ? static_cast<A>(all.first == 0 ? 1 : 0) : sum;
-  target[row] = is_here ? static_cast<A>(wide(x[column])) : A{0};
+  const bool is_token = is_ignored || (wanted >= 0 && wanted < all.vocab);
+  if (!is_token)
+    sumexp[row] = target[row] = static_cast<A>(NAN);
+  else
+    target[row] = is_here ? static_cast<A>(wide(x[column])) : A{0};
 }
 
 template <class T>
@@ -104,7 +108,7 @@ __global__ void backward_kernel(const LogitRows<T> all, const typename Accumulat
 
 template <class T>
 LogitRows<T> rows_of(const Logits& l) {
-  return {static_cast<const T*>(l.x), l.targets, l.width, l.columns, l.first};
+  return {static_cast<const T*>(l.x), l.targets, l.width, l.columns, l.first, l.vocab};
 }
 
 }  // namespace

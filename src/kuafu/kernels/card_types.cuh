@@ -112,6 +112,20 @@ __device__ T larger(T a, T b) {
   return a < b ? b : a;
 }
 
+/// Elements of an update that a thread reads at once: 16 bytes of f32.
+constexpr int kUpdateWidth = 4;
+
+/// Calls f with zeros of the types of an update: its values and its gradients.
+template <class F>
+int by_types(Kind kind, Kind grad, F f) {
+  if (kind == Kind::kF64 && grad == Kind::kF64) return f(double{}, double{});
+  if (kind != Kind::kF32) return static_cast<int>(cudaErrorInvalidValue);
+  if (grad == Kind::kF32) return f(float{}, float{});
+  if (grad == Kind::kBF16) return f(float{}, __nv_bfloat16{});
+  if (grad == Kind::kF16) return f(float{}, __half{});
+  return static_cast<int>(cudaErrorInvalidValue);
+}
+
 inline int last_error() { return static_cast<int>(cudaGetLastError()); }
 
 }  // namespace kuafu::kernels::card

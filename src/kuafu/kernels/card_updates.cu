@@ -117,20 +117,6 @@ int launch_sgd(Momentum how, const SgdArrays<T, Grad>& a, const SgdRates<T>& f,
   return last_error();
 }
 
-/// Elements of an f32 piece: 16 bytes.
-constexpr int kWide = 4;
-
-/// Calls f<T, Grad> for the pair of types of an update.
-template <class F>
-int by_types(Kind kind, Kind grad, F f) {
-  if (kind == Kind::kF64 && grad == Kind::kF64) return f(double{}, double{});
-  if (kind != Kind::kF32) return static_cast<int>(cudaErrorInvalidValue);
-  if (grad == Kind::kF32) return f(float{}, float{});
-  if (grad == Kind::kBF16) return f(float{}, __nv_bfloat16{});
-  if (grad == Kind::kF16) return f(float{}, __half{});
-  return static_cast<int>(cudaErrorInvalidValue);
-}
-
 }  // namespace
 
 bool is_built() { return true; }
@@ -144,10 +130,10 @@ int adam(Decay decay, const AdamCall& call, const AdamWFactors& factors, void* s
                                 static_cast<T*>(call.m), static_cast<T*>(call.v), call.count};
     const AdamFactors<T> f(factors);
     const auto on = static_cast<cudaStream_t>(stream);
-    const bool is_wide = call.count % kWide == 0 && is_aligned(a.w, kWide) &&
-                         is_aligned(a.grad, kWide) && is_aligned(a.m, kWide) &&
-                         is_aligned(a.v, kWide);
-    return is_wide ? launch_adam<T, Grad, kWide>(decay, a, f, on)
+    const bool is_wide = call.count % kUpdateWidth == 0 && is_aligned(a.w, kUpdateWidth) &&
+                         is_aligned(a.grad, kUpdateWidth) && is_aligned(a.m, kUpdateWidth) &&
+                         is_aligned(a.v, kUpdateWidth);
+    return is_wide ? launch_adam<T, Grad, kUpdateWidth>(decay, a, f, on)
                    : launch_adam<T, Grad, 1>(decay, a, f, on);
   });
 }
@@ -162,9 +148,9 @@ int sgd(Momentum how, const SgdCall& call, const SgdFactors& factors, void* stre
     const SgdRates<T> f{static_cast<T>(factors.lr), static_cast<T>(factors.momentum),
                         static_cast<T>(factors.weight_decay), static_cast<T>(factors.grad)};
     const auto on = static_cast<cudaStream_t>(stream);
-    const bool is_wide = call.count % kWide == 0 && is_aligned(a.w, kWide) &&
-                         is_aligned(a.grad, kWide) && is_aligned(a.u, kWide);
-    return is_wide ? launch_sgd<T, Grad, kWide>(how, a, f, on)
+    const bool is_wide = call.count % kUpdateWidth == 0 && is_aligned(a.w, kUpdateWidth) &&
+                         is_aligned(a.grad, kUpdateWidth) && is_aligned(a.u, kUpdateWidth);
+    return is_wide ? launch_sgd<T, Grad, kUpdateWidth>(how, a, f, on)
                    : launch_sgd<T, Grad, 1>(how, a, f, on);
   });
 }

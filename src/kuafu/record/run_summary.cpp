@@ -241,7 +241,11 @@ void print_certificate(const Json& d) {
   const std::string type = d["plan"]["model"]["dtype"].get<std::string>();
   const std::string native = words_of_native(c), twin = words_of_twin(c);
   if (!native.empty()) {
-    std::cout << "    this run, " << type << words_of_proven_steps(d) << ": " << native << "\n";
+    if (c["level"] == "scaled") {  // no step of this run was looked at
+      std::cout << "    a smaller model, " << type << ": " << native << "\n";
+    } else {
+      std::cout << "    this run, " << type << words_of_proven_steps(d) << ": " << native << "\n";
+    }
   }
   if (!twin.empty()) std::cout << "    its f64 twin   " << twin << "\n";
 }

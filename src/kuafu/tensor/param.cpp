@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -112,7 +113,11 @@ void fill_normals(T* out, const Slice& mine, const Slice& box, const Shape& glob
     if (p + 1 == parts) {
       fill_normal(out, mine, part, global, source);
     } else {
-      others.emplace_back([=, &mine, &global] { fill_normal(out, mine, part, global, source); });
+      try {
+        others.emplace_back([=, &mine, &global] { fill_normal(out, mine, part, global, source); });
+      } catch (const std::system_error&) {  // no thread to be had
+        fill_normal(out, mine, part, global, source);
+      }
     }
   }
 }
@@ -211,7 +216,13 @@ Tensor ParamFactory::initial_value(const Param& p) const {
   const Slice mine = my_slice(p.layout, p.padded, *mesh, p.name);
   const at::TensorOptions options = at::TensorOptions(scalar_type(dtype)).device(device);
   const Source source{seed, hash_name(p.name), p.init.std};
-  return make_value(mine, p.global, p.init, source, options).to(device);
+  if (device.is_cpu() || device.is_meta())
+    return make_value(mine, p.global, p.init, source, options);
+  const Tensor on_host = [&] {  // none of a card's memory
+    const BookScope unbooked(nullptr);
+    return make_value(mine, p.global, p.init, source, options);
+  }();
+  return on_host.to(device);
 }
 
 int64_t num_layers(const Param& p) {

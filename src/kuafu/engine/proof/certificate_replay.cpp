@@ -95,7 +95,7 @@ class Judge {
       for (const Replayed& r : rounded_) {
         most = larger(most, norm_of(r.weights.at(name).to(at::kDouble) - w));
       }
-      proof.update.add(norm_of(mine->second.to(at::kDouble) - w) / size,
+      proof.update.add(norm_of(mine->second.to(at::kCPU, at::kDouble) - w) / size,
                        gradient_bound(plan_, most / size * share_), name);
     }
   }

@@ -174,6 +174,8 @@ void Saver::save(const ValidationSeries& validation) {
 
 void Saver::collect(Pending& into) {
   const CategoryScope scope(Category::kTemporary);
+  // A card's budget is none of the host's copies.
+  const BookScope booked(engine_.device().is_cpu() ? current_book() : nullptr);
   const at::NoGradGuard no_grad;
   const std::vector<ParamShard> shards = engine_.shards();
   const std::vector<bool>& writes = my_writes(shards);

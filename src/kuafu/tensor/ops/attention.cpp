@@ -145,9 +145,10 @@ Tensor for_flash(const Tensor& t) {
 
 /// The first elements of each head, as `like` has them.
 Tensor unpadded(const Tensor& t, const Tensor& like) {
-  return t.size(3) == like.size(3)
-             ? t
-             : t.narrow(3, 0, like.size(3)).clone(at::MemoryFormat::Contiguous);
+  if (t.size(3) == like.size(3)) return t;
+  const Tensor out = heads_inside(like);
+  out.copy_(t.narrow(3, 0, like.size(3)));
+  return out;
 }
 
 /// Whether cuDNN's kernel takes them, which on Hopper is twice as fast as the flash kernel. A long

@@ -48,7 +48,8 @@ kernels::card::Logits on_card(const Tensor& logits, const Tensor& targets, int64
           .rows = targets.numel(),
           .width = width,
           .columns = real_columns(logits, first, vocab),
-          .first = first};
+          .first = first,
+          .vocab = vocab};
 }
 
 Three stats_on_card(const Tensor& logits, const Tensor& targets, int64_t first, int64_t vocab) {
