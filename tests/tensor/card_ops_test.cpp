@@ -20,30 +20,30 @@ namespace {
 using testing::Case;
 using testing::closed_form;
 using testing::Stack;
-using T = at::ScalarType;
+using Type = at::ScalarType;
 
 /// Updates of `count` elements in one layer.
-std::vector<Case> updates_of(int64_t count) {
-  const auto wide = [=](int64_t salt, T t) {
+std::vector<Case> card_updates(int64_t count) {
+  const auto wide = [=](int64_t salt, Type t) {
     return closed_form({count}, salt, testing::stats_type(t));
   };
-  const auto grad = [=](T t) { return closed_form({count}, 2, t); };
+  const auto grad = [=](Type t) { return closed_form({count}, 2, t); };
   const std::vector<int64_t> run = {0, 1, 0, 1, 1, 0};
   return {
       {"adamw",
-       [=](T t) {
+       [=](Type t) {
          return Stack{wide(1, t), grad(t), wide(3, t), wide(4, t).square(), 0.1, 0.9, 0.99, 1e-8,
                       0.01,       3,       0.5};
        }},
-      {"sgd", [=](T t) { return Stack{wide(1, t), grad(t), wide(3, t), 0.1, 0.9, 0.01, 0.5}; }},
+      {"sgd", [=](Type t) { return Stack{wide(1, t), grad(t), wide(3, t), 0.1, 0.9, 0.01, 0.5}; }},
       {"lamb_norms",
-       [=](T t) {
+       [=](Type t) {
          return Stack{wide(1, t), grad(t), wide(3, t), wide(4, t).square(),
                       0.9,        0.99,    1e-8,       0.01,
                       3,          0.5,     run,        1};
        }},
       {"lamb",
-       [=](T t) {
+       [=](Type t) {
          return Stack{wide(1, t),
                       wide(3, t),
                       wide(4, t).square(),
@@ -55,79 +55,80 @@ std::vector<Case> updates_of(int64_t count) {
                       3,
                       run};
        }},
-      {"lars_norms", [=](T t) { return Stack{wide(1, t), grad(t), 0.5, 0.01, run, 1}; }},
+      {"lars_norms", [=](Type t) { return Stack{wide(1, t), grad(t), 0.5, 0.01, run, 1}; }},
       {"lars",
-       [=](T t) {
+       [=](Type t) {
          return Stack{wide(1, t), grad(t), wide(3, t), closed_form({1}, 5).abs(), 0.9, 0.01, 0.5,
                       0.3,        0.2,     run};
        }},
-      {"sum_of_squares", [=](T t) { return Stack{closed_form({count}, 1, t)}; }}};
+      {"sum_of_squares", [=](Type t) { return Stack{closed_form({count}, 1, t)}; }}};
 }
 
 /// Norms, sums, biases and losses of 2,000 rows of `width`.
-std::vector<Case> rows_of(int64_t width) {
-  const auto x = [=](int64_t salt, T t) { return closed_form({2, 1000, width}, salt, t); };
-  const auto w = [=](T t) { return closed_form({width}, 3, t); };
-  const auto stat = [](int64_t salt, T t) {
+std::vector<Case> card_rows(int64_t width) {
+  const auto x = [=](int64_t salt, Type t) { return closed_form({2, 1000, width}, salt, t); };
+  const auto w = [=](Type t) { return closed_form({width}, 3, t); };
+  const auto stat = [](int64_t salt, Type t) {
     return closed_form({2000}, salt, testing::stats_type(t)) + 2;
   };
   const auto ids = [=] {
     return (at::arange(2000, at::kLong) * 37).remainder(width + 50).view({2, 1000});
   };
-  return {{"layer_norm",
-           [=](T t) {
-             return Stack{x(1, t), w(t), w(t), 1e-5};
-           }},
-          {"layer_norm_backward",
-           [=](T t) { return Stack{x(2, t), x(1, t), stat(4, t) - 2, stat(5, t), w(t), x(7, t)}; }},
-          {"sum_rows", [=](T t) { return Stack{x(1, t)}; }},
-          {"add_bias",
-           [=](T t) {
-             return Stack{x(1, t), w(t)};
-           }},
-          {"cross_entropy_stats",
-           [=](T t) {
-             return Stack{x(1, t), ids(), 20, width + 50};
-           }},
-          {"cross_entropy_backward", [=](T t) {
-             return Stack{
-                 x(1, t), ids(),     stat(2, t).view({2, 1000}), stat(3, t).view({2, 1000}), 0.5,
-                 20,      width + 50};
-           }}};
+  return {
+      {"layer_norm",
+       [=](Type t) {
+         return Stack{x(1, t), w(t), w(t), 1e-5};
+       }},
+      {"layer_norm_backward",
+       [=](Type t) { return Stack{x(2, t), x(1, t), stat(4, t) - 2, stat(5, t), w(t), x(7, t)}; }},
+      {"sum_rows", [=](Type t) { return Stack{x(1, t)}; }},
+      {"add_bias",
+       [=](Type t) {
+         return Stack{x(1, t), w(t)};
+       }},
+      {"cross_entropy_stats",
+       [=](Type t) {
+         return Stack{x(1, t), ids(), 20, width + 50};
+       }},
+      {"cross_entropy_backward", [=](Type t) {
+         return Stack{
+             x(1, t), ids(),     stat(2, t).view({2, 1000}), stat(3, t).view({2, 1000}), 0.5,
+             20,      width + 50};
+       }}};
 }
 
 /// Attention and heads of 300 positions.
-std::vector<Case> heads_of(int64_t width) {
-  const auto heads = [=](int64_t salt, T t) {
+std::vector<Case> card_heads(int64_t width) {
+  const auto heads = [=](int64_t salt, Type t) {
     return closed_form({2, 300, 3, width}, salt, t).transpose(1, 2);
   };
   return {{"attention",
-           [=](T t) {
+           [=](Type t) {
              return Stack{heads(1, t), heads(2, t), heads(3, t), true};
            }},
           {"split_heads",
-           [=](T t) {
+           [=](Type t) {
              return Stack{closed_form({2, 300, 9 * width}, 1, t), width, 3};
            }},
-          {"join_heads", [=](T t) {
+          {"join_heads", [=](Type t) {
              return Stack{c10::List<at::Tensor>({heads(1, t), heads(2, t), heads(3, t)})};
            }}};
 }
 
 std::vector<Case> all_of_them() {
   std::vector<Case> all = testing::all_cases();
-  for (const auto& some : {updates_of(4096), updates_of(4097), rows_of(2048), rows_of(2047),
-                           heads_of(64), heads_of(20)}) {
+  for (const auto& some : {card_updates(4096), card_updates(4097), card_rows(2048), card_rows(2047),
+                           card_heads(64), card_heads(20)}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;
 }
 
-void expect_same(const Case& c, T type) {
-  const std::map<T, double> units = {{at::kDouble, 0x1.0p-52},
-                                     {at::kFloat, 0x1.0p-23},
-                                     {at::kBFloat16, 0x1.0p-8},
-                                     {at::kHalf, 0x1.0p-11}};
+void expect_same(const Case& c, Type type) {
+  const std::map<Type, double> units = {{at::kDouble, 0x1.0p-52},
+                                        {at::kFloat, 0x1.0p-23},
+                                        {at::kBFloat16, 0x1.0p-8},
+                                        {at::kHalf, 0x1.0p-11}};
   const std::string what = c.op + " " + c10::toString(type);
   const auto cpu = testing::call("kuafu::" + c.op, c.arguments(type));
   const auto card = testing::call(
@@ -154,7 +155,8 @@ TEST(CardOps, EqualTheCpu) {
   compute_on(at::kCUDA);
   run_on_threads(1, [](Communicator&) {
     for (const Case& c : all_of_them()) {
-      for (const T type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) expect_same(c, type);
+      for (const Type type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
+        expect_same(c, type);
     }
   });
   compute_on(at::kCPU);

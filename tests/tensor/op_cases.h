@@ -12,7 +12,7 @@
 namespace kuafu::testing {
 
 using c10::IValue;
-using c10::Stack;
+using torch::jit::Stack;
 
 struct Case {
   std::string op;
