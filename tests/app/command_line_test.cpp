@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -155,6 +156,17 @@ TEST(Front, RefusesAWrongValueOfEveryOption) {
   expect_misuse({"report"}, {"folder", "required"});
   expect_misuse({"compare", "a"}, {"B", "required"});
   expect_misuse({"doctor", "--json"}, {"no option --json"});
+}
+
+// Each of them would call its ranks' failures findings.
+TEST(Front, SaysThatThereIsNoCardBeforeAnythingIsTried) {
+  if (::access("/dev/nvidiactl", F_OK) == 0) GTEST_SKIP() << "this machine has one";
+  for (const char* command : {"matrix", "fuzz", "conformance"}) {
+    const Output output = front({command, "--device", "cuda"});
+    EXPECT_EQ(output.code, 2) << command;
+    expect_has(output.err, "--device cuda: no CUDA device: ");
+    expect_has(output.err, "use --device cpu");
+  }
 }
 
 TEST(Front, RefusesAValueOfEveryFlag) {

@@ -31,8 +31,8 @@ class Block(unittest.TestCase):
             (self.build / "bin" / name).write_text(text)
             (self.build / "bin" / name).chmod(0o755)
 
-    def block(self, changes="", difference="", argv=("run.py",)):
-        answers = {"status": changes, "diff": difference}
+    def block(self, changes="", difference="", argv=("run.py",), head=COMMIT):
+        answers = {"rev-parse": head, "status": changes, "diff": difference}
         with (mock.patch.object(provenance, "git", lambda verb, *_: answers[verb]), mock.patch.object(sys, "argv", list(argv))):
             return provenance.block(self.build, torch="2.11.0")
 
@@ -46,6 +46,16 @@ class Block(unittest.TestCase):
         self.assertTrue(self.block(difference=None)["git_dirty"])
         (self.build / "bin" / "kuafu-worker").write_text("program of another commit")
         self.assertTrue(self.block()["git_dirty"])
+
+    def test_a_tree_without_a_history_is_of_the_commit_that_it_is_said_to_be(self):
+        with mock.patch.dict(os.environ):
+            os.environ.pop("KUAFU_COMMIT", None)
+            self.assertTrue(self.block(head=None)["git_dirty"])
+            os.environ["KUAFU_COMMIT"] = "2" * 40
+            self.assertTrue(self.block(head=None)["git_dirty"])
+            os.environ["KUAFU_COMMIT"] = COMMIT
+            self.assertFalse(self.block(head=None)["git_dirty"])
+            self.assertTrue(self.block(changes=" M src/a.cpp")["git_dirty"])     # a history counts for more
 
     def test_results_are_refused_from_a_changed_tree(self):
         clean, dirty = {"git_dirty": False}, {"git_dirty": True}

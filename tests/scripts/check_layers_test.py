@@ -39,7 +39,7 @@ class CheckLayers(unittest.TestCase):
         self.assert_refused("kuafu/parallel/tensor/x.cpp", '"kuafu/model/gpt.h"', "kuafu/model/gpt.h")
 
     def test_refuses_siblings(self):
-        self.assert_refused("kuafu/comm/x.cpp", '"kuafu/device/stream.h"', "may include base")
+        self.assert_refused("kuafu/record/x.cpp", '"kuafu/device/device.h"', "may include base")
         self.assert_refused("kuafu/optim/x.cpp", '"kuafu/parallel/reduce/x.h"', "optim includes")
 
     def test_refuses_the_oracle_whatever_it_judges(self):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 SOURCE = Path(os.environ["KUAFU_SOURCE_DIR"]).resolve()
 COMMANDS = Path(os.environ["KUAFU_BINARY_DIR"]) / "compile_commands.json"
-LOOPS = (*(SOURCE / "src/kuafu/kernels").glob("*.cpp"), SOURCE / "src/kuafu/comm/reduction.cpp",
+LOOPS = (*(f for f in (SOURCE / "src/kuafu/kernels").glob("*.cpp") if f.name != "no_card.cpp"), SOURCE / "src/kuafu/comm/reduction.cpp",
          SOURCE / "experiments/micro/optimizer/streams.cpp", SOURCE / "experiments/micro/traffic.cpp")
 
 
@@ -20,7 +20,8 @@ def level(command):
 
 class KernelFlags(unittest.TestCase):
     def test_the_last_level_is_3(self):
-        commands = {Path(entry["file"]).resolve(): entry["command"] for entry in json.loads(COMMANDS.read_text())}
+        entries = [e for e in json.loads(COMMANDS.read_text()) if "-o tests/" not in e["command"]]     # stand-ins are not timed
+        commands = {Path(entry["file"]).resolve(): entry["command"] for entry in entries}
         for loop in LOOPS:
             if loop not in commands and loop.is_relative_to(SOURCE / "experiments"):
                 continue  # left out with what its benchmark needs

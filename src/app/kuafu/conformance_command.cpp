@@ -7,6 +7,7 @@
 namespace kuafu {
 
 int conformance_command(const ConformanceCall& call) {
+  require_card(call.device);
   std::vector<std::string> words = {worker_path(), "conformance"};
   words.insert(words.end(), call.schemes.begin(), call.schemes.end());
   for (const auto& name : call.sequences) words.insert(words.end(), {"--sequence", name});

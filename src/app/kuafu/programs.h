@@ -29,6 +29,10 @@ std::vector<std::string> python_script(const std::string& script, std::string& w
 /// The baselines of the source tree, which suites compare with.
 std::string baselines_folder();
 
+/// Throws Unavailable where `device` is "cuda" and this machine has no card: asked here, because a worker
+/// that has asked cannot fork.
+void require_card(const std::string& device);
+
 /// Replaces this process. Throws ConfigError where that is not possible.
 [[noreturn]] void become(const std::vector<std::string>& words);
 

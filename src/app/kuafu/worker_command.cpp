@@ -5,6 +5,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/launcher.h"
 #include "kuafu/base/worlds.h"
+#include "kuafu/device/device.h"
 
 namespace kuafu {
 namespace {
@@ -80,8 +81,15 @@ int import_command(const ImportCall& call) {
   become(words);
 }
 
+void require_card(const std::string& device) {
+  if (device != "cuda" || device::num_devices() > 0) return;
+  throw Unavailable(
+      text("--device cuda: no CUDA device: ", device::why_none(), "; use --device cpu"));
+}
+
 int matrix_command(const MatrixCall& call) {
   split_pairs(call.filters, "--filter");
+  require_card(call.device);
   std::vector<std::string> words = {worker_path(), "matrix"};
   const auto add = [&](const char* option, const std::string& value) {
     if (!value.empty()) words.insert(words.end(), {option, value});
@@ -99,6 +107,7 @@ int matrix_command(const MatrixCall& call) {
 
 int fuzz_command(const FuzzCall& call) {
   split_pairs(call.sets, "--set");
+  require_card(call.device);
   std::vector<std::string> words = {worker_path(), "fuzz"};
   const auto add = [&](const char* option, const std::string& value) {
     if (!value.empty()) words.insert(words.end(), {option, value});

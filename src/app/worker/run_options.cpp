@@ -86,7 +86,11 @@ std::string device_of(const WorkerOptions& options, const std::string& world, co
       "\" moves chunks on cpu alone; nearest: memory.policy = \"plain\", or --device cpu");
   KUAFU_REQUIRE(asked != "cuda" || !is_crowded, "--device cuda: ", num_ranks(plan),
                 " ranks share no card; nearest: ", device::kMostArrays, " ranks, or --device cpu");
-  if (!needs_card) require_card(asked);
+  if (needs_card && device::num_devices() == 0) {
+    throw Unavailable(
+        text("NCCL needs a GPU: ", device::why_none(), "; choose --world threads or mpi"));
+  }
+  require_card(asked);
   if (!asked.empty()) return asked;
   if (needs_card) return "cuda";
   const bool is_asked_for_less = has_tiers || is_crowded || !options.timeline_file.empty();

@@ -36,7 +36,7 @@ std::vector<Tensor> split_aten(const Tensor& whole, int64_t head_dim, int64_t pa
   const Tensor p = pieces(whole, head_dim, parts);
   std::vector<Tensor> out;
   for (int64_t i = 0; i < parts; ++i) {
-    out.push_back(p[i].transpose(1, 2).contiguous().transpose(1, 2));
+    out.push_back(p[i].transpose(1, 2).clone(at::MemoryFormat::Contiguous).transpose(1, 2));
   }
   return out;
 }
