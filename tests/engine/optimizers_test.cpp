@@ -56,31 +56,35 @@ std::vector<Family> variants() {
     return both({{kind, rule}}, keys);
   };
   const Overrides corrected = {{"optimizer.correction_in", "rate"}};
-  return {{"lamb_rate", of("lamb", both(corrected, {{bound, "none"}}))},
-          {"lars_step", of("lars", {{lr, "1"},
-                                    {"optimizer.coefficient", "0.02"},
-                                    {"optimizer.rate_in", "step"},
-                                    {"optimizer.denominator", "norm_of_sum"},
-                                    {bound, "ratio"},
-                                    {"optimizer.ratio_max", "0.5"},
-                                    {"optimizer.clip_elements", "0.01"}})},
-          {"lars_at_most_lr", of("lars", {{lr, "0.1"},
-                                          {"optimizer.coefficient", "0.02"},
-                                          {"optimizer.rate_in", "step"},
-                                          {bound, "rate"}})},
-          {"lamb_weights", of("lamb", {{"optimizer.bias_correction", "false"},
-                                       {bound, "weights"},
-                                       {"optimizer.ratio_min", "0.3"},
-                                       {"optimizer.ratio_max", "2"},
-                                       {"optimizer.scaled_layers", "all"}})},
-          {"lamb_decayed",
-           of("lamb", {{"optimizer.scaled_layers", "decayed"}, {"optimizer.weight_decay", "0"}})},
-          {"adam_rate", of("adam", corrected)},
-          {"adamw_rate", of("adamw", corrected)},
-          {"sgd_dampened", of("sgd", {{lr, "0.1"}, {"optimizer.dampening", "0.5"}})},
-          {"muon_size", of("muon", {{lr, "0.02"},
-                                    {"optimizer.matrix_scale", "size"},
-                                    {"optimizer.coefficients", "polar"}})}};
+  return {
+      {"lamb_rate", of("lamb", both(corrected, {{bound, "none"}}))},
+      {"lars_step", of("lars", {{lr, "1"},
+                                {"optimizer.coefficient", "0.02"},
+                                {"optimizer.rate_in", "step"},
+                                {"optimizer.denominator", "norm_of_sum"},
+                                {bound, "ratio"},
+                                {"optimizer.ratio_max", "0.5"},
+                                {"optimizer.clip_elements", "0.01"}})},
+      {"lars_at_most_lr", of("lars", {{lr, "0.1"},
+                                      {"optimizer.coefficient", "0.02"},
+                                      {"optimizer.rate_in", "step"},
+                                      {bound, "rate"}})},
+      {"lamb_weights", of("lamb", {{"optimizer.bias_correction", "false"},
+                                   {bound, "weights"},
+                                   {"optimizer.ratio_min", "0.3"},
+                                   {"optimizer.ratio_max", "2"},
+                                   {"optimizer.scaled_layers", "all"},
+                                   // A key's bias has a gradient of rounding alone, which a norm
+                                   // kept above 0.3 would follow.
+                                   {"model.bias", "false"}})},
+      {"lamb_decayed",
+       of("lamb", {{"optimizer.scaled_layers", "decayed"}, {"optimizer.weight_decay", "0"}})},
+      {"adam_rate", of("adam", corrected)},
+      {"adamw_rate", of("adamw", corrected)},
+      {"sgd_dampened", of("sgd", {{lr, "0.1"}, {"optimizer.dampening", "0.5"}})},
+      {"muon_size", of("muon", {{lr, "0.02"},
+                                {"optimizer.matrix_scale", "size"},
+                                {"optimizer.coefficients", "polar"}})}};
 }
 
 /// Epsilon has a meaning with moments alone.
