@@ -17,7 +17,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 limit=0
 only=()
 out=results/gpu
-commit="$(git rev-parse HEAD 2>/dev/null || true)"
+commit="$(git rev-parse HEAD 2>/dev/null || true)"  # none: the tree has no history, --commit says it
 programs=""
 dry=no
 jobs=$(($(nproc) / 2 > 1 ? $(nproc) / 2 : 1))
@@ -46,6 +46,7 @@ done
 readonly kTests=(device_test nccl_test card_test)
 
 # The libraries that programs load besides those of a card machine: LibTorch, CUDA and the C library.
+# `|| true`: a program may need no other, and grep then fails.
 libraries_of() {
   ldd "$@" 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u \
     | grep -Ev '/(torch|nvidia|cuda[^/]*)/|/lib(c|m|dl|rt|pthread|resolv|util|stdc\+\+|gcc_s)\.so' || true
@@ -114,11 +115,13 @@ step() {
 # beside NAME SECONDS COMMAND...: a step whose time is not measured, beside others.
 beside() {
   if [[ "$dry" == yes ]]; then step "$@"; return; fi
+  # `|| true`: a step says by its files how it ended; the next one starts whatever that was.
   while [[ "$(jobs -rp | wc -l)" -ge "$jobs" ]]; do wait -n || true; done
   step "$@" &
 }
 
 export KUAFU_COMMIT="$commit"
+# `|| true`: without PyTorch there CMake looks for LibTorch, and says what is missing.
 torch="${TORCH:-$(python3 -c 'import torch; print(torch.__path__[0])' 2>/dev/null || true)}"
 if [[ -n "$programs" ]]; then
   folder="$programs"
