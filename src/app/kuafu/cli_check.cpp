@@ -44,8 +44,8 @@ void add_matrix(CLI::App& app, FrontCall& call) {
   kuafu matrix --filter "resumed=other plan" --triples 0 --out /tmp/matrix
 
 Dimensions: scheme, sequence, experts, schedule, zero, data mode, order, bucket, overlap,
-micro-batches, steps, model, dtype, recompute, optimizer, world, resumed. All of it takes some 20 minutes with
---jobs 2 on two cores. A kill loses nothing: the same call with the same program goes on.
+micro-batches, steps, model, dtype, recompute, optimizer, policy, world, resumed. All of it takes
+some 35 minutes with --jobs 2 on two cores. A kill loses nothing: the same call with the same program goes on.
 Exit codes: 0 all equal or refused, 1 one differs from the oracle, 2 usage)");
 }
 

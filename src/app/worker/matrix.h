@@ -55,8 +55,8 @@ struct Case {
 };
 
 /// Scheme and mode of single layers, sequence, experts, schedule, ZeRO, how replicas agree, order,
-/// buckets, overlap, accumulation, steps, model, dtype, recompute, optimizer, world, whether it is
-/// resumed: read from the registries and the table of plan keys, so that what is added there
+/// buckets, overlap, accumulation, steps, model, dtype, recompute, optimizer, memory policy, world,
+/// whether it is resumed: read from the registries and the table of plan keys, so that what is added there
 /// appears by itself.
 std::vector<Dimension> dimensions(const Registries& registries);
 

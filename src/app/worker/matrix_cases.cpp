@@ -228,6 +228,19 @@ Dimension optimizers(const Registries& registries) {
   return out;
 }
 
+/// Chunks small enough that every model has many. A budget that no plan needs stands for the one
+/// that Runner finds, in which a plan is short of memory.
+Dimension policies(const Registries& registries) {
+  Dimension out{"policy", {{MemoryPlan{}.policy}}};
+  for (const memory::PolicyKind& kind : registries.choices().policies) {
+    if (!kind.lacks.empty()) continue;
+    Value value{kind.name, {{"memory.policy", kind.name}, {"memory.chunk_size", "2KiB"}}};
+    if (kind.needs_budget) value.overrides.emplace_back("memory.device", "1TB");
+    out.values.push_back(value);
+  }
+  return out;
+}
+
 Dimension worlds() {
   Dimension out{"world", {}};
   // Those of every build come first: a seed draws the same triples of them.
@@ -265,6 +278,7 @@ std::vector<Dimension> dimensions(const Registries& registries) {
       choices_of("dtype", "model.dtype"),
       choices_of("recompute", "memory.recompute"),
       optimizers(registries),
+      policies(registries),
       worlds(),
       resumptions()};
 }

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "app/worker/matrix.h"
@@ -14,6 +15,7 @@
 #include "kuafu/base/worlds.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
+#include "kuafu/simulate/simulate.h"
 
 namespace kuafu::matrix {
 namespace {
@@ -49,11 +51,37 @@ void check_resumption(const Circumstances& how) {
                 "so there is nothing to save");
 }
 
+/// What a plan with tiers may not do, equal or not: leave everything where it was.
+Outcome with_moves(Outcome out, const Plan& plan, const std::vector<RankResult>& ranks) {
+  const auto moved = [](const RankResult& r) { return r.moves.step_to_device > 0; };
+  if (!plan.memory.has_tiers() || std::any_of(ranks.begin(), ranks.end(), moved)) return out;
+  out.status = Status::kDifferent;
+  out.why = text("nothing came to a device in the last step; ", out.why);
+  return out;
+}
+
 Status status_of(const std::string& word) {
   for (const Status status : {Status::kEqual, Status::kRefused}) {
     if (word == to_string(status)) return status;
   }
   return Status::kDifferent;
+}
+
+/// The device bytes that the fullest rank needs at most and, where all leaves that is not used, at
+/// least, in their middle: what a policy with a budget is given, so that it has to choose.
+int64_t scarce_budget(Plan plan, const Registries& registries) {
+  int64_t sum = 0;
+  for (const std::string& policy : {MemoryPlan{}.policy, std::string("host")}) {
+    plan.memory.policy = policy;
+    plan.memory.device.reset();
+    SimulatedWorld world(static_cast<int>(num_ranks(plan)));
+    int64_t most = 0;
+    for (int rank = 0; rank < num_ranks(plan); ++rank) {
+      most = std::max(most, simulate_need(plan, registries, world, rank).peak_bytes);
+    }
+    sum += most;
+  }
+  return sum / 2;
 }
 
 }  // namespace
@@ -91,6 +119,9 @@ Plan Runner::placed(const Overrides& settings) const {
   const TensorModes modes = registries_.tensor_modes();
   Plan plan = resolve(parse_plan("", "plan", registries_.choices(), settings), 0, modes);
   check_placement(plan, registries_);
+  if (plan.memory.has_tiers() && plan.memory.device) {
+    plan.memory.device = scarce_budget(plan, registries_);
+  }
   return plan;
 }
 
@@ -143,7 +174,10 @@ void Runner::keep(const std::string& key, const Outcome& outcome) {
 
 Outcome Runner::run_plan(const Overrides& settings, const Plan& plan, const Circumstances& how) {
   if (how.world == worlds::kSimulated) return metered_alike(plan);
-  if (how.resumed == kNeverResumed) return judged(run_ranks(plan, how.world, {})[0].certificate);
+  if (how.resumed == kNeverResumed) {
+    const std::vector<RankResult> ranks = run_ranks(plan, how.world, {});
+    return with_moves(judged(ranks[0].certificate), plan, ranks);
+  }
   const bool is_same = how.resumed == kResumedBySame;
   const Plan saver = is_same ? plan : placed(other_placement(settings, num_ranks(plan)));
   const ResumedRun resumed = run_resumed(saver, plan, text(folder_, "/resumed-", ::getpid()),
@@ -160,7 +194,7 @@ Outcome Runner::run_plan(const Overrides& settings, const Plan& plan, const Circ
 Outcome Runner::metered_alike(const Plan& plan) const {
   const std::vector<RankResult> real = run_threads(plan, registries_, {.is_certified = false});
   const std::string what = difference(plan, registries_, real, Transport::kThreads);
-  return {what.empty() ? Status::kEqual : Status::kDifferent, what, 0};
+  return with_moves({what.empty() ? Status::kEqual : Status::kDifferent, what, 0}, plan, real);
 }
 
 std::vector<RankResult> Runner::run_ranks(const Plan& plan, const std::string& world,

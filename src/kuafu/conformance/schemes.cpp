@@ -134,8 +134,12 @@ std::vector<LayerShape> shapes_of(const Registries& registries, const SchemeCase
                              .f = multiple(unit.f, 7),
                              .v = unit.v + 1};
   if (shapes == Shapes::kSmall) return {wide, narrow};
+  // Every rank holds whole activations to compare (at most 32 MiB each in f64): where many ranks
+  // share sequence and features, the sequence is as long as asked in all, not in each shard.
   const auto times = [&](const LayerShape& n) -> LayerShape {
-    return {unit.b * n.b, unit.s * n.s, unit.h * n.h, unit.f * n.f, unit.v * n.v + 1};
+    LayerShape e = {unit.b * n.b, unit.s * n.s, unit.h * n.h, unit.f * n.f, unit.v * n.v + 1};
+    if (e.b * e.s * std::max(e.h, e.f) > int64_t{1} << 22) e.s = multiple(unit.s, n.s);
+    return e;
   };
   return {wide, narrow, times({.b = 65, .s = 1, .h = 5, .f = 7, .v = 127}),
           times({.b = 1, .s = 130, .h = 7, .f = 5, .v = 64}),
