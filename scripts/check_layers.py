@@ -74,8 +74,12 @@ TORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
 TORCH_IN_HEADERS = "ATen/core/Tensor.h"
 # Private headers that only the sources beside them include, which have LibTorch precompiled.
 PRIVATE_HEADERS = ("kuafu/tensor/ops/card.h", "kuafu/tensor/ops/library.h")
+# The oracle is a second opinion: none of our own ops, which the dispatcher knows by name.
+ORACLE_WORDS = re.compile(r'kuafu::(?!oracle\b)\w+\(?"|"kuafu::|[Dd]ispatcher|torch/library\.h|torch::jit')
+# Of the function that makes a rule: some 20 of arithmetic, and those that bind keys to it.
+MOST_RULE_LINES = 30
 # A file that makes an update rule has arithmetic on pieces alone: what it may include of ours, and words it may not have.
-RULE = re.compile(r"^Rule make_\w+\(const OptimizerPlan& plan\) \{", re.MULTILINE)
+RULE = re.compile(r"^Rule make_\w+\(const OptimizerPlan& ?\w*\) \{", re.MULTILINE)
 RULE_HEADERS = ("kuafu/base/errors.h", "kuafu/optim/formulas.h", "kuafu/optim/rule.h")
 RULE_WORDS = re.compile(r"\b(Mesh|mesh|Communicator|comm|ranks?|all_reduce|[Tt]ier|Store|Residency)\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -148,6 +152,20 @@ def check_rule(line):
     return f"a rule says {word[0]}; what knows of ranks and memories is optim/apply.cpp" if word else None
 
 
+def long_rules(text):
+    """Functions that make a rule and are longer than one."""
+    for match in RULE.finditer(text):
+        lines = text[match.start():].split("\n}\n")[0].count("\n")
+        if lines > MOST_RULE_LINES:
+            yield f"{match[0].split('(')[0]} has {lines} lines; {MOST_RULE_LINES} at most"
+
+
+def check_oracle(line):
+    """What is wrong with one line of the oracle; None if nothing."""
+    word = ORACLE_WORDS.search(line.split("//")[0])
+    return f"the oracle says {word[0]}; it is plain ATen, without any op of ours" if word else None
+
+
 def table(root):
     """The folders that are there, highest first, each with those that it may include and none of these may."""
     there = [f for f in ALLOWED if (Path(root) / "src/kuafu" / f).is_dir()]
@@ -182,9 +200,12 @@ def violations(root):
         text = path.read_text(encoding="utf-8")
         makes_rule = folder == "optim" and RULE.search(text)
         for number, line in enumerate(text.splitlines(), start=1):
-            problem = check_line(file, folder, line) or (makes_rule and check_rule(line))
+            problem = (check_line(file, folder, line) or (makes_rule and check_rule(line))
+                       or (folder == "oracle" and check_oracle(line)))
             if problem:
                 found.append(f"src/{file}:{number}: {problem}")
+        if makes_rule:
+            found += [f"src/{file}: {problem}" for problem in long_rules(text)]
     return found, len(files)
 
 

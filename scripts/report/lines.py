@@ -53,5 +53,5 @@ def parsed(text, path):
             notes.append("The last line of the record is cut off; its case is left out until the "
                          "suite is run again.")
         else:
-            notes.append(f"Line {index + 1} of the record is damaged and left out.")
+            raise RecordError(f"{where}: the line is damaged: it is no JSON; take the line out and run the suite again")
     return objects, notes

@@ -86,7 +86,10 @@ def tiles(run):
     for status, tone in style.STATUSES.items():
         if status != "ok" and counts.get(status):
             items.append(_tile(counts[status], status.replace("_", " "), tone))
-    proven = [c for c in run.finished if c.is_certified]
+    scaled = sum(c.is_certified and c.is_scaled for c in run.finished)
+    if scaled:
+        items.append(_tile(scaled, "of these by a smaller model (scaled)", style.MUTED))
+    proven = [c for c in run.finished if c.is_certified and not c.is_scaled]
     fastest = max((c for c in proven if c.tokens_per_s), key=lambda c: c.tokens_per_s, default=None)
     if fastest:
         items.append(_tile(f"{style.text_number(fastest.tokens_per_s)} tokens/s", f"fastest: {_described(fastest, proven)}", style.BLUE))

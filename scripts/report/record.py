@@ -74,6 +74,11 @@ class Case:
         return self.certificate.get("verdict") == "equal"
 
     @property
+    def is_scaled(self):
+        """What was certified is a smaller model: no step of this run was compared."""
+        return self.certificate.get("level") == "scaled"
+
+    @property
     def is_different(self):
         """The certificate refutes the run: its numbers are of a wrong result."""
         return self.certificate.get("verdict") == "different"

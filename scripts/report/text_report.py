@@ -135,7 +135,8 @@ def _claims(run, columns):
 def summary(run, columns, layered):
     """Lines about one folder."""
     timed = views.timed(run)
-    return (_head(run, columns) + _fastest([c for c in timed if c.is_certified], "Fastest with a certificate `equal`", columns)
+    return (_head(run, columns) + _fastest([c for c in timed if c.is_certified and not c.is_scaled], "Fastest with a certificate `equal`", columns)
+            + _fastest([c for c in timed if c.is_certified and c.is_scaled], "Fastest of those whose certificate is of a smaller model (scaled)", columns)
             + _fastest([c for c in timed if c.is_estimated], "Fastest of the simulated world, estimated by the cost model (~)", columns)
             + _beside(run, columns) + _different(run, columns) + _layers(run, columns, layered) + _reasons(run, columns) + _references(run, columns) + _claims(run, columns))
 

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "app/worker/matrix.h"
-#include "kuafu/engine/placement.h"
+#include "kuafu/engine/placing/placement.h"
 #include "kuafu/plan/resume.h"
 #include "tests/record/support.h"
 

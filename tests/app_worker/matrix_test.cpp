@@ -15,7 +15,7 @@
 #include <set>
 
 #include "kuafu/base/build_info.h"
-#include "kuafu/engine/placement.h"
+#include "kuafu/engine/placing/placement.h"
 #include "kuafu/engine/proof/certificate.h"
 
 namespace kuafu {
@@ -99,7 +99,7 @@ TEST_F(Matrix, CombinationsOfOnePlanDifferInDefaultsAlone) {
   EXPECT_GT(num_plans, 1500);
 }
 
-// Rows that contradict their scheme are no refusal (engine/row_types.h): a placement ends in nothing else.
+// Rows that contradict their scheme are no refusal (engine/placing/row_types.h): a placement ends in nothing else.
 TEST_F(Matrix, EveryPlanIsPlacedOrRefused) {
   int64_t num_placed = 0;
   for (const Combination& one : all_) {

@@ -513,7 +513,7 @@ TEST(Worker, ExitsWithOneWhereTheCertificateRefutesTheRun) {
   }
 }
 
-// By its declarations alone, before a rank starts (engine/row_types.h).
+// By its declarations alone, before a rank starts (engine/placing/row_types.h).
 TEST(Worker, RefusesASchemeThatLeavesASumOut) {
   const Arguments unsummed = {"--plugin", tests::built("plugins/unsummed_1d.so")};
   const Ran ran = run_worker(

@@ -55,6 +55,33 @@ std::string message_of(const std::string& folder) {
   return "";
 }
 
+// Bytes that are whole, of the same extents and type, and not those of the tensor.
+TEST(Checkpoint, APieceThatIsAnotherTensorsIsNamed) {
+  const TemporaryFolder root;
+  const std::vector<int64_t> first = {1, 2, 3}, second = {4, 5, 6};
+  const CheckpointWriter writer(root.path(), 7);
+  writer.prepare();
+  writer.write(0, {{"m", DType::kI64, {3}, {{0}, {3}}, first.data()},
+                   {"v", DType::kI64, {3}, {{0}, {3}}, second.data()}});
+  writer.commit(1, {});
+  const std::string folder = *newest_checkpoint(root.path());
+  const auto read = [&] {
+    const Checkpoint saved(folder);
+    std::vector<int64_t> out(3);
+    for (const char* name : {"m", "v"}) saved.read(name, {{0}, {3}}, out.data());
+  };
+  EXPECT_NO_THROW(read());
+  rewrite_index(folder, [](Json& index) { index["tensors"]["m"] = index["tensors"]["v"]; });
+  try {
+    read();
+    FAIL() << "m has the bytes of v";
+  } catch (const ConfigError& e) {
+    const std::string what = e.what();
+    EXPECT_NE(what.find("is not the part of \"m\" that its index takes it for"), std::string::npos)
+        << what;
+  }
+}
+
 /// What one wrong place of the index is answered with.
 struct Wrong {
   const char* where;                 ///< JSON pointer

@@ -140,6 +140,19 @@ TEST(ConformanceOfSchemes, FindsAHalfPrecisionOfItsOwn) {
   }
 }
 
+TEST(ConformanceOfSchemes, FindsAnOpThatNothingBooks) {
+  const auto of = [&](const char* check) {
+    return run_check(scheme_check(check), registries(), {"1d-unbooked", 2}, Shapes::kSmall);
+  };
+  EXPECT_TRUE(failed_shapes(of("products")).empty());
+  const std::vector<Finding> found = of("training");
+  ASSERT_EQ(failed_shapes(found).size(), found.size());
+  for (const Finding& f : found) {
+    EXPECT_EQ(f.detail.find("aten::cumsum"), 0u) << f.detail;
+    EXPECT_NE(f.detail.find("of a step is booked by nothing"), std::string::npos) << f.detail;
+  }
+}
+
 TEST(ConformanceFrom64, FindsGradientsOfAModelWithoutAnOracle) {
   expect_wrong_from_64(
       [&](Shapes shapes) { return check_differences(registries(), "gpt-slope-64", shapes); });

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <regex>
 
-#include "kuafu/engine/placement.h"
+#include "kuafu/engine/placing/placement.h"
 #include "kuafu/plan/origins.h"
 #include "tests/dataset/folder.h"
 #include "tests/support/plans.h"

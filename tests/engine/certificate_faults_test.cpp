@@ -5,12 +5,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <optional>
 
 #include <ATen/ATen.h>
 
 #include "kuafu/comm/worlds.h"
 #include "kuafu/engine/proof/certificate_step.h"
+#include "kuafu/engine/proof/witness.h"
 #include "tests/mutants/mutant.h"
 #include "tests/support/plans.h"
 #include "tests/support/ranks.h"
@@ -66,8 +68,8 @@ Plan plan_with(const Overrides& more) {
   return tests::small_plan(tests::keys::both(kQuickstart, more));
 }
 
-/// The certificate of a run of two ranks under the wrong scheme.
-Certificate certificate_of(const Wrong& wrong, const Overrides& more = {}) {
+/// What a run of two ranks under the wrong scheme came to.
+RankResult result_of(const Wrong& wrong, const Overrides& more = {}) {
   Registries registries = builtin_registries();
   const TensorScheme sound = registries.tensor.find("1d");
   TensorMode mode = sound.mode;
@@ -78,15 +80,75 @@ Certificate certificate_of(const Wrong& wrong, const Overrides& more = {}) {
                                      }});
   Plan plan = plan_with(tests::keys::both(tests::keys::tensor("1d", "2"), more));
   plan.parallel.tensor.mode = "wrong";
-  Certificate c;
+  const Requests asked_for_nothing;
+  RankResult first;
   tests::run_ranks(2, [&](Communicator& world) {
     RunOptions options;
     options.is_certified = true;
     options.make_data = tests::data_of;
+    options.requests = &asked_for_nothing;
     const RankResult r = run_rank(plan, registries, world, options);
-    if (world.rank() == 0) c = r.certificate;
+    if (world.rank() == 0) first = r;
   });
-  return c;
+  return first;
+}
+Certificate certificate_of(const Wrong& wrong, const Overrides& more = {}) {
+  return result_of(wrong, more).certificate;
+}
+
+// Early, among the steps that are made again anyway, and late.
+TEST(CertificateOfAWrongScheme, TellsNumbersThatAreNone) {
+  const double nan = std::nan("");
+  for (const Wrong& wrong :
+       {Wrong{.forward = nan, .from = 5}, Wrong{.forward = nan, .from = 30},
+        Wrong{.input_grad = nan, .from = 5}, Wrong{.weight_grad = nan, .from = 30},
+        Wrong{.weight_grad = 1 / 0.0, .from = 41}}) {
+    const RankResult r = result_of(wrong, {{"train.steps", "12"}});
+    EXPECT_FALSE(r.diverged.empty());
+    EXPECT_LT(r.losses.size(), 12u);
+    EXPECT_EQ(r.certificate.verdict, "different") << r.certificate.native.describe();
+    // What is wrong from a call on is right in the first calls of an engine of its own.
+    const std::string& why = r.certificate.reason;
+    const char* what = wrong.from < 10
+                           ? "the reference in f32 from the same weights: loss "
+                           : " of the run diverged; made again from the same state: loss ";
+    EXPECT_NE(why.find(what), std::string::npos) << why;
+  }
+}
+
+TEST(CertificateOfASoundScheme, NamesADivergenceThatTheReferenceHasToo) {
+  const RankResult r = result_of({}, {{"train.steps", "40"},
+                                      {"optimizer.kind", "sgd"},
+                                      {"optimizer.clip", "0"},
+                                      {"optimizer.warmup", "0"},
+                                      {"optimizer.lr", "1e6"}});
+  EXPECT_FALSE(r.diverged.empty());
+  EXPECT_EQ(r.certificate.verdict, "not_run") << r.certificate.native.describe();
+  EXPECT_NE(r.certificate.reason.find("diverged"), std::string::npos) << r.certificate.reason;
+}
+
+/// A loss that is wrong where nobody trains by it.
+TEST(CertificateOfARun, HoldsItsValidationLossToTheReference) {
+  const Plan plan = plan_with({{"train.validation_batches", "2"}, {"train.steps", "2"}});
+  const Registries registries = builtin_registries();
+  const auto data = tests::data_of(plan);
+  tests::run_ranks(1, [&](Communicator& world) {
+    Engine engine(plan, registries, world, *data, {});
+    Witness witness(plan, 0, Witness::Depth::kFull);
+    for (int64_t step = 0; step < 2; ++step) {
+      witness.before_step(engine);
+      witness.after_step(engine, engine.step());
+    }
+    const double loss = engine.validate();
+    for (const double factor : {1.0, 1.0001, 0.5}) {
+      const Certificate c = certify(plan, registries, world, tests::data_of, {}, int64_t{1} << 40,
+                                    {.witness = &witness, .validation_loss = loss * factor});
+      EXPECT_EQ(c.native.verdict, factor == 1 ? "equal" : "different") << c.native.describe();
+      if (factor != 1) {
+        EXPECT_EQ(c.native.loss.where, "validation loss after step 2");
+      }
+    }
+  });
 }
 
 TEST(CertificateOfASoundScheme, IsEqualWithAllItsSteps) {

@@ -48,8 +48,16 @@ TEST(BoundsOfAProof, ThatNoErrorComesNearSayWhy) {
   EXPECT_EQ(p.why_far(), "");  // nothing was compared
   p.steps = {0};
   EXPECT_EQ(p.why_far(), kUnexplained);
-  p.loss = {1e-9, 9e-8, "loss"};  // nearer
+  p.loss = {1e-9, 9e-8, "loss"};  // nearer, which says nothing of the gradient
+  EXPECT_EQ(p.why_far(), kUnexplained);
+  p.gradient.bound = 9e-8;
   EXPECT_EQ(p.why_far(), "");
+  p.loss.bound = 2e-7;
+  EXPECT_EQ(p.why_far(), kOneNumber);
+  p.loss.bound = 9e-8;
+  p.routes = {1e-9, 2e-7, "moe"};
+  EXPECT_EQ(p.why_far(), kFewRoutes);
+  p.routes = {};
   p.loss.error = p.gradient.error = 0;
   EXPECT_NE(p.why_far(), "");
   EXPECT_NE(p.why_far(), kUnexplained);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kuafu/base/suggest.h"
-#include "kuafu/engine/placement.h"
+#include "kuafu/engine/placing/placement.h"
 #include "kuafu/engine/stepping/stage_map.h"
 #include "kuafu/plan/arrange.h"
 

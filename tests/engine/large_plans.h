@@ -5,7 +5,7 @@
 #include <random>
 #include <string>
 
-#include "kuafu/engine/placement.h"
+#include "kuafu/engine/placing/placement.h"
 #include "tests/support/plans.h"
 
 namespace kuafu::tests {

@@ -31,12 +31,16 @@ struct Movable {
   std::vector<Family> plans;
 };
 
-/// Fused matrices, widths that no power of two divides, a padded vocabulary; twelve plans.
+/// Fused matrices, widths that no power of two divides, a padded vocabulary; thirteen plans.
 Movable dense() {
   std::vector<Family> plans =
       tests::shardings({"data_3", "zero_1", "zero_2", "zero_3", "t1d_2", "t2d_4", "t2p5d_8",
                         "t3d_8", "pipeline_2", "ring_3", "mixed"});
   plans.push_back({"t1d_sp_3", tensor("1d-sp", "3")});
+  plans.push_back(
+      {"on_disk_zero_3", with(tests::keys::replicas("2", "3"), {{"memory.policy", "host"},
+                                                                {"memory.disk_path", "/var/tmp"},
+                                                                {"memory.chunk_size", "700"}})});
   return {"gpt",
           {{"model.hidden", "36"}, {"model.heads", "6"}, {"model.mlp", "swiglu"}},
           std::move(plans)};

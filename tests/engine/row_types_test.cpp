@@ -4,7 +4,7 @@
 // exchanged for another, of every kind of row under every kind of plan. All are refused, with the name
 // of the parameter; what is right is accepted.
 
-#include "kuafu/engine/row_types.h"
+#include "kuafu/engine/placing/row_types.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 #include <random>
 #include <set>
 
-#include "kuafu/engine/placement.h"
+#include "kuafu/engine/placing/placement.h"
 #include "kuafu/plan/kind_names.h"
 #include "tests/engine/seeded.h"
 #include "tests/support/plans.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "kuafu/engine/placement.h"
+#include "kuafu/engine/placing/placement.h"
 
 // Errors that are made on purpose in what schemes and models declare.
 namespace kuafu::tests {

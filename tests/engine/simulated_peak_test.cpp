@@ -54,18 +54,26 @@ TEST(SimulatedPeak, IsThatOfARunWhoseEveryStepOverflows) {
   for (const std::string& kind : builtin_optimizers().names()) {
     for (const char* zero : {"0", "1", "2", "3"}) {
       const testing::ScopedTrace trace(__FILE__, __LINE__, text(kind, ", ZeRO ", zero));
-      const Overrides overrides = {{"model.dtype", "f16"},
-                                   {"train.loss_scale", "1000000000000000"},
-                                   {"train.validation_batches", "0"},
-                                   {"optimizer.kind", kind},
-                                   {"parallel.data.size", "2"},
-                                   {"parallel.zero", zero}};
-      const Plan plan = tests::small_plan(overrides);
-      const std::vector<RankResult> real = tests::run_plan(plan);
-      const Prediction predicted = simulate(plan, builtin_registries());
-      for (size_t r = 0; r < real.size(); ++r) {
-        EXPECT_EQ(static_cast<int64_t>(real[r].skipped.size()), plan.train.steps);
-        EXPECT_EQ(predicted.ranks[r].peak_bytes, real[r].peak_bytes) << "rank " << r;
+      for (const char* telemetry : {"false", "true"}) {
+        // With wide matrices a step's copies of them are what the peak is made of.
+        for (const char* hidden : {"16", "96"}) {
+          const Overrides overrides = {{"model.dtype", "f16"},
+                                       {"model.hidden", hidden},
+                                       {"train.loss_scale", "1000000000000000"},
+                                       {"train.validation_batches", "0"},
+                                       {"train.telemetry", telemetry},
+                                       {"optimizer.kind", kind},
+                                       {"parallel.data.size", "2"},
+                                       {"parallel.zero", zero}};
+          const Plan plan = tests::small_plan(overrides);
+          const std::vector<RankResult> real = tests::run_plan(plan);
+          const Prediction predicted = simulate(plan, builtin_registries());
+          for (size_t r = 0; r < real.size(); ++r) {
+            EXPECT_EQ(static_cast<int64_t>(real[r].skipped.size()), plan.train.steps);
+            EXPECT_EQ(predicted.ranks[r].peak_bytes, real[r].peak_bytes)
+                << "rank " << r << ", telemetry " << telemetry << ", width " << hidden;
+          }
+        }
       }
     }
   }

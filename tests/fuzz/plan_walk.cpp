@@ -181,6 +181,8 @@ const Members kMembers = {
     KUAFU_MEMBER(take, memory.recompute),
     KUAFU_MEMBER(take_bytes, memory.device),
     KUAFU_MEMBER(take_bytes, memory.host),
+    KUAFU_MEMBER(take_bytes, memory.disk),
+    KUAFU_MEMBER(take, memory.disk_path),
     KUAFU_MEMBER(take_bytes, memory.chunk_size),
     KUAFU_MEMBER(take, memory.prefetch),
     KUAFU_MEMBER(take, memory.static_share),
@@ -244,6 +246,7 @@ const Members kMembers = {
     KUAFU_MEMBER(take, cluster.compute_gflops),
     KUAFU_MEMBER(take, cluster.memory_gbs),
     KUAFU_MEMBER(take, cluster.host_gbs),
+    KUAFU_MEMBER(take, cluster.disk_gbs),
 };
 #undef KUAFU_MEMBER
 

@@ -124,10 +124,13 @@ device = "64 MB"
 host = "1 GB"
 chunk_size = "256 KiB"
 prefetch = 2
+disk = "2 GB"
+disk_path = "/var/tmp"
 static_share = 0.25
 throttle = true
 [cluster]
 host_gbs = 16
+disk_gbs = 2
 )toml",
       R"toml([memory]
 policy = "auto"

@@ -240,11 +240,23 @@ TYPED_TEST(Updates, LambOfEveryMagnitudeBetaStepAndLayer) {
       }
       squares.expect(got);
       if constexpr (std::is_same_v<T, typename TypeParam::Gradient>) {
+        // The direction in the place of the gradient: the bits of the one that is made again.
+        State<TypeParam> keeping = old;
+        std::vector<double> sums(2 * kLayers);
+        kernels::lamb_norms(run,
+                            kernels::AdamWData<T, T>{keeping.w.data(), keeping.grad.data(),
+                                                     keeping.m.data(), keeping.v.data(), kCount},
+                            f, sums.data(), keeping.grad.data());
+        EXPECT_EQ(sums, got);
+        EXPECT_EQ(keeping.m, now.m);
+        EXPECT_EQ(keeping.v, now.v);
+        kernels::layer_step(run, keeping.w.data(), keeping.grad.data(), rates.data());
         kernels::lamb(run, {now.w.data(), now.grad.data(), now.m.data(), now.v.data(), kCount}, f,
                       rates.data());
         for (size_t i = 0; i < old.w.size(); ++i) {
           const Wide<T> w = old.w[i], rate = of<T>(rates[size_t(layer_of(run, int64_t(i)))]);
           const Wide<T> move = rate * r[i].value;
+          ASSERT_EQ(keeping.w[i], now.w[i]) << i;
           ASSERT_TRUE(is_near(
               now.w[i], Off<T>{w - move, rate * r[i].error +
                                              2 * kEpsilon<T> * (std::abs(w) + std::abs(move))}))

@@ -56,7 +56,7 @@ OpFault meets(const std::string& norms, const std::shared_ptr<Meeting>& meeting,
 
 /// Norms of layers, on which both LARS and LAMB depend; `norms` gives them, `op` takes steps by
 /// `rates`.
-void add_layers(Kit& kit, const std::string& op, size_t rates) {
+void add_layers(Kit& kit, const std::string& op, const std::string& step, size_t rates) {
   const std::string norms = op + "_norms";
   Overrides zero = kPlan, tensor = kPlan, pipeline = kPlan, experts = kPlan;
   zero.emplace_back("parallel.zero", "1");
@@ -109,16 +109,16 @@ void add_layers(Kit& kit, const std::string& op, size_t rates) {
       norms_by([](const Tensor& sums) { return sums.mean(0, true).expand_as(sums).contiguous(); }));
   add("with squares for norms", kPlan, norms_by([](const Tensor& sums) { return sums.square(); }));
   const auto rates_by = [&](std::function<Tensor(const Tensor& rates)> f) {
-    return with_argument(op, rates, [f](c10::IValue& v) { v = f(v.toTensor()).contiguous(); });
+    return with_argument(step, rates, [f](c10::IValue& v) { v = f(v.toTensor()).contiguous(); });
   };
   add("with 1.0001 times the ratios", kPlan, rates_by([](const Tensor& r) { return r * 1.0001; }));
   add("with the first layer's ratio for all", kPlan,
       rates_by([](const Tensor& r) { return r.narrow(0, 0, 1).expand_as(r); }));
   add("with ratios of one replica 1.01 times", kPlan,
       on_rank_1(rates_by([](const Tensor& r) { return r * 1.01; })));
-  add("that keeps its weights", kPlan, forgets(op, 0));
-  add("made twice", kPlan, twice(op));
-  add("skipped for the third parameter", kPlan, in_call(skips(op), 3));
+  add("that keeps its weights", kPlan, forgets(step, 0));
+  add("made twice", kPlan, twice(step));
+  add("skipped for the third parameter", kPlan, in_call(skips(step), 3));
   add("with ratios kept below half of the largest", kPlan,
       rates_by([](const Tensor& r) { return r.clamp_max(0.5 * r.max().item<double>()); }));
   const auto believe = [&](const std::string& what, auto change) {
@@ -128,19 +128,23 @@ void add_layers(Kit& kit, const std::string& op, size_t rates) {
 }
 
 void add_lamb(Kit& kit) {
-  add_layers(kit, "lamb", 3);
+  add_layers(kit, "lamb", "layer_step", 2);
   const auto add = [&](const std::string& what, const OpFault& fault) {
     kit.add("lamb " + what, kPlan, fault).optimizer = "lamb";
   };
   add("with beta1 0.9001", with_number("lamb_norms", 4, [](double b) { return b + 1e-4; }));
   add("with beta2 0.99901", with_number("lamb_norms", 5, [](double b) { return b + 1e-5; }));
   add("with a norm without decay", with_number("lamb_norms", 7, [](double) { return 0.0; }));
-  add("with a step without decay", with_number("lamb", 7, [](double) { return 0.0; }));
-  add("with a step without correction",
-      with_argument("lamb", 8, [](c10::IValue& v) { v = int64_t{0}; }));
+  const auto step_with = [](auto f) {  // the direction of each element, kept for the step
+    return with_argument("layer_step", 1, [f](c10::IValue& v) { v = f(v.toTensor()); });
+  };
+  add("with a step of 1.0001 times the direction",
+      step_with([](const Tensor& r) { return r * 1.0001; }));
+  add("with a step by the signs of the direction",
+      step_with([](const Tensor& r) { return r.sign() * r.abs().mean(); }));
   add("with norms without correction",
       with_argument("lamb_norms", 8, [](c10::IValue& v) { v = int64_t{0}; }));
-  add("with ten times epsilon", with_number("lamb", 6, [](double e) { return 10 * e; }));
+  add("with ten times epsilon", with_number("lamb_norms", 6, [](double e) { return 10 * e; }));
   add("that keeps its first moment", forgets("lamb_norms", 2));
   add("that keeps its second moment", forgets("lamb_norms", 3));
   // The replicas' axis among those that split a layer: they hold the same, so both sums are doubled
@@ -166,7 +170,7 @@ void add_lamb(Kit& kit) {
 }
 
 void add_lars(Kit& kit) {
-  add_layers(kit, "lars", 3);
+  add_layers(kit, "lars", "lars", 3);
   const auto add = [&](const std::string& what, const OpFault& fault) {
     kit.add("lars " + what, kPlan, fault).optimizer = "lars";
   };

@@ -70,7 +70,7 @@ const std::map<std::string, Visits> kVisits = {
     {"adam", {{"w", {1, 1}}, {"g", {1, 0}}, {"m", {1, 1}}, {"v", {1, 1}}}},
     {"adamw", {{"w", {1, 1}}, {"g", {1, 0}}, {"m", {1, 1}}, {"v", {1, 1}}}},
     {"lars", {{"w", {2, 1}}, {"g", {2, 0}}, {"velocity", {1, 1}}}},
-    {"lamb", {{"w", {2, 1}}, {"g", {1, 0}}, {"m", {2, 1}}, {"v", {2, 1}}}}};
+    {"lamb", {{"w", {2, 1}}, {"g", {2, 1}}, {"m", {1, 1}}, {"v", {1, 1}}}}};  // r for g
 const std::map<std::string, int64_t> kBytes = {
     {"sgd", 20}, {"adam", 28}, {"adamw", 28}, {"lars", 28}, {"lamb", 40}};
 
@@ -83,7 +83,10 @@ TEST(PassesOverMemory, AreOneToMeasureAndOneToUpdate) {
       EXPECT_EQ(bytes_of(found), kBytes.at(kind)) << kind;
     }
     const Visits half = visits_of_step(kind, builtin_optimizers(), false, at::kBFloat16);
-    EXPECT_EQ(half.at("g"), expected.at("g")) << kind << " of gradients in bf16";
+    // LAMB has no room for its direction in a gradient of half precision, and makes it again.
+    const Visits::mapped_type once = {1, 0};
+    EXPECT_EQ(half.at("g"), kind == "lamb" ? once : expected.at("g"))
+        << kind << ", gradients in bf16";
   }
 }
 

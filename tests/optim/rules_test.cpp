@@ -292,7 +292,7 @@ TEST(Rules, OfShardsAreThoseOfTheWholeOnEveryRank) {
   }
 }
 
-// All norms of a step in one all-reduce an axis; none where steps need no norm.
+// All norms of a rule in one all-reduce a step and axis; none where steps need no norm.
 TEST(Rules, SendOneAllReduceAnAxisAndTheSameOnMeta) {
   for (const OptimizerPlan& plan : sharded_plans()) {
     for (const auto& axes : layer_meshes()) {

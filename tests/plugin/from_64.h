@@ -69,6 +69,17 @@ class OffInHalf : public TensorParallel {
   at::ScalarType type_;
 };
 
+/// 1D, right, with an op in it that nothing books.
+class Unbooked : public OffInHalf {
+ public:
+  explicit Unbooked(const Mesh& mesh) : OffInHalf(mesh, at::kComplexDouble) {}
+  Tensor weight_grad(const Tensor& x, const Tensor& dy, Role r) const override {
+    const Tensor g = OffInHalf::weight_grad(x, dy, r);
+    at::cumsum(g.flatten(), 0);
+    return g;
+  }
+};
+
 /// A ring whose result is wrong where dim `dim` of the shard of q (B, N, S, D) has so many elements or
 /// more.
 class From64Ring : public AttentionParallel {
@@ -183,6 +194,10 @@ inline void add_from_64(Registries& all) {  // names end in the length from whic
                                                                                               type);
                                                          }});
   }
+  const TensorMode unbooked{"1d-unbooked", "1d, with an op that nothing books", line};
+  all.tensor.add(
+      unbooked.name, unbooked.summary,
+      TensorScheme{unbooked, [](const Mesh& mesh) { return std::make_unique<Unbooked>(mesh); }});
   for (const Wrong w : {Wrong{"ring-batch-64", 0, kSmallest},
                         {"ring-heads-64", 1, kSmallest},
                         {"ring-tokens-64", 2, kSmallest},

@@ -122,9 +122,9 @@ TEST(TraceReader, NamesLineAndFieldOfWhatIsWrong) {
   EXPECT_EQ(error_of(head + copy), "no error");
   std::string elsewhere = copy;
   elsewhere.replace(elsewhere.find("to host"), 7, "compute");
-  EXPECT_EQ(
-      error_of(head + elsewhere),
-      "error.jsonl:2: \"queue\": \"compute\", expected \"to device\" or \"to host\" of a copy");
+  EXPECT_EQ(error_of(head + elsewhere),
+            "error.jsonl:2: \"queue\": \"compute\", expected \"to device\", \"to host\", \"from "
+            "disk\" or \"to disk\" of a copy");
 }
 
 TEST(TraceTimeline, HasPhasesCallsAndNoGapOfEveryRank) {

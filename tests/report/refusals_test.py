@@ -107,9 +107,10 @@ class Damage(Folder):
         lines = path.read_text(encoding="utf-8").split("\n")
         lines[3] = lines[3][:100]
         path.write_text("\n".join(lines), encoding="utf-8")
-        run = record.read_run(self.folder)
-        self.assertEqual(len(run.cases), 8)
-        self.assertEqual(run.notes, ["Line 4 of the record is damaged and left out."])
+        with self.assertRaises(record.RecordError) as caught:
+            record.read_run(self.folder)
+        self.assertIn(f"{path}:4: the line is damaged", str(caught.exception))
+        self.assertEqual(run_main(self.folder)[0], 2)
 
     def test_changed_line_is_an_error_that_names_it(self):
         path = synthetic.write(self.folder, synthetic.few()) / "run.jsonl"

@@ -114,6 +114,20 @@ class CheckLayers(unittest.TestCase):
             self.assertIn(word, found[0])
         self.assertEqual(check("kuafu/optim/x.cpp", rule.format('#include "kuafu/optim/rule.h"', "return {};  // any rank")), [])
 
+    def test_refuses_rules_that_are_long(self):
+        for name in ("plan", "p", ""):
+            rule = "Rule make_x(const OptimizerPlan& " + name + ") {\n" + "  step();\n" * 31 + "}\n"
+            found = check("kuafu/optim/x.cpp", rule)
+            self.assertEqual(len(found), 1, found)
+            self.assertIn("make_x has 31 lines; 30 at most", found[0])
+
+    def test_refuses_ops_of_ours_in_the_oracle(self):
+        for line in ('find("kuafu::matmul", "");', "#include <ATen/core/dispatch/Dispatcher.h>", "c10::Dispatcher::singleton();",
+                     'torch::jit::getOperator("x");'):
+            found = check("kuafu/oracle/x.cpp", line + "\n")
+            self.assertEqual(len(found), 1, (line, found))
+        self.assertEqual(check("kuafu/oracle/x.cpp", "// as kuafu::matmul does\nnamespace kuafu::oracle {\n"), [])
+
     def test_finds_the_rules_of_this_build(self):
         named = set(re.findall(r"\bmake_\w+", (ROOT / "src/kuafu/plan/optimizers.def").read_text(encoding="utf-8")))
         found = set()

@@ -21,11 +21,12 @@ struct Passes {
   std::string measure, update;  ///< ops; no measure: empty
   int64_t bytes = 0;            ///< that an f32 parameter moves in both
 };
-const std::map<std::string, Passes> kPasses = {{"sgd", {"", "kuafu::sgd", 20}},
-                                               {"adam", {"", "kuafu::adam", 28}},
-                                               {"adamw", {"", "kuafu::adamw", 28}},
-                                               {"lars", {"kuafu::lars_norms", "kuafu::lars", 28}},
-                                               {"lamb", {"kuafu::lamb_norms", "kuafu::lamb", 40}}};
+const std::map<std::string, Passes> kPasses = {
+    {"sgd", {"", "kuafu::sgd", 20}},
+    {"adam", {"", "kuafu::adam", 28}},
+    {"adamw", {"", "kuafu::adamw", 28}},
+    {"lars", {"kuafu::lars_norms", "kuafu::lars", 28}},
+    {"lamb", {"kuafu::lamb_norms", "kuafu::layer_step", 40}}};
 
 /// Ops of the phase "update" in a rank's steps.
 struct UpdateOps {

@@ -22,114 +22,20 @@
 #include "kuafu/engine/whole.h"
 #include "kuafu/memory/regret.h"
 #include "kuafu/meter/allocator.h"
-#include "tests/states/zero_plans.h"
+#include "tests/states/tier_runs.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
 
 namespace kuafu {
 namespace {
 
-using tests::small_plan;
-using tests::Trained;
-
-/// What a rank of a booked run did.
-struct Booked {
-  Trained trained;
-  MoveCounts moves;
-  memory::UseTrace uses;
-  int64_t peak = 0;                   ///< booked bytes on the device
-  int64_t states = 0;                 ///< of parameters, gradients and slots that the rank keeps
-  int64_t gradients = 0;              ///< bytes of them, in a step
-  int64_t arena = 0, high_water = 0;  ///< bytes of address space; how far it was used
-};
-
-void train(const Plan& plan, Communicator& world, const Dataset& data, at::Device device,
-           Booked& out) {
-  RankBook book = device_book(plan, world.rank(), device);
-  const BookScope booked(&book);
-  const Registries registries = tests::idle_registries();
-  Engine engine(plan, registries, world, data, {.device = device});
-  for (int64_t step = 0; step < plan.train.steps; ++step) {
-    out.trained.losses.push_back(engine.step().loss);
-  }
-  out.moves = engine.moves();
-  out.uses = engine.uses();
-  out.peak = book.peak();
-  for (const ParamShard& s : engine.shards()) {
-    out.gradients += static_cast<int64_t>(s.value.nbytes());
-    out.states += 2 * static_cast<int64_t>(s.value.nbytes());
-  }
-  for (const SlotTensor& t : engine.optimizer().state().tensors) {
-    out.states += static_cast<int64_t>(t.tensor.nbytes());
-  }
-  if (const device::Arena* arena = book.account()->arena()) {
-    out.arena = arena->budget();
-    out.high_water = arena->stats().high_water;
-  }
-  if (!device.is_cpu()) return;
-  const BookScope not_booked(nullptr);
-  for (Param* p : engine.params()) {
-    out.trained.parameters[p->name] = gather_param(*p, engine.value(*p), engine.mesh()).clone();
-  }
-}
-
-std::vector<Booked> on_threads(const Plan& plan) {
-  std::vector<Booked> all(static_cast<size_t>(num_ranks(plan)));
-  tests::run_ranks(static_cast<int>(num_ranks(plan)), [&](Communicator& world) {
-    train(plan, world, *tests::data_of(plan), at::kCPU, all[static_cast<size_t>(world.rank())]);
-  });
-  return all;
-}
-
-/// f32, sums in the order of ranks, so that bits are those of any cut of buckets.
-Plan plan_with(Overrides more) {
-  Overrides all = {{"model.dtype", "f32"},
-                   {"parallel.data.order", "fixed"},
-                   {"model.layers", "3"},
-                   {"train.batch", "6"},
-                   {"train.validation_batches", "0"}};
-  all.insert(all.end(), more.begin(), more.end());
-  return small_plan(all);
-}
-
-Overrides replicas(int64_t n, int64_t stage) {
-  return {{"parallel.data", text(n)}, {"parallel.zero", text(stage)}};
-}
-
-Overrides policy(const std::string& name, int64_t device, const Overrides& more = {}) {
-  Overrides all = {{"memory.policy", name}, {"memory.device", text(device)}};
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
-}
-
-Overrides both(Overrides a, const Overrides& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-/// Those that this build can run.
-std::vector<std::string> policies() {
-  std::vector<std::string> names;
-  for (const memory::PolicyKind& kind : memory::builtin_policy_kinds()) {
-    if (kind.lacks.empty()) names.push_back(kind.name);
-  }
-  return names;
-}
-
-/// The least budget a plan trains under, by the peak that "host" has without prefetch.
-int64_t least_budget(const Overrides& base) {
-  int64_t most = 0;
-  for (const Booked& rank :
-       on_threads(plan_with(both(base, {{"memory.policy", "host"}, {"memory.prefetch", "0"}})))) {
-    most = std::max(most, rank.peak);
-  }
-  return most;
-}
+using namespace tests;         // NOLINT: data_of, is_same, run_ranks
+using namespace tests::tiers;  // NOLINT: the words of tier_runs.h
 
 void expect_same_bits(const Plan& plan, const Trained& plain, const std::string& where) {
   const std::vector<Booked> ranks = on_threads(plan);
   for (const Booked& rank : ranks) {
-    EXPECT_TRUE(tests::is_same(rank.trained, plain)) << where;
+    EXPECT_TRUE(is_same(rank.trained, plain)) << where;
     EXPECT_LE(rank.peak, *plan.memory.device) << where;
     EXPECT_LE(rank.high_water, rank.arena) << where;
     EXPECT_EQ(rank.moves.to_device, rank.moves.foretold) << where;
@@ -182,38 +88,13 @@ TEST(TiersWhole, TrainToTheBitsOfPlainUnderEveryPolicyStageChunkAndPrefetch) {
   }
 }
 
-const std::vector<std::pair<std::string, Overrides>>& kinds() {
-  static const std::vector<std::pair<std::string, Overrides>> all = {
-      {"BERT", {{"model.kind", "bert"}}},
-      {"LLaMA",
-       {{"model.norm", "rms"},
-        {"model.positions", "rotary"},
-        {"model.mlp", "swiglu"},
-        {"model.bias", "false"}}},
-      {"micro-batches", {{"train.micro_batch", "2"}}},
-      {"recomputed", {{"memory.recompute", "full"}, {"train.micro_batch", "3"}}},
-      {"momentum", {{"optimizer.kind", "sgd"}, {"optimizer.momentum", "0.9"}}},
-      {"LAMB", {{"optimizer.kind", "lamb"}}},
-      {"Muon", {{"optimizer.kind", "muon"}}},
-      {"bf16", {{"model.dtype", "bf16"}}},
-      {"f16, scaled", {{"model.dtype", "f16"}, {"train.loss_scale_start", "1e9"}}},
-      {"telemetry", {{"train.telemetry", "true"}}},
-      {"any order", {{"parallel.data.order", "any"}}},
-      {"tensor 1d", tests::keys::tensor("1d", "2")},
-      {"tensor 1d-sp, ZeRO-3", both(tests::keys::tensor("1d-sp", "2"), replicas(2, 3))},
-      {"experts, ZeRO-3", both(tests::keys::experts("2"), replicas(2, 3))},
-      {"pipeline", {{"parallel.pipeline", "2"}, {"train.micro_batch", "2"}}},
-      {"ring", tests::keys::sequence("ring", "2")}};
-  return all;
-}
-
 TEST(Tiers, TrainEveryKindOfPlanToTheBitsOfPlain) {
   for (const auto& [name, base] : kinds()) {
     const std::vector<Booked> plain = on_threads(plan_with(base));
     const std::vector<Booked> tiered =
         on_threads(plan_with(both(base, policy("belady", least_budget(base)))));
     for (size_t r = 0; r < plain.size(); ++r) {
-      EXPECT_TRUE(tests::is_same(tiered[r].trained, plain[r].trained)) << name;
+      EXPECT_TRUE(is_same(tiered[r].trained, plain[r].trained)) << name;
       EXPECT_EQ(tiered[r].moves.to_device, tiered[r].moves.foretold) << name;
       EXPECT_GT(tiered[r].moves.to_host, 0) << name;
     }
@@ -290,10 +171,10 @@ TEST(Tiers, NameThePolicyThatBreaksARule) {
   const Overrides chunks = {{"memory.chunk_size", "3000"}};
   Plan plan = plan_with(both(chunks, policy("lru", least_budget(chunks))));
   plan.memory.policy = "lazy";
-  tests::run_ranks(1, [&](Communicator& world) {
+  run_ranks(1, [&](Communicator& world) {
     RankBook book = device_book(plan, 0, at::kCPU);
     const BookScope booked(&book);
-    const auto data = tests::data_of(plan);
+    const auto data = data_of(plan);
     Engine engine(plan, registries, world, *data, {});
     engine.step();  // which it does not choose
     try {
@@ -345,14 +226,11 @@ TEST(Tiers, MoveAndHoldAsMuchWithoutMemory) {
       Plan plan = plan_with(both(base, policy(name, least_budget(base) * 9 / 8)));
       plan.train.steps = 2;
       std::vector<Booked> threads = on_threads(plan);
-      SimulatedWorld world(2);
-      for (int r = 0; r < 2; ++r) {
-        Booked meta;
-        train(plan, *world.communicator(r), *tests::data_of(plan), at::kMeta, meta);
-        Booked& real = threads[static_cast<size_t>(r)];
-        real.moves.wait_seconds = 0;
-        EXPECT_EQ(meta.moves, real.moves) << name << ", ZeRO-" << stage;
-        EXPECT_EQ(meta.peak, real.peak) << name << ", ZeRO-" << stage;
+      const std::vector<Booked> meta = simulated(plan);
+      for (size_t r = 0; r < 2; ++r) {
+        threads[r].moves.wait_seconds = 0;
+        EXPECT_EQ(meta[r].moves, threads[r].moves) << name << ", ZeRO-" << stage;
+        EXPECT_EQ(meta[r].peak, threads[r].peak) << name << ", ZeRO-" << stage;
       }
     }
   }
@@ -382,12 +260,12 @@ std::map<TraceQueue, int64_t> traced_bytes(const Trace& trace) {
 TEST(Tiers, TraceEveryCopyWithTheTimesOfItsQueue) {
   const Plan plan =
       plan_with(both(replicas(2, 3), policy("belady", 64 << 20, {{"memory.chunk_size", "4 KiB"}})));
-  tests::run_ranks(2, [&](Communicator& world) {
+  run_ranks(2, [&](Communicator& world) {
     TraceRecorder recorder;
     Booked booked;
     {
       const TraceScope traced(&recorder);
-      train(plan, world, *tests::data_of(plan), at::kCPU, booked);
+      train_booked(plan, world, *data_of(plan), at::kCPU, booked);
     }
     const auto bytes = traced_bytes(recorder.trace());
     EXPECT_EQ(bytes.at(TraceQueue::kToDevice), booked.moves.to_device);

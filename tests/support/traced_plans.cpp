@@ -6,7 +6,7 @@
 #include <set>
 #include <sstream>
 
-#include "kuafu/engine/placement.h"
+#include "kuafu/engine/placing/placement.h"
 #include "tests/support/pipelines.h"
 
 namespace kuafu::tests {

@@ -38,9 +38,9 @@ std::vector<Case> card_updates(int64_t count) {
       {"sgd", [=](Type t) { return Stack{wide(1, t), grad(t), wide(3, t), 0.1, 0.9, 0.01, 0.5}; }},
       {"lamb_norms",
        [=](Type t) {
-         return Stack{wide(1, t), grad(t), wide(3, t), wide(4, t).square(),
-                      0.9,        0.99,    1e-8,       0.01,
-                      3,          0.5,     run,        1};
+         return Stack{
+             wide(1, t), grad(t), wide(3, t), wide(4, t).square(), 0.9, 0.99, 1e-8, 0.01, 3, 0.5,
+             run,        1,       false};
        }},
       {"lamb",
        [=](Type t) {

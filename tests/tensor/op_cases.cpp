@@ -266,7 +266,13 @@ std::vector<Case> update_cases() {
                       3,
                       0.5,
                       std::vector<int64_t>{5, 8, 24, 2, 2, 6},
-                      4};
+                      4,
+                      t == at::kFloat || t == at::kDouble};
+       }},
+      {"layer_step",
+       [=](T t) {
+         return Stack{wide(1, t), wide(3, t), closed_form({4}, 5).abs(),
+                      std::vector<int64_t>{5, 8, 24, 2, 2, 6}};
        }},
       {"lamb",
        [=](T t) {

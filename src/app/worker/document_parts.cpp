@@ -132,6 +132,9 @@ Json moves_json(const Plan& plan, const std::vector<RankResult>& ranks) {
     moves["prefetch_hits"].push_back(r.moves.prefetch_hits);
     moves["wait_s"].push_back(r.moves.wait_seconds);
     moves["host_peak_bytes"].push_back(r.moves.host_peak);
+    moves["disk_read_bytes"].push_back(r.moves.disk.read);
+    moves["disk_written_bytes"].push_back(r.moves.disk.written);
+    moves["disk_bytes"].push_back(r.moves.disk.bytes);
   }
   add_regret(moves, ranks);
   return moves;

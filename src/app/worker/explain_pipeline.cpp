@@ -5,7 +5,7 @@
 #include <iostream>
 
 #include "kuafu/base/units.h"
-#include "kuafu/engine/placement.h"
+#include "kuafu/engine/placing/placement.h"
 #include "kuafu/engine/stepping/stage_map.h"
 #include "kuafu/parallel/pipeline/analysis.h"
 #include "kuafu/record/files.h"

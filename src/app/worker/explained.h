@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "app/worker/explain_moves.h"
-#include "kuafu/engine/placement.h"
+#include "kuafu/engine/placing/placement.h"
 #include "kuafu/parallel/tensor/interface.h"
 #include "kuafu/record/json.h"
 #include "kuafu/simulate/model_parts.h"

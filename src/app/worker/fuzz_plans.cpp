@@ -7,7 +7,7 @@
 #include "kuafu/base/config.h"
 #include "kuafu/base/plugin_error.h"
 #include "kuafu/base/suggest.h"
-#include "kuafu/engine/placement.h"
+#include "kuafu/engine/placing/placement.h"
 #include "kuafu/parallel/pipeline/choose.h"
 #include "kuafu/plan/kind_names.h"
 
@@ -104,6 +104,7 @@ std::string draw_name(const Key& key, const Registries& registries, Draw& draw) 
     return draw.once_in(3) ? MemoryPlan{}.policy : draw.one_of(registries.policies.names());
   }
   if (key.name == "parallel.pipeline.schedule") return draw.one_of(registries.schedules.names());
+  if (key.name == "memory.disk_path") return draw.one_of<std::string>({"/var/tmp", "/nowhere"});
   if (key.name == "data.path") return draw.one_of<std::string>({"/proc/self/exe", "/nowhere"});
   return draw.one_of<std::string>({"", "word"});
 }
@@ -129,7 +130,7 @@ std::string draw_layers(const Plan& plan, const Registries& registries, Draw& dr
   return "[" + out + "]";
 }
 
-/// Whether a key has a meaning beside what is set; one in ten is set without one.
+/// Whether a key has a meaning beside what is set; one in forty is set without one.
 bool has_meaning(const Key& key, const Overrides& settings, Draw& draw) {
   if (key.governor.empty() || draw.once_in(40)) return true;
   return plan::has_meaning(key, [&](const Key& governor) {

@@ -94,6 +94,7 @@ Outcome run_placed(const Plan& plan, const Registries& registries, const MpiRank
   }
   const Outcome proven = judged(real[0].certificate);
   if (is_finding(proven.ending)) return proven;
+  if (!real[0].diverged.empty()) return {Ending::kDiverged, real[0].diverged, "", 0};
   if (!can_simulate(plan)) return proven;
   const std::string what = difference(plan, registries, real, transport_of(world));
   return what.empty() ? proven : Outcome{Ending::kMetered, what, "", 0};

@@ -12,7 +12,7 @@
 #include "kuafu/base/units.h"
 #include "kuafu/base/utf8.h"
 #include "kuafu/checkpoint/weights.h"
-#include "kuafu/engine/placement.h"
+#include "kuafu/engine/placing/placement.h"
 #include "kuafu/plan/keys.h"
 #include "kuafu/record/folder_lock.h"
 #include "kuafu/record/json_text.h"

@@ -238,6 +238,10 @@ Dimension policies(const Registries& registries) {
     if (kind.needs_budget) value.overrides.emplace_back("memory.device", "1TB");
     out.values.push_back(value);
   }
+  Value on_disk = out.values.at(1);  // the slots, whoever chooses about parameters
+  on_disk.name = text(on_disk.name, ", disk");
+  on_disk.overrides.emplace_back("memory.disk_path", "/var/tmp");
+  out.values.push_back(on_disk);
   return out;
 }
 

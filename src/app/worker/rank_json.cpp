@@ -12,7 +12,8 @@ namespace {
 
 Json to_json(const MoveCounts& m) {
   return {m.to_device,  m.to_host,       m.foretold,     m.step_to_device, m.step_to_host,
-          m.prefetches, m.prefetch_hits, m.wait_seconds, m.host_peak,      m.chunks};
+          m.prefetches, m.prefetch_hits, m.wait_seconds, m.host_peak,      m.chunks,
+          m.disk.read,  m.disk.written,  m.disk.bytes};
 }
 
 MoveCounts moves_from(const Json& j) {
@@ -25,7 +26,8 @@ MoveCounts moves_from(const Json& j) {
           .prefetch_hits = j.at(6),
           .wait_seconds = j.at(7),
           .host_peak = j.at(8),
-          .chunks = j.at(9)};
+          .chunks = j.at(9),
+          .disk = {.read = j.at(10), .written = j.at(11), .bytes = j.at(12)}};
 }
 
 Json to_json(const memory::LeastBytes& least) {
@@ -65,6 +67,7 @@ Json to_json(const RankResult& r) {
           {"saves", r.saves},
           {"saved_bytes", r.saved_bytes},
           {"save_seconds", r.save_seconds},
+          {"diverged", r.diverged},
           {"load", to_json(r.load)}};
 }
 
@@ -85,6 +88,7 @@ RankResult rank_result_from(const Json& j) {
   r.saves = j.at("saves");
   r.saved_bytes = j.at("saved_bytes");
   r.save_seconds = j.at("save_seconds").get<std::vector<double>>();
+  r.diverged = j.at("diverged");
   r.load = cpu_window_from(j.at("load"));
   for (const auto& [axis, t] : j.at("traffic").items()) {
     r.traffic[axis] = {t.at(0),

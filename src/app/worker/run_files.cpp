@@ -11,11 +11,14 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <set>
+#include <sstream>
 #include <system_error>
 #include <thread>
 
 #include "app/worker/document.h"
 #include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
 #include "kuafu/base/worlds.h"
 #include "kuafu/base/xxh64.h"
 #include "kuafu/record/activity.h"
@@ -30,6 +33,24 @@ namespace {
 Json trace_head(const Plan& plan, const std::string& world) {
   return {
       {"trace", 1}, {"world", world}, {"ranks", num_ranks(plan)}, {"plan_hash", plan_hash(plan)}};
+}
+
+/// Ops of a plug-in's code that count nowhere: not in FLOPs, nor in what a simulated run holds.
+void tell_unbooked(const std::vector<std::string>& lines_by_rank) {
+  std::set<std::string> names;
+  for (const std::string& lines : lines_by_rank) {
+    std::istringstream in(lines);
+    for (std::string line; std::getline(in, line);) {
+      if (line.find("\"unbooked\"") == std::string::npos) continue;
+      const Json event = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+      if (event.is_object() && event.value("kind", "") == "unbooked") {
+        names.insert(event.value("name", ""));
+      }
+    }
+  }
+  if (names.empty()) return;
+  std::cerr << "kuafu: note: the step has ops that nothing books (\"kind\": \"unbooked\"): "
+            << join({names.begin(), names.end()}) << std::endl;
 }
 
 }  // namespace
@@ -86,6 +107,7 @@ void RunFiles::write_events(const Plan& plan, const std::string& world,
   KUAFU_REQUIRE(!lines_by_rank[0].empty(), timeline.empty() ? "--trace" : "--timeline",
                 ": every step was done before this run");
   if (!trace.empty()) attempt([&] { write_trace(trace_head(plan, world), lines_by_rank, trace); });
+  tell_unbooked(lines_by_rank);
   if (timeline.empty()) return;
   std::vector<Trace> ranks;
   for (const std::string& lines : lines_by_rank) {

@@ -7,7 +7,9 @@
 namespace kuafu {
 
 RunOptions run_options_of(const Plan& plan, const TrialOptions& options) {
+  static const Requests kNone;  // asked for nothing: with it a run that diverges has a certificate
   RunOptions run;
+  run.requests = &kNone;
   run.is_certified = options.is_certified;
   run.make_data = dataset_opener();
   run.checkpoint = options.checkpoint;

@@ -41,7 +41,7 @@ std::string_view to_string(TraceKind kind) {
 
 std::string_view to_string(TraceQueue queue) {
   static constexpr std::array<std::string_view, kNumTraceQueues> names = {
-      "compute", "communication", "to device", "to host"};
+      "compute", "communication", "to device", "to host", "from disk", "to disk"};
   return names[static_cast<size_t>(queue)];
 }
 

@@ -59,10 +59,17 @@ std::string_view to_string(OpKind kind);
 
 /// Who carries an event out: the rank itself (its thread, a device's compute stream), or what moves
 /// bytes for it meanwhile.
-enum class TraceQueue : uint8_t { kCompute, kCommunication, kToDevice, kToHost };
-inline constexpr int kNumTraceQueues = 4;
+enum class TraceQueue : uint8_t {
+  kCompute,
+  kCommunication,
+  kToDevice,
+  kToHost,
+  kFromDisk,
+  kToDisk
+};
+inline constexpr int kNumTraceQueues = 6;
 
-/// "compute", "communication", "to device", "to host".
+/// "compute", "communication", "to device", "to host", "from disk", "to disk".
 std::string_view to_string(TraceQueue queue);
 
 /// Facts about an event.

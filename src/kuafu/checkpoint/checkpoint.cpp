@@ -159,6 +159,16 @@ const Safetensors& Checkpoint::open(int rank) const {
   return *slot;
 }
 
+const Json& Checkpoint::said_by(int rank) const {
+  const auto [found, is_new] = said_.try_emplace(rank);
+  if (is_new) {
+    const Metadata& all = open(rank).metadata();
+    const auto table = all.find(kPieces);
+    if (table != all.end()) found->second = parse_json(table->second);
+  }
+  return found->second;
+}
+
 const std::vector<char>& Checkpoint::bytes_of(const PlacedPiece& piece, DType dtype) const {
   if (last_.rank != piece.rank || last_.key != piece.key) {
     const Safetensors& file = open(piece.rank);
@@ -190,6 +200,13 @@ void Checkpoint::read(const std::string& name, const Slice& slice, void* out) co
               " of ", to_string(slice.extent));
   for (const PlacedPiece& piece : tensor.pieces) {
     if (is_empty(overlap(piece.slice, slice))) continue;
+    // Of another tensor's bytes, which are whole, no checksum tells.
+    const Json of_piece = {
+        {"name", name}, {"global", tensor.global}, {"slice", slice_json(piece.slice)}};
+    KUAFU_REQUIRE(said_by(piece.rank).value(piece.key, Json()) == of_piece, "checkpoint file ",
+                  open(piece.rank).path(), ": ", in_quotes(as_utf8(piece.key)),
+                  " is not the part of ", in_quotes(as_utf8(name)),
+                  " that its index takes it for; use an earlier checkpoint");
     copy_overlap(piece.slice, bytes_of(piece, tensor.dtype).data(), slice, out,
                  size_of(tensor.dtype));
   }

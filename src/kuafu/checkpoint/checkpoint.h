@@ -9,6 +9,7 @@
 
 #include "kuafu/checkpoint/folder.h"
 #include "kuafu/checkpoint/index.h"
+#include "kuafu/record/json.h"
 
 namespace kuafu {
 
@@ -80,10 +81,13 @@ class Checkpoint {
   const Safetensors& open(int rank) const;
   /// All bytes of a piece. The last one read is kept: a flat shard is several boxes of one piece.
   const std::vector<char>& bytes_of(const PlacedPiece& piece, DType dtype) const;
+  /// What a rank says of its pieces, in its own file.
+  const Json& said_by(int rank) const;
 
   std::string folder_;
   CheckpointIndex index_;
   mutable std::map<int, std::unique_ptr<Safetensors>> files_;
+  mutable std::map<int, Json> said_;
   mutable Read last_;
 };
 

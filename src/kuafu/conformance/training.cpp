@@ -8,7 +8,7 @@
 
 #include "kuafu/conformance/subject.h"
 #include "kuafu/conformance/trial_runs.h"
-#include "kuafu/engine/run.h"
+#include "kuafu/engine/engine.h"
 
 namespace kuafu::conformance {
 namespace {
@@ -81,15 +81,11 @@ void check_training(const Subject& subject, const LayerShape& shape, Notes& note
   wide.sequence = multiple(wide.sequence, kWide);
   wide.vocab += kWide;
   const Plan plan = plan_of(subject, wide, "f32", kSteps);
-  subject.on_threads([&](Communicator& world) {
-    RunOptions options;
-    options.is_certified = true;
-    options.certificate_memory = kCertificateBytes;
-    options.make_data = made_up_data;
-    const Certificate c = run_rank(plan, subject.registries(), world, options).certificate;
-    notes.expect(c.verdict == "equal" && c.level == "full", c.level, ", twin ", c.describe(),
-                 "; native ", c.native.describe());
-  });
+  std::set<std::string> unbooked;
+  const Certificate c = trained(plan, subject.registries(), true, &unbooked)[0].certificate;
+  notes.expect(c.verdict == "equal" && c.level == "full", c.level, ", twin ", c.describe(),
+               "; native ", c.native.describe());
+  expect_booked(unbooked, notes);
 }
 
 void check_refusal(const Subject& subject, const LayerShape& shape, Notes& notes) {

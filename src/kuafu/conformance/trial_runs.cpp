@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/conformance/trial_runs.h"
 
+#include <mutex>
+
 #include <ATen/ATen.h>
 
 #include "kuafu/comm/worlds.h"
 #include "kuafu/engine/run.h"
 #include "kuafu/engine/whole.h"
+#include "kuafu/meter/op_kinds.h"
 #include "kuafu/simulate/compare.h"
 
 namespace kuafu::conformance {
@@ -34,23 +37,43 @@ Plan placed_plan(const Registries& registries, const Overrides& settings) {
   }
 }
 
-std::vector<RankResult> trained(const Plan& plan, const Registries& registries, bool is_certified) {
+std::vector<RankResult> trained(const Plan& plan, const Registries& registries, bool is_certified,
+                                std::set<std::string>* unbooked) {
   RunOptions options;
+  std::mutex mutex;  // of `unbooked`
   options.is_certified = is_certified;
   options.certificate_memory = kCertificateBytes;
   options.make_data = made_up_data;
   std::vector<RankResult> results(static_cast<size_t>(num_ranks(plan)));
   run_on_threads(static_cast<int>(results.size()),
                  [&](Communicator& world) {
+                   TraceRecorder recorder;  // of the last step
+                   RunOptions mine = options;
+                   if (unbooked != nullptr) mine.recorder = &recorder;
                    results[static_cast<size_t>(world.rank())] =
-                       run_rank(plan, registries, world, options);
+                       run_rank(plan, registries, world, mine);
+                   if (unbooked == nullptr) return;
+                   const std::lock_guard lock(mutex);
+                   for (const std::string& op : unbooked_ops(recorder.trace())) {
+                     unbooked->insert(op);
+                   }
                  },
                  {.timeout = kPatience});
   return results;
 }
 
+void expect_booked(const std::set<std::string>& unbooked, Notes& notes) {
+  for (const std::string& op : unbooked) {
+    notes.fail(op +
+               " of a step is booked by nothing; make it of ops that are "
+               "(kuafu/meter/op_kinds.cpp)");
+  }
+}
+
 void expect_certified(const Plan& plan, const Registries& registries, Notes& notes) {
-  const std::vector<RankResult> results = trained(plan, registries, true);
+  std::set<std::string> unbooked;
+  const std::vector<RankResult> results = trained(plan, registries, true, &unbooked);
+  expect_booked(unbooked, notes);
   const Certificate& c = results[0].certificate;
   // Without an oracle one rank would be compared with itself: check_differences() looks at it.
   const bool has_reference = results.size() > 1 || registries.oracles.contains(plan.model.kind);

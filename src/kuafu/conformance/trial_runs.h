@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,13 @@ std::unique_ptr<Dataset> made_up_data(const Plan& plan);
 /// Bytes that the reference of a certificate may take: enough for every plan checked here.
 inline constexpr int64_t kCertificateBytes = int64_t{1} << 32;
 
-/// What each rank of a training on thread ranks measured.
-std::vector<RankResult> trained(const Plan& plan, const Registries& registries, bool is_certified);
+/// What each rank of a training on thread ranks measured. `unbooked`: takes the ops of the last step
+/// that nothing books, with the shapes of their tensors; null: nobody looks.
+std::vector<RankResult> trained(const Plan& plan, const Registries& registries, bool is_certified,
+                                std::set<std::string>* unbooked = nullptr);
+
+/// Fails with each op that nothing books: neither FLOPs, budgets nor traces have it right.
+void expect_booked(const std::set<std::string>& unbooked, Notes& notes);
 
 /// Trains the plan on thread ranks: its certificate says `equal`, of the plan itself, and every rank
 /// is simulated with the FLOPs, traffic and peak bytes that it had.

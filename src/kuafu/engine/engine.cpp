@@ -10,7 +10,7 @@
 #include "kuafu/base/trace.h"
 #include "kuafu/comm/turns.h"
 #include "kuafu/engine/engine_state.h"
-#include "kuafu/engine/validation.h"
+#include "kuafu/engine/measuring/validation.h"
 #include "kuafu/meter/allocator.h"
 #include "kuafu/parallel/expert/routing.h"
 

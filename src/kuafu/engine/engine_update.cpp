@@ -6,6 +6,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include "kuafu/base/errors.h"
 #include "kuafu/base/trace.h"
 #include "kuafu/engine/engine_state.h"
 #include "kuafu/meter/allocator.h"
@@ -19,7 +20,10 @@ void Engine::State::step_optimizer(double norm) {
   const bool has_overflow =
       scaler.is_active() && is_on_any_rank(!std::isfinite(norm), mesh, options.device);
   if (has_overflow) {
-    if (watch) watch->begin_skipped(ready, mesh);
+    if (watch) {
+      watch->begin(ready, 1 / scaler.scale(), mesh);
+      watch->skip();
+    }
     optimizer->skip(ready, mesh);
   } else {
     const double factor = clip_factor(norm, plan.optimizer.clip) / scaler.scale();
@@ -49,6 +53,10 @@ void Engine::State::take_figures() {
 
 double Engine::State::apply() {
   const double norm = global_grad_norm(ready, mesh, options.device) / scaler.scale();
+  if (!scaler.is_active() && !std::isfinite(norm)) {  // before it reaches a weight
+    throw Diverged(text("the gradient's norm is ", std::abs(norm), " at step ", steps_done + 1,
+                        ": training diverged; lower optimizer.lr or raise optimizer.warmup"));
+  }
   step_optimizer(norm);
   take_figures();
   store->publish();

@@ -15,6 +15,7 @@
 #include "kuafu/base/errors.h"
 #include "kuafu/base/names.h"
 #include "kuafu/base/plugin_error.h"
+#include "kuafu/base/suggest.h"
 #include "kuafu/engine/plugin_file.h"
 #include "kuafu/optim/checked_rule.h"
 
@@ -46,9 +47,13 @@ const PluginInfo& info_of(const std::string& path) {
                 " is no Kuafu plug-in: it has no symbol kuafu_plugin (extern \"C\" const "
                 "kuafu::PluginInfo* kuafu_plugin())");
   const PluginInfo* info = entry();
-  KUAFU_REQUIRE(info != nullptr && info->abi == KUAFU_PLUGIN_ABI, "plug-in ", path, " has ABI ",
-                info == nullptr ? 0 : info->abi, ", this build has ", KUAFU_PLUGIN_ABI,
-                "; rebuild the plug-in with this build's headers and compiler");
+  const auto described = [](uint32_t abi) {
+    return text("interface ", abi / 100000000, " of GCC ", abi / 1000000 % 100);
+  };
+  const uint32_t abi = info == nullptr ? 0 : info->abi;
+  KUAFU_REQUIRE(abi == KUAFU_PLUGIN_ABI, "plug-in ", path, " has ABI ", abi, " (", described(abi),
+                "), this build has ", KUAFU_PLUGIN_ABI, " (", described(KUAFU_PLUGIN_ABI),
+                "); rebuild the plug-in with this build's headers and compiler");
   KUAFU_REQUIRE(info->torch != nullptr && info->name != nullptr && info->add != nullptr, "plug-in ",
                 path, " leaves torch, name or add of its PluginInfo empty; fill in all three");
   KUAFU_REQUIRE(std::string_view(info->torch) == TORCH_VERSION, "plug-in ", info->name,
@@ -99,7 +104,9 @@ OptimizerRule held(const OptimizerRule& given, const std::string& name, const st
     try {
       check_rule(name, rule);
     } catch (const ConfigError& e) {
-      throw PluginError(text(who, ": ", e.what()));
+      const std::string said = e.what(), named = text("optimizer ", in_quotes(name));
+      throw PluginError(
+          text(who, said.starts_with(named) ? said.substr(named.size()) : ": " + said));
     }
     return checked(rule, who);
   };

@@ -78,6 +78,18 @@ void check_optimizers(const Registries& registries) {
   }
 }
 
+void check_rule(const Plan& plan, const Registries& registries) {
+  const std::string& kind = plan.optimizer.kind;
+  if (!registries.optimizers.contains(kind)) return;
+  const Rule rule = make_rule(plan.optimizer, registries.optimizers);
+  const Rule usual = default_rule(registries.optimizers, kind);
+  KUAFU_REQUIRE(
+      rule.is_by_layers() == usual.is_by_layers() && rule.has_matrices() == usual.has_matrices(),
+      "optimizer ", in_quotes(kind), " is", rule.is_by_layers() ? "" : " not",
+      " by layers with these keys and is", usual.is_by_layers() ? "" : " not",
+      " with their defaults; a rule's ratios and matrix_slots may not depend on its keys");
+}
+
 void check_policies(const Registries& registries) {
   for (const auto& entry : registries.policies.entries()) {
     memory::check_policy(entry.name, entry.make);

@@ -38,6 +38,9 @@ struct Registries {
 void check_optimizers(const Registries& registries);
 /// Throws ConfigError for a memory policy that can be none.
 void check_policies(const Registries& registries);
+/// Throws ConfigError where a plan's rule is by layers and that of its kind is not, or the reverse: a
+/// rule is so under all values of its keys.
+void check_rule(const Plan& plan, const Registries& registries);
 
 /// The table of contents of this build.
 Registries builtin_registries();

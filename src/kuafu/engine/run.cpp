@@ -125,12 +125,20 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
     result.least = memory::least_for_record(result.uses, tiers->budget());
   }
   if (options.on_measured) options.on_measured(result);
-  if (options.is_certified && result.is_whole()) {
+  const bool is_ended = witness && !result.diverged.empty();  // the reference says whether rightly
+  if (options.is_certified && !result.is_whole() && !is_ended) {
+    result.certificate.reason =
+        result.diverged.empty() ? "the run ended before its last step" : result.diverged;
+  }
+  if (options.is_certified && (result.is_whole() || is_ended)) {
+    const bool has_validation = result.is_whole() && std::isfinite(result.validation_loss);
+    const auto validated = has_validation ? std::optional(result.validation_loss) : std::nullopt;
     result.certificate = certify(plan, registries, world, options.make_data,
                                  {.device = options.device}, options.certificate_memory,
                                  {.witness = witness ? &*witness : nullptr,
                                   .pushed = pushed ? &*pushed : nullptr,
-                                  .is_resumed = result.resumed_from.has_value()});
+                                  .is_resumed = result.resumed_from.has_value(),
+                                  .validation_loss = validated});
   }
   return result;
 }

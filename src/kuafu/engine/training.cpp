@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "kuafu/base/errors.h"
-#include "kuafu/engine/measured_peak.h"
+#include "kuafu/engine/measuring/measured_peak.h"
 #include "kuafu/engine/proof/certificate_replay.h"
 #include "kuafu/parallel/stale/replicas.h"
 
@@ -195,6 +195,7 @@ bool Training::make_step(StepDone& done) {
     done.report = engine_.step();
   } catch (const Diverged& e) {  // on all ranks: a global loss
     if (!agreement_) throw;
+    if (witness_) witness_->at_divergence(engine_);
     diverge(done.step, e.what());
     return false;
   }

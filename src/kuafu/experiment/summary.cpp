@@ -189,7 +189,6 @@ std::string result_table(const std::vector<Json>& lines, const std::vector<Colum
   for (const Json& line : lines) {
     const Json document = timed_document(line);
     const Json first = value_at(document, "loss.first"), last = value_at(document, "loss.last");
-    const std::string verdict = verdict_of(document);
     std::vector<std::string> cells = {
         line["name"].get<std::string>(),
         line["status"].get<std::string>(),
@@ -200,7 +199,7 @@ std::string result_table(const std::vector<Json>& lines, const std::vector<Colum
         number(value_at(document, "memory.peak_bytes.max"), 4, 1 / kMiB),
         number(most_bytes_sent(document), 4, 1 / kMiB),
         first.is_number() ? number(first, 4) + " -> " + number(last, 4) : "-",
-        verdict.empty() ? "-" : shown(verdict)};
+        verdict_words(document)};
     for (const ColumnCells& column : more) {
       const auto cell = column.cells.find(line["case_id"].get<std::string>());
       cells.push_back(cell == column.cells.end() ? "-" : cell->second);
@@ -214,16 +213,19 @@ std::string result_table(const std::vector<Json>& lines, const std::vector<Colum
 }
 
 std::string verdict_counts(const std::vector<Json>& lines) {
-  int64_t equal = 0, different = 0, not_run = 0, ended = 0;
+  int64_t equal = 0, scaled = 0, different = 0, not_run = 0, ended = 0;
   for (const Json& line : lines) {
-    if (line["status"] != "ok") {
+    if (line["status"] != "ok" && !is_different(line["document"])) {
       ++ended;
       continue;
     }
     const std::string verdict = verdict_of(line["document"]);
     ++(verdict == "equal" ? equal : verdict == "different" ? different : not_run);
+    const Json level = value_at(line["document"], "certificate.level");
+    scaled += verdict == "equal" && level == "scaled" ? 1 : 0;
   }
-  return text(equal, " equal, ", different, " different, ", not_run, " not run",
+  return text(equal, " equal", scaled == 0 ? "" : text(" (", scaled, " by a smaller model)"), ", ",
+              different, " different, ", not_run, " not run",
               ended == 0 ? "" : text(", none of ", ended, " that did not end ok"));
 }
 

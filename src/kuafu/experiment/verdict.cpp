@@ -15,7 +15,15 @@ std::string verdict_of(const Json& document) {
 }
 
 bool is_different(const Json& document) {
-  return value_at(document, "status") == "ok" && verdict_of(document) == "different";
+  const Json status = value_at(document, "status");
+  return (status == "ok" || status == "diverged") && verdict_of(document) == "different";
+}
+
+std::string verdict_words(const Json& document) {
+  const std::string verdict = verdict_of(document);
+  if (verdict.empty()) return "-";
+  if (verdict == "not_run") return "not run";
+  return value_at(document, "certificate.level") == "scaled" ? verdict + " (scaled)" : verdict;
 }
 
 bool is_cut_short(const Json& document) {

@@ -10,8 +10,13 @@ namespace kuafu {
 /// What a document's certificate says: "equal", "different", "not_run"; empty where it has none.
 std::string verdict_of(const Json& document);
 
-/// The run ended well and its certificate refutes it: its numbers are of a wrong result.
+/// The run ended well, or without a finite loss, and its certificate refutes it: its numbers are of a
+/// wrong result.
 bool is_different(const Json& document);
+
+/// What a reader sees of it: "equal", "equal (scaled)" where a smaller model stood for this one, "not
+/// run"; "-" where there is none.
+std::string verdict_words(const Json& document);
 
 /// The run ended well and whatever certified it did not: its numbers stand, without a proof.
 bool is_cut_short(const Json& document);

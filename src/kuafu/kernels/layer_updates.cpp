@@ -106,24 +106,46 @@ struct Direction {
 
 template <class T, class Grad>
 KUAFU_INLINE void lamb_norms_loop(const LayerRun& run, const AdamWData<T, Grad>& data,
-                                  const LambFactors& f, double* sums) {
+                                  const LambFactors& f, double* sums, T* kept) {
   const T beta1 = static_cast<T>(f.beta1), rest1 = static_cast<T>(1 - f.beta1);
   const T beta2 = static_cast<T>(f.beta2), rest2 = static_cast<T>(1 - f.beta2);
   const T factor = static_cast<T>(f.grad);
   const Direction<T> direction(f);
-  T r[kBlock];
+  T block[kBlock];
   for (Block b = block_at(run, 0); b.count > 0; b = block_at(run, b.begin + b.count)) {
     const T* __restrict w = data.w + b.begin;
     T* __restrict m = data.m + b.begin;
     T* __restrict v = data.v + b.begin;
-    const Grad* __restrict grad = data.grad + b.begin;
-    for (int64_t i = 0; i < b.count; ++i) {
-      const T g = widen(grad[i]) * factor;
+    const auto moved = [&](int64_t i, T gradient) __attribute__((always_inline)) {
+      const T g = gradient * factor;
       m[i] = beta1 * m[i] + rest1 * g;
       v[i] = beta2 * v[i] + rest2 * (g * g);
-      r[i] = direction(m[i], v[i], w[i]);
+      return direction(m[i], v[i], w[i]);
+    };
+    const T* r = block;
+    if (kept != nullptr) {
+      T* __restrict place = kept + b.begin;
+      for (int64_t i = 0; i < b.count; ++i) place[i] = moved(i, place[i]);
+      r = place;
+    } else {
+      const Grad* __restrict grad = data.grad + b.begin;
+      for (int64_t i = 0; i < b.count; ++i) block[i] = moved(i, widen(grad[i]));
     }
-    add_squares(run, b, w, static_cast<const T*>(r), sums, data.w, data.grad, data.m, data.v);
+    add_squares(run, b, w, r, sums, data.w, data.grad, data.m, data.v);
+  }
+}
+
+/// Nothing but memory: the square root and the quotient of each element were in the pass before.
+template <class T>
+KUAFU_INLINE void layer_step_loop(const LayerRun& run, T* values, const T* steps,
+                                  const double* rates) {
+  for (Block b = block_at(run, 0); b.count > 0; b = block_at(run, b.begin + b.count)) {
+    T* __restrict w = values + b.begin;
+    const T* __restrict r = steps + b.begin;
+    with_rates<T>(
+        run, b, rates, [&](const auto& rate) __attribute__((always_inline)) {
+          for (int64_t i = 0; i < b.count; ++i) w[i] = w[i] - rate(i) * r[i];
+        });
   }
 }
 
@@ -188,8 +210,8 @@ KUAFU_INLINE void lars_loop(const LayerRun& run, const SgdData<T, Grad>& data, c
 
 #define KUAFU_LAYER_KERNELS(T, Grad)                                              \
   KUAFU_WIDE void lamb_norms(const LayerRun& run, const AdamWData<T, Grad>& data, \
-                             const LambFactors& factors, double* sums) {          \
-    lamb_norms_loop(run, data, factors, sums);                                    \
+                             const LambFactors& factors, double* sums, T* kept) { \
+    lamb_norms_loop(run, data, factors, sums, kept);                              \
   }                                                                               \
   KUAFU_WIDE void lars_norms(const LayerRun& run, const SgdData<T, Grad>& data,   \
                              const SgdFactors& factors, double* sums) {           \
@@ -211,6 +233,12 @@ KUAFU_WIDE void lamb(const LayerRun& run, const AdamWData<float, float>& data,
 KUAFU_WIDE void lamb(const LayerRun& run, const AdamWData<double, double>& data,
                      const LambFactors& factors, const double* rates) {
   lamb_loop(run, data, factors, rates);
+}
+KUAFU_WIDE void layer_step(const LayerRun& run, float* w, const float* r, const double* rates) {
+  layer_step_loop(run, w, r, rates);
+}
+KUAFU_WIDE void layer_step(const LayerRun& run, double* w, const double* r, const double* rates) {
+  layer_step_loop(run, w, r, rates);
 }
 
 }  // namespace kuafu::kernels

@@ -31,14 +31,16 @@ struct LambFactors {
 /// Overloads for f32 with gradients in f32, bf16 and f16, and for f64.
 ///
 /// lamb_norms  m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g^2; adds w^2 and r^2 of each
-///             element to sums (layers, 2)
+///             element to sums (layers, 2). `kept`: null, or the gradients themselves, in whose place
+///             r is left
 /// lamb        w = w - rates[layer] r
+/// layer_step  the same, of r that was kept
 /// lars_norms  adds w^2 and (g + weight_decay w)^2 of each element to sums (layers, 2)
 /// lars        u = momentum u + rates[layer] x; w = w - lr u, x = g + weight_decay w, each element
 ///             kept in -most .. most
 #define KUAFU_LAYER_KERNELS(T, Grad)                                                               \
   void lamb_norms(const LayerRun& run, const AdamWData<T, Grad>& data, const LambFactors& factors, \
-                  double* sums);                                                                   \
+                  double* sums, T* kept = nullptr);                                                \
   void lars_norms(const LayerRun& run, const SgdData<T, Grad>& data, const SgdFactors& factors,    \
                   double* sums);                                                                   \
   void lars(const LayerRun& run, const SgdData<T, Grad>& data, const SgdFactors& factors,          \
@@ -52,5 +54,7 @@ void lamb(const LayerRun& run, const AdamWData<float, float>& data, const LambFa
           const double* rates);
 void lamb(const LayerRun& run, const AdamWData<double, double>& data, const LambFactors& factors,
           const double* rates);
+void layer_step(const LayerRun& run, float* w, const float* r, const double* rates);
+void layer_step(const LayerRun& run, double* w, const double* r, const double* rates);
 
 }  // namespace kuafu::kernels

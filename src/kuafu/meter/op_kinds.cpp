@@ -40,6 +40,7 @@ const Kinds& kinds() {
                                "kuafu::lars_norms",
                                "kuafu::lamb",
                                "kuafu::lamb_norms",
+                               "kuafu::layer_step",
                                "kuafu::momentum",
                                "kuafu::momentum_ahead",
                                "kuafu::decayed_step",

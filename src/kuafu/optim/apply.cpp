@@ -26,7 +26,8 @@ namespace {
 
 /// Copies the tensors of one state into those of another. Throws ConfigError where names or shapes
 /// differ.
-void copy_state(const std::vector<SlotTensor>& from, const std::vector<SlotTensor>& to) {
+void copy_state(const std::vector<SlotTensor>& from, const std::vector<SlotTensor>& to,
+                RuleSlots& slots) {
   KUAFU_REQUIRE(from.size() == to.size(), "an optimizer state of ", from.size(),
                 " tensors cannot be restored into one of ", to.size(),
                 ": kind, dtype and parameters must be those of the saved run");
@@ -38,7 +39,11 @@ void copy_state(const std::vector<SlotTensor>& from, const std::vector<SlotTenso
                   " was given where ", describe(to[i]), " is expected");
   }
   const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < to.size(); ++i) to[i].tensor.copy_(from[i].tensor);
+  for (size_t i = 0; i < to.size(); ++i) {
+    slots.use(to[i].shard, RuleSlots::Use::kChange);
+    to[i].tensor.copy_(from[i].tensor);
+  }
+  slots.rest();
 }
 
 }  // namespace
@@ -68,7 +73,8 @@ void Optimizer::step(std::span<ParamShard> shards, double lr) { step(shards, lr,
 void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) {
   const at::NoGradGuard no_grad;
   if (!slots_->is_declared()) begin(shards);
-  const std::vector<RuleSlots::Row*> states = slots_->rows_of(shards);
+  const States states = slots_->rows_of(shards);
+  expect_uses(shards, states, mesh);
   const Rates rates{.lr = lr, .step = ++num_steps_};
   std::vector<RulePiece> pieces;
   for (size_t i = 0; i < shards.size(); ++i) {
@@ -81,10 +87,11 @@ void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) 
                       .is_matrix = updates_whole(*shards[i].param)});
   }
   std::vector<Tensor> ratios(shards.size());
-  if (rule_.has_ratios()) ratios = ratios_of(shards, pieces, rates, mesh);
-  std::vector<Tensor> steps = steps_of(shards, pieces, rates, mesh);
+  if (rule_.has_ratios()) ratios = ratios_of(shards, states, pieces, rates, mesh);
+  std::vector<Tensor> steps = steps_of(shards, states, pieces, rates, mesh);
   for (size_t i = 0; i < shards.size(); ++i) {
     RulePiece& piece = pieces[i];
+    use(*states[i], RuleSlots::Use::kChange);
     piece.step = std::move(steps[i]);
     if (updates_whole(*shards[i].param) && !piece.step.defined()) {
       const DirectionPiece whole{&shards[i], rule_.direction(piece, rates)};
@@ -96,46 +103,76 @@ void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) 
     piece.step = Tensor();  // one at a time, where a rank has all of it
     if (states[i]->master.defined()) shards[i].value.copy_(states[i]->master);
   }
+  slots_->rest();
+}
+
+void Optimizer::expect_uses(std::span<const ParamShard> shards, const States& states,
+                            const Mesh& mesh) {
+  if (!slots_->is_away()) return;
+  std::vector<size_t> all, order;
+  for (const RuleSlots::Row* state : states) all.push_back(slots_->number_of(*state));
+  if (rule_.has_ratios()) order = all;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    if (updates_whole(*shards[i].param) && splitting_axes(shards[i], mesh) != 0) {
+      order.push_back(all[i]);
+    }
+  }
+  order.insert(order.end(), all.begin(), all.end());
+  slots_->expect(order);
 }
 
 void Optimizer::skip(std::span<const ParamShard> shards, const Mesh& mesh) {
   const at::NoGradGuard no_grad;
   if (!slots_->is_declared()) begin(shards);
+  // Ratios of nothing, and steps of matrices, which are made of the momentum, are thrown away: a
+  // skipped step has the traffic, the FLOPs and the memory of any other.
   if (rule_.has_ratios()) {
-    const PartialSums sums = tables_of(shards, mesh).sums;
-    sum_over_axes({sums.begin(), sums.end()}, mesh);
+    ratios_from(shards, {.lr = plan_.lr, .step = num_steps_ + 1}, mesh,
+                [&](size_t i, const ops::LayerRun& run) {
+                  const auto f64 = shards[i].value.options().dtype(at::kDouble);
+                  return at::zeros({run.layers, rule_.num_norms}, f64.requires_grad(false));
+                });
   }
-  // Steps of matrices are made of the momentum and thrown away: a skipped step has the traffic, the
-  // FLOPs and the memory of any other.
-  const std::vector<RuleSlots::Row*> states = slots_->rows_of(shards);
+  const States states = slots_->rows_of(shards);
   const auto direction = [&](size_t i) {
+    use(*states[i], RuleSlots::Use::kRead);
     const Tensor& u = states[i]->slots[0];
-    return DirectionPiece{&shards[i], plan_.nesterov ? u.clone() : u};
+    return DirectionPiece{&shards[i], plan_.nesterov ? u.clone() : kept(u)};
   };
   std::vector<DirectionPiece> parts;
-  std::vector<size_t> whole;
+  std::vector<size_t> at;
   for (size_t i = 0; i < shards.size(); ++i) {
-    if (!updates_whole(*shards[i].param)) continue;
-    if (splitting_axes(shards[i], mesh) == 0) {
-      whole.push_back(i);
-    } else {
-      parts.push_back(direction(i));
-    }
+    if (!updates_whole(*shards[i].param) || splitting_axes(shards[i], mesh) == 0) continue;
+    at.push_back(i);
+    parts.push_back(direction(i));
   }
-  const std::vector<Tensor> steps = steps_of_matrices(parts, mesh, rule_.whole);
-  for (const size_t i : whole) steps_of_matrices({direction(i)}, mesh, rule_.whole);
+  std::vector<Tensor> steps(shards.size()), found = steps_of_matrices(parts, mesh, rule_.whole);
+  for (size_t i = 0; i < at.size(); ++i) steps[at[i]] = std::move(found[i]);
+  for (size_t i = 0; i < shards.size(); ++i) {
+    Tensor step = std::move(steps[i]);
+    if (updates_whole(*shards[i].param) && !step.defined()) {
+      step = steps_of_matrices({direction(i)}, mesh, rule_.whole)[0];
+    }
+    if (watch_ == nullptr) continue;
+    const Tensor& master = states[i]->master;
+    const Tensor& value = master.defined() ? master : shards[i].value;
+    watch_->before_update(i, value);
+    watch_->after_update(i, value);
+  }
+  slots_->rest();
 }
 
-std::vector<Tensor> Optimizer::steps_of(std::span<const ParamShard> shards,
+std::vector<Tensor> Optimizer::steps_of(std::span<const ParamShard> shards, const States& states,
                                         std::vector<RulePiece>& pieces, const Rates& rates,
-                                        const Mesh& mesh) const {
+                                        const Mesh& mesh) {
   std::vector<Tensor> steps(shards.size());
   std::vector<size_t> at;
   std::vector<DirectionPiece> parts;
   for (size_t i = 0; i < shards.size(); ++i) {
     if (!updates_whole(*shards[i].param) || splitting_axes(shards[i], mesh) == 0) continue;
     at.push_back(i);
-    parts.push_back({&shards[i], rule_.direction(pieces[i], rates)});
+    use(*states[i], RuleSlots::Use::kChange);
+    parts.push_back({&shards[i], kept(rule_.direction(pieces[i], rates))});
   }
   const std::vector<Tensor> found = steps_of_matrices(parts, mesh, rule_.whole);
   for (size_t i = 0; i < at.size(); ++i) steps[at[i]] = found[i];
@@ -158,14 +195,23 @@ Optimizer::Tables Optimizer::tables_of(std::span<const ParamShard> shards, const
   return out;
 }
 
-std::vector<Tensor> Optimizer::ratios_of(std::span<const ParamShard> shards,
+std::vector<Tensor> Optimizer::ratios_of(std::span<const ParamShard> shards, const States& states,
                                          std::vector<RulePiece>& pieces, const Rates& rates,
-                                         const Mesh& mesh) const {
+                                         const Mesh& mesh) {
+  return ratios_from(shards, rates, mesh, [&](size_t i, const ops::LayerRun& run) {
+    pieces[i].layers = run;
+    use(*states[i], RuleSlots::Use::kChange);
+    return rule_.measure(pieces[i], rates);
+  });
+}
+
+std::vector<Tensor> Optimizer::ratios_from(
+    std::span<const ParamShard> shards, const Rates& rates, const Mesh& mesh,
+    const std::function<Tensor(size_t piece, const ops::LayerRun&)>& sums_of) {
   auto [all_rows, tables] = tables_of(shards, mesh);
   for (size_t i = 0; i < shards.size(); ++i) {
     const Rows& rows = all_rows[i];
-    pieces[i].layers = rows.run;
-    const Tensor sums = rule_.measure(pieces[i], rates);
+    const Tensor sums = sums_of(i, rows.run);
     if (!is_scaled(*shards[i].param)) continue;
     tables.at(rows.axes).narrow(0, rows.first, rows.run.layers).copy_(sums);
   }
@@ -198,7 +244,7 @@ void Optimizer::begin(std::span<const ParamShard> shards, int64_t num_steps) {
 
 void Optimizer::restore(std::span<const ParamShard> shards, const OptimizerState& from) {
   begin(shards, from.num_steps);
-  copy_state(from.tensors, state().tensors);
+  copy_state(from.tensors, state().tensors, *slots_);
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerPlan& plan, const OptimizerRules& rules,

@@ -15,7 +15,8 @@
 // this one unless told otherwise, is the ratio. With correction_in = "rate" r is of m and v, and 6
 // has lr sqrt(1 - b2^t) / (1 - b1^t): the ratio is that of another step.
 // Layers that are left out: wd = 0, and, unless scaled_layers = "all", ratio = 1, which is Adam.
-// r is made again in 6 from m, v and w, so that nothing but state is kept between the two passes.
+// Between the two passes r lies in the place of a gradient of its type, which nobody reads after
+// that: the second one has no square root and no quotient then. Else it is made again from m, v, w.
 // State: 2 x parameters in their type; half precision: 3 x parameters in f32 (m, v, master copy).
 
 #include <ATen/ATen.h>
@@ -23,15 +24,28 @@
 #include "kuafu/optim/rule.h"
 
 namespace kuafu {
+namespace {
+
+/// A card's two passes wait for memory either way.
+bool keeps_direction(const RulePiece& p) {
+  return !p.value.is_cuda() && p.grad.scalar_type() == p.value.scalar_type() &&
+         p.grad.is_contiguous();
+}
+
+}  // namespace
 
 Rule make_lamb(const OptimizerPlan& plan) {
   check_betas(plan);
   const bool is_in_moments = plan.bias_correction && plan.correction_in == "moments";
   const bool is_in_rate = plan.bias_correction && !is_in_moments;
   const auto args = [plan, is_in_moments](const RulePiece& p, const Rates& rates) {
-    return ops::LambArgs{
-        plan.beta1,   plan.beta2, plan.epsilon, p.weight_decay, is_in_moments ? rates.step : 0,
-        p.grad_factor};
+    return ops::LambArgs{plan.beta1,
+                         plan.beta2,
+                         plan.epsilon,
+                         p.weight_decay,
+                         is_in_moments ? rates.step : 0,
+                         p.grad_factor,
+                         keeps_direction(p)};
   };
   const auto measure = [args](RulePiece& p, const Rates& rates) {
     return ops::lamb_norms(p.value, p.grad, p.slots[0], p.slots[1], args(p, rates),
@@ -47,7 +61,9 @@ Rule make_lamb(const OptimizerPlan& plan) {
   const auto update = [plan, args, is_in_rate](RulePiece& p, const Rates& rates,
                                                const Tensor& ratio) {
     const double rate = is_in_rate ? rates.lr * correction_of_rate(plan, rates.step) : rates.lr;
-    ops::lamb(p.value, p.slots[0], p.slots[1], ratio * rate, args(p, rates), p.layers);  // 6
+    const Tensor each = ratio * rate;
+    if (keeps_direction(p)) return ops::layer_step(p.value, p.grad, each, p.layers);  // 6
+    ops::lamb(p.value, p.slots[0], p.slots[1], each, args(p, rates), p.layers);
   };
   return {.slots = {"m", "v"}, .measure = measure, .ratios = ratios, .update = update};
 }

@@ -108,12 +108,6 @@ void LayerWatch::begin(std::span<const ParamShard> shards, double factor, const 
   }
 }
 
-void LayerWatch::begin_skipped(std::span<const ParamShard> shards, const Mesh& mesh) {
-  const at::NoGradGuard no_grad;
-  lay_out(shards, mesh);
-  is_skipped_ = true;
-}
-
 void LayerWatch::before_update(size_t shard, const Tensor& value) {
   const CategoryScope scope(Category::kTemporary);
   if (pieces_.at(shard).param != nullptr) before_ = value.detach().clone();

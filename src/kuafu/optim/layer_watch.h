@@ -41,8 +41,9 @@ class LayerWatch {
   /// A step's pieces with their summed gradients, before they are clipped: times `factor` they are
   /// those of the loss. Every rank lists the same parameters.
   void begin(std::span<const ParamShard> shards, double factor, const Mesh& mesh);
-  /// The same of a step that updates nothing: no number, and the same traffic.
-  void begin_skipped(std::span<const ParamShard> shards, const Mesh& mesh);
+  /// Of a step that updates nothing, after begin() and around nothing: finish() tells no number. Traffic
+  /// and memory are those of any other.
+  void skip() { is_skipped_ = true; }
   /// Around the update of a piece: what it is updated in, a master copy of half precision. Keeps a
   /// copy in between.
   void before_update(size_t shard, const Tensor& value);

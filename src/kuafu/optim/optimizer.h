@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -45,7 +46,12 @@ class Optimizer {
   /// Told of the pieces of every step from now on; null: nobody. @pre outlives the steps
   void watch(LayerWatch* watch) { watch_ = watch; }
   bool has_ratios() const { return rule_.has_ratios(); }
+  /// On a disk the tensors of a shard have their elements after bring(), until one far from it is
+  /// brought, or rest().
   OptimizerState state() const;
+  void bring(size_t shard, RuleSlots::Use use) { slots_->use(shard, use); }
+  bool has_slots_away() const { return slots_->is_away(); }
+  void rest() { slots_->rest(); }
   /// Takes over a copy of another optimizer's state over the same shards. Throws ConfigError where
   /// names or shapes differ.
   void restore(std::span<const ParamShard> shards, const OptimizerState& from);
@@ -68,13 +74,29 @@ class Optimizer {
     PartialSums sums;
   };
   Tables tables_of(std::span<const ParamShard> shards, const Mesh& mesh) const;
+  using States = std::vector<RuleSlots::Row*>;
+  /// Tells what a step uses of slots that lie elsewhere, in which order.
+  void expect_uses(std::span<const ParamShard> shards, const States& states, const Mesh& mesh);
+  void use(const RuleSlots::Row& state, RuleSlots::Use how) {
+    slots_->use(slots_->number_of(state), how);
+  }
+  /// What directions are made of, which outlives the use of the slots.
+  Tensor kept(const Tensor& direction) const {
+    return slots_->is_away() ? direction.clone() : direction;
+  }
   /// Measures the pieces and sets their layers; the ratios of each one's layers.
-  std::vector<Tensor> ratios_of(std::span<const ParamShard> shards, std::vector<RulePiece>& pieces,
-                                const Rates& rates, const Mesh& mesh) const;
+  std::vector<Tensor> ratios_of(std::span<const ParamShard> shards, const States& states,
+                                std::vector<RulePiece>& pieces, const Rates& rates,
+                                const Mesh& mesh);
+  /// The same from sums of squares, (layers, num_norms) f64, that `sums_of` has of each piece.
+  std::vector<Tensor> ratios_from(
+      std::span<const ParamShard> shards, const Rates& rates, const Mesh& mesh,
+      const std::function<Tensor(size_t piece, const ops::LayerRun&)>& sums_of);
   bool updates_whole(const Param& p) const;
   /// The steps of matrices that ranks hold parts of; undefined for other shards.
-  std::vector<Tensor> steps_of(std::span<const ParamShard> shards, std::vector<RulePiece>& pieces,
-                               const Rates& rates, const Mesh& mesh) const;
+  std::vector<Tensor> steps_of(std::span<const ParamShard> shards, const States& states,
+                               std::vector<RulePiece>& pieces, const Rates& rates,
+                               const Mesh& mesh);
 
   OptimizerPlan plan_;
   Rule rule_;

@@ -17,7 +17,7 @@ namespace kuafu {
 /// What a rule reads and changes: some elements of a parameter, whole layers or not.
 struct RulePiece {
   Tensor value;               ///< f32 or f64; of a half-precision parameter its master copy
-  Tensor grad;                ///< of any type, to be multiplied by grad_factor
+  Tensor grad;                ///< of any type, to be multiplied by grad_factor; may be used up
   std::vector<Tensor> slots;  ///< like the value, in the order of Rule::slots
   double grad_factor = 1;
   double weight_decay = 0;    ///< 0 for layers that are left out

@@ -88,6 +88,20 @@ Gradients gradients(const Model& model, const Tensors& weights, const std::vecto
   return out;
 }
 
+double loss_of(const Model& model, const Tensors& weights, const std::vector<Samples>& micro) {
+  const at::NoGradGuard no_grad;
+  double loss = 0;
+  for (const Samples& samples : micro) {
+    Extra extra;
+    Flow flow;
+    for (size_t b = 0; b < model.blocks().size(); ++b) {
+      flow = model.forward(b, flow, weights, samples, extra);
+    }
+    loss += flow.at(0).item<double>();
+  }
+  return loss;
+}
+
 BlockGradients block_gradients(const Model& model, const Tensors& weights, const Samples& batch,
                                const BlockFlows& given, const Routes* routes, double scale) {
   const at::AutoGradMode recording(true);

@@ -122,6 +122,9 @@ struct Gradients {
 Gradients gradients(const Model& model, const Tensors& weights, const std::vector<Samples>& micro,
                     const std::vector<Routes>& routes = {}, double scale = 1);
 
+/// The loss alone: the sum over micro-batches, as of gradients().
+double loss_of(const Model& model, const Tensors& weights, const std::vector<Samples>& micro);
+
 /// What passes the boundaries of a block, (B, S, H) of a whole batch; undefined before the first
 /// block, and where the last gives a loss.
 struct BlockFlow {

@@ -32,7 +32,8 @@ void check_policy(const Plan& plan, const std::vector<memory::PolicyKind>& polic
 /// What replicas that go on by themselves cannot have: validation and telemetry between steps, which
 /// throws ConfigError, and a rule whose steps are of layers, which throws Refused.
 void check_watched_steps(const Plan& plan, const Origins& origins);
-void check_served_rule(const Plan& plan, const OptimizerKind& kind, const Origins& origins);
+void check_served_rule(const Plan& plan, const OptimizerKind& kind,
+                       const std::vector<OptimizerKind>& kinds, const Origins& origins);
 
 /// Checks the model's own numbers: heads and widths that divide. Throws Refused.
 void check_model(const Plan& plan, const Origins& origins);

@@ -143,14 +143,19 @@ void check_watched_steps(const Plan& plan, const Origins& origins) {
       "versions; allowed: staleness = 0, or telemetry = false");
 }
 
-void check_served_rule(const Plan& plan, const OptimizerKind& kind, const Origins& origins) {
+void check_served_rule(const Plan& plan, const OptimizerKind& kind,
+                       const std::vector<OptimizerKind>& kinds, const Origins& origins) {
   if (!kind.is_by_layers || !plan.parallel.data.is_stale()) return;
+  std::vector<std::string> others;
+  for (const OptimizerKind& other : kinds) {
+    if (!other.is_by_layers) others.push_back(in_quotes(other.name));
+  }
   throw Refused(text(origins.of({"optimizer.kind", "parallel.data.staleness"}),
                      "optimizer.kind = ", in_quotes(kind.name),
                      " with parallel.data.staleness = ", plan.parallel.data.staleness,
                      ": a step follows from the norm of a layer or all of it, whose parts are on "
-                     "all servers, and each server updates its own by itself; nearest: kind = "
-                     "\"adamw\" or \"sgd\", or staleness = 0"));
+                     "all servers, and each server updates its own by itself; nearest: kind = ",
+                     join_or(others), ", or staleness = 0"));
 }
 
 void check_data(const Plan& plan, const Origins& origins) {

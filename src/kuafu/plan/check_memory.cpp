@@ -11,6 +11,11 @@ void check_memory(const Plan& plan, const Origins& origins) {
   const MemoryPlan& memory = plan.memory;
   if (!memory.has_tiers()) return;
   const std::string policy = text("memory.policy = ", in_quotes(memory.policy));
+  if (memory.disk && !memory.has_disk()) {
+    throw ConfigError(text(origins.of({"memory.disk"}), "memory.disk = ", *memory.disk,
+                           " without memory.disk_path, the folder whose disk it is; nearest: "
+                           "disk_path = \".\""));
+  }
   const DataParallelPlan& data = plan.parallel.data;
   if (data.has_servers()) {
     throw Refused(text(origins.of({"memory.policy", "parallel.data.mode"}), policy,

@@ -2,6 +2,8 @@
 //
 // What the keys of [optimizer] say about each other.
 
+#include <algorithm>
+
 #include "kuafu/base/registry.h"
 #include "kuafu/base/suggest.h"
 #include "kuafu/plan/check.h"
@@ -54,7 +56,14 @@ void check_schedule(const Plan& plan, const Origins& origins) {
                 " has no effect: the schedule ends after step ", plan.schedule_steps(),
                 "; allowed: below ", plan.schedule_steps(),
                 "; nearest: rewarm_at = ", plan.schedule_steps() - 1);
-  KUAFU_REQUIRE(o.kind != optimizer_kinds::kSgd || !o.nesterov || o.momentum > 0,
+  const int64_t first = o.rewarm_at, second = plan.schedule_steps() - o.rewarm_at;
+  KUAFU_REQUIRE(o.rewarm_at == 0 || warmup <= std::min(first, second),
+                origins.of({"optimizer.rewarm_at", "optimizer.warmup"}),
+                "optimizer.rewarm_at = ", o.rewarm_at, " leaves ", first, " steps before it and ",
+                second, " after it, and optimizer.warmup takes ", warmup,
+                ": one of the two never comes to its rate; allowed: from ", warmup, " to ",
+                plan.schedule_steps() - warmup, "; nearest: warmup = ", std::min(first, second));
+  KUAFU_REQUIRE(!o.nesterov || o.momentum > 0,
                 origins.of({"optimizer.nesterov", "optimizer.momentum"}),
                 "optimizer.nesterov = true has no effect with optimizer.momentum = 0; nearest: "
                 "momentum = 0.9, or nesterov = false");
@@ -86,9 +95,10 @@ void check_variants(const Plan& plan, const Origins& origins) {
       "optimizer.bound = \"rate\" with optimizer.kind = \"lamb\", whose ratio is no rate; allowed: "
       "\"auto\", \"none\", \"ratio\" or \"weights\"; nearest: \"ratio\"");
   const OptimizerPlan defaults;
-  const bool has_bounds = o.ratio_min != defaults.ratio_min || o.ratio_max != defaults.ratio_max;
+  const bool is_min = o.ratio_min != defaults.ratio_min || origins.has("optimizer.ratio_min");
+  const bool is_max = o.ratio_max != defaults.ratio_max || origins.has("optimizer.ratio_max");
+  const bool has_bounds = is_min || is_max;
   const bool reads_bounds = o.bounded() == "ratio" || o.bounded() == "weights";
-  const bool is_min = o.ratio_min != defaults.ratio_min;
   refuse((o.kind == optimizer_kinds::kLars || o.kind == optimizer_kinds::kLamb) && has_bounds &&
              !reads_bounds,
          {is_min ? "optimizer.ratio_min" : "optimizer.ratio_max", "optimizer.bound"},
@@ -145,7 +155,7 @@ void check_optimizer(const Plan& plan, const Choices& choices, const Origins& or
   check_ratios(plan, origins);
   check_variants(plan, origins);
   check_exclusion(plan, kind, origins);
-  check_served_rule(plan, kind, origins);
+  check_served_rule(plan, kind, choices.optimizers, origins);
 }
 
 }  // namespace kuafu::plan

@@ -6,7 +6,9 @@
 
 #include "kuafu/base/suggest.h"
 #include "kuafu/memory/policy_kinds.h"
+#include "kuafu/parallel/pipeline/schedules.h"
 #include "kuafu/plan/keys.h"
+#include "kuafu/plan/kind_names.h"
 
 namespace kuafu::plan {
 namespace {
@@ -18,6 +20,12 @@ constexpr double kMaxRate = 1e6, kMaxReal = 1e15;
 constexpr double kMinScale = 0x1.0p-24;  // the least f16: below it nothing is left of a loss
 
 #define KUAFU_MEMBER(member) [](Plan& p) -> Member { return &p.member; }
+
+/// "gpt", "bert", ...: the names of an array.
+template <class Names>
+std::string listed(const Names& names) {
+  return join(in_quotes(std::vector<std::string>(names.begin(), names.end())));
+}
 
 /// A key, written as a sentence.
 class Row {
@@ -55,7 +63,7 @@ class Row {
 std::vector<Key> model_keys() {
   return {
       Row("model.kind", Form::kString, KUAFU_MEMBER(model.kind),
-          "model family: \"gpt\", \"bert\", \"vit\", \"moe_gpt\", or one that a plug-in adds"),
+          text("model family: ", listed(model_kinds::kAll), ", or one that a plug-in adds")),
       Row("model.layers", Form::kInteger, KUAFU_MEMBER(model.layers), "transformer blocks")
           .in(1, kMaxLayers),
       Row("model.hidden", Form::kInteger, KUAFU_MEMBER(model.hidden),
@@ -196,8 +204,8 @@ std::vector<Key> parallel_keys() {
           "ranks of a pipeline")
           .in(1, kMaxRanks),
       Row("parallel.pipeline.schedule", Form::kString, KUAFU_MEMBER(parallel.pipeline.schedule),
-          "\"gpipe\", \"1f1b\", \"interleaved\", \"zero_bubble\", \"zbv\", or a CSV file of a "
-          "timetable"),
+          text(join(in_quotes(pipeline::builtin_schedules().names())),
+               ", one that a plug-in adds, or a CSV file of a timetable")),
       Row("parallel.pipeline.chunks", Form::kInteger, KUAFU_MEMBER(parallel.pipeline.chunks),
           "stages a rank holds")
           .in(1, kMaxLayers),
@@ -205,8 +213,8 @@ std::vector<Key> parallel_keys() {
           "blocks of each stage, embedding and head counted; [] = balanced by cost")
           .in(1, kMaxLayers),
       Row("parallel.tensor.mode", Form::kString, KUAFU_MEMBER(parallel.tensor.mode),
-          "tensor-parallel scheme: \"none\", \"1d\", \"1d-sp\", \"2d\", \"2.5d\", \"3d\", or one "
-          "that a plug-in adds"),
+          text("tensor-parallel scheme: ", listed(tensor_modes::kAll),
+               ", or one that a plug-in adds")),
       Row("parallel.tensor.size", Form::kInteger, KUAFU_MEMBER(parallel.tensor.size),
           "ranks that share a layer; 2d: q x q, 2.5d: q x q x depth")
           .in(1, kMaxRanks),
@@ -214,8 +222,8 @@ std::vector<Key> parallel_keys() {
           "layers of the 2.5d grid")
           .in(1, kMaxRanks),
       Row("parallel.sequence.mode", Form::kString, KUAFU_MEMBER(parallel.sequence.mode),
-          "attention over a sharded sequence: \"none\", \"ring\", \"ring-zigzag\", \"ulysses\", "
-          "\"all-gather\", or one that a plug-in adds"),
+          text("attention over a sharded sequence: ", listed(sequence_modes::kAll),
+               ", or one that a plug-in adds")),
       Row("parallel.sequence.size", Form::kInteger, KUAFU_MEMBER(parallel.sequence.size),
           "ranks that share a sequence")
           .in(1, kMaxRanks),
@@ -258,6 +266,14 @@ std::vector<Key> memory_keys() {
           "host memory that a rank's states may take; more is `out_of_memory`")
           .in(1, kMaxExact)
           .only_with(policy, with_tiers),
+      Row("memory.disk_path", Form::kString, KUAFU_MEMBER(memory.disk_path),
+          "folder of a disk, where the slots of the optimizer lie then, in a file without a name; "
+          "they come to the host for the update. No tmpfs, which is host memory; \"\": on the host")
+          .only_with(policy, with_tiers),
+      Row("memory.disk", Form::kOptionalBytes, KUAFU_MEMBER(memory.disk),
+          "what a rank's slots may take of memory.disk_path; more is `out_of_memory`")
+          .in(1, kMaxExact)
+          .only_with(policy, with_tiers),
       Row("memory.chunk_size", Form::kBytes, KUAFU_MEMBER(memory.chunk_size),
           "parameters that move as one have at most so many bytes, one that is larger moves alone; "
           "their gradients are summed as one too, in place of parallel.data.bucket")
@@ -276,7 +292,8 @@ std::vector<Key> memory_keys() {
           .below(0, 1)
           .only_with(policy, that_read_memory("margin")),
       Row("memory.throttle", Form::kBoolean, KUAFU_MEMBER(memory.throttle),
-          "hold copies between device and host back to cluster.host_gbs, each direction")
+          "hold copies between device and host back to cluster.host_gbs, each direction, and "
+          "the disk to cluster.disk_gbs")
           .only_with(policy, with_tiers),
   };
 }
@@ -533,6 +550,10 @@ std::vector<Key> cluster_keys() {
           .in(1e-6, kMaxReal),
       Row("cluster.host_gbs", Form::kNumber, KUAFU_MEMBER(cluster.host_gbs),
           "GB/s between a device and its host, each direction; held to by memory.throttle")
+          .in(1e-6, kMaxReal)
+          .only_with(std::string(kPolicyKey), that_read_memory("host")),
+      Row("cluster.disk_gbs", Form::kNumber, KUAFU_MEMBER(cluster.disk_gbs),
+          "GB/s of a rank's disk, both directions together; held to by memory.throttle")
           .in(1e-6, kMaxReal)
           .only_with(std::string(kPolicyKey), that_read_memory("host")),
   };

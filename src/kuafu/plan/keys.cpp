@@ -75,12 +75,24 @@ bool has_meaning(const Key& key, const std::function<std::string(const Key&)>& v
          has_meaning(governor, value_of);
 }
 
+namespace {
+
+/// The bounds of a ratio that nothing keeps in bounds.
+bool bounds_nothing(const Key& key, const Plan& plan) {
+  const bool is_bound = key.name == "optimizer.ratio_min" || key.name == "optimizer.ratio_max";
+  const std::string bounded = plan.optimizer.bounded();
+  return is_bound && bounded != "ratio" && bounded != "weights";
+}
+
+}  // namespace
+
 bool is_idle(const Key& key, const Plan& plan) {
   // Governors are strings; a member points into a Plan that may be written, and nothing is written.
   const auto value_of = [&](const Key& governor) {
     return *std::get<std::string*>(governor.member(const_cast<Plan&>(plan)));
   };
-  return !has_meaning(key, value_of) && print(key, plan) == print(key, Plan{});
+  return (!has_meaning(key, value_of) || bounds_nothing(key, plan)) &&
+         print(key, plan) == print(key, Plan{});
 }
 
 std::string allowed(const Key& key) {

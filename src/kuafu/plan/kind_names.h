@@ -20,6 +20,11 @@ namespace optimizer_kinds {
 namespace model_kinds {
 #define KUAFU_MODEL(constant, name, ...) inline constexpr const char* constant = name;
 #include "kuafu/plan/models.def"
+/// In the order of lists.
+inline constexpr std::array kAll = {
+#define KUAFU_MODEL(constant, ...) constant,
+#include "kuafu/plan/models.def"
+};
 }  // namespace model_kinds
 
 namespace tensor_modes {
@@ -38,6 +43,8 @@ inline constexpr const char* kRing = "ring";
 inline constexpr const char* kRingZigzag = "ring-zigzag";
 inline constexpr const char* kUlysses = "ulysses";
 inline constexpr const char* kAllGather = "all-gather";
+/// In the order of lists.
+inline constexpr std::array kAll = {kNone, kRing, kRingZigzag, kUlysses, kAllGather};
 }  // namespace sequence_modes
 
 /// What the code has for a name of a table of plan/. Throws InternalError where it has nothing.

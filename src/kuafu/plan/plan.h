@@ -129,15 +129,18 @@ struct MemoryPlan {
   Recompute recompute = Recompute::kNone;
   std::optional<int64_t> device;  ///< bytes a rank may hold; none = unlimited
   std::optional<int64_t> host;    ///< the same of the tier below, where the policy has tiers
+  std::string disk_path;          ///< a folder of a disk, where slots lie then; empty: on the host
+  std::optional<int64_t> disk;    ///< the same of that disk
   int64_t chunk_size = 25 * 1024 * 1024;  ///< bytes of parameters that move as one, at most
   int64_t prefetch = 1;                   ///< moments ahead of its use that a chunk is loaded
   double static_share = 1;                ///< static: of all chunks, what stays at most
   double margin = 0.1;                    ///< auto: of the device, what is left free
-  bool throttle = false;                  ///< copies are held back to cluster.host_gbs
+  bool throttle = false;                  ///< copies are held back to cluster.host_gbs and disk_gbs
   bool operator==(const MemoryPlan&) const = default;
 
   /// Whether model states lie below the device between their uses.
   bool has_tiers() const { return policy != "plain"; }
+  bool has_disk() const { return !disk_path.empty(); }
 };
 
 struct OptimizerPlan {
@@ -232,6 +235,7 @@ struct ClusterPlan {
   double compute_gflops = 50;  ///< matmul rate of a rank, GFLOP/s
   double memory_gbs = 10;      ///< memory bandwidth of a rank, GB/s
   double host_gbs = 10;        ///< between a device and its host, each direction, GB/s
+  double disk_gbs = 1;         ///< of a rank's disk, both directions together, GB/s
   bool operator==(const ClusterPlan&) const = default;
 };
 

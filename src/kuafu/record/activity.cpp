@@ -55,11 +55,24 @@ std::string to_string(Activity::Kind kind) {
   }
 }
 
+std::string queue_name(Activity::Row row) {
+  switch (row) {
+    case Activity::Row::kToDevice:
+      return "to device";
+    case Activity::Row::kToHost:
+      return "to host";
+    case Activity::Row::kFromDisk:
+      return "from disk";
+    case Activity::Row::kToDisk:
+      return "to disk";
+    default:
+      return "";
+  }
+}
+
 std::string row_name(int rank, Activity::Row row) {
-  const char* queue = row == Activity::Row::kRank       ? ""
-                      : row == Activity::Row::kToDevice ? " to device"
-                                                        : " to host";
-  return text("rank ", rank, queue);
+  const std::string queue = queue_name(row);
+  return text("rank ", rank, queue.empty() ? "" : " ", queue);
 }
 
 void complete(ActivityLog& log, int ranks) {

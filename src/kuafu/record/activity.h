@@ -17,7 +17,7 @@ struct Activity {
     kCopy,           ///< between tiers of memory
   };
   /// Who: the rank, or a queue that copies beside it.
-  enum class Row : uint8_t { kRank, kToDevice, kToHost };
+  enum class Row : uint8_t { kRank, kToDevice, kToHost, kFromDisk, kToDisk };
   int rank = 0;
   Kind kind = Kind::kCompute;
   std::string what;   ///< "forward", "all_reduce", ...: one colour and one line of the legend
@@ -39,6 +39,8 @@ std::string to_string(Activity::Kind kind);
 
 /// "rank 3", "rank 3 to device".
 std::string row_name(int rank, Activity::Row row);
+/// "to device", "from disk"; empty of the rank itself.
+std::string queue_name(Activity::Row row);
 
 /// Those of a log, a rank's own before those of its queues.
 std::vector<std::pair<int, Activity::Row>> rows_of(const ActivityLog& log);

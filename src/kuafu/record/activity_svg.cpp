@@ -196,9 +196,7 @@ std::string activity_svg(const ActivityLog& log) {
   const auto every = static_cast<size_t>(std::max(1.0, std::ceil(11 / row)));
   for (size_t i = 0; i < rows.size(); i += every) {
     const auto& [rank, of] = rows[i];
-    const std::string words = of == Activity::Row::kRank       ? text("rank ", rank)
-                              : of == Activity::Row::kToDevice ? "to device"
-                                                               : "to host";
+    const std::string queue = queue_name(of), words = queue.empty() ? text("rank ", rank) : queue;
     body += svg_text(kLeft - 6, top + row * (static_cast<double>(i) + 0.5) + 4, words,
                      "text-anchor=\"end\"");
   }

@@ -26,7 +26,7 @@ std::vector<FieldDoc> outcome_fields() {
       {"out_of_memory.budget_bytes", T::kInteger, kOptional, true, "B",
        "what it may hold; null where the plan sets none and the system gave no more"},
       {"out_of_memory.tier", T::kText, kOptional, false, "",
-       "`device` or `host`, where `memory.policy` has tiers"},
+       "`device`, `host` or `disk`, where `memory.policy` has tiers"},
       {"out_of_memory.live_by_category", T::kObject, kOptional, false, "B",
        "what it held there, by category"},
       {"out_of_memory.live_by_category.*", T::kInteger, kOptional, false, "B", "of one category"},
@@ -199,9 +199,16 @@ std::vector<FieldDoc> memory_fields() {
       {"moves.prefetches", T::kPerRank, kOk, false, "", "chunks loaded ahead of their use"},
       {"moves.prefetch_hits", T::kPerRank, kOk, false, "", "of these, used before they left again"},
       {"moves.wait_s", T::kNumbers, kOk, false, "s",
-       "of each rank: what its thread stood still for a copy; 0 in the simulated world"},
+       "of each rank: what its thread stood still for a copy or the disk; 0 in the simulated "
+       "world"},
       {"moves.host_peak_bytes", T::kPerRank, kOk, false, "B",
        "highest bytes of states on the host"},
+      {"moves.disk_bytes", T::kPerRank, kOk, false, "B",
+       "slots of the optimizer on the disk; 0 without `memory.disk_path`"},
+      {"moves.disk_read_bytes", T::kPerRank, kOk, false, "B",
+       "read from the disk for the updates: slots that nobody has changed yet are zero and not "
+       "read"},
+      {"moves.disk_written_bytes", T::kPerRank, kOk, false, "B", "written to it after them"},
       {"moves.regret_bytes", T::kPerRank, kOptional, true, "B",
        "`step_to_device_bytes` less the least that any moves of the same uses in the same budget "
        "load; null, with `regret_reason`, where that is not known or not proven of every rank. "
@@ -332,7 +339,9 @@ std::vector<FieldDoc> certificate_fields() {
        "that brings no oracle"},
       {"certificate.steps", T::kInteger, kOptional, true, "steps", "steps of the twin compared"},
       {"certificate.loss_error", T::kNumber, kOptional, true, "",
-       "relative difference of a loss, in the step nearest to its tolerance"},
+       "relative difference of a loss, in the step nearest to its tolerance; in `native` also of "
+       "the "
+       "validation loss after the last step, but of mixtures"},
       {"certificate.loss_tolerance", T::kNumber, kOptional, true, "", "what it may reach"},
       {"certificate.gradient_error", T::kNumber, kOptional, true, "",
        "difference of the gradient nearest to its tolerance, tensor by tensor, relative to the "
@@ -353,7 +362,8 @@ std::vector<FieldDoc> certificate_fields() {
       {"certificate.ratio", T::kNumber, kOptional, true, "",
        "tolerance over error of whatever is nearest to its tolerance"},
       {"certificate.why_far", T::kText, kOptional, true, "",
-       "why `ratio` is above 100, or 0; null where it is neither"},
+       "why `ratio`, or tolerance over error of any measure, is above 100, or 0; null where none "
+       "is"},
       {"certificate.worst", T::kText, kOptional, true, "", "what that is, and in which step"},
       {"certificate.native", T::kObject, kOptional, true, "",
        "the plan itself in its own type: the steps of the timed run made again, to the bit, and "

@@ -179,14 +179,21 @@ int64_t sum_of(const Json& list) {
   return sum;
 }
 
+/// ", 2 MiB from the disk, ..."; empty where nothing went there.
+std::string of_disk(const Json& moves) {
+  if (!moves.contains("disk_bytes") || sum_of(moves["disk_bytes"]) == 0) return "";
+  return text(", ", print_bytes(sum_of(moves["disk_read_bytes"])), " from the disk, ",
+              print_bytes(sum_of(moves["disk_written_bytes"])), " to the disk");
+}
+
 /// Between tiers of memory, all ranks: both directions, what was waited for, and what more than the
 /// least went to the device in a step.
 void print_moves(const Json& moves) {
   double waited = 0;
   for (const Json& s : moves["wait_s"]) waited = std::max(waited, s.get<double>());
   std::cout << "  moves           " << print_bytes(sum_of(moves["to_device_bytes"]))
-            << " to the device, " << print_bytes(sum_of(moves["to_host_bytes"]))
-            << " to the host; a rank waited up to " << print_seconds(waited) << "; "
+            << " to the device, " << print_bytes(sum_of(moves["to_host_bytes"])) << " to the host"
+            << of_disk(moves) << "; a rank waited up to " << print_seconds(waited) << "; "
             << sum_of(moves["prefetch_hits"]) << " of " << sum_of(moves["prefetches"])
             << " prefetches used; ";
   if (moves["regret_bytes"].is_array()) {

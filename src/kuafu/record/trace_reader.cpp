@@ -143,9 +143,10 @@ class Builder {
       case TraceKind::kCopy:
       case TraceKind::kArrival:
         r.queue = line.choice<TraceQueue>("queue", kNumTraceQueues);
-        if (r.queue != TraceQueue::kToDevice && r.queue != TraceQueue::kToHost) {
+        if (r.queue < TraceQueue::kToDevice) {
           line.wrong("queue", text(json_excerpt(line.at("queue")),
-                                   ", expected \"to device\" or \"to host\" of a copy"));
+                                   ", expected \"to device\", \"to host\", \"from disk\" or "
+                                   "\"to disk\" of a copy"));
         }
         r.payload[0] = line.whole("copy");
         r.payload[1] = line.whole("bytes");

@@ -61,11 +61,13 @@ class Reader {
         }
         break;
       case TraceKind::kCopy: {
-        const bool is_to_device = r.queue == TraceQueue::kToDevice;
-        const auto row = is_to_device ? Activity::Row::kToDevice : Activity::Row::kToHost;
-        step_.copies.push_back({rank_, Activity::Kind::kCopy,
-                                is_to_device ? "copy to device" : "copy to host", name, start, end,
-                                row});
+        using Row = Activity::Row;
+        const Row row = r.queue == TraceQueue::kToDevice   ? Row::kToDevice
+                        : r.queue == TraceQueue::kToHost   ? Row::kToHost
+                        : r.queue == TraceQueue::kFromDisk ? Row::kFromDisk
+                                                           : Row::kToDisk;
+        step_.copies.push_back({rank_, Activity::Kind::kCopy, text("copy ", to_string(r.queue)),
+                                name, start, end, row});
         break;
       }
       case TraceKind::kArrival:

@@ -24,7 +24,8 @@ struct Residence {
 
 /// That of each kind of state.
 struct Residency {
-  Residence slots;  ///< of each slot of the optimizer's rule, master copies too
+  /// Of each slot of the optimizer's rule; master copies too, but that they stay above a disk.
+  Residence slots;
   Residence gradients, parameters;
   bool operator==(const Residency&) const = default;
 };
@@ -32,7 +33,7 @@ struct Residency {
 struct Plan;
 
 /// That of a plan: of its stage of ZeRO (zero.cpp), or of servers, who hold what stage 1 does; on the
-/// host where memory has tiers.
+/// host where memory has tiers, slots on a disk where it has one.
 Residency residency_of(const Plan& plan);
 /// Of a stage, 0 to kLastZeroStage; throws InternalError for another.
 Residency residency_of_stage(int64_t stage);

@@ -57,7 +57,9 @@ StateRow row_of(const Param& p, const Axes& replicas, const Residency& residency
     row.slots.push_back({slots.names[k], dtype_of(slots.slots[k]), here(residency.slots)});
   }
   if (slots.master.defined()) {
-    row.slots.push_back({"master", dtype_of(slots.master), here(residency.slots)});
+    Residence master = here(residency.slots);
+    if (master.tier == Tier::kDisk) master.tier = Tier::kHost;
+    row.slots.push_back({"master", dtype_of(slots.master), master});
   }
   return row;
 }

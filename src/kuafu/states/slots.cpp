@@ -33,13 +33,22 @@ void RuleSlots::declare(std::span<const ParamShard> pieces, const Names& names) 
   const at::NoGradGuard no_grad;
   const BookScope where(book_ != nullptr ? book_ : current_book());
   rows_.clear();
+  file_.reset();
+  std::vector<SlotFile::Row> away;
   for (const ParamShard& piece : pieces) {
     Row& row = rows_.emplace_back();
     row.param = piece.param;
     row.names = names(*piece.param);
-    for (size_t k = 0; k < row.names.size(); ++k) row.slots.push_back(new_slot(piece.value));
     row.master = new_master(piece.value);
+    if (disk_) {
+      away.push_back({piece.value, update_type(piece.value), row.names.size()});
+      continue;
+    }
+    for (size_t k = 0; k < row.names.size(); ++k) row.slots.push_back(new_slot(piece.value));
   }
+  if (!disk_) return;
+  file_ = std::make_unique<SlotFile>(*disk_, away, book_);
+  for (size_t i = 0; i < rows_.size(); ++i) rows_[i].slots = file_->slots(i);
 }
 
 std::vector<RuleSlots::Row*> RuleSlots::rows_of(std::span<const ParamShard> pieces) {

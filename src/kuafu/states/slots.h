@@ -2,12 +2,15 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "kuafu/meter/book.h"
 #include "kuafu/states/piece.h"
+#include "kuafu/states/slot_file.h"
 
 namespace kuafu {
 
@@ -33,9 +36,14 @@ class RuleSlots {
   };
   using Names = std::function<const std::vector<std::string>&(const Param&)>;
 
-  /// Slots that are declared from now on lie where `book` is of; null: where all else does. @pre it
-  /// outlives them
-  void keep_on(RankBook* book) { book_ = book; }
+  using Use = SlotFile::Use;
+
+  /// Slots that are declared from now on lie where `book` is of; null: where all else does. With a
+  /// disk they lie there, and masters where `book` is of. @pre it outlives them
+  void keep_on(RankBook* book, std::optional<DiskTier> disk = {}) {
+    book_ = book;
+    disk_ = std::move(disk);
+  }
   /// Makes the slots of these pieces anew, in the place of all before: zero, masters the values.
   void declare(std::span<const ParamShard> pieces, const Names& names);
   bool is_declared() const { return !rows_.empty(); }
@@ -44,12 +52,30 @@ class RuleSlots {
   /// Those of declared pieces, all or some, in their order. Throws InternalError for another, or
   /// one that lacks its value or gradient.
   std::vector<Row*> rows_of(std::span<const ParamShard> pieces);
-  /// All of them, not copies.
+  /// All of them, not copies. On a disk a slot has its elements from use() on.
   std::vector<SlotTensor> tensors() const;
+
+  /// Whether slots are somewhere else between their uses: then each has to be brought by use().
+  bool is_away() const { return file_ != nullptr; }
+  /// The rows that a step uses, in order: those on a disk come ahead.
+  void expect(const std::vector<size_t>& rows) {
+    if (file_) file_->expect(rows);
+  }
+  /// The slots of a row are here until one that is far from it is used, or rest().
+  void use(size_t row, Use use) {
+    if (file_) file_->use(row, use);
+  }
+  void rest() {
+    if (file_) file_->rest();
+  }
+  DiskCounts disk() const { return file_ ? file_->counts() : DiskCounts{}; }
+  size_t number_of(const Row& row) const { return static_cast<size_t>(&row - rows_.data()); }
 
  private:
   std::vector<Row> rows_;
   RankBook* book_ = nullptr;
+  std::optional<DiskTier> disk_;
+  std::unique_ptr<SlotFile> file_;  // null: they lie in rows_
 };
 
 }  // namespace kuafu

@@ -27,7 +27,15 @@ Store::Store(const Mesh& mesh, const StoreOptions& options, std::unique_ptr<Redu
   if (!options.tiers) return;
   options_.cut.is_aligned = true;  // for kernels to have the addresses that they have without tiers
   tiers_ = std::make_unique<Tiers>(*options.tiers, params.device);
-  slots_.keep_on(tiers_->host());
+  slots_.keep_on(tiers_->host(), options.tiers->disk);
+}
+
+MoveCounts Store::moves() const {
+  if (!tiers_) return {};
+  MoveCounts all = tiers_->counts();
+  all.disk = slots_.disk();
+  all.wait_seconds += all.disk.wait_seconds;
+  return all;
 }
 
 void Store::attach(std::vector<Group> groups) {

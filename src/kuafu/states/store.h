@@ -65,7 +65,7 @@ class Store {
   /// Of the pieces, once an optimizer has declared them.
   RuleSlots& slots() { return slots_; }
   /// What was moved so far; nothing without tiers.
-  MoveCounts moves() const { return tiers_ ? tiers_->counts() : MoveCounts{}; }
+  MoveCounts moves() const;
   /// The trace that its policy chooses by; without moments where there is none, or not yet.
   memory::UseTrace uses() const { return tiers_ ? tiers_->uses() : memory::UseTrace{}; }
 

@@ -90,6 +90,12 @@ std::optional<TierOptions> tier_options(const Plan& plan, const memory::PolicyRu
       .device = m.device.value_or(0),
       .host = m.host.value_or(0)};
   if (m.throttle) options.host_gbs = plan.cluster.host_gbs;
+  if (!m.has_disk()) return options;
+  options.disk = DiskTier{.folder = m.disk_path,
+                          .bytes = m.disk.value_or(0),
+                          .chunk_bytes = m.chunk_size,
+                          .ahead = m.prefetch};
+  if (m.throttle) options.disk->gbs = plan.cluster.disk_gbs;
   return options;
 }
 
@@ -107,6 +113,8 @@ MoveCounts MoveCounts::stretched(int64_t recorded, int64_t steps) const {
   all.to_device += more * step_to_device;
   all.foretold += more * step_to_device;
   all.to_host += more * step_to_host;
+  all.disk.read += more * disk.step_read;
+  all.disk.written += more * disk.step_written;
   const int64_t chosen = std::max<int64_t>(1, recorded - 1);  // steps that the policy played
   all.prefetches += more * (prefetches / chosen);
   all.prefetch_hits += more * (prefetch_hits / chosen);

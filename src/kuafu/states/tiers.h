@@ -12,6 +12,7 @@
 #include "kuafu/device/transfer.h"
 #include "kuafu/memory/player.h"
 #include "kuafu/meter/book.h"
+#include "kuafu/states/slot_file.h"
 #include "kuafu/tensor/tensor.h"
 
 namespace kuafu {
@@ -26,6 +27,7 @@ struct TierOptions {
   memory::Knobs knobs = {};
   int64_t device = 0, host = 0;         ///< budgets in bytes; 0: unlimited
   std::optional<double> host_gbs = {};  ///< what copies are held back to, each direction
+  std::optional<DiskTier> disk = {};    ///< of slots; none: they are on the host
 
   /// What a policy has for chunks and what is in use, a number where it is unlimited too.
   int64_t budget() const;
@@ -48,6 +50,7 @@ struct MoveCounts {
   double wait_seconds = 0;  ///< in which the rank's thread stood still for a copy
   int64_t host_peak = 0;    ///< most bytes of states on the host
   int64_t chunks = 0;       ///< of parameters
+  DiskCounts disk = {};     ///< of slots; its wait is in wait_seconds too
   bool operator==(const MoveCounts&) const = default;
 
   /// Those of so many steps, of `recorded` ones of which the last is like all that follow.

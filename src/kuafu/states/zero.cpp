@@ -77,6 +77,7 @@ Residency residency_of(const Plan& plan) {
   Residency all = residency_of_stage(p.data.has_servers() ? 1 : p.zero);
   if (!plan.memory.has_tiers()) return all;
   for (Residence* r : {&all.slots, &all.gradients, &all.parameters}) r->tier = Tier::kHost;
+  if (plan.memory.has_disk()) all.slots.tier = Tier::kDisk;
   return all;
 }
 

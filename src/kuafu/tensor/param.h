@@ -27,7 +27,7 @@ struct LayerSplit {
 };
 
 /// What a parameter meets where it is used. How it lies, and over which axes its gradient is partial,
-/// follow from this and the scheme (engine/row_types.h). Streams: parallel/tensor/interface.h.
+/// follow from this and the scheme (engine/placing/row_types.h). Streams: parallel/tensor/interface.h.
 enum class RowUse : uint8_t {
   kUnstated,
   kExpand,    ///< (in, out): the weight of an expand

@@ -100,12 +100,13 @@ class Certification {
   using MakeData = std::function<std::unique_ptr<Dataset>(const Plan&)>;
   /// `threads`: checks that run at once.
   Certification(const Registries& registries, Communicator& world, const MakeData& make_data,
-                const EngineOptions& options, bool is_resumed, int64_t threads)
+                const EngineOptions& options, const TimedRun& timed, int64_t threads)
       : registries_(registries),
         world_(world),
         make_data_(make_data),
         options_(options),
-        is_resumed_(is_resumed),
+        is_resumed_(timed.is_resumed),
+        validation_loss_(timed.validation_loss),
         checks_(threads) {
     options_.ledger = nullptr;
   }
@@ -186,10 +187,17 @@ class Certification {
       state = e->after;
       std::vector<std::string> unlike_run;
       if (witness != nullptr) unlike_run = differences(engine, *e, *witness);
+      if (!e->diverged.empty()) steps = 0;  // there is no further one
       if (world_.rank() != 0) continue;
-      const auto check = [proven, e, rounding = std::exchange(following.first, following.later),
+      const bool is_last =
+          witness != nullptr && e->diverged.empty() && e->step + 1 == plan.train.steps;
+      const std::optional<double> validation = is_last ? validation_loss_ : std::nullopt;
+      const auto check = [proven, e, validation,
+                          rounding = std::exchange(following.first, following.later),
                           &rules = registries_.updates](Proof& part) {
         check_step(proven->plan, *e, *proven->reference, rounding, part, rules);
+        if (!validation || part.verdict == "not_run") return;
+        check_validation(proven->plan, e->after.values, *validation, *proven->reference, part);
       };
       checks_.add(proof, proven->reference == nullptr ? CheckQueue::Check{} : check,
                   std::move(unlike_run), proven->reference && proven->reference->is_stateless());
@@ -216,15 +224,24 @@ class Certification {
 
   /// Loss, norm and state after the timed run's step, to the bit: what differs, of all ranks.
   std::vector<std::string> differences(Engine& engine, const Evidence& e, const Witness& witness) {
-    const StepReport& timed = witness.reports().at(static_cast<size_t>(e.step - witness.first()));
+    const auto place = static_cast<size_t>(e.step - witness.first());
+    const bool was_made = place < witness.reports().size(), is_made = e.diverged.empty();
+    const StepReport timed = was_made ? witness.reports()[place] : StepReport{};
     std::string why;
-    if (!is_same(timed.loss, e.report.loss) || !is_same(timed.grad_norm, e.report.grad_norm)) {
+    if (was_made != is_made) {
+      why = text("step ", e.step + 1, " of the run ", was_made ? "was made" : "diverged",
+                 "; made again from the same state: ",
+                 is_made ? text("loss ", e.report.loss) : e.diverged);
+    } else if (!is_made) {
+      // The reference is asked whether it was right to end there.
+    } else if (!is_same(timed.loss, e.report.loss) ||
+               !is_same(timed.grad_norm, e.report.grad_norm)) {
       why = text("step ", e.step + 1, " of the run had loss ", timed.loss, " and gradient norm ",
                  timed.grad_norm, "; made again from the same state: ", e.report.loss, " and ",
                  e.report.grad_norm);
     }
     const std::optional<uint64_t> after = witness.hash_after(e.step);
-    if (why.empty() && after && *after != hash_of(engine)) {
+    if (why.empty() && is_made && after && *after != hash_of(engine)) {
       why = text("step ", e.step + 1, " of the run left rank ", world_.rank(),
                  " with other bits than the same step made again");
     }
@@ -238,6 +255,7 @@ class Certification {
   const MakeData& make_data_;
   EngineOptions options_;
   bool is_resumed_;
+  std::optional<double> validation_loss_;
   CheckQueue checks_;
 };
 
@@ -296,9 +314,11 @@ double Proof::ratio() const {
 }
 
 std::string Proof::why_far() const {
-  const Measure& m = worst();
-  if (steps.empty() || m.error * kFarRatio >= m.bound) return {};
-  return m.error == 0 ? "everything compared has the bits of the reference" : kUnexplained;
+  if (steps.empty()) return {};
+  if (worst().error == 0) return "everything compared has the bits of the reference";
+  const auto is_far = [](const Measure& m) { return m.error > 0 && m.error * kFarRatio < m.bound; };
+  if (is_far(gradient) || is_far(blocks) || is_far(update)) return kUnexplained;
+  return is_far(loss) ? kOneNumber : is_far(routes) ? kFewRoutes : "";
 }
 
 std::string Proof::describe() const {
@@ -345,7 +365,7 @@ Certificate certify(const Plan& original, const Registries& registries, Communic
     certify_replayed(plan, registries, world, make_data, options, timed.pushed, c);
     return shared(c, world);
   }
-  Certification certification(registries, world, make_data, options, timed.is_resumed,
+  Certification certification(registries, world, make_data, options, timed,
                               threads > 0 ? threads : num_checks(plan, memory_limit));
   certification.run_native(plan, timed.witness, c.native);
   const bool is_twin = plan.model.dtype == DType::kF64 && plan.train.steps >= kCertificateSteps;

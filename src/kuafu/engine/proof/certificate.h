@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,10 @@ struct Measure {
 /// A bound that a hundred times the error does not reach should be tightened, or say why it cannot.
 inline constexpr double kFarRatio = 100;
 inline constexpr const char* kUnexplained = "no reason is known: the bound may be too wide";
+inline constexpr const char* kOneNumber =
+    "the loss is one number, which may be near its reference by chance";
+inline constexpr const char* kFewRoutes =
+    "routers' choices are the reference's own but for near ties, however wide their bound";
 
 /// Steps of a run compared with the reference, each from the run's own weights and optimizer state
 /// before it.
@@ -32,7 +37,7 @@ struct Proof {
   std::string reason;               ///< of "not_run", and of what is no number in "different"
   std::string level = "full";       ///< "full": the plan's own model; "scaled": a smaller one
   std::vector<int64_t> steps;       ///< that were compared, from 0
-  Measure loss;                     ///< |loss - reference| / |reference|
+  Measure loss;      ///< |loss - reference| / |reference|, of the last validation too
   Measure gradient;  ///< a tensor's |g - reference| over the norm of its sums of absolute terms
   Measure routes;    ///< of scores: how far what a router chose is below the reference's best
   Measure blocks;    ///< in steps that were looked at block by block: of an output or a gradient
@@ -51,8 +56,8 @@ struct Proof {
   void judge();
   /// bound / error of whatever came nearest to its bound; 0 where nothing was compared.
   double ratio() const;
-  /// Why nothing came nearer to its bound than a hundredth of it; empty where something did, and where
-  /// nothing was compared. kUnexplained: the bound is loose.
+  /// Why a measure came no nearer to its bound than a hundredth of it; empty where all did, or have
+  /// the reference's bits, and where nothing was compared. kUnexplained: the bound is loose.
   std::string why_far() const;
   /// The measure nearest to its bound.
   const Measure& worst() const;
@@ -77,9 +82,10 @@ struct PushedRun;
 
 /// What is known of the timed run, where there was one.
 struct TimedRun {
-  const Witness* witness = nullptr;   ///< of replicas in step
-  const PushedRun* pushed = nullptr;  ///< of others
-  bool is_resumed = false;            ///< it went on from a checkpoint, maybe of step 0
+  const Witness* witness = nullptr;            ///< of replicas in step
+  const PushedRun* pushed = nullptr;           ///< of others
+  bool is_resumed = false;                     ///< it went on from a checkpoint, maybe of step 0
+  std::optional<double> validation_loss = {};  ///< after its last step
 };
 
 /// Trains the plan's f64 twin, and the plan itself, on the ranks of `world` and compares every step

@@ -4,6 +4,7 @@
 
 #include "kuafu/engine/proof/certificate_compare.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <ATen/ATen.h>
@@ -54,7 +55,15 @@ double gradient_bound(const Plan& plan, double rounding) {
 
 double loss_bound(const Plan& plan, double rounding) {
   const double halves = 2.0 * static_cast<double>(plan.model.layers + 1);
-  return kFactor * (rounding + unit_roundoff(plan.model.dtype) * std::sqrt(halves));
+  const bool is_of_images = plan.model.input() == ModelInput::kImages;
+  const int64_t sequence = is_of_images ? 1 : plan.model.sequence;
+  // Of BERT's positions about one in seven has a loss.
+  const DataParallelPlan& data = plan.parallel.data;
+  const int64_t batch = plan.train.batch / (data.is_stale() ? data.size : 1);  // a worker's own
+  const auto positions = static_cast<double>(std::max<int64_t>(batch * sequence / 8, 1));
+  const double u = unit_roundoff(plan.model.dtype);
+  const double of_sum = std::min(u, 0x1p-24);  // half precision adds up losses in f32
+  return kFactor * (rounding + of_sum + u * std::sqrt(halves / positions));
 }
 
 }  // namespace kuafu

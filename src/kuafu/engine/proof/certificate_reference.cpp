@@ -47,6 +47,19 @@ class OracleReference : public Reference {
     }
     return out;
   }
+  std::optional<double> validation_loss(int64_t steps, const oracle::Tensors& weights) override {
+    if (plan_.model.has_mixtures()) return {};
+    const int64_t batch = plan_.train.batch, count = plan_.train.validation_batches;
+    std::vector<oracle::Samples> all;
+    for (int64_t b = 0; b < count; ++b) {
+      all.push_back({.tokens = data_.validation(b * batch, batch),
+                     .first = b * batch,
+                     .step = steps,
+                     .batch = count * batch,
+                     .is_training = false});
+    }
+    return oracle::loss_of(*model_, weights, all);
+  }
   oracle::Gradients share(int64_t step, Share share, const oracle::Tensors& weights) override {
     const int64_t size = plan_.train.batch / share.count, first = share.index * size;
     return run(step, weights, {}, {plan_.train.micro_batch, first, first + size}, 1);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kuafu/engine/engine.h"
@@ -37,6 +38,9 @@ class Reference {
   struct Share {
     int64_t index = 0, count = 1;
   };
+  /// Mean over the validation samples after so many steps, in the type of `weights`; nothing where it
+  /// is not known: without an oracle, and of mixtures, whose routes a validation does not keep.
+  virtual std::optional<double> validation_loss(int64_t, const oracle::Tensors&) { return {}; }
   virtual oracle::Gradients share(int64_t step, Share share, const oracle::Tensors& weights) = 0;
 };
 

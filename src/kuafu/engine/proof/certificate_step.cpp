@@ -18,7 +18,9 @@
 //               element. To first order rounding is proportional to u: for a run in f64 y is that
 //               of f32 times 2^-29.
 //   loss        the same; its error is a single number that may be small by chance, so u stands
-//               for one rounding of each of the 2 (layers + 1) halves of blocks: sqrt of that.
+//               for one rounding of each of the 2 (layers + 1) halves of blocks: sqrt of that, over
+//               sqrt(T), since it is a mean over T positions whose roundings are independent, and one
+//               more of that mean, which is f32 at least.
 //   norm        of the run's own gradients; squares are summed in f64 whatever the type.
 //   routes      a router visits the experts of its largest scores. Where the run's scores p' and
 //               the reference's p differ by at most d, so do the j-th largest of both, and what
@@ -36,7 +38,8 @@
 //               absolute terms: nothing is compared, the proof ends with the step, not_run, and the
 //               reason says so, unless something before it is wrong or the step is beyond even
 //               that. y is the reference's, from the step's own weights: what a run does wrong in
-//               this step cannot raise it. Where logits of z have a rounding u |z| > 88, exp of it
+//               this step cannot raise it. A step that ends a run, its loss or gradient being no
+//               number, is held to the reference in the run's type from the same weights. Where logits of z have a rounding u |z| > 88, exp of it
 //               overflows: a draw that leaves the range of a type with the exponents of f32 or f64,
 //               from weights with finite exact gradients, counts as y without bound, and of scores
 //               as 1, the most that two of them differ by. Of the same kind is a loss or gradient
@@ -134,6 +137,24 @@ class GradientCheck {
     check_loss_and_gradients();
     if (is_.report.is_skipped) check_overflow();
     if (!is_.report.is_skipped) check_blocks(plan_, is_, weights_, reference_, proof_);
+  }
+
+  /// A run whose step had no finite loss or gradient: from the same weights the reference has none
+  /// either, in the run's type; in f16, whose range is small, at kOverflow times the scale.
+  void check_divergence() {
+    if (!is_finite(weights_)) {
+      return proof_.give_up(at_this(text(is_.diverged,
+                                         "; weights were no numbers before it, after "
+                                         "an update that was not compared")));
+    }
+    const DType type = plan_.model.dtype;
+    const oracle::Gradients own = rounded_in(type, type == DType::kF16 ? kOverflow : 1);
+    const double norm = oracle::norm_of(own.gradients);
+    const std::string both =
+        text(is_.diverged, "; the reference in ", to_string(type), " from the same weights: loss ",
+             own.loss, ", gradient norm ", norm);
+    if (std::isfinite(own.loss) && std::isfinite(norm)) return proof_.refute(at_this(both));
+    proof_.give_up(at_this(both + ": the run has diverged"));
   }
 
  private:
@@ -327,14 +348,37 @@ Evidence observe(Engine& engine, Communicator& world, WholeState before, Look lo
   e.before = std::move(before);
   engine.keep_routes();
   if (look == Look::kBlocksToo) engine.keep_flows();
-  e.report = engine.step([&](std::span<const ParamShard> ready) {
-    e.gradients = whole_gradients(ready, 1 / e.scale_before.scale, engine, world);
-  });
+  try {
+    e.report = engine.step([&](std::span<const ParamShard> ready) {
+      e.gradients = whole_gradients(ready, 1 / e.scale_before.scale, engine, world);
+    });
+  } catch (const Diverged& why) {  // on all ranks, before the update
+    e.diverged = why.what();
+    e.report.loss_scale = e.scale_before.scale;
+    e.after = e.before;
+    e.routes = whole_routes(engine, world);
+    return e;
+  }
   e.after = whole_state(engine, world);
   e.scale_after = engine.loss_scaler().state();
   e.routes = whole_routes(engine, world);
   if (look == Look::kBlocksToo) e.flows = whole_flows(engine, world);
   return e;
+}
+
+void check_validation(const Plan& plan, const oracle::Tensors& weights, double loss,
+                      Reference& reference, Proof& proof) {
+  const int64_t steps = plan.train.steps;
+  const auto in = [&](DType type) {
+    return reference.validation_loss(steps, in_type(weights, scalar_type(type)));
+  };
+  const std::optional<double> exact = in(DType::kF64);
+  if (!exact || !std::isfinite(*exact)) return;
+  const DType type = plan.model.dtype == DType::kF64 ? DType::kF32 : plan.model.dtype;
+  const double share = unit_roundoff(plan.model.dtype) / unit_roundoff(type);
+  const double rounding = std::abs(in(type).value_or(*exact) / *exact - 1) * share;
+  proof.loss.add(std::abs(loss - *exact) / std::abs(*exact), loss_bound(plan, rounding),
+                 text("validation loss after step ", steps));
 }
 
 void check_gradients(const Plan& plan, const Evidence& evidence, Reference& reference,
@@ -346,6 +390,9 @@ void check_gradients(const Plan& plan, const Evidence& evidence, Reference& refe
 void check_step(const Plan& plan, const Evidence& evidence, Reference& reference,
                 const RoundingOf& rounding, Proof& proof, const oracle::UpdateRules& rules) {
   const at::NoGradGuard no_grad;
+  if (!evidence.diverged.empty()) {
+    return GradientCheck(plan, evidence, reference, rounding, proof).check_divergence();
+  }
   check_gradients(plan, evidence, reference, rounding, proof);
   if (!evidence.after.disagreement.empty())
     proof.refute(at_step(evidence, evidence.after.disagreement));

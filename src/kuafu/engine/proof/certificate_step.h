@@ -12,6 +12,7 @@ struct Evidence {
   int64_t step = 0;       ///< from 0
   int64_t worker = -1;    ///< whose push it is; -1: a step of all
   bool is_first = false;  ///< of a run that began anew: its weights are the seed's
+  std::string diverged;   ///< why it was no step: a loss or norm that is no number; else empty
   LossScale scale_before, scale_after;
   StepReport report;
   WholeState before, after;
@@ -21,7 +22,7 @@ struct Evidence {
 };
 
 /// Makes the engine's next step by step(), as a run does, and gathers what came of it; `before` is
-/// the state it starts from. Collective over `world`, the engine's own.
+/// the state it starts from, and stays in a step that diverges. Collective over `world`, the engine's own.
 enum class Look : uint8_t { kWhole, kBlocksToo };
 Evidence observe(Engine& engine, Communicator& world, WholeState before, Look look = Look::kWhole);
 
@@ -47,6 +48,10 @@ double unit_roundoff(DType type);
 double gradient_bound(const Plan& plan, double rounding);
 /// What |loss / reference - 1| may reach where the reference's own rounding is `rounding` of it.
 double loss_bound(const Plan& plan, double rounding);
+
+/// Adds the validation loss with the weights after a run's last step to a proof.
+void check_validation(const Plan& plan, const oracle::Tensors& weights, double loss,
+                      Reference& reference, Proof& proof);
 
 /// The part of check_step() before the update: what was computed with the weights `before`.
 void check_gradients(const Plan& plan, const Evidence& evidence, Reference& reference,

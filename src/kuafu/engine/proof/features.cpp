@@ -3,7 +3,7 @@
 #include <limits>
 #include <map>
 
-#include "kuafu/engine/placement.h"
+#include "kuafu/engine/placing/placement.h"
 #include "kuafu/engine/proof/miniature.h"
 #include "kuafu/engine/stepping/stage_map.h"
 #include "kuafu/parallel/tensor/embedding.h"

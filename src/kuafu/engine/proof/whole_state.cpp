@@ -41,8 +41,14 @@ WholeState whole_state(Engine& engine, Communicator& world) {
   for (const SavedTensor& t : saved_tensors(shards, state, engine.plan().optimizer.kind)) {
     if (t.slot.empty()) continue;
     const ParamShard& shard = shards[t.shard];
-    add_boxes(mine, t.slot + "\n" + shard.param->name, shard, t.tensor, mesh);
+    Tensor slot = t.tensor;
+    if (engine.optimizer().has_slots_away() && t.slot != "master") {
+      engine.optimizer().bring(t.shard, RuleSlots::Use::kRead);
+      slot = slot.clone();
+    }
+    add_boxes(mine, t.slot + "\n" + shard.param->name, shard, slot, mesh);
   }
+  engine.optimizer().rest();
   const Residency residency = residency_of(engine.plan());
   for (const Param* p : engine.params()) {  // what forward reads, where it is not what is updated
     if (residency.parameters.portion == Portion::kPart && p->value.storage().nbytes() == 0)
@@ -134,8 +140,10 @@ uint64_t hash_of(Engine& engine) {
   uint64_t hash = 0;
   for (const ParamShard& s : engine.shards()) hash = hash_of_tensor(s.value, hash);
   for (const SlotTensor& t : engine.optimizer().state().tensors) {
+    engine.optimizer().bring(t.shard, RuleSlots::Use::kRead);
     hash = hash_of_tensor(t.tensor, hash);
   }
+  engine.optimizer().rest();
   return hash;
 }
 

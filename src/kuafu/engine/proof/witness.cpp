@@ -19,7 +19,11 @@ Snapshot snapshot_of(Engine& engine) {
   s.step = engine.steps_done();
   s.optimizer = engine.optimizer().state();
   for (const ParamShard& shard : engine.shards()) s.values.push_back(shard.value.clone());
-  for (SlotTensor& t : s.optimizer.tensors) t.tensor = t.tensor.clone();
+  for (SlotTensor& t : s.optimizer.tensors) {
+    engine.optimizer().bring(t.shard, RuleSlots::Use::kRead);
+    t.tensor = t.tensor.clone();
+  }
+  engine.optimizer().rest();
   s.scale = engine.loss_scaler().state();
   return s;
 }
@@ -49,6 +53,13 @@ Witness::Witness(const Plan& plan, int64_t first, Depth depth) : first_(first) {
 
 void Witness::before_step(Engine& engine) {
   if (std::find(wanted_.begin(), wanted_.end(), engine.steps_done()) == wanted_.end()) return;
+  snapshots_.push_back(snapshot_of(engine));
+}
+
+void Witness::at_divergence(Engine& engine) {
+  const int64_t step = engine.steps_done();
+  const bool is_made_again = step < first_ + kCertificateSteps;
+  if (wanted_.empty() || is_made_again || snapshots_.back().step == step) return;
   snapshots_.push_back(snapshot_of(engine));
 }
 

@@ -36,6 +36,9 @@ class Witness {
   Witness(const Plan& plan, int64_t first, Depth depth);
 
   void before_step(Engine& engine);
+  /// The next step has no finite loss or gradient: where it stood before that, unless that is kept, or
+  /// made again, already.
+  void at_divergence(Engine& engine);
   void after_step(Engine& engine, const StepReport& report);
 
   int64_t first() const { return first_; }

@@ -58,6 +58,8 @@ void yield_to_ranks() {
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kNice);
 }
 
+int64_t bytes_of(const Piece& p) { return volume(p.slice.extent) * size_of(p.dtype); }
+
 }  // namespace
 
 Saver::Saver(Engine& engine, Communicator& world, SaveOptions options)
@@ -162,8 +164,15 @@ void Saver::save(const ValidationSeries& validation) {
     if (world_.rank() == 0) saving->writer.prepare();
   }));  // the folder is there
   const auto when = options_.is_async ? std::launch::async : std::launch::deferred;
-  saving->writing = std::async(when, [&pending = *saving, rank = world_.rank(), when] {
+  saving->writing = std::async(when, [this, &pending = *saving, rank = world_.rank(), when] {
     if (when == std::launch::async) yield_to_ranks();
+    if (when == std::launch::deferred &&
+        engine_.optimizer().has_slots_away()) {  // one comes after another
+      Tensor now;
+      const auto data = [&](size_t i) { return (now = read(pending, i)).const_data_ptr(); };
+      pending.writer.write(rank, pending.pieces, data);
+      return engine_.optimizer().rest();
+    }
     pending.writer.write(rank, pending.pieces,
                          when == std::launch::async ? &pending.pace : nullptr);
   });
@@ -183,34 +192,51 @@ void Saver::collect(Pending& into) {
   for (const SavedTensor& t : saved_tensors(shards, state, engine_.plan().optimizer.kind)) {
     if (!writes[t.shard]) continue;
     const HeldElements held = held_by(shards[t.shard], engine_.mesh());
+    const bool is_away =
+        engine_.optimizer().has_slots_away() && !t.slot.empty() && t.slot != "master";
     for (size_t b = 0; b < held.boxes.size(); ++b) {
       if (is_empty(held.inside[b])) continue;
+      Piece& piece = into.pieces.emplace_back(
+          Piece{t.name, dtype_of(t.tensor), held.param->global, held.inside[b], nullptr});
+      saved_bytes_ += bytes_of(piece);
+      Tensor& data = into.data.emplace_back();
+      std::function<Tensor()>& away = into.away.emplace_back();
+      if (is_away) {
+        away = [this, t, held, b] {
+          engine_.optimizer().bring(t.shard, RuleSlots::Use::kRead);
+          return box_of(t.tensor, held, b).contiguous();
+        };
+        continue;
+      }
       const Tensor box = box_of(t.tensor, held, b);
-      into.data.push_back(options_.is_async ? box : box.contiguous().cpu());
-      into.pieces.push_back({t.name, dtype_of(box), held.param->global, held.inside[b],
-                             into.data.back().const_data_ptr()});
-      saved_bytes_ += static_cast<int64_t>(box.nbytes());
+      data = options_.is_async ? box : box.contiguous().cpu();
+      piece.data = data.const_data_ptr();
     }
   }
+}
+
+Tensor Saver::read(const Pending& of, size_t piece) {
+  return of.away[piece] ? of.away[piece]() : of.data[piece].contiguous();
 }
 
 void Saver::take_snapshot(Pending& of) {
   const CategoryScope scope(Category::kTemporary);
   const at::NoGradGuard no_grad;
-  const auto room = [](const Tensor& t) {  // each on a multiple of 64 bytes
-    return (static_cast<int64_t>(t.nbytes()) + 63) / 64 * 64;
+  const auto room = [](const Piece& p) {  // each on a multiple of 64 bytes
+    return (bytes_of(p) + 63) / 64 * 64;
   };
   int64_t bytes = 0;
-  for (const Tensor& t : of.data) bytes += room(t);
+  for (const Piece& p : of.pieces) bytes += room(p);
   if (!snapshot_.defined() || snapshot_.numel() < bytes) snapshot_ = at::empty({bytes}, at::kByte);
   auto* place = static_cast<char*>(snapshot_.mutable_data_ptr());
   for (size_t i = 0; i < of.data.size(); ++i) {
-    const Tensor& t = of.data[i];
+    const Tensor t = of.away[i] ? of.away[i]() : of.data[i];
     at::from_blob(place, t.sizes(), at::TensorOptions(t.scalar_type())).copy_(t);
     of.pieces[i].data = place;
-    place += room(t);
+    place += room(of.pieces[i]);
   }
   of.data.clear();
+  engine_.optimizer().rest();
 }
 
 void Saver::poll() {
@@ -342,9 +368,11 @@ void Saver::load(const Checkpoint& from) {
   for (const SavedTensor& t : saved_tensors(shards, state, engine_.plan().optimizer.kind)) {
     const bool is_there = from.tensors().contains(t.name);
     if (is_there || must_have(from, t, engine_.plan().optimizer)) {
+      engine_.optimizer().bring(t.shard, RuleSlots::Use::kChange);
       fill(t.tensor, held_by(shards[t.shard], engine_.mesh()), from, t.name);
     }
   }
+  engine_.optimizer().rest();
   saved_run::read_scale(from, engine_.loss_scaler());
 }
 

@@ -11,8 +11,8 @@
 
 #include "kuafu/checkpoint/checkpoint.h"
 #include "kuafu/engine/engine.h"
+#include "kuafu/engine/measuring/validation.h"
 #include "kuafu/engine/saving/rolling.h"
-#include "kuafu/engine/validation.h"
 #include "kuafu/plan/resume.h"
 #include "kuafu/record/folder_lock.h"
 
@@ -116,6 +116,8 @@ class Saver {
     Metadata state = {};
     std::vector<Piece> pieces = {};
     Tensors data = {};  ///< of the pieces; where steps go on meanwhile they lie in snapshot_
+    /// By piece, of slots that lie on a disk: brings it; else empty.
+    std::vector<std::function<Tensor()>> away = {};
     Pace pace = {};
     std::future<void> writing = {};
   };
@@ -123,6 +125,8 @@ class Saver {
   void save(const ValidationSeries& validation);
   /// The pieces that this rank writes.
   void collect(Pending& into);
+  /// The data of a piece, there until the next one is asked for.
+  static Tensor read(const Pending& of, size_t piece);
   /// Copies the data to where no step changes them.
   void take_snapshot(Pending& of);
   /// Commits a save once all ranks have written, without waiting for them. Collective.

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "kuafu/checkpoint/checkpoint.h"
-#include "kuafu/engine/telemetry.h"
-#include "kuafu/engine/validation.h"
+#include "kuafu/engine/measuring/telemetry.h"
+#include "kuafu/engine/measuring/validation.h"
 #include "kuafu/optim/loss_scaler.h"
 #include "kuafu/plan/resume.h"
 

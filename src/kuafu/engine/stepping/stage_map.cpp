@@ -10,7 +10,7 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/base/trace.h"
 #include "kuafu/comm/simulated.h"
-#include "kuafu/engine/placement.h"
+#include "kuafu/engine/placing/placement.h"
 #include "kuafu/engine/stepping/block_call.h"
 #include "kuafu/engine/stepping/micro_batches.h"
 #include "kuafu/meter/book.h"

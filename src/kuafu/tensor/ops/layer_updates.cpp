@@ -74,7 +74,8 @@ Tensor direction(const Tensor& value, const Tensor& m, const Tensor& v,
 
 Tensor lamb_norms_cpu(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v,
                       double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
-                      double grad_factor, at::IntArrayRef run, int64_t layers) {
+                      double grad_factor, at::IntArrayRef run, int64_t layers,
+                      bool keeps_direction) {
   for (const Tensor* x : {&value, &m, &v}) check_dense(*x);
   const Tensor sums = new_sums(value, layers);
   const auto factors = lamb_factors(beta1, beta2, epsilon, weight_decay, t, grad_factor);
@@ -84,7 +85,9 @@ Tensor lamb_norms_cpu(const Tensor& value, const Tensor& grad, const Tensor& m, 
       const kernels::AdamWData<T, Grad> data{value.mutable_data_ptr<T>(), g,
                                              m.mutable_data_ptr<T>(), v.mutable_data_ptr<T>(),
                                              value.numel()};
-      kernels::lamb_norms(run_of(run, data.count), data, factors, sums.mutable_data_ptr<double>());
+      T* const kept = keeps_direction ? grad.mutable_data_ptr<T>() : nullptr;
+      kernels::lamb_norms(run_of(run, data.count), data, factors, sums.mutable_data_ptr<double>(),
+                          kept);
     });
   });
   return sums;
@@ -111,8 +114,9 @@ Tensor new_partial(const Tensor& value) {
 
 Tensor lamb_norms_kernel(const Tensor& value, const Tensor& grad, const Tensor& m, const Tensor& v,
                          double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
-                         double grad_factor, at::IntArrayRef run, int64_t layers) {
-  if (is_for_card(value, layers)) {
+                         double grad_factor, at::IntArrayRef run, int64_t layers,
+                         bool keeps_direction) {
+  if (is_for_card(value, layers) && !keeps_direction) {
     const Tensor g = grad_for_card(value, grad), partial = new_partial(value);
     const Tensor sums = at::empty({layers, 2}, partial.options());
     check_started(
@@ -127,13 +131,33 @@ Tensor lamb_norms_kernel(const Tensor& value, const Tensor& grad, const Tensor& 
   m.mul_(beta1).add_(g, 1 - beta1);
   v.mul_(beta2).add_(g.square(), 1 - beta2);
   const auto factors = lamb_factors(beta1, beta2, epsilon, weight_decay, t, grad_factor);
-  return squares_by_layer(value, direction(value, m, v, factors), run, layers);
+  const Tensor r = direction(value, m, v, factors);
+  if (keeps_direction) grad.copy_(r);
+  return squares_by_layer(value, r, run, layers);
 }
 
 Tensor lamb_norms_meta(const Tensor& value, const Tensor&, const Tensor&, const Tensor&, double,
-                       double, double, double, int64_t, double, at::IntArrayRef, int64_t layers) {
+                       double, double, double, int64_t, double, at::IntArrayRef, int64_t layers,
+                       bool) {
   return at::empty({layers, 2}, value.options().dtype(at::kDouble));
 }
+
+void layer_step_cpu(const Tensor& value, const Tensor& direction, const Tensor& rates,
+                    at::IntArrayRef run) {
+  for (const Tensor* x : {&value, &direction, &rates}) check_dense(*x);
+  by_type(value, [&](auto zero) {
+    using T = decltype(zero);
+    kernels::layer_step(run_of(run, value.numel()), value.mutable_data_ptr<T>(),
+                        direction.const_data_ptr<T>(), rates.const_data_ptr<double>());
+  });
+}
+
+void layer_step_kernel(const Tensor& value, const Tensor& direction, const Tensor& rates,
+                       at::IntArrayRef run) {
+  value.sub_(spread(rates, value, run) * direction);
+}
+
+void layer_step_meta(const Tensor&, const Tensor&, const Tensor&, at::IntArrayRef) {}
 
 void lamb_cpu(const Tensor& value, const Tensor& m, const Tensor& v, const Tensor& rates,
               double beta1, double beta2, double epsilon, double weight_decay, int64_t t,
@@ -247,7 +271,8 @@ void lars_meta(const Tensor&, const Tensor&, const Tensor&, const Tensor&, doubl
                double, double, at::IntArrayRef) {}
 
 using LambNormsOp = Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double,
-                           double, double, double, int64_t, double, at::IntArrayRef, int64_t);
+                           double, double, double, int64_t, double, at::IntArrayRef, int64_t, bool);
+using LayerStepOp = void(const Tensor&, const Tensor&, const Tensor&, at::IntArrayRef);
 using LambOp = void(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, double,
                     double, double, int64_t, at::IntArrayRef);
 using LarsNormsOp = Tensor(const Tensor&, const Tensor&, double, double, at::IntArrayRef, int64_t);
@@ -269,10 +294,12 @@ void check_run(const Tensor& value, const ops::LayerRun& run, const Tensor& rate
 
 void add_layer_ops(OpLibrary& lib) {
   lib.add(
-      "lamb_norms(Tensor value, Tensor grad, Tensor(a!) m, Tensor(b!) v, float beta1, float beta2, "
-      "float epsilon, float weight_decay, int t, float grad_factor, int[] run, int layers) -> "
-      "Tensor",
+      "lamb_norms(Tensor value, Tensor(c!) grad, Tensor(a!) m, Tensor(b!) v, float beta1, "
+      "float beta2, float epsilon, float weight_decay, int t, float grad_factor, int[] run, "
+      "int layers, bool keeps_direction) -> Tensor",
       "lamb_norms", &lamb_norms_cpu, &lamb_norms_kernel, &lamb_norms_meta);
+  lib.add("layer_step(Tensor(a!) value, Tensor direction, Tensor rates, int[] run) -> ()",
+          "layer_step", &layer_step_cpu, &layer_step_kernel, &layer_step_meta);
   lib.add(
       "lamb(Tensor(a!) value, Tensor m, Tensor v, Tensor rates, float beta1, float beta2, "
       "float epsilon, float weight_decay, int t, int[] run) -> ()",
@@ -294,13 +321,27 @@ Tensor lamb_norms(const Tensor& value, const Tensor& grad, Tensor& m, Tensor& v,
   static const auto op = find_op<LambNormsOp>("lamb_norms");
   check_update(value, grad, m);
   check_update(value, grad, v);
+  if (args.keeps_direction) {
+    check_update(value, m, grad);
+    check_dense(grad);
+  }
   check_run(value, run);
   const OpScope scope;
   const Tensor sums =
       scope.keep(op.call(value, grad, m, v, args.beta1, args.beta2, args.epsilon, args.weight_decay,
-                         args.t, args.grad_factor, ints_of(run), run.layers));
-  scope.work(0, bytes_of(value, grad, m, m, v, v));
+                         args.t, args.grad_factor, ints_of(run), run.layers, args.keeps_direction));
+  const int64_t kept = args.keeps_direction ? bytes_of(grad) : 0;
+  scope.work(0, bytes_of(value, grad, m, m, v, v) + kept);
   return sums;
+}
+
+void layer_step(Tensor& value, const Tensor& direction, const Tensor& rates, const LayerRun& run) {
+  static const auto op = find_op<LayerStepOp>("layer_step");
+  check_update(value, direction, direction);
+  check_run(value, run, rates);
+  const OpScope scope;
+  op.call(value, direction, rates, ints_of(run));
+  scope.work(0, bytes_of(value, value, direction));
 }
 
 void lamb(Tensor& value, const Tensor& m, const Tensor& v, const Tensor& rates,

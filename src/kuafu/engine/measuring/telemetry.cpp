@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kuafu/engine/telemetry.h"
+#include "kuafu/engine/measuring/telemetry.h"
 
 #include <ATen/ATen.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kuafu/engine/row_uses.h"
+#include "kuafu/engine/placing/row_uses.h"
 
 #include <algorithm>
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kuafu/engine/placement.h"
+#include "kuafu/engine/placing/placement.h"
 
 #include <algorithm>
 #include <map>
 #include <string>
 
 #include "kuafu/base/suggest.h"
-#include "kuafu/engine/advice.h"
-#include "kuafu/engine/row_types.h"
+#include "kuafu/engine/placing/advice.h"
+#include "kuafu/engine/placing/row_types.h"
 #include "kuafu/engine/stepping/stage_map.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/states/residency.h"
@@ -134,6 +134,7 @@ Model Placement::make_model() const {
 
 void check_placement(const Plan& plan, const Registries& registries, Advice advice) {
   try {
+    check_rule(plan, registries);
     const Placement placement(plan, registries, 0, at::kMeta);
     const Model model = placement.make_model();
     check_row_types(plan, registries, model, placement.context());

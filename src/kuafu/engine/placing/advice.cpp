@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kuafu/engine/advice.h"
+#include "kuafu/engine/placing/advice.h"
 
 #include <algorithm>
 #include <variant>
 #include <vector>
 
 #include "kuafu/base/suggest.h"
-#include "kuafu/engine/placement.h"
+#include "kuafu/engine/placing/placement.h"
 #include "kuafu/plan/keys.h"
 #include "kuafu/plan/origins.h"
 

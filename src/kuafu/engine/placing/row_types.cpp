@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kuafu/engine/row_types.h"
+#include "kuafu/engine/placing/row_types.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "kuafu/base/suggest.h"
-#include "kuafu/engine/row_uses.h"
+#include "kuafu/engine/placing/row_uses.h"
 #include "kuafu/plan/arrange.h"
 
 namespace kuafu {

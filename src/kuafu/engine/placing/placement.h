@@ -73,7 +73,7 @@ class Placement {
 
 /// Checks everything about a plan that needs no communication: layouts of every parameter and
 /// activation on the ranks of the mesh. Builds the model on meta tensors. Throws Refused; with
-/// kNearest it names values that can be placed, each tried (engine/advice.h).
+/// kNearest it names values that can be placed, each tried (engine/placing/advice.h).
 enum class Advice : uint8_t { kAsThrown, kNearest };
 void check_placement(const Plan& plan, const Registries& registries,
                      Advice advice = Advice::kAsThrown);

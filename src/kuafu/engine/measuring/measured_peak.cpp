@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kuafu/engine/measured_peak.h"
+#include "kuafu/engine/measuring/measured_peak.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kuafu/engine/expert_load.h"
+#include "kuafu/engine/measuring/expert_load.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kuafu/engine/validation.h"
+#include "kuafu/engine/measuring/validation.h"
 
 #include <cmath>
 #include <limits>

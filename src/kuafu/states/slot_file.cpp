@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kuafu/states/slot_file.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "kuafu/base/errors.h"
+#include "kuafu/base/trace.h"
+#include "kuafu/meter/allocator.h"
+
+namespace kuafu {
+namespace {
+
+constexpr size_t kNone = std::numeric_limits<size_t>::max();
+
+/// Where tensors of their own would begin, so that kernels see the same addresses modulo 64.
+constexpr int64_t kSlotAlignment = 64;
+
+int64_t slot_aligned(int64_t bytes) {
+  return (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+}
+
+int64_t size_of(at::ScalarType type) { return static_cast<int64_t>(at::elementSize(type)); }
+
+int64_t bytes_of_slot(const SlotFile::Row& row) {
+  return slot_aligned(row.like.numel() * size_of(row.type));
+}
+
+int64_t bytes_of_row(const SlotFile::Row& row) {
+  return static_cast<int64_t>(row.slots) * bytes_of_slot(row);
+}
+
+}  // namespace
+
+SlotFile::SlotFile(const DiskTier& disk, const std::vector<Row>& rows, RankBook* host)
+    : disk_(disk), host_(host) {
+  make_runs(rows);
+  take_space(rows);
+}
+
+SlotFile::~SlotFile() = default;
+
+void SlotFile::make_runs(const std::vector<Row>& rows) {
+  slots_.resize(rows.size());
+  run_of_.assign(rows.size(), kNone);
+  size_t begin = 0;
+  while (begin < rows.size()) {
+    int64_t bytes = 0;
+    size_t end = begin;
+    const auto fits = [&](const Row& row) {
+      return row.type == rows[begin].type && bytes + bytes_of_row(row) <= disk_.chunk_bytes;
+    };
+    while (end < rows.size() && (end == begin || fits(rows[end]))) {
+      bytes += bytes_of_row(rows[end++]);
+    }
+    Run run;
+    {
+      const BookScope where(host_ != nullptr ? host_ : current_book());
+      const CategoryScope scope(Category::kOptimizer);
+      const auto options = rows[begin].like.options().dtype(rows[begin].type);
+      run.flat = at::empty({bytes / size_of(rows[begin].type)}, options.requires_grad(false));
+    }
+    int64_t at = 0;
+    for (size_t i = begin; i < end; ++i) {
+      for (size_t k = 0; k < rows[i].slots; ++k) {
+        slots_[i].push_back(
+            run.flat.narrow(0, at, rows[i].like.numel()).view(rows[i].like.sizes()));
+        at += bytes_of_slot(rows[i]) / size_of(rows[i].type);
+      }
+      if (bytes > 0) run_of_[i] = runs_.size();
+    }
+    free_storage(run.flat);  // its views stay
+    has_memory_ = has_memory_ && !run.flat.is_meta();
+    if (bytes > 0) runs_.push_back(std::move(run));
+    begin = end;
+  }
+}
+
+void SlotFile::take_space(const std::vector<Row>& rows) {
+  int64_t chunks = 0, bytes = 0;
+  for (Run& run : runs_) {
+    run.first_chunk = chunks;
+    chunks += (bytes_of(run) + disk_.chunk_bytes - 1) / disk_.chunk_bytes;
+  }
+  for (const Row& row : rows) bytes += bytes_of_row(row);
+  counts_.bytes = bytes;
+  if (host_ != nullptr && disk_.bytes > 0 && bytes > disk_.bytes) {
+    throw TierFull({host_->rank(), "disk", bytes, 0, disk_.bytes, {}, "", 0});
+  }
+  if (!has_memory_ || chunks == 0) return;
+  try {
+    file_ = std::make_unique<device::DiskFile>(device::DiskOptions{.folder = disk_.folder,
+                                                                   .chunk_bytes = disk_.chunk_bytes,
+                                                                   .num_chunks = chunks,
+                                                                   .gbs = disk_.gbs});
+  } catch (const ConfigError& e) {
+    throw ConfigError(text("memory.disk_path: ", e.what()));
+  }
+}
+
+void SlotFile::ask(Run& run, device::DiskRequest::Kind kind) {
+  const bool is_read = kind == device::DiskRequest::Kind::kRead;
+  const int64_t bytes = bytes_of(run);
+  run.where = is_read ? Where::kComing : Where::kLeaving;
+  if (is_counted_) {
+    (is_read ? counts_.read : counts_.written) += bytes;
+    (is_read ? counts_.step_read : counts_.step_written) += bytes;
+  }
+  TraceRecorder* trace = current_trace();
+  run.event =
+      trace == nullptr
+          ? -1
+          : trace->copy("slots", is_read ? TraceQueue::kFromDisk : TraceQueue::kToDisk, bytes);
+  run.begun_ns = trace == nullptr ? 0 : trace->now_ns();
+  if (file_ == nullptr) return;
+  auto* const data = static_cast<std::byte*>(run.flat.mutable_data_ptr());
+  int64_t chunk = run.first_chunk;
+  for (int64_t at = 0; at < bytes; at += disk_.chunk_bytes, ++chunk) {
+    const auto size = static_cast<size_t>(std::min(disk_.chunk_bytes, bytes - at));
+    run.tickets.push_back(is_read ? file_->read(chunk, {data + at, size})
+                                  : file_->write(chunk, {data + at, size}));
+  }
+}
+
+void SlotFile::start_coming(Run& run) {
+  {
+    const BookScope where(host_ != nullptr ? host_ : current_book());
+    const CategoryScope scope(Category::kOptimizer);
+    allocate_storage(run.flat, run.flat.numel() * run.flat.element_size());
+  }
+  let_pages_leave(run.flat);
+  run.is_changed = false;
+  if (run.is_saved) return ask(run, device::DiskRequest::Kind::kRead);
+  run.flat.zero_();
+  run.where = Where::kHere;
+}
+
+void SlotFile::wait(Run& run) {
+  if (run.where != Where::kComing && run.where != Where::kLeaving) return;
+  TraceRecorder* trace = run.event < 0 ? nullptr : current_trace();
+  const int64_t traced_from = trace == nullptr ? 0 : trace->now_ns();
+  const auto start = std::chrono::steady_clock::now();
+  for (const device::DiskFile::Ticket ticket : run.tickets) file_->wait(ticket);
+  run.tickets.clear();
+  if (is_counted_ && file_ != nullptr) {
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+    counts_.wait_seconds += waited.count();
+  }
+  if (trace != nullptr) {
+    trace->arrival(run.event, traced_from, run.begun_ns, file_ == nullptr ? 0 : trace->now_ns());
+  }
+  run.event = -1;
+}
+
+void SlotFile::free(Run& run) {
+  free_storage(run.flat);
+  run.where = Where::kAway;
+}
+
+void SlotFile::settle() {
+  if (!leaving_) return;
+  Run& run = runs_[*leaving_];
+  leaving_.reset();
+  wait(run);
+  free(run);
+}
+
+void SlotFile::start_leaving(size_t r) {
+  Run& run = runs_[r];
+  if (!run.is_changed) return free(run);
+  run.is_saved = true;
+  ask(run, device::DiskRequest::Kind::kWrite);
+  leaving_ = r;
+}
+
+void SlotFile::expect(const std::vector<size_t>& rows) {
+  rest();
+  is_counted_ = true;
+  counts_.step_read = counts_.step_written = 0;
+  for (const size_t row : rows) {
+    const size_t run = run_of_.at(row);
+    if (run != kNone && (expected_.empty() || expected_.back() != run)) expected_.push_back(run);
+  }
+}
+
+void SlotFile::use(size_t row, Use use) {
+  const size_t r = run_of_.at(row);
+  if (r == kNone) return;
+  Run& run = runs_[r];
+  if (here_ != r) {
+    if (leaving_ == r) {  // it is still here
+      leaving_.reset();
+      wait(run);
+      run.where = Where::kHere;
+      run.is_changed = false;
+    }
+    settle();
+    if (here_) start_leaving(*here_);
+    here_ = r;
+    std::erase(ahead_, r);
+    if (run.where == Where::kAway) start_coming(run);
+    if (!expected_.empty() && expected_.front() == r) expected_.pop_front();
+    read_ahead();
+    wait(run);
+    run.where = Where::kHere;
+  }
+  run.is_changed = run.is_changed || use == Use::kChange;
+}
+
+/// The next runs of those that are expected; one on its way back comes when it is used.
+void SlotFile::read_ahead() {
+  for (const size_t next : expected_) {
+    if (std::ssize(ahead_) >= disk_.ahead) return;
+    if (runs_[next].where != Where::kAway) continue;
+    start_coming(runs_[next]);
+    ahead_.push_back(next);
+  }
+}
+
+void SlotFile::rest() {
+  settle();
+  if (here_) start_leaving(*here_);
+  here_.reset();
+  settle();
+  for (const size_t r : ahead_) {  // read for a use that did not come
+    wait(runs_[r]);
+    free(runs_[r]);
+  }
+  ahead_.clear();
+  expected_.clear();
+  is_counted_ = false;
+}
+
+}  // namespace kuafu
