@@ -58,6 +58,8 @@ def draw_training(draw, number, steps, worlds):
               "model.dtype": draw.choice(("f32", "f32", "bf16", "f16")), "optimizer.kind": draw.choice(OPTIMIZERS),
               "memory.policy": draw.choice(("plain", "plain", "plain", "host")), "train.telemetry": draw.choice(("false", "false", "true")),
               "train.seed": draw.randrange(1000), "train.validate_every": draw.choice((0, 7, 20))}
+    if varied["memory.policy"] == "host" and draw.random() < 0.5:
+        varied |= {"memory.disk_path": "/var/tmp", "memory.chunk_size": "4 KiB"}
     ranks = math.prod(value for key, value in placed.items() if key == "data" or key.endswith(".size"))
     saving = ["--every", str(draw.choice((5, 10, 25)))]
     saving += draw.choice(([], ["--keep", "1"], ["--keep", "3"])) + draw.choice(([], ["--async"]))

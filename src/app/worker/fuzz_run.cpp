@@ -19,6 +19,7 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/record/json_text.h"
 #include "kuafu/simulate/simulate.h"
+#include "kuafu/states/check_disk.h"
 
 namespace kuafu::fuzz {
 namespace {
@@ -107,6 +108,7 @@ Outcome run_here(const Overrides& settings, const Registries& registries, const 
   try {
     plan = placed(settings, registries, options.plugins);
     data_opener()(plan);
+    if (plan.memory.has_disk()) check_disk(plan.memory.disk_path);
   } catch (const ConfigError& e) {  // Refused is one too
     return refused(what_of(e));
   } catch (const std::exception& e) {

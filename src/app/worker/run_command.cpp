@@ -42,6 +42,7 @@
 #include "kuafu/record/trace_file.h"
 #include "kuafu/simulate/model_parts.h"
 #include "kuafu/simulate/simulate.h"
+#include "kuafu/states/check_disk.h"
 #include "kuafu/tensor/tensor.h"
 
 namespace kuafu {
@@ -130,7 +131,9 @@ class Run {
     }
     plan::with_origins(load_origins(options_), [this] {
       check_placement(plan_, registries_, Advice::kNearest);
-      if (world_ != worlds::kSimulated) identify_data();
+      if (world_ == worlds::kSimulated) return;
+      identify_data();
+      if (plan_.memory.has_disk()) check_disk(plan_.memory.disk_path);
     });
     head_["parameters"] = parameters_json(model_parts(plan_, registries_));
     checkpoint_ = save_options_of(options_, world_, plan_);

@@ -36,16 +36,13 @@ bool keeps_direction(const RulePiece& p) {
 
 Rule make_lamb(const OptimizerPlan& plan) {
   check_betas(plan);
-  const bool is_in_moments = plan.bias_correction && plan.correction_in == "moments";
-  const bool is_in_rate = plan.bias_correction && !is_in_moments;
+  const bool is_in_rate = plan.bias_correction && plan.correction_in != "moments";
+  const bool is_in_moments = plan.bias_correction && !is_in_rate;
   const auto args = [plan, is_in_moments](const RulePiece& p, const Rates& rates) {
-    return ops::LambArgs{plan.beta1,
-                         plan.beta2,
-                         plan.epsilon,
-                         p.weight_decay,
-                         is_in_moments ? rates.step : 0,
-                         p.grad_factor,
-                         keeps_direction(p)};
+    const int64_t t = is_in_moments ? rates.step : 0;
+    const bool keeps = keeps_direction(p);
+    const double wd = p.weight_decay, factor = p.grad_factor;
+    return ops::LambArgs{plan.beta1, plan.beta2, plan.epsilon, wd, t, factor, keeps};
   };
   const auto measure = [args](RulePiece& p, const Rates& rates) {
     return ops::lamb_norms(p.value, p.grad, p.slots[0], p.slots[1], args(p, rates),
@@ -60,8 +57,8 @@ Rule make_lamb(const OptimizerPlan& plan) {
   };
   const auto update = [plan, args, is_in_rate](RulePiece& p, const Rates& rates,
                                                const Tensor& ratio) {
-    const double rate = is_in_rate ? rates.lr * correction_of_rate(plan, rates.step) : rates.lr;
-    const Tensor each = ratio * rate;
+    const double correction = is_in_rate ? correction_of_rate(plan, rates.step) : 1;
+    const Tensor each = ratio * (rates.lr * correction);
     if (keeps_direction(p)) return ops::layer_step(p.value, p.grad, each, p.layers);  // 6
     ops::lamb(p.value, p.slots[0], p.slots[1], each, args(p, rates), p.layers);
   };

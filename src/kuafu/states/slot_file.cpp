@@ -8,8 +8,11 @@
 #include <limits>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
 #include "kuafu/base/trace.h"
+#include "kuafu/device/disk_place.h"
 #include "kuafu/meter/allocator.h"
+#include "kuafu/states/check_disk.h"
 
 namespace kuafu {
 namespace {
@@ -34,6 +37,14 @@ int64_t bytes_of_row(const SlotFile::Row& row) {
 }
 
 }  // namespace
+
+void check_disk(const std::string& folder) {
+  try {
+    const device::DiskPlace place(folder);
+  } catch (const ConfigError& e) {
+    throw ConfigError(text("memory.disk_path = ", in_quotes(folder), ": ", e.what()));
+  }
+}
 
 SlotFile::SlotFile(const DiskTier& disk, const std::vector<Row>& rows, RankBook* host)
     : disk_(disk), host_(host) {
@@ -91,14 +102,11 @@ void SlotFile::take_space(const std::vector<Row>& rows) {
     throw TierFull({host_->rank(), "disk", bytes, 0, disk_.bytes, {}, "", 0});
   }
   if (!has_memory_ || chunks == 0) return;
-  try {
-    file_ = std::make_unique<device::DiskFile>(device::DiskOptions{.folder = disk_.folder,
-                                                                   .chunk_bytes = disk_.chunk_bytes,
-                                                                   .num_chunks = chunks,
-                                                                   .gbs = disk_.gbs});
-  } catch (const ConfigError& e) {
-    throw ConfigError(text("memory.disk_path: ", e.what()));
-  }
+  check_disk(disk_.folder);
+  file_ = std::make_unique<device::DiskFile>(device::DiskOptions{.folder = disk_.folder,
+                                                                 .chunk_bytes = disk_.chunk_bytes,
+                                                                 .num_chunks = chunks,
+                                                                 .gbs = disk_.gbs});
 }
 
 void SlotFile::ask(Run& run, device::DiskRequest::Kind kind) {
