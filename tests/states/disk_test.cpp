@@ -67,10 +67,10 @@ TEST(Disk, TrainsEveryRuleToTheBitsOfPlainUnderEveryStageOfZero) {
 
 TEST(DiskWhole, TrainsToTheBitsOfPlainUnderEveryRuleStageChunkAndDepth) {
   for (const std::string& rule : builtin_optimizer_names()) {
-    for (const int64_t n : {1, 3, 5}) {
+    for (const int64_t n : {1, 3}) {
       for (int64_t stage = 0; stage <= kLastZeroStage; ++stage) {
-        for (const char* chunk : {"1", "700", "3000", "26214400"}) {
-          for (const char* prefetch : {"0", "1", "3"}) {
+        for (const char* chunk : {"1", "3000", "26214400"}) {
+          for (const char* prefetch : {"0", "3"}) {
             if (rule == "sgd") continue;
             expect_bits_of_plain(
                 both(replicas(n, stage), {{"optimizer.kind", rule}}),

@@ -62,7 +62,7 @@ const std::vector<TimedRule>& timed_rules() {
                                                {"adam", {{"wmv", "g"}}, "fused"},
                                                {"sgd", {{"wm", "g"}}, "fused"},
                                                {"lars", {{"", "wg"}, {"wm", "g"}}, "foreach"},
-                                               {"lamb", {{"mv", "wg"}, {"w", "mv"}}, "foreach"}};
+                                               {"lamb", {{"mvg", "w"}, {"w", "g"}}, "foreach"}};
   return rules;
 }
 
@@ -166,6 +166,7 @@ void Rank::go_back_to(const Tensors& weights) {
     w_[i].copy_(weights[i]);
     m_[i].copy_(made(params_[i].global, 0.53)).mul_(0.1);
     if (!v_.empty()) v_[i].copy_(made(params_[i].global, 0.71)).square_();
+    g_[i].copy_(made(params_[i].global, 0.61));  // LAMB leaves its direction there
   }
 }
 

@@ -32,7 +32,7 @@ struct TimedRule {
   std::string_view peer;  ///< LibTorch's "fused" kernel, or its "foreach" ops
   int bytes() const;      ///< an f32 element
 };
-/// adamw and adam 28, sgd 20, lars 8 + 20, lamb 24 + 16 bytes.
+/// adamw and adam 28, sgd 20, lars 8 + 20, lamb 28 + 12 bytes (its direction lies in the place of the gradient).
 const std::vector<TimedRule>& timed_rules();
 
 /// The parameters of one rank and what updates them.

@@ -110,6 +110,7 @@ KUAFU_PASS(3, 1)
 KUAFU_PASS(2, 1)
 KUAFU_PASS(2, 2)
 KUAFU_PASS(1, 2)
+KUAFU_PASS(1, 1)
 KUAFU_PASS(0, 2)
 #undef KUAFU_PASS
 
@@ -124,6 +125,8 @@ KUAFU_PASS(0, 2)
         return name##_22(s);                                  \
       case 12:                                                \
         return name##_12(s);                                  \
+      case 11:                                                \
+        return name##_11(s);                                  \
       case 2:                                                 \
         return name##_02(s);                                  \
       default:                                                \

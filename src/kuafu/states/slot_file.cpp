@@ -54,6 +54,9 @@ SlotFile::SlotFile(const DiskTier& disk, const std::vector<Row>& rows, RankBook*
 
 SlotFile::~SlotFile() = default;
 
+/// Of the file: a run has whole ones, and a request of less than a page costs as much as one.
+int64_t SlotFile::file_chunk() const { return std::max<int64_t>(disk_.chunk_bytes, 4096); }
+
 void SlotFile::make_runs(const std::vector<Row>& rows) {
   slots_.resize(rows.size());
   run_of_.assign(rows.size(), kNone);
@@ -94,7 +97,7 @@ void SlotFile::take_space(const std::vector<Row>& rows) {
   int64_t chunks = 0, bytes = 0;
   for (Run& run : runs_) {
     run.first_chunk = chunks;
-    chunks += (bytes_of(run) + disk_.chunk_bytes - 1) / disk_.chunk_bytes;
+    chunks += (bytes_of(run) + file_chunk() - 1) / file_chunk();
   }
   for (const Row& row : rows) bytes += bytes_of_row(row);
   counts_.bytes = bytes;
@@ -103,10 +106,8 @@ void SlotFile::take_space(const std::vector<Row>& rows) {
   }
   if (!has_memory_ || chunks == 0) return;
   check_disk(disk_.folder);
-  file_ = std::make_unique<device::DiskFile>(device::DiskOptions{.folder = disk_.folder,
-                                                                 .chunk_bytes = disk_.chunk_bytes,
-                                                                 .num_chunks = chunks,
-                                                                 .gbs = disk_.gbs});
+  file_ = std::make_unique<device::DiskFile>(device::DiskOptions{
+      .folder = disk_.folder, .chunk_bytes = file_chunk(), .num_chunks = chunks, .gbs = disk_.gbs});
 }
 
 void SlotFile::ask(Run& run, device::DiskRequest::Kind kind) {
@@ -126,8 +127,8 @@ void SlotFile::ask(Run& run, device::DiskRequest::Kind kind) {
   if (file_ == nullptr) return;
   auto* const data = static_cast<std::byte*>(run.flat.mutable_data_ptr());
   int64_t chunk = run.first_chunk;
-  for (int64_t at = 0; at < bytes; at += disk_.chunk_bytes, ++chunk) {
-    const auto size = static_cast<size_t>(std::min(disk_.chunk_bytes, bytes - at));
+  for (int64_t at = 0; at < bytes; at += file_chunk(), ++chunk) {
+    const auto size = static_cast<size_t>(std::min(file_chunk(), bytes - at));
     run.tickets.push_back(is_read ? file_->read(chunk, {data + at, size})
                                   : file_->write(chunk, {data + at, size}));
   }

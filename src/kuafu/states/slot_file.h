@@ -82,6 +82,7 @@ class SlotFile {
     int64_t begun_ns = 0;
   };
 
+  int64_t file_chunk() const;
   void make_runs(const std::vector<Row>& rows);
   void take_space(const std::vector<Row>& rows);
   int64_t bytes_of(const Run& run) const { return static_cast<int64_t>(run.flat.nbytes()); }
