@@ -134,11 +134,15 @@ std::vector<LayerShape> shapes_of(const Registries& registries, const SchemeCase
                              .f = multiple(unit.f, 7),
                              .v = unit.v + 1};
   if (shapes == Shapes::kSmall) return {wide, narrow};
-  // Every rank holds whole activations to compare (at most 32 MiB each in f64): where many ranks
-  // share sequence and features, the sequence is as long as asked in all, not in each shard.
+  // Every rank holds whole activations and logits to compare: where many ranks share sequence and
+  // features, or sequence and vocabulary, what would pass 32 MiB of f64 is as long as asked in all,
+  // not in each shard.
   const auto times = [&](const LayerShape& n) -> LayerShape {
+    constexpr int64_t kMost = int64_t{1} << 22;
     LayerShape e = {unit.b * n.b, unit.s * n.s, unit.h * n.h, unit.f * n.f, unit.v * n.v + 1};
-    if (e.b * e.s * std::max(e.h, e.f) > int64_t{1} << 22) e.s = multiple(unit.s, n.s);
+    if (e.b * e.s * std::max(e.h, e.f) > kMost) e.s = multiple(unit.s, n.s);
+    if (e.b * e.s * e.v > kMost) e.v = multiple(unit.v, n.v) + 1;
+    if (e.b * e.s * e.v > kMost) e.s = multiple(unit.s, n.s);
     return e;
   };
   return {wide, narrow, times({.b = 65, .s = 1, .h = 5, .f = 7, .v = 127}),
