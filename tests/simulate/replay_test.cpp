@@ -228,6 +228,38 @@ TEST(Replay, TakesACluster) {
                    static_cast<double>(replay(traces, cluster).makespan_ps()) * 1e-12);
 }
 
+// Host 0.5 GB/s, so a byte takes 2000 ps; the disk 0.25 GB/s, 4000 ps.
+TEST(Replay, CopiesTakeTheirBytesOverTheRateOfTheirLink) {
+  const auto priced = [](const std::function<void(TraceRecorder&)>& program) {
+    TraceRecorder recorder(TraceRecorder::Clock::kNone, TraceRecorder::Keeps::kWork);
+    program(recorder);
+    return replay({recorder.take()}, kPrices, ComputeModel{1e9, 1e9, 0.5e9, 0.25e9}).ranks[0];
+  };
+  // One after the other in a queue, beside the computing: 100 bytes end at 200 ns, 50 more at 300.
+  const RankTime one = priced([](TraceRecorder& trace) {
+    const int64_t first = trace.copy("a", TraceQueue::kToDevice, 100);
+    const int64_t second = trace.copy("b", TraceQueue::kToDevice, 50);
+    trace.work(150, 0, kNoFlags);
+    trace.arrival(first, 0, 0, 0);
+    trace.work(40, 0, kNoFlags);
+    trace.arrival(second, 0, 0, 0);
+  });
+  EXPECT_EQ(one, (RankTime{.finish_ps = 300'000, .busy_ps = 190'000, .stall_ps = 110'000}));
+  // Both directions of the link to the host at once, those of the disk not.
+  const auto both = [&](TraceQueue in, TraceQueue out) {
+    return priced([&](TraceRecorder& trace) {
+      const int64_t a = trace.copy("a", in, 100), b = trace.copy("b", out, 100);
+      trace.arrival(a, 0, 0, 0);
+      trace.arrival(b, 0, 0, 0);
+    });
+  };
+  EXPECT_EQ(both(TraceQueue::kToDevice, TraceQueue::kToHost).finish_ps, 200'000);
+  EXPECT_EQ(both(TraceQueue::kFromDisk, TraceQueue::kToDisk).finish_ps, 800'000);
+  // What nobody waits for ends when it does.
+  EXPECT_EQ(priced([](TraceRecorder& trace) { trace.copy("a", TraceQueue::kToHost, 100); }),
+            RankTime{});
+}
+
 TEST(SimulatedWorld, RefusesRulesThatDifferBetweenRanks) {
   SimulatedWorld world(2);
   const auto rule = [](int color) { return [color](int) { return SplitKey{color, 0}; }; };

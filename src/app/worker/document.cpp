@@ -134,12 +134,8 @@ void add_prediction(Json& document, const Plan& plan, const Prediction& predicti
   document["validation_loss"] = nullptr;
   document["validation"] = nullptr;
   document["telemetry"] = nullptr;
-  // Copies between tiers are counted and have no time yet: a step without theirs would mislead.
-  const double t = plan.memory.has_tiers() ? 0 : prediction.step_seconds;
-  document["step_time_s"] = nullptr;
-  if (!plan.memory.has_tiers()) {
-    document["step_time_s"] = {{"median", t}, {"ci95", {t, t}}, {"samples", Json::array({t})}};
-  }
+  const double t = prediction.step_seconds;
+  document["step_time_s"] = {{"median", t}, {"ci95", {t, t}}, {"samples", Json::array({t})}};
   document["tokens_per_s"] =
       t > 0 ? Json(static_cast<double>(plan.train.batch * plan.model.sequence) / t) : Json(nullptr);
   add_counted(document, plan, prediction.ranks);

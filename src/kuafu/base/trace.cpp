@@ -215,12 +215,12 @@ void TraceRecorder::wait(int64_t call, uint8_t flags, int64_t start_ns) {
 }
 
 int64_t TraceRecorder::copy(std::string_view what, TraceQueue queue, int64_t bytes) {
-  if (keeps_ != Keeps::kEverything) return -1;
   copies_.push_back(trace_.records.size());
   TraceRecord& r = add(TraceKind::kCopy, name_of_constant(what), now_ns());
   r.queue = queue;
   r.payload[0] = num_copies_ - copies_before_;
   r.payload[1] = bytes;
+  last_op_ = -1;
   return num_copies_++;
 }
 

@@ -55,6 +55,21 @@ std::string to_string(Activity::Kind kind) {
   }
 }
 
+Activity::Row row_of(TraceQueue queue) {
+  switch (queue) {
+    case TraceQueue::kToDevice:
+      return Activity::Row::kToDevice;
+    case TraceQueue::kToHost:
+      return Activity::Row::kToHost;
+    case TraceQueue::kFromDisk:
+      return Activity::Row::kFromDisk;
+    case TraceQueue::kToDisk:
+      return Activity::Row::kToDisk;
+    default:
+      return Activity::Row::kRank;
+  }
+}
+
 std::string queue_name(Activity::Row row) {
   switch (row) {
     case Activity::Row::kToDevice:

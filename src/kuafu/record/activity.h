@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "kuafu/base/trace.h"
+
 namespace kuafu {
 
 /// What one rank did for a while.
@@ -39,6 +41,8 @@ std::string to_string(Activity::Kind kind);
 
 /// "rank 3", "rank 3 to device".
 std::string row_name(int rank, Activity::Row row);
+/// Of what carries an event out.
+Activity::Row row_of(TraceQueue queue);
 /// "to device", "from disk"; empty of the rank itself.
 std::string queue_name(Activity::Row row);
 

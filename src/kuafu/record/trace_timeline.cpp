@@ -60,16 +60,10 @@ class Reader {
           step_.waits.push_back({found->second, start, end});
         }
         break;
-      case TraceKind::kCopy: {
-        using Row = Activity::Row;
-        const Row row = r.queue == TraceQueue::kToDevice   ? Row::kToDevice
-                        : r.queue == TraceQueue::kToHost   ? Row::kToHost
-                        : r.queue == TraceQueue::kFromDisk ? Row::kFromDisk
-                                                           : Row::kToDisk;
+      case TraceKind::kCopy:
         step_.copies.push_back({rank_, Activity::Kind::kCopy, text("copy ", to_string(r.queue)),
-                                name, start, end, row});
+                                name, start, end, row_of(r.queue)});
         break;
-      }
       case TraceKind::kArrival:
         if (end > start) step_.calls.push_back({"wait for a copy", name, start, end});
         break;

@@ -55,6 +55,14 @@ class Collector {
     Activity a{span.rank, Activity::Kind::kCompute, "compute",
                "",        seconds(span.start_ps),   seconds(span.end_ps)};
     if (span.kind == ReplaySpan::Kind::kWork) return a;
+    if (span.kind == ReplaySpan::Kind::kCopy || span.kind == ReplaySpan::Kind::kStall) {
+      a.label = trace_of(span).names[static_cast<size_t>(span.name)];
+      const bool is_stall = span.kind == ReplaySpan::Kind::kStall;
+      a.kind = is_stall ? Activity::Kind::kCommunication : Activity::Kind::kCopy;
+      a.what = is_stall ? "wait for a copy" : text("copy ", to_string(span.queue));
+      if (!is_stall) a.row = row_of(span.queue);
+      return a;
+    }
     const std::string& axis = trace_of(span).groups[static_cast<size_t>(span.group)].label;
     const std::string verb{to_string(span.verb)};
     a.label = axis.empty() ? verb : text(verb, " ", axis);
@@ -66,7 +74,7 @@ class Collector {
   }
 
   void close(Row& row, const ReplaySpan& span) const {
-    const std::string& phase = trace_of(span).names[static_cast<size_t>(span.mark)];
+    const std::string& phase = trace_of(span).names[static_cast<size_t>(span.name)];
     const std::string mark = phase == kStepPhase ? "update" : phase;
     const size_t space = std::min(mark.find(' '), mark.size());
     for (; row.num_named < row.all.size(); ++row.num_named) {

@@ -65,6 +65,14 @@ std::vector<PricedEvent> priced_events(const Trace& trace) {
       case TraceKind::kWait:
         all.push_back(call_event(trace, r, verbs));
         break;
+      case TraceKind::kCopy:
+      case TraceKind::kArrival:
+        all.push_back({.kind = r.kind == TraceKind::kCopy ? Kind::kCopy : Kind::kArrival,
+                       .name = r.name,
+                       .queue = r.queue,
+                       .sequence = r.payload[0],
+                       .bytes = r.payload[1]});
+        break;
       case TraceKind::kPhaseBegin:
         is_step.push_back(at(trace.names, r.name) == kStepPhase);
         break;

@@ -2,6 +2,7 @@
 #include "kuafu/simulate/replay.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <deque>
 #include <functional>
@@ -19,6 +20,12 @@ namespace kuafu {
 namespace {
 
 constexpr int64_t kUnknown = -1;
+
+/// Queues of copies by what they share: to the device, to the host, the disk.
+constexpr size_t kNumLinks = 3;
+size_t link_of(TraceQueue queue) {
+  return queue == TraceQueue::kToDevice ? 0 : queue == TraceQueue::kToHost ? 1 : 2;
+}
 
 bool is_message(Verb verb) {
   return verb == Verb::kSend || verb == Verb::kRecv || verb == Verb::kSendRecv;
@@ -39,8 +46,10 @@ struct RankState {
   int64_t port_free = 0;
   bool is_blocked = false;
   RankTime time;
-  std::vector<int64_t> ends;                       // by call: its end; kUnknown while open
-  std::vector<int64_t> begins;                     // by call: when its transfer began
+  std::vector<int64_t> ends;    // by call: its end; kUnknown while open
+  std::vector<int64_t> begins;  // by call: when its transfer began
+  std::vector<int64_t> copies;  // by copy: its end
+  std::array<int64_t, kNumLinks> link_free = {};
   std::unordered_map<int64_t, int64_t> positions;  // by group: collectives issued so far
 };
 
@@ -112,12 +121,27 @@ class Replay {
         rank.clock = std::max(rank.clock, end);
         break;
       }
+      case PricedEvent::Kind::kCopy:
+        copy(r, event);
+        break;
+      case PricedEvent::Kind::kArrival: {
+        const int64_t end =
+            std::max(rank.clock, rank.copies.at(static_cast<size_t>(event.sequence)));
+        tell({.rank = r,
+              .kind = ReplaySpan::Kind::kStall,
+              .start_ps = rank.clock,
+              .end_ps = end,
+              .name = event.name});
+        rank.time.stall_ps += end - rank.clock;
+        rank.clock = end;
+        break;
+      }
       case PricedEvent::Kind::kMark:
         tell({.rank = r,
               .kind = ReplaySpan::Kind::kMark,
               .start_ps = rank.clock,
               .end_ps = rank.clock,
-              .mark = event.name});
+              .name = event.name});
         break;
     }
     ++rank.next_event;
@@ -143,6 +167,24 @@ class Replay {
     const double arithmetic = static_cast<double>(event.flops) / compute_.flops_per_second;
     const double memory = static_cast<double>(event.bytes_moved) / compute_.bytes_per_second;
     return std::llround(std::max(arithmetic, memory) * 1e12);
+  }
+
+  void copy(int r, const PricedEvent& event) {
+    RankState& rank = state(r);
+    KUAFU_CHECK(event.sequence == static_cast<int64_t>(rank.copies.size()), "copy ", event.sequence,
+                " of rank ", r, " comes after ", rank.copies.size(), " copies");
+    const size_t link = link_of(event.queue);
+    const double rate = link == 2 ? compute_.disk_bytes_per_second : compute_.host_bytes_per_second;
+    const int64_t start = std::max(rank.clock, rank.link_free[link]);
+    const int64_t end = start + std::llround(static_cast<double>(event.bytes) / rate * 1e12);
+    rank.link_free[link] = end;
+    rank.copies.push_back(end);
+    tell({.rank = r,
+          .kind = ReplaySpan::Kind::kCopy,
+          .start_ps = start,
+          .end_ps = end,
+          .name = event.name,
+          .queue = event.queue});
   }
 
   void issue(int r, const PricedEvent& event) {
@@ -295,6 +337,10 @@ PricedTimes replay(const std::vector<Trace>& traces, const CostModel& prices,
   KUAFU_REQUIRE(compute.flops_per_second > 0 && compute.bytes_per_second > 0,
                 "a cluster that computes ", compute.flops_per_second, " FLOP/s and moves ",
                 compute.bytes_per_second, " bytes/s; both must be positive");
+  KUAFU_REQUIRE(compute.host_bytes_per_second > 0 && compute.disk_bytes_per_second > 0,
+                "a cluster that copies ", compute.host_bytes_per_second,
+                " bytes/s between device and host and ", compute.disk_bytes_per_second,
+                " bytes/s on a disk; both must be positive");
   return Replay(traces, prices, compute, observer).run();
 }
 

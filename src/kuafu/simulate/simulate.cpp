@@ -8,10 +8,13 @@
 #include "kuafu/simulate/activities.h"
 #include "kuafu/simulate/last_step.h"
 #include "kuafu/simulate/no_data.h"
+#include "kuafu/simulate/priced_events.h"
 #include "kuafu/simulate/replay.h"
 
 namespace kuafu {
 namespace {
+
+constexpr double kPicosecond = 1e-12;
 
 /// Recorded steps: the first makes the optimizer's state, the second is like all later ones.
 constexpr int64_t kRecorded = 2;
@@ -32,6 +35,37 @@ void require_simulated(const Plan& plan) {
                      " cannot be simulated: ",
                      "each rank is recorded alone, and who waits for whom depends on the order in ",
                      "which pushes arrive; nearest: staleness = 0, or thread ranks"));
+}
+
+/// With tiers the first step, in which nothing is kept, is longer than those that follow: the last one
+/// alone is priced, from when all ranks have ended the one before.
+void price_last_step(const std::vector<Trace>& traces, const Plan& plan, Prediction& prediction) {
+  struct Step {
+    int64_t end_ps = 0, stall_ps = 0;
+  };
+  std::vector<std::vector<Step>> ranks(traces.size(), {Step{}});  // the last is under way
+  replay(traces, plan.cluster, [&](const ReplaySpan& span) {
+    const auto r = static_cast<size_t>(span.rank);
+    if (span.kind == ReplaySpan::Kind::kStall) {
+      ranks[r].back().stall_ps += span.end_ps - span.start_ps;
+    } else if (span.kind == ReplaySpan::Kind::kMark &&
+               traces[r].names[static_cast<size_t>(span.name)] == kStepPhase) {
+      ranks[r].back().end_ps = span.end_ps;
+      ranks[r].emplace_back();
+    }
+  });
+  const size_t made = ranks[0].size() - 1;
+  int64_t begin = 0, end = 0;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    int64_t waited = 0;
+    for (size_t step = 0; step < made; ++step) waited += ranks[r][step].stall_ps;
+    if (made > 1) begin = std::max(begin, ranks[r][made - 2].end_ps);
+    if (made == 0) continue;
+    end = std::max(end, ranks[r][made - 1].end_ps);
+    waited += (plan.train.steps - static_cast<int64_t>(made)) * ranks[r][made - 1].stall_ps;
+    prediction.ranks[r].moves.wait_seconds = static_cast<double>(waited) * kPicosecond;
+  }
+  prediction.step_seconds = static_cast<double>(end - begin) * kPicosecond;
 }
 
 }  // namespace
@@ -90,14 +124,22 @@ Prediction simulate(const Plan& plan, const Registries& registries, Transport tr
   SimulatedWorld world(ranks, transport);
   Prediction prediction;
   std::vector<Trace> traces;
+  using Keeps = TraceRecorder::Keeps;
+  const bool has_tiers = plan.memory.has_tiers();
   for (int r = 0; r < ranks; ++r) {
-    TraceRecorder recorder(TraceRecorder::Clock::kNone, TraceRecorder::Keeps::kWork);
+    TraceRecorder recorder(TraceRecorder::Clock::kNone,
+                           has_tiers ? Keeps::kWorkByPhase : Keeps::kWork);
     prediction.ranks.push_back(simulate_rank(plan, registries, world, r, &recorder));
     traces.push_back(recorder.take());
     if (told) told(r + 1);
   }
-  prediction.step_seconds = replay(traces, plan.cluster).makespan_seconds() /
-                            static_cast<double>(std::min(plan.train.steps, kRecorded));
+  const int64_t recorded = std::min(plan.train.steps, kRecorded);
+  if (has_tiers) {
+    price_last_step(traces, plan, prediction);
+  } else {
+    prediction.step_seconds =
+        replay(traces, plan.cluster).makespan_seconds() / static_cast<double>(recorded);
+  }
   return prediction;
 }
 
