@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <map>
 
 #include <sstream>
 
@@ -410,6 +411,47 @@ TEST(Worker, TheFrontierIsThatOfATrainingHoweverFewItsSteps) {
   EXPECT_GT(found[0]["value"], 1);
   EXPECT_LT(found[0]["value"], 40) << "the budget decides";
   EXPECT_LE(found[0]["peak_bytes"], 2'000'000);
+}
+
+// What a policy of tiers fits, plain memory does not; the largest that fits runs in its budget.
+TEST(Worker, FrontierComparesPoliciesAndBudgets) {
+  const tests::Folder folder;
+  const std::string json = folder.path("f.json");
+  const auto search = [&](Arguments more) {
+    Arguments words = {tests::built("bin/kuafu"),
+                       "frontier",
+                       folder.write("plan.toml", kSmallPlan),
+                       "--vary",
+                       "model.layers",
+                       "--max",
+                       "40",
+                       "--json",
+                       json};
+    words.insert(words.end(), more.begin(), more.end());
+    return tests::Child(words).wait();
+  };
+  const tests::Ended ended = search({"--policy", "plain", "--policy", "host", "--policy", "belady",
+                                     "--budget", "600 KB", "--budget", "2 MB", "--measure"});
+  ASSERT_EQ(ended.code, kOk) << ended.output;
+  const Json answers = Json::parse(content_of(json)).at("answers");
+  ASSERT_EQ(answers.size(), 6U);
+  std::map<std::pair<std::string, int64_t>, int64_t> layers;
+  for (const Json& answer : answers) {
+    layers[{answer.at("policy"), answer.at("budget_bytes")}] = answer.at("value");
+    if (answer.at("value") == 0) continue;
+    EXPECT_LE(answer.at("peak_bytes"), answer.at("budget_bytes"));
+    EXPECT_GT(answer.at("predicted_step_s"), 0);
+    EXPECT_GT(answer.at("measured_step_s"), 0);
+    EXPECT_EQ(answer.at("host_peak_bytes") > 0, answer.at("policy") != "plain");
+  }
+  EXPECT_LT((layers.at({"plain", 600'000})), (layers.at({"plain", 2'000'000})));
+  EXPECT_LT((layers.at({"plain", 2'000'000})), (layers.at({"host", 2'000'000})));
+  EXPECT_EQ((layers.at({"belady", 2'000'000})), (layers.at({"host", 2'000'000})));
+  const tests::Ended none = search({"--policy", "plain", "--budget", "10 KB", "--measure"});
+  EXPECT_EQ(none.code, kOutOfMemory) << none.output;
+  const tests::Ended wrong = search({"--policy", "beladi", "--budget", "10 KB"});
+  EXPECT_EQ(wrong.code, kUsage);
+  EXPECT_NE(wrong.output.find("\"belady\""), std::string::npos) << wrong.output;
 }
 
 // A micro-batch of 8 samples of 16 tokens, 32 wide, in a cube of two: 128 tokens and a table of 64

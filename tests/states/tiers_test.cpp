@@ -129,9 +129,50 @@ TEST(Tiers, MoveLessWhereMoreFits) {
   };
   EXPECT_LE(moved("belady", least), moved("host", least));
   EXPECT_LT(moved("belady", 8 * least), moved("belady", least));
-  // Everything stays from its first use to the update: of three steps the first is played by "host".
+  // Everything stays from its first use to the update; under "auto" from the second step on.
   const Booked all = on_threads(plan_with(policy("belady", 8 * least)))[0];
-  EXPECT_EQ(all.moves.to_device - 2 * all.gradients, moved("host", 8 * least) / 3);
+  EXPECT_EQ(all.moves.to_device, 3 * all.gradients);
+  EXPECT_EQ(moved("auto", 8 * least), 2 * all.gradients + moved("host", 8 * least) / 3);
+}
+
+// A rank that finds other bytes in use than foretold ends: of every kind of plan none does.
+TEST(Tiers, ChooseFromTheFirstStepByUsesThatAreForetold) {
+  for (const auto& [name, base] : kinds()) {
+    const int64_t budget = least_budget(base) * 9 / 8;
+    for (const char* kind : {"belady", "static"}) {
+      for (const Booked& rank : on_threads(plan_with(both(base, policy(kind, budget))))) {
+        EXPECT_EQ(rank.moves.warm_ups, 0) << name;
+        EXPECT_EQ(rank.moves.to_device, 3 * rank.moves.step_to_device) << name << ", " << kind;
+      }
+    }
+  }
+  const Booked warmed = on_threads(plan_with(policy("auto", least_budget({}))))[0];
+  EXPECT_EQ(warmed.moves.warm_ups, 1);
+}
+
+TEST(Tiers, HoldTheFirstStepToWhatIsForetold) {
+  RankBook book(0, TierBook{.tier = "device", .budget = 1 << 20, .arena = 8 << 20});
+  const BookScope booked(&book);
+  const auto step = [](int64_t foretold) {
+    Tiers tiers({.policy = {.choose = memory::host_policy}}, at::kCPU);
+    const Tensor home = at::rand({100}), here = at::empty({100});
+    tiers.add(home, here, "block");
+    free_storage(here);
+    const int64_t beside = current_book()->live();
+    tiers.foretell({beside + foretold, beside, beside});
+    tiers.begin({{0}, {}}, Tiers::Then::kUpdate);
+    tiers.next();
+    const Tensor activation = at::rand({64});
+    tiers.next();
+  };
+  EXPECT_NO_THROW(step(256));
+  try {
+    step(260);
+    FAIL() << "4 bytes were foretold that nobody used";
+  } catch (const InternalError& e) {
+    const std::string what = e.what();
+    EXPECT_NE(what.find("moment 0 of the first step has"), std::string::npos) << what;
+  }
 }
 
 /// What a rank loads in each step that the policy chose, of 1 to 3 ranks with parameters whole and in
@@ -176,7 +217,6 @@ TEST(Tiers, NameThePolicyThatBreaksARule) {
     const BookScope booked(&book);
     const auto data = data_of(plan);
     Engine engine(plan, registries, world, *data, {});
-    engine.step();  // which it does not choose
     try {
       engine.step();
       FAIL() << "all fits";

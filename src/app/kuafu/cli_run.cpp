@@ -167,6 +167,13 @@ void add_frontier(CLI::App& app, FrontCall& call) {
       ->required()
       ->check(count())
       ->type_name("N");
+  list_option(frontier, "--policy", worker.policies,
+              "search under this memory.policy, \"plain\" too, and predict a step; may be repeated")
+      ->type_name("NAME");
+  list_option(frontier, "--budget", worker.budgets, "search in this memory.device; may be repeated")
+      ->type_name("SIZE");
+  frontier.add_flag("--measure", worker.is_measured,
+                    "run the largest that fits on thread ranks, in that budget, for 5 steps");
   list_option(frontier, "--set", worker.sets, "set a key of the plan; may be repeated")
       ->type_name("a.b=VALUE");
   frontier.add_option("--ranks", worker.ranks, "number of ranks (default: the plan's product)")
@@ -183,8 +190,10 @@ are refused (a batch that ranks do not divide) are stepped over.
 Examples:
   kuafu frontier plan.toml --vary train.batch --max 4096 --set memory.device=16GB
   kuafu frontier plan.toml --vary model.sequence --max 100000 --ranks 64 --json answer.json
+  kuafu frontier plan.toml --vary model.layers --max 96 --budget 6GB --budget 11GB \
+    --policy plain --policy static --policy auto --measure
 
-Exit codes: 0 found, 2 usage, 4 no value fits)");
+Exit codes: 0 found, of several searches one, 2 usage, 4 no value fits)");
 }
 
 }  // namespace

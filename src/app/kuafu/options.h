@@ -56,6 +56,8 @@ struct WorkerCall {
   bool is_save_async = false;
   std::string vary;  ///< frontier
   int64_t most = 0;
+  std::vector<std::string> policies, budgets;
+  bool is_measured = false;
 };
 
 /// `kuafu conformance`.

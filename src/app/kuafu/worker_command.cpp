@@ -45,6 +45,9 @@ std::vector<std::string> worker_words(const std::string& command, const WorkerCa
   if (call.is_save_async) words.emplace_back("--async");
   add("--vary", call.vary);
   if (call.most > 0) add("--max", text(call.most));
+  for (const std::string& policy : call.policies) add("--policy", policy);
+  for (const std::string& budget : call.budgets) add("--budget", budget);
+  if (call.is_measured) words.emplace_back("--measure");
   return words;
 }
 

@@ -128,6 +128,7 @@ Json moves_json(const Plan& plan, const std::vector<RankResult>& ranks) {
     moves["foretold_bytes"].push_back(r.moves.foretold);
     moves["step_to_device_bytes"].push_back(r.moves.step_to_device);
     moves["step_to_host_bytes"].push_back(r.moves.step_to_host);
+    moves["warm_up_steps"].push_back(r.moves.warm_ups);
     moves["prefetches"].push_back(r.moves.prefetches);
     moves["prefetch_hits"].push_back(r.moves.prefetch_hits);
     moves["wait_s"].push_back(r.moves.wait_seconds);

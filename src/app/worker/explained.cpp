@@ -11,13 +11,13 @@
 #include "app/worker/options.h"
 #include "app/worker/plan_json.h"
 #include "kuafu/comm/simulated.h"
+#include "kuafu/dataset/no_data.h"
 #include "kuafu/engine/engine.h"
 #include "kuafu/engine/stepping/stage_map.h"
 #include "kuafu/meter/book.h"
 #include "kuafu/meter/flops.h"
 #include "kuafu/optim/rule.h"
 #include "kuafu/parallel/tensor/embedding.h"
-#include "kuafu/simulate/no_data.h"
 
 namespace kuafu {
 namespace {

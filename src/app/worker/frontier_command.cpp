@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The largest value of a key whose simulated peak stays within memory.device: exact bytes of the
-// rank program on meta tensors, found by bisection.
+// rank program on meta tensors, found by bisection. Of each policy and budget that is asked for.
 
 #include <algorithm>
 #include <iostream>
 #include <map>
+#include <optional>
 
 #include "app/worker/options.h"
+#include "app/worker/trial.h"
 #include "kuafu/base/units.h"
 #include "kuafu/comm/simulated.h"
+#include "kuafu/plan/check.h"
 #include "kuafu/plan/keys.h"
 #include "kuafu/record/files.h"
 #include "kuafu/record/json_text.h"
@@ -19,6 +22,9 @@
 
 namespace kuafu {
 namespace {
+
+/// Steps that --measure makes of what it found; the first ones do not count.
+constexpr int64_t kMeasured = 5;
 
 /// Told before a plan is tried with it.
 void check_vary(const std::string& key) {
@@ -31,20 +37,29 @@ void check_vary(const std::string& key) {
 struct Point {
   bool is_legal = false;
   int64_t ranks = 0;
-  int64_t peak = 0;  ///< bytes of the rank that needs most
+  int64_t peak = 0;       ///< bytes of the rank that needs most
+  int64_t host_peak = 0;  ///< most of any rank, with tiers
   int rank = 0;
+};
+
+/// Seconds of a step.
+struct StepTimes {
+  std::optional<double> predicted, measured;
 };
 
 class Frontier {
  public:
-  Frontier(const WorkerOptions& options, const Registries& registries)
-      : options_(options), registries_(registries) {
-    const Plan plan = load_resolved(options, registries, 0);
+  /// Empty: the policy and the budget of the plan.
+  Frontier(WorkerOptions options, std::string policy, const std::string& budget,
+           const Registries& registries)
+      : options_(std::move(options)), registries_(registries), policy_(std::move(policy)) {
+    if (!budget.empty()) options_.overrides.emplace_back("memory.device", budget);
+    const Plan plan = under_policy(load_resolved(options_, registries, 0));
     KUAFU_REQUIRE(plan.memory.device.has_value(),
                   "kuafu frontier needs a budget: set "
-                  "memory.device, for example --set memory.device=16GB");
+                  "memory.device, for example --budget 16GB or --set memory.device=16GB");
     budget_ = *plan.memory.device;
-    initialise_tensors();
+    name_ = plan.memory.policy;
   }
 
   /// The largest value up to `most` that fits; 0 where none does.
@@ -65,8 +80,27 @@ class Frontier {
     return 0;
   }
 
+  /// Of a step with that value, on the plan's cluster and, where it is measured, on thread ranks here.
+  StepTimes times(int64_t value, bool is_measured) const {
+    Plan plan = plan_with(value);
+    plan.train.steps = kMeasured;
+    StepTimes times;
+    if (can_simulate(plan)) times.predicted = simulate(plan, registries_).step_seconds;
+    if (!is_measured) return times;
+    std::vector<double> seconds;
+    for (const RankResult& rank : run_threads(plan, registries_, {.is_certified = false})) {
+      seconds.resize(rank.step_seconds.size());
+      for (size_t i = 0; i < seconds.size(); ++i) {
+        seconds[i] = std::max(seconds[i], rank.step_seconds[i]);
+      }
+    }
+    times.measured = summarise(seconds).median;
+    return times;
+  }
+
   const std::map<int64_t, Point>& points() const { return points_; }
   int64_t budget() const { return budget_; }
+  const std::string& policy() const { return name_; }
 
  private:
   /// A value between two, both left out, whose plan is legal: the nearest to the middle. 0: none.
@@ -83,11 +117,9 @@ class Frontier {
   const Point& point(int64_t value) {
     const auto known = points_.find(value);
     if (known != points_.end()) return known->second;
-    WorkerOptions here = options_;
-    here.overrides.emplace_back(options_.vary, text(value));
     Point p;
     try {
-      Plan plan = load_resolved(here, registries_, 0, Warn::kNo);
+      const Plan plan = plan_with(value);
       check_placement(plan, registries_);
       p = measure(plan);
     } catch (const Refused&) {  // stepped over
@@ -97,53 +129,143 @@ class Frontier {
     return points_.emplace(value, p).first->second;
   }
 
+  Plan plan_with(int64_t value) const {
+    WorkerOptions here = options_;
+    here.overrides.emplace_back(options_.vary, text(value));
+    return under_policy(load_resolved(here, registries_, 0, Warn::kNo));
+  }
+
+  /// Keys of [memory] that the policy does not read stay as the plan has them: others do.
+  Plan under_policy(Plan plan) const {
+    if (policy_.empty()) return plan;
+    const MemoryPlan given = std::exchange(plan.memory, {});
+    plan.memory.recompute = given.recompute;
+    plan.memory.device = given.device;
+    if (policy_ != MemoryPlan{}.policy) plan.memory = given;
+    plan.memory.policy = policy_;
+    try {
+      plan::check_policy(plan, memory::kinds_of(registries_.policies), {});
+      plan::check_memory(plan, {});
+    } catch (const ConfigError& e) {
+      throw ConfigError(text("--policy ", policy_, ": ", e.what()));
+    }
+    return plan;
+  }
+
   /// Replicas hold alike: every rank of the first one is simulated, to its end. For two steps at
   /// least: a first one has no optimizer state yet when its activations are at their most.
   Point measure(Plan plan) const {
     plan.train.steps = std::max<int64_t>(plan.train.steps, 2);
     const auto ranks = static_cast<int>(num_ranks(plan));
     SimulatedWorld world(ranks);
-    Point p{true, ranks, 0, 0};
+    Point p{.is_legal = true, .ranks = ranks};
     const std::vector<Axis> axes = mesh_axes(plan, registries_.tensor_modes());
     for (int r = 0; r < ranks; ++r) {
       const Mesh mesh(axes, r, mesh_aliases(plan, registries_.tensor_modes()));
       if (mesh.coord(Axes{"data"}) != 0) continue;
-      const int64_t peak = simulate_need(plan, registries_, world, r).peak_bytes;
-      if (peak > p.peak) {
-        p.peak = peak;
+      const RankResult need = simulate_need(plan, registries_, world, r);
+      p.host_peak = std::max(p.host_peak, need.moves.host_peak);
+      if (need.peak_bytes > p.peak) {
+        p.peak = need.peak_bytes;
         p.rank = r;
       }
     }
     return p;
   }
 
-  const WorkerOptions& options_;
+  WorkerOptions options_;
   const Registries& registries_;
   int64_t budget_ = 0, most_ = 0;
+  std::string policy_, name_;        // asked for; that it is
   std::map<int64_t, Point> points_;  // by value
 };
 
-Json to_json(const Frontier& frontier, const WorkerOptions& options, int64_t best) {
+/// What was found of a policy in a budget.
+struct Fit {
+  Frontier frontier;
+  int64_t best = 0;
+  StepTimes times = {};
+};
+
+Json or_null(const std::optional<double>& seconds) {
+  return seconds ? Json(*seconds) : Json(nullptr);
+}
+
+Json to_json(const Fit& found) {
+  const Frontier& frontier = found.frontier;
   Json tried = Json::array();
   for (const auto& [value, p] : frontier.points()) {
     if (!p.is_legal) continue;
     tried.push_back({{"value", value},
                      {"ranks", p.ranks},
                      {"peak_bytes", p.peak},
+                     {"host_peak_bytes", p.host_peak},
                      {"fits", p.peak <= frontier.budget()}});
   }
-  const int64_t next = frontier.next_after(best);
-  Json document = {{"key", options.vary},
-                   {"max", options.most},
-                   {"budget_bytes", frontier.budget()},
-                   {"value", best},
-                   {"next", next == 0 ? Json(nullptr) : Json(next)},
-                   {"tried", tried}};
-  if (best > 0) {
-    document["ranks"] = frontier.points().at(best).ranks;
-    document["peak_bytes"] = frontier.points().at(best).peak;
+  const int64_t next = frontier.next_after(found.best);
+  Json out = {{"policy", frontier.policy()},
+              {"budget_bytes", frontier.budget()},
+              {"value", found.best},
+              {"next", next == 0 ? Json(nullptr) : Json(next)},
+              {"predicted_step_s", or_null(found.times.predicted)},
+              {"measured_step_s", or_null(found.times.measured)},
+              {"tried", tried}};
+  if (found.best > 0) {
+    const Point& best = frontier.points().at(found.best);
+    out["ranks"] = best.ranks;
+    out["peak_bytes"] = best.peak;
+    out["host_peak_bytes"] = best.host_peak;
   }
+  return out;
+}
+
+/// One answer as it is; of several a list.
+Json to_json(const std::vector<Fit>& answers, const WorkerOptions& options) {
+  Json document = {{"key", options.vary}, {"max", options.most}};
+  if (answers.size() == 1) {
+    document.update(to_json(answers[0]));
+    return document;
+  }
+  for (const Fit& found : answers) document["answers"].push_back(to_json(found));
   return document;
+}
+
+std::string percent_of(int64_t part, int64_t whole) {
+  return text(part / std::max<int64_t>(whole / 100, 1), " %");
+}
+
+void print_points(const Fit& found, const std::string& key) {
+  Table table({{key, Table::Align::kRight},
+               {"peak", Table::Align::kRight},
+               {"of the budget", Table::Align::kRight},
+               {"on rank", Table::Align::kRight},
+               {""}});
+  for (const auto& [value, p] : found.frontier.points()) {
+    if (!p.is_legal) continue;
+    table.add({text(value), print_bytes(p.peak), percent_of(p.peak, found.frontier.budget()),
+               text(p.rank), value == found.best ? "largest that fits" : ""});
+  }
+  std::cout << table.str();
+}
+
+void print_answers(const std::vector<Fit>& answers, const std::string& key) {
+  constexpr auto kRight = Table::Align::kRight;
+  Table table({{"budget", kRight},
+               {"policy"},
+               {text("largest ", key), kRight},
+               {"peak", kRight},
+               {"on the host", kRight},
+               {"step, predicted", kRight},
+               {"step, measured", kRight}});
+  const auto time = [](const std::optional<double>& s) { return s ? print_seconds(*s) : "-"; };
+  for (const Fit& a : answers) {
+    const Point best = a.best > 0 ? a.frontier.points().at(a.best) : Point{};
+    table.add({print_bytes(a.frontier.budget()), a.frontier.policy(),
+               a.best > 0 ? text(a.best) : "none", a.best > 0 ? print_bytes(best.peak) : "-",
+               best.host_peak > 0 ? print_bytes(best.host_peak) : "-", time(a.times.predicted),
+               time(a.times.measured)});
+  }
+  std::cout << table.str();
 }
 
 }  // namespace
@@ -151,25 +273,35 @@ Json to_json(const Frontier& frontier, const WorkerOptions& options, int64_t bes
 int frontier_command(const WorkerOptions& options) {
   check_vary(options.vary);
   const Registries registries = load_registries(options);
-  Frontier frontier(options, registries);
-  const int64_t best = frontier.search(options.most);
-  Table table({{options.vary, Table::Align::kRight},
-               {"peak", Table::Align::kRight},
-               {"of the budget", Table::Align::kRight},
-               {"on rank", Table::Align::kRight},
-               {""}});
-  for (const auto& [value, p] : frontier.points()) {
-    if (!p.is_legal) continue;
-    const int64_t percent = p.peak / std::max<int64_t>(frontier.budget() / 100, 1);
-    table.add({text(value), print_bytes(p.peak), text(percent, " %"), text(p.rank),
-               value == best ? "largest that fits" : ""});
+  initialise_tensors();
+  const auto or_plans = [](std::vector<std::string> given) {
+    if (given.empty()) given.emplace_back();
+    return given;
+  };
+  std::vector<Frontier> searches;
+  for (const std::string& budget : or_plans(options.budgets)) {
+    for (const std::string& policy : or_plans(options.policies)) {
+      searches.emplace_back(options, policy, budget, registries);
+    }
   }
-  std::cout << table.str();
-  if (best == 0) std::cout << "no legal value up to " << options.most << " fits\n";
+  const bool is_timed = options.is_measured || !options.policies.empty();
+  std::vector<Fit> answers;
+  for (Frontier& search : searches) {
+    Fit& found = answers.emplace_back(Fit{std::move(search)});
+    found.best = found.frontier.search(options.most);
+    if (found.best > 0 && is_timed) {
+      found.times = found.frontier.times(found.best, options.is_measured);
+    }
+    if (searches.size() == 1) print_points(found, options.vary);
+  }
+  if (searches.size() > 1 || is_timed) print_answers(answers, options.vary);
+  const bool is_any =
+      std::any_of(answers.begin(), answers.end(), [](const Fit& found) { return found.best > 0; });
+  if (!is_any) std::cout << "no legal value up to " << options.most << " fits\n";
   if (!options.json_file.empty()) {
-    replace_file(options.json_file, json_document(to_json(frontier, options, best)));
+    replace_file(options.json_file, json_document(to_json(answers, options)));
   }
-  return best > 0 ? kOk : kOutOfMemory;
+  return is_any ? kOk : kOutOfMemory;
 }
 
 }  // namespace kuafu

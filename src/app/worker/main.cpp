@@ -195,6 +195,9 @@ int main_with(int argc, char** argv) {
   frontier->add_option("--json", options.json_file);
   frontier->add_option("--vary", options.vary)->required();
   frontier->add_option("--max", options.most)->required()->check(CLI::PositiveNumber);
+  frontier->add_option("--policy", options.policies);
+  frontier->add_option("--budget", options.budgets);
+  frontier->add_flag("--measure", options.is_measured);
   list->add_option("--plugin", options.plugins);
   list->add_flag("--names", options.is_names_only);
   try {

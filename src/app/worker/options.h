@@ -53,6 +53,9 @@ struct WorkerOptions {
   bool is_of_suite = false;  ///< a case, which has no options of its own
   std::string vary;          ///< frontier: the key, and the largest value tried
   int64_t most = 0;
+  std::vector<std::string> policies,
+      budgets;               ///< frontier: a search of each pair; empty: the plan's
+  bool is_measured = false;  ///< frontier
 };
 
 /// What `kuafu matrix` is told.

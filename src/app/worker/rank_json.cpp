@@ -13,7 +13,7 @@ namespace {
 Json to_json(const MoveCounts& m) {
   return {m.to_device,  m.to_host,       m.foretold,     m.step_to_device, m.step_to_host,
           m.prefetches, m.prefetch_hits, m.wait_seconds, m.host_peak,      m.chunks,
-          m.disk.read,  m.disk.written,  m.disk.bytes};
+          m.disk.read,  m.disk.written,  m.disk.bytes,   m.warm_ups};
 }
 
 MoveCounts moves_from(const Json& j) {
@@ -27,6 +27,7 @@ MoveCounts moves_from(const Json& j) {
           .wait_seconds = j.at(7),
           .host_peak = j.at(8),
           .chunks = j.at(9),
+          .warm_ups = j.at(13),
           .disk = {.read = j.at(10), .written = j.at(11), .bytes = j.at(12)}};
 }
 

@@ -23,6 +23,7 @@ Engine::Engine(const Plan& plan, const Registries& registries, Communicator& wor
   // thread's first parallel loop: products before that were summed by all cores, in other bits.
   at::init_num_threads();
   state_->connect(registries);
+  state_->foretell(registries);
   if (!plan.train.telemetry) return;
   std::vector<WatchedParam> all;
   for (const WholeParam& p : all_params()) all.push_back({p.param, p.is_mine});

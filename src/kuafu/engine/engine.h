@@ -42,6 +42,8 @@ struct EngineOptions {
   /// of what its thread has computed. For experiments; null: 1.
   std::function<double(int64_t step)> slowdown = {};
   std::vector<int> push_script = {};  ///< order of pushes, see StaleOptions
+  /// A policy of tiers is told the uses of a step before the first one, where books are kept.
+  bool is_foretold = true;
   Wraps wraps = {};
 };
 

@@ -6,6 +6,8 @@
 #include <ATen/ATen.h>
 
 #include "kuafu/base/trace.h"
+#include "kuafu/engine/measuring/foretold.h"
+#include "kuafu/meter/book.h"
 #include "kuafu/parallel/pipeline/analysis.h"
 #include "kuafu/parallel/pipeline/choose.h"
 #include "kuafu/tensor/collectives.h"
@@ -72,6 +74,16 @@ void Engine::State::connect(const Registries& registries) {
   executor = std::make_unique<Executor>(std::move(at));
   training_row = row_of(map.schedule, pipeline_rank);
   validation_row = row_of(pipeline::forwards_of(map.schedule), pipeline_rank);
+}
+
+void Engine::State::foretell(const Registries& registries) {
+  if (!plan.memory.has_tiers() || !options.is_foretold || current_book() == nullptr) return;
+  if (registries.policies.find(plan.memory.policy).warms_up) return;
+  std::vector<int64_t> in_use;
+  for (const memory::Moment& m : foretold_uses(plan, registries, world.rank()).moments) {
+    in_use.push_back(m.in_use);
+  }
+  store->foretell(std::move(in_use));
 }
 
 std::function<double()> Engine::State::slowdown_of_step() const {

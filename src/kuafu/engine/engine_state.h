@@ -20,6 +20,8 @@ struct Engine::State {
         const EngineOptions& o);
 
   void connect(const Registries& registries);
+  /// The uses of a step to come, for a policy of tiers that does not warm up.
+  void foretell(const Registries& registries);
   /// What this rank holds, and, where replicas go on by themselves, who they push to.
   void make_states(const Registries& registries);
   std::function<double()> slowdown_of_step() const;

@@ -85,6 +85,7 @@ struct PolicyRule {
   Policy choose = {};
   MakePolicy make = {};
   bool needs_budget = true;  ///< see PolicyKind, as what follows
+  bool warms_up = false;
   bool searches = false;
   std::string lacks = {};
 };

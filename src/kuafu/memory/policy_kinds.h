@@ -13,6 +13,8 @@ struct PolicyKind {
   std::vector<std::string> keys = {};
   /// It keeps what fits: without a budget nothing would leave.
   bool needs_budget = true;
+  /// Its first training step is played by "host" and measured; else the uses of a step are foretold.
+  bool warms_up = false;
   /// Choosing may take as long as a search does: a minute for a trace.
   bool searches = false;
   /// What it needs and this build has not: "CBC (not found)"; empty: it is all there.

@@ -52,6 +52,7 @@ void register_policies(PolicyRules& policies) {
   for (size_t i = 0; i < kinds.size(); ++i) {
     rules[i].keys = kinds[i].keys;
     rules[i].needs_budget = kinds[i].needs_budget;
+    rules[i].warms_up = kinds[i].warms_up;
     rules[i].searches = kinds[i].searches;
     rules[i].lacks = kinds[i].lacks;
     policies.add(kinds[i].name, kinds[i].summary, rules[i]);
@@ -70,7 +71,13 @@ const PolicyRules& builtin_policies() {
 std::vector<PolicyKind> kinds_of(const PolicyRules& policies) {
   std::vector<PolicyKind> kinds;
   for (const auto& [name, summary, rule] : policies.entries()) {
-    kinds.push_back({name, summary, rule.keys, rule.needs_budget, rule.searches, rule.lacks});
+    kinds.push_back({.name = name,
+                     .summary = summary,
+                     .keys = rule.keys,
+                     .needs_budget = rule.needs_budget,
+                     .warms_up = rule.warms_up,
+                     .searches = rule.searches,
+                     .lacks = rule.lacks});
   }
   return kinds;
 }

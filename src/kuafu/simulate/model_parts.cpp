@@ -6,9 +6,9 @@
 
 #include "kuafu/base/trace.h"
 #include "kuafu/comm/simulated.h"
+#include "kuafu/dataset/no_data.h"
 #include "kuafu/engine/engine.h"
 #include "kuafu/meter/book.h"
-#include "kuafu/simulate/no_data.h"
 
 namespace kuafu {
 namespace {

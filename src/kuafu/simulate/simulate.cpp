@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "kuafu/comm/simulated.h"
+#include "kuafu/dataset/no_data.h"
 #include "kuafu/meter/op_trace.h"
 #include "kuafu/simulate/activities.h"
 #include "kuafu/simulate/last_step.h"
-#include "kuafu/simulate/no_data.h"
 #include "kuafu/simulate/priced_events.h"
 #include "kuafu/simulate/replay.h"
 

@@ -66,8 +66,10 @@ class Store {
   RuleSlots& slots() { return slots_; }
   /// What was moved so far; nothing without tiers.
   MoveCounts moves() const;
-  /// The trace that its policy chooses by; without moments where there is none, or not yet.
+  /// The uses of a training step, once they are known; without moments where there are no tiers.
   memory::UseTrace uses() const { return tiers_ ? tiers_->uses() : memory::UseTrace{}; }
+  /// See Tiers. @pre there are tiers
+  void foretell(std::vector<int64_t> in_use) { tiers_->foretell(std::move(in_use)); }
 
  private:
   /// A bucket and what this replica has of it.

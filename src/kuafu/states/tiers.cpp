@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is in use beside the chunks at each moment is not known before it was seen: the first training
-// step is played by "host" without prefetch, which needs the least, and measured. From then on the
-// policy has the whole trace. Steps of which no update follows (validation), and engines of which
-// nobody keeps books (certificates), are played like the first.
+// What is in use beside the chunks at each moment was foretold, or is not known before it was seen:
+// then the first training step is played by "host" without prefetch, which needs the least, and
+// measured (a warm-up). From then on the policy has the whole trace. Steps of which no update follows
+// (validation), and engines of which nobody keeps books (certificates), are played like a warm-up.
 
 #include "kuafu/states/tiers.h"
 
@@ -115,7 +115,7 @@ MoveCounts MoveCounts::stretched(int64_t recorded, int64_t steps) const {
   all.to_host += more * step_to_host;
   all.disk.read += more * disk.step_read;
   all.disk.written += more * disk.step_written;
-  const int64_t chosen = std::max<int64_t>(1, recorded - 1);  // steps that the policy played
+  const int64_t chosen = std::max<int64_t>(1, recorded - warm_ups);  // steps that the policy played
   all.prefetches += more * (prefetches / chosen);
   all.prefetch_hits += more * (prefetch_hits / chosen);
   return all;
@@ -163,10 +163,8 @@ auto Tiers::told(const F& f) const {
   }
 }
 
-std::unique_ptr<Tiers::Course> Tiers::course_of(const std::vector<std::vector<int>>& reads,
-                                                Then then, bool is_measured) const {
-  auto course = std::make_unique<Course>();
-  memory::UseTrace& trace = course->trace;
+memory::UseTrace Tiers::trace_of(const std::vector<std::vector<int>>& reads, Then then) const {
+  memory::UseTrace trace;
   for (const Chunk& chunk : chunks_) {
     trace.chunks.push_back(
         {.bytes = static_cast<int64_t>(chunk.home.nbytes()), .group = chunk.group});
@@ -181,6 +179,14 @@ std::unique_ptr<Tiers::Course> Tiers::course_of(const std::vector<std::vector<in
       update.uses.push_back({c, memory::Access::kAtHome});
     }
   }
+  return trace;
+}
+
+std::unique_ptr<Tiers::Course> Tiers::course_of(const std::vector<std::vector<int>>& reads,
+                                                Then then, bool is_measured) const {
+  auto course = std::make_unique<Course>();
+  memory::UseTrace& trace = course->trace;
+  trace = trace_of(reads, then);
   course->budget = kUnlimited;
   course->policy = memory::host_policy;
   if (is_measured) {
@@ -209,10 +215,12 @@ void Tiers::begin(const std::vector<std::vector<int>>& reads, Then then) {
   moment_ = 0;
   is_measuring_ = false;
   is_training_ = then == Then::kUpdate;
+  held_to_.reset();
   if (is_training_ && reads != reads_) {
     reads_ = reads;
-    in_use_.clear();
+    in_use_ = std::exchange(foretold_, {});
     steady_ = nullptr;
+    if (in_use_.size() == reads.size() + 1) held_to_ = 0;
   }
   const bool is_measured = in_use_.size() == reads.size() + 1;
   if (is_training_ && is_measured) {
@@ -223,10 +231,8 @@ void Tiers::begin(const std::vector<std::vector<int>>& reads, Then then) {
     now_ = other_.get();
   }
   if (!is_training_) return;
-  if (!is_measured && device_ != nullptr) {
-    in_use_.clear();
-    is_measuring_ = true;
-  }
+  is_measuring_ = device_ != nullptr && (!is_measured || held_to_);
+  if (!is_measured) in_use_.clear();
   for (const Direction queue : {Direction::kToDevice, Direction::kToHost}) {
     before_[static_cast<size_t>(queue)] = copied(queue);
   }
@@ -234,7 +240,24 @@ void Tiers::begin(const std::vector<std::vector<int>>& reads, Then then) {
 
 /// Of the moment that ends here.
 void Tiers::note_in_use() {
-  if (device_ != nullptr) in_use_.push_back(device_->take_most() - bytes_here());
+  if (device_ == nullptr) return;
+  const int64_t in_use = device_->take_most() - bytes_here();
+  if (!held_to_) return in_use_.push_back(in_use);
+  const size_t moment = (*held_to_)++;
+  KUAFU_CHECK(in_use == in_use_.at(moment), "moment ", moment, " of the first step has ", in_use,
+              " bytes in use on the device beside its chunks; foretold were ", in_use_[moment]);
+}
+
+void Tiers::foretell(std::vector<int64_t> in_use) { foretold_ = std::move(in_use); }
+
+memory::UseTrace Tiers::uses() {
+  if (steady_) return steady_->trace;
+  const bool is_made = is_measuring_ && moment_ == reads_.size() + 1;
+  if (is_made && in_use_.size() < moment_) note_in_use();
+  if (in_use_.size() != reads_.size() + 1) return {};
+  memory::UseTrace trace = trace_of(reads_, Then::kUpdate);
+  for (size_t t = 0; t < in_use_.size(); ++t) trace.moments[t].in_use = in_use_[t];
+  return trace;
 }
 
 void Tiers::next() {
@@ -269,6 +292,7 @@ void Tiers::go_home() {
   counts_.to_device += counts_.step_to_device;
   counts_.to_host += counts_.step_to_host;
   counts_.foretold += now_->foretold;
+  if (now_ != steady_.get()) ++counts_.warm_ups;
 }
 
 int64_t Tiers::copied(Direction queue) const {

@@ -50,7 +50,8 @@ struct MoveCounts {
   double wait_seconds = 0;  ///< in which the rank's thread stood still for a copy
   int64_t host_peak = 0;    ///< most bytes of states on the host
   int64_t chunks = 0;       ///< of parameters
-  DiskCounts disk = {};     ///< of slots; its wait is in wait_seconds too
+  int64_t warm_ups = 0;  ///< steps that "host" played, since nobody knew yet what would be in use
+  DiskCounts disk = {};  ///< of slots; its wait is in wait_seconds too
   bool operator==(const MoveCounts&) const = default;
 
   /// Those of so many steps, of `recorded` ones of which the last is like all that follow.
@@ -67,6 +68,10 @@ struct MoveCounts {
 ///     go_home   before the update: nothing of a chunk is on the device the host changes it
 class Tiers {
  public:
+  /// What will be in use beside the chunks in each moment of the training steps to come, the update
+  /// last: the policy chooses from the first one on, which is held to it.
+  void foretell(std::vector<int64_t> in_use);
+
   /// What follows the last moment of begin().
   enum class Then : uint8_t { kUpdate, kNothing };
 
@@ -95,7 +100,7 @@ class Tiers {
 
   MoveCounts counts() const;
   /// The uses of a step with what is in use beside them, once they are known; else no moments.
-  memory::UseTrace uses() const { return steady_ ? steady_->trace : memory::UseTrace{}; }
+  memory::UseTrace uses();
 
  private:
   /// A copy under way, until it was waited for.
@@ -124,6 +129,7 @@ class Tiers {
     int64_t foretold = 0;  ///< bytes that a step loads
   };
 
+  memory::UseTrace trace_of(const std::vector<std::vector<int>>& reads, Then then) const;
   std::unique_ptr<Course> course_of(const std::vector<std::vector<int>>& reads, Then then,
                                     bool is_measured) const;
   template <class F>
@@ -145,7 +151,9 @@ class Tiers {
   std::vector<Leaving> leaving_;
 
   std::vector<std::vector<int>> reads_;  // of the steps that `steady_` is for
-  std::vector<int64_t> in_use_;          // by moment, from the first of them
+  std::vector<int64_t> in_use_;          // by moment, foretold or from the first of them
+  std::vector<int64_t> foretold_;        // for the first training step; then none
+  std::optional<size_t> held_to_;        // while it is made: moments that were held to in_use_
   std::unique_ptr<Course> steady_,
       other_;  // of all later ones; of a step that is measured or alone
   Course* now_ = nullptr;
