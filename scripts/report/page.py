@@ -21,6 +21,7 @@ import steps
 import style
 import suite_figures
 import table
+import tiers
 import timings
 import views
 from table import text
@@ -43,7 +44,7 @@ SECTIONS = {
                 "send nothing and have no row."),
     "tradeoff": ("Speed and memory", "Every finished case by what it costs in memory and gives in "
                  "throughput, one panel for each kind of work. Up and left is better; a larger mark has more ranks."),
-} | steps.SECTIONS | noise.SECTIONS | ratios.SECTIONS | side_by_side.SECTIONS
+} | tiers.SECTIONS | steps.SECTIONS | noise.SECTIONS | ratios.SECTIONS | side_by_side.SECTIONS
 HOLLOW_NOTE = ("Filled marks are proven: the case carries a certificate of equality with a "
                "reference. Hollow ones carry none. Marks in red are different: the certificate refutes the case, "
                "which stands in no ranking and no ratio.")
@@ -219,7 +220,7 @@ def render(run, written, progress=None):
     """The whole page of one run. `written` maps figure names to what was drawn (paper.Drawn), those of scripts to SVG files."""
     asked = layer_maps.plots(run) | suite_figures.pages(run)
     sections = SECTIONS | layer_maps.sections(run) | suite_figures.sections(run)
-    drawings = plots.PLOTS | steps.PLOTS | noise.PLOTS | asked | ratios.PLOTS
+    drawings = plots.PLOTS | tiers.PLOTS | steps.PLOTS | noise.PLOTS | asked | ratios.PLOTS
     figures = {name: plot for name, function in (progress.of(drawings, "page:") if progress else drawings).items()
                if name in written and (plot := function(run)) is not None}
     scripts = [name for name in sections if name in written and name not in figures and name not in SECTIONS]

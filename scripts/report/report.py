@@ -29,6 +29,7 @@ try:
     import suite_figures
     import suite_scripts
     import text_report
+    import tiers
     from progress import Progress
 except ImportError as error:
     if __name__ != "__main__":
@@ -117,7 +118,7 @@ def draw_report(runs, labels, out):
     for run in runs:
         _finished(run)
     is_one = len(runs) == 1
-    drawings = (figures.FIGURES | steps.FIGURES | noise.FIGURES | layer_maps.drawings(runs[0]) | suite_figures.drawings(runs[0]) | ratios.FIGURES if is_one
+    drawings = (figures.FIGURES | tiers.FIGURES | steps.FIGURES | noise.FIGURES | layer_maps.drawings(runs[0]) | suite_figures.drawings(runs[0]) | ratios.FIGURES if is_one
                 else side_by_side.figures(runs, labels))
     scripted, left_out = {}, []
     with contextlib.closing(Progress((1 + is_one) * len(drawings))) as progress:

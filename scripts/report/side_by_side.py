@@ -12,6 +12,7 @@ import reasons
 import record
 import style
 import table
+import tiers
 from table import text
 from values import flat
 
@@ -76,7 +77,7 @@ def together(runs, labels):
 def figures(runs, labels):
     """{name: function of a run} as figures.write takes it."""
     every = together(runs, labels)
-    watched = noise.FIGURES | layer_maps.drawings(every)
+    watched = noise.FIGURES | tiers.FIGURES | layer_maps.drawings(every)
     return ({name: lambda _, name=name: _drawing(baselines.draw_static, name, runs, labels) for name in MEASURES}
             | {name: lambda _, draw=draw: draw(every) for name, draw in watched.items()})
 
@@ -84,13 +85,13 @@ def figures(runs, labels):
 def plots(runs, labels):
     every = together(runs, labels)
     drawn = {name: _drawing(baselines.draw_interactive, name, runs, labels) for name in MEASURES}
-    drawn |= {name: draw(every) for name, draw in (noise.PLOTS | layer_maps.plots(every)).items()}
+    drawn |= {name: draw(every) for name, draw in (noise.PLOTS | tiers.PLOTS | layer_maps.plots(every)).items()}
     return {name: plot for name, plot in drawn.items() if plot}
 
 
 def sections(runs, labels):
     """{name: (title, caption)}"""
-    return SECTIONS | noise.SECTIONS | layer_maps.sections(together(runs, labels))
+    return SECTIONS | noise.SECTIONS | tiers.SECTIONS | layer_maps.sections(together(runs, labels))
 
 
 SECTIONS = {

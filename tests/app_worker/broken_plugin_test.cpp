@@ -73,6 +73,8 @@ TEST(BrokenPlugin, EveryBrokenRuleIsTold) {
         Broken{"no_ratios", "ratios gave no tensor"}, Broken{"wide_ratios", "ratios gave Double"},
         Broken{"replaces", "slot \"u\" is replaced by another tensor"},
         Broken{"resizes", "slot \"u\" is changed from"},
+        Broken{"changes_what_it_reads", "update changes slot \"u\", which it only reads"},
+        Broken{"uses_what_it_has_not", "update threw an error of LibTorch: "},
         Broken{"throws_error", "update threw an exception: no luck today"},
         Broken{"wrong_shapes", "update threw an error of LibTorch: "}}) {
     expect_told(b);

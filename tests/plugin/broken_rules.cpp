@@ -32,13 +32,16 @@ Rule plain(const OptimizerPlan&) {
   return {.update = [](RulePiece& p, const Rates& rates, const Tensor&) { sgd(p, rates); }};
 }
 
-/// With a slot that it does `f` to.
-OptimizerRule doing(void (*f)(RulePiece& p)) {
-  return {.make = [f](const OptimizerPlan&) -> Rule {
-    return {.slots = {"u"}, .update = [f](RulePiece& p, const Rates& rates, const Tensor&) {
-              sgd(p, rates);
-              f(p);
-            }};
+/// With a slot that it does `f` to, and says that it does `use` with.
+OptimizerRule doing(void (*f)(RulePiece& p), SlotUse use = SlotUse::kChange) {
+  return {.make = [f, use](const OptimizerPlan&) -> Rule {
+    return {.slots = {"u"},
+            .slot_uses = [use](const RulePiece&) { return SlotUses{.update = use}; },
+            .update =
+                [f](RulePiece& p, const Rates& rates, const Tensor&) {
+                  sgd(p, rates);
+                  f(p);
+                }};
   }};
 }
 
@@ -115,6 +118,9 @@ void add_rules(Registries& registries) {
   add("wide_ratios", measuring(two_sums, [](const Tensor& norms) { return norms + 1.0; }), true);
   add("replaces", doing([](RulePiece& p) { p.slots[0] = p.grad * 2; }));
   add("resizes", doing([](RulePiece& p) { p.slots[0].resize_({7}); }));
+  add("changes_what_it_reads",
+      doing([](RulePiece& p) { p.slots[0].add_(p.grad); }, SlotUse::kRead));
+  add("uses_what_it_has_not", doing([](RulePiece& p) { p.slots[0].add_(p.grad); }, SlotUse::kNone));
   add("throws_int", doing([](RulePiece&) { throw 42; }));
   add("throws_error", doing([](RulePiece&) { throw std::runtime_error("no luck today"); }));
   add("wrong_shapes", doing([](RulePiece& p) { p.slots[0].add_(at::ones({5, 5, 5})); }));

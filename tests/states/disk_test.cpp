@@ -100,6 +100,21 @@ TEST(Disk, MovesAndHoldsAsMuchWithoutMemory) {
   }
 }
 
+// Whatever the rule, one of its passes alone uses a slot: it comes once a step and goes back once.
+TEST(Disk, MovesEverySlotOnceAStep) {
+  for (const std::string& rule : builtin_optimizer_names()) {
+    if (rule == "sgd") continue;  // with momentum among kinds()
+    for (const int64_t stage : {0, 3}) {
+      const Plan plan = plan_with(both(both(replicas(2, stage), {{"optimizer.kind", rule}}),
+                                       on_disk({{"memory.chunk_size", "2000"}})));
+      for (const Booked& rank : on_threads(plan)) {
+        EXPECT_EQ(rank.moves.disk.step_read, rank.moves.disk.bytes) << rule << ", ZeRO-" << stage;
+        EXPECT_EQ(rank.moves.disk.step_written, rank.moves.disk.bytes) << rule;
+      }
+    }
+  }
+}
+
 // Two slots of AdamW leave the host but for a few runs, which are of one row at most here.
 TEST(Disk, TakesSlotsOffTheHost) {
   const Overrides small = {{"model.layers", "8"}, {"memory.chunk_size", "1000"}};

@@ -74,7 +74,6 @@ void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) 
   const at::NoGradGuard no_grad;
   if (!slots_->is_declared()) begin(shards);
   const States states = slots_->rows_of(shards);
-  expect_uses(shards, states, mesh);
   const Rates rates{.lr = lr, .step = ++num_steps_};
   std::vector<RulePiece> pieces;
   for (size_t i = 0; i < shards.size(); ++i) {
@@ -86,17 +85,19 @@ void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) 
                       .weight_decay = is_left_out(*shards[i].param) ? 0 : plan_.weight_decay,
                       .is_matrix = updates_whole(*shards[i].param)});
   }
+  expect_uses(shards, states, pieces, mesh);
   std::vector<Tensor> ratios(shards.size());
   if (rule_.has_ratios()) ratios = ratios_of(shards, states, pieces, rates, mesh);
   std::vector<Tensor> steps = steps_of(shards, states, pieces, rates, mesh);
   for (size_t i = 0; i < shards.size(); ++i) {
     RulePiece& piece = pieces[i];
-    use(*states[i], RuleSlots::Use::kChange);
     piece.step = std::move(steps[i]);
-    if (updates_whole(*shards[i].param) && !piece.step.defined()) {
+    if (piece.is_matrix && !piece.step.defined()) {
+      give_slots(piece, *states[i], SlotUse::kChange);
       const DirectionPiece whole{&shards[i], rule_.direction(piece, rates)};
       piece.step = steps_of_matrices({whole}, mesh, rule_.whole)[0];
     }
+    give_slots(piece, *states[i], uses_of(piece).update);
     if (watch_ != nullptr) watch_->before_update(i, piece.value);
     rule_.update(piece, rates, ratios[i]);
     if (watch_ != nullptr) watch_->after_update(i, piece.value);
@@ -107,18 +108,28 @@ void Optimizer::step(std::span<ParamShard> shards, double lr, const Mesh& mesh) 
 }
 
 void Optimizer::expect_uses(std::span<const ParamShard> shards, const States& states,
-                            const Mesh& mesh) {
+                            const std::vector<RulePiece>& pieces, const Mesh& mesh) {
   if (!slots_->is_away()) return;
-  std::vector<size_t> all, order;
-  for (const RuleSlots::Row* state : states) all.push_back(slots_->number_of(*state));
-  if (rule_.has_ratios()) order = all;
+  std::vector<size_t> measured, directed, updated;
   for (size_t i = 0; i < shards.size(); ++i) {
-    if (updates_whole(*shards[i].param) && splitting_axes(shards[i], mesh) != 0) {
-      order.push_back(all[i]);
-    }
+    const size_t row = slots_->number_of(*states[i]);
+    const SlotUses uses = uses_of(pieces[i]);
+    const bool is_split = splitting_axes(shards[i], mesh) != 0;
+    if (rule_.has_ratios() && uses.measure != SlotUse::kNone) measured.push_back(row);
+    if (pieces[i].is_matrix && is_split) directed.push_back(row);
+    const bool has_direction = pieces[i].is_matrix && !is_split;
+    if (has_direction || uses.update != SlotUse::kNone) updated.push_back(row);
   }
-  order.insert(order.end(), all.begin(), all.end());
-  slots_->expect(order);
+  measured.insert(measured.end(), directed.begin(), directed.end());
+  measured.insert(measured.end(), updated.begin(), updated.end());
+  slots_->expect(measured);
+}
+
+void Optimizer::give_slots(RulePiece& piece, const RuleSlots::Row& state, SlotUse use) {
+  piece.slots = use == SlotUse::kNone ? Tensors(state.slots.size()) : state.slots;
+  if (use == SlotUse::kNone) return;
+  slots_->use(slots_->number_of(state),
+              use == SlotUse::kRead ? RuleSlots::Use::kRead : RuleSlots::Use::kChange);
 }
 
 void Optimizer::skip(std::span<const ParamShard> shards, const Mesh& mesh) {
@@ -135,7 +146,7 @@ void Optimizer::skip(std::span<const ParamShard> shards, const Mesh& mesh) {
   }
   const States states = slots_->rows_of(shards);
   const auto direction = [&](size_t i) {
-    use(*states[i], RuleSlots::Use::kRead);
+    slots_->use(slots_->number_of(*states[i]), RuleSlots::Use::kRead);
     const Tensor& u = states[i]->slots[0];
     return DirectionPiece{&shards[i], plan_.nesterov ? u.clone() : kept(u)};
   };
@@ -171,7 +182,7 @@ std::vector<Tensor> Optimizer::steps_of(std::span<const ParamShard> shards, cons
   for (size_t i = 0; i < shards.size(); ++i) {
     if (!updates_whole(*shards[i].param) || splitting_axes(shards[i], mesh) == 0) continue;
     at.push_back(i);
-    use(*states[i], RuleSlots::Use::kChange);
+    give_slots(pieces[i], *states[i], SlotUse::kChange);
     parts.push_back({&shards[i], kept(rule_.direction(pieces[i], rates))});
   }
   const std::vector<Tensor> found = steps_of_matrices(parts, mesh, rule_.whole);
@@ -200,7 +211,7 @@ std::vector<Tensor> Optimizer::ratios_of(std::span<const ParamShard> shards, con
                                          const Mesh& mesh) {
   return ratios_from(shards, rates, mesh, [&](size_t i, const ops::LayerRun& run) {
     pieces[i].layers = run;
-    use(*states[i], RuleSlots::Use::kChange);
+    give_slots(pieces[i], *states[i], uses_of(pieces[i]).measure);
     return rule_.measure(pieces[i], rates);
   });
 }

@@ -29,26 +29,34 @@ std::string described(const Tensor& t) {
 /// A tensor that may be changed in place and no otherwise.
 class InPlace {
  public:
-  explicit InPlace(const Tensor& t)
-      : tensor_(t),
-        storage_(t.storage().unsafeGetStorageImpl()),
-        strides_(t.strides().vec()),
-        was_(described(t)) {}
+  /// `t` may be undefined, and stays so then.
+  explicit InPlace(const Tensor& t) : tensor_(t), was_(described(t)) {
+    if (!t.defined()) return;
+    storage_ = t.storage().unsafeGetStorageImpl();
+    strides_ = t.strides().vec();
+    version_ = t._version();
+  }
 
   /// "replaced by f32 (2, 3)", "resized from ... to ..."; empty where it is what it was.
   std::string change(const Tensor& now) const {
     if (!now.is_same(tensor_)) return "replaced by another tensor, " + described(now);
     const std::string is = described(now);
     if (is != was_) return text("changed from ", was_, " to ", is);
+    if (!now.defined()) return "";
     const bool is_there =
         now.storage().unsafeGetStorageImpl() == storage_ && now.strides().vec() == strides_;
     return is_there ? "" : "given other memory";
   }
+  /// By an operation in place that LibTorch knows of.
+  bool has_other_elements(const Tensor& now) const {
+    return now.defined() && now._version() != version_;
+  }
 
  private:
   Tensor tensor_;
-  const void* storage_;
+  const void* storage_ = nullptr;
   std::vector<int64_t> strides_;
+  int64_t version_ = 0;
   std::string was_;
 };
 
@@ -58,14 +66,15 @@ class CheckedRule {
 
   Tensor measure(RulePiece& piece, const Rates& rates) const {
     Tensor sums;
-    watched("measure", piece, [&] { sums = rule_.measure(piece, rates); });
+    watched("measure", piece, uses_of(piece).measure, [&] { sums = rule_.measure(piece, rates); });
     expect(sums, piece.value.options().dtype(at::kDouble), {piece.layers.layers, rule_.num_norms},
            "measure", "a row for each layer of the piece, num_norms columns");
     return sums;
   }
   Tensor direction(RulePiece& piece, const Rates& rates) const {
     Tensor direction;
-    watched("direction", piece, [&] { direction = rule_.direction(piece, rates); });
+    watched("direction", piece, SlotUse::kChange,
+            [&] { direction = rule_.direction(piece, rates); });
     expect(direction, piece.value.options(), shape_of(piece.value), "direction",
            "an element for each of the piece");
     return direction;
@@ -84,11 +93,17 @@ class CheckedRule {
     return ratios;
   }
   void update(RulePiece& piece, const Rates& rates, const Tensor& ratios) const {
-    watched("update", piece, [&] { rule_.update(piece, rates, ratios); });
+    watched("update", piece, uses_of(piece).update, [&] { rule_.update(piece, rates, ratios); });
+  }
+  SlotUses uses_of(const RulePiece& piece) const {
+    SlotUses uses;
+    if (rule_.slot_uses) run_foreign(who_, "slot_uses", [&] { uses = rule_.slot_uses(piece); });
+    return uses;
   }
 
  private:
-  void watched(const char* part, RulePiece& piece, const std::function<void()>& f) const {
+  void watched(const char* part, RulePiece& piece, SlotUse use,
+               const std::function<void()>& f) const {
     const InPlace value(piece.value);
     const std::vector<InPlace> slots(piece.slots.begin(), piece.slots.end());
     run_foreign(who_, part, f);
@@ -104,7 +119,11 @@ class CheckedRule {
     }
     const std::vector<std::string>& names = piece.is_matrix ? rule_.matrix_slots : rule_.slots;
     for (size_t i = 0; i < slots.size(); ++i) {
-      require(slots[i].change(piece.slots[i]), "slot " + in_quotes(names.at(i)));
+      const std::string slot = "slot " + in_quotes(names.at(i));
+      require(slots[i].change(piece.slots[i]), slot);
+      if (use == SlotUse::kChange || !slots[i].has_other_elements(piece.slots[i])) continue;
+      throw PluginError(text(who_, ": ", part, " changes ", slot,
+                             ", which it only reads by slot_uses; allowed: SlotUse::kChange"));
     }
   }
 
@@ -157,6 +176,7 @@ void run_foreign(const std::string& who, const std::string& what, const std::fun
 Rule checked(Rule rule, const std::string& who) {
   const auto held = std::make_shared<const CheckedRule>(rule, who);
   if (rule.measure) rule.measure = std::bind_front(&CheckedRule::measure, held);
+  if (rule.slot_uses) rule.slot_uses = std::bind_front(&CheckedRule::uses_of, held);
   if (rule.direction) rule.direction = std::bind_front(&CheckedRule::direction, held);
   if (rule.whole) rule.whole = std::bind_front(&CheckedRule::whole, held);
   if (rule.ratios) rule.ratios = std::bind_front(&CheckedRule::ratios, held);

@@ -62,7 +62,14 @@ Rule make_lamb(const OptimizerPlan& plan) {
     if (keeps_direction(p)) return ops::layer_step(p.value, p.grad, each, p.layers);  // 6
     ops::lamb(p.value, p.slots[0], p.slots[1], each, args(p, rates), p.layers);
   };
-  return {.slots = {"m", "v"}, .measure = measure, .ratios = ratios, .update = update};
+  const auto uses = [](const RulePiece& p) {
+    return SlotUses{.update = keeps_direction(p) ? SlotUse::kNone : SlotUse::kRead};
+  };
+  return {.slots = {"m", "v"},
+          .slot_uses = uses,
+          .measure = measure,
+          .ratios = ratios,
+          .update = update};
 }
 
 }  // namespace kuafu

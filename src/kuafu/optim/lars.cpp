@@ -42,7 +42,12 @@ Rule make_lars(const OptimizerPlan& plan) {
               {is_in_step ? rates.lr : 1, momentum, p.weight_decay, p.grad_factor, most},
               p.layers);  // 4 to 6
   };
-  return {.slots = {"velocity"}, .measure = measure, .ratios = ratios, .update = update};
+  const auto uses = [](const RulePiece&) { return SlotUses{.measure = SlotUse::kNone}; };
+  return {.slots = {"velocity"},
+          .slot_uses = uses,
+          .measure = measure,
+          .ratios = ratios,
+          .update = update};
 }
 
 }  // namespace kuafu

@@ -88,9 +88,13 @@ Rule make_muon(const OptimizerPlan& plan) {
                     {plan.adam_lr * (rates.lr / plan.lr), plan.beta1, plan.beta2, plan.epsilon,
                      p.weight_decay, rates.step, p.grad_factor});  // 6
   };
+  const auto uses = [](const RulePiece& p) {
+    return SlotUses{.update = p.is_matrix ? SlotUse::kNone : SlotUse::kChange};
+  };
   return {.slots = {"m", "v"},
           .matrix_slots = {"velocity"},
           .direction = direction,
+          .slot_uses = uses,
           .whole = [plan](const Tensor& u,
                           const LayerSplit& layers) { return orthogonal(plan, u, layers); },
           .update = update};

@@ -76,10 +76,13 @@ class Optimizer {
   Tables tables_of(std::span<const ParamShard> shards, const Mesh& mesh) const;
   using States = std::vector<RuleSlots::Row*>;
   /// Tells what a step uses of slots that lie elsewhere, in which order.
-  void expect_uses(std::span<const ParamShard> shards, const States& states, const Mesh& mesh);
-  void use(const RuleSlots::Row& state, RuleSlots::Use how) {
-    slots_->use(slots_->number_of(state), how);
+  void expect_uses(std::span<const ParamShard> shards, const States& states,
+                   const std::vector<RulePiece>& pieces, const Mesh& mesh);
+  SlotUses uses_of(const RulePiece& piece) const {
+    return rule_.slot_uses ? rule_.slot_uses(piece) : SlotUses{};
   }
+  /// Gives a piece its slots for a pass.
+  void give_slots(RulePiece& piece, const RuleSlots::Row& state, SlotUse use);
   /// What directions are made of, which outlives the use of the slots.
   Tensor kept(const Tensor& direction) const {
     return slots_->is_away() ? direction.clone() : direction;

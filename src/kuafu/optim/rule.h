@@ -32,6 +32,16 @@ struct Rates {
   int64_t step = 1;  ///< from 1
 };
 
+/// What a pass over a piece does with its slots.
+enum class SlotUse : uint8_t {
+  kNone,  ///< nothing: they are undefined tensors there
+  kRead,
+  kChange,
+};
+struct SlotUses {
+  SlotUse measure = SlotUse::kChange, update = SlotUse::kChange;
+};
+
 /// One update rule. A rule without ratios is elementwise: update alone. With ratios a step is
 ///
 ///   measure   elementwise: moments, and sums of squares by layer over the piece, (layers, k) f64
@@ -51,6 +61,9 @@ struct Rule {
   /// Of hidden matrices instead, where the rule updates those as wholes; else empty.
   std::vector<std::string> matrix_slots = {};
   std::function<Tensor(RulePiece& piece, const Rates& rates)> direction = {};
+  /// Of a piece, its slots aside: what comes from a disk, and goes back, for each pass. Empty: both
+  /// change them.
+  std::function<SlotUses(const RulePiece& piece)> slot_uses = {};
   std::function<Tensor(const Tensor& direction, const LayerSplit& layers)> whole = {};
   std::function<Tensor(RulePiece& piece, const Rates& rates)> measure = {};
   int64_t num_norms = 2;  ///< k
