@@ -105,6 +105,7 @@ OptimizerRules with_look(const std::string& kind, Tensor& (*of)(RulePiece&), boo
         if (is_written) x[i] = value;
       }
     };
+    rule.slot_uses = {};  // it has them in both passes
     return rule;
   };
   rules.add(kind, "with a pass more", {{}, make});
