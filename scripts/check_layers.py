@@ -75,6 +75,9 @@ TORCH_IN_HEADERS = "ATen/core/Tensor.h"
 # Private headers that only the sources beside them include, which have LibTorch precompiled.
 PRIVATE_HEADERS = ("kuafu/tensor/ops/card.h", "kuafu/tensor/ops/library.h")
 # The oracle is a second opinion: none of our own ops, which the dispatcher knows by name.
+# And of what it shares, errors and names of kinds apart: the generator, the plan and the samples.
+ORACLE_INCLUDES = ("base/errors.h", "base/registry.h", "base/philox.h", "plan/plan.h", "plan/kind_names.h", "plan/models.def",
+                   "plan/optimizers.def", "dataset/dataset.h")
 ORACLE_WORDS = re.compile(r'kuafu::(?!oracle\b)\w+\(?"|"kuafu::|[Dd]ispatcher|torch/library\.h|torch::jit')
 # Of the function that makes a rule: some 20 of arithmetic, and those that bind keys to it.
 MOST_RULE_LINES = 30
@@ -162,6 +165,9 @@ def long_rules(text):
 
 def check_oracle(line):
     """What is wrong with one line of the oracle; None if nothing."""
+    included = re.match(r'\s*#include "kuafu/(?!oracle/)([^"]+)"', line)
+    if included and included[1] not in ORACLE_INCLUDES:
+        return f"the oracle includes {included[1]}; of the library it shares {', '.join(ORACLE_INCLUDES)}"
     word = ORACLE_WORDS.search(line.split("//")[0])
     return f"the oracle says {word[0]}; it is plain ATen, without any op of ours" if word else None
 

@@ -207,6 +207,14 @@ TEST(BrokenPlugin, NamesThatPlansCannotHaveAreRefused) {
   expect_has(thrown.output, "plug-in " + library() + ": add threw something that is no");
 }
 
+// FLOPs and bytes stand beside the proof: work that is in neither refutes the row.
+TEST(BrokenPlugin, OpsThatNothingBooksRefuteACertificate) {
+  const Ran ended = by("works_aside", {"--certify"});
+  EXPECT_EQ(ended.code, 1) << ended.output;
+  expect_has(ended.output, "aten::addcmul_ (f32 ");
+  expect_has(ended.output, "is booked by nothing");
+}
+
 TEST(BrokenPlugin, OpsThatNothingBooksFailConformance) {
   const Ended ended = tests::Child({built("bin/kuafu"), "conformance", "--optimizer", "unbooked",
                                     "--sizes", "1", "--plugin", library()})

@@ -35,9 +35,12 @@ Json result_in(const std::string& folder) {
 }
 
 TEST(Fuzz, FindsNothingInASample) {
-  const Ended ran = fuzz({"--seconds", "8", "--plans", "60", "--seed", "14", "--world", "threads"});
+  const Ended ran =
+      fuzz({"--seconds", "20", "--plans", "100", "--seed", "14", "--world", "threads"});
   EXPECT_EQ(ran.code, 0) << ran.output;
-  EXPECT_NE(ran.output.find(" equal"), std::string::npos) << ran.output;
+  const size_t end = ran.output.rfind(" equal"), begin = ran.output.rfind(' ', end - 1);
+  ASSERT_NE(end, std::string::npos) << ran.output;
+  EXPECT_GE(std::stoi(ran.output.substr(begin, end - begin)), 10) << ran.output;
 }
 
 // A scheme that is wrong whenever it is drawn, as it is in some of a hundred plans.

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <optional>
+#include <string>
 
 #include <ATen/ATen.h>
 
@@ -263,6 +265,43 @@ class OneStep {
   oracle::Tensors terms_;
   std::optional<Rounding> rounding_;
 };
+
+// What a run starts from besides weights, of which the native part and the f64 twin say the same.
+TEST(CertificateOfAStart, TellsCountsSlotsAndScalesThatAreNotThePlans) {
+  OneStep step({{"model.dtype", "f16"}, {"train.loss_scale_start", "1024"}});
+  EXPECT_EQ(step.checked(step.sound()).verdict, "not_run") << "nothing was refuted";
+  const auto refuted = [&](const std::function<void(Evidence&)>& spoil, const std::string& words) {
+    Evidence e = step.sound();
+    spoil(e);
+    const Proof proof = step.checked(e);
+    EXPECT_EQ(proof.verdict, "different") << words;
+    EXPECT_NE(proof.reason.find(words), std::string::npos) << proof.reason;
+  };
+  refuted([](Evidence& e) { ++e.before.num_steps; }, "counts 1 updates after 0 steps");
+  refuted([](Evidence& e) { ++e.scale_before.skipped; }, "counts 0 updates after 0 steps, 1");
+  refuted([](Evidence& e) { e.scale_before.scale *= 2; }, "the loss scale begins as 2048");
+  refuted([](Evidence& e) { e.scale_before.good_steps = 1; }, "the loss scale begins as 1024");
+  refuted(
+      [](Evidence& e) {
+        for (const auto& [name, value] : e.before.values) {
+          e.before.slots["m"][name] = at::ones_like(value, at::kFloat);
+        }
+      },
+      "is not zero at the start");
+  refuted([](Evidence& e) { e.gradients_disagreement = "w is not whole"; }, "w is not whole");
+}
+
+// A step that only rounding at random excuses says by how much.
+TEST(CertificateOfAStep, TellsWhatRandomRoundingMoved) {
+  Proof proof;
+  EXPECT_EQ(proof.random_rounding, 0);
+  Proof part;
+  part.random_rounding = 0.05;
+  proof.take(part);
+  proof.take({});
+  EXPECT_EQ(proof.random_rounding, 0.05);
+  EXPECT_NE(proof.describe().find("by random rounding of 0.05"), std::string::npos);
+}
 
 TEST(CertificateInHalfPrecision, TellsTheShareOfItsTypeInTheTermsOfAnyGradient) {
   for (const Half& half : kHalves) {

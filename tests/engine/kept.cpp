@@ -122,6 +122,40 @@ std::string name_of(const Param& p) {
   return out;
 }
 
+/// How rows of a table whose vocabulary several axes shard come to the tokens: the innermost axis
+/// gathers them where it shards tokens too and that receives no more rows than sums of what was looked
+/// up. `tokens`: samples, positions.
+void tell_table(const Plan& plan, const Model& model, const Mesh& mesh, const Layout& tokens,
+                Kept& kept) {
+  kept["way of the table"] = "its rows are summed";
+  if (plan.model.input() == ModelInput::kImages) return;
+  for (const auto& block : model.blocks) {
+    for (const Param* p : block->params()) {
+      if (p->global.size() != 2 || p->global[0] != plan.model.vocab) continue;
+      const Axes& vocabulary = p->layout.dims[0];
+      if (vocabulary.size() < 2) continue;
+      const auto shards = [](const Axes& axes, const std::string& axis) {
+        return std::find(axes.begin(), axes.end(), axis) != axes.end();
+      };
+      int64_t looked_up = 1;
+      bool is_token_axis = false;
+      for (size_t dim = 0; dim < 2; ++dim) {
+        int64_t parts = 1;
+        for (const std::string& axis : tokens.dims[dim]) {
+          if (!shards(vocabulary, axis)) parts *= mesh.size(axis);
+          is_token_axis = is_token_axis || axis == vocabulary.back();
+        }
+        const int64_t all = dim == 0 ? plan.train.micro_batch : plan.model.sequence;
+        looked_up *= (all + parts - 1) / parts;
+      }
+      const int64_t ranks = mesh.size(vocabulary.back());
+      const int64_t rows = p->padded[0] / mesh.size(vocabulary);
+      const bool is_less = (ranks - 1) * rows <= looked_up - looked_up / ranks;
+      if (ranks > 1 && is_token_axis && is_less) kept["way of the table"] = "gathered";
+    }
+  }
+}
+
 /// Parameters that ranks do not divide, and whether a block's gradients of one sum are more bytes
 /// than a bucket.
 void tell_parameters(const Plan& plan, const Model& model, const Mesh& mesh, Kept& kept) {
@@ -169,6 +203,7 @@ Kept kept_of(const Plan& plan, const Registries& registries) {
   tell_schedule(plan, registries, model.blocks.size(), kept);
   tell_parts(plan, kept);
   tell_parameters(plan, model, placement.mesh(), kept);
+  tell_table(plan, model, placement.mesh(), placement.context().activation(Stream::kOuter), kept);
   return kept;
 }
 

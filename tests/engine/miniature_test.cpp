@@ -159,6 +159,13 @@ TEST(Kept, NamesWhatAPlanLost) {
       {"early and late", {{"model.sequence", "68"}}},
       {"padded", {{"model.vocab", "256"}}},
       {"buckets of a block and sum", {{"parallel.data.bucket", "1GiB"}}}};
+  const Overrides grid = {{"parallel.tensor.mode", "2d"}, {"parallel.tensor.size", "4"}};
+  const auto way = [&](const char* vocab) {
+    return tests::kept_of(plan_with(tests::keys::both(grid, {{"model.vocab", vocab}})), registries)
+        .at("way of the table");
+  };
+  EXPECT_EQ(way("16"), "gathered");
+  EXPECT_EQ(way("50000"), "its rows are summed");
   for (const auto& [name, change] : losses) {
     const auto rest = tests::kept_of(plan_with(tests::keys::both(all, change)), registries);
     EXPECT_NE(kept.at(name), rest.count(name) > 0 ? rest.at(name) : "") << name;

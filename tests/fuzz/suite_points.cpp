@@ -27,6 +27,7 @@ struct Sweep {
   std::vector<Axis> axes;
   std::vector<Row> extra, skips;
   Values worlds = {"threads"}, seeds;
+  Settings base;  ///< every plan key as the base has it, formulas aside
 };
 
 void require(bool condition, const std::string& what) {
@@ -60,8 +61,18 @@ bool has(const Settings& settings, const std::string& key) {
                      [&](const auto& setting) { return setting.first == key; });
 }
 
+Settings values_of_base(const Json& base) {
+  Leaves leaves = leaves_of(base);
+  std::erase_if(leaves, [](const auto& leaf) {
+    const std::string word = leaf.second.is_string() ? leaf.second.template get<std::string>() : "";
+    return word.starts_with('$') || word.starts_with('=');
+  });
+  return leaves_of(toml_json(whole_toml(walked_plan(leaves))));
+}
+
 Sweep sweep_of(const Json& document) {
   Sweep sweep;
+  sweep.base = values_of_base(document.value("base", Json::object()));
   const Json& head = document["suite"];
   if (head.contains("world")) sweep.worlds = {head["world"]};
   if (head.contains("worlds")) sweep.worlds = values_of(head["worlds"]);
@@ -88,14 +99,15 @@ Sweep sweep_of(const Json& document) {
   return sweep;
 }
 
-/// "$key" takes the value that another key was given.
-void follow(Point& point) {
+/// "$key" takes the value that another key was given, else the one that the base has.
+void follow(Point& point, const Settings& base) {
   const Settings before = point.given;
   for (Settings* settings : {&point.given, &point.settings}) {
     for (auto& [key, value] : *settings) {
       const std::string word = value.is_string() ? value.get<std::string>() : "";
       if (word.empty() || word[0] != '$') continue;
       const Json* other = find(before, word.substr(1));
+      if (other == nullptr) other = find(base, word.substr(1));
       require(other != nullptr, word + " stands for nothing and is taken");
       value = *other;
     }
@@ -179,7 +191,7 @@ class Expansion {
         if (!has(point.given, key)) point.given.emplace_back(key, values.front());
       }
     }
-    follow(point);
+    follow(point, sweep_.base);
     if (!is_skipped(point)) points_.push_back(std::move(point));
   }
 
@@ -231,7 +243,7 @@ class Expansion {
       point.given.emplace_back("world", sweep_.worlds.front());
       point.settings.emplace_back("world", sweep_.worlds.front());
     }
-    follow(point);
+    follow(point, sweep_.base);
     return point;
   }
 

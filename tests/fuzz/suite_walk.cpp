@@ -132,6 +132,9 @@ bool has_formula(const Json& value) {
 /// here.
 Plan base_plan(const Json& base, const Leaves& given) {
   Leaves leaves = leaves_of(base);
+  std::erase_if(leaves, [](const auto& leaf) {  // a setting of every case that says nothing else
+    return leaf.first == "ranks" && is_formula_text(leaf.second);
+  });
   for (auto& [key, value] : leaves) {
     if (!is_formula_text(value)) continue;
     for (const auto& [name, computed] : given) {

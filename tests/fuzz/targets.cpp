@@ -57,6 +57,10 @@ void read_plan(const std::string& bytes) {
   Plan written = walked_plan(toml_json(bytes));
   const int64_t side = written.model.image / std::max<int64_t>(1, written.model.patch);
   if (written.model.kind == "vit") written.model.sequence = side * side + 1;
+  const Leaves leaves = leaves_of(toml_json(bytes));
+  const bool names_data = std::any_of(leaves.begin(), leaves.end(),
+                                      [](const auto& leaf) { return leaf.first == "data.kind"; });
+  if (written.model.kind == "vit" && !names_data) written.data.kind = "synthetic";
   require_equal(plan, written, "");
   const std::string printed = to_toml(plan);
   require(is_utf8(printed), "the printed plan is no UTF-8");

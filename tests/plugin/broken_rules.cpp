@@ -128,6 +128,13 @@ void add_rules(Registries& registries) {
   add("throws_in_f64", doing([](RulePiece& p) {
         if (p.value.scalar_type() == at::kDouble) throw std::runtime_error("no doubles");
       }));
+  // Right, with work that is in no count.
+  add("works_aside", {.make = [](const OptimizerPlan&) -> Rule {
+        return {.update = [](RulePiece& p, const Rates& rates, const Tensor&) {
+          sgd(p, rates);
+          p.value.clone().addcmul_(p.value, p.value);
+        }};
+      }});
   add("unbooked", doing([](RulePiece& p) { p.slots[0].addcmul_(p.grad, p.grad); }));
   registries.optimizers.add("no_formula", "of a test", {.make = plain});
   registries.updates.add("no_formula", "of a test",

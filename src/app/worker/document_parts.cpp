@@ -47,6 +47,7 @@ Json native_json(const Proof& p) {
   add("routes", p.routes);
   add("blocks", p.blocks);
   add("update", p.update);
+  j["random_rounding"] = p.random_rounding > 0 ? Json(p.random_rounding) : Json();
   j["ratio"] = has_steps ? finite_or_null(p.ratio()) : Json();
   j["why_far"] = text_or_null(p.why_far());
   j["worst"] = has_steps ? Json(p.worst().where) : Json();

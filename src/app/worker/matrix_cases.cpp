@@ -17,7 +17,7 @@ namespace {
 const Overrides kSmall = {{"model.layers", "2"},
                           {"model.hidden", "32"},
                           {"model.heads", "8"},
-                          {"model.dtype", "f64"},
+                          {"model.dtype", "f32"},
                           {"data.kind", "synthetic"},
                           {"train.steps", "2"},
                           {"train.validation_batches", "0"}};

@@ -152,7 +152,9 @@ std::string to_markdown(const std::vector<Dimension>& dims, const std::vector<Ca
   Notes notes;
   std::string out = text(
       "# What works together\n\nWritten by `kuafu matrix`. Each cell is a small plan with the two "
-      "values and the rest at defaults. \"equal\": every\ncertified step is the oracle's: loss, "
+      "values and the rest at the matrix's own defaults\n(two layers of 32, synthetic tokens, f32, "
+      "two steps). \"equal\": every\ncertified step is the oracle's, of the plan itself and of its "
+      "f64 twin: loss, "
       "gradients, update and optimizer state (`src/kuafu/engine/README.md`); in the\nsimulated "
       "world: bytes, messages, peers, calls, FLOPs and peak memory are those of thread ranks; "
       "resumed: losses and last\nstate are those of a run without a stop too. "

@@ -70,6 +70,16 @@ std::vector<std::string> checkpoints(const std::string& root) {
   return all;
 }
 
+std::optional<std::string> linked_checkpoint(const std::string& root) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(root, error)) {
+    if (step_of_folder(entry.path().string()) && entry.is_symlink(error)) {
+      return entry.path().string();
+    }
+  }
+  return {};
+}
+
 std::vector<std::string> complete_checkpoints(const std::string& root) {
   std::vector<std::string> all = checkpoints(root);
   std::erase_if(all, [](const std::string& folder) { return !is_complete(folder); });

@@ -25,6 +25,8 @@ inline constexpr const char* kBestLink = "best";
 /// The step that the last name of a path is of ("saved/step-00000100"); none where it has another.
 std::optional<int64_t> step_of_folder(const std::string& path);
 
+/// A link in `root` that is named as a checkpoint is; none where there is none.
+std::optional<std::string> linked_checkpoint(const std::string& root);
 /// Folders of the complete checkpoints in `root`, newest first: those named as step_folder() does.
 /// Partial folders and links are passed over.
 std::vector<std::string> complete_checkpoints(const std::string& root);

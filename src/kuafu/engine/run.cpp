@@ -131,7 +131,10 @@ RankResult run_rank(const Plan& plan, const Registries& registries, Communicator
         result.diverged.empty() ? "the run ended before its last step" : result.diverged;
   }
   if (options.is_certified && (result.is_whole() || is_ended)) {
-    const bool has_validation = result.is_whole() && std::isfinite(result.validation_loss);
+    // A run that has made all its steps may have ended by a validation loss that is no number.
+    const bool has_validation =
+        plan.train.validation_batches > 0 &&
+        result.resumed_from.value_or(0) + std::ssize(result.losses) == plan.train.steps;
     const auto validated = has_validation ? std::optional(result.validation_loss) : std::nullopt;
     result.certificate = certify(plan, registries, world, options.make_data,
                                  {.device = options.device}, options.certificate_memory,

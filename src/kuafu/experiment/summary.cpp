@@ -213,7 +213,7 @@ std::string result_table(const std::vector<Json>& lines, const std::vector<Colum
 }
 
 std::string verdict_counts(const std::vector<Json>& lines) {
-  int64_t equal = 0, scaled = 0, different = 0, not_run = 0, ended = 0;
+  int64_t equal = 0, scaled = 0, by_engine = 0, different = 0, not_run = 0, ended = 0;
   for (const Json& line : lines) {
     if (line["status"] != "ok" && !is_different(line["document"])) {
       ++ended;
@@ -223,8 +223,10 @@ std::string verdict_counts(const std::vector<Json>& lines) {
     ++(verdict == "equal" ? equal : verdict == "different" ? different : not_run);
     const Json level = value_at(line["document"], "certificate.level");
     scaled += verdict == "equal" && level == "scaled" ? 1 : 0;
+    by_engine += verdict == "equal" && is_by_engine(line["document"]) ? 1 : 0;
   }
-  return text(equal, " equal", scaled == 0 ? "" : text(" (", scaled, " by a smaller model)"), ", ",
+  return text(equal, " equal", scaled == 0 ? "" : text(" (", scaled, " by a smaller model)"),
+              by_engine == 0 ? "" : text(" (", by_engine, " to one rank, without an oracle)"), ", ",
               different, " different, ", not_run, " not run",
               ended == 0 ? "" : text(", none of ", ended, " that did not end ok"));
 }

@@ -19,11 +19,16 @@ bool is_different(const Json& document) {
   return (status == "ok" || status == "diverged") && verdict_of(document) == "different";
 }
 
+bool is_by_engine(const Json& document) {
+  return value_at(document, "certificate.reference") == "engine";
+}
+
 std::string verdict_words(const Json& document) {
   const std::string verdict = verdict_of(document);
   if (verdict.empty()) return "-";
   if (verdict == "not_run") return "not run";
-  return value_at(document, "certificate.level") == "scaled" ? verdict + " (scaled)" : verdict;
+  if (value_at(document, "certificate.level") == "scaled") return verdict + " (scaled)";
+  return is_by_engine(document) ? verdict + " (engine)" : verdict;
 }
 
 bool is_cut_short(const Json& document) {

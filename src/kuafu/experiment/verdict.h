@@ -17,6 +17,8 @@ bool is_different(const Json& document);
 /// What a reader sees of it: "equal", "equal (scaled)" where a smaller model stood for this one, "not
 /// run"; "-" where there is none.
 std::string verdict_words(const Json& document);
+/// Whether the reference is the same engine on one rank, since nobody brought an oracle for the model.
+bool is_by_engine(const Json& document);
 
 /// The run ended well and whatever certified it did not: its numbers stand, without a proof.
 bool is_cut_short(const Json& document);

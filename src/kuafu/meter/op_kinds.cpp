@@ -132,6 +132,16 @@ bool moves_nothing(std::string_view name) {
   return names.contains(name);
 }
 
+std::vector<std::string> unknown_ops(const Trace& trace) {
+  std::set<std::string> found;
+  for (const TraceRecord& r : trace.records) {
+    if (r.kind != TraceKind::kOp || r.op != OpKind::kUnbooked) continue;
+    found.insert(trace.names[static_cast<size_t>(r.name)] + " (" +
+                 trace.shapes[static_cast<size_t>(r.payload[0])] + ")");
+  }
+  return {found.begin(), found.end()};
+}
+
 std::vector<std::string> unbooked_ops(const Trace& trace) {
   std::set<std::string> found;
   for (const TraceRecord& r : trace.records) {

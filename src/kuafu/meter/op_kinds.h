@@ -19,6 +19,9 @@ OpKind kind_of_op(std::string_view name);
 /// (oracles), and ops that are made of others, which are told instead.
 bool moves_nothing(std::string_view name);
 
+/// Ops of a trace that are of no kind, by name with their tensors, each once.
+std::vector<std::string> unknown_ops(const Trace& trace);
+
 /// Ops of a trace that nothing books, by name with their tensors, each once: those of no kind, and
 /// own ops that booked neither FLOPs nor bytes though their first tensor has elements.
 std::vector<std::string> unbooked_ops(const Trace& trace);

@@ -32,6 +32,10 @@ bool keeps_direction(const RulePiece& p) {
          p.grad.is_contiguous();
 }
 
+SlotUses slots_of_passes(const RulePiece& p) {
+  return {.update = keeps_direction(p) ? SlotUse::kNone : SlotUse::kRead};
+}
+
 }  // namespace
 
 Rule make_lamb(const OptimizerPlan& plan) {
@@ -40,13 +44,11 @@ Rule make_lamb(const OptimizerPlan& plan) {
   const bool is_in_moments = plan.bias_correction && !is_in_rate;
   const auto args = [plan, is_in_moments](const RulePiece& p, const Rates& rates) {
     const int64_t t = is_in_moments ? rates.step : 0;
-    const bool keeps = keeps_direction(p);
     const double wd = p.weight_decay, factor = p.grad_factor;
-    return ops::LambArgs{plan.beta1, plan.beta2, plan.epsilon, wd, t, factor, keeps};
+    return ops::LambArgs{plan.beta1, plan.beta2, plan.epsilon, wd, t, factor, keeps_direction(p)};
   };
-  const auto measure = [args](RulePiece& p, const Rates& rates) {
-    return ops::lamb_norms(p.value, p.grad, p.slots[0], p.slots[1], args(p, rates),
-                           p.layers);  // 1 to 4
+  const auto measure = [args](RulePiece& p, const Rates& rates) {  // 1 to 4
+    return ops::lamb_norms(p.value, p.grad, p.slots[0], p.slots[1], args(p, rates), p.layers);
   };
   const auto ratios = [plan](const Tensor& norms, const Rates& rates) {
     const Tensor w = norms.select(1, 0), r = norms.select(1, 1);
@@ -62,11 +64,8 @@ Rule make_lamb(const OptimizerPlan& plan) {
     if (keeps_direction(p)) return ops::layer_step(p.value, p.grad, each, p.layers);  // 6
     ops::lamb(p.value, p.slots[0], p.slots[1], each, args(p, rates), p.layers);
   };
-  const auto uses = [](const RulePiece& p) {
-    return SlotUses{.update = keeps_direction(p) ? SlotUse::kNone : SlotUse::kRead};
-  };
   return {.slots = {"m", "v"},
-          .slot_uses = uses,
+          .slot_uses = slots_of_passes,
           .measure = measure,
           .ratios = ratios,
           .update = update};

@@ -119,8 +119,8 @@ std::vector<FieldDoc> training_fields() {
        "Of "
        "one step it is noisy: average both sums over steps, then divide"},
       {"step_time_s", T::kObject, kOk, true, "",
-       "time of one training step; null of a simulated plan with tiers of memory, whose copies are "
-       "counted and have no time yet"},
+       "time of one training step; of a simulated plan with tiers of memory that of the last step, "
+       "since the first is longer"},
       {"step_time_s.median", T::kNumber, kOk, false, "s", "median of the samples"},
       {"step_time_s.ci95", T::kInterval, kOk, false, "s", "95 % interval of the median"},
       {"step_time_s.samples", T::kNumbers, kOk, false, "s",
@@ -185,8 +185,8 @@ std::vector<FieldDoc> memory_fields() {
        "highest bytes an op took and gave back inside itself, of each rank; not in the peak"},
       {"moves", T::kObject, kOptional, true, "",
        "what went between tiers of memory in the training steps; null where `memory.policy` is "
-       "`plain`. The first step is played by `host` and measured, the policy chooses from the "
-       "second"},
+       "`plain`. The policy chooses in every step, by uses that are foretold on meta tensors; but "
+       "for its warm-up"},
       {"moves.chunks", T::kPerRank, kOk, false, "", "of parameters"},
       {"moves.to_device_bytes", T::kPerRank, kOk, false, "B",
        "copied from the host, as the queue counts them: parameters for their uses"},
@@ -196,11 +196,15 @@ std::vector<FieldDoc> memory_fields() {
        "`to_device_bytes` as the policy, played on the trace of uses, has it"},
       {"moves.step_to_device_bytes", T::kPerRank, kOk, false, "B", "of the last step alone"},
       {"moves.step_to_host_bytes", T::kPerRank, kOk, false, "B", "of the last step alone"},
+      {"moves.warm_up_steps", T::kPerRank, kOk, false, "",
+       "training steps that were played by `host` without prefetch and measured: the first one "
+       "where the policy is `auto`, as Gemini has it, or a plug-in's model cannot be computed on "
+       "meta tensors"},
       {"moves.prefetches", T::kPerRank, kOk, false, "", "chunks loaded ahead of their use"},
       {"moves.prefetch_hits", T::kPerRank, kOk, false, "", "of these, used before they left again"},
       {"moves.wait_s", T::kNumbers, kOk, false, "s",
-       "of each rank: what its thread stood still for a copy or the disk; 0 in the simulated "
-       "world"},
+       "of each rank: what its thread stood still for a copy or the disk; in the simulated world "
+       "by `cluster.host_gbs` and `cluster.disk_gbs`"},
       {"moves.host_peak_bytes", T::kPerRank, kOk, false, "B",
        "highest bytes of states on the host"},
       {"moves.disk_bytes", T::kPerRank, kOk, false, "B",
@@ -386,6 +390,11 @@ std::vector<FieldDoc> certificate_fields() {
       {"certificate.native.blocks_bound", T::kNumber, kOptional, true, "", "what it may reach"},
       {"certificate.native.update_error", T::kNumber, kOptional, true, "", "as parameter_error"},
       {"certificate.native.update_bound", T::kNumber, kOptional, true, "", "what it may reach"},
+      {"certificate.native.random_rounding", T::kNumber, kOptional, true, "",
+       "where a step that was beyond its first bound was judged by computations in which every "
+       "result is moved at random by one rounding: the most that this moved the gradient, of its "
+       "absolute terms, or the loss, of itself; its bound is 8 times that, so at 0.1, where a step "
+       "is `not_run`, little is proven. null: no step was"},
       {"certificate.native.ratio", T::kNumber, kOptional, true, "", "as above"},
       {"certificate.native.why_far", T::kText, kOptional, true, "", "as above"},
       {"certificate.native.worst", T::kText, kOptional, true, "", "as above"},

@@ -243,10 +243,21 @@ void print_certificate(const Json& d) {
   if (!was_tried) return;
   std::cout << "  certificate     " << c["verdict"].get<std::string>();
   if (c["level"].is_string()) std::cout << " (" << c["level"].get<std::string>() << ")";
+  if (c["verdict"] == "equal" && c["reference"] == "engine") {
+    std::cout << ", to the same engine on one rank: the model has no oracle";
+  }
   if (c["reason"].is_string()) std::cout << ": " << c["reason"].get<std::string>();
   std::cout << "\n";
   const std::string type = d["plan"]["model"]["dtype"].get<std::string>();
-  const std::string native = words_of_native(c), twin = words_of_twin(c);
+  const std::string twin = words_of_twin(c);
+  std::string native = words_of_native(c);
+  const bool is_refuted = c["verdict"] == "different" && c["native"].is_object();
+  if (is_refuted && !native.empty()) {
+    const Json& why = c["native"]["reason"];
+    const bool is_told = !why.is_string() || why == c["reason"];
+    native = text(c["native"]["verdict"].get<std::string>(),
+                  is_told ? "" : text(" (", why.get<std::string>(), ")"), ", ", native);
+  }
   if (!native.empty()) {
     if (c["level"] == "scaled") {  // no step of this run was looked at
       std::cout << "    a smaller model, " << type << ": " << native << "\n";

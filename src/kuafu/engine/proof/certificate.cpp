@@ -11,6 +11,7 @@
 #include <future>
 #include <limits>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "kuafu/base/plugin_error.h"
@@ -116,7 +117,7 @@ class Certification {
     plan.train.steps = std::max<int64_t>(plan.train.steps, kCertificateSteps);
     if (plan.has_dynamic_scale()) plan.train.loss_scale = TrainPlan::kDynamicScale;
     plan.model.dtype = DType::kF64;
-    run_part(c, [&] { prove(plan, nullptr, kCertificateSteps, c, nullptr); });
+    run_part(c, [&] { prove(plan, nullptr, kCertificateSteps, c, nullptr, Ops::kAny); });
   }
 
   /// The plan itself, as it was timed.
@@ -124,13 +125,13 @@ class Certification {
     run_part(proof, [&] {
       if (witness == nullptr) {
         const int64_t steps = std::min(plan.train.steps, kCertificateSteps);
-        if (steps > 0) prove(plan, nullptr, steps, proof, nullptr);
+        if (steps > 0) prove(plan, nullptr, steps, proof, nullptr, Ops::kBooked);
       } else {
         for (const Snapshot& from : witness->snapshots()) {
           const bool is_first = from.step == witness->first();
           const int64_t left = plan.train.steps - from.step;
           const int64_t steps = is_first ? std::min(left, kCertificateSteps) : 1;
-          prove(plan, &from, steps, proof, witness);
+          prove(plan, &from, steps, proof, witness, is_first ? Ops::kBooked : Ops::kAny);
         }
       }
     });
@@ -166,9 +167,12 @@ class Certification {
     }
   }
 
+  /// kBooked: the first step of a proof is watched for ops of LibTorch that nothing books, whose work is
+  /// in no count.
+  enum class Ops : uint8_t { kAny, kBooked };
   /// Makes steps of a plan, from a snapshot of it or from the start, and has each checked.
   void prove(const Plan& plan, const Snapshot* from, int64_t steps, Proof& proof,
-             const Witness* witness) {
+             const Witness* witness, Ops ops) {
     const auto proven = std::make_shared<Proven>(plan, make_data_(plan));
     Engine engine(proven->plan, registries_, world_, *proven->data, options_);
     if (from != nullptr) go_back_to(*from, engine);
@@ -182,11 +186,20 @@ class Certification {
     FollowingSteps following = following_steps();
     for (int64_t step = 0; step < steps; ++step) {
       await([this] { return checks_.has_room(kPatience); });
-      const auto e = std::make_shared<Evidence>(observe(engine, world_, std::move(state), look));
+      std::set<std::string> unbooked;
+      const auto e = std::make_shared<Evidence>(observe(
+          engine, world_, std::move(state), look,
+          ops == Ops::kBooked && step == 0 && options_.device.is_cpu() ? &unbooked : nullptr));
       if (from != nullptr && is_resumed_) e->is_first = false;
       state = e->after;
-      std::vector<std::string> unlike_run;
-      if (witness != nullptr) unlike_run = differences(engine, *e, *witness);
+      std::vector<std::string> unlike_run = told_by_ranks(
+          unbooked.empty() ? ""
+                           : text(*unbooked.begin(),
+                                  " of a step is booked by nothing: its work is in no count"));
+      if (witness != nullptr) {
+        for (std::string& why : differences(engine, *e, *witness))
+          unlike_run.push_back(std::move(why));
+      }
       if (!e->diverged.empty()) steps = 0;  // there is no further one
       if (world_.rank() != 0) continue;
       const bool is_last =
@@ -245,6 +258,10 @@ class Certification {
       why = text("step ", e.step + 1, " of the run left rank ", world_.rank(),
                  " with other bits than the same step made again");
     }
+    return told_by_ranks(why);
+  }
+
+  std::vector<std::string> told_by_ranks(const std::string& why) {
     std::vector<std::string> all = gather_texts(world_, why);
     std::erase(all, std::string());
     return all;
@@ -277,6 +294,7 @@ void Proof::take(const Proof& part) {
     if (!found.where.empty()) (this->*m).add(found.error, found.bound, found.where);
   }
   steps.insert(steps.end(), part.steps.begin(), part.steps.end());
+  random_rounding = std::max(random_rounding, part.random_rounding);
   if (part.verdict == "different" && !part.reason.empty()) refute(part.reason);
   if (part.verdict == "not_run") give_up(part.reason);
 }
@@ -327,7 +345,8 @@ std::string Proof::describe() const {
   };
   return text(verdict, reason.empty() ? "" : ": ", reason, "; loss ", one(loss), ", gradient ",
               one(gradient), routes.where.empty() ? "" : ", routes " + one(routes),
-              blocks.where.empty() ? "" : ", blocks " + one(blocks), ", update ", one(update));
+              blocks.where.empty() ? "" : ", blocks " + one(blocks), ", update ", one(update),
+              random_rounding > 0 ? text(", by random rounding of ", random_rounding) : "");
 }
 
 void Certificate::conclude() {

@@ -42,6 +42,9 @@ struct Proof {
   Measure routes;    ///< of scores: how far what a router chose is below the reference's best
   Measure blocks;    ///< in steps that were looked at block by block: of an output or a gradient
   Measure update;    ///< of a weight or optimizer value, over what the update adds up to it
+  /// Where a step was judged by rounding at random: the most of its absolute terms that this moved a
+  /// gradient, or of itself the loss, that was beyond its first bound. 0: none was.
+  double random_rounding = 0;
 
   /// Adds what was found of a further step, in the order of the steps.
   void take(const Proof& part);

@@ -50,13 +50,17 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/trace.h"
 #include "kuafu/engine/proof/certificate_blocks.h"
 #include "kuafu/engine/proof/certificate_compare.h"
+#include "kuafu/meter/op_kinds.h"
+#include "kuafu/meter/op_trace.h"
 #include "kuafu/oracle/random_rounding.h"
 
 namespace kuafu {
@@ -133,6 +137,8 @@ class GradientCheck {
 
   void run() {
     if (!is_.before.disagreement.empty()) proof_.refute(at_this(is_.before.disagreement));
+    if (!is_.gradients_disagreement.empty()) proof_.refute(at_this(is_.gradients_disagreement));
+    check_counts();
     if (is_.is_first) check_initial();
     check_loss_and_gradients();
     if (is_.report.is_skipped) check_overflow();
@@ -159,6 +165,30 @@ class GradientCheck {
 
  private:
   std::string at_this(const std::string& what) const { return at_step(is_, what); }
+
+  /// Every step but those that were skipped is an update. A run begins with none, with slots of
+  /// zero and the plan's own loss scale. (Of a push the server counts.)
+  void check_counts() {
+    if (is_.worker >= 0) return;
+    const LossScale& scale = is_.scale_before;
+    if (is_.before.num_steps != is_.step - scale.skipped) {
+      proof_.refute(at_this(text("the optimizer counts ", is_.before.num_steps, " updates after ",
+                                 is_.step, " steps, ", scale.skipped, " of them skipped")));
+    }
+    if (!is_.is_first) return;
+    for (const auto& [slot, tensors] : is_.before.slots) {
+      for (const auto& [name, t] : tensors) {
+        if (slot == "master" || t.count_nonzero().item<int64_t>() == 0) continue;
+        proof_.refute(text(slot, " of ", name, " is not zero at the start"));
+      }
+    }
+    const TrainPlan& train = plan_.train;
+    const double fixed = plan_.has_loss_scale() ? train.loss_scale : 1;
+    const LossScale own{plan_.has_dynamic_scale() ? train.loss_scale_start : fixed, 0, 0};
+    if (scale == own) return;
+    proof_.refute(text("the loss scale begins as ", scale.scale, " after ", scale.good_steps,
+                       " good steps, ", scale.skipped, " skipped; by the plan as ", own.scale));
+  }
 
   /// Weights are drawn in f64 and rounded.
   void check_initial() {
@@ -191,7 +221,7 @@ class GradientCheck {
     }
     std::vector<std::string> all;
     for (const auto& [name, size] : y.gradient) all.push_back(name);
-    if (name_divergence(all, y)) return;
+    if (name_divergence(all, true, y)) return;
     proof_.refute(at_this(text("skipped, and the reference does not overflow at ", kOverflow,
                                " times its loss scale")));
   }
@@ -241,8 +271,10 @@ class GradientCheck {
     proof_ = before;
     const std::vector<std::string> beyond = std::move(beyond_);
     const Rounding own = measured_at_random(exact);
+    const bool is_loss_beyond = is_beyond_loss_;
     compare(exact, own);
-    if (!proof_.holds() || !name_divergence(beyond, own)) return;
+    if (!proof_.holds()) return;
+    if (!name_divergence(beyond, is_loss_beyond, own)) return;
     proof_.loss = before.loss;  // what is beyond comparing is no measure
     proof_.gradient = before.gradient;
   }
@@ -264,8 +296,9 @@ class GradientCheck {
   }
 
   /// Ends the proof where rounding moves the loss or one of these gradients by kDiverged.
-  bool name_divergence(const std::vector<std::string>& beyond, const Rounding& own) {
-    double most = own.loss;
+  bool name_divergence(const std::vector<std::string>& beyond, bool is_loss_beyond,
+                       const Rounding& own) {
+    double most = is_loss_beyond ? own.loss : 0;
     std::string what = "loss";
     for (const std::string& name : beyond) {
       const auto y = own.gradient.find(name);
@@ -273,15 +306,19 @@ class GradientCheck {
       most = y->second.norm;
       what = "gradient of " + name;
     }
-    if (most <= kDiverged) return false;
+    if (most <= kDiverged) {
+      proof_.random_rounding = std::max(proof_.random_rounding, most);
+      return false;
+    }
     proof_.give_up(divergence(plan_, is_, what, most,
                               what == "loss" ? "itself" : "its sums of absolute terms"));
     return true;
   }
 
   void compare(const oracle::Gradients& exact, const Rounding& y) {
-    proof_.loss.add(std::abs(is_.report.loss - exact.loss) / std::abs(exact.loss),
-                    loss_bound(plan_, y.loss), at_this("loss"));
+    const double far = std::abs(is_.report.loss - exact.loss) / std::abs(exact.loss);
+    is_beyond_loss_ = !(far <= loss_bound(plan_, y.loss));
+    proof_.loss.add(far, loss_bound(plan_, y.loss), at_this("loss"));
     check_routes(exact.regret, y.scores);
     if (is_.report.is_skipped) return;  // gradients that are no numbers
     for (const auto& [name, g] : exact.gradients) {
@@ -336,11 +373,36 @@ class GradientCheck {
   double u_;
   oracle::Tensors weights_;          // before the step, f64
   std::vector<std::string> beyond_;  // gradients that the last comparison found so
+  bool is_beyond_loss_ = false;      // the same of the loss
 };
 
 }  // namespace
 
-Evidence observe(Engine& engine, Communicator& world, WholeState before, Look look) {
+namespace {
+
+/// Writes down a step's ops while it is there, but for what evidence is made of.
+class StepOps {
+ public:
+  explicit StepOps(std::set<std::string>* unbooked) : unbooked_(unbooked) {
+    if (unbooked_ != nullptr) watch_.emplace(recorder_);
+  }
+  ~StepOps() {
+    if (unbooked_ == nullptr) return;
+    for (const std::string& op : unknown_ops(recorder_.trace())) unbooked_->insert(op);
+  }
+  StepOps(const StepOps&) = delete;
+  StepOps& operator=(const StepOps&) = delete;
+
+ private:
+  std::set<std::string>* const unbooked_;
+  TraceRecorder recorder_{TraceRecorder::Clock::kNone};
+  std::optional<OpTraceScope> watch_;
+};
+
+}  // namespace
+
+Evidence observe(Engine& engine, Communicator& world, WholeState before, Look look,
+                 std::set<std::string>* unbooked) {
   Evidence e;
   e.step = engine.steps_done();
   e.is_first = e.step == 0;
@@ -349,8 +411,12 @@ Evidence observe(Engine& engine, Communicator& world, WholeState before, Look lo
   engine.keep_routes();
   if (look == Look::kBlocksToo) engine.keep_flows();
   try {
+    const StepOps watched(unbooked);
     e.report = engine.step([&](std::span<const ParamShard> ready) {
-      e.gradients = whole_gradients(ready, 1 / e.scale_before.scale, engine, world);
+      const TraceScope untraced(nullptr);
+      WholeGradients all = whole_gradients(ready, 1 / e.scale_before.scale, engine, world);
+      e.gradients = std::move(all.tensors);
+      e.gradients_disagreement = std::move(all.disagreement);
     });
   } catch (const Diverged& why) {  // on all ranks, before the update
     e.diverged = why.what();
@@ -373,12 +439,18 @@ void check_validation(const Plan& plan, const oracle::Tensors& weights, double l
     return reference.validation_loss(steps, in_type(weights, scalar_type(type)));
   };
   const std::optional<double> exact = in(DType::kF64);
-  if (!exact || !std::isfinite(*exact)) return;
+  if (!exact) return;
+  const std::string where = text("validation loss after step ", steps);
+  if (!std::isfinite(loss)) {
+    const double own = in(plan.model.dtype).value_or(loss);
+    if (std::isfinite(own)) proof.refute(text(where, ": ", loss, "; of the reference ", own));
+    return;
+  }
+  if (!std::isfinite(*exact)) return;
   const DType type = plan.model.dtype == DType::kF64 ? DType::kF32 : plan.model.dtype;
   const double share = unit_roundoff(plan.model.dtype) / unit_roundoff(type);
   const double rounding = std::abs(in(type).value_or(*exact) / *exact - 1) * share;
-  proof.loss.add(std::abs(loss - *exact) / std::abs(*exact), loss_bound(plan, rounding),
-                 text("validation loss after step ", steps));
+  proof.loss.add(std::abs(loss - *exact) / std::abs(*exact), loss_bound(plan, rounding), where);
 }
 
 void check_gradients(const Plan& plan, const Evidence& evidence, Reference& reference,

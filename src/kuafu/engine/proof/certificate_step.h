@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <set>
+#include <string>
+
 #include "kuafu/engine/proof/certificate.h"
 #include "kuafu/engine/proof/certificate_reference.h"
 #include "kuafu/engine/proof/whole_state.h"
@@ -16,15 +19,18 @@ struct Evidence {
   LossScale scale_before, scale_after;
   StepReport report;
   WholeState before, after;
-  WholeTensors gradients;    ///< f64, without the loss scale, not clipped
-  WholeRoutes routes;        ///< what its routers decided
-  oracle::BlockFlows flows;  ///< what passed the boundaries of blocks; empty: not kept
+  WholeTensors gradients;              ///< f64, without the loss scale, not clipped
+  std::string gradients_disagreement;  ///< see WholeGradients
+  WholeRoutes routes;                  ///< what its routers decided
+  oracle::BlockFlows flows;            ///< what passed the boundaries of blocks; empty: not kept
 };
 
 /// Makes the engine's next step by step(), as a run does, and gathers what came of it; `before` is
-/// the state it starts from, and stays in a step that diverges. Collective over `world`, the engine's own.
+/// the state it starts from, and stays in a step that diverges. `unbooked`: not null takes the ops of
+/// LibTorch of this rank's step that no table of kinds knows. Collective over `world`, the engine's own.
 enum class Look : uint8_t { kWhole, kBlocksToo };
-Evidence observe(Engine& engine, Communicator& world, WholeState before, Look look = Look::kWhole);
+Evidence observe(Engine& engine, Communicator& world, WholeState before, Look look = Look::kWhole,
+                 std::set<std::string>* unbooked = nullptr);
 
 /// How far the reference itself is from f64 in the type of a run: of one of its steps, and to first
 /// order of those that follow.

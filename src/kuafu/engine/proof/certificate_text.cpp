@@ -30,9 +30,11 @@ Measure measure_from(const Json& j) {
 }
 
 Json to_json(const Proof& p) {
-  return {p.verdict,         p.reason,          p.level,
-          p.steps,           to_json(p.loss),   to_json(p.gradient),
-          to_json(p.routes), to_json(p.blocks), to_json(p.update)};
+  return {p.verdict,         p.reason,
+          p.level,           p.steps,
+          to_json(p.loss),   to_json(p.gradient),
+          to_json(p.routes), to_json(p.blocks),
+          to_json(p.update), bits_of(p.random_rounding)};
 }
 
 Proof proof_from(const Json& j) {
@@ -44,7 +46,8 @@ Proof proof_from(const Json& j) {
           .gradient = measure_from(j.at(5)),
           .routes = measure_from(j.at(6)),
           .blocks = measure_from(j.at(7)),
-          .update = measure_from(j.at(8))};
+          .update = measure_from(j.at(8)),
+          .random_rounding = from_bits(j.at(9))};
 }
 
 }  // namespace

@@ -72,15 +72,14 @@ WholeState whole_state(Engine& engine, Communicator& world) {
   return whole;
 }
 
-WholeTensors whole_gradients(std::span<const ParamShard> ready, double factor, Engine& engine,
-                             Communicator& world) {
+WholeGradients whole_gradients(std::span<const ParamShard> ready, double factor, Engine& engine,
+                               Communicator& world) {
   const at::NoGradGuard no_grad;
   std::vector<Box> mine;
   for (const ParamShard& s : ready) add_boxes(mine, s.param->name, s, s.grad, engine.mesh());
-  WholeTensors whole =
-      gather_boxes(std::move(mine), Copies::kAnyIsGood, world, engine.device()).tensors;
-  for (auto& [name, gradient] : whole) gradient = gradient.to(at::kDouble).mul_(factor);
-  return whole;
+  GatheredBoxes all = gather_boxes(std::move(mine), Copies::kAnyIsGood, world, engine.device());
+  for (auto& [name, gradient] : all.tensors) gradient = gradient.to(at::kDouble).mul_(factor);
+  return {.tensors = std::move(all.tensors), .disagreement = std::move(all.disagreement)};
 }
 
 WholeRoutes whole_routes(Engine& engine, Communicator& world) {

@@ -28,9 +28,14 @@ struct WholeState {
 /// @pre replicas are in step
 WholeState whole_state(Engine& engine, Communicator& world);
 
+struct WholeGradients {
+  WholeTensors tensors;
+  std::string
+      disagreement;  ///< which of them has elements that nobody holds, or two shapes; empty: none
+};
 /// Gradients that are about to be applied, whole on rank 0, in f64 and times `factor`. Collective.
-WholeTensors whole_gradients(std::span<const ParamShard> ready, double factor, Engine& engine,
-                             Communicator& world);
+WholeGradients whole_gradients(std::span<const ParamShard> ready, double factor, Engine& engine,
+                               Communicator& world);
 
 /// Who visits whom, whole on rank 0: what the oracle takes as routes.
 struct WholeRoutes {

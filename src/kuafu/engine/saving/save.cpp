@@ -292,12 +292,23 @@ void Saver::rotate() const {
 }
 
 std::vector<std::string> Saver::found_checkpoints() {
-  Json found = Json::array();
+  Json found = {{"folders", Json::array()}, {"link", nullptr}};
   if (world_.rank() == 0) {
-    found = checkpoints(options_.folder);
-    if (found.empty() && !options_.from.empty()) found.push_back(named_checkpoint(options_.from));
+    found["folders"] = checkpoints(options_.folder);
+    if (const auto link = linked_checkpoint(options_.folder)) found["link"] = *link;
+    if (found["folders"].empty() && !options_.from.empty()) {
+      found["folders"].push_back(named_checkpoint(options_.from));
+    }
   }
-  return Json::parse(gather_texts(world_, found.dump())[0]).get<std::vector<std::string>>();
+  found = Json::parse(gather_texts(world_, found.dump())[0]);
+  if (found["link"].is_string()) {
+    const std::string why =
+        text(found["link"].get<std::string>(),
+             " is a link, which no run makes; allowed: the folder in its place");
+    if (found["folders"].empty()) throw UnusableCheckpoints(why);
+    tell(text("checkpoint passed over: ", why));
+  }
+  return found["folders"].get<std::vector<std::string>>();
 }
 
 std::optional<int64_t> Saver::resume() {
@@ -305,14 +316,18 @@ std::optional<int64_t> Saver::resume() {
   std::string reasons;
   for (const std::string& folder : found) {
     std::string why;
+    DType saved_type = engine_.plan().model.dtype;
     int64_t step = 0;
     try {
       const Checkpoint from(folder);
       load(from);
       step = from.step();
       changes_.clear();
-      if (!saved_run::is_weights_only(from))
-        changes_ = resume_changes(saved_run::plan_of(from, folder), engine_.plan());
+      if (!saved_run::is_weights_only(from)) {
+        const Plan saved = saved_run::plan_of(from, folder);
+        changes_ = resume_changes(saved, engine_.plan());
+        saved_type = saved.model.dtype;
+      }
       validation_ = saved_run::read_validation(from, folder, engine_.plan());
       telemetry_ = saved_run::read_telemetry(from, folder, engine_.plan(), engine_.layer_names());
     } catch (const ConfigError& e) {
@@ -322,6 +337,10 @@ std::optional<int64_t> Saver::resume() {
       if (why.empty()) why = words;
     }
     if (why.empty()) {
+      if (saved_type != engine_.plan().model.dtype) {
+        tell(text(folder, " was saved in ", to_string(saved_type), "; the run goes on in ",
+                  to_string(engine_.plan().model.dtype)));
+      }
       engine_.go_on_from(step);
       go_on_in(folder, step);
       return step;
