@@ -159,7 +159,7 @@ TEST(Kept, NamesWhatAPlanLost) {
       {"early and late", {{"model.sequence", "68"}}},
       {"padded", {{"model.vocab", "256"}}},
       {"buckets of a block and sum", {{"parallel.data.bucket", "1GiB"}}}};
-  const Overrides grid = {{"parallel.tensor.mode", "2d"}, {"parallel.tensor.size", "4"}};
+  const Overrides grid = {{"parallel.tensor.mode", "3d"}, {"parallel.tensor.size", "8"}};
   const auto way = [&](const char* vocab) {
     return tests::kept_of(plan_with(tests::keys::both(grid, {{"model.vocab", vocab}})), registries)
         .at("way of the table");

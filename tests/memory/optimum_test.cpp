@@ -241,7 +241,7 @@ TEST_F(OptimumTest, OfARecordSaysWhyThereIsNone) {
   EXPECT_EQ(least.gap(), 0);
   const LeastBytes alone = least_for_record({}, s.budget);
   EXPECT_FALSE(alone.is_known);
-  EXPECT_EQ(alone.why_not, "no step that a policy chose: the first one is measured");
+  EXPECT_EQ(alone.why_not, "no training step was made");
   EXPECT_FALSE(least_for_record(s.trace, 0).is_known);
   EXPECT_NE(least_for_record(s.trace, 0).why_not, "");
 }

@@ -110,7 +110,7 @@ void print_moves(const Plan& plan, const RankResult& rank, const ExplainedMoves&
   table.add({"device", "host", "gradients", print_bytes(moves.step_to_host)});
   std::cout << table.str();
   if (!explained.has_choice) {
-    std::cout << "  a budget that does not hold a step, or one step alone: no policy chooses\n";
+    std::cout << "  a budget that does not hold a step: no policy chooses\n";
     return;
   }
   draw(rank.uses, explained.played);

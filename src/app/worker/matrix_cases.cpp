@@ -101,10 +101,14 @@ Dimension schemes(const Registries& registries) {
 }
 
 /// The values of a key that takes one of several words.
+/// All that a key allows; first what small plans have where it is not chosen.
 Dimension choices_of(const std::string& name, const std::string& key) {
   Dimension out{name, {}};
   for (const std::string& choice : plan::find_key(key)->choices) {
-    out.values.push_back({choice, {{key, choice}}});
+    const bool is_default =
+        std::find(kSmall.begin(), kSmall.end(), std::pair(key, choice)) != kSmall.end();
+    out.values.insert(is_default ? out.values.begin() : out.values.end(),
+                      {choice, {{key, choice}}});
   }
   return out;
 }

@@ -166,7 +166,7 @@ std::string wrong_rank(const RankResult& mine, const RankResult& plain, const Ra
     return text(moves.to_device, " bytes to the device, foretold ", moves.foretold);
   }
   MoveCounts counted = moves;
-  counted.wait_seconds = 0;
+  counted.wait_seconds = simulated.moves.wait_seconds;
   if (counted != simulated.moves || mine.peak_bytes != simulated.peak_bytes) {
     return text("simulated, it moves ", simulated.moves.to_device, " bytes with a peak of ",
                 simulated.peak_bytes, ", for ", moves.to_device, " and ", mine.peak_bytes);

@@ -8,7 +8,7 @@ namespace kuafu::memory {
 LeastBytes least_for_record(const UseTrace& trace, int64_t budget, const SearchLimits& limits) {
   LeastBytes out;
   if (trace.num_moments() == 0) {
-    out.why_not = "no step that a policy chose: the first one is measured";
+    out.why_not = "no training step was made";
     return out;
   }
   if (!lacks_of_search().empty()) {

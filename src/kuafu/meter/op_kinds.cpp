@@ -73,6 +73,8 @@ const Kinds& kinds() {
                                "aten::ge",
                                "aten::logical_and",
                                "aten::clamp",
+                               "aten::clamp_max",
+                               "aten::clamp_min",
                                "aten::tanh",
                                "aten::threshold_backward"});
     are(OpKind::kReduction,

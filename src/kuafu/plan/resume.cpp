@@ -58,8 +58,13 @@ std::vector<std::string> resume_changes(const Plan& saved, const Plan& now) {
     note(kHorizon, horizon(saved), horizon(now));
   }
   const std::string &before = saved.data.hash, &after = now.data.hash;
-  if (!before.empty() && !after.empty() && before != after)
+  if (!before.empty() && !after.empty() && before != after) {
+    const std::string &from = saved.data.path, &to = now.data.path;
     note("data.hash", in_quotes(before), in_quotes(after));
+    if (from != to) {
+      changes.back() += text(" (data.path = ", in_quotes(from), ", now ", in_quotes(to), ")");
+    }
+  }
   return changes;
 }
 

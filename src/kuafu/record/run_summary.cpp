@@ -118,13 +118,11 @@ void print_step_time(const Json& d) {
   const auto time = [](const Json& s) { return print_seconds(s.get<double>()); };
   const Json& t = d["step_time_s"];
   const bool is_priced = d["world"] == worlds::kSimulated;
-  if (t.is_null()) {
-    std::cout << "  step time       none: copies between tiers are counted and have no time yet\n";
-    return;
-  }
   std::cout << "  step time       " << (is_priced ? "~" : "") << time(t["median"]);
   if (is_priced) {
     std::cout << "  estimated by the cost model, not measured\n";
+  } else if (t["samples"].size() == t.value("warmup", size_t{0}) + 1) {
+    std::cout << "  of one step: no interval\n";
   } else {
     std::cout << "  [" << time(t["ci95"][0]) << ", " << time(t["ci95"][1]) << "]: median [95 %]\n";
   }
