@@ -58,6 +58,16 @@ def facts(case):
     return out
 
 
+def _parts(rows, index):
+    """The stacked parts of a panel's bars: (name, colour, [(y, case, where it begins, width)]), in MiB, none of width 0."""
+    here = [(y, cells[index]) for y, (_, cells) in enumerate(rows) if index in cells]
+    left = [0.0] * len(here)
+    for way, (name, _, color) in enumerate(WAYS):
+        widths = [moved(case)[way] / views.MIB for _, case in here]
+        yield name, color, [(y, case, at, width) for (y, case), at, width in zip(here, left, widths) if width]
+        left = [a + b for a, b in zip(left, widths)]
+
+
 def static(run):
     """Bytes moved, one panel per workload."""
     cases = tiered(run)
@@ -66,15 +76,10 @@ def static(run):
     groups, rows = _layout(cases, run)
     figure, axes = figures.bar_panels(groups, rows)
     for index in range(len(groups)):
-        here = [(y, cells[index]) for y, (_, cells) in enumerate(rows) if index in cells]
-        left = [0.0] * len(here)
-        for way, (_, _, color) in enumerate(WAYS):
-            widths = [moved(case)[way] / views.MIB for _, case in here]
-            drawn = [(y, case, at, width) for (y, case), at, width in zip(here, left, widths) if width]
-            axes[index].barh([y for y, *_ in drawn], [width for *_, width in drawn], left=[at for _, _, at, _ in drawn], height=0.68,
-                             linewidth=0.7, color=[views.fill(case, color) for _, case, *_ in drawn],
-                             edgecolor=[views.bar_edge(case, color) for _, case, *_ in drawn])
-            left = [a + b for a, b in zip(left, widths)]
+        for _, color, parts in _parts(rows, index):
+            axes[index].barh([y for y, *_ in parts], [width for *_, width in parts], left=[at for _, _, at, _ in parts], height=0.68,
+                             linewidth=0.7, color=[views.fill(case, color) for _, case, *_ in parts],
+                             edgecolor=[views.bar_edge(case, color) for _, case, *_ in parts])
     figure.supxlabel("moved by a rank over all training steps (MiB)", fontsize=8.5)
     handles = [Patch(color=color, label=name) for way, (name, _, color) in enumerate(WAYS) if any(moved(c)[way] for c in cases)]
     figures.legend(figure, handles + [Patch(facecolor=fill, edgecolor=edge, label=label)
@@ -91,15 +96,13 @@ def interactive(run):
     legend = panels.Legend()
     figure, columns = panels.bars_grid(groups, rows)
     for index in range(len(groups)):
-        here = [(y, cells[index]) for y, (_, cells) in enumerate(rows) if index in cells]
-        for way, (name, _, color) in enumerate(WAYS):
-            drawn = [(y, case) for y, case in here if moved(case)[way]]
+        for name, color, parts in _parts(rows, index):
             figure.add_trace(go.Bar(
-                x=[moved(case)[way] / views.MIB for _, case in drawn], y=[y for y, _ in drawn], orientation="h", width=0.7,
-                marker={"color": [views.fill(case, color) for _, case in drawn],
-                        "line": {"color": [views.bar_edge(case, color) for _, case in drawn], "width": 1}},
-                customdata=[["<br>".join([f"<b>{name}: {style.text_bytes(moved(case)[way])}</b>", *facts(case), cards.card(case)]), case.id]
-                            for _, case in drawn],
+                x=[width for *_, width in parts], y=[y for y, *_ in parts], orientation="h", width=0.7,
+                marker={"color": [views.fill(case, color) for _, case, *_ in parts],
+                        "line": {"color": [views.bar_edge(case, color) for _, case, *_ in parts], "width": 1}},
+                customdata=[["<br>".join([f"<b>{name}: {style.text_bytes(width * views.MIB)}</b>", *facts(case), cards.card(case)]), case.id]
+                            for _, case, _, width in parts],
                 hovertemplate="%{customdata[0]}<extra></extra>", hoverlabel={"bordercolor": color}, **legend.under(name)),
                 **panels.place(index, columns))
     legend.show(figure, {name: (color, "square") for way, (name, _, color) in enumerate(WAYS) if any(moved(c)[way] for c in cases)})

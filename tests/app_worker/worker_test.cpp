@@ -449,6 +449,9 @@ TEST(Worker, FrontierComparesPoliciesAndBudgets) {
   EXPECT_EQ((layers.at({"belady", 2'000'000})), (layers.at({"host", 2'000'000})));
   const tests::Ended none = search({"--policy", "plain", "--budget", "10 KB", "--measure"});
   EXPECT_EQ(none.code, kOutOfMemory) << none.output;
+  const tests::Ended size = search({"--budget", "2MX"});
+  EXPECT_EQ(size.code, kUsage);
+  EXPECT_NE(size.output.find("--budget 2MX: memory.device = "), std::string::npos) << size.output;
   const tests::Ended wrong = search({"--policy", "beladi", "--budget", "10 KB"});
   EXPECT_EQ(wrong.code, kUsage);
   EXPECT_NE(wrong.output.find("\"belady\""), std::string::npos) << wrong.output;

@@ -54,7 +54,7 @@ class Frontier {
            const Registries& registries)
       : options_(std::move(options)), registries_(registries), policy_(std::move(policy)) {
     if (!budget.empty()) options_.overrides.emplace_back("memory.device", budget);
-    const Plan plan = under_policy(load_resolved(options_, registries, 0));
+    const Plan plan = under_policy(loaded(budget));
     KUAFU_REQUIRE(plan.memory.device.has_value(),
                   "kuafu frontier needs a budget: set "
                   "memory.device, for example --budget 16GB or --set memory.device=16GB");
@@ -127,6 +127,17 @@ class Frontier {
       throw ConfigError(text("--vary ", options_.vary, " up to --max ", most_, ": ", e.what()));
     }
     return points_.emplace(value, p).first->second;
+  }
+
+  /// A budget is told by the option that gave it.
+  Plan loaded(const std::string& budget) const {
+    try {
+      return load_resolved(options_, registries_, 0);
+    } catch (const ConfigError& e) {
+      const std::string what = e.what(), origin = "--set memory.device: ";
+      if (budget.empty() || !what.starts_with(origin)) throw;
+      throw ConfigError(text("--budget ", budget, ": ", what.substr(origin.size())));
+    }
   }
 
   Plan plan_with(int64_t value) const {

@@ -134,27 +134,36 @@ bool moves_nothing(std::string_view name) {
   return names.contains(name);
 }
 
-std::vector<std::string> unknown_ops(const Trace& trace) {
-  std::set<std::string> found;
-  for (const TraceRecord& r : trace.records) {
-    if (r.kind != TraceKind::kOp || r.op != OpKind::kUnbooked) continue;
-    found.insert(trace.names[static_cast<size_t>(r.name)] + " (" +
-                 trace.shapes[static_cast<size_t>(r.payload[0])] + ")");
-  }
-  return {found.begin(), found.end()};
-}
+namespace {
 
-std::vector<std::string> unbooked_ops(const Trace& trace) {
+/// Ops of a trace that `is_it` picks, by name with their tensors.
+template <class F>
+std::vector<std::string> ops_of(const Trace& trace, const F& is_it) {
   std::set<std::string> found;
   for (const TraceRecord& r : trace.records) {
     if (r.kind != TraceKind::kOp) continue;
     const std::string& name = trace.names[static_cast<size_t>(r.name)];
     const std::string& shape = trace.shapes[static_cast<size_t>(r.payload[0])];
-    const bool is_own = name.starts_with("kuafu::");
-    const bool is_silent = is_own && r.payload[1] == 0 && r.payload[2] == 0 && has_work(shape);
-    if (r.op == OpKind::kUnbooked || is_silent) found.insert(name + " (" + shape + ")");
+    if (is_it(r, name, shape)) found.insert(name + " (" + shape + ")");
   }
   return {found.begin(), found.end()};
+}
+
+bool is_unknown(const TraceRecord& r) { return r.op == OpKind::kUnbooked; }
+
+}  // namespace
+
+std::vector<std::string> unknown_ops(const Trace& trace) {
+  return ops_of(trace,
+                [](const TraceRecord& r, const auto&, const auto&) { return is_unknown(r); });
+}
+
+std::vector<std::string> unbooked_ops(const Trace& trace) {
+  return ops_of(trace, [](const TraceRecord& r, const std::string& name, const std::string& shape) {
+    const bool is_own = name.starts_with("kuafu::");
+    const bool is_silent = is_own && r.payload[1] == 0 && r.payload[2] == 0 && has_work(shape);
+    return is_unknown(r) || is_silent;
+  });
 }
 
 }  // namespace kuafu

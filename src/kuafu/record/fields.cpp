@@ -120,7 +120,7 @@ std::vector<FieldDoc> training_fields() {
        "one step it is noisy: average both sums over steps, then divide"},
       {"step_time_s", T::kObject, kOk, true, "",
        "time of one training step; of a simulated plan with tiers of memory that of the last step, "
-       "since the first is longer"},
+       "since the first may be a warm-up, and reads no slots"},
       {"step_time_s.median", T::kNumber, kOk, false, "s", "median of the samples"},
       {"step_time_s.ci95", T::kInterval, kOk, false, "s", "95 % interval of the median"},
       {"step_time_s.samples", T::kNumbers, kOk, false, "s",

@@ -37,8 +37,8 @@ void require_simulated(const Plan& plan) {
                      "which pushes arrive; nearest: staleness = 0, or thread ranks"));
 }
 
-/// With tiers the first step, in which nothing is kept, is longer than those that follow: the last one
-/// alone is priced, from when all ranks have ended the one before.
+/// With tiers the first step is none of those that follow: it may be a policy's warm-up, and a disk has
+/// no slots to read yet. The last one alone is priced, from when all ranks have ended the one before.
 void price_last_step(const std::vector<Trace>& traces, const Plan& plan, Prediction& prediction) {
   struct Step {
     int64_t end_ps = 0, stall_ps = 0;
