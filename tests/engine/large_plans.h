@@ -11,7 +11,7 @@
 namespace kuafu::tests {
 
 /// Draws plans of models that are far larger than what a test can train, of every model, scheme,
-/// schedule, way to agree and optimizer; most can be placed.
+/// schedule, way to agree, memory policy, loss scale and optimizer; most can be placed.
 class LargePlans {
  public:
   explicit LargePlans(uint64_t seed) : engine_(seed), registries_(builtin_registries()) {}
@@ -143,6 +143,27 @@ class LargePlans {
     if (once_in(3)) o.warmup = from(1, 5);
   }
 
+  /// Chunks that leave the device between their uses, slots on a disk too.
+  void draw_tiers(Plan& plan) {
+    plan.parallel.data.bucket = DataParallelPlan{}.bucket;  // chunks are the buckets
+    MemoryPlan& m = plan.memory;
+    m.policy = one_of<std::string>({"host", "static", "lru", "belady", "auto"});
+    m.device = int64_t{1} << from(36, 40);
+    m.chunk_size = int64_t{1} << from(20, 28);
+    if (once_in(2)) m.prefetch = from(0, 3);
+    if (m.policy == "static" && once_in(2)) m.static_share = 0.5;
+    if (m.policy == "auto" && once_in(2)) m.margin = 0.2;
+    if (once_in(3)) m.disk_path = "/var/tmp";
+  }
+
+  /// Of gradients in half precision and of others: none, one that stays, one that follows overflows.
+  void draw_loss_scale(TrainPlan& t) {
+    t.loss_scale = one_of({TrainPlan::kAutoScale, TrainPlan::kDynamicScale, 1.0, 1024.0});
+    if (t.loss_scale != TrainPlan::kDynamicScale) return;
+    t.loss_scale_start = one_of({256.0, 65536.0});
+    t.loss_scale_interval = from(1, 2000);
+  }
+
   Plan draw() {
     Plan plan;
     plan.data.kind = "synthetic";
@@ -154,6 +175,8 @@ class LargePlans {
     plan.train.micro_batch = one_of<int64_t>({2, 4, 6, 8, 18, 27, 36});
     plan.train.batch = plan.parallel.data.size * plan.train.micro_batch * from(1, 12);
     if (plan.parallel.pipeline.size > 1 && once_in(4)) draw_blocks(plan);
+    if (once_in(3)) draw_loss_scale(plan.train);
+    if (once_in(3)) draw_tiers(plan);
     return plan;
   }
 

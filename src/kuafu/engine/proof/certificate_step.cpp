@@ -49,79 +49,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <optional>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include "kuafu/base/errors.h"
-#include "kuafu/base/trace.h"
 #include "kuafu/engine/proof/certificate_blocks.h"
 #include "kuafu/engine/proof/certificate_compare.h"
-#include "kuafu/meter/op_kinds.h"
-#include "kuafu/meter/op_trace.h"
-#include "kuafu/oracle/random_rounding.h"
+#include "kuafu/engine/proof/certificate_rounding.h"
 
 namespace kuafu {
 namespace {
-
-constexpr double kOverflow = 16;
-
-double length(const Tensor& t) { return t.norm().item<double>(); }
-double largest(const Tensor& t) { return t.numel() == 0 ? 0 : t.abs().max().item<double>(); }
-
-bool is_finite(const oracle::Tensors& tensors) {
-  return std::all_of(tensors.begin(), tensors.end(), [](const auto& t) {
-    return at::isfinite(t.second).all().template item<bool>();
-  });
-}
-
-/// The sums of absolute terms of a gradient.
-Tensor terms_of(const std::string& name, const oracle::Gradients& exact) {
-  const auto found = exact.absolute.find(name);
-  return found == exact.absolute.end() ? exact.gradients.at(name).abs() : found->second;
-}
-
-/// Of draws at random: what leaves the range of numbers is moved by more than any share of itself.
-/// In f16, whose range is small, it says nothing (see rounding_in).
-void take_overflow(Rounding& to, const oracle::Gradients& drawn, const oracle::Gradients& exact) {
-  const double beyond = std::numeric_limits<double>::infinity();
-  if (std::isfinite(exact.loss) && !std::isfinite(drawn.loss)) to.loss = beyond;
-  // Scores are probabilities: two of them are never further apart than 1.
-  if (!is_finite(drawn.scores) && is_finite(exact.scores)) to.scores = std::max(to.scores, 1.0);
-  for (const auto& [name, g] : exact.gradients) {
-    const auto moved = drawn.gradients.find(name);
-    if (moved == drawn.gradients.end() || !std::isfinite(length(g))) continue;
-    if (!std::isfinite(length(moved->second))) {
-      to.gradient[name] = {.norm = beyond, .largest = beyond};
-    }
-  }
-}
-
-/// Takes over what is larger in a computation that rounds, times `share`.
-void take_larger(Rounding& to, const oracle::Gradients& rounded, const oracle::Gradients& exact,
-                 double share) {
-  to.loss = std::max(to.loss, std::abs(rounded.loss / exact.loss - 1) * share);
-  for (const auto& [name, p] : exact.scores) {
-    const Tensor far = rounded.scores.at(name).to(at::kDouble) - p;
-    to.scores = std::max(to.scores, largest(far) * share);
-  }
-  for (const auto& [name, g] : exact.gradients) {
-    const auto mine = rounded.gradients.find(name);
-    if (mine == rounded.gradients.end()) continue;
-    const Tensor far = mine->second - g, terms = terms_of(name, exact);
-    // What overflows in half precision says nothing of rounding.
-    if (!std::isfinite(length(far))) continue;
-    Rounding::Size& size = to.gradient[name];
-    if (length(terms) == 0) {  // a softmax without doubt: rounding is all there is, or nothing
-      if (length(far) > 0) size.norm = size.largest = std::numeric_limits<double>::infinity();
-      continue;
-    }
-    size.norm = std::max(size.norm, length(far) / length(terms) * share);
-    size.largest = std::max(size.largest, largest(far) / largest(terms) * share);
-  }
-}
 
 class GradientCheck {
  public:
@@ -133,7 +72,8 @@ class GradientCheck {
         rounding_(rounding),
         proof_(proof),
         u_(unit_roundoff(plan.model.dtype)),
-        weights_(in_type(evidence.before.values, at::kDouble)) {}
+        weights_(in_type(evidence.before.values, at::kDouble)),
+        rounded_(plan, evidence, reference, weights_) {}
 
   void run() {
     if (!is_.before.disagreement.empty()) proof_.refute(at_this(is_.before.disagreement));
@@ -154,7 +94,7 @@ class GradientCheck {
                                          "an update that was not compared")));
     }
     const DType type = plan_.model.dtype;
-    const oracle::Gradients own = rounded_in(type, type == DType::kF16 ? kOverflow : 1);
+    const oracle::Gradients own = rounded_.in(type, type == DType::kF16 ? kOverflow : 1);
     const double norm = oracle::norm_of(own.gradients);
     const std::string both =
         text(is_.diverged, "; the reference in ", to_string(type), " from the same weights: loss ",
@@ -210,15 +150,9 @@ class GradientCheck {
   void check_overflow() {
     if (is_finite(is_.gradients)) proof_.refute(at_this("skipped, and all gradients are finite"));
     const DType type = plan_.model.dtype;
-    if (!is_finite(rounded_in(type, kOverflow).gradients)) return;
+    if (!is_finite(rounded_.in(type, kOverflow).gradients)) return;
     const oracle::Gradients exact = reference_.gradients(is_.step, weights_, is_.routes.tensors);
-    Rounding y;
-    for (uint64_t draw = 0; draw < kDraws; ++draw) {
-      const oracle::RandomRounding at_random(u_, draw);
-      const auto drawn = rounded_in(is_wide(type) ? DType::kF64 : type);
-      if (!is_finite(drawn.gradients)) y.loss = std::numeric_limits<double>::infinity();
-      take_larger(y, drawn, exact, 1);
-    }
+    const Rounding y = rounded_.of_overflow(exact);
     std::vector<std::string> all;
     for (const auto& [name, size] : y.gradient) all.push_back(name);
     if (name_divergence(all, true, y)) return;
@@ -226,43 +160,9 @@ class GradientCheck {
                                " times its loss scale")));
   }
 
-  oracle::Gradients rounded_in(DType type, double times = 1) const {
-    return reference_.rounded_gradients(is_.step, in_type(weights_, scalar_type(type)),
-                                        is_.routes.tensors, times * is_.report.loss_scale);
-  }
-
-  /// A loss scale is a power of two, which moves no rounding: where the reference overflows, and the
-  /// run may not, it rounds at a smaller one.
-  oracle::Gradients rounding_in(DType type) const {
-    oracle::Gradients g = rounded_in(type);
-    return is_finite(g.gradients) ? g : rounded_in(type, 1 / kOverflow);
-  }
-
-  /// Where the run's own type is f64, f32's rounding stands for it, times the ratio of both u.
-  Rounding measured(const oracle::Gradients& exact) const {
-    const DType type = plan_.model.dtype == DType::kF64 ? DType::kF32 : plan_.model.dtype;
-    Rounding y;
-    take_larger(y, rounding_in(type), exact, u_ / unit_roundoff(type));
-    return y;
-  }
-
-  /// Rounding of this very step: at random, and of numbers with many bits measured too, whose sums
-  /// of equal terms err alike.
-  Rounding measured_at_random(const oracle::Gradients& exact) const {
-    const DType type = plan_.model.dtype;
-    Rounding y = is_wide(type) ? measured(exact) : Rounding{};
-    for (uint64_t draw = 0; draw < kDraws; ++draw) {
-      const oracle::RandomRounding at_random(u_, draw);
-      const auto drawn = rounding_in(is_wide(type) ? DType::kF64 : type);
-      take_larger(y, drawn, exact, 1);
-      if (type != DType::kF16) take_overflow(y, drawn, exact);
-    }
-    return y;
-  }
-
   void check_loss_and_gradients() {
     const oracle::Gradients exact = reference_.gradients(is_.step, weights_, is_.routes.tensors);
-    const Rounding known = rounding_([&] { return measured(exact); });
+    const Rounding known = rounding_([&] { return rounded_.measured(exact); });
     if (proof_.verdict == "different" || !proof_.holds()) return compare(exact, known);
     const Proof before = proof_;
     compare(exact, known);
@@ -270,7 +170,7 @@ class GradientCheck {
     if (is_no_number()) return name_overflow(before);
     proof_ = before;
     const std::vector<std::string> beyond = std::move(beyond_);
-    const Rounding own = measured_at_random(exact);
+    const Rounding own = rounded_.at_random(exact);
     const bool is_loss_beyond = is_beyond_loss_;
     compare(exact, own);
     if (!proof_.holds()) return;
@@ -286,7 +186,7 @@ class GradientCheck {
 
   /// Only where the reference has no numbers either is it the plan that diverges.
   void name_overflow(const Proof& before) {
-    const oracle::Gradients own = rounded_in(plan_.model.dtype);
+    const oracle::Gradients own = rounded_.in(plan_.model.dtype);
     if (std::isfinite(own.loss) && std::isfinite(oracle::norm_of(own.gradients))) return;
     proof_ = before;
     proof_.give_up(text("step ", is_.step + 1, ": loss ", is_.report.loss, ", gradient norm ",
@@ -371,66 +271,13 @@ class GradientCheck {
   const RoundingOf& rounding_;
   Proof& proof_;
   double u_;
-  oracle::Tensors weights_;          // before the step, f64
+  oracle::Tensors weights_;  // before the step, f64
+  StepRounding rounded_;
   std::vector<std::string> beyond_;  // gradients that the last comparison found so
   bool is_beyond_loss_ = false;      // the same of the loss
 };
 
 }  // namespace
-
-namespace {
-
-/// Writes down a step's ops while it is there, but for what evidence is made of.
-class StepOps {
- public:
-  explicit StepOps(std::set<std::string>* unbooked) : unbooked_(unbooked) {
-    if (unbooked_ != nullptr) watch_.emplace(recorder_);
-  }
-  ~StepOps() {
-    if (unbooked_ == nullptr) return;
-    for (const std::string& op : unknown_ops(recorder_.trace())) unbooked_->insert(op);
-  }
-  StepOps(const StepOps&) = delete;
-  StepOps& operator=(const StepOps&) = delete;
-
- private:
-  std::set<std::string>* const unbooked_;
-  TraceRecorder recorder_{TraceRecorder::Clock::kNone};
-  std::optional<OpTraceScope> watch_;
-};
-
-}  // namespace
-
-Evidence observe(Engine& engine, Communicator& world, WholeState before, Look look,
-                 std::set<std::string>* unbooked) {
-  Evidence e;
-  e.step = engine.steps_done();
-  e.is_first = e.step == 0;
-  e.scale_before = engine.loss_scaler().state();
-  e.before = std::move(before);
-  engine.keep_routes();
-  if (look == Look::kBlocksToo) engine.keep_flows();
-  try {
-    const StepOps watched(unbooked);
-    e.report = engine.step([&](std::span<const ParamShard> ready) {
-      const TraceScope untraced(nullptr);
-      WholeGradients all = whole_gradients(ready, 1 / e.scale_before.scale, engine, world);
-      e.gradients = std::move(all.tensors);
-      e.gradients_disagreement = std::move(all.disagreement);
-    });
-  } catch (const Diverged& why) {  // on all ranks, before the update
-    e.diverged = why.what();
-    e.report.loss_scale = e.scale_before.scale;
-    e.after = e.before;
-    e.routes = whole_routes(engine, world);
-    return e;
-  }
-  e.after = whole_state(engine, world);
-  e.scale_after = engine.loss_scaler().state();
-  e.routes = whole_routes(engine, world);
-  if (look == Look::kBlocksToo) e.flows = whole_flows(engine, world);
-  return e;
-}
 
 void check_validation(const Plan& plan, const oracle::Tensors& weights, double loss,
                       Reference& reference, Proof& proof) {
