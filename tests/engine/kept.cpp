@@ -62,6 +62,15 @@ void tell_model(const Plan& plan, Kept& kept) {
                          m.random_second ? " by chance" : "", ", ", m.shared_experts, " shared");
 }
 
+void tell_memory(const Plan& plan, Kept& kept) {
+  const MemoryPlan& m = plan.memory;
+  kept["memory"] = text(m.policy, ", prefetch ", m.prefetch, ", share ", m.static_share,
+                        ", margin ", m.margin, m.disk_path.empty() ? "" : ", slots on a disk");
+  const TrainPlan& t = plan.train;
+  kept["loss scale"] =
+      text(t.loss_scale, " from ", t.loss_scale_start, ", ", t.loss_scale_interval);
+}
+
 void tell_axes(const Plan& plan, const Registries& registries, Kept& kept) {
   const ParallelPlan& p = plan.parallel;
   std::vector<Axis> axes = {{"data", p.data.size},
@@ -182,8 +191,10 @@ void tell_parameters(const Plan& plan, const Model& model, const Mesh& mesh, Kep
       ++sum.count;
       sum.bytes += p->value.numel() * static_cast<int64_t>(p->value.element_size());
     }
+    const bool is_plain = plan.memory.policy == "plain";
+    const int64_t most = is_plain ? plan.parallel.data.bucket : plan.memory.chunk_size;
     for (const auto& [axes, sum] : sums) {
-      has_several = has_several || (sum.count > 1 && sum.bytes > plan.parallel.data.bucket);
+      has_several = has_several || (sum.count > 1 && sum.bytes > most);
     }
   }
   kept["padded"] = words_of(padded);
@@ -198,6 +209,7 @@ Kept kept_of(const Plan& plan, const Registries& registries) {
   Kept kept;
   tell_model(plan, kept);
   tell_layers(plan, kept);
+  tell_memory(plan, kept);
   tell_axes(plan, registries, kept);
   tell_replicas(plan, kept);
   tell_schedule(plan, registries, model.blocks.size(), kept);

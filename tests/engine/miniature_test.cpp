@@ -93,6 +93,15 @@ TEST(Miniature, OfManyBucketsHasSeveral) {
   EXPECT_LT(small.plan->parallel.data.bucket, 1048576);
 }
 
+TEST(Miniature, OfManyChunksOnTiersHasSeveral) {
+  expect_certified({{"model.hidden", "512"},
+                    {"model.layers", "6"},
+                    {"model.sequence", "512"},
+                    {"model.vocab", "32000"},
+                    {"memory.policy", "host"},
+                    {"memory.chunk_size", "1MiB"}});
+}
+
 // Tokens of a rank in zig-zag order are two chunks, and of an odd number one is longer.
 TEST(Miniature, OfUnequalChunksOfAZigzagHasThem) {
   for (const char* sequence : {"250", "252"}) {
@@ -158,7 +167,9 @@ TEST(Kept, NamesWhatAPlanLost) {
         {"parallel.pipeline.blocks", "[]"}}},
       {"early and late", {{"model.sequence", "68"}}},
       {"padded", {{"model.vocab", "256"}}},
-      {"buckets of a block and sum", {{"parallel.data.bucket", "1GiB"}}}};
+      {"buckets of a block and sum", {{"parallel.data.bucket", "1GiB"}}},
+      {"loss scale", {{"train.loss_scale", "8"}}},
+      {"memory", {{"memory.policy", "host"}, {"parallel.data.bucket", "25MiB"}}}};
   const Overrides grid = {{"parallel.tensor.mode", "3d"}, {"parallel.tensor.size", "8"}};
   const auto way = [&](const char* vocab) {
     return tests::kept_of(plan_with(tests::keys::both(grid, {{"model.vocab", vocab}})), registries)
@@ -189,10 +200,13 @@ TEST(LargePlans, HaveEveryWayToAgreeOptimizerAndMode) {
     if (plan.model.dropout > 0) met.insert("dropout");
     if (p.layers.size() > 1) met.insert("two ranges of layers");
     for (const LayerPlan& range : p.layers) met.insert("layers " + range.mode);
+    met.insert("memory " + plan.memory.policy);
+    if (plan.memory.has_disk()) met.insert("slots on a disk");
+    met.insert(text("loss scale ", plan.train.loss_scale));
   }
   // 4 models, 5 ways to agree, 4 stages, 6 optimizers, 6 schemes, 5 sequences, 5 schedules, the
-  // five words above, 5 modes of layers.
-  EXPECT_EQ(met.size(), 4u + 5u + 4u + 6u + 6u + 5u + 5u + 5u + 5u)
+  // five words above, 5 modes of layers, 6 policies and the disk, 4 loss scales.
+  EXPECT_EQ(met.size(), 4u + 5u + 4u + 6u + 6u + 5u + 5u + 5u + 5u + 7u + 4u)
       << join(std::vector<std::string>(met.begin(), met.end()));
 }
 

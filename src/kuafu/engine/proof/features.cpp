@@ -90,9 +90,14 @@ Plan without_sizes(Plan plan) {
   m.moe_every = std::min<int64_t>(m.moe_every, 2);
   plan.parallel.layers.clear();
   plan.parallel.pipeline.blocks.clear();
-  plan.parallel.data.bucket = 1;
+  plan.parallel.data.bucket = plan.memory.chunk_size = 1;
   plan.train.batch = plan.train.micro_batch = 1;
   return plan;
+}
+
+/// Bytes of parameters whose gradients are summed as one, at most.
+int64_t& bucket_bytes(Plan& plan) {
+  return plan.memory.has_tiers() ? plan.memory.chunk_size : plan.parallel.data.bucket;
 }
 
 /// True where gradients of one block that are summed alike are cut into several buckets.
@@ -126,7 +131,7 @@ Features features_with_buckets(Plan& plan, const Registries& registries, bool wa
   f.has_uneven_chunks =
       mode == sequence_modes::kRingZigzag && plan.model.sequence % (2 * size) != 0;
   add_parameters(f, plan, model, placement.context());
-  int64_t& bucket = plan.parallel.data.bucket;
+  int64_t& bucket = bucket_bytes(plan);
   while (wants_several && bucket > 1 && !has_several_buckets(model, placement.mesh(), bucket)) {
     bucket /= 2;
   }

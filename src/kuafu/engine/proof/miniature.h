@@ -47,8 +47,8 @@ struct Features {
 /// placed.
 Features features_of(const Plan& plan, const Registries& registries);
 
-/// The same of a plan whose data.bucket is halved, where several buckets are wanted, until a block
-/// has more than one.
+/// The same of a plan whose data.bucket, on tiers memory.chunk_size, is halved, where several buckets
+/// are wanted, until a block has more than one.
 Features features_with_buckets(Plan& plan, const Registries& registries, bool wants_several);
 
 struct Miniature {
