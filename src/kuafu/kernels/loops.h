@@ -41,7 +41,8 @@ constexpr int64_t kAhead = 512;
 /// asks for what it will read of every stream kAhead elements later: an update waits for memory
 /// where roots and quotients fill the processor's window (AdamW at 0.89 of what the same streams
 /// alone reach without this, 0.99 with it). Beyond the end of a stream a request does nothing.
-template <class Part, class... Streams>
+/// `kWrites`: asks to write, which is better with many streams and worse with few.
+template <bool kWrites = true, class Part, class... Streams>
 inline __attribute__((always_inline)) void each_ahead(int64_t count, const Part& part,
                                                       const Streams*... streams) {
   constexpr int64_t kPiece = 32;
@@ -49,7 +50,7 @@ inline __attribute__((always_inline)) void each_ahead(int64_t count, const Part&
   for (; i + kPiece <= count; i += kPiece) {
     const auto ask = [i](const auto* x) __attribute__((always_inline)) {
       constexpr int64_t kLine = 64 / sizeof(*x);
-      for (int64_t k = 0; k < kPiece; k += kLine) __builtin_prefetch(x + i + kAhead + k, 1);
+      for (int64_t k = 0; k < kPiece; k += kLine) __builtin_prefetch(x + i + kAhead + k, kWrites);
     };
     (ask(streams), ...);
     part(i, i + kPiece);

@@ -45,13 +45,16 @@ inline __attribute__((always_inline)) void sgd_loop(const SgdData<T, Grad>& data
   const Grad* __restrict grad = data.grad;
   const T lr = static_cast<T>(f.lr), momentum = static_cast<T>(f.momentum);
   const T decay = static_cast<T>(f.weight_decay), factor = static_cast<T>(f.grad);
-  // No request ahead: without roots and quotients the processor's own keep up (0.95 of the limit of
-  // memory, 0.87 with requests of ours).
-  for (int64_t i = 0; i < data.count; ++i) {
-    const T g = widen(grad[i]) * factor + decay * w[i];
-    u[i] = momentum * u[i] + g;
-    w[i] = w[i] - lr * (kind == Momentum::kNesterov ? g + momentum * u[i] : u[i]);
-  }
+  // Asking to read: 0.99 of the limit of memory on a Xeon, 0.88 without requests (on an AMD EPYC 0.95
+  // without, 0.87 asking to write).
+  const auto part = [&](int64_t begin, int64_t end) __attribute__((always_inline)) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T g = widen(grad[i]) * factor + decay * w[i];
+      u[i] = momentum * u[i] + g;
+      w[i] = w[i] - lr * (kind == Momentum::kNesterov ? g + momentum * u[i] : u[i]);
+    }
+  };
+  each_ahead<false>(data.count, part, w, u, grad);
 }
 
 }  // namespace
