@@ -240,9 +240,46 @@ Forms muon_forms() {
   return all;
 }
 
+/// What decays and has a trust ratio: a vector does where nothing is left out.
+std::vector<Forms> exclusion_forms() {
+  const auto excluding = [](const std::string& what) {
+    return [what](OptimizerPlan& o) {
+      o.exclude = what;
+      if (o.kind == "lamb") o.bound = "none";
+    };
+  };
+  const auto adamw = [&](const std::string& what, double decay) -> Variant {
+    return {what, plan_of("adamw", excluding(what)), [decay](const V& w, const V& g) -> V {
+              return w - kRate * (sign(g, kEpsilon) + decay * w);
+            }};
+  };
+  const Variant lars_of_vectors = {"vectors", plan_of("lars", excluding("vectors")),
+                                   [](const V& w, const V& g) -> V { return w - kRate * g; }};
+  return {{"adamw, exclusion", {adamw("none", kDecay), adamw("vectors", 0)}, {2}},
+          {"lamb, exclusion",
+           {lamb("none", excluding("none"), corrected, quotient),
+            lamb("vectors", excluding("vectors"), plain, one)},
+           {2}},
+          {"lars, exclusion",
+           {lars("none", excluding("none"), by_sum_of_norms), lars_of_vectors},
+           {2}}};
+}
+
+/// Where the global norm, here of one layer, is above it.
+Forms clip_forms() {
+  constexpr double kClip = 0.25;
+  const auto by = [](const std::string& name, double clip) -> Variant {
+    const auto change = [clip](OptimizerPlan& o) { o.clip = clip; };
+    return {name, plan_of("sgd", change), [clip](const V& w, const V& g) -> V {
+              return w - kRate * decayed(w, g * (clip > 0 ? clip / norm(g) : 1));
+            }};
+  };
+  return {"clip", {by("off", 0), by("of the norm", kClip)}};
+}
+
 std::vector<Forms> all_forms() {
-  std::vector<Forms> all = {sgd_forms(), adam_forms(), muon_forms()};
-  for (const auto& more : {lamb_forms(), lars_forms()})
+  std::vector<Forms> all = {sgd_forms(), adam_forms(), muon_forms(), clip_forms()};
+  for (const auto& more : {lamb_forms(), lars_forms(), exclusion_forms()})
     all.insert(all.end(), more.begin(), more.end());
   return all;
 }
@@ -263,6 +300,7 @@ V by_rule(const Forms& forms, const Variant& variant) {
   p.layout = Layout::replicated(forms.shape.size());
   std::vector<ParamShard> shards = {
       {tensor_of(kWeight, forms.shape), tensor_of(kGradient, forms.shape), &p, {}}};
+  shards[0].grad_factor = clip_factor(norm(kGradient), variant.plan.clip);
   const auto optimizer = make_optimizer(variant.plan);
   for (const double rate : forms.rates) optimizer->step(shards, rate);
   return values_of(shards[0].value);
@@ -273,7 +311,8 @@ V by_oracle(const Forms& forms, const Variant& variant) {
   const oracle::Tensors g = {{kName, tensor_of(kGradient, forms.shape)}};
   oracle::State state;
   for (const double rate : forms.rates) {
-    oracle::update(variant.plan, rate, 0, g, w, state, {{kName, {.shape = forms.shape}}});
+    oracle::update(variant.plan, rate, norm(kGradient), g, w, state,
+                   {{kName, {.shape = forms.shape}}});
   }
   return values_of(w.at(kName));
 }

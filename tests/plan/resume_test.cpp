@@ -65,6 +65,16 @@ TEST(ResumePlan, RefusesEveryChangeOfHowItLearnsNamingBothValues) {
   }
 }
 
+TEST(ResumePlan, TakesAutoForWhatItStandsFor) {
+  const auto bounded = [](const char* kind, const char* bound) {
+    return plan_of({{"optimizer.kind", kind}, {"optimizer.bound", bound}});
+  };
+  EXPECT_EQ(resume_changes(bounded("lamb", "auto"), bounded("lamb", "ratio")), Words{});
+  EXPECT_EQ(resume_changes(bounded("lars", "none"), bounded("lars", "auto")), Words{});
+  EXPECT_EQ(resume_changes(bounded("lamb", "auto"), bounded("lamb", "none")),
+            Words{"optimizer.bound = \"ratio\", now \"none\""});
+}
+
 TEST(ResumePlan, ComparesTheHorizonThatASchedulesHas) {
   const Overrides cosine = {{"optimizer.schedule", "cosine"}};
   const auto with = [&](Overrides more) {

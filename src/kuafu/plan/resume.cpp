@@ -38,6 +38,12 @@ bool is_of_learning(const plan::Key& key) {
   return key.section() == "optimizer" || contains(kLearningKeys, key.name);
 }
 
+/// With what "auto" stands for.
+Plan spelled_out(Plan plan) {
+  plan.optimizer.bound = plan.optimizer.bounded();
+  return plan;
+}
+
 std::string horizon(const Plan& plan) {
   return text(plan.schedule_steps(), plan.optimizer.schedule_steps == 0 ? " (by train.steps)" : "");
 }
@@ -49,8 +55,9 @@ std::vector<std::string> resume_changes(const Plan& saved, const Plan& now) {
   const auto note = [&](const auto& name, const std::string& before, const std::string& after) {
     changes.push_back(text(name, " = ", before, ", now ", after));
   };
+  const Plan was = spelled_out(saved), is = spelled_out(now);
   for (const plan::Key& key : plan::keys()) {
-    const std::string before = plan::print(key, saved), after = plan::print(key, now);
+    const std::string before = plan::print(key, was), after = plan::print(key, is);
     if (is_of_learning(key) && before != after) note(key.name, before, after);
   }
   if (saved.optimizer.has_horizon() && now.optimizer.has_horizon() &&
