@@ -70,10 +70,10 @@ def certificate_text(case):
     reason = " ".join((case.certificate.get("reason") or "").split())
     if verdict == "not_run":
         return f"not run: {reason}" if reason else "not asked"
-    level = case.certificate.get("level")
-    parts = [f"{who}: {words}" for who, is_native in ((f"this run, {case.plan.get('model', {}).get('dtype', '')}", True), ("its f64 twin", False))
-             if (words := measure_text(case, is_native))]
-    text = verdict + (f" ({level})" if level else "") + (f", {reason}" if reason else "")
+    how = [w for w in (case.certificate.get("level"), "engine" if case.is_by_engine else "") if w]
+    native = f"{'a smaller model' if case.is_scaled else 'this run'}, {case.plan.get('model', {}).get('dtype', '')}"
+    parts = [f"{who}: {words}" for who, is_native in ((native, True), ("its f64 twin", False)) if (words := measure_text(case, is_native))]
+    text = verdict + (f" ({', '.join(how)})" if how else "") + (f", {reason}" if reason else "")
     return text + (": " + "; ".join(parts) if parts else "")
 
 

@@ -90,6 +90,9 @@ def tiles(run):
     scaled = sum(c.is_certified and c.is_scaled for c in run.finished)
     if scaled:
         items.append(_tile(scaled, "of these by a smaller model (scaled)", style.MUTED))
+    engine = sum(c.is_certified and c.is_by_engine for c in run.finished)
+    if engine:
+        items.append(_tile(engine, "of these by the engine on one rank (no oracle)", style.MUTED))
     proven = [c for c in run.finished if c.is_certified and not c.is_scaled]
     fastest = max((c for c in proven if c.tokens_per_s), key=lambda c: c.tokens_per_s, default=None)
     if fastest:

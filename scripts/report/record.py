@@ -79,6 +79,17 @@ class Case:
         return self.certificate.get("level") == "scaled"
 
     @property
+    def is_by_engine(self):
+        """There is no oracle of its model: it was compared with the same engine on one rank."""
+        return self.certificate.get("reference") == "engine"
+
+    @property
+    def how_certified(self):
+        """ " (scaled, engine)": what makes a verdict less than one by the oracle on the run itself; or an empty text. """
+        how = [word for word, holds in (("scaled", self.is_scaled), ("engine", self.is_by_engine)) if holds]
+        return f" ({', '.join(how)})" if how else ""
+
+    @property
     def is_different(self):
         """The certificate refutes the run: its numbers are of a wrong result."""
         return self.certificate.get("verdict") == "different"

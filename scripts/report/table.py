@@ -56,7 +56,7 @@ def certificate_cell(case, shared):
     if case.is_different:
         shown = f'<span class="status" style="--tone:{style.DIFFERENT}">different</span>'
     else:
-        shown = text(f"{verdict} (scaled)" if case.is_certified and case.is_scaled else verdict)
+        shown = text(verdict + case.how_certified if case.is_certified else verdict)
     reason = case.certificate.get("reason")
     small += f"<br><small>{shared.cell(case, -1)}</small>" if reason else ""
     return cell_of(shown + small, verdict, "tight" if not reason else "reasoned")

@@ -222,6 +222,34 @@ TEST(Compare, TakesARefutedRunOnEitherSideForARegression) {
   }
 }
 
+TEST(Compare, TakesAWeakerProofForADifference) {
+  const auto proven = [](const char* level, const char* reference) {
+    Json document = clean_document();
+    document["certificate"] = {{"verdict", "equal"},
+                               {"level", level},
+                               {"reference", reference},
+                               {"native", {{"steps", {0, 1, 2}}}}};
+    return document;
+  };
+  const auto against = [&](const Json& document) {
+    const Results left{"A", {{"case", "", proven("full", "oracle"), nullptr}}};
+    return compare(left, {"B", {{"case", "", document, nullptr}}}).cases.at(0);
+  };
+  EXPECT_EQ(against(proven("full", "oracle")).differences, std::vector<std::string>{});
+  const CaseComparison weaker = against(proven("scaled", "engine"));
+  EXPECT_EQ(weaker.verdicts, "equal -> equal (scaled, engine)");
+  EXPECT_EQ(weaker.differences,
+            (std::vector<std::string>{"certificate.level: full, then scaled",
+                                      "certificate.reference: oracle, then engine"}));
+  Json fewer = proven("full", "oracle");
+  fewer["certificate"]["native"]["steps"] = {0, 1};
+  EXPECT_EQ(against(fewer).differences.size(), 1u);
+  // A record from before the field says nothing of it.
+  Json older = proven("full", "oracle");
+  older["certificate"].erase("reference");
+  EXPECT_EQ(against(older).differences, std::vector<std::string>{});
+}
+
 TEST(Compare, TakesARefutedNewCaseForARegression) {
   const Result x{"x", "1", clean_document(1), nullptr},
       y{"y", "2", refuted(clean_document(2)), nullptr};

@@ -119,6 +119,19 @@ TEST(Merge, TakesACertificateBeforeANewerLineWithoutOneAndSaysWhy) {
   expect_has(newest.notes.at(0), "taken from B, not from A: it is newer");
 }
 
+TEST(Merge, KeepsARefutedLineBeforeANewerEqualOne) {
+  Json refuted = line_of("a", kEarly), late = line_of("a", kLate, 1);
+  refuted["document"]["certificate"] = {{"verdict", "different"}};
+  late["document"]["certificate"] = {{"verdict", "equal"}};
+  for (const bool is_first : {true, false}) {
+    const Merged all = is_first ? merged({input_of("A", {refuted}), input_of("B", {late})})
+                                : merged({input_of("B", {late}), input_of("A", {refuted})});
+    EXPECT_EQ(all.record.cases.at(0), refuted);
+    expect_has(all.notes.at(0), "taken from A, not from B: it is refuted");
+    expect_has(all.notes.at(0), "certificate.verdict");
+  }
+}
+
 TEST(Merge, RefusesTwoThatNoTimeTellsApart) {
   const auto refused = [](const Json& x, const Json& y) {
     return error_of([&] { merged({input_of("A", {x}), input_of("B", {y})}); });

@@ -8,6 +8,7 @@
 #include "kuafu/base/suggest.h"
 #include "kuafu/experiment/merge.h"
 #include "kuafu/experiment/summary.h"
+#include "kuafu/experiment/verdict.h"
 #include "kuafu/record/hdf5.h"
 
 namespace kuafu {
@@ -44,7 +45,9 @@ int merge_command(const MergeCall& call) {
   std::cout << call.out << ": " << status_counts(all.record.cases) << "\n" << std::flush;
   const RunRecord written = load_record(call.out);
   for (const auto& note : refresh_hdf5(call.out, written)) std::cerr << note << "\n";
-  return is_hdf5_current(call.out, written) ? kDone : kUnwritten;
+  if (!is_hdf5_current(call.out, written)) return kUnwritten;
+  const auto is_refuted = [](const Json& line) { return is_different(line["document"]); };
+  return std::any_of(written.cases.begin(), written.cases.end(), is_refuted) ? kBad : kDone;
 }
 
 }  // namespace kuafu

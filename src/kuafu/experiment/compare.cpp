@@ -20,6 +20,9 @@ namespace {
 const std::vector<std::string> kExact = {"status", "plan_hash",      "world",
                                          "ranks",  "memory",         "flops_recomputed",
                                          "ledger", "flops_per_step", "certificate.verdict"};
+/// What says how much a verdict proves; older records lack some of it.
+const std::vector<std::string> kProofs = {"certificate.level", "certificate.reference",
+                                          "certificate.native.steps"};
 const std::vector<std::string> kLosses = {"loss", "validation_loss"};
 
 std::string shortened(const Json& value) {
@@ -72,13 +75,9 @@ int64_t num_rounds(const Json& document) {
   return rounds.is_number_integer() ? rounds.get<int64_t>() : 1;
 }
 
-std::string shown(const std::string& verdict) {
-  return verdict.empty() ? "-" : verdict == "not_run" ? "not run" : verdict;
-}
-
 void judge_certificates(const Json& a, const Json& b, CaseComparison& c) {
-  const std::string before = verdict_of(a), after = verdict_of(b);
-  c.verdicts = before == after ? shown(before) : shown(before) + " -> " + shown(after);
+  const std::string before = verdict_words(a), after = verdict_words(b);
+  c.verdicts = before == after ? before : before + " -> " + after;
   for (const auto& [side, document] : {std::pair{"A", &a}, std::pair{"B", &b}}) {
     const std::string why = why_of_verdict(*document);
     const std::string sentence = text("in ", side, why.empty() ? "" : ": ", why);
@@ -106,6 +105,10 @@ CaseComparison compare_case(const Result& a, const Result& b, std::set<std::stri
   const Json &da = a.document, &db = b.document;
   for (const auto& path : kExact)
     collect(path, value_at(da, path), value_at(db, path), c.differences);
+  for (const auto& path : kProofs) {
+    const Json before = value_at(da, path), after = value_at(db, path);
+    if (!before.is_null() && !after.is_null()) collect(path, before, after, c.differences);
+  }
   // One hash is one plan, whatever keys later versions have added to the list.
   if (!is_same(da, db, "plan_hash")) {
     collect("plan", value_at(da, "plan"), value_at(db, "plan"), c.differences);

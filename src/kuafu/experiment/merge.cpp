@@ -23,6 +23,8 @@ namespace fs = std::filesystem;
 
 std::string id_of(const Json& line) { return line["case_id"].get<std::string>(); }
 
+bool is_refuted(const Json& line) { return is_different(line["document"]); }
+
 /// When a case ended; empty where neither its line nor its document says so.
 std::string time_of(const Json& line) {
   for (const char* path : {"time", "document.provenance.time"}) {
@@ -37,8 +39,7 @@ size_t num_rounds(const Json& line) { return std::max<size_t>(1, value_at(line, 
 
 /// Whether its certificate came to a verdict.
 bool is_decided(const Json& line) {
-  const std::string verdict = verdict_of(line["document"]);
-  return line["status"] == "ok" && (verdict == "equal" || verdict == "different");
+  return line["status"] == "ok" && (verdict_of(line["document"]) == "equal" || is_refuted(line));
 }
 
 bool is_same(Json a, Json b) {
@@ -80,7 +81,8 @@ class Lines {
   static std::string contradiction(const Json& a, const Json& b) {
     if (a["status"] != "ok" || b["status"] != "ok") return "";
     std::vector<std::string> fields;
-    for (const char* field : {"loss", "memory.peak_bytes", "ledger", "flops"}) {
+    for (const char* field :
+         {"loss", "memory.peak_bytes", "ledger", "flops", "certificate.verdict"}) {
       if (value_at(a["document"], field) != value_at(b["document"], field))
         fields.emplace_back(field);
     }
@@ -103,6 +105,8 @@ class Lines {
   std::pair<bool, std::string> better(const Json& line, const std::string& folder,
                                       size_t at) const {
     const Json& kept = lines_[at];
+    // What is refuted once stays so, whoever came later: no other line says why it was wrong.
+    if (is_refuted(line) != is_refuted(kept)) return {is_refuted(line), "it is refuted"};
     const bool is_ok = line["status"] == "ok", was_ok = kept["status"] == "ok";
     if (is_ok != was_ok) return {is_ok, "it ended well"};
     const bool is_proven = is_decided(line), was_proven = is_decided(kept);

@@ -2,8 +2,10 @@
 #include "kuafu/experiment/verdict.h"
 
 #include <sstream>
+#include <vector>
 
 #include "kuafu/base/errors.h"
+#include "kuafu/base/suggest.h"
 #include "kuafu/record/certificate_words.h"
 #include "kuafu/record/schema.h"
 
@@ -27,8 +29,10 @@ std::string verdict_words(const Json& document) {
   const std::string verdict = verdict_of(document);
   if (verdict.empty()) return "-";
   if (verdict == "not_run") return "not run";
-  if (value_at(document, "certificate.level") == "scaled") return verdict + " (scaled)";
-  return is_by_engine(document) ? verdict + " (engine)" : verdict;
+  std::vector<std::string> how;
+  if (value_at(document, "certificate.level") == "scaled") how.emplace_back("scaled");
+  if (is_by_engine(document)) how.emplace_back("engine");
+  return how.empty() ? verdict : text(verdict, " (", join(how), ")");
 }
 
 bool is_cut_short(const Json& document) {
