@@ -73,6 +73,7 @@ const std::map<std::string, std::vector<std::string>>& numbers() {
       {"model.z_loss", {"0", "0.001", "0.1"}},
       {"train.loss_scale_start", {"1", "1024", "65536", "1e15"}},
       {"cluster.host_gbs", {"0.1", "1", "10"}},
+      {"cluster.disk_gbs", {"0.1", "1", "10"}},
   };
   return all;
 }

@@ -85,7 +85,7 @@ Outcome run_placed(const Plan& plan, const Registries& registries, const MpiRank
     real = ranks != nullptr ? ranks->run(plan, {.timeout = 4 * longest})
                             : run_threads(plan, registries, {.timeout = longest});
   } catch (const OutOfMemory& e) {
-    if (!plan.memory.device && !plan.memory.host) throw;
+    if (!plan.memory.device && !plan.memory.host && !plan.memory.disk) throw;
     return out_of_memory(plan, registries, world, what_of(e));
   } catch (const RankDied& e) {
     return {Ending::kCrash, what_of(e), "", 0};

@@ -58,6 +58,7 @@
 #include "kuafu/engine/proof/certificate_blocks.h"
 #include "kuafu/engine/proof/certificate_compare.h"
 #include "kuafu/engine/proof/certificate_rounding.h"
+#include "kuafu/oracle/random_rounding.h"
 
 namespace kuafu {
 namespace {
@@ -296,8 +297,16 @@ void check_validation(const Plan& plan, const oracle::Tensors& weights, double l
   if (!std::isfinite(*exact)) return;
   const DType type = plan.model.dtype == DType::kF64 ? DType::kF32 : plan.model.dtype;
   const double share = unit_roundoff(plan.model.dtype) / unit_roundoff(type);
-  const double rounding = std::abs(in(type).value_or(*exact) / *exact - 1) * share;
-  proof.loss.add(std::abs(loss - *exact) / std::abs(*exact), loss_bound(plan, rounding), where);
+  const auto far = [&](double other) { return std::abs(other / *exact - 1); };
+  double rounding = far(in(type).value_or(*exact)) * share;
+  // As of a step: what one computation in the type says too little of, draws at random say.
+  for (uint64_t draw = 0; draw < kDraws && far(loss) > loss_bound(plan, rounding); ++draw) {
+    const oracle::RandomRounding at_random(unit_roundoff(plan.model.dtype), draw);
+    const double drawn = in(is_wide(type) ? DType::kF64 : type).value_or(*exact);
+    if (std::isfinite(drawn)) rounding = std::max(rounding, far(drawn));
+    proof.random_rounding = std::max(proof.random_rounding, rounding);
+  }
+  proof.loss.add(far(loss), loss_bound(plan, rounding), where);
 }
 
 void check_gradients(const Plan& plan, const Evidence& evidence, Reference& reference,
