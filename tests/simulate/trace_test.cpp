@@ -49,6 +49,20 @@ TEST(TracesOfFeatures, OfThreadsEqualThoseSimulated) {
   expect_traced_alike(tests::traced_features());
 }
 
+// Policies that keep what fits copy more with little room than with much: else their traces would say
+// nothing of them. (Under ZeRO-3 parts are so small here that what is gathered decides.)
+TEST(TracesOfFeatures, HavePoliciesThatDropAndLoadAgain) {
+  std::map<std::string, std::set<int64_t>> copied;  // bytes of a step
+  for (const TracedPlan& traced : tests::traced_features()) {
+    if (!traced.plan.memory.has_tiers() || traced.plan.parallel.zero > 0) continue;
+    const Prediction p = simulate(traced.plan, builtin_registries());
+    copied[traced.plan.memory.policy].insert(p.ranks.at(0).moves.step_to_device);
+  }
+  for (const char* policy : {"lru", "belady", "auto"}) {
+    EXPECT_EQ(copied.at(policy).size(), 2u) << policy;
+  }
+}
+
 TEST(TracesOfTheProduct, OfThreadsEqualThoseSimulatedInASample) {
   const auto plans = tests::traced_product(24, 1, 8);
   std::set<std::string> met;

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "kuafu/engine/placing/placement.h"
+#include "kuafu/simulate/simulate.h"
 #include "tests/support/pipelines.h"
 
 namespace kuafu::tests {
@@ -145,6 +146,40 @@ std::vector<TracedPlan> traced_pipelines() {
   return all;
 }
 
+namespace {
+
+/// The most that a rank of a plan on tiers holds, simulated.
+int64_t peak_of(const Overrides& keys) {
+  int64_t peak = 0;
+  for (const RankResult& rank : simulate(small_plan(keys), builtin_registries()).ranks) {
+    peak = std::max(peak, rank.peak_bytes);
+  }
+  return peak;
+}
+
+/// Every policy with room for all, and with the least that a step needs, so that
+/// chunks are dropped and loaded again.
+void add_tiers(std::vector<TracedPlan>& all) {
+  for (const char* zero : {"0", "3"}) {
+    const Overrides base = {{"memory.chunk_size", "4 KiB"},
+                            {"parallel.data.order", "fixed"},
+                            {"parallel.data", "2"},
+                            {"parallel.zero", zero}};
+    const int64_t least =
+        peak_of(keys::both(base, {{"memory.policy", "host"}, {"memory.prefetch", "0"}}));
+    for (const char* policy : {"host", "static", "lru", "belady", "auto"}) {
+      Overrides tiers = keys::both(base, {{"memory.policy", policy}, {"memory.prefetch", "2"}});
+      if (std::string_view(policy) == "static") tiers.push_back({"memory.static_share", "0.5"});
+      for (const int64_t device : {int64_t{64} << 20, least}) {
+        all.push_back({text(policy, ", ZeRO-", zero, ", ", device, " bytes"),
+                       small_plan(keys::both(tiers, {{"memory.device", text(device)}}))});
+      }
+    }
+  }
+}
+
+}  // namespace
+
 std::vector<TracedPlan> traced_features() {
   std::vector<TracedPlan> all;
   for (const char* router : {"top1", "top2", "topk", "expert_choice"}) {
@@ -179,19 +214,7 @@ std::vector<TracedPlan> traced_features() {
                                      {"model.dtype", "f16"},
                                      {"optimizer.kind", kind}})});
   }
-  for (const char* policy : {"host", "static", "lru", "belady", "auto"}) {
-    Overrides tiers = {{"memory.policy", policy},
-                       {"memory.chunk_size", "4 KiB"},
-                       {"memory.device", "64 MiB"},
-                       {"memory.prefetch", "2"},
-                       {"parallel.data.order", "fixed"}};
-    if (std::string_view(policy) == "static") tiers.push_back({"memory.static_share", "0.5"});
-    for (const char* zero : {"0", "3"}) {
-      all.push_back(
-          {text(policy, ", ZeRO-", zero),
-           small_plan(keys::both(tiers, {{"parallel.data", "2"}, {"parallel.zero", zero}}))});
-    }
-  }
+  add_tiers(all);
   // Matrices that come together along one axis, along two, and of experts.
   const Overrides muon = {{"optimizer.kind", "muon"}, {"optimizer.nesterov", "true"}};
   for (const Overrides& sharding :

@@ -157,7 +157,8 @@ std::string to_markdown(const std::vector<Dimension>& dims, const std::vector<Ca
       "f64 twin: loss, "
       "gradients, update and optimizer state (`src/kuafu/engine/README.md`); in the\nsimulated "
       "world: bytes, messages, peers, calls, FLOPs and peak memory are those of thread ranks; "
-      "resumed: losses and last\nstate are those of a run without a stop too. "
+      "resumed: losses are those\nof a run without a stop too, and the last state under the same "
+      "plan; under another one in f64 alone. "
       "\"refused n\": refused\nwhen the plan is read, for reason n below. \"different\" would be a "
       "bug. A value that is a default leaves its plan\nas it is: such cells show one plan.\n\n"
       "Pairs: ",
