@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kuafu/tensor/tensor.h"
 
+#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -23,6 +24,25 @@ namespace kuafu {
 namespace {
 
 std::atomic<at::DeviceType> computes_on = at::kCPU;
+
+/// Calls every function of a vector once. LibTorch hands them to MKL, which chooses the kernel of each at
+/// its first call: of several threads that make it at once one may get that of low accuracy (MKL 2024.2,
+/// pytorch/pytorch#188792). One fresh process in 20 of two thread ranks had a first loss 4e-6 off.
+void choose_vector_kernels() {
+  using Function = Tensor (*)(const Tensor&);
+  constexpr Function kAll[] = {&at::exp,     &at::expm1,     &at::log,   &at::log1p, &at::log2,
+                               &at::log10,   &at::sqrt,      &at::rsqrt, &at::tanh,  &at::sin,
+                               &at::cos,     &at::tan,       &at::sinh,  &at::cosh,  &at::asin,
+                               &at::acos,    &at::atan,      &at::erf,   &at::erfc,  &at::erfinv,
+                               &at::sigmoid, &at::reciprocal};
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    const Tensor x = at::full({64}, 0.5, at::TensorOptions().dtype(type));
+    for (const Function f : kAll) f(x);
+    at::pow(x, 0.3);
+    at::log_softmax(x, 0);
+    at::softmax(x, 0);
+  }
+}
 
 /// LibTorch's kernels for cards, which take half a second to load.
 void load_cuda_kernels() {
@@ -140,9 +160,10 @@ Buffer view(const Tensor& t) {
 void initialise_tensors() {
   static std::once_flag once;
   std::call_once(once, [] {
+    at::set_num_threads(1);
+    choose_vector_kernels();
     install_allocators();
     install_op_watch();
-    at::set_num_threads(1);
     // The number is each thread's own, and LibTorch tells it to MKL at a thread's first parallel loop:
     // until then its products took all cores, which adds large ones up in another order.
     set_start_of_ranks(&start_tensor_rank);
