@@ -78,9 +78,9 @@ void add_merge(CLI::App& app, FrontCall& call) {
   kuafu merge results/runs/ranks2 results/runs/ranks4 --out results/runs/all
 
 The folders may be of one suite or of several. A case that more than one of them has is kept once where its lines are
-the same; else the `ok` one; else the one of more rounds; else the newest; where no time tells which that is, it is an error. Former cases of a
+the same; else the `ok` one; else the one that its certificate refutes; else the one that has a verdict; else the one of more rounds; else the newest; where no time tells which that is, it is an error. Former cases of a
 suite stay former. Names that several of the cases have are told. A record whose lines do not match their checksums is refused, as by `kuafu compare`.
-Exit codes: 0 done, 2 usage, nothing was written)");
+Exit codes: 0 done, 1 done, and a certificate refutes a case, 2 usage, nothing was written)");
 }
 
 void add_compare(CLI::App& app, FrontCall& call) {

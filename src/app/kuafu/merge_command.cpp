@@ -47,7 +47,11 @@ int merge_command(const MergeCall& call) {
   for (const auto& note : refresh_hdf5(call.out, written)) std::cerr << note << "\n";
   if (!is_hdf5_current(call.out, written)) return kUnwritten;
   const auto is_refuted = [](const Json& line) { return is_different(line["document"]); };
-  return std::any_of(written.cases.begin(), written.cases.end(), is_refuted) ? kBad : kDone;
+  const auto refuted = std::count_if(written.cases.begin(), written.cases.end(), is_refuted);
+  if (refuted == 0) return kDone;
+  std::cerr << refuted << (refuted == 1 ? " case is" : " cases are")
+            << " refuted by a certificate: `kuafu report " << call.out << " --text` says why\n";
+  return kBad;
 }
 
 }  // namespace kuafu
