@@ -32,7 +32,7 @@ const std::map<std::string, std::vector<int64_t>>& sizes() {
       {"model.top_k", {1, 2, 3}},
       {"model.shared_experts", {0, 1, 2}},
       {"model.moe_every", {1, 2, 3, 4}},
-      {"model.image", {4, 8, 12, 16}},
+      {"model.image", {2, 4, 6, 8}},
       {"model.patch", {1, 2, 4}},
       {"model.classes", {2, 3, 10, 17}},
       {"parallel.data.size", {1, 2, 2, 3, 4}},
