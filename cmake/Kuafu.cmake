@@ -121,12 +121,14 @@ function(kuafu_executable name)
 endfunction()
 
 # kuafu_test(<executable> SOURCES ... [DEPENDS ...] [LIBS ...] LABELS unit|ranks|mpi|gpu|suite ...
-#            [TORCH] [CUDA] [SHARDS n] [MPIRANKS n ...] [TIMEOUT seconds] [OWN_MAIN] [SERIAL] [LONG pattern])
+#            [TORCH] [CUDA] [SHARDS n] [MPIRANKS n ...] [TIMEOUT seconds] [OWN_MAIN] [SERIAL] [LONG pattern]
+#            [LONG_SHARDS n])
 # One GoogleTest executable; one CTest test a shard, or one a rank count through scripts/mpirun.sh.
 # Every test that is not labelled `full` is labelled `quick`. SERIAL: nothing else runs beside it.
-# LONG: tests of these names (a GoogleTest pattern) are not run with the others but by <executable>_long, `full`.
+# LONG: tests of these names (a GoogleTest pattern) are not run with the others but by <executable>_long, `full`, in
+# LONG_SHARDS processes.
 function(kuafu_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "TORCH;CUDA;OWN_MAIN;SERIAL" "SHARDS;TIMEOUT;LONG"
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "TORCH;CUDA;OWN_MAIN;SERIAL" "SHARDS;TIMEOUT;LONG;LONG_SHARDS"
                         "SOURCES;DEPENDS;LIBS;LABELS;MPIRANKS")
   kuafu_no_extra_arguments("kuafu_test(${name})" "${ARG_UNPARSED_ARGUMENTS}")
   foreach(label IN LISTS ARG_LABELS)
@@ -173,11 +175,22 @@ function(kuafu_test name)
   set_property(TEST ${tests} PROPERTY LABELS ${ARG_LABELS})
   if(ARG_LONG)
     set_property(TEST ${tests} APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=-${ARG_LONG}")
-    add_test(NAME ${name}_long COMMAND ${name})
-    set_property(TEST ${name}_long PROPERTY ENVIRONMENT "GTEST_FILTER=${ARG_LONG}")
+    if(NOT ARG_LONG_SHARDS)
+      set(ARG_LONG_SHARDS 1)
+    endif()
+    math(EXPR last "${ARG_LONG_SHARDS} - 1")
     list(TRANSFORM ARG_LABELS REPLACE "^quick$" "full" OUTPUT_VARIABLE labels)
-    set_property(TEST ${name}_long PROPERTY LABELS ${labels})
-    list(APPEND tests ${name}_long)
+    foreach(shard RANGE ${last})
+      set(long ${name}_long)
+      if(ARG_LONG_SHARDS GREATER 1)
+        set(long ${name}_long_${shard})
+      endif()
+      add_test(NAME ${long} COMMAND ${name})
+      set_property(TEST ${long} PROPERTY ENVIRONMENT "GTEST_FILTER=${ARG_LONG}"
+        "GTEST_TOTAL_SHARDS=${ARG_LONG_SHARDS}" "GTEST_SHARD_INDEX=${shard}")
+      set_property(TEST ${long} PROPERTY LABELS ${labels})
+      list(APPEND tests ${long})
+    endforeach()
   endif()
   set_property(TEST ${tests} PROPERTY TIMEOUT ${ARG_TIMEOUT})
   set_property(TEST ${tests} PROPERTY RUN_SERIAL ${ARG_SERIAL})

@@ -42,6 +42,8 @@ def interval_text(case):
         return "estimated by the cost model"
     if case.has_two_rounds:
         return "two rounds: no interval"
+    if case.has_few_steps:
+        return "too few steps for an interval"
     return " to ".join(map(style.text_seconds, case.step_interval))
 
 

@@ -31,10 +31,14 @@ def _add_case(suite, case):
     test = _test(suite, "run", case.name, case.wall_s)
     if case.status != "ok":
         _end(test, "failure" if case.status == "failed" else "skipped", case.status.replace("_", " "), case.reason)
+        if case.is_different:           # a run that has diverged is held to the reference too
+            _end(_test(suite, "certificate", case.name), "failure", "different", cards.certificate_text(case))
         return
     test = _test(suite, "certificate", case.name)
     if case.is_different:
         _end(test, "failure", "different", cards.certificate_text(case))
+    elif case.is_estimated:
+        _end(test, "skipped", "estimated by the cost model", "")
     elif not case.is_certified:
         _end(test, "skipped", "certificate not run", case.certificate.get("reason") or "")
     if len(case.rounds) > 1 or case.round_problems:

@@ -76,11 +76,12 @@ def tiles(run):
     items.append(_tile(done, "cases ended", style.INK))
     certified = sum(c.is_certified for c in run.finished)
     items.append(_tile(f"{certified} / {len(run.finished)}", "certified equal", style.GREEN if certified else style.MUTED))
-    different = sum(c.is_different for c in run.finished)
+    different = sum(c.is_different for c in run.cases)
     if different:
         items.append(_tile(different, "different", style.DIFFERENT))
-    if certified + different < len(run.finished):
-        items.append(_tile(len(run.finished) - certified - different, "certificate not run", style.MUTED))
+    unproven = sum(c.is_unproven for c in run.finished)
+    if unproven:
+        items.append(_tile(unproven, "certificate not run", style.MUTED))
     estimated = sum(c.is_estimated for c in run.finished)
     if estimated:
         items.append(_tile(estimated, "estimated, not measured", style.MUTED))

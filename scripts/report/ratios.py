@@ -254,7 +254,7 @@ def shown_speed(r):
 
 def _interval(r):
     if r.speed_interval is None:
-        said = "estimated" if r.is_estimated else "two rounds: no interval" if r.rounds == 2 else ""
+        said = "estimated" if r.is_estimated else "two rounds: no interval" if r.rounds == 2 else "too few steps for an interval"
         return f"<br><small>{said}</small>" if said else ""
     low, high = r.speed_interval
     rounds = f", {r.rounds} rounds" if r.rounds > 1 else ""

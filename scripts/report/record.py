@@ -94,6 +94,11 @@ class Case:
         """The certificate refutes the run: its numbers are of a wrong result."""
         return self.certificate.get("verdict") == "different"
 
+    @property
+    def is_unproven(self):
+        """It was measured, and no certificate says whether rightly; an estimate has none to give."""
+        return self.status == "ok" and not self.is_estimated and not self.is_certified and not self.is_different
+
     def nearest_measure(self, is_native):
         """Of the run itself, or of its f64 twin: (measure, error, bound) nearest to its bound or furthest beyond; None where
         nothing was compared."""
@@ -116,11 +121,14 @@ class Case:
         return sum(r.step is not None for r in self.rounds) == 2
 
     @property
+    def has_few_steps(self):
+        """Nor do fewer than six steps of one process."""
+        return self.step is not None and self.step.interval is None and not self.is_estimated
+
+    @property
     def step_interval(self):
         """95 % interval of the step time in seconds, or None."""
-        if self.step is None or self.is_estimated or self.has_two_rounds:
-            return None
-        return self.step.low, self.step.high
+        return None if self.step is None or self.is_estimated or self.has_two_rounds else self.step.interval
 
     @property
     def tokens_interval(self):

@@ -12,10 +12,9 @@ NORMAL95 = 1.959963984540054        # of a 95 % interval, in standard errors
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one step: median, 95 % interval, every sample."""
+    """Seconds of one step: median, 95 % interval (None of too few samples), every sample."""
     median: float
-    low: float
-    high: float
+    interval: tuple
     samples: list
 
     @staticmethod
@@ -25,10 +24,8 @@ class Timing:
         if median is None or median <= 0:
             return None
         interval = numbers(value.get("ci95"))
-        if len(interval) != 2 or None in interval:
-            interval = [median, median]
         samples = [s for s in numbers(value.get("samples")) if s is not None]
-        return Timing(median, interval[0], interval[1], samples)
+        return Timing(median, None if len(interval) != 2 or None in interval else tuple(interval), samples)
 
 
 @dataclass(frozen=True)
@@ -73,9 +70,12 @@ def round_sentences(run):
 def interval_sentences(run):
     """What has no interval, and why."""
     two = sum(c.has_two_rounds for c in run.finished)
+    few = sum(c.has_few_steps for c in run.finished)
+    said = [f"{few} of {len(run.finished)} finished cases have fewer than six steps after the warm-up, which give no interval of 95 %: "
+            "more steps do (--set train.steps=12), or three rounds (--repeats 3)."] if few else []
     if not two:
-        return []
-    return [f"{two} of {len(run.finished)} finished cases ran in two rounds, which give no interval: that of 95 % would be 12.7 standard "
+        return said
+    return [*said, f"{two} of {len(run.finished)} finished cases ran in two rounds, which give no interval: that of 95 % would be 12.7 standard "
             "errors wide to each side. Three rounds or more do (--repeats 3)."]
 
 
@@ -105,17 +105,26 @@ def student_95(degrees):
 
 
 def step_ratio(a, b):
-    """(logarithm, standard error) of step times `b` over `a`, from their 95 % intervals; None without one."""
-    if a is None or b is None or min(a.low, b.low) <= 0 or a.high < a.low or b.high < b.low:
+    """(logarithm, standard error) of step times `b` over `a`, from their 95 % intervals: infinite where too few steps give one. None
+    without two times."""
+    if a is None or b is None:
         return None
-    return (math.log(b.median / a.median), math.hypot(*(math.log(t.high / t.low) / (2 * NORMAL95) for t in (a, b))))
+    log = math.log(b.median / a.median)
+    if a.interval is None or b.interval is None:
+        return log, math.inf
+    if any(low <= 0 or high < low for low, high in (a.interval, b.interval)):
+        return None
+    return log, math.hypot(*(math.log(high / low) / (2 * NORMAL95) for low, high in (a.interval, b.interval)))
 
 
 def over_rounds(ratios):
     """(ratio, its 95 % interval) of those of each round, as docs/record.md makes that of `step_time_s`; of one round that of its two
-    processes."""
+    processes, None where too few steps give one."""
     count, logs = len(ratios), [log for log, _ in ratios]
-    middle, half = statistics.median(logs), NORMAL95 * math.sqrt(sum(error**2 for _, error in ratios)) / count
+    middle = statistics.median(logs)
+    if count == 1 and not math.isfinite(ratios[0][1]):
+        return math.exp(middle), None
+    half = NORMAL95 * math.sqrt(sum(error**2 for _, error in ratios if math.isfinite(error))) / count
     if count > 1:
         half = max(half, student_95(count - 1) * statistics.stdev(logs) / math.sqrt(count))
     if count > 2:

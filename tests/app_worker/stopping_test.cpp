@@ -133,6 +133,20 @@ TEST_P(Stopping, BySignalToItsGroupSaves) {
   EXPECT_EQ(num_saved(), 2);  // after the first step too
 }
 
+// Without a document nothing but the worker's own words tells the front that it has told.
+TEST_P(Stopping, IsToldOnce) {
+  tests::Child child(command(kMany, {"--log", folder_.path("log.csv")}));
+  ASSERT_TRUE(tests::eventually([&] { return has_logged(); }, std::chrono::seconds(60)))
+      << child.output();
+  ::kill(child.pid(), SIGINT);
+  const Ended ended = child.wait();
+  EXPECT_EQ(ended.code, kInterrupted) << ended.output;
+  const size_t first =
+      ended.output.find("kuafu: interrupted: signal 2 (Interrupt): ended after step ");
+  ASSERT_NE(first, std::string::npos) << ended.output;
+  EXPECT_EQ(ended.output.find("kuafu: interrupted", first + 1), std::string::npos) << ended.output;
+}
+
 TEST_P(Stopping, WhileItValidatesIsWrittenAndSaved) {
   tests::Child child(command("3", {"--checkpoint", saved(), "--json", folder_.path("a.json"),
                                    "--set", "train.validation_batches=1000000"}));

@@ -52,8 +52,8 @@ void messages(Communicator& c, Arena& arena, int64_t count) {
   const int n = c.size(), next = (c.rank() + 1) % n, prev = (c.rank() + n - 1) % n;
   const auto two = arena.take({{count, DType::kF32}, {count, DType::kF32}});
   c.send_recv(two[0], next, two[1], prev, 0).wait();
-  Work sent = c.send(two[0], next, 1);
-  c.recv(two[1], prev, 1).wait();
+  Work sent = c.send(two[0], next, 2);
+  c.recv(two[1], prev, 2).wait();
   sent.wait();
 }
 

@@ -152,6 +152,8 @@ TEST(MpiLedger, CountsMessagesLiterally) {
 
 namespace kuafu::conformance {
 
+Communicator& world_of_tests() { return *world; }
+
 int run_mpi_tests(int argc, char** argv, MpiCollectives kind) {
   int failures = 0;
   collectives = kind;

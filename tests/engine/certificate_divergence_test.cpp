@@ -155,6 +155,61 @@ TEST(CertificateOfADivergingRun, IsNamedWhereTheScoresOfExpertsOverflow) {
                 {"train.steps", "5"}});
 }
 
+// A softmax without doubt has a loss of 1e-17 in one order of its sums and of 0 in another: log(1 + x)
+// is rounded to whole multiples of u.
+TEST(CertificateOfADivergingRun, IsNotDifferentWhereALossIsSmallerThanItsRounding) {
+  const Certificate c = of_a_default_run({{"model.hidden", "16"},
+                                          {"model.vocab", "5"},
+                                          {"model.sequence", "1"},
+                                          {"model.bias", "false"},
+                                          {"optimizer.lr", "10"},
+                                          {"optimizer.weight_decay", "0.1"},
+                                          {"optimizer.clip", "0.01"},
+                                          {"optimizer.scale_lr", "sqrt"},
+                                          {"optimizer.base_batch", "8"},
+                                          {"train.batch", "1"},
+                                          {"train.steps", "20"}});
+  EXPECT_NE(c.verdict, "different") << words(c);
+  EXPECT_NE(c.native.verdict, "different") << words(c);
+}
+
+// Saturated scores: rounding chooses an expert whose score is 0 in f64, and the reference, which takes
+// the choice over, divides by it.
+TEST(CertificateOfADivergingRun, IsNamedWhereAChosenExpertHasNoScore) {
+  expect_named({{"model.kind", "moe_gpt"},
+                {"model.layers", "1"},
+                {"model.hidden", "12"},
+                {"model.heads", "2"},
+                {"model.sequence", "7"},
+                {"model.vocab", "2"},
+                {"train.batch", "4"},
+                {"train.steps", "6"},
+                {"train.seed", "551863"},
+                {"model.dtype", "bf16"},
+                {"model.norm", "rms"},
+                {"model.mlp", "swiglu"},
+                {"optimizer.kind", "muon"},
+                {"optimizer.lr", "1800"}});
+}
+
+// Squares leave the range of the type, and a norm divides by infinity: the reference has a loss there,
+// log of the vocabulary, which is not that of f64.
+TEST(CertificateOfADivergingRun, IsNamedWhereAValidationIsNoNumberAndTheReferenceIsSaturated) {
+  expect_named({{"model.layers", "1"},
+                {"model.hidden", "8"},
+                {"model.heads", "2"},
+                {"model.sequence", "3"},
+                {"model.vocab", "16"},
+                {"train.batch", "2"},
+                {"train.seed", "322249"},
+                {"train.validation_batches", "1"},
+                {"model.dtype", "bf16"},
+                {"model.norm", "rms"},
+                {"model.mlp", "swiglu"},
+                {"optimizer.kind", "sgd"},
+                {"optimizer.lr", "54933.76"}});
+}
+
 // Every draw at random leaves the range of numbers: logits whose rounding is more than 88, squares
 // of gradients beyond 1e308.
 TEST(CertificateOfADivergingRun, IsNamedWhereEveryDrawOverflows) {

@@ -247,10 +247,21 @@ TEST(StepTimes, DropWarmUpAndEncloseTheMedian) {
   const StepTime t = summarise({9.0, 5.0, 1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 1.0});
   EXPECT_EQ(t.warmup, 2);
   EXPECT_DOUBLE_EQ(t.median, 1.0);
-  EXPECT_LE(t.low, t.median);
-  EXPECT_GE(t.high, t.median);
+  ASSERT_TRUE(t.ci95);
+  EXPECT_LT((*t.ci95)[0], t.median);
+  EXPECT_GT((*t.ci95)[1], t.median);
   EXPECT_EQ(summarise({}).median, 0);
   EXPECT_EQ(summarise({2.0}).median, 2.0);
+}
+
+// Of five samples not even least and most enclose the median in 95 % of cases.
+TEST(StepTimes, HaveNoIntervalOfFewerThanSixSamples) {
+  std::vector<double> seconds;
+  for (int i = 0; i < 12; ++i) {
+    EXPECT_EQ(summarise(seconds).ci95.has_value(), i >= 6) << i;
+    seconds.push_back(1 + 0.001 * i);
+  }
+  EXPECT_FALSE(summarise({9.0, 1.0, 1.01, 0.99, 1.0, 1.02}).ci95) << "five after the warm-up";
 }
 
 }  // namespace

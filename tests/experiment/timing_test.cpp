@@ -257,6 +257,33 @@ TEST(Timing, ReadsNoRatioWhereATimeIsMissing) {
   EXPECT_FALSE(step_ratio(timed, Json::object()));
 }
 
+// One to five steps give no interval: such a ratio decides nothing, until rounds tell what it differs by.
+TEST(Timing, OfTooFewStepsDecidesNothing) {
+  const auto few = [](double median) {
+    return Json{{"step_time_s", {{"median", median}, {"ci95", nullptr}}}};
+  };
+  const auto ratio = step_ratio(few(1), few(2));
+  ASSERT_TRUE(ratio);
+  EXPECT_DOUBLE_EQ(ratio->log, std::log(2.0));
+  for (const size_t cases : {size_t{1}, size_t{5}}) {
+    for (const Errors errors : {Errors::kOfOneProcess, Errors::kOfRounds, Errors::kMixed}) {
+      const auto verdicts = judge_times(std::vector<StepRatio>(cases, *ratio), 0.05, errors);
+      EXPECT_EQ(verdicts, std::vector<Timing>(cases, Timing::kInconclusive));
+    }
+  }
+  EXPECT_EQ(shown_step_time(few(0.002)), "2.00 [-]");
+  const auto round = [&](double median) {
+    Json one = few(median);
+    one["status"] = "ok";
+    return one;
+  };
+  EXPECT_TRUE(timing_of(Json::array({round(1.0)}))["step_time_s"]["ci95"].is_null());
+  const Json timing = timing_of(Json::array({round(1.0), round(1.01), round(1.02)}));
+  EXPECT_NEAR(timing["step_time_s"]["median"], 1.01, 1e-12);
+  EXPECT_GT(timing["step_time_s"]["ci95"][1], 1.02);
+  EXPECT_LT(timing["step_time_s"]["ci95"][1], 1.06);
+}
+
 TEST(Share, IsAPercentageOrAFraction) {
   EXPECT_EQ(parse_share("5%", "--x"), 0.05);
   EXPECT_EQ(parse_share("0.1", "--x"), 0.1);

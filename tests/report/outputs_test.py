@@ -21,6 +21,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent.parent / "scripts" / "report")]
 import export
 import junit
 import multiplied
+import page
 import ratios
 import record
 import side_by_side
@@ -28,6 +29,7 @@ import style
 import suite_facts
 import synthetic
 import text_report
+import timings
 from program import run_main
 
 
@@ -133,6 +135,37 @@ class Outputs(Folders):
         self.assertEqual((code, err), (0, ""))
         self.assertIn("4 refused, 1 failed; certificates: 0 equal", " ".join(out.split()))
         self.assertEqual(ElementTree.parse(folder / "x.xml").getroot()[0].get("failures"), "1")
+
+    def test_a_refuted_case_that_diverged_is_counted(self):
+        """It has no throughput, and its certificate says that the reference did not diverge: the sweep fails."""
+        lines = copy.deepcopy(self.lines)
+        line = next(line for line in lines[1:] if line["status"] == "ok" and line["document"]["certificate"]["verdict"] == "equal")
+        line["status"] = line["document"]["status"] = "diverged"
+        line["reason"] = line["document"]["reason"] = "the loss is inf at step 2"
+        line["document"]["certificate"] |= {"verdict": "different", "reason": "the reference has loss 5.5"}
+        folder = synthetic.write(self.root / "diverged", lines)
+        code, out, err = run_main(folder, "--text", "--junit", folder / "x.xml")
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("1 diverged, 1 failed; certificates:", " ".join(out.split()))
+        self.assertIn(" 2 different, ", " ".join(out.split()))
+        self.assertIn("DIFFERENT, refuted by the certificate (2):", out)
+        test = next(t for t in ElementTree.parse(folder / "x.xml").getroot()[0] if t.get("name") == line["name"]
+                    and t.get("classname").endswith(".certificate"))
+        self.assertIn("the reference has loss 5.5", test.find("failure").text)
+        self.assertIn("<b>2</b><span>different</span>", page.tiles(record.read_run(folder)))
+
+    def test_too_few_steps_have_no_interval(self):
+        lines = copy.deepcopy(self.lines)
+        few = next(line for line in lines[1:] if line["status"] == "ok")
+        step = few["document"]["step_time_s"]
+        step |= {"samples": step["samples"][:3], "ci95": None}
+        run = record.read_run(synthetic.write(self.root / "few", lines))
+        case = next(c for c in run.finished if c.id == few["case_id"])
+        self.assertTrue(case.has_few_steps)
+        self.assertEqual((case.step_interval, case.tokens_interval), (None, None))
+        self.assertEqual(timings.step_ratio(case.step, case.step), (0.0, float("inf")))
+        self.assertEqual(timings.over_rounds([(0.0, float("inf"))]), (1.0, None))
+        self.assertIn("1 of ", timings.interval_sentences(run)[0])
 
     def test_csv_has_a_row_a_case_and_the_record_s_values(self):
         target = self.root / "cases.csv"

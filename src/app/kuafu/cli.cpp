@@ -10,6 +10,7 @@
 #include "kuafu/base/build_info.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/base/suggest.h"
+#include "kuafu/base/units.h"
 
 namespace kuafu {
 namespace {
@@ -104,6 +105,10 @@ void refuse_long_names(const CLI::App& command) {
 void refuse_contradictions(const CLI::App& app) {
   KUAFU_REQUIRE(given_to(app, "--certify").empty() || given_to(app, "--no-certify").empty(),
                 "--certify and --no-certify are given together; give one of them");
+  const bool may_certify = app.get_option_no_throw("--certify") != nullptr;
+  KUAFU_REQUIRE(!may_certify || given_to(app, "--certify-memory").empty() ||
+                    !given_to(app, "--certify").empty(),
+                "--certify-memory without --certify proves nothing; add --certify");
   refuse_file_conflicts(app);
 }
 
@@ -158,6 +163,21 @@ CLI::Validator time_in_seconds() {
           return text(in_quotes(given), " is no time above 0; write seconds, or 90s, 15m, 2h, 1d");
         }
         given = text(number * found->second);
+        return std::string();
+      },
+      "");
+}
+
+CLI::Validator size_in_bytes() {
+  return CLI::Validator(
+      [](std::string& given) {
+        try {
+          const int64_t bytes = parse_bytes(given);
+          if (bytes <= 0) return text(in_quotes(given), " is no room; write a size such as 16GiB");
+          given = text(bytes);
+        } catch (const ConfigError& error) {
+          return std::string(error.what());
+        }
         return std::string();
       },
       "");

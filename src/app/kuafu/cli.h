@@ -44,6 +44,9 @@ CLI::Validator count_from_zero();
 /// To transform() a time with: "90", "90s", "15m", "2h", "1d" become seconds.
 CLI::Validator time_in_seconds();
 
+/// To transform() a size with: "16GiB" becomes bytes.
+CLI::Validator size_in_bytes();
+
 /// An option that may be repeated, one value each time.
 CLI::Option* list_option(CLI::App& app, const char* name, std::vector<std::string>& values,
                          const char* help);

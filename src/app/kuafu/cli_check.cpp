@@ -14,7 +14,9 @@ void add_matrix(CLI::App& app, FrontCall& call) {
   MatrixCall& matrix = call.matrix;
   CLI::App& sub = *app.add_subcommand(
       "matrix", "try which choices work together: every pair and a sample of triples");
-  list_option(sub, "--filter", matrix.filters, "only combinations with this value; may be repeated")
+  list_option(sub, "--filter", matrix.filters,
+              "only combinations with this value; of several dimensions all must hold, of several "
+              "values of one dimension any")
       ->type_name("DIMENSION=VALUE");
   sub.add_option("--triples", matrix.triples, "combinations of three (default 200)")
       ->check(number_from<int64_t>(0, "a whole number"))
@@ -24,6 +26,7 @@ void add_matrix(CLI::App& app, FrontCall& call) {
       ->type_name("N");
   sub.add_option("--share", matrix.share,
                  "part of all combinations to run, every dimension met (default 1)")
+      ->check(number_from<double>(0, "a number"))
       ->check(CLI::Range(0.0, 1.0))
       ->type_name("X");
   sub.add_option("--jobs", matrix.jobs,
@@ -31,21 +34,20 @@ void add_matrix(CLI::App& app, FrontCall& call) {
       ->check(number_from<int64_t>(1, "a whole number"))
       ->type_name("N");
   add_device(sub, matrix.device);
-  sub.add_option("--out", matrix.out, "where compatibility.json and .md go (default results)")
+  sub.add_option("--out", matrix.out, "where compatibility.json and .md go (default build/matrix)")
       ->type_name("DIR");
   list_option(sub, "--plugin", matrix.plugins, "load a plugin; may be repeated")
       ->type_name("LIB.so");
   sub.footer(R"(Examples:
-  kuafu matrix
-  kuafu matrix --filter scheme=2d --filter world=threads --triples 0 --out /tmp/matrix
+  kuafu matrix --jobs 2
+  kuafu matrix --filter scheme=2d --filter world=threads --triples 0
   kuafu matrix --share 0.1 --seed 3 --jobs 2 --out /tmp/matrix
-
-  kuafu matrix --filter "data mode=parameter_server" --filter zero=1 --triples 0 --out /tmp/matrix
-  kuafu matrix --filter "resumed=other plan" --triples 0 --out /tmp/matrix
+  kuafu matrix --filter "data mode=parameter_server" --filter zero=1 --triples 0
+  kuafu matrix --filter "resumed=other plan" --triples 0
 
 Dimensions: scheme, sequence, experts, schedule, zero, data mode, order, bucket, overlap,
 micro-batches, steps, model, dtype, recompute, optimizer, policy, world, resumed. All of it takes
-some 35 minutes with --jobs 2 on two cores. A kill loses nothing: the same call with the same program goes on.
+some 16 minutes with --jobs 2 on two cores. A kill loses nothing: the same call with the same program goes on.
 Exit codes: 0 all equal or refused, 1 one differs from the oracle, 2 usage)");
 }
 
@@ -75,7 +77,8 @@ void add_fuzz(CLI::App& app, FrontCall& call) {
   sub.add_option("--only", fuzz.only, "run plan N of the seed, and print it")
       ->check(whole(0))
       ->type_name("N");
-  list_option(sub, "--set", fuzz.sets, "run the one plan of these settings; may be repeated")
+  list_option(sub, "--set", fuzz.sets,
+              "run the one plan of these settings in each world; may be repeated")
       ->type_name("KEY=VALUE");
   add_device(sub, fuzz.device);
   sub.add_option("--out", fuzz.out,

@@ -31,6 +31,11 @@ void add_run_options(CLI::App& app, WorkerCall& call) {
   app.add_flag_callback(
       "--certify", [&call] { call.is_certified = true; },
       "prove the steps equal to the oracle's: the model written a second time");
+  app.add_option("--certify-memory", call.certify_memory,
+                 "room for the reference of --certify (default 4GiB): a plan that takes more is "
+                 "certified by a smaller model, `scaled`")
+      ->transform(size_in_bytes())
+      ->type_name("SIZE");
   app.add_flag_callback(
       "--no-certify", [&call] { call.is_certified = false; }, "do not (default)");
   app.add_option("--json", call.json, "write the document of docs/record.md")->type_name("FILE");

@@ -28,6 +28,12 @@ void add_suite(CLI::App& app, FrontCall& call) {
   sub.add_option("--budget", suite.budget,
                  "memory of a rank, such as 2GiB, in place of the suite's memory.device")
       ->type_name("BYTES");
+  sub.add_option(
+         "--certify-memory", suite.certify_memory,
+         "room for the reference of a certificate (default 4GiB): a case that takes more is "
+         "certified by a smaller model, `scaled`")
+      ->transform(size_in_bytes())
+      ->type_name("SIZE");
   sub.add_option("--device", suite.device,
                  "what thread ranks compute on (default cuda where a card is found)")
       ->check(one_of({"cpu", "cuda"}));

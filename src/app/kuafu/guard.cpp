@@ -61,7 +61,7 @@ volatile int listening = -1;        // the file of launcher and ranks: kListenin
 // What a terminal sends it sends to the worker too. mpirun would kill its ranks a second after most
 // signals; SIGUSR1 and SIGUSR2 it hands to them, so that they have the time to save.
 // What a launcher's ranks have told: 0, that they listen; 1, that one of them has begun; 4, that one
-// goes to meet the others.
+// goes to meet the others; 5, that rank 0 has said how the run ended.
 bool is_marked(off_t what) {
   char byte = 0;
   return ::pread(listening, &byte, 1, what) == 1 && byte == '1';
@@ -285,7 +285,7 @@ std::string reason_of_launcher(int code, const WorkerCall& call, const std::stri
   }
   const int number = code - 128;
   // A run that was asked to stop ends with kStopped, the code of SIGINT too, which ranks take.
-  if (number <= 0 || code == kStopped || !call.json.empty()) return "";
+  if (number <= 0 || code == kStopped || (!written.empty() && written != "ok")) return "";
   return text("a rank was killed by signal ", number, " (", ::strsignal(number), ")");
 }
 
@@ -423,7 +423,10 @@ int run_guarded(const std::vector<std::string>& words, const WorkerCall& call) {
   if (received != 0) {
     if (const auto code = code_of_signal(status, written)) {
       const Failure stopped{"interrupted", reason_of_signal(), kStopped};
-      if (*code != kStopped || !written.empty() || !is_rank_0) return *code;
+      // A launcher ends with this code where its ranks were killed by SIGINT, too.
+      const bool is_told =
+          is_launcher ? is_marked(5) : WIFEXITED(status) && WEXITSTATUS(status) == kStopped;
+      if (*code != kStopped || is_told || !written.empty() || !is_rank_0) return *code;
       return report_failure(call, stopped, written);
     }
   }

@@ -33,6 +33,7 @@ struct WorkerCall {
   int64_t ranks = 0;
   int64_t steps = 0;
   std::optional<bool> is_certified;
+  int64_t certify_memory = 0;  ///< bytes; 0: the worker's default
   bool is_metered = true;
   std::string json;
   std::vector<std::string> plugins;
@@ -80,6 +81,7 @@ struct SuiteCall {
   std::optional<std::string> retry;  ///< statuses
   std::optional<double> timeout_s;
   std::optional<std::string> budget;  ///< bytes, with their unit
+  int64_t certify_memory = 0;         ///< bytes; 0: the worker's default
   std::string device;                 ///< empty: each run's own choice
   std::optional<int64_t> repeats;
   bool is_dry_run = false;

@@ -114,6 +114,7 @@ Runner make_runner(const SuiteCall& call, const Suite& suite, const std::string&
   options.worker = worker_of(call);
   options.mpi_launcher = mpi_launcher();
   options.plugins = suite.plugins;
+  options.certify_memory = call.certify_memory;
   return {suite, options};
 }
 

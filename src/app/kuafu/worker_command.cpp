@@ -22,6 +22,7 @@ std::vector<std::string> worker_words(const std::string& command, const WorkerCa
   if (call.ranks > 0) add("--ranks", text(call.ranks));
   if (call.steps > 0) add("--steps", text(call.steps));
   if (call.is_certified) words.emplace_back(*call.is_certified ? "--certify" : "--no-certify");
+  if (call.certify_memory > 0) add("--certify-memory", text(call.certify_memory));
   if (!call.is_metered) words.emplace_back("--no-meter");
   add("--json", call.json);
   add("--trace", call.trace);

@@ -91,7 +91,7 @@ StepTime add_steps(Json& document, const Plan& plan, const RankResult& rank,
   document["validation"] = validation_json(rank.validation);
   document["telemetry"] = telemetry_json(rank.telemetry);
   document["step_time_s"] = {{"median", time.median},
-                             {"ci95", {time.low, time.high}},
+                             {"ci95", time.ci95 ? Json(*time.ci95) : Json(nullptr)},
                              {"samples", seconds},
                              {"warmup", time.warmup}};
   const auto tokens = static_cast<double>(plan.train.batch * plan.model.sequence);

@@ -55,21 +55,28 @@ class Campaign {
     Progress progress(std::cerr, progress_options_of_stderr(total, record_.num_plans()));
     const auto end = steady_clock::now() + std::chrono::duration<double>(options_.seconds);
     auto written = steady_clock::now();
-    run_jobs({.jobs = options_.jobs,
-              .first = record_.num_plans(),
-              .is_wanted =
-                  [&](int64_t number) {
-                    return steady_clock::now() < end && (total == 0 || number < total);
-                  },
-              .work = [this](int64_t number) { return json_line(one(number)); },
-              .take =
-                  [&](int64_t number, const Answer& answer) {
-                    take(number, answer, progress);
-                    if (steady_clock::now() - written < kBetweenWrites) return;
-                    record_.write();
-                    written = steady_clock::now();
-                  }});
+    const int signal =
+        run_jobs({.jobs = options_.jobs,
+                  .first = record_.num_plans(),
+                  .is_wanted =
+                      [&](int64_t number) {
+                        return steady_clock::now() < end && (total == 0 || number < total);
+                      },
+                  .work = [this](int64_t number) { return json_line(one(number)); },
+                  .take =
+                      [&](int64_t number, const Answer& answer) {
+                        take(number, answer, progress);
+                        if (steady_clock::now() - written < kBetweenWrites) return;
+                        record_.write();
+                        written = steady_clock::now();
+                      }});
     record_.write();
+    if (signal != 0) {
+      return tell_interrupted(
+          signal, text("after ", record_.num_plans(), " plans",
+                       options_.out.empty() ? ", which nothing keeps: no --out was given"
+                                            : text("; the same call goes on behind them")));
+    }
     std::cout << record_.describe() << "; seed " << options_.seed << "\n";
     return record_.num_findings() == 0 ? kOk : kFailed;
   }
@@ -152,6 +159,8 @@ int one_plan(const FuzzOptions& options) {
   const Registries registries = registries_of(options);
   initialise_tensors();
   Overrides settings = options.settings;
+  parse_values("", "plan",
+               settings);  // a key or value that is none is wrong usage, not a plan refused
   std::vector<World> worlds = worlds_of(options);
   if (options.only) {
     Draw draw(options.seed, *options.only);

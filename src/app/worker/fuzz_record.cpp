@@ -49,7 +49,18 @@ Record::Record(std::string folder, uint64_t seed, int64_t most_ranks, std::vecto
   if (folder_.empty()) return;
   make_writable_folder(folder_);
   const std::string file = folder_ + "/result.json";
-  if (std::filesystem::exists(file)) go_on(parse_json(read_file(file, "campaign")));
+  if (!std::filesystem::exists(file)) return;
+  try {
+    go_on(parse_json(read_file(file, "campaign")));
+  } catch (const Json::exception& e) {
+    throw ConfigError(text(file, " is no record of a campaign: ", words_of(e),
+                           "; name another folder, or take the file away"));
+  } catch (const ConfigError& e) {
+    const std::string why = e.what();
+    throw ConfigError(why.starts_with("--out")
+                          ? why
+                          : text(file, ": ", why, "; name another folder, or take the file away"));
+  }
 }
 
 void Record::go_on(const Json& kept) {

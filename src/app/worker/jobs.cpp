@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -14,6 +15,7 @@
 #include <map>
 #include <vector>
 
+#include "app/worker/exit_code.h"
 #include "app/worker/messages.h"
 #include "kuafu/base/errors.h"
 #include "kuafu/record/files.h"
@@ -22,6 +24,28 @@ namespace kuafu {
 namespace {
 
 using std::chrono::steady_clock;
+
+constexpr std::array kEnding = {SIGINT, SIGTERM, SIGHUP};
+volatile sig_atomic_t received = 0;  // written by the handler only
+
+/// While it stands these signals are noted, and end nothing.
+class Noted {
+ public:
+  Noted() {
+    received = 0;
+    struct sigaction action {};
+    action.sa_handler = [](int number) { received = number; };
+    for (size_t i = 0; i < kEnding.size(); ++i) ::sigaction(kEnding[i], &action, &before_[i]);
+  }
+  ~Noted() {
+    for (size_t i = 0; i < kEnding.size(); ++i) ::sigaction(kEnding[i], &before_[i], nullptr);
+  }
+  Noted(const Noted&) = delete;
+  Noted& operator=(const Noted&) = delete;
+
+ private:
+  std::array<struct sigaction, kEnding.size()> before_{};
+};
 
 /// A process that takes numbers and answers each.
 struct Process {
@@ -70,24 +94,28 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  void run() {
+  int run() {
     processes_.resize(static_cast<size_t>(jobs_.jobs));
     for (Process& p : processes_) {
       if (!start_next(p)) break;
     }
-    while (taken_ < next_) {
+    while (taken_ < next_ && received == 0) {
       std::vector<pollfd> lines;
       for (const Process& p : processes_) {
         lines.push_back({p.number < 0 ? -1 : p.line.descriptor(), POLLIN, 0});
       }
-      if (::poll(lines.data(), lines.size(), -1) < 0 && errno != EINTR) return;
+      // A signal may come between the look at it and the wait.
+      constexpr int kLongest_ms = 500;
+      if (::poll(lines.data(), lines.size(), kLongest_ms) < 0 && errno != EINTR) break;
       for (size_t i = 0; i < lines.size(); ++i) {
-        if (lines[i].revents != 0) finish(processes_[i]);
+        if (lines[i].revents != 0 && received == 0) finish(processes_[i]);
       }
     }
+    if (received != 0) return received;            // a terminal told the processes too
     for (Process& p : processes_) p.line.close();  // ends it
     for (Process& p : processes_) reap(p);
     processes_.clear();
+    return 0;
   }
 
  private:
@@ -111,6 +139,7 @@ class Pool {
     if (p.id == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (::getppid() != owner) ::_exit(0);
+      for (const int number : kEnding) ::signal(number, SIG_DFL);
       ours.close();
       for (Process& other : processes_) other.line.close();
       serve(theirs, jobs_);
@@ -149,6 +178,15 @@ class Pool {
 
 }  // namespace
 
-void run_jobs(const Jobs& jobs) { Pool(jobs).run(); }
+int run_jobs(const Jobs& jobs) {
+  const Noted noted;
+  return Pool(jobs).run();
+}
+
+int tell_interrupted(int signal, const std::string& what) {
+  std::cerr << "kuafu: interrupted: signal " << signal << " (" << ::strsignal(signal) << ") "
+            << what << std::endl;
+  return kInterrupted;
+}
 
 }  // namespace kuafu

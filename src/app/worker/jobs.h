@@ -26,9 +26,13 @@ struct Jobs {
   std::function<void(int64_t number, const Answer& answer)> take;
 };
 
-/// Runs them. A process that dies costs its piece alone; all die with this one. Throws Unwritten
-/// where `work` does: the disk is the same for all.
+/// Runs them. A process that dies costs its piece alone; all die with this one. Returns 0, or the
+/// signal (SIGINT, SIGTERM, SIGHUP) that ended the work before its end: what was taken stays. Throws
+/// Unwritten where `work` does: the disk is the same for all.
 /// @pre the calling process has one thread.
-void run_jobs(const Jobs& jobs);
+[[nodiscard]] int run_jobs(const Jobs& jobs);
+
+/// Says that such a signal ended `what`, and what to do; the exit code.
+int tell_interrupted(int signal, const std::string& what);
 
 }  // namespace kuafu

@@ -50,6 +50,7 @@ void add_run_options(CLI::App& app, WorkerOptions& o) {
       ->check(CLI::IsMember({worlds::kThreads, worlds::kMpi}));
   add_device_option(app, o.device);
   app.add_flag("--certify,!--no-certify", o.is_certified);
+  app.add_option("--certify-memory", o.certify_memory)->check(CLI::PositiveNumber);
   app.add_flag("!--no-meter", o.is_metered);
   app.add_option("--json", o.json_file);
   app.add_option("--trace", o.trace_file);

@@ -22,19 +22,28 @@ namespace {
 
 using namespace matrix;
 
-/// True where the combination has the value that each filter of one of its dimensions asks for, and
-/// at least one dimension of the filters. Throws ConfigError for names that do not exist.
+/// What a combination has of a dimension: the first value where it is none of its choices.
+const std::string& value_of(const Dimension& dimension, size_t number, const Combination& of) {
+  for (const Choice& choice : of) {
+    if (choice.dimension == number) return dimension.values[choice.value].name;
+  }
+  return dimension.values.front().name;
+}
+
+/// True where the combination has, of every dimension that a filter names, one of the values that
+/// filters ask for.
 bool passes(const std::vector<Dimension>& dims, const Combination& combination,
             const Overrides& filters) {
-  bool has_any = filters.empty();
-  for (const Choice& choice : combination) {
-    for (const auto& [name, value] : filters) {
-      if (dims[choice.dimension].name != name) continue;
-      if (dims[choice.dimension].values[choice.value].name != value) return false;
-      has_any = true;
+  for (size_t d = 0; d < dims.size(); ++d) {
+    const std::string& value = value_of(dims[d], d, combination);
+    bool is_named = false, is_wanted = false;
+    for (const auto& [name, asked] : filters) {
+      is_named = is_named || name == dims[d].name;
+      is_wanted = is_wanted || (name == dims[d].name && asked == value);
     }
+    if (is_named && !is_wanted) return false;
   }
-  return has_any;
+  return true;
 }
 
 void check_filters(const std::vector<Dimension>& dims, const Overrides& filters) {
@@ -107,26 +116,32 @@ int matrix_command(const MatrixOptions& options) {
   Runner runner(registries, scratch, options.plugins);
   Progress progress(std::cerr, progress_options_of_stderr(static_cast<int64_t>(cases.size()), 0));
   int64_t num_different = 0;
-  run_jobs({.jobs = options.jobs,
-            .is_wanted = [&](int64_t i) { return i < static_cast<int64_t>(cases.size()); },
-            .work =
-                [&](int64_t i) {
-                  const Combination& one = cases[static_cast<size_t>(i)].combination;
-                  return words_of(runner.run(settings_of(dims, one), circumstances_of(dims, one)));
-                },
-            .take =
-                [&](int64_t i, const Answer& answer) {
-                  Case& one = cases[static_cast<size_t>(i)];
-                  const std::string name = name_of(dims, one.combination);
-                  progress.start(name);
-                  one.outcome =
-                      answer.is_lost ? Outcome{.why = answer.words} : outcome_of(answer.words);
-                  if (one.outcome.status == Status::kDifferent) {
-                    progress.note(text("DIFFERENT  ", name, "  ", one.outcome.why));
-                    ++num_different;
-                  }
-                  progress.finish(to_string(one.outcome.status), answer.seconds);
-                }});
+  int64_t num_done = 0;
+  const int signal = run_jobs(
+      {.jobs = options.jobs,
+       .is_wanted = [&](int64_t i) { return i < static_cast<int64_t>(cases.size()); },
+       .work =
+           [&](int64_t i) {
+             const Combination& one = cases[static_cast<size_t>(i)].combination;
+             return words_of(runner.run(settings_of(dims, one), circumstances_of(dims, one)));
+           },
+       .take =
+           [&](int64_t i, const Answer& answer) {
+             Case& one = cases[static_cast<size_t>(i)];
+             const std::string name = name_of(dims, one.combination);
+             progress.start(name);
+             one.outcome = answer.is_lost ? Outcome{.why = answer.words} : outcome_of(answer.words);
+             if (one.outcome.status == Status::kDifferent) {
+               progress.note(text("DIFFERENT  ", name, "  ", one.outcome.why));
+               ++num_different;
+             }
+             progress.finish(to_string(one.outcome.status), answer.seconds);
+             ++num_done;
+           }});
+  if (signal != 0) {
+    return tell_interrupted(signal, text("after ", num_done, " of ", cases.size(),
+                                         " combinations; the same call goes on behind them"));
+  }
   replace_file(options.out + "/compatibility.json",
                to_json(dims, cases, options.seed).dump(1) + "\n");
   replace_file(options.out + "/compatibility.md", to_markdown(dims, cases, options.seed));

@@ -28,6 +28,7 @@ struct WorkerOptions {
   int64_t ranks = 0;      ///< 0: the plan's own product
   int64_t steps = 0;      ///< 0: the plan's
   bool is_certified = false;
+  int64_t certify_memory = int64_t{4} << 30;  ///< bytes for the reference
   bool is_metered = true;
   std::string json_file;
   std::vector<std::string> plugins;
@@ -65,7 +66,7 @@ struct MatrixOptions {
   uint64_t seed = 1;      ///< draws triples and share
   double share = 1;       ///< of all combinations
   int64_t jobs = 1;       ///< combinations at a time
-  std::string out = "results";
+  std::string out = "build/matrix";
   std::vector<std::string> plugins;
 };
 

@@ -160,6 +160,7 @@ class Run {
     run.checkpoint = checkpoint_;
     run.goes_on_later = steps_beyond(options_).has_value();
     run.is_certified = options_.is_certified;
+    run.certificate_memory = options_.certify_memory;
     run.is_metered = options_.is_metered;
     run.measures_peak = shows_progress(options_);
     run.make_data = dataset_opener(open_data_);
@@ -263,6 +264,7 @@ class Run {
       document["status"] = ended.status;
       document["reason"] = ended.reason;
       std::cerr << "kuafu: " << ended.status << ": " << ended.reason << std::endl;
+      tell_end_is_told();
     }
     const std::lock_guard lock(kept_mutex_);
     kept_ = nullptr;  // from here on a failure is one of the run
@@ -401,6 +403,7 @@ class Run {
     add_failure(document, status, cause);
     // All ranks run out of time at once; under staleness rank 0 alone knows the losses.
     const bool is_first = launched_rank().value_or(LaunchedRank{}).rank == 0;
+    if (is_first) tell_end_is_told();
     if (is_first || document.contains("loss") || !files_.has_document_with_steps())
       files_.write_document(document);
     return unless_unwritten(code);

@@ -61,6 +61,7 @@ void add_options(Json& all, const WorkerOptions& o) {
     if (value != without) all[name] = value;
   };
   all["--mpi-collectives"] = o.mpi_collectives.empty() ? "own" : o.mpi_collectives;
+  add("--certify-memory", o.certify_memory, none.certify_memory);
   add("--no-meter", !o.is_metered, !none.is_metered);
   add("--timeout", o.timeout_s, none.timeout_s);
   add("--stop-after", o.stop_after_s, none.stop_after_s);

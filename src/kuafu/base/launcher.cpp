@@ -67,4 +67,6 @@ void tell_rank_joins() { mark(4); }
 
 void tell_ranks_listen() { mark(0); }
 
+void tell_end_is_told() { mark(5); }
+
 }  // namespace kuafu

@@ -24,7 +24,8 @@ void let_rank_0_report();
 /// The variable that names a file of the launcher: its first byte tells that all ranks listen to
 /// signals, its second that a rank has begun, the next two are the number of the signal that the
 /// launcher got, which ranks get as SIGUSR2; the fifth is written by each rank that goes to meet the
-/// others, so that the file tells when the last of them did.
+/// others, so that the file tells when the last of them did; the sixth tells that rank 0 has said how
+/// the run ended.
 inline constexpr const char* kListeningVariable = "KUAFU_RANKS_LISTEN";
 
 /// The number in the launcher's file; 0 where it has none.
@@ -38,5 +39,8 @@ void tell_rank_joins();
 
 /// Writes the first byte where a launcher asks for it. Called on rank 0 once every rank is in main().
 void tell_ranks_listen();
+
+/// Writes the sixth byte where a launcher asks for it. Called on rank 0.
+void tell_end_is_told();
 
 }  // namespace kuafu

@@ -67,8 +67,9 @@ StepTime summarise(const std::vector<double>& seconds) {
   const auto low = static_cast<int64_t>(std::floor(m / 2 - half));
   const auto high = static_cast<int64_t>(std::ceil(m / 2 + half));
   const auto last = static_cast<int64_t>(steady.size()) - 1;
-  t.low = steady[static_cast<size_t>(std::clamp<int64_t>(low, 0, last))];
-  t.high = steady[static_cast<size_t>(std::clamp<int64_t>(high, 0, last))];
+  if (last + 1 < kFewestForInterval) return t;
+  t.ci95 = {steady[static_cast<size_t>(std::clamp<int64_t>(low, 0, last))],
+            steady[static_cast<size_t>(std::clamp<int64_t>(high, 0, last))]};
   return t;
 }
 

@@ -2,6 +2,7 @@
 #include "kuafu/experiment/compare.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <tuple>
 
@@ -118,7 +119,8 @@ CaseComparison compare_case(const Result& a, const Result& b, std::set<std::stri
   if (reads_other_data(da, db)) {
     collect("data.hash", data_hash(da), data_hash(db), c.differences);
     notes.insert(other_data(da, db));
-  } else if (!knows_data) {
+  } else if (!knows_data && !is_estimated(da) &&
+             !is_estimated(db)) {  // what is simulated reads none
     notes.insert(text(data_hash(da).empty() ? "A" : "B", " does not say which data it read: it is ",
                       "older than their hashes; cases meet by plan, world and ranks"));
   }
@@ -198,6 +200,12 @@ void judge_all(Comparison& comparison, const CompareOptions& options,
                  " cases on, or from rounds (--repeats 3)");
   }
   notes.insert(note);
+  const auto is_known_error = [](const StepRatio& r) { return std::isfinite(r.error); };
+  if (!std::all_of(ratios.begin(), ratios.end(), is_known_error)) {
+    notes.insert(
+        "[-]: fewer than six steps after the warm-up give no interval of 95 %, so such a case is "
+        "inconclusive (more steps, or --repeats 3)");
+  }
 }
 
 }  // namespace

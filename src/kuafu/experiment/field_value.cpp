@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "kuafu/base/errors.h"
 #include "kuafu/experiment/rows.h"
@@ -51,13 +53,16 @@ Json plain_field(const Json& document, const std::string& path) {
 
 constexpr const char* kStepTime = "step_time_s.median";
 
-/// The median of a step time in seconds with its interval; none where there is none.
+/// The median of a step time in seconds with its interval, which has no ends where too few steps give
+/// one; none where there is no time.
 std::optional<Value> step_time_in(const Json& part) {
   const auto at = [&](const char* path) { return value_at(part, path); };
   const Json median = at(kStepTime), low = at("step_time_s.ci95.0"),
              high = at("step_time_s.ci95.1");
   if (!median.is_number()) return std::nullopt;
-  if (!low.is_number() || !high.is_number()) return Value::of(median, kStepTime);
+  if (!low.is_number() || !high.is_number()) {
+    return Value::within(median.get<double>(), 0, std::numeric_limits<double>::infinity());
+  }
   return Value::within(median.get<double>(), low.get<double>(), high.get<double>());
 }
 
@@ -80,8 +85,10 @@ Value value_in_round(const Json& line, const std::string& path, int64_t round) {
   }
   for (const Json& one : rounds) {
     if (one["round"] != round) continue;
-    const auto time = step_time_in(one);
+    auto time = step_time_in(one);
     if (!time) break;
+    // Too few steps for an interval: what the rounds differ by is all that is known.
+    if (!std::isfinite(time->high)) time = Value::of(value_at(one, kStepTime), path);
     if (path == kStepTime) return *time;
     const Value rate = Value::of(value_at(one, path), path);
     const Value tokens = arithmetic("*", rate, Value::of(value_at(one, kStepTime), path));

@@ -51,11 +51,14 @@ bool is_refused_by_system(const std::string& reason) {
   });
 }
 
+constexpr const char* kRefuted = "different";  // what a certificate says, whatever the status
+
 }  // namespace
 
 std::vector<std::string> retried_statuses() {
   std::vector<std::string> retried = statuses();
   retried.erase(std::remove(retried.begin(), retried.end(), "ok"), retried.end());
+  retried.emplace_back(kRefuted);
   return retried;
 }
 
@@ -130,6 +133,9 @@ std::string why_again(const Case& c, const Json& line, const std::set<std::strin
                   print_seconds(before.get<double>()), ", now ", print_seconds(c.timeout_s));
     }
     if (retried.contains("timeout")) return "its certificate was cut short, as --retry asks";
+  }
+  if (retried.contains(kRefuted) && is_different(value_at(line, "document"))) {
+    return text(kRefuted, ", as --retry asks");
   }
   return retried.contains(status) ? status + ", as --retry asks" : "";
 }

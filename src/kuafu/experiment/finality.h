@@ -12,7 +12,7 @@
 
 namespace kuafu {
 
-/// Statuses that a user may ask to run again: all but `ok`.
+/// Statuses that a user may ask to run again: all but `ok`, and `different`, which is a certificate's.
 std::vector<std::string> retried_statuses();
 
 /// "failed,timeout" as a set. Throws ConfigError naming the nearest status for an unknown one.

@@ -53,8 +53,9 @@ std::string ratio_table(const std::vector<Json>& lines) {
         const Json value = value_at(ratio, path);
         return value.is_number() ? human_number(value.get<double>(), 3) : "-";
       };
-      const std::string interval =
-          ratio["rounds"] == 2 ? "[-]" : text("[", shown("ci95.0"), ", ", shown("ci95.1"), "]");
+      const std::string interval = ratio["rounds"] == 2 || ratio["ci95"].is_null()
+                                       ? "[-]"
+                                       : text("[", shown("ci95.0"), ", ", shown("ci95.1"), "]");
       table.add({line["name"].get<std::string>(), (*base->second)["name"].get<std::string>(),
                  is_estimated(line["document"]) ? text(kEstimatedMark, shown("median"))
                                                 : text(shown("median"), " ", interval),

@@ -200,7 +200,7 @@ bool renew_references(Json& header, const Suite& suite) {
 }
 
 bool has_references(const Json& header) {
-  return header.is_object() && header.contains("order") && header.contains("references");
+  return value_at(header, "order").is_array() && value_at(header, "references").is_array();
 }
 
 std::vector<std::string> order_in(const Json& header) {

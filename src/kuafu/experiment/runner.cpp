@@ -254,14 +254,18 @@ std::vector<std::string> Runner::words(const Turn& turn, const std::string& case
   const bool is_certified = c.is_certified && turn.round == 1;
   words.insert(words.end(), {"--of-suite", is_certified ? "--certify" : "--no-certify", "--json",
                              case_folder + "/document.json", "--timeout", text(c.timeout_s)});
+  if (is_certified && options_.certify_memory > 0)
+    words.insert(words.end(), {"--certify-memory", text(options_.certify_memory)});
   for (const auto& plugin : options_.plugins) words.insert(words.end(), {"--plugin", plugin});
   return words;
 }
 
 void Runner::write_plan(const Case& c, const std::string& case_folder) const {
-  replace_file(case_folder + "/plan.toml",
-               text("# ", c.name, "\n# kuafu run ", case_folder, "/plan.toml --world ", c.world,
-                    " --ranks ", c.ranks, "\n", c.plan_toml));
+  replace_file(
+      case_folder + "/plan.toml",
+      text("# ", c.name,
+           "\n# From the folder where the suite ran, as paths begin there: kuafu run ", case_folder,
+           "/plan.toml --world ", c.world, " --ranks ", c.ranks, "\n", c.plan_toml));
 }
 
 }  // namespace kuafu

@@ -23,6 +23,8 @@ struct RunnerOptions {
   std::string worker;                                  ///< the program that runs one plan
   std::vector<std::string> mpi_launcher = {"mpirun"};  ///< before `-n RANKS` in the MPI world
   std::vector<std::string> plugins;
+  int64_t certify_memory =
+      0;  ///< bytes for the reference of a certificate; 0: the worker's default
   std::set<std::string> retried;  ///< statuses whose cases run again
   double grace_s = 5;             ///< after its own time-out, before a case is killed from outside
 };

@@ -41,7 +41,17 @@ Json most_bytes_sent(const Json& document) {
 /// As people read it: "not run".
 std::string shown(const std::string& verdict) { return verdict == "not_run" ? "not run" : verdict; }
 
-std::string first_line(const std::string& reason) { return reason.substr(0, reason.find('\n')); }
+/// The first line of a reason; where that ends before what a worker printed last, with the line in which
+/// it says how it ended.
+std::string shortened(const std::string& reason) {
+  const std::string first = reason.substr(0, reason.find('\n'));
+  if (!first.ends_with(':')) return first;
+  const size_t told = reason.rfind("\nkuafu: ");
+  const size_t begin = told == std::string::npos ? reason.rfind('\n') : told;
+  const size_t end = reason.find('\n', begin + 1);
+  return text(first, " ",
+              reason.substr(begin + 1, end == std::string::npos ? end : end - begin - 1));
+}
 
 /// `reason` without the path of the plan that the suite wrote for a case ("x/cases/ID/plan.toml:18: "):
 /// it says nothing, and is another for each case.
@@ -87,7 +97,7 @@ class Reasons {
 void add_reasons(const Json& line, Reasons& reasons) {
   const Json& document = line["document"];
   const auto tell = [&](const std::string& why) {
-    reasons.add(line["name"].get<std::string>(), first_line(without_plan_path(why)));
+    reasons.add(line["name"].get<std::string>(), shortened(without_plan_path(why)));
   };
   const Json reason = value_at(line, "reason");
   if (reason.is_string()) tell(reason.get<std::string>());
@@ -115,28 +125,36 @@ std::string words_of_estimates(const std::vector<Json>& lines) {
               " estimated by the cost model: cases of the simulated world are not timed\n");
 }
 
+constexpr const char* kFewSteps =
+    "[-]: fewer than six steps after the warm-up give no interval of 95 % (more steps, or "
+    "--repeats "
+    "3)\n";
+
 /// Over how many rounds the step times are, and so what their intervals hold.
 std::string words_of_rounds(const std::vector<Json>& lines) {
-  bool has_two = false;
+  bool has_two = false, has_few_steps = false;
   int64_t fewest = 0, most = 0;
   for (const Json& line : lines) {
     const Json rounds = value_at(line, "timing.rounds");
     if (!rounds.is_number_integer()) continue;
+    has_few_steps = has_few_steps || value_at(line, "timing.step_time_s.ci95").is_null();
     const auto n = rounds.get<int64_t>();
     has_two = has_two || n == 2;
     fewest = fewest == 0 ? n : std::min(fewest, n);
     most = std::max(most, n);
   }
   if (most == 0) return "";
+  const std::string few = has_few_steps ? kFewSteps : "";
   if (most == 1) {
     return "\nstep times are of one process a case: how much the next would differ is not in their "
-           "intervals (--repeats 3)\n";
+           "intervals (--repeats 3)\n" +
+           few;
   }
   const std::string medians = text("\nstep times are medians over ",
                                    fewest == most ? "" : text(fewest, " to "), most, " rounds");
-  if (most == 2) return text(medians, "; ", kNoInterval, "\n");
+  if (most == 2) return text(medians, "; ", kNoInterval, "\n", few);
   return text(medians, ", with what processes and rounds differ by in their intervals",
-              has_two ? text("; ", kNoInterval) : "", "\n");
+              has_two ? text("; ", kNoInterval) : "", "\n", few);
 }
 
 std::string words_of_foreign_load(const std::vector<Json>& lines) {
@@ -213,13 +231,18 @@ std::string result_table(const std::vector<Json>& lines, const std::vector<Colum
 }
 
 std::string verdict_counts(const std::vector<Json>& lines) {
-  int64_t equal = 0, scaled = 0, by_engine = 0, different = 0, not_run = 0, ended = 0;
+  int64_t equal = 0, scaled = 0, by_engine = 0, different = 0, not_run = 0, ended = 0,
+          estimated = 0;
   for (const Json& line : lines) {
     if (line["status"] != "ok" && !is_different(line["document"])) {
       ++ended;
       continue;
     }
     const std::string verdict = verdict_of(line["document"]);
+    if (is_estimated(line["document"])) {
+      ++estimated;
+      continue;
+    }
     ++(verdict == "equal" ? equal : verdict == "different" ? different : not_run);
     const Json level = value_at(line["document"], "certificate.level");
     scaled += verdict == "equal" && level == "scaled" ? 1 : 0;
@@ -228,6 +251,7 @@ std::string verdict_counts(const std::vector<Json>& lines) {
   return text(equal, " equal", scaled == 0 ? "" : text(" (", scaled, " by a smaller model)"),
               by_engine == 0 ? "" : text(" (", by_engine, " to one rank, without an oracle)"), ", ",
               different, " different, ", not_run, " not run",
+              estimated == 0 ? "" : text(", ", estimated, " estimated"),
               ended == 0 ? "" : text(", none of ", ended, " that did not end ok"));
 }
 

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <string>
 #include <system_error>
 
@@ -17,6 +18,7 @@ namespace kuafu {
 namespace {
 
 constexpr double kMiddleHalf = 0.6744897501960817;  ///< of a normal lies within so many of them
+constexpr double kUnknown = std::numeric_limits<double>::infinity();
 constexpr double kPi = 3.14159265358979323846;
 
 /// Where a probability that falls from x = 0 on reaches `wanted`, by bisection.
@@ -72,7 +74,8 @@ Spread spread_of(const std::vector<StepRatio>& rounds) {
   for (const StepRatio& r : rounds) {
     logs.push_back(r.log);
     mean += r.log / n;
-    within += r.error * r.error / n;
+    if (std::isfinite(r.error))
+      within += r.error * r.error / n;  // what is not known widens nothing
   }
   for (const double x : logs) square += (x - mean) * (x - mean) / (n - 1);
   const double of_median = rounds.size() > 2 ? std::sqrt(kPi / 2) : 1;
@@ -88,6 +91,7 @@ Json over_rounds(const std::vector<StepRatio>& rounds) {
 }
 
 Json of_one_ratio(const StepRatio& ratio) {
+  if (!std::isfinite(ratio.error)) return {{"median", std::exp(ratio.log)}, {"ci95", nullptr}};
   const double half = kNormal95 * ratio.error;
   return {{"median", std::exp(ratio.log)},
           {"ci95", {std::exp(ratio.log - half), std::exp(ratio.log + half)}}};
@@ -97,8 +101,10 @@ std::optional<StepRatio> of_one(const Json& document) {
   const Json median = value_at(document, "step_time_s.median");
   const Json low = value_at(document, "step_time_s.ci95.0");
   const Json high = value_at(document, "step_time_s.ci95.1");
-  if (!median.is_number() || !low.is_number() || !high.is_number()) return std::nullopt;
-  if (low <= 0 || median <= 0 || high < low) return std::nullopt;
+  if (!median.is_number() || median <= 0) return std::nullopt;
+  if (!low.is_number() || !high.is_number())
+    return StepRatio{std::log(median.get<double>()), kUnknown};
+  if (low <= 0 || high < low) return std::nullopt;
   return StepRatio{std::log(median.get<double>()),
                    std::log(high.get<double>() / low.get<double>()) / (2 * kNormal95)};
 }
@@ -195,10 +201,12 @@ std::string shown_step_time(const Json& document) {
   const Json median = value_at(document, "step_time_s.median");
   const Json low = value_at(document, "step_time_s.ci95.0");
   const Json high = value_at(document, "step_time_s.ci95.1");
-  if (!median.is_number() || !low.is_number() || !high.is_number()) return "-";
+  if (!median.is_number()) return "-";
   const auto ms = [](const Json& v) { return human_number(v.get<double>() * 1e3, 3); };
   if (is_estimated(document)) return text(kEstimatedMark, ms(median));
-  if (value_at(document, "step_time_s.rounds") == 2) return ms(median) + " [-]";
+  if (!low.is_number() || !high.is_number() || value_at(document, "step_time_s.rounds") == 2) {
+    return ms(median) + " [-]";
+  }
   return text(ms(median), " [", ms(low), ", ", ms(high), "]");
 }
 
@@ -208,9 +216,10 @@ double process_scatter(const std::vector<StepRatio>& ratios, Errors errors) {
   std::vector<double> sizes, squares;
   for (const StepRatio& r : ratios) {
     square += r.log * r.log;
-    of_errors += r.error * r.error;
+    const double known = std::isfinite(r.error) ? r.error : 0;
+    of_errors += known * known;
     sizes.push_back(std::abs(r.log));
-    squares.push_back(r.error * r.error);
+    squares.push_back(known * known);
   }
   const auto n = static_cast<double>(ratios.size());
   if (errors == Errors::kMixed) return std::sqrt(square / n);

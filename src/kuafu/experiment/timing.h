@@ -25,7 +25,8 @@ inline constexpr double kNormal95 = 1.959963984540054;  ///< of a 95 % interval,
 /// B / A of two medians, as logarithm.
 struct StepRatio {
   double log = 0;
-  double error = 0;  ///< standard error, from the 95 % intervals of the two medians
+  double error = 0;  ///< standard error, from the 95 % intervals of the two medians; infinite where
+                     ///< too few steps give one
 };
 
 /// None where a document has no step time, or an interval that begins at 0.
@@ -45,7 +46,8 @@ Spread spread_over_rounds(const std::vector<StepRatio>& rounds);
 
 /// The step time of a case over its rounds: {"rounds": those that are ok, "step_time_s": {median, ci95},
 /// "tokens_per_s"}; null where none of them was timed. With one round it is the process's own; with
-/// several the interval holds what steps of a process and what processes and rounds differ by.
+/// several the interval holds what steps of a process and what processes and rounds differ by. `ci95` is null
+/// where neither gives one.
 Json timing_of(const Json& rounds);
 
 /// Step times of line B over those of line A, each over the other of its round, so that what a slow
@@ -68,7 +70,7 @@ bool is_estimated(const Json& document);
 inline constexpr std::string_view kEstimatedMark = "~";
 
 /// "3.21 [3.10, 3.40]", in ms; "~3.21" of an estimate; "3.21 [-]" over two rounds, which give no interval
-/// (kNoInterval); "-" where there is none.
+/// (kNoInterval) or too few steps for one; "-" where there is none.
 std::string shown_step_time(const Json& document);
 
 /// Student's t of one degree of freedom: what two rounds differ by says nothing of the next.
@@ -78,7 +80,8 @@ inline constexpr std::string_view kNoInterval =
     "or more do (--repeats 3)";
 
 /// What the errors of ratios hold: the steps within one process a side, several rounds of both, or one
-/// process on a side and several rounds on the other (kMixed).
+/// process on a side and several rounds on the other (kMixed). An infinite error is not known: nothing
+/// is taken off for it, and its ratio is inconclusive.
 enum class Errors : uint8_t { kOfOneProcess, kOfRounds, kMixed };
 
 /// How much ratios scatter beyond their own errors, around 1, not around their mean: a machine that was

@@ -122,7 +122,9 @@ std::vector<FieldDoc> training_fields() {
        "time of one training step; of a simulated plan with tiers of memory that of the last step, "
        "since the first may be a warm-up, and reads no slots"},
       {"step_time_s.median", T::kNumber, kOk, false, "s", "median of the samples"},
-      {"step_time_s.ci95", T::kInterval, kOk, false, "s", "95 % interval of the median"},
+      {"step_time_s.ci95", T::kInterval, kOk, true, "s",
+       "95 % interval of the median, by order statistics; null of fewer than six samples after the "
+       "warm-up, which give none"},
       {"step_time_s.samples", T::kNumbers, kOk, false, "s",
        "one a training step: the time of its slowest rank"},
       {"step_time_s.warmup", T::kInteger, kOptional, false, "steps",

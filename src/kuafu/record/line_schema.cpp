@@ -36,11 +36,12 @@ bool is_list_of(const Json& value, bool (Json::*is_right)() const noexcept) {
                                           [&](const Json& item) { return (item.*is_right)(); }));
 }
 
-/// {"median": number, "ci95": [low, high]}
+/// {"median": number, "ci95": [low, high] or null}
 bool is_step_time(const Json& value) {
   const Json interval = value_at(value, "ci95");
-  return value_at(value, "median").is_number() && interval.is_array() && interval.size() == 2 &&
-         is_number_or_null(interval[0]) && is_number_or_null(interval[1]);
+  return value_at(value, "median").is_number() && value.contains("ci95") &&
+         (interval.is_null() || (interval.is_array() && interval.size() == 2 &&
+                                 is_number_or_null(interval[0]) && is_number_or_null(interval[1])));
 }
 
 /// Collects what is wrong with one line.

@@ -121,8 +121,10 @@ void print_step_time(const Json& d) {
   std::cout << "  step time       " << (is_priced ? "~" : "") << time(t["median"]);
   if (is_priced) {
     std::cout << "  estimated by the cost model, not measured\n";
-  } else if (t["samples"].size() == t.value("warmup", size_t{0}) + 1) {
-    std::cout << "  of one step: no interval\n";
+  } else if (t["ci95"].is_null()) {
+    const size_t steps = t["samples"].size() - t.value("warmup", size_t{0});
+    std::cout << (steps == 1 ? "  of one step" : text("  median of ", steps, " steps"))
+              << ": too few for an interval\n";
   } else {
     std::cout << "  [" << time(t["ci95"][0]) << ", " << time(t["ci95"][1]) << "]: median [95 %]\n";
   }

@@ -12,9 +12,11 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "kuafu/comm/simulated.h"
 #include "kuafu/meter/book.h"
+#include "kuafu/parallel/tensor/layers.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
 
@@ -218,6 +220,18 @@ TEST(EmbeddingCost, OfOneDimensionIsAnAllReduceForwardOnly) {
     EXPECT_EQ(embedding_cost(mesh, {7, 5}, tp->weight(Role::kContract), grid), expected[rank])
         << rank;
   }
+}
+
+// log(sum) + (largest - target), in this order: after log(sum) + largest nothing is left of 2.5e-6.
+TEST(CrossEntropy, OfASureTargetIsNotRoundedToItsLogit) {
+  const Mesh alone({}, 0);
+  const auto tp = make_serial(alone);
+  const TokenGrid grid{tp->activation(Stream::kInner), 1, 1};
+  const Tensor logits = at::full({1, 1, 4}, 986.0, at::kFloat);
+  logits.select(2, 2).fill_(1000.0);
+  const Tensor target = at::full({1, 1}, 2, at::kLong);
+  const double loss = cross_entropy(alone, logits, target, 1, 4, grid).item<double>();
+  EXPECT_NEAR(loss, std::log1p(3 * std::exp(-14.0)), 0x1p-23);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ ValidationSeries validation_from(const std::string& line, int64_t last, const st
   };
   const Json steps = list("steps"), losses = list("losses");
   const auto require = [&](bool holds) {
-    KUAFU_REQUIRE(holds, where, ": expected rising steps and a loss each, found ",
+    KUAFU_REQUIRE(holds, where, ": expected rising steps up to ", last, " and a loss each, found ",
                   json_excerpt(given), "; use an earlier checkpoint");
   };
   require(steps.is_array() && losses.is_array() && steps.size() == losses.size());
@@ -51,8 +51,8 @@ ValidationSeries validation_from(const std::string& line, int64_t last, const st
   for (size_t i = 0; i < steps.size(); ++i) {
     const int64_t before = series.steps.empty() ? 0 : series.steps.back();
     const auto step = whole_number(steps[i]);
-    require(step && *step > before && (losses[i].is_number() || losses[i].is_null()));
-    if (*step > last) break;
+    require(step && *step > before && *step <= last &&
+            (losses[i].is_number() || losses[i].is_null()));
     series.add(*step, losses[i].is_null() ? std::numeric_limits<double>::quiet_NaN()
                                           : losses[i].get<double>());
   }

@@ -30,7 +30,7 @@ struct ValidationSeries {
 
 /// As one line of JSON: a loss that is no number is null.
 std::string to_text(const ValidationSeries& series);
-/// The entries of such a line up to `last` steps. Throws ConfigError "where: ..." where it is none.
+/// The entries of such a line, none after `last` steps. Throws ConfigError "where: ..." where it is none.
 ValidationSeries validation_from(const std::string& line, int64_t last, const std::string& where);
 
 /// A validation was ended between two of its batches, on all ranks.

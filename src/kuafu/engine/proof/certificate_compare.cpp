@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <ATen/ATen.h>
 
@@ -49,11 +50,19 @@ double unit_roundoff(DType type) {
   }
 }
 
+namespace {
+
+double size_of_loss(double reference) {
+  return std::max(std::abs(reference), std::numeric_limits<double>::min());
+}
+
+}  // namespace
+
 double gradient_bound(const Plan& plan, double rounding) {
   return kFactor * (rounding + unit_roundoff(plan.model.dtype));
 }
 
-double loss_bound(const Plan& plan, double rounding) {
+double loss_bound(const Plan& plan, double rounding, double reference) {
   const double halves = 2.0 * static_cast<double>(plan.model.layers + 1);
   const bool is_of_images = plan.model.input() == ModelInput::kImages;
   const int64_t sequence = is_of_images ? 1 : plan.model.sequence;
@@ -63,7 +72,13 @@ double loss_bound(const Plan& plan, double rounding) {
   const auto positions = static_cast<double>(std::max<int64_t>(batch * sequence / 8, 1));
   const double u = unit_roundoff(plan.model.dtype);
   const double of_sum = std::min(u, 0x1p-24);  // half precision adds up losses in f32
-  return kFactor * (rounding + of_sum + u * std::sqrt(halves / positions));
+  // log(sum of exp(z - largest z)) is that of a number from 1 on: near 0 its last rounding is absolute.
+  const double absolute = std::max(1.0, 1 / size_of_loss(reference));
+  return kFactor * (rounding + of_sum * absolute + u * std::sqrt(halves / positions));
+}
+
+double loss_error(double loss, double reference) {
+  return std::abs(loss - reference) / size_of_loss(reference);
 }
 
 }  // namespace kuafu

@@ -75,8 +75,9 @@ class Judge {
       const auto t = static_cast<size_t>(step);
       most = std::max(most, rounding_of(step));
       for (size_t w = 0; w < exact_.losses.size(); ++w) {
-        proof.loss.add(std::abs(run.losses[w][t] / exact_.losses[w][t] - 1),
-                       loss_bound(plan_, most), text("loss of worker ", w, ", step ", t + 1));
+        const double exact = exact_.losses[w][t];
+        proof.loss.add(loss_error(run.losses[w][t], exact), loss_bound(plan_, most, exact),
+                       text("loss of worker ", w, ", step ", t + 1));
       }
     }
   }
@@ -113,7 +114,7 @@ class Judge {
     double most = 0;
     for (const Replayed& r : rounded_) {
       for (size_t w = 0; w < exact_.losses.size(); ++w) {
-        most = larger(most, std::abs(r.losses[w][t] / exact_.losses[w][t] - 1));
+        most = larger(most, loss_error(r.losses[w][t], exact_.losses[w][t]));
       }
     }
     return most * share_;

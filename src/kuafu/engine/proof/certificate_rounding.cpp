@@ -46,7 +46,7 @@ void take_overflow(Rounding& to, const oracle::Gradients& drawn, const oracle::G
 /// Takes over what is larger in a computation that rounds, times `share`.
 void take_larger(Rounding& to, const oracle::Gradients& rounded, const oracle::Gradients& exact,
                  double share) {
-  to.loss = std::max(to.loss, std::abs(rounded.loss / exact.loss - 1) * share);
+  to.loss = std::max(to.loss, loss_error(rounded.loss, exact.loss) * share);
   for (const auto& [name, p] : exact.scores) {
     const Tensor far = rounded.scores.at(name).to(at::kDouble) - p;
     to.scores = std::max(to.scores, largest(far) * share);
@@ -59,7 +59,7 @@ void take_larger(Rounding& to, const oracle::Gradients& rounded, const oracle::G
     if (!std::isfinite(length(far))) continue;
     Rounding::Size& size = to.gradient[name];
     if (length(terms) == 0) {  // a softmax without doubt: rounding is all there is, or nothing
-      if (length(far) > 0) size.norm = size.largest = std::numeric_limits<double>::infinity();
+      size.alone = std::max(size.alone, length(far) * share);
       continue;
     }
     size.norm = std::max(size.norm, length(far) / length(terms) * share);

@@ -20,7 +20,8 @@
 //   loss        the same; its error is a single number that may be small by chance, so u stands
 //               for one rounding of each of the 2 (layers + 1) halves of blocks: sqrt of that, over
 //               sqrt(T), since it is a mean over T positions whose roundings are independent, and one
-//               more of that mean, which is f32 at least.
+//               more of that mean, which is f32 at least. Of a loss below 1 the last rounding
+//               is absolute: it is the logarithm of a sum of 1 and more.
 //   norm        of the run's own gradients; squares are summed in f64 whatever the type.
 //   routes      a router visits the experts of its largest scores. Where the run's scores p' and
 //               the reference's p differ by at most d, so do the j-th largest of both, and what
@@ -39,7 +40,12 @@
 //               reason says so, unless something before it is wrong or the step is beyond even
 //               that. y is the reference's, from the step's own weights: what a run does wrong in
 //               this step cannot raise it. A step that ends a run, its loss or gradient being no
-//               number, is held to the reference in the run's type from the same weights. Where logits of z have a rounding u |z| > 88, exp of it
+//               number, is held to the reference in the run's type from the same weights: that has
+//               none either, or a loss that kDiverged or more is missing of f64's, as where squares
+//               leave the range of the type and a norm divides by infinity. Where a router's scores
+//               are saturated, rounding may choose experts that have a score of 0 in f64, and the
+//               reference, which takes them over, has no numbers: routes are held to their bound,
+//               and nothing else is compared. Where logits of z have a rounding u |z| > 88, exp of it
 //               overflows: a draw that leaves the range of a type with the exponents of f32 or f64,
 //               from weights with finite exact gradients, counts as y without bound, and of scores
 //               as 1, the most that two of them differ by. Of the same kind is a loss or gradient
@@ -49,6 +55,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include <ATen/ATen.h>
@@ -96,12 +103,10 @@ class GradientCheck {
     }
     const DType type = plan_.model.dtype;
     const oracle::Gradients own = rounded_.in(type, type == DType::kF16 ? kOverflow : 1);
-    const double norm = oracle::norm_of(own.gradients);
-    const std::string both =
-        text(is_.diverged, "; the reference in ", to_string(type), " from the same weights: loss ",
-             own.loss, ", gradient norm ", norm);
-    if (std::isfinite(own.loss) && std::isfinite(norm)) return proof_.refute(at_this(both));
-    proof_.give_up(at_this(both + ": the run has diverged"));
+    const std::string both = text(is_.diverged, "; the reference ", words_of(own));
+    const oracle::Gradients exact = reference_.gradients(is_.step, weights_, is_.routes.tensors);
+    if (!is_out_of_range(own, exact)) return proof_.refute(at_this(both));
+    proof_.give_up(at_this(both + ": the run has diverged or is saturated"));
   }
 
  private:
@@ -161,14 +166,36 @@ class GradientCheck {
                                " times its loss scale")));
   }
 
+  /// The reference in the run's type has no numbers, or none that are those of f64.
+  static bool is_out_of_range(const oracle::Gradients& own, const oracle::Gradients& exact) {
+    return !std::isfinite(own.loss) || !std::isfinite(oracle::norm_of(own.gradients)) ||
+           !(loss_error(own.loss, exact.loss) <= kDiverged);
+  }
+  std::string words_of(const oracle::Gradients& own) const {
+    return text("in ", to_string(plan_.model.dtype), " from the same weights: loss ", own.loss,
+                ", gradient norm ", oracle::norm_of(own.gradients));
+  }
+
+  /// Where the reference has no numbers from weights that are some: routes alone can be held to it.
+  void compare_routes_alone(const oracle::Gradients& exact) {
+    check_routes(exact.regret, rounded_.at_random(exact).scores);
+    if (!proof_.holds()) return;
+    proof_.give_up(at_this(text("the reference in f64 has loss ", exact.loss,
+                                " by the run's own routes: the run has diverged or is saturated")));
+  }
+
   void check_loss_and_gradients() {
     const oracle::Gradients exact = reference_.gradients(is_.step, weights_, is_.routes.tensors);
+    const bool has_no_numbers = !std::isfinite(exact.loss) || !is_finite(exact.gradients);
+    if (has_no_numbers && !exact.regret.where.empty() && is_finite(weights_)) {
+      return compare_routes_alone(exact);
+    }
     const Rounding known = rounding_([&] { return rounded_.measured(exact); });
     if (proof_.verdict == "different" || !proof_.holds()) return compare(exact, known);
     const Proof before = proof_;
     compare(exact, known);
     if (proof_.holds()) return;
-    if (is_no_number()) return name_overflow(before);
+    if (is_no_number()) return name_overflow(before, exact);
     proof_ = before;
     const std::vector<std::string> beyond = std::move(beyond_);
     const Rounding own = rounded_.at_random(exact);
@@ -186,14 +213,13 @@ class GradientCheck {
   }
 
   /// Only where the reference has no numbers either is it the plan that diverges.
-  void name_overflow(const Proof& before) {
+  void name_overflow(const Proof& before, const oracle::Gradients& exact) {
     const oracle::Gradients own = rounded_.in(plan_.model.dtype);
-    if (std::isfinite(own.loss) && std::isfinite(oracle::norm_of(own.gradients))) return;
+    if (!is_out_of_range(own, exact)) return;
     proof_ = before;
     proof_.give_up(text("step ", is_.step + 1, ": loss ", is_.report.loss, ", gradient norm ",
-                        is_.report.grad_norm, ", and of the reference in ",
-                        to_string(plan_.model.dtype), " loss ", own.loss, ", gradient norm ",
-                        oracle::norm_of(own.gradients), ": the run has diverged"));
+                        is_.report.grad_norm, ", and of the reference ", words_of(own),
+                        ": the run has diverged or is saturated"));
   }
 
   /// Ends the proof where rounding moves the loss or one of these gradients by kDiverged.
@@ -203,8 +229,12 @@ class GradientCheck {
     std::string what = "loss";
     for (const std::string& name : beyond) {
       const auto y = own.gradient.find(name);
-      if (y == own.gradient.end() || y->second.norm <= most) continue;
-      most = y->second.norm;
+      if (y == own.gradient.end()) continue;
+      // Where rounding is all of a gradient it moves it by more than any share of its terms.
+      const double moved =
+          y->second.alone > 0 ? std::numeric_limits<double>::infinity() : y->second.norm;
+      if (moved <= most) continue;
+      most = moved;
       what = "gradient of " + name;
     }
     if (most <= kDiverged) {
@@ -217,9 +247,10 @@ class GradientCheck {
   }
 
   void compare(const oracle::Gradients& exact, const Rounding& y) {
-    const double far = std::abs(is_.report.loss - exact.loss) / std::abs(exact.loss);
-    is_beyond_loss_ = !(far <= loss_bound(plan_, y.loss));
-    proof_.loss.add(far, loss_bound(plan_, y.loss), at_this("loss"));
+    const double far = loss_error(is_.report.loss, exact.loss);
+    const double bound = loss_bound(plan_, y.loss, exact.loss);
+    is_beyond_loss_ = !(far <= bound);
+    proof_.loss.add(far, bound, at_this("loss"));
     check_routes(exact.regret, y.scores);
     if (is_.report.is_skipped) return;  // gradients that are no numbers
     for (const auto& [name, g] : exact.gradients) {
@@ -251,8 +282,13 @@ class GradientCheck {
     const auto found = is_.gradients.find(name);
     const Tensor mine = found == is_.gradients.end() ? at::zeros_like(g) : found->second;
     if (mine.sizes() != g.sizes()) return proof_.refute(at_this(text(name, ": another shape")));
-    if (length(terms) == 0 && length(mine) == 0) return;
     const Tensor far = mine - g;
+    if (length(terms) == 0) {  // then g is zero, and what the run has is rounding, or wrong
+      const double bound = kFactor * y.alone + std::numeric_limits<double>::min();
+      proof_.gradient.add(length(far), bound, at_this(name + ", of no terms"));
+      if (length(far) > bound) beyond_.push_back(name);
+      return;
+    }
     const double norm = length(far) / length(terms), most = largest(far) / largest(terms);
     const double of_norm = kFactor * (y.norm + u_), of_most = kElementFactor * (y.largest + u_);
     proof_.gradient.add(norm, of_norm, at_this(name));
@@ -289,24 +325,27 @@ void check_validation(const Plan& plan, const oracle::Tensors& weights, double l
   const std::optional<double> exact = in(DType::kF64);
   if (!exact) return;
   const std::string where = text("validation loss after step ", steps);
-  if (!std::isfinite(loss)) {
+  if (!std::isfinite(loss)) {  // as of a step: see is_out_of_range()
     const double own = in(plan.model.dtype).value_or(loss);
-    if (std::isfinite(own)) proof.refute(text(where, ": ", loss, "; of the reference ", own));
-    return;
+    const std::string both = text(where, ": ", loss, "; of the reference in ",
+                                  to_string(plan.model.dtype), " ", own, ", in f64 ", *exact);
+    if (loss_error(own, *exact) <= kDiverged) return proof.refute(both);
+    return proof.give_up(both + ": the run has diverged or is saturated");
   }
   if (!std::isfinite(*exact)) return;
   const DType type = plan.model.dtype == DType::kF64 ? DType::kF32 : plan.model.dtype;
   const double share = unit_roundoff(plan.model.dtype) / unit_roundoff(type);
-  const auto far = [&](double other) { return std::abs(other / *exact - 1); };
+  const auto far = [&](double other) { return loss_error(other, *exact); };
+  const auto bound = [&](double rounding) { return loss_bound(plan, rounding, *exact); };
   double rounding = far(in(type).value_or(*exact)) * share;
   // As of a step: what one computation in the type says too little of, draws at random say.
-  for (uint64_t draw = 0; draw < kDraws && far(loss) > loss_bound(plan, rounding); ++draw) {
+  for (uint64_t draw = 0; draw < kDraws && far(loss) > bound(rounding); ++draw) {
     const oracle::RandomRounding at_random(unit_roundoff(plan.model.dtype), draw);
     const double drawn = in(is_wide(type) ? DType::kF64 : type).value_or(*exact);
     if (std::isfinite(drawn)) rounding = std::max(rounding, far(drawn));
     proof.random_rounding = std::max(proof.random_rounding, rounding);
   }
-  proof.loss.add(far(loss), loss_bound(plan, rounding), where);
+  proof.loss.add(far(loss), bound(rounding), where);
 }
 
 void check_gradients(const Plan& plan, const Evidence& evidence, Reference& reference,

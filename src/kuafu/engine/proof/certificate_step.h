@@ -37,6 +37,8 @@ Evidence observe(Engine& engine, Communicator& world, WholeState before, Look lo
 struct Rounding {
   struct Size {
     double norm = 0, largest = 0;
+    double alone =
+        0;  ///< norm itself, of a gradient whose terms are all zero: rounding is all of it
   };
   double loss = 0;                            ///< relative
   double scores = 0;                          ///< largest difference of a router's scores
@@ -53,7 +55,9 @@ double unit_roundoff(DType type);
 /// own rounding is `rounding` of it.
 double gradient_bound(const Plan& plan, double rounding);
 /// What |loss / reference - 1| may reach where the reference's own rounding is `rounding` of it.
-double loss_bound(const Plan& plan, double rounding);
+double loss_bound(const Plan& plan, double rounding, double reference);
+/// |loss - reference| over the reference, which may be 0.
+double loss_error(double loss, double reference);
 
 /// Adds the validation loss with the weights after a run's last step to a proof.
 void check_validation(const Plan& plan, const oracle::Tensors& weights, double loss,

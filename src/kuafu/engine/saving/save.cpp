@@ -320,7 +320,7 @@ std::optional<int64_t> Saver::resume() {
     int64_t step = 0;
     try {
       const Checkpoint from(folder);
-      load(from);
+      load(from, folder);
       step = from.step();
       changes_.clear();
       if (!saved_run::is_weights_only(from)) {
@@ -377,12 +377,12 @@ void Saver::go_on_in(const std::string& folder, int64_t step) {
   }));
 }
 
-void Saver::load(const Checkpoint& from) {
+void Saver::load(const Checkpoint& from, const std::string& folder) {
   const CategoryScope scope(Category::kTemporary);
   const at::NoGradGuard no_grad;
   const std::vector<ParamShard> shards = engine_.shards();
   for (const ParamShard& s : shards) fill(s.value, held_by(s, engine_.mesh()), from, s.param->name);
-  engine_.optimizer().begin(shards, from.state_count(saved_run::kOptimizerSteps));
+  engine_.optimizer().begin(shards, saved_run::read_updates(from, folder));
   const OptimizerState state = engine_.optimizer().state();
   for (const SavedTensor& t : saved_tensors(shards, state, engine_.plan().optimizer.kind)) {
     const bool is_there = from.tensors().contains(t.name);

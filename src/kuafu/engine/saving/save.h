@@ -143,7 +143,7 @@ class Saver {
   std::vector<std::string> found_checkpoints();
   /// Which of my shards I write: replicas agree once.
   const std::vector<bool>& my_writes(const std::vector<ParamShard>& shards);
-  void load(const Checkpoint& from);
+  void load(const Checkpoint& from, const std::string& folder);
   /// After loading.
   void go_on_in(const std::string& folder, int64_t step);
 

@@ -36,6 +36,18 @@ void read_scale(const Checkpoint& from, LossScaler& scaler) {
   scaler.restore(saved);
 }
 
+int64_t read_updates(const Checkpoint& from, const std::string& folder) {
+  const int64_t updates = from.state_count(kOptimizerSteps);
+  const int64_t skipped =
+      from.state().contains(kSkippedSteps) ? from.state_count(kSkippedSteps) : 0;
+  // Servers count pushes; weights of another program have seen none.
+  if (is_weights_only(from) || plan_of(from, folder).parallel.data.is_stale()) return updates;
+  KUAFU_REQUIRE(updates == from.step() - skipped, folder, "/", kIndexFile, ": state.",
+                kOptimizerSteps, ": ", updates, " updates after ", from.step(), " steps, ", skipped,
+                " of them skipped; use an earlier checkpoint");
+  return updates;
+}
+
 void write_validation(const ValidationSeries& series, Metadata& state) {
   if (!series.steps.empty()) state[kValidation] = to_text(series);
 }

@@ -145,7 +145,8 @@ Tensor cross_entropy(const Mesh& mesh, const Tensor& logits, const Tensor& targe
       all_reduce_axes(mesh, sumexp, axes, ReduceOp::kSum);
       all_reduce_axes(mesh, target, axes, ReduceOp::kSum);
     }
-    const Tensor loss = (sumexp.log() + top - target).sum();
+    // A sure target is the largest: what is left of it is not rounded to multiples of u |top|.
+    const Tensor loss = (sumexp.log() + (top - target)).sum();
     kuafu::scale(loss, scale);
     return {{loss}, {in[0], top, sumexp}};
   };
